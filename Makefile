@@ -1,0 +1,36 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo build test race lint fmt fuzz bench ci clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## the whole house on this machine: broker, sandbox, programs, one story
+	go run ./cmd/errand demo
+
+build: ## every program, into bin/
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+
+test: ## every test
+	go test ./...
+
+race: ## every test under the race detector
+	.ci/run race
+
+lint: ## the pinned linter, built from source the first time
+	.ci/run lint
+
+fmt: ## lay the source out
+	CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint fmt
+
+fuzz: ## each fuzz target for a few seconds
+	.ci/run fuzz
+
+bench: ## measure throughput, processor time and memory
+	go run ./bench
+
+ci: ## what a change must pass
+	.ci/run
+
+clean: ## remove what was built
+	rm -rf bin
+	go clean -testcache

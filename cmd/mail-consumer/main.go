@@ -1,0 +1,9 @@
+// Command mail-consumer takes messages to send and account queries from NATS
+// JetStream, runs them against the email service and tells the outcomes.
+package main
+
+import "errand/internal/app"
+
+func main() {
+	app.Main("mail-consumer", "Runs mail.send.requested and mail.account.requested against the email service and publishes the outcomes.", new(app.MailConsumer))
+}

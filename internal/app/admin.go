@@ -1,0 +1,76 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+)
+
+// readiness gathers what keeps a program from working, each under its own name.
+type readiness struct {
+	mu     sync.Mutex
+	checks []func() string
+}
+
+// add takes a check that gives what is wrong, or "".
+func (r *readiness) add(check func() string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checks = append(r.checks, check)
+}
+
+// faults lists what is wrong now.
+func (r *readiness) faults() (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, check := range r.checks {
+		if fault := check(); fault != "" {
+			out = append(out, fault)
+		}
+	}
+	return out
+}
+
+// serveAdmin serves /healthz (the process lives), /readyz (it can work; if not,
+// why, a line each) and /metrics until the returned function is called.
+func serveAdmin(addr string, ready *readiness, metrics prometheus.Gatherer, log zerolog.Logger) (stop func(), err error) {
+	if addr == "" || addr == "off" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, &Invalid{"ADMIN_ADDR", err.Error()}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if faults := ready.faults(); len(faults) > 0 {
+			http.Error(w, strings.Join(faults, "\n"), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := server.Serve(listener); err != http.ErrServerClosed {
+			log.Error().Err(err).Msg("admin server")
+		}
+	})
+	log.Info().Str("addr", listener.Addr().String()).Msg("admin server listens")
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+		wg.Wait()
+	}, nil
+}

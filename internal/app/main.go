@@ -1,0 +1,75 @@
+// Package app makes programs of the parts: configuration, wiring, the admin
+// server, shutdown. It is the only place that ends a process.
+//
+//	parse ─► check ─► connect ─► wire ─► run until SIGTERM ─► hands finish ─► exit 0
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit statuses.
+const (
+	exitFailed = 1 // running failed
+	exitConfig = 2 // bad configuration
+)
+
+// Invalid is a configuration that cannot work; it names the variable and says what is wrong.
+type Invalid struct{ Variable, Problem string }
+
+func (e *Invalid) Error() string { return e.Variable + ": " + e.Problem }
+
+// Program is a whole program's configuration, as kong reads it.
+type Program interface{ Run(ctx context.Context) error }
+
+// Main parses the command line and the environment into cli, runs it until it
+// ends or SIGTERM or SIGINT comes, and ends the process: 0 when all is well, 1
+// when running failed, 2 for bad configuration. cli is a Program, or a struct of
+// commands that are Programs.
+func Main(name, description string, cli any) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	os.Exit(run(ctx, name, description, cli, os.Args[1:]))
+}
+
+func run(ctx context.Context, name, description string, cli any, args []string) int {
+	status := -1
+	parser, err := kong.New(cli, kong.Name(name), kong.Description(description), kong.UsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Exit(func(code int) { status = code }),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.ExplicitGroups([]kong.Group{
+			{Key: "nats", Title: "NATS:"}, {Key: "upstream", Title: "Upstream:"}, {Key: "program", Title: "Program:"}}))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		return exitFailed
+	}
+	parsed, err := parser.Parse(args)
+	if status >= 0 { // --help and the like
+		return status
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\nSee %s --help.\n", name, err, name)
+		return exitConfig
+	}
+	if p, ok := cli.(Program); ok {
+		err = p.Run(ctx)
+	} else {
+		err = parsed.Run()
+	}
+	var invalid *Invalid
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &invalid):
+		fmt.Fprintf(os.Stderr, "%s: %v\nSee %s --help.\n", name, err, name)
+		return exitConfig
+	}
+	fmt.Fprintln(os.Stderr, name+":", err)
+	return exitFailed
+}

@@ -1,0 +1,146 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	_ "time/tzdata" // a minimal container has none
+
+	"errand/internal/bus"
+	"errand/internal/consumer"
+	"errand/internal/enroll"
+	"errand/internal/query"
+	"errand/pkg/clients"
+	"errand/pkg/clients/mandate"
+	"errand/pkg/messages"
+)
+
+// MandateConsumer is the program that enrolls payers and lists transactions.
+type MandateConsumer struct {
+	Common
+	Requests
+	MandateAPI
+}
+
+// MandateAPI says where the e-mandate service is and what it wants to see.
+type MandateAPI struct {
+	APIURL             string `name:"api-url" env:"MANDATE_API_URL" placeholder:"URL" help:"Address of the e-mandate service, v3." group:"upstream"`
+	APIV2URL           string `name:"api-v2-url" env:"MANDATE_API_V2_URL" placeholder:"URL" help:"Address of its v2 interface; needed for --api-version v2." group:"upstream"`
+	APIVersion         string `name:"api-version" env:"MANDATE_API_VERSION" default:"v3" enum:"v3,v2" help:"Version that enrollments are made with: v3 or v2." group:"upstream"`
+	APIToken           string `name:"api-token" env:"MANDATE_API_TOKEN" help:"Access token; better given by the environment or --api-token-file than as a flag." group:"upstream"`
+	APITokenFile       string `name:"api-token-file" env:"MANDATE_API_TOKEN_FILE" placeholder:"FILE" help:"File that holds the access token." group:"upstream"`
+	PortalKey          string `env:"MANDATE_PORTAL_KEY" help:"Portal key for requests that name none." group:"upstream"`
+	PortalKeyFile      string `env:"MANDATE_PORTAL_KEY_FILE" placeholder:"FILE" help:"File that holds the portal key." group:"upstream"`
+	ChecksumSecret     string `env:"MANDATE_CHECKSUM_SECRET" help:"Secret to sign requests with that bring no checksum." group:"upstream"`
+	ChecksumSecretFile string `env:"MANDATE_CHECKSUM_SECRET_FILE" placeholder:"FILE" help:"File that holds the checksum secret." group:"upstream"`
+	ChecksumAmount     string `env:"MANDATE_CHECKSUM_AMOUNT" default:"shortest" enum:"shortest,fixed2" help:"How amounts are written and signed: shortest (100, 100.5) or fixed2 (100.00)." group:"upstream"`
+	Timezone           string `env:"MANDATE_TIMEZONE" default:"Asia/Kuala_Lumpur" help:"Time zone of the service's dates." group:"upstream"`
+}
+
+// client makes the client; an *Invalid names the variable that is wrong.
+func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
+	if a.APIURL == "" {
+		return nil, &Invalid{"MANDATE_API_URL", "is not set: the address of the e-mandate service, such as https://mandates.example.com"}
+	}
+	if a.APIVersion == "v2" && a.APIV2URL == "" {
+		return nil, &Invalid{"MANDATE_API_V2_URL", "is not set, and MANDATE_API_VERSION is v2"}
+	}
+	token, err := secret("MANDATE_API_TOKEN", a.APIToken, a.APITokenFile)
+	if err != nil {
+		return nil, err
+	}
+	if token == "" {
+		return nil, &Invalid{"MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)"}
+	}
+	portal, err := secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	checksum, err := secret("MANDATE_CHECKSUM_SECRET", a.ChecksumSecret, a.ChecksumSecretFile)
+	if err != nil {
+		return nil, err
+	}
+	format := ""
+	if a.ChecksumAmount == "fixed2" {
+		format = "fixed2"
+	}
+	c, err := mandate.New(mandate.Config{URL: a.APIURL, V2URL: a.APIV2URL, Version: a.APIVersion, AmountFormat: format,
+		Token: clients.NewSecret(token), PortalKey: clients.NewSecret(portal), ChecksumSecret: clients.NewSecret(checksum)}, opts...)
+	if err != nil {
+		return nil, &Invalid{"MANDATE_API_URL", err.Error()}
+	}
+	return c, nil
+}
+
+// Run works until ctx ends and everything in hand is settled.
+func (p *MandateConsumer) Run(ctx context.Context) error {
+	if err := p.Common.validate(); err != nil {
+		return err
+	}
+	if err := p.Requests.validate(); err != nil {
+		return err
+	}
+	zone, err := time.LoadLocation(p.Timezone)
+	if err != nil {
+		return &Invalid{"MANDATE_TIMEZONE", "is no time zone name such as Asia/Kuala_Lumpur"}
+	}
+	hold := &consumer.Hold{Interval: p.RetryMax}
+	saw := &observer{hold: hold}
+	api, err := p.client(p.options(p.Concurrency, saw.call)...)
+	if err != nil {
+		return err
+	}
+
+	r, err := p.start(ctx, "mandate-consumer")
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	queues, err := bus.Check(ctx, r.js, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, bus.MandateEvents, bus.DeadLetters)
+	if err != nil {
+		return err
+	}
+	hold.Log, saw.metrics = r.log, r.metrics
+	slots := make(consumer.Slots, p.Concurrency)
+	r.metrics.ofRequests(slots, hold)
+	r.watch(hold)
+	log := bus.Log{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
+	policy := p.policy(func() bool { return hold.Active() || ctx.Err() != nil })
+
+	enrollments := &consumer.Consumer[messages.EnrollRequest]{
+		Operation: messages.Enroll, Source: queues[bus.EnrollQueue.Name], Decode: messages.DecodeEnroll, Writes: true,
+		Handle: (&enroll.Handler{Upstream: api, Policy: policy, Timeout: p.UpstreamTimeout, Zone: zone}).Handle,
+		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
+	}
+	listings := &consumer.Consumer[messages.TransactionsRequest]{
+		Operation: messages.Transactions, Source: queues[bus.TransactionsQueue.Name], Decode: messages.DecodeTransactions,
+		Handle: (&query.Transactions{Upstream: api, Policy: policy}).Handle,
+		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
+	}
+	r.ready.add(enrollments.Fault)
+	r.ready.add(listings.Fault)
+	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run)
+}
+
+// options are what all clients of a program share.
+func (c *Common) options(conns int, saw func(clients.Call)) []clients.Option {
+	opts := []clients.Option{clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(saw)}
+	if c.AllowPlainHTTP {
+		opts = append(opts, clients.AllowPlainHTTP())
+	}
+	if c.Transport != nil {
+		opts = append(opts, clients.Transport(c.Transport))
+	}
+	return opts
+}
+
+// observer passes every upstream call on to the hold and to the metrics.
+type observer struct {
+	hold    *consumer.Hold
+	metrics *metrics
+}
+
+func (o *observer) call(c clients.Call) {
+	o.hold.Saw(c)
+	o.metrics.call(c)
+}

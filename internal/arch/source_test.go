@@ -1,0 +1,157 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestEveryPackageHasAComment(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range parsed(t) {
+		// A package of tests only has its comment in a test.
+		documented[s.dir] = documented[s.dir] || s.file.Doc.Text() != ""
+	}
+	for dir, ok := range documented {
+		if !ok {
+			t.Errorf("%s has no package comment", dir)
+		}
+	}
+}
+
+func TestMainIsOneStatement(t *testing.T) {
+	missing := append([]string{"cmd/errand"}, programs...)
+	for _, s := range parsed(t) {
+		if s.test || s.file.Name.Name != "main" {
+			continue
+		}
+		for _, decl := range s.file.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil || fn.Name.Name != "main" {
+				continue
+			}
+			missing = slices.DeleteFunc(missing, func(dir string) bool { return dir == s.dir })
+			if n := len(fn.Body.List); n != 1 {
+				t.Errorf("%s: main has %d statements, want 1", s.path, n)
+			}
+		}
+	}
+	for _, dir := range missing {
+		t.Errorf("%s has no main", dir)
+	}
+}
+
+// A program ends in one place, after its cleanups have run.
+func TestOnlyAppEndsTheProcess(t *testing.T) {
+	var in []string
+	for _, s := range parsed(t) {
+		if !s.test {
+			in = append(in, slices.Repeat([]string{s.dir}, calls(s.file, "os", "Exit"))...)
+		}
+	}
+	if !slices.Equal(in, []string{"internal/app"}) {
+		t.Errorf("os.Exit is called in %q, want once, in internal/app", in)
+	}
+}
+
+// In a bubble a sleep costs nothing and is exact; elsewhere it is a guess.
+func TestTestsSleepInBubblesOnly(t *testing.T) {
+	for _, s := range parsed(t) {
+		if s.test && calls(s.file, "time", "Sleep") > 0 && importName(s.file, "testing/synctest") == "" {
+			t.Errorf("%s sleeps, and knows no testing/synctest", s.path)
+		}
+	}
+}
+
+type source struct {
+	path, dir string // from the module's root, with slashes
+	test      bool
+	file      *ast.File
+}
+
+func parsed(t *testing.T) []source {
+	t.Helper()
+	sources, err := parseTree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
+
+// parseTree reads every Go file of the module, those behind build tags too.
+var parseTree = sync.OnceValues(func() ([]source, error) {
+	var sources []source
+	err := walk(func(root, name string) error {
+		if path.Ext(name) != ".go" || strings.Contains("/"+name, "/testdata/") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		sources = append(sources, source{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), file})
+		return nil
+	})
+	return sources, err
+})
+
+// walk visits the regular files of the tree; name is relative to root, with slashes.
+func walk(visit func(root, name string) error) error {
+	mod, err := run("go", "env", "GOMOD")
+	if err != nil {
+		return err
+	}
+	root := filepath.Dir(strings.TrimSpace(string(mod)))
+	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		if name == ".git" || name == "bin" {
+			return fs.SkipDir
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		return visit(root, filepath.ToSlash(name))
+	})
+}
+
+// calls counts how often file names pkg.fn, under whatever name it imports pkg.
+func calls(file *ast.File, pkg, fn string) int {
+	local, n := importName(file, pkg), 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		if sel, ok := node.(*ast.SelectorExpr); ok && sel.Sel.Name == fn {
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == local {
+				n++
+			}
+		}
+		return true
+	})
+	return n
+}
+
+// importName is what file calls pkg; "" when it does not import it.
+func importName(file *ast.File, pkg string) string {
+	for _, spec := range file.Imports {
+		if p, err := strconv.Unquote(spec.Path.Value); err != nil || p != pkg {
+			continue
+		}
+		if spec.Name != nil {
+			return spec.Name.Name
+		}
+		return path.Base(pkg)
+	}
+	return ""
+}

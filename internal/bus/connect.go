@@ -1,0 +1,143 @@
+// Package bus is all that errand knows of NATS: how to connect, which streams and
+// consumers there are, how events are stored and read, where dead letters go.
+package bus
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+)
+
+// Connection says how to reach NATS; the environment variables are those of the nats tool.
+type Connection struct {
+	URL      string `name:"nats-url" env:"NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, separated by commas."`
+	Creds    string `name:"nats-creds" env:"NATS_CREDS" placeholder:"FILE" help:"NATS credentials file."`
+	Nkey     string `name:"nats-nkey" env:"NATS_NKEY" placeholder:"FILE" help:"NATS nkey seed file."`
+	User     string `name:"nats-user" env:"NATS_USER" help:"NATS user."`
+	Password string `name:"nats-password" env:"NATS_PASSWORD" help:"NATS password; better given by the environment than as a flag, which the process list shows."`
+	CA       string `name:"nats-ca" env:"NATS_CA" placeholder:"FILE" help:"Certificate authority that signed the NATS servers' certificates (PEM)."`
+	Cert     string `name:"nats-cert" env:"NATS_CERT" placeholder:"FILE" help:"Client certificate for NATS (PEM); needs --nats-key."`
+	Key      string `name:"nats-key" env:"NATS_KEY" placeholder:"FILE" help:"Key of the client certificate for NATS (PEM)."`
+
+	// Dialer replaces the network where a test has its own.
+	Dialer nats.CustomDialer `kong:"-"`
+}
+
+// Validate names the variable that is wrong.
+func (c Connection) Validate() error {
+	if (c.Cert == "") != (c.Key == "") {
+		return errors.New("NATS_CERT and NATS_KEY: give both or neither")
+	}
+	if c.Creds != "" && c.Nkey != "" {
+		return errors.New("NATS_CREDS and NATS_NKEY: give one of them")
+	}
+	return nil
+}
+
+// Connect starts a connection that outlives every outage of the servers: it comes
+// back by itself, also when no server answered at first. Read failures of
+// credentials and certificates are errors; a silent server is not.
+func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) {
+	opts := []nats.Option{
+		nats.Name(name),
+		nats.MaxReconnects(-1), // the default gives up after two minutes, for good
+		nats.ReconnectWait(500 * time.Millisecond),
+		nats.RetryOnFailedConnect(true),
+		nats.PingInterval(20 * time.Second), // a dead peer shows within a minute
+		nats.MaxPingsOutstanding(2),
+		nats.PermissionErrOnSubscribe(true),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			// A missing permission shows nowhere else: to the caller it looks like a timeout.
+			log.Warn().Err(err).Msg("nats")
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn().Err(err).Msg("nats: connection lost, reconnecting")
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info().Str("server", nc.ConnectedServerName()).Msg("nats: reconnected")
+		}),
+	}
+	if c.Dialer != nil {
+		opts = append(opts, nats.SetCustomDialer(c.Dialer))
+	}
+	if c.User != "" {
+		opts = append(opts, nats.UserInfo(c.User, c.Password), nats.CustomInboxPrefix("_INBOX_"+inboxToken(c.User)))
+	}
+	if c.Creds != "" {
+		opts = append(opts, nats.UserCredentials(c.Creds))
+	}
+	if c.Nkey != "" {
+		o, err := nats.NkeyOptionFromSeed(c.Nkey)
+		if err != nil {
+			return nil, fmt.Errorf("NATS_NKEY: %w", err)
+		}
+		opts = append(opts, o)
+	}
+	if c.CA != "" {
+		opts = append(opts, nats.RootCAs(c.CA))
+	}
+	if c.Cert != "" {
+		opts = append(opts, nats.ClientCert(c.Cert, c.Key))
+	}
+	if c.CA != "" || c.Cert != "" {
+		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12}))
+	}
+	nc, err := nats.Connect(c.URL, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("NATS_URL: connect: %w", err)
+	}
+	return nc, nil
+}
+
+// inboxToken makes a user name fit for a subject token.
+func inboxToken(user string) string {
+	b := []byte(user)
+	for i, c := range b {
+		if c <= ' ' || c == '.' || c == '*' || c == '>' || c >= 0x7f {
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+// Up waits until the connection stands, telling the log when that takes long.
+func Up(ctx context.Context, nc *nats.Conn, log zerolog.Logger) error {
+	for n := 0; !nc.IsConnected(); n++ {
+		if n%50 == 49 {
+			log.Warn().Err(nc.LastError()).Msg("nats: no server answers yet, still trying; is NATS_URL right?")
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nats: not connected: %w", context.Cause(ctx))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// minLevel is the JetStream API level of nats-server 2.14.
+const minLevel = 4
+
+// JetStream opens JetStream and checks that the servers are recent enough.
+func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	info, err := js.AccountInfo(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("nats: JetStream does not answer (is it enabled, may this user ask $JS.API.INFO?): %w", err)
+	}
+	if info.API.Level < minLevel {
+		return nil, fmt.Errorf("nats: server has JetStream API level %d, errand needs %d: run nats-server 2.14 or newer", info.API.Level, minLevel)
+	}
+	return js, nil
+}

@@ -1,0 +1,157 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/history"
+	"errand/pkg/messages"
+)
+
+// Log keeps histories in the events streams. It implements history.Log.
+type Log struct {
+	Publisher *Publisher
+	Source    string // ce-source of the events, a URI reference
+}
+
+// writer names the header by which a worker knows its own write again.
+const writer = "Errand-Writer"
+
+var _ history.Log = Log{}
+
+// Append stores one event if the last one of its history is still the one that the
+// writer saw. When the acknowledgement is lost it finds out what became of the
+// write: an error other than history.ErrConflict is given only when the context
+// ended first or when the server refuses the event for good.
+func (l Log) Append(ctx context.Context, r history.Record) (uint64, error) {
+	m, err := l.encode(r)
+	if err != nil {
+		return 0, err
+	}
+	unsure := false // whether an earlier write of ours may have been stored
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		a, err := l.Publisher.Publish(ctx, m)
+		switch {
+		case err == nil && !a.Duplicate:
+			return a.Sequence, nil
+		case err == nil || conflict(err):
+			seq, stands, err := l.mine(ctx, r, m, unsure)
+			if err == nil && stands {
+				return seq, nil
+			}
+			if err == nil {
+				return 0, history.ErrConflict
+			}
+		case final(err):
+			return 0, fmt.Errorf("bus: store %s: %w", m.Subject, err)
+		default:
+			unsure = true
+		}
+		if !pause(ctx, wait) {
+			return 0, fmt.Errorf("bus: store %s: %w", m.Subject, context.Cause(ctx))
+		}
+	}
+}
+
+var errUndecided = errors.New("bus: the write is still in flight")
+
+// mine tells after a conflict whether it was our own earlier write that stands there.
+func (l Log) mine(ctx context.Context, r history.Record, m *nats.Msg, unsure bool) (seq uint64, stands bool, err error) {
+	if !unsure {
+		return 0, false, nil
+	}
+	got, err := l.last(ctx, r.Event.Operation, r.Event.Operation.Filter(r.Event.ID))
+	switch {
+	case err != nil:
+		return 0, false, err
+	case got == nil || got.seq <= r.Last:
+		return 0, false, errUndecided // a stale read, or the write is not through yet
+	}
+	same := got.header.Get(writer) == r.Writer && got.header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr)
+	return got.seq, same, nil
+}
+
+// conflict: 10164 is 10071 with another write to the same history still in flight.
+func conflict(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// encode makes the message of an event. Its Nats-Msg-Id is the same for the same
+// step of the same history, whoever writes it.
+func (l Log) encode(r history.Record) (*nats.Msg, error) {
+	body, err := r.Event.Encode()
+	if err != nil {
+		return nil, err
+	}
+	m := &nats.Msg{Subject: r.Event.Subject(), Data: body, Header: make(nats.Header, 16)}
+	last := strconv.FormatUint(r.Last, 10)
+	r.Event.Headers(m.Header, l.Source, m.Subject+"."+last)
+	m.Header[writer] = []string{r.Writer}
+	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{last}
+	m.Header[expectedSubject] = []string{r.Event.Operation.Filter(r.Event.ID)}
+	if r.Trace.Parent != "" {
+		m.Header["traceparent"] = []string{r.Trace.Parent}
+		if r.Trace.State != "" {
+			m.Header["tracestate"] = []string{r.Trace.State}
+		}
+	}
+	return m, nil
+}
+
+// expectedSubject is the header that names the filter which a fence is held against.
+const expectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
+
+// Last gives the last event under a subject or filter of op.
+func (l Log) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		got, err := l.last(ctx, op, filter)
+		if err == nil && got == nil {
+			return history.Entry{}, nil
+		}
+		if err == nil {
+			return history.Entry{Subject: got.subject, Sequence: got.seq, Body: got.data}, nil
+		}
+		if !pause(ctx, wait) {
+			return history.Entry{}, fmt.Errorf("bus: read %s: %w", filter, err)
+		}
+	}
+}
+
+type stored struct {
+	subject string
+	seq     uint64
+	header  nats.Header
+	data    []byte
+}
+
+// last reads by direct get: it may be answered by a follower and be stale, which
+// the fences of whatever is written upon it make harmless. nil: there is none.
+func (l Log) last(ctx context.Context, op messages.Operation, filter string) (*stored, error) {
+	ask, _ := json.Marshal(map[string]string{"last_by_subj": filter})
+	ctx, cancel := context.WithTimeout(ctx, ackWait)
+	defer cancel()
+	m, err := l.Publisher.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+EventsOf(op), ask)
+	if err != nil {
+		return nil, err
+	}
+	switch status := m.Header.Get("Status"); status {
+	case "":
+	case "404":
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("nats: direct get: status %s %s", status, m.Header.Get("Description"))
+	}
+	seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("nats: direct get: %w", err)
+	}
+	return &stored{subject: m.Header.Get(jetstream.SubjectHeader), seq: seq, header: m.Header, data: m.Data}, nil
+}

@@ -1,0 +1,141 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Publisher stores messages in JetStream. Any number of goroutines may wait for
+// their acknowledgements at once: they share one reply subject and one flush of
+// the connection, which is what makes a waited write cheap.
+type Publisher struct {
+	nc     *nats.Conn
+	prefix string
+	sub    *nats.Subscription
+
+	mu      sync.Mutex
+	next    uint64
+	waiting map[string]chan ack
+}
+
+// ack is the server's word on a write.
+type ack struct {
+	Stream    string              `json:"stream"`
+	Sequence  uint64              `json:"seq"`
+	Duplicate bool                `json:"duplicate"`
+	Error     *jetstream.APIError `json:"error"`
+}
+
+// errNoAck means that nobody knows whether the message was stored.
+var errNoAck = errors.New("nats: no acknowledgement")
+
+// ackWait is how long a write may take before it is looked after.
+const ackWait = 5 * time.Second
+
+// NewPublisher listens for acknowledgements on nc; they stop with nc.
+func NewPublisher(nc *nats.Conn) (*Publisher, error) {
+	p := &Publisher{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[string]chan ack{}}
+	sub, err := nc.Subscribe(p.prefix+"*", p.acknowledged)
+	if err != nil {
+		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, err
+	}
+	p.sub = sub
+	return p, nil
+}
+
+func (p *Publisher) acknowledged(m *nats.Msg) {
+	token := m.Subject[len(p.prefix):]
+	p.mu.Lock()
+	done := p.waiting[token]
+	delete(p.waiting, token)
+	p.mu.Unlock()
+	if done == nil {
+		return // its waiter has gone
+	}
+	var a ack
+	if err := json.Unmarshal(m.Data, &a); err != nil || (a.Stream == "" && a.Error == nil) {
+		a = ack{Error: nil} // no stream listens (no responders), or an answer that says nothing
+	}
+	done <- a
+}
+
+// Publish stores m once and waits for the server's word. errNoAck: unknown.
+func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (ack, error) {
+	done, token := make(chan ack, 1), ""
+	p.mu.Lock()
+	p.next++
+	token = strconv.FormatUint(p.next, 36)
+	p.waiting[token] = done
+	p.mu.Unlock()
+	forget := func() {
+		p.mu.Lock()
+		delete(p.waiting, token)
+		p.mu.Unlock()
+	}
+	m.Reply = p.prefix + token
+	if err := p.nc.PublishMsg(m); err != nil {
+		forget()
+		return ack{}, err
+	}
+	timer := time.NewTimer(ackWait)
+	defer timer.Stop()
+	select {
+	case a := <-done:
+		switch {
+		case a.Error != nil:
+			return a, a.Error
+		case a.Stream == "":
+			return a, errNoAck
+		}
+		return a, nil
+	case <-timer.C:
+		forget()
+		return ack{}, errNoAck
+	case <-ctx.Done():
+		forget()
+		return ack{}, fmt.Errorf("%w: %w", errNoAck, context.Cause(ctx))
+	}
+}
+
+// Keep stores m however long that takes, and is safe to repeat by m's Nats-Msg-Id.
+func (p *Publisher) Keep(ctx context.Context, m *nats.Msg) error {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		_, err := p.Publish(ctx, m)
+		if err == nil || final(err) {
+			return err
+		}
+		if !pause(ctx, wait) {
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}
+}
+
+// final reports whether the same write would get the same answer again.
+func final(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.Code < 500 || errors.Is(err, nats.ErrMaxPayload) ||
+		errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject)
+}
+
+// pause reports whether d passed before ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,159 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/pkg/clients"
+)
+
+// exhaustedInARow is how many requests in a row must have run out of tries on a
+// busy upstream before the fault is taken for the upstream's and not for theirs.
+const exhaustedInARow = 3
+
+// Hold stops a program's taking of work while the fault is the upstream's or the
+// account's and not a request's: refused credentials, a suspended account, an
+// exhausted quota, an upstream that is down. While it lasts, one request at a time
+// goes through as a probe, one call at most every Interval; the first that works
+// ends it. The zero value with an Interval is ready; it is safe for concurrent use.
+type Hold struct {
+	Interval time.Duration
+	Log      zerolog.Logger
+
+	mu        sync.Mutex
+	why       string // "" while nothing is held
+	byWrite   bool   // the call that began it changes something upstream
+	since     time.Time
+	next      time.Time // no probe before
+	probing   bool
+	exhausted int
+	changed   chan struct{} // closed when anything above changes
+}
+
+// writes are the calls that change something upstream: their success proves more
+// than that of a read.
+var writes = map[string]bool{"enroll": true, "send": true}
+
+// Saw is told of every call to the upstream.
+func (h *Hold) Saw(c clients.Call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.why != "" {
+		h.next = time.Now().Add(max(h.Interval, min(c.RetryAfter, 15*time.Minute)))
+	}
+	switch c.Fate {
+	case clients.Held:
+		h.begin(c.Operation, fmt.Sprintf("%s: upstream answers %d: credentials, account or quota", c.Operation, c.Status))
+	case clients.Success, clients.Refused:
+		h.exhausted = 0
+		if h.why != "" && (writes[c.Operation] || !h.byWrite) {
+			h.end("upstream works again")
+		}
+	case clients.Unknown:
+		h.exhausted = 0 // it answers, if badly
+	}
+}
+
+// Exhausted is told when a request ran out of tries on a busy upstream.
+func (h *Hold) Exhausted(e *clients.Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.exhausted++; h.exhausted >= exhaustedInARow {
+		h.begin(e.Operation, fmt.Sprintf("%s: upstream cannot be reached or is overloaded (status %d)", e.Operation, e.Status))
+	}
+}
+
+func (h *Hold) begin(operation, why string) {
+	if h.why == "" {
+		h.since = time.Now()
+		h.next = h.since.Add(h.Interval)
+		h.byWrite = writes[operation]
+		h.Log.Warn().Str("why", why).Dur("probe_every", h.Interval).Msg("held: no more requests are taken until the upstream works")
+	}
+	h.byWrite = h.byWrite || writes[operation]
+	h.why = why
+	h.wake()
+}
+
+func (h *Hold) end(how string) {
+	h.Log.Info().Str("how", how).Dur("lasted", time.Since(h.since)).Msg("hold ended")
+	h.why, h.byWrite, h.exhausted = "", false, 0
+	h.wake()
+}
+
+func (h *Hold) wake() {
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+// Active reports whether the program is held.
+func (h *Hold) Active() bool { return h.Why() != "" }
+
+// Why says what the program is held for; "" when it is not.
+func (h *Hold) Why() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.why
+}
+
+// Enter waits until work may be taken: at once when nothing is held, else until
+// it is the caller's turn to probe. A queue of reads cannot probe a hold that a
+// write began. The error is the context's.
+func (h *Hold) Enter(ctx context.Context, write bool) (probe bool, err error) {
+	for {
+		if probe, ok := h.try(write); ok {
+			return probe, nil
+		}
+		h.mu.Lock()
+		if h.changed == nil {
+			h.changed = make(chan struct{})
+		}
+		changed, wait := h.changed, time.Until(h.next)
+		if h.probing || wait <= 0 || h.byWrite && !write {
+			wait = h.Interval
+		}
+		h.mu.Unlock()
+		t := time.NewTimer(max(wait, time.Millisecond))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return false, ctx.Err()
+		case <-changed:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// try is Enter without waiting.
+func (h *Hold) try(write bool) (probe, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.why == "" {
+		return false, true
+	}
+	if h.probing || h.byWrite && !write || time.Now().Before(h.next) {
+		return false, false
+	}
+	h.probing = true
+	return true, true
+}
+
+// Leave ends a probe. took tells whether there was a request to probe with: a hold
+// that nothing waits for any more ends, and the next request finds out.
+func (h *Hold) Leave(took bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.probing = false
+	if !took && h.why != "" {
+		h.end("nothing waits for it")
+		return
+	}
+	h.wake()
+}

@@ -1,0 +1,92 @@
+// Package devtest gives tests a nats-server: started with the test, provisioned
+// like a real one, stopped when the test ends.
+package devtest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+)
+
+// Main is the TestMain of packages that use InBubble: the server's clock goroutine
+// must be born outside any bubble, or the bubble hangs.
+//
+//	func TestMain(m *testing.M) { devtest.Main(m) }
+func Main(m *testing.M) {
+	ats.Register()
+	m.Run()
+}
+
+// Server starts a server with a loopback port for the length of the test.
+func Server(t testing.TB) *devkit.NATS {
+	t.Helper()
+	return closing(t, devkit.Start)
+}
+
+// Provisioned is a Server with every stream and consumer, and a connection to it.
+func Provisioned(t testing.TB) (*devkit.NATS, *nats.Conn) {
+	t.Helper()
+	n := Server(t)
+	return n, provision(t, n)
+}
+
+// InBubble runs f in virtual time against a provisioned server without a port.
+// The package needs Main.
+func InBubble(t *testing.T, f func(t *testing.T, n *devkit.NATS, nc *nats.Conn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := closing(t, devkit.InProcess)
+		f(t, n, provision(t, n))
+	})
+}
+
+func closing(t testing.TB, start func(dir string) (*devkit.NATS, error)) *devkit.NATS {
+	t.Helper()
+	n, err := start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+// provision connects to n and applies the topology; the connection ends with the test.
+func provision(t testing.TB, n *devkit.NATS) *nats.Conn {
+	t.Helper()
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := Provision(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
+
+// Provision makes the whole topology, as `errand provision` does.
+func Provision(ctx context.Context, nc *nats.Conn) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	plan, err := bus.Plan(ctx, js, Limits(nc))
+	if err != nil {
+		return err
+	}
+	return bus.Apply(ctx, plan, false, func(bus.Change) {})
+}
+
+// Limits are those that `errand provision` has when it is told nothing else.
+func Limits(nc *nats.Conn) bus.Limits {
+	return bus.Limits{Replicas: 1, MaxAge: 30 * 24 * time.Hour, DeadAge: 90 * 24 * time.Hour,
+		AckWait: 30 * time.Second, MaxPayload: nc.MaxPayload()}
+}

@@ -1,0 +1,208 @@
+package sandbox
+
+import (
+	"bytes"
+	"crypto/subtle"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// operation is one thing the upstreams can be asked to do; faults and counts
+// go by it.
+type operation int
+
+const (
+	opEnroll operation = iota
+	opTransactions
+	opSend
+	opLogs
+	opAccount
+	operations
+)
+
+var operationNames = [operations]string{"enroll", "transactions", "send", "logs", "account"}
+
+func (op operation) String() string { return operationNames[op] }
+func (op operation) mail() bool     { return op >= opSend }
+func (op operation) post() bool     { return op == opEnroll || op == opSend }
+
+// bodyLimit bounds a request's body, in bytes. No limit is shown; it only keeps
+// a stray upload from filling the memory.
+const bodyLimit = 64 << 20
+
+// call is one request, read whole before anything is done for it.
+type call struct {
+	r    *http.Request
+	body string // valid JSON in valid UTF-8 once the work is reached; "" for a GET
+	base string
+	*Settings
+	short *Fault // the one that has a submission accepted in part; nil for none
+}
+
+// answer is what a call is told.
+type answer struct {
+	status int
+	header map[string]string
+	body   []byte
+}
+
+// serve is the life of every upstream call: read, counted, perhaps failed,
+// admitted, worked, perhaps failed again, answered.
+func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, work func(*Sandbox, *call) answer) {
+	buffer := buffers.Get().(*bytes.Buffer)
+	defer recycle(buffer)
+	buffer.Reset()
+	if _, err := io.Copy(buffer, io.LimitReader(r.Body, bodyLimit+1)); err != nil {
+		return // the caller left while writing: nothing was asked
+	}
+	s.calls[op].Add(1)
+	c := &call{r: r, base: s.base(r), Settings: s.settings.Load()}
+
+	fault := s.faults.pick(op, buffer.Bytes(), r.URL.RawQuery)
+	if fault != nil {
+		s.logf("fault %d fired: %s on %s", fault.ID, fault.Kind, op)
+		if s.failBefore(w, r, op, fault) {
+			return
+		}
+		if fault.Kind == Short {
+			c.short = fault
+		}
+	}
+	s.wait(time.Duration(c.Latency), nil)
+
+	a, admitted := s.admit(op, r, buffer.Bytes())
+	if admitted {
+		if op.post() {
+			c.body = strings.ToValidUTF8(buffer.String(), string(utf8.RuneError))
+		}
+		a = work(s, c)
+	}
+	if a.status >= 300 {
+		s.refused(op)
+	}
+	if fault != nil && s.failAfter(w, r, op, fault, a) {
+		return
+	}
+	a.write(w)
+}
+
+// admit holds a call against what every operation asks for: method,
+// credentials, content type, a JSON object in the body.
+func (s *Sandbox) admit(op operation, r *http.Request, body []byte) (answer, bool) {
+	want := http.MethodGet
+	if op.post() {
+		want = http.MethodPost
+	}
+	if r.Method != want {
+		a := refuse(op, http.StatusMethodNotAllowed, "the method is not allowed here")
+		a.header = map[string]string{"Allow": want}
+		return a, false
+	}
+	if !s.known(op, r) {
+		return refuse(op, http.StatusUnauthorized, "Unauthenticated."), false
+	}
+	if !op.post() {
+		return answer{}, true
+	}
+	if !isJSON(r.Header.Get("Content-Type")) {
+		return refuse(op, http.StatusUnsupportedMediaType, "Content-Type must be application/json"), false
+	}
+	if len(body) > bodyLimit {
+		return refuse(op, http.StatusRequestEntityTooLarge, "the body is too large"), false
+	}
+	if start := bytes.TrimLeft(body, " \t\r\n"); !json.Valid(body) || start[0] != '{' {
+		return refuse(op, http.StatusBadRequest, "the body is not a JSON object"), false
+	}
+	return answer{}, true
+}
+
+// known reports whether the call carries the credential of its service.
+func (s *Sandbox) known(op operation, r *http.Request) bool {
+	if op.mail() {
+		return same(r.Header.Get("X-API-Key"), s.o.MailKey)
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Bearer") && same(strings.TrimSpace(token), s.o.MandateToken)
+}
+
+func same(given, want string) bool {
+	if want == "" {
+		return given != ""
+	}
+	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
+}
+
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && kind == "application/json"
+}
+
+func (s *Sandbox) refused(op operation) {
+	switch op {
+	case opEnroll:
+		s.ledger.refused.Add(1)
+	case opSend:
+		s.outbox.refused.Add(1)
+	}
+}
+
+// wait passes d, or less when the sandbox closes or leave is closed.
+func (s *Sandbox) wait(d time.Duration, leave <-chan struct{}) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-leave:
+	case <-s.done:
+	}
+}
+
+func (a answer) write(w http.ResponseWriter) {
+	h := w.Header()
+	h["Content-Type"] = jsonType
+	h["Content-Length"] = []string{strconv.Itoa(len(a.body))}
+	for name, value := range a.header {
+		h.Set(name, value)
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // a caller that left is its own business
+}
+
+// refuse is a refusal in the words of the service that was called. Error
+// answers are not shown by the upstreams; assumed, see docs/sandbox.md.
+func refuse(op operation, status int, text string) answer {
+	if op.mail() {
+		return refusal(status, text)
+	}
+	return message(status, text)
+}
+
+// message is how the e-mandate service says anything but yes, except for
+// fields that break a rule.
+func message(status int, text string) answer {
+	return answer{status: status, body: append(appendText([]byte(`{"message":`), text), '}')}
+}
+
+var jsonType = []string{"application/json"}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// recycle keeps a buffer for the next call, unless it grew out of the ordinary.
+func recycle(b *bytes.Buffer) {
+	if b.Cap() <= 1<<20 {
+		buffers.Put(b)
+	}
+}

@@ -1,0 +1,189 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// callbackTries is how often one record is sent before it is given up. Payload,
+// timing and signature of callbacks are not shown by the upstream; assumed.
+const callbackTries = 5
+
+// Callbacks is what became of the records sent to return_url.
+type Callbacks struct {
+	Delivered int `json:"delivered"` // answered with 200
+	Failed    int `json:"failed"`    // given up
+	Withheld  int `json:"withheld"`  // not sent, since the host is not loopback
+	Tries     int `json:"tries"`
+}
+
+type callbacks struct {
+	client *http.Client
+	mu     sync.Mutex
+	done   Callbacks
+}
+
+func (c *callbacks) counts() Callbacks {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.done
+}
+
+func (c *callbacks) reset() { c.count(func(done *Callbacks) { *done = Callbacks{} }) }
+
+func (c *callbacks) count(change func(*Callbacks)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.done)
+}
+
+func callbackClient(transport http.RoundTripper) *http.Client {
+	if transport == nil {
+		transport = &http.Transport{DisableKeepAlives: true}
+	}
+	return &http.Client{
+		Transport:     transport,
+		Timeout:       10 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// callBack tells the return_url of an enrollment what was decided, beside the
+// caller: the authorization, then, when it was approved, the bank's approval.
+func (s *Sandbox) callBack(n int, e enrollment) {
+	v := e.values()
+	target := v[fReturnURL]
+	if target == "" {
+		return
+	}
+	if !s.o.AllowCallbacks && !loopback(target) {
+		s.callback.count(func(c *Callbacks) { c.Withheld++ })
+		s.logf("callback withheld: the host of return_url is not loopback")
+		return
+	}
+	now := time.Now().In(s.zone)
+	records := []map[string]string{s.authorization(n, &e, &v, now)}
+	if e.tx == txApproved {
+		records = append(records, s.bankApproval(n, &e, &v, now))
+	}
+	s.launch(func() {
+		for _, record := range records {
+			s.deliver(target, record)
+		}
+	})
+}
+
+// deliver sends one record until it is answered with 200. A closing sandbox
+// finishes the try it is in, gives a record without one its first, and waits
+// for no more.
+func (s *Sandbox) deliver(target string, record map[string]string) {
+	body, _ := json.Marshal(record) // strings always marshal
+	for try := 1; ; try++ {
+		s.callback.count(func(c *Callbacks) { c.Tries++ })
+		err := s.post(target, body)
+		if err == nil {
+			s.callback.count(func(c *Callbacks) { c.Delivered++ })
+			s.logf("callback %s delivered", record["record_type"])
+			return
+		}
+		s.logf("callback %s, try %d: %v", record["record_type"], try, err)
+		if try < callbackTries {
+			s.wait(time.Duration(s.Settings().CallbackWait), nil)
+		}
+		if try == callbackTries || s.closing() {
+			s.callback.count(func(c *Callbacks) { c.Failed++ })
+			return
+		}
+	}
+}
+
+func (s *Sandbox) post(target string, body []byte) error {
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, target, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.callback.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, _ = io.CopyN(io.Discard, response.Body, 1<<16) // what it says does not count
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("answered %d", response.StatusCode)
+	}
+	return nil
+}
+
+// Codes arrive in callbacks as strings; "01" is an enrollment.
+const callbackEnrollment = "01"
+
+func (s *Sandbox) authorization(n int, e *enrollment, v *values, now time.Time) map[string]string {
+	return s.signed(map[string]string{
+		"record_type":               "authorization",
+		"amount":                    string(appendCents(nil, e.cents)),
+		"application_type":          callbackEnrollment,
+		"currency":                  "MYR",
+		"datetime":                  now.Format(time.DateTime),
+		"exchange_reference_number": number("EXR", n),
+		"exchange_transaction_id":   number("EXT", n),
+		"mandate_id":                number("MDT", n),
+		"order_number":              e.order,
+		"payer_bank_name":           bankName,
+		"payer_email":               v[fPayerEmail],
+		"payer_name":                v[fPayerName],
+		"status":                    strconv.Itoa(int(e.tx)),
+		"status_description":        txLabels[e.tx],
+		"transaction_id":            number("TXN", n),
+	})
+}
+
+func (s *Sandbox) bankApproval(n int, e *enrollment, v *values, now time.Time) map[string]string {
+	return s.signed(map[string]string{
+		"record_type":              "bank_approval",
+		"application_type":         callbackEnrollment,
+		"approval_date":            now.Format(time.DateOnly),
+		"approval_status":          strconv.Itoa(int(e.mandate)),
+		"mandate_id":               number("MDT", n),
+		"mandate_reference_number": number("MRN", n),
+		"order_number":             e.order,
+		"payer_bank_account_no":    fmt.Sprintf("%012d", n+1),
+		"payer_bank_code":          v[fPayerBankCode],
+		"payer_bank_code_hashed":   v[fPayerBankCodeHashed],
+	})
+}
+
+// signed adds the checksum over all fields of the record, by name, when there
+// is a secret.
+func (s *Sandbox) signed(record map[string]string) map[string]string {
+	if s.o.ChecksumSecret == "" {
+		return record
+	}
+	var values []string
+	for _, name := range slices.Sorted(maps.Keys(record)) {
+		values = append(values, record[name])
+	}
+	record["checksum"] = checksum(s.o.ChecksumSecret, values...)
+	return record
+}
+
+// loopback reports whether a URL stays on this machine.
+func loopback(target string) bool {
+	u, err := url.Parse(target)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}

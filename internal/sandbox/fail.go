@@ -1,0 +1,99 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"maps"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// failBefore carries out what a fault does before the work; true means that the
+// call ends there, and nothing was done.
+func (s *Sandbox) failBefore(w http.ResponseWriter, r *http.Request, op operation, f *Fault) bool {
+	switch f.Kind {
+	case Delay:
+		s.wait(time.Duration(f.Delay), nil)
+	case Status:
+		f.answer(op).write(w)
+		return true
+	case Cut:
+		cut(w)
+		return true
+	}
+	return false
+}
+
+// failAfter carries out what a fault does to the answer of work that was done;
+// true means that nothing is left to say.
+func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation, f *Fault, a answer) bool {
+	switch f.Kind {
+	case DelayAnswer:
+		s.wait(time.Duration(f.Delay), r.Context().Done())
+		return false
+	case AcceptCut:
+		cut(w)
+	case AcceptStatus:
+		f.answer(op).write(w)
+	case Truncate:
+		w.Header()["Content-Type"] = jsonType
+		w.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
+		w.WriteHeader(a.status)
+		_, _ = w.Write(a.body[:len(a.body)/2]) // the server closes the connection over the missing half
+	case Garbage:
+		answer{status: http.StatusOK, body: []byte(`{"url":"http://sandbox.test/<html>`)}.write(w)
+	case AcceptEmpty:
+		answer{status: a.status, body: emptied(a.body)}.write(w)
+	default:
+		return false
+	}
+	return true
+}
+
+// answer is the status, headers and body that a fault was told to give.
+func (f *Fault) answer(op operation) answer {
+	status := f.Status
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	a := refuse(op, status, http.StatusText(status))
+	var text string
+	switch {
+	case json.Unmarshal(f.Body, &text) == nil:
+		a.body = []byte(text)
+	case len(f.Body) > 0:
+		a.body = f.Body
+	}
+	a.header = f.Headers
+	return a
+}
+
+// emptied takes out of an answer what it must hold.
+func emptied(body []byte) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil {
+		return []byte("{}")
+	}
+	maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool {
+		return name == "url" || name == "data" && fields["links"] != nil
+	})
+	if fields["data"] != nil {
+		fields["data"] = json.RawMessage(`{}`)
+	}
+	body, _ = json.Marshal(fields) // raw values of a parsed object marshal
+	return body
+}
+
+// cut resets the connection: over TCP the caller reads "connection reset", over
+// anything else the end of the stream.
+func cut(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // net/http closes the connection over it, and logs nothing
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // a reset in place of a polite end; without it the cut is only politer
+	}
+	_ = conn.Close()
+}

@@ -1,0 +1,198 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Kinds of faults. "Done" means that the work is done and counts: the caller
+// only does not learn of it in the ordinary way.
+const (
+	Delay        = "delay"         // waits, then does the work, even for a caller that left
+	DelayAnswer  = "delay_answer"  // done, then waits with the answer
+	Status       = "status"        // nothing done, answers the status
+	Cut          = "cut"           // nothing done, the connection is reset
+	AcceptCut    = "accept_cut"    // done, the connection is reset without an answer
+	AcceptStatus = "accept_status" // done, answers the status
+	Truncate     = "truncate"      // done, half of the answer's body under its full Content-Length
+	Garbage      = "garbage"       // done, a 200 that nobody can read
+	AcceptEmpty  = "accept_empty"  // done, an answer without url, total_recipient or data
+	Short        = "short"         // a submission is accepted for its first recipients only
+)
+
+var kinds = []string{Delay, DelayAnswer, Status, Cut, AcceptCut, AcceptStatus, Truncate, Garbage, AcceptEmpty, Short}
+
+// Fault is a rule by which calls go wrong. The first rule that applies to a
+// call is the one that fires.
+type Fault struct {
+	ID        int     `json:"id"`        // given by the sandbox
+	Operation string  `json:"operation"` // enroll, transactions, send, logs, account, or * for any
+	Kind      string  `json:"kind"`
+	Skip      int     `json:"skip,omitempty"`  // calls that it lets pass first
+	Times     int     `json:"times"`           // fires this often, then no more; 0 is until cleared
+	Share     float64 `json:"share,omitempty"` // of calls it fires on, drawn for each; 0 is all
+	Seed      uint64  `json:"seed,omitempty"`  // of those draws; 0 is the sandbox's
+	Match     string  `json:"match,omitempty"` // only calls whose body or query string holds this text
+
+	Delay   Duration          `json:"delay,omitzero"`    // delay, delay_answer
+	Status  int               `json:"status,omitempty"`  // status, accept_status; 0 is 500
+	Body    json.RawMessage   `json:"body,omitempty"`    // status, accept_status: a JSON string is sent as its bare text
+	Headers map[string]string `json:"headers,omitempty"` // status, accept_status
+	Accept  *int              `json:"accept,omitempty"`  // short: recipients accepted; left out is half
+
+	Seen  int `json:"seen"`  // calls it was asked about
+	Fired int `json:"fired"` // calls it made go wrong
+
+	draws *rand.Rand
+}
+
+// accepted is how many of n recipients a short submission takes.
+func (f *Fault) accepted(n int) int {
+	if f.Accept == nil {
+		return n / 2
+	}
+	return min(n, *f.Accept)
+}
+
+// faults are the rules in force, in the order they came.
+type faults struct {
+	any    atomic.Bool // so that a call without rules takes no lock
+	mu     sync.Mutex
+	rules  []*Fault
+	lastID int
+	fired  map[string]int // by kind, of cleared rules too
+}
+
+// AddFault adds a rule after those there are, and returns its id. The error
+// names the field that is wrong.
+func (s *Sandbox) AddFault(f Fault) (id int, err error) {
+	if err := f.check(); err != nil {
+		return 0, fmt.Errorf("sandbox: fault: %w", err)
+	}
+	if f.Seed == 0 {
+		f.Seed = s.o.Seed
+	}
+	f.draws = rand.New(rand.NewPCG(f.Seed, 1))
+	f.Headers, f.Body, f.Seen, f.Fired = maps.Clone(f.Headers), bytes.Clone(f.Body), 0, 0
+	return s.faults.add(&f), nil
+}
+
+func (f *Fault) check() error {
+	switch {
+	case f.Operation != "*" && !slices.Contains(operationNames[:], f.Operation):
+		return fmt.Errorf("operation is %q, it must be * or one of %s", f.Operation, strings.Join(operationNames[:], ", "))
+	case !slices.Contains(kinds, f.Kind):
+		return fmt.Errorf("kind is %q, it must be one of %s", f.Kind, strings.Join(kinds, ", "))
+	case f.Times < 0 || f.Skip < 0:
+		return fmt.Errorf("times and skip must not be negative")
+	case f.Share < 0 || f.Share > 1:
+		return fmt.Errorf("share is %v, it must be between 0 and 1", f.Share)
+	case f.Delay < 0 || (f.Delay == 0) == (f.Kind == Delay || f.Kind == DelayAnswer):
+		return fmt.Errorf("delay goes with the kinds delay and delay_answer, and is above zero there")
+	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
+		return fmt.Errorf("status is %d, it must be between 200 and 599", f.Status)
+	case f.Accept != nil && *f.Accept < 0:
+		return fmt.Errorf("accept must not be negative")
+	case f.Kind == Short && f.Operation != "send":
+		return fmt.Errorf("the kind short goes with the operation send")
+	}
+	return nil
+}
+
+func (l *faults) add(f *Fault) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastID++
+	f.ID = l.lastID
+	l.rules = append(l.rules, f)
+	l.any.Store(true)
+	return f.ID
+}
+
+// Faults returns the rules in force with what they did so far.
+func (s *Sandbox) Faults() []Fault {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	rules := make([]Fault, len(s.faults.rules))
+	for i, f := range s.faults.rules {
+		rules[i] = *f
+	}
+	return rules
+}
+
+// ClearFaults removes every rule. How many fired stays counted until a reset.
+func (s *Sandbox) ClearFaults() { s.faults.clear(false) }
+
+// ClearFault removes one rule, and reports whether there was one of that id.
+func (s *Sandbox) ClearFault(id int) bool {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	before := len(s.faults.rules)
+	s.faults.rules = slices.DeleteFunc(s.faults.rules, func(f *Fault) bool { return f.ID == id })
+	s.faults.any.Store(len(s.faults.rules) > 0)
+	return len(s.faults.rules) < before
+}
+
+func (l *faults) clear(counts bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rules = nil
+	l.any.Store(false)
+	if counts {
+		l.fired, l.lastID = map[string]int{}, 0
+	}
+}
+
+// counts returns how often each kind fired.
+func (l *faults) counts() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	counts := map[string]int{}
+	for kind, n := range l.fired {
+		counts[kind] = n
+	}
+	return counts
+}
+
+// pick returns the first rule that applies to a call, or nil.
+func (l *faults) pick(op operation, body []byte, query string) *Fault {
+	if !l.any.Load() {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.rules {
+		if f.applies(op, body, query) {
+			f.Fired++
+			l.fired[f.Kind]++
+			fired := *f
+			return &fired
+		}
+	}
+	return nil
+}
+
+// applies counts the call and says whether the rule fires on it.
+func (f *Fault) applies(op operation, body []byte, query string) bool {
+	if f.Operation != "*" && f.Operation != op.String() {
+		return false
+	}
+	if f.Times > 0 && f.Fired >= f.Times {
+		return false
+	}
+	if f.Match != "" && !bytes.Contains(body, []byte(f.Match)) && !strings.Contains(query, f.Match) {
+		return false
+	}
+	f.Seen++
+	if f.Seen <= f.Skip {
+		return false
+	}
+	return f.Share == 0 || f.draws.Float64() < f.Share
+}

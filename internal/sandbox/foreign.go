@@ -1,0 +1,94 @@
+package sandbox
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+)
+
+// foreignRow is a row put into the log by hand: another program's mail.
+type foreignRow struct {
+	envelope, to string
+	at           int64 // of its event, milliseconds since 1970
+	text         []byte
+}
+
+// InsertLog puts a row into the log: a JSON object with the fields of a log
+// entry. What it leaves out is made up, unless verbatim. It stands where its
+// created_at belongs, and replaces a row inserted before with the same
+// envelope_id and to, in place.
+func (s *Sandbox) InsertLog(entry []byte, verbatim bool) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(entry, &fields); err != nil || fields == nil {
+		return fmt.Errorf("sandbox: a log row is a JSON object: %w", cmp.Or(err, errors.New("it is null")))
+	}
+	var head struct {
+		CreatedAt  time.Time `json:"created_at"`
+		EnvelopeID string    `json:"envelope_id"`
+		To         string    `json:"to"`
+	}
+	if err := json.Unmarshal(entry, &head); err != nil {
+		return fmt.Errorf("sandbox: log row: %w", err)
+	}
+	s.outbox.insert(fields, head.CreatedAt, foreignRow{envelope: head.EnvelopeID, to: head.To}, verbatim)
+	return nil
+}
+
+func (o *outbox) insert(fields map[string]json.RawMessage, at time.Time, f foreignRow, verbatim bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	o.tell(now)
+	if at.IsZero() {
+		at = now
+	}
+	if !verbatim {
+		if f.envelope == "" {
+			f.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), mix(o.seed+uint64(len(o.foreign)))&0xfffffff)
+		}
+		complete(fields, at, f.envelope)
+	}
+	f.at = at.UnixMilli()
+	f.text, _ = json.Marshal(fields) // raw values of a parsed object marshal
+	for i := range o.foreign {
+		if old := &o.foreign[i]; f.envelope != "" && old.envelope == f.envelope && old.to == f.to {
+			old.text = f.text
+			return
+		}
+	}
+	o.foreign = append(o.foreign, f)
+	added := row{message: foreignMessage, recipient: uint32(len(o.foreign) - 1)}
+	place := sort.Search(len(o.log), func(i int) bool { return o.eventOf(o.log[i]) > at.UnixMilli() })
+	o.log = slices.Insert(o.log, place, added)
+	o.shuffled = shuffle{}
+}
+
+// complete fills in what a row put there by hand leaves out.
+func complete(fields map[string]json.RawMessage, at time.Time, envelope string) {
+	for name, value := range map[string]string{
+		"created_at":  `"` + stamp(at.UnixMilli()) + `"`,
+		"envelope_id": `"` + envelope + `"`,
+		"interface":   `"api"`,
+		"domain":      `"elsewhere.test"`,
+		"from":        `"someone@elsewhere.test"`,
+		"to":          `"nobody@elsewhere.test"`,
+		"delivered":   `1`,
+		"status":      `{"delivered":true,"ip":"192.0.2.26","mx":"mx1.elsewhere.test","response":"250 2.0.0 OK"}`,
+	} {
+		if fields[name] == nil {
+			fields[name] = json.RawMessage(value)
+		}
+	}
+}
+
+// eventOf is when the row's event was, in milliseconds since 1970.
+func (o *outbox) eventOf(r row) int64 {
+	if r.message != foreignMessage {
+		return o.messages[r.message].eventAt(int(r.recipient))
+	}
+	return o.foreign[r.recipient].at
+}

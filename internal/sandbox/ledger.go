@@ -1,0 +1,152 @@
+package sandbox
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Status codes of a transaction. New is what an enrollment nobody decided on
+// shows: the document does not say that such a one is listed; assumed.
+const (
+	txNew       = 0
+	txFailed    = 2
+	txApproved  = 3
+	txCancelled = 4
+	txExpired   = 5
+)
+
+// Status codes of a mandate.
+const (
+	mandateNew       = 0
+	mandateActive    = 3
+	mandateRejected  = 6
+	mandateCancelled = 7
+)
+
+var txLabels = map[uint8]string{txNew: "New", txFailed: "Failed", txApproved: "Approved", txCancelled: "Cancelled", txExpired: "Expired"}
+
+var mandateLabels = map[uint8]string{mandateNew: "New", mandateActive: "Active", mandateRejected: "Rejected", mandateCancelled: "Cancelled"}
+
+// enrollment is one that was accepted: it is also the mandate and its
+// application transaction. Its number is its place in the ledger.
+type enrollment struct {
+	order   string
+	body    string // as it was posted; "" in a lean sandbox
+	at      int64  // milliseconds since 1970
+	expires int64  // of the link, likewise
+	cents   int64
+	before  uint32 // number + 1 of the last enrollment before it with the same order number
+	version uint8  // 2 or 3
+	tx      uint8
+	mandate uint8
+}
+
+// ledger holds every accepted enrollment. Two with one order number are two:
+// the upstream has no idempotency.
+type ledger struct {
+	mu      sync.Mutex
+	rows    []enrollment
+	last    map[string]uint32 // order number -> number + 1 of its last enrollment
+	twice   map[string]int    // order numbers with more than one -> how many
+	version [4]int
+
+	refused atomic.Int64
+}
+
+func (l *ledger) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rows, l.last, l.twice, l.version = nil, map[string]uint32{}, map[string]int{}, [4]int{}
+	l.refused.Store(0)
+}
+
+// add stores an accepted enrollment and returns its number.
+func (l *ledger) add(e enrollment) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.before = l.last[e.order]
+	if e.before > 0 {
+		l.twice[e.order] = max(l.twice[e.order], 1) + 1
+	}
+	l.rows = append(l.rows, e)
+	l.last[e.order] = uint32(len(l.rows))
+	l.version[e.version]++
+	return len(l.rows) - 1
+}
+
+// get returns the enrollment of that number.
+func (l *ledger) get(number int) (enrollment, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if number < 0 || number >= len(l.rows) {
+		return enrollment{}, false
+	}
+	return l.rows[number], true
+}
+
+// of returns the numbers of an order's enrollments, newest first. The caller
+// holds the lock.
+func (l *ledger) of(order string) []int {
+	var numbers []int
+	for at := l.last[order]; at > 0; at = l.rows[at-1].before {
+		numbers = append(numbers, int(at)-1)
+	}
+	return numbers
+}
+
+// settle changes the state of an enrollment that nobody decided on yet, and
+// returns it; settled is false when someone had, or its link expired.
+func (l *ledger) settle(number int, tx, mandate uint8) (e enrollment, settled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	row := &l.rows[number]
+	if row.status(time.Now()) != txNew {
+		return *row, false
+	}
+	row.tx, row.mandate = tx, mandate
+	return *row, true
+}
+
+// status is the transaction's: a new one expires with its link.
+func (e *enrollment) status(now time.Time) uint8 {
+	if e.tx == txNew && now.UnixMilli() >= e.expires {
+		return txExpired
+	}
+	return e.tx
+}
+
+// values reads the posted body again; keeping it costs less than keeping them.
+func (e *enrollment) values() values {
+	if e.body == "" {
+		return values{fOrderNumber: e.order}
+	}
+	v, _ := parseEnrollment(e.body)
+	return v
+}
+
+func number(prefix string, n int) string { return fmt.Sprintf("%s%08d", prefix, n+1) }
+
+// token is the last part of an enrollment's url. It names the number, and
+// cannot be guessed from another one.
+func (s *Sandbox) token(n int) string {
+	return fmt.Sprintf("%x-%016x", n+1, mix(uint64(n+1)^mix(s.o.Seed^0x6572)))
+}
+
+// enrollmentOf is the number a token names.
+func (s *Sandbox) enrollmentOf(token string) (int, bool) {
+	head, _, _ := strings.Cut(token, "-")
+	n, err := strconv.ParseInt(head, 16, 32)
+	return int(n) - 1, err == nil && token == s.token(int(n)-1)
+}
+
+// mix spreads the bits of x over the whole word (the finisher of splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,175 @@
+package sandbox
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// row is one entry of the sending log: a recipient of a message, or, with
+// message = foreignMessage, the recipient-th of the rows put there by hand.
+type row struct{ message, recipient uint32 }
+
+const foreignMessage = math.MaxUint32
+
+// defaultLimit is the records of a log page when the caller asks for no number.
+const defaultLimit = 100
+
+// logs answers a page of the sending log. Rows that were added since the last
+// page have shifted the rest, as offsets do.
+func (s *Sandbox) logs(c *call) answer {
+	query := c.r.URL.Query()
+	limit := min(whole(query.Get("limit"), defaultLimit), c.LogCap)
+	page := whole(query.Get("page"), 1)
+	body, total := s.outbox.page(c.Settings, page, limit, time.Now())
+	pages := (total + limit - 1) / limit
+	if c.WrongTotalPage {
+		pages++
+	}
+	return envelope(fmt.Appendf(body, `,"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d}`, total, pages, page, limit))
+}
+
+// page renders the rows of a page, up to where the pagination fields begin.
+func (o *outbox) page(settings *Settings, page, limit int, now time.Time) (body []byte, total int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tell(now)
+	total = len(o.log)
+	begin := min((page-1)*limit, total)
+	end := min(begin+limit, total)
+	body = append(make([]byte, 0, 420*(end-begin)+256), `{"data":[`...)
+	for i := begin; i < end; i++ {
+		if i > begin {
+			body = append(body, ',')
+		}
+		body = o.appendRow(body, o.log[o.place(settings.LogOrder, i)], settings.StatusText, now)
+	}
+	return append(body, ']'), total
+}
+
+// place is where in the log the i-th row of the listing stands.
+func (o *outbox) place(order string, i int) int {
+	switch order {
+	case Oldest:
+		return i
+	case NoOrder:
+		return o.shuffled.at(i, len(o.log), o.seed)
+	default:
+		return len(o.log) - 1 - i
+	}
+}
+
+// appendRow appends the document's log entry.
+func (o *outbox) appendRow(dst []byte, r row, asText bool, now time.Time) []byte {
+	if r.message == foreignMessage {
+		return append(dst, o.foreign[r.recipient].text...)
+	}
+	p := o.messages[r.message]
+	to, envelope := p.to.at(int(r.recipient)), p.envelope(o.seed)
+	state := p.state(o.seed, int(r.recipient), now)
+	dst = append(dst, '{')
+	dst = appendFields(dst,
+		"created_at", stamp(p.eventAt(int(r.recipient))),
+		"envelope_id", envelope,
+		"interface", "api",
+		"domain", domain(p.from),
+		"from", p.from,
+		"to", to)
+	delivered := 0
+	if state == Delivered {
+		delivered = 1
+	}
+	dst = fmt.Appendf(dst, `"delivered":%d,"status":`, delivered)
+	status := fmt.Appendf(nil, `{"delivered":%t,`, state == Delivered)
+	status = appendFields(status, "ip", "192.0.2.25", "mx", "mx1."+domain(to), "response", response(state, envelope))
+	status[len(status)-1] = '}'
+	if asText {
+		dst = appendText(dst, string(status))
+	} else {
+		dst = append(dst, status...)
+	}
+	return append(dst, '}')
+}
+
+func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// States of a recipient, as the sandbox names them.
+const (
+	Queued    = "queued"
+	Delivered = "delivered"
+	Deferred  = "deferred"
+	Bounced   = "bounced"
+)
+
+// response is what the receiving server said. Failures are not shown by the
+// upstream; assumed.
+func response(state, envelope string) string {
+	switch state {
+	case Deferred:
+		return "451 4.7.1 Greylisted, please try again later"
+	case Bounced:
+		return "550 5.1.1 The email account that you tried to reach does not exist"
+	default:
+		return "250 2.0.0 OK " + envelope
+	}
+}
+
+// state is what became of the i-th recipient by now. A deferred one is
+// delivered later, in the same row.
+func (p *posted) state(seed uint64, i int, now time.Time) string {
+	event := p.eventAt(i)
+	if event > now.UnixMilli() {
+		return Queued
+	}
+	switch p.fate(seed, p.to.at(i)) {
+	case Bounced:
+		return Bounced
+	case Deferred:
+		if now.UnixMilli() < event+time.Duration(p.settings.DeferredFor).Milliseconds() {
+			return Deferred
+		}
+	}
+	return Delivered
+}
+
+// fate is the first thing that happens to a recipient: what its local part asks
+// for, else what the shares and the seed draw for this subject and address. It
+// does not depend on the order in which messages came.
+func (p *posted) fate(seed uint64, address string) string {
+	local := strings.ToLower(address[:len(address)-len(domain(address))])
+	switch {
+	case strings.Contains(local, "bounce"):
+		return Bounced
+	case strings.Contains(local, "defer"):
+		return Deferred
+	case p.settings.ShareBounced == 0 && p.settings.ShareDeferred == 0:
+		return Delivered
+	}
+	hash := fnv.New64a()
+	fmt.Fprintf(hash, "%s\n%s", p.subject, address)
+	switch draw := float64(mix(hash.Sum64()^mix(seed))) / math.MaxUint64; {
+	case draw < p.settings.ShareBounced:
+		return Bounced
+	case draw < p.settings.ShareBounced+p.settings.ShareDeferred:
+		return Deferred
+	}
+	return Delivered
+}
+
+// shuffle lists rows in an order of its own that new rows fall into anywhere.
+type shuffle struct{ places []int }
+
+func (s *shuffle) at(i, total int, seed uint64) int {
+	if len(s.places) != total {
+		s.places = make([]int, total)
+		for place := range s.places {
+			s.places[place] = place
+		}
+		slices.SortFunc(s.places, func(a, b int) int { return cmp.Compare(mix(seed^uint64(a)), mix(seed^uint64(b))) })
+	}
+	return s.places[i]
+}

@@ -1,0 +1,178 @@
+package sandbox
+
+import (
+	"container/heap"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// outbox holds every accepted message, and the sending log made from them.
+type outbox struct {
+	mu       sync.Mutex
+	seed     uint64
+	messages []*posted
+	pending  queue // messages with recipients the log does not tell of yet
+	log      []row // in the order of its events, oldest first
+	foreign  []foreignRow
+	shuffled shuffle
+
+	seen       map[uint64]place    // (subject, recipient) -> how often, and where first
+	twice      map[uint64]Received // those accepted more than once
+	subjects   map[string]uint64   // subject -> its hash
+	count      int                 // of accepted messages; a lean outbox keeps none of them
+	recipients int64
+	largest    int
+
+	refused atomic.Int64
+}
+
+// posted is an accepted message.
+type posted struct {
+	letter
+	n        int       // counts from 1
+	at       int64     // of acceptance, milliseconds since 1970
+	sentAt   int64     // when the log begins to tell of it, likewise
+	told     int       // recipients that are in the log
+	settings *Settings // as they were at acceptance: what they decide for a row stays
+}
+
+// place is where a pair of subject and recipient was first accepted.
+type place struct {
+	count, recipient uint32
+	message          uint32
+}
+
+func (o *outbox) reset(seed uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seed = seed
+	o.messages, o.pending, o.log, o.foreign, o.shuffled = nil, nil, nil, nil, shuffle{}
+	o.seen, o.twice, o.subjects = map[uint64]place{}, map[uint64]Received{}, map[string]uint64{}
+	o.count, o.recipients, o.largest = 0, 0, 0
+	o.refused.Store(0)
+}
+
+// accept queues a message, unless the quota does not hold the recipients that
+// were asked for.
+func (o *outbox) accept(l *letter, asked int, settings *Settings, lean bool, now time.Time) bool {
+	subject := maphash.String(pairs, l.subject)
+	keys := make([]uint64, l.to.len())
+	for i := range keys {
+		keys[i] = pair(subject, l.to.at(i))
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.recipients+int64(asked) > settings.Quota {
+		return false
+	}
+	message := uint32(len(o.messages))
+	o.subjects[l.subject] = subject
+	for i, key := range keys {
+		known, again := o.seen[key]
+		if again {
+			o.twice[key] = Received{l.subject, l.to.at(i), int(known.count) + 1}
+		} else {
+			known.message, known.recipient = message, uint32(i)
+		}
+		known.count++
+		o.seen[key] = known
+	}
+	o.count++
+	o.recipients += int64(len(keys))
+	o.largest = max(o.largest, asked)
+	if !lean && len(keys) > 0 {
+		p := &posted{letter: *l, n: len(o.messages) + 1, at: now.UnixMilli(), settings: settings}
+		p.sentAt = p.at + time.Duration(settings.LogDelay).Milliseconds()
+		o.messages = append(o.messages, p)
+		heap.Push(&o.pending, p)
+	}
+	return true
+}
+
+// hasten brings forward what is still queued when the log's delay was lowered.
+// What a raised delay does not reach keeps its time.
+func (o *outbox) hasten(delay time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	o.tell(now)
+	for _, p := range o.pending {
+		if p.told == 0 {
+			p.sentAt = min(p.sentAt, max(now.UnixMilli(), p.at+delay.Milliseconds()))
+		}
+	}
+	heap.Init(&o.pending)
+}
+
+// tell moves into the log what the outbound server has sent by now. The caller
+// holds the lock.
+func (o *outbox) tell(now time.Time) {
+	until := now.UnixMilli()
+	for len(o.pending) > 0 {
+		p := o.pending[0]
+		if p.next() > until {
+			return
+		}
+		o.log = append(o.log, row{message: uint32(p.n - 1), recipient: uint32(p.told)})
+		if p.told++; p.told == p.to.len() {
+			heap.Pop(&o.pending)
+		} else {
+			heap.Fix(&o.pending, 0)
+		}
+	}
+}
+
+// next is when the log will tell of the message's next recipient.
+func (p *posted) next() int64 { return p.eventAt(p.told) }
+
+// eventAt is when the outbound server sends to the i-th recipient.
+func (p *posted) eventAt(i int) int64 {
+	return p.sentAt + time.Duration(p.settings.LogSpread).Milliseconds()*int64(i)/int64(p.to.len())
+}
+
+// envelope is the message's envelope_id: 18 hex digits, the first 11 the
+// milliseconds since 1970 at which it was accepted; its rows share it.
+func (p *posted) envelope(seed uint64) string {
+	// An odd factor keeps the last seven digits of different messages different.
+	return fmt.Sprintf("%011x%07x", p.at, (uint64(p.n)*0x5bd1e995+mix(seed))&0xfffffff)
+}
+
+func (o *outbox) used() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.recipients
+}
+
+// pairs seeds the hashes by which subjects and recipients are counted. They
+// never leave the process.
+var pairs = maphash.MakeSeed()
+
+// pair is the key of a recipient under a subject. Sixty-four bits tell a
+// million pairs apart but for one chance in ten million.
+func pair(subject uint64, address string) uint64 {
+	return mix(subject) ^ bits.RotateLeft64(maphash.String(pairs, sameDomain(address)), 17)
+}
+
+// queue is a heap: the message with the earliest next event first.
+type queue []*posted
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	if a, b := q[i].next(), q[j].next(); a != b {
+		return a < b
+	}
+	return q[i].n < q[j].n
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)   { *q = append(*q, x.(*posted)) }
+func (q *queue) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return last
+}

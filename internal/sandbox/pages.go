@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+)
+
+//go:embed pages/*.html
+var pageFiles embed.FS
+
+var pages = template.Must(template.ParseFS(pageFiles, "pages/*.html"))
+
+const (
+	enrollmentsPerPage = 50
+	lettersPerPage     = 25
+	recipientsShown    = 20
+)
+
+// servePages serves what people look at: the index, the mail sent, and the page
+// on which the payer of an enrollment decides.
+func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
+	token, enrolling := strings.CutPrefix(r.URL.Path, "/enroll/")
+	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case enrolling && r.Method == http.MethodPost:
+		s.postDecision(w, r, token)
+	case !reading:
+		w.Header().Set("Allow", "GET")
+		http.Error(w, "only to be read", http.StatusMethodNotAllowed)
+	case enrolling:
+		s.enrollmentPage(w, token)
+	case r.URL.Path == "/":
+		s.indexPage(w, r)
+	case r.URL.Path == "/mail":
+		s.mailPage(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func show(w http.ResponseWriter, name string, data any) {
+	var page bytes.Buffer
+	if err := pages.ExecuteTemplate(&page, name, data); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = page.WriteTo(w) // a reader that left is its own business
+}
+
+// turn is what a page needs to link its neighbours; 0 is none.
+type turn struct{ Before, After int }
+
+func turning(page, perPage, total int) turn {
+	t := turn{Before: page - 1}
+	if page*perPage < total {
+		t.After = page + 1
+	}
+	return t
+}
+
+// enrollmentView is an enrollment as the pages show it.
+type enrollmentView struct {
+	Token, OrderNumber, PayerName, Reason, Amount, Frequency, Effective, Expiry, At string
+
+	Status, Mandate string
+	Open            bool
+	Return          string // where the payer goes from here
+}
+
+func (s *Sandbox) view(n int, e *enrollment) enrollmentView {
+	v, status := e.values(), e.status(time.Now())
+	view := enrollmentView{
+		Token: s.token(n), OrderNumber: e.order, PayerName: v[fPayerName], Reason: v[fApplicationReason],
+		Amount: string(appendCents(nil, e.cents)), Frequency: frequency(v[fFrequencyMode]),
+		Effective: s.effective(e, &v), Expiry: v[fExpiryDate],
+		At:     time.UnixMilli(e.at).In(s.zone).Format(time.DateTime),
+		Status: txLabels[status], Mandate: mandateLabels[e.mandate], Open: status == txNew,
+	}
+	switch status {
+	case txApproved:
+		view.Return = v[fSuccessURL]
+	case txFailed, txCancelled, txExpired:
+		view.Return = v[fFailedURL]
+	}
+	return view
+}
+
+func (s *Sandbox) indexPage(w http.ResponseWriter, r *http.Request) {
+	page := whole(r.URL.Query().Get("page"), 1)
+	data := struct {
+		turn
+		Oracle      Oracle
+		Enrollments []enrollmentView
+	}{Oracle: s.Oracle(Query{Summary: true})}
+	total := data.Oracle.Enroll.Accepted
+	data.turn = turning(page, enrollmentsPerPage, total)
+	for n := total - 1 - (page-1)*enrollmentsPerPage; n >= 0 && len(data.Enrollments) < enrollmentsPerPage; n-- {
+		if e, ok := s.ledger.get(n); ok {
+			data.Enrollments = append(data.Enrollments, s.view(n, &e))
+		}
+	}
+	show(w, "index", data)
+}
+
+func (s *Sandbox) enrollmentPage(w http.ResponseWriter, token string) {
+	n, valid := s.enrollmentOf(token)
+	e, known := s.ledger.get(n)
+	if !valid || !known {
+		http.Error(w, "no such enrollment", http.StatusNotFound)
+		return
+	}
+	show(w, "enroll", s.view(n, &e))
+}
+
+// postDecision is the payer's button. Deciding a second time changes nothing
+// and shows what was decided.
+func (s *Sandbox) postDecision(w http.ResponseWriter, r *http.Request, token string) {
+	n, valid := s.enrollmentOf(token)
+	if _, known := s.ledger.get(n); !valid || !known {
+		http.Error(w, "no such enrollment", http.StatusNotFound)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+	if err := s.decide(n, r.PostFormValue("decision")); err != nil && err != ErrDecided {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	http.Redirect(w, r, "/enroll/"+token, http.StatusSeeOther)
+}
+
+// letterView is a message as the page of the mail sent shows it.
+type letterView struct {
+	Subject, From, At string
+	Count, More       int
+	To                []struct{ Address, Status string }
+}
+
+func (s *Sandbox) mailPage(w http.ResponseWriter, r *http.Request) {
+	page := whole(r.URL.Query().Get("page"), 1)
+	letters, total := s.outbox.letters((page-1)*lettersPerPage, s.zone)
+	show(w, "mail", struct {
+		turn
+		Letters []letterView
+	}{turning(page, lettersPerPage, total), letters})
+}
+
+// letters are the messages of one page, newest first, from the first-th on.
+func (o *outbox) letters(first int, zone *time.Location) (views []letterView, total int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	total = len(o.messages)
+	for n := total - 1 - first; n >= 0 && len(views) < lettersPerPage; n-- {
+		p := o.messages[n]
+		view := letterView{Subject: p.subject, From: p.from, Count: p.to.len(), At: time.UnixMilli(p.at).In(zone).Format(time.DateTime)}
+		for i := range min(p.to.len(), recipientsShown) {
+			view.To = append(view.To, struct{ Address, Status string }{p.to.at(i), p.state(o.seed, i, now)})
+		}
+		view.More = view.Count - len(view.To)
+		views = append(views, view)
+	}
+	return views, total
+}

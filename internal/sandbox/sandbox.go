@@ -1,0 +1,194 @@
+// Package sandbox is a stateful, scriptable stand-in of both upstream services:
+// the e-mandate service and the outbound email service. It keeps the rules of
+// their two documents, remembers what it was asked to do, lists and logs it the
+// way they would, and fails on demand in every way a network can.
+//
+//	POST /v3/mandates, /api/v2/mandates ─┐              ┌─► transaction list, page to approve, callback
+//	POST /api/v0/messages ───────────────┼─ call ─ work ┼─► sending log, quota, page of the mail sent
+//	GET  …transactions, …logs, …user ────┘    ▲         └─► oracle: what was really done, and what twice
+//	                                        faults, settings under /_sandbox/
+//
+// It imports nothing else of this project: a stand-in that shares types with
+// the client it answers would agree with it about anything.
+//
+// Where the documents say "not shown" it follows what docs/sandbox.md lists as
+// assumptions.
+package sandbox
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say who may call the sandbox and how it keeps what it is told. The
+// zero value works: any non-empty token, key and portal key are accepted.
+type Options struct {
+	MandateToken   string // the bearer token of v2 and v3; "" accepts any, but not none
+	PortalKey      string // "" accepts any, but not none
+	ChecksumSecret string // when set, a given checksum is verified and callbacks are signed
+	MailKey        string // X-API-Key; "" accepts any, but not none
+
+	PublicURL string         // scheme and host that answers point to; "" takes the Host of each request
+	Location  *time.Location // of dates without a zone; nil is UTC+8
+	Seed      uint64         // of every draw the sandbox makes
+	Settings  *Settings      // to begin with and after a reset; nil is DefaultSettings
+	Lean      bool           // keep no bodies: counts, and of an enrollment order number, amount and time
+
+	AllowCallbacks bool              // callbacks to hosts that are not loopback
+	Callbacks      http.RoundTripper // carries the callbacks; nil is a transport without proxy
+
+	Logf func(format string, args ...any) // told of faults that fired, callbacks and decisions; nil is silent
+}
+
+// Sandbox is both upstreams at once. It is safe for concurrent use. It has no
+// background work but callbacks; what changes with time is computed when read.
+type Sandbox struct {
+	o        Options
+	zone     *time.Location
+	settings atomic.Pointer[Settings]
+
+	calls  [operations]atomic.Int64
+	faults faults
+	ledger ledger
+	outbox outbox
+
+	control  http.Handler
+	callback callbacks
+
+	done      chan struct{} // closed by Close: delays end, callbacks are tried no more
+	launching sync.Mutex    // nothing is launched once done is closed
+	inFlight  sync.WaitGroup
+}
+
+// New returns a sandbox in which nothing happened yet. Close it when done.
+func New(o Options) *Sandbox {
+	s := &Sandbox{o: o, zone: o.Location, done: make(chan struct{})}
+	if s.zone == nil {
+		s.zone = time.FixedZone("UTC+8", 8*60*60)
+	}
+	s.o.PublicURL = strings.TrimRight(o.PublicURL, "/")
+	s.callback.client = callbackClient(o.Callbacks)
+	s.control = s.controls()
+	s.Reset()
+	return s
+}
+
+// Reset forgets everything: enrollments, mail, faults, counts; settings are
+// those of the Options again.
+func (s *Sandbox) Reset() {
+	settings := DefaultSettings()
+	if s.o.Settings != nil {
+		settings = *s.o.Settings
+	}
+	s.settings.Store(&settings)
+	for i := range s.calls {
+		s.calls[i].Store(0)
+	}
+	s.faults.clear(true)
+	s.ledger.reset()
+	s.outbox.reset(s.o.Seed)
+	s.callback.reset()
+}
+
+// Close ends the delays that calls are waiting in, and returns when the
+// callbacks under way have had the try they are in; those that had none yet
+// get one. Close it before a server that waits for its handlers.
+func (s *Sandbox) Close() {
+	s.launching.Lock()
+	if !s.closing() {
+		close(s.done)
+	}
+	s.launching.Unlock()
+	s.inFlight.Wait()
+}
+
+func (s *Sandbox) closing() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// launch runs work beside the caller; Close waits for it.
+func (s *Sandbox) launch(work func()) {
+	s.launching.Lock()
+	defer s.launching.Unlock()
+	if !s.closing() {
+		s.inFlight.Go(work)
+	}
+}
+
+// ServeHTTP serves everything on one port: both upstreams, the control
+// interface under /_sandbox/ and the pages.
+func (s *Sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch path := r.URL.Path; {
+	case strings.HasPrefix(path, "/api/v0/"):
+		s.serveMail(w, r)
+	case strings.HasPrefix(path, "/v3/"), strings.HasPrefix(path, "/api/"):
+		s.serveMandate(w, r)
+	case strings.HasPrefix(path, "/_sandbox/"):
+		s.control.ServeHTTP(w, r)
+	default:
+		s.servePages(w, r)
+	}
+}
+
+// Mandate serves the e-mandate service alone, v2 and v3, and the page behind
+// the url of an enrollment.
+func (s *Sandbox) Mandate() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/enroll/") {
+			s.servePages(w, r)
+			return
+		}
+		s.serveMandate(w, r)
+	})
+}
+
+// Mail serves the outbound email service alone.
+func (s *Sandbox) Mail() http.Handler { return http.HandlerFunc(s.serveMail) }
+
+func (s *Sandbox) serveMandate(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/v3/mandates":
+		s.serve(w, r, opEnroll, (*Sandbox).enrollV3)
+	case "/api/v2/mandates":
+		s.serve(w, r, opEnroll, (*Sandbox).enrollV2)
+	case "/v3/mandates/transactions":
+		s.serve(w, r, opTransactions, (*Sandbox).transactions)
+	default:
+		message(http.StatusNotFound, "no such resource").write(w)
+	}
+}
+
+func (s *Sandbox) serveMail(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/api/v0/messages":
+		s.serve(w, r, opSend, (*Sandbox).send)
+	case "/api/v0/logs":
+		s.serve(w, r, opLogs, (*Sandbox).logs)
+	case "/api/v0/user":
+		s.serve(w, r, opAccount, (*Sandbox).account)
+	default:
+		refusal(http.StatusNotFound, "Not found").write(w)
+	}
+}
+
+// base is the address answers point back to.
+func (s *Sandbox) base(r *http.Request) string {
+	if s.o.PublicURL != "" {
+		return s.o.PublicURL
+	}
+	return "http://" + r.Host
+}
+
+func (s *Sandbox) logf(format string, args ...any) {
+	if s.o.Logf != nil {
+		s.o.Logf(format, args...)
+	}
+}

@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"iter"
+	"strings"
+)
+
+// The bodies are taken apart here rather than decoded into structs: a rule is
+// checked against the text the caller sent (a checksum signs it), a wrong type
+// is reported by field, and a benchmark's stand-in must cost less than what it
+// stands in for.
+
+// members are the members of a JSON object: key, and value as it is written.
+// text must be valid JSON and an object.
+func members(text string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		at := space(text, space(text, 0)+1)
+		for text[at] != '}' {
+			end := skip(text, at)
+			key := unquote(text[at:end])
+			at = space(text, space(text, end)+1)
+			end = skip(text, at)
+			if !yield(key, text[at:end]) {
+				return
+			}
+			if at = space(text, end); text[at] == ',' {
+				at = space(text, at+1)
+			}
+		}
+	}
+}
+
+// elements are the elements of a JSON array, as they are written. text must be
+// valid JSON and an array without space around it.
+func elements(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		at := space(text, 1)
+		for text[at] != ']' {
+			end := skip(text, at)
+			if !yield(text[at:end]) {
+				return
+			}
+			if at = space(text, end); text[at] == ',' {
+				at = space(text, at+1)
+			}
+		}
+	}
+}
+
+// skip returns the end of the value that begins at from.
+func skip(text string, from int) int {
+	switch text[from] {
+	case '"':
+		at := from + 1
+		for {
+			at += strings.IndexByte(text[at:], '"')
+			slashes := 0
+			for text[at-1-slashes] == '\\' {
+				slashes++
+			}
+			at++
+			if slashes%2 == 0 {
+				return at
+			}
+		}
+	case '{', '[':
+		depth := 0
+		for at := from; ; {
+			switch text[at] {
+			case '"':
+				at = skip(text, at)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+			}
+			at++
+			if depth == 0 {
+				return at
+			}
+		}
+	}
+	end := strings.IndexAny(text[from:], ",]} \t\r\n")
+	if end < 0 {
+		return len(text)
+	}
+	return from + end
+}
+
+// space returns the first place from at on that is no white space.
+func space(text string, at int) int {
+	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {
+		at++
+	}
+	return at
+}
+
+// unquote returns the text of a JSON string.
+func unquote(raw string) string {
+	if strings.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1]
+	}
+	var text string
+	if json.Unmarshal([]byte(raw), &text) != nil {
+		return ""
+	}
+	return text
+}
+
+// appendText appends text as a JSON string.
+func appendText(dst []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(text) // a string always marshals
+			return append(dst, quoted...)
+		}
+	}
+	dst = append(dst, '"')
+	dst = append(dst, text...)
+	return append(dst, '"')
+}
+
+// appendFields appends `"name":"text"` pairs, each with a comma after it.
+func appendFields(dst []byte, pairs ...string) []byte {
+	for i := 0; i < len(pairs); i += 2 {
+		dst = append(dst, '"')
+		dst = append(dst, pairs[i]...)
+		dst = append(dst, `":`...)
+		dst = append(appendText(dst, pairs[i+1]), ',')
+	}
+	return dst
+}

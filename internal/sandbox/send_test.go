@@ -1,0 +1,183 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestMessagesThatBreakARuleAreRefusedWhole(t *testing.T) {
+	s := newSandbox(t, strictOptions())
+	var bad []fields
+	for _, field := range []string{"to", "subject", "as_html", "content"} {
+		bad = append(bad, letter1().without(field), letter1().with(field, nil), letter1().with(field, ""), letter1().with(field, map[string]int{}))
+	}
+	bad = append(bad,
+		letter1().with("as_html", 2), letter1().with("as_html", true), letter1().with("as_html", "1"),
+		letter1().with("to", []string{}), letter1().with("to", " , "), letter1().with("to", []int{1}), letter1().with("to", "nobody"),
+		letter1().with("to", []string{"a@example.test", "b@"}), letter1().with("to", many(1001)),
+		letter1().with("from", "nobody"), letter1().with("from", 1), letter1().with("reply_to", "nobody"), letter1().with("unsubscribe_link", "nowhere"),
+		letter1().with("headers", "X-A: 1"), letter1().with("headers", map[string]int{"X-A": 1}), letter1().with("headers", []int{1}),
+		letter1().with("headers", map[string]string{"bcc": "a@example.test"}), letter1().with("headers", []string{"Subject: other"}),
+		letter1().with("headers", map[string]string{"X-A": "1\r\nBcc: a@example.test"}), letter1().with("headers", []string{"no colon"}),
+	)
+	for _, body := range bad {
+		status, got := ask(t, s, "POST", "/api/v0/messages", body.String())
+		if status != http.StatusUnprocessableEntity || got["error"] != true || fmt.Sprint(got["status_code"]) != "422" || got["message"] == "" {
+			t.Errorf("%.200v: got %d %v, want the envelope of a 422", body, status, got)
+		}
+	}
+	o := s.Oracle(Query{}).Mail
+	equal(t, "accepted, refused", []any{o.Accepted, o.Refused, o.Recipients}, []int{0, len(bad), 0})
+}
+
+func TestMessagesWithinTheRulesAreAccepted(t *testing.T) {
+	s := newSandbox(t, strictOptions())
+	for _, c := range []struct {
+		body fields
+		want int
+	}{
+		{letter1(), 1},
+		{letter1().with("to", "a@example.test"), 1},
+		{letter1().with("to", "a@example.test, b@example.test,c@example.test"), 3},
+		{letter1().with("to", `"Doe, Jane" <jane@example.test>, b@example.test`), 2},
+		{letter1().with("to", []string{`"Doe, \"J\"" <jane@example.test>`, "b@example.test, c@example.test"}), 3},
+		{letter1().with("to", []string{"a@example.test", "a@example.test"}), 2},
+		{letter1().with("to", many(1000)), 1000},
+		{letter1().with("from", "Me <me@example.test>").with("reply_to", "back@example.test").with("unsubscribe_link", "https://example.test/u"), 1},
+		{letter1().with("as_html", 1).with("headers", map[string]string{"X-A": "1"}), 1},
+		{letter1().with("headers", []string{"X-A: 1", "X-B: 2"}), 1},
+		{letter1().with("from", "").with("reply_to", nil), 1},
+	} {
+		got := must(t, s, "POST", "/api/v0/messages", c.body.String())
+		equal(t, fmt.Sprintf("%.200v", c.body), []any{got["error"], got["status_code"], got["message"], dig(t, got, "data", "total_recipient")}, []any{false, 200, "OK", c.want})
+	}
+	equal(t, "largest", s.Oracle(Query{Summary: true}).Mail.Largest, 1000)
+}
+
+func TestTheQuotaIsCountedDownAndThenRefuses(t *testing.T) {
+	s := newSandbox(t, strictOptions())
+	set(t, s, func(v *Settings) { v.Quota = 10 })
+	account := func() []any {
+		data := must(t, s, "GET", "/api/v0/user", "")["data"]
+		return []any{dig(t, data, "limit_quota"), dig(t, data, "total_usage"), dig(t, data, "credit_balance"), dig(t, data, "suspended")}
+	}
+	if _, isText := account()[0].(string); !isText {
+		t.Errorf("limit_quota is %T, want a string of digits", account()[0])
+	}
+	must(t, s, "POST", "/api/v0/messages", letter1().with("to", many(7)).String())
+	equal(t, "after seven", account(), []any{10, 7, 3, false})
+	status, got := ask(t, s, "POST", "/api/v0/messages", letter1().with("to", many(4)).String())
+	equal(t, "four where three are left", []any{status, got["error"], got["status_code"], dig(t, got, "data")}, []any{402, true, 402, "map[]"})
+	must(t, s, "POST", "/api/v0/messages", letter1().with("to", many(3)).String())
+	equal(t, "used up", account(), []any{10, 10, 0, false})
+	status, _ = ask(t, s, "POST", "/api/v0/messages", letter1().String())
+	equal(t, "when used up", status, 402)
+	set(t, s, func(v *Settings) { v.Quota = 11 })
+	must(t, s, "POST", "/api/v0/messages", letter1().String())
+}
+
+func TestASuspendedAccountMayOnlyLook(t *testing.T) {
+	s := newSandbox(t, strictOptions())
+	set(t, s, func(v *Settings) { v.Suspended = true })
+	status, got := ask(t, s, "POST", "/api/v0/messages", letter1().String())
+	equal(t, "submission", []any{status, got["error"], got["status_code"]}, []any{403, true, 403})
+	equal(t, "account", dig(t, must(t, s, "GET", "/api/v0/user", ""), "data", "suspended"), true)
+	must(t, s, "GET", "/api/v0/logs", "")
+}
+
+func TestEveryMailAnswerIsAnEnvelope(t *testing.T) {
+	s := newSandbox(t, strictOptions())
+	unknown := request("GET", "/api/v0/user", "")
+	unknown.Header.Del("X-API-Key")
+	for _, r := range []*http.Request{
+		request("POST", "/api/v0/messages", letter1().String()), request("POST", "/api/v0/messages", "{"), request("PUT", "/api/v0/messages", ""),
+		request("GET", "/api/v0/logs", ""), request("GET", "/api/v0/user", ""), request("GET", "/api/v0/other", ""), unknown,
+	} {
+		w := do(s, r)
+		var got struct {
+			Error      *bool
+			StatusCode *int `json:"status_code"`
+			Message    *string
+			Data       map[string]any
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Error == nil || got.StatusCode == nil || got.Message == nil || got.Data == nil {
+			t.Fatalf("%s %s: %s is not an envelope", r.Method, r.URL, w.Body)
+		}
+		equal(t, r.Method+" "+r.URL.Path, []any{*got.StatusCode, *got.Error}, []any{w.Code, w.Code != 200})
+	}
+}
+
+func TestAddressesAreCutAtCommasOutsideOfQuotes(t *testing.T) {
+	for text, want := range map[string][]string{
+		"a@x.test":                     {"a@x.test"},
+		" a@x.test ,, b@x.test, ":      {"a@x.test", "b@x.test"},
+		`"a, b" <a@x.test>,b@x.test`:   {`"a, b" <a@x.test>`, "b@x.test"},
+		`"a\", b" <a@x.test>,b@x.test`: {`"a\", b" <a@x.test>`, "b@x.test"},
+		`"open, b@x.test`:              {`"open, b@x.test`},
+		`"ends with \`:                 {`"ends with \`},
+		"":                             nil,
+	} {
+		if got := slices.Collect(separated(text)); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestPlainAddressesArePlainToTheMailPackageToo(t *testing.T) {
+	for text, want := range map[string]bool{
+		"a@b": true, "a.b+c@d-e.f": true, "A9_@x.test": true,
+		"": false, "a": false, "@b": false, "a@": false, "a@@b": false, ".a@b": false, "a.@b": false, "a..b@c": false, "a@.b": false, "a@b.": false, "a b@c": false, "é@x.test": false,
+	} {
+		equal(t, text, plain(text), want)
+	}
+}
+
+func FuzzPlainAddressesAreAddresses(f *testing.F) {
+	for _, seed := range []string{"a@b", "a.b@c.d", "a@b.c.", "-@-", "a@b-.c"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if !plain(text) {
+			return
+		}
+		if address, problem := sender("to", string(appendText(nil, text))); problem != "" || address != text {
+			t.Errorf("%q counts as plain, and reads as %q %s", text, address, problem)
+		}
+	})
+}
+
+func FuzzScanningAgreesWithTheJSONPackage(f *testing.F) {
+	for _, seed := range []string{`{}`, ` { "a" : 1 , "b":[1,{"c":"]\\\""}] , "d":"\u0041\"" } `, `{"a":"\\"}`, `{"a":[[],[]],"":null}`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var want map[string]json.RawMessage
+		if !utf8.ValidString(text) || json.Unmarshal([]byte(text), &want) != nil || want == nil {
+			return
+		}
+		got := map[string]string{}
+		for key, raw := range members(text) {
+			got[key] = raw
+		}
+		for key, raw := range want {
+			if got[key] != string(raw) {
+				t.Errorf("%q: member %q is %q, want %q", text, key, got[key], raw)
+			}
+			var list []json.RawMessage
+			if json.Unmarshal(raw, &list) == nil && list != nil {
+				n := 0
+				for element := range elements(got[key]) {
+					if element != string(list[n]) {
+						t.Errorf("%q: element %d is %q, want %q", text, n, element, list[n])
+					}
+					n++
+				}
+				equal(t, text+" elements", n, len(list))
+			}
+		}
+	})
+}

@@ -1,0 +1,56 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// DefaultAddr is where Serve listens when it is told nothing else.
+const DefaultAddr = "127.0.0.1:8085"
+
+// shutdownGrace is how long Serve waits for calls under way once it is to stop.
+const shutdownGrace = 5 * time.Second
+
+// Serve listens on addr ("" is DefaultAddr) and serves a new sandbox until ctx
+// ends, which is no error. ready, if not nil, is told the base URL once calls
+// are taken. The error is that of listening or serving.
+func Serve(ctx context.Context, addr string, o Options, ready func(url string)) error {
+	listener, err := net.Listen("tcp", cmp.Or(addr, DefaultAddr))
+	if err != nil {
+		return fmt.Errorf("sandbox: %w", err)
+	}
+	s := New(o)
+	defer s.Close()
+	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	if ready != nil {
+		ready("http://" + listener.Addr().String())
+	}
+	select {
+	case err := <-served:
+		return fmt.Errorf("sandbox: %w", err)
+	case <-ctx.Done():
+	}
+
+	s.Close() // so that no call sits in a delay
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	err = errors.Join(server.Shutdown(grace), ignoreClosed(<-served))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return server.Close() // the callers that stay are cut off; that is an orderly end
+	}
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

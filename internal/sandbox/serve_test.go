@@ -1,0 +1,106 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestServeListensUntilItsContextEnds(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- Serve(ctx, "127.0.0.1:0", strictOptions(), func(url string) { ready <- url })
+	}()
+	url := <-ready
+	response, err := http.Get(url + "/_sandbox/help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(response.Body)
+	response.Body.Close()
+	equal(t, "help", string(body), Help)
+	if err := Serve(context.Background(), strings.TrimPrefix(url, "http://"), Options{}, nil); err == nil {
+		t.Error("a second one listens on the same address")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if _, err := http.Get(url); err == nil {
+		t.Error("it still listens")
+	}
+}
+
+func TestHelpAndDocumentNameEverything(t *testing.T) {
+	document, err := os.ReadFile("../../docs/sandbox.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	names = append(names, kinds...)
+	names = append(names, operationNames[:]...)
+	for _, of := range []reflect.Type{reflect.TypeFor[Settings](), reflect.TypeFor[Fault]()} {
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			if name != "" && name != "id" {
+				names = append(names, name)
+			}
+		}
+	}
+	for _, path := range []string{"faults", "settings", "reset", "oracle", "log", "decide", "help"} {
+		names = append(names, "/_sandbox/"+path)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(document), name) {
+			t.Errorf("docs/sandbox.md does not tell of %s", name)
+		}
+		if !strings.Contains(Help, name) && name != "seen" && name != "fired" {
+			t.Errorf("Help does not tell of %s", name)
+		}
+	}
+	for line := range strings.Lines(Help) {
+		if len(line) > 101 {
+			t.Errorf("Help has a line wider than 100 columns: %s", line)
+		}
+	}
+}
+
+func TestTheSandboxImportsNothingElseOfTheProject(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "what it imports beside the standard library", strings.TrimSpace(string(out)), "errand/internal/sandbox")
+}
+
+func BenchmarkEnroll(b *testing.B) { benchmark(b, "/v3/mandates", enrollment1().String()) }
+
+func BenchmarkSendToAThousand(b *testing.B) {
+	benchmark(b, "/api/v0/messages", letter1().with("to", many(1000)).String())
+}
+
+// benchmark is the sandbox's own part of a call, without the network.
+func benchmark(b *testing.B, path, body string) {
+	for _, lean := range []bool{false, true} {
+		b.Run(fmt.Sprintf("lean=%t", lean), func(b *testing.B) {
+			o := strictOptions()
+			o.Lean = lean
+			s := newSandbox(b, o)
+			set(b, s, func(v *Settings) { v.Quota = 1 << 60 })
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				if w := do(s, request("POST", path, body)); w.Code != http.StatusOK {
+					b.Fatal(w.Body)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Orders of the sending log; the document promises none.
+const (
+	Newest  = "newest"
+	Oldest  = "oldest"
+	NoOrder = "none"
+)
+
+// Settings are how the upstreams behave when nothing is wrong with the network.
+// docs/sandbox.md tells each one.
+type Settings struct {
+	Latency Duration `json:"latency"` // of every call, before its work
+
+	EnrollStatus    int      `json:"enroll_status"`    // HTTP status of an accepted enrollment
+	ChannelDisabled bool     `json:"channel_disabled"` // the account may not use direct debit: 403
+	CallbackWait    Duration `json:"callback_wait"`    // between two tries of one callback
+
+	Quota     int64 `json:"quota"`     // recipients the account may send to, in all
+	Suspended bool  `json:"suspended"` // submissions are refused with 403, and the account says so
+
+	LogOrder       string   `json:"log_order"`        // newest, oldest, none
+	LogDelay       Duration `json:"log_delay"`        // from acceptance to the first recipient's row
+	LogSpread      Duration `json:"log_spread"`       // from the first recipient's row towards the last one's
+	LogCap         int      `json:"log_cap"`          // most rows of a page, whatever limit asks for
+	StatusText     bool     `json:"status_text"`      // status is a JSON-encoded string
+	WrongTotalPage bool     `json:"wrong_total_page"` // total_page is one too many
+
+	ShareDeferred float64  `json:"share_deferred"` // of recipients, 0 to 1: first a 4xx reply, delivered later
+	DeferredFor   Duration `json:"deferred_for"`
+	ShareBounced  float64  `json:"share_bounced"` // of recipients, 0 to 1: a 5xx reply
+}
+
+// DefaultSettings are the settings of a sandbox that was told nothing else.
+func DefaultSettings() Settings {
+	return Settings{
+		EnrollStatus: 200,
+		CallbackWait: Duration(5 * time.Second),
+		Quota:        10_000_000,
+		LogOrder:     Newest,
+		LogDelay:     Duration(time.Second),
+		LogCap:       1000,
+		DeferredFor:  Duration(5 * time.Minute),
+	}
+}
+
+// check says what is wrong with the settings, by name.
+func (v Settings) check() error {
+	share := func(f float64) bool { return f >= 0 && f <= 1 }
+	switch {
+	case v.EnrollStatus < 200 || v.EnrollStatus > 299:
+		return fmt.Errorf("enroll_status is %d, it must be a success", v.EnrollStatus)
+	case v.LogOrder != Newest && v.LogOrder != Oldest && v.LogOrder != NoOrder:
+		return fmt.Errorf("log_order is %q, it must be newest, oldest or none", v.LogOrder)
+	case v.LogCap < 1:
+		return fmt.Errorf("log_cap is %d, it must be at least 1", v.LogCap)
+	case v.Quota < 0:
+		return fmt.Errorf("quota is %d, it must not be negative", v.Quota)
+	case !share(v.ShareDeferred) || !share(v.ShareBounced) || v.ShareDeferred+v.ShareBounced > 1:
+		return fmt.Errorf("share_deferred and share_bounced must be between 0 and 1, together too")
+	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.CallbackWait < 0:
+		return fmt.Errorf("no duration may be negative")
+	}
+	return nil
+}
+
+// Settings returns those in force.
+func (s *Sandbox) Settings() Settings { return *s.settings.Load() }
+
+// Set changes the settings: s.Set(func(v *sandbox.Settings) { v.Suspended = true }).
+// change may be called again when another change came first. Calls under way keep the old ones. A lower log_delay brings forward what is
+// still queued; other settings of the log hold for mail accepted from now on.
+func (s *Sandbox) Set(change func(*Settings)) error {
+	for {
+		old := s.settings.Load()
+		settings := *old
+		change(&settings)
+		if err := settings.check(); err != nil {
+			return fmt.Errorf("sandbox: settings: %w", err)
+		}
+		if s.settings.CompareAndSwap(old, &settings) {
+			s.outbox.hasten(time.Duration(settings.LogDelay))
+			return nil
+		}
+	}
+}
+
+// Duration is a time.Duration that JSON writes as text: "1.5s".
+type Duration time.Duration
+
+// String is that text.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalJSON writes the duration as text.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// UnmarshalJSON reads text that time.ParseDuration takes.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return fmt.Errorf(`a duration is written as text, "1.5s": %w`, err)
+	}
+	parsed, err := time.ParseDuration(text)
+	*d = Duration(parsed)
+	return err
+}

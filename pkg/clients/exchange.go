@@ -1,0 +1,157 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// Request is one call. It is sent at most once.
+type Request struct {
+	Operation string
+	Method    string // GET or POST
+	Path      string // below the origin, begins with a slash
+	Query     string // encoded
+	Body      []byte // JSON; must not change until long after the call, the transport may still read it
+	Hide      string // a secret of this request alone, removed from what the upstream says
+}
+
+// Exchange makes the call and gives the answer's status and body to read, whatever the status. The body is nil if it could
+// not be read. It returns nil when the call succeeded and the reading was whole, else an *Error.
+func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status int, body []byte) Reading) error {
+	began := time.Now()
+	status, failure := u.exchange(ctx, call, read)
+	if u.observe != nil {
+		told := Call{Operation: call.Operation, Fate: Success, Status: status, Duration: time.Since(began)}
+		if failure != nil {
+			told.Fate, told.Status, told.RetryAfter = failure.Fate, failure.Status, failure.RetryAfter
+		}
+		u.observe(told)
+	}
+	if failure != nil {
+		return failure
+	}
+	return nil
+}
+
+func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []byte) Reading) (int, *Error) {
+	ctx, cancel := context.WithTimeout(ctx, u.timeout)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return 0, unanswered(call.Operation, false, 0, err)
+	}
+	var seen connection
+	if _, ours := u.transport.(*http.Transport); ours {
+		seen.state.Store(wanted) // it tells every connection it got; before that nothing was sent
+	}
+	response, err := u.transport.RoundTrip(u.request(seen.watch(ctx), call))
+	if err != nil {
+		return 0, unanswered(call.Operation, seen.state.Load() != wanted, 0, err)
+	}
+	defer response.Body.Close()
+	status := response.StatusCode
+	body, unreadable, err := u.body(response, call.Method)
+	if err != nil {
+		return status, unanswered(call.Operation, true, status, err)
+	}
+	reading := read(status, body)
+	v := judge(status, reading)
+	if v.fate == Success {
+		return status, nil
+	}
+	return status, u.answered(call, v, reading, response.Header, unreadable)
+}
+
+func (u *Upstream) request(ctx context.Context, call Request) *http.Request {
+	r := http.Request{
+		Method: call.Method,
+		URL:    &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, Path: u.base.Path + call.Path, RawQuery: call.Query},
+		Host:   u.base.Host,
+		Header: u.header,
+	}
+	if call.Body != nil {
+		// A bytes.Reader in a NopCloser is known to the transport: header and body leave in one packet. GetBody lets it take a new connection
+		// when nothing was written to a stale one; it resends in no other case, as there is no Idempotency-Key.
+		r.ContentLength = int64(len(call.Body))
+		r.Body = io.NopCloser(bytes.NewReader(call.Body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(call.Body)), nil }
+	}
+	return r.WithContext(ctx)
+}
+
+// connection follows whether a call got a connection: before that, nothing can have happened upstream.
+type connection struct {
+	state atomic.Int32
+	trace httptrace.ClientTrace
+}
+
+const (
+	untold = iota // a foreign transport that has told nothing
+	wanted        // asked for, not got
+	got
+)
+
+func (c *connection) watch(ctx context.Context) context.Context {
+	// The transport asks again only if nothing was written to the connection it had got.
+	c.trace.GetConn = func(string) { c.state.Store(wanted) }
+	c.trace.GotConn = func(httptrace.GotConnInfo) { c.state.Store(got) }
+	return httptrace.WithClientTrace(ctx, &c.trace)
+}
+
+// body reads the answer to its end, so that the connection can be used again. unreadable: it came, and is of no use; err: it did not come.
+func (u *Upstream) body(response *http.Response, method string) (body []byte, unreadable, err error) {
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		return nil, nil, nil // what follows is not an answer and has no end
+	}
+	body, err = readUpTo(u.limit, response.Body, response.ContentLength)
+	if err == errTooLong {
+		return nil, err, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if e := response.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return nil, errEncoding, nil
+	}
+	if !utf8.Valid(body) {
+		if method != http.MethodGet {
+			return nil, errEncoding, nil
+		}
+		// One stray byte, say in a quoted SMTP reply, must not lose a page for good: reading it changes nothing upstream.
+		body = bytes.ToValidUTF8(body, []byte("\uFFFD"))
+	}
+	return u.secrets.clean(body), nil, nil
+}
+
+// readUpTo reads to the end in one buffer of the announced length (-1: not known) and gives errTooLong beyond limit bytes.
+func readUpTo(limit int64, from io.Reader, length int64) ([]byte, error) {
+	if length > limit {
+		return nil, errTooLong
+	}
+	size := length + 1 // room to see the end
+	if length < 0 {
+		size = 1024
+	}
+	buffer := make([]byte, 0, size)
+	for {
+		n, err := from.Read(buffer[len(buffer):cap(buffer)])
+		buffer = buffer[:len(buffer)+n]
+		switch {
+		case int64(len(buffer)) > limit:
+			return nil, errTooLong
+		case err == io.EOF:
+			return buffer, nil
+		case err != nil:
+			return nil, err
+		case len(buffer) == cap(buffer):
+			buffer = append(buffer, 0)[:len(buffer)]
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package clients
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Error is a call that did not succeed. It is always returned as *Error. However it is printed, it shows the operation, the fate and the
+// status, and never the upstream's words, a payer's data, a secret or an address.
+type Error struct {
+	Operation  string
+	Fate       Fate
+	Reason     string              // refused, busy, held, no_answer or bad_answer
+	Status     int                 // the status that decided, of HTTP or of the envelope; 0 without an answer
+	Message    string              // the upstream's words, or ours where it has none; secrets removed, at most 500 characters
+	Fields     map[string][]string // field -> messages, as the upstream told them; secrets removed
+	RetryAfter time.Duration       // how long the upstream asks to wait, 0 to 24 h; only for Busy and Held
+	Err        error               // the cause in our own words; context and system errors can be found in it
+}
+
+// Refusal is the error of a call that was not made because field breaks rule.
+func Refusal(operation, field, rule string) *Error {
+	return &Error{
+		Operation: operation,
+		Fate:      Refused,
+		Reason:    ReasonRefused,
+		Message:   cut(field + ": " + rule),
+		Fields:    map[string][]string{field: {cut(rule)}},
+		Err:       errNotSent,
+	}
+}
+
+// Error says what is known of the call without a word of the upstream.
+func (e Error) Error() string {
+	text := e.Operation + ": " + string(e.Fate)
+	if e.Reason != string(e.Fate) {
+		text += " (" + e.Reason + ")"
+	}
+	if e.Status != 0 {
+		text += ": status " + strconv.Itoa(e.Status)
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap gives the cause.
+func (e Error) Unwrap() error { return e.Err }
+
+// Format prints Error() for every verb.
+func (e Error) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, e.Error()) }
+
+// MarshalText gives Error(), so that no encoder or logger looks at the fields.
+func (e Error) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
+// LogValue gives Error().
+func (e Error) LogValue() slog.Value { return slog.StringValue(e.Error()) }
+
+var (
+	errNotSent      = errors.New("not sent, the request is not valid")
+	errNoHost       = errors.New("host name not found")
+	errCertificate  = errors.New("certificate not trusted")
+	errHandshake    = errors.New("tls handshake failed")
+	errTimeout      = errors.New("timeout")
+	errNoConnection = errors.New("no connection")
+	errCut          = errors.New("connection cut before the answer was complete")
+	errTooLong      = errors.New("answer too long")
+	errEncoding     = errors.New("answer in an unknown encoding")
+	errBadAnswer    = errors.New("answer unreadable or incomplete")
+)
+
+// cause puts a transport error into our own words: its text may quote the answer or the address.
+func cause(err error, connected bool) error {
+	var (
+		errno       syscall.Errno
+		dns         *net.DNSError
+		certificate *tls.CertificateVerificationError
+		record      tls.RecordHeaderError
+		alert       tls.AlertError
+		network     net.Error
+	)
+	switch {
+	case errors.As(err, &dns):
+		return errNoHost
+	case errors.Is(err, context.DeadlineExceeded):
+		return context.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	case errors.As(err, &certificate):
+		return errCertificate
+	case errors.As(err, &record), errors.As(err, &alert):
+		return errHandshake
+	case errors.As(err, &errno):
+		return errno
+	case errors.As(err, &network) && network.Timeout():
+		return errTimeout
+	case connected:
+		return errCut
+	}
+	return errNoConnection
+}
+
+// unanswered is the error of a call that got no complete answer. Without a connection nothing can have happened upstream.
+func unanswered(operation string, connected bool, status int, err error) *Error {
+	e := &Error{Operation: operation, Fate: Unknown, Reason: ReasonNoAnswer, Status: status, Err: cause(err, connected)}
+	if !connected {
+		e.Fate, e.Reason = Busy, ReasonBusy
+	}
+	e.Message = e.Err.Error()
+	return e
+}
+
+// answered is the error of a call whose answer was judged as v; unreadable says why the body could not be read, if it could not.
+func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Header, unreadable error) *Error {
+	e := &Error{Operation: call.Operation, Fate: v.fate, Reason: v.reason, Status: v.status, Err: unreadable}
+	if e.Reason == ReasonBadAnswer && e.Err == nil {
+		e.Err = errBadAnswer
+	}
+	if v.fate == Busy || v.fate == Held {
+		e.RetryAfter = retryAfter(header, v.status, time.Now())
+	}
+	e.Message = cut(u.secrets.redact(r.Message, call.Hide))
+	switch {
+	case e.Message != "":
+	case e.Err != nil:
+		e.Message = e.Err.Error()
+	default:
+		e.Message = "status " + strconv.Itoa(v.status) + " " + http.StatusText(v.status)
+	}
+	if len(r.Fields) > 0 {
+		e.Fields = make(map[string][]string, len(r.Fields))
+	}
+	for field, messages := range r.Fields {
+		field = cut(u.secrets.redact(field, call.Hide))
+		for _, message := range messages {
+			e.Fields[field] = append(e.Fields[field], cut(u.secrets.redact(message, call.Hide)))
+		}
+	}
+	return e
+}

@@ -1,0 +1,146 @@
+// Package clients makes calls to an upstream service and tells exactly what is known of each of them.
+//
+//	mandate.Client \                             / success: the answer holds what it must
+//	                Upstream.Exchange -> judge -> - refused, busy, held: the upstream did nothing
+//	mail.Client    /                             \ unknown: it may or may not have done it
+//
+// A call is made once: nothing here repeats, follows a redirect or waits for a better moment. What failed comes back as an [Error] whose
+// [Fate] says what the caller may do next. The documents of the two services show no error answers, so the fates are an
+// assumption; it is held in one function, judge.
+package clients
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"unicode"
+)
+
+// Fate is what is known of a call after it was made.
+type Fate string
+
+// The fates, from best to worst.
+const (
+	Success Fate = "success" // the upstream did it and said so
+	Busy    Fate = "busy"    // nothing happened upstream; a later call may do
+	Refused Fate = "refused" // the upstream said no to this very request
+	Held    Fate = "held"    // the upstream says no to everything of this account: key, permission, quota, credit
+	Unknown Fate = "unknown" // it may have happened
+)
+
+// The reasons of an [Error], one word for events.
+const (
+	ReasonRefused   = "refused"
+	ReasonBusy      = "busy"
+	ReasonHeld      = "held"
+	ReasonNoAnswer  = "no_answer"  // timeout, cut, redirect, server error
+	ReasonBadAnswer = "bad_answer" // a success that cannot be read or lacks what it must hold
+)
+
+// FateOf is the fate an error tells of: Success for nil, Unknown for an error that is not an [Error].
+func FateOf(err error) Fate {
+	if err == nil {
+		return Success
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Fate
+	}
+	return Unknown
+}
+
+// Reading is what a client found in the body of an answer.
+type Reading struct {
+	Whole    bool      // the body holds everything a success must hold
+	Envelope *Envelope // nil for a service without one
+	Message  string    // the upstream's words about a failure
+	Fields   map[string][]string
+}
+
+// Envelope is the verdict that the email service repeats in the body of every answer.
+type Envelope struct {
+	Error      bool
+	StatusCode int // 0: the body names none
+	Message    string
+}
+
+// verdict is the fate of an answered call and the status that decided it.
+type verdict struct {
+	fate   Fate
+	reason string
+	status int
+}
+
+// judge tells the fate of a call that was answered with status and a body that reads as r. Where the HTTP status and the envelope disagree,
+// the worse counts. Not shown by the upstreams; assumed.
+func judge(status int, r Reading) verdict {
+	v := verdict{fate: fateOfStatus(status), status: status}
+	failed := false
+	if e := r.Envelope; e != nil {
+		if f := fateOfStatus(e.StatusCode); e.StatusCode != 0 && f.worse(v.fate) {
+			v.fate, v.status = f, e.StatusCode
+		}
+		if v.fate == Refused && speaksOfQuota(e.Message) {
+			v.fate = Held
+		}
+		failed = e.Error
+	}
+	switch {
+	case v.fate == Success && (failed || !r.Whole):
+		v.fate, v.reason = Unknown, ReasonBadAnswer
+	case v.fate == Unknown:
+		v.reason = ReasonNoAnswer
+	case v.fate != Success:
+		v.reason = string(v.fate) // the reasons of these three carry the fate's name
+	}
+	return v
+}
+
+func fateOfStatus(status int) Fate {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return Busy
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
+		return Held
+	}
+	switch status / 100 {
+	case 2:
+		return Success
+	case 4:
+		return Refused
+	}
+	return Unknown
+}
+
+func (f Fate) worse(than Fate) bool { return f.rank() > than.rank() }
+
+func (f Fate) rank() int {
+	switch f {
+	case Success:
+		return 0
+	case Busy:
+		return 1
+	case Refused:
+		return 2
+	case Held:
+		return 3
+	}
+	return 4
+}
+
+// speaksOfQuota reports whether a refusal is about the account rather than the message. Words with an @ are skipped: an upstream
+// quotes the address it does not like, and credit@ is a common one.
+func speaksOfQuota(message string) bool {
+	for word := range strings.FieldsSeq(message) {
+		if strings.Contains(word, "@") {
+			continue
+		}
+		for part := range strings.FieldsFuncSeq(word, func(r rune) bool { return !unicode.IsLetter(r) }) {
+			switch strings.ToLower(part) {
+			case "quota", "quotas", "credit", "credits", "suspend", "suspended", "suspension":
+				return true
+			}
+		}
+	}
+	return false
+}

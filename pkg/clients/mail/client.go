@@ -1,0 +1,81 @@
+// Package mail is the client of the outbound email service: it submits messages, reads the sending log and the account.
+// Shapes and names are those of the email document. Every error is a *clients.Error; its Fate says what is known of the call.
+//
+//	Send     POST {URL}/api/v0/messages
+//	LogPage  GET  {URL}/api/v0/logs
+//	Account  GET  {URL}/api/v0/user
+package mail
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"errand/pkg/clients"
+)
+
+// Config is where the service is and who calls it.
+type Config struct {
+	URL string
+	Key clients.Secret
+	// HeadersAsList sends the headers of a message as a list of "Name: value" instead of an object. The format of the field is not shown by
+	// the upstream; both are assumed.
+	HeadersAsList bool
+}
+
+// Client calls the service. It is safe for concurrent use.
+type Client struct {
+	upstream      *clients.Upstream
+	headersAsList bool
+}
+
+// New checks the configuration; an error names the field and what is wrong with it.
+func New(config Config, options ...clients.Option) (*Client, error) {
+	if config.Key.Empty() {
+		return nil, fmt.Errorf("mail: Key is missing")
+	}
+	upstream, err := clients.Open(clients.Origin{
+		Field:  "mail: URL",
+		URL:    config.URL,
+		Header: map[string]clients.Secret{"X-API-Key": config.Key},
+	}, options...)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{upstream: upstream, headersAsList: config.HeadersAsList}, nil
+}
+
+// envelope is around the body of every answer, good or bad.
+type envelope[Data any] struct {
+	Error      *bool       `json:"error"`
+	StatusCode json.Number `json:"status_code"`
+	Message    any         `json:"message"`
+	Data       Data        `json:"data"`
+}
+
+// open reads an answer and whether it is a success that whole finds complete.
+func open[Data any](status int, body []byte, whole func(Data) bool) clients.Reading {
+	var e envelope[Data]
+	// A field of an unexpected type leaves the others readable: the status code counts even beside odd data.
+	err := json.Unmarshal(body, &e)
+	code, codeErr := strconv.Atoi(string(e.StatusCode))
+	verdict := &clients.Envelope{Error: e.Error != nil && *e.Error, StatusCode: code}
+	reading := clients.Reading{Envelope: verdict}
+	told := e.Error != nil && (e.StatusCode == "" || codeErr == nil && code != 0)
+	if status/100 == 2 && err == nil && told && !verdict.Error && whole(e.Data) {
+		reading.Whole = true
+		if code == 0 || code/100 == 2 {
+			return reading
+		}
+	}
+	reading.Message, reading.Fields = clients.Words(body)
+	verdict.Message = reading.Message
+	return reading
+}
+
+// object is the JSON object in raw, if it is one.
+func object(raw json.RawMessage) (json.RawMessage, bool) {
+	raw = bytes.TrimSpace(raw)
+	return raw, len(raw) > 0 && raw[0] == '{'
+}

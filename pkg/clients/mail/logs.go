@@ -1,0 +1,174 @@
+package mail
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/pkg/clients"
+)
+
+// LogPage is one page of the sending log, newest entries first as far as is known. Entries are added while one reads: those at the end
+// of a page come again on the next.
+type LogPage struct {
+	Entries     []Entry
+	TotalRecord int // 0: not told
+	TotalPage   int // computed from TotalRecord and Limit: the upstream's own number has been wrong
+	CurrentPage int // the page asked for
+	Limit       int // records a page, as the upstream tells it, else as asked for
+}
+
+// Entry is one entry of the log. What is missing or of an unexpected type is left empty; Raw holds it all.
+type Entry struct {
+	Raw        json.RawMessage
+	CreatedAt  time.Time
+	EnvelopeID string
+	From, To   string
+	Delivered  bool   // delivered and status.delivered, where they are given, both say so
+	Response   string // the receiving server's reply
+}
+
+// defaultLimit is the document's number of records a page.
+const defaultLimit = 100
+
+type logData struct {
+	Data        []json.RawMessage `json:"data"`
+	TotalRecord json.Number       `json:"total_record"`
+	TotalPage   json.Number       `json:"total_page"`
+	Limit       json.Number       `json:"limit"`
+}
+
+// LogPage reads one page; 1 is the first, limit 0 leaves the number of records a page to the upstream.
+func (c *Client) LogPage(ctx context.Context, page, limit int) (LogPage, error) {
+	return c.logPage(ctx, page, limit, nil)
+}
+
+// logPage takes the entries of the page before: a full page that is the same again would be read for ever and is a bad answer.
+func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (found LogPage, err error) {
+	values := url.Values{"page": {strconv.Itoa(max(page, 1))}}
+	if limit > 0 {
+		values.Set("limit", strconv.Itoa(limit))
+	}
+	call := clients.Request{Operation: "logs", Method: http.MethodGet, Path: "/api/v0/logs", Query: values.Encode()}
+	err = c.upstream.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
+		return open(status, body, func(data *logData) bool {
+			if data == nil || data.Data == nil {
+				return false
+			}
+			found = readLog(data, max(page, 1), limit)
+			return len(before) == 0 || !slices.EqualFunc(before, found.Entries, func(a, b Entry) bool { return bytes.Equal(a.Raw, b.Raw) })
+		})
+	})
+	if err != nil {
+		return LogPage{}, err
+	}
+	return found, nil
+}
+
+// Logs reads the log from its first page to its end, a call a page. An error ends it.
+func (c *Client) Logs(ctx context.Context, limit int) iter.Seq2[LogPage, error] {
+	return func(yield func(LogPage, error) bool) {
+		var before []Entry
+		seen := 0
+		for number := 1; ; number++ {
+			page, err := c.logPage(ctx, number, limit, before)
+			if !yield(page, err) || err != nil {
+				return
+			}
+			seen += len(page.Entries)
+			// Entries are counted, not pages: an upstream that caps the limit in silence has more pages than it tells.
+			if len(page.Entries) == 0 || page.TotalRecord > 0 && seen >= page.TotalRecord {
+				return
+			}
+			before = page.Entries
+		}
+	}
+}
+
+func readLog(data *logData, page, limit int) LogPage {
+	found := LogPage{
+		Entries:     make([]Entry, len(data.Data)),
+		TotalRecord: count(data.TotalRecord),
+		TotalPage:   count(data.TotalPage),
+		CurrentPage: page,
+		Limit:       count(data.Limit),
+	}
+	for i, raw := range data.Data {
+		found.Entries[i] = readEntry(raw)
+	}
+	if found.Limit == 0 {
+		found.Limit = limit
+	}
+	if found.Limit <= 0 {
+		found.Limit = defaultLimit
+	}
+	if found.TotalRecord > 0 {
+		found.TotalPage = (found.TotalRecord-1)/found.Limit + 1
+	}
+	return found
+}
+
+func readEntry(raw json.RawMessage) Entry {
+	var row struct {
+		CreatedAt  string          `json:"created_at"`
+		EnvelopeID string          `json:"envelope_id"`
+		From       string          `json:"from"`
+		To         string          `json:"to"`
+		Delivered  json.RawMessage `json:"delivered"`
+		Status     json.RawMessage `json:"status"`
+	}
+	var status struct {
+		Delivered json.RawMessage `json:"delivered"`
+		Response  string          `json:"response"`
+	}
+	// Fields of an unexpected type stay empty and do not hide the others.
+	_ = json.Unmarshal(raw, &row)
+	if len(row.Status) > 0 && row.Status[0] == '"' {
+		var text string
+		_ = json.Unmarshal(row.Status, &text)
+		row.Status = json.RawMessage(text)
+	}
+	_ = json.Unmarshal(row.Status, &status)
+	delivered, told := truth(row.Delivered)
+	if also, toldAlso := truth(status.Delivered); toldAlso {
+		delivered = also && (delivered || !told)
+	}
+	return Entry{
+		Raw: raw, CreatedAt: instant(row.CreatedAt), EnvelopeID: row.EnvelopeID, From: row.From, To: row.To,
+		Delivered: delivered, Response: status.Response,
+	}
+}
+
+// truth reads a number, a text or a boolean; told is false when it is none of these.
+func truth(raw json.RawMessage) (yes, told bool) {
+	switch text := strings.Trim(string(raw), `"`); text {
+	case "", "null":
+		return false, false
+	case "1", "true":
+		return true, true
+	}
+	return false, true
+}
+
+// instant reads an ISO 8601 time; one without a zone is UTC. What cannot be read is the zero time.
+func instant(text string) time.Time {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at.UTC()
+		}
+	}
+	return time.Time{}
+}
+
+// count reads a number that may be quoted, null or missing, which are 0.
+func count(n json.Number) int {
+	value, _ := strconv.Atoi(string(n))
+	return max(value, 0)
+}

@@ -1,0 +1,62 @@
+package mandate
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+
+	"errand/pkg/clients"
+)
+
+// Checksum signs an enrollment: HMAC-SHA256 in lower-case hex over the trimmed values of nine fields, in the order of their names, joined
+// with "|". The values are the very texts that are sent. Not shown by the upstream; assumed.
+func Checksum(secret clients.Secret, e Enrollment) string {
+	values := []string{
+		string(e.Amount),
+		e.ApplicationReason,
+		e.FrequencyMode,
+		e.OrderNumber,
+		e.PayerEmail,
+		digits(e.PayerID),
+		string(e.PayerIDType),
+		e.PayerName,
+		digits(e.PayerTelephoneNumber),
+	}
+	for i := range values {
+		values[i] = strings.TrimSpace(values[i])
+	}
+	mac := hmac.New(sha256.New, []byte(secret.Reveal()))
+	mac.Write([]byte(strings.Join(values, "|")))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// digits is the text of a JSON number or a JSON string.
+func digits(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text // also for null, which is a missing value
+	}
+	return string(raw)
+}
+
+// amountText writes a plain decimal number in the configured form, never changing its value.
+func amountText(text, format string) (string, bool) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	fraction = strings.TrimRight(fraction, "0")
+	if !plain(whole) || len(fraction) > 2 || fraction != "" && !plain(fraction) || len(whole) > 1 && whole[0] == '0' {
+		return "", false
+	}
+	if format == fixed2 {
+		return whole + "." + (fraction + "00")[:2], true
+	}
+	if fraction == "" {
+		return whole, true
+	}
+	return whole + "." + fraction, true
+}
+
+func plain(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789") == ""
+}

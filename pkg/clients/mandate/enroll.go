@@ -1,0 +1,109 @@
+package mandate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"errand/pkg/clients"
+)
+
+// Enrollment is the document's enrollment request.
+type Enrollment struct {
+	PortalKey            string          `json:"portal_key,omitempty"` // filled from the configuration if empty
+	OrderNumber          string          `json:"order_number"`
+	Amount               json.Number     `json:"amount"`                 // plain decimal, at most two decimals
+	PayerIDType          json.Number     `json:"payer_id_type"`          // integer
+	PayerID              json.RawMessage `json:"payer_id"`               // a JSON number or a JSON string of digits
+	PayerName            string          `json:"payer_name"`             //
+	PayerEmail           string          `json:"payer_email"`            //
+	PayerTelephoneNumber json.RawMessage `json:"payer_telephone_number"` // as PayerID
+	PayerBankCode        string          `json:"payer_bank_code,omitempty"`
+	PayerBankCodeHashed  string          `json:"payer_bank_code_hashed,omitempty"`
+	FrequencyMode        string          `json:"frequency_mode"`
+	MaxFrequency         json.Number     `json:"max_frequency,omitempty"` // integer
+	ApplicationReason    string          `json:"application_reason"`
+	EffectiveDate        string          `json:"effective_date,omitempty"` // year-month-day
+	ExpiryDate           string          `json:"expiry_date,omitempty"`    // year-month-day
+	Metadata             string          `json:"metadata,omitempty"`
+	ReturnURL            string          `json:"return_url,omitempty"`
+	SuccessURL           string          `json:"success_url,omitempty"`
+	FailedURL            string          `json:"failed_url,omitempty"`
+	MaintenanceURL       string          `json:"maintenance_url,omitempty"`
+	TerminationURL       string          `json:"termination_url,omitempty"`
+	LinkExpiredAt        string          `json:"link_expired_at,omitempty"` // Y-m-d H:i:s
+	PlatformID           string          `json:"platform_id,omitempty"`
+	Checksum             string          `json:"checksum,omitempty"` // computed if empty and there is a secret
+}
+
+// Enrolled is the answer to an enrollment.
+type Enrolled struct {
+	Version string          // the interface that was called: v3 or v2
+	URL     string          // the payer's enrollment page
+	Body    json.RawMessage // the whole answer
+}
+
+// Enroll creates an enrollment. It fills portal_key and checksum where they are left out. A 2xx without url is of unknown fate: the
+// success status is not shown by the upstream, any 2xx with a url is taken for one.
+func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
+	const operation = "enroll"
+	amount, ok := amountText(string(e.Amount), c.config.AmountFormat)
+	if !ok {
+		return Enrolled{}, clients.Refusal(operation, "amount", "must be a plain decimal number with at most two decimals")
+	}
+	e.Amount = json.Number(amount)
+	hide := e.PortalKey
+	if e.PortalKey == "" {
+		e.PortalKey = c.config.PortalKey.Reveal()
+	}
+	if e.Checksum == "" && !c.config.ChecksumSecret.Empty() {
+		e.Checksum = Checksum(c.config.ChecksumSecret, e)
+	}
+	body, err := encode(e)
+	if err != nil {
+		return Enrolled{}, clients.Refusal(operation, "body", "cannot be encoded as JSON")
+	}
+	enrolled := Enrolled{Version: c.config.Version}
+	call := clients.Request{Operation: operation, Method: http.MethodPost, Path: c.path, Body: body, Hide: hide}
+	err = c.enroll.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
+		enrolled.Body = body
+		if url, ok := readEnrolled(body); ok && status/100 == 2 {
+			enrolled.URL = url
+			return clients.Reading{Whole: true}
+		}
+		return failure(body)
+	})
+	if err != nil {
+		return Enrolled{}, err
+	}
+	return enrolled, nil
+}
+
+// encode writes the fields in the document's order, without escapes for HTML.
+func encode(e Enrollment) ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(1024)
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(e); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+func readEnrolled(body []byte) (url string, ok bool) {
+	var answer struct {
+		URL string `json:"url"`
+	}
+	if json.Unmarshal(body, &answer) != nil {
+		return "", false
+	}
+	return answer.URL, strings.TrimSpace(answer.URL) != ""
+}
+
+func failure(body []byte) clients.Reading {
+	message, fields := clients.Words(body)
+	return clients.Reading{Message: message, Fields: fields}
+}

@@ -1,0 +1,124 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+const redacted = "[redacted]"
+
+// Secret is a text that no format verb, encoder or logger shows. The zero value is no secret at all.
+type Secret struct {
+	// A pointer, since fmt prints unexported fields of unexported fields without asking their methods; of a pointer it prints the address.
+	text *string
+}
+
+// NewSecret keeps text without the white space around it: a secret read from a file ends with a line break.
+func NewSecret(text string) Secret {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return Secret{}
+	}
+	return Secret{text: &text}
+}
+
+// Reveal gives the text. Use it only where it is sent or signed with.
+func (s Secret) Reveal() string {
+	if s.text == nil {
+		return ""
+	}
+	return *s.text
+}
+
+// Empty reports whether there is no secret.
+func (s Secret) Empty() bool { return s.text == nil }
+
+// String hides the text.
+func (s Secret) String() string {
+	if s.text == nil {
+		return ""
+	}
+	return redacted
+}
+
+// GoString hides the text.
+func (s Secret) GoString() string { return s.String() }
+
+// Format hides the text for every verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
+// MarshalText hides the text.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue hides the text.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// sendable reports whether the text can stand in a header: an unfit one would fail every call at a place that looks like a network.
+func (s Secret) sendable() bool {
+	for _, b := range []byte(s.Reveal()) {
+		if b <= ' ' || b >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// secrets removes known secrets from what an upstream says, in the forms in which they come back.
+type secrets struct {
+	long     [][]byte // forms that are cut out of whole bodies; too short ones would break unrelated JSON
+	replacer *strings.Replacer
+}
+
+const longSecret = 8
+
+func newSecrets(all []Secret) *secrets {
+	var forms []string
+	for _, s := range all {
+		if s.Empty() {
+			continue
+		}
+		text := s.Reveal()
+		quoted, _ := json.Marshal(text) // a string always encodes
+		forms = append(forms, text, string(quoted[1:len(quoted)-1]), strings.ReplaceAll(text, "/", `\/`),
+			url.QueryEscape(text), url.PathEscape(text))
+	}
+	slices.Sort(forms)
+	forms = slices.Compact(forms)
+	// The longest first: one secret may begin with another.
+	slices.SortStableFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	s := &secrets{}
+	pairs := make([]string, 0, 2*len(forms))
+	for _, form := range forms {
+		pairs = append(pairs, form, redacted)
+		if len(form) >= longSecret {
+			s.long = append(s.long, []byte(form))
+		}
+	}
+	s.replacer = strings.NewReplacer(pairs...)
+	return s
+}
+
+// redact replaces every known secret, and hide, in text.
+func (s *secrets) redact(text, hide string) string {
+	text = s.replacer.Replace(text)
+	if hide != "" {
+		text = strings.ReplaceAll(text, hide, redacted)
+	}
+	return text
+}
+
+// clean replaces every known secret in a body, which stays the same slice when there is none.
+func (s *secrets) clean(body []byte) []byte {
+	for _, form := range s.long {
+		if bytes.Contains(body, form) {
+			body = bytes.ReplaceAll(body, form, []byte(redacted))
+		}
+	}
+	return body
+}

@@ -1,0 +1,154 @@
+package clients
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Origin is where a service is and what every call to it carries.
+type Origin struct {
+	Field   string            // the name of the address in error messages
+	URL     string            // scheme, host and, if the service is not at the root, a path
+	Header  map[string]Secret // sent with every call
+	Prefix  string            // put before each value of Header
+	Secrets []Secret          // further secrets, removed from what the upstream says
+}
+
+// Call is what an observer hears of each call.
+type Call struct {
+	Operation  string
+	Fate       Fate
+	Status     int
+	Duration   time.Duration // includes the wait for a connection
+	RetryAfter time.Duration
+}
+
+// Upstream makes calls to one origin and to no other. It is safe for concurrent use.
+type Upstream struct {
+	base      *url.URL
+	header    http.Header
+	transport http.RoundTripper
+	secrets   *secrets
+	timeout   time.Duration
+	observe   func(Call)
+	limit     int64 // bytes of an answer
+}
+
+// Format shows the origin and nothing of the keys, for every verb.
+func (u *Upstream) Format(s fmt.State, _ rune) {
+	_, _ = io.WriteString(s, "upstream "+u.base.Scheme+"://"+u.base.Host)
+}
+
+type settings struct {
+	timeout   time.Duration
+	transport http.RoundTripper
+	observe   func(Call)
+	maxConns  int
+	plainHTTP bool
+}
+
+// Option changes how calls are made.
+type Option func(*settings)
+
+// Timeout bounds one call from the wait for a connection to the end of the answer; 30 s if not given. An earlier deadline of the
+// context counts.
+func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+
+// Transport replaces the transport, for instance by NewTransport with a TLS configuration of one's own. It must not change the
+// request it is given, since its header is shared by all calls, nor send a POST twice. One that is not an *http.Transport should report
+// to net/http/httptrace: where it does not, a call without a connection is taken for one whose fate is unknown.
+func Transport(t http.RoundTripper) Option { return func(s *settings) { s.transport = t } }
+
+// Observe is told of every call when it is over, from the goroutine that made it.
+func Observe(f func(Call)) Option { return func(s *settings) { s.observe = f } }
+
+// MaxConns is how many connections are kept open for the next call; 64 if not given. Set it to the number of calls made at a time.
+func MaxConns(n int) Option { return func(s *settings) { s.maxConns = n } }
+
+// AllowPlainHTTP permits an http:// origin that is not on this machine: keys and payer data then travel unencrypted.
+func AllowPlainHTTP() Option { return func(s *settings) { s.plainHTTP = true } }
+
+// Open checks the origin and the options; an error names the field and what to do.
+func Open(origin Origin, options ...Option) (*Upstream, error) {
+	s := settings{timeout: 30 * time.Second, maxConns: 64}
+	for _, option := range options {
+		option(&s)
+	}
+	if s.timeout <= 0 {
+		return nil, fmt.Errorf("clients: Timeout must be positive")
+	}
+	if s.maxConns <= 0 {
+		return nil, fmt.Errorf("clients: MaxConns must be positive")
+	}
+	base, err := parseOrigin(origin, s.plainHTTP)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{
+		"Accept":       {"application/json"},
+		"Content-Type": {"application/json"},
+		"User-Agent":   {"errand"},
+	}
+	known := origin.Secrets
+	for name, value := range origin.Header {
+		if !value.sendable() {
+			return nil, fmt.Errorf("clients: the value for header %s holds spaces or characters that cannot be sent", name)
+		}
+		header.Set(name, origin.Prefix+value.Reveal())
+		known = append(known[:len(known):len(known)], value)
+	}
+	if s.transport == nil {
+		s.transport = NewTransport(s.maxConns, nil)
+	}
+	return &Upstream{
+		base: base, header: header, transport: s.transport, secrets: newSecrets(known),
+		timeout: s.timeout, observe: s.observe, limit: 8 << 20,
+	}, nil
+}
+
+// parseOrigin never quotes the address: it may hold a password.
+func parseOrigin(origin Origin, plainHTTP bool) (*url.URL, error) {
+	u, err := url.Parse(origin.URL)
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("%s is not an absolute https:// address", origin.Field)
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, fmt.Errorf("%s must hold scheme, host and path only: no user, query or fragment", origin.Field)
+	case u.Scheme == "http" && !plainHTTP && !loopback(u.Hostname()):
+		return nil, fmt.Errorf("%s is plain http:// to host %q, keys would travel unencrypted: use https:// or allow plain http explicitly",
+			origin.Field, u.Hostname())
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimRight(u.Path, "/")}, nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// NewTransport is the transport of this package: HTTP/1.1 only, maxConns connections kept open, config for TLS (nil: the
+// system's authorities).
+func NewTransport(maxConns int, config *tls.Config) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:     config,
+		TLSHandshakeTimeout: 10 * time.Second,
+		Protocols:           protocols,
+		MaxIdleConnsPerHost: maxConns,
+		// Shorter than any common server's patience (5 s and more): a POST that meets the server's close on its way is a call of unknown
+		// fate, a new connection costs milliseconds.
+		IdleConnTimeout:        4 * time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+		// Bodies are small, and what was not asked for compressed is not guessed at.
+		DisableCompression: true,
+	}
+}

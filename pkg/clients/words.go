@@ -1,0 +1,103 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// What is kept of one failure, so that an event stays small whatever the upstream says.
+const (
+	maxText     = 500 // characters
+	maxFields   = 50
+	maxMessages = 10 // a field
+)
+
+// Words finds the upstream's words in the body of a failure: texts under message, error or errors, and messages by field where one
+// of these is an object. A plain text is taken as it is; HTML is not. Nothing is shortened here: a secret must be found whole before. Not shown by the
+// upstreams; assumed.
+func Words(body []byte) (message string, fields map[string][]string) {
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(body, &top); err != nil {
+		body = bytes.TrimSpace(body)
+		if json.Valid(body) {
+			return strings.Join(texts(body), "; "), nil
+		}
+		if len(body) > 0 && body[0] != '<' && body[0] != '{' {
+			message = string(body)
+		}
+		return message, nil
+	}
+	for _, key := range []string{"message", "error", "errors"} {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(top[key], &object) == nil {
+			fields = addFields(fields, object)
+		} else if message == "" {
+			message = strings.Join(texts(top[key]), "; ")
+		}
+	}
+	return message, fields
+}
+
+func addFields(fields map[string][]string, object map[string]json.RawMessage) map[string][]string {
+	names := make([]string, 0, len(object))
+	for name := range object {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		messages := texts(object[name])
+		if len(messages) == 0 {
+			messages = []string{string(object[name])}
+		}
+		if fields == nil {
+			fields = map[string][]string{}
+		}
+		if _, there := fields[name]; there || len(fields) < maxFields {
+			fields[name] = messages
+		}
+	}
+	return fields
+}
+
+// texts reads a JSON text or a list with texts in it.
+func texts(raw json.RawMessage) []string {
+	var one string
+	if json.Unmarshal(raw, &one) == nil && one != "" {
+		return []string{one}
+	}
+	var list []any
+	_ = json.Unmarshal(raw, &list) // what is no list has no texts
+	var all []string
+	for _, element := range list {
+		if text, ok := element.(string); ok && len(all) < maxMessages {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// cut makes a text fit for an event: valid UTF-8, no control characters, at most maxText characters.
+func cut(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+	if len(text) <= maxText {
+		return text
+	}
+	end := 0
+	for range maxText {
+		if end >= len(text) {
+			return text
+		}
+		_, size := utf8.DecodeRuneInString(text[end:])
+		end += size
+	}
+	return text[:end]
+}

@@ -1,0 +1,103 @@
+package messages
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// What is done when the fate of a call is not known, as on_unknown names it.
+const (
+	OnUnknownRetry  = "retry"  // enroll, the default: look it up, and call again when it is not listed
+	OnUnknownReport = "report" // send's default: end as uncertain
+	OnUnknownResend = "resend" // send: send the batch again
+)
+
+// EnrollRequest is the body of mandate.enroll.requested.
+type EnrollRequest struct {
+	RequestID string
+	OnUnknown string    // retry unless given
+	GiveUpAt  time.Time // UTC; zero: not given
+	Enrollment
+}
+
+// Enrollment is the enrollment request of the e-mandate document, field for
+// field; it is what goes to the upstream.
+type Enrollment struct {
+	PortalKey            string          `json:"portal_key,omitempty"`
+	OrderNumber          string          `json:"order_number"`
+	Amount               json.Number     `json:"amount"`        // shortest decimal form: 100, 100.5
+	PayerIDType          json.Number     `json:"payer_id_type"` // integer
+	PayerID              json.RawMessage `json:"payer_id"`      // a number, or a string of digits with its leading zeros
+	PayerName            string          `json:"payer_name"`
+	PayerEmail           string          `json:"payer_email"`
+	PayerTelephoneNumber json.RawMessage `json:"payer_telephone_number"` // as PayerID
+	PayerBankCode        string          `json:"payer_bank_code,omitempty"`
+	PayerBankCodeHashed  string          `json:"payer_bank_code_hashed,omitempty"`
+	FrequencyMode        string          `json:"frequency_mode"`
+	MaxFrequency         json.Number     `json:"max_frequency,omitempty"`
+	ApplicationReason    string          `json:"application_reason"`
+	EffectiveDate        string          `json:"effective_date,omitempty"` // 2006-01-02
+	ExpiryDate           string          `json:"expiry_date,omitempty"`    // 2006-01-02
+	Metadata             string          `json:"metadata,omitempty"`
+	ReturnURL            string          `json:"return_url,omitempty"`
+	SuccessURL           string          `json:"success_url,omitempty"`
+	FailedURL            string          `json:"failed_url,omitempty"`
+	MaintenanceURL       string          `json:"maintenance_url,omitempty"`
+	TerminationURL       string          `json:"termination_url,omitempty"`
+	LinkExpiredAt        string          `json:"link_expired_at,omitempty"` // 2006-01-02 15:04:05
+	PlatformID           string          `json:"platform_id,omitempty"`
+	Checksum             string          `json:"checksum,omitempty"`
+}
+
+const positive = "must be a whole number from 1 to 999999999"
+
+var enrollFields = []field[EnrollRequest]{
+	{"amount", required, func(r *EnrollRequest, v value) { r.Amount = v.amount() }},
+	{"application_reason", required, func(r *EnrollRequest, v value) { r.ApplicationReason = v.line() }},
+	{"checksum", optional, func(r *EnrollRequest, v value) { r.Checksum = v.line() }},
+	{"effective_date", optional, func(r *EnrollRequest, v value) { r.EffectiveDate = v.date() }},
+	{"expiry_date", optional, func(r *EnrollRequest, v value) { r.ExpiryDate = v.date() }},
+	{"failed_url", optional, func(r *EnrollRequest, v value) { r.FailedURL = v.url() }},
+	// The document names one code only: any other is for the upstream to judge.
+	{"frequency_mode", required, func(r *EnrollRequest, v value) { r.FrequencyMode = v.line() }},
+	{"give_up_at", optional, func(r *EnrollRequest, v value) { r.GiveUpAt = v.when() }},
+	{"link_expired_at", optional, func(r *EnrollRequest, v value) { r.LinkExpiredAt = v.dateTime() }},
+	{"maintenance_url", optional, func(r *EnrollRequest, v value) { r.MaintenanceURL = v.url() }},
+	{"max_frequency", optional, func(r *EnrollRequest, v value) { r.MaxFrequency = v.whole('1', positive) }},
+	{"metadata", optional, func(r *EnrollRequest, v value) {
+		r.Metadata = v.limited(MaxMetadata, "must have at most 65536 characters")
+	}},
+	{"on_unknown", optional, func(r *EnrollRequest, v value) {
+		r.OnUnknown = v.choice("must be retry or report", OnUnknownRetry, OnUnknownReport)
+	}},
+	{"order_number", required, func(r *EnrollRequest, v value) { r.OrderNumber = v.orderNumber() }},
+	{"payer_bank_code", optional, func(r *EnrollRequest, v value) { r.PayerBankCode = v.line() }},
+	{"payer_bank_code_hashed", optional, func(r *EnrollRequest, v value) { r.PayerBankCodeHashed = v.line() }},
+	{"payer_email", required, func(r *EnrollRequest, v value) { r.PayerEmail = v.email() }},
+	{"payer_id", required, func(r *EnrollRequest, v value) { r.PayerID = v.digits() }},
+	{"payer_id_type", required, func(r *EnrollRequest, v value) {
+		r.PayerIDType = v.whole('0', "must be a whole number")
+	}},
+	{"payer_name", required, func(r *EnrollRequest, v value) { r.PayerName = v.line() }},
+	{"payer_telephone_number", required, func(r *EnrollRequest, v value) { r.PayerTelephoneNumber = v.digits() }},
+	{"platform_id", optional, func(r *EnrollRequest, v value) { r.PlatformID = v.line() }},
+	// Filled in from the program's configuration when it is left out.
+	{"portal_key", optional, func(r *EnrollRequest, v value) { r.PortalKey = v.line() }},
+	{"request_id", optional, func(r *EnrollRequest, v value) { r.RequestID = v.requestID() }},
+	{"return_url", optional, func(r *EnrollRequest, v value) { r.ReturnURL = v.url() }},
+	{"success_url", optional, func(r *EnrollRequest, v value) { r.SuccessURL = v.url() }},
+	{"termination_url", optional, func(r *EnrollRequest, v value) { r.TerminationURL = v.url() }},
+}
+
+// DecodeEnroll reads and checks the body of mandate.enroll.requested. The error
+// is an *Invalid; the request then holds the fields without a fault. Fields
+// that have a default in the document and were left out stay empty.
+func DecodeEnroll(data []byte) (EnrollRequest, Meta, error) {
+	r := EnrollRequest{OnUnknown: OnUnknownRetry}
+	meta, err := decode(data, enrollFields, &r)
+	return r, meta, err
+}
+
+func (v value) orderNumber() string {
+	return v.lineOf(MaxOrderNumber, "must have at most 255 characters")
+}

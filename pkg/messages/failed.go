@@ -1,0 +1,73 @@
+package messages
+
+import "encoding/json"
+
+// FailedBody is the body of mandate.enroll.failed, mandate.transactions.failed
+// and mail.account.failed.
+type FailedBody struct {
+	Common
+	Reason  Reason `json:"reason"`
+	Message string `json:"message"`
+	// HTTPStatus is 0 where no call was made or none was answered.
+	HTTPStatus int `json:"http_status"`
+	// Fields maps a field of the request to what is wrong with it.
+	Fields        map[string][]string `json:"fields"`
+	OrderNumber   string              `json:"order_number,omitempty"`
+	ConflictsWith string              `json:"conflicts_with,omitempty"`
+	Fingerprint   string              `json:"fingerprint"`
+	AfterUnknown  bool                `json:"after_unknown,omitempty"`
+}
+
+// MarshalJSON cuts the texts and writes nil fields as {}.
+func (b FailedBody) MarshalJSON() ([]byte, error) {
+	type plain FailedBody
+	b.Message, b.OrderNumber, b.ConflictsWith = Cut(b.Message), Cut(b.OrderNumber), Cut(b.ConflictsWith)
+	b.Fields = cutFields(b.Fields)
+	if b.Fields == nil {
+		b.Fields = map[string][]string{}
+	}
+	return marshal(plain(b))
+}
+
+// DeferredBody is the body of mandate.enroll.deferred and mail.send.deferred:
+// nothing happened upstream, and it is tried again from NotBefore on.
+type DeferredBody struct {
+	Common
+	Reason       Reason `json:"reason"`
+	Message      string `json:"message"`
+	HTTPStatus   int    `json:"http_status,omitempty"`
+	NotBefore    Time   `json:"not_before"`
+	AfterUnknown bool   `json:"after_unknown,omitempty"`
+}
+
+// MarshalJSON cuts the message.
+func (b DeferredBody) MarshalJSON() ([]byte, error) {
+	type plain DeferredBody
+	b.Message = Cut(b.Message)
+	return marshal(plain(b))
+}
+
+// cutFields copies fields with every text cut; the map is the upstream's words
+// as often as ours.
+func cutFields(fields map[string][]string) map[string][]string {
+	if fields == nil {
+		return nil
+	}
+	out := make(map[string][]string, len(fields))
+	for name, rules := range fields {
+		cutRules := make([]string, len(rules))
+		for i, rule := range rules {
+			cutRules[i] = Cut(rule)
+		}
+		out[Cut(name)] = cutRules
+	}
+	return out
+}
+
+// listed turns a missing list into an empty one: JSON null says "unknown".
+func listed(list []json.RawMessage) []json.RawMessage {
+	if list == nil {
+		return []json.RawMessage{}
+	}
+	return list
+}

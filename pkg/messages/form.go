@@ -1,0 +1,162 @@
+package messages
+
+import (
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// form is a request's body on its way from text to struct: the members found,
+// and the faults so far.
+type form struct {
+	text   []byte
+	copied string // text once more, for short strings to share; "" for long text
+	meta   Meta
+	found  [32]span // by the place of the field
+	faults map[string][]string
+	named  int // faults under names the producer chose
+}
+
+// Strings of a body up to this size share one copy of it.
+const sharedText = 4 << 10
+
+// maxNamed bounds how many faults are told under names the producer chose, so
+// that no request can make an event that is too large to store.
+const maxNamed = 20
+
+// field is one member a request may have. The fields of a request stand in the
+// order of their names, which is the order of the fingerprint.
+type field[R any] struct {
+	name string
+	need need
+	read func(*R, value) // called unless the value is left out
+}
+
+type need bool
+
+const (
+	optional need = false
+	required need = true
+)
+
+// decode reads a request's body into r by its fields. Whatever the faults, r
+// holds the fields that have none.
+func decode[R any](data []byte, fields []field[R], r *R) (Meta, error) {
+	f := &form{text: data}
+	open, ok := f.open()
+	if !ok {
+		return f.meta, f.err()
+	}
+	strange := scanMembers(f, open, fields)
+	sign(f, open, strange, fields)
+	for i, fl := range fields {
+		v := value{form: f, name: fl.name, at: f.found[i]}
+		v.raw = v.at.of(data)
+		v.kind = kindOf(v.raw)
+		switch {
+		case v.kind != absent:
+			fl.read(r, v)
+		case fl.need == required:
+			f.fault(fl.name, "is required")
+		}
+	}
+	return f.meta, f.err()
+}
+
+// open checks the message as a whole and gives the place of its brace.
+func (f *form) open() (int, bool) {
+	i := skipSpace(f.text, 0)
+	switch {
+	case i == len(f.text):
+		f.fault("body", "is empty")
+	case !utf8.Valid(f.text):
+		f.fault("body", "is not UTF-8")
+	case !json.Valid(f.text):
+		f.fault("body", "is not JSON")
+	case f.text[i] != '{':
+		f.fault("body", "must be a JSON object")
+	default:
+		if len(f.text) <= sharedText {
+			f.copied = string(f.text)
+		}
+		return i, true
+	}
+	return 0, false
+}
+
+// scanMembers finds the values of the fields. It says whether there are members
+// beside them, or more than one of a name: strange, and so invalid.
+func scanMembers[R any](f *form, open int, fields []field[R]) (strange bool) {
+	var scratch [64]byte
+	for c := enter(f.text, open); ; {
+		key, at, ok := c.member()
+		if !ok {
+			return strange
+		}
+		name := key.of(f.text)
+		if hasEscape(name) {
+			name = appendText(scratch[:0], name)
+		} else {
+			name = name[1 : len(name)-1]
+		}
+		i := 0
+		for i < len(fields) && fields[i].name != string(name) {
+			i++
+		}
+		switch {
+		case i == len(fields):
+			strange = true
+			f.faultNamed(string(name), "is not a known field")
+		case f.found[i] != span{}:
+			strange = true
+			f.fault(fields[i].name, "is given twice")
+		default:
+			f.found[i] = at
+		}
+	}
+}
+
+// fault notes that the field breaks the rule.
+func (f *form) fault(name, rule string) {
+	if f.faults == nil {
+		f.faults = map[string][]string{}
+	}
+	for _, told := range f.faults[name] {
+		if told == rule {
+			return
+		}
+	}
+	f.faults[name] = append(f.faults[name], rule)
+}
+
+// faultNamed is fault for a name that the producer chose.
+func (f *form) faultNamed(name, rule string) {
+	if f.named++; f.named > maxNamed {
+		f.fault("body", "has more faults than are listed")
+		return
+	}
+	f.fault(cleanName(name), rule)
+}
+
+// cleanName makes a producer's name fit to be shown.
+func cleanName(name string) string {
+	if name == "" {
+		return `""`
+	}
+	return cut(name, 64)
+}
+
+// err is the faults as an error, nil when there are none.
+func (f *form) err() error {
+	if f.faults == nil {
+		return nil
+	}
+	return &Invalid{Fields: f.faults}
+}
+
+// slice is a part of the text as a string.
+func (f *form) slice(s span) string {
+	if f.copied != "" {
+		return f.copied[s.from:s.to]
+	}
+	return string(s.of(f.text))
+}

@@ -1,0 +1,57 @@
+package messages
+
+import "strconv"
+
+// TransactionsRequest is the body of mandate.transactions.requested: the
+// filters of the e-mandate document's list, "" for those not given.
+type TransactionsRequest struct {
+	RequestID               string
+	OrderNumber             string
+	Status                  string // the code as text, whether it was a number or a string
+	ExchangeReferenceNumber string
+	PayerEmail              string
+	MaxPages                int // 0: not given
+}
+
+var transactionsFields = []field[TransactionsRequest]{
+	{"exchange_reference_number", optional, func(r *TransactionsRequest, v value) { r.ExchangeReferenceNumber = v.line() }},
+	{"max_pages", optional, func(r *TransactionsRequest, v value) {
+		r.MaxPages, _ = strconv.Atoi(string(v.whole('1', positive)))
+	}},
+	{"order_number", optional, func(r *TransactionsRequest, v value) { r.OrderNumber = v.orderNumber() }},
+	{"payer_email", optional, func(r *TransactionsRequest, v value) { r.PayerEmail = v.email() }},
+	{"request_id", optional, func(r *TransactionsRequest, v value) { r.RequestID = v.requestID() }},
+	{"status", optional, func(r *TransactionsRequest, v value) { r.Status = v.status() }},
+}
+
+// DecodeTransactions reads and checks the body of mandate.transactions.requested.
+// The error is an *Invalid; the request then holds the fields without a fault.
+func DecodeTransactions(data []byte) (TransactionsRequest, Meta, error) {
+	var r TransactionsRequest
+	meta, err := decode(data, transactionsFields, &r)
+	return r, meta, err
+}
+
+// status is a status code. The e-mandate document does not list them all, so
+// any text will do.
+func (v value) status() string {
+	if v.kind == aNumber {
+		return string(v.whole('0', "must be a whole number or a string"))
+	}
+	return v.line()
+}
+
+// AccountRequest is the body of mail.account.requested.
+type AccountRequest struct{ RequestID string }
+
+var accountFields = []field[AccountRequest]{
+	{"request_id", optional, func(r *AccountRequest, v value) { r.RequestID = v.requestID() }},
+}
+
+// DecodeAccount reads and checks the body of mail.account.requested, {} at the
+// least. The error is an *Invalid.
+func DecodeAccount(data []byte) (AccountRequest, Meta, error) {
+	var r AccountRequest
+	meta, err := decode(data, accountFields, &r)
+	return r, meta, err
+}

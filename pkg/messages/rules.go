@@ -1,0 +1,284 @@
+package messages
+
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits on what a request may hold, in characters. They hurt nobody and keep
+// a faulty producer from filling the events with its texts. A content and a
+// recipient list have no limit but that of the message.
+const (
+	MaxLine        = 1000    // a single-line text without a limit of its own
+	MaxOrderNumber = 255     // order_number
+	MaxURL         = 4096    // an address of a page
+	MaxMetadata    = 1 << 16 // metadata
+	MaxDigits      = 100     // payer_id, payer_telephone_number
+	MaxHeaders     = 100     // the number of headers
+	MaxHeaderName  = 76      // the name of a header
+	MaxHeaderValue = 8000    // the value of a header
+)
+
+// value is one value of a request and knows the name its faults are told under.
+// Its methods read it by a rule; what breaks the rule is noted as a fault and
+// comes out as the zero value.
+type value struct {
+	form *form
+	name string
+	raw  []byte
+	at   span
+	kind kind
+}
+
+func (v value) fault(rule string) { v.form.fault(v.name, rule) }
+
+// must notes the rule as broken unless it holds.
+func (v value) must(hold bool, rule string) bool {
+	if !hold {
+		v.fault(rule)
+	}
+	return hold
+}
+
+// unquoted is the text of a value that is a string.
+func (v value) unquoted() string {
+	if hasEscape(v.raw) {
+		return string(appendText(nil, v.raw))
+	}
+	return v.form.slice(span{v.at.from + 1, v.at.to - 1})
+}
+
+// text is a string of any length; only NUL is refused.
+func (v value) text() string {
+	if !v.must(v.kind == aString, "must be a string") {
+		return ""
+	}
+	s := v.unquoted()
+	if !v.must(strings.IndexByte(s, 0) < 0, "must not hold a NUL") {
+		return ""
+	}
+	return s
+}
+
+// limited is a text of at most limit characters, a number that rule names.
+func (v value) limited(limit int, rule string) string {
+	s := v.text()
+	if !v.must(len(s) <= limit || utf8.RuneCountInString(s) <= limit, rule) {
+		return ""
+	}
+	return s
+}
+
+// line is a string of one line, neither blank nor longer than MaxLine.
+func (v value) line() string { return v.lineOf(MaxLine, "must have at most 1000 characters") }
+
+func (v value) lineOf(limit int, rule string) string {
+	if !v.must(v.kind == aString, "must be a string") {
+		return ""
+	}
+	s := v.unquoted()
+	short := v.must(len(s) <= limit || utf8.RuneCountInString(s) <= limit, rule)
+	clean := v.must(isPlain(s) || !strings.ContainsFunc(s, isControl), "must not hold control characters or line breaks")
+	filled := v.must(s[0] > ' ' && s[0] < utf8.RuneSelf || strings.TrimSpace(s) != "", "must not be blank")
+	if !short || !clean || !filled {
+		return ""
+	}
+	return s
+}
+
+// requestID is the id of the request, noted in Meta too when it fits.
+func (v value) requestID() string {
+	if !v.must(v.kind == aString, "must be a string") {
+		return ""
+	}
+	s := v.unquoted()
+	if !v.must(ValidID(s), "must be 1 to 64 letters, digits, _ or -") || v.form.faults[v.name] != nil {
+		return "" // given twice, it names nothing
+	}
+	v.form.meta.RequestID = s
+	return s
+}
+
+// choice is one of the words given; rule names them.
+func (v value) choice(rule string, words ...string) string {
+	if !v.must(v.kind == aString, "must be a string") {
+		return ""
+	}
+	s := v.unquoted()
+	if !v.must(slices.Contains(words, s), rule) {
+		return ""
+	}
+	return s
+}
+
+// when is a time in RFC 3339, in UTC.
+func (v value) when() time.Time {
+	if !v.must(v.kind == aString, "must be a string") {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, v.unquoted())
+	if !v.must(err == nil, "must be a time such as 2026-01-02T15:04:05Z") {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// calendar is a date or a time of day in exactly the layout.
+func (v value) calendar(layout, rule string) string {
+	if !v.must(v.kind == aString, "must be a string") {
+		return ""
+	}
+	s := v.unquoted()
+	// Parse alone takes fractions of a second that no layout asked for.
+	_, err := time.Parse(layout, s)
+	if !v.must(err == nil && len(s) == len(layout), rule) {
+		return ""
+	}
+	return s
+}
+
+func (v value) date() string {
+	return v.calendar(time.DateOnly, "must be a date such as 2026-01-02")
+}
+
+func (v value) dateTime() string {
+	return v.calendar(time.DateTime, "must be a date and time such as 2026-01-02 15:04:05")
+}
+
+// url is an absolute http or https URL.
+func (v value) url() string {
+	s, u := v.parsedURL()
+	if s == "" || !v.must(isWebURL(u), "must be an absolute http or https URL") {
+		return ""
+	}
+	return s
+}
+
+// unsubscribe is a URL a mail reader can follow to unsubscribe, RFC 2369.
+func (v value) unsubscribe() string {
+	s, u := v.parsedURL()
+	if s == "" {
+		return ""
+	}
+	mailto := u != nil && u.Scheme == "mailto" && u.Opaque != ""
+	if !v.must(mailto || isWebURL(u), "must be an absolute http, https or mailto URL") {
+		return ""
+	}
+	return s
+}
+
+func isWebURL(u *url.URL) bool {
+	return u != nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
+}
+
+// parsedURL is "" when the text has a fault already, and nil when it is no URL.
+func (v value) parsedURL() (string, *url.URL) {
+	s := v.lineOf(MaxURL, "must have at most 4096 characters")
+	if s == "" {
+		return "", nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || strings.ContainsFunc(s, func(r rune) bool { return r == ' ' }) {
+		return s, nil
+	}
+	return s, u
+}
+
+// email is an email address and nothing else.
+func (v value) email() string {
+	s := v.line()
+	if s == "" {
+		return ""
+	}
+	address, err := ParseRecipient(s)
+	if !v.must(err == nil && address == s, "must be an email address alone") {
+		return ""
+	}
+	return s
+}
+
+// mailbox is an email address that may have a display name.
+func (v value) mailbox() string {
+	s := v.line()
+	if s == "" {
+		return ""
+	}
+	_, err := ParseRecipient(s)
+	if !v.must(err == nil, "must be an email address, a display name allowed") {
+		return ""
+	}
+	return s
+}
+
+// number is a JSON number as it was written, or the text of a string.
+func (v value) number() (s string, ok bool) {
+	switch v.kind {
+	case aNumber:
+		return v.form.slice(v.at), true
+	case aString:
+		return v.unquoted(), true
+	}
+	v.fault("must be a number or a string of digits")
+	return "", false
+}
+
+// digits is a number or a string of digits, as it was written: those in a
+// string keep their leading zeros.
+func (v value) digits() json.RawMessage {
+	s, ok := v.number()
+	if !ok || !v.must(allDigits(s), "must hold digits only") ||
+		!v.must(len(s) <= MaxDigits, "must have at most 100 digits") {
+		return nil
+	}
+	if v.kind == aString {
+		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
+	}
+	return json.RawMessage(s)
+}
+
+// whole is a whole number from least up, at most nine digits, in its one form.
+func (v value) whole(least byte, rule string) json.Number {
+	s, ok := v.number()
+	if !ok || !v.must(allDigits(s) && len(s) <= 9 && (s[0] >= '1' || len(s) == 1) && s[0] >= least, rule) {
+		return ""
+	}
+	return json.Number(s)
+}
+
+func allDigits(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// amount is a sum of money within the limits of an enrollment, in its shortest
+// decimal form. It is looked at digit by digit: no float has seen it.
+func (v value) amount() json.Number {
+	s, ok := v.number()
+	if !ok {
+		return ""
+	}
+	whole, cents, point := strings.Cut(s, ".")
+	form := allDigits(whole) && (whole[0] != '0' || len(whole) == 1) && (!point || allDigits(cents))
+	if !v.must(form, "must be a plain decimal number such as 100 or 100.50") ||
+		!v.must(len(cents) <= 2, "must have at most two decimals") {
+		return ""
+	}
+	cents = strings.TrimRight(cents, "0")
+	tooSmall := len(whole) == 1 && whole < "5"
+	tooLarge := len(whole) > 5 || len(whole) == 5 && (whole > "30000" || whole == "30000" && cents != "")
+	if !v.must(!tooSmall && !tooLarge, "must be between 5.00 and 30000.00") {
+		return ""
+	}
+	if cents == "" {
+		return json.Number(whole)
+	}
+	return json.Number(s[:len(whole)+1+len(cents)])
+}

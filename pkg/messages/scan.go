@@ -1,0 +1,216 @@
+package messages
+
+import (
+	"bytes"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// The functions of this file walk over JSON that json.Valid has passed, and
+// find where things begin and end. They read nothing twice and keep nothing.
+
+// span is a part of the text, its end exclusive. No value has a zero span.
+type span struct{ from, to int }
+
+func (s span) of(text []byte) []byte { return text[s.from:s.to] }
+
+// skipSpace is the first place from i on that holds no space.
+func skipSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString is the place behind the string that begins at i with its quote.
+func skipString(text []byte, i int) int {
+	for i++; ; {
+		q := i + bytes.IndexByte(text[i:], '"')
+		back := q
+		for text[back-1] == '\\' { // ends at the opening quote at the latest
+			back--
+		}
+		i = q + 1
+		if (q-back)%2 == 0 {
+			return i
+		}
+	}
+}
+
+// skipValue is the place behind the value that begins at i.
+func skipValue(text []byte, i int) int {
+	switch text[i] {
+	case '"':
+		return skipString(text, i)
+	case '{', '[':
+		depth := 0
+		for {
+			switch text[i] {
+			case '"':
+				i = skipString(text, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+	}
+	for i < len(text) && !endsScalar(text[i]) {
+		i++
+	}
+	return i
+}
+
+func endsScalar(c byte) bool {
+	switch c {
+	case ',', '}', ']', ' ', '\n', '\t', '\r':
+		return true
+	}
+	return false
+}
+
+// cursor goes over the members of an object or the elements of an array.
+type cursor struct {
+	text []byte
+	at   int
+}
+
+// enter stands behind the opening bracket at i.
+func enter(text []byte, i int) cursor { return cursor{text, skipSpace(text, i+1)} }
+
+// element is the next element of an array; false at the end.
+func (c *cursor) element() (span, bool) {
+	if c.text[c.at] == ']' {
+		return span{}, false
+	}
+	value := span{c.at, skipValue(c.text, c.at)}
+	c.pass(value.to)
+	return value, true
+}
+
+// member is the next member of an object, the key with its quotes; false at the
+// end.
+func (c *cursor) member() (key, value span, ok bool) {
+	if c.text[c.at] == '}' {
+		return span{}, span{}, false
+	}
+	key = span{c.at, skipString(c.text, c.at)}
+	colon := skipSpace(c.text, key.to)
+	from := skipSpace(c.text, colon+1)
+	value = span{from, skipValue(c.text, from)}
+	c.pass(value.to)
+	return key, value, true
+}
+
+// pass goes over a comma and the spaces around it.
+func (c *cursor) pass(i int) {
+	i = skipSpace(c.text, i)
+	if c.text[i] == ',' {
+		i = skipSpace(c.text, i+1)
+	}
+	c.at = i
+}
+
+// kind is what a JSON value is.
+type kind byte
+
+const (
+	absent kind = iota // left out, null, "", {} or []
+	aString
+	aNumber
+	aBool
+	anObject
+	anArray
+)
+
+func kindOf(raw []byte) kind {
+	if len(raw) == 0 {
+		return absent
+	}
+	switch raw[0] {
+	case '"':
+		if len(raw) == 2 {
+			return absent
+		}
+		return aString
+	case '{', '[':
+		if last := raw[skipSpace(raw, 1)]; last == '}' || last == ']' {
+			return absent
+		}
+		if raw[0] == '{' {
+			return anObject
+		}
+		return anArray
+	case 't', 'f':
+		return aBool
+	case 'n':
+		return absent
+	}
+	return aNumber
+}
+
+// hasEscape says whether the string in raw holds a backslash. Without one its
+// text is what stands between the quotes.
+func hasEscape(raw []byte) bool { return bytes.IndexByte(raw, '\\') >= 0 }
+
+// appendText appends the text of the JSON string in raw, quotes and escapes
+// resolved. Half a surrogate pair becomes U+FFFD, as in encoding/json.
+func appendText(dst, raw []byte) []byte {
+	raw = raw[1 : len(raw)-1]
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			return append(dst, raw...)
+		}
+		dst = append(dst, raw[:i]...)
+		c := raw[i+1]
+		raw = raw[i+2:]
+		switch c {
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		case 'u':
+			r := hex4(raw)
+			raw = raw[4:]
+			if utf16.IsSurrogate(r) {
+				var low rune
+				if len(raw) >= 6 && raw[0] == '\\' && raw[1] == 'u' {
+					low = hex4(raw[2:])
+				}
+				if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+					raw = raw[6:]
+				}
+			}
+			dst = utf8.AppendRune(dst, r)
+		default: // a quote, a slash or a backslash
+			dst = append(dst, c)
+		}
+	}
+}
+
+// hex4 is the number that four hex digits give.
+func hex4(raw []byte) (r rune) {
+	for _, c := range raw[:4] {
+		switch {
+		case c >= 'a':
+			c -= 'a' - 10
+		case c >= 'A':
+			c -= 'A' - 10
+		default:
+			c -= '0'
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
