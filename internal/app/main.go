@@ -27,7 +27,9 @@ type Invalid struct{ Variable, Problem string }
 func (e *Invalid) Error() string { return e.Variable + ": " + e.Problem }
 
 // Program is a whole program's configuration, as kong reads it.
-type Program interface{ Run(ctx context.Context) error }
+type Program interface {
+	Run(ctx context.Context) error
+}
 
 // Main parses the command line and the environment into cli, runs it until it
 // ends or SIGTERM or SIGINT comes, and ends the process: 0 when all is well, 1

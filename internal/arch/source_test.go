@@ -4,9 +4,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,11 +67,27 @@ func TestOnlyAppEndsTheProcess(t *testing.T) {
 // In a bubble a sleep costs nothing and is exact; elsewhere it is a guess.
 func TestTestsSleepInBubblesOnly(t *testing.T) {
 	for _, s := range parsed(t) {
-		if s.test && calls(s.file, "time", "Sleep") > 0 && importName(s.file, "testing/synctest") == "" {
-			t.Errorf("%s sleeps, and knows no testing/synctest", s.path)
+		if s.test && calls(s.file, "time", "Sleep") > callsInBubbles(s.file, "time", "Sleep") {
+			t.Errorf("%s sleeps outside the function it gives to synctest.Test or InBubble", s.path)
 		}
 	}
 }
+
+// callsInBubbles counts the calls in the arguments of synctest.Test and of every InBubble.
+func callsInBubbles(file *ast.File, pkg, fn string) int {
+	n := 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		call, ok := node.(*ast.CallExpr)
+		if !ok || !bubble.MatchString(types.ExprString(call.Fun)) {
+			return true
+		}
+		n += callsUnder(call, importName(file, pkg), fn)
+		return false
+	})
+	return n
+}
+
+var bubble = regexp.MustCompile(`^(synctest\.Test|(\w+\.)?[iI]nBubble)$`)
 
 type source struct {
 	path, dir string // from the module's root, with slashes
@@ -130,12 +148,14 @@ func walk(visit func(root, name string) error) error {
 
 // calls counts how often file names pkg.fn, under whatever name it imports pkg.
 func calls(file *ast.File, pkg, fn string) int {
-	local, n := importName(file, pkg), 0
-	ast.Inspect(file, func(node ast.Node) bool {
-		if sel, ok := node.(*ast.SelectorExpr); ok && sel.Sel.Name == fn {
-			if x, ok := sel.X.(*ast.Ident); ok && x.Name == local {
-				n++
-			}
+	return callsUnder(file, importName(file, pkg), fn)
+}
+
+func callsUnder(node ast.Node, local, fn string) int {
+	n := 0
+	ast.Inspect(node, func(node ast.Node) bool {
+		if sel, ok := node.(*ast.SelectorExpr); ok && types.ExprString(sel) == local+"."+fn {
+			n++
 		}
 		return true
 	})

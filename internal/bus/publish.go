@@ -19,7 +19,6 @@ import (
 type Publisher struct {
 	nc     *nats.Conn
 	prefix string
-	sub    *nats.Subscription
 
 	mu      sync.Mutex
 	next    uint64
@@ -50,8 +49,27 @@ func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, err
 	}
-	p.sub = sub
+	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	go func() { // ends with the connection
+		for s := range status {
+			p.lost()
+			if s == nats.CLOSED {
+				return
+			}
+		}
+	}()
 	return p, nil
+}
+
+// lost wakes everybody who waits: what the server answered before the connection
+// broke never comes.
+func (p *Publisher) lost() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for token, done := range p.waiting {
+		done <- ack{}
+		delete(p.waiting, token)
+	}
 }
 
 func (p *Publisher) acknowledged(m *nats.Msg) {
@@ -65,7 +83,7 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 	}
 	var a ack
 	if err := json.Unmarshal(m.Data, &a); err != nil || (a.Stream == "" && a.Error == nil) {
-		a = ack{Error: nil} // no stream listens (no responders), or an answer that says nothing
+		a = ack{} // no stream listens (no responders), or an answer that says nothing
 	}
 	done <- a
 }

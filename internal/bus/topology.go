@@ -37,7 +37,7 @@ type Limits struct {
 
 // Streams is the topology: every stream there is.
 func Streams(l Limits) []jetstream.StreamConfig {
-	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardOld}
+	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardOld, MaxMsgSize: -1}
 	requests := func(name string, ops ...messages.Operation) jetstream.StreamConfig {
 		s := base
 		s.Name, s.Retention, s.Duplicates = name, jetstream.WorkQueuePolicy, 2*time.Minute

@@ -6,7 +6,6 @@
 package devkit
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -83,11 +82,11 @@ func (n *NATS) Restart() error {
 	for began := time.Now(); !s.ReadyForConnections(100 * time.Millisecond); {
 		if why := said.all(); why != "" {
 			n.Stop()
-			return fmt.Errorf("devkit: nats-server: %s", why)
+			return fmt.Errorf("devkit: nats-server in %s: %s", n.opts.StoreDir, why)
 		}
 		if time.Since(began) > startWait {
 			n.Stop()
-			return errors.New("devkit: nats-server is not ready in time")
+			return fmt.Errorf("devkit: nats-server in %s is not ready after %v", n.opts.StoreDir, startWait)
 		}
 	}
 	if !n.opts.DontListen {

@@ -36,7 +36,7 @@ func TestBadInputIsTold(t *testing.T) {
 		"mail.account.requested":         {{"x", "body"}, {`{"account":1}`, "account"}},
 	} {
 		t.Run(subject, func(t *testing.T) {
-			inBubble(t, func(b *bubble) {
+			inBubble(t, func(t *testing.T, b *bubble) {
 				for _, c := range cases {
 					if _, err := b.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: []byte(c.body),
 						Header: nats.Header{"traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "X-Own": {"kept"}, "Nats-Msg-Id": {"id*" + c.body}}}); err != nil {

@@ -9,31 +9,29 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/internal/devkit/devtest"
 	"errand/internal/sandbox"
 )
 
-// The server's clock goroutine must be born outside any bubble.
-func TestMain(m *testing.M) { ats.Register(); m.Run() }
+func TestMain(m *testing.M) { devtest.Main(m) }
 
 // bubble is a whole installation in virtual time: a JetStream server, the sandbox
 // behind a pipe, and the programs.
 type bubble struct {
 	t    *testing.T
-	srv  *server.Server
-	nc   *nats.Conn
+	n    *devkit.NATS
 	js   jetstream.JetStream
 	box  *sandbox.Sandbox
 	pipe *pipe
@@ -42,33 +40,19 @@ type bubble struct {
 }
 
 // inBubble runs f in virtual time.
-func inBubble(t *testing.T, f func(*bubble)) {
+func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		srv, err := server.NewServer(&server.Options{ServerName: "bubble", DontListen: true, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	// nats.go keeps timers in a sync.Pool, and a timer of another bubble is fatal
+	// in this one: two collections empty the pool.
+	runtime.GC()
+	runtime.GC()
+	devtest.InBubble(t, func(t *testing.T, n *devkit.NATS, nc *nats.Conn) {
+		js, err := jetstream.New(nc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		go srv.Start() // ended by Shutdown below
-		if !srv.ReadyForConnections(5 * time.Second) {
-			t.Fatal("the server does not get ready")
-		}
-		b := &bubble{t: t, srv: srv, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
-		b.nc, err = bus.Connect(b.connection(), "story", zerolog.Nop())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b.js, err = bus.JetStream(t.Context(), b.nc); err != nil {
-			t.Fatal(err)
-		}
-		plan, err := bus.Plan(t.Context(), b.js, bus.Limits{Replicas: 1, MaxAge: 720 * time.Hour, DeadAge: 720 * time.Hour, AckWait: 30 * time.Second, MaxPayload: b.nc.MaxPayload()})
-		if err == nil {
-			err = bus.Apply(t.Context(), plan, false, func(bus.Change) {})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.box = sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085"})
+		b := &bubble{t: t, n: n, js: js, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{},
+			box: sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085"})}
 		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if b.down != nil {
 				if status := b.down(r); status != 0 {
@@ -78,18 +62,15 @@ func inBubble(t *testing.T, f func(*bubble)) {
 			}
 			b.box.ServeHTTP(w, r)
 		})}
-		go func() { _ = web.Serve(b.pipe) }() // ended by Close below
-		f(b)
-		_ = web.Close()
-		b.box.Close()
-		b.nc.Close()
-		srv.Shutdown()
-		srv.WaitForShutdown()
+		served := make(chan struct{})
+		go func() { _ = web.Serve(b.pipe); close(served) }()
+		defer func() { _ = web.Close(); <-served; b.box.Close() }()
+		f(t, b)
 	})
 }
 
 func (b *bubble) connection() bus.Connection {
-	return bus.Connection{URL: "nats://127.0.0.1:4222", Dialer: inProcess{b.srv}}
+	return bus.Connection{URL: "nats://127.0.0.1:4222", Dialer: inProcess{b.n}}
 }
 
 // common is the default configuration, over pipes.
@@ -226,9 +207,9 @@ func message(id string, n int, more ...string) map[string]any {
 }
 
 // inProcess dials the server without a network.
-type inProcess struct{ srv *server.Server }
+type inProcess struct{ n *devkit.NATS }
 
-func (d inProcess) Dial(string, string) (net.Conn, error) { return d.srv.InProcessConn() }
+func (d inProcess) Dial(string, string) (net.Conn, error) { return d.n.InProcessConn() }
 
 // pipe is a listener without a network.
 type pipe struct {
@@ -268,4 +249,3 @@ func (p *pipe) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 }
-

@@ -23,7 +23,7 @@ func (b *bubble) all(filter string, n int) func() bool {
 }
 
 func TestEnrollmentSucceedsInTwoEventsAndOneCall(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Minute, b.all("mandate.enroll.succeeded.r1", 1))
 		e := b.wantOne("mandate.enroll.succeeded.r1")
@@ -52,7 +52,7 @@ func TestEnrollmentSucceedsInTwoEventsAndOneCall(t *testing.T) {
 }
 
 func TestRepeatedRequestIsNotCalledAgain(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		for range 3 {
 			b.publish("mandate.enroll.requested", enrollment("r1"))
 		}
@@ -66,7 +66,7 @@ func TestRepeatedRequestIsNotCalledAgain(t *testing.T) {
 }
 
 func TestSameIDWithOtherContentsConflicts(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Minute, b.all("mandate.enroll.succeeded.r1", 1))
 		b.publish("mandate.enroll.requested", enrollment("r1", "payer_name", "Somebody Else"))
@@ -86,7 +86,7 @@ func TestSameIDWithOtherContentsConflicts(t *testing.T) {
 }
 
 func TestRefusalFailsWithTheUpstreamsWords(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422, Body: []byte(`{"error":{"payer_bank_code":["The payer bank code is unknown."]}}`)})
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Minute, b.all("mandate.enroll.failed.r1", 1))
@@ -102,7 +102,7 @@ func TestRefusalFailsWithTheUpstreamsWords(t *testing.T) {
 }
 
 func TestSixHourOutageLosesNothing(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		began, calls := time.Now(), 0
 		b.down = func(*http.Request) int {
 			if time.Since(began) < 6*time.Hour {
@@ -134,7 +134,7 @@ func TestSixHourOutageLosesNothing(t *testing.T) {
 }
 
 func TestRetryAfterIsKept(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		var at []time.Duration
 		began := time.Now()
 		b.down = func(*http.Request) int { at = append(at, time.Since(began)); return 0 }
@@ -153,7 +153,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 }
 
 func TestGivesUpAtGiveUpAt(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.down = func(*http.Request) int { return http.StatusServiceUnavailable }
 		began := time.Now()
 		b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", began.Add(40*time.Minute).UTC().Format(time.RFC3339)))
@@ -171,7 +171,7 @@ func TestGivesUpAtGiveUpAt(t *testing.T) {
 }
 
 func TestRefusedCredentialsHoldTheProgram(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		began, calls := time.Now(), 0
 		b.down = func(*http.Request) int {
 			if time.Since(began) < time.Hour {
@@ -218,7 +218,7 @@ func TestCallOfUnknownFate(t *testing.T) {
 		{"not done and 500, retry", sandbox.Status, "retry", "succeeded", "", 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(b *bubble) {
+			inBubble(t, func(t *testing.T, b *bubble) {
 				b.fault(sandbox.Fault{Operation: "enroll", Kind: c.kind, Times: 1})
 				b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", c.onUnknown))
 				b.run(b.mandates(), 10*time.Minute, b.all("mandate.enroll."+c.state+".r1", 1))
@@ -244,7 +244,7 @@ func TestCallOfUnknownFate(t *testing.T) {
 }
 
 func TestPinnedDefaultsAreTheSameInEveryRetry(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 12})
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Hour, b.all("mandate.enroll.succeeded.r1", 1))

@@ -17,7 +17,7 @@ import (
 func number(v any) int { f, _ := v.(float64); return int(f) }
 
 func TestMessageToThreeIsOneCall(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.publish("mail.send.requested", message("m1", 3))
 		b.run(b.mails(), time.Minute, b.all("mail.send.accepted.m1", 1))
 		e := b.wantOne("mail.send.accepted.m1")
@@ -34,7 +34,7 @@ func TestMessageToThreeIsOneCall(t *testing.T) {
 }
 
 func TestManyRecipientsAreCutIntoBatches(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		m := message("m1", 2500)
 		m["to"] = append(m["to"].([]string), "not an address", "m1-0@EXAMPLE.test", "also@bad@example.test", "Someone <m1-new@example.test>")
 		b.publish("mail.send.requested", m)
@@ -70,7 +70,7 @@ func TestUnknownFateOfABatch(t *testing.T) {
 		{"three batches, resend", sandbox.Cut, "resend", "accepted", 2500, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(b *bubble) {
+			inBubble(t, func(t *testing.T, b *bubble) {
 				b.fault(sandbox.Fault{Operation: "send", Kind: c.kind, Times: 1})
 				b.publish("mail.send.requested", message("m1", c.n, "on_unknown", c.onUnknown))
 				b.run(b.mails(), 10*time.Minute, b.all("mail.send."+c.state+".m1", 1))
@@ -95,7 +95,7 @@ func TestUnknownFateOfABatch(t *testing.T) {
 }
 
 func TestRefusedBatchDoesNotStopTheOthers(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Times: 1, Body: []byte(`{"error":true,"status_code":422,"message":"no","data":{}}`)})
 		b.publish("mail.send.requested", message("m1", 2500))
 		b.run(b.mails(), time.Minute, b.all("mail.send.partial.m1", 1))
@@ -111,7 +111,7 @@ func TestRefusedBatchDoesNotStopTheOthers(t *testing.T) {
 }
 
 func TestAllBatchesRefusedFail(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Body: []byte(`{"error":true,"status_code":422,"message":"no","data":{}}`)})
 		b.publish("mail.send.requested", message("m1", 2500))
 		b.publish("mail.send.requested", message("m2", 2))
@@ -126,7 +126,7 @@ func TestAllBatchesRefusedFail(t *testing.T) {
 }
 
 func TestShortCountIsPartial(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Short, Times: 1})
 		b.publish("mail.send.requested", message("m1", 10))
 		b.run(b.mails(), time.Minute, b.all("mail.send.partial.m1", 1))
@@ -139,7 +139,7 @@ func TestShortCountIsPartial(t *testing.T) {
 }
 
 func TestNoValidRecipientFailsWithoutACall(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		m := message("m1", 0)
 		m["to"] = "nobody, no one"
 		b.publish("mail.send.requested", m)
@@ -155,7 +155,7 @@ func TestNoValidRecipientFailsWithoutACall(t *testing.T) {
 }
 
 func TestExhaustedQuotaHoldsHalfWayAndGoesOn(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		quota := func(n int64) {
 			if err := b.box.Set(func(s *sandbox.Settings) { s.Quota = n }); err != nil {
 				t.Error(err)
@@ -193,7 +193,7 @@ func TestExhaustedQuotaHoldsHalfWayAndGoesOn(t *testing.T) {
 }
 
 func TestRecipientsFromAnObject(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		bucket, err := b.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
 		if err != nil {
 			t.Fatal(err)
@@ -232,7 +232,7 @@ func TestRecipientsFromAnObject(t *testing.T) {
 }
 
 func TestReadsAreAnswered(t *testing.T) {
-	inBubble(t, func(b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 60
 		for i := range n {
 			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))

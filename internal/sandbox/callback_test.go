@@ -109,10 +109,10 @@ func TestCallbacksAreTriedFiveTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
+		s.Close()
 		equal(t, "records", m.types(), []string{"authorization", "authorization", "authorization", "authorization", "authorization", "bank_approval", "bank_approval"})
 		equal(t, "wait between two tries", m.at[1].Sub(m.at[0]), 5*time.Second)
 		equal(t, "counted", s.Oracle(Query{}).Callbacks, Callbacks{Delivered: 1, Failed: 1, Tries: 7})
-		s.Close()
 	})
 }
 

@@ -7,16 +7,13 @@ import (
 	"strings"
 )
 
-// checksum is the HMAC-SHA256, in lower-case hex, over the trimmed values
-// joined by a bar. The values go in the order of their field names; one that is
-// missing is empty. Not shown by the upstream; assumed, see docs/sandbox.md.
+// checksum is the HMAC-SHA256, in lower-case hex, over values without white
+// space around them, joined by a bar. They go in the order of their field names;
+// one that is missing is empty. Not shown by the upstream; assumed, see
+// docs/sandbox.md.
 func checksum(secret string, values ...string) string {
-	trimmed := make([]string, len(values))
-	for i, value := range values {
-		trimmed[i] = strings.TrimSpace(value)
-	}
 	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write([]byte(strings.Join(trimmed, "|")))
+	mac.Write([]byte(strings.Join(values, "|")))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 

@@ -16,7 +16,10 @@ func (s *Sandbox) transactions(c *call) answer {
 	query := c.r.URL.Query()
 	page := whole(query.Get("page"), 1)
 	now := time.Now()
-	want := filter{order: query.Get("order_number"), status: query.Get("status"), reference: query.Get("exchange_reference_number"), email: query.Get("payer_email")}
+	want := filter{
+		order: query.Get("order_number"), status: query.Get("status"),
+		reference: query.Get("exchange_reference_number"), email: query.Get("payer_email"),
+	}
 
 	first := (page - 1) * recordsPerPage
 	rows, total := s.ledger.list(want, now, first)

@@ -74,7 +74,7 @@ func (u *Upstream) request(ctx context.Context, call Request) *http.Request {
 		Method: call.Method,
 		URL:    &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, Path: u.base.Path + call.Path, RawQuery: call.Query},
 		Host:   u.base.Host,
-		Header: u.header,
+		Header: *u.header,
 	}
 	if call.Body != nil {
 		// A bytes.Reader in a NopCloser is known to the transport: header and body leave in one packet. GetBody lets it take a new connection

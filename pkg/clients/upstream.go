@@ -32,7 +32,7 @@ type Call struct {
 // Upstream makes calls to one origin and to no other. It is safe for concurrent use.
 type Upstream struct {
 	base      *url.URL
-	header    http.Header
+	header    *http.Header // a pointer for the reason of Secret.text
 	transport http.RoundTripper
 	secrets   *secrets
 	timeout   time.Duration
@@ -107,7 +107,7 @@ func Open(origin Origin, options ...Option) (*Upstream, error) {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
 	return &Upstream{
-		base: base, header: header, transport: s.transport, secrets: newSecrets(known),
+		base: base, header: &header, transport: s.transport, secrets: newSecrets(known),
 		timeout: s.timeout, observe: s.observe, limit: 8 << 20,
 	}, nil
 }

@@ -2,6 +2,8 @@ package messages
 
 import (
 	"encoding/json"
+	"slices"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -14,6 +16,13 @@ type form struct {
 	found  [32]span // by the place of the field
 	faults map[string][]string
 	named  int // faults under names the producer chose
+}
+
+var forms = sync.Pool{New: func() any { return new(form) }}
+
+func (f *form) release() {
+	*f = form{}
+	forms.Put(f)
 }
 
 // Strings of a body up to this size share one copy of it.
@@ -38,10 +47,15 @@ const (
 	required need = true
 )
 
+// check is a rule that looks at more than one field: given says which are there.
+type check func(f *form, given func(name string) bool)
+
 // decode reads a request's body into r by its fields. Whatever the faults, r
 // holds the fields that have none.
-func decode[R any](data []byte, fields []field[R], r *R) (Meta, error) {
-	f := &form{text: data}
+func decode[R any](data []byte, fields []field[R], r *R, checks ...check) (Meta, error) {
+	f := forms.Get().(*form)
+	defer f.release()
+	f.text = data
 	open, ok := f.open()
 	if !ok {
 		return f.meta, f.err()
@@ -58,6 +72,12 @@ func decode[R any](data []byte, fields []field[R], r *R) (Meta, error) {
 		case fl.need == required:
 			f.fault(fl.name, "is required")
 		}
+	}
+	for _, holds := range checks {
+		holds(f, func(name string) bool {
+			i := slices.IndexFunc(fields, func(fl field[R]) bool { return fl.name == name })
+			return kindOf(f.found[i].of(data)) != absent
+		})
 	}
 	return f.meta, f.err()
 }

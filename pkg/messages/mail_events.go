@@ -58,7 +58,7 @@ type Unsettled struct {
 // MarshalJSON cuts the texts and the list of invalid addresses.
 func (b SendOutcome) MarshalJSON() ([]byte, error) {
 	type plain SendOutcome
-	b.Message = Cut(b.Message)
+	b.Message, b.ConflictsWith = Cut(b.Message), Cut(b.ConflictsWith)
 	b.Fields = cutFields(b.Fields)
 	invalid := make([]InvalidAddress, min(len(b.Invalid), ListedInvalid))
 	for i := range invalid {

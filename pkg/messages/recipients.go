@@ -1,14 +1,147 @@
 package messages
 
 import (
+	"bufio"
+	"bytes"
+	"errors"
 	"io"
 	"iter"
 )
 
-func (r *SendRequest) Addresses() iter.Seq[string] { return func(func(string) bool) {} }
+// Addresses gives the texts of a decoded request's To, one recipient each:
+// the elements of the array, or the parts of the string between its commas. An
+// element may hold several as well. A comma within a quoted string or a comment
+// of RFC 5322 separates nothing; nothing between two commas is passed over, an
+// empty element of an array is not. The texts are not judged, see
+// ParseRecipient. Nothing is kept of the list but what the caller keeps.
+func (r *SendRequest) Addresses() iter.Seq[string] { return addresses(r.To) }
 
-func Lines(r io.Reader) iter.Seq2[string, error] { return func(func(string, error) bool) {} }
+func addresses(raw []byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if kindOf(raw) == absent {
+			return
+		}
+		list := texts{from: raw}
+		if raw[0] == '"' {
+			list.element(span{0, len(raw)}, false, yield)
+			return
+		}
+		for c := enter(raw, 0); ; {
+			at, ok := c.element()
+			if !ok || !list.element(at, true, yield) {
+				return
+			}
+		}
+	}
+}
 
-func ParseRecipient(text string) (address string, err error) { return text, nil }
+// texts makes strings of parts of a long text. Neighbours share one string, so
+// that a hundred thousand addresses are not as many allocations, and each
+// string is small enough not to keep the whole list alive.
+type texts struct {
+	from  []byte
+	at    span // the part of from that chunk is
+	chunk string
+}
 
-func RecipientKey(address string) [16]byte { return [16]byte{} }
+const chunkSize = 32 << 10
+
+func (t *texts) text(s span) string {
+	if s.from < t.at.from || s.to > t.at.to {
+		t.at = span{s.from, min(max(s.to, s.from+chunkSize), len(t.from))}
+		t.chunk = string(t.at.of(t.from))
+	}
+	return t.chunk[s.from-t.at.from : s.to-t.at.from]
+}
+
+// element yields the addresses of the JSON string at s, alone for an element
+// of an array.
+func (t *texts) element(s span, alone bool, yield func(string) bool) bool {
+	inner := span{s.from + 1, s.to - 1}
+	if raw := s.of(t.from); hasEscape(raw) {
+		text := appendText(nil, raw)
+		t, inner = &texts{from: text}, span{0, len(text)}
+	}
+	if inner = t.trim(inner); inner.from == inner.to {
+		return !alone || yield("")
+	}
+	if bytes.IndexByte(inner.of(t.from), ',') < 0 {
+		return yield(t.text(inner))
+	}
+	return t.split(inner, yield)
+}
+
+// split yields what stands between the commas of an address list.
+func (t *texts) split(s span, yield func(string) bool) bool {
+	quoted, depth := false, 0
+	from := s.from
+	for i := s.from; i < s.to; i++ {
+		switch c := t.from[i]; {
+		case c == '\\' && (quoted || depth > 0):
+			i++
+		case c == '"' && depth == 0:
+			quoted = !quoted
+		case c == '(' && !quoted:
+			depth++
+		case c == ')' && depth > 0:
+			depth--
+		case c == ',' && !quoted && depth == 0:
+			if !t.part(span{from, i}, yield) {
+				return false
+			}
+			from = i + 1
+		}
+	}
+	return t.part(span{from, s.to}, yield)
+}
+
+func (t *texts) part(s span, yield func(string) bool) bool {
+	s = t.trim(s)
+	return s.from == s.to || yield(t.text(s))
+}
+
+// trim leaves out the spaces and line breaks around a text.
+func (t *texts) trim(s span) span {
+	for s.from < s.to && isSpace(t.from[s.from]) {
+		s.from++
+	}
+	for s.from < s.to && isSpace(t.from[s.to-1]) {
+		s.to--
+	}
+	return s
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
+// maxLine is how much of one line of a recipient list is looked at, in octets.
+const maxLine = 16 << 10
+
+// Lines gives the lines of a recipient list, one address each, without the
+// spaces around it. Empty lines and a byte order mark are passed over. A line
+// too long for any address is cut, for ParseRecipient to refuse. An error of
+// the reader comes last; the line it broke off is not given.
+func Lines(r io.Reader) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		in := bufio.NewReaderSize(r, maxLine)
+		if mark, _ := in.Peek(3); string(mark) == "\ufeff" {
+			_, _ = in.Discard(3)
+		}
+		for {
+			line, err := in.ReadSlice('\n')
+			text := string(bytes.TrimSpace(line))
+			if errors.Is(err, bufio.ErrBufferFull) {
+				text = string(line) // never empty, so that it is told of
+			}
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = in.ReadSlice('\n')
+			}
+			if err != nil && !errors.Is(err, io.EOF) {
+				yield("", err)
+				return
+			}
+			if text != "" && !yield(text, nil) || err != nil {
+				return
+			}
+		}
+	}
+}

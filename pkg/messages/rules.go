@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -50,6 +49,14 @@ func (v value) unquoted() string {
 		return string(appendText(nil, v.raw))
 	}
 	return v.form.slice(span{v.at.from + 1, v.at.to - 1})
+}
+
+// unquotedPlain is the text of a string without escapes, else "".
+func (v value) unquotedPlain() string {
+	if v.kind != aString || hasEscape(v.raw) {
+		return ""
+	}
+	return v.unquoted()
 }
 
 // text is a string of any length; only NUL is refused.
@@ -151,6 +158,9 @@ func (v value) dateTime() string {
 
 // url is an absolute http or https URL.
 func (v value) url() string {
+	if s := v.unquotedPlain(); isPlainURL(s) {
+		return s
+	}
 	s, u := v.parsedURL()
 	if s == "" || !v.must(isWebURL(u), "must be an absolute http or https URL") {
 		return ""
@@ -171,6 +181,27 @@ func (v value) unsubscribe() string {
 	return s
 }
 
+// isPlainURL says whether s is what nearly all URLs are, a host name and a path
+// without escapes. Those it refuses are for net/url to judge.
+func isPlainURL(s string) bool {
+	rest, ok := strings.CutPrefix(s, "https://")
+	if !ok {
+		rest, ok = strings.CutPrefix(s, "http://")
+	}
+	if !ok || rest == "" || !isAlnum(rest[0]) || len(s) > MaxURL {
+		return false
+	}
+	host := true
+	for i := range len(rest) {
+		c := rest[i]
+		host = host && c != '/'
+		if !isAlnum(c) && c != '.' && c != '-' && (host || strings.IndexByte("/?=&_~+,;:@!$*", c) < 0) {
+			return false
+		}
+	}
+	return true
+}
+
 func isWebURL(u *url.URL) bool {
 	return u != nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
 }
@@ -182,7 +213,7 @@ func (v value) parsedURL() (string, *url.URL) {
 		return "", nil
 	}
 	u, err := url.Parse(s)
-	if err != nil || strings.ContainsFunc(s, func(r rune) bool { return r == ' ' }) {
+	if err != nil || strings.Contains(s, " ") {
 		return s, nil
 	}
 	return s, u
@@ -212,73 +243,4 @@ func (v value) mailbox() string {
 		return ""
 	}
 	return s
-}
-
-// number is a JSON number as it was written, or the text of a string.
-func (v value) number() (s string, ok bool) {
-	switch v.kind {
-	case aNumber:
-		return v.form.slice(v.at), true
-	case aString:
-		return v.unquoted(), true
-	}
-	v.fault("must be a number or a string of digits")
-	return "", false
-}
-
-// digits is a number or a string of digits, as it was written: those in a
-// string keep their leading zeros.
-func (v value) digits() json.RawMessage {
-	s, ok := v.number()
-	if !ok || !v.must(allDigits(s), "must hold digits only") ||
-		!v.must(len(s) <= MaxDigits, "must have at most 100 digits") {
-		return nil
-	}
-	if v.kind == aString {
-		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
-	}
-	return json.RawMessage(s)
-}
-
-// whole is a whole number from least up, at most nine digits, in its one form.
-func (v value) whole(least byte, rule string) json.Number {
-	s, ok := v.number()
-	if !ok || !v.must(allDigits(s) && len(s) <= 9 && (s[0] >= '1' || len(s) == 1) && s[0] >= least, rule) {
-		return ""
-	}
-	return json.Number(s)
-}
-
-func allDigits(s string) bool {
-	for i := range len(s) {
-		if !isDigit(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// amount is a sum of money within the limits of an enrollment, in its shortest
-// decimal form. It is looked at digit by digit: no float has seen it.
-func (v value) amount() json.Number {
-	s, ok := v.number()
-	if !ok {
-		return ""
-	}
-	whole, cents, point := strings.Cut(s, ".")
-	form := allDigits(whole) && (whole[0] != '0' || len(whole) == 1) && (!point || allDigits(cents))
-	if !v.must(form, "must be a plain decimal number such as 100 or 100.50") ||
-		!v.must(len(cents) <= 2, "must have at most two decimals") {
-		return ""
-	}
-	cents = strings.TrimRight(cents, "0")
-	tooSmall := len(whole) == 1 && whole < "5"
-	tooLarge := len(whole) > 5 || len(whole) == 5 && (whole > "30000" || whole == "30000" && cents != "")
-	if !v.must(!tooSmall && !tooLarge, "must be between 5.00 and 30000.00") {
-		return ""
-	}
-	if cents == "" {
-		return json.Number(whole)
-	}
-	return json.Number(s[:len(whole)+1+len(cents)])
 }

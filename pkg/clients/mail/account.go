@@ -45,14 +45,14 @@ func readAccount(data json.RawMessage) (Account, bool) {
 		Email         string          `json:"email"`
 		Suspended     json.RawMessage `json:"suspended"`
 		SMTPUsername  string          `json:"smtp_username"`
-		LimitQuota    json.Number     `json:"limit_quota"`
-		TotalUsage    json.Number     `json:"total_usage"`
-		CreditBalance json.Number     `json:"credit_balance"`
+		LimitQuota    number          `json:"limit_quota"`
+		TotalUsage    number          `json:"total_usage"`
+		CreditBalance number          `json:"credit_balance"`
 	}
 	_ = json.Unmarshal(raw, &user) // fields of an unexpected type stay empty and do not hide the others
 	suspended, _ := truth(user.Suspended)
 	return Account{
 		Raw: raw, Organisation: user.Organisation, Email: user.Email, Suspended: suspended, SMTPUsername: user.SMTPUsername,
-		LimitQuota: count(user.LimitQuota), TotalUsage: count(user.TotalUsage), CreditBalance: count(user.CreditBalance),
+		LimitQuota: int(user.LimitQuota), TotalUsage: int(user.TotalUsage), CreditBalance: int(user.CreditBalance),
 	}, true
 }

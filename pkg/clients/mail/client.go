@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"errand/pkg/clients"
 )
@@ -50,7 +51,6 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 type envelope[Data any] struct {
 	Error      *bool       `json:"error"`
 	StatusCode json.Number `json:"status_code"`
-	Message    any         `json:"message"`
 	Data       Data        `json:"data"`
 }
 
@@ -72,6 +72,15 @@ func open[Data any](status int, body []byte, whole func(Data) bool) clients.Read
 	reading.Message, reading.Fields = clients.Words(body)
 	verdict.Message = reading.Message
 	return reading
+}
+
+// number is an integer that may come quoted; what is none is 0, and hides no other field.
+type number int
+
+func (n *number) UnmarshalJSON(raw []byte) error {
+	value, _ := strconv.Atoi(strings.Trim(string(raw), `"`))
+	*n = number(value)
+	return nil
 }
 
 // object is the JSON object in raw, if it is one.

@@ -40,9 +40,9 @@ const defaultLimit = 100
 
 type logData struct {
 	Data        []json.RawMessage `json:"data"`
-	TotalRecord json.Number       `json:"total_record"`
-	TotalPage   json.Number       `json:"total_page"`
-	Limit       json.Number       `json:"limit"`
+	TotalRecord number            `json:"total_record"`
+	TotalPage   number            `json:"total_page"`
+	Limit       number            `json:"limit"`
 }
 
 // LogPage reads one page; 1 is the first, limit 0 leaves the number of records a page to the upstream.
@@ -95,10 +95,10 @@ func (c *Client) Logs(ctx context.Context, limit int) iter.Seq2[LogPage, error] 
 func readLog(data *logData, page, limit int) LogPage {
 	found := LogPage{
 		Entries:     make([]Entry, len(data.Data)),
-		TotalRecord: count(data.TotalRecord),
-		TotalPage:   count(data.TotalPage),
+		TotalRecord: int(data.TotalRecord),
+		TotalPage:   int(data.TotalPage),
 		CurrentPage: page,
-		Limit:       count(data.Limit),
+		Limit:       int(data.Limit),
 	}
 	for i, raw := range data.Data {
 		found.Entries[i] = readEntry(raw)
@@ -159,16 +159,10 @@ func truth(raw json.RawMessage) (yes, told bool) {
 
 // instant reads an ISO 8601 time; one without a zone is UTC. What cannot be read is the zero time.
 func instant(text string) time.Time {
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime} {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05-0700", "2006-01-02T15:04:05", time.DateTime} {
 		if at, err := time.Parse(layout, text); err == nil {
 			return at.UTC()
 		}
 	}
 	return time.Time{}
-}
-
-// count reads a number that may be quoted, null or missing, which are 0.
-func count(n json.Number) int {
-	value, _ := strconv.Atoi(string(n))
-	return max(value, 0)
 }

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+)
+
+// connectWait is how long somebody at a terminal waits for a server to answer.
+const connectWait = 5 * time.Second
+
+// broker is a connection to NATS with its JetStream.
+type broker struct {
+	nc *nats.Conn
+	js jetstream.JetStream
+}
+
+// connect opens a connection for a command. Unlike the programs it gives up: the
+// error names the servers that did not answer.
+func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Logger) (broker, error) {
+	if err := to.Validate(); err != nil {
+		return broker{}, &app.Invalid{Variable: "NATS", Problem: err.Error()}
+	}
+	nc, err := bus.Connect(to, "errand-"+name, log)
+	if err != nil {
+		return broker{}, &app.Invalid{Variable: "NATS", Problem: err.Error()}
+	}
+	waiting, stop := context.WithTimeout(ctx, connectWait)
+	defer stop()
+	if err := bus.Up(waiting, nc, zerolog.Nop()); err != nil {
+		last := nc.LastError()
+		nc.Close()
+		if ctx.Err() != nil {
+			return broker{}, err
+		}
+		if last == nil {
+			last = errors.New("no answer")
+		}
+		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", bare(to.URL), last)
+	}
+	js, err := bus.JetStream(ctx, nc)
+	if err != nil {
+		nc.Close()
+		return broker{}, err
+	}
+	return broker{nc, js}, nil
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/sandbox"
+)
+
+// standIn serves the sandbox.
+type standIn struct {
+	Addr           string `env:"SANDBOX_ADDR" default:"127.0.0.1:8085" help:"Address to listen on."`
+	PublicURL      string `env:"SANDBOX_PUBLIC_URL" placeholder:"URL" help:"Scheme and host that answers point to; left out: the host of each request."`
+	MandateToken   string `env:"SANDBOX_MANDATE_TOKEN" help:"The only access token that is let in; left out: any."`
+	PortalKey      string `env:"SANDBOX_PORTAL_KEY" help:"The only portal key that is known; left out: any."`
+	ChecksumSecret string `env:"SANDBOX_CHECKSUM_SECRET" help:"Secret to verify checksums with and to sign callbacks with."`
+	MailKey        string `env:"SANDBOX_MAIL_KEY" help:"The only API key that is let in; left out: any."`
+	Seed           uint64 `env:"SANDBOX_SEED" default:"1" help:"Of every draw: the same seed gives the same bounces and deferrals."`
+	AllowCallbacks bool   `env:"SANDBOX_ALLOW_CALLBACKS" help:"Allow callbacks to hosts other than this machine."`
+	Lean           bool   `env:"SANDBOX_LEAN" help:"Keep counts instead of bodies, for runs of millions."`
+	Quiet          bool   `short:"q" help:"Do not tell of faults, callbacks and decisions."`
+}
+
+// Help is what --help says beside the flags.
+func (*standIn) Help() string {
+	return `Both upstream services on one port, held in memory, with pages to look at and faults on demand.
+
+Examples:
+
+    errand sandbox
+    errand sandbox --addr 127.0.0.1:9000 --mail-key secret
+    curl -d '{"operation":"send","kind":"status","status":503,"times":3}' http://127.0.0.1:8085/_sandbox/faults
+    curl -X PUT -d '{"latency":"200ms","share_bounced":0.02}' http://127.0.0.1:8085/_sandbox/settings
+
+` + sandbox.Help
+}
+
+// Run serves until ctx ends.
+func (s *standIn) Run(ctx context.Context) error { return s.run(ctx, standard()) }
+
+func (s *standIn) run(ctx context.Context, c console) error {
+	if u, err := url.Parse(s.PublicURL); s.PublicURL != "" && (err != nil || u.Host == "") {
+		return &app.Invalid{Variable: "SANDBOX_PUBLIC_URL", Problem: "must have a scheme and a host, such as https://sandbox.example.com"}
+	}
+	options := sandbox.Options{MandateToken: s.MandateToken, PortalKey: s.PortalKey, ChecksumSecret: s.ChecksumSecret, MailKey: s.MailKey,
+		PublicURL: s.PublicURL, Seed: s.Seed, Lean: s.Lean, AllowCallbacks: s.AllowCallbacks}
+	if !s.Quiet {
+		options.Logf = func(format string, args ...any) {
+			fmt.Fprintln(c.errs, time.Now().Format(time.TimeOnly)+"  "+fmt.Sprintf(format, args...))
+		}
+	}
+	err := sandbox.Serve(ctx, s.Addr, options, func(base string) { s.greet(c, base) })
+	if listen, ok := errors.AsType[*net.OpError](err); ok && listen.Op == "listen" {
+		return &app.Invalid{Variable: "SANDBOX_ADDR", Problem: listen.Error()}
+	}
+	return err
+}
+
+// greet prints what somebody needs to use the sandbox.
+func (s *standIn) greet(c console, base string) {
+	base = cmp.Or(strings.TrimRight(s.PublicURL, "/"), reachable(base))
+	what := func(given string) string {
+		if given == "" {
+			return "any that is not empty"
+		}
+		return given
+	}
+	fmt.Fprintf(c.out, "e-mandate service  %s/v3/mandates   access token: %s   portal key: %s\n", base, what(s.MandateToken), what(s.PortalKey))
+	fmt.Fprintf(c.out, "email service      %s/api/v0/messages   key: %s\n", base, what(s.MailKey))
+	fmt.Fprintf(c.out, "pages              %s/   %s/mail\n", base, base)
+	fmt.Fprintf(c.out, "faults, settings   %s/_sandbox/help\n", base)
+	fmt.Fprintf(c.out, "\nFor the programs:\n\n%s\n", indented(strings.Join(s.environment(base), "\n")))
+	fmt.Fprintln(c.out, "Ctrl-C ends it.")
+}
+
+// environment are the lines that make the programs use the sandbox.
+func (s *standIn) environment(base string) []string {
+	lines := []string{
+		"export MANDATE_API_URL=" + base,
+		"export MANDATE_API_V2_URL=" + base,
+		"export MANDATE_API_TOKEN=" + quoted(cmp.Or(s.MandateToken, "sandbox-token")),
+		"export MANDATE_PORTAL_KEY=" + quoted(cmp.Or(s.PortalKey, "sandbox-portal")),
+	}
+	if s.ChecksumSecret != "" {
+		lines = append(lines, "export MANDATE_CHECKSUM_SECRET="+quoted(s.ChecksumSecret))
+	}
+	return append(lines,
+		"export MAIL_API_URL="+base,
+		"export MAIL_API_KEY="+quoted(cmp.Or(s.MailKey, "sandbox-key")))
+}
+
+// reachable is base with a host that can be called where it listens on all.
+func reachable(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return base
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
+		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	}
+	return u.String()
+}
+
+// quoted makes text one word for a shell.
+func quoted(text string) string {
+	plain := strings.IndexFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@", r))
+	}) < 0
+	if plain && text != "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

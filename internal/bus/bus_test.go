@@ -1,0 +1,210 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+	"errand/internal/history"
+	"errand/pkg/messages"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+func newLog(t testing.TB, nc *nats.Conn) bus.Log {
+	t.Helper()
+	p, err := bus.NewPublisher(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bus.Log{Publisher: p, Source: "/errand/test"}
+}
+
+func record(id, writer string, last uint64) history.Record {
+	return history.Record{Last: last, Writer: writer, Event: messages.Event{Operation: messages.Enroll, State: messages.Started, ID: id,
+		Body: &messages.EnrollStarted{Common: messages.Common{RequestID: id, At: messages.Time{Time: time.Now()}}}}}
+}
+
+func TestOfTwoWritersOneIsStored(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	log := newLog(t, nc)
+	for i := range 200 {
+		id := fmt.Sprint("r", i)
+		var stored atomic.Int64
+		var wg sync.WaitGroup
+		for w := range 6 {
+			wg.Go(func() {
+				_, err := log.Append(t.Context(), record(id, fmt.Sprint("w", w), 0))
+				switch {
+				case err == nil:
+					stored.Add(1)
+				case !errors.Is(err, history.ErrConflict):
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if stored.Load() != 1 {
+			t.Fatalf("%s: stored %d times", id, stored.Load())
+		}
+	}
+}
+
+func TestLastSeesAllStatesOfOneID(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	log := newLog(t, nc)
+	if e, err := log.Last(t.Context(), messages.Enroll, messages.Enroll.Filter("r1")); err != nil || e.Sequence != 0 {
+		t.Fatalf("got %+v, %v; want nothing", e, err)
+	}
+	seq, err := log.Append(t.Context(), record("r1", "w", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Append(t.Context(), record("r2", "w", 0)); err != nil {
+		t.Fatal(err)
+	}
+	e, err := log.Last(t.Context(), messages.Enroll, messages.Enroll.Filter("r1"))
+	if err != nil || e.Sequence != seq || e.Subject != "mandate.enroll.started.r1" {
+		t.Fatalf("got %+v, %v", e, err)
+	}
+	if _, err := log.Append(t.Context(), record("r1", "w", seq)); err != nil {
+		t.Fatalf("over the last: %v", err)
+	}
+	if _, err := log.Append(t.Context(), record("r1", "w", seq)); !errors.Is(err, history.ErrConflict) {
+		t.Fatalf("over an old one: %v", err)
+	}
+}
+
+// A write whose acknowledgement was lost is known again as our own; the same step
+// by another writer is not, though it has the same Nats-Msg-Id.
+func TestLostAcknowledgementIsFoundOut(t *testing.T) {
+	n, nc := devtest.Provisioned(t)
+	log := newLog(t, nc)
+	for i := range 20 {
+		id := fmt.Sprint("r", i)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := log.Append(t.Context(), record(id, "w", 0))
+			ended <- err
+		}()
+		if i%2 == 0 { // on its way, or not yet
+			time.Sleep(time.Duration(i) * 50 * time.Microsecond) //nolint:forbidigo // a real race with a real server
+		}
+		if err := n.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if _, err := log.Append(t.Context(), record(id, "other", 0)); !errors.Is(err, history.ErrConflict) {
+			t.Fatalf("%s by another: %v", id, err)
+		}
+	}
+}
+
+func TestDeadLetterKeepsTheBytesAndNoExpectations(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := bus.NewPublisher(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "mail.send.requested", Data: []byte{0, 1, 0xff}, Header: nats.Header{
+		"Nats-Msg-Id": {"mine"}, "nats-expected-stream": {"MAIL_REQUESTS"}, "Errand-Reason": {"forged"}, "X-Own": {"a", "b"}}}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := js.Consumer(t.Context(), bus.MailRequests, "mail-send")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := p.Bury(t.Context(), m, bus.DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: "a\r\nb"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := js.Stream(t.Context(), bus.DeadLetters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 1 {
+		t.Fatalf("%d dead letters, want 1", n)
+	}
+	d, err := s.GetLastMsgForSubject(t.Context(), "dead.mail.send.requested")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(d.Data) != string([]byte{0, 1, 0xff}) {
+		t.Errorf("bytes: %q", d.Data)
+	}
+	for name, want := range map[string]string{"Errand-Msg-Id": "mine", "Errand-Reason": "invalid_request", "Errand-Message": "a  b", "Errand-Request-Id": "r1",
+		"Errand-Stream": "MAIL_REQUESTS", "Errand-Sequence": "1", "Errand-Deliveries": "1", "X-Own": "a", "nats-expected-stream": "", "Nats-Expected-Stream": ""} {
+		if got := d.Header.Get(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestProvisionIsIdempotentAndRefusesToDestroy(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := devtest.Limits(nc)
+	plan, err := bus.Plan(t.Context(), js, limits)
+	if err != nil || len(plan) != 0 {
+		t.Fatalf("a second time: %v, %v", plan, err)
+	}
+	limits.MaxAge = time.Hour
+	plan, err = bus.Plan(t.Context(), js, limits)
+	if err != nil || len(plan) != 3 {
+		t.Fatalf("shorter age: %v, %v", plan, err)
+	}
+	none := func(bus.Change) {}
+	if err := bus.Apply(t.Context(), plan, false, none); err == nil {
+		t.Fatal("applied without force")
+	}
+	if again, _ := bus.Plan(t.Context(), js, limits); len(again) != 3 {
+		t.Fatalf("something was changed: %v", again)
+	}
+	if err := bus.Apply(t.Context(), plan, true, none); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := bus.Plan(t.Context(), js, limits); err != nil || len(again) != 0 {
+		t.Fatalf("after force: %v, %v", again, err)
+	}
+}
+
+func TestCheckSaysWhatToRun(t *testing.T) {
+	n := devtest.Server(t)
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := bus.JetStream(context.Background(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = bus.Check(t.Context(), js, []bus.Queue{bus.EnrollQueue}, bus.MandateEvents)
+	want := "NATS has no consumer mandate-enroll on stream MANDATE_REQUESTS, no stream MANDATE_EVENTS: run `errand provision` against it first"
+	if err == nil || err.Error() != want {
+		t.Fatalf("got %v\nwant %s", err, want)
+	}
+}

@@ -1,0 +1,284 @@
+package clients
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// wire is a server that sees what really arrives: the whole of every request, and the connections they came by.
+type wire struct {
+	url                   string
+	requests, connections atomic.Int32
+	headers               sync.Map // number of the request from 1 -> http.Header
+}
+
+// listen answers each request, counted from 1 on its connection, with answer, and closes the connection after an answer of false.
+func listen(t *testing.T, answer func(conn net.Conn, n int) bool) *wire {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{url: "http://" + listener.Addr().String()}
+	var running sync.WaitGroup
+	var open sync.Map
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			w.connections.Add(1)
+			open.Store(conn, nil)
+			running.Go(func() {
+				defer conn.Close()
+				reader := bufio.NewReader(conn)
+				for n := 1; ; n++ {
+					request, err := http.ReadRequest(reader)
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, request.Body)
+					w.headers.Store(int(w.requests.Add(1)), request.Header)
+					if !answer(conn, n) {
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		open.Range(func(conn, _ any) bool { conn.(net.Conn).Close(); return true })
+		running.Wait()
+	})
+	return w
+}
+
+// says answers every request with these bytes and then closes, or keeps the connection open.
+func says(text string, keep bool) func(net.Conn, int) bool {
+	return func(conn net.Conn, _ int) bool {
+		_, _ = io.WriteString(conn, text)
+		return keep
+	}
+}
+
+const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+func upstream(t *testing.T, url string, options ...Option) *Upstream {
+	t.Helper()
+	u, err := Open(Origin{Field: "test: URL", URL: url, Header: map[string]Secret{"X-Key": NewSecret("secret-of-the-test")}},
+		append([]Option{Timeout(5 * time.Second)}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if own, ok := u.transport.(*http.Transport); ok {
+			own.CloseIdleConnections()
+		}
+	})
+	return u
+}
+
+// post makes a call that holds a payer's data; every JSON object is a whole answer.
+func post(ctx context.Context, u *Upstream) error {
+	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path", Body: []byte(`{"payer":"payer@example.test"}`)}
+	return u.Exchange(ctx, call, anyObject)
+}
+
+func anyObject(_ int, body []byte) Reading {
+	message, fields := Words(body)
+	return Reading{Whole: strings.HasPrefix(string(body), "{") && strings.HasSuffix(string(body), "}"), Message: message, Fields: fields}
+}
+
+// is fails unless err has this fate and reason and shows nothing it must not.
+func is(t *testing.T, err error, fate Fate, reason string) *Error {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("got %v, want an *Error of fate %s", err, fate)
+	}
+	if e.Fate != fate || e.Reason != reason {
+		t.Fatalf("got %s, %s (%v), want %s, %s", e.Fate, e.Reason, err, fate, reason)
+	}
+	for form, text := range printed(t, err) {
+		for _, word := range []string{"payer", "secret", "127.0.0.1", "gibberish", "/path"} {
+			if strings.Contains(text, word) {
+				t.Errorf("by %s the error shows %q: %s", form, word, text)
+			}
+		}
+	}
+	if e.Message == "" {
+		t.Error("the error has no message for an event")
+	}
+	return e
+}
+
+func TestAnAnswerThatDoesNotComeWholeLeavesTheFateUnknown(t *testing.T) {
+	for _, c := range []struct {
+		name, answer string
+		reason       string
+		status       int
+	}{
+		{"cut before the headers", "", ReasonNoAnswer, 0},
+		{"cut in the headers", "HTTP/1.1 200 OK\r\nContent-Le", ReasonNoAnswer, 0},
+		{"cut in the body", "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{\"url\":", ReasonNoAnswer, 200},
+		{"cut in a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n{\"url", ReasonNoAnswer, 200},
+		{"cut in the body of a refusal", "HTTP/1.1 422 No\r\nContent-Length: 20\r\n\r\n{\"error\":", ReasonNoAnswer, 422},
+		{"not HTTP", "gibberish\r\n\r\n", ReasonNoAnswer, 0},
+		{"endless headers", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 300<<10), ReasonNoAnswer, 0},
+		{"switched protocols", "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", ReasonNoAnswer, 101},
+		{"redirect", "HTTP/1.1 307 No\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", ReasonNoAnswer, 307},
+		{"server error", "HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\ngibberish", ReasonNoAnswer, 500},
+		{"truncated", "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"url\":", ReasonBadAnswer, 200},
+		{"empty", "HTTP/1.1 204 No\r\n\r\n", ReasonBadAnswer, 204},
+		{"not JSON", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ngibberish", ReasonBadAnswer, 200},
+		{"unknown encoding", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", ReasonBadAnswer, 200},
+		{"not UTF-8", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{\"\xff\"}", ReasonBadAnswer, 200},
+		{"announced too long", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", ReasonBadAnswer, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := listen(t, says(c.answer, false))
+			e := is(t, post(t.Context(), upstream(t, w.url)), Unknown, c.reason)
+			if e.Status != c.status {
+				t.Errorf("status %d, want %d", e.Status, c.status)
+			}
+			if n := w.requests.Load(); n != 1 {
+				t.Errorf("the call arrived %d times, want once", n)
+			}
+		})
+	}
+}
+
+func TestAnAnswerWithoutEndIsNotReadWithoutEnd(t *testing.T) {
+	w := listen(t, func(conn net.Conn, _ int) bool {
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n{")
+		for {
+			if _, err := conn.Write(make([]byte, 64<<10)); err != nil {
+				return false
+			}
+		}
+	})
+	is(t, post(t.Context(), upstream(t, w.url)), Unknown, ReasonBadAnswer)
+}
+
+func TestTheLimitOfAnAnswerIsExact(t *testing.T) {
+	for _, length := range []int64{-1, 10} {
+		if got, err := readUpTo(10, strings.NewReader("0123456789"), length); err != nil || string(got) != "0123456789" {
+			t.Errorf("10 bytes announced as %d: got %q, %v", length, got, err)
+		}
+	}
+	if _, err := readUpTo(10, strings.NewReader("0123456789a"), -1); err != errTooLong {
+		t.Errorf("11 bytes: got %v, want %v", err, errTooLong)
+	}
+	long := strings.Repeat("x", 100_000)
+	if got, err := readUpTo(1<<20, strings.NewReader(long), -1); err != nil || string(got) != long {
+		t.Errorf("%d bytes of unknown length: got %d, %v", len(long), len(got), err)
+	}
+}
+
+func TestATimeoutAfterAConnectionLeavesTheFateUnknown(t *testing.T) {
+	for name, begin := range map[string]string{"silent": "", "in the body": "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{"} {
+		release := make(chan struct{})
+		w := listen(t, func(conn net.Conn, _ int) bool {
+			_, _ = io.WriteString(conn, begin)
+			<-release
+			return false
+		})
+		err := post(t.Context(), upstream(t, w.url, Timeout(50*time.Millisecond)))
+		if is(t, err, Unknown, ReasonNoAnswer); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v is no context.DeadlineExceeded", name, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		is(t, post(ctx, upstream(t, w.url)), Unknown, ReasonNoAnswer)
+		cancel()
+		close(release)
+	}
+}
+
+func TestACallCancelledOnItsWayHasAnUnknownFate(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := listen(t, func(conn net.Conn, _ int) bool {
+		cancel()
+		_, _ = conn.Read(make([]byte, 1)) // until the client goes
+		return false
+	})
+	is(t, post(ctx, upstream(t, w.url)), Unknown, ReasonNoAnswer)
+	w.requests.Store(0)
+	is(t, post(ctx, upstream(t, w.url)), Busy, ReasonBusy)
+	if n := w.requests.Load(); n != 0 {
+		t.Errorf("a call cancelled before it began arrived %d times", n)
+	}
+}
+
+func TestARefusalIsReadWithoutItsSecrets(t *testing.T) {
+	body := `{"message":"key secret-of-the-test is bad\n","errors":{"secret-of-the-test":["of this call"]}}`
+	w := listen(t, says("HTTP/1.1 429 No\r\nRetry-After: 7\r\n\r\n"+body, false))
+	u := upstream(t, w.url)
+	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path", Body: []byte("{}"), Hide: "of this call"}
+	e := is(t, u.Exchange(t.Context(), call, anyObject), Busy, ReasonBusy)
+	if e.Message != "key [redacted] is bad " || e.Fields["[redacted]"][0] != "[redacted]" || e.RetryAfter != 7*time.Second {
+		t.Errorf("got %q, %v, %v", e.Message, e.Fields, e.RetryAfter)
+	}
+}
+
+func TestASecretIsHiddenBeforeTheTextIsCut(t *testing.T) {
+	w := listen(t, says("HTTP/1.1 400 No\r\n\r\n"+strings.Repeat("x", 490)+"secret-of-the-test", false))
+	e := is(t, post(t.Context(), upstream(t, w.url)), Refused, ReasonRefused)
+	if strings.Contains(e.Message, "sec") || len(e.Message) != 500 {
+		t.Errorf("got %q", e.Message)
+	}
+}
+
+func TestAPageWithAStrayByteIsStillRead(t *testing.T) {
+	w := listen(t, says("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{\"a\":\"\xff\"}", false))
+	var got string
+	err := upstream(t, w.url).Exchange(t.Context(), Request{Operation: "logs", Method: http.MethodGet, Path: "/"}, func(s int, body []byte) Reading {
+		got = string(body)
+		return anyObject(s, body)
+	})
+	if want := "{\"a\":\"\uFFFD\"}"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestTheObserverHearsOfEveryCall(t *testing.T) {
+	var heard []Call
+	w := listen(t, says(fine, false))
+	u := upstream(t, w.url, Observe(func(c Call) { heard = append(heard, c) }))
+	if err := post(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	w2 := listen(t, says("HTTP/1.1 503 No\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n", false))
+	u = upstream(t, w2.url, Observe(u.observe))
+	is(t, post(t.Context(), u), Busy, ReasonBusy)
+	if len(heard) != 2 || heard[0].Fate != Success || heard[0].Status != 200 || heard[0].Duration <= 0 || heard[0].Operation != "enroll" ||
+		heard[1].Fate != Busy || heard[1].Status != 503 || heard[1].RetryAfter != 9*time.Second {
+		t.Errorf("heard %+v", heard)
+	}
+}
+
+func TestSystemErrorsCanBeFoundInTheError(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	err = post(t.Context(), upstream(t, "http://"+listener.Addr().String()))
+	if is(t, err, Busy, ReasonBusy); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v is no ECONNREFUSED", err)
+	}
+}
+
+func quiet(t *testing.T) *log.Logger { return log.New(t.Output(), "", 0) }

@@ -1,0 +1,114 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+const hidden = "s3cret/word&more"
+
+// printed is every form in which programs print a value by accident.
+func printed(t *testing.T, value any) map[string]string {
+	t.Helper()
+	forms := map[string]string{"Sprint": fmt.Sprint(value), "Errorf": fmt.Errorf("x: %v", value).Error()}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%10.3s", "%T%v"} {
+		forms[verb] = fmt.Sprintf(verb, value)
+		forms["nested "+verb] = fmt.Sprintf(verb, struct{ Nested any }{value})
+	}
+	if text, err := json.Marshal(map[string]any{"value": value}); err == nil {
+		forms["json"] = string(text)
+	}
+	if text, err := xml.Marshal(value); err == nil {
+		forms["xml"] = string(text)
+	}
+	var b bytes.Buffer
+	options := &slog.HandlerOptions{Level: slog.LevelDebug}
+	slog.New(slog.NewTextHandler(&b, options)).Info("m", "value", value, slog.Group("g", "value", value))
+	slog.New(slog.NewJSONHandler(&b, options)).Info("m", "value", value, "list", []any{value})
+	forms["slog"] = b.String()
+	return forms
+}
+
+func TestNothingPrintsASecret(t *testing.T) {
+	s := NewSecret(hidden)
+	type config struct{ key Secret }
+	hex := fmt.Sprintf("%x", hidden)
+	for name, value := range map[string]any{
+		"secret": s, "pointer": &s, "exported field": struct{ Key Secret }{s}, "unexported field": config{s},
+		"pointer to struct": &config{s}, "slice": []Secret{s}, "map": map[string]Secret{"key": s},
+	} {
+		for form, text := range printed(t, value) {
+			if strings.Contains(text, hidden) || strings.Contains(strings.ToLower(strings.ReplaceAll(text, " ", "")), hex) {
+				t.Errorf("%s by %s: %s", name, form, text)
+			}
+		}
+	}
+	if s.Reveal() != hidden {
+		t.Errorf("Reveal() = %q, want %q", s.Reveal(), hidden)
+	}
+}
+
+func TestSecretsLoseTheWhiteSpaceOfAFile(t *testing.T) {
+	if got := NewSecret(" word\r\n").Reveal(); got != "word" {
+		t.Errorf("got %q, want word", got)
+	}
+	var zero Secret
+	if !zero.Empty() || zero.Reveal() != "" || !NewSecret("\n").Empty() || fmt.Sprint(zero) != "" {
+		t.Error("the zero secret is not empty")
+	}
+}
+
+func TestSecretsAreRemovedFromTheUpstreamsWords(t *testing.T) {
+	s := newSecrets([]Secret{NewSecret("abc"), NewSecret("abcdef"), NewSecret(hidden), {}})
+	for text, want := range map[string]string{
+		"token abcdef and abc":              "token [redacted] and [redacted]",
+		"raw " + hidden:                     "raw [redacted]",
+		`php s3cret\/word&more`:             "php [redacted]",
+		`json s3cret/word\u0026more`:        "json [redacted]",
+		"query s3cret%2Fword%26more":        "query [redacted]",
+		"path s3cret%2Fword&more":           "path [redacted]",
+		"own of-this-call, nothing else":    "own [redacted], nothing else",
+		"nothing to hide":                   "nothing to hide",
+		strings.Repeat("x", 495) + "abcdef": strings.Repeat("x", 495) + "[redacted]",
+	} {
+		if got := s.redact(text, "of-this-call"); got != want {
+			t.Errorf("redact(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if got := string(s.clean([]byte(`{"abc":"s3cret\/word&more"}`))); got != `{"abc":"[redacted]"}` {
+		t.Errorf("clean: got %s", got)
+	}
+}
+
+func TestNothingPrintsTheUpstreamsWords(t *testing.T) {
+	e := &Error{
+		Operation: "enroll", Fate: Refused, Reason: ReasonRefused, Status: 422, Message: "words of payer@example.test",
+		Fields: map[string][]string{"words": {"words"}},
+	}
+	for form, text := range printed(t, e) {
+		if strings.Contains(text, "words") || strings.Contains(text, "payer@") || strings.Contains(text, fmt.Sprintf("%x", "words")) {
+			t.Errorf("by %s: %s", form, text)
+		}
+	}
+	for form, text := range printed(t, *e) {
+		if strings.Contains(text, "words") {
+			t.Errorf("value by %s: %s", form, text)
+		}
+	}
+	if got, want := e.Error(), "enroll: refused: status 422"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	bad := Error{Operation: "send", Fate: Unknown, Reason: ReasonBadAnswer, Status: 200, Err: errBadAnswer}
+	if got, want := bad.Error(), "send: unknown (bad_answer): status 200: answer unreadable or incomplete"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if !errors.Is(bad, errBadAnswer) {
+		t.Error("the cause is lost")
+	}
+}

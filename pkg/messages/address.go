@@ -1,0 +1,123 @@
+package messages
+
+import (
+	"crypto/sha256"
+	"errors"
+	"net/mail"
+	"strings"
+	"unicode/utf8"
+)
+
+// Why an address is refused: a closed set, without the address.
+var (
+	errNoAddress      = errors.New("is empty")
+	errAddressUTF8    = errors.New("is not UTF-8")
+	errAddressControl = errors.New("holds a control character")
+	errAddressLength  = errors.New("is too long")
+	errAddressForm    = errors.New("is not an email address")
+)
+
+// The most octets of an address, RFC 5321 section 4.5.3.1, and of what may
+// stand around it.
+const (
+	maxLocal   = 64
+	maxAddress = 254
+	maxMailbox = 2000
+)
+
+// ParseRecipient gives the bare address of one recipient; a display name or a
+// comment around it is dropped. Addresses outside ASCII are taken, RFC 6531.
+// The error is the reason in a few words, without the address.
+func ParseRecipient(text string) (address string, err error) {
+	if isPlainAddress(text) {
+		return text, nil
+	}
+	text = strings.Trim(text, " ")
+	switch {
+	case text == "":
+		return "", errNoAddress
+	case !utf8.ValidString(text):
+		return "", errAddressUTF8
+	case strings.ContainsFunc(text, isControl):
+		return "", errAddressControl
+	case len(text) > maxMailbox:
+		return "", errAddressLength
+	}
+	parsed, err := mail.ParseAddress(text)
+	if err != nil {
+		return "", errAddressForm
+	}
+	// net/mail takes the quotes off the local part; String puts back those needed.
+	parsed.Name = ""
+	address = strings.TrimSuffix(strings.TrimPrefix(parsed.String(), "<"), ">")
+	at := strings.LastIndexByte(address, '@')
+	switch {
+	case at < 1 || at == len(address)-1:
+		return "", errAddressForm
+	case at > maxLocal || len(address) > maxAddress:
+		return "", errAddressLength
+	}
+	return address, nil
+}
+
+// isPlainAddress says whether s is one of those addresses that nearly all are:
+// a dot-atom, an @ and a host name, in ASCII. Those it refuses are for net/mail
+// to judge.
+func isPlainAddress(s string) bool {
+	at := strings.IndexByte(s, '@')
+	if at < 1 || at > maxLocal || len(s) > maxAddress {
+		return false
+	}
+	last := byte('.')
+	for i := range at {
+		c := s[i]
+		if c == '.' && last == '.' || c != '.' && !isAtom[c] {
+			return false
+		}
+		last = c
+	}
+	if last == '.' {
+		return false
+	}
+	last = '.'
+	for i := at + 1; i < len(s); i++ {
+		c := s[i]
+		if c == '.' && (last == '.' || last == '-') || c == '-' && last == '.' ||
+			c != '.' && c != '-' && !isAlnum(c) {
+			return false
+		}
+		last = c
+	}
+	return last != '.' && last != '-'
+}
+
+// isAtom are the characters of an atom, RFC 5322 section 3.2.3.
+var isAtom = func() (is [256]bool) {
+	for c := range is {
+		is[c] = c < utf8.RuneSelf && (isAlnum(byte(c)) || strings.IndexByte("!#$%&'*+-/=?^_`{|}~", byte(c)) >= 0)
+	}
+	return is
+}()
+
+// RecipientKey is the same for two addresses exactly when they are taken for
+// one recipient: the domain is compared without case, the local part as it is.
+// It is the beginning of a SHA-256, the same in every process.
+func RecipientKey(address string) (key [16]byte) {
+	var buf [maxAddress]byte
+	text := append(buf[:0], address...)
+	if at := strings.LastIndexByte(address, '@'); at >= 0 {
+		domain := text[at+1:]
+		for i, c := range domain {
+			if c >= utf8.RuneSelf {
+				text = append(text[:at+1], strings.ToLower(address[at+1:])...)
+				break
+			}
+			if 'A' <= c && c <= 'Z' {
+				domain[i] = c + 'a' - 'A'
+			}
+		}
+	}
+	sum := sha256.Sum256(text)
+	copy(key[:], sum[:])
+	return key
+}
