@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,7 +46,7 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 		if last == nil {
 			last = errors.New("no answer")
 		}
-		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", bare(to.URL), last)
+		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", shown(to.URL), last)
 	}
 	js, err := bus.JetStream(ctx, nc)
 	if err != nil {
@@ -52,4 +54,18 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 		return broker{}, err
 	}
 	return broker{nc, js}, nil
+}
+
+// shown are server addresses without the credentials they may hold.
+func shown(servers string) string {
+	list := strings.Split(servers, ",")
+	for i, server := range list {
+		if u, err := url.Parse(strings.TrimSpace(server)); err == nil {
+			u.User = nil
+			list[i] = u.String()
+		} else if at := strings.LastIndexByte(server, '@'); at >= 0 {
+			list[i] = server[at+1:]
+		}
+	}
+	return strings.Join(list, ",")
 }

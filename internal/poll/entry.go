@@ -69,7 +69,7 @@ func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 
 // longestEntry bounds the row in an event. A row of the document's fields is not
 // half a kilobyte long; one that fits into no event must not stop the others.
-const longestEntry = 256 << 10
+const longestEntry = 64 << 10
 
 // eventOf is what is told of a row in its state.
 func eventOf(e mail.Entry, id ID, status messages.State, reply messages.SMTP, now time.Time) messages.Event {

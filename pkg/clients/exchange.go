@@ -107,7 +107,7 @@ func (c *connection) watch(ctx context.Context) context.Context {
 
 // body reads the answer to its end, so that the connection can be used again. unreadable: it came, and is of no use; err: it did not come.
 func (u *Upstream) body(response *http.Response, method string) (body []byte, unreadable, err error) {
-	if response.StatusCode == http.StatusSwitchingProtocols {
+	if response.StatusCode == 1 {
 		return nil, nil, nil // what follows is not an answer and has no end
 	}
 	body, err = readUpTo(u.limit, response.Body, response.ContentLength)

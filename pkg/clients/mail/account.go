@@ -41,18 +41,17 @@ func readAccount(data json.RawMessage) (Account, bool) {
 		return Account{}, false
 	}
 	var user struct {
-		Organisation  string          `json:"organisation"`
-		Email         string          `json:"email"`
-		Suspended     json.RawMessage `json:"suspended"`
-		SMTPUsername  string          `json:"smtp_username"`
-		LimitQuota    number          `json:"limit_quota"`
-		TotalUsage    number          `json:"total_usage"`
-		CreditBalance number          `json:"credit_balance"`
+		Organisation  string `json:"organisation"`
+		Email         string `json:"email"`
+		Suspended     flag   `json:"suspended"`
+		SMTPUsername  string `json:"smtp_username"`
+		LimitQuota    number `json:"limit_quota"`
+		TotalUsage    number `json:"total_usage"`
+		CreditBalance number `json:"credit_balance"`
 	}
 	_ = json.Unmarshal(raw, &user) // fields of an unexpected type stay empty and do not hide the others
-	suspended, _ := truth(user.Suspended)
 	return Account{
-		Raw: raw, Organisation: user.Organisation, Email: user.Email, Suspended: suspended, SMTPUsername: user.SMTPUsername,
+		Raw: raw, Organisation: user.Organisation, Email: user.Email, Suspended: user.Suspended.yes, SMTPUsername: user.SMTPUsername,
 		LimitQuota: int(user.LimitQuota), TotalUsage: int(user.TotalUsage), CreditBalance: int(user.CreditBalance),
 	}, true
 }

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"errand/pkg/clients"
@@ -117,44 +116,57 @@ func readLog(data *logData, page, limit int) LogPage {
 
 func readEntry(raw json.RawMessage) Entry {
 	var row struct {
-		CreatedAt  string          `json:"created_at"`
-		EnvelopeID string          `json:"envelope_id"`
-		From       string          `json:"from"`
-		To         string          `json:"to"`
-		Delivered  json.RawMessage `json:"delivered"`
-		Status     json.RawMessage `json:"status"`
+		CreatedAt  string `json:"created_at"`
+		EnvelopeID string `json:"envelope_id"`
+		From       string `json:"from"`
+		To         string `json:"to"`
+		Delivered  flag   `json:"delivered"`
+		Status     status `json:"status"`
 	}
-	var status struct {
-		Delivered json.RawMessage `json:"delivered"`
-		Response  string          `json:"response"`
-	}
-	// Fields of an unexpected type stay empty and do not hide the others.
-	_ = json.Unmarshal(raw, &row)
-	if len(row.Status) > 0 && row.Status[0] == '"' {
-		var text string
-		_ = json.Unmarshal(row.Status, &text)
-		row.Status = json.RawMessage(text)
-	}
-	_ = json.Unmarshal(row.Status, &status)
-	delivered, told := truth(row.Delivered)
-	if also, toldAlso := truth(status.Delivered); toldAlso {
-		delivered = also && (delivered || !told)
+	_ = json.Unmarshal(raw, &row) // fields of an unexpected type stay empty and do not hide the others
+	delivered := row.Delivered.yes
+	if also := row.Status.delivered; also.told {
+		delivered = also.yes && (delivered || !row.Delivered.told)
 	}
 	return Entry{
 		Raw: raw, CreatedAt: instant(row.CreatedAt), EnvelopeID: row.EnvelopeID, From: row.From, To: row.To,
-		Delivered: delivered, Response: status.Response,
+		Delivered: delivered, Response: row.Status.response,
 	}
 }
 
-// truth reads a number, a text or a boolean; told is false when it is none of these.
-func truth(raw json.RawMessage) (yes, told bool) {
-	switch text := strings.Trim(string(raw), `"`); text {
-	case "", "null":
-		return false, false
-	case "1", "true":
-		return true, true
+// status is the object of that name, as it is or as JSON in a string. Anything else is empty.
+type status struct {
+	delivered flag
+	response  string
+}
+
+func (s *status) UnmarshalJSON(raw []byte) error {
+	if raw[0] == '"' {
+		var text string
+		_ = json.Unmarshal(raw, &text)
+		raw = []byte(text)
 	}
-	return false, true
+	var object struct {
+		Delivered flag   `json:"delivered"`
+		Response  string `json:"response"`
+	}
+	_ = json.Unmarshal(raw, &object)
+	s.delivered, s.response = object.Delivered, object.Response
+	return nil
+}
+
+// flag is a yes or no as number, text or boolean; told is false where there is none.
+type flag struct{ yes, told bool }
+
+func (f *flag) UnmarshalJSON(raw []byte) error {
+	switch string(bytes.Trim(raw, `"`)) {
+	case "", "null":
+	case "1", "true":
+		*f = flag{yes: true, told: true}
+	default:
+		*f = flag{told: true}
+	}
+	return nil
 }
 
 // instant reads an ISO 8601 time; one without a zone is UTC. What cannot be read is the zero time.

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopWait is how long a process may take to end once it was told to.
+const stopWait = 30 * time.Second
+
+// process is a child: a role of this program, or a contestant.
+type process struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Scanner
+	said  string        // file of its standard error
+	ended chan struct{} // closed once it has ended, err set
+	err   error
+}
+
+// start starts a child whose standard error goes into a file in dir. A person's own
+// environment, with its servers and secrets, stays outside.
+func start(dir, name, path string, args, env []string) (*process, error) {
+	p := &process{cmd: exec.Command(path, args...), said: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	for _, variable := range []string{"PATH", "HOME", "TMPDIR", "GOGC", "GOMAXPROCS", "GOMEMLIMIT"} {
+		if value, ok := os.LookupEnv(variable); ok {
+			p.cmd.Env = append(p.cmd.Env, variable+"="+value)
+		}
+	}
+	p.cmd.Env = append(p.cmd.Env, env...)
+	file, err := os.Create(p.said)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // the child has its own
+	p.cmd.Stderr = file
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	// A pipe of our own: StdoutPipe would be closed by Wait under the reader's hands.
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	p.cmd.Stdout, p.out = w, bufio.NewScanner(r)
+	if err := p.cmd.Start(); err != nil {
+		r.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	go func() { // ends with the child
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// line is the next line that the child prints.
+func (p *process) line() (string, error) {
+	if p.out.Scan() {
+		return p.out.Text(), nil
+	}
+	return "", fmt.Errorf("%s ended: %s", p.cmd.Args, p.complaint())
+}
+
+// ask writes an empty line and gives the number that the child answers with.
+func (p *process) ask() (float64, error) {
+	if _, err := io.WriteString(p.in, "\n"); err != nil {
+		return 0, err
+	}
+	text, err := p.line()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(text, 64)
+}
+
+// stop ends the child's input and, if signal is given, sends it that; then it waits.
+func (p *process) stop(signal os.Signal) error {
+	_ = p.in.Close()
+	if signal != nil {
+		_ = p.cmd.Process.Signal(signal) // one that has ended needs none
+	}
+	patience, done := context.WithTimeout(context.Background(), stopWait)
+	defer done()
+	select {
+	case <-p.ended:
+	case <-patience.Done():
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return fmt.Errorf("%s did not stop within %v", p.cmd.Args, stopWait)
+	}
+	if p.err != nil {
+		return fmt.Errorf("%s: %w: %s", p.cmd.Args, p.err, p.complaint())
+	}
+	return nil
+}
+
+// complaint is the end of what the child wrote to standard error.
+func (p *process) complaint() string {
+	text, err := os.ReadFile(p.said)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
+}
+
+// used is the processor time of an ended child, user and system.
+func (p *process) used() time.Duration {
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
+// peak is the most memory that the child has had resident so far, in bytes; it is
+// asked before the child is told to stop. Linux counts it exactly; of the figure
+// that every Unix gives at the end, a child of a larger parent inherits the parent's.
+func (p *process) peak() (int64, error) {
+	if runtime.GOOS != "linux" {
+		return 0, nil
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status) {
+		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+			kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("no VmHWM in the process's status")
+}
+
+// maxRSS is the peak memory of an ended child as the system counted it, in bytes.
+func (p *process) maxRSS() int64 {
+	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	if runtime.GOOS == "darwin" {
+		return usage.Maxrss // bytes there, KiB elsewhere
+	}
+	return usage.Maxrss << 10
+}
+
+// usedSoFar is the processor time of this process, user and system.
+func usedSoFar() (time.Duration, error) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0, err
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// stage is where a contestant is measured.
+type stage struct {
+	*compare
+	dir    string
+	server *process
+	nc     *nats.Conn
+	js     jetstream.JetStream
+}
+
+func newStage(url, dir string, server *process, c *compare) (*stage, error) {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(512))
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &stage{c, dir, server, nc, js}, nil
+}
+
+func (s *stage) close() { s.nc.Close() }
+
+// figures are what one run of a contestant gave.
+type figures struct {
+	rate   float64 // requests a second
+	cpu    float64 // processor seconds of the contestant per 1,000 requests
+	server float64 // and of the server
+	peak   float64 // MB resident
+}
+
+// run lets a contestant settle fresh requests and measures it.
+func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures, err error) {
+	// Far beyond what any machine takes; a contestant that hangs must not hang the bench.
+	limit := time.Minute + time.Duration(s.Requests)*(5*time.Millisecond+2*s.Latency/time.Duration(s.Concurrency))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
+	defer cancel()
+	if err := s.prepare(ctx, prefix); err != nil {
+		return figures{}, err
+	}
+	before, err := s.server.ask()
+	if err != nil {
+		return figures{}, err
+	}
+	p, err := start(s.dir, prefix, c.path, c.args, c.env)
+	if err != nil {
+		return figures{}, err
+	}
+	took, err := s.watch(ctx, p, c.events)
+	peak, hidden := p.peak()
+	if err := errors.Join(err, hidden, p.stop(syscall.SIGTERM)); err != nil {
+		return figures{}, err
+	}
+	after, err := s.server.ask()
+	if err != nil {
+		return figures{}, err
+	}
+	if peak == 0 {
+		peak = p.maxRSS()
+	}
+	thousands := float64(s.Requests) / 1000
+	return figures{rate: float64(s.Requests) / took.Seconds(), cpu: p.used().Seconds() / thousands,
+		server: (after - before) / thousands, peak: float64(peak) / 1e6}, nil
+}
+
+// prepare makes the streams anew and publishes the requests, each under its id.
+func (s *stage) prepare(ctx context.Context, prefix string) error {
+	for _, name := range []string{bus.MandateRequests, bus.MandateEvents} {
+		if err := s.js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+	}
+	limits := bus.Limits{Replicas: 1, MaxAge: 720 * time.Hour, DeadAge: 2160 * time.Hour, AckWait: 30 * time.Second, MaxPayload: s.nc.MaxPayload()}
+	plan, err := bus.Plan(ctx, s.js, limits)
+	if err != nil {
+		return err
+	}
+	if err := bus.Apply(ctx, plan, false, func(bus.Change) {}); err != nil {
+		return err
+	}
+	for n := range s.Requests {
+		id := fmt.Sprintf("%s-%d", prefix, n)
+		if _, err := s.js.PublishAsync(messages.Enroll.Requested(), enrollmentNumber(id), jetstream.WithMsgID(id)); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-s.js.PublishAsyncComplete():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	stream, err := s.js.Stream(ctx, bus.MandateRequests)
+	if err == nil && stream.CachedInfo().State.Msgs != uint64(s.Requests) {
+		err = fmt.Errorf("%d of %d requests were published", stream.CachedInfo().State.Msgs, s.Requests)
+	}
+	return err
+}
+
+// enrollmentNumber is a request of common size: the fields the document asks for.
+func enrollmentNumber(id string) []byte {
+	return fmt.Appendf(nil, `{"portal_key":"portal","order_number":"%s","amount":100,"payer_id_type":1,"payer_id":"900101011234",`+
+		`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",`+
+		`"frequency_mode":"MT","application_reason":"Enrollment for %[1]s"}`, id)
+}
+
+// watch waits until every outcome stands in the stream and every request is
+// acknowledged. The time it gives is the server's, from the first event to the last.
+func (s *stage) watch(ctx context.Context, p *process, events int) (time.Duration, error) {
+	told, err := s.js.Stream(ctx, bus.MandateEvents)
+	if err != nil {
+		return 0, err
+	}
+	left, err := s.js.Stream(ctx, bus.MandateRequests)
+	if err != nil {
+		return 0, err
+	}
+	want := uint64(s.Requests * events)
+	for {
+		e, err := told.Info(ctx)
+		if err != nil {
+			return 0, err
+		}
+		r, err := left.Info(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if e.State.Msgs >= want && r.State.Msgs == 0 {
+			return e.State.LastTime.Sub(e.State.FirstTime), s.verify(ctx, told, want)
+		}
+		wait := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-p.ended:
+			wait.Stop()
+			return 0, fmt.Errorf("ended early, %d requests were left: %s", r.State.Msgs, p.complaint())
+		case <-ctx.Done():
+			wait.Stop()
+			return 0, fmt.Errorf("%d requests were left: %w", r.State.Msgs, context.Cause(ctx))
+		case <-wait.C:
+		}
+	}
+}
+
+// verify makes sure that speed was not bought with work left out.
+func (s *stage) verify(ctx context.Context, told jetstream.Stream, want uint64) error {
+	i, err := told.Info(ctx, jetstream.WithSubjectFilter(messages.Enroll.Subject(messages.Succeeded, "*")))
+	if err != nil {
+		return err
+	}
+	if len(i.State.Subjects) != s.Requests || i.State.Msgs != want {
+		return fmt.Errorf("%d requests succeeded with %d events, want %d with %d", len(i.State.Subjects), i.State.Msgs, s.Requests, want)
+	}
+	return nil
+}

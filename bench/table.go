@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"text/tabwriter"
+)
+
+// round is what each contestant gave in one round, in their order.
+type round []figures
+
+// columns are the figures of a table.
+var columns = []struct {
+	head   string
+	format string
+	of     func(figures) float64
+}{
+	{"requests/s", "%.0f", func(f figures) float64 { return f.rate }},
+	{"CPU s per 1,000", "%.3f", func(f figures) float64 { return f.cpu }},
+	{"server's", "%.3f", func(f figures) float64 { return f.server }},
+	{"peak MB", "%.1f", func(f figures) float64 { return f.peak }},
+}
+
+const explanation = `
+requests/s       from the first event stored to the last outcome, by the server's clock
+CPU s per 1,000  processor time of the contestant, start and stop included, user and system
+server's         processor time of nats-server meanwhile
+peak MB          most memory the contestant had resident
+errand stores two fenced events a request and logs a line; the loop stores one event, logs nothing,
+checks nothing and calls again after a crash. All processes share this machine: read the ratios.
+`
+
+// print shows one round; with a latency also how near each came to the ceiling
+// that latency and concurrency set.
+func (c *compare) print(contestants []contestant, r round) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	defer w.Flush()
+	fmt.Fprint(w, "\t")
+	for _, column := range columns {
+		fmt.Fprintf(w, "%s\t", column.head)
+	}
+	if c.Latency > 0 {
+		fmt.Fprint(w, "of the ceiling\t")
+	}
+	for i, f := range r {
+		fmt.Fprintf(w, "\n%s\t", contestants[i].name)
+		for _, column := range columns {
+			fmt.Fprintf(w, column.format+"\t", column.of(f))
+		}
+		if c.Latency > 0 {
+			fmt.Fprintf(w, "%.2f\t", f.rate*c.Latency.Seconds()/float64(c.Concurrency))
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// median is the median of every figure by itself.
+func median(all []round) round {
+	m := make(round, len(all[0]))
+	for i := range m {
+		of := func(figure func(figures) float64) float64 {
+			return middle(all, func(r round) float64 { return figure(r[i]) })
+		}
+		m[i] = figures{rate: of(columns[0].of), cpu: of(columns[1].of), server: of(columns[2].of), peak: of(columns[3].of)}
+	}
+	return m
+}
+
+// ratios shows the median of what each contestant was to the last one, the loop, in
+// the same round: what else the machine does then weighs on both.
+func ratios(contestants []contestant, all []round) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	defer w.Flush()
+	last := len(contestants) - 1
+	for i, one := range contestants[:last] {
+		fmt.Fprintf(w, "%s\t", one.name)
+		for _, column := range columns {
+			ratio := middle(all, func(r round) float64 { return column.of(r[i]) / column.of(r[last]) })
+			fmt.Fprintf(w, "%s %.2f\t", column.head, ratio)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// middle is the median of a figure over the rounds.
+func middle(all []round, figure func(round) float64) float64 {
+	values := make([]float64, len(all))
+	for i, r := range all {
+		values[i] = figure(r)
+	}
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}

@@ -1,0 +1,7 @@
+package main
+
+import "context"
+
+type demo struct{}
+
+func (*demo) Run(context.Context) error { return nil }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"errand/internal/app"
+	"errand/pkg/messages"
+)
+
+// maxBody bounds what is read from a file or a pipe; servers take less.
+const maxBody = 64 << 20
+
+// requests are the operations that can be asked for.
+var requests = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
+
+// operationOf is the operation that is requested on subject.
+func operationOf(subject string) (messages.Operation, error) {
+	var subjects []string
+	for _, op := range requests {
+		if op.Requested() == subject {
+			return op, nil
+		}
+		subjects = append(subjects, op.Requested())
+	}
+	return "", &app.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests; those that do are %s", subject, strings.Join(subjects, ", "))}
+}
+
+// body is the request: from the fields, from a file or from what is piped in,
+// bytes unchanged. Operations that need no field take an empty one.
+func body(op messages.Operation, fields []string, file string, c console) ([]byte, error) {
+	switch {
+	case len(fields) > 0 && file != "":
+		return nil, &app.Invalid{Variable: "--field", Problem: "give fields or --file, not both"}
+	case len(fields) > 0:
+		return object(fields)
+	case file != "" && file != "-":
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, &app.Invalid{Variable: "--file", Problem: err.Error()}
+		}
+		defer f.Close()
+		return whole(f, "--file")
+	}
+	if file == "-" || c.fed {
+		data, err := whole(c.in, "standard input")
+		if err != nil || len(bytes.TrimSpace(data)) > 0 {
+			return data, err
+		}
+	}
+	if op == messages.Account || op == messages.Transactions {
+		return []byte("{}"), nil
+	}
+	return nil, &app.Invalid{Variable: "--field", Problem: "the request is empty: give --field name=value, --file FILE, or JSON on standard input"}
+}
+
+func whole(r io.Reader, name string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBody+1))
+	if err == nil && len(data) > maxBody {
+		err = fmt.Errorf("is longer than %d MiB", maxBody>>20)
+	}
+	if err != nil {
+		return nil, &app.Invalid{Variable: name, Problem: err.Error()}
+	}
+	return data, nil
+}
+
+// object makes a JSON object of name=value texts, in their order.
+func object(fields []string) ([]byte, error) {
+	var names []string
+	b := []byte{'{'}
+	for _, field := range fields {
+		name, text, found := strings.Cut(field, "=")
+		if !found || name == "" {
+			return nil, &app.Invalid{Variable: "--field", Problem: fmt.Sprintf("%q is not of the form name=value", field)}
+		}
+		if slices.Contains(names, name) {
+			return nil, &app.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is given twice; write a list as %s='[…]'", name, name)}
+		}
+		if len(names) > 0 {
+			b = append(b, ',')
+		}
+		names = append(names, name)
+		b = append(append(append(b, literal(name)...), ':'), value(text)...)
+	}
+	return append(b, '}'), nil
+}
+
+// value is text as JSON: itself where it is a JSON number, boolean, array, object
+// or string, else a string. Digits with leading zeros are no JSON number.
+func value(text string) []byte {
+	if text != "null" && json.Valid([]byte(text)) {
+		return []byte(text)
+	}
+	return literal(text)
+}
+
+func literal(text string) []byte {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(text) // text always encodes
+	return bytes.TrimRight(b.Bytes(), "\n")
+}

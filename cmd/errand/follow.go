@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// event is a message as it is shown: an event, a request, a dead letter.
+type event struct {
+	at      time.Time
+	subject string
+	header  nats.Header
+	data    []byte
+}
+
+// split gives the subject without the id, and the id. A request has none in its
+// subject: it is the body's or the header's, if they give one.
+func (e event) split() (kind, id string) {
+	tokens := strings.SplitN(e.subject, ".", 4)
+	if dead, rest, _ := strings.Cut(e.subject, "."); dead == "dead" {
+		return e.subject, event{subject: rest, header: nats.Header{nats.MsgIdHdr: {e.header.Get("Errand-Request-Id")}}}.requestID()
+	}
+	if len(tokens) == 4 {
+		return strings.Join(tokens[:3], "."), tokens[3]
+	}
+	return e.subject, e.requestID()
+}
+
+func (e event) requestID() string {
+	var body struct {
+		RequestID string `json:"request_id"`
+	}
+	if json.Unmarshal(e.data, &body) == nil && body.RequestID != "" {
+		return body.RequestID
+	}
+	return e.header.Get(nats.MsgIdHdr)
+}
+
+// replay says what is shown before what comes.
+type replay struct {
+	since time.Duration
+	last  int
+}
+
+// follower shows what the streams get under some patterns. Requests are listened
+// to as they are published, since their streams keep them for the programs alone.
+// All else is read from its stream: what is only listened to also tells of events
+// that were published and then refused by the server.
+type follower struct {
+	b       broker
+	sources []*source
+	subs    []*nats.Subscription
+	live    chan event
+	done    chan struct{} // closed by stop
+}
+
+// source reads one stream.
+type source struct {
+	stream   string
+	filters  []string
+	messages jetstream.MessagesContext
+	past     uint64 // messages that were there at the start and are still to come
+	head     event  // the next of them
+}
+
+// follow starts reading; from here on nothing is missed. End it with stop.
+func follow(ctx context.Context, b broker, patterns []string, from replay) (*follower, error) {
+	f := &follower{b: b, live: make(chan event, 256), done: make(chan struct{})}
+	filters, found, err := f.streams(ctx, patterns)
+	if err == nil && !found {
+		err = fmt.Errorf("no stream has %s: run `errand provision` first, or is the pattern right?", strings.Join(patterns, " or "))
+	}
+	for _, op := range requests {
+		if err == nil && slices.ContainsFunc(patterns, func(p string) bool { return matches(p, op.Requested()) }) {
+			err = f.listen(op.Requested())
+		}
+	}
+	for _, stream := range slices.Sorted(maps.Keys(filters)) {
+		if err == nil {
+			err = f.open(ctx, &source{stream: stream, filters: filters[stream]}, from)
+		}
+	}
+	if err == nil {
+		err = b.nc.FlushTimeout(connectWait) // the subscriptions stand
+	}
+	if err != nil {
+		f.stop()
+		return nil, err
+	}
+	return f, nil
+}
+
+// streams finds which streams can be read, and under which of the patterns.
+func (f *follower) streams(ctx context.Context, patterns []string) (filters map[string][]string, found bool, err error) {
+	filters = map[string][]string{}
+	for _, pattern := range patterns {
+		list := f.b.js.StreamNames(ctx, jetstream.WithStreamListSubject(pattern))
+		for name := range list.Name() {
+			found = true
+			s, err := f.b.js.Stream(ctx, name)
+			if err != nil {
+				return nil, found, fmt.Errorf("stream %s: %w", name, err)
+			}
+			if s.CachedInfo().Config.Retention == jetstream.LimitsPolicy {
+				filters[name] = append(filters[name], pattern)
+			}
+		}
+		if err := list.Err(); err != nil {
+			return nil, found, fmt.Errorf("list the streams: %w", err)
+		}
+	}
+	return filters, found, nil
+}
+
+func (f *follower) listen(subject string) error {
+	s, err := f.b.nc.Subscribe(subject, func(m *nats.Msg) {
+		select {
+		case f.live <- event{at: time.Now(), subject: m.Subject, header: m.Header, data: m.Data}:
+		case <-f.done:
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("listen to %s: %w", subject, err)
+	}
+	f.subs = append(f.subs, s)
+	return nil
+}
+
+func (f *follower) open(ctx context.Context, s *source, from replay) error {
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: s.filters, DeliverPolicy: jetstream.DeliverNewPolicy, InactiveThreshold: time.Minute}
+	switch {
+	case from.since > 0:
+		since := time.Now().Add(-from.since)
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+	case from.last > 0:
+		start, err := f.lastOf(ctx, s, from.last)
+		if err != nil {
+			return err
+		}
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, start
+	}
+	c, err := f.b.js.OrderedConsumer(ctx, s.stream, config)
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", s.stream, err)
+	}
+	if config.DeliverPolicy != jetstream.DeliverNewPolicy {
+		s.past = c.CachedInfo().NumPending
+	}
+	if s.messages, err = c.Messages(); err != nil {
+		return fmt.Errorf("read stream %s: %w", s.stream, err)
+	}
+	f.sources = append(f.sources, s)
+	return nil
+}
+
+// lastOf is the sequence from which a stream has n messages under the filters, or
+// all there are. The server tells how many there are from a sequence on, so it is
+// found by halving.
+func (f *follower) lastOf(ctx context.Context, s *source, n int) (uint64, error) {
+	stream, err := f.b.js.Stream(ctx, s.stream)
+	if err != nil {
+		return 0, fmt.Errorf("stream %s: %w", s.stream, err)
+	}
+	low, high := stream.CachedInfo().State.FirstSeq, stream.CachedInfo().State.LastSeq+1
+	for low < high { // fewer than n from high on
+		middle := low + (high-low+1)/2
+		c, err := f.b.js.OrderedConsumer(ctx, s.stream, jetstream.OrderedConsumerConfig{FilterSubjects: s.filters, HeadersOnly: true,
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: middle, InactiveThreshold: 5 * time.Second})
+		if err != nil {
+			return 0, fmt.Errorf("read stream %s: %w", s.stream, err)
+		}
+		info := c.CachedInfo()
+		_ = f.b.js.DeleteConsumer(ctx, s.stream, info.Name) // it ends by itself otherwise
+		if info.NumPending >= uint64(n) {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	return max(low, 1), nil
+}

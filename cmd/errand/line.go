@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"errand/pkg/messages"
+)
+
+// telling are the fields that a line shows of an event, in this order: where it
+// is in the body, what it is called, and whether 0 is worth telling.
+var telling = []struct {
+	path, name string
+	zero       bool
+}{
+	{path: "order_number"}, {path: "amount"}, {path: "status"}, {path: "enrollment.url", name: "url"},
+	{path: "page"}, {path: "records"}, {path: "pages", zero: true}, {path: "total", zero: true},
+	{path: "subject"}, {path: "to"}, {path: "to_object.name", name: "to_object"},
+	{path: "batch"}, {path: "count"}, {path: "accepted", zero: true}, {path: "recipients"}, {path: "batches"},
+	{path: "duplicates"}, {path: "invalid_count", name: "invalid"}, {path: "unsettled"},
+	{path: "entry.to", name: "to"}, {path: "smtp.code", name: "smtp"}, {path: "smtp.enhanced", name: "enhanced"},
+	{path: "complete_through"}, {path: "new", zero: true},
+	{path: "outcome"}, {path: "reason"}, {path: "http_status", name: "http"}, {path: "fields"}, {path: "message"},
+	{path: "not_before"}, {path: "conflicts_with"}, {path: "after_unknown"},
+}
+
+// lines lays events out in columns that grow with what they hold.
+type lines struct {
+	console
+	kind, id int // widths
+}
+
+func newLines(c console) *lines { return &lines{console: c, kind: 26, id: 12} }
+
+// line is one event: time, subject without the id, id, the telling fields.
+func (l *lines) line(e event) string {
+	kind, id := e.split()
+	l.kind, l.id = max(l.kind, min(len(kind), 32)), max(l.id, min(len(id), 32))
+	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, e.at.Local().Format("15:04:05.000")),
+		l.paint(colourOf(kind), pad(kind, l.kind)), pad(id, l.id), tell(e)), " ")
+}
+
+// colourOf shows at a glance whether it goes well.
+func colourOf(kind string) colour {
+	switch messages.StateOf(strings.TrimPrefix(kind, "dead.")) {
+	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported, messages.Delivered:
+		return green
+	case messages.Failed, messages.Refused, messages.Bounced:
+		return red
+	case messages.Deferred, messages.Partial, messages.Uncertain, messages.Unknown:
+		return yellow
+	case "requested":
+		return cyan
+	}
+	return plain
+}
+
+// tell is what an event's body says in short: name=value, text quoted where it must be.
+func tell(e event) string {
+	if strings.HasPrefix(e.subject, "dead.") {
+		return join("reason", e.header.Get("Errand-Reason")) + " " + join("message", e.header.Get("Errand-Message"))
+	}
+	var body map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(e.data))
+	decoder.UseNumber()
+	if decoder.Decode(&body) != nil {
+		return fmt.Sprintf("%d bytes", len(e.data))
+	}
+	var told []string
+	for _, field := range telling {
+		name := field.name
+		if name == "" {
+			name = field.path
+		}
+		if text := short(at(body, field.path), field.zero); text != "" {
+			told = append(told, join(name, text))
+		}
+	}
+	if n, ok := body["attempt"].(json.Number); ok && n != "0" && n != "1" {
+		told = append(told, join("attempt", n.String()))
+	}
+	return strings.Join(told, " ")
+}
+
+// at is what stands in body under a path of names.
+func at(body any, path string) any {
+	for name := range strings.SplitSeq(path, ".") {
+		object, _ := body.(map[string]any)
+		body = object[name]
+	}
+	return body
+}
+
+// short is a value as a line shows it: lists by their length, objects by their names.
+func short(v any, zero bool) string {
+	switch v := v.(type) {
+	case string:
+		if t, err := time.Parse(time.RFC3339, v); err == nil {
+			return t.Local().Format(time.TimeOnly)
+		}
+		return v
+	case json.Number:
+		if v == "0" && !zero {
+			return ""
+		}
+		return v.String()
+	case bool:
+		if v {
+			return "true"
+		}
+	case []any:
+		if len(v) == 1 {
+			return short(v[0], zero)
+		}
+		return strconv.Itoa(len(v))
+	case map[string]any:
+		return strings.Join(slices.Sorted(maps.Keys(v)), ",")
+	}
+	return ""
+}
+
+func join(name, text string) string {
+	if text == "" {
+		return ""
+	}
+	if text = messages.Cut(text); strings.ContainsAny(text, " \"=") || printable(text) != text {
+		text = strconv.Quote(text)
+	}
+	return name + "=" + text
+}
+
+// printable is text that cannot steer a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, text)
+}
+
+// pad makes text at least width characters wide.
+func pad(text string, width int) string {
+	text = printable(text)
+	return text + strings.Repeat(" ", max(0, width-len([]rune(text))))
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"github.com/rs/zerolog"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// publish stores one request.
+type publish struct {
+	NATS bus.Connection `embed:"" group:"nats"`
+
+	Subject string        `arg:"" help:"mandate.enroll.requested, mandate.transactions.requested, mail.send.requested or mail.account.requested."`
+	Field   []string      `short:"f" sep:"none" placeholder:"NAME=VALUE" help:"A field of the request; may be repeated."`
+	File    string        `placeholder:"FILE" help:"File that holds the request as JSON; - is standard input."`
+	Wait    bool          `short:"w" help:"Wait for the outcome and print it."`
+	Timeout time.Duration `default:"60s" help:"How long --wait waits."`
+}
+
+// Help is what --help says beside the flags.
+func (*publish) Help() string {
+	return `Publishes one request and prints its request id. The body is built from --field, or read unchanged from --file or from standard input.
+
+Examples:
+
+    errand publish mandate.enroll.requested --wait \
+        -f order_number=DD001 -f amount=100.50 -f payer_id_type=1 -f payer_id=900101011234 \
+        -f payer_name='Test Payer' -f payer_email=payer@example.com -f payer_telephone_number=60190000000 \
+        -f frequency_mode=MT -f application_reason='Monthly fee'
+    errand publish mail.send.requested --wait -f from=shop@example.com -f to=a@example.com,b@example.com \
+        -f subject=Hello -f content='Good morning.'
+    errand publish mail.send.requested --file letter.json
+    errand publish mandate.transactions.requested --wait -f order_number=DD001
+    errand publish mail.account.requested --wait
+
+A value that is a JSON number, true, false, an array or an object is taken as that; anything else is text. Digits with leading zeros stay text; other digits are made text by quoting them twice: -f order_number='"1001"'.
+
+The request id is the body's request_id. Where it names none, one is chosen and given as the header Nats-Msg-Id. A request whose id is known already is not run again: --wait finds the outcome that is there.
+
+With --wait the subject and body of the final event go to standard output, the request id to standard error. The exit status is 0 only if it went well: succeeded, accepted, listed or reported. The pages of a transaction list are events of their own: errand watch --since 1h --json 'mandate.transactions.page.*'`
+}
+
+// Run publishes, and waits if it was asked to.
+func (p *publish) Run(ctx context.Context) error { return p.run(ctx, standard()) }
+
+func (p *publish) run(ctx context.Context, c console) error {
+	op, err := operationOf(p.Subject)
+	if err != nil {
+		return err
+	}
+	if p.Wait && p.Timeout <= 0 {
+		return &app.Invalid{Variable: "--timeout", Problem: "must be longer than nothing, for example 60s"}
+	}
+	data, err := body(op, p.Field, p.File, c)
+	if err != nil {
+		return err
+	}
+	b, err := connect(ctx, p.NATS, "publish", zerolog.Nop())
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+
+	r := newRequest(op, data)
+	if r.fault != nil {
+		fmt.Fprintf(c.errs, "errand: this request will fail: %v\n", r.fault)
+	}
+	if err := r.publish(ctx, b); err != nil {
+		return err
+	}
+	if !p.Wait {
+		fmt.Fprintln(c.out, r.id)
+		return nil
+	}
+	fmt.Fprintln(c.errs, "request id", r.id)
+	return r.wait(ctx, b, p.Timeout, c)
+}
+
+// request is one to publish.
+type request struct {
+	op          messages.Operation
+	data        []byte
+	header      nats.Header
+	id          string // "" until it is stored, where the stream gives it
+	place       string // <stream>-<sequence>, once it is stored
+	repeated    bool   // JetStream had a message of that Nats-Msg-Id and dropped this one
+	fingerprint string
+	fault       error // why it will fail
+}
+
+// newRequest reads what the body says of itself.
+func newRequest(op messages.Operation, data []byte) *request {
+	r := &request{op: op, data: data, header: nats.Header{}}
+	var meta messages.Meta
+	switch op {
+	case messages.Enroll:
+		_, meta, r.fault = messages.DecodeEnroll(data)
+	case messages.Transactions:
+		_, meta, r.fault = messages.DecodeTransactions(data)
+	case messages.Send:
+		_, meta, r.fault = messages.DecodeSend(data)
+	case messages.Account:
+		_, meta, r.fault = messages.DecodeAccount(data)
+	}
+	r.id, r.fingerprint = meta.RequestID, meta.Fingerprint
+	var named struct {
+		RequestID json.RawMessage `json:"request_id"`
+	}
+	// A body that cannot be read, and one whose id does not fit, go by their place.
+	readable := meta.Fingerprint != "" && json.Unmarshal(data, &named) == nil
+	if id := string(named.RequestID); readable && (id == "" || id == "null" || id == `""`) {
+		r.id = nuid.Next()
+		r.header.Set(nats.MsgIdHdr, r.id)
+	}
+	return r
+}
+
+// publish stores the request and learns its id. Errors say what to do.
+func (r *request) publish(ctx context.Context, b broker) error {
+	ack, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: r.op.Requested(), Header: r.header, Data: r.data})
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("no stream takes %s: run `errand provision` first", r.op.Requested())
+	case errors.Is(err, nats.ErrMaxPayload), errors.As(err, &api) && api.ErrorCode == messageTooLong:
+		hint := ""
+		if r.op == messages.Send {
+			hint = ": put the recipients into an object store, one a line, and name it in to_object"
+		}
+		return fmt.Errorf("the request of %d bytes is longer than the server takes%s", len(r.data), hint)
+	case err != nil:
+		return fmt.Errorf("publish %s: %w", r.op.Requested(), err)
+	}
+	r.place, r.repeated = ack.Stream+"-"+strconv.FormatUint(ack.Sequence, 10), ack.Duplicate
+	if r.id == "" {
+		r.id = r.place
+	}
+	return nil
+}
+
+// messageTooLong is JetStream's error code for a message beyond max_msg_size.
+const messageTooLong jetstream.ErrorCode = 10054

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// wait prints the request's final event, whether it was there already or comes in
+// time. The error is what did not go well.
+//
+// It reads the request's history from its stream: one that is merely listened to
+// also tells of events that were published and then refused by the server.
+func (r *request) wait(ctx context.Context, b broker, timeout time.Duration, c console) error {
+	ctx, stop := context.WithTimeout(ctx, timeout)
+	defer stop()
+	// A request that cannot be read, or whose id belongs to another one, is
+	// reported under its place in the stream.
+	filters := []string{r.op.Filter(r.place)}
+	if r.id != r.place {
+		filters = append(filters, r.op.Filter(r.id))
+	}
+	last := ""
+	history, err := b.js.OrderedConsumer(ctx, bus.EventsOf(r.op), jetstream.OrderedConsumerConfig{FilterSubjects: filters, InactiveThreshold: time.Minute})
+	if err != nil {
+		return r.noOutcome(ctx, timeout, last, err)
+	}
+	events, err := history.Messages()
+	if err != nil {
+		return r.noOutcome(ctx, timeout, last, err)
+	}
+	defer events.Stop()
+	for {
+		m, err := events.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return r.noOutcome(ctx, timeout, last, err)
+		}
+		state := messages.StateOf(m.Subject())
+		if !state.Final(r.op) {
+			last = m.Subject()
+			continue
+		}
+		if ours, err := r.mine(m); err != nil {
+			return err
+		} else if !ours {
+			continue
+		}
+		fmt.Fprintln(c.out, m.Subject())
+		fmt.Fprintln(c.out, pretty(m.Data()))
+		return verdict(r.op, state, m.Data())
+	}
+}
+
+// mine tells a final event of this request from one of another request with the
+// same id, which has another fingerprint.
+func (r *request) mine(m jetstream.Msg) (bool, error) {
+	var body struct {
+		Fingerprint string `json:"fingerprint"`
+	}
+	_ = json.Unmarshal(m.Data(), &body) // without one it is taken for ours
+	if body.Fingerprint == "" || r.fingerprint == "" || body.Fingerprint == r.fingerprint {
+		return true, nil
+	}
+	if r.repeated {
+		return false, fmt.Errorf("the id %s was used for another request a moment ago; this one was dropped by JetStream as its duplicate", r.id)
+	}
+	return false, nil
+}
+
+func (r *request) noOutcome(ctx context.Context, timeout time.Duration, last string, err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("there is no stream %s: run `errand provision` first", bus.EventsOf(r.op))
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		where := "nobody has started on it, does the program run?"
+		if last != "" {
+			where = "its last event is " + last + "."
+		}
+		return fmt.Errorf("no outcome within %v; %s The request stays: errand watch --since 1h '%s'", timeout, where, r.op.Filter(r.id))
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted; the request stays: errand watch --since 1h '%s'", r.op.Filter(r.id))
+	}
+	return fmt.Errorf("wait for the outcome of %s: %w", r.id, err)
+}
+
+// verdict is nil if all went well, else an error that says what did not.
+func verdict(op messages.Operation, state messages.State, data []byte) error {
+	var b struct {
+		Outcome              messages.State
+		Reason, Message      string
+		Recipients, Accepted int
+	}
+	_ = json.Unmarshal(data, &b) // what is missing is not told
+	if state == messages.Resolved {
+		state = b.Outcome
+	}
+	why := ""
+	if b.Reason != "" {
+		why = ": " + b.Reason
+	}
+	if b.Message != "" {
+		why += ": " + b.Message
+	}
+	switch state {
+	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported:
+		return nil
+	case messages.Partial:
+		return fmt.Errorf("%s ended partial: %d of %d recipients accepted%s", op, b.Accepted, b.Recipients, printable(why))
+	}
+	return fmt.Errorf("%s ended %s%s", op, state, printable(why))
+}
+
+// pretty is JSON over several lines; what is no JSON is quoted.
+func pretty(data []byte) string {
+	var b bytes.Buffer
+	if json.Indent(&b, data, "", "  ") != nil {
+		return printable(string(data))
+	}
+	lines := strings.Split(b.String(), "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}

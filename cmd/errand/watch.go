@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// watch shows events.
+type watch struct {
+	NATS bus.Connection `embed:"" group:"nats"`
+
+	Pattern []string      `arg:"" optional:"" help:"Subjects to show, with * and > as in NATS; left out: all requests and events."`
+	Since   time.Duration `placeholder:"DURATION" help:"Begin with the events of this last while, such as 1h." xor:"past"`
+	Last    int           `placeholder:"N" help:"Begin with the last N events." xor:"past"`
+	JSON    bool          `help:"One JSON object a line: time, subject, headers, body."`
+	Exit    bool          `help:"End after the past, show nothing that comes."`
+}
+
+// everything is all that is of interest to a person. What the log-poller notes for
+// itself, mail.log.>, is shown to those who ask for it.
+var everything = []string{"mandate.>", "mail.send.>", "mail.batch.>", "mail.account.>", "mail.delivery.>"}
+
+// Help is what --help says beside the flags.
+func (*watch) Help() string {
+	return `Shows requests and events as they come, one line each, until Ctrl-C.
+
+Examples:
+
+    errand watch
+    errand watch --since 1h
+    errand watch 'mandate.enroll.*.DD001'      # the history of one request, as it goes on
+    errand watch --since 24h 'mail.send.*.*' 'mail.delivery.bounced.*'
+    errand watch --last 20 --exit 'dead.>'
+    errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
+
+Subjects are <domain>.<operation>.<state>.<request id>. Requests, <domain>.<operation>.requested, are shown as they are published and cannot be shown later: their streams keep them only until they are done. The housekeeping of the log-poller, mail.log.>, and dead letters, dead.>, are shown when asked for by name.`
+}
+
+// Run shows events until ctx ends.
+func (w *watch) Run(ctx context.Context) error { return w.run(ctx, standard()) }
+
+func (w *watch) run(ctx context.Context, c console) error {
+	for _, pattern := range w.Pattern {
+		if !validPattern(pattern) {
+			return &app.Invalid{Variable: "PATTERN", Problem: fmt.Sprintf("%q is no NATS subject pattern, such as 'mail.send.*.*' or 'mandate.>'", pattern)}
+		}
+	}
+	switch {
+	case w.Since < 0:
+		return &app.Invalid{Variable: "--since", Problem: "must be longer than nothing, for example 1h"}
+	case w.Last < 0:
+		return &app.Invalid{Variable: "--last", Problem: "must be above 0"}
+	case w.Exit && w.Since == 0 && w.Last == 0:
+		return &app.Invalid{Variable: "--exit", Problem: "needs --since or --last: there is nothing to show otherwise"}
+	}
+	patterns := w.Pattern
+	if len(patterns) == 0 {
+		patterns = everything
+	}
+	b, err := connect(ctx, w.NATS, "watch", zerolog.Nop())
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	f, err := follow(ctx, b, patterns, replay{since: w.Since, last: w.Last})
+	if err != nil {
+		return ended(ctx, err)
+	}
+	defer f.stop()
+	layout := newLines(c)
+	show := func(e event) { fmt.Fprintln(c.out, layout.line(e)) }
+	if w.JSON {
+		show = func(e event) { fmt.Fprintln(c.out, e.json()) }
+	}
+	if w.Exit {
+		return ended(ctx, f.history(ctx, w.Last, show))
+	}
+	return f.run(ctx, w.Last, show)
+}
+
+// validPattern says whether NATS takes pattern: tokens that are not empty, no white
+// space, > only at the end.
+func validPattern(pattern string) bool {
+	tokens := strings.Split(pattern, ".")
+	for i, token := range tokens {
+		if token == "" || strings.ContainsAny(token, " \t\r\n") || token == ">" && i < len(tokens)-1 {
+			return false
+		}
+	}
+	return true
+}
+
+// json is the event as one line of JSON. A body that is no JSON becomes text, as do
+// several values of one header.
+func (e event) json() string {
+	line := struct {
+		Time    messages.Time     `json:"time"`
+		Subject string            `json:"subject"`
+		Headers map[string]string `json:"headers"`
+		Body    any               `json:"body"`
+	}{messages.Time{Time: e.at}, e.subject, map[string]string{}, string(e.data)}
+	if json.Valid(e.data) {
+		line.Body = json.RawMessage(e.data)
+	}
+	for name, values := range e.header {
+		line.Headers[name] = strings.Join(values, ", ")
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(line) // texts and valid JSON always encode
+	return strings.TrimRight(b.String(), "\n")
+}

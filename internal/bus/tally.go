@@ -1,0 +1,137 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// tally waits for the acknowledgements of many writes at once: one wait a page
+// instead of one a row. One goroutine may write at a time.
+type tally struct {
+	nc     *nats.Conn
+	prefix string
+
+	mu    sync.Mutex
+	first uint64 // number of the first write of those that are waited for
+	got   []ack
+	heard []bool
+	left  int
+	done  chan struct{}
+}
+
+func newTally(nc *nats.Conn) (*tally, error) {
+	t := &tally{nc: nc, prefix: nc.NewInbox() + "."}
+	sub, err := nc.Subscribe(t.prefix+"*", t.acknowledged)
+	if err != nil {
+		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
+	}
+	return t, sub.SetPendingLimits(-1, -1)
+}
+
+func (t *tally) acknowledged(m *nats.Msg) {
+	number, err := strconv.ParseUint(m.Subject[len(t.prefix):], 36, 64)
+	if err != nil {
+		return
+	}
+	var a ack
+	if err := json.Unmarshal(m.Data, &a); err != nil {
+		a = ack{} // no stream listens, or an answer that says nothing
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := number - t.first // far beyond the end when it is of an earlier page
+	if i >= uint64(len(t.got)) || t.heard[i] {
+		return
+	}
+	t.got[i], t.heard[i] = a, true
+	if t.left--; t.left == 0 {
+		close(t.done)
+	}
+}
+
+// begin makes room for n answers; what is still to come for earlier ones is dropped.
+func (t *tally) begin(n int) (first uint64, done chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.first += uint64(len(t.got))
+	t.got, t.heard, t.left, t.done = make([]ack, n), make([]bool, n), n, make(chan struct{})
+	return t.first, t.done
+}
+
+// wait waits until all answers are there, or for ackWait and what so many may take.
+func (t *tally) wait(ctx context.Context, done chan struct{}, n int) {
+	timer := time.NewTimer(ackWait + time.Duration(n)*5*time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// answer is the server's word on write i; errNoAck: unknown.
+func (t *tally) answer(i int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch a := t.got[i]; {
+	case a.Error != nil:
+		return a.Error
+	case a.Stream == "":
+		return errNoAck
+	}
+	return nil
+}
+
+// each writes every message on its own, all at once, and gives how many of the
+// first were stored and what became of the next.
+func (d *Deliveries) each(ctx context.Context, ms []*nats.Msg) (int, error) {
+	first, done := d.tally.begin(len(ms))
+	guard := nats.Header{}
+	fence(guard, d.turn)
+	for i, m := range ms {
+		m.Header[jetstream.ExpectedLastSubjSeqHeader], m.Header[expectedSubject] = guard[jetstream.ExpectedLastSubjSeqHeader], guard[expectedSubject]
+		m.Reply = d.tally.prefix + strconv.FormatUint(first+uint64(i), 36)
+		if err := d.tally.nc.PublishMsg(m); err != nil {
+			return 0, err
+		}
+	}
+	d.tally.wait(ctx, done, len(ms))
+	for i := range ms {
+		if err := d.tally.answer(i); err != nil {
+			return i, err
+		}
+	}
+	return len(ms), nil
+}
+
+// mostInBatch is the server's limit.
+const mostInBatch = 1000
+
+// batch stores all messages or none.
+func (d *Deliveries) batch(ctx context.Context, ms []*nats.Msg) error {
+	first, done := d.tally.begin(1)
+	id := []string{d.writer + "-" + strconv.FormatUint(first, 36)}
+	for i, m := range ms {
+		m.Header["Nats-Batch-Id"] = id
+		m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
+		if i == 0 {
+			fence(m.Header, d.turn)
+		}
+		if i == len(ms)-1 {
+			m.Header["Nats-Batch-Commit"] = []string{"1"}
+			m.Reply = d.tally.prefix + strconv.FormatUint(first, 36)
+		}
+		if err := d.tally.nc.PublishMsg(m); err != nil {
+			return err
+		}
+	}
+	d.tally.wait(ctx, done, len(ms))
+	return d.tally.answer(0)
+}

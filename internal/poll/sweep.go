@@ -1,0 +1,283 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"errand/internal/retry"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// sweep is one reading of the log, as far back as need be.
+type sweep struct {
+	*Poller
+	memory  *memory
+	walk    walk
+	compass compass
+	newest  time.Time // of the rows read
+	total   int       // total_record of the last page read
+	told    int       // events stored
+	widened bool      // the log turned out to have no order while it was read
+	onPage  map[ID]struct{}
+}
+
+// sweep reads and tells. again: there are rows that it has not seen.
+func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
+	page, err := p.read(ctx, 1)
+	if err != nil {
+		return false, err
+	}
+	if err := m.start(ctx, p.Sink); err != nil {
+		return false, err
+	}
+	s := &sweep{Poller: p, memory: m, total: page.TotalRecord, onPage: map[ID]struct{}{},
+		walk: start(page, p.Limit), compass: compass{tolerance: p.Overlap / 2}}
+	for number := 1; number > 0; {
+		news, times, err := s.look(ctx, page)
+		if err != nil {
+			return false, err
+		}
+		number, err = s.walk.next(page, s.order(), news.len() == 0 && s.behind(times), !m.complete.IsZero())
+		if err != nil {
+			return false, err
+		}
+		if page, err = s.tellAndRead(ctx, news, number); err != nil {
+			return false, err
+		}
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+	}
+	return s.finish(ctx)
+}
+
+func (p *Poller) read(ctx context.Context, number int) (mail.LogPage, error) {
+	return retry.Read(ctx, p.Policy, func(ctx context.Context) (mail.LogPage, error) {
+		return p.Upstream.LogPage(ctx, number, p.Limit)
+	})
+}
+
+func (s *sweep) order() order {
+	if s.memory.unordered {
+		return unordered
+	}
+	return s.compass.order()
+}
+
+// look finds what is new on a page. times are those of its rows, nil if none has one.
+func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time, error) {
+	now := time.Now()
+	times := timesOf(page.Entries, now)
+	if times == nil && len(page.Entries) > 0 {
+		s.compass.notNewest, s.compass.notOldest = true, true
+	}
+	// When rows were added in between, pages do not join: some rows come again.
+	s.compass.add(times, s.walk.mode == forward && page.TotalRecord == s.total)
+	s.total = page.TotalRecord
+	order := s.order()
+	if reach := s.memory.reach(order, s.Overlap); !s.memory.learned || reach.Before(s.memory.since) {
+		s.widened = s.memory.learned && page.CurrentPage > 1
+		if err := s.memory.learn(ctx, s.Sink, reach); err != nil {
+			return nil, nil, err
+		}
+	}
+	horizon := s.memory.horizon(order, s.Overlap)
+	found := &news{}
+	clear(s.onPage)
+	for i, row := range page.Entries {
+		at := now
+		if times != nil {
+			at = times[i]
+		}
+		if at.After(s.newest) {
+			s.newest = at
+		}
+		reply := parseReply(row.Response)
+		status := statusOf(row, reply)
+		id := idOf(row, status)
+		if _, twice := s.onPage[id]; twice || s.memory.knows(id, at) || times != nil && at.Before(horizon) {
+			continue
+		}
+		s.onPage[id] = struct{}{}
+		found.add(eventOf(row, id, status, reply, now), id, at)
+	}
+	return found, times, nil
+}
+
+// behind reports whether a page lies wholly behind what a sweep reads again, and
+// the sweep has come by the newest row of the last one.
+func (s *sweep) behind(times []time.Time) bool {
+	m := s.memory
+	if m.complete.IsZero() || s.newest.Before(m.complete) {
+		return false
+	}
+	bound := m.complete.Add(-s.Overlap)
+	return len(times) > 0 && !slices.ContainsFunc(times, func(t time.Time) bool { return !t.Before(bound) })
+}
+
+// tellAndRead tells what is new and reads page number meanwhile; 0 reads none.
+func (s *sweep) tellAndRead(ctx context.Context, news *news, number int) (page mail.LogPage, err error) {
+	if number == 0 {
+		return mail.LogPage{}, s.tell(ctx, news)
+	}
+	if news.len() == 0 {
+		return s.read(ctx, number)
+	}
+	ahead, stop := context.WithCancel(ctx)
+	defer stop()
+	read := make(chan error, 1)
+	go func() {
+		var err error
+		page, err = s.read(ahead, number)
+		read <- err
+	}()
+	if err = s.tell(ctx, news); err != nil {
+		stop()
+		<-read
+		return mail.LogPage{}, err
+	}
+	err = <-read
+	return page, err
+}
+
+// mostTries is how often others may take the turn before a sweep is given up.
+const mostTries = 20
+
+// tell stores what is new, whoever else is telling.
+func (s *sweep) tell(ctx context.Context, n *news) error {
+	for try := 1; n.len() > 0; try++ {
+		// What is on its way when ctx ends is waited for: it would have to be learned again.
+		stored, err := s.Sink.Tell(context.WithoutCancel(ctx), n.events)
+		s.stored(n, stored)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !errors.Is(err, ErrBehind) || try == mostTries:
+			return fmt.Errorf("poll: tell: %w", err)
+		default:
+			// Two pollers that take the turn from each other at once must not go on so for ever.
+			pause(ctx, rand.N(time.Duration(min(try, 10))*20*time.Millisecond))
+			if err := s.memory.learn(ctx, s.Sink, s.memory.since); err != nil {
+				return err
+			}
+			n.drop(s.memory)
+		}
+	}
+	return nil
+}
+
+// stored takes the first events off n: they were told.
+func (s *sweep) stored(n *news, stored int) {
+	counts := map[messages.State]int{}
+	for i, e := range n.events[:stored] {
+		if e.Operation == messages.Delivery {
+			s.memory.add(n.ids[i], n.at[i])
+			counts[e.State]++
+			s.told++
+		}
+	}
+	n.events, n.ids, n.at = n.events[stored:], n.ids[stored:], n.at[stored:]
+	if s.Told != nil {
+		for status, c := range counts {
+			s.Told(string(status), c)
+		}
+	}
+}
+
+// finish ends a sweep that read all it wanted.
+func (s *sweep) finish(ctx context.Context) (again bool, err error) {
+	m, now := s.memory, time.Now()
+	m.unordered = s.widened || s.compass.order() == unordered
+	if s.widened { // rows of earlier pages may have been passed over
+		return true, nil
+	}
+	through := s.newest
+	if s.order() == unordered && s.total != s.walk.total {
+		through = m.newest // a row may have come in where this sweep had been already
+	}
+	through = later(earlier(through, now), m.complete)
+	if !through.IsZero() && (s.told > 0 || through.Sub(m.marked) > time.Minute || now.Sub(m.markedAt) > time.Hour) {
+		if err := s.mark(ctx, through, now); err != nil {
+			return false, err
+		}
+	}
+	missed := s.total > s.walk.total
+	if m.swept {
+		missed = s.total-m.total > s.told
+	}
+	m.complete, m.newest, m.total, m.swept = through, later(m.newest, s.newest), s.total, true
+	if o := s.order(); o == newestFirst || o == oldestFirst {
+		m.prune(s.Overlap)
+	}
+	s.Logger.Debug().Stringer("order", s.order()).Int("new", s.told).Int("total_record", s.total).Time("complete_through", through).Msg("poll: swept")
+	if m.again++; !missed || m.again > mostAgain {
+		m.again = 0
+		return false, nil
+	}
+	return true, nil
+}
+
+// mostAgain bounds the sweeps without a pause between them: total_record may count
+// what no page shows.
+const mostAgain = 3
+
+// mark tells how far the log was read through. An idle poller does so every hour:
+// the stream forgets what is old, and a log without a watermark is told anew.
+func (s *sweep) mark(ctx context.Context, through, now time.Time) error {
+	n := &news{}
+	n.add(messages.Event{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{
+		Common:          messages.Common{At: messages.Time{Time: now}},
+		CompleteThrough: messages.Time{Time: through},
+		TotalRecord:     s.total,
+		New:             s.told,
+	}}, ID{}, now)
+	if err := s.tell(ctx, n); err != nil {
+		return err
+	}
+	s.memory.marked, s.memory.markedAt = through, now
+	return nil
+}
+
+// news are events to tell, with the ids and the times of their rows.
+type news struct {
+	events []messages.Event
+	ids    []ID
+	at     []time.Time
+}
+
+func (n *news) len() int { return len(n.events) }
+
+func (n *news) add(e messages.Event, id ID, at time.Time) {
+	n.events, n.ids, n.at = append(n.events, e), append(n.ids, id), append(n.at, at)
+}
+
+// drop takes out what m knows.
+func (n *news) drop(m *memory) {
+	rest := news{events: n.events[:0], ids: n.ids[:0], at: n.at[:0]}
+	for i := range n.events {
+		if !m.knows(n.ids[i], n.at[i]) {
+			rest.add(n.events[i], n.ids[i], n.at[i])
+		}
+	}
+	*n = rest
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,116 @@
+package mail
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"errand/pkg/clients"
+)
+
+// seed adds the fixtures whose names match as a corpus.
+func seed(f *testing.F, pattern string) {
+	names, err := filepath.Glob("testdata/" + pattern)
+	if err != nil || len(names) == 0 {
+		f.Fatalf("no fixture %s: %v", pattern, err)
+	}
+	for _, name := range names {
+		body, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(body)
+	}
+}
+
+func FuzzSent(f *testing.F) {
+	seed(f, "send.[rbhu]*[a-z0-9].json")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		accepted := 0
+		r := readSent(200, body, &accepted)
+		if r.Whole && (accepted < 0 || r.Envelope.Error || !json.Valid(body)) {
+			t.Errorf("%q is taken for a success with %d accepted", body, accepted)
+		}
+		if readSent(422, body, &accepted).Whole {
+			t.Errorf("%q under 422 is taken for a success", body)
+		}
+	})
+}
+
+func FuzzLogPage(f *testing.F) {
+	seed(f, "logs.*.json")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		open(200, body, func(data *logData) bool {
+			if data == nil {
+				return false
+			}
+			page := readLog(data, 1, 0)
+			if len(page.Entries) != len(data.Data) || page.Limit <= 0 || page.CurrentPage != 1 {
+				t.Errorf("%q: got %+v", body, page)
+			}
+			return true
+		})
+	})
+}
+
+func FuzzEntry(f *testing.F) {
+	f.Add([]byte(`{"created_at":"2026-01-01T04:00:05Z","delivered":"1","status":"{\"delivered\":true,\"response\":\"250 OK\"}"}`))
+	f.Add([]byte(`{"delivered":0,"status":{"delivered":false,"response":"550 5.1.1 No such user"}}`))
+	f.Add([]byte(`{"status":"\""}`))
+	f.Fuzz(func(t *testing.T, row []byte) {
+		if e := readEntry(row); string(e.Raw) != string(row) || e.Delivered && !json.Valid(row) {
+			t.Errorf("%q: got %+v", row, e)
+		}
+	})
+}
+
+func FuzzAccount(f *testing.F) {
+	f.Add([]byte(`{"organisation":"Test Organisation","suspended":false,"limit_quota":"10000","credit_balance":9900}`))
+	f.Add([]byte(`{"suspended":"1","limit_quota":"unlimited"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if a, ok := readAccount(data); ok != (len(a.Raw) > 0) {
+			t.Errorf("%q: got %+v, %t", data, a, ok)
+		}
+	})
+}
+
+func BenchmarkSendAThousand(b *testing.B) {
+	answer := golden(b, "send.response.json")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) }))
+	defer server.Close()
+	c, err := New(Config{URL: server.URL, Key: clients.NewSecret(key)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m, to := encoded(b, notice), slices.Repeat(one, MaxRecipients)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Send(b.Context(), m, to); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkLogPageOfAThousand(b *testing.B) {
+	var one struct {
+		Data struct{ Data []json.RawMessage }
+	}
+	if err := json.Unmarshal(golden(b, "logs.response.json"), &one); err != nil {
+		b.Fatal(err)
+	}
+	rows, err := json.Marshal(slices.Repeat(one.Data.Data, 1000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := []byte(`{"error":false,"status_code":200,"data":{"total_record":1000,"data":` + string(rows) + `}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := open(200, body, func(data *logData) bool { return len(readLog(data, 1, 1000).Entries) == 1000 }); !r.Whole {
+			b.Fatal("the page is not whole")
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package mail
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/pkg/clients"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// entries is an answer with n entries from the first on.
+func entries(first, n, total, limit int) []byte {
+	var rows []string
+	for i := range n {
+		rows = append(rows, fmt.Sprintf(`{"envelope_id":"%d"}`, first+i))
+	}
+	return fmt.Appendf(nil, `{"error":false,"status_code":200,"data":{"data":[%s],"total_record":%d,"total_page":99,"limit":%d}}`,
+		strings.Join(rows, ","), total, limit)
+}
+
+func TestALogPageIsAskedForAndReadAsTheDocumentShows(t *testing.T) {
+	f := newFake(t, 200, golden(t, "logs.response.json"))
+	got, err := client(t, f, false).LogPage(t.Context(), 3, 250)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]arrived{{"GET /api/v0/logs?limit=250&page=3", sentHeader, ""}}, f.arrived); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+	raw := got.Entries[0].Raw
+	got.Entries[0].Raw = nil
+	want := LogPage{TotalRecord: 1, TotalPage: 1, CurrentPage: 3, Limit: 100, Entries: []Entry{{
+		CreatedAt: time.Date(2026, 1, 1, 4, 0, 5, 0, time.UTC), EnvelopeID: "19b77cfb4c0abcdef0", From: "sender@example.test",
+		To: "payer@example.test", Delivered: true, Response: "250 2.0.0 OK",
+	}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("page (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(string(raw), `"interface": "api"`) || !strings.Contains(string(raw), `"mx"`) {
+		t.Errorf("the raw entry lost fields: %s", raw)
+	}
+}
+
+func TestAnEntryIsReadWhateverItsForm(t *testing.T) {
+	for row, want := range map[string]Entry{
+		`{"delivered":0,"status":{"delivered":false,"response":"550 no"}}`:    {Response: "550 no"},
+		`{"delivered":true,"status":"{\"delivered\":1,\"response\":\"ok\"}"}`: {Delivered: true, Response: "ok"},
+		`{"delivered":"1"}`:                                 {Delivered: true},
+		`{"delivered":"true"}`:                              {Delivered: true},
+		`{"delivered":"no"}`:                                {},
+		`{"delivered":false}`:                               {},
+		`{"delivered":null,"status":{"delivered":true}}`:    {Delivered: true},
+		`{"status":{"delivered":"1"}}`:                      {Delivered: true},
+		`{"delivered":1,"status":{"delivered":false}}`:      {},
+		`{"delivered":0,"status":{"delivered":true}}`:       {},
+		`{"delivered":1,"status":null}`:                     {Delivered: true},
+		`{"delivered":1,"status":"queued"}`:                 {Delivered: true},
+		`{"delivered":1,"status":7}`:                        {Delivered: true},
+		`{"delivered":1,"status":{"response":7}}`:           {Delivered: true},
+		`{"envelope_id":7,"to":"x@example.test"}`:           {To: "x@example.test"},
+		`{"created_at":"2026-01-01T12:00:05.123+08:00"}`:    {CreatedAt: time.Date(2026, 1, 1, 4, 0, 5, 123e6, time.UTC)},
+		`{"created_at":"2026-01-01T12:00:05+0800"}`:         {CreatedAt: time.Date(2026, 1, 1, 4, 0, 5, 0, time.UTC)},
+		`{"created_at":"2026-01-01T04:00:05.5"}`:            {CreatedAt: time.Date(2026, 1, 1, 4, 0, 5, 5e8, time.UTC)},
+		`{"created_at":"2026-01-01 04:00:05"}`:              {CreatedAt: time.Date(2026, 1, 1, 4, 0, 5, 0, time.UTC)},
+		`{"created_at":"yesterday"}`:                        {},
+		`{"created_at":1767240005,"from":"y@example.test"}`: {From: "y@example.test"},
+		`null`: {}, `7`: {}, `[]`: {}, `"text"`: {},
+	} {
+		want.Raw = json.RawMessage(row)
+		if diff := cmp.Diff(want, readEntry(json.RawMessage(row))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", row, diff)
+		}
+	}
+	for fixture, want := range map[string]bool{"logs.response.failed.json": false, "logs.response.status-text.json": true} {
+		page, err := client(t, newFake(t, 200, golden(t, fixture)), false).LogPage(t.Context(), 1, 0)
+		if err != nil || page.Entries[0].Delivered != want || page.Entries[0].Response == "" || page.TotalPage != 1 {
+			t.Errorf("%s: got %+v, %v", fixture, page, err)
+		}
+	}
+}
+
+func TestPagesAreCountedFromTheRecords(t *testing.T) {
+	for _, c := range []struct{ total, told, asked, pages, limit int }{
+		{0, 100, 100, 99, 100}, // no records told: the upstream's number is all there is
+		{1, 100, 100, 1, 100},
+		{100, 100, 100, 1, 100},
+		{101, 100, 500, 2, 100},
+		{101, 0, 50, 3, 50},
+		{101, 0, 0, 2, 100},
+		{101, -1, 0, 2, 100},
+	} {
+		f := newFake(t, 200, entries(1, 1, c.total, c.told))
+		got, err := client(t, f, false).LogPage(t.Context(), 1, c.asked)
+		if err != nil || got.TotalPage != c.pages || got.Limit != c.limit {
+			t.Errorf("%+v: got %d pages of %d, %v", c, got.TotalPage, got.Limit, err)
+		}
+	}
+}
+
+func TestTheLogIsReadToItsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers [][]byte
+		calls   int
+		rows    int
+	}{
+		"empty":                    {[][]byte{golden(t, "logs.response.empty.json")}, 1, 0},
+		"one page":                 {[][]byte{entries(1, 3, 3, 3)}, 1, 3},
+		"two pages":                {[][]byte{entries(1, 3, 5, 3), entries(4, 2, 5, 3)}, 2, 5},
+		"capped in silence":        {[][]byte{entries(1, 2, 5, 3), entries(3, 2, 5, 3), entries(5, 1, 5, 3)}, 3, 5},
+		"grown while it was read":  {[][]byte{entries(1, 3, 3+2, 3), entries(3, 3, 3+3, 3)}, 2, 6},
+		"shrunk":                   {[][]byte{entries(1, 3, 9, 3), entries(4, 0, 9, 3)}, 2, 3},
+		"number of records untold": {[][]byte{entries(1, 3, 0, 3), entries(4, 3, 0, 3), entries(0, 0, 0, 3)}, 3, 6},
+	} {
+		f := newFake(t, 200, c.answers...)
+		rows := 0
+		for page, err := range client(t, f, false).Logs(t.Context(), 3) {
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			rows += len(page.Entries)
+		}
+		if rows != c.rows || len(f.arrived) != c.calls {
+			t.Errorf("%s: %d rows by %d calls, want %d by %d", name, rows, len(f.arrived), c.rows, c.calls)
+		}
+		for i, a := range f.arrived {
+			if want := fmt.Sprintf("GET /api/v0/logs?limit=3&page=%d", i+1); a.Line != want {
+				t.Errorf("%s: call %d was %s, want %s", name, i+1, a.Line, want)
+			}
+		}
+	}
+}
+
+func TestALogThatCannotBeReadIsABadAnswer(t *testing.T) {
+	for name, answer := range map[string]string{
+		"the same page for ever": string(entries(1, 3, 0, 3)),
+		"no entries":             `{"error":false,"status_code":200,"data":{"total_record":0}}`,
+		"entries are null":       `{"error":false,"status_code":200,"data":{"data":null}}`,
+		"entries are an object":  `{"error":false,"status_code":200,"data":{"data":{}}}`,
+		"data is a list":         `{"error":false,"status_code":200,"data":[]}`,
+		"no data":                `{"error":false,"status_code":200}`,
+		"cut":                    string(golden(t, "logs.response.json")[:200]),
+	} {
+		f := newFake(t, 200, []byte(answer))
+		var last error
+		for _, err := range client(t, f, false).Logs(t.Context(), 3) {
+			last = err
+		}
+		var e *clients.Error
+		if !errors.As(last, &e) || e.Fate != clients.Unknown || e.Reason != clients.ReasonBadAnswer || e.Operation != "logs" || len(f.arrived) > 2 {
+			t.Errorf("%s: got %v after %d calls, want unknown, bad_answer", name, last, len(f.arrived))
+		}
+	}
+}
