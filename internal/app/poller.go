@@ -1,0 +1,60 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/poll"
+	"errand/pkg/clients"
+)
+
+// LogPoller is the program that turns the sending log into delivery events.
+type LogPoller struct {
+	Common
+	MailAPI
+	Interval time.Duration `env:"POLL_INTERVAL" default:"10s" help:"Pause between two sweeps of the log." group:"program"`
+	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to ask for on a page." group:"program"`
+	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far behind the newest row each sweep reads again, for rows that came late or changed." group:"program"`
+}
+
+// Run works until ctx ends and the page in hand is told.
+func (p *LogPoller) Run(ctx context.Context) error {
+	if err := p.validate(); err != nil {
+		return err
+	}
+	switch {
+	case p.Interval <= 0:
+		return &Invalid{"POLL_INTERVAL", "must be longer than nothing, for example 10s"}
+	case p.Limit < 1 || p.Limit > 10_000:
+		return &Invalid{"POLL_LIMIT", "must be 1 to 10000"}
+	case p.Overlap < 0:
+		return &Invalid{"POLL_OVERLAP", "must not be negative"}
+	}
+	var saw func(clients.Call)
+	api, err := p.client(p.options(1, func(c clients.Call) { saw(c) })...)
+	if err != nil {
+		return err
+	}
+
+	r, err := p.start(ctx, "log-poller")
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if _, err := bus.Check(ctx, r.js, nil, bus.MailDeliveries); err != nil {
+		return err
+	}
+	r.metrics.ofDeliveries()
+	saw = r.metrics.call
+	sink, err := bus.NewDeliveries(r.publisher, "/errand/log-poller")
+	if err != nil {
+		return err
+	}
+	poller := &poll.Poller{Upstream: api, Sink: sink, Policy: p.policy(func() bool { return ctx.Err() != nil }),
+		Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Logger: r.log,
+		Told: func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
+		Lag:  func(d time.Duration) { r.metrics.lag.Set(d.Seconds()) }}
+	r.ready.add(poller.Fault)
+	return r.work(ctx, p.ShutdownGrace, func(ctx, _ context.Context) error { return poller.Run(ctx) })
+}

@@ -1,0 +1,289 @@
+//go:build unix
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox"
+)
+
+// What the programs are told and must not tell. The rest of it is in the requests
+// of these tests: see leaks.
+const (
+	mandateToken   = "token-that-nobody-may-see"
+	portalKey      = "portal-key-that-nobody-may-see"
+	checksumSecret = "checksum-secret-that-nobody-may-see"
+	mailKey        = "mail-key-that-nobody-may-see"
+)
+
+// leaks are the texts that no output of a program may hold: the secrets, and who the
+// payers and recipients of enrollment and message are.
+var leaks = []string{"that-nobody-may-see", "@example.test", "Test Payer", "900101011234", "0123456789"}
+
+// installation is the whole house in real time: the programs as processes of their
+// own, configured by environment variables alone; the JetStream server and the
+// sandbox in this process, where they outlive whatever is killed.
+type installation struct {
+	t        *testing.T
+	n        *devkit.NATS
+	js       jetstream.JetStream
+	box      *sandbox.Sandbox
+	web      *httptest.Server
+	inFlight atomic.Int64 // upstream calls at work, those of the dead too
+	programs string       // the directory of the programs
+	env      []string
+
+	mu      sync.Mutex
+	running []*process // all that were started, the dead too
+}
+
+// ackWait is how soon the requests of a killed program are delivered again.
+const ackWait = 2 * time.Second
+
+// install makes an installation for one test, which runs beside the other tests of
+// this kind: they mostly wait. env is what the programs are told beside the rest.
+func install(t *testing.T, env ...string) *installation {
+	t.Helper()
+	in := &installation{t: t, programs: programs(t)}
+	t.Parallel()
+	// nats.go keeps timers in a sync.Pool, and one that a bubble left there is fatal
+	// outside of it: two collections empty the pool.
+	runtime.GC()
+	runtime.GC()
+
+	in.n = devtest.Server(t)
+	nc, err := in.n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if in.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	in.provision(nc)
+
+	in.box = sandbox.New(sandbox.Options{MandateToken: mandateToken, PortalKey: portalKey, ChecksumSecret: checksumSecret, MailKey: mailKey})
+	in.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		in.inFlight.Add(1)
+		defer in.inFlight.Add(-1)
+		in.box.ServeHTTP(w, r)
+	}))
+	t.Cleanup(in.web.Close)
+	t.Cleanup(in.box.Close) // first, so that no call sits in a delay
+	t.Cleanup(in.end)
+	in.env = append([]string{
+		"NATS_URL=" + in.n.URL, "ADMIN_ADDR=127.0.0.1:0", "LOG_LEVEL=debug", "LOG_FORMAT=json",
+		"UPSTREAM_TIMEOUT=2s", "RETRY_FIRST=50ms", "RETRY_MAX=1s", "CONCURRENCY=16", "SHUTDOWN_GRACE=20s",
+		"MANDATE_API_URL=" + in.web.URL, "MANDATE_API_TOKEN=" + mandateToken, "MANDATE_PORTAL_KEY=" + portalKey,
+		"MANDATE_CHECKSUM_SECRET=" + checksumSecret, "MAIL_API_URL=" + in.web.URL, "MAIL_API_KEY=" + mailKey,
+	}, env...)
+	return in
+}
+
+func (in *installation) provision(nc *nats.Conn) {
+	in.t.Helper()
+	limits := devtest.Limits(nc)
+	limits.AckWait = ackWait
+	plan, err := bus.Plan(in.t.Context(), in.js, limits)
+	if err == nil {
+		err = bus.Apply(in.t.Context(), plan, false, func(bus.Change) {})
+	}
+	if err != nil {
+		in.t.Fatal(err)
+	}
+}
+
+// end kills what still runs and holds everything that the programs said against leaks.
+func (in *installation) end() {
+	for _, p := range in.all() {
+		p.kill()
+		p.keptItsSecrets()
+	}
+}
+
+func (in *installation) all() []*process {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.running)
+}
+
+// start starts a program; ready waits until it works.
+func (in *installation) start(program string, env ...string) *process {
+	in.t.Helper()
+	p, err := in.launch(program, env...)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return p
+}
+
+// launch is start for goroutines that may not end the test.
+func (in *installation) launch(program string, env ...string) (*process, error) {
+	p, err := launch(in.t, in.programs, program, append(slices.Clone(in.env), env...))
+	if err != nil {
+		return nil, err
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.running = append(in.running, p)
+	return p, nil
+}
+
+// publish puts a request on its subject.
+func (in *installation) publish(subject string, body any) {
+	in.t.Helper()
+	data, err := json.Marshal(body)
+	if err == nil {
+		_, err = in.js.Publish(in.t.Context(), subject, data)
+	}
+	if err != nil {
+		in.t.Fatal(err)
+	}
+}
+
+// set changes the settings of the sandbox.
+func (in *installation) set(change func(*sandbox.Settings)) {
+	in.t.Helper()
+	if err := in.box.Set(change); err != nil {
+		in.t.Fatal(err)
+	}
+}
+
+// fault adds a rule to the sandbox.
+func (in *installation) fault(f sandbox.Fault) {
+	in.t.Helper()
+	if _, err := in.box.AddFault(f); err != nil {
+		in.t.Fatal(err)
+	}
+}
+
+// until waits for something to be so. A program that ends in between without having
+// been told to ends the test.
+func (in *installation) until(what string, within time.Duration, is func() bool) {
+	in.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(within); !is(); <-tick.C {
+		for _, p := range in.all() {
+			if p.endedByItself() {
+				in.t.Fatalf("%s ended by itself with %d, waiting for %s\n%s", p.name, p.status, what, p.last())
+			}
+		}
+		if time.Now().After(end) {
+			in.t.Fatalf("%v passed without %s\n%s", within, what, in.last())
+		}
+	}
+}
+
+// waitTold waits until at least n events stand under a filter.
+func (in *installation) waitTold(filter string, n int, within time.Duration) {
+	in.t.Helper()
+	in.until(fmt.Sprintf("%d events under %s", n, filter), within, func() bool { return in.count(filter) >= n })
+}
+
+// count counts the events under a filter without reading them.
+func (in *installation) count(filter string) (n int) {
+	in.t.Helper()
+	for _, k := range in.subjects(filter) {
+		n += int(k)
+	}
+	return n
+}
+
+// subjects counts the events under a filter by subject.
+func (in *installation) subjects(filter string) map[string]uint64 {
+	in.t.Helper()
+	stream := bus.MailEvents
+	switch domain, _, _ := strings.Cut(filter, "."); domain {
+	case "mandate":
+		stream = bus.MandateEvents
+	case "dead":
+		stream = bus.DeadLetters
+	}
+	s, err := in.js.Stream(in.t.Context(), stream)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	info, err := s.Info(in.t.Context(), jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return info.State.Subjects
+}
+
+// told lists the events under a filter, oldest first.
+func (in *installation) told(filter string) []event {
+	in.t.Helper()
+	return told(in.t, in.js, filter)
+}
+
+// wantOne fails unless exactly one event stands under filter, and gives it.
+func (in *installation) wantOne(filter string) event {
+	in.t.Helper()
+	got := in.told(filter)
+	if len(got) != 1 {
+		in.t.Fatalf("%s: got %d events, want 1: %v\n%s", filter, len(got), got, in.last())
+	}
+	return got[0]
+}
+
+// queue is what the server says of a queue's consumer.
+func (in *installation) queue(q bus.Queue) *jetstream.ConsumerInfo {
+	in.t.Helper()
+	c, err := in.js.Consumer(in.t.Context(), q.Stream, q.Name)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return c.CachedInfo()
+}
+
+// left is how many requests wait in a queue or are in somebody's hand.
+func (in *installation) left(q bus.Queue) int {
+	in.t.Helper()
+	c := in.queue(q)
+	return int(c.NumPending) + c.NumAckPending
+}
+
+// clients names those connected to NATS; the server forgets one when it has read all
+// that came from it.
+func (in *installation) clients() (names []string) {
+	connections, err := in.n.Server.Connz(nil)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	for _, c := range connections.Conns {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// last is the end of what each of the last few programs said.
+func (in *installation) last() string {
+	byName := map[string]*process{}
+	for _, p := range in.all() {
+		byName[p.name] = p
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		fmt.Fprintf(&b, "-- %s said last:\n%s", name, byName[name].last())
+	}
+	return b.String()
+}

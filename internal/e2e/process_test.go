@@ -1,0 +1,207 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox"
+)
+
+// Both consumers are told to end with all hands in calls of a second: the calls end,
+// their outcomes are stored, nothing comes back, and a second run does the rest.
+func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
+	const enrollments, letters, hands = 30, 20, 7 // the eighth waits at the program's other queue
+	in := install(t, "CONCURRENCY=8", "MAIL_BATCH_PARALLEL=4", "UPSTREAM_TIMEOUT=10s")
+	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(time.Second) })
+	for i := range enrollments {
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+	}
+	for i := range letters {
+		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
+	}
+	mandates, mails := in.start("mandate-consumer"), in.start("mail-consumer")
+	in.until("all hands full", 20*time.Second, func() bool { return in.inFlight.Load() == 2*hands })
+	for _, p := range []*process{mandates, mails} {
+		if status, body := p.get("/readyz"); status != 200 {
+			t.Errorf("%s is not ready: %d %s", p.name, status, body)
+		}
+		if _, body := p.get("/metrics"); !strings.Contains(body, "errand_in_hand 8") {
+			t.Errorf("%s does not count what it has in hand:\n%s", p.name, body)
+		}
+	}
+	mandates.stop(5 * time.Second)
+	mails.stop(5 * time.Second)
+
+	for _, q := range []bus.Queue{bus.EnrollQueue, bus.SendQueue} {
+		c := in.queue(q)
+		if c.NumRedelivered != 0 || c.NumAckPending != 0 || c.Delivered.Consumer != c.AckFloor.Consumer {
+			t.Errorf("%s after SIGTERM: %d redelivered, %d in hand, %d of %d deliveries acknowledged", q.Name,
+				c.NumRedelivered, c.NumAckPending, c.AckFloor.Consumer, c.Delivered.Consumer)
+		}
+		if c.NumPending == 0 {
+			t.Errorf("%s has nothing left: the programs were not under load", q.Name)
+		}
+	}
+	mandates, mails = in.start("mandate-consumer"), in.start("mail-consumer")
+	in.waitTold("mandate.enroll.succeeded.*", enrollments, 30*time.Second)
+	in.waitTold("mail.send.accepted.*", letters, 30*time.Second)
+	mandates.stop(5 * time.Second)
+	mails.stop(5 * time.Second)
+	for q, published := range map[bus.Queue]int{bus.EnrollQueue: enrollments, bus.SendQueue: letters} {
+		if c := in.queue(q); c.Delivered.Consumer != uint64(published) || in.left(q) != 0 {
+			t.Errorf("%s: %d deliveries of %d requests, %d left", q.Name, c.Delivered.Consumer, published, in.left(q))
+		}
+	}
+	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Calls["enroll"] != enrollments || o.Calls["send"] != letters || o.Calls["transactions"] != 0 {
+		t.Errorf("calls: %v", o.Calls)
+	}
+}
+
+// A message of many batches is put back between two of them; no batch is uncertain.
+func TestSIGTERMBetweenTwoBatchesLosesNone(t *testing.T) {
+	const recipients, batches = 8000, 8
+	in := install(t, "MAIL_BATCH_PARALLEL=2")
+	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(500 * time.Millisecond) })
+	in.publish("mail.send.requested", message("m1", recipients))
+	for _, taken := range []int{0, 3} {
+		p := in.start("mail-consumer")
+		in.until("batches on their way", 20*time.Second, func() bool {
+			return in.submissions() >= taken && in.inFlight.Load() == 2
+		})
+		p.stop(5 * time.Second)
+		if in.inFlight.Load() != 0 {
+			t.Error("it ended before its calls")
+		}
+	}
+	p := in.start("mail-consumer")
+	in.waitTold("mail.send.accepted.m1", 1, 20*time.Second)
+	p.stop(5 * time.Second)
+	if e := in.oneEnd("mail.send.*.m1"); number(e.Body["accepted"]) != recipients {
+		t.Errorf("body: %s", e.Raw)
+	}
+	in.wantBatchesAsTheOracleKnows("m1", recipients, batches)
+	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Calls["send"] != batches || o.Mail.TwiceCount != 0 {
+		t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"], batches, o.Mail.TwiceCount)
+	}
+}
+
+// A worker stands still past its deadline, once during a call and once between two,
+// while another one takes over. When it goes on, it finds itself fenced: it makes no
+// call, tells nothing, and is as good as before.
+func TestPausedWorkerDoesNotCallAgain(t *testing.T) {
+	in := install(t, "RETRY_FIRST=2s", "RETRY_MAX=2s")
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-in-call", Delay: sandbox.Duration(time.Hour)})
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-between", Status: 503})
+	paused := in.start("mandate-consumer")
+	in.publish("mandate.enroll.requested", enrollment("in-call", "on_unknown", "report"))
+	in.publish("mandate.enroll.requested", enrollment("between", "on_unknown", "report"))
+	in.until("one call to be at work and one to be refused", 20*time.Second, func() bool {
+		return in.inFlight.Load() == 1 && in.calls("enroll") == 2
+	})
+	paused.pause()
+
+	other := in.start("mandate-consumer")
+	in.waitTold("mandate.enroll.uncertain.*", 2, time.Minute)
+	if e := in.wantOne("mandate.enroll.uncertain.in-call"); e.reason() != "link_lost" {
+		t.Errorf("body: %s", e.Raw)
+	}
+	if e := in.wantOne("mandate.enroll.uncertain.between"); e.reason() != "interrupted" {
+		t.Errorf("body: %s", e.Raw)
+	}
+	before := in.count("mandate.enroll.*.*")
+
+	paused.resume()
+	for _, id := range []string{"in-call", "between"} {
+		in.until("it to notice that it lost "+id, 30*time.Second, func() bool {
+			return paused.says(`"request_id":"`+id+`"`, `"message":"put back"`, "another worker wrote in between")
+		})
+	}
+	other.stop(10 * time.Second)
+	in.publish("mandate.enroll.requested", enrollment("afterwards"))
+	in.waitTold("mandate.enroll.succeeded.afterwards", 1, 30*time.Second)
+	paused.stop(10 * time.Second)
+	if !paused.says("settled", `"request_id":"afterwards"`) {
+		t.Errorf("somebody else settled it:\n%s", paused.last())
+	}
+
+	if got := in.count("mandate.enroll.*.*"); got != before+2 {
+		t.Errorf("%d events, want %d and the two of the last request", got, before)
+	}
+	for _, id := range []string{"in-call", "between", "afterwards"} {
+		in.oneEnd("mandate.enroll.*." + id)
+	}
+	if calls := in.calls("enroll"); calls != 3 {
+		t.Errorf("%d calls for three requests", calls)
+	}
+	if n := in.box.Enrolled("order-in-call"); n != 1 {
+		t.Errorf("enrolled %d times", n)
+	}
+	if n := in.left(bus.EnrollQueue); n != 0 {
+		t.Errorf("%d requests left", n)
+	}
+}
+
+func (in *installation) calls(operation string) int64 {
+	return in.box.Oracle(sandbox.Query{Summary: true}).Calls[operation]
+}
+
+// Bad configuration is told with the name of the variable and status 2, missing
+// streams with what to run and status 1; neither tells a secret.
+func TestExitStatusTellsWhatIsWrong(t *testing.T) {
+	dir := programs(t)
+	n := devtest.Server(t)
+	mandate := []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "MANDATE_API_URL=https://127.0.0.1:1",
+		"MANDATE_API_TOKEN=" + mandateToken, "MANDATE_PORTAL_KEY=" + portalKey, "MANDATE_CHECKSUM_SECRET=" + checksumSecret}
+	mail := []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "MAIL_API_URL=https://127.0.0.1:1", "MAIL_API_KEY=" + mailKey}
+	with := func(env []string, more ...string) []string { return append(env[:len(env):len(env)], more...) }
+	for _, c := range []struct {
+		program string
+		env     []string
+		status  int
+		says    string
+	}{
+		{"mandate-consumer", with(mandate, "MANDATE_API_URL="), 2, "MANDATE_API_URL: is not set"},
+		{"mandate-consumer", with(mandate, "MANDATE_API_URL=http://mandates.example.com"), 2, "MANDATE_API_URL: "},
+		{"mandate-consumer", with(mandate, "MANDATE_API_URL=https://me:"+mandateToken+"@mandates.example.com"), 2, "MANDATE_API_URL: "},
+		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN="), 2, "MANDATE_API_TOKEN: is not set"},
+		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN="+mandateToken+"\x01"), 2, "MANDATE_API_"},
+		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN_FILE=also"), 2, "MANDATE_API_TOKEN: "},
+		{"mandate-consumer", with(mandate, "MANDATE_API_VERSION=v2"), 2, "MANDATE_API_V2_URL: is not set"},
+		{"mandate-consumer", with(mandate, "CONCURRENCY=0"), 2, "CONCURRENCY: must be"},
+		{"mandate-consumer", with(mandate, "CONCURRENCY=many"), 2, "CONCURRENCY"},
+		{"mandate-consumer", with(mandate, "UPSTREAM_TIMEOUT=soon"), 2, "UPSTREAM_TIMEOUT"},
+		{"mandate-consumer", with(mandate, "ADMIN_ADDR=nowhere"), 2, "ADMIN_ADDR: "},
+		{"mandate-consumer", mandate, 1, "run `errand provision`"},
+		{"mail-consumer", with(mail, "MAIL_API_URL="), 2, "MAIL_API_URL: is not set"},
+		{"mail-consumer", with(mail, "MAIL_API_URL=http://mail.example.com"), 2, "MAIL_API_URL: "},
+		{"mail-consumer", with(mail, "MAIL_API_KEY="), 2, "MAIL_API_KEY: is not set"},
+		{"mail-consumer", with(mail, "MAIL_BATCH_SIZE=1001"), 2, "MAIL_BATCH_SIZE: must be"},
+		{"mail-consumer", mail, 1, "run `errand provision`"},
+	} {
+		p, err := launch(t, dir, c.program, c.env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.kill)
+		p.wantStatus(c.status, 10*time.Second)
+		if !p.says(c.says) {
+			t.Errorf("%s with %q does not say %q:\n%s", c.program, c.env, c.says, p.last())
+		}
+		p.keptItsSecrets()
+	}
+	for program, env := range map[string][]string{"mandate-consumer": mandate, "mail-consumer": mail} {
+		p, err := launch(t, dir, program, env, "--help")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.kill)
+		p.wantStatus(0, 10*time.Second)
+		p.keptItsSecrets()
+	}
+}

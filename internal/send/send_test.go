@@ -1,0 +1,159 @@
+package send
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"errand/internal/history"
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// nowhere is a log that remembers only how often it was written.
+type nowhere struct {
+	mu     sync.Mutex
+	events map[string]int
+}
+
+func (n *nowhere) Append(_ context.Context, r history.Record) (uint64, error) {
+	if _, err := r.Event.Encode(); err != nil {
+		return 0, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.events == nil {
+		n.events = map[string]int{}
+	}
+	n.events[r.Event.Type()]++
+	return r.Last + 1, nil
+}
+
+func (n *nowhere) Last(context.Context, messages.Operation, string) (history.Entry, error) {
+	return history.Entry{}, nil
+}
+
+// upstream answers at once, and keeps who was sent to.
+type upstream struct {
+	mu    sync.Mutex
+	sizes []int
+	to    map[string]int
+}
+
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	n := bytes.Count(body, []byte("@example.test"))
+	if u.to != nil {
+		var m struct {
+			To []string `json:"to"`
+		}
+		if err := json.Unmarshal(body, &m); err != nil {
+			return nil, err
+		}
+		u.mu.Lock()
+		u.sizes = append(u.sizes, len(m.To))
+		for _, a := range m.To {
+			u.to[a]++
+		}
+		u.mu.Unlock()
+	}
+	answer := fmt.Appendf(nil, `{"error":false,"status_code":200,"message":"OK","data":{"total_recipient":%d}}`, n)
+	return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: int64(len(answer)), Body: io.NopCloser(bytes.NewReader(answer)), Request: r}, nil
+}
+
+func request(t testing.TB, log history.Log, to []string) history.Request[messages.SendRequest] {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"to": to, "subject": "s", "content": "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, meta, err := messages.DecodeSend(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return history.Request[messages.SendRequest]{Body: r, GiveUpAt: time.Now().Add(time.Hour),
+		History: &history.History{Log: log, Operation: messages.Send, ID: "r1", Fingerprint: meta.Fingerprint}}
+}
+
+func handler(t testing.TB, u *upstream) *Handler {
+	t.Helper()
+	api, err := mail.New(mail.Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret("key")}, clients.Transport(u))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Handler{Upstream: api, Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Size: 1000, Parallel: 4}
+}
+
+func many(n int) []string {
+	to := make([]string, n)
+	for i := range to {
+		to[i] = fmt.Sprintf("somebody.with.a.name-%d@example.test", i)
+	}
+	return to
+}
+
+func TestEveryRecipientIsInExactlyOneBatch(t *testing.T) {
+	for _, n := range []int{1, 2, 999, 1000, 1001, 1999, 2000, 2001, 5500} {
+		u := &upstream{to: map[string]int{}}
+		to := many(n)
+		ev, err := handler(t, u).Handle(t.Context(), request(t, &nowhere{}, append(to, to...))) // each twice
+		if err != nil || ev.State != messages.Accepted {
+			t.Fatalf("%d: %v %v", n, ev.State, err)
+		}
+		if got := len(u.sizes); got != (n+999)/1000 {
+			t.Errorf("%d: %d calls", n, got)
+		}
+		for _, size := range u.sizes {
+			if size > 1000 {
+				t.Errorf("%d: a call with %d recipients", n, size)
+			}
+		}
+		for _, a := range to {
+			if u.to[a] != 1 {
+				t.Fatalf("%d: %s was sent to %d times", n, a, u.to[a])
+			}
+		}
+		if b := ev.Body.(*messages.SendOutcome); b.Recipients != n || b.Accepted != n || b.Duplicates != n {
+			t.Errorf("%d: %+v", n, b)
+		}
+	}
+}
+
+func TestOutcomeOfVeryManyUnsettledBatchesFitsAMessage(t *testing.T) {
+	task := &task{Request: history.Request[messages.SendRequest]{History: &history.History{Operation: messages.Send, ID: "r1"}}}
+	task.plan.batches = 10_000
+	for i := range 10_000 {
+		task.take(result{batch: batch{number: i + 1}, count: 1000, state: messages.Refused, reason: messages.ReasonRefused,
+			message: string(bytes.Repeat([]byte("é"), 500))})
+	}
+	for range messages.ListedInvalid {
+		task.plan.invalid = append(task.plan.invalid, messages.InvalidAddress{Address: string(bytes.Repeat([]byte("é"), 500)), Reason: "no address"})
+	}
+	body, err := task.outcome().Encode()
+	if err != nil || len(body) > 900<<10 {
+		t.Fatalf("%d bytes, %v", len(body), err)
+	}
+}
+
+func BenchmarkHundredThousandRecipients(b *testing.B) {
+	r := request(b, &nowhere{}, many(100_000))
+	h := handler(b, &upstream{})
+	b.ReportAllocs()
+	for b.Loop() {
+		r.History = &history.History{Log: &nowhere{}, Operation: messages.Send, ID: "r1"}
+		if ev, err := h.Handle(b.Context(), r); err != nil || ev.State != messages.Accepted {
+			b.Fatal(ev.State, err)
+		}
+	}
+}
