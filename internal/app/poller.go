@@ -47,7 +47,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	}
 	r.metrics.ofDeliveries()
 	saw = r.metrics.call
-	sink, err := bus.NewDeliveries(r.publisher, "/errand/log-poller")
+	sink, err := bus.NewDeliveries(r.js, r.publisher, "/errand/log-poller")
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) {
 	case <-ctx.Done():
 		return
 	}
-	probe, err := c.Hold.Enter(ctx, c.Writes)
+	turn, err := c.Hold.Enter(ctx, c.Writes)
 	if err != nil {
 		pullers <- p
 		return
@@ -111,27 +111,36 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) {
 	case c.Slots <- struct{}{}:
 	case <-ctx.Done():
 		pullers <- p
+		if turn {
+			c.Hold.Leave(true)
+		}
 		return
 	}
 	defer func() { <-c.Slots }()
 	wait := time.Duration(0)
-	if probe {
+	if turn {
 		wait = 2 * c.Hold.Interval
 	}
 	m, err := p.take(ctx, wait)
 	pullers <- p
-	if probe {
-		defer func() { c.Hold.Leave(m != nil || ctx.Err() != nil) }()
+	var probe bool
+	if err == nil {
+		probe, wait = c.Hold.Claim(c.Writes)
 	}
-	if err != nil {
+	if turn {
+		c.Hold.Leave(ctx.Err() != nil)
+	}
+	switch {
+	case err != nil:
 		c.failed(ctx, err)
 		return
+	case wait > 0: // the hold began while we waited for a message
+		_ = m.NakWithDelay(wait)
+		return
+	case probe:
+		defer c.Hold.Release()
 	}
 	c.faulty("")
-	if !probe && c.Hold.Active() { // the hold began while we waited for a message
-		_ = m.NakWithDelay(c.Hold.Interval)
-		return
-	}
 	c.lease.take(m)
 	c.settle(hard, m)
 }

@@ -29,7 +29,9 @@ type Hold struct {
 	byWrite   bool   // the call that began it changes something upstream
 	since     time.Time
 	next      time.Time // no probe before
-	probing   bool
+	waiting   bool      // one worker waits for a request to probe with
+	probing   bool      // one request is on its way as a probe
+	taken     bool      // a request came while that worker waited
 	exhausted int
 	changed   chan struct{} // closed when anything above changes
 }
@@ -102,58 +104,77 @@ func (h *Hold) Why() string {
 	return h.why
 }
 
-// Enter waits until work may be taken: at once when nothing is held, else until
-// it is the caller's turn to probe. A queue of reads cannot probe a hold that a
-// write began. The error is the context's.
-func (h *Hold) Enter(ctx context.Context, write bool) (probe bool, err error) {
+// Enter waits until a message may be asked for: at once when nothing is held, else
+// when the next probe is due, one worker at a time (turn). A queue of reads cannot
+// probe a hold that a write began. The error is the context's.
+func (h *Hold) Enter(ctx context.Context, write bool) (turn bool, err error) {
 	for {
-		if probe, ok := h.try(write); ok {
-			return probe, nil
-		}
 		h.mu.Lock()
+		if h.why == "" {
+			h.mu.Unlock()
+			return false, nil
+		}
+		wait := time.Until(h.next)
+		if !h.waiting && !h.probing && wait <= 0 && (write || !h.byWrite) {
+			h.waiting, h.taken = true, false
+			h.mu.Unlock()
+			return true, nil
+		}
+		if wait <= 0 {
+			wait = h.Interval // until something changes
+		}
 		if h.changed == nil {
 			h.changed = make(chan struct{})
 		}
-		changed, wait := h.changed, time.Until(h.next)
-		if h.probing || wait <= 0 || h.byWrite && !write {
-			wait = h.Interval
-		}
+		changed := h.changed
 		h.mu.Unlock()
-		t := time.NewTimer(max(wait, time.Millisecond))
+		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			t.Stop()
-			return false, ctx.Err()
 		case <-changed:
 		case <-t.C:
 		}
 		t.Stop()
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
 	}
 }
 
-// try is Enter without waiting.
-func (h *Hold) try(write bool) (probe, ok bool) {
+// Leave ends a turn. A hold that no request waits for any more ends too: the next
+// request finds out.
+func (h *Hold) Leave(stopping bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.why == "" {
-		return false, true
-	}
-	if h.probing || h.byWrite && !write || time.Now().Before(h.next) {
-		return false, false
-	}
-	h.probing = true
-	return true, true
-}
-
-// Leave ends a probe. took tells whether there was a request to probe with: a hold
-// that nothing waits for any more ends, and the next request finds out.
-func (h *Hold) Leave(took bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.probing = false
-	if !took && h.why != "" {
+	h.waiting = false
+	if !h.taken && !stopping && h.why != "" {
 		h.end("nothing waits for it")
 		return
 	}
+	h.wake()
+}
+
+// Claim tells whether a request that was just taken may be worked on: always when
+// nothing is held; else as the one probe (probe), if it is time for one. If not, it
+// is to be put back for wait.
+func (h *Hold) Claim(write bool) (probe bool, wait time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.why == "" {
+		return false, 0
+	}
+	h.taken = true
+	if wait = time.Until(h.next); h.probing || wait > 0 || h.byWrite && !write {
+		return false, max(wait, h.Interval/4, time.Millisecond)
+	}
+	h.probing = true
+	return true, 0
+}
+
+// Release ends a probe.
+func (h *Hold) Release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.probing = false
 	h.wake()
 }

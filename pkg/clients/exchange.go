@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Request is one call. It is sent at most once.
+// Request is one call. A POST is sent at most once; the transport may send a GET again when its connection turns out stale.
 type Request struct {
 	Operation string
 	Method    string // GET or POST
@@ -107,7 +107,7 @@ func (c *connection) watch(ctx context.Context) context.Context {
 
 // body reads the answer to its end, so that the connection can be used again. unreadable: it came, and is of no use; err: it did not come.
 func (u *Upstream) body(response *http.Response, method string) (body []byte, unreadable, err error) {
-	if response.StatusCode == 1 {
+	if response.StatusCode == http.StatusSwitchingProtocols {
 		return nil, nil, nil // what follows is not an answer and has no end
 	}
 	body, err = readUpTo(u.limit, response.Body, response.ContentLength)

@@ -4,7 +4,7 @@
 //	                Upstream.Exchange -> judge -> - refused, busy, held: the upstream did nothing
 //	mail.Client    /                             \ unknown: it may or may not have done it
 //
-// A call is made once: nothing here repeats, follows a redirect or waits for a better moment. What failed comes back as an [Error] whose
+// Nothing here repeats a call that changes something, follows a redirect or waits for a better moment. What failed comes back as an [Error] whose
 // [Fate] says what the caller may do next. The documents of the two services show no error answers, so the fates are an
 // assumption; it is held in one function, judge.
 package clients

@@ -90,7 +90,7 @@ func TestAListEnds(t *testing.T) {
 func TestAListThatNeverEndsIsABadAnswer(t *testing.T) {
 	for name, answers := range map[string][][]byte{
 		"the same page for ever":    {[]byte(`{"data":[{"id":"1"}],"links":{"next":"x"}}`)},
-		"another page than asked":   {golden(t, "transactions.response.first.json")},
+		"another page than asked":   {golden(t, "transactions.response.first.json"), []byte(`{"data":[{"id":"other"}],"meta":{"current_page":1}}`)},
 		"no data":                   {[]byte(`{"links":{}}`)},
 		"data is null":              {[]byte(`{"data":null}`)},
 		"data is an object":         {[]byte(`{"data":{}}`)},
