@@ -199,16 +199,20 @@ func (t *task) findOut(ctx context.Context, calls int) (messages.Event, error) {
 // lookUp lists the transactions under the request's order number.
 func (t *task) lookUp(ctx context.Context) ([]json.RawMessage, error) {
 	return retry.Read(ctx, t.Policy, func(ctx context.Context) (records []json.RawMessage, err error) {
+		size := 0
 		for page, err := range t.Upstream.Transactions(ctx, mandate.Filter{OrderNumber: t.Body.OrderNumber}, 1) {
 			if err != nil {
 				return nil, err
 			}
 			for _, record := range page.Records {
-				if orderOf(record) == t.Body.OrderNumber { // an upstream that ignores the filter proves nothing
+				if orderOf(record) != t.Body.OrderNumber { // an upstream that ignores the filter proves nothing
+					continue
+				}
+				if size += len(record); size <= mostEvidence || len(records) == 0 {
 					records = append(records, record)
 				}
 			}
-			if len(records) >= mostEvidence {
+			if size >= mostEvidence {
 				break
 			}
 		}
@@ -216,8 +220,9 @@ func (t *task) lookUp(ctx context.Context) ([]json.RawMessage, error) {
 	})
 }
 
-// mostEvidence is how many records an uncertain event carries.
-const mostEvidence = 25
+// mostEvidence is how many bytes of records an uncertain event carries, if there
+// is more than one.
+const mostEvidence = 256 << 10
 
 func orderOf(record json.RawMessage) string {
 	var r struct {

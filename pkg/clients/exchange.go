@@ -21,6 +21,7 @@ type Request struct {
 	Query     string // encoded
 	Body      []byte // JSON; must not change until long after the call, the transport may still read it
 	Hide      string // a secret of this request alone, removed from what the upstream says
+	Limit     int64  // bytes of the answer; more is a bad answer. 0 is 512 KiB: what is told onwards must fit a message
 }
 
 // Exchange makes the call and gives the answer's status and body to read, whatever the status. The body is nil if it could
@@ -57,7 +58,7 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 	}
 	defer response.Body.Close()
 	status := response.StatusCode
-	body, unreadable, err := u.body(response, call.Method)
+	body, unreadable, err := u.body(response, call)
 	if err != nil {
 		return status, unanswered(call.Operation, true, status, err)
 	}
@@ -106,11 +107,15 @@ func (c *connection) watch(ctx context.Context) context.Context {
 }
 
 // body reads the answer to its end, so that the connection can be used again. unreadable: it came, and is of no use; err: it did not come.
-func (u *Upstream) body(response *http.Response, method string) (body []byte, unreadable, err error) {
+func (u *Upstream) body(response *http.Response, call Request) (body []byte, unreadable, err error) {
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		return nil, nil, nil // what follows is not an answer and has no end
 	}
-	body, err = readUpTo(u.limit, response.Body, response.ContentLength)
+	limit := call.Limit
+	if limit == 0 {
+		limit = usualLimit
+	}
+	body, err = readUpTo(limit, response.Body, response.ContentLength)
 	if err == errTooLong {
 		return nil, err, nil
 	}
@@ -121,7 +126,7 @@ func (u *Upstream) body(response *http.Response, method string) (body []byte, un
 		return nil, errEncoding, nil
 	}
 	if !utf8.Valid(body) {
-		if method != http.MethodGet {
+		if call.Method != http.MethodGet {
 			return nil, errEncoding, nil
 		}
 		// One stray byte, say in a quoted SMTP reply, must not lose a page for good: reading it changes nothing upstream.
@@ -129,6 +134,9 @@ func (u *Upstream) body(response *http.Response, method string) (body []byte, un
 	}
 	return u.secrets.clean(body), nil, nil
 }
+
+// usualLimit is the longest answer that is read where a call names no other.
+const usualLimit = 512 << 10
 
 // readUpTo reads to the end in one buffer of the announced length (-1: not known) and gives errTooLong beyond limit bytes.
 func readUpTo(limit int64, from io.Reader, length int64) ([]byte, error) {

@@ -196,11 +196,11 @@ func TestATimeoutAfterAConnectionLeavesTheFateUnknown(t *testing.T) {
 			<-release
 			return false
 		})
-		err := post(t.Context(), upstream(t, w.url, Timeout(50*time.Millisecond)))
+		err := post(t.Context(), upstream(t, w.url, Timeout(time.Second)))
 		if is(t, err, Unknown, ReasonNoAnswer); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v is no context.DeadlineExceeded", name, err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		is(t, post(ctx, upstream(t, w.url)), Unknown, ReasonNoAnswer)
 		cancel()
 		close(release)

@@ -37,7 +37,6 @@ type Upstream struct {
 	secrets   *secrets
 	timeout   time.Duration
 	observe   func(Call)
-	limit     int64 // bytes of an answer
 }
 
 // Format shows the origin and nothing of the keys, for every verb.
@@ -108,7 +107,7 @@ func Open(origin Origin, options ...Option) (*Upstream, error) {
 	}
 	return &Upstream{
 		base: base, header: &header, transport: s.transport, secrets: newSecrets(known),
-		timeout: s.timeout, observe: s.observe, limit: 8 << 20,
+		timeout: s.timeout, observe: s.observe,
 	}, nil
 }
 

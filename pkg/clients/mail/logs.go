@@ -55,7 +55,7 @@ func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (
 	if limit > 0 {
 		values.Set("limit", strconv.Itoa(limit))
 	}
-	call := clients.Request{Operation: "logs", Method: http.MethodGet, Path: "/api/v0/logs", Query: values.Encode()}
+	call := clients.Request{Operation: "logs", Method: http.MethodGet, Path: "/api/v0/logs", Query: values.Encode(), Limit: 32 << 20}
 	err = c.upstream.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		return open(status, body, func(data *logData) bool {
 			if data == nil || data.Data == nil {
