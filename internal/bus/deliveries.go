@@ -29,11 +29,11 @@ import (
 const turns = "mail.log.turn"
 
 // Deliveries tells deliveries in the stream MAIL_DELIVERIES. It implements
-// poll.Sink, for one poller. It asks for these permissions beside those of any
-// program: publish to mail.delivery.>, mail.log.turn, mail.log.watermark,
+// poll.Sink, for one poller. Beside what any program asks for it publishes to
+// mail.delivery.>, mail.log.turn, mail.log.watermark,
 // $JS.API.DIRECT.GET.MAIL_DELIVERIES, $JS.API.CONSUMER.CREATE.MAIL_DELIVERIES.>,
-// $JS.API.CONSUMER.MSG.NEXT.MAIL_DELIVERIES.> and
-// $JS.API.CONSUMER.DELETE.MAIL_DELIVERIES.>.
+// $JS.API.CONSUMER.DELETE.MAIL_DELIVERIES.> and
+// $JS.API.CONSUMER.MSG.NEXT.MAIL_DELIVERIES.>.
 type Deliveries struct {
 	js     jetstream.JetStream
 	log    Log
@@ -132,7 +132,7 @@ func (d *Deliveries) take(ctx context.Context) (uint64, error) {
 			d.after = a.Sequence
 			return a.Sequence, nil
 		}
-		if final(err) && !conflict(err) || try == takeTries || !pause(ctx, time.Duration(try)*10*time.Millisecond) {
+		if final(err) && !conflict(err) || try == takeTries || !pause(ctx, time.Duration(try-1)*10*time.Millisecond) {
 			return 0, fmt.Errorf("bus: take the turn to tell: %w", err)
 		}
 	}
@@ -147,64 +147,13 @@ func fence(h nats.Header, last uint64) {
 	h[expectedSubject] = []string{turns}
 }
 
-// read gives the events up to the message at last, which is on turns; whole tells
-// that they were all taken.
-func (d *Deliveries) read(ctx context.Context, last uint64, yield func(poll.Told, error) bool) (whole bool, err error) {
-	cfg := jetstream.OrderedConsumerConfig{
-		FilterSubjects:    []string{messages.Delivery.Subject("*", "*"), turns},
-		HeadersOnly:       true,
-		DeliverPolicy:     jetstream.DeliverAllPolicy,
-		InactiveThreshold: 10 * time.Second,
-		NamePrefix:        "log-poller-" + d.writer,
-	}
-	switch {
-	case d.next > 0:
-		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, d.next
-	case !d.since.IsZero():
-		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &d.since
-	}
-	c, err := d.js.OrderedConsumer(ctx, MailDeliveries, cfg)
-	if err != nil {
-		return false, err
-	}
-	it, err := c.Messages(jetstream.PullMaxMessages(4096))
-	if err != nil {
-		return false, err
-	}
-	defer it.Stop()
-	for {
-		m, err := d.message(ctx, it)
-		if err != nil {
-			return false, err
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return false, err
-		}
-		d.next = meta.Sequence.Stream + 1
-		if id, ok := poll.ParseID(m.Headers().Get(nats.MsgIdHdr)); ok && !yield(poll.Told{ID: id, At: meta.Timestamp}, nil) {
-			return false, nil
-		}
-		if meta.Sequence.Stream >= last {
-			return true, nil
-		}
-	}
-}
-
-// message waits for the next message, but not for ever: the consumer may be on a
-// server that is gone.
-func (d *Deliveries) message(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, readWait)
-	defer cancel()
-	return it.Next(jetstream.NextContext(ctx))
-}
-
-const readWait = 30 * time.Second
-
 // Tell stores events over the turn that Learn took. See poll.Sink for the errors.
 func (d *Deliveries) Tell(ctx context.Context, events []messages.Event) (int, error) {
 	if d.turn == 0 {
 		return 0, poll.ErrBehind
+	}
+	if len(events) == 0 {
+		return 0, nil
 	}
 	ms := make([]*nats.Msg, len(events))
 	for i, e := range events {

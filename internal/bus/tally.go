@@ -51,7 +51,15 @@ func (t *tally) acknowledged(m *nats.Msg) {
 		return
 	}
 	t.got[i], t.heard[i] = a, true
-	if t.left--; t.left == 0 {
+	if t.left--; t.left == 0 || a.Error != nil { // what comes after a refusal must be learned anyhow
+		t.end()
+	}
+}
+
+func (t *tally) end() {
+	select {
+	case <-t.done:
+	default:
 		close(t.done)
 	}
 }
@@ -67,7 +75,7 @@ func (t *tally) begin(n int) (first uint64, done chan struct{}) {
 
 // wait waits until all answers are there, or for ackWait and what so many may take.
 func (t *tally) wait(ctx context.Context, done chan struct{}, n int) {
-	timer := time.NewTimer(ackWait + time.Duration(n)*5*time.Millisecond)
+	timer := time.NewTimer(ackWait + time.Duration(n)*2*time.Millisecond)
 	defer timer.Stop()
 	select {
 	case <-done:

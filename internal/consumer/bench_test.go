@@ -81,7 +81,8 @@ func publish(b *testing.B, js jetstream.JetStream) {
 		body := fmt.Appendf(nil, `{"portal_key":"portal","order_number":"DD%d","amount":100,"payer_id_type":1,"payer_id":"900101011234",`+
 			`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",`+
 			`"frequency_mode":"MT","application_reason":"Enrollment"}`, n)
-		if _, err := js.PublishAsync(messages.Enroll.Requested(), body, jetstream.WithMsgID(fmt.Sprintf("request-%d", n))); err != nil {
+		_, err := js.PublishAsync(messages.Enroll.Requested(), body, jetstream.WithMsgID(fmt.Sprintf("request-%d", n)), jetstream.WithStallWait(time.Minute))
+		if err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -47,7 +47,7 @@ func TestServerOnAnUsedPortSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	_, err = Listen(t.TempDir(), l.Addr().(*net.TCPAddr).Port)
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Fatalf("got %v, want an error that says the address is in use", err)

@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -193,10 +192,18 @@ func (in *installation) until(what string, within time.Duration, is func() bool)
 	}
 }
 
-// waitTold waits until at least n events stand under a filter.
+// waitTold waits until n requests have an outcome under a filter, whichever it is.
 func (in *installation) waitTold(filter string, n int, within time.Duration) {
 	in.t.Helper()
-	in.until(fmt.Sprintf("%d events under %s", n, filter), within, func() bool { return in.count(filter) >= n })
+	in.until(fmt.Sprintf("%d outcomes under %s", n, filter), within, func() bool {
+		ends := 0
+		for subject := range in.subjects(filter) {
+			if (event{Subject: subject}).final() {
+				ends++
+			}
+		}
+		return ends >= n
+	})
 }
 
 // count counts the events under a filter without reading them.
@@ -275,15 +282,12 @@ func (in *installation) clients() (names []string) {
 	return names
 }
 
-// last is the end of what each of the last few programs said.
+// last is the end of what the last few programs said.
 func (in *installation) last() string {
-	byName := map[string]*process{}
-	for _, p := range in.all() {
-		byName[p.name] = p
-	}
+	all := in.all()
 	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		fmt.Fprintf(&b, "-- %s said last:\n%s", name, byName[name].last())
+	for _, p := range all[max(0, len(all)-4):] {
+		fmt.Fprintf(&b, "-- %s said last:\n%s", p.name, p.last())
 	}
 	return b.String()
 }

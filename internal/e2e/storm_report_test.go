@@ -19,7 +19,7 @@ func (s *storm) report(o sandbox.Oracle, enrollments, letters map[string]event) 
 		fired += n
 	}
 	s.t.Logf("%d enrollments, %d messages to %d each, %v", len(s.enrollments), len(s.letters), letterSize, time.Since(s.began).Round(100*time.Millisecond))
-	s.t.Logf("%d kills; calls: %d enroll, %d transactions, %d send; %d faults: %v", s.kills.Load(),
+	s.t.Logf("%d kills, %d pauses; calls: %d enroll, %d transactions, %d send; %d faults: %v", s.kills.Load(), s.pauses.Load(),
 		o.Calls["enroll"], o.Calls["transactions"], o.Calls["send"], fired, o.Faults)
 	s.t.Logf("deliveries beyond the first: %d of enrollments, %d of messages", s.redeliveries(bus.EnrollQueue, len(s.enrollments)), s.redeliveries(bus.SendQueue, len(s.letters)))
 	s.t.Logf("enrollments: %v; reasons: %v", byState(enrollments), byReason(enrollments))

@@ -37,34 +37,40 @@ const letterSize = 2500
 type storm struct {
 	*installation
 	enrollments, letters []string // request ids
-	kills                atomic.Int64
+	kills, pauses        atomic.Int64
 	began                time.Time
 }
 
-// Every fault that the sandbox knows, on every operation, and both programs killed
-// about once a second, while requests come in: each of them ends exactly once, nobody
+// Every fault that the sandbox knows, on every operation; of each program one instance
+// that is killed about once a second and one that stands still longer than a call's
+// deadline; and requests come in all the while. Each of them ends exactly once, nobody
 // is enrolled or written to twice, and what is told agrees with what was done.
 func TestStormOfFaultsAndKills(t *testing.T) {
-	in := install(t, "RETRY_MAX=500ms")
-	s := &storm{installation: in, began: time.Now()}
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(300 * time.Millisecond) })
+	s := &storm{installation: install(t, "RETRY_MAX=500ms", "MAIL_BATCH_PARALLEL=1"), began: time.Now()}
+	s.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(300 * time.Millisecond) })
 	s.unleash(*stormShare)
-	work, stop := context.WithCancel(t.Context())
-	var killers sync.WaitGroup
+	work, over := context.WithCancel(t.Context())
+	var killers, pausers sync.WaitGroup
+	defer pausers.Wait()
 	defer killers.Wait()
-	defer stop()
+	defer over()
 	for n, program := range []string{"mandate-consumer", "mail-consumer"} {
-		killers.Go(func() { s.kill(work, program, rand.New(rand.NewPCG(*stormSeed, uint64(n)))) })
+		killed, paused := rand.New(rand.NewPCG(*stormSeed, uint64(n))), rand.New(rand.NewPCG(*stormSeed, uint64(n+8)))
+		killers.Go(func() { s.kill(work, program, killed) })
+		pausers.Go(func() { s.pause(work, program, paused) })
 	}
 	s.ask()
 	killers.Wait()
+	over()
+	pausers.Wait()
 	s.settle()
-	for _, p := range in.all() {
+	for _, p := range s.all() {
 		if !p.gone() {
+			s.until(p.name+" to work", 10*time.Second, func() bool { return p.says(`"message":"ready"`) })
 			p.stop(20 * time.Second)
 		}
 	}
-	in.until("the sandbox to be done with the calls of the dead", 10*time.Second, func() bool { return in.inFlight.Load() == 0 })
+	s.until("the sandbox to be done with the calls of the dead", 10*time.Second, func() bool { return s.inFlight.Load() == 0 })
 	s.judge()
 }
 
@@ -115,6 +121,37 @@ func (s *storm) kill(ctx context.Context, program string, draw *rand.Rand) {
 	}
 	if _, err := s.launch(program); err != nil {
 		s.t.Error(err)
+	}
+}
+
+// pause lets a program stand still again and again, each time for so long that others
+// take its work over.
+func (s *storm) pause(ctx context.Context, program string, draw *rand.Rand) {
+	const still = 9 * time.Second // UPSTREAM_TIMEOUT, the margin of a deadline, ackWait
+	p, err := s.launch(program)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer p.resume()
+	for *stormKills > 0 {
+		if !wait(ctx, *stormKill/2+time.Duration(draw.Int64N(int64(*stormKill)+1))) {
+			return
+		}
+		p.pause()
+		s.pauses.Add(1)
+		wait(s.t.Context(), still)
+		p.resume()
+	}
+}
+
+// wait reports whether d passed before ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -1,6 +1,10 @@
 package messages
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
 
 // FailedBody is the body of mandate.enroll.failed, mandate.transactions.failed
 // and mail.account.failed.
@@ -47,19 +51,31 @@ func (b DeferredBody) MarshalJSON() ([]byte, error) {
 	return marshal(plain(b))
 }
 
-// cutFields copies fields with every text cut; the map is the upstream's words
-// as often as ours.
+// maxFieldsSize is how many octets of fields an event carries: it must fit one
+// message.
+const maxFieldsSize = 64 << 10
+
+// cutFields copies fields with every text cut, and no more of them than fit an
+// event: the map is the upstream's words as often as ours.
 func cutFields(fields map[string][]string) map[string][]string {
 	if fields == nil {
 		return nil
 	}
 	out := make(map[string][]string, len(fields))
-	for name, rules := range fields {
-		cutRules := make([]string, len(rules))
-		for i, rule := range rules {
-			cutRules[i] = Cut(rule)
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		short := Cut(name)
+		told := []string{} // never null
+		for _, rule := range fields[name] {
+			if size < maxFieldsSize {
+				told = append(told, Cut(rule))
+				size += len(told[len(told)-1])
+			}
 		}
-		out[Cut(name)] = cutRules
+		if size += len(short); size > maxFieldsSize {
+			break
+		}
+		out[short] = told
 	}
 	return out
 }

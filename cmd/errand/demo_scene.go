@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"errand/pkg/messages"
+)
+
+// scene shows the story: a line for each event, and for the thousands of
+// deliveries of the big message a bar, or a line now and then.
+type scene struct {
+	*lines
+	story *story
+	many  *errandOf
+	drawn bool // the bar stands in the last line
+	said  int  // deliveries of the big message when they were last told in a line
+}
+
+func newScene(c console, s *story) *scene {
+	return &scene{lines: newLines(c), story: s, many: s.asked[3]}
+}
+
+// show shows one event, after the story has taken it in.
+func (v *scene) show(e event) {
+	if to, ours := v.story.recipient(e); ours && isMany(to) {
+		v.progress(e)
+		return
+	}
+	v.clear()
+	fmt.Fprintln(v.out, v.line(e))
+	v.draw()
+}
+
+// every is how many deliveries are told in one line where there is no bar.
+const every = 500
+
+func (v *scene) progress(e event) {
+	n := v.many.got.delivered + v.many.got.bounced
+	switch {
+	case v.live:
+		if n%25 == 0 || n == manyPeople {
+			v.draw()
+		}
+	case n >= v.said+every && n <= manyPeople:
+		v.said = n
+		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.at.Local().Format("15:04:05.000"),
+			pad(string(messages.Delivery)+".*", v.kind), pad(v.many.id, v.id), thousands(n), thousands(manyPeople), v.many.got.bounced)
+	}
+}
+
+// draw draws the bar into the last line of a terminal.
+func (v *scene) draw() {
+	if !v.live {
+		return
+	}
+	v.clear()
+	got := v.many.got
+	text := fmt.Sprintf("%s  batches %s %d/%d  deliveries %s %s/%s, bounced %d", v.many.id,
+		bar(got.batches, manyBatches, manyBatches), got.batches, manyBatches,
+		bar(got.delivered+got.bounced, manyPeople, 20), thousands(got.delivered+got.bounced), thousands(manyPeople), got.bounced)
+	if shown := []rune(text); len(shown) >= v.width {
+		text = string(shown[:max(0, v.width-1)]) // a line that wraps cannot be drawn again
+	}
+	fmt.Fprint(v.out, v.paint(bold, text))
+	v.drawn = true
+}
+
+func (v *scene) clear() {
+	if v.drawn {
+		fmt.Fprint(v.out, "\r\x1b[K")
+		v.drawn = false
+	}
+}
+
+// finish takes the bar away, with its last state left as a line.
+func (v *scene) finish() {
+	if v.live {
+		v.draw()
+		fmt.Fprintln(v.out)
+		v.drawn = false
+	}
+	v.live = false // what comes after is shown in lines
+}
+
+// close shows the table, what was not as it must be, and where to look.
+func (v *scene) close(h *house, problems []string) {
+	head := []string{"requested", "calls", "accepted", "delivered", "bounced", "refused"}
+	fmt.Fprintf(v.out, "\n%s", pad("", 20))
+	for _, name := range head {
+		fmt.Fprint(v.out, v.paint(dim, fmt.Sprintf("%11s", name)))
+	}
+	fmt.Fprintln(v.out)
+	for _, r := range v.story.asked {
+		fmt.Fprint(v.out, pad(r.title, 20))
+		g := r.got
+		cells := []string{thousands(r.want.requested), thousands(g.calls), thousands(g.accepted), thousands(g.delivered), thousands(g.bounced), thousands(g.refused)}
+		if r.op == messages.Enroll {
+			cells[3], cells[4] = "-", "-"
+		}
+		for _, cell := range cells {
+			fmt.Fprintf(v.out, "%11s", cell)
+		}
+		if g.left > 0 {
+			fmt.Fprintf(v.out, "   (left out: %d invalid or twice)", g.left)
+		}
+		fmt.Fprintln(v.out)
+	}
+	for _, problem := range problems {
+		fmt.Fprintln(v.out, v.paint(red, "not as it must be: "+printable(problem)))
+	}
+	fmt.Fprintf(v.out, "\nenrollment  %s\nmail        %s/mail\nNATS        %s\n", printable(v.story.asked[0].url), h.sandbox, shown(h.nats))
+}
+
+// next says what can be tried while the house stays.
+func (v *scene) next(h *house) {
+	to := " --nats-url " + shown(h.nats)
+	fmt.Fprintf(v.out, `
+Everything runs on until Ctrl-C. Open the enrollment's page and approve it, or try, in another terminal:
+
+    errand watch%[1]s --since 10m 'mandate.enroll.*.%[3]s' 'mail.*.*.%[2]s' 'mail.batch.*.%[2]s.*'
+    errand publish%[1]s mail.send.requested --wait -f from=me@example.com -f to=you@example.com -f subject=Hi -f content=Hello
+    errand publish%[1]s mandate.transactions.requested --wait
+
+and make the email service break its connections after accepting, then publish again: its fate is unknown.
+
+    curl -d '{"operation":"send","kind":"accept_cut","times":1}' %[4]s/_sandbox/faults
+    nats --server %[5]s stream ls
+
+`, to, v.many.id, v.story.asked[0].id, h.sandbox, shown(h.nats))
+}
+
+// bar is part of whole as a bar of width characters.
+func bar(part, whole, width int) string {
+	full := min(width, part*width/max(1, whole))
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// thousands is n with commas between every three digits.
+func thousands(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

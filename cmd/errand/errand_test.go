@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/app"
+	"errand/internal/devkit"
+	"errand/internal/devkit/devtest"
+)
+
+// terminal is what a command printed.
+type terminal struct{ out, errs text }
+
+// text is a buffer that may be read while a command writes.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (t *text) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.Write(p)
+}
+
+func (t *text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.String()
+}
+
+// errand runs a command line as the program does, with its own console.
+func (t *terminal) errand(ctx context.Context, stdin string, args ...string) error {
+	return t.on(ctx, console{in: strings.NewReader(stdin), fed: true, width: 80}, args...)
+}
+
+func (t *terminal) on(ctx context.Context, c console, args ...string) error {
+	parser, err := kong.New(new(cli), kong.Name("errand"), kong.Exit(func(int) {}), kong.Writers(io.Discard, io.Discard),
+		kong.BindTo(ctx, (*context.Context)(nil)))
+	if err != nil {
+		return err
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return err
+	}
+	c.out, c.errs = &t.out, &t.errs
+	command := parsed.Selected().Target.Addr().Interface().(interface {
+		run(ctx context.Context, c console) error
+	})
+	return command.run(ctx, c)
+}
+
+// errand runs a command that must do well, and gives what it printed.
+func errand(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	var term terminal
+	if err := term.errand(t.Context(), stdin, args...); err != nil {
+		t.Fatalf("errand %s: %v\n%s%s", strings.Join(args, " "), err, term.out.String(), term.errs.String())
+	}
+	return term.out.String()
+}
+
+// refused runs a command that must fail while it runs, with an error that says what.
+func refused(t *testing.T, what string, args ...string) {
+	t.Helper()
+	if err := failing(t, what, args...); isInvalid(err) {
+		t.Errorf("errand %s: got a configuration error: %v", strings.Join(args, " "), err)
+	}
+}
+
+// misconfigured runs a command that must be refused for how it was called.
+func misconfigured(t *testing.T, what string, args ...string) {
+	t.Helper()
+	if err := failing(t, what, args...); !isInvalid(err) {
+		t.Errorf("errand %s: got %v, want a configuration error", strings.Join(args, " "), err)
+	}
+}
+
+func failing(t *testing.T, what string, args ...string) error {
+	t.Helper()
+	var term terminal
+	err := term.errand(t.Context(), "", args...)
+	if err == nil || !strings.Contains(err.Error(), what) {
+		t.Errorf("errand %s: got error %v, want one that says %q\n%s", strings.Join(args, " "), err, what, term.out.String())
+	}
+	return err
+}
+
+// provisioned is a server with all streams.
+func provisioned(t *testing.T) (*devkit.NATS, jetstream.JetStream) {
+	t.Helper()
+	n, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, js
+}
+
+func isInvalid(err error) bool {
+	var invalid *app.Invalid
+	return errors.As(err, &invalid)
+}
+
+func TestHelpOfEachCommandHasExamples(t *testing.T) {
+	t.Parallel()
+	parser, err := kong.New(new(cli), kong.Name("errand"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range parser.Model.Leaves(false) {
+		if want := "    errand " + command.Name; !strings.Contains(command.Detail, want) {
+			t.Errorf("errand %s --help has no example: want %q in %q", command.Name, want, command.Detail)
+		}
+	}
+}
+
+func TestUnansweringServerIsNamedWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	err := failing(t, "no NATS server at nats://127.0.0.1:1 ", "watch", "--nats-url", "nats://user:secret@127.0.0.1:1")
+	if err != nil && strings.Contains(err.Error(), "secret") {
+		t.Errorf("the error tells the password: %v", err)
+	}
+}
+
+func TestProvisionChangesNothingTheSecondTime(t *testing.T) {
+	t.Parallel()
+	n := devtest.Server(t)
+	if out := errand(t, "", "provision", "--nats-url", n.URL, "--dry-run"); !strings.Contains(out, "+ stream MAIL_REQUESTS") || !strings.Contains(out, "nothing was changed") {
+		t.Errorf("dry run shows %q", out)
+	}
+	if out := errand(t, "", "provision", "--nats-url", n.URL); !strings.Contains(out, "created stream MAIL_REQUESTS") || !strings.Contains(out, "created consumer mail-send") {
+		t.Errorf("after a dry run, the first time shows %q", out)
+	}
+	if out := errand(t, "", "provision", "--nats-url", n.URL); out != "nothing to change\n" {
+		t.Errorf("the second time shows %q", out)
+	}
+}
+
+func TestProvisionDropsNothingUnlessForced(t *testing.T) {
+	t.Parallel()
+	n, _ := provisioned(t)
+	shorter := []string{"provision", "--nats-url", n.URL, "--max-age", "24h"}
+	refused(t, "--force", shorter...)
+	if out := errand(t, "", append(shorter, "--dry-run")...); !strings.Contains(out, "it would need --force") {
+		t.Errorf("after a refusal, the dry run shows %q", out)
+	}
+	if out := errand(t, "", append(shorter, "--force")...); !strings.Contains(out, "updated stream MAIL_EVENTS") {
+		t.Errorf("forced, it shows %q", out)
+	}
+	if out := errand(t, "", shorter...); out != "nothing to change\n" {
+		t.Errorf("after that, it shows %q", out)
+	}
+}
+
+func TestProvisionAsksOnATerminal(t *testing.T) {
+	t.Parallel()
+	n := devtest.Server(t)
+	for _, c := range []struct{ answer, want string }{{"n\n", "nothing was changed"}, {"", "nothing was changed"}, {"y\n", "created stream MAIL_REQUESTS"}} {
+		var term terminal
+		err := term.on(t.Context(), console{in: strings.NewReader(c.answer), asks: true}, "provision", "--nats-url", n.URL)
+		if err != nil || !strings.Contains(term.out.String(), c.want) {
+			t.Errorf("answered %q: got %v, %q, want %q", c.answer, err, term.out.String(), c.want)
+		}
+	}
+}
+
+func TestProvisionRefusesLimitsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--replicas=2", "--max-age=1s", "--dead-age=0s", "--ack-wait=1ms"} {
+		name, _, _ := strings.Cut(flag, "=")
+		misconfigured(t, name, "provision", flag)
+	}
+}

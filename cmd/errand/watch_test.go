@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func TestPatternsMatchAsInNATS(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pattern, subject string
+		want             bool
+	}{
+		{"mail.>", "mail.send.requested", true},
+		{"mail.>", "mail", false},
+		{"mail.*.requested", "mail.send.requested", true},
+		{"mail.*", "mail.send.requested", false},
+		{"mail.send.requested.*", "mail.send.requested", false},
+		{"mandate.>", "mail.send.requested", false},
+		{">", "mail.send.requested", true},
+		{"mail.send.requested", "mail.send.requested", true},
+	} {
+		if got := matches(c.pattern, c.subject); got != c.want {
+			t.Errorf("%s on %s: got %v, want %v", c.pattern, c.subject, got, c.want)
+		}
+	}
+}
+
+func TestWatchRefusesWhatItCannotShow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what string
+		args []string
+	}{
+		{"no NATS subject pattern", []string{"mail..x"}}, {"no NATS subject pattern", []string{"mail.>.x"}}, {"no NATS subject pattern", []string{""}},
+		{"--since", []string{"--since=-1h"}}, {"--exit", []string{"--exit"}},
+	} {
+		misconfigured(t, c.what, append([]string{"watch"}, c.args...)...)
+	}
+}
+
+func TestWatchWithoutStreamsSaysWhatToRun(t *testing.T) {
+	t.Parallel()
+	n, _ := provisioned(t)
+	refused(t, "errand provision", "watch", "--nats-url", n.URL, "other.>")
+}
+
+// told stores events in two streams in turn, n of them, and gives their subjects.
+func told(t *testing.T, js jetstream.JetStream, n int) (subjects []string) {
+	t.Helper()
+	for i := range n {
+		subject := fmt.Sprintf("mail.send.accepted.id%02d", i)
+		if i%3 == 0 {
+			subject = fmt.Sprintf("mandate.enroll.failed.id%02d", i)
+		}
+		answer(t, js, subject, fmt.Sprintf(`{"request_id":"id%02d"}`, i))
+		subjects = append(subjects, subject)
+	}
+	return subjects
+}
+
+// subjects are those of lines of JSON.
+func subjects(t *testing.T, lines string) (list []string) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		var e struct{ Subject string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		list = append(list, e.Subject)
+	}
+	return list
+}
+
+func TestWatchReplaysAllStreamsInTheOrderOfTime(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	all := told(t, js, 20)
+	past := func(args ...string) []string {
+		return subjects(t, errand(t, "", append([]string{"watch", "--nats-url", n.URL, "--json", "--exit"}, args...)...))
+	}
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--since", "1h"}, all},
+		{[]string{"--last", "100"}, all},
+		{[]string{"--last", "5"}, all[15:]},
+		{[]string{"--last", "2", "mandate.>"}, []string{all[15], all[18]}},
+		{[]string{"--last", "2", "mail.send.*.id04", "mandate.>"}, []string{all[15], all[18]}},
+		{[]string{"--since", "1h", "mail.send.*.id04"}, all[4:5]},
+		{[]string{"--since", "1h", "mail.delivery.>"}, nil},
+		{[]string{"--last", "3", "dead.>"}, nil},
+	} {
+		if diff := cmp.Diff(c.want, past(c.args...)); diff != "" {
+			t.Errorf("%q: %s", c.args, diff)
+		}
+	}
+}
+
+// watching runs errand watch until the test has seen what it waits for.
+func watching(t *testing.T, url string, args ...string) (see func(want string), end func() string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(within(t, 20*time.Second))
+	var term terminal
+	ended := make(chan error, 1)
+	go func() { ended <- term.errand(ctx, "", append([]string{"watch", "--nats-url", url}, args...)...) }()
+	see = func(want string) {
+		t.Helper()
+		for !strings.Contains(term.out.String(), want) {
+			select {
+			case err := <-ended:
+				t.Fatalf("watch ended: %v\n%s", err, term.out.String())
+			case <-ctx.Done():
+				t.Fatalf("never seen: %s\n%s", want, term.out.String())
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	return see, func() string {
+		t.Helper()
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("watch: %v", err)
+		}
+		return term.out.String()
+	}
+}
+
+func TestWatchShowsThePastThenWhatComes(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	told(t, js, 3)
+	see, end := watching(t, n.URL, "--since", "1h")
+	see("id02")
+	answer(t, js, "mandate.enroll.succeeded.new", `{"order_number":"DD1","enrollment":{"url":"http://x.test/enroll/1"}}`)
+	answer(t, js, "mail.send.requested", `{"request_id":"asked","to":["a@x.test","b@x.test"]}`)
+	see("mandate.enroll.succeeded    new           order_number=DD1 url=http://x.test/enroll/1\n")
+	see("mail.send.requested         asked         to=2\n")
+	if out := end(); strings.Count(out, "\n") != 5 || strings.Contains(out, "\x1b") {
+		t.Errorf("got %q, want five lines without colour", out)
+	}
+}
+
+// An event whose fence does not hold is published and never stored.
+func TestWatchShowsNothingThatTheServerRefused(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	see, end := watching(t, n.URL, "--since", "1h", "mail.>")
+	answer(t, js, "mail.send.started.a", `{}`)
+	see("mail.send.started ")
+	_, err := js.Publish(t.Context(), "mail.send.accepted.a", []byte(`{}`), jetstream.WithExpectLastSequenceForSubject(99, "mail.send.*.a"))
+	if err == nil {
+		t.Fatal("the fence did not hold")
+	}
+	answer(t, js, "mail.send.failed.a", `{}`)
+	see("mail.send.failed ")
+	if out := end(); strings.Contains(out, "accepted") {
+		t.Errorf("got %q, with an event that is not stored", out)
+	}
+}
+
+func TestWatchAsJSONHasSubjectHeadersAndBody(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	m := &nats.Msg{Subject: "mail.send.failed.a", Header: nats.Header{"ce-id": {"1"}}, Data: []byte("{\n\"message\":\"<a>\"}")}
+	if _, err := js.PublishMsg(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	answer(t, js, "mail.send.failed.b", "no json")
+	var got []map[string]any
+	for line := range strings.Lines(errand(t, "", "watch", "--nats-url", n.URL, "--json", "--exit", "--last", "2")) {
+		var e map[string]any
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := time.Parse(time.RFC3339, fmt.Sprint(e["time"])); err != nil {
+			t.Error(err)
+		}
+		delete(e, "time")
+		got = append(got, e)
+	}
+	want := []map[string]any{
+		{"subject": "mail.send.failed.a", "headers": map[string]any{"ce-id": "1"}, "body": map[string]any{"message": "<a>"}},
+		{"subject": "mail.send.failed.b", "headers": map[string]any{}, "body": "no json"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLinesTellWhatMatters(t *testing.T) {
+	t.Parallel()
+	l := newLines(console{})
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)
+	for _, c := range []struct{ subject, body, want string }{
+		{"mail.batch.accepted.news.2", `{"batch":2,"first":1000,"count":1000,"accepted":1000,"attempt":2}`,
+			"03:04:05.006  mail.batch.accepted         news.2        batch=2 count=1000 accepted=1000 attempt=2"},
+		{"mandate.enroll.failed.a", `{"reason":"refused","http_status":422,"message":"no such bank","fields":{"b":["x"],"a":["y"]},"attempt":1}`,
+			`03:04:05.006  mandate.enroll.failed       a             reason=refused http=422 message="no such bank" fields=a,b`},
+		{"mail.delivery.bounced.unmatched", `{"entry":{"to":"a@x.test"},"smtp":{"code":550,"enhanced":"5.1.1"}}`,
+			"03:04:05.006  mail.delivery.bounced       unmatched     to=a@x.test smtp=550 enhanced=5.1.1"},
+		{"mail.send.failed.\x1b[2J", `{"message":"\u001b[31mred"}`,
+			"03:04:05.006  mail.send.failed            \uFFFD[2J          message=\" [31mred\""},
+		{"mail.send.failed.b", `no json`, "03:04:05.006  mail.send.failed            b             7 bytes"},
+	} {
+		if got := l.line(event{at: at, subject: c.subject, data: []byte(c.body)}); got != c.want {
+			t.Errorf("%s %s:\ngot  %s\nwant %s", c.subject, c.body, got, c.want)
+		}
+	}
+	dead := event{at: at, subject: "dead.mail.send.requested", header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"}, "Errand-Request-Id": {"a"}}}
+	if got, want := l.line(dead), "03:04:05.006  dead.mail.send.requested    a             reason=refused message=no"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestColourIsForTerminalsOnly(t *testing.T) {
+	t.Parallel()
+	e := event{subject: "mail.send.failed.a", data: []byte(`{}`)}
+	if got := newLines(console{colour: true}).line(e); !strings.Contains(got, "\x1b[31m") {
+		t.Errorf("with colour: %q has no red", got)
+	}
+	if got := newLines(console{}).line(e); strings.Contains(got, "\x1b") {
+		t.Errorf("without colour: %q has some", got)
+	}
+}

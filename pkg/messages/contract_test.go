@@ -1,0 +1,237 @@
+package messages
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The tables of this file are the public interface, written out by hand: what
+// is changed here changes for everyone who publishes or subscribes.
+
+func TestSubjectsAreThoseOfTheContract(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{Enroll.Requested(), "mandate.enroll.requested"},
+		{Transactions.Requested(), "mandate.transactions.requested"},
+		{Send.Requested(), "mail.send.requested"},
+		{Account.Requested(), "mail.account.requested"},
+		{Enroll.Subject(Started, "a-1"), "mandate.enroll.started.a-1"},
+		{Enroll.Subject(Deferred, "a-1"), "mandate.enroll.deferred.a-1"},
+		{Enroll.Subject(Succeeded, "a-1"), "mandate.enroll.succeeded.a-1"},
+		{Enroll.Subject(Failed, "a-1"), "mandate.enroll.failed.a-1"},
+		{Enroll.Subject(Uncertain, "a-1"), "mandate.enroll.uncertain.a-1"},
+		{Enroll.Subject(Resolved, "a-1"), "mandate.enroll.resolved.a-1"},
+		{Transactions.Subject(Page, "q"), "mandate.transactions.page.q"},
+		{Transactions.Subject(Listed, "q"), "mandate.transactions.listed.q"},
+		{Send.Subject(Accepted, "m"), "mail.send.accepted.m"},
+		{Send.Subject(Partial, "m"), "mail.send.partial.m"},
+		{Batch.Subject(Refused, BatchID("m", 12)), "mail.batch.refused.m.12"},
+		{Account.Subject(Reported, "u"), "mail.account.reported.u"},
+		{Delivery.Subject(Delivered, Unmatched), "mail.delivery.delivered.unmatched"},
+		{Delivery.Subject(Bounced, "m"), "mail.delivery.bounced.m"},
+		{Delivery.Subject(Unknown, "m"), "mail.delivery.unknown.m"},
+		{Log.Subject(Marked, ""), "mail.log.watermark"},
+		{Enroll.Filter("a-1"), "mandate.enroll.*.a-1"},
+		{Send.Filter("m"), "mail.send.*.m"},
+		{Batch.Filter(BatchID("m", 3)), "mail.batch.*.m.3"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %s, want %s", c.got, c.want)
+		}
+	}
+}
+
+func TestTheThirdTokenIsTheState(t *testing.T) {
+	for subject, want := range map[string]State{
+		"mandate.enroll.started.a-1": Started, "mail.batch.refused.m.12": Refused, "mail.log.watermark": Marked,
+		"mandate.enroll.requested": "requested", "": "", "mandate": "", "mandate.enroll": "", "mandate.enroll.": "", "..failed..": Failed,
+	} {
+		if got := StateOf(subject); got != want {
+			t.Errorf("%q: got %q, want %q", subject, got, want)
+		}
+	}
+}
+
+func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
+	states := []State{
+		Started, Deferred, Succeeded, Failed, Uncertain, Resolved, Accepted, Partial, Refused,
+		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, "requested", "",
+	}
+	finals := map[Operation][]State{
+		Enroll:       {"succeeded", "failed", "uncertain", "resolved"},
+		Transactions: {"failed", "listed"},
+		Send:         {"failed", "uncertain", "resolved", "accepted", "partial"},
+		Batch:        {"uncertain", "accepted", "refused"},
+		Account:      {"failed", "reported"},
+		Delivery:     nil,
+		Log:          nil,
+		"other":      nil,
+	}
+	for o, want := range finals {
+		var got []State
+		for _, s := range states {
+			if s.Final(o) {
+				got = append(got, s)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", o, got, want)
+		}
+	}
+}
+
+func TestReasonsAreThoseOfTheContract(t *testing.T) {
+	got := []Reason{
+		ReasonInvalidRequest, ReasonConflict, ReasonRefused, ReasonUnavailable, ReasonBusy, ReasonHeld,
+		ReasonShortCount, ReasonNoAnswer, ReasonBadAnswer, ReasonInterrupted, ReasonLinkLost,
+	}
+	want := []Reason{
+		"invalid_request", "conflict", "refused", "unavailable", "busy", "held",
+		"short_count", "no_answer", "bad_answer", "interrupted", "link_lost",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The first words are there in a zero body, those behind the bar only when filled.
+var bodyFields = []struct {
+	body   Body
+	fields string
+}{
+	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date link_expired_at after_unknown unknown"},
+	{&DeferredBody{}, "reason message not_before | http_status after_unknown"},
+	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | after_unknown"},
+	{&FailedBody{}, "reason message http_status fields fingerprint | order_number conflicts_with after_unknown"},
+	{&EnrollUncertain{}, "reason message order_number evidence fingerprint | after_unknown"},
+	{&TransactionsPage{}, "page records |"},
+	{&TransactionsListed{}, "pages total fingerprint |"},
+	{&SendStarted{}, "deadline fingerprint recipients batches batch_size |"},
+	{&SendOutcome{}, "recipients accepted batches duplicates invalid_count invalid fingerprint | " +
+		"unsettled unsettled_count reason message http_status fields conflicts_with after_unknown"},
+	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown"},
+	{&AccountReported{}, "account fingerprint |"},
+	{&DeliveryBody{}, "event_id entry smtp match |"},
+	{&Watermark{}, "complete_through total_record new |"},
+}
+
+func TestBodiesHaveTheFieldsOfTheContract(t *testing.T) {
+	for _, c := range bodyFields {
+		fixed, more, _ := strings.Cut(c.fields, "|")
+		always := append(strings.Fields(fixed), "request_id", "at", "attempt")
+		if diff := cmp.Diff(sorted(always), keysOf(t, c.body)); diff != "" {
+			t.Errorf("%T, zero (-want +got):\n%s", c.body, diff)
+		}
+		full := reflect.New(reflect.TypeOf(c.body).Elem())
+		fill(full.Elem())
+		if diff := cmp.Diff(sorted(append(always, strings.Fields(more)...)), keysOf(t, full.Interface().(Body))); diff != "" {
+			t.Errorf("%T, full (-want +got):\n%s", c.body, diff)
+		}
+	}
+}
+
+func TestPartsOfBodiesHaveTheFieldsOfTheContract(t *testing.T) {
+	for _, c := range []struct {
+		part any
+		want string
+	}{
+		{InvalidAddress{}, `{"address":"","reason":""}`},
+		{Unsettled{}, `{"batch":0,"first":0,"count":0,"state":"","reason":""}`},
+		{Unsettled{1, 2, 3, Refused, ReasonRefused, 422, "no"},
+			`{"batch":1,"first":2,"count":3,"state":"refused","reason":"refused","http_status":422,"message":"no"}`},
+		{SMTP{}, `{"code":0,"enhanced":""}`},
+		{Match{Confidence: MatchNone}, `{"confidence":"none"}`},
+		{Match{MatchAmbiguous, 2, []string{"a", "b"}}, `{"confidence":"ambiguous","batch":2,"candidates":["a","b"]}`},
+		{[]Confidence{MatchExact, MatchUnique}, `["exact","unique"]`},
+	} {
+		got, err := json.Marshal(c.part)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%T: got %s, %v, want %s", c.part, got, err, c.want)
+		}
+	}
+}
+
+func TestAnEventReadBackIsTheSame(t *testing.T) {
+	for _, c := range bodyFields {
+		full := reflect.New(reflect.TypeOf(c.body).Elem())
+		fill(full.Elem())
+		data, err := Event{Operation: Enroll, State: Started, ID: "a", Body: full.Interface().(Body)}.Encode()
+		if err != nil {
+			t.Fatalf("%T: %v", c.body, err)
+		}
+		back := reflect.New(full.Type().Elem())
+		if err := DecodeEvent(data, back.Interface()); err != nil {
+			t.Fatalf("%T: %v", c.body, err)
+		}
+		if diff := cmp.Diff(full.Interface(), back.Interface()); diff != "" {
+			t.Errorf("%T (-want +got):\n%s", c.body, diff)
+		}
+	}
+}
+
+func keysOf(t *testing.T, b Body) []string {
+	t.Helper()
+	data, err := Event{Body: b}.Encode()
+	if err != nil {
+		t.Fatalf("%T: %v", b, err)
+	}
+	again, err := json.Marshal(b)
+	if err != nil || string(again) != string(data) {
+		t.Errorf("%T: json.Marshal gives %s, %v, Encode gives %s", b, again, err, data)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		t.Fatalf("%T: %v", b, err)
+	}
+	var keys []string
+	for key := range members {
+		keys = append(keys, key)
+	}
+	return sorted(keys)
+}
+
+func sorted(words []string) []string {
+	words = slices.Clone(words)
+	slices.Sort(words)
+	return words
+}
+
+// fill gives every field of a body a value that is not zero.
+func fill(v reflect.Value) {
+	switch v.Interface().(type) {
+	case Time:
+		v.Set(reflect.ValueOf(Time{time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)}))
+		return
+	case json.RawMessage:
+		v.Set(reflect.ValueOf(json.RawMessage(`{"a":1}`)))
+		return
+	case json.Number:
+		v.SetString("9")
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string][]string{"amount": {"is required"}}))
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Int:
+		v.SetInt(7)
+	case reflect.Bool:
+		v.SetBool(true)
+	}
+}

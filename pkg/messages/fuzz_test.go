@@ -1,0 +1,288 @@
+package messages
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/mail"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func seeds(f *testing.F, more ...string) {
+	for _, s := range append(more, `{}`, `[]`, `null`, ``, ` { } `, `{"request_id":"a-1"}`, `{"request_id":"a.b","request_id":1}`, `{"a":{"b":[1,{"c":"\u00e9\ud83d\ude00\ud800"}]}}`,
+		enrollSample, enrollRequired, sendRequired, sendObject, `{"headers":{"X-A":"1","x-a":"2","Bcc":"x","":[]},"to":"a@b, \"c,d\" <e@f>"}`,
+		`{"amount":"0100","payer_id":-1,"max_frequency":1e3,"return_url":"http://%zz"}`, `{"to":["a",1,null,["b"]],"as_html":2,"to_object":{"bucket":1}}`) {
+		f.Add([]byte(s))
+	}
+}
+
+// FuzzRequests holds what is true of every decoder and every body.
+func FuzzRequests(f *testing.F) {
+	seeds(f, `{"status":3,"max_pages":0}`)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		before := bytes.Clone(data)
+		for name, decode := range decoders {
+			got, meta, err := decode(data)
+			again, metaAgain, errAgain := decode(data)
+			if diff := cmp.Diff(got, again); diff != "" || meta != metaAgain || (err == nil) != (errAgain == nil) || err != nil && err.Error() != errAgain.Error() {
+				t.Fatalf("%s: twice the same gave %v, %v, %s", name, err, errAgain, diff)
+			}
+			var members map[string]json.RawMessage
+			readable := utf8.Valid(data) && json.Unmarshal(data, &members) == nil && members != nil
+			if readable != (len(meta.Fingerprint) == 64) || meta.RequestID != "" && !ValidID(meta.RequestID) {
+				t.Fatalf("%s: readable %v, got %+v", name, readable, meta)
+			}
+			var invalid *Invalid
+			if err != nil && !errors.As(err, &invalid) {
+				t.Fatalf("%s: %T", name, err)
+			}
+			if invalid != nil && (len(invalid.Fields) == 0 || len(invalid.Fields) > 200 || (invalid.Fields["body"] == nil) == (!readable)) {
+				t.Fatalf("%s: %v", name, invalid)
+			}
+			if r, ok := got.(SendRequest); ok {
+				for text := range r.Addresses() {
+					_, _ = ParseRecipient(text)
+				}
+			}
+		}
+		if !bytes.Equal(before, data) {
+			t.Fatal("the bytes were written to")
+		}
+	})
+}
+
+// FuzzValuesStayOutOfErrors puts a text into every field of every request.
+func FuzzValuesStayOutOfErrors(f *testing.F) {
+	for _, s := range []string{"", "a@b", "1", "5.001", "https://x", "\n", "<a@b>", "2026-02-30"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		const mark = "zq7Marked"
+		secret, err := json.Marshal(mark + text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, fl := range enrollFields {
+			names = append(names, fl.name)
+		}
+		for _, fl := range sendFields {
+			names = append(names, fl.name)
+		}
+		names = append(names, "unknown", "status", "max_pages", "exchange_reference_number")
+		for _, raw := range []string{string(secret), `[` + string(secret) + `]`, `{"name":` + string(secret) + `,"Bcc":` + string(secret) + `,"X":` + string(secret) + `}`} {
+			for _, name := range names {
+				body := []byte(`{"` + name + `":` + raw + `}`)
+				for kind, decode := range decoders {
+					if _, _, err := decode(body); err != nil && strings.Contains(err.Error(), mark) {
+						t.Fatalf("%s: %s: %v", kind, body, err)
+					}
+				}
+			}
+		}
+		if _, err := ParseRecipient(mark + text); err != nil && strings.Contains(err.Error(), mark) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzFingerprint(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, meta, _ := DecodeSend(data)
+		if meta.Fingerprint == "" || nesting(data) > deepest-2 {
+			return
+		}
+		var spaced bytes.Buffer
+		if err := json.Indent(&spaced, data, " ", "\t"); err != nil {
+			t.Fatal(err)
+		}
+		if _, other, _ := DecodeSend(spaced.Bytes()); other.Fingerprint != meta.Fingerprint {
+			t.Fatalf("differs when spaced: %q", data)
+		}
+		// The decoders know different fields and so take different ways.
+		for name, decode := range decoders {
+			if _, other, _ := decode(data); other.Fingerprint != meta.Fingerprint {
+				t.Fatalf("%s differs: %q", name, data)
+			}
+		}
+		if givesTwice(t, json.NewDecoder(bytes.NewReader(data))) {
+			return
+		}
+		// Re-ordered: encoding/json sorts, and so does a second pass in reverse.
+		if other := reversed(t, data); !bytes.Contains(data, []byte("202")) {
+			if _, got, _ := DecodeSend(other); got.Fingerprint != meta.Fingerprint {
+				t.Fatalf("differs when re-ordered: %q and %q", data, other)
+			}
+			if want := slowFingerprint(t, data); want != meta.Fingerprint {
+				t.Fatalf("%q: got %s, want %s", data, meta.Fingerprint, want)
+			}
+		}
+	})
+}
+
+func FuzzAddresses(f *testing.F) {
+	seeds(f, `"a@b, \"c,d\" <e@f>, (x,(y)) g@h"`, `["a",""," b , c "]`, `"\\\",\\"`, `["\u002c\ud83d\ude00,"]`)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		data = bytes.TrimSpace(data)
+		if !json.Valid(data) || !utf8.Valid(data) {
+			return
+		}
+		var elements []string
+		if json.Unmarshal(data, &elements) != nil {
+			var one string
+			if json.Unmarshal(data, &one) != nil {
+				return
+			}
+			elements = []string{one}
+		} else if bytes.Contains(data, []byte("null")) {
+			return
+		}
+		r := SendRequest{To: data}
+		got := slices.Collect(r.Addresses())
+		if !slices.Equal(got, slices.Collect(r.Addresses())) {
+			t.Fatalf("%s: not the same twice", data)
+		}
+		// Nothing is lost and nothing made up but commas and the spaces around.
+		bare := func(s string) string {
+			return strings.NewReplacer(",", "", " ", "", "\t", "", "\r", "", "\n", "").Replace(s)
+		}
+		if bare(strings.Join(got, "")) != bare(strings.Join(elements, "")) {
+			t.Fatalf("%s: got %q", data, got)
+		}
+	})
+}
+
+func FuzzParseRecipient(f *testing.F) {
+	for _, s := range []string{"a@b.example", "Name <a@b.example>", `"a b"@c`, "a@[127.0.0.1]", "é@ü", "=?utf-8?q?a?= <a@b>", "g: a@b;", "a@b (c)", "<>", "\n", "a..b@c", "\"\\\"\"@c", "a@b-.c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := ParseRecipient(text)
+		if err != nil {
+			if got != "" || !slices.Contains([]error{errNoAddress, errAddressUTF8, errAddressControl, errAddressLength, errAddressForm}, err) {
+				t.Fatalf("%q: got %q, %v", text, got, err)
+			}
+			return
+		}
+		if again, err := ParseRecipient(got); err != nil || again != got {
+			t.Fatalf("%q: %q becomes %q, %v", text, got, again, err)
+		}
+		if len(got) > maxAddress || strings.ContainsFunc(got, isControl) || !utf8.ValidString(got) {
+			t.Fatalf("%q: got %q", text, got)
+		}
+		if isPlainAddress(text) {
+			if parsed, err := mail.ParseAddress(text); err != nil || parsed.Address != text {
+				t.Fatalf("%q: net/mail gives %v, %v", text, parsed, err)
+			}
+		}
+		if RecipientKey(got) != RecipientKey(got[:strings.LastIndexByte(got, '@')]+strings.ToLower(got[strings.LastIndexByte(got, '@'):])) {
+			t.Fatalf("%q: the domain's case counts", got)
+		}
+	})
+}
+
+func FuzzPlainURL(f *testing.F) {
+	for _, s := range []string{"https://a", "http://a.b-c/d?e=f&g=h", "https://a/:", "https://a:80", "http://-", "https://a/?b=c:d@e"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !isPlainURL(s) {
+			return
+		}
+		if u, err := url.Parse(s); err != nil || !isWebURL(u) || strings.ContainsAny(s, " \r\n") {
+			t.Fatalf("%q: net/url gives %v, %v", s, u, err)
+		}
+	})
+}
+
+func nesting(data []byte) (deep int) {
+	dec, now := json.NewDecoder(bytes.NewReader(data)), 0
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return deep
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			now++
+			deep = max(deep, now)
+		case json.Delim('}'), json.Delim(']'):
+			now--
+		}
+	}
+}
+
+// givesTwice says whether the value dec is at has an object with a key twice.
+func givesTwice(t *testing.T, dec *json.Decoder) (twice bool) {
+	token, err := dec.Token()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return false
+		}
+		t.Fatal(err)
+	}
+	open, ok := token.(json.Delim)
+	if !ok {
+		return false
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		if open == '{' {
+			key, err := dec.Token()
+			if err != nil {
+				t.Fatal(err)
+			}
+			twice = twice || seen[key.(string)]
+			seen[key.(string)] = true
+		}
+		twice = givesTwice(t, dec) || twice
+	}
+	_, _ = dec.Token()
+	return twice
+}
+
+// reversed is the same value with the keys of every object in falling order.
+func reversed(t *testing.T, data []byte) []byte {
+	t.Helper()
+	data = bytes.TrimSpace(data)
+	var members map[string]json.RawMessage
+	var elements []json.RawMessage
+	var out []byte
+	switch {
+	case data[0] == '{':
+		if err := json.Unmarshal(data, &members); err != nil {
+			t.Fatal(err)
+		}
+		keys := make([]string, 0, len(members))
+		for key := range members {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		slices.Reverse(keys)
+		for _, key := range keys {
+			name, _ := json.Marshal(key)
+			out = append(append(append(append(out, ','), name...), ':'), reversed(t, members[key])...)
+		}
+	case data[0] == '[':
+		if err := json.Unmarshal(data, &elements); err != nil {
+			t.Fatal(err)
+		}
+		for _, element := range elements {
+			out = append(append(out, ','), reversed(t, element)...)
+		}
+	default:
+		return data
+	}
+	if len(out) > 0 {
+		out = out[1:]
+	}
+	return append(append([]byte{data[0]}, out...), data[0]+2)
+}
