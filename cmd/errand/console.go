@@ -4,8 +4,10 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/mattn/go-isatty"
+	"github.com/rs/zerolog"
 	"golang.org/x/term"
 )
 
@@ -33,6 +35,13 @@ func standard() console {
 		c.width = w
 	}
 	return c
+}
+
+// warnings is a log that tells somebody at the console what is wrong with NATS: a
+// lost connection, a permission that is missing and otherwise looks like silence.
+func (c console) warnings() zerolog.Logger {
+	return zerolog.New(zerolog.ConsoleWriter{Out: c.errs, TimeFormat: time.TimeOnly, NoColor: !c.colour}).
+		Level(zerolog.WarnLevel).With().Timestamp().Logger()
 }
 
 // A colour is the number of an SGR sequence.

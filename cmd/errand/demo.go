@@ -44,8 +44,7 @@ func (d *demo) Run(ctx context.Context) error { return d.run(ctx, standard()) }
 func (d *demo) run(ctx context.Context, c console) (err error) {
 	log := zerolog.Nop()
 	if d.Verbose {
-		log = zerolog.New(zerolog.ConsoleWriter{Out: c.errs, TimeFormat: time.TimeOnly, NoColor: !c.colour}).
-			Level(zerolog.WarnLevel).With().Timestamp().Logger()
+		log = c.warnings()
 	}
 	h, err := d.open(ctx, log)
 	if err != nil {

@@ -44,7 +44,7 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 		if err != nil {
 			return nil, &app.Invalid{Variable: "--file", Problem: err.Error()}
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // it was only read
 		return whole(f, "--file")
 	}
 	if file == "-" || c.fed {

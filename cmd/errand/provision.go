@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"errand/internal/app"
 	"errand/internal/bus"
 )
@@ -44,7 +42,7 @@ func (p *provision) run(ctx context.Context, c console) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	b, err := connect(ctx, p.NATS, "provision", zerolog.Nop())
+	b, err := connect(ctx, p.NATS, "provision", c.warnings())
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
-	"github.com/rs/zerolog"
 
 	"errand/internal/app"
 	"errand/internal/bus"
@@ -67,7 +66,7 @@ func (p *publish) run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, err := connect(ctx, p.NATS, "publish", zerolog.Nop())
+	b, err := connect(ctx, p.NATS, "publish", c.warnings())
 	if err != nil {
 		return err
 	}

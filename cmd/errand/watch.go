@@ -5,10 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"errand/internal/app"
 	"errand/internal/bus"
@@ -38,7 +37,7 @@ Examples:
 
     errand watch
     errand watch --since 1h
-    errand watch 'mandate.enroll.*.DD001'      # the history of one request, as it goes on
+    errand watch --since 1h 'mandate.enroll.*.signup-4711'    # the history of one request, as it goes on
     errand watch --since 24h 'mail.send.*.*' 'mail.delivery.bounced.*'
     errand watch --last 20 --exit 'dead.>'
     errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
@@ -65,7 +64,8 @@ func (w *watch) run(ctx context.Context, c console) error {
 	if len(patterns) == 0 {
 		patterns = everything
 	}
-	b, err := connect(ctx, w.NATS, "watch", zerolog.Nop())
+	patterns = apart(patterns)
+	b, err := connect(ctx, w.NATS, "watch", c.warnings())
 	if err != nil {
 		return err
 	}
@@ -96,6 +96,21 @@ func validPattern(pattern string) bool {
 		}
 	}
 	return true
+}
+
+// apart leaves out patterns that another one covers: a stream cannot be read under
+// both.
+func apart(patterns []string) (list []string) {
+	covers := func(wide, narrow string) bool {
+		return matches(wide, narrow) && (strings.HasSuffix(wide, ">") || !strings.HasSuffix(narrow, ">"))
+	}
+	for _, p := range patterns {
+		if slices.ContainsFunc(list, func(q string) bool { return covers(q, p) }) {
+			continue
+		}
+		list = append(slices.DeleteFunc(list, func(q string) bool { return covers(p, q) }), p)
+	}
+	return list
 }
 
 // json is the event as one line of JSON. A body that is no JSON becomes text, as do

@@ -34,6 +34,21 @@ func TestPatternsMatchAsInNATS(t *testing.T) {
 	}
 }
 
+func TestPatternsThatAnotherCoversAreLeftOut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ patterns, want []string }{
+		{[]string{"mail.send.>", "mail.send.accepted.*", "mail.>"}, []string{"mail.>"}},
+		{[]string{"mail.*.*.a", "mail.send.*.a", "mail.send.*.b"}, []string{"mail.*.*.a", "mail.send.*.b"}},
+		{[]string{"mail.*", "mail.>"}, []string{"mail.>"}},
+		{[]string{"mail.x", "mail.x"}, []string{"mail.x"}},
+		{everything, everything},
+	} {
+		if diff := cmp.Diff(c.want, apart(c.patterns)); diff != "" {
+			t.Errorf("%q: %s", c.patterns, diff)
+		}
+	}
+}
+
 func TestWatchRefusesWhatItCannotShow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -106,7 +106,7 @@ func secret(variable, value, file string) (string, error) {
 	if err != nil {
 		return "", &Invalid{variable + "_FILE", cause(err)}
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	b, err := io.ReadAll(io.LimitReader(f, maxSecret))
 	if err != nil {
 		return "", &Invalid{variable + "_FILE", cause(err)}

@@ -67,7 +67,7 @@ func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 	c, err := mandate.New(mandate.Config{URL: a.APIURL, V2URL: a.APIV2URL, Version: a.APIVersion, AmountFormat: format,
 		Token: clients.NewSecret(token), PortalKey: clients.NewSecret(portal), ChecksumSecret: clients.NewSecret(checksum)}, opts...)
 	if err != nil {
-		return nil, &Invalid{"MANDATE_API_URL", err.Error()}
+		return nil, &Invalid{"MANDATE_API_URL, MANDATE_API_V2_URL or MANDATE_API_TOKEN", err.Error()}
 	}
 	return c, nil
 }

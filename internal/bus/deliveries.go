@@ -132,7 +132,7 @@ func (d *Deliveries) take(ctx context.Context) (uint64, error) {
 			d.after = a.Sequence
 			return a.Sequence, nil
 		}
-		if final(err) && !conflict(err) || try == takeTries || !pause(ctx, time.Duration(try-1)*10*time.Millisecond) {
+		if final(err) && !conflict(err) || try == takeTries || !pause(ctx, time.Duration(try-1)*50*time.Millisecond) {
 			return 0, fmt.Errorf("bus: take the turn to tell: %w", err)
 		}
 	}

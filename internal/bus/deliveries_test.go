@@ -215,8 +215,12 @@ func tellMissing(d *bus.Deliveries, seen map[poll.ID]int, rows []int) error {
 		if !errors.Is(err, poll.ErrBehind) {
 			return err
 		}
-		<-time.After(rand.N(20 * time.Millisecond))
-		if err := count(seen, d, time.Time{}); err != nil {
+		err = errors.New("not tried yet")
+		for try := 0; try < 10 && err != nil; try++ {
+			<-time.After(rand.N(20 * time.Millisecond))
+			err = count(seen, d, time.Time{})
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -163,10 +163,13 @@ func show(v any) string {
 	if s, ok := v.(fmt.Stringer); ok {
 		return s.String()
 	}
-	if b, err := json.Marshal(v); err == nil {
-		return string(b)
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // a subject's > stays one
+	if err := e.Encode(v); err != nil {
+		return fmt.Sprint(v)
 	}
-	return fmt.Sprint(v)
+	return strings.TrimSpace(b.String())
 }
 
 // Check tells whether what a program needs is there and suits it, and gives its

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -41,8 +42,8 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	requests := func(name string, ops ...messages.Operation) jetstream.StreamConfig {
 		s := base
 		s.Name, s.Retention, s.Duplicates = name, jetstream.WorkQueuePolicy, 2*time.Minute
-		s.MaxMsgSize = int32(l.MaxPayload - room) // what was taken in can be dead-lettered
-		s.Discard = jetstream.DiscardNew          // a full queue says no; it never drops work
+		s.MaxMsgSize = int32(min(l.MaxPayload-room, math.MaxInt32)) // what was taken in can be dead-lettered
+		s.Discard = jetstream.DiscardNew                            // a full queue says no; it never drops work
 		for _, op := range ops {
 			s.Subjects = append(s.Subjects, op.Requested())
 		}

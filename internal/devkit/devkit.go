@@ -28,6 +28,8 @@ type NATS struct {
 
 	opts      server.Options
 	temporary bool // the store goes with the server
+
+	mu sync.Mutex // of Server, which connections that come back ask for meanwhile
 }
 
 // Start starts a server that keeps its data in dir and listens on a free port of
@@ -78,7 +80,9 @@ func (n *NATS) Restart() error {
 	var said complaints
 	s.SetLoggerV2(&said, false, false, false)
 	s.Start()
+	n.mu.Lock()
 	n.Server = s
+	n.mu.Unlock()
 	for began := time.Now(); !s.ReadyForConnections(100 * time.Millisecond); {
 		if why := said.all(); why != "" {
 			n.Stop()
@@ -114,7 +118,12 @@ func (n *NATS) Close() {
 
 // InProcessConn makes a NATS an nats.InProcessConnProvider: a connection that
 // reconnects after a Restart reaches the new server.
-func (n *NATS) InProcessConn() (net.Conn, error) { return n.Server.InProcessConn() }
+func (n *NATS) InProcessConn() (net.Conn, error) {
+	n.mu.Lock()
+	s := n.Server
+	n.mu.Unlock()
+	return s.InProcessConn()
+}
 
 // Connect opens a connection that reconnects for as long as it is not closed.
 func (n *NATS) Connect() (*nats.Conn, error) {

@@ -169,7 +169,7 @@ func told(t *testing.T, js jetstream.JetStream, filter string) (out []event) {
 		}
 		n := 0
 		for m := range batch.Messages() {
-			e := event{Subject: m.Subject(), Header: nats.Header(m.Headers()), Raw: string(m.Data())}
+			e := event{Subject: m.Subject(), Header: m.Headers(), Raw: string(m.Data())}
 			_ = json.Unmarshal(m.Data(), &e.Body) // dead letters need not be JSON
 			out = append(out, e)
 			n++

@@ -47,7 +47,7 @@ type storm struct {
 // is enrolled or written to twice, and what is told agrees with what was done.
 func TestStormOfFaultsAndKills(t *testing.T) {
 	s := &storm{installation: install(t, "RETRY_MAX=500ms", "MAIL_BATCH_PARALLEL=1"), began: time.Now()}
-	s.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(300 * time.Millisecond) })
+	s.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(500 * time.Millisecond) })
 	s.unleash(*stormShare)
 	work, over := context.WithCancel(t.Context())
 	var killers, pausers sync.WaitGroup

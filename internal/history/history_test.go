@@ -187,12 +187,12 @@ func TestHolderThatWasReplacedCannotTell(t *testing.T) {
 			other := s.hand("f")
 			var later *Later
 			if _, err := other.Read(t.Context()); !errors.As(err, &later) || time.Until(later.At) < 59*time.Second {
-				return ev, fmt.Errorf("in hand: got %v, want Later at the deadline", err)
+				return ev, fmt.Errorf("in hand: got %w, want Later at the deadline", err)
 			}
 			time.Sleep(time.Minute + time.Second)
 			p, err := other.Read(t.Context())
 			if err != nil || p.State != messages.Started || other.Attempt != 1 {
-				return ev, fmt.Errorf("taken over: got %v %v", p, err)
+				return ev, fmt.Errorf("taken over: got %v %w", p, err)
 			}
 			return ev, other.Store(t.Context(), messages.Uncertain, &messages.EnrollUncertain{Fingerprint: "f"})
 		})

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"html/template"
 	"net/http"
 	"strings"
@@ -128,7 +129,7 @@ func (s *Sandbox) postDecision(w http.ResponseWriter, r *http.Request, token str
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
-	if err := s.decide(n, r.PostFormValue("decision")); err != nil && err != ErrDecided {
+	if err := s.decide(n, r.PostFormValue("decision")); err != nil && !errors.Is(err, ErrDecided) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

@@ -78,6 +78,7 @@ func (t *task) unsent(b batch, after bool) result {
 
 // many sends a request of several batches, some of them at once.
 func (t *task) many(ctx context.Context) (messages.Event, error) {
+	t.before = t.History.Attempt
 	t.History.Attempt++
 	if err := t.store(ctx, time.Now().Add(t.Timeout+history.Margin)); err != nil {
 		return messages.Event{}, err
@@ -109,6 +110,7 @@ func (t *task) many(ctx context.Context) (messages.Event, error) {
 	}
 	close(work)
 	hands.Wait()
+	t.History.Attempt = t.before + int(t.calls.Load())
 	return t.conclude(ctx)
 }
 
@@ -120,6 +122,7 @@ func (t *task) renew(ctx context.Context) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken == nil && t.later == nil && time.Now().Add(t.Timeout).After(t.deadline) {
+		t.History.Attempt = t.before + int(t.calls.Load()) + 1
 		t.broken = t.store(ctx, time.Now().Add(t.Timeout+history.Margin))
 	}
 	return t.broken == nil && t.later == nil

@@ -45,8 +45,9 @@ type task struct {
 	encoded mail.Encoded
 	plan    plan
 	giveUp  time.Time
-	after   bool // a call of unknown fate was made before
-	calls   atomic.Int64
+	after   bool         // a call of unknown fate was made before
+	calls   atomic.Int64 // made on this delivery
+	before  int          // calls made on earlier ones
 
 	mu       sync.Mutex // guards what follows and the request's history while batches run
 	deadline time.Time

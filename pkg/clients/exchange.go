@@ -3,6 +3,7 @@ package clients
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -116,7 +117,7 @@ func (u *Upstream) body(response *http.Response, call Request) (body []byte, unr
 		limit = usualLimit
 	}
 	body, err = readUpTo(limit, response.Body, response.ContentLength)
-	if err == errTooLong {
+	if errors.Is(err, errTooLong) {
 		return nil, err, nil
 	}
 	if err != nil {

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -129,22 +132,27 @@ func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Head
 	if v.fate == Busy || v.fate == Held {
 		e.RetryAfter = retryAfter(header, v.status, time.Now())
 	}
+	if len(r.Fields) > 0 {
+		e.Fields = make(map[string][]string, len(r.Fields))
+	}
+	var told []string
+	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
+		field := cut(u.secrets.redact(name, call.Hide))
+		for _, message := range r.Fields[name] {
+			message = cut(u.secrets.redact(message, call.Hide))
+			e.Fields[field] = append(e.Fields[field], message)
+			told = append(told, field+": "+message)
+		}
+	}
 	e.Message = cut(u.secrets.redact(r.Message, call.Hide))
 	switch {
 	case e.Message != "":
+	case len(told) > 0:
+		e.Message = cut(strings.Join(told, "; "))
 	case e.Err != nil:
 		e.Message = e.Err.Error()
 	default:
 		e.Message = "status " + strconv.Itoa(v.status) + " " + http.StatusText(v.status)
-	}
-	if len(r.Fields) > 0 {
-		e.Fields = make(map[string][]string, len(r.Fields))
-	}
-	for field, messages := range r.Fields {
-		field = cut(u.secrets.redact(field, call.Hide))
-		for _, message := range messages {
-			e.Fields[field] = append(e.Fields[field], cut(u.secrets.redact(message, call.Hide)))
-		}
 	}
 	return e
 }

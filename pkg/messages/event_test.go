@@ -32,6 +32,14 @@ func TestTimesAreWrittenInUTCWithMilliseconds(t *testing.T) {
 	}
 }
 
+func TestATimeOfAnotherZoneIsReadAsUTC(t *testing.T) {
+	var got Time
+	err := json.Unmarshal([]byte(`"2026-01-02T11:04:05+08:00"`), &got)
+	if want := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC); err != nil || got.Time != want {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}
+
 func TestTextsAreCutTo500Characters(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"short", "declined", "declined"},

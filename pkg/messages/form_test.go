@@ -162,6 +162,35 @@ func TestManyFaultsMakeAShortError(t *testing.T) {
 	}
 }
 
+// However many names the producer made up, faults of the known ones are told.
+func TestKnownFieldsAreToldOfBehindManyUnknownOnes(t *testing.T) {
+	var b strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&b, `"a%d":1,`, i)
+	}
+	_, _, err := DecodeEnroll([]byte("{" + b.String() + `"order_number":"1","order_number":"2"}`))
+	faults := faultsOf(t, err)
+	if !slices.Contains(faults["order_number"], "is given twice") || !slices.Contains(faults["amount"], "is required") {
+		t.Errorf("got %q", faults)
+	}
+}
+
+func TestAStringEndsBehindAnEvenNumberOfBackslashes(t *testing.T) {
+	for raw, want := range map[string]string{
+		`"a\\"`: `a\`, `"a\\\\"`: `a\\`, `"\\\""`: `\"`, `"\""`: `"`, `"\\"`: `\`, `"\"\\"`: `"\`, `"\u005c\\"`: `\\`,
+	} {
+		for _, body := range []string{
+			`{"order_number":` + raw + `,"payer_email":"a@b.example"}`,
+			`{"payer_email":"a@b.example","order_number":` + raw + `}`,
+		} {
+			got, _, err := DecodeTransactions([]byte(body))
+			if err != nil || got.OrderNumber != want || got.PayerEmail != "a@b.example" {
+				t.Errorf("%s: got %+v, %v, want %s", body, got, err, want)
+			}
+		}
+	}
+}
+
 func TestAnErrorNamesFieldsAndRulesInOrder(t *testing.T) {
 	err := &Invalid{Fields: map[string][]string{"to": {"is required"}, "amount": {"is wrong", "is bad"}}}
 	if got, want := err.Error(), "invalid request: amount is wrong, is bad; to is required"; got != want {

@@ -18,7 +18,7 @@ import (
 func seeds(f *testing.F, more ...string) {
 	for _, s := range append(more, `{}`, `[]`, `null`, ``, ` { } `, `{"request_id":"a-1"}`, `{"request_id":"a.b","request_id":1}`, `{"a":{"b":[1,{"c":"\u00e9\ud83d\ude00\ud800"}]}}`,
 		enrollSample, enrollRequired, sendRequired, sendObject, `{"headers":{"X-A":"1","x-a":"2","Bcc":"x","":[]},"to":"a@b, \"c,d\" <e@f>"}`,
-		`{"amount":"0100","payer_id":-1,"max_frequency":1e3,"return_url":"http://%zz"}`, `{"to":["a",1,null,["b"]],"as_html":2,"to_object":{"bucket":1}}`) {
+		`{"amount":"0100","payer_id":-1,"max_frequency":1e3,"return_url":"http://%zz"}`, `{"subject":"a\\","content":"\\\"b\\\\","to":"\\"}`, `{"to":["a",1,null,["b"]],"as_html":2,"to_object":{"bucket":1}}`) {
 		f.Add([]byte(s))
 	}
 }

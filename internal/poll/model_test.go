@@ -1,0 +1,72 @@
+package poll
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The log grows, shifts and changes while it is read, pollers die in the middle of
+// whatever they do, now and then there are two of them, and days pass without any.
+func TestEachStateOfEachRowIsToldOnce(t *testing.T) {
+	for _, o := range []order{newestFirst, oldestFirst, unordered} {
+		for seed := range uint64(40) {
+			t.Run(fmt.Sprintf("%s %d", o, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { model(t, o, seed) })
+			})
+		}
+	}
+}
+
+func model(t *testing.T, o order, seed uint64) {
+	random := rand.New(rand.NewPCG(uint64(o), seed))
+	u := &upstream{order: o, random: random}
+	s := &store{}
+	u.add(random.IntN(400))
+	time.Sleep(time.Duration(random.IntN(100)) * time.Hour)
+	limit := []int{3, 10, 50}[random.IntN(3)]
+	u.most = []int{0, 0, limit - 1}[random.IntN(3)]
+	u.busy = func(u *upstream) { // rows move while pages are read
+		if random.IntN(10) == 0 {
+			u.add(random.IntN(2 * limit))
+		}
+		u.settle(random.IntN(2), 10*time.Minute)
+		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
+	}
+	for life := range 12 {
+		var pollers sync.WaitGroup
+		ctx, stop := context.WithTimeout(t.Context(), time.Duration(1+random.IntN(300))*time.Second)
+		for range 1 + random.IntN(2) {
+			d := &desk{store: s, stop: stop}
+			if life%3 == 1 {
+				left := random.IntN(150)
+				d.crash = func() bool { left--; return left < 0 }
+			}
+			pollers.Go(func() {
+				if err := u.poller(t, d, limit).Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for ctx.Err() == nil {
+			time.Sleep(time.Duration(random.IntN(20_000)) * time.Millisecond)
+			u.add(random.IntN(20) * random.IntN(2))
+			u.settle(random.IntN(10), 10*time.Minute)
+		}
+		stop()
+		pollers.Wait()
+		time.Sleep([]time.Duration{0, time.Minute, time.Hour, 50 * time.Hour}[random.IntN(4)])
+	}
+	u.busy = nil // two quiet sweeps to see what is left
+	d := &desk{store: s}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := u.poller(t, d, limit).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	u.complete(t, s)
+}

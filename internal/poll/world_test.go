@@ -1,0 +1,254 @@
+package poll
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// row is one row of a sending log, in the states that it was in.
+type row struct {
+	envelope, to string
+	created      time.Time
+	states       []messages.State // the last one is the present one
+	place        uint64           // in a log without order
+}
+
+func (r *row) is() messages.State { return r.states[len(r.states)-1] }
+
+func (r *row) json() string {
+	reply, delivered := "250 2.0.0 OK", 0
+	switch r.is() {
+	case messages.Delivered:
+		delivered = 1
+	case messages.Deferred:
+		reply = "451 4.7.1 later"
+	case messages.Bounced:
+		reply = "550 5.1.1 no"
+	}
+	return fmt.Sprintf(`{"created_at":%q,"envelope_id":%q,"interface":"api","domain":"example.test","from":"sender@example.test","to":%q,"delivered":%d,"status":{"delivered":%t,"response":%q}}`,
+		r.created.UTC().Format(time.RFC3339Nano), r.envelope, r.to, delivered, delivered == 1, reply)
+}
+
+// upstream is a sending log that grows and changes, also between two pages.
+type upstream struct {
+	order  order
+	rows   []*row // oldest first
+	random *rand.Rand
+	busy   func(*upstream)    // runs before each page is given
+	answer func() (int, bool) // a status in place of a page
+	most   int                // rows a page at most; 0: as many as asked for
+	wrong  int                // added to total_record
+	sink   *store             // to be read only
+	calls  []string
+}
+
+// add puts n rows into the log, the newest created now.
+func (u *upstream) add(n int) {
+	for range n {
+		i := len(u.rows)
+		state := []messages.State{messages.Delivered, messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}[u.random.IntN(5)]
+		u.rows = append(u.rows, &row{envelope: fmt.Sprintf("%018x", i/3), to: fmt.Sprintf("payer%d@Example.test", i%3),
+			created: time.Now().Add(-time.Duration(n) * time.Millisecond), states: []messages.State{state}, place: u.random.Uint64()})
+		u.rows[i].created = time.Now().Truncate(time.Millisecond)
+		if i > 0 && !u.rows[i].created.After(u.rows[i-1].created) && u.random.IntN(4) > 0 {
+			u.rows[i].created = u.rows[i-1].created.Add(time.Millisecond)
+		}
+	}
+}
+
+// settle changes rows that were deferred no longer than within ago.
+func (u *upstream) settle(n int, within time.Duration) {
+	for range n {
+		if len(u.rows) == 0 {
+			return
+		}
+		r := u.rows[len(u.rows)-1-u.random.IntN(min(len(u.rows), 60))]
+		if r.is() == messages.Deferred && time.Since(r.created) < within {
+			r.states = append(r.states, []messages.State{messages.Delivered, messages.Bounced}[u.random.IntN(2)])
+		}
+	}
+}
+
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	u.calls = append(u.calls, r.URL.Query().Get("page"))
+	if u.answer != nil {
+		if status, ok := u.answer(); !ok {
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{}`)), Request: r}, nil
+		}
+	}
+	if u.busy != nil {
+		u.busy(u)
+	}
+	page, _ := strconv.Atoi(r.URL.Query().Get("page"))
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	if u.most > 0 {
+		limit = min(limit, u.most)
+	}
+	rows := slices.Clone(u.rows)
+	switch u.order {
+	case newestFirst:
+		slices.Reverse(rows)
+	case unordered:
+		slices.SortFunc(rows, func(a, b *row) int {
+			if a.place < b.place {
+				return -1
+			}
+			return 1
+		})
+	}
+	var list []string
+	for i := (page - 1) * limit; i < min(page*limit, len(rows)); i++ {
+		list = append(list, rows[i].json())
+	}
+	total := len(rows) + u.wrong
+	body := fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[%s],"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d}}`,
+		strings.Join(list, ","), total, (total+limit-1)/limit, page, limit)
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r}, nil
+}
+
+// store is a stream of events in memory; desk is one poller's sink over it.
+type store struct {
+	events []stored
+	turn   int
+	marks  []messages.Watermark
+}
+
+type stored struct {
+	messages.Event
+	at time.Time
+}
+
+type desk struct {
+	*store
+	turn, next int
+	since      time.Time
+	crash      func() bool // asked before each event is stored; true: the process dies
+	stop       context.CancelFunc
+	tells      []int // events of each Tell that stored all
+}
+
+var errCrash = errors.New("the process died")
+
+func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] {
+	return func(yield func(Told, error) bool) {
+		d.store.turn++
+		turn := d.store.turn
+		if since.Before(d.since) {
+			d.next = 0
+		}
+		d.since = since
+		for ; d.next < len(d.events); d.next++ {
+			e := d.events[d.next]
+			if e.Operation != messages.Delivery || e.at.Before(since) {
+				continue
+			}
+			id, _ := ParseID(e.Body.(*messages.DeliveryBody).EventID)
+			if !yield(Told{ID: id, At: e.at}, nil) {
+				return
+			}
+		}
+		d.turn = turn
+	}
+}
+
+func (d *desk) Tell(_ context.Context, events []messages.Event) (int, error) {
+	for i, e := range events {
+		if d.turn != d.store.turn {
+			return i, ErrBehind
+		}
+		if d.crash != nil && d.crash() {
+			d.stop()
+			return 0, errCrash
+		}
+		d.events = append(d.events, stored{e, time.Now()})
+		if w, ok := e.Body.(*messages.Watermark); ok {
+			d.marks = append(d.marks, *w)
+		}
+		time.Sleep(100 * time.Microsecond) // others may write in between
+	}
+	d.tells = append(d.tells, len(events))
+	return len(events), nil
+}
+
+func (d *desk) Watermark(context.Context) (messages.Watermark, error) {
+	if len(d.marks) == 0 {
+		return messages.Watermark{}, nil
+	}
+	return d.marks[len(d.marks)-1], nil
+}
+
+// told counts the events by row and state.
+func (s *store) told(t *testing.T) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	for _, e := range s.events {
+		b, ok := e.Body.(*messages.DeliveryBody)
+		if !ok {
+			continue
+		}
+		var entry struct {
+			EnvelopeID string `json:"envelope_id"`
+			To         string `json:"to"`
+		}
+		if err := json.Unmarshal(b.Entry, &entry); err != nil {
+			t.Fatal(err)
+		}
+		counts[entry.EnvelopeID+" "+entry.To+" "+string(e.State)]++
+	}
+	return counts
+}
+
+// complete fails unless every state was told at most once, no other state was, and
+// the present state of every row was. It gives how many earlier states were not.
+func (u *upstream) complete(t *testing.T, s *store) {
+	t.Helper()
+	counts := s.told(t)
+	for what, n := range counts {
+		if n > 1 {
+			t.Errorf("%s was told %d times", what, n)
+		}
+	}
+	for i, r := range u.rows {
+		for j, state := range r.states {
+			key := r.envelope + " " + r.to + " " + string(state)
+			if j == len(r.states)-1 && counts[key] == 0 {
+				t.Errorf("row %d of %d, created %v ago: %s was not told", i, len(u.rows), time.Since(r.created), key)
+			}
+			delete(counts, key)
+		}
+	}
+	for what := range counts {
+		t.Errorf("%s was told and never was", what)
+	}
+}
+
+func (u *upstream) poller(t testing.TB, d *desk, limit int) *Poller {
+	t.Helper()
+	api, err := mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(u))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Poller{Upstream: api, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
+		Interval: 10 * time.Second, Limit: limit, Overlap: 15 * time.Minute, Logger: zerolog.Nop()}
+}
