@@ -140,12 +140,9 @@ func (f *form) fault(name, rule string) {
 	if f.faults == nil {
 		f.faults = map[string][]string{}
 	}
-	for _, told := range f.faults[name] {
-		if told == rule {
-			return
-		}
+	if !slices.Contains(f.faults[name], rule) {
+		f.faults[name] = append(f.faults[name], rule)
 	}
-	f.faults[name] = append(f.faults[name], rule)
 }
 
 // faultNamed is fault for a name that the producer chose.
