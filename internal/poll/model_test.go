@@ -25,6 +25,7 @@ func TestEachStateOfEachRowIsToldOnce(t *testing.T) {
 func model(t *testing.T, o order, seed uint64) {
 	random := rand.New(rand.NewPCG(uint64(o), seed))
 	u := &upstream{order: o, random: random}
+	U = u
 	s := &store{}
 	u.add(random.IntN(400))
 	time.Sleep(time.Duration(random.IntN(100)) * time.Hour)
@@ -35,15 +36,15 @@ func model(t *testing.T, o order, seed uint64) {
 			u.add(random.IntN(2 * limit))
 		}
 		u.settle(random.IntN(2), 10*time.Minute)
-		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 	}
+	u.latency = 5 * time.Millisecond
 	for life := range 12 {
 		var pollers sync.WaitGroup
 		ctx, stop := context.WithTimeout(t.Context(), time.Duration(1+random.IntN(300))*time.Second)
 		for range 1 + random.IntN(2) {
 			d := &desk{store: s, stop: stop}
 			if life%3 == 1 {
-				left := random.IntN(150)
+				left := rand.IntN(150)
 				d.crash = func() bool { left--; return left < 0 }
 			}
 			pollers.Go(func() {
@@ -53,9 +54,12 @@ func model(t *testing.T, o order, seed uint64) {
 			})
 		}
 		for ctx.Err() == nil {
-			time.Sleep(time.Duration(random.IntN(20_000)) * time.Millisecond)
+			u.mu.Lock()
+			wait := time.Duration(random.IntN(20_000)) * time.Millisecond
 			u.add(random.IntN(20) * random.IntN(2))
 			u.settle(random.IntN(10), 10*time.Minute)
+			u.mu.Unlock()
+			time.Sleep(wait)
 		}
 		stop()
 		pollers.Wait()

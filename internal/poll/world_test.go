@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,15 +50,16 @@ func (r *row) json() string {
 
 // upstream is a sending log that grows and changes, also between two pages.
 type upstream struct {
-	order  order
-	rows   []*row // oldest first
-	random *rand.Rand
-	busy   func(*upstream)    // runs before each page is given
-	answer func() (int, bool) // a status in place of a page
-	most   int                // rows a page at most; 0: as many as asked for
-	wrong  int                // added to total_record
-	sink   *store             // to be read only
-	calls  []string
+	mu      sync.Mutex // held by whoever changes or reads it, but not while it sleeps
+	order   order
+	rows    []*row // oldest first
+	random  *rand.Rand
+	busy    func(*upstream)    // runs before each page is given
+	answer  func() (int, bool) // a status in place of a page
+	most    int                // rows a page at most; 0: as many as asked for
+	wrong   int                // added to total_record
+	latency time.Duration
+	calls   []string
 }
 
 // add puts n rows into the log, the newest created now.
@@ -91,6 +93,9 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
+	time.Sleep(u.latency)
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	u.calls = append(u.calls, r.URL.Query().Get("page"))
 	if u.answer != nil {
 		if status, ok := u.answer(); !ok {
@@ -129,6 +134,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // store is a stream of events in memory; desk is one poller's sink over it.
 type store struct {
+	mu     sync.Mutex
 	events []stored
 	turn   int
 	marks  []messages.Watermark
@@ -152,6 +158,8 @@ var errCrash = errors.New("the process died")
 
 func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] {
 	return func(yield func(Told, error) bool) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.store.turn++
 		turn := d.store.turn
 		if since.Before(d.since) {
@@ -174,16 +182,8 @@ func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] 
 
 func (d *desk) Tell(_ context.Context, events []messages.Event) (int, error) {
 	for i, e := range events {
-		if d.turn != d.store.turn {
-			return i, ErrBehind
-		}
-		if d.crash != nil && d.crash() {
-			d.stop()
-			return 0, errCrash
-		}
-		d.events = append(d.events, stored{e, time.Now()})
-		if w, ok := e.Body.(*messages.Watermark); ok {
-			d.marks = append(d.marks, *w)
+		if err := d.put(e); err != nil {
+			return i, err
 		}
 		time.Sleep(100 * time.Microsecond) // others may write in between
 	}
@@ -191,7 +191,26 @@ func (d *desk) Tell(_ context.Context, events []messages.Event) (int, error) {
 	return len(events), nil
 }
 
+func (d *desk) put(e messages.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.turn != d.store.turn {
+		return ErrBehind
+	}
+	if d.crash != nil && d.crash() {
+		d.stop()
+		return errCrash
+	}
+	d.events = append(d.events, stored{e, time.Now()})
+	if w, ok := e.Body.(*messages.Watermark); ok {
+		d.marks = append(d.marks, *w)
+	}
+	return nil
+}
+
 func (d *desk) Watermark(context.Context) (messages.Watermark, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if len(d.marks) == 0 {
 		return messages.Watermark{}, nil
 	}

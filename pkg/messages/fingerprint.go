@@ -198,7 +198,7 @@ func (p *press) noteTwice(j, base, depth int) {
 	}
 	name := cleanName(string(p.members[j].key))
 	if depth > 0 {
-		name = cleanName(p.top) + "." + name
+		name = cleanName(p.top) + within + name
 	}
 	p.twice = append(p.twice, name)
 }

@@ -2,7 +2,9 @@ package messages
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"unicode/utf8"
 )
@@ -125,7 +127,7 @@ func scanMembers[R any](f *form, open int, fields []field[R]) (strange bool) {
 		switch {
 		case i == len(fields):
 			strange = true
-			f.faultNamed(string(name), "is not a known field")
+			f.faultNamed(cleanName(string(name)), "is not a known field")
 		case f.found[i] != span{}:
 			strange = true
 			f.fault(fields[i].name, "is given twice")
@@ -145,13 +147,13 @@ func (f *form) fault(name, rule string) {
 	}
 }
 
-// faultNamed is fault for a name that the producer chose.
+// faultNamed is fault for a name that the producer chose, cleaned.
 func (f *form) faultNamed(name, rule string) {
 	if f.named++; f.named > maxNamed {
 		f.fault("body", "has more faults than are listed")
 		return
 	}
-	f.fault(cleanName(name), rule)
+	f.fault(name, rule)
 }
 
 // cleanName makes a producer's name fit to be shown.
@@ -167,8 +169,22 @@ func (f *form) err() error {
 	if f.faults == nil {
 		return nil
 	}
-	return &Invalid{Fields: f.faults}
+	fields := make(map[string][]string, len(f.faults))
+	for _, name := range slices.Sorted(maps.Keys(f.faults)) {
+		field, path, nested := strings.Cut(name, within)
+		for _, rule := range f.faults[name] {
+			if nested {
+				rule = strings.ReplaceAll(path, within, ".") + " " + rule
+			}
+			fields[field] = append(fields[field], rule)
+		}
+	}
+	return &Invalid{Fields: fields}
 }
+
+// within joins the names of a member and of the object it stands in: faults are
+// told under the name of the request's own field. No name holds a control character.
+const within = "\x00"
 
 // slice is a part of the text as a string.
 func (f *form) slice(s span) string {

@@ -77,7 +77,7 @@ func (v value) members() iter.Seq[memberValue] {
 			}
 			name := string(appendText(nil, key.of(v.form.text)))
 			raw := at.of(v.form.text)
-			m := memberValue{value{v.form, v.name + "." + cleanName(name), raw, at, kindOf(raw)}, name}
+			m := memberValue{value{v.form, v.name + within + cleanName(name), raw, at, kindOf(raw)}, name}
 			if !yield(m) {
 				return
 			}

@@ -123,16 +123,16 @@ func (v value) object() *ObjectRef {
 		}
 	}
 	for name, into := range parts {
-		if path := v.name + "." + name; *into == "" && v.form.faults[path] == nil {
+		if path := v.name + within + name; *into == "" && v.form.faults[path] == nil {
 			v.form.fault(path, "is required")
 		}
 	}
 	if ref.Bucket != "" && !isBucket(ref.Bucket) {
-		v.form.fault(v.name+".bucket", "must be letters, digits, _ or -")
+		v.form.fault(v.name+within+"bucket", "must be letters, digits, _ or -")
 	}
 	if ref.Digest != "" {
 		if ref.Digest = tidyDigest(ref.Digest); ref.Digest == "" {
-			v.form.fault(v.name+".digest", "must be SHA-256= and the base64url of 32 octets")
+			v.form.fault(v.name+within+"digest", "must be SHA-256= and the base64url of 32 octets")
 		}
 	}
 	return &ref
