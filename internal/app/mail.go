@@ -80,7 +80,6 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	}
 	hold.Log, saw.metrics = r.log, r.metrics
 	slots := make(consumer.Slots, p.Concurrency)
-	r.metrics.ofRequests(slots, hold)
 	r.watch(hold)
 	log := bus.Log{Publisher: r.publisher, Source: "/errand/mail-consumer"}
 	policy := p.policy(func() bool { return hold.Active() || ctx.Err() != nil })
@@ -96,6 +95,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		Handle: (&query.Account{Upstream: api, Policy: policy}).Handle,
 		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}
+	r.metrics.ofRequests(hold, messagesOut.InHand, accounts.InHand)
 	r.ready.add(messagesOut.Fault)
 	r.ready.add(accounts.Fault)
 	return r.work(ctx, p.ShutdownGrace, messagesOut.Run, accounts.Run)

@@ -102,7 +102,6 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	}
 	hold.Log, saw.metrics = r.log, r.metrics
 	slots := make(consumer.Slots, p.Concurrency)
-	r.metrics.ofRequests(slots, hold)
 	r.watch(hold)
 	log := bus.Log{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
 	policy := p.policy(func() bool { return hold.Active() || ctx.Err() != nil })
@@ -117,6 +116,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		Handle: (&query.Transactions{Upstream: api, Policy: policy}).Handle,
 		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}
+	r.metrics.ofRequests(hold, enrollments.InHand, listings.InHand)
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run)

@@ -41,10 +41,15 @@ func newMetrics() *metrics {
 }
 
 // ofRequests adds what a consumer of requests tells.
-func (m *metrics) ofRequests(slots consumer.Slots, hold *consumer.Hold) {
+func (m *metrics) ofRequests(hold *consumer.Hold, inHand ...func() int) {
 	m.registry.MustRegister(m.requests, m.settled,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_in_hand",
-			Help: "Requests in hand, with the slots that wait for one."}, func() float64 { return float64(len(slots)) }),
+			Help: "Requests in hand."}, func() (n float64) {
+			for _, count := range inHand {
+				n += float64(count())
+			}
+			return n
+		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held",
 			Help: "1 while no requests are taken because the upstream or the account is at fault."}, func() float64 {
 			if hold.Active() {

@@ -66,6 +66,9 @@ func (c *Consumer[R]) faulty(f string) {
 	}
 }
 
+// InHand is how many requests are in hand.
+func (c *Consumer[R]) InHand() int { return c.lease.count() }
+
 func (c *Consumer[R]) name() string { return c.Source.CachedInfo().Name }
 
 // Run takes and settles requests until ctx ends and every request in hand is

@@ -30,6 +30,12 @@ func (l *lease) drop(m jetstream.Msg) {
 	delete(l.held, m)
 }
 
+func (l *lease) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}
+
 // keep beats until ctx ends.
 func (l *lease) keep(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)

@@ -32,10 +32,14 @@ func model(t *testing.T, o order, seed uint64) {
 	limit := []int{3, 10, 50}[random.IntN(3)]
 	u.most = []int{0, 0, limit - 1}[random.IntN(3)]
 	u.busy = func(u *upstream) { // rows move while pages are read
-		if random.IntN(10) == 0 {
+		switch random.IntN(200) {
+		case 0:
 			u.add(random.IntN(2 * limit))
+		case 1, 2, 3:
+			u.add(1)
+		case 4, 5, 6:
+			u.settle(3, 2*time.Minute)
 		}
-		u.settle(random.IntN(2), 10*time.Minute)
 	}
 	u.latency = 5 * time.Millisecond
 	for life := range 12 {
@@ -57,7 +61,7 @@ func model(t *testing.T, o order, seed uint64) {
 			u.mu.Lock()
 			wait := time.Duration(random.IntN(20_000)) * time.Millisecond
 			u.add(random.IntN(20) * random.IntN(2))
-			u.settle(random.IntN(10), 10*time.Minute)
+			u.settle(random.IntN(10), 2*time.Minute)
 			u.mu.Unlock()
 			time.Sleep(wait)
 		}

@@ -269,5 +269,5 @@ func (u *upstream) poller(t testing.TB, d *desk, limit int) *Poller {
 		t.Fatal(err)
 	}
 	return &Poller{Upstream: api, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
-		Interval: 10 * time.Second, Limit: limit, Overlap: 15 * time.Minute, Logger: zerolog.Nop()}
+		Interval: 10 * time.Second, Limit: limit, Overlap: 3 * time.Minute, Logger: zerolog.Nop()}
 }
