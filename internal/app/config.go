@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -97,7 +98,7 @@ const maxSecret = 64 << 10
 // variable names; a trailing line break does not count.
 func secret(variable, value, file string) (string, error) {
 	if file == "" {
-		return value, nil
+		return value, sendable(variable, value)
 	}
 	if value != "" {
 		return "", &Invalid{variable, "give it or " + variable + "_FILE, not both"}
@@ -117,7 +118,15 @@ func secret(variable, value, file string) (string, error) {
 	if len(b) == 0 {
 		return "", &Invalid{variable + "_FILE", "the file is empty"}
 	}
-	return string(b), nil
+	return string(b), sendable(variable+"_FILE", string(b))
+}
+
+// sendable refuses what no HTTP header can carry; without the value, which is secret.
+func sendable(variable, value string) error {
+	if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return &Invalid{variable, "holds spaces or characters that cannot be sent; is it the right text?"}
+	}
+	return nil
 }
 
 func cause(err error) string {

@@ -43,7 +43,7 @@ func (a *MailAPI) client(opts ...clients.Option) (*mail.Client, error) {
 	}
 	c, err := mail.New(mail.Config{URL: a.APIURL, Key: clients.NewSecret(key), HeadersAsList: a.HeadersAsList}, opts...)
 	if err != nil {
-		return nil, &Invalid{"MAIL_API_URL or MAIL_API_KEY", err.Error()}
+		return nil, &Invalid{"MAIL_API_URL", err.Error()}
 	}
 	return c, nil
 }

@@ -64,10 +64,16 @@ func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 	if a.ChecksumAmount == "fixed2" {
 		format = "fixed2"
 	}
-	c, err := mandate.New(mandate.Config{URL: a.APIURL, V2URL: a.APIV2URL, Version: a.APIVersion, AmountFormat: format,
-		Token: clients.NewSecret(token), PortalKey: clients.NewSecret(portal), ChecksumSecret: clients.NewSecret(checksum)}, opts...)
+	config := mandate.Config{URL: a.APIURL, AmountFormat: format, Token: clients.NewSecret(token),
+		PortalKey: clients.NewSecret(portal), ChecksumSecret: clients.NewSecret(checksum)}
+	c, err := mandate.New(config, opts...)
 	if err != nil {
-		return nil, &Invalid{"MANDATE_API_URL, MANDATE_API_V2_URL or MANDATE_API_TOKEN", err.Error()}
+		return nil, &Invalid{"MANDATE_API_URL", err.Error()}
+	}
+	if config.V2URL, config.Version = a.APIV2URL, a.APIVersion; config.Version == "v2" {
+		if c, err = mandate.New(config, opts...); err != nil {
+			return nil, &Invalid{"MANDATE_API_V2_URL", err.Error()}
+		}
 	}
 	return c, nil
 }

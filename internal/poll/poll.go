@@ -33,7 +33,7 @@ import (
 
 // Sink is where deliveries are told, and what was told is remembered. One poller
 // at a time has the turn to tell; any other may take it from that one, and knows
-// everything that was told before it did.
+// everything that was told before it did. A Sink serves one Run.
 type Sink interface {
 	// Learn takes the turn to tell and gives what was told, by whomever, since the
 	// time since or since the last call, whichever is less; some of it perhaps not

@@ -1,0 +1,294 @@
+package poll
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/pkg/clients"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// inWorld runs f in virtual time over a log of n rows, a minute apart, whose newest
+// is a day old.
+func inWorld(t *testing.T, o order, n int, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, upstream: &upstream{order: o, random: rand.New(rand.NewPCG(3, uint64(n)))}, store: &store{}}
+		for range n {
+			w.add(1)
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(24 * time.Hour)
+		w.desk = &desk{store: w.store}
+		w.poller = w.upstream.poller(t, w.desk, 50)
+		f(w)
+	})
+}
+
+type world struct {
+	*testing.T
+	*upstream
+	*store
+	poller *Poller
+	desk   *desk
+}
+
+// sweeps runs the poller for d and gives the pages that were asked for.
+func (w *world) sweeps(d time.Duration) []string {
+	w.Helper()
+	w.calls = nil
+	w.poller.Sink = &desk{store: w.store} // a new process
+	ctx, stop := context.WithTimeout(w.Context(), d)
+	defer stop()
+	if err := w.poller.Run(ctx); err != nil {
+		w.Fatal(err)
+	}
+	return w.calls
+}
+
+func numbers(from, to int) (pages []string) {
+	for n := from; n <= to; n++ {
+		pages = append(pages, fmt.Sprint(n))
+	}
+	return pages
+}
+
+func TestALogInOrderIsReadToItsEndOnceAndThenOnlyWhereItGrows(t *testing.T) {
+	for o, later := range map[order][]string{
+		newestFirst: {"1", "2"}, // page 1 is not wholly behind what is read again
+		oldestFirst: {"1", "41", "40"},
+		unordered:   numbers(1, 41),
+	} {
+		t.Run(o.String(), func(t *testing.T) {
+			inWorld(t, o, 2010, func(w *world) {
+				if diff := cmp.Diff(numbers(1, 41), w.sweeps(5*time.Second)); diff != "" {
+					t.Errorf("first sweep (-want +got):\n%s", diff)
+				}
+				w.complete(w.T, w.store)
+				for what := range 2 { // as it was left, and by another poller
+					if diff := cmp.Diff(later, w.sweeps(5*time.Second)); diff != "" {
+						t.Errorf("sweep %d (-want +got):\n%s", what, diff)
+					}
+				}
+				w.add(3)
+				w.sweeps(5 * time.Second)
+				w.complete(w.T, w.store)
+			})
+		})
+	}
+}
+
+func TestAHeldUpstreamIsProbedAndTheSweepResumesByItself(t *testing.T) {
+	inWorld(t, newestFirst, 120, func(w *world) {
+		status := http.StatusUnauthorized
+		w.answer = func() (int, bool) { return status, status == 0 }
+		time.AfterFunc(time.Minute, func() {
+			if why := w.poller.Fault(); !strings.Contains(why, "401") {
+				t.Errorf("after a minute of 401: fault %q", why)
+			}
+			if n := len(w.calls); n != 6 && n != 7 {
+				t.Errorf("%d calls in a minute, want one each 10 s", n)
+			}
+			status = 0
+		})
+		w.sweeps(2 * time.Minute)
+		if why := w.poller.Fault(); why != "" {
+			t.Errorf("after it: fault %q", why)
+		}
+		w.complete(w.T, w.store)
+	})
+}
+
+func TestABusyUpstreamIsAskedAgainAndTurnsThePollerUnreadyInTheEnd(t *testing.T) {
+	inWorld(t, newestFirst, 120, func(w *world) {
+		calls := 0
+		w.answer = func() (int, bool) { calls++; return http.StatusServiceUnavailable, calls%2 == 0 }
+		w.sweeps(5 * time.Second)
+		w.complete(w.T, w.store)
+		w.answer = func() (int, bool) { return http.StatusBadGateway, false }
+		w.sweeps(5 * time.Second)
+		if why := w.poller.Fault(); why != "" {
+			t.Errorf("one sweep that failed: fault %q", why)
+		}
+		w.sweeps(2 * time.Minute)
+		if why := w.poller.Fault(); why == "" {
+			t.Error("minutes of 502 are no fault")
+		}
+	})
+}
+
+func TestShutdownFinishesThePageInHand(t *testing.T) {
+	inWorld(t, newestFirst, 500, func(w *world) {
+		ctx, stop := context.WithCancel(w.Context())
+		stored := 0
+		w.desk.crash = func() bool {
+			if stored++; stored == 60 {
+				stop()
+			}
+			return false
+		}
+		if err := w.poller.Run(ctx); err != nil {
+			w.Fatal(err)
+		}
+		if diff := cmp.Diff([]int{50, 50}, w.desk.tells); diff != "" {
+			t.Errorf("events told a page (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAWatermarkIsToldWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
+	inWorld(t, newestFirst, 120, func(w *world) {
+		w.sweeps(150 * time.Minute)
+		if n := len(w.marks); n != 3 {
+			t.Errorf("%d watermarks in 2.5 idle hours, want 3", n)
+		}
+		newest := w.rows[len(w.rows)-1]
+		if m := w.marks[0]; !m.CompleteThrough.Equal(newest.created) || m.New != 120 || m.TotalRecord != 120 {
+			t.Errorf("first watermark = %+v", m)
+		}
+		w.add(2)
+		w.sweeps(5 * time.Second)
+		if m := w.marks[len(w.marks)-1]; len(w.marks) != 4 || m.New != 2 || !m.CompleteThrough.Equal(w.rows[121].created) {
+			t.Errorf("%d watermarks, the last is %+v", len(w.marks), m)
+		}
+	})
+}
+
+func TestAWrongTotalRecordHidesNoRow(t *testing.T) {
+	for _, o := range []order{newestFirst, oldestFirst, unordered} {
+		for _, wrong := range []int{-10_000, -60, -1, 1, 60, 1000} {
+			t.Run(fmt.Sprint(o, wrong), func(t *testing.T) {
+				inWorld(t, o, 330, func(w *world) {
+					w.wrong = wrong
+					w.sweeps(5 * time.Second)
+					w.add(120)
+					w.sweeps(15 * time.Second)
+					w.add(7)
+					w.sweeps(15 * time.Second)
+					w.complete(w.T, w.store)
+				})
+			})
+		}
+	}
+}
+
+func TestALogThatTurnsOutToHaveNoOrderIsReadWhole(t *testing.T) {
+	inWorld(t, newestFirst, 1000, func(w *world) {
+		w.sweeps(5 * time.Second)
+		time.Sleep(100 * time.Hour)
+		w.add(200)
+		w.order = unordered // but its first pages go on as if they had one
+		for i, r := range w.rows {
+			if r.place = r.place/2 + 1<<63; i >= 1000 {
+				r.place = uint64(1200 - i)
+			}
+		}
+		w.rows[20].states = append(w.rows[20].states, messages.Delivered)
+		w.rows[1199].place = 1 << 63 // a new row deep in the old ones
+		w.sweeps(30 * time.Second)
+		counts := w.told(w.T)
+		for _, r := range w.rows[1000:] {
+			if key := r.envelope + " " + r.to + " " + string(r.is()); counts[key] != 1 {
+				t.Errorf("%s was told %d times", key, counts[key])
+			}
+		}
+	})
+}
+
+// raw is an upstream with one body for every page.
+type raw struct{ body string }
+
+func (r raw) RoundTrip(request *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(r.body)), ContentLength: int64(len(r.body)), Request: request}, nil
+}
+
+func sweepOf(t *testing.T, body string, limit int) *store {
+	t.Helper()
+	s := &store{}
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		p := u.poller(t, &desk{store: s}, limit)
+		var err error
+		if p.Upstream, err = mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(raw{body})); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 25*time.Second)
+		defer stop()
+		if err := p.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return s
+}
+
+func TestRowsThatCannotBeReadAreToldAsUnknown(t *testing.T) {
+	s := sweepOf(t, `{"error":false,"status_code":200,"message":"OK","data":{"data":[7,null,"text",{},{"to":"a@b.test"},{"to":"a@b.test","delivered":1}],"total_record":6}}`, 100)
+	var got []string
+	for _, e := range s.events {
+		if b, ok := e.Body.(*messages.DeliveryBody); ok {
+			got = append(got, string(e.State)+" "+string(b.Entry))
+		}
+	}
+	want := []string{"unknown 7", "unknown null", `unknown "text"`, "unknown {}", `unknown {"to":"a@b.test"}`, `delivered {"to":"a@b.test","delivered":1}`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnUpstreamThatIgnoresThePageIsNotReadForEver(t *testing.T) {
+	for _, total := range []int{0, 2, 200} {
+		s := sweepOf(t, fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[{"envelope_id":"1","to":"a@b.test"},{"envelope_id":"2","to":"a@b.test"}],"total_record":%d}}`, total), 2)
+		if n := len(slices.DeleteFunc(s.events, func(e stored) bool { return e.Operation != messages.Delivery })); n != 2 {
+			t.Errorf("total_record %d: %d events, want 2", total, n)
+		}
+	}
+}
+
+// slow counts the reads that are under way.
+type slow struct {
+	http.RoundTripper
+	now, most int
+}
+
+func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.now++
+	s.most = max(s.most, s.now)
+	time.Sleep(5 * time.Millisecond)
+	defer func() { s.now-- }()
+	return s.RoundTripper.RoundTrip(r)
+}
+
+func TestTheNextPageIsReadWhileThisOneIsTold(t *testing.T) {
+	inWorld(t, newestFirst, 1000, func(w *world) {
+		s := &slow{RoundTripper: w.upstream}
+		var err error
+		if w.poller.Upstream, err = mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(s)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(w.Context())
+		var took time.Duration
+		began := time.Now()
+		w.poller.Lag = func(d time.Duration) { took = time.Since(began); stop() }
+		if err := w.poller.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		// 21 reads of 5 ms and 20 pages of 50 events of 0.1 ms: at once, but for the first and the last.
+		if took > 115*time.Millisecond {
+			t.Errorf("the sweep took %v: one after the other", took)
+		}
+		if s.most != 1 {
+			t.Errorf("%d reads at once, want 1", s.most)
+		}
+	})
+}
