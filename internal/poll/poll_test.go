@@ -94,6 +94,8 @@ func TestAHeldUpstreamIsProbedAndTheSweepResumesByItself(t *testing.T) {
 		status := http.StatusUnauthorized
 		w.answer = func() (int, bool) { return status, status == 0 }
 		time.AfterFunc(time.Minute, func() {
+			w.upstream.mu.Lock()
+			defer w.upstream.mu.Unlock()
 			if why := w.poller.Fault(); !strings.Contains(why, "401") {
 				t.Errorf("after a minute of 401: fault %q", why)
 			}
@@ -194,7 +196,6 @@ func TestALogThatTurnsOutToHaveNoOrderIsReadWhole(t *testing.T) {
 				r.place = uint64(1200 - i)
 			}
 		}
-		w.rows[20].states = append(w.rows[20].states, messages.Delivered)
 		w.rows[1199].place = 1 << 63 // a new row deep in the old ones
 		w.sweeps(30 * time.Second)
 		counts := w.told(w.T)

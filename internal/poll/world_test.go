@@ -1,6 +1,7 @@
 package poll
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,11 +31,17 @@ type row struct {
 	created      time.Time
 	states       []messages.State // the last one is the present one
 	place        uint64           // in a log without order
+
+	text string // as the upstream shows it
+	of   int    // how many states it had then
 }
 
 func (r *row) is() messages.State { return r.states[len(r.states)-1] }
 
 func (r *row) json() string {
+	if r.of == len(r.states) {
+		return r.text
+	}
 	reply, delivered := "250 2.0.0 OK", 0
 	switch r.is() {
 	case messages.Delivered:
@@ -44,8 +51,9 @@ func (r *row) json() string {
 	case messages.Bounced:
 		reply = "550 5.1.1 no"
 	}
-	return fmt.Sprintf(`{"created_at":%q,"envelope_id":%q,"interface":"api","domain":"example.test","from":"sender@example.test","to":%q,"delivered":%d,"status":{"delivered":%t,"response":%q}}`,
-		r.created.UTC().Format(time.RFC3339Nano), r.envelope, r.to, delivered, delivered == 1, reply)
+	r.of, r.text = len(r.states), fmt.Sprintf(`{"created_at":%q,"envelope_id":%q,"to":%q,"delivered":%d,"status":{"response":%q}}`,
+		r.created.UTC().Format(time.RFC3339Nano), r.envelope, r.to, delivered, reply)
+	return r.text
 }
 
 // upstream is a sending log that grows and changes, also between two pages.
@@ -60,6 +68,9 @@ type upstream struct {
 	wrong   int                // added to total_record
 	latency time.Duration
 	calls   []string
+
+	shown   []*row
+	shownAs order
 }
 
 // add puts n rows into the log, the newest created now.
@@ -110,18 +121,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if u.most > 0 {
 		limit = min(limit, u.most)
 	}
-	rows := slices.Clone(u.rows)
-	switch u.order {
-	case newestFirst:
-		slices.Reverse(rows)
-	case unordered:
-		slices.SortFunc(rows, func(a, b *row) int {
-			if a.place < b.place {
-				return -1
-			}
-			return 1
-		})
-	}
+	rows := u.listing()
 	var list []string
 	for i := (page - 1) * limit; i < min(page*limit, len(rows)); i++ {
 		list = append(list, rows[i].json())
@@ -130,6 +130,21 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	body := fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[%s],"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d}}`,
 		strings.Join(list, ","), total, (total+limit-1)/limit, page, limit)
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r}, nil
+}
+
+// listing is the log as it is shown.
+func (u *upstream) listing() []*row {
+	if len(u.shown) == len(u.rows) && u.shownAs == u.order {
+		return u.shown
+	}
+	u.shown, u.shownAs = slices.Clone(u.rows), u.order
+	switch u.order {
+	case newestFirst:
+		slices.Reverse(u.shown)
+	case unordered:
+		slices.SortFunc(u.shown, func(a, b *row) int { return cmp.Compare(a.place, b.place) })
+	}
+	return u.shown
 }
 
 // store is a stream of events in memory; desk is one poller's sink over it.
