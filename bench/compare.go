@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -103,7 +104,7 @@ func (c *compare) contestants(self, consumer, natsURL, apiURL string) []contesta
 	env := []string{"NATS_URL=" + natsURL, "MANDATE_API_URL=" + apiURL, "MANDATE_API_TOKEN=token", "ADMIN_ADDR=127.0.0.1:0", "CONCURRENCY=" + hands}
 	return []contestant{
 		{name: "errand", path: consumer, env: env, events: 2},
-		{name: "errand, LOG_LEVEL=warn", path: consumer, env: append(env[:len(env):len(env)], "LOG_LEVEL=warn"), events: 2},
+		{name: "errand, LOG_LEVEL=warn", path: consumer, env: append(slices.Clip(env), "LOG_LEVEL=warn"), events: 2},
 		{name: "loop", path: self, args: []string{"loop", "--nats", natsURL, "--upstream", apiURL, "--concurrency", hands}, events: 1},
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -62,7 +63,7 @@ func (u *upstream) Run() error {
 	fmt.Println("http://" + listener.Addr().String())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	_ = s.Close()
-	if err := <-served; err != http.ErrServerClosed {
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -35,7 +35,7 @@ checks nothing and calls again after a crash. All processes share this machine: 
 // that latency and concurrency set.
 func (c *compare) print(contestants []contestant, r round) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer w.Flush()
+	defer func() { _ = w.Flush() }() // a reader that left is its own business
 	fmt.Fprint(w, "\t")
 	for _, column := range columns {
 		fmt.Fprintf(w, "%s\t", column.head)
@@ -71,7 +71,7 @@ func median(all []round) round {
 // the same round: what else the machine does then weighs on both.
 func ratios(contestants []contestant, all []round) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer w.Flush()
+	defer func() { _ = w.Flush() }() // a reader that left is its own business
 	last := len(contestants) - 1
 	for i, one := range contestants[:last] {
 		fmt.Fprintf(w, "%s\t", one.name)

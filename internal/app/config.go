@@ -130,8 +130,7 @@ func sendable(variable, value string) error {
 }
 
 func cause(err error) string {
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Sprintf("%s: %v", path.Path, path.Err)
 	}
 	return err.Error()

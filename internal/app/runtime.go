@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,8 +68,8 @@ func (c *Common) start(ctx context.Context, name string) (*runtime, error) {
 }
 
 func (r *runtime) close() {
-	for i := len(r.cleanups) - 1; i >= 0; i-- {
-		r.cleanups[i]()
+	for _, v := range slices.Backward(r.cleanups) {
+		v()
 	}
 }
 

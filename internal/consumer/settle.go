@@ -70,8 +70,7 @@ func (c *Consumer[R]) answer(ctx context.Context, m jetstream.Msg, meta *jetstre
 		return c.Handle(ctx, history.Request[R]{Body: body, Prior: p, History: h,
 			Published: meta.Timestamp, GiveUpAt: meta.Timestamp.Add(c.GiveUpAfter)})
 	})
-	var foreign *history.Foreign
-	if errors.As(err, &foreign) {
+	if foreign, ok := errors.AsType[*history.Foreign](err); ok {
 		why := messages.FailedBody{Reason: messages.ReasonConflict, Fingerprint: said.Fingerprint,
 			Message: "another request with other contents has this request_id"}
 		if invalid != nil {
@@ -113,8 +112,7 @@ func idOf(m jetstream.Msg, said messages.Meta, invalid error, own string) string
 // refusal is the outcome of a request that breaks the rules.
 func refusal(invalid error, said messages.Meta) messages.FailedBody {
 	b := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: invalid.Error(), Fingerprint: said.Fingerprint}
-	var fields *messages.Invalid
-	if errors.As(invalid, &fields) {
+	if fields, ok := errors.AsType[*messages.Invalid](invalid); ok {
 		b.Fields = fields.Fields
 	}
 	return b

@@ -123,8 +123,7 @@ func TestForeignIsSeenBehindADeferral(t *testing.T) {
 		_ = h.Store(t.Context(), messages.Deferred, &messages.DeferredBody{})
 		return messages.Event{}, &Later{At: time.Now()}
 	})
-	var later *Later
-	if !errors.As(err, &later) {
+	if _, ok := errors.AsType[*Later](err); !ok {
 		t.Fatal(err)
 	}
 	h = s.hand("two")

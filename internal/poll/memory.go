@@ -83,7 +83,7 @@ func (m *memory) reach(o order, overlap time.Duration) time.Time {
 // horizon is before which a row that is not in seen was told long ago. Zero: none was.
 func (m *memory) horizon(o order, overlap time.Duration) time.Time {
 	switch {
-	case m.complete.IsZero() || o == unordered && m.oldest.IsZero():
+	case m.complete.IsZero():
 		return time.Time{}
 	case o == unordered: // everything that the stream still has is known
 		return m.oldest.Add(-keep / 2)

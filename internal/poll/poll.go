@@ -157,10 +157,8 @@ func (p *Poller) failed(err error, failures int) time.Duration {
 	switch {
 	case held:
 		p.faulty(fmt.Sprintf("sending log: upstream answers %d: credentials or account", e.Status))
-	case upstream && failures >= failuresInARow:
-		p.faulty(fmt.Sprintf("sending log: no sweep came through lately: %s (status %d)", e.Fate, e.Status))
 	case failures >= failuresInARow:
-		p.faulty("sending log: deliveries cannot be told")
+		p.faulty("sending log: no sweep came through lately: " + err.Error())
 	}
 	return wait
 }

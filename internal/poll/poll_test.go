@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -151,7 +150,12 @@ func TestShutdownFinishesThePageInHand(t *testing.T) {
 
 func TestAWatermarkIsToldWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
 	inWorld(t, newestFirst, 120, func(w *world) {
+		told := 0
+		w.poller.Told = func(_ string, n int) { told += n }
 		w.sweeps(150 * time.Minute)
+		if told != 120 {
+			t.Errorf("Told heard of %d events, want 120", told)
+		}
 		if n := len(w.marks); n != 3 {
 			t.Errorf("%d watermarks in 2.5 idle hours, want 3", n)
 		}
@@ -179,6 +183,9 @@ func TestAWrongTotalRecordHidesNoRow(t *testing.T) {
 					w.add(7)
 					w.sweeps(15 * time.Second)
 					w.complete(w.T, w.store)
+					if calls := w.sweeps(5 * time.Second); len(calls) > 14 {
+						t.Errorf("a sweep of a log of 10 pages asked for %q", calls)
+					}
 				})
 			})
 		}
@@ -204,6 +211,42 @@ func TestALogThatTurnsOutToHaveNoOrderIsReadWhole(t *testing.T) {
 				t.Errorf("%s was told %d times", key, counts[key])
 			}
 		}
+	})
+}
+
+func TestALateRowOfALogWithoutOrderIsToldAndWhatTheStreamForgotIsNot(t *testing.T) {
+	inWorld(t, unordered, 300, func(w *world) {
+		w.sweeps(5 * time.Second)
+		time.Sleep(20 * time.Hour)
+		w.add(1)
+		w.sweeps(5 * time.Second)
+		w.add(1)
+		w.rows[301].created = time.Now().Add(-16 * time.Hour) // long before what was told last
+		w.sweeps(5 * time.Second)
+		w.complete(w.T, w.store)
+		w.events = w.events[301:] // they were too old
+		w.sweeps(5 * time.Second)
+		if n := len(w.told(w.T)); n != 2 {
+			t.Errorf("%d events after the old ones were dropped, want the two that were left", n)
+		}
+	})
+}
+
+func TestADeferredRowThatIsTriedAgainForDaysIsToldOnce(t *testing.T) {
+	inWorld(t, newestFirst, 1500, func(w *world) {
+		retried := w.rows[len(w.rows)-1]
+		retried.states = []messages.State{messages.Deferred}
+		var again func()
+		again = func() {
+			w.upstream.mu.Lock()
+			defer w.upstream.mu.Unlock()
+			retried.created, retried.of = time.Now(), 0
+			time.AfterFunc(20*time.Hour, again)
+		}
+		again()
+		w.poller.Interval = time.Hour
+		w.sweeps(6 * 24 * time.Hour)
+		w.complete(w.T, w.store)
 	})
 }
 
@@ -250,8 +293,11 @@ func TestRowsThatCannotBeReadAreToldAsUnknown(t *testing.T) {
 func TestAnUpstreamThatIgnoresThePageIsNotReadForEver(t *testing.T) {
 	for _, total := range []int{0, 2, 200} {
 		s := sweepOf(t, fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[{"envelope_id":"1","to":"a@b.test"},{"envelope_id":"2","to":"a@b.test"}],"total_record":%d}}`, total), 2)
-		if n := len(slices.DeleteFunc(s.events, func(e stored) bool { return e.Operation != messages.Delivery })); n != 2 {
+		if n := len(s.told(t)); n != 2 {
 			t.Errorf("total_record %d: %d events, want 2", total, n)
+		}
+		if n := len(s.marks); total == 200 && n != 0 {
+			t.Errorf("%d watermarks for a log of which 198 rows were not seen", n)
 		}
 	}
 }

@@ -22,7 +22,6 @@ type sweep struct {
 	newest  time.Time // of the rows read
 	total   int       // total_record of the last page read
 	told    int       // events stored
-	widened bool      // the log turned out to have no order while it was read
 	onPage  map[ID]struct{}
 }
 
@@ -81,7 +80,6 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 	s.total = page.TotalRecord
 	order := s.order()
 	if reach := s.memory.reach(order, s.Overlap); !s.memory.learned || reach.Before(s.memory.since) {
-		s.widened = s.memory.learned && page.CurrentPage > 1
 		if err := s.memory.learn(ctx, s.Sink, reach); err != nil {
 			return nil, nil, err
 		}
@@ -138,7 +136,7 @@ func (s *sweep) tellAndRead(ctx context.Context, news *news, number int) (page m
 	}()
 	if err = s.tell(ctx, news); err != nil {
 		stop()
-		<-read
+		_ = <-read // the next sweep reads it again
 		return mail.LogPage{}, err
 	}
 	err = <-read
@@ -193,10 +191,6 @@ func (s *sweep) stored(n *news, stored int) {
 // finish ends a sweep that read all it wanted.
 func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 	m, now := s.memory, time.Now()
-	m.unordered = s.widened || s.compass.order() == unordered
-	if s.widened { // rows of earlier pages may have been passed over
-		return true, nil
-	}
 	through := s.newest
 	if s.order() == unordered && s.total != s.walk.total {
 		through = m.newest // a row may have come in where this sweep had been already
@@ -212,6 +206,7 @@ func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 		missed = s.total-m.total > s.told
 	}
 	m.complete, m.newest, m.total, m.swept = through, later(m.newest, s.newest), s.total, true
+	m.unordered = s.compass.order() == unordered
 	if o := s.order(); o == newestFirst || o == oldestFirst {
 		m.prune(s.Overlap)
 	}

@@ -195,8 +195,11 @@ func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] 
 	}
 }
 
-func (d *desk) Tell(_ context.Context, events []messages.Event) (int, error) {
+func (d *desk) Tell(ctx context.Context, events []messages.Event) (int, error) {
 	for i, e := range events {
+		if ctx.Err() != nil {
+			return i, ErrBehind
+		}
 		if err := d.put(e); err != nil {
 			return i, err
 		}

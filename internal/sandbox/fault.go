@@ -155,9 +155,7 @@ func (l *faults) counts() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	counts := map[string]int{}
-	for kind, n := range l.fired {
-		counts[kind] = n
-	}
+	maps.Copy(counts, l.fired)
 	return counts
 }
 

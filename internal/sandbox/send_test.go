@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"testing"
@@ -159,10 +160,7 @@ func FuzzScanningAgreesWithTheJSONPackage(f *testing.F) {
 		if !utf8.ValidString(text) || json.Unmarshal([]byte(text), &want) != nil || want == nil {
 			return
 		}
-		got := map[string]string{}
-		for key, raw := range members(text) {
-			got[key] = raw
-		}
+		got := maps.Collect(members(text))
 		for key, raw := range want {
 			if got[key] != string(raw) {
 				t.Errorf("%q: member %q is %q, want %q", text, key, got[key], raw)

@@ -33,7 +33,8 @@ func TestServeListensUntilItsContextEnds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("ended with %v", err)
 	}
-	if _, err := http.Get(url); err == nil {
+	if r, err := http.Get(url); err == nil {
+		_ = r.Body.Close()
 		t.Error("it still listens")
 	}
 }
@@ -47,8 +48,8 @@ func TestHelpAndDocumentNameEverything(t *testing.T) {
 	names = append(names, kinds...)
 	names = append(names, operationNames[:]...)
 	for _, of := range []reflect.Type{reflect.TypeFor[Settings](), reflect.TypeFor[Fault]()} {
-		for i := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		for field := range of.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if name != "" && name != "id" {
 				names = append(names, name)
 			}

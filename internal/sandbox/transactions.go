@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -85,7 +86,7 @@ func (l *ledger) list(want filter, now time.Time, first int) (page []numbered, t
 		}
 		return page, total
 	}
-	for n := len(l.rows) - 1; n >= 0; n-- {
+	for n := range slices.Backward(l.rows) {
 		see(n)
 	}
 	return page, total

@@ -34,8 +34,7 @@ func (r result) waits() bool {
 // judge turns the end of a batch's calls into its result.
 func judge(b batch, accepted int, err error) result {
 	r := result{batch: b, count: len(b.to), cause: err}
-	var failed *clients.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*clients.Error](err); ok {
 		r.reason, r.status, r.message, r.fields = messages.Reason(failed.Reason), failed.Status, failed.Message, failed.Fields
 		if r.message == "" {
 			r.message = failed.Error()
@@ -166,8 +165,7 @@ func (t *task) settle(ctx context.Context, b batch) {
 		}
 		return h.Event(got.state, got.body()), nil
 	})
-	var answered *history.Answered
-	if errors.As(err, &answered) {
+	if answered, ok := errors.AsType[*history.Answered](err); ok {
 		got, err = settledBefore(b, answered)
 	}
 	if err != nil {

@@ -25,8 +25,7 @@ func (t *task) conclude(ctx context.Context) (messages.Event, error) {
 		return messages.Event{}, t.later
 	}
 	why := result{reason: messages.ReasonBusy, message: t.later.Cause.Error()}
-	var failed *clients.Error
-	if errors.As(t.later.Cause, &failed) {
+	if failed, ok := errors.AsType[*clients.Error](t.later.Cause); ok {
 		why = judge(batch{}, 0, failed)
 	}
 	err := t.History.Store(ctx, messages.Deferred, &messages.DeferredBody{Reason: why.reason, Message: why.message,

@@ -36,8 +36,7 @@ func (e *unfit) Error() string { return e.field + " " + e.rule }
 
 // invalid gives the faults of a request that no repetition would mend, else nil.
 func invalid(err error) *messages.Invalid {
-	var u *unfit
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*unfit](err); ok {
 		return &messages.Invalid{Fields: map[string][]string{u.field: {u.rule}}}
 	}
 	return nil

@@ -200,8 +200,7 @@ func (t *task) putOff(ctx context.Context, why result) (messages.Event, error) {
 // notBefore is when it is worth trying again; never after the request is given up.
 func (t *task) notBefore(attempt int, why result) time.Time {
 	wait := t.Policy.Wait(attempt)
-	var failed *clients.Error
-	if errors.As(why.cause, &failed) {
+	if failed, ok := errors.AsType[*clients.Error](why.cause); ok {
 		if failed.Fate == clients.Held {
 			wait = t.Policy.Max
 		}

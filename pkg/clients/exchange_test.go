@@ -179,7 +179,7 @@ func TestTheLimitOfAnAnswerIsExact(t *testing.T) {
 			t.Errorf("10 bytes announced as %d: got %q, %v", length, got, err)
 		}
 	}
-	if _, err := readUpTo(10, strings.NewReader("0123456789a"), -1); err != errTooLong {
+	if _, err := readUpTo(10, strings.NewReader("0123456789a"), -1); !errors.Is(err, errTooLong) {
 		t.Errorf("11 bytes: got %v, want %v", err, errTooLong)
 	}
 	long := strings.Repeat("x", 100_000)

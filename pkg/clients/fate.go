@@ -42,8 +42,7 @@ func FateOf(err error) Fate {
 	if err == nil {
 		return Success
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Fate
 	}
 	return Unknown

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -100,7 +101,7 @@ func Open(origin Origin, options ...Option) (*Upstream, error) {
 			return nil, fmt.Errorf("clients: the value for header %s holds spaces or characters that cannot be sent", name)
 		}
 		header.Set(name, origin.Prefix+value.Reveal())
-		known = append(known[:len(known):len(known)], value)
+		known = append(slices.Clip(known), value)
 	}
 	if s.transport == nil {
 		s.transport = NewTransport(s.maxConns, nil)

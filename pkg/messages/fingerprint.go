@@ -126,7 +126,7 @@ func (p *press) copy(raw []byte) {
 
 // value adds the value that begins at i and gives the place behind it.
 func (p *press) value(i, depth int) int {
-	end := i
+	var end int
 	switch c := p.text[i]; {
 	case c == '"':
 		end = skipString(p.text, i)

@@ -3,6 +3,7 @@ package messages
 import (
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 )
@@ -101,7 +102,7 @@ func (v value) recipients() json.RawMessage {
 	}
 	for text := range addresses(v.raw) {
 		if text != "" {
-			return v.raw[:len(v.raw):len(v.raw)]
+			return slices.Clip(v.raw)
 		}
 	}
 	v.fault("must hold at least one address")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -49,9 +50,7 @@ func newFake(t *testing.T, status int, answers ...[]byte) *fake {
 			}
 		}
 		f.arrived = append(f.arrived, arrived{r.Method + " " + r.RequestURI, header, string(body)})
-		for name, values := range f.header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), f.header)
 		w.WriteHeader(f.status)
 		_, _ = w.Write(f.answers[min(len(f.arrived), len(f.answers))-1])
 	}))
