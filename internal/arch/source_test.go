@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,30 +63,41 @@ func TestOnlyAppEndsTheProcess(t *testing.T) {
 	}
 }
 
-// In a bubble a sleep costs nothing and is exact; elsewhere it is a guess.
+// In a bubble of testing/synctest a sleep costs nothing and is exact; elsewhere it is a
+// guess. Packages that have bubbles may sleep in helpers and in what they give to them,
+// the others nowhere; no test sleeps in its own body.
 func TestTestsSleepInBubblesOnly(t *testing.T) {
+	bubbles := map[string]bool{}
 	for _, s := range parsed(t) {
-		if s.test && calls(s.file, "time", "Sleep") > callsInBubbles(s.file, "time", "Sleep") {
-			t.Errorf("%s sleeps outside the function it gives to synctest.Test or InBubble", s.path)
+		for _, pkg := range []string{"testing/synctest", module + "/internal/devkit/devtest"} {
+			bubbles[s.dir] = bubbles[s.dir] || importName(s.file, pkg) != ""
+		}
+	}
+	for _, s := range parsed(t) {
+		if !s.test {
+			continue
+		}
+		if !bubbles[s.dir] && calls(s.file, "time", "Sleep") > 0 {
+			t.Errorf("%s sleeps, and its package has no bubbles", s.path)
+		}
+		for _, decl := range s.file.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "Test") && sleepsItself(s.file, fn) {
+				t.Errorf("%s: %s sleeps outside a bubble", s.path, fn.Name.Name)
+			}
 		}
 	}
 }
 
-// callsInBubbles counts the calls in the arguments of synctest.Test and of every InBubble.
-func callsInBubbles(file *ast.File, pkg, fn string) int {
-	n := 0
-	ast.Inspect(file, func(node ast.Node) bool {
-		call, ok := node.(*ast.CallExpr)
-		if !ok || !bubble.MatchString(types.ExprString(call.Fun)) {
-			return true
-		}
-		n += callsUnder(call, importName(file, pkg), fn)
-		return false
+// sleepsItself leaves out the functions within fn: they may run in a bubble.
+func sleepsItself(file *ast.File, fn *ast.FuncDecl) bool {
+	local, found := importName(file, "time"), false
+	ast.Inspect(fn, func(node ast.Node) bool {
+		_, within := node.(*ast.FuncLit)
+		found = found || names(node, local, "Sleep")
+		return !within
 	})
-	return n
+	return found
 }
-
-var bubble = regexp.MustCompile(`^(synctest\.Test|(\w+\.)?[iI]nBubble)$`)
 
 type source struct {
 	path, dir string // from the module's root, with slashes
@@ -148,18 +158,19 @@ func walk(visit func(root, name string) error) error {
 
 // calls counts how often file names pkg.fn, under whatever name it imports pkg.
 func calls(file *ast.File, pkg, fn string) int {
-	return callsUnder(file, importName(file, pkg), fn)
-}
-
-func callsUnder(node ast.Node, local, fn string) int {
-	n := 0
-	ast.Inspect(node, func(node ast.Node) bool {
-		if sel, ok := node.(*ast.SelectorExpr); ok && types.ExprString(sel) == local+"."+fn {
+	local, n := importName(file, pkg), 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		if names(node, local, fn) {
 			n++
 		}
 		return true
 	})
 	return n
+}
+
+func names(node ast.Node, pkg, fn string) bool {
+	sel, ok := node.(*ast.SelectorExpr)
+	return ok && types.ExprString(sel) == pkg+"."+fn
 }
 
 // importName is what file calls pkg; "" when it does not import it.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,10 +104,11 @@ func TestRefusalFailsWithTheUpstreamsWords(t *testing.T) {
 
 func TestSixHourOutageLosesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		began, calls := time.Now(), 0
+		began := time.Now()
+		var calls atomic.Int64
 		b.down = func(*http.Request) int {
 			if time.Since(began) < 6*time.Hour {
-				calls++
+				calls.Add(1)
 				return http.StatusServiceUnavailable
 			}
 			return 0
@@ -123,13 +125,13 @@ func TestSixHourOutageLosesNothing(t *testing.T) {
 			t.Errorf("the last one came back after %v", took)
 		}
 		// One probe an interval, and what was in hand at the start.
-		if most := int(6*time.Hour/(10*time.Second)) + 100; calls > most {
-			t.Errorf("%d calls during the outage, want at most %d", calls, most)
+		if most := int64(6*time.Hour/(10*time.Second)) + 100; calls.Load() > most {
+			t.Errorf("%d calls during the outage, want at most %d", calls.Load(), most)
 		}
 		if twice := b.box.Oracle(sandbox.Query{}).Enroll.TwiceCount; twice != 0 {
 			t.Errorf("%d enrolled twice", twice)
 		}
-		t.Logf("%d calls during the outage", calls)
+		t.Logf("%d calls during the outage", calls.Load())
 	})
 }
 
@@ -172,10 +174,11 @@ func TestGivesUpAtGiveUpAt(t *testing.T) {
 
 func TestRefusedCredentialsHoldTheProgram(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		began, calls := time.Now(), 0
+		began := time.Now()
+		var calls atomic.Int64
 		b.down = func(*http.Request) int {
 			if time.Since(began) < time.Hour {
-				calls++
+				calls.Add(1)
 				return http.StatusUnauthorized
 			}
 			return 0
@@ -188,8 +191,8 @@ func TestRefusedCredentialsHoldTheProgram(t *testing.T) {
 		if got := len(b.told("mandate.enroll.succeeded.*")); got != n {
 			t.Fatalf("%d succeeded, want %d\n%s", got, n, b.logs)
 		}
-		if most := 360 + 8; calls > most {
-			t.Errorf("%d calls while held, want at most one every 10 s: %d", calls, most)
+		if most := int64(360 + 8); calls.Load() > most {
+			t.Errorf("%d calls while held, want at most one every 10 s: %d", calls.Load(), most)
 		}
 		if took := time.Since(began); took > time.Hour+30*time.Second {
 			t.Errorf("resumed only after %v", took)

@@ -3,7 +3,6 @@ package poll
 import (
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
-	"errand/pkg/messages"
 )
 
 // inWorld runs f in virtual time over a log of n rows, a minute apart, whose newest
@@ -171,27 +169,6 @@ func TestAWatermarkIsToldWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
 	})
 }
 
-func TestAWrongTotalRecordHidesNoRow(t *testing.T) {
-	for _, o := range []order{newestFirst, oldestFirst, unordered} {
-		for _, wrong := range []int{-10_000, -60, -1, 1, 60, 1000} {
-			t.Run(fmt.Sprint(o, wrong), func(t *testing.T) {
-				inWorld(t, o, 330, func(w *world) {
-					w.wrong = wrong
-					w.sweeps(5 * time.Second)
-					w.add(120)
-					w.sweeps(15 * time.Second)
-					w.add(7)
-					w.sweeps(15 * time.Second)
-					w.complete(w.T, w.store)
-					if calls := w.sweeps(5 * time.Second); len(calls) > 14 {
-						t.Errorf("a sweep of a log of 10 pages asked for %q", calls)
-					}
-				})
-			})
-		}
-	}
-}
-
 func TestALogThatTurnsOutToHaveNoOrderIsReadWhole(t *testing.T) {
 	inWorld(t, newestFirst, 1000, func(w *world) {
 		w.sweeps(5 * time.Second)
@@ -217,11 +194,11 @@ func TestALogThatTurnsOutToHaveNoOrderIsReadWhole(t *testing.T) {
 func TestALateRowOfALogWithoutOrderIsToldAndWhatTheStreamForgotIsNot(t *testing.T) {
 	inWorld(t, unordered, 300, func(w *world) {
 		w.sweeps(5 * time.Second)
-		time.Sleep(20 * time.Hour)
+		time.Sleep(60 * time.Hour)
 		w.add(1)
 		w.sweeps(5 * time.Second)
 		w.add(1)
-		w.rows[301].created = time.Now().Add(-16 * time.Hour) // long before what was told last
+		w.rows[301].created = time.Now().Add(-40 * time.Hour) // long before what was told last
 		w.sweeps(5 * time.Second)
 		w.complete(w.T, w.store)
 		w.events = w.events[301:] // they were too old
@@ -232,74 +209,33 @@ func TestALateRowOfALogWithoutOrderIsToldAndWhatTheStreamForgotIsNot(t *testing.
 	})
 }
 
-func TestADeferredRowThatIsTriedAgainForDaysIsToldOnce(t *testing.T) {
-	inWorld(t, newestFirst, 1500, func(w *world) {
-		retried := w.rows[len(w.rows)-1]
-		retried.states = []messages.State{messages.Deferred}
-		var again func()
-		again = func() {
-			w.upstream.mu.Lock()
-			defer w.upstream.mu.Unlock()
-			retried.created, retried.of = time.Now(), 0
-			time.AfterFunc(20*time.Hour, again)
+func TestAStateThatIsSeenAgainIsNotForgotten(t *testing.T) {
+	began := time.Now()
+	m := &memory{seen: map[ID]uint32{}, complete: began.Add(40 * time.Hour)}
+	for i := range 2000 {
+		m.add(ID{byte(i), byte(i >> 8)}, began)
+	}
+	if !m.knows(ID{1}, began.Add(30*time.Hour)) { // the same row, tried again
+		t.Fatal("what was added is not known")
+	}
+	if m.prune(time.Minute); len(m.seen) != 1 || !m.knows(ID{1}, began) {
+		t.Errorf("%d ids are left, want the one that was seen again", len(m.seen))
+	}
+	if reach := m.reach(newestFirst, time.Minute); reach.Before(m.since) {
+		t.Errorf("the next sweep reaches back to %v, known is what was since %v", reach, m.since)
+	}
+}
+
+func TestRowsThatCameInMeanwhileAreLookedForAtOnce(t *testing.T) {
+	inWorld(t, newestFirst, 500, func(w *world) {
+		w.busy = func(u *upstream) {
+			if len(u.calls) == 4 {
+				u.add(30)
+			}
 		}
-		again()
-		w.poller.Interval = time.Hour
-		w.sweeps(6 * 24 * time.Hour)
+		w.sweeps(5 * time.Second)
 		w.complete(w.T, w.store)
 	})
-}
-
-// raw is an upstream with one body for every page.
-type raw struct{ body string }
-
-func (r raw) RoundTrip(request *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(r.body)), ContentLength: int64(len(r.body)), Request: request}, nil
-}
-
-func sweepOf(t *testing.T, body string, limit int) *store {
-	t.Helper()
-	s := &store{}
-	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{}
-		p := u.poller(t, &desk{store: s}, limit)
-		var err error
-		if p.Upstream, err = mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(raw{body})); err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithTimeout(t.Context(), 25*time.Second)
-		defer stop()
-		if err := p.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
-	})
-	return s
-}
-
-func TestRowsThatCannotBeReadAreToldAsUnknown(t *testing.T) {
-	s := sweepOf(t, `{"error":false,"status_code":200,"message":"OK","data":{"data":[7,null,"text",{},{"to":"a@b.test"},{"to":"a@b.test","delivered":1}],"total_record":6}}`, 100)
-	var got []string
-	for _, e := range s.events {
-		if b, ok := e.Body.(*messages.DeliveryBody); ok {
-			got = append(got, string(e.State)+" "+string(b.Entry))
-		}
-	}
-	want := []string{"unknown 7", "unknown null", `unknown "text"`, "unknown {}", `unknown {"to":"a@b.test"}`, `delivered {"to":"a@b.test","delivered":1}`}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
-	}
-}
-
-func TestAnUpstreamThatIgnoresThePageIsNotReadForEver(t *testing.T) {
-	for _, total := range []int{0, 2, 200} {
-		s := sweepOf(t, fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[{"envelope_id":"1","to":"a@b.test"},{"envelope_id":"2","to":"a@b.test"}],"total_record":%d}}`, total), 2)
-		if n := len(s.told(t)); n != 2 {
-			t.Errorf("total_record %d: %d events, want 2", total, n)
-		}
-		if n := len(s.marks); total == 200 && n != 0 {
-			t.Errorf("%d watermarks for a log of which 198 rows were not seen", n)
-		}
-	}
 }
 
 // slow counts the reads that are under way.

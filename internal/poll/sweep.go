@@ -128,19 +128,20 @@ func (s *sweep) tellAndRead(ctx context.Context, news *news, number int) (page m
 	}
 	ahead, stop := context.WithCancel(ctx)
 	defer stop()
-	read := make(chan error, 1)
+	done := make(chan struct{})
+	var unread error
 	go func() {
-		var err error
-		page, err = s.read(ahead, number)
-		read <- err
+		defer close(done)
+		page, unread = s.read(ahead, number)
 	}()
 	if err = s.tell(ctx, news); err != nil {
-		stop()
-		_ = <-read // the next sweep reads it again
+		stop() // the next sweep reads it again
+	}
+	<-done
+	if err != nil {
 		return mail.LogPage{}, err
 	}
-	err = <-read
-	return page, err
+	return page, unread
 }
 
 // mostTries is how often others may take the turn before a sweep is given up.

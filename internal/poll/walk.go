@@ -53,7 +53,7 @@ func (w *walk) next(page mail.LogPage, o order, settled, known bool) (int, error
 	covered := number*w.limit >= page.TotalRecord
 	again := w.mode != backward && same(w.before, page)
 	w.before = page
-	if false {
+	if again && !covered {
 		return 0, errSamePage
 	}
 	end := rows == 0 || again || rows < w.limit && covered

@@ -18,13 +18,11 @@ func (t *task) conclude(ctx context.Context) (messages.Event, error) {
 		return messages.Event{}, t.broken
 	case t.later == nil:
 		return t.outcome(), nil
-	case t.later.Cause == nil: // another worker has a batch on its way
-		if t.later.At.Before(t.deadline) {
-			t.later.At = t.deadline
-		}
-		return messages.Event{}, t.later
 	}
-	why := result{reason: messages.ReasonBusy, message: t.later.Cause.Error()}
+	why := result{reason: messages.ReasonBusy, message: t.later.Error()}
+	if t.later.Cause == nil { // another worker had a batch on its way: nobody knows more before its deadline
+		why.reason = messages.ReasonInterrupted
+	}
 	if failed, ok := errors.AsType[*clients.Error](t.later.Cause); ok {
 		why = judge(batch{}, 0, failed)
 	}
