@@ -24,6 +24,7 @@ const stopWait = 30 * time.Second
 type process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
+	read  *os.File // its standard output
 	out   *bufio.Scanner
 	said  string        // file of its standard error
 	ended chan struct{} // closed once it has ended, err set
@@ -50,14 +51,14 @@ func start(dir, name, path string, args, env []string) (*process, error) {
 		return nil, err
 	}
 	// A pipe of our own: StdoutPipe would be closed by Wait under the reader's hands.
-	r, w, err := os.Pipe()
-	if err != nil {
+	var w *os.File
+	if p.read, w, err = os.Pipe(); err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	p.cmd.Stdout, p.out = w, bufio.NewScanner(r)
+	p.cmd.Stdout, p.out = w, bufio.NewScanner(p.read)
 	if err := p.cmd.Start(); err != nil {
-		r.Close()
+		p.read.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	go func() { // ends with the child
@@ -89,6 +90,7 @@ func (p *process) ask() (float64, error) {
 
 // stop ends the child's input and, if signal is given, sends it that; then it waits.
 func (p *process) stop(signal os.Signal) error {
+	defer p.read.Close()
 	_ = p.in.Close()
 	if signal != nil {
 		_ = p.cmd.Process.Signal(signal) // one that has ended needs none

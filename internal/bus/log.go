@@ -91,7 +91,7 @@ func (l Log) encode(r history.Record) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &nats.Msg{Subject: r.Event.Subject(), Data: body, Header: make(nats.Header, 16)}
+	m := &nats.Msg{Subject: r.Event.Subject(), Data: body, Header: make(nats.Header, headers)}
 	last := strconv.FormatUint(r.Last, 10)
 	r.Event.Headers(m.Header, l.Source, m.Subject+"."+last)
 	m.Header[writer] = []string{r.Writer}
@@ -105,6 +105,9 @@ func (l Log) encode(r history.Record) (*nats.Msg, error) {
 	}
 	return m, nil
 }
+
+// headers is how many an event has with a trace; beyond 14 a map takes twice the room.
+const headers = 13
 
 // expectedSubject is the header that names the filter which a fence is held against.
 const expectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"

@@ -173,8 +173,9 @@ type puller interface {
 	close()
 }
 
-// most is how many pulls of one message wait at once; four keep 64 hands busy.
-const most = 4
+// most is how many pulls of one message wait at once: few leave the hands idle for
+// a round trip and make each message pay its own system calls, on both sides.
+const most = 16
 
 // pullers leaves a slot for the program's other consumer.
 func (c *Consumer[R]) pullers() (chan puller, error) {

@@ -21,10 +21,13 @@ import (
 type ending struct {
 	id      string
 	state   messages.State
-	body    []byte
-	before  bool // it had ended before this delivery
+	body    []byte // of the event, where it went wrong
+	before  bool   // it had ended before this delivery
 	attempt int
 }
+
+// wrong reports whether the request leaves a dead letter.
+func (e ending) wrong() bool { return e.state == messages.Failed || e.state == messages.Uncertain }
 
 // settle takes one delivery to its end: an outcome stored and the request
 // acknowledged, or the request put back. The only warning about a request is here.
@@ -89,8 +92,11 @@ func (c *Consumer[R]) answer(ctx context.Context, m jetstream.Msg, meta *jetstre
 	case err != nil:
 		return ending{id: h.ID}, err
 	}
-	text, err := ev.Encode()
-	return ending{id: h.ID, state: ev.State, body: text, attempt: h.Attempt}, err
+	end := ending{id: h.ID, state: ev.State, attempt: h.Attempt}
+	if end.wrong() {
+		end.body, err = ev.Encode()
+	}
+	return end, err
 }
 
 // idOf is the request's id: the body's, else the header's if it fits, else own.
@@ -130,7 +136,7 @@ func failure(op messages.Operation, b messages.FailedBody) messages.Body {
 // bury stores the dead letter of a request that did not go well. It stands before
 // the acknowledgement, so a death in between repeats it and loses nothing.
 func (c *Consumer[R]) bury(ctx context.Context, m jetstream.Msg, end ending) error {
-	if end.state != messages.Failed && end.state != messages.Uncertain {
+	if !end.wrong() {
 		return nil
 	}
 	var why struct {

@@ -84,7 +84,6 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 // encode writes the fields in the document's order, without escapes for HTML.
 func encode(e Enrollment) ([]byte, error) {
 	var b bytes.Buffer
-	b.Grow(1024)
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(e); err != nil {
