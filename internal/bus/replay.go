@@ -13,7 +13,7 @@ import (
 
 // replayWait is how long the next message may take while a stream is read; the
 // server that gives them may be gone and must be replaced.
-const replayWait = 30 * time.Second
+const replayWait = 15 * time.Second
 
 // read gives the events in the stream up to the message at last, which is on turns;
 // whole tells that all of them were taken. An ordered consumer reads headers only,
@@ -41,7 +41,8 @@ func (d *Deliveries) read(ctx context.Context, last uint64, yield func(poll.Told
 	if err != nil {
 		return false, err
 	}
-	it, err := c.Messages(jetstream.PullMaxMessages(4096))
+	// Without its server an ordered consumer is made anew after two missing heartbeats.
+	it, err := c.Messages(jetstream.PullMaxMessages(4096), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(time.Second))
 	if err != nil {
 		return false, err
 	}
