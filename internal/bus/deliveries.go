@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/poll"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -79,7 +80,7 @@ func (d *Deliveries) last(ctx context.Context, subject string) (*stored, error) 
 		if err == nil {
 			return e, nil
 		}
-		if try == lastTries || !pause(ctx, time.Duration(try)*100*time.Millisecond) {
+		if try == lastTries || !retry.Pause(ctx, time.Duration(try)*100*time.Millisecond) {
 			return nil, fmt.Errorf("bus: read %s: %w", subject, err)
 		}
 	}
@@ -132,7 +133,7 @@ func (d *Deliveries) take(ctx context.Context) (uint64, error) {
 			d.after = a.Sequence
 			return a.Sequence, nil
 		}
-		if final(err) && !conflict(err) || try == takeTries || !pause(ctx, time.Duration(try-1)*50*time.Millisecond) {
+		if final(err) && !conflict(err) || try == takeTries || !retry.Pause(ctx, time.Duration(try-1)*50*time.Millisecond) {
 			return 0, fmt.Errorf("bus: take the turn to tell: %w", err)
 		}
 	}
@@ -178,7 +179,7 @@ func (d *Deliveries) Tell(ctx context.Context, events []messages.Event) (int, er
 	for stored < len(ms) && err == nil {
 		n := min(len(ms)-stored, mostInBatch)
 		err = d.batch(ctx, ms[stored:stored+n])
-		for try := 1; try < takeTries && grouping(err) && pause(ctx, time.Duration(try)*time.Millisecond); try++ {
+		for try := 1; try < takeTries && grouping(err) && retry.Pause(ctx, time.Duration(try)*time.Millisecond); try++ {
 			err = d.batch(ctx, ms[stored:stored+n]) // the one before is acknowledged, but still in the server's books
 		}
 		if err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/history"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -54,7 +55,7 @@ func (l Log) Append(ctx context.Context, r history.Record) (uint64, error) {
 		default:
 			unsure = true
 		}
-		if !pause(ctx, wait) {
+		if !retry.Pause(ctx, wait) {
 			return 0, fmt.Errorf("bus: store %s: %w", m.Subject, context.Cause(ctx))
 		}
 	}
@@ -122,7 +123,7 @@ func (l Log) Last(ctx context.Context, op messages.Operation, filter string) (hi
 		if err == nil {
 			return history.Entry{Subject: got.subject, Sequence: got.seq, Body: got.data}, nil
 		}
-		if !pause(ctx, wait) {
+		if !retry.Pause(ctx, wait) {
 			return history.Entry{}, fmt.Errorf("bus: read %s: %w", filter, err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/retry"
 )
 
 // Publisher stores messages in JetStream. Any number of goroutines may wait for
@@ -133,7 +135,7 @@ func (p *Publisher) Keep(ctx context.Context, m *nats.Msg) error {
 		if err == nil || final(err) {
 			return err
 		}
-		if !pause(ctx, wait) {
+		if !retry.Pause(ctx, wait) {
 			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
@@ -144,16 +146,4 @@ func final(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.Code < 500 || errors.Is(err, nats.ErrMaxPayload) ||
 		errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject)
-}
-
-// pause reports whether d passed before ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

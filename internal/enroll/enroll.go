@@ -168,9 +168,10 @@ func (t *task) call(ctx context.Context) (mandate.Enrolled, error) {
 func (t *task) findOut(ctx context.Context, calls int) (messages.Event, error) {
 	records, err := t.lookUp(ctx)
 	if err == nil && len(records) == 0 && t.unknown != messages.ReasonInterrupted {
-		if err = pause(ctx, secondLook); err == nil {
-			records, err = t.lookUp(ctx)
+		if !retry.Pause(ctx, secondLook) {
+			return messages.Event{}, context.Cause(ctx)
 		}
+		records, err = t.lookUp(ctx)
 	}
 	late := !time.Now().Before(t.giveUp)
 	switch {
@@ -275,15 +276,3 @@ func (t *task) uncertain(reason messages.Reason, evidence []json.RawMessage) mes
 }
 
 func (t *task) event(s messages.State, b messages.Body) messages.Event { return t.History.Event(s, b) }
-
-// pause waits for d unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

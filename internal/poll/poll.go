@@ -133,7 +133,7 @@ func (p *Poller) Run(ctx context.Context) error {
 		if p.Lag != nil {
 			p.Lag(time.Since(complete))
 		}
-		pause(ctx, wait)
+		retry.Pause(ctx, wait)
 	}
 	return nil
 }
@@ -161,14 +161,4 @@ func (p *Poller) failed(err error, failures int) time.Duration {
 		p.faulty("sending log: no sweep came through lately: " + err.Error())
 	}
 	return wait
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -161,7 +161,7 @@ func (s *sweep) tell(ctx context.Context, n *news) error {
 			return fmt.Errorf("poll: tell: %w", err)
 		default:
 			// Two pollers that take the turn from each other at once must not go on so for ever.
-			pause(ctx, rand.N(time.Duration(min(try, 10))*20*time.Millisecond))
+			retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*20*time.Millisecond))
 			if err := s.memory.learn(ctx, s.Sink, s.memory.since); err != nil {
 				return err
 			}
