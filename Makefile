@@ -22,7 +22,7 @@ lint: ## the pinned linter, built from source the first time
 fmt: ## lay the source out
 	CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint fmt
 
-fuzz: ## each fuzz target for a moment; FUZZ=5000000x for longer
+fuzz: ## each fuzz target for 3 seconds, or FUZZ=60
 	.ci/run fuzz
 
 bench: ## measure throughput, processor time and memory

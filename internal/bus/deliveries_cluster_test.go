@@ -20,15 +20,18 @@ func cluster(t *testing.T) (conns []*nats.Conn) {
 	t.Helper()
 	var routes []*url.URL
 	var ports []int
+	var kept []net.Listener
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // kept until all ports are chosen
+		kept = append(kept, l) // so that all ports differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		l.Close()
+	}
+	for _, l := range kept {
+		_ = l.Close()
 	}
 	for i, port := range ports {
 		s, err := server.NewServer(&server.Options{ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -57,7 +56,7 @@ func (p *pages) poller(t testing.TB, sink poll.Sink) *poll.Poller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &poll.Poller{Upstream: api, Sink: sink, Interval: time.Hour, Limit: p.limit, Overlap: 15 * time.Minute, Logger: zerolog.New(os.Stderr).With().Timestamp().Logger()}
+	return &poll.Poller{Upstream: api, Sink: sink, Interval: time.Hour, Limit: p.limit, Overlap: 15 * time.Minute, Logger: zerolog.Nop()}
 }
 
 // Two pollers sweep one log, the server is restarted under them, and a third one

@@ -37,7 +37,9 @@ func (d *Deliveries) read(ctx context.Context, last uint64, yield func(poll.Told
 		from := earliest(d.since, time.Now().Add(-time.Hour))
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
 	}
-	c, err := d.js.OrderedConsumer(ctx, MailDeliveries, cfg)
+	asking, cancel := context.WithTimeout(ctx, ackWait) // the server may go with the request in hand
+	defer cancel()
+	c, err := d.js.OrderedConsumer(asking, MailDeliveries, cfg)
 	if err != nil {
 		return false, err
 	}
