@@ -205,6 +205,27 @@ func TestProvisionIsIdempotentAndRefusesToDestroy(t *testing.T) {
 	}
 }
 
+func TestCheckRefusesAStreamThatCannotHoldTheEvents(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), bus.MailEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := s.CachedInfo().Config
+	config.Subjects = []string{"mail.send.*.*", "mail.account.*.*"}
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	want := "stream MAIL_EVENTS does not take mail.batch.*.*.*: run `errand provision`"
+	if _, err := bus.Check(t.Context(), js, nil, bus.MailEvents); err == nil || err.Error() != want {
+		t.Fatalf("got %v\nwant %s", err, want)
+	}
+}
+
 func TestCheckSaysWhatToRun(t *testing.T) {
 	n := devtest.Server(t)
 	nc, err := n.Connect()

@@ -49,6 +49,7 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 		nats.MaxReconnects(-1), // the default gives up after two minutes, for good
 		nats.ReconnectWait(500 * time.Millisecond),
 		nats.RetryOnFailedConnect(true),
+		nats.IgnoreAuthErrorAbort(),         // credentials come back too; the default closes for good at the second refusal
 		nats.PingInterval(20 * time.Second), // a dead peer shows within a minute
 		nats.MaxPingsOutstanding(2),
 		nats.PermissionErrOnSubscribe(true),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -25,7 +26,14 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 	if err != nil {
 		return nil, fmt.Errorf("bus: object store: %w", err)
 	}
-	object, err := bucket.Get(ctx, ref.Name)
+	ctx, cancel := context.WithCancel(ctx)
+	guard := time.AfterFunc(ackWait, cancel) // for opening; reading has patient's time
+	got, err := bucket.Get(patient{ctx}, ref.Name)
+	guard.Stop()
+	if err != nil {
+		cancel()
+	}
+	object := opened{got, cancel}
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
 		return nil, fs.ErrNotExist
 	}
@@ -41,4 +49,23 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 		return nil, err
 	}
 	return object, nil
+}
+
+// patient gives each read of an object its own time: without a deadline the library
+// ends the reading of the whole object five seconds after it was opened.
+type patient struct{ context.Context }
+
+// Deadline is never near.
+func (patient) Deadline() (time.Time, bool) { return time.Now().Add(30 * time.Second), true }
+
+// opened ends its context when it is closed.
+type opened struct {
+	jetstream.ObjectResult
+	cancel context.CancelFunc
+}
+
+// Close ends the reading.
+func (o opened) Close() error {
+	defer o.cancel()
+	return o.ObjectResult.Close()
 }

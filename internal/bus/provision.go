@@ -135,7 +135,7 @@ func planQueue(ctx context.Context, js jetstream.JetStream, q Queue, want jetstr
 
 // The settings that errand decides; all others are the operator's.
 var (
-	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxMsgSize", "Duplicates", "DenyDelete", "AllowDirect", "AllowAtomicPublish", "AllowMsgSchedules"}
+	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxMsgSize", "Duplicates", "DenyDelete", "AllowDirect", "AllowAtomicPublish", "AllowMsgSchedules", "AllowMsgTTL", "AllowRollup"}
 	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending"}
 )
 
@@ -172,6 +172,24 @@ func show(v any) string {
 	return strings.TrimSpace(b.String())
 }
 
+// unsuited tells what keeps a stream from holding what is written to it, or "".
+func unsuited(have jetstream.StreamConfig) string {
+	for _, want := range Streams(Limits{}) {
+		if want.Name != have.Name {
+			continue
+		}
+		for _, subject := range want.Subjects {
+			if !slices.Contains(have.Subjects, subject) {
+				return "does not take " + subject
+			}
+		}
+		if want.AllowDirect && !have.AllowDirect {
+			return "does not allow direct get"
+		}
+	}
+	return ""
+}
+
 // Check tells whether what a program needs is there and suits it, and gives its
 // consumers by name. The error says what to run.
 func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (map[string]jetstream.Consumer, error) {
@@ -199,8 +217,10 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 			missing = append(missing, "stream "+name)
 		case err != nil:
 			return nil, fmt.Errorf("stream %s: %w", name, err)
-		case name != DeadLetters && !s.CachedInfo().Config.AllowDirect:
-			return nil, fmt.Errorf("stream %s does not allow direct get: run `errand provision`", name)
+		default:
+			if problem := unsuited(s.CachedInfo().Config); problem != "" {
+				return nil, fmt.Errorf("stream %s %s: run `errand provision`", name, problem)
+			}
 		}
 	}
 	if len(missing) > 0 {

@@ -131,7 +131,7 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) {
 		probe, wait = c.Hold.Claim(c.Writes)
 	}
 	if turn {
-		c.Hold.Leave(ctx.Err() != nil)
+		c.Hold.Leave(err != nil && !nothing(err))
 	}
 	switch {
 	case err != nil:
@@ -151,7 +151,7 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) {
 // failed handles a take that brought nothing. A deleted consumer looks alike to a
 // silent one, so it is asked for.
 func (c *Consumer[R]) failed(ctx context.Context, err error) {
-	if ctx.Err() != nil || errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+	if ctx.Err() != nil || nothing(err) {
 		return
 	}
 	if _, e := c.Source.Info(ctx); errors.Is(e, jetstream.ErrConsumerNotFound) || errors.Is(e, jetstream.ErrStreamNotFound) {
@@ -163,6 +163,11 @@ func (c *Consumer[R]) failed(ctx context.Context, err error) {
 	case <-ctx.Done():
 	case <-time.After(time.Second):
 	}
+}
+
+// nothing reports whether a take waited its time and no message came.
+func nothing(err error) bool {
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // puller asks the server for one message at a time: none waits in a buffer, where

@@ -142,12 +142,12 @@ func (h *Hold) Enter(ctx context.Context, write bool) (turn bool, err error) {
 }
 
 // Leave ends a turn. A hold that no request waits for any more ends too: the next
-// request finds out.
-func (h *Hold) Leave(stopping bool) {
+// request finds out. broken: the turn ended early and tells nothing.
+func (h *Hold) Leave(broken bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiting = false
-	if !h.taken && !stopping && h.why != "" {
+	if !h.taken && !broken && h.why != "" {
 		h.end("nothing waits for it")
 		return
 	}

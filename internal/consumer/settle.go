@@ -84,6 +84,14 @@ func (c *Consumer[R]) answer(ctx context.Context, m jetstream.Msg, meta *jetstre
 		ev, err = h.Settle(ctx, meta.NumDelivered == 1, func(history.Prior) (messages.Event, error) {
 			return h.Event(messages.Failed, failure(c.Operation, why)), nil
 		})
+		if foreign, ok := errors.AsType[*history.Foreign](err); ok { // somebody named a request like this, or the queue was made anew
+			why.ConflictsWith = foreign.ID
+			h = &history.History{Log: c.Log, Operation: c.Operation, Fingerprint: said.Fingerprint, Trace: h.Trace,
+				ID: own + "-" + strconv.FormatInt(meta.Timestamp.UnixNano(), 36)}
+			ev, err = h.Settle(ctx, meta.NumDelivered == 1, func(history.Prior) (messages.Event, error) {
+				return h.Event(messages.Failed, failure(c.Operation, why)), nil
+			})
+		}
 	}
 	var answered *history.Answered
 	switch {

@@ -86,6 +86,23 @@ func TestSameIDWithOtherContentsConflicts(t *testing.T) {
 	})
 }
 
+// Also an id that looks like the one we would give ends its request and the other's.
+func TestAForgedOwnIDBlocksNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.publish("mandate.enroll.requested", enrollment("MANDATE_REQUESTS-2"))
+		second := enrollment("r2")
+		delete(second, "request_id")
+		b.publish("mandate.enroll.requested", second)
+		b.run(b.mandates(), time.Minute, b.all("mandate.enroll.failed.*", 1))
+		b.wantOne("mandate.enroll.succeeded.MANDATE_REQUESTS-2")
+		e := b.told("mandate.enroll.failed.*")
+		if len(e) != 1 || e[0].reason() != "conflict" || e[0].Body["conflicts_with"] != "MANDATE_REQUESTS-2" || !strings.HasPrefix(e[0].Subject, "mandate.enroll.failed.MANDATE_REQUESTS-2-") {
+			t.Fatalf("got %v", e)
+		}
+		b.queueEmpty("MANDATE_REQUESTS")
+	})
+}
+
 func TestRefusalFailsWithTheUpstreamsWords(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422, Body: []byte(`{"error":{"payer_bank_code":["The payer bank code is unknown."]}}`)})

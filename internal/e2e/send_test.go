@@ -231,6 +231,37 @@ func TestRecipientsFromAnObject(t *testing.T) {
 	})
 }
 
+// Slow calls must not cut the reading of their list.
+func TestALongListIsReadToItsEndHoweverSlowTheCalls(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		bucket, err := b.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list strings.Builder
+		for i := range 20_000 {
+			fmt.Fprintf(&list, "reader-with-a-rather-long-name-%d@example.test\n", i)
+		}
+		if _, err := bucket.PutString(t.Context(), "all", list.String()); err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256([]byte(list.String()))
+		m := message("m1", 0)
+		delete(m, "to")
+		m["to_object"] = map[string]string{"bucket": "lists", "name": "all", "digest": "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])}
+		if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(8 * time.Second) }); err != nil {
+			t.Fatal(err)
+		}
+		b.publish("mail.send.requested", m)
+		began := time.Now()
+		b.run(b.mails(), time.Hour, b.all("mail.send.accepted.m1", 1))
+		b.wantOne("mail.send.accepted.m1")
+		if took := time.Since(began); took > 2*time.Minute { // five rounds of four calls, and the granularity of looking
+			t.Errorf("took %v\n%s", took, b.logs)
+		}
+	})
+}
+
 func TestReadsAreAnswered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 60

@@ -143,7 +143,7 @@ func (t *task) announce(ctx context.Context) error {
 func (t *task) call(ctx context.Context) (mandate.Enrolled, error) {
 	t.unknown = ""
 	t.History.Attempt++
-	if time.Now().Add(t.Timeout).After(t.deadline) {
+	for time.Now().Add(t.Timeout).After(t.deadline) { // again if storing it took too long
 		if t.stored = t.announce(ctx); t.stored != nil {
 			return mandate.Enrolled{}, t.stored
 		}
@@ -239,11 +239,11 @@ func (t *task) putOff(ctx context.Context, reason messages.Reason, why *clients.
 	if !now.Before(t.giveUp) {
 		return t.givenUp(), nil
 	}
-	wait := t.Policy.Wait(t.History.Attempt)
+	wait := max(t.Policy.Wait(t.History.Attempt), why.RetryAfter)
 	if why.Fate == clients.Held {
-		wait = t.Policy.Max
+		wait = t.Policy.Max // it comes back when the hold ends
 	}
-	at := now.Add(max(wait, why.RetryAfter))
+	at := now.Add(wait)
 	if at.After(t.giveUp) {
 		at = t.giveUp
 	}

@@ -189,6 +189,9 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 // Store writes the next event over the last one that this worker saw. ErrConflict
 // means that the request is no longer in this worker's hand.
 func (h *History) Store(ctx context.Context, s messages.State, body messages.Body) error {
+	if s == messages.Started && ctx.Err() != nil {
+		return fmt.Errorf("history: store %s: %w", s, context.Cause(ctx)) // it would announce a call that is not made
+	}
 	if h.writer == "" {
 		h.writer = rand.Text()
 	}

@@ -66,7 +66,8 @@ func unanswered[R any](p retry.Policy, r history.Request[R], err error) (message
 		Fields: failed.Fields, Fingerprint: r.History.Fingerprint}
 	final := failed.Fate == clients.Refused || failed.Reason == string(messages.ReasonBadAnswer)
 	if now := time.Now(); !final && now.Before(r.GiveUpAt) {
-		at := now.Add(max(p.Wait(p.Tries), failed.RetryAfter))
+		wait := min(now.Sub(r.Published)/2, 15*time.Minute) // half as long again each time
+		at := now.Add(max(wait, p.Max, failed.RetryAfter))
 		if at.After(r.GiveUpAt) {
 			at = r.GiveUpAt
 		}

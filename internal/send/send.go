@@ -157,7 +157,7 @@ func (t *task) decide(ctx context.Context, h *history.History, b batch, stands m
 	var stored error
 	call := func(ctx context.Context) (int, error) {
 		h.Attempt++
-		if time.Now().Add(t.Timeout).After(deadline) {
+		for time.Now().Add(t.Timeout).After(deadline) { // again if storing it took too long
 			deadline = time.Now().Add(t.Timeout + history.Margin)
 			if stored = announce(ctx, deadline); stored != nil {
 				return 0, stored
@@ -173,9 +173,12 @@ func (t *task) decide(ctx context.Context, h *history.History, b batch, stands m
 		if stored != nil {
 			return result{}, stored
 		}
+		if t.Body.OnUnknown == "resend" && ctx.Err() != nil && clients.FateOf(err) == clients.Unknown {
+			return result{}, context.Cause(ctx) // cut off by our own end: whoever takes it over sends again
+		}
 		got := judge(b, accepted, err)
 		got.after = after
-		if got.state != messages.Uncertain || t.Body.OnUnknown != "resend" || ctx.Err() != nil {
+		if got.state != messages.Uncertain || t.Body.OnUnknown != "resend" {
 			return got, nil
 		}
 		after = true
@@ -201,10 +204,10 @@ func (t *task) putOff(ctx context.Context, why result) (messages.Event, error) {
 func (t *task) notBefore(attempt int, why result) time.Time {
 	wait := t.Policy.Wait(attempt)
 	if failed, ok := errors.AsType[*clients.Error](why.cause); ok {
-		if failed.Fate == clients.Held {
-			wait = t.Policy.Max
-		}
 		wait = max(wait, failed.RetryAfter)
+		if failed.Fate == clients.Held {
+			wait = t.Policy.Max // it comes back when the hold ends
+		}
 	}
 	at := time.Now().Add(wait)
 	if at.After(t.giveUp) {
