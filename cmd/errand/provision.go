@@ -16,9 +16,9 @@ type provision struct {
 	NATS       bus.Connection `embed:"" group:"nats"`
 	bus.Limits `embed:""`
 
-	DryRun bool `help:"Only show what would change."`
-	Yes    bool `short:"y" help:"Do not ask. Without a terminal nobody is asked anyway."`
-	Force  bool `help:"Make changes too that may drop messages or stop programs."`
+	DryRun bool `env:"PROVISION_DRY_RUN" help:"Only show what would change."`
+	Yes    bool `env:"PROVISION_YES" short:"y" help:"Do not ask. Without a terminal nobody is asked anyway."`
+	Force  bool `env:"PROVISION_FORCE" help:"Make changes too that may drop messages or stop programs."`
 }
 
 // Help is what --help says beside the flags.

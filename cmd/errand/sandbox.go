@@ -25,7 +25,7 @@ type standIn struct {
 	Seed           uint64 `env:"SANDBOX_SEED" default:"1" help:"Of every draw: the same seed gives the same bounces and deferrals."`
 	AllowCallbacks bool   `env:"SANDBOX_ALLOW_CALLBACKS" help:"Allow callbacks to hosts other than this machine."`
 	Lean           bool   `env:"SANDBOX_LEAN" help:"Keep counts instead of bodies, for runs of millions."`
-	Quiet          bool   `short:"q" help:"Do not tell of faults, callbacks and decisions."`
+	Quiet          bool   `env:"SANDBOX_QUIET" short:"q" help:"Do not tell of faults, callbacks and decisions."`
 }
 
 // Help is what --help says beside the flags.

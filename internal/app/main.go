@@ -10,9 +10,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"errand/internal/bus"
 )
 
 // Exit statuses.
@@ -56,7 +59,7 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 		return status
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\nSee %s --help.\n", name, err, name)
+		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, naming(parser, err), name)
 		return exitConfig
 	}
 	if p, ok := cli.(Program); ok {
@@ -66,7 +69,7 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	}
 	var invalid *Invalid
 	switch {
-	case err == nil:
+	case err == nil, ctx.Err() != nil && errors.Is(err, bus.ErrNotUp): // told to end before there was work
 		return 0
 	case errors.As(err, &invalid):
 		fmt.Fprintf(os.Stderr, "%s: %v\nSee %s --help.\n", name, err, name)
@@ -74,4 +77,18 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	}
 	fmt.Fprintln(os.Stderr, name+":", err)
 	return exitFailed
+}
+
+// naming is a parse error that names the variable too: kong's word on a value that
+// is not one of a set names the flag only.
+func naming(parser *kong.Kong, err error) string {
+	text := err.Error()
+	for _, group := range parser.Model.AllFlags(false) {
+		for _, f := range group {
+			if len(f.Envs) > 0 && strings.HasPrefix(text, "--"+f.Name+" must be") {
+				return f.Envs[0] + ": " + text
+			}
+		}
+	}
+	return text
 }

@@ -109,6 +109,9 @@ func inboxToken(user string) string {
 	return string(b)
 }
 
+// ErrNotUp means that the wait for NATS was ended from outside.
+var ErrNotUp = errors.New("nats: not connected")
+
 // Up waits until the connection stands, telling the log when that takes long.
 func Up(ctx context.Context, nc *nats.Conn, log zerolog.Logger) error {
 	for n := 0; !nc.IsConnected(); n++ {
@@ -117,7 +120,7 @@ func Up(ctx context.Context, nc *nats.Conn, log zerolog.Logger) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("nats: not connected: %w", context.Cause(ctx))
+			return fmt.Errorf("%w: %w", ErrNotUp, context.Cause(ctx))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -29,10 +29,10 @@ const (
 
 // Limits are what an operator chooses about the topology.
 type Limits struct {
-	Replicas   int           `default:"1" help:"Copies of each stream: 1, 3 or 5."`
-	MaxAge     time.Duration `default:"720h" help:"How long events are kept: also how long a repeated request is recognised."`
-	DeadAge    time.Duration `default:"2160h" help:"How long dead letters are kept."`
-	AckWait    time.Duration `default:"30s" help:"How long a silent consumer keeps a request before another gets it."`
+	Replicas   int           `env:"PROVISION_REPLICAS" default:"1" help:"Copies of each stream: 1, 3 or 5."`
+	MaxAge     time.Duration `env:"PROVISION_MAX_AGE" default:"720h" help:"How long events are kept: also how long a repeated request is recognised."`
+	DeadAge    time.Duration `env:"PROVISION_DEAD_AGE" default:"2160h" help:"How long dead letters are kept."`
+	AckWait    time.Duration `env:"PROVISION_ACK_WAIT" default:"30s" help:"How long a silent consumer keeps a request before another gets it."`
 	MaxPayload int64         `kong:"-"` // of the server, bytes
 }
 

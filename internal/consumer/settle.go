@@ -68,7 +68,7 @@ func (c *Consumer[R]) answer(ctx context.Context, m jetstream.Msg, meta *jetstre
 	h := &history.History{Log: c.Log, Operation: c.Operation, ID: id, Fingerprint: said.Fingerprint, Trace: trace(m)}
 	ev, err := h.Settle(ctx, meta.NumDelivered == 1, func(p history.Prior) (messages.Event, error) {
 		if invalid != nil {
-			return h.Event(messages.Failed, failure(c.Operation, refusal(invalid, said))), nil
+			return h.Event(messages.Failed, failure(c.Operation, about(body, refusal(invalid, said)))), nil
 		}
 		return c.Handle(ctx, history.Request[R]{Body: body, Prior: p, History: h,
 			Published: meta.Timestamp, GiveUpAt: meta.Timestamp.Add(c.GiveUpAfter)})
@@ -82,14 +82,14 @@ func (c *Consumer[R]) answer(ctx context.Context, m jetstream.Msg, meta *jetstre
 		why.ConflictsWith = foreign.ID
 		h = &history.History{Log: c.Log, Operation: c.Operation, ID: own, Fingerprint: said.Fingerprint, Trace: h.Trace}
 		ev, err = h.Settle(ctx, meta.NumDelivered == 1, func(history.Prior) (messages.Event, error) {
-			return h.Event(messages.Failed, failure(c.Operation, why)), nil
+			return h.Event(messages.Failed, failure(c.Operation, about(body, why))), nil
 		})
 		if foreign, ok := errors.AsType[*history.Foreign](err); ok { // somebody named a request like this, or the queue was made anew
 			why.ConflictsWith = foreign.ID
 			h = &history.History{Log: c.Log, Operation: c.Operation, Fingerprint: said.Fingerprint, Trace: h.Trace,
 				ID: own + "-" + strconv.FormatInt(meta.Timestamp.UnixNano(), 36)}
 			ev, err = h.Settle(ctx, meta.NumDelivered == 1, func(history.Prior) (messages.Event, error) {
-				return h.Event(messages.Failed, failure(c.Operation, why)), nil
+				return h.Event(messages.Failed, failure(c.Operation, about(body, why))), nil
 			})
 		}
 	}
@@ -128,6 +128,14 @@ func refusal(invalid error, said messages.Meta) messages.FailedBody {
 	b := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: invalid.Error(), Fingerprint: said.Fingerprint}
 	if fields, ok := errors.AsType[*messages.Invalid](invalid); ok {
 		b.Fields = fields.Fields
+	}
+	return b
+}
+
+// about adds the order number, if the request has one that could be read.
+func about(request any, b messages.FailedBody) messages.FailedBody {
+	if r, ok := request.(messages.EnrollRequest); ok {
+		b.OrderNumber = r.OrderNumber
 	}
 	return b
 }

@@ -42,7 +42,7 @@ func judge(b batch, accepted int, err error) result {
 	}
 	switch clients.FateOf(err) {
 	case clients.Success:
-		r.state, r.accepted = messages.Accepted, accepted
+		r.state, r.accepted = messages.Accepted, min(accepted, r.count)
 		if accepted < r.count {
 			r.reason = messages.ReasonShortCount
 		}

@@ -105,7 +105,7 @@ var bodyFields = []struct {
 	fields string
 }{
 	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date link_expired_at after_unknown unknown"},
-	{&DeferredBody{}, "reason message not_before | http_status after_unknown"},
+	{&DeferredBody{}, "reason message http_status not_before | after_unknown"},
 	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | after_unknown"},
 	{&FailedBody{}, "reason message http_status fields fingerprint | order_number conflicts_with after_unknown"},
 	{&EnrollUncertain{}, "reason message order_number evidence fingerprint | after_unknown"},

@@ -39,7 +39,7 @@ type DeferredBody struct {
 	Common
 	Reason       Reason `json:"reason"`
 	Message      string `json:"message"`
-	HTTPStatus   int    `json:"http_status,omitempty"`
+	HTTPStatus   int    `json:"http_status"` // 0 without an answer
 	NotBefore    Time   `json:"not_before"`
 	AfterUnknown bool   `json:"after_unknown,omitempty"`
 }

@@ -71,7 +71,18 @@ func (b SendOutcome) MarshalJSON() ([]byte, error) {
 		unsettled[i] = u
 	}
 	b.Unsettled = unsettled
-	return marshal(plain(b))
+	if b.Reason == "" {
+		return marshal(plain(b))
+	}
+	if b.Fields == nil {
+		b.Fields = map[string][]string{}
+	}
+	return marshal(struct { // with a reason, these are there even when empty
+		plain
+		Unsettled  []Unsettled         `json:"unsettled"`
+		HTTPStatus int                 `json:"http_status"`
+		Fields     map[string][]string `json:"fields"`
+	}{plain(b), b.Unsettled, b.HTTPStatus, b.Fields})
 }
 
 // BatchBody is the body of mail.batch.started, accepted, refused, deferred and
