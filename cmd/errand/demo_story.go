@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/retry"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -111,7 +112,7 @@ func (s *story) publish(ctx context.Context, h *house) error {
 		return err
 	}
 	for i, e := range s.asked {
-		if i > 0 && !rest(ctx, pace) {
+		if i > 0 && !retry.Pause(ctx, pace) {
 			return nil // the demo has ended
 		}
 		data, err := json.Marshal(e.body)
@@ -131,18 +132,6 @@ func (s *story) publish(ctx context.Context, h *house) error {
 
 // pace lies between two requests, so that they can be told apart by eye.
 const pace = 400 * time.Millisecond
-
-// rest reports whether d passed before ctx ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // tell takes an event in.
 func (s *story) tell(e event) {
