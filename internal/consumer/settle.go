@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/failpoint"
 	"errand/internal/history"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
@@ -38,6 +39,7 @@ func (c *Consumer[R]) settle(ctx context.Context, m jetstream.Msg) {
 		c.Logger.Error().Err(err).Msg("not a JetStream message")
 		return
 	}
+	failpoint.Here(failpoint.Taken)
 	end, err := c.answer(ctx, m, meta)
 	if err == nil {
 		err = c.bury(ctx, m, end)
@@ -47,7 +49,9 @@ func (c *Consumer[R]) settle(ctx context.Context, m jetstream.Msg) {
 		c.putBack(ctx, m, end.id, err)
 		return
 	}
+	failpoint.Here(failpoint.BeforeAck)
 	_ = m.Ack() // lost: it is delivered again, finds its outcome and is acknowledged then
+	failpoint.Here(failpoint.AfterAck)
 	took := time.Since(began)
 	outcome := string(end.state)
 	if end.before {
@@ -162,7 +166,9 @@ func (c *Consumer[R]) bury(ctx context.Context, m jetstream.Msg, end ending) err
 	if err := messages.DecodeEvent(end.body, &why); err != nil {
 		return err
 	}
-	return c.Dead.Bury(ctx, m, bus.DeadLetter{RequestID: end.id, Operation: c.Operation, Reason: why.Reason, Message: why.Message})
+	err := c.Dead.Bury(ctx, m, bus.DeadLetter{RequestID: end.id, Operation: c.Operation, Reason: why.Reason, Message: why.Message})
+	failpoint.Here(failpoint.Buried)
+	return err
 }
 
 // putBack gives the request to the queue for as long as there is nothing to do for it.

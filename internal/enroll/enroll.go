@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"time"
 
+	"errand/internal/failpoint"
 	"errand/internal/history"
 	"errand/internal/retry"
 	"errand/pkg/clients"
@@ -160,7 +161,10 @@ func (t *task) call(ctx context.Context) (mandate.Enrolled, error) {
 	}
 	ctx, cancel := context.WithDeadline(ctx, t.deadline) // paused past it, we must not call
 	defer cancel()
-	return t.Upstream.Enroll(ctx, e)
+	failpoint.Here(failpoint.BeforeCall)
+	enrolled, err := t.Upstream.Enroll(ctx, e)
+	failpoint.Here(failpoint.Answer)
+	return enrolled, err
 }
 
 // findOut looks a call of unknown fate up in the transaction list. A zero event

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"time"
 
+	"errand/internal/failpoint"
 	"errand/pkg/messages"
 )
 
@@ -197,10 +198,12 @@ func (h *History) Store(ctx context.Context, s messages.State, body messages.Bod
 	}
 	ev := h.Event(s, body)
 	*body.Head() = messages.Common{RequestID: ev.RequestID(), At: messages.Time{Time: time.Now()}, Attempt: h.Attempt}
+	failpoint.Here(failpoint.BeforeStore, string(h.Operation), string(s))
 	seq, err := h.Log.Append(ctx, Record{Event: ev, Last: h.last, Writer: h.writer, Trace: h.Trace})
 	if err != nil {
 		return fmt.Errorf("history: store %s: %w", s, err)
 	}
+	failpoint.Here(failpoint.AfterStore, string(h.Operation), string(s))
 	h.last = seq
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"errand/internal/failpoint"
 	"errand/internal/retry"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -45,6 +46,7 @@ func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		failpoint.Here(failpoint.Page)
 		if page, err = s.tellAndRead(ctx, news, number); err != nil {
 			return false, err
 		}
@@ -151,7 +153,9 @@ const mostTries = 20
 func (s *sweep) tell(ctx context.Context, n *news) error {
 	for try := 1; n.len() > 0; try++ {
 		// What is on its way when ctx ends is waited for: it would have to be learned again.
+		failpoint.Here(failpoint.BeforeTell)
 		stored, err := s.Sink.Tell(context.WithoutCancel(ctx), n.events)
+		failpoint.Here(failpoint.AfterTell)
 		s.stored(n, stored)
 		switch {
 		case err == nil:
@@ -233,9 +237,11 @@ func (s *sweep) mark(ctx context.Context, through, now time.Time) error {
 		TotalRecord:     s.total,
 		New:             s.told,
 	}}, ID{}, now)
+	failpoint.Here(failpoint.BeforeMark)
 	if err := s.tell(ctx, n); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.AfterMark)
 	s.memory.marked, s.memory.markedAt = through, now
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"errand/internal/failpoint"
 	"errand/internal/history"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
@@ -95,6 +96,7 @@ func (t *task) many(ctx context.Context) (messages.Event, error) {
 		if err != nil {
 			t.stop(err)
 		}
+		failpoint.Here(failpoint.NextBatch)
 		if !t.renew(ctx) {
 			break
 		}

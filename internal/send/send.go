@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"errand/internal/failpoint"
 	"errand/internal/history"
 	"errand/internal/retry"
 	"errand/pkg/clients"
@@ -166,7 +167,10 @@ func (t *task) decide(ctx context.Context, h *history.History, b batch, stands m
 		ctx, cancel := context.WithDeadline(ctx, deadline) // paused past it, we must not call
 		defer cancel()
 		t.calls.Add(1)
-		return t.Upstream.Send(ctx, t.encoded, b.to)
+		failpoint.Here(failpoint.BeforeCall)
+		accepted, err := t.Upstream.Send(ctx, t.encoded, b.to)
+		failpoint.Here(failpoint.Answer)
+		return accepted, err
 	}
 	for calls := 1; ; calls++ {
 		accepted, err := retry.Do(ctx, t.Policy, call)
