@@ -25,8 +25,6 @@ import (
 	"errand/internal/sandbox"
 )
 
-func TestMain(m *testing.M) { devtest.Main(m) }
-
 // bubble is a whole installation in virtual time: a JetStream server, the sandbox
 // behind a pipe, and the programs.
 type bubble struct {

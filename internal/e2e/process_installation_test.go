@@ -38,11 +38,12 @@ const (
 var leaks = []string{"that-nobody-may-see", "@example.test", "Test Payer", "900101011234", "0123456789"}
 
 // installation is the whole house in real time: the programs as processes of their
-// own, configured by environment variables alone; the JetStream server and the
-// sandbox in this process, where they outlive whatever is killed.
+// own, configured by environment variables alone; the sandbox in this process, where
+// it outlives whatever is killed, and so the JetStream server, unless the story is
+// about brokers.
 type installation struct {
 	t        *testing.T
-	n        *devkit.NATS
+	n        *devkit.NATS // nil where brokers are processes
 	js       jetstream.JetStream
 	box      *sandbox.Sandbox
 	web      *httptest.Server
@@ -61,23 +62,41 @@ const ackWait = 2 * time.Second
 // this kind: they mostly wait. env is what the programs are told beside the rest.
 func install(t *testing.T, env ...string) *installation {
 	t.Helper()
-	in := &installation{t: t, programs: programs(t)}
+	return installWith(t, shipped, env...)
+}
+
+// installWith is install with programs of one's own choice.
+func installWith(t *testing.T, b *build, env ...string) *installation {
+	t.Helper()
+	dir := b.programs(t)
+	beside(t)
+	n := devtest.Server(t)
+	in := installAt(t, dir, n.URL, 1, env...)
+	in.n = n
+	return in
+}
+
+// beside lets the test run beside others.
+func beside(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	// nats.go keeps timers in a sync.Pool, and one that a bubble left there is fatal
 	// outside of it: two collections empty the pool.
 	runtime.GC()
 	runtime.GC()
+}
 
-	in.n = devtest.Server(t)
-	nc, err := in.n.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+// installAt makes an installation over servers that run: the streams with as many
+// replicas, the sandbox, and the environment of the programs in dir.
+func installAt(t *testing.T, dir, url string, replicas int, env ...string) *installation {
+	t.Helper()
+	in := &installation{t: t, programs: dir}
+	nc := connect(t, url)
+	var err error
 	if in.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}
-	in.provision(nc)
+	in.provision(nc, replicas)
 
 	in.box = sandbox.New(sandbox.Options{MandateToken: mandateToken, PortalKey: portalKey, ChecksumSecret: checksumSecret, MailKey: mailKey})
 	in.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,18 +108,19 @@ func install(t *testing.T, env ...string) *installation {
 	t.Cleanup(in.box.Close) // first, so that no call sits in a delay
 	t.Cleanup(in.end)
 	in.env = append([]string{
-		"NATS_URL=" + in.n.URL, "ADMIN_ADDR=127.0.0.1:0", "LOG_LEVEL=debug", "LOG_FORMAT=json",
+		"NATS_URL=" + url, "ADMIN_ADDR=127.0.0.1:0", "LOG_LEVEL=debug", "LOG_FORMAT=json",
 		"UPSTREAM_TIMEOUT=2s", "RETRY_FIRST=50ms", "RETRY_MAX=1s", "CONCURRENCY=16", "SHUTDOWN_GRACE=20s",
 		"MANDATE_API_URL=" + in.web.URL, "MANDATE_API_TOKEN=" + mandateToken, "MANDATE_PORTAL_KEY=" + portalKey,
 		"MANDATE_CHECKSUM_SECRET=" + checksumSecret, "MAIL_API_URL=" + in.web.URL, "MAIL_API_KEY=" + mailKey,
+		"POLL_INTERVAL=200ms",
 	}, env...)
 	return in
 }
 
-func (in *installation) provision(nc *nats.Conn) {
+func (in *installation) provision(nc *nats.Conn, replicas int) {
 	in.t.Helper()
 	limits := devtest.Limits(nc)
-	limits.AckWait = ackWait
+	limits.AckWait, limits.Replicas = ackWait, replicas
 	plan, err := bus.Plan(in.t.Context(), in.js, limits)
 	if err == nil {
 		err = bus.Apply(in.t.Context(), plan, false, func(bus.Change) {})
@@ -224,6 +244,9 @@ func (in *installation) subjects(filter string) map[string]uint64 {
 		stream = bus.MandateEvents
 	case "dead":
 		stream = bus.DeadLetters
+	}
+	if strings.HasPrefix(filter, "mail.delivery") || strings.HasPrefix(filter, "mail.log") {
+		stream = bus.MailDeliveries
 	}
 	s, err := in.js.Stream(in.t.Context(), stream)
 	if err != nil {

@@ -18,43 +18,48 @@ import (
 	"time"
 )
 
-// built is the directory of the programs, shared by the tests that run at once: the
-// first of them builds, the last one cleans up.
-var built struct {
+// build is a directory of programs, shared by the tests that run at once: the first
+// of them builds, the last one cleans up.
+type build struct {
 	sync.Mutex
+	tags  string
 	users int
 	dir   string
 	err   error
 }
 
-// programs builds the programs as they are shipped and gives their directory.
-func programs(t *testing.T) string {
+// shipped are the programs as they are shipped; mortal ones die at the failpoint that
+// ERRAND_FAILPOINT names.
+var shipped, mortal = &build{}, &build{tags: "failpoints"}
+
+// programs gives the directory of the programs.
+func (b *build) programs(t *testing.T) string {
 	t.Helper()
-	built.Lock()
-	defer built.Unlock()
-	if built.users == 0 {
-		built.dir, built.err = os.MkdirTemp("", "errand-e2e-")
-		if built.err == nil {
-			build := exec.CommandContext(t.Context(), "go", "build", "-race=false", "-trimpath", "-buildvcs=false",
-				"-o", built.dir+string(filepath.Separator), "errand/cmd/mandate-consumer", "errand/cmd/mail-consumer")
-			build.Env = append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := build.CombinedOutput(); err != nil {
-				built.err = fmt.Errorf("%v: %w\n%s", build, err, out)
+	b.Lock()
+	defer b.Unlock()
+	if b.users == 0 {
+		b.dir, b.err = os.MkdirTemp("", "errand-e2e-")
+		if b.err == nil {
+			command := exec.CommandContext(t.Context(), "go", "build", "-race=false", "-trimpath", "-buildvcs=false", "-tags="+b.tags,
+				"-o", b.dir+string(filepath.Separator), "errand/cmd/mandate-consumer", "errand/cmd/mail-consumer", "errand/cmd/log-poller")
+			command.Env = append(os.Environ(), "CGO_ENABLED=0")
+			if out, err := command.CombinedOutput(); err != nil {
+				b.err = fmt.Errorf("%v: %w\n%s", command, err, out)
 			}
 		}
 	}
-	built.users++
+	b.users++
 	t.Cleanup(func() {
-		built.Lock()
-		defer built.Unlock()
-		if built.users--; built.users == 0 {
-			_ = os.RemoveAll(built.dir)
+		b.Lock()
+		defer b.Unlock()
+		if b.users--; b.users == 0 {
+			_ = os.RemoveAll(b.dir)
 		}
 	})
-	if built.err != nil {
-		t.Fatal(built.err)
+	if b.err != nil {
+		t.Fatal(b.err)
 	}
-	return built.dir
+	return b.dir
 }
 
 // process is one run of a program.

@@ -162,7 +162,7 @@ func (in *installation) calls(operation string) int64 {
 // Bad configuration is told with the name of the variable and status 2, missing
 // streams with what to run and status 1; neither tells a secret.
 func TestExitStatusTellsWhatIsWrong(t *testing.T) {
-	dir := programs(t)
+	dir := shipped.programs(t)
 	n := devtest.Server(t)
 	mandate := []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "MANDATE_API_URL=https://127.0.0.1:1",
 		"MANDATE_API_TOKEN=" + mandateToken, "MANDATE_PORTAL_KEY=" + portalKey, "MANDATE_CHECKSUM_SECRET=" + checksumSecret}
