@@ -19,11 +19,12 @@ func (s *storm) report(o sandbox.Oracle, enrollments, letters map[string]event) 
 		fired += n
 	}
 	s.t.Logf("%d enrollments, %d messages to %d each, %v", len(s.enrollments), len(s.letters), letterSize, time.Since(s.began).Round(100*time.Millisecond))
-	s.t.Logf("%d kills, %d pauses; calls: %d enroll, %d transactions, %d send; %d faults: %v", s.kills.Load(), s.pauses.Load(),
-		o.Calls["enroll"], o.Calls["transactions"], o.Calls["send"], fired, o.Faults)
+	s.t.Logf("%d kills, %d SIGTERM, %d pauses, %d kills of the server; calls: %d enroll, %d transactions, %d send, %d logs; %d faults: %v", s.kills.Load(), s.stops.Load(),
+		s.pauses.Load(), s.brokerKills.Load(), o.Calls["enroll"], o.Calls["transactions"], o.Calls["send"], o.Calls["logs"], fired, o.Faults)
 	s.t.Logf("deliveries beyond the first: %d of enrollments, %d of messages", s.redeliveries(bus.EnrollQueue, len(s.enrollments)), s.redeliveries(bus.SendQueue, len(s.letters)))
 	s.t.Logf("enrollments: %v; reasons: %v", byState(enrollments), byReason(enrollments))
 	s.t.Logf("messages: %v; reasons: %v; batches: %v", byState(letters), byReason(letters), s.batchStates())
+	s.t.Logf("sending log: %d rows, %d states told, each once", s.rows, s.deliveries)
 	s.t.Logf("lost: %d; twice: %d enrolled, %d served", len(s.enrollments)+len(s.letters)-len(enrollments)-len(letters), o.Enroll.TwiceCount, o.Mail.TwiceCount)
 }
 

@@ -4,75 +4,92 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"errand/internal/bus"
 	"errand/internal/sandbox"
-	"errand/pkg/messages"
 )
 
-// The storm is short by default. The long one, with figures as it goes:
+// The storm is short by default. The long one, with figures as it goes; the same seed
+// gives the same faults, in the same order, and the same draws of times:
 //
-//	go test ./internal/e2e -run TestStorm -v -timeout 20m -storm.enrollments 500 -storm.messages 50 -storm.kills 40
+//	go test ./internal/e2e -run TestStorm -v -timeout 0 -storm.for 20m -storm.seed 7
 var (
-	stormEnrollments = flag.Int("storm.enrollments", 60, "enrollments of the storm")
-	stormMessages    = flag.Int("storm.messages", 8, "messages of the storm, 2,500 recipients each")
-	stormShare       = flag.Float64("storm.share", 0.05, "share of the upstream calls that each fault hits, 0 to 0.08")
-	stormKill        = flag.Duration("storm.kill", time.Second, "time between two kills of a program, on average")
-	stormKills       = flag.Int("storm.kills", 12, "how often each program is killed; 0 kills none")
-	stormSeed        = flag.Uint64("storm.seed", 1, "of the faults and of the times of the kills")
+	stormFor    = flag.Duration("storm.for", 12*time.Second, "how long requests come in while things break")
+	stormRate   = flag.Float64("storm.rate", 6, "requests a second; one in ten is a message")
+	stormShare  = flag.Float64("storm.share", 0.05, "share of the upstream calls that each of a dozen faults hits, 0 to 0.08")
+	stormKill   = flag.Duration("storm.kill", time.Second, "time between two ends of a program, on average")
+	stormBroker = flag.Duration("storm.broker", 4*time.Second, "time between two kills of the nats-server, on average")
+	stormSeed   = flag.Uint64("storm.seed", 1, "of the faults and of the times of the kills")
 )
 
 // letterSize is how many recipients a message of the storm has: three batches.
-const letterSize = 2500
+const letterSize = 250
 
-// storm is what was asked of an installation under faults and kills.
+// storm is what was asked of an installation under faults, kills and restarts.
 type storm struct {
 	*installation
-	enrollments, letters []string // request ids
-	kills, pauses        atomic.Int64
-	began                time.Time
+	broker                            *broker
+	enrollments, letters              []string // request ids
+	kills, stops, pauses, brokerKills atomic.Int64
+	began                             time.Time
+	rows, deliveries                  int // of the sending log, counted by the judge
+	killers, pausers                  sync.WaitGroup
 }
 
 // Every fault that the sandbox knows, on every operation; of each program one instance
-// that is killed about once a second and one that stands still longer than a call's
-// deadline; and requests come in all the while. Each of them ends exactly once, nobody
-// is enrolled or written to twice, and what is told agrees with what was done.
-func TestStormOfFaultsAndKills(t *testing.T) {
-	s := &storm{installation: install(t, "RETRY_MAX=500ms", "MAIL_BATCH_PARALLEL=1"), began: time.Now()}
-	s.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(500 * time.Millisecond) })
+// that is killed or told to end about once a second, and one that stands still for
+// longer than a call's deadline; a nats-server that is killed too; and requests come in
+// all the while. Each of them ends exactly once, nobody is enrolled or written to
+// twice, what is told agrees with what was done, and each state of each row of the
+// sending log is told once.
+func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
+	dir := shipped.programs(t)
+	beside(t)
+	b := brokers(t, 1, "")[0]
+	s := &storm{broker: b, began: time.Now(), installation: installAt(t, dir, b.url, 1, "RETRY_MAX=500ms",
+		"MAIL_BATCH_SIZE=100", "MAIL_BATCH_PARALLEL=1", "POLL_LIMIT=500", "POLL_OVERLAP=30s")}
+	s.set(func(s *sandbox.Settings) {
+		s.Latency, s.LogDelay, s.DeferredFor = sandbox.Duration(300*time.Millisecond), sandbox.Duration(500*time.Millisecond), sandbox.Duration(2*time.Second)
+		s.ShareDeferred, s.ShareBounced = 0.1, 0.1
+	})
 	s.unleash(*stormShare)
 	work, over := context.WithCancel(t.Context())
-	var killers, pausers sync.WaitGroup
-	defer pausers.Wait()
-	defer killers.Wait()
+	defer s.pausers.Wait()
+	defer s.killers.Wait()
 	defer over()
-	for n, program := range []string{"mandate-consumer", "mail-consumer"} {
-		killed, paused := rand.New(rand.NewPCG(*stormSeed, uint64(n))), rand.New(rand.NewPCG(*stormSeed, uint64(n+8)))
-		killers.Go(func() { s.kill(work, program, killed) })
-		pausers.Go(func() { s.pause(work, program, paused) })
+	for n, program := range []string{"mandate-consumer", "mail-consumer", "log-poller"} {
+		ended, paused := s.draw(uint64(n)), s.draw(uint64(n+8))
+		s.killers.Go(func() { s.kill(work, program, ended) })
+		s.pausers.Go(func() { s.pause(work, program, paused) })
 	}
+	s.killers.Go(func() { s.killBroker(work, s.draw(16)) })
 	s.ask()
-	killers.Wait()
 	over()
-	pausers.Wait()
+	s.killers.Wait()
+	s.pausers.Wait()
 	s.settle()
 	for _, p := range s.all() {
 		if !p.gone() {
-			s.until(p.name+" to work", 10*time.Second, func() bool { return p.says(`"message":"ready"`) })
+			s.until(p.name+" to work", 20*time.Second, func() bool { return p.says(`"message":"ready"`) })
 			p.stop(20 * time.Second)
 		}
 	}
-	s.until("the sandbox to be done with the calls of the dead", 10*time.Second, func() bool { return s.inFlight.Load() == 0 })
+	s.until("the sandbox to be done with the calls of the dead", 20*time.Second, func() bool { return s.inFlight.Load() == 0 })
 	s.judge()
 }
+
+// draw gives the random numbers of one part of the storm.
+func (s *storm) draw(part uint64) *rand.Rand { return rand.New(rand.NewPCG(*stormSeed, part)) }
 
 // unleash gives the sandbox its faults, in a drawn order for each operation. The first
 // rule that applies fires, so that later ones hit a little less than their share.
@@ -83,8 +100,8 @@ func (s *storm) unleash(share float64) {
 		{Kind: sandbox.Cut}, {Kind: sandbox.AcceptCut}, {Kind: sandbox.Truncate}, {Kind: sandbox.Garbage}, {Kind: sandbox.AcceptEmpty},
 		{Kind: sandbox.Status, Status: 500}, {Kind: sandbox.AcceptStatus, Status: 500}, {Kind: sandbox.Status, Status: 422},
 		{Kind: sandbox.Status, Status: 503, Headers: map[string]string{"Retry-After": "1"}}}
-	draw := rand.New(rand.NewPCG(*stormSeed, 1<<32))
-	for _, operation := range []string{"enroll", "transactions", "send"} {
+	draw := s.draw(1 << 32)
+	for _, operation := range []string{"enroll", "transactions", "send", "logs"} {
 		faults := slices.Clone(kinds)
 		if operation == "send" {
 			faults = append(faults, sandbox.Fault{Kind: sandbox.Short})
@@ -98,29 +115,48 @@ func (s *storm) unleash(share float64) {
 	// Refused credentials stop a program as a whole; that is rarer.
 	s.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401, Share: share / 5, Seed: draw.Uint64()})
 	s.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 402, Share: share / 5, Seed: draw.Uint64()})
+	s.fault(sandbox.Fault{Operation: "logs", Kind: sandbox.Status, Status: 403, Share: share / 5, Seed: draw.Uint64()})
 }
 
-// kill kills a program again and again and starts it anew at once; the last run lives.
+// around draws a time of d on average.
+func around(d time.Duration, draw *rand.Rand) time.Duration {
+	return d/2 + time.Duration(draw.Int64N(int64(d)+1))
+}
+
+// kill ends a program again and again, mostly by SIGKILL, and starts it anew at once;
+// the last run lives.
 func (s *storm) kill(ctx context.Context, program string, draw *rand.Rand) {
-	for range *stormKills {
+	for {
 		p, err := s.launch(program)
 		if err != nil {
 			s.t.Error(err)
 			return
 		}
 		select {
-		case <-time.After(*stormKill/2 + time.Duration(draw.Int64N(int64(*stormKill)+1))):
+		case <-time.After(around(*stormKill, draw)):
 		case <-p.ended:
 			s.t.Errorf("%s ended by itself with %d\n%s", program, p.status, p.last())
 			return
 		case <-ctx.Done():
 			return
 		}
-		p.kill()
-		s.kills.Add(1)
-	}
-	if _, err := s.launch(program); err != nil {
-		s.t.Error(err)
+		if draw.IntN(4) > 0 {
+			p.kill()
+			s.kills.Add(1)
+			continue
+		}
+		p.tell()
+		p.signal(syscall.SIGTERM)
+		s.stops.Add(1)
+		select {
+		case <-p.ended:
+			if p.status != 0 && p.status != 1 { // 1: the server was gone for too long to settle all
+				s.t.Errorf("%s, told to end, ended with %d\n%s", program, p.status, p.last())
+			}
+		case <-time.After(time.Minute):
+			s.t.Errorf("%s, told to end, is still there\n%s", program, p.last())
+			return
+		}
 	}
 }
 
@@ -134,14 +170,21 @@ func (s *storm) pause(ctx context.Context, program string, draw *rand.Rand) {
 		return
 	}
 	defer p.resume()
-	for *stormKills > 0 {
-		if !wait(ctx, *stormKill/2+time.Duration(draw.Int64N(int64(*stormKill)+1))) {
-			return
-		}
+	for wait(ctx, around(*stormKill, draw)) {
 		p.pause()
 		s.pauses.Add(1)
 		wait(s.t.Context(), still)
 		p.resume()
+	}
+}
+
+// killBroker kills the server again and again and starts it anew over its store.
+func (s *storm) killBroker(ctx context.Context, draw *rand.Rand) {
+	for wait(ctx, around(*stormBroker, draw)) {
+		s.broker.kill()
+		s.brokerKills.Add(1)
+		s.broker.start()
+		s.broker.ready()
 	}
 }
 
@@ -155,126 +198,73 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ask publishes all requests, in a drawn order, over most of the time of the kills.
+// ask publishes requests for as long as the storm lasts. Who gets no acknowledgement
+// publishes again, as any producer does: some are in the queue twice.
 func (s *storm) ask() {
 	s.t.Helper()
-	n := *stormEnrollments + *stormMessages
-	pace := time.NewTicker(time.Millisecond + time.Duration(*stormKills)**stormKill*4/5/time.Duration(max(n, 1)))
+	pace := time.NewTicker(time.Duration(float64(time.Second) / *stormRate))
 	defer pace.Stop()
-	for _, i := range rand.New(rand.NewPCG(*stormSeed, 1<<33)).Perm(n) {
-		if i < *stormEnrollments {
-			id := fmt.Sprint("e", i)
-			s.publish("mandate.enroll.requested", enrollment(id, "on_unknown", "report"))
+	tell := time.NewTicker(time.Minute)
+	defer tell.Stop()
+	for n, draw := 0, s.draw(1<<33); time.Since(s.began) < *stormFor; n++ {
+		if draw.IntN(10) > 0 {
+			id := fmt.Sprint("e", n)
+			s.insist("mandate.enroll.requested", enrollment(id, "on_unknown", "report"))
 			s.enrollments = append(s.enrollments, id)
 		} else {
-			id := fmt.Sprint("m", i-*stormEnrollments)
-			s.publish("mail.send.requested", message(id, letterSize, "on_unknown", "report"))
+			id := fmt.Sprint("m", n)
+			s.insist("mail.send.requested", message(id, letterSize, "on_unknown", "report"))
 			s.letters = append(s.letters, id)
 		}
-		<-pace.C
+		select {
+		case <-pace.C:
+		case <-tell.C:
+			s.t.Logf("%v: %d enrollments and %d messages asked for, %d kills, %d SIGTERM, %d pauses, %d kills of the server", time.Since(s.began).Round(time.Second),
+				len(s.enrollments), len(s.letters), s.kills.Load(), s.stops.Load(), s.pauses.Load(), s.brokerKills.Load())
+		}
 	}
 }
 
-// settle waits until nothing is left in the queues, telling how far it is.
+// insist publishes until the server has acknowledged.
+func (s *storm) insist(subject string, body any) {
+	s.t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; {
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+		_, err := s.js.Publish(ctx, subject, data)
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("%s is not acknowledged: %v", subject, err)
+		}
+		wait(s.t.Context(), 50*time.Millisecond)
+	}
+}
+
+// settle waits until nothing is left in the queues and all of the sending log is told,
+// telling how far it is.
 func (s *storm) settle() {
 	s.t.Helper()
 	tell := time.NewTicker(5 * time.Second)
 	defer tell.Stop()
-	s.until("empty queues", 2*time.Minute+s.length(), func() bool {
+	within := 2*time.Minute + *stormFor
+	s.until("empty queues", within, func() bool {
 		enrollments, letters := s.left(bus.EnrollQueue), s.left(bus.SendQueue)
 		select {
 		case <-tell.C:
-			s.t.Logf("%v: %d kills, %d enrollments and %d messages left", time.Since(s.began).Round(time.Second), s.kills.Load(), enrollments, letters)
+			s.t.Logf("%v: %d enrollments and %d messages left", time.Since(s.began).Round(time.Second), enrollments, letters)
 		default:
 		}
 		return enrollments+letters == 0
 	})
-}
-
-// length is a generous guess of how long the work itself takes.
-func (s *storm) length() time.Duration {
-	return time.Duration(len(s.enrollments)+10*len(s.letters)) * 250 * time.Millisecond
-}
-
-// judge holds what was told against what was asked and what was done.
-func (s *storm) judge() {
-	s.t.Helper()
-	o := s.box.Oracle(sandbox.Query{})
-	if o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0 {
-		s.t.Errorf("enrolled twice: %v; served twice: %d, such as %v", o.Enroll.Twice, o.Mail.TwiceCount, o.Mail.Twice[:min(5, len(o.Mail.Twice))])
-	}
-	enrollments, letters := s.ends("mandate.enroll", s.enrollments), s.ends("mail.send", s.letters)
-	for id, e := range enrollments {
-		switch n := o.Enroll.ByOrder["order-"+id]; {
-		case e.state() == messages.Succeeded && n == 1, e.state() == messages.Failed && n == 0:
-		case e.state() == messages.Uncertain && (n == 1 || n == 0 && e.reason() != "link_lost"):
-		default:
-			s.t.Errorf("%s is %s, the sandbox has %d enrollments: %s", id, e.state(), n, e.Raw)
-		}
-	}
-	served := s.served(letterSize)
-	for id, e := range letters {
-		told, got := decode[messages.SendOutcome](s.t, e), sum(served[id])
-		if told.Accepted > got || told.Accepted != got && e.state() != messages.Uncertain || told.Recipients != letterSize {
-			s.t.Errorf("%s: %d were served: %s", id, got, e.Raw)
-		}
-	}
-	batches := s.histories("mail.batch.*.*.*")
-	for batch, history := range batches {
-		id := decode[messages.Common](s.t, history[0]).RequestID
-		e, err := end(history)
-		if err == nil {
-			err = batchAgrees(s.t, e, served[id])
-		}
-		if err != nil {
-			s.t.Errorf("%s: %v", batch, err)
-		}
-	}
-	if want := 3 * len(s.letters); len(batches) != want {
-		s.t.Errorf("%d batches have a history, want %d", len(batches), want)
-	}
-	s.wantDeadLetters("dead.mandate.enroll.requested", enrollments)
-	s.wantDeadLetters("dead.mail.send.requested", letters)
-	s.report(o, enrollments, letters)
-}
-
-// ends gives the one end of each request; what has none or several is an error.
-func (s *storm) ends(operation messages.Operation, ids []string) map[string]event {
-	s.t.Helper()
-	histories := s.histories(string(operation) + ".*.*")
-	out := map[string]event{}
-	for _, id := range ids {
-		e, err := end(histories[id])
-		if err != nil {
-			s.t.Errorf("%s: %v\n%s", id, err, s.about(id))
-			continue
-		}
-		out[id] = e
-	}
-	if len(histories) != len(ids) {
-		s.t.Errorf("%s: %d histories of %d requests", operation, len(histories), len(ids))
-	}
-	return out
-}
-
-// wantDeadLetters wants one for each request that failed or is uncertain, and no other.
-func (s *storm) wantDeadLetters(subject string, ends map[string]event) {
-	s.t.Helper()
-	letters := map[string]int{}
-	for _, d := range s.told(subject) {
-		letters[d.Header.Get("Errand-Request-Id")]++
-	}
-	for id, e := range ends {
-		want := 0
-		if e.state() == messages.Failed || e.state() == messages.Uncertain {
-			want = 1
-		}
-		if letters[id] != want {
-			s.t.Errorf("%s is %s and has %d dead letters", id, e.state(), letters[id])
-		}
-		delete(letters, id)
-	}
-	if len(letters) > 0 {
-		s.t.Errorf("dead letters of nobody: %v", letters)
-	}
+	s.box.ClearFaults()
+	s.until("the sandbox to be done with its calls", time.Minute, func() bool { return s.inFlight.Load() == 0 })
+	s.until("the whole sending log to be told", within, func() bool {
+		return s.count("mail.delivery.delivered.*")+s.count("mail.delivery.bounced.*") >= int(s.box.Oracle(sandbox.Query{Summary: true}).Mail.Recipients)
+	})
 }

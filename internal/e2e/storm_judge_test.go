@@ -1,0 +1,142 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+
+	"errand/internal/sandbox"
+	"errand/pkg/clients"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// judge holds what was told against what was asked and what was done.
+func (s *storm) judge() {
+	s.t.Helper()
+	o := s.box.Oracle(sandbox.Query{})
+	if o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0 {
+		s.t.Errorf("enrolled twice: %v; served twice: %d, such as %v", o.Enroll.Twice, o.Mail.TwiceCount, o.Mail.Twice[:min(5, len(o.Mail.Twice))])
+	}
+	enrollments, letters := s.ends("mandate.enroll", s.enrollments), s.ends("mail.send", s.letters)
+	for id, e := range enrollments {
+		switch n := o.Enroll.ByOrder["order-"+id]; {
+		case e.state() == messages.Succeeded && n == 1, e.state() == messages.Failed && n == 0:
+		case e.state() == messages.Uncertain && (n == 1 || n == 0 && e.reason() != "link_lost"):
+		default:
+			s.t.Errorf("%s is %s, the sandbox has %d enrollments: %s", id, e.state(), n, e.Raw)
+		}
+	}
+	served := s.served(letterSize)
+	for id, e := range letters {
+		told, got := decode[messages.SendOutcome](s.t, e), sum(served[id])
+		if told.Accepted > got || told.Accepted != got && e.state() != messages.Uncertain || told.Recipients != letterSize {
+			s.t.Errorf("%s: %d were served: %s", id, got, e.Raw)
+		}
+	}
+	batches := s.histories("mail.batch.*.*.*")
+	for batch, history := range batches {
+		id := decode[messages.Common](s.t, history[0]).RequestID
+		e, err := end(history)
+		if err == nil {
+			err = batchAgrees(s.t, e, served[id])
+		}
+		if err != nil {
+			s.t.Errorf("%s: %v", batch, err)
+		}
+	}
+	if want := 3 * len(s.letters); len(batches) != want {
+		s.t.Errorf("%d batches have a history, want %d", len(batches), want)
+	}
+	s.wantDeadLetters("dead.mandate.enroll.requested", enrollments)
+	s.wantDeadLetters("dead.mail.send.requested", letters)
+	s.wantLogTold()
+	s.report(o, enrollments, letters)
+}
+
+// ends gives the one end of each request; what has none or several is an error.
+func (s *storm) ends(operation messages.Operation, ids []string) map[string]event {
+	s.t.Helper()
+	histories := s.histories(string(operation) + ".*.*")
+	out := map[string]event{}
+	for _, id := range ids {
+		e, err := end(histories[id])
+		if err != nil {
+			s.t.Errorf("%s: %v\n%s", id, err, s.about(id))
+			continue
+		}
+		out[id] = e
+	}
+	if len(histories) != len(ids) {
+		s.t.Errorf("%s: %d histories of %d requests", operation, len(histories), len(ids))
+	}
+	return out
+}
+
+// wantDeadLetters wants one for each request that failed or is uncertain, and no other.
+func (s *storm) wantDeadLetters(subject string, ends map[string]event) {
+	s.t.Helper()
+	letters := map[string]int{}
+	for _, d := range s.told(subject) {
+		letters[d.Header.Get("Errand-Request-Id")]++
+	}
+	for id, e := range ends {
+		want := 0
+		if e.state() == messages.Failed || e.state() == messages.Uncertain {
+			want = 1
+		}
+		if letters[id] != want {
+			s.t.Errorf("%s is %s and has %d dead letters", id, e.state(), letters[id])
+		}
+		delete(letters, id)
+	}
+	if len(letters) > 0 {
+		s.t.Errorf("dead letters of nobody: %v", letters)
+	}
+}
+
+// wantLogTold wants each state of each row of the sending log told once, and the last
+// state of every row.
+func (s *storm) wantLogTold() {
+	s.t.Helper()
+	times := map[string]int{}
+	for _, e := range s.told("mail.delivery.*.*") {
+		row := decode[struct {
+			Entry struct {
+				EnvelopeID string `json:"envelope_id"`
+				To         string `json:"to"`
+			} `json:"entry"`
+		}](s.t, e).Entry
+		times[fmt.Sprint(row.EnvelopeID, " ", row.To, " ", e.state())]++
+	}
+	s.deliveries = len(times)
+	for state, n := range times {
+		if n != 1 {
+			s.t.Errorf("told %d times: %s", n, state)
+		}
+	}
+	api, err := mail.New(mail.Config{URL: s.web.URL, Key: clients.NewSecret(mailKey)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	const limit = 1000
+	for number := 1; ; number++ {
+		page, err := api.LogPage(s.t.Context(), number, limit)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, row := range page.Entries {
+			state := "bounced"
+			if row.Delivered {
+				state = "delivered"
+			}
+			s.rows++
+			if times[fmt.Sprint(row.EnvelopeID, " ", row.To, " ", state)] == 0 {
+				s.t.Errorf("%s to %s is %s, and nobody told", row.EnvelopeID, row.To, state)
+			}
+		}
+		if len(page.Entries) < limit {
+			return
+		}
+	}
+}
