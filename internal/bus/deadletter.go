@@ -3,6 +3,8 @@ package bus
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,12 +32,15 @@ func (p *Publisher) Bury(ctx context.Context, m jetstream.Msg, why DeadLetter) e
 	if err != nil {
 		return fmt.Errorf("bus: dead letter: %w", err)
 	}
-	d := &nats.Msg{Subject: "dead." + m.Subject(), Data: m.Data(), Header: nats.Header{}}
-	for name, values := range m.Headers() {
-		if l := strings.ToLower(name); !strings.HasPrefix(l, "nats-") && !strings.HasPrefix(l, "errand-") {
-			d.Header[name] = values
-		}
+	if err := p.Keep(ctx, letter(m, meta, why)); err != nil {
+		return fmt.Errorf("bus: dead letter: %w", err)
 	}
+	return nil
+}
+
+// letter is the dead letter of m.
+func letter(m jetstream.Msg, meta *jetstream.MsgMetadata, why DeadLetter) *nats.Msg {
+	d := &nats.Msg{Subject: "dead." + m.Subject(), Data: m.Data(), Header: own(m.Headers())}
 	set := func(name, value string) {
 		if value != "" {
 			d.Header[name] = []string{messages.Cut(value)}
@@ -50,8 +55,36 @@ func (p *Publisher) Bury(ctx context.Context, m jetstream.Msg, why DeadLetter) e
 	set("Errand-Deliveries", strconv.FormatUint(meta.NumDelivered, 10))
 	set("Errand-At", messages.Time{Time: time.Now()}.String())
 	set(nats.MsgIdHdr, "dead."+string(why.Operation)+"."+why.RequestID)
-	if err := p.Keep(ctx, d); err != nil {
-		return fmt.Errorf("bus: dead letter: %w", err)
+	return d
+}
+
+// mostOwn is how many bytes of its own headers a dead letter keeps: a message has
+// at most 64 KiB of them, and ours must fit too.
+const mostOwn = 56 << 10
+
+// own are the headers of a message that its dead letter keeps. Those that cannot
+// be written again are left out: they came from a client that does not look, and
+// a dead letter that is never stored would block the queue.
+func own(all nats.Header) nats.Header {
+	kept, size := nats.Header{}, 0
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		l := strings.ToLower(name)
+		if strings.HasPrefix(l, "nats-") || strings.HasPrefix(l, "errand-") || strings.ContainsFunc(name, notInName) {
+			continue
+		}
+		line := 0
+		for _, value := range all[name] {
+			line += len(name) + len(value) + len(": \r\n")
+		}
+		if size+line <= mostOwn {
+			kept[name] = all[name]
+			size += line
+		}
 	}
-	return nil
+	return kept
+}
+
+// notInName reports what nats.go refuses to write in a header's name.
+func notInName(r rune) bool {
+	return r <= ' ' || r > '~' || strings.ContainsRune(`"()/,:;<=>?@[\]{}`, r)
 }
