@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -74,10 +73,7 @@ func (c *Consumer[R]) name() string { return c.Source.CachedInfo().Name }
 // Run takes and settles requests until ctx ends and every request in hand is
 // settled. hard ends the patience with those: what is not settled then is put back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
-	pullers, err := c.pullers()
-	if err != nil {
-		return err
-	}
+	pullers := c.pullers()
 	beats, stop := context.WithCancel(hard)
 	var keeper, hands sync.WaitGroup
 	keeper.Go(func() { c.lease.keep(beats, c.Source.CachedInfo().Config.AckWait/3) })
@@ -91,9 +87,6 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	hands.Wait()
 	stop()
 	keeper.Wait()
-	for range cap(pullers) {
-		(<-pullers).close()
-	}
 	return nil
 }
 
@@ -164,93 +157,3 @@ func (c *Consumer[R]) failed(ctx context.Context, err error) {
 	case <-time.After(time.Second):
 	}
 }
-
-// nothing reports whether a take waited its time and no message came.
-func nothing(err error) bool {
-	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// puller asks the server for one message at a time: none waits in a buffer, where
-// its AckWait would run out.
-type puller interface {
-	// take waits for a message; wait 0 means until ctx ends.
-	take(ctx context.Context, wait time.Duration) (jetstream.Msg, error)
-	close()
-}
-
-// most is how many pulls of one message wait at once: few leave the hands idle for
-// a round trip and make each message pay its own system calls, on both sides.
-const most = 16
-
-// pullers leaves a slot for the program's other consumer.
-func (c *Consumer[R]) pullers() (chan puller, error) {
-	n := 1
-	if c.Writes {
-		n = max(1, min(most, cap(c.Slots)-1))
-	}
-	ps := make(chan puller, n)
-	for range n {
-		if cap(c.Slots) == 1 {
-			ps <- turns{c.Source}
-			continue
-		}
-		ps <- &stream{open: func() (jetstream.MessagesContext, error) {
-			return c.Source.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(30*time.Second),
-				jetstream.PullHeartbeat(5*time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
-		}}
-	}
-	return ps, nil
-}
-
-// stream pulls over one long-lived subscription.
-type stream struct {
-	open func() (jetstream.MessagesContext, error)
-	it   jetstream.MessagesContext
-}
-
-func (s *stream) take(ctx context.Context, wait time.Duration) (jetstream.Msg, error) {
-	if s.it == nil {
-		it, err := s.open()
-		if err != nil {
-			return nil, err
-		}
-		s.it = it
-	}
-	if wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-	}
-	m, err := s.it.Next(jetstream.NextContext(ctx))
-	if errors.Is(err, jetstream.ErrMsgIteratorClosed) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrBadRequest) {
-		s.it.Stop()
-		s.it = nil // opened anew by the next take
-	}
-	return m, err
-}
-
-// close gives back what arrived after the last take.
-func (s *stream) close() {
-	if s.it == nil {
-		return
-	}
-	s.it.Drain()
-	for {
-		m, err := s.it.Next(jetstream.NextMaxWait(time.Second))
-		if err != nil {
-			return
-		}
-		_ = m.Nak()
-	}
-}
-
-// turns pulls for a second at a time, for the one slot that two consumers share.
-type turns struct{ source jetstream.Consumer }
-
-func (t turns) take(ctx context.Context, wait time.Duration) (jetstream.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(wait, time.Second))
-	defer cancel()
-	return t.source.Next(jetstream.FetchContext(ctx))
-}
-
-func (t turns) close() {}
