@@ -46,7 +46,7 @@ func (c *Consumer[R]) settle(ctx context.Context, m jetstream.Msg) {
 	}
 	c.lease.drop(m) // a late heartbeat would undo what follows
 	if err != nil {
-		c.putBack(ctx, m, end.id, err)
+		c.putBack(ctx, m, end.id, meta.NumDelivered, err)
 		return
 	}
 	failpoint.Here(failpoint.BeforeAck)
@@ -171,9 +171,10 @@ func (c *Consumer[R]) bury(ctx context.Context, m jetstream.Msg, end ending) err
 	return err
 }
 
-// putBack gives the request to the queue for as long as there is nothing to do for it.
-func (c *Consumer[R]) putBack(ctx context.Context, m jetstream.Msg, id string, err error) {
-	wait := 5 * time.Second
+// putBack gives the request to the queue for as long as there is nothing to do for
+// it. One that fails every time, whatever the fault, comes back once a minute.
+func (c *Consumer[R]) putBack(ctx context.Context, m jetstream.Msg, id string, deliveries uint64, err error) {
+	wait := time.Duration(min(deliveries, 12)) * 5 * time.Second
 	var later *history.Later
 	var failed *clients.Error
 	switch {

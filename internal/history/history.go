@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"errand/internal/failpoint"
@@ -51,6 +52,15 @@ type Entry struct {
 
 // ErrConflict means that somebody else wrote to the history in between.
 var ErrConflict = errors.New("history: another worker wrote in between")
+
+// ErrForged means that a history holds an event that no worker can have written:
+// one that cannot be read, or with a time beyond all that workers wait for. What
+// was done for its request is not known, so nothing is; somebody must look at it.
+var ErrForged = errors.New("an event in the history is not one of ours")
+
+// farthest is how far ahead a time in an event may lie: an upstream may ask for a
+// day, and clocks are never a day apart.
+const farthest = 48 * time.Hour
 
 // Answered means that the request already has its outcome.
 type Answered struct {
@@ -116,7 +126,7 @@ type Request[R any] struct {
 // history, which saves a read; a wrong guess shows at the first write, before
 // anything was called, and f runs once more over what is read then.
 //
-// Errors: *Answered, *Foreign, *Later, ErrConflict, f's own, or the log's.
+// Errors: *Answered, *Foreign, *Later, ErrConflict, ErrForged, f's own, or the log's.
 func (h *History) Settle(ctx context.Context, fresh bool, f func(Prior) (messages.Event, error)) (messages.Event, error) {
 	if fresh {
 		ev, err := h.finish(ctx, Prior{}, f)
@@ -142,7 +152,7 @@ func (h *History) finish(ctx context.Context, prior Prior, f func(Prior) (messag
 
 // Read reads what stands in the history and takes it in hand. Errors: *Answered
 // when it is final, *Foreign when it is another request's, *Later when somebody
-// else is on it or it was put off to a later time.
+// else is on it or it was put off to a later time, ErrForged.
 func (h *History) Read(ctx context.Context) (Prior, error) {
 	e, err := h.Log.Last(ctx, h.Operation, h.Operation.Filter(h.ID))
 	if err != nil || e.Sequence == 0 {
@@ -156,8 +166,9 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 		Deadline    messages.Time `json:"deadline"`
 		NotBefore   messages.Time `json:"not_before"`
 	}
-	if err := json.Unmarshal(e.Body, &b); err != nil {
-		return Prior{}, fmt.Errorf("history: read %s: %w", h.ID, err)
+	now := time.Now()
+	if json.Unmarshal(e.Body, &b) != nil || b.Attempt < 0 || b.Attempt > math.MaxInt32 || b.Deadline.Sub(now) > farthest || b.NotBefore.Sub(now) > farthest {
+		return Prior{}, fmt.Errorf("history: read %s: %w: sequence %d", h.ID, ErrForged, e.Sequence)
 	}
 	h.last, h.Attempt = e.Sequence, b.Attempt
 	switch p.State {
@@ -174,7 +185,7 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 			}{&b.Fingerprint})
 		}
 	}
-	switch now := time.Now(); {
+	switch {
 	case h.Fingerprint != "" && b.Fingerprint != "" && b.Fingerprint != h.Fingerprint:
 		return Prior{}, &Foreign{ID: h.ID}
 	case p.State.Final(h.Operation):

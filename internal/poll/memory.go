@@ -38,7 +38,10 @@ func (m *memory) start(ctx context.Context, sink Sink) error {
 	if err != nil {
 		return fmt.Errorf("poll: read watermark: %w", err)
 	}
-	m.complete, m.marked, m.markedAt, m.started = w.CompleteThrough.Time, w.CompleteThrough.Time, w.At.Time, true
+	// One from the future, by a wrong clock or a wrong hand, would hide every row until then.
+	now := time.Now()
+	through := earlier(w.CompleteThrough.Time, now)
+	m.complete, m.marked, m.markedAt, m.started = through, through, earlier(w.At.Time, now), true
 	return nil
 }
 

@@ -216,7 +216,7 @@ func settledBefore(b batch, a *history.Answered) (result, error) {
 	}
 	r := result{batch: b, count: len(b.to), state: a.State, reason: body.Reason, status: body.HTTPStatus, message: body.Message, after: body.AfterUnknown}
 	if body.Accepted != nil {
-		r.accepted = *body.Accepted
+		r.accepted = min(max(*body.Accepted, 0), r.count)
 	}
 	return r, nil
 }

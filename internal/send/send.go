@@ -13,6 +13,7 @@ package send
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -87,6 +88,9 @@ func (t *task) prepare(ctx context.Context) (err error) {
 		var started messages.SendStarted
 		if err := messages.DecodeEvent(t.Prior.Started, &started); err != nil {
 			return err
+		}
+		if started.BatchSize < 1 || started.BatchSize > mail.MaxRecipients {
+			return fmt.Errorf("send: %w: it pins no batch size", history.ErrForged)
 		}
 		t.plan.size = started.BatchSize // pinned: the same batches as before
 	}

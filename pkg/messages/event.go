@@ -3,6 +3,7 @@ package messages
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -106,13 +107,15 @@ func marshal(v any) ([]byte, error) {
 
 // DecodeEvent reads an event body written by these programs back into a pointer
 // to its struct. Fields it does not know are ignored: a newer program may have
-// written it. Errors are plain, never *Invalid.
+// written it. Errors are plain, never *Invalid, and quote nothing of the event.
 func DecodeEvent(data []byte, into any) error {
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("messages: decode event: %w", err)
+	if json.Unmarshal(data, into) != nil {
+		return errEvent
 	}
 	return nil
 }
+
+var errEvent = errors.New("messages: an event's body cannot be read")
 
 // Time is a time.Time written as RFC 3339 in UTC with milliseconds.
 type Time struct{ time.Time }

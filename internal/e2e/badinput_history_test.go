@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// forged are events in a request's history that no worker of ours wrote.
+func forged() map[string]string {
+	return map[string]string{
+		"binary": "\xff\x00" + marked, "empty": "", "text": `"` + marked + `"`, "array": "[1]", "number": "1e999", "cut off": `{"deadline":"2026-`,
+		"deadline a number": `{"deadline":17}`, "deadline no time": `{"deadline":"` + marked + `"}`, "deadline in 9999": `{"deadline":"9999-12-31T23:59:59Z"}`,
+		"not_before in 9999":  `{"not_before":"9999-12-31T23:59:59Z","deadline":"1900-01-01T00:00:00Z"}`,
+		"deadline in a month": `{"deadline":"2000-02-01T00:00:00Z"}`, // a bubble begins on the first day of 2000
+		"attempt huge":        `{"attempt":1e999}`, "attempt at the end": `{"attempt":9223372036854775807}`, "attempt negative": `{"attempt":-1}`, "attempt a text": `{"attempt":"1"}`,
+		"fingerprint a number": `{"fingerprint":1}`, "deep": strings.Repeat("[", 20_000),
+	}
+}
+
+// A history that cannot be read is told, over and over but not fast; nothing is called
+// for its request, and the ones behind it go on, with one hand too.
+func TestForgedHistoryIsToldAndBlocksNobody(t *testing.T) {
+	for _, q := range queues() {
+		states := map[string][]string{"enroll": {"started", "deferred", "succeeded", "failed", "uncertain"}, "send": {"started", "deferred", "accepted", "failed"},
+			"transactions": {"listed"}, "account": {"failed"}}[q.call]
+		for _, state := range states {
+			t.Run(q.subject+" "+state, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					ids := map[string]string{}
+					for name, body := range forged() {
+						id := fmt.Sprint("forged-", len(ids))
+						ids[id] = name
+						b.publish(q.event(state, id), []byte(body))
+						b.publish(q.subject, q.good(id))
+					}
+					b.publish(q.subject, q.good("good"))
+					logged, logger := b.logger()
+					b.run(b.program(q, 1, logger), time.Hour, nil)
+					b.wantOne(q.event(q.state, "good"))
+					for id, name := range ids {
+						told := logged.count("put back", `"`+id+`"`, "not one of ours")
+						if told < 30 || told > 90 { // an hour with waits up to a minute
+							t.Errorf("%s: told %d times in an hour", name, told)
+						}
+						if got := b.told(q.event("*", id)); len(got) != 1 {
+							t.Errorf("%s: %d events, want the forged one alone", name, len(got))
+						}
+					}
+					most := int64(1)
+					if q.call == "transactions" || q.call == "account" {
+						most += int64(len(ids)) // a read is made before the history is looked at, on the first delivery only
+					}
+					if n := b.box.Oracle(sandbox.Query{}).Calls[q.call]; n > most {
+						t.Errorf("%d calls of %s, want at most %d", n, q.call, most)
+					}
+					if n := logged.count(marked); n != 0 {
+						t.Errorf("%d lines of the log quote a forged event", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What an event says about one kind of request alone is looked at too: nothing is
+// called for a message whose batches are not known.
+func TestForgedDetailsAreToldAndBlockNobody(t *testing.T) {
+	past := `"deadline":"1900-01-01T00:00:00Z"`
+	enroll, send := queues()[0], queues()[2]
+	for _, c := range []struct {
+		queue
+		body string
+	}{
+		{enroll, `{` + past + `,"max_frequency":{}}`}, {enroll, `{` + past + `,"max_frequency":"` + marked + `"}`}, {enroll, `{` + past + `,"effective_date":1}`},
+		{send, `{}`}, {send, `{` + past + `,"batch_size":0}`}, {send, `{` + past + `,"batch_size":-1}`}, {send, `{` + past + `,"batch_size":1001}`},
+		{send, `{` + past + `,"batch_size":9000000000000000000}`}, {send, `{` + past + `,"batch_size":"` + marked + `"}`},
+	} {
+		t.Run(c.subject+" "+c.body, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.publish(c.event("started", "forged"), []byte(c.body))
+				b.publish(c.subject, c.good("forged"))
+				b.publish(c.subject, c.good("good"))
+				logged, logger := b.logger()
+				b.run(b.program(c.queue, 1, logger), time.Hour, nil)
+				b.wantOne(c.event(c.state, "good"))
+				if n := len(b.told(c.event("*", "forged"))); n != 1 || b.box.Oracle(sandbox.Query{}).Calls[c.call] != 1 {
+					t.Errorf("%d events of the forged request, want the forged one alone, and no call", n)
+				}
+				if n := logged.count("put back", `"forged"`); n < 30 || n > 90 || logged.count(marked) != 0 {
+					t.Errorf("told %d times in an hour\n%s", n, b.logs)
+				}
+			})
+		})
+	}
+}
+
+// A started event without a deadline is one whose holder is not there: the payer may
+// be enrolled already, so the list is read first.
+func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
+	for _, body := range []string{`{}`, `{"deadline":null}`, `{"deadline":"1900-01-01T00:00:00Z","attempt":3,"what":{"is":["this"]}}`} {
+		t.Run(body, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.publish("mandate.enroll.started.r1", []byte(body))
+				b.publish("mandate.enroll.requested", enrollment("r1"))
+				b.run(b.mandates(), time.Minute, b.all("mandate.enroll.succeeded.r1", 1))
+				e := b.wantOne("mandate.enroll.succeeded.r1")
+				calls := b.box.Oracle(sandbox.Query{}).Calls
+				if e.Body["after_unknown"] != true || calls["transactions"] == 0 || b.box.Enrolled("order-r1") != 1 {
+					t.Errorf("calls %v: %s", calls, e.Raw)
+				}
+			})
+		})
+	}
+}
+
+// No batch is sent whose history cannot be read, none is sent twice for it, and the
+// request waits without hurry.
+func TestForgedBatchIsNotSent(t *testing.T) {
+	for _, body := range []string{"\xff" + marked, `{"deadline":"9999-01-01T00:00:00Z"}`, `{"after_unknown":"` + marked + `"}`} {
+		t.Run(body, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.publish("mail.batch.started.m1.2", []byte(body))
+				b.publish("mail.send.requested", message("m1", 2500))
+				b.publish("mail.send.requested", message("good", 1))
+				logged, logger := b.logger()
+				b.run(b.program(queues()[2], 1, logger), time.Hour, nil)
+				b.wantOne("mail.send.accepted.good")
+				o := b.box.Oracle(sandbox.Query{Recipient: "m1-1000@example.test"}).Mail
+				if len(o.ByRecipient) != 0 || o.TwiceCount != 0 {
+					t.Errorf("the forged batch: %v, twice: %v", o.ByRecipient, o.Twice)
+				}
+				if n := logged.count("put back", `"m1"`); n < 30 || n > 120 || logged.count(marked) != 0 {
+					t.Errorf("put back %d times in an hour\n%s", n, b.logs)
+				}
+			})
+		})
+	}
+}
+
+// What an accepted batch says of its number is believed within its bounds only.
+func TestForgedCountsStayWithinTheBatch(t *testing.T) {
+	for said, want := range map[string]int{"99999": 1001, "-5": 1} {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			b.publish("mail.batch.accepted.m1.1", []byte(`{"accepted":`+said+`}`))
+			b.publish("mail.send.requested", message("m1", 1001))
+			b.run(b.mails(), 5*time.Minute, b.all("mail.send.accepted.m1", 1))
+			e := b.told("mail.send.*.m1")
+			if last := e[len(e)-1]; number(last.Body["accepted"]) != want {
+				t.Errorf("%s: want %d accepted: %s", said, want, last.Raw)
+			}
+		})
+	}
+}
