@@ -32,7 +32,15 @@ func (p *Publisher) Bury(ctx context.Context, m jetstream.Msg, why DeadLetter) e
 	if err != nil {
 		return fmt.Errorf("bus: dead letter: %w", err)
 	}
-	if err := p.Keep(ctx, letter(m, meta, why)); err != nil {
+	d := letter(m, meta, why)
+	err = p.Keep(ctx, d)
+	if tooLarge(err) { // the servers take less than when the message came: rather without its headers than never
+		for name := range own(m.Headers()) {
+			delete(d.Header, name)
+		}
+		err = p.Keep(ctx, d)
+	}
+	if err != nil {
 		return fmt.Errorf("bus: dead letter: %w", err)
 	}
 	return nil

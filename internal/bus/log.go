@@ -27,33 +27,56 @@ const writer = "Errand-Writer"
 
 var _ history.Log = Log{}
 
+// undecided is how long a conflict may stay unexplained: the server refuses the
+// write, and what is read does not show why.
+const undecided = time.Minute
+
 // Append stores one event if the last one of its history is still the one that the
 // writer saw. When the acknowledgement is lost it finds out what became of the
-// write: an error other than history.ErrConflict is given only when the context
-// ended first or when the server refuses the event for good.
+// write: an error other than history.ErrConflict and history.ErrTooLarge is given
+// only when the context ended first, when the server refuses the event for good, or
+// when what it says of the history makes no sense for a minute.
+//
+// Over a history that is gone from the stream, by an operator's hand or by its age,
+// everything but started is stored: what became of a call must be told nevertheless.
 func (l Log) Append(ctx context.Context, r history.Record) (uint64, error) {
 	m, err := l.encode(r)
 	if err != nil {
 		return 0, err
 	}
-	unsure := false // whether an earlier write of ours may have been stored
+	unsure := r.Last > 0 // whether a conflict may mean something other than another's event
+	began := time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		a, err := l.Publisher.Publish(ctx, m)
 		switch {
 		case err == nil && !a.Duplicate:
 			return a.Sequence, nil
 		case err == nil || conflict(err):
-			seq, stands, err := l.mine(ctx, r, m, unsure)
-			if err == nil && stands {
-				return seq, nil
-			}
-			if err == nil {
+			if !unsure {
 				return 0, history.ErrConflict
 			}
+			got, err := l.last(ctx, r.Event.Operation, r.Event.Operation.Filter(r.Event.ID))
+			switch {
+			case err != nil:
+			case got == nil && r.Event.State != messages.Started: // a call is announced over what is known only
+				expect(m, 0)
+			case got == nil:
+			case wrote(got, m):
+				return got.seq, nil
+			case got.seq > r.Last:
+				return 0, history.ErrConflict
+			default: // a stale read, or the write is not through yet
+				expect(m, r.Last)
+			}
+			if err == nil && time.Since(began) > undecided {
+				return 0, fmt.Errorf("bus: store %s: %w", m.Subject, errUndecided)
+			}
+		case tooLarge(err):
+			return 0, fmt.Errorf("bus: store %s: %w: %w", m.Subject, history.ErrTooLarge, err)
 		case final(err):
 			return 0, fmt.Errorf("bus: store %s: %w", m.Subject, err)
 		default:
-			unsure = true
+			unsure = true // it may have been stored
 		}
 		if !retry.Pause(ctx, wait) {
 			return 0, fmt.Errorf("bus: store %s: %w", m.Subject, context.Cause(ctx))
@@ -61,22 +84,17 @@ func (l Log) Append(ctx context.Context, r history.Record) (uint64, error) {
 	}
 }
 
-var errUndecided = errors.New("bus: the write is still in flight")
+var errUndecided = errors.New("the server says that another event stands there, and shows none")
 
-// mine tells after a conflict whether it was our own earlier write that stands there.
-func (l Log) mine(ctx context.Context, r history.Record, m *nats.Msg, unsure bool) (seq uint64, stands bool, err error) {
-	if !unsure {
-		return 0, false, nil
-	}
-	got, err := l.last(ctx, r.Event.Operation, r.Event.Operation.Filter(r.Event.ID))
-	switch {
-	case err != nil:
-		return 0, false, err
-	case got == nil || got.seq <= r.Last:
-		return 0, false, errUndecided // a stale read, or the write is not through yet
-	}
-	same := got.header.Get(writer) == r.Writer && got.header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr)
-	return got.seq, same, nil
+// expect sets the sequence that the last event of the history must have.
+func expect(m *nats.Msg, last uint64) {
+	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(last, 10)}
+}
+
+// wrote tells whether the event that stands in the history is the message that we
+// sent before.
+func wrote(got *stored, m *nats.Msg) bool {
+	return got.header.Get(writer) == m.Header.Get(writer) && got.header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr)
 }
 
 // conflict: 10164 is 10071 with another write to the same history still in flight.
@@ -96,7 +114,7 @@ func (l Log) encode(r history.Record) (*nats.Msg, error) {
 	last := strconv.FormatUint(r.Last, 10)
 	r.Event.Headers(m.Header, l.Source, m.Subject+"."+last)
 	m.Header[writer] = []string{r.Writer}
-	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{last}
+	expect(m, r.Last)
 	m.Header[expectedSubject] = []string{r.Event.Operation.Filter(r.Event.ID)}
 	if r.Trace.Parent != "" {
 		m.Header["traceparent"] = []string{r.Trace.Parent}

@@ -141,6 +141,14 @@ func (p *Publisher) Keep(ctx context.Context, m *nats.Msg) error {
 	}
 }
 
+// tooLarge reports whether the server takes nothing of that size.
+func tooLarge(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == errCodeMessageTooLarge
+}
+
+const errCodeMessageTooLarge = 10054
+
 // final reports whether the same write would get the same answer again.
 func final(err error) bool {
 	var api *jetstream.APIError

@@ -24,8 +24,9 @@ import (
 type Log interface {
 	// Append stores r if the last event of its history still has the sequence
 	// r.Last (0: there is none), and gives the new event's sequence.
-	// ErrConflict: it has not, and nothing was stored. Any other error: nobody
-	// knows whether it was stored.
+	// ErrConflict: it has not, and nothing was stored. ErrTooLarge: nothing was
+	// stored and never will be. Any other error: nobody knows whether it was
+	// stored.
 	Append(ctx context.Context, r Record) (uint64, error)
 	// Last gives the last event under a subject or filter of op; a zero Entry
 	// when there is none.
@@ -61,6 +62,9 @@ var ErrForged = errors.New("an event in the history is not one of ours")
 // farthest is how far ahead a time in an event may lie: an upstream may ask for a
 // day, and clocks are never a day apart.
 const farthest = 48 * time.Hour
+
+// ErrTooLarge means that the event is larger than the log takes.
+var ErrTooLarge = errors.New("history: the event is larger than the servers take")
 
 // Answered means that the request already has its outcome.
 type Answered struct {
@@ -198,8 +202,9 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	return p, nil
 }
 
-// Store writes the next event over the last one that this worker saw. ErrConflict
-// means that the request is no longer in this worker's hand.
+// Store writes the next event over the last one that this worker saw, abridged if it
+// does not fit. ErrConflict means that the request is no longer in this worker's
+// hand.
 func (h *History) Store(ctx context.Context, s messages.State, body messages.Body) error {
 	if s == messages.Started && ctx.Err() != nil {
 		return fmt.Errorf("history: store %s: %w", s, context.Cause(ctx)) // it would announce a call that is not made
@@ -210,7 +215,11 @@ func (h *History) Store(ctx context.Context, s messages.State, body messages.Bod
 	ev := h.Event(s, body)
 	*body.Head() = messages.Common{RequestID: ev.RequestID(), At: messages.Time{Time: time.Now()}, Attempt: h.Attempt}
 	failpoint.Here(failpoint.BeforeStore, string(h.Operation), string(s))
-	seq, err := h.Log.Append(ctx, Record{Event: ev, Last: h.last, Writer: h.writer, Trace: h.Trace})
+	r := Record{Event: ev, Last: h.last, Writer: h.writer, Trace: h.Trace}
+	seq, err := h.Log.Append(ctx, r)
+	for errors.Is(err, ErrTooLarge) && messages.Abridge(body) {
+		seq, err = h.Log.Append(ctx, r)
+	}
 	if err != nil {
 		return fmt.Errorf("history: store %s: %w", s, err)
 	}

@@ -29,6 +29,9 @@ type Common struct {
 	// Attempt is the number of submissions made so far, look-ups not counted;
 	// a started event counts the one it announces.
 	Attempt int `json:"attempt"`
+	// Abridged: parts were left out, since the whole is larger than the servers
+	// take. See Abridge.
+	Abridged bool `json:"abridged,omitempty"`
 }
 
 // Head returns c itself, so that whoever stores an event can fill it in.

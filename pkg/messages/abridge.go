@@ -1,0 +1,71 @@
+package messages
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// Abridge makes a body smaller that no server takes as it is: about half of what a
+// reader can do without is left out, and abridged says so. Counts stay, and so
+// does an enrollment's url. False: there is nothing more to leave out.
+func Abridge(body Body) (smaller bool) {
+	switch b := body.(type) {
+	case *EnrollSucceeded:
+		b.Enrollment, smaller = lighter(b.Enrollment, "url")
+	case *EnrollUncertain:
+		b.Evidence, smaller = half(b.Evidence)
+	case *TransactionsPage:
+		b.Records, smaller = half(b.Records)
+	case *AccountReported:
+		b.Account, smaller = lighter(b.Account, "")
+	case *FailedBody:
+		b.Fields, smaller = fewer(b.Fields)
+	case *SendOutcome:
+		var unsettled, invalid, fields bool
+		b.Unsettled, unsettled = half(b.Unsettled)
+		b.Invalid, invalid = half(b.Invalid[:min(len(b.Invalid), ListedInvalid)])
+		b.Fields, fields = fewer(b.Fields)
+		smaller = unsettled || invalid || fields
+	}
+	if smaller {
+		body.Head().Abridged = true
+	}
+	return smaller
+}
+
+// half gives the first half of a list, and whether that is less.
+func half[T any](list []T) ([]T, bool) { return list[:len(list)/2], len(list) > 0 }
+
+// fewer gives half of the fields.
+func fewer(fields map[string][]string) (map[string][]string, bool) {
+	names, less := half(slices.Sorted(maps.Keys(fields)))
+	out := make(map[string][]string, len(names))
+	for _, name := range names {
+		out[name] = fields[name]
+	}
+	return out, less
+}
+
+// lighter leaves out the largest members of an object, but for the one named keep,
+// until half of its bytes are gone.
+func lighter(object json.RawMessage, keep string) (json.RawMessage, bool) {
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(object, &members) // what is no object has no members
+	names := slices.SortedFunc(maps.Keys(members), func(a, b string) int {
+		return cmp.Compare(len(b)+len(members[b]), len(a)+len(members[a]))
+	})
+	gone := 0
+	for _, name := range names {
+		if name != keep && gone <= len(object)/2 {
+			gone += len(name) + len(members[name])
+			delete(members, name)
+		}
+	}
+	less, err := marshal(members)
+	if gone == 0 || err != nil {
+		return object, false
+	}
+	return less, true
+}
