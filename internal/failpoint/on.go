@@ -11,7 +11,8 @@ import (
 )
 
 // The variable names the point at which the process kills itself, and at which
-// passing if it is not the first: "before ack", "before ack@3".
+// passing if it is not the first: "before ack", "before ack@3". A store point without
+// a type of event, such as "before store@3", counts the stores of all types.
 var (
 	at, nth = chosen(os.Getenv("ERRAND_FAILPOINT"))
 	passed  atomic.Int64
@@ -31,10 +32,8 @@ func chosen(text string) (string, int64) {
 
 // Here kills the process as kill -9 does when this is the chosen point.
 func Here(point string, of ...string) {
-	if len(of) > 0 {
-		point += " " + strings.Join(of, ".")
-	}
-	if at != point || passed.Add(1) != nth {
+	whole := point + " " + strings.Join(of, ".")
+	if at != point && at != whole || passed.Add(1) != nth {
 		return
 	}
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)

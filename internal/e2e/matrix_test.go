@@ -1,0 +1,251 @@
+//go:build unix
+
+package e2e
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// row is a part of the crash matrix: a request, what becomes of its calls, where its
+// worker dies, and what must be told and done in the end.
+type row struct {
+	operation messages.Operation
+	body      any
+	id        string        // under which it is reported; "" is the body's request_id, r1
+	first     []any         // requests for enrollment that are done before
+	upstream  sandbox.Fault // what is wrong with its calls
+	set       []string      // of the environment
+	die       []string      // a cell each; "a, b" is to die at a, to be started again and to die at b
+	want      ends
+}
+
+// ends is how a request ended, as told and as the sandbox has it.
+type ends struct {
+	state  messages.State
+	reason messages.Reason
+	calls  int64
+	done   int  // enrollments, or recipients served, those served twice counted twice
+	again  bool // it is told that a call was made after one of unknown fate
+}
+
+// inCall is no failpoint: the program is killed from outside while its call is at work.
+const inCall = "in call"
+
+// cell is one cell of the matrix: one row's request, and one way to die.
+type cell struct {
+	*row
+	*installation
+	deaths []string
+	worker *process
+}
+
+// atOnce is how many deaths are awaited at once: with many more a call would time out
+// because everything starts at the same moment.
+const atOnce = 12
+
+// matrix lets the workers of all cells die, each in an installation of its own, and
+// judges what became of their requests. What takes long is the waiting for those that
+// died, and that goes on at once.
+func matrix(t *testing.T, rows []row, judge func(*cell)) {
+	t.Helper()
+	dir := mortal.programs(t)
+	beside(t)
+	var cells []*cell
+	rounds := 0
+	for i := range rows {
+		for _, die := range rows[i].die {
+			c := &cell{row: &rows[i], deaths: strings.Split(die, ", ")}
+			cells, rounds = append(cells, c), max(rounds, len(c.deaths))
+		}
+	}
+	for some := range slices.Chunk(cells, atOnce) {
+		for _, c := range some {
+			c.begin(t, dir)
+		}
+		for _, c := range some {
+			c.die(0)
+		}
+	}
+	for round := 1; round < rounds; round++ {
+		for _, c := range cells {
+			c.die(round)
+		}
+	}
+	for _, c := range cells {
+		t.Run(c.name(), func(t *testing.T) {
+			c.t = t
+			c.settle()
+			judge(c)
+		})
+	}
+}
+
+func (c *cell) name() string {
+	kind := c.upstream.Kind
+	if kind == "" {
+		kind = "ok"
+	}
+	body, _ := c.body.(map[string]any)
+	return fmt.Sprint(c.operation, " ", kind, " ", body["on_unknown"], ": ", strings.Join(c.deaths, ", "))
+}
+
+// begin asks for what the cell is about, and starts the worker that will die.
+func (c *cell) begin(t *testing.T, dir string) {
+	t.Helper()
+	n := devtest.Server(t)
+	c.installation = installAt(t, dir, n.URL, 1, append([]string{"CONCURRENCY=4", "RETRY_TRIES=2"}, c.row.set...)...)
+	c.n = n
+	if len(c.first) > 0 {
+		for _, body := range c.first {
+			c.publish(messages.Enroll.Requested(), body)
+		}
+		p := c.start("mandate-consumer")
+		c.waitTold("mandate.enroll.*.*", len(c.first), time.Minute)
+		p.stop(20 * time.Second)
+	}
+	if c.upstream.Kind != "" {
+		c.fault(c.upstream)
+	}
+	if _, err := c.js.Publish(t.Context(), c.operation.Requested(), c.bytes()); err != nil {
+		t.Fatal(err)
+	}
+	c.work(0)
+}
+
+// bytes are those of the request.
+func (c *cell) bytes() []byte {
+	c.t.Helper()
+	if raw, ok := c.body.([]byte); ok {
+		return raw
+	}
+	data, err := json.Marshal(c.body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return data
+}
+
+// work starts the worker that dies the n-th death; after all deaths one that lives.
+func (c *cell) work(n int) {
+	c.t.Helper()
+	domain, _, _ := strings.Cut(string(c.operation), ".")
+	point := ""
+	if n < len(c.deaths) && c.deaths[n] != inCall {
+		point = c.deaths[n]
+	}
+	if !strings.Contains(point, "mail.") { // a store of the request's own history
+		point = strings.Replace(point, "store ", "store "+string(c.operation)+".", 1)
+	}
+	c.worker = c.start(domain+"-consumer", "ERRAND_FAILPOINT="+point)
+	if n < len(c.deaths) {
+		c.worker.tell()
+	}
+}
+
+// die waits for the n-th death, if the cell has so many, and starts the next worker.
+func (c *cell) die(n int) {
+	c.t.Helper()
+	if n >= len(c.deaths) {
+		return
+	}
+	if c.deaths[n] == inCall {
+		c.until("a call at work", time.Minute, func() bool { return c.box.Faults()[0].Fired > 0 && c.inFlight.Load() > 0 })
+		c.worker.kill()
+	}
+	select {
+	case <-c.worker.ended:
+	case <-time.After(time.Minute):
+		c.t.Fatalf("%s: not reached\n%s", c.name(), c.last())
+	}
+	if s, ok := c.worker.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
+		c.t.Fatalf("%s: ended with %v\n%s", c.name(), c.worker.cmd.ProcessState, c.last())
+	}
+	c.work(n + 1)
+}
+
+// settle waits until the request is done with and the last worker has ended in order.
+func (c *cell) settle() {
+	c.t.Helper()
+	c.waitTold(c.filter(), 1, 2*time.Minute)
+	q := bus.Queues()[slices.IndexFunc(bus.Queues(), func(q bus.Queue) bool { return q.Filter == c.operation.Requested() })]
+	c.until("an empty queue", 30*time.Second, func() bool { return c.left(q) == 0 })
+	c.worker.stop(20 * time.Second)
+}
+
+// reported is the id under which the request is told.
+func (c *cell) reported() string { return cmp.Or(c.id, "r1") }
+
+func (c *cell) filter() string { return c.operation.Filter(c.reported()) }
+
+// held holds the cell against its row.
+func held(c *cell) {
+	c.t.Helper()
+	e := c.oneEnd(c.filter())
+	o := c.box.Oracle(sandbox.Query{})
+	got := ends{state: e.state(), reason: messages.Reason(e.reason())}
+	got.again, _ = e.Body["after_unknown"].(bool)
+	switch c.operation {
+	case messages.Enroll:
+		got.calls, got.done = o.Calls["enroll"], o.Enroll.Accepted
+	case messages.Send:
+		got.calls, got.done = o.Calls["send"], int(o.Mail.Recipients)
+	case messages.Transactions:
+		got.calls, got.done = o.Calls["transactions"], number(e.Body["total"])
+	case messages.Account:
+		got.calls = o.Calls["account"]
+	}
+	if got.state == messages.Uncertain {
+		got.again = c.want.again // the call that nobody knows of may have been a second one
+	}
+	if got != c.want {
+		c.t.Errorf("got  %+v\nwant %+v\n%s", got, c.want, c.story())
+	}
+	c.buried(e)
+	if evidence, _ := e.Body["evidence"].([]any); got.reason == messages.ReasonLinkLost && len(evidence) != 1 {
+		c.t.Errorf("link_lost with %d records: %s", len(evidence), e.Raw)
+	}
+}
+
+// buried wants the request's own bytes among the dead letters if it failed or is
+// uncertain, once, and no other.
+func (c *cell) buried(e event) {
+	c.t.Helper()
+	letters := c.told("dead.>")
+	if e.state() != messages.Failed && e.state() != messages.Uncertain {
+		if len(letters) != 0 {
+			c.t.Errorf("%s has %d dead letters\n%s", e.state(), len(letters), c.story())
+		}
+		return
+	}
+	if len(letters) != 1 {
+		c.t.Fatalf("%s has %d dead letters\n%s", e.state(), len(letters), c.story())
+	}
+	d := letters[0]
+	if d.Raw != string(c.bytes()) || d.Header.Get("Errand-Request-Id") != c.reported() || d.Header.Get("Errand-Reason") != e.reason() {
+		c.t.Errorf("dead letter of %s: %v %s", e.Raw, d.Header, d.Raw)
+	}
+}
+
+// story is all that was told, and what the programs said last.
+func (c *cell) story() string {
+	c.t.Helper()
+	var b strings.Builder
+	for _, filter := range []string{"mandate.>", "mail.>", "dead.>"} {
+		for _, e := range c.told(filter) {
+			fmt.Fprintf(&b, "%s %s\n", e.Subject, e.Raw)
+		}
+	}
+	return b.String() + c.last()
+}
