@@ -6,10 +6,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
@@ -58,6 +56,9 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 		return 0, unanswered(call.Operation, seen.state.Load() != wanted, 0, err)
 	}
 	defer response.Body.Close()
+	if seen.state.Load() == early {
+		return 0, unanswered(call.Operation, true, 0, errEarly)
+	}
 	status := response.StatusCode
 	body, unreadable, err := u.body(response, call)
 	if err != nil {
@@ -86,25 +87,6 @@ func (u *Upstream) request(ctx context.Context, call Request) *http.Request {
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(call.Body)), nil }
 	}
 	return r.WithContext(ctx)
-}
-
-// connection follows whether a call got a connection: before that, nothing can have happened upstream.
-type connection struct {
-	state atomic.Int32
-	trace httptrace.ClientTrace
-}
-
-const (
-	untold = iota // a foreign transport that has told nothing
-	wanted        // asked for, not got
-	got
-)
-
-func (c *connection) watch(ctx context.Context) context.Context {
-	// The transport asks again only if nothing was written to the connection it had got.
-	c.trace.GetConn = func(string) { c.state.Store(wanted) }
-	c.trace.GotConn = func(httptrace.GotConnInfo) { c.state.Store(got) }
-	return httptrace.WithClientTrace(ctx, &c.trace)
 }
 
 // body reads the answer to its end, so that the connection can be used again. unreadable: it came, and is of no use; err: it did not come.

@@ -26,6 +26,12 @@ type wire struct {
 // listen answers each request, counted from 1 on its connection, with answer, and closes the connection after an answer of false.
 func listen(t *testing.T, answer func(conn net.Conn, n int) bool) *wire {
 	t.Helper()
+	return listenOn(t, func(conn net.Conn) net.Conn { return conn }, answer)
+}
+
+// listenOn is listen over connections that secure has the last word on.
+func listenOn(t *testing.T, secure func(net.Conn) net.Conn, answer func(conn net.Conn, n int) bool) *wire {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +46,7 @@ func listen(t *testing.T, answer func(conn net.Conn, n int) bool) *wire {
 				return
 			}
 			w.connections.Add(1)
+			conn = secure(conn)
 			open.Store(conn, nil)
 			running.Go(func() {
 				defer conn.Close()

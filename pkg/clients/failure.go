@@ -77,6 +77,7 @@ var (
 	errTimeout      = errors.New("timeout")
 	errNoConnection = errors.New("no connection")
 	errCut          = errors.New("connection cut before the answer was complete")
+	errEarly        = errors.New("answer came before the call, it belongs to another one")
 	errTooLong      = errors.New("answer too long")
 	errEncoding     = errors.New("answer in an unknown encoding")
 	errBadAnswer    = errors.New("answer unreadable or incomplete")
@@ -93,6 +94,8 @@ func cause(err error, connected bool) error {
 		network     net.Error
 	)
 	switch {
+	case errors.Is(err, errEarly):
+		return errEarly
 	case errors.As(err, &dns):
 		return errNoHost
 	case errors.Is(err, context.DeadlineExceeded):

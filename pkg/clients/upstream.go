@@ -133,13 +133,13 @@ func loopback(host string) bool {
 }
 
 // NewTransport is the transport of this package: HTTP/1.1 only, maxConns connections kept open, config for TLS (nil: the
-// system's authorities).
+// system's authorities). Over its own connections, an answer that came before its call is told from one to the call.
 func NewTransport(maxConns int, config *tls.Config) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:         watched((&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext),
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: 10 * time.Second,
 		Protocols:           protocols,

@@ -29,7 +29,7 @@ func seed(f *testing.F, pattern string) {
 func FuzzEnrolled(f *testing.F) {
 	seed(f, "enroll.response*.json")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if url, ok := readEnrolled(body); ok && (url == "" || !json.Valid(body)) {
+		if url, _, ok := readEnrolled(body); ok && (url == "" || !json.Valid(body)) {
 			t.Errorf("%q is taken for an answer with url %q", body, url)
 		}
 	})

@@ -45,7 +45,7 @@ type Enrolled struct {
 	Body    json.RawMessage // the whole answer
 }
 
-// Enroll creates an enrollment. It fills portal_key and checksum where they are left out. A 2xx without url is of unknown fate: the
+// Enroll creates an enrollment. It fills portal_key and checksum where they are left out. A 2xx without url, or about another order_number, is of unknown fate: the
 // success status is not shown by the upstream, any 2xx with a url is taken for one.
 func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	const operation = "enroll"
@@ -69,7 +69,7 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	call := clients.Request{Operation: operation, Method: http.MethodPost, Path: c.path, Body: body, Hide: hide}
 	err = c.enroll.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		enrolled.Body = body
-		if url, ok := readEnrolled(body); ok && status/100 == 2 {
+		if url, order, ok := readEnrolled(body); ok && status/100 == 2 && (order == "" || order == strings.TrimSpace(e.OrderNumber)) {
 			enrolled.URL = url
 			return clients.Reading{Whole: true}
 		}
@@ -92,14 +92,17 @@ func encode(e Enrollment) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
-func readEnrolled(body []byte) (url string, ok bool) {
+// readEnrolled wants a url. An answer that names another order number is one to somebody else: behind its url is another payer.
+func readEnrolled(body []byte) (url, order string, ok bool) {
 	var answer struct {
-		URL string `json:"url"`
+		OrderNumber any    `json:"order_number"` // of an unexpected type it names none
+		URL         string `json:"url"`
 	}
 	if json.Unmarshal(body, &answer) != nil {
-		return "", false
+		return "", "", false
 	}
-	return answer.URL, strings.TrimSpace(answer.URL) != ""
+	order, _ = answer.OrderNumber.(string)
+	return answer.URL, strings.TrimSpace(order), strings.TrimSpace(answer.URL) != ""
 }
 
 func failure(body []byte) clients.Reading {

@@ -131,6 +131,20 @@ func TestASuccessWithoutAURLIsABadAnswer(t *testing.T) {
 	}
 }
 
+// The answer to another enrollment, that a confused upstream or proxy gives, says nothing about this one.
+func TestAnAnswerAboutAnotherOrderNumberIsABadAnswer(t *testing.T) {
+	e := enrollment(t, "enroll.request.json")
+	for order, want := range map[string]clients.Fate{
+		`"another"`: clients.Unknown, `"` + e.OrderNumber + `"`: clients.Success, `" ` + e.OrderNumber + ` "`: clients.Success,
+		`""`: clients.Success, `null`: clients.Success, `7`: clients.Success,
+	} {
+		f := newFake(t, 200, []byte(`{"url":"https://mandate.example.test/1","order_number":`+order+`}`))
+		if _, err := client(t, Config{URL: f.URL}).Enroll(t.Context(), e); clients.FateOf(err) != want {
+			t.Errorf("order_number %s: got %v, want %s", order, err, want)
+		}
+	}
+}
+
 func TestUnknownFieldsOfAnAnswerAreKept(t *testing.T) {
 	const body = `{"url":"https://mandate.example.test/1","later":{"a":[1.10]}}`
 	f := newFake(t, 200, []byte(body))
