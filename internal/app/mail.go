@@ -74,7 +74,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	queues, err := bus.Check(ctx, r.js, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailEvents, bus.DeadLetters)
+	queues, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailEvents, bus.DeadLetters)
 	if err != nil {
 		return err
 	}

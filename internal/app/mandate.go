@@ -108,7 +108,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	queues, err := bus.Check(ctx, r.js, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, bus.MandateEvents, bus.DeadLetters)
+	queues, err := r.needs(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, bus.MandateEvents, bus.DeadLetters)
 	if err != nil {
 		return err
 	}

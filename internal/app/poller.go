@@ -42,7 +42,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	if _, err := bus.Check(ctx, r.js, nil, bus.MailDeliveries); err != nil {
+	if _, err := r.needs(ctx, nil, bus.MailDeliveries); err != nil {
 		return err
 	}
 	r.metrics.ofDeliveries()

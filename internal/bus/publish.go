@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ type Publisher struct {
 	mu      sync.Mutex
 	next    uint64
 	waiting map[string]chan ack
+	failed  time.Time // when NATS last did not store a write that it may store later
+	why     error
 }
 
 // ack is the server's word on a write.
@@ -92,6 +95,27 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 
 // Publish stores m once and waits for the server's word. errNoAck: unknown.
 func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (ack, error) {
+	a, err := p.publish(ctx, m)
+	if err != nil && !final(err) && ctx.Err() == nil {
+		kind := strings.Split(m.Subject, ".")
+		p.mu.Lock()
+		p.failed, p.why = time.Now(), fmt.Errorf("NATS does not store %s: %w", strings.Join(kind[:min(3, len(kind))], "."), err)
+		p.mu.Unlock()
+	}
+	return a, err
+}
+
+// Fault says why NATS lately did not store what it should; "" when it does.
+func (p *Publisher) Fault() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.why == nil || time.Since(p.failed) > 3*ackWait { // whatever waits was tried again since
+		return ""
+	}
+	return p.why.Error()
+}
+
+func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (ack, error) {
 	done, token := make(chan ack, 1), ""
 	p.mu.Lock()
 	p.next++
