@@ -3,6 +3,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,6 +47,9 @@ func (c Connection) Validate() error {
 func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(name),
+		// One for each user, so that none may hear another's answers. Only NATS_USER
+		// names one; users known by credentials, nkey or certificate go by the program.
+		nats.CustomInboxPrefix("_INBOX_" + inboxToken(cmp.Or(c.User, name))),
 		nats.MaxReconnects(-1), // the default gives up after two minutes, for good
 		nats.ReconnectWait(500 * time.Millisecond),
 		nats.RetryOnFailedConnect(true),
@@ -70,7 +74,7 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 		opts = append(opts, nats.SetCustomDialer(c.Dialer))
 	}
 	if c.User != "" {
-		opts = append(opts, nats.UserInfo(c.User, c.Password), nats.CustomInboxPrefix("_INBOX_"+inboxToken(c.User)))
+		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	}
 	if c.Creds != "" {
 		opts = append(opts, nats.UserCredentials(c.Creds))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,9 @@ type NATS struct {
 	Server *server.Server
 
 	opts      server.Options
-	temporary bool // the store goes with the server
+	config    string // beside opts, in the server's own language
+	temporary bool   // the store goes with the server
+	said      complaints
 
 	mu sync.Mutex // of Server, which connections that come back ask for meanwhile
 }
@@ -39,18 +42,24 @@ func Start(dir string) (*NATS, error) { return Listen(dir, server.RANDOM_PORT) }
 
 // Listen is Start on a port of the caller's choice.
 func Listen(dir string, port int) (*NATS, error) {
-	return start(dir, server.Options{Host: "127.0.0.1", Port: port})
+	return start(dir, server.Options{Host: "127.0.0.1", Port: port}, "")
+}
+
+// Configured is Start with what config says in the server's own language: accounts,
+// TLS and the like.
+func Configured(dir, config string) (*NATS, error) {
+	return start(dir, server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}, config)
 }
 
 // InProcess starts a server that opens no port: only Connect, and connections made
 // with nats.InProcessServer of the NATS, reach it. In a bubble of testing/synctest
 // it is the only kind that works.
 func InProcess(dir string) (*NATS, error) {
-	return start(dir, server.Options{DontListen: true})
+	return start(dir, server.Options{DontListen: true}, "")
 }
 
-func start(dir string, opts server.Options) (*NATS, error) {
-	n := &NATS{opts: opts, temporary: dir == ""}
+func start(dir string, opts server.Options, config string) (*NATS, error) {
+	n := &NATS{opts: opts, config: config, temporary: dir == ""}
 	if n.temporary {
 		made, err := os.MkdirTemp("", "errand-nats-")
 		if err != nil {
@@ -73,18 +82,22 @@ func start(dir string, opts server.Options) (*NATS, error) {
 func (n *NATS) Restart() error {
 	n.Stop()
 	opts := n.opts // the server writes its choices into its options
+	if n.config != "" {
+		if err := opts.ProcessConfigString(n.config); err != nil {
+			return fmt.Errorf("devkit: configuration: %w", err)
+		}
+	}
 	s, err := server.NewServer(&opts)
 	if err != nil {
 		return fmt.Errorf("devkit: %w", err)
 	}
-	var said complaints
-	s.SetLoggerV2(&said, false, false, false)
+	s.SetLoggerV2(&n.said, false, false, false)
 	s.Start()
 	n.mu.Lock()
 	n.Server = s
 	n.mu.Unlock()
 	for began := time.Now(); !s.ReadyForConnections(100 * time.Millisecond); {
-		if why := said.all(); why != "" {
+		if why := n.said.fatal(); why != "" {
 			n.Stop()
 			return fmt.Errorf("devkit: nats-server in %s: %s", n.opts.StoreDir, why)
 		}
@@ -138,16 +151,26 @@ func (n *NATS) Connect() (*nats.Conn, error) {
 	return nc, nil
 }
 
-// complaints keep what a server that cannot start says; it would exit otherwise.
-type complaints struct {
-	mu   sync.Mutex
-	said []string
+// Violations are what clients tried without the permission to, in the server's words.
+func (n *NATS) Violations() []string {
+	n.said.mu.Lock()
+	defer n.said.mu.Unlock()
+	return slices.Clone(n.said.violations)
 }
 
-func (c *complaints) all() string {
+// complaints keep what a server that cannot start says, which would exit otherwise,
+// and what it refused its clients.
+type complaints struct {
+	mu               sync.Mutex
+	said, violations []string
+}
+
+func (c *complaints) fatal() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strings.Join(c.said, "; ")
+	why := strings.Join(c.said, "; ")
+	c.said = nil
+	return why
 }
 
 // Fatalf keeps why the server cannot go on.
@@ -157,14 +180,20 @@ func (c *complaints) Fatalf(format string, v ...any) {
 	c.said = append(c.said, fmt.Sprintf(format, v...))
 }
 
-// Noticef, Warnf, Errorf, Debugf and Tracef are the rest of a server's logger.
+// Errorf keeps violations of permissions.
+func (c *complaints) Errorf(format string, v ...any) {
+	if text := fmt.Sprintf(format, v...); strings.Contains(text, "Violation") {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.violations = append(c.violations, text)
+	}
+}
+
+// Noticef, Warnf, Debugf and Tracef are the rest of a server's logger.
 func (*complaints) Noticef(string, ...any) {}
 
 // Warnf drops.
 func (*complaints) Warnf(string, ...any) {}
-
-// Errorf drops.
-func (*complaints) Errorf(string, ...any) {}
 
 // Debugf drops.
 func (*complaints) Debugf(string, ...any) {}

@@ -56,7 +56,7 @@ type broker struct {
 }
 
 // brokers starts a nats-server, or a cluster of several, and waits until it works.
-// config is appended to the configuration of each.
+// They know the users of the shipped configuration; config is appended to that of each.
 func brokers(t *testing.T, n int, config string) []*broker {
 	t.Helper()
 	clients, monitors, routes := ports(t, n), ports(t, n), ports(t, n)
@@ -64,6 +64,7 @@ func brokers(t *testing.T, n int, config string) []*broker {
 	for i := range all {
 		dir := t.TempDir()
 		text := fmt.Sprintf("server_name: n%d\nlisten: %s\nhttp: %s\njetstream { store_dir: %q }\n%s\n", i, clients[i], monitors[i], dir, config)
+		text += natsConfig(t)
 		if n > 1 {
 			text += fmt.Sprintf("cluster { name: e2e, listen: %s, no_advertise: true, routes: [%s] }\n", routes[i], "nats://"+strings.Join(routes, ", nats://"))
 		}
@@ -106,7 +107,10 @@ func (b *broker) start() {
 	}
 	b.process.tell() // its end is the story's business
 	p := b.process
-	b.t.Cleanup(p.kill)
+	b.t.Cleanup(func() {
+		p.kill()
+		p.refusedNothing()
+	})
 }
 
 // ready waits until the server says that it is healthy: in a cluster, that its

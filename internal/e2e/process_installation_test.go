@@ -27,15 +27,16 @@ import (
 // What the programs are told and must not tell. The rest of it is in the requests
 // of these tests: see leaks.
 const (
-	mandateToken   = "token-that-nobody-may-see"
-	portalKey      = "portal-key-that-nobody-may-see"
-	checksumSecret = "checksum-secret-that-nobody-may-see"
-	mailKey        = "mail-key-that-nobody-may-see"
+	secretMark     = "that-nobody-may-see" // every secret ends with it
+	mandateToken   = "token-" + secretMark
+	portalKey      = "portal-key-" + secretMark
+	checksumSecret = "checksum-secret-" + secretMark
+	mailKey        = "mail-key-" + secretMark
 )
 
 // leaks are the texts that no output of a program may hold: the secrets, and who the
 // payers and recipients of enrollment and message are.
-var leaks = []string{"that-nobody-may-see", "@example.test", "Test Payer", "900101011234", "0123456789"}
+var leaks = []string{secretMark, "@example.test", "Test Payer", "900101011234", "0123456789"}
 
 // installation is the whole house in real time: the programs as processes of their
 // own, configured by environment variables alone; the sandbox in this process, where
@@ -43,8 +44,10 @@ var leaks = []string{"that-nobody-may-see", "@example.test", "Test Payer", "9001
 // about brokers.
 type installation struct {
 	t        *testing.T
-	n        *devkit.NATS // nil where brokers are processes
-	js       jetstream.JetStream
+	n        *devkit.NATS        // nil where brokers are processes
+	js       jetstream.JetStream // may do anything, as no program may
+	asks     jetstream.JetStream // the producer's
+	hears    jetstream.JetStream // the subscriber's
 	box      *sandbox.Sandbox
 	web      *httptest.Server
 	inFlight atomic.Int64 // upstream calls at work, those of the dead too
@@ -70,7 +73,7 @@ func installWith(t *testing.T, b *build, env ...string) *installation {
 	t.Helper()
 	dir := b.programs(t)
 	beside(t)
-	n := devtest.Server(t)
+	n := guarded(t)
 	in := installAt(t, dir, n.URL, 1, env...)
 	in.n = n
 	return in
@@ -91,12 +94,14 @@ func beside(t *testing.T) {
 func installAt(t *testing.T, dir, url string, replicas int, env ...string) *installation {
 	t.Helper()
 	in := &installation{t: t, programs: dir}
-	nc := connect(t, url)
 	var err error
-	if in.js, err = jetstream.New(nc); err != nil {
+	if in.js, err = jetstream.New(connect(t, url)); err != nil {
 		t.Fatal(err)
 	}
-	in.provision(nc, replicas)
+	_, in.asks = connectAs(t, url, "producer")
+	_, in.hears = connectAs(t, url, "subscriber")
+	provisioner, _ := connectAs(t, url, "provisioner")
+	in.provision(provisioner, replicas)
 
 	in.box = sandbox.New(sandbox.Options{MandateToken: mandateToken, PortalKey: portalKey, ChecksumSecret: checksumSecret, MailKey: mailKey})
 	in.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +126,11 @@ func (in *installation) provision(nc *nats.Conn, replicas int) {
 	in.t.Helper()
 	limits := devtest.Limits(nc)
 	limits.AckWait, limits.Replicas = ackWait, replicas
-	plan, err := bus.Plan(in.t.Context(), in.js, limits)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	plan, err := bus.Plan(in.t.Context(), js, limits)
 	if err == nil {
 		err = bus.Apply(in.t.Context(), plan, false, func(bus.Change) {})
 	}
@@ -135,6 +144,13 @@ func (in *installation) end() {
 	for _, p := range in.all() {
 		p.kill()
 		p.keptItsSecrets()
+		p.refusedNothing()
+	}
+	if in.n != nil {
+		for _, line := range in.n.Violations() {
+			in.t.Errorf("nats-server refused somebody: %s", line)
+		}
+		in.eventsKeptTheirSecrets()
 	}
 }
 
@@ -156,7 +172,8 @@ func (in *installation) start(program string, env ...string) *process {
 
 // launch is start for goroutines that may not end the test.
 func (in *installation) launch(program string, env ...string) (*process, error) {
-	p, err := launch(in.t, in.programs, program, append(slices.Clone(in.env), env...))
+	user := []string{"NATS_USER=" + program, "NATS_PASSWORD=" + password(program)}
+	p, err := launch(in.t, in.programs, program, slices.Concat(user, in.env, env))
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +188,7 @@ func (in *installation) publish(subject string, body any) {
 	in.t.Helper()
 	data, err := json.Marshal(body)
 	if err == nil {
-		_, err = in.js.Publish(in.t.Context(), subject, data)
+		_, err = in.asks.Publish(in.t.Context(), subject, data)
 	}
 	if err != nil {
 		in.t.Fatal(err)
@@ -262,7 +279,10 @@ func (in *installation) subjects(filter string) map[string]uint64 {
 // told lists the events under a filter, oldest first.
 func (in *installation) told(filter string) []event {
 	in.t.Helper()
-	return told(in.t, in.js, filter)
+	if strings.HasPrefix(filter, "dead.") {
+		return told(in.t, in.js, filter)
+	}
+	return told(in.t, in.hears, filter)
 }
 
 // wantOne fails unless exactly one event stands under filter, and gives it.

@@ -1,0 +1,128 @@
+//go:build unix
+
+package e2e
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/devkit/devtest"
+)
+
+// act is something that somebody does with NATS.
+type act struct {
+	what string
+	may  []string // who; everybody else is refused
+	// The subject is published to, or listened to.
+	publish, listen string
+}
+
+var acts = []act{
+	{what: "ask for an enrollment", publish: "mandate.enroll.requested", may: []string{"producer"}},
+	{what: "ask for a list", publish: "mandate.transactions.requested", may: []string{"producer"}},
+	{what: "ask for a message", publish: "mail.send.requested", may: []string{"producer"}},
+	{what: "ask for the account", publish: "mail.account.requested", may: []string{"producer"}},
+	{what: "put a recipient list", publish: "$O.lists.C.x", may: []string{"producer"}},
+	{what: "name a recipient list", publish: "$O.lists.M.x", may: []string{"producer"}},
+	{what: "clear away a list's chunks", publish: "$JS.API.STREAM.PURGE.OBJ_lists", may: []string{"producer"}},
+	{what: "read a recipient list", publish: "$JS.API.DIRECT.GET.OBJ_lists", may: []string{"mail-consumer"}},
+	{what: "put into another bucket", publish: "$O.others.C.x"},
+
+	{what: "tell that an enrollment began", publish: "mandate.enroll.started.r1", may: []string{"mandate-consumer"}},
+	{what: "tell of an enrollment", publish: "mandate.enroll.succeeded.r1", may: []string{"mandate-consumer"}},
+	{what: "tell of a list", publish: "mandate.transactions.listed.r1", may: []string{"mandate-consumer"}},
+	{what: "settle what is uncertain", publish: "mandate.enroll.resolved.r1"},
+	{what: "tell of a message", publish: "mail.send.accepted.r1", may: []string{"mail-consumer"}},
+	{what: "tell of a batch", publish: "mail.batch.accepted.r1.1", may: []string{"mail-consumer"}},
+	{what: "tell of the account", publish: "mail.account.reported.r1", may: []string{"mail-consumer"}},
+	{what: "tell of a delivery", publish: "mail.delivery.bounced.unmatched", may: []string{"log-poller"}},
+	{what: "take the turn to tell", publish: "mail.log.turn", may: []string{"log-poller"}},
+	{what: "bury an enrollment", publish: "dead.mandate.enroll.requested", may: []string{"mandate-consumer"}},
+	{what: "bury a message", publish: "dead.mail.send.requested", may: []string{"mail-consumer"}},
+
+	{what: "take an enrollment from the queue", publish: "$JS.API.CONSUMER.MSG.NEXT.MANDATE_REQUESTS.mandate-enroll", may: []string{"mandate-consumer"}},
+	{what: "take a message from the queue", publish: "$JS.API.CONSUMER.MSG.NEXT.MAIL_REQUESTS.mail-send", may: []string{"mail-consumer"}},
+	{what: "acknowledge an enrollment", publish: "$JS.ACK.MANDATE_REQUESTS.mandate-enroll.1.1.1.1.1", may: []string{"mandate-consumer"}},
+	{what: "acknowledge a message", publish: "$JS.ACK.MAIL_REQUESTS.mail-send.1.1.1.1.1", may: []string{"mail-consumer"}},
+	{what: "read a request where it waits", publish: "$JS.API.STREAM.MSG.GET.MANDATE_REQUESTS"},
+	{what: "read a request over a consumer of one's own", publish: "$JS.API.CONSUMER.CREATE.MANDATE_REQUESTS.mine"},
+	{what: "read dead letters", publish: "$JS.API.CONSUMER.CREATE.DEAD_LETTERS.mine"},
+	{what: "read enrollments", publish: "$JS.API.CONSUMER.CREATE.MANDATE_EVENTS.mine", may: []string{"subscriber"}},
+	{what: "read mail", publish: "$JS.API.CONSUMER.CREATE.MAIL_EVENTS.mine", may: []string{"subscriber"}},
+	{what: "read deliveries", publish: "$JS.API.CONSUMER.CREATE.MAIL_DELIVERIES.mine", may: []string{"subscriber", "log-poller"}},
+	{what: "read the state of an enrollment", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS", may: []string{"mandate-consumer", "subscriber"}},
+	{what: "read the state of a message", publish: "$JS.API.DIRECT.GET.MAIL_EVENTS", may: []string{"mail-consumer", "subscriber"}},
+
+	{what: "make a stream", publish: "$JS.API.STREAM.CREATE.MANDATE_EVENTS", may: []string{"provisioner"}},
+	{what: "change a stream", publish: "$JS.API.STREAM.UPDATE.MANDATE_EVENTS", may: []string{"provisioner"}},
+	{what: "make a queue", publish: "$JS.API.CONSUMER.CREATE.MAIL_REQUESTS.mail-send.mail.send.requested", may: []string{"provisioner"}},
+	{what: "make a stream of one's own", publish: "$JS.API.STREAM.CREATE.MINE"},
+	{what: "delete a stream", publish: "$JS.API.STREAM.DELETE.MANDATE_EVENTS"},
+	{what: "empty a stream", publish: "$JS.API.STREAM.PURGE.MANDATE_EVENTS"},
+	{what: "delete an event", publish: "$JS.API.STREAM.MSG.DELETE.MANDATE_EVENTS"},
+	{what: "delete a queue", publish: "$JS.API.CONSUMER.DELETE.MANDATE_REQUESTS.mandate-enroll"},
+	{what: "pause a queue", publish: "$JS.API.CONSUMER.PAUSE.MANDATE_REQUESTS.mandate-enroll"},
+	{what: "list the streams", publish: "$JS.API.STREAM.NAMES"},
+
+	{what: "listen to requests", listen: "mandate.enroll.requested"},
+	{what: "listen to requests for mail", listen: "mail.send.requested"},
+	{what: "listen to dead letters", listen: "dead.>"},
+	{what: "listen to enrollments", listen: "mandate.*.*.*", may: []string{"subscriber"}},
+	{what: "listen to mail", listen: "mail.send.*.*", may: []string{"subscriber"}},
+	{what: "listen to deliveries", listen: "mail.delivery.*.*", may: []string{"subscriber"}},
+	{what: "listen to all there is", listen: ">"},
+	{what: "listen to anybody's answers", listen: "_INBOX.>"},
+	{what: "listen to the poller's answers", listen: "_INBOX_log-poller.>", may: []string{"log-poller"}},
+	{what: "listen to the mandate consumer's answers", listen: "_INBOX_mandate-consumer.>", may: []string{"mandate-consumer"}},
+}
+
+// Every user of the shipped configuration may do what it is there for, and is refused
+// all the rest.
+func TestEachUserMayDoItsOwnWorkAndNothingElse(t *testing.T) {
+	beside(t)
+	n := guarded(t)
+	if err := devtest.Provision(t.Context(), connect(t, n.URL)); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range users {
+		nc, _ := connectAs(t, n.URL, user)
+		for _, a := range acts {
+			err := a.try(nc)
+			switch may := slices.Contains(a.may, user); {
+			case err != nil && !errors.Is(err, nats.ErrPermissionViolation):
+				t.Errorf("%s, to %s: %v", user, a.what, err)
+			case may && err != nil:
+				t.Errorf("%s may not %s: %v", user, a.what, err)
+			case !may && err == nil:
+				t.Errorf("%s may %s", user, a.what)
+			}
+		}
+	}
+}
+
+// try does it and gives the server's refusal. There is no reply subject, so that nothing
+// else comes back, and the server answers in order: before the flush is over it is here.
+func (a act) try(nc *nats.Conn) error {
+	if a.listen != "" {
+		s, err := nc.SubscribeSync(a.listen)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = s.Unsubscribe() }() // refused or not
+	} else if err := nc.Publish(a.publish, []byte("{")); err != nil { // nothing, whoever takes it
+		return err
+	}
+	if err := nc.FlushTimeout(10 * time.Second); err != nil {
+		return err
+	}
+	if err := nc.LastError(); err != nil && strings.Contains(err.Error(), strconv.Quote(a.publish+a.listen)) {
+		return err
+	}
+	return nil
+}

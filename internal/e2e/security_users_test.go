@@ -1,0 +1,109 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+)
+
+// users are those of the shipped configuration; the programs have their names.
+var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "provisioner", "producer", "subscriber"}
+
+// password is a user's; keptItsSecrets looks for it in all that is said.
+func password(user string) string { return user + "-password-" + secretMark }
+
+// natsConfig is the configuration that is shipped, with passwords, and with an admin
+// for the tests' own hands: who names no user is that one.
+func natsConfig(t *testing.T) string {
+	t.Helper()
+	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passwords strings.Builder
+	for _, user := range users {
+		fmt.Fprintf(&passwords, "%s_PASSWORD: %q\n", strings.ToUpper(strings.ReplaceAll(user, "-", "_")), password(user))
+	}
+	const begin = "users: ["
+	if n := strings.Count(string(shipped), begin); n != 1 {
+		t.Fatalf("the shipped configuration has %d lists of users, want one", n)
+	}
+	return passwords.String() + strings.Replace(string(shipped), begin, begin+" { user: admin, password: admin }", 1) + "no_auth_user: admin\n"
+}
+
+// guarded is a server of its own under natsConfig, for the length of the test.
+func guarded(t *testing.T) *devkit.NATS {
+	t.Helper()
+	n, err := devkit.Configured(t.TempDir(), natsConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+// connectAs gives a connection of one of users, set up as the programs are.
+func connectAs(t *testing.T, url, user string, options ...nats.Option) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc := connect(t, url, append(slices.Clip(options), nats.Name("test "+user), nats.UserInfo(user, password(user)), nats.CustomInboxPrefix("_INBOX_"+user))...)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
+// wasRefused finds what a program, a client or a nats-server says of a permission
+// that is missing.
+var wasRefused = regexp.MustCompile(`(?i).*(permissions|publish|subscription) violation.*`)
+
+// refusedNothing fails the test when somebody tried what it has no permission for.
+func (p *process) refusedNothing() {
+	p.t.Helper()
+	for _, line := range wasRefused.FindAllString(p.said.String(), 3) {
+		p.t.Errorf("%s tells of a permission that is missing: %s", p.name, line)
+	}
+}
+
+func tellsSecret(m jetstream.Msg) bool {
+	return strings.Contains(m.Subject()+fmt.Sprint(m.Headers())+string(m.Data()), secretMark)
+}
+
+// eventsKeptTheirSecrets fails the test when an event or a dead letter holds a secret
+// of the programs. Who the payers and recipients are is in them by design.
+func (in *installation) eventsKeptTheirSecrets() {
+	in.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // the test's own is over
+	defer cancel()
+	for _, stream := range []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
+		c, err := in.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
+		if err != nil {
+			continue // the story deleted it, or ended with a dead server
+		}
+		all, err := c.Messages()
+		for left := c.CachedInfo().NumPending; left > 0 && err == nil; left-- {
+			var m jetstream.Msg
+			if m, err = all.Next(jetstream.NextContext(ctx)); err == nil && tellsSecret(m) {
+				in.t.Errorf("%s tells a secret: %v %s", m.Subject(), m.Headers(), m.Data())
+			}
+		}
+		if err != nil {
+			in.t.Errorf("read %s: %v", stream, err)
+			continue
+		}
+		all.Stop()
+	}
+}
