@@ -18,6 +18,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -80,7 +81,9 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	for range cap(c.Slots) {
 		hands.Go(func() {
 			for ctx.Err() == nil {
-				c.next(ctx, hard, pullers)
+				if err := c.next(ctx, hard, pullers); err != nil {
+					c.failed(ctx, err)
+				}
 			}
 		})
 	}
@@ -90,27 +93,27 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	return nil
 }
 
-// next takes at most one message and settles it.
-func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) {
+// next takes at most one message and settles it. The error is why there was none.
+func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) error {
 	var p puller
 	select {
 	case p = <-pullers:
 	case <-ctx.Done():
-		return
+		return ctx.Err()
 	}
 	turn, err := c.Hold.Enter(ctx, c.Writes)
 	if err != nil {
 		pullers <- p
-		return
+		return err
 	}
 	select {
 	case c.Slots <- struct{}{}:
 	case <-ctx.Done():
 		pullers <- p
 		if turn {
-			c.Hold.Leave(true)
+			c.Hold.Leave(c.Writes, false)
 		}
-		return
+		return ctx.Err()
 	}
 	defer func() { <-c.Slots }()
 	wait := time.Duration(0)
@@ -124,36 +127,51 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) {
 		probe, wait = c.Hold.Claim(c.Writes)
 	}
 	if turn {
-		c.Hold.Leave(err != nil && !nothing(err))
+		c.Hold.Leave(c.Writes, nothing(err) && c.empty(ctx))
 	}
 	switch {
 	case err != nil:
-		c.failed(ctx, err)
-		return
+		return err
 	case wait > 0: // the hold began while we waited for a message
 		_ = m.NakWithDelay(wait)
-		return
+		return nil
 	case probe:
 		defer c.Hold.Release()
 	}
 	c.faulty("")
 	c.lease.take(m)
 	c.settle(hard, m)
+	return nil
 }
 
+// empty reports whether the queue has no request, also none that was put off or is in
+// somebody's hand. It is not when nobody knows.
+func (c *Consumer[R]) empty(ctx context.Context) bool {
+	info, err := c.Source.Info(ctx)
+	return err == nil && info.NumPending == 0 && info.NumAckPending == 0
+}
+
+// otherTurn is how long a consumer that found nothing leaves a program's only slot to
+// the other one.
+const otherTurn = time.Second / 4
+
 // failed handles a take that brought nothing. A deleted consumer looks alike to a
-// silent one, so it is asked for.
+// silent one, so it is asked for, until it is there: a take that waits for its next
+// message would not tell that it came back.
 func (c *Consumer[R]) failed(ctx context.Context, err error) {
-	if ctx.Err() != nil || nothing(err) {
+	if nothing(err) {
+		if cap(c.Slots) == 1 {
+			retry.Pause(ctx, otherTurn)
+		}
 		return
 	}
-	if _, e := c.Source.Info(ctx); errors.Is(e, jetstream.ErrConsumerNotFound) || errors.Is(e, jetstream.ErrStreamNotFound) {
-		c.faulty(fmt.Sprintf("consumer %s is gone: run `errand provision`", c.name()))
-	} else if e == nil {
-		c.faulty("")
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Second):
+	for there := false; !there && retry.Pause(ctx, time.Second); {
+		_, err := c.Source.Info(ctx)
+		switch there = err == nil; {
+		case there:
+			c.faulty("")
+		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			c.faulty(fmt.Sprintf("consumer %s is gone: run `errand provision`", c.name()))
+		}
 	}
 }

@@ -28,10 +28,10 @@ type Hold struct {
 	why       string // "" while nothing is held
 	byWrite   bool   // the call that began it changes something upstream
 	since     time.Time
-	next      time.Time // no probe before
-	waiting   bool      // one worker waits for a request to probe with
-	probing   bool      // one request is on its way as a probe
-	taken     bool      // a request came while that worker waited
+	next      time.Time     // no probe before
+	worked    time.Time     // when a call that changes something worked last
+	waiting   map[bool]bool // one worker waits for a request to probe with, of writes or of reads
+	probing   bool          // one request is on its way as a probe
 	exhausted int
 	changed   chan struct{} // closed when anything above changes
 }
@@ -39,6 +39,14 @@ type Hold struct {
 // writes are the calls that change something upstream: their success proves more
 // than that of a read.
 var writes = map[string]bool{"enroll": true, "send": true}
+
+// upstream names a call's service as an operator knows it, and the call.
+func upstream(operation string) string {
+	if operation == "enroll" || operation == "transactions" {
+		return "mandate service (" + operation + ")"
+	}
+	return "email service (" + operation + ")"
+}
 
 // Saw is told of every call to the upstream.
 func (h *Hold) Saw(c clients.Call) {
@@ -49,9 +57,15 @@ func (h *Hold) Saw(c clients.Call) {
 	}
 	switch c.Fate {
 	case clients.Held:
-		h.begin(c.Operation, fmt.Sprintf("%s: upstream answers %d: credentials, account or quota", c.Operation, c.Status))
+		if !writes[c.Operation] && h.why == "" && time.Since(h.worked) < h.Interval {
+			return // it is the reads that are not let in; they wait by themselves
+		}
+		h.begin(c.Operation, fmt.Sprintf("%s answers %d: credentials, account or quota", upstream(c.Operation), c.Status))
 	case clients.Success, clients.Refused:
 		h.exhausted = 0
+		if writes[c.Operation] {
+			h.worked = time.Now()
+		}
 		if h.why != "" && (writes[c.Operation] || !h.byWrite) {
 			h.end("upstream works again")
 		}
@@ -64,9 +78,14 @@ func (h *Hold) Saw(c clients.Call) {
 func (h *Hold) Exhausted(e *clients.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.exhausted++; h.exhausted >= exhaustedInARow {
-		h.begin(e.Operation, fmt.Sprintf("%s: upstream cannot be reached or is overloaded (status %d)", e.Operation, e.Status))
+	if h.exhausted++; h.exhausted < exhaustedInARow {
+		return
 	}
+	why := upstream(e.Operation) + " cannot be reached"
+	if e.Status != 0 {
+		why = fmt.Sprintf("%s answers %d: overloaded or out of order", upstream(e.Operation), e.Status)
+	}
+	h.begin(e.Operation, why)
 }
 
 func (h *Hold) begin(operation, why string) {
@@ -105,8 +124,8 @@ func (h *Hold) Why() string {
 }
 
 // Enter waits until a message may be asked for: at once when nothing is held, else
-// when the next probe is due, one worker at a time (turn). A queue of reads cannot
-// probe a hold that a write began. The error is the context's.
+// when the next probe is due, one worker of a queue at a time (turn). A queue of reads
+// cannot probe a hold that a write began. The error is the context's.
 func (h *Hold) Enter(ctx context.Context, write bool) (turn bool, err error) {
 	for {
 		h.mu.Lock()
@@ -115,8 +134,11 @@ func (h *Hold) Enter(ctx context.Context, write bool) (turn bool, err error) {
 			return false, nil
 		}
 		wait := time.Until(h.next)
-		if !h.waiting && !h.probing && wait <= 0 && (write || !h.byWrite) {
-			h.waiting, h.taken = true, false
+		if !h.waiting[write] && !h.probing && wait <= 0 && (write || !h.byWrite) {
+			if h.waiting == nil {
+				h.waiting = map[bool]bool{}
+			}
+			h.waiting[write] = true
 			h.mu.Unlock()
 			return true, nil
 		}
@@ -141,13 +163,14 @@ func (h *Hold) Enter(ctx context.Context, write bool) (turn bool, err error) {
 	}
 }
 
-// Leave ends a turn. A hold that no request waits for any more ends too: the next
-// request finds out. broken: the turn ended early and tells nothing.
-func (h *Hold) Leave(broken bool) {
+// Leave ends a turn. none: no request waits in the worker's queue, nor will one come
+// back to it. A hold without a request that could end it ends too: the next one finds
+// out.
+func (h *Hold) Leave(write, none bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waiting = false
-	if !h.taken && !broken && h.why != "" {
+	h.waiting[write] = false
+	if none && write == h.byWrite && h.why != "" {
 		h.end("nothing waits for it")
 		return
 	}
@@ -163,7 +186,6 @@ func (h *Hold) Claim(write bool) (probe bool, wait time.Duration) {
 	if h.why == "" {
 		return false, 0
 	}
-	h.taken = true
 	if wait = time.Until(h.next); h.probing || wait > 0 || h.byWrite && !write {
 		return false, max(wait, h.Interval/4, time.Millisecond)
 	}

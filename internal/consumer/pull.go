@@ -12,7 +12,7 @@ import (
 // puller asks the server for one message at a time: none waits in a buffer, where
 // its AckWait would run out.
 type puller interface {
-	// take waits for a message; wait 0 means until ctx ends. When it gives none, none
+	// take waits for a message at most, wait 0 means until ctx ends. When it gives none, none
 	// is on its way any more: what the server sent to a pull that nobody reads would
 	// be lost until its AckWait is over. So it may give one after ctx ended.
 	take(ctx context.Context, wait time.Duration) (jetstream.Msg, error)
@@ -100,14 +100,20 @@ func withdraw(it jetstream.MessagesContext, asked time.Time) jetstream.Msg {
 	return nil
 }
 
-// turns pulls for a second at a time, for the one slot that two consumers share.
+// turns asks for a message that is there, for the one slot that two consumers share: a
+// slot in which one of them waits is lost to the other.
 type turns struct{ source jetstream.Consumer }
 
-func (t turns) take(ctx context.Context, wait time.Duration) (jetstream.Msg, error) {
-	for end := time.Now().Add(wait); ; {
-		m, err := t.source.Next(jetstream.FetchMaxWait(time.Second)) // ends by the server's word, not by ctx
-		if err == nil || !nothing(err) || ctx.Err() != nil || !time.Now().Before(end) {
-			return m, err
-		}
+func (t turns) take(context.Context, time.Duration) (jetstream.Msg, error) {
+	batch, err := t.source.FetchNoWait(1)
+	if err != nil {
+		return nil, err
 	}
+	if m := <-batch.Messages(); m != nil {
+		return m, nil
+	}
+	if err := batch.Error(); err != nil {
+		return nil, err
+	}
+	return nil, nats.ErrTimeout
 }
