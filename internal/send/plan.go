@@ -20,6 +20,7 @@ type plan struct {
 	invalid    []messages.InvalidAddress // the first hundred
 	faults     int                       // all of them
 	only       []string                  // the recipients, where one batch holds them all
+	out        set                       // which texts are none: those that are invalid or duplicates
 }
 
 // batch is one call's share of the recipients.
@@ -42,22 +43,30 @@ func invalid(err error) *messages.Invalid {
 	return nil
 }
 
-// makePlan reads the list once, to count; the batches are cut by a second reading,
-// so that a list of any length needs the memory of a few batches.
+// known is how many recipients a reading of the list has in memory to know their
+// duplicates by, 16 bytes each and the table around them.
+const known = 100_000
+
+// makePlan reads the list to count and to find the duplicates: once for every known
+// recipients, each reading comparing that many with all that follow. The batches are
+// cut by one more reading. So a list of any length needs the memory of a short one.
 func (t *task) makePlan(ctx context.Context) error {
 	p := &t.plan
-	err := t.walk(ctx, func(address string) bool {
-		if p.recipients++; p.recipients <= p.size {
-			p.only = append(p.only, address)
+	seen := map[[16]byte]struct{}{}
+	for from, more := 0, true; more; {
+		var next, i int
+		more = false
+		for text, err := range t.texts(ctx) {
+			if err != nil {
+				return err
+			}
+			if i >= from && !p.out.has(i) && !p.note(i, text, seen) && !more {
+				next, more = i, true
+			}
+			i++
 		}
-		return true
-	}, func(text, reason string) {
-		if p.faults++; p.faults <= messages.ListedInvalid {
-			p.invalid = append(p.invalid, messages.InvalidAddress{Address: text, Reason: reason})
-		}
-	}, func() { p.duplicates++ })
-	if err != nil {
-		return err
+		clear(seen)
+		from = next
 	}
 	p.batches = (p.recipients + p.size - 1) / p.size
 	if p.recipients == 0 {
@@ -73,69 +82,104 @@ func (t *task) makePlan(ctx context.Context) error {
 	return nil
 }
 
+// note tells the lot of the i-th text: a recipient, invalid, or a duplicate of one that
+// was seen. It reports false for one that is not known to be new while seen is full.
+func (p *plan) note(i int, text string, seen map[[16]byte]struct{}) bool {
+	address, err := messages.ParseRecipient(text)
+	if err != nil {
+		p.out.add(i)
+		if p.faults++; p.faults <= messages.ListedInvalid {
+			p.invalid = append(p.invalid, messages.InvalidAddress{Address: text, Reason: err.Error()})
+		}
+		return true
+	}
+	key := messages.RecipientKey(address)
+	if _, ok := seen[key]; ok {
+		p.out.add(i)
+		p.duplicates++
+		return true
+	}
+	if len(seen) == known {
+		return false
+	}
+	seen[key] = struct{}{}
+	if p.recipients++; p.recipients <= p.size {
+		p.only = append(p.only, address)
+	}
+	return true
+}
+
 // cut gives the batches in order.
 func (t *task) cut(ctx context.Context) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		next := batch{number: 1, to: make([]string, 0, t.plan.size)}
-		going := true
-		err := t.walk(ctx, func(address string) bool {
+		i := -1
+		for text, err := range t.texts(ctx) {
+			if i++; err == nil && t.plan.out.has(i) {
+				continue
+			}
+			var address string
+			if err == nil {
+				address, err = messages.ParseRecipient(text)
+			}
+			if err != nil {
+				yield(batch{}, err)
+				return
+			}
 			next.to = append(next.to, address)
 			if len(next.to) == t.plan.size {
-				going = yield(next, nil)
+				if !yield(next, nil) {
+					return
+				}
 				next = batch{number: next.number + 1, first: next.first + len(next.to), to: make([]string, 0, t.plan.size)}
 			}
-			return going
-		}, func(string, string) {}, func() {})
-		switch {
-		case err != nil && going:
-			yield(batch{}, err)
-		case going && len(next.to) > 0:
+		}
+		if len(next.to) > 0 {
 			yield(next, nil)
 		}
 	}
 }
 
-// walk reads the recipients in order and tells each one's lot: valid, invalid, or a
-// duplicate of one before. It ends early when valid says so.
-func (t *task) walk(ctx context.Context, valid func(string) bool, invalid func(text, reason string), duplicate func()) error {
-	seen := map[[16]byte]struct{}{}
-	each := func(text string) bool {
-		address, err := messages.ParseRecipient(text)
-		if err != nil {
-			invalid(text, err.Error())
-			return true
+// texts reads the recipients in order, as they were written. An error comes last.
+func (t *task) texts(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if t.Body.ToObject == nil {
+			for text := range t.Body.Addresses() {
+				if !yield(text, nil) {
+					return
+				}
+			}
+			return
 		}
-		key := messages.RecipientKey(address)
-		if _, ok := seen[key]; ok {
-			duplicate()
-			return true
+		object, err := t.Open(ctx, *t.Body.ToObject)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			yield("", &unfit{"to_object", "names no object with that digest"})
+			return
+		case err != nil:
+			yield("", fmt.Errorf("send: open the recipient list: %w", err))
+			return
 		}
-		seen[key] = struct{}{}
-		return valid(address)
-	}
-	if t.Body.ToObject == nil {
-		for text := range t.Body.Addresses() {
-			if !each(text) {
-				return nil
+		defer object.Close()
+		for text, err := range messages.Lines(object) {
+			if err != nil {
+				err = fmt.Errorf("send: read the recipient list: %w", err)
+			}
+			if !yield(text, err) {
+				return
 			}
 		}
-		return nil
 	}
-	object, err := t.Open(ctx, *t.Body.ToObject)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &unfit{"to_object", "names no object with that digest"}
-	}
-	if err != nil {
-		return fmt.Errorf("send: open the recipient list: %w", err)
-	}
-	defer object.Close()
-	for text, err := range messages.Lines(object) {
-		if err != nil {
-			return fmt.Errorf("send: read the recipient list: %w", err)
-		}
-		if !each(text) {
-			return nil
-		}
-	}
-	return nil
 }
+
+// set is a set of small numbers, a bit each.
+type set []uint64
+
+func (s *set) add(i int) {
+	for i/64 >= len(*s) {
+		*s = append(*s, 0)
+	}
+	(*s)[i/64] |= 1 << (i % 64)
+}
+
+func (s set) has(i int) bool { return i/64 < len(s) && s[i/64]>>(i%64)&1 == 1 }
