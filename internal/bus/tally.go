@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/failpoint"
 )
 
 // tally waits for the acknowledgements of many writes at once: one wait a page
@@ -109,6 +111,7 @@ func (d *Deliveries) each(ctx context.Context, ms []*nats.Msg) (int, error) {
 		if err := d.tally.nc.PublishMsg(m); err != nil {
 			return 0, err
 		}
+		failpoint.Here(failpoint.Telling)
 	}
 	d.tally.wait(ctx, done, len(ms))
 	for i := range ms {

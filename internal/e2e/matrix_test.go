@@ -164,15 +164,22 @@ func (c *cell) die(n int) {
 		c.until("a call at work", time.Minute, func() bool { return c.box.Faults()[0].Fired > 0 && c.inFlight.Load() > 0 })
 		c.worker.kill()
 	}
-	select {
-	case <-c.worker.ended:
-	case <-time.After(time.Minute):
-		c.t.Fatalf("%s: not reached\n%s", c.name(), c.last())
-	}
-	if s, ok := c.worker.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
-		c.t.Fatalf("%s: ended with %v\n%s", c.name(), c.worker.cmd.ProcessState, c.last())
-	}
+	c.worker.wantKilled()
 	c.work(n + 1)
+}
+
+// wantKilled waits for the process to die at its failpoint.
+func (p *process) wantKilled() {
+	p.t.Helper()
+	p.tell()
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		p.t.Fatalf("%s did not die at %v\n%s", p.name, p.cmd.Env[len(p.cmd.Env)-1], p.last())
+	}
+	if s, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
+		p.t.Fatalf("%s ended with %v, want %v\n%s", p.name, p.cmd.ProcessState, p.cmd.Env[len(p.cmd.Env)-1], p.last())
+	}
 }
 
 // settle waits until the request is done with and the last worker has ended in order.

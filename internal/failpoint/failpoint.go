@@ -21,6 +21,7 @@ const (
 	AfterAck    = "after ack"
 	Page        = "page"        // the poller has read a page, nothing is told
 	BeforeTell  = "before tell" // it has the turn and is about to write the page's events
+	Telling     = "telling"     // one of them is written, others will follow
 	AfterTell   = "after tell"  // the page's events are stored
 	BeforeMark  = "before mark" // the sweep is whole, the watermark is not stored
 	AfterMark   = "after mark"
