@@ -47,8 +47,9 @@ const inCall = "in call"
 type cell struct {
 	*row
 	*installation
-	deaths []string
-	worker *process
+	deaths  []string
+	worker  *process
+	stopped *process // it stands still where the others die
 }
 
 // atOnce is how many deaths are awaited at once: with many more a call would time out
@@ -142,7 +143,7 @@ func (c *cell) work(n int) {
 	c.t.Helper()
 	domain, _, _ := strings.Cut(string(c.operation), ".")
 	point := ""
-	if n < len(c.deaths) && c.deaths[n] != inCall {
+	if n < len(c.deaths) && !strings.HasSuffix(c.deaths[n], inCall) {
 		point = c.deaths[n]
 	}
 	if !strings.Contains(point, "mail.") { // a store of the request's own history
@@ -150,7 +151,7 @@ func (c *cell) work(n int) {
 	}
 	c.worker = c.start(domain+"-consumer", "ERRAND_FAILPOINT="+point)
 	if n < len(c.deaths) {
-		c.worker.tell()
+		c.worker.tell() // its end is no surprise
 	}
 }
 
@@ -160,11 +161,20 @@ func (c *cell) die(n int) {
 	if n >= len(c.deaths) {
 		return
 	}
-	if c.deaths[n] == inCall {
-		c.until("a call at work", time.Minute, func() bool { return c.box.Faults()[0].Fired > 0 && c.inFlight.Load() > 0 })
-		c.worker.kill()
+	point, stands := strings.CutPrefix(c.deaths[n], "stop at ")
+	end := c.worker.kill
+	if stands {
+		end, c.stopped = c.worker.pause, c.worker
 	}
-	c.worker.wantKilled()
+	if point == inCall {
+		c.until("a call at work", time.Minute, func() bool { return c.box.Faults()[0].Fired > 0 && c.inFlight.Load() > 0 })
+		end()
+	}
+	if !stands {
+		c.worker.wantKilled()
+	} else if point != inCall {
+		c.until("it to stand still at "+point, time.Minute, func() bool { return c.worker.says("failpoint: stopped") })
+	}
 	c.work(n + 1)
 }
 
