@@ -33,21 +33,17 @@ func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...stri
 	asker.Go(func() {
 		for retry.Pause(asking, askEvery) {
 			said, now := *fault.Load(), r.missing(asking, queues, streams)
-			if asking.Err() == nil && said != now {
-				fault.Store(&now)
-				r.log.Warn().Str("why", now).Msg(changed(now))
+			switch fault.Store(&now); {
+			case now == said || asking.Err() != nil:
+			case now == "":
+				r.log.Info().Msg("what the program needs of NATS is there again")
+			default:
+				r.log.Warn().Str("why", now).Msg("not ready: something is amiss in NATS")
 			}
 		}
 	})
 	r.cleanups = append(r.cleanups, func() { stop(); asker.Wait() })
 	return found, nil
-}
-
-func changed(fault string) string {
-	if fault == "" {
-		return "what the program needs of NATS is there again"
-	}
-	return "not ready: something is amiss in NATS"
 }
 
 // missing says what is amiss now; "" when nothing is.

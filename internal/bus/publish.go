@@ -26,8 +26,7 @@ type Publisher struct {
 	mu      sync.Mutex
 	next    uint64
 	waiting map[string]chan ack
-	failed  time.Time // when NATS last did not store a write that it may store later
-	why     error
+	refused map[string]refusal
 }
 
 // ack is the server's word on a write.
@@ -46,7 +45,7 @@ const ackWait = 5 * time.Second
 
 // NewPublisher listens for acknowledgements on nc; they stop with nc.
 func NewPublisher(nc *nats.Conn) (*Publisher, error) {
-	p := &Publisher{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[string]chan ack{}}
+	p := &Publisher{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[string]chan ack{}, refused: map[string]refusal{}}
 	sub, err := nc.Subscribe(p.prefix+"*", p.acknowledged)
 	if err != nil {
 		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
@@ -96,23 +95,35 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 // Publish stores m once and waits for the server's word. errNoAck: unknown.
 func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (ack, error) {
 	a, err := p.publish(ctx, m)
-	if err != nil && !final(err) && ctx.Err() == nil {
-		kind := strings.Split(m.Subject, ".")
+	if ctx.Err() == nil {
+		kind, _, _ := strings.Cut(m.Subject, ".") // mandate, mail or dead: another stream each
 		p.mu.Lock()
-		p.failed, p.why = time.Now(), fmt.Errorf("NATS does not store %s: %w", strings.Join(kind[:min(3, len(kind))], "."), err)
-		p.mu.Unlock()
+		defer p.mu.Unlock()
+		if err == nil || final(err) {
+			delete(p.refused, kind)
+		} else {
+			p.refused[kind] = refusal{time.Now(), err}
+		}
 	}
 	return a, err
 }
 
-// Fault says why NATS lately did not store what it should; "" when it does.
+// refusal is a write that NATS did not store and may store later.
+type refusal struct {
+	at  time.Time
+	why error
+}
+
+// Fault says what NATS does not store lately; "" when it stores everything.
 func (p *Publisher) Fault() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.why == nil || time.Since(p.failed) > 3*ackWait { // whatever waits was tried again since
-		return ""
+	for kind, r := range p.refused {
+		if time.Since(r.at) < 3*ackWait { // a write that still waits was tried again since
+			return fmt.Sprintf("NATS does not store %s.>: %v", kind, r.why)
+		}
 	}
-	return p.why.Error()
+	return ""
 }
 
 func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (ack, error) {
