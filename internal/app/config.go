@@ -14,6 +14,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/pkg/clients"
 )
 
 // Common is what the three programs share.
@@ -95,30 +96,32 @@ func (c *Common) logger() zerolog.Logger {
 const maxSecret = 64 << 10
 
 // secret reads a secret from its variable or from the file that its _FILE
-// variable names; a trailing line break does not count.
-func secret(variable, value, file string) (string, error) {
+// variable names; white space around it does not count. Empty: it is not set.
+func secret(variable, value, file string) (clients.Secret, error) {
 	if file == "" {
-		return value, sendable(variable, value)
+		return clients.NewSecret(value), sendable(variable, value)
 	}
+	none := clients.Secret{}
 	if value != "" {
-		return "", &Invalid{variable, "give it or " + variable + "_FILE, not both"}
+		return none, &Invalid{variable, "give it or " + variable + "_FILE, not both"}
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return "", &Invalid{variable + "_FILE", cause(err)}
+		return none, &Invalid{variable + "_FILE", cause(err)}
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	b, err := io.ReadAll(io.LimitReader(f, maxSecret))
+	b, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
 	if err != nil {
-		return "", &Invalid{variable + "_FILE", cause(err)}
+		return none, &Invalid{variable + "_FILE", cause(err)}
 	}
-	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == '\r') {
-		b = b[:len(b)-1]
+	text := strings.TrimSpace(string(b))
+	switch {
+	case len(b) > maxSecret:
+		return none, &Invalid{variable + "_FILE", "the file is longer than any secret"}
+	case text == "":
+		return none, &Invalid{variable + "_FILE", "the file is empty"}
 	}
-	if len(b) == 0 {
-		return "", &Invalid{variable + "_FILE", "the file is empty"}
-	}
-	return string(b), sendable(variable+"_FILE", string(b))
+	return clients.NewSecret(text), sendable(variable+"_FILE", text)
 }
 
 // sendable refuses what no HTTP header can carry; without the value, which is secret.

@@ -34,18 +34,38 @@ func (a *MailAPI) client(opts ...clients.Option) (*mail.Client, error) {
 	if a.APIURL == "" {
 		return nil, &Invalid{"MAIL_API_URL", "is not set: the address of the email service, such as https://mail.example.com"}
 	}
-	key, err := secret("MAIL_API_KEY", a.APIKey, a.APIKeyFile)
+	key, err := a.key()
 	if err != nil {
 		return nil, err
 	}
-	if key == "" {
-		return nil, &Invalid{"MAIL_API_KEY", "is not set: the key of the email service (or MAIL_API_KEY_FILE)"}
-	}
-	c, err := mail.New(mail.Config{URL: a.APIURL, Key: clients.NewSecret(key), HeadersAsList: a.HeadersAsList}, opts...)
+	c, err := mail.New(mail.Config{URL: a.APIURL, Key: key, HeadersAsList: a.HeadersAsList}, opts...)
 	if err != nil {
 		return nil, &Invalid{"MAIL_API_URL", err.Error()}
 	}
 	return c, nil
+}
+
+// key is that of the environment, or of the file as it is now.
+func (a *MailAPI) key() (clients.Secret, error) {
+	key, err := secret("MAIL_API_KEY", a.APIKey, a.APIKeyFile)
+	if err == nil && key.Empty() {
+		err = &Invalid{"MAIL_API_KEY", "is not set: the key of the email service (or MAIL_API_KEY_FILE)"}
+	}
+	return key, err
+}
+
+// renew gives c the key of the file as it is now; nil if there is no file.
+func (a *MailAPI) renew(c *mail.Client) func() (bool, error) {
+	if a.APIKeyFile == "" {
+		return nil
+	}
+	return func() (bool, error) {
+		key, err := a.key()
+		if err != nil {
+			return false, err
+		}
+		return c.Renew(key)
+	}
 }
 
 // Run works until ctx ends and everything in hand is settled.
@@ -63,7 +83,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return &Invalid{"MAIL_BATCH_PARALLEL", "must be 1 to 100"}
 	}
 	hold := &consumer.Hold{Interval: p.RetryMax}
-	saw := &observer{hold: hold}
+	saw := &observer{hold: hold, renewal: renewal{every: p.RetryMax}}
 	api, err := p.client(p.options(p.Concurrency*p.BatchParallel, saw.call)...)
 	if err != nil {
 		return err
@@ -79,6 +99,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	hold.Log, saw.metrics = r.log, r.metrics
+	saw.renewal.log, saw.renewal.again = r.log, p.renew(api)
 	slots := make(consumer.Slots, p.Concurrency)
 	r.watch(hold)
 	log := bus.Log{Publisher: r.publisher, Source: "/errand/mail-consumer"}

@@ -47,18 +47,7 @@ func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 	if a.APIVersion == "v2" && a.APIV2URL == "" {
 		return nil, &Invalid{"MANDATE_API_V2_URL", "is not set, and MANDATE_API_VERSION is v2"}
 	}
-	token, err := secret("MANDATE_API_TOKEN", a.APIToken, a.APITokenFile)
-	if err != nil {
-		return nil, err
-	}
-	if token == "" {
-		return nil, &Invalid{"MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)"}
-	}
-	portal, err := secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	checksum, err := secret("MANDATE_CHECKSUM_SECRET", a.ChecksumSecret, a.ChecksumSecretFile)
+	token, portal, checksum, err := a.secrets()
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +55,7 @@ func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 	if a.ChecksumAmount == "fixed2" {
 		format = "fixed2"
 	}
-	config := mandate.Config{URL: a.APIURL, AmountFormat: format, Token: clients.NewSecret(token),
-		PortalKey: clients.NewSecret(portal), ChecksumSecret: clients.NewSecret(checksum)}
+	config := mandate.Config{URL: a.APIURL, AmountFormat: format, Token: token, PortalKey: portal, ChecksumSecret: checksum}
 	c, err := mandate.New(config, opts...)
 	if err != nil {
 		return nil, &Invalid{"MANDATE_API_URL", err.Error()}
@@ -78,6 +66,35 @@ func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// secrets are those of the environment and of the files as they are now.
+func (a *MandateAPI) secrets() (token, portal, checksum clients.Secret, err error) {
+	if token, err = secret("MANDATE_API_TOKEN", a.APIToken, a.APITokenFile); err != nil {
+		return token, portal, checksum, err
+	}
+	if token.Empty() {
+		return token, portal, checksum, &Invalid{"MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)"}
+	}
+	if portal, err = secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile); err != nil {
+		return token, portal, checksum, err
+	}
+	checksum, err = secret("MANDATE_CHECKSUM_SECRET", a.ChecksumSecret, a.ChecksumSecretFile)
+	return token, portal, checksum, err
+}
+
+// renew gives c the secrets of the files as they are now; nil if there are no files.
+func (a *MandateAPI) renew(c *mandate.Client) func() (bool, error) {
+	if a.APITokenFile == "" && a.PortalKeyFile == "" && a.ChecksumSecretFile == "" {
+		return nil
+	}
+	return func() (bool, error) {
+		token, portal, checksum, err := a.secrets()
+		if err != nil {
+			return false, err
+		}
+		return c.Renew(token, portal, checksum)
+	}
 }
 
 // Run works until ctx ends and everything in hand is settled.
@@ -97,7 +114,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		debug.SetGCPercent(200)
 	}
 	hold := &consumer.Hold{Interval: p.RetryMax}
-	saw := &observer{hold: hold}
+	saw := &observer{hold: hold, renewal: renewal{every: p.RetryMax}}
 	api, err := p.client(p.options(p.Concurrency, saw.call)...)
 	if err != nil {
 		return err
@@ -113,6 +130,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	hold.Log, saw.metrics = r.log, r.metrics
+	saw.renewal.log, saw.renewal.again = r.log, p.renew(api)
 	slots := make(consumer.Slots, p.Concurrency)
 	r.watch(hold)
 	log := bus.Log{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
@@ -146,13 +164,17 @@ func (c *Common) options(conns int, saw func(clients.Call)) []clients.Option {
 	return opts
 }
 
-// observer passes every upstream call on to the hold and to the metrics.
+// observer passes every upstream call on to whom it concerns.
 type observer struct {
-	hold    *consumer.Hold
+	renewal renewal
+	hold    *consumer.Hold // nil: the program takes no requests
 	metrics *metrics
 }
 
 func (o *observer) call(c clients.Call) {
-	o.hold.Saw(c)
+	o.renewal.saw(c) // first: the next probe has the new secrets
+	if o.hold != nil {
+		o.hold.Saw(c)
+	}
 	o.metrics.call(c)
 }

@@ -6,7 +6,6 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/poll"
-	"errand/pkg/clients"
 )
 
 // LogPoller is the program that turns the sending log into delivery events.
@@ -31,8 +30,8 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	case p.Overlap < 0:
 		return &Invalid{"POLL_OVERLAP", "must not be negative"}
 	}
-	var saw func(clients.Call)
-	api, err := p.client(p.options(1, func(c clients.Call) { saw(c) })...)
+	saw := &observer{renewal: renewal{every: p.RetryMax}}
+	api, err := p.client(p.options(1, saw.call)...)
 	if err != nil {
 		return err
 	}
@@ -46,7 +45,8 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 	r.metrics.ofDeliveries()
-	saw = r.metrics.call
+	saw.metrics = r.metrics
+	saw.renewal.log, saw.renewal.again = r.log, p.renew(api)
 	sink, err := bus.NewDeliveries(r.js, r.publisher, "/errand/log-poller")
 	if err != nil {
 		return err

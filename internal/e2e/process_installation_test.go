@@ -146,7 +146,7 @@ func (in *installation) end() {
 		p.keptItsSecrets()
 		p.refusedNothing()
 	}
-	if in.n != nil {
+	if in.n != nil && in.js.Conn().IsConnected() {
 		for _, line := range in.n.Violations() {
 			in.t.Errorf("nats-server refused somebody: %s", line)
 		}

@@ -77,7 +77,7 @@ func (u *Upstream) request(ctx context.Context, call Request) *http.Request {
 		Method: call.Method,
 		URL:    &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, Path: u.base.Path + call.Path, RawQuery: call.Query},
 		Host:   u.base.Host,
-		Header: *u.header,
+		Header: *u.header.Load(),
 	}
 	if call.Body != nil {
 		// A bytes.Reader in a NopCloser is known to the transport: header and body leave in one packet. GetBody lets it take a new connection
@@ -115,7 +115,7 @@ func (u *Upstream) body(response *http.Response, call Request) (body []byte, unr
 		// One stray byte, say in a quoted SMTP reply, must not lose a page for good: reading it changes nothing upstream.
 		body = bytes.ToValidUTF8(body, []byte("\uFFFD"))
 	}
-	return u.secrets.clean(body), nil, nil
+	return u.secrets.Load().clean(body), nil, nil
 }
 
 // usualLimit is the longest answer that is read where a call names no other.

@@ -140,14 +140,14 @@ func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Head
 	}
 	var told []string
 	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
-		field := cut(u.secrets.redact(name, call.Hide))
+		field := cut(u.secrets.Load().redact(name, call.Hide))
 		for _, message := range r.Fields[name] {
-			message = cut(u.secrets.redact(message, call.Hide))
+			message = cut(u.secrets.Load().redact(message, call.Hide))
 			e.Fields[field] = append(e.Fields[field], message)
 			told = append(told, field+": "+message)
 		}
 	}
-	e.Message = cut(u.secrets.redact(r.Message, call.Hide))
+	e.Message = cut(u.secrets.Load().redact(r.Message, call.Hide))
 	switch {
 	case e.Message != "":
 	case len(told) > 0:

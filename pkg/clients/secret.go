@@ -39,6 +39,9 @@ func (s Secret) Reveal() string {
 // Empty reports whether there is no secret.
 func (s Secret) Empty() bool { return s.text == nil }
 
+// Equal reports whether both are the same text.
+func (s Secret) Equal(other Secret) bool { return s.Reveal() == other.Reveal() }
+
 // String hides the text.
 func (s Secret) String() string {
 	if s.text == nil {

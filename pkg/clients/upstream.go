@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,11 +35,15 @@ type Call struct {
 // Upstream makes calls to one origin and to no other. It is safe for concurrent use.
 type Upstream struct {
 	base      *url.URL
-	header    *http.Header // a pointer for the reason of Secret.text
+	prefix    string
+	header    atomic.Pointer[http.Header] // shared by the calls, so never changed in place
+	secrets   atomic.Pointer[secrets]
 	transport http.RoundTripper
-	secrets   *secrets
 	timeout   time.Duration
 	observe   func(Call)
+
+	renewing sync.Mutex
+	known    []Secret // those of secrets, the latest first
 }
 
 // Format shows the origin and nothing of the keys, for every verb.
@@ -90,26 +96,46 @@ func Open(origin Origin, options ...Option) (*Upstream, error) {
 	if err != nil {
 		return nil, err
 	}
-	header := http.Header{
+	if s.transport == nil {
+		s.transport = NewTransport(s.maxConns, nil)
+	}
+	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe}
+	if err := u.Renew(origin.Header, origin.Secrets...); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// mostKnown is how many secrets are removed from what the upstream says; one that was replaced so long ago opens nothing any more.
+const mostKnown = 64
+
+// Renew replaces Header and Secrets of the origin for the calls that begin from now on; an error, which names the header, changes
+// nothing. What was secret before stays so: the answer to a call under way may quote it.
+func (u *Upstream) Renew(header map[string]Secret, further ...Secret) error {
+	u.renewing.Lock()
+	defer u.renewing.Unlock()
+	h := http.Header{
 		"Accept":       {"application/json"},
 		"Content-Type": {"application/json"},
 		"User-Agent":   {"errand"},
 	}
-	known := origin.Secrets
-	for name, value := range origin.Header {
+	known := slices.Clone(further)
+	for name, value := range header {
 		if !value.sendable() {
-			return nil, fmt.Errorf("clients: the value for header %s holds spaces or characters that cannot be sent", name)
+			return fmt.Errorf("clients: the value for header %s holds spaces or characters that cannot be sent", name)
 		}
-		header.Set(name, origin.Prefix+value.Reveal())
-		known = append(slices.Clip(known), value)
+		h.Set(name, u.prefix+value.Reveal())
+		known = append(known, value)
 	}
-	if s.transport == nil {
-		s.transport = NewTransport(s.maxConns, nil)
+	for _, old := range u.known {
+		if !slices.ContainsFunc(known, old.Equal) && len(known) < mostKnown {
+			known = append(known, old)
+		}
 	}
-	return &Upstream{
-		base: base, header: &header, transport: s.transport, secrets: newSecrets(known),
-		timeout: s.timeout, observe: s.observe,
-	}, nil
+	u.known = known
+	u.secrets.Store(newSecrets(known)) // first, so that no call carries what is not removed from its answer
+	u.header.Store(&h)
+	return nil
 }
 
 // parseOrigin never quotes the address: it may hold a password.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"errand/pkg/clients"
 )
@@ -28,6 +29,7 @@ type Config struct {
 // Client calls the service. It is safe for concurrent use.
 type Client struct {
 	upstream      *clients.Upstream
+	key           atomic.Pointer[clients.Secret] // replaced by Renew
 	headersAsList bool
 }
 
@@ -39,12 +41,29 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	upstream, err := clients.Open(clients.Origin{
 		Field:  "mail: URL",
 		URL:    config.URL,
-		Header: map[string]clients.Secret{"X-API-Key": config.Key},
+		Header: header(config.Key),
 	}, options...)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{upstream: upstream, headersAsList: config.HeadersAsList}, nil
+	c := &Client{upstream: upstream, headersAsList: config.HeadersAsList}
+	c.key.Store(&config.Key)
+	return c, nil
+}
+
+// Renew replaces the key for the calls that begin from now on, and reports whether it is another one. With an error it is not replaced.
+func (c *Client) Renew(key clients.Secret) (changed bool, err error) {
+	if key.Empty() {
+		return false, fmt.Errorf("mail: Key is missing")
+	}
+	if err := c.upstream.Renew(header(key)); err != nil {
+		return false, err
+	}
+	return !c.key.Swap(&key).Equal(key), nil
+}
+
+func header(key clients.Secret) map[string]clients.Secret {
+	return map[string]clients.Secret{"X-API-Key": key}
 }
 
 // envelope is around the body of every answer, good or bad.

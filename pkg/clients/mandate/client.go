@@ -7,6 +7,7 @@ package mandate
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"errand/pkg/clients"
 )
@@ -29,7 +30,7 @@ const fixed2 = "fixed2"
 
 // Client calls the service. It is safe for concurrent use.
 type Client struct {
-	config Config
+	config atomic.Pointer[Config] // replaced by Renew
 	v3     *clients.Upstream
 	enroll *clients.Upstream
 	path   string // of the enrollment operation
@@ -53,7 +54,8 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{config: config, v3: v3, enroll: v3, path: "/v3/mandates"}
+	c := &Client{v3: v3, enroll: v3, path: "/v3/mandates"}
+	c.config.Store(&config)
 	if config.Version == "v2" {
 		if c.enroll, err = open("mandate: V2URL", config.V2URL, config, options); err != nil {
 			return nil, err
@@ -63,11 +65,33 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	return c, nil
 }
 
+// Renew replaces the secrets for the calls that begin from now on, and reports whether any is another one. With an error nothing is
+// replaced.
+func (c *Client) Renew(token, portalKey, checksumSecret clients.Secret) (changed bool, err error) {
+	if token.Empty() {
+		return false, fmt.Errorf("mandate: Token is missing")
+	}
+	before := c.config.Load()
+	after := *before
+	after.Token, after.PortalKey, after.ChecksumSecret = token, portalKey, checksumSecret
+	for _, upstream := range []*clients.Upstream{c.v3, c.enroll} {
+		if err := upstream.Renew(header(after), portalKey, checksumSecret); err != nil {
+			return false, err
+		}
+	}
+	c.config.Store(&after)
+	return !token.Equal(before.Token) || !portalKey.Equal(before.PortalKey) || !checksumSecret.Equal(before.ChecksumSecret), nil
+}
+
+func header(config Config) map[string]clients.Secret {
+	return map[string]clients.Secret{"Authorization": config.Token}
+}
+
 func open(field, url string, config Config, options []clients.Option) (*clients.Upstream, error) {
 	return clients.Open(clients.Origin{
 		Field:   field,
 		URL:     url,
-		Header:  map[string]clients.Secret{"Authorization": config.Token},
+		Header:  header(config),
 		Prefix:  "Bearer ",
 		Secrets: []clients.Secret{config.PortalKey, config.ChecksumSecret},
 	}, options...)

@@ -49,23 +49,24 @@ type Enrolled struct {
 // success status is not shown by the upstream, any 2xx with a url is taken for one.
 func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	const operation = "enroll"
-	amount, ok := amountText(string(e.Amount), c.config.AmountFormat)
+	config := c.config.Load()
+	amount, ok := amountText(string(e.Amount), config.AmountFormat)
 	if !ok {
 		return Enrolled{}, clients.Refusal(operation, "amount", "must be a plain decimal number with at most two decimals")
 	}
 	e.Amount = json.Number(amount)
 	hide := e.PortalKey
 	if e.PortalKey == "" {
-		e.PortalKey = c.config.PortalKey.Reveal()
+		e.PortalKey = config.PortalKey.Reveal()
 	}
-	if e.Checksum == "" && !c.config.ChecksumSecret.Empty() {
-		e.Checksum = Checksum(c.config.ChecksumSecret, e)
+	if e.Checksum == "" && !config.ChecksumSecret.Empty() {
+		e.Checksum = Checksum(config.ChecksumSecret, e)
 	}
 	body, err := encode(e)
 	if err != nil {
 		return Enrolled{}, clients.Refusal(operation, "body", "cannot be encoded as JSON")
 	}
-	enrolled := Enrolled{Version: c.config.Version}
+	enrolled := Enrolled{Version: config.Version}
 	call := clients.Request{Operation: operation, Method: http.MethodPost, Path: c.path, Body: body, Hide: hide}
 	err = c.enroll.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		enrolled.Body = body

@@ -1,0 +1,175 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// gate stands before the sandbox and lets one key in at a time. It tells whoever comes
+// with another one what that was.
+type gate struct {
+	key atomic.Pointer[string]
+	box *sandbox.Sandbox
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	shown := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") + r.Header.Get("X-API-Key")
+	if shown != *g.key.Load() {
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprintf(w, `{"error":true,"status_code":401,"message":"%s is not let in"}`, shown)
+		return
+	}
+	for name, value := range map[string]string{"Authorization": "Bearer " + mandateToken, "X-Api-Key": mailKey} {
+		if r.Header.Get(name) != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	g.box.ServeHTTP(w, r)
+}
+
+// gated puts a gate before the sandbox; change changes the key that it lets in.
+func (in *installation) gated(key string) (url string, change func(string)) {
+	g := &gate{box: in.box}
+	g.key.Store(&key)
+	web := httptest.NewServer(g)
+	in.t.Cleanup(web.Close)
+	return web.URL, func(key string) { g.key.Store(&key) }
+}
+
+// volume is a directory of secrets as Kubernetes mounts it: each file is a link into
+// ..data, which is itself a link and is replaced as a whole.
+type volume struct {
+	t       *testing.T
+	dir     string
+	version int
+}
+
+func (v *volume) file(name string) string { return filepath.Join(v.dir, name) }
+
+func (v *volume) swap(secrets map[string]string) {
+	v.t.Helper()
+	v.version++
+	version := fmt.Sprint("..v", v.version)
+	must := func(err error) {
+		v.t.Helper()
+		if err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(v.file(version), 0o700))
+	for name, secret := range secrets {
+		must(os.WriteFile(filepath.Join(v.file(version), name), []byte(secret), 0o600))
+		if v.version == 1 {
+			must(os.Symlink(filepath.Join("..data", name), v.file(name)))
+		}
+	}
+	must(os.Symlink(version, v.file("..tmp")))
+	must(os.Rename(v.file("..tmp"), v.file("..data")))
+}
+
+// rotation is a program and how it is seen to work.
+type rotation struct {
+	program string
+	url     string   // variable of the upstream's address
+	file    string   // variable of the file that holds the key
+	without []string // what the files are given instead of
+	does    func(id string) (filter string)
+}
+
+// The key is replaced upstream while a program runs. It is held, keeps what it has while
+// there is nothing to read, and goes on by itself once the new key is in the file.
+func TestANewKeyInItsFileEndsAHoldWithoutARestart(t *testing.T) {
+	in := install(t, "RETRY_MAX=300ms")
+	for _, r := range []rotation{
+		{"mandate-consumer", "MANDATE_API_URL", "MANDATE_API_TOKEN", []string{"MANDATE_API_TOKEN=", "MANDATE_PORTAL_KEY=", "MANDATE_CHECKSUM_SECRET="},
+			func(id string) string {
+				in.publish("mandate.enroll.requested", enrollment(id))
+				return "mandate.enroll.succeeded." + id
+			}},
+		{"mail-consumer", "MAIL_API_URL", "MAIL_API_KEY", []string{"MAIL_API_KEY="}, func(id string) string {
+			in.publish("mail.send.requested", message(id, 2))
+			return "mail.send.accepted." + id
+		}},
+		{"log-poller", "MAIL_API_URL", "MAIL_API_KEY", []string{"MAIL_API_KEY="}, func(id string) string {
+			in.send(id)
+			return "mail.delivery.*.*"
+		}},
+	} {
+		in.rotate(r)
+	}
+}
+
+// send sends a message past the programs: the sending log has it nevertheless.
+func (in *installation) send(id string) {
+	in.t.Helper()
+	letter := message(id, 2, "from", "shop@example.test")
+	letter["as_html"] = 0
+	body, err := json.Marshal(letter)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v0/messages", bytes.NewReader(body))
+	r.Header.Set("X-API-Key", mailKey)
+	r.Header.Set("Content-Type", "application/json")
+	if in.box.ServeHTTP(w, r); w.Code != http.StatusOK {
+		in.t.Fatalf("send: %d %s", w.Code, w.Body)
+	}
+}
+
+func (in *installation) rotate(r rotation) {
+	in.t.Helper()
+	key := func(n int) string { return fmt.Sprintf("%s-key-%d-%s", r.program, n, secretMark) }
+	url, change := in.gated(key(1))
+	v := &volume{t: in.t, dir: in.t.TempDir()}
+	secrets := func(key string) map[string]string {
+		return map[string]string{r.file: key, "MANDATE_PORTAL_KEY": portalKey, "MANDATE_CHECKSUM_SECRET": checksumSecret}
+	}
+	v.swap(secrets(key(1) + "\n"))
+	env := append([]string{r.url + "=" + url, r.file + "_FILE=" + v.file(r.file)}, r.without...)
+	if r.program == "mandate-consumer" {
+		env = append(env, "MANDATE_PORTAL_KEY_FILE="+v.file("MANDATE_PORTAL_KEY"), "MANDATE_CHECKSUM_SECRET_FILE="+v.file("MANDATE_CHECKSUM_SECRET"))
+	}
+	p := in.start(r.program, env...)
+	told := 0
+	works := func(filter string) {
+		in.t.Helper()
+		in.until(r.program+" to work", 30*time.Second, func() bool {
+			status, _ := p.get("/readyz")
+			return status == http.StatusOK && in.count(filter) > told
+		})
+		told = in.count(filter)
+	}
+	in.until("it to be up", 30*time.Second, func() bool { return p.says("admin server listens") })
+	works(r.does("before"))
+
+	change(key(2))
+	filter := r.does("held")
+	in.until("it to be refused", 30*time.Second, func() bool {
+		status, why := p.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(why, "401")
+	})
+	v.swap(secrets("\n"))
+	in.until("it to meet an empty file", 30*time.Second, func() bool { return p.says("secrets cannot be read again", r.file+"_FILE: the file is empty") })
+	v.swap(nil)
+	in.until("it to meet no file", 30*time.Second, func() bool { return p.says("secrets cannot be read again", "no such file") })
+	told = in.count(filter)
+	v.swap(secrets(key(2)))
+	works(filter)
+	if !p.says("secrets read again: there are new ones") {
+		in.t.Errorf("%s does not say that it has a new key:\n%s", r.program, p.last())
+	}
+	p.stop(10 * time.Second)
+}
