@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log" //nolint:depguard // only to silence it
 	"os"
 	"os/signal"
 	"strings"
@@ -39,6 +41,8 @@ type Program interface {
 // when running failed, 2 for bad configuration. cli is a Program, or a struct of
 // commands that are Programs.
 func Main(name, description string, cli any) {
+	// net/http quotes there what an upstream says unasked, and that may name a payer.
+	log.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	os.Exit(run(ctx, name, description, cli, os.Args[1:]))
@@ -69,7 +73,7 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	}
 	var invalid *Invalid
 	switch {
-	case err == nil, ctx.Err() != nil && errors.Is(err, bus.ErrNotUp): // told to end before there was work
+	case err == nil, ctx.Err() != nil && (errors.Is(err, bus.ErrNotUp) || errors.Is(err, context.Canceled)): // told to end before there was work
 		return 0
 	case errors.As(err, &invalid):
 		fmt.Fprintf(os.Stderr, "%s: %v\nSee %s --help.\n", name, err, name)
