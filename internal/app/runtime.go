@@ -117,11 +117,13 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 			stop(err)
 		}
 	}
-	if err := r.nc.FlushTimeout(2 * time.Second); err != nil && r.nc.IsConnected() {
-		failed = append(failed, fmt.Errorf("nats: flush the last acknowledgements: %w", err))
-	}
 	if errors.Is(context.Cause(hard), errGrace) {
 		failed = append(failed, errGrace)
+	}
+	if r.nc.IsConnected() { // else there is nobody to wait for
+		if err := r.nc.FlushTimeout(2 * time.Second); err != nil && r.nc.IsConnected() {
+			failed = append(failed, fmt.Errorf("nats: flush the last acknowledgements: %w", err))
+		}
 	}
 	if len(failed) == 0 {
 		r.log.Info().Msg("stopped, everything in hand is settled")

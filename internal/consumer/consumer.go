@@ -90,6 +90,9 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	hands.Wait()
 	stop()
 	keeper.Wait()
+	for range cap(pullers) {
+		(<-pullers).close()
+	}
 	return nil
 }
 

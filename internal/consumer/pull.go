@@ -16,6 +16,7 @@ type puller interface {
 	// is on its way any more: what the server sent to a pull that nobody reads would
 	// be lost until its AckWait is over. So it may give one after ctx ended.
 	take(ctx context.Context, wait time.Duration) (jetstream.Msg, error)
+	close()
 }
 
 // nothing reports whether a take waited its time and no message came.
@@ -54,6 +55,9 @@ type stream struct {
 }
 
 func (s *stream) take(ctx context.Context, wait time.Duration) (jetstream.Msg, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if s.it == nil {
 		it, err := s.open()
 		if err != nil {
@@ -80,6 +84,12 @@ func (s *stream) take(ctx context.Context, wait time.Duration) (jetstream.Msg, e
 	return nil, err
 }
 
+func (s *stream) close() {
+	if s.it != nil {
+		s.it.Stop()
+	}
+}
+
 // answerTime is how soon a server answers a pull if it has a message for it.
 const answerTime = time.Second / 2
 
@@ -104,7 +114,10 @@ func withdraw(it jetstream.MessagesContext, asked time.Time) jetstream.Msg {
 // slot in which one of them waits is lost to the other.
 type turns struct{ source jetstream.Consumer }
 
-func (t turns) take(context.Context, time.Duration) (jetstream.Msg, error) {
+func (t turns) take(ctx context.Context, _ time.Duration) (jetstream.Msg, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	batch, err := t.source.FetchNoWait(1)
 	if err != nil {
 		return nil, err
@@ -117,3 +130,5 @@ func (t turns) take(context.Context, time.Duration) (jetstream.Msg, error) {
 	}
 	return nil, nats.ErrTimeout
 }
+
+func (t turns) close() {}

@@ -25,9 +25,11 @@ type Policy struct {
 	Max   time.Duration // longest wait between two calls of one delivery
 	Tries int           // calls a delivery; less than one counts as one
 
-	// Halt, if set, is asked before each repetition; true ends the repeating.
+	// Halt, if set, is asked before each wait and after it; true ends the repeating.
 	Halt func() bool
 }
+
+func (p Policy) halted() bool { return p.Halt != nil && p.Halt() }
 
 // Wait is how long a request stays away after so many calls without an answer: it
 // doubles with every delivery from Max to fifteen minutes.
@@ -65,6 +67,9 @@ func repeat[T any](ctx context.Context, p Policy, f func(context.Context) (T, er
 			first = false
 			return value, last
 		}
+		if p.halted() { // while it waited
+			return value, backoff.Permanent(last)
+		}
 		value, last = f(ctx)
 		if last != nil && !again(clients.FateOf(last)) {
 			return value, backoff.Permanent(last)
@@ -87,7 +92,7 @@ type waits struct {
 func (w *waits) Reset() { w.grow.Reset() }
 
 func (w *waits) NextBackOff() time.Duration {
-	if w.policy.Halt != nil && w.policy.Halt() {
+	if w.policy.halted() {
 		return backoff.Stop
 	}
 	wait := w.grow.NextBackOff()

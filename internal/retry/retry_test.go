@@ -91,11 +91,15 @@ func TestRetryAfterStretchesAWaitOrEndsTheRepeating(t *testing.T) {
 }
 
 func TestHaltEndsTheRepeating(t *testing.T) {
-	p := usual
-	p.Halt = func() bool { return true }
-	if at, err := calls(t.Context(), p, func(int) error { return busy(0) }); len(at) != 1 || clients.FateOf(err) != clients.Busy {
-		t.Fatalf("%d calls, %v", len(at), err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, after := range []time.Duration{0, 50 * time.Millisecond} { // before the first wait, and within it
+			began, p := time.Now(), usual
+			p.Halt = func() bool { return time.Since(began) >= after }
+			if at, err := calls(t.Context(), p, func(int) error { return busy(0) }); len(at) != 1 || clients.FateOf(err) != clients.Busy {
+				t.Errorf("halted after %v: calls at %v, %v", after, at, err)
+			}
+		}
+	})
 }
 
 func TestTheLastErrorOutlivesTheContext(t *testing.T) {
