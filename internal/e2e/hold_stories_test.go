@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+)
+
+func (b *bubble) poller() *app.LogPoller {
+	return &app.LogPoller{Common: b.common(), MailAPI: app.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"},
+		Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute}
+}
+
+// Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them
+// waits where its time runs out.
+func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
+	for hands, n := range map[int]int{1: 60, 2: 120, 4: 300} {
+		t.Run(fmt.Sprint("CONCURRENCY=", hands), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Second) }); err != nil {
+					t.Fatal(err)
+				}
+				for i := range n {
+					b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+				}
+				p := b.mandates()
+				p.Concurrency = hands
+				began := time.Now()
+				b.run(p, 3*time.Hour, b.all("mandate.enroll.succeeded.*", n))
+				t.Logf("%d requests took %v", n, time.Since(began))
+				c, err := b.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i := c.CachedInfo(); i.Delivered.Consumer != uint64(n) || i.NumRedelivered != 0 || i.NumAckPending != 0 {
+					t.Errorf("%d deliveries of %d requests, %d redelivered, %d in hand", i.Delivered.Consumer, n, i.NumRedelivered, i.NumAckPending)
+				}
+				if o := b.box.Oracle(sandbox.Query{}); o.Calls["enroll"] != int64(n) {
+					t.Errorf("%d calls", o.Calls["enroll"])
+				}
+			})
+		})
+	}
+}
+
+// Two replicas are held for the same thing: each asks once an interval, whoever of
+// them gets the requests, and both go on.
+func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n = 20
+		first, other := b.mandates(), b.mandates()
+		var one, two outage
+		one.status = http.StatusUnauthorized
+		one.on(b, &first.Common, time.Hour)
+		hears := two
+		hears.on(b, &other.Common, time.Hour)
+		b.down = func(*http.Request) int { // counted together
+			if !one.lasts() {
+				return 0
+			}
+			one.called()
+			return one.status
+		}
+		for i := range n {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+		}
+		var both sync.WaitGroup
+		both.Go(func() { b.run(other, 2*time.Hour, b.all("mandate.enroll.succeeded.*", n)) })
+		b.run(first, 2*time.Hour, b.all("mandate.enroll.succeeded.*", n))
+		both.Wait()
+		for i := range n {
+			b.wantToldBy(fmt.Sprint("mandate.enroll.succeeded.r", i), one.over.Add(25*time.Second))
+		}
+		if most := 2*360 + 2*8; len(one.calls) > most || len(one.calls) < 360 {
+			t.Errorf("%d calls of two programs in an hour, want at most %d", len(one.calls), most)
+		}
+		if len(one.held) != 1 || len(hears.held) != 1 || len(one.ended) != 1 || len(hears.ended) != 1 {
+			t.Errorf("held at %v and %v, ended at %v and %v, want once each", one.held, hears.held, one.ended, hears.ended)
+		}
+	})
+}
+
+// The token may not read the list: that is held, and told; enrollments, which work, go
+// on. When it may, the list comes by itself.
+func TestReadsThatAreNotLetInDoNotStopWrites(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n, reads = 120, 5
+		p := b.mandates()
+		o := outage{status: http.StatusForbidden, reads: true}
+		o.on(b, &p.Common, time.Hour)
+		for i := range reads {
+			b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("q", i)})
+		}
+		go func() { // two a minute
+			for i := range n {
+				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+				time.Sleep(30 * time.Second)
+			}
+		}()
+		began := time.Now()
+		b.run(p, 3*time.Hour, func() bool {
+			return b.all("mandate.enroll.succeeded.*", n)() && b.all("mandate.transactions.listed.*", reads)()
+		})
+		for i := range n {
+			b.wantToldBy(fmt.Sprint("mandate.enroll.succeeded.r", i), began.Add(time.Duration(i)*30*time.Second+31*time.Second)) // reads may probe before it
+		}
+		for i := range reads {
+			b.wantToldBy(fmt.Sprint("mandate.transactions.listed.q", i), o.over.Add(15*time.Minute+30*time.Second))
+		}
+		if len(o.held) == 0 || !strings.Contains(o.why[0], "mandate service (transactions) answers 403") {
+			t.Errorf("held at %v, why: %q", o.held, o.why)
+		}
+		t.Logf("held %d times, %d reads refused", len(o.held), len(o.calls))
+	})
+}
+
+// The log cannot be read for six hours: the poller asks about once an interval, and
+// tells what came meanwhile as soon as it can.
+func TestPollerWaitsForItsLog(t *testing.T) {
+	for status, most := range map[int]int{http.StatusUnauthorized: 1, http.StatusServiceUnavailable: 5} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				p := b.poller()
+				o := outage{status: status}
+				o.on(b, &p.Common, 6*time.Hour)
+				o.reads = true
+				const rows = 250
+				b.publish("mail.send.requested", message("m1", rows))
+				b.run(b.mails(), time.Minute, b.all("mail.send.accepted.m1", 1))
+				b.run(p, 7*time.Hour, b.all("mail.delivery.*.*", rows))
+				events := b.told("mail.delivery.*.*")
+				if len(events) != rows {
+					t.Fatalf("%d told, want %d\n%s", len(events), rows, b.logs)
+				}
+				for _, e := range events {
+					if at, err := time.Parse(time.RFC3339, e.Body["at"].(string)); err != nil || at.After(o.over.Add(30*time.Second)) {
+						t.Fatalf("told at %v, the log was back at %v", e.Body["at"], o.over)
+					}
+				}
+				if least, limit := 6*360/2, 6*360*most+5; len(o.calls) < least || len(o.calls) > limit {
+					t.Errorf("%d reads in six hours, want %d to %d", len(o.calls), least, limit)
+				}
+				t.Logf("%d reads in six hours", len(o.calls))
+			})
+		})
+	}
+}

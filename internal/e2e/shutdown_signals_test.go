@@ -1,0 +1,269 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// everyProgram are the three that run for ever.
+var everyProgram = []string{"mandate-consumer", "mail-consumer", "log-poller"}
+
+// ask publishes n requests for each consumer of requests.
+func (in *installation) ask(n int) {
+	for i := range n {
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
+		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
+	}
+}
+
+// consumers are the two programs that have requests in hand.
+var consumers = []struct {
+	program, call string
+	queue         bus.Queue
+	ends, well    string
+}{
+	{"mandate-consumer", "enroll", bus.EnrollQueue, "mandate.enroll.*.*", "mandate.enroll.succeeded.*"},
+	{"mail-consumer", "send", bus.SendQueue, "mail.send.*.*", "mail.send.accepted.*"},
+}
+
+// A call that is longer than AckWait and shorter than the grace ends in order, however
+// often the program is told to end.
+func TestSignalsWaitForALongCall(t *testing.T) {
+	in := install(t, "UPSTREAM_TIMEOUT=15s", "CONCURRENCY=1")
+	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(2 * ackWait) })
+	in.ask(2)
+	for _, c := range consumers {
+		for n, signals := range [][]os.Signal{{syscall.SIGTERM, syscall.SIGTERM}, {os.Interrupt, syscall.SIGTERM}} {
+			p := in.start(c.program)
+			in.until("a call", 20*time.Second, func() bool { return in.inFlight.Load() == 1 })
+			p.tell()
+			for _, s := range signals {
+				p.signal(s)
+			}
+			p.wantStatus(0, 15*time.Second)
+			if !p.says("stopped, everything in hand is settled") || in.inFlight.Load() != 0 {
+				t.Errorf("%s ended before its call\n%s", c.program, p.last())
+			}
+			in.until("the acknowledgement", 10*time.Second, func() bool { return in.queue(c.queue).NumAckPending == 0 })
+			in.wantOnce(c.queue, c.well, c.call, n+1)
+		}
+	}
+}
+
+// The same with the times of the defaults: 20 s of the 25 s that a stop waits.
+func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Second) }); err != nil {
+			t.Fatal(err)
+		}
+		b.publish("mandate.enroll.requested", enrollment("r1"))
+		began := time.Now()
+		b.run(b.mandates(), time.Minute, b.all("mandate.enroll.started.r1", 1))
+		b.wantOne("mandate.enroll.succeeded.r1")
+		if took := time.Since(began); took < 20*time.Second || took > 25*time.Second {
+			t.Errorf("it ended after %v", took)
+		}
+		b.queueEmpty(bus.MandateRequests)
+	})
+}
+
+// A call that is longer than the grace is given up: the program says so, and another
+// one finds out what became of the call as soon as its deadline has passed.
+func TestGraceEndsACallThatIsTooLong(t *testing.T) {
+	for _, c := range consumers {
+		t.Run(c.program, func(t *testing.T) {
+			in := install(t, "SHUTDOWN_GRACE=1s", "UPSTREAM_TIMEOUT=4s", "RETRY_TRIES=1")
+			in.fault(sandbox.Fault{Operation: c.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour)})
+			in.ask(1)
+			p := in.start(c.program)
+			in.until("a call", 20*time.Second, func() bool { return in.calls(c.call) == 1 })
+			p.tell()
+			p.signal(syscall.SIGTERM)
+			p.wantStatus(1, 3*time.Second+time.Second) // before the call's own time is over
+			if !p.says("SHUTDOWN_GRACE was over") {
+				t.Errorf("it does not say why:\n%s", p.last())
+			}
+			began := time.Now()
+			p = in.start(c.program, "SHUTDOWN_GRACE=20s")
+			in.waitTold(c.ends, 1, 30*time.Second)
+			t.Logf("it ended %v later", time.Since(began).Round(time.Second/10))
+			if e := in.oneEnd(c.ends); e.state() != messages.Uncertain {
+				t.Errorf("it ended as %s: %s", e.state(), e.Raw)
+			}
+			in.until("an empty queue", 10*time.Second, func() bool { return in.left(c.queue) == 0 && p.says(`"message":"settled"`) })
+			p.stop(10 * time.Second)
+			if calls := in.calls(c.call); calls != 1 {
+				t.Errorf("%d calls", calls)
+			}
+		})
+	}
+}
+
+// Without its broker a program that has nothing in hand ends well; one that has says
+// that it could not settle it. When the broker is back, nothing is lost or done twice.
+func TestSIGTERMWithoutTheBroker(t *testing.T) {
+	const n = 4
+	in := install(t, "SHUTDOWN_GRACE=3s", "UPSTREAM_TIMEOUT=5s", "CONCURRENCY=3")
+	stopped := func() {
+		in.n.Stop()
+		for _, p := range in.all() {
+			in.until("it to miss the broker", 10*time.Second, func() bool { return p.gone() || p.says("connection lost") })
+		}
+	}
+	var idle []*process
+	for _, program := range everyProgram {
+		p := in.start(program)
+		in.until("it to work", 20*time.Second, func() bool { return p.says(`"message":"ready"`) })
+		idle = append(idle, p)
+	}
+	stopped()
+	for _, p := range idle {
+		p.stop(10 * time.Second)
+	}
+	in.back()
+
+	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(2 * time.Second) })
+	in.ask(n)
+	var busy []*process
+	for _, c := range consumers {
+		p := in.start(c.program)
+		in.until("hands full", 20*time.Second, func() bool { return in.calls(c.call) == 2 })
+		busy = append(busy, p)
+	}
+	stopped()
+	for _, p := range busy {
+		p.tell()
+		p.signal(syscall.SIGTERM)
+	}
+	for _, p := range busy {
+		p.wantStatus(1, 10*time.Second)
+	}
+	in.back()
+	for _, c := range consumers {
+		in.start(c.program)
+	}
+	for _, c := range consumers {
+		in.waitTold(c.ends, n, time.Minute)
+		in.until("an empty queue", 10*time.Second, func() bool { return in.left(c.queue) == 0 })
+		if calls := in.calls(c.call); calls != n {
+			t.Errorf("%s: %d calls of %d requests", c.program, calls, n)
+		}
+		for id, history := range in.histories(c.ends) {
+			if _, err := end(history); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+	}
+}
+
+// back starts the broker anew and waits until it serves.
+func (in *installation) back() {
+	in.t.Helper()
+	if err := in.n.Restart(); err != nil {
+		in.t.Fatal(err)
+	}
+	in.until("JetStream", 20*time.Second, func() bool {
+		_, err := in.js.Consumer(in.t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
+		return err == nil
+	})
+}
+
+// Told to end before there is any work, a program ends well: there is no NATS yet, or
+// it does not answer.
+func TestSIGTERMWhileStarting(t *testing.T) {
+	in := install(t)
+	deaf := mute(t)
+	for _, program := range everyProgram {
+		for where, url := range map[string]string{"no NATS": "nats://127.0.0.1:1", "a NATS without an answer": "nats://" + deaf} {
+			p := in.start(program, "NATS_URL="+url)
+			in.until("it to start, with "+where, 20*time.Second, func() bool { return p.says("admin server listens") })
+			if where != "no NATS" {
+				in.until("it to be connected", 20*time.Second, func() bool { _, page := p.get("/readyz"); return page == "starting: waiting for NATS\n" })
+			}
+			p.stop(10 * time.Second)
+		}
+	}
+}
+
+// mute is a NATS server that lets clients in and answers nothing but pings.
+func mute(t *testing.T) (addr string) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	serve := func(c net.Conn) {
+		defer c.Close()
+		_, _ = fmt.Fprint(c, `INFO {"server_id":"mute","version":"2.15.0","headers":true,"max_payload":1048576,"proto":1}`+"\r\n")
+		buffer := make([]byte, 4096)
+		for {
+			n, err := c.Read(buffer)
+			if err != nil {
+				return
+			}
+			if text := string(buffer[:n]); len(text) >= 6 && text[len(text)-6:] == "PING\r\n" {
+				_, _ = fmt.Fprint(c, "PONG\r\n")
+			}
+		}
+	}
+	go func() { // ends with the listener; the connections end with their clients
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// A list of recipients whose bytes are missing is waited for; a stop does not.
+func TestSIGTERMWhileWaitingForAnObject(t *testing.T) {
+	in := install(t, "SHUTDOWN_GRACE=2s")
+	store, err := in.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := store.PutString(t.Context(), "all", "a@example.test\nb@example.test\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := in.js.Stream(context.Background(), "OBJ_lists")
+	if err == nil {
+		err = s.Purge(t.Context(), jetstream.WithPurgeSubject("$O.lists.C.>"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := message("m1", 0)
+	delete(m, "to")
+	m["to_object"] = map[string]string{"bucket": "lists", "name": "all", "digest": info.Digest}
+	in.publish("mail.send.requested", m)
+	p := in.start("mail-consumer")
+	in.until("it to have it in hand", 20*time.Second, func() bool { return in.queue(bus.SendQueue).Delivered.Consumer > 0 })
+	p.stop(10 * time.Second)
+	if _, err := store.PutString(t.Context(), "all", "a@example.test\nb@example.test\n"); err != nil {
+		t.Fatal(err)
+	}
+	p = in.start("mail-consumer")
+	in.waitTold("mail.send.*.m1", 1, time.Minute)
+	if e := in.oneEnd("mail.send.*.m1"); e.state() != messages.Accepted {
+		t.Errorf("it ended as %s: %s", e.state(), e.Raw)
+	}
+	p.stop(10 * time.Second)
+}
