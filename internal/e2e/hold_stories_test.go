@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,4 +152,34 @@ func TestPollerWaitsForItsLog(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call of unknown fate that the request wants made again is not, once the program is
+// told to end; the next run does.
+func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var calls atomic.Int64
+		b.down = func(r *http.Request) int { // nothing is done, and the answer does not say so
+			if r.Method != http.MethodPost {
+				return 0
+			}
+			calls.Add(1)
+			time.Sleep(5 * time.Second)
+			return http.StatusInternalServerError
+		}
+		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
+		b.publish("mail.send.requested", message("m1", 1, "on_unknown", "resend"))
+		for _, p := range []app.Program{b.mandates(), b.mails()} {
+			calls.Store(0)
+			b.run(p, time.Minute, func() bool { return calls.Load() == 1 })
+			if n := calls.Load(); n != 1 {
+				t.Errorf("%T: %d calls, want the one that was on its way", p, n)
+			}
+		}
+		b.down = nil
+		b.run(b.mandates(), time.Hour, b.all("mandate.enroll.succeeded.r1", 1))
+		b.run(b.mails(), time.Hour, b.all("mail.send.accepted.m1", 1))
+		b.wantOne("mandate.enroll.succeeded.r1")
+		b.wantOne("mail.send.accepted.m1")
+	})
 }

@@ -195,7 +195,7 @@ func (t *task) findOut(ctx context.Context, calls int) (messages.Event, error) {
 		return t.uncertain(t.unknown, nil), nil
 	}
 	t.after = true
-	if calls >= max(t.Policy.Tries, 1) {
+	if calls >= max(t.Policy.Tries, 1) || calls > 0 && t.Policy.Halted() {
 		return t.putOff(ctx, t.unknown, &clients.Error{Operation: "enroll", Fate: clients.Unknown, Status: t.status, Message: t.message})
 	}
 	return messages.Event{}, nil

@@ -29,7 +29,8 @@ type Policy struct {
 	Halt func() bool
 }
 
-func (p Policy) halted() bool { return p.Halt != nil && p.Halt() }
+// Halted reports whether no call is to be repeated now.
+func (p Policy) Halted() bool { return p.Halt != nil && p.Halt() }
 
 // Wait is how long a request stays away after so many calls without an answer: it
 // doubles with every delivery from Max to fifteen minutes.
@@ -67,7 +68,7 @@ func repeat[T any](ctx context.Context, p Policy, f func(context.Context) (T, er
 			first = false
 			return value, last
 		}
-		if p.halted() { // while it waited
+		if p.Halted() { // while it waited
 			return value, backoff.Permanent(last)
 		}
 		value, last = f(ctx)
@@ -92,7 +93,7 @@ type waits struct {
 func (w *waits) Reset() { w.grow.Reset() }
 
 func (w *waits) NextBackOff() time.Duration {
-	if w.policy.halted() {
+	if w.policy.Halted() {
 		return backoff.Stop
 	}
 	wait := w.grow.NextBackOff()

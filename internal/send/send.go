@@ -190,7 +190,7 @@ func (t *task) decide(ctx context.Context, h *history.History, b batch, stands m
 			return got, nil
 		}
 		after = true
-		if calls >= max(t.Policy.Tries, 1) {
+		if calls >= max(t.Policy.Tries, 1) || t.Policy.Halted() {
 			got.state, got.after = messages.Deferred, true
 			return got, nil
 		}
