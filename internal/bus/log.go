@@ -46,8 +46,13 @@ func (l Log) Append(ctx context.Context, r history.Record) (uint64, error) {
 	}
 	unsure := r.Last > 0 // whether a conflict may mean something other than another's event
 	began := time.Now()
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+	for wait := firstWait; ; wait = min(2*wait, 2*time.Second) {
 		a, err := l.Publisher.Publish(ctx, m)
+		if errors.Is(err, errBroken) {
+			// Written again at once it goes out first when the connection is back,
+			// before the server sends the same request to another hand.
+			wait = firstWait
+		}
 		switch {
 		case err == nil && !a.Duplicate:
 			return a.Sequence, nil
@@ -83,6 +88,9 @@ func (l Log) Append(ctx context.Context, r history.Record) (uint64, error) {
 		}
 	}
 }
+
+// firstWait is the pause before something is asked of NATS again; it doubles.
+const firstWait = 50 * time.Millisecond
 
 var errUndecided = errors.New("the server says that another event stands there, and shows none")
 
@@ -133,7 +141,7 @@ const expectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 // Last gives the last event under a subject or filter of op.
 func (l Log) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+	for wait := firstWait; ; wait = min(2*wait, 2*time.Second) {
 		got, err := l.last(ctx, op, filter)
 		if err == nil && got == nil {
 			return history.Entry{}, nil

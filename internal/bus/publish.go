@@ -35,10 +35,15 @@ type ack struct {
 	Sequence  uint64              `json:"seq"`
 	Duplicate bool                `json:"duplicate"`
 	Error     *jetstream.APIError `json:"error"`
+
+	broken bool // there is none and will be none, since the connection broke
 }
 
 // errNoAck means that nobody knows whether the message was stored.
 var errNoAck = errors.New("nats: no acknowledgement")
+
+// errBroken is errNoAck for what was on its way when the connection broke.
+var errBroken = fmt.Errorf("%w: the connection broke", errNoAck)
 
 // ackWait is how long a write may take before it is looked after.
 const ackWait = 5 * time.Second
@@ -71,7 +76,7 @@ func (p *Publisher) lost() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for token, done := range p.waiting {
-		done <- ack{}
+		done <- ack{broken: true}
 		delete(p.waiting, token)
 	}
 }
@@ -148,6 +153,8 @@ func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (ack, error) {
 	select {
 	case a := <-done:
 		switch {
+		case a.broken:
+			return a, errBroken
 		case a.Error != nil:
 			return a, a.Error
 		case a.Stream == "":
