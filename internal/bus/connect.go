@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -96,6 +97,9 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12}))
 	}
 	nc, err := nats.Connect(c.URL, opts...)
+	if _, odd := errors.AsType[*url.Error](err); odd { // it quotes the address, which may hold a password
+		return nil, errors.New("NATS_URL: is no list of server addresses such as nats://127.0.0.1:4222")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("NATS_URL: connect: %w", err)
 	}

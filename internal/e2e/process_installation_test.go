@@ -93,7 +93,7 @@ func beside(t *testing.T) {
 // replicas, the sandbox, and the environment of the programs in dir.
 func installAt(t *testing.T, dir, url string, replicas int, env ...string) *installation {
 	t.Helper()
-	in := &installation{t: t, programs: dir}
+	in := furnish(t, dir, url, env...)
 	var err error
 	if in.js, err = jetstream.New(connect(t, url)); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,13 @@ func installAt(t *testing.T, dir, url string, replicas int, env ...string) *inst
 	_, in.hears = connectAs(t, url, "subscriber")
 	provisioner, _ := connectAs(t, url, "provisioner")
 	in.provision(provisioner, replicas)
+	return in
+}
 
+// furnish gives an installation all that does not need NATS.
+func furnish(t *testing.T, dir, url string, env ...string) *installation {
+	t.Helper()
+	in := &installation{t: t, programs: dir}
 	in.box = sandbox.New(sandbox.Options{MandateToken: mandateToken, PortalKey: portalKey, ChecksumSecret: checksumSecret, MailKey: mailKey})
 	in.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		in.inFlight.Add(1)

@@ -1,0 +1,146 @@
+//go:build unix
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/sandbox"
+)
+
+// gossip is an upstream that quotes to the caller all that it was sent, in one of its
+// ways at the first call about each order number, subject or address; the second goes
+// to the sandbox.
+type gossip struct {
+	box  *sandbox.Sandbox
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+// gossipWays are the forms in which an answer quotes; %[1]s is text for JSON.
+var gossipWays = []string{
+	`{"message":"%[1]s","error":"%[1]s"}`,
+	`{"error":{"%[1]s":["%[1]s"],"payer_email":["%[1]s is not wanted"]}}`,
+	`{"error":true,"status_code":%[2]d,"message":"%[1]s","data":{"%[1]s":"%[1]s"}}`,
+	`%[1]s`,
+	`<html><title>%[1]s</title>`,
+}
+
+// gossipStatuses are those of the answers; 0 cuts the connection in the middle of one.
+var gossipStatuses = []int{0, 200, 302, 400, 401, 402, 403, 404, 422, 429, 500, 503}
+
+func (g *gossip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body) // what is cut off is not quoted
+	about, way, status := "", 0, 0
+	for text := string(body) + r.URL.RawQuery; ; {
+		_, rest, found := strings.Cut(text, "gossip-")
+		if _, err := fmt.Sscanf(rest, "%d-%d", &way, &status); !found || err == nil {
+			about = fmt.Sprint(r.Method, found, way, status)
+			break
+		}
+		text = rest
+	}
+	g.mu.Lock()
+	first := !g.told[about]
+	g.told[about] = true
+	g.mu.Unlock()
+	if !first || about == fmt.Sprint(r.Method, false, 0, 0) {
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		g.box.ServeHTTP(w, r)
+		return
+	}
+	quoted, _ := json.Marshal(r.Header.Get("Authorization") + r.Header.Get("X-API-Key") + " " + r.URL.String() + " " + string(body)) // a text
+	answer := fmt.Sprintf(gossipWays[way], quoted[1:len(quoted)-1], status)
+	w.Header().Set("Location", "/?q="+r.URL.RawQuery+r.Header.Get("X-API-Key"))
+	w.Header().Set("X-Echo", r.Header.Get("Authorization"))
+	if status == 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(len(answer)+1))
+		status = http.StatusOK
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, answer) // a caller that left is its own business
+}
+
+// An upstream quotes keys and payers in answers of every kind, and requests hold payers
+// where nothing of the kind belongs. Logs, metrics and pages tell of neither, at any
+// level; events and dead letters tell no key.
+func TestNeitherSecretsNorPayersAreToldWhateverTheUpstreamSays(t *testing.T) {
+	in := install(t, "UPSTREAM_TIMEOUT=5s", "RETRY_FIRST=10ms", "RETRY_MAX=200ms", "CONCURRENCY=8", "MAIL_BATCH_SIZE=1")
+	web := httptest.NewServer(&gossip{box: in.box, told: map[string]bool{}})
+	t.Cleanup(web.Close)
+	requests := 0
+	for way := range gossipWays {
+		for _, status := range gossipStatuses {
+			mark := fmt.Sprintf("gossip-%d-%d", way, status)
+			e := enrollment(mark, "payer_name", "Test Payer", "metadata", "for 900101011234 at payer@example.test", "return_url", "https://shop.example.test/?who=payer@example.test")
+			in.publish("mandate.enroll.requested", e)
+			in.publish("mail.send.requested", message(mark, 1))
+			in.publish("mandate.transactions.requested", map[string]any{"request_id": mark, "order_number": mark, "payer_email": "payer@example.test"})
+			requests++
+		}
+	}
+	bad := in.hostile()
+	programs := []*process{in.start("mandate-consumer", "MANDATE_API_URL="+web.URL), in.start("mail-consumer", "MAIL_API_URL="+web.URL),
+		in.start("log-poller", "MAIL_API_URL="+web.URL)}
+	for _, filter := range []string{"mandate.enroll.*.*", "mail.send.*.*"} {
+		in.waitTold(filter, requests+bad, 90*time.Second)
+	}
+	in.waitTold("mandate.transactions.*.*", requests, 90*time.Second)
+	for _, p := range programs {
+		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/", "/debug/vars", "/"} {
+			if status, _ := p.get(path); status == http.StatusOK && !slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, path) {
+				t.Errorf("%s serves %s", p.name, path)
+			}
+		}
+		p.stop(20 * time.Second)
+	}
+	quoted := 0
+	for _, e := range append(in.told("mandate.enroll.failed.*"), in.told("mail.send.failed.*")...) {
+		if strings.Contains(e.Raw, "[redacted]") {
+			quoted++
+		}
+	}
+	if quoted < 2*len(gossipWays) {
+		t.Errorf("only %d outcomes quote the upstream; the keys were looked for in little", quoted)
+	}
+}
+
+// hostile publishes requests that hold payers where nothing of the kind belongs, as many
+// to the enrollments as to the messages, and gives how many of each.
+func (in *installation) hostile() (each int) {
+	in.t.Helper()
+	const who = "Test Payer <payer@example.test> 900101011234"
+	put := func(subject, body string, header nats.Header) {
+		in.t.Helper()
+		if _, err := in.asks.PublishMsg(in.t.Context(), &nats.Msg{Subject: subject, Data: []byte(body), Header: header}); err != nil {
+			in.t.Fatal(err)
+		}
+	}
+	named := nats.Header{nats.MsgIdHdr: {who}, "traceparent": {who}, "tracestate": {who}, "Errand-Reason": {who}, "X-Payer": {who}}
+	for subject, fields := range map[string][]string{
+		"mandate.enroll.requested": {"order_number", "amount", "payer_id_type", "payer_id", "payer_name", "payer_email", "payer_telephone_number", "frequency_mode",
+			"max_frequency", "effective_date", "expiry_date", "return_url", "link_expired_at", "on_unknown", "give_up_at", "request_id", "checksum", who},
+		"mail.send.requested": {"to", "from", "cc", "bcc", "as_html", "headers", "subject", "content", "on_unknown", "give_up_at", "request_id", "to_object",
+			"reply_to", "attachments", "batch_size", "payer", "x", who},
+	} {
+		for i, field := range fields {
+			body, _ := json.Marshal(map[string]any{field: who, "nonsense " + who: i}) // texts always encode
+			put(subject, string(body), nil)
+		}
+		put(subject, who, named)
+		put(subject, `{"`+who+`":`, nil)
+		each = len(fields) + 2
+	}
+	return each
+}
