@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strings"
@@ -99,7 +100,7 @@ func inWire(t *testing.T, f func(*testing.T, *wire, *bubble)) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		l := &pipe{make(chan net.Conn), make(chan struct{})}
 		w := stringWire(t, b.box, l)
-		w.listener = l
+		w.dial = l.dial
 		f(t, w, b)
 		w.wantOnly(t, "127.0.0.1:8085")
 		b.wantSecretsKept()
@@ -118,16 +119,18 @@ func (b *bubble) wantSecretsKept() {
 // run has a program deal with one request r1 and gives its one final event.
 func (w *wire) run(b *bubble, operation, onUnknown string) event {
 	b.t.Helper()
-	transport := w.transport(w.listener.dial, nil)
+	transport := w.transport()
 	defer transport.CloseIdleConnections()
 	filter := "mandate.enroll.*.r1"
 	var program app.Program
 	if operation == "enroll" {
 		mandates := b.mandates()
+		mandates.APIURL = cmp.Or(w.address, mandates.APIURL)
 		mandates.Transport, program = transport, mandates
 		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", onUnknown))
 	} else {
 		mails := b.mails()
+		mails.APIURL = cmp.Or(w.address, mails.APIURL)
 		mails.Transport, program = transport, mails
 		filter = "mail.send.*.r1"
 		b.publish("mail.send.requested", message("r1", 3, "on_unknown", onUnknown))
@@ -140,7 +143,7 @@ func (w *wire) run(b *bubble, operation, onUnknown string) event {
 		}
 		return false
 	}
-	b.run(program, time.Hour, ended)
+	b.run(program, 30*time.Minute, ended)
 	var ends []event
 	for _, e := range b.told(filter) {
 		if e.final() {

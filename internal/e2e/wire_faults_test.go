@@ -25,14 +25,14 @@ const elsewhere = "http://upstream.stranger.test"
 
 // lineFaults are all ways of a call to go wrong after it got its connection.
 func lineFaults() []lineFault {
-	faults := append(cuts(), gibberish()...)
-	faults = append(faults, strangeBodies()...)
-	faults = append(faults, statuses()...)
+	faults := append(lineCuts(), lineGibberish()...)
+	faults = append(faults, lineBodies()...)
+	faults = append(faults, lineStatuses()...)
 	return faults
 }
 
-// cuts end or stall the connection at every place of a call.
-func cuts() []lineFault {
+// lineCuts end or stall the connection at every place of a call.
+func lineCuts() []lineFault {
 	return []lineFault{
 		{"reset before the body is read", false, "no_answer", func(c *call) bool { return c.reset() }},
 		{"reset in the middle of the request", false, "no_answer", func(c *call) bool { c.read(c.ContentLength / 2); return c.reset() }},
@@ -61,8 +61,8 @@ func says(text func(answer) string) fault {
 	return func(c *call) bool { return c.say(text(c.work())) && false }
 }
 
-// gibberish breaks the rules of HTTP.
-func gibberish() []lineFault {
+// lineGibberish breaks the rules of HTTP.
+func lineGibberish() []lineFault {
 	fixed := func(text string) fault { return says(func(answer) string { return text }) }
 	return []lineFault{
 		{"gibberish", true, "no_answer", fixed("\x00\x01\x02 who is there?\r\n\r\n")},
@@ -102,8 +102,8 @@ func gibberish() []lineFault {
 	}
 }
 
-// strangeBodies come with a success and good framing.
-func strangeBodies() []lineFault {
+// lineBodies come with a success and good framing.
+func lineBodies() []lineFault {
 	body := func(lines string, change func(string) string) fault {
 		return says(func(a answer) string { a.body = change(a.body); return a.with(lines) })
 	}
@@ -140,8 +140,8 @@ func strangeBodies() []lineFault {
 	}
 }
 
-// statuses are answers that are no success; nothing says whether the work is done.
-func statuses() (faults []lineFault) {
+// lineStatuses are answers that are no success; nothing says whether the work is done.
+func lineStatuses() (faults []lineFault) {
 	add := func(status int, done bool, reason, lines, body string) {
 		name := fmt.Sprintf("%d, done: %t", status, done)
 		faults = append(faults, lineFault{name, done, reason, func(c *call) bool {

@@ -24,11 +24,13 @@ import (
 // the fault lets it through, and answers what the fault says, byte by byte: so the
 // sandbox knows what was really done.
 type wire struct {
-	box      *sandbox.Sandbox
-	pick     func(operation string) fault // of each call; nil from it is none
-	secure   func(net.Conn) net.Conn      // nil: no TLS
-	second   time.Duration                // of the faults; shorter in real time
-	listener *pipe                        // where it is in a bubble
+	box     *sandbox.Sandbox
+	pick    func(operation string) fault // of each call; nil from it is none
+	secure  func(net.Conn) net.Conn      // nil: no TLS
+	second  time.Duration                // of the faults; shorter in real time
+	address string                       // what the programs are told; "" is what they are told anyway
+	config  *tls.Config                  // of the programs
+	dial    dial                         // nil is the network
 
 	mu      sync.Mutex
 	open    map[net.Conn]bool
@@ -36,6 +38,8 @@ type wire struct {
 	dialled map[string]int // by address
 	talking sync.WaitGroup
 }
+
+type dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // fault is how one call goes; it reports whether the connection goes on.
 type fault func(*call) bool
@@ -106,9 +110,10 @@ func (w *wire) talk(conn net.Conn) {
 	}
 }
 
-// transport is the programs' own, but for where it connects to: dial nil is the network.
-func (w *wire) transport(dial func(context.Context, string, string) (net.Conn, error), config *tls.Config) *http.Transport {
-	transport := clients.NewTransport(64, config)
+// transport is the programs' own, but for where it connects to.
+func (w *wire) transport() *http.Transport {
+	transport := clients.NewTransport(64, w.config)
+	dial := w.dial
 	if dial == nil {
 		dial = transport.DialContext
 	}

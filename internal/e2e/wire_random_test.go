@@ -1,0 +1,291 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// More and other faults:
+//
+//	go test ./internal/e2e -run TestWhateverALineDoes -v -timeout 20m -wire.seed 7 -wire.requests 5000
+var (
+	wireSeed     = flag.Uint64("wire.seed", 1, "of the faults that a line has")
+	wireRequests = flag.Int("wire.requests", 240, "enrollments and messages that go over a faulty line")
+)
+
+// faulty is a house in real time behind a line whose faults are drawn.
+type faulty struct {
+	t    *testing.T
+	js   jetstream.JetStream
+	nats string
+	box  *sandbox.Sandbox
+	w    *wire
+	log  bytes.Buffer // of both programs, whole; zerolog writes it line by line
+
+	mu     sync.Mutex
+	draw   *rand.Rand
+	hidden map[string]bool // orders that a list did not show although they were enrolled, or soon after
+	faults map[string]int  // by name
+	hit    int             // calls
+}
+
+// With report, nothing is done twice, every request has one end, and the end is true.
+func TestWhateverALineDoesNothingIsDoneTwice(t *testing.T) {
+	f := newFaulty(t)
+	for i := range *wireRequests / 2 {
+		f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "report"))
+		f.publish("mail.send.requested", message(fmt.Sprint("m", i), 1+i%12, "on_unknown", "report"))
+	}
+	f.run(*wireRequests/2, *wireRequests/2)
+	f.judgeEnrollments(*wireRequests/2, "report")
+	f.judgeMessages(*wireRequests / 2)
+}
+
+// With retry, an enrollment is made again only if the list hid the first one.
+func TestWhateverALineDoesARetryTrustsTheListAlone(t *testing.T) {
+	f := newFaulty(t)
+	for i := range *wireRequests / 4 {
+		f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "retry"))
+	}
+	f.run(*wireRequests/4, 0)
+	f.judgeEnrollments(*wireRequests/4, "retry")
+}
+
+func newFaulty(t *testing.T) *faulty {
+	t.Helper()
+	beside(t)
+	n, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &faulty{t: t, js: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests", MailKey: "key-for-tests"}),
+		draw: rand.New(rand.NewPCG(*wireSeed, 1)), hidden: map[string]bool{}, faults: map[string]int{}}
+	t.Cleanup(f.box.Close)
+	f.w = stringWire(t, f.box, l)
+	f.w.second, f.w.address, f.nats = 10*time.Millisecond, "http://"+l.Addr().String(), n.URL
+	f.w.pick = f.pick
+	network := clients.NewTransport(64, nil).DialContext
+	f.w.dial = func(ctx context.Context, kind, address string) (net.Conn, error) {
+		if f.drawn(0.05) {
+			return nil, &net.OpError{Op: "dial", Net: kind, Err: syscall.ECONNREFUSED}
+		}
+		return network(ctx, kind, address)
+	}
+	return f
+}
+
+func (f *faulty) drawn(share float64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.draw.Float64() < share
+}
+
+// pick draws a fault for four calls of ten.
+func (f *faulty) pick(operation string) fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.draw.Float64() > 0.4 {
+		return nil
+	}
+	all := append(lineFaults(), lineFault{name: "works when nobody waits any more", fault: f.late},
+		lineFault{name: "closed after the answer", fault: func(c *call) bool { return c.say(c.work().with("")) && false }})
+	if operation == "transactions" {
+		all = append(all, lineFault{name: "hides what is listed", fault: f.hide}, lineFault{name: "hides what is listed", fault: f.hide})
+	}
+	picked := all[f.draw.IntN(len(all))]
+	f.faults[picked.name]++
+	f.hit++
+	return picked.fault
+}
+
+// late does the work after the caller gave up.
+func (f *faulty) late(c *call) bool {
+	body, err := io.ReadAll(c.Body)
+	if err != nil {
+		return false
+	}
+	var asked struct {
+		OrderNumber string `json:"order_number"`
+	}
+	json.Unmarshal(body, &asked) // a message has none
+	f.hides(asked.OrderNumber)
+	c.silence()
+	c.sleep(300 * time.Second) // longer than the look-up looks
+	c.Body = io.NopCloser(bytes.NewReader(body))
+	c.work()
+	return false
+}
+
+// hide shows an empty list.
+func (f *faulty) hide(c *call) bool {
+	f.hides(c.URL.Query().Get("order_number"))
+	return c.say(answer{http.StatusOK, "application/json", `{"data":[],"links":{"next":null},"meta":{"current_page":1,"last_page":1,"total":0}}`}.with(""))
+}
+
+func (f *faulty) hides(order string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hidden[order] = true
+}
+
+func (f *faulty) publish(subject string, body any) {
+	f.t.Helper()
+	data, _ := json.Marshal(body)
+	if _, err := f.js.Publish(f.t.Context(), subject, data); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// run has both programs work until so many requests have ended.
+func (f *faulty) run(enrollments, letters int) {
+	f.t.Helper()
+	began := time.Now()
+	transport := f.w.transport()
+	defer transport.CloseIdleConnections()
+	log := zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.DebugLevel)
+	common := app.Common{NATS: bus.Connection{URL: f.nats}, AdminAddr: "off", ShutdownGrace: 20 * time.Second, Logger: &log, Transport: transport,
+		UpstreamTimeout: 500 * time.Millisecond, RetryFirst: 5 * time.Millisecond, RetryMax: 50 * time.Millisecond, RetryTries: 4}
+	requests := app.Requests{Concurrency: 48, GiveUpAfter: 24 * time.Hour}
+	ctx, stop := context.WithCancel(f.t.Context())
+	var programs sync.WaitGroup
+	for _, p := range []app.Program{
+		&app.MandateConsumer{Common: common, Requests: requests, MandateAPI: app.MandateAPI{APIURL: f.w.address, APIVersion: "v3",
+			APIToken: "token-for-tests", PortalKey: "portal", Timezone: "Asia/Kuala_Lumpur"}},
+		&app.MailConsumer{Common: common, Requests: requests, MailAPI: app.MailAPI{APIURL: f.w.address, APIKey: "key-for-tests"}, BatchSize: 5, BatchParallel: 2},
+	} {
+		programs.Go(func() {
+			if err := p.Run(ctx); err != nil {
+				f.t.Errorf("a program ended: %v", err)
+			}
+		})
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	for end := time.Now().Add(2*time.Minute + time.Duration(enrollments+letters)*time.Second); time.Now().Before(end); <-tick.C {
+		if f.ended("mandate.enroll.*.*") >= enrollments && f.ended("mail.send.*.*") >= letters {
+			break
+		}
+	}
+	tick.Stop()
+	took := time.Since(began)
+	stop()
+	programs.Wait()
+	o := f.box.Oracle(sandbox.Query{Summary: true})
+	f.t.Logf("seed %d: %d requests in %v, %d faults of %d kinds, calls %v, oracle %v", *wireSeed, enrollments+letters, took.Round(time.Millisecond),
+		f.hit, len(f.faults), f.w.calls, o.Calls)
+	f.w.wantOnly(f.t, strings.TrimPrefix(f.w.address, "http://"))
+	wantKept(f.t, "the log", f.log.String(), append(wirePayers, wireSecrets...)...)
+}
+
+func (f *faulty) ended(filter string) (n int) {
+	f.t.Helper()
+	for subject := range f.subjects(filter) {
+		if (event{Subject: subject}).final() {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *faulty) subjects(filter string) map[string]uint64 {
+	f.t.Helper()
+	stream := map[string]string{"mandate": bus.MandateEvents, "mail": bus.MailEvents}[strings.Split(filter, ".")[0]]
+	s, err := f.js.Stream(f.t.Context(), stream)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	info, err := s.Info(f.t.Context(), jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return info.State.Subjects
+}
+
+// ends gives the one end of each request, and counts them.
+func (f *faulty) ends(filter string, want int) map[string]event {
+	f.t.Helper()
+	ends, tally := map[string]event{}, map[string]int{}
+	for _, e := range told(f.t, f.js, filter) {
+		wantKept(f.t, e.Subject, e.Raw, wireSecrets...)
+		if !e.final() {
+			continue
+		}
+		if before, twice := ends[e.id()]; twice {
+			f.t.Errorf("%s ended twice: %s and %s", e.id(), before.Raw, e.Raw)
+		}
+		ends[e.id()] = e
+		tally[fmt.Sprint(e.state(), " ", e.reason())]++
+	}
+	if len(ends) != want {
+		f.t.Errorf("%s: %d requests ended, want %d", filter, len(ends), want)
+	}
+	f.t.Logf("%s: %v", filter, tally)
+	return ends
+}
+
+func (f *faulty) judgeEnrollments(want int, onUnknown string) {
+	f.t.Helper()
+	for id, e := range f.ends("mandate.enroll.*.*", want) {
+		order := "order-" + id
+		n, hidden := f.box.Enrolled(order), f.hidden[order]
+		lost := e.reason() == string(messages.ReasonLinkLost)
+		switch {
+		case n > 1 && !(hidden && onUnknown == "retry"):
+			f.t.Errorf("%s is enrolled %d times: %s", order, n, e.Raw)
+		case e.state() == messages.Succeeded && n > 0, e.state() == messages.Failed && (n == 0 || hidden && onUnknown == "retry"):
+		case e.state() == messages.Uncertain && lost && n > 0, e.state() == messages.Uncertain && !lost && (n == 0 || hidden):
+		default:
+			f.t.Errorf("%s is told %s, and enrolled %d times: %s", order, e.state(), n, e.Raw)
+		}
+	}
+}
+
+func (f *faulty) judgeMessages(want int) {
+	f.t.Helper()
+	served := map[string]int{}
+	for _, r := range f.box.Oracle(sandbox.Query{}).Mail.ByRecipient {
+		if r.Count > 1 {
+			f.t.Errorf("%s got the same mail %d times", r.Recipient, r.Count)
+		}
+		served[strings.TrimPrefix(r.Subject, "story ")]++
+	}
+	for id, e := range f.ends("mail.send.*.*", want) {
+		outcome := decode[messages.SendOutcome](f.t, e)
+		all, got := outcome.Recipients, served[id]
+		told := map[messages.State]bool{
+			messages.Accepted: got == all && outcome.Accepted == all, messages.Failed: got == 0 && outcome.Accepted == 0,
+			messages.Partial: got == outcome.Accepted && got < all, messages.Uncertain: got >= outcome.Accepted,
+		}
+		if !told[e.state()] {
+			f.t.Errorf("%s is told %s, and %d recipients got it: %s", id, e.state(), got, e.Raw)
+		}
+	}
+}
