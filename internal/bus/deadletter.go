@@ -77,7 +77,7 @@ func own(all nats.Header) nats.Header {
 	kept, size := nats.Header{}, 0
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		l := strings.ToLower(name)
-		if strings.HasPrefix(l, "nats-") || strings.HasPrefix(l, "errand-") || strings.ContainsFunc(name, notInName) {
+		if name == "" || strings.HasPrefix(l, "nats-") || strings.HasPrefix(l, "errand-") || strings.ContainsFunc(name, notInName) {
 			continue
 		}
 		line := 0

@@ -136,7 +136,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return append(b, '"'), nil
 }
 
-// UnmarshalJSON reads any RFC 3339 time; null leaves t alone.
+// UnmarshalJSON reads any RFC 3339 time that can be written in UTC; null leaves t alone.
 func (t *Time) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil
@@ -144,9 +144,15 @@ func (t *Time) UnmarshalJSON(data []byte) error {
 	if err := t.Time.UnmarshalJSON(data); err != nil {
 		return err
 	}
-	t.Time = t.UTC()
+	if t.Time = t.UTC(); !hasYear(t.Time) {
+		return errEvent
+	}
 	return nil
 }
+
+// hasYear says whether a time can be written in RFC 3339: its zone may have taken it
+// out of the years 0 to 9999.
+func hasYear(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 
 // maxText is the longest text of others that an event or a header carries, in
 // characters.

@@ -128,7 +128,7 @@ func (v value) when() time.Time {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339, v.unquoted())
-	if !v.must(err == nil, "must be a time such as 2026-01-02T15:04:05Z") {
+	if !v.must(err == nil && hasYear(t.UTC()), "must be a time such as 2026-01-02T15:04:05Z") {
 		return time.Time{}
 	}
 	return t.UTC()

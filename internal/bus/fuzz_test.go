@@ -1,0 +1,163 @@
+package bus
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/messages"
+)
+
+// taken is a message as it comes from a queue.
+type taken struct {
+	jetstream.Msg
+	header nats.Header
+	data   []byte
+}
+
+func (m taken) Headers() nats.Header { return m.header }
+func (m taken) Data() []byte         { return m.data }
+func (m taken) Subject() string      { return "mail.send.requested" }
+
+// FuzzDeadLetter buries a message with any headers: the dead letter can always be
+// written, is small enough to be stored, keeps the bytes, takes over nothing that the
+// server would obey, and says nothing twice.
+func FuzzDeadLetter(f *testing.F) {
+	f.Add("X-Own", "kept", "nats-expected-stream", "X", []byte("body"))
+	f.Add("X Spaced", "v", "\u00fc", "\r\nNats-Rollup: all", []byte{0, 0xff})
+	f.Add("ERRAND-reason", "forged", "NATS-TTL", "1s", []byte{})
+	f.Add("", "", "a:b", "\x00", []byte("{}"))
+	f.Add("X", strings.Repeat("v", 60<<10), "Y", strings.Repeat("w", 5000), []byte("{}"))
+	f.Add("X", strings.Repeat("v", 64_000), "Y", "", []byte("{}"))
+	f.Add("Nats-Msg-Id", strings.Repeat("\u202e", 3000), "Z\u017fort", "v", []byte("{}"))
+	f.Fuzz(func(t *testing.T, name, value, other, more string, data []byte) {
+		header := nats.Header{name: {value, more}, other: {more}, "Nats-Msg-Id": {value}}
+		why := DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: more}
+		d := letter(taken{header: header, data: data}, &jetstream.MsgMetadata{Stream: MailRequests, Timestamp: time.Now()}, why)
+		if !bytes.Equal(d.Data, data) || d.Subject != "dead.mail.send.requested" {
+			t.Fatalf("got %q on %s", d.Data, d.Subject)
+		}
+		size := len("NATS/1.0\r\n\r\n")
+		for got, values := range d.Header {
+			for _, v := range values {
+				size += len(got) + len(v) + len(": \r\n")
+			}
+			low := strings.ToLower(got)
+			ours := strings.HasPrefix(got, "Errand-") || got == nats.MsgIdHdr
+			if (strings.HasPrefix(low, "nats-") || strings.HasPrefix(low, "errand-")) != ours || !ours && !slices.Equal(values, header[got]) {
+				t.Fatalf("header %q: %q", got, values)
+			}
+			if ours && (len(values) != 1 || !utf8.ValidString(values[0]) || utf8.RuneCountInString(values[0]) > 500 || strings.ContainsAny(values[0], "\r\n\x00")) {
+				t.Fatalf("header %q: %q", got, values)
+			}
+			if strings.ContainsAny(got, " \t\r\n:") || got == "" {
+				t.Fatalf("header %q cannot be written", got)
+			}
+		}
+		if size > 65535 || d.Header.Get(nats.MsgIdHdr) != "dead.mail.send.r1" || d.Header.Get("Errand-Reason") != "invalid_request" {
+			t.Fatalf("%d bytes of headers: %.300v", size, d.Header)
+		}
+	})
+}
+
+// FuzzAcknowledgement reads any answer to a write, by whichever of the two that wait for
+// them: only one that names a stream and no error counts as stored, and a foreign or
+// late one disturbs nobody.
+func FuzzAcknowledgement(f *testing.F) {
+	for _, data := range []string{"", "null", "{}", `{"stream":"S","seq":7}`, `{"stream":"S","seq":-1}`, `{"stream":"","seq":1}`, `{"stream":"S","duplicate":true}`, `{"error":{"code":503}}`, `{"stream":"S","error":{"err_code":10071}}`, `{"stream":7}`, "\xff"} {
+		f.Add([]byte(data), "1")
+	}
+	f.Add([]byte(`{"stream":"S"}`), "zzzzzzzzzzzzzzzzzz")
+	f.Add([]byte(`{"stream":"S"}`), "-1")
+	f.Fuzz(func(t *testing.T, data []byte, token string) {
+		var said struct {
+			Stream string
+			Error  *json.RawMessage
+		}
+		readable := json.Unmarshal(data, &said) == nil && json.Unmarshal(data, &ack{}) == nil
+		good := readable && said.Stream != "" && said.Error == nil
+
+		p := &Publisher{prefix: "in.", waiting: map[string]chan ack{"1": make(chan ack, 1)}}
+		done := p.waiting["1"]
+		p.acknowledged(&nats.Msg{Subject: "in." + token, Data: data})
+		p.acknowledged(&nats.Msg{Subject: "in." + token, Data: data})
+		if len(done) != 0 != (token == "1") || len(p.waiting)+len(done) != 1 {
+			t.Fatalf("%q to %q: %d answers, %d waiting", data, token, len(done), len(p.waiting))
+		}
+		if len(done) == 1 {
+			if a := <-done; (a.Stream != "" && a.Error == nil) != good {
+				t.Fatalf("%q counts as %+v", data, a)
+			}
+		}
+
+		y := &tally{prefix: "in.", first: 0}
+		first, all := y.begin(2)
+		y.acknowledged(&nats.Msg{Subject: "in." + token, Data: data})
+		y.acknowledged(&nats.Msg{Subject: "in." + token, Data: data})
+		heard := 0
+		for i := range 2 {
+			if y.heard[i] {
+				heard++
+				if err := y.answer(i); (err == nil) != good {
+					t.Fatalf("%q counts as %v", data, err)
+				}
+			}
+		}
+		refused := heard > 0 && readable && said.Error != nil
+		select {
+		case <-all:
+			if !refused {
+				t.Fatalf("%q to %q ends the wait, heard %d", data, token, heard)
+			}
+		default:
+			if refused {
+				t.Fatalf("%q to %q does not end the wait", data, token)
+			}
+		}
+		if first != 0 || heard > 1 || y.left != 2-heard {
+			t.Fatalf("%q: heard %d, left %d", token, heard, y.left)
+		}
+	})
+}
+
+// FuzzMessageOfAnEvent encodes events with any texts in them: the body is read back as it
+// was written, and no header holds a control character or more than is allowed.
+func FuzzMessageOfAnEvent(f *testing.F) {
+	f.Add("said", "trace", "state", 1)
+	f.Add("a\r\nNats-Rollup: all\u2028\u202e\xff\x00", "00-\r\nX: y", "\xff", -1)
+	f.Add(strings.Repeat("\u00e9\"\\<", 900), strings.Repeat("t", 9000), "", 600)
+	f.Fuzz(func(t *testing.T, text, parent, state string, attempt int) {
+		body := &messages.FailedBody{Common: messages.Common{RequestID: "r1", At: messages.Time{Time: time.Now()}, Attempt: attempt}, Reason: messages.ReasonRefused,
+			Message: text, Fields: map[string][]string{text: {text, parent}}, OrderNumber: parent, Fingerprint: "f"}
+		e := messages.Event{Operation: messages.Enroll, State: messages.Failed, ID: "r1", Body: body}
+		data, err := e.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back messages.FailedBody
+		if err := messages.DecodeEvent(data, &back); err != nil {
+			t.Fatalf("%q: %v", data, err)
+		}
+		again, err := messages.Event{Operation: messages.Enroll, State: messages.Failed, ID: "r1", Body: &back}.Encode()
+		if err != nil || !bytes.Equal(data, again) {
+			t.Fatalf("%q becomes %q, %v", data, again, err)
+		}
+		if utf8.RuneCountInString(back.Message) > 500 || strings.ContainsAny(back.Message, "\r\n\x00\u2028") {
+			t.Fatalf("message %q", back.Message)
+		}
+		h := nats.Header{}
+		e.Headers(h, text, parent)
+		for name, values := range h {
+			if len(values) != 1 || utf8.RuneCountInString(values[0]) > 500 || strings.ContainsAny(values[0], "\r\n\x00\u2028") {
+				t.Fatalf("%s: %q", name, values)
+			}
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/pkg/messages"
+)
+
+// FuzzRead reads whatever may stand in a history, twice over: as the last event in any
+// state, and as the started event behind a deferred one. What comes out is one of the
+// known answers; no time further ahead than any worker waits, no attempt below zero, and
+// no word of the event in an error.
+func FuzzRead(f *testing.F) {
+	for _, body := range []string{"", "\xff", "null", "[]", `"zqMark"`, `{}`, `{"deadline":"9999-12-31T23:59:59Z"}`, `{"deadline":"1900-01-01T00:00:00Z","fingerprint":"f"}`, `{"not_before":"2999-01-01T00:00:00+23:59"}`,
+		`{"attempt":1e999}`, `{"attempt":9223372036854775807}`, `{"attempt":-1}`, `{"fingerprint":"other"}`, `{"fingerprint":null,"deadline":null}`, `{"deadline":"zqMark"}`, `{"attempt":1,"ATTEMPT":-2}`} {
+		f.Add([]byte(body), "started")
+		f.Add([]byte(body), "deferred")
+		f.Add([]byte(body), "succeeded")
+	}
+	f.Fuzz(func(t *testing.T, body []byte, state string) {
+		if strings.ContainsAny(state, ". *>") {
+			return
+		}
+		s := &shelf{events: []Entry{{"mandate.enroll." + state + ".r1", 1, body}}}
+		check(t, s, messages.State(state), body)
+		s.events = append(s.events, Entry{"mandate.enroll.deferred.r1", 2, []byte(`{"not_before":"2001-01-01T00:00:00Z"}`)})
+		check(t, s, messages.Deferred, body)
+	})
+}
+
+func check(t *testing.T, s *shelf, state messages.State, body []byte) {
+	t.Helper()
+	h := s.hand("f")
+	prior, err := h.Read(t.Context())
+	var later *Later
+	var answered *Answered
+	var foreign *Foreign
+	switch {
+	case err == nil:
+		if prior.State != state || state.Final(messages.Enroll) || h.Attempt < 0 || h.Attempt > math.MaxInt32 || h.last == 0 {
+			t.Fatalf("%s %q: got %+v, attempt %d", state, body, prior, h.Attempt)
+		}
+	case errors.As(err, &later):
+		if state != messages.Started && state != messages.Deferred || time.Until(later.At) > farthest || time.Until(later.At) < -time.Minute {
+			t.Fatalf("%s %q: until %s", state, body, later.At)
+		}
+	case errors.As(err, &answered):
+		if !state.Final(messages.Enroll) || answered.State != state {
+			t.Fatalf("%s %q: got %v", state, body, err)
+		}
+	case errors.As(err, &foreign):
+		if !strings.Contains(strings.ToLower(string(body)), `"fingerprint"`) && !strings.Contains(string(body), `\u`) {
+			t.Fatalf("%s %q: foreign, and names no fingerprint", state, body)
+		}
+	case !errors.Is(err, ErrForged):
+		t.Fatalf("%s %q: %v", state, body, err)
+	case err.Error() != fmt.Sprintf("history: read r1: %v: sequence %d", ErrForged, len(s.events)):
+		t.Fatalf("%s %q: the error is %q", state, body, err)
+	}
+}
