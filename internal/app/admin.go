@@ -39,8 +39,7 @@ func (r *readiness) faults() (out []string) {
 	return out
 }
 
-// serveAdmin serves /healthz (the process lives), /readyz (it can work; if not,
-// why, a line each) and /metrics until the returned function is called.
+// serveAdmin serves adminServer on addr until the returned function is called.
 func serveAdmin(addr string, ready *readiness, metrics prometheus.Gatherer, log zerolog.Logger) (stop func(), err error) {
 	if addr == "" || addr == "off" {
 		return func() {}, nil
@@ -49,17 +48,7 @@ func serveAdmin(addr string, ready *readiness, metrics prometheus.Gatherer, log 
 	if err != nil {
 		return nil, &Invalid{"ADMIN_ADDR", err.Error()}
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if faults := ready.faults(); len(faults) > 0 {
-			http.Error(w, strings.Join(faults, "\n"), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := adminServer(ready, metrics)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := server.Serve(listener); err != http.ErrServerClosed {
@@ -73,4 +62,22 @@ func serveAdmin(addr string, ready *readiness, metrics prometheus.Gatherer, log 
 		_ = server.Shutdown(ctx)
 		wg.Wait()
 	}, nil
+}
+
+// adminServer has /healthz (the process lives), /readyz (it can work; if not, why, a
+// line each) and /metrics, to be read. Anybody who reaches it may read them, and nobody
+// may keep a connection for long without doing so.
+func adminServer(ready *readiness, metrics prometheus.Gatherer) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if faults := ready.faults(); len(faults) > 0 {
+			http.Error(w, strings.Join(faults, "\n"), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	return &http.Server{Handler: mux, MaxHeaderBytes: 16 << 10,
+		ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }

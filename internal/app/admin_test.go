@@ -1,0 +1,102 @@
+package app
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// one is a listener with one connection.
+type one struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (o *one) Accept() (net.Conn, error) {
+	select {
+	case c := <-o.conns:
+		return c, nil
+	case <-o.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (o *one) Close() error {
+	close(o.done)
+	return nil
+}
+
+func (*one) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// Whoever begins a request and does not end it, asks and does not read, or stays without
+// asking, loses the connection in the end.
+func TestASlowClientOfTheAdminServerIsCutOff(t *testing.T) {
+	const ask = "GET /metrics HTTP/1.1\r\nHost: errand\r\n"
+	for name, c := range map[string]struct {
+		send string
+		read bool // the answer, before it goes quiet
+	}{
+		"half a request": {send: ask},
+		"does not read":  {send: ask + "\r\n"},
+		"stays":          {send: ask + "\r\n", read: true},
+		"says nothing":   {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server := adminServer(&readiness{}, newMetrics().registry)
+			l := &one{make(chan net.Conn, 1), make(chan struct{})}
+			ended := make(chan error, 1)
+			go func() { ended <- server.Serve(l) }()
+			defer func() {
+				_ = server.Close()
+				<-ended
+			}()
+			client, served := net.Pipe()
+			l.conns <- served
+			if err := client.SetDeadline(time.Now().Add(4 * time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if c.send != "" { // a pipe waits for a reader of nothing too
+				if _, err := io.WriteString(client, c.send); err != nil {
+					t.Fatal(err)
+				}
+			}
+			from := bufio.NewReader(client)
+			if c.read {
+				r, err := http.ReadResponse(from, nil)
+				if err == nil {
+					_, err = io.Copy(io.Discard, r.Body)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(3 * time.Minute)
+			if _, err := io.Copy(io.Discard, from); err != nil {
+				t.Errorf("%s: it is still connected after 3 minutes: %v", name, err)
+			}
+		})
+	}
+}
+
+func TestTheAdminServerIsOnlyReadAndServesNothingElse(t *testing.T) {
+	server := adminServer(&readiness{}, newMetrics().registry)
+	for request, want := range map[string]int{
+		"GET /healthz": 200, "HEAD /healthz": 200, "GET /readyz": 200, "GET /metrics": 200,
+		"POST /healthz": 405, "PUT /readyz": 405, "DELETE /metrics": 405,
+		"GET /": 404, "GET /debug/pprof/": 404, "GET /debug/vars": 404, "POST /quit": 404,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		w := httptest.NewRecorder()
+		server.Handler.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %s, want %d", request, fmt.Sprint(w.Code, " ", w.Body), want)
+		}
+	}
+}
