@@ -46,9 +46,10 @@ type upstream struct {
 	Latency time.Duration `help:"Time until an answer."`
 }
 
-// answer is what the e-mandate document shows of a successful enrollment.
+// answer is what the e-mandate document shows of a successful enrollment, without the
+// order number, which would have to be each request's own.
 const answer = `{"payer_name":"Test Payer","payer_id_type":1,"payer_id":"900101011234","payer_email":"payer@example.test",` +
-	`"payer_telephone_number":"60190000000","order_number":"DD001","amount":100,"application_type":"Enrollment",` +
+	`"payer_telephone_number":"60190000000","amount":100,"application_type":"Enrollment",` +
 	`"application_reason":"Enrollment for DD001","frequency_mode":"MT","effective_date":"2026-01-02",` +
 	`"url":"https://mandate.example.test/intent/DD001"}`
 

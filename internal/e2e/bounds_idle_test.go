@@ -1,0 +1,179 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox"
+)
+
+// files is how many file descriptors the process has open.
+func (p *process) files() int {
+	p.t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return len(open)
+}
+
+// goroutines is what the process says of itself.
+func (p *process) goroutines() (n int) {
+	p.t.Helper()
+	_, body := p.get("/metrics")
+	for line := range strings.Lines(body) {
+		if _, err := fmt.Sscanf(line, "go_goroutines %d", &n); err == nil {
+			return n
+		}
+	}
+	p.t.Fatalf("no go_goroutines:\n%s", body)
+	return 0
+}
+
+// cutting lets a share of the calls of one kind end in a cut connection, before or
+// after the work.
+func (in *installation) cutting(operation string) {
+	in.t.Helper()
+	for seed, kind := range []string{sandbox.Cut, sandbox.AcceptCut, sandbox.Truncate} {
+		in.fault(sandbox.Fault{Operation: operation, Kind: kind, Share: 0.1, Seed: uint64(seed)})
+	}
+}
+
+// Under load a program has a connection for each hand, however many are cut; afterwards
+// it has what it had before: neither a goroutine nor a file is left behind.
+func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
+	t.Parallel()
+	const requests, hands = 1000, 64
+	for _, c := range shapes {
+		calls, body := hands, c.body
+		if c.call == "send" {
+			calls, body = 2*hands, func(id string) map[string]any { return message(id, 4) }
+		}
+		t.Run(c.program, func(t *testing.T) {
+			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=2")
+			in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(100 * time.Millisecond) })
+			p := in.start(c.program)
+			in.until("all pulls to wait", 30*time.Second, func() bool { return in.queue(c.queue).NumWaiting == 16 })
+			goroutines, files := p.goroutines(), p.files()
+			in.cutting(c.call)
+			in.pile(c.queue, "r", requests, body)
+			most := 0
+			in.until("the work to be done", 2*time.Minute, func() bool {
+				most = max(most, p.files())
+				return in.left(c.queue) == 0
+			})
+			in.until("its connections to close", 30*time.Second, func() bool {
+				return p.files() <= files+3 && p.goroutines() <= goroutines+5
+			})
+			t.Logf("%d goroutines, then %d; %d files, at most %d, then %d", goroutines, p.goroutines(), files, most, p.files())
+			if most > files+calls+16 { // a call may find a connection while a new one is made for it
+				t.Errorf("%d files were open at once with %d calls, %d when idle", most, calls, files)
+			}
+			p.stop(10 * time.Second)
+		})
+	}
+}
+
+// A program that runs inside another one leaves nothing of itself there.
+func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
+	runtime.GC() // as beside does
+	runtime.GC()
+	n, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &installation{t: t, js: js, box: sandbox.New(sandbox.Options{})}
+	in.web = httptest.NewServer(in.box)
+	t.Cleanup(in.web.Close)
+	t.Cleanup(in.box.Close)
+	in.set(func(s *sandbox.Settings) { s.LogDelay = 0 })
+	log := zerolog.New(io.Discard)
+	common := app.Common{NATS: bus.Connection{URL: n.URL}, AdminAddr: "127.0.0.1:0", ShutdownGrace: 20 * time.Second, Logger: &log,
+		UpstreamTimeout: 30 * time.Second, RetryFirst: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, RetryTries: 5}
+	requests := app.Requests{Concurrency: 64, GiveUpAfter: time.Hour}
+	mandate := app.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal", Timezone: "Asia/Kuala_Lumpur"}
+	mail := app.MailAPI{APIURL: in.web.URL, APIKey: "key-for-tests"}
+
+	in.pile(bus.EnrollQueue, "r", 1000, func(id string) map[string]any { return enrollment(id) })
+	in.leavesNoGoroutine(&app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandate}, "enroll",
+		func() bool { return in.left(bus.EnrollQueue) == 0 })
+	in.pile(bus.SendQueue, "r", 1000, func(id string) map[string]any { return message(id, 1) })
+	in.leavesNoGoroutine(&app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",
+		func() bool { return in.left(bus.SendQueue) == 0 })
+	in.leavesNoGoroutine(&app.LogPoller{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour}, "logs",
+		func() bool { return in.deliveries() >= in.box.Oracle(sandbox.Query{Summary: true}).Mail.Distinct })
+}
+
+// leavesNoGoroutine runs a program until its work is done, while calls are cut.
+func (in *installation) leavesNoGoroutine(p app.Program, call string, done func() bool) {
+	in.t.Helper()
+	before, _ := goroutines()
+	in.cutting(call)
+	in.embed(p, done)
+	after, stacks := goroutines()
+	for end := time.Now().Add(30 * time.Second); after > before && time.Now().Before(end); after, stacks = goroutines() {
+		runtime.Gosched()
+	}
+	if after > before {
+		in.t.Errorf("%T: %d goroutines, before it %d\n%s", p, after, before, stacks)
+	}
+}
+
+// goroutines counts those of this process that are not the NATS server's.
+func goroutines() (n int, stacks string) {
+	b := make([]byte, 4<<20)
+	stacks = string(b[:runtime.Stack(b, true)])
+	for stack := range strings.SplitSeq(stacks, "\n\n") {
+		if !strings.Contains(stack, "/nats-server/") {
+			n++
+		}
+	}
+	return n, stacks
+}
+
+// embed runs a program in this process until its work is done.
+func (in *installation) embed(p app.Program, done func() bool) {
+	in.t.Helper()
+	ctx, stop := context.WithCancel(in.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	in.until("the work to be done", time.Minute, func() bool { return len(ended) > 0 || done() })
+	stop()
+	if err := <-ended; err != nil {
+		in.t.Fatal(err)
+	}
+	in.web.CloseClientConnections() // which a program would close after four seconds
+}
+
+// deliveries counts the delivery events.
+func (in *installation) deliveries() (n int) {
+	in.t.Helper()
+	s, err := in.js.Stream(in.t.Context(), bus.MailDeliveries)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	info, err := s.Info(in.t.Context(), jetstream.WithSubjectFilter("mail.delivery.>"))
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	for _, k := range info.State.Subjects {
+		n += int(k)
+	}
+	return n
+}
