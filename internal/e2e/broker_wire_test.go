@@ -145,7 +145,7 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(50 * time.Millisecond) })
 	p := in.start("mandate-consumer", "NATS_URL="+w.url)
 	for i := range requests {
-		body := enrollment(fmt.Sprint("r", i))
+		body := enrollment(fmt.Sprint("r", i), "on_unknown", "report") // what is not known would show
 		if i%10 == 0 {
 			delete(body, "amount")
 		}

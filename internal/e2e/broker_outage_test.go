@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/rs/zerolog"
+
+	"errand/internal/devkit"
+	"errand/internal/sandbox"
+)
+
+// NATS is away for half an hour, whole or only its JetStream, with calls on their way
+// and more requests waiting: each call is told of or known to be lost, none is made
+// twice, the waiting ones are made, and the log stays short.
+func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone, back func(*devkit.NATS, string) error
+	}{
+		"stopped": {func(n *devkit.NATS, _ string) error { n.Stop(); return nil }, func(n *devkit.NATS, _ string) error { return n.Restart() }},
+		"without JetStream": {func(n *devkit.NATS, _ string) error { return n.Server.DisableJetStream() },
+			func(n *devkit.NATS, store string) error {
+				return n.Server.EnableJetStream(&server.JetStreamConfig{StoreDir: store})
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				const requests = 20
+				if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(3 * time.Second) }); err != nil {
+					t.Fatal(err)
+				}
+				for i := range requests {
+					b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
+				}
+				p, said := b.mandates(), &counted{}
+				log := zerolog.New(said).Level(zerolog.InfoLevel)
+				p.Logger = &log
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- p.Run(ctx) }()
+				time.Sleep(4 * time.Second)                  // the first hands are done, the second ones at work
+				store := filepath.Dir(b.n.Server.StoreDir()) // the server adds a folder of its own
+				if err := c.gone(b.n, store); err != nil {
+					t.Fatal(err)
+				}
+				before := said.lines()
+				time.Sleep(30 * time.Minute)
+				if n := said.lines() - before; n < 1 || n > 30 {
+					t.Errorf("%d lines of log in half an hour\n%s", n, said)
+				}
+				calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
+				if err := c.back(b.n, store); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Minute)
+				stop()
+				if err := <-ended; err != nil {
+					t.Errorf("%v\n%s", err, said)
+				}
+				if !said.says("what the program needs of NATS is there again") {
+					t.Errorf("it does not say that it works again\n%s", said)
+				}
+				for i := range requests {
+					id := fmt.Sprint("r", i)
+					if got := len(b.told("mandate.enroll.succeeded."+id)) + len(b.told("mandate.enroll.uncertain."+id)); got != 1 {
+						t.Errorf("%s has %d outcomes", id, got)
+					}
+				}
+				o := b.box.Oracle(sandbox.Query{})
+				if calls < 8 || calls >= requests || o.Calls["enroll"] != requests || o.Enroll.TwiceCount != 0 {
+					t.Errorf("%d calls before and %d after, for %d requests", calls, o.Calls["enroll"], requests)
+				}
+				b.queueEmpty("MANDATE_REQUESTS")
+				t.Logf("%d succeeded; %d lines of log", len(b.told("mandate.enroll.succeeded.*")), said.lines())
+			})
+		})
+	}
+}
+
+// counted keeps all that a program says.
+type counted struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.Write(p)
+}
+
+func (c *counted) lines() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Count(c.text.Bytes(), []byte("\n"))
+}
+
+func (c *counted) says(text string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Contains(c.text.Bytes(), []byte(text))
+}
+
+func (c *counted) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
+}
