@@ -44,7 +44,7 @@ func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status 
 func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []byte) Reading) (int, *Error) {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
-	if err := ctx.Err(); err != nil {
+	if err := over(ctx); err != nil {
 		return 0, unanswered(call.Operation, false, 0, err)
 	}
 	var seen connection
@@ -70,6 +70,18 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 		return status, nil
 	}
 	return status, u.answered(call, v, reading, response.Header, unreadable)
+}
+
+// over is why no call may begin any more. It asks the clock too: when the process goes on after it stood still, the timer that
+// ends the context may not have run yet.
+func over(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 func (u *Upstream) request(ctx context.Context, call Request) *http.Request {
