@@ -21,22 +21,18 @@ var oneByOne = []string{"MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=1"}
 // outcome. Dying before and after each of them costs at most the one batch that was on
 // its way, and nothing once that one's end is stored.
 func TestAMessageOfBatchesOutlivesADeathAtEveryStore(t *testing.T) {
-	whole := ends{state: messages.Accepted, calls: 5, done: 10}
-	lost := func(calls int64, done int) ends {
-		return ends{state: messages.Uncertain, reason: messages.ReasonInterrupted, calls: calls, done: done}
-	}
 	var rows []row
 	for n := 1; n <= 12; n++ {
-		before, after := whole, whole
+		before, after := accepted(5, 10), accepted(5, 10)
 		switch {
 		case n == 1 || n == 12:
 		case n%2 == 0: // a batch is announced
-			after = lost(4, 8)
+			after = interrupted(4, 8)
 		default: // a batch was sent
-			before = lost(5, 10)
+			before = interrupted(5, 10)
 		}
-		rows = append(rows, sending(ten("report"), sandbox.Fault{}, before, fmt.Sprint("before store@", n)),
-			sending(ten("report"), sandbox.Fault{}, after, fmt.Sprint("after store@", n)))
+		rows = append(rows, sending(ten("report"), good, before, fmt.Sprint("before store@", n)),
+			sending(ten("report"), good, after, fmt.Sprint("after store@", n)))
 	}
 	batches(t, rows, oneByOne, heldByBatch)
 }
@@ -44,58 +40,50 @@ func TestAMessageOfBatchesOutlivesADeathAtEveryStore(t *testing.T) {
 // What must have become of a message when one of its batches meets a fault: the others
 // are as they would be without it.
 func TestAMessageOfBatchesOutlivesEveryDeath(t *testing.T) {
-	var rows []row
+	var rows table
 	add := func(onUnknown string, f sandbox.Fault, want ends, die ...string) {
 		rows = append(rows, sending(ten(onUnknown), f, want, die...))
 	}
-	lost := func(reason messages.Reason, calls int64, done int) ends {
-		return ends{state: messages.Uncertain, reason: reason, calls: calls, done: done}
-	}
-	const interrupted, third = messages.ReasonInterrupted, "r1-4@"
-	good := sandbox.Fault{}
-	whole := ends{state: messages.Accepted, calls: 5, done: 10}
-	add("report", good, whole, "taken", "before ack", "after ack", "next batch@1")
-	add("report", good, lost(interrupted, 4, 8), "before call@3", "before call@3, before store mail.batch.uncertain",
+	add("report", good, accepted(5, 10), "taken", "before ack", "after ack", "next batch@1")
+	add("report", good, interrupted(4, 8), "before call@3", "before call@3, before store mail.batch.uncertain",
 		"before call@3, after store mail.batch.uncertain", "before call@3, after store uncertain")
-	add("report", good, lost(interrupted, 5, 10), "answer@3", "answer@2, answer@2", "answer@3, buried")
-	add("report", good, lost(interrupted, 3, 6), "before call@2, before call@2")
-	whole.again = true
-	add("resend", good, whole, "before call@3", "before call@2, before call@2")
-	whole.calls, whole.done = 6, 12
-	add("resend", good, whole, "answer@3", "before store mail.batch.accepted@3")
+	add("report", good, interrupted(5, 10), "answer@3", "answer@2, answer@2", "answer@3, buried")
+	add("report", good, interrupted(3, 6), "before call@2, before call@2")
+	add("resend", good, again(accepted(5, 10)), "before call@3", "before call@2, before call@2")
+	add("resend", good, again(accepted(6, 12)), "answer@3", "before store mail.batch.accepted@3")
 
+	const third = "r1-4@"
 	late := sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1, Match: third}
-	add("report", late, lost(interrupted, 5, 10), inCall)
-	add("resend", late, whole, inCall)
+	add("report", late, interrupted(5, 10), inCall)
+	add("resend", late, again(accepted(6, 12)), inCall)
 
-	no := sandbox.Fault{Kind: sandbox.Status, Status: 422, Match: third}
+	no := unprocessable
+	add("report", no, refused(5), "before store failed", "after store failed", "buried")
+	no.Match = third
 	add("report", no, ends{state: messages.Partial, calls: 5, done: 8}, "after store mail.batch.refused", "before store partial", "after store partial")
-	add("report", no, lost(interrupted, 5, 8), "before store mail.batch.refused")
-	no.Match = ""
-	add("report", no, ends{state: messages.Failed, reason: messages.ReasonRefused, calls: 5}, "before store failed", "after store failed", "buried")
+	add("report", no, interrupted(5, 8), "before store mail.batch.refused")
 
-	cut := sandbox.Fault{Kind: sandbox.Cut, Times: 1, Match: third}
-	add("report", cut, lost(interrupted, 5, 8), "before store mail.batch.uncertain")
-	add("report", cut, lost(messages.ReasonNoAnswer, 5, 8), "after store mail.batch.uncertain", "before store uncertain", "after store uncertain", "buried")
-	whole.done = 10
-	add("resend", cut, whole, "answer@3", "before call@4")
-
-	busy := sandbox.Fault{Kind: sandbox.Status, Status: 503, Times: 2, Match: third}
-	whole.calls, whole.again = 7, false
-	add("report", busy, whole, "after store mail.batch.deferred", "before store deferred", "after store deferred", "before store started@2")
-	add("report", busy, lost(interrupted, 6, 8), "before store mail.batch.deferred")
+	cut, busy := cutOnce, busyTwice
+	cut.Match, busy.Match = third, third
+	add("report", cut, interrupted(5, 8), "before store mail.batch.uncertain")
+	add("report", cut, ends{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 5, done: 8},
+		"after store mail.batch.uncertain", "before store uncertain", "after store uncertain", "buried")
+	add("resend", cut, again(accepted(6, 10)), "answer@3", "before call@4")
+	add("report", busy, accepted(7, 10), "after store mail.batch.deferred", "before store deferred", "after store deferred", "before store started@2")
+	add("report", busy, interrupted(6, 8), "before store mail.batch.deferred")
 	batches(t, rows, oneByOne, heldByBatch)
 }
 
 // Of batches that are sent three at a time a death costs at most three. What is told of
 // each is what the sandbox did, and nobody is written to twice.
 func TestBatchesOnTheirWayAtOnceOutliveEveryDeath(t *testing.T) {
-	die := []string{"next batch@3", "before call@3", "answer@1", "answer@3", "answer@5", inCall}
+	die := []string{"next batch@3", "before call@3", "answer@1", "answer@3", "answer@5"}
 	for n := 1; n <= 12; n += 2 {
 		die = append(die, fmt.Sprint("before store@", n), fmt.Sprint("after store@", n+1))
 	}
 	slow := sandbox.Fault{Kind: sandbox.Delay, Delay: sandbox.Duration(100 * time.Millisecond)}
-	rows := []row{sending(ten("report"), slow, ends{}, die...)}
+	late := sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 3}
+	rows := []row{sending(ten("report"), slow, ends{}, die...), sending(ten("report"), late, ends{}, inCall)}
 	batches(t, rows, []string{"MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=3"}, func(c *cell) {
 		c.oneEnd(c.filter())
 		o := c.box.Oracle(sandbox.Query{})

@@ -14,61 +14,95 @@ import (
 // it is simply made. From then on until its outcome is stored nobody knows what became
 // of the call: it is looked up, and what is listed is link_lost, while what is not is
 // told (report) or called again (retry).
+var (
+	retrying, reporting = enrollment("r1", "on_unknown", "retry"), enrollment("r1", "on_unknown", "report")
+	good                = sandbox.Fault{}
+	unprocessable       = sandbox.Fault{Kind: sandbox.Status, Status: 422}
+	cutOnce             = sandbox.Fault{Kind: sandbox.Cut, Times: 1}
+	busyTwice           = sandbox.Fault{Kind: sandbox.Status, Status: 503, Times: 2} // RETRY_TRIES: then it is deferred
+)
+
+// interrupted is the end of a request that nobody knows more of than that its worker died.
+func interrupted(calls int64, done int) ends {
+	return ends{state: messages.Uncertain, reason: messages.ReasonInterrupted, calls: calls, done: done}
+}
+
+// refused is the end of a request that the upstream said no to.
+func refused(calls int64) ends {
+	return ends{state: messages.Failed, reason: messages.ReasonRefused, calls: calls}
+}
+
+// enrolled is the end of an enrollment after so many calls.
+func enrolled(calls int64) ends { return ends{state: messages.Succeeded, calls: calls, done: 1} }
+
+// linkLost is the end of one that was made, but whose answer nobody has.
+func linkLost(calls int64) ends {
+	return ends{state: messages.Uncertain, reason: messages.ReasonLinkLost, calls: calls, done: 1}
+}
+
+// again is an end that says that a call was made after one of unknown fate.
+func again(e ends) ends {
+	e.again = true
+	return e
+}
+
+// table is a part of the matrix.
+type table []row
+
+func (t *table) enroll(body any, f sandbox.Fault, want ends, die ...string) {
+	if f.Kind != "" && f.Operation == "" {
+		f.Operation = "enroll"
+	}
+	*t = append(*t, row{operation: messages.Enroll, body: body, upstream: f, die: die, want: want})
+}
+
 func TestAnEnrollmentOutlivesEveryDeath(t *testing.T) {
-	made := ends{state: messages.Succeeded, calls: 1, done: 1}
-	madeAfter := ends{state: messages.Succeeded, calls: 1, done: 1, again: true}
-	lost := ends{state: messages.Uncertain, reason: messages.ReasonLinkLost, calls: 1, done: 1}
-	interrupted := func(calls int64) ends {
-		return ends{state: messages.Uncertain, reason: messages.ReasonInterrupted, calls: calls}
+	var rows table
+	for _, body := range []any{retrying, reporting} {
+		rows.enroll(body, good, enrolled(1), "taken", "before store started", "after store succeeded", "before ack", "after ack")
+		rows.enroll(body, good, linkLost(1), "answer", "before store succeeded")
+		rows.enroll(body, sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour)}, linkLost(1), inCall)
+		rows.enroll(body, sandbox.Fault{Kind: sandbox.Delay, Delay: sandbox.Duration(3 * time.Second)}, linkLost(1), inCall) // done when its caller is dead
+		rows.enroll(body, sandbox.Fault{Kind: sandbox.AcceptCut}, linkLost(1), "answer", "before store uncertain", "after store uncertain", "buried", "before ack")
+		rows.enroll(body, unprocessable, refused(1), "after store failed", "buried", "before ack", "after ack")
+		rows.enroll(body, busyTwice, enrolled(3), "after store deferred", "before store started@2")
 	}
-	refused := ends{state: messages.Failed, reason: messages.ReasonRefused, calls: 1}
-	retry, report := enrollment("r1", "on_unknown", "retry"), enrollment("r1", "on_unknown", "report")
+	rows.enroll(enrollment("r1", "give_up_at", "2020-01-01T00:00:00Z"), good, ends{state: messages.Failed, reason: messages.ReasonUnavailable},
+		"before store failed", "after store failed", "buried")
+	matrix(t, rows, held)
+}
 
-	var rows []row
-	add := func(body any, f sandbox.Fault, want ends, die ...string) {
-		if f.Kind != "" {
-			f.Operation = "enroll"
-		}
-		rows = append(rows, row{operation: messages.Enroll, body: body, upstream: f, die: die, want: want})
-	}
-	good := sandbox.Fault{}
-	for _, body := range []any{retry, report} {
-		add(body, good, made, "taken", "before store started", "after store succeeded", "before ack", "after ack")
-		add(body, good, lost, "answer", "before store succeeded")
-		add(body, sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour)}, lost, inCall)
-		add(body, sandbox.Fault{Kind: sandbox.Delay, Delay: sandbox.Duration(3 * time.Second)}, lost, inCall) // the upstream does it when its caller is dead
-		add(body, sandbox.Fault{Kind: sandbox.Status, Status: 422}, refused, "after store failed", "buried", "before ack", "after ack")
-		add(body, sandbox.Fault{Kind: sandbox.AcceptCut}, lost, "answer", "before store uncertain", "after store uncertain", "buried", "before ack")
-		made.calls = 3 // of which two are answered that it is busy
-		add(body, sandbox.Fault{Kind: sandbox.Status, Status: 503, Times: 2}, made, "after store deferred", "before store started@2")
-		made.calls = 1
-	}
+func TestAnEnrollmentOfUnknownFateOutlivesEveryDeath(t *testing.T) {
+	var rows table
+	rows.enroll(reporting, good, interrupted(0, 0), "after store started", "before call")
+	rows.enroll(retrying, good, again(enrolled(1)), "after store started", "before call")
+	rows.enroll(reporting, unprocessable, interrupted(1, 0), "answer", "before store failed")
+	rows.enroll(retrying, unprocessable, again(refused(2)), "answer", "before store failed")
 
-	// Those in which the two differ.
-	add(report, good, interrupted(0), "after store started", "before call")
-	add(retry, good, madeAfter, "after store started", "before call")
-	add(report, sandbox.Fault{Kind: sandbox.Status, Status: 422}, interrupted(1), "answer", "before store failed")
-	refused.calls, refused.again = 2, true
-	add(retry, sandbox.Fault{Kind: sandbox.Status, Status: 422}, refused, "answer", "before store failed")
-	cut := sandbox.Fault{Kind: sandbox.Cut, Times: 1}
-	add(report, cut, interrupted(1), "answer", "before store uncertain")
-	add(report, cut, ends{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 1}, "after store uncertain", "buried", "before ack")
-	madeAfter.calls, lost.calls = 2, 2
-	add(retry, cut, madeAfter, "answer", "before call@2", "after store succeeded")
-	add(retry, cut, lost, "answer@2", "before store succeeded")
-	busy := sandbox.Fault{Kind: sandbox.Status, Status: 503, Times: 2}
-	add(report, busy, interrupted(1), "answer")
-	add(report, busy, interrupted(2), "before store deferred", "after store started@2", "before call@3")
-	madeAfter.calls = 3
-	add(retry, busy, madeAfter, "answer", "before store deferred", "after store started@2", "before call@3")
+	rows.enroll(reporting, cutOnce, interrupted(1, 0), "answer", "before store uncertain")
+	rows.enroll(reporting, cutOnce, ends{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 1}, "after store uncertain", "buried", "before ack")
+	rows.enroll(retrying, cutOnce, again(enrolled(2)), "answer", "before call@2", "after store succeeded")
+	rows.enroll(retrying, cutOnce, linkLost(2), "answer@2", "before store succeeded")
 
-	// Those who take over die too.
-	madeAfter.calls, lost.calls = 1, 1
-	add(retry, good, made, "taken, before store started, before ack")
-	add(retry, good, madeAfter, "before call, before call", "before call, after store succeeded")
-	add(retry, good, lost, "before call, answer", "answer, before store uncertain", "answer, buried", "before store succeeded, before store started")
-	add(report, good, interrupted(0), "before call, before store started", "before call, after store started", "before call, before store uncertain",
+	rows.enroll(reporting, busyTwice, interrupted(1, 0), "answer")
+	rows.enroll(reporting, busyTwice, interrupted(2, 0), "before store deferred", "after store started@2", "before call@3")
+	rows.enroll(retrying, busyTwice, again(enrolled(3)), "answer", "before store deferred", "after store started@2", "before call@3")
+
+	denied := sandbox.Fault{Kind: sandbox.Status, Status: 401, Times: 1} // the program is held until a probe comes through
+	rows.enroll(reporting, denied, enrolled(2), "after store deferred", "before store started@2")
+	rows.enroll(reporting, denied, interrupted(1, 0), "answer", "before store deferred")
+	rows.enroll(retrying, denied, again(enrolled(2)), "answer", "before store deferred")
+	matrix(t, rows, held)
+}
+
+func TestAnEnrollmentOutlivesTheDeathsOfThoseWhoTakeOver(t *testing.T) {
+	var rows table
+	rows.enroll(retrying, good, enrolled(1), "taken, before store started, before ack")
+	rows.enroll(retrying, good, again(enrolled(1)), "before call, before call", "before call, after store succeeded")
+	rows.enroll(retrying, good, linkLost(1), "before call, answer", "answer, before store uncertain", "answer, buried", "before store succeeded, before store started")
+	rows.enroll(reporting, good, interrupted(0, 0), "before call, before store started", "before call, after store started", "before call, before store uncertain",
 		"before call, after store uncertain", "before call, buried")
-
+	slowList := sandbox.Fault{Operation: "transactions", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1}
+	rows.enroll(reporting, slowList, interrupted(0, 0), "before call, "+inCall)
 	matrix(t, rows, held)
 }

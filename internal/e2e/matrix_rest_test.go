@@ -39,36 +39,35 @@ func TestBadInputOutlivesEveryDeath(t *testing.T) {
 // listing the last event counts.
 func TestReadsOutliveEveryDeath(t *testing.T) {
 	const records = 26 // one more than a page of the sandbox holds
-	var enrolled []any
+	var before []any
 	for i := range records {
-		enrolled = append(enrolled, enrollment(fmt.Sprint("e", i)))
+		before = append(before, enrollment(fmt.Sprint("e", i)))
 	}
 	ask := map[string]any{"request_id": "r1"}
-	refused := ends{state: messages.Failed, reason: messages.ReasonRefused}
 	var rows []row
-	add := func(op messages.Operation, f sandbox.Fault, calls int64, want ends, die ...string) {
-		want.calls = calls
+	add := func(op messages.Operation, f sandbox.Fault, want ends, die ...string) {
 		r := row{operation: op, body: ask, upstream: f, want: want, die: die}
 		if op == messages.Transactions {
-			r.first = enrolled
+			r.first = before
 		}
 		rows = append(rows, r)
 	}
-	good, no := sandbox.Fault{}, sandbox.Fault{Operation: "*", Kind: sandbox.Status, Status: 422}
+	no := unprocessable
+	no.Operation = "*"
 
-	listed := ends{state: messages.Listed, done: records}
-	add(messages.Transactions, good, 2, listed, "taken", "after store listed", "before ack", "after ack")
-	add(messages.Transactions, good, 3, listed, "before store page", "after store page")
-	add(messages.Transactions, good, 4, listed, "before store page@2", "after store page@2", "before store listed")
-	add(messages.Transactions, good, 6, listed, "after store page@2, before store listed")
-	add(messages.Transactions, no, 2, refused, "before store failed")
-	add(messages.Transactions, no, 1, refused, "after store failed", "buried")
+	listed := func(calls int64) ends { return ends{state: messages.Listed, calls: calls, done: records} }
+	add(messages.Transactions, good, listed(2), "taken", "after store listed", "before ack", "after ack")
+	add(messages.Transactions, good, listed(3), "before store page", "after store page")
+	add(messages.Transactions, good, listed(4), "before store page@2", "after store page@2", "before store listed")
+	add(messages.Transactions, good, listed(6), "after store page@2, before store listed")
+	add(messages.Transactions, no, refused(2), "before store failed")
+	add(messages.Transactions, no, refused(1), "after store failed", "buried")
 
-	reported := ends{state: messages.Reported}
-	add(messages.Account, good, 1, reported, "taken", "after store reported", "before ack", "after ack")
-	add(messages.Account, good, 2, reported, "before store reported")
-	add(messages.Account, no, 2, refused, "before store failed")
-	add(messages.Account, no, 1, refused, "after store failed", "buried")
+	reported := func(calls int64) ends { return ends{state: messages.Reported, calls: calls} }
+	add(messages.Account, good, reported(1), "taken", "after store reported", "before ack", "after ack")
+	add(messages.Account, good, reported(2), "before store reported")
+	add(messages.Account, no, refused(2), "before store failed")
+	add(messages.Account, no, refused(1), "after store failed", "buried")
 
 	matrix(t, rows, func(c *cell) {
 		held(c)

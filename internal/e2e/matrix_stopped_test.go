@@ -7,16 +7,12 @@ import (
 	"time"
 
 	"errand/internal/sandbox"
-	"errand/pkg/messages"
 )
 
 // A worker stands still at a step until another one has taken its request over and
 // ended it. When it goes on it makes no call and tells nothing, and the next request
 // finds it as good as before.
 func TestAStoppedWorkerComesBackToNothing(t *testing.T) {
-	interrupted := func(calls int64, done int) ends {
-		return ends{state: messages.Uncertain, reason: messages.ReasonInterrupted, calls: calls, done: done}
-	}
 	stop := func(places ...string) (all []string) {
 		for _, at := range places {
 			all = append(all, "stop at "+at)
@@ -24,42 +20,36 @@ func TestAStoppedWorkerComesBackToNothing(t *testing.T) {
 		return all
 	}
 	late := sandbox.Fault{Operation: "send", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1}
-	var rows []row
+	var rows table
 
 	enroll := func(onUnknown string, want ends, places ...string) {
-		rows = append(rows, row{operation: messages.Enroll, body: enrollment("r1", "on_unknown", onUnknown), die: stop(places...), want: want})
+		rows.enroll(enrollment("r1", "on_unknown", onUnknown), good, want, stop(places...)...)
 	}
-	made := ends{state: messages.Succeeded, calls: 1, done: 1}
-	enroll("report", made, "taken", "before store started", "after store succeeded", "before ack")
+	enroll("report", enrolled(1), "taken", "before store started", "after store succeeded", "before ack")
 	enroll("report", interrupted(0, 0), "after store started", "before call")
-	enroll("report", ends{state: messages.Uncertain, reason: messages.ReasonLinkLost, calls: 1, done: 1}, "answer", "before store succeeded")
-	made.again = true
-	enroll("retry", made, "after store started", "before call")
+	enroll("report", linkLost(1), "answer", "before store succeeded")
+	enroll("retry", again(enrolled(1)), "after store started", "before call")
 
 	send := func(f sandbox.Fault, onUnknown string, want ends, places ...string) {
 		rows = append(rows, sending(message("r1", 3, "on_unknown", onUnknown), f, want, stop(places...)...))
 	}
-	sent := ends{state: messages.Accepted, calls: 1, done: 3}
-	send(sandbox.Fault{}, "report", sent, "taken", "before store started", "after store accepted", "before ack")
-	send(sandbox.Fault{}, "report", interrupted(0, 0), "after store started", "before call")
-	send(sandbox.Fault{}, "report", interrupted(1, 3), "answer", "before store accepted")
+	send(good, "report", accepted(1, 3), "taken", "before store started", "after store accepted", "before ack")
+	send(good, "report", interrupted(0, 0), "after store started", "before call")
+	send(good, "report", interrupted(1, 3), "answer", "before store accepted")
 	send(late, "report", interrupted(1, 3), inCall)
-	sent.again = true
-	send(sandbox.Fault{}, "resend", sent, "after store started", "before call")
+	send(good, "resend", again(accepted(1, 3)), "after store started", "before call")
 
 	split := func(f sandbox.Fault, onUnknown string, want ends, places ...string) {
 		r := sending(ten(onUnknown), f, want, stop(places...)...)
 		r.set = oneByOne
 		rows = append(rows, r)
 	}
-	whole := ends{state: messages.Accepted, calls: 5, done: 10}
-	split(sandbox.Fault{}, "report", whole, "before store started", "before store mail.batch.started@3", "after store mail.batch.accepted@5", "before store accepted")
-	split(sandbox.Fault{}, "report", interrupted(4, 8), "after store mail.batch.started@3", "before call@3")
-	split(sandbox.Fault{}, "report", interrupted(5, 10), "answer@3", "before store mail.batch.accepted@3")
+	split(good, "report", accepted(5, 10), "before store started", "before store mail.batch.started@3", "after store mail.batch.accepted@5", "before store accepted")
+	split(good, "report", interrupted(4, 8), "after store mail.batch.started@3", "before call@3")
+	split(good, "report", interrupted(5, 10), "answer@3", "before store mail.batch.accepted@3")
 	late.Match = "r1-4@"
 	split(late, "report", interrupted(5, 10), inCall)
-	whole.again = true
-	split(sandbox.Fault{}, "resend", whole, "after store mail.batch.started@3", "before call@3")
+	split(good, "resend", again(accepted(5, 10)), "after store mail.batch.started@3", "before call@3")
 
 	matrix(t, rows, func(c *cell) { c.comesBack() })
 }

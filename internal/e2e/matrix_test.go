@@ -49,7 +49,8 @@ type cell struct {
 	*installation
 	deaths  []string
 	worker  *process
-	stopped *process // it stands still where the others die
+	stopped *process      // it stands still where the others die
+	hit     chan struct{} // closed when the worker was killed or stopped in a call
 }
 
 // atOnce is how many deaths are awaited at once: with many more a call would time out
@@ -71,13 +72,16 @@ func matrix(t *testing.T, rows []row, judge func(*cell)) {
 			cells, rounds = append(cells, c), max(rounds, len(c.deaths))
 		}
 	}
-	for some := range slices.Chunk(cells, atOnce) {
-		for _, c := range some {
-			c.begin(t, dir)
+	// Those that wait longest begin first.
+	slices.SortStableFunc(cells, func(a, b *cell) int { return len(b.deaths) - len(a.deaths) })
+	for i, c := range cells {
+		if i >= atOnce {
+			cells[i-atOnce].die(0)
 		}
-		for _, c := range some {
-			c.die(0)
-		}
+		c.begin(t, dir)
+	}
+	for _, c := range cells[max(0, len(cells)-atOnce):] {
+		c.die(0)
 	}
 	for round := 1; round < rounds; round++ {
 		for _, c := range cells {
@@ -152,7 +156,30 @@ func (c *cell) work(n int) {
 	c.worker = c.start(domain+"-consumer", "ERRAND_FAILPOINT="+point)
 	if n < len(c.deaths) {
 		c.worker.tell() // its end is no surprise
+		if strings.HasSuffix(c.deaths[n], inCall) {
+			c.hit = make(chan struct{})
+			go c.hitInCall(c.worker, strings.HasPrefix(c.deaths[n], "stop")) // waited for by die
+		}
 	}
+}
+
+// hitInCall kills or stops a worker as soon as the call that meets the fault is at
+// work. One that made no such call within a minute is killed too, and the story fails.
+func (c *cell) hitInCall(worker *process, stop bool) {
+	defer close(c.hit)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); c.box.Faults()[0].Fired == 0 || c.inFlight.Load() == 0; <-tick.C {
+		if time.Now().After(end) {
+			c.t.Errorf("%s: no call", c.name())
+			break
+		}
+	}
+	if stop {
+		worker.pause()
+		return
+	}
+	worker.kill()
 }
 
 // die waits for the n-th death, if the cell has so many, and starts the next worker.
@@ -162,18 +189,17 @@ func (c *cell) die(n int) {
 		return
 	}
 	point, stands := strings.CutPrefix(c.deaths[n], "stop at ")
-	end := c.worker.kill
-	if stands {
-		end, c.stopped = c.worker.pause, c.worker
-	}
 	if point == inCall {
-		c.until("a call at work", time.Minute, func() bool { return c.box.Faults()[0].Fired > 0 && c.inFlight.Load() > 0 })
-		end()
+		<-c.hit
 	}
-	if !stands {
+	switch {
+	case !stands:
 		c.worker.wantKilled()
-	} else if point != inCall {
+	case point != inCall:
 		c.until("it to stand still at "+point, time.Minute, func() bool { return c.worker.says("failpoint: stopped") })
+		fallthrough
+	default:
+		c.stopped = c.worker
 	}
 	c.work(n + 1)
 }
