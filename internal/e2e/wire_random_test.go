@@ -256,6 +256,9 @@ func (f *faulty) judgeEnrollments(want int, onUnknown string) {
 	for id, e := range f.ends("mandate.enroll.*.*", want) {
 		order := "order-" + id
 		n, hidden := f.box.Enrolled(order), f.hidden[order]
+		if onUnknown == "report" && e.Body["after_unknown"] == true {
+			f.t.Errorf("%s was called again after a call of unknown fate: %s", order, e.Raw)
+		}
 		lost := e.reason() == string(messages.ReasonLinkLost)
 		switch {
 		case n > 1 && !(hidden && onUnknown == "retry"):
