@@ -51,6 +51,7 @@ func under(t *testing.T, config string, admin ...nats.Option) *installation {
 	}
 	in.n, in.asks, in.hears = n, in.js, in.js
 	in.provision(nc, 1)
+	t.Cleanup(in.end)
 	return in
 }
 
