@@ -114,7 +114,7 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) error
 	case <-ctx.Done():
 		pullers <- p
 		if turn {
-			c.Hold.Leave(c.Writes, false)
+			c.Hold.Leave(false)
 		}
 		return ctx.Err()
 	}
@@ -130,7 +130,7 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) error
 		probe, wait = c.Hold.Claim(c.Writes)
 	}
 	if turn {
-		c.Hold.Leave(c.Writes, nothing(err) && c.empty(ctx))
+		c.Hold.Leave(nothing(err) && c.empty(ctx))
 	}
 	switch {
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/app"
+	"errand/internal/bus"
 	"errand/internal/sandbox"
 )
 
@@ -124,7 +125,7 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 		{"mandates, 402", outage{status: 402}, time.Hour, false, 8, "mandate service (enroll) answers 402"},
 		{"mandates, 403", outage{status: 403}, time.Hour, false, 8, "mandate service (enroll) answers 403"},
 		{"mandates, 503", outage{status: 503}, 6 * time.Hour, false, 8, "mandate service (enroll) answers 503: overloaded or out of order"},
-		{"mandates, connection refused", outage{refuses: true}, 6 * time.Hour, false, 8, "mandate service (enroll) cannot be reached"},
+		{"mandates, connection refused", outage{refuses: true}, time.Hour, false, 8, "mandate service (enroll) cannot be reached"},
 		{"mandates, 401, one hand", outage{status: 401}, time.Hour, false, 1, "mandate service (enroll) answers 401"},
 		{"mandates, 503, one hand", outage{status: 503}, time.Hour, false, 1, "mandate service (enroll) answers 503"},
 		{"mail, 401, two hands", outage{status: 401}, time.Hour, true, 2, "email service (send) answers 401"},
@@ -134,7 +135,7 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 		{"mail, 403", outage{status: 403}, time.Hour, true, 8, "email service (send) answers 403"},
 		{"mail, suspended in words", outage{status: 422, envelop: suspended}, time.Hour, true, 8, "email service (send) answers 422"},
 		{"mail, 503", outage{status: 503}, 6 * time.Hour, true, 8, "email service (send) answers 503: overloaded or out of order"},
-		{"mail, connection refused", outage{refuses: true}, 6 * time.Hour, true, 8, "email service (send) cannot be reached"},
+		{"mail, connection refused", outage{refuses: true}, time.Hour, true, 8, "email service (send) cannot be reached"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
@@ -166,6 +167,9 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 				b.run(p, c.lasts+time.Hour, func() bool { return b.all(well+"*", wait+late)() && b.all(answered, 1)() })
 
 				c.outage.wantOneHold(t, c.says, 10*time.Second)
+				if n, most := b.deliveries(requested), wait+late+len(c.outage.calls)+2*c.hands; n > most {
+					t.Errorf("%d deliveries, want at most %d: one each, and one a probe", n, most)
+				}
 				if n := len(b.told(well + "*")); n != wait+late {
 					t.Fatalf("%d ended well, want %d\n%s", n, wait+late, b.logs)
 				}
@@ -182,6 +186,22 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// deliveries is how often requests on a subject were delivered.
+func (b *bubble) deliveries(requested string) int {
+	b.t.Helper()
+	for _, q := range bus.Queues() {
+		if q.Filter == requested {
+			c, err := b.js.Consumer(b.t.Context(), q.Stream, q.Name)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			return int(c.CachedInfo().Delivered.Consumer)
+		}
+	}
+	b.t.Fatalf("no queue of %s", requested)
+	return 0
 }
 
 // wantToldBy wants one event under a filter, told by then.
