@@ -72,6 +72,7 @@ func TestASlowClientOfTheAdminServerIsCutOff(t *testing.T) {
 				r, err := http.ReadResponse(from, nil)
 				if err == nil {
 					_, err = io.Copy(io.Discard, r.Body)
+					_ = r.Body.Close() // it was read to its end
 				}
 				if err != nil {
 					t.Fatal(err)

@@ -105,7 +105,7 @@ func (b *broker) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.process.tell() // its end is the story's business
+	b.tell() // its end is the story's business
 	p := b.process
 	b.t.Cleanup(func() {
 		p.kill()

@@ -29,7 +29,7 @@ type Config struct {
 // Client calls the service. It is safe for concurrent use.
 type Client struct {
 	upstream      *clients.Upstream
-	key           atomic.Pointer[clients.Secret] // replaced by Renew
+	key           *atomic.Pointer[clients.Secret] // replaced by Renew
 	headersAsList bool
 }
 
@@ -46,7 +46,7 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{upstream: upstream, headersAsList: config.HeadersAsList}
+	c := &Client{upstream: upstream, key: new(atomic.Pointer[clients.Secret]), headersAsList: config.HeadersAsList}
 	c.key.Store(&config.Key)
 	return c, nil
 }

@@ -30,7 +30,7 @@ const fixed2 = "fixed2"
 
 // Client calls the service. It is safe for concurrent use.
 type Client struct {
-	config atomic.Pointer[Config] // replaced by Renew
+	config *atomic.Pointer[Config] // replaced by Renew
 	v3     *clients.Upstream
 	enroll *clients.Upstream
 	path   string // of the enrollment operation
@@ -54,7 +54,7 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{v3: v3, enroll: v3, path: "/v3/mandates"}
+	c := &Client{config: new(atomic.Pointer[Config]), v3: v3, enroll: v3, path: "/v3/mandates"}
 	c.config.Store(&config)
 	if config.Version == "v2" {
 		if c.enroll, err = open("mandate: V2URL", config.V2URL, config, options); err != nil {

@@ -196,7 +196,7 @@ func TestAConfigurationIsCheckedAndNamedInTheError(t *testing.T) {
 func TestNothingPrintsAClientsSecrets(t *testing.T) {
 	c := client(t, Config{URL: "https://mandate.example.test", ChecksumSecret: clients.NewSecret(signing)})
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		for _, value := range []any{c, *c, c.config, struct{ c *Client }{c}} {
+		for _, value := range []any{c, *c, *c.config.Load(), struct{ c *Client }{c}} {
 			text := fmt.Sprintf(verb, value)
 			for _, secret := range []string{token, portalKey, signing, fmt.Sprintf("%x", token)} {
 				if strings.Contains(text, secret) {
