@@ -58,6 +58,14 @@ func (t *table) enroll(body any, f sandbox.Fault, want ends, die ...string) {
 
 func TestAnEnrollmentOutlivesEveryDeath(t *testing.T) {
 	var rows table
+	rows.enrollments()
+	rows.enrollmentsOfUnknownFate()
+	rows.enrollmentsTakenOver()
+	matrix(t, rows, held)
+}
+
+// enrollments are those that end alike whatever on_unknown says.
+func (rows *table) enrollments() {
 	for _, body := range []any{retrying, reporting} {
 		rows.enroll(body, good, enrolled(1), "taken", "before store started", "after store succeeded", "before ack", "after ack")
 		rows.enroll(body, good, linkLost(1), "answer", "before store succeeded")
@@ -69,11 +77,10 @@ func TestAnEnrollmentOutlivesEveryDeath(t *testing.T) {
 	}
 	rows.enroll(enrollment("r1", "give_up_at", "2020-01-01T00:00:00Z"), good, ends{state: messages.Failed, reason: messages.ReasonUnavailable},
 		"before store failed", "after store failed", "buried")
-	matrix(t, rows, held)
 }
 
-func TestAnEnrollmentOfUnknownFateOutlivesEveryDeath(t *testing.T) {
-	var rows table
+// enrollmentsOfUnknownFate are those in which it decides.
+func (rows *table) enrollmentsOfUnknownFate() {
 	rows.enroll(reporting, good, interrupted(0, 0), "after store started", "before call")
 	rows.enroll(retrying, good, again(enrolled(1)), "after store started", "before call")
 	rows.enroll(reporting, unprocessable, interrupted(1, 0), "answer", "before store failed")
@@ -92,11 +99,10 @@ func TestAnEnrollmentOfUnknownFateOutlivesEveryDeath(t *testing.T) {
 	rows.enroll(reporting, denied, enrolled(2), "after store deferred", "before store started@2")
 	rows.enroll(reporting, denied, interrupted(1, 0), "answer", "before store deferred")
 	rows.enroll(retrying, denied, again(enrolled(2)), "answer", "before store deferred")
-	matrix(t, rows, held)
 }
 
-func TestAnEnrollmentOutlivesTheDeathsOfThoseWhoTakeOver(t *testing.T) {
-	var rows table
+// enrollmentsTakenOver are those whose next workers die too.
+func (rows *table) enrollmentsTakenOver() {
 	rows.enroll(retrying, good, enrolled(1), "taken, before store started, before ack")
 	rows.enroll(retrying, good, again(enrolled(1)), "before call, before call", "before call, after store succeeded")
 	rows.enroll(retrying, good, linkLost(1), "before call, answer", "answer, before store uncertain", "answer, buried", "before store succeeded, before store started")
@@ -104,5 +110,4 @@ func TestAnEnrollmentOutlivesTheDeathsOfThoseWhoTakeOver(t *testing.T) {
 		"before call, after store uncertain", "before call, buried")
 	slowList := sandbox.Fault{Operation: "transactions", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1}
 	rows.enroll(reporting, slowList, interrupted(0, 0), "before call, "+inCall)
-	matrix(t, rows, held)
 }

@@ -35,6 +35,12 @@ func (t *table) resend(f sandbox.Fault, want ends, die ...string) {
 
 func TestAMessageOutlivesEveryDeath(t *testing.T) {
 	var rows table
+	rows.messages()
+	rows.messagesThatMeetAFault()
+	matrix(t, rows, held)
+}
+
+func (rows *table) messages() {
 	rows.report(good, accepted(1, 3), "taken", "before store started", "after store accepted", "before ack", "after ack")
 	rows.resend(good, accepted(1, 3), "taken", "before store started", "after store accepted", "before ack", "after ack", "taken, before store started, before ack")
 	rows.report(good, interrupted(0, 0), "after store started", "before call", "before call, before store uncertain", "before call, after store uncertain", "before call, buried")
@@ -46,11 +52,9 @@ func TestAMessageOutlivesEveryDeath(t *testing.T) {
 	late := sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1}
 	rows.report(late, interrupted(1, 3), inCall)
 	rows.resend(late, again(accepted(2, 6)), inCall)
-	matrix(t, rows, held)
 }
 
-func TestAMessageThatMeetsAFaultOutlivesEveryDeath(t *testing.T) {
-	var rows table
+func (rows *table) messagesThatMeetAFault() {
 	rows.report(unprocessable, refused(1), "after store failed", "buried", "before ack", "after ack")
 	rows.report(unprocessable, interrupted(1, 0), "answer", "before store failed")
 	rows.resend(unprocessable, again(refused(2)), "answer", "before store failed")
@@ -77,5 +81,4 @@ func TestAMessageThatMeetsAFaultOutlivesEveryDeath(t *testing.T) {
 	short := sandbox.Fault{Kind: sandbox.Short, Times: 1}
 	rows.report(short, ends{state: messages.Partial, calls: 1, done: 1}, "after store partial", "before ack")
 	rows.report(short, interrupted(1, 1), "before store partial")
-	matrix(t, rows, held)
 }

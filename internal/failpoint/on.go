@@ -4,11 +4,11 @@ package failpoint
 
 import (
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // The variable names the point at which the process kills itself, and at which
@@ -39,11 +39,14 @@ func Here(point string, of ...string) {
 	if at != point && at != whole || passed.Add(1) != nth {
 		return
 	}
-	signal := syscall.SIGKILL
 	if stops {
-		signal = syscall.SIGSTOP
+		going := make(chan os.Signal, 1)
+		signal.Notify(going, syscall.SIGCONT)
 		_, _ = os.Stderr.WriteString("failpoint: stopped\n")
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+		<-going // a stop may take its time
+		return
 	}
-	_ = syscall.Kill(syscall.Getpid(), signal)
-	<-time.After(50 * time.Millisecond) // the signal is on its way
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+	select {} // the signal is on its way
 }
