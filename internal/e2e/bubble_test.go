@@ -160,7 +160,7 @@ func told(t *testing.T, js jetstream.JetStream, filter string) (out []event) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for left := info.NumPending; left > 0; {
+	for left, tries := info.NumPending, 0; left > 0; {
 		batch, err := c.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(5*time.Second))
 		if err != nil {
 			t.Fatal(err)
@@ -171,6 +171,12 @@ func told(t *testing.T, js jetstream.JetStream, filter string) (out []event) {
 			_ = json.Unmarshal(m.Data(), &e.Body) // dead letters need not be JSON
 			out = append(out, e)
 			n++
+		}
+		// In a cluster the consumer's server may not have heard yet of who asks.
+		if n == 0 && errors.Is(batch.Error(), nats.ErrNoResponders) && tries < 50 {
+			tries++
+			<-time.After(100 * time.Millisecond)
+			continue
 		}
 		if n == 0 {
 			t.Fatalf("%s: %d events do not come: %v", filter, left, batch.Error())
