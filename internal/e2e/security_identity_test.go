@@ -23,14 +23,13 @@ import (
 // instead replaces how a user of the shipped configuration proves who it is.
 func instead(t *testing.T, config, user, proof string) string {
 	t.Helper()
-	variable := strings.ToUpper(strings.ReplaceAll(user, "-", "_")) + "_PASSWORD"
-	old := fmt.Sprintf("user: %s\n        password: $%s", user, variable)
+	old := fmt.Sprintf("user: %s\n        password: $%s", user, variable(user))
 	if !strings.Contains(config, old) {
 		t.Fatalf("the shipped configuration has no %q", old)
 	}
 	config = strings.Replace(config, old, proof, 1)
-	_, rest, _ := strings.Cut(config, variable) // the server does not take one that nothing names
-	return config[:strings.Index(config, variable)] + strings.SplitAfterN(rest, "\n", 2)[1]
+	before, rest, _ := strings.Cut(config, variable(user)) // the server does not take one that nothing names
+	return before + strings.SplitAfterN(rest, "\n", 2)[1]
 }
 
 // under is an installation on a server with that configuration, where all but the

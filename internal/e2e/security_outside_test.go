@@ -4,13 +4,16 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -55,6 +58,54 @@ func TestProducerAndSubscriberGetByWithTheirOwnRights(t *testing.T) {
 	}
 	if err := m.DoubleAck(t.Context()); err != nil || !strings.Contains(string(m.Data()), `"accepted":3`) {
 		t.Errorf("acknowledged with %v: %s", err, m.Data())
+	}
+}
+
+// hashed is the poller's password as `nats server passwd` writes one.
+const hashed = "$2a$04$PdE7IZl7x83vRezS64C8Pewb4JyQrkitPIpLioHrSPKNeYEgKbdP2"
+
+// The file works as it is shipped: included, with passwords and hashes of them from the
+// environment, and not at all when one of them is forgotten.
+func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
+	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "nats.conf")
+	for name, text := range map[string]string{file: fmt.Sprintf("listen: 127.0.0.1:-1\njetstream { store_dir: %q }\ninclude errand.conf\n", dir),
+		filepath.Join(dir, "errand.conf"): string(shipped)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, user := range users {
+		if _, err := server.ProcessConfigFile(file); err == nil {
+			t.Errorf("it is taken without the password of %s", user)
+		}
+		t.Setenv(variable(user), password(user))
+	}
+	t.Setenv(variable("log-poller"), hashed)
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.NoLog, options.NoSigs = true, true
+	s, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(s.Shutdown)
+	for _, user := range users {
+		nc, _ := connectAs(t, s.ClientURL(), user)
+		if err := nc.FlushTimeout(10 * time.Second); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+	if nc, err := nats.Connect(s.ClientURL()); err == nil {
+		nc.Close()
+		t.Error("somebody without a name is let in")
 	}
 }
 

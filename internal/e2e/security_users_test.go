@@ -26,6 +26,11 @@ var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "provisi
 // password is a user's; keptItsSecrets looks for it in all that is said.
 func password(user string) string { return user + "-password-" + secretMark }
 
+// variable is where the shipped configuration has a user's password from.
+func variable(user string) string {
+	return strings.ToUpper(strings.ReplaceAll(user, "-", "_")) + "_PASSWORD"
+}
+
 // natsConfig is the configuration that is shipped, with passwords, and with an admin
 // for the tests' own hands: who names no user is that one.
 func natsConfig(t *testing.T) string {
@@ -36,7 +41,7 @@ func natsConfig(t *testing.T) string {
 	}
 	var passwords strings.Builder
 	for _, user := range users {
-		fmt.Fprintf(&passwords, "%s_PASSWORD: %q\n", strings.ToUpper(strings.ReplaceAll(user, "-", "_")), password(user))
+		fmt.Fprintf(&passwords, "%s: %q\n", variable(user), password(user))
 	}
 	const begin = "users: ["
 	if n := strings.Count(string(shipped), begin); n != 1 {

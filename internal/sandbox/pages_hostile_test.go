@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"net"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -66,5 +67,12 @@ func TestPagesForbidScriptsAndFrames(t *testing.T) {
 		if !strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "script") {
 			t.Errorf("%s: policy %q", path, policy)
 		}
+	}
+}
+
+func TestTheSandboxListensToThisMachineOnlyUnlessToldOtherwise(t *testing.T) {
+	host, _, err := net.SplitHostPort(DefaultAddr)
+	if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
+		t.Errorf("it listens on %q", DefaultAddr)
 	}
 }
