@@ -84,7 +84,7 @@ func TestLastSeesAllStatesOfOneID(t *testing.T) {
 	if _, err := log.Append(t.Context(), record("r1", "w", seq)); err != nil {
 		t.Fatalf("over the last: %v", err)
 	}
-	if _, err := log.Append(t.Context(), record("r1", "w", seq)); !errors.Is(err, history.ErrConflict) {
+	if _, err := log.Append(t.Context(), record("r1", "another", seq)); !errors.Is(err, history.ErrConflict) {
 		t.Fatalf("over an old one: %v", err)
 	}
 }
