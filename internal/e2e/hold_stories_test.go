@@ -57,10 +57,8 @@ func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 20
 		first, other := b.mandates(), b.mandates()
-		var one, two outage
-		one.status = http.StatusUnauthorized
+		one, hears := &outage{status: http.StatusUnauthorized}, &outage{}
 		one.on(b, &first.Common, time.Hour)
-		hears := two
 		hears.on(b, &other.Common, time.Hour)
 		b.down = func(*http.Request) int { // counted together
 			if !one.lasts() {

@@ -115,27 +115,27 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 	const wait, late = 25, 5
 	for _, c := range []struct {
 		name   string
-		outage outage
+		outage *outage
 		lasts  time.Duration
 		mail   bool
 		hands  int
 		says   string
 	}{
-		{"mandates, 401", outage{status: 401}, time.Hour, false, 8, "mandate service (enroll) answers 401: credentials, account or quota"},
-		{"mandates, 402", outage{status: 402}, time.Hour, false, 8, "mandate service (enroll) answers 402"},
-		{"mandates, 403", outage{status: 403}, time.Hour, false, 8, "mandate service (enroll) answers 403"},
-		{"mandates, 503", outage{status: 503}, 6 * time.Hour, false, 8, "mandate service (enroll) answers 503: overloaded or out of order"},
-		{"mandates, connection refused", outage{refuses: true}, time.Hour, false, 8, "mandate service (enroll) cannot be reached"},
-		{"mandates, 401, one hand", outage{status: 401}, time.Hour, false, 1, "mandate service (enroll) answers 401"},
-		{"mandates, 503, one hand", outage{status: 503}, time.Hour, false, 1, "mandate service (enroll) answers 503"},
-		{"mail, 401, two hands", outage{status: 401}, time.Hour, true, 2, "email service (send) answers 401"},
-		{"mail, 503, two hands", outage{status: 503}, time.Hour, true, 2, "email service (send) answers 503"},
-		{"mail, 401", outage{status: 401}, time.Hour, true, 8, "email service (send) answers 401: credentials, account or quota"},
-		{"mail, 402", outage{status: 402}, time.Hour, true, 8, "email service (send) answers 402"},
-		{"mail, 403", outage{status: 403}, time.Hour, true, 8, "email service (send) answers 403"},
-		{"mail, suspended in words", outage{status: 422, envelop: suspended}, time.Hour, true, 8, "email service (send) answers 422"},
-		{"mail, 503", outage{status: 503}, 6 * time.Hour, true, 8, "email service (send) answers 503: overloaded or out of order"},
-		{"mail, connection refused", outage{refuses: true}, time.Hour, true, 8, "email service (send) cannot be reached"},
+		{"mandates, 401", &outage{status: 401}, time.Hour, false, 8, "mandate service (enroll) answers 401: credentials, account or quota"},
+		{"mandates, 402", &outage{status: 402}, time.Hour, false, 8, "mandate service (enroll) answers 402"},
+		{"mandates, 403", &outage{status: 403}, time.Hour, false, 8, "mandate service (enroll) answers 403"},
+		{"mandates, 503", &outage{status: 503}, 6 * time.Hour, false, 8, "mandate service (enroll) answers 503: overloaded or out of order"},
+		{"mandates, connection refused", &outage{refuses: true}, time.Hour, false, 8, "mandate service (enroll) cannot be reached"},
+		{"mandates, 401, one hand", &outage{status: 401}, time.Hour, false, 1, "mandate service (enroll) answers 401"},
+		{"mandates, 503, one hand", &outage{status: 503}, time.Hour, false, 1, "mandate service (enroll) answers 503"},
+		{"mail, 401, two hands", &outage{status: 401}, time.Hour, true, 2, "email service (send) answers 401"},
+		{"mail, 503, two hands", &outage{status: 503}, time.Hour, true, 2, "email service (send) answers 503"},
+		{"mail, 401", &outage{status: 401}, time.Hour, true, 8, "email service (send) answers 401: credentials, account or quota"},
+		{"mail, 402", &outage{status: 402}, time.Hour, true, 8, "email service (send) answers 402"},
+		{"mail, 403", &outage{status: 403}, time.Hour, true, 8, "email service (send) answers 403"},
+		{"mail, suspended in words", &outage{status: 422, envelop: suspended}, time.Hour, true, 8, "email service (send) answers 422"},
+		{"mail, 503", &outage{status: 503}, 6 * time.Hour, true, 8, "email service (send) answers 503: overloaded or out of order"},
+		{"mail, connection refused", &outage{refuses: true}, time.Hour, true, 8, "email service (send) cannot be reached"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
