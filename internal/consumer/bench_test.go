@@ -100,7 +100,7 @@ func (atOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return nil, err
 	}
-	const answer = `{"order_number":"DD1","amount":100,"application_type":"Enrollment","url":"https://mandate.example.test/intent/DD1"}`
+	const answer = `{"amount":100,"application_type":"Enrollment","url":"https://mandate.example.test/intent/DD1"}`
 	return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}},
 		ContentLength: int64(len(answer)), Body: io.NopCloser(strings.NewReader(answer)), Request: r}, nil
 }
