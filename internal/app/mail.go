@@ -106,13 +106,13 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	policy := p.policy(func() bool { return hold.Active() || ctx.Err() != nil })
 
 	messagesOut := &consumer.Consumer[messages.SendRequest]{
-		Operation: messages.Send, Source: queues[bus.SendQueue.Name], Decode: messages.DecodeSend, Writes: true,
+		Operation: messages.Send, Conn: r.nc, Source: queues[bus.SendQueue.Name], Decode: messages.DecodeSend, Writes: true,
 		Handle: (&send.Handler{Upstream: api, Policy: policy, Timeout: p.UpstreamTimeout, Size: p.BatchSize, Parallel: p.BatchParallel,
 			Open: bus.Objects{JetStream: r.js}.Open}).Handle,
 		Log: log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}
 	accounts := &consumer.Consumer[messages.AccountRequest]{
-		Operation: messages.Account, Source: queues[bus.AccountQueue.Name], Decode: messages.DecodeAccount,
+		Operation: messages.Account, Conn: r.nc, Source: queues[bus.AccountQueue.Name], Decode: messages.DecodeAccount,
 		Handle: (&query.Account{Upstream: api, Policy: policy}).Handle,
 		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}

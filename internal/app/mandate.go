@@ -137,12 +137,12 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	policy := p.policy(func() bool { return hold.Active() || ctx.Err() != nil })
 
 	enrollments := &consumer.Consumer[messages.EnrollRequest]{
-		Operation: messages.Enroll, Source: queues[bus.EnrollQueue.Name], Decode: messages.DecodeEnroll, Writes: true,
+		Operation: messages.Enroll, Conn: r.nc, Source: queues[bus.EnrollQueue.Name], Decode: messages.DecodeEnroll, Writes: true,
 		Handle: (&enroll.Handler{Upstream: api, Policy: policy, Timeout: p.UpstreamTimeout, Zone: zone}).Handle,
 		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}
 	listings := &consumer.Consumer[messages.TransactionsRequest]{
-		Operation: messages.Transactions, Source: queues[bus.TransactionsQueue.Name], Decode: messages.DecodeTransactions,
+		Operation: messages.Transactions, Conn: r.nc, Source: queues[bus.TransactionsQueue.Name], Decode: messages.DecodeTransactions,
 		Handle: (&query.Transactions{Upstream: api, Policy: policy}).Handle,
 		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}

@@ -23,11 +23,19 @@ type DeadLetter struct {
 	Message   string
 }
 
+// delivery is a Request or a jetstream.Msg.
+type delivery interface {
+	Subject() string
+	Data() []byte
+	Headers() nats.Header
+	Metadata() (*jetstream.MsgMetadata, error)
+}
+
 // Bury stores the original message of a request on dead.<its subject>: bytes
 // unchanged, its own headers but for Nats-* and Errand-* (a copied expectation
 // would block the queue for good). Burying the same request again within the
 // stream's duplicate window changes nothing.
-func (p *Publisher) Bury(ctx context.Context, m jetstream.Msg, why DeadLetter) error {
+func (p *Publisher) Bury(ctx context.Context, m delivery, why DeadLetter) error {
 	meta, err := m.Metadata()
 	if err != nil {
 		return fmt.Errorf("bus: dead letter: %w", err)
@@ -47,7 +55,7 @@ func (p *Publisher) Bury(ctx context.Context, m jetstream.Msg, why DeadLetter) e
 }
 
 // letter is the dead letter of m.
-func letter(m jetstream.Msg, meta *jetstream.MsgMetadata, why DeadLetter) *nats.Msg {
+func letter(m delivery, meta *jetstream.MsgMetadata, why DeadLetter) *nats.Msg {
 	d := &nats.Msg{Subject: "dead." + m.Subject(), Data: m.Data(), Header: own(m.Headers())}
 	set := func(name, value string) {
 		if value != "" {

@@ -50,7 +50,7 @@ func BenchmarkSettle(b *testing.B) {
 	}
 	settled := make(chan string, b.N)
 	c := &consumer.Consumer[messages.EnrollRequest]{
-		Operation: messages.Enroll, Source: queues[bus.EnrollQueue.Name], Decode: messages.DecodeEnroll, Writes: true,
+		Operation: messages.Enroll, Conn: nc, Source: queues[bus.EnrollQueue.Name], Decode: messages.DecodeEnroll, Writes: true,
 		Handle: (&enroll.Handler{Upstream: api, Policy: retry.Policy{}, Timeout: 30 * time.Second, Zone: time.UTC}).Handle,
 		Log:    bus.Log{Publisher: publisher, Source: "/errand/bench"}, Dead: publisher,
 		Hold: &consumer.Hold{Interval: time.Second, Log: zerolog.Nop()}, Slots: make(consumer.Slots, at64),

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -33,7 +34,8 @@ type Slots chan struct{}
 // Consumer settles the requests of one queue. Every field but Settled is required.
 type Consumer[R any] struct {
 	Operation   messages.Operation
-	Source      jetstream.Consumer
+	Conn        *nats.Conn
+	Source      jetstream.Consumer // the queue
 	Decode      func([]byte) (R, messages.Meta, error)
 	Handle      Handler[R]
 	Writes      bool // the handler changes something upstream
@@ -45,8 +47,9 @@ type Consumer[R any] struct {
 	Logger      zerolog.Logger
 	Settled     func(op messages.Operation, outcome string, took time.Duration)
 
-	lease lease
-	fault atomic.Pointer[string]
+	lease    lease
+	fault    atomic.Pointer[string]
+	stopping atomic.Bool
 }
 
 // Fault says what keeps the consumer from taking work; "" when nothing does.
@@ -74,14 +77,15 @@ func (c *Consumer[R]) name() string { return c.Source.CachedInfo().Name }
 // Run takes and settles requests until ctx ends and every request in hand is
 // settled. hard ends the patience with those: what is not settled then is put back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
-	pullers := c.pullers()
+	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
+	pulls := c.pulls()
 	beats, stop := context.WithCancel(hard)
 	var keeper, hands sync.WaitGroup
 	keeper.Go(func() { c.lease.keep(beats, c.Source.CachedInfo().Config.AckWait/3) })
 	for range cap(c.Slots) {
 		hands.Go(func() {
 			for ctx.Err() == nil {
-				if err := c.next(ctx, hard, pullers); err != nil {
+				if err := c.next(ctx, hard, pulls); err != nil {
 					c.failed(ctx, err)
 				}
 			}
@@ -90,29 +94,29 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	hands.Wait()
 	stop()
 	keeper.Wait()
-	for range cap(pullers) {
-		(<-pullers).close()
+	for range cap(pulls) {
+		(<-pulls).Close()
 	}
 	return nil
 }
 
 // next takes at most one message and settles it. The error is why there was none.
-func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) error {
-	var p puller
+func (c *Consumer[R]) next(ctx, hard context.Context, pulls chan *bus.Pull) error {
+	var p *bus.Pull
 	select {
-	case p = <-pullers:
+	case p = <-pulls:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	turn, err := c.Hold.Enter(ctx, c.Writes)
 	if err != nil {
-		pullers <- p
+		pulls <- p
 		return err
 	}
 	select {
 	case c.Slots <- struct{}{}:
 	case <-ctx.Done():
-		pullers <- p
+		pulls <- p
 		if turn {
 			c.Hold.Leave(false)
 		}
@@ -123,14 +127,14 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) error
 	if turn {
 		wait = 2 * c.Hold.Interval
 	}
-	m, err := p.take(ctx, wait)
-	pullers <- p
+	m, err := c.take(ctx, p, wait)
+	pulls <- p
 	var probe bool
 	if err == nil {
 		probe, wait = c.Hold.Claim(c.Writes)
 	}
 	if turn {
-		c.Hold.Leave(nothing(err) && c.empty(ctx))
+		c.Hold.Leave(errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
 	}
 	switch {
 	case err != nil:
@@ -145,6 +149,32 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pullers chan puller) error
 	c.lease.take(m)
 	c.settle(hard, m)
 	return nil
+}
+
+// most is how many pulls of one message wait at once: few leave the hands idle for
+// a round trip and make each message pay its own system calls, on both sides.
+const most = 16
+
+// pulls leaves a slot for the program's other consumer.
+func (c *Consumer[R]) pulls() chan *bus.Pull {
+	n := 1
+	if c.Writes {
+		n = max(1, min(most, cap(c.Slots)-1))
+	}
+	ps := make(chan *bus.Pull, n)
+	for range n {
+		ps <- bus.NewPull(c.Conn, c.Source)
+	}
+	return ps
+}
+
+// take pulls one message: none waits in a buffer, where its AckWait would run out. The
+// one slot that two consumers share is lost to the other while one waits in it.
+func (c *Consumer[R]) take(ctx context.Context, p *bus.Pull, wait time.Duration) (*bus.Request, error) {
+	if cap(c.Slots) == 1 {
+		return p.Take(ctx)
+	}
+	return p.Next(ctx, wait)
 }
 
 // empty reports whether the queue has no request, also none that was put off or is in
@@ -162,7 +192,7 @@ const otherTurn = time.Second / 4
 // silent one, so it is asked for, until it is there: a take that waits for its next
 // message would not tell that it came back.
 func (c *Consumer[R]) failed(ctx context.Context, err error) {
-	if nothing(err) {
+	if errors.Is(err, bus.ErrNoMessage) {
 		if cap(c.Slots) == 1 {
 			retry.Pause(ctx, otherTurn)
 		}

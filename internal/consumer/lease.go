@@ -5,26 +5,26 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"errand/internal/bus"
 )
 
 // lease keeps the messages in hand from being delivered to somebody else: one
 // heartbeat for all of them at a third of AckWait.
 type lease struct {
 	mu   sync.Mutex
-	held map[jetstream.Msg]struct{}
+	held map[*bus.Request]struct{}
 }
 
-func (l *lease) take(m jetstream.Msg) {
+func (l *lease) take(m *bus.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held == nil {
-		l.held = map[jetstream.Msg]struct{}{}
+		l.held = map[*bus.Request]struct{}{}
 	}
 	l.held[m] = struct{}{}
 }
 
-func (l *lease) drop(m jetstream.Msg) {
+func (l *lease) drop(m *bus.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, m)

@@ -32,7 +32,7 @@ func (e ending) wrong() bool { return e.state == messages.Failed || e.state == m
 
 // settle takes one delivery to its end: an outcome stored and the request
 // acknowledged, or the request put back. The only warning about a request is here.
-func (c *Consumer[R]) settle(ctx context.Context, m jetstream.Msg) {
+func (c *Consumer[R]) settle(ctx context.Context, m *bus.Request) {
 	began := time.Now()
 	meta, err := m.Metadata()
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *Consumer[R]) settle(ctx context.Context, m jetstream.Msg) {
 }
 
 // answer decodes the request and has it handled over its history.
-func (c *Consumer[R]) answer(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) (ending, error) {
+func (c *Consumer[R]) answer(ctx context.Context, m *bus.Request, meta *jetstream.MsgMetadata) (ending, error) {
 	body, said, invalid := c.Decode(m.Data())
 	own := meta.Stream + "-" + strconv.FormatUint(meta.Sequence.Stream, 10)
 	id := idOf(m, said, invalid, own)
@@ -113,7 +113,7 @@ func (c *Consumer[R]) answer(ctx context.Context, m jetstream.Msg, meta *jetstre
 
 // idOf is the request's id: the body's, else the header's if it fits, else own.
 // What cannot be read, or names an id that does not fit, goes by own.
-func idOf(m jetstream.Msg, said messages.Meta, invalid error, own string) string {
+func idOf(m *bus.Request, said messages.Meta, invalid error, own string) string {
 	if said.RequestID != "" {
 		return said.RequestID
 	}
@@ -155,7 +155,7 @@ func failure(op messages.Operation, b messages.FailedBody) messages.Body {
 
 // bury stores the dead letter of a request that did not go well. It stands before
 // the acknowledgement, so a death in between repeats it and loses nothing.
-func (c *Consumer[R]) bury(ctx context.Context, m jetstream.Msg, end ending) error {
+func (c *Consumer[R]) bury(ctx context.Context, m *bus.Request, end ending) error {
 	if !end.wrong() {
 		return nil
 	}
@@ -173,13 +173,13 @@ func (c *Consumer[R]) bury(ctx context.Context, m jetstream.Msg, end ending) err
 
 // putBack gives the request to the queue for as long as there is nothing to do for
 // it. One that fails every time, whatever the fault, comes back once a minute.
-func (c *Consumer[R]) putBack(ctx context.Context, m jetstream.Msg, id string, deliveries uint64, err error) {
+func (c *Consumer[R]) putBack(ctx context.Context, m *bus.Request, id string, deliveries uint64, err error) {
 	wait := time.Duration(min(deliveries, 12)) * 5 * time.Second
 	var later *history.Later
 	var failed *clients.Error
 	switch {
 	case ctx.Err() != nil:
-		wait = 0 // the program ends: somebody else may have it at once
+		wait = 0 // the program ends
 	case errors.Is(err, history.ErrConflict):
 		wait = time.Second
 	case errors.As(err, &later):
@@ -188,6 +188,9 @@ func (c *Consumer[R]) putBack(ctx context.Context, m jetstream.Msg, id string, d
 			c.Hold.Exhausted(failed)
 		}
 	}
+	if c.stopping.Load() {
+		wait = max(wait, bus.PullExpiry) // or one of our own hands has it again
+	}
 	c.Logger.Warn().Str("op", string(c.Operation)).Str("request_id", id).Err(err).Dur("wait", wait).Msg("put back")
 	if e := m.NakWithDelay(wait); e != nil {
 		c.Logger.Warn().Err(fmt.Errorf("put back %s: %w", id, e)).Msg("nats")
@@ -195,7 +198,7 @@ func (c *Consumer[R]) putBack(ctx context.Context, m jetstream.Msg, id string, d
 }
 
 // trace is the request's W3C trace context, if it has a plausible one.
-func trace(m jetstream.Msg) history.Trace {
+func trace(m *bus.Request) history.Trace {
 	h := m.Headers()
 	return history.Trace{Parent: messages.Cut(h.Get("traceparent")), State: messages.Cut(h.Get("tracestate"))}
 }

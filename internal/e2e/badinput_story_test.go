@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -224,21 +223,4 @@ func (p poison) check(t *testing.T, id string, e, dead event) {
 			t.Errorf("%s: the dead letter was given %s", p, name)
 		}
 	}
-}
-
-// overheard keeps the bodies of the calls to a path, word for word.
-func (b *bubble) overheard(path string) *record {
-	heard := &record{}
-	b.down = func(r *http.Request) int {
-		if strings.HasSuffix(r.URL.Path, path) {
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				return http.StatusBadRequest
-			}
-			_, _ = heard.Write(append(body, '\n'))
-			r.Body = io.NopCloser(bytes.NewReader(body))
-		}
-		return 0
-	}
-	return heard
 }

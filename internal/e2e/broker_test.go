@@ -4,13 +4,15 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +30,10 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv(serverVariable); file != "" {
 		serve(file)
 		return
+	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "8") // they mostly wait; nobody asked for another number
 	}
 	devtest.Main(m)
 }
@@ -131,12 +137,6 @@ func (b *broker) ready() {
 			b.t.Fatalf("nats-server is not ready (gone: %v)\n%s", b.gone(), b.last())
 		}
 	}
-}
-
-// shut ends the server in order.
-func (b *broker) shut() {
-	b.signal(syscall.SIGTERM)
-	<-b.ended
 }
 
 // connect gives a connection to the servers that outlives each of them.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/devkit/devtest"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -109,7 +108,7 @@ func (c *cell) name() string {
 // begin asks for what the cell is about, and starts the worker that will die.
 func (c *cell) begin(t *testing.T, dir string) {
 	t.Helper()
-	n := devtest.Server(t)
+	n := guarded(t)
 	c.installation = installAt(t, dir, n.URL, 1, append([]string{"CONCURRENCY=4", "RETRY_TRIES=2"}, c.row.set...)...)
 	c.n = n
 	if len(c.first) > 0 {

@@ -1,0 +1,176 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/messages"
+)
+
+// Pull asks a queue for one message at a time. The library's own pulls take an empty
+// message with a Status header, which any producer may send, for a word of the
+// server's and give it to nobody; here that is whatever has no reply subject. One
+// goroutine may use it at a time.
+type Pull struct {
+	nc      *nats.Conn
+	subject string
+
+	status chan nats.Status   // says when there is a new connection; nil: nobody listens
+	sub    *nats.Subscription // of the inbox that the server was told; nil: it was told none
+	got    chan *nats.Msg
+}
+
+// NewPull asks for messages of a queue that Check gave.
+func NewPull(nc *nats.Conn, queue jetstream.Consumer) *Pull {
+	info := queue.CachedInfo()
+	return &Pull{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + info.Stream + "." + info.Name}
+}
+
+// PullExpiry is how long the server keeps a pull that it has no message for. It is short
+// since a pull cannot be taken back: a message that the server has assigned when it
+// hears that the subscription ends is delivered in vain, and in a cluster comes again
+// only after its AckWait. So whoever wants no more waits for the end of the pull.
+const PullExpiry = 2 * time.Second
+
+var waits = fmt.Sprintf(`{"batch":1,"expires":%d}`, PullExpiry)
+
+// ErrNoMessage means that the queue had none in the time given.
+var ErrNoMessage = errors.New("nats: no message")
+
+// Next waits for a message for about wait, 0: until ctx ends. When it gives none, none
+// is on its way any more: what the server sent to a pull that nobody reads would be
+// lost until its AckWait is over. So it may give one after ctx ended. Errors:
+// ErrNoMessage, ctx's, or why the server gives none.
+func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
+	for began := time.Now(); ; {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case wait > 0 && time.Since(began) >= wait:
+			return nil, ErrNoMessage
+		}
+		r, err := p.once(ctx, waits)
+		if !errors.Is(err, ErrNoMessage) && !errors.Is(err, errMoved) {
+			return r, err
+		}
+	}
+}
+
+// Take gives a message that is there, or ErrNoMessage at once.
+func (p *Pull) Take(ctx context.Context) (*Request, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return p.once(ctx, `{"batch":1,"no_wait":true}`)
+}
+
+var (
+	errSilent = errors.New("nats: the server of the queue says nothing")
+	errMoved  = errors.New("nats: the connection was lost")
+)
+
+// once asks, and waits for the server's answer, for a connection only until ctx ends.
+func (p *Pull) once(ctx context.Context, what string) (*Request, error) {
+	if p.status == nil {
+		p.status = p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING)
+	}
+	if !p.nc.IsConnected() { // what is asked now would be asked twice
+		select {
+		case <-p.status:
+		case <-time.After(PullExpiry):
+		case <-ctx.Done():
+		}
+		return nil, errMoved
+	}
+	if p.sub == nil {
+		p.got = make(chan *nats.Msg, 8)
+		sub, err := p.nc.ChanSubscribe(p.nc.NewInbox(), p.got)
+		if err != nil {
+			return nil, fmt.Errorf("nats: pull: %w", err)
+		}
+		p.sub = sub
+	}
+	if err := p.nc.PublishRequest(p.subject, p.sub.Subject, []byte(what)); err != nil {
+		return nil, fmt.Errorf("nats: pull: %w", err)
+	}
+	late := time.NewTimer(PullExpiry + ackWait)
+	defer late.Stop()
+	err := errSilent
+	select {
+	case m := <-p.got:
+		return read(m)
+	case <-p.status: // the next one may be another server, which was never asked
+		err = errMoved
+	case <-late.C:
+	}
+	p.drop()
+	return nil, err
+}
+
+// read tells a request from a word of the server's.
+func read(m *nats.Msg) (*Request, error) {
+	if m.Reply != "" {
+		return &Request{m}, nil
+	}
+	switch status := m.Header.Get("Status"); status {
+	case "404", "408": // there is none; the time is over
+		return nil, ErrNoMessage
+	default:
+		return nil, fmt.Errorf("nats: pull: status %s %s", status, messages.Cut(m.Header.Get("Description")))
+	}
+}
+
+// drop gives the inbox up: what the server still sends there reaches nobody.
+func (p *Pull) drop() {
+	if p.sub != nil {
+		_ = p.sub.Unsubscribe()
+		p.sub = nil
+	}
+}
+
+// Close ends the pulling. It is called when Next or Take has returned.
+func (p *Pull) Close() {
+	p.drop()
+	if p.status != nil {
+		p.nc.RemoveStatusListener(p.status)
+		p.status = nil
+	}
+}
+
+// Request is a message of a queue in somebody's hand. It has what jetstream.Msg has of
+// the same name.
+type Request struct{ msg *nats.Msg }
+
+// Data is the body.
+func (r *Request) Data() []byte { return r.msg.Data }
+
+// Subject is the one it was published on.
+func (r *Request) Subject() string { return r.msg.Subject }
+
+// Headers are the publisher's; nil when there are none.
+func (r *Request) Headers() nats.Header { return r.msg.Header }
+
+// Ack tells the server that the request is done with. A lost one makes it come again.
+func (r *Request) Ack() error { return r.msg.Ack() }
+
+// NakWithDelay puts the request back for a while.
+func (r *Request) NakWithDelay(d time.Duration) error { return r.msg.NakWithDelay(d) }
+
+// InProgress keeps the request in hand for another AckWait.
+func (r *Request) InProgress() error { return r.msg.InProgress() }
+
+// Metadata is what the server says of the delivery.
+func (r *Request) Metadata() (*jetstream.MsgMetadata, error) {
+	m, err := r.msg.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	return &jetstream.MsgMetadata{Stream: m.Stream, Consumer: m.Consumer, Domain: m.Domain, Timestamp: m.Timestamp,
+		NumDelivered: m.NumDelivered, NumPending: m.NumPending,
+		Sequence: jetstream.SequencePair{Stream: m.Sequence.Stream, Consumer: m.Sequence.Consumer}}, nil
+}
