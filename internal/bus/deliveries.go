@@ -220,6 +220,9 @@ const (
 	errCodeDuplicateInBatch  = 10201
 )
 
+// roomForHeaders is more than those of an event take.
+const roomForHeaders = 4 << 10
+
 // encode makes the message of an event. The id of a delivery event is its
 // Nats-Msg-Id, by which Learn knows it again.
 func (d *Deliveries) encode(e messages.Event) (*nats.Msg, error) {
@@ -235,6 +238,11 @@ func (d *Deliveries) encode(e messages.Event) (*nats.Msg, error) {
 		id = e.Type() + "." + strconv.FormatInt(b.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(b.At.UnixMilli(), 10)
 	default:
 		return nil, fmt.Errorf("bus: %s is no event of the sending log", e.Type())
+	}
+	for int64(len(body))+roomForHeaders > d.log.Publisher.nc.MaxPayload() && messages.Abridge(e.Body) {
+		if body, err = e.Encode(); err != nil {
+			return nil, err
+		}
 	}
 	m := &nats.Msg{Subject: e.Subject(), Data: body, Header: make(nats.Header, 12)}
 	e.Headers(m.Header, d.log.Source, id)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
 	"errand/internal/poll"
 	"errand/pkg/messages"
@@ -273,5 +275,35 @@ func once(t *testing.T, ids map[string]int, rows int) {
 		if n != 1 {
 			t.Errorf("%s was stored %d times", id, n)
 		}
+	}
+}
+
+// A row that fits into no message must not stop those behind it.
+func TestARowLargerThanAMessageIsToldAbridged(t *testing.T) {
+	n, err := devkit.Configured(t.TempDir(), "max_payload: 64KB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := devtest.Provision(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	d := teller(t, nc)
+	learn(t, d, time.Time{})
+	large := delivered(1)
+	large.Body.(*messages.DeliveryBody).Entry = []byte(`{"to":"a@example.test","status":"` + strings.Repeat("x", 100<<10) + `"}`)
+	tell(t, d, []messages.Event{large, delivered(2)})
+	_, s := streamOf(t, nc, bus.MailDeliveries)
+	first, err := s.GetMsg(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(first.Data); !strings.Contains(text, `"to":"a@example.test"`) || !strings.Contains(text, `"abridged":true`) {
+		t.Errorf("told: %.300s", text)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -98,12 +98,12 @@ func (c *cluster) fail() {
 		b.kill()
 	}
 	c.tell("two of three servers are gone")
-	c.until("a program to say that it cannot work", time.Minute, func() bool {
-		return slices.ContainsFunc(c.programs, func(p *process) bool {
-			_, body := p.get("/readyz")
-			return strings.Contains(body, "JetStream")
+	for _, p := range c.programs {
+		c.until(p.name+" to say that it cannot work", time.Minute, func() bool {
+			status, _ := p.get("/readyz")
+			return status == http.StatusServiceUnavailable
 		})
-	})
+	}
 	for _, b := range gone {
 		b.start()
 	}

@@ -32,7 +32,7 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 		{"mandate-consumer", "enroll", 401, "held: mandate service (enroll) answers 401: credentials, account or quota", "errand_held"},
 		{"mail-consumer", "send", 402, "held: email service (send) answers 402: credentials, account or quota", "errand_held"},
 		{"mail-consumer", "send", 503, "held: email service (send) answers 503: overloaded or out of order", "errand_held"},
-		{"log-poller", "logs", 401, "sending log: upstream answers 401", ""},
+		{"log-poller", "logs", 401, "email service (logs) answers 401", ""},
 		{"log-poller", "logs", 503, "sending log: no sweep came through lately", ""},
 	} {
 		t.Run(c.program+" "+http.StatusText(c.status), func(t *testing.T) {

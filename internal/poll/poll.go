@@ -156,7 +156,7 @@ func (p *Poller) failed(err error, failures int) time.Duration {
 	}
 	switch {
 	case held:
-		p.faulty(fmt.Sprintf("sending log: upstream answers %d: credentials or account", e.Status))
+		p.faulty(fmt.Sprintf("email service (logs) answers %d: credentials or account", e.Status))
 	case failures >= failuresInARow:
 		p.faulty("sending log: no sweep came through lately: " + err.Error())
 	}

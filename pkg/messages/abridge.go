@@ -22,6 +22,8 @@ func Abridge(body Body) (smaller bool) {
 		b.Account, smaller = lighter(b.Account, "")
 	case *FailedBody:
 		b.Fields, smaller = fewer(b.Fields)
+	case *DeliveryBody:
+		b.Entry, smaller = lighter(b.Entry, "to")
 	case *SendOutcome:
 		var unsettled, invalid, fields bool
 		b.Unsettled, unsettled = half(b.Unsettled)

@@ -103,8 +103,11 @@ func readEnrolled(body []byte) (url, order string, ok bool) {
 		return "", "", false
 	}
 	order, _ = answer.OrderNumber.(string)
-	return answer.URL, strings.TrimSpace(order), strings.TrimSpace(answer.URL) != ""
+	return answer.URL, strings.TrimSpace(order), strings.TrimSpace(answer.URL) != "" && len(answer.URL) <= longestURL
 }
+
+// longestURL is far more than any browser opens, and little enough to be told.
+const longestURL = 8 << 10
 
 func failure(body []byte) clients.Reading {
 	message, fields := clients.Words(body)
