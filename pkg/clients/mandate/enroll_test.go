@@ -145,6 +145,18 @@ func TestAnAnswerAboutAnotherOrderNumberIsABadAnswer(t *testing.T) {
 	}
 }
 
+// One that fits into no event could not be told.
+func TestALinkOfUnheardLengthIsABadAnswer(t *testing.T) {
+	for length, want := range map[int]clients.Fate{8 << 10: clients.Success, 8<<10 + 1: clients.Unknown} {
+		link := "https://mandate.example.test/"
+		link += strings.Repeat("x", length-len(link))
+		f := newFake(t, 200, []byte(`{"url":"`+link+`"}`))
+		if _, err := client(t, Config{URL: f.URL}).Enroll(t.Context(), enrollment(t, "enroll.request.json")); clients.FateOf(err) != want {
+			t.Errorf("a link of %d: got %v, want %s", length, err, want)
+		}
+	}
+}
+
 func TestUnknownFieldsOfAnAnswerAreKept(t *testing.T) {
 	const body = `{"url":"https://mandate.example.test/1","later":{"a":[1.10]}}`
 	f := newFake(t, 200, []byte(body))
