@@ -64,8 +64,9 @@ func BatchID(id string, n int) string { return id + "." + strconv.Itoa(n) }
 // State is the third token of an event's subject.
 type State string
 
-// The states. A delivery is Delivered, Deferred, Bounced or Unknown; the log is
-// told of by Marked alone.
+// The states. A delivery is Delivered, Deferred, Bounced or Unknown, and is told of by
+// Summary and Overdue too; the log is told of by Marked, and by Sent and Concluded
+// between the programs.
 const (
 	Started   State = "started"
 	Deferred  State = "deferred"
@@ -83,6 +84,10 @@ const (
 	Bounced   State = "bounced"
 	Unknown   State = "unknown"
 	Marked    State = "watermark"
+	Sent      State = "sent"
+	Concluded State = "concluded"
+	Summary   State = "summary"
+	Overdue   State = "overdue"
 )
 
 // StateOf is the third token of a subject, "" when there is none.

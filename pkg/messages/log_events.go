@@ -1,0 +1,103 @@
+package messages
+
+import "encoding/json"
+
+// SentBody is the body of mail.log.sent.<id>.<n>: a call that the recipients of a
+// batch may be accepted by, left before it is made, for whoever reads the sending
+// log. It holds no address.
+type SentBody struct {
+	Common
+	Batch int    `json:"batch"` // from 1
+	First int    `json:"first"` // index of its first recipient in the request, from 0
+	Count int    `json:"count"`
+	From  Key    `json:"from,omitempty"` // of the sender; left out when the request names none
+	Begin Time   `json:"begin"`
+	Until Time   `json:"until"`          // the call is over by then
+	Keys  []byte `json:"keys,omitempty"` // AppendKey of each recipient, in order; left out when the batch is called again
+}
+
+// ConcludedBody is the body of mail.log.concluded.<id>.<n>: what the sending log says
+// of a call whose fate is unknown.
+type ConcludedBody struct {
+	Common
+	BatchEvidence
+	Until           Time `json:"until"` // end of the last call that it speaks of
+	CompleteThrough Time `json:"complete_through"`
+}
+
+// BatchEvidence is what the sending log shows of a batch of unknown fate.
+type BatchEvidence struct {
+	Batch   int        `json:"batch"` // from 1
+	Count   int        `json:"count"` // recipients
+	Seen    int        `json:"seen"`  // of them, with a row of this batch
+	Outcome Conclusion `json:"outcome"`
+}
+
+// Conclusion is what evidence says.
+type Conclusion string
+
+// The conclusions.
+const (
+	WasAccepted Conclusion = "accepted" // there are rows of it
+	WasNotSent  Conclusion = "not_sent" // the log is complete beyond the call, and there is none
+	Unclear     Conclusion = "unclear"  // there are rows, but they may be another batch's
+)
+
+// By says where evidence comes from.
+const (
+	BySendingLog      = "sending_log"
+	ByTransactionList = "transaction_list"
+)
+
+// SendResolved is the body of mail.send.resolved: what became of a request that ended
+// uncertain.
+type SendResolved struct {
+	Common
+	Outcome  State        `json:"outcome"` // accepted, partial or failed
+	By       string       `json:"by"`
+	Evidence SendEvidence `json:"evidence"`
+}
+
+// SendEvidence is about the batches of unknown fate.
+type SendEvidence struct {
+	CompleteThrough Time            `json:"complete_through"`
+	Seen            int             `json:"seen"`  // recipients of those batches with a row
+	Count           int             `json:"count"` // recipients of those batches
+	Batches         []BatchEvidence `json:"batches"`
+}
+
+// EnrollResolved is the body of mandate.enroll.resolved: what became of an enrollment
+// that ended uncertain.
+type EnrollResolved struct {
+	Common
+	Outcome     State             `json:"outcome"` // succeeded or failed
+	By          string            `json:"by"`
+	OrderNumber string            `json:"order_number"`
+	Evidence    []json.RawMessage `json:"evidence"` // the transaction records under the order number
+}
+
+// SummaryBody is the body of mail.delivery.summary.<id>: how far the delivery of a
+// request is. Each recipient counts once, by the last state seen.
+type SummaryBody struct {
+	Common
+	Recipients int  `json:"recipients"`
+	Accepted   int  `json:"accepted"` // of them, by the service
+	Delivered  int  `json:"delivered"`
+	Deferred   int  `json:"deferred"`
+	Bounced    int  `json:"bounced"`
+	Unknown    int  `json:"unknown"`
+	Queued     int  `json:"queued"` // accepted, and no row yet
+	Final      bool `json:"final"`
+	// CompleteThrough: the sending log has been told up to there.
+	CompleteThrough Time `json:"complete_through"`
+}
+
+// OverdueBody is the body of mail.delivery.overdue.<id>: a recipient was accepted and
+// has no row. It is known by its place in the request; addresses are not kept.
+type OverdueBody struct {
+	Common
+	Batch           int  `json:"batch"`     // from 1
+	Recipient       int  `json:"recipient"` // index into the request's recipients, from 0: valid ones, without duplicates
+	AcceptedAt      Time `json:"accepted_at"`
+	CompleteThrough Time `json:"complete_through"`
+}
