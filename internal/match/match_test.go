@@ -1,0 +1,286 @@
+package match
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/pkg/messages"
+)
+
+var start = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+
+// written is a row of the log, and whose it is.
+type written struct {
+	envelope string
+	Row
+	request          string // "": somebody else's
+	batch, recipient int
+}
+
+// world makes calls and the rows that they leave.
+type world struct {
+	*rand.Rand
+	Index
+	rows []written
+}
+
+func key(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("p%d@example.test", n)) }
+
+func sender(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("s%d@example.test", n)) }
+
+// between draws a time of up to d after t, in milliseconds.
+func (w *world) between(t time.Time, d time.Duration) time.Time {
+	return t.Add(time.Duration(w.Int64N(int64(d/time.Millisecond)+1)) * time.Millisecond)
+}
+
+// row writes one of a message that was accepted at a time by the upstream's clock.
+func (w *world) row(at time.Time, to, from messages.Key, decodes bool, r written) {
+	r.Row = Row{To: to, From: from, Created: w.between(at, 3*24*time.Hour)}
+	r.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), w.IntN(1<<28))
+	if !decodes {
+		r.envelope = []string{"", "forged", "zzzzzzzzzzzzzzzzzz", "ffffffffffffffffff", "000000000000000000", "0123456789"}[w.IntN(6)]
+	}
+	r.Accepted = AcceptedAt(r.envelope, r.Created)
+	w.rows = append(w.rows, r)
+}
+
+// send makes the calls of a batch until one is accepted, and gives when it was over.
+func (w *world) send(request string, number, first int, from int, to []int, at time.Time) time.Time {
+	var keys []messages.Key
+	for _, n := range to {
+		keys = append(keys, key(n))
+	}
+	for {
+		c := Call{Request: request, Batch: number, First: first, Begin: at, End: at.Add(35 * time.Second)}
+		if from > 0 {
+			c.From = sender(from)
+		}
+		w.Add(c, keys)
+		keys = nil
+		over := w.between(at, 5*time.Second)
+		accepted := w.between(at, over.Sub(at)).Add(time.Duration(w.IntN(1500)-750) * time.Millisecond) // two clocks
+		fate := w.IntN(10)
+		if fate > 2 { // it was accepted; of 3 nobody knows
+			decodes := w.IntN(10) > 0
+			for i, n := range to {
+				w.row(accepted, key(n), sender(max(from, 1)), decodes, written{request: request, batch: number, recipient: first + i})
+			}
+		}
+		switch {
+		case fate > 3:
+			if w.IntN(4) > 0 { // else the outcome was not read yet
+				w.Close(request, number, over, Accepted)
+			}
+			return over
+		case fate > 1:
+			w.Close(request, number, over, Open)
+			if fate == 3 {
+				return over
+			}
+		default:
+			w.Close(request, number, over, Refused)
+		}
+		at = over.Add(time.Duration(w.IntN(60)) * time.Second)
+	}
+}
+
+// foreign is mail of others: to people that nobody else writes to, from other senders,
+// or from the same ones to the same people, at another time.
+func (w *world) foreign(at time.Time) {
+	switch w.IntN(3) {
+	case 0:
+		w.row(at, key(1000+w.IntN(50)), sender(w.IntN(3)), w.IntN(2) == 0, written{})
+	case 1:
+		w.row(at, key(w.IntN(300)), sender(9), w.IntN(2) == 0, written{})
+	default:
+		w.row(at.Add(-10*24*time.Hour), key(w.IntN(300)), sender(1+w.IntN(2)), true, written{})
+	}
+}
+
+// Whatever is called by whom at what time: a match that is not ambiguous is right, an
+// ambiguous one has the right one among its candidates, and mail of others has none.
+func TestAMatchIsNeverWrong(t *testing.T) {
+	shares := map[messages.Confidence]int{}
+	for seed := range uint64(60) {
+		w := &world{Rand: rand.New(rand.NewPCG(seed, 1))}
+		at := start
+		for n := range 40 {
+			people := w.Perm(300)[:1+w.IntN(40)]
+			request, from := fmt.Sprint("r", n), 1+w.IntN(2)
+			over := w.send(request, 1, 0, from, people, at)
+			if w.IntN(3) == 0 {
+				w.send(request, 2, len(people), from, []int{400 + n}, over)
+			}
+			if w.IntN(4) == 0 { // the same list minutes later
+				over = w.send(request+"-again", 1, 0, from, people, over.Add(time.Duration(w.IntN(10))*time.Minute))
+			}
+			w.foreign(at)
+			at = w.between(over, time.Hour)
+		}
+		w.Shuffle(len(w.rows), func(i, j int) { w.rows[i], w.rows[j] = w.rows[j], w.rows[i] })
+		for _, r := range w.rows {
+			m := w.Find(r.Row)
+			shares[m.Confidence]++
+			sure := m.Confidence == messages.MatchExact || m.Confidence == messages.MatchUnique
+			right := m.Request == r.request && m.Batch == r.batch && m.Recipient == r.recipient
+			among := m.Confidence == messages.MatchAmbiguous && slices.Contains(m.Candidates, r.request)
+			if r.request == "" && m.Confidence != messages.MatchNone || r.request != "" && (!sure || !right) && !among {
+				t.Fatalf("seed %d: row %+v: match %+v", seed, r, m)
+			}
+		}
+	}
+	t.Logf("rows by confidence: %v", shares)
+	total := 0
+	for _, n := range shares {
+		total += n
+	}
+	if exact := shares[messages.MatchExact]; exact < total/2 || shares[messages.MatchUnique] < total/50 || shares[messages.MatchAmbiguous] < total/50 {
+		t.Errorf("of %d rows: %v", total, shares)
+	}
+}
+
+func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
+	x := &Index{}
+	for i, request := range []string{"morning", "later"} {
+		at := start.Add(time.Duration(i) * 2 * time.Minute)
+		x.Add(Call{Request: request, Batch: 1, Begin: at, End: at.Add(35 * time.Second)}, []messages.Key{key(1), key(2)})
+		x.Close(request, 1, at.Add(time.Second), Accepted)
+	}
+	for at, want := range map[time.Duration]Match{
+		500 * time.Millisecond:               {Confidence: messages.MatchExact, Request: "morning", Batch: 1, Recipient: 1},
+		2*time.Minute + 500*time.Millisecond: {Confidence: messages.MatchExact, Request: "later", Batch: 1, Recipient: 1},
+		2*time.Minute - time.Second:          {Confidence: messages.MatchUnique, Request: "later", Batch: 1, Recipient: 1}, // another clock
+		time.Minute:                          {Confidence: messages.MatchNone},
+	} {
+		got := x.Find(Row{To: key(2), Accepted: start.Add(at)})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("accepted after %v (-want +got):\n%s", at, diff)
+		}
+	}
+	want := Match{Confidence: messages.MatchAmbiguous, Candidates: []string{"later", "morning"}}
+	if diff := cmp.Diff(want, x.Find(Row{To: key(2), Created: start.Add(time.Hour)})); diff != "" {
+		t.Errorf("without a time of acceptance (-want +got):\n%s", diff)
+	}
+}
+
+// Outcomes are read after all calls: one that tells of an earlier call must not close
+// a later one.
+func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
+	x := &Index{}
+	for i := range 2 {
+		at := start.Add(time.Duration(i) * time.Minute)
+		x.Add(Call{Request: "r", Batch: 1, Begin: at, End: at.Add(35 * time.Second)}, []messages.Key{key(1)})
+	}
+	x.Close("r", 1, start.Add(time.Second), Refused)
+	x.Close("r", 1, start.Add(time.Minute+time.Second), Accepted)
+	for at, want := range map[time.Duration]messages.Confidence{
+		500 * time.Millisecond: messages.MatchNone, time.Minute + 500*time.Millisecond: messages.MatchExact, time.Minute + 20*time.Second: messages.MatchNone,
+	} {
+		if got := x.Find(Row{To: key(1), Accepted: start.Add(at)}); got.Confidence != want {
+			t.Errorf("accepted after %v: %s, want %s", at, got.Confidence, want)
+		}
+	}
+}
+
+func TestEachRecipientIsSeenOnceAndStaysDelivered(t *testing.T) {
+	x := &Index{}
+	x.Add(Call{Request: "r", Batch: 2, First: 10, Begin: start, End: start.Add(time.Minute)}, []messages.Key{key(1), key(2), key(3)})
+	x.Close("r", 2, start.Add(time.Second), Accepted)
+	for _, c := range []struct {
+		recipient     int
+		state         State
+		before, after State
+		ok            bool
+	}{
+		{10, Deferred, Unseen, Deferred, true}, {10, Delivered, Deferred, Delivered, true}, {10, Bounced, Delivered, Delivered, true},
+		{12, Bounced, Unseen, Bounced, true}, {9, Bounced, 0, 0, false}, {13, Bounced, 0, 0, false},
+	} {
+		if before, after, ok := x.See("r", 2, c.recipient, c.state); before != c.before || after != c.after || ok != c.ok {
+			t.Errorf("recipient %d: %d to %d, %t; want %+v", c.recipient, before, after, ok, c)
+		}
+	}
+	x.Doubt(Row{To: key(3), Accepted: start.Add(time.Second)})
+	want := Evidence{Count: 3, Seen: 2, Doubts: 1, Until: start.Add(time.Minute)}
+	if got, ok := x.Evidence("r", 2); !ok || !got.Until.Equal(want.Until) || got.Seen != 2 || got.Doubts != 1 || got.Count != 3 {
+		t.Errorf("evidence %+v, want %+v", got, want)
+	}
+	if n := len(slices.Collect(x.Silent(start))); n != 0 {
+		t.Errorf("%d are overdue before they were accepted", n)
+	}
+	silent := slices.Collect(x.Silent(start.Add(time.Hour)))
+	if diff := cmp.Diff([]Silent{{"r", 2, 11, start.Add(time.Second)}}, silent, cmp.Transformer("utc", time.Time.UTC)); diff != "" {
+		t.Errorf("silent (-want +got):\n%s", diff)
+	}
+	x.Overdue("r", 2, 11)
+	if n := len(slices.Collect(x.Silent(start.Add(time.Hour)))); n != 0 {
+		t.Errorf("%d are overdue after it was told", n)
+	}
+	if before, _, _ := x.See("r", 2, 11, Delivered); before != Unseen {
+		t.Errorf("one that was overdue was seen before: %d", before)
+	}
+}
+
+func TestTheOldestCallsAreForgotten(t *testing.T) {
+	x := &Index{Most: 2 * perGeneration}
+	keys := make([]messages.Key, 1000)
+	for n := range 4000 {
+		for i := range keys {
+			keys[i] = messages.Key(n*1000 + i + 1)
+		}
+		at := start.Add(time.Duration(n) * time.Minute)
+		x.Add(Call{Request: fmt.Sprint("r", n), Batch: 1, Begin: at, End: at.Add(time.Second)}, keys)
+	}
+	if n := x.Recipients(); n > 2*perGeneration || n < perGeneration/2 {
+		t.Errorf("%d recipients are known", n)
+	}
+	row := func(n int) Row {
+		return Row{To: messages.Key(n*1000 + 1), Accepted: start.Add(time.Duration(n) * time.Minute)}
+	}
+	if m := x.Find(row(3999)); m.Confidence != messages.MatchExact || m.Request != "r3999" {
+		t.Errorf("the newest: %+v", m)
+	}
+	if m := x.Find(row(0)); m.Confidence != messages.MatchNone {
+		t.Errorf("the oldest: %+v", m)
+	}
+	if x.Forget(start.Add(4000 * time.Minute)); x.Recipients() != 0 {
+		t.Errorf("%d recipients are known after all was forgotten", x.Recipients())
+	}
+}
+
+// Ten million recipients in batches of a thousand; and 800,000 in batches of one, which Most counts as as many.
+func TestTenMillionRecipientsFitIntoMemory(t *testing.T) {
+	for _, c := range []struct{ batches, size, most int }{{10_000, 1000, 500}, {800_000, 1, 500}} {
+		if testing.Short() {
+			c.batches /= 20
+		}
+		before := heap()
+		x := &Index{}
+		keys := make([]messages.Key, c.size)
+		for n := range c.batches {
+			for i := range keys {
+				keys[i] = messages.Key(uint64(n*c.size+i+1) * 0x9e3779b97f4a7c15)
+			}
+			at := start.Add(time.Duration(n) * time.Second)
+			x.Add(Call{Request: fmt.Sprint("MAIL_REQUESTS-", n), Batch: 1, Begin: at, End: at.Add(time.Second)}, keys)
+		}
+		used := (heap() - before) >> 20
+		t.Logf("%d recipients in batches of %d: %d MB, %d of what Most counts", x.Recipients(), c.size, used, x.size)
+		if int(used) >= c.most {
+			t.Errorf("%d recipients in batches of %d take %d MB, want less than %d", x.Recipients(), c.size, used, c.most)
+		}
+		runtime.KeepAlive(x)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
