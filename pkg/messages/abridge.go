@@ -16,6 +16,8 @@ func Abridge(body Body) (smaller bool) {
 		b.Enrollment, smaller = lighter(b.Enrollment, "url")
 	case *EnrollUncertain:
 		b.Evidence, smaller = half(b.Evidence)
+	case *EnrollResolved:
+		b.Evidence, smaller = half(b.Evidence)
 	case *TransactionsPage:
 		b.Records, smaller = half(b.Records)
 	case *AccountReported:

@@ -35,7 +35,11 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 		{Delivery.Subject(Delivered, Unmatched), "mail.delivery.delivered.unmatched"},
 		{Delivery.Subject(Bounced, "m"), "mail.delivery.bounced.m"},
 		{Delivery.Subject(Unknown, "m"), "mail.delivery.unknown.m"},
+		{Delivery.Subject(Summary, "m"), "mail.delivery.summary.m"},
+		{Delivery.Subject(Overdue, "m"), "mail.delivery.overdue.m"},
 		{Log.Subject(Marked, ""), "mail.log.watermark"},
+		{Log.Subject(Sent, BatchID("m", 1)), "mail.log.sent.m.1"},
+		{Log.Subject(Concluded, BatchID("m", 12)), "mail.log.concluded.m.12"},
 		{Enroll.Filter("a-1"), "mandate.enroll.*.a-1"},
 		{Send.Filter("m"), "mail.send.*.m"},
 		{Batch.Filter(BatchID("m", 3)), "mail.batch.*.m.3"},
@@ -60,7 +64,7 @@ func TestTheThirdTokenIsTheState(t *testing.T) {
 func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
 	states := []State{
 		Started, Deferred, Succeeded, Failed, Uncertain, Resolved, Accepted, Partial, Refused,
-		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, "requested", "",
+		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Sent, Concluded, Summary, Overdue, "requested", "",
 	}
 	finals := map[Operation][]State{
 		Enroll:       {"succeeded", "failed", "uncertain", "resolved"},
@@ -109,6 +113,7 @@ var bodyFields = []struct {
 	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | after_unknown"},
 	{&FailedBody{}, "reason message http_status fields fingerprint | order_number conflicts_with after_unknown"},
 	{&EnrollUncertain{}, "reason message order_number evidence fingerprint | after_unknown"},
+	{&EnrollResolved{}, "outcome by order_number evidence fingerprint |"},
 	{&TransactionsPage{}, "page records |"},
 	{&TransactionsListed{}, "pages total fingerprint |"},
 	{&SendStarted{}, "deadline fingerprint recipients batches batch_size |"},
@@ -117,7 +122,13 @@ var bodyFields = []struct {
 	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown"},
 	{&AccountReported{}, "account fingerprint |"},
 	{&DeliveryBody{}, "event_id entry smtp match |"},
-	{&Watermark{}, "complete_through total_record new |"},
+	{&SentBody{}, "batch first count begin until | from keys"},
+	{&ConcludedBody{}, "batch count seen outcome until complete_through |"},
+	{&SendResolved{}, "outcome by evidence fingerprint |"},
+	{&EnrollResolved{}, "outcome by order_number evidence fingerprint |"},
+	{&SummaryBody{}, "recipients accepted delivered deferred bounced unknown queued final complete_through |"},
+	{&OverdueBody{}, "batch recipient accepted_at complete_through |"},
+	{&Watermark{}, "complete_through total_record new by | since"},
 }
 
 func TestBodiesHaveTheFieldsOfTheContract(t *testing.T) {
@@ -147,6 +158,9 @@ func TestPartsOfBodiesHaveTheFieldsOfTheContract(t *testing.T) {
 		{SMTP{}, `{"code":0,"enhanced":""}`},
 		{Match{Confidence: MatchNone}, `{"confidence":"none"}`},
 		{Match{MatchAmbiguous, 2, []string{"a", "b"}}, `{"confidence":"ambiguous","batch":2,"candidates":["a","b"]}`},
+		{BatchEvidence{1, 5, 2, WasAccepted}, `{"batch":1,"count":5,"seen":2,"outcome":"accepted"}`},
+		{[]Conclusion{WasAccepted, WasNotSent, Unclear}, `["accepted","not_sent","unclear"]`},
+		{[]string{BySendingLog, ByTransactionList}, `["sending_log","transaction_list"]`},
 		{[]Confidence{MatchExact, MatchUnique}, `["exact","unique"]`},
 	} {
 		got, err := json.Marshal(c.part)
@@ -216,8 +230,10 @@ func fill(v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for _, field := range v.Fields() {
-			fill(field)
+		for field, value := range v.Fields() {
+			if field.Tag.Get("json") != "-" { // else it is no part of the body
+				fill(value)
+			}
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
@@ -231,6 +247,8 @@ func fill(v reflect.Value) {
 		v.SetString("x")
 	case reflect.Int:
 		v.SetInt(7)
+	case reflect.Uint8, reflect.Uint64:
+		v.SetUint(7)
 	case reflect.Bool:
 		v.SetBool(true)
 	}

@@ -157,7 +157,7 @@ func TestRulesOfTheFieldsOfAnEnrollment(t *testing.T) {
 		{"link_expired_at", []string{`"2026-01-02 15:04:05"`},
 			[]string{`"2026-01-02"`, `"2026-01-02T15:04:05"`, `"2026-01-02 24:00:00"`, `"2026-01-02 15:04:05.5"`, `"2026-01-02 5:04:05"`, `1`}},
 		{"give_up_at", []string{`"2026-01-02T15:04:05Z"`, `"2026-01-02T15:04:05.123+08:00"`}, []string{`"2026-01-02"`, `"2026-01-02 15:04:05"`, `1767366245`, `"24h"`}},
-		{"on_unknown", []string{`"retry"`, `"report"`}, []string{`"resend"`, `"Retry"`, `"x"`, `1`, `true`}},
+		{"on_unknown", []string{`"retry"`, `"report"`}, []string{`"resend"`, `"conclude"`, `"Retry"`, `"x"`, `1`, `true`}},
 		{"return_url success_url failed_url maintenance_url termination_url",
 			[]string{`"https://shop.example"`, `"http://localhost:8080/a?b=c#d"`, `"https://u:p@shop.example/é"`, url(4096)},
 			[]string{`"shop.example"`, `"//shop.example/"`, `"ftp://shop.example/"`, `"https://"`, `"https:///path"`, `"https:shop.example"`, `"https://shop.example/a b"`,

@@ -176,7 +176,7 @@ func FuzzValuesStayOutOfErrors(f *testing.F) {
 func FuzzEventBody(f *testing.F) {
 	for _, value := range hostile {
 		f.Add([]byte(value))
-		for _, field := range []string{"at", "deadline", "not_before", "attempt", "batch_size", "accepted", "max_frequency", "message", "reason", "complete_through", "unknown", "invalid"} {
+		for _, field := range []string{"at", "deadline", "not_before", "attempt", "batch_size", "accepted", "max_frequency", "message", "reason", "complete_through", "unknown", "invalid", "from", "keys", "until", "outcome"} {
 			f.Add([]byte(`{"` + field + `":` + value + `}`))
 		}
 	}
@@ -184,6 +184,7 @@ func FuzzEventBody(f *testing.F) {
 		for _, fresh := range []func() Body{
 			func() Body { return &EnrollStarted{} }, func() Body { return &DeferredBody{} }, func() Body { return &SendStarted{} }, func() Body { return &BatchBody{} },
 			func() Body { return &FailedBody{} }, func() Body { return &SendOutcome{} }, func() Body { return &Watermark{} },
+			func() Body { return &SentBody{} }, func() Body { return &ConcludedBody{} }, func() Body { return &SendResolved{} }, func() Body { return &SummaryBody{} },
 		} {
 			body := fresh()
 			if err := DecodeEvent(data, body); err != nil {

@@ -53,9 +53,10 @@ const (
 // uncertain.
 type SendResolved struct {
 	Common
-	Outcome  State        `json:"outcome"` // accepted, partial or failed
-	By       string       `json:"by"`
-	Evidence SendEvidence `json:"evidence"`
+	Outcome     State        `json:"outcome"` // accepted, partial or failed
+	By          string       `json:"by"`
+	Evidence    SendEvidence `json:"evidence"`
+	Fingerprint string       `json:"fingerprint"`
 }
 
 // SendEvidence is about the batches of unknown fate.
@@ -74,6 +75,15 @@ type EnrollResolved struct {
 	By          string            `json:"by"`
 	OrderNumber string            `json:"order_number"`
 	Evidence    []json.RawMessage `json:"evidence"` // the transaction records under the order number
+	Fingerprint string            `json:"fingerprint"`
+}
+
+// MarshalJSON cuts the order number and writes nil evidence as [].
+func (b EnrollResolved) MarshalJSON() ([]byte, error) {
+	type plain EnrollResolved
+	b.OrderNumber = Cut(b.OrderNumber)
+	b.Evidence = listed(b.Evidence)
+	return marshal(plain(b))
 }
 
 // SummaryBody is the body of mail.delivery.summary.<id>: how far the delivery of a

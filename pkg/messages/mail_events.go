@@ -125,6 +125,9 @@ type DeliveryBody struct {
 	Entry   json.RawMessage `json:"entry"` // the log entry of the email document
 	SMTP    SMTP            `json:"smtp"`
 	Match   Match           `json:"match"`
+	// Recipient goes into the header Errand-Recipient: <batch>.<recipient> where the
+	// entry is matched, both as in mail.log.sent.
+	Recipient string `json:"-"`
 }
 
 // SMTP is what the receiving server's reply says: RFC 5321 code, 0 when it
@@ -166,4 +169,18 @@ type Watermark struct {
 	CompleteThrough Time `json:"complete_through"`
 	TotalRecord     int  `json:"total_record"` // entries in the log, as the upstream counts
 	New             int  `json:"new"`          // events this sweep added
+	// By is how that is known.
+	By Known `json:"by"`
+	// Since: what was created before is not told, as the first start was asked to.
+	Since *Time `json:"since,omitempty"`
 }
+
+// Known is how a poller knows that the log was told up to a time.
+type Known string
+
+// The ways to know.
+const (
+	ByWholeLog    Known = "whole_log"    // it was read from its first row to its last
+	ByNewestFirst Known = "newest_first" // it runs that way, and was read back to what was told before
+	ByOldestFirst Known = "oldest_first" // it runs that way, and was read from what was told before to its end
+)
