@@ -94,7 +94,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	queues, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailEvents, bus.DeadLetters)
+	queues, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailDeliveries, bus.MailEvents, bus.DeadLetters)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	messagesOut := &consumer.Consumer[messages.SendRequest]{
 		Operation: messages.Send, Conn: r.nc, Source: queues[bus.SendQueue.Name], Decode: messages.DecodeSend, Writes: true,
 		Handle: (&send.Handler{Upstream: api, Policy: policy, Timeout: p.UpstreamTimeout, Size: p.BatchSize, Parallel: p.BatchParallel,
-			Open: bus.Objects{JetStream: r.js}.Open}).Handle,
+			Open: bus.Objects{JetStream: r.js}.Open, Sent: log.Sent, Concluded: log.Concluded}).Handle,
 		Log: log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}
 	accounts := &consumer.Consumer[messages.AccountRequest]{

@@ -3,78 +3,13 @@ package send
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"errand/internal/failpoint"
 	"errand/internal/history"
-	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
-
-// result is what is known of one batch.
-type result struct {
-	batch
-	count    int
-	state    messages.State // accepted, refused, uncertain or deferred
-	accepted int
-	reason   messages.Reason
-	status   int
-	message  string
-	fields   map[string][]string
-	after    bool  // a call of unknown fate was made before
-	cause    error // of a batch that waits
-}
-
-// waits reports whether the batch is to be sent later.
-func (r result) waits() bool {
-	return r.state == messages.Deferred && r.reason != messages.ReasonUnavailable
-}
-
-// judge turns the end of a batch's calls into its result.
-func judge(b batch, accepted int, err error) result {
-	r := result{batch: b, count: len(b.to), cause: err}
-	if failed, ok := errors.AsType[*clients.Error](err); ok {
-		r.reason, r.status, r.message, r.fields = messages.Reason(failed.Reason), failed.Status, failed.Message, failed.Fields
-		if r.message == "" {
-			r.message = failed.Error()
-		}
-	}
-	switch clients.FateOf(err) {
-	case clients.Success:
-		r.state, r.accepted = messages.Accepted, min(accepted, r.count)
-		if accepted < r.count {
-			r.reason = messages.ReasonShortCount
-		}
-	case clients.Refused:
-		r.state = messages.Refused
-	case clients.Busy, clients.Held:
-		r.state = messages.Deferred
-	default:
-		r.state = messages.Uncertain
-		if r.reason == "" {
-			r.reason = messages.ReasonNoAnswer
-		}
-	}
-	return r
-}
-
-// interrupted is the result of a batch whose caller died.
-func interrupted(b batch) result {
-	return result{batch: b, count: len(b.to), state: messages.Uncertain, reason: messages.ReasonInterrupted,
-		message: "a worker died between the call's announcement and its outcome"}
-}
-
-// unsent is the result of a batch that was given up before a call of known fate.
-func (t *task) unsent(b batch, after bool) result {
-	r := result{batch: b, count: len(b.to), state: messages.Deferred, reason: messages.ReasonUnavailable, after: after,
-		message: fmt.Sprintf("given up after %s", messages.Time{Time: t.giveUp})}
-	if after {
-		r.state, r.reason = messages.Uncertain, messages.ReasonNoAnswer
-	}
-	return r
-}
 
 // many sends a request of several batches, some of them at once.
 func (t *task) many(ctx context.Context) (messages.Event, error) {
@@ -112,7 +47,7 @@ func (t *task) many(ctx context.Context) (messages.Event, error) {
 	close(work)
 	hands.Wait()
 	t.History.Attempt = t.before + int(t.calls.Load())
-	return t.conclude(ctx)
+	return t.finish(ctx)
 }
 
 // errHalted is why batches wait that could have been sent.
@@ -148,19 +83,16 @@ func (t *task) settle(ctx context.Context, b batch) {
 	h := &history.History{Log: t.History.Log, Operation: messages.Batch, ID: messages.BatchID(t.History.ID, b.number), Trace: t.History.Trace}
 	var got result
 	_, err := h.Settle(ctx, t.Prior.State == "", func(p history.Prior) (messages.Event, error) {
-		var before messages.BatchBody
-		if p.Last != nil {
-			if err := messages.DecodeEvent(p.Last, &before); err != nil {
-				return messages.Event{}, err
-			}
+		stands, err := standing(b, p)
+		if err != nil {
+			return messages.Event{}, err
 		}
-		var err error
-		got, err = t.decide(ctx, h, b, p.State, before.AfterUnknown, func(ctx context.Context, deadline time.Time) error {
+		got, err = t.decide(ctx, h, b, stands, func(ctx context.Context, deadline time.Time) error {
 			return h.Store(ctx, messages.Started, &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to),
-				Deadline: &messages.Time{Time: deadline}, AfterUnknown: before.AfterUnknown})
+				Deadline: &messages.Time{Time: deadline}, AfterUnknown: stands.after})
 		})
 		if err == nil && got.waits() {
-			err = t.deferBatch(ctx, h, got)
+			err = t.deferBatch(ctx, h, got, t.awaits(stands.result))
 		}
 		if err != nil {
 			return messages.Event{}, err
@@ -170,11 +102,23 @@ func (t *task) settle(ctx context.Context, b batch) {
 	if answered, ok := errors.AsType[*history.Answered](err); ok {
 		got, err = settledBefore(b, answered)
 	}
+	if later, ok := errors.AsType[*history.Later](err); ok && t.awaits(got) {
+		t.await(got, later)
+		return
+	}
 	if err != nil {
 		t.stop(err)
 		return
 	}
 	t.take(got)
+}
+
+// await keeps that a batch waits for the sending log. The others go on.
+func (t *task) await(got result, later *history.Later) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	got.cause = later.Cause
+	t.after, t.awaited = true, &got
 }
 
 // take counts a batch's result.
@@ -189,9 +133,17 @@ func (t *task) take(got result) {
 	}
 }
 
-// deferBatch stores that the batch waits, and gives the error that says so.
-func (t *task) deferBatch(ctx context.Context, h *history.History, got result) error {
+// deferBatch stores that the batch waits, and gives the error that says so. One that
+// waits for the sending log may be looked after whenever its request comes back; that
+// is stored once.
+func (t *task) deferBatch(ctx context.Context, h *history.History, got result, stored bool) error {
 	at := t.notBefore(h.Attempt, got)
+	if t.awaits(got) {
+		at = time.Now()
+	}
+	if t.awaits(got) && stored {
+		return &history.Later{At: at, Cause: got.cause}
+	}
 	body := got.body()
 	body.NotBefore = &messages.Time{Time: at}
 	if err := h.Store(ctx, messages.Deferred, body); err != nil {

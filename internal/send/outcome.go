@@ -10,14 +10,16 @@ import (
 	"errand/pkg/messages"
 )
 
-// conclude ends a delivery of a request of several batches: with its outcome, or
+// finish ends a delivery of a request of several batches: with its outcome, or
 // put off because some batches wait.
-func (t *task) conclude(ctx context.Context) (messages.Event, error) {
+func (t *task) finish(ctx context.Context) (messages.Event, error) {
 	switch {
 	case t.broken != nil:
 		return messages.Event{}, t.broken
-	case t.later == nil:
+	case t.later == nil && t.awaited == nil:
 		return t.outcome(), nil
+	case t.later == nil:
+		return t.putOff(ctx, *t.awaited)
 	}
 	why := result{reason: messages.ReasonBusy, message: t.later.Error()}
 	if t.later.Cause == nil { // another worker had a batch on its way: nobody knows more before its deadline

@@ -15,11 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"errand/internal/failpoint"
 	"errand/internal/history"
 	"errand/internal/retry"
 	"errand/pkg/clients"
@@ -38,6 +38,12 @@ type Handler struct {
 	// Open opens the object that holds a recipient list. fs.ErrNotExist: there
 	// is no such object with that digest.
 	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, error)
+	// Sent leaves a record of a call for whoever reads the sending log. No call is
+	// made before it gave nil.
+	Sent func(context.Context, messages.SentBody) error
+	// Concluded gives what the sending log last said of batch n of a request; a
+	// zero body: nothing yet.
+	Concluded func(ctx context.Context, request string, n int) (messages.ConcludedBody, error)
 }
 
 // task is one request in hand.
@@ -45,17 +51,20 @@ type task struct {
 	*Handler
 	history.Request[messages.SendRequest]
 	encoded mail.Encoded
+	from    messages.Key // of the sender
 	plan    plan
 	giveUp  time.Time
-	after   bool         // a call of unknown fate was made before
-	calls   atomic.Int64 // made on this delivery
-	before  int          // calls made on earlier ones
+	waited  time.Duration // for the sending log to speak, the last time
+	after   bool          // a call of unknown fate was made before
+	calls   atomic.Int64  // made on this delivery
+	before  int           // calls made on earlier ones
 
 	mu       sync.Mutex // guards what follows and the request's history while batches run
 	deadline time.Time
 	accepted int
 	results  []result       // of batches that were not accepted whole
 	later    *history.Later // why and until when the rest waits
+	awaited  *result        // of a batch of which the sending log has to speak first
 	broken   error          // ends the work on this delivery
 }
 
@@ -83,6 +92,9 @@ func (t *task) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return &unfit{"body", "cannot be encoded"}
 	}
+	if bare, err := messages.ParseRecipient(m.From); err == nil { // else none is named
+		t.from = messages.KeyOf(bare)
+	}
 	t.plan.size = t.Size
 	if t.Prior.Started != nil {
 		var started messages.SendStarted
@@ -99,7 +111,9 @@ func (t *task) prepare(ctx context.Context) (err error) {
 		if err := messages.DecodeEvent(t.Prior.Last, &deferred); err != nil {
 			return err
 		}
-		t.after = deferred.AfterUnknown
+		if t.after = deferred.AfterUnknown; t.after {
+			t.waited = deferred.NotBefore.Sub(deferred.At.Time)
+		}
 	}
 	return t.makePlan(ctx)
 }
@@ -125,7 +139,11 @@ func (t *task) unprepared(err error) (messages.Event, error) {
 // single sends a request of one batch: its own history is the batch's ledger.
 func (t *task) single(ctx context.Context) (messages.Event, error) {
 	b := batch{number: 1, to: t.plan.only}
-	got, err := t.decide(ctx, t.History, b, t.Prior.State, t.after, func(ctx context.Context, deadline time.Time) error {
+	stands, err := standing(b, t.Prior)
+	if err != nil {
+		return messages.Event{}, err
+	}
+	got, err := t.decide(ctx, t.History, b, stands, func(ctx context.Context, deadline time.Time) error {
 		return t.store(ctx, deadline)
 	})
 	if err != nil {
@@ -145,58 +163,6 @@ func (t *task) store(ctx context.Context, deadline time.Time) error {
 		Fingerprint: t.History.Fingerprint, Recipients: t.plan.recipients, Batches: t.plan.batches, BatchSize: t.plan.size})
 }
 
-// decide gives a batch's result: from what stands, or by calling. announce stores
-// the started event that each call needs; its error means that the batch is not in
-// our hand.
-func (t *task) decide(ctx context.Context, h *history.History, b batch, stands messages.State, after bool, announce func(context.Context, time.Time) error) (result, error) {
-	if stands == messages.Started { // its caller died
-		if t.Body.OnUnknown != "resend" {
-			return interrupted(b), nil
-		}
-		after = true
-	}
-	if !time.Now().Before(t.giveUp) {
-		return t.unsent(b, after), nil
-	}
-	var deadline time.Time
-	var stored error
-	call := func(ctx context.Context) (int, error) {
-		h.Attempt++
-		for time.Now().Add(t.Timeout).After(deadline) { // again if storing it took too long
-			deadline = time.Now().Add(t.Timeout + history.Margin)
-			if stored = announce(ctx, deadline); stored != nil {
-				return 0, stored
-			}
-		}
-		ctx, cancel := context.WithDeadline(ctx, deadline) // paused past it, we must not call
-		defer cancel()
-		t.calls.Add(1)
-		failpoint.Here(failpoint.BeforeCall)
-		accepted, err := t.Upstream.Send(ctx, t.encoded, b.to)
-		failpoint.Here(failpoint.Answer)
-		return accepted, err
-	}
-	for calls := 1; ; calls++ {
-		accepted, err := retry.Do(ctx, t.Policy, call)
-		if stored != nil {
-			return result{}, stored
-		}
-		if t.Body.OnUnknown == "resend" && ctx.Err() != nil && clients.FateOf(err) == clients.Unknown {
-			return result{}, context.Cause(ctx) // cut off by our own end: whoever takes it over sends again
-		}
-		got := judge(b, accepted, err)
-		got.after = after
-		if got.state != messages.Uncertain || t.Body.OnUnknown != "resend" {
-			return got, nil
-		}
-		after = true
-		if calls >= max(t.Policy.Tries, 1) || t.Policy.Halted() {
-			got.state, got.after = messages.Deferred, true
-			return got, nil
-		}
-	}
-}
-
 // putOff stores deferred and gives the error that puts the request back.
 func (t *task) putOff(ctx context.Context, why result) (messages.Event, error) {
 	at := t.notBefore(t.History.Attempt, why)
@@ -211,6 +177,9 @@ func (t *task) putOff(ctx context.Context, why result) (messages.Event, error) {
 // notBefore is when it is worth trying again; never after the request is given up.
 func (t *task) notBefore(attempt int, why result) time.Time {
 	wait := t.Policy.Wait(attempt)
+	if t.awaits(why) { // there is no call to count: each wait is twice the last
+		wait = min(max(2*t.waited, t.Policy.Max), t.Policy.Wait(math.MaxInt))
+	}
 	if failed, ok := errors.AsType[*clients.Error](why.cause); ok {
 		wait = max(wait, failed.RetryAfter)
 		if failed.Fate == clients.Held {

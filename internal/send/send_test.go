@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -92,7 +93,7 @@ func handler(t testing.TB, u *upstream) *Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Handler{Upstream: api, Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Size: 1000, Parallel: 4}
+	return &Handler{Upstream: api, Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Size: 1000, Parallel: 4, Sent: func(context.Context, messages.SentBody) error { return nil }}
 }
 
 func many(n int) []string {
@@ -154,6 +155,23 @@ func BenchmarkHundredThousandRecipients(b *testing.B) {
 		r.History = &history.History{Log: &nowhere{}, Operation: messages.Send, ID: "r1"}
 		if ev, err := h.Handle(b.Context(), r); err != nil || ev.State != messages.Accepted {
 			b.Fatal(ev.State, err)
+		}
+	}
+}
+
+// What cannot be recorded is not sent, and known not to be.
+func TestACallWithoutARecordIsPutOffUnmade(t *testing.T) {
+	for _, n := range []int{3, 2500} {
+		u, log := &upstream{to: map[string]int{}}, &nowhere{}
+		h := handler(t, u)
+		h.Sent = func(context.Context, messages.SentBody) error { return errors.New("no room") }
+		r := request(t, log, many(n))
+		_, err := h.Handle(t.Context(), r)
+		if later, ok := errors.AsType[*history.Later](err); !ok || later.Cause == nil {
+			t.Errorf("%d recipients: %v", n, err)
+		}
+		if len(u.sizes) != 0 || log.events["mail.send.deferred"] != 1 || r.History.Attempt != 0 {
+			t.Errorf("%d recipients: %d calls, attempt %d, %v", n, len(u.sizes), r.History.Attempt, log.events)
 		}
 	}
 }

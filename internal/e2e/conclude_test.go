@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// conclude says what the sending log shows of calls until then.
+func (b *bubble) conclude(id string, n int, outcome messages.Conclusion, until time.Time) {
+	b.t.Helper()
+	e := messages.Event{Operation: messages.Log, State: messages.Concluded, ID: messages.BatchID(id, n)}
+	e.Body = &messages.ConcludedBody{Common: messages.Common{RequestID: id, At: messages.Time{Time: time.Now()}},
+		BatchEvidence: messages.BatchEvidence{Batch: n, Outcome: outcome}, Until: messages.Time{Time: until}}
+	data, err := e.Encode()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.publish(e.Subject(), data)
+}
+
+// endOfCall is the deadline of the last call that was announced under a subject.
+func (b *bubble) endOfCall(subject string) time.Time {
+	b.t.Helper()
+	started := b.told(subject)
+	if len(started) == 0 {
+		b.t.Fatalf("%s: no call\n%s", subject, b.logs)
+	}
+	return read[messages.BatchBody](b.t, started[len(started)-1]).Deadline.Time
+}
+
+func read[B any](t *testing.T, e event) (body B) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(e.Raw), &body); err != nil {
+		t.Fatalf("%s: %v: %s", e.Subject, err, e.Raw)
+	}
+	return body
+}
+
+// awaits wants the request to be put off, with nothing of its last call known.
+func (b *bubble) awaits(id string, reason messages.Reason) {
+	b.t.Helper()
+	all := b.told("mail.send.*." + id)
+	e := all[len(all)-1]
+	body := read[messages.DeferredBody](b.t, e)
+	if e.state() != messages.Deferred || body.Reason != reason || !body.AfterUnknown {
+		b.t.Fatalf("%s: %s\n%s", e.Subject, e.Raw, b.logs)
+	}
+}
+
+func TestAMessageOfUnknownFateWaitsForTheSendingLog(t *testing.T) {
+	for _, c := range []struct {
+		outcome messages.Conclusion
+		kind    string
+		state   messages.State
+		calls   int64 // of the batch
+		served  int   // of its recipients
+	}{
+		{messages.WasAccepted, sandbox.AcceptCut, messages.Accepted, 1, 1},
+		{messages.WasNotSent, sandbox.Cut, messages.Accepted, 2, 1},
+		{messages.Unclear, sandbox.AcceptCut, messages.Uncertain, 1, 1},
+		{messages.Unclear, sandbox.Cut, messages.Uncertain, 1, 0},
+	} {
+		for _, n := range []int{5, 2500} {
+			t.Run(fmt.Sprint(c.outcome, " ", c.kind, " ", n), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					number, size, others, batch := 1, n, 0, "mail.send.started.m1"
+					if n > 1000 { // the second of three
+						number, size, others, batch = 2, 1000, 2, "mail.batch.started.m1.2"
+					}
+					b.fault(sandbox.Fault{Operation: "send", Kind: c.kind, Times: 1, Match: fmt.Sprintf("m1-%d@", (number-1)*1000)})
+					b.publish("mail.send.requested", message("m1", n, "on_unknown", "conclude"))
+					mails := b.mails()
+					mails.BatchParallel = 1 // the third begins when the second is cut
+					b.run(mails, time.Minute, b.all("mail.send.deferred.m1", 1))
+					if got := len(b.told("mail.batch.accepted.m1.*")); got != others {
+						t.Errorf("%d other batches accepted, want %d", got, others)
+					}
+					end := b.endOfCall(batch)
+					b.conclude("m1", number, messages.WasAccepted, end.Add(-time.Millisecond)) // an earlier call was
+					b.run(b.mails(), 2*time.Hour, nil)
+					b.awaits("m1", messages.ReasonNoAnswer)
+					if n > 1000 {
+						b.wantOne("mail.batch.deferred.m1.2")
+					}
+
+					b.conclude("m1", number, c.outcome, end)
+					b.run(b.mails(), 20*time.Minute, b.all(fmt.Sprintf("mail.send.%s.m1", c.state), 1))
+					body := read[messages.SendOutcome](t, b.wantOne(fmt.Sprintf("mail.send.%s.m1", c.state)))
+					accepted, letters := n, 0
+					if c.state == messages.Uncertain {
+						accepted, letters = n-size, 1
+					}
+					if body.Accepted != accepted || !body.AfterUnknown || letters == 1 && body.Reason != messages.ReasonNoAnswer {
+						t.Errorf("body: %+v", body)
+					}
+					if got := len(b.told("dead.>")); got != letters {
+						t.Errorf("%d dead letters, want %d", got, letters)
+					}
+					o := b.box.Oracle(sandbox.Query{})
+					if want := int64(n - size + c.served*size); o.Mail.TwiceCount != 0 || o.Mail.Recipients != want || o.Calls["send"] != int64(others)+c.calls {
+						t.Errorf("%d calls served %d, %d of them twice", o.Calls["send"], o.Mail.Recipients, o.Mail.TwiceCount)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A second call of unknown fate is not taken for what was said of the first.
+func TestEachCallIsConcludedByItself(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Times: 1})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503, Times: 7})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Times: 1})
+		b.publish("mail.send.requested", message("m1", 5, "on_unknown", "conclude"))
+		b.run(b.mails(), time.Minute, b.all("mail.send.deferred.m1", 1))
+		b.conclude("m1", 1, messages.WasNotSent, b.endOfCall("mail.send.started.m1"))
+		b.run(b.mails(), 3*time.Hour, nil) // busy for a while, which is known, and then cut
+		b.awaits("m1", messages.ReasonNoAnswer)
+		if o := b.box.Oracle(sandbox.Query{}); o.Calls["send"] != 9 {
+			t.Errorf("%d calls, want 9", o.Calls["send"])
+		}
+		b.conclude("m1", 1, messages.WasAccepted, b.endOfCall("mail.send.started.m1"))
+		b.run(b.mails(), 20*time.Minute, b.all("mail.send.accepted.m1", 1))
+		b.wantOne("mail.send.accepted.m1")
+		if o := b.box.Oracle(sandbox.Query{}); o.Calls["send"] != 9 || o.Mail.Recipients != 5 {
+			t.Errorf("%d calls served %d", o.Calls["send"], o.Mail.Recipients)
+		}
+	})
+}
+
+// A log that never speaks is asked less and less often, and given up in the end.
+func TestALogThatNeverSpeaksEndsUncertainAtGiveUpAt(t *testing.T) {
+	for _, n := range []int{5, 2500} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Times: 1})
+				began := time.Now()
+				b.publish("mail.send.requested", message("m1", n, "on_unknown", "conclude"))
+				b.run(b.mails(), 25*time.Hour, b.all("mail.send.uncertain.m1", 1))
+				e := read[messages.SendOutcome](t, b.wantOne("mail.send.uncertain.m1"))
+				if took := e.At.Sub(began); took < 24*time.Hour || took > 24*time.Hour+time.Minute || e.Reason != messages.ReasonNoAnswer {
+					t.Errorf("after %v: %+v", took, e)
+				}
+				deferred := b.told("mail.send.deferred.m1")
+				want := 10 * time.Second
+				for _, d := range deferred[:len(deferred)-1] { // the last is cut to give_up_at
+					body := read[messages.DeferredBody](t, d)
+					if wait := body.NotBefore.Sub(body.At.Time).Round(time.Second); wait != want {
+						t.Fatalf("waits %v, want %v: %s", wait, want, d.Raw)
+					}
+					want = min(2*want, 15*time.Minute)
+				}
+				if len(deferred) > 110 {
+					t.Errorf("put off %d times", len(deferred))
+				}
+				b.wantOne("dead.mail.send.requested")
+			})
+		})
+	}
+}
+
+// Given up, what is known not to have been sent is not uncertain.
+func TestWhatWasNotSentFailsAtGiveUpAt(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		giveUp := time.Now().Add(time.Hour).UTC()
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Times: 1})
+		b.publish("mail.send.requested", message("m1", 5, "on_unknown", "conclude", "give_up_at", giveUp.Format(time.RFC3339)))
+		b.run(b.mails(), 59*time.Minute, nil)
+		b.conclude("m1", 1, messages.WasNotSent, b.endOfCall("mail.send.started.m1"))
+		time.Sleep(2 * time.Minute)
+		b.run(b.mails(), time.Minute, b.all("mail.send.failed.m1", 1))
+		if e := b.wantOne("mail.send.failed.m1"); e.reason() != "unavailable" {
+			t.Errorf("body: %s", e.Raw)
+		}
+		if o := b.box.Oracle(sandbox.Query{}); o.Calls["send"] != 1 {
+			t.Errorf("%d calls", o.Calls["send"])
+		}
+	})
+}
+
+// A worker died between the announcement of a call and its outcome.
+func TestAnInterruptedMessageWaitsForTheSendingLog(t *testing.T) {
+	for _, n := range []int{5, 2500} {
+		for outcome, calls := range map[messages.Conclusion]int64{messages.WasAccepted: 0, messages.WasNotSent: 1} {
+			t.Run(fmt.Sprint(outcome, " ", n), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					data, _ := json.Marshal(message("m1", n, "on_unknown", "conclude"))
+					_, meta, err := messages.DecodeSend(data)
+					if err != nil {
+						t.Fatal(err)
+					}
+					head, deadline := messages.Common{RequestID: "m1", At: messages.Time{Time: time.Now()}, Attempt: 1}, messages.Time{Time: time.Now().Add(35 * time.Second)}
+					started := &messages.SendStarted{Common: head, Deadline: deadline, Fingerprint: meta.Fingerprint, Recipients: n, Batches: (n + 999) / 1000, BatchSize: 1000}
+					b.publish("mail.send.started.m1", started)
+					number, others, batch := 1, int64(0), "mail.send.started.m1"
+					if n > 1000 {
+						number, others, batch = 2, 2, "mail.batch.started.m1.2"
+						b.publish(batch, &messages.BatchBody{Common: head, Batch: 2, First: 1000, Count: 1000, Deadline: &deadline})
+					}
+					b.publish("mail.send.requested", data)
+					b.run(b.mails(), time.Hour, nil)
+					b.awaits("m1", messages.ReasonInterrupted)
+					b.conclude("m1", number, outcome, b.endOfCall(batch))
+					b.run(b.mails(), time.Hour, b.all("mail.send.accepted.m1", 1))
+					body := read[messages.SendOutcome](t, b.wantOne("mail.send.accepted.m1"))
+					if o := b.box.Oracle(sandbox.Query{}); body.Accepted != n || !body.AfterUnknown || o.Calls["send"] != others+calls {
+						t.Errorf("%d calls, %+v", o.Calls["send"], body)
+					}
+				})
+			})
+		}
+	}
+}
