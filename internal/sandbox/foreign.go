@@ -46,6 +46,11 @@ func (o *outbox) insert(fields map[string]json.RawMessage, at time.Time, f forei
 	if at.IsZero() {
 		at = now
 	}
+	o.put(fields, at, f, verbatim)
+}
+
+// put puts a row in. The caller holds the lock.
+func (o *outbox) put(fields map[string]json.RawMessage, at time.Time, f foreignRow, verbatim bool) {
 	if !verbatim {
 		if f.envelope == "" {
 			f.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), mix(o.seed+uint64(len(o.foreign)))&0xfffffff)

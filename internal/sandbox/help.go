@@ -53,6 +53,9 @@ Settings (durations are text, "1.5s")
   log_delay, log_spread          acceptance to first row; first row towards last row of a message
   log_cap                        most rows of a page
   status_text, wrong_total_page  oddities seen in the log
+  total_off, no_totals           total_record is off by so many; there are no totals
+  log_forms, log_cap_varies      rows in any form; pages of any size
+  log_losses, log_late           chance before each page that a row goes, or comes in late
   share_deferred, deferred_for   4xx reply first, delivered in the same row later
   share_bounced                  5xx reply
 An address whose local part holds "bounce" or "defer" has that state for certain.

@@ -23,21 +23,25 @@ const defaultLimit = 100
 // page have shifted the rest, as offsets do.
 func (s *Sandbox) logs(c *call) answer {
 	query := c.r.URL.Query()
-	limit := min(whole(query.Get("limit"), defaultLimit), c.LogCap)
 	page := whole(query.Get("page"), 1)
-	body, total := s.outbox.page(c.Settings, page, limit, time.Now())
+	body, total, limit := s.outbox.page(c.Settings, page, whole(query.Get("limit"), defaultLimit), time.Now())
 	pages := (total + limit - 1) / limit
 	if c.WrongTotalPage {
 		pages++
 	}
-	return envelope(fmt.Appendf(body, `,"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d}`, total, pages, page, limit))
+	if !c.NoTotals {
+		body = fmt.Appendf(body, `,"total_record":%d,"total_page":%d`, max(0, total+c.TotalOff), pages)
+	}
+	return envelope(fmt.Appendf(body, `,"current_page":%d,"limit":%d}`, page, limit))
 }
 
-// page renders the rows of a page, up to where the pagination fields begin.
-func (o *outbox) page(settings *Settings, page, limit int, now time.Time) (body []byte, total int) {
+// page renders the rows of a page, up to where the pagination fields begin. rows is how
+// many it may have.
+func (o *outbox) page(settings *Settings, page, limit int, now time.Time) (body []byte, total, rows int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tell(now)
+	limit = min(limit, o.churn(settings, now))
 	total = len(o.log)
 	begin := min((page-1)*limit, total)
 	end := min(begin+limit, total)
@@ -46,9 +50,9 @@ func (o *outbox) page(settings *Settings, page, limit int, now time.Time) (body 
 		if i > begin {
 			body = append(body, ',')
 		}
-		body = o.appendRow(body, o.log[o.place(settings.LogOrder, i)], settings.StatusText, now)
+		body = o.appendRow(body, o.log[o.place(settings.LogOrder, i)], settings, now)
 	}
-	return append(body, ']'), total
+	return append(body, ']'), total, limit
 }
 
 // place is where in the log the i-th row of the listing stands.
@@ -57,14 +61,14 @@ func (o *outbox) place(order string, i int) int {
 	case Oldest:
 		return i
 	case NoOrder:
-		return o.shuffled.at(i, len(o.log), o.seed)
+		return o.shuffled.at(i, o.log, o.seed)
 	default:
 		return len(o.log) - 1 - i
 	}
 }
 
 // appendRow appends the document's log entry.
-func (o *outbox) appendRow(dst []byte, r row, asText bool, now time.Time) []byte {
+func (o *outbox) appendRow(dst []byte, r row, settings *Settings, now time.Time) []byte {
 	if r.message == foreignMessage {
 		return append(dst, o.foreign[r.recipient].text...)
 	}
@@ -79,20 +83,10 @@ func (o *outbox) appendRow(dst []byte, r row, asText bool, now time.Time) []byte
 		"domain", domain(p.from),
 		"from", p.from,
 		"to", to)
-	delivered := 0
-	if state == Delivered {
-		delivered = 1
-	}
-	dst = fmt.Appendf(dst, `"delivered":%d,"status":`, delivered)
 	status := fmt.Appendf(nil, `{"delivered":%t,`, state == Delivered)
 	status = appendFields(status, "ip", "192.0.2.25", "mx", "mx1."+domain(to), "response", response(state, envelope))
 	status[len(status)-1] = '}'
-	if asText {
-		dst = appendText(dst, string(status))
-	} else {
-		dst = append(dst, status...)
-	}
-	return append(dst, '}')
+	return append(appendForms(dst, o.formsOf(r, settings), state == Delivered, status), '}')
 }
 
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -163,13 +157,13 @@ func (p *posted) fate(seed uint64, address string) string {
 // shuffle lists rows in an order of its own that new rows fall into anywhere.
 type shuffle struct{ places []int }
 
-func (s *shuffle) at(i, total int, seed uint64) int {
-	if len(s.places) != total {
-		s.places = make([]int, total)
+func (s *shuffle) at(i int, log []row, seed uint64) int {
+	if len(s.places) != len(log) {
+		s.places = make([]int, len(log))
 		for place := range s.places {
 			s.places[place] = place
 		}
-		slices.SortFunc(s.places, func(a, b int) int { return cmp.Compare(mix(seed^uint64(a)), mix(seed^uint64(b))) })
+		slices.SortFunc(s.places, func(a, b int) int { return cmp.Compare(mix(seed^log[a].key()), mix(seed^log[b].key())) })
 	}
 	return s.places[i]
 }

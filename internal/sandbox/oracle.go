@@ -36,6 +36,7 @@ type Mail struct {
 	Largest     int        `json:"largest"`      // most recipients in one accepted submission, as asked for
 	TwiceCount  int        `json:"twice_count"`  // pairs accepted more than once
 	Twice       []Received `json:"twice"`        // those, with how often
+	Lost        int        `json:"lost"`         // rows that log_losses took out of the log
 	ByRecipient []Received `json:"by_recipient"` // every pair; null in a summary and in a lean sandbox
 }
 
@@ -109,7 +110,7 @@ func (l *ledger) oracle(q Query) Enrollments {
 func (o *outbox) oracle(q Query, lean bool) Mail {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	m := Mail{Accepted: o.count, Refused: o.refused.Load(), Recipients: o.recipients, Distinct: len(o.seen),
+	m := Mail{Accepted: o.count, Refused: o.refused.Load(), Lost: o.lost, Recipients: o.recipients, Distinct: len(o.seen),
 		Largest: o.largest, TwiceCount: len(o.twice), Twice: []Received{}}
 	switch {
 	case q.Recipient != "":

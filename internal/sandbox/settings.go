@@ -31,6 +31,12 @@ type Settings struct {
 	LogCap         int      `json:"log_cap"`          // most rows of a page, whatever limit asks for
 	StatusText     bool     `json:"status_text"`      // status is a JSON-encoded string
 	WrongTotalPage bool     `json:"wrong_total_page"` // total_page is one too many
+	TotalOff       int      `json:"total_off"`        // added to total_record
+	NoTotals       bool     `json:"no_totals"`        // total_record and total_page are left out
+	LogForms       bool     `json:"log_forms"`        // status and delivered in any form that a row may have
+	LogCapVaries   bool     `json:"log_cap_varies"`   // log_cap is another with each page
+	LogLosses      float64  `json:"log_losses"`       // chance that a row is gone before a page is given, 0 to 1
+	LogLate        float64  `json:"log_late"`         // chance that a row comes in late before a page is given, 0 to 1
 
 	ShareDeferred float64  `json:"share_deferred"` // of recipients, 0 to 1: first a 4xx reply, delivered later
 	DeferredFor   Duration `json:"deferred_for"`
@@ -60,6 +66,8 @@ func (v Settings) check() error {
 		return fmt.Errorf("log_order is %q, it must be newest, oldest or none", v.LogOrder)
 	case v.LogCap < 1:
 		return fmt.Errorf("log_cap is %d, it must be at least 1", v.LogCap)
+	case !share(v.LogLosses) || !share(v.LogLate):
+		return fmt.Errorf("log_losses and log_late must be between 0 and 1")
 	case v.Quota < 0:
 		return fmt.Errorf("quota is %d, it must not be negative", v.Quota)
 	case !share(v.ShareDeferred) || !share(v.ShareBounced) || v.ShareDeferred+v.ShareBounced > 1:

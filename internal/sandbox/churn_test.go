@@ -1,0 +1,89 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTotalsOfTheLogCanBeOffOrMissing(t *testing.T) {
+	s := instant(t, newSandbox(t, strictOptions()))
+	send(t, s, "Notice", many(50)...)
+	set(t, s, func(v *Settings) { v.TotalOff = -7 })
+	equal(t, "off", logs(t, s, "?limit=20")["total_record"], 43)
+	set(t, s, func(v *Settings) { v.TotalOff = -70 })
+	equal(t, "never negative", logs(t, s, "?limit=20")["total_record"], 0)
+	set(t, s, func(v *Settings) { v.NoTotals = true })
+	page := logs(t, s, "?limit=20")
+	equal(t, "missing", []any{page["total_record"], page["total_page"], page["limit"], len(tos(t, page))}, []any{nil, nil, 20, 20})
+}
+
+func TestRowsHaveEveryFormAndKeepTheirOwn(t *testing.T) {
+	s := instant(t, newSandbox(t, strictOptions()))
+	set(t, s, func(v *Settings) { v.LogForms, v.ShareBounced = true, 0.5 })
+	send(t, s, "Notice", many(500)...)
+	forms := func() (all []string) {
+		for _, entry := range logs(t, s, "?limit=500")["data"].([]any) {
+			row := entry.(map[string]any)
+			all = append(all, fmt.Sprintf("%T %v %T", row["delivered"], row["delivered"], row["status"]))
+		}
+		return all
+	}
+	once := forms()
+	equal(t, "the same each time", forms(), once)
+	slices.Sort(once)
+	kinds := slices.Compact(once)
+	if want := 3*3 + 3*2; len(kinds) != want { // status is never left out of a bounced row
+		t.Errorf("%d kinds of rows, want %d: %q", len(kinds), want, kinds)
+	}
+}
+
+func TestPagesCanHaveAnotherCapEachTime(t *testing.T) {
+	s := instant(t, newSandbox(t, strictOptions()))
+	send(t, s, "Notice", many(500)...)
+	set(t, s, func(v *Settings) { v.LogCap, v.LogCapVaries = 100, true })
+	sizes := map[int]bool{}
+	for range 50 {
+		page := logs(t, s, "?limit=500&page=2")
+		n := len(tos(t, page))
+		if equal(t, "limit", page["limit"], n); n < 50 || n > 100 {
+			t.Fatalf("a page of %d rows, want 50 to 100", n)
+		}
+		sizes[n] = true
+	}
+	if len(sizes) < 10 {
+		t.Errorf("50 pages had %d sizes", len(sizes))
+	}
+}
+
+func TestRowsGoAndComeInLateBetweenTwoPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := instant(t, newSandbox(t, strictOptions()))
+		for range 60 {
+			send(t, s, "Notice", "a@example.test")
+			time.Sleep(time.Second)
+		}
+		set(t, s, func(v *Settings) { v.LogLosses = 1 })
+		equal(t, "one gone", logs(t, s, "")["total_record"], 59)
+		equal(t, "another", logs(t, s, "")["total_record"], 58)
+		equal(t, "lost", s.Oracle(Query{}).Mail.Lost, 2)
+		set(t, s, func(v *Settings) { v.LogLosses, v.LogLate = 0, 1 })
+		for range 20 {
+			logs(t, s, "")
+		}
+		equal(t, "late", logs(t, s, "")["total_record"], 58+21)
+		set(t, s, func(v *Settings) { v.LogLate = 0 })
+		to := tos(t, logs(t, s, ""))
+		first, last := slices.Index(to, "nobody@elsewhere.test"), len(to)-1
+		for last >= 0 && to[last] != "nobody@elsewhere.test" {
+			last--
+		}
+		if last-first < 22 {
+			t.Errorf("21 late rows stand from %d to %d: together", first, last)
+		}
+		s.Reset()
+		equal(t, "after a reset", s.Oracle(Query{}).Mail.Lost, 0)
+	})
+}
