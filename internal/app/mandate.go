@@ -8,10 +8,13 @@ import (
 
 	_ "time/tzdata" // a minimal container has none
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"errand/internal/bus"
 	"errand/internal/consumer"
 	"errand/internal/enroll"
 	"errand/internal/query"
+	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
@@ -146,10 +149,31 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		Handle: (&query.Transactions{Upstream: api, Policy: policy}).Handle,
 		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}
+	resolver, err := p.resolver(r, log, policy)
+	if err != nil {
+		return err
+	}
 	r.metrics.ofRequests(hold, enrollments.InHand, listings.InHand)
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
-	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run)
+	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, resolver)
+}
+
+// resolver makes what looks uncertain enrollments up again. It has a client of its own:
+// a list that is not shown to us must not hold the requests.
+func (p *MandateConsumer) resolver(r *runtime, log bus.Log, policy retry.Policy) (func(ctx, hard context.Context) error, error) {
+	saw := &observer{renewal: renewal{every: p.RetryMax, log: r.log}, metrics: r.metrics}
+	api, err := p.client(p.options(1, saw.call)...)
+	if err != nil {
+		return nil, err
+	}
+	saw.renewal.again = p.renew(api)
+	resolved := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_resolved_total",
+		Help: "Uncertain enrollments that the transaction list told more of, by outcome."}, []string{"outcome"})
+	r.metrics.registry.MustRegister(resolved)
+	resolver := &enroll.Resolver{Upstream: api, Policy: policy, Log: log, Next: log.Uncertain, Logger: r.log,
+		Told: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
+	return func(ctx, _ context.Context) error { return resolver.Run(ctx) }, nil
 }
 
 // options are what all clients of a program share.

@@ -165,7 +165,12 @@ type stored struct {
 // last reads by direct get: it may be answered by a follower and be stale, which
 // the fences of whatever is written upon it make harmless. nil: there is none.
 func (l Log) last(ctx context.Context, op messages.Operation, filter string) (*stored, error) {
-	ask, _ := json.Marshal(map[string]string{"last_by_subj": filter})
+	return l.get(ctx, op, map[string]any{"last_by_subj": filter})
+}
+
+// get asks the events stream of op for one message; nil: there is none.
+func (l Log) get(ctx context.Context, op messages.Operation, what map[string]any) (*stored, error) {
+	ask, _ := json.Marshal(what)
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
 	m, err := l.Publisher.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+EventsOf(op), ask)

@@ -100,7 +100,15 @@ func (c *Consumer[R]) answer(ctx context.Context, m *bus.Request, meta *jetstrea
 	var answered *history.Answered
 	switch {
 	case errors.As(err, &answered):
-		return ending{id: h.ID, state: answered.State, body: answered.Body, before: true, attempt: h.Attempt}, nil
+		end := ending{id: h.ID, state: answered.State, body: answered.Body, before: true, attempt: h.Attempt}
+		if end.state != messages.Resolved {
+			return end, nil
+		}
+		was, err := c.Log.Last(ctx, c.Operation, c.Operation.Subject(messages.Uncertain, h.ID)) // it leaves the dead letter
+		if was.Sequence > 0 {
+			end.state, end.body = messages.Uncertain, was.Body
+		}
+		return end, err
 	case err != nil:
 		return ending{id: h.ID}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"errand/internal/failpoint"
@@ -203,25 +204,43 @@ func (t *task) findOut(ctx context.Context, calls int) (messages.Event, error) {
 
 // lookUp lists the transactions under the request's order number.
 func (t *task) lookUp(ctx context.Context) ([]json.RawMessage, error) {
-	return retry.Read(ctx, t.Policy, func(ctx context.Context) (records []json.RawMessage, err error) {
-		size := 0
-		for page, err := range t.Upstream.Transactions(ctx, mandate.Filter{OrderNumber: t.Body.OrderNumber}, 1) {
+	found, err := lookUp(ctx, t.Upstream, t.Policy, t.Body.OrderNumber, math.MaxInt)
+	return found.records, err
+}
+
+// listing is what the transaction list shows under an order number.
+type listing struct {
+	records []json.RawMessage
+	others  bool // there are records of others too: it is not narrowed
+	cut     bool // there may be more
+	hidden  bool // nothing at all is listed, whatever the order number
+}
+
+// lookUp reads at most so many pages of the list under an order number.
+func lookUp(ctx context.Context, upstream *mandate.Client, p retry.Policy, order string, pages int) (listing, error) {
+	return retry.Read(ctx, p, func(ctx context.Context) (found listing, err error) {
+		size, read, total := 0, 0, 0
+		for page, err := range upstream.Transactions(ctx, mandate.Filter{OrderNumber: order}, 1) {
 			if err != nil {
-				return nil, err
+				return listing{}, err
 			}
+			read, total = read+len(page.Records), page.Total
 			for _, record := range page.Records {
-				if orderOf(record) != t.Body.OrderNumber { // an upstream that ignores the filter proves nothing
+				if orderOf(record) != order { // an upstream that ignores the filter proves nothing
+					found.others = true
 					continue
 				}
-				if size += len(record); size <= mostEvidence || len(records) == 0 {
-					records = append(records, record)
+				if size += len(record); size <= mostEvidence || len(found.records) == 0 {
+					found.records = append(found.records, record)
 				}
 			}
-			if size >= mostEvidence {
+			if size >= mostEvidence || page.Number >= pages {
+				found.cut = true
 				break
 			}
 		}
-		return records, nil
+		found.cut = found.cut || read < total
+		return found, nil
 	})
 }
 

@@ -1,0 +1,244 @@
+package enroll
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/history"
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/clients/mandate"
+	"errand/pkg/messages"
+)
+
+// Resolver looks enrollments that ended uncertain up again, and tells what became of
+// them when the transaction list shows it.
+//
+//	uncertain ─► look at each age ─┬─ listed, or its state is final ─► resolved
+//	                               ├─ not listed, a day old ─────────► resolved: failed
+//	                               └─ else ──────────────────────────► the next age
+//
+// Of those that are open it remembers nothing but a place in the stream for each age:
+// none is dropped however many they are, and a new program finds them all again. Several
+// programs may look at once; the history takes one answer.
+type Resolver struct {
+	Upstream *mandate.Client
+	Policy   retry.Policy // no look while it is halted
+	Log      history.Log
+	// Next gives the first enrollment that ended uncertain at or behind a sequence or,
+	// where that is 0, a time; a zero Open when there is none. The error is the context's.
+	Next   func(ctx context.Context, from uint64, since time.Time) (Open, error)
+	Told   func(outcome messages.State)
+	Logger zerolog.Logger
+}
+
+// Open is an enrollment that ended uncertain.
+type Open struct {
+	ID       string
+	Sequence uint64 // of the event that says so
+	At       time.Time
+	Trace    history.Trace
+}
+
+// ages are those at which an enrollment is looked at, counted from its uncertain event:
+// an hour for a slow service, a day for one that is out of order. The last two are for
+// what the service gave no answer about until then.
+var ages = []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, enough, 2 * enough, 7 * enough}
+
+// enough is the age at which what is not listed was not made, and what is listed without
+// a final state is told as it is.
+const enough = 24 * time.Hour
+
+// pace is the pause between two looks.
+const pace = 250 * time.Millisecond
+
+// queue holds the looks at one age. The stream is in the order in which they are due.
+type queue struct {
+	age, next time.Duration // next is the age of the look after it; 0: there is none
+	from      uint64        // sequence behind the last one taken
+	since     time.Time     // where it begins
+	open      Open          // the one to look at; zero: to be asked for
+	due       time.Time     // when to look, or to ask
+}
+
+// Run works until ctx ends. What is in hand then is looked at again by the next program.
+func (r *Resolver) Run(ctx context.Context) error {
+	began := time.Now()
+	queues := make([]*queue, len(ages))
+	for i, age := range ages {
+		queues[i] = &queue{age: age, since: time.Unix(0, 0), due: began}
+		if i+1 < len(ages) { // what is older was looked at, or is at the next age
+			queues[i].next, queues[i].since = ages[i+1], began.Add(-ages[i+1])
+		}
+	}
+	said := ""
+	for {
+		q := slices.MinFunc(queues, func(a, b *queue) int { return a.due.Compare(b.due) })
+		if !retry.Pause(ctx, time.Until(q.due)) {
+			return nil
+		}
+		wait, err := r.turn(ctx, q)
+		if ctx.Err() != nil {
+			return nil
+		}
+		now := ""
+		if err != nil {
+			now = err.Error()
+		}
+		if now != "" && now != said {
+			r.Logger.Warn().Err(err).Msg("an uncertain enrollment could not be looked up")
+		}
+		if wait > 0 { // a turn without a look says nothing of the service
+			said = now
+		}
+		if !retry.Pause(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// turn asks for the next one of a queue or looks at it, and says how long to leave the
+// service alone then.
+func (r *Resolver) turn(ctx context.Context, q *queue) (time.Duration, error) {
+	now := time.Now()
+	switch {
+	case q.open.ID == "":
+		open, err := r.Next(ctx, q.from, q.since)
+		if err != nil {
+			return 0, err
+		}
+		if open.ID == "" {
+			q.due = now.Add(q.age) // what comes now is not due before
+			return 0, nil
+		}
+		q.open, q.from, q.due = open, open.Sequence+1, open.At.Add(q.age)
+		return 0, nil
+	case q.next > 0 && now.Sub(q.open.At) >= q.next: // late; the next age is due as well
+		q.open = Open{}
+		return 0, nil
+	case r.Policy.Halted():
+		return max(r.Policy.Max, pace), nil
+	}
+	looked, err := r.look(ctx, q.open, q.age)
+	failed, ok := errors.AsType[*clients.Error](err)
+	if ok && (failed.Fate == clients.Busy || failed.Fate == clients.Held) { // nobody can be looked up
+		return max(r.Policy.Max, pace, min(failed.RetryAfter, 15*time.Minute)), err
+	}
+	q.open = Open{} // an unknown fate or a refusal may be this one's own: it waits for its next age
+	switch {
+	case ok:
+		return max(r.Policy.Max, pace), err
+	case looked:
+		return pace, err
+	}
+	return 0, err
+}
+
+// look looks one enrollment up, if it is uncertain still, and stores what became of it,
+// if the list shows it. looked: the service was asked.
+func (r *Resolver) look(ctx context.Context, o Open, age time.Duration) (looked bool, err error) {
+	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID, Trace: o.Trace}
+	_, err = h.Read(ctx)
+	answered, ok := errors.AsType[*history.Answered](err)
+	switch {
+	case !ok && (errors.Is(err, history.ErrForged) || ctx.Err() != nil):
+		return false, err
+	case !ok || answered.State != messages.Uncertain: // a read may lag behind: then the next look sees it
+		return false, nil
+	}
+	var was messages.EnrollUncertain
+	if err := messages.DecodeEvent(answered.Body, &was); err != nil {
+		return false, err
+	}
+	found, err := lookUp(ctx, r.Upstream, r.Policy, was.OrderNumber, mostPages)
+	if err != nil {
+		return true, err
+	}
+	if age >= enough && len(found.records) == 0 {
+		if found.hidden, err = r.hidden(ctx); err != nil {
+			return true, err
+		}
+	}
+	outcome := became(found, was, age)
+	if outcome == "" {
+		return true, nil
+	}
+	err = h.Store(ctx, messages.Resolved, &messages.EnrollResolved{Outcome: outcome, By: messages.ByTransactionList,
+		OrderNumber: was.OrderNumber, Evidence: found.records, Fingerprint: was.Fingerprint})
+	if err != nil {
+		if errors.Is(err, history.ErrConflict) { // another program was first
+			err = nil
+		}
+		return true, err
+	}
+	r.Logger.Info().Str("op", string(messages.Enroll)).Str("request_id", o.ID).Str("outcome", string(outcome)).Dur("after", age).Msg("resolved")
+	r.Told(outcome)
+	return true, nil
+}
+
+// mostPages bounds a look at a list that is not narrowed to the order number.
+const mostPages = 40
+
+// hidden tells whether the list shows nothing at all: it may be hidden from our token.
+func (r *Resolver) hidden(ctx context.Context) (bool, error) {
+	return retry.Read(ctx, r.Policy, func(ctx context.Context) (bool, error) {
+		for page, err := range r.Upstream.Transactions(ctx, mandate.Filter{}, 1) {
+			return len(page.Records) == 0, err
+		}
+		return true, nil
+	})
+}
+
+// became is what the list says of an uncertain enrollment at an age; "": nothing yet.
+//
+// Succeeded means what it means of a call: the service took the enrollment. Failed: there
+// is no mandate and none will come of it, as it is not listed after a day, or every record
+// of it has ended otherwise than approved. Of one whose link was lost it is known that it
+// was taken; there the question is what came of it.
+func became(found listing, was messages.EnrollUncertain, age time.Duration) messages.State {
+	taken := was.Reason == messages.ReasonLinkLost || len(was.Evidence) > 0
+	if len(found.records) == 0 {
+		if found.others || found.cut || found.hidden || taken || age < enough { // what was listed once was not unmade
+			return ""
+		}
+		return messages.Failed
+	}
+	ended, approved := true, false
+	for _, record := range found.records {
+		state := stateOf(record)
+		approved = approved || state == messages.Succeeded
+		ended = ended && state == messages.Failed
+	}
+	switch {
+	case ended && found.cut:
+		return ""
+	case ended:
+		return messages.Failed
+	case approved || !taken || age >= enough:
+		return messages.Succeeded
+	}
+	return ""
+}
+
+// stateOf reads a transaction record: succeeded, failed, or "" while it may become either.
+// The codes but 3 are not shown by the upstream; assumed, see docs/adr/0004-sandbox-assumptions.md.
+// One that is not known is neither, so that it is never taken for the end of a mandate.
+func stateOf(record json.RawMessage) messages.State {
+	var r struct {
+		Type   string      `json:"transaction_type"`
+		Status json.Number `json:"status"`
+	}
+	_ = json.Unmarshal(record, &r) // what cannot be read is neither
+	switch {
+	case r.Type == "Deduction", r.Status == "3": // a deduction, even a failed one, has a mandate
+		return messages.Succeeded
+	case r.Status == "2", r.Status == "4", r.Status == "5": // failed, cancelled, expired
+		return messages.Failed
+	}
+	return ""
+}
