@@ -113,7 +113,6 @@ var bodyFields = []struct {
 	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | after_unknown"},
 	{&FailedBody{}, "reason message http_status fields fingerprint | order_number conflicts_with after_unknown"},
 	{&EnrollUncertain{}, "reason message order_number evidence fingerprint | after_unknown"},
-	{&EnrollResolved{}, "outcome by order_number evidence fingerprint |"},
 	{&TransactionsPage{}, "page records |"},
 	{&TransactionsListed{}, "pages total fingerprint |"},
 	{&SendStarted{}, "deadline fingerprint recipients batches batch_size |"},
