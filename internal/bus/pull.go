@@ -42,23 +42,19 @@ var waits = fmt.Sprintf(`{"batch":1,"expires":%d}`, PullExpiry)
 // ErrNoMessage means that the queue had none in the time given.
 var ErrNoMessage = errors.New("nats: no message")
 
-// Next waits for a message for about wait, 0: until ctx ends. When it gives none, none
-// is on its way any more: what the server sent to a pull that nobody reads would be
-// lost until its AckWait is over. So it may give one after ctx ended. Errors:
+// Next waits for a message for about wait, and for PullExpiry at least. When it gives
+// none, none is on its way any more: what the server sent to a pull that nobody reads
+// would be lost until its AckWait is over. So it may give one after ctx ended. Errors:
 // ErrNoMessage, ctx's, or why the server gives none.
 func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
-	for began := time.Now(); ; {
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case wait > 0 && time.Since(began) >= wait:
-			return nil, ErrNoMessage
-		}
+	for end := time.Now().Add(wait); ctx.Err() == nil; {
 		r, err := p.once(ctx, waits)
-		if !errors.Is(err, ErrNoMessage) && !errors.Is(err, errMoved) {
+		again := errors.Is(err, errMoved) || errors.Is(err, ErrNoMessage) && time.Now().Before(end)
+		if !again {
 			return r, err
 		}
 	}
+	return nil, ctx.Err()
 }
 
 // Take gives a message that is there, or ErrNoMessage at once.

@@ -78,7 +78,7 @@ func (c *Consumer[R]) name() string { return c.Source.CachedInfo().Name }
 // settled. hard ends the patience with those: what is not settled then is put back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
-	pulls := c.pulls()
+	pulls := c.open()
 	beats, stop := context.WithCancel(hard)
 	var keeper, hands sync.WaitGroup
 	keeper.Go(func() { c.lease.keep(beats, c.Source.CachedInfo().Config.AckWait/3) })
@@ -94,29 +94,27 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	hands.Wait()
 	stop()
 	keeper.Wait()
-	for range cap(pulls) {
-		(<-pulls).Close()
-	}
+	pulls.close()
 	return nil
 }
 
 // next takes at most one message and settles it. The error is why there was none.
-func (c *Consumer[R]) next(ctx, hard context.Context, pulls chan *bus.Pull) error {
+func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
 	var p *bus.Pull
 	select {
-	case p = <-pulls:
+	case p = <-pulls.free:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	turn, err := c.Hold.Enter(ctx, c.Writes)
 	if err != nil {
-		pulls <- p
+		pulls.free <- p
 		return err
 	}
 	select {
 	case c.Slots <- struct{}{}:
 	case <-ctx.Done():
-		pulls <- p
+		pulls.free <- p
 		if turn {
 			c.Hold.Leave(false)
 		}
@@ -128,7 +126,7 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pulls chan *bus.Pull) erro
 		wait = 2 * c.Hold.Interval
 	}
 	m, err := c.take(ctx, p, wait)
-	pulls <- p
+	pulls.back(p, err == nil)
 	var probe bool
 	if err == nil {
 		probe, wait = c.Hold.Claim(c.Writes)
@@ -149,23 +147,6 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pulls chan *bus.Pull) erro
 	c.lease.take(m)
 	c.settle(hard, m)
 	return nil
-}
-
-// most is how many pulls of one message wait at once: few leave the hands idle for
-// a round trip and make each message pay its own system calls, on both sides.
-const most = 16
-
-// pulls leaves a slot for the program's other consumer.
-func (c *Consumer[R]) pulls() chan *bus.Pull {
-	n := 1
-	if c.Writes {
-		n = max(1, min(most, cap(c.Slots)-1))
-	}
-	ps := make(chan *bus.Pull, n)
-	for range n {
-		ps <- bus.NewPull(c.Conn, c.Source)
-	}
-	return ps
 }
 
 // take pulls one message: none waits in a buffer, where its AckWait would run out. The

@@ -150,7 +150,8 @@ func (s *storm) kill(ctx context.Context, program string, draw *rand.Rand) {
 		s.stops.Add(1)
 		select {
 		case <-p.ended:
-			if p.status != 0 && p.status != 1 { // 1: the server was gone for too long to settle all
+			// 1: the server was gone for too long to settle all. On a busy machine the signal may come before main does.
+			if p.status != 0 && p.status != 1 && p.said.String() != "" {
 				s.t.Errorf("%s, told to end, ended with %d\n%s", program, p.status, p.last())
 			}
 		case <-time.After(time.Minute):
