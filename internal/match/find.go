@@ -35,8 +35,8 @@ const (
 
 // Find gives the call that a row belongs to. exact: the acceptance lies in the span of
 // one call, and in that of no other even if the two clocks differ a little. unique: it
-// lies there but for the difference of the clocks, or is not known, and there is one
-// call that it can be. ambiguous: there are several.
+// lies there but for the difference of the clocks, or after a call of unknown fate, or is
+// not known, and there is one call that it can be. ambiguous: there are several.
 func (x *Index) Find(r Row) Match {
 	var found []candidate
 	var best place
@@ -92,7 +92,7 @@ func within(spans []span, r Row) (best place) {
 			}
 		case s.begin <= at && at <= s.end:
 			best = insideSpan
-		case s.begin-skew.Milliseconds() <= at && at <= s.end+skew.Milliseconds():
+		case s.begin-skew.Milliseconds() <= at && at <= max(s.end+skew.Milliseconds(), s.late):
 			best = max(best, nearSpan)
 		}
 	}

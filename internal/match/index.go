@@ -76,8 +76,12 @@ type batch struct {
 	spans    []span // of its calls that may have been accepted
 }
 
-// span is in milliseconds since 1970.
-type span struct{ begin, end int64 }
+// span is in milliseconds since 1970. What is not known to be over may still be
+// accepted until late: an upstream goes on with the work of a caller that left.
+type span struct{ begin, end, late int64 }
+
+// lateness is how long after the end of a call it may be accepted.
+const lateness = 15 * time.Minute
 
 // perGeneration is how many recipients are forgotten at once.
 const perGeneration = 1 << 20
@@ -86,7 +90,8 @@ const perGeneration = 1 << 20
 // the recipients may be left out. Calls of a batch come in the order in which they
 // were made: one begins after the one before it is over.
 func (x *Index) Add(c Call, recipients []messages.Key) {
-	s := span{c.Begin.UnixMilli(), max(c.Begin.UnixMilli(), c.End.UnixMilli())}
+	s := span{begin: c.Begin.UnixMilli(), end: max(c.Begin.UnixMilli(), c.End.UnixMilli())}
+	s.late = s.end + lateness.Milliseconds()
 	if g, b := x.find(c.Request, c.Batch); b != nil {
 		if n := len(b.spans); n > 0 {
 			last := &b.spans[n-1]
@@ -135,8 +140,10 @@ type Fate int
 
 // The fates.
 const (
-	Open     Fate = iota // it may have been accepted
+	Open     Fate = iota // it may have been accepted, or may still be
 	Accepted             // it was, with all its recipients
+	Repeated             // so it was, but an earlier one may have been too
+	Partly               // it was, with some of them
 	Refused              // it was not, and has no rows
 )
 
@@ -147,7 +154,7 @@ func (x *Index) Close(request string, number int, at time.Time, f Fate) {
 	if b == nil {
 		return
 	}
-	b.accepted = b.accepted || f == Accepted
+	b.accepted = b.accepted || f == Accepted || f == Repeated
 	end := at.UnixMilli()
 	for i := len(b.spans) - 1; i >= 0; i-- {
 		switch s := &b.spans[i]; {
@@ -157,6 +164,9 @@ func (x *Index) Close(request string, number int, at time.Time, f Fate) {
 			return
 		default:
 			s.end = min(s.end, end)
+			if f == Accepted || f == Partly {
+				s.late = s.end
+			}
 			return
 		}
 	}

@@ -56,7 +56,7 @@ func (w *world) send(request string, number, first int, from int, to []int, at t
 	for _, n := range to {
 		keys = append(keys, key(n))
 	}
-	for {
+	for unknown := false; ; {
 		c := Call{Request: request, Batch: number, First: first, Begin: at, End: at.Add(35 * time.Second)}
 		if from > 0 {
 			c.From = sender(from)
@@ -66,6 +66,9 @@ func (w *world) send(request string, number, first int, from int, to []int, at t
 		over := w.between(at, 5*time.Second)
 		accepted := w.between(at, over.Sub(at)).Add(time.Duration(w.IntN(1500)-750) * time.Millisecond) // two clocks
 		fate := w.IntN(10)
+		if fate == 3 && w.IntN(2) == 0 { // long after its caller left
+			accepted = w.between(over, 14*time.Minute)
+		}
 		if fate > 2 { // it was accepted; of 3 nobody knows
 			decodes := w.IntN(10) > 0
 			for i, n := range to {
@@ -75,11 +78,12 @@ func (w *world) send(request string, number, first int, from int, to []int, at t
 		switch {
 		case fate > 3:
 			if w.IntN(4) > 0 { // else the outcome was not read yet
-				w.Close(request, number, over, Accepted)
+				w.Close(request, number, over, map[bool]Fate{false: Accepted, true: Repeated}[unknown])
 			}
 			return over
 		case fate > 1:
 			w.Close(request, number, over, Open)
+			unknown = true
 			if fate == 3 {
 				return over
 			}
