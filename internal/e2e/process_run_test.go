@@ -36,7 +36,7 @@ var shipped, mortal = &build{}, &build{tags: "failpoints"}
 func (b *build) programs(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("real programs: not in a short run")
+		t.Skip("real programs: not in a short run") //nolint:forbidigo // the full run has them
 	}
 	b.Lock()
 	defer b.Unlock()
