@@ -89,21 +89,21 @@ func FuzzWatermark(f *testing.F) {
 	f.Fuzz(func(t *testing.T, watermark []byte, second int64) {
 		m := &memory{seen: map[ID]uint32{}}
 		sink := kept{watermark: watermark, told: time.Unix(second, 0)}
-		if err := m.start(t.Context(), sink); err != nil {
+		if err := m.start(t.Context(), sink, time.Time{}); err != nil {
 			if m.started {
 				t.Fatalf("%q: started in spite of %v", watermark, err)
 			}
 			return
 		}
 		for _, o := range []order{unordered, newestFirst} {
-			if h := m.horizon(o, time.Minute); h.After(time.Now().Add(-time.Minute)) {
+			if h := m.horizon(o, time.Minute, false); h.After(time.Now().Add(-time.Minute)) {
 				t.Fatalf("%q: hides every row before %s", watermark, h)
 			}
 		}
 		if m.markedAt.After(time.Now()) {
 			t.Fatalf("%q: the next watermark waits for %s", watermark, m.markedAt)
 		}
-		if err := m.learn(t.Context(), sink, m.reach(newestFirst, time.Minute)); err != nil || !m.knows(ID{1}, time.Now()) || m.knows(ID{2}, time.Now()) {
+		if err := m.learn(t.Context(), sink, m.reach(unordered, time.Minute, false)); err != nil || !m.knows(ID{1}, time.Now()) || m.knows(ID{2}, time.Now()) {
 			t.Fatalf("%q: %v", watermark, err)
 		}
 	})

@@ -89,3 +89,99 @@ func TestAnUpstreamThatIgnoresThePageIsNotReadForEver(t *testing.T) {
 		}
 	}
 }
+
+// A sink gives what it gave before only when it is asked for what lies further back.
+func TestWhatWasForgottenIsLearnedAgainWhenAllIsAskedFor(t *testing.T) {
+	inWorld(t, newestFirst, 10, func(w *world) {
+		w.sweeps(500 * time.Millisecond)
+		m := &memory{seen: map[ID]uint32{}}
+		for range 3 {
+			if err := m.learn(w.Context(), w.desk, m.reach(unordered, time.Minute, true)); err != nil {
+				t.Fatal(err)
+			}
+			if len(m.seen) != 10 {
+				t.Fatalf("%d states are known, want 10", len(m.seen))
+			}
+			m.complete, m.pruned = time.Now().Add(100*time.Hour), -1000
+			if m.prune(time.Minute); len(m.seen) > 0 {
+				t.Fatalf("%d states were not forgotten", len(m.seen))
+			}
+		}
+	})
+}
+
+func TestTheFirstStartTellsSinceATime(t *testing.T) {
+	for _, o := range []order{newestFirst, oldestFirst, unordered} {
+		t.Run(o.String(), func(t *testing.T) {
+			inWorld(t, o, 500, func(w *world) {
+				since := w.rows[400].created
+				w.poller.Since = since
+				calls := w.sweeps(5 * time.Second)
+				if o == newestFirst && len(calls) > 12 || o == oldestFirst && len(calls) > 24 {
+					t.Errorf("read %d pages for the last 100 rows of a log in order: %q", len(calls), calls)
+				}
+				w.poller.Since = time.Now() // a later start goes on from where the log was read through
+				w.add(3)
+				w.sweeps(time.Minute)
+				counts := w.told(t)
+				if n := len(counts); n != 103 {
+					t.Errorf("%d states were told, want those of 103 rows", n)
+				}
+				if m := w.marks[len(w.marks)-1]; m.Since == nil || !m.Since.Equal(since) {
+					t.Errorf("watermark = %+v, want it to say since %v", m, since)
+				}
+			})
+		})
+	}
+}
+
+func TestAWatermarkSaysHowItIsKnown(t *testing.T) {
+	for o, want := range map[order]messages.Known{newestFirst: messages.ByNewestFirst, oldestFirst: messages.ByOldestFirst, unordered: messages.ByWholeLog} {
+		inWorld(t, o, 300, func(w *world) {
+			w.sweeps(500 * time.Millisecond)
+			w.add(3)
+			w.sweeps(500 * time.Millisecond)
+			if len(w.marks) != 2 || w.marks[0].By != messages.ByWholeLog || w.marks[1].By != want {
+				t.Errorf("%s: watermarks %+v, want the first by %s, the second by %s", o, w.marks, messages.ByWholeLog, want)
+			}
+		})
+	}
+}
+
+// A row comes in late, and further back than is read again: only total_record tells of it.
+func TestGrowthThatNoSweepCameByIsLookedForInTheWholeLog(t *testing.T) {
+	for _, o := range []order{newestFirst, oldestFirst} {
+		inWorld(t, o, 300, func(w *world) {
+			w.poller.Interval = time.Minute
+			began := time.Now()
+			in := func(after time.Duration, change func()) {
+				time.AfterFunc(after, func() {
+					w.upstream.mu.Lock()
+					defer w.upstream.mu.Unlock()
+					change()
+				})
+			}
+			in(15*time.Hour, func() { w.add(200) })
+			in(20*time.Hour, func() { w.add(1) })
+			in(20*time.Hour+time.Minute, func() {
+				w.add(1)
+				late := w.rows[501]
+				late.created = began.Add(12 * time.Hour)
+				copy(w.rows[301:], w.rows[300:501])
+				w.rows[300] = late
+			})
+			w.sweeps(21 * time.Hour)
+			w.complete(w.T, w.store)
+		})
+	}
+}
+
+func TestATotalThatGrowsByItselfIsNotReasonToReadTheWholeLogEachTime(t *testing.T) {
+	inWorld(t, newestFirst, 1000, func(w *world) {
+		w.poller.Interval = time.Minute
+		w.busy = func(u *upstream) { u.wrong++ }
+		if n := len(w.sweeps(2 * time.Hour)); n > 120*2*2+3*25 {
+			t.Errorf("%d pages were read in 120 minutes, want two or four a minute and the whole log three times", n)
+		}
+	})
+}

@@ -47,10 +47,12 @@ type Sink interface {
 	Watermark(ctx context.Context) (messages.Watermark, error)
 }
 
-// Told is a delivery event that was stored.
+// Told is an event that was stored.
 type Told struct {
-	ID ID
-	At time.Time // when it was stored
+	ID      ID        // of a row's state; zero: it tells of a request as a whole
+	At      time.Time // when it was stored
+	State   messages.State
+	Request string // its id, for messages.Concluded with the number of the batch; or messages.Unmatched
 }
 
 // ErrBehind means that Learn must be called before more is told.
@@ -62,9 +64,10 @@ type Poller struct {
 	Upstream *mail.Client
 	Sink     Sink
 	Policy   retry.Policy  // of each read; Max is also the pause between probes while held
-	Interval time.Duration // pause between two sweeps
+	Interval time.Duration // longest pause between two sweeps, when nothing happens
 	Limit    int           // rows to ask for on a page
 	Overlap  time.Duration // how far behind the last complete sweep each sweep reads again
+	Since    time.Time     // a log that was never read through is told from here on; zero: from its start
 	Logger   zerolog.Logger
 
 	// Told, if set, hears how many events of a status this poller stored.
@@ -79,6 +82,9 @@ type Poller struct {
 // failuresInARow is how many sweeps in a row must have failed before the poller
 // says that it is not ready: one may be a hiccup.
 const failuresInARow = 3
+
+// busiest bounds the pause after sweeps that failed, one after the other.
+const busiest = time.Minute
 
 // longestPause bounds what an upstream may ask to wait by Retry-After.
 const longestPause = 15 * time.Minute
@@ -111,19 +117,20 @@ func (p *Poller) Run(ctx context.Context) error {
 		return errors.New("poll: Overlap must not be negative")
 	}
 	m := &memory{seen: map[ID]uint32{}}
-	complete, failures := time.Now(), 0
+	complete, failures, quiet := time.Now(), 0, p.Interval
 	for ctx.Err() == nil {
 		began := time.Now()
 		again, err := p.sweep(ctx, m)
 		if ctx.Err() != nil {
 			break
 		}
-		wait := p.Interval
+		var wait time.Duration
 		switch {
 		case err == nil:
 			complete, failures = began, 0
 			p.faulty("")
-			if again {
+			quiet = p.quiet(quiet, m.told, time.Since(began))
+			if wait = quiet; again {
 				wait = 0
 			}
 		default:
@@ -138,12 +145,25 @@ func (p *Poller) Run(ctx context.Context) error {
 	return nil
 }
 
-// failed says what a failed sweep means and gives the pause after it. While the
-// account is not let in, the first read of each sweep is the probe.
+// quickest is the pause while there is something new with each sweep.
+const quickest = time.Second
+
+// quiet is the pause after a sweep that told so many events and took so long; before:
+// that before it. It doubles while nothing is new, up to Interval.
+func (p *Poller) quiet(before time.Duration, told int, took time.Duration) time.Duration {
+	if told > 0 {
+		return min(max(quickest, took), p.Interval)
+	}
+	return min(2*before, p.Interval)
+}
+
+// failed says what a failed sweep means and gives the pause after it, which doubles
+// up to busiest. While the account is not let in, the first read of each sweep is the
+// probe.
 func (p *Poller) failed(err error, failures int) time.Duration {
 	var e *clients.Error
 	upstream := errors.As(err, &e)
-	wait := p.Interval
+	wait := max(p.Interval, min(p.Interval<<min(failures-1, 10), busiest))
 	if upstream {
 		wait = max(wait, min(e.RetryAfter, longestPause))
 	}

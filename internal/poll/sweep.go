@@ -23,31 +23,33 @@ type sweep struct {
 	newest  time.Time // of the rows read
 	total   int       // total_record of the last page read
 	told    int       // events stored
+	wide    bool      // the whole log is read, whatever was read before
+	first   time.Time // newest row of the first page
 	onPage  map[ID]struct{}
 }
 
 // sweep reads and tells. again: there are rows that it has not seen.
 func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
-	page, err := p.read(ctx, 1)
+	page, err := p.read(ctx, window{1, p.Limit})
 	if err != nil {
 		return false, err
 	}
-	if err := m.start(ctx, p.Sink); err != nil {
+	if err := m.start(ctx, p.Sink, p.Since); err != nil {
 		return false, err
 	}
-	s := &sweep{Poller: p, memory: m, total: page.TotalRecord, onPage: map[ID]struct{}{},
+	s := &sweep{Poller: p, memory: m, total: page.TotalRecord, wide: m.again >= widest, onPage: map[ID]struct{}{},
 		walk: start(page, p.Limit), compass: compass{tolerance: p.Overlap / 2}}
-	for number := 1; number > 0; {
+	for ask := s.walk.asked; ask.page > 0; {
 		news, times, err := s.look(ctx, page)
 		if err != nil {
 			return false, err
 		}
-		number, err = s.walk.next(page, s.order(), news.len() == 0 && s.behind(times), !m.complete.IsZero())
+		ask, err = s.walk.next(page, s.order(), news.len() == 0 && s.behind(times), m.known() && !s.wide)
 		if err != nil {
 			return false, err
 		}
 		failpoint.Here(failpoint.Page)
-		if page, err = s.tellAndRead(ctx, news, number); err != nil {
+		if page, err = s.tellAndRead(ctx, news, ask); err != nil {
 			return false, err
 		}
 		if ctx.Err() != nil {
@@ -57,9 +59,9 @@ func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
 	return s.finish(ctx)
 }
 
-func (p *Poller) read(ctx context.Context, number int) (mail.LogPage, error) {
+func (p *Poller) read(ctx context.Context, ask window) (mail.LogPage, error) {
 	return retry.Read(ctx, p.Policy, func(ctx context.Context) (mail.LogPage, error) {
-		return p.Upstream.LogPage(ctx, number, p.Limit)
+		return p.Upstream.LogPage(ctx, ask.page, ask.limit)
 	})
 }
 
@@ -77,16 +79,16 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 	if times == nil && len(page.Entries) > 0 {
 		s.compass.notNewest, s.compass.notOldest = true, true
 	}
-	// When rows were added in between, pages do not join: some rows come again.
-	s.compass.add(times, s.walk.mode == forward && page.TotalRecord == s.total)
+	fresh, joined := s.walk.arrive(page)
+	s.compass.add(times[min(fresh, len(times)):], joined)
 	s.total = page.TotalRecord
 	order := s.order()
-	if reach := s.memory.reach(order, s.Overlap); !s.memory.learned || reach.Before(s.memory.since) {
+	if reach := s.memory.reach(order, s.Overlap, s.wide); !s.memory.learned || reach.Before(s.memory.since) {
 		if err := s.memory.learn(ctx, s.Sink, reach); err != nil {
 			return nil, nil, err
 		}
 	}
-	horizon := s.memory.horizon(order, s.Overlap)
+	horizon := s.memory.horizon(order, s.Overlap, s.wide)
 	found := &news{}
 	clear(s.onPage)
 	for i, row := range page.Entries {
@@ -106,27 +108,29 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 		s.onPage[id] = struct{}{}
 		found.add(eventOf(row, id, status, reply, now), id, at)
 	}
+	if s.first.IsZero() {
+		s.first = s.newest
+	}
 	return found, times, nil
 }
 
 // behind reports whether a page lies wholly behind what a sweep reads again, and
-// the sweep has come by the newest row of the last one.
+// the sweep has come by something that does not.
 func (s *sweep) behind(times []time.Time) bool {
-	m := s.memory
-	if m.complete.IsZero() || s.newest.Before(m.complete) {
+	bound := s.memory.bound(s.Overlap, s.wide)
+	if bound.IsZero() || s.newest.Before(bound) {
 		return false
 	}
-	bound := m.complete.Add(-s.Overlap)
 	return len(times) > 0 && !slices.ContainsFunc(times, func(t time.Time) bool { return !t.Before(bound) })
 }
 
-// tellAndRead tells what is new and reads page number meanwhile; 0 reads none.
-func (s *sweep) tellAndRead(ctx context.Context, news *news, number int) (page mail.LogPage, err error) {
-	if number == 0 {
+// tellAndRead tells what is new and reads what to ask for meanwhile; no page reads none.
+func (s *sweep) tellAndRead(ctx context.Context, news *news, ask window) (page mail.LogPage, err error) {
+	if ask.page == 0 {
 		return mail.LogPage{}, s.tell(ctx, news)
 	}
 	if news.len() == 0 {
-		return s.read(ctx, number)
+		return s.read(ctx, ask)
 	}
 	ahead, stop := context.WithCancel(ctx)
 	defer stop()
@@ -134,7 +138,7 @@ func (s *sweep) tellAndRead(ctx context.Context, news *news, number int) (page m
 	var unread error
 	go func() {
 		defer close(done)
-		page, unread = s.read(ahead, number)
+		page, unread = s.read(ahead, ask)
 	}()
 	if err = s.tell(ctx, news); err != nil {
 		stop() // the next sweep reads it again
@@ -197,8 +201,11 @@ func (s *sweep) stored(n *news, stored int) {
 func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 	m, now := s.memory, time.Now()
 	through := s.newest
-	if s.order() == unordered && s.total != s.walk.total {
-		through = m.newest // a row may have come in where this sweep had been already
+	switch o := s.order(); { // what came in where this sweep had been already was not told
+	case o == newestFirst:
+		through = s.first
+	case o != oldestFirst && s.total != s.walk.total:
+		through = m.newest
 	}
 	through = later(earlier(through, now), m.complete)
 	if !through.IsZero() && (s.told > 0 || through.Sub(m.marked) > time.Minute || now.Sub(m.markedAt) > time.Hour) {
@@ -206,44 +213,47 @@ func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	}
-	missed := s.total > s.walk.total
-	if m.swept {
-		missed = s.total-m.total > s.told
-	}
+	again = m.reconcile(s.total, s.total > s.walk.total, s.wide, now)
+	m.told = s.told
 	m.complete, m.newest, m.total, m.swept = through, later(m.newest, s.newest), s.total, true
 	m.unordered = s.compass.order() == unordered
 	if o := s.order(); o == newestFirst || o == oldestFirst {
 		m.prune(s.Overlap)
 	}
 	s.Logger.Debug().Stringer("order", s.order()).Int("new", s.told).Int("total_record", s.total).Time("complete_through", through).Msg("poll: swept")
-	if m.again++; !missed || m.again > mostAgain {
-		m.again = 0
-		return false, nil
-	}
-	return true, nil
+	return again, nil
 }
-
-// mostAgain bounds the sweeps without a pause between them: total_record may count
-// what no page shows.
-const mostAgain = 3
 
 // mark tells how far the log was read through. An idle poller does so every hour:
 // the stream forgets what is old, and a log without a watermark is told anew.
 func (s *sweep) mark(ctx context.Context, through, now time.Time) error {
-	n := &news{}
+	n, m := &news{}, s.memory
 	n.add(messages.Event{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{
 		Common:          messages.Common{At: messages.Time{Time: now}},
 		CompleteThrough: messages.Time{Time: through},
 		TotalRecord:     s.total,
 		New:             s.told,
+		By:              s.by(),
+		Since:           m.left(),
 	}}, ID{}, now)
 	failpoint.Here(failpoint.BeforeMark)
 	if err := s.tell(ctx, n); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.AfterMark)
-	s.memory.marked, s.memory.markedAt = through, now
+	m.marked, m.markedAt = through, now
 	return nil
+}
+
+// by is how it is known that all was told.
+func (s *sweep) by() messages.Known {
+	switch o := s.order(); {
+	case s.walk.whole && !s.walk.sought:
+		return messages.ByWholeLog
+	case o == oldestFirst:
+		return messages.ByOldestFirst
+	}
+	return messages.ByNewestFirst
 }
 
 // news are events to tell, with the ids and the times of their rows.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type row struct {
 
 func (r *row) is() messages.State { return r.states[len(r.states)-1] }
 
+// json shows a row in any of the forms that one may have.
 func (r *row) json() string {
 	if r.of == len(r.states) {
 		return r.text
@@ -51,8 +53,20 @@ func (r *row) json() string {
 	case messages.Bounced:
 		reply = "550 5.1.1 no"
 	}
-	r.of, r.text = len(r.states), fmt.Sprintf(`{"created_at":%q,"envelope_id":%q,"to":%q,"delivered":%d,"status":{"response":%q}}`,
-		r.created.UTC().Format(time.RFC3339Nano), r.envelope, r.to, delivered, reply)
+	status := fmt.Sprintf(`,"status":{"response":%q}`, reply)
+	switch {
+	case r.place%3 == 0:
+		status = fmt.Sprintf(`,"status":%q`, fmt.Sprintf(`{"response":%q}`, reply))
+	case r.place%3 == 1 && reply[0] == '2':
+		status = ""
+	}
+	form := []string{`%d`, `"%d"`, `%t`}[r.place%7%3]
+	shown := any(delivered)
+	if form == `%t` {
+		shown = delivered == 1
+	}
+	r.of, r.text = len(r.states), fmt.Sprintf(`{"created_at":%q,"envelope_id":%q,"to":%q,"delivered":`+form+`%s}`,
+		r.created.UTC().Format(time.RFC3339Nano), r.envelope, r.to, shown, status)
 	return r.text
 }
 
@@ -61,11 +75,17 @@ type upstream struct {
 	mu      sync.Mutex // held by whoever changes or reads it, but not while it sleeps
 	order   order
 	rows    []*row // oldest first
+	made    int    // rows that there ever were
+	gone    []*row // rows that there are no more
 	random  *rand.Rand
 	busy    func(*upstream)    // runs before each page is given
 	answer  func() (int, bool) // a status in place of a page
 	most    int                // rows a page at most; 0: as many as asked for
 	wrong   int                // added to total_record
+	silent  bool               // there is no total at all
+	pages   int                // added to total_page
+	fixed   bool               // most is what a page has, whatever is asked for
+	twice   int                // reads that began while another of the same poller was under way
 	latency time.Duration
 	calls   []string
 
@@ -76,15 +96,37 @@ type upstream struct {
 // add puts n rows into the log, the newest created now.
 func (u *upstream) add(n int) {
 	for range n {
-		i := len(u.rows)
+		i := u.made
+		u.made++
 		state := []messages.State{messages.Delivered, messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}[u.random.IntN(5)]
 		u.rows = append(u.rows, &row{envelope: fmt.Sprintf("%018x", i/3), to: fmt.Sprintf("payer%d@Example.test", i%3),
-			created: time.Now().Add(-time.Duration(n) * time.Millisecond), states: []messages.State{state}, place: u.random.Uint64()})
-		u.rows[i].created = time.Now().Truncate(time.Millisecond)
-		if i > 0 && !u.rows[i].created.After(u.rows[i-1].created) && u.random.IntN(4) > 0 {
-			u.rows[i].created = u.rows[i-1].created.Add(time.Millisecond)
+			created: time.Now().Truncate(time.Millisecond), states: []messages.State{state}, place: u.random.Uint64()})
+		n := len(u.rows) - 1
+		if n > 0 && !u.rows[n].created.After(u.rows[n-1].created) && u.random.IntN(4) > 0 {
+			u.rows[n].created = u.rows[n-1].created.Add(time.Millisecond)
 		}
 	}
+	u.shown = nil
+}
+
+// late puts in a row that is a minute old at the most.
+func (u *upstream) late() {
+	u.add(1)
+	n := len(u.rows) - 1
+	r := u.rows[n]
+	r.created = r.created.Add(-time.Duration(u.random.IntN(60_000)) * time.Millisecond)
+	at, _ := slices.BinarySearchFunc(u.rows[:n], r, func(a, b *row) int { return a.created.Compare(b.created) })
+	u.rows = slices.Insert(u.rows[:n], at, r)
+}
+
+// remove takes n rows out, from anywhere.
+func (u *upstream) remove(n int) {
+	for range min(n, len(u.rows)) {
+		at := u.random.IntN(len(u.rows))
+		u.gone = append(u.gone, u.rows[at])
+		u.rows = slices.Delete(u.rows, at, at+1)
+	}
+	u.shown = nil
 }
 
 // settle changes rows that were deferred no longer than within ago.
@@ -118,8 +160,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	page, _ := strconv.Atoi(r.URL.Query().Get("page"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-	if u.most > 0 {
-		limit = min(limit, u.most)
+	if u.most > 0 && (limit > u.most || u.fixed) {
+		limit = u.most
 	}
 	rows := u.listing()
 	var list []string
@@ -127,14 +169,17 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		list = append(list, rows[i].json())
 	}
 	total := len(rows) + u.wrong
-	body := fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[%s],"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d}}`,
-		strings.Join(list, ","), total, (total+limit-1)/limit, page, limit)
+	rest := fmt.Sprintf(`,"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d`, total, (total+limit-1)/limit+u.pages, page, limit)
+	if u.silent {
+		rest = ""
+	}
+	body := fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[%s]%s}}`, strings.Join(list, ","), rest)
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r}, nil
 }
 
 // listing is the log as it is shown.
 func (u *upstream) listing() []*row {
-	if len(u.shown) == len(u.rows) && u.shownAs == u.order {
+	if u.shown != nil && len(u.shown) == len(u.rows) && u.shownAs == u.order {
 		return u.shown
 	}
 	u.shown, u.shownAs = slices.Clone(u.rows), u.order
@@ -275,14 +320,35 @@ func (u *upstream) complete(t *testing.T, s *store) {
 			delete(counts, key)
 		}
 	}
+	for _, r := range u.gone {
+		for _, state := range r.states {
+			delete(counts, r.envelope+" "+r.to+" "+string(state))
+		}
+	}
 	for what := range counts {
 		t.Errorf("%s was told and never was", what)
 	}
 }
 
+// line is what one poller reads over.
+type line struct {
+	*upstream
+	reads atomic.Int32 // under way
+}
+
+func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	if l.reads.Add(1) > 1 {
+		l.mu.Lock()
+		l.twice++
+		l.mu.Unlock()
+	}
+	defer l.reads.Add(-1)
+	return l.upstream.RoundTrip(r)
+}
+
 func (u *upstream) poller(t testing.TB, d *desk, limit int) *Poller {
 	t.Helper()
-	api, err := mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(u))
+	api, err := mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(&line{upstream: u}))
 	if err != nil {
 		t.Fatal(err)
 	}
