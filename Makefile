@@ -13,7 +13,7 @@ build: ## every program, into bin/
 test: ## every test
 	go test ./...
 
-race: ## every test but those of real programs under the race detector
+race: ## every test that the race detector can say something of
 	.ci/run race
 
 lint: ## the pinned linter, built from source the first time

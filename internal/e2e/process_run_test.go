@@ -32,12 +32,9 @@ type build struct {
 // ERRAND_FAILPOINT names.
 var shipped, mortal = &build{}, &build{tags: "failpoints"}
 
-// programs gives the directory of the programs. In a short run it skips the test.
+// programs gives the directory of the programs.
 func (b *build) programs(t *testing.T) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("real programs: not in a short run") //nolint:forbidigo // the full run has them
-	}
 	b.Lock()
 	defer b.Unlock()
 	if b.users == 0 {
