@@ -19,6 +19,7 @@ type metrics struct {
 	settled    *prometheus.HistogramVec
 	calls      *prometheus.HistogramVec
 	deliveries *prometheus.CounterVec
+	matched    *prometheus.CounterVec
 	lag        prometheus.Gauge
 }
 
@@ -33,6 +34,8 @@ func newMetrics() *metrics {
 			Help: "Upstream calls, by call and by what is known of their fate.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"call", "fate"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deliveries_total",
 			Help: "Delivery events told, by status."}, []string{"status"}),
+		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
+			Help: "States of log entries that were tied to a request, by confidence; those of two pollers may count twice."}, []string{"confidence"}),
 		lag: prometheus.NewGauge(prometheus.GaugeOpts{Name: "errand_poll_lag_seconds",
 			Help: "Time since the sending log was last known to be read through."}),
 	}
@@ -60,7 +63,7 @@ func (m *metrics) ofRequests(hold *consumer.Hold, inHand ...func() int) {
 }
 
 // ofDeliveries adds what the poller tells.
-func (m *metrics) ofDeliveries() { m.registry.MustRegister(m.deliveries, m.lag) }
+func (m *metrics) ofDeliveries() { m.registry.MustRegister(m.deliveries, m.matched, m.lag) }
 
 func (m *metrics) call(c clients.Call) {
 	m.calls.WithLabelValues(c.Operation, string(c.Fate)).Observe(c.Duration.Seconds())

@@ -1,11 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"errand/internal/bus"
 	"errand/internal/poll"
+	"errand/pkg/messages"
 )
 
 // LogPoller is the program that turns the sending log into delivery events.
@@ -15,6 +17,12 @@ type LogPoller struct {
 	Interval time.Duration `env:"POLL_INTERVAL" default:"10s" help:"Pause between two sweeps of the log." group:"program"`
 	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to ask for on a page." group:"program"`
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far behind the newest row each sweep reads again, for rows that came late or changed." group:"program"`
+
+	Since         string        `env:"POLL_SINCE" help:"How far back the first start tells a log that is older: a time (2026-01-31T00:00:00Z) or a duration (72h). Left out: the whole log." group:"program"`
+	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Recipients to know at most, to match rows to requests by; a batch counts as 12 more. 10 million take half a gigabyte; beyond it the oldest are forgotten." group:"program"`
+	ReportAfter   time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after its outcome the summary of a request is final, whatever is still queued." group:"program"`
+	ConcludeAfter time.Duration `env:"CONCLUDE_AFTER" default:"1h" help:"How far beyond a call of unknown fate the log must be known without a row of it, to conclude that it was not sent." group:"program"`
+	OverdueAfter  time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after its acceptance a recipient without a row is told to be overdue; 0 for never." group:"program"`
 }
 
 // Run works until ctx ends and the page in hand is told.
@@ -29,6 +37,18 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return &Invalid{"POLL_LIMIT", "must be 1 to 10000"}
 	case p.Overlap < 0:
 		return &Invalid{"POLL_OVERLAP", "must not be negative"}
+	case p.Recipients < 0:
+		return &Invalid{"POLL_RECIPIENTS", "must not be negative"}
+	case p.ReportAfter < 0:
+		return &Invalid{"REPORT_AFTER", "must not be negative"}
+	case p.ConcludeAfter < 0:
+		return &Invalid{"CONCLUDE_AFTER", "must not be negative"}
+	case p.OverdueAfter < 0:
+		return &Invalid{"OVERDUE_AFTER", "must not be negative"}
+	}
+	since, err := p.since(time.Now())
+	if err != nil {
+		return err
 	}
 	saw := &observer{renewal: renewal{every: p.RetryMax}}
 	api, err := p.client(p.options(1, saw.call)...)
@@ -41,7 +61,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	if _, err := r.needs(ctx, nil, bus.MailDeliveries); err != nil {
+	if _, err := r.needs(ctx, nil, bus.MailDeliveries, bus.MailEvents); err != nil {
 		return err
 	}
 	r.metrics.ofDeliveries()
@@ -52,9 +72,26 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 	poller := &poll.Poller{Upstream: api, Sink: sink, Policy: p.policy(func() bool { return ctx.Err() != nil }),
-		Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Logger: r.log,
+		Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since, Logger: r.log,
+		Reports: poll.Reports{Requests: sink, Recipients: p.Recipients, ReportAfter: cmp.Or(p.ReportAfter, 72*time.Hour), ConcludeAfter: cmp.Or(p.ConcludeAfter, time.Hour), OverdueAfter: p.OverdueAfter,
+			Matched: func(c messages.Confidence) { r.metrics.matched.WithLabelValues(string(c)).Inc() }},
 		Told: func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
 		Lag:  func(d time.Duration) { r.metrics.lag.Set(d.Seconds()) }}
 	r.ready.add(poller.Fault)
 	return r.work(ctx, p.ShutdownGrace, func(ctx, _ context.Context) error { return poller.Run(ctx) })
+}
+
+// since reads POLL_SINCE; zero: everything.
+func (p *LogPoller) since(now time.Time) (time.Time, error) {
+	if p.Since == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, p.Since); err == nil {
+		return at, nil
+	}
+	back, err := time.ParseDuration(p.Since)
+	if err != nil || back <= 0 {
+		return time.Time{}, &Invalid{"POLL_SINCE", "must be a time such as 2026-01-31T00:00:00Z, or a duration such as 72h"}
+	}
+	return now.Add(-back), nil
 }

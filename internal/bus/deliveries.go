@@ -31,24 +31,28 @@ const turns = "mail.log.turn"
 
 // Deliveries tells deliveries in the stream MAIL_DELIVERIES. It implements
 // poll.Sink, for one poller. Beside what any program asks for it publishes to
-// mail.delivery.>, mail.log.turn, mail.log.watermark,
-// $JS.API.DIRECT.GET.MAIL_DELIVERIES, $JS.API.CONSUMER.CREATE.MAIL_DELIVERIES.>,
-// $JS.API.CONSUMER.DELETE.MAIL_DELIVERIES.> and
-// $JS.API.CONSUMER.MSG.NEXT.MAIL_DELIVERIES.>.
+// mail.delivery.>, mail.log.turn, mail.log.watermark, mail.log.concluded.>,
+// mail.send.resolved.*, $JS.API.DIRECT.GET of MAIL_DELIVERIES and MAIL_EVENTS,
+// $JS.API.CONSUMER.CREATE, DELETE and MSG.NEXT of both,
+// $JS.API.STREAM.MSG.GET.MAIL_DELIVERIES and $JS.API.STREAM.INFO.MAIL_EVENTS.
 type Deliveries struct {
 	js     jetstream.JetStream
 	log    Log
 	tally  *tally
 	writer string
 
-	turn    uint64    // sequence of our message on turns; 0: the turn is not ours
-	after   uint64    // sequence of the last message on turns, as far as is known
-	next    uint64    // sequence from which on nothing was read yet; 0: nothing was read
-	since   time.Time // what was read reaches back to
-	grouped bool      // the stream has replicas: events are stored in batches
+	turn    uint64 // sequence of our message on turns; 0: the turn is not ours
+	after   uint64 // sequence of the last message on turns, as far as is known
+	told    reader
+	grouped bool // the stream has replicas: events are stored in batches
+
+	sent, outcomes reader // see Requests
 }
 
-var _ poll.Sink = (*Deliveries)(nil)
+var (
+	_ poll.Sink     = (*Deliveries)(nil)
+	_ poll.Requests = (*Deliveries)(nil)
+)
 
 // NewDeliveries makes a sink; source is the ce-source of the events. It stops with
 // the connection of p.
@@ -57,7 +61,8 @@ func NewDeliveries(js jetstream.JetStream, p *Publisher, source string) (*Delive
 	if err != nil {
 		return nil, err
 	}
-	return &Deliveries{js: js, log: Log{Publisher: p, Source: source}, tally: t, writer: rand.Text()}, nil
+	return &Deliveries{js: js, log: Log{Publisher: p, Source: source}, tally: t, writer: rand.Text(),
+		told: reader{stream: MailDeliveries}, sent: reader{stream: MailDeliveries}, outcomes: reader{stream: MailEvents}}, nil
 }
 
 // Watermark gives the last watermark that was stored.
@@ -95,11 +100,11 @@ func (d *Deliveries) Learn(ctx context.Context, since time.Time) iter.Seq2[poll.
 			yield(poll.Told{}, err)
 			return
 		}
-		if since.Before(d.since) || turn < d.next { // further back than before, or a new stream
-			d.next = 0
+		if since.Before(d.told.since) || turn < d.told.next { // further back than before, or a new stream
+			d.told.next = 0
 		}
-		if d.next == 0 {
-			d.since = since
+		if d.told.next == 0 {
+			d.told.since = since
 		}
 		switch whole, err := d.read(ctx, turn, yield); {
 		case err != nil:
@@ -223,6 +228,9 @@ const (
 // roomForHeaders is more than those of an event take.
 const roomForHeaders = 4 << 10
 
+// recipient is the header that says of which recipient an event tells: see poll.Told.
+const recipient = "Errand-Recipient"
+
 // encode makes the message of an event. The id of a delivery event is its
 // Nats-Msg-Id, by which Learn knows it again.
 func (d *Deliveries) encode(e messages.Event) (*nats.Msg, error) {
@@ -230,10 +238,15 @@ func (d *Deliveries) encode(e messages.Event) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := ""
+	id, note := "", ""
 	switch b := e.Body.(type) {
 	case *messages.DeliveryBody:
-		id = b.EventID
+		id, note = b.EventID, b.Recipient
+	case *messages.OverdueBody:
+		note = poll.Place(b.Batch, b.Recipient)
+		id = e.Subject() + "." + note
+	case *messages.SummaryBody, *messages.ConcludedBody:
+		id = poll.NoteOf(e)
 	case *messages.Watermark:
 		id = e.Type() + "." + strconv.FormatInt(b.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(b.At.UnixMilli(), 10)
 	default:
@@ -244,7 +257,10 @@ func (d *Deliveries) encode(e messages.Event) (*nats.Msg, error) {
 			return nil, err
 		}
 	}
-	m := &nats.Msg{Subject: e.Subject(), Data: body, Header: make(nats.Header, 12)}
+	m := &nats.Msg{Subject: e.Subject(), Data: body, Header: make(nats.Header, headers)}
 	e.Headers(m.Header, d.log.Source, id)
+	if note != "" {
+		m.Header[recipient] = []string{note}
+	}
 	return m, nil
 }

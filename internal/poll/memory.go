@@ -14,6 +14,7 @@ const keep = 24 * time.Hour
 
 // memory is what a poller knows of what was told. It is rebuilt from the events.
 type memory struct {
+	ledger  *ledger       // nil: nothing is matched
 	seen    map[ID]uint32 // second since 1970 of the row, or of its event when that is all that is known
 	learned bool
 	since   time.Time // seen holds what was told since then; zero: everything
@@ -62,7 +63,10 @@ func (m *memory) start(ctx context.Context, sink Sink, since time.Time) error {
 
 // learn brings seen up to date, and takes the turn to tell.
 func (m *memory) learn(ctx context.Context, sink Sink, since time.Time) error {
-	ask := since
+	if err := m.ledger.update(ctx, m.complete); err != nil {
+		return err
+	}
+	ask := m.ledger.reach(since)
 	if since.IsZero() {
 		if !m.learned || !m.since.IsZero() {
 			m.whole++ // further back than ever: what was given and forgotten is to be given once more
@@ -73,6 +77,7 @@ func (m *memory) learn(ctx context.Context, sink Sink, since time.Time) error {
 		if err != nil {
 			return fmt.Errorf("poll: learn what was told: %w", err)
 		}
+		m.ledger.learn(told)
 		if told.ID == (ID{}) || !since.IsZero() && told.At.Before(since) {
 			continue
 		}
@@ -82,7 +87,7 @@ func (m *memory) learn(ctx context.Context, sink Sink, since time.Time) error {
 		}
 	}
 	m.since, m.learned = since, true
-	return nil
+	return m.ledger.learned(ctx)
 }
 
 // add remembers id; of two times the later one counts.

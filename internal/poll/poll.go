@@ -53,6 +53,7 @@ type Told struct {
 	At      time.Time // when it was stored
 	State   messages.State
 	Request string // its id, for messages.Concluded with the number of the batch; or messages.Unmatched
+	Note    string // the header Errand-Recipient; of a summary or a conclusion NoteOf
 }
 
 // ErrBehind means that Learn must be called before more is told.
@@ -69,6 +70,7 @@ type Poller struct {
 	Overlap  time.Duration // how far behind the last complete sweep each sweep reads again
 	Since    time.Time     // a log that was never read through is told from here on; zero: from its start
 	Logger   zerolog.Logger
+	Reports
 
 	// Told, if set, hears how many events of a status this poller stored.
 	Told func(status string, n int)
@@ -116,7 +118,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	case p.Overlap < 0:
 		return errors.New("poll: Overlap must not be negative")
 	}
-	m := &memory{seen: map[ID]uint32{}}
+	m := &memory{seen: map[ID]uint32{}, ledger: p.Reports.ledger()}
 	complete, failures, quiet := time.Now(), 0, p.Interval
 	for ctx.Err() == nil {
 		began := time.Now()

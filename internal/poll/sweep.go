@@ -18,6 +18,7 @@ import (
 type sweep struct {
 	*Poller
 	memory  *memory
+	began   time.Time
 	walk    walk
 	compass compass
 	newest  time.Time // of the rows read
@@ -30,6 +31,7 @@ type sweep struct {
 
 // sweep reads and tells. again: there are rows that it has not seen.
 func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
+	began := time.Now()
 	page, err := p.read(ctx, window{1, p.Limit})
 	if err != nil {
 		return false, err
@@ -37,7 +39,7 @@ func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
 	if err := m.start(ctx, p.Sink, p.Since); err != nil {
 		return false, err
 	}
-	s := &sweep{Poller: p, memory: m, total: page.TotalRecord, wide: m.again >= widest, onPage: map[ID]struct{}{},
+	s := &sweep{Poller: p, memory: m, began: began, total: page.TotalRecord, wide: m.again >= widest, onPage: map[ID]struct{}{},
 		walk: start(page, p.Limit), compass: compass{tolerance: p.Overlap / 2}}
 	for ask := s.walk.asked; ask.page > 0; {
 		news, times, err := s.look(ctx, page)
@@ -89,7 +91,7 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 		}
 	}
 	horizon := s.memory.horizon(order, s.Overlap, s.wide)
-	found := &news{}
+	found, rows := &news{}, []mail.Entry(nil)
 	clear(s.onPage)
 	for i, row := range page.Entries {
 		at := now
@@ -107,11 +109,12 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 		}
 		s.onPage[id] = struct{}{}
 		found.add(eventOf(row, id, status, reply, now), id, at)
+		rows = append(rows, row)
 	}
 	if s.first.IsZero() {
 		s.first = s.newest
 	}
-	return found, times, nil
+	return found, times, s.memory.ledger.match(ctx, s.memory.complete, found.events, rows)
 }
 
 // behind reports whether a page lies wholly behind what a sweep reads again, and
@@ -185,6 +188,7 @@ func (s *sweep) stored(n *news, stored int) {
 	for i, e := range n.events[:stored] {
 		if e.Operation == messages.Delivery {
 			s.memory.add(n.ids[i], n.at[i])
+			s.memory.ledger.told(e)
 			counts[e.State]++
 			s.told++
 		}
@@ -221,7 +225,7 @@ func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 		m.prune(s.Overlap)
 	}
 	s.Logger.Debug().Stringer("order", s.order()).Int("new", s.told).Int("total_record", s.total).Time("complete_through", through).Msg("poll: swept")
-	return again, nil
+	return again, s.report(ctx, again)
 }
 
 // mark tells how far the log was read through. An idle poller does so every hour:

@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// poll runs a poller for a while of virtual time, or until the story is told.
+func (b *bubble) poll(while time.Duration, until func() bool) {
+	b.t.Helper()
+	b.run(b.poller(), while, until)
+}
+
+// send has a message sent, or tried, and waits for its end.
+func (b *bubble) send(body map[string]any, state messages.State) {
+	b.t.Helper()
+	b.publish("mail.send.requested", body)
+	b.run(b.mails(), 10*time.Minute, b.all(fmt.Sprint("mail.send.", state, ".", body["request_id"]), 1))
+}
+
+// counts are those of a summary.
+func counts(s messages.SummaryBody) string {
+	return fmt.Sprintf("%d of %d: %d delivered, %d deferred, %d bounced, %d unknown, %d queued, final %t",
+		s.Accepted, s.Recipients, s.Delivered, s.Deferred, s.Bounced, s.Unknown, s.Queued, s.Final)
+}
+
+// summaries are all that were told of a request, at least a minute apart.
+func (b *bubble) summaries(id string) (all []string) {
+	b.t.Helper()
+	var last time.Time
+	for _, e := range b.told("mail.delivery.summary." + id) {
+		s := read[messages.SummaryBody](b.t, e)
+		if s.At.Sub(last) < time.Minute {
+			b.t.Errorf("%s: two summaries within %v", id, s.At.Sub(last))
+		}
+		last = s.At.Time
+		all = append(all, counts(s))
+	}
+	return all
+}
+
+// A list to people of whom some bounce and some are deferred first, and the same list
+// four minutes later: every delivery names its request, batch and recipient, and the
+// summaries tell how far each is, the last time when all is settled. A new poller, or a
+// second one, tells nothing again.
+func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		to := []string{"a@example.test", "bounce@example.test", "B <defer@Example.test>", "c@example.test", "d@example.test"}
+		for _, id := range []string{"first", "second"} {
+			m := message(id, 0)
+			m["to"] = to
+			p := b.mails()
+			p.BatchSize = 2
+			b.publish("mail.send.requested", m)
+			b.run(p, time.Minute, b.all("mail.send.accepted."+id, 1))
+			b.poll(4*time.Minute, nil)
+		}
+		if err := b.box.InsertLog([]byte(`{"to":"a@example.test"}`), false); err != nil { // somebody else's
+			t.Fatal(err)
+		}
+		b.poll(10*time.Minute, nil)
+		b.poll(3*time.Minute, nil)
+		got := map[string]int{}
+		for _, e := range b.told("mail.delivery.*.*") {
+			if e.state() == messages.Summary {
+				continue
+			}
+			body := read[messages.DeliveryBody](t, e)
+			got[fmt.Sprint(strings.TrimPrefix(e.Subject, "mail.delivery."), " ", body.Match.Confidence, " ", body.Match.Batch, " ", e.Header.Get("Errand-Recipient"))]++
+			if id := strings.Split(e.Subject, ".")[3]; id != messages.Unmatched && body.RequestID != id {
+				t.Errorf("%s: request_id %q", e.Subject, body.RequestID)
+			}
+		}
+		want := map[string]int{"delivered.unmatched none 0 ": 1}
+		for _, id := range []string{"first", "second"} {
+			for what, state := range map[string]messages.State{"1 1.0": "delivered", "1 1.1": "bounced", "2 2.2": "deferred", "2 2.3": "delivered", "3 3.4": "delivered"} {
+				want[fmt.Sprint(state, ".", id, " exact ", what)] = 1
+			}
+			want[fmt.Sprint("delivered.", id, " exact 2 2.2")] = 1
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("deliveries (-want +got):\n%s", diff)
+		}
+		for _, id := range []string{"first", "second"} {
+			want := []string{"5 of 5: 3 delivered, 1 deferred, 1 bounced, 0 unknown, 0 queued, final false", "5 of 5: 4 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final true"}
+			if diff := cmp.Diff(want, b.summaries(id)); diff != "" {
+				t.Errorf("summaries of %s (-want +got):\n%s", id, diff)
+			}
+		}
+	})
+}
+
+// Two batches of three are of unknown fate; one was sent, one was not. The rows of the
+// one tell it at once, the other is concluded an hour later, and the request that ended
+// uncertain is resolved: once, by however many pollers.
+func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.send(message("other", 1), messages.Accepted)
+		p := b.mails()
+		p.BatchSize, p.BatchParallel = 2, 1
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Match: "m1-0@", Times: 1})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: "m1-2@", Times: 1})
+		b.publish("mail.send.requested", message("m1", 5))
+		b.run(p, time.Minute, b.all("mail.send.uncertain.m1", 1))
+		b.poll(50*time.Minute, nil)
+		if n := len(b.told("mail.send.resolved.*")); n != 0 {
+			t.Fatalf("%d requests are resolved before the log can tell", n)
+		}
+		b.poll(40*time.Minute, nil)
+		b.poll(5*time.Minute, nil)
+		e := b.wantOne("mail.send.resolved.m1")
+		body := read[messages.SendResolved](t, e)
+		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
+		want := messages.SendResolved{Common: messages.Common{RequestID: "m1"}, Outcome: messages.Partial, By: messages.BySendingLog, Fingerprint: body.Fingerprint,
+			Evidence: messages.SendEvidence{Seen: 2, Count: 4, Batches: []messages.BatchEvidence{
+				{Batch: 1, Count: 2, Seen: 2, Outcome: messages.WasAccepted}, {Batch: 2, Count: 2, Outcome: messages.WasNotSent}}}}
+		if diff := cmp.Diff(want, body); diff != "" || body.Fingerprint == "" {
+			t.Errorf("resolved (-want +got):\n%s", diff)
+		}
+		last := b.summaries("m1")
+		if want := "3 of 5: 3 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"; !slices.Contains(last, want) || last[len(last)-1] != want {
+			t.Errorf("summaries: %q", last)
+		}
+	})
+}
+
+// A message that waits for the log is sent again exactly when it was not sent. One was
+// accepted after its caller had left and its time was over.
+func TestAMessageThatWaitsForTheLogIsSentOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.send(message("other", 1), messages.Accepted)
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Match: "taken-0@", Times: 1})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: "lost-0@", Times: 1})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Delay, Match: "late-0@", Times: 1, Delay: sandbox.Duration(5 * time.Minute)})
+		ids := []string{"taken", "lost", "late"}
+		for _, id := range ids {
+			b.publish("mail.send.requested", message(id, 3, "on_unknown", "conclude"))
+		}
+		b.run(b.mails(), 2*time.Minute, b.all("mail.send.deferred.*", 3))
+		b.poll(30*time.Minute, nil)
+		b.run(b.mails(), 30*time.Minute, b.all("mail.send.accepted.*", 3))
+		if n := len(b.told("mail.send.accepted.lost")); n != 0 {
+			t.Fatal("it is sent again before the log can tell")
+		}
+		for range 4 { // meanwhile the consumer looks again and again
+			b.poll(20*time.Minute, nil)
+			b.run(b.mails(), 16*time.Minute, b.all("mail.send.accepted.*", 4))
+		}
+		for _, id := range ids {
+			b.wantOne("mail.send.accepted." + id)
+			if n := len(b.told("mail.log.concluded." + id + ".1")); n != 1 {
+				t.Errorf("%s: %d conclusions, want 1", id, n)
+			}
+		}
+		if o := b.box.Oracle(sandbox.Query{}); o.Mail.TwiceCount != 0 || o.Mail.Distinct != 10 {
+			t.Errorf("the oracle: %+v", o.Mail)
+		}
+	})
+}
+
+// Somebody else's mail to the same person at the same time, by an id that tells nothing,
+// may be the row of a call of unknown fate or not: it is not concluded, and nothing is
+// sent again.
+func TestAmbiguousRowsConcludeNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		for _, id := range []string{"known", "unknown"} {
+			m := message(id, 0, "on_unknown", "conclude")
+			m["to"] = []string{"x@example.test"}
+			if id == "unknown" {
+				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Times: 1})
+			}
+			b.publish("mail.send.requested", m)
+			b.run(b.mails(), time.Minute, b.all("mail.send.*."+id, 2))
+		}
+		row, _ := json.Marshal(map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
+		if err := b.box.InsertLog(row, false); err != nil {
+			t.Fatal(err)
+		}
+		b.poll(30*time.Minute, nil)
+		b.poll(2*time.Hour, nil) // another one, which only learns of the row
+		b.run(b.mails(), time.Hour, b.all("mail.send.uncertain.unknown", 1))
+		e := b.wantOne("mail.log.concluded.unknown.1")
+		if body := read[messages.ConcludedBody](t, e); body.Outcome != messages.Unclear || body.Seen != 0 {
+			t.Errorf("%s", e.Raw)
+		}
+		var candidates []string
+		for _, e := range b.told("mail.delivery.delivered.unmatched") {
+			candidates = read[messages.DeliveryBody](t, e).Match.Candidates
+		}
+		if diff := cmp.Diff([]string{"known", "unknown"}, candidates); diff != "" {
+			t.Errorf("candidates (-want +got):\n%s", diff)
+		}
+		if calls := b.box.Oracle(sandbox.Query{}).Calls["send"]; calls != 2 || len(b.told("mail.send.resolved.*")) != 0 {
+			t.Errorf("%d calls, want 2, and nothing resolved", calls)
+		}
+	})
+}
+
+// Recipients that were accepted and never got a row are told to be overdue, each once,
+// and after three days the summary is final as it stands.
+func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		if err := b.box.Set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) }); err != nil {
+			t.Fatal(err)
+		}
+		b.send(message("slow", 3), messages.Accepted)
+		for range 3 {
+			p := b.poller()
+			p.Interval, p.OverdueAfter = time.Minute, 6*time.Hour
+			b.run(p, 5*time.Hour, nil)
+		}
+		got := map[string]int{}
+		for _, e := range b.told("mail.delivery.overdue.slow") {
+			got[e.Header.Get("Errand-Recipient")]++
+		}
+		if diff := cmp.Diff(map[string]int{"1.1": 1, "1.2": 1}, got); diff != "" {
+			t.Errorf("overdue (-want +got):\n%s", diff)
+		}
+		p := b.poller()
+		p.Interval = 10 * time.Minute
+		b.run(p, 60*time.Hour, nil)
+		b.run(p, 5*time.Hour, nil)
+		want := []string{"3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final false", "3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final true"}
+		if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
+			t.Errorf("summaries (-want +got):\n%s", diff)
+		}
+	})
+}
