@@ -112,7 +112,7 @@ func (d *demo) stay(ctx context.Context, h *house, view *scene) error {
 	view.next(h)
 	f, err := follow(h.ctx, h.broker, everything, replay{})
 	if err != nil {
-		return err
+		return ended(ctx, err)
 	}
 	defer f.stop()
 	if err := f.run(h.ctx, 0, view.show); err != nil {

@@ -15,7 +15,7 @@ import (
 // do, now and then there are two of them, and days pass without any.
 func TestEachStateOfEachRowIsToldOnce(t *testing.T) {
 	for _, o := range []order{newestFirst, oldestFirst, unordered} {
-		for seed := range uint64(5) {
+		for seed := range uint64(3) {
 			t.Run(fmt.Sprintf("%s %d", o, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { model(t, o, seed) })
 			})
