@@ -116,7 +116,7 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
 	case <-ctx.Done():
 		pulls.free <- p
 		if turn {
-			c.Hold.Leave(false)
+			c.Hold.Leave(c.Writes, false)
 		}
 		return ctx.Err()
 	}
@@ -132,7 +132,7 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
 		probe, wait = c.Hold.Claim(c.Writes)
 	}
 	if turn {
-		c.Hold.Leave(errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
+		c.Hold.Leave(c.Writes, errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
 	}
 	switch {
 	case err != nil:

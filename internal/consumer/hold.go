@@ -28,10 +28,10 @@ type Hold struct {
 	why       string // "" while nothing is held
 	byWrite   bool   // the call that began it changes something upstream
 	since     time.Time
-	next      time.Time // no probe before
-	worked    time.Time // when a call that changes something worked last
-	waiting   bool      // one worker waits for a request to probe with
-	probing   bool      // one request is on its way as a probe
+	next      time.Time     // no probe before
+	worked    time.Time     // when a call that changes something worked last
+	waiting   map[bool]bool // one worker waits for a request to probe with, of writes or of reads
+	probing   bool          // one request is on its way as a probe
 	exhausted int
 	changed   chan struct{} // closed when anything above changes
 }
@@ -124,8 +124,9 @@ func (h *Hold) Why() string {
 }
 
 // Enter waits until a message may be asked for: at once when nothing is held, else
-// when the next probe is due, one worker at a time (turn). A queue of reads cannot
-// probe a hold that a write began. The error is the context's.
+// when the next probe is due, one worker of each queue at a time (turn): an empty queue
+// must not keep the other one from probing. A queue of reads cannot probe a hold that a
+// write began. The error is the context's.
 func (h *Hold) Enter(ctx context.Context, write bool) (turn bool, err error) {
 	for {
 		h.mu.Lock()
@@ -134,8 +135,11 @@ func (h *Hold) Enter(ctx context.Context, write bool) (turn bool, err error) {
 			return false, nil
 		}
 		wait := time.Until(h.next)
-		if !h.waiting && !h.probing && wait <= 0 && (write || !h.byWrite) {
-			h.waiting = true
+		if !h.waiting[write] && !h.probing && wait <= 0 && (write || !h.byWrite) {
+			if h.waiting == nil {
+				h.waiting = map[bool]bool{}
+			}
+			h.waiting[write] = true
 			h.mu.Unlock()
 			return true, nil
 		}
@@ -161,13 +165,13 @@ func (h *Hold) Enter(ctx context.Context, write bool) (turn bool, err error) {
 }
 
 // Leave ends a turn. none: no request waits in the worker's queue, nor will one come
-// back to it. A hold without a request that could end it ends too: the next one finds
-// out.
-func (h *Hold) Leave(none bool) {
+// back to it. A hold whose own queue has no request that could end it ends too: the next
+// one finds out.
+func (h *Hold) Leave(write, none bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waiting = false
-	if none && h.why != "" {
+	h.waiting[write] = false
+	if none && write == h.byWrite && h.why != "" {
 		h.end("nothing waits for it")
 		return
 	}
