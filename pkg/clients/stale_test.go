@@ -28,35 +28,48 @@ func TestASecondAnswerIsNotTakenForTheNextCallsAnswer(t *testing.T) {
 			"another answer": fine, "an answer without body": "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "the rest of a long answer": "{}", "a line break": "\r\n",
 		} {
 			t.Run(scheme+", "+name, func(t *testing.T) {
-				w := listenOn(t, secure, func(conn net.Conn, n int) bool {
-					if n == 1 {
-						return says(fine+second, true)(conn, n)
+				for range 20 {
+					if secondCallOnTheSameLine(t, scheme, second, secure, config) {
+						return
 					}
-					return says("HTTP/1.1 422 No\r\nContent-Length: 2\r\n\r\n{}", true)(conn, n)
-				})
-				u := upstream(t, scheme+w.url[4:], Transport(NewTransport(4, config)))
-				later := make(chan error, 1)
-				err := post(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{PutIdleConn: func(error) {
-					// The next call is written while the transport has not yet looked at what follows the answer.
-					wrote := make(chan struct{})
-					ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(wrote) }})
-					go func() { later <- post(ctx, u) }()
-					<-wrote
-				}}), u)
-				if err != nil {
-					t.Fatal(err)
 				}
-				is(t, <-later, Unknown, ReasonNoAnswer)
-				if n := w.connections.Load(); n != 1 {
-					t.Fatalf("the two calls went by %d connections, so that nothing was tried", n)
-				}
-				if err := post(t.Context(), u); err != nil {
-					t.Errorf("the call after them: %v", err)
-				}
-				if n := w.connections.Load(); n != 2 {
-					t.Errorf("%d connections, want the first one closed and a second one", n)
-				}
+				t.Fatal("the second call never went by the first one's connection, so that nothing was tried")
 			})
 		}
 	}
+}
+
+// secondCallOnTheSameLine is false when the transport saw what follows the answer before
+// the second call was written, which then went by another connection.
+func secondCallOnTheSameLine(t *testing.T, scheme, second string, secure func(net.Conn) net.Conn, config *tls.Config) bool {
+	w := listenOn(t, secure, func(conn net.Conn, n int) bool {
+		if n == 1 {
+			return says(fine+second, true)(conn, n)
+		}
+		return says("HTTP/1.1 422 No\r\nContent-Length: 2\r\n\r\n{}", true)(conn, n)
+	})
+	u := upstream(t, scheme+w.url[4:], Transport(NewTransport(4, config)))
+	later := make(chan error, 1)
+	err := post(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{PutIdleConn: func(error) {
+		// The next call is written while the transport has not yet looked at what follows the answer.
+		wrote := make(chan struct{}, 8) // a call of which no byte could be written is written again
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { wrote <- struct{}{} }})
+		go func() { later <- post(ctx, u) }()
+		<-wrote
+	}}), u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := <-later
+	if w.connections.Load() != 1 {
+		return false
+	}
+	is(t, answer, Unknown, ReasonNoAnswer)
+	if err := post(t.Context(), u); err != nil {
+		t.Errorf("the call after them: %v", err)
+	}
+	if n := w.connections.Load(); n != 2 {
+		t.Errorf("%d connections, want the first one closed and a second one", n)
+	}
+	return true
 }
