@@ -141,16 +141,22 @@ const expectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 // Last gives the last event under a subject or filter of op.
 func (l Log) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
+	got, err := l.insist(ctx, op, lastOf(filter))
+	if err != nil {
+		return history.Entry{}, fmt.Errorf("bus: read %s: %w", filter, err)
+	}
+	if got == nil {
+		return history.Entry{}, nil
+	}
+	return history.Entry{Subject: got.subject, Sequence: got.seq, Body: got.data}, nil
+}
+
+// insist is get until there is an answer or ctx ends.
+func (l Log) insist(ctx context.Context, op messages.Operation, what map[string]any) (*stored, error) {
 	for wait := firstWait; ; wait = min(2*wait, 2*time.Second) {
-		got, err := l.last(ctx, op, filter)
-		if err == nil && got == nil {
-			return history.Entry{}, nil
-		}
-		if err == nil {
-			return history.Entry{Subject: got.subject, Sequence: got.seq, Body: got.data}, nil
-		}
-		if !retry.Pause(ctx, wait) {
-			return history.Entry{}, fmt.Errorf("bus: read %s: %w", filter, err)
+		got, err := l.get(ctx, op, what)
+		if err == nil || !retry.Pause(ctx, wait) {
+			return got, err
 		}
 	}
 }
@@ -165,8 +171,10 @@ type stored struct {
 // last reads by direct get: it may be answered by a follower and be stale, which
 // the fences of whatever is written upon it make harmless. nil: there is none.
 func (l Log) last(ctx context.Context, op messages.Operation, filter string) (*stored, error) {
-	return l.get(ctx, op, map[string]any{"last_by_subj": filter})
+	return l.get(ctx, op, lastOf(filter))
 }
+
+func lastOf(filter string) map[string]any { return map[string]any{"last_by_subj": filter} }
 
 // get asks the events stream of op for one message; nil: there is none.
 func (l Log) get(ctx context.Context, op messages.Operation, what map[string]any) (*stored, error) {

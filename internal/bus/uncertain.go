@@ -9,7 +9,6 @@ import (
 
 	"errand/internal/enroll"
 	"errand/internal/history"
-	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -22,20 +21,17 @@ func (l Log) Uncertain(ctx context.Context, from uint64, since time.Time) (enrol
 		delete(what, "seq")
 		what["start_time"] = since.UTC()
 	}
-	for wait := firstWait; ; wait = min(2*wait, 2*time.Second) {
-		got, err := l.get(ctx, messages.Enroll, what)
-		if err == nil && got == nil {
-			return enroll.Open{}, nil
-		}
-		if err == nil {
-			var at time.Time
-			if at, err = time.Parse(time.RFC3339Nano, got.header.Get(jetstream.TimeStampHeaer)); err == nil {
-				return enroll.Open{ID: got.subject[len(messages.Enroll.Subject(messages.Uncertain, ""))+1:], Sequence: got.seq, At: at,
-					Trace: history.Trace{Parent: got.header.Get("traceparent"), State: got.header.Get("tracestate")}}, nil
-			}
-		}
-		if !retry.Pause(ctx, wait) {
-			return enroll.Open{}, fmt.Errorf("bus: read the uncertain enrollments: %w", err)
-		}
+	got, err := l.insist(ctx, messages.Enroll, what)
+	if err == nil && got == nil {
+		return enroll.Open{}, nil
 	}
+	var at time.Time
+	if err == nil {
+		at, err = time.Parse(time.RFC3339Nano, got.header.Get(jetstream.TimeStampHeaer))
+	}
+	if err != nil {
+		return enroll.Open{}, fmt.Errorf("bus: read the uncertain enrollments: %w", err)
+	}
+	return enroll.Open{ID: got.subject[len(messages.Enroll.Subject(messages.Uncertain, ""))+1:], Sequence: got.seq, At: at,
+		Trace: history.Trace{Parent: got.header.Get("traceparent"), State: got.header.Get("tracestate")}}, nil
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,34 +69,6 @@ func (b *bubble) program(q queue, concurrency int, logger *zerolog.Logger) app.P
 	p := b.mails()
 	p.Concurrency, p.Logger = concurrency, logger
 	return p
-}
-
-// record keeps all that a program logs.
-type record struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-// count is how many lines hold all of the words.
-func (r *record) count(words ...string) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-next:
-	for line := range strings.Lines(r.text.String()) {
-		for _, w := range words {
-			if !strings.Contains(line, w) {
-				continue next
-			}
-		}
-		n++
-	}
-	return n
 }
 
 func (b *bubble) logger() (*record, *zerolog.Logger) {

@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,7 +36,7 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 				for i := range requests {
 					b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
 				}
-				p, said := b.mandates(), &counted{}
+				p, said := b.mandates(), &record{}
 				log := zerolog.New(said).Level(zerolog.InfoLevel)
 				p.Logger = &log
 				ctx, stop := context.WithCancel(t.Context())
@@ -49,9 +47,9 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 				if err := c.gone(b.n, store); err != nil {
 					t.Fatal(err)
 				}
-				before := said.lines()
+				before := said.count()
 				time.Sleep(30 * time.Minute)
-				if n := said.lines() - before; n < 1 || n > 30 {
+				if n := said.count() - before; n < 1 || n > 30 {
 					t.Errorf("%d lines of log in half an hour\n%s", n, said)
 				}
 				calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
@@ -63,7 +61,7 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 				if err := <-ended; err != nil {
 					t.Errorf("%v\n%s", err, said)
 				}
-				if !said.says("what the program needs of NATS is there again") {
+				if said.count("what the program needs of NATS is there again") == 0 {
 					t.Errorf("it does not say that it works again\n%s", said)
 				}
 				for i := range requests {
@@ -77,38 +75,8 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 					t.Errorf("%d calls before and %d after, for %d requests", calls, o.Calls["enroll"], requests)
 				}
 				b.queueEmpty("MANDATE_REQUESTS")
-				t.Logf("%d succeeded; %d lines of log", len(b.told("mandate.enroll.succeeded.*")), said.lines())
+				t.Logf("%d succeeded; %d lines of log", len(b.told("mandate.enroll.succeeded.*")), said.count())
 			})
 		})
 	}
-}
-
-// counted keeps all that a program says.
-type counted struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (c *counted) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.Write(p)
-}
-
-func (c *counted) lines() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return bytes.Count(c.text.Bytes(), []byte("\n"))
-}
-
-func (c *counted) says(text string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return bytes.Contains(c.text.Bytes(), []byte(text))
-}
-
-func (c *counted) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.String()
 }

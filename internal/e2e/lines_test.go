@@ -27,3 +27,35 @@ func (l *lines) String() string {
 	defer l.mu.Unlock()
 	return strings.Join(l.last, "")
 }
+
+// record keeps everything that a program says.
+type record struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// count is how many lines hold all of the words.
+func (r *record) count(words ...string) (n int) {
+next:
+	for line := range strings.Lines(r.String()) {
+		for _, w := range words {
+			if !strings.Contains(line, w) {
+				continue next
+			}
+		}
+		n++
+	}
+	return n
+}

@@ -67,7 +67,7 @@ type process struct {
 	t      *testing.T
 	name   string
 	cmd    *exec.Cmd
-	said   output
+	said   record
 	ended  chan struct{} // closed when it has ended and all that it said is here
 	status int           // once it has ended; -1 by a signal
 
@@ -206,22 +206,4 @@ func (p *process) keptItsSecrets() {
 func (p *process) last() string {
 	all := strings.SplitAfter(p.said.String(), "\n")
 	return strings.Join(all[max(0, len(all)-keep):], "")
-}
-
-// output keeps everything that a process said.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }

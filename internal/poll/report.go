@@ -2,16 +2,13 @@ package poll
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
 
 	"errand/internal/match"
-	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -61,20 +58,12 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 		for _, e := range events[:stored] {
 			l.told(e)
 		}
-		switch {
-		case err == nil && stored == len(events):
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !errors.Is(err, ErrBehind) || try == mostTries:
-			return fmt.Errorf("poll: report: %w", err)
-		default:
-			retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*20*time.Millisecond))
-			if err := m.learn(ctx, s.Sink, m.since); err != nil {
-				return err
-			}
-			continue
+		if err == nil && stored == len(events) {
+			break
 		}
-		break
+		if err := s.again(ctx, "report", err, try); err != nil {
+			return err
+		}
 	}
 	if more {
 		return nil

@@ -164,22 +164,29 @@ func (s *sweep) tell(ctx context.Context, n *news) error {
 		stored, err := s.Sink.Tell(context.WithoutCancel(ctx), n.events)
 		failpoint.Here(failpoint.AfterTell)
 		s.stored(n, stored)
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !errors.Is(err, ErrBehind) || try == mostTries:
-			return fmt.Errorf("poll: tell: %w", err)
-		default:
-			// Two pollers that take the turn from each other at once must not go on so for ever.
-			retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*20*time.Millisecond))
-			if err := s.memory.learn(ctx, s.Sink, s.memory.since); err != nil {
-				return err
-			}
-			n.drop(s.memory)
+		if err == nil {
+			continue
 		}
+		if err := s.again(ctx, "tell", err, try); err != nil {
+			return err
+		}
+		n.drop(s.memory)
 	}
 	return nil
+}
+
+// again learns what others told when they have taken the turn. The error is why it is of
+// no use to tell once more.
+func (s *sweep) again(ctx context.Context, what string, err error, try int) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !errors.Is(err, ErrBehind) || try == mostTries:
+		return fmt.Errorf("poll: %s: %w", what, err)
+	}
+	// Two pollers that take the turn from each other at once must not go on so for ever.
+	retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*20*time.Millisecond))
+	return s.memory.learn(ctx, s.Sink, s.memory.since)
 }
 
 // stored takes the first events off n: they were told.
