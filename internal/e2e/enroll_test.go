@@ -90,6 +90,7 @@ func TestSameIDWithOtherContentsConflicts(t *testing.T) {
 func TestAForgedOwnIDBlocksNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.publish("mandate.enroll.requested", enrollment("MANDATE_REQUESTS-2"))
+		b.run(b.mandates(), time.Minute, b.all("mandate.enroll.succeeded.*", 1)) // it comes first for certain
 		second := enrollment("r2")
 		delete(second, "request_id")
 		b.publish("mandate.enroll.requested", second)
