@@ -4,6 +4,7 @@ package devtest
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
