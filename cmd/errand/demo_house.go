@@ -129,7 +129,7 @@ func (h *house) programs(log zerolog.Logger) map[string]app.Program {
 		"mandate-consumer": &app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates},
 		"mail-consumer":    &app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
 		"log-poller": &app.LogPoller{Common: common, MailAPI: mail,
-			Interval: 300 * time.Millisecond, Limit: 500, Overlap: 15 * time.Minute},
+			Interval: 300 * time.Millisecond, Limit: 500, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour},
 	}
 }
 

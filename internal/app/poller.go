@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -19,7 +18,7 @@ type LogPoller struct {
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far behind the newest row each sweep reads again, for rows that came late or changed." group:"program"`
 
 	Since         string        `env:"POLL_SINCE" help:"How far back the first start tells a log that is older: a time (2026-01-31T00:00:00Z) or a duration (72h). Left out: the whole log." group:"program"`
-	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Recipients to know at most, to match rows to requests by; a batch counts as 12 more. 10 million take half a gigabyte; beyond it the oldest are forgotten." group:"program"`
+	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Recipients to know at most, to match rows to requests by; a batch counts as 12 more. 10 million take half a gigabyte; beyond it the oldest are forgotten; 0 for any number." group:"program"`
 	ReportAfter   time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after its outcome the summary of a request is final, whatever is still queued." group:"program"`
 	ConcludeAfter time.Duration `env:"CONCLUDE_AFTER" default:"1h" help:"How far beyond a call of unknown fate the log must be known without a row of it, to conclude that it was not sent." group:"program"`
 	OverdueAfter  time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after its acceptance a recipient without a row is told to be overdue; 0 for never." group:"program"`
@@ -39,10 +38,10 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return &Invalid{"POLL_OVERLAP", "must not be negative"}
 	case p.Recipients < 0:
 		return &Invalid{"POLL_RECIPIENTS", "must not be negative"}
-	case p.ReportAfter < 0:
-		return &Invalid{"REPORT_AFTER", "must not be negative"}
-	case p.ConcludeAfter < 0:
-		return &Invalid{"CONCLUDE_AFTER", "must not be negative"}
+	case p.ReportAfter <= 0:
+		return &Invalid{"REPORT_AFTER", "must be longer than nothing, for example 72h"}
+	case p.ConcludeAfter <= 0: // a log is never known to the very moment: it would mean sent twice
+		return &Invalid{"CONCLUDE_AFTER", "must be longer than nothing, for example 1h"}
 	case p.OverdueAfter < 0:
 		return &Invalid{"OVERDUE_AFTER", "must not be negative"}
 	}
@@ -73,7 +72,8 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	}
 	poller := &poll.Poller{Upstream: api, Sink: sink, Policy: p.policy(func() bool { return ctx.Err() != nil }),
 		Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since, Logger: r.log,
-		Reports: poll.Reports{Requests: sink, Recipients: p.Recipients, ReportAfter: cmp.Or(p.ReportAfter, 72*time.Hour), ConcludeAfter: cmp.Or(p.ConcludeAfter, time.Hour), OverdueAfter: p.OverdueAfter,
+		Reports: poll.Reports{Requests: sink, Recipients: p.Recipients,
+			ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter,
 			Matched: func(c messages.Confidence) { r.metrics.matched.WithLabelValues(string(c)).Inc() }},
 		Told: func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
 		Lag:  func(d time.Duration) { r.metrics.lag.Set(d.Seconds()) }}

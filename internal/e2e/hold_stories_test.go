@@ -16,7 +16,7 @@ import (
 
 func (b *bubble) poller() *app.LogPoller {
 	return &app.LogPoller{Common: b.common(), MailAPI: app.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"},
-		Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute}
+		Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour}
 }
 
 // Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them
