@@ -205,33 +205,53 @@ func TestAmbiguousRowsConcludeNothing(t *testing.T) {
 	})
 }
 
-// Recipients that were accepted and never got a row are told to be overdue, each once,
-// and after three days the summary is final as it stands.
+// Recipients that were accepted and never got a row are told to be overdue, each once and
+// not before it is time, and after three days the summary is final as it stands. Pollers
+// run around those hours only: hours of one cost seconds, since it asks so often.
 func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		if err := b.box.Set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) }); err != nil {
 			t.Fatal(err)
 		}
 		b.send(message("slow", 3), messages.Accepted)
-		for range 3 {
+		sent := time.Now()
+		between := func(from, to time.Duration) {
+			time.Sleep(time.Until(sent.Add(from)))
 			p := b.poller()
 			p.Interval, p.OverdueAfter = time.Minute, 6*time.Hour
-			b.run(p, 5*time.Hour, nil)
+			b.run(p, to-from, nil)
 		}
+		overdue := func() []event { return b.told("mail.delivery.overdue.slow") }
+		between(0, 10*time.Minute)
+		between(5*time.Hour+50*time.Minute, 6*time.Hour+10*time.Minute) // the log is known up to POLL_OVERLAP ago
+		if n := len(overdue()); n != 0 {
+			t.Errorf("%d recipients are overdue before the log is known for six hours", n)
+		}
+		between(6*time.Hour+11*time.Minute, 6*time.Hour+31*time.Minute)
+		between(6*time.Hour+32*time.Minute, 6*time.Hour+42*time.Minute)
 		got := map[string]int{}
-		for _, e := range b.told("mail.delivery.overdue.slow") {
+		for _, e := range overdue() {
 			got[e.Header.Get("Errand-Recipient")]++
+			if body := read[messages.OverdueBody](t, e); body.CompleteThrough.Sub(body.AcceptedAt.Time) < 6*time.Hour {
+				t.Errorf("overdue too early: %s", e.Raw)
+			}
 		}
 		if diff := cmp.Diff(map[string]int{"1.1": 1, "1.2": 1}, got); diff != "" {
 			t.Errorf("overdue (-want +got):\n%s", diff)
 		}
-		p := b.poller()
-		p.Interval = 10 * time.Minute
-		b.run(p, 60*time.Hour, nil)
-		b.run(p, 5*time.Hour, nil)
-		want := []string{"3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final false", "3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final true"}
+		want := []string{"3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final false"}
+		between(71*time.Hour+30*time.Minute, 71*time.Hour+55*time.Minute)
+		if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
+			t.Errorf("summaries before the end (-want +got):\n%s", diff)
+		}
+		between(71*time.Hour+56*time.Minute, 72*time.Hour+10*time.Minute)
+		between(72*time.Hour+11*time.Minute, 72*time.Hour+30*time.Minute)
+		want = append(want, "3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final true")
 		if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
 			t.Errorf("summaries (-want +got):\n%s", diff)
+		}
+		if n := len(overdue()); n != 2 {
+			t.Errorf("%d events in the end, want the two", n)
 		}
 	})
 }
