@@ -2,6 +2,7 @@ package poll
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -10,12 +11,14 @@ import (
 	"time"
 )
 
+var modelSeeds = flag.Uint64("poll.seeds", 3, "logs of each order that are drawn at random")
+
 // The log grows, shifts and changes while it is read, rows come late and go, pages are
 // of any size and totals wrong or missing, pollers die in the middle of whatever they
 // do, now and then there are two of them, and days pass without any.
 func TestEachStateOfEachRowIsToldOnce(t *testing.T) {
 	for _, o := range []order{newestFirst, oldestFirst, unordered} {
-		for seed := range uint64(3) {
+		for seed := range *modelSeeds {
 			t.Run(fmt.Sprintf("%s %d", o, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { model(t, o, seed) })
 			})
