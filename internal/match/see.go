@@ -65,19 +65,20 @@ func (x *Index) recipient(request string, number, recipient int) (*batch, *entry
 	return b, &g.entries[int(b.start)+recipient-int(b.first)]
 }
 
-// Doubt notes a row that may belong to any of several batches.
+// Doubt notes a row that may belong to any of several batches. It is noted once, however
+// often it comes.
 func (x *Index) Doubt(r Row) {
 	for c := range x.candidates(r) {
-		c.doubts++
+		c.doubted = true
 	}
 }
 
 // Evidence is what rows show of a batch.
 type Evidence struct {
-	Count  int       // recipients
-	Seen   int       // of them, with a row of this batch
-	Doubts int       // rows that may be of this batch or of another one
-	Until  time.Time // the last call was over by then
+	Count   int       // recipients
+	Seen    int       // of them, with a row of this batch
+	Doubted bool      // there is a row that may be of this batch or of another one
+	Until   time.Time // the last call was over by then
 }
 
 // Evidence gives that of a batch. ok: it is known.
@@ -86,7 +87,7 @@ func (x *Index) Evidence(request string, number int) (e Evidence, ok bool) {
 	if b == nil {
 		return Evidence{}, false
 	}
-	return Evidence{int(b.count), int(b.seen), int(b.doubts), time.UnixMilli(b.until)}, true
+	return Evidence{int(b.count), int(b.seen), b.doubted, time.UnixMilli(b.until)}, true
 }
 
 // Silent is a recipient that was accepted and has no row.

@@ -237,7 +237,7 @@ func (l *ledger) learned(ctx context.Context) error {
 	return nil
 }
 
-// note reports false for a request that is not known.
+// note reports false for what may be of a request that is not known.
 func (l *ledger) note(t Told) bool {
 	id, _, _ := strings.Cut(t.Request, ".")
 	r := l.requests[id]
@@ -245,7 +245,7 @@ func (l *ledger) note(t Told) bool {
 	switch {
 	case doubtful:
 		l.index.Doubt(row)
-		return true
+		return false
 	case r == nil:
 		return false
 	}

@@ -67,10 +67,10 @@ func (m *memory) learn(ctx context.Context, sink Sink, since time.Time) error {
 		return err
 	}
 	ask := m.ledger.reach(since)
-	if since.IsZero() {
-		if !m.learned || !m.since.IsZero() {
-			m.whole++ // further back than ever: what was given and forgotten is to be given once more
-		}
+	if since.IsZero() && (!m.learned || !m.since.IsZero()) {
+		m.whole++ // further back than ever: what was given and forgotten is to be given once more
+	}
+	if since.IsZero() || ask.IsZero() {
 		ask = time.Unix(1<<20-m.whole, 0)
 	}
 	for told, err := range sink.Learn(ctx, ask) {

@@ -90,6 +90,26 @@ func TestAnUpstreamThatIgnoresThePageIsNotReadForEver(t *testing.T) {
 	}
 }
 
+// While a ledger is needed since the log's start, one never asks for less, and what was
+// pruned must be given again for a sweep of the whole log all the same.
+func TestWhatWasForgottenIsLearnedAgainBesideALedger(t *testing.T) {
+	inStory(t, func(s *story) {
+		s.row("a@example.test", 0, messages.Delivered)
+		s.run(time.Minute)
+		s.fresh()
+		m := &memory{seen: map[ID]uint32{}, ledger: s.poller.ledger()}
+		for _, since := range []time.Time{{}, time.Now().Add(100 * time.Hour), {}, time.Now().Add(100 * time.Hour), {}} {
+			clear(m.seen)
+			if err := m.learn(s.Context(), s.desk, since); err != nil {
+				s.Fatal(err)
+			}
+			if got := len(m.seen); since.IsZero() && got != 1 {
+				s.Fatalf("%d states are known, want 1", got)
+			}
+		}
+	})
+}
+
 // A sink gives what it gave before only when it is asked for what lies further back.
 func TestWhatWasForgottenIsLearnedAgainWhenAllIsAskedFor(t *testing.T) {
 	inWorld(t, newestFirst, 10, func(w *world) {

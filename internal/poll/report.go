@@ -160,7 +160,7 @@ func (l *ledger) evidence(id string, n int, f fate, through time.Time) (b messag
 		b.Outcome = messages.WasAccepted
 	case through.Before(until.Add(l.ConcludeAfter)):
 		return b, until, false
-	case e.Doubts > 0:
+	case e.Doubted:
 		b.Outcome = messages.Unclear
 	default:
 		b.Outcome = messages.WasNotSent

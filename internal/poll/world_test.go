@@ -205,13 +205,31 @@ type stored struct {
 	at time.Time
 }
 
+// told is what a poller learns of it.
+func (e stored) told() (told Told, ok bool) {
+	told = Told{At: e.at, State: e.State, Request: e.ID}
+	switch b := e.Body.(type) {
+	case *messages.DeliveryBody:
+		told.ID, _ = ParseID(b.EventID)
+		told.Note = b.Recipient
+	case *messages.OverdueBody:
+		told.Note = Place(b.Batch, b.Recipient)
+	case *messages.SummaryBody, *messages.ConcludedBody:
+		told.Note = NoteOf(e.Event)
+	default:
+		return Told{}, false
+	}
+	return told, true
+}
+
 type desk struct {
 	*store
 	turn, next int
 	since      time.Time
 	crash      func() bool // asked before each event is stored; true: the process dies
 	stop       context.CancelFunc
-	tells      []int // events of each Tell that stored all
+	tells      []int  // events of each Tell that stored all
+	meanwhile  func() // runs once, before the turn is taken
 }
 
 var errCrash = errors.New("the process died")
@@ -220,6 +238,10 @@ func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] 
 	return func(yield func(Told, error) bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
+		if d.meanwhile != nil {
+			d.meanwhile()
+			d.meanwhile = nil
+		}
 		d.store.turn++
 		turn := d.store.turn
 		if since.Before(d.since) {
@@ -228,11 +250,7 @@ func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] 
 		d.since = since
 		for ; d.next < len(d.events); d.next++ {
 			e := d.events[d.next]
-			if e.Operation != messages.Delivery || e.at.Before(since) {
-				continue
-			}
-			id, _ := ParseID(e.Body.(*messages.DeliveryBody).EventID)
-			if !yield(Told{ID: id, At: e.at}, nil) {
+			if told, ok := e.told(); ok && !e.at.Before(since) && !yield(told, nil) {
 				return
 			}
 		}

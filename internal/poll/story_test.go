@@ -1,0 +1,215 @@
+package poll
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"errand/pkg/messages"
+)
+
+// office is where the consumer of messages tells of its requests and calls.
+type office struct {
+	mu        sync.Mutex
+	sent      []Record
+	outcomes  []Record
+	resolved  []*messages.SendResolved
+	resolving int // sequence over which it was resolved last
+}
+
+func (o *office) put(op messages.Operation, state messages.State, id string, body messages.Body) {
+	e := messages.Event{Operation: op, State: state, ID: id, Body: body}
+	data, err := e.Encode()
+	if err != nil {
+		panic(err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := &o.outcomes
+	if op == messages.Log {
+		list = &o.sent
+	}
+	*list = append(*list, Record{Subject: e.Subject(), Sequence: uint64(len(*list) + 1), Body: data})
+}
+
+// reading is what one poller has of it.
+type reading struct {
+	*office
+	calls, events int
+	since         []time.Time // of each time that it was asked
+}
+
+func (r *reading) Requests(_ context.Context, since time.Time) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.since = append(r.since, since)
+		for ; r.calls < len(r.sent); r.calls++ {
+			if !yield(r.sent[r.calls], nil) {
+				return
+			}
+		}
+		for ; r.events < len(r.outcomes); r.events++ {
+			if !yield(r.outcomes[r.events], nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *reading) Resolve(_ context.Context, e messages.Event, over uint64) error {
+	body := e.Body.(*messages.SendResolved)
+	r.put(messages.Send, messages.Resolved, e.ID, body)
+	r.resolved, r.resolving = append(r.resolved, body), int(over)
+	return nil
+}
+
+// story is a sending log, the requests that it is of, and what is told.
+type story struct {
+	*world
+	office *office
+}
+
+func inStory(t *testing.T, f func(s *story)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, upstream: &upstream{order: newestFirst, random: rand.New(rand.NewPCG(1, 1))}, store: &store{}}
+		s := &story{world: w, office: &office{}}
+		s.fresh()
+		f(s)
+	})
+}
+
+// fresh puts a new process in the place of the poller.
+func (s *story) fresh() {
+	s.desk = &desk{store: s.store}
+	s.poller = s.upstream.poller(s.T, s.desk, 50)
+	s.poller.Interval, s.poller.Overlap = 5*time.Second, time.Minute
+	s.poller.Reports = Reports{Requests: &reading{office: s.office}, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour}
+}
+
+// run has a new poller sweep for a while.
+func (s *story) run(d time.Duration) {
+	s.Helper()
+	reports := s.poller.Reports
+	s.fresh()
+	reports.Requests = s.poller.Requests
+	s.poller.Reports = reports
+	ctx, stop := context.WithTimeout(s.Context(), d)
+	defer stop()
+	if err := s.poller.Run(ctx); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func now() messages.Time { return messages.Time{Time: time.Now()} }
+
+// calls begins a call for a batch; it takes a second.
+func (s *story) calls(id string, number, first int, to ...string) {
+	s.Helper()
+	var keys []byte
+	for _, text := range to {
+		keys = messages.AppendKey(keys, keyOf(text))
+	}
+	s.office.put(messages.Log, messages.Sent, messages.BatchID(id, number), &messages.SentBody{Common: messages.Common{RequestID: id, At: now()},
+		Batch: number, First: first, Count: len(to), Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}, Keys: keys})
+	time.Sleep(time.Second)
+}
+
+func (s *story) started(id string, recipients, batches int) {
+	s.office.put(messages.Send, messages.Started, id, &messages.SendStarted{Common: messages.Common{RequestID: id, At: now()}, Fingerprint: "print of " + id, Recipients: recipients, Batches: batches})
+}
+
+func (s *story) ends(id string, state messages.State, recipients, batches, accepted int, unsettled ...messages.Unsettled) {
+	s.office.put(messages.Send, state, id, &messages.SendOutcome{Common: messages.Common{RequestID: id, At: now()}, Recipients: recipients, Batches: batches, Accepted: accepted,
+		Unsettled: unsettled, UnsettledCount: len(unsettled)})
+}
+
+// waits defers a request of one batch whose call is of unknown fate.
+func (s *story) waits(id string) {
+	s.office.put(messages.Send, messages.Deferred, id, &messages.DeferredBody{Common: messages.Common{RequestID: id, At: now()}, Reason: messages.ReasonNoAnswer, AfterUnknown: true})
+}
+
+// sends makes a request of one batch that is accepted.
+func (s *story) sends(id string, to ...string) {
+	s.Helper()
+	s.started(id, len(to), 1)
+	s.calls(id, 1, 0, to...)
+	s.ends(id, messages.Accepted, len(to), 1, len(to))
+}
+
+// row writes a row of a message that was accepted some time ago.
+func (s *story) row(to string, ago time.Duration, state messages.State) *row {
+	s.upstream.mu.Lock()
+	defer s.upstream.mu.Unlock()
+	s.made++
+	r := &row{envelope: fmt.Sprintf("%011x%07x", time.Now().Add(-ago).UnixMilli(), s.made), to: to, created: time.Now().Truncate(time.Millisecond),
+		states: []messages.State{state}, place: uint64(s.made)}
+	s.rows, s.shown = append(s.rows, r), nil
+	return r
+}
+
+func (s *story) becomes(r *row, state messages.State) {
+	s.upstream.mu.Lock()
+	defer s.upstream.mu.Unlock()
+	r.states = append(r.states, state)
+}
+
+// said are the events of a kind about a request, in order.
+func (s *story) said(op messages.Operation, state messages.State, id string) (all []stored) {
+	for _, e := range s.events {
+		if e.Operation == op && e.State == state && e.ID == id {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// summaries are those of a request. No two say the same or lie within a minute.
+func (s *story) summaries(id string) (all []string) {
+	s.Helper()
+	var last time.Time
+	for _, e := range s.said(messages.Delivery, messages.Summary, id) {
+		b := e.Body.(*messages.SummaryBody)
+		text := fmt.Sprintf("%d of %d: %d delivered, %d deferred, %d bounced, %d unknown, %d queued, final %t",
+			b.Accepted, b.Recipients, b.Delivered, b.Deferred, b.Bounced, b.Unknown, b.Queued, b.Final)
+		if e.at.Sub(last) < time.Minute || slices.Contains(all, text) {
+			s.Errorf("%s: a summary %v after the one before: %s", id, e.at.Sub(last), text)
+		}
+		all, last = append(all, text), e.at
+	}
+	return all
+}
+
+// concluded are the outcomes that were concluded for a batch.
+func (s *story) concluded(id string, number int) (all []string) {
+	for _, e := range s.said(messages.Log, messages.Concluded, messages.BatchID(id, number)) {
+		b := e.Body.(*messages.ConcludedBody)
+		all = append(all, fmt.Sprintf("%s, %d of %d", b.Outcome, b.Seen, b.Count))
+	}
+	return all
+}
+
+// overdue are the places of the recipients of a request that were told to be overdue.
+func (s *story) overdue(id string) (all []string) {
+	for _, e := range s.said(messages.Delivery, messages.Overdue, id) {
+		b := e.Body.(*messages.OverdueBody)
+		all = append(all, Place(b.Batch, b.Recipient))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// people are n addresses.
+func people(name string, n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s%d@example.test", name, i))
+	}
+	return all
+}
