@@ -244,11 +244,12 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 		if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
 			t.Errorf("summaries before the end (-want +got):\n%s", diff)
 		}
-		between(71*time.Hour+56*time.Minute, 72*time.Hour+10*time.Minute)
-		between(72*time.Hour+11*time.Minute, 72*time.Hour+30*time.Minute)
 		want = append(want, "3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final true")
-		if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
-			t.Errorf("summaries (-want +got):\n%s", diff)
+		for _, from := range []time.Duration{71*time.Hour + 56*time.Minute, 72*time.Hour + 11*time.Minute} {
+			between(from, from+14*time.Minute) // by the one that was there when it was time, and not again by the next
+			if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
+				t.Errorf("summaries (-want +got):\n%s", diff)
+			}
 		}
 		if n := len(overdue()); n != 2 {
 			t.Errorf("%d events in the end, want the two", n)

@@ -7,18 +7,24 @@ import (
 	"time"
 )
 
+// lostRow is a row that was taken out of the log.
+type lostRow struct {
+	row
+	at int64 // when, milliseconds since 1970
+}
+
 // churn is what happens to the log before a page of it is given. It gives how many
 // rows a page has at most. The caller holds the lock.
 func (o *outbox) churn(v *Settings, now time.Time) (most int) {
 	if o.draw() < v.LogLosses && len(o.log) > 0 {
 		at := int(o.draw() * float64(len(o.log)))
+		o.lost = append(o.lost, lostRow{o.log[at], now.UnixMilli()})
 		o.log = slices.Delete(o.log, at, at+1)
 		o.shuffled = shuffle{}
-		o.lost++
 	}
 	if o.draw() < v.LogLate {
-		late := time.Duration(o.draw() * float64(time.Minute))
-		o.put(map[string]json.RawMessage{}, now.Add(-late), foreignRow{}, false)
+		late := time.Duration(o.draw() * float64(v.LogLateBy))
+		o.put(map[string]json.RawMessage{}, now.Add(-late), foreignRow{state: Delivered, entered: now.UnixMilli()}, false)
 	}
 	if most = v.LogCap; v.LogCapVaries {
 		most -= int(o.draw() * float64(most/2+1))

@@ -87,3 +87,38 @@ func TestRowsGoAndComeInLateBetweenTwoPages(t *testing.T) {
 		equal(t, "after a reset", s.Oracle(Query{}).Mail.Lost, 0)
 	})
 }
+
+func TestALateRowIsAsOldAsIsSetAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := instant(t, newSandbox(t, strictOptions()))
+		set(t, s, func(v *Settings) { v.LogLate, v.LogLateBy = 1, Duration(time.Hour) })
+		for range 50 {
+			logs(t, s, "")
+		}
+		oldest := time.Duration(0)
+		for _, r := range s.Oracle(Query{Log: true}).Log {
+			oldest = max(oldest, r.EnteredAt.Sub(r.CreatedAt))
+		}
+		if oldest < 50*time.Minute || oldest > time.Hour {
+			t.Errorf("the latest of 50 rows is %v late, want nearly an hour", oldest)
+		}
+	})
+}
+
+func TestPagesCanHaveOneSizeWhateverIsAskedFor(t *testing.T) {
+	s := instant(t, newSandbox(t, strictOptions()))
+	send(t, s, "Notice", many(50)...)
+	set(t, s, func(v *Settings) { v.LogCap, v.LogFixed = 20, true })
+	for limit, want := range map[string]int{"7": 20, "20": 20, "45": 20} {
+		page := logs(t, s, "?page=2&limit="+limit)
+		equal(t, "rows and limit", []any{len(tos(t, page)), page["limit"]}, []any{want, want})
+	}
+}
+
+func TestThePagesOwnLimitCanBeUntold(t *testing.T) {
+	s := instant(t, newSandbox(t, strictOptions()))
+	send(t, s, "Notice", many(50)...)
+	set(t, s, func(v *Settings) { v.LogCap, v.LogCapUntold = 20, true })
+	page := logs(t, s, "?page=3&limit=45")
+	equal(t, "rows and limit", []any{len(tos(t, page)), page["limit"], page["total_page"]}, []any{10, 45, 3})
+}

@@ -99,7 +99,8 @@ func (s *Sandbox) putSettings(w http.ResponseWriter, r *http.Request) {
 func (s *Sandbox) getOracle(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	summary, _ := strconv.ParseBool(query.Get("summary")) // anything else is no
-	tell(w, s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"), Summary: summary}))
+	rows, _ := strconv.ParseBool(query.Get("log"))
+	tell(w, s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"), Summary: summary, Log: rows}))
 }
 
 // postLog takes one row, or an array of them; ?verbatim=1 completes nothing.

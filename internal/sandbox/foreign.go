@@ -13,7 +13,8 @@ import (
 // foreignRow is a row put into the log by hand: another program's mail.
 type foreignRow struct {
 	envelope, to string
-	at           int64 // of its event, milliseconds since 1970
+	at, entered  int64  // when its event was and when it came in, milliseconds since 1970
+	state        string // "" of one that a caller put in
 	text         []byte
 }
 
@@ -34,7 +35,7 @@ func (s *Sandbox) InsertLog(entry []byte, verbatim bool) error {
 	if err := json.Unmarshal(entry, &head); err != nil {
 		return fmt.Errorf("sandbox: log row: %w", err)
 	}
-	s.outbox.insert(fields, head.CreatedAt, foreignRow{envelope: head.EnvelopeID, to: head.To}, verbatim)
+	s.outbox.insert(fields, head.CreatedAt, foreignRow{envelope: head.EnvelopeID, to: head.To, entered: time.Now().UnixMilli()}, verbatim)
 	return nil
 }
 
@@ -72,6 +73,9 @@ func (o *outbox) put(fields map[string]json.RawMessage, at time.Time, f foreignR
 	o.shuffled = shuffle{}
 }
 
+// nobody is whom a row is to that does not say.
+const nobody = "nobody@elsewhere.test"
+
 // complete fills in what a row put there by hand leaves out.
 func complete(fields map[string]json.RawMessage, at time.Time, envelope string) {
 	for name, value := range map[string]string{
@@ -80,7 +84,7 @@ func complete(fields map[string]json.RawMessage, at time.Time, envelope string) 
 		"interface":   `"api"`,
 		"domain":      `"elsewhere.test"`,
 		"from":        `"someone@elsewhere.test"`,
-		"to":          `"nobody@elsewhere.test"`,
+		"to":          `"` + nobody + `"`,
 		"delivered":   `1`,
 		"status":      `{"delivered":true,"ip":"192.0.2.26","mx":"mx1.elsewhere.test","response":"250 2.0.0 OK"}`,
 	} {

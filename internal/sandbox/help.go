@@ -20,7 +20,7 @@ Control, JSON over HTTP
   GET    /_sandbox/settings
   PUT    /_sandbox/settings      change those that are named
   POST   /_sandbox/reset         forget everything
-  GET    /_sandbox/oracle        what was really done; ?summary=1 ?order_number= ?recipient=
+  GET    /_sandbox/oracle        what was really done; ?summary=1 ?order_number= ?recipient= ?log=1
   POST   /_sandbox/log           put rows of other programs into the sending log; ?verbatim=1
   POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel"}
   GET    /_sandbox/help          this text
@@ -56,6 +56,9 @@ Settings (durations are text, "1.5s")
   total_off, no_totals           total_record is off by so many; there are no totals
   log_forms, log_cap_varies      rows in any form; pages of any size
   log_losses, log_late           chance before each page that a row goes, or comes in late
+  log_late_by                    how old a late row is at most
+  log_fixed                      a page has log_cap rows, whatever limit asks for
+  log_cap_untold                 the answer's limit is the one asked for
   share_deferred, deferred_for   4xx reply first, delivered in the same row later
   share_bounced                  5xx reply
 An address whose local part holds "bounce" or "defer" has that state for certain.

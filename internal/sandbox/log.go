@@ -24,13 +24,17 @@ const defaultLimit = 100
 func (s *Sandbox) logs(c *call) answer {
 	query := c.r.URL.Query()
 	page := whole(query.Get("page"), 1)
-	body, total, limit := s.outbox.page(c.Settings, page, whole(query.Get("limit"), defaultLimit), time.Now())
+	asked := whole(query.Get("limit"), defaultLimit)
+	body, total, limit := s.outbox.page(c.Settings, page, asked, time.Now())
 	pages := (total + limit - 1) / limit
 	if c.WrongTotalPage {
 		pages++
 	}
 	if !c.NoTotals {
 		body = fmt.Appendf(body, `,"total_record":%d,"total_page":%d`, max(0, total+c.TotalOff), pages)
+	}
+	if c.LogCapUntold {
+		limit = asked
 	}
 	return envelope(fmt.Appendf(body, `,"current_page":%d,"limit":%d}`, page, limit))
 }
@@ -41,7 +45,9 @@ func (o *outbox) page(settings *Settings, page, limit int, now time.Time) (body 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tell(now)
-	limit = min(limit, o.churn(settings, now))
+	if most := o.churn(settings, now); limit > most || settings.LogFixed {
+		limit = most
+	}
 	total = len(o.log)
 	begin := min((page-1)*limit, total)
 	end := min(begin+limit, total)

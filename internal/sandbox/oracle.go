@@ -13,6 +13,7 @@ type Oracle struct {
 	Mail      Mail             `json:"mail"`
 	Callbacks Callbacks        `json:"callbacks"`
 	Faults    map[string]int   `json:"faults"` // by kind: how often one fired
+	Log       []LogRow         `json:"log,omitempty"`
 }
 
 // Enrollments is what the e-mandate service did.
@@ -54,6 +55,7 @@ type Query struct {
 	OrderNumber string // only this one in Twice and ByOrder
 	Recipient   string // only this one in Twice and ByRecipient
 	Summary     bool   // without ByOrder and ByRecipient, and the first hundred of each Twice
+	Log         bool   // every row of the sending log too
 }
 
 // summaryTwice bounds the lists of a summary.
@@ -68,6 +70,9 @@ func (s *Sandbox) Oracle(q Query) Oracle {
 	q.Summary = q.Summary || q.OrderNumber != "" || q.Recipient != ""
 	o.Enroll = s.ledger.oracle(q)
 	o.Mail = s.outbox.oracle(q, s.o.Lean)
+	if q.Log {
+		o.Log = s.outbox.history()
+	}
 	return o
 }
 
@@ -110,7 +115,7 @@ func (l *ledger) oracle(q Query) Enrollments {
 func (o *outbox) oracle(q Query, lean bool) Mail {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	m := Mail{Accepted: o.count, Refused: o.refused.Load(), Lost: o.lost, Recipients: o.recipients, Distinct: len(o.seen),
+	m := Mail{Accepted: o.count, Refused: o.refused.Load(), Lost: len(o.lost), Recipients: o.recipients, Distinct: len(o.seen),
 		Largest: o.largest, TwiceCount: len(o.twice), Twice: []Received{}}
 	switch {
 	case q.Recipient != "":

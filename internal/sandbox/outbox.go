@@ -19,7 +19,7 @@ type outbox struct {
 	log      []row // in the order of its events, oldest first
 	foreign  []foreignRow
 	shuffled shuffle
-	lost     int    // rows that were taken out of the log
+	lost     []lostRow
 	drawn    uint64 // numbers that were drawn for the log
 
 	seen       map[uint64]place    // (subject, recipient) -> how often, and where first
@@ -55,7 +55,7 @@ func (o *outbox) reset(seed uint64) {
 	o.messages, o.pending, o.log, o.foreign, o.shuffled = nil, nil, nil, nil, shuffle{}
 	o.seen, o.twice, o.subjects = map[uint64]place{}, map[uint64]Received{}, map[string]uint64{}
 	o.count, o.recipients, o.largest = 0, 0, 0
-	o.lost, o.drawn = 0, 0
+	o.lost, o.drawn = nil, 0
 	o.refused.Store(0)
 }
 

@@ -37,6 +37,9 @@ type Settings struct {
 	LogCapVaries   bool     `json:"log_cap_varies"`   // log_cap is another with each page
 	LogLosses      float64  `json:"log_losses"`       // chance that a row is gone before a page is given, 0 to 1
 	LogLate        float64  `json:"log_late"`         // chance that a row comes in late before a page is given, 0 to 1
+	LogLateBy      Duration `json:"log_late_by"`      // how old such a row is at most
+	LogFixed       bool     `json:"log_fixed"`        // a page has log_cap rows, whatever limit asks for
+	LogCapUntold   bool     `json:"log_cap_untold"`   // limit in the answer is the one that was asked for, not the page's own
 
 	ShareDeferred float64  `json:"share_deferred"` // of recipients, 0 to 1: first a 4xx reply, delivered later
 	DeferredFor   Duration `json:"deferred_for"`
@@ -52,6 +55,7 @@ func DefaultSettings() Settings {
 		LogOrder:     Newest,
 		LogDelay:     Duration(time.Second),
 		LogCap:       1000,
+		LogLateBy:    Duration(time.Minute),
 		DeferredFor:  Duration(5 * time.Minute),
 	}
 }
@@ -72,7 +76,9 @@ func (v Settings) check() error {
 		return fmt.Errorf("quota is %d, it must not be negative", v.Quota)
 	case !share(v.ShareDeferred) || !share(v.ShareBounced) || v.ShareDeferred+v.ShareBounced > 1:
 		return fmt.Errorf("share_deferred and share_bounced must be between 0 and 1, together too")
-	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.CallbackWait < 0:
+	case v.LogFixed && v.LogCapVaries:
+		return fmt.Errorf("log_fixed and log_cap_varies exclude each other")
+	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.CallbackWait < 0 || v.LogLateBy < 0:
 		return fmt.Errorf("no duration may be negative")
 	}
 	return nil

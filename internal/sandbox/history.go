@@ -1,0 +1,67 @@
+package sandbox
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// LogRow is a row of the sending log as it was at any time.
+type LogRow struct {
+	Subject    string     `json:"subject,omitempty"` // of its message
+	EnvelopeID string     `json:"envelope_id"`
+	To         string     `json:"to"`
+	CreatedAt  time.Time  `json:"created_at"`
+	EnteredAt  time.Time  `json:"entered_at"`        // when it came into the log: after created_at when it came late
+	LeftAt     *time.Time `json:"left_at,omitempty"` // when it was taken out
+	States     []LogState `json:"states"`            // in their order; of a row that was put in by hand none: its owner knows
+}
+
+// LogState is a state and when the row took it on.
+type LogState struct {
+	State string    `json:"state"`
+	Since time.Time `json:"since"`
+}
+
+// history is every row that there is or was, in the order in which they came in.
+func (o *outbox) history() []LogRow {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	o.tell(now)
+	all := make([]LogRow, 0, len(o.log)+len(o.lost))
+	for _, r := range o.log {
+		all = append(all, o.story(r, now))
+	}
+	for _, r := range o.lost {
+		left := instantOf(r.at)
+		h := o.story(r.row, left)
+		h.LeftAt = &left
+		all = append(all, h)
+	}
+	slices.SortStableFunc(all, func(a, b LogRow) int { return a.EnteredAt.Compare(b.EnteredAt) })
+	return all
+}
+
+// story is that of one row until a time.
+func (o *outbox) story(r row, until time.Time) LogRow {
+	if r.message == foreignMessage {
+		f := o.foreign[r.recipient]
+		h := LogRow{EnvelopeID: f.envelope, To: cmp.Or(f.to, nobody), CreatedAt: instantOf(f.at), EnteredAt: instantOf(f.entered)}
+		if f.state != "" {
+			h.States = []LogState{{f.state, h.EnteredAt}}
+		}
+		return h
+	}
+	p, i := o.messages[r.message], int(r.recipient)
+	event := instantOf(p.eventAt(i))
+	h := LogRow{Subject: p.subject, EnvelopeID: p.envelope(o.seed), To: p.to.at(i), CreatedAt: event, EnteredAt: event}
+	for _, at := range []time.Time{event, event.Add(time.Duration(p.settings.DeferredFor))} {
+		if state := p.state(o.seed, i, at); !at.After(until) && (len(h.States) == 0 || h.States[0].State != state) {
+			h.States = append(h.States, LogState{state, at})
+		}
+	}
+	return h
+}
+
+func instantOf(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
