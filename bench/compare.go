@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -14,22 +10,12 @@ import (
 	"errand/internal/app"
 )
 
-// compare is the bench itself: it keeps server and upstream up, and lets the
-// contestants take turns.
+// compare measures the consumer of enrollments.
 type compare struct {
 	Requests    int           `default:"20000" help:"Requests a round and contestant, 100 to 1000000."`
 	Latency     time.Duration `default:"0ms" help:"Time the upstream takes for an answer, up to 10s."`
 	Concurrency int           `default:"64" help:"Requests in hand at once, 1 to 1000."`
 	Rounds      int           `default:"3" help:"Rounds, 1 to 100; the order of the contestants changes with each."`
-}
-
-// contestant is a program that is measured.
-type contestant struct {
-	name   string
-	path   string
-	args   []string
-	env    []string
-	events int // it stores for a request
 }
 
 func (c *compare) validate() error {
@@ -47,89 +33,25 @@ func (c *compare) validate() error {
 }
 
 // Run measures; the error of a contestant that fails ends it.
-func (c *compare) Run(ctx context.Context) (err error) {
+func (c *compare) Run(ctx context.Context) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "errand-bench-")
-	if err != nil {
-		return err
+	t := trial{what: fmt.Sprintf("%d enrollments a round, %v upstream latency, %d in hand", c.Requests, c.Latency, c.Concurrency), unit: "requests/s",
+		items: c.Requests, rounds: c.Rounds, note: settled,
+		// Far beyond what any machine takes; a contestant that hangs must not hang the bench.
+		limit: time.Minute + time.Duration(c.Requests)*(5*time.Millisecond+2*c.Latency/time.Duration(c.Concurrency))}
+	if c.Latency > 0 {
+		t.ceiling = float64(c.Concurrency) / c.Latency.Seconds()
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	consumer := filepath.Join(dir, "mandate-consumer")
-	build := exec.CommandContext(ctx, "go", "build", "-o", consumer, "errand/cmd/mandate-consumer")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w: %s", err, out)
-	}
-
-	nats, natsURL, err := serve(dir, "server", self, "server", filepath.Join(dir, "data"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, nats.stop(nil)) }()
-	api, apiURL, err := serve(dir, "upstream", self, "upstream", "--latency", c.Latency.String())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, api.stop(nil)) }()
-
-	s, err := newStage(natsURL, dir, nats, c)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return c.rounds(ctx, s, c.contestants(self, consumer, natsURL, apiURL))
-}
-
-// serve starts a role that prints its address.
-func serve(dir, name, path string, args ...string) (*process, string, error) {
-	p, err := start(dir, name, path, args, nil)
-	if err != nil {
-		return nil, "", err
-	}
-	url, err := p.line()
-	if err != nil {
-		return nil, "", errors.Join(err, p.stop(nil))
-	}
-	return p, url, nil
-}
-
-func (c *compare) contestants(self, consumer, natsURL, apiURL string) []contestant {
-	hands := strconv.Itoa(c.Concurrency)
-	// ADMIN_ADDR: any free port, served as by default. The rest of the configuration is the default.
-	env := []string{"NATS_URL=" + natsURL, "MANDATE_API_URL=" + apiURL, "MANDATE_API_TOKEN=token", "ADMIN_ADDR=127.0.0.1:0", "CONCURRENCY=" + hands}
-	return []contestant{
-		{name: "errand", path: consumer, env: env, events: 2},
-		{name: "errand, LOG_LEVEL=warn", path: consumer, env: append(slices.Clip(env), "LOG_LEVEL=warn"), events: 2},
-		{name: "loop", path: self, args: []string{"loop", "--nats", natsURL, "--upstream", apiURL, "--concurrency", hands}, events: 1},
-	}
-}
-
-// rounds runs them and prints each as it ends, and the medians at last.
-func (c *compare) rounds(ctx context.Context, s *stage, contestants []contestant) error {
-	fmt.Printf("%d enrollments a round, %v upstream latency, %d in hand\n", c.Requests, c.Latency, c.Concurrency)
-	all := make([]round, c.Rounds)
-	for n := range all {
-		all[n] = make(round, len(contestants))
-		for i := range contestants {
-			i = (i + n) % len(contestants)
-			f, err := s.run(ctx, contestants[i], fmt.Sprintf("r%d-%d", n, i))
-			if err != nil {
-				return fmt.Errorf("round %d, %s: %w", n+1, contestants[i].name, err)
-			}
-			all[n][i] = f
+	return t.run(ctx, "mandate-consumer", []string{"upstream", "--latency", c.Latency.String()}, func(s *stage, h house) []contestant {
+		s.prepare, s.watch = s.publish, s.settled
+		hands := strconv.Itoa(c.Concurrency)
+		env := h.env("MANDATE_API_URL="+h.upstream, "MANDATE_API_TOKEN=token", "CONCURRENCY="+hands)
+		return []contestant{
+			{name: "errand", path: h.program, env: env, events: 2},
+			{name: "errand, LOG_LEVEL=warn", path: h.program, env: append(slices.Clip(env), "LOG_LEVEL=warn"), events: 2},
+			{name: "loop", path: h.self, args: []string{"loop", "--nats", h.nats, "--upstream", h.upstream, "--concurrency", hands}, events: 1},
 		}
-		fmt.Printf("\nround %d\n", n+1)
-		c.print(contestants, all[n])
-	}
-	fmt.Printf("\nmedian of %d\n", c.Rounds)
-	c.print(contestants, median(all))
-	fmt.Println("\nin one round, median, to the loop")
-	ratios(contestants, all)
-	fmt.Print(explanation)
-	return nil
+	})
 }

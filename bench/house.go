@@ -53,12 +53,15 @@ const answer = `{"payer_name":"Test Payer","payer_id_type":1,"payer_id":"9001010
 	`"application_reason":"Enrollment for DD001","frequency_mode":"MT","effective_date":"2026-01-02",` +
 	`"url":"https://mandate.example.test/intent/DD001"}`
 
-func (u *upstream) Run() error {
+func (u *upstream) Run() error { return answerAll(u) }
+
+// answerAll serves h on any port, prints its address and ends with standard input.
+func answerAll(h http.Handler) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	s := http.Server{Handler: u, ReadHeaderTimeout: 10 * time.Second}
+	s := http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }() // ends with Close
 	fmt.Println("http://" + listener.Addr().String())

@@ -16,14 +16,17 @@ import (
 
 // stage is where a contestant is measured.
 type stage struct {
-	*compare
+	*trial
 	dir    string
 	server *process
 	nc     *nats.Conn
 	js     jetstream.JetStream
+
+	prepare func(ctx context.Context, prefix string) error // makes streams and work anew
+	watch   func(ctx context.Context, p *process, events int) (time.Duration, error)
 }
 
-func newStage(url, dir string, server *process, c *compare) (*stage, error) {
+func newStage(url, dir string, server *process, t *trial) (*stage, error) {
 	nc, err := nats.Connect(url)
 	if err != nil {
 		return nil, err
@@ -33,7 +36,7 @@ func newStage(url, dir string, server *process, c *compare) (*stage, error) {
 		nc.Close()
 		return nil, err
 	}
-	return &stage{c, dir, server, nc, js}, nil
+	return &stage{trial: t, dir: dir, server: server, nc: nc, js: js}, nil
 }
 
 func (s *stage) close() { s.nc.Close() }
@@ -48,9 +51,7 @@ type figures struct {
 
 // run lets a contestant settle fresh requests and measures it.
 func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures, err error) {
-	// Far beyond what any machine takes; a contestant that hangs must not hang the bench.
-	limit := time.Minute + time.Duration(s.Requests)*(5*time.Millisecond+2*s.Latency/time.Duration(s.Concurrency))
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("not done within %v", s.limit))
 	defer cancel()
 	if err := s.prepare(ctx, prefix); err != nil {
 		return figures{}, err
@@ -75,14 +76,14 @@ func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures
 	if peak == 0 {
 		peak = p.maxRSS()
 	}
-	thousands := float64(s.Requests) / 1000
-	return figures{rate: float64(s.Requests) / took.Seconds(), cpu: p.used().Seconds() / thousands,
+	thousands := float64(s.items) / 1000
+	return figures{rate: float64(s.items) / took.Seconds(), cpu: p.used().Seconds() / thousands,
 		server: (after - before) / thousands, peak: float64(peak) / 1e6}, nil
 }
 
-// prepare makes the streams anew and publishes the requests, each under its id.
-func (s *stage) prepare(ctx context.Context, prefix string) error {
-	for _, name := range []string{bus.MandateRequests, bus.MandateEvents} {
+// anew makes streams of the topology anew.
+func (s *stage) anew(ctx context.Context, streams ...string) error {
+	for _, name := range streams {
 		if err := s.js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err
 		}
@@ -92,10 +93,15 @@ func (s *stage) prepare(ctx context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
-	if err := bus.Apply(ctx, plan, false, func(bus.Change) {}); err != nil {
+	return bus.Apply(ctx, plan, false, func(bus.Change) {})
+}
+
+// publish publishes the requests, each under its id.
+func (s *stage) publish(ctx context.Context, prefix string) error {
+	if err := s.anew(ctx, bus.MandateRequests, bus.MandateEvents); err != nil {
 		return err
 	}
-	for n := range s.Requests {
+	for n := range s.items {
 		id := fmt.Sprintf("%s-%d", prefix, n)
 		if _, err := s.js.PublishAsync(messages.Enroll.Requested(), enrollmentNumber(id), jetstream.WithMsgID(id), jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
@@ -107,8 +113,8 @@ func (s *stage) prepare(ctx context.Context, prefix string) error {
 		return context.Cause(ctx)
 	}
 	stream, err := s.js.Stream(ctx, bus.MandateRequests)
-	if err == nil && stream.CachedInfo().State.Msgs != uint64(s.Requests) {
-		err = fmt.Errorf("%d of %d requests were published", stream.CachedInfo().State.Msgs, s.Requests)
+	if err == nil && stream.CachedInfo().State.Msgs != uint64(s.items) {
+		err = fmt.Errorf("%d of %d requests were published", stream.CachedInfo().State.Msgs, s.items)
 	}
 	return err
 }
@@ -120,9 +126,9 @@ func enrollmentNumber(id string) []byte {
 		`"frequency_mode":"MT","application_reason":"Enrollment for %[1]s"}`, id)
 }
 
-// watch waits until every outcome stands in the stream and every request is
+// settled waits until every outcome stands in the stream and every request is
 // acknowledged. The time it gives is the server's, from the first event to the last.
-func (s *stage) watch(ctx context.Context, p *process, events int) (time.Duration, error) {
+func (s *stage) settled(ctx context.Context, p *process, events int) (time.Duration, error) {
 	told, err := s.js.Stream(ctx, bus.MandateEvents)
 	if err != nil {
 		return 0, err
@@ -131,7 +137,7 @@ func (s *stage) watch(ctx context.Context, p *process, events int) (time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	want := uint64(s.Requests * events)
+	want := uint64(s.items * events)
 	for {
 		e, err := told.Info(ctx)
 		if err != nil {
@@ -144,16 +150,22 @@ func (s *stage) watch(ctx context.Context, p *process, events int) (time.Duratio
 		if e.State.Msgs >= want && r.State.Msgs == 0 {
 			return e.State.LastTime.Sub(e.State.FirstTime), s.verify(ctx, told, want)
 		}
-		wait := time.NewTimer(100 * time.Millisecond)
-		select {
-		case <-p.ended:
-			wait.Stop()
-			return 0, fmt.Errorf("ended early, %d requests were left: %s", r.State.Msgs, p.complaint())
-		case <-ctx.Done():
-			wait.Stop()
-			return 0, fmt.Errorf("%d requests were left: %w", r.State.Msgs, context.Cause(ctx))
-		case <-wait.C:
+		if err := s.wait(ctx, p); err != nil {
+			return 0, fmt.Errorf("%d requests were left: %w", r.State.Msgs, err)
 		}
+	}
+}
+
+// wait is the pause between two looks at what was done.
+func (s *stage) wait(ctx context.Context, p *process) error {
+	if !pause(ctx, 100*time.Millisecond) {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-p.ended:
+		return fmt.Errorf("ended early: %s", p.complaint())
+	default:
+		return nil
 	}
 }
 
@@ -163,8 +175,8 @@ func (s *stage) verify(ctx context.Context, told jetstream.Stream, want uint64) 
 	if err != nil {
 		return err
 	}
-	if len(i.State.Subjects) != s.Requests || i.State.Msgs != want {
-		return fmt.Errorf("%d requests succeeded with %d events, want %d with %d", len(i.State.Subjects), i.State.Msgs, s.Requests, want)
+	if len(i.State.Subjects) != s.items || i.State.Msgs != want {
+		return fmt.Errorf("%d requests succeeded with %d events, want %d with %d", len(i.State.Subjects), i.State.Msgs, s.items, want)
 	}
 	return nil
 }

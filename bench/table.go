@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -16,31 +17,36 @@ var columns = []struct {
 	format string
 	of     func(figures) float64
 }{
-	{"requests/s", "%.0f", func(f figures) float64 { return f.rate }},
+	{"", "%.0f", func(f figures) float64 { return f.rate }},
 	{"CPU s per 1,000", "%.3f", func(f figures) float64 { return f.cpu }},
 	{"server's", "%.3f", func(f figures) float64 { return f.server }},
 	{"peak MB", "%.1f", func(f figures) float64 { return f.peak }},
 }
 
 const explanation = `
-requests/s       from the first event stored to the last outcome, by the server's clock
+%-16s from the first event stored to the last, by the server's clock
 CPU s per 1,000  processor time of the contestant, start and stop included, user and system
 server's         processor time of nats-server meanwhile
 peak MB          most memory the contestant had resident
-errand stores two fenced events a request and logs a line; the loop stores one event, logs nothing,
-checks nothing and calls again after a crash. All processes share this machine: read the ratios.
+%sAll processes share this machine: read the ratios.
 `
 
-// print shows one round; with a latency also how near each came to the ceiling
-// that latency and concurrency set.
-func (c *compare) print(contestants []contestant, r round) {
+// settled explains what is compared with the loop of enrollments.
+const settled = `errand stores two fenced events a request and logs a line; the loop stores one event, logs nothing,
+checks nothing and calls again after a crash. `
+
+// head is that of a column.
+func (t *trial) head(column string) string { return cmp.Or(column, t.unit) }
+
+// print shows one round, and how near each came to the ceiling if there is one.
+func (t *trial) print(contestants []contestant, r round) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	defer func() { _ = w.Flush() }() // a reader that left is its own business
 	fmt.Fprint(w, "\t")
 	for _, column := range columns {
-		fmt.Fprintf(w, "%s\t", column.head)
+		fmt.Fprintf(w, "%s\t", t.head(column.head))
 	}
-	if c.Latency > 0 {
+	if t.ceiling > 0 {
 		fmt.Fprint(w, "of the ceiling\t")
 	}
 	for i, f := range r {
@@ -48,8 +54,8 @@ func (c *compare) print(contestants []contestant, r round) {
 		for _, column := range columns {
 			fmt.Fprintf(w, column.format+"\t", column.of(f))
 		}
-		if c.Latency > 0 {
-			fmt.Fprintf(w, "%.2f\t", f.rate*c.Latency.Seconds()/float64(c.Concurrency))
+		if t.ceiling > 0 {
+			fmt.Fprintf(w, "%.2f\t", f.rate/t.ceiling)
 		}
 	}
 	fmt.Fprintln(w)
@@ -67,9 +73,9 @@ func median(all []round) round {
 	return m
 }
 
-// ratios shows the median of what each contestant was to the last one, the loop, in
+// ratios shows the median of what each contestant was to the last one in
 // the same round: what else the machine does then weighs on both.
-func ratios(contestants []contestant, all []round) {
+func (t *trial) ratios(contestants []contestant, all []round) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	defer func() { _ = w.Flush() }() // a reader that left is its own business
 	last := len(contestants) - 1
@@ -77,7 +83,7 @@ func ratios(contestants []contestant, all []round) {
 		fmt.Fprintf(w, "%s\t", one.name)
 		for _, column := range columns {
 			ratio := middle(all, func(r round) float64 { return column.of(r[i]) / column.of(r[last]) })
-			fmt.Fprintf(w, "%s %.2f\t", column.head, ratio)
+			fmt.Fprintf(w, "%s %.2f\t", t.head(column.head), ratio)
 		}
 		fmt.Fprintln(w)
 	}

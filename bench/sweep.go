@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/pkg/clients"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// sweep measures the poller's first reading of a sending log.
+type sweep struct {
+	Rows   int `default:"200000" help:"Rows of the log, 1000 to 10000000."`
+	Limit  int `default:"1000" help:"Rows on a page, 1 to 10000."`
+	Rounds int `default:"3" help:"Rounds, 1 to 100; the order of the contestants changes with each."`
+}
+
+// swept explains what is compared with the loop over a sending log.
+const swept = `errand finds the log's order, keeps in mind what it told, looks for the request of each row and stores
+an event with headers over a fence; the loop stores the rows as they are, and again with each start. `
+
+// delivered is where both tell rows for which no request is known.
+var delivered = messages.Delivery.Subject("delivered", "unmatched")
+
+// Run measures; the error of a contestant that fails ends it.
+func (w *sweep) Run(ctx context.Context) error {
+	switch {
+	case w.Rows < 1000 || w.Rows > 10_000_000:
+		return &app.Invalid{Variable: "--rows", Problem: "must be 1000 to 10000000"}
+	case w.Limit < 1 || w.Limit > 10_000:
+		return &app.Invalid{Variable: "--limit", Problem: "must be 1 to 10000"}
+	case w.Rounds < 1 || w.Rounds > 100:
+		return &app.Invalid{Variable: "--rounds", Problem: "must be 1 to 100"}
+	}
+	t := trial{what: fmt.Sprintf("%d rows, %d a page, no upstream latency", w.Rows, w.Limit), unit: "rows/s", items: w.Rows, rounds: w.Rounds,
+		note: swept, limit: time.Minute + time.Duration(w.Rows)*2*time.Millisecond}
+	rows, limit := strconv.Itoa(w.Rows), strconv.Itoa(w.Limit)
+	return t.run(ctx, "log-poller", []string{"log", "--rows", rows}, func(s *stage, h house) []contestant {
+		s.prepare = func(ctx context.Context, _ string) error { return s.anew(ctx, bus.MailDeliveries) }
+		s.watch = s.told
+		return []contestant{
+			{name: "errand", path: h.program, env: h.env("MAIL_API_URL="+h.upstream, "MAIL_API_KEY=key", "POLL_LIMIT="+limit), events: 1},
+			{name: "loop", path: h.self, args: []string{"copy", "--nats", h.nats, "--upstream", h.upstream, "--rows", rows, "--limit", limit}, events: 1},
+		}
+	})
+}
+
+// told waits until there is an event for each row, and none beside.
+func (s *stage) told(ctx context.Context, p *process, events int) (time.Duration, error) {
+	stream, err := s.js.Stream(ctx, bus.MailDeliveries)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(messages.Delivery.Subject(">", "")))
+		if err != nil {
+			return 0, err
+		}
+		all := info.State.Subjects[delivered]
+		if all > uint64(s.items*events) || len(info.State.Subjects) > 1 {
+			return 0, fmt.Errorf("events that do not belong there: %v", info.State.Subjects)
+		}
+		if all == uint64(s.items*events) {
+			first, err := stream.GetMsg(ctx, 0, jetstream.WithGetMsgSubject(delivered))
+			if err != nil {
+				return 0, err
+			}
+			last, err := stream.GetLastMsgForSubject(ctx, delivered)
+			if err != nil {
+				return 0, err
+			}
+			return last.Time.Sub(first.Time), nil
+		}
+		if err := s.wait(ctx, p); err != nil {
+			return 0, fmt.Errorf("%d rows were told: %w", all, err)
+		}
+	}
+}
+
+// log is the role of the email service: it has one sending log.
+type log struct {
+	Rows int `help:"Rows of the log."`
+
+	newest time.Time
+}
+
+func (l *log) Run() error {
+	l.newest = time.Now().UTC()
+	return answerAll(l)
+}
+
+func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	page, err := strconv.Atoi(r.FormValue("page"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	limit, err := strconv.Atoi(r.FormValue("limit"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	_, _ = w.Write(devkit.LogPage(l.Rows, page, limit, l.newest)) // a caller that has gone
+}
+
+// copier is the contestant: it reads page by page and publishes the rows as they are.
+type copier struct {
+	NATS     string `help:"Address of the server."`
+	Upstream string `help:"Address of the upstream."`
+	Rows     int    `help:"Rows of the log."`
+	Limit    int    `help:"Rows on a page."`
+}
+
+func (c *copier) Run(ctx context.Context) error {
+	nc, err := nats.Connect(c.NATS)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(1000))
+	if err != nil {
+		return err
+	}
+	api, err := mail.New(mail.Config{URL: c.Upstream, Key: clients.NewSecret("key")})
+	if err != nil {
+		return err
+	}
+	for page := 1; (page-1)*c.Limit < c.Rows; page++ {
+		found, err := api.LogPage(ctx, page, c.Limit)
+		if err != nil {
+			return err
+		}
+		for _, row := range found.Entries {
+			if _, err := js.PublishAsync(delivered, row.Raw, jetstream.WithStallWait(time.Minute)); err != nil {
+				return err
+			}
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+		<-ctx.Done() // it is measured until it is told to stop
+	case <-ctx.Done():
+	}
+	return nil
+}
