@@ -133,10 +133,11 @@ func (b *bubble) wantOne(filter string) event {
 
 // event is one stored event, read back.
 type event struct {
-	Subject string
-	Header  nats.Header
-	Body    map[string]any
-	Raw     string
+	Subject  string
+	Sequence uint64 // in its stream
+	Header   nats.Header
+	Body     map[string]any
+	Raw      string
 }
 
 func (e event) reason() string { s, _ := e.Body["reason"].(string); return s }
@@ -163,6 +164,9 @@ func told(t *testing.T, js jetstream.JetStream, filter string) (out []event) {
 		n := 0
 		for m := range batch.Messages() {
 			e := event{Subject: m.Subject(), Header: m.Headers(), Raw: string(m.Data())}
+			if meta, err := m.Metadata(); err == nil {
+				e.Sequence = meta.Sequence.Stream
+			}
 			_ = json.Unmarshal(m.Data(), &e.Body) // dead letters need not be JSON
 			out = append(out, e)
 			n++
