@@ -73,11 +73,14 @@ func (w *walk) arrive(page mail.LogPage) (fresh int, joined bool) {
 		}
 	}
 	w.from = w.asked.from()
-	if page.Limit > 0 && page.Limit < w.asked.limit {
-		w.from = (w.asked.page - 1) * page.Limit
+	switch n, told := len(w.rows), page.Limit; {
+	case n > w.asked.limit:
+		w.from = (w.asked.page - 1) * n
+	case told > 0 && told < w.asked.limit, w.fixed && told > w.asked.limit:
+		w.from = (w.asked.page - 1) * told
 	}
 	follows := fresh > 0 || w.from == w.end && page.TotalRecord == w.then
-	w.joined = w.away == 0 && (fresh > 0 || w.loose)
+	w.joined = w.away == 0 && (fresh > 0 || w.loose && w.from <= w.end)
 	if !w.joined {
 		return 0, false
 	}
@@ -184,7 +187,10 @@ func (w *walk) search(page mail.LogPage) window {
 	n, at := len(w.rows), w.end-1
 	switch {
 	case n > w.asked.limit || page.Limit > w.asked.limit:
-		w.fixed, w.size = true, max(n, w.size)
+		if w.size = max(n, w.size); n <= w.asked.limit && w.fixed { // the last page, or one behind it
+			w.size = page.Limit
+		}
+		w.fixed = true
 		return w.onward(page)
 	case page.Limit > 0 && page.Limit < min(w.size, w.asked.limit):
 		w.size = page.Limit

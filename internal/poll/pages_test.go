@@ -1,0 +1,82 @@
+package poll
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Pages of one size cannot overlap. What goes while they are read shows in total_record.
+func TestPagesOfOneSizeWhateverIsAskedForHideNoRow(t *testing.T) {
+	for _, o := range []order{newestFirst, oldestFirst, unordered} {
+		for _, size := range []int{9, 49, 50, 51, 120} {
+			t.Run(fmt.Sprint(o, size), func(t *testing.T) {
+				inWorld(t, o, 400, func(w *world) {
+					w.fixed, w.most = true, size
+					pages := 0
+					w.busy = func(u *upstream) {
+						switch pages++; {
+						case pages > 200:
+						case pages%9 == 4:
+							u.remove(3)
+						case pages%9 == 6:
+							u.add(5)
+						case pages == 23:
+							u.remove(2 * size)
+						}
+					}
+					w.sweeps(5 * time.Second)
+					w.sweeps(30 * time.Second)
+					w.busy = nil
+					w.sweeps(30 * time.Second)
+					w.complete(w.T, w.store)
+					if calls := w.sweeps(5 * time.Second); len(calls) > len(w.rows)/size+5 {
+						t.Errorf("a quiet sweep of %d rows asked for %q", len(w.rows), calls)
+					}
+				})
+			})
+		}
+	}
+}
+
+// In the middle of a sweep pages become longer or shorter than before, or of one size,
+// while rows come and go.
+func TestPagesThatChangeTheirSizeHideNoRow(t *testing.T) {
+	type size struct {
+		most  int
+		fixed bool
+	}
+	for _, o := range []order{newestFirst, oldestFirst, unordered} {
+		for name, sizes := range map[string][]size{
+			"shorter":             {{most: 50}, {most: 31}, {most: 7}},
+			"longer":              {{most: 7}, {most: 31}, {}},
+			"shorter and longer":  {{}, {most: 13}, {most: 44}, {most: 12}, {}},
+			"longer than is told": {{most: 20}, {most: 80, fixed: true}, {most: 50}},
+			"of one size, then":   {{most: 50, fixed: true}, {most: 30, fixed: true}, {most: 70, fixed: true}},
+		} {
+			t.Run(fmt.Sprint(o, " ", name), func(t *testing.T) {
+				inWorld(t, o, 400, func(w *world) {
+					pages := 0
+					w.busy = func(u *upstream) {
+						if pages++; pages > 200 {
+							return
+						}
+						now := sizes[pages/3%len(sizes)]
+						u.most, u.fixed = now.most, now.fixed
+						switch {
+						case pages%7 == 2:
+							u.remove(2)
+						case pages%7 == 5:
+							u.add(4)
+						}
+					}
+					w.sweeps(5 * time.Second)
+					w.sweeps(30 * time.Second)
+					w.busy = nil
+					w.sweeps(30 * time.Second)
+					w.complete(w.T, w.store)
+				})
+			})
+		}
+	}
+}
