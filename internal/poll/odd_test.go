@@ -106,6 +106,12 @@ func TestWhatWasForgottenIsLearnedAgainBesideALedger(t *testing.T) {
 			if got := len(m.seen); since.IsZero() && got != 1 {
 				s.Fatalf("%d states are known, want 1", got)
 			}
+			if err := m.learn(s.Context(), s.desk, since); err != nil { // behind, and behind again: only what is new
+				s.Fatal(err)
+			}
+		}
+		if s.desk.given != 3 {
+			s.Errorf("%d events were given, want one each time that all was asked for", s.desk.given)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package poll
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ func TestSummariesOfARequestLieAMinuteApart(t *testing.T) {
 		if want := "10 of 10: 5 delivered, 3 deferred, 1 bounced, 1 unknown, 0 queued, final false"; all[len(all)-1] != want {
 			s.Errorf("the last one is %s, want %s", all[len(all)-1], want)
 		}
+		s.poller.Interval = 10 * time.Minute
 		s.run(68 * time.Hour)
 		if n := len(s.summaries("r")); n != len(all) {
 			s.Errorf("%d summaries while nothing happened", n-len(all))
@@ -191,6 +193,200 @@ func TestWhatOthersToldOfCallsThatCameUpMeanwhileIsCounted(t *testing.T) {
 		}
 		if got := m.ledger.requests["second"].counts[match.Bounced]; got != 1 {
 			s.Errorf("%d bounced, want 1", got)
+		}
+	})
+}
+
+// A call of unknown fate that is waited for is concluded: accepted as soon as there is a
+// row, otherwise when the log is known for long enough beyond it, and each once.
+func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
+	inStory(t, func(s *story) {
+		s.sends("twin", "x@example.test")
+		for id, to := range map[string]string{"taken": "t@example.test", "lost": "l@example.test", "doubtful": "x@example.test", "ended": "e@example.test", "short": "s@example.test"} {
+			s.started(id, 1, 1)
+			s.calls(id, 1, 0, to)
+			if id == "short" { // its record does not go with it
+				s.started(id, 2, 1)
+			}
+			s.waits(id)
+		}
+		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
+		began := time.Now()
+		s.run(time.Minute)
+		s.row("t@example.test", 10*time.Minute, messages.Bounced) // accepted long before: not of this call
+		s.row("x@example.test", 0, messages.Delivered).envelope = "tells nothing"
+		s.run(10 * time.Minute)
+		s.row("t@example.test", 10*time.Minute, messages.Bounced)
+		s.run(time.Minute)
+		if diff := cmp.Diff([]string{"accepted, 1 of 1"}, s.concluded("taken", 1)); diff != "" {
+			s.Errorf("taken, after its row came (-want +got):\n%s", diff)
+		}
+		s.run(time.Hour + time.Minute - time.Since(began)) // an hour, and the overlap, after the calls were over
+		for _, id := range []string{"lost", "doubtful", "ended", "short"} {
+			if got := s.concluded(id, 1); got != nil {
+				s.Errorf("%s is concluded before the log can tell: %q", id, got)
+			}
+		}
+		if n := len(s.office.resolved); n != 0 {
+			s.Errorf("%d are resolved before the log can tell", n)
+		}
+		s.run(5 * time.Minute)
+		s.run(5 * time.Minute)
+		got := map[string][]string{}
+		for _, id := range []string{"taken", "lost", "doubtful", "ended", "short", "twin"} {
+			got[id] = s.concluded(id, 1)
+		}
+		want := map[string][]string{"taken": {"accepted, 1 of 1"}, "lost": {"not_sent, 0 of 1"}, "doubtful": {"unclear, 0 of 1"}, "ended": nil, "short": nil, "twin": nil}
+		if diff := cmp.Diff(want, got); diff != "" {
+			s.Errorf("concluded (-want +got):\n%s", diff)
+		}
+		if len(s.office.resolved) != 1 || s.office.resolved[0].RequestID != "ended" || s.office.resolved[0].Outcome != messages.Failed {
+			s.Errorf("resolved: %+v, want the one that ended", s.office.resolved)
+		}
+
+		s.started("lost", 1, 1) // what was not sent is sent again, and nobody knows again
+		s.calls("lost", 1, 0)
+		s.waits("lost")
+		s.run(30 * time.Minute)
+		if n := len(s.concluded("lost", 1)); n != 1 {
+			s.Errorf("%d conclusions before the log can tell of the second call", n)
+		}
+		s.run(40 * time.Minute)
+		if diff := cmp.Diff([]string{"not_sent, 0 of 1", "not_sent, 0 of 1"}, s.concluded("lost", 1)); diff != "" {
+			s.Errorf("the second call (-want +got):\n%s", diff)
+		}
+		e := s.said(messages.Log, messages.Concluded, "lost.1")
+		for i, until := range []time.Time{e[0].Body.(*messages.ConcludedBody).Until.Time, e[1].Body.(*messages.ConcludedBody).Until.Time} {
+			if wait := e[i].at.Sub(until); wait < time.Hour+time.Minute || wait > time.Hour+2*time.Minute {
+				s.Errorf("conclusion %d comes %v after the call was over", i, wait)
+			}
+		}
+	})
+}
+
+// An uncertain request is resolved when the log tells of all its batches of unknown fate,
+// and of all of them for certain.
+func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.T) {
+	unknown := func(n int) messages.Unsettled {
+		return messages.Unsettled{Batch: n, Count: 2, State: messages.Uncertain}
+	}
+	for name, c := range map[string]struct {
+		rows     []string // recipients that have one
+		accepted int      // by the calls that are known
+		listed   int      // batches that the outcome lists; less than 2: it is cut
+		doubt    bool
+		want     messages.State
+		seen     int
+		conclude []messages.Conclusion
+	}{
+		"both were sent":             {rows: []string{"b0", "c0", "c1"}, accepted: 2, listed: 2, want: messages.Accepted, seen: 3, conclude: []messages.Conclusion{messages.WasAccepted, messages.WasAccepted}},
+		"one was sent":               {rows: []string{"c0"}, accepted: 2, listed: 2, want: messages.Partial, seen: 1, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasAccepted}},
+		"none was sent":              {accepted: 2, listed: 2, want: messages.Partial, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasNotSent}},
+		"nothing at all was sent":    {listed: 2, want: messages.Failed, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasNotSent}},
+		"one is in doubt":            {rows: []string{"b0"}, accepted: 2, listed: 2, doubt: true},
+		"the outcome lists not both": {rows: []string{"b0", "c0"}, accepted: 2, listed: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inStory(t, func(s *story) {
+				s.started("r", 6, 3)
+				s.calls("r", 1, 0, people("a", 2)...)
+				accepted := c.accepted
+				s.office.put(messages.Batch, map[bool]messages.State{true: messages.Accepted, false: messages.Refused}[c.accepted > 0], "r.1", &messages.BatchBody{
+					Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
+				for n, name := range map[int]string{2: "b", 3: "c"} {
+					s.calls("r", n, 2*n-2, people(name, 2)...)
+					s.office.put(messages.Batch, messages.Uncertain, messages.BatchID("r", n), &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: n, Count: 2})
+				}
+				if c.doubt {
+					s.sends("twin", "c1@example.test")
+					s.row("c1@example.test", 0, messages.Delivered).envelope = "tells nothing"
+				}
+				body := messages.SendOutcome{Common: messages.Common{RequestID: "r", At: now()}, Recipients: 6, Batches: 3, Accepted: c.accepted, UnsettledCount: 2,
+					Unsettled: []messages.Unsettled{unknown(2), unknown(3)}[:c.listed]}
+				s.office.put(messages.Send, messages.Uncertain, "r", &body)
+				last := len(s.office.outcomes)
+				for _, name := range c.rows { // late enough: nobody knows when a call of unknown fate is over
+					s.row(name+"@example.test", 0, messages.Delivered)
+				}
+				s.run(30 * time.Minute)
+				s.run(2 * time.Hour)
+				s.run(time.Hour)
+				if c.want == "" {
+					if n := len(s.office.resolved); n != 0 {
+						s.Errorf("resolved: %+v", s.office.resolved[0])
+					}
+					return
+				}
+				if len(s.office.resolved) != 1 || s.office.resolving != last {
+					s.Fatalf("resolved %d times over the event %d, want once over %d", len(s.office.resolved), s.office.resolving, last)
+				}
+				got := s.office.resolved[0]
+				got.Evidence.CompleteThrough, got.At = messages.Time{}, messages.Time{}
+				want := &messages.SendResolved{Common: messages.Common{RequestID: "r"}, Outcome: c.want, By: messages.BySendingLog, Fingerprint: "print of r",
+					Evidence: messages.SendEvidence{Seen: c.seen, Count: 4}}
+				taken := c.accepted
+				for i, conclusion := range c.conclude {
+					seen := 0
+					for _, name := range c.rows {
+						if name[0] == "bc"[i] {
+							seen++
+						}
+					}
+					if conclusion == messages.WasAccepted {
+						taken += 2
+					}
+					want.Evidence.Batches = append(want.Evidence.Batches, messages.BatchEvidence{Batch: i + 2, Count: 2, Seen: seen, Outcome: conclusion})
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					s.Errorf("resolved (-want +got):\n%s", diff)
+				}
+				if all := s.said(messages.Delivery, messages.Summary, "r"); len(all) > 0 {
+					if b := all[len(all)-1].Body.(*messages.SummaryBody); b.Accepted != taken {
+						s.Errorf("the last summary says %d accepted, want %d", b.Accepted, taken)
+					}
+				} else if c.seen > 0 {
+					s.Error("no summary was told")
+				}
+			})
+		})
+	}
+}
+
+// Only recipients that were accepted for certain are overdue, each once, and not before
+// the log is known for so long beyond their call.
+func TestOnlyAcceptedRecipientsAreOverdueAndOnce(t *testing.T) {
+	inStory(t, func(s *story) {
+		s.sends("r", people("a", 3)...)
+		began := time.Now()
+		s.sends("later", "l@example.test")
+		s.started("refused", 1, 1)
+		s.calls("refused", 1, 0, "f@example.test")
+		s.ends("refused", messages.Failed, 1, 1, 0)
+		s.started("partly", 2, 1)
+		s.calls("partly", 1, 0, people("p", 2)...)
+		s.ends("partly", messages.Partial, 2, 1, 1)
+		s.row("a1@example.test", 5*time.Second, messages.Deferred).envelope = fmt.Sprintf("%011x%07x", began.UnixMilli(), 1)
+		s.poller.OverdueAfter = 2 * time.Hour
+		s.run(time.Hour)
+		s.run(time.Hour - time.Since(began.Add(time.Hour)) + 50*time.Second)
+		if got := s.overdue("r"); got != nil {
+			s.Errorf("overdue too early: %v", got)
+		}
+		for range 2 {
+			s.run(3 * time.Minute)
+		}
+		if want := []string{"1.0", "1.2"}; !slices.Equal(s.overdue("r"), want) {
+			s.Errorf("overdue: %v, want %v", s.overdue("r"), want)
+		}
+		for id, want := range map[string]int{"later": 1, "refused": 0, "partly": 0} {
+			if got := s.overdue(id); len(got) != want {
+				s.Errorf("overdue of %s: %v, want %d", id, got, want)
+			}
+		}
+		s.row("a0@example.test", time.Since(began), messages.Delivered)
+		s.run(3 * time.Minute)
+		if want, all := "3 of 3: 1 delivered, 1 deferred, 0 bounced, 0 unknown, 1 queued, final false", s.summaries("r"); all[len(all)-1] != want {
+			s.Errorf("the last summary is %s, want %s", all[len(all)-1], want)
 		}
 	})
 }

@@ -230,6 +230,7 @@ type desk struct {
 	stop       context.CancelFunc
 	tells      []int  // events of each Tell that stored all
 	meanwhile  func() // runs once, before the turn is taken
+	given      int    // events that were learned
 }
 
 var errCrash = errors.New("the process died")
@@ -250,7 +251,11 @@ func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] 
 		d.since = since
 		for ; d.next < len(d.events); d.next++ {
 			e := d.events[d.next]
-			if told, ok := e.told(); ok && !e.at.Before(since) && !yield(told, nil) {
+			told, ok := e.told()
+			if !ok || e.at.Before(since) {
+				continue
+			}
+			if d.given++; !yield(told, nil) {
 				return
 			}
 		}
