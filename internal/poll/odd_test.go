@@ -178,7 +178,7 @@ func TestAWatermarkSaysHowItIsKnown(t *testing.T) {
 func TestGrowthThatNoSweepCameByIsLookedForInTheWholeLog(t *testing.T) {
 	for _, o := range []order{newestFirst, oldestFirst} {
 		inWorld(t, o, 300, func(w *world) {
-			w.poller.Interval = time.Minute
+			w.poller.Interval = 5 * time.Minute
 			began := time.Now()
 			in := func(after time.Duration, change func()) {
 				time.AfterFunc(after, func() {
@@ -189,7 +189,7 @@ func TestGrowthThatNoSweepCameByIsLookedForInTheWholeLog(t *testing.T) {
 			}
 			in(15*time.Hour, func() { w.add(200) })
 			in(20*time.Hour, func() { w.add(1) })
-			in(20*time.Hour+time.Minute, func() {
+			in(20*time.Hour+6*time.Minute, func() {
 				w.add(1)
 				late := w.rows[501]
 				late.created = began.Add(12 * time.Hour)

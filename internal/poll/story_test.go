@@ -97,10 +97,8 @@ func (s *story) fresh() {
 // run has a new poller sweep for a while.
 func (s *story) run(d time.Duration) {
 	s.Helper()
-	reports := s.poller.Reports
-	s.fresh()
-	reports.Requests = s.poller.Requests
-	s.poller.Reports = reports
+	s.desk = &desk{store: s.store}
+	s.poller.Sink, s.poller.Requests = s.desk, &reading{office: s.office}
 	ctx, stop := context.WithTimeout(s.Context(), d)
 	defer stop()
 	if err := s.poller.Run(ctx); err != nil {
