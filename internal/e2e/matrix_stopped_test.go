@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"errand/internal/sandbox"
+	"errand/pkg/messages"
 )
 
 // A worker stands still at a step until another one has taken its request over and
@@ -51,6 +52,10 @@ func TestAStoppedWorkerComesBackToNothing(t *testing.T) {
 	split(late, "report", interrupted(5, 10), inCall)
 	split(good, "resend", again(accepted(5, 10)), "after store mail.batch.started@3", "before call@3")
 
+	rows.conclude(good, again(accepted(1, 3)), stop("after store started", "before call", "answer")...)
+	rows.conclude(cutOnce, again(accepted(2, 3)), stop("before store deferred",
+		"before store started@2", "after store started@2", "before call@2")...) // the log said that it was not sent
+
 	matrix(t, rows, func(c *cell) { c.comesBack() })
 }
 
@@ -79,5 +84,10 @@ func (c *cell) comesBack() {
 	held(c)
 	if done == 10 {
 		c.agrees()
+	}
+	for _, e := range c.told("mail.log.sent.r1.*") {
+		if r := decode[messages.SentBody](c.t, e); r.Begin.After(r.Until.Time) {
+			c.t.Errorf("a call is recorded after its time: %s", e.Raw)
+		}
 	}
 }

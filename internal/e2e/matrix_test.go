@@ -26,6 +26,7 @@ type row struct {
 	first     []any         // requests for enrollment that are done before
 	upstream  sandbox.Fault // what is wrong with its calls
 	set       []string      // of the environment
+	log       bool          // a poller reads the sending log meanwhile
 	die       []string      // a cell each; "a, b" is to die at a, to be started again and to die at b
 	want      ends
 }
@@ -48,6 +49,7 @@ type cell struct {
 	*installation
 	deaths  []string
 	worker  *process
+	poller  *process      // it reads the log
 	stopped *process      // it stands still where the others die
 	hit     chan struct{} // closed when the worker was killed or stopped in a call
 }
@@ -121,6 +123,9 @@ func (c *cell) begin(t *testing.T, dir string) {
 	}
 	if c.upstream.Kind != "" {
 		c.fault(c.upstream)
+	}
+	if c.log {
+		c.reads()
 	}
 	if _, err := c.js.Publish(t.Context(), c.operation.Requested(), c.bytes()); err != nil {
 		t.Fatal(err)
@@ -224,6 +229,9 @@ func (c *cell) settle() {
 	q := bus.Queues()[slices.IndexFunc(bus.Queues(), func(q bus.Queue) bool { return q.Filter == c.operation.Requested() })]
 	c.until("an empty queue", 30*time.Second, func() bool { return c.left(q) == 0 })
 	c.worker.stop(20 * time.Second)
+	if c.poller != nil {
+		c.poller.stop(20 * time.Second)
+	}
 }
 
 // reported is the id under which the request is told.

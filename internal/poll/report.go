@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"errand/internal/failpoint"
 	"errand/internal/match"
 	"errand/pkg/messages"
 )
@@ -54,7 +55,9 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 		if len(events) == 0 {
 			break
 		}
+		failpoint.Here(failpoint.BeforeTell, "report")
 		stored, err := s.Sink.Tell(context.WithoutCancel(ctx), events)
+		failpoint.Here(failpoint.AfterTell, "report")
 		for _, e := range events[:stored] {
 			l.told(e)
 		}
@@ -73,9 +76,11 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 		if !ok {
 			continue
 		}
+		failpoint.Here(failpoint.BeforeTell, "resolved")
 		if err := l.Requests.Resolve(context.WithoutCancel(ctx), e, r.sequence); err != nil {
 			return fmt.Errorf("poll: resolve: %w", err)
 		}
+		failpoint.Here(failpoint.AfterTell, "resolved")
 		delete(l.open, id) // until its event is read
 	}
 	return nil

@@ -32,6 +32,9 @@ func (t *task) decide(ctx context.Context, h *history.History, b batch, last sta
 	onUnknown := t.Body.OnUnknown
 	after := last.after || last.state == messages.Started
 	if onUnknown != messages.OnUnknownResend && (last.state == messages.Started || t.awaits(last.result)) {
+		if err := t.leave(ctx, h, last); err != nil {
+			return result{}, err
+		}
 		if got, err := t.fate(ctx, last); err != nil || got.state != "" {
 			return got, err
 		}
@@ -62,6 +65,21 @@ func (t *task) decide(ctx context.Context, h *history.History, b batch, last sta
 			return got, nil
 		}
 	}
+}
+
+// leave leaves the record of a call whose caller died, who may have left none: then it
+// made no call, but the sending log's reader knows nothing of the batch and would never
+// conclude that. The same record twice says the same twice.
+func (t *task) leave(ctx context.Context, h *history.History, last stands) error {
+	if last.state != messages.Started {
+		return nil
+	}
+	r := t.record(last.batch, h.Attempt, last.begin, last.end)
+	r.Keys = keys(last.to)
+	if err := t.Sent(ctx, r); err != nil && ctx.Err() != nil {
+		return err
+	} // what NATS does not take now it did not take before: there was no call
+	return nil
 }
 
 // fate says what became of a batch's last call, which nobody knows from its answer. A
@@ -116,18 +134,32 @@ func (c *calls) call(ctx context.Context) (int, error) {
 	return accepted, err
 }
 
-// keep leaves what it takes to find the batch's rows in the sending log. It comes after
-// started: who finds the request answered leaves nothing.
+// keep leaves the record of the call. It comes after started: who finds the request
+// answered leaves nothing.
 func (c *calls) keep(ctx context.Context) error {
-	record := messages.SentBody{Batch: c.b.number, First: c.b.first, Count: len(c.b.to), From: c.from,
-		Begin: messages.Time{Time: time.Now()}, Until: messages.Time{Time: c.deadline}}
-	record.Common = messages.Common{RequestID: c.History.ID, At: record.Begin, Attempt: c.h.Attempt}
-	if !c.told {
-		for _, address := range c.b.to {
-			record.Keys = messages.AppendKey(record.Keys, messages.KeyOf(address))
-		}
+	begin := time.Now()
+	if begin.After(c.deadline) { // somebody else may have it by now: announcing it again will tell
+		return nil
 	}
-	err := c.Sent(ctx, record)
+	r := c.record(c.b, c.h.Attempt, begin, c.deadline)
+	if !c.told {
+		r.Keys = keys(c.b.to)
+	}
+	err := c.Sent(ctx, r)
 	c.told = c.told || err == nil
 	return err
+}
+
+// record is what it takes to find the rows of a batch's call in the sending log, but for
+// the keys of its recipients.
+func (t *task) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
+	return messages.SentBody{Common: messages.Common{RequestID: t.History.ID, At: messages.Time{Time: time.Now()}, Attempt: attempt},
+		Batch: b.number, First: b.first, Count: len(b.to), From: t.from, Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
+}
+
+func keys(to []string) (all []byte) {
+	for _, address := range to {
+		all = messages.AppendKey(all, messages.KeyOf(address))
+	}
+	return all
 }

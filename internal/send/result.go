@@ -58,11 +58,11 @@ func judge(b batch, accepted int, err error) result {
 }
 
 // stands is what is known of a batch before it is looked at on this delivery: the
-// result of its last call, if one was announced, and until when that may have been at
-// work.
+// result of its last call, if one was announced, and between when and when that may have
+// been at work.
 type stands struct {
 	result
-	end time.Time
+	begin, end time.Time
 }
 
 // standing reads what stands in a batch's history.
@@ -85,6 +85,7 @@ func standing(b batch, p history.Prior) (stands, error) {
 			return stands{}, err
 		}
 	}
+	s.begin = started.At.Time
 	if started.Deadline != nil {
 		s.end = started.Deadline.Time
 	}
