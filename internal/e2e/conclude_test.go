@@ -218,3 +218,53 @@ func TestAnInterruptedMessageWaitsForTheSendingLog(t *testing.T) {
 		}
 	}
 }
+
+// A worker died before it left the record of the call that it had announced: whoever
+// takes its request over leaves one, so that the log can tell that nothing was sent.
+func TestACallWithoutARecordIsConcludedToo(t *testing.T) {
+	for _, onUnknown := range []string{"conclude", "report"} {
+		for _, n := range []int{5, 2500} {
+			t.Run(fmt.Sprint(onUnknown, " ", n), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					data, _ := json.Marshal(message("m1", n, "on_unknown", onUnknown))
+					_, meta, err := messages.DecodeSend(data)
+					if err != nil {
+						t.Fatal(err)
+					}
+					began, deadline := time.Now(), messages.Time{Time: time.Now().Add(35 * time.Second)}
+					head := messages.Common{RequestID: "m1", At: messages.Time{Time: began}, Attempt: 1}
+					b.publish("mail.send.started.m1", &messages.SendStarted{Common: head, Deadline: deadline, Fingerprint: meta.Fingerprint, Recipients: n, Batches: (n + 999) / 1000, BatchSize: 1000})
+					number, size, others := 1, n, int64(0)
+					if n > 1000 {
+						number, size, others = 2, 1000, 2
+						b.publish("mail.batch.started.m1.2", &messages.BatchBody{Common: head, Batch: 2, First: 1000, Count: 1000, Deadline: &deadline})
+					}
+					b.publish("mail.send.requested", data)
+					ends := map[string]string{"conclude": "mail.send.deferred.m1", "report": "mail.send.uncertain.m1"}[onUnknown]
+					b.run(b.mails(), 5*time.Minute, b.all(ends, 1))
+					r := read[messages.SentBody](t, b.wantOne(fmt.Sprint("mail.log.sent.m1.", number)))
+					if !r.Begin.Equal(head.At.Time) || !r.Until.Equal(deadline.Time) || r.First != (number-1)*1000 || r.Count != size || len(messages.Keys(r.Keys)) != size {
+						t.Errorf("record: %+v", r)
+					}
+					time.Sleep(2 * time.Hour)
+					calls := others + 1
+					if onUnknown == "conclude" {
+						b.poll(5*time.Minute, b.all("mail.log.concluded.>", 1))
+						b.run(b.mails(), time.Minute, b.all("mail.send.accepted.m1", 1))
+						b.wantOne("mail.send.accepted.m1")
+					} else {
+						b.poll(5*time.Minute, b.all("mail.send.resolved.m1", 1))
+						calls = others
+						want := map[int64]messages.State{0: messages.Failed, 2: messages.Partial}[others]
+						if e := read[messages.SendResolved](t, b.wantOne("mail.send.resolved.m1")); e.Outcome != want {
+							t.Errorf("resolved: %+v, want %s", e, want)
+						}
+					}
+					if o := b.box.Oracle(sandbox.Query{}); o.Calls["send"] != calls || o.Mail.TwiceCount != 0 {
+						t.Errorf("%d calls, want %d; %d served twice", o.Calls["send"], calls, o.Mail.TwiceCount)
+					}
+				})
+			})
+		}
+	}
+}

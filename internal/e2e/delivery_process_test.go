@@ -86,9 +86,9 @@ func (m *mailing) truth(to, from, envelope string) (id, recipient string) {
 // mishaps are what leaves a call's fate unknown, beside the kills: it did nothing, or all
 // but answer, or its work when its caller had left.
 var mishaps = []sandbox.Fault{
-	{Operation: "send", Kind: sandbox.Cut, Share: 0.1, Times: 5},
-	{Operation: "send", Kind: sandbox.AcceptCut, Share: 0.1, Times: 5},
-	{Operation: "send", Kind: sandbox.Delay, Share: 0.1, Times: 3, Delay: sandbox.Duration(3 * time.Second)},
+	{Operation: "send", Kind: sandbox.Cut, Share: 0.05, Times: 5},
+	{Operation: "send", Kind: sandbox.AcceptCut, Share: 0.05, Times: 5},
+	{Operation: "send", Kind: sandbox.Delay, Skip: 150, Times: 3, Delay: sandbox.Duration(3 * time.Second)}, // when the kills are over
 }
 
 // Three pollers tell the log of 40 requests, mail of others among it, while one after
