@@ -143,11 +143,9 @@ func (c *calls) keep(ctx context.Context) error {
 	}
 	r := c.record(c.b, c.h.Attempt, begin, c.deadline)
 	if !c.told {
-		r.Keys = keys(c.b.to)
+		r.Keys, c.told = keys(c.b.to), true // not stored: this delivery makes no call
 	}
-	err := c.Sent(ctx, r)
-	c.told = c.told || err == nil
-	return err
+	return c.Sent(ctx, r)
 }
 
 // record is what it takes to find the rows of a batch's call in the sending log, but for
