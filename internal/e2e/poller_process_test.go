@@ -223,3 +223,57 @@ func TestAStoppedPollerTellsNothingTwice(t *testing.T) {
 		})
 	}
 }
+
+// Of two pollers one after the other stands still, at a time that nobody chose, while the
+// other one tells what comes and changes meanwhile.
+func TestTwoPollersThatStandStillInTurnTellNothingTwice(t *testing.T) {
+	const turns = 4
+	draw := rand.New(rand.NewPCG(3, 4))
+	l := installLog(t, 30)
+	pollers := []*process{l.start("log-poller"), l.start("log-poller")}
+	for n := range turns {
+		still, other := pollers[n%2], pollers[(n+1)%2]
+		l.add(100)
+		wait(t.Context(), time.Duration(draw.IntN(300))*time.Millisecond)
+		still.pause()
+		l.add(30)
+		l.deliver(150)
+		l.caughtUp(other)
+		still.resume()
+	}
+	for _, p := range pollers {
+		l.caughtUp(p)
+	}
+	for _, p := range pollers {
+		p.stop(20 * time.Second)
+	}
+	l.wantEachOnce()
+	l.wantWatermark()
+}
+
+// One of two pollers is killed: the other one tells what comes from then on, and nothing
+// that was told. How soon, the log of the test says.
+func TestTheOtherPollerGoesOnWhenOneIsKilled(t *testing.T) {
+	l := installLog(t, 100)
+	l.add(200)
+	pollers := []*process{l.start("log-poller"), l.start("log-poller")}
+	for _, p := range pollers {
+		l.caughtUp(p)
+	}
+	for n := range 4 {
+		l.add(50)
+		l.until("telling to be under way", time.Minute, func() bool { return l.deliveries() > len(l.rows)-50 })
+		pollers[n%2].kill()
+		killed := time.Now()
+		l.add(20)
+		l.until("the other one to tell all", time.Minute, func() bool { return l.deliveries() >= len(l.rows) })
+		t.Logf("the other one has told what came after %v", time.Since(killed))
+		pollers[n%2] = l.start("log-poller")
+		l.caughtUp(pollers[n%2])
+	}
+	for _, p := range pollers {
+		p.stop(20 * time.Second)
+	}
+	l.wantEachOnce()
+	l.wantWatermark()
+}
