@@ -87,7 +87,7 @@ func FuzzWatermark(f *testing.F) {
 	f.Add([]byte(`null`), int64(math.MaxInt64))
 	f.Add([]byte(`{"complete_through":7}`), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, watermark []byte, second int64) {
-		m := &memory{seen: map[ID]uint32{}}
+		m := &memory{seen: map[ID]stamp{}}
 		sink := kept{watermark: watermark, told: time.Unix(second, 0)}
 		if err := m.start(t.Context(), sink, time.Time{}); err != nil {
 			if m.started {

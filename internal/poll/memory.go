@@ -14,13 +14,16 @@ const keep = 24 * time.Hour
 
 // memory is what a poller knows of what was told. It is rebuilt from the events.
 type memory struct {
-	ledger  *ledger       // nil: nothing is matched
-	seen    map[ID]uint32 // second since 1970 of the row, or of its event when that is all that is known
+	ledger  *ledger // nil: nothing is matched
+	seen    map[ID]stamp
 	learned bool
 	since   time.Time // seen holds what was told since then; zero: everything
 	whole   int64     // how often everything was asked for
 	oldest  time.Time // when the oldest event in seen was stored; zero: there is none
-	pruned  int       // size of seen after it was pruned last
+	came    int       // rows come by since something was forgotten last
+
+	forgot time.Time    // rows created before that the sweep at hand came by may be in seen no more; zero: all are
+	passed map[ID]stamp // of them those that were forgotten last
 
 	started   bool      // the last watermark was looked for
 	complete  time.Time // every row up to here was told; zero: the log was never read through
@@ -37,6 +40,21 @@ type memory struct {
 	again     int       // how hard they are looked for
 	widened   time.Time // when the whole log was read for them
 }
+
+// stamp is when the row of a state was created; while none was come by, when its event
+// was stored. Minutes since 1970, twice; and one for an event.
+type stamp uint32
+
+func stampOf(t time.Time, event bool) stamp {
+	s := stamp(min(max(t.Unix()/60, 0), 1<<31-1)) << 1
+	if event {
+		s++
+	}
+	return s
+}
+
+// before reports whether all of the minute lies before t.
+func (s stamp) before(t time.Time) bool { return int64(s>>1)*60+60 <= t.Unix() }
 
 // start takes up where the last watermark says that a poller was. The first one
 // tells what was created since the time since.
@@ -81,7 +99,9 @@ func (m *memory) learn(ctx context.Context, sink Sink, since time.Time) error {
 		if told.ID == (ID{}) || !since.IsZero() && told.At.Before(since) {
 			continue
 		}
-		m.add(told.ID, told.At)
+		if _, ok := m.passed[told.ID]; !ok {
+			m.add(told.ID, stampOf(told.At, true))
+		}
 		if m.oldest.IsZero() || told.At.Before(m.oldest) {
 			m.oldest = told.At
 		}
@@ -90,22 +110,31 @@ func (m *memory) learn(ctx context.Context, sink Sink, since time.Time) error {
 	return m.ledger.learned(ctx)
 }
 
-// add remembers id; of two times the later one counts.
-func (m *memory) add(id ID, at time.Time) {
-	second := uint32(min(max(at.Unix(), 0), 1<<32-1))
+// add remembers id. Of two times the later one counts, that of a row more than that of
+// an event.
+func (m *memory) add(id ID, at stamp) {
 	was, known := m.seen[id]
 	if !known {
 		m.heard++
 	}
-	m.seen[id] = max(was, second)
+	if at&1 == 0 {
+		m.came++
+	}
+	if known && (was&1 == at&1 && was > at || was&1 < at&1) {
+		return
+	}
+	m.seen[id] = at
 }
 
 // knows reports whether id was told, and keeps it from being forgotten before at is.
 func (m *memory) knows(id ID, at time.Time) bool {
+	if _, passed := m.passed[id]; passed {
+		return true
+	}
 	if _, told := m.seen[id]; !told {
 		return false
 	}
-	m.add(id, at)
+	m.add(id, stampOf(at, false))
 	return true
 }
 
@@ -177,19 +206,24 @@ func (m *memory) reconcile(total int, grew, wide bool, now time.Time) (again boo
 	return true
 }
 
-// prune forgets what no sweep of an ordered log asks for again.
-func (m *memory) prune(overlap time.Duration) {
-	if len(m.seen) < 2*m.pruned+1000 {
+// forget drops what was created before bound, at most once for half as many rows come by
+// as there are in seen, and half of spare. What was come by since it did so the last time
+// is still known in passed.
+func (m *memory) forget(bound time.Time, spare int) {
+	if 2*m.came < len(m.seen)+spare {
 		return
 	}
-	bound := m.complete.Add(-overlap - keep)
-	for id, second := range m.seen {
-		if int64(second)+1 < bound.Unix() {
+	m.passed = map[ID]stamp{}
+	for id, at := range m.seen {
+		if at.before(bound) {
+			m.passed[id] = at
 			delete(m.seen, id)
 		}
 	}
-	m.pruned = len(m.seen)
-	if bound.After(m.since) {
-		m.since = bound
-	}
+	m.came, m.forgot = 0, later(m.forgot, bound)
+}
+
+// recall owns up to what was forgotten: whoever needs to know more must learn it again.
+func (m *memory) recall() {
+	m.since, m.forgot, m.passed = later(m.since, m.forgot), time.Time{}, nil
 }

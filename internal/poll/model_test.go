@@ -20,16 +20,18 @@ func TestEachStateOfEachRowIsToldOnce(t *testing.T) {
 	for _, o := range []order{newestFirst, oldestFirst, unordered} {
 		for seed := range *modelSeeds {
 			t.Run(fmt.Sprintf("%s %d", o, seed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { model(t, o, seed) })
+				synctest.Test(t, func(t *testing.T) { model(t, o, seed, 0) })
 			})
 		}
 	}
 }
 
-func model(t *testing.T, o order, seed uint64) {
+// model drives pollers over a log that begins with so many rows of a month.
+func model(t *testing.T, o order, seed uint64, old int) {
 	random := rand.New(rand.NewPCG(uint64(o), seed))
 	u := &upstream{order: o, random: random, latency: 5 * time.Millisecond}
 	s := &store{}
+	u.grown(old, 30*24*time.Hour/time.Duration(max(old, 1)))
 	u.add(random.IntN(300))
 	time.Sleep(time.Duration(random.IntN(100)) * time.Hour)
 	limit := []int{11, 20, 50}[random.IntN(3)]

@@ -91,13 +91,13 @@ func TestAnUpstreamThatIgnoresThePageIsNotReadForEver(t *testing.T) {
 }
 
 // While a ledger is needed since the log's start, one never asks for less, and what was
-// pruned must be given again for a sweep of the whole log all the same.
+// forgotten must be given again for a sweep of the whole log all the same.
 func TestWhatWasForgottenIsLearnedAgainBesideALedger(t *testing.T) {
 	inStory(t, func(s *story) {
 		s.row("a@example.test", 0, messages.Delivered)
 		s.run(time.Minute)
 		s.fresh()
-		m := &memory{seen: map[ID]uint32{}, ledger: s.poller.ledger()}
+		m := &memory{seen: map[ID]stamp{}, ledger: s.poller.ledger()}
 		for _, since := range []time.Time{{}, time.Now().Add(100 * time.Hour), {}, time.Now().Add(100 * time.Hour), {}} {
 			clear(m.seen)
 			if err := m.learn(s.Context(), s.desk, since); err != nil {
@@ -120,7 +120,7 @@ func TestWhatWasForgottenIsLearnedAgainBesideALedger(t *testing.T) {
 func TestWhatWasForgottenIsLearnedAgainWhenAllIsAskedFor(t *testing.T) {
 	inWorld(t, newestFirst, 10, func(w *world) {
 		w.sweeps(500 * time.Millisecond)
-		m := &memory{seen: map[ID]uint32{}}
+		m := &memory{seen: map[ID]stamp{}}
 		for range 3 {
 			if err := m.learn(w.Context(), w.desk, m.reach(unordered, time.Minute, true)); err != nil {
 				t.Fatal(err)
@@ -128,8 +128,10 @@ func TestWhatWasForgottenIsLearnedAgainWhenAllIsAskedFor(t *testing.T) {
 			if len(m.seen) != 10 {
 				t.Fatalf("%d states are known, want 10", len(m.seen))
 			}
-			m.complete, m.pruned = time.Now().Add(100*time.Hour), -1000
-			if m.prune(time.Minute); len(m.seen) > 0 {
+			m.complete = time.Now().Add(100 * time.Hour)
+			m.came = 10
+			m.forget(m.complete, 0)
+			if m.recall(); len(m.seen) > 0 {
 				t.Fatalf("%d states were not forgotten", len(m.seen))
 			}
 		}

@@ -118,7 +118,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	case p.Overlap < 0:
 		return errors.New("poll: Overlap must not be negative")
 	}
-	m := &memory{seen: map[ID]uint32{}, ledger: p.ledger()}
+	m := &memory{seen: map[ID]stamp{}, ledger: p.ledger()}
 	complete, failures, quiet := time.Now(), 0, p.Interval
 	for ctx.Err() == nil {
 		began := time.Now()

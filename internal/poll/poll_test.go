@@ -203,14 +203,19 @@ func TestALateRowOfALogWithoutOrderIsToldAndWhatTheStreamForgotIsNot(t *testing.
 
 func TestAStateThatIsSeenAgainIsNotForgotten(t *testing.T) {
 	began := time.Now()
-	m := &memory{seen: map[ID]uint32{}, complete: began.Add(40 * time.Hour)}
+	m := &memory{seen: map[ID]stamp{}, complete: began.Add(40 * time.Hour)}
 	for i := range 2000 {
-		m.add(ID{byte(i), byte(i >> 8)}, began)
+		m.add(ID{byte(i), byte(i >> 8)}, stampOf(began, false))
 	}
 	if !m.knows(ID{1}, began.Add(30*time.Hour)) { // the same row, tried again
 		t.Fatal("what was added is not known")
 	}
-	if m.prune(time.Minute); len(m.seen) != 1 || !m.knows(ID{1}, began) {
+	bound := m.complete.Add(-time.Minute - keep)
+	m.forget(bound, 0)
+	if !m.knows(ID{2}, began) {
+		t.Error("what was forgotten last is not known")
+	}
+	if m.recall(); len(m.seen) != 1 || !m.knows(ID{1}, began) || m.knows(ID{2}, began) {
 		t.Errorf("%d ids are left, want the one that was seen again", len(m.seen))
 	}
 	if reach := m.reach(newestFirst, time.Minute, false); reach.Before(m.since) {

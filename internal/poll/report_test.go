@@ -136,7 +136,7 @@ func TestWhatIsLearnedTwiceCountsOnce(t *testing.T) {
 		}
 		told := len(s.events)
 		s.fresh()
-		m := &memory{seen: map[ID]uint32{}, ledger: s.poller.ledger(), complete: time.Now()}
+		m := &memory{seen: map[ID]stamp{}, ledger: s.poller.ledger(), complete: time.Now()}
 		var first seen
 		for i := range 4 {
 			if err := m.learn(s.Context(), s.desk, time.Time{}); err != nil {
@@ -182,7 +182,7 @@ func TestWhatOthersToldOfCallsThatCameUpMeanwhileIsCounted(t *testing.T) {
 				s.events = append(s.events, stored{e, time.Now()})
 			}
 		}
-		m := &memory{seen: map[ID]uint32{}, ledger: s.poller.ledger()}
+		m := &memory{seen: map[ID]stamp{}, ledger: s.poller.ledger()}
 		if err := m.learn(s.Context(), s.desk, time.Time{}); err != nil {
 			s.Fatal(err)
 		}

@@ -85,6 +85,7 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 	s.compass.add(times[min(fresh, len(times)):], joined)
 	s.total = page.TotalRecord
 	order := s.order()
+	s.forget(order)
 	if reach := s.memory.reach(order, s.Overlap, s.wide); !s.memory.learned || reach.Before(s.memory.since) {
 		if err := s.memory.learn(ctx, s.Sink, reach); err != nil {
 			return nil, nil, err
@@ -115,6 +116,33 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 		s.first = s.newest
 	}
 	return found, times, s.memory.ledger.match(ctx, s.memory.complete, found.events, rows)
+}
+
+// spare is twice how many pages a sweep goes on before it forgets something again.
+const spare = 40
+
+// forget drops old rows that were told, so that a sweep of a long log needs no more
+// memory than one of a short log. It may as long as each page is seen to follow upon the
+// one before: on a page from anywhere there may be rows that were forgotten.
+func (s *sweep) forget(o order) {
+	m := s.memory
+	if s.walk.overlaps && (o == newestFirst || o == oldestFirst) {
+		m.forget(s.through(o, time.Now()).Add(-s.Overlap-keep), spare*s.walk.size)
+		return
+	}
+	m.recall()
+}
+
+// through is up to where the log is told when the sweep ends where it is.
+func (s *sweep) through(o order, now time.Time) time.Time {
+	through := s.newest
+	switch { // what came in where this sweep had been already was not told
+	case o == newestFirst:
+		through = s.first
+	case o != oldestFirst && s.total != s.walk.total:
+		through = s.memory.newest
+	}
+	return later(earlier(through, now), s.memory.complete)
 }
 
 // behind reports whether a page lies wholly behind what a sweep reads again, and
@@ -194,7 +222,7 @@ func (s *sweep) stored(n *news, stored int) {
 	counts := map[messages.State]int{}
 	for i, e := range n.events[:stored] {
 		if e.Operation == messages.Delivery {
-			s.memory.add(n.ids[i], n.at[i])
+			s.memory.add(n.ids[i], stampOf(n.at[i], false))
 			s.memory.ledger.told(e)
 			counts[e.State]++
 			s.told++
@@ -211,14 +239,7 @@ func (s *sweep) stored(n *news, stored int) {
 // finish ends a sweep that read all it wanted.
 func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 	m, now := s.memory, time.Now()
-	through := s.newest
-	switch o := s.order(); { // what came in where this sweep had been already was not told
-	case o == newestFirst:
-		through = s.first
-	case o != oldestFirst && s.total != s.walk.total:
-		through = m.newest
-	}
-	through = later(earlier(through, now), m.complete)
+	through := s.through(s.order(), now)
 	if !through.IsZero() && (s.told > 0 || through.Sub(m.marked) > time.Minute || now.Sub(m.markedAt) > time.Hour) {
 		if err := s.mark(ctx, through, now); err != nil {
 			return false, err
@@ -229,8 +250,9 @@ func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 	m.complete, m.newest, m.total, m.swept = through, later(m.newest, s.newest), s.total, true
 	m.unordered = s.compass.order() == unordered
 	if o := s.order(); o == newestFirst || o == oldestFirst {
-		m.prune(s.Overlap)
+		m.forget(through.Add(-s.Overlap-keep), spare*s.walk.size)
 	}
+	m.recall()
 	s.Logger.Debug().Stringer("order", s.order()).Int("new", s.told).Int("total_record", s.total).Time("complete_through", through).Msg("poll: swept")
 	return again, s.report(ctx, again)
 }

@@ -23,10 +23,11 @@ type walk struct {
 	size  int // rows on a full page, whatever was asked for
 	total int // total_record of the first page
 
-	asked  window // what the page at hand is the answer to
-	from   int    // rows before it, as far as is known
-	joined bool   // nothing lies between it and the page before
-	rows   []ID   // on it
+	asked    window // what the page at hand is the answer to
+	from     int    // rows before it, as far as is known
+	joined   bool   // nothing lies between it and the page before
+	overlaps bool   // it holds a row of the page before
+	rows     []ID   // on it
 
 	before map[ID]struct{} // rows of the last page that joined
 	last   ID              // of them
@@ -80,6 +81,7 @@ func (w *walk) arrive(page mail.LogPage) (fresh int, joined bool) {
 		w.from = (w.asked.page - 1) * told
 	}
 	follows := fresh > 0 || w.from == w.end && page.TotalRecord == w.then
+	w.overlaps = fresh > 0
 	w.joined = w.away == 0 && (fresh > 0 || w.loose && w.from <= w.end)
 	if !w.joined {
 		return 0, false
