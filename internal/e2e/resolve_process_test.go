@@ -95,7 +95,7 @@ func TestWhatIsToldOfRequestsOutlivesEveryDeathOfThePoller(t *testing.T) {
 			if p.rows != rows {
 				t.Fatalf("%d rows", p.rows)
 			}
-			for _, at := range strings.Split(deaths, ", ") {
+			for at := range strings.SplitSeq(deaths, ", ") {
 				p.start("log-poller", "ERRAND_FAILPOINT="+at).wantKilled()
 			}
 			last, l := p.start("log-poller"), &sendingLog{installation: p.installation}

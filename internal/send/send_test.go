@@ -175,3 +175,31 @@ func TestACallWithoutARecordIsPutOffUnmade(t *testing.T) {
 		}
 	}
 }
+
+// A record that NATS does not take for good was not taken before either: there was no
+// call, and the request ends. While the program ends nothing is said of it.
+func TestADeadCallersRequestEndsWithoutARecord(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		u := &upstream{to: map[string]int{}}
+		h := handler(t, u)
+		h.Sent = func(context.Context, messages.SentBody) error {
+			if ended {
+				end()
+			}
+			return errors.New("no room")
+		}
+		r := request(t, &nowhere{}, many(3))
+		r.Body.OnUnknown = messages.OnUnknownReport
+		started, err := json.Marshal(&messages.SendStarted{Deadline: messages.Time{Time: time.Now().Add(-time.Second)}, Recipients: 3, Batches: 1, BatchSize: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Prior = history.Prior{State: messages.Started, Started: started, Last: started}
+		ev, err := h.Handle(ctx, r)
+		if (err != nil) != ended || err == nil && ev.State != messages.Uncertain || len(u.sizes) != 0 {
+			t.Errorf("ended %t: %s, %v, %d calls", ended, ev.State, err, len(u.sizes))
+		}
+	}
+}
