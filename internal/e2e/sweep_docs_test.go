@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -34,11 +35,11 @@ func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want, got any
-		if err := json.Unmarshal([]byte(example), &want); err == nil {
-			err = json.Unmarshal(written, &got)
+		if err := errors.Join(json.Unmarshal([]byte(example), &want), json.Unmarshal(written, &got)); err != nil {
+			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Errorf("%T, of the example (-) and as it is written (+): %v\n%s", body, err, diff)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%T, of the example (-) and as it is written (+):\n%s", body, diff)
 		}
 	}
 }
