@@ -1,6 +1,7 @@
 package poll
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -79,4 +80,70 @@ func TestPagesThatChangeTheirSizeHideNoRow(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Where more rows came in or went than a page holds, the way is found again close by: it
+// neither begins anew nor goes back far, however often that happens in one sweep.
+func TestTheWayIsFoundAgainCloseBy(t *testing.T) {
+	drop := func(u *upstream, n int) { // the newest
+		at := len(u.rows) - n
+		u.gone, u.rows, u.shown = append(u.gone, u.rows[at:]...), u.rows[:at:at], nil
+	}
+	for name, c := range map[string]struct {
+		change func(u *upstream)
+		most   int // pages of one sweep of a log of 50 pages
+	}{
+		"rows come": {func(u *upstream) { u.add(70) }, 85},
+		"rows go":   {func(u *upstream) { drop(u, 25) }, 85},
+		"rows go and the total is wrong": {func(u *upstream) {
+			if drop(u, 25); len(u.calls) < 30 {
+				u.wrong += 100
+			}
+		}, 120},
+		"many rows go": {func(u *upstream) { drop(u, 90) }, 85},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, newestFirst, 1000, func(w *world) {
+				w.poller = w.upstream.poller(w.T, w.desk, 20)
+				w.busy = func(u *upstream) {
+					if len(u.calls)%9 == 8 {
+						c.change(u)
+					}
+				}
+				ctx, stop := context.WithTimeout(w.Context(), time.Minute)
+				defer stop()
+				w.poller.Lag = func(time.Duration) { stop() }
+				if err := w.poller.Run(ctx); err != nil {
+					w.Fatal(err)
+				}
+				if n := len(w.calls); n > c.most {
+					w.Errorf("%d pages were read, want at most %d: %q", n, c.most, w.calls)
+				}
+				w.busy = nil
+				w.sweeps(10 * time.Second)
+				w.complete(w.T, w.store)
+			})
+		})
+	}
+}
+
+// The end of a log that runs the other way has grown by eighty pages.
+func TestTheWayBackFromTheEndIsInLongerAndLongerSteps(t *testing.T) {
+	inWorld(t, oldestFirst, 200, func(w *world) {
+		w.poller = w.upstream.poller(w.T, w.desk, 30)
+		w.sweeps(5 * time.Second)
+		w.add(2400)
+		w.calls = nil
+		ctx, stop := context.WithTimeout(w.Context(), time.Minute)
+		defer stop()
+		w.poller.Sink = &desk{store: w.store}
+		w.poller.Lag = func(time.Duration) { stop() }
+		if err := w.poller.Run(ctx); err != nil {
+			w.Fatal(err)
+		}
+		if n := len(w.calls); n > 150 {
+			w.Errorf("%d pages were read, want at most 150", n)
+		}
+		w.complete(w.T, w.store)
+	})
 }

@@ -81,7 +81,6 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 			return fmt.Errorf("poll: resolve: %w", err)
 		}
 		failpoint.Here(failpoint.AfterTell, "resolved")
-		delete(l.open, id) // until its event is read
 	}
 	return nil
 }

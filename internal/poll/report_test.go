@@ -42,8 +42,10 @@ func TestSummariesOfARequestLieAMinuteApart(t *testing.T) {
 		if n := len(s.summaries("r")); n != len(all) {
 			s.Errorf("%d summaries while nothing happened", n-len(all))
 		}
-		s.run(5 * time.Hour)
-		s.run(5 * time.Hour)
+		s.row("stranger@example.test", 0, messages.Delivered) // the log is known up to today
+		s.run(time.Minute)
+		s.run(10 * time.Hour)
+		s.run(time.Hour)
 		want := append(all, "10 of 10: 5 delivered, 3 deferred, 1 bounced, 1 unknown, 0 queued, final true")
 		if diff := cmp.Diff(want, s.summaries("r")); diff != "" {
 			s.Errorf("after three days (-want +got):\n%s", diff)
@@ -201,15 +203,20 @@ func TestWhatOthersToldOfCallsThatCameUpMeanwhileIsCounted(t *testing.T) {
 // row, otherwise when the log is known for long enough beyond it, and each once.
 func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
 	inStory(t, func(s *story) {
+		var announced time.Time // by when the call was to be over
 		s.sends("twin", "x@example.test")
 		for id, to := range map[string]string{"taken": "t@example.test", "lost": "l@example.test", "doubtful": "x@example.test", "ended": "e@example.test", "short": "s@example.test"} {
 			s.started(id, 1, 1)
-			s.calls(id, 1, 0, to)
+			if s.calls(id, 1, 0, to); id == "lost" {
+				announced = time.Now().Add(34 * time.Second)
+			}
 			if id == "short" { // its record does not go with it
 				s.started(id, 2, 1)
 			}
 			s.waits(id)
 		}
+		s.calls("bare", 1, 0, "r@example.test") // when it started is no more known
+		s.row("r@example.test", 0, messages.Delivered)
 		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
 		began := time.Now()
 		s.run(time.Minute)
@@ -244,9 +251,18 @@ func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
 			s.Errorf("resolved: %+v, want the one that ended", s.office.resolved)
 		}
 
+		if diff := cmp.Diff([]string{"1 of 1: 0 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final false"}, s.summaries("taken")); diff != "" {
+			s.Errorf("summaries of what was taken (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final false"}, s.summaries("bare")); diff != "" {
+			s.Errorf("summaries of what is known by its record alone (-want +got):\n%s", diff)
+		}
+
 		s.started("lost", 1, 1) // what was not sent is sent again, and nobody knows again
 		s.calls("lost", 1, 0)
+		time.Sleep(5 * time.Minute) // and is told late
 		s.waits("lost")
+		over := time.Now()
 		s.run(30 * time.Minute)
 		if n := len(s.concluded("lost", 1)); n != 1 {
 			s.Errorf("%d conclusions before the log can tell of the second call", n)
@@ -256,7 +272,10 @@ func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
 			s.Errorf("the second call (-want +got):\n%s", diff)
 		}
 		e := s.said(messages.Log, messages.Concluded, "lost.1")
-		for i, until := range []time.Time{e[0].Body.(*messages.ConcludedBody).Until.Time, e[1].Body.(*messages.ConcludedBody).Until.Time} {
+		for i, until := range []time.Time{announced, over} {
+			if got := e[i].Body.(*messages.ConcludedBody).Until; !got.Equal(until) {
+				s.Errorf("conclusion %d says that the call was over by %v, want %v", i, got, until)
+			}
 			if wait := e[i].at.Sub(until); wait < time.Hour+time.Minute || wait > time.Hour+2*time.Minute {
 				s.Errorf("conclusion %d comes %v after the call was over", i, wait)
 			}
@@ -280,6 +299,7 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.
 		conclude []messages.Conclusion
 	}{
 		"both were sent":             {rows: []string{"b0", "c0", "c1"}, accepted: 2, listed: 2, want: messages.Accepted, seen: 3, conclude: []messages.Conclusion{messages.WasAccepted, messages.WasAccepted}},
+		"all but one were sent":      {rows: []string{"b0", "c0"}, accepted: 1, listed: 2, want: messages.Partial, seen: 2, conclude: []messages.Conclusion{messages.WasAccepted, messages.WasAccepted}},
 		"one was sent":               {rows: []string{"c0"}, accepted: 2, listed: 2, want: messages.Partial, seen: 1, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasAccepted}},
 		"none was sent":              {accepted: 2, listed: 2, want: messages.Partial, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasNotSent}},
 		"nothing at all was sent":    {listed: 2, want: messages.Failed, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasNotSent}},
@@ -382,11 +402,42 @@ func TestOnlyAcceptedRecipientsAreOverdueAndOnce(t *testing.T) {
 			if got := s.overdue(id); len(got) != want {
 				s.Errorf("overdue of %s: %v, want %d", id, got, want)
 			}
+			if all := s.summaries(id); len(all) > 0 {
+				s.Errorf("summaries of %s, which has no row: %q", id, all)
+			}
 		}
 		s.row("a0@example.test", time.Since(began), messages.Delivered)
 		s.run(3 * time.Minute)
 		if want, all := "3 of 3: 1 delivered, 1 deferred, 0 bounced, 0 unknown, 1 queued, final false", s.summaries("r"); all[len(all)-1] != want {
 			s.Errorf("the last summary is %s, want %s", all[len(all)-1], want)
+		}
+	})
+}
+
+// While there are rows that a sweep has not seen, the absence of a row says nothing.
+func TestWhatHasNoRowIsNotToldOfWhileRowsAreMissing(t *testing.T) {
+	inStory(t, func(s *story) {
+		s.sends("sent", "s@example.test")
+		s.started("waits", 1, 1)
+		s.calls("waits", 1, 0, "w@example.test")
+		s.waits("waits")
+		s.started("ended", 1, 1)
+		s.calls("ended", 1, 0, "e@example.test")
+		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
+		s.poller.OverdueAfter = time.Hour
+		m := &memory{seen: map[ID]stamp{}, ledger: s.poller.ledger()}
+		if err := m.learn(s.Context(), s.desk, time.Time{}); err != nil {
+			s.Fatal(err)
+		}
+		time.Sleep(10 * time.Hour)
+		for want, missing := range []bool{true, false} {
+			sweep := &sweep{Poller: s.poller, memory: m, began: time.Now()}
+			if err := sweep.report(s.Context(), missing); err != nil {
+				s.Fatal(err)
+			}
+			if got := []int{len(s.overdue("sent")), len(s.concluded("waits", 1)), len(s.office.resolved)}; !slices.Equal(got, []int{want, want, want}) {
+				s.Errorf("rows are missing: %t: %v overdue, concluded, resolved; want %d of each", missing, got, want)
+			}
 		}
 	})
 }

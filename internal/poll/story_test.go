@@ -17,10 +17,15 @@ import (
 // office is where the consumer of messages tells of its requests and calls.
 type office struct {
 	mu        sync.Mutex
-	sent      []Record
-	outcomes  []Record
+	sent      []filed
+	outcomes  []filed
 	resolved  []*messages.SendResolved
 	resolving int // sequence over which it was resolved last
+}
+
+type filed struct {
+	Record
+	at time.Time
 }
 
 func (o *office) put(op messages.Operation, state messages.State, id string, body messages.Body) {
@@ -35,28 +40,26 @@ func (o *office) put(op messages.Operation, state messages.State, id string, bod
 	if op == messages.Log {
 		list = &o.sent
 	}
-	*list = append(*list, Record{Subject: e.Subject(), Sequence: uint64(len(*list) + 1), Body: data})
+	*list = append(*list, filed{Record{Subject: e.Subject(), Sequence: uint64(len(*list) + 1), Body: data}, time.Now()})
 }
 
 // reading is what one poller has of it.
 type reading struct {
 	*office
 	calls, events int
-	since         []time.Time // of each time that it was asked
 }
 
 func (r *reading) Requests(_ context.Context, since time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.since = append(r.since, since)
 		for ; r.calls < len(r.sent); r.calls++ {
-			if !yield(r.sent[r.calls], nil) {
+			if f := r.sent[r.calls]; !f.at.Before(since) && !yield(f.Record, nil) {
 				return
 			}
 		}
 		for ; r.events < len(r.outcomes); r.events++ {
-			if !yield(r.outcomes[r.events], nil) {
+			if f := r.outcomes[r.events]; !f.at.Before(since) && !yield(f.Record, nil) {
 				return
 			}
 		}
