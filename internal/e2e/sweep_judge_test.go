@@ -199,7 +199,8 @@ func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.LogState, e event) {
 }
 
 // watermarks wants each to be true: every row that was there, and created by then, was
-// told before; and the last one to be as far as the log.
+// told before, one that came in late as soon as there was time to see it; and the last one
+// to be as far as the log.
 func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 	s.t.Helper()
 	marks := s.told("mail.log.watermark")
@@ -216,7 +217,7 @@ func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 		before = through // of two pollers each may be a sweep behind the other
 		for _, r := range rows {
 			seen := first[r.EnvelopeID+" "+r.To]
-			there := r.EnteredAt.Equal(r.CreatedAt) || r.EnteredAt.Before(w.At.Add(-soon))
+			there := r.EnteredAt.Equal(r.CreatedAt) || s.watched(r.EnteredAt, w.At.Time)
 			if !there || r.CreatedAt.After(through) || r.CreatedAt.Before(s.since) || r.LeftAt != nil && !r.LeftAt.After(w.At.Time) || seen != 0 && seen < e.Sequence {
 				continue
 			}
