@@ -296,3 +296,20 @@ func TestWhatWasUnknownOnceStaysSoWhileTheServiceIsBusy(t *testing.T) {
 		})
 	}
 }
+
+// A call that the service does not let in is of known fate: it is made again when it does,
+// and nothing is asked of the log.
+func TestACallThatIsNotLetInDoesNotWaitForTheLog(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Times: 1})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 402, Times: 1})
+		b.publish("mail.send.requested", message("m1", 5, "on_unknown", "conclude"))
+		b.run(b.mails(), time.Minute, b.all("mail.send.deferred.m1", 1))
+		b.conclude("m1", 1, messages.WasNotSent, b.endOfCall("mail.send.started.m1"))
+		b.run(b.mails(), time.Hour, b.all("mail.send.accepted.m1", 1))
+		b.wantOne("mail.send.accepted.m1")
+		if o := b.box.Oracle(sandbox.Query{}); o.Calls["send"] != 3 || o.Mail.TwiceCount != 0 {
+			t.Errorf("%d calls", o.Calls["send"])
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/sandbox"
+	"errand/pkg/messages"
 )
 
 // lists counts the looks at the transaction list from now on, when they were.
@@ -243,5 +244,20 @@ func TestARequestThatComesAgainAfterItWasResolved(t *testing.T) {
 		}
 		b.wantOne("mandate.enroll.resolved.r1")
 		b.queueEmpty("MANDATE_REQUESTS")
+	})
+}
+
+// The uncertain event is older than the resolved one and goes first: then a request that
+// comes again is done with, and leaves no dead letter.
+func TestARequestThatComesAgainWhenOnlyItsResolutionIsLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.publish("mandate.enroll.resolved.r1", &messages.EnrollResolved{Common: messages.Common{RequestID: "r1", At: messages.Time{Time: time.Now()}, Attempt: 1},
+			Outcome: messages.Succeeded, By: messages.ByTransactionList, OrderNumber: "order-r1"})
+		b.publish("mandate.enroll.requested", enrollment("r1"))
+		b.run(b.mandates(), time.Minute, nil)
+		b.queueEmpty("MANDATE_REQUESTS")
+		if letters, calls := b.told("dead.>"), b.box.Oracle(sandbox.Query{}).Calls["enroll"]; len(letters) != 0 || calls != 0 {
+			t.Errorf("%d dead letters, %d calls", len(letters), calls)
+		}
 	})
 }
