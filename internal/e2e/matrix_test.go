@@ -167,13 +167,13 @@ func (c *cell) work(n int) {
 	}
 }
 
-// hitInCall kills or stops a worker as soon as the call that meets the fault is at
+// hitInCall kills or stops a worker as soon as the calls that meet the fault are at
 // work. One that made no such call within a minute is killed too, and the story fails.
 func (c *cell) hitInCall(worker *process, stop bool) {
 	defer close(c.hit)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); c.box.Faults()[0].Fired == 0 || c.inFlight.Load() == 0; <-tick.C {
+	for end := time.Now().Add(time.Minute); c.box.Faults()[0].Fired < max(c.upstream.Times, 1) || c.inFlight.Load() == 0; <-tick.C {
 		if time.Now().After(end) {
 			c.t.Errorf("%s: no call", c.name())
 			break
