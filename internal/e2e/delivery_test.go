@@ -167,6 +167,61 @@ func TestAMessageThatWaitsForTheLogIsSentOnce(t *testing.T) {
 	})
 }
 
+// By a clock that is three seconds behind, the rows of a message say that it was taken
+// before it was sent: they are not matched, but nothing is concluded from that there is no
+// other row, and it is not sent again. One that was not sent is, and a row like that of a
+// message that was accepted is no doubt about it.
+func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		for _, id := range []string{"early", "behind", "lost"} {
+			if id != "early" {
+				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: id + "-0@", Times: 1})
+			}
+			began := time.Now()
+			b.publish("mail.send.requested", message(id, 2, "on_unknown", "conclude", "from", "sender@example.test"))
+			b.run(b.mails(), time.Minute, b.all("mail.send.*."+id, 2))
+			at := began.Add(-3 * time.Second)
+			if id == "lost" {
+				continue
+			}
+			for n := range 2 {
+				row, _ := json.Marshal(map[string]any{"to": fmt.Sprintf("%s-%d@example.test", id, n), "from": "sender@example.test",
+					"envelope_id": fmt.Sprintf("%011x%07x", at.UnixMilli(), 1), "created_at": at.Add(time.Second).UTC()})
+				if err := b.box.InsertLog(row, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+		b.poll(30*time.Minute, nil)
+		b.poll(2*time.Hour, nil) // another one, which only learns of the rows
+		b.run(b.mails(), time.Hour, b.all("mail.send.*.*", 9))
+		for id, want := range map[string]messages.Conclusion{"behind": messages.Unclear, "lost": messages.WasNotSent} {
+			if body := read[messages.ConcludedBody](t, b.wantOne("mail.log.concluded."+id+".1")); body.Outcome != want || body.Seen != 0 {
+				t.Errorf("%s is concluded: %s, %d seen, want %s", id, body.Outcome, body.Seen, want)
+			}
+		}
+		b.wantOne("mail.send.uncertain.behind")
+		b.wantOne("mail.send.accepted.lost")
+		none := map[string]bool{} // told as a doubt
+		for _, e := range b.told("mail.delivery.delivered.unmatched") {
+			body := read[messages.DeliveryBody](t, e)
+			var entry struct{ To string }
+			if err := json.Unmarshal(body.Entry, &entry); err != nil || body.Match.Confidence != messages.MatchNone || body.Match.Candidates != nil {
+				t.Errorf("%s (%v)", e.Raw, err)
+			}
+			none[entry.To] = e.Header.Get("Errand-Recipient") != ""
+		}
+		want := map[string]bool{"early-0@example.test": false, "early-1@example.test": false, "behind-0@example.test": true, "behind-1@example.test": true}
+		if diff := cmp.Diff(want, none); diff != "" {
+			t.Errorf("unmatched, and a doubt (-want +got):\n%s", diff)
+		}
+		if calls := b.box.Oracle(sandbox.Query{}).Calls["send"]; calls != 4 {
+			t.Errorf("%d calls, want 4", calls)
+		}
+	})
+}
+
 // Somebody else's mail to the same person at the same time, by an id that tells nothing,
 // may be the row of a call of unknown fate or not: it is not concluded, and nothing is
 // sent again.

@@ -1,7 +1,6 @@
 package match
 
 import (
-	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -23,11 +22,14 @@ type Match struct {
 	Batch      int      // from 1
 	Recipient  int      // index into the request's recipients, from 0
 	Candidates []string // request ids, when ambiguous
+	Doubtful   bool     // it is none, but may be of a call of unknown fate by a wrong clock
 }
 
 const (
-	// skew is how far the upstream's clock may be off.
+	// skew is how far the upstream's clock may be off for a match.
 	skew = 2 * time.Second
+	// astray is how far it may be off for a row to be a doubt about a call of unknown fate.
+	astray = time.Hour
 	// queued is how long a message may be on its way to its row when nothing but the
 	// row's own time is known: mail servers give up after five days (RFC 5321).
 	queued = 5 * 24 * time.Hour
@@ -38,14 +40,10 @@ const (
 // lies there but for the difference of the clocks, or after a call of unknown fate, or is
 // not known, and there is one call that it can be. ambiguous: there are several.
 func (x *Index) Find(r Row) Match {
-	var found []candidate
-	var best place
-	for c := range x.candidates(r) {
-		found, best = append(found, c), max(best, c.place)
-	}
+	found, best := x.candidates(r)
 	switch {
-	case len(found) == 0:
-		return Match{Confidence: messages.MatchNone}
+	case best < nearSpan:
+		return Match{Confidence: messages.MatchNone, Doubtful: best == astraySpan}
 	case len(found) > 1:
 		return ambiguous(found)
 	case best == insideSpan:
@@ -54,46 +52,56 @@ func (x *Index) Find(r Row) Match {
 	return found[0].match(messages.MatchUnique)
 }
 
-// candidates are the batches that a row can be of.
-func (x *Index) candidates(r Row) iter.Seq[candidate] {
-	return func(yield func(candidate) bool) {
-		for _, g := range x.generations {
-			for n := g.heads[r.To]; n > 0; n = g.entries[n-1].prior {
-				e := g.entries[n-1]
-				b := &g.batches[e.batch]
-				if b.from != 0 && r.From != 0 && b.from != r.From {
-					continue
-				}
-				at := within(b.spans, r)
-				if at != outside && !yield(candidate{b, int(b.first) + int(e.at), at}) {
-					return
-				}
+// candidates are the batches that a row can be of; where there is none, those that it
+// is a doubt about.
+func (x *Index) candidates(r Row) (found []candidate, best place) {
+	for _, g := range x.generations {
+		for n := g.heads[r.To]; n > 0; n = g.entries[n-1].prior {
+			e := g.entries[n-1]
+			b := &g.batches[e.batch]
+			if b.from != 0 && r.From != 0 && b.from != r.From {
+				continue
 			}
+			at := b.within(r)
+			if at == outside || at == astraySpan && best > at {
+				continue
+			}
+			if best == astraySpan && at > best {
+				found = nil
+			}
+			found, best = append(found, candidate{b, int(b.first) + int(e.at)}), max(best, at)
 		}
 	}
+	return found, best
 }
 
 type place int
 
 const (
 	outside place = iota
+	astraySpan
 	nearSpan
 	insideSpan
 )
 
 // within is the best place that a row has in any of the spans.
-func within(spans []span, r Row) (best place) {
-	for _, s := range spans {
-		switch at := r.Accepted.UnixMilli(); {
-		case r.Accepted.IsZero():
-			created := r.Created.UnixMilli()
-			if r.Created.IsZero() || s.begin-skew.Milliseconds() <= created && created <= s.end+queued.Milliseconds() {
-				best = max(best, nearSpan)
-			}
-		case s.begin <= at && at <= s.end:
+func (b *batch) within(r Row) (best place) {
+	const skew, astray, queued = int64(skew / time.Millisecond), int64(astray / time.Millisecond), int64(queued / time.Millisecond)
+	if r.Accepted.IsZero() && r.Created.IsZero() {
+		return nearSpan
+	}
+	for _, s := range b.spans {
+		at, until := r.Accepted.UnixMilli(), max(s.end+skew, s.late)
+		if r.Accepted.IsZero() {
+			at, until = r.Created.UnixMilli(), s.end+queued
+		}
+		switch open := !b.accepted && s.late > s.end; {
+		case !r.Accepted.IsZero() && s.begin <= at && at <= s.end:
 			best = insideSpan
-		case s.begin-skew.Milliseconds() <= at && at <= max(s.end+skew.Milliseconds(), s.late):
+		case s.begin-skew <= at && at <= until:
 			best = max(best, nearSpan)
+		case open && s.begin-astray <= at && at <= s.end+astray:
+			best = max(best, astraySpan)
 		}
 	}
 	return best
@@ -102,7 +110,6 @@ func within(spans []span, r Row) (best place) {
 type candidate struct {
 	*batch
 	recipient int
-	place     place
 }
 
 func (c candidate) match(how messages.Confidence) Match {

@@ -69,7 +69,7 @@ type batch struct {
 	start    uint32 // its first entry
 	count    uint32
 	seen     uint32 // recipients with a row
-	doubted  bool   // there is a row that may be of this batch or of another one
+	doubted  bool   // there is a row that may be of this batch, or of another one or nobody's
 	accepted bool   // whole, for certain
 	from     messages.Key
 	until    int64  // end of its last call, as it was announced

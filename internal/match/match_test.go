@@ -173,6 +173,113 @@ func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
 	}
 }
 
+// A row from about the time of a call of unknown fate may be its row by a clock that is
+// wrong: it is no match, but a doubt. One that matches a call is none about another.
+func TestARowThatIsAstrayIsADoubtAboutACallOfUnknownFate(t *testing.T) {
+	const begin = 2 * time.Hour
+	none, some := []messages.Confidence{messages.MatchNone}, []messages.Confidence{messages.MatchExact, messages.MatchUnique}
+	for name, c := range map[string]struct {
+		fate     Fate
+		known    bool // its outcome was read
+		from     int
+		accepted time.Duration // after the start; 0: not known
+		created  time.Duration // 0: not known
+		other    bool          // another call was surely made then
+		want     []messages.Confidence
+		doubt    bool
+	}{
+		"before the call":                   {known: true, accepted: begin - 3*time.Second, want: none, doubt: true},
+		"before one that is under way":      {accepted: begin - 3*time.Second, want: none, doubt: true},
+		"an hour before":                    {known: true, accepted: begin - time.Hour, want: none, doubt: true},
+		"more than an hour before":          {known: true, accepted: begin - time.Hour - time.Millisecond, want: none},
+		"just before":                       {known: true, accepted: begin - 2*time.Second, want: some},
+		"late":                              {known: true, accepted: begin + time.Second + 15*time.Minute, want: some},
+		"later than late":                   {known: true, accepted: begin + 36*time.Second + 15*time.Minute, want: none, doubt: true},
+		"an hour after":                     {known: true, accepted: begin + time.Second + time.Hour, want: none, doubt: true},
+		"more than an hour after":           {known: true, accepted: begin + time.Second + time.Hour + time.Millisecond, want: none},
+		"by the row's own time":             {known: true, created: begin - 3*time.Second, want: none, doubt: true},
+		"by the row's own time, just then":  {known: true, created: begin - 2*time.Second, want: some},
+		"by the row's own time, days after": {known: true, created: begin + time.Second + 5*24*time.Hour, want: some},
+		"by the row's own time, too late":   {known: true, created: begin + 36*time.Second + 5*24*time.Hour, want: none},
+		"by the row's own time, too early":  {known: true, created: begin - time.Hour - time.Second, want: none},
+		"by no time":                        {known: true, want: some},
+		"of another sender":                 {known: true, from: 2, accepted: begin - 3*time.Second, want: none},
+		"of the sender":                     {known: true, from: 1, accepted: begin - 3*time.Second, want: none, doubt: true},
+		"of a call that was accepted":       {known: true, fate: Accepted, accepted: begin - 3*time.Second, want: none},
+		"of one that was, and twice":        {known: true, fate: Repeated, accepted: begin - 3*time.Second, want: none},
+		"of one that was in part":           {known: true, fate: Partly, accepted: begin - 3*time.Second, want: none},
+		"of one that was refused":           {known: true, fate: Refused, accepted: begin - 3*time.Second, want: none},
+		"of another call":                   {known: true, accepted: begin - time.Minute, other: true, want: some},
+	} {
+		for _, later := range []bool{false, true} { // which of the calls is looked at first
+			x := &Index{}
+			other := func() {
+				at := start.Add(begin - time.Minute)
+				x.Add(Call{Request: "other", Batch: 1, Begin: at, End: at.Add(time.Second)}, []messages.Key{key(2), key(1)})
+				x.Close("other", 1, at.Add(time.Second), Accepted)
+			}
+			if c.other && !later {
+				other()
+			}
+			x.Add(Call{Request: "r", Batch: 1, From: sender(1), Begin: start.Add(begin), End: start.Add(begin + 35*time.Second)}, []messages.Key{key(1)})
+			if c.known {
+				x.Close("r", 1, start.Add(begin+time.Second), c.fate)
+			}
+			if c.other && later {
+				other()
+			}
+			r := Row{To: key(1)}
+			if c.from > 0 {
+				r.From = sender(c.from)
+			}
+			if c.accepted > 0 {
+				r.Accepted = start.Add(c.accepted)
+			}
+			if c.created > 0 {
+				r.Created = start.Add(c.created)
+			}
+			m := x.Find(r)
+			if !slices.Contains(c.want, m.Confidence) || m.Doubtful != c.doubt || c.other && m.Request != "other" {
+				t.Errorf("%s: %+v, want one of %v and a doubt: %t", name, m, c.want, c.doubt)
+			}
+			if c.want[0] != messages.MatchNone {
+				continue
+			}
+			x.Doubt(r)
+			if e, _ := x.Evidence("r", 1); e.Doubted != c.doubt {
+				t.Errorf("%s: doubted: %t, want %t", name, e.Doubted, c.doubt)
+			}
+		}
+	}
+}
+
+// A row that may be of two calls is no doubt about a third, and one that may be of none
+// is one about all of unknown fate.
+func TestADoubtIsAboutTheNearestCalls(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}} {
+		x := &Index{}
+		for _, n := range order {
+			at := start.Add(time.Duration(n/2) * 20 * time.Minute)
+			x.Add(Call{Request: fmt.Sprint("r", n), Batch: 1, Begin: at, End: at.Add(time.Second)}, []messages.Key{key(1)})
+		}
+		doubted := func() (all []bool) {
+			for n := range 4 {
+				e, _ := x.Evidence(fmt.Sprint("r", n), 1)
+				all = append(all, e.Doubted)
+			}
+			return all
+		}
+		x.Doubt(Row{To: key(1), Accepted: start.Add(20 * time.Minute)})
+		if want := []bool{false, false, true, true}; !slices.Equal(doubted(), want) {
+			t.Errorf("%v: doubted: %v, want %v", order, doubted(), want)
+		}
+		x.Doubt(Row{To: key(1), Accepted: start.Add(-time.Minute)})
+		if want := []bool{true, true, true, true}; !slices.Equal(doubted(), want) {
+			t.Errorf("%v: doubted: %v, want all", order, doubted())
+		}
+	}
+}
+
 // Outcomes are read after all calls: one that tells of an earlier call must not close
 // a later one.
 func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
@@ -192,7 +299,8 @@ func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
 	}
 }
 
-func TestEachRecipientIsSeenOnceAndStaysDelivered(t *testing.T) {
+// What is over stays over; who bounced may be delivered yet, by another call.
+func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 	x := &Index{}
 	x.Add(Call{Request: "r", Batch: 2, First: 10, Begin: start, End: start.Add(time.Minute)}, []messages.Key{key(1), key(2), key(3)})
 	x.Close("r", 2, start.Add(time.Second), Accepted)
@@ -203,11 +311,18 @@ func TestEachRecipientIsSeenOnceAndStaysDelivered(t *testing.T) {
 		ok            bool
 	}{
 		{10, Deferred, Unseen, Deferred, true}, {10, Delivered, Deferred, Delivered, true}, {10, Bounced, Delivered, Delivered, true},
-		{12, Bounced, Unseen, Bounced, true}, {9, Bounced, 0, 0, false}, {13, Bounced, 0, 0, false},
+		{10, Deferred, Delivered, Delivered, true}, {9, Bounced, 0, 0, false}, {13, Bounced, 0, 0, false},
+		{12, Unknown, Unseen, Unknown, true}, {12, Deferred, Unknown, Deferred, true}, {12, Unknown, Deferred, Unknown, true}, {12, Bounced, Unknown, Bounced, true},
+		{12, Deferred, Bounced, Bounced, true}, {12, Unknown, Bounced, Bounced, true}, {12, Bounced, Bounced, Bounced, true},
 	} {
 		if before, after, ok := x.See("r", 2, c.recipient, c.state); before != c.before || after != c.after || ok != c.ok {
 			t.Errorf("recipient %d: %d to %d, %t; want %+v", c.recipient, before, after, ok, c)
 		}
+	}
+	x.Add(Call{Request: "again", Batch: 1, Begin: start, End: start.Add(time.Minute)}, []messages.Key{key(1)})
+	x.See("again", 1, 0, Bounced)
+	if before, after, ok := x.See("again", 1, 0, Delivered); before != Bounced || after != Delivered || !ok {
+		t.Errorf("delivered after it bounced: %d to %d, %t", before, after, ok)
 	}
 	for range 2 {
 		x.Doubt(Row{To: key(3), Accepted: start.Add(time.Second)})

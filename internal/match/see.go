@@ -40,7 +40,8 @@ func StateOf(s messages.State) State {
 const overdue = 1 << 7
 
 // See notes what was seen of a recipient and gives what was seen of it before; what was
-// delivered stays so. ok: it is known.
+// delivered stays so, and what bounced too unless it is delivered yet: another state that
+// comes after that is an older one. ok: it is known.
 func (x *Index) See(request string, number, recipient int, s State) (before, after State, ok bool) {
 	b, e := x.recipient(request, number, recipient)
 	if e == nil {
@@ -50,8 +51,8 @@ func (x *Index) See(request string, number, recipient int, s State) (before, aft
 	if before == Unseen {
 		b.seen++
 	}
-	if before == Delivered {
-		after = Delivered
+	if before == Delivered || before == Bounced && s != Delivered {
+		after = before
 	}
 	e.state = e.state&overdue | uint8(after)
 	return before, after, true
@@ -65,10 +66,11 @@ func (x *Index) recipient(request string, number, recipient int) (*batch, *entry
 	return b, &g.entries[int(b.start)+recipient-int(b.first)]
 }
 
-// Doubt notes a row that may belong to any of several batches. It is noted once, however
-// often it comes.
+// Doubt notes a row that may belong to any of several batches, or to one by a wrong
+// clock. It is noted once, however often it comes.
 func (x *Index) Doubt(r Row) {
-	for c := range x.candidates(r) {
+	found, _ := x.candidates(r)
+	for _, c := range found {
 		c.doubted = true
 	}
 }
@@ -77,7 +79,7 @@ func (x *Index) Doubt(r Row) {
 type Evidence struct {
 	Count   int       // recipients
 	Seen    int       // of them, with a row of this batch
-	Doubted bool      // there is a row that may be of this batch or of another one
+	Doubted bool      // there is a row that may be of this batch, or of another one or nobody's
 	Until   time.Time // the last call was over by then
 }
 

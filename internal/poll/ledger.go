@@ -138,8 +138,10 @@ func (l *ledger) match(ctx context.Context, complete time.Time, events []message
 		switch m.Confidence {
 		case messages.MatchExact, messages.MatchUnique:
 			e.ID, body.RequestID, body.Recipient = m.Request, m.Request, Place(m.Batch, m.Recipient)
-		case messages.MatchAmbiguous:
-			body.Recipient = doubt(r)
+		default:
+			if m.Confidence == messages.MatchAmbiguous || m.Doubtful {
+				body.Recipient = doubt(r)
+			}
 		}
 		if l.Matched != nil {
 			l.Matched(m.Confidence)
@@ -166,8 +168,8 @@ func placeOf(text string) (batch, recipient int, ok bool) {
 	return batch, recipient, ok && err == nil && wrong == nil
 }
 
-// doubt is a row that may be of several requests as the header Errand-Recipient has
-// it: whoever learns of it finds the same requests again.
+// doubt is a row that may be of several requests, or of one by a wrong clock, as the
+// header Errand-Recipient has it: whoever learns of it finds the same requests again.
 func doubt(r match.Row) string {
 	return fmt.Sprintf("?%x.%x.%d.%d", uint64(r.To), uint64(r.From), milliseconds(r.Accepted), milliseconds(r.Created))
 }
