@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,7 @@ type ledger struct {
 	open     map[string]*request // with batches of unknown fate
 	since    time.Time           // it knows what was told since then; zero: everything
 	read     bool                // the requests were read once
+	updated  time.Time           // when they were read last
 	late     []Told              // learned of batches that are not known yet
 	scanned  time.Time           // when every request was looked at
 }
@@ -112,13 +114,14 @@ func (l *ledger) update(ctx context.Context, complete time.Time) error {
 	if !l.read && !complete.IsZero() {
 		l.since = complete.Add(-l.window())
 	}
+	now := time.Now()
 	for record, err := range l.Requests.Requests(ctx, l.since) {
 		if err != nil {
 			return fmt.Errorf("poll: read requests: %w", err)
 		}
 		l.take(record)
 	}
-	l.read = true
+	l.read, l.updated = true, now
 	return nil
 }
 
@@ -127,8 +130,11 @@ func (l *ledger) match(ctx context.Context, complete time.Time, events []message
 	if l == nil || len(rows) == 0 {
 		return nil
 	}
-	if err := l.update(ctx, complete); err != nil {
-		return err
+	// A record is older than its call: those of old rows are all there.
+	if young := func(row mail.Entry) bool { return row.CreatedAt.IsZero() || row.CreatedAt.After(l.updated.Add(-keep)) }; slices.ContainsFunc(rows, young) {
+		if err := l.update(ctx, complete); err != nil {
+			return err
+		}
 	}
 	for i, row := range rows {
 		e, body := &events[i], events[i].Body.(*messages.DeliveryBody)
