@@ -100,11 +100,13 @@ func (w *walk) next(page mail.LogPage, o order, settled, known bool) (window, er
 		return w.search(page), nil
 	}
 	n, first, same := len(w.rows), w.before == nil, w.repeats()
-	short := n < w.asked.limit
-	w.whole = n == 0 || short && (same || w.from+n == page.TotalRecord)
 	if w.stuck++; !same {
 		w.stuck = 0
 	}
+	// A page that is as long as pages are now tells nothing of the end, and where the upstream
+	// does not say how long they are, one that ends where the one before did may be such a page.
+	short, full := n < w.asked.limit, page.Limit > 0 && n >= page.Limit
+	w.whole = n == 0 || short && !full && (w.from+n == page.TotalRecord || same && (page.Limit > 0 || w.stuck > 1))
 	if w.stuck > mostStuck && !w.whole {
 		if page.TotalRecord > w.end {
 			return window{}, errSamePage
@@ -112,16 +114,15 @@ func (w *walk) next(page mail.LogPage, o order, settled, known bool) (window, er
 		w.whole = true
 	}
 	w.keep(page)
-	switch {
-	case w.whole || o == newestFirst && settled:
+	if w.whole || o == newestFirst && settled {
 		return window{}, nil
-	case first && o == oldestFirst && known:
-		if last := (page.TotalRecord + w.size - 1) / w.size; last > 1 {
-			w.sought, w.away = true, 1
-			return w.ask(window{last, w.size}, true), nil
-		}
-	case short: // total_record is wrong, or pages became shorter
+	}
+	if short { // total_record is wrong or missing, or pages became shorter
 		w.size = n
+	}
+	if last := (page.TotalRecord + w.size - 1) / w.size; first && o == oldestFirst && known && last > 1 {
+		w.sought, w.away = true, 1
+		return w.ask(window{last, w.size}, true), nil
 	}
 	return w.onward(page), nil
 }
