@@ -92,15 +92,16 @@ func (d *Deliveries) last(ctx context.Context, subject string) (*stored, error) 
 }
 
 // Learn takes the turn to tell and gives the events in the stream up to there,
-// headers only: those since the time since, or those that it did not give before.
-func (d *Deliveries) Learn(ctx context.Context, since time.Time) iter.Seq2[poll.Told, error] {
+// headers only: those that it did not give before or, the first time and anew, those since
+// the time since.
+func (d *Deliveries) Learn(ctx context.Context, since time.Time, anew bool) iter.Seq2[poll.Told, error] {
 	return func(yield func(poll.Told, error) bool) {
 		turn, err := d.take(ctx)
 		if err != nil {
 			yield(poll.Told{}, err)
 			return
 		}
-		if since.Before(d.told.since) || turn < d.told.next { // further back than before, or a new stream
+		if anew || turn < d.told.next { // a new stream
 			d.told.next = 0
 		}
 		if d.told.next == 0 {

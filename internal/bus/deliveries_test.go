@@ -72,7 +72,7 @@ func learn(t testing.TB, d *bus.Deliveries, since time.Time) map[poll.ID]int {
 
 // count adds what d learns to ids.
 func count(ids map[poll.ID]int, d *bus.Deliveries, since time.Time) error {
-	for told, err := range d.Learn(context.Background(), since) {
+	for told, err := range d.Learn(context.Background(), since, false) {
 		if err != nil {
 			return err
 		}

@@ -74,7 +74,7 @@ func (k kept) Watermark(context.Context) (w messages.Watermark, err error) {
 	return w, messages.DecodeEvent(k.watermark, &w)
 }
 
-func (k kept) Learn(context.Context, time.Time) iter.Seq2[Told, error] {
+func (k kept) Learn(context.Context, time.Time, bool) iter.Seq2[Told, error] {
 	return func(yield func(Told, error) bool) { yield(Told{ID: ID{1}, At: k.told}, nil) }
 }
 

@@ -54,8 +54,8 @@ func TestALongLogIsSweptInTheMemoryOfADay(t *testing.T) {
 					if most > limit || len(m.seen) > limit {
 						t.Errorf("up to %d states were in mind, %d are left, want %d at most", most, len(m.seen), limit)
 					}
-					if m.whole > 1 {
-						t.Errorf("everything that was told was learned %d times", m.whole)
+					if w.desk.anew > 1 {
+						t.Errorf("everything that was told was learned %d times", w.desk.anew)
 					}
 				})
 			})
@@ -93,8 +93,8 @@ func TestRowsThatWereForgottenAreNotToldAgain(t *testing.T) {
 			}
 		}
 		w.complete(w.T, w.store)
-		if m.whole != 2 {
-			t.Errorf("everything was learned %d times, want twice: at the start and when the sweep lost its way", m.whole)
+		if w.desk.anew != 2 {
+			t.Errorf("everything was learned %d times, want twice: at the start and when the sweep lost its way", w.desk.anew)
 		}
 	})
 }

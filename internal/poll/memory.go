@@ -18,7 +18,6 @@ type memory struct {
 	seen    map[ID]stamp
 	learned bool
 	since   time.Time // seen holds what was told since then; zero: everything
-	whole   int64     // how often everything was asked for
 	oldest  time.Time // when the oldest event in seen was stored; zero: there is none
 	came    int       // rows come by since something was forgotten last
 
@@ -84,14 +83,8 @@ func (m *memory) learn(ctx context.Context, sink Sink, since time.Time) error {
 	if err := m.ledger.update(ctx, m.complete); err != nil {
 		return err
 	}
-	ask := m.ledger.reach(since)
-	if since.IsZero() && (!m.learned || !m.since.IsZero()) {
-		m.whole++ // further back than ever: what was given and forgotten is to be given once more
-	}
-	if since.IsZero() || ask.IsZero() {
-		ask = time.Unix(1<<20-m.whole, 0)
-	}
-	for told, err := range sink.Learn(ctx, ask) {
+	anew := !m.learned || since.Before(m.since) // also what was given before and forgotten
+	for told, err := range sink.Learn(ctx, m.ledger.reach(since), anew) {
 		if err != nil {
 			return fmt.Errorf("poll: learn what was told: %w", err)
 		}

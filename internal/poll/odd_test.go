@@ -116,7 +116,7 @@ func TestWhatWasForgottenIsLearnedAgainBesideALedger(t *testing.T) {
 	})
 }
 
-// A sink gives what it gave before only when it is asked for what lies further back.
+// A sink gives what it gave before only when it is asked for it anew.
 func TestWhatWasForgottenIsLearnedAgainWhenAllIsAskedFor(t *testing.T) {
 	inWorld(t, newestFirst, 10, func(w *world) {
 		w.sweeps(500 * time.Millisecond)

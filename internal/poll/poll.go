@@ -35,10 +35,10 @@ import (
 // at a time has the turn to tell; any other may take it from that one, and knows
 // everything that was told before it did. A Sink serves one Run.
 type Sink interface {
-	// Learn takes the turn to tell and gives what was told, by whomever, since the
-	// time since or since the last call, whichever is less; some of it perhaps not
-	// for the first time. The turn is had once the sequence has ended without error.
-	Learn(ctx context.Context, since time.Time) iter.Seq2[Told, error]
+	// Learn takes the turn to tell and gives what was told, by whomever, since the last
+	// call; the first time, and anew, since the time since. Some of it is perhaps older.
+	// The turn is had once the sequence has ended without error.
+	Learn(ctx context.Context, since time.Time, anew bool) iter.Seq2[Told, error]
 	// Tell stores events and gives how many of the first of them certainly are.
 	// ErrBehind: somebody else has taken the turn, or what became of some events
 	// is not known; Learn tells. Any other error: the same call would fail again.

@@ -231,11 +231,12 @@ type desk struct {
 	tells      []int  // events of each Tell that stored all
 	meanwhile  func() // runs once, before the turn is taken
 	given      int    // events that were learned
+	anew       int    // how often everything was
 }
 
 var errCrash = errors.New("the process died")
 
-func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] {
+func (d *desk) Learn(_ context.Context, since time.Time, anew bool) iter.Seq2[Told, error] {
 	return func(yield func(Told, error) bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -245,14 +246,14 @@ func (d *desk) Learn(_ context.Context, since time.Time) iter.Seq2[Told, error] 
 		}
 		d.store.turn++
 		turn := d.store.turn
-		if since.Before(d.since) {
-			d.next = 0
+		if anew {
+			d.next, d.since = 0, since
+			d.anew++
 		}
-		d.since = since
 		for ; d.next < len(d.events); d.next++ {
 			e := d.events[d.next]
 			told, ok := e.told()
-			if !ok || e.at.Before(since) {
+			if !ok || e.at.Before(d.since) {
 				continue
 			}
 			if d.given++; !yield(told, nil) {
