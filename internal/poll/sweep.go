@@ -27,6 +27,7 @@ type sweep struct {
 	wide    bool      // the whole log is read, whatever was read before
 	first   time.Time // newest row of the first page
 	onPage  map[ID]struct{}
+	lost    bool // a page did not follow upon the one before
 }
 
 // sweep reads and tells. again: there are rows that it has not seen.
@@ -121,16 +122,27 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 // spare is twice how many pages a sweep goes on before it forgets something again.
 const spare = 40
 
-// forget drops old rows that were told, so that a sweep of a long log needs no more
-// memory than one of a short log. It may as long as each page is seen to follow upon the
-// one before: on a page from anywhere there may be rows that were forgotten.
+// forget drops old rows that the first sweep has told, so that it needs no more memory
+// for a long log than for a short one. It may as long as each page is seen to follow upon
+// the one before: on a page from anywhere there may be rows that were forgotten, and
+// behind it such as were come by before.
 func (s *sweep) forget(o order) {
 	m := s.memory
-	if s.walk.overlaps && (o == newestFirst || o == oldestFirst) {
+	forgets := m.complete.IsZero() && !m.swept
+	switch {
+	case s.walk.before == nil:
+		if forgets { // one that failed may have come by anything
+			clear(m.seen)
+			m.learned = false
+		}
+	case !s.walk.overlaps:
+		s.lost = true
+		m.recall()
+	case o != newestFirst && o != oldestFirst:
+		m.recall()
+	case !s.lost && forgets:
 		m.forget(s.through(o, time.Now()).Add(-s.Overlap-keep), spare*s.walk.size)
-		return
 	}
-	m.recall()
 }
 
 // through is up to where the log is told when the sweep ends where it is.

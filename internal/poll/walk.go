@@ -103,8 +103,8 @@ func (w *walk) next(page mail.LogPage, o order, settled, known bool) (window, er
 	if w.stuck++; !same {
 		w.stuck = 0
 	}
-	// A page that is as long as pages are now tells nothing of the end, and where the upstream
-	// does not say how long they are, one that ends where the one before did may be such a page.
+	// A page that is as long as pages are now tells nothing of the end. Where the upstream does
+	// not say how long they are, one that ends where the one before did may be such a page.
 	short, full := n < w.asked.limit, page.Limit > 0 && n >= page.Limit
 	w.whole = n == 0 || short && !full && (w.from+n == page.TotalRecord || same && (page.Limit > 0 || w.stuck > 1))
 	if w.stuck > mostStuck && !w.whole {
@@ -145,7 +145,10 @@ func (w *walk) keep(page mail.LogPage) {
 	for _, row := range w.rows {
 		w.before[row] = struct{}{}
 	}
-	w.last, w.end, w.then = w.rows[len(w.rows)-1], w.from+len(w.rows), page.TotalRecord
+	if end := w.from + len(w.rows); !w.repeats() || len(w.rows) == w.asked.limit { // else it may begin anywhere
+		w.end = end
+	}
+	w.last, w.then = w.rows[len(w.rows)-1], page.TotalRecord
 	w.leapt, w.back = false, 0
 }
 

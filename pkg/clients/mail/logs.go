@@ -2,6 +2,7 @@ package mail
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
@@ -19,9 +20,9 @@ import (
 type LogPage struct {
 	Entries     []Entry
 	TotalRecord int // 0: not told
-	TotalPage   int // computed from TotalRecord and Limit: the upstream's own number has been wrong
+	TotalPage   int // computed from TotalRecord and Limit, or what was asked for: the upstream's own number has been wrong
 	CurrentPage int // the page asked for
-	Limit       int // records a page, as the upstream tells it, else as asked for
+	Limit       int // records a page, as the upstream tells it; 0: not told
 }
 
 // Entry is one entry of the log. What is missing or of an unexpected type is left empty; Raw holds it all.
@@ -97,19 +98,13 @@ func readLog(data *logData, page, limit int) LogPage {
 		TotalRecord: int(data.TotalRecord),
 		TotalPage:   int(data.TotalPage),
 		CurrentPage: page,
-		Limit:       int(data.Limit),
+		Limit:       max(0, int(data.Limit)),
 	}
 	for i, raw := range data.Data {
 		found.Entries[i] = readEntry(raw)
 	}
-	if found.Limit == 0 {
-		found.Limit = limit
-	}
-	if found.Limit <= 0 {
-		found.Limit = defaultLimit
-	}
 	if found.TotalRecord > 0 {
-		found.TotalPage = (found.TotalRecord-1)/found.Limit + 1
+		found.TotalPage = (found.TotalRecord-1)/cmp.Or(found.Limit, max(0, limit), defaultLimit) + 1
 	}
 	return found
 }

@@ -90,9 +90,9 @@ func TestPagesAreCountedFromTheRecords(t *testing.T) {
 		{1, 100, 100, 1, 100},
 		{100, 100, 100, 1, 100},
 		{101, 100, 500, 2, 100},
-		{101, 0, 50, 3, 50},
-		{101, 0, 0, 2, 100},
-		{101, -1, 0, 2, 100},
+		{101, 0, 50, 3, 0},
+		{101, 0, 0, 2, 0},
+		{101, -1, 0, 2, 0},
 	} {
 		f := newFake(t, 200, entries(1, 1, c.total, c.told))
 		got, err := client(t, f, false).LogPage(t.Context(), 1, c.asked)
