@@ -76,7 +76,7 @@ func (l *ledger) batch(id string, number int, state messages.State, body []byte)
 		return
 	}
 	c := call{state: state, reason: b.Reason, after: b.AfterUnknown, at: b.At.Time, count: b.Count}
-	if b.Accepted != nil && state == messages.Accepted {
+	if b.Accepted != nil {
 		c.accepted = *b.Accepted
 		if r.outcome == "" {
 			r.accepted += c.accepted
@@ -92,14 +92,15 @@ func (l *ledger) outcome(id string, state messages.State, record Record) {
 	if r == nil || messages.DecodeEvent(record.Body, &b) != nil {
 		return
 	}
-	r.outcome, r.sequence, r.at, r.accepted, r.recipients, r.batches = state, record.Sequence, b.At.Time, b.Accepted, b.Recipients, b.Batches
-	if r.unknown = 0; b.UnsettledCount > len(b.Unsettled) {
-		r.unknown = -1
-	}
+	r.outcome, r.sequence, r.at, r.accepted, r.recipients = state, record.Sequence, b.At.Time, b.Accepted, b.Recipients
+	r.unknown = 0
 	for _, u := range b.Unsettled {
-		if u.State == messages.Uncertain && r.unknown >= 0 {
+		if u.State == messages.Uncertain {
 			r.unknown++
 		}
+	}
+	if b.UnsettledCount > len(b.Unsettled) {
+		r.unknown = -1
 	}
 	if b.Batches == 1 {
 		if state == messages.Partial || state == messages.Accepted {
@@ -125,7 +126,6 @@ func (l *ledger) resolved(id string, body []byte) {
 			r.accepted += batch.Count
 		}
 	}
-	r.fates = nil
 	delete(l.open, id)
 	l.dirty[id] = r
 }

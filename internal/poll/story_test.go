@@ -111,15 +111,19 @@ func (s *story) run(d time.Duration) {
 
 func now() messages.Time { return messages.Time{Time: time.Now()} }
 
-// calls begins a call for a batch; it takes a second.
-func (s *story) calls(id string, number, first int, to ...string) {
-	s.Helper()
-	var keys []byte
+// keysOf are recipients as the record of a call has them.
+func keysOf(to ...string) (keys []byte) {
 	for _, text := range to {
 		keys = messages.AppendKey(keys, keyOf(text))
 	}
+	return keys
+}
+
+// calls begins a call for a batch; it takes a second.
+func (s *story) calls(id string, number, first int, to ...string) {
+	s.Helper()
 	s.office.put(messages.Log, messages.Sent, messages.BatchID(id, number), &messages.SentBody{Common: messages.Common{RequestID: id, At: now()},
-		Batch: number, First: first, Count: len(to), Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}, Keys: keys})
+		Batch: number, First: first, Count: len(to), Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}, Keys: keysOf(to...)})
 	time.Sleep(time.Second)
 }
 
