@@ -22,7 +22,12 @@ import (
 // first: every outcome that is given comes with the record of its call.
 func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[poll.Record, error] {
 	return func(yield func(poll.Record, error) bool) {
-		outcome, sent, err := d.ends(ctx)
+		outcome, err := d.end(ctx, MailEvents, "mail.>")
+		if err != nil {
+			yield(poll.Record{}, err)
+			return
+		}
+		sent, err := d.end(ctx, MailDeliveries, messages.Log.Subject(messages.Sent, ">"))
 		if err != nil {
 			yield(poll.Record{}, err)
 			return
@@ -30,9 +35,9 @@ func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[po
 		for _, part := range []struct {
 			*reader
 			filter string
-			last   uint64
+			end    end
 		}{{&d.sent, messages.Log.Subject(messages.Sent, ">"), sent}, {&d.outcomes, "", outcome}} {
-			if part.last+1 < part.next { // a new stream
+			if part.end.Sequence+1 < part.next && part.end.Time.After(part.at) { // a new stream
 				part.next = 0
 			}
 			if part.next == 0 {
@@ -42,10 +47,10 @@ func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[po
 			if part.filter != "" {
 				filters = []string{part.filter}
 			}
-			if part.last == 0 {
+			if part.end.Sequence == 0 {
 				continue
 			}
-			whole, err := part.follow(ctx, d.js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, part.last, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+			whole, err := part.follow(ctx, d.js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, part.end.Sequence, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 				return yield(poll.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
 			})
 			if err != nil {
@@ -58,36 +63,29 @@ func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[po
 	}
 }
 
-// ends gives the sequences of the last event in MAIL_EVENTS and of the last record of
-// a call.
-func (d *Deliveries) ends(ctx context.Context) (outcome, sent uint64, err error) {
-	var info struct {
-		State struct {
-			Last uint64 `json:"last_seq"`
-		} `json:"state"`
-	}
-	if err = d.ask(ctx, "STREAM.INFO."+MailEvents, nil, &info); err != nil {
-		return 0, 0, err
-	}
+// end is where a stream ends.
+type end struct {
+	Sequence uint64    `json:"seq"` // 0: it is empty
+	Time     time.Time `json:"time"`
+}
+
+// end asks a stream for its last message on a subject. What the stream's state calls its
+// last may have been removed: who waited for that would wait until there is another.
+func (d *Deliveries) end(ctx context.Context, stream, filter string) (end, error) {
 	var last struct {
-		Message struct {
-			Sequence uint64 `json:"seq"`
-		} `json:"message"`
+		Message end `json:"message"`
 	}
-	err = d.ask(ctx, "STREAM.MSG.GET."+MailDeliveries, map[string]string{"last_by_subj": messages.Log.Subject(messages.Sent, ">")}, &last)
+	err := d.ask(ctx, "STREAM.MSG.GET."+stream, map[string]string{"last_by_subj": filter}, &last)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeMessageNotFound {
 		err = nil
 	}
-	return info.State.Last, last.Message.Sequence, err
+	return last.Message, err
 }
 
 // ask asks the API of JetStream for something that only leaders answer.
 func (d *Deliveries) ask(ctx context.Context, what string, with, into any) error {
-	var body []byte
-	if with != nil {
-		body, _ = json.Marshal(with) // texts always encode
-	}
+	body, _ := json.Marshal(with) // texts always encode
 	for try := 1; ; try++ {
 		err := d.askOnce(ctx, what, body, into)
 		var api *jetstream.APIError

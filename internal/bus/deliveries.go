@@ -32,9 +32,8 @@ const turns = "mail.log.turn"
 // Deliveries tells deliveries in the stream MAIL_DELIVERIES. It implements
 // poll.Sink, for one poller. Beside what any program asks for it publishes to
 // mail.delivery.>, mail.log.turn, mail.log.watermark, mail.log.concluded.>,
-// mail.send.resolved.*, $JS.API.DIRECT.GET of MAIL_DELIVERIES and MAIL_EVENTS,
-// $JS.API.CONSUMER.CREATE, DELETE and MSG.NEXT of both,
-// $JS.API.STREAM.MSG.GET.MAIL_DELIVERIES and $JS.API.STREAM.INFO.MAIL_EVENTS.
+// mail.send.resolved.*, $JS.API.DIRECT.GET of MAIL_DELIVERIES and MAIL_EVENTS, and
+// $JS.API.CONSUMER.CREATE, DELETE and MSG.NEXT and $JS.API.STREAM.MSG.GET of both.
 type Deliveries struct {
 	js     jetstream.JetStream
 	log    Log

@@ -55,6 +55,7 @@ func toldBy(m jetstream.Msg, meta *jetstream.MsgMetadata) (told poll.Told, ok bo
 type reader struct {
 	stream string
 	next   uint64    // sequence from which on nothing was read yet; 0: nothing was read
+	at     time.Time // when what was read last was stored
 	since  time.Time // what was read reaches back to; zero: everything
 }
 
@@ -98,7 +99,7 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 		if err != nil {
 			return false, err
 		}
-		r.next = meta.Sequence.Stream + 1
+		r.next, r.at = meta.Sequence.Stream+1, meta.Timestamp
 		if !take(m, meta) {
 			return false, nil
 		}

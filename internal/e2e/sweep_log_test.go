@@ -24,6 +24,8 @@ func TestALogThatMisbehavesIsToldOnceAndWhole(t *testing.T) {
 		{"oldest first, totals too high", func(v *settings) { v.LogOrder, v.TotalOff, v.WrongTotalPage = sandbox.Oldest, 90, true }, 1},
 		{"no order, rows come late and go", func(v *settings) { churning(v); v.LogOrder = sandbox.NoOrder }, 1},
 		{"no totals, rows come late and go", func(v *settings) { churning(v); v.NoTotals = true }, 1},
+		{"no totals, oldest first", func(v *settings) { v.LogOrder, v.NoTotals = sandbox.Oldest, true }, 1},
+		{"no totals, no order", func(v *settings) { churning(v); v.LogOrder, v.NoTotals = sandbox.NoOrder, true }, 1},
 		{"totals too low, rows of every form", func(v *settings) { churning(v); v.TotalOff, v.WrongTotalPage, v.LogForms = -60, true, true }, 1},
 		{"rows come minutes late", func(v *settings) { v.LogLate, v.LogLateBy = 0.1, sandbox.Duration(overlap-30*time.Second) }, 1},
 		{"another page size each time", func(v *settings) { churning(v); v.LogCapVaries, v.StatusText = true, true }, 1},

@@ -64,6 +64,7 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 		if err == nil && stored == len(events) {
 			break
 		}
+		l.scanned = time.Time{} // what is overdue is looked for again
 		if err := s.again(ctx, "report", err, try); err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type sweep struct {
 	compass compass
 	newest  time.Time // of the rows read
 	total   int       // total_record of the last page read
+	pages   int       // read
 	told    int       // events stored
 	wide    bool      // the whole log is read, whatever was read before
 	first   time.Time // newest row of the first page
@@ -77,6 +78,7 @@ func (s *sweep) order() order {
 
 // look finds what is new on a page. times are those of its rows, nil if none has one.
 func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time, error) {
+	s.pages++
 	now := time.Now()
 	times := timesOf(page.Entries, now)
 	if times == nil && len(page.Entries) > 0 {
@@ -151,8 +153,8 @@ func (s *sweep) through(o order, now time.Time) time.Time {
 	switch { // what came in where this sweep had been already was not told
 	case o == newestFirst:
 		through = s.first
-	case o != oldestFirst && s.total != s.walk.total:
-		through = s.memory.newest
+	case o != oldestFirst && s.pages > 1: // a row comes late by Overlap at most
+		through = earlier(s.newest, later(s.memory.newest, s.began.Add(-s.Overlap)))
 	}
 	return later(earlier(through, now), s.memory.complete)
 }
