@@ -135,7 +135,7 @@ func ambiguous(all []candidate) Match {
 const acceptedDigits = 11
 
 // AcceptedAt reads the time of acceptance from an envelope_id; zero when it holds none
-// that goes with the row's own time.
+// that goes with the row's own time, which must be known.
 func AcceptedAt(envelope string, created time.Time) time.Time {
 	if len(envelope) != 18 {
 		return time.Time{}
@@ -150,7 +150,7 @@ func AcceptedAt(envelope string, created time.Time) time.Time {
 		return time.Time{}
 	}
 	at := time.UnixMilli(ms)
-	if created.IsZero() || at.After(created.Add(time.Minute)) || at.Before(created.Add(-queued)) {
+	if at.After(created.Add(time.Minute)) || at.Before(created.Add(-queued)) {
 		return time.Time{}
 	}
 	return at

@@ -176,40 +176,48 @@ func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
 // A row from about the time of a call of unknown fate may be its row by a clock that is
 // wrong: it is no match, but a doubt. One that matches a call is none about another.
 func TestARowThatIsAstrayIsADoubtAboutACallOfUnknownFate(t *testing.T) {
-	const begin = 2 * time.Hour
-	none, some := []messages.Confidence{messages.MatchNone}, []messages.Confidence{messages.MatchExact, messages.MatchUnique}
+	const begin, over = 2 * time.Hour, 2*time.Hour + time.Second
+	const none, unique, exact = messages.MatchNone, messages.MatchUnique, messages.MatchExact
 	for name, c := range map[string]struct {
 		fate     Fate
-		known    bool // its outcome was read
+		running  bool // its outcome was not read
 		from     int
 		accepted time.Duration // after the start; 0: not known
 		created  time.Duration // 0: not known
-		other    bool          // another call was surely made then
-		want     []messages.Confidence
+		other    bool          // another call was surely made a minute before
+		want     messages.Confidence
 		doubt    bool
 	}{
-		"before the call":                   {known: true, accepted: begin - 3*time.Second, want: none, doubt: true},
-		"before one that is under way":      {accepted: begin - 3*time.Second, want: none, doubt: true},
-		"an hour before":                    {known: true, accepted: begin - time.Hour, want: none, doubt: true},
-		"more than an hour before":          {known: true, accepted: begin - time.Hour - time.Millisecond, want: none},
-		"just before":                       {known: true, accepted: begin - 2*time.Second, want: some},
-		"late":                              {known: true, accepted: begin + time.Second + 15*time.Minute, want: some},
-		"later than late":                   {known: true, accepted: begin + 36*time.Second + 15*time.Minute, want: none, doubt: true},
-		"an hour after":                     {known: true, accepted: begin + time.Second + time.Hour, want: none, doubt: true},
-		"more than an hour after":           {known: true, accepted: begin + time.Second + time.Hour + time.Millisecond, want: none},
-		"by the row's own time":             {known: true, created: begin - 3*time.Second, want: none, doubt: true},
-		"by the row's own time, just then":  {known: true, created: begin - 2*time.Second, want: some},
-		"by the row's own time, days after": {known: true, created: begin + time.Second + 5*24*time.Hour, want: some},
-		"by the row's own time, too late":   {known: true, created: begin + 36*time.Second + 5*24*time.Hour, want: none},
-		"by the row's own time, too early":  {known: true, created: begin - time.Hour - time.Second, want: none},
-		"by no time":                        {known: true, want: some},
-		"of another sender":                 {known: true, from: 2, accepted: begin - 3*time.Second, want: none},
-		"of the sender":                     {known: true, from: 1, accepted: begin - 3*time.Second, want: none, doubt: true},
-		"of a call that was accepted":       {known: true, fate: Accepted, accepted: begin - 3*time.Second, want: none},
-		"of one that was, and twice":        {known: true, fate: Repeated, accepted: begin - 3*time.Second, want: none},
-		"of one that was in part":           {known: true, fate: Partly, accepted: begin - 3*time.Second, want: none},
-		"of one that was refused":           {known: true, fate: Refused, accepted: begin - 3*time.Second, want: none},
-		"of another call":                   {known: true, accepted: begin - time.Minute, other: true, want: some},
+		"before the call":                   {accepted: begin - 2*time.Second - time.Millisecond, want: none, doubt: true},
+		"before one that is under way":      {running: true, accepted: begin - 3*time.Second, want: none, doubt: true},
+		"an hour before":                    {accepted: begin - time.Hour, want: none, doubt: true},
+		"more than an hour before":          {accepted: begin - time.Hour - time.Millisecond, want: none},
+		"just before":                       {accepted: begin - 2*time.Second, want: unique},
+		"at its begin":                      {accepted: begin, want: exact},
+		"at its end":                        {accepted: over, want: exact},
+		"just after":                        {accepted: over + time.Millisecond, want: unique},
+		"late":                              {accepted: over + 15*time.Minute, want: unique},
+		"later than late":                   {accepted: over + 16*time.Minute, want: none, doubt: true},
+		"an hour after":                     {accepted: over + time.Hour, want: none, doubt: true},
+		"more than an hour after":           {accepted: over + time.Hour + time.Millisecond, want: none},
+		"by the row's own time":             {created: begin - 3*time.Second, want: none, doubt: true},
+		"by the row's own time, just then":  {created: begin - 2*time.Second, want: unique},
+		"by the row's own time, meanwhile":  {created: begin + time.Millisecond, want: unique},
+		"by the row's own time, days after": {created: over + 5*24*time.Hour, want: unique},
+		"by the row's own time, too late":   {created: over + 5*24*time.Hour + time.Millisecond, want: none},
+		"by the row's own time, too early":  {created: begin - time.Hour - time.Millisecond, want: none},
+		"by no time":                        {want: unique},
+		"of another sender":                 {from: 2, accepted: begin - 3*time.Second, want: none},
+		"of the sender":                     {from: 1, accepted: begin - 3*time.Second, want: none, doubt: true},
+		"of a call that was accepted":       {fate: Accepted, accepted: begin - 3*time.Second, want: none},
+		"just after it was accepted":        {fate: Accepted, accepted: over + 2*time.Second, want: unique},
+		"later than just after":             {fate: Accepted, accepted: over + 2*time.Second + time.Millisecond, want: none},
+		"of one that was, and twice":        {fate: Repeated, accepted: begin - 3*time.Second, want: none},
+		"late, of one that was, and twice":  {fate: Repeated, accepted: over + 15*time.Minute, want: unique},
+		"of one that was in part":           {fate: Partly, accepted: begin - 3*time.Second, want: none},
+		"late, of one that was in part":     {fate: Partly, accepted: over + 15*time.Minute, want: none},
+		"of one that was refused":           {fate: Refused, accepted: begin, want: none},
+		"of another call":                   {accepted: begin - time.Minute, other: true, want: exact},
 	} {
 		for _, later := range []bool{false, true} { // which of the calls is looked at first
 			x := &Index{}
@@ -222,8 +230,8 @@ func TestARowThatIsAstrayIsADoubtAboutACallOfUnknownFate(t *testing.T) {
 				other()
 			}
 			x.Add(Call{Request: "r", Batch: 1, From: sender(1), Begin: start.Add(begin), End: start.Add(begin + 35*time.Second)}, []messages.Key{key(1)})
-			if c.known {
-				x.Close("r", 1, start.Add(begin+time.Second), c.fate)
+			if !c.running {
+				x.Close("r", 1, start.Add(over), c.fate)
 			}
 			if c.other && later {
 				other()
@@ -239,10 +247,10 @@ func TestARowThatIsAstrayIsADoubtAboutACallOfUnknownFate(t *testing.T) {
 				r.Created = start.Add(c.created)
 			}
 			m := x.Find(r)
-			if !slices.Contains(c.want, m.Confidence) || m.Doubtful != c.doubt || c.other && m.Request != "other" {
-				t.Errorf("%s: %+v, want one of %v and a doubt: %t", name, m, c.want, c.doubt)
+			if m.Confidence != c.want || m.Doubtful != c.doubt || c.other && m.Request != "other" {
+				t.Errorf("%s: %+v, want %s and a doubt: %t", name, m, c.want, c.doubt)
 			}
-			if c.want[0] != messages.MatchNone {
+			if c.want != none {
 				continue
 			}
 			x.Doubt(r)

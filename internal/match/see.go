@@ -36,7 +36,8 @@ func StateOf(s messages.State) State {
 	return Unknown
 }
 
-// overdue marks, beside the state, a recipient that was told to be overdue.
+// overdue marks, beside the state, a recipient that was told to be overdue. That counts
+// while it has no row.
 const overdue = 1 << 7
 
 // See notes what was seen of a recipient and gives what was seen of it before; what was
@@ -54,7 +55,7 @@ func (x *Index) See(request string, number, recipient int, s State) (before, aft
 	if before == Delivered || before == Bounced && s != Delivered {
 		after = before
 	}
-	e.state = e.state&overdue | uint8(after)
+	e.state = uint8(after)
 	return before, after, true
 }
 

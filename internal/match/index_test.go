@@ -1,0 +1,244 @@
+package match
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/pkg/messages"
+)
+
+// add has a call begin and end so long after the start.
+func add(x *Index, request string, number int, begin, end time.Duration, to ...int) {
+	var keys []messages.Key
+	for _, n := range to {
+		keys = append(keys, key(n))
+	}
+	x.Add(Call{Request: request, Batch: number, Begin: start.Add(begin), End: start.Add(end)}, keys)
+}
+
+// confidence is that of a row to the first person, accepted so long after the start.
+func confidence(x *Index, accepted time.Duration) messages.Confidence {
+	return x.Find(Row{To: key(1), Accepted: start.Add(accepted)}).Confidence
+}
+
+func TestATimeOfAcceptanceIsReadWhereItGoesWithTheRow(t *testing.T) {
+	at := time.UnixMilli(start.UnixMilli())
+	id := fmt.Sprintf("%011x", at.UnixMilli())
+	for name, c := range map[string]struct {
+		envelope string
+		created  time.Time
+		want     time.Time
+	}{
+		"at once":                   {id + "0000abc", at, at},
+		"in capitals":               {strings.ToUpper(id) + "0000ABC", at, at},
+		"after five days":           {id + "0000abc", at.Add(5 * 24 * time.Hour), at},
+		"after more than five days": {id + "0000abc", at.Add(5*24*time.Hour + time.Millisecond), time.Time{}},
+		"by another clock":          {id + "0000abc", at.Add(-time.Minute), at},
+		"by a wrong clock":          {id + "0000abc", at.Add(-time.Minute - time.Millisecond), time.Time{}},
+		"in a row without a time":   {id + "0000abc", time.Time{}, time.Time{}},
+		"too short":                 {id + "0000ab", at, time.Time{}},
+		"too long":                  {id + "0000abcd", at, time.Time{}},
+		"another alphabet":          {id + "0000abg", at, time.Time{}},
+		"a capital of another":      {id + "0000ABG", at, time.Time{}},
+		"signs":                     {id + "0000a-1", at, time.Time{}},
+		"nothing":                   {"", at, time.Time{}},
+	} {
+		if got := AcceptedAt(c.envelope, c.created); !got.Equal(c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestASenderThatOneOfTheTwoDoesNotNameIsNoOther(t *testing.T) {
+	for _, c := range []struct {
+		call, row messages.Key
+		want      messages.Confidence
+	}{
+		{0, 0, messages.MatchExact}, {0, sender(1), messages.MatchExact}, {sender(1), 0, messages.MatchExact},
+		{sender(1), sender(1), messages.MatchExact}, {sender(1), sender(2), messages.MatchNone},
+	} {
+		x := &Index{}
+		x.Add(Call{Request: "r", Batch: 1, From: c.call, Begin: start, End: start.Add(time.Second)}, []messages.Key{key(1)})
+		if got := x.Find(Row{To: key(1), From: c.row, Accepted: start}); got.Confidence != c.want {
+			t.Errorf("call from %x, row from %x: %+v, want %s", c.call, c.row, got, c.want)
+		}
+	}
+}
+
+// An event lists twenty requests at most, each once.
+func TestCandidatesAreListedOnceAndInOrder(t *testing.T) {
+	x := &Index{}
+	for n := range 21 {
+		for number := range 2 {
+			add(x, fmt.Sprintf("r%02d", n), number+1, 0, time.Second, 1)
+		}
+	}
+	m := x.Find(Row{To: key(1), Accepted: start})
+	if unique := slices.Compact(slices.Clone(m.Candidates)); len(m.Candidates) != 20 || len(unique) != 20 || !slices.IsSorted(m.Candidates) {
+		t.Errorf("candidates: %q", m.Candidates)
+	}
+}
+
+// A batch that is called again has a row of any of its calls, but for those that were
+// refused; each ends when the next one begins.
+func TestABatchThatIsCalledAgainHasTheRowsOfAllItsCalls(t *testing.T) {
+	const none, unique, exact = messages.MatchNone, messages.MatchUnique, messages.MatchExact
+	for name, c := range map[string]struct {
+		calls [][2]time.Duration
+		close func(x *Index)
+		want  map[time.Duration]messages.Confidence
+	}{
+		"in and near": {calls: [][2]time.Duration{{0, time.Second}, {1500 * time.Millisecond, 3 * time.Second}},
+			want: map[time.Duration]messages.Confidence{500 * time.Millisecond: exact, 1250 * time.Millisecond: unique, 2 * time.Second: exact}},
+		"near and astray": {calls: [][2]time.Duration{{0, time.Second}, {30 * time.Minute, 31 * time.Minute}},
+			want: map[time.Duration]messages.Confidence{5 * time.Minute: unique, 20 * time.Minute: none, 30 * time.Minute: exact}},
+		"a second one that is refused": {calls: [][2]time.Duration{{0, 35 * time.Second}, {10 * time.Second, 45 * time.Second}},
+			close: func(x *Index) { x.Close("r", 1, start.Add(11*time.Second), Refused) },
+			want:  map[time.Duration]messages.Confidence{5 * time.Second: exact, 10 * time.Second: exact, 20 * time.Second: unique}},
+		"a second one that began earlier": {calls: [][2]time.Duration{{time.Minute, 2 * time.Minute}, {0, time.Second}},
+			close: func(x *Index) { x.Close("r", 1, start.Add(time.Second), Refused) },
+			want:  map[time.Duration]messages.Confidence{time.Minute: exact, 61 * time.Second: unique}},
+		"one that was over long before": {calls: [][2]time.Duration{{0, time.Second}, {time.Hour, time.Hour + time.Second}},
+			want: map[time.Duration]messages.Confidence{time.Second: exact, time.Minute: unique, 30 * time.Minute: none}},
+		"one that ends before it begins": {calls: [][2]time.Duration{{time.Hour, 0}},
+			want: map[time.Duration]messages.Confidence{time.Hour: exact, time.Hour + 10*time.Minute: unique, 59 * time.Minute: none}},
+		"one that ends as it begins": {calls: [][2]time.Duration{{0, time.Second}, {time.Minute, 2 * time.Minute}},
+			close: func(x *Index) { x.Close("r", 1, start.Add(time.Minute), Refused) },
+			want:  map[time.Duration]messages.Confidence{0: exact, time.Minute: unique}},
+		"one whose end is told late": {calls: [][2]time.Duration{{0, time.Second}},
+			close: func(x *Index) { x.Close("r", 1, start.Add(time.Hour), Accepted) },
+			want:  map[time.Duration]messages.Confidence{time.Second: exact, 3 * time.Second: unique, 10 * time.Minute: none}},
+		"one whose end was told early": {calls: [][2]time.Duration{{0, time.Minute}},
+			close: func(x *Index) { x.Close("r", 1, start.Add(time.Second), Accepted) },
+			want:  map[time.Duration]messages.Confidence{time.Second: exact, 3 * time.Second: unique, 10 * time.Second: none}},
+		"the end of another one": {calls: [][2]time.Duration{{0, time.Second}},
+			close: func(x *Index) { x.Close("r", 2, start.Add(time.Second), Refused); x.Close("q", 1, start, Refused) },
+			want:  map[time.Duration]messages.Confidence{0: exact}},
+	} {
+		x := &Index{}
+		for _, call := range c.calls {
+			add(x, "r", 1, call[0], call[1], 1)
+		}
+		if c.close != nil {
+			c.close(x)
+		}
+		for at, want := range c.want {
+			if got := confidence(x, at); got != want {
+				t.Errorf("%s: accepted after %v: %s, want %s", name, at, got, want)
+			}
+		}
+	}
+	x := &Index{}
+	add(x, "r", 1, 0, time.Second, 1)
+	add(x, "r", 1, time.Hour, 2*time.Hour)
+	if e, ok := x.Evidence("r", 1); !ok || !e.Until.Equal(start.Add(2*time.Hour)) || e.Count != 1 {
+		t.Errorf("evidence: %+v, %t", e, ok)
+	}
+	if e, ok := x.Evidence("r", 2); ok {
+		t.Errorf("evidence of a batch that is not known: %+v", e)
+	}
+}
+
+// Who was accepted once stays so, whatever another call of the batch came to.
+func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
+	silent := func(x *Index, before time.Duration) (all []string) {
+		for s := range x.Silent(start.Add(before)) {
+			all = append(all, fmt.Sprintf("%s.%d.%d after %v", s.Request, s.Batch, s.Recipient, s.AcceptedAt.Sub(start)))
+		}
+		return all
+	}
+	x := &Index{}
+	for n, fate := range []Fate{Open, Accepted, Repeated, Partly, Refused} {
+		id := fmt.Sprint("r", n)
+		add(x, id, 1, 0, time.Minute, 1)
+		x.Close(id, 1, start.Add(time.Second), fate)
+	}
+	if got, want := silent(x, time.Hour), []string{"r1.1.0 after 1s", "r2.1.0 after 1s"}; !slices.Equal(got, want) {
+		t.Errorf("silent: %q, want %q", got, want)
+	}
+	if got := silent(x, time.Second); got != nil {
+		t.Errorf("silent at once: %q", got)
+	}
+	for range x.Silent(start.Add(time.Hour)) { // one is enough
+		break
+	}
+	for n, fate := range []Fate{Refused, Open} {
+		id := fmt.Sprint("again", n)
+		add(x, id, 1, 0, time.Minute, 1)
+		x.Close(id, 1, start.Add(time.Second), Accepted)
+		add(x, id, 1, time.Minute, 2*time.Minute)
+		x.Close(id, 1, start.Add(61*time.Second), fate)
+	}
+	add(x, "forged", 1, 0, time.Minute, 1)
+	x.Close("forged", 1, start.Add(time.Second), Accepted)
+	x.Close("forged", 1, start.Add(time.Second), Refused)
+	want := []string{"r1.1.0 after 1s", "r2.1.0 after 1s", "again0.1.0 after 1s", "again1.1.0 after 1m1s"}
+	if got := silent(x, time.Hour); !slices.Equal(got, want) {
+		t.Errorf("silent: %q, want %q", got, want)
+	}
+	x.See("r1", 1, 0, Bounced)
+	x.Overdue("r1", 1, 0) // learned once more
+	if before, _, _ := x.See("r1", 1, 0, Bounced); before != Bounced {
+		t.Errorf("it was seen before as %d, want %d", before, Bounced)
+	}
+	x.Overdue("r2", 1, 0)
+	x.Overdue("r2", 2, 0)
+	x.See("r2", 1, 0, Unknown)
+	if got := silent(x, time.Hour); !slices.Equal(got, want[2:]) {
+		t.Errorf("silent: %q, want %q", got, want[2:])
+	}
+	if _, _, ok := x.See("r2", 2, 0, Delivered); ok {
+		t.Error("a recipient of a batch that is not known was seen")
+	}
+	for state, want := range map[messages.State]State{messages.Delivered: Delivered, messages.Deferred: Deferred, messages.Bounced: Bounced,
+		messages.Unknown: Unknown, "another": Unknown} {
+		if got := StateOf(state); got != want {
+			t.Errorf("%s is %d, want %d", state, got, want)
+		}
+	}
+}
+
+// Calls are forgotten when all of their share were over before, and when there are more
+// recipients than may be known, but not the newest.
+func TestCallsAreForgottenByTheShare(t *testing.T) {
+	x := &Index{}
+	add(x, "r", 1, 0, time.Minute, 1)
+	if x.Forget(start.Add(time.Minute)); x.Recipients() != 1 {
+		t.Error("a call is forgotten that was not over before")
+	}
+	add(x, "r", 1, time.Hour, 2*time.Hour)
+	if x.Forget(start.Add(time.Hour)); x.Recipients() != 1 {
+		t.Error("a call is forgotten whose batch was called again")
+	}
+	if x.Forget(start.Add(2*time.Hour + time.Millisecond)); x.Recipients() != 0 {
+		t.Error("a call is not forgotten")
+	}
+
+	const size, share = 1000, (perGeneration + 1000 + perBatch - 1) / (1000 + perBatch) // batches in a generation
+	keys := make([]messages.Key, size)
+	for i := range keys {
+		keys[i] = key(i)
+	}
+	for name, c := range map[string]struct{ most, calls, want int }{
+		"any number":                  {0, 2*share + 1, 2*share + 1},
+		"fewer than a share":          {1, share, share},
+		"as many as may be":           {(share + 1) * (size + perBatch), share + 1, share + 1},
+		"one more":                    {(share+1)*(size+perBatch) - 1, share + 1, 1},
+		"after some were forgotten":   {(share + 1) * (size + perBatch), 2*share + 1, share + 1},
+		"after more were forgotten":   {(share + 1) * (size + perBatch), 2*share + 2, 2},
+		"two shares, and some of one": {2*share*(size+perBatch) + 5, 2*share + 1, share + 1},
+	} {
+		x := &Index{Most: c.most}
+		for n := range c.calls {
+			x.Add(Call{Request: fmt.Sprint("r", n), Batch: 1, Begin: start, End: start}, keys)
+		}
+		if diff := cmp.Diff(c.want*size, x.Recipients()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
