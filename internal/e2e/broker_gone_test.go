@@ -115,7 +115,7 @@ func TestMailProgramsMissTheirStreams(t *testing.T) {
 	for p, stream := range map[*process]string{mail: bus.MailEvents, poller: bus.MailDeliveries} {
 		in.until("it to miss its stream", 30*time.Second, func() bool {
 			status, body := p.get("/readyz")
-			return status == http.StatusServiceUnavailable && strings.Contains(body, "no stream "+stream+": run `errand provision`")
+			return status == http.StatusServiceUnavailable && strings.Contains(body, "no stream "+stream) && strings.Contains(body, ": run `errand provision`")
 		})
 	}
 	in.publish("mail.send.requested", message("m1", 3))

@@ -45,8 +45,12 @@ func (in *installation) histories(filter string) map[string][]event {
 }
 
 // end gives the one final event of a history; the error says that there is none, or
-// more than one, or something after it.
+// more than one, or something after it. What becomes known later of one that ended as
+// uncertain is left out.
 func end(history []event) (event, error) {
+	if n := len(history); n > 1 && history[n-1].state() == messages.Resolved && history[n-2].state() == messages.Uncertain {
+		history = history[:n-1]
+	}
 	var states []messages.State
 	ends := 0
 	for _, e := range history {
