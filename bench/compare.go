@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,15 +20,16 @@ type compare struct {
 }
 
 func (c *compare) validate() error {
-	switch {
-	case c.Requests < 100 || c.Requests > 1_000_000:
-		return &app.Invalid{Variable: "--requests", Problem: "must be 100 to 1000000"}
-	case c.Latency < 0 || c.Latency > 10*time.Second:
+	if c.Latency < 0 || c.Latency > 10*time.Second {
 		return &app.Invalid{Variable: "--latency", Problem: "must be 0s to 10s"}
-	case c.Concurrency < 1 || c.Concurrency > 1000:
-		return &app.Invalid{Variable: "--concurrency", Problem: "must be 1 to 1000"}
-	case c.Rounds < 1 || c.Rounds > 100:
-		return &app.Invalid{Variable: "--rounds", Problem: "must be 1 to 100"}
+	}
+	return cmp.Or(within("--requests", c.Requests, 100, 1_000_000), within("--concurrency", c.Concurrency, 1, 1000), within("--rounds", c.Rounds, 1, 100))
+}
+
+// within is an error that names the flag unless low <= n <= high.
+func within(flag string, n, low, high int) error {
+	if n < low || n > high {
+		return &app.Invalid{Variable: flag, Problem: fmt.Sprintf("must be %d to %d", low, high)}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/app"
 	"errand/internal/bus"
 	"errand/internal/devkit"
 	"errand/pkg/clients"
@@ -34,13 +34,8 @@ var delivered = messages.Delivery.Subject("delivered", "unmatched")
 
 // Run measures; the error of a contestant that fails ends it.
 func (w *sweep) Run(ctx context.Context) error {
-	switch {
-	case w.Rows < 1000 || w.Rows > 10_000_000:
-		return &app.Invalid{Variable: "--rows", Problem: "must be 1000 to 10000000"}
-	case w.Limit < 1 || w.Limit > 10_000:
-		return &app.Invalid{Variable: "--limit", Problem: "must be 1 to 10000"}
-	case w.Rounds < 1 || w.Rounds > 100:
-		return &app.Invalid{Variable: "--rounds", Problem: "must be 1 to 100"}
+	if err := cmp.Or(within("--rows", w.Rows, 1000, 10_000_000), within("--limit", w.Limit, 1, 10_000), within("--rounds", w.Rounds, 1, 100)); err != nil {
+		return err
 	}
 	t := trial{what: fmt.Sprintf("%d rows, %d a page, no upstream latency", w.Rows, w.Limit), unit: "rows/s", items: w.Rows, rounds: w.Rounds,
 		note: swept, limit: time.Minute + time.Duration(w.Rows)*2*time.Millisecond}
