@@ -21,36 +21,33 @@ import (
 // one of each. What the last ones are is asked of the streams' leaders, of the events
 // first: every outcome that is given comes with the record of its call.
 func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[poll.Record, error] {
+	records := messages.Log.Subject(messages.Sent, ">")
 	return func(yield func(poll.Record, error) bool) {
 		outcome, err := d.end(ctx, MailEvents, "mail.>")
 		if err != nil {
 			yield(poll.Record{}, err)
 			return
 		}
-		sent, err := d.end(ctx, MailDeliveries, messages.Log.Subject(messages.Sent, ">"))
+		sent, err := d.end(ctx, MailDeliveries, records)
 		if err != nil {
 			yield(poll.Record{}, err)
 			return
 		}
 		for _, part := range []struct {
 			*reader
-			filter string
-			end    end
-		}{{&d.sent, messages.Log.Subject(messages.Sent, ">"), sent}, {&d.outcomes, "", outcome}} {
+			filters []string
+			end     end
+		}{{&d.sent, []string{records}, sent}, {&d.outcomes, nil, outcome}} {
 			if part.end.Sequence+1 < part.next && part.end.Time.After(part.at) { // a new stream
 				part.next = 0
 			}
 			if part.next == 0 {
 				part.since = since
 			}
-			var filters []string
-			if part.filter != "" {
-				filters = []string{part.filter}
-			}
 			if part.end.Sequence == 0 {
 				continue
 			}
-			whole, err := part.follow(ctx, d.js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, part.end.Sequence, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+			whole, err := part.follow(ctx, d.js, jetstream.OrderedConsumerConfig{FilterSubjects: part.filters}, part.end.Sequence, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 				return yield(poll.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
 			})
 			if err != nil {
@@ -69,52 +66,42 @@ type end struct {
 	Time     time.Time `json:"time"`
 }
 
-// end asks a stream for its last message on a subject. What the stream's state calls its
-// last may have been removed: who waited for that would wait until there is another.
+// end asks the leader of a stream for its last message on a subject. What the stream's
+// state calls its last may have been removed: who waited for that would wait until there
+// is another.
 func (d *Deliveries) end(ctx context.Context, stream, filter string) (end, error) {
-	var last struct {
-		Message end `json:"message"`
-	}
-	err := d.ask(ctx, "STREAM.MSG.GET."+stream, map[string]string{"last_by_subj": filter}, &last)
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-		err = nil
-	}
-	return last.Message, err
-}
-
-// ask asks the API of JetStream for something that only leaders answer.
-func (d *Deliveries) ask(ctx context.Context, what string, with, into any) error {
-	body, _ := json.Marshal(with) // texts always encode
+	ask, _ := json.Marshal(lastOf(filter)) // texts always encode
 	for try := 1; ; try++ {
-		err := d.askOnce(ctx, what, body, into)
+		last, err := d.endOnce(ctx, stream, ask)
 		var api *jetstream.APIError
 		if err == nil || errors.As(err, &api) && api.Code < 500 || try == lastTries || !retry.Pause(ctx, time.Duration(try)*100*time.Millisecond) {
-			return err
+			return last, err
 		}
 	}
 }
 
-func (d *Deliveries) askOnce(ctx context.Context, what string, body []byte, into any) error {
+func (d *Deliveries) endOnce(ctx context.Context, stream string, ask []byte) (end, error) {
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
-	m, err := d.log.Publisher.nc.RequestWithContext(ctx, "$JS.API."+what, body)
-	if err != nil {
-		return fmt.Errorf("bus: ask %s: %w", what, err)
-	}
+	what := "STREAM.MSG.GET." + stream
 	var answer struct {
-		Error *jetstream.APIError `json:"error"`
+		Message end                 `json:"message"`
+		Error   *jetstream.APIError `json:"error"`
 	}
-	if err = json.Unmarshal(m.Data, &answer); err == nil && answer.Error != nil {
+	m, err := d.log.Publisher.nc.RequestWithContext(ctx, "$JS.API."+what, ask)
+	if err == nil {
+		err = json.Unmarshal(m.Data, &answer)
+	}
+	switch {
+	case err != nil:
+	case answer.Error == nil:
+		return answer.Message, nil
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return end{}, nil
+	default:
 		err = answer.Error
 	}
-	if err == nil {
-		err = json.Unmarshal(m.Data, into)
-	}
-	if err != nil {
-		return fmt.Errorf("bus: ask %s: %w", what, err)
-	}
-	return nil
+	return end{}, fmt.Errorf("bus: ask %s: %w", what, err)
 }
 
 // storing is how long a resolution may take to store.

@@ -25,7 +25,7 @@ type Call struct {
 
 // Index knows the calls of a while and their recipients, and what was seen of each.
 // The zero value is ready; it is not safe for concurrent use. A recipient takes about
-// 40 bytes.
+// 48 bytes.
 type Index struct {
 	// Most is how many recipients are known at most, 0: any number; a batch counts as
 	// perBatch more. Beyond it the oldest calls are forgotten, about a million
@@ -46,7 +46,7 @@ type generation struct {
 	entries []entry
 	batches []batch
 	numbers map[name]uint32 // of the batches
-	last    time.Time       // when the last of its calls was over at the latest
+	last    int64           // when the last of its calls was over at the latest, milliseconds since 1970
 	size    int
 }
 
@@ -98,7 +98,7 @@ func (x *Index) Add(c Call, recipients []messages.Key) {
 			last.end = max(last.begin, min(last.end, s.begin))
 		}
 		b.spans, b.until = append(b.spans, s), s.end
-		g.last = later(g.last, c.End)
+		g.last = max(g.last, s.end)
 		return
 	}
 	g := x.current()
@@ -106,7 +106,7 @@ func (x *Index) Add(c Call, recipients []messages.Key) {
 	g.batches = append(g.batches, batch{name: name{c.Request, int32(c.Batch)}, first: int32(c.First), start: uint32(len(g.entries)),
 		count: uint32(len(recipients)), from: c.From, until: s.end, spans: []span{s}})
 	g.numbers[name{c.Request, int32(c.Batch)}] = number
-	g.last = later(g.last, c.End)
+	g.last = max(g.last, s.end)
 	for i, key := range recipients {
 		g.entries = append(g.entries, entry{batch: number, prior: g.heads[key], at: uint16(i)})
 		g.heads[key] = uint32(len(g.entries))
@@ -184,17 +184,10 @@ func (x *Index) find(request string, number int) (*generation, *batch) {
 
 // Forget drops calls that were over before a time, as far as that frees memory.
 func (x *Index) Forget(before time.Time) {
-	for len(x.generations) > 0 && x.generations[0].last.Before(before) {
+	for len(x.generations) > 0 && x.generations[0].last < before.UnixMilli() {
 		x.drop()
 	}
 }
 
 // Recipients is how many are known.
 func (x *Index) Recipients() int { return x.recipients }
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}

@@ -21,8 +21,8 @@ type memory struct {
 	oldest  time.Time // when the oldest event in seen was stored; zero: there is none
 	came    int       // rows come by since something was forgotten last
 
-	forgot time.Time    // rows created before that the sweep at hand came by may be in seen no more; zero: all are
-	passed map[ID]stamp // of them those that were forgotten last
+	forgot time.Time       // rows created before that the sweep at hand came by may be in seen no more; zero: all are
+	passed map[ID]struct{} // of them those that were forgotten last
 
 	started   bool      // the last watermark was looked for
 	complete  time.Time // every row up to here was told; zero: the log was never read through
@@ -206,10 +206,10 @@ func (m *memory) forget(bound time.Time, spare int) {
 	if 2*m.came < len(m.seen)+spare {
 		return
 	}
-	m.passed = map[ID]stamp{}
+	m.passed = map[ID]struct{}{}
 	for id, at := range m.seen {
 		if at.before(bound) {
-			m.passed[id] = at
+			m.passed[id] = struct{}{}
 			delete(m.seen, id)
 		}
 	}

@@ -16,6 +16,9 @@ const (
 	unordered
 )
 
+// found reports whether the log runs one way or the other.
+func (o order) found() bool { return o == newestFirst || o == oldestFirst }
+
 func (o order) String() string {
 	return [...]string{"undecided", "newest first", "oldest first", "unordered"}[o]
 }

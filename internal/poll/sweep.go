@@ -140,7 +140,7 @@ func (s *sweep) forget(o order) {
 	case !s.walk.overlaps:
 		s.lost = true
 		m.recall()
-	case o != newestFirst && o != oldestFirst:
+	case !o.found():
 		m.recall()
 	case !s.lost && forgets:
 		m.forget(s.through(o, time.Now()).Add(-s.Overlap-keep), spare*s.walk.size)
@@ -263,7 +263,7 @@ func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 	m.told = s.told
 	m.complete, m.newest, m.total, m.swept = through, later(m.newest, s.newest), s.total, true
 	m.unordered = s.compass.order() == unordered
-	if o := s.order(); o == newestFirst || o == oldestFirst {
+	if s.order().found() {
 		m.forget(through.Add(-s.Overlap-keep), spare*s.walk.size)
 	}
 	m.recall()

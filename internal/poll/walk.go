@@ -80,9 +80,9 @@ func (w *walk) arrive(page mail.LogPage) (fresh int, joined bool) {
 	case told > 0 && told < w.asked.limit, w.fixed && told > w.asked.limit:
 		w.from = (w.asked.page - 1) * told
 	}
-	follows := fresh > 0 || w.from == w.end && page.TotalRecord == w.then
 	w.overlaps = fresh > 0
-	w.joined = w.away == 0 && (fresh > 0 || w.loose && w.from <= w.end)
+	follows := w.overlaps || w.from == w.end && page.TotalRecord == w.then
+	w.joined = w.away == 0 && (w.overlaps || w.loose && w.from <= w.end)
 	if !w.joined {
 		return 0, false
 	}
