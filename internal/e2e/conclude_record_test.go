@@ -26,7 +26,7 @@ func TestEachCallLeavesARecordBeforeItIsMade(t *testing.T) {
 				all := b.told("mail.log.sent.>")
 				if len(all) != int(n) {
 					t.Errorf("call %d is made with %d records", n, len(all))
-				} else if last := read[messages.SentBody](t, all[n-1]); last.Begin.After(time.Now()) || last.Until.Before(time.Now().Add(30*time.Second)) {
+				} else if last := decode[messages.SentBody](t, all[n-1]); last.Begin.After(time.Now()) || last.Until.Before(time.Now().Add(30*time.Second)) {
 					t.Errorf("call %d is made at %v: %s", n, time.Now(), all[n-1].Raw)
 				}
 			}
@@ -60,7 +60,7 @@ func (b *bubble) wantRecords(m map[string]any, want int) {
 		if strings.Contains(e.Raw, "@") || strings.Contains(e.Raw, "xample") || strings.Contains(fmt.Sprint(e.Header), "@") {
 			b.t.Errorf("a record tells an address: %s", e.Raw)
 		}
-		r := read[messages.SentBody](b.t, e)
+		r := decode[messages.SentBody](b.t, e)
 		if most := 16*r.Count + 300; len(e.Raw) > most {
 			b.t.Errorf("%d bytes, want at most %d", len(e.Raw), most)
 		}

@@ -30,15 +30,7 @@ func (b *bubble) endOfCall(subject string) time.Time {
 	if len(started) == 0 {
 		b.t.Fatalf("%s: no call\n%s", subject, b.logs)
 	}
-	return read[messages.BatchBody](b.t, started[len(started)-1]).Deadline.Time
-}
-
-func read[B any](t *testing.T, e event) (body B) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(e.Raw), &body); err != nil {
-		t.Fatalf("%s: %v: %s", e.Subject, err, e.Raw)
-	}
-	return body
+	return decode[messages.BatchBody](b.t, started[len(started)-1]).Deadline.Time
 }
 
 // awaits wants the request to be put off, with nothing of its last call known.
@@ -46,7 +38,7 @@ func (b *bubble) awaits(id string, reason messages.Reason) {
 	b.t.Helper()
 	all := b.told("mail.send.*." + id)
 	e := all[len(all)-1]
-	body := read[messages.DeferredBody](b.t, e)
+	body := decode[messages.DeferredBody](b.t, e)
 	if e.state() != messages.Deferred || body.Reason != reason || !body.AfterUnknown {
 		b.t.Fatalf("%s: %s\n%s", e.Subject, e.Raw, b.logs)
 	}
@@ -90,7 +82,7 @@ func TestAMessageOfUnknownFateWaitsForTheSendingLog(t *testing.T) {
 
 					b.conclude("m1", number, c.outcome, end)
 					b.run(b.mails(), 20*time.Minute, b.all(fmt.Sprintf("mail.send.%s.m1", c.state), 1))
-					body := read[messages.SendOutcome](t, b.wantOne(fmt.Sprintf("mail.send.%s.m1", c.state)))
+					body := decode[messages.SendOutcome](t, b.wantOne(fmt.Sprintf("mail.send.%s.m1", c.state)))
 					accepted, letters := n, 0
 					if c.state == messages.Uncertain {
 						accepted, letters = n-size, 1
@@ -144,14 +136,14 @@ func TestALogThatNeverSpeaksEndsUncertainAtGiveUpAt(t *testing.T) {
 				began := time.Now()
 				b.publish("mail.send.requested", message("m1", n, "on_unknown", "conclude", "give_up_at", began.Add(patience).UTC().Format(time.RFC3339)))
 				b.run(b.mails(), patience+time.Hour, b.all("mail.send.uncertain.m1", 1))
-				e := read[messages.SendOutcome](t, b.wantOne("mail.send.uncertain.m1"))
+				e := decode[messages.SendOutcome](t, b.wantOne("mail.send.uncertain.m1"))
 				if took := e.At.Sub(began); took < patience || took > patience+time.Minute || e.Reason != messages.ReasonNoAnswer {
 					t.Errorf("after %v: %+v", took, e)
 				}
 				deferred := b.told("mail.send.deferred.m1")
 				want := 10 * time.Second
 				for _, d := range deferred[:len(deferred)-1] { // the last is cut to give_up_at
-					body := read[messages.DeferredBody](t, d)
+					body := decode[messages.DeferredBody](t, d)
 					if wait := body.NotBefore.Sub(body.At.Time).Round(time.Second); wait != want {
 						t.Fatalf("waits %v, want %v: %s", wait, want, d.Raw)
 					}
@@ -209,7 +201,7 @@ func TestAnInterruptedMessageWaitsForTheSendingLog(t *testing.T) {
 					b.awaits("m1", messages.ReasonInterrupted)
 					b.conclude("m1", number, outcome, b.endOfCall(batch))
 					b.run(b.mails(), time.Hour, b.all("mail.send.accepted.m1", 1))
-					body := read[messages.SendOutcome](t, b.wantOne("mail.send.accepted.m1"))
+					body := decode[messages.SendOutcome](t, b.wantOne("mail.send.accepted.m1"))
 					if o := b.box.Oracle(sandbox.Query{}); body.Accepted != n || !body.AfterUnknown || o.Calls["send"] != others+calls {
 						t.Errorf("%d calls, %+v", o.Calls["send"], body)
 					}
@@ -242,7 +234,7 @@ func TestACallWithoutARecordIsConcludedToo(t *testing.T) {
 					b.publish("mail.send.requested", data)
 					ends := map[string]string{"conclude": "mail.send.deferred.m1", "report": "mail.send.uncertain.m1"}[onUnknown]
 					b.run(b.mails(), 5*time.Minute, b.all(ends, 1))
-					r := read[messages.SentBody](t, b.wantOne(fmt.Sprint("mail.log.sent.m1.", number)))
+					r := decode[messages.SentBody](t, b.wantOne(fmt.Sprint("mail.log.sent.m1.", number)))
 					if !r.Begin.Equal(head.At.Time) || !r.Until.Equal(deadline.Time) || r.First != (number-1)*1000 || r.Count != size || len(messages.Keys(r.Keys)) != size {
 						t.Errorf("record: %+v", r)
 					}
@@ -256,7 +248,7 @@ func TestACallWithoutARecordIsConcludedToo(t *testing.T) {
 						b.poll(5*time.Minute, b.all("mail.send.resolved.m1", 1))
 						calls = others
 						want := map[int64]messages.State{0: messages.Failed, 2: messages.Partial}[others]
-						if e := read[messages.SendResolved](t, b.wantOne("mail.send.resolved.m1")); e.Outcome != want {
+						if e := decode[messages.SendResolved](t, b.wantOne("mail.send.resolved.m1")); e.Outcome != want {
 							t.Errorf("resolved: %+v, want %s", e, want)
 						}
 					}
@@ -285,7 +277,7 @@ func TestWhatWasUnknownOnceStaysSoWhileTheServiceIsBusy(t *testing.T) {
 				b.publish("mail.send.requested", message("m1", n, "on_unknown", "resend", "give_up_at", giveUp.Format(time.RFC3339)))
 				b.run(b.mails(), 20*time.Minute, b.all("mail.send.uncertain.m1", 1))
 				for _, e := range b.told(subject) {
-					if body := read[messages.DeferredBody](t, e); body.Reason != messages.ReasonBusy || !body.AfterUnknown {
+					if body := decode[messages.DeferredBody](t, e); body.Reason != messages.ReasonBusy || !body.AfterUnknown {
 						t.Errorf("%s: %s", e.Subject, e.Raw)
 					}
 				}

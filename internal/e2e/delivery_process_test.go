@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -56,13 +55,7 @@ func (m *mailing) others(n int) {
 
 func (m *mailing) insert(row map[string]any) {
 	m.t.Helper()
-	text, err := json.Marshal(row)
-	if err == nil {
-		err = m.box.InsertLog(text, false)
-	}
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	insertRow(m.t, m.box, row)
 	m.foreign++
 }
 
@@ -189,14 +182,8 @@ func (m *mailing) judge(rows int) {
 		if e.state() == messages.Summary {
 			continue
 		}
-		body := read[messages.DeliveryBody](m.t, e)
-		var entry struct {
-			EnvelopeID string `json:"envelope_id"`
-			To, From   string
-		}
-		if err := json.Unmarshal(body.Entry, &entry); err != nil {
-			m.t.Fatal(err)
-		}
+		body := decode[messages.DeliveryBody](m.t, e)
+		entry := rowOf(m.t, e)
 		key := fmt.Sprint(entry.EnvelopeID, " ", entry.To, " ", e.state())
 		if seen[key]++; seen[key] > 1 {
 			m.t.Errorf("%s is told %d times", key, seen[key])
@@ -238,7 +225,7 @@ func (m *mailing) judgeSummaries() {
 	}
 	before, finals := map[string]bool{}, map[string]int{}
 	for _, e := range m.told("mail.delivery.summary.*") {
-		s := read[messages.SummaryBody](m.t, e)
+		s := decode[messages.SummaryBody](m.t, e)
 		got := ends[s.RequestID]
 		switch said := s.RequestID + ": " + counts(s); {
 		case before[said]:
@@ -287,12 +274,12 @@ func (m *mailing) judgeOutcomes() {
 			continue
 		}
 		got := m.servedOf(n, 0, people)
-		outcome := read[messages.SendOutcome](m.t, e)
+		outcome := decode[messages.SendOutcome](m.t, e)
 		switch {
 		case e.state() == messages.Accepted && got == people && resolved == nil:
 		case e.state() == messages.Uncertain && n%2 == 1 && resolved != nil:
 			uncertain++
-			r := read[messages.SendResolved](m.t, *resolved)
+			r := decode[messages.SendResolved](m.t, *resolved)
 			want := messages.Partial
 			if got == 0 {
 				want = messages.Failed
@@ -314,7 +301,7 @@ func (m *mailing) judgeOutcomes() {
 	}
 	concluded := map[string]int{}
 	for _, e := range m.told("mail.log.concluded.>") {
-		b := read[messages.ConcludedBody](m.t, e)
+		b := decode[messages.ConcludedBody](m.t, e)
 		batches[b.Outcome]++
 		key := fmt.Sprint(e.Subject, " ", b.Outcome, " ", b.Until)
 		if concluded[key]++; concluded[key] > 1 {

@@ -38,7 +38,7 @@ func (b *bubble) summaries(id string) (all []string) {
 	b.t.Helper()
 	var last time.Time
 	for _, e := range b.told("mail.delivery.summary." + id) {
-		s := read[messages.SummaryBody](b.t, e)
+		s := decode[messages.SummaryBody](b.t, e)
 		if s.At.Sub(last) < time.Minute {
 			b.t.Errorf("%s: two summaries within %v", id, s.At.Sub(last))
 		}
@@ -64,9 +64,7 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 			b.run(p, time.Minute, b.all("mail.send.accepted."+id, 1))
 			b.poll(4*time.Minute, nil)
 		}
-		if err := b.box.InsertLog([]byte(`{"to":"a@example.test"}`), false); err != nil { // somebody else's
-			t.Fatal(err)
-		}
+		insertRow(t, b.box, map[string]any{"to": "a@example.test"}) // somebody else's
 		b.poll(10*time.Minute, nil)
 		b.poll(3*time.Minute, nil)
 		got := map[string]int{}
@@ -74,7 +72,7 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 			if e.state() == messages.Summary {
 				continue
 			}
-			body := read[messages.DeliveryBody](t, e)
+			body := decode[messages.DeliveryBody](t, e)
 			got[fmt.Sprint(strings.TrimPrefix(e.Subject, "mail.delivery."), " ", body.Match.Confidence, " ", body.Match.Batch, " ", e.Header.Get("Errand-Recipient"))]++
 			if id := strings.Split(e.Subject, ".")[3]; id != messages.Unmatched && body.RequestID != id {
 				t.Errorf("%s: request_id %q", e.Subject, body.RequestID)
@@ -118,7 +116,7 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 		b.poll(40*time.Minute, nil)
 		b.poll(5*time.Minute, nil)
 		e := b.wantOne("mail.send.resolved.m1")
-		body := read[messages.SendResolved](t, e)
+		body := decode[messages.SendResolved](t, e)
 		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
 		want := messages.SendResolved{Common: messages.Common{RequestID: "m1"}, Outcome: messages.Partial, By: messages.BySendingLog, Fingerprint: body.Fingerprint,
 			Evidence: messages.SendEvidence{Seen: 2, Count: 4, Batches: []messages.BatchEvidence{
@@ -185,11 +183,8 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
 				continue
 			}
 			for n := range 2 {
-				row, _ := json.Marshal(map[string]any{"to": fmt.Sprintf("%s-%d@example.test", id, n), "from": "sender@example.test",
+				insertRow(t, b.box, map[string]any{"to": fmt.Sprintf("%s-%d@example.test", id, n), "from": "sender@example.test",
 					"envelope_id": fmt.Sprintf("%011x%07x", at.UnixMilli(), 1), "created_at": at.Add(time.Second).UTC()})
-				if err := b.box.InsertLog(row, false); err != nil {
-					t.Fatal(err)
-				}
 			}
 			time.Sleep(time.Minute)
 		}
@@ -197,7 +192,7 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
 		b.poll(2*time.Hour, nil) // another one, which only learns of the rows
 		b.run(b.mails(), time.Hour, b.all("mail.send.*.*", 9))
 		for id, want := range map[string]messages.Conclusion{"behind": messages.Unclear, "lost": messages.WasNotSent} {
-			if body := read[messages.ConcludedBody](t, b.wantOne("mail.log.concluded."+id+".1")); body.Outcome != want || body.Seen != 0 {
+			if body := decode[messages.ConcludedBody](t, b.wantOne("mail.log.concluded."+id+".1")); body.Outcome != want || body.Seen != 0 {
 				t.Errorf("%s is concluded: %s, %d seen, want %s", id, body.Outcome, body.Seen, want)
 			}
 		}
@@ -205,7 +200,7 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
 		b.wantOne("mail.send.accepted.lost")
 		none := map[string]bool{} // told as a doubt
 		for _, e := range b.told("mail.delivery.delivered.unmatched") {
-			body := read[messages.DeliveryBody](t, e)
+			body := decode[messages.DeliveryBody](t, e)
 			var entry struct{ To string }
 			if err := json.Unmarshal(body.Entry, &entry); err != nil || body.Match.Confidence != messages.MatchNone || body.Match.Candidates != nil {
 				t.Errorf("%s (%v)", e.Raw, err)
@@ -236,20 +231,17 @@ func TestAmbiguousRowsConcludeNothing(t *testing.T) {
 			b.publish("mail.send.requested", m)
 			b.run(b.mails(), time.Minute, b.all("mail.send.*."+id, 2))
 		}
-		row, _ := json.Marshal(map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
-		if err := b.box.InsertLog(row, false); err != nil {
-			t.Fatal(err)
-		}
+		insertRow(t, b.box, map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
 		b.poll(30*time.Minute, nil)
 		b.poll(2*time.Hour, nil) // another one, which only learns of the row
 		b.run(b.mails(), time.Hour, b.all("mail.send.uncertain.unknown", 1))
 		e := b.wantOne("mail.log.concluded.unknown.1")
-		if body := read[messages.ConcludedBody](t, e); body.Outcome != messages.Unclear || body.Seen != 0 {
+		if body := decode[messages.ConcludedBody](t, e); body.Outcome != messages.Unclear || body.Seen != 0 {
 			t.Errorf("%s", e.Raw)
 		}
 		var candidates []string
 		for _, e := range b.told("mail.delivery.delivered.unmatched") {
-			candidates = read[messages.DeliveryBody](t, e).Match.Candidates
+			candidates = decode[messages.DeliveryBody](t, e).Match.Candidates
 		}
 		if diff := cmp.Diff([]string{"known", "unknown"}, candidates); diff != "" {
 			t.Errorf("candidates (-want +got):\n%s", diff)
@@ -287,7 +279,7 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 		got := map[string]int{}
 		for _, e := range overdue() {
 			got[e.Header.Get("Errand-Recipient")]++
-			if body := read[messages.OverdueBody](t, e); body.CompleteThrough.Sub(body.AcceptedAt.Time) < 6*time.Hour {
+			if body := decode[messages.OverdueBody](t, e); body.CompleteThrough.Sub(body.AcceptedAt.Time) < 6*time.Hour {
 				t.Errorf("overdue too early: %s", e.Raw)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -23,21 +22,6 @@ func (c *cell) reads() {
 	c.installation.set(func(s *sandbox.Settings) { s.LogDelay = sandbox.Duration(50 * time.Millisecond) })
 	c.hideNothing()
 	c.poller = c.start("log-poller", "POLL_INTERVAL=2s", "POLL_OVERLAP=1s", "CONCLUDE_AFTER=1s")
-}
-
-// hideNothing shuts the server's duplicate window, which would hide what is told twice
-// about the log.
-func (in *installation) hideNothing() {
-	in.t.Helper()
-	s, err := in.js.Stream(in.t.Context(), bus.MailDeliveries)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	config := s.CachedInfo().Config
-	config.Duplicates = 100 * time.Millisecond // the least there is
-	if _, err := in.js.UpdateStream(in.t.Context(), config); err != nil {
-		in.t.Fatal(err)
-	}
 }
 
 func (t *table) conclude(f sandbox.Fault, want ends, die ...string) {

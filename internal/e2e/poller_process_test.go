@@ -3,14 +3,12 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
-	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
@@ -32,15 +30,7 @@ type logged struct {
 func installLog(t *testing.T, limit int) *sendingLog {
 	t.Helper()
 	l := &sendingLog{installation: installWith(t, mortal, fmt.Sprint("POLL_LIMIT=", limit))}
-	s, err := l.js.Stream(t.Context(), bus.MailDeliveries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := s.CachedInfo().Config
-	config.Duplicates = 100 * time.Millisecond // the least there is
-	if _, err := l.js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	l.hideNothing()
 	return l
 }
 
@@ -72,14 +62,8 @@ func (l *sendingLog) show(r *logged, state messages.State) {
 	r.states = append(r.states, state)
 	reply := map[messages.State]string{messages.Deferred: "451 4.7.1 later", messages.Delivered: "250 2.0.0 OK", messages.Bounced: "550 5.1.1 no"}[state]
 	delivered := state == messages.Delivered
-	entry, err := json.Marshal(map[string]any{"created_at": r.created.UTC().Format(time.RFC3339Nano), "envelope_id": r.envelope, "to": r.to,
+	insertRow(l.t, l.box, map[string]any{"created_at": r.created.UTC(), "envelope_id": r.envelope, "to": r.to,
 		"delivered": map[bool]int{true: 1}[delivered], "status": map[string]any{"delivered": delivered, "response": reply}})
-	if err == nil {
-		err = l.box.InsertLog(entry, false)
-	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
 }
 
 // deliveries is how many events are told.
@@ -97,22 +81,27 @@ func (l *sendingLog) caughtUp(p *process) {
 	l.until("two more sweeps", time.Minute, func() bool { return sweeps() >= from+3 }) // one was under way
 }
 
+// wantEnd lets pollers catch up and end, and wants the log to be told.
+func (l *sendingLog) wantEnd(pollers ...*process) {
+	l.t.Helper()
+	for _, p := range pollers {
+		l.caughtUp(p)
+	}
+	for _, p := range pollers {
+		p.stop(20 * time.Second)
+	}
+	l.wantEachOnce()
+	l.wantWatermark()
+}
+
 // wantEachOnce wants the present state of each row to be told once, each earlier one at
 // most once, and nothing else.
 func (l *sendingLog) wantEachOnce() {
 	l.t.Helper()
 	got := map[string]int{}
 	for _, e := range l.told("mail.delivery.*.*") {
-		var b struct {
-			Entry struct {
-				EnvelopeID string `json:"envelope_id"`
-				To         string `json:"to"`
-			} `json:"entry"`
-		}
-		if err := json.Unmarshal([]byte(e.Raw), &b); err != nil {
-			l.t.Fatal(err)
-		}
-		got[fmt.Sprint(b.Entry.EnvelopeID, " ", b.Entry.To, " ", e.state())]++
+		row := rowOf(l.t, e)
+		got[fmt.Sprint(row.EnvelopeID, " ", row.To, " ", e.state())]++
 	}
 	wrong := 0
 	for _, r := range l.rows {
@@ -163,10 +152,7 @@ func TestAPollerOutlivesEveryDeath(t *testing.T) {
 			l.deliver(100)
 			l.add(20)
 			p = l.start("log-poller")
-			l.caughtUp(p)
-			p.stop(20 * time.Second)
-			l.wantEachOnce()
-			l.wantWatermark()
+			l.wantEnd(p)
 		})
 	}
 }
@@ -187,14 +173,7 @@ func TestTwoPollersKilledAtRandomTellEachStateOnce(t *testing.T) {
 		pollers[n%2].kill()
 		pollers[n%2] = l.start("log-poller")
 	}
-	for _, p := range pollers {
-		l.caughtUp(p)
-	}
-	for _, p := range pollers {
-		p.stop(20 * time.Second)
-	}
-	l.wantEachOnce()
-	l.wantWatermark()
+	l.wantEnd(pollers...)
 }
 
 // A poller stands still, between two sweeps or in the middle of telling a page, until
@@ -216,10 +195,7 @@ func TestAStoppedPollerTellsNothingTwice(t *testing.T) {
 			l.caughtUp(stopped)
 			other.stop(20 * time.Second)
 			l.add(20)
-			l.caughtUp(stopped)
-			stopped.stop(20 * time.Second)
-			l.wantEachOnce()
-			l.wantWatermark()
+			l.wantEnd(stopped)
 		})
 	}
 }
@@ -241,14 +217,7 @@ func TestTwoPollersThatStandStillInTurnTellNothingTwice(t *testing.T) {
 		l.caughtUp(other)
 		still.resume()
 	}
-	for _, p := range pollers {
-		l.caughtUp(p)
-	}
-	for _, p := range pollers {
-		p.stop(20 * time.Second)
-	}
-	l.wantEachOnce()
-	l.wantWatermark()
+	l.wantEnd(pollers...)
 }
 
 // One of two pollers is killed: the other one tells what comes from then on, and nothing

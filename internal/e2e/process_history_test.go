@@ -33,6 +33,30 @@ func decode[B any](t *testing.T, e event) (body B) {
 	return body
 }
 
+// logRow is what a row of the sending log is known by.
+type logRow struct {
+	EnvelopeID string `json:"envelope_id"`
+	To, From   string
+}
+
+// rowOf is the row that a delivery event tells of.
+func rowOf(t *testing.T, e event) logRow {
+	t.Helper()
+	return decode[struct{ Entry logRow }](t, e).Entry
+}
+
+// insertRow puts a row into the sending log.
+func insertRow(t *testing.T, box *sandbox.Sandbox, row map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(row)
+	if err == nil {
+		err = box.InsertLog(text, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // histories gives every event under a filter by what it is about, in the order in
 // which they were stored.
 func (in *installation) histories(filter string) map[string][]event {

@@ -258,3 +258,18 @@ func (in *installation) last() string {
 	}
 	return b.String()
 }
+
+// hideNothing shuts the server's duplicate window, which would hide what is told twice
+// about the log.
+func (in *installation) hideNothing() {
+	in.t.Helper()
+	s, err := in.js.Stream(in.t.Context(), bus.MailDeliveries)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	config := s.CachedInfo().Config
+	config.Duplicates = 100 * time.Millisecond // the least there is
+	if _, err := in.js.UpdateStream(in.t.Context(), config); err != nil {
+		in.t.Fatal(err)
+	}
+}

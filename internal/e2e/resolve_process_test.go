@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -59,13 +58,7 @@ func (p *past) message(id string, state messages.State, seen int) {
 
 func (p *past) row(row map[string]any) {
 	p.t.Helper()
-	text, err := json.Marshal(row)
-	if err == nil {
-		err = p.box.InsertLog(text, false)
-	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	insertRow(p.t, p.box, row)
 	p.rows++
 }
 

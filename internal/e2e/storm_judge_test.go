@@ -104,12 +104,7 @@ func (s *storm) wantLogTold() {
 		if e.state() == messages.Summary {
 			continue
 		}
-		row := decode[struct {
-			Entry struct {
-				EnvelopeID string `json:"envelope_id"`
-				To         string `json:"to"`
-			} `json:"entry"`
-		}](s.t, e).Entry
+		row := rowOf(s.t, e)
 		times[fmt.Sprint(row.EnvelopeID, " ", row.To, " ", e.state())]++
 	}
 	s.deliveries = len(times)

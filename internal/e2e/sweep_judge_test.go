@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -165,14 +164,7 @@ func (s *sweeps) deliveries() (told map[string][]event, first map[string]uint64)
 		if e.state() == messages.Summary {
 			continue
 		}
-		body := read[messages.DeliveryBody](s.t, e)
-		var entry struct {
-			EnvelopeID string `json:"envelope_id"`
-			To         string `json:"to"`
-		}
-		if err := json.Unmarshal(body.Entry, &entry); err != nil {
-			s.t.Fatal(err)
-		}
+		entry := rowOf(s.t, e)
 		row := entry.EnvelopeID + " " + entry.To
 		told[row+" "+string(e.state())] = append(told[row+" "+string(e.state())], e)
 		if first[row] == 0 {
@@ -185,7 +177,7 @@ func (s *sweeps) deliveries() (told map[string][]event, first map[string]uint64)
 // wantTrue wants an event to be of its row's request, and not to come before its state.
 func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.LogState, e event) {
 	s.t.Helper()
-	body := read[messages.DeliveryBody](s.t, e)
+	body := decode[messages.DeliveryBody](s.t, e)
 	if body.At.Before(state.Since) {
 		s.t.Errorf("%s is told at %v, and was so since %v", e.Subject, body.At, state.Since)
 	}
@@ -209,7 +201,7 @@ func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 	}
 	var before time.Time
 	for _, e := range marks {
-		w := read[messages.Watermark](s.t, e)
+		w := decode[messages.Watermark](s.t, e)
 		through := w.CompleteThrough.Time
 		if through.After(w.At.Time) || s.alone && through.Before(before) {
 			s.t.Errorf("at %v the log is complete through %v, before that it was through %v", w.At, through, before)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -76,7 +75,7 @@ func TestAnOldLogIsToldFromPollSinceOn(t *testing.T) {
 				}
 				s.judge()
 				for _, e := range s.told("mail.log.watermark") {
-					if w := read[messages.Watermark](s.t, e); w.Since == nil || !w.Since.Equal(s.since) {
+					if w := decode[messages.Watermark](s.t, e); w.Since == nil || !w.Since.Equal(s.since) {
 						s.t.Errorf("a watermark says that the log is told since %v, want %v", w.Since, s.since)
 					}
 				}
@@ -103,10 +102,7 @@ func TestRowsThatComeHoursLateAreLookedForOnceAnHour(t *testing.T) {
 		time.Sleep(time.Hour)
 		s.mail(3, 5*time.Second, 0)
 		late := func(to string) {
-			row := fmt.Sprintf(`{"to":%q,"created_at":%q}`, to, time.Now().Add(-3*time.Hour).UTC().Format(time.RFC3339Nano))
-			if err := s.box.InsertLog([]byte(row), false); err != nil {
-				s.t.Fatal(err)
-			}
+			insertRow(s.t, s.box, map[string]any{"to": to, "created_at": time.Now().Add(-3 * time.Hour).UTC()})
 		}
 		wantTold := func(want int, when string) {
 			if n := len(s.told("mail.delivery.delivered.unmatched")); n != want {

@@ -73,7 +73,7 @@ func TestAPollerThatStoodStillForHoursTellsNothingTwice(t *testing.T) {
 				s.judge()
 				final := map[string]int{}
 				for _, e := range s.told("mail.delivery.summary.*") {
-					if b := read[messages.SummaryBody](s.t, e); b.Final {
+					if b := decode[messages.SummaryBody](s.t, e); b.Final {
 						if final[b.RequestID]++; b.Deferred+b.Queued+b.Unknown > 0 || b.Delivered+b.Bounced != b.Accepted {
 							s.t.Errorf("%s: %s", b.RequestID, counts(b))
 						}
