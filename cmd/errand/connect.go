@@ -43,8 +43,11 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 		if ctx.Err() != nil {
 			return broker{}, err
 		}
-		if last == nil {
+		switch {
+		case last == nil:
 			last = errors.New("no answer")
+		case bus.Refused(last):
+			return broker{}, fmt.Errorf("NATS at %s does not let this user in: are NATS_USER and its password, key or credentials right? %w", shown(to.URL), last)
 		}
 		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", shown(to.URL), last)
 	}

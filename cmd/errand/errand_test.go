@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -130,6 +133,28 @@ func TestUnansweringServerIsNamedWithoutItsPassword(t *testing.T) {
 	err := failing(t, "no NATS server at nats://127.0.0.1:1 ", "watch", "--nats-url", "nats://user:secret@127.0.0.1:1")
 	if err != nil && strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error tells the password: %v", err)
+	}
+}
+
+func TestAPasswordInAFileIsUsedAndAWrongOneIsSaidToBe(t *testing.T) {
+	t.Parallel()
+	n, err := devkit.Configured(t.TempDir(), `authorization { user: me, password: "right hush" }`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	file := filepath.Join(t.TempDir(), "password")
+	args := []string{"provision", "--nats-url", n.URL, "--nats-user", "me", "--nats-password-file", file}
+	misconfigured(t, "NATS_PASSWORD_FILE: "+file+": no such file", args...)
+	for _, c := range []struct{ holds, wrong string }{{"wrong hush\n", "does not let this user in"}, {"right hush\n", ""}} {
+		if err := os.WriteFile(file, []byte(c.holds), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c.wrong == "" {
+			errand(t, "", args...)
+		} else if err := failing(t, c.wrong, args...); strings.Contains(fmt.Sprint(err), "hush") {
+			t.Errorf("the error tells the password: %v", err)
+		}
 	}
 }
 

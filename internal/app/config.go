@@ -1,8 +1,6 @@
 package app
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -13,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
+	"errand/internal/keyfile"
 	"errand/internal/retry"
 	"errand/pkg/clients"
 )
@@ -92,9 +91,6 @@ func (c *Common) logger() zerolog.Logger {
 	return zerolog.New(w).Level(level).With().Timestamp().Logger()
 }
 
-// maxSecret is the longest secret that a file may hold, in bytes.
-const maxSecret = 64 << 10
-
 // secret reads a secret from its variable or from the file that its _FILE
 // variable names; white space around it does not count. Empty: it is not set.
 func secret(variable, value, file string) (clients.Secret, error) {
@@ -105,21 +101,9 @@ func secret(variable, value, file string) (clients.Secret, error) {
 	if value != "" {
 		return none, &Invalid{variable, "give it or " + variable + "_FILE, not both"}
 	}
-	f, err := os.Open(file)
+	text, err := keyfile.Read(file)
 	if err != nil {
-		return none, &Invalid{variable + "_FILE", cause(err)}
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	b, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
-	if err != nil {
-		return none, &Invalid{variable + "_FILE", cause(err)}
-	}
-	text := strings.TrimSpace(string(b))
-	switch {
-	case len(b) > maxSecret:
-		return none, &Invalid{variable + "_FILE", "the file is longer than any secret"}
-	case text == "":
-		return none, &Invalid{variable + "_FILE", "the file is empty"}
+		return none, &Invalid{variable + "_FILE", err.Error()}
 	}
 	return clients.NewSecret(text), sendable(variable+"_FILE", text)
 }
@@ -130,11 +114,4 @@ func sendable(variable, value string) error {
 		return &Invalid{variable, "holds spaces or characters that cannot be sent; is it the right text?"}
 	}
 	return nil
-}
-
-func cause(err error) string {
-	if path, ok := errors.AsType[*os.PathError](err); ok {
-		return fmt.Sprintf("%s: %v", path.Path, path.Err)
-	}
-	return err.Error()
 }

@@ -47,12 +47,7 @@ func (c *Common) start(ctx context.Context, name string) (*runtime, error) {
 		return nil, &Invalid{"NATS", err.Error()}
 	}
 	r.cleanups = append(r.cleanups, r.nc.Close)
-	r.ready.add(func() string {
-		if !r.nc.IsConnected() {
-			return "not connected to NATS"
-		}
-		return ""
-	})
+	r.ready.add(func() string { return bus.Fault(r.nc) })
 	err = bus.Up(ctx, r.nc, r.log)
 	if err == nil {
 		r.js, err = bus.JetStream(ctx, r.nc)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,14 +19,15 @@ import (
 
 // Connection says how to reach NATS; the environment variables are those of the nats tool.
 type Connection struct {
-	URL      string `name:"nats-url" env:"NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, separated by commas."`
-	Creds    string `name:"nats-creds" env:"NATS_CREDS" placeholder:"FILE" help:"NATS credentials file."`
-	Nkey     string `name:"nats-nkey" env:"NATS_NKEY" placeholder:"FILE" help:"NATS nkey seed file."`
-	User     string `name:"nats-user" env:"NATS_USER" help:"NATS user."`
-	Password string `name:"nats-password" env:"NATS_PASSWORD" help:"NATS password; better given by the environment than as a flag, which the process list shows."`
-	CA       string `name:"nats-ca" env:"NATS_CA" placeholder:"FILE" help:"Certificate authority that signed the NATS servers' certificates (PEM)."`
-	Cert     string `name:"nats-cert" env:"NATS_CERT" placeholder:"FILE" help:"Client certificate for NATS (PEM); needs --nats-key."`
-	Key      string `name:"nats-key" env:"NATS_KEY" placeholder:"FILE" help:"Key of the client certificate for NATS (PEM)."`
+	URL          string `name:"nats-url" env:"NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, separated by commas."`
+	Creds        string `name:"nats-creds" env:"NATS_CREDS" placeholder:"FILE" help:"NATS credentials file."`
+	Nkey         string `name:"nats-nkey" env:"NATS_NKEY" placeholder:"FILE" help:"NATS nkey seed file."`
+	User         string `name:"nats-user" env:"NATS_USER" help:"NATS user."`
+	Password     string `name:"nats-password" env:"NATS_PASSWORD" help:"NATS password; better given by the environment than as a flag, which the process list shows."`
+	PasswordFile string `name:"nats-password-file" env:"NATS_PASSWORD_FILE" placeholder:"FILE" help:"File that holds the NATS password; read again at each connect."`
+	CA           string `name:"nats-ca" env:"NATS_CA" placeholder:"FILE" help:"Certificate authority that signed the NATS servers' certificates (PEM)."`
+	Cert         string `name:"nats-cert" env:"NATS_CERT" placeholder:"FILE" help:"Client certificate for NATS (PEM); needs --nats-key."`
+	Key          string `name:"nats-key" env:"NATS_KEY" placeholder:"FILE" help:"Key of the client certificate for NATS (PEM)."`
 
 	// Dialer replaces the network where a test has its own.
 	Dialer nats.CustomDialer `kong:"-"`
@@ -38,6 +40,12 @@ func (c Connection) Validate() error {
 	}
 	if c.Creds != "" && c.Nkey != "" {
 		return errors.New("NATS_CREDS and NATS_NKEY: give one of them")
+	}
+	if c.Password != "" && c.PasswordFile != "" {
+		return errors.New("NATS_PASSWORD and NATS_PASSWORD_FILE: give one of them")
+	}
+	if c.User == "" && c.PasswordFile != "" {
+		return errors.New("NATS_PASSWORD_FILE: give NATS_USER too, whose password it is")
 	}
 	return nil
 }
@@ -74,7 +82,14 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 	if c.Dialer != nil {
 		opts = append(opts, nats.SetCustomDialer(c.Dialer))
 	}
-	if c.User != "" {
+	switch {
+	case c.PasswordFile != "":
+		p := &password{file: c.PasswordFile, log: log}
+		if err := p.read(); err != nil {
+			return nil, fmt.Errorf("NATS_PASSWORD_FILE: %w", err)
+		}
+		opts = append(opts, nats.UserInfoHandler(func() (string, string) { return c.User, p.now() }))
+	case c.User != "":
 		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	}
 	if c.Creds != "" {
@@ -133,6 +148,29 @@ func Up(ctx context.Context, nc *nats.Conn, log zerolog.Logger) error {
 		}
 	}
 	return nil
+}
+
+// refusals are what a server says of a client that it does not know, or no longer.
+var refusals = []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired}
+
+// Refused reports whether err is a server's word that it does not let this user in.
+func Refused(err error) bool {
+	return slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) })
+}
+
+// Fault says why there is no connection; "" while there is one.
+func Fault(nc *nats.Conn) string {
+	if nc.IsConnected() {
+		return ""
+	}
+	switch err := nc.LastError(); {
+	case err == nil: // what a silent server does to a client is forgotten at once
+		return "not connected to NATS: no server answers; is NATS_URL right, and does one run there?"
+	case Refused(err):
+		return fmt.Sprintf("not connected to NATS: the server does not let this user in (%v); are NATS_USER and its password, key or credentials right?", err)
+	default:
+		return fmt.Sprintf("not connected to NATS: %v", err)
+	}
 }
 
 // minLevel is the JetStream API level of nats-server 2.14.

@@ -113,6 +113,12 @@ func (n *NATS) Restart() error {
 	return nil
 }
 
+// Reconfigure is Restart with another configuration.
+func (n *NATS) Reconfigure(config string) error {
+	n.config = config
+	return n.Restart()
+}
+
 // Stop stops the server and keeps its data.
 func (n *NATS) Stop() {
 	if n.Server != nil {

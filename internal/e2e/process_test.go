@@ -167,6 +167,7 @@ func TestExitStatusTellsWhatIsWrong(t *testing.T) {
 	mandate := []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "MANDATE_API_URL=https://127.0.0.1:1",
 		"MANDATE_API_TOKEN=" + mandateToken, "MANDATE_PORTAL_KEY=" + portalKey, "MANDATE_CHECKSUM_SECRET=" + checksumSecret}
 	mail := []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "MAIL_API_URL=https://127.0.0.1:1", "MAIL_API_KEY=" + mailKey}
+	empty := secretFile(t, "empty", " \n")
 	with := func(env []string, more ...string) []string { return append(slices.Clip(env), more...) }
 	for _, c := range []struct {
 		program string
@@ -185,6 +186,10 @@ func TestExitStatusTellsWhatIsWrong(t *testing.T) {
 		{"mandate-consumer", with(mandate, "CONCURRENCY=many"), 2, []string{"CONCURRENCY"}},
 		{"mandate-consumer", with(mandate, "UPSTREAM_TIMEOUT=soon"), 2, []string{"UPSTREAM_TIMEOUT"}},
 		{"mandate-consumer", with(mandate, "ADMIN_ADDR=nowhere"), 2, []string{"ADMIN_ADDR: "}},
+		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE=/nowhere/"), 2, []string{"NATS_PASSWORD_FILE: /nowhere/: no such file"}},
+		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE="+empty), 2, []string{"NATS_PASSWORD_FILE: the file is empty"}},
+		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE="+empty, "NATS_PASSWORD="+mailKey), 2, []string{"NATS_PASSWORD and NATS_PASSWORD_FILE: give one"}},
+		{"mandate-consumer", with(mandate, "NATS_PASSWORD_FILE="+empty), 2, []string{"NATS_PASSWORD_FILE: give NATS_USER too"}},
 		{"mandate-consumer", mandate, 1, []string{"run `errand provision`"}},
 		{"mail-consumer", with(mail, "MAIL_API_URL="), 2, []string{"MAIL_API_URL: is not set"}},
 		{"mail-consumer", with(mail, "MAIL_API_URL=http://mail.example.com"), 2, []string{"MAIL_API_URL", "plain http://"}},

@@ -173,3 +173,78 @@ func (in *installation) rotate(r rotation) {
 	}
 	p.stop(10 * time.Second)
 }
+
+// The NATS password is read from its file at each connect. A program that comes up with
+// a wrong one lives, says what is wrong and is ready when the file is right; one whose
+// password is replaced at the server goes on with the new one. Neither is restarted.
+func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
+	in := install(t)
+	const file = "nats-password"
+	fresh := func(program string) string { return "fresh-" + password(program) }
+	running, volumes := map[string]*process{}, map[string]*volume{}
+	for _, program := range everyProgram {
+		v := &volume{t: t, dir: t.TempDir()}
+		v.swap(map[string]string{file: "wrong-" + secretMark})
+		volumes[program] = v
+		running[program] = in.start(program, "NATS_PASSWORD=", "NATS_PASSWORD_FILE="+v.file(file))
+	}
+	all := func(what string, is func(p *process) bool) {
+		t.Helper()
+		in.until("each program "+what, 40*time.Second, func() bool {
+			for _, p := range running {
+				if !is(p) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	isRefused := func(p *process) bool {
+		status, why := p.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(why, "does not let this user in")
+	}
+	isReady := func(p *process) bool {
+		status, _ := p.get("/readyz")
+		return status == http.StatusOK
+	}
+	swap := func(secrets func(program string) map[string]string) {
+		t.Helper()
+		for program, v := range volumes {
+			v.swap(secrets(program))
+		}
+	}
+
+	all("to listen", func(p *process) bool { return p.says("admin server listens") })
+	all("to be refused", isRefused)
+	for _, p := range running {
+		if status, _ := p.get("/healthz"); status != http.StatusOK {
+			t.Errorf("%s is to be killed for its password: /healthz says %d", p.name, status)
+		}
+	}
+	swap(func(program string) map[string]string { return map[string]string{file: password(program) + "\n"} })
+	all("to be ready", isReady)
+
+	config := natsConfig(t)
+	for _, program := range everyProgram {
+		config = strings.Replace(config, fmt.Sprintf("%q", password(program)), fmt.Sprintf("%q", fresh(program)), 1)
+	}
+	if err := in.n.Reconfigure(config); err != nil {
+		t.Fatal(err)
+	}
+	all("to be refused again", isRefused)
+	const unread = "NATS_PASSWORD_FILE cannot be read again"
+	swap(func(string) map[string]string { return map[string]string{file: "\n"} })
+	all("to meet an empty file", func(p *process) bool { return p.says(unread, "the file is empty") })
+	swap(func(string) map[string]string { return nil })
+	all("to meet no file", func(p *process) bool { return p.says(unread, "no such file") })
+	swap(func(program string) map[string]string { return map[string]string{file: fresh(program)} })
+	all("to be ready again", isReady)
+	for _, p := range running {
+		if n := strings.Count(p.said.String(), unread); n != 2 {
+			t.Errorf("%s tells %d times that there is no password to read, want once for each reason\n%s", p.name, n, p.last())
+		}
+	}
+	in.ask(1)
+	in.waitTold("mandate.enroll.succeeded.*", 1, 30*time.Second)
+	in.waitTold("mail.send.accepted.*", 1, 30*time.Second)
+}
