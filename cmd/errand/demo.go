@@ -1,3 +1,5 @@
+//go:build !nodemo
+
 package main
 
 import (
@@ -8,6 +10,11 @@ import (
 
 	"github.com/rs/zerolog"
 )
+
+// withDemo is what the build tag nodemo takes off the command line.
+type withDemo struct {
+	Demo demo `cmd:"" help:"Show it all on this machine: broker, sandbox, programs, one story."`
+}
 
 // demo shows the whole house at work.
 //

@@ -16,7 +16,7 @@ func main() {
 }
 
 type cli struct {
-	Demo      demo      `cmd:"" help:"Show it all on this machine: broker, sandbox, programs, one story."`
+	withDemo
 	Provision provision `cmd:"" help:"Create or update the streams and consumers that the programs need."`
 	Sandbox   standIn   `cmd:"" help:"Serve a stand-in of both upstream services."`
 	Publish   publish   `cmd:"" help:"Publish one request, and wait for its outcome if asked to."`
