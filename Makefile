@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint fmt fuzz bench ci clean
+.PHONY: help demo build test race lint fmt fuzz bench images ci clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,9 +28,12 @@ fuzz: ## each fuzz target for 3 seconds, or FUZZ=60
 bench: ## measure throughput, processor time and memory
 	go run ./bench
 
+images: ## container images of every program, into dist/, tagged dev or VERSION=
+	go run -C deploy/images . --version "$(or $(VERSION),dev)"
+
 ci: ## what a change must pass
 	.ci/run
 
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist
 	go clean -testcache

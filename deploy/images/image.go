@@ -1,0 +1,167 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// user is nobody in particular: a number, so that Kubernetes can see that it is not
+// root, and the one that minimal base images use.
+const user = "65532:65532"
+
+// roots is where Go looks for CA certificates first.
+const roots = "etc/ssl/certs/ca-certificates.crt"
+
+// image is one program for one architecture.
+type image struct {
+	v1.Image
+	tag      name.Tag
+	arch     string
+	unpacked int64
+}
+
+// pack makes an image of a static binary, and nothing else that could be run.
+func pack(tag, binary string, labels map[string]string, created time.Time) (image, error) {
+	ref, err := name.NewTag(tag)
+	if err != nil {
+		return image{}, err
+	}
+	arch, err := architecture(binary)
+	if err != nil {
+		return image{}, err
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return image{}, err
+	}
+	content, unpacked, err := files(filepath.Base(binary), program)
+	if err != nil {
+		return image{}, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
+	if err != nil {
+		return image{}, err
+	}
+	made := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if made, err = mutate.AppendLayers(made, layer); err != nil {
+		return image{}, err
+	}
+	config, err := made.ConfigFile()
+	if err != nil {
+		return image{}, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: created}
+	config.Config = v1.Config{User: user, WorkingDir: "/", Entrypoint: []string{"/" + filepath.Base(binary)}, Labels: labels}
+	if made, err = mutate.ConfigFile(made, config); err != nil {
+		return image{}, err
+	}
+	return image{Image: made, tag: ref, arch: arch, unpacked: unpacked}, nil
+}
+
+// architecture tells what a binary runs on, and refuses one that needs a loader or
+// libraries: an image has none.
+func architecture(binary string) (string, error) {
+	file, err := elf.Open(binary)
+	if err != nil {
+		return "", fmt.Errorf("%s is no Linux program: %w", binary, err)
+	}
+	defer file.Close() //nolint:errcheck // only read
+	for _, segment := range file.Progs {
+		if segment.Type == elf.PT_INTERP {
+			return "", fmt.Errorf("%s is not static: build it with CGO_ENABLED=0", binary)
+		}
+	}
+	switch file.Machine {
+	case elf.EM_X86_64:
+		return "amd64", nil
+	case elf.EM_AARCH64:
+		return "arm64", nil
+	}
+	return "", fmt.Errorf("%s is for %s, want one of %q", binary, file.Machine, known())
+}
+
+// files is everything in an image, as a tar: root's own, writable to nobody else, and
+// as old as can be, so that a layer changes only when what is in it does.
+func files(program string, text []byte) (_ []byte, size int64, err error) {
+	certificates, err := certificates()
+	if err != nil {
+		return nil, 0, err
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	add := func(header tar.Header, text []byte) {
+		header.Format, header.Size, header.ModTime = tar.FormatUSTAR, int64(len(text)), time.Unix(0, 0)
+		err = errors.Join(err, w.WriteHeader(&header))
+		_, failed := w.Write(text)
+		err = errors.Join(err, failed)
+		size += header.Size
+	}
+	for _, dir := range []string{"etc/", "etc/ssl/", "etc/ssl/certs/"} {
+		add(tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
+	}
+	add(tar.Header{Typeflag: tar.TypeReg, Name: roots, Mode: 0o644}, certificates)
+	add(tar.Header{Typeflag: tar.TypeReg, Name: program, Mode: 0o755}, text)
+	return archive.Bytes(), size, errors.Join(err, w.Close())
+}
+
+// archive writes the image as a file that docker, podman and containerd load.
+func (i image) archive(dir string, out io.Writer) error {
+	program := filepath.Base(i.tag.RepositoryStr())
+	path := filepath.Join(dir, program+"-"+i.arch+".tar")
+	if err := tarball.WriteToFile(path, i.tag, i.Image); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	digest, err := i.Digest()
+	if err != nil {
+		return err
+	}
+	const mb = 1e6
+	fmt.Fprintf(out, "%s  %s  %.1f MB, unpacked %.1f MB  %s\n", i.tag, i.arch, float64(info.Size())/mb, float64(i.unpacked)/mb, digest)
+	return nil
+}
+
+// layOut writes one index of all architectures as an OCI layout.
+func layOut(dir, version string, images []image) error {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, i := range images {
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: i.Image,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: i.arch}}})
+	}
+	// What an earlier run left goes; anything else that has this name stays.
+	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err == nil {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is in the way", dir)
+	}
+	path, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	return path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": version}))
+}

@@ -1,0 +1,183 @@
+// Command images packs the programs as container images. It needs Go and the source,
+// no container tool, no registry and no root:
+//
+//	go build for each architecture
+//	    └─► one layer: the program, CA certificates
+//	            ├─► dist/<program>-<arch>.tar   docker-archive, to load
+//	            └─► dist/<program>/             OCI layout of all architectures, to push
+//
+// The same source, version and Go give the same bytes, wherever and whenever.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// order is what to build and how to name it.
+type order struct {
+	source, out       string
+	archs             []string
+	version, revision string
+	created           time.Time
+	others            []other
+}
+
+// other is a program that was built elsewhere, and the name its image gets.
+type other struct{ name, binary string }
+
+const usage = `Builds images of the programs for each architecture, without a container tool.
+
+    go run -C deploy/images . --version 1.4.0
+    go run -C deploy/images . --arch amd64 --other nats:2.15.2=$PWD/nats-server
+
+Paths are relative to deploy/images. SOURCE_DATE_EPOCH, else the time of the commit, is when the images say they
+were created.
+
+`
+
+func run(args []string, out, errs io.Writer) int {
+	o := order{}
+	flags := flag.NewFlagSet("images", flag.ContinueOnError)
+	flags.SetOutput(errs)
+	flags.Usage = func() {
+		fmt.Fprint(errs, usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&o.source, "source", "../..", "the project's `folder`")
+	flags.StringVar(&o.out, "out", "../../dist", "the `folder` to write to")
+	flags.StringVar(&o.version, "version", "dev", "tag of the images")
+	flags.StringVar(&o.revision, "revision", "", "commit that the images name; left out: git is asked")
+	archs := flags.String("arch", "amd64,arm64", "architectures to build for, a `list` of "+strings.Join(known(), ", "))
+	flags.Func("other", "pack this static `NAME=BINARY` too, such as nats:2.15.2=/usr/bin/nats-server; repeat it for more", func(text string) error {
+		name, binary, ok := strings.Cut(text, "=")
+		if !ok {
+			return errors.New("must be NAME=BINARY")
+		}
+		o.others = append(o.others, other{name, binary})
+		return nil
+	})
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	case flags.NArg() > 0:
+		fmt.Fprintf(errs, "images: %q is no flag; see --help\n", flags.Arg(0))
+		return 2
+	}
+	o.archs = strings.Split(*archs, ",")
+	err := o.date(errs)
+	if err == nil {
+		err = o.run(out)
+	}
+	if err != nil {
+		fmt.Fprintln(errs, "images:", err)
+		return 1
+	}
+	return 0
+}
+
+// date fills in what git and the environment know of the source.
+func (o *order) date(errs io.Writer) error {
+	git := func(args ...string) string {
+		answer, err := exec.Command("git", append([]string{"-C", o.source}, args...)...).Output() //nolint:gosec // no shell, and the folder is the caller's
+		if err != nil {
+			return "" // no git, no clone, or one that git does not trust
+		}
+		return strings.TrimSpace(string(answer))
+	}
+	if o.revision == "" {
+		o.revision = git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+	}
+	if o.revision == "" {
+		fmt.Fprintln(errs, "images: git tells no revision of the source, so the images name none; --revision does")
+	}
+	seconds := os.Getenv("SOURCE_DATE_EPOCH")
+	if seconds == "" {
+		seconds = git("log", "-1", "--format=%ct")
+	}
+	if seconds == "" {
+		seconds = "0"
+	}
+	n, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %q is no number of seconds", seconds)
+	}
+	o.created = time.Unix(n, 0).UTC()
+	return nil
+}
+
+func (o *order) run(out io.Writer) (err error) {
+	scratch, err := os.MkdirTemp("", "errand-images-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // images are no secret
+		return err
+	}
+	binaries := map[string][]string{} // by program
+	for _, arch := range o.archs {
+		fmt.Fprintf(out, "building for %s\n", arch)
+		dir := filepath.Join(scratch, arch)
+		if err := compile(o.source, dir, arch); err != nil {
+			return err
+		}
+		for _, program := range programs {
+			binaries[program] = append(binaries[program], filepath.Join(dir, program))
+		}
+	}
+	for _, program := range programs {
+		labels := o.labels(program)
+		var all []image
+		for _, binary := range binaries[program] {
+			img, err := pack("localhost/errand/"+program+":"+o.version, binary, labels, o.created)
+			if err != nil {
+				return err
+			}
+			if err := img.archive(o.out, out); err != nil {
+				return err
+			}
+			all = append(all, img)
+		}
+		if err := layOut(filepath.Join(o.out, program), o.version, all); err != nil {
+			return err
+		}
+	}
+	for _, other := range o.others {
+		img, err := pack(other.name, other.binary, nil, o.created)
+		if err != nil {
+			return err
+		}
+		if err := img.archive(o.out, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// labels are what an image says of itself, under the names that registries know.
+func (o *order) labels(program string) map[string]string {
+	const key = "org.opencontainers.image."
+	labels := map[string]string{
+		key + "title":       program,
+		key + "description": "Part of errand: queue consumers that run requests at an e-mandate and an email service.",
+		key + "version":     o.version,
+		key + "created":     o.created.Format(time.RFC3339),
+	}
+	if o.revision != "" {
+		labels[key+"revision"] = o.revision
+	}
+	return labels
+}
