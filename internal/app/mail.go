@@ -84,7 +84,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	}
 	hold := &consumer.Hold{Interval: p.RetryMax}
 	saw := &observer{hold: hold, renewal: renewal{every: p.RetryMax}}
-	api, err := p.client(p.options(p.Concurrency*p.BatchParallel, saw.call)...)
+	api, err := p.client(p.options(p.Concurrency*p.BatchParallel, saw)...)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		Handle: (&query.Account{Upstream: api, Policy: policy}).Handle,
 		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}
-	r.metrics.ofRequests(hold, messagesOut.InHand, accounts.InHand)
+	r.metrics.ofRequests(hold, hands{of: []interface{ InHand() int }{messagesOut, accounts}, all: p.Concurrency, inCall: &saw.underWay}, messages.Send, messages.Account)
 	r.ready.add(messagesOut.Fault)
 	r.ready.add(accounts.Fault)
 	return r.work(ctx, p.ShutdownGrace, messagesOut.Run, accounts.Run)

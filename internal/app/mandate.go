@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	_ "time/tzdata" // a minimal container has none
@@ -118,7 +119,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	}
 	hold := &consumer.Hold{Interval: p.RetryMax}
 	saw := &observer{hold: hold, renewal: renewal{every: p.RetryMax}}
-	api, err := p.client(p.options(p.Concurrency, saw.call)...)
+	api, err := p.client(p.options(p.Concurrency, saw)...)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.metrics.ofRequests(hold, enrollments.InHand, listings.InHand)
+	r.metrics.ofRequests(hold, hands{of: []interface{ InHand() int }{enrollments, listings}, all: p.Concurrency, inCall: &saw.underWay}, messages.Enroll, messages.Transactions)
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, resolver)
@@ -163,7 +164,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 // a list that is not shown to us must not hold the requests.
 func (p *MandateConsumer) resolver(r *runtime, log bus.Log, policy retry.Policy) (func(ctx, hard context.Context) error, error) {
 	saw := &observer{renewal: renewal{every: p.RetryMax, log: r.log}, metrics: r.metrics}
-	api, err := p.client(p.options(1, saw.call)...)
+	api, err := p.client(p.options(1, saw)...)
 	if err != nil {
 		return nil, err
 	}
@@ -177,8 +178,8 @@ func (p *MandateConsumer) resolver(r *runtime, log bus.Log, policy retry.Policy)
 }
 
 // options are what all clients of a program share.
-func (c *Common) options(conns int, saw func(clients.Call)) []clients.Option {
-	opts := []clients.Option{clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(saw)}
+func (c *Common) options(conns int, saw *observer) []clients.Option {
+	opts := []clients.Option{clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(saw.call), clients.UnderWay(&saw.underWay)}
 	if c.AllowPlainHTTP {
 		opts = append(opts, clients.AllowPlainHTTP())
 	}
@@ -190,9 +191,10 @@ func (c *Common) options(conns int, saw func(clients.Call)) []clients.Option {
 
 // observer passes every upstream call on to whom it concerns.
 type observer struct {
-	renewal renewal
-	hold    *consumer.Hold // nil: the program takes no requests
-	metrics *metrics
+	renewal  renewal
+	hold     *consumer.Hold // nil: the program takes no requests
+	metrics  *metrics
+	underWay atomic.Int64 // calls
 }
 
 func (o *observer) call(c clients.Call) {

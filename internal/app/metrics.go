@@ -1,11 +1,15 @@
 package app
 
 import (
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"errand/internal/bus"
 	"errand/internal/consumer"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
@@ -21,6 +25,8 @@ type metrics struct {
 	deliveries *prometheus.CounterVec
 	matched    *prometheus.CounterVec
 	lag        prometheus.Gauge
+	pending    *prometheus.GaugeVec
+	ackPending *prometheus.GaugeVec
 }
 
 func newMetrics() *metrics {
@@ -38,21 +44,45 @@ func newMetrics() *metrics {
 			Help: "States of log entries that were tied to a request, by confidence; those of two pollers may count twice."}, []string{"confidence"}),
 		lag: prometheus.NewGauge(prometheus.GaugeOpts{Name: "errand_poll_lag_seconds",
 			Help: "Time since the sending log was last known to be read through."}),
+		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_pending",
+			Help: "Requests in the queue that nobody has taken yet, by operation; every replica tells the same."}, []string{"operation"}),
+		ackPending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_ack_pending",
+			Help: "Requests of the queue that are in somebody's hand or put back until later, by operation; every replica tells the same."}, []string{"operation"}),
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
 	return m
 }
 
-// ofRequests adds what a consumer of requests tells.
-func (m *metrics) ofRequests(hold *consumer.Hold, inHand ...func() int) {
-	m.registry.MustRegister(m.requests, m.settled,
+// hands are those of a program, and what is in them.
+type hands struct {
+	of     []interface{ InHand() int }
+	all    int
+	inCall *atomic.Int64 // calls; a request may make several at once
+}
+
+func (h hands) inHand() (n int) {
+	for _, c := range h.of {
+		n += c.InHand()
+	}
+	return n
+}
+
+// busy is the share of the hands that wait for an upstream's answer.
+func (h hands) busy() float64 { return float64(min(int(h.inCall.Load()), h.inHand())) / float64(h.all) }
+
+// ofRequests adds what a consumer of requests tells. What went wrong is counted from
+// nought, so that the first one is an increase too.
+func (m *metrics) ofRequests(hold *consumer.Hold, hands hands, operations ...messages.Operation) {
+	for _, op := range operations {
+		for _, outcome := range []messages.State{messages.Failed, messages.Uncertain} {
+			m.requests.WithLabelValues(string(op), string(outcome))
+		}
+	}
+	m.registry.MustRegister(m.requests, m.settled, m.pending, m.ackPending,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_in_hand",
-			Help: "Requests in hand."}, func() (n float64) {
-			for _, count := range inHand {
-				n += float64(count())
-			}
-			return n
-		}),
+			Help: "Requests in hand."}, func() float64 { return float64(hands.inHand()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",
+			Help: "Share of the hands, 0 to 1, that are in an upstream call; one that waits to repeat a call is not. What to scale by."}, hands.busy),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held",
 			Help: "1 while no requests are taken because the upstream or the account is at fault."}, func() float64 {
 			if hold.Active() {
@@ -60,6 +90,20 @@ func (m *metrics) ofRequests(hold *consumer.Hold, inHand ...func() int) {
 			}
 			return 0
 		}))
+}
+
+// queues tells what the servers just said of the queues; nothing while they say nothing.
+func (m *metrics) queues(found map[string]jetstream.Consumer, of []bus.Queue) {
+	if found == nil {
+		m.pending.Reset()
+		m.ackPending.Reset()
+		return
+	}
+	for _, q := range of {
+		op, info := strings.TrimSuffix(q.Filter, ".requested"), found[q.Name].CachedInfo()
+		m.pending.WithLabelValues(op).Set(float64(info.NumPending))
+		m.ackPending.WithLabelValues(op).Set(float64(info.NumAckPending))
+	}
 }
 
 // ofDeliveries adds what the poller tells.

@@ -25,6 +25,7 @@ func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...stri
 	if err != nil {
 		return nil, err
 	}
+	r.metrics.queues(found, queues)
 	var fault atomic.Pointer[string]
 	fault.Store(new(string))
 	r.ready.add(func() string { return *fault.Load() })
@@ -50,7 +51,9 @@ func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...stri
 func (r *runtime) missing(ctx context.Context, queues []bus.Queue, streams []string) string {
 	ctx, done := context.WithTimeout(ctx, askEvery)
 	defer done()
-	switch _, err := bus.Check(ctx, r.js, queues, streams...); {
+	found, err := bus.Check(ctx, r.js, queues, streams...)
+	r.metrics.queues(found, queues)
+	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "JetStream does not answer: " + err.Error()
 	case err != nil:

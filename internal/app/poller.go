@@ -50,7 +50,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 	saw := &observer{renewal: renewal{every: p.RetryMax}}
-	api, err := p.client(p.options(1, saw.call)...)
+	api, err := p.client(p.options(1, saw)...)
 	if err != nil {
 		return err
 	}

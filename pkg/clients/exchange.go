@@ -27,7 +27,9 @@ type Request struct {
 // not be read. It returns nil when the call succeeded and the reading was whole, else an *Error.
 func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status int, body []byte) Reading) error {
 	began := time.Now()
+	u.underWay.Add(1)
 	status, failure := u.exchange(ctx, call, read)
+	u.underWay.Add(-1)
 	if u.observe != nil {
 		told := Call{Operation: call.Operation, Fate: Success, Status: status, Duration: time.Since(began)}
 		if failure != nil {

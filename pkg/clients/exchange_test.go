@@ -291,6 +291,23 @@ func TestTheObserverHearsOfEveryCall(t *testing.T) {
 	}
 }
 
+func TestACallUnderWayIsCountedUntilItsEnd(t *testing.T) {
+	var n atomic.Int64
+	w := listen(t, says(fine, false))
+	u := upstream(t, w.url, UnderWay(&n))
+	during := int64(0)
+	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path"}
+	if err := u.Exchange(t.Context(), call, func(status int, body []byte) Reading {
+		during = n.Load()
+		return anyObject(status, body)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if during != 1 || n.Load() != 0 {
+		t.Errorf("%d calls are under way during the only one and %d after it", during, n.Load())
+	}
+}
+
 func TestSystemErrorsCanBeFoundInTheError(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

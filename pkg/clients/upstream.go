@@ -41,6 +41,7 @@ type Upstream struct {
 	transport http.RoundTripper
 	timeout   time.Duration
 	observe   func(Call)
+	underWay  *atomic.Int64
 
 	renewing sync.Mutex
 	known    []Secret // those of secrets, the latest first
@@ -55,6 +56,7 @@ type settings struct {
 	timeout   time.Duration
 	transport http.RoundTripper
 	observe   func(Call)
+	underWay  *atomic.Int64
 	maxConns  int
 	plainHTTP bool
 }
@@ -74,6 +76,9 @@ func Transport(t http.RoundTripper) Option { return func(s *settings) { s.transp
 // Observe is told of every call when it is over, from the goroutine that made it.
 func Observe(f func(Call)) Option { return func(s *settings) { s.observe = f } }
 
+// UnderWay keeps in n how many calls are under way, the wait for a connection included.
+func UnderWay(n *atomic.Int64) Option { return func(s *settings) { s.underWay = n } }
+
 // MaxConns is how many connections are kept open for the next call; 64 if not given. Set it to the number of calls made at a time.
 func MaxConns(n int) Option { return func(s *settings) { s.maxConns = n } }
 
@@ -82,7 +87,7 @@ func AllowPlainHTTP() Option { return func(s *settings) { s.plainHTTP = true } }
 
 // Open checks the origin and the options; an error names the field and what to do.
 func Open(origin Origin, options ...Option) (*Upstream, error) {
-	s := settings{timeout: 30 * time.Second, maxConns: 64}
+	s := settings{timeout: 30 * time.Second, maxConns: 64, underWay: new(atomic.Int64)}
 	for _, option := range options {
 		option(&s)
 	}
@@ -99,7 +104,7 @@ func Open(origin Origin, options ...Option) (*Upstream, error) {
 	if s.transport == nil {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
-	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe}
+	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay}
 	if err := u.Renew(origin.Header, origin.Secrets...); err != nil {
 		return nil, err
 	}
