@@ -1,0 +1,216 @@
+// Package check renders every overlay and component as `kubectl apply -k` does, and holds what
+// comes out against the schemas of the API, the rules of these manifests, and the real programs.
+// The API server itself and a real cluster are not asked here.
+//
+//	kustomization ─► render ─► set ─► complaints: schema, pods, references, network, …
+//	                            └──► the programs: do they know each name, do they take each value
+package check
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// root is deploy/k8s.
+const root = ".."
+
+// set is what a kustomization renders to, in order, and typed where a check looks inside.
+type set struct {
+	raw         []map[string]any
+	namespaces  []*corev1.Namespace
+	accounts    []*corev1.ServiceAccount
+	configMaps  []*corev1.ConfigMap
+	secrets     []*corev1.Secret
+	services    []*corev1.Service
+	deployments []*appsv1.Deployment
+	jobs        []*batchv1.Job
+	budgets     []*policyv1.PodDisruptionBudget
+	policies    []*networkingv1.NetworkPolicy
+}
+
+// add takes one object in, typed if a check looks inside it.
+func (s *set) add(text []byte) error {
+	var raw map[string]any
+	if err := yaml.Unmarshal(text, &raw); err != nil {
+		return err
+	}
+	s.raw = append(s.raw, raw)
+	switch raw["kind"] {
+	case "Namespace":
+		return keep(&s.namespaces, text)
+	case "ServiceAccount":
+		return keep(&s.accounts, text)
+	case "ConfigMap":
+		return keep(&s.configMaps, text)
+	case "Secret":
+		return keep(&s.secrets, text)
+	case "Service":
+		return keep(&s.services, text)
+	case "Deployment":
+		return keep(&s.deployments, text)
+	case "Job":
+		return keep(&s.jobs, text)
+	case "PodDisruptionBudget":
+		return keep(&s.budgets, text)
+	case "NetworkPolicy":
+		return keep(&s.policies, text)
+	}
+	return nil
+}
+
+func keep[T any](list *[]*T, text []byte) error {
+	item := new(T)
+	if err := yaml.Unmarshal(text, item); err != nil {
+		return err
+	}
+	*list = append(*list, item)
+	return nil
+}
+
+// pod is what a Deployment or a Job makes pods of.
+type pod struct {
+	kind, name string
+	template   *corev1.PodTemplateSpec
+}
+
+func (p pod) String() string { return p.kind + " " + p.name }
+
+func (p pod) container() *corev1.Container { return &p.template.Spec.Containers[0] }
+
+func (s *set) pods() (list []pod) {
+	for _, d := range s.deployments {
+		list = append(list, pod{"Deployment", d.Name, &d.Spec.Template})
+	}
+	for _, j := range s.jobs {
+		list = append(list, pod{"Job", j.Name, &j.Spec.Template})
+	}
+	return list
+}
+
+// pod gives one by name.
+func (s *set) pod(name string) pod {
+	for _, p := range s.pods() {
+		if p.name == name {
+			return p
+		}
+	}
+	panic("no pod template " + name)
+}
+
+// render makes what kubectl would apply of a directory under deploy/k8s, or of one with components added.
+func render(t *testing.T, dir string, components ...string) *set {
+	t.Helper()
+	at := filepath.Join(root, dir)
+	if len(components) > 0 {
+		at = t.TempDir()
+		here, err := filepath.Abs(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		relative := func(to string) string { // kustomize takes no absolute paths
+			path, err := filepath.Rel(at, filepath.Join(here, to))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+		text := "resources: [" + relative(dir) + "]\ncomponents:\n"
+		for _, c := range components {
+			text += "  - " + relative(c) + "\n"
+		}
+		if err := os.WriteFile(filepath.Join(at, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionLegacy // as kubectl does
+	objects, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), at)
+	if err != nil {
+		t.Fatalf("%s %v: %v", dir, components, err)
+	}
+	s := &set{}
+	for _, o := range objects.Resources() {
+		text, err := o.AsYAML()
+		if err == nil {
+			err = s.add(text)
+		}
+		if err != nil {
+			t.Fatalf("%s %v: %s %s: %v", dir, components, o.GetKind(), o.GetName(), err)
+		}
+	}
+	return s
+}
+
+// everything is each overlay, and each component on top of an overlay that lacks it.
+func everything(t *testing.T) map[string]*set {
+	t.Helper()
+	all := map[string]*set{}
+	for _, overlay := range directories(t, "overlays") {
+		all[overlay] = render(t, overlay)
+	}
+	for _, component := range directories(t, "components") {
+		for _, overlay := range []string{"overlays/sandbox", "overlays/production"} {
+			all[fmt.Sprintf("%s+%s", overlay, filepath.Base(component))] = render(t, overlay, component)
+		}
+	}
+	return all
+}
+
+// directories are those below dir that can be rendered.
+func directories(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(root, dir, "*", "kustomization.yaml"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no kustomization in %s: %v", dir, err)
+	}
+	for _, f := range found {
+		path, err := filepath.Rel(root, filepath.Dir(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, path)
+	}
+	return list
+}
+
+// forSite are the objects that production leaves to the site: the Secrets as its example has
+// them, and the ConfigMap of the authority.
+func forSite(t *testing.T, s *set) *set {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "overlays/production/secrets.example.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := &set{configMaps: []*corev1.ConfigMap{{Data: map[string]string{"ca.crt": authority(t)}}}}
+	given.configMaps[0].Name = "nats-ca"
+	for _, part := range strings.Split(string(text), "\n---\n") {
+		if err := given.add([]byte(part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, secret := range given.secrets {
+		secret.Data = map[string][]byte{}
+		for key, value := range secret.StringData {
+			secret.Data[key] = []byte(value)
+		}
+	}
+	whole := *s
+	if len(s.secrets) == 0 {
+		whole.secrets = given.secrets
+	}
+	whole.configMaps = slices.Concat(s.configMaps, given.configMaps)
+	return &whole
+}

@@ -1,0 +1,48 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/yannh/kubeconform/pkg/resource"
+	"github.com/yannh/kubeconform/pkg/validator"
+)
+
+var schemas = sync.OnceValues(func() (validator.Validator, error) {
+	return validator.New([]string{"schemas/{{.ResourceKind}}{{.KindSuffix}}.json"}, validator.Opts{Strict: true})
+})
+
+// schema holds every object against the API's schema of its kind.
+func schema(s *set, say complain) {
+	v, err := schemas()
+	if err != nil {
+		say("%v", err)
+		return
+	}
+	for _, o := range s.raw {
+		if strings.HasPrefix(fmt.Sprint(o["apiVersion"]), "jetstream.nats.io/") {
+			continue // there is no schema of it here; TestNACKMakesTheTopology reads every field
+		}
+		text, err := json.Marshal(o)
+		if err != nil {
+			say("%v", err)
+			continue
+		}
+		switch r := v.ValidateResource(resource.Resource{Bytes: text}); {
+		case r.Status == validator.Valid:
+		case len(r.ValidationErrors) == 0:
+			say("%s: %v", named(o), r.Err)
+		default:
+			for _, e := range r.ValidationErrors {
+				say("%s: %s %s", named(o), e.Path, e.Msg)
+			}
+		}
+	}
+}
+
+func named(o map[string]any) string {
+	meta, _ := o["metadata"].(map[string]any)
+	return fmt.Sprint(o["kind"], " ", meta["name"])
+}
