@@ -172,6 +172,9 @@ func (p *MandateConsumer) resolver(r *runtime, log bus.Log, policy retry.Policy)
 	resolved := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_resolved_total",
 		Help: "Uncertain enrollments that the transaction list told more of, by outcome."}, []string{"outcome"})
 	r.metrics.registry.MustRegister(resolved)
+	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
+		resolved.WithLabelValues(string(outcome))
+	}
 	resolver := &enroll.Resolver{Upstream: api, Policy: policy, Log: log, Next: log.Uncertain, Logger: r.log,
 		Told: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
 	return func(ctx, _ context.Context) error { return resolver.Run(ctx) }, nil

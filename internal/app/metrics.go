@@ -107,7 +107,21 @@ func (m *metrics) queues(found map[string]jetstream.Consumer, of []bus.Queue) {
 }
 
 // ofDeliveries adds what the poller tells.
-func (m *metrics) ofDeliveries() { m.registry.MustRegister(m.deliveries, m.matched, m.lag) }
+func (m *metrics) ofDeliveries() {
+	m.deliveries.WithLabelValues(string(messages.Overdue)) // from nought: the first one is an increase too
+	m.registry.MustRegister(m.deliveries, m.matched, m.lag)
+}
+
+// of adds what /readyz says, for those who do not ask it.
+func (m *metrics) of(ready *readiness) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_ready",
+		Help: "1 while the program can work; /readyz says why it cannot."}, func() float64 {
+		if len(ready.faults()) > 0 {
+			return 0
+		}
+		return 1
+	}))
+}
 
 func (m *metrics) call(c clients.Call) {
 	m.calls.WithLabelValues(c.Operation, string(c.Fate)).Observe(c.Duration.Seconds())

@@ -37,6 +37,7 @@ type runtime struct {
 func (c *Common) start(ctx context.Context, name string) (*runtime, error) {
 	r := &runtime{name: name, log: c.logger().With().Str("program", name).Logger(), metrics: newMetrics(), starting: "starting: waiting for NATS"}
 	r.ready.add(r.waitsFor)
+	r.metrics.of(&r.ready)
 	stop, err := serveAdmin(c.AdminAddr, &r.ready, r.metrics.registry, r.log)
 	if err != nil {
 		return nil, err

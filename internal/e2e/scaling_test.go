@@ -85,7 +85,7 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("well", i)))
 		in.waitTold("mandate.enroll.succeeded.*", i+1, 20*time.Second)
 	}
-	in.shows(p, map[string]float64{"errand_in_hand": 0, "errand_busy_ratio": 0, "errand_held": 0, enrollsPending: 0, enrollsTaken: later})
+	in.shows(p, map[string]float64{"errand_ready": 1, "errand_in_hand": 0, "errand_busy_ratio": 0, "errand_held": 0, enrollsPending: 0, enrollsTaken: later})
 
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401})
 	in.publish("mandate.enroll.requested", enrollment("first"))
@@ -100,5 +100,5 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 		got := p.gauges()
 		return got[enrollsPending]+got[enrollsTaken] == later+1+waiting
 	})
-	in.shows(p, map[string]float64{"errand_in_hand": 0, "errand_busy_ratio": 0, "errand_held": 1})
+	in.shows(p, map[string]float64{"errand_ready": 0, "errand_in_hand": 0, "errand_busy_ratio": 0, "errand_held": 1})
 }
