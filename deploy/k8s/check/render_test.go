@@ -127,7 +127,7 @@ func render(t *testing.T, dir string, components ...string) *set {
 			}
 			return path
 		}
-		text := "resources: [" + relative(dir) + "]\ncomponents:\n"
+		text := "namespace: errand\nresources: [" + relative(dir) + "]\ncomponents:\n"
 		for _, c := range components {
 			text += "  - " + relative(c) + "\n"
 		}
@@ -196,7 +196,7 @@ func forSite(t *testing.T, s *set) *set {
 	}
 	given := &set{configMaps: []*corev1.ConfigMap{{Data: map[string]string{"ca.crt": authority(t)}}}}
 	given.configMaps[0].Name = "nats-ca"
-	for _, part := range strings.Split(string(text), "\n---\n") {
+	for part := range strings.SplitSeq(string(text), "\n---\n") {
 		if err := given.add([]byte(part)); err != nil {
 			t.Fatal(err)
 		}

@@ -30,14 +30,8 @@ func schema(s *set, say complain) {
 			say("%v", err)
 			continue
 		}
-		switch r := v.ValidateResource(resource.Resource{Bytes: text}); {
-		case r.Status == validator.Valid:
-		case len(r.ValidationErrors) == 0:
+		if r := v.ValidateResource(resource.Resource{Bytes: text}); r.Status != validator.Valid {
 			say("%s: %v", named(o), r.Err)
-		default:
-			for _, e := range r.ValidationErrors {
-				say("%s: %s %s", named(o), e.Path, e.Msg)
-			}
 		}
 	}
 }
