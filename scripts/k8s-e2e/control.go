@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// cluster is a Kubernetes whose parts are processes of this machine.
+type cluster struct {
+	dir     string // of everything it keeps
+	bin     string
+	address string // of the API server, and of the node
+	port    int    // of the API server
+	ca      *authority
+	*processes
+}
+
+// newCluster makes the keys and starts etcd and the API server.
+func newCluster(ctx context.Context, dir, bin, address string) (*cluster, error) {
+	c := &cluster{dir: dir, bin: bin, address: address}
+	var err error
+	if c.processes, err = newProcesses(filepath.Join(dir, "logs")); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(c.path("pki"), 0o700); err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(address, 3)
+	if err != nil {
+		return nil, err
+	}
+	c.port = ports[0]
+	if err := c.keys(); err != nil {
+		return nil, err
+	}
+	if err := c.storage(ports[1], ports[2]); err != nil {
+		return nil, err
+	}
+	return c, c.server(ctx, ports[1])
+}
+
+func (c *cluster) path(parts ...string) string {
+	return filepath.Join(append([]string{c.dir}, parts...)...)
+}
+func (c *cluster) pki(name string) string    { return c.path("pki", name) }
+func (c *cluster) config(name string) string { return c.path(name + ".kubeconfig") }
+func (c *cluster) url() string               { return fmt.Sprintf("https://%s:%d", c.address, c.port) }
+
+// keys makes certificates for the servers and a configuration for each client.
+func (c *cluster) keys() error {
+	var err error
+	if c.ca, err = newAuthority(c.path("pki"), "ca"); err != nil {
+		return err
+	}
+	front, err := newAuthority(c.path("pki"), "front-proxy")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		front.leaf("front-proxy-client", "front-proxy-client", ""),
+		c.ca.leaf("apiserver", "kube-apiserver", "", c.address, "127.0.0.1", "localhost", "kubernetes.default.svc"),
+		c.ca.leaf("apiserver-kubelet", "kube-apiserver-kubelet", "system:masters"),
+		c.ca.leaf("service-accounts", "service-accounts", ""),
+		c.ca.leaf("keda", "keda", "", "127.0.0.1", "localhost", "keda-operator.keda.svc", "keda-metrics-apiserver.keda.svc"),
+	)
+	for _, who := range []struct{ name, user, group string }{
+		{"admin", "admin", "system:masters"},
+		{"controllers", "system:kube-controller-manager", ""},
+		{"scheduler", "system:kube-scheduler", ""},
+		{"kubelet", "system:node:" + node, "system:nodes"},
+		{"proxy", "system:kube-proxy", ""},
+	} {
+		err = errors.Join(err, c.ca.leaf(who.name, who.user, who.group),
+			c.ca.kubeconfig(c.config(who.name), c.url(), fmt.Sprintf("client-certificate: %q, client-key: %q", c.pki(who.name+".crt"), c.pki(who.name+".key"))))
+	}
+	return err
+}
+
+// storage starts etcd. It keeps nothing that must outlive this run.
+func (c *cluster) storage(client, peer int) error {
+	etcd, err := exec.LookPath("etcd")
+	if err != nil {
+		return err
+	}
+	at, peers := fmt.Sprintf("http://%s:%d", c.address, client), fmt.Sprintf("http://%s:%d", c.address, peer)
+	return c.start("etcd", nil, etcd, "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--listen-client-urls", at, "--advertise-client-urls", at,
+		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
+}
+
+// server starts the API server and waits until it is ready.
+func (c *cluster) server(ctx context.Context, etcd int) error {
+	err := c.start("kube-apiserver", nil, filepath.Join(c.bin, "kube-apiserver"),
+		fmt.Sprintf("--etcd-servers=http://%s:%d", c.address, etcd),
+		"--bind-address="+c.address, "--advertise-address="+c.address, fmt.Sprintf("--secure-port=%d", c.port),
+		"--endpoint-reconciler-type=none", // no pod asks it, and a loopback address is refused otherwise
+		"--tls-cert-file="+c.pki("apiserver.crt"), "--tls-private-key-file="+c.pki("apiserver.key"), "--client-ca-file="+c.pki("ca.crt"),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--service-cluster-ip-range="+services,
+		"--service-account-key-file="+c.pki("service-accounts.key"), "--service-account-signing-key-file="+c.pki("service-accounts.key"),
+		"--authorization-mode=Node,RBAC", "--requestheader-client-ca-file="+c.pki("front-proxy.crt"),
+		"--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+c.pki("front-proxy-client.crt"), "--proxy-client-key-file="+c.pki("front-proxy-client.key"),
+		"--kubelet-client-certificate="+c.pki("apiserver-kubelet.crt"), "--kubelet-client-key="+c.pki("apiserver-kubelet.key"),
+		"--kubelet-preferred-address-types=InternalIP")
+	if err != nil {
+		return err
+	}
+	return c.await(ctx, "kube-apiserver", 2*time.Minute, func(ctx context.Context) error {
+		_, err := c.kubectl(ctx, "get", "--raw", "/readyz")
+		return err
+	})
+}
+
+// controllers starts what acts on the objects.
+func (c *cluster) controllers() error {
+	client := func(name string) []string {
+		file := c.config(name)
+		return []string{"--kubeconfig=" + file, "--authentication-kubeconfig=" + file, "--authorization-kubeconfig=" + file, "--bind-address=127.0.0.1", "--leader-elect=false"}
+	}
+	return errors.Join(
+		c.start("kube-controller-manager", nil, filepath.Join(c.bin, "kube-controller-manager"), append(client("controllers"),
+			"--use-service-account-credentials=true", "--service-account-private-key-file="+c.pki("service-accounts.key"),
+			"--root-ca-file="+c.pki("ca.crt"), "--horizontal-pod-autoscaler-sync-period=2s")...),
+		c.start("kube-scheduler", nil, filepath.Join(c.bin, "kube-scheduler"), client("scheduler")...))
+}
+
+// kubectl runs kubectl as the administrator and gives what it prints.
+func (c *cluster) kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.kubectlWith(ctx, "", args...)
+}
+
+// kubectlWith is kubectl with something on its standard input.
+func (c *cluster) kubectlWith(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append([]string{"--kubeconfig", c.config("admin")}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	cmd.Env = append(os.Environ(), "HOME="+c.dir) // its cache is of this cluster
+	out, err := output(cmd)
+	return strings.TrimSpace(string(out)), err
+}
+
+// freePorts are ports of address that nobody listens on.
+func freePorts(address string, n int) (ports []int, err error) {
+	for range n {
+		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // all at the end, so that they differ
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// authority signs certificates that last as long as a run. Each is written as <name>.crt and <name>.key to dir.
+type authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// newAuthority makes a certificate authority that signs itself.
+func newAuthority(dir, name string) (*authority, error) {
+	a := &authority{dir: dir}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
+	return a, a.issue(name, template)
+}
+
+// leaf makes a certificate for a client of that name and group, and for a server at those hosts.
+func (a *authority) leaf(name, user, group string, hosts ...string) error {
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: user}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
+	if group != "" {
+		template.Subject.Organization = []string{group}
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	return a.issue(name, template)
+}
+
+func (a *authority) issue(name string, template *x509.Certificate) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
+		return err
+	}
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(48*time.Hour)
+	if template.IsCA {
+		a.cert, a.key = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		return err
+	}
+	if template.IsCA {
+		if a.cert, err = x509.ParseCertificate(der); err != nil {
+			return err
+		}
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	if err := a.write(name+".key", "EC PRIVATE KEY", private); err != nil {
+		return err
+	}
+	return a.write(name+".crt", "CERTIFICATE", der)
+}
+
+func (a *authority) write(name, kind string, der []byte) error {
+	return os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+}
+
+// kubeconfig writes a client's configuration; user is what it is known by, a line of YAML.
+func (a *authority) kubeconfig(path, server, user string) error {
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+	return os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: errand, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: errand, user: {%s}}]
+contexts: [{name: errand, context: {cluster: errand, user: errand}}]
+current-context: errand
+`, server, ca, user), 0o600)
+}
+
+// pool trusts this authority and no other.
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// prove is the command that runs the whole proof.
+type prove struct {
+	build
+	Images string   `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this folder instead of building them."`
+	Only   []string `placeholder:"NAME" help:"Only these assertions, by name; the table at the end of a run has them."`
+}
+
+// up is the command that keeps the cluster.
+type up struct {
+	build
+	Images string `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this folder instead of building them."`
+}
+
+// run is the folder of the cluster that is running.
+func (b *build) run() (string, error) {
+	cache, err := b.cache()
+	return filepath.Join(cache, "run"), err
+}
+
+// Run proves.
+func (p *prove) Run(ctx context.Context) error {
+	return p.enclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
+}
+
+// Run keeps the cluster until ctx ends.
+func (u *up) Run(ctx context.Context) error { return u.enclosed(ctx, u.Images, "--stay") }
+
+// enclosed gets what a cluster needs and starts it in namespaces of its own.
+func (b *build) enclosed(ctx context.Context, images string, args ...string) error {
+	if err := installed("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "nft", "/usr/lib/cni/ptp"); err != nil {
+		return err
+	}
+	bin, err := b.binaries(ctx)
+	if err != nil {
+		return err
+	}
+	run, err := b.run()
+	if err != nil {
+		return err
+	}
+	root, err := tree()
+	if err != nil {
+		return err
+	}
+	if images == "" {
+		if images, err = archives(ctx, root, bin, filepath.Dir(run)); err != nil {
+			return err
+		}
+	}
+	return enclose(ctx, run, append([]string{"--bin=" + bin, "--tree=" + root, "--images=" + images}, args...)...)
+}
+
+// inside is the command that runs in the namespaces, as their first process.
+type inside struct {
+	Dir    string   `arg:""`
+	Bin    string   `required:""`
+	Tree   string   `required:""`
+	Images string   `required:""`
+	Only   []string `help:"Assertions."`
+	Stay   bool     `help:"Keep it instead."`
+}
+
+// Run starts the cluster and proves, or keeps it.
+func (i *inside) Run(ctx context.Context) error {
+	w := &world{tree: i.Tree, began: time.Now()}
+	if err := i.start(ctx, w); err != nil {
+		return err
+	}
+	if i.Stay {
+		return i.stay(ctx, w)
+	}
+	return w.prove(ctx, i.Only)
+}
+
+func (i *inside) start(ctx context.Context, w *world) error {
+	images, err := filepath.Glob(filepath.Join(i.Images, "*-"+runtime.GOARCH+".tar"))
+	if err != nil || len(images) == 0 {
+		return fmt.Errorf("no images in %s (%w)", i.Images, err)
+	}
+	if w.host, err = os.Readlink("/proc/self"); err != nil { // as the machine knows it, from before /proc is our own
+		return err
+	}
+	c := &cluster{dir: i.Dir}
+	if err := errors.Join(c.settle(), enter(i.Dir), network(ctx)); err != nil {
+		return err
+	}
+	if w.cluster, err = newCluster(ctx, i.Dir, i.Bin, address); err != nil {
+		return err
+	}
+	w.say("API server ready")
+	if err := errors.Join(w.controllers(), w.startNode(ctx, images)); err != nil {
+		return err
+	}
+	w.say("node ready, %d images loaded", len(images))
+	if err := w.startKEDA(ctx); err != nil {
+		return err
+	}
+	w.say("KEDA ready")
+	return nil
+}
+
+// stay deploys and says how to look around.
+func (i *inside) stay(ctx context.Context, w *world) error {
+	if _, err := w.apply(ctx, "sandbox"); err != nil {
+		return err
+	}
+	fmt.Printf(`
+The cluster runs in namespaces of its own. For a shell in it, as root:
+
+    nsenter --target %s --mount --net --pid env KUBECONFIG=%s PATH=%s:$PATH bash
+
+Ctrl-C here, or `+"`go run ./scripts/k8s-e2e down`"+`, ends it and leaves nothing.
+`, w.host, w.config("admin"), i.Bin)
+	<-ctx.Done()
+	return nil
+}
+
+// assertion is one thing that is proven.
+type assertion struct {
+	name, says string
+	run        func(context.Context, *world) error
+	took       time.Duration
+	err        error
+	always     bool
+}
+
+// prove runs the assertions in their order and prints a table of them.
+func (w *world) prove(ctx context.Context, only []string) error {
+	all, failed := slices.Clone(assertions), 0
+	if len(only) > 0 {
+		all = slices.DeleteFunc(all, func(a assertion) bool { return !slices.Contains(only, a.name) && !a.always })
+	}
+	for n := range all {
+		a := &all[n]
+		if ctx.Err() != nil {
+			a.err = context.Cause(ctx)
+			continue
+		}
+		w.say("— %s: %s", a.name, a.says)
+		began := time.Now()
+		a.err = a.run(ctx, w)
+		a.took = time.Since(began)
+		if a.err != nil {
+			failed++
+			w.say("FAILED: %v", a.err)
+		}
+		if a.err != nil && a.always {
+			return fmt.Errorf("%s: everything else stands on this: %w", a.name, a.err)
+		}
+	}
+	fmt.Println()
+	for _, a := range all {
+		result := "ok"
+		if a.err != nil {
+			result = "FAILED"
+		}
+		fmt.Printf("%-12s %-7s %5.0f s  %s\n", a.name, result, a.took.Seconds(), a.says)
+	}
+	fmt.Println("\nNot proven here: " + notProven)
+	if failed > 0 || ctx.Err() != nil {
+		return fmt.Errorf("%d of %d assertions failed", failed, len(all))
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// cgroup holds the pods, in every hierarchy of the machine.
+const cgroup = "/errand-k8s-e2e"
+
+// enclose runs this program's hidden command with args in namespaces of its own: processes, mounts, network. When
+// that process ends, however it does, the kernel ends every other of its namespace, and takes mounts and interfaces
+// with it. So all that is left are cgroups and the run's folder, which are removed here.
+func enclose(ctx context.Context, run string, args ...string) error {
+	runtime.LockOSThread() // see newProcesses
+	if os.Geteuid() != 0 {
+		return errors.New("a node needs root: run it with sudo (validate needs none)")
+	}
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		return err
+	}
+	lock, err := claim(run)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := errors.Join(sweep(run), makeCgroups()); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{"inside", run}, args...)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,
+		Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	err = cmd.Run()
+	if _, failed := errors.AsType[*exec.ExitError](err); failed || ctx.Err() != nil {
+		// It has said why. Logs are worth more than a tidy folder; the next run or `down` removes them.
+		fmt.Fprintln(os.Stderr, "what the programs said:", filepath.Join(run, "logs"))
+		return errors.Join(err, removeCgroups())
+	}
+	return errors.Join(err, sweep(run))
+}
+
+// claim makes this the only run on the machine for as long as the file is open.
+func claim(run string) (*os.File, error) {
+	lock, err := os.OpenFile(run+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		pid, _ := os.ReadFile(run + ".lock") // only to say who
+		lock.Close()
+		return nil, fmt.Errorf("another run is at work, process %s; `go run ./scripts/k8s-e2e down` ends it", pid)
+	}
+	if err := lock.Truncate(0); err != nil {
+		return nil, err
+	}
+	_, err = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
+	return lock, err
+}
+
+// sweep removes what a run leaves.
+func sweep(run string) error { return errors.Join(removeCgroups(), os.RemoveAll(run)) }
+
+// down is the command that ends and removes.
+type down struct {
+	build
+}
+
+// Run ends a run that is at work and removes what is left.
+func (d *down) Run(ctx context.Context) error {
+	run, err := d.run()
+	if err != nil {
+		return err
+	}
+	pid, err := os.ReadFile(run + ".lock")
+	if errors.Is(err, fs.ErrNotExist) {
+		return sweep(run)
+	}
+	if err != nil {
+		return err
+	}
+	var lock *os.File
+	err = until(ctx, 30*time.Second, func(context.Context) (err error) {
+		if lock, err = claim(run); err != nil {
+			if n, bad := strconv.Atoi(string(pid)); bad == nil {
+				_ = syscall.Kill(n, syscall.SIGTERM) // it may have gone meanwhile
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return errors.Join(sweep(run), os.Remove(run+".lock"))
+}
+
+// hierarchies are the folders of control groups: one of version 2, or several of version 1.
+func hierarchies() ([]string, error) {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); f[2] == "cgroup" || f[2] == "cgroup2" {
+			dirs = append(dirs, f[1])
+		}
+	}
+	return dirs, nil
+}
+
+func makeCgroups() error {
+	dirs, err := hierarchies()
+	for _, dir := range dirs {
+		if made := os.Mkdir(filepath.Join(dir, cgroup), 0o750); made != nil && !errors.Is(made, fs.ErrExist) {
+			err = errors.Join(err, made)
+		}
+	}
+	return err
+}
+
+func removeCgroups() error {
+	dirs, err := hierarchies()
+	for _, dir := range dirs {
+		var groups []string
+		_ = filepath.WalkDir(filepath.Join(dir, cgroup), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				groups = append(groups, path)
+			}
+			return nil
+		})
+		slices.Reverse(groups) // the innermost first
+		for _, group := range groups {
+			gone := until(context.Background(), 5*time.Second, func(context.Context) error { // its processes are on their way out
+				err := syscall.Rmdir(group)
+				if errors.Is(err, syscall.ENOENT) {
+					return nil
+				}
+				return err
+			})
+			if gone != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", group, gone))
+			}
+		}
+	}
+	return err
+}
+
+// enter makes the mounts of this namespace its own: what programs write to well-known places is gone with it, names
+// are asked of the cluster, and where kubelet sets the kernel's parameters, which are the machine's, there are files.
+func enter(run string) error {
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("mounts: %w", err)
+	}
+	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("/proc: %w", err)
+	}
+	for _, dir := range []string{"/run", "/var/log"} {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
+		instead := filepath.Join(run, "sysctl", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(instead), 0o700), os.WriteFile(instead, []byte("0"), 0o600)); err != nil {
+			return err
+		}
+		if err := syscall.Mount(instead, filepath.Join("/proc/sys", name), "", syscall.MS_BIND, ""); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	at, err := filepath.EvalSymlinks("/etc/resolv.conf")
+	if err != nil {
+		return err
+	}
+	if err := syscall.Mount(filepath.Join(run, "resolv.conf"), at, "", syscall.MS_BIND, ""); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	return nil
+}

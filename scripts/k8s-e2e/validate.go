@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// operator is the module that has the definitions of PodMonitor and PrometheusRule.
+const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+
+// validate is the command that asks an API server and runs nothing.
+type validate struct {
+	build
+	Cached bool `help:"Only if the binaries are there already; else say so and fail."`
+}
+
+// Run asks whether every overlay and component would be taken, without a warning, and whether what must be refused is.
+func (v *validate) Run(ctx context.Context) error {
+	if err := installed("etcd"); err != nil {
+		return err
+	}
+	bin, err := v.servers(ctx)
+	if err != nil {
+		return err
+	}
+	root, err := tree()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "errand-validate-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	w := &world{tree: root, began: time.Now()}
+	if w.cluster, err = newCluster(ctx, dir, bin, "127.0.0.1"); err != nil {
+		return err
+	}
+	defer w.kill()
+	w.say("API server ready")
+	if err := w.define(ctx); err != nil {
+		return err
+	}
+	w.say("kinds of KEDA and Prometheus defined")
+	all, err := w.renderings(ctx)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, r := range all {
+		if err := w.take(ctx, r.yaml); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", r.name, err))
+			w.say("%-24s REFUSED", r.name)
+			continue
+		}
+		w.say("%-24s would be taken, %d objects%s", r.name, strings.Count(r.yaml, "\nkind: "), r.note)
+	}
+	for _, broken := range breakages {
+		text := broken.spoil(all[0].yaml)
+		if text == all[0].yaml {
+			return fmt.Errorf("%s: nothing to spoil in %s; mend the control", broken.name, all[0].name)
+		}
+		err := w.take(ctx, text)
+		if err == nil || !strings.Contains(err.Error(), broken.says) {
+			failed = errors.Join(failed, fmt.Errorf("control: %s was not refused as it must be (%q): %w", broken.name, broken.says, err))
+			continue
+		}
+		w.say("%-24s refused, as it must be", broken.name)
+	}
+	return failed
+}
+
+// servers are the binaries: only two are used, but whoever builds builds all.
+func (v *validate) servers(ctx context.Context) (string, error) {
+	if v.Bin != "" || !v.Cached {
+		return v.binaries(ctx)
+	}
+	dir, err := v.folder()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "bin")
+	if absent := missing(bin, "kube-apiserver", "kubectl"); len(absent) > 0 {
+		return "", fmt.Errorf("%s: not built yet; `go run ./scripts/k8s-e2e build` does, in 10 to 20 minutes", strings.Join(absent, ", "))
+	}
+	return bin, nil
+}
+
+// define makes the namespace and the kinds that are not Kubernetes' own.
+func (w *world) define(ctx context.Context) error {
+	keda, err := module(ctx, "github.com/kedacore/keda/v2")
+	if err != nil {
+		return err
+	}
+	prometheus, err := module(ctx, operator)
+	if err != nil {
+		return err
+	}
+	definitions := filepath.Join(prometheus, "example/prometheus-operator-crd")
+	_, err = w.kubectlWith(ctx, `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`, "apply", "-f", "-")
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"apply", "--server-side", "-k", filepath.Join(keda, "config/crd")},
+		{"apply", "--server-side", "-f", filepath.Join(definitions, "monitoring.coreos.com_podmonitors.yaml"),
+			"-f", filepath.Join(definitions, "monitoring.coreos.com_prometheusrules.yaml")},
+		{"wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"},
+	} {
+		if _, err := w.kubectl(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rendering is what kustomize makes of an overlay, or of the base with one component.
+type rendering struct{ name, yaml, note string }
+
+func (w *world) renderings(ctx context.Context) (out []rendering, err error) {
+	manifests := filepath.Join(w.tree, "deploy/k8s")
+	overlays, err := filepath.Glob(filepath.Join(manifests, "overlays/*/kustomization.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	components, err := filepath.Glob(filepath.Join(manifests, "components/*/kustomization.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if len(overlays) == 0 {
+		return nil, errors.New("no overlay in " + manifests)
+	}
+	for _, file := range append(overlays, components...) {
+		dir := filepath.Dir(file)
+		name, err := filepath.Rel(manifests, dir)
+		if err != nil {
+			return nil, err
+		}
+		if filepath.Base(filepath.Dir(dir)) == "components" {
+			if dir, err = w.with(dir); err != nil {
+				return nil, err
+			}
+		}
+		yaml, err := w.kubectl(ctx, "kustomize", dir)
+		if err != nil {
+			return nil, err
+		}
+		r := rendering{name: name, yaml: "\n" + yaml}
+		if strings.Contains(yaml, "jetstream.nats.io/") {
+			r.note = " (without its jetstream.nats.io, whose definitions are in no Go module)"
+			r.yaml = "\n" + documents(yaml, func(kind string) bool { return kind != "Stream" && kind != "Consumer" && kind != "ObjectStore" })
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// with is a folder with the base and that component.
+func (w *world) with(component string) (string, error) {
+	dir := w.path("with-" + filepath.Base(component))
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	base, err := filepath.Rel(dir, filepath.Join(w.tree, "deploy/k8s/base"))
+	if err != nil {
+		return "", err
+	}
+	component, err = filepath.Rel(dir, component)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil,
+		"namespace: errand\nresources: [%s]\ncomponents: [%s]\n", base, component), 0o600)
+}
+
+// take asks whether the API server would take these objects.
+func (w *world) take(ctx context.Context, yaml string) error {
+	_, err := w.kubectlWith(ctx, yaml, "apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "-f", "-")
+	return err
+}
+
+// breakages are controls: what a server must refuse, and in which words.
+var breakages = []struct {
+	name, says string
+	spoil      func(yaml string) string
+}{
+	{"a pod that may be root", "would violate PodSecurity", func(yaml string) string {
+		return strings.Replace(yaml, "runAsNonRoot: true", "runAsNonRoot: false", 1)
+	}},
+	{"a budget of two kinds", "minAvailable and maxUnavailable cannot be both set", func(yaml string) string {
+		return strings.Replace(yaml, "\n  maxUnavailable: 1\n", "\n  maxUnavailable: 1\n  minAvailable: 1\n", 1)
+	}},
+	{"a field nobody knows", "unknown field", func(yaml string) string {
+		return strings.Replace(yaml, "terminationGracePeriodSeconds:", "terminationGraceSeconds:", 1)
+	}},
+}
