@@ -444,6 +444,29 @@ func portOf(at *url.URL) string {
 	return map[string]string{"https": "443", "http": "80", "nats": "4222", "tls": "4222"}[at.Scheme]
 }
 
+// TestNobodyElseSetsTheNumber: what is scaled has no replicas, or each apply would take back what the scaler did.
+func TestNobodyElseSetsTheNumber(t *testing.T) {
+	scaled := 0
+	for _, overlay := range directories(t, "overlays") {
+		s := render(t, overlay)
+		for _, o := range s.raw {
+			spec, _ := o["spec"].(map[string]any)
+			target, _ := spec["scaleTargetRef"].(map[string]any)
+			if target == nil {
+				continue
+			}
+			scaled++
+			d := find(s.deployments, fmt.Sprint(target["name"]))
+			if d == nil || d.Spec.Replicas != nil {
+				t.Errorf("%s: %s scales %v, which is not there or has replicas", overlay, named(o), target["name"])
+			}
+		}
+	}
+	if scaled == 0 {
+		t.Error("nothing is scaled: is the manifest read rightly?")
+	}
+}
+
 // TestNoRegistryIsNamed: where images come from is the site's.
 func TestNoRegistryIsNamed(t *testing.T) {
 	registry := regexp.MustCompile(`docker\.io|gcr\.io|ghcr\.io|quay\.io|registry\.k8s\.io|public\.ecr`)
