@@ -1,0 +1,482 @@
+package check
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+	"sigs.k8s.io/yaml"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/internal/sandbox"
+)
+
+// as reads a rendered object as a type.
+func as[T any](t *testing.T, raw map[string]any) (object T) {
+	t.Helper()
+	text, err := yaml.Marshal(raw)
+	if err == nil {
+		err = yaml.Unmarshal(text, &object)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+var exports struct {
+	sync.Once
+	names map[string]map[string]bool // the labels of each metric
+}
+
+// exported are the metrics that the real programs export, and their labels, once each has worked.
+func exported(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	exports.Do(func() {
+		exports.names = map[string]map[string]bool{}
+		work(t, func(page []byte) {
+			text := expfmt.NewTextParser(model.UTF8Validation)
+			families, err := text.TextToMetricFamilies(bytes.NewReader(page))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, family := range families {
+				if exports.names[name] == nil {
+					exports.names[name] = map[string]bool{}
+				}
+				if family.GetType() == dto.MetricType_HISTOGRAM {
+					exports.names[name]["le"] = true
+				}
+				for _, m := range family.GetMetric() {
+					for _, label := range m.GetLabel() {
+						exports.names[name][label.GetName()] = true
+					}
+				}
+			}
+		})
+	})
+	return exports.names
+}
+
+// work has the three programs, at a server and a sandbox of their own, do one of each thing,
+// and gives what they export then.
+func work(t *testing.T, page func([]byte)) {
+	t.Helper()
+	n, err := devkit.Start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := sandbox.New(sandbox.Options{})
+	defer box.Close()
+	web := httptest.NewServer(box)
+	defer web.Close()
+	if out, err := exec.Command(filepath.Join(bin, "errand"), "provision", "--nats-url", n.URL, "--yes").CombinedOutput(); err != nil {
+		t.Fatalf("provision: %v\n%s", err, out)
+	}
+	for subject, body := range map[string]string{
+		bus.EnrollQueue.Filter: `{"request_id": "r1", "order_number": "DD001", "amount": "100.50", "payer_id_type": 1, "payer_id": "900101011234", "payer_name": "Ann",
+			"payer_email": "ann@example.com", "payer_telephone_number": "0123456789", "frequency_mode": "MT", "application_reason": "Membership"}`,
+		bus.TransactionsQueue.Filter: `{}`, bus.AccountQueue.Filter: `{}`,
+		bus.SendQueue.Filter: `{"request_id": "m1", "to": "ann@example.com", "subject": "Hello", "content": "…"}`,
+	} {
+		if _, err := js.Publish(t.Context(), subject, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worked := map[string][]string{ // what shows that a program has done all
+		"mandate-consumer": {`errand_requests_total{operation="mandate.enroll",outcome="succeeded"}`, `errand_requests_total{operation="mandate.transactions",outcome="listed"}`},
+		"mail-consumer":    {`errand_requests_total{operation="mail.send",outcome="accepted"}`, `errand_requests_total{operation="mail.account",outcome="reported"}`},
+		"log-poller":       {`errand_deliveries_total{status="delivered"}`, "errand_matches_total{"},
+	}
+	for _, name := range []string{"mandate-consumer", "mail-consumer", "log-poller"} {
+		said, err := os.Create(filepath.Join(t.TempDir(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := exec.Command(filepath.Join(bin, name))
+		p.Env = []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "POLL_INTERVAL=200ms", "MANDATE_API_URL=" + web.URL,
+			"MANDATE_API_TOKEN=sandbox-token", "MANDATE_PORTAL_KEY=sandbox-portal", "MAIL_API_URL=" + web.URL, "MAIL_API_KEY=sandbox-key"}
+		p.Stdout, p.Stderr = said, said
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		text := scraped(said.Name(), worked[name])
+		_ = p.Process.Kill() // it did what it is here for
+		_ = p.Wait()
+		if text == nil {
+			log, _ := os.ReadFile(said.Name())
+			t.Fatalf("%s does not do its work:\n%s", name, log)
+		}
+		page(text)
+	}
+}
+
+var listens = regexp.MustCompile(`"addr":"([^"]+)".*admin server listens`)
+
+// scraped is the metrics page of a program once it shows all of want; nil: it does not come to that.
+func scraped(log string, want []string) []byte {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for range 300 {
+		<-tick.C
+		said, _ := os.ReadFile(log)
+		found := listens.FindSubmatch(said)
+		if found == nil {
+			continue
+		}
+		r, err := http.Get("http://" + string(found[1]) + "/metrics")
+		if err != nil {
+			continue
+		}
+		text, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err == nil && !slices.ContainsFunc(want, func(w string) bool { return !bytes.Contains(text, []byte(w)) }) {
+			return text
+		}
+	}
+	return nil
+}
+
+// rule is an alert.
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func alerts(t *testing.T) (list []rule) {
+	t.Helper()
+	for _, raw := range monitoring(t).raw {
+		if raw["kind"] == "PrometheusRule" {
+			object := as[struct {
+				Spec struct{ Groups []struct{ Rules []rule } }
+			}](t, raw)
+			for _, g := range object.Spec.Groups {
+				list = append(list, g.Rules...)
+			}
+		}
+	}
+	if len(list) == 0 {
+		t.Fatal("there are no alerts")
+	}
+	return list
+}
+
+func monitoring(t *testing.T) *set {
+	t.Helper()
+	return render(t, "overlays/production", "components/monitoring")
+}
+
+// panels are the expressions of the dashboard by the panel's title.
+func panels(t *testing.T) map[string][]string {
+	t.Helper()
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	for _, m := range monitoring(t).configMaps {
+		if m.Labels["grafana_dashboard"] == "1" {
+			for _, text := range m.Data {
+				if err := json.Unmarshal([]byte(text), &board); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	out := map[string][]string{}
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			out[p.Title] = append(out[p.Title], strings.NewReplacer("$__rate_interval", "5m", "$namespace", "errand").Replace(target.Expr))
+		}
+	}
+	if len(out) == 0 {
+		t.Fatal("there is no dashboard")
+	}
+	return out
+}
+
+// target are the labels that the PodMonitor adds.
+var target = []string{"namespace", "job", "pod", "container", "instance"}
+
+// unknown are the metrics and labels of an expression that no program exports.
+func unknown(text string, exported map[string]map[string]bool) (list []string, err error) {
+	tree, err := parser.NewParser(parser.Options{}).ParseExpr(text)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, l := range target {
+		known[l] = true
+	}
+	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
+		v, ok := node.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		name := v.Name
+		for _, part := range []string{"_bucket", "_sum", "_count"} {
+			if base, cut := strings.CutSuffix(v.Name, part); cut && exported[base]["le"] {
+				name = base
+			}
+		}
+		if exported[name] == nil || exported[name]["le"] != (name != v.Name) { // a histogram has parts, and only it
+			list = append(list, v.Name)
+		}
+		for l := range exported[name] {
+			known[l] = true
+		}
+		for _, m := range v.LabelMatchers {
+			if m.Name != model.MetricNameLabel && !exported[name][m.Name] && !slices.Contains(target, m.Name) {
+				list = append(list, v.Name+"{"+m.Name+"}")
+			}
+		}
+		return nil
+	})
+	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
+		var by []string
+		switch n := node.(type) {
+		case *parser.AggregateExpr:
+			by = n.Grouping
+		case *parser.BinaryExpr:
+			if n.VectorMatching != nil {
+				by = n.VectorMatching.MatchingLabels
+			}
+		}
+		for _, l := range by {
+			if !known[l] {
+				list = append(list, "by "+l)
+			}
+		}
+		return nil
+	})
+	return list, nil
+}
+
+func TestAlertsAndDashboardNameWhatTheProgramsExport(t *testing.T) {
+	names := exported(t)
+	texts := panels(t)
+	for _, r := range alerts(t) {
+		texts[r.Alert] = append(texts[r.Alert], r.Expr)
+	}
+	for where, list := range texts {
+		for _, text := range list {
+			if missing, err := unknown(text, names); err != nil || len(missing) > 0 {
+				t.Errorf("%s: %s: %v, nobody exports %q", where, text, err, missing)
+			}
+		}
+	}
+	for _, wrong := range []string{"errand_hold", `errand_held{why="x"}`, `errand_requests_total{op="x"}`, "sum by (outcom) (errand_requests_total)",
+		"errand_held_bucket", "errand_held == on (fate) errand_ready", "errand_requests_total_sum", "errand_request_duration_seconds"} {
+		if missing, err := unknown(wrong, names); err != nil || len(missing) == 0 {
+			t.Errorf("%s passes: %v", wrong, err)
+		}
+	}
+}
+
+// An alert says what it is about, what to do, and where there is more.
+func TestEveryAlertSaysWhatToDo(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "../../docs/kubernetes.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	headings := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if title, ok := strings.CutPrefix(line, "### "); ok {
+			headings[strings.TrimSpace(title)] = true
+		}
+	}
+	for _, r := range alerts(t) {
+		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
+			t.Errorf("%s has severity %q", r.Alert, r.Labels["severity"])
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s does not say what to do", r.Alert)
+		}
+		if want := "docs/kubernetes.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want || !headings[r.Alert] {
+			t.Errorf("%s leads to %s, want %s and a heading of that name there", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		delete(headings, r.Alert)
+	}
+	for title := range headings {
+		if strings.HasPrefix(title, "Errand") {
+			t.Errorf("docs/kubernetes.md has %s, which is no alert", title)
+		}
+	}
+}
+
+// Each alert speaks when it should and not otherwise: series a minute apart, and whom it names
+// after half an hour.
+func TestAlertsSpeakWhenTheyShould(t *testing.T) {
+	said := map[string]bool{}
+	exprs := map[string]string{}
+	for _, r := range alerts(t) {
+		exprs[r.Alert] = strings.Join(strings.Fields(r.Expr), " ")
+	}
+	const (
+		mandate = `namespace="errand", job="mandate-consumer", pod="m-0"`
+		second  = `namespace="errand", job="mandate-consumer", pod="m-1"`
+		poller  = `namespace="errand", job="log-poller", pod="p-0"`
+		standby = `namespace="errand", job="log-poller", pod="p-1"`
+		enroll  = `, operation="mandate.enroll"`
+		calls   = `errand_upstream_call_duration_seconds_count{` + mandate + `, call="enroll"`
+	)
+	for _, c := range []struct {
+		alert, when string
+		series      []string
+		speaks      bool
+	}{
+		{"ErrandHeld", "one of two is held", []string{`errand_held{` + mandate + `} 1x30`, `errand_held{` + second + `} 0x30`}, true},
+		{"ErrandHeld", "none is", []string{`errand_held{` + mandate + `} 0x30`}, false},
+		{"ErrandDown", "a program is not there", []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`}, true},
+		{"ErrandDown", "all are there, ready or not", []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`, `errand_ready{job="log-poller"} 1x30`}, false},
+		{"ErrandNotReady", "a poller", []string{`errand_ready{` + poller + `} 0x30`}, true},
+		{"ErrandNotReady", "a consumer", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 0x30`}, true},
+		{"ErrandNotReady", "held: that has its own alert", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 1x30`}, false},
+		{"ErrandBacklog", "nothing is settled", []string{`errand_queue_pending{` + mandate + enroll + `} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, true},
+		{"ErrandBacklog", "2 a second and 3,000 wait", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+120x30`}, true},
+		{"ErrandBacklog", "the same, told by two that each do half", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`, `errand_queue_pending{` + second + enroll + `} 3000x30`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+120x30`, `errand_requests_total{` + second + enroll + `, outcome="succeeded"} 0+120x30`}, false},
+		{"ErrandBacklog", "held: that has its own alert", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`, `errand_held{` + mandate + `} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, false},
+		{"ErrandFailed", "the first one", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x28 1 1`}, true},
+		{"ErrandFailed", "long ago", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 7x30`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+9x30`}, false},
+		{"ErrandUncertain", "the first one", []string{`errand_requests_total{` + mandate + enroll + `, outcome="uncertain"} 0x28 1 1`}, true},
+		{"ErrandUncertain", "failures only", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0+1x30`}, false},
+		{"ErrandCallsOfUnknownFate", "a tenth", []string{calls + `, fate="unknown"} 0+1x30`, calls + `, fate="success"} 0+9x30`}, true},
+		{"ErrandCallsOfUnknownFate", "a hundredth", []string{calls + `, fate="unknown"} 0+1x30`, calls + `, fate="success"} 0+99x30`}, false},
+		{"ErrandCallsTurnedAway", "a third, of two kinds", []string{calls + `, fate="busy"} 0+2x30`, calls + `, fate="held"} 0+1x30`, calls + `, fate="success"} 0+6x30`}, true},
+		{"ErrandCallsTurnedAway", "a tenth", []string{calls + `, fate="busy"} 0+1x30`, calls + `, fate="success"} 0+9x30`}, false},
+		{"ErrandPollLag", "both", []string{`errand_poll_lag_seconds{` + poller + `} 400x30`, `errand_poll_lag_seconds{` + standby + `} 0+60x30`}, true},
+		{"ErrandPollLag", "one of two", []string{`errand_poll_lag_seconds{` + poller + `} 3x30`, `errand_poll_lag_seconds{` + standby + `} 0+60x30`}, false},
+		{"ErrandNoPollerAtWork", "reads that all go wrong", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="held"} 0+1x30`}, true},
+		{"ErrandNoPollerAtWork", "one of two reads", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + standby + `, call="logs", fate="success"} 0+6x30`}, false},
+		{"ErrandOverdue", "the first one", []string{`errand_deliveries_total{` + poller + `, status="overdue"} 0x28 1 1`}, true},
+		{"ErrandOverdue", "bounces only", []string{`errand_deliveries_total{` + poller + `, status="bounced"} 0+1x30`}, false},
+		{"ErrandMemory", "up to the limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 160x30`, `errand_ready{` + poller + `} 1x30`}, true},
+		{"ErrandMemory", "somebody else's", []string{`process_resident_memory_bytes{namespace="x", pod="y"} 160x30`, `go_gc_gomemlimit_bytes{namespace="x", pod="y"} 160x30`, `errand_ready{` + poller + `} 1x30`}, false},
+		{"ErrandMemory", "no limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 9e18x30`, `errand_ready{` + poller + `} 1x30`}, false},
+		{"ErrandRestarts", "four starts", []string{`process_start_time_seconds{` + poller + `} 1x10 2x5 3x5 4x5`, `errand_ready{` + poller + `} 1x30`}, true},
+		{"ErrandRestarts", "an update", []string{`process_start_time_seconds{` + poller + `} 1x10 2x20`, `errand_ready{` + poller + `} 1x30`}, false},
+	} {
+		expr, ok := exprs[c.alert]
+		if !ok {
+			t.Errorf("there is no alert %s", c.alert)
+			continue
+		}
+		vector := evaluate(t, expr, c.series)
+		if (len(vector) > 0) != c.speaks {
+			t.Errorf("%s, %s: it names %v, want it to speak: %v", c.alert, c.when, vector, c.speaks)
+		}
+		for _, sample := range vector {
+			if c.alert == "ErrandDown" && sample.Metric.Get("job") == "" || sample.Metric.IsEmpty() {
+				t.Errorf("%s, %s: it does not say who: %v", c.alert, c.when, sample.Metric)
+			}
+		}
+		said[c.alert+fmt.Sprint(c.speaks)] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(exprs)) {
+		if !said[name+"true"] || !said[name+"false"] {
+			t.Errorf("%s is not tried both ways", name)
+		}
+	}
+}
+
+// evaluate gives what an expression names after half an hour of series, which have a point a minute.
+func evaluate(t *testing.T, expr string, texts []string) promql.Vector {
+	t.Helper()
+	var all []storage.Series
+	for _, text := range texts {
+		names, values, err := parser.NewParser(parser.Options{}).ParseSeriesDesc(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		var points []chunks.Sample
+		for i, v := range values {
+			points = append(points, point{at: int64(i) * time.Minute.Milliseconds(), value: v.Value})
+		}
+		all = append(all, storage.NewListSeries(names, points))
+	}
+	series := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+		found := &seriesSet{}
+		for _, s := range all {
+			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(s.Labels().Get(m.Name)) }) {
+				found.rest = append(found.rest, s)
+			}
+		}
+		return found
+	}}}
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 50_000, Timeout: time.Minute, Parser: parser.NewParser(parser.Options{})})
+	query, err := engine.NewInstantQuery(t.Context(), series, nil, expr, time.Unix(0, 0).Add(30*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vector, err := query.Exec(t.Context()).Vector()
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	return vector
+}
+
+type seriesSet struct {
+	rest []storage.Series
+	at   storage.Series
+}
+
+func (s *seriesSet) Next() bool {
+	if len(s.rest) == 0 {
+		return false
+	}
+	s.at, s.rest = s.rest[0], s.rest[1:]
+	return true
+}
+
+func (s *seriesSet) At() storage.Series              { return s.at }
+func (*seriesSet) Err() error                        { return nil }
+func (*seriesSet) Warnings() annotations.Annotations { return nil }
+
+// point is a float; nothing else is asked of it.
+type point struct {
+	at    int64
+	value float64
+	chunks.Sample
+}
+
+func (p point) T() int64               { return p.at }
+func (point) ST() int64                { return 0 }
+func (p point) F() float64             { return p.value }
+func (point) Type() chunkenc.ValueType { return chunkenc.ValFloat }

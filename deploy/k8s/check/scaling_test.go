@@ -1,0 +1,251 @@
+package check
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/expr-lang/expr"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+
+	"errand/internal/bus"
+)
+
+// scaled is what is looked at of a ScaledObject.
+type scaled struct {
+	Metadata struct{ Name, Namespace string }
+	Spec     struct {
+		ScaleTargetRef                   struct{ Name string }
+		MinReplicaCount, MaxReplicaCount int
+		PollingInterval, CooldownPeriod  *int
+		Fallback                         *struct{}
+		Triggers                         []struct {
+			Name, Type string
+			Metadata   map[string]string
+		}
+		Advanced struct {
+			ScalingModifiers              struct{ Formula, Target string }
+			HorizontalPodAutoscalerConfig struct {
+				Behavior autoscalingv2.HorizontalPodAutoscalerBehavior
+			}
+		}
+	}
+}
+
+func (s scaled) trigger(t *testing.T, name string) map[string]string {
+	t.Helper()
+	for _, trigger := range s.Spec.Triggers {
+		if trigger.Name == name {
+			return trigger.Metadata
+		}
+	}
+	t.Fatalf("%s has no trigger %s", s.Metadata.Name, name)
+	return nil
+}
+
+// wants evaluates the formula as KEDA does, to thousandths, cut off.
+func (s scaled) wants(t *testing.T, writes, reads, busy float64) float64 {
+	t.Helper()
+	env := map[string]float64{"writes": writes, "reads": reads, "busy": busy}
+	program, err := expr.Compile("float("+s.Spec.Advanced.ScalingModifiers.Formula+")", expr.Env(env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := expr.Run(program, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return math.Trunc(1000*value.(float64)) / 1000
+}
+
+// next is the number of replicas that the HPA makes of it: none within a tenth, else rounded up.
+func (s scaled) next(t *testing.T, replicas int, writes, reads, busy float64) int {
+	t.Helper()
+	target, err := strconv.ParseFloat(s.Spec.Advanced.ScalingModifiers.Target, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := s.wants(t, writes, reads, busy) / target
+	if math.Abs(wants/float64(replicas)-1) <= 0.1 {
+		return replicas
+	}
+	return min(max(int(math.Ceil(wants)), s.Spec.MinReplicaCount), s.Spec.MaxReplicaCount)
+}
+
+// numbers are those of the formula: hands, seconds that a backlog may take, seconds a request.
+func (s scaled) numbers(t *testing.T) (hands, backlog, request float64) {
+	t.Helper()
+	found := regexp.MustCompile(`\((\d+) \* (\d+) / (\d+)\)`).FindStringSubmatch(s.Spec.Advanced.ScalingModifiers.Formula)
+	if found == nil {
+		t.Fatalf("the formula of %s does not say what a replica works off: %s", s.Metadata.Name, s.Spec.Advanced.ScalingModifiers.Formula)
+	}
+	var n [3]float64
+	for i, text := range found[1:] {
+		n[i], _ = strconv.ParseFloat(text, 64) // digits
+	}
+	return n[0], n[1], n[2]
+}
+
+func scaledObjects(t *testing.T, s *set) (list []scaled) {
+	t.Helper()
+	for _, raw := range s.raw {
+		if raw["kind"] == "ScaledObject" {
+			list = append(list, as[scaled](t, raw))
+		}
+	}
+	if len(list) != 2 {
+		t.Fatalf("%d ScaledObjects, want those of the two consumers", len(list))
+	}
+	return list
+}
+
+// scalings are the overlays that KEDA scales.
+func scalings(t *testing.T) map[string]*set {
+	t.Helper()
+	return map[string]*set{"production": render(t, "overlays/production", "components/keda"), "sandbox-keda": render(t, "overlays/sandbox-keda")}
+}
+
+// What the formula does in each situation, with the numbers that it has.
+func TestScalingGrowsWithBusyHandsAndBacklogOnly(t *testing.T) {
+	for name, s := range scalings(t) {
+		for _, so := range scaledObjects(t, s) {
+			hands, seconds, request := so.numbers(t)
+			off := hands * seconds / request // what a replica works off in the time that a backlog may take
+			most := so.Spec.MaxReplicaCount
+			full := func(replicas int) float64 { return float64(replicas) * (hands - 1) / hands } // a hand waits at the other queue
+			endless := 1000 * off
+			for _, c := range []struct {
+				situation           string
+				replicas            int
+				writes, reads, busy float64
+				want                int
+			}{
+				{"idle", 1, 0, 0, 0, 1},
+				{"idle after a load", most, 0, 0, 0, 1},
+				{"a backlog on full hands", 1, endless, 0, full(1), 2},
+				{"a backlog on full hands", 2, endless, 0, full(2), 4},
+				{"a backlog of reads alone", 1, 0, endless, full(1), 2},
+				{"as many as there may be", most, endless, 0, full(most), most},
+				{"full hands and a backlog that one works off in time", 1, off / 2, 0, full(1), 1},
+				{"full hands and a backlog for three", 2, 2.9 * off, 0, full(2), 3},
+				{"held, with a probe in hand", 1, endless, 0, 1 / hands, 1},
+				{"held when there were many", most, endless, 0, float64(most) / hands, 1},
+				{"everything put off until later", 2, 100_000, 0, 0, 1},
+				{"hands that wait to call again", most, endless, 0, 0.1, 1},
+				{"a load that two just do, without a backlog", 2, 2 * hands * 0.8, 0, 2 * 0.8, 2},
+				{"drained", most, hands / 2, 0, 0.5, 1},
+				{"an upstream so slow that all hands wait for it", most / 2, endless, endless, full(most / 2), most},
+			} {
+				if got := so.next(t, c.replicas, c.writes, c.reads, c.busy); got != c.want {
+					t.Errorf("%s, %s: %s: from %d to %d replicas, want %d", name, so.Metadata.Name, c.situation, c.replicas, got, c.want)
+				}
+			}
+			for replicas := 1; replicas <= most; replicas++ {
+				if got := so.next(t, replicas, endless, endless, float64(replicas)); got > 2*replicas {
+					t.Errorf("%s, %s: from %d to %d replicas at once", name, so.Metadata.Name, replicas, got)
+				}
+			}
+		}
+	}
+}
+
+// The triggers ask for what there is, and the formula counts the hands that there are.
+func TestTriggersNameWhatThereIs(t *testing.T) {
+	for name, s := range scalings(t) {
+		for _, so := range scaledObjects(t, s) {
+			complain := func(format string, args ...any) {
+				t.Errorf("%s, %s: %s", name, so.Metadata.Name, fmt.Sprintf(format, args...))
+			}
+			p := s.pod(so.Spec.ScaleTargetRef.Name)
+			settings := s.environment(p, complain)
+			if hands, _, _ := so.numbers(t); settings["CONCURRENCY"] != fmt.Sprint(hands) {
+				complain("the formula counts with %v hands, CONCURRENCY is %s", hands, settings["CONCURRENCY"])
+			}
+			if so.Spec.MinReplicaCount < 1 {
+				complain("with no replica there is nobody to ask how busy it is")
+			}
+			if so.Spec.Fallback != nil || so.Spec.PollingInterval != nil || so.Spec.CooldownPeriod != nil {
+				complain("has settings that do nothing here, or harm: fallback, pollingInterval, cooldownPeriod")
+			}
+			wantDoubling(complain, so.Spec.Advanced.HorizontalPodAutoscalerConfig.Behavior.ScaleUp)
+			for _, trigger := range []string{"writes", "reads"} {
+				m := so.trigger(t, trigger)
+				if m["account"] != "ERRAND" || !slices.ContainsFunc(bus.Queues(), func(q bus.Queue) bool {
+					// mandate-consumer takes from MANDATE_REQUESTS, and so on
+					return q.Stream == m["stream"] && q.Name == m["consumer"] && strings.HasPrefix(so.Metadata.Name, strings.ToLower(strings.TrimSuffix(q.Stream, "_REQUESTS")))
+				}) {
+					complain("%s asks for consumer %s of stream %s, account %s", trigger, m["consumer"], m["stream"], m["account"])
+				}
+			}
+			if so.trigger(t, "writes")["consumer"] == so.trigger(t, "reads")["consumer"] {
+				complain("both triggers ask for the same queue")
+			}
+			busy := so.trigger(t, "busy")
+			if _, there := exported(t)[busy["valueLocation"]]; !there {
+				complain("no program exports %s", busy["valueLocation"])
+			}
+			if busy["aggregateFromKubeServiceEndpoints"] != "true" || busy["aggregationType"] != "sum" {
+				complain("busy is not the sum over all pods")
+			}
+			u, err := url.Parse(busy["url"])
+			if err != nil || u.Path != "/metrics" {
+				complain("busy asks %q: %v", busy["url"], err)
+				continue
+			}
+			service := 0
+			for _, svc := range s.services {
+				for _, port := range svc.Spec.Ports {
+					if svc.Name+"."+svc.Namespace+".svc.cluster.local" == u.Hostname() && fmt.Sprint(port.Port) == u.Port() {
+						service++
+						if !svc.Spec.PublishNotReadyAddresses || svc.Name != p.name {
+							complain("Service %s hides pods that are not ready, or is another program's", svc.Name)
+						}
+					}
+				}
+			}
+			if service != 1 {
+				complain("busy asks %s, which is no Service", u.Host)
+			}
+		}
+	}
+}
+
+// The HPA without KEDA goes by the hands alone.
+func TestHPAsGoByBusyHands(t *testing.T) {
+	found := 0
+	for _, raw := range render(t, "overlays/production", "components/hpa").raw {
+		if raw["kind"] != "HorizontalPodAutoscaler" {
+			continue
+		}
+		found++
+		h := as[autoscalingv2.HorizontalPodAutoscaler](t, raw)
+		complain := func(format string, args ...any) { t.Errorf("%s: %s", h.Name, fmt.Sprintf(format, args...)) }
+		wantDoubling(complain, h.Spec.Behavior.ScaleUp)
+		if h.Spec.MinReplicas == nil || *h.Spec.MinReplicas < 1 || len(h.Spec.Metrics) != 1 || h.Spec.Metrics[0].Pods == nil {
+			complain("it does not go by its pods alone")
+			continue
+		}
+		m := h.Spec.Metrics[0].Pods
+		if _, there := exported(t)[m.Metric.Name]; !there {
+			complain("no program exports %s", m.Metric.Name)
+		}
+		if half := m.Target.AverageValue.AsApproximateFloat64(); half != 0.5 {
+			complain("it grows beyond %v of the hands, want half", half)
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d HPAs, want those of the two consumers", found)
+	}
+}
+
+// wantDoubling wants no more than a doubling at once.
+func wantDoubling(complain func(string, ...any), up *autoscalingv2.HPAScalingRules) {
+	if up == nil || len(up.Policies) != 1 || up.Policies[0].Type != autoscalingv2.PercentScalingPolicy || up.Policies[0].Value > 100 {
+		complain("it may more than double at once")
+	}
+}
