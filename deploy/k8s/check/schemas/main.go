@@ -8,6 +8,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -18,6 +19,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"errand/internal/app"
 )
 
 const (
@@ -51,13 +54,15 @@ var custom = []struct{ module, file string }{
 type object = map[string]any
 
 func main() {
-	if err := run("schemas"); err != nil {
-		fmt.Fprintln(os.Stderr, "schemas:", err)
-		os.Exit(1)
-	}
+	app.Main("schemas", "Makes the JSON schemas of the kinds that the manifests use.", new(generate))
 }
 
-func run(dir string) error {
+type generate struct {
+	Dir string `arg:"" default:"schemas" help:"Where to."`
+}
+
+// Run writes a file for each kind.
+func (g *generate) Run(context.Context) error {
 	var api struct{ Definitions map[string]object }
 	if err := read(kubernetes, "api/openapi-spec/swagger.json", &api); err != nil {
 		return err
@@ -72,7 +77,7 @@ func run(dir string) error {
 		kind := root["x-kubernetes-group-version-kind"].([]any)[0].(object)
 		root["required"] = []string{"apiVersion", "kind", "metadata"}
 		root["definitions"] = closure(api.Definitions, root)
-		if err := write(dir, kind["kind"], kind["group"], kind["version"], root); err != nil {
+		if err := write(g.Dir, kind["kind"], kind["group"], kind["version"], root); err != nil {
 			return err
 		}
 	}
@@ -92,7 +97,7 @@ func run(dir string) error {
 		}
 		for _, v := range crd.Spec.Versions {
 			v.Schema.OpenAPIV3Schema["properties"].(object)["metadata"] = object{"type": "object"}
-			if err := write(dir, crd.Spec.Names.Kind, crd.Spec.Group, v.Name, v.Schema.OpenAPIV3Schema); err != nil {
+			if err := write(g.Dir, crd.Spec.Names.Kind, crd.Spec.Group, v.Name, v.Schema.OpenAPIV3Schema); err != nil {
 				return err
 			}
 		}
