@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/app"
 	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
@@ -63,21 +64,37 @@ func TestSignalsWaitForALongCall(t *testing.T) {
 	}
 }
 
-// The same with the times of the defaults: 20 s of the 25 s that a stop waits.
+// The same with the times of the defaults, 20 s of the 25 s that a stop waits, and of the
+// manifests: a call that is within its time of 30 s is within the 40 s too.
 func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Second) }); err != nil {
-			t.Fatal(err)
-		}
-		b.publish("mandate.enroll.requested", enrollment("r1"))
-		began := time.Now()
-		b.run(b.mandates(), time.Minute, b.all("mandate.enroll.started.r1", 1))
-		b.wantOne("mandate.enroll.succeeded.r1")
-		if took := time.Since(began); took < 20*time.Second || took > 25*time.Second {
-			t.Errorf("it ended after %v", took)
-		}
-		b.queueEmpty(bus.MandateRequests)
-	})
+	for _, c := range []struct{ call, grace time.Duration }{{20 * time.Second, 25 * time.Second}, {29 * time.Second, 40 * time.Second}} {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(c.call) }); err != nil {
+				t.Fatal(err)
+			}
+			mandates, mails := b.mandates(), b.mails()
+			mandates.ShutdownGrace, mails.ShutdownGrace = c.grace, c.grace
+			for _, p := range []struct {
+				program        app.Program
+				subject        string
+				body           any
+				started, ended string
+				queue          bus.Queue
+			}{
+				{mandates, "mandate.enroll.requested", enrollment("r1"), "mandate.enroll.started.r1", "mandate.enroll.succeeded.r1", bus.EnrollQueue},
+				{mails, "mail.send.requested", message("m1", 3), "mail.send.started.m1", "mail.send.accepted.m1", bus.SendQueue},
+			} {
+				b.publish(p.subject, p.body)
+				began := time.Now()
+				b.run(p.program, time.Minute, b.all(p.started, 1))
+				b.wantOne(p.ended)
+				if took := time.Since(began); took < c.call || took > c.grace {
+					t.Errorf("%s: it ended after %v", p.ended, took)
+				}
+				b.queueEmpty(p.queue.Stream)
+			}
+		})
+	}
 }
 
 // A call that is longer than the grace is given up: the program says so, and another
