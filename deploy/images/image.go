@@ -143,11 +143,15 @@ func (i image) archive(dir string, out io.Writer) error {
 	return nil
 }
 
+// ArtifactType keeps a word out of the index that older tools drop when they push it:
+// the digest in the registry would be another one.
+func (image) ArtifactType() (string, error) { return "", nil }
+
 // layOut writes one index of all architectures as an OCI layout.
-func layOut(dir, version string, images []image) error {
+func layOut(dir string, images []image, out io.Writer) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range images {
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: i.Image,
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: i,
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: i.arch}}})
 	}
 	// What an earlier run left goes; anything else that has this name stays.
@@ -163,5 +167,14 @@ func layOut(dir, version string, images []image) error {
 	if err != nil {
 		return err
 	}
-	return path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": version}))
+	name := layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": images[0].tag.TagStr()})
+	if err := path.AppendIndex(index, name); err != nil {
+		return err
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s  index  %s\n", images[0].tag, digest)
+	return err
 }

@@ -127,6 +127,15 @@ func (o *order) run(out io.Writer) (err error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // images are no secret
 		return err
 	}
+	for _, other := range o.others {
+		img, err := pack(other.name, other.binary, nil, o.created)
+		if err != nil {
+			return err
+		}
+		if err := img.archive(o.out, out); err != nil {
+			return err
+		}
+	}
 	binaries := map[string][]string{} // by program
 	for _, arch := range o.archs {
 		fmt.Fprintf(out, "building for %s\n", arch)
@@ -151,16 +160,7 @@ func (o *order) run(out io.Writer) (err error) {
 			}
 			all = append(all, img)
 		}
-		if err := layOut(filepath.Join(o.out, program), o.version, all); err != nil {
-			return err
-		}
-	}
-	for _, other := range o.others {
-		img, err := pack(other.name, other.binary, nil, o.created)
-		if err != nil {
-			return err
-		}
-		if err := img.archive(o.out, out); err != nil {
+		if err := layOut(filepath.Join(o.out, program), all, out); err != nil {
 			return err
 		}
 	}
