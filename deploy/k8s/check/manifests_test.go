@@ -149,7 +149,7 @@ func resources(s *set, say complain) {
 				say("%s: GOMEMLIMIT %q is not a little less than the limit %s", p, env["GOMEMLIMIT"], c.Resources.Limits.Memory())
 			}
 		}
-		// The log poller: what it starts with, 48 bytes a recipient, and as much again for collecting.
+		// The log poller: what it starts with, 48 bytes a recipient, and as much again that is not collected yet.
 		if known, err := strconv.ParseInt(env["POLL_RECIPIENTS"], 10, 64); p.name == "log-poller" && (err != nil || known == 0 || 64<<20+2*48*known > limit) {
 			say("%s: POLL_RECIPIENTS %q does not go with %s", p, env["POLL_RECIPIENTS"], c.Resources.Limits.Memory())
 		}
