@@ -102,7 +102,7 @@ func (w *world) define(ctx context.Context) error {
 		return err
 	}
 	definitions := filepath.Join(prometheus, "example/prometheus-operator-crd")
-	_, err = w.kubectlWith(ctx, `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`, "apply", "-f", "-")
+	_, err = w.kubectlWith(ctx, `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`, "apply", "--server-side", "-f", "-")
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ var breakages = []struct {
 	{"a budget of two kinds", "minAvailable and maxUnavailable cannot be both set", func(yaml string) string {
 		return strings.Replace(yaml, "\n  maxUnavailable: 1\n", "\n  maxUnavailable: 1\n  minAvailable: 1\n", 1)
 	}},
-	{"a field nobody knows", "unknown field", func(yaml string) string {
+	{"a field nobody knows", "field not declared in schema", func(yaml string) string {
 		return strings.Replace(yaml, "terminationGracePeriodSeconds:", "terminationGraceSeconds:", 1)
 	}},
 }
