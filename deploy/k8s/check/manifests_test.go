@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/pod-security-admission/policy"
 )
 
 // complain takes what is wrong, as a sentence that names the object.
