@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
@@ -319,6 +321,19 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	for line := range strings.Lines(string(text)) {
 		if title, ok := strings.CutPrefix(line, "### "); ok {
 			headings[strings.TrimSpace(title)] = true
+		}
+	}
+	for _, raw := range monitoring(t).raw {
+		if raw["kind"] != "PrometheusRule" {
+			continue
+		}
+		rules, err := yaml.Marshal(raw["spec"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, wrong := rulefmt.Parse(rules, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+		for _, err := range wrong {
+			t.Errorf("Prometheus does not take it: %v", err)
 		}
 	}
 	for _, r := range alerts(t) {
