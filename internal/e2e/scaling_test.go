@@ -101,4 +101,10 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 		return got[enrollsPending]+got[enrollsTaken] == later+1+waiting
 	})
 	in.shows(p, map[string]float64{"errand_ready": 0, "errand_in_hand": 0, "errand_busy_ratio": 0, "errand_held": 1})
+
+	in.n.Stop()
+	in.until("the backlog to be unknown", 30*time.Second, func() bool {
+		_, told := p.gauges()[enrollsPending]
+		return !told
+	})
 }

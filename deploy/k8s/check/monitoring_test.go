@@ -311,6 +311,32 @@ func TestAlertsAndDashboardNameWhatTheProgramsExport(t *testing.T) {
 	}
 }
 
+// docs/kubernetes.md has a line for each metric that the programs export of their own.
+func TestTheDocumentKnowsEveryMetric(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "../../docs/kubernetes.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, listed := exported(t), map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		for _, name := range regexp.MustCompile(`errand_[a-z_]+`).FindAllString(line, -1) {
+			base := name
+			for _, part := range []string{"_bucket", "_sum", "_count"} {
+				base = strings.TrimSuffix(base, part)
+			}
+			if names[base] == nil {
+				t.Errorf("docs/kubernetes.md names %s, which nobody exports", name)
+			}
+			listed[name] = listed[name] || strings.HasPrefix(line, "| `")
+		}
+	}
+	for name := range names {
+		if strings.HasPrefix(name, "errand_") && !listed[name] {
+			t.Errorf("docs/kubernetes.md does not say what %s is", name)
+		}
+	}
+}
+
 // An alert says what it is about, what to do, and where there is more.
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "../../docs/kubernetes.md"))

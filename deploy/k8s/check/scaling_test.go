@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/expr-lang/expr"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"sigs.k8s.io/yaml"
 
 	"errand/internal/bus"
 )
@@ -240,6 +243,29 @@ func TestHPAsGoByBusyHands(t *testing.T) {
 	}
 	if found != 2 {
 		t.Errorf("%d HPAs, want those of the two consumers", found)
+	}
+}
+
+// The adapter's rule gives the HPAs what they ask for.
+func TestTheAdapterRuleNamesTheGauge(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "components/hpa/prometheus-adapter.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		Rules struct {
+			Custom []struct{ SeriesQuery, MetricsQuery string }
+		}
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil || len(values.Rules.Custom) != 1 {
+		t.Fatalf("%v: %+v", err, values)
+	}
+	rule := values.Rules.Custom[0]
+	query := strings.NewReplacer("<<.Series>>", "errand_busy_ratio", "<<.LabelMatchers>>", `namespace="errand"`, "<<.GroupBy>>", "pod").Replace(rule.MetricsQuery)
+	for _, expr := range []string{rule.SeriesQuery, query} {
+		if missing, err := unknown(expr, exported(t)); err != nil || len(missing) > 0 || !strings.Contains(expr, "errand_busy_ratio") {
+			t.Errorf("%s: %v, nobody exports %q", expr, err, missing)
+		}
 	}
 }
 
