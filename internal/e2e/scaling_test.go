@@ -4,13 +4,17 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"errand/internal/retry"
 	"errand/internal/sandbox"
 )
 
@@ -106,5 +110,29 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 	in.until("the backlog to be unknown", 30*time.Second, func() bool {
 		_, told := p.gauges()[enrollsPending]
 		return !told
+	})
+}
+
+// An upstream that swallows connections keeps all hands busy until the program is held:
+// the minute that the manifests wait before they add replicas must be longer.
+func TestAnUpstreamThatCannotBeReachedHoldsWithinAMinute(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		p, o := b.mandates(), &outage{}
+		o.on(b, &p.Common, time.Hour)
+		p.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			retry.Pause(ctx, 10*time.Second) // as long as the clients try
+			return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+		}}
+		for i := range 20 {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+		}
+		began := time.Now()
+		b.run(p, 5*time.Minute, func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.held) > 0 })
+		if len(o.held) == 0 {
+			t.Fatalf("it is not held after %v", time.Since(began))
+		}
+		if took := o.held[0].Sub(began); took > time.Minute {
+			t.Errorf("it is held after %v", took)
+		}
 	})
 }
