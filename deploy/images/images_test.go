@@ -1,29 +1,21 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"crypto/x509"
 	"debug/elf"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 const (
@@ -212,32 +204,6 @@ func TestTheIndexHoldsTheSameImages(t *testing.T) {
 	}
 }
 
-// Run from the image's own bytes, on the processor that is here.
-func TestProgramsOfTheImagesRun(t *testing.T) {
-	dir := t.TempDir()
-	run := func(program string, args ...string) (string, error) {
-		path := filepath.Join(dir, program)
-		if _, err := os.Stat(path); err != nil {
-			img := loaded(t, filepath.Join(dist, program+"-"+runtime.GOARCH+".tar"), "localhost/errand/"+program+":1.2.3")
-			if err := os.WriteFile(path, contents(t, img).text[program], 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		cmd := exec.Command(path, args...)
-		cmd.Env = []string{} // as bare as in a container
-		said, err := cmd.CombinedOutput()
-		return string(said), err
-	}
-	for _, program := range programs {
-		if said, err := run(program, "--help"); err != nil || !strings.Contains(said, program) {
-			t.Errorf("%s --help: %v\n%s", program, err, said)
-		}
-	}
-	if said, err := run("errand", "demo", "--stay"); err == nil || !strings.Contains(said, "this build has no demo") {
-		t.Errorf("errand demo: %v\n%s", err, said)
-	}
-}
-
 func TestOtherProgramsArePackedUnderTheirName(t *testing.T) {
 	for _, name := range []string{"nats:2.15.2", "localhost/pause:1", "example.com:5000/deep/er:v1"} {
 		dist := t.TempDir()
@@ -313,130 +279,4 @@ func TestContainerfileSaysTheSame(t *testing.T) {
 			t.Errorf("Containerfile does not say %q", part)
 		}
 	}
-}
-
-// built is a folder of images that were ordered on the command line.
-func built(dist, source string, umask int) (string, error) {
-	before := syscall.Umask(umask)
-	defer syscall.Umask(before)
-	if err := os.Setenv("SOURCE_DATE_EPOCH", epoch); err != nil {
-		return "", err
-	}
-	var out, errs bytes.Buffer
-	if code := run([]string{"--source", source, "--out", dist, "--version", "1.2.3", "--revision", revision}, &out, &errs); code != 0 {
-		return "", fmt.Errorf("exit status %d\n%s%s", code, &out, &errs)
-	}
-	return dist, nil
-}
-
-// loaded is the image in an archive that holds it as tag, spelt just so.
-func loaded(t *testing.T, path, tag string) v1.Image {
-	t.Helper()
-	open := func() (io.ReadCloser, error) { return os.Open(path) }
-	manifest, err := tarball.LoadManifest(open)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(manifest) != 1 || !slices.Equal(manifest[0].RepoTags, []string{tag}) {
-		t.Fatalf("%s holds %+v, want one image that is called %s", path, manifest, tag)
-	}
-	img, err := tarball.Image(open, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return img
-}
-
-type held struct {
-	names   []string
-	headers []*tar.Header
-	text    map[string][]byte
-	size    int64
-}
-
-func contents(t *testing.T, img v1.Image) held {
-	t.Helper()
-	h := held{text: map[string][]byte{}}
-	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, layer := range layers {
-		r, err := layer.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		for tr := tar.NewReader(r); ; {
-			header, err := tr.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := io.ReadAll(tr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h.names, h.headers, h.text[header.Name] = append(h.names, header.Name), append(h.headers, header), text
-			h.size += int64(len(text))
-		}
-	}
-	return h
-}
-
-// usable counts the authorities in a file of certificates.
-func usable(t *testing.T, file []byte) (n int) {
-	t.Helper()
-	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if certificate.IsCA {
-			n++
-		}
-	}
-	return n
-}
-
-// sums are the files under dir and what is in them, shortened.
-func sums(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		file, err := os.Open(filepath.Join(dir, path))
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		hash, _, err := v1.SHA256(file)
-		found[path] = hash.String()
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-// static is a program for arm64 that was built elsewhere.
-func static(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	main := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(main, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(dir, "static")
-	cmd := exec.Command("go", "build", "-o", binary, main)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=arm64")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
-	return binary
 }
