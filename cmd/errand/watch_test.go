@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/devkit"
 )
 
 func TestPatternsMatchAsInNATS(t *testing.T) {
@@ -245,5 +250,48 @@ func TestColourIsForTerminalsOnly(t *testing.T) {
 	}
 	if got := newLines(console{}).line(e); strings.Contains(got, "\x1b") {
 		t.Errorf("without colour: %q has some", got)
+	}
+}
+
+// Every command of the tool gets by with the users of the shipped configuration.
+func TestTheToolGetsByWithTheShippedUsers(t *testing.T) {
+	t.Parallel()
+	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passwords strings.Builder
+	for _, variable := range regexp.MustCompile(`\$([A-Z_]+_PASSWORD)`).FindAllSubmatch(shipped, -1) {
+		fmt.Fprintf(&passwords, "%s: secret\n", variable[1])
+	}
+	n, err := devkit.Configured(t.TempDir(), passwords.String()+string(shipped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	as := func(user, command string, args ...string) string {
+		t.Helper()
+		return errand(t, "", append([]string{command, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}, args...)...)
+	}
+	as("provisioner", "provision")
+	as("producer", "publish", "mail.account.requested", "-f", "request_id=of-a-producer")
+
+	nc, err := nats.Connect(n.URL, nats.UserInfo("mail-consumer", "secret"), nats.CustomInboxPrefix("_INBOX_mail-consumer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer(t, js, "mail.account.reported.mine", `{"request_id":"mine"}`)
+	answer(t, js, "dead.mail.account.requested", `{}`)
+	if out := as("operator", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out, "mail.account.reported.mine") {
+		t.Errorf("the operator sees %q", out)
+	}
+	want := []string{"mail.account.reported.mine", "dead.mail.account.requested"}
+	if got := subjects(t, as("operator", "watch", "--last", "5", "--exit", "--json", "mandate.>", "mail.>", "dead.>")); !slices.Equal(got, want) {
+		t.Errorf("the operator sees %q, want %q", got, want)
 	}
 }

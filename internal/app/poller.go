@@ -18,7 +18,7 @@ type LogPoller struct {
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far behind the newest row each sweep reads again, for rows that came late or changed." group:"program"`
 
 	Since         string        `env:"POLL_SINCE" help:"How far back the first start tells a log that is older: a time (2026-01-31T00:00:00Z) or a duration (72h). Left out: the whole log." group:"program"`
-	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Recipients to know at most, to match rows to requests by; a batch counts as 12 more. 10 million take half a gigabyte; beyond it the oldest are forgotten; 0 for any number." group:"program"`
+	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Recipients to know at most, to match rows to requests by; a batch counts as 12 more. 10 million take half a gigabyte, and a whole one at the peak; beyond it the oldest are forgotten; 0 for any number." group:"program"`
 	ReportAfter   time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after its outcome the summary of a request is final, whatever is still queued." group:"program"`
 	ConcludeAfter time.Duration `env:"CONCLUDE_AFTER" default:"1h" help:"How far beyond a call of unknown fate the log must be known without a row of it, to conclude that it was not sent." group:"program"`
 	OverdueAfter  time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after its acceptance a recipient without a row is told to be overdue; 0 for never." group:"program"`

@@ -21,7 +21,7 @@ import (
 )
 
 // users are those of the shipped configuration; the programs have their names.
-var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "provisioner", "producer", "subscriber"}
+var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "provisioner", "producer", "subscriber", "operator"}
 
 // password is a user's; keptItsSecrets looks for it in all that is said.
 func password(user string) string { return user + "-password-" + secretMark }
