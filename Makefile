@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint fmt fuzz bench images ci clean
+.PHONY: help demo build test race lint fmt fuzz bench images k8s-e2e ci clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## the whole house on this machine: broker, sandbox, programs, one story
 	go run ./cmd/errand demo
@@ -30,6 +30,9 @@ bench: ## measure throughput, processor time and memory
 
 images: ## container images of every program, into dist/, tagged dev or VERSION=
 	go run -C deploy/images . --version "$(or $(VERSION),dev)"
+
+k8s-e2e: ## prove images and manifests on a real Kubernetes; needs root, builds it the first time
+	go run ./scripts/k8s-e2e
 
 ci: ## what a change must pass
 	.ci/run

@@ -35,14 +35,17 @@ var commands = []struct{ name, pkg string }{
 	{"coredns", "errand/scripts/k8s-e2e/cluster/coredns"},
 }
 
-// build is the command that makes them, and what the others ask for their places.
+// build is the command that makes them.
 type build struct {
-	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"Where binaries and a running cluster are kept; left out: errand-k8s in the user's cache."`
-	Bin   string `type:"existingdir" placeholder:"DIR" help:"Use these binaries instead of building any."`
+	place
+	Check bool `help:"Build nothing; fail if validate would have to."`
 }
 
 // Run builds whatever is not there yet.
 func (b *build) Run(ctx context.Context) error {
+	if b.Check {
+		return b.check()
+	}
 	bin, err := b.binaries(ctx)
 	if err == nil {
 		fmt.Println("built:", bin)
@@ -50,18 +53,37 @@ func (b *build) Run(ctx context.Context) error {
 	return err
 }
 
+// check is an error that says what keeps validate from asking at once.
+func (b *build) check() error {
+	bin, err := b.folder()
+	if err != nil {
+		return err
+	}
+	absent := missing(filepath.Join(bin, "bin"), "kube-apiserver", "kubectl")
+	if len(absent) > 0 {
+		err = fmt.Errorf("not built yet: %s; `go run ./scripts/k8s-e2e build` does, in 10 to 20 minutes", strings.Join(absent, ", "))
+	}
+	return errors.Join(err, installed("etcd"))
+}
+
+// place is where things are kept; every command asks it.
+type place struct {
+	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"Where binaries and a running cluster are kept; left out: errand-k8s in the user's cache."`
+	Bin   string `type:"existingdir" placeholder:"DIR" help:"Use these binaries instead of building any."`
+}
+
 // cache is the folder of everything this program keeps.
-func (b *build) cache() (string, error) {
-	if b.Cache != "" {
-		return b.Cache, nil
+func (p *place) cache() (string, error) {
+	if p.Cache != "" {
+		return p.Cache, nil
 	}
 	dir, err := os.UserCacheDir()
 	return filepath.Join(dir, "errand-k8s"), err
 }
 
 // folder is where the binaries of these sources belong.
-func (b *build) folder() (string, error) {
-	cache, err := b.cache()
+func (p *place) folder() (string, error) {
+	cache, err := p.cache()
 	if err != nil {
 		return "", err
 	}
@@ -105,11 +127,11 @@ func missing(bin string, names ...string) (out []string) {
 }
 
 // binaries gives the folder with all of them, built if need be.
-func (b *build) binaries(ctx context.Context) (string, error) {
-	if b.Bin != "" {
-		return b.Bin, nil
+func (p *place) binaries(ctx context.Context) (string, error) {
+	if p.Bin != "" {
+		return p.Bin, nil
 	}
-	dir, err := b.folder()
+	dir, err := p.folder()
 	if err != nil {
 		return "", err
 	}

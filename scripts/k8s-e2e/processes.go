@@ -99,7 +99,7 @@ func (f final) Unwrap() error { return f.error }
 func until(ctx context.Context, patience time.Duration, ready func(context.Context) error) error {
 	ctx, stop := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer stop()
-	for {
+	for last := error(nil); ; {
 		err := ready(ctx)
 		if err == nil {
 			return nil
@@ -107,9 +107,12 @@ func until(ctx context.Context, patience time.Duration, ready func(context.Conte
 		if end, ok := errors.AsType[final](err); ok {
 			return end.error
 		}
+		if ctx.Err() == nil || last == nil { // what it says once its time is over is only that
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		case <-time.After(250 * time.Millisecond):
 		}
 	}

@@ -21,7 +21,7 @@ var assertions = []assertion{
 	{name: "scale-down", says: "going from 4 pods to 1 under load cuts no call", run: shrunk},
 	{name: "kill", says: "a program killed with SIGKILL under load loses nothing and does nothing twice", run: killed},
 	{name: "drain", says: "draining the node stops at the disruption budget", run: drained},
-	{name: "standby", says: "the other poller goes on when the one at work is killed", run: tookOver},
+	{name: "pollers", says: "of two pollers one goes on when the other is killed; each delivery is told once", run: pollersKilled},
 	{name: "token", says: "a wrong token: not ready, says so; a right one heals it without a restart", run: wrongToken},
 	{name: "password", says: "a wrong NATS password: not ready, says so; a right one heals it without a restart", run: wrongPassword},
 	{name: "scale", says: "KEDA scales with a backlog and back to 1", run: scaled},
@@ -184,7 +184,7 @@ func killed(ctx context.Context, w *world) error {
 			if err != nil {
 				return err
 			}
-			if err := w.kill9(ctx, all[0]); err != nil {
+			if err := errors.Join(w.kill9(ctx, all[0]), w.restarted(ctx, all[0])); err != nil {
 				return err
 			}
 		}
@@ -210,7 +210,7 @@ func killed(ctx context.Context, w *world) error {
 	return err
 }
 
-// kill9 kills the program of a pod, not its container's supervisor, and waits until it was started again.
+// kill9 kills the program of a pod, as the kernel would that is out of memory.
 func (w *world) kill9(ctx context.Context, p pod) error {
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "//")
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -230,16 +230,21 @@ func (w *world) kill9(ctx context.Context, p pod) error {
 			return err
 		}
 		w.say("killed %s", p.Metadata.Name)
-		return until(ctx, time.Minute, func(ctx context.Context) error {
-			var now pod
-			err := w.read(ctx, &now, "get", "pod", p.Metadata.Name)
-			if err == nil && now.Status.ContainerStatuses[0].RestartCount == p.Status.ContainerStatuses[0].RestartCount {
-				err = errors.New("it was not started again")
-			}
-			return err
-		})
+		return nil
 	}
 	return fmt.Errorf("no process of container %s", id)
+}
+
+// restarted waits until a pod's program was started again.
+func (w *world) restarted(ctx context.Context, was pod) error {
+	return until(ctx, time.Minute, func(ctx context.Context) error {
+		var now pod
+		err := w.read(ctx, &now, "get", "pod", was.Metadata.Name)
+		if err == nil && now.Status.ContainerStatuses[0].RestartCount == was.Status.ContainerStatuses[0].RestartCount {
+			err = errors.New("it was not started again")
+		}
+		return err
+	})
 }
 
 func drained(ctx context.Context, w *world) error {
@@ -273,89 +278,39 @@ func drained(ctx context.Context, w *world) error {
 	return w.settled(ctx, 2*time.Minute)
 }
 
-// sum adds up a metric of a pod over the series whose labels hold the text.
-func (w *world) sum(ctx context.Context, pod, name, labels string) (total float64, err error) {
-	status, body, err := w.page(ctx, pod, "/metrics")
-	if err != nil || status != 200 {
-		return 0, fmt.Errorf("%s: metrics: %d %w", pod, status, err)
-	}
-	return sumOf(body, name, labels)
-}
-
-func sumOf(metrics, name, labels string) (total float64, err error) {
-	for line := range strings.Lines(metrics) {
-		series, value, found := strings.Cut(strings.TrimSpace(line), " ")
-		if is, of, _ := strings.Cut(series, "{"); !found || is != name || !strings.Contains(of, labels) {
-			continue
-		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, err
-		}
-		total += v
-	}
-	return total, nil
-}
-
-// atWork waits until one poller reads the log, and gives it and the other.
-func (w *world) atWork(ctx context.Context) (active, standby pod, err error) {
-	err = until(ctx, time.Minute, func(ctx context.Context) error {
+// pollersKilled kills one poller after the other while deliveries are told. Both sweep the log and take turns at telling.
+func pollersKilled(ctx context.Context, w *world) error {
+	const many = 200
+	b := &batch{name: "pollers"}
+	for n := range 4 {
 		all, err := w.pods(ctx, "log-poller")
 		if err != nil || len(all) != 2 {
-			return fmt.Errorf("%d pollers: %w", len(all), err)
+			return fmt.Errorf("%d pollers, want 2 (%w)", len(all), err)
 		}
-		var calls [2]float64
-		for look := range 2 {
-			for n, p := range all {
-				now, err := w.sum(ctx, p.Metadata.Name, "errand_upstream_call_duration_seconds_count", `call="logs"`)
-				if err != nil {
-					return err
-				}
-				calls[n] = now - calls[n]
-			}
-			if look == 0 {
-				if err := pause(ctx, 4*time.Second); err != nil {
-					return err
-				}
-			}
+		if err := errors.Join(w.mail(ctx, b, many), w.kill9(ctx, all[n%2])); err != nil {
+			return err
 		}
-		switch {
-		case calls[0] > 0 && calls[1] == 0:
-			active, standby = all[0], all[1]
-		case calls[1] > 0 && calls[0] == 0:
-			active, standby = all[1], all[0]
-		default:
-			return fmt.Errorf("calls within 4 s: %v, want some of one poller", calls)
+		began := time.Now()
+		if err := w.delivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Minute); err != nil {
+			return err
 		}
-		return nil
-	})
-	return active, standby, err
+		w.say("told %.0f s after it was killed", time.Since(began).Seconds())
+		if err := w.restarted(ctx, all[n%2]); err != nil {
+			return err
+		}
+	}
+	if err := w.settled(ctx, 2*time.Minute); err != nil {
+		return err
+	}
+	for n := range 4 { // none came twice since
+		if err := w.delivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func tookOver(ctx context.Context, w *world) error {
-	active, standby, err := w.atWork(ctx)
-	if err != nil {
-		return err
-	}
-	if err := w.kill9(ctx, active); err != nil {
-		return err
-	}
-	began, b := time.Now(), &batch{name: "standby"}
-	if err := w.mail(ctx, b, 50); err != nil {
-		return err
-	}
-	if err := w.delivered(ctx, "standby-m1", 50, time.Minute); err != nil {
-		return err
-	}
-	w.say("told %.0f s after the message", time.Since(began).Seconds())
-	now, _, err := w.atWork(ctx)
-	if err == nil && now.Metadata.Name != standby.Metadata.Name {
-		err = fmt.Errorf("%s goes on, not the one that stood by, %s", now.Metadata.Name, standby.Metadata.Name)
-	}
-	return errors.Join(err, w.delivered(ctx, "standby-m1", 50, time.Second)) // none came twice
-}
-
-// unready waits until a pod is not ready and says all of the words at /readyz.
+// unready waits until a pod is not ready and says all of the words at /readyz and in its log.
 func (w *world) unready(ctx context.Context, program string, words ...string) (p pod, err error) {
 	err = until(ctx, 90*time.Second, func(ctx context.Context) error {
 		if p, err = w.one(ctx, program); err != nil {
@@ -372,6 +327,15 @@ func (w *world) unready(ctx context.Context, program string, words ...string) (p
 		}
 		if p.is("Ready") {
 			return errors.New("Kubernetes takes it for ready")
+		}
+		log, err := w.k(ctx, "logs", p.Metadata.Name)
+		if err != nil {
+			return err
+		}
+		for _, word := range words {
+			if !strings.Contains(log, word) {
+				return fmt.Errorf("the log does not say %q", word)
+			}
 		}
 		w.say("/readyz: %s", body)
 		return nil
@@ -423,15 +387,6 @@ func (w *world) misled(ctx context.Context, key string, work func(context.Contex
 	p, err := w.unready(ctx, "mandate-consumer", words...)
 	if err != nil {
 		return err
-	}
-	log, err := w.k(ctx, "logs", p.Metadata.Name)
-	if err != nil {
-		return err
-	}
-	for _, word := range words {
-		if !strings.Contains(log, word) {
-			return fmt.Errorf("the log does not say %q", word)
-		}
 	}
 	began := time.Now()
 	if err := set(ctx, right); err != nil {

@@ -14,20 +14,20 @@ import (
 
 // prove is the command that runs the whole proof.
 type prove struct {
-	build
+	place
 	Images string   `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this folder instead of building them."`
 	Only   []string `placeholder:"NAME" help:"Only these assertions, by name; the table at the end of a run has them."`
 }
 
 // up is the command that keeps the cluster.
 type up struct {
-	build
+	place
 	Images string `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this folder instead of building them."`
 }
 
 // run is the folder of the cluster that is running.
-func (b *build) run() (string, error) {
-	cache, err := b.cache()
+func (p *place) run() (string, error) {
+	cache, err := p.cache()
 	return filepath.Join(cache, "run"), err
 }
 
@@ -40,15 +40,15 @@ func (p *prove) Run(ctx context.Context) error {
 func (u *up) Run(ctx context.Context) error { return u.enclosed(ctx, u.Images, "--stay") }
 
 // enclosed gets what a cluster needs and starts it in namespaces of its own.
-func (b *build) enclosed(ctx context.Context, images string, args ...string) error {
+func (p *place) enclosed(ctx context.Context, images string, args ...string) error {
 	if err := installed("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "nft", "/usr/lib/cni/ptp"); err != nil {
 		return err
 	}
-	bin, err := b.binaries(ctx)
+	bin, err := p.binaries(ctx)
 	if err != nil {
 		return err
 	}
-	run, err := b.run()
+	run, err := p.run()
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func sweep(run string) error { return errors.Join(removeCgroups(), os.RemoveAll(
 
 // down is the command that ends and removes.
 type down struct {
-	build
+	place
 }
 
 // Run ends a run that is at work and removes what is left.

@@ -62,24 +62,6 @@ func TestTrimSaysWhatANewVersionHasMoved(t *testing.T) {
 
 func second(_ string, err error) error { return err }
 
-func TestSumOfAMetricAddsTheSeriesAskedFor(t *testing.T) {
-	const metrics = `# HELP calls Calls.
-calls_count{call="logs",fate="success"} 3
-calls_count{call="logs",fate="busy"} 2
-calls_count{call="send",fate="success"} 40
-calls_count_more{call="logs"} 500
-plain 7
-`
-	for _, c := range []struct {
-		name, labels string
-		want         float64
-	}{{"calls_count", `call="logs"`, 5}, {"calls_count", "", 45}, {"plain", "", 7}, {"absent", "", 0}} {
-		if got, err := sumOf(metrics, c.name, c.labels); err != nil || got != c.want {
-			t.Errorf("%s{%s}: %v, %v, want %v", c.name, c.labels, got, err, c.want)
-		}
-	}
-}
-
 func TestDocumentsOfSomeKindsAreKept(t *testing.T) {
 	const yaml = "kind: A\nname: one\n---\nkind: B\nname: two\n---\nkind: C\n  kind: A\nname: three"
 	if got, want := documents(yaml, func(kind string) bool { return kind != "B" }), "kind: A\nname: one\n---\nkind: C\n  kind: A\nname: three"; got != want {

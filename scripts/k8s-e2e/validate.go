@@ -14,17 +14,14 @@ import (
 const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
 // validate is the command that asks an API server and runs nothing.
-type validate struct {
-	build
-	Cached bool `help:"Only if the binaries are there already; else say so and fail."`
-}
+type validate struct{ place }
 
 // Run asks whether every overlay and component would be taken, without a warning, and whether what must be refused is.
 func (v *validate) Run(ctx context.Context) error {
 	if err := installed("etcd"); err != nil {
 		return err
 	}
-	bin, err := v.servers(ctx)
+	bin, err := v.binaries(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,22 +70,6 @@ func (v *validate) Run(ctx context.Context) error {
 		w.say("%-24s refused, as it must be", broken.name)
 	}
 	return failed
-}
-
-// servers are the binaries: only two are used, but whoever builds builds all.
-func (v *validate) servers(ctx context.Context) (string, error) {
-	if v.Bin != "" || !v.Cached {
-		return v.binaries(ctx)
-	}
-	dir, err := v.folder()
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "bin")
-	if absent := missing(bin, "kube-apiserver", "kubectl"); len(absent) > 0 {
-		return "", fmt.Errorf("%s: not built yet; `go run ./scripts/k8s-e2e build` does, in 10 to 20 minutes", strings.Join(absent, ", "))
-	}
-	return bin, nil
 }
 
 // define makes the namespace and the kinds that are not Kubernetes' own.

@@ -308,13 +308,13 @@ func (w *world) enroll(ctx context.Context, b *batch) error {
 		"frequency_mode": "MT", "application_reason": "Membership"})
 }
 
-// mail publishes one message of the batch, to so many.
+// mail publishes one message of the batch, to so many, whom no other message goes to: whose delivery one is must be sure.
 func (w *world) mail(ctx context.Context, b *batch, recipients int) error {
 	b.mails++
 	id := fmt.Sprintf("%s-m%d", b.name, b.mails)
 	to := make([]string, recipients)
 	for n := range to {
-		to[n] = fmt.Sprintf("r%d@example.com", n)
+		to[n] = fmt.Sprintf("r%d.%s@example.com", n, id)
 	}
 	return w.publish(ctx, messages.Send.Requested(), id, map[string]any{"request_id": id, "to": to, "subject": id, "content": "See you at noon."})
 }
