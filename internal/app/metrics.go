@@ -57,7 +57,7 @@ func newMetrics() *metrics {
 type hands struct {
 	of     []interface{ InHand() int }
 	all    int
-	inCall *atomic.Int64 // calls; a request may make several at once
+	inCall *atomic.Int64 // calls that do not hang; a request may make several at once
 }
 
 func (h hands) inHand() (n int) {
@@ -82,7 +82,7 @@ func (m *metrics) ofRequests(hold *consumer.Hold, hands hands, operations ...mes
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_in_hand",
 			Help: "Requests in hand."}, func() float64 { return float64(hands.inHand()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",
-			Help: "Share of the hands, 0 to 1, that are in an upstream call; one that waits to repeat a call is not. What to scale by."}, hands.busy),
+			Help: "Share of the hands, 0 to 1, that are in an upstream call; one that waits to repeat a call is not, nor one whose call has taken a third of UPSTREAM_TIMEOUT. What to scale by."}, hands.busy),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held",
 			Help: "1 while no requests are taken because the upstream or the account is at fault."}, func() float64 {
 			if hold.Active() {

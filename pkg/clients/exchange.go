@@ -28,8 +28,11 @@ type Request struct {
 func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status int, body []byte) Reading) error {
 	began := time.Now()
 	u.underWay.Add(1)
+	hangs := time.AfterFunc(u.timeout/3, func() { u.underWay.Add(-1) })
 	status, failure := u.exchange(ctx, call, read)
-	u.underWay.Add(-1)
+	if hangs.Stop() {
+		u.underWay.Add(-1)
+	}
 	if u.observe != nil {
 		told := Call{Operation: call.Operation, Fate: Success, Status: status, Duration: time.Since(began)}
 		if failure != nil {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -306,6 +307,31 @@ func TestACallUnderWayIsCountedUntilItsEnd(t *testing.T) {
 	if during != 1 || n.Load() != 0 {
 		t.Errorf("%d calls are under way during the only one and %d after it", during, n.Load())
 	}
+}
+
+func TestACallThatHangsIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 30 * time.Second
+		var n atomic.Int64
+		u := upstream(t, "http://127.0.0.1:1", UnderWay(&n), Timeout(timeout), Transport(hanging{}))
+		done := make(chan error)
+		go func() { done <- post(t.Context(), u) }()
+		time.Sleep(timeout/3 - time.Second)
+		early := n.Load()
+		time.Sleep(2 * time.Second)
+		late := n.Load()
+		if err := <-done; err == nil || early != 1 || late != 0 || n.Load() != 0 {
+			t.Errorf("%d calls are counted before a third of the timeout, %d after it and %d at the end (%v), want 1, 0 and 0", early, late, n.Load(), err)
+		}
+	})
+}
+
+// hanging takes every call and answers none.
+type hanging struct{}
+
+func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }
 
 func TestSystemErrorsCanBeFoundInTheError(t *testing.T) {

@@ -76,7 +76,8 @@ func Transport(t http.RoundTripper) Option { return func(s *settings) { s.transp
 // Observe is told of every call when it is over, from the goroutine that made it.
 func Observe(f func(Call)) Option { return func(s *settings) { s.observe = f } }
 
-// UnderWay keeps in n how many calls are under way, the wait for a connection included.
+// UnderWay keeps in n how many calls are under way, the wait for a connection included. One that has taken a third of Timeout
+// is not counted any more: what hangs is no measure of how much there is to do.
 func UnderWay(n *atomic.Int64) Option { return func(s *settings) { s.underWay = n } }
 
 // MaxConns is how many connections are kept open for the next call; 64 if not given. Set it to the number of calls made at a time.

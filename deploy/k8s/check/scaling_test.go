@@ -141,6 +141,7 @@ func TestScalingGrowsWithBusyHandsAndBacklogOnly(t *testing.T) {
 				{"everything put off until later", 2, 100_000, 0, 0, 1},
 				{"hands that wait to call again", most, endless, 0, 0.1, 1},
 				{"a load that two just do, without a backlog", 2, 2 * hands * 0.8, 0, 2 * 0.8, 2},
+				{"an upstream that takes calls and answers none: those a third of their time old are not counted", 3, endless, 0, full(3) / 3, 2},
 				{"drained", most, hands / 2, 0, 0.5, 1},
 				{"an upstream so slow that all hands wait for it", most / 2, endless, endless, full(most / 2), most},
 			} {
