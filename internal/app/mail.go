@@ -116,7 +116,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		Handle: (&query.Account{Upstream: api, Policy: policy}).Handle,
 		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
 	}
-	r.metrics.ofRequests(hold, hands{of: []interface{ InHand() int }{messagesOut, accounts}, all: p.Concurrency, inCall: &saw.underWay}, messages.Send, messages.Account)
+	r.metrics.ofRequests(hold, hands{p.Concurrency, []func() int{messagesOut.InHand, accounts.InHand}, &saw.underWay}, messages.Send, messages.Account)
 	r.ready.add(messagesOut.Fault)
 	r.ready.add(accounts.Fault)
 	return r.work(ctx, p.ShutdownGrace, messagesOut.Run, accounts.Run)

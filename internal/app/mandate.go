@@ -154,7 +154,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.metrics.ofRequests(hold, hands{of: []interface{ InHand() int }{enrollments, listings}, all: p.Concurrency, inCall: &saw.underWay}, messages.Enroll, messages.Transactions)
+	r.metrics.ofRequests(hold, hands{p.Concurrency, []func() int{enrollments.InHand, listings.InHand}, &saw.underWay}, messages.Enroll, messages.Transactions)
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, resolver)

@@ -55,20 +55,20 @@ func newMetrics() *metrics {
 
 // hands are those of a program, and what is in them.
 type hands struct {
-	of     []interface{ InHand() int }
-	all    int
-	inCall *atomic.Int64 // calls that do not hang; a request may make several at once
+	all      int
+	requests []func() int  // in hand, of each of its consumers
+	calls    *atomic.Int64 // under way; a request may make several at once
 }
 
-func (h hands) inHand() (n int) {
-	for _, c := range h.of {
-		n += c.InHand()
+func (h hands) taken() (n int) {
+	for _, count := range h.requests {
+		n += count()
 	}
 	return n
 }
 
 // busy is the share of the hands that wait for an upstream's answer.
-func (h hands) busy() float64 { return float64(min(int(h.inCall.Load()), h.inHand())) / float64(h.all) }
+func (h hands) busy() float64 { return float64(min(int(h.calls.Load()), h.taken())) / float64(h.all) }
 
 // ofRequests adds what a consumer of requests tells. What went wrong is counted from
 // nought, so that the first one is an increase too.
@@ -80,7 +80,7 @@ func (m *metrics) ofRequests(hold *consumer.Hold, hands hands, operations ...mes
 	}
 	m.registry.MustRegister(m.requests, m.settled, m.pending, m.ackPending,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_in_hand",
-			Help: "Requests in hand."}, func() float64 { return float64(hands.inHand()) }),
+			Help: "Requests in hand."}, func() float64 { return float64(hands.taken()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",
 			Help: "Share of the hands, 0 to 1, that are in an upstream call; one that waits to repeat a call is not, nor one whose call has taken a third of UPSTREAM_TIMEOUT. What to scale by."}, hands.busy),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held",
