@@ -198,12 +198,12 @@ func prepare(ctx context.Context, src string) (string, error) {
 		return "", err
 	}
 	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	flags := "-s -w"
+	flags := []string{"-s -w"}
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
-			pkg, version, parts[0], parts[1])
+		flags = append(flags, fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
+			pkg, version, parts[0], parts[1]))
 	}
-	return flags, nil
+	return strings.Join(flags, " "), nil
 }
 
 // pinned is the version that cluster/go.mod requires of a module.

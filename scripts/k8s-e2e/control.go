@@ -152,7 +152,7 @@ func freePorts(address string, n int) (ports []int, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // all at the end, so that they differ
+		defer func() { _ = l.Close() }() // all at the end, so that they differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

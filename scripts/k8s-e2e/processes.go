@@ -63,16 +63,24 @@ func (p *processes) kill() {
 
 func (p *processes) log(name string) string { return filepath.Join(p.logs, name+".log") }
 
+// dead are the names of those that have ended by themselves.
+func (p *processes) dead() (names []string) {
+	for range len(p.ended) {
+		names = append(names, <-p.ended)
+	}
+	for _, name := range names {
+		p.ended <- name // kill counts them
+	}
+	return names
+}
+
 // await calls ready until it gives no error, for so long; a process that ended meanwhile ends the wait.
 func (p *processes) await(ctx context.Context, what string, patience time.Duration, ready func(context.Context) error) error {
 	err := until(ctx, patience, func(ctx context.Context) error {
-		select {
-		case name := <-p.ended:
-			p.ended <- name
-			return final{fmt.Errorf("%s ended: %s", name, p.tail(name))}
-		default:
-			return ready(ctx)
+		if dead := p.dead(); len(dead) > 0 {
+			return final{fmt.Errorf("%s ended: %s", dead[0], p.tail(dead[0]))}
 		}
+		return ready(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)

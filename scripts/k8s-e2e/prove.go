@@ -170,9 +170,13 @@ func (w *world) prove(ctx context.Context, only []string) error {
 		}
 		fmt.Printf("%-12s %-7s %5.0f s  %s\n", a.name, result, a.took.Seconds(), a.says)
 	}
+	for _, name := range w.dead() {
+		fmt.Printf("%s ended by itself, which spoils what came after: %s\n", name, w.tail(name))
+		failed++
+	}
 	fmt.Println("\nNot proven here: " + notProven)
 	if failed > 0 || ctx.Err() != nil {
-		return fmt.Errorf("%d of %d assertions failed", failed, len(all))
+		return errors.New("not proven")
 	}
 	return nil
 }

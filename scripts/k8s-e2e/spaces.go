@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,8 +17,10 @@ import (
 	"time"
 )
 
-// cgroup holds the pods, in every hierarchy of the machine.
-const cgroup = "/errand-k8s-e2e"
+const (
+	cgroup   = "/errand-k8s-e2e"          // holds the pods, in every hierarchy of the machine
+	lockFile = "/run/errand-k8s-e2e.lock" // held by the one run there is on a machine, with its process id
+)
 
 // enclose runs this program's hidden command with args in namespaces of its own: processes, mounts, network. When
 // that process ends, however it does, the kernel ends every other of its namespace, and takes mounts and interfaces
@@ -30,7 +33,7 @@ func enclose(ctx context.Context, run string, args ...string) error {
 	if err := os.MkdirAll(run, 0o700); err != nil {
 		return err
 	}
-	lock, err := claim(run)
+	lock, err := claim()
 	if err != nil {
 		return err
 	}
@@ -52,19 +55,19 @@ func enclose(ctx context.Context, run string, args ...string) error {
 	if _, failed := errors.AsType[*exec.ExitError](err); failed || ctx.Err() != nil {
 		// It has said why. Logs are worth more than a tidy folder; the next run or `down` removes them.
 		fmt.Fprintln(os.Stderr, "what the programs said:", filepath.Join(run, "logs"))
-		return errors.Join(err, removeCgroups())
+		return errors.Join(errors.New("it failed, see above"), removeCgroups())
 	}
 	return errors.Join(err, sweep(run))
 }
 
 // claim makes this the only run on the machine for as long as the file is open.
-func claim(run string) (*os.File, error) {
-	lock, err := os.OpenFile(run+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+func claim() (*os.File, error) {
+	lock, err := os.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		pid, _ := os.ReadFile(run + ".lock") // only to say who
+		pid, _ := io.ReadAll(lock) // only to say who
 		lock.Close()
 		return nil, fmt.Errorf("another run is at work, process %s; `go run ./scripts/k8s-e2e down` ends it", pid)
 	}
@@ -89,16 +92,16 @@ func (d *down) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pid, err := os.ReadFile(run + ".lock")
-	if errors.Is(err, fs.ErrNotExist) {
-		return sweep(run)
+	if os.Geteuid() != 0 {
+		return errors.New("a cluster is root's: run it with sudo")
 	}
-	if err != nil {
+	pid, err := os.ReadFile(lockFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	var lock *os.File
 	err = until(ctx, 30*time.Second, func(context.Context) (err error) {
-		if lock, err = claim(run); err != nil {
+		if lock, err = claim(); err != nil {
 			if n, bad := strconv.Atoi(string(pid)); bad == nil {
 				_ = syscall.Kill(n, syscall.SIGTERM) // it may have gone meanwhile
 			}
@@ -109,7 +112,7 @@ func (d *down) Run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	return errors.Join(sweep(run), os.Remove(run+".lock"))
+	return errors.Join(sweep(run), os.Remove(lockFile))
 }
 
 // hierarchies are the folders of control groups: one of version 2, or several of version 1.

@@ -33,7 +33,7 @@ func (v *validate) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	w := &world{tree: root, began: time.Now()}
 	if w.cluster, err = newCluster(ctx, dir, bin, "127.0.0.1"); err != nil {
 		return err

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/messages"
+)
+
+// control asks the sandbox, or tells it something.
+func control(ctx context.Context, method, path, body string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, method, sandbox+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: 30 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("sandbox: %s %s: %s: %s", method, path, response.Status, bytes.TrimSpace(text))
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(text, into)
+}
+
+// latency is how long every upstream call takes from now on.
+func latency(ctx context.Context, d time.Duration) error {
+	return control(ctx, http.MethodPut, "/settings", fmt.Sprintf(`{"latency":%q}`, d), nil)
+}
+
+// fault makes calls go wrong until the returned function is called.
+func fault(ctx context.Context, rule string) (clear func(context.Context) error, err error) {
+	return func(ctx context.Context) error { return control(ctx, http.MethodDelete, "/faults", "", nil) },
+		control(ctx, http.MethodPost, "/faults", rule, nil)
+}
+
+// done is what the upstreams really did.
+type done struct {
+	Enroll struct {
+		Accepted   int
+		TwiceCount int            `json:"twice_count"`
+		Twice      map[string]int // order numbers
+	}
+	Mail struct {
+		Accepted, Recipients, Largest int
+		TwiceCount                    int `json:"twice_count"`
+	}
+}
+
+// oracle is an error when anything was done twice.
+func oracle(ctx context.Context) (done, error) {
+	var d done
+	err := control(ctx, http.MethodGet, "/oracle?summary=1", "", &d)
+	if err == nil && d.Enroll.TwiceCount+d.Mail.TwiceCount > 0 {
+		err = fmt.Errorf("done twice: %d enrollments (%v), %d mails", d.Enroll.TwiceCount, d.Enroll.Twice, d.Mail.TwiceCount)
+	}
+	return d, err
+}
+
+// connect makes a connection for everybody who asks NATS something, each with its own rights.
+func (w *world) connect(ctx context.Context) error {
+	for _, who := range []struct {
+		js                *jetstream.JetStream
+		user, secret, key string
+	}{
+		{&w.producer, "producer", "nats-people", "producer"},
+		{&w.subscriber, "subscriber", "nats-people", "subscriber"},
+		{&w.provisioner, "provisioner", "errand-provision", "nats-password"},
+	} {
+		encoded, err := w.k(ctx, "get", "secret", who.secret, "-o", "jsonpath={.data."+who.key+"}")
+		if err != nil {
+			return err
+		}
+		password, err := base64.StdEncoding.DecodeString(encoded)
+		if err != nil {
+			return err
+		}
+		nc, err := nats.Connect(broker, nats.UserInfo(who.user, string(password)), nats.CustomInboxPrefix("_INBOX_"+who.user), nats.MaxReconnects(-1))
+		if err != nil {
+			return err
+		}
+		if *who.js, err = jetstream.New(nc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// events counts what was told under a filter, by subject.
+func (w *world) events(ctx context.Context, stream, filter string) (map[string]uint64, error) {
+	s, err := w.subscriber.Stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, err
+	}
+	return info.State.Subjects, nil
+}
+
+// queue is what a durable consumer of requests says of itself.
+type queue struct {
+	waiting, taken uint64
+	repeated       uint64 // deliveries beyond the first of each request
+}
+
+var queues = map[string]string{"mandate-enroll": "MANDATE_REQUESTS", "mail-send": "MAIL_REQUESTS"}
+
+func (w *world) queue(ctx context.Context, name string) (queue, error) {
+	c, err := w.provisioner.Consumer(ctx, queues[name], name)
+	if err != nil {
+		return queue{}, err
+	}
+	i := c.CachedInfo()
+	// No other consumer's requests are published here, so each request is one of its stream.
+	return queue{waiting: i.NumPending, taken: uint64(max(0, i.NumAckPending)), repeated: i.Delivered.Consumer - i.Delivered.Stream}, nil
+}
+
+// repeated counts the deliveries beyond the first of each request, so far.
+func (w *world) repeated(ctx context.Context) (n uint64, err error) {
+	for name := range queues {
+		q, err := w.queue(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		n += q.repeated
+	}
+	return n, nil
+}
+
+// batch are requests that were published together; their ids begin with its name and a dash.
+type batch struct {
+	name           string
+	enrolls, mails int
+}
+
+// enroll publishes one enrollment of the batch.
+func (w *world) enroll(ctx context.Context, b *batch) error {
+	b.enrolls++
+	id := fmt.Sprintf("%s-e%d", b.name, b.enrolls)
+	return w.publish(ctx, messages.Enroll.Requested(), id, map[string]any{"request_id": id, "order_number": id, "amount": "100.50", "payer_id_type": 1,
+		"payer_id": "900101011234", "payer_name": "Ann Tester", "payer_email": "ann@example.com", "payer_telephone_number": "0123456789",
+		"frequency_mode": "MT", "application_reason": "Membership"})
+}
+
+// mail publishes one message of the batch, to so many, whom no other message goes to: whose delivery one is must be sure.
+func (w *world) mail(ctx context.Context, b *batch, recipients int) error {
+	b.mails++
+	id := fmt.Sprintf("%s-m%d", b.name, b.mails)
+	to := make([]string, recipients)
+	for n := range to {
+		to[n] = fmt.Sprintf("r%d.%s@example.com", n, id)
+	}
+	return w.publish(ctx, messages.Send.Requested(), id, map[string]any{"request_id": id, "to": to, "subject": id, "content": "See you at noon."})
+}
+
+func (w *world) publish(ctx context.Context, subject, id string, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	_, err = w.producer.Publish(ctx, subject, data, jetstream.WithMsgID(id))
+	return err
+}
+
+// load publishes both kinds so many a second until ctx ends, or there are limit of each.
+func (w *world) load(ctx context.Context, b *batch, persecond, limit int) error {
+	tick := time.NewTicker(time.Second / time.Duration(persecond))
+	defer tick.Stop()
+	for b.enrolls < limit {
+		// What was begun is finished: a request that is published must be counted.
+		whole := context.WithoutCancel(ctx)
+		if err := cmp.Or(w.enroll(whole, b), w.mail(whole, b, 2)); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// outcomes waits until every request of a batch has one outcome, and gives how many have each.
+func (w *world) outcomes(ctx context.Context, b *batch, patience time.Duration) (map[string]int, error) {
+	var told map[string]int
+	err := until(ctx, patience, func(ctx context.Context) error {
+		told = map[string]int{}
+		requests := map[string]int{}
+		for op, stream := range map[messages.Operation]string{messages.Enroll: "MANDATE_EVENTS", messages.Send: "MAIL_EVENTS"} {
+			events, err := w.events(ctx, stream, op.Filter("*"))
+			if err != nil {
+				return err
+			}
+			for subject, n := range events {
+				id := subject[strings.LastIndexByte(subject, '.')+1:]
+				if state := messages.StateOf(subject); state.Final(op) && state != messages.Resolved && strings.HasPrefix(id, b.name+"-") {
+					told[string(state)] += int(n)
+					requests[id] += int(n)
+				}
+			}
+		}
+		for id, n := range requests {
+			if n != 1 {
+				return final{fmt.Errorf("%s has %d outcomes", id, n)}
+			}
+		}
+		if len(requests) != b.enrolls+b.mails {
+			return fmt.Errorf("%d requests, %d have an outcome: %v", b.enrolls+b.mails, len(requests), told)
+		}
+		return nil
+	})
+	return told, err
+}
+
+// allWell waits until every request of a batch has ended well, and looks whether anything was done twice.
+func (w *world) allWell(ctx context.Context, b *batch, patience time.Duration) error {
+	told, err := w.outcomes(ctx, b, patience)
+	if err != nil {
+		return err
+	}
+	if told["succeeded"] != b.enrolls || told["accepted"] != b.mails {
+		return fmt.Errorf("not all of %d enrollments and %d mails went well: %v", b.enrolls, b.mails, told)
+	}
+	_, err = oracle(ctx)
+	return err
+}
