@@ -254,7 +254,7 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
 		text := strings.TrimSpace(said.String())
-		return out.Bytes(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args[:min(len(cmd.Args), 6)], " "), err, text[max(0, len(text)-3000):])
+		return out.Bytes(), fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path)+" "+strings.Join(cmd.Args[1:min(len(cmd.Args), 6)], " "), err, text[max(0, len(text)-3000):])
 	}
 	return out.Bytes(), nil
 }

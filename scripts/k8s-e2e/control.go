@@ -138,9 +138,9 @@ func (c *cluster) kubectl(ctx context.Context, args ...string) (string, error) {
 
 // kubectlWith is kubectl with something on its standard input.
 func (c *cluster) kubectlWith(ctx context.Context, input string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append([]string{"--kubeconfig", c.config("admin")}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), args...)
 	cmd.Stdin = strings.NewReader(input)
-	cmd.Env = append(os.Environ(), "HOME="+c.dir) // its cache is of this cluster
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.config("admin"), "HOME="+c.dir) // its cache is of this cluster
 	out, err := output(cmd)
 	return strings.TrimSpace(string(out)), err
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"errand/internal/app"
 )
 
 // prove is the command that runs the whole proof.
@@ -33,7 +35,16 @@ func (p *place) run() (string, error) {
 
 // Run proves.
 func (p *prove) Run(ctx context.Context) error {
-	return p.enclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
+	for _, name := range p.Only {
+		if !slices.ContainsFunc(assertions, func(a assertion) bool { return a.name == name }) {
+			return &app.Invalid{Variable: "--only", Problem: "there is no assertion " + name}
+		}
+	}
+	err := p.enclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
+	if ctx.Err() != nil {
+		return errors.New("interrupted: nothing is proven") // which is no clean end, whatever the signal
+	}
+	return err
 }
 
 // Run keeps the cluster until ctx ends.
@@ -132,10 +143,11 @@ Ctrl-C here, or `+"`go run ./scripts/k8s-e2e down`"+`, ends it and leaves nothin
 // assertion is one thing that is proven.
 type assertion struct {
 	name, says string
+	always     bool // the others stand on it
 	run        func(context.Context, *world) error
-	took       time.Duration
-	err        error
-	always     bool
+
+	took time.Duration
+	err  error
 }
 
 // prove runs the assertions in their order and prints a table of them.

@@ -24,7 +24,7 @@ func (w *world) unready(ctx context.Context, program string, words ...string) (p
 			}
 		}
 		if p.is("Ready") {
-			return errors.New("Kubernetes takes it for ready")
+			return errors.New("ready in the eyes of Kubernetes")
 		}
 		log, err := w.k(ctx, "logs", p.Metadata.Name)
 		if err != nil {

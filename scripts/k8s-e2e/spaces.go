@@ -52,7 +52,7 @@ func enclose(ctx context.Context, run string, args ...string) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	err = cmd.Run()
-	if _, failed := errors.AsType[*exec.ExitError](err); failed || ctx.Err() != nil {
+	if _, failed := errors.AsType[*exec.ExitError](err); failed {
 		// It has said why. Logs are worth more than a tidy folder; the next run or `down` removes them.
 		fmt.Fprintln(os.Stderr, "what the programs said:", filepath.Join(run, "logs"))
 		return errors.Join(errors.New("it failed, see above"), removeCgroups())
