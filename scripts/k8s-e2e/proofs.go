@@ -43,7 +43,7 @@ func deployed(ctx context.Context, w *world) error {
 	// A control: the policy is enforced.
 	_, err := w.k(ctx, "run", "careless", "--image=localhost/pause:1", "--dry-run=server")
 	if err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
-		return fmt.Errorf("a pod that may be root was not refused: %w", err)
+		return errors.Join(errors.New("a pod that may be root was not refused"), err)
 	}
 	// What kubectl calls "configured" need not be a change; a generation counts them, and new pods have new ids.
 	const versions = `jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.generation} {.metadata.uid}{"\n"}{end}`

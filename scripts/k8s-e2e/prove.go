@@ -99,8 +99,11 @@ func (i *inside) Run(ctx context.Context) error {
 
 func (i *inside) start(ctx context.Context, w *world) error {
 	images, err := filepath.Glob(filepath.Join(i.Images, "*-"+runtime.GOARCH+".tar"))
-	if err != nil || len(images) == 0 {
-		return fmt.Errorf("no images in %s (%w)", i.Images, err)
+	if err != nil {
+		return err
+	}
+	if len(images) == 0 {
+		return fmt.Errorf("no images for %s in %s", runtime.GOARCH, i.Images)
 	}
 	if w.host, err = os.Readlink("/proc/self"); err != nil { // as the machine knows it, from before /proc is our own
 		return err

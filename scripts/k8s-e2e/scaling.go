@@ -151,8 +151,11 @@ func deferred(ctx context.Context, w *world) error {
 	if err := w.allWell(ctx, now, time.Minute); err != nil {
 		return err
 	}
-	if q, err := w.queue(ctx, "mandate-enroll"); err != nil || q.taken < 90 {
-		return fmt.Errorf("%d requests are put off, want 100 (%w)", q.taken, err)
+	switch q, err := w.queue(ctx, "mandate-enroll"); {
+	case err != nil:
+		return err
+	case q.taken < 90:
+		return fmt.Errorf("%d requests are put off, want 100", q.taken)
 	}
 	if err := w.steady(ctx, 20*time.Second); err != nil {
 		return err

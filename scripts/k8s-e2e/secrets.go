@@ -52,7 +52,7 @@ func (w *world) healed(ctx context.Context, program string, was pod, patience ti
 			return final{errors.New("it was started again")}
 		case !now.is("Ready"):
 			_, body, err := w.page(ctx, now.Metadata.Name, "/readyz")
-			return fmt.Errorf("not ready: %s (%w)", body, err)
+			return errors.Join(fmt.Errorf("not ready: %s", body), err)
 		}
 		return nil
 	})

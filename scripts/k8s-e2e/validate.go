@@ -64,7 +64,7 @@ func (v *validate) Run(ctx context.Context) error {
 		}
 		err := w.take(ctx, text)
 		if err == nil || !strings.Contains(err.Error(), broken.says) {
-			failed = errors.Join(failed, fmt.Errorf("control: %s was not refused as it must be (%q): %w", broken.name, broken.says, err))
+			failed = errors.Join(failed, fmt.Errorf("control: %s was not refused as it must be (%q)", broken.name, broken.says), err)
 			continue
 		}
 		w.say("%-24s refused, as it must be", broken.name)

@@ -70,7 +70,7 @@ func TestEachBreakageIsSeen(t *testing.T) {
 		"spread of somebody else": {func(s *set) {
 			spec(s).TopologySpreadConstraints[0].LabelSelector.MatchLabels["app.kubernetes.io/name"] = "mail"
 		}, "is spread over"},
-		"one poller":               {func(s *set) { find(s.deployments, "log-poller").Spec.Replicas = new(int32(1)) }, "stands by"},
+		"one poller":               {func(s *set) { find(s.deployments, "log-poller").Spec.Replicas = new(int32(1)) }, "goes on"},
 		"every revision is kept":   {func(s *set) { find(s.deployments, mail).Spec.RevisionHistoryLimit = nil }, "no revisionHistoryLimit"},
 		"a budget of nobody":       {func(s *set) { find(s.budgets, mail).Spec.Selector.MatchLabels["app.kubernetes.io/name"] = "mail" }, "has 0 PodDisruptionBudgets"},
 		"a budget with both":       {func(s *set) { find(s.budgets, mail).Spec.MinAvailable = new(intstr.FromInt32(1)) }, "is not one pod at a time"},

@@ -157,7 +157,7 @@ func replicas(s *set, say complain) {
 			say("%s: is spread over %v", p, over)
 		}
 		if d.Name == "log-poller" && (d.Spec.Replicas == nil || *d.Spec.Replicas != 2) {
-			say("%s: one that works and one that stands by", p)
+			say("%s: two, of which one goes on when the other goes", p)
 		}
 		budgets := 0
 		for _, b := range s.budgets {
