@@ -251,7 +251,7 @@ func mute(t *testing.T) (addr string) {
 
 // A list of recipients whose bytes are missing is waited for; a stop does not.
 func TestSIGTERMWhileWaitingForAnObject(t *testing.T) {
-	in := install(t, "SHUTDOWN_GRACE=2s")
+	in := install(t, "SHUTDOWN_GRACE=10s") // a stop waits 2 s for the pulls that are under way
 	store, err := in.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func TestSIGTERMWhileWaitingForAnObject(t *testing.T) {
 	in.publish("mail.send.requested", m)
 	p := in.start("mail-consumer")
 	in.until("it to have it in hand", 20*time.Second, func() bool { return in.queue(bus.SendQueue).Delivered.Consumer > 0 })
-	p.stop(10 * time.Second)
+	p.stop(20 * time.Second)
 	if _, err := store.PutString(t.Context(), "all", "a@example.test\nb@example.test\n"); err != nil {
 		t.Fatal(err)
 	}
