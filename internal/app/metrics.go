@@ -24,7 +24,7 @@ type metrics struct {
 	calls      *prometheus.HistogramVec
 	deliveries *prometheus.CounterVec
 	matched    *prometheus.CounterVec
-	lag        prometheus.Gauge
+	known      atomic.Int64 // when a sweep began that read the log through; nanoseconds since 1970
 	pending    *prometheus.GaugeVec
 	ackPending *prometheus.GaugeVec
 }
@@ -42,8 +42,6 @@ func newMetrics() *metrics {
 			Help: "Delivery events told, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
 			Help: "States of log entries that were tied to a request, by confidence; those of two pollers may count twice."}, []string{"confidence"}),
-		lag: prometheus.NewGauge(prometheus.GaugeOpts{Name: "errand_poll_lag_seconds",
-			Help: "Time since the sending log was last known to be read through."}),
 		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_pending",
 			Help: "Requests in the queue that nobody has taken yet, by operation; every replica tells the same."}, []string{"operation"}),
 		ackPending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_ack_pending",
@@ -109,8 +107,15 @@ func (m *metrics) queues(found map[string]jetstream.Consumer, of []bus.Queue) {
 // ofDeliveries adds what the poller tells.
 func (m *metrics) ofDeliveries() {
 	m.deliveries.WithLabelValues(string(messages.Overdue)) // from nought: the first one is an increase too
-	m.registry.MustRegister(m.deliveries, m.matched, m.lag)
+	m.calls.WithLabelValues("logs", string(clients.Success))
+	m.readThrough(0)
+	m.registry.MustRegister(m.deliveries, m.matched, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poll_lag_seconds",
+		Help: "Time since the sending log was last known to be read through, or since the start; it grows while a sweep takes its time."},
+		func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() }))
 }
+
+// readThrough notes that the log is known up to so long ago.
+func (m *metrics) readThrough(ago time.Duration) { m.known.Store(time.Now().Add(-ago).UnixNano()) }
 
 // of adds what /readyz says, for those who do not ask it.
 func (m *metrics) of(ready *readiness) {

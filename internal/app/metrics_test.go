@@ -3,6 +3,8 @@ package app
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // A request may make several calls at once, and is one hand all the same; one that waits
@@ -20,4 +22,29 @@ func TestBusyHandsAreRequestsInCalls(t *testing.T) {
 			t.Errorf("%d and %d in hand, %d calls: %v, want %v", c.one, c.other, c.calls, got, c.want)
 		}
 	}
+}
+
+// What alerts look for is there from the start: a counter of nought, and a lag that grows
+// while the first sweep is not over.
+func TestAPollerIsMeasuredBeforeItsFirstSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics()
+		m.ofDeliveries()
+		time.Sleep(time.Hour)
+		families, err := m.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]float64{}
+		for _, f := range families {
+			for _, one := range f.GetMetric() {
+				found[f.GetName()] += one.GetGauge().GetValue() + one.GetCounter().GetValue() + float64(one.GetHistogram().GetSampleCount())
+			}
+		}
+		for name, want := range map[string]float64{"errand_poll_lag_seconds": 3600, "errand_deliveries_total": 0, "errand_upstream_call_duration_seconds": 0} {
+			if got, there := found[name]; !there || got != want {
+				t.Errorf("%s is %v (%v), want %v", name, got, there, want)
+			}
+		}
+	})
 }

@@ -76,7 +76,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 			ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter,
 			Matched: func(c messages.Confidence) { r.metrics.matched.WithLabelValues(string(c)).Inc() }},
 		Told: func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
-		Lag:  func(d time.Duration) { r.metrics.lag.Set(d.Seconds()) }}
+		Lag:  r.metrics.readThrough}
 	r.ready.add(poller.Fault)
 	return r.work(ctx, p.ShutdownGrace, func(ctx, _ context.Context) error { return poller.Run(ctx) })
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command k8s-e2e proves the manifests and the images on a real Kubernetes: control plane, one node with containerd
 // and kubelet, kube-proxy, CoreDNS and KEDA, all built from source by Go and run in namespaces of their own.
 //
