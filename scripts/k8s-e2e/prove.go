@@ -57,6 +57,14 @@ func (p *place) enclosed(ctx context.Context, images string, args ...string) err
 	if err := installed("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "nft", "/usr/lib/cni/ptp"); err != nil {
 		return err
 	}
+	if os.Geteuid() != 0 {
+		return errors.New("a node needs root: run it with sudo (validate needs none)")
+	}
+	lock, err := claim() // before anything is built that another run uses
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	bin, err := p.binaries(ctx)
 	if err != nil {
 		return err
