@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+
+	"errand/internal/keyfile"
 )
 
 // Connection says how to reach NATS; the environment variables are those of the nats tool.
@@ -84,10 +86,11 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 	}
 	switch {
 	case c.PasswordFile != "":
-		p := &password{file: c.PasswordFile, log: log}
-		if err := p.read(); err != nil {
+		text, err := keyfile.Read(c.PasswordFile)
+		if err != nil {
 			return nil, fmt.Errorf("NATS_PASSWORD_FILE: %w", err)
 		}
+		p := &password{file: c.PasswordFile, log: log, text: text}
 		opts = append(opts, nats.UserInfoHandler(func() (string, string) { return c.User, p.now() }))
 	case c.User != "":
 		opts = append(opts, nats.UserInfo(c.User, c.Password))

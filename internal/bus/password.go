@@ -19,31 +19,17 @@ type password struct {
 	said string // what was wrong the last time
 }
 
-// read takes the password from the file; with an error, which never quotes it, that of
-// before stays.
-func (p *password) read() error {
-	text, err := keyfile.Read(p.file)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	p.text = text
-	return nil
-}
-
-// now is the password to connect with. What keeps the file from being read is told once,
-// not at each of two tries a second.
+// now is the password to connect with. What keeps the file from being read, which never
+// quotes it, is told once, not at each of two tries a second.
 func (p *password) now() string {
-	err, wrong := p.read(), ""
-	if err != nil {
-		wrong = err.Error()
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if wrong != "" && wrong != p.said {
+	switch text, err := keyfile.Read(p.file); {
+	case err == nil:
+		p.text, p.said = text, ""
+	case err.Error() != p.said:
+		p.said = err.Error()
 		p.log.Warn().Err(err).Msg("nats: NATS_PASSWORD_FILE cannot be read again, the password of before is kept")
 	}
-	p.said = wrong
 	return p.text
 }
