@@ -18,14 +18,14 @@ import (
 	"errand/pkg/messages"
 )
 
-// loop is the contestant: what a person writes who has the two documents, nats.go,
-// net/http and an afternoon. It checks nothing, logs nothing, keeps no history, and
-// after a crash calls again. Prefetch and connection pool are set well, since that
+// loop is the contestant: what a person would write in an afternoon with the two
+// documents, nats.go and net/http. It checks nothing, logs nothing, keeps no history, and
+// calls again after a crash. Prefetch and connection pool are configured well, since that
 // person may know about them.
 type loop struct {
 	NATS        string `help:"Address of the server."`
 	Upstream    string `help:"Address of the upstream."`
-	Concurrency int    `help:"Requests in hand at once."`
+	Concurrency int    `help:"Requests in flight at once."`
 
 	js     jetstream.JetStream
 	client *http.Client
@@ -100,7 +100,7 @@ type outcome struct {
 	Enrollment  json.RawMessage `json:"enrollment"`
 }
 
-// handle makes one call and tells its outcome.
+// handle makes one call and publishes its outcome.
 func (l *loop) handle(ctx context.Context, m jetstream.Msg) error {
 	var e enrollment
 	if err := json.Unmarshal(m.Data(), &e); err != nil {

@@ -17,40 +17,40 @@ import (
 	"time"
 )
 
-// stopWait is how long a process may take to end once it was told to.
+// stopWait is how long a process may take to stop.
 const stopWait = 30 * time.Second
 
 // process is a child: a role of this program, or a contestant.
 type process struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	read  *os.File // its standard output
-	out   *bufio.Scanner
-	said  string        // file of its standard error
-	ended chan struct{} // closed once it has ended, err set
-	err   error
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	read    *os.File // its standard output
+	out     *bufio.Scanner
+	logFile string        // has its standard error
+	ended   chan struct{} // closed when it has ended; err is set then
+	err     error
 }
 
-// start starts a child whose standard error goes into a file in dir. A person's own
-// environment, with its servers and secrets, stays outside.
+// start starts a child whose standard error goes to a file in dir. It does not inherit
+// the environment, with its servers and secrets.
 func start(dir, name, path string, args, env []string) (*process, error) {
-	p := &process{cmd: exec.Command(path, args...), said: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	p := &process{cmd: exec.Command(path, args...), logFile: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
 	for _, variable := range []string{"PATH", "HOME", "TMPDIR", "GOGC", "GOMAXPROCS", "GOMEMLIMIT"} {
 		if value, ok := os.LookupEnv(variable); ok {
 			p.cmd.Env = append(p.cmd.Env, variable+"="+value)
 		}
 	}
 	p.cmd.Env = append(p.cmd.Env, env...)
-	file, err := os.Create(p.said)
+	file, err := os.Create(p.logFile)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // the child has its own
+	defer file.Close() // the child has its own descriptor
 	p.cmd.Stderr = file
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	// A pipe of our own: StdoutPipe would be closed by Wait under the reader's hands.
+	// Not StdoutPipe: Wait would close it while it is being read.
 	var w *os.File
 	if p.read, w, err = os.Pipe(); err != nil {
 		return nil, err
@@ -68,15 +68,15 @@ func start(dir, name, path string, args, env []string) (*process, error) {
 	return p, nil
 }
 
-// line is the next line that the child prints.
+// line returns the next line that the child prints.
 func (p *process) line() (string, error) {
 	if p.out.Scan() {
 		return p.out.Text(), nil
 	}
-	return "", fmt.Errorf("%s ended: %s", p.cmd.Args, p.complaint())
+	return "", fmt.Errorf("%s ended: %s", p.cmd.Args, p.logTail())
 }
 
-// ask writes an empty line and gives the number that the child answers with.
+// ask writes an empty line and returns the number that the child answers.
 func (p *process) ask() (float64, error) {
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
 		return 0, err
@@ -88,12 +88,12 @@ func (p *process) ask() (float64, error) {
 	return strconv.ParseFloat(text, 64)
 }
 
-// stop ends the child's input and, if signal is given, sends it that; then it waits.
+// stop closes the child's input, sends the signal if there is one, and waits.
 func (p *process) stop(signal os.Signal) error {
 	defer p.read.Close()
 	_ = p.in.Close()
 	if signal != nil {
-		_ = p.cmd.Process.Signal(signal) // one that has ended needs none
+		_ = p.cmd.Process.Signal(signal) // fails if it has ended
 	}
 	patience, done := context.WithTimeout(context.Background(), stopWait)
 	defer done()
@@ -105,29 +105,29 @@ func (p *process) stop(signal os.Signal) error {
 		return fmt.Errorf("%s did not stop within %v", p.cmd.Args, stopWait)
 	}
 	if p.err != nil {
-		return fmt.Errorf("%s: %w: %s", p.cmd.Args, p.err, p.complaint())
+		return fmt.Errorf("%s: %w: %s", p.cmd.Args, p.err, p.logTail())
 	}
 	return nil
 }
 
-// complaint is the end of what the child wrote to standard error.
-func (p *process) complaint() string {
-	text, err := os.ReadFile(p.said)
+// logTail is the end of the child's standard error.
+func (p *process) logTail() string {
+	text, err := os.ReadFile(p.logFile)
 	if err != nil {
 		return err.Error()
 	}
 	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
 }
 
-// used is the processor time of an ended child, user and system.
-func (p *process) used() time.Duration {
+// cpu is the CPU time of an ended child, user and system.
+func (p *process) cpu() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
 
-// peak is the most memory that the child has had resident so far, in bytes; it is
-// asked before the child is told to stop. Linux counts it exactly; of the figure
-// that every Unix gives at the end, a child of a larger parent inherits the parent's.
-func (p *process) peak() (int64, error) {
+// peakMemory is the child's maximum resident memory so far, in bytes; it must be read
+// before the child is stopped. Linux reports it exactly. The value that any Unix reports
+// after the end is at least that of the parent.
+func (p *process) peakMemory() (int64, error) {
 	if runtime.GOOS != "linux" {
 		return 0, nil
 	}
@@ -144,7 +144,7 @@ func (p *process) peak() (int64, error) {
 	return 0, errors.New("no VmHWM in the process's status")
 }
 
-// maxRSS is the peak memory of an ended child as the system counted it, in bytes.
+// maxRSS is the peak memory of an ended child as the system reports it, in bytes.
 func (p *process) maxRSS() int64 {
 	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
@@ -156,8 +156,8 @@ func (p *process) maxRSS() int64 {
 	return usage.Maxrss << 10
 }
 
-// usedSoFar is the processor time of this process, user and system.
-func usedSoFar() (time.Duration, error) {
+// ownCPU is the CPU time of this process, user and system.
+func ownCPU() (time.Duration, error) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		return 0, err

@@ -14,7 +14,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// stage is where a contestant is measured.
+// stage measures a contestant.
 type stage struct {
 	*trial
 	dir    string
@@ -22,7 +22,7 @@ type stage struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 
-	prepare func(ctx context.Context, prefix string) error // makes streams and work anew
+	prepare func(ctx context.Context, prefix string) error // creates the streams and the work again
 	watch   func(ctx context.Context, p *process, events int) (time.Duration, error)
 }
 
@@ -41,15 +41,15 @@ func newStage(url, dir string, server *process, t *trial) (*stage, error) {
 
 func (s *stage) close() { s.nc.Close() }
 
-// figures are what one run of a contestant gave.
+// figures are the results of one run of a contestant.
 type figures struct {
-	rate   float64 // requests a second
-	cpu    float64 // processor seconds of the contestant per 1,000 requests
-	server float64 // and of the server
+	rate   float64 // requests per second
+	cpu    float64 // CPU seconds of the contestant per 1,000 requests
+	server float64 // CPU seconds of the server per 1,000 requests
 	peak   float64 // MB resident
 }
 
-// run lets a contestant settle fresh requests and measures it.
+// run measures a contestant with new requests.
 func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("not done within %v", s.limit))
 	defer cancel()
@@ -65,7 +65,7 @@ func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures
 		return figures{}, err
 	}
 	took, err := s.watch(ctx, p, c.events)
-	peak, hidden := p.peak()
+	peak, hidden := p.peakMemory()
 	if err := errors.Join(err, hidden, p.stop(syscall.SIGTERM)); err != nil {
 		return figures{}, err
 	}
@@ -77,28 +77,27 @@ func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures
 		peak = p.maxRSS()
 	}
 	thousands := float64(s.items) / 1000
-	return figures{rate: float64(s.items) / took.Seconds(), cpu: p.used().Seconds() / thousands,
+	return figures{rate: float64(s.items) / took.Seconds(), cpu: p.cpu().Seconds() / thousands,
 		server: (after - before) / thousands, peak: float64(peak) / 1e6}, nil
 }
 
-// anew makes streams of the topology anew.
-func (s *stage) anew(ctx context.Context, streams ...string) error {
+// recreate deletes streams and creates them again.
+func (s *stage) recreate(ctx context.Context, streams ...string) error {
 	for _, name := range streams {
 		if err := s.js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err
 		}
 	}
-	limits := bus.Limits{Replicas: 1, MaxAge: 720 * time.Hour, DeadAge: 2160 * time.Hour, AckWait: 30 * time.Second, MaxPayload: s.nc.MaxPayload()}
-	plan, err := bus.Plan(ctx, s.js, limits)
+	plan, err := bus.Plan(ctx, s.js, bus.Limits{MaxPayload: s.nc.MaxPayload()})
 	if err != nil {
 		return err
 	}
 	return bus.Apply(ctx, plan, false, func(bus.Change) {})
 }
 
-// publish publishes the requests, each under its id.
+// publish publishes the requests, each with its id.
 func (s *stage) publish(ctx context.Context, prefix string) error {
-	if err := s.anew(ctx, bus.MandateRequests, bus.MandateEvents); err != nil {
+	if err := s.recreate(ctx, bus.MandateRequests, bus.MandateEvents); err != nil {
 		return err
 	}
 	for n := range s.items {
@@ -119,17 +118,17 @@ func (s *stage) publish(ctx context.Context, prefix string) error {
 	return err
 }
 
-// enrollmentNumber is a request of common size: the fields the document asks for.
+// enrollmentNumber is a request of typical size: the fields that the document requires.
 func enrollmentNumber(id string) []byte {
 	return fmt.Appendf(nil, `{"portal_key":"portal","order_number":"%s","amount":100,"payer_id_type":1,"payer_id":"900101011234",`+
 		`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",`+
 		`"frequency_mode":"MT","application_reason":"Enrollment for %[1]s"}`, id)
 }
 
-// settled waits until every outcome stands in the stream and every request is
-// acknowledged. The time it gives is the server's, from the first event to the last.
+// settled waits until every outcome is stored and every request is acknowledged. It returns
+// the time from the first event to the last, by the server's clock.
 func (s *stage) settled(ctx context.Context, p *process, events int) (time.Duration, error) {
-	told, err := s.js.Stream(ctx, bus.MandateEvents)
+	outcomes, err := s.js.Stream(ctx, bus.MandateEvents)
 	if err != nil {
 		return 0, err
 	}
@@ -139,7 +138,7 @@ func (s *stage) settled(ctx context.Context, p *process, events int) (time.Durat
 	}
 	want := uint64(s.items * events)
 	for {
-		e, err := told.Info(ctx)
+		e, err := outcomes.Info(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -148,7 +147,7 @@ func (s *stage) settled(ctx context.Context, p *process, events int) (time.Durat
 			return 0, err
 		}
 		if e.State.Msgs >= want && r.State.Msgs == 0 {
-			return e.State.LastTime.Sub(e.State.FirstTime), s.verify(ctx, told, want)
+			return e.State.LastTime.Sub(e.State.FirstTime), s.verify(ctx, outcomes, want)
 		}
 		if err := s.wait(ctx, p); err != nil {
 			return 0, fmt.Errorf("%d requests were left: %w", r.State.Msgs, err)
@@ -156,22 +155,22 @@ func (s *stage) settled(ctx context.Context, p *process, events int) (time.Durat
 	}
 }
 
-// wait is the pause between two looks at what was done.
+// wait is the pause between two checks of the progress.
 func (s *stage) wait(ctx context.Context, p *process) error {
 	if !pause(ctx, 100*time.Millisecond) {
 		return context.Cause(ctx)
 	}
 	select {
 	case <-p.ended:
-		return fmt.Errorf("ended early: %s", p.complaint())
+		return fmt.Errorf("ended early: %s", p.logTail())
 	default:
 		return nil
 	}
 }
 
-// verify makes sure that speed was not bought with work left out.
-func (s *stage) verify(ctx context.Context, told jetstream.Stream, want uint64) error {
-	i, err := told.Info(ctx, jetstream.WithSubjectFilter(messages.Enroll.Subject(messages.Succeeded, "*")))
+// verify makes sure that no work was left out.
+func (s *stage) verify(ctx context.Context, stream jetstream.Stream, want uint64) error {
+	i, err := stream.Info(ctx, jetstream.WithSubjectFilter(messages.Enroll.Subject(messages.Succeeded, "*")))
 	if err != nil {
 		return err
 	}

@@ -21,28 +21,28 @@ import (
 // sweep measures the poller's first reading of a sending log.
 type sweep struct {
 	Rows   int `default:"200000" help:"Rows of the log, 1000 to 10000000."`
-	Limit  int `default:"1000" help:"Rows on a page, 1 to 10000."`
-	Rounds int `default:"3" help:"Rounds, 1 to 100; the order of the contestants changes with each."`
+	Limit  int `default:"1000" help:"Rows per page, 1 to 10000."`
+	Rounds int `default:"3" help:"Rounds, 1 to 100; the order of the contestants changes with each round."`
 }
 
 // swept explains what is compared with the loop over a sending log.
-const swept = `errand finds the log's order, keeps in mind what it told, looks for the request of each row and stores
-an event with headers over a fence; the loop stores the rows as they are, and again with each start. `
+const swept = `errand finds the log's order, remembers what it published, looks for the request of each row and stores
+a fenced event with headers; the loop stores the rows unchanged, and again after each start. `
 
-// delivered is where both tell rows for which no request is known.
+// delivered is the subject on which both publish rows without a request.
 var delivered = messages.Delivery.Subject("delivered", "unmatched")
 
-// Run measures; the error of a contestant that fails ends it.
+// Run measures until all rounds are done or a contestant fails.
 func (w *sweep) Run(ctx context.Context) error {
 	if err := cmp.Or(within("--rows", w.Rows, 1000, 10_000_000), within("--limit", w.Limit, 1, 10_000), within("--rounds", w.Rounds, 1, 100)); err != nil {
 		return err
 	}
-	t := trial{what: fmt.Sprintf("%d rows, %d a page, no upstream latency", w.Rows, w.Limit), unit: "rows/s", items: w.Rows, rounds: w.Rounds,
+	t := trial{what: fmt.Sprintf("%d rows, %d per page, no upstream latency", w.Rows, w.Limit), unit: "rows/s", items: w.Rows, rounds: w.Rounds,
 		note: swept, limit: time.Minute + time.Duration(w.Rows)*2*time.Millisecond}
 	rows, limit := strconv.Itoa(w.Rows), strconv.Itoa(w.Limit)
-	return t.run(ctx, "log-poller", []string{"log", "--rows", rows}, func(s *stage, h house) []contestant {
-		s.prepare = func(ctx context.Context, _ string) error { return s.anew(ctx, bus.MailDeliveries) }
-		s.watch = s.told
+	return t.run(ctx, "log-poller", []string{"log", "--rows", rows}, func(s *stage, h setup) []contestant {
+		s.prepare = func(ctx context.Context, _ string) error { return s.recreate(ctx, bus.MailDeliveries) }
+		s.watch = s.published
 		return []contestant{
 			{name: "errand", path: h.program, env: h.env("MAIL_API_URL="+h.upstream, "MAIL_API_KEY=key", "POLL_LIMIT="+limit), events: 1},
 			{name: "loop", path: h.self, args: []string{"copy", "--nats", h.nats, "--upstream", h.upstream, "--rows", rows, "--limit", limit}, events: 1},
@@ -50,8 +50,8 @@ func (w *sweep) Run(ctx context.Context) error {
 	})
 }
 
-// told waits until there is an event for each row, and none beside.
-func (s *stage) told(ctx context.Context, p *process, events int) (time.Duration, error) {
+// published waits until there is one event for each row, and no other.
+func (s *stage) published(ctx context.Context, p *process, events int) (time.Duration, error) {
 	stream, err := s.js.Stream(ctx, bus.MailDeliveries)
 	if err != nil {
 		return 0, err
@@ -63,7 +63,7 @@ func (s *stage) told(ctx context.Context, p *process, events int) (time.Duration
 		}
 		all := info.State.Subjects[delivered]
 		if all > uint64(s.items*events) || len(info.State.Subjects) > 1 {
-			return 0, fmt.Errorf("events that do not belong there: %v", info.State.Subjects)
+			return 0, fmt.Errorf("unexpected events: %v", info.State.Subjects)
 		}
 		if all == uint64(s.items*events) {
 			first, err := stream.GetMsg(ctx, 0, jetstream.WithGetMsgSubject(delivered))
@@ -77,7 +77,7 @@ func (s *stage) told(ctx context.Context, p *process, events int) (time.Duration
 			return last.Time.Sub(first.Time), nil
 		}
 		if err := s.wait(ctx, p); err != nil {
-			return 0, fmt.Errorf("%d rows were told: %w", all, err)
+			return 0, fmt.Errorf("%d rows were published: %w", all, err)
 		}
 	}
 }
@@ -91,7 +91,7 @@ type log struct {
 
 func (l *log) Run() error {
 	l.newest = time.Now().UTC()
-	return answerAll(l)
+	return serveUntilEOF(l)
 }
 
 func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -105,15 +105,15 @@ func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	_, _ = w.Write(devkit.LogPage(l.Rows, page, limit, l.newest)) // a caller that has gone
+	_, _ = w.Write(devkit.LogPage(l.Rows, page, limit, l.newest)) // fails only when the caller is gone
 }
 
-// copier is the contestant: it reads page by page and publishes the rows as they are.
+// copier is the contestant: it reads page by page and publishes the rows unchanged.
 type copier struct {
 	NATS     string `help:"Address of the server."`
 	Upstream string `help:"Address of the upstream."`
 	Rows     int    `help:"Rows of the log."`
-	Limit    int    `help:"Rows on a page."`
+	Limit    int    `help:"Rows per page."`
 }
 
 func (c *copier) Run(ctx context.Context) error {
@@ -143,7 +143,7 @@ func (c *copier) Run(ctx context.Context) error {
 	}
 	select {
 	case <-js.PublishAsyncComplete():
-		<-ctx.Done() // it is measured until it is told to stop
+		<-ctx.Done() // it is measured until it is stopped
 	case <-ctx.Done():
 	}
 	return nil

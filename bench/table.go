@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// round is what each contestant gave in one round, in their order.
+// round has the results of each contestant in one round, in their order.
 type round []figures
 
 // columns are the figures of a table.
@@ -25,23 +25,23 @@ var columns = []struct {
 
 const explanation = `
 %-16s from the first event stored to the last, by the server's clock
-CPU s per 1,000  processor time of the contestant, start and stop included, user and system
-server's         processor time of nats-server meanwhile
-peak MB          most memory the contestant had resident
-%sAll processes share this machine: read the ratios.
+CPU s per 1,000  CPU time of the contestant including start and stop, user and system
+server's         CPU time of nats-server meanwhile
+peak MB          maximum resident memory of the contestant
+%sAll processes share this machine: compare the ratios.
 `
 
 // settled explains what is compared with the loop of enrollments.
-const settled = `errand stores two fenced events a request and logs a line; the loop stores one event, logs nothing,
+const settled = `errand stores two fenced events per request and logs a line; the loop stores one event, logs nothing,
 checks nothing and calls again after a crash. `
 
-// head is that of a column.
+// head is the heading of a column.
 func (t *trial) head(column string) string { return cmp.Or(column, t.unit) }
 
-// print shows one round, and how near each came to the ceiling if there is one.
+// print shows one round, and the share of the ceiling if there is one.
 func (t *trial) print(contestants []contestant, r round) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer func() { _ = w.Flush() }() // a reader that left is its own business
+	defer func() { _ = w.Flush() }() // fails only when nobody reads
 	fmt.Fprint(w, "\t")
 	for _, column := range columns {
 		fmt.Fprintf(w, "%s\t", t.head(column.head))
@@ -61,7 +61,7 @@ func (t *trial) print(contestants []contestant, r round) {
 	fmt.Fprintln(w)
 }
 
-// median is the median of every figure by itself.
+// median is the median of each figure.
 func median(all []round) round {
 	m := make(round, len(all[0]))
 	for i := range m {
@@ -73,11 +73,11 @@ func median(all []round) round {
 	return m
 }
 
-// ratios shows the median of what each contestant was to the last one in
-// the same round: what else the machine does then weighs on both.
+// ratios shows the median of each contestant's ratio to the last one in the same round:
+// other load on the machine affects both.
 func (t *trial) ratios(contestants []contestant, all []round) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer func() { _ = w.Flush() }() // a reader that left is its own business
+	defer func() { _ = w.Flush() }() // fails only when nobody reads
 	last := len(contestants) - 1
 	for i, one := range contestants[:last] {
 		fmt.Fprintf(w, "%s\t", one.name)

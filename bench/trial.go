@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// trial keeps server and upstream up, and lets contestants take turns.
+// trial runs server and upstream, and one contestant after the other.
 type trial struct {
-	what, unit, note string // heading, of the rate, explanation of the figures
-	items            int    // each contestant does in a round
+	what, unit, note string // heading, unit of the rate, explanation of the figures
+	items            int    // work of each contestant in a round
 	rounds           int
 	limit            time.Duration // of one run
-	ceiling          float64       // rate that none can pass; 0: there is none
+	ceiling          float64       // the maximum possible rate; 0: unknown
 }
 
 // contestant is a program that is measured.
@@ -26,30 +26,31 @@ type contestant struct {
 	path   string
 	args   []string
 	env    []string
-	events int // it stores for an item
+	events int // stored for each item
 }
 
-// house is where what a contestant needs is found.
-type house struct {
-	program        string // the program of the project that is measured
-	self           string // this one, for its roles
+// setup has the addresses and paths that a contestant needs.
+type setup struct {
+	program        string // the measured program of the project
+	self           string // this program, for its roles
 	nats, upstream string // addresses
 }
 
-// env is the environment of the program. ADMIN_ADDR: any free port, served as by
-// default. The rest of the configuration is the default.
-func (h house) env(more ...string) []string {
+// env is the environment of the program: the default configuration, except for a free port
+// in ADMIN_ADDR.
+func (h setup) env(more ...string) []string {
 	return slices.Clip(append([]string{"NATS_URL=" + h.nats, "ADMIN_ADDR=127.0.0.1:0"}, more...))
 }
 
-// run measures the program; upstream is the role that serves it, set says who takes part.
-func (t *trial) run(ctx context.Context, program string, upstream []string, set func(*stage, house) []contestant) (err error) {
+// run measures the program; upstream is the role that serves it, set returns the
+// contestants.
+func (t *trial) run(ctx context.Context, program string, upstream []string, set func(*stage, setup) []contestant) (err error) {
 	dir, err := os.MkdirTemp("", "errand-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	h := house{program: filepath.Join(dir, program)}
+	h := setup{program: filepath.Join(dir, program)}
 	if h.self, err = os.Executable(); err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func serve(dir, name, path string, args ...string) (*process, string, error) {
 	return p, url, nil
 }
 
-// compete runs the rounds and prints each as it ends, and the medians at last.
+// compete runs the rounds, prints each when it ends, and the medians at the end.
 func (t *trial) compete(ctx context.Context, s *stage, contestants []contestant) error {
 	fmt.Println(t.what)
 	all := make([]round, t.rounds)
@@ -109,7 +110,7 @@ func (t *trial) compete(ctx context.Context, s *stage, contestants []contestant)
 	}
 	fmt.Printf("\nmedian of %d\n", t.rounds)
 	t.print(contestants, median(all))
-	fmt.Println("\nin one round, median, to the last one")
+	fmt.Println("\nratio to the last one in the same round, median")
 	t.ratios(contestants, all)
 	fmt.Printf(explanation, t.unit, t.note)
 	return nil

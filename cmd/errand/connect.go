@@ -16,7 +16,7 @@ import (
 	"errand/internal/bus"
 )
 
-// connectWait is how long somebody at a terminal waits for a server to answer.
+// connectWait is how long a command waits for a server to answer.
 const connectWait = 5 * time.Second
 
 // broker is a connection to NATS with its JetStream.
@@ -25,7 +25,7 @@ type broker struct {
 	js jetstream.JetStream
 }
 
-// connect opens a connection for a command. Unlike the programs it gives up: the
+// connect opens a connection for a command. Unlike the programs, a command gives up: the
 // error names the servers that did not answer.
 func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Logger) (broker, error) {
 	if err := to.Validate(); err != nil {
@@ -47,9 +47,9 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 		case last == nil:
 			last = errors.New("no answer")
 		case bus.Refused(last):
-			return broker{}, fmt.Errorf("NATS at %s does not let this user in: are NATS_USER and its password, key or credentials right? %w", shown(to.URL), last)
+			return broker{}, fmt.Errorf("NATS at %s does not authorize this user: are NATS_USER and its password, key or credentials right? %w", withoutCredentials(to.URL), last)
 		}
-		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", shown(to.URL), last)
+		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", withoutCredentials(to.URL), last)
 	}
 	js, err := bus.JetStream(ctx, nc)
 	if err != nil {
@@ -59,8 +59,8 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 	return broker{nc, js}, nil
 }
 
-// shown are server addresses without the credentials they may hold.
-func shown(servers string) string {
+// withoutCredentials returns server addresses without the credentials in them.
+func withoutCredentials(servers string) string {
 	list := strings.Split(servers, ",")
 	for i, server := range list {
 		if u, err := url.Parse(strings.TrimSpace(server)); err == nil {

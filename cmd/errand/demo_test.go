@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/devkit/devtest"
 	"errand/pkg/messages"
 )
 
-func TestDemoComesOutAsItMust(t *testing.T) {
+func TestDemoEndsAsExpected(t *testing.T) {
 	t.Parallel()
 	out := errand(t, "", "demo", "--store", t.TempDir())
 	for _, want := range []string{
@@ -35,71 +36,73 @@ func TestDemoComesOutAsItMust(t *testing.T) {
 }
 
 func TestDemoOnATerminalDrawsABar(t *testing.T) {
+	devtest.Full(t)
 	t.Parallel()
 	n, js := provisioned(t)
 	var term terminal
-	if err := term.on(t.Context(), console{live: true, colour: true, width: 200}, "demo", "--nats-url", n.URL); err != nil {
+	if err := term.on(t.Context(), console{redraws: true, colour: true, width: 200}, "demo", "--nats-url", n.URL); err != nil {
 		t.Fatalf("%v\n%s", err, term.out.String())
 	}
 	if out := term.out.String(); !strings.Contains(out, "████████████████████ 2,500/2,500, bounced 25") {
 		t.Errorf("no full bar in %q", out)
 	}
-	// What it asked for is done; nothing of it is left for others.
+	// Its requests are processed: none is left for other programs.
 	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
 		s, err := js.Stream(t.Context(), stream)
 		if err != nil || s.CachedInfo().State.Msgs > 0 {
-			t.Errorf("%s holds requests, %v", stream, err)
+			t.Errorf("%s has requests, %v", stream, err)
 		}
 	}
 }
 
-func TestDemoLeavesAServerAloneWhereRequestsWait(t *testing.T) {
+func TestDemoRefusesAServerWithWaitingRequests(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
 	answer(t, js, "mail.send.requested", `{}`)
 	misconfigured(t, "in use", "demo", "--nats-url", n.URL)
 }
 
-func TestDemoTellsWhatDidNotComeOut(t *testing.T) {
+func TestDemoReportsUnexpectedResults(t *testing.T) {
 	t.Parallel()
-	s := newStory(time.Now())
-	s.tell(event{subject: "mandate.enroll.failed." + s.asked[0].id, data: []byte(`{"attempt":1}`)})
-	problems := strings.Join(s.check(truth{}, nil), "\n")
-	for _, want := range []string{"an enrollment (" + s.asked[0].id + "), outcome: got failed, want succeeded",
-		"a message to 2,500 (" + s.asked[3].id + "), delivered: got 0, want 2475", "recipients written to upstream: got 0, want 2503"} {
+	s := newScenario(time.Now())
+	s.observe(event{subject: "mandate.enroll.failed." + s.requests[0].id, data: []byte(`{"attempt":1}`)})
+	problems := strings.Join(s.check(oracle{}, nil), "\n")
+	for _, want := range []string{"an enrollment (" + s.requests[0].id + "), outcome: got failed, want succeeded",
+		"a message to 2,500 (" + s.requests[3].id + "), delivered: got 0, want 2475", "recipients written to upstream: got 0, want 2503"} {
 		if !strings.Contains(problems, want) {
-			t.Errorf("not told: %s, in\n%s", want, problems)
+			t.Errorf("no %q in\n%s", want, problems)
 		}
 	}
 	if s.complete() {
-		t.Error("the story is complete without its outcomes")
+		t.Error("the scenario is complete without its outcomes")
 	}
 }
 
-func TestDemoCountsARecipientOnceWhateverIsTold(t *testing.T) {
+func TestDemoCountsARecipientOnceWhateverItsStates(t *testing.T) {
 	t.Parallel()
-	s := newStory(time.Now())
-	tell := func(state messages.State) {
-		s.tell(event{subject: messages.Delivery.Subject(state, "unmatched"), data: []byte(`{"entry":{"to":"cho.defers@` + s.domain + `"}}`)})
+	s := newScenario(time.Now())
+	observe := func(state messages.State) {
+		s.observe(event{subject: messages.Delivery.Subject(state, "unmatched"), data: []byte(`{"entry":{"to":"cho.defers@` + s.domain + `"}}`)})
 	}
 	for _, state := range []messages.State{messages.Deferred, messages.Delivered, messages.Delivered} {
-		tell(state)
+		observe(state)
 	}
-	if got := s.asked[2].got; got.delivered != 1 || got.bounced != 0 {
+	if got := s.requests[2].got; got.delivered != 1 || got.bounced != 0 {
 		t.Errorf("deferred, delivered, delivered: got %+v", got)
 	}
-	if tell(messages.Bounced); s.asked[2].got.delivered != 0 || s.asked[2].got.bounced != 1 {
-		t.Errorf("then bounced: got %+v", s.asked[2].got)
+	if observe(messages.Bounced); s.requests[2].got.delivered != 0 || s.requests[2].got.bounced != 1 {
+		t.Errorf("then bounced: got %+v", s.requests[2].got)
 	}
 }
 
 func TestDemoStaysUntilItIsEnded(t *testing.T) {
+	devtest.Full(t)
 	t.Parallel()
 	ctx, stop := context.WithCancel(within(t, 60*time.Second))
 	var term terminal
 	ended := make(chan error, 1)
 	go func() { ended <- term.errand(ctx, "", "demo", "--stay") }()
-	for !strings.Contains(term.out.String(), "runs on until Ctrl-C") {
+	for !strings.Contains(term.out.String(), "keeps running until Ctrl-C") {
 		select {
 		case err := <-ended:
 			t.Fatalf("the demo ended: %v\n%s", err, term.out.String())
@@ -108,7 +111,7 @@ func TestDemoStaysUntilItIsEnded(t *testing.T) {
 	}
 	url := regexp.MustCompile(`nats://\S+`).FindString(term.out.String())
 	if out := errand(t, "", "publish", "--nats-url", url, "mail.account.requested", "--wait"); !strings.HasPrefix(out, "mail.account.reported.") {
-		t.Errorf("beside the demo: got %q", out)
+		t.Errorf("together with the demo: got %q", out)
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -116,7 +119,7 @@ func TestDemoStaysUntilItIsEnded(t *testing.T) {
 	}
 }
 
-func TestSandboxPrintsWhatToUseAndEndsInOrder(t *testing.T) {
+func TestSandboxPrintsHowToUseItAndStops(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(within(t, 20*time.Second))
 	defer stop()
@@ -140,7 +143,7 @@ func TestSandboxPrintsWhatToUseAndEndsInOrder(t *testing.T) {
 	}
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("its page of mail: %v, %v", response, err)
+		t.Fatalf("its mail page: %v, %v", response, err)
 	}
 	_ = response.Body.Close()
 	stop()
@@ -149,7 +152,7 @@ func TestSandboxPrintsWhatToUseAndEndsInOrder(t *testing.T) {
 	}
 }
 
-func TestSandboxOnAnUsedAddressIsAConfigurationError(t *testing.T) {
+func TestSandboxOnAUsedAddressIsAConfigurationError(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

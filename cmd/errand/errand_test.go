@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/app"
+	"errand/internal/bus"
 	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
 )
@@ -41,9 +43,9 @@ func (t *text) String() string {
 	return t.b.String()
 }
 
-// errand runs a command line as the program does, with its own console.
+// errand runs a command line as the program does, with a console of the test.
 func (t *terminal) errand(ctx context.Context, stdin string, args ...string) error {
-	return t.on(ctx, console{in: strings.NewReader(stdin), fed: true, width: 80}, args...)
+	return t.on(ctx, console{in: strings.NewReader(stdin), piped: true, width: 80}, args...)
 }
 
 func (t *terminal) on(ctx context.Context, c console, args ...string) error {
@@ -63,7 +65,7 @@ func (t *terminal) on(ctx context.Context, c console, args ...string) error {
 	return command.run(ctx, c)
 }
 
-// errand runs a command that must do well, and gives what it printed.
+// errand runs a command that has to succeed, and returns its output.
 func errand(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	var term terminal
@@ -73,7 +75,7 @@ func errand(t *testing.T, stdin string, args ...string) string {
 	return term.out.String()
 }
 
-// refused runs a command that must fail while it runs, with an error that says what.
+// refused runs a command that has to fail while it runs, with an error that contains what.
 func refused(t *testing.T, what string, args ...string) {
 	t.Helper()
 	if err := failing(t, what, args...); isInvalid(err) {
@@ -81,7 +83,7 @@ func refused(t *testing.T, what string, args ...string) {
 	}
 }
 
-// misconfigured runs a command that must be refused for how it was called.
+// misconfigured runs a command that has to fail with a configuration error.
 func misconfigured(t *testing.T, what string, args ...string) {
 	t.Helper()
 	if err := failing(t, what, args...); !isInvalid(err) {
@@ -94,7 +96,7 @@ func failing(t *testing.T, what string, args ...string) error {
 	var term terminal
 	err := term.errand(t.Context(), "", args...)
 	if err == nil || !strings.Contains(err.Error(), what) {
-		t.Errorf("errand %s: got error %v, want one that says %q\n%s", strings.Join(args, " "), err, what, term.out.String())
+		t.Errorf("errand %s: got error %v, want one that contains %q\n%s", strings.Join(args, " "), err, what, term.out.String())
 	}
 	return err
 }
@@ -132,11 +134,11 @@ func TestUnansweringServerIsNamedWithoutItsPassword(t *testing.T) {
 	t.Parallel()
 	err := failing(t, "no NATS server at nats://127.0.0.1:1 ", "watch", "--nats-url", "nats://user:secret@127.0.0.1:1")
 	if err != nil && strings.Contains(err.Error(), "secret") {
-		t.Errorf("the error tells the password: %v", err)
+		t.Errorf("the error contains the password: %v", err)
 	}
 }
 
-func TestAPasswordInAFileIsUsedAndAWrongOneIsSaidToBe(t *testing.T) {
+func TestAPasswordInAFileIsUsedAndAWrongOneIsReported(t *testing.T) {
 	t.Parallel()
 	n, err := devkit.Configured(t.TempDir(), `authorization { user: me, password: "right hush" }`)
 	if err != nil {
@@ -146,14 +148,14 @@ func TestAPasswordInAFileIsUsedAndAWrongOneIsSaidToBe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	args := []string{"provision", "--nats-url", n.URL, "--nats-user", "me", "--nats-password-file", file}
 	misconfigured(t, "NATS_PASSWORD_FILE: "+file+": no such file", args...)
-	for _, c := range []struct{ holds, wrong string }{{"wrong hush\n", "does not let this user in"}, {"right hush\n", ""}} {
+	for _, c := range []struct{ holds, wrong string }{{"wrong hush\n", "does not authorize this user"}, {"right hush\n", ""}} {
 		if err := os.WriteFile(file, []byte(c.holds), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if c.wrong == "" {
 			errand(t, "", args...)
 		} else if err := failing(t, c.wrong, args...); strings.Contains(fmt.Sprint(err), "hush") {
-			t.Errorf("the error tells the password: %v", err)
+			t.Errorf("the error contains the password: %v", err)
 		}
 	}
 }
@@ -188,12 +190,54 @@ func TestProvisionDropsNothingUnlessForced(t *testing.T) {
 	}
 }
 
+// What the programs advise makes what is gone and leaves alone what somebody chose.
+func TestProvisionOfWhatIsMissingChangesNothingElse(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	errand(t, "", "provision", "--nats-url", n.URL, "--max-age", "2160h", "--max-bytes", "1G", "--ack-wait", "45s")
+	if err := js.DeleteStream(t.Context(), bus.MailRequests); err != nil {
+		t.Fatal(err)
+	}
+	out := errand(t, "", "provision", "--nats-url", n.URL, "--missing", "--max-age", "48h")
+	want := "\ncreated stream MAIL_REQUESTS\ncreated consumer mail-send\ncreated consumer mail-account\n"
+	if !strings.HasSuffix(out, want) || strings.Contains(out, "updated") || strings.Contains(out, "~") {
+		t.Errorf("it shows %q, want it to end with %q and to change nothing", out, want)
+	}
+	if out := errand(t, "", "provision", "--nats-url", n.URL); out != "nothing to change\n" {
+		t.Errorf("after that it shows %q", out)
+	}
+}
+
+func TestASizeIsANumberOfBytesWithAUnit(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]size{"1048576": 1 << 20, "1024K": 1 << 20, "512m": 512 << 20, "10G": 10 << 30, "2T": 2 << 40, "none": -1,
+		"": 0, "0": 0, "-1": 0, "1K": 0, "1023K": 0, "G": 0, "10GB": 0, "1.5G": 0, "9999999999G": 0, "8388608T": 0, "G10": 0} {
+		var got size
+		if err := got.UnmarshalText([]byte(text)); (err == nil) != (want != 0) || got != want {
+			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
+		}
+	}
+}
+
+// Every command says that the address is wrong before it does anything, as the programs do.
+func TestAnAddressThatIsNoneIsAConfigurationError(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"", "nats://", "ftp://127.0.0.1:4222", "nats://127.0.0.1:99999", "127.0.0.1:port"} {
+		for _, command := range [][]string{{"provision"}, {"watch"}, {"publish", "mail.account.requested", "--file", os.DevNull}} {
+			err := failing(t, "NATS_URL: is no list of server addresses", append(slices.Clip(command), "--nats-url="+address)...)
+			if _, parse := errors.AsType[*kong.ParseError](err); !parse { // it ends the program like any configuration error
+				t.Errorf("%v at %q: got %v, want an error of the command line", command, address, err)
+			}
+		}
+	}
+}
+
 func TestProvisionAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	n := devtest.Server(t)
 	for _, c := range []struct{ answer, want string }{{"n\n", "nothing was changed"}, {"", "nothing was changed"}, {"y\n", "created stream MAIL_REQUESTS"}} {
 		var term terminal
-		err := term.on(t.Context(), console{in: strings.NewReader(c.answer), asks: true}, "provision", "--nats-url", n.URL)
+		err := term.on(t.Context(), console{in: strings.NewReader(c.answer), interactive: true}, "provision", "--nats-url", n.URL)
 		if err != nil || !strings.Contains(term.out.String(), c.want) {
 			t.Errorf("answered %q: got %v, %q, want %q", c.answer, err, term.out.String(), c.want)
 		}
@@ -202,7 +246,7 @@ func TestProvisionAsksOnATerminal(t *testing.T) {
 
 func TestProvisionRefusesLimitsThatCannotWork(t *testing.T) {
 	t.Parallel()
-	for _, flag := range []string{"--replicas=2", "--max-age=1s", "--dead-age=0s", "--ack-wait=1ms"} {
+	for _, flag := range []string{"--replicas=2", "--replicas=0", "--max-age=1s", "--max-age=0s", "--ack-wait=1ms"} {
 		name, _, _ := strings.Cut(flag, "=")
 		misconfigured(t, name, "provision", flag)
 	}

@@ -13,10 +13,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// maxBody bounds what is read from a file or a pipe; servers take less.
+// maxBody is the maximum size read from a file or a pipe; servers accept less.
 const maxBody = 64 << 20
 
-// requests are the operations that can be asked for.
+// requests are the operations that can be requested.
 var requests = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
 
 // operationOf is the operation that is requested on subject.
@@ -28,15 +28,15 @@ func operationOf(subject string) (messages.Operation, error) {
 		}
 		subjects = append(subjects, op.Requested())
 	}
-	return "", &app.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests; those that do are %s", subject, strings.Join(subjects, ", "))}
+	return "", &app.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests; use one of %s", subject, strings.Join(subjects, ", "))}
 }
 
-// body is the request: from the fields, from a file or from what is piped in,
-// bytes unchanged. Operations that need no field take an empty one.
+// body is the request: made from the fields, or the unchanged bytes of a file or of
+// standard input. Operations without required fields may have an empty one.
 func body(op messages.Operation, fields []string, file string, c console) ([]byte, error) {
 	switch {
 	case len(fields) > 0 && file != "":
-		return nil, &app.Invalid{Variable: "--field", Problem: "give fields or --file, not both"}
+		return nil, &app.Invalid{Variable: "--field", Problem: "use either fields or --file, not both"}
 	case len(fields) > 0:
 		return object(fields)
 	case file != "" && file != "-":
@@ -44,11 +44,11 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 		if err != nil {
 			return nil, &app.Invalid{Variable: "--file", Problem: err.Error()}
 		}
-		defer func() { _ = f.Close() }() // it was only read
-		return whole(f, "--file")
+		defer func() { _ = f.Close() }() // nothing was written
+		return readAll(f, "--file")
 	}
-	if file == "-" || c.fed {
-		data, err := whole(c.in, "standard input")
+	if file == "-" || c.piped {
+		data, err := readAll(c.in, "standard input")
 		if err != nil || len(bytes.TrimSpace(data)) > 0 {
 			return data, err
 		}
@@ -56,10 +56,10 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 	if op == messages.Account || op == messages.Transactions {
 		return []byte("{}"), nil
 	}
-	return nil, &app.Invalid{Variable: "--field", Problem: "the request is empty: give --field name=value, --file FILE, or JSON on standard input"}
+	return nil, &app.Invalid{Variable: "--field", Problem: "the request is empty: use --field name=value, --file FILE, or JSON on standard input"}
 }
 
-func whole(r io.Reader, name string) ([]byte, error) {
+func readAll(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBody+1))
 	if err == nil && len(data) > maxBody {
 		err = fmt.Errorf("is longer than %d MiB", maxBody>>20)
@@ -70,7 +70,7 @@ func whole(r io.Reader, name string) ([]byte, error) {
 	return data, nil
 }
 
-// object makes a JSON object of name=value texts, in their order.
+// object makes a JSON object from name=value texts, in their order.
 func object(fields []string) ([]byte, error) {
 	var names []string
 	b := []byte{'{'}
@@ -91,8 +91,8 @@ func object(fields []string) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// value is text as JSON: itself where it is a JSON number, boolean, array, object
-// or string, else a string. Digits with leading zeros are no JSON number.
+// value is text as JSON: unchanged if it is a JSON number, boolean, array, object or
+// string, otherwise a string. Digits with leading zeros are not a JSON number.
 func value(text string) []byte {
 	if text != "null" && json.Valid([]byte(text)) {
 		return []byte(text)
@@ -104,6 +104,6 @@ func literal(text string) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // text always encodes
+	_ = encoder.Encode(text) // a string always encodes
 	return bytes.TrimRight(b.Bytes(), "\n")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// event is a message as it is shown: an event, a request, a dead letter.
+// event is a message to show: an event, a request or a dead letter.
 type event struct {
 	at      time.Time
 	subject string
@@ -21,8 +21,8 @@ type event struct {
 	data    []byte
 }
 
-// split gives the subject without the id, and the id. A request has none in its
-// subject: it is the body's or the header's, if they give one.
+// split returns the subject without the id, and the id. The id of a request is not in its
+// subject but in the body or the header, if it has one.
 func (e event) split() (kind, id string) {
 	tokens := strings.SplitN(e.subject, ".", 4)
 	if dead, rest, _ := strings.Cut(e.subject, "."); dead == "dead" {
@@ -44,16 +44,15 @@ func (e event) requestID() string {
 	return e.header.Get(nats.MsgIdHdr)
 }
 
-// replay says what is shown before what comes.
-type replay struct {
+// startAt says which stored events are shown first.
+type startAt struct {
 	since time.Duration
 	last  uint64
 }
 
-// follower shows what the streams get under some patterns. Requests are listened
-// to as they are published, since their streams keep them for the programs alone.
-// All else is read from its stream: what is only listened to also tells of events
-// that were published and then refused by the server.
+// follower reads new messages that match some patterns. For requests it subscribes to the
+// subjects, since their streams are for the programs alone. Everything else is read from
+// the streams: a subscription would also get events that the server then refused.
 type follower struct {
 	b       broker
 	sources []*source
@@ -67,16 +66,16 @@ type source struct {
 	stream   string
 	filters  []string
 	messages jetstream.MessagesContext
-	past     uint64 // messages that were there at the start and are still to come
-	head     event  // the next of them
+	past     uint64 // messages from before the start that were not read yet
+	head     event  // the next one of them
 }
 
-// follow starts reading; from here on nothing is missed. End it with stop.
-func follow(ctx context.Context, b broker, patterns []string, from replay) (*follower, error) {
+// follow starts reading: from then on no message is missed. End it with stop.
+func follow(ctx context.Context, b broker, patterns []string, from startAt) (*follower, error) {
 	f := &follower{b: b, live: make(chan event, 256), done: make(chan struct{})}
 	filters, found, err := f.streams(ctx, patterns)
 	if err == nil && !found {
-		err = fmt.Errorf("no stream has %s: run `errand provision` first, or is the pattern right?", strings.Join(patterns, " or "))
+		err = fmt.Errorf("no stream has %s: run `errand provision` first, or check the pattern", strings.Join(patterns, " or "))
 	}
 	for _, op := range requests {
 		if err == nil && slices.ContainsFunc(patterns, func(p string) bool { return matches(p, op.Requested()) }) {
@@ -89,7 +88,7 @@ func follow(ctx context.Context, b broker, patterns []string, from replay) (*fol
 		}
 	}
 	if err == nil {
-		err = b.nc.FlushTimeout(connectWait) // the subscriptions stand
+		err = b.nc.FlushTimeout(connectWait) // until the server has the subscriptions
 	}
 	if err != nil {
 		f.stop()
@@ -98,7 +97,7 @@ func follow(ctx context.Context, b broker, patterns []string, from replay) (*fol
 	return f, nil
 }
 
-// streams finds which streams can be read, and under which of the patterns.
+// streams finds the streams that can be read, and the patterns for each.
 func (f *follower) streams(ctx context.Context, patterns []string) (filters map[string][]string, found bool, err error) {
 	filters = map[string][]string{}
 	for _, pattern := range patterns {
@@ -134,7 +133,7 @@ func (f *follower) listen(subject string) error {
 	return nil
 }
 
-func (f *follower) open(ctx context.Context, s *source, from replay) error {
+func (f *follower) open(ctx context.Context, s *source, from startAt) error {
 	config := jetstream.OrderedConsumerConfig{FilterSubjects: s.filters, DeliverPolicy: jetstream.DeliverNewPolicy, InactiveThreshold: time.Minute}
 	switch {
 	case from.since > 0:
@@ -161,16 +160,16 @@ func (f *follower) open(ctx context.Context, s *source, from replay) error {
 	return nil
 }
 
-// lastOf is the sequence from which a stream has n messages under the filters, or
-// all there are. The server tells how many there are from a sequence on, so it is
-// found by halving.
+// lastOf is the sequence from which a stream has the last n messages that match the
+// filters, or all if there are fewer. The server reports how many there are from a
+// sequence on, so a binary search finds it.
 func (f *follower) lastOf(ctx context.Context, s *source, n uint64) (uint64, error) {
 	stream, err := f.b.js.Stream(ctx, s.stream)
 	if err != nil {
 		return 0, fmt.Errorf("stream %s: %w", s.stream, err)
 	}
 	low, high := stream.CachedInfo().State.FirstSeq, stream.CachedInfo().State.LastSeq+1
-	for low < high { // fewer than n from high on
+	for low < high { // there are fewer than n after high
 		middle := low + (high-low+1)/2
 		c, err := f.b.js.OrderedConsumer(ctx, s.stream, jetstream.OrderedConsumerConfig{FilterSubjects: s.filters, HeadersOnly: true,
 			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: middle, InactiveThreshold: 5 * time.Second})
@@ -178,7 +177,7 @@ func (f *follower) lastOf(ctx context.Context, s *source, n uint64) (uint64, err
 			return 0, fmt.Errorf("read stream %s: %w", s.stream, err)
 		}
 		info := c.CachedInfo()
-		_ = f.b.js.DeleteConsumer(ctx, s.stream, info.Name) // it ends by itself otherwise
+		_ = f.b.js.DeleteConsumer(ctx, s.stream, info.Name) // otherwise the server removes it later
 		if info.NumPending >= n {
 			low = middle
 		} else {

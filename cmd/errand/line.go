@@ -14,9 +14,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// telling are the fields that a line shows of an event, in this order: where it
-// is in the body, what it is called, and whether 0 is worth telling.
-var telling = []struct {
+// shownFields are the fields of an event's body in a line, in this order: the path in the
+// body, the name to show, and whether a zero is shown.
+var shownFields = []struct {
 	path, name string
 	zero       bool
 }{
@@ -31,7 +31,7 @@ var telling = []struct {
 	{path: "not_before"}, {path: "conflicts_with"}, {path: "after_unknown"},
 }
 
-// lines lays events out in columns that grow with what they hold.
+// lines formats events in columns that grow with their contents.
 type lines struct {
 	console
 	kind, id int // widths
@@ -39,15 +39,15 @@ type lines struct {
 
 func newLines(c console) *lines { return &lines{console: c, kind: 26, id: 12} }
 
-// line is one event: time, subject without the id, id, the telling fields.
+// line is one event: time, subject without the id, id, and the main fields.
 func (l *lines) line(e event) string {
 	kind, id := e.split()
 	l.kind, l.id = max(l.kind, min(len(kind), 32)), max(l.id, min(len(id), 32))
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, e.at.Local().Format("15:04:05.000")),
-		l.paint(colourOf(kind), pad(kind, l.kind)), pad(id, l.id), tell(e)), " ")
+		l.paint(colourOf(kind), pad(kind, l.kind)), pad(id, l.id), summary(e)), " ")
 }
 
-// colourOf shows at a glance whether it goes well.
+// colourOf is green for good states, red for bad ones, yellow for those in between.
 func colourOf(kind string) colour {
 	switch messages.StateOf(strings.TrimPrefix(kind, "dead.")) {
 	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported, messages.Delivered:
@@ -62,8 +62,8 @@ func colourOf(kind string) colour {
 	return plain
 }
 
-// tell is what an event's body says in short: name=value, text quoted where it must be.
-func tell(e event) string {
+// summary is a short form of an event's body: name=value, with quotes where needed.
+func summary(e event) string {
 	if strings.HasPrefix(e.subject, "dead.") {
 		return join("reason", e.header.Get("Errand-Reason")) + " " + join("message", e.header.Get("Errand-Message"))
 	}
@@ -73,26 +73,26 @@ func tell(e event) string {
 	if decoder.Decode(&body) != nil {
 		return fmt.Sprintf("%d bytes", len(e.data))
 	}
-	var told []string
-	for _, field := range telling {
+	var parts []string
+	for _, field := range shownFields {
 		name := field.name
 		if name == "" {
 			name = field.path
 		}
 		if text := short(at(body, field.path), field.zero); text != "" {
-			told = append(told, join(name, text))
+			parts = append(parts, join(name, text))
 		}
 	}
 	if fields, ok := body["fields"].(map[string]any); ok && body["reason"] == string(messages.ReasonRefused) {
-		told = append(told, join("fields", strings.Join(slices.Sorted(maps.Keys(fields)), ",")))
+		parts = append(parts, join("fields", strings.Join(slices.Sorted(maps.Keys(fields)), ",")))
 	}
 	if n, ok := body["attempt"].(json.Number); ok && n != "0" && n != "1" {
-		told = append(told, join("attempt", n.String()))
+		parts = append(parts, join("attempt", n.String()))
 	}
-	return strings.Join(told, " ")
+	return strings.Join(parts, " ")
 }
 
-// at is what stands in body under a path of names.
+// at returns the value in body under a path of names.
 func at(body any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		object, _ := body.(map[string]any)
@@ -101,7 +101,8 @@ func at(body any, path string) any {
 	return body
 }
 
-// short is a value as a line shows it: a list by its length unless it is of one text.
+// short formats a value for a line: a list is shown by its length, unless it is a single
+// string.
 func short(v any, zero bool) string {
 	switch v := v.(type) {
 	case string:
@@ -139,7 +140,7 @@ func join(name, text string) string {
 	return name + "=" + text
 }
 
-// printable is text that cannot steer a terminal.
+// printable replaces characters that could control a terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -149,7 +150,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// pad makes text at least width characters wide.
+// pad fills text up to width characters.
 func pad(text string, width int) string {
 	text = printable(text)
 	return text + strings.Repeat(" ", max(0, width-len([]rune(text))))

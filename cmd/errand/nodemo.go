@@ -4,8 +4,8 @@ package main
 
 import "errors"
 
-// withDemo stands where the demo would be: images are built so, since its NATS
-// server makes up half of the program.
+// withDemo takes the place of the demo. The images are built this way because the demo's
+// NATS server makes up half of the program.
 type withDemo struct {
 	Demo absent `cmd:"" hidden:"" passthrough:""`
 }
@@ -16,5 +16,5 @@ type absent struct {
 
 // Run says where the demo is.
 func (absent) Run() error {
-	return errors.New("this build has no demo; where the source is, go run ./cmd/errand demo has it")
+	return errors.New("this build has no demo; with the source, use go run ./cmd/errand demo")
 }

@@ -4,6 +4,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,35 +14,44 @@ import (
 	"errand/internal/bus"
 )
 
-// provision makes the servers have what the programs need.
+// provision creates and updates the streams and consumers that the programs need. A limit
+// that is not given stays as it is.
 type provision struct {
-	NATS       bus.Connection `embed:"" group:"nats"`
-	bus.Limits `embed:""`
+	NATS bus.Connection `embed:"" group:"nats"`
 
-	DryRun bool `env:"PROVISION_DRY_RUN" help:"Only show what would change."`
-	Yes    bool `env:"PROVISION_YES" short:"y" help:"Do not ask. Without a terminal nobody is asked anyway."`
-	Force  bool `env:"PROVISION_FORCE" help:"Make changes too that may drop messages or stop programs."`
+	Replicas *int           `env:"PROVISION_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5. Default for a new stream: as many as the other streams, or 1."`
+	MaxAge   *time.Duration `env:"PROVISION_MAX_AGE" placeholder:"720h" help:"How long events and dead letters are kept: also how long a repeated request is recognised. Default for a new stream: as long as the other events, or 720h."`
+	AckWait  *time.Duration `env:"PROVISION_ACK_WAIT" placeholder:"30s" help:"How long a silent consumer keeps a request before another one gets it. Default for a new consumer: that of the other consumers, or 30s."`
+	MaxBytes *size          `env:"PROVISION_MAX_BYTES" placeholder:"10G" help:"Maximum bytes of each stream, with K, M, G or T for powers of 1024, or none. A full stream refuses new messages and drops none. Default for a new stream: as many as the other streams, or no limit."`
+
+	Missing bool `env:"PROVISION_MISSING" help:"Only create what is missing; change nothing that exists."`
+	DryRun  bool `env:"PROVISION_DRY_RUN" help:"Only show what would change."`
+	Yes     bool `env:"PROVISION_YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
+	Force   bool `env:"PROVISION_FORCE" help:"Also make changes that may drop messages or stop programs."`
 }
 
-// Help is what --help says beside the flags.
+// Help is shown by --help in addition to the flags.
 func (*provision) Help() string {
-	return `Shows what differs from the streams and durable consumers that the programs need, then makes it so. Running it again changes nothing. Settings that errand does not decide stay as the operator left them.
+	return `Shows the differences from the streams and durable consumers that the programs need, then applies them. Running it again changes nothing. A limit that is left out stays as it is, and so do settings that errand does not manage.
 
 Examples:
 
     errand provision --dry-run
     errand provision
+    errand provision --missing                # what exists stays as it is
     errand provision --replicas 3 --max-age 2160h --yes
-    errand provision --max-age 24h --force    # shorter than it was: may drop events
+    errand provision --max-bytes 20G
+    errand provision --max-age 24h --force    # shorter than before: may drop events
 
-Changes that may drop messages are refused without --force; then nothing is changed at all. The options are the whole of it: one that is left out goes back to its default.`
+Without --force, a change that may drop messages is refused, and then nothing is changed at all.`
 }
 
-// Run shows the plan and applies it.
+// Run shows the changes and applies them.
 func (p *provision) Run(ctx context.Context) error { return p.run(ctx, standard()) }
 
 func (p *provision) run(ctx context.Context, c console) error {
-	if err := p.check(); err != nil {
+	limits, err := p.limits()
+	if err != nil {
 		return err
 	}
 	b, err := connect(ctx, p.NATS, "provision", c.warnings())
@@ -47,10 +59,20 @@ func (p *provision) run(ctx context.Context, c console) error {
 		return err
 	}
 	defer b.nc.Close()
-	p.MaxPayload = b.nc.MaxPayload()
-	plan, err := bus.Plan(ctx, b.js, p.Limits)
+	limits.MaxPayload = b.nc.MaxPayload()
+	plan, err := bus.Plan(ctx, b.js, limits)
 	if err != nil {
 		return err
+	}
+	if p.Missing {
+		plan = slices.DeleteFunc(plan, func(change bus.Change) bool { return !change.Create })
+	}
+	leftover, err := bus.Leftover(ctx, b.js)
+	if err != nil {
+		return err
+	}
+	if leftover != "" {
+		fmt.Fprintln(c.out, leftover)
 	}
 	if len(plan) == 0 {
 		fmt.Fprintln(c.out, "nothing to change")
@@ -64,7 +86,7 @@ func (p *provision) run(ctx context.Context, c console) error {
 	case p.DryRun:
 		fmt.Fprintln(c.out, "\nnothing was changed (--dry-run)")
 		return nil
-	case c.asks && !p.Yes && (!destructive || p.Force):
+	case c.interactive && !p.Yes && (!destructive || p.Force):
 		if !confirmed(c) {
 			fmt.Fprintln(c.out, "nothing was changed")
 			return nil
@@ -73,28 +95,66 @@ func (p *provision) run(ctx context.Context, c console) error {
 	fmt.Fprintln(c.out)
 	return bus.Apply(ctx, plan, p.Force, func(change bus.Change) {
 		done := "updated"
-		if change.Create {
+		switch {
+		case change.Create:
 			done = "created"
+		case change.Remove:
+			done = "removed"
 		}
 		fmt.Fprintf(c.out, "%s %s %s\n", done, change.Kind, change.Name)
 	})
 }
 
-func (p *provision) check() error {
-	switch {
-	case p.Replicas != 1 && p.Replicas != 3 && p.Replicas != 5:
-		return &app.Invalid{Variable: "--replicas", Problem: fmt.Sprintf("is %d, must be 1, 3 or 5", p.Replicas)}
-	case p.MaxAge < time.Minute:
-		return &app.Invalid{Variable: "--max-age", Problem: "must be a minute or more: a request that is repeated later than that is run again"}
-	case p.DeadAge < time.Minute:
-		return &app.Invalid{Variable: "--dead-age", Problem: "must be a minute or more"}
-	case p.AckWait < time.Second:
-		return &app.Invalid{Variable: "--ack-wait", Problem: "must be a second or more: the programs report at a third of it"}
+// limits returns the given limits; an *app.Invalid names one that cannot work.
+func (p *provision) limits() (l bus.Limits, err error) {
+	if p.Replicas != nil {
+		l.Replicas = *p.Replicas
+		if l.Replicas != 1 && l.Replicas != 3 && l.Replicas != 5 {
+			return l, &app.Invalid{Variable: "--replicas", Problem: fmt.Sprintf("is %d, must be 1, 3 or 5", l.Replicas)}
+		}
 	}
+	if p.MaxAge != nil {
+		if l.MaxAge = *p.MaxAge; l.MaxAge < time.Minute {
+			return l, &app.Invalid{Variable: "--max-age", Problem: "must be a minute or more: a request that is repeated after that time is run again"}
+		}
+	}
+	if p.AckWait != nil {
+		if l.AckWait = *p.AckWait; l.AckWait < time.Second {
+			return l, &app.Invalid{Variable: "--ack-wait", Problem: "must be a second or more: the programs send progress after a third of it"}
+		}
+	}
+	if p.MaxBytes != nil {
+		l.MaxBytes = int64(*p.MaxBytes)
+	}
+	return l, nil
+}
+
+// size is a number of bytes, or bus.Unlimited.
+type size int64
+
+// leastSize is the minimum size of a stream: one message of the maximum size of a server.
+const leastSize = 1 << 20
+
+// UnmarshalText reads 1073741824, 1048576K, 1024M, 1G or none.
+func (s *size) UnmarshalText(text []byte) error {
+	number, shift := strings.ToUpper(string(text)), 0
+	if number == "NONE" {
+		*s = bus.Unlimited
+		return nil
+	}
+	if unit := strings.IndexAny(number, "KMGT"); unit > 0 && unit == len(number)-1 {
+		shift = 10 * (1 + strings.IndexByte("KMGT", number[unit]))
+		number = number[:unit]
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n > math.MaxInt64>>shift || n<<shift < leastSize {
+		return fmt.Errorf("must be 1M or more, such as 512M or 10G, or none, but got %q", text)
+	}
+	*s = size(n << shift)
 	return nil
 }
 
-// showPlan prints the plan and tells whether a part of it is destructive.
+// showPlan prints the plan and reports whether any part of it is destructive.
 func showPlan(c console, plan []bus.Change) (destructive bool) {
 	for _, change := range plan {
 		head, rest, _ := strings.Cut(change.String(), "\n")
@@ -104,6 +164,8 @@ func showPlan(c console, plan []bus.Change) (destructive bool) {
 			as, destructive = red, true
 		case change.Create:
 			as = green
+		case change.Remove:
+			as = red
 		}
 		fmt.Fprintln(c.out, c.paint(as, head))
 		if rest != "" {
@@ -115,7 +177,7 @@ func showPlan(c console, plan []bus.Change) (destructive bool) {
 
 func confirmed(c console) bool {
 	fmt.Fprint(c.out, "\nApply? [y/N] ")
-	answer, _ := bufio.NewReader(c.in).ReadString('\n') // no answer is no
+	answer, _ := bufio.NewReader(c.in).ReadString('\n') // no answer means no
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	return answer == "y" || answer == "yes"
 }

@@ -17,18 +17,18 @@ import (
 	"errand/pkg/messages"
 )
 
-// publish stores one request.
+// publish publishes one request.
 type publish struct {
 	NATS bus.Connection `embed:"" group:"nats"`
 
 	Subject string        `arg:"" help:"mandate.enroll.requested, mandate.transactions.requested, mail.send.requested or mail.account.requested."`
 	Field   []string      `short:"f" sep:"none" placeholder:"NAME=VALUE" help:"A field of the request; may be repeated."`
-	File    string        `placeholder:"FILE" help:"File that holds the request as JSON; - is standard input."`
+	File    string        `placeholder:"FILE" help:"File with the request as JSON; - is standard input."`
 	Wait    bool          `short:"w" help:"Wait for the outcome and print it."`
 	Timeout time.Duration `default:"60s" help:"How long --wait waits."`
 }
 
-// Help is what --help says beside the flags.
+// Help is shown by --help in addition to the flags.
 func (*publish) Help() string {
 	return `Publishes one request and prints its request id. The body is built from --field, or read unchanged from --file or from standard input.
 
@@ -44,11 +44,11 @@ Examples:
     errand publish mandate.transactions.requested --wait -f order_number=DD001
     errand publish mail.account.requested --wait
 
-A value that is a JSON number, true, false, an array or an object is taken as that; anything else is text. Digits with leading zeros stay text; other digits are made text by quoting them twice: -f order_number='"1001"'.
+A value that is a JSON number, true, false, an array or an object is used as such; anything else is a string. Digits with leading zeros are a string; quote other digits twice to make them one: -f order_number='"1001"'.
 
-The request id is the body's request_id. Where it names none, one is chosen and given as the header Nats-Msg-Id. A request whose id is known already is not run again: --wait finds the outcome that is there.
+The request id is the body's request_id. If there is none, one is chosen and sent in the header Nats-Msg-Id. The same request under a known id is not run again: --wait finds the outcome that is already stored. With other contents it corrects a request that failed, and is a conflict with any other.
 
-With --wait the subject and body of the final event go to standard output, the request id to standard error. The exit status is 0 only if it went well: succeeded, accepted, listed or reported. The pages of a transaction list are events of their own: errand watch --since 1h --json 'mandate.transactions.page.*'`
+With --wait the subject and body of the final event go to standard output, the request id to standard error. The exit status is 0 only for a good outcome: succeeded, accepted, listed or reported. The pages of a transaction list are separate events: errand watch --since 1h --json 'mandate.transactions.page.*'`
 }
 
 // Run publishes, and waits if it was asked to.
@@ -60,7 +60,7 @@ func (p *publish) run(ctx context.Context, c console) error {
 		return err
 	}
 	if p.Wait && p.Timeout <= 0 {
-		return &app.Invalid{Variable: "--timeout", Problem: "must be longer than nothing, for example 60s"}
+		return &app.Invalid{Variable: "--timeout", Problem: "must be positive (for example 60s)"}
 	}
 	data, err := body(op, p.Field, p.File, c)
 	if err != nil {
@@ -87,19 +87,19 @@ func (p *publish) run(ctx context.Context, c console) error {
 	return r.wait(ctx, b, p.Timeout, c)
 }
 
-// request is one to publish.
+// request is a request to publish.
 type request struct {
 	op          messages.Operation
 	data        []byte
 	header      nats.Header
-	id          string // "" until it is stored, where the stream gives it
-	place       string // <stream>-<sequence>, once it is stored
-	repeated    bool   // JetStream had a message of that Nats-Msg-Id and dropped this one
+	id          string // "" until it is stored, if the stream assigns it
+	position    string // <stream>-<sequence>, after it is stored
+	repeated    bool   // JetStream had a message with that Nats-Msg-Id and dropped this one
 	fingerprint string
-	fault       error // why it will fail
+	fault       error // the reason why it will fail, if it is invalid
 }
 
-// newRequest reads what the body says of itself.
+// newRequest reads the id and the fingerprint from the body, and adds an id if it has none.
 func newRequest(op messages.Operation, data []byte) *request {
 	r := &request{op: op, data: data, header: nats.Header{}}
 	var meta messages.Meta
@@ -117,7 +117,7 @@ func newRequest(op messages.Operation, data []byte) *request {
 	var named struct {
 		RequestID json.RawMessage `json:"request_id"`
 	}
-	// A body that cannot be read, and one whose id does not fit, go by their place.
+	// An unreadable body, and one with an invalid id, are identified by their position.
 	readable := meta.Fingerprint != "" && json.Unmarshal(data, &named) == nil
 	if id := string(named.RequestID); readable && (id == "" || id == "null" || id == `""`) {
 		r.id = nuid.Next()
@@ -126,7 +126,7 @@ func newRequest(op messages.Operation, data []byte) *request {
 	return r
 }
 
-// publish stores the request and learns its id. Errors say what to do.
+// publish stores the request and sets its id. Errors say what to do.
 func (r *request) publish(ctx context.Context, b broker) error {
 	ack, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: r.op.Requested(), Header: r.header, Data: r.data})
 	var api *jetstream.APIError
@@ -136,15 +136,15 @@ func (r *request) publish(ctx context.Context, b broker) error {
 	case errors.Is(err, nats.ErrMaxPayload), errors.As(err, &api) && api.ErrorCode == messageTooLong:
 		hint := ""
 		if r.op == messages.Send {
-			hint = ": put the recipients into an object store, one a line, and name it in to_object"
+			hint = ": put the recipients into an object store, one per line, and name the object in to_object"
 		}
-		return fmt.Errorf("the request of %d bytes is longer than the server takes%s", len(r.data), hint)
+		return fmt.Errorf("the request of %d bytes is larger than the server accepts%s", len(r.data), hint)
 	case err != nil:
 		return fmt.Errorf("publish %s: %w", r.op.Requested(), err)
 	}
-	r.place, r.repeated = ack.Stream+"-"+strconv.FormatUint(ack.Sequence, 10), ack.Duplicate
+	r.position, r.repeated = ack.Stream+"-"+strconv.FormatUint(ack.Sequence, 10), ack.Duplicate
 	if r.id == "" {
-		r.id = r.place
+		r.id = r.position
 	}
 	return nil
 }

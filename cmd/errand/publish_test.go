@@ -21,7 +21,7 @@ func TestFieldsBecomeJSON(t *testing.T) {
 		{`amount=100.50`, `{"amount":100.50}`},
 		{`amount=-1e3`, `{"amount":-1e3}`},
 		{`payer_id=900101011234`, `{"payer_id":900101011234}`},
-		{`payer_id=0900101011234`, `{"payer_id":"0900101011234"}`}, // no JSON number: the zero stays
+		{`payer_id=0900101011234`, `{"payer_id":"0900101011234"}`}, // not a JSON number: the zero stays
 		{`order_number="1001"`, `{"order_number":"1001"}`},
 		{`order_number=DD001`, `{"order_number":"DD001"}`},
 		{`as_html=true`, `{"as_html":true}`},
@@ -51,7 +51,7 @@ func TestFieldsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-func TestFieldsThatMakeNoObjectAreRefused(t *testing.T) {
+func TestInvalidFieldsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, fields := range [][]string{{"amount"}, {"=1"}, {"a=1", "a=2"}} {
 		if got, err := object(fields); !isInvalid(err) {
@@ -60,7 +60,7 @@ func TestFieldsThatMakeNoObjectAreRefused(t *testing.T) {
 	}
 }
 
-func TestPublishRefusesWhatIsNoRequest(t *testing.T) {
+func TestPublishRefusesWhatIsNotARequest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		what string
@@ -83,7 +83,7 @@ func TestPublishWithoutStreamsSaysWhatToRun(t *testing.T) {
 	refused(t, "run `errand provision`", "publish", "--nats-url", n.URL, "mail.account.requested")
 }
 
-// stored is what a stream keeps under a sequence.
+// stored returns the message with a sequence.
 func stored(t *testing.T, js jetstream.JetStream, stream string, seq uint64) *jetstream.RawStreamMsg {
 	t.Helper()
 	s, err := js.Stream(t.Context(), stream)
@@ -101,7 +101,7 @@ func TestPublishNamesTheRequestAndKeepsItsBytes(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
 	for i, c := range []struct{ body, id, header string }{
-		{" {\"order_number\" : \"DD1\"}\n", "", ""}, // an id of its own choice, in the header
+		{" {\"order_number\" : \"DD1\"}\n", "", ""}, // the command chooses an id, in the header
 		{`{"request_id": "mine"}`, "mine", ""},
 		{`{"request_id": "no id"}`, "MANDATE_REQUESTS-3", ""},
 		{`{"order_number": `, "MANDATE_REQUESTS-4", ""},
@@ -115,15 +115,15 @@ func TestPublishNamesTheRequestAndKeepsItsBytes(t *testing.T) {
 			c.id, c.header = id, id
 		}
 		if got := m.Header.Get(nats.MsgIdHdr); id != c.id || got != c.header || id == "" {
-			t.Errorf("%q: told id %q, header %q; want %q, %q", c.body, id, got, c.id, c.header)
+			t.Errorf("%q: printed id %q, header %q; want %q, %q", c.body, id, got, c.id, c.header)
 		}
 	}
 }
 
-func TestPublishOfALongRequestSaysWhatToDo(t *testing.T) {
+func TestPublishOfALargeRequestSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	n, _ := provisioned(t)
-	for _, length := range []int{1<<20 - 1000, 2 << 20} { // beyond the stream's limit, and the server's
+	for _, length := range []int{1<<20 - 1000, 2 << 20} { // over the stream's limit, and over the server's
 		var term terminal
 		err := term.errand(t.Context(), fmt.Sprintf(`{"content":%q}`, strings.Repeat("x", length)), "publish", "--nats-url", n.URL, "mail.send.requested")
 		if err == nil || !strings.Contains(err.Error(), "to_object") {
@@ -140,7 +140,7 @@ func answer(t *testing.T, js jetstream.JetStream, subject, body string) {
 	}
 }
 
-func TestWaitFindsAnOutcomeThatIsThere(t *testing.T) {
+func TestWaitFindsAStoredOutcome(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
 	answer(t, js, "mail.account.reported.known", `{"request_id":"known","account":{}}`)
@@ -151,7 +151,7 @@ func TestWaitFindsAnOutcomeThatIsThere(t *testing.T) {
 	}
 }
 
-func TestWaitSeesAnOutcomeThatComes(t *testing.T) {
+func TestWaitSeesAnOutcomeThatArrives(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
 	queue, err := js.Consumer(t.Context(), "MAIL_REQUESTS", "mail-send")
@@ -180,7 +180,7 @@ func TestWaitSeesAnOutcomeThatComes(t *testing.T) {
 	<-programs
 }
 
-func TestWaitFailsUnlessItWentWell(t *testing.T) {
+func TestWaitFailsUnlessTheOutcomeIsGood(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
 	for i, c := range []struct{ state, body, what string }{
@@ -195,7 +195,7 @@ func TestWaitFailsUnlessItWentWell(t *testing.T) {
 	}
 }
 
-// The id belongs to an earlier request with other contents, which went well.
+// The id belongs to an earlier request with different contents, which succeeded.
 func TestWaitDoesNotTakeTheOutcomeOfAnotherRequest(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
@@ -204,16 +204,16 @@ func TestWaitDoesNotTakeTheOutcomeOfAnotherRequest(t *testing.T) {
 	refused(t, "ended failed: conflict", "publish", "--nats-url", n.URL, "mandate.transactions.requested", "--wait", "-f", "request_id=taken")
 }
 
-func TestWaitEndsInTimeAndSaysHowFarItCame(t *testing.T) {
+func TestWaitEndsInTimeAndShowsTheLastEvent(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
 	args := []string{"publish", "--nats-url", n.URL, "mail.account.requested", "--wait", "-f", "request_id=slow"}
-	refused(t, "nobody has started on it", append(args, "--timeout", "200ms")...)
+	refused(t, "no program has started it", append(args, "--timeout", "200ms")...)
 	answer(t, js, "mail.account.deferred.slow", `{}`)
 	refused(t, "its last event is mail.account.deferred.slow", append(args, "--timeout", "1s")...)
 }
 
-func TestRequestIDIsChosenOnlyWhereTheBodyNamesNone(t *testing.T) {
+func TestRequestIDIsChosenOnlyIfTheBodyHasNone(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{`{}`, `{"request_id":null}`, `{"request_id":""}`} {
 		r := newRequest(messages.Account, []byte(body))
@@ -226,7 +226,7 @@ func TestRequestIDIsChosenOnlyWhereTheBodyNamesNone(t *testing.T) {
 	}
 }
 
-// within is a context that ends a test that hangs.
+// within is a context that ends a hanging test.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), d)

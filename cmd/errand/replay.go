@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// run shows what was there, in the order of its time, then what comes, until ctx
-// ends, which is no error.
+// run shows stored events in the order of time, then new ones until ctx ends, which is no
+// error.
 func (f *follower) run(ctx context.Context, last uint64, show func(event)) error {
 	ctx, stop := context.WithCancel(ctx)
 	var readers sync.WaitGroup
@@ -36,8 +36,8 @@ func (f *follower) run(ctx context.Context, last uint64, show func(event)) error
 	}
 }
 
-// history shows what was there: of all streams together, earliest first; of that
-// only the last ones, unless last is 0.
+// history shows the stored events of all streams together, oldest first; only the last
+// ones unless last is 0.
 func (f *follower) history(ctx context.Context, last uint64, show func(event)) error {
 	total := uint64(0)
 	for _, s := range f.sources {
@@ -65,7 +65,7 @@ func (f *follower) history(ctx context.Context, last uint64, show func(event)) e
 	}
 }
 
-// advance takes the head away and gets the next one, if there is one.
+// advance replaces the head by the next message, if there is one.
 func (s *source) advance(ctx context.Context, shown bool) error {
 	if shown {
 		s.past--
@@ -74,11 +74,11 @@ func (s *source) advance(ctx context.Context, shown bool) error {
 		return nil
 	}
 	e, pending, err := s.next(ctx)
-	s.head, s.past = e, min(s.past, pending+1) // some may not be kept any more
+	s.head, s.past = e, min(s.past, pending+1) // some may have been removed meanwhile
 	return err
 }
 
-// next is the next message of a stream, and how many come after it.
+// next returns the next message of a stream, and the number of messages after it.
 func (s *source) next(ctx context.Context) (event, uint64, error) {
 	m, err := s.messages.Next(jetstream.NextContext(ctx))
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *source) next(ctx context.Context) (event, uint64, error) {
 	return event{at: meta.Timestamp, subject: m.Subject(), header: m.Headers(), data: m.Data()}, meta.NumPending, nil
 }
 
-// forward passes on what comes.
+// forward passes on new messages.
 func (f *follower) forward(ctx context.Context, s *source) error {
 	for {
 		e, _, err := s.next(ctx)
@@ -106,18 +106,18 @@ func (f *follower) forward(ctx context.Context, s *source) error {
 	}
 }
 
-// stop ends what follow began.
+// stop ends what follow has started.
 func (f *follower) stop() {
 	close(f.done)
 	for _, s := range f.subs {
-		_ = s.Unsubscribe() // the connection is closed next
+		_ = s.Unsubscribe() // the connection is closed next anyway anyway
 	}
 	for _, s := range f.sources {
 		s.messages.Stop()
 	}
 }
 
-// ended is err, unless it only tells that ctx ended.
+// ended returns err, unless it only says that ctx ended.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return nil
@@ -125,7 +125,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// matches tells whether a subject falls under a NATS pattern.
+// matches reports whether a subject matches a NATS pattern.
 func matches(pattern, subject string) bool {
 	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
 	for i, token := range want {

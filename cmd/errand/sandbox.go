@@ -17,20 +17,20 @@ import (
 // standIn serves the sandbox.
 type standIn struct {
 	Addr           string `env:"SANDBOX_ADDR" default:"127.0.0.1:8085" help:"Address to listen on."`
-	PublicURL      string `env:"SANDBOX_PUBLIC_URL" placeholder:"URL" help:"Scheme and host that answers point to; left out: the host of each request."`
-	MandateToken   string `env:"SANDBOX_MANDATE_TOKEN" help:"The only access token that is let in; left out: any."`
-	PortalKey      string `env:"SANDBOX_PORTAL_KEY" help:"The only portal key that is known; left out: any."`
-	ChecksumSecret string `env:"SANDBOX_CHECKSUM_SECRET" help:"Secret to verify checksums with and to sign callbacks with."`
-	MailKey        string `env:"SANDBOX_MAIL_KEY" help:"The only API key that is let in; left out: any."`
-	Seed           uint64 `env:"SANDBOX_SEED" default:"1" help:"Of every draw: the same seed gives the same bounces and deferrals."`
+	PublicURL      string `env:"SANDBOX_PUBLIC_URL" placeholder:"URL" help:"Scheme and host of URLs in answers; default: the host of each request."`
+	MandateToken   string `env:"SANDBOX_MANDATE_TOKEN" help:"The only access token that is accepted; default: any."`
+	PortalKey      string `env:"SANDBOX_PORTAL_KEY" help:"The only portal key that is accepted; default: any."`
+	ChecksumSecret string `env:"SANDBOX_CHECKSUM_SECRET" help:"Secret to verify checksums and sign callbacks."`
+	MailKey        string `env:"SANDBOX_MAIL_KEY" help:"The only API key that is accepted; default: any."`
+	Seed           uint64 `env:"SANDBOX_SEED" default:"1" help:"Seed of all randomness: the same seed gives the same bounces and deferrals."`
 	AllowCallbacks bool   `env:"SANDBOX_ALLOW_CALLBACKS" help:"Allow callbacks to hosts other than this machine."`
-	Lean           bool   `env:"SANDBOX_LEAN" help:"Keep counts instead of bodies, for runs of millions."`
-	Quiet          bool   `env:"SANDBOX_QUIET" short:"q" help:"Do not tell of faults, callbacks and decisions."`
+	Lean           bool   `env:"SANDBOX_LEAN" help:"Keep counts instead of bodies, for millions of calls."`
+	Quiet          bool   `env:"SANDBOX_QUIET" short:"q" help:"Do not log faults, callbacks and decisions."`
 }
 
-// Help is what --help says beside the flags.
+// Help is shown by --help in addition to the flags.
 func (*standIn) Help() string {
-	return `Both upstream services on one port, held in memory, with pages to look at and faults on demand.
+	return `Serves both upstream services on one port, in memory, with pages for people and faults on demand.
 
 Examples:
 
@@ -63,7 +63,7 @@ func (s *standIn) run(ctx context.Context, c console) error {
 	return err
 }
 
-// greet prints what somebody needs to use the sandbox.
+// greet prints what a person needs to use the sandbox.
 func (s *standIn) greet(c console, base string) {
 	base = cmp.Or(strings.TrimRight(s.PublicURL, "/"), reachable(base))
 	what := func(given string) string {
@@ -80,7 +80,7 @@ func (s *standIn) greet(c console, base string) {
 	fmt.Fprintln(c.out, "Ctrl-C ends it.")
 }
 
-// environment are the lines that make the programs use the sandbox.
+// environment returns the variables with which the programs use the sandbox.
 func (s *standIn) environment(base string) []string {
 	lines := []string{
 		"export MANDATE_API_URL=" + base,
@@ -96,7 +96,7 @@ func (s *standIn) environment(base string) []string {
 		"export MAIL_API_KEY="+quoted(cmp.Or(s.MailKey, "sandbox-key")))
 }
 
-// reachable is base with a host that can be called where it listens on all.
+// reachable replaces the host of base by loopback if the sandbox listens on all addresses.
 func reachable(base string) string {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -108,7 +108,7 @@ func reachable(base string) string {
 	return u.String()
 }
 
-// quoted makes text one word for a shell.
+// quoted quotes text as one word for a shell.
 func quoted(text string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@"
 	if text != "" && strings.Trim(text, plain) == "" {

@@ -15,18 +15,18 @@ import (
 	"errand/pkg/messages"
 )
 
-// wait prints the request's final event, whether it was there already or comes in
-// time. The error is what did not go well.
+// wait prints the request's final event, whether it is already stored or arrives within
+// timeout. The error is that of the request, or says that there is no outcome.
 //
-// It reads the request's history from its stream: one that is merely listened to
-// also tells of events that were published and then refused by the server.
+// It reads the request's history from the stream: a subscription would also get events
+// that the server then refused.
 func (r *request) wait(ctx context.Context, b broker, timeout time.Duration, c console) error {
 	ctx, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
-	// A request that cannot be read, or whose id belongs to another one, is
-	// reported under its place in the stream.
-	filters := []string{r.op.Filter(r.place)}
-	if r.id != r.place {
+	// An unreadable request, and one whose id belongs to another request, is reported
+	// under its position in the stream.
+	filters := []string{r.op.Filter(r.position)}
+	if r.id != r.position {
 		filters = append(filters, r.op.Filter(r.id))
 	}
 	last := ""
@@ -49,7 +49,7 @@ func (r *request) wait(ctx context.Context, b broker, timeout time.Duration, c c
 			last = m.Subject()
 			continue
 		}
-		if ours, err := r.mine(m); err != nil {
+		if ours, err := r.isOwn(m); err != nil {
 			return err
 		} else if !ours {
 			continue
@@ -60,13 +60,13 @@ func (r *request) wait(ctx context.Context, b broker, timeout time.Duration, c c
 	}
 }
 
-// mine tells a final event of this request from one of another request with the
-// same id, which has another fingerprint.
-func (r *request) mine(m jetstream.Msg) (bool, error) {
+// isOwn reports whether a final event is about this request, and not about another one
+// with the same id, which has a different fingerprint.
+func (r *request) isOwn(m jetstream.Msg) (bool, error) {
 	var body struct {
 		Fingerprint string `json:"fingerprint"`
 	}
-	_ = json.Unmarshal(m.Data(), &body) // without one it is taken for ours
+	_ = json.Unmarshal(m.Data(), &body) // without a fingerprint it counts as own
 	if body.Fingerprint == "" || r.fingerprint == "" || body.Fingerprint == r.fingerprint {
 		return true, nil
 	}
@@ -81,25 +81,25 @@ func (r *request) noOutcome(ctx context.Context, timeout time.Duration, last str
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("there is no stream %s: run `errand provision` first", bus.EventsOf(r.op))
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		where := "nobody has started on it, does the program run?"
+		where := "no program has started it; is one running?"
 		if last != "" {
 			where = "its last event is " + last + "."
 		}
-		return fmt.Errorf("no outcome within %v; %s The request stays: errand watch --since 1h '%s'", timeout, where, r.op.Filter(r.id))
+		return fmt.Errorf("no outcome within %v: %s The request stays in the queue. See errand watch --since 1h '%s'", timeout, where, r.op.Filter(r.id))
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; the request stays: errand watch --since 1h '%s'", r.op.Filter(r.id))
+		return fmt.Errorf("interrupted; the request stays in the queue. See errand watch --since 1h '%s'", r.op.Filter(r.id))
 	}
 	return fmt.Errorf("wait for the outcome of %s: %w", r.id, err)
 }
 
-// verdict is nil if all went well, else an error that says what did not.
+// verdict is nil for a good outcome, otherwise an error that says what went wrong.
 func verdict(op messages.Operation, state messages.State, data []byte) error {
 	var b struct {
 		Outcome              messages.State
 		Reason, Message      string
 		Recipients, Accepted int
 	}
-	_ = json.Unmarshal(data, &b) // what is missing is not told
+	_ = json.Unmarshal(data, &b) // missing values are left out of the error
 	if state == messages.Resolved {
 		state = b.Outcome
 	}
@@ -119,7 +119,7 @@ func verdict(op messages.Operation, state messages.State, data []byte) error {
 	return fmt.Errorf("%s ended %s%s", op, state, printable(why))
 }
 
-// pretty is JSON over several lines; what is no JSON is quoted.
+// pretty indents JSON; other data is only made printable.
 func pretty(data []byte) string {
 	var b bytes.Buffer
 	if json.Indent(&b, data, "", "  ") != nil {

@@ -18,31 +18,31 @@ import (
 type watch struct {
 	NATS bus.Connection `embed:"" group:"nats"`
 
-	Pattern []string      `arg:"" optional:"" help:"Subjects to show, with * and > as in NATS; left out: all requests and events."`
-	Since   time.Duration `placeholder:"DURATION" help:"Begin with the events of this last while, such as 1h." xor:"past"`
+	Pattern []string      `arg:"" optional:"" help:"Subjects to show, with * and > as in NATS; default: all requests and events."`
+	Since   time.Duration `placeholder:"DURATION" help:"Begin with the events of this last period, such as 1h." xor:"past"`
 	Last    uint64        `placeholder:"N" help:"Begin with the last N events." xor:"past"`
-	JSON    bool          `help:"One JSON object a line: time, subject, headers, body."`
-	Exit    bool          `help:"End after the past, show nothing that comes."`
+	JSON    bool          `help:"One JSON object per line: time, subject, headers, body."`
+	Exit    bool          `help:"Exit after the stored events."`
 }
 
-// everything is all that is of interest to a person. What the log-poller notes for
-// itself, mail.log.>, is shown to those who ask for it.
+// everything is what interests a person. The log-poller's own records, mail.log.>, are
+// shown only on request.
 var everything = []string{"mandate.>", "mail.send.>", "mail.batch.>", "mail.account.>", "mail.delivery.>"}
 
-// Help is what --help says beside the flags.
+// Help is shown by --help in addition to the flags.
 func (*watch) Help() string {
-	return `Shows requests and events as they come, one line each, until Ctrl-C.
+	return `Shows requests and events as they arrive, one line each, until Ctrl-C.
 
 Examples:
 
     errand watch
     errand watch --since 1h
-    errand watch --since 1h 'mandate.enroll.*.signup-4711'    # the history of one request, as it goes on
+    errand watch --since 1h 'mandate.enroll.*.signup-4711'    # the history of one request, and its new events
     errand watch --since 24h 'mail.send.*.*' 'mail.delivery.bounced.*'
     errand watch --last 20 --exit 'dead.>'
     errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
 
-Subjects are <domain>.<operation>.<state>.<request id>. Requests, <domain>.<operation>.requested, are shown as they are published and cannot be shown later: their streams keep them only until they are done. The housekeeping of the log-poller, mail.log.>, and dead letters, dead.>, are shown when asked for by name.`
+Subjects are <domain>.<operation>.<state>.<request id>. Requests, <domain>.<operation>.requested, are shown as they are published and cannot be shown later: their streams keep them only until they are processed. The log-poller's own records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names them.`
 }
 
 // Run shows events until ctx ends.
@@ -51,26 +51,26 @@ func (w *watch) Run(ctx context.Context) error { return w.run(ctx, standard()) }
 func (w *watch) run(ctx context.Context, c console) error {
 	for _, pattern := range w.Pattern {
 		if !validPattern(pattern) {
-			return &app.Invalid{Variable: "PATTERN", Problem: fmt.Sprintf("%q is no NATS subject pattern, such as 'mail.send.*.*' or 'mandate.>'", pattern)}
+			return &app.Invalid{Variable: "PATTERN", Problem: fmt.Sprintf("%q is not a NATS subject pattern, such as 'mail.send.*.*' or 'mandate.>'", pattern)}
 		}
 	}
 	switch {
 	case w.Since < 0:
-		return &app.Invalid{Variable: "--since", Problem: "must be longer than nothing, for example 1h"}
+		return &app.Invalid{Variable: "--since", Problem: "must be positive (for example 1h)"}
 	case w.Exit && w.Since == 0 && w.Last == 0:
-		return &app.Invalid{Variable: "--exit", Problem: "needs --since or --last: there is nothing to show otherwise"}
+		return &app.Invalid{Variable: "--exit", Problem: "needs --since or --last: otherwise there is nothing to show"}
 	}
 	patterns := w.Pattern
 	if len(patterns) == 0 {
 		patterns = everything
 	}
-	patterns = apart(patterns)
+	patterns = withoutCovered(patterns)
 	b, err := connect(ctx, w.NATS, "watch", c.warnings())
 	if err != nil {
 		return err
 	}
 	defer b.nc.Close()
-	f, err := follow(ctx, b, patterns, replay{since: w.Since, last: w.Last})
+	f, err := follow(ctx, b, patterns, startAt{since: w.Since, last: w.Last})
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -86,8 +86,8 @@ func (w *watch) run(ctx context.Context, c console) error {
 	return f.run(ctx, w.Last, show)
 }
 
-// validPattern says whether NATS takes pattern: tokens that are not empty, no white
-// space, > only at the end.
+// validPattern reports whether NATS accepts pattern: no empty tokens, no white space, >
+// only at the end.
 func validPattern(pattern string) bool {
 	tokens := strings.Split(pattern, ".")
 	for i, token := range tokens {
@@ -98,9 +98,9 @@ func validPattern(pattern string) bool {
 	return true
 }
 
-// apart leaves out patterns that another one covers: a stream cannot be read under
+// withoutCovered removes patterns that another one covers: a stream cannot be read with
 // both.
-func apart(patterns []string) (list []string) {
+func withoutCovered(patterns []string) (list []string) {
 	covers := func(wide, narrow string) bool {
 		return matches(wide, narrow) && (strings.HasSuffix(wide, ">") || !strings.HasSuffix(narrow, ">"))
 	}
@@ -113,8 +113,8 @@ func apart(patterns []string) (list []string) {
 	return list
 }
 
-// json is the event as one line of JSON. A body that is no JSON becomes text, as do
-// several values of one header.
+// json is the event as one line of JSON. A body that is not JSON becomes a string;
+// several values of one header are joined.
 func (e event) json() string {
 	line := struct {
 		Time    messages.Time     `json:"time"`
@@ -131,6 +131,6 @@ func (e event) json() string {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(line) // texts and valid JSON always encode
+	_ = encoder.Encode(line) // strings and valid JSON always encode
 	return strings.TrimRight(b.String(), "\n")
 }

@@ -39,7 +39,7 @@ func TestPatternsMatchAsInNATS(t *testing.T) {
 	}
 }
 
-func TestPatternsThatAnotherCoversAreLeftOut(t *testing.T) {
+func TestPatternsCoveredByAnotherAreLeftOut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ patterns, want []string }{
 		{[]string{"mail.send.>", "mail.send.accepted.*", "mail.>"}, []string{"mail.>"}},
@@ -48,7 +48,7 @@ func TestPatternsThatAnotherCoversAreLeftOut(t *testing.T) {
 		{[]string{"mail.x", "mail.x"}, []string{"mail.x"}},
 		{everything, everything},
 	} {
-		if diff := cmp.Diff(c.want, apart(c.patterns)); diff != "" {
+		if diff := cmp.Diff(c.want, withoutCovered(c.patterns)); diff != "" {
 			t.Errorf("%q: %s", c.patterns, diff)
 		}
 	}
@@ -60,7 +60,7 @@ func TestWatchRefusesWhatItCannotShow(t *testing.T) {
 		what string
 		args []string
 	}{
-		{"no NATS subject pattern", []string{"mail..x"}}, {"no NATS subject pattern", []string{"mail.>.x"}}, {"no NATS subject pattern", []string{""}},
+		{"not a NATS subject pattern", []string{"mail..x"}}, {"not a NATS subject pattern", []string{"mail.>.x"}}, {"not a NATS subject pattern", []string{""}},
 		{"--since", []string{"--since=-1h"}}, {"--exit", []string{"--exit"}},
 	} {
 		misconfigured(t, c.what, append([]string{"watch"}, c.args...)...)
@@ -73,8 +73,8 @@ func TestWatchWithoutStreamsSaysWhatToRun(t *testing.T) {
 	refused(t, "errand provision", "watch", "--nats-url", n.URL, "other.>")
 }
 
-// told stores events in two streams in turn, n of them, and gives their subjects.
-func told(t *testing.T, js jetstream.JetStream, n int) (subjects []string) {
+// storeEvents stores n events, alternating between two streams, and returns their subjects.
+func storeEvents(t *testing.T, js jetstream.JetStream, n int) (subjects []string) {
 	t.Helper()
 	for i := range n {
 		subject := fmt.Sprintf("mail.send.accepted.id%02d", i)
@@ -87,7 +87,7 @@ func told(t *testing.T, js jetstream.JetStream, n int) (subjects []string) {
 	return subjects
 }
 
-// subjects are those of lines of JSON.
+// subjects returns the subjects in lines of JSON.
 func subjects(t *testing.T, lines string) (list []string) {
 	t.Helper()
 	for line := range strings.Lines(lines) {
@@ -103,7 +103,7 @@ func subjects(t *testing.T, lines string) (list []string) {
 func TestWatchReplaysAllStreamsInTheOrderOfTime(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	all := told(t, js, 20)
+	all := storeEvents(t, js, 20)
 	past := func(args ...string) []string {
 		return subjects(t, errand(t, "", append([]string{"watch", "--nats-url", n.URL, "--json", "--exit"}, args...)...))
 	}
@@ -126,14 +126,15 @@ func TestWatchReplaysAllStreamsInTheOrderOfTime(t *testing.T) {
 	}
 }
 
-// watching runs errand watch until the test has seen what it waits for.
-func watching(t *testing.T, url string, args ...string) (see func(want string), end func() string) {
+// watching runs errand watch in the background: waitFor waits for a text in its output, end
+// stops it and returns the output.
+func watching(t *testing.T, url string, args ...string) (waitFor func(want string), end func() string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(within(t, 20*time.Second))
 	var term terminal
 	ended := make(chan error, 1)
 	go func() { ended <- term.errand(ctx, "", append([]string{"watch", "--nats-url", url}, args...)...) }()
-	see = func(want string) {
+	waitFor = func(want string) {
 		t.Helper()
 		for !strings.Contains(term.out.String(), want) {
 			select {
@@ -145,7 +146,7 @@ func watching(t *testing.T, url string, args ...string) (see func(want string), 
 			}
 		}
 	}
-	return see, func() string {
+	return waitFor, func() string {
 		t.Helper()
 		stop()
 		if err := <-ended; err != nil {
@@ -155,34 +156,34 @@ func watching(t *testing.T, url string, args ...string) (see func(want string), 
 	}
 }
 
-func TestWatchShowsThePastThenWhatComes(t *testing.T) {
+func TestWatchShowsStoredEventsThenNewOnes(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	told(t, js, 3)
-	see, end := watching(t, n.URL, "--since", "1h")
-	see("id02")
+	storeEvents(t, js, 3)
+	waitFor, end := watching(t, n.URL, "--since", "1h")
+	waitFor("id02")
 	answer(t, js, "mandate.enroll.succeeded.new", `{"order_number":"DD1","enrollment":{"url":"http://x.test/enroll/1"}}`)
 	answer(t, js, "mail.send.requested", `{"request_id":"asked","to":["a@x.test","b@x.test"]}`)
-	see("mandate.enroll.succeeded    new           order_number=DD1 url=http://x.test/enroll/1\n")
-	see("mail.send.requested         asked         to=2\n")
+	waitFor("mandate.enroll.succeeded    new           order_number=DD1 url=http://x.test/enroll/1\n")
+	waitFor("mail.send.requested         asked         to=2\n")
 	if out := end(); strings.Count(out, "\n") != 5 || strings.Contains(out, "\x1b") {
 		t.Errorf("got %q, want five lines without colour", out)
 	}
 }
 
-// An event whose fence does not hold is published and never stored.
+// An event whose fence does not hold is published but never stored.
 func TestWatchShowsNothingThatTheServerRefused(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	see, end := watching(t, n.URL, "--since", "1h", "mail.>")
+	waitFor, end := watching(t, n.URL, "--since", "1h", "mail.>")
 	answer(t, js, "mail.send.started.a", `{}`)
-	see("mail.send.started ")
+	waitFor("mail.send.started ")
 	_, err := js.Publish(t.Context(), "mail.send.accepted.a", []byte(`{}`), jetstream.WithExpectLastSequenceForSubject(99, "mail.send.*.a"))
 	if err == nil {
 		t.Fatal("the fence did not hold")
 	}
 	answer(t, js, "mail.send.failed.a", `{}`)
-	see("mail.send.failed ")
+	waitFor("mail.send.failed ")
 	if out := end(); strings.Contains(out, "accepted") {
 		t.Errorf("got %q, with an event that is not stored", out)
 	}
@@ -217,7 +218,7 @@ func TestWatchAsJSONHasSubjectHeadersAndBody(t *testing.T) {
 	}
 }
 
-func TestLinesTellWhatMatters(t *testing.T) {
+func TestLinesShowTheMainFields(t *testing.T) {
 	t.Parallel()
 	l := newLines(console{})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)
@@ -253,8 +254,8 @@ func TestColourIsForTerminalsOnly(t *testing.T) {
 	}
 }
 
-// Every command of the tool gets by with the users of the shipped configuration.
-func TestTheToolGetsByWithTheShippedUsers(t *testing.T) {
+// The users of the shipped configuration have the permissions for every command.
+func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	t.Parallel()
 	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
 	if err != nil {

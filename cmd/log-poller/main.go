@@ -1,9 +1,12 @@
-// Command log-poller reads the email service's sending log and tells each new state
+// Command log-poller reads the email service's sending log and publishes each new state
 // of each entry as a delivery event.
 package main
 
-import "errand/internal/app"
+import (
+	"errand/internal/app"
+	"errand/internal/logpoller"
+)
 
 func main() {
-	app.Main("log-poller", "Turns the email service's sending log into mail.delivery events.", new(app.LogPoller))
+	app.Main("log-poller", "Turns the email service's sending log into mail.delivery events.", new(logpoller.Program))
 }

@@ -1,5 +1,5 @@
 // Command mail-consumer takes messages to send and account queries from NATS
-// JetStream, runs them against the email service and tells the outcomes.
+// JetStream, runs them against the email service and publishes the outcomes.
 package main
 
 import "errand/internal/app"

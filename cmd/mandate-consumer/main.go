@@ -1,5 +1,5 @@
 // Command mandate-consumer takes enrollments and transaction listings from NATS
-// JetStream, runs them against the e-mandate service and tells the outcomes.
+// JetStream, runs them against the e-mandate service and publishes the outcomes.
 package main
 
 import "errand/internal/app"

@@ -12,15 +12,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
+
+	"errand/internal/retry"
 )
 
-// readiness gathers what keeps a program from working, each under its own name.
+// readiness collects the reasons why a program cannot work.
 type readiness struct {
 	mu     sync.Mutex
 	checks []func() string
 }
 
-// add takes a check that gives what is wrong, or "".
+// add adds a check that returns what is wrong, or "".
 func (r *readiness) add(check func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,16 +59,16 @@ func serveAdmin(addr string, ready *readiness, metrics prometheus.Gatherer, log 
 	})
 	log.Info().Str("addr", listener.Addr().String()).Msg("admin server listens")
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), retry.AdminEnd)
 		defer cancel()
 		_ = server.Shutdown(ctx)
 		wg.Wait()
 	}, nil
 }
 
-// adminServer has /healthz (the process lives), /readyz (it can work; if not, why, a
-// line each) and /metrics, to be read. Anybody who reaches it may read them, and nobody
-// may keep a connection for long without doing so.
+// adminServer serves /healthz (the process is alive), /readyz (it can work; if not, one
+// line for each reason) and /metrics, read-only and without authentication. It closes
+// connections of slow clients.
 func adminServer(ready *readiness, metrics prometheus.Gatherer) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// one is a listener with one connection.
-type one struct {
+// oneConnListener is a listener with one connection.
+type oneConnListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 }
 
-func (o *one) Accept() (net.Conn, error) {
+func (o *oneConnListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-o.conns:
 		return c, nil
@@ -28,20 +28,20 @@ func (o *one) Accept() (net.Conn, error) {
 	}
 }
 
-func (o *one) Close() error {
+func (o *oneConnListener) Close() error {
 	close(o.done)
 	return nil
 }
 
-func (*one) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+func (*oneConnListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// Whoever begins a request and does not end it, asks and does not read, or stays without
-// asking, loses the connection in the end.
+// A client that does not finish its request, does not read the answer, or does not ask
+// again is disconnected in the end.
 func TestASlowClientOfTheAdminServerIsCutOff(t *testing.T) {
 	const ask = "GET /metrics HTTP/1.1\r\nHost: errand\r\n"
 	for name, c := range map[string]struct {
 		send string
-		read bool // the answer, before it goes quiet
+		read bool // reads the answer before it becomes idle
 	}{
 		"half a request": {send: ask},
 		"does not read":  {send: ask + "\r\n"},
@@ -50,7 +50,7 @@ func TestASlowClientOfTheAdminServerIsCutOff(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			server := adminServer(&readiness{}, newMetrics().registry)
-			l := &one{make(chan net.Conn, 1), make(chan struct{})}
+			l := &oneConnListener{make(chan net.Conn, 1), make(chan struct{})}
 			ended := make(chan error, 1)
 			go func() { ended <- server.Serve(l) }()
 			defer func() {
@@ -62,7 +62,7 @@ func TestASlowClientOfTheAdminServerIsCutOff(t *testing.T) {
 			if err := client.SetDeadline(time.Now().Add(4 * time.Minute)); err != nil {
 				t.Fatal(err)
 			}
-			if c.send != "" { // a pipe waits for a reader of nothing too
+			if c.send != "" { // even an empty write to a pipe waits for a reader
 				if _, err := io.WriteString(client, c.send); err != nil {
 					t.Fatal(err)
 				}

@@ -16,31 +16,31 @@ import (
 	"errand/pkg/clients"
 )
 
-// Common is what the three programs share.
+// Common is the configuration that all three programs share.
 type Common struct {
 	NATS bus.Connection `embed:"" group:"nats"`
 
 	AdminAddr     string        `env:"ADMIN_ADDR" default:":8080" help:"Address of /healthz, /readyz and /metrics; off for none." group:"program"`
 	LogLevel      string        `env:"LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error." group:"program"`
-	LogFormat     string        `env:"LOG_FORMAT" default:"" enum:",json,console" help:"json or console; left out: console on a terminal, else json." group:"program"`
-	ShutdownGrace time.Duration `env:"SHUTDOWN_GRACE" default:"25s" help:"How long requests in hand may take to end after SIGTERM." group:"program"`
+	LogFormat     string        `env:"LOG_FORMAT" default:"" enum:",json,console" help:"json or console; default: console on a terminal, otherwise json." group:"program"`
+	ShutdownGrace time.Duration `env:"SHUTDOWN_GRACE" default:"25s" help:"How long requests in flight may take to finish after SIGTERM." group:"program"`
 
-	UpstreamTimeout time.Duration `env:"UPSTREAM_TIMEOUT" default:"30s" help:"Longest time one call may take." group:"upstream"`
-	RetryFirst      time.Duration `env:"RETRY_FIRST" default:"200ms" help:"Wait before a call is repeated for the first time." group:"upstream"`
-	RetryMax        time.Duration `env:"RETRY_MAX" default:"10s" help:"Longest wait between two calls of one delivery; also how often a held upstream is probed." group:"upstream"`
-	RetryTries      int           `env:"RETRY_TRIES" default:"5" help:"Calls a delivery, before the request is put back." group:"upstream"`
+	UpstreamTimeout time.Duration `env:"UPSTREAM_TIMEOUT" default:"30s" help:"Timeout of one call." group:"upstream"`
+	RetryFirst      time.Duration `env:"RETRY_FIRST" default:"200ms" help:"Wait before the first retry of a call." group:"upstream"`
+	RetryMax        time.Duration `env:"RETRY_MAX" default:"10s" help:"Maximum wait between two calls of one delivery; also the first wait of a deferred request, and the interval of probes while an operation is held." group:"upstream"`
+	RetryTries      int           `env:"RETRY_TRIES" default:"5" help:"Calls per delivery before the request is deferred." group:"upstream"`
 	AllowPlainHTTP  bool          `name:"allow-plain-http" env:"ALLOW_PLAIN_HTTP" help:"Allow an http:// upstream that is not on this machine." group:"upstream"`
 
-	// Logger replaces the program's own where it runs inside another one.
+	// Logger replaces the program's own logger when it runs inside another program.
 	Logger *zerolog.Logger `kong:"-"`
-	// Transport replaces the network to the upstream where a test has its own.
+	// Transport replaces the network to the upstream in tests.
 	Transport http.RoundTripper `kong:"-"`
 }
 
-// Requests is what the two consumers of requests share.
+// Requests is the configuration that the two consumers of requests share.
 type Requests struct {
-	Concurrency int           `env:"CONCURRENCY" default:"64" help:"Requests in hand at once, the program's consumers together." group:"program"`
-	GiveUpAfter time.Duration `env:"GIVE_UP_AFTER" default:"24h" help:"How long after its publishing a request is tried, unless it names give_up_at itself." group:"program"`
+	Concurrency int           `env:"CONCURRENCY" default:"64" help:"Calls under way at once, all operations together, at least 2; up to a quarter more requests are in flight." group:"program"`
+	GiveUpAfter time.Duration `env:"GIVE_UP_AFTER" default:"24h" help:"How long after publishing a request is retried, unless it has its own give_up_at; at most 7 days, and a day less than events are kept." group:"program"`
 }
 
 func (c *Common) validate() error {
@@ -52,7 +52,7 @@ func (c *Common) validate() error {
 		d    time.Duration
 	}{{"UPSTREAM_TIMEOUT", c.UpstreamTimeout}, {"RETRY_FIRST", c.RetryFirst}, {"RETRY_MAX", c.RetryMax}, {"SHUTDOWN_GRACE", c.ShutdownGrace}} {
 		if d.d <= 0 {
-			return &Invalid{d.name, "must be longer than nothing, for example 10s"}
+			return &Invalid{d.name, "must be positive (for example 10s)"}
 		}
 	}
 	if c.RetryFirst > c.RetryMax {
@@ -65,24 +65,24 @@ func (c *Common) validate() error {
 }
 
 func (r *Requests) validate() error {
-	if r.Concurrency < 1 || r.Concurrency > 10_000 {
-		return &Invalid{"CONCURRENCY", "must be 1 to 10000"}
+	if r.Concurrency < 2 || r.Concurrency > 10_000 {
+		return &Invalid{"CONCURRENCY", "must be 2 to 10000: reads and writes need one each"}
 	}
 	if r.GiveUpAfter <= 0 {
-		return &Invalid{"GIVE_UP_AFTER", "must be longer than nothing, for example 24h"}
+		return &Invalid{"GIVE_UP_AFTER", "must be positive (for example 24h)"}
 	}
 	return nil
 }
 
-func (c *Common) policy(halt func() bool) retry.Policy {
-	return retry.Policy{First: c.RetryFirst, Max: c.RetryMax, Tries: c.RetryTries, Halt: halt}
+func (c *Common) policy() retry.Policy {
+	return retry.Policy{First: c.RetryFirst, Max: c.RetryMax, Tries: c.RetryTries}
 }
 
 func (c *Common) logger() zerolog.Logger {
 	if c.Logger != nil {
 		return *c.Logger
 	}
-	level, _ := zerolog.ParseLevel(c.LogLevel) // the flag's enum has been held
+	level, _ := zerolog.ParseLevel(c.LogLevel) // the flag's enum was checked
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	var w io.Writer = os.Stderr
 	if c.LogFormat == "console" || c.LogFormat == "" && isatty.IsTerminal(os.Stderr.Fd()) {
@@ -91,15 +91,15 @@ func (c *Common) logger() zerolog.Logger {
 	return zerolog.New(w).Level(level).With().Timestamp().Logger()
 }
 
-// secret reads a secret from its variable or from the file that its _FILE
-// variable names; white space around it does not count. Empty: it is not set.
+// secret reads a secret from its variable, or from the file that its _FILE variable
+// names, without surrounding white space. It is empty if neither is set.
 func secret(variable, value, file string) (clients.Secret, error) {
 	if file == "" {
 		return clients.NewSecret(value), sendable(variable, value)
 	}
 	none := clients.Secret{}
 	if value != "" {
-		return none, &Invalid{variable, "give it or " + variable + "_FILE, not both"}
+		return none, &Invalid{variable, "set either it or " + variable + "_FILE, not both"}
 	}
 	text, err := keyfile.Read(file)
 	if err != nil {
@@ -108,10 +108,11 @@ func secret(variable, value, file string) (clients.Secret, error) {
 	return clients.NewSecret(text), sendable(variable+"_FILE", text)
 }
 
-// sendable refuses what no HTTP header can carry; without the value, which is secret.
+// sendable returns an error for a value that cannot be sent in an HTTP header. The error
+// does not quote the value, which is secret.
 func sendable(variable, value string) error {
 	if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return &Invalid{variable, "holds spaces or characters that cannot be sent; is it the right text?"}
+		return &Invalid{variable, "contains spaces or characters that cannot be sent; is it the right value?"}
 	}
 	return nil
 }

@@ -17,16 +17,17 @@ type MailConsumer struct {
 	Common
 	Requests
 	MailAPI
-	BatchSize     int `env:"MAIL_BATCH_SIZE" default:"1000" help:"Recipients a call, 1 to 1000. Whether those of one call see each other the service does not say: 1 is always safe." group:"program"`
-	BatchParallel int `env:"MAIL_BATCH_PARALLEL" default:"4" help:"Batches of one request on their way at once." group:"program"`
+	BatchSize     int `env:"MAIL_BATCH_SIZE" default:"1000" help:"Recipients per call, 1 to 1000. The service does not say whether the recipients of one call see each other: 1 is always safe." group:"program"`
+	BatchParallel int `env:"MAIL_BATCH_PARALLEL" default:"4" help:"Batches of one request in flight at once." group:"program"`
+	MaxRecipients int `env:"MAIL_MAX_RECIPIENTS" default:"5000000" help:"Maximum number of recipients of one request; a request with more is invalid. 0 for no limit." group:"program"`
 }
 
 // MailAPI says where the email service is and what it wants to see.
 type MailAPI struct {
 	APIURL        string `name:"api-url" env:"MAIL_API_URL" placeholder:"URL" help:"Address of the email service." group:"upstream"`
-	APIKey        string `name:"api-key" env:"MAIL_API_KEY" help:"API key; better given by the environment or --api-key-file than as a flag." group:"upstream"`
-	APIKeyFile    string `name:"api-key-file" env:"MAIL_API_KEY_FILE" placeholder:"FILE" help:"File that holds the API key." group:"upstream"`
-	HeadersAsList bool   `env:"MAIL_HEADERS_AS_LIST" help:"Send additional headers as a list of texts instead of an object." group:"upstream"`
+	APIKey        string `name:"api-key" env:"MAIL_API_KEY" help:"API key; better set by the environment or --api-key-file than by this flag." group:"upstream"`
+	APIKeyFile    string `name:"api-key-file" env:"MAIL_API_KEY_FILE" placeholder:"FILE" help:"File with the API key." group:"upstream"`
+	HeadersAsList bool   `env:"MAIL_HEADERS_AS_LIST" help:"Send additional headers as a list of strings instead of an object." group:"upstream"`
 }
 
 // client makes the client; an *Invalid names the variable that is wrong.
@@ -64,11 +65,11 @@ func (a *MailAPI) renew(c *mail.Client) func() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		return c.Renew(key)
+		return c.SetCredentials(key)
 	}
 }
 
-// Run works until ctx ends and everything in hand is settled.
+// Run works until ctx ends and all requests in flight are settled.
 func (p *MailConsumer) Run(ctx context.Context) error {
 	if err := p.Common.validate(); err != nil {
 		return err
@@ -82,9 +83,11 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	if p.BatchParallel < 1 || p.BatchParallel > 100 {
 		return &Invalid{"MAIL_BATCH_PARALLEL", "must be 1 to 100"}
 	}
-	hold := &consumer.Hold{Interval: p.RetryMax}
-	saw := &observer{hold: hold, renewal: renewal{every: p.RetryMax}}
-	api, err := p.client(p.options(p.Concurrency*p.BatchParallel, saw)...)
+	if p.MaxRecipients < 0 {
+		return &Invalid{"MAIL_MAX_RECIPIENTS", "must not be negative"}
+	}
+	shared := newObserver(p.RetryMax)
+	api, err := p.client(p.options(p.Concurrency, shared)...)
 	if err != nil {
 		return err
 	}
@@ -94,30 +97,26 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	queues, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailDeliveries, bus.MailEvents, bus.DeadLetters)
+	found, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)
 	if err != nil {
 		return err
 	}
-	hold.Log, saw.metrics = r.log, r.metrics
-	saw.renewal.log, saw.renewal.again = r.log, p.renew(api)
-	slots := make(consumer.Slots, p.Concurrency)
-	r.watch(hold)
-	log := bus.Log{Publisher: r.publisher, Source: "/errand/mail-consumer"}
-	policy := p.policy(func() bool { return hold.Active() || ctx.Err() != nil })
-
-	messagesOut := &consumer.Consumer[messages.SendRequest]{
-		Operation: messages.Send, Conn: r.nc, Source: queues[bus.SendQueue.Name], Decode: messages.DecodeSend, Writes: true,
-		Handle: (&send.Handler{Upstream: api, Policy: policy, Timeout: p.UpstreamTimeout, Size: p.BatchSize, Parallel: p.BatchParallel,
-			Open: bus.Objects{JetStream: r.js}.Open, Sent: log.Sent, Concluded: log.Concluded}).Handle,
-		Log: log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
-	}
-	accounts := &consumer.Consumer[messages.AccountRequest]{
-		Operation: messages.Account, Conn: r.nc, Source: queues[bus.AccountQueue.Name], Decode: messages.DecodeAccount,
-		Handle: (&query.Account{Upstream: api, Policy: policy}).Handle,
-		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
-	}
-	r.metrics.ofRequests(hold, hands{p.Concurrency, []func() int{messagesOut.InHand, accounts.InHand}, &saw.underWay}, messages.Send, messages.Account)
-	r.ready.add(messagesOut.Fault)
+	shared.attach(r, p.renew(api))
+	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mail-consumer"}
+	caller := p.caller(ctx, &p.Common)
+	sendHold, accountHold := r.hold(messages.Send, "email service (send)", p.RetryMax), r.hold(messages.Account, "email service (account)", p.RetryMax)
+	sendHold.Read = reading(caller.Slots, func(ctx context.Context) error {
+		_, err := api.Account(ctx)
+		return err
+	})
+	settings := p.settings(r, store)
+	sends := consumer.New(settings, found.Queues[bus.SendQueue.Name], sendHold,
+		consumer.Sends((&send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients,
+			Open: bus.Objects{Conn: r.nc}.Open, Sent: store.Sent, Concluded: store.Concluded}).Handle))
+	accounts := consumer.New(settings, found.Queues[bus.AccountQueue.Name], accountHold,
+		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
+	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &shared.underWay}, messages.Send, messages.Account)
+	r.ready.add(sends.Fault)
 	r.ready.add(accounts.Fault)
-	return r.work(ctx, p.ShutdownGrace, messagesOut.Run, accounts.Run)
+	return r.work(ctx, p.ShutdownGrace, sends.Run, accounts.Run)
 }

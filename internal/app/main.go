@@ -1,7 +1,7 @@
-// Package app makes programs of the parts: configuration, wiring, the admin
-// server, shutdown. It is the only place that ends a process.
+// Package app assembles the programs: configuration, wiring, the admin server,
+// shutdown. It is the only place that ends a process.
 //
-//	parse ─► check ─► connect ─► wire ─► run until SIGTERM ─► hands finish ─► exit 0
+//	parse ─► check ─► connect ─► wire ─► run until SIGTERM ─► workers finish ─► exit 0
 package app
 
 import (
@@ -26,7 +26,7 @@ const (
 	exitConfig = 2 // bad configuration
 )
 
-// Invalid is a configuration that cannot work; it names the variable and says what is wrong.
+// Invalid is a configuration error. It names the variable and says what is wrong.
 type Invalid struct{ Variable, Problem string }
 
 func (e *Invalid) Error() string { return e.Variable + ": " + e.Problem }
@@ -36,12 +36,11 @@ type Program interface {
 	Run(ctx context.Context) error
 }
 
-// Main parses the command line and the environment into cli, runs it until it
-// ends or SIGTERM or SIGINT comes, and ends the process: 0 when all is well, 1
-// when running failed, 2 for bad configuration. cli is a Program, or a struct of
-// commands that are Programs.
+// Main parses the command line and the environment into cli, runs it until it ends or
+// SIGTERM or SIGINT arrives, and exits with 0 if all is well, 1 if running failed, or 2 for
+// bad configuration. cli is a Program, or a struct of commands that are Programs.
 func Main(name, description string, cli any) {
-	// net/http quotes there what an upstream says unasked, and that may name a payer.
+	// net/http logs unsolicited responses of an upstream there, and they may name a payer.
 	log.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -59,7 +58,7 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 		return exitFailed
 	}
 	parsed, err := parser.Parse(args)
-	if status >= 0 { // --help and the like
+	if status >= 0 { // after --help, for example
 		return status
 	}
 	if err != nil {
@@ -73,7 +72,7 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	}
 	var invalid *Invalid
 	switch {
-	case err == nil, ctx.Err() != nil && (errors.Is(err, bus.ErrNotUp) || errors.Is(err, context.Canceled)): // told to end before there was work
+	case err == nil, ctx.Err() != nil && (errors.Is(err, bus.ErrNotUp) || errors.Is(err, context.Canceled)): // stopped before there was work
 		return 0
 	case errors.As(err, &invalid):
 		fmt.Fprintf(os.Stderr, "%s: %v\nSee %s --help.\n", name, err, name)
@@ -83,8 +82,8 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	return exitFailed
 }
 
-// naming is a parse error that names the variable too: kong's word on a value that
-// is not one of a set names the flag only.
+// naming is a parse error that also names the variable: for a value that is not one of an
+// enum, kong names the flag only.
 func naming(parser *kong.Kong, err error) string {
 	text := err.Error()
 	for _, group := range parser.Model.AllFlags(false) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	_ "time/tzdata" // a minimal container has none
@@ -14,8 +13,8 @@ import (
 	"errand/internal/bus"
 	"errand/internal/consumer"
 	"errand/internal/enroll"
+	"errand/internal/hold"
 	"errand/internal/query"
-	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
@@ -32,13 +31,13 @@ type MandateConsumer struct {
 type MandateAPI struct {
 	APIURL             string `name:"api-url" env:"MANDATE_API_URL" placeholder:"URL" help:"Address of the e-mandate service, v3." group:"upstream"`
 	APIV2URL           string `name:"api-v2-url" env:"MANDATE_API_V2_URL" placeholder:"URL" help:"Address of its v2 interface; needed for --api-version v2." group:"upstream"`
-	APIVersion         string `name:"api-version" env:"MANDATE_API_VERSION" default:"v3" enum:"v3,v2" help:"Version that enrollments are made with: v3 or v2." group:"upstream"`
-	APIToken           string `name:"api-token" env:"MANDATE_API_TOKEN" help:"Access token; better given by the environment or --api-token-file than as a flag." group:"upstream"`
-	APITokenFile       string `name:"api-token-file" env:"MANDATE_API_TOKEN_FILE" placeholder:"FILE" help:"File that holds the access token." group:"upstream"`
-	PortalKey          string `env:"MANDATE_PORTAL_KEY" help:"Portal key for requests that name none." group:"upstream"`
-	PortalKeyFile      string `env:"MANDATE_PORTAL_KEY_FILE" placeholder:"FILE" help:"File that holds the portal key." group:"upstream"`
-	ChecksumSecret     string `env:"MANDATE_CHECKSUM_SECRET" help:"Secret to sign requests with that bring no checksum." group:"upstream"`
-	ChecksumSecretFile string `env:"MANDATE_CHECKSUM_SECRET_FILE" placeholder:"FILE" help:"File that holds the checksum secret." group:"upstream"`
+	APIVersion         string `name:"api-version" env:"MANDATE_API_VERSION" default:"v3" enum:"v3,v2" help:"Version of the interface for enrollments: v3 or v2." group:"upstream"`
+	APIToken           string `name:"api-token" env:"MANDATE_API_TOKEN" help:"Access token; better set by the environment or --api-token-file than by this flag." group:"upstream"`
+	APITokenFile       string `name:"api-token-file" env:"MANDATE_API_TOKEN_FILE" placeholder:"FILE" help:"File with the access token." group:"upstream"`
+	PortalKey          string `env:"MANDATE_PORTAL_KEY" help:"Portal key for requests without one." group:"upstream"`
+	PortalKeyFile      string `env:"MANDATE_PORTAL_KEY_FILE" placeholder:"FILE" help:"File with the portal key." group:"upstream"`
+	ChecksumSecret     string `env:"MANDATE_CHECKSUM_SECRET" help:"Secret to sign requests that have no checksum." group:"upstream"`
+	ChecksumSecretFile string `env:"MANDATE_CHECKSUM_SECRET_FILE" placeholder:"FILE" help:"File with the checksum secret." group:"upstream"`
 	ChecksumAmount     string `env:"MANDATE_CHECKSUM_AMOUNT" default:"shortest" enum:"shortest,fixed2" help:"How amounts are written and signed: shortest (100, 100.5) or fixed2 (100.00)." group:"upstream"`
 	Timezone           string `env:"MANDATE_TIMEZONE" default:"Asia/Kuala_Lumpur" help:"Time zone of the service's dates." group:"upstream"`
 }
@@ -97,11 +96,11 @@ func (a *MandateAPI) renew(c *mandate.Client) func() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		return c.Renew(token, portal, checksum)
+		return c.SetCredentials(token, portal, checksum)
 	}
 }
 
-// Run works until ctx ends and everything in hand is settled.
+// Run works until ctx ends and all requests in flight are settled.
 func (p *MandateConsumer) Run(ctx context.Context) error {
 	if err := p.Common.validate(); err != nil {
 		return err
@@ -111,15 +110,14 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	}
 	zone, err := time.LoadLocation(p.Timezone)
 	if err != nil {
-		return &Invalid{"MANDATE_TIMEZONE", "is no time zone name such as Asia/Kuala_Lumpur"}
+		return &Invalid{"MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur"}
 	}
 	if os.Getenv("GOGC") == "" {
-		// What is in hand is small: half the collections cost 3 MB of memory.
+		// Requests are small: half as many garbage collections cost only 3 MB of memory.
 		debug.SetGCPercent(200)
 	}
-	hold := &consumer.Hold{Interval: p.RetryMax}
-	saw := &observer{hold: hold, renewal: renewal{every: p.RetryMax}}
-	api, err := p.client(p.options(p.Concurrency, saw)...)
+	shared := newObserver(p.RetryMax)
+	api, err := p.client(p.options(p.Concurrency, shared)...)
 	if err != nil {
 		return err
 	}
@@ -129,81 +127,49 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	queues, err := r.needs(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, bus.MandateEvents, bus.DeadLetters)
+	found, err := r.needs(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, bus.MandateEvents, bus.DeadLetters)
 	if err != nil {
 		return err
 	}
-	hold.Log, saw.metrics = r.log, r.metrics
-	saw.renewal.log, saw.renewal.again = r.log, p.renew(api)
-	slots := make(consumer.Slots, p.Concurrency)
-	r.watch(hold)
-	log := bus.Log{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
-	policy := p.policy(func() bool { return hold.Active() || ctx.Err() != nil })
-
-	enrollments := &consumer.Consumer[messages.EnrollRequest]{
-		Operation: messages.Enroll, Conn: r.nc, Source: queues[bus.EnrollQueue.Name], Decode: messages.DecodeEnroll, Writes: true,
-		Handle: (&enroll.Handler{Upstream: api, Policy: policy, Timeout: p.UpstreamTimeout, Zone: zone}).Handle,
-		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
-	}
-	listings := &consumer.Consumer[messages.TransactionsRequest]{
-		Operation: messages.Transactions, Conn: r.nc, Source: queues[bus.TransactionsQueue.Name], Decode: messages.DecodeTransactions,
-		Handle: (&query.Transactions{Upstream: api, Policy: policy}).Handle,
-		Log:    log, Dead: r.publisher, Hold: hold, Slots: slots, GiveUpAfter: p.GiveUpAfter, Logger: r.log, Settled: r.metrics.request,
-	}
-	resolver, err := p.resolver(r, log, policy)
+	shared.attach(r, p.renew(api))
+	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
+	caller := p.caller(ctx, &p.Common)
+	enrollHold, listHold := r.hold(messages.Enroll, "mandate service (enroll)", p.RetryMax), r.hold(messages.Transactions, "mandate service (transactions)", p.RetryMax)
+	enrollHold.Read = reading(caller.Slots, func(ctx context.Context) error { // reading a page of the list is harmless
+		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
+		return err
+	})
+	settings := p.settings(r, store)
+	enrollments := consumer.New(settings, found.Queues[bus.EnrollQueue.Name], enrollHold,
+		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone}).Handle))
+	listings := consumer.New(settings, found.Queues[bus.TransactionsQueue.Name], listHold,
+		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller}).Handle))
+	resolver, err := p.resolver(r, store, zone, enrollHold)
 	if err != nil {
 		return err
 	}
-	r.metrics.ofRequests(hold, hands{p.Concurrency, []func() int{enrollments.InHand, listings.InHand}, &saw.underWay}, messages.Enroll, messages.Transactions)
+	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &shared.underWay}, messages.Enroll, messages.Transactions)
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, resolver)
 }
 
-// resolver makes what looks uncertain enrollments up again. It has a client of its own:
-// a list that is not shown to us must not hold the requests.
-func (p *MandateConsumer) resolver(r *runtime, log bus.Log, policy retry.Policy) (func(ctx, hard context.Context) error, error) {
-	saw := &observer{renewal: renewal{every: p.RetryMax, log: r.log}, metrics: r.metrics}
-	api, err := p.client(p.options(1, saw)...)
+// resolver makes the part that looks uncertain enrollments up again. It has its own client,
+// so that it takes no slot from requests.
+func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold) (func(ctx, hard context.Context) error, error) {
+	own := newObserver(p.RetryMax)
+	api, err := p.client(p.options(1, own)...)
 	if err != nil {
 		return nil, err
 	}
-	saw.renewal.again = p.renew(api)
+	own.attach(r, p.renew(api))
 	resolved := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_resolved_total",
-		Help: "Uncertain enrollments that the transaction list told more of, by outcome."}, []string{"outcome"})
+		Help: "Uncertain enrollments that the transaction list resolved, by outcome."}, []string{"outcome"})
 	r.metrics.registry.MustRegister(resolved)
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-	resolver := &enroll.Resolver{Upstream: api, Policy: policy, Log: log, Next: log.Uncertain, Logger: r.log,
-		Told: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
+	resolver := &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Next: store.Uncertain, Logger: r.log,
+		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
 	return func(ctx, _ context.Context) error { return resolver.Run(ctx) }, nil
-}
-
-// options are what all clients of a program share.
-func (c *Common) options(conns int, saw *observer) []clients.Option {
-	opts := []clients.Option{clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(saw.call), clients.UnderWay(&saw.underWay)}
-	if c.AllowPlainHTTP {
-		opts = append(opts, clients.AllowPlainHTTP())
-	}
-	if c.Transport != nil {
-		opts = append(opts, clients.Transport(c.Transport))
-	}
-	return opts
-}
-
-// observer passes every upstream call on to whom it concerns.
-type observer struct {
-	renewal  renewal
-	hold     *consumer.Hold // nil: the program takes no requests
-	metrics  *metrics
-	underWay atomic.Int64 // calls
-}
-
-func (o *observer) call(c clients.Call) {
-	o.renewal.saw(c) // first: the next probe has the new secrets
-	if o.hold != nil {
-		o.hold.Saw(c)
-	}
-	o.metrics.call(c)
 }

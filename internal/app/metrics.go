@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"errand/internal/bus"
-	"errand/internal/consumer"
+	"errand/internal/hold"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
 
-// metrics are what a program tells Prometheus. Labels are of closed sets: no
-// request, address or order number ever becomes one.
+// metrics are a program's Prometheus metrics. Labels have closed sets of values: a
+// request, address or order number is never one of them.
 type metrics struct {
 	registry   *prometheus.Registry
 	requests   *prometheus.CounterVec
@@ -24,73 +24,89 @@ type metrics struct {
 	calls      *prometheus.HistogramVec
 	deliveries *prometheus.CounterVec
 	matched    *prometheus.CounterVec
-	known      atomic.Int64 // when a sweep began that read the log through; nanoseconds since 1970
+	known      atomic.Int64 // when the last complete sweep began, nanoseconds since 1970
 	pending    *prometheus.GaugeVec
 	ackPending *prometheus.GaugeVec
+	panics     *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_requests_total",
-			Help: "Requests settled, by operation and outcome; repeated: the outcome was there already."}, []string{"operation", "outcome"}),
+			Help: "Requests settled, by operation and outcome; repeated: the outcome was already stored."}, []string{"operation", "outcome"}),
 		settled: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_request_duration_seconds",
-			Help: "Time from taking a request to acknowledging it.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"operation"}),
+			Help: "Time from receiving a request to acknowledging it.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"operation"}),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_upstream_call_duration_seconds",
-			Help: "Upstream calls, by call and by what is known of their fate.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"call", "fate"}),
+			Help: "Upstream calls, by call and by what is known about their fate.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"call", "fate"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deliveries_total",
-			Help: "Delivery events told, by status."}, []string{"status"}),
+			Help: "Delivery events published, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
-			Help: "States of log entries that were tied to a request, by confidence; those of two pollers may count twice."}, []string{"confidence"}),
+			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."}, []string{"confidence"}),
 		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_pending",
-			Help: "Requests in the queue that nobody has taken yet, by operation; every replica tells the same."}, []string{"operation"}),
+			Help: "Requests in the queue that were not delivered yet, by operation; every replica reports the same."}, []string{"operation"}),
 		ackPending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_ack_pending",
-			Help: "Requests of the queue that are in somebody's hand or put back until later, by operation; every replica tells the same."}, []string{"operation"}),
+			Help: "Requests of the queue that are in flight or deferred, by operation; every replica reports the same."}, []string{"operation"}),
 	}
+	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_panics_total",
+		Help: "Panics that were caught while a request was handled, by operation; the request is dead-lettered at its third delivery."}, []string{"operation"})
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
 	return m
 }
 
-// hands are those of a program, and what is in them.
-type hands struct {
-	all      int
-	requests []func() int  // in hand, of each of its consumers
-	calls    *atomic.Int64 // under way; a request may make several at once
+// workers counts a program's workers and what they do.
+type workers struct {
+	total    int
+	requests []func() int  // requests in flight, for each consumer
+	calls    *atomic.Int64 // calls under way; a request may make several at once
 }
 
-func (h hands) taken() (n int) {
+func (h workers) inFlight() (n int) {
 	for _, count := range h.requests {
 		n += count()
 	}
 	return n
 }
 
-// busy is the share of the hands that wait for an upstream's answer.
-func (h hands) busy() float64 { return float64(min(int(h.calls.Load()), h.taken())) / float64(h.all) }
+// busyRatio is the share of the workers that wait for an upstream's answer.
+func (h workers) busyRatio() float64 {
+	return float64(min(int(h.calls.Load()), h.inFlight())) / float64(h.total)
+}
 
-// ofRequests adds what a consumer of requests tells. What went wrong is counted from
-// nought, so that the first one is an increase too.
-func (m *metrics) ofRequests(hold *consumer.Hold, hands hands, operations ...messages.Operation) {
+// ofRequests registers the metrics of a consumer of requests. Counters of failures begin
+// at zero, so that the first failure is an increase.
+func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) {
 	for _, op := range operations {
 		for _, outcome := range []messages.State{messages.Failed, messages.Uncertain} {
 			m.requests.WithLabelValues(string(op), string(outcome))
 		}
 	}
+	for _, op := range operations {
+		m.panics.WithLabelValues(string(op))
+	}
 	m.registry.MustRegister(m.requests, m.settled, m.pending, m.ackPending,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_in_hand",
-			Help: "Requests in hand."}, func() float64 { return float64(hands.taken()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_requests_in_flight",
+			Help: "Requests in flight."}, func() float64 { return float64(workers.inFlight()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",
-			Help: "Share of the hands, 0 to 1, that are in an upstream call; one that waits to repeat a call is not, nor one whose call has taken a third of UPSTREAM_TIMEOUT. What to scale by."}, hands.busy),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held",
-			Help: "1 while no requests are taken because the upstream or the account is at fault."}, func() float64 {
-			if hold.Active() {
-				return 1
-			}
-			return 0
-		}))
+			Help: "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and those whose call has taken a third of UPSTREAM_TIMEOUT. Scale by this."}, workers.busyRatio),
+		m.panics)
 }
 
-// queues tells what the servers just said of the queues; nothing while they say nothing.
+// ofHold registers the metric of one operation's hold.
+func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held", ConstLabels: prometheus.Labels{"operation": string(op)},
+		Help: "1 while no requests of an operation are processed because the upstream is down or refuses the account."}, func() float64 {
+		if h.Active() {
+			return 1
+		}
+		return 0
+	}))
+}
+
+func (m *metrics) panicked(op messages.Operation) { m.panics.WithLabelValues(string(op)).Inc() }
+
+// queues stores what the servers just reported about the queues; nothing if they did not
+// answer.
 func (m *metrics) queues(found map[string]jetstream.Consumer, of []bus.Queue) {
 	if found == nil {
 		m.pending.Reset()
@@ -104,20 +120,20 @@ func (m *metrics) queues(found map[string]jetstream.Consumer, of []bus.Queue) {
 	}
 }
 
-// ofDeliveries adds what the poller tells.
+// ofDeliveries registers the poller's metrics.
 func (m *metrics) ofDeliveries() {
-	m.deliveries.WithLabelValues(string(messages.Overdue)) // from nought: the first one is an increase too
+	m.deliveries.WithLabelValues(string(messages.Overdue)) // begins at zero, so that the first one is an increase
 	m.calls.WithLabelValues("logs", string(clients.Success))
 	m.readThrough(0)
 	m.registry.MustRegister(m.deliveries, m.matched, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poll_lag_seconds",
-		Help: "Time since the sending log was last known to be read through, or since the start; it grows while a sweep takes its time."},
+		Help: "Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep."},
 		func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() }))
 }
 
-// readThrough notes that the log is known up to so long ago.
+// readThrough records that the log is complete up to this long ago.
 func (m *metrics) readThrough(ago time.Duration) { m.known.Store(time.Now().Add(-ago).UnixNano()) }
 
-// of adds what /readyz says, for those who do not ask it.
+// of registers the readiness as a metric.
 func (m *metrics) of(ready *readiness) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_ready",
 		Help: "1 while the program can work; /readyz says why it cannot."}, func() float64 {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A request may make several calls at once, and is one hand all the same; one that waits
-// to be called again is none.
-func TestBusyHandsAreRequestsInCalls(t *testing.T) {
+// A request that makes several calls at once is still one busy worker; one that waits for
+// a retry is none.
+func TestBusyWorkersAreRequestsInCalls(t *testing.T) {
 	for _, c := range []struct {
 		one, other int
 		calls      int64
@@ -17,15 +17,15 @@ func TestBusyHandsAreRequestsInCalls(t *testing.T) {
 	}{{0, 0, 0, 0}, {2, 0, 8, 0.5}, {2, 1, 1, 0.25}, {3, 1, 4, 1}, {0, 1, 1, 0.25}} {
 		calls := new(atomic.Int64)
 		calls.Store(c.calls)
-		h := hands{4, []func() int{func() int { return c.one }, func() int { return c.other }}, calls}
-		if got := h.busy(); got != c.want {
-			t.Errorf("%d and %d in hand, %d calls: %v, want %v", c.one, c.other, c.calls, got, c.want)
+		h := workers{4, []func() int{func() int { return c.one }, func() int { return c.other }}, calls}
+		if got := h.busyRatio(); got != c.want {
+			t.Errorf("%d and %d in flight, %d calls: %v, want %v", c.one, c.other, c.calls, got, c.want)
 		}
 	}
 }
 
-// What alerts look for is there from the start: a counter of nought, and a lag that grows
-// while the first sweep is not over.
+// What alerts look for exists from the start: a counter at zero, and a lag that grows until
+// the first sweep is complete.
 func TestAPollerIsMeasuredBeforeItsFirstSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()

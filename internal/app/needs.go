@@ -5,54 +5,49 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/retry"
 )
 
-// askEvery is the pause between two looks at what a program needs, and how long the
-// servers may take to answer one.
-const askEvery = 5 * time.Second
-
-// needs checks that what the program needs of NATS is there, and goes on asking: what
-// goes later, or does not store events, shows in readiness. An idle program would not
-// notice, and a busy one waits in silence until it can store again.
-func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...string) (map[string]jetstream.Consumer, error) {
+// needs checks that the streams and consumers that the program needs are there, and keeps
+// checking: if one disappears later, or does not store events, the program is not ready.
+// Otherwise an idle program would not notice, and a busy one would wait silently until it
+// can store again.
+func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...string) (bus.Found, error) {
 	found, err := bus.Check(ctx, r.js, queues, streams...)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	r.metrics.queues(found, queues)
+	r.learned(found, queues)
 	var fault atomic.Pointer[string]
 	fault.Store(new(string))
 	r.ready.add(func() string { return *fault.Load() })
-	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var asker sync.WaitGroup
-	asker.Go(func() {
-		for retry.Pause(asking, askEvery) {
-			said, now := *fault.Load(), r.missing(asking, queues, streams)
-			switch fault.Store(&now); {
-			case now == said || asking.Err() != nil:
+	checking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var checker sync.WaitGroup
+	checker.Go(func() {
+		for retry.Pause(checking, retry.NATSCheck) {
+			before, now := *fault.Load(), r.problem(checking, queues, streams)
+			fault.Store(&now)
+			switch {
+			case now == before || checking.Err() != nil:
 			case now == "":
 				r.log.Info().Msg("what the program needs of NATS is there again")
 			default:
-				r.log.Warn().Str("why", now).Msg("not ready: something is amiss in NATS")
+				r.log.Warn().Str("why", now).Msg("not ready: NATS check failed")
 			}
 		}
 	})
-	r.cleanups = append(r.cleanups, func() { stop(); asker.Wait() })
+	r.cleanups = append(r.cleanups, func() { stop(); checker.Wait() })
 	return found, nil
 }
 
-// missing says what is amiss now; "" when nothing is.
-func (r *runtime) missing(ctx context.Context, queues []bus.Queue, streams []string) string {
-	ctx, done := context.WithTimeout(ctx, askEvery)
+// problem says what is wrong now; "" if nothing is.
+func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []string) string {
+	ctx, done := context.WithTimeout(ctx, retry.NATSCheck)
 	defer done()
 	found, err := bus.Check(ctx, r.js, queues, streams...)
-	r.metrics.queues(found, queues)
+	r.learned(found, queues)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "JetStream does not answer: " + err.Error()
@@ -60,4 +55,12 @@ func (r *runtime) missing(ctx context.Context, queues []bus.Queue, streams []str
 		return err.Error()
 	}
 	return r.publisher.Fault()
+}
+
+// learned stores the result of a check; what could not be read stays as it was.
+func (r *runtime) learned(found bus.Found, queues []bus.Queue) {
+	r.metrics.queues(found.Queues, queues)
+	if found.Queues != nil {
+		r.keptFor.Store(int64(found.Kept))
+	}
 }

@@ -10,23 +10,23 @@ import (
 	"errand/pkg/clients"
 )
 
-// renewal reads the secrets that are given as files again when the upstream refuses
-// them, so that a new one needs no restart. The zero value never reads.
+// renewal reloads secrets from their files when the upstream refuses them, so that a new
+// secret needs no restart. The zero value never reloads.
 type renewal struct {
-	every time.Duration // at most so often: as a held upstream is probed
+	every time.Duration // minimum time between two reloads: the interval of probes
 	log   zerolog.Logger
-	// again gives the client the secrets as they are now and reports whether any is
-	// another one; with an error, which quotes none, the client keeps those it has.
-	// nil: no secret is a file.
+	// again gives the client the current secrets and reports whether any has changed.
+	// After an error, which quotes no secret, the client keeps those it has. nil: no
+	// secret is in a file.
 	again func() (changed bool, err error)
 
-	mu   sync.Mutex
-	next time.Time // not before
-	said string    // what was wrong the last time
+	mu        sync.Mutex
+	next      time.Time // no reload before
+	lastError string    // of the last reload; "" if there was none
 }
 
-// saw is told of every call to the upstream.
-func (r *renewal) saw(c clients.Call) {
+// observe is called with every call to the upstream.
+func (r *renewal) observe(c clients.Call) {
 	if r.again == nil || c.Fate != clients.Held || c.Status != http.StatusUnauthorized && c.Status != http.StatusForbidden {
 		return
 	}
@@ -38,15 +38,15 @@ func (r *renewal) saw(c clients.Call) {
 	}
 	r.next = now.Add(r.every)
 	changed, err := r.again()
-	wrong := ""
+	problem := ""
 	if err != nil {
-		wrong = err.Error()
+		problem = err.Error()
 	}
 	switch {
-	case wrong != "" && wrong != r.said:
-		r.log.Warn().Err(err).Msg("secrets cannot be read again, those of before are kept")
+	case problem != "" && problem != r.lastError:
+		r.log.Warn().Err(err).Msg("secrets cannot be read again, the old ones are kept")
 	case changed:
-		r.log.Info().Int("status", c.Status).Msg("secrets read again: there are new ones")
+		r.log.Info().Int("status", c.Status).Msg("credentials reloaded")
 	}
-	r.said = wrong
+	r.lastError = problem
 }

@@ -24,15 +24,15 @@ func TestSecretsAreReadOnceAProbeAndOnlyWhenTheyAreRefused(t *testing.T) {
 		r := renewal{every: 10 * time.Second, again: func() (bool, error) { read++; return false, nil }}
 		for _, c := range []clients.Call{{Fate: clients.Success, Status: 200}, {Fate: clients.Held, Status: 402}, {Fate: clients.Busy, Status: 503},
 			{Fate: clients.Refused, Status: 403}} {
-			r.saw(c)
+			r.observe(c)
 		}
 		if read != 0 {
-			t.Errorf("read %d times without need", read)
+			t.Errorf("read %d times although nothing was refused", read)
 		}
 		for want := 1; want <= 3; want++ {
 			for range 64 {
-				r.saw(refused401)
-				r.saw(refused403)
+				r.observe(refused401)
+				r.observe(refused403)
 			}
 			if read != want {
 				t.Errorf("read %d times, want %d", read, want)
@@ -40,30 +40,30 @@ func TestSecretsAreReadOnceAProbeAndOnlyWhenTheyAreRefused(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		var none renewal
-		none.saw(refused401)
+		none.observe(refused401)
 	})
 }
 
-// What keeps the secrets from being read is told when it begins and when it is another.
-func TestUnreadableSecretsAreToldOnceUntilThatChanges(t *testing.T) {
+// An error is logged when it begins and when it changes.
+func TestUnreadableSecretsAreLoggedOnceUntilThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var said bytes.Buffer
+		var logged bytes.Buffer
 		var wrong error
-		r := renewal{every: time.Second, log: zerolog.New(&said), again: func() (bool, error) { return wrong == nil, wrong }}
+		r := renewal{every: time.Second, log: zerolog.New(&logged), again: func() (bool, error) { return wrong == nil, wrong }}
 		for _, wrong = range []error{errors.New("gone"), errors.New("gone"), errors.New("empty"), nil, errors.New("empty")} {
-			r.saw(refused401)
+			r.observe(refused401)
 			time.Sleep(time.Second)
 		}
 		var got []string
-		for line := range strings.Lines(said.String()) {
-			for _, word := range []string{"gone", "empty", "new ones"} {
+		for line := range strings.Lines(logged.String()) {
+			for _, word := range []string{"gone", "empty", "reloaded\""} {
 				if strings.Contains(line, word) {
 					got = append(got, word)
 				}
 			}
 		}
-		if want := "gone empty new ones empty"; strings.Join(got, " ") != want {
-			t.Errorf("it says %q, want %q", got, want)
+		if want := `gone empty reloaded" empty`; strings.Join(got, " ") != want {
+			t.Errorf("logged %q, want %q", got, want)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,11 +14,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
-	"errand/internal/consumer"
+	"errand/internal/retry"
 )
 
-// runtime is what every program stands on: a log, a connection, an admin server.
-// close undoes it, last first.
+// runtime is what every program needs: a log, a connection, an admin server. close
+// releases them in reverse order.
 type runtime struct {
 	name      string
 	log       zerolog.Logger
@@ -27,13 +28,14 @@ type runtime struct {
 	publisher *bus.Publisher
 	ready     readiness
 	cleanups  []func()
+	keptFor   atomic.Int64 // how long events are kept, a time.Duration
 
 	mu       sync.Mutex
-	starting string // what the program still waits for; "" once it works
+	starting string // what the program still waits for; "" when it is running
 }
 
-// start brings up the admin server first, so that probes are answered, then waits
-// for NATS. Errors: *Invalid, no JetStream, or ctx ended first.
+// start starts the admin server first, so that probes are answered, and then waits for
+// NATS. It fails with *Invalid, without JetStream, or when ctx ends first.
 func (c *Common) start(ctx context.Context, name string) (*runtime, error) {
 	r := &runtime{name: name, log: c.logger().With().Str("program", name).Logger(), metrics: newMetrics(), starting: "starting: waiting for NATS"}
 	r.ready.add(r.waitsFor)
@@ -69,24 +71,17 @@ func (r *runtime) close() {
 	}
 }
 
+// kept is how long events are kept; 0: for ever.
+func (r *runtime) kept() time.Duration { return time.Duration(r.keptFor.Load()) }
+
 func (r *runtime) waitsFor() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.starting
 }
 
-// watch makes a hold show in readiness.
-func (r *runtime) watch(hold *consumer.Hold) {
-	r.ready.add(func() string {
-		if why := hold.Why(); why != "" {
-			return "held: " + why
-		}
-		return ""
-	})
-}
-
-// work runs all of runs until ctx ends and what is in hand is settled, or until the
-// grace is over. A part that fails ends the others.
+// work runs all runs until ctx ends and the requests in flight are settled, or until the
+// grace period is over. If one fails, the others are stopped.
 func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ctx, hard context.Context) error) error {
 	r.mu.Lock()
 	r.starting = ""
@@ -98,10 +93,10 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 	r.log.Info().Msg("ready")
 	errs := make(chan error, len(runs))
 	for _, run := range runs {
-		go func() { errs <- run(ctx, hard) }() // each is waited for below
+		go func() { errs <- run(ctx, hard) }() // waited for below
 	}
 	patience := context.AfterFunc(ctx, func() {
-		r.log.Info().Dur("grace", grace).Msg("stopping: no more work is taken, what is in hand ends")
+		r.log.Info().Dur("grace", grace).Msg("stopping: no new requests, those in flight finish")
 		timer := time.AfterFunc(grace, func() { end(errGrace) })
 		context.AfterFunc(hard, func() { timer.Stop() })
 	})
@@ -116,15 +111,15 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 	if errors.Is(context.Cause(hard), errGrace) {
 		failed = append(failed, errGrace)
 	}
-	if r.nc.IsConnected() { // else there is nobody to wait for
-		if err := r.nc.FlushTimeout(2 * time.Second); err != nil && r.nc.IsConnected() {
+	if r.nc.IsConnected() { // otherwise there is nothing to wait for
+		if err := r.nc.FlushTimeout(retry.Flush); err != nil && r.nc.IsConnected() {
 			failed = append(failed, fmt.Errorf("nats: flush the last acknowledgements: %w", err))
 		}
 	}
 	if len(failed) == 0 {
-		r.log.Info().Msg("stopped, everything in hand is settled")
+		r.log.Info().Msg("stopped, every request in flight is settled")
 	}
 	return errors.Join(failed...)
 }
 
-var errGrace = errors.New("SHUTDOWN_GRACE was over before everything in hand was settled; what was left is delivered again")
+var errGrace = errors.New("SHUTDOWN_GRACE ended before all requests in flight were settled; the others will be delivered again")

@@ -7,15 +7,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"errand/internal/devkit/devtest"
 )
 
-// failpoints is the build tag of programs that die on demand, for the tests.
+// failpoints is the build tag of programs that can be killed at a failpoint, for tests.
 const failpoints = "failpoints"
 
-// What is shipped cannot be made to die at a failpoint: without the tag a program does
-// not even hold the name of the variable, which with it it does.
-func TestShippedProgramsCannotDieAtAFailpoint(t *testing.T) {
-	t.Setenv("CGO_ENABLED", "0") // as they are shipped
+// Shipped programs cannot be killed at a failpoint: only a program built with the tag
+// contains the name of the environment variable.
+func TestShippedProgramsCannotBeKilledAtAFailpoint(t *testing.T) {
+	devtest.Full(t)
+	t.Setenv("CGO_ENABLED", "0") // as in shipped programs
 	for tags, want := range map[string]bool{"": false, failpoints: true} {
 		dir := t.TempDir()
 		args := []string{"build", "-race=false", "-trimpath", "-buildvcs=false", "-tags=" + tags, "-o", dir + string(filepath.Separator)}
@@ -30,15 +33,15 @@ func TestShippedProgramsCannotDieAtAFailpoint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if holds := bytes.Contains(text, []byte("ERRAND_FAILPOINT")); holds != want {
-				t.Errorf("%s built with the tags %q holds the variable's name: %v", program, tags, holds)
+			if contains := bytes.Contains(text, []byte("ERRAND_FAILPOINT")); contains != want {
+				t.Errorf("%s built with the tags %q contains the variable's name: %v", program, tags, contains)
 			}
 		}
 	}
 }
 
-// No other package behaves otherwise with the tag, and nothing but tests builds with it.
-func TestNothingElseKnowsTheTagOfFailpoints(t *testing.T) {
+// No other package depends on the tag, and only tests build with it.
+func TestNothingElseUsesTheTagOfFailpoints(t *testing.T) {
 	for _, s := range parsed(t) {
 		for _, group := range s.file.Comments {
 			for _, line := range group.List {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A promise is as good as the test that holds it.
+// A guarantee is only as good as its test.
 func TestEveryGuaranteeNamesTestsThatExist(t *testing.T) {
 	exist := map[string]bool{}
 	for _, s := range parsed(t) {
@@ -24,19 +24,19 @@ func TestEveryGuaranteeNamesTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
-	promises := regexp.MustCompile(`(?m)^## \d`).Split(string(text), -1)[1:]
-	if len(promises) < 5 {
-		t.Fatalf("%d promises found", len(promises))
+	guarantees := regexp.MustCompile(`(?m)^## \d`).Split(string(text), -1)[1:]
+	if len(guarantees) < 5 {
+		t.Fatalf("%d guarantees found", len(guarantees))
 	}
-	for _, promise := range promises {
-		title, _, _ := strings.Cut(promise, "\n")
-		tests := named.FindAllStringSubmatch(promise, -1)
+	for _, guarantee := range guarantees {
+		title, _, _ := strings.Cut(guarantee, "\n")
+		tests := named.FindAllStringSubmatch(guarantee, -1)
 		if len(tests) == 0 {
-			t.Errorf("no test holds%s", title)
+			t.Errorf("no test is named for%s", title)
 		}
 		for _, test := range tests {
 			if !exist[test[1]] {
-				t.Errorf("%s does not exist; it is to hold%s", test[1], title)
+				t.Errorf("%s does not exist; it is named for%s", test[1], title)
 			}
 		}
 	}

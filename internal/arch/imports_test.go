@@ -1,9 +1,9 @@
-// Package arch holds the shape of the project still: who may know whom, what a
-// main looks like, and what no file may say. It has tests only.
+// Package arch tests the structure of the project: which package may import which,
+// what a main looks like, and what no file may contain. It has tests only.
 //
-//	imports_test.go  what a package links, over `go list -deps`
-//	source_test.go   what its source looks like, over go/parser
-//	tree_test.go     what no file of the tree may say
+//	imports_test.go  what a package depends on, by `go list -deps`
+//	source_test.go   what its source looks like, by go/parser
+//	tree_test.go     what no file of the tree may contain
 package arch
 
 import (
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,8 +22,8 @@ const module = "errand"
 
 var programs = []string{"cmd/mandate-consumer", "cmd/mail-consumer", "cmd/log-poller"}
 
-// A handler that cannot see NATS cannot acknowledge, and is tested without a broker.
-func TestHandlersAndHistoryCannotSeeNATS(t *testing.T) {
+// A handler that does not import NATS cannot acknowledge, and is tested without a server.
+func TestHandlersAndHistoryDoNotImportNATS(t *testing.T) {
 	for _, pkg := range []string{"internal/enroll", "internal/send", "internal/query", "internal/poll", "internal/history"} {
 		forbid(t, pkg, func(dep string) bool { return under(dep, "github.com/nats-io") })
 	}
@@ -34,23 +35,47 @@ func TestProgramsDoNotLinkTheServer(t *testing.T) {
 	}
 }
 
-// A stand-in that shares types with the client proves nothing about the upstream.
-func TestSandboxCannotSeeTheProject(t *testing.T) {
+func TestNothingButTestsLinksTheHistoryInMemory(t *testing.T) {
+	for _, pkg := range append([]string{"cmd/errand"}, programs...) {
+		forbid(t, pkg, ours("internal/history/historytest"))
+	}
+}
+
+// A sandbox that shares types with the client proves nothing about the upstream.
+func TestSandboxImportsNothingOfTheProject(t *testing.T) {
 	forbid(t, "internal/sandbox", func(dep string) bool { return under(dep, module) })
 }
 
-// Others import these two; they bring nothing along.
-func TestMessagesNeedTheStandardLibraryOnly(t *testing.T) {
+// Other projects import these two packages, so they have no dependencies.
+func TestMessagesImportTheStandardLibraryOnly(t *testing.T) {
 	forbid(t, "pkg/messages", func(dep string) bool { return !standard(dep) })
 }
 
-func TestClientsNeedTheStandardLibraryAndThemselvesOnly(t *testing.T) {
+func TestClientsImportTheStandardLibraryAndThemselvesOnly(t *testing.T) {
 	for _, pkg := range []string{"pkg/clients", "pkg/clients/mandate", "pkg/clients/mail"} {
 		forbid(t, pkg, func(dep string) bool { return !standard(dep) && !under(dep, module+"/pkg/clients") })
 	}
 }
 
-// forbid fails the test for every dependency of pkg, direct or not, that is wrong.
+// The bus is NATS and nothing else: it imports neither handlers nor the poller.
+func TestTheBusKnowsNoHandlerAndNoPoller(t *testing.T) {
+	forbid(t, "internal/bus", ours("internal/enroll", "internal/send", "internal/query", "internal/consumer",
+		"internal/poll", "internal/match", "internal/sink"))
+}
+
+func TestTheMandateConsumerDoesNotLinkThePoller(t *testing.T) {
+	forbid(t, "cmd/mandate-consumer", ours("internal/poll", "internal/match", "internal/sink"))
+}
+
+// ours reports whether a dependency is one of these packages of the module.
+func ours(packages ...string) func(dep string) bool {
+	return func(dep string) bool {
+		name, ok := strings.CutPrefix(dep, module+"/")
+		return ok && slices.Contains(packages, name)
+	}
+}
+
+// forbid fails the test for every wrong dependency of pkg, direct or not.
 func forbid(t *testing.T, pkg string, wrong func(dep string) bool) {
 	t.Helper()
 	packages, err := list()
@@ -72,13 +97,14 @@ func under(path, parent string) bool {
 	return path == parent || strings.HasPrefix(path, parent+"/")
 }
 
-// standard tells the standard library by its first element, which has no dot.
+// standard recognizes the standard library by the first element of the path, which has
+// no dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return first != module && !strings.Contains(first, ".")
 }
 
-// list gives what every package of the module depends on, itself not counted.
+// list returns the dependencies of every package of the module.
 var list = sync.OnceValues(func() (map[string][]string, error) {
 	out, err := run("go", "list", "-json=ImportPath,Deps", module+"/...")
 	if err != nil {

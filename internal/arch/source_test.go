@@ -18,7 +18,7 @@ import (
 func TestEveryPackageHasAComment(t *testing.T) {
 	documented := map[string]bool{}
 	for _, s := range parsed(t) {
-		// A package of tests only has its comment in a test.
+		// A package that has only tests has its comment in one of them.
 		documented[s.dir] = documented[s.dir] || s.file.Doc.Text() != ""
 	}
 	for dir, ok := range documented {
@@ -50,8 +50,8 @@ func TestMainIsOneStatement(t *testing.T) {
 	}
 }
 
-// A program ends in one place, after its cleanups have run. What builds the images is a
-// module of its own and cannot see that place without all that the programs need.
+// A program ends in one place, after its cleanups have run. The builder of the images is
+// a separate module and cannot import that place without all that the programs need.
 func TestOnlyAppEndsTheProcess(t *testing.T) {
 	var in []string
 	for _, s := range parsed(t) {
@@ -64,9 +64,9 @@ func TestOnlyAppEndsTheProcess(t *testing.T) {
 	}
 }
 
-// In a bubble of testing/synctest a sleep costs nothing and is exact; elsewhere it is a
-// guess. Packages that have bubbles may sleep in helpers and in what they give to them,
-// the others nowhere; no test sleeps in its own body.
+// In a bubble of testing/synctest a sleep takes no time and is exact; elsewhere it is a
+// guess. Packages with bubbles may sleep in helpers and in function literals, other
+// packages nowhere; no test sleeps in its own body.
 func TestTestsSleepInBubblesOnly(t *testing.T) {
 	bubbles := map[string]bool{}
 	for _, s := range parsed(t) {
@@ -89,7 +89,7 @@ func TestTestsSleepInBubblesOnly(t *testing.T) {
 	}
 }
 
-// sleepsItself leaves out the functions within fn: they may run in a bubble.
+// sleepsItself ignores function literals in fn: they may run in a bubble.
 func sleepsItself(file *ast.File, fn *ast.FuncDecl) bool {
 	local, found := importName(file, "time"), false
 	ast.Inspect(fn, func(node ast.Node) bool {
@@ -115,7 +115,7 @@ func parsed(t *testing.T) []source {
 	return sources
 }
 
-// parseTree reads every Go file of the module, those behind build tags too.
+// parseTree reads every Go file of the module, including those behind build tags.
 var parseTree = sync.OnceValues(func() ([]source, error) {
 	var sources []source
 	err := walk(func(root, name string) error {
@@ -147,17 +147,17 @@ func walk(visit func(root, name string) error) error {
 		if err != nil {
 			return err
 		}
-		if name == ".git" || name == "bin" || name == "dist" {
+		if d.IsDir() && (name == ".git" || name == "bin" || name == "dist") {
 			return fs.SkipDir
 		}
-		if !d.Type().IsRegular() {
+		if !d.Type().IsRegular() || name == ".git" { // in a worktree it is a file
 			return nil
 		}
 		return visit(root, filepath.ToSlash(name))
 	})
 }
 
-// calls counts how often file names pkg.fn, under whatever name it imports pkg.
+// calls counts the mentions of pkg.fn in file, under whatever name it imports pkg.
 func calls(file *ast.File, pkg, fn string) int {
 	local, n := importName(file, pkg), 0
 	ast.Inspect(file, func(node ast.Node) bool {
@@ -174,7 +174,7 @@ func names(node ast.Node, pkg, fn string) bool {
 	return ok && types.ExprString(sel) == pkg+"."+fn
 }
 
-// importName is what file calls pkg; "" when it does not import it.
+// importName is the name under which file imports pkg; "" if it does not import it.
 func importName(file *ast.File, pkg string) string {
 	for _, spec := range file.Imports {
 		if p, err := strconv.Unquote(spec.Path.Value); err != nil || p != pkg {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// unwelcome is what means something on one machine only, or chooses for a stranger where
-// modules come from. It is written so that it does not find itself.
-var unwelcome = []*regexp.Regexp{
+// forbidden matches what is meaningful on one machine only, or decides for users where
+// modules come from. It is written so that it does not match itself.
+var forbidden = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\b(proxy|sum)\.golang\.org|\bgo[p]roxy`),
 	regexp.MustCompile(`(?m)(?:^|[^\w./-])(?:(?:\.\./)+shared\b|/(?:work|tmp|root)/)`),
 }
@@ -24,10 +24,10 @@ func TestTreeNamesNoMachine(t *testing.T) {
 		if bytes.IndexByte(text, 0) >= 0 {
 			return nil // a binary
 		}
-		for _, re := range unwelcome {
+		for _, re := range forbidden {
 			for _, at := range re.FindAllIndex(text, -1) {
 				line := 1 + bytes.Count(text[:at[1]], []byte("\n"))
-				t.Errorf("%s:%d says %q", name, line, text[at[0]:at[1]])
+				t.Errorf("%s:%d contains %q", name, line, text[at[0]:at[1]])
 			}
 		}
 		return nil

@@ -1,7 +1,6 @@
 package bus_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -21,13 +20,13 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-func newLog(t testing.TB, nc *nats.Conn) bus.Log {
+func newLog(t testing.TB, nc *nats.Conn) bus.EventStore {
 	t.Helper()
 	p, err := bus.NewPublisher(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bus.Log{Publisher: p, Source: "/errand/test"}
+	return bus.EventStore{Publisher: p, Source: "/errand/test"}
 }
 
 func record(id, writer string, last uint64) history.Record {
@@ -52,7 +51,7 @@ func TestOfTwoWritersOneIsStored(t *testing.T) {
 				switch {
 				case err == nil:
 					stored.Add(1)
-				case !errors.Is(err, history.ErrConflict):
+				case !errors.Is(err, history.ErrFenced):
 					t.Error(err)
 				}
 			})
@@ -84,7 +83,7 @@ func TestLastSeesAllStatesOfOneID(t *testing.T) {
 	if _, err := log.Append(t.Context(), record("r1", "w", seq)); err != nil {
 		t.Fatalf("over the last: %v", err)
 	}
-	if _, err := log.Append(t.Context(), record("r1", "another", seq)); !errors.Is(err, history.ErrConflict) {
+	if _, err := log.Append(t.Context(), record("r1", "another", seq)); !errors.Is(err, history.ErrFenced) {
 		t.Fatalf("over an old one: %v", err)
 	}
 }
@@ -94,7 +93,7 @@ func TestLastSeesAllStatesOfOneID(t *testing.T) {
 // take it for its own.
 func TestLostAcknowledgementIsFoundOut(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
-	logs := []bus.Log{newLog(t, nc), newLog(t, nc)}
+	logs := []bus.EventStore{newLog(t, nc), newLog(t, nc)}
 	for i := range 30 {
 		id := fmt.Sprint("r", i)
 		ended := make(chan error, len(logs))
@@ -115,7 +114,7 @@ func TestLostAcknowledgementIsFoundOut(t *testing.T) {
 			switch err := <-ended; {
 			case err == nil:
 				stored++
-			case !errors.Is(err, history.ErrConflict):
+			case !errors.Is(err, history.ErrFenced):
 				t.Fatalf("%s: %v", id, err)
 			}
 		}
@@ -143,12 +142,12 @@ func TestDeadLetterKeepsTheBytesAndNoExpectations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := c.Next()
+	m, err := bus.NewPull(nc, c).Next(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := p.Bury(t.Context(), m, bus.DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: "a\r\nb"}); err != nil {
+		if err := p.StoreDeadLetter(t.Context(), m, bus.DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: "a\r\nb"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -174,72 +173,32 @@ func TestDeadLetterKeepsTheBytesAndNoExpectations(t *testing.T) {
 	}
 }
 
-func TestProvisionIsIdempotentAndRefusesToDestroy(t *testing.T) {
+// A request that was reopened and ended badly again leaves a second dead letter; one whose
+// acknowledgement was lost leaves none.
+func TestEachEndingLeavesOneDeadLetter(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
-	js, err := jetstream.New(nc)
+	js, dead := streamOf(t, nc, bus.DeadLetters)
+	p, err := bus.NewPublisher(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := devtest.Limits(nc)
-	plan, err := bus.Plan(t.Context(), js, limits)
-	if err != nil || len(plan) != 0 {
-		t.Fatalf("a second time: %v, %v", plan, err)
-	}
-	limits.MaxAge = time.Hour
-	plan, err = bus.Plan(t.Context(), js, limits)
-	if err != nil || len(plan) != 3 {
-		t.Fatalf("shorter age: %v, %v", plan, err)
-	}
-	none := func(bus.Change) {}
-	if err := bus.Apply(t.Context(), plan, false, none); err == nil {
-		t.Fatal("applied without force")
-	}
-	if again, _ := bus.Plan(t.Context(), js, limits); len(again) != 3 {
-		t.Fatalf("something was changed: %v", again)
-	}
-	if err := bus.Apply(t.Context(), plan, true, none); err != nil {
+	if _, err := js.Publish(t.Context(), "mail.send.requested", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := bus.Plan(t.Context(), js, limits); err != nil || len(again) != 0 {
-		t.Fatalf("after force: %v, %v", again, err)
-	}
-}
-
-func TestCheckRefusesAStreamThatCannotHoldTheEvents(t *testing.T) {
-	_, nc := devtest.Provisioned(t)
-	js, err := jetstream.New(nc)
+	c, err := js.Consumer(t.Context(), bus.MailRequests, "mail-send")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := js.Stream(t.Context(), bus.MailEvents)
+	m, err := bus.NewPull(nc, c).Next(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := s.CachedInfo().Config
-	config.Subjects = []string{"mail.send.*.*", "mail.account.*.*"}
-	if _, err := js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
+	for _, final := range []uint64{3, 3, 9, 9, 3} {
+		if err := p.StoreDeadLetter(t.Context(), m, bus.DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonRefused, Final: final}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	want := "stream MAIL_EVENTS does not take mail.batch.*.*.*: run `errand provision`"
-	if _, err := bus.Check(t.Context(), js, nil, bus.MailEvents); err == nil || err.Error() != want {
-		t.Fatalf("got %v\nwant %s", err, want)
-	}
-}
-
-func TestCheckSaysWhatToRun(t *testing.T) {
-	n := devtest.Server(t)
-	nc, err := n.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := bus.JetStream(context.Background(), nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = bus.Check(t.Context(), js, []bus.Queue{bus.EnrollQueue}, bus.MandateEvents)
-	want := "NATS has no consumer mandate-enroll on stream MANDATE_REQUESTS, no stream MANDATE_EVENTS: run `errand provision` against it first"
-	if err == nil || err.Error() != want {
-		t.Fatalf("got %v\nwant %s", err, want)
+	if info, err := dead.Info(t.Context()); err != nil || info.State.Msgs != 2 {
+		t.Errorf("%d dead letters, %v; want 2, one an ending", info.State.Msgs, err)
 	}
 }

@@ -1,5 +1,8 @@
-// Package bus is all that errand knows of NATS: how to connect, which streams and
-// consumers there are, how events are stored and read, where dead letters go.
+// Package bus is NATS and nothing else: how to connect, which streams and consumers there
+// are, how requests are pulled, how events are stored and read, where dead letters go.
+//
+//	Connect ─► Check ─► Pull ─► a request's handler ─► EventStore, Publisher.StoreDeadLetter
+//	Plan, Apply ─► the streams and consumers
 package bus
 
 import (
@@ -10,13 +13,15 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"time"
+	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"errand/internal/keyfile"
+	"errand/internal/retry"
 )
 
 // Connection says how to reach NATS; the environment variables are those of the nats tool.
@@ -37,6 +42,9 @@ type Connection struct {
 
 // Validate names the variable that is wrong.
 func (c Connection) Validate() error {
+	if !isServerList(c.URL) {
+		return errNoServers
+	}
 	if (c.Cert == "") != (c.Key == "") {
 		return errors.New("NATS_CERT and NATS_KEY: give both or neither")
 	}
@@ -52,20 +60,49 @@ func (c Connection) Validate() error {
 	return nil
 }
 
+var errNoServers = errors.New("NATS_URL: is no list of server addresses such as nats://127.0.0.1:4222")
+
+// isServerList reports whether s names servers, one at least. What the library does not
+// refuse it would try to reach for ever.
+func isServerList(s string) bool {
+	servers := strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+	for _, server := range servers {
+		server = strings.TrimSpace(server)
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		u, err := url.Parse(server)
+		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || !isHost(u) {
+			return false
+		}
+	}
+	return len(servers) > 0
+}
+
+// isHost reports whether u has the name or address of a host and no port that there is not.
+func isHost(u *url.URL) bool {
+	host, port := u.Hostname(), u.Port()
+	if host == "" || strings.Contains(host, ":") && !strings.HasPrefix(u.Host, "[") {
+		return false
+	}
+	n, err := strconv.ParseUint(cmp.Or(port, "4222"), 10, 16)
+	return err == nil && n > 0
+}
+
 // Connect starts a connection that outlives every outage of the servers: it comes
 // back by itself, also when no server answered at first. Read failures of
 // credentials and certificates are errors; a silent server is not.
 func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(name),
-		// One for each user, so that none may hear another's answers. Only NATS_USER
+		// One for each user, so that none may receive another's answers. Only NATS_USER
 		// names one; users known by credentials, nkey or certificate go by the program.
 		nats.CustomInboxPrefix("_INBOX_" + inboxToken(cmp.Or(c.User, name))),
 		nats.MaxReconnects(-1), // the default gives up after two minutes, for good
-		nats.ReconnectWait(500 * time.Millisecond),
+		nats.ReconnectWait(retry.Reconnect),
 		nats.RetryOnFailedConnect(true),
-		nats.IgnoreAuthErrorAbort(),         // credentials come back too; the default closes for good at the second refusal
-		nats.PingInterval(20 * time.Second), // a dead peer shows within a minute
+		nats.IgnoreAuthErrorAbort(), // credentials come back too; the default closes for good at the second refusal
+		nats.PingInterval(retry.Ping),
 		nats.MaxPingsOutstanding(2),
 		nats.PermissionErrOnSubscribe(true),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -84,6 +121,22 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 	if c.Dialer != nil {
 		opts = append(opts, nats.SetCustomDialer(c.Dialer))
 	}
+	identity, err := c.identity(log)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect(c.URL, append(opts, identity...)...)
+	if _, odd := errors.AsType[*url.Error](err); odd { // it quotes the address, which may hold a password
+		return nil, errNoServers
+	}
+	if err != nil {
+		return nil, fmt.Errorf("NATS_URL: connect: %w", err)
+	}
+	return nc, nil
+}
+
+// identity is who connects, and whom it trusts.
+func (c Connection) identity(log zerolog.Logger) (opts []nats.Option, err error) {
 	switch {
 	case c.PasswordFile != "":
 		text, err := keyfile.Read(c.PasswordFile)
@@ -114,14 +167,7 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 	if c.CA != "" || c.Cert != "" {
 		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12}))
 	}
-	nc, err := nats.Connect(c.URL, opts...)
-	if _, odd := errors.AsType[*url.Error](err); odd { // it quotes the address, which may hold a password
-		return nil, errors.New("NATS_URL: is no list of server addresses such as nats://127.0.0.1:4222")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("NATS_URL: connect: %w", err)
-	}
-	return nc, nil
+	return opts, nil
 }
 
 // inboxToken makes a user name fit for a subject token.
@@ -138,25 +184,23 @@ func inboxToken(user string) string {
 // ErrNotUp means that the wait for NATS was ended from outside.
 var ErrNotUp = errors.New("nats: not connected")
 
-// Up waits until the connection stands, telling the log when that takes long.
+// Up waits until there is a connection, and logs when that takes long.
 func Up(ctx context.Context, nc *nats.Conn, log zerolog.Logger) error {
 	for n := 0; !nc.IsConnected(); n++ {
 		if n%50 == 49 {
 			log.Warn().Err(nc.LastError()).Msg("nats: no server answers yet, still trying; is NATS_URL right?")
 		}
-		select {
-		case <-ctx.Done():
+		if !retry.Pause(ctx, retry.NotConnected) {
 			return fmt.Errorf("%w: %w", ErrNotUp, context.Cause(ctx))
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	return nil
 }
 
-// refusals are what a server says of a client that it does not know, or no longer.
+// refusals are what a server says of a client that it does not know, or does not know any more.
 var refusals = []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired}
 
-// Refused reports whether err is a server's word that it does not let this user in.
+// Refused reports whether err says that the server does not authorize this user.
 func Refused(err error) bool {
 	return slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) })
 }
@@ -170,7 +214,7 @@ func Fault(nc *nats.Conn) string {
 	case err == nil: // what a silent server does to a client is forgotten at once
 		return "not connected to NATS: no server answers; is NATS_URL right, and does one run there?"
 	case Refused(err):
-		return fmt.Sprintf("not connected to NATS: the server does not let this user in (%v); are NATS_USER and its password, key or credentials right?", err)
+		return fmt.Sprintf("not connected to NATS: the server does not authorize this user (%v); are NATS_USER and its password, key or credentials right?", err)
 	default:
 		return fmt.Sprintf("not connected to NATS: %v", err)
 	}
@@ -179,6 +223,16 @@ func Fault(nc *nats.Conn) string {
 // minLevel is the JetStream API level of nats-server 2.14.
 const minLevel = 4
 
+// startTries is how often a server is asked that says that it has no JetStream.
+const startTries = 20
+
+// starting reports whether err may be that of a server that has just started: it takes
+// clients before its JetStream is up.
+func starting(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.Code >= 500
+}
+
 // JetStream opens JetStream and checks that the servers are recent enough.
 func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) {
 	js, err := jetstream.New(nc)
@@ -186,6 +240,9 @@ func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) 
 		return nil, err
 	}
 	info, err := js.AccountInfo(ctx)
+	for n := 1; starting(err) && n < startTries && retry.Pause(ctx, retry.Reconnect); n++ {
+		info, err = js.AccountInfo(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: JetStream does not answer (is it enabled, may this user ask $JS.API.INFO?): %w", err)
 	}

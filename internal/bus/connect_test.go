@@ -25,6 +25,20 @@ func TestAnAddressThatIsNoneIsNotQuoted(t *testing.T) {
 	}
 }
 
+// What names no server is refused: nothing would ever answer there.
+func TestOnlyAddressesOfServersAreTaken(t *testing.T) {
+	for address, ok := range map[string]bool{
+		"": false, ",": false, " ": false, "nats://": false, ":4222": false, ":::": false, "nats://127.0.0.1:99999": false, "127.0.0.1:0": false,
+		"127.0.0.1:port": false, "not an address": false, "ftp://127.0.0.1:4222": false, "http://127.0.0.1": false, "nats://a,nats://b c": false, "nats://%zz": false,
+		"127.0.0.1": true, "nats": true, "nats:4222": true, "nats://nats.nats.svc:4222": true, "tls://a, tls://b:4443 ,c": true, "nats://[::1]:4222": true,
+		"ws://127.0.0.1:8080": true, "wss://nats.example.test/path": true, "nats://me:hush@127.0.0.1/": true, "nats://a,": true,
+	} {
+		if err := (Connection{URL: address}).Validate(); (err == nil) != ok {
+			t.Errorf("%q: %v, want it taken: %v", address, err, ok)
+		}
+	}
+}
+
 // Without a user's name the inbox goes by the program, so that its permissions can.
 func TestTheInboxGoesByUserOrProgram(t *testing.T) {
 	for user, want := range map[string]string{"": "_INBOX_log-poller.", "me": "_INBOX_me.", "me.and *you>": "_INBOX_me_and__you_."} {

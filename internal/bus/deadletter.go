@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/pkg/messages"
 )
@@ -21,21 +20,15 @@ type DeadLetter struct {
 	Operation messages.Operation
 	Reason    messages.Reason
 	Message   string
+	Final     uint64 // sequence of the event that ended it
 }
 
-// delivery is a Request or a jetstream.Msg.
-type delivery interface {
-	Subject() string
-	Data() []byte
-	Headers() nats.Header
-	Metadata() (*jetstream.MsgMetadata, error)
-}
-
-// Bury stores the original message of a request on dead.<its subject>: bytes
+// StoreDeadLetter stores the original message of a request on dead.<its subject>: bytes
 // unchanged, its own headers but for Nats-* and Errand-* (a copied expectation
-// would block the queue for good). Burying the same request again within the
-// stream's duplicate window changes nothing.
-func (p *Publisher) Bury(ctx context.Context, m delivery, why DeadLetter) error {
+// would block the queue for good). The same ending of the same request stored again
+// within the stream's duplicate window changes nothing; another ending, of a request
+// that was reopened, is a dead letter of its own.
+func (p *Publisher) StoreDeadLetter(ctx context.Context, m *nats.Msg, why DeadLetter) error {
 	meta, err := m.Metadata()
 	if err != nil {
 		return fmt.Errorf("bus: dead letter: %w", err)
@@ -43,7 +36,7 @@ func (p *Publisher) Bury(ctx context.Context, m delivery, why DeadLetter) error 
 	d := letter(m, meta, why)
 	err = p.Keep(ctx, d)
 	if tooLarge(err) { // the servers take less than when the message came: rather without its headers than never
-		for name := range own(m.Headers()) {
+		for name := range own(m.Header) {
 			delete(d.Header, name)
 		}
 		err = p.Keep(ctx, d)
@@ -55,14 +48,14 @@ func (p *Publisher) Bury(ctx context.Context, m delivery, why DeadLetter) error 
 }
 
 // letter is the dead letter of m.
-func letter(m delivery, meta *jetstream.MsgMetadata, why DeadLetter) *nats.Msg {
-	d := &nats.Msg{Subject: "dead." + m.Subject(), Data: m.Data(), Header: own(m.Headers())}
+func letter(m *nats.Msg, meta *nats.MsgMetadata, why DeadLetter) *nats.Msg {
+	d := &nats.Msg{Subject: "dead." + m.Subject, Data: m.Data, Header: own(m.Header)}
 	set := func(name, value string) {
 		if value != "" {
 			d.Header[name] = []string{messages.Cut(value)}
 		}
 	}
-	set("Errand-Msg-Id", m.Headers().Get(nats.MsgIdHdr))
+	set("Errand-Msg-Id", m.Header.Get(nats.MsgIdHdr))
 	set("Errand-Reason", string(why.Reason))
 	set("Errand-Message", why.Message)
 	set("Errand-Request-Id", why.RequestID)
@@ -70,13 +63,13 @@ func letter(m delivery, meta *jetstream.MsgMetadata, why DeadLetter) *nats.Msg {
 	set("Errand-Sequence", strconv.FormatUint(meta.Sequence.Stream, 10))
 	set("Errand-Deliveries", strconv.FormatUint(meta.NumDelivered, 10))
 	set("Errand-At", messages.Time{Time: time.Now()}.String())
-	set(nats.MsgIdHdr, "dead."+string(why.Operation)+"."+why.RequestID)
+	set(nats.MsgIdHdr, "dead."+string(why.Operation)+"."+why.RequestID+"."+strconv.FormatUint(why.Final, 10))
 	return d
 }
 
-// mostOwn is how many bytes of its own headers a dead letter keeps: a message has
+// maxOwn is how many bytes of its own headers a dead letter keeps: a message has
 // at most 64 KiB of them, and ours must fit too.
-const mostOwn = 56 << 10
+const maxOwn = 56 << 10
 
 // own are the headers of a message that its dead letter keeps. Those that cannot
 // be written again are left out: they came from a client that does not look, and
@@ -92,7 +85,7 @@ func own(all nats.Header) nats.Header {
 		for _, value := range all[name] {
 			line += len(name) + len(value) + len(": \r\n")
 		}
-		if size+line <= mostOwn {
+		if size+line <= maxOwn {
 			kept[name] = all[name]
 			size += line
 		}

@@ -4,13 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"io/fs"
+	"regexp"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
@@ -18,16 +21,15 @@ import (
 )
 
 // Objects opens recipient lists in JetStream's object store.
-type Objects struct{ JetStream jetstream.JetStream }
+type Objects struct{ Conn *nats.Conn }
 
 // Open gives the object's bytes as a stream; the last read fails if they do not
-// match the digest. fs.ErrNotExist: no object of that name has that digest.
+// match the digest. fs.ErrNotExist: no object of that name has that digest, as the
+// leader of the bucket's stream says.
 func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadCloser, error) {
-	opening, done := context.WithTimeout(ctx, ackWait)
-	defer done()
-	info, err := o.info(opening, ref.Bucket, ref.Name)
+	info, err := o.info(ctx, ref.Bucket, ref.Name)
 	if err == nil && info.Opts != nil && info.Opts.Link != nil {
-		info, err = o.info(opening, info.Opts.Link.Bucket, info.Opts.Link.Name)
+		info, err = o.info(ctx, info.Opts.Link.Bucket, info.Opts.Link.Name)
 	}
 	if err != nil {
 		return nil, err
@@ -35,46 +37,68 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 	if info.Digest != ref.Digest {
 		return nil, fs.ErrNotExist
 	}
-	stream, err := o.JetStream.Stream(opening, "OBJ_"+info.Bucket)
-	if err != nil {
-		return nil, fmt.Errorf("bus: object store: %w", err)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	return &object{
-		chunk: func(from uint64) (*jetstream.RawStreamMsg, error) {
-			return stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject("$O."+info.Bucket+".C."+info.NUID))
+		chunk: func(from uint64) (*stored, error) {
+			return o.get(ctx, "OBJ_"+info.Bucket, map[string]any{"seq": from, "next_by_subj": "$O." + info.Bucket + ".C." + info.NUID})
 		},
-		pause: func() bool { return retry.Pause(ctx, time.Second) },
+		pause: func() bool { return retry.Pause(ctx, retry.ObjectRead) },
 		close: cancel, left: info.Size, next: 1, sum: sha256.New(), digest: info.Digest,
 	}, nil
 }
 
-func (o Objects) info(ctx context.Context, bucket, name string) (*jetstream.ObjectInfo, error) {
-	store, err := o.JetStream.ObjectStore(ctx, bucket)
-	if err == nil {
-		var info *jetstream.ObjectInfo
-		if info, err = store.GetInfo(ctx, name); err == nil {
-			return info, nil
-		}
+// bucketName is what a bucket may be called; a link may name anything.
+var bucketName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// info gives what the bucket says of an object, asked of its leader: from any other
+// replica "there is none" may only mean that it has not got it yet.
+func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.ObjectInfo, err error) {
+	if !bucketName.MatchString(bucket) {
+		return info, fs.ErrNotExist
 	}
-	for _, none := range []error{jetstream.ErrBucketNotFound, jetstream.ErrInvalidStoreName, jetstream.ErrObjectNotFound} {
-		if errors.Is(err, none) {
-			return nil, fs.ErrNotExist
-		}
+	m, err := fromLeader(ctx, o.Conn, "OBJ_"+bucket, lastOf("$O."+bucket+".M."+base64.URLEncoding.EncodeToString([]byte(name))))
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		return info, fs.ErrNotExist
+	case err != nil:
+		return info, fmt.Errorf("bus: object store: %w", err)
+	case m == nil:
+		return info, fs.ErrNotExist
 	}
-	return nil, fmt.Errorf("bus: object store: %w", err)
+	if err := json.Unmarshal(m.data, &info); err != nil {
+		return info, fmt.Errorf("bus: object store: %w", jetstream.ErrBadObjectMeta)
+	}
+	if info.Deleted {
+		return info, fs.ErrNotExist
+	}
+	return info, nil
+}
+
+// get reads one message of any replica or, where that gives none, of the leader;
+// jetstream.ErrMsgNotFound: there is none.
+func (o Objects) get(ctx context.Context, stream string, what map[string]any) (*stored, error) {
+	m, err := direct(ctx, o.Conn, stream, what)
+	if err == nil && m != nil {
+		return m, nil
+	}
+	m, err = fromLeader(ctx, o.Conn, stream, what)
+	if err == nil && m == nil {
+		return nil, jetstream.ErrMsgNotFound
+	}
+	return m, err
 }
 
 // object reads the chunks of an object one by one, each when the one before is used
 // up. The library's own reader has the server send them all: a list that is read as
 // slowly as its batches are sent would wait in this process's memory.
 type object struct {
-	chunk  func(from uint64) (*jetstream.RawStreamMsg, error)
+	chunk  func(from uint64) (*stored, error)
 	pause  func() bool // false when the reading has ended
 	close  func()
 	next   uint64 // stream sequence that the next chunk has at least
 	left   uint64 // bytes in chunks not read yet
-	rest   []byte // of the chunk in hand
+	rest   []byte // of the last chunk
 	sum    hash.Hash
 	digest string
 }
@@ -92,20 +116,17 @@ func (o *object) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("bus: read object: %w", err)
 		}
-		o.rest, o.next = m.Data, m.Sequence+1
-		o.left -= min(o.left, uint64(len(m.Data)))
-		_, _ = o.sum.Write(m.Data) // a hash takes all
+		o.rest, o.next = m.data, m.seq+1
+		o.left -= min(o.left, uint64(len(m.data)))
+		_, _ = o.sum.Write(m.data) // a hash takes all
 	}
 	n := copy(p, o.rest)
 	o.rest = o.rest[n:]
 	return n, nil
 }
 
-// patience is how long a server that does not answer is asked again for a chunk.
-const patience = 30 * time.Second
-
-func (o *object) fetch() (*jetstream.RawStreamMsg, error) {
-	for end := time.Now().Add(patience); ; {
+func (o *object) fetch() (*stored, error) {
+	for end := time.Now().Add(retry.ObjectAnswer); ; {
 		m, err := o.chunk(o.next)
 		if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) || !time.Now().Before(end) || !o.pause() {
 			return m, err

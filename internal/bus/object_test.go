@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
@@ -64,7 +68,7 @@ func TestAnObjectIsReadWholeOrNotAtAll(t *testing.T) {
 		"a chunk false":  {messages.ObjectRef{Bucket: "lists", Name: "tampered", Digest: digest(list)}, nil, jetstream.ErrDigestMismatch, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			object, err := bus.Objects{JetStream: js}.Open(t.Context(), c.ref)
+			object, err := bus.Objects{Conn: nc}.Open(t.Context(), c.ref)
 			if !errors.Is(err, c.opened) {
 				t.Fatalf("open: got %v, want %v", err, c.opened)
 			}
@@ -102,4 +106,63 @@ func loseSecondChunk(t *testing.T, store jetstream.ObjectStore, stream jetstream
 		t.Fatal(err)
 	}
 	return m
+}
+
+// A replica that lags behind, and answers direct gets, does not have the object yet, nor
+// all of its chunks. What is not there only the stream's leader can say.
+func TestAListThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true}) // it has no JetStream: that is played here
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("server is not ready")
+	}
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	content := []byte("a@example.test\nb@example.test\n")
+	meta, err := json.Marshal(jetstream.ObjectInfo{ObjectMeta: jetstream.ObjectMeta{Name: "list"}, Bucket: "lists", NUID: "n1", Size: uint64(len(content)), Chunks: 1, Digest: digest(content)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	play := func(subject string, answer func(m *nats.Msg) *nats.Msg) {
+		if _, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.RespondMsg(answer(m)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	play("$JS.API.STREAM.INFO.OBJ_lists", func(*nats.Msg) *nats.Msg {
+		return &nats.Msg{Data: []byte(`{"config":{"name":"OBJ_lists","subjects":["$O.lists.C.>","$O.lists.M.>"],"allow_direct":true},"state":{}}`)}
+	})
+	play("$JS.API.DIRECT.GET.OBJ_lists.>", func(*nats.Msg) *nats.Msg {
+		return &nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"Message Not Found"}}}
+	})
+	play("$JS.API.DIRECT.GET.OBJ_lists", func(*nats.Msg) *nats.Msg {
+		return &nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"Message Not Found"}}}
+	})
+	play("$JS.API.STREAM.MSG.GET.OBJ_lists", func(m *nats.Msg) *nats.Msg {
+		found := map[string]any{"seq": 2, "time": time.Now(), "subject": "$O.lists.M.bGlzdA==", "data": meta}
+		if strings.Contains(string(m.Data), "$O.lists.C.n1") {
+			found["seq"], found["subject"], found["data"] = 1, "$O.lists.C.n1", content
+		} else if !strings.Contains(string(m.Data), "$O.lists.M.bGlzdA==") {
+			return &nats.Msg{Data: []byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`)}
+		}
+		b, _ := json.Marshal(map[string]any{"message": found})
+		return &nats.Msg{Data: b}
+	})
+	object, err := bus.Objects{Conn: nc}.Open(t.Context(), messages.ObjectRef{Bucket: "lists", Name: "list", Digest: digest(content)})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	defer object.Close()
+	if got, err := io.ReadAll(object); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if _, err := (bus.Objects{Conn: nc}).Open(t.Context(), messages.ObjectRef{Bucket: "lists", Name: "other", Digest: digest(content)}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another name: %v, want fs.ErrNotExist", err)
+	}
 }

@@ -20,7 +20,7 @@ type password struct {
 }
 
 // now is the password to connect with. What keeps the file from being read, which never
-// quotes it, is told once, not at each of two tries a second.
+// quotes it, is logged once, not at each of two tries a second.
 func (p *password) now() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -17,7 +18,8 @@ type Change struct {
 	Kind        string // "stream" or "consumer"
 	Name        string
 	Create      bool
-	Fields      []Field // what differs, sorted by name
+	Remove      bool    // nobody uses it
+	Fields      []Field // what differs, in the order of streamFields and consumerFields
 	Destructive bool    // may drop messages or make programs fail
 	apply       func(context.Context) error
 }
@@ -28,11 +30,14 @@ type Field struct{ Name, Have, Want string }
 // String shows a change as a diff, a line a setting.
 func (c Change) String() string {
 	var b strings.Builder
-	sign := "~"
-	if c.Create {
-		sign = "+"
+	switch {
+	case c.Create:
+		fmt.Fprintf(&b, "+ %s %s", c.Kind, c.Name)
+	case c.Remove:
+		fmt.Fprintf(&b, "- %s %s (unused)", c.Kind, c.Name)
+	default:
+		fmt.Fprintf(&b, "~ %s %s", c.Kind, c.Name)
 	}
-	fmt.Fprintf(&b, "%s %s %s", sign, c.Kind, c.Name)
 	if c.Destructive {
 		b.WriteString("  (destructive)")
 	}
@@ -47,24 +52,156 @@ func (c Change) String() string {
 }
 
 // Plan compares the servers with the topology. Settings that errand does not care
-// about stay as the operator left them.
+// about stay as the operator left them, and so do limits that l does not choose.
 func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, error) {
+	have, err := inspect(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	made := l.or(have.limits()).or(Defaults)
 	var plan []Change
-	for _, want := range Streams(l) {
-		c, err := planStream(ctx, js, want)
-		if err != nil {
-			return nil, err
+	var ages []time.Duration // of the histories
+	for _, want := range Streams(made) {
+		if want.Name == DeadLetters { // one must not outlive the history that knows it
+			want.MaxAge = shortest(ages)
+			want.Duplicates = window(deadWindow, want.MaxAge)
 		}
-		plan = append(plan, c...)
+		current, there := have.streams[want.Name]
+		if there {
+			want = l.keep(current, want)
+		}
+		if want.Name == MandateEvents || want.Name == MailEvents {
+			ages = append(ages, want.MaxAge)
+		}
+		if change := planStream(js, current, want, there); change.apply != nil {
+			plan = append(plan, change)
+		}
 	}
 	for _, q := range Queues() {
-		c, err := planQueue(ctx, js, q, q.Config(l))
-		if err != nil {
-			return nil, err
+		want := q.Config(made)
+		current, there := have.queues[q.Name]
+		if there && l.AckWait == 0 {
+			want.AckWait = current.AckWait
 		}
-		plan = append(plan, c...)
+		if change := planQueue(js, q.Stream, current, want, there); change.apply != nil {
+			plan = append(plan, change)
+		}
+	}
+	if _, there := have.queues[unusedQueue.Name]; there {
+		plan = append(plan, Change{Kind: "consumer", Name: unusedQueue.Name, Remove: true,
+			apply: func(ctx context.Context) error { return js.DeleteConsumer(ctx, unusedQueue.Stream, unusedQueue.Name) }})
 	}
 	return plan, nil
+}
+
+// installed is what the servers have of the topology, by name.
+type installed struct {
+	streams map[string]jetstream.StreamConfig
+	queues  map[string]jetstream.ConsumerConfig
+}
+
+func inspect(ctx context.Context, js jetstream.JetStream) (installed, error) {
+	have := installed{map[string]jetstream.StreamConfig{}, map[string]jetstream.ConsumerConfig{}}
+	for _, want := range Streams(Limits{}) {
+		s, err := js.Stream(ctx, want.Name)
+		switch {
+		case err == nil:
+			have.streams[want.Name] = s.CachedInfo().Config
+		case !errors.Is(err, jetstream.ErrStreamNotFound):
+			return have, fmt.Errorf("stream %s: %w", want.Name, err)
+		}
+	}
+	for _, q := range append(Queues(), unusedQueue) {
+		c, err := js.Consumer(ctx, q.Stream, q.Name)
+		switch {
+		case err == nil:
+			have.queues[q.Name] = c.CachedInfo().Config
+		case !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound):
+			return have, fmt.Errorf("consumer %s: %w", q.Name, err)
+		}
+	}
+	return have, nil
+}
+
+// limits are those that what is made takes after: as many copies as any stream has, as
+// many bytes as the largest, kept as long as the other events are.
+func (i installed) limits() (l Limits) {
+	for _, s := range i.streams {
+		l.Replicas = max(l.Replicas, s.Replicas)
+		l.MaxBytes = max(l.MaxBytes, s.MaxBytes)
+	}
+	for _, s := range i.streams {
+		if s.MaxBytes <= 0 {
+			l.MaxBytes = Unlimited
+		}
+	}
+	var ages []time.Duration
+	for _, name := range []string{MandateEvents, MailEvents, MailDeliveries} {
+		if s, ok := i.streams[name]; ok {
+			ages = append(ages, s.MaxAge)
+		}
+	}
+	l.MaxAge = shortest(ages)
+	for _, q := range Queues() {
+		l.AckWait = max(l.AckWait, i.queues[q.Name].AckWait)
+	}
+	return l
+}
+
+// shortest of the times for which streams keep messages; 0: for ever.
+func shortest(ages []time.Duration) (least time.Duration) {
+	for _, age := range ages {
+		if age > 0 && (least == 0 || age < least) {
+			least = age
+		}
+	}
+	return least
+}
+
+// window is a duplicate window that is no longer than the messages are kept.
+func window(longest, age time.Duration) time.Duration {
+	if age > 0 {
+		return min(longest, age)
+	}
+	return longest
+}
+
+// keep gives want with the limits of a stream that is there, where l chooses none, and
+// with what a server cannot switch off any more.
+func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
+	if l.Replicas == 0 {
+		want.Replicas = have.Replicas
+	}
+	if l.MaxBytes == 0 {
+		want.MaxBytes = have.MaxBytes
+	}
+	if l.MaxAge == 0 && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters {
+		want.MaxAge = have.MaxAge
+		want.Duplicates = window(eventsWindow, want.MaxAge)
+	}
+	if have.AllowMsgSchedules { // then there is rollup, and a full stream cannot refuse: so none gets full
+		want.AllowRollup, want.Discard, want.MaxBytes = have.AllowRollup, have.Discard, have.MaxBytes
+	}
+	return want
+}
+
+// Leftover says what an older version switched on and no server can switch off; "" when
+// there is nothing.
+func Leftover(ctx context.Context, js jetstream.JetStream) (string, error) {
+	s, err := js.Stream(ctx, MailDeliveries)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("stream %s: %w", MailDeliveries, err)
+	}
+	switch config := s.CachedInfo().Config; {
+	case config.AllowMsgSchedules:
+		return "stream " + MailDeliveries + " keeps schedules, TTLs and rollup, which no server can switch off; it takes no limit of bytes", nil
+	case config.AllowMsgTTL:
+		return "stream " + MailDeliveries + " keeps TTLs, which no server can switch off", nil
+	}
+	return "", nil
 }
 
 // Apply makes the changes in order. Without force it refuses them all when one is destructive.
@@ -83,27 +220,21 @@ func Apply(ctx context.Context, plan []Change, force bool, done func(Change)) er
 	return nil
 }
 
-func planStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) ([]Change, error) {
-	s, err := js.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return []Change{{Kind: "stream", Name: want.Name, Create: true, Fields: diff(jetstream.StreamConfig{}, want, streamFields),
-			apply: func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err }}}, nil
+// planStream gives a change without apply when there is nothing to do.
+func planStream(js jetstream.JetStream, have, want jetstream.StreamConfig, there bool) Change {
+	change := Change{Kind: "stream", Name: want.Name, Create: !there, Fields: diff(have, want, streamFields)}
+	switch {
+	case !there:
+		change.apply = func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err }
+	case len(change.Fields) > 0:
+		merged := merge(have, want, streamFields)
+		change.Destructive = destructive(have, want)
+		change.apply = func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err }
 	}
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", want.Name, err)
-	}
-	have := s.CachedInfo().Config
-	fields := diff(have, want, streamFields)
-	if len(fields) == 0 {
-		return nil, nil
-	}
-	merged := merge(have, want, streamFields)
-	return []Change{{Kind: "stream", Name: want.Name, Fields: fields,
-		Destructive: destructive(have, want),
-		apply:       func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err }}}, nil
+	return change
 }
 
-// destructive tells whether an update can drop messages that are kept now, or is
+// destructive reports whether an update can drop messages that are kept now, or is
 // one that the server refuses because it would have to.
 func destructive(have, want jetstream.StreamConfig) bool {
 	shorter := want.MaxAge != 0 && (have.MaxAge == 0 || want.MaxAge < have.MaxAge)
@@ -112,30 +243,23 @@ func destructive(have, want jetstream.StreamConfig) bool {
 	return shorter || fewer || narrower || have.Retention != want.Retention || have.Storage != want.Storage
 }
 
-func planQueue(ctx context.Context, js jetstream.JetStream, q Queue, want jetstream.ConsumerConfig) ([]Change, error) {
-	create := Change{Kind: "consumer", Name: q.Name, Create: true, Fields: diff(jetstream.ConsumerConfig{}, want, consumerFields),
-		apply: func(ctx context.Context) error { _, err := js.CreateConsumer(ctx, q.Stream, want); return err }}
-	c, err := js.Consumer(ctx, q.Stream, q.Name)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return []Change{create}, nil
+// planQueue gives a change without apply when there is nothing to do.
+func planQueue(js jetstream.JetStream, stream string, have, want jetstream.ConsumerConfig, there bool) Change {
+	change := Change{Kind: "consumer", Name: want.Durable, Create: !there, Fields: diff(have, want, consumerFields)}
+	switch {
+	case !there:
+		change.apply = func(ctx context.Context) error { _, err := js.CreateConsumer(ctx, stream, want); return err }
+	case len(change.Fields) > 0:
+		merged := merge(have, want, consumerFields)
+		change.Destructive = have.AckPolicy != want.AckPolicy || have.FilterSubject != want.FilterSubject
+		change.apply = func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err }
 	}
-	if err != nil {
-		return nil, fmt.Errorf("consumer %s: %w", q.Name, err)
-	}
-	have := c.CachedInfo().Config
-	fields := diff(have, want, consumerFields)
-	if len(fields) == 0 {
-		return nil, nil
-	}
-	merged := merge(have, want, consumerFields)
-	return []Change{{Kind: "consumer", Name: q.Name, Fields: fields,
-		Destructive: have.AckPolicy != want.AckPolicy || have.FilterSubject != want.FilterSubject,
-		apply:       func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, q.Stream, merged); return err }}}, nil
+	return change
 }
 
 // The settings that errand decides; all others are the operator's.
 var (
-	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxMsgSize", "Duplicates", "DenyDelete", "AllowDirect", "AllowAtomicPublish", "AllowMsgSchedules", "AllowMsgTTL", "AllowRollup"}
+	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates", "DenyDelete", "AllowDirect", "AllowAtomicPublish", "AllowRollup"}
 	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending"}
 )
 
@@ -170,61 +294,4 @@ func show(v any) string {
 		return fmt.Sprint(v)
 	}
 	return strings.TrimSpace(b.String())
-}
-
-// unsuited tells what keeps a stream from holding what is written to it, or "".
-func unsuited(have jetstream.StreamConfig) string {
-	for _, want := range Streams(Limits{}) {
-		if want.Name != have.Name {
-			continue
-		}
-		for _, subject := range want.Subjects {
-			if !slices.Contains(have.Subjects, subject) {
-				return "does not take " + subject
-			}
-		}
-		if want.AllowDirect && !have.AllowDirect {
-			return "does not allow direct get"
-		}
-	}
-	return ""
-}
-
-// Check tells whether what a program needs is there and suits it, and gives its
-// consumers by name. The error says what to run.
-func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (map[string]jetstream.Consumer, error) {
-	var missing []string
-	found := map[string]jetstream.Consumer{}
-	for _, q := range queues {
-		c, err := js.Consumer(ctx, q.Stream, q.Name)
-		switch {
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-			missing = append(missing, "consumer "+q.Name+" on stream "+q.Stream)
-			continue
-		case err != nil:
-			return nil, fmt.Errorf("consumer %s: %w", q.Name, err)
-		}
-		got := c.CachedInfo().Config
-		if fields := diff(got, q.Config(Limits{AckWait: got.AckWait}), []string{"FilterSubject", "AckPolicy", "MaxDeliver"}); len(fields) > 0 {
-			return nil, fmt.Errorf("consumer %s does not suit: %s is %s, must be %s: run `errand provision`", q.Name, fields[0].Name, fields[0].Have, fields[0].Want)
-		}
-		found[q.Name] = c
-	}
-	for _, name := range streams {
-		s, err := js.Stream(ctx, name)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			missing = append(missing, "stream "+name)
-		case err != nil:
-			return nil, fmt.Errorf("stream %s: %w", name, err)
-		default:
-			if problem := unsuited(s.CachedInfo().Config); problem != "" {
-				return nil, fmt.Errorf("stream %s %s: run `errand provision`", name, problem)
-			}
-		}
-	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("NATS has no %s: run `errand provision` against it first", strings.Join(missing, ", no "))
-	}
-	return found, nil
 }

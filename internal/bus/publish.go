@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,32 +27,32 @@ type Publisher struct {
 
 	mu      sync.Mutex
 	next    uint64
-	waiting map[string]chan ack
-	refused map[string]refusal
+	waiting map[string]chan answer
+	faults  map[string]error // of the streams that did not store, until they do
 }
 
-// ack is the server's word on a write.
-type ack struct {
-	Stream    string              `json:"stream"`
-	Sequence  uint64              `json:"seq"`
-	Duplicate bool                `json:"duplicate"`
-	Error     *jetstream.APIError `json:"error"`
-
-	broken bool // there is none and will be none, since the connection broke
+// Ack says where a message was stored.
+type Ack struct {
+	Stream    string `json:"stream"`
+	Sequence  uint64 `json:"seq"`
+	Duplicate bool   `json:"duplicate"` // it was stored before, by its Nats-Msg-Id
 }
 
-// errNoAck means that nobody knows whether the message was stored.
-var errNoAck = errors.New("nats: no acknowledgement")
+// answer is what became of a write.
+type answer struct {
+	Ack
+	err error
+}
 
-// errBroken is errNoAck for what was on its way when the connection broke.
-var errBroken = fmt.Errorf("%w: the connection broke", errNoAck)
+// ErrNoAck means that nobody knows whether the message was stored.
+var ErrNoAck = errors.New("nats: no acknowledgement")
 
-// ackWait is how long a write may take before it is looked after.
-const ackWait = 5 * time.Second
+// errBroken is ErrNoAck for what was on its way when the connection broke.
+var errBroken = fmt.Errorf("%w: the connection broke", ErrNoAck)
 
 // NewPublisher listens for acknowledgements on nc; they stop with nc.
 func NewPublisher(nc *nats.Conn) (*Publisher, error) {
-	p := &Publisher{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[string]chan ack{}, refused: map[string]refusal{}}
+	p := &Publisher{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[string]chan answer{}, faults: map[string]error{}}
 	sub, err := nc.Subscribe(p.prefix+"*", p.acknowledged)
 	if err != nil {
 		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
@@ -76,7 +78,7 @@ func (p *Publisher) lost() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for token, done := range p.waiting {
-		done <- ack{broken: true}
+		done <- answer{err: errBroken}
 		delete(p.waiting, token)
 	}
 }
@@ -85,115 +87,137 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 	token := m.Subject[len(p.prefix):]
 	p.mu.Lock()
 	done := p.waiting[token]
-	delete(p.waiting, token)
+	delete(p.waiting, token) // done has room for one answer
 	p.mu.Unlock()
 	if done == nil {
 		return // its waiter has gone
 	}
-	var a ack
-	if err := json.Unmarshal(m.Data, &a); err != nil || (a.Stream == "" && a.Error == nil) {
-		a = ack{} // no stream listens (no responders), or an answer that says nothing
-	}
-	done <- a
+	a, err := ParseAck(m.Data)
+	done <- answer{a, err}
 }
 
-// Publish stores m once and waits for the server's word. errNoAck: unknown.
-func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (ack, error) {
+// ParseAck reads the answer to a write. Errors: ErrNoAck when it says nothing, as when no
+// stream listens; the server's *jetstream.APIError.
+func ParseAck(data []byte) (Ack, error) {
+	var a struct {
+		Ack
+		Error *jetstream.APIError `json:"error"`
+	}
+	switch err := json.Unmarshal(data, &a); {
+	case err != nil, a.Error == nil && a.Stream == "":
+		return Ack{}, ErrNoAck
+	case a.Error != nil:
+		return Ack{}, a.Error
+	}
+	return a.Ack, nil
+}
+
+// Publish stores m once and waits for the server's answer. Errors: ErrNoAck, the server's
+// *jetstream.APIError, or what keeps the connection from sending it.
+func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
 	a, err := p.publish(ctx, m)
-	if ctx.Err() == nil {
-		kind, _, _ := strings.Cut(m.Subject, ".") // mandate, mail or dead: another stream each
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if err == nil || final(err) {
-			delete(p.refused, kind)
-		} else {
-			p.refused[kind] = refusal{time.Now(), err}
-		}
+	switch {
+	case err == nil:
+		p.stores(m.Subject)
+	case ctx.Err() != nil, IsFinal(err): // nobody waited for the answer; it is this message's own fault
+	default:
+		p.refuses(m.Subject, err)
 	}
 	return a, err
 }
 
-// refusal is a write that NATS did not store and may store later.
-type refusal struct {
-	at  time.Time
-	why error
+// stores notes that the stream of a subject stores what is written.
+func (p *Publisher) stores(subject string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.faults, streamOf(subject))
 }
 
-// Fault says what NATS does not store lately; "" when it stores everything.
+// refuses notes why the stream of a subject did not store. A conflict says only that it
+// answers.
+func (p *Publisher) refuses(subject string, why error) {
+	stream := streamOf(subject)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !IsConflict(why):
+		p.faults[stream] = why
+	case errors.Is(p.faults[stream], ErrNoAck):
+		delete(p.faults, stream)
+	}
+}
+
+// Fault says which streams did not store the last that was written to them, and why;
+// "" when all did.
 func (p *Publisher) Fault() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for kind, r := range p.refused {
-		if time.Since(r.at) < 3*ackWait { // a write that still waits was tried again since
-			return fmt.Sprintf("NATS does not store %s.>: %v", kind, r.why)
-		}
+	var said []string
+	for _, stream := range slices.Sorted(maps.Keys(p.faults)) {
+		said = append(said, fmt.Sprintf("NATS does not store in %s: %v", stream, p.faults[stream]))
 	}
-	return ""
+	return strings.Join(said, "; ")
 }
 
-func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (ack, error) {
-	done, token := make(chan ack, 1), ""
+func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (Ack, error) {
+	done := make(chan answer, 1)
 	p.mu.Lock()
 	p.next++
-	token = strconv.FormatUint(p.next, 36)
+	token := strconv.FormatUint(p.next, 36)
 	p.waiting[token] = done
 	p.mu.Unlock()
-	forget := func() {
+	defer func() {
 		p.mu.Lock()
 		delete(p.waiting, token)
 		p.mu.Unlock()
-	}
+	}()
 	m.Reply = p.prefix + token
 	if err := p.nc.PublishMsg(m); err != nil {
-		forget()
-		return ack{}, err
+		return Ack{}, err
 	}
-	timer := time.NewTimer(ackWait)
+	timer := time.NewTimer(retry.Answer)
 	defer timer.Stop()
 	select {
 	case a := <-done:
-		switch {
-		case a.broken:
-			return a, errBroken
-		case a.Error != nil:
-			return a, a.Error
-		case a.Stream == "":
-			return a, errNoAck
-		}
-		return a, nil
+		return a.Ack, a.err
 	case <-timer.C:
-		forget()
-		return ack{}, errNoAck
+		return Ack{}, ErrNoAck
 	case <-ctx.Done():
-		forget()
-		return ack{}, fmt.Errorf("%w: %w", errNoAck, context.Cause(ctx))
+		return Ack{}, fmt.Errorf("%w: %w", ErrNoAck, context.Cause(ctx))
 	}
 }
 
 // Keep stores m however long that takes, and is safe to repeat by m's Nats-Msg-Id.
 func (p *Publisher) Keep(ctx context.Context, m *nats.Msg) error {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	for n := 1; ; n++ {
 		_, err := p.Publish(ctx, m)
-		if err == nil || final(err) {
+		if err == nil || IsFinal(err) {
 			return err
 		}
-		if !retry.Pause(ctx, wait) {
+		if !retry.Pause(ctx, retry.Keep.Wait(n)) {
 			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
 }
 
+// What the server says of a message that it never takes.
+const (
+	errCodeMessageTooLarge = 10054
+	errCodeHeaderTooLarge  = 10097
+)
+
 // tooLarge reports whether the server takes nothing of that size.
 func tooLarge(err error) bool {
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return true
+	}
 	var api *jetstream.APIError
-	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == errCodeMessageTooLarge
+	return errors.As(err, &api) && (api.ErrorCode == errCodeMessageTooLarge || api.ErrorCode == errCodeHeaderTooLarge)
 }
 
-const errCodeMessageTooLarge = 10054
-
-// final reports whether the same write would get the same answer again.
-func final(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code < 500 || errors.Is(err, nats.ErrMaxPayload) ||
-		errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject)
+// IsFinal reports whether the same write would fail again for ever: the message is too
+// large, its subject or a header's name is none, or the connection was closed. Every
+// other answer of a server may become better, those too that no version so far has given.
+func IsFinal(err error) bool {
+	return tooLarge(err) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, nats.ErrConnectionClosed)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -21,7 +22,7 @@ type Pull struct {
 	subject string
 
 	status chan nats.Status   // says when there is a new connection; nil: nobody listens
-	sub    *nats.Subscription // of the inbox that the server was told; nil: it was told none
+	sub    *nats.Subscription // of the inbox that the server answers on; nil: there is none
 	got    chan *nats.Msg
 }
 
@@ -31,22 +32,16 @@ func NewPull(nc *nats.Conn, queue jetstream.Consumer) *Pull {
 	return &Pull{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + info.Stream + "." + info.Name}
 }
 
-// PullExpiry is how long the server keeps a pull that it has no message for. It is short
-// since a pull cannot be taken back: a message that the server has assigned when it
-// hears that the subscription ends is delivered in vain, and in a cluster comes again
-// only after its AckWait. So whoever wants no more waits for the end of the pull.
-const PullExpiry = 2 * time.Second
-
-var waits = fmt.Sprintf(`{"batch":1,"expires":%d}`, PullExpiry)
+var waits = fmt.Sprintf(`{"batch":1,"expires":%d}`, retry.PullExpiry)
 
 // ErrNoMessage means that the queue had none in the time given.
 var ErrNoMessage = errors.New("nats: no message")
 
-// Next waits for a message for about wait, and for PullExpiry at least. When it gives
+// Next waits for a message for about wait, and for retry.PullExpiry at least. When it gives
 // none, none is on its way any more: what the server sent to a pull that nobody reads
 // would be lost until its AckWait is over. So it may give one after ctx ended. Errors:
 // ErrNoMessage, ctx's, or why the server gives none.
-func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
+func (p *Pull) Next(ctx context.Context, wait time.Duration) (*nats.Msg, error) {
 	for end := time.Now().Add(wait); ctx.Err() == nil; {
 		r, err := p.once(ctx, waits)
 		again := errors.Is(err, errMoved) || errors.Is(err, ErrNoMessage) && time.Now().Before(end)
@@ -58,7 +53,7 @@ func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
 }
 
 // Take gives a message that is there, or ErrNoMessage at once.
-func (p *Pull) Take(ctx context.Context) (*Request, error) {
+func (p *Pull) Take(ctx context.Context) (*nats.Msg, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -71,14 +66,14 @@ var (
 )
 
 // once asks, and waits for the server's answer, for a connection only until ctx ends.
-func (p *Pull) once(ctx context.Context, what string) (*Request, error) {
+func (p *Pull) once(ctx context.Context, what string) (*nats.Msg, error) {
 	if p.status == nil {
 		p.status = p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING)
 	}
 	if !p.nc.IsConnected() { // what is asked now would be asked twice
 		select {
 		case <-p.status:
-		case <-time.After(PullExpiry):
+		case <-time.After(retry.PullExpiry):
 		case <-ctx.Done():
 		}
 		return nil, errMoved
@@ -94,7 +89,7 @@ func (p *Pull) once(ctx context.Context, what string) (*Request, error) {
 	if err := p.nc.PublishRequest(p.subject, p.sub.Subject, []byte(what)); err != nil {
 		return nil, fmt.Errorf("nats: pull: %w", err)
 	}
-	late := time.NewTimer(PullExpiry + ackWait)
+	late := time.NewTimer(retry.PullExpiry + retry.Answer)
 	defer late.Stop()
 	err := errSilent
 	select {
@@ -108,10 +103,10 @@ func (p *Pull) once(ctx context.Context, what string) (*Request, error) {
 	return nil, err
 }
 
-// read tells a request from a word of the server's.
-func read(m *nats.Msg) (*Request, error) {
+// read parses a request, or what the server says instead of one.
+func read(m *nats.Msg) (*nats.Msg, error) {
 	if m.Reply != "" {
-		return &Request{m}, nil
+		return m, nil
 	}
 	switch status := m.Header.Get("Status"); status {
 	case "404", "408": // there is none; the time is over
@@ -136,37 +131,4 @@ func (p *Pull) Close() {
 		p.nc.RemoveStatusListener(p.status)
 		p.status = nil
 	}
-}
-
-// Request is a message of a queue in somebody's hand. It has what jetstream.Msg has of
-// the same name.
-type Request struct{ msg *nats.Msg }
-
-// Data is the body.
-func (r *Request) Data() []byte { return r.msg.Data }
-
-// Subject is the one it was published on.
-func (r *Request) Subject() string { return r.msg.Subject }
-
-// Headers are the publisher's; nil when there are none.
-func (r *Request) Headers() nats.Header { return r.msg.Header }
-
-// Ack tells the server that the request is done with. A lost one makes it come again.
-func (r *Request) Ack() error { return r.msg.Ack() }
-
-// NakWithDelay puts the request back for a while.
-func (r *Request) NakWithDelay(d time.Duration) error { return r.msg.NakWithDelay(d) }
-
-// InProgress keeps the request in hand for another AckWait.
-func (r *Request) InProgress() error { return r.msg.InProgress() }
-
-// Metadata is what the server says of the delivery.
-func (r *Request) Metadata() (*jetstream.MsgMetadata, error) {
-	m, err := r.msg.Metadata()
-	if err != nil {
-		return nil, err
-	}
-	return &jetstream.MsgMetadata{Stream: m.Stream, Consumer: m.Consumer, Domain: m.Domain, Timestamp: m.Timestamp,
-		NumDelivered: m.NumDelivered, NumPending: m.NumPending,
-		Sequence: jetstream.SequencePair{Stream: m.Sequence.Stream, Consumer: m.Sequence.Consumer}}, nil
 }

@@ -1,7 +1,9 @@
 package bus
 
 import (
+	"cmp"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,50 +27,68 @@ const (
 	// eventsWindow is the duplicate window of streams whose writes are fenced: the
 	// fence keeps them single for good, the ids only cost the server memory.
 	eventsWindow = 10 * time.Second
+	// deadWindow is that of the dead letters, which nothing else keeps single.
+	deadWindow = time.Hour
 )
 
-// Limits are what an operator chooses about the topology.
+// Limits are what an operator chooses about the topology. A zero field is a choice that
+// was not made: what is there stays, and what is made takes after it, or has Defaults.
 type Limits struct {
-	Replicas   int           `env:"PROVISION_REPLICAS" default:"1" help:"Copies of each stream: 1, 3 or 5."`
-	MaxAge     time.Duration `env:"PROVISION_MAX_AGE" default:"720h" help:"How long events are kept: also how long a repeated request is recognised."`
-	DeadAge    time.Duration `env:"PROVISION_DEAD_AGE" default:"2160h" help:"How long dead letters are kept."`
-	AckWait    time.Duration `env:"PROVISION_ACK_WAIT" default:"30s" help:"How long a silent consumer keeps a request before another gets it."`
-	MaxPayload int64         `kong:"-"` // of the server, bytes
+	Replicas   int           // copies of each stream
+	MaxAge     time.Duration // how long events and dead letters are kept
+	AckWait    time.Duration // how long a silent consumer keeps a request
+	MaxBytes   int64         // of each stream; Unlimited for none
+	MaxPayload int64         // of the server, bytes
 }
 
-// Streams is the topology: every stream there is.
+// Unlimited as Limits.MaxBytes sets no limit.
+const Unlimited = -1
+
+// Defaults are the limits of what is made where nothing is there yet.
+var Defaults = Limits{Replicas: 1, MaxAge: 30 * 24 * time.Hour, AckWait: 30 * time.Second, MaxBytes: Unlimited}
+
+// or fills the choices that were not made with those of others.
+func (l Limits) or(others Limits) Limits {
+	l.Replicas = cmp.Or(l.Replicas, others.Replicas)
+	l.MaxAge = cmp.Or(l.MaxAge, others.MaxAge)
+	l.AckWait = cmp.Or(l.AckWait, others.AckWait)
+	l.MaxBytes = cmp.Or(l.MaxBytes, others.MaxBytes)
+	return l
+}
+
+// Streams is the topology: every stream there is, as it is made. None ever drops a
+// message for room: a full one refuses what comes.
 func Streams(l Limits) []jetstream.StreamConfig {
-	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardOld, MaxMsgSize: -1}
+	l = l.or(Defaults)
+	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardNew, MaxMsgSize: -1, MaxBytes: l.MaxBytes}
 	requests := func(name string, ops ...messages.Operation) jetstream.StreamConfig {
 		s := base
 		s.Name, s.Retention, s.Duplicates = name, jetstream.WorkQueuePolicy, 2*time.Minute
 		s.MaxMsgSize = int32(min(l.MaxPayload-room, math.MaxInt32)) // what was taken in can be dead-lettered
-		s.Discard = jetstream.DiscardNew                            // a full queue says no; it never drops work
 		for _, op := range ops {
 			s.Subjects = append(s.Subjects, op.Requested())
 		}
 		return s
 	}
-	events := func(name string, subjects ...string) jetstream.StreamConfig {
+	kept := func(name string, window time.Duration, subjects ...string) jetstream.StreamConfig {
 		s := base
-		s.Name, s.Subjects, s.MaxAge, s.Duplicates = name, subjects, l.MaxAge, min(eventsWindow, l.MaxAge)
+		s.Name, s.Subjects, s.MaxAge, s.Duplicates = name, subjects, l.MaxAge, min(window, l.MaxAge)
+		return s
+	}
+	events := func(name string, subjects ...string) jetstream.StreamConfig {
+		s := kept(name, eventsWindow, subjects...)
 		s.DenyDelete, s.AllowDirect = true, true
 		return s
 	}
-	deliveries := base
-	deliveries.Name, deliveries.Subjects = MailDeliveries, []string{"mail.delivery.*.*", "mail.log.>"}
-	deliveries.MaxAge, deliveries.Duplicates = l.MaxAge, min(eventsWindow, l.MaxAge)
+	deliveries := kept(MailDeliveries, eventsWindow, "mail.delivery.*.*", "mail.log.>")
 	deliveries.AllowDirect, deliveries.AllowAtomicPublish = true, true
-	deliveries.AllowMsgSchedules, deliveries.AllowMsgTTL, deliveries.AllowRollup = true, true, true
-	dead := base
-	dead.Name, dead.Subjects, dead.MaxAge, dead.Duplicates = DeadLetters, []string{"dead.>"}, l.DeadAge, min(time.Hour, l.DeadAge)
 	return []jetstream.StreamConfig{
 		requests(MandateRequests, messages.Enroll, messages.Transactions),
 		events(MandateEvents, "mandate.*.*.*"),
 		requests(MailRequests, messages.Send, messages.Account),
 		events(MailEvents, "mail.send.*.*", "mail.batch.*.*.*", "mail.account.*.*"),
 		deliveries,
-		dead,
+		kept(DeadLetters, deadWindow, "dead.>"),
 	}
 }
 
@@ -84,28 +104,26 @@ var (
 	TransactionsQueue = Queue{MandateRequests, "mandate-transactions", messages.Transactions.Requested()}
 	SendQueue         = Queue{MailRequests, "mail-send", messages.Send.Requested()}
 	AccountQueue      = Queue{MailRequests, "mail-account", messages.Account.Requested()}
-	LogQueue          = Queue{MailDeliveries, "mail-log", "mail.log.token"}
 )
 
 // Queues are all durable consumers.
 func Queues() []Queue {
-	return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue, LogQueue}
+	return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue}
 }
+
+// unusedQueue is what an older version made and nobody reads.
+var unusedQueue = Queue{Stream: MailDeliveries, Name: "mail-log"}
 
 // Config is the consumer's configuration. Attempts are counted in the history, so
 // there is no MaxDeliver; waits are computed there too, so there is no BackOff.
 func (q Queue) Config(l Limits) jetstream.ConsumerConfig {
-	c := jetstream.ConsumerConfig{
+	return jetstream.ConsumerConfig{
 		Durable: q.Name, FilterSubject: q.Filter,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.AckWait, MaxDeliver: -1,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.or(Defaults).AckWait, MaxDeliver: -1,
 		// Requests that wait for a later time count as pending too: the bound
 		// must not be what a long outage leaves behind.
 		MaxAckPending: 100_000,
 	}
-	if q.Name == LogQueue.Name {
-		c.MaxAckPending = 1
-	}
-	return c
 }
 
 // EventsOf is the stream that holds an operation's events.
@@ -113,8 +131,19 @@ func EventsOf(op messages.Operation) string {
 	switch op {
 	case messages.Enroll, messages.Transactions:
 		return MandateEvents
-	case messages.Delivery:
+	case messages.Delivery, messages.Log:
 		return MailDeliveries
 	}
 	return MailEvents
+}
+
+// streamOf is the stream that takes what is published on a subject, events and dead
+// letters.
+func streamOf(subject string) string {
+	domain, rest, _ := strings.Cut(subject, ".")
+	if domain == "dead" {
+		return DeadLetters
+	}
+	operation, _, _ := strings.Cut(rest, ".")
+	return EventsOf(messages.Operation(domain + "." + operation))
 }

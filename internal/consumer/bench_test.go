@@ -12,11 +12,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"errand/internal/attempt"
 	"errand/internal/bus"
 	"errand/internal/consumer"
 	"errand/internal/devkit/devtest"
 	"errand/internal/enroll"
-	"errand/internal/retry"
+	"errand/internal/hold"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
@@ -39,7 +40,7 @@ func BenchmarkSettle(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	queues, err := bus.Check(b.Context(), js, []bus.Queue{bus.EnrollQueue})
+	found, err := bus.Check(b.Context(), js, []bus.Queue{bus.EnrollQueue})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -49,14 +50,14 @@ func BenchmarkSettle(b *testing.B) {
 		b.Fatal(err)
 	}
 	settled := make(chan string, b.N)
-	c := &consumer.Consumer[messages.EnrollRequest]{
-		Operation: messages.Enroll, Conn: nc, Source: queues[bus.EnrollQueue.Name], Decode: messages.DecodeEnroll, Writes: true,
-		Handle: (&enroll.Handler{Upstream: api, Policy: retry.Policy{}, Timeout: 30 * time.Second, Zone: time.UTC}).Handle,
-		Log:    bus.Log{Publisher: publisher, Source: "/errand/bench"}, Dead: publisher,
-		Hold: &consumer.Hold{Interval: time.Second, Log: zerolog.Nop()}, Slots: make(consumer.Slots, at64),
-		GiveUpAfter: time.Hour, Logger: zerolog.New(io.Discard).With().Timestamp().Logger(),
-		Settled: func(_ messages.Operation, outcome string, _ time.Duration) { settled <- outcome },
-	}
+	caller := &attempt.Caller{Timeout: 30 * time.Second, Slots: make(hold.Slots, at64)}
+	c := consumer.New(consumer.Settings{Conn: nc, Log: bus.EventStore{Publisher: publisher, Source: "/errand/bench"}, Dead: publisher,
+		InFlight: make(hold.Slots, at64+at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 },
+		Logger:   zerolog.New(io.Discard).With().Timestamp().Logger(),
+		Settled:  func(_ messages.Operation, outcome string, _ time.Duration) { settled <- outcome },
+		Panicked: func(messages.Operation) {}},
+		found.Queues[bus.EnrollQueue.Name], &hold.Hold{Interval: time.Second, Log: zerolog.Nop()},
+		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle))
 	ctx, stop := context.WithCancel(b.Context())
 	ran := make(chan error, 1)
 	b.ReportAllocs()

@@ -1,8 +1,8 @@
 // Package consumer takes requests from a queue and settles each: the handler's
-// final event is stored and the request acknowledged, or it is put back for later.
+// final event is stored and the request acknowledged, or it comes back later.
 //
-//	hold ─► slot ─► one message ─► lease ─► decode ─► handler over its history ─► ack
-//	                                                        └─ no answer yet ─► put back
+//	permit of the hold ─► slot ─► one message ─► lease ─► decode ─► handler over its history ─► ack
+//	                                                                     └─ no answer yet ─► nak with delay
 package consumer
 
 import (
@@ -17,39 +17,59 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"errand/internal/attempt"
 	"errand/internal/bus"
 	"errand/internal/history"
+	"errand/internal/hold"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
 // Handler answers one request. The event it returns is final: it is stored and the
-// request is done, whether it tells of success or of refusal. An error means that
-// there is no answer yet, and the request comes back later.
-type Handler[R any] func(ctx context.Context, r history.Request[R]) (messages.Event, error)
+// request is done, whether it says success or refusal. An error means that there is
+// no answer yet, and the request comes back later.
+type Handler[R any] func(ctx context.Context, r attempt.Request[R]) (messages.Event, error)
 
-// Slots bounds the requests that a program has in hand, over all its consumers.
-type Slots chan struct{}
+// Operation is what one operation's requests are and what is done about them.
+type Operation[R any] struct {
+	Name   messages.Operation
+	Decode func([]byte) (R, messages.Meta, error)
+	Handle Handler[R]
+	// GiveUpAt is what the request names; zero: nothing.
+	GiveUpAt func(R) time.Time
+	// Ended is the body of an event in state Failed or Uncertain that no handler wrote.
+	Ended func(R, messages.State, messages.FailedBody) messages.Body
+	Pulls int // of one message, that wait at the queue at once, at most
+}
 
-// Consumer settles the requests of one queue. Every field but Settled is required.
-type Consumer[R any] struct {
-	Operation   messages.Operation
+// Settings are what the consumers of a program share.
+type Settings struct {
 	Conn        *nats.Conn
-	Source      jetstream.Consumer // the queue
-	Decode      func([]byte) (R, messages.Meta, error)
-	Handle      Handler[R]
-	Writes      bool // the handler changes something upstream
 	Log         history.Log
 	Dead        *bus.Publisher
-	Hold        *Hold
-	Slots       Slots
-	GiveUpAfter time.Duration
+	InFlight    hold.Slots           // requests, of all consumers together
+	GiveUpAfter time.Duration        // unless the request names a time
+	Kept        func() time.Duration // how long events are kept; 0: for ever
 	Logger      zerolog.Logger
 	Settled     func(op messages.Operation, outcome string, took time.Duration)
+	Panicked    func(op messages.Operation)
+}
+
+// Consumer settles the requests of one queue.
+type Consumer[R any] struct {
+	Settings
+	op     Operation[R]
+	source jetstream.Consumer
+	hold   *hold.Hold
 
 	lease    lease
 	fault    atomic.Pointer[string]
 	stopping atomic.Bool
+}
+
+// New makes the consumer of a queue.
+func New[R any](s Settings, source jetstream.Consumer, h *hold.Hold, op Operation[R]) *Consumer[R] {
+	return &Consumer[R]{Settings: s, op: op, source: source, hold: h}
 }
 
 // Fault says what keeps the consumer from taking work; "" when nothing does.
@@ -60,7 +80,7 @@ func (c *Consumer[R]) Fault() string {
 	return ""
 }
 
-func (c *Consumer[R]) faulty(f string) {
+func (c *Consumer[R]) unhealthy(f string) {
 	if f != c.Fault() {
 		c.fault.Store(&f)
 		if f != "" {
@@ -69,21 +89,21 @@ func (c *Consumer[R]) faulty(f string) {
 	}
 }
 
-// InHand is how many requests are in hand.
-func (c *Consumer[R]) InHand() int { return c.lease.count() }
+// Requests is how many requests are in flight.
+func (c *Consumer[R]) Requests() int { return c.lease.count() }
 
-func (c *Consumer[R]) name() string { return c.Source.CachedInfo().Name }
+func (c *Consumer[R]) name() string { return c.source.CachedInfo().Name }
 
-// Run takes and settles requests until ctx ends and every request in hand is
-// settled. hard ends the patience with those: what is not settled then is put back.
+// Run takes and settles requests until ctx ends and every request in flight is
+// settled. hard ends the patience with those: what is not settled then is given back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
-	pulls := c.open()
+	pulls := openPulls(c.Conn, c.source, min(c.op.Pulls, cap(c.InFlight)-1))
 	beats, stop := context.WithCancel(hard)
-	var keeper, hands sync.WaitGroup
-	keeper.Go(func() { c.lease.keep(beats, c.Source.CachedInfo().Config.AckWait/3) })
-	for range cap(c.Slots) {
-		hands.Go(func() {
+	var keeper, workers sync.WaitGroup
+	keeper.Go(func() { c.lease.keep(beats, c.source.CachedInfo().Config.AckWait/3) })
+	for range cap(c.InFlight) {
+		workers.Go(func() {
 			for ctx.Err() == nil {
 				if err := c.next(ctx, hard, pulls); err != nil {
 					c.failed(ctx, err)
@@ -91,7 +111,7 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 			}
 		})
 	}
-	hands.Wait()
+	workers.Wait()
 	stop()
 	keeper.Wait()
 	pulls.close()
@@ -106,86 +126,120 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	turn, err := c.Hold.Enter(ctx, c.Writes)
+	permit, err := c.hold.Acquire(ctx)
 	if err != nil {
 		pulls.free <- p
 		return err
 	}
-	select {
-	case c.Slots <- struct{}{}:
-	case <-ctx.Done():
+	if err := c.InFlight.Take(ctx); err != nil {
 		pulls.free <- p
-		if turn {
-			c.Hold.Leave(c.Writes, false)
-		}
-		return ctx.Err()
-	}
-	defer func() { <-c.Slots }()
-	wait := time.Duration(0)
-	if turn {
-		wait = 2 * c.Hold.Interval
-	}
-	m, err := c.take(ctx, p, wait)
-	pulls.back(p, err == nil)
-	var probe bool
-	if err == nil {
-		probe, wait = c.Hold.Claim(c.Writes)
-	}
-	if turn {
-		c.Hold.Leave(c.Writes, errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
-	}
-	switch {
-	case err != nil:
+		permit.Release()
 		return err
-	case wait > 0: // the hold began while we waited for a message
-		_ = m.NakWithDelay(wait)
-		return nil
-	case probe:
-		defer c.Hold.Release()
 	}
-	c.faulty("")
-	c.lease.take(m)
-	c.settle(hard, m)
-	return nil
+	defer c.InFlight.Free()
+	d, err := c.take(ctx, p, permit)
+	for permit.Probe() && d != nil {
+		if permit.Spent() && time.Now().Before(d.giveUp) {
+			c.passOver(d)
+			d = nil
+			break
+		}
+		c.settle(hard, d)
+		// While it is held, a request that made no call has proven nothing, and those that are
+		// overdue may end.
+		if d = nil; !c.hold.Active() {
+			break
+		}
+		d, err = c.take(ctx, p, permit)
+	}
+	pulls.back(p, err == nil)
+	if d != nil {
+		c.settle(hard, d)
+	}
+	if errors.Is(err, bus.ErrNoMessage) {
+		permit.Unused(permit.Probe() && c.empty(ctx))
+		return err
+	}
+	permit.Release()
+	return err
 }
 
-// take pulls one message: none waits in a buffer, where its AckWait would run out. The
-// one slot that two consumers share is lost to the other while one waits in it.
-func (c *Consumer[R]) take(ctx context.Context, p *bus.Pull, wait time.Duration) (*bus.Request, error) {
-	if cap(c.Slots) == 1 {
-		return p.Take(ctx)
+// maxPassedOver is how many requests a probe passes over that were probes already: as many
+// as a hold of a day has by default, so that the next one is found behind all of them.
+const maxPassedOver = 10_000
+
+// take pulls one message that the permit admits: none waits in a buffer, where its AckWait
+// would run out. nil: a hold began while it waited for one. A probe prefers a request that
+// was no probe of this hold yet, and takes the first that was if the queue gives no other.
+func (c *Consumer[R]) take(ctx context.Context, p *bus.Pull, permit *hold.Permit) (d *delivery[R], err error) {
+	wait := time.Duration(0)
+	if permit.Probe() {
+		wait = 2 * c.hold.Interval
 	}
-	return p.Next(ctx, wait)
+	var again *delivery[R]
+	var m *nats.Msg
+	for range maxPassedOver {
+		if again == nil && !permit.Spent() {
+			m, err = p.Next(ctx, wait)
+		} else if m, err = p.Take(ctx); err != nil && again != nil {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if d = c.open(m, permit); d == nil {
+			return nil, nil
+		}
+		c.unhealthy("")
+		c.lease.take(m)
+		if permit.Admit(d.ids[0]) {
+			c.passOver(again)
+			return d, nil
+		}
+		if !permit.Probe() || again != nil {
+			c.passOver(d)
+		}
+		if !permit.Probe() {
+			return nil, nil
+		}
+		if again == nil {
+			again = d
+		}
+	}
+	permit.AdmitAgain(again.ids[0])
+	return again, nil
 }
 
-// empty reports whether the queue has no request, also none that was put off or is in
-// somebody's hand. It is not when nobody knows.
+// passOver gives a request back that may not be worked on now. It is there again when the
+// next probe is due.
+func (c *Consumer[R]) passOver(d *delivery[R]) {
+	if d != nil {
+		c.lease.drop(d.message)
+		_ = d.message.NakWithDelay(c.hold.Interval / 2)
+	}
+}
+
+// empty reports whether the queue has no request, also none that was deferred or is with
+// another worker. It is not when nobody knows.
 func (c *Consumer[R]) empty(ctx context.Context) bool {
-	info, err := c.Source.Info(ctx)
+	info, err := c.source.Info(ctx)
 	return err == nil && info.NumPending == 0 && info.NumAckPending == 0
 }
 
-// otherTurn is how long a consumer that found nothing leaves a program's only slot to
-// the other one.
-const otherTurn = time.Second / 4
-
-// failed handles a take that brought nothing. A deleted consumer looks alike to a
-// silent one, so it is asked for, until it is there: a take that waits for its next
-// message would not tell that it came back.
+// failed handles a take that brought nothing. A deleted consumer looks like a silent
+// one, so it is asked for, until it is there: a take that waits for its next message
+// would not show that it came back.
 func (c *Consumer[R]) failed(ctx context.Context, err error) {
 	if errors.Is(err, bus.ErrNoMessage) {
-		if cap(c.Slots) == 1 {
-			retry.Pause(ctx, otherTurn)
-		}
 		return
 	}
-	for there := false; !there && retry.Pause(ctx, time.Second); {
-		_, err := c.Source.Info(ctx)
+	for there := false; !there && retry.Pause(ctx, retry.MissingConsumer); {
+		_, err := c.source.Info(ctx)
 		switch there = err == nil; {
 		case there:
-			c.faulty("")
+			c.unhealthy("")
 		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-			c.faulty(fmt.Sprintf("consumer %s is gone: run `errand provision`", c.name()))
+			c.unhealthy(fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", c.name()))
 		}
 	}
 }

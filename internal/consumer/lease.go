@@ -5,26 +5,26 @@ import (
 	"sync"
 	"time"
 
-	"errand/internal/bus"
+	"github.com/nats-io/nats.go"
 )
 
-// lease keeps the messages in hand from being delivered to somebody else: one
+// lease keeps the messages in flight from being delivered to somebody else: one
 // heartbeat for all of them at a third of AckWait.
 type lease struct {
 	mu   sync.Mutex
-	held map[*bus.Request]struct{}
+	held map[*nats.Msg]struct{}
 }
 
-func (l *lease) take(m *bus.Request) {
+func (l *lease) take(m *nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held == nil {
-		l.held = map[*bus.Request]struct{}{}
+		l.held = map[*nats.Msg]struct{}{}
 	}
 	l.held[m] = struct{}{}
 }
 
-func (l *lease) drop(m *bus.Request) {
+func (l *lease) drop(m *nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, m)

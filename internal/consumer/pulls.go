@@ -3,12 +3,16 @@ package consumer
 import (
 	"sync"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"errand/internal/bus"
 )
 
-// most is how many pulls of one message wait at once: few leave the hands idle for
-// a round trip and make each message pay its own system calls, on both sides.
-const most = 16
+// WritePulls is how many pulls of one message wait at a queue of writes: few leave the
+// workers idle for a round trip and make each message pay its own system calls, on both
+// sides. A queue of reads needs one.
+const WritePulls = 16
 
 // pulls are those of one consumer. Of a queue that has nothing one pull waits: the
 // others rest until it brings something.
@@ -19,15 +23,11 @@ type pulls struct {
 	resting []*bus.Pull
 }
 
-// open leaves a slot for the program's other consumer.
-func (c *Consumer[R]) open() *pulls {
-	n := 1
-	if c.Writes {
-		n = max(1, min(most, cap(c.Slots)-1))
-	}
+func openPulls(conn *nats.Conn, source jetstream.Consumer, n int) *pulls {
+	n = max(n, 1)
 	ps := &pulls{free: make(chan *bus.Pull, n)}
 	for range n {
-		ps.free <- bus.NewPull(c.Conn, c.Source)
+		ps.free <- bus.NewPull(conn, source)
 	}
 	return ps
 }

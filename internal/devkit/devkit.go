@@ -1,8 +1,8 @@
-// Package devkit runs a nats-server inside this process: for the demo and for
-// tests. It is the only package that links the server besides tests.
+// Package devkit runs a nats-server inside this process, for the demo and for
+// tests. Apart from tests it is the only package that links the server.
 //
 //	Start ─► server on a free loopback port ◄─ programs, the nats tool
-//	InProcess ─► server without a port ◄─ this process only, also in a bubble
+//	InProcess ─► server without a port ◄─ this process only, also inside a bubble
 package devkit
 
 import (
@@ -18,26 +18,26 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// startWait is how long a server may take to be ready. An empty one takes 10 ms;
-// one with a large store reads it first.
+// startWait is how long a server may take to become ready. With an empty store it
+// takes 10 ms; a large store is read first.
 const startWait = 30 * time.Second
 
 // NATS is a running server with JetStream.
 type NATS struct {
-	URL    string // "" when it has no port
+	URL    string // "" if it has no port
 	Server *server.Server
 
-	opts      server.Options
-	config    string // beside opts, in the server's own language
-	temporary bool   // the store goes with the server
-	said      complaints
+	opts        server.Options
+	config      string // added to opts, in the server's own language
+	removeStore bool   // Close removes the store
+	log         serverLog
 
-	mu sync.Mutex // of Server, which connections that come back ask for meanwhile
+	mu sync.Mutex // guards Server, which reconnecting connections read
 }
 
 // Start starts a server that keeps its data in dir and listens on a free port of
-// the loopback interface. With dir "" the data is kept in a temporary folder that
-// Close removes. The error is what the server says.
+// the loopback interface. If dir is "", the data is in a temporary directory that
+// Close removes. The error contains the server's own message.
 func Start(dir string) (*NATS, error) { return Listen(dir, server.RANDOM_PORT) }
 
 // Listen is Start on a port of the caller's choice.
@@ -45,22 +45,22 @@ func Listen(dir string, port int) (*NATS, error) {
 	return start(dir, server.Options{Host: "127.0.0.1", Port: port}, "")
 }
 
-// Configured is Start with what config says in the server's own language: accounts,
-// TLS and the like.
+// Configured is Start with a configuration in the server's own language, for
+// accounts, TLS and the like.
 func Configured(dir, config string) (*NATS, error) {
 	return start(dir, server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}, config)
 }
 
-// InProcess starts a server that opens no port: only Connect, and connections made
-// with nats.InProcessServer of the NATS, reach it. In a bubble of testing/synctest
-// it is the only kind that works.
+// InProcess starts a server that opens no port: it is reached only by Connect and by
+// connections made with nats.InProcessServer(n). Inside a bubble of testing/synctest
+// no other kind works.
 func InProcess(dir string) (*NATS, error) {
 	return start(dir, server.Options{DontListen: true}, "")
 }
 
 func start(dir string, opts server.Options, config string) (*NATS, error) {
-	n := &NATS{opts: opts, config: config, temporary: dir == ""}
-	if n.temporary {
+	n := &NATS{opts: opts, config: config, removeStore: dir == ""}
+	if n.removeStore {
 		made, err := os.MkdirTemp("", "errand-nats-")
 		if err != nil {
 			return nil, fmt.Errorf("devkit: %w", err)
@@ -68,7 +68,7 @@ func start(dir string, opts server.Options, config string) (*NATS, error) {
 		dir = made
 	}
 	n.opts.ServerName, n.opts.StoreDir, n.opts.JetStream = "errand-devkit", dir, true
-	n.opts.NoSigs = true // signals are the program's own business
+	n.opts.NoSigs = true // the program handles signals itself
 	n.opts.NoLog = true
 	if err := n.Restart(); err != nil {
 		n.Close()
@@ -77,11 +77,11 @@ func start(dir string, opts server.Options, config string) (*NATS, error) {
 	return n, nil
 }
 
-// Restart starts the server anew over the same store and port; connections that
-// reconnect find it again. A server that still runs is stopped first.
+// Restart starts the server again with the same store and port; connections that
+// reconnect find it. A running server is stopped first.
 func (n *NATS) Restart() error {
 	n.Stop()
-	opts := n.opts // the server writes its choices into its options
+	opts := n.opts // a copy: the server writes to its options
 	if n.config != "" {
 		if err := opts.ProcessConfigString(n.config); err != nil {
 			return fmt.Errorf("devkit: configuration: %w", err)
@@ -91,13 +91,13 @@ func (n *NATS) Restart() error {
 	if err != nil {
 		return fmt.Errorf("devkit: %w", err)
 	}
-	s.SetLoggerV2(&n.said, false, false, false)
+	s.SetLoggerV2(&n.log, false, false, false)
 	s.Start()
 	n.mu.Lock()
 	n.Server = s
 	n.mu.Unlock()
 	for began := time.Now(); !s.ReadyForConnections(100 * time.Millisecond); {
-		if why := n.said.fatal(); why != "" {
+		if why := n.log.takeFatal(); why != "" {
 			n.Stop()
 			return fmt.Errorf("devkit: nats-server in %s: %s", n.opts.StoreDir, why)
 		}
@@ -108,12 +108,12 @@ func (n *NATS) Restart() error {
 	}
 	if !n.opts.DontListen {
 		n.URL = s.ClientURL()
-		n.opts.Port = s.Addr().(*net.TCPAddr).Port // the same one the next time
+		n.opts.Port = s.Addr().(*net.TCPAddr).Port // the same port after a restart
 	}
 	return nil
 }
 
-// Reconfigure is Restart with another configuration.
+// Reconfigure is Restart with a different configuration.
 func (n *NATS) Reconfigure(config string) error {
 	n.config = config
 	return n.Restart()
@@ -130,13 +130,13 @@ func (n *NATS) Stop() {
 // Close stops the server and removes a temporary store.
 func (n *NATS) Close() {
 	n.Stop()
-	if n.temporary {
-		_ = os.RemoveAll(n.opts.StoreDir) // what stays lies in the system's temporary folder
+	if n.removeStore {
+		_ = os.RemoveAll(n.opts.StoreDir) // what cannot be removed is in the system's temporary directory
 	}
 }
 
-// InProcessConn makes a NATS an nats.InProcessConnProvider: a connection that
-// reconnects after a Restart reaches the new server.
+// InProcessConn implements nats.InProcessConnProvider: a connection that reconnects
+// after a Restart reaches the new server.
 func (n *NATS) InProcessConn() (net.Conn, error) {
 	n.mu.Lock()
 	s := n.Server
@@ -144,7 +144,7 @@ func (n *NATS) InProcessConn() (net.Conn, error) {
 	return s.InProcessConn()
 }
 
-// Connect opens a connection that reconnects for as long as it is not closed.
+// Connect opens a connection that reconnects until it is closed.
 func (n *NATS) Connect() (*nats.Conn, error) {
 	opts := []nats.Option{nats.Name("devkit"), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond)}
 	if n.URL == "" {
@@ -157,37 +157,37 @@ func (n *NATS) Connect() (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Violations are what clients tried without the permission to, in the server's words.
+// Violations returns the server's messages about clients that lacked a permission.
 func (n *NATS) Violations() []string {
-	n.said.mu.Lock()
-	defer n.said.mu.Unlock()
-	return slices.Clone(n.said.violations)
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	return slices.Clone(n.log.violations)
 }
 
-// complaints keep what a server that cannot start says, which would exit otherwise,
-// and what it refused its clients.
-type complaints struct {
-	mu               sync.Mutex
-	said, violations []string
+// serverLog is the server's logger. It keeps the fatal messages of a server that
+// cannot start, which would otherwise end the process, and permission violations.
+type serverLog struct {
+	mu                 sync.Mutex
+	fatals, violations []string
 }
 
-func (c *complaints) fatal() string {
+func (c *serverLog) takeFatal() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	why := strings.Join(c.said, "; ")
-	c.said = nil
+	why := strings.Join(c.fatals, "; ")
+	c.fatals = nil
 	return why
 }
 
-// Fatalf keeps why the server cannot go on.
-func (c *complaints) Fatalf(format string, v ...any) {
+// Fatalf keeps the reason why the server stops.
+func (c *serverLog) Fatalf(format string, v ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.said = append(c.said, fmt.Sprintf(format, v...))
+	c.fatals = append(c.fatals, fmt.Sprintf(format, v...))
 }
 
 // Errorf keeps violations of permissions.
-func (c *complaints) Errorf(format string, v ...any) {
+func (c *serverLog) Errorf(format string, v ...any) {
 	if text := fmt.Sprintf(format, v...); strings.Contains(text, "Violation") {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -195,14 +195,14 @@ func (c *complaints) Errorf(format string, v ...any) {
 	}
 }
 
-// Noticef, Warnf, Debugf and Tracef are the rest of a server's logger.
-func (*complaints) Noticef(string, ...any) {}
+// Noticef does nothing.
+func (*serverLog) Noticef(string, ...any) {}
 
-// Warnf drops.
-func (*complaints) Warnf(string, ...any) {}
+// Warnf does nothing.
+func (*serverLog) Warnf(string, ...any) {}
 
-// Debugf drops.
-func (*complaints) Debugf(string, ...any) {}
+// Debugf does nothing.
+func (*serverLog) Debugf(string, ...any) {}
 
-// Tracef drops.
-func (*complaints) Tracef(string, ...any) {}
+// Tracef does nothing.
+func (*serverLog) Tracef(string, ...any) {}

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-func TestServerKeepsItsDataAndItsPortOverARestart(t *testing.T) {
+func TestServerKeepsItsDataAndItsPortAcrossARestart(t *testing.T) {
 	n, err := Start(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestServerKeepsItsDataAndItsPortOverARestart(t *testing.T) {
 	}
 }
 
-func TestServerOnAnUsedPortSaysWhy(t *testing.T) {
+func TestServerOnAUsedPortSaysWhy(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestServerOnAnUsedPortSaysWhy(t *testing.T) {
 	}
 }
 
-func TestServerInAFolderThatIsNoneSaysWhy(t *testing.T) {
+func TestServerInAFileInsteadOfADirectorySaysWhy(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestServerInAFolderThatIsNoneSaysWhy(t *testing.T) {
 	}
 }
 
-func TestTemporaryStoreGoesWithTheServer(t *testing.T) {
+func TestTemporaryStoreIsRemovedWithTheServer(t *testing.T) {
 	n, err := Start("")
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestInProcessServerOpensNoPort(t *testing.T) {
 	select {
 	case <-back:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the connection did not find the restarted server")
+		t.Fatal("the connection did not reconnect to the restarted server")
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// LogPage is a page of a sending log of so many rows, newest first, a second apart, in
-// the shape that the email document shows. It is made quickly, for measurements.
+// LogPage returns a page of a sending log with this many rows, newest first and a
+// second apart, in the format of the email document. It is fast, for measurements.
 func LogPage(rows, page, limit int, newest time.Time) []byte {
 	b := append(make([]byte, 0, 350*limit+200), `{"error":false,"status_code":200,"message":"OK","data":{"data":[`...)
 	for i := (page - 1) * limit; i < min(page*limit, rows); i++ {

@@ -12,8 +12,8 @@ import (
 // forged are events in a request's history that no worker of ours wrote.
 func forged() map[string]string {
 	return map[string]string{
-		"binary": "\xff\x00" + marked, "empty": "", "text": `"` + marked + `"`, "array": "[1]", "number": "1e999", "cut off": `{"deadline":"2026-`,
-		"deadline a number": `{"deadline":17}`, "deadline no time": `{"deadline":"` + marked + `"}`, "deadline in 9999": `{"deadline":"9999-12-31T23:59:59Z"}`,
+		"binary": "\xff\x00" + payerMarker, "empty": "", "text": `"` + payerMarker + `"`, "array": "[1]", "number": "1e999", "cut off": `{"deadline":"2026-`,
+		"deadline a number": `{"deadline":17}`, "deadline no time": `{"deadline":"` + payerMarker + `"}`, "deadline in 9999": `{"deadline":"9999-12-31T23:59:59Z"}`,
 		"not_before in 9999":  `{"not_before":"9999-12-31T23:59:59Z","deadline":"1900-01-01T00:00:00Z"}`,
 		"deadline in a month": `{"deadline":"2000-02-01T00:00:00Z"}`, // a bubble begins on the first day of 2000
 		"attempt huge":        `{"attempt":1e999}`, "attempt at the end": `{"attempt":9223372036854775807}`, "attempt negative": `{"attempt":-1}`, "attempt a text": `{"attempt":"1"}`,
@@ -21,9 +21,10 @@ func forged() map[string]string {
 	}
 }
 
-// A history that cannot be read is told, over and over but not fast; nothing is called
-// for its request, and the ones behind it go on, with one hand too.
-func TestForgedHistoryIsToldAndBlocksNobody(t *testing.T) {
+// A history that cannot be read is reported, again and again but slowly; nothing is called
+// for its request, and the ones behind it go on, with one worker too.
+func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
+	full(t)
 	for _, q := range queues() {
 		states := map[string][]string{"enroll": {"started", "deferred", "succeeded", "failed", "uncertain"}, "send": {"started", "deferred", "accepted", "failed"},
 			"transactions": {"listed"}, "account": {"failed"}}[q.call]
@@ -39,14 +40,14 @@ func TestForgedHistoryIsToldAndBlocksNobody(t *testing.T) {
 					}
 					b.publish(q.subject, q.good("good"))
 					logged, logger := b.logger()
-					b.run(b.program(q, 1, logger), time.Hour, nil)
+					b.run(b.program(q, 2, logger), time.Hour, nil)
 					b.wantOne(q.event(q.state, "good"))
 					for id, name := range ids {
-						told := logged.count("put back", `"`+id+`"`, "not one of ours")
-						if told < 30 || told > 90 { // an hour with waits up to a minute
-							t.Errorf("%s: told %d times in an hour", name, told)
+						reported := logged.count("nak with delay", `"`+id+`"`, "not one of ours")
+						if reported < 30 || reported > 90 { // an hour with waits up to a minute
+							t.Errorf("%s: reported %d times in an hour", name, reported)
 						}
-						if got := b.told(q.event("*", id)); len(got) != 1 {
+						if got := b.events(q.event("*", id)); len(got) != 1 {
 							t.Errorf("%s: %d events, want the forged one alone", name, len(got))
 						}
 					}
@@ -57,7 +58,7 @@ func TestForgedHistoryIsToldAndBlocksNobody(t *testing.T) {
 					if n := b.box.Oracle(sandbox.Query{}).Calls[q.call]; n > most {
 						t.Errorf("%d calls of %s, want at most %d", n, q.call, most)
 					}
-					if n := logged.count(marked); n != 0 {
+					if n := logged.count(payerMarker); n != 0 {
 						t.Errorf("%d lines of the log quote a forged event", n)
 					}
 				})
@@ -68,16 +69,16 @@ func TestForgedHistoryIsToldAndBlocksNobody(t *testing.T) {
 
 // What an event says about one kind of request alone is looked at too: nothing is
 // called for a message whose batches are not known.
-func TestForgedDetailsAreToldAndBlockNobody(t *testing.T) {
+func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
+	full(t)
 	past := `"deadline":"1900-01-01T00:00:00Z"`
-	enroll, send := queues()[0], queues()[2]
+	send := queues()[2]
 	for _, c := range []struct {
 		queue
 		body string
 	}{
-		{enroll, `{` + past + `,"max_frequency":{}}`}, {enroll, `{` + past + `,"max_frequency":"` + marked + `"}`}, {enroll, `{` + past + `,"effective_date":1}`},
 		{send, `{}`}, {send, `{` + past + `,"batch_size":0}`}, {send, `{` + past + `,"batch_size":-1}`}, {send, `{` + past + `,"batch_size":1001}`},
-		{send, `{` + past + `,"batch_size":9000000000000000000}`}, {send, `{` + past + `,"batch_size":"` + marked + `"}`},
+		{send, `{` + past + `,"batch_size":9000000000000000000}`}, {send, `{` + past + `,"batch_size":"` + payerMarker + `"}`},
 	} {
 		t.Run(c.subject+" "+c.body, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
@@ -85,13 +86,13 @@ func TestForgedDetailsAreToldAndBlockNobody(t *testing.T) {
 				b.publish(c.subject, c.good("forged"))
 				b.publish(c.subject, c.good("good"))
 				logged, logger := b.logger()
-				b.run(b.program(c.queue, 1, logger), time.Hour, nil)
+				b.run(b.program(c.queue, 2, logger), time.Hour, nil)
 				b.wantOne(c.event(c.state, "good"))
-				if n := len(b.told(c.event("*", "forged"))); n != 1 || b.box.Oracle(sandbox.Query{}).Calls[c.call] != 1 {
+				if n := len(b.events(c.event("*", "forged"))); n != 1 || b.box.Oracle(sandbox.Query{}).Calls[c.call] != 1 {
 					t.Errorf("%d events of the forged request, want the forged one alone, and no call", n)
 				}
-				if n := logged.count("put back", `"forged"`); n < 30 || n > 90 || logged.count(marked) != 0 {
-					t.Errorf("told %d times in an hour\n%s", n, b.logs)
+				if n := logged.count("nak with delay", `"forged"`); n < 30 || n > 90 || logged.count(payerMarker) != 0 {
+					t.Errorf("reported %d times in an hour\n%s", n, b.logs)
 				}
 			})
 		})
@@ -106,7 +107,7 @@ func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				b.publish("mandate.enroll.started.r1", []byte(body))
 				b.publish("mandate.enroll.requested", enrollment("r1"))
-				b.run(b.mandates(), time.Minute, b.all("mandate.enroll.succeeded.r1", 1))
+				b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
 				e := b.wantOne("mandate.enroll.succeeded.r1")
 				calls := b.box.Oracle(sandbox.Query{}).Calls
 				if e.Body["after_unknown"] != true || calls["transactions"] == 0 || b.box.Enrolled("order-r1") != 1 {
@@ -120,21 +121,22 @@ func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 // No batch is sent whose history cannot be read, none is sent twice for it, and the
 // request waits without hurry.
 func TestForgedBatchIsNotSent(t *testing.T) {
-	for _, body := range []string{"\xff" + marked, `{"deadline":"9999-01-01T00:00:00Z"}`, `{"after_unknown":"` + marked + `"}`} {
+	full(t)
+	for _, body := range []string{"\xff" + payerMarker, `{"deadline":"9999-01-01T00:00:00Z"}`, `{"after_unknown":"` + payerMarker + `"}`} {
 		t.Run(body, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				b.publish("mail.batch.started.m1.2", []byte(body))
 				b.publish("mail.send.requested", message("m1", 2500))
 				b.publish("mail.send.requested", message("good", 1))
 				logged, logger := b.logger()
-				b.run(b.program(queues()[2], 1, logger), time.Hour, nil)
+				b.run(b.program(queues()[2], 2, logger), time.Hour, nil)
 				b.wantOne("mail.send.accepted.good")
 				o := b.box.Oracle(sandbox.Query{Recipient: "m1-1000@example.test"}).Mail
 				if len(o.ByRecipient) != 0 || o.TwiceCount != 0 {
 					t.Errorf("the forged batch: %v, twice: %v", o.ByRecipient, o.Twice)
 				}
-				if n := logged.count("put back", `"m1"`); n < 30 || n > 120 || logged.count(marked) != 0 {
-					t.Errorf("put back %d times in an hour\n%s", n, b.logs)
+				if n := logged.count("nak with delay", `"m1"`); n < 30 || n > 120 || logged.count(payerMarker) != 0 {
+					t.Errorf("%d naks in an hour\n%s", n, b.logs)
 				}
 			})
 		})
@@ -147,8 +149,8 @@ func TestForgedCountsStayWithinTheBatch(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bubble) {
 			b.publish("mail.batch.accepted.m1.1", []byte(`{"accepted":`+said+`}`))
 			b.publish("mail.send.requested", message("m1", 1001))
-			b.run(b.mails(), 5*time.Minute, b.all("mail.send.accepted.m1", 1))
-			e := b.told("mail.send.*.m1")
+			b.run(b.mails(), 5*time.Minute, b.published("mail.send.accepted.m1", 1))
+			e := b.events("mail.send.*.m1")
 			if last := e[len(e)-1]; number(last.Body["accepted"]) != want {
 				t.Errorf("%s: want %d accepted: %s", said, want, last.Raw)
 			}

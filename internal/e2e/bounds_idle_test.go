@@ -19,6 +19,7 @@ import (
 	"errand/internal/app"
 	"errand/internal/bus"
 	"errand/internal/devkit/devtest"
+	"errand/internal/logpoller"
 	"errand/internal/sandbox"
 )
 
@@ -54,15 +55,15 @@ func (in *installation) cutting(operation string) {
 	}
 }
 
-// Under load a program has a connection for each hand, however many are cut; afterwards
+// Under load a program has a connection for each worker, however many are cut; afterwards
 // it has what it had before: neither a goroutine nor a file is left behind.
 func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
 	t.Parallel()
-	const requests, hands = 1000, 64
+	const requests, workers = 1000, 64
 	for _, c := range shapes {
-		calls, body := hands, c.body
+		calls, body := workers, c.body
 		if c.call == "send" {
-			calls, body = 2*hands, func(id string) map[string]any { return message(id, 4) }
+			calls, body = 2*workers, func(id string) map[string]any { return message(id, 4) }
 		}
 		t.Run(c.program, func(t *testing.T) {
 			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=2")
@@ -75,7 +76,7 @@ func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
 			most := 0
 			in.until("the work to be done", 2*time.Minute, func() bool {
 				most = max(most, p.files())
-				return in.left(c.queue) == 0
+				return in.unsettled(c.queue) == 0
 			})
 			in.until("its connections to close", 30*time.Second, func() bool {
 				return p.files() <= files+3 && p.goroutines() <= goroutines+5
@@ -91,6 +92,7 @@ func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
 
 // A program that runs inside another one leaves nothing of itself there.
 func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
+	full(t)
 	runtime.GC() // as beside does
 	runtime.GC()
 	n, nc := devtest.Provisioned(t)
@@ -112,11 +114,11 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 
 	in.pile(bus.EnrollQueue, "r", 1000, func(id string) map[string]any { return enrollment(id) })
 	in.leavesNoGoroutine(&app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandate}, "enroll",
-		func() bool { return in.left(bus.EnrollQueue) == 0 })
+		func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
 	in.pile(bus.SendQueue, "r", 1000, func(id string) map[string]any { return message(id, 1) })
 	in.leavesNoGoroutine(&app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",
-		func() bool { return in.left(bus.SendQueue) == 0 })
-	in.leavesNoGoroutine(&app.LogPoller{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour, ReportAfter: time.Hour, ConcludeAfter: time.Hour}, "logs",
+		func() bool { return in.unsettled(bus.SendQueue) == 0 })
+	in.leavesNoGoroutine(&logpoller.Program{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour, ReportAfter: time.Hour, ConcludeAfter: time.Hour}, "logs",
 		func() bool { return in.deliveries() >= in.box.Oracle(sandbox.Query{Summary: true}).Mail.Distinct })
 }
 
@@ -159,21 +161,4 @@ func (in *installation) embed(p app.Program, done func() bool) {
 		in.t.Fatal(err)
 	}
 	in.web.CloseClientConnections() // which a program would close after four seconds
-}
-
-// deliveries counts the delivery events.
-func (in *installation) deliveries() (n int) {
-	in.t.Helper()
-	s, err := in.js.Stream(in.t.Context(), bus.MailDeliveries)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	info, err := s.Info(in.t.Context(), jetstream.WithSubjectFilter("mail.delivery.>"))
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	for _, k := range info.State.Subjects {
-		n += int(k)
-	}
-	return n
 }

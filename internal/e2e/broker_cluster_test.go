@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -31,8 +29,8 @@ type cluster struct {
 // stepped down, killed and stopped; then two servers of three are gone until a program
 // says that it cannot work. Every promise is kept, and all come back.
 func TestClusterLosesItsServers(t *testing.T) {
-	dir := shipped.programs(t)
-	beside(t)
+	dir := releaseBuild.programs(t)
+	parallel(t)
 	c := &cluster{servers: brokers(t, 3, "")}
 	c.storm = &storm{began: time.Now(), installation: installAt(t, dir, urls(c.servers), 3, "RETRY_MAX=500ms", "MAIL_BATCH_SIZE=100", "POLL_LIMIT=500")}
 	c.set(func(s *sandbox.Settings) {
@@ -80,14 +78,14 @@ func (c *cluster) fail() {
 	c.stepDown()
 	l := c.leader(bus.MandateEvents)
 	l.kill()
-	c.tell("the leader of the mandate events is killed")
+	c.log("the leader of the mandate events is killed")
 	l.start()
 	l.ready()
 	c.stepDown()
 
 	l = c.leader(bus.MailEvents)
 	l.pause()
-	c.tell("the leader of the mail events stands still")
+	c.log("the leader of the mail events is paused")
 	wait(c.t.Context(), 6*time.Second)
 	l.resume()
 	l.ready()
@@ -97,7 +95,7 @@ func (c *cluster) fail() {
 	for _, b := range gone {
 		b.kill()
 	}
-	c.tell("two of three servers are gone")
+	c.log("two of three servers are gone")
 	for _, p := range c.programs {
 		c.until(p.name+" to say that it cannot work", time.Minute, func() bool {
 			status, _ := p.get("/readyz")
@@ -110,7 +108,7 @@ func (c *cluster) fail() {
 	for _, b := range c.servers {
 		b.ready()
 	}
-	c.tell("all servers are there again")
+	c.log("all servers are there again")
 	for _, p := range c.programs {
 		c.untilReady(p)
 	}
@@ -125,7 +123,7 @@ func (c *cluster) fail() {
 		}
 		return led == len(bus.Queues())
 	})
-	c.tell("all programs work")
+	c.log("all programs work")
 }
 
 // stepDown makes every stream and every consumer change its leader.
@@ -137,7 +135,7 @@ func (c *cluster) stepDown() {
 	for _, q := range bus.Queues() {
 		asked += c.ask("$JS.API.CONSUMER.LEADER.STEPDOWN." + q.Stream + "." + q.Name)
 	}
-	c.tell(fmt.Sprint(asked, " leaders stepped down"))
+	c.log(fmt.Sprint(asked, " leaders stepped down"))
 }
 
 func (c *cluster) ask(subject string) int {
@@ -164,4 +162,4 @@ func (c *cluster) leader(stream string) (found *broker) {
 	return found
 }
 
-func (c *cluster) tell(what string) { c.t.Logf("%v: %s", time.Since(c.began).Round(time.Second), what) }
+func (c *cluster) log(what string) { c.t.Logf("%v: %s", time.Since(c.began).Round(time.Second), what) }

@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -15,9 +13,9 @@ import (
 )
 
 // Somebody deletes from under a running program each thing that it needs, or changes
-// it: the program says so, makes no call that it could not tell of, and works again by
+// it: the program says so, makes no call whose outcome it could not publish, and works again by
 // itself when it is provisioned.
-func TestWhatIsGoneFromNATSIsMissedAndComesBack(t *testing.T) {
+func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 	in := install(t)
 	p := in.start("mandate-consumer")
 	in.untilReady(p)
@@ -30,13 +28,13 @@ func TestWhatIsGoneFromNATSIsMissedAndComesBack(t *testing.T) {
 		state   messages.State
 		before  bool // the request comes while it is gone
 	}{
-		{"consumer mandate-enroll is gone: run `errand provision`", func() error { return in.js.DeleteConsumer(t.Context(), bus.MandateRequests, "mandate-enroll") },
+		{"consumer mandate-enroll is gone: run `errand provision --missing`", func() error { return in.js.DeleteConsumer(t.Context(), bus.MandateRequests, "mandate-enroll") },
 			enrollment("consumer"), messages.Succeeded, true},
-		{"no stream MANDATE_EVENTS: run `errand provision`", func() error { return in.js.DeleteStream(t.Context(), bus.MandateEvents) },
+		{"no stream MANDATE_EVENTS: run `errand provision --missing`", func() error { return in.js.DeleteStream(t.Context(), bus.MandateEvents) },
 			enrollment("events"), messages.Succeeded, true},
-		{"no stream DEAD_LETTERS: run `errand provision`", func() error { return in.js.DeleteStream(t.Context(), bus.DeadLetters) },
+		{"no stream DEAD_LETTERS: run `errand provision --missing`", func() error { return in.js.DeleteStream(t.Context(), bus.DeadLetters) },
 			bad, messages.Failed, true},
-		{"consumer mandate-enroll is gone: run `errand provision`", func() error { return in.js.DeleteStream(t.Context(), bus.MandateRequests) },
+		{"consumer mandate-enroll is gone: run `errand provision --missing`", func() error { return in.js.DeleteStream(t.Context(), bus.MandateRequests) },
 			enrollment("requests"), messages.Succeeded, false},
 		{"consumer mandate-enroll does not suit: MaxDeliver is 7, must be -1: run `errand provision`", func() error { return in.change(bus.EnrollQueue, 7) },
 			enrollment("settings"), messages.Succeeded, true},
@@ -56,32 +54,32 @@ func TestWhatIsGoneFromNATSIsMissedAndComesBack(t *testing.T) {
 			in.until("the request to be taken", 20*time.Second, func() bool { return in.queue(bus.EnrollQueue).NumAckPending == 1 })
 		}
 		if now := in.calls("enroll"); id == "events" && now != calls {
-			t.Errorf("%d calls that it could not have told of", now-calls)
+			t.Errorf("%d calls whose outcome could not have been published", now-calls)
 		}
 		in.provision(in.js.Conn(), 1)
 		in.untilReady(p)
 		if !c.before {
 			in.publish("mandate.enroll.requested", c.request)
 		}
-		in.waitTold("mandate.enroll.*."+id, 1, 30*time.Second)
-		if e := in.oneEnd("mandate.enroll.*." + id); e.state() != c.state {
+		in.waitOutcomes("mandate.enroll.*."+id, 1, 30*time.Second)
+		if e := in.wantFinal("mandate.enroll.*." + id); e.state() != c.state {
 			t.Errorf("%d: %s is %s: %s", n, id, e.state(), e.Raw)
 		}
-		in.until("an empty queue", 20*time.Second, func() bool { return in.left(bus.EnrollQueue) == 0 })
+		in.until("an empty queue", 20*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
 	}
 	in.wantOne("dead.mandate.enroll.requested")
 	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Enroll.TwiceCount != 0 || o.Calls["enroll"] != 4 {
 		t.Errorf("%d enrolled twice by %d calls for four requests", o.Enroll.TwiceCount, o.Calls["enroll"])
 	}
-	if warnings := strings.Count(p.said.String(), `"level":"warn"`); warnings > 20 {
+	if warnings := strings.Count(p.output.String(), `"level":"warn"`); warnings > 20 {
 		t.Errorf("it warned %d times", warnings)
 	}
 	p.stop(10 * time.Second)
 }
 
-// The stream of the events is deleted while a call is under way, and made anew: the
-// call is told of, and not made again.
-func TestEventsMadeAnewUnderACallHearOfIt(t *testing.T) {
+// The stream of the events is deleted during a call, and created again: the
+// call has its outcome, and is not made again.
+func TestAStreamRecreatedDuringACallGetsItsOutcome(t *testing.T) {
 	in := install(t, "UPSTREAM_TIMEOUT=20s")
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(5 * time.Second)})
 	p := in.start("mandate-consumer")
@@ -91,8 +89,8 @@ func TestEventsMadeAnewUnderACallHearOfIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.provision(in.js.Conn(), 1)
-	in.waitTold("mandate.enroll.*.r1", 1, 30*time.Second)
-	in.until("an empty queue", 20*time.Second, func() bool { return in.left(bus.EnrollQueue) == 0 })
+	in.waitOutcomes("mandate.enroll.*.r1", 1, 30*time.Second)
+	in.until("an empty queue", 20*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
 	if e := in.wantOne("mandate.enroll.*.r1"); e.state() != messages.Succeeded || in.calls("enroll") != 1 {
 		t.Errorf("%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
 	}
@@ -100,13 +98,13 @@ func TestEventsMadeAnewUnderACallHearOfIt(t *testing.T) {
 }
 
 // The same for the mail consumer and the poller, in short.
-func TestMailProgramsMissTheirStreams(t *testing.T) {
+func TestMailProgramsReportMissingStreams(t *testing.T) {
 	in := install(t)
 	mail, poller := in.start("mail-consumer"), in.start("log-poller")
 	in.untilReady(mail)
 	in.untilReady(poller)
 	in.publish("mail.send.requested", message("m0", 3))
-	in.until("the log to be told", 30*time.Second, func() bool { return in.count("mail.delivery.*.*") >= 3 })
+	in.until("the log to be published", 30*time.Second, func() bool { return in.count("mail.delivery.*.*") >= 3 })
 	for _, stream := range []string{bus.MailEvents, bus.MailDeliveries} {
 		if err := in.js.DeleteStream(t.Context(), stream); err != nil {
 			t.Fatal(err)
@@ -115,32 +113,20 @@ func TestMailProgramsMissTheirStreams(t *testing.T) {
 	for p, stream := range map[*process]string{mail: bus.MailEvents, poller: bus.MailDeliveries} {
 		in.until("it to miss its stream", 30*time.Second, func() bool {
 			status, body := p.get("/readyz")
-			return status == http.StatusServiceUnavailable && strings.Contains(body, "no stream "+stream) && strings.Contains(body, ": run `errand provision`")
+			return status == http.StatusServiceUnavailable && strings.Contains(body, "no stream "+stream) && strings.Contains(body, ": run `errand provision --missing`")
 		})
 	}
 	in.publish("mail.send.requested", message("m1", 3))
 	in.provision(in.js.Conn(), 1)
 	in.untilReady(mail)
 	in.untilReady(poller)
-	in.waitTold("mail.send.*.m1", 1, 30*time.Second)
-	in.until("the new rows to be told", 30*time.Second, func() bool { return in.count("mail.delivery.*.*") >= 3 })
-	if e := in.oneEnd("mail.send.*.m1"); e.state() != messages.Accepted || in.box.Oracle(sandbox.Query{}).Mail.TwiceCount != 0 {
+	in.waitOutcomes("mail.send.*.m1", 1, 30*time.Second)
+	in.until("the new rows to be published", 30*time.Second, func() bool { return in.count("mail.delivery.*.*") >= 3 })
+	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted || in.box.Oracle(sandbox.Query{}).Mail.TwiceCount != 0 {
 		t.Errorf("body: %s", e.Raw)
 	}
 	mail.stop(10 * time.Second)
 	poller.stop(10 * time.Second)
-}
-
-// untilReady waits until a program says that it is ready.
-func (in *installation) untilReady(p *process) {
-	in.t.Helper()
-	in.until(p.name+" to be ready", 40*time.Second, func() bool {
-		if !p.says("admin server listens") {
-			return false
-		}
-		status, _ := p.get("/readyz")
-		return status == http.StatusOK
-	})
 }
 
 // change sets MaxDeliver of a queue's consumer.

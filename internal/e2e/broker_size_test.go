@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -17,10 +15,10 @@ import (
 
 // Servers that take messages of 64 KiB, and an upstream that says more than that: each
 // request ends, and its outcome says that it was abridged.
-func TestOutcomesLargerThanAMessageAreToldAbridged(t *testing.T) {
+func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 	const recipients = 300
-	dir := shipped.programs(t)
-	beside(t)
+	dir := releaseBuild.programs(t)
+	parallel(t)
 	b := brokers(t, 1, "max_payload: 65536")[0]
 	in := installAt(t, dir, b.url, 1, "MAIL_BATCH_SIZE=1", "MAIL_BATCH_PARALLEL=16")
 	long := strings.Repeat("é", 100<<10)
@@ -47,8 +45,8 @@ func TestOutcomesLargerThanAMessageAreToldAbridged(t *testing.T) {
 	in.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 	in.publish("mail.send.requested", message("mail", recipients))
 	programs := []*process{in.start("mandate-consumer"), in.start("mail-consumer")}
-	in.waitTold("mandate.*.*.*", 3, time.Minute)
-	in.waitTold("mail.send.*.*", 1, time.Minute)
+	in.waitOutcomes("mandate.*.*.*", 3, time.Minute)
+	in.waitOutcomes("mail.send.*.*", 1, time.Minute)
 	for _, p := range programs {
 		in.untilReady(p)
 		p.stop(20 * time.Second)
@@ -78,7 +76,7 @@ func TestOutcomesLargerThanAMessageAreToldAbridged(t *testing.T) {
 		t.Errorf("%d dead letters, want 2", got)
 	}
 	for _, q := range []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue, bus.SendQueue} {
-		in.until("an empty "+q.Name, 20*time.Second, func() bool { return in.left(q) == 0 })
+		in.until("an empty "+q.Name, 20*time.Second, func() bool { return in.unsettled(q) == 0 })
 	}
 	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Calls["enroll"] != 2 || o.Calls["send"] != recipients {
 		t.Errorf("%d enrollments and %d messages called", o.Calls["enroll"], o.Calls["send"])

@@ -1,104 +1,14 @@
-//go:build unix
-
 package e2e
 
 import (
 	"fmt"
-	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
-
-	"errand/internal/devkit"
 )
-
-// instead replaces how a user of the shipped configuration proves who it is.
-func instead(t *testing.T, config, user, proof string) string {
-	t.Helper()
-	old := fmt.Sprintf("user: %s\n        password: $%s", user, variable(user))
-	if !strings.Contains(config, old) {
-		t.Fatalf("the shipped configuration has no %q", old)
-	}
-	config = strings.Replace(config, old, proof, 1)
-	before, rest, _ := strings.Cut(config, variable(user)) // the server does not take one that nothing names
-	return before + strings.SplitAfterN(rest, "\n", 2)[1]
-}
-
-// under is an installation on a server with that configuration, where all but the
-// programs is done by the admin, who connects with options.
-func under(t *testing.T, config string, admin ...nats.Option) *installation {
-	t.Helper()
-	dir := shipped.programs(t)
-	beside(t)
-	n, err := devkit.Configured(t.TempDir(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
-	in := furnish(t, dir, n.URL, "NATS_USER=", "NATS_PASSWORD=")
-	nc := connect(t, n.URL, admin...)
-	if in.js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
-	}
-	in.n, in.asks, in.hears = n, in.js, in.js
-	in.provision(nc, 1)
-	t.Cleanup(in.end)
-	return in
-}
-
-// works starts a program and has it tell something.
-func (in *installation) works(program string, env ...string) {
-	in.t.Helper()
-	p := in.start(program, env...)
-	asks := map[string]string{"mandate-consumer": "mandate.transactions.requested", "mail-consumer": "mail.account.requested"}
-	tells := map[string]string{"mandate-consumer": "mandate.transactions.listed.*", "mail-consumer": "mail.account.reported.*", "log-poller": "mail.log.watermark"}
-	if subject := asks[program]; subject != "" {
-		in.publish(subject, map[string]any{})
-	} else {
-		in.send("logged")
-	}
-	in.until(program+" to work", 30*time.Second, func() bool { return in.count(tells[program]) > 0 })
-	if status, why := p.get("/readyz"); status != http.StatusOK {
-		in.t.Errorf("%s works and is not ready: %s", program, why)
-	}
-	p.stop(10 * time.Second)
-}
-
-// keptOut starts a program with each of the environments and waits until each says why
-// it is not let in, in one line.
-func (in *installation) keptOut(program string, envs map[string][]string) {
-	in.t.Helper()
-	started := map[string]*process{}
-	for why, env := range envs {
-		started[why] = in.start(program, env...)
-	}
-	for why, p := range started {
-		in.until(fmt.Sprintf("%s to say %q", program, why), 40*time.Second, func() bool {
-			return p.says(`"level":"warn"`, "no server answers yet", why)
-		})
-		if status, body := p.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not connected to NATS") {
-			in.t.Errorf("/readyz: %d %s", status, body)
-		}
-		p.stop(10 * time.Second) // told to end before NATS let it in
-	}
-}
-
-func secretFile(t *testing.T, name, text string) (file string) {
-	t.Helper()
-	file = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
 
 // nkey makes an nkey.
 func nkey(t *testing.T, make func() (nkeys.KeyPair, error)) (pair nkeys.KeyPair, public, seed string) {
@@ -123,10 +33,10 @@ func nkey(t *testing.T, make func() (nkeys.KeyPair, error)) (pair nkeys.KeyPair,
 func TestAProgramKnownByItsNkeyWorks(t *testing.T) {
 	_, public, seed := nkey(t, nkeys.CreateUser)
 	_, _, strangers := nkey(t, nkeys.CreateUser)
-	in := under(t, instead(t, natsConfig(t), "mail-consumer", "nkey: "+public))
-	in.works("mail-consumer", "NATS_NKEY="+secretFile(t, "seed", seed))
-	in.keptOut("mail-consumer", map[string][]string{"uthorization": {"NATS_NKEY=" + secretFile(t, "seed", strangers)}})
-	in.neverSaid(seed, strangers)
+	in := installWithConfig(t, replaceUser(t, natsConfig(t), "mail-consumer", "nkey: "+public))
+	in.wantWorks("mail-consumer", "NATS_NKEY="+secretFile(t, "seed", seed))
+	in.wantRefused("mail-consumer", map[string][]string{"uthorization": {"NATS_NKEY=" + secretFile(t, "seed", strangers)}})
+	in.wantNotLogged(seed, strangers)
 }
 
 // A program with credentials of an operator's account works with the permissions that
@@ -136,32 +46,32 @@ func TestAProgramWithCredentialsWorks(t *testing.T) {
 	seed, token := o.user("admin", jwt.Permissions{})
 	config := fmt.Sprintf("operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: { %s: %s, %s: %s }\n",
 		o.jwt, o.system, o.system, o.systemJWT, o.account, o.accountJWT)
-	in := under(t, config, nats.UserJWTAndSeed(token, seed))
+	in := installWithConfig(t, config, nats.UserJWTAndSeed(token, seed))
 	for _, program := range users[:3] {
 		seed, token := o.user(program, permissionsOf(t, program))
 		creds, err := jwt.FormatUserConfig(token, []byte(seed))
 		if err != nil {
 			t.Fatal(err)
 		}
-		in.works(program, "NATS_CREDS="+secretFile(t, "creds", string(creds)))
-		in.neverSaid(seed, token)
+		in.wantWorks(program, "NATS_CREDS="+secretFile(t, "creds", string(creds)))
+		in.wantNotLogged(seed, token)
 	}
 	seed, token = newOperator(t).user("log-poller", permissionsOf(t, "log-poller"))
 	creds, err := jwt.FormatUserConfig(token, []byte(seed))
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.keptOut("log-poller", map[string][]string{"uthorization": {"NATS_CREDS=" + secretFile(t, "creds", string(creds))}})
-	in.neverSaid(seed, token)
+	in.wantRefused("log-poller", map[string][]string{"uthorization": {"NATS_CREDS=" + secretFile(t, "creds", string(creds))}})
+	in.wantNotLogged(seed, token)
 }
 
-// neverSaid fails the test when a program told one of texts.
-func (in *installation) neverSaid(texts ...string) {
+// wantNotLogged fails the test when a program logged one of texts.
+func (in *installation) wantNotLogged(texts ...string) {
 	in.t.Helper()
-	for _, p := range in.all() {
+	for _, p := range in.processes() {
 		for _, text := range texts {
-			if line := p.line(text); line != "" {
-				in.t.Errorf("%s tells its key: %s", p.name, line)
+			if line := p.logLine(text); line != "" {
+				in.t.Errorf("%s shows its key: %s", p.name, line)
 			}
 		}
 	}

@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -32,23 +30,28 @@ var acts = []act{
 	{what: "name a recipient list", publish: "$O.lists.M.x", may: []string{"producer"}},
 	{what: "clear away a list's chunks", publish: "$JS.API.STREAM.PURGE.OBJ_lists", may: []string{"producer"}},
 	{what: "read a recipient list", publish: "$JS.API.DIRECT.GET.OBJ_lists", may: []string{"mail-consumer"}},
+	{what: "ask the leader for a recipient list", publish: "$JS.API.STREAM.MSG.GET.OBJ_lists", may: []string{"mail-consumer"}},
 	{what: "put into another bucket", publish: "$O.others.C.x"},
 
-	{what: "tell that an enrollment began", publish: "mandate.enroll.started.r1", may: []string{"mandate-consumer"}},
-	{what: "tell of an enrollment", publish: "mandate.enroll.succeeded.r1", may: []string{"mandate-consumer"}},
-	{what: "tell of a list", publish: "mandate.transactions.listed.r1", may: []string{"mandate-consumer"}},
+	{what: "publish that an enrollment began", publish: "mandate.enroll.started.r1", may: []string{"mandate-consumer"}},
+	{what: "publish an enrollment's outcome", publish: "mandate.enroll.succeeded.r1", may: []string{"mandate-consumer"}},
+	{what: "publish a list", publish: "mandate.transactions.listed.r1", may: []string{"mandate-consumer"}},
 	{what: "settle what is uncertain", publish: "mandate.enroll.resolved.r1", may: []string{"mandate-consumer"}},
-	{what: "tell of a message", publish: "mail.send.accepted.r1", may: []string{"mail-consumer"}},
-	{what: "tell of a batch", publish: "mail.batch.accepted.r1.1", may: []string{"mail-consumer"}},
+	{what: "open a corrected enrollment again", publish: "mandate.enroll.reopened.r1", may: []string{"mandate-consumer"}},
+	{what: "open a corrected listing again", publish: "mandate.transactions.reopened.r1", may: []string{"mandate-consumer"}},
+	{what: "open a corrected message again", publish: "mail.send.reopened.r1", may: []string{"mail-consumer"}},
+	{what: "open a corrected look at the account again", publish: "mail.account.reopened.r1", may: []string{"mail-consumer"}},
+	{what: "publish a message's outcome", publish: "mail.send.accepted.r1", may: []string{"mail-consumer"}},
+	{what: "publish a batch's outcome", publish: "mail.batch.accepted.r1.1", may: []string{"mail-consumer"}},
 	{what: "leave a record of a call", publish: "mail.log.sent.r1.1", may: []string{"mail-consumer"}},
-	{what: "tell of the account", publish: "mail.account.reported.r1", may: []string{"mail-consumer"}},
-	{what: "tell of a delivery", publish: "mail.delivery.bounced.unmatched", may: []string{"log-poller"}},
-	{what: "tell how far a message is", publish: "mail.delivery.summary.r1", may: []string{"log-poller"}},
+	{what: "publish the account", publish: "mail.account.reported.r1", may: []string{"mail-consumer"}},
+	{what: "publish a delivery", publish: "mail.delivery.bounced.unmatched", may: []string{"log-poller"}},
+	{what: "publish how far a message is", publish: "mail.delivery.summary.r1", may: []string{"log-poller"}},
 	{what: "conclude what became of a call", publish: "mail.log.concluded.r1.1", may: []string{"log-poller"}},
 	{what: "settle what is uncertain of a message", publish: "mail.send.resolved.r1", may: []string{"log-poller"}},
-	{what: "take the turn to tell", publish: "mail.log.turn", may: []string{"log-poller"}},
-	{what: "bury an enrollment", publish: "dead.mandate.enroll.requested", may: []string{"mandate-consumer"}},
-	{what: "bury a message", publish: "dead.mail.send.requested", may: []string{"mail-consumer"}},
+	{what: "become the active publisher", publish: "mail.log.turn", may: []string{"log-poller"}},
+	{what: "dead-letter an enrollment", publish: "dead.mandate.enroll.requested", may: []string{"mandate-consumer"}},
+	{what: "dead-letter a message", publish: "dead.mail.send.requested", may: []string{"mail-consumer"}},
 
 	{what: "take an enrollment from the queue", publish: "$JS.API.CONSUMER.MSG.NEXT.MANDATE_REQUESTS.mandate-enroll", may: []string{"mandate-consumer"}},
 	{what: "take a message from the queue", publish: "$JS.API.CONSUMER.MSG.NEXT.MAIL_REQUESTS.mail-send", may: []string{"mail-consumer"}},
@@ -90,8 +93,8 @@ var acts = []act{
 // Every user of the shipped configuration may do what it is there for, and is refused
 // all the rest.
 func TestEachUserMayDoItsOwnWorkAndNothingElse(t *testing.T) {
-	beside(t)
-	n := guarded(t)
+	parallel(t)
+	n := securedServer(t)
 	if err := devtest.Provision(t.Context(), connect(t, n.URL)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,6 @@
-//go:build unix
-
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +14,7 @@ import (
 	"errand/internal/sandbox"
 )
 
-// gate stands before the sandbox and lets one key in at a time. It tells whoever comes
+// gate is in front of the sandbox and accepts one key at a time. It shows whoever comes
 // with another one what that was.
 type gate struct {
 	key atomic.Pointer[string]
@@ -29,7 +25,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	shown := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") + r.Header.Get("X-API-Key")
 	if shown != *g.key.Load() {
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprintf(w, `{"error":true,"status_code":401,"message":"%s is not let in"}`, shown)
+		fmt.Fprintf(w, `{"error":true,"status_code":401,"message":"%s is not authorized"}`, shown)
 		return
 	}
 	for name, value := range map[string]string{"Authorization": "Bearer " + mandateToken, "X-Api-Key": mailKey} {
@@ -40,7 +36,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.box.ServeHTTP(w, r)
 }
 
-// gated puts a gate before the sandbox; change changes the key that it lets in.
+// gated puts a gate in front of the sandbox; change changes the key that it accepts.
 func (in *installation) gated(key string) (url string, change func(string)) {
 	g := &gate{box: in.box}
 	g.key.Store(&key)
@@ -50,7 +46,7 @@ func (in *installation) gated(key string) (url string, change func(string)) {
 }
 
 // volume is a directory of secrets as Kubernetes mounts it: each file is a link into
-// ..data, which is itself a link and is replaced as a whole.
+// ..data, which is itself a link and is replaced at once.
 type volume struct {
 	t       *testing.T
 	dir     string
@@ -97,10 +93,12 @@ func TestANewKeyInItsFileEndsAHoldWithoutARestart(t *testing.T) {
 		{"mandate-consumer", "MANDATE_API_URL", "MANDATE_API_TOKEN", []string{"MANDATE_API_TOKEN=", "MANDATE_PORTAL_KEY=", "MANDATE_CHECKSUM_SECRET="},
 			func(id string) string {
 				in.publish("mandate.enroll.requested", enrollment(id))
+				in.publish("mandate.enroll.requested", enrollment(id+"-other")) // of one alone the fault may be its own
 				return "mandate.enroll.succeeded." + id
 			}},
 		{"mail-consumer", "MAIL_API_URL", "MAIL_API_KEY", []string{"MAIL_API_KEY="}, func(id string) string {
 			in.publish("mail.send.requested", message(id, 2))
+			in.publish("mail.send.requested", message(id+"-other", 2))
 			return "mail.send.accepted." + id
 		}},
 		{"log-poller", "MAIL_API_URL", "MAIL_API_KEY", []string{"MAIL_API_KEY="}, func(id string) string {
@@ -109,23 +107,6 @@ func TestANewKeyInItsFileEndsAHoldWithoutARestart(t *testing.T) {
 		}},
 	} {
 		in.rotate(r)
-	}
-}
-
-// send sends a message past the programs: the sending log has it nevertheless.
-func (in *installation) send(id string) {
-	in.t.Helper()
-	letter := message(id, 2, "from", "shop@example.test")
-	letter["as_html"] = 0
-	body, err := json.Marshal(letter)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v0/messages", bytes.NewReader(body))
-	r.Header.Set("X-API-Key", mailKey)
-	r.Header.Set("Content-Type", "application/json")
-	if in.box.ServeHTTP(w, r); w.Code != http.StatusOK {
-		in.t.Fatalf("send: %d %s", w.Code, w.Body)
 	}
 }
 
@@ -143,16 +124,16 @@ func (in *installation) rotate(r rotation) {
 		env = append(env, "MANDATE_PORTAL_KEY_FILE="+v.file("MANDATE_PORTAL_KEY"), "MANDATE_CHECKSUM_SECRET_FILE="+v.file("MANDATE_CHECKSUM_SECRET"))
 	}
 	p := in.start(r.program, env...)
-	told := 0
+	events := 0
 	works := func(filter string) {
 		in.t.Helper()
 		in.until(r.program+" to work", 30*time.Second, func() bool {
 			status, _ := p.get("/readyz")
-			return status == http.StatusOK && in.count(filter) > told
+			return status == http.StatusOK && in.count(filter) > events
 		})
-		told = in.count(filter)
+		events = in.count(filter)
 	}
-	in.until("it to be up", 30*time.Second, func() bool { return p.says("admin server listens") })
+	in.until("it to be up", 30*time.Second, func() bool { return p.logged("admin server listens") })
 	works(r.does("before"))
 
 	change(key(2))
@@ -162,14 +143,14 @@ func (in *installation) rotate(r rotation) {
 		return status == http.StatusServiceUnavailable && strings.Contains(why, "401")
 	})
 	v.swap(secrets("\n"))
-	in.until("it to meet an empty file", 30*time.Second, func() bool { return p.says("secrets cannot be read again", r.file+"_FILE: the file is empty") })
+	in.until("it to meet an empty file", 30*time.Second, func() bool { return p.logged("secrets cannot be read again", r.file+"_FILE: the file is empty") })
 	v.swap(nil)
-	in.until("it to meet no file", 30*time.Second, func() bool { return p.says("secrets cannot be read again", "no such file") })
-	told = in.count(filter)
+	in.until("it to meet no file", 30*time.Second, func() bool { return p.logged("secrets cannot be read again", "no such file") })
+	events = in.count(filter)
 	v.swap(secrets(key(2)))
 	works(filter)
-	if !p.says("secrets read again: there are new ones") {
-		in.t.Errorf("%s does not say that it has a new key:\n%s", r.program, p.last())
+	if !p.logged("credentials reloaded") {
+		in.t.Errorf("%s does not say that it has a new key:\n%s", r.program, p.lastOutput())
 	}
 	p.stop(10 * time.Second)
 }
@@ -201,7 +182,7 @@ func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
 	}
 	isRefused := func(p *process) bool {
 		status, why := p.get("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(why, "does not let this user in")
+		return status == http.StatusServiceUnavailable && strings.Contains(why, "does not authorize this user")
 	}
 	isReady := func(p *process) bool {
 		status, _ := p.get("/readyz")
@@ -214,7 +195,7 @@ func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
 		}
 	}
 
-	all("to listen", func(p *process) bool { return p.says("admin server listens") })
+	all("to listen", func(p *process) bool { return p.logged("admin server listens") })
 	all("to be refused", isRefused)
 	for _, p := range running {
 		if status, _ := p.get("/healthz"); status != http.StatusOK {
@@ -228,23 +209,23 @@ func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
 	for _, program := range everyProgram {
 		config = strings.Replace(config, fmt.Sprintf("%q", password(program)), fmt.Sprintf("%q", fresh(program)), 1)
 	}
-	if err := in.n.Reconfigure(config); err != nil {
+	if err := in.nats.Reconfigure(config); err != nil {
 		t.Fatal(err)
 	}
 	all("to be refused again", isRefused)
 	const unread = "NATS_PASSWORD_FILE cannot be read again"
 	swap(func(string) map[string]string { return map[string]string{file: "\n"} })
-	all("to meet an empty file", func(p *process) bool { return p.says(unread, "the file is empty") })
+	all("to meet an empty file", func(p *process) bool { return p.logged(unread, "the file is empty") })
 	swap(func(string) map[string]string { return nil })
-	all("to meet no file", func(p *process) bool { return p.says(unread, "no such file") })
+	all("to meet no file", func(p *process) bool { return p.logged(unread, "no such file") })
 	swap(func(program string) map[string]string { return map[string]string{file: fresh(program)} })
 	all("to be ready again", isReady)
 	for _, p := range running {
-		if n := strings.Count(p.said.String(), unread); n != 2 {
-			t.Errorf("%s tells %d times that there is no password to read, want once for each reason\n%s", p.name, n, p.last())
+		if n := strings.Count(p.output.String(), unread); n != 2 {
+			t.Errorf("%s logs %d times that there is no password to read, want once for each reason\n%s", p.name, n, p.lastOutput())
 		}
 	}
-	in.ask(1)
-	in.waitTold("mandate.enroll.succeeded.*", 1, 30*time.Second)
-	in.waitTold("mail.send.accepted.*", 1, 30*time.Second)
+	in.publishRequests(1)
+	in.waitOutcomes("mandate.enroll.succeeded.*", 1, 30*time.Second)
+	in.waitOutcomes("mail.send.accepted.*", 1, 30*time.Second)
 }

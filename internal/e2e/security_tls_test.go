@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -67,22 +65,22 @@ func (a *authority) sign(name string) (cert, key string) {
 
 // A program that shows a certificate is the user of that name and works with its
 // permissions. One without a certificate, with a stranger's, or that does not trust the
-// server, is not let in and says why.
+// server, is not authorized and says why.
 func TestAProgramKnownByItsCertificateWorks(t *testing.T) {
-	house, stranger := newAuthority(t), newAuthority(t)
-	serverCert, serverKey := house.sign("server")
-	config := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify_and_map: true }\n", serverCert, serverKey, house.file) +
-		instead(t, natsConfig(t), "mandate-consumer", `user: "CN=mandate-consumer"`)
+	ours, stranger := newAuthority(t), newAuthority(t)
+	serverCert, serverKey := ours.sign("server")
+	config := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify_and_map: true }\n", serverCert, serverKey, ours.file) +
+		replaceUser(t, natsConfig(t), "mandate-consumer", `user: "CN=mandate-consumer"`)
 	config = strings.NewReplacer("{ user: admin, password: admin }", `{ user: "CN=admin" }`, "no_auth_user: admin\n", "").Replace(config)
-	adminCert, adminKey := house.sign("admin")
-	in := under(t, config, nats.RootCAs(house.file), nats.ClientCert(adminCert, adminKey))
-	cert, key := house.sign("mandate-consumer")
-	in.works("mandate-consumer", "NATS_CA="+house.file, "NATS_CERT="+cert, "NATS_KEY="+key)
+	adminCert, adminKey := ours.sign("admin")
+	in := installWithConfig(t, config, nats.RootCAs(ours.file), nats.ClientCert(adminCert, adminKey))
+	cert, key := ours.sign("mandate-consumer")
+	in.wantWorks("mandate-consumer", "NATS_CA="+ours.file, "NATS_CERT="+cert, "NATS_KEY="+key)
 
 	theirs, theirKey := stranger.sign("mandate-consumer")
-	in.keptOut("mandate-consumer", map[string][]string{
+	in.wantRefused("mandate-consumer", map[string][]string{
 		"certificate signed by unknown authority": {"NATS_CA=" + stranger.file, "NATS_CERT=" + cert, "NATS_KEY=" + key},
-		"certificate required":                    {"NATS_CA=" + house.file},
-		"unknown certificate authority":           {"NATS_CA=" + house.file, "NATS_CERT=" + theirs, "NATS_KEY=" + theirKey},
+		"certificate required":                    {"NATS_CA=" + ours.file},
+		"unknown certificate authority":           {"NATS_CA=" + ours.file, "NATS_CERT=" + theirs, "NATS_KEY=" + theirKey},
 	})
 }

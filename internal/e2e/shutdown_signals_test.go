@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -19,18 +17,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// everyProgram are the three that run for ever.
-var everyProgram = []string{"mandate-consumer", "mail-consumer", "log-poller"}
-
-// ask publishes n requests for each consumer of requests.
-func (in *installation) ask(n int) {
-	for i := range n {
-		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
-		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
-	}
-}
-
-// consumers are the two programs that have requests in hand.
+// consumers are the two programs that work on requests.
 var consumers = []struct {
 	program, call string
 	queue         bus.Queue
@@ -41,25 +28,25 @@ var consumers = []struct {
 }
 
 // A call that is longer than AckWait and shorter than the grace ends in order, however
-// often the program is told to end.
+// often the program is asked to end.
 func TestSignalsWaitForALongCall(t *testing.T) {
-	in := install(t, "UPSTREAM_TIMEOUT=15s", "CONCURRENCY=1")
+	in := install(t, "UPSTREAM_TIMEOUT=15s", "CONCURRENCY=2")
 	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(2 * ackWait) })
-	in.ask(2)
+	in.publishRequests(4)
 	for _, c := range consumers {
 		for n, signals := range [][]os.Signal{{syscall.SIGTERM, syscall.SIGTERM}, {os.Interrupt, syscall.SIGTERM}} {
 			p := in.start(c.program)
-			in.until("a call", 20*time.Second, func() bool { return in.inFlight.Load() == 1 })
-			p.tell()
+			in.until("a call", 20*time.Second, func() bool { return in.inFlight.Load() == 2 })
+			p.expectEnd()
 			for _, s := range signals {
 				p.signal(s)
 			}
 			p.wantStatus(0, 15*time.Second)
-			if !p.says("stopped, everything in hand is settled") || in.inFlight.Load() != 0 {
-				t.Errorf("%s ended before its call\n%s", c.program, p.last())
+			if !p.logged("stopped, every request in flight is settled") || in.inFlight.Load() != 0 {
+				t.Errorf("%s ended before its call\n%s", c.program, p.lastOutput())
 			}
 			in.until("the acknowledgement", 10*time.Second, func() bool { return in.queue(c.queue).NumAckPending == 0 })
-			in.wantOnce(c.queue, c.well, c.call, n+1)
+			in.wantOnce(c.queue, c.well, c.call, 2*(n+1))
 		}
 	}
 }
@@ -86,7 +73,7 @@ func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
 			} {
 				b.publish(p.subject, p.body)
 				began := time.Now()
-				b.run(p.program, time.Minute, b.all(p.started, 1))
+				b.run(p.program, time.Minute, b.published(p.started, 1))
 				b.wantOne(p.ended)
 				if took := time.Since(began); took < c.call || took > c.grace {
 					t.Errorf("%s: it ended after %v", p.ended, took)
@@ -104,23 +91,23 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 		t.Run(c.program, func(t *testing.T) {
 			in := install(t, "SHUTDOWN_GRACE=1s", "UPSTREAM_TIMEOUT=4s", "RETRY_TRIES=1")
 			in.fault(sandbox.Fault{Operation: c.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour)})
-			in.ask(1)
+			in.publishRequests(1)
 			p := in.start(c.program)
 			in.until("a call", 20*time.Second, func() bool { return in.calls(c.call) == 1 })
-			p.tell()
+			p.expectEnd()
 			p.signal(syscall.SIGTERM)
 			p.wantStatus(1, 3*time.Second+time.Second) // before the call's own time is over
-			if !p.says("SHUTDOWN_GRACE was over") {
-				t.Errorf("it does not say why:\n%s", p.last())
+			if !p.logged("SHUTDOWN_GRACE ended before") {
+				t.Errorf("it does not say why:\n%s", p.lastOutput())
 			}
 			began := time.Now()
 			p = in.start(c.program, "SHUTDOWN_GRACE=20s")
-			in.waitTold(c.ends, 1, 30*time.Second)
+			in.waitOutcomes(c.ends, 1, 30*time.Second)
 			t.Logf("it ended %v later", time.Since(began).Round(time.Second/10))
-			if e := in.oneEnd(c.ends); e.state() != messages.Uncertain {
+			if e := in.wantFinal(c.ends); e.state() != messages.Uncertain {
 				t.Errorf("it ended as %s: %s", e.state(), e.Raw)
 			}
-			in.until("an empty queue", 10*time.Second, func() bool { return in.left(c.queue) == 0 && p.says(`"message":"settled"`) })
+			in.until("an empty queue", 10*time.Second, func() bool { return in.unsettled(c.queue) == 0 && p.logged(`"message":"settled"`) })
 			p.stop(10 * time.Second)
 			if calls := in.calls(c.call); calls != 1 {
 				t.Errorf("%d calls", calls)
@@ -129,21 +116,21 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 	}
 }
 
-// Without its broker a program that has nothing in hand ends well; one that has says
+// Without its broker a program that has nothing in flight ends well; one that has says
 // that it could not settle it. When the broker is back, nothing is lost or done twice.
 func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	const n = 4
 	in := install(t, "SHUTDOWN_GRACE=3s", "UPSTREAM_TIMEOUT=5s", "CONCURRENCY=3")
 	stopped := func() {
-		in.n.Stop()
-		for _, p := range in.all() {
-			in.until("it to miss the broker", 10*time.Second, func() bool { return p.gone() || p.says("connection lost") })
+		in.nats.Stop()
+		for _, p := range in.processes() {
+			in.until("it to miss the broker", 10*time.Second, func() bool { return p.exited() || p.logged("connection lost") })
 		}
 	}
 	var idle []*process
 	for _, program := range everyProgram {
 		p := in.start(program)
-		in.until("it to work", 20*time.Second, func() bool { return p.says(`"message":"ready"`) })
+		in.until("it to work", 20*time.Second, func() bool { return p.logged(`"message":"ready"`) })
 		idle = append(idle, p)
 	}
 	stopped()
@@ -153,16 +140,16 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	in.back()
 
 	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(2 * time.Second) })
-	in.ask(n)
+	in.publishRequests(n)
 	var busy []*process
 	for _, c := range consumers {
 		p := in.start(c.program)
-		in.until("hands full", 20*time.Second, func() bool { return in.calls(c.call) == 2 })
+		in.until("all workers busy", 20*time.Second, func() bool { return in.calls(c.call) == 2 })
 		busy = append(busy, p)
 	}
 	stopped()
 	for _, p := range busy {
-		p.tell()
+		p.expectEnd()
 		p.signal(syscall.SIGTERM)
 	}
 	for _, p := range busy {
@@ -173,23 +160,23 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 		in.start(c.program)
 	}
 	for _, c := range consumers {
-		in.waitTold(c.ends, n, time.Minute)
-		in.until("an empty queue", 10*time.Second, func() bool { return in.left(c.queue) == 0 })
+		in.waitOutcomes(c.ends, n, time.Minute)
+		in.until("an empty queue", 10*time.Second, func() bool { return in.unsettled(c.queue) == 0 })
 		if calls := in.calls(c.call); calls != n {
 			t.Errorf("%s: %d calls of %d requests", c.program, calls, n)
 		}
 		for id, history := range in.histories(c.ends) {
-			if _, err := end(history); err != nil {
+			if _, err := finalEvent(history); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
 		}
 	}
 }
 
-// back starts the broker anew and waits until it serves.
+// back starts the broker again and waits until it serves.
 func (in *installation) back() {
 	in.t.Helper()
-	if err := in.n.Restart(); err != nil {
+	if err := in.nats.Restart(); err != nil {
 		in.t.Fatal(err)
 	}
 	in.until("JetStream", 20*time.Second, func() bool {
@@ -198,7 +185,7 @@ func (in *installation) back() {
 	})
 }
 
-// Told to end before there is any work, a program ends well: there is no NATS yet, or
+// Asked to end before there is any work, a program ends well: there is no NATS yet, or
 // it does not answer.
 func TestSIGTERMWhileStarting(t *testing.T) {
 	in := install(t)
@@ -206,7 +193,7 @@ func TestSIGTERMWhileStarting(t *testing.T) {
 	for _, program := range everyProgram {
 		for where, url := range map[string]string{"no NATS": "nats://127.0.0.1:1", "a NATS without an answer": "nats://" + deaf} {
 			p := in.start(program, "NATS_URL="+url)
-			in.until("it to start, with "+where, 20*time.Second, func() bool { return p.says("admin server listens") })
+			in.until("it to start, with "+where, 20*time.Second, func() bool { return p.logged("admin server listens") })
 			if where != "no NATS" {
 				in.until("it to be connected", 20*time.Second, func() bool { _, page := p.get("/readyz"); return page == "starting: waiting for NATS\n" })
 			}
@@ -272,14 +259,14 @@ func TestSIGTERMWhileWaitingForAnObject(t *testing.T) {
 	m["to_object"] = map[string]string{"bucket": "lists", "name": "all", "digest": info.Digest}
 	in.publish("mail.send.requested", m)
 	p := in.start("mail-consumer")
-	in.until("it to have it in hand", 20*time.Second, func() bool { return in.queue(bus.SendQueue).Delivered.Consumer > 0 })
+	in.until("it to have taken it", 20*time.Second, func() bool { return in.queue(bus.SendQueue).Delivered.Consumer > 0 })
 	p.stop(20 * time.Second)
 	if _, err := store.PutString(t.Context(), "all", "a@example.test\nb@example.test\n"); err != nil {
 		t.Fatal(err)
 	}
 	p = in.start("mail-consumer")
-	in.waitTold("mail.send.*.m1", 1, time.Minute)
-	if e := in.oneEnd("mail.send.*.m1"); e.state() != messages.Accepted {
+	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
+	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted {
 		t.Errorf("it ended as %s: %s", e.state(), e.Raw)
 	}
 	p.stop(10 * time.Second)

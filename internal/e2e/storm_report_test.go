@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -12,7 +10,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// report tells the figures of a storm.
+// report logs the figures of a storm.
 func (s *storm) report(o sandbox.Oracle, enrollments, letters map[string]event) {
 	fired := 0
 	for _, n := range o.Faults {
@@ -21,10 +19,12 @@ func (s *storm) report(o sandbox.Oracle, enrollments, letters map[string]event) 
 	s.t.Logf("%d enrollments, %d messages to %d each, %v", len(s.enrollments), len(s.letters), letterSize, time.Since(s.began).Round(100*time.Millisecond))
 	s.t.Logf("%d kills, %d SIGTERM, %d pauses, %d kills of the server; calls: %d enroll, %d transactions, %d send, %d logs; %d faults: %v", s.kills.Load(), s.stops.Load(),
 		s.pauses.Load(), s.brokerKills.Load(), o.Calls["enroll"], o.Calls["transactions"], o.Calls["send"], o.Calls["logs"], fired, o.Faults)
+	s.t.Logf("%d requests refused by 403, %d and %d unreadable, %d lists with an open quote; %d times an operation hung, %d times there was no room",
+		len(s.refused), len(s.unreadable["mandate.enroll.requested"]), len(s.unreadable["mail.send.requested"]), len(s.unclosed), s.hung.Load(), s.full.Load())
 	s.t.Logf("deliveries beyond the first: %d of enrollments, %d of messages", s.redeliveries(bus.EnrollQueue, len(s.enrollments)), s.redeliveries(bus.SendQueue, len(s.letters)))
 	s.t.Logf("enrollments: %v; reasons: %v", byState(enrollments), byReason(enrollments))
 	s.t.Logf("messages: %v; reasons: %v; batches: %v", byState(letters), byReason(letters), s.batchStates())
-	s.t.Logf("sending log: %d rows, %d states told, each once", s.rows, s.deliveries)
+	s.t.Logf("sending log: %d rows, %d states published, each once", s.rows, s.deliveries)
 	s.t.Logf("lost: %d; twice: %d enrolled, %d served", len(s.enrollments)+len(s.letters)-len(enrollments)-len(letters), o.Enroll.TwiceCount, o.Mail.TwiceCount)
 }
 
@@ -64,12 +64,12 @@ func (s *storm) about(id string) string {
 	s.t.Helper()
 	var b strings.Builder
 	for _, filter := range []string{"mandate.enroll.*." + id, "mail.send.*." + id, "mail.batch.*." + id + ".*"} {
-		for _, e := range s.told(filter) {
+		for _, e := range s.events(filter) {
 			fmt.Fprintf(&b, "%s %s\n", e.Subject, e.Raw)
 		}
 	}
-	for n, p := range s.all() {
-		for line := range strings.Lines(p.said.String()) {
+	for n, p := range s.processes() {
+		for line := range strings.Lines(p.output.String()) {
 			if strings.Contains(line, `"request_id":"`+id+`"`) {
 				fmt.Fprintf(&b, "%s %d: %s", p.name, n, line)
 			}

@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -14,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/sandbox"
@@ -44,17 +44,19 @@ type storm struct {
 	began                             time.Time
 	rows, deliveries                  int // of the sending log, counted by the judge
 	killers, pausers                  sync.WaitGroup
+	trouble
 }
 
 // Every fault that the sandbox knows, on every operation; of each program one instance
-// that is killed or told to end about once a second, and one that stands still for
-// longer than a call's deadline; a nats-server that is killed too; and requests come in
-// all the while. Each of them ends exactly once, nobody is enrolled or written to
-// twice, what is told agrees with what was done, and each state of each row of the
-// sending log is told once.
+// that is killed or stopped about once a second, and one that is paused for
+// longer than a call's deadline; a nats-server that is killed too, and has no room for
+// some seconds; operations that hang; and requests come in all the while, some of which
+// nobody takes or can read. Each of them ends exactly once, nobody is enrolled or gets a
+// mail twice, what is published agrees with what was done, and each state of each row of the
+// sending log is published once.
 func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
-	dir := shipped.programs(t)
-	beside(t)
+	dir := releaseBuild.programs(t)
+	parallel(t)
 	b := brokers(t, 1, "")[0]
 	s := &storm{broker: b, began: time.Now(), installation: installAt(t, dir, b.url, 1, "RETRY_MAX=500ms",
 		"MAIL_BATCH_SIZE=100", "MAIL_BATCH_PARALLEL=1", "POLL_LIMIT=500", "POLL_OVERLAP=30s")}
@@ -62,6 +64,8 @@ func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
 		s.Latency, s.LogDelay, s.DeferredFor = sandbox.Duration(300*time.Millisecond), sandbox.Duration(500*time.Millisecond), sandbox.Duration(2*time.Second)
 		s.ShareDeferred, s.ShareBounced = 0.1, 0.1
 	})
+	s.web.Config.Handler = s.hangable(s.web.Config.Handler)
+	s.refuseSome()
 	s.unleash(*stormShare)
 	work, over := context.WithCancel(t.Context())
 	defer s.pausers.Wait()
@@ -73,14 +77,20 @@ func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
 		s.pausers.Go(func() { s.pause(work, program, paused) })
 	}
 	s.killers.Go(func() { s.killBroker(work, s.draw(16)) })
+	if *stormHang > 0 {
+		s.killers.Go(func() { s.hang(work, s.draw(17)) })
+	}
+	if *stormFull > 0 {
+		s.killers.Go(func() { s.leaveNoRoom(work, s.draw(18)) })
+	}
 	s.ask()
 	over()
 	s.killers.Wait()
 	s.pausers.Wait()
 	s.settle()
-	for _, p := range s.all() {
-		if !p.gone() {
-			s.until(p.name+" to work", 20*time.Second, func() bool { return p.says(`"message":"ready"`) })
+	for _, p := range s.processes() {
+		if !p.exited() {
+			s.until(p.name+" to work", 20*time.Second, func() bool { return p.logged(`"message":"ready"`) })
 			p.stop(20 * time.Second)
 		}
 	}
@@ -112,7 +122,7 @@ func (s *storm) unleash(share float64) {
 			s.fault(f)
 		}
 	}
-	// Refused credentials stop a program as a whole; that is rarer.
+	// Refused credentials stop a program completely; that is rarer.
 	s.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401, Share: share / 5, Seed: draw.Uint64()})
 	s.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 402, Share: share / 5, Seed: draw.Uint64()})
 	s.fault(sandbox.Fault{Operation: "logs", Kind: sandbox.Status, Status: 403, Share: share / 5, Seed: draw.Uint64()})
@@ -123,7 +133,7 @@ func around(d time.Duration, draw *rand.Rand) time.Duration {
 	return d/2 + time.Duration(draw.Int64N(int64(d)+1))
 }
 
-// kill ends a program again and again, mostly by SIGKILL, and starts it anew at once;
+// kill ends a program again and again, mostly by SIGKILL, and starts it again at once;
 // the last run lives.
 func (s *storm) kill(ctx context.Context, program string, draw *rand.Rand) {
 	for {
@@ -135,7 +145,7 @@ func (s *storm) kill(ctx context.Context, program string, draw *rand.Rand) {
 		select {
 		case <-time.After(around(*stormKill, draw)):
 		case <-p.ended:
-			s.t.Errorf("%s ended by itself with %d\n%s", program, p.status, p.last())
+			s.t.Errorf("%s ended by itself with %d\n%s", program, p.status, p.lastOutput())
 			return
 		case <-ctx.Done():
 			return
@@ -145,23 +155,23 @@ func (s *storm) kill(ctx context.Context, program string, draw *rand.Rand) {
 			s.kills.Add(1)
 			continue
 		}
-		p.tell()
+		p.expectEnd()
 		p.signal(syscall.SIGTERM)
 		s.stops.Add(1)
 		select {
 		case <-p.ended:
 			// 1: the server was gone for too long to settle all. On a busy machine the signal may come before main does.
-			if p.status != 0 && p.status != 1 && p.said.String() != "" {
-				s.t.Errorf("%s, told to end, ended with %d\n%s", program, p.status, p.last())
+			if p.status != 0 && p.status != 1 && p.output.String() != "" {
+				s.t.Errorf("%s, asked to end, ended with %d\n%s", program, p.status, p.lastOutput())
 			}
 		case <-time.After(time.Minute):
-			s.t.Errorf("%s, told to end, is still there\n%s", program, p.last())
+			s.t.Errorf("%s, asked to end, is still there\n%s", program, p.lastOutput())
 			return
 		}
 	}
 }
 
-// pause lets a program stand still again and again, each time for so long that others
+// pause pauses a program again and again, each time for so long that others
 // take its work over.
 func (s *storm) pause(ctx context.Context, program string, draw *rand.Rand) {
 	const still = 9 * time.Second // UPSTREAM_TIMEOUT, the margin of a deadline, ackWait
@@ -179,63 +189,57 @@ func (s *storm) pause(ctx context.Context, program string, draw *rand.Rand) {
 	}
 }
 
-// killBroker kills the server again and again and starts it anew over its store.
+// killBroker kills the server again and again and starts it again over its store.
 func (s *storm) killBroker(ctx context.Context, draw *rand.Rand) {
 	for wait(ctx, around(*stormBroker, draw)) {
+		s.brokerUse.Lock()
 		s.broker.kill()
 		s.brokerKills.Add(1)
 		s.broker.start()
 		s.broker.ready()
+		s.brokerUse.Unlock()
 	}
 }
 
-// wait reports whether d passed before ctx ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// ask publishes requests for as long as the storm lasts. Who gets no acknowledgement
+// publishRequests publishes requests for as long as the storm lasts. Who gets no acknowledgement
 // publishes again, as any producer does: some are in the queue twice.
 func (s *storm) ask() {
 	s.t.Helper()
 	pace := time.NewTicker(time.Duration(float64(time.Second) / *stormRate))
 	defer pace.Stop()
-	tell := time.NewTicker(time.Minute)
-	defer tell.Stop()
+	report := time.NewTicker(time.Minute)
+	defer report.Stop()
 	for n, draw := 0, s.draw(1<<33); time.Since(s.began) < *stormFor; n++ {
-		if draw.IntN(10) > 0 {
-			id := fmt.Sprint("e", n)
-			s.insist("mandate.enroll.requested", enrollment(id, "on_unknown", "report"))
-			s.enrollments = append(s.enrollments, id)
-		} else {
-			id := fmt.Sprint("m", n)
-			s.insist("mail.send.requested", message(id, letterSize, "on_unknown", "report"))
-			s.letters = append(s.letters, id)
+		switch {
+		case draw.Float64() < *stormPoison:
+			s.poison(n, draw)
+		case draw.IntN(10) > 0:
+			s.enroll(fmt.Sprint("e", n), false)
+		default:
+			s.mail(fmt.Sprint("m", n), false)
 		}
 		select {
 		case <-pace.C:
-		case <-tell.C:
+		case <-report.C:
 			s.t.Logf("%v: %d enrollments and %d messages asked for, %d kills, %d SIGTERM, %d pauses, %d kills of the server", time.Since(s.began).Round(time.Second),
 				len(s.enrollments), len(s.letters), s.kills.Load(), s.stops.Load(), s.pauses.Load(), s.brokerKills.Load())
 		}
 	}
 }
 
-// insist publishes until the server has acknowledged.
-func (s *storm) insist(subject string, body any) {
+// insist publishes until the server has acknowledged; bytes as they are.
+func (s *storm) insist(subject string, body any, options ...jetstream.PublishOpt) {
 	s.t.Helper()
-	data, err := json.Marshal(body)
-	if err != nil {
-		s.t.Fatal(err)
+	data, raw := body.([]byte)
+	if !raw {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 	for end := time.Now().Add(time.Minute); ; {
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
-		_, err := s.js.Publish(ctx, subject, data)
+		_, err := s.js.Publish(ctx, subject, data, options...)
 		cancel()
 		if err == nil {
 			return
@@ -247,25 +251,29 @@ func (s *storm) insist(subject string, body any) {
 	}
 }
 
-// settle waits until nothing is left in the queues and all of the sending log is told,
-// telling how far it is.
+// settle waits until nothing is left in the queues and all of the sending log is published,
+// and logs how far it is.
 func (s *storm) settle() {
 	s.t.Helper()
-	tell := time.NewTicker(5 * time.Second)
-	defer tell.Stop()
+	report := time.NewTicker(5 * time.Second)
+	defer report.Stop()
+	succeed := time.NewTicker(2 * time.Second)
+	defer succeed.Stop()
 	within := 2*time.Minute + *stormFor
 	s.until("empty queues", within, func() bool {
-		enrollments, letters := s.left(bus.EnrollQueue), s.left(bus.SendQueue)
+		enrollments, letters := s.unsettled(bus.EnrollQueue), s.unsettled(bus.SendQueue)
 		select {
-		case <-tell.C:
+		case <-report.C:
 			s.t.Logf("%v: %d enrollments and %d messages left", time.Since(s.began).Round(time.Second), enrollments, letters)
+		case <-succeed.C:
+			s.keepSucceeding()
 		default:
 		}
 		return enrollments+letters == 0
 	})
 	s.box.ClearFaults()
 	s.until("the sandbox to be done with its calls", time.Minute, func() bool { return s.inFlight.Load() == 0 })
-	s.until("the whole sending log to be told", within, func() bool {
+	s.until("all of the sending log to be published", within, func() bool {
 		return s.count("mail.delivery.delivered.*")+s.count("mail.delivery.bounced.*") >= int(s.box.Oracle(sandbox.Query{Summary: true}).Mail.Recipients)
 	})
 }

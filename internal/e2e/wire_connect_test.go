@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -66,16 +64,17 @@ func connectFaults(a *signer) []connectFault {
 }
 
 // Without a connection nothing happened: the request waits, and is done when the
-// fault is over. Nothing of it has left the house before, above all no secret.
+// fault is over. Nothing of it was sent before, above all no secret.
 func TestWithoutAConnectionARequestWaits(t *testing.T) {
+	full(t)
 	names := connectFaults(newSigner())
 	for i := range names {
 		for _, operation := range []string{"enroll", "send"} {
 			t.Run(names[i].name+", "+operation, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bubble) {
 					a := newSigner() // in the bubble's time
-					l := &overheard{pipe: &pipe{make(chan net.Conn), make(chan struct{})}, fault: connectFaults(a)[i], until: time.Now().Add(5 * time.Minute)}
-					w := stringWire(t, b.box, l)
+					l := &recorder{pipe: &pipe{make(chan net.Conn), make(chan struct{})}, fault: connectFaults(a)[i], until: time.Now().Add(5 * time.Minute)}
+					w := newWire(t, b.box, l)
 					w.address, w.config = "https://"+secureHost, &tls.Config{RootCAs: a.pool()}
 					w.secure = func(c net.Conn) net.Conn {
 						return tls.Server(c, &tls.Config{Certificates: []tls.Certificate{a.sign(secureHost, time.Now().Add(24*time.Hour))}})
@@ -84,7 +83,7 @@ func TestWithoutAConnectionARequestWaits(t *testing.T) {
 					began := time.Now()
 					e := w.run(b, operation, "report")
 					if state, _, _ := (lineFault{}).expect(operation, "report"); string(e.state()) != state || time.Since(began) < 5*time.Minute {
-						t.Errorf("told %s, %s after %v: %s", e.state(), e.reason(), time.Since(began), e.Raw)
+						t.Errorf("published %s, %s after %v: %s", e.state(), e.reason(), time.Since(began), e.Raw)
 					}
 					if w.did(operation) != 1 || w.calls[operation] != 1 {
 						t.Errorf("done %d times by %d calls", w.did(operation), w.calls[operation])
@@ -92,7 +91,7 @@ func TestWithoutAConnectionARequestWaits(t *testing.T) {
 					if o := b.box.Oracle(sandbox.Query{}); o.Calls["transactions"] != 0 {
 						t.Error("a call that was never made was looked up")
 					}
-					deferred := b.told(map[string]string{"enroll": "mandate.enroll.deferred.r1", "send": "mail.send.deferred.r1"}[operation])
+					deferred := b.events(map[string]string{"enroll": "mandate.enroll.deferred.r1", "send": "mail.send.deferred.r1"}[operation])
 					for _, d := range deferred {
 						if d.reason() != "busy" || number(d.Body["http_status"]) != 0 {
 							t.Errorf("deferred: %s", d.Raw)
@@ -102,17 +101,17 @@ func TestWithoutAConnectionARequestWaits(t *testing.T) {
 						t.Errorf("deferred %d times in five minutes", len(deferred))
 					}
 					w.wantOnly(t, secureHost+":443")
-					b.wantSecretsKept()
-					wantKept(t, "the line", l.heard(), append(wirePayers, wireSecrets...)...)
+					b.wantNoLeaks()
+					wantNoneOf(t, "the line", l.text(), append(wirePayers, wireSecrets...)...)
 				})
 			})
 		}
 	}
 }
 
-// overheard is a listener that only comes to be what it should after a while, and
+// recorder is a listener that only comes to be what it should after a while, and
 // that keeps what is said on its connections until then.
-type overheard struct {
+type recorder struct {
 	*pipe
 	fault connectFault
 	until time.Time
@@ -121,7 +120,7 @@ type overheard struct {
 	said strings.Builder
 }
 
-func (o *overheard) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (o *recorder) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	switch {
 	case time.Now().After(o.until):
 		return o.pipe.dial(ctx, network, address)
@@ -133,21 +132,21 @@ func (o *overheard) dial(ctx context.Context, network, address string) (net.Conn
 		defer server.Close()
 		o.fault.server(server)
 	}()
-	return mouthpiece{client, o}, nil
+	return recordingConn{client, o}, nil
 }
 
-func (o *overheard) heard() string {
+func (o *recorder) text() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.said.String()
 }
 
-type mouthpiece struct {
+type recordingConn struct {
 	net.Conn
-	o *overheard
+	o *recorder
 }
 
-func (m mouthpiece) Write(b []byte) (int, error) {
+func (m recordingConn) Write(b []byte) (int, error) {
 	m.o.mu.Lock()
 	m.o.said.Write(b)
 	m.o.mu.Unlock()

@@ -1,22 +1,15 @@
-//go:build unix
-
 package e2e
 
 import (
-	"cmp"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
-	"time"
-
-	"errand/internal/app"
-	"errand/internal/sandbox"
 )
 
 // A request's outcome is what the sandbox knows, whatever happens to its call on the
-// wire: told as done only if it was, as not done only if it was not, else uncertain.
-func TestEveryFaultOfALineIsToldAsWhatItIs(t *testing.T) {
+// wire: reported as done only if it was, as not done only if it was not, else uncertain.
+func TestEveryFaultOfAConnectionIsReportedAsWhatItIs(t *testing.T) {
+	full(t)
 	for _, f := range lineFaults() {
 		for _, c := range []struct {
 			operation, onUnknown string
@@ -27,7 +20,7 @@ func TestEveryFaultOfALineIsToldAsWhatItIs(t *testing.T) {
 					e := w.run(b, c.operation, c.onUnknown)
 					state, reason, done := f.expect(c.operation, c.onUnknown)
 					if string(e.state()) != state || e.reason() != reason {
-						t.Errorf("told %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
+						t.Errorf("published %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
 					}
 					if got := w.did(c.operation); got != done {
 						t.Errorf("the sandbox did it %d times, want %d: %s", got, done, e.Raw)
@@ -44,26 +37,10 @@ func TestEveryFaultOfALineIsToldAsWhatItIs(t *testing.T) {
 	}
 }
 
-// expect is the event that tells of a fault, its reason, and how often the work is
-// done in the end.
-func (f lineFault) expect(operation, onUnknown string) (state, reason string, done int) {
-	well := map[string]string{"enroll": "succeeded", "send": "accepted"}[operation]
-	switch {
-	case f.reason == "refused":
-		return "failed", "refused", 0
-	case f.reason == "" || f.reason == "busy" || onUnknown == "retry" && !f.done:
-		return well, "", 1
-	case operation == "enroll" && f.done:
-		return "uncertain", "link_lost", 1
-	case f.done:
-		return "uncertain", f.reason, 1
-	}
-	return "uncertain", f.reason, 0
-}
-
-// The look-up that tells what became of an enrollment meets the same faults, and the
+// The look-up that shows what became of an enrollment meets the same faults, and the
 // evidence is right all the same.
 func TestEveryFaultOfTheLookUpIsOvercome(t *testing.T) {
+	full(t)
 	for _, f := range lineFaults() {
 		for done, onUnknown := range map[bool]string{true: "report", false: "retry"} {
 			t.Run(fmt.Sprintf("%s, enrolled: %t", f.name, done), func(t *testing.T) {
@@ -83,7 +60,7 @@ func TestEveryFaultOfTheLookUpIsOvercome(t *testing.T) {
 					e := w.run(b, "enroll", onUnknown)
 					state, reason, enrolled := lineFault{done: done, reason: "no_answer"}.expect("enroll", onUnknown)
 					if string(e.state()) != state || e.reason() != reason {
-						t.Errorf("told %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
+						t.Errorf("published %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
 					}
 					if got := w.did("enroll"); got != enrolled {
 						t.Errorf("enrolled %d times, want %d", got, enrolled)
@@ -92,74 +69,4 @@ func TestEveryFaultOfTheLookUpIsOvercome(t *testing.T) {
 			})
 		}
 	}
-}
-
-// inWire runs f in virtual time with a wire in place of the upstream.
-func inWire(t *testing.T, f func(*testing.T, *wire, *bubble)) {
-	t.Helper()
-	inBubble(t, func(t *testing.T, b *bubble) {
-		l := &pipe{make(chan net.Conn), make(chan struct{})}
-		w := stringWire(t, b.box, l)
-		w.dial = l.dial
-		f(t, w, b)
-		w.wantOnly(t, "127.0.0.1:8085")
-		b.wantSecretsKept()
-	})
-}
-
-// wantSecretsKept holds everything that was told and logged against the secrets.
-func (b *bubble) wantSecretsKept() {
-	b.t.Helper()
-	for _, e := range append(append(b.told("mandate.>"), b.told("mail.>")...), b.told("dead.>")...) {
-		wantKept(b.t, e.Subject, e.Raw, wireSecrets...)
-	}
-	wantKept(b.t, "the log", b.logs.String(), append(wirePayers, wireSecrets...)...)
-}
-
-// run has a program deal with one request r1 and gives its one final event.
-func (w *wire) run(b *bubble, operation, onUnknown string) event {
-	b.t.Helper()
-	transport := w.transport()
-	defer transport.CloseIdleConnections()
-	filter := "mandate.enroll.*.r1"
-	var program app.Program
-	if operation == "enroll" {
-		mandates := b.mandates()
-		mandates.APIURL = cmp.Or(w.address, mandates.APIURL)
-		mandates.Transport, program = transport, mandates
-		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", onUnknown))
-	} else {
-		mails := b.mails()
-		mails.APIURL = cmp.Or(w.address, mails.APIURL)
-		mails.Transport, program = transport, mails
-		filter = "mail.send.*.r1"
-		b.publish("mail.send.requested", message("r1", 3, "on_unknown", onUnknown))
-	}
-	ended := func() bool {
-		for _, e := range b.told(filter) {
-			if e.final() {
-				return true
-			}
-		}
-		return false
-	}
-	b.run(program, 30*time.Minute, ended)
-	var ends []event
-	for _, e := range b.told(filter) {
-		if e.final() {
-			ends = append(ends, e)
-		}
-	}
-	if len(ends) != 1 {
-		b.t.Fatalf("%d final events, want one: %v\n%s", len(ends), ends, b.logs)
-	}
-	return ends[0]
-}
-
-// did is how often the sandbox did the request r1; all its recipients as often.
-func (w *wire) did(operation string) int {
-	if operation == "enroll" {
-		return w.box.Enrolled("order-r1")
-	}
-	return int(w.box.Oracle(sandbox.Query{}).Mail.Recipients) / 3
 }

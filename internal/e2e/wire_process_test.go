@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -21,7 +19,7 @@ func TestAnAnswerNobodyAskedForIsNotPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := stringWire(t, in.box, l)
+	w := newWire(t, in.box, l)
 	w.pick = func(string) fault {
 		return func(c *call) bool {
 			a := c.work()
@@ -33,10 +31,10 @@ func TestAnAnswerNobodyAskedForIsNotPrinted(t *testing.T) {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 	}
 	p := in.start("mandate-consumer", "MANDATE_API_URL=http://"+l.Addr().String())
-	in.waitTold("mandate.enroll.*.*", requests, time.Minute)
+	in.waitOutcomes("mandate.enroll.*.*", requests, time.Minute)
 	p.stop(20 * time.Second)
 	for id, history := range in.histories("mandate.enroll.*.*") {
-		if e, err := end(history); err != nil || e.state() != messages.Succeeded && e.reason() != "link_lost" {
+		if e, err := finalEvent(history); err != nil || e.state() != messages.Succeeded && e.reason() != "link_lost" {
 			t.Errorf("%s: %v %s", id, err, e.Raw)
 		}
 	}

@@ -1,5 +1,3 @@
-//go:build unix
-
 package e2e
 
 import (
@@ -37,14 +35,14 @@ var (
 	wireRequests = flag.Int("wire.requests", 240, "enrollments and messages that go over a faulty line")
 )
 
-// faulty is a house in real time behind a line whose faults are drawn.
-type faulty struct {
+// randomWire is an installation in real time behind a connection whose faults are drawn.
+type randomWire struct {
 	t    *testing.T
 	js   jetstream.JetStream
 	nats string
 	box  *sandbox.Sandbox
 	w    *wire
-	log  bytes.Buffer // of both programs, whole; zerolog writes it line by line
+	log  bytes.Buffer // of both programs, complete; zerolog writes it line by line
 
 	mu     sync.Mutex
 	draw   *rand.Rand
@@ -54,8 +52,8 @@ type faulty struct {
 }
 
 // With report, nothing is done twice, every request has one end, and the end is true.
-func TestWhateverALineDoesNothingIsDoneTwice(t *testing.T) {
-	f := newFaulty(t)
+func TestWhateverAConnectionDoesNothingIsDoneTwice(t *testing.T) {
+	f := newRandomWire(t)
 	for i := range *wireRequests / 2 {
 		f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "report"))
 		f.publish("mail.send.requested", message(fmt.Sprint("m", i), 1+i%12, "on_unknown", "report"))
@@ -66,8 +64,8 @@ func TestWhateverALineDoesNothingIsDoneTwice(t *testing.T) {
 }
 
 // With retry, an enrollment is made again only if the list hid the first one.
-func TestWhateverALineDoesARetryTrustsTheListAlone(t *testing.T) {
-	f := newFaulty(t)
+func TestWhateverAConnectionDoesARetryTrustsTheListAlone(t *testing.T) {
+	f := newRandomWire(t)
 	for i := range *wireRequests / 4 {
 		f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "retry"))
 	}
@@ -75,9 +73,9 @@ func TestWhateverALineDoesARetryTrustsTheListAlone(t *testing.T) {
 	f.judgeEnrollments(*wireRequests/4, "retry")
 }
 
-func newFaulty(t *testing.T) *faulty {
+func newRandomWire(t *testing.T) *randomWire {
 	t.Helper()
-	beside(t)
+	parallel(t)
 	n, nc := devtest.Provisioned(t)
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -87,10 +85,10 @@ func newFaulty(t *testing.T) *faulty {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &faulty{t: t, js: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests", MailKey: "key-for-tests"}),
+	f := &randomWire{t: t, js: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests", MailKey: "key-for-tests"}),
 		draw: rand.New(rand.NewPCG(*wireSeed, 1)), hidden: map[string]bool{}, faults: map[string]int{}}
 	t.Cleanup(f.box.Close)
-	f.w = stringWire(t, f.box, l)
+	f.w = newWire(t, f.box, l)
 	f.w.second, f.w.address, f.nats = 10*time.Millisecond, "http://"+l.Addr().String(), n.URL
 	f.w.pick = f.pick
 	network := clients.NewTransport(64, nil).DialContext
@@ -103,14 +101,14 @@ func newFaulty(t *testing.T) *faulty {
 	return f
 }
 
-func (f *faulty) drawn(share float64) bool {
+func (f *randomWire) drawn(share float64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.draw.Float64() < share
 }
 
 // pick draws a fault for four calls of ten.
-func (f *faulty) pick(operation string) fault {
+func (f *randomWire) pick(operation string) fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.draw.Float64() > 0.4 {
@@ -128,7 +126,7 @@ func (f *faulty) pick(operation string) fault {
 }
 
 // late does the work after the caller gave up.
-func (f *faulty) late(c *call) bool {
+func (f *randomWire) late(c *call) bool {
 	body, err := io.ReadAll(c.Body)
 	if err != nil {
 		return false
@@ -146,18 +144,18 @@ func (f *faulty) late(c *call) bool {
 }
 
 // hide shows an empty list.
-func (f *faulty) hide(c *call) bool {
+func (f *randomWire) hide(c *call) bool {
 	f.hides(c.URL.Query().Get("order_number"))
 	return c.say(answer{http.StatusOK, "application/json", `{"data":[],"links":{"next":null},"meta":{"current_page":1,"last_page":1,"total":0}}`}.with(""))
 }
 
-func (f *faulty) hides(order string) {
+func (f *randomWire) hides(order string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hidden[order] = true
 }
 
-func (f *faulty) publish(subject string, body any) {
+func (f *randomWire) publish(subject string, body any) {
 	f.t.Helper()
 	data, _ := json.Marshal(body)
 	if _, err := f.js.Publish(f.t.Context(), subject, data); err != nil {
@@ -166,7 +164,7 @@ func (f *faulty) publish(subject string, body any) {
 }
 
 // run has both programs work until so many requests have ended.
-func (f *faulty) run(enrollments, letters int) {
+func (f *randomWire) run(enrollments, letters int) {
 	f.t.Helper()
 	began := time.Now()
 	transport := f.w.transport()
@@ -202,10 +200,10 @@ func (f *faulty) run(enrollments, letters int) {
 	f.t.Logf("seed %d: %d requests in %v, %d faults of %d kinds, calls %v, oracle %v", *wireSeed, enrollments+letters, took.Round(time.Millisecond),
 		f.hit, len(f.faults), f.w.calls, o.Calls)
 	f.w.wantOnly(f.t, strings.TrimPrefix(f.w.address, "http://"))
-	wantKept(f.t, "the log", f.log.String(), append(wirePayers, wireSecrets...)...)
+	wantNoneOf(f.t, "the log", f.log.String(), append(wirePayers, wireSecrets...)...)
 }
 
-func (f *faulty) ended(filter string) (n int) {
+func (f *randomWire) ended(filter string) (n int) {
 	f.t.Helper()
 	for subject := range f.subjects(filter) {
 		if (event{Subject: subject}).final() {
@@ -215,7 +213,7 @@ func (f *faulty) ended(filter string) (n int) {
 	return n
 }
 
-func (f *faulty) subjects(filter string) map[string]uint64 {
+func (f *randomWire) subjects(filter string) map[string]uint64 {
 	f.t.Helper()
 	stream := map[string]string{"mandate": bus.MandateEvents, "mail": bus.MailEvents}[strings.Split(filter, ".")[0]]
 	s, err := f.js.Stream(f.t.Context(), stream)
@@ -230,11 +228,11 @@ func (f *faulty) subjects(filter string) map[string]uint64 {
 }
 
 // ends gives the one end of each request, and counts them.
-func (f *faulty) ends(filter string, want int) map[string]event {
+func (f *randomWire) ends(filter string, want int) map[string]event {
 	f.t.Helper()
 	ends, tally := map[string]event{}, map[string]int{}
-	for _, e := range told(f.t, f.js, filter) {
-		wantKept(f.t, e.Subject, e.Raw, wireSecrets...)
+	for _, e := range readEvents(f.t, f.js, filter) {
+		wantNoneOf(f.t, e.Subject, e.Raw, wireSecrets...)
 		if !e.final() {
 			continue
 		}
@@ -251,7 +249,7 @@ func (f *faulty) ends(filter string, want int) map[string]event {
 	return ends
 }
 
-func (f *faulty) judgeEnrollments(want int, onUnknown string) {
+func (f *randomWire) judgeEnrollments(want int, onUnknown string) {
 	f.t.Helper()
 	for id, e := range f.ends("mandate.enroll.*.*", want) {
 		order := "order-" + id
@@ -266,12 +264,12 @@ func (f *faulty) judgeEnrollments(want int, onUnknown string) {
 		case e.state() == messages.Succeeded && n > 0, e.state() == messages.Failed && (n == 0 || hidden && onUnknown == "retry"):
 		case e.state() == messages.Uncertain && lost && n > 0, e.state() == messages.Uncertain && !lost && (n == 0 || hidden):
 		default:
-			f.t.Errorf("%s is told %s, and enrolled %d times: %s", order, e.state(), n, e.Raw)
+			f.t.Errorf("%s is reported %s, and enrolled %d times: %s", order, e.state(), n, e.Raw)
 		}
 	}
 }
 
-func (f *faulty) judgeMessages(want int) {
+func (f *randomWire) judgeMessages(want int) {
 	f.t.Helper()
 	served := map[string]int{}
 	for _, r := range f.box.Oracle(sandbox.Query{}).Mail.ByRecipient {
@@ -283,12 +281,12 @@ func (f *faulty) judgeMessages(want int) {
 	for id, e := range f.ends("mail.send.*.*", want) {
 		outcome := decode[messages.SendOutcome](f.t, e)
 		all, got := outcome.Recipients, served[id]
-		told := map[messages.State]bool{
+		agrees := map[messages.State]bool{
 			messages.Accepted: got == all && outcome.Accepted == all, messages.Failed: got == 0 && outcome.Accepted == 0,
 			messages.Partial: got == outcome.Accepted && got < all, messages.Uncertain: got >= outcome.Accepted,
 		}
-		if !told[e.state()] {
-			f.t.Errorf("%s is told %s, and %d recipients got it: %s", id, e.state(), got, e.Raw)
+		if !agrees[e.state()] {
+			f.t.Errorf("%s is reported %s, and %d recipients got it: %s", id, e.state(), got, e.Raw)
 		}
 	}
 }

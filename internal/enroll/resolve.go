@@ -16,7 +16,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Resolver looks enrollments that ended uncertain up again, and tells what became of
+// Resolver looks enrollments that ended uncertain up again, and publishes what became of
 // them when the transaction list shows it.
 //
 //	uncertain ─► look at each age ─┬─ listed, or its state is final ─► resolved
@@ -28,52 +28,35 @@ import (
 // programs may look at once; the history takes one answer.
 type Resolver struct {
 	Upstream *mandate.Client
-	Policy   retry.Policy // no look while it is halted
-	Log      history.Log
+	Policy   retry.Policy
+	Zone     *time.Location // of the document's dates
+	// Held reports whether the service is not to be asked now.
+	Held func() bool
+	Log  history.Log
 	// Next gives the first enrollment that ended uncertain at or behind a sequence or,
-	// where that is 0, a time; a zero Open when there is none. The error is the context's.
-	Next   func(ctx context.Context, from uint64, since time.Time) (Open, error)
-	Told   func(outcome messages.State)
-	Logger zerolog.Logger
+	// where that is 0, a time; a zero one when there is none. The error is the context's.
+	Next     func(ctx context.Context, from uint64, since time.Time) (history.Open, error)
+	Resolved func(outcome messages.State)
+	Logger   zerolog.Logger
 }
-
-// Open is an enrollment that ended uncertain.
-type Open struct {
-	ID       string
-	Sequence uint64 // of the event that says so
-	At       time.Time
-	Trace    history.Trace
-}
-
-// ages are those at which an enrollment is looked at, counted from its uncertain event:
-// an hour for a slow service, a day for one that is out of order. The last two are for
-// what the service gave no answer about until then.
-var ages = []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, enough, 2 * enough, 7 * enough}
-
-// enough is the age at which what is not listed was not made, and what is listed without
-// a final state is told as it is.
-const enough = 24 * time.Hour
-
-// pace is the pause between two looks.
-const pace = 250 * time.Millisecond
 
 // queue holds the looks at one age. The stream is in the order in which they are due.
 type queue struct {
 	age, next time.Duration // next is the age of the look after it; 0: there is none
 	from      uint64        // sequence behind the last one taken
 	since     time.Time     // where it begins
-	open      Open          // the one to look at; zero: to be asked for
+	open      history.Open  // the one to look at; zero: to be asked for
 	due       time.Time     // when to look, or to ask
 }
 
-// Run works until ctx ends. What is in hand then is looked at again by the next program.
+// Run works until ctx ends. What is open then is looked at again by the next program.
 func (r *Resolver) Run(ctx context.Context) error {
 	began := time.Now()
-	queues := make([]*queue, len(ages))
-	for i, age := range ages {
+	queues := make([]*queue, len(retry.ResolveAges))
+	for i, age := range retry.ResolveAges {
 		queues[i] = &queue{age: age, since: time.Unix(0, 0), due: began}
-		if i+1 < len(ages) { // what is older was looked at, or is at the next age
-			queues[i].next, queues[i].since = ages[i+1], began.Add(-ages[i+1])
+		if i+1 < len(retry.ResolveAges) { // what is older was looked at, or is at the next age
+			queues[i].next, queues[i].since = retry.ResolveAges[i+1], began.Add(-retry.ResolveAges[i+1])
 		}
 	}
 	said := ""
@@ -82,7 +65,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 		if !retry.Pause(ctx, time.Until(q.due)) {
 			return nil
 		}
-		wait, err := r.turn(ctx, q)
+		wait, err := r.step(ctx, q)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -93,7 +76,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 		if now != "" && now != said {
 			r.Logger.Warn().Err(err).Msg("an uncertain enrollment could not be looked up")
 		}
-		if wait > 0 { // a turn without a look says nothing of the service
+		if wait > 0 { // a step without a look says nothing of the service
 			said = now
 		}
 		if !retry.Pause(ctx, wait) {
@@ -102,9 +85,9 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 }
 
-// turn asks for the next one of a queue or looks at it, and says how long to leave the
+// step asks for the next one of a queue or looks at it, and says how long to leave the
 // service alone then.
-func (r *Resolver) turn(ctx context.Context, q *queue) (time.Duration, error) {
+func (r *Resolver) step(ctx context.Context, q *queue) (time.Duration, error) {
 	now := time.Now()
 	switch {
 	case q.open.ID == "":
@@ -119,34 +102,34 @@ func (r *Resolver) turn(ctx context.Context, q *queue) (time.Duration, error) {
 		q.open, q.from, q.due = open, open.Sequence+1, open.At.Add(q.age)
 		return 0, nil
 	case q.next > 0 && now.Sub(q.open.At) >= q.next: // late; the next age is due as well
-		q.open = Open{}
+		q.open = history.Open{}
 		return 0, nil
-	case r.Policy.Halted():
-		return max(r.Policy.Max, pace), nil
+	case r.Held():
+		return max(r.Policy.Max, retry.ResolvePace), nil
 	}
 	looked, err := r.look(ctx, q.open, q.age)
 	failed, ok := errors.AsType[*clients.Error](err)
 	if ok && (failed.Fate == clients.Busy || failed.Fate == clients.Held) { // nobody can be looked up
-		return max(r.Policy.Max, pace, min(failed.RetryAfter, 15*time.Minute)), err
+		return max(r.Policy.Max, retry.ResolvePace, min(failed.RetryAfter, retry.RetryAfterMax)), err
 	}
-	q.open = Open{} // an unknown fate or a refusal may be this one's own: it waits for its next age
+	q.open = history.Open{} // an unknown fate or a refusal may be this one's own: it waits for its next age
 	switch {
 	case ok:
-		return max(r.Policy.Max, pace), err
+		return max(r.Policy.Max, retry.ResolvePace), err
 	case looked:
-		return pace, err
+		return retry.ResolvePace, err
 	}
 	return 0, err
 }
 
 // look looks one enrollment up, if it is uncertain still, and stores what became of it,
 // if the list shows it. looked: the service was asked.
-func (r *Resolver) look(ctx context.Context, o Open, age time.Duration) (looked bool, err error) {
+func (r *Resolver) look(ctx context.Context, o history.Open, age time.Duration) (looked bool, err error) {
 	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID, Trace: o.Trace}
 	_, err = h.Read(ctx)
-	answered, ok := errors.AsType[*history.Answered](err)
+	answered, ok := errors.AsType[*history.AlreadyDoneError](err)
 	switch {
-	case !ok && (errors.Is(err, history.ErrForged) || ctx.Err() != nil):
+	case !ok && (errors.Is(err, history.ErrCorrupt) || ctx.Err() != nil):
 		return false, err
 	case !ok || answered.State != messages.Uncertain: // a read may lag behind: then the next look sees it
 		return false, nil
@@ -155,11 +138,12 @@ func (r *Resolver) look(ctx context.Context, o Open, age time.Duration) (looked 
 	if err := messages.DecodeEvent(answered.Body, &was); err != nil {
 		return false, err
 	}
-	found, err := lookUp(ctx, r.Upstream, r.Policy, was.OrderNumber, mostPages)
+	found, err := list(ctx, nil, r.Upstream, r.Policy, was.OrderNumber, maxPages)
 	if err != nil {
 		return true, err
 	}
-	if age >= enough && len(found.records) == 0 {
+	found = found.since(o.Began.Add(-retry.Margin), r.Zone)
+	if age >= retry.ResolveEnough && len(found.records) == 0 {
 		if found.hidden, err = r.hidden(ctx); err != nil {
 			return true, err
 		}
@@ -171,22 +155,19 @@ func (r *Resolver) look(ctx context.Context, o Open, age time.Duration) (looked 
 	err = h.Store(ctx, messages.Resolved, &messages.EnrollResolved{Outcome: outcome, By: messages.ByTransactionList,
 		OrderNumber: was.OrderNumber, Evidence: found.records, Fingerprint: was.Fingerprint})
 	if err != nil {
-		if errors.Is(err, history.ErrConflict) { // another program was first
+		if errors.Is(err, history.ErrFenced) { // another program was first
 			err = nil
 		}
 		return true, err
 	}
 	r.Logger.Info().Str("op", string(messages.Enroll)).Str("request_id", o.ID).Str("outcome", string(outcome)).Dur("after", age).Msg("resolved")
-	r.Told(outcome)
+	r.Resolved(outcome)
 	return true, nil
 }
 
-// mostPages bounds a look at a list that is not narrowed to the order number.
-const mostPages = 40
-
-// hidden tells whether the list shows nothing at all: it may be hidden from our token.
+// hidden reports whether the list shows nothing at all: it may be hidden from our token.
 func (r *Resolver) hidden(ctx context.Context) (bool, error) {
-	return retry.Read(ctx, r.Policy, func(ctx context.Context) (bool, error) {
+	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (bool, error) {
 		for page, err := range r.Upstream.Transactions(ctx, mandate.Filter{}, 1) {
 			return len(page.Records) == 0, err
 		}
@@ -203,7 +184,7 @@ func (r *Resolver) hidden(ctx context.Context) (bool, error) {
 func became(found listing, was messages.EnrollUncertain, age time.Duration) messages.State {
 	taken := was.Reason == messages.ReasonLinkLost || len(was.Evidence) > 0
 	if len(found.records) == 0 {
-		if found.others || found.cut || found.hidden || taken || age < enough { // what was listed once was not unmade
+		if found.others || found.cut || found.hidden || taken || age < retry.ResolveEnough { // what was listed once was not unmade
 			return ""
 		}
 		return messages.Failed
@@ -219,10 +200,31 @@ func became(found listing, was messages.EnrollUncertain, age time.Duration) mess
 		return ""
 	case ended:
 		return messages.Failed
-	case approved || !taken || age >= enough:
+	case approved || !taken || age >= retry.ResolveEnough:
 		return messages.Succeeded
 	}
 	return ""
+}
+
+// since leaves out the records that were created before a time: they are of an earlier
+// enrollment with the same order number. Whether one of unknown age is ours is not known, so
+// that nothing else is concluded from the list's silence.
+func (l listing) since(began time.Time, zone *time.Location) listing {
+	records := l.records
+	l.records = nil
+	for _, record := range records {
+		var r struct {
+			CreatedAt string `json:"created_at"`
+		}
+		_ = json.Unmarshal(record, &r) // unreadable: of unknown age
+		at, err := time.ParseInLocation(time.DateTime, r.CreatedAt, zone)
+		if err == nil && at.Before(began) {
+			l.others = true
+			continue
+		}
+		l.records = append(l.records, record)
+	}
+	return l
 }
 
 // stateOf reads a transaction record: succeeded, failed, or "" while it may become either.

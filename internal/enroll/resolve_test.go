@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -48,7 +49,7 @@ func TestWhatTheListSaysOfAnUncertainEnrollment(t *testing.T) {
 		for _, record := range c.records {
 			c.found.records = append(c.found.records, json.RawMessage(record))
 		}
-		for age, want := range map[time.Duration]messages.State{enough - 1: c.soon, enough: c.late} {
+		for age, want := range map[time.Duration]messages.State{retry.ResolveEnough - 1: c.soon, retry.ResolveEnough: c.late} {
 			if got := became(c.found, c.was, age); got != want {
 				t.Errorf("%s, %v: got %q, want %q", c.what, age, got, want)
 			}

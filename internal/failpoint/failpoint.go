@@ -1,28 +1,27 @@
-// Package failpoint names the places along the line where the crash matrix of
-// internal/e2e has the real programs die. In a build without the tag failpoints,
-// which is every build that is shipped, it is empty: no environment variable and no
-// flag wakes it.
+// Package failpoint names the places where the crash matrix of internal/e2e kills the
+// real programs. In a build without the tag failpoints, as every shipped build is, it
+// does nothing: no environment variable and no flag enables it.
 //
 //	taken ─► before started ─► after started ─► before call ─► (call) ─► answer
 //	      ─► before outcome ─► after outcome ─► buried ─► before ack ─► after ack
 package failpoint
 
-// Points are the names, as Here is called with them. Store points are followed by
-// the type of the event, such as "before store mandate.enroll.started".
+// The points at which Here is called. A store point is followed by the type of the
+// event, such as "before store mandate.enroll.started".
 const (
-	Taken       = "taken"        // a request was taken, nothing is known of it
+	Taken       = "taken"        // a request was received, its history was not read
 	BeforeStore = "before store" // an event is about to be written
-	AfterStore  = "after store"  // and was acknowledged
-	BeforeCall  = "before call"  // started is stored, nothing is sent
-	Answer      = "answer"       // the answer was read, nothing is stored
+	AfterStore  = "after store"  // the event was acknowledged
+	BeforeCall  = "before call"  // started is stored, nothing was sent
+	Answer      = "answer"       // the answer was read, nothing was stored
 	NextBatch   = "next batch"   // between two batches of a message
 	Buried      = "buried"       // the dead letter is stored
 	BeforeAck   = "before ack"
 	AfterAck    = "after ack"
-	Page        = "page"        // the poller has read a page, nothing is told
-	BeforeTell  = "before tell" // it has the turn and is about to write the page's events
-	Telling     = "telling"     // one of them is written, others will follow
+	Page        = "page"        // the poller has read a page, nothing was published
+	BeforeTell  = "before tell" // the page's events are about to be published
+	Telling     = "telling"     // one of them was published, others will follow
 	AfterTell   = "after tell"  // the page's events are stored
-	BeforeMark  = "before mark" // the sweep is whole, the watermark is not stored
+	BeforeMark  = "before mark" // the sweep is complete, the watermark is not stored
 	AfterMark   = "after mark"
 )

@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// The variable names the point at which the process kills itself, and at which
-// passing if it is not the first: "before ack", "before ack@3". A store point without
-// a type of event, such as "before store@3", counts the stores of all types. With
-// "stop at " in front the process stands still there until it is told to continue.
+// The variable names the point at which the process kills itself: "before ack" the first
+// time that it is reached, "before ack@3" the third time. A store point without the type
+// of an event, such as "before store@3", counts the events of all types. With "stop at "
+// in front, the process is stopped there until it gets SIGCONT.
 var (
 	stops, at, nth = chosen(os.Getenv("ERRAND_FAILPOINT"))
 	passed         atomic.Int64
@@ -33,20 +33,20 @@ func chosen(text string) (stops bool, name string, n int64) {
 	return stops, name, n
 }
 
-// Here kills the process as kill -9 does when this is the chosen point, or stops it.
+// Here kills the process, as kill -9 does, or stops it if this is the chosen point.
 func Here(point string, of ...string) {
-	whole := point + " " + strings.Join(of, ".")
-	if at != point && at != whole || passed.Add(1) != nth {
+	full := point + " " + strings.Join(of, ".")
+	if at != point && at != full || passed.Add(1) != nth {
 		return
 	}
 	if stops {
-		going := make(chan os.Signal, 1)
-		signal.Notify(going, syscall.SIGCONT)
+		continued := make(chan os.Signal, 1)
+		signal.Notify(continued, syscall.SIGCONT)
 		_, _ = os.Stderr.WriteString("failpoint: stopped\n")
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
-		<-going // a stop may take its time
+		<-continued // the process may run on for a moment before it stops
 		return
 	}
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way
+	select {} // until the signal arrives
 }

@@ -1,4 +1,4 @@
-package history
+package history_test
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/history"
+	"errand/internal/history/historytest"
 	"errand/pkg/messages"
 )
 
@@ -26,27 +28,28 @@ func FuzzRead(f *testing.F) {
 		if strings.ContainsAny(state, ". *>") {
 			return
 		}
-		s := &shelf{events: []Entry{{"mandate.enroll." + state + ".r1", 1, body}}}
+		s := &historytest.Log{}
+		s.Put("mandate.enroll."+state+".r1", body)
 		check(t, s, messages.State(state), body)
-		s.events = append(s.events, Entry{"mandate.enroll.deferred.r1", 2, []byte(`{"not_before":"2001-01-01T00:00:00Z"}`)})
+		s.Put("mandate.enroll.deferred.r1", []byte(`{"not_before":"2001-01-01T00:00:00Z"}`))
 		check(t, s, messages.Deferred, body)
 	})
 }
 
-func check(t *testing.T, s *shelf, state messages.State, body []byte) {
+func check(t *testing.T, s *historytest.Log, state messages.State, body []byte) {
 	t.Helper()
-	h := s.hand("f")
+	h := worker(s, "f")
 	prior, err := h.Read(t.Context())
-	var later *Later
-	var answered *Answered
-	var foreign *Foreign
+	var later *history.RetryLaterError
+	var answered *history.AlreadyDoneError
+	var foreign *history.ConflictError
 	switch {
 	case err == nil:
-		if prior.State != state || state.Final(messages.Enroll) || h.Attempt < 0 || h.Attempt > math.MaxInt32 || h.last == 0 {
+		if prior.State != state || state.Final(messages.Enroll) || h.Attempt < 0 || h.Attempt > math.MaxInt32 || h.Sequence() == 0 {
 			t.Fatalf("%s %q: got %+v, attempt %d", state, body, prior, h.Attempt)
 		}
 	case errors.As(err, &later):
-		if state != messages.Started && state != messages.Deferred || time.Until(later.At) > farthest || time.Until(later.At) < -time.Minute {
+		if state != messages.Started && state != messages.Deferred || time.Until(later.At) > 48*time.Hour || time.Until(later.At) < -time.Minute {
 			t.Fatalf("%s %q: until %s", state, body, later.At)
 		}
 	case errors.As(err, &answered):
@@ -57,9 +60,9 @@ func check(t *testing.T, s *shelf, state messages.State, body []byte) {
 		if !strings.Contains(strings.ToLower(string(body)), `"fingerprint"`) && !strings.Contains(string(body), `\u`) {
 			t.Fatalf("%s %q: foreign, and names no fingerprint", state, body)
 		}
-	case !errors.Is(err, ErrForged):
+	case !errors.Is(err, history.ErrCorrupt):
 		t.Fatalf("%s %q: %v", state, body, err)
-	case err.Error() != fmt.Sprintf("history: read r1: %v: sequence %d", ErrForged, len(s.events)):
+	case err.Error() != fmt.Sprintf("history: read r1: %v: sequence %d", history.ErrCorrupt, len(s.Events())):
 		t.Fatalf("%s %q: the error is %q", state, body, err)
 	}
 }

@@ -1,10 +1,10 @@
 // Package history keeps a request's events as its ledger. Each write is a
 // compare-and-set over the last event of the request, so that of any number of
-// workers that have the same request in hand exactly one may call the upstream,
-// and only that one may tell the outcome.
+// workers that have the same request exactly one may call the upstream, and only
+// that one may publish the outcome.
 //
-//	read or guess what stands ─► start (started) ─► call ─► finish (the outcome)
-//	                              each stored only if nobody wrote in between
+//	read or guess what is there ─► started ─► call ─► the outcome
+//	                               each stored only if nobody wrote in between
 package history
 
 import (
@@ -24,7 +24,7 @@ import (
 type Log interface {
 	// Append stores r if the last event of its history still has the sequence
 	// r.Last (0: there is none), and gives the new event's sequence.
-	// ErrConflict: it has not, and nothing was stored. ErrTooLarge: nothing was
+	// ErrFenced: it has not, and nothing was stored. ErrTooLarge: nothing was
 	// stored and never will be. Any other error: nobody knows whether it was
 	// stored.
 	Append(ctx context.Context, r Record) (uint64, error)
@@ -48,98 +48,138 @@ type Trace struct{ Parent, State string }
 type Entry struct {
 	Subject  string
 	Sequence uint64
+	At       time.Time // when it was stored, by the clock that says when requests were taken in
 	Body     []byte
 }
 
-// ErrConflict means that somebody else wrote to the history in between.
-var ErrConflict = errors.New("history: another worker wrote in between")
+// Open is a request that ended uncertain, and may be resolved later.
+type Open struct {
+	ID       string
+	Sequence uint64    // of the event that says so
+	At       time.Time // when that event was stored
+	Began    time.Time // when the first event of the history was
+	Trace    Trace
+}
 
-// ErrForged means that a history holds an event that no worker can have written:
+// ErrFenced means that somebody else wrote to the history in between.
+var ErrFenced = errors.New("history: another worker wrote in between")
+
+// ErrCorrupt means that a history holds an event that no worker can have written:
 // one that cannot be read, or with a time beyond all that workers wait for. What
 // was done for its request is not known, so nothing is; somebody must look at it.
-var ErrForged = errors.New("an event in the history is not one of ours")
+var ErrCorrupt = errors.New("an event in the history is not one of ours")
+
+// ErrTooLarge means that the event is larger than the log takes.
+var ErrTooLarge = errors.New("history: the event is larger than the servers take")
 
 // farthest is how far ahead a time in an event may lie: an upstream may ask for a
 // day, and clocks are never a day apart.
 const farthest = 48 * time.Hour
 
-// ErrTooLarge means that the event is larger than the log takes.
-var ErrTooLarge = errors.New("history: the event is larger than the servers take")
-
-// Answered means that the request already has its outcome.
-type Answered struct {
-	State messages.State
-	Body  []byte
+// AlreadyDoneError means that the request already has its outcome.
+type AlreadyDoneError struct {
+	State    messages.State
+	Body     []byte
+	Sequence uint64
 }
 
-func (e *Answered) Error() string { return "history: already " + string(e.State) }
+func (e *AlreadyDoneError) Error() string { return "history: already " + string(e.State) }
 
-// Later means that there is no outcome yet and when it is worth coming back.
-type Later struct {
+// RetryLaterError means that there is no outcome yet and when it is worth coming back.
+type RetryLaterError struct {
 	At    time.Time
-	Cause error // why, for the log; nil when another worker has the request in hand
+	Cause error // why, for the log; nil when another worker has the request
 }
 
-func (e *Later) Error() string {
+func (e *RetryLaterError) Error() string {
 	if e.Cause == nil {
-		return "history: in another worker's hand"
+		return "history: another worker has it"
 	}
-	return "history: put off: " + e.Cause.Error()
+	return "history: deferred: " + e.Cause.Error()
 }
 
-func (e *Later) Unwrap() error { return e.Cause }
+func (e *RetryLaterError) Unwrap() error { return e.Cause }
 
-// Foreign means that the id already belongs to a request with other contents.
-type Foreign struct{ ID string }
+// ConflictError means that the id already belongs to a request with other contents.
+type ConflictError struct {
+	ID string
+	// failed: that one failed without any effect, so that these contents may correct it.
+	failed *failure
+}
 
-func (e *Foreign) Error() string { return "history: the id belongs to another request" }
+func (e *ConflictError) Error() string { return "history: the id belongs to another request" }
 
-// History is one request's history in one worker's hand. It is not safe for
-// concurrent use.
+// failure is the end of a request that may be corrected.
+type failure struct{ reason messages.Reason }
+
+// History is one request's history, for one worker. It is not safe for concurrent use.
 type History struct {
 	Log         Log
 	Operation   messages.Operation
 	ID          string // request id; for batches messages.BatchID
 	Fingerprint string // "" is never compared
-	Trace       Trace
-	Attempt     int // submissions made for the request so far
+	// Valid: the request may be run, so it may also correct one that failed.
+	Valid     bool
+	Published time.Time // when JetStream took the request in; it corrects only what is older
+	Trace     Trace
+	Attempt   int // submissions made for the request so far
+	// ReopenedAt is the sequence of the event that opened the batch's request again: what
+	// was not accepted before that is run once more. 0: it was not.
+	ReopenedAt uint64
 
 	last   uint64
 	writer string
 }
 
-// Prior is what stood in a history when it was taken in hand: nothing, a call
-// whose holder died (started), or a request that was put off (deferred).
+// Prior is what a history held when it was read: nothing (no State), a call whose maker
+// died (started), a request that waits (deferred), a listing under way (page), or one that
+// was opened again (reopened).
 type Prior struct {
-	State   messages.State // "", started or deferred
-	Last    []byte         // body of that event
-	Started []byte         // body of the last started event, if there is one
+	State   messages.State
+	Last    []byte // body of that event
+	Started []byte // body of the last started event, if there is one
+	Facts
 }
 
-// Request is one request in a handler's hand.
-type Request[R any] struct {
-	Body      R
-	Prior     Prior
-	History   *History
-	Published time.Time // when JetStream took it in
-	GiveUpAt  time.Time // the default; a request may name its own
+// Facts are what handlers ask of the last event, whatever it is.
+type Facts struct {
+	At           messages.Time   `json:"at"`
+	NotBefore    messages.Time   `json:"not_before"`
+	AfterUnknown bool            `json:"after_unknown"` // a call of unknown fate was made
+	Unknown      messages.Reason `json:"unknown"`       // why it is unknown, while that is found out
+	HeldCount    int             `json:"held_count"`    // how often it met held while others succeeded
+	Reason       messages.Reason `json:"reason"`
+	Message      string          `json:"message"`
+	HTTPStatus   int             `json:"http_status"`
 }
 
-// Settle runs f over the history as it stands and stores the event that f gives.
+// Waited is how long the request was deferred for; 0 when it was not.
+func (p Prior) Waited() time.Duration {
+	if p.State != messages.Deferred {
+		return 0
+	}
+	return max(p.NotBefore.Sub(p.At.Time), 0)
+}
+
+// Settle runs f over what is in the history and stores the event that f gives.
 // When nothing is known of the request (fresh), it first guesses that there is no
 // history, which saves a read; a wrong guess shows at the first write, before
 // anything was called, and f runs once more over what is read then.
 //
-// Errors: *Answered, *Foreign, *Later, ErrConflict, ErrForged, f's own, or the log's.
+// Errors: *AlreadyDoneError, *ConflictError, *RetryLaterError, ErrFenced, ErrCorrupt, f's
+// own, or the log's.
 func (h *History) Settle(ctx context.Context, fresh bool, f func(Prior) (messages.Event, error)) (messages.Event, error) {
 	if fresh {
 		ev, err := h.finish(ctx, Prior{}, f)
-		if !errors.Is(err, ErrConflict) || h.last != 0 {
+		if !errors.Is(err, ErrFenced) || h.last != 0 {
 			return ev, err
 		}
 		h.Attempt = 0
 	}
 	prior, err := h.Read(ctx)
+	if conflict, ok := errors.AsType[*ConflictError](err); ok && conflict.failed != nil && h.Valid {
+		prior, err = h.correct(ctx, conflict)
+	}
 	if err != nil {
 		return messages.Event{}, err
 	}
@@ -154,57 +194,92 @@ func (h *History) finish(ctx context.Context, prior Prior, f func(Prior) (messag
 	return ev, h.Store(ctx, ev.State, ev.Body)
 }
 
-// Read reads what stands in the history and takes it in hand. Errors: *Answered
-// when it is final, *Foreign when it is another request's, *Later when somebody
-// else is on it or it was put off to a later time, ErrForged.
+// correct opens a request again that failed without any effect, with other contents. The
+// conflict remains where those contents are older than the ones that failed: they were
+// corrected themselves, and are delivered again.
+func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, error) {
+	e, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Reopened, h.ID))
+	if err != nil {
+		return Prior{}, err
+	}
+	if e.Body != nil && h.Published.Before(e.At) {
+		return Prior{}, conflict
+	}
+	err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: messages.ByCorrection,
+		Was: messages.PriorOutcome{State: messages.Failed, Reason: conflict.failed.reason}, Fingerprint: h.Fingerprint})
+	return Prior{State: messages.Reopened}, err
+}
+
+// Read reads what is in the history; what is stored next follows that. Errors:
+// *AlreadyDoneError when it is final, *ConflictError when it is another request's,
+// *RetryLaterError when somebody else is on it or it was deferred to a later time, ErrCorrupt.
 func (h *History) Read(ctx context.Context) (Prior, error) {
 	e, err := h.Log.Last(ctx, h.Operation, h.Operation.Filter(h.ID))
 	if err != nil || e.Sequence == 0 {
 		h.last = 0
 		return Prior{}, err
 	}
-	p := Prior{State: messages.StateOf(e.Subject), Last: e.Body}
 	var b struct {
 		Attempt     int           `json:"attempt"`
 		Fingerprint string        `json:"fingerprint"`
 		Deadline    messages.Time `json:"deadline"`
-		NotBefore   messages.Time `json:"not_before"`
+		Facts
 	}
 	now := time.Now()
 	if json.Unmarshal(e.Body, &b) != nil || b.Attempt < 0 || b.Attempt > math.MaxInt32 || b.Deadline.Sub(now) > farthest || b.NotBefore.Sub(now) > farthest {
-		return Prior{}, fmt.Errorf("history: read %s: %w: sequence %d", h.ID, ErrForged, e.Sequence)
+		return Prior{}, fmt.Errorf("history: read %s: %w: sequence %d", h.ID, ErrCorrupt, e.Sequence)
 	}
+	p := Prior{State: messages.StateOf(e.Subject), Last: e.Body, Facts: b.Facts}
+	own := e.Sequence == h.last // stored by this very worker
 	h.last, h.Attempt = e.Sequence, b.Attempt
 	switch p.State {
 	case messages.Started:
 		p.Started = e.Body
-	case messages.Deferred:
-		s, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
-		if err != nil {
+	case messages.Deferred, messages.Reopened:
+		if p.Started, err = h.started(ctx, p.State, &b.Fingerprint); err != nil {
 			return Prior{}, err
-		}
-		if p.Started = s.Body; s.Body != nil {
-			_ = json.Unmarshal(s.Body, &struct {
-				F *string `json:"fingerprint"`
-			}{&b.Fingerprint})
 		}
 	}
 	switch {
 	case h.Fingerprint != "" && b.Fingerprint != "" && b.Fingerprint != h.Fingerprint:
-		return Prior{}, &Foreign{ID: h.ID}
+		conflict := &ConflictError{ID: h.ID}
+		if p.State == messages.Failed && !p.AfterUnknown {
+			conflict.failed = &failure{p.Reason}
+		}
+		return Prior{}, conflict
+	case h.ReopenedAt > e.Sequence && p.State.Final(h.Operation) && p.State != messages.Accepted:
+		return Prior{State: messages.Reopened}, nil
 	case p.State.Final(h.Operation):
-		return Prior{}, &Answered{State: p.State, Body: e.Body}
-	case p.State == messages.Started && b.Deadline.After(now):
-		return Prior{}, &Later{At: b.Deadline.Time}
+		return Prior{}, &AlreadyDoneError{State: p.State, Body: e.Body, Sequence: e.Sequence}
+	case (p.State == messages.Started || p.State == messages.Page) && b.Deadline.After(now) && !own:
+		return Prior{}, &RetryLaterError{At: b.Deadline.Time}
 	case p.State == messages.Deferred && b.NotBefore.After(now):
-		return Prior{}, &Later{At: b.NotBefore.Time}
+		return Prior{}, &RetryLaterError{At: b.NotBefore.Time}
 	}
 	return p, nil
 }
 
-// Store writes the next event over the last one that this worker saw, abridged if it
-// does not fit. ErrConflict means that the request is no longer in this worker's
-// hand.
+// started reads the last started event behind a deferred or reopened one; nil: there is
+// none, or it is of other contents that were corrected. of is the fingerprint that is known,
+// and becomes the event's.
+func (h *History) started(ctx context.Context, behind messages.State, of *string) ([]byte, error) {
+	s, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
+	if err != nil || s.Body == nil {
+		return nil, err
+	}
+	var b struct {
+		Fingerprint string `json:"fingerprint"`
+	}
+	_ = json.Unmarshal(s.Body, &b) // what cannot be read names none
+	if behind == messages.Reopened && b.Fingerprint != *of {
+		return nil, nil
+	}
+	*of = b.Fingerprint
+	return s.Body, nil
+}
+
+// Store writes the next event over the last one that this worker knows, abridged if it
+// does not fit. ErrFenced means that another worker wrote in between.
 func (h *History) Store(ctx context.Context, s messages.State, body messages.Body) error {
 	if s == messages.Started && ctx.Err() != nil {
 		return fmt.Errorf("history: store %s: %w", s, context.Cause(ctx)) // it would announce a call that is not made
@@ -233,6 +308,5 @@ func (h *History) Event(s messages.State, body messages.Body) messages.Event {
 	return messages.Event{Operation: h.Operation, State: s, ID: h.ID, Body: body}
 }
 
-// Margin is what a started event's deadline leaves beyond one call: for the store
-// itself, and for repetitions after quick refusals to answer.
-const Margin = 5 * time.Second
+// Sequence is that of the last event that this worker knows.
+func (h *History) Sequence() uint64 { return h.last }

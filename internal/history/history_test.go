@@ -1,68 +1,29 @@
-package history
+package history_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/history"
+	"errand/internal/history/historytest"
 	"errand/pkg/messages"
 )
 
-// shelf is a Log in memory, fenced as JetStream is.
-type shelf struct {
-	mu     sync.Mutex
-	events []Entry
-	reads  int
-}
-
-func (s *shelf) Append(_ context.Context, r Record) (uint64, error) {
-	body, err := r.Event.Encode()
-	if err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last(r.Event.Operation.Filter(r.Event.ID)).Sequence != r.Last {
-		return 0, ErrConflict
-	}
-	s.events = append(s.events, Entry{r.Event.Subject(), uint64(len(s.events) + 1), body})
-	return uint64(len(s.events)), nil
-}
-
-func (s *shelf) Last(_ context.Context, _ messages.Operation, filter string) (Entry, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reads++
-	return s.last(filter), nil
-}
-
-func (s *shelf) last(filter string) (e Entry) {
-	want := strings.Split(filter, ".")
-next:
-	for _, have := range s.events {
-		tokens := strings.Split(have.Subject, ".")
-		for i, w := range want {
-			if len(tokens) != len(want) || w != "*" && w != tokens[i] {
-				continue next
-			}
-		}
-		e = have
-	}
-	return e
-}
-
-func (s *shelf) hand(fingerprint string) *History {
-	return &History{Log: s, Operation: messages.Enroll, ID: "r1", Fingerprint: fingerprint}
+// worker is one worker's history of the request r1.
+func worker(l history.Log, fingerprint string) *history.History {
+	return &history.History{Log: l, Operation: messages.Enroll, ID: "r1", Fingerprint: fingerprint}
 }
 
 // start is a handler that announces a call and ends well.
-func start(h *History, calls *int) func(Prior) (messages.Event, error) {
-	return func(Prior) (messages.Event, error) {
+func start(h *history.History, calls *int) func(history.Prior) (messages.Event, error) {
+	return func(history.Prior) (messages.Event, error) {
 		h.Attempt++
 		err := h.Store(context.Background(), messages.Started, &messages.EnrollStarted{
 			Deadline: messages.Time{Time: time.Now().Add(time.Minute)}, Fingerprint: h.Fingerprint, OrderNumber: "o"})
@@ -75,23 +36,23 @@ func start(h *History, calls *int) func(Prior) (messages.Event, error) {
 }
 
 func TestFreshRequestIsNotRead(t *testing.T) {
-	s, calls := &shelf{}, 0
-	h := s.hand("f")
+	s, calls := &historytest.Log{}, 0
+	h := worker(s, "f")
 	if _, err := h.Settle(t.Context(), true, start(h, &calls)); err != nil {
 		t.Fatal(err)
 	}
-	if s.reads != 0 || len(s.events) != 2 || calls != 1 {
-		t.Fatalf("reads %d, events %d, calls %d; want 0, 2, 1", s.reads, len(s.events), calls)
+	if s.Reads() != 0 || len(s.Events()) != 2 || calls != 1 {
+		t.Fatalf("reads %d, events %d, calls %d; want 0, 2, 1", s.Reads(), len(s.Events()), calls)
 	}
 }
 
 func TestRepeatedRequestFindsItsOutcome(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
-		s, calls := &shelf{}, 0
+		s, calls := &historytest.Log{}, 0
 		for range 3 {
-			h := s.hand("f")
+			h := worker(s, "f")
 			_, err := h.Settle(t.Context(), fresh, start(h, &calls))
-			var answered *Answered
+			var answered *history.AlreadyDoneError
 			if calls != 1 || err != nil && !errors.As(err, &answered) {
 				t.Fatalf("fresh %v: calls %d, %v", fresh, calls, err)
 			}
@@ -100,38 +61,38 @@ func TestRepeatedRequestFindsItsOutcome(t *testing.T) {
 }
 
 func TestSameIDWithOtherContentsIsForeign(t *testing.T) {
-	s, calls := &shelf{}, 0
-	h := s.hand("one")
+	s, calls := &historytest.Log{}, 0
+	h := worker(s, "one")
 	if _, err := h.Settle(t.Context(), true, start(h, &calls)); err != nil {
 		t.Fatal(err)
 	}
 	for _, fresh := range []bool{true, false} {
-		h = s.hand("two")
+		h = worker(s, "two")
 		_, err := h.Settle(t.Context(), fresh, start(h, &calls))
-		var foreign *Foreign
-		if !errors.As(err, &foreign) || calls != 1 || len(s.events) != 2 {
-			t.Fatalf("got %v, calls %d, events %d; want Foreign, 1, 2", err, calls, len(s.events))
+		var foreign *history.ConflictError
+		if !errors.As(err, &foreign) || calls != 1 || len(s.Events()) != 2 {
+			t.Fatalf("got %v, calls %d, events %d; want ConflictError, 1, 2", err, calls, len(s.Events()))
 		}
 	}
 }
 
 func TestForeignIsSeenBehindADeferral(t *testing.T) {
-	s := &shelf{}
-	h := s.hand("one")
-	_, err := h.Settle(t.Context(), true, func(Prior) (messages.Event, error) {
+	s := &historytest.Log{}
+	h := worker(s, "one")
+	_, err := h.Settle(t.Context(), true, func(history.Prior) (messages.Event, error) {
 		_ = h.Store(t.Context(), messages.Started, &messages.EnrollStarted{Fingerprint: "one"})
 		_ = h.Store(t.Context(), messages.Deferred, &messages.DeferredBody{})
-		return messages.Event{}, &Later{At: time.Now()}
+		return messages.Event{}, &history.RetryLaterError{At: time.Now()}
 	})
-	if _, ok := errors.AsType[*Later](err); !ok {
+	if _, ok := errors.AsType[*history.RetryLaterError](err); !ok {
 		t.Fatal(err)
 	}
-	h = s.hand("two")
-	var foreign *Foreign
+	h = worker(s, "two")
+	var foreign *history.ConflictError
 	if _, err := h.Read(t.Context()); !errors.As(err, &foreign) {
-		t.Fatalf("got %v, want Foreign", err)
+		t.Fatalf("got %v, want ConflictError", err)
 	}
-	h = s.hand("one")
+	h = worker(s, "one")
 	if p, err := h.Read(t.Context()); err != nil || p.State != messages.Deferred || p.Started == nil {
 		t.Fatalf("got %+v, %v; want deferred with its started", p, err)
 	}
@@ -139,14 +100,14 @@ func TestForeignIsSeenBehindADeferral(t *testing.T) {
 
 func TestOfManyWorkersOneCalls(t *testing.T) {
 	for round := range 50 {
-		s := &shelf{}
+		s := &historytest.Log{}
 		var mu sync.Mutex
 		calls := 0
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				h := s.hand("f")
-				_, err := h.Settle(context.Background(), i%2 == 0, func(Prior) (messages.Event, error) {
+				h := worker(s, "f")
+				_, err := h.Settle(context.Background(), i%2 == 0, func(history.Prior) (messages.Event, error) {
 					h.Attempt++
 					err := h.Store(context.Background(), messages.Started, &messages.EnrollStarted{
 						Deadline: messages.Time{Time: time.Now().Add(time.Minute)}, Fingerprint: "f"})
@@ -158,35 +119,35 @@ func TestOfManyWorkersOneCalls(t *testing.T) {
 					mu.Unlock()
 					return h.Event(messages.Failed, &messages.FailedBody{Fingerprint: "f"}), nil
 				})
-				var later *Later
-				var answered *Answered
-				if err != nil && !errors.As(err, &later) && !errors.As(err, &answered) && !errors.Is(err, ErrConflict) {
+				var later *history.RetryLaterError
+				var answered *history.AlreadyDoneError
+				if err != nil && !errors.As(err, &later) && !errors.As(err, &answered) && !errors.Is(err, history.ErrFenced) {
 					t.Errorf("round %d: %v", round, err)
 				}
 			})
 		}
 		wg.Wait()
-		if calls != 1 || len(s.events) != 2 {
-			t.Fatalf("round %d: calls %d, events %d; want 1, 2", round, calls, len(s.events))
+		if calls != 1 || len(s.Events()) != 2 {
+			t.Fatalf("round %d: calls %d, events %d; want 1, 2", round, calls, len(s.Events()))
 		}
 	}
 }
 
-func TestHolderThatWasReplacedCannotTell(t *testing.T) {
+func TestHolderThatWasReplacedCannotStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		old := s.hand("f")
+		s := &historytest.Log{}
+		old := worker(s, "f")
 		calls := 0
-		_, err := old.Settle(t.Context(), true, func(Prior) (messages.Event, error) {
-			ev, err := start(old, &calls)(Prior{})
+		_, err := old.Settle(t.Context(), true, func(history.Prior) (messages.Event, error) {
+			ev, err := start(old, &calls)(history.Prior{})
 			if err != nil {
 				return ev, err
 			}
-			// While it sleeps, somebody else finds it in hand, and after the deadline takes over.
-			other := s.hand("f")
-			var later *Later
+			// While it sleeps, somebody else finds it in flight, and after the deadline takes over.
+			other := worker(s, "f")
+			var later *history.RetryLaterError
 			if _, err := other.Read(t.Context()); !errors.As(err, &later) || time.Until(later.At) < 59*time.Second {
-				return ev, fmt.Errorf("in hand: got %w, want Later at the deadline", err)
+				return ev, fmt.Errorf("in flight: got %w, want RetryLaterError at the deadline", err)
 			}
 			time.Sleep(time.Minute + time.Second)
 			p, err := other.Read(t.Context())
@@ -195,11 +156,42 @@ func TestHolderThatWasReplacedCannotTell(t *testing.T) {
 			}
 			return ev, other.Store(t.Context(), messages.Uncertain, &messages.EnrollUncertain{Fingerprint: "f"})
 		})
-		if !errors.Is(err, ErrConflict) {
-			t.Fatalf("got %v, want ErrConflict", err)
+		if !errors.Is(err, history.ErrFenced) {
+			t.Fatalf("got %v, want ErrFenced", err)
 		}
-		if last := s.last("mandate.enroll.*.r1"); messages.StateOf(last.Subject) != messages.Uncertain {
-			t.Fatalf("last is %s", last.Subject)
+		want := []messages.State{messages.Started, messages.Uncertain}
+		if diff := cmp.Diff(want, s.States()); diff != "" {
+			t.Fatalf("events (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A message that is delivered again after it was corrected, since its acknowledgement was
+// lost, does not run over the correction: it had its outcome.
+func TestWhatWasCorrectedDoesNotCorrectItsCorrection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ran := &historytest.Log{}, map[string]int{}
+		deliver := func(contents string, published time.Time) error {
+			h := worker(s, contents)
+			h.Valid, h.Published = true, published
+			_, err := h.Settle(t.Context(), false, func(history.Prior) (messages.Event, error) {
+				ran[contents]++
+				return h.Event(messages.Failed, &messages.FailedBody{Reason: messages.ReasonRefused, Fingerprint: contents}), nil
+			})
+			return err
+		}
+		first := time.Now()
+		for _, contents := range []string{"one", "two"} {
+			if err := deliver(contents, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if _, ok := errors.AsType[*history.ConflictError](deliver("one", first)); !ok || ran["one"] != 1 || ran["two"] != 1 {
+			t.Errorf("delivered again it is no conflict, or ran: %v", ran)
+		}
+		if err := deliver("one", time.Now()); err != nil || ran["one"] != 2 { // somebody wants it after all
+			t.Errorf("published again after the correction failed: %v, %v", err, ran)
 		}
 	})
 }

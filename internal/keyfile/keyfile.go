@@ -1,4 +1,4 @@
-// Package keyfile reads secrets that are kept in files, as mounted secrets are.
+// Package keyfile reads secrets from files, such as mounted secrets.
 package keyfile
 
 import (
@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// most is the longest secret that a file may hold, in bytes.
-const most = 64 << 10
+// maxSize is the maximum size of a secret's file in bytes.
+const maxSize = 64 << 10
 
-// Read gives the secret in a file as it is now, without the white space around it: an
-// editor ends a file with a line break. Errors name the file or what is wrong with it,
-// never what it holds.
+// Read returns the current secret in a file, without surrounding white space: editors
+// end a file with a line break. Errors name the file and what is wrong with it, never
+// its contents.
 func Read(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return "", cause(err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	defer func() { _ = f.Close() }() // nothing was written
+	b, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
 		return "", cause(err)
 	}
 	text := strings.TrimSpace(string(b))
 	switch {
-	case len(b) > most:
+	case len(b) > maxSize:
 		return "", errors.New("the file is longer than any secret")
 	case text == "":
 		return "", errors.New("the file is empty")

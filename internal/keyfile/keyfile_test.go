@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// What is wrong with a file is told without what it holds.
-func TestReadGivesTheTextOrSaysWhatIsWrong(t *testing.T) {
-	long := strings.Repeat("hush", most/4) + "!"
+// Errors never contain what is in the file.
+func TestReadReturnsTheSecretOrSaysWhatIsWrong(t *testing.T) {
+	long := strings.Repeat("hush", maxSize/4) + "!"
 	for name, c := range map[string]struct{ holds, want, wrong string }{
 		"as it is":        {holds: "hush", want: "hush"},
 		"with a line end": {holds: " hush hush\r\n", want: "hush hush"},
@@ -25,7 +25,7 @@ func TestReadGivesTheTextOrSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 		if err != nil && (!strings.Contains(err.Error(), c.wrong) || strings.Contains(err.Error(), "hush")) {
-			t.Errorf("%s: it says %v", name, err)
+			t.Errorf("%s: error %v", name, err)
 		}
 	}
 	for path, wrong := range map[string]string{filepath.Join(t.TempDir(), "none"): "none: no such file", t.TempDir(): "is a directory"} {

@@ -1,5 +1,5 @@
 // Package match finds the request that a row of the sending log belongs to. The
-// upstream gives a submission no id, so a row is tied to a call by what both know:
+// upstream gives a submission no id, so a row is matched to a call by what both have:
 // the recipient, the sender and the time of acceptance.
 //
 //	mail.log.sent.<id>.<n> ─► Add ─┐
@@ -14,39 +14,39 @@ import (
 	"errand/pkg/messages"
 )
 
-// Call is one submission of a batch, on its way or made.
+// Call is one submission of a batch, under way or finished.
 type Call struct {
 	Request    string
 	Batch      int          // from 1
 	First      int          // index of its first recipient in the request, from 0
 	From       messages.Key // 0: the request names no sender
-	Begin, End time.Time    // from before the call to its end, or to its deadline while that is not known
+	Begin, End time.Time    // End is the call's deadline until its real end is known
 }
 
-// Index knows the calls of a while and their recipients, and what was seen of each.
+// Index holds recent calls with their recipients, and the last state of each recipient.
 // The zero value is ready; it is not safe for concurrent use. A recipient takes about
 // 48 bytes.
 type Index struct {
-	// Most is how many recipients are known at most, 0: any number; a batch counts as
-	// perBatch more. Beyond it the oldest calls are forgotten, about a million
-	// recipients at once, and rows of theirs that come later match none.
-	Most int
+	// MaxRecipients is the maximum number of recipients, 0: unlimited; a batch counts as
+	// batchCost more. Beyond it the oldest calls are forgotten, about a million
+	// recipients at once, and their later rows have no match.
+	MaxRecipients int
 
-	generations []*generation // the oldest first
+	generations []*generation // oldest first
 	recipients  int
-	size        int // as Most counts
+	size        int // as MaxRecipients counts
 }
 
-// perBatch is how many recipients take as much room as a batch without any.
-const perBatch = 12
+// batchCost is the number of recipients that take as much memory as an empty batch.
+const batchCost = 12
 
-// generation is a share of the calls, forgotten as a whole.
+// generation is a part of the calls that is forgotten as a whole.
 type generation struct {
-	heads   map[messages.Key]uint32 // the last entry of a recipient
+	heads   map[messages.Key]uint32 // the last entry of a recipient, plus one
 	entries []entry
 	batches []batch
-	numbers map[name]uint32 // of the batches
-	last    int64           // when the last of its calls was over at the latest, milliseconds since 1970
+	numbers map[name]uint32 // index into batches
+	last    int64           // the latest end of its calls, milliseconds since 1970
 	size    int
 }
 
@@ -57,10 +57,10 @@ type name struct {
 
 // entry is one recipient of one batch.
 type entry struct {
-	batch uint32
-	prior uint32 // entry of the same recipient, plus one; 0: there is none
-	at    uint16 // position in the batch
-	state uint8  // what was seen of it, and told
+	batch    uint32
+	previous uint32 // the previous entry of the same recipient, plus one; 0: none
+	at       uint16 // position in the batch
+	state    uint8  // its State, and reportedOverdue
 }
 
 type batch struct {
@@ -69,29 +69,29 @@ type batch struct {
 	start    uint32 // its first entry
 	count    uint32
 	seen     uint32 // recipients with a row
-	doubted  bool   // there is a row that may be of this batch, or of another one or nobody's
-	accepted bool   // whole, for certain
+	doubted  bool   // there is a row that may or may not belong to this batch
+	accepted bool   // certainly, with all its recipients
 	from     messages.Key
-	until    int64  // end of its last call, as it was announced
-	spans    []span // of its calls that may have been accepted
+	until    int64  // announced end of its last call
+	spans    []span // the calls that may have been accepted
 }
 
-// span is in milliseconds since 1970. What is not known to be over may still be
-// accepted until late: an upstream goes on with the work of a caller that left.
+// span is in milliseconds since 1970. A call whose end is unknown may be accepted until
+// late: an upstream may finish its work although the caller is gone.
 type span struct{ begin, end, late int64 }
 
-// lateness is how long after the end of a call it may be accepted.
-const lateness = 15 * time.Minute
+// maxLateness is how long after its end a call may still be accepted.
+const maxLateness = 15 * time.Minute
 
-// perGeneration is how many recipients are forgotten at once.
-const perGeneration = 1 << 20
+// maxPerGeneration is the number of recipients that are forgotten at once.
+const maxPerGeneration = 1 << 20
 
-// Add takes a call and its recipients, in order. For a batch that is called again
-// the recipients may be left out. Calls of a batch come in the order in which they
-// were made: one begins after the one before it is over.
+// Add adds a call and its recipients, in order. When a batch is called again, the
+// recipients may be left out. The calls of a batch must be added in the order in which
+// they were made: one begins after the previous one has ended.
 func (x *Index) Add(c Call, recipients []messages.Key) {
 	s := span{begin: c.Begin.UnixMilli(), end: max(c.Begin.UnixMilli(), c.End.UnixMilli())}
-	s.late = s.end + lateness.Milliseconds()
+	s.late = s.end + maxLateness.Milliseconds()
 	if g, b := x.find(c.Request, c.Batch); b != nil {
 		if n := len(b.spans); n > 0 {
 			last := &b.spans[n-1]
@@ -108,20 +108,20 @@ func (x *Index) Add(c Call, recipients []messages.Key) {
 	g.numbers[name{c.Request, int32(c.Batch)}] = number
 	g.last = max(g.last, s.end)
 	for i, key := range recipients {
-		g.entries = append(g.entries, entry{batch: number, prior: g.heads[key], at: uint16(i)})
+		g.entries = append(g.entries, entry{batch: number, previous: g.heads[key], at: uint16(i)})
 		g.heads[key] = uint32(len(g.entries))
 	}
 	x.recipients += len(recipients)
-	x.size += len(recipients) + perBatch
-	g.size += len(recipients) + perBatch
-	for x.Most > 0 && x.size > x.Most && len(x.generations) > 1 {
+	x.size += len(recipients) + batchCost
+	g.size += len(recipients) + batchCost
+	for x.MaxRecipients > 0 && x.size > x.MaxRecipients && len(x.generations) > 1 {
 		x.drop()
 	}
 }
 
-// current is the generation that takes what is new.
+// current is the generation that new calls are added to.
 func (x *Index) current() *generation {
-	if n := len(x.generations); n > 0 && x.generations[n-1].size < perGeneration {
+	if n := len(x.generations); n > 0 && x.generations[n-1].size < maxPerGeneration {
 		return x.generations[n-1]
 	}
 	g := &generation{heads: map[messages.Key]uint32{}, numbers: map[name]uint32{}}
@@ -140,15 +140,15 @@ type Fate int
 
 // The fates.
 const (
-	Open     Fate = iota // it may have been accepted, or may still be
-	Accepted             // it was, with all its recipients
-	Repeated             // so it was, but an earlier one may have been too
-	Partly               // it was, with some of them
-	Refused              // it was not, and has no rows
+	Open     Fate = iota // it may have been accepted, or may still be accepted
+	Accepted             // accepted with all its recipients
+	Repeated             // accepted with all its recipients, and an earlier call perhaps too
+	Partly               // accepted with some of its recipients
+	Refused              // not accepted; it has no rows
 )
 
-// Close tells how a batch's call ended that was under way at a time, and that it was
-// over then.
+// Close records that the call of a batch that was under way at a time ended then, and
+// how.
 func (x *Index) Close(request string, number int, at time.Time, f Fate) {
 	_, b := x.find(request, number)
 	if b == nil {
@@ -172,7 +172,7 @@ func (x *Index) Close(request string, number int, at time.Time, f Fate) {
 	}
 }
 
-// find gives a batch; nil when it is not known.
+// find returns a batch, or nil if it is unknown.
 func (x *Index) find(request string, number int) (*generation, *batch) {
 	for _, g := range slices.Backward(x.generations) {
 		if i, ok := g.numbers[name{request, int32(number)}]; ok {
@@ -182,12 +182,12 @@ func (x *Index) find(request string, number int) (*generation, *batch) {
 	return nil, nil
 }
 
-// Forget drops calls that were over before a time, as far as that frees memory.
+// Forget drops generations whose calls all ended before a time.
 func (x *Index) Forget(before time.Time) {
 	for len(x.generations) > 0 && x.generations[0].last < before.UnixMilli() {
 		x.drop()
 	}
 }
 
-// Recipients is how many are known.
+// Recipients is the number of recipients in the index.
 func (x *Index) Recipients() int { return x.recipients }

@@ -12,7 +12,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// add has a call begin and end so long after the start.
+// add adds a call that begins and ends at these times after start.
 func add(x *Index, request string, number int, begin, end time.Duration, to ...int) {
 	var keys []messages.Key
 	for _, n := range to {
@@ -21,12 +21,12 @@ func add(x *Index, request string, number int, begin, end time.Duration, to ...i
 	x.Add(Call{Request: request, Batch: number, Begin: start.Add(begin), End: start.Add(end)}, keys)
 }
 
-// confidence is that of a row to the first person, accepted so long after the start.
+// confidence is that of a row to the first person, accepted at this time after start.
 func confidence(x *Index, accepted time.Duration) messages.Confidence {
 	return x.Find(Row{To: key(1), Accepted: start.Add(accepted)}).Confidence
 }
 
-func TestATimeOfAcceptanceIsReadWhereItGoesWithTheRow(t *testing.T) {
+func TestATimeOfAcceptanceIsReadIfItFitsTheRow(t *testing.T) {
 	at := time.UnixMilli(start.UnixMilli())
 	id := fmt.Sprintf("%011x", at.UnixMilli())
 	for name, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestATimeOfAcceptanceIsReadWhereItGoesWithTheRow(t *testing.T) {
 	}
 }
 
-func TestASenderThatOneOfTheTwoDoesNotNameIsNoOther(t *testing.T) {
+func TestAMissingSenderMatchesAnySender(t *testing.T) {
 	for _, c := range []struct {
 		call, row messages.Key
 		want      messages.Confidence
@@ -70,7 +70,7 @@ func TestASenderThatOneOfTheTwoDoesNotNameIsNoOther(t *testing.T) {
 	}
 }
 
-// An event lists twenty requests at most, each once.
+// An event lists at most twenty requests, each once.
 func TestCandidatesAreListedOnceAndInOrder(t *testing.T) {
 	x := &Index{}
 	for n := range 21 {
@@ -84,9 +84,9 @@ func TestCandidatesAreListedOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// A batch that is called again has a row of any of its calls, but for those that were
-// refused; each ends when the next one begins.
-func TestABatchThatIsCalledAgainHasTheRowsOfAllItsCalls(t *testing.T) {
+// A row of any call of a batch belongs to the batch, except of refused calls. A call ends
+// when the next one begins.
+func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 	const none, unique, exact = messages.MatchNone, messages.MatchUnique, messages.MatchExact
 	for name, c := range map[string]struct {
 		calls [][2]time.Duration
@@ -95,7 +95,7 @@ func TestABatchThatIsCalledAgainHasTheRowsOfAllItsCalls(t *testing.T) {
 	}{
 		"in and near": {calls: [][2]time.Duration{{0, time.Second}, {1500 * time.Millisecond, 3 * time.Second}},
 			want: map[time.Duration]messages.Confidence{500 * time.Millisecond: exact, 1250 * time.Millisecond: unique, 2 * time.Second: exact}},
-		"near and astray": {calls: [][2]time.Duration{{0, time.Second}, {30 * time.Minute, 31 * time.Minute}},
+		"near and stray": {calls: [][2]time.Duration{{0, time.Second}, {30 * time.Minute, 31 * time.Minute}},
 			want: map[time.Duration]messages.Confidence{5 * time.Minute: unique, 20 * time.Minute: none, 30 * time.Minute: exact}},
 		"a second one that is refused": {calls: [][2]time.Duration{{0, 35 * time.Second}, {10 * time.Second, 45 * time.Second}},
 			close: func(x *Index) { x.Close("r", 1, start.Add(11*time.Second), Refused) },
@@ -110,10 +110,10 @@ func TestABatchThatIsCalledAgainHasTheRowsOfAllItsCalls(t *testing.T) {
 		"one that ends as it begins": {calls: [][2]time.Duration{{0, time.Second}, {time.Minute, 2 * time.Minute}},
 			close: func(x *Index) { x.Close("r", 1, start.Add(time.Minute), Refused) },
 			want:  map[time.Duration]messages.Confidence{0: exact, time.Minute: unique}},
-		"one whose end is told late": {calls: [][2]time.Duration{{0, time.Second}},
+		"one whose end is reported late": {calls: [][2]time.Duration{{0, time.Second}},
 			close: func(x *Index) { x.Close("r", 1, start.Add(time.Hour), Accepted) },
 			want:  map[time.Duration]messages.Confidence{time.Second: exact, 3 * time.Second: unique, 10 * time.Minute: none}},
-		"one whose end was told early": {calls: [][2]time.Duration{{0, time.Minute}},
+		"one whose end was reported early": {calls: [][2]time.Duration{{0, time.Minute}},
 			close: func(x *Index) { x.Close("r", 1, start.Add(time.Second), Accepted) },
 			want:  map[time.Duration]messages.Confidence{time.Second: exact, 3 * time.Second: unique, 10 * time.Second: none}},
 		"the end of another one": {calls: [][2]time.Duration{{0, time.Second}},
@@ -140,11 +140,11 @@ func TestABatchThatIsCalledAgainHasTheRowsOfAllItsCalls(t *testing.T) {
 		t.Errorf("evidence: %+v, %t", e, ok)
 	}
 	if e, ok := x.Evidence("r", 2); ok {
-		t.Errorf("evidence of a batch that is not known: %+v", e)
+		t.Errorf("evidence of an unknown batch: %+v", e)
 	}
 }
 
-// Who was accepted once stays so, whatever another call of the batch came to.
+// A recipient that was accepted once stays accepted, whatever the fate of another call.
 func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
 	silent := func(x *Index, before time.Duration) (all []string) {
 		for s := range x.Silent(start.Add(before)) {
@@ -181,19 +181,19 @@ func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
 	if got := silent(x, time.Hour); !slices.Equal(got, want) {
 		t.Errorf("silent: %q, want %q", got, want)
 	}
-	x.See("r1", 1, 0, Bounced)
-	x.Overdue("r1", 1, 0) // learned once more
-	if before, _, _ := x.See("r1", 1, 0, Bounced); before != Bounced {
+	x.Observe("r1", 1, 0, Bounced)
+	x.MarkOverdue("r1", 1, 0) // learned again
+	if before, _, _ := x.Observe("r1", 1, 0, Bounced); before != Bounced {
 		t.Errorf("it was seen before as %d, want %d", before, Bounced)
 	}
-	x.Overdue("r2", 1, 0)
-	x.Overdue("r2", 2, 0)
-	x.See("r2", 1, 0, Unknown)
+	x.MarkOverdue("r2", 1, 0)
+	x.MarkOverdue("r2", 2, 0)
+	x.Observe("r2", 1, 0, Unknown)
 	if got := silent(x, time.Hour); !slices.Equal(got, want[2:]) {
 		t.Errorf("silent: %q, want %q", got, want[2:])
 	}
-	if _, _, ok := x.See("r2", 2, 0, Delivered); ok {
-		t.Error("a recipient of a batch that is not known was seen")
+	if _, _, ok := x.Observe("r2", 2, 0, Delivered); ok {
+		t.Error("a recipient of an unknown batch was observed")
 	}
 	for state, want := range map[messages.State]State{messages.Delivered: Delivered, messages.Deferred: Deferred, messages.Bounced: Bounced,
 		messages.Unknown: Unknown, "another": Unknown} {
@@ -203,13 +203,13 @@ func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
 	}
 }
 
-// Calls are forgotten when all of their share were over before, and when there are more
-// recipients than may be known, but not the newest.
-func TestCallsAreForgottenByTheShare(t *testing.T) {
+// Calls are forgotten when all calls of their generation have ended before, and when there
+// are too many recipients, but never the newest.
+func TestCallsAreForgottenByGeneration(t *testing.T) {
 	x := &Index{}
 	add(x, "r", 1, 0, time.Minute, 1)
 	if x.Forget(start.Add(time.Minute)); x.Recipients() != 1 {
-		t.Error("a call is forgotten that was not over before")
+		t.Error("a call is forgotten that had not ended before")
 	}
 	add(x, "r", 1, time.Hour, 2*time.Hour)
 	if x.Forget(start.Add(time.Hour)); x.Recipients() != 1 {
@@ -219,21 +219,21 @@ func TestCallsAreForgottenByTheShare(t *testing.T) {
 		t.Error("a call is not forgotten")
 	}
 
-	const size, share = 1000, (perGeneration + 1000 + perBatch - 1) / (1000 + perBatch) // batches in a generation
+	const size, share = 1000, (maxPerGeneration + 1000 + batchCost - 1) / (1000 + batchCost) // share: batches in a generation
 	keys := make([]messages.Key, size)
 	for i := range keys {
 		keys[i] = key(i)
 	}
 	for name, c := range map[string]struct{ most, calls, want int }{
-		"any number":                  {0, 2*share + 1, 2*share + 1},
-		"fewer than a share":          {1, share, share},
-		"as many as may be":           {(share + 1) * (size + perBatch), share + 1, share + 1},
-		"one more":                    {(share+1)*(size+perBatch) - 1, share + 1, 1},
-		"after some were forgotten":   {(share + 1) * (size + perBatch), 2*share + 1, share + 1},
-		"after more were forgotten":   {(share + 1) * (size + perBatch), 2*share + 2, 2},
-		"two shares, and some of one": {2*share*(size+perBatch) + 5, 2*share + 1, share + 1},
+		"unlimited":                  {0, 2*share + 1, 2*share + 1},
+		"fewer than a generation":    {1, share, share},
+		"exactly the maximum":        {(share + 1) * (size + batchCost), share + 1, share + 1},
+		"one more":                   {(share+1)*(size+batchCost) - 1, share + 1, 1},
+		"after some were forgotten":  {(share + 1) * (size + batchCost), 2*share + 1, share + 1},
+		"after more were forgotten":  {(share + 1) * (size + batchCost), 2*share + 2, 2},
+		"two generations and a part": {2*share*(size+batchCost) + 5, 2*share + 1, share + 1},
 	} {
-		x := &Index{Most: c.most}
+		x := &Index{MaxRecipients: c.most}
 		for n := range c.calls {
 			x.Add(Call{Request: fmt.Sprint("r", n), Batch: 1, Begin: start, End: start}, keys)
 		}

@@ -15,15 +15,15 @@ import (
 
 var start = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 
-// written is a row of the log, and whose it is.
+// written is a row of the log and the recipient that it really belongs to.
 type written struct {
 	envelope string
 	Row
-	request          string // "": somebody else's
+	request          string // "": of another program
 	batch, recipient int
 }
 
-// world makes calls and the rows that they leave.
+// world makes calls and their rows.
 type world struct {
 	*rand.Rand
 	Index
@@ -34,13 +34,13 @@ func key(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("p%d@example.te
 
 func sender(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("s%d@example.test", n)) }
 
-// between draws a time of up to d after t, in milliseconds.
+// between returns a random time up to d after t, in milliseconds.
 func (w *world) between(t time.Time, d time.Duration) time.Time {
 	return t.Add(time.Duration(w.Int64N(int64(d/time.Millisecond)+1)) * time.Millisecond)
 }
 
-// row writes one of a message that was accepted at a time by the upstream's clock.
-func (w *world) row(at time.Time, to, from messages.Key, decodes bool, r written) {
+// addRow adds a row of a message that was accepted at a time by the upstream's clock.
+func (w *world) addRow(at time.Time, to, from messages.Key, decodes bool, r written) {
 	r.Row = Row{To: to, From: from, Created: w.between(at, 3*24*time.Hour)}
 	r.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), w.IntN(1<<28))
 	if !decodes {
@@ -50,7 +50,7 @@ func (w *world) row(at time.Time, to, from messages.Key, decodes bool, r written
 	w.rows = append(w.rows, r)
 }
 
-// send makes the calls of a batch until one is accepted, and gives when it was over.
+// send makes the calls of a batch until one is accepted, and returns when that one ended.
 func (w *world) send(request string, number, first int, from int, to []int, at time.Time) time.Time {
 	var keys []messages.Key
 	for _, n := range to {
@@ -64,20 +64,20 @@ func (w *world) send(request string, number, first int, from int, to []int, at t
 		w.Add(c, keys)
 		keys = nil
 		over := w.between(at, 5*time.Second)
-		accepted := w.between(at, over.Sub(at)).Add(time.Duration(w.IntN(1500)-750) * time.Millisecond) // two clocks
+		accepted := w.between(at, over.Sub(at)).Add(time.Duration(w.IntN(1500)-750) * time.Millisecond) // the two clocks differ
 		fate := w.IntN(10)
-		if fate == 3 && w.IntN(2) == 0 { // long after its caller left
+		if fate == 3 && w.IntN(2) == 0 { // long after its caller was gone
 			accepted = w.between(over, 14*time.Minute)
 		}
-		if fate > 2 { // it was accepted; of 3 nobody knows
+		if fate > 2 { // it was accepted; for 3 the caller does not know
 			decodes := w.IntN(10) > 0
 			for i, n := range to {
-				w.row(accepted, key(n), sender(max(from, 1)), decodes, written{request: request, batch: number, recipient: first + i})
+				w.addRow(accepted, key(n), sender(max(from, 1)), decodes, written{request: request, batch: number, recipient: first + i})
 			}
 		}
 		switch {
 		case fate > 3:
-			if w.IntN(4) > 0 { // else the outcome was not read yet
+			if w.IntN(4) > 0 { // otherwise the outcome was not read yet
 				w.Close(request, number, over, map[bool]Fate{false: Accepted, true: Repeated}[unknown])
 			}
 			return over
@@ -94,21 +94,21 @@ func (w *world) send(request string, number, first int, from int, to []int, at t
 	}
 }
 
-// foreign is mail of others: to people that nobody else writes to, from other senders,
-// or from the same ones to the same people, at another time.
+// foreign adds a row of other programs' mail: to other people, from other senders, or
+// from the same senders to the same people at another time.
 func (w *world) foreign(at time.Time) {
 	switch w.IntN(3) {
 	case 0:
-		w.row(at, key(1000+w.IntN(50)), sender(w.IntN(3)), w.IntN(2) == 0, written{})
+		w.addRow(at, key(1000+w.IntN(50)), sender(w.IntN(3)), w.IntN(2) == 0, written{})
 	case 1:
-		w.row(at, key(w.IntN(300)), sender(9), w.IntN(2) == 0, written{})
+		w.addRow(at, key(w.IntN(300)), sender(9), w.IntN(2) == 0, written{})
 	default:
-		w.row(at.Add(-10*24*time.Hour), key(w.IntN(300)), sender(1+w.IntN(2)), true, written{})
+		w.addRow(at.Add(-10*24*time.Hour), key(w.IntN(300)), sender(1+w.IntN(2)), true, written{})
 	}
 }
 
-// Whatever is called by whom at what time: a match that is not ambiguous is right, an
-// ambiguous one has the right one among its candidates, and mail of others has none.
+// Whatever calls are made: an exact or unique match is right, an ambiguous one has the
+// right request among its candidates, and mail of other programs has no match.
 func TestAMatchIsNeverWrong(t *testing.T) {
 	shares := map[messages.Confidence]int{}
 	for seed := range uint64(60) {
@@ -159,7 +159,7 @@ func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
 	for at, want := range map[time.Duration]Match{
 		500 * time.Millisecond:               {Confidence: messages.MatchExact, Request: "morning", Batch: 1, Recipient: 1},
 		2*time.Minute + 500*time.Millisecond: {Confidence: messages.MatchExact, Request: "later", Batch: 1, Recipient: 1},
-		2*time.Minute - time.Second:          {Confidence: messages.MatchUnique, Request: "later", Batch: 1, Recipient: 1}, // another clock
+		2*time.Minute - time.Second:          {Confidence: messages.MatchUnique, Request: "later", Batch: 1, Recipient: 1}, // the clocks differ
 		time.Minute:                          {Confidence: messages.MatchNone},
 	} {
 		got := x.Find(Row{To: key(2), Accepted: start.Add(at)})
@@ -173,18 +173,18 @@ func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
 	}
 }
 
-// A row from about the time of a call of unknown fate may be its row by a clock that is
-// wrong: it is no match, but a doubt. One that matches a call is none about another.
-func TestARowThatIsAstrayIsADoubtAboutACallOfUnknownFate(t *testing.T) {
+// A row from about the time of a call of unknown fate may belong to it if a clock is
+// wrong: it is no match but a doubt. A row that matches a call is no doubt about another.
+func TestARowWithAWrongClockIsADoubtAboutACallOfUnknownFate(t *testing.T) {
 	const begin, over = 2 * time.Hour, 2*time.Hour + time.Second
 	const none, unique, exact = messages.MatchNone, messages.MatchUnique, messages.MatchExact
 	for name, c := range map[string]struct {
 		fate     Fate
-		running  bool // its outcome was not read
+		running  bool // its outcome was not read yet
 		from     int
-		accepted time.Duration // after the start; 0: not known
-		created  time.Duration // 0: not known
-		other    bool          // another call was surely made a minute before
+		accepted time.Duration // after the start; 0: unknown
+		created  time.Duration // 0: unknown
+		other    bool          // another call was accepted a minute before
 		want     messages.Confidence
 		doubt    bool
 	}{
@@ -219,7 +219,7 @@ func TestARowThatIsAstrayIsADoubtAboutACallOfUnknownFate(t *testing.T) {
 		"of one that was refused":           {fate: Refused, accepted: begin, want: none},
 		"of another call":                   {accepted: begin - time.Minute, other: true, want: exact},
 	} {
-		for _, later := range []bool{false, true} { // which of the calls is looked at first
+		for _, later := range []bool{false, true} { // the order in which the calls are added
 			x := &Index{}
 			other := func() {
 				at := start.Add(begin - time.Minute)
@@ -261,8 +261,8 @@ func TestARowThatIsAstrayIsADoubtAboutACallOfUnknownFate(t *testing.T) {
 	}
 }
 
-// A row that may be of two calls is no doubt about a third, and one that may be of none
-// is one about all of unknown fate.
+// A row that may belong to two calls is no doubt about a third one; a row that belongs to
+// no call is a doubt about all calls of unknown fate.
 func TestADoubtIsAboutTheNearestCalls(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}} {
 		x := &Index{}
@@ -288,8 +288,8 @@ func TestADoubtIsAboutTheNearestCalls(t *testing.T) {
 	}
 }
 
-// Outcomes are read after all calls: one that tells of an earlier call must not close
-// a later one.
+// Outcomes are read after all calls: the outcome of an earlier call must not close a
+// later one.
 func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
 	x := &Index{}
 	for i := range 2 {
@@ -307,7 +307,7 @@ func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
 	}
 }
 
-// What is over stays over; who bounced may be delivered yet, by another call.
+// A final state stays, except that Delivered may follow Bounced by another call.
 func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 	x := &Index{}
 	x.Add(Call{Request: "r", Batch: 2, First: 10, Begin: start, End: start.Add(time.Minute)}, []messages.Key{key(1), key(2), key(3)})
@@ -323,13 +323,13 @@ func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 		{12, Unknown, Unseen, Unknown, true}, {12, Deferred, Unknown, Deferred, true}, {12, Unknown, Deferred, Unknown, true}, {12, Bounced, Unknown, Bounced, true},
 		{12, Deferred, Bounced, Bounced, true}, {12, Unknown, Bounced, Bounced, true}, {12, Bounced, Bounced, Bounced, true},
 	} {
-		if before, after, ok := x.See("r", 2, c.recipient, c.state); before != c.before || after != c.after || ok != c.ok {
+		if before, after, ok := x.Observe("r", 2, c.recipient, c.state); before != c.before || after != c.after || ok != c.ok {
 			t.Errorf("recipient %d: %d to %d, %t; want %+v", c.recipient, before, after, ok, c)
 		}
 	}
 	x.Add(Call{Request: "again", Batch: 1, Begin: start, End: start.Add(time.Minute)}, []messages.Key{key(1)})
-	x.See("again", 1, 0, Bounced)
-	if before, after, ok := x.See("again", 1, 0, Delivered); before != Bounced || after != Delivered || !ok {
+	x.Observe("again", 1, 0, Bounced)
+	if before, after, ok := x.Observe("again", 1, 0, Delivered); before != Bounced || after != Delivered || !ok {
 		t.Errorf("delivered after it bounced: %d to %d, %t", before, after, ok)
 	}
 	for range 2 {
@@ -347,17 +347,17 @@ func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 	if diff := cmp.Diff([]Silent{{"r", 2, 11, start.Add(time.Second)}}, silent, cmp.Transformer("utc", time.Time.UTC)); diff != "" {
 		t.Errorf("silent (-want +got):\n%s", diff)
 	}
-	x.Overdue("r", 2, 11)
+	x.MarkOverdue("r", 2, 11)
 	if n := len(slices.Collect(x.Silent(start.Add(time.Hour)))); n != 0 {
-		t.Errorf("%d are overdue after it was told", n)
+		t.Errorf("%d are overdue after it was reported", n)
 	}
-	if before, _, _ := x.See("r", 2, 11, Delivered); before != Unseen {
-		t.Errorf("one that was overdue was seen before: %d", before)
+	if before, _, _ := x.Observe("r", 2, 11, Delivered); before != Unseen {
+		t.Errorf("the state of an overdue recipient is %d, want unseen", before)
 	}
 }
 
 func TestTheOldestCallsAreForgotten(t *testing.T) {
-	x := &Index{Most: 2 * perGeneration}
+	x := &Index{MaxRecipients: 2 * maxPerGeneration}
 	keys := make([]messages.Key, 1000)
 	for n := range 4000 {
 		for i := range keys {
@@ -366,8 +366,8 @@ func TestTheOldestCallsAreForgotten(t *testing.T) {
 		at := start.Add(time.Duration(n) * time.Minute)
 		x.Add(Call{Request: fmt.Sprint("r", n), Batch: 1, Begin: at, End: at.Add(time.Second)}, keys)
 	}
-	if n := x.Recipients(); n > 2*perGeneration || n < perGeneration/2 {
-		t.Errorf("%d recipients are known", n)
+	if n := x.Recipients(); n > 2*maxPerGeneration || n < maxPerGeneration/2 {
+		t.Errorf("%d recipients are in the index", n)
 	}
 	row := func(n int) Row {
 		return Row{To: messages.Key(n*1000 + 1), Accepted: start.Add(time.Duration(n) * time.Minute)}
@@ -379,11 +379,12 @@ func TestTheOldestCallsAreForgotten(t *testing.T) {
 		t.Errorf("the oldest: %+v", m)
 	}
 	if x.Forget(start.Add(4000 * time.Minute)); x.Recipients() != 0 {
-		t.Errorf("%d recipients are known after all was forgotten", x.Recipients())
+		t.Errorf("%d recipients are in the index after all were forgotten", x.Recipients())
 	}
 }
 
-// Ten million recipients in batches of a thousand; and 800,000 in batches of one, which Most counts as as many.
+// Ten million recipients in batches of a thousand, and 800,000 in batches of one, which
+// count the same for MaxRecipients.
 func TestTenMillionRecipientsFitIntoMemory(t *testing.T) {
 	for _, c := range []struct{ batches, size, most int }{{10_000, 1000, 500}, {800_000, 1, 500}} {
 		if testing.Short() {
@@ -400,7 +401,7 @@ func TestTenMillionRecipientsFitIntoMemory(t *testing.T) {
 			x.Add(Call{Request: fmt.Sprint("MAIL_REQUESTS-", n), Batch: 1, Begin: at, End: at.Add(time.Second)}, keys)
 		}
 		used := (heap() - before) >> 20
-		t.Logf("%d recipients in batches of %d: %d MB, %d of what Most counts", x.Recipients(), c.size, used, x.size)
+		t.Logf("%d recipients in batches of %d: %d MB, %d as MaxRecipients counts", x.Recipients(), c.size, used, x.size)
 		if int(used) >= c.most {
 			t.Errorf("%d recipients in batches of %d take %d MB, want less than %d", x.Recipients(), c.size, used, c.most)
 		}

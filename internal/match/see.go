@@ -7,10 +7,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// State is what was seen of a recipient last.
+// State is the last state of a recipient.
 type State uint8
 
-// The states. Unseen: it has no row.
+// The states. Unseen: the recipient has no row.
 const (
 	Unseen State = iota
 	Delivered
@@ -20,10 +20,10 @@ const (
 	states
 )
 
-// Counts is how many recipients are in each state.
+// Counts is the number of recipients in each state.
 type Counts [states]int
 
-// StateOf is the state that a delivery event tells.
+// StateOf is the state in a delivery event.
 func StateOf(s messages.State) State {
 	switch s {
 	case messages.Delivered:
@@ -36,19 +36,19 @@ func StateOf(s messages.State) State {
 	return Unknown
 }
 
-// overdue marks, beside the state, a recipient that was told to be overdue. That counts
-// while it has no row.
-const overdue = 1 << 7
+// reportedOverdue is a flag beside the state: the recipient was reported as overdue. It
+// matters only while the recipient has no row.
+const reportedOverdue = 1 << 7
 
-// See notes what was seen of a recipient and gives what was seen of it before; what was
-// delivered stays so, and what bounced too unless it is delivered yet: another state that
-// comes after that is an older one. ok: it is known.
-func (x *Index) See(request string, number, recipient int, s State) (before, after State, ok bool) {
+// Observe records a state of a recipient, and returns the state before and after. Delivered
+// stays, and Bounced stays unless Delivered follows: any other state that is learned later
+// is an older one. ok is false if the recipient is unknown.
+func (x *Index) Observe(request string, number, recipient int, s State) (before, after State, ok bool) {
 	b, e := x.recipient(request, number, recipient)
 	if e == nil {
 		return 0, 0, false
 	}
-	before, after = State(e.state&^overdue), s
+	before, after = State(e.state&^reportedOverdue), s
 	if before == Unseen {
 		b.seen++
 	}
@@ -67,8 +67,8 @@ func (x *Index) recipient(request string, number, recipient int) (*batch, *entry
 	return b, &g.entries[int(b.start)+recipient-int(b.first)]
 }
 
-// Doubt notes a row that may belong to any of several batches, or to one by a wrong
-// clock. It is noted once, however often it comes.
+// Doubt records a row that may belong to any of several batches, or to one if a clock is
+// wrong. Recording it again changes nothing.
 func (x *Index) Doubt(r Row) {
 	found, _ := x.candidates(r)
 	for _, c := range found {
@@ -76,15 +76,15 @@ func (x *Index) Doubt(r Row) {
 	}
 }
 
-// Evidence is what rows show of a batch.
+// Evidence is what the rows show about a batch.
 type Evidence struct {
 	Count   int       // recipients
-	Seen    int       // of them, with a row of this batch
-	Doubted bool      // there is a row that may be of this batch, or of another one or nobody's
-	Until   time.Time // the last call was over by then
+	Seen    int       // recipients with a row of this batch
+	Doubted bool      // there is a row that may or may not belong to this batch
+	Until   time.Time // the last call had ended by then
 }
 
-// Evidence gives that of a batch. ok: it is known.
+// Evidence returns the evidence for a batch. ok is false if the batch is unknown.
 func (x *Index) Evidence(request string, number int) (e Evidence, ok bool) {
 	_, b := x.find(request, number)
 	if b == nil {
@@ -97,10 +97,11 @@ func (x *Index) Evidence(request string, number int) (e Evidence, ok bool) {
 type Silent struct {
 	Request          string
 	Batch, Recipient int
-	AcceptedAt       time.Time // at the latest
+	AcceptedAt       time.Time // the latest possible time
 }
 
-// Silent gives those that were accepted before a time and were not told to be overdue.
+// Silent yields the recipients that were accepted before a time, have no row and were
+// not reported as overdue.
 func (x *Index) Silent(before time.Time) iter.Seq[Silent] {
 	return func(yield func(Silent) bool) {
 		for _, g := range x.generations {
@@ -123,9 +124,9 @@ func (x *Index) Silent(before time.Time) iter.Seq[Silent] {
 	}
 }
 
-// Overdue notes that a recipient was told to be overdue.
-func (x *Index) Overdue(request string, number, recipient int) {
+// MarkOverdue records that a recipient was reported as overdue.
+func (x *Index) MarkOverdue(request string, number, recipient int) {
 	if _, e := x.recipient(request, number, recipient); e != nil {
-		e.state |= overdue
+		e.state |= reportedOverdue
 	}
 }

@@ -16,10 +16,10 @@ import (
 //	envelope_id NUL to NUL status
 //
 // with the domain of to in lower case. A row without an envelope_id, or one that
-// is no object at all, has its bytes in place of the first two.
+// is not an object, has its bytes in place of the first two.
 type ID [16]byte
 
-// String is the id as it stands in events: 32 hex digits.
+// String is the id as it is written in events: 32 hex digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
 // ParseID reads an id as String writes it.
@@ -49,8 +49,8 @@ func idOf(e mail.Entry, status messages.State) ID {
 	return ID(sum[:16])
 }
 
-// statusOf is the state a row is in. Rows of failed deliveries are not shown by
-// the upstream; assumed, with the reply classes of RFC 5321 and RFC 3463.
+// statusOf is the state of a row. The upstream shows no rows of failed deliveries;
+// assumed, with the reply classes of RFC 5321 and RFC 3463.
 func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 	class := reply.Code / 100
 	if class == 0 && reply.Enhanced != "" {
@@ -64,18 +64,18 @@ func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 	case !e.Delivered && class == 5:
 		return messages.Bounced
 	}
-	return messages.Unknown // it says nothing, or contradicts itself
+	return messages.Unknown // there is no reply, or it contradicts delivered
 }
 
-// longestEntry bounds the row in an event. A row of the document's fields is not
-// half a kilobyte long; one that fits into no event must not stop the others.
+// longestEntry is the maximum size of the row in an event. A row with the document's
+// fields has less than half a kilobyte; one that is too large must not stop the others.
 const longestEntry = 64 << 10
 
-// eventOf is what is told of a row in its state.
+// eventOf is the event about a row and its state.
 func eventOf(e mail.Entry, id ID, status messages.State, reply messages.SMTP, now time.Time) messages.Event {
 	raw := e.Raw
 	if len(raw) > longestEntry {
-		raw, _ = json.Marshal(map[string]any{ // texts and a number always encode
+		raw, _ = json.Marshal(map[string]any{ // strings, a bool and a time always marshal
 			"created_at": e.CreatedAt, "envelope_id": messages.Cut(e.EnvelopeID), "from": messages.Cut(e.From), "to": messages.Cut(e.To),
 			"status": map[string]any{"delivered": e.Delivered, "response": messages.Cut(e.Response)},
 		})
@@ -89,15 +89,15 @@ func eventOf(e mail.Entry, id ID, status messages.State, reply messages.SMTP, no
 	}}
 }
 
-// parseReply finds the reply code and the enhanced status code in a receiving
-// server's reply, which may be wrapped into the words of the server that got it:
+// parseReply finds the reply code and the enhanced status code in the reply of a
+// receiving server, which may be quoted in a message of the sending server:
 //
 //	250 2.0.0 OK    550-5.1.1 No such user    host mx.test said: 451 #4.7.1 later
 func parseReply(text string) messages.SMTP {
 	code, rest := replyCode(text)
 	trimmed := strings.TrimLeft(rest, " -#")
 	enhanced := enhancedAt(trimmed)
-	for at := 0; enhanced == "" && code != 0 && at < len(rest); at++ { // elsewhere, it must agree with the code
+	for at := 0; enhanced == "" && code != 0 && at < len(rest); at++ { // anywhere else its class must be that of the code
 		if isDigit(rest[at]) && (at == 0 || !isDigit(rest[at-1]) && rest[at-1] != '.') && int(rest[at]-'0') == code/100 {
 			enhanced = enhancedAt(rest[at:])
 		}
@@ -105,8 +105,8 @@ func parseReply(text string) messages.SMTP {
 	return messages.SMTP{Code: code, Enhanced: enhanced}
 }
 
-// replyCode finds a code where a reply begins: at the start, after a colon, a
-// bracket or a quotation mark.
+// replyCode finds a reply code at the start, or after a colon, a bracket or a quotation
+// mark.
 func replyCode(text string) (code int, rest string) {
 	for at := 0; at+3 <= len(text); at++ {
 		if at > 0 && !strings.ContainsRune(` :("[`, rune(text[at-1])) {
@@ -129,8 +129,8 @@ func replyCode(text string) (code int, rest string) {
 	return 0, text
 }
 
-// enhancedAt is the enhanced code that text begins with, "" if it does not:
-// class 2, 4 or 5, then twice a dot and one to three digits.
+// enhancedAt is the enhanced code at the beginning of text, or "": class 2, 4 or 5, then
+// twice a dot and one to three digits.
 func enhancedAt(text string) string {
 	if text == "" || text[0] != '2' && text[0] != '4' && text[0] != '5' {
 		return ""

@@ -47,7 +47,7 @@ func TestReplyCodesAreFound(t *testing.T) {
 	}
 }
 
-func FuzzReplyIsReadWithoutFault(f *testing.F) {
+func FuzzAnyReplyIsRead(f *testing.F) {
 	f.Add("550 5.1.1 no")
 	f.Fuzz(func(t *testing.T, text string) {
 		reply := parseReply(text)
@@ -81,7 +81,7 @@ func TestStatusFollowsTheFlagAndTheReply(t *testing.T) {
 	}
 }
 
-func TestIDIsOfTheStateOfARow(t *testing.T) {
+func TestAnIDNamesAStateOfARow(t *testing.T) {
 	base := mail.Entry{EnvelopeID: "19b77cfb4c0abcdef0", To: "Payer@Example.test", Raw: json.RawMessage(`{"a":1}`)}
 	// echo -ne '19b77cfb4c0abcdef0\0Payer@example.test\0delivered' | sha256sum | head -c 32
 	if got, want := idOf(base, messages.Delivered).String(), vector; got != want {

@@ -13,8 +13,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// FuzzRow tells of any row of the log: always the same id for the same state of the same
-// row, another one for another state, and an event that fits a message and holds the row.
+// FuzzRow makes an event of any row of the log: the id is always the same for the same
+// state of the same row and differs for another state, and the event fits into a message
+// and contains the row.
 func FuzzRow(f *testing.F) {
 	f.Add("e1", "a@Example.TEST", "250 2.0.0 OK", `{"envelope_id":"e1"}`, true)
 	f.Add("", "\x00@\xff", "550-5.1.1\r\n\u2028", "[1]", false)
@@ -43,15 +44,15 @@ func FuzzRow(f *testing.F) {
 		if err != nil || len(body) > 512<<10 || strings.ContainsAny(e.Subject(), " *>\r\n") || strings.Count(e.Subject(), ".") != 3 {
 			t.Fatalf("%s: %d bytes, %v", e.Subject(), len(body), err)
 		}
-		var told messages.DeliveryBody
-		if err := messages.DecodeEvent(body, &told); err != nil || told.EventID != id.String() || !json.Valid(told.Entry) || told.SMTP.Code < 0 || told.SMTP.Code > 599 {
+		var decoded messages.DeliveryBody
+		if err := messages.DecodeEvent(body, &decoded); err != nil || decoded.EventID != id.String() || !json.Valid(decoded.Entry) || decoded.SMTP.Code < 0 || decoded.SMTP.Code > 599 {
 			t.Fatalf("%q: %v", body, err)
 		}
 	})
 }
 
-// FuzzToldID reads any Nats-Msg-Id found in the stream: what is taken for an id is one.
-func FuzzToldID(f *testing.F) {
+// FuzzEventID reads any Nats-Msg-Id found in the stream: only a real id is accepted.
+func FuzzEventID(f *testing.F) {
 	for _, text := range []string{"", strings.Repeat("0", 32), strings.Repeat("F", 32), strings.Repeat("g", 32), strings.Repeat("0", 31) + "\xff", "mail.log.watermark.1.1", strings.Repeat("0", 34)} {
 		f.Add(text)
 	}
@@ -63,23 +64,23 @@ func FuzzToldID(f *testing.F) {
 	})
 }
 
-// kept is a sink that has a watermark and was told things at any time.
-type kept struct {
+// fixedSink is a sink that has one watermark and one event.
+type fixedSink struct {
 	Sink
 	watermark []byte
-	told      time.Time
+	at        time.Time
 }
 
-func (k kept) Watermark(context.Context) (w messages.Watermark, err error) {
+func (k fixedSink) Watermark(context.Context) (w messages.Watermark, err error) {
 	return w, messages.DecodeEvent(k.watermark, &w)
 }
 
-func (k kept) Learn(context.Context, time.Time, bool) iter.Seq2[Told, error] {
-	return func(yield func(Told, error) bool) { yield(Told{ID: ID{1}, At: k.told}, nil) }
+func (k fixedSink) Learn(context.Context, time.Time, bool) iter.Seq2[StoredEvent, error] {
+	return func(yield func(StoredEvent, error) bool) { yield(StoredEvent{ID: ID{1}, At: k.at}, nil) }
 }
 
-// FuzzWatermark takes up where any watermark says: a row of today is never behind it,
-// and what was told is known however odd its time.
+// FuzzWatermark starts with any watermark: a row of today is never ignored, and a stored
+// event is known whatever its time.
 func FuzzWatermark(f *testing.F) {
 	for _, at := range []string{"2026-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "x", ""} {
 		f.Add([]byte(`{"complete_through":"`+at+`","at":"`+at+`","total_record":-1,"new":1}`), int64(0))
@@ -88,7 +89,7 @@ func FuzzWatermark(f *testing.F) {
 	f.Add([]byte(`{"complete_through":7}`), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, watermark []byte, second int64) {
 		m := &memory{seen: map[ID]stamp{}}
-		sink := kept{watermark: watermark, told: time.Unix(second, 0)}
+		sink := fixedSink{watermark: watermark, at: time.Unix(second, 0)}
 		if err := m.start(t.Context(), sink, time.Time{}); err != nil {
 			if m.started {
 				t.Fatalf("%q: started in spite of %v", watermark, err)
@@ -97,7 +98,7 @@ func FuzzWatermark(f *testing.F) {
 		}
 		for _, o := range []order{unordered, newestFirst} {
 			if h := m.horizon(o, time.Minute, false); h.After(time.Now().Add(-time.Minute)) {
-				t.Fatalf("%q: hides every row before %s", watermark, h)
+				t.Fatalf("%q: ignores every row before %s", watermark, h)
 			}
 		}
 		if m.markedAt.After(time.Now()) {

@@ -8,40 +8,40 @@ import (
 	"errand/pkg/messages"
 )
 
-// keep is how much longer than Overlap a told state is remembered. It bears clocks
-// and time zones that are wrong by half of it.
+// keep is how much longer than Overlap a published state is remembered. Clocks and time
+// zones may be wrong by half of it.
 const keep = 24 * time.Hour
 
-// memory is what a poller knows of what was told. It is rebuilt from the events.
+// memory is what a poller knows about published states. It is rebuilt from the events.
 type memory struct {
-	ledger  *ledger // nil: nothing is matched
-	seen    map[ID]stamp
-	learned bool
-	since   time.Time // seen holds what was told since then; zero: everything
-	oldest  time.Time // when the oldest event in seen was stored; zero: there is none
-	came    int       // rows come by since something was forgotten last
+	tracker  *tracker // nil: nothing is matched
+	seen     map[ID]stamp
+	learned  bool
+	since    time.Time // seen has what was published since then; zero: everything
+	oldest   time.Time // when the oldest event in seen was stored; zero: none
+	rowsSeen int       // rows seen since the last time that states were forgotten
 
-	forgot time.Time       // rows created before that the sweep at hand came by may be in seen no more; zero: all are
-	passed map[ID]struct{} // of them those that were forgotten last
+	forgotBefore  time.Time       // the current sweep may have dropped rows created before this from seen; zero: it dropped none
+	justForgotten map[ID]struct{} // the states that were dropped last
 
-	started   bool      // the last watermark was looked for
-	complete  time.Time // every row up to here was told; zero: the log was never read through
-	marked    time.Time // complete_through of the last watermark
-	markedAt  time.Time
-	newest    time.Time // of all rows of all sweeps
-	unordered bool      // the last sweep found no order
-	swept     bool
-	from      time.Time // what was created before is not told; zero: everything is
-	total     int       // total_record at the end of the last sweep
-	told      int       // events that the last sweep stored
-	heard     int       // states that became known since the sweep before
-	owed      int       // rows by which the log grew and that no sweep came by; less than 0: it will
-	again     int       // how hard they are looked for
-	widened   time.Time // when the whole log was read for them
+	started      bool      // the last watermark was read
+	complete     time.Time // every row up to here was published; zero: the log was never read to its end
+	marked       time.Time // complete_through of the last watermark
+	markedAt     time.Time
+	newest       time.Time // of all rows of all sweeps
+	unordered    bool      // the last sweep found no order
+	swept        bool
+	ignoreBefore time.Time // rows created before are not published; zero: all are
+	total        int       // total_record at the end of the last sweep
+	published    int       // events that the last sweep stored
+	newStates    int       // states that became known since the previous sweep
+	missing      int       // rows that total_record counts and no sweep saw; negative: total_record is behind
+	searches     int       // sweeps in a row that looked for them
+	searchedAt   time.Time // when the whole log was last read for them
 }
 
-// stamp is when the row of a state was created; while none was come by, when its event
-// was stored. Minutes since 1970, twice; and one for an event.
+// stamp is when the row of a state was created or, until the row is seen, when its event
+// was stored: twice the minutes since 1970, plus one for an event.
 type stamp uint32
 
 func stampOf(t time.Time, event bool) stamp {
@@ -52,11 +52,11 @@ func stampOf(t time.Time, event bool) stamp {
 	return s
 }
 
-// before reports whether all of the minute lies before t.
+// before reports whether the whole minute is before t.
 func (s stamp) before(t time.Time) bool { return int64(s>>1)*60+60 <= t.Unix() }
 
-// start takes up where the last watermark says that a poller was. The first one
-// tells what was created since the time since.
+// start continues from the last watermark. Without one, rows created since the time since
+// are published.
 func (m *memory) start(ctx context.Context, sink Sink, since time.Time) error {
 	if m.started {
 		return nil
@@ -65,53 +65,53 @@ func (m *memory) start(ctx context.Context, sink Sink, since time.Time) error {
 	if err != nil {
 		return fmt.Errorf("poll: read watermark: %w", err)
 	}
-	// One from the future, by a wrong clock or a wrong hand, would hide every row until then.
+	// A watermark in the future, by a wrong clock or by mistake, would hide every row until then.
 	now := time.Now()
 	switch {
 	case w.CompleteThrough.IsZero():
-		m.from = earlier(since, now)
+		m.ignoreBefore = earlier(since, now)
 	case w.Since != nil:
-		m.from = earlier(w.Since.Time, now)
+		m.ignoreBefore = earlier(w.Since.Time, now)
 	}
 	through := earlier(w.CompleteThrough.Time, now)
 	m.complete, m.marked, m.markedAt, m.started = through, through, earlier(w.At.Time, now), true
 	return nil
 }
 
-// learn brings seen up to date, and takes the turn to tell.
+// learn brings seen up to date and takes the leadership.
 func (m *memory) learn(ctx context.Context, sink Sink, since time.Time) error {
-	if err := m.ledger.update(ctx, m.complete); err != nil {
+	if err := m.tracker.update(ctx, m.complete); err != nil {
 		return err
 	}
-	anew := !m.learned || since.Before(m.since) // also what was given before and forgotten
-	for told, err := range sink.Learn(ctx, m.ledger.reach(since), anew) {
+	again := !m.learned || since.Before(m.since) // also what was learned before and forgotten
+	for e, err := range sink.Learn(ctx, m.tracker.reach(since), again) {
 		if err != nil {
-			return fmt.Errorf("poll: learn what was told: %w", err)
+			return fmt.Errorf("poll: learn published events: %w", err)
 		}
-		m.ledger.learn(told)
-		if told.ID == (ID{}) || !since.IsZero() && told.At.Before(since) {
+		m.tracker.learn(e)
+		if e.ID == (ID{}) || !since.IsZero() && e.At.Before(since) {
 			continue
 		}
-		if _, ok := m.passed[told.ID]; !ok {
-			m.add(told.ID, stampOf(told.At, true))
+		if _, ok := m.justForgotten[e.ID]; !ok {
+			m.add(e.ID, stampOf(e.At, true))
 		}
-		if m.oldest.IsZero() || told.At.Before(m.oldest) {
-			m.oldest = told.At
+		if m.oldest.IsZero() || e.At.Before(m.oldest) {
+			m.oldest = e.At
 		}
 	}
 	m.since, m.learned = since, true
-	return m.ledger.learned(ctx)
+	return m.tracker.noteLate(ctx)
 }
 
-// add remembers id. Of two times the later one counts, that of a row more than that of
+// add remembers id. The later of two times counts; that of a row counts more than that of
 // an event.
 func (m *memory) add(id ID, at stamp) {
 	was, known := m.seen[id]
 	if !known {
-		m.heard++
+		m.newStates++
 	}
 	if at&1 == 0 {
-		m.came++
+		m.rowsSeen++
 	}
 	if known && (was&1 == at&1 && was > at || was&1 < at&1) {
 		return
@@ -119,38 +119,39 @@ func (m *memory) add(id ID, at stamp) {
 	m.seen[id] = at
 }
 
-// knows reports whether id was told, and keeps it from being forgotten before at is.
+// knows reports whether id was published. If so, id is not forgotten before at is.
 func (m *memory) knows(id ID, at time.Time) bool {
-	if _, passed := m.passed[id]; passed {
+	if _, passed := m.justForgotten[id]; passed {
 		return true
 	}
-	if _, told := m.seen[id]; !told {
+	if _, published := m.seen[id]; !published {
 		return false
 	}
 	m.add(id, stampOf(at, false))
 	return true
 }
 
-// known reports whether the log was read through before, as far back as is asked for.
-func (m *memory) known() bool { return !m.complete.IsZero() || !m.from.IsZero() }
+// known reports whether the log was read before, as far back as required.
+func (m *memory) known() bool { return !m.complete.IsZero() || !m.ignoreBefore.IsZero() }
 
-// left is before which rows are left out; nil: none are.
-func (m *memory) left() *messages.Time {
-	if m.from.IsZero() {
+// publishedSince is the start of what is published; nil: the whole log.
+func (m *memory) publishedSince() *messages.Time {
+	if m.ignoreBefore.IsZero() {
 		return nil
 	}
-	return &messages.Time{Time: m.from}
+	return &messages.Time{Time: m.ignoreBefore}
 }
 
-// bound is up to where back a sweep reads. Zero: to the end. wide: in any case.
+// bound is how far back a sweep reads; zero: the whole log. wide: also what was read
+// before.
 func (m *memory) bound(overlap time.Duration, wide bool) time.Time {
 	if wide || m.complete.IsZero() {
-		return m.from
+		return m.ignoreBefore
 	}
-	return later(m.complete.Add(-overlap), m.from)
+	return later(m.complete.Add(-overlap), m.ignoreBefore)
 }
 
-// reach is how far back a sweep must know what was told.
+// reach is how far back a sweep must know what was published.
 func (m *memory) reach(o order, overlap time.Duration, wide bool) time.Time {
 	if m.complete.IsZero() || o == unordered || wide {
 		return time.Time{}
@@ -158,65 +159,66 @@ func (m *memory) reach(o order, overlap time.Duration, wide bool) time.Time {
 	return m.complete.Add(-overlap - keep)
 }
 
-// horizon is before which a row that is not in seen is not told: it was long ago, or
-// need not be. Zero: every row is told.
+// horizon is the time before which a row that is not in seen is not published: it was
+// published long ago, or does not have to be. Zero: every row is published.
 func (m *memory) horizon(o order, overlap time.Duration, wide bool) time.Time {
 	switch {
 	case m.complete.IsZero():
-		return m.from
-	case o == unordered || wide: // everything that the stream still has is known
-		return later(m.oldest.Add(-keep/2), m.from)
+		return m.ignoreBefore
+	case o == unordered || wide: // seen has everything that is still in the stream
+		return later(m.oldest.Add(-keep/2), m.ignoreBefore)
 	}
-	return later(m.complete.Add(-overlap-keep/2), m.from)
+	return later(m.complete.Add(-overlap-keep/2), m.ignoreBefore)
 }
 
-// widest is when the whole log is looked through for rows that are owed.
-const widest = 2
+// wideSearch is the number of searches after which the whole log is read for missing rows.
+const wideSearch = 2
 
-// reconcile compares what a sweep came by with the growth of total_record. again:
-// there are rows that it did not see, and the next sweep, perhaps a wide one, looks
-// for them at once. Rows that came in where it had been already are found by any;
-// late ones that stand further back than is read again only by a wide one.
+// reconcile compares the rows that a sweep saw with the growth of total_record. again:
+// there are rows that it did not see, and the next sweep looks for them at once; perhaps
+// it is a wide one, which reads the whole log. Any sweep finds rows that were added to a
+// part that was read already; only a wide one finds late rows beyond the overlap.
 func (m *memory) reconcile(total int, grew, wide bool, now time.Time) (again bool) {
-	heard := m.heard
-	m.heard = 0
+	newStates := m.newStates
+	m.newStates = 0
 	switch {
 	case !m.swept:
 		return grew
 	case wide: // total_record may count what no page shows
-		m.owed, m.again, m.widened = 0, 0, now
+		m.missing, m.searches, m.searchedAt = 0, 0, now
 		return false
 	}
-	// What another poller told ahead of the growth counts once more, not for ever.
-	if m.owed = max(m.owed+total-m.total-heard, -heard); m.owed <= 0 {
-		m.again = 0
+	// What another poller published before the growth counts in the next sweep too, but not for ever.
+	if m.missing = max(m.missing+total-m.total-newStates, -newStates); m.missing <= 0 {
+		m.searches = 0
 		return false
 	}
-	if m.again+1 == widest && now.Sub(m.widened) < time.Hour {
+	if m.searches+1 == wideSearch && now.Sub(m.searchedAt) < time.Hour {
 		return false
 	}
-	m.again++
+	m.searches++
 	return true
 }
 
-// forget drops what was created before bound, at most once for half as many rows come by
-// as there are in seen, and half of spare. What was come by since it did so the last time
-// is still known in passed.
+// forget drops states of rows created before bound. To be cheap, it waits until half as
+// many rows have been seen as are in seen, plus half of spare. What it dropped last is
+// still in justForgotten.
 func (m *memory) forget(bound time.Time, spare int) {
-	if 2*m.came < len(m.seen)+spare {
+	if 2*m.rowsSeen < len(m.seen)+spare {
 		return
 	}
-	m.passed = map[ID]struct{}{}
+	m.justForgotten = map[ID]struct{}{}
 	for id, at := range m.seen {
 		if at.before(bound) {
-			m.passed[id] = struct{}{}
+			m.justForgotten[id] = struct{}{}
 			delete(m.seen, id)
 		}
 	}
-	m.came, m.forgot = 0, later(m.forgot, bound)
+	m.rowsSeen, m.forgotBefore = 0, later(m.forgotBefore, bound)
 }
 
-// recall owns up to what was forgotten: whoever needs to know more must learn it again.
+// recall records in since what was forgotten, so that a sweep that needs it learns it
+// again.
 func (m *memory) recall() {
-	m.since, m.forgot, m.passed = later(m.since, m.forgot), time.Time{}, nil
+	m.since, m.forgotBefore, m.justForgotten = later(m.since, m.forgotBefore), time.Time{}, nil
 }

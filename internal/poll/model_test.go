@@ -13,12 +13,20 @@ import (
 
 var modelSeeds = flag.Uint64("poll.seeds", 3, "logs of each order that are drawn at random")
 
-// The log grows, shifts and changes while it is read, rows come late and go, pages are
-// of any size and totals wrong or missing, pollers die in the middle of whatever they
-// do, now and then there are two of them, and days pass without any.
+// seeds is how many logs of each order there are; one is enough in -short.
+func seeds() uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return *modelSeeds
+}
+
+// The log grows, shifts and changes while it is read, rows are added late and removed,
+// pages have any size, totals are wrong or missing, pollers crash at any point, sometimes
+// there are two of them, and days pass without any.
 func TestEachStateOfEachRowIsToldOnce(t *testing.T) {
 	for _, o := range []order{newestFirst, oldestFirst, unordered} {
-		for seed := range *modelSeeds {
+		for seed := range seeds() {
 			t.Run(fmt.Sprintf("%s %d", o, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { model(t, o, seed, 0) })
 			})
@@ -26,12 +34,12 @@ func TestEachStateOfEachRowIsToldOnce(t *testing.T) {
 	}
 }
 
-// model drives pollers over a log that begins with so many rows of a month.
+// model runs pollers over a log that begins with this many rows of the last month.
 func model(t *testing.T, o order, seed uint64, old int) {
 	random := rand.New(rand.NewPCG(uint64(o), seed))
 	u := &upstream{order: o, random: random, latency: 5 * time.Millisecond}
 	s := &store{}
-	u.grown(old, 30*24*time.Hour/time.Duration(max(old, 1)))
+	u.prepend(old, 30*24*time.Hour/time.Duration(max(old, 1)))
 	u.add(random.IntN(300))
 	time.Sleep(time.Duration(random.IntN(100)) * time.Hour)
 	limit := []int{11, 20, 50}[random.IntN(3)]
@@ -40,7 +48,7 @@ func model(t *testing.T, o order, seed uint64, old int) {
 		var pollers sync.WaitGroup
 		ctx, stop := context.WithTimeout(t.Context(), time.Duration(1+random.IntN(40))*time.Second)
 		for range 1 + random.IntN(2) {
-			d := &desk{store: s, stop: stop}
+			d := &sink{store: s, stop: stop}
 			if life%3 == 1 {
 				left := rand.IntN(150)
 				d.crash = func() bool { left--; return left < 0 }
@@ -63,24 +71,24 @@ func model(t *testing.T, o order, seed uint64, old int) {
 		pollers.Wait()
 		time.Sleep([]time.Duration{0, time.Minute, time.Hour, 50 * time.Hour}[random.IntN(4)])
 	}
-	u.busy = nil // a quiet minute to see what is left
-	d := &desk{store: s}
+	u.busy = nil // a minute without changes, to publish what is left
+	d := &sink{store: s}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if err := u.poller(t, d, limit).Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	u.complete(t, s)
-	if u.twice > 0 {
-		t.Errorf("%d reads began while another one was under way", u.twice)
+	u.checkComplete(t, s)
+	if u.overlapping > 0 {
+		t.Errorf("%d reads began while another one was under way", u.overlapping)
 	}
 }
 
-// misbehave has the upstream do, with some of the pages that it gives, what the
-// document does not exclude.
+// misbehave makes the upstream do, with some of its pages, what the document does not
+// exclude.
 func misbehave(u *upstream, limit int) {
 	u.wrong, u.pages = []int{0, 0, -7, 90}[u.random.IntN(4)], u.random.IntN(3)-1
-	u.silent = u.random.IntN(4) == 0
+	u.noTotals = u.random.IntN(4) == 0
 	u.busy = func(u *upstream) {
 		switch u.random.IntN(200) {
 		case 0:
@@ -99,7 +107,7 @@ func misbehave(u *upstream, limit int) {
 			u.remove(1)
 			u.add(1)
 		case 18:
-			u.most = []int{0, limit - 1, limit/2 + 6}[u.random.IntN(3)]
+			u.maxRows = []int{0, limit - 1, limit/2 + 6}[u.random.IntN(3)]
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestAWrongTotalRecordHidesNoRow(t *testing.T) {
 					w.sweeps(15 * time.Second)
 					w.add(7)
 					w.sweeps(15 * time.Second)
-					w.complete(w.T, w.store)
+					w.checkComplete(w.T, w.store)
 					if calls := w.sweeps(5 * time.Second); len(calls) > 14 {
 						t.Errorf("a sweep of a log of 10 pages asked for %q", calls)
 					}
@@ -38,7 +38,7 @@ func TestAWrongTotalRecordHidesNoRow(t *testing.T) {
 	}
 }
 
-// raw is an upstream with one body for every page.
+// raw is an upstream with the same body for every page.
 type raw struct{ body string }
 
 func (r raw) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -50,7 +50,7 @@ func sweepOf(t *testing.T, body string, limit int) *store {
 	s := &store{}
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
-		p := u.poller(t, &desk{store: s}, limit)
+		p := u.poller(t, &sink{store: s}, limit)
 		var err error
 		if p.Upstream, err = mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(raw{body})); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func sweepOf(t *testing.T, body string, limit int) *store {
 	return s
 }
 
-func TestRowsThatCannotBeReadAreToldAsUnknown(t *testing.T) {
+func TestRowsThatCannotBeReadArePublishedAsUnknown(t *testing.T) {
 	s := sweepOf(t, `{"error":false,"status_code":200,"message":"OK","data":{"data":[7,null,"text",{},{"to":"a@b.test"},{"to":"a@b.test","delivered":1}],"total_record":6}}`, 100)
 	var got []string
 	for _, e := range s.events {
@@ -74,14 +74,14 @@ func TestRowsThatCannotBeReadAreToldAsUnknown(t *testing.T) {
 	}
 	want := []string{"unknown 7", "unknown null", `unknown "text"`, "unknown {}", `unknown {"to":"a@b.test"}`, `delivered {"to":"a@b.test","delivered":1}`}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("published (-want +got):\n%s", diff)
 	}
 }
 
 func TestAnUpstreamThatIgnoresThePageIsNotReadForEver(t *testing.T) {
 	for _, total := range []int{0, 2, 200} {
 		s := sweepOf(t, fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[{"envelope_id":"1","to":"a@b.test"},{"envelope_id":"2","to":"a@b.test"}],"total_record":%d}}`, total), 2)
-		if n := len(s.told(t)); n != 2 {
+		if n := len(s.delivered(t)); n != 2 {
 			t.Errorf("total_record %d: %d events, want 2", total, n)
 		}
 		if n := len(s.marks); total == 200 && n != 0 {
@@ -90,46 +90,46 @@ func TestAnUpstreamThatIgnoresThePageIsNotReadForEver(t *testing.T) {
 	}
 }
 
-// While a ledger is needed since the log's start, one never asks for less, and what was
-// forgotten must be given again for a sweep of the whole log all the same.
-func TestWhatWasForgottenIsLearnedAgainBesideALedger(t *testing.T) {
-	inStory(t, func(s *story) {
+// A tracker that needs everything always asks for everything; states that were forgotten
+// must still be learned again for a sweep of the whole log.
+func TestForgottenStatesAreLearnedAgainWithATracker(t *testing.T) {
+	inScenario(t, func(s *scenario) {
 		s.row("a@example.test", 0, messages.Delivered)
 		s.run(time.Minute)
-		s.fresh()
-		m := &memory{seen: map[ID]stamp{}, ledger: s.poller.ledger()}
+		s.restart()
+		m := &memory{seen: map[ID]stamp{}, tracker: s.poller.newTracker()}
 		for _, since := range []time.Time{{}, time.Now().Add(100 * time.Hour), {}, time.Now().Add(100 * time.Hour), {}} {
 			clear(m.seen)
-			if err := m.learn(s.Context(), s.desk, since); err != nil {
+			if err := m.learn(s.Context(), s.sink, since); err != nil {
 				s.Fatal(err)
 			}
 			if got := len(m.seen); since.IsZero() && got != 1 {
 				s.Fatalf("%d states are known, want 1", got)
 			}
-			if err := m.learn(s.Context(), s.desk, since); err != nil { // behind, and behind again: only what is new
+			if err := m.learn(s.Context(), s.sink, since); err != nil { // a second time: only what is new
 				s.Fatal(err)
 			}
 		}
-		if s.desk.given != 3 {
-			s.Errorf("%d events were given, want one each time that all was asked for", s.desk.given)
+		if s.sink.learned != 3 {
+			s.Errorf("%d events were learned, want one each time that everything was requested", s.sink.learned)
 		}
 	})
 }
 
-// A sink gives what it gave before only when it is asked for it anew.
-func TestWhatWasForgottenIsLearnedAgainWhenAllIsAskedFor(t *testing.T) {
+// A sink yields events again only if it is asked to.
+func TestForgottenStatesAreLearnedAgainForTheWholeLog(t *testing.T) {
 	inWorld(t, newestFirst, 10, func(w *world) {
 		w.sweeps(500 * time.Millisecond)
 		m := &memory{seen: map[ID]stamp{}}
 		for range 3 {
-			if err := m.learn(w.Context(), w.desk, m.reach(unordered, time.Minute, true)); err != nil {
+			if err := m.learn(w.Context(), w.sink, m.reach(unordered, time.Minute, true)); err != nil {
 				t.Fatal(err)
 			}
 			if len(m.seen) != 10 {
 				t.Fatalf("%d states are known, want 10", len(m.seen))
 			}
 			m.complete = time.Now().Add(100 * time.Hour)
-			m.came = 10
+			m.rowsSeen = 10
 			m.forget(m.complete, 0)
 			if m.recall(); len(m.seen) > 0 {
 				t.Fatalf("%d states were not forgotten", len(m.seen))
@@ -138,7 +138,7 @@ func TestWhatWasForgottenIsLearnedAgainWhenAllIsAskedFor(t *testing.T) {
 	})
 }
 
-func TestTheFirstStartTellsSinceATime(t *testing.T) {
+func TestTheFirstStartPublishesRowsSinceATime(t *testing.T) {
 	for _, o := range []order{newestFirst, oldestFirst, unordered} {
 		t.Run(o.String(), func(t *testing.T) {
 			inWorld(t, o, 500, func(w *world) {
@@ -148,12 +148,12 @@ func TestTheFirstStartTellsSinceATime(t *testing.T) {
 				if o == newestFirst && len(calls) > 12 || o == oldestFirst && len(calls) > 24 {
 					t.Errorf("read %d pages for the last 100 rows of a log in order: %q", len(calls), calls)
 				}
-				w.poller.Since = time.Now() // a later start goes on from where the log was read through
+				w.poller.Since = time.Now() // a later start continues from the watermark
 				w.add(3)
 				w.sweeps(time.Minute)
-				counts := w.told(t)
+				counts := w.delivered(t)
 				if n := len(counts); n != 103 {
-					t.Errorf("%d states were told, want those of 103 rows", n)
+					t.Errorf("%d states were published, want those of 103 rows", n)
 				}
 				if m := w.marks[len(w.marks)-1]; m.Since == nil || !m.Since.Equal(since) {
 					t.Errorf("watermark = %+v, want it to say since %v", m, since)
@@ -163,7 +163,7 @@ func TestTheFirstStartTellsSinceATime(t *testing.T) {
 	}
 }
 
-func TestAWatermarkSaysHowItIsKnown(t *testing.T) {
+func TestAWatermarkSaysHowCompletenessIsKnown(t *testing.T) {
 	for o, want := range map[order]messages.Known{newestFirst: messages.ByNewestFirst, oldestFirst: messages.ByOldestFirst, unordered: messages.ByWholeLog} {
 		inWorld(t, o, 300, func(w *world) {
 			w.sweeps(500 * time.Millisecond)
@@ -176,8 +176,8 @@ func TestAWatermarkSaysHowItIsKnown(t *testing.T) {
 	}
 }
 
-// A row comes in late, and further back than is read again: only total_record tells of it.
-func TestGrowthThatNoSweepCameByIsLookedForInTheWholeLog(t *testing.T) {
+// A row is added late and further back than the overlap: only total_record shows it.
+func TestRowsThatNoSweepSawAreLookedForInTheWholeLog(t *testing.T) {
 	for _, o := range []order{newestFirst, oldestFirst} {
 		inWorld(t, o, 300, func(w *world) {
 			w.poller.Interval = 5 * time.Minute
@@ -199,12 +199,12 @@ func TestGrowthThatNoSweepCameByIsLookedForInTheWholeLog(t *testing.T) {
 				w.rows[300] = late
 			})
 			w.sweeps(21 * time.Hour)
-			w.complete(w.T, w.store)
+			w.checkComplete(w.T, w.store)
 		})
 	}
 }
 
-func TestATotalThatGrowsByItselfIsNotReasonToReadTheWholeLogEachTime(t *testing.T) {
+func TestATotalThatGrowsByItselfIsNoReasonToReadTheWholeLogEachTime(t *testing.T) {
 	inWorld(t, newestFirst, 1000, func(w *world) {
 		w.poller.Interval = time.Minute
 		w.busy = func(u *upstream) { u.wrong++ }

@@ -6,40 +6,40 @@ import (
 	"errand/pkg/clients/mail"
 )
 
-// order is which way a log runs.
+// order is the order in which a log lists its rows.
 type order int
 
 const (
-	undecided order = iota // nothing seen speaks for one or the other
+	undecided order = iota // not known yet
 	newestFirst
 	oldestFirst
 	unordered
 )
 
-// found reports whether the log runs one way or the other.
+// found reports whether the log is sorted by time.
 func (o order) found() bool { return o == newestFirst || o == oldestFirst }
 
 func (o order) String() string {
 	return [...]string{"undecided", "newest first", "oldest first", "unordered"}[o]
 }
 
-// compass finds the order of a log from the times of its rows, as a sweep sees
-// them. Times that run the wrong way by less than tolerance are borne: servers
-// that write one log do not agree to the second.
+// compass finds the order of a log from the times of its rows. Times that are out of
+// order by less than tolerance are accepted: the clocks of servers that write the same
+// log do not agree to the second.
 type compass struct {
 	tolerance time.Duration
 
-	steps, up, down      int // pairs of neighbours compared; those that went up, down
+	steps, up, down      int // pairs of neighbours compared; ascending ones; descending ones
 	notNewest, notOldest bool
 	last, low, high      time.Time
 }
 
-// enough is how many pairs must have been compared before an order is believed: a
-// log without order may begin with a few rows in order.
+// enough is the number of pairs to compare before an order is believed: a log without
+// order may begin with a few rows in order.
 const enough = 20
 
-// add takes the times of a page's rows. joined: they follow directly upon the rows
-// added before.
+// add adds the times of a page's rows. joined: they directly follow the rows added
+// before.
 func (c *compass) add(times []time.Time, joined bool) {
 	for i, t := range times {
 		if i == 0 && (!joined || c.last.IsZero()) {
@@ -65,7 +65,7 @@ func (c *compass) add(times []time.Time, joined bool) {
 	}
 }
 
-// order is what the pages so far speak for. Once unordered, a log stays so.
+// order is the order of the pages so far. Once unordered, a log stays unordered.
 func (c *compass) order() order {
 	switch {
 	case c.notNewest && c.notOldest:
@@ -80,9 +80,8 @@ func (c *compass) order() order {
 	return undecided
 }
 
-// timesOf gives a time for each row of a page. A row whose own time cannot be
-// right, since it is missing or lies more than a day ahead of now, has that of a
-// neighbour. nil: no row has a time.
+// timesOf returns a time for each row of a page, or nil if no row has one. A row whose
+// own time is missing, or more than a day after now, gets that of a neighbour.
 func timesOf(rows []mail.Entry, now time.Time) []time.Time {
 	var times []time.Time
 	good := -1

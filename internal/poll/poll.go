@@ -1,18 +1,17 @@
-// Package poll reads the upstream's sending log over and over and tells each new
-// state of each of its rows once, as an event.
+// Package poll reads the upstream's sending log again and again, and publishes each
+// new state of each of its rows once, as an event.
 //
 //	        ┌────────────── read the next page meanwhile ──────────────┐
-//	page ─► order? ─► states not told yet ─► Sink.Tell ─► next page or done ─► watermark
-//	                        ▲                    └─ ErrBehind: Sink.Learn, tell what is still missing
-//	                        └─ what was told: learned from the events themselves
+//	page ─► order? ─► states not published ─► Sink.Publish ─► next page or done ─► watermark
+//	                        ▲                    └─ ErrBehind: Sink.Learn, publish what is still missing
+//	                        └─ published states: learned from the events themselves
 //
-// The events are the only memory: there is no cursor beside them that could
-// disagree. What a poller knows is rebuilt from them at its start, and whatever
-// kills it, the next one goes on from there.
+// The events are the only memory: there is no cursor that could disagree with them.
+// At its start a poller rebuilds what it knows from them. Whatever stops a poller,
+// the next one continues from there.
 //
-// A row is known by (envelope_id, to). A state that lasts for a shorter time than
-// lies between two sweeps is never seen, and one that a row takes on when it is
-// older than Overlap need not be.
+// A row is identified by (envelope_id, to). A state that begins and ends between two
+// sweeps is never seen. A new state of a row that is older than Overlap may be missed.
 package poll
 
 import (
@@ -31,67 +30,61 @@ import (
 	"errand/pkg/messages"
 )
 
-// Sink is where deliveries are told, and what was told is remembered. One poller
-// at a time has the turn to tell; any other may take it from that one, and knows
-// everything that was told before it did. A Sink serves one Run.
+// Sink stores deliveries and lists those that were stored. One poller at a time is the
+// active publisher: it has the leadership. Any other poller may take the leadership from
+// it, and then knows everything that was stored before. A Sink serves one Run.
 type Sink interface {
-	// Learn takes the turn to tell and gives what was told, by whomever, since the last
-	// call; the first time, and anew, since the time since. Some of it is perhaps older.
-	// The turn is had once the sequence has ended without error.
-	Learn(ctx context.Context, since time.Time, anew bool) iter.Seq2[Told, error]
-	// Tell stores events and gives how many of the first of them certainly are.
-	// ErrBehind: somebody else has taken the turn, or what became of some events
-	// is not known; Learn tells. Any other error: the same call would fail again.
-	Tell(ctx context.Context, events []messages.Event) (int, error)
-	// Watermark gives the last one that was told; a zero one when none was.
+	// Learn takes the leadership and yields the events that were stored, by any poller,
+	// since the last call; the first time, and with again, since the time since. Some may
+	// be older. The leadership is taken once the sequence has ended without an error.
+	Learn(ctx context.Context, since time.Time, again bool) iter.Seq2[StoredEvent, error]
+	// Publish stores events and returns how many of them, from the first, are certainly
+	// stored. ErrBehind: another poller has taken the leadership, or it is unknown whether
+	// some events were stored; call Learn. Any other error: the same call would fail again.
+	Publish(ctx context.Context, events []messages.Event) (int, error)
+	// Watermark returns the last one that was stored; a zero one if there is none.
 	Watermark(ctx context.Context) (messages.Watermark, error)
 }
 
-// Told is an event that was stored.
-type Told struct {
-	ID      ID        // of a row's state; zero: it tells of a request as a whole
+// StoredEvent is an event that was stored.
+type StoredEvent struct {
+	ID      ID        // of a row's state; zero: the event is about a whole request
 	At      time.Time // when it was stored
 	State   messages.State
-	Request string // its id, for messages.Concluded with the number of the batch; or messages.Unmatched
-	Note    string // the header Errand-Recipient; of a summary or a conclusion NoteOf
+	Request string // the request's id, for messages.Concluded with the batch's number; or messages.Unmatched
+	Note    string // the header Errand-Recipient; for a summary or a conclusion its NoteOf
 }
 
-// ErrBehind means that Learn must be called before more is told.
-var ErrBehind = errors.New("poll: behind what was told")
+// ErrBehind means that Learn must be called before more is published.
+var ErrBehind = errors.New("poll: events of another poller must be learned first")
 
 // Poller sweeps one sending log. Upstream, Sink, Interval and Limit are required.
-// It works in one goroutine and one more that reads ahead.
+// It works in one goroutine, and another one that reads ahead.
 type Poller struct {
 	Upstream *mail.Client
 	Sink     Sink
-	Policy   retry.Policy  // of each read; Max is also the pause between probes while held
-	Interval time.Duration // longest pause between two sweeps, when nothing happens
-	Limit    int           // rows to ask for on a page
-	Overlap  time.Duration // how far behind the last complete sweep each sweep reads again
-	Since    time.Time     // a log that was never read through is told from here on; zero: from its start
+	Policy   retry.Policy  // for each read; Max is also the pause between probes while held
+	Interval time.Duration // maximum pause between two sweeps, used when nothing happens
+	Limit    int           // rows to request per page
+	Overlap  time.Duration // how much before the last complete sweep each sweep reads again
+	Since    time.Time     // how far back a log is published that was never read to its end; zero: all of it
 	Logger   zerolog.Logger
 	Reports
 
-	// Told, if set, hears how many events of a status this poller stored.
-	Told func(status string, n int)
-	// Lag, if set, hears after each sweep, complete or not, how long ago the last
-	// complete one began.
+	// Published, if set, is called with the number of events of a status that this poller stored.
+	Published func(status string, n int)
+	// Lag, if set, is called after each sweep, complete or not, with the time since the
+	// last complete one began.
 	Lag func(time.Duration)
 
 	fault atomic.Pointer[string]
 }
 
-// failuresInARow is how many sweeps in a row must have failed before the poller
-// says that it is not ready: one may be a hiccup.
-const failuresInARow = 3
+// maxFailures is the number of sweeps in a row that must fail before the poller is not
+// ready: a single failure may be temporary.
+const maxFailures = 3
 
-// busiest bounds the pause after sweeps that failed, one after the other.
-const busiest = time.Minute
-
-// longestPause bounds what an upstream may ask to wait by Retry-After.
-const longestPause = 15 * time.Minute
-
-// Fault says why the poller is not ready; "" when it is.
+// Fault says why the poller is not ready; "" if it is ready.
 func (p *Poller) Fault() string {
 	if f := p.fault.Load(); f != nil {
 		return *f
@@ -99,16 +92,15 @@ func (p *Poller) Fault() string {
 	return ""
 }
 
-func (p *Poller) faulty(why string) {
+func (p *Poller) setFault(why string) {
 	if was := p.Fault(); why == "" && was != "" {
 		p.Logger.Info().Msg("poll: works again")
 	}
 	p.fault.Store(&why)
 }
 
-// Run sweeps until ctx ends; what is being told then is finished first. The error
-// names a field that is missing; whatever happens while sweeping is logged and
-// tried again.
+// Run sweeps until ctx ends; events that are being published then are finished first.
+// The error names a missing field; errors of sweeps are logged and tried again.
 func (p *Poller) Run(ctx context.Context) error {
 	switch {
 	case p.Upstream == nil || p.Sink == nil:
@@ -118,8 +110,8 @@ func (p *Poller) Run(ctx context.Context) error {
 	case p.Overlap < 0:
 		return errors.New("poll: Overlap must not be negative")
 	}
-	m := &memory{seen: map[ID]stamp{}, ledger: p.ledger()}
-	complete, failures, quiet := time.Now(), 0, p.Interval
+	m := &memory{seen: map[ID]stamp{}, tracker: p.newTracker()}
+	complete, failures, idle := time.Now(), 0, p.Interval
 	for ctx.Err() == nil {
 		began := time.Now()
 		again, err := p.sweep(ctx, m)
@@ -130,9 +122,9 @@ func (p *Poller) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			complete, failures = began, 0
-			p.faulty("")
-			quiet = p.quiet(quiet, m.told, time.Since(began))
-			if wait = quiet; again {
+			p.setFault("")
+			idle = p.idlePause(idle, m.published, time.Since(began))
+			if wait = idle; again {
 				wait = 0
 			}
 		default:
@@ -147,40 +139,37 @@ func (p *Poller) Run(ctx context.Context) error {
 	return nil
 }
 
-// quickest is the pause while there is something new with each sweep.
-const quickest = time.Second
-
-// quiet is the pause after a sweep that told so many events and took so long; before:
-// that before it. It doubles while nothing is new, up to Interval.
-func (p *Poller) quiet(before time.Duration, told int, took time.Duration) time.Duration {
-	if told > 0 {
-		return min(max(quickest, took), p.Interval)
+// idlePause is the pause after a sweep that published this many events and took this long;
+// before is the previous pause. It doubles up to Interval while nothing is new.
+func (p *Poller) idlePause(before time.Duration, published int, took time.Duration) time.Duration {
+	if published > 0 {
+		return min(max(retry.SweepMin, took), p.Interval)
 	}
 	return min(2*before, p.Interval)
 }
 
-// failed says what a failed sweep means and gives the pause after it, which doubles
-// up to busiest. While the account is not let in, the first read of each sweep is the
+// failed logs a failed sweep and returns the pause after it, which doubles up to
+// retry.SweepMax. While the account is refused, the first read of each sweep is the
 // probe.
 func (p *Poller) failed(err error, failures int) time.Duration {
 	var e *clients.Error
 	upstream := errors.As(err, &e)
-	wait := max(p.Interval, min(p.Interval<<min(failures-1, 10), busiest))
+	wait := max(p.Interval, min(p.Interval<<min(failures-1, 10), retry.SweepMax))
 	if upstream {
-		wait = max(wait, min(e.RetryAfter, longestPause))
+		wait = max(wait, min(e.RetryAfter, retry.RetryAfterMax))
 	}
 	held := upstream && e.Fate == clients.Held
 	if held {
-		wait = max(p.Policy.Max, min(e.RetryAfter, longestPause), time.Second)
+		wait = max(p.Policy.Max, min(e.RetryAfter, retry.RetryAfterMax), retry.SweepMin)
 	}
 	if held && p.Fault() == "" || !held {
 		p.Logger.Warn().Err(err).Dur("again_in", wait).Msg("poll: sweep failed")
 	}
 	switch {
 	case held:
-		p.faulty(fmt.Sprintf("email service (logs) answers %d: credentials or account", e.Status))
-	case failures >= failuresInARow:
-		p.faulty("sending log: no sweep came through lately: " + err.Error())
+		p.setFault(fmt.Sprintf("email service (logs) answers %d: credentials or account", e.Status))
+	case failures >= maxFailures:
+		p.setFault("sending log: no sweep came through lately: " + err.Error())
 	}
 	return wait
 }

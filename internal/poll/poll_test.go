@@ -26,8 +26,8 @@ func inWorld(t *testing.T, o order, n int, f func(w *world)) {
 			time.Sleep(time.Minute)
 		}
 		time.Sleep(24 * time.Hour)
-		w.desk = &desk{store: w.store}
-		w.poller = w.upstream.poller(t, w.desk, 50)
+		w.sink = &sink{store: w.store}
+		w.poller = w.upstream.poller(t, w.sink, 50)
 		f(w)
 	})
 }
@@ -37,14 +37,14 @@ type world struct {
 	*upstream
 	*store
 	poller *Poller
-	desk   *desk
+	sink   *sink
 }
 
-// sweeps runs the poller for d and gives the pages that were asked for.
+// sweeps runs a new poller for d and returns the pages that were requested.
 func (w *world) sweeps(d time.Duration) []string {
 	w.Helper()
 	w.calls = nil
-	w.poller.Sink = &desk{store: w.store} // a new process
+	w.poller.Sink = &sink{store: w.store} // a new process
 	ctx, stop := context.WithTimeout(w.Context(), d)
 	defer stop()
 	if err := w.poller.Run(ctx); err != nil {
@@ -53,26 +53,26 @@ func (w *world) sweeps(d time.Duration) []string {
 	return w.calls
 }
 
-func TestALogInOrderIsReadToItsEndOnceAndThenOnlyWhereItGrows(t *testing.T) {
+func TestASortedLogIsReadToItsEndOnceAndThenOnlyWhereItGrows(t *testing.T) {
 	for o, later := range map[order]int{
-		newestFirst: 2, // page 1 is not wholly behind what is read again
-		oldestFirst: 4, // the first, two to find where to begin, and from there to the end
+		newestFirst: 2, // page 1 has rows within the overlap
+		oldestFirst: 4, // the first, two to find where to begin, and one to the end
 		unordered:   60,
 	} {
 		t.Run(o.String(), func(t *testing.T) {
 			inWorld(t, o, 2010, func(w *world) {
 				if n := len(w.sweeps(900 * time.Millisecond)); n < 41 || n > 60 {
-					t.Errorf("the first sweep read %d pages, want 41 and a few more that they overlap", n)
+					t.Errorf("the first sweep read %d pages, want 41 and a few more for the overlaps", n)
 				}
-				w.complete(w.T, w.store)
-				for what := range 2 { // as it was left, and by another poller
+				w.checkComplete(w.T, w.store)
+				for what := range 2 { // two more pollers
 					if n := len(w.sweeps(500 * time.Millisecond)); n > later {
 						t.Errorf("sweep %d read %d pages, want at most %d", what, n, later)
 					}
 				}
 				w.add(3)
 				w.sweeps(5 * time.Second)
-				w.complete(w.T, w.store)
+				w.checkComplete(w.T, w.store)
 			})
 		})
 	}
@@ -97,16 +97,16 @@ func TestAHeldUpstreamIsProbedAndTheSweepResumesByItself(t *testing.T) {
 		if why := w.poller.Fault(); why != "" {
 			t.Errorf("after it: fault %q", why)
 		}
-		w.complete(w.T, w.store)
+		w.checkComplete(w.T, w.store)
 	})
 }
 
-func TestABusyUpstreamIsAskedAgainAndTurnsThePollerUnreadyInTheEnd(t *testing.T) {
+func TestABusyUpstreamIsAskedAgainAndMakesThePollerUnreadyInTheEnd(t *testing.T) {
 	inWorld(t, newestFirst, 120, func(w *world) {
 		calls := 0
 		w.answer = func() (int, bool) { calls++; return http.StatusServiceUnavailable, calls%2 == 0 }
 		w.sweeps(5 * time.Second)
-		w.complete(w.T, w.store)
+		w.checkComplete(w.T, w.store)
 		w.answer = func() (int, bool) { return http.StatusBadGateway, false }
 		w.sweeps(5 * time.Second)
 		if why := w.poller.Fault(); why != "" {
@@ -114,16 +114,16 @@ func TestABusyUpstreamIsAskedAgainAndTurnsThePollerUnreadyInTheEnd(t *testing.T)
 		}
 		w.sweeps(2 * time.Minute)
 		if why := w.poller.Fault(); why == "" {
-			t.Error("minutes of 502 are no fault")
+			t.Error("no fault after minutes of 502")
 		}
 	})
 }
 
-func TestShutdownFinishesThePageInHand(t *testing.T) {
+func TestShutdownFinishesThePageUnderWay(t *testing.T) {
 	inWorld(t, newestFirst, 500, func(w *world) {
 		ctx, stop := context.WithCancel(w.Context())
 		stored := 0
-		w.desk.crash = func() bool {
+		w.sink.crash = func() bool {
 			if stored++; stored == 60 {
 				stop()
 			}
@@ -132,19 +132,19 @@ func TestShutdownFinishesThePageInHand(t *testing.T) {
 		if err := w.poller.Run(ctx); err != nil {
 			w.Fatal(err)
 		}
-		if diff := cmp.Diff([]int{50, 48}, w.desk.tells); diff != "" {
-			t.Errorf("events told a page (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]int{50, 48}, w.sink.published); diff != "" {
+			t.Errorf("events published per page (-want +got):\n%s", diff)
 		}
 	})
 }
 
-func TestAWatermarkIsToldWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
+func TestAWatermarkIsStoredWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
 	inWorld(t, newestFirst, 120, func(w *world) {
-		told := 0
-		w.poller.Told = func(_ string, n int) { told += n }
+		published := 0
+		w.poller.Published = func(_ string, n int) { published += n }
 		w.sweeps(150 * time.Minute)
-		if told != 120 {
-			t.Errorf("Told heard of %d events, want 120", told)
+		if published != 120 {
+			t.Errorf("the callback counted %d events, want 120", published)
 		}
 		if n := len(w.marks); n != 3 {
 			t.Errorf("%d watermarks in 2.5 idle hours, want 3", n)
@@ -161,41 +161,41 @@ func TestAWatermarkIsToldWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
 	})
 }
 
-func TestALogThatTurnsOutToHaveNoOrderIsReadWhole(t *testing.T) {
+func TestALogThatTurnsOutToHaveNoOrderIsReadCompletely(t *testing.T) {
 	inWorld(t, newestFirst, 1000, func(w *world) {
 		w.sweeps(5 * time.Second)
 		time.Sleep(100 * time.Hour)
 		w.add(200)
-		w.order = unordered // but its first pages go on as if they had one
+		w.order = unordered // but its first pages are still sorted
 		for i, r := range w.rows {
 			if r.place = r.place/2 + 1<<63; i >= 1000 {
 				r.place = uint64(1200 - i)
 			}
 		}
-		w.rows[1199].place = 1 << 63 // a new row deep in the old ones
+		w.rows[1199].place = 1 << 63 // a new row among the old ones
 		w.sweeps(30 * time.Second)
-		counts := w.told(w.T)
+		counts := w.delivered(w.T)
 		for _, r := range w.rows[1000:] {
-			if key := r.envelope + " " + r.to + " " + string(r.is()); counts[key] != 1 {
-				t.Errorf("%s was told %d times", key, counts[key])
+			if key := r.envelope + " " + r.to + " " + string(r.state()); counts[key] != 1 {
+				t.Errorf("%s was published %d times", key, counts[key])
 			}
 		}
 	})
 }
 
-func TestALateRowOfALogWithoutOrderIsToldAndWhatTheStreamForgotIsNot(t *testing.T) {
+func TestALateRowOfALogWithoutOrderIsPublishedAndAnExpiredOneIsNot(t *testing.T) {
 	inWorld(t, unordered, 300, func(w *world) {
 		w.sweeps(5 * time.Second)
 		time.Sleep(60 * time.Hour)
 		w.add(1)
 		w.sweeps(5 * time.Second)
 		w.add(1)
-		w.rows[301].created = time.Now().Add(-40 * time.Hour) // long before what was told last
+		w.rows[301].created = time.Now().Add(-40 * time.Hour) // long before the last published row
 		w.sweeps(5 * time.Second)
-		w.complete(w.T, w.store)
-		w.events = w.events[301:] // they were too old
+		w.checkComplete(w.T, w.store)
+		w.events = w.events[301:] // the others were too old
 		w.sweeps(5 * time.Second)
-		if n := len(w.told(w.T)); n != 2 {
+		if n := len(w.delivered(w.T)); n != 2 {
 			t.Errorf("%d events after the old ones were dropped, want the two that were left", n)
 		}
 	})
@@ -207,7 +207,7 @@ func TestAStateThatIsSeenAgainIsNotForgotten(t *testing.T) {
 	for i := range 2000 {
 		m.add(ID{byte(i), byte(i >> 8)}, stampOf(began, false))
 	}
-	if !m.knows(ID{1}, began.Add(30*time.Hour)) { // the same row, tried again
+	if !m.knows(ID{1}, began.Add(30*time.Hour)) { // the same row with a later time
 		t.Fatal("what was added is not known")
 	}
 	bound := m.complete.Add(-time.Minute - keep)
@@ -219,11 +219,11 @@ func TestAStateThatIsSeenAgainIsNotForgotten(t *testing.T) {
 		t.Errorf("%d ids are left, want the one that was seen again", len(m.seen))
 	}
 	if reach := m.reach(newestFirst, time.Minute, false); reach.Before(m.since) {
-		t.Errorf("the next sweep reaches back to %v, known is what was since %v", reach, m.since)
+		t.Errorf("the next sweep reaches back to %v, but seen begins at %v", reach, m.since)
 	}
 }
 
-func TestRowsThatCameInMeanwhileAreLookedForAtOnce(t *testing.T) {
+func TestRowsThatAreAddedMeanwhileAreLookedForAtOnce(t *testing.T) {
 	inWorld(t, newestFirst, 500, func(w *world) {
 		w.busy = func(u *upstream) {
 			if len(u.calls) == 4 {
@@ -231,27 +231,27 @@ func TestRowsThatCameInMeanwhileAreLookedForAtOnce(t *testing.T) {
 			}
 		}
 		w.sweeps(5 * time.Second)
-		w.complete(w.T, w.store)
+		w.checkComplete(w.T, w.store)
 	})
 }
 
-// slow counts the reads that are under way.
-type slow struct {
+// slowTransport counts the reads that are under way.
+type slowTransport struct {
 	http.RoundTripper
-	now, most int
+	now, max int
 }
 
-func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *slowTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.now++
-	s.most = max(s.most, s.now)
+	s.max = max(s.max, s.now)
 	time.Sleep(5 * time.Millisecond)
 	defer func() { s.now-- }()
 	return s.RoundTripper.RoundTrip(r)
 }
 
-func TestTheNextPageIsReadWhileThisOneIsTold(t *testing.T) {
+func TestTheNextPageIsReadWhileThisOneIsPublished(t *testing.T) {
 	inWorld(t, newestFirst, 1000, func(w *world) {
-		s := &slow{RoundTripper: w.upstream}
+		s := &slowTransport{RoundTripper: w.upstream}
 		var err error
 		if w.poller.Upstream, err = mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(s)); err != nil {
 			t.Fatal(err)
@@ -263,12 +263,12 @@ func TestTheNextPageIsReadWhileThisOneIsTold(t *testing.T) {
 		if err := w.poller.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// 23 reads of 5 ms and 1000 events of 0.1 ms: at once, but for the first and the last.
+		// 23 reads of 5 ms and 1000 events of 0.1 ms, at the same time except the first and the last.
 		if took > 140*time.Millisecond {
-			t.Errorf("the sweep took %v: one after the other", took)
+			t.Errorf("the sweep took %v: it read and published one after the other", took)
 		}
-		if s.most != 1 {
-			t.Errorf("%d reads at once, want 1", s.most)
+		if s.max != 1 {
+			t.Errorf("%d reads at once, want 1", s.max)
 		}
 	})
 }

@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	summaryEvery = time.Minute // at most, a request
-	scanEvery    = time.Minute // looks at every request
-	mostAtOnce   = 1000        // events about requests after one sweep
-	finally      = ".final"
+	summaryEvery = time.Minute // minimum time between two summaries of a request
+	scanEvery    = time.Minute // between two scans of all requests
+	maxAtOnce    = 1000        // events about requests after one sweep
+	finalSuffix  = ".final"
 )
 
-// NoteOf names what a summary or a conclusion says, so that the same is not told twice.
+// NoteOf identifies the contents of a summary or a conclusion, so that the same is not
+// published twice.
 func NoteOf(e messages.Event) string {
 	note := e.Subject()
 	number := func(n int) { note += "." + strconv.Itoa(n) }
@@ -30,7 +31,7 @@ func NoteOf(e messages.Event) string {
 			number(n)
 		}
 		if b.Final {
-			note += finally
+			note += finalSuffix
 		}
 	case *messages.ConcludedBody:
 		note += "." + strconv.FormatInt(b.Until.UnixMilli(), 10) + "." + string(b.Outcome)
@@ -38,17 +39,17 @@ func NoteOf(e messages.Event) string {
 	return note
 }
 
-// report tells what a sweep changed for requests. The rows that it read are told. more:
-// there may be some that it did not see.
+// report publishes what a sweep changed for requests, after the rows themselves. more:
+// there may be rows that the sweep did not see.
 func (s *sweep) report(ctx context.Context, more bool) error {
-	l, m := s.memory.ledger, s.memory
+	l, m := s.memory.tracker, s.memory
 	if l == nil {
 		return nil
 	}
 	if err := l.update(ctx, m.complete); err != nil {
 		return err
 	}
-	// Rows come late by Overlap at most: where the log is quiet it is complete up to then.
+	// Rows are late by at most Overlap: a log without new rows is complete up to then.
 	through := later(m.complete, s.began.Add(-s.Overlap))
 	for try := 1; ; try++ {
 		events := l.events(time.Now(), through, m.complete, !more)
@@ -56,16 +57,16 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 			break
 		}
 		failpoint.Here(failpoint.BeforeTell, "report")
-		stored, err := s.Sink.Tell(context.WithoutCancel(ctx), events)
+		stored, err := s.Sink.Publish(context.WithoutCancel(ctx), events)
 		failpoint.Here(failpoint.AfterTell, "report")
 		for _, e := range events[:stored] {
-			l.told(e)
+			l.published(e)
 		}
 		if err == nil && stored == len(events) {
 			break
 		}
-		l.scanned = time.Time{} // what is overdue is looked for again
-		if err := s.again(ctx, "report", err, try); err != nil {
+		l.scanned = time.Time{} // so that overdue recipients are looked for again
+		if err := s.relearn(ctx, "report", err, try); err != nil {
 			return err
 		}
 	}
@@ -86,8 +87,8 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 	return nil
 }
 
-// events are those to tell of requests. marked is the last watermark.
-func (l *ledger) events(now, through, marked time.Time, whole bool) (events []messages.Event) {
+// events returns the events to publish about requests. marked is the last watermark.
+func (l *tracker) events(now, through, marked time.Time, whole bool) (events []messages.Event) {
 	if whole {
 		for id, r := range l.open {
 			events = l.conclusions(events, id, r, now, through)
@@ -100,17 +101,17 @@ func (l *ledger) events(now, through, marked time.Time, whole bool) (events []me
 				events = append(events, messages.Event{Operation: messages.Delivery, State: messages.Overdue, ID: s.Request, Body: &messages.OverdueBody{
 					Common: messages.Common{RequestID: s.Request, At: messages.Time{Time: now}},
 					Batch:  s.Batch, Recipient: s.Recipient, AcceptedAt: messages.Time{Time: s.AcceptedAt}, CompleteThrough: messages.Time{Time: through}}})
-				if len(events) >= mostAtOnce {
+				if len(events) >= maxAtOnce {
 					break
 				}
 			}
 		}
-		if len(events) < mostAtOnce {
+		if len(events) < maxAtOnce {
 			l.scanned = now
 		}
 	}
 	for id, r := range l.dirty {
-		if len(events) >= mostAtOnce {
+		if len(events) >= maxAtOnce {
 			break
 		}
 		body := l.summary(id, r, now, marked)
@@ -125,8 +126,8 @@ func (l *ledger) events(now, through, marked time.Time, whole bool) (events []me
 	return events
 }
 
-// scan looks for requests whose time is over.
-func (l *ledger) scan(now time.Time) {
+// scan looks for requests that are too old, or whose summary becomes final.
+func (l *tracker) scan(now time.Time) {
 	l.index.Forget(now.Add(-l.window()))
 	for id, r := range l.requests {
 		switch age := now.Sub(r.at); {
@@ -140,7 +141,7 @@ func (l *ledger) scan(now time.Time) {
 	}
 }
 
-func (l *ledger) summary(id string, r *request, now, marked time.Time) *messages.SummaryBody {
+func (l *tracker) summary(id string, r *request, now, marked time.Time) *messages.SummaryBody {
 	c := r.counts
 	seen := c[match.Delivered] + c[match.Deferred] + c[match.Bounced] + c[match.Unknown]
 	b := &messages.SummaryBody{Common: messages.Common{RequestID: id, At: messages.Time{Time: now}},
@@ -152,8 +153,9 @@ func (l *ledger) summary(id string, r *request, now, marked time.Time) *messages
 	return b
 }
 
-// evidence is what the log says of a batch of unknown fate; ok: it is enough to conclude.
-func (l *ledger) evidence(id string, n int, f fate, through time.Time) (b messages.BatchEvidence, until time.Time, ok bool) {
+// evidence is what the log shows about a batch of unknown fate; ok: it is enough for a
+// conclusion.
+func (l *tracker) evidence(id string, n int, f fate, through time.Time) (b messages.BatchEvidence, until time.Time, ok bool) {
 	e, known := l.index.Evidence(id, n)
 	if !known || e.Count != f.count {
 		return b, until, false
@@ -173,8 +175,8 @@ func (l *ledger) evidence(id string, n int, f fate, through time.Time) (b messag
 	return b, until, true
 }
 
-// conclusions adds those for the batches of a request that wait for them.
-func (l *ledger) conclusions(events []messages.Event, id string, r *request, now, through time.Time) []messages.Event {
+// conclusions adds the conclusions for batches of a request that wait for one.
+func (l *tracker) conclusions(events []messages.Event, id string, r *request, now, through time.Time) []messages.Event {
 	for n, f := range r.fates {
 		evidence, until, ok := l.evidence(id, n, f, through)
 		if !f.waiting || !ok {
@@ -183,20 +185,21 @@ func (l *ledger) conclusions(events []messages.Event, id string, r *request, now
 		e := messages.Event{Operation: messages.Log, State: messages.Concluded, ID: messages.BatchID(id, n), Body: &messages.ConcludedBody{
 			Common:        messages.Common{RequestID: id, At: messages.Time{Time: now}},
 			BatchEvidence: evidence, Until: messages.Time{Time: until}, CompleteThrough: messages.Time{Time: through}}}
-		if NoteOf(e) != f.told {
+		if NoteOf(e) != f.concluded {
 			events = append(events, e)
 		}
 	}
 	return events
 }
 
-// resolution is what became of a request that ended uncertain; ok: of all its batches.
-func (l *ledger) resolution(id string, r *request, through time.Time) (e messages.Event, ok bool) {
+// resolution is what became of a request that ended uncertain; ok: it is known for all its
+// batches.
+func (l *tracker) resolution(id string, r *request, through time.Time) (e messages.Event, ok bool) {
 	if r.outcome != messages.Uncertain || len(r.fates) != r.unknown {
 		return e, false
 	}
 	body := &messages.SendResolved{Common: messages.Common{RequestID: id, At: messages.Time{Time: time.Now()}},
-		By: messages.BySendingLog, Fingerprint: r.print, Evidence: messages.SendEvidence{CompleteThrough: messages.Time{Time: through}}}
+		By: messages.BySendingLog, Fingerprint: r.fingerprint, Evidence: messages.SendEvidence{CompleteThrough: messages.Time{Time: through}}}
 	accepted := r.accepted
 	for _, n := range slices.Sorted(maps.Keys(r.fates)) {
 		b, _, ok := l.evidence(id, n, r.fates[n], through)

@@ -12,10 +12,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// Ten recipients get their rows one after the other, every 20 seconds, and pollers come
-// and go: a request is summed up at most once a minute, and in the end as it is.
-func TestSummariesOfARequestLieAMinuteApart(t *testing.T) {
-	inStory(t, func(s *story) {
+// Ten recipients get their rows one after the other, every 20 seconds, and pollers are
+// replaced: a request has at most one summary a minute, and the last one is right.
+func TestSummariesOfARequestAreAMinuteApart(t *testing.T) {
+	inScenario(t, func(s *scenario) {
 		to := people("a", 10)
 		s.sends("r", to...)
 		for n, address := range to {
@@ -42,7 +42,7 @@ func TestSummariesOfARequestLieAMinuteApart(t *testing.T) {
 		if n := len(s.summaries("r")); n != len(all) {
 			s.Errorf("%d summaries while nothing happened", n-len(all))
 		}
-		s.row("stranger@example.test", 0, messages.Delivered) // the log is known up to today
+		s.row("stranger@example.test", 0, messages.Delivered) // so that the log is complete up to today
 		s.run(time.Minute)
 		s.run(10 * time.Hour)
 		s.run(time.Hour)
@@ -58,14 +58,14 @@ func TestSummariesOfARequestLieAMinuteApart(t *testing.T) {
 	})
 }
 
-// A request is summed up for good when all are delivered or bounced and its end is told,
-// not while it goes on.
-func TestASummaryIsFinalWhenTheRequestHasEndedAndAllIsSettled(t *testing.T) {
-	inStory(t, func(s *story) {
+// A summary is final when all recipients are delivered or bounced and the request has
+// ended, not before.
+func TestASummaryIsFinalWhenTheRequestHasEndedAndEveryRecipientIsSettled(t *testing.T) {
+	inScenario(t, func(s *scenario) {
 		s.started("r", 4, 2)
 		s.calls("r", 1, 0, people("a", 2)...)
 		accepted := 2
-		s.office.put(messages.Batch, messages.Accepted, "r.1", &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
+		s.consumer.put(messages.Batch, messages.Accepted, "r.1", &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
 		s.row("a0@example.test", 500*time.Millisecond, messages.Delivered)
 		s.row("a1@example.test", 500*time.Millisecond, messages.Bounced)
 		s.run(3 * time.Minute)
@@ -83,23 +83,23 @@ func TestASummaryIsFinalWhenTheRequestHasEndedAndAllIsSettled(t *testing.T) {
 	})
 }
 
-// seen is what a ledger knows.
-type seen struct {
+// known is what a tracker knows.
+type known struct {
 	Counts   map[string]match.Counts
 	Notes    map[string]string
 	Evidence map[string]match.Evidence
 	Silent   []match.Silent
 }
 
-func (l *ledger) seen() seen {
-	s := seen{map[string]match.Counts{}, map[string]string{}, map[string]match.Evidence{}, slices.Collect(l.index.Silent(time.Now()))}
+func (l *tracker) known() known {
+	s := known{map[string]match.Counts{}, map[string]string{}, map[string]match.Evidence{}, slices.Collect(l.index.Silent(time.Now()))}
 	for id, r := range l.requests {
 		s.Counts[id], s.Notes[id] = r.counts, r.summary
 		if r.final {
 			s.Notes[id] += " and it is final"
 		}
 		for n, f := range r.fates {
-			s.Notes[messages.BatchID(id, n)] = f.told
+			s.Notes[messages.BatchID(id, n)] = f.concluded
 		}
 		for n := range 3 {
 			if e, ok := l.index.Evidence(id, n); ok {
@@ -110,9 +110,9 @@ func (l *ledger) seen() seen {
 	return s
 }
 
-// What was told is learned again when it is asked for from further back. It counts once.
-func TestWhatIsLearnedTwiceCountsOnce(t *testing.T) {
-	inStory(t, func(s *story) {
+// Events that are learned twice, because more of them were requested, count once.
+func TestEventsThatAreLearnedTwiceCountOnce(t *testing.T) {
+	inScenario(t, func(s *scenario) {
 		s.sends("settled", people("a", 3)...)
 		s.sends("open", people("b", 4)...)
 		s.sends("twin", "x@example.test")
@@ -127,7 +127,7 @@ func TestWhatIsLearnedTwiceCountsOnce(t *testing.T) {
 		}
 		s.row("b0@example.test", 3*time.Second+500*time.Millisecond, messages.Deferred)
 		s.row("b1@example.test", 3*time.Second+500*time.Millisecond, messages.Deferred)
-		s.row("x@example.test", 0, messages.Delivered).envelope = "tells nothing"
+		s.row("x@example.test", 0, messages.Delivered).envelope = "without a time"
 		s.poller.OverdueAfter = time.Hour
 		s.run(time.Minute)
 		s.becomes(s.rows[0], messages.Delivered)
@@ -136,43 +136,44 @@ func TestWhatIsLearnedTwiceCountsOnce(t *testing.T) {
 		if want := []string{"1.2", "1.3"}; !slices.Equal(s.overdue("open"), want) {
 			s.Errorf("overdue: %v, want %v", s.overdue("open"), want)
 		}
-		told := len(s.events)
-		s.fresh()
-		m := &memory{seen: map[ID]stamp{}, ledger: s.poller.ledger(), complete: time.Now()}
-		var first seen
+		published := len(s.events)
+		s.restart()
+		m := &memory{seen: map[ID]stamp{}, tracker: s.poller.newTracker(), complete: time.Now()}
+		var first known
 		for i := range 4 {
-			if err := m.learn(s.Context(), s.desk, time.Time{}); err != nil {
+			if err := m.learn(s.Context(), s.sink, time.Time{}); err != nil {
 				s.Fatal(err)
 			}
 			if i == 0 {
-				first = m.ledger.seen()
-			} else if diff := cmp.Diff(first, m.ledger.seen()); diff != "" {
+				first = m.tracker.known()
+			} else if diff := cmp.Diff(first, m.tracker.known()); diff != "" {
 				s.Errorf("learned %d times (-once +now):\n%s", i+1, diff)
 			}
-			m.since = time.Unix(1, 0) // so that all of it is asked for again
+			m.since = time.Unix(1, 0) // so that everything is requested again
 			later := time.Now().Add(time.Duration(i) * time.Hour)
-			m.ledger.scanned = time.Time{}
-			if events := m.ledger.events(later, later, later, true); len(events) > 0 {
-				s.Errorf("learned %d times, it tells %d events, the first %s %+v", i+1, len(events), events[0].Subject(), events[0].Body)
+			m.tracker.scanned = time.Time{}
+			if events := m.tracker.events(later, later, later, true); len(events) > 0 {
+				s.Errorf("learned %d times, it publishes %d events, the first %s %+v", i+1, len(events), events[0].Subject(), events[0].Body)
 			}
 		}
 		if first.Counts["settled"] != (match.Counts{match.Delivered: 2, match.Bounced: 1}) || first.Counts["open"] != (match.Counts{match.Deferred: 1, match.Bounced: 1}) {
 			s.Errorf("counts: %v", first.Counts)
 		}
 		s.run(30 * time.Minute)
-		for _, e := range s.events[told:] {
+		for _, e := range s.events[published:] {
 			if e.Operation == messages.Delivery || e.State == messages.Concluded {
-				s.Errorf("told once more: %s %+v", e.Subject(), e.Body)
+				s.Errorf("published again: %s %+v", e.Subject(), e.Body)
 			}
 		}
 	})
 }
 
-// Another poller may tell of calls that came up after this one read the requests.
-func TestWhatOthersToldOfCallsThatCameUpMeanwhileIsCounted(t *testing.T) {
-	inStory(t, func(s *story) {
+// Another poller may publish events about calls that were made after this poller read the
+// requests.
+func TestEventsOfOtherPollersAboutNewCallsAreCounted(t *testing.T) {
+	inScenario(t, func(s *scenario) {
 		s.sends("first", "x@example.test")
-		s.desk.meanwhile = func() {
+		s.sink.beforeLearn = func() {
 			s.started("second", 2, 1)
 			s.calls("second", 1, 0, "x@example.test", "y@example.test")
 			s.waits("second")
@@ -184,44 +185,44 @@ func TestWhatOthersToldOfCallsThatCameUpMeanwhileIsCounted(t *testing.T) {
 				s.events = append(s.events, stored{e, time.Now()})
 			}
 		}
-		m := &memory{seen: map[ID]stamp{}, ledger: s.poller.ledger()}
-		if err := m.learn(s.Context(), s.desk, time.Time{}); err != nil {
+		m := &memory{seen: map[ID]stamp{}, tracker: s.poller.newTracker()}
+		if err := m.learn(s.Context(), s.sink, time.Time{}); err != nil {
 			s.Fatal(err)
 		}
 		for _, id := range []string{"first.1", "second.1"} {
-			if e := m.ledger.seen().Evidence[id]; !e.Doubted {
+			if e := m.tracker.known().Evidence[id]; !e.Doubted {
 				s.Errorf("%s: %+v, want a doubt", id, e)
 			}
 		}
-		if got := m.ledger.requests["second"].counts[match.Bounced]; got != 1 {
+		if got := m.tracker.requests["second"].counts[match.Bounced]; got != 1 {
 			s.Errorf("%d bounced, want 1", got)
 		}
 	})
 }
 
-// A call of unknown fate that is waited for is concluded: accepted as soon as there is a
-// row, otherwise when the log is known for long enough beyond it, and each once.
+// A request that waits for a call of unknown fate gets one conclusion: accepted as soon as
+// there is a row, otherwise when the log is complete for long enough after the call.
 func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
-	inStory(t, func(s *story) {
-		var announced time.Time // by when the call was to be over
+	inScenario(t, func(s *scenario) {
+		var announced time.Time // the announced end of the call
 		s.sends("twin", "x@example.test")
 		for id, to := range map[string]string{"taken": "t@example.test", "lost": "l@example.test", "doubtful": "x@example.test", "ended": "e@example.test", "short": "s@example.test"} {
 			s.started(id, 1, 1)
 			if s.calls(id, 1, 0, to); id == "lost" {
 				announced = time.Now().Add(34 * time.Second)
 			}
-			if id == "short" { // its record does not go with it
+			if id == "short" { // its record does not fit it
 				s.started(id, 2, 1)
 			}
 			s.waits(id)
 		}
-		s.calls("bare", 1, 0, "r@example.test") // when it started is no more known
+		s.calls("bare", 1, 0, "r@example.test") // its started event is gone
 		s.row("r@example.test", 0, messages.Delivered)
 		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
 		began := time.Now()
 		s.run(time.Minute)
-		s.row("t@example.test", 10*time.Minute, messages.Bounced) // accepted long before: not of this call
-		s.row("x@example.test", 0, messages.Delivered).envelope = "tells nothing"
+		s.row("t@example.test", 10*time.Minute, messages.Bounced) // accepted long before, so not by this call
+		s.row("x@example.test", 0, messages.Delivered).envelope = "without a time"
 		s.run(10 * time.Minute)
 		s.row("t@example.test", 10*time.Minute, messages.Bounced)
 		s.run(time.Minute)
@@ -231,11 +232,11 @@ func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
 		s.run(time.Hour + time.Minute - time.Since(began)) // an hour, and the overlap, after the calls were over
 		for _, id := range []string{"lost", "doubtful", "ended", "short"} {
 			if got := s.concluded(id, 1); got != nil {
-				s.Errorf("%s is concluded before the log can tell: %q", id, got)
+				s.Errorf("%s is concluded too early: %q", id, got)
 			}
 		}
-		if n := len(s.office.resolved); n != 0 {
-			s.Errorf("%d are resolved before the log can tell", n)
+		if n := len(s.consumer.resolved); n != 0 {
+			s.Errorf("%d are resolved too early", n)
 		}
 		s.run(5 * time.Minute)
 		s.run(5 * time.Minute)
@@ -247,31 +248,31 @@ func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			s.Errorf("concluded (-want +got):\n%s", diff)
 		}
-		if len(s.office.resolved) != 1 || s.office.resolved[0].RequestID != "ended" || s.office.resolved[0].Outcome != messages.Failed {
-			s.Errorf("resolved: %+v, want the one that ended", s.office.resolved)
+		if len(s.consumer.resolved) != 1 || s.consumer.resolved[0].RequestID != "ended" || s.consumer.resolved[0].Outcome != messages.Failed {
+			s.Errorf("resolved: %+v, want the one that ended", s.consumer.resolved)
 		}
 
 		if diff := cmp.Diff([]string{"1 of 1: 0 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final false"}, s.summaries("taken")); diff != "" {
 			s.Errorf("summaries of what was taken (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff([]string{"1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final false"}, s.summaries("bare")); diff != "" {
-			s.Errorf("summaries of what is known by its record alone (-want +got):\n%s", diff)
+			s.Errorf("summaries of a request that is known only by its record (-want +got):\n%s", diff)
 		}
 
-		s.started("lost", 1, 1) // what was not sent is sent again, and nobody knows again
+		s.started("lost", 1, 1) // it is sent again, and the fate is unknown again
 		s.calls("lost", 1, 0)
-		time.Sleep(5 * time.Minute) // and is told late
+		time.Sleep(5 * time.Minute) // which is published late
 		s.waits("lost")
 		over := time.Now()
 		s.run(30 * time.Minute)
 		if n := len(s.concluded("lost", 1)); n != 1 {
-			s.Errorf("%d conclusions before the log can tell of the second call", n)
+			s.Errorf("%d conclusions, the second one too early", n)
 		}
 		s.run(40 * time.Minute)
 		if diff := cmp.Diff([]string{"not_sent, 0 of 1", "not_sent, 0 of 1"}, s.concluded("lost", 1)); diff != "" {
 			s.Errorf("the second call (-want +got):\n%s", diff)
 		}
-		e := s.said(messages.Log, messages.Concluded, "lost.1")
+		e := s.eventsOf(messages.Log, messages.Concluded, "lost.1")
 		for i, until := range []time.Time{announced, over} {
 			if got := e[i].Body.(*messages.ConcludedBody).Until; !got.Equal(until) {
 				s.Errorf("conclusion %d says that the call was over by %v, want %v", i, got, until)
@@ -283,16 +284,15 @@ func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
 	})
 }
 
-// An uncertain request is resolved when the log tells of all its batches of unknown fate,
-// and of all of them for certain.
+// An uncertain request is resolved when the log proves the fate of all its batches.
 func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.T) {
 	unknown := func(n int) messages.Unsettled {
 		return messages.Unsettled{Batch: n, Count: 2, State: messages.Uncertain}
 	}
 	for name, c := range map[string]struct {
 		rows     []string // recipients that have one
-		accepted int      // by the calls that are known
-		listed   int      // batches that the outcome lists; less than 2: it is cut
+		accepted int      // by the calls of known fate
+		listed   int      // batches that the outcome lists; less than 2: the list is cut
 		doubt    bool
 		want     messages.State
 		seen     int
@@ -307,42 +307,42 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.
 		"the outcome lists not both": {rows: []string{"b0", "c0"}, accepted: 2, listed: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inStory(t, func(s *story) {
+			inScenario(t, func(s *scenario) {
 				s.started("r", 6, 3)
 				s.calls("r", 1, 0, people("a", 2)...)
 				accepted := c.accepted
-				s.office.put(messages.Batch, map[bool]messages.State{true: messages.Accepted, false: messages.Refused}[c.accepted > 0], "r.1", &messages.BatchBody{
+				s.consumer.put(messages.Batch, map[bool]messages.State{true: messages.Accepted, false: messages.Refused}[c.accepted > 0], "r.1", &messages.BatchBody{
 					Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
 				for n, name := range map[int]string{2: "b", 3: "c"} {
 					s.calls("r", n, 2*n-2, people(name, 2)...)
-					s.office.put(messages.Batch, messages.Uncertain, messages.BatchID("r", n), &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: n, Count: 2})
+					s.consumer.put(messages.Batch, messages.Uncertain, messages.BatchID("r", n), &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: n, Count: 2})
 				}
 				if c.doubt {
 					s.sends("twin", "c1@example.test")
-					s.row("c1@example.test", 0, messages.Delivered).envelope = "tells nothing"
+					s.row("c1@example.test", 0, messages.Delivered).envelope = "without a time"
 				}
 				body := messages.SendOutcome{Common: messages.Common{RequestID: "r", At: now()}, Recipients: 6, Batches: 3, Accepted: c.accepted, UnsettledCount: 2,
 					Unsettled: []messages.Unsettled{unknown(2), unknown(3)}[:c.listed]}
-				s.office.put(messages.Send, messages.Uncertain, "r", &body)
-				last := len(s.office.outcomes)
-				for _, name := range c.rows { // late enough: nobody knows when a call of unknown fate is over
+				s.consumer.put(messages.Send, messages.Uncertain, "r", &body)
+				last := len(s.consumer.outcomes)
+				for _, name := range c.rows { // late, as a call of unknown fate may end late
 					s.row(name+"@example.test", 0, messages.Delivered)
 				}
 				s.run(30 * time.Minute)
 				s.run(2 * time.Hour)
 				s.run(time.Hour)
 				if c.want == "" {
-					if n := len(s.office.resolved); n != 0 {
-						s.Errorf("resolved: %+v", s.office.resolved[0])
+					if n := len(s.consumer.resolved); n != 0 {
+						s.Errorf("resolved: %+v", s.consumer.resolved[0])
 					}
 					return
 				}
-				if len(s.office.resolved) != 1 || s.office.resolving != last {
-					s.Fatalf("resolved %d times over the event %d, want once over %d", len(s.office.resolved), s.office.resolving, last)
+				if len(s.consumer.resolved) != 1 || s.consumer.resolving != last {
+					s.Fatalf("resolved %d times over the event %d, want once over %d", len(s.consumer.resolved), s.consumer.resolving, last)
 				}
-				got := s.office.resolved[0]
+				got := s.consumer.resolved[0]
 				got.Evidence.CompleteThrough, got.At = messages.Time{}, messages.Time{}
-				want := &messages.SendResolved{Common: messages.Common{RequestID: "r"}, Outcome: c.want, By: messages.BySendingLog, Fingerprint: "print of r",
+				want := &messages.SendResolved{Common: messages.Common{RequestID: "r"}, Outcome: c.want, By: messages.BySendingLog, Fingerprint: "fingerprint of r",
 					Evidence: messages.SendEvidence{Seen: c.seen, Count: 4}}
 				taken := c.accepted
 				for i, conclusion := range c.conclude {
@@ -360,22 +360,22 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.
 				if diff := cmp.Diff(want, got); diff != "" {
 					s.Errorf("resolved (-want +got):\n%s", diff)
 				}
-				if all := s.said(messages.Delivery, messages.Summary, "r"); len(all) > 0 {
+				if all := s.eventsOf(messages.Delivery, messages.Summary, "r"); len(all) > 0 {
 					if b := all[len(all)-1].Body.(*messages.SummaryBody); b.Accepted != taken {
 						s.Errorf("the last summary says %d accepted, want %d", b.Accepted, taken)
 					}
 				} else if c.seen > 0 {
-					s.Error("no summary was told")
+					s.Error("no summary was published")
 				}
 			})
 		})
 	}
 }
 
-// Only recipients that were accepted for certain are overdue, each once, and not before
-// the log is known for so long beyond their call.
+// Only recipients that were certainly accepted are overdue, each once, and not before the
+// log is complete for OverdueAfter after their call.
 func TestOnlyAcceptedRecipientsAreOverdueAndOnce(t *testing.T) {
-	inStory(t, func(s *story) {
+	inScenario(t, func(s *scenario) {
 		s.sends("r", people("a", 3)...)
 		began := time.Now()
 		s.sends("later", "l@example.test")
@@ -414,9 +414,9 @@ func TestOnlyAcceptedRecipientsAreOverdueAndOnce(t *testing.T) {
 	})
 }
 
-// While there are rows that a sweep has not seen, the absence of a row says nothing.
-func TestWhatHasNoRowIsNotToldOfWhileRowsAreMissing(t *testing.T) {
-	inStory(t, func(s *story) {
+// While there are rows that a sweep has not seen, the absence of a row proves nothing.
+func TestNothingIsConcludedFromAnAbsentRowWhileRowsAreMissing(t *testing.T) {
+	inScenario(t, func(s *scenario) {
 		s.sends("sent", "s@example.test")
 		s.started("waits", 1, 1)
 		s.calls("waits", 1, 0, "w@example.test")
@@ -425,8 +425,8 @@ func TestWhatHasNoRowIsNotToldOfWhileRowsAreMissing(t *testing.T) {
 		s.calls("ended", 1, 0, "e@example.test")
 		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
 		s.poller.OverdueAfter = time.Hour
-		m := &memory{seen: map[ID]stamp{}, ledger: s.poller.ledger()}
-		if err := m.learn(s.Context(), s.desk, time.Time{}); err != nil {
+		m := &memory{seen: map[ID]stamp{}, tracker: s.poller.newTracker()}
+		if err := m.learn(s.Context(), s.sink, time.Time{}); err != nil {
 			s.Fatal(err)
 		}
 		time.Sleep(10 * time.Hour)
@@ -435,7 +435,7 @@ func TestWhatHasNoRowIsNotToldOfWhileRowsAreMissing(t *testing.T) {
 			if err := sweep.report(s.Context(), missing); err != nil {
 				s.Fatal(err)
 			}
-			if got := []int{len(s.overdue("sent")), len(s.concluded("waits", 1)), len(s.office.resolved)}; !slices.Equal(got, []int{want, want, want}) {
+			if got := []int{len(s.overdue("sent")), len(s.concluded("waits", 1)), len(s.consumer.resolved)}; !slices.Equal(got, []int{want, want, want}) {
 				s.Errorf("rows are missing: %t: %v overdue, concluded, resolved; want %d of each", missing, got, want)
 			}
 		}

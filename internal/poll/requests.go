@@ -9,9 +9,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// take notes an event of the consumer of messages. What cannot be read is left out: it
-// can make a match less sure, but none wrong.
-func (l *ledger) take(record Record) {
+// take records an event of the mail consumer. An unreadable event is ignored: without it a
+// match can be less certain, but not wrong.
+func (l *tracker) take(record Record) {
 	parts := strings.Split(record.Subject, ".")
 	if len(parts) < 4 {
 		return
@@ -29,15 +29,15 @@ func (l *ledger) take(record Record) {
 		var b messages.SendStarted
 		if messages.DecodeEvent(record.Body, &b) == nil {
 			r := l.request(id)
-			r.batches, r.recipients, r.print, r.at = b.Batches, b.Recipients, b.Fingerprint, b.At.Time
+			r.batches, r.recipients, r.fingerprint, r.at = b.Batches, b.Recipients, b.Fingerprint, b.At.Time
 			if b.Batches == 1 {
-				l.known(id, r, 1)
+				l.clearFate(id, r, 1)
 			}
 		}
 	case op == messages.Send && state == messages.Deferred:
 		var b messages.DeferredBody
 		if r := l.requests[id]; r != nil && r.batches == 1 && messages.DecodeEvent(record.Body, &b) == nil {
-			l.call(id, r, 1, call{state: state, reason: b.Reason, after: b.AfterUnknown, at: b.At.Time, count: r.recipients})
+			l.call(id, r, 1, call{state: state, reason: b.Reason, afterUnknown: b.AfterUnknown, at: b.At.Time, count: r.recipients})
 		}
 	case op == messages.Send && state == messages.Resolved:
 		l.resolved(id, record.Body)
@@ -46,7 +46,7 @@ func (l *ledger) take(record Record) {
 	}
 }
 
-func (l *ledger) request(id string) *request {
+func (l *tracker) request(id string) *request {
 	r := l.requests[id]
 	if r == nil {
 		r = &request{}
@@ -55,7 +55,7 @@ func (l *ledger) request(id string) *request {
 	return r
 }
 
-func (l *ledger) sent(id string, number int, body []byte) {
+func (l *tracker) sent(id string, number int, body []byte) {
 	var b messages.SentBody
 	if messages.DecodeEvent(body, &b) != nil {
 		return
@@ -65,17 +65,17 @@ func (l *ledger) sent(id string, number int, body []byte) {
 	l.index.Add(match.Call{Request: id, Batch: number, First: b.First, From: b.From, Begin: b.Begin.Time, End: b.Until.Time}, messages.Keys(b.Keys))
 }
 
-func (l *ledger) batch(id string, number int, state messages.State, body []byte) {
+func (l *tracker) batch(id string, number int, state messages.State, body []byte) {
 	var b messages.BatchBody
 	r := l.requests[id]
 	if r == nil || messages.DecodeEvent(body, &b) != nil {
 		return
 	}
 	if state == messages.Started {
-		l.known(id, r, number)
+		l.clearFate(id, r, number)
 		return
 	}
-	c := call{state: state, reason: b.Reason, after: b.AfterUnknown, at: b.At.Time, count: b.Count}
+	c := call{state: state, reason: b.Reason, afterUnknown: b.AfterUnknown, at: b.At.Time, count: b.Count}
 	if b.Accepted != nil {
 		c.accepted = *b.Accepted
 		if r.outcome == "" {
@@ -85,8 +85,8 @@ func (l *ledger) batch(id string, number int, state messages.State, body []byte)
 	l.call(id, r, number, c)
 }
 
-// outcome notes how a request ended.
-func (l *ledger) outcome(id string, state messages.State, record Record) {
+// outcome records how a request ended.
+func (l *tracker) outcome(id string, state messages.State, record Record) {
 	var b messages.SendOutcome
 	r := l.requests[id]
 	if r == nil || messages.DecodeEvent(record.Body, &b) != nil {
@@ -108,13 +108,13 @@ func (l *ledger) outcome(id string, state messages.State, record Record) {
 		} else if state == messages.Failed {
 			state = messages.Refused
 		}
-		l.call(id, r, 1, call{state: state, reason: b.Reason, after: b.AfterUnknown, at: b.At.Time, count: b.Recipients, accepted: b.Accepted})
+		l.call(id, r, 1, call{state: state, reason: b.Reason, afterUnknown: b.AfterUnknown, at: b.At.Time, count: b.Recipients, accepted: b.Accepted})
 	}
 	l.dirty[id] = r
 }
 
-// resolved notes that a request is uncertain no more.
-func (l *ledger) resolved(id string, body []byte) {
+// resolved records that a request is no longer uncertain.
+func (l *tracker) resolved(id string, body []byte) {
 	var b messages.SendResolved
 	r := l.requests[id]
 	if r == nil || messages.DecodeEvent(body, &b) != nil {
@@ -130,54 +130,57 @@ func (l *ledger) resolved(id string, body []byte) {
 	l.dirty[id] = r
 }
 
-// call is what an event says of the last call of a batch.
+// call is what an event says about the last call of a batch.
 type call struct {
-	state    messages.State
-	reason   messages.Reason
-	after    bool // calls of unknown fate were made before, perhaps under the same record
-	at       time.Time
-	count    int
-	accepted int
+	state        messages.State
+	reason       messages.Reason
+	afterUnknown bool // calls of unknown fate were made before, perhaps under the same record
+	at           time.Time
+	count        int
+	accepted     int
 }
 
-func (l *ledger) call(id string, r *request, number int, c call) {
+func (l *tracker) call(id string, r *request, number int, c call) {
 	r.at = later(r.at, c.at)
-	known := match.Open
+	ended := match.Open
 	switch c.state {
 	case messages.Accepted:
-		switch known = match.Partly; {
-		case c.accepted == c.count && c.after:
-			known = match.Repeated
+		switch {
+		case c.accepted == c.count && c.afterUnknown:
+			ended = match.Repeated
 		case c.accepted == c.count:
-			known = match.Accepted
-		case c.after:
-			known = match.Open
+			ended = match.Accepted
+		case !c.afterUnknown:
+			ended = match.Partly
 		}
 	case messages.Refused, messages.Deferred:
-		if !c.after {
-			known = match.Refused
+		if !c.afterUnknown {
+			ended = match.Refused
 		}
 	}
-	l.index.Close(id, number, c.at, known)
-	unknown := c.state == messages.Uncertain || c.state == messages.Deferred && c.after &&
+	l.index.Close(id, number, c.at, ended)
+	unknown := c.state == messages.Uncertain || c.state == messages.Deferred && c.afterUnknown &&
 		(c.reason == messages.ReasonNoAnswer || c.reason == messages.ReasonBadAnswer || c.reason == messages.ReasonInterrupted)
 	if !unknown {
-		l.known(id, r, number)
+		l.clearFate(id, r, number)
 		return
 	}
 	if r.fates == nil {
 		r.fates = map[int]fate{}
 	}
-	f, waits := r.fates[number]
-	if f.waiting, f.count = c.state == messages.Deferred, c.count; !waits { // else nothing was called since
+	f, repeated := r.fates[number]
+	if !repeated { // otherwise there was no call since
 		f.over = c.at
 	}
+	f.waiting, f.count = c.state == messages.Deferred, c.count
 	r.fates[number], l.open[id] = f, r
 }
 
-// known takes a batch from those of unknown fate: it is known now, or called again.
-func (l *ledger) known(id string, r *request, number int) {
-	if delete(r.fates, number); len(r.fates) == 0 {
+// clearFate removes a batch from those of unknown fate: its fate is known, or it is called
+// again.
+func (l *tracker) clearFate(id string, r *request, number int) {
+	delete(r.fates, number)
+	if len(r.fates) == 0 {
 		delete(l.open, id)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// is gives what a ledger has a row be of: how sure, the request, and the recipient.
-func (s *story) is(l *ledger, to, from string, accepted time.Time) string {
+// matchOf is a tracker's match of a row: the confidence, the request and the recipient.
+func (s *scenario) matchOf(l *tracker, to, from string, accepted time.Time) string {
 	s.Helper()
 	body := &messages.DeliveryBody{}
 	events := []messages.Event{{ID: messages.Unmatched, Body: body}}
@@ -26,24 +26,24 @@ func (s *story) is(l *ledger, to, from string, accepted time.Time) string {
 	return strings.TrimSpace(fmt.Sprint(body.Match.Confidence, " ", strings.TrimPrefix(events[0].ID, messages.Unmatched), " ", body.Recipient))
 }
 
-// knows gives a new ledger what the office has.
-func (s *story) knows() *ledger {
+// newTracker returns a new tracker that has read what the mail consumer published.
+func (s *scenario) newTracker() *tracker {
 	s.Helper()
-	s.poller.Requests = &reading{office: s.office}
-	l := s.poller.ledger()
+	s.poller.Requests = &mailConsumerReader{mailConsumer: s.consumer}
+	l := s.poller.newTracker()
 	if err := l.update(s.Context(), time.Time{}); err != nil {
 		s.Fatal(err)
 	}
 	return l
 }
 
-// row of a recipient, as another poller told it.
-func told(id, place string, state messages.State) Told {
-	return Told{State: state, Request: id, Note: place, At: time.Now()}
+// storedEvent is a recipient's state, as another poller published it.
+func storedEvent(id, place string, state messages.State) StoredEvent {
+	return StoredEvent{State: state, Request: id, Note: place, At: time.Now()}
 }
 
-// conclusions are those that a ledger would tell if the log were known up to a time.
-func conclusions(l *ledger, through time.Time) (all []string) {
+// conclusions are those that a tracker would publish if the log were complete up to a time.
+func conclusions(l *tracker, through time.Time) (all []string) {
 	for _, e := range l.events(time.Now(), through, through, true) {
 		if b, ok := e.Body.(*messages.ConcludedBody); ok {
 			all = append(all, fmt.Sprint(e.ID, " ", b.Outcome))
@@ -53,32 +53,33 @@ func conclusions(l *ledger, through time.Time) (all []string) {
 	return all
 }
 
-// counted is the summary that a ledger tells of a request; "": none.
-func counted(l *ledger, id string) (text string) {
+// counted is the summary that a tracker publishes for a request; "": none.
+func counted(l *tracker, id string) (text string) {
 	for _, e := range l.events(time.Now(), time.Now(), time.Now(), true) {
 		if b, ok := e.Body.(*messages.SummaryBody); ok && e.ID == id {
 			text = fmt.Sprintf("%d of %d: %d delivered, %d queued, final %t", b.Accepted, b.Recipients, b.Delivered, b.Queued, b.Final)
 		}
-		l.told(e)
+		l.published(e)
 	}
-	l.events(time.Now(), time.Now(), time.Now(), true) // so that it sees that nothing is left to tell
+	l.events(time.Now(), time.Now(), time.Now(), true) // so that it sees that there is nothing left to publish
 	return text
 }
 
 // happens stores what became of a batch.
-func (s *story) happens(id string, number int, state messages.State, count, accepted int, reason messages.Reason, after bool) {
+func (s *scenario) happens(id string, number int, state messages.State, count, accepted int, reason messages.Reason, after bool) {
 	b := &messages.BatchBody{Common: messages.Common{RequestID: id, At: now()}, Batch: number, Count: count, Reason: reason, AfterUnknown: after}
 	if state == messages.Accepted {
 		b.Accepted = &accepted
 	}
-	s.office.put(messages.Batch, state, messages.BatchID(id, number), b)
+	s.consumer.put(messages.Batch, state, messages.BatchID(id, number), b)
 }
 
-// What became of a call says which rows can be of it: one from its time, one from
-// minutes later, when an upstream may go on with the work of a caller that left; whether
-// its recipients are overdue, and whether the log is to say what became of it. It is the
-// same for a request of one batch and for a batch of several.
-func TestWhatBecameOfACallSaysWhichRowsAreItsOwn(t *testing.T) {
+// The outcome of a call decides which rows can belong to it: one from the time of the
+// call, or one from minutes later, since an upstream may finish its work although the
+// caller is gone. It also decides whether recipients are overdue, and whether the log has
+// to show what became of the call. A request of one batch is no different from a batch of
+// several.
+func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 	const waits, resolves, over = "waits", "resolves", ""
 	for name, c := range map[string]struct {
 		state    messages.State
@@ -108,7 +109,7 @@ func TestWhatBecameOfACallSaysWhichRowsAreItsOwn(t *testing.T) {
 	} {
 		for _, batches := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s, of %d", name, batches), func(t *testing.T) {
-				inStory(t, func(s *story) {
+				inScenario(t, func(s *scenario) {
 					at := messages.Common{RequestID: "r", At: now()}
 					s.started("r", 2*batches, batches)
 					began := time.Now()
@@ -116,13 +117,13 @@ func TestWhatBecameOfACallSaysWhichRowsAreItsOwn(t *testing.T) {
 					at.At = now()
 					switch state := c.state; {
 					case batches == 1 && state == messages.Deferred:
-						s.office.put(messages.Send, state, "r", &messages.DeferredBody{Common: at, Reason: c.reason, AfterUnknown: c.after})
+						s.consumer.put(messages.Send, state, "r", &messages.DeferredBody{Common: at, Reason: c.reason, AfterUnknown: c.after})
 					case batches == 1:
 						body := &messages.SendOutcome{Common: at, Recipients: 2, Batches: 1, Accepted: c.accepted, Reason: c.reason, AfterUnknown: c.after}
 						if state == messages.Uncertain {
 							body.Unsettled, body.UnsettledCount = []messages.Unsettled{{Batch: 1, Count: 2, State: state}}, 1
 						}
-						s.office.put(messages.Send, state, "r", body)
+						s.consumer.put(messages.Send, state, "r", body)
 					default:
 						if state == messages.Partial {
 							state = messages.Accepted
@@ -136,7 +137,7 @@ func TestWhatBecameOfACallSaysWhichRowsAreItsOwn(t *testing.T) {
 						}
 					}
 					time.Sleep(time.Hour)
-					l := s.knows()
+					l := s.newTracker()
 					var silent []string
 					for r := range l.index.Silent(time.Now()) {
 						silent = append(silent, Place(r.Batch, r.Recipient))
@@ -150,7 +151,7 @@ func TestWhatBecameOfACallSaysWhichRowsAreItsOwn(t *testing.T) {
 						if row.want != messages.MatchNone {
 							want += " r " + place
 						}
-						if got := s.is(l, "a1@example.test", "", began.Add(row.after)); got != want {
+						if got := s.matchOf(l, "a1@example.test", "", began.Add(row.after)); got != want {
 							t.Errorf("a row from after %v: %q, want %q", row.after, got, want)
 						}
 					}
@@ -172,7 +173,7 @@ func TestWhatBecameOfACallSaysWhichRowsAreItsOwn(t *testing.T) {
 						}
 					}
 					if then != c.then || (open != "") != (c.then != over) {
-						t.Errorf("then it %q, want %q; open: %q", then, c.then, open)
+						t.Errorf("it %q, want %q; open: %q", then, c.then, open)
 					}
 				})
 			})
@@ -180,20 +181,20 @@ func TestWhatBecameOfACallSaysWhichRowsAreItsOwn(t *testing.T) {
 	}
 }
 
-// A row names its recipient by the place in the whole request, and is not of a call with
-// another sender. What is under no batch's subject is of none.
-func TestARecordSaysFromWhomAndToWhichRecipients(t *testing.T) {
-	inStory(t, func(s *story) {
+// A match names the recipient by the place in the whole request, and a row does not match
+// a call with another sender. Events whose subject names no batch are ignored.
+func TestARecordNamesTheSenderAndTheRecipients(t *testing.T) {
+	inScenario(t, func(s *scenario) {
 		s.started("r", 4, 2)
 		began := time.Now()
 		for number, batch := range map[string]int{"r.2": 2, "r.0": 1, "r.x": 1} {
-			s.office.put(messages.Log, messages.Sent, number, &messages.SentBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: batch, First: 2, Count: 2,
+			s.consumer.put(messages.Log, messages.Sent, number, &messages.SentBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: batch, First: 2, Count: 2,
 				From: keyOf("s@example.test"), Begin: now(), Until: messages.Time{Time: time.Now().Add(time.Minute)}, Keys: keysOf("x@example.test", "Y <y@Example.test>")})
 		}
 		for _, number := range []string{"r", "r.0", "r.x"} {
-			s.office.put(messages.Batch, messages.Uncertain, number, &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2})
+			s.consumer.put(messages.Batch, messages.Uncertain, number, &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2})
 		}
-		l := s.knows()
+		l := s.newTracker()
 		if len(l.open) > 0 {
 			t.Errorf("open: %+v", l.requests["r"])
 		}
@@ -201,20 +202,20 @@ func TestARecordSaysFromWhomAndToWhichRecipients(t *testing.T) {
 			{"y@example.test", "s@example.test"}: "exact r 2.3", {"y@example.test", "Shop <s@Example.test>"}: "exact r 2.3",
 			{"y@example.test", ""}: "exact r 2.3", {"y@example.test", "other@example.test"}: "none", {"z@example.test", "s@example.test"}: "none",
 		} {
-			if got := s.is(l, row[0], row[1], began.Add(time.Second)); got != want {
+			if got := s.matchOf(l, row[0], row[1], began.Add(time.Second)); got != want {
 				t.Errorf("a row to %s from %q: %q, want %q", row[0], row[1], got, want)
 			}
 		}
 	})
 }
 
-// A batch that is called again is not waited for until that call's fate is unknown too:
-// a row that comes meanwhile concludes nothing. What counts then is when the last call
-// was over, and that is when it was told first.
+// A batch that is called again does not wait for a conclusion until the fate of that call
+// is unknown too: a row that appears meanwhile concludes nothing. Then the end of the last
+// call counts, which is when its fate was first published.
 func TestABatchThatIsCalledAgainIsNotConcludedMeanwhile(t *testing.T) {
 	for _, batches := range []int{1, 2} {
 		t.Run(fmt.Sprint("of ", batches), func(t *testing.T) {
-			inStory(t, func(s *story) {
+			inScenario(t, func(s *scenario) {
 				id := messages.BatchID("r", batches)
 				again := func() {
 					if s.started("r", batches, batches); batches > 1 {
@@ -232,21 +233,21 @@ func TestABatchThatIsCalledAgainIsNotConcludedMeanwhile(t *testing.T) {
 				again()
 				defers()
 				first := time.Now()
-				if batches == 1 { // it is looked for again and again, and each time that is told
+				if batches == 1 { // it is deferred again each time that the log is looked at
 					time.Sleep(10 * time.Minute)
 					defers()
 				}
 				at := first.Add(time.Hour + 34*time.Second) // the call was announced to take 35
-				if got := conclusions(s.knows(), at.Add(-time.Millisecond)); got != nil {
+				if got := conclusions(s.newTracker(), at.Add(-time.Millisecond)); got != nil {
 					t.Errorf("concluded too early: %q", got)
 				}
-				if got, want := conclusions(s.knows(), at), []string{id + " not_sent"}; !slices.Equal(got, want) {
+				if got, want := conclusions(s.newTracker(), at), []string{id + " not_sent"}; !slices.Equal(got, want) {
 					t.Errorf("concluded %q, want %q", got, want)
 				}
 
 				again()
-				l := s.knows()
-				l.learn(told("r", Place(batches, batches-1), messages.Delivered))
+				l := s.newTracker()
+				l.learn(storedEvent("r", Place(batches, batches-1), messages.Delivered))
 				if got := conclusions(l, time.Now().Add(10*time.Hour)); got != nil || len(l.open) > 0 {
 					t.Errorf("concluded while it is called again: %q, %d are open", got, len(l.open))
 				}
@@ -256,13 +257,13 @@ func TestABatchThatIsCalledAgainIsNotConcludedMeanwhile(t *testing.T) {
 				at = time.Now().Add(time.Hour)
 				time.Sleep(5 * time.Minute)
 				defers()
-				if got := conclusions(s.knows(), at.Add(-time.Millisecond)); got != nil {
+				if got := conclusions(s.newTracker(), at.Add(-time.Millisecond)); got != nil {
 					t.Errorf("the second call is concluded too early: %q", got)
 				}
-				if got, want := conclusions(s.knows(), at), []string{id + " not_sent"}; !slices.Equal(got, want) {
+				if got, want := conclusions(s.newTracker(), at), []string{id + " not_sent"}; !slices.Equal(got, want) {
 					t.Errorf("the second call: concluded %q, want %q", got, want)
 				}
-				if e, _ := s.knows().requests["r"].fates[batches]; e.count != 1 {
+				if e, _ := s.newTracker().requests["r"].fates[batches]; e.count != 1 {
 					t.Errorf("%+v", e)
 				}
 			})
@@ -270,29 +271,29 @@ func TestABatchThatIsCalledAgainIsNotConcludedMeanwhile(t *testing.T) {
 	}
 }
 
-// Of two batches that wait, one is settled and its request goes on: the other one is
-// concluded all the same, and when all is told nothing is left to look at.
+// Of several batches that wait, one is settled and the request goes on: the others are
+// still concluded, and after that nothing is open.
 func TestABatchWaitsOnWhenAnotherOneIsSettled(t *testing.T) {
-	inStory(t, func(s *story) {
+	inScenario(t, func(s *scenario) {
 		s.started("r", 3, 3)
 		for n := range 3 {
 			s.calls("r", n+1, n, people("a", 3)[n])
 			s.happens("r", n+1, messages.Deferred, 1, 0, messages.ReasonNoAnswer, true)
 		}
-		s.waits("r") // the request as a whole
+		s.waits("r") // the whole request
 		through := time.Now().Add(2 * time.Hour)
-		if got, want := conclusions(s.knows(), through), []string{"r.1 not_sent", "r.2 not_sent", "r.3 not_sent"}; !slices.Equal(got, want) {
+		if got, want := conclusions(s.newTracker(), through), []string{"r.1 not_sent", "r.2 not_sent", "r.3 not_sent"}; !slices.Equal(got, want) {
 			t.Errorf("concluded %q, want %q", got, want)
 		}
 		s.started("r", 3, 3)
 		s.happens("r", 2, messages.Accepted, 1, 1, "", true) // by a conclusion, without a call
-		if got, want := conclusions(s.knows(), through), []string{"r.1 not_sent", "r.3 not_sent"}; !slices.Equal(got, want) {
+		if got, want := conclusions(s.newTracker(), through), []string{"r.1 not_sent", "r.3 not_sent"}; !slices.Equal(got, want) {
 			t.Errorf("after one was settled: concluded %q, want %q", got, want)
 		}
 		s.happens("r", 1, messages.Uncertain, 1, 0, messages.ReasonNoAnswer, true)
 		s.happens("r", 3, messages.Refused, 1, 0, messages.ReasonRefused, true)
 		s.ends("r", messages.Uncertain, 3, 3, 1, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain}, messages.Unsettled{Batch: 3, Count: 1, State: messages.Refused})
-		l := s.knows()
+		l := s.newTracker()
 		if got := conclusions(l, through); got != nil {
 			t.Errorf("after its end: concluded %q", got)
 		}
@@ -312,9 +313,9 @@ func TestABatchWaitsOnWhenAnotherOneIsSettled(t *testing.T) {
 	})
 }
 
-// The log resolves a request only when all of its batches of unknown fate are known: an
-// outcome may be too large to list them.
-func TestAnOutcomeThatListsNotAllIsNotResolved(t *testing.T) {
+// The log resolves a request only if all its batches of unknown fate are listed: an
+// outcome may be too large to list all.
+func TestAnOutcomeThatListsOnlySomeBatchesIsNotResolved(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, listed, count int
 		want                 bool
@@ -326,7 +327,7 @@ func TestAnOutcomeThatListsNotAllIsNotResolved(t *testing.T) {
 		"one is listed, but not known": {known: 1, listed: 2, count: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inStory(t, func(s *story) {
+			inScenario(t, func(s *scenario) {
 				s.started("r", 3, 3)
 				for n := range c.known {
 					s.calls("r", n+1, n, people("a", 3)[n])
@@ -336,13 +337,13 @@ func TestAnOutcomeThatListsNotAllIsNotResolved(t *testing.T) {
 				for n := range c.listed {
 					body.Unsettled = append(body.Unsettled, messages.Unsettled{Batch: n + 1, Count: 1, State: messages.Uncertain})
 				}
-				s.office.put(messages.Send, messages.Uncertain, "r", body)
-				l := s.knows()
+				s.consumer.put(messages.Send, messages.Uncertain, "r", body)
+				l := s.newTracker()
 				for range 2 {
 					if _, ok := l.resolution("r", l.requests["r"], time.Now().Add(10*time.Hour)); ok != c.want {
 						t.Errorf("resolved: %t, want %t", ok, c.want)
 					}
-					l.Requests = &reading{office: s.office} // of a new stream with what the old one had
+					l.Requests = &mailConsumerReader{mailConsumer: s.consumer} // a new stream with the contents of the old one
 					if err := l.update(s.Context(), time.Time{}); err != nil {
 						t.Fatal(err)
 					}
@@ -352,11 +353,11 @@ func TestAnOutcomeThatListsNotAllIsNotResolved(t *testing.T) {
 	}
 }
 
-// A summary counts as accepted what is told by then: by batches while the request goes
-// on, by its outcome, and by what the log resolved.
+// A summary counts as accepted what the events so far say: the batches while the request
+// goes on, its outcome, and what the log resolved.
 func TestASummaryCountsWhatWasAccepted(t *testing.T) {
-	inStory(t, func(s *story) {
-		l := s.poller.ledger()
+	inScenario(t, func(s *scenario) {
+		l := s.poller.newTracker()
 		check := func(what, id, want string) {
 			t.Helper()
 			time.Sleep(2 * time.Minute)
@@ -375,34 +376,34 @@ func TestASummaryCountsWhatWasAccepted(t *testing.T) {
 		s.happens("r", 2, messages.Accepted, 2, 1, messages.ReasonShortCount, false)
 		s.happens("r", 3, messages.Refused, 2, 0, messages.ReasonRefused, false)
 		check("before there is a row", "r", "")
-		l.learn(told("r", "1.0", messages.Delivered))
+		l.learn(storedEvent("r", "1.0", messages.Delivered))
 		check("while it goes on", "r", "3 of 8: 1 delivered, 2 queued, final false")
-		l.learn(told("r", "1.1", messages.Delivered))
-		l.learn(told("r", "2.2", messages.Delivered))
+		l.learn(storedEvent("r", "1.1", messages.Delivered))
+		l.learn(storedEvent("r", "2.2", messages.Delivered))
 		check("when all that is accepted is delivered", "r", "3 of 8: 3 delivered, 0 queued, final false")
 		s.happens("r", 4, messages.Uncertain, 2, 0, messages.ReasonNoAnswer, false)
 		s.ends("r", messages.Uncertain, 8, 4, 3, messages.Unsettled{Batch: 4, Count: 2, State: messages.Uncertain})
 		check("when it is uncertain", "r", "")
-		s.happens("r", 1, messages.Accepted, 2, 2, "", false) // its outcome has counted it
-		s.office.put(messages.Send, messages.Resolved, "r", &messages.SendResolved{Common: messages.Common{RequestID: "r", At: now()}, Outcome: messages.Partial,
+		s.happens("r", 1, messages.Accepted, 2, 2, "", false) // already counted by the outcome
+		s.consumer.put(messages.Send, messages.Resolved, "r", &messages.SendResolved{Common: messages.Common{RequestID: "r", At: now()}, Outcome: messages.Partial,
 			Evidence: messages.SendEvidence{Batches: []messages.BatchEvidence{{Batch: 4, Count: 2, Outcome: messages.WasNotSent}}}})
 		check("when it is resolved", "r", "3 of 8: 3 delivered, 0 queued, final true")
 
-		s.calls("bare", 1, 0, people("b", 3)...) // when it started is no more known
+		s.calls("bare", 1, 0, people("b", 3)...) // its started event is gone
 		check("before there is a row", "bare", "")
-		l.learn(told("bare", "1.0", messages.Delivered))
-		l.learn(told("bare", "1.2", messages.Delivered))
-		check("known by its record alone", "bare", "2 of 2: 2 delivered, 0 queued, final false")
+		l.learn(storedEvent("bare", "1.0", messages.Delivered))
+		l.learn(storedEvent("bare", "1.2", messages.Delivered))
+		check("known only by its record", "bare", "2 of 2: 2 delivered, 0 queued, final false")
 		s.ends("bare", messages.Partial, 3, 1, 2)
-		check("when its end is told", "bare", "2 of 3: 2 delivered, 0 queued, final true")
+		check("when it has ended", "bare", "2 of 3: 2 delivered, 0 queued, final true")
 	})
 }
 
-// A summary is final in any case so long after the last that was told of a request: of a
-// batch while it goes on, and of its end.
-func TestASummaryIsFinalSoLongAfterTheLastEvent(t *testing.T) {
-	inStory(t, func(s *story) {
-		l := s.poller.ledger()
+// A summary is final in any case ReportAfter after the last event of a request, whether
+// that is an event of a batch or the outcome.
+func TestASummaryIsFinalAWhileAfterTheLastEvent(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		l := s.poller.newTracker()
 		s.started("r", 4, 2)
 		for n := range 2 {
 			s.calls("r", n+1, 2*n, people("a", 4)[2*n:2*n+2]...)
@@ -413,12 +414,12 @@ func TestASummaryIsFinalSoLongAfterTheLastEvent(t *testing.T) {
 			want  string
 		}{
 			{40 * time.Hour, func() { s.happens("r", 1, messages.Accepted, 2, 2, "", false) }, ""},
-			{0, func() { l.learn(told("r", "1.0", messages.Delivered)) }, "2 of 4: 1 delivered, 1 queued, final false"},
+			{0, func() { l.learn(storedEvent("r", "1.0", messages.Delivered)) }, "2 of 4: 1 delivered, 1 queued, final false"},
 			{71 * time.Hour, nil, ""},
 			{0, func() { s.ends("r", messages.Partial, 4, 2, 2) }, ""},
 			{71 * time.Hour, nil, ""},
 			{time.Hour, nil, "2 of 4: 1 delivered, 1 queued, final true"},
-			{time.Hour, func() { l.learn(told("r", "1.1", messages.Delivered)) }, ""},
+			{time.Hour, func() { l.learn(storedEvent("r", "1.1", messages.Delivered)) }, ""},
 		} {
 			time.Sleep(step.after + time.Second)
 			if step.what != nil {

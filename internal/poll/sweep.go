@@ -14,24 +14,24 @@ import (
 	"errand/pkg/messages"
 )
 
-// sweep is one reading of the log, as far back as need be.
+// sweep is one pass over the log, as far back as necessary.
 type sweep struct {
 	*Poller
-	memory  *memory
-	began   time.Time
-	walk    walk
-	compass compass
-	newest  time.Time // of the rows read
-	total   int       // total_record of the last page read
-	pages   int       // read
-	told    int       // events stored
-	wide    bool      // the whole log is read, whatever was read before
-	first   time.Time // newest row of the first page
-	onPage  map[ID]struct{}
-	lost    bool // a page did not follow upon the one before
+	memory    *memory
+	began     time.Time
+	walk      walk
+	compass   compass
+	newest    time.Time // of the rows read
+	total     int       // total_record of the last page read
+	pages     int       // read
+	published int       // events stored
+	wide      bool      // read the whole log, whatever was read before
+	first     time.Time // the newest row of the first page
+	onPage    map[ID]struct{}
+	lostPlace bool // a page did not overlap with the previous one
 }
 
-// sweep reads and tells. again: there are rows that it has not seen.
+// sweep reads the log and publishes new states. again: there are rows that it has not seen.
 func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
 	began := time.Now()
 	page, err := p.read(ctx, window{1, p.Limit})
@@ -41,10 +41,10 @@ func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
 	if err := m.start(ctx, p.Sink, p.Since); err != nil {
 		return false, err
 	}
-	s := &sweep{Poller: p, memory: m, began: began, total: page.TotalRecord, wide: m.again >= widest, onPage: map[ID]struct{}{},
+	s := &sweep{Poller: p, memory: m, began: began, total: page.TotalRecord, wide: m.searches >= wideSearch, onPage: map[ID]struct{}{},
 		walk: start(page, p.Limit), compass: compass{tolerance: p.Overlap / 2}}
 	for ask := s.walk.asked; ask.page > 0; {
-		news, times, err := s.look(ctx, page)
+		news, times, err := s.findNew(ctx, page)
 		if err != nil {
 			return false, err
 		}
@@ -53,7 +53,7 @@ func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
 			return false, err
 		}
 		failpoint.Here(failpoint.Page)
-		if page, err = s.tellAndRead(ctx, news, ask); err != nil {
+		if page, err = s.publishAndRead(ctx, news, ask); err != nil {
 			return false, err
 		}
 		if ctx.Err() != nil {
@@ -64,7 +64,7 @@ func (p *Poller) sweep(ctx context.Context, m *memory) (again bool, err error) {
 }
 
 func (p *Poller) read(ctx context.Context, ask window) (mail.LogPage, error) {
-	return retry.Read(ctx, p.Policy, func(ctx context.Context) (mail.LogPage, error) {
+	return retry.Read(ctx, nil, p.Policy, func(ctx context.Context) (mail.LogPage, error) {
 		return p.Upstream.LogPage(ctx, ask.page, ask.limit)
 	})
 }
@@ -76,8 +76,9 @@ func (s *sweep) order() order {
 	return s.compass.order()
 }
 
-// look finds what is new on a page. times are those of its rows, nil if none has one.
-func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time, error) {
+// findNew finds the new states on a page. times are those of its rows, nil if no row has
+// one.
+func (s *sweep) findNew(ctx context.Context, page mail.LogPage) (*news, []time.Time, error) {
 	s.pages++
 	now := time.Now()
 	times := timesOf(page.Entries, now)
@@ -118,49 +119,49 @@ func (s *sweep) look(ctx context.Context, page mail.LogPage) (*news, []time.Time
 	if s.first.IsZero() {
 		s.first = s.newest
 	}
-	return found, times, s.memory.ledger.match(ctx, s.memory.complete, found.events, rows)
+	return found, times, s.memory.tracker.match(ctx, s.memory.complete, found.events, rows)
 }
 
-// spare is twice how many pages a sweep goes on before it forgets something again.
+// spare is twice the number of pages that a sweep reads before it forgets something again.
 const spare = 40
 
-// forget drops old rows that the first sweep has told, so that it needs no more memory
-// for a long log than for a short one. It may as long as each page is seen to follow upon
-// the one before: on a page from anywhere there may be rows that were forgotten, and
-// behind it such as were come by before.
+// forget drops old rows that the first sweep has published, so that it needs no more
+// memory for a long log than for a short one. It may do so while each page overlaps with
+// the previous one: any other page may have rows that were forgotten, and after it there
+// may be rows that were seen before.
 func (s *sweep) forget(o order) {
 	m := s.memory
-	forgets := m.complete.IsZero() && !m.swept
+	mayForget := m.complete.IsZero() && !m.swept
 	switch {
 	case s.walk.before == nil:
-		if forgets { // one that failed may have come by anything
+		if mayForget { // a sweep that failed may have seen anything
 			clear(m.seen)
 			m.learned = false
 		}
 	case !s.walk.overlaps:
-		s.lost = true
+		s.lostPlace = true
 		m.recall()
 	case !o.found():
 		m.recall()
-	case !s.lost && forgets:
+	case !s.lostPlace && mayForget:
 		m.forget(s.through(o, time.Now()).Add(-s.Overlap-keep), spare*s.walk.size)
 	}
 }
 
-// through is up to where the log is told when the sweep ends where it is.
+// through is how far the log is published if the sweep ends now.
 func (s *sweep) through(o order, now time.Time) time.Time {
 	through := s.newest
-	switch { // what came in where this sweep had been already was not told
+	switch { // rows that were added to a part that was read already were not published
 	case o == newestFirst:
 		through = s.first
-	case o != oldestFirst && s.pages > 1: // a row comes late by Overlap at most
+	case o != oldestFirst && s.pages > 1: // a row is late by at most Overlap
 		through = earlier(s.newest, later(s.memory.newest, s.began.Add(-s.Overlap)))
 	}
 	return later(earlier(through, now), s.memory.complete)
 }
 
-// behind reports whether a page lies wholly behind what a sweep reads again, and
-// the sweep has come by something that does not.
+// behind reports whether all rows of a page are older than what a sweep reads again, and
+// the sweep has seen a row that is not.
 func (s *sweep) behind(times []time.Time) bool {
 	bound := s.memory.bound(s.Overlap, s.wide)
 	if bound.IsZero() || s.newest.Before(bound) {
@@ -169,10 +170,11 @@ func (s *sweep) behind(times []time.Time) bool {
 	return len(times) > 0 && !slices.ContainsFunc(times, func(t time.Time) bool { return !t.Before(bound) })
 }
 
-// tellAndRead tells what is new and reads what to ask for meanwhile; no page reads none.
-func (s *sweep) tellAndRead(ctx context.Context, news *news, ask window) (page mail.LogPage, err error) {
+// publishAndRead publishes what is new and, at the same time, reads the next page if there
+// is one.
+func (s *sweep) publishAndRead(ctx context.Context, news *news, ask window) (page mail.LogPage, err error) {
 	if ask.page == 0 {
-		return mail.LogPage{}, s.tell(ctx, news)
+		return mail.LogPage{}, s.publish(ctx, news)
 	}
 	if news.len() == 0 {
 		return s.read(ctx, ask)
@@ -185,7 +187,7 @@ func (s *sweep) tellAndRead(ctx context.Context, news *news, ask window) (page m
 		defer close(done)
 		page, unread = s.read(ahead, ask)
 	}()
-	if err = s.tell(ctx, news); err != nil {
+	if err = s.publish(ctx, news); err != nil {
 		stop() // the next sweep reads it again
 	}
 	<-done
@@ -195,21 +197,21 @@ func (s *sweep) tellAndRead(ctx context.Context, news *news, ask window) (page m
 	return page, unread
 }
 
-// mostTries is how often others may take the turn before a sweep is given up.
-const mostTries = 20
+// maxTries is how often other pollers may take the leadership before a sweep fails.
+const maxTries = 20
 
-// tell stores what is new, whoever else is telling.
-func (s *sweep) tell(ctx context.Context, n *news) error {
+// publish stores what is new, even if other pollers publish too.
+func (s *sweep) publish(ctx context.Context, n *news) error {
 	for try := 1; n.len() > 0; try++ {
-		// What is on its way when ctx ends is waited for: it would have to be learned again.
+		// When ctx ends, the events under way are waited for: they would have to be learned again.
 		failpoint.Here(failpoint.BeforeTell)
-		stored, err := s.Sink.Tell(context.WithoutCancel(ctx), n.events)
+		stored, err := s.Sink.Publish(context.WithoutCancel(ctx), n.events)
 		failpoint.Here(failpoint.AfterTell)
 		s.stored(n, stored)
 		if err == nil {
 			continue
 		}
-		if err := s.again(ctx, "tell", err, try); err != nil {
+		if err := s.relearn(ctx, "publish", err, try); err != nil {
 			return err
 		}
 		n.drop(s.memory)
@@ -217,74 +219,74 @@ func (s *sweep) tell(ctx context.Context, n *news) error {
 	return nil
 }
 
-// again learns what others told when they have taken the turn. The error is why it is of
-// no use to tell once more.
-func (s *sweep) again(ctx context.Context, what string, err error, try int) error {
+// relearn learns what another poller published after it took the leadership. The error
+// says why publishing again would be useless.
+func (s *sweep) relearn(ctx context.Context, what string, err error, try int) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case !errors.Is(err, ErrBehind) || try == mostTries:
+	case !errors.Is(err, ErrBehind) || try == maxTries:
 		return fmt.Errorf("poll: %s: %w", what, err)
 	}
-	// Two pollers that take the turn from each other at once must not go on so for ever.
-	retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*20*time.Millisecond))
+	// Two pollers must not take the leadership from each other for ever.
+	retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*retry.RelearnStep))
 	return s.memory.learn(ctx, s.Sink, s.memory.since)
 }
 
-// stored takes the first events off n: they were told.
+// stored removes the first events from n: they were stored.
 func (s *sweep) stored(n *news, stored int) {
 	counts := map[messages.State]int{}
 	for i, e := range n.events[:stored] {
 		if e.Operation == messages.Delivery {
 			s.memory.add(n.ids[i], stampOf(n.at[i], false))
-			s.memory.ledger.told(e)
+			s.memory.tracker.published(e)
 			counts[e.State]++
-			s.told++
+			s.published++
 		}
 	}
 	n.events, n.ids, n.at = n.events[stored:], n.ids[stored:], n.at[stored:]
-	if s.Told != nil {
+	if s.Published != nil {
 		for status, c := range counts {
-			s.Told(string(status), c)
+			s.Published(string(status), c)
 		}
 	}
 }
 
-// finish ends a sweep that read all it wanted.
+// finish ends a sweep that has read everything it had to.
 func (s *sweep) finish(ctx context.Context) (again bool, err error) {
 	m, now := s.memory, time.Now()
 	through := s.through(s.order(), now)
-	if !through.IsZero() && (s.told > 0 || through.Sub(m.marked) > time.Minute || now.Sub(m.markedAt) > time.Hour) {
+	if !through.IsZero() && (s.published > 0 || through.Sub(m.marked) > time.Minute || now.Sub(m.markedAt) > time.Hour) {
 		if err := s.mark(ctx, through, now); err != nil {
 			return false, err
 		}
 	}
 	again = m.reconcile(s.total, s.total > s.walk.total, s.wide, now)
-	m.told = s.told
+	m.published = s.published
 	m.complete, m.newest, m.total, m.swept = through, later(m.newest, s.newest), s.total, true
 	m.unordered = s.compass.order() == unordered
 	if s.order().found() {
 		m.forget(through.Add(-s.Overlap-keep), spare*s.walk.size)
 	}
 	m.recall()
-	s.Logger.Debug().Stringer("order", s.order()).Int("new", s.told).Int("total_record", s.total).Time("complete_through", through).Msg("poll: swept")
+	s.Logger.Debug().Stringer("order", s.order()).Int("new", s.published).Int("total_record", s.total).Time("complete_through", through).Msg("poll: swept")
 	return again, s.report(ctx, again)
 }
 
-// mark tells how far the log was read through. An idle poller does so every hour:
-// the stream forgets what is old, and a log without a watermark is told anew.
+// mark publishes how far the log was read. An idle poller does so every hour: the stream
+// drops old events, and a log without a watermark is published again.
 func (s *sweep) mark(ctx context.Context, through, now time.Time) error {
 	n, m := &news{}, s.memory
 	n.add(messages.Event{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{
 		Common:          messages.Common{At: messages.Time{Time: now}},
 		CompleteThrough: messages.Time{Time: through},
 		TotalRecord:     s.total,
-		New:             s.told,
+		New:             s.published,
 		By:              s.by(),
-		Since:           m.left(),
+		Since:           m.publishedSince(),
 	}}, ID{}, now)
 	failpoint.Here(failpoint.BeforeMark)
-	if err := s.tell(ctx, n); err != nil {
+	if err := s.publish(ctx, n); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.AfterMark)
@@ -292,10 +294,10 @@ func (s *sweep) mark(ctx context.Context, through, now time.Time) error {
 	return nil
 }
 
-// by is how it is known that all was told.
+// by says how it is known that everything was published.
 func (s *sweep) by() messages.Known {
 	switch o := s.order(); {
-	case s.walk.whole && !s.walk.sought:
+	case s.walk.whole && !s.walk.fromEnd:
 		return messages.ByWholeLog
 	case o == oldestFirst:
 		return messages.ByOldestFirst
@@ -303,7 +305,7 @@ func (s *sweep) by() messages.Known {
 	return messages.ByNewestFirst
 }
 
-// news are events to tell, with the ids and the times of their rows.
+// news are events to publish, with the ids and the times of their rows.
 type news struct {
 	events []messages.Event
 	ids    []ID
@@ -316,7 +318,7 @@ func (n *news) add(e messages.Event, id ID, at time.Time) {
 	n.events, n.ids, n.at = append(n.events, e), append(n.ids, id), append(n.at, at)
 }
 
-// drop takes out what m knows.
+// drop removes what m knows.
 func (n *news) drop(m *memory) {
 	rest := news{events: n.events[:0], ids: n.ids[:0], at: n.at[:0]}
 	for i := range n.events {

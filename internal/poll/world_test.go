@@ -30,22 +30,22 @@ import (
 type row struct {
 	envelope, to string
 	created      time.Time
-	states       []messages.State // the last one is the present one
+	states       []messages.State // the last one is the current one
 	place        uint64           // in a log without order
 
-	text string // as the upstream shows it
-	of   int    // how many states it had then
+	text string // the row's JSON
+	of   int    // the number of states when it was made
 }
 
-func (r *row) is() messages.State { return r.states[len(r.states)-1] }
+func (r *row) state() messages.State { return r.states[len(r.states)-1] }
 
-// json shows a row in any of the forms that one may have.
+// json writes a row in any of the forms that a row may have.
 func (r *row) json() string {
 	if r.of == len(r.states) {
 		return r.text
 	}
 	reply, delivered := "250 2.0.0 OK", 0
-	switch r.is() {
+	switch r.state() {
 	case messages.Delivered:
 		delivered = 1
 	case messages.Deferred:
@@ -72,28 +72,28 @@ func (r *row) json() string {
 
 // upstream is a sending log that grows and changes, also between two pages.
 type upstream struct {
-	mu      sync.Mutex // held by whoever changes or reads it, but not while it sleeps
-	order   order
-	rows    []*row // oldest first
-	made    int    // rows that there ever were
-	gone    []*row // rows that there are no more
-	random  *rand.Rand
-	busy    func(*upstream)    // runs before each page is given
-	answer  func() (int, bool) // a status in place of a page
-	most    int                // rows a page at most; 0: as many as asked for
-	wrong   int                // added to total_record
-	silent  bool               // there is no total at all
-	pages   int                // added to total_page
-	fixed   bool               // most is what a page has, whatever is asked for
-	twice   int                // reads that began while another of the same poller was under way
-	latency time.Duration
-	calls   []string
+	mu          sync.Mutex // guards everything here; not held while a read sleeps
+	order       order
+	rows        []*row // oldest first
+	made        int    // number of rows made so far
+	gone        []*row // rows that were removed
+	random      *rand.Rand
+	busy        func(*upstream)    // runs before each page is served
+	answer      func() (int, bool) // returns a status to answer with instead of a page
+	maxRows     int                // maximum rows of a page; 0: as many as requested
+	wrong       int                // added to total_record
+	noTotals    bool               // there is no total at all
+	pages       int                // added to total_page
+	fixed       bool               // a page has maxRows, whatever is requested
+	overlapping int                // reads that began during another read of the same poller
+	latency     time.Duration
+	calls       []string
 
 	shown   []*row
 	shownAs order
 }
 
-// add puts n rows into the log, the newest created now.
+// add adds n rows to the log, the newest created now.
 func (u *upstream) add(n int) {
 	for range n {
 		i := u.made
@@ -109,7 +109,7 @@ func (u *upstream) add(n int) {
 	u.shown = nil
 }
 
-// late puts in a row that is a minute old at the most.
+// late adds a row that is up to a minute old.
 func (u *upstream) late() {
 	u.add(1)
 	n := len(u.rows) - 1
@@ -119,7 +119,7 @@ func (u *upstream) late() {
 	u.rows = slices.Insert(u.rows[:n], at, r)
 }
 
-// remove takes n rows out, from anywhere.
+// remove removes n random rows.
 func (u *upstream) remove(n int) {
 	for range min(n, len(u.rows)) {
 		at := u.random.IntN(len(u.rows))
@@ -129,14 +129,14 @@ func (u *upstream) remove(n int) {
 	u.shown = nil
 }
 
-// settle changes rows that were deferred no longer than within ago.
+// settle changes deferred rows that are younger than within.
 func (u *upstream) settle(n int, within time.Duration) {
 	for range n {
 		if len(u.rows) == 0 {
 			return
 		}
 		r := u.rows[len(u.rows)-1-u.random.IntN(min(len(u.rows), 60))]
-		if r.is() == messages.Deferred && time.Since(r.created) < within {
+		if r.state() == messages.Deferred && time.Since(r.created) < within {
 			r.states = append(r.states, []messages.State{messages.Delivered, messages.Bounced}[u.random.IntN(2)])
 		}
 	}
@@ -160,8 +160,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	page, _ := strconv.Atoi(r.URL.Query().Get("page"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-	if u.most > 0 && (limit > u.most || u.fixed) {
-		limit = u.most
+	if u.maxRows > 0 && (limit > u.maxRows || u.fixed) {
+		limit = u.maxRows
 	}
 	rows := u.listing()
 	var list []string
@@ -170,14 +170,14 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	total := len(rows) + u.wrong
 	rest := fmt.Sprintf(`,"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d`, total, (total+limit-1)/limit+u.pages, page, limit)
-	if u.silent {
+	if u.noTotals {
 		rest = ""
 	}
 	body := fmt.Sprintf(`{"error":false,"status_code":200,"message":"OK","data":{"data":[%s]%s}}`, strings.Join(list, ","), rest)
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r}, nil
 }
 
-// listing is the log as it is shown.
+// listing is the log in its order.
 func (u *upstream) listing() []*row {
 	if u.shown != nil && len(u.shown) == len(u.rows) && u.shownAs == u.order {
 		return u.shown
@@ -192,11 +192,11 @@ func (u *upstream) listing() []*row {
 	return u.shown
 }
 
-// store is a stream of events in memory; desk is one poller's sink over it.
+// store is a stream of events in memory; sink is one poller's view of it.
 type store struct {
 	mu     sync.Mutex
 	events []stored
-	turn   int
+	leader int
 	marks  []messages.Watermark
 }
 
@@ -205,83 +205,83 @@ type stored struct {
 	at time.Time
 }
 
-// told is what a poller learns of it.
-func (e stored) told() (told Told, ok bool) {
-	told = Told{At: e.at, State: e.State, Request: e.ID}
+// stored is what a poller learns about the event.
+func (e stored) s() (s StoredEvent, ok bool) {
+	s = StoredEvent{At: e.at, State: e.State, Request: e.ID}
 	switch b := e.Body.(type) {
 	case *messages.DeliveryBody:
-		told.ID, _ = ParseID(b.EventID)
-		told.Note = b.Recipient
+		s.ID, _ = ParseID(b.EventID)
+		s.Note = b.Recipient
 	case *messages.OverdueBody:
-		told.Note = Place(b.Batch, b.Recipient)
+		s.Note = Place(b.Batch, b.Recipient)
 	case *messages.SummaryBody, *messages.ConcludedBody:
-		told.Note = NoteOf(e.Event)
+		s.Note = NoteOf(e.Event)
 	default:
-		return Told{}, false
+		return StoredEvent{}, false
 	}
-	return told, true
+	return s, true
 }
 
-type desk struct {
+type sink struct {
 	*store
-	turn, next int
-	since      time.Time
-	crash      func() bool // asked before each event is stored; true: the process dies
-	stop       context.CancelFunc
-	tells      []int  // events of each Tell that stored all
-	meanwhile  func() // runs once, before the turn is taken
-	given      int    // events that were learned
-	anew       int    // how often everything was
+	leader, next int
+	since        time.Time
+	crash        func() bool // called before each event is stored; true: the process dies
+	stop         context.CancelFunc
+	published    []int  // number of events of each complete Publish
+	beforeLearn  func() // runs once, before the leadership is taken
+	learned      int    // number of learned events
+	fullReads    int    // how often everything was learned
 }
 
 var errCrash = errors.New("the process died")
 
-func (d *desk) Learn(_ context.Context, since time.Time, anew bool) iter.Seq2[Told, error] {
-	return func(yield func(Told, error) bool) {
+func (d *sink) Learn(_ context.Context, since time.Time, again bool) iter.Seq2[StoredEvent, error] {
+	return func(yield func(StoredEvent, error) bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.meanwhile != nil {
-			d.meanwhile()
-			d.meanwhile = nil
+		if d.beforeLearn != nil {
+			d.beforeLearn()
+			d.beforeLearn = nil
 		}
-		d.store.turn++
-		turn := d.store.turn
-		if anew {
+		d.store.leader++
+		leader := d.store.leader
+		if again {
 			d.next, d.since = 0, since
-			d.anew++
+			d.fullReads++
 		}
 		for ; d.next < len(d.events); d.next++ {
 			e := d.events[d.next]
-			told, ok := e.told()
+			stored, ok := e.s()
 			if !ok || e.at.Before(d.since) {
 				continue
 			}
-			if d.given++; !yield(told, nil) {
+			if d.learned++; !yield(stored, nil) {
 				return
 			}
 		}
-		d.turn = turn
+		d.leader = leader
 	}
 }
 
-func (d *desk) Tell(ctx context.Context, events []messages.Event) (int, error) {
+func (d *sink) Publish(ctx context.Context, events []messages.Event) (int, error) {
 	for i, e := range events {
 		if ctx.Err() != nil {
 			return i, ErrBehind
 		}
-		if err := d.put(e); err != nil {
+		if err := d.append(e); err != nil {
 			return i, err
 		}
-		time.Sleep(100 * time.Microsecond) // others may write in between
+		time.Sleep(100 * time.Microsecond) // other pollers may write in between
 	}
-	d.tells = append(d.tells, len(events))
+	d.published = append(d.published, len(events))
 	return len(events), nil
 }
 
-func (d *desk) put(e messages.Event) error {
+func (d *sink) append(e messages.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.turn != d.store.turn {
+	if d.leader != d.store.leader {
 		return ErrBehind
 	}
 	if d.crash != nil && d.crash() {
@@ -295,7 +295,7 @@ func (d *desk) put(e messages.Event) error {
 	return nil
 }
 
-func (d *desk) Watermark(context.Context) (messages.Watermark, error) {
+func (d *sink) Watermark(context.Context) (messages.Watermark, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.marks) == 0 {
@@ -304,8 +304,8 @@ func (d *desk) Watermark(context.Context) (messages.Watermark, error) {
 	return d.marks[len(d.marks)-1], nil
 }
 
-// told counts the events by row and state.
-func (s *store) told(t *testing.T) map[string]int {
+// delivered counts the events by row and state.
+func (s *store) delivered(t *testing.T) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
 	for _, e := range s.events {
@@ -325,21 +325,21 @@ func (s *store) told(t *testing.T) map[string]int {
 	return counts
 }
 
-// complete fails unless every state was told at most once, no other state was, and
-// the present state of every row was. It gives how many earlier states were not.
-func (u *upstream) complete(t *testing.T, s *store) {
+// checkComplete fails unless every state was published at most once, no other state was,
+// and the current state of every row was.
+func (u *upstream) checkComplete(t *testing.T, s *store) {
 	t.Helper()
-	counts := s.told(t)
+	counts := s.delivered(t)
 	for what, n := range counts {
 		if n > 1 {
-			t.Errorf("%s was told %d times", what, n)
+			t.Errorf("%s was published %d times", what, n)
 		}
 	}
 	for i, r := range u.rows {
 		for j, state := range r.states {
 			key := r.envelope + " " + r.to + " " + string(state)
 			if j == len(r.states)-1 && counts[key] == 0 {
-				t.Errorf("row %d of %d, created %v ago: %s was not told", i, len(u.rows), time.Since(r.created), key)
+				t.Errorf("row %d of %d, created %v ago: %s was not published", i, len(u.rows), time.Since(r.created), key)
 			}
 			delete(counts, key)
 		}
@@ -350,29 +350,29 @@ func (u *upstream) complete(t *testing.T, s *store) {
 		}
 	}
 	for what := range counts {
-		t.Errorf("%s was told and never was", what)
+		t.Errorf("%s was published but never existed", what)
 	}
 }
 
-// line is what one poller reads over.
-type line struct {
+// countingTransport is one poller's connection to the upstream.
+type countingTransport struct {
 	*upstream
 	reads atomic.Int32 // under way
 }
 
-func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l.reads.Add(1) > 1 {
 		l.mu.Lock()
-		l.twice++
+		l.overlapping++
 		l.mu.Unlock()
 	}
 	defer l.reads.Add(-1)
 	return l.upstream.RoundTrip(r)
 }
 
-func (u *upstream) poller(t testing.TB, d *desk, limit int) *Poller {
+func (u *upstream) poller(t testing.TB, d *sink, limit int) *Poller {
 	t.Helper()
-	api, err := mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(&line{upstream: u}))
+	api, err := mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("key")}, clients.Transport(&countingTransport{upstream: u}))
 	if err != nil {
 		t.Fatal(err)
 	}

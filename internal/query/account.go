@@ -3,8 +3,7 @@ package query
 import (
 	"context"
 
-	"errand/internal/history"
-	"errand/internal/retry"
+	"errand/internal/attempt"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -12,15 +11,15 @@ import (
 // Account reads the mail account's information.
 type Account struct {
 	Upstream *mail.Client
-	Policy   retry.Policy
+	Caller   *attempt.Caller
 }
 
 // Handle answers one account request.
-func (q *Account) Handle(ctx context.Context, r history.Request[messages.AccountRequest]) (messages.Event, error) {
+func (q *Account) Handle(ctx context.Context, r attempt.Request[messages.AccountRequest]) (messages.Event, error) {
 	r.History.Attempt++
-	account, err := retry.Read(ctx, q.Policy, q.Upstream.Account)
+	account, err := read(ctx, q.Caller, r, q.Upstream.Account)
 	if err != nil {
-		return unanswered(q.Policy, r, err)
+		return unanswered(q.Caller, r, err)
 	}
 	return r.History.Event(messages.Reported, &messages.AccountReported{Account: account.Raw, Fingerprint: r.History.Fingerprint}), nil
 }

@@ -1,80 +1,60 @@
-// Package query answers the two reads: a mandate account's transactions, page by
-// page, and the mail account's information. A read may be repeated at will, so it
-// announces nothing; its history only keeps two workers from telling it twice.
-//
-//	transactions ─► page, page, … each stored over the one before ─► listed
-//	account      ─────────────────────────────────────────────────► reported
 package query
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
+	"errand/internal/attempt"
 	"errand/internal/history"
-	"errand/internal/retry"
-	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
 
+// errStopping is why a listing waits that could go on.
+var errStopping = errors.New("query: the program ends between two pages")
+
 // Transactions lists mandate transactions.
 type Transactions struct {
 	Upstream *mandate.Client
-	Policy   retry.Policy
+	Caller   *attempt.Caller
 }
 
-// Handle answers one listing request. An interrupted listing begins again.
-func (q *Transactions) Handle(ctx context.Context, r history.Request[messages.TransactionsRequest]) (messages.Event, error) {
-	f := mandate.Filter{OrderNumber: r.Body.OrderNumber, Status: r.Body.Status,
+// Handle answers one listing request. A listing that was interrupted or deferred goes on with
+// the page after the last one published. Each page says until when its lister goes on: of two
+// that list the same id one waits.
+func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.TransactionsRequest]) (messages.Event, error) {
+	h := r.History
+	last := messages.TransactionsPage{More: true} // none was published
+	if r.Prior.State == messages.Page {
+		if err := messages.DecodeEvent(r.Prior.Last, &last); err != nil {
+			return messages.Event{}, err
+		}
+		if last.Deadline.IsZero() { // published by a program that did not say whether there is more
+			last = messages.TransactionsPage{More: true}
+		}
+	}
+	h.Attempt++
+	filter := mandate.Filter{OrderNumber: r.Body.OrderNumber, Status: r.Body.Status,
 		ExchangeReferenceNumber: r.Body.ExchangeReferenceNumber, PayerEmail: r.Body.PayerEmail}
-	r.History.Attempt++
-	pages, total := 0, 0
-	var stored error
-	// A failed page is asked for again; the ones before it stand.
-	_, err := retry.Read(ctx, q.Policy, func(ctx context.Context) (struct{}, error) {
-		for page, err := range q.Upstream.Transactions(ctx, f, pages+1) {
-			if err != nil {
-				return struct{}{}, err
-			}
-			pages, total = pages+1, total+len(page.Records)
-			stored = r.History.Store(ctx, messages.Page, &messages.TransactionsPage{Page: page.Number, Records: page.Records})
-			if stored != nil || pages == r.Body.MaxPages {
-				break
-			}
+	var before []json.RawMessage // records of the page before, if this delivery read it
+	for last.More && (r.Body.MaxPages == 0 || last.Page < r.Body.MaxPages) {
+		if before != nil && q.Caller.Stopping() {
+			return messages.Event{}, &history.RetryLaterError{At: time.Now(), Cause: errStopping}
 		}
-		return struct{}{}, nil
-	})
-	if stored != nil {
-		return messages.Event{}, stored
-	}
-	if err != nil {
-		return unanswered(q.Policy, r, err)
-	}
-	return r.History.Event(messages.Listed, &messages.TransactionsListed{Pages: pages, Total: total, Fingerprint: r.History.Fingerprint}), nil
-}
-
-// unanswered is what becomes of a read that got no answer: failed when the
-// upstream said no or talks nonsense, else put off until it is given up.
-func unanswered[R any](p retry.Policy, r history.Request[R], err error) (messages.Event, error) {
-	var failed *clients.Error
-	if !errors.As(err, &failed) {
-		return messages.Event{}, err
-	}
-	body := &messages.FailedBody{Reason: messages.Reason(failed.Reason), Message: failed.Message, HTTPStatus: failed.Status,
-		Fields: failed.Fields, Fingerprint: r.History.Fingerprint}
-	final := failed.Fate == clients.Refused || failed.Reason == string(messages.ReasonBadAnswer)
-	if now := time.Now(); !final && now.Before(r.GiveUpAt) {
-		wait := min(now.Sub(r.Published)/2, 15*time.Minute) // half as long again each time
-		at := now.Add(max(wait, p.Max, failed.RetryAfter))
-		if at.After(r.GiveUpAt) {
-			at = r.GiveUpAt
+		page, err := read(ctx, q.Caller, r, func(ctx context.Context) (mandate.Page, error) {
+			return q.Upstream.TransactionsPage(ctx, filter, last.Page+1, before)
+		})
+		if err != nil {
+			return unanswered(q.Caller, r, err)
 		}
-		return messages.Event{}, &history.Later{At: at, Cause: failed}
+		before = page.Records
+		last = messages.TransactionsPage{Page: page.Number, Records: page.Records, Total: last.Total + len(page.Records), More: page.More,
+			Fingerprint: h.Fingerprint, Deadline: messages.Time{Time: q.Caller.Deadline()}}
+		if err := h.Store(ctx, messages.Page, &last); err != nil {
+			return messages.Event{}, err
+		}
 	}
-	if !final {
-		body.Reason, body.Message = messages.ReasonUnavailable, fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt})
-	}
-	return r.History.Event(messages.Failed, body), nil
+	return h.Event(messages.Listed, &messages.TransactionsListed{Pages: last.Page, Total: last.Total, Fingerprint: h.Fingerprint}), nil
 }

@@ -12,14 +12,20 @@ import (
 
 var usual = Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}
 
-// calls runs f under Do and gives the times of its calls since the first.
-func calls(ctx context.Context, p Policy, f func(n int) error) (at []time.Duration, err error) {
+// calls runs f as one delivery does, and gives the times of its calls since the first.
+func calls(p Policy, f func(n int) error) (at []time.Duration, err error) {
 	began := time.Now()
-	_, err = Do(ctx, p, func(context.Context) (int, error) {
+	for waits := p.Waits(); ; {
 		at = append(at, time.Since(began))
-		return 0, f(len(at))
-	})
-	return at, err
+		if err = f(len(at)); err == nil {
+			return at, nil
+		}
+		wait, again := waits.Next(err)
+		if !again {
+			return at, err
+		}
+		time.Sleep(wait)
+	}
 }
 
 func busy(after time.Duration) error {
@@ -28,7 +34,7 @@ func busy(after time.Duration) error {
 
 func TestBusyIsRepeatedWithGrowingWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at, err := calls(t.Context(), usual, func(int) error { return busy(0) })
+		at, err := calls(usual, func(int) error { return busy(0) })
 		t.Log(at)
 		if len(at) != usual.Tries || clients.FateOf(err) != clients.Busy {
 			t.Fatalf("%d calls, %v; want %d and the last error", len(at), err, usual.Tries)
@@ -43,25 +49,16 @@ func TestBusyIsRepeatedWithGrowingWaits(t *testing.T) {
 	})
 }
 
-func TestOnlyBusyIsRepeated(t *testing.T) {
-	for _, fate := range []clients.Fate{clients.Refused, clients.Held, clients.Unknown} {
-		want := &clients.Error{Fate: fate}
-		if at, err := calls(t.Context(), usual, func(int) error { return want }); len(at) != 1 || !errors.Is(err, want) {
-			t.Errorf("%s: %d calls, %v", fate, len(at), err)
-		}
-	}
-	if at, err := calls(t.Context(), usual, func(int) error { return nil }); len(at) != 1 || err != nil {
-		t.Errorf("success: %d calls, %v", len(at), err)
-	}
-	if at, _ := calls(t.Context(), Policy{}, func(int) error { return busy(0) }); len(at) != 1 {
-		t.Errorf("zero policy: %d calls", len(at))
+func TestThePolicyWithoutTriesCallsOnce(t *testing.T) {
+	if at, _ := calls(Policy{}, func(int) error { return busy(0) }); len(at) != 1 {
+		t.Errorf("%d calls, want 1", len(at))
 	}
 }
 
 func TestReadRepeatsWhatIsUnknownToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		v, err := Read(t.Context(), usual, func(context.Context) (string, error) {
+		v, err := Read(t.Context(), nil, usual, func(context.Context) (string, error) {
 			if n++; n < 3 {
 				return "", &clients.Error{Fate: clients.Unknown}
 			}
@@ -75,7 +72,7 @@ func TestReadRepeatsWhatIsUnknownToo(t *testing.T) {
 
 func TestRetryAfterStretchesAWaitOrEndsTheRepeating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at, err := calls(t.Context(), usual, func(n int) error {
+		at, err := calls(usual, func(n int) error {
 			switch n {
 			case 1:
 				return busy(7 * time.Second)
@@ -90,40 +87,36 @@ func TestRetryAfterStretchesAWaitOrEndsTheRepeating(t *testing.T) {
 	})
 }
 
-func TestHaltEndsTheRepeating(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, after := range []time.Duration{0, 50 * time.Millisecond} { // before the first wait, and within it
-			began, p := time.Now(), usual
-			p.Halt = func() bool { return time.Since(began) >= after }
-			if at, err := calls(t.Context(), p, func(int) error { return busy(0) }); len(at) != 1 || clients.FateOf(err) != clients.Busy {
-				t.Errorf("halted after %v: calls at %v, %v", after, at, err)
-			}
-		}
-	})
-}
-
 func TestTheLastErrorOutlivesTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, err := calls(ctx, usual, func(int) error { return busy(5 * time.Second) })
+		_, err := Read(ctx, nil, usual, func(context.Context) (int, error) { return 0, busy(5 * time.Second) })
 		if clients.FateOf(err) != clients.Busy || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v, want the last error and why it ended", err)
 		}
 	})
 }
 
-func TestWaitDoublesWithEveryDelivery(t *testing.T) {
-	for made, want := range map[int]time.Duration{
-		0: 10 * time.Second, 1: 10 * time.Second, 5: 10 * time.Second, 6: 20 * time.Second, 10: 20 * time.Second, 15: 40 * time.Second,
-		35: 640 * time.Second, 40: 15 * time.Minute, 1_000_000: 15 * time.Minute,
+func TestADeferralIsTwiceTheLast(t *testing.T) {
+	for last, want := range map[time.Duration]time.Duration{
+		0: 10 * time.Second, time.Second: 10 * time.Second, 10 * time.Second: 20 * time.Second, 8 * time.Minute: 15 * time.Minute,
+		15 * time.Minute: 15 * time.Minute, 24 * time.Hour: 15 * time.Minute,
 	} {
-		if got := usual.Wait(made); got != want {
-			t.Errorf("after %d calls: got %v, want %v", made, got, want)
+		if got := usual.Defer(last); got != want {
+			t.Errorf("after %v: got %v, want %v", last, got, want)
 		}
 	}
 	slow := Policy{Max: time.Hour, Tries: 1}
-	if got := slow.Wait(3); got != time.Hour {
-		t.Errorf("Max above the longest wait: got %v", got)
+	if got := slow.Defer(0); got != time.Hour {
+		t.Errorf("Max above the longest deferral: got %v", got)
+	}
+}
+
+func TestAScheduleDoublesUpToItsMax(t *testing.T) {
+	for n, want := range map[int]time.Duration{0: 5 * time.Second, 1: 5 * time.Second, 2: 10 * time.Second, 4: 40 * time.Second, 5: time.Minute, 1000: time.Minute} {
+		if got := Fault.Wait(n); got != want {
+			t.Errorf("wait %d: got %v, want %v", n, got, want)
+		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// pipes is a listener without a network: time-travel tests need connections
-// that belong to their bubble.
+// pipes is a listener without a network: tests in virtual time need connections that
+// belong to their bubble.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -36,7 +36,7 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return here, nil
 }
 
-func TestEveryFaultPassesInABubbleOverAPipe(t *testing.T) {
+func TestEveryFaultWorksInABubbleOverAPipe(t *testing.T) {
 	for _, kind := range kinds {
 		synctest.Test(t, func(t *testing.T) {
 			s, line := New(strictOptions()), make(pipes)
@@ -54,7 +54,7 @@ func TestEveryFaultPassesInABubbleOverAPipe(t *testing.T) {
 			transport := &http.Transport{DialContext: line.dial}
 			client := &http.Client{Transport: transport}
 			begin := time.Now()
-			status, body, err := post(client, letter1().with("to", many(2)).String())
+			status, body, err := post(client, message1().with("to", many(2)).String())
 			want := map[string][]any{ // status, error, recipients accepted
 				Delay: {200, nil, 2}, DelayAnswer: {200, nil, 2}, Status: {500, nil, 0}, Cut: {0, io.EOF, 0}, AcceptCut: {0, io.EOF, 2},
 				AcceptStatus: {500, nil, 2}, Truncate: {200, io.ErrUnexpectedEOF, 2}, Garbage: {200, nil, 2}, AcceptEmpty: {200, nil, 2}, Short: {200, nil, 1},
@@ -64,7 +64,7 @@ func TestEveryFaultPassesInABubbleOverAPipe(t *testing.T) {
 			}
 			equal(t, kind+" recipients", s.Oracle(Query{}).Mail.Recipients, want[2])
 			equal(t, kind+" took", time.Since(begin) >= time.Hour, f.Delay > 0)
-			if status, body, err = post(client, letter1().String()); status != 200 {
+			if status, body, err = post(client, message1().String()); status != 200 {
 				t.Errorf("the call after %s: got %d %q %v", kind, status, body, err)
 			}
 			transport.CloseIdleConnections()

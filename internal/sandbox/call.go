@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// operation is one thing the upstreams can be asked to do; faults and counts
-// go by it.
+// operation is one thing the upstreams can be asked to do; faults and counts are
+// kept by operation.
 type operation int
 
 const (
@@ -33,34 +33,34 @@ func (op operation) String() string { return operationNames[op] }
 func (op operation) mail() bool     { return op >= opSend }
 func (op operation) post() bool     { return op == opEnroll || op == opSend }
 
-// bodyLimit bounds a request's body, in bytes. No limit is shown; it only keeps
-// a stray upload from filling the memory.
+// bodyLimit is the maximum size of a request's body in bytes. The documents show
+// no limit; this one only protects the memory.
 const bodyLimit = 64 << 20
 
-// call is one request, read whole before anything is done for it.
+// call is one request; its body is read completely before any work is done.
 type call struct {
 	r    *http.Request
-	body string // valid JSON in valid UTF-8 once the work is reached; "" for a GET
+	body string // valid JSON in valid UTF-8 when the work begins; "" for a GET
 	base string
 	*Settings
-	short *Fault // the one that has a submission accepted in part; nil for none
+	short *Fault // the fault by which a submission is accepted in part; nil for none
 }
 
-// answer is what a call is told.
+// answer is the response to a call.
 type answer struct {
 	status int
 	header map[string]string
 	body   []byte
 }
 
-// serve is the life of every upstream call: read, counted, perhaps failed,
-// admitted, worked, perhaps failed again, answered.
+// serve handles every upstream call: read, count, perhaps fail, admit, do the
+// work, perhaps fail again, answer.
 func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, work func(*Sandbox, *call) answer) {
 	buffer := buffers.Get().(*bytes.Buffer)
-	defer recycle(buffer)
+	defer reuse(buffer)
 	buffer.Reset()
 	if _, err := io.Copy(buffer, io.LimitReader(r.Body, bodyLimit+1)); err != nil {
-		return // the caller left while writing: nothing was asked
+		return // the caller disconnected before the request was complete
 	}
 	s.calls[op].Add(1)
 	c := &call{r: r, base: s.base(r), Settings: s.settings.Load()}
@@ -93,8 +93,8 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 	a.write(w)
 }
 
-// admit holds a call against what every operation asks for: method,
-// credentials, content type, a JSON object in the body.
+// admit checks what every operation requires: method, credentials, content type,
+// a JSON object as the body.
 func (s *Sandbox) admit(op operation, r *http.Request, body []byte) (answer, bool) {
 	want := http.MethodGet
 	if op.post() {
@@ -105,7 +105,7 @@ func (s *Sandbox) admit(op operation, r *http.Request, body []byte) (answer, boo
 		a.header = map[string]string{"Allow": want}
 		return a, false
 	}
-	if !s.known(op, r) {
+	if !s.authenticated(op, r) {
 		return refuse(op, http.StatusUnauthorized, "Unauthenticated."), false
 	}
 	if !op.post() {
@@ -123,16 +123,16 @@ func (s *Sandbox) admit(op operation, r *http.Request, body []byte) (answer, boo
 	return answer{}, true
 }
 
-// known reports whether the call carries the credential of its service.
-func (s *Sandbox) known(op operation, r *http.Request) bool {
+// authenticated reports whether the call carries the credential of its service.
+func (s *Sandbox) authenticated(op operation, r *http.Request) bool {
 	if op.mail() {
-		return same(r.Header.Get("X-API-Key"), s.o.MailKey)
+		return credentialMatches(r.Header.Get("X-API-Key"), s.o.MailKey)
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer") && same(strings.TrimSpace(token), s.o.MandateToken)
+	return strings.EqualFold(scheme, "Bearer") && credentialMatches(strings.TrimSpace(token), s.o.MandateToken)
 }
 
-func same(given, want string) bool {
+func credentialMatches(given, want string) bool {
 	if want == "" {
 		return given != ""
 	}
@@ -150,13 +150,13 @@ func isJSON(contentType string) bool {
 func (s *Sandbox) refused(op operation) {
 	switch op {
 	case opEnroll:
-		s.ledger.refused.Add(1)
+		s.registry.refused.Add(1)
 	case opSend:
 		s.outbox.refused.Add(1)
 	}
 }
 
-// wait passes d, or less when the sandbox closes or leave is closed.
+// wait sleeps for d, or until the sandbox closes or leave is closed.
 func (s *Sandbox) wait(d time.Duration, leave <-chan struct{}) {
 	if d <= 0 {
 		return
@@ -178,11 +178,11 @@ func (a answer) write(w http.ResponseWriter) {
 		h.Set(name, value)
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // a caller that left is its own business
+	_, _ = w.Write(a.body) // fails only when the caller is gone
 }
 
-// refuse is a refusal in the words of the service that was called. Error
-// answers are not shown by the upstreams; assumed, see docs/sandbox.md.
+// refuse returns an error answer in the format of the service that was called.
+// The upstreams show no error answers; assumed, see docs/sandbox.md.
 func refuse(op operation, status int, text string) answer {
 	if op.mail() {
 		return refusal(status, text)
@@ -190,8 +190,8 @@ func refuse(op operation, status int, text string) answer {
 	return message(status, text)
 }
 
-// message is how the e-mandate service says anything but yes, except for
-// fields that break a rule.
+// message is an error answer of the e-mandate service, except for fields that
+// break a rule.
 func message(status int, text string) answer {
 	return answer{status: status, body: append(appendText([]byte(`{"message":`), text), '}')}
 }
@@ -200,8 +200,8 @@ var jsonType = []string{"application/json"}
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// recycle keeps a buffer for the next call, unless it grew out of the ordinary.
-func recycle(b *bytes.Buffer) {
+// reuse keeps a buffer for the next call, unless it grew unusually large.
+func reuse(b *bytes.Buffer) {
 	if b.Cap() <= 1<<20 {
 		buffers.Put(b)
 	}

@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// callbackTries is how often one record is sent before it is given up. Payload,
-// timing and signature of callbacks are not shown by the upstream; assumed.
+// callbackTries is the maximum number of tries for one record. The upstream does
+// not show payload, timing and signature of callbacks; assumed.
 const callbackTries = 5
 
-// Callbacks is what became of the records sent to return_url.
+// Callbacks counts the records for return_url by what became of them.
 type Callbacks struct {
 	Delivered int `json:"delivered"` // answered with 200
 	Failed    int `json:"failed"`    // given up
-	Withheld  int `json:"withheld"`  // not sent, since the host is not loopback
+	Withheld  int `json:"withheld"`  // not sent because the host is not loopback
 	Tries     int `json:"tries"`
 }
 
@@ -59,8 +59,8 @@ func callbackClient(transport http.RoundTripper) *http.Client {
 	}
 }
 
-// callBack tells the return_url of an enrollment what was decided, beside the
-// caller: the authorization, then, when it was approved, the bank's approval.
+// callBack posts the decision on an enrollment to its return_url in the
+// background: the authorization and, if it was approved, the bank's approval.
 func (s *Sandbox) callBack(n int, e enrollment) {
 	v := e.values()
 	target := v[fReturnURL]
@@ -84,9 +84,8 @@ func (s *Sandbox) callBack(n int, e enrollment) {
 	})
 }
 
-// deliver sends one record until it is answered with 200. A closing sandbox
-// finishes the try it is in, gives a record without one its first, and waits
-// for no more.
+// deliver sends one record until it is answered with 200. When the sandbox closes,
+// the first try is still made and a try under way is finished; no more follow.
 func (s *Sandbox) deliver(target string, record map[string]string) {
 	body, _ := json.Marshal(record) // strings always marshal
 	for try := 1; ; try++ {
@@ -119,14 +118,14 @@ func (s *Sandbox) post(target string, body []byte) error {
 		return err
 	}
 	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, 1<<16) // what it says does not count
+	_, _ = io.CopyN(io.Discard, response.Body, 1<<16) // only the status counts
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("answered %d", response.StatusCode)
 	}
 	return nil
 }
 
-// Codes arrive in callbacks as strings; "01" is an enrollment.
+// Callbacks carry codes as strings; "01" is an enrollment.
 const callbackEnrollment = "01"
 
 func (s *Sandbox) authorization(n int, e *enrollment, v *values, now time.Time) map[string]string {
@@ -164,8 +163,8 @@ func (s *Sandbox) bankApproval(n int, e *enrollment, v *values, now time.Time) m
 	})
 }
 
-// signed adds the checksum over all fields of the record, by name, when there
-// is a secret.
+// signed adds the checksum over all fields of the record, sorted by name, when
+// there is a secret.
 func (s *Sandbox) signed(record map[string]string) map[string]string {
 	if s.o.ChecksumSecret == "" {
 		return record

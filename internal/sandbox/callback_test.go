@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// merchant is a return_url that keeps what it is sent.
+// merchant is a return_url that keeps what it receives.
 type merchant struct {
 	mu      sync.Mutex
 	records []map[string]string
@@ -41,7 +41,7 @@ func (m *merchant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (m *merchant) types() []string {
+func (m *merchant) recordTypes() []string {
 	var types []string
 	for _, record := range m.records {
 		types = append(types, record["record_type"])
@@ -60,7 +60,7 @@ func TestADecisionIsCalledBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Close()
-		equal(t, decision, m.types(), want)
+		equal(t, decision, m.recordTypes(), want)
 		record := m.records[0]
 		equal(t, decision, []string{record["order_number"], record["application_type"], record["amount"], record["status_description"], record["payer_email"]},
 			[]string{"DD1", "01", "100", map[string]string{"approve": "Approved", "decline": "Failed", "cancel": "Cancelled"}[decision], "payer@example.test"})
@@ -110,7 +110,7 @@ func TestCallbacksAreTriedFiveTimes(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		s.Close()
-		equal(t, "records", m.types(), []string{"authorization", "authorization", "authorization", "authorization", "authorization", "bank_approval", "bank_approval"})
+		equal(t, "records", m.recordTypes(), []string{"authorization", "authorization", "authorization", "authorization", "authorization", "bank_approval", "bank_approval"})
 		equal(t, "wait between two tries", m.at[1].Sub(m.at[0]), 5*time.Second)
 		equal(t, "counted", s.Oracle(Query{}).Callbacks, Callbacks{Delivered: 1, Failed: 1, Tries: 7})
 	})
@@ -128,9 +128,9 @@ func TestClosingGivesEveryRecordOneTry(t *testing.T) {
 		}
 		begin := time.Now()
 		s.Close()
-		equal(t, "tried", m.types(), []string{"authorization", "bank_approval"})
+		equal(t, "tried", m.recordTypes(), []string{"authorization", "bank_approval"})
 		equal(t, "time it took", time.Since(begin), "0s")
-		s.Close() // closing twice is nothing
+		s.Close() // a second Close does nothing
 	})
 }
 
@@ -155,7 +155,7 @@ func TestCallbacksStayOnThisMachineUnlessAllowed(t *testing.T) {
 	}
 	o.AllowCallbacks = true
 	equal(t, "allowed", run("https://shop.example.test/cb"), Callbacks{Delivered: 1, Tries: 1})
-	equal(t, "sent in all", len(m.records), 4)
+	equal(t, "sent in total", len(m.records), 4)
 }
 
 func TestRedirectsOfCallbacksAreNotFollowed(t *testing.T) {

@@ -20,7 +20,7 @@ func TestTotalsOfTheLogCanBeOffOrMissing(t *testing.T) {
 	equal(t, "missing", []any{page["total_record"], page["total_page"], page["limit"], len(tos(t, page))}, []any{nil, nil, 20, 20})
 }
 
-func TestRowsHaveEveryFormAndKeepTheirOwn(t *testing.T) {
+func TestRowsHaveEveryFormAndEachKeepsItsForm(t *testing.T) {
 	s := instant(t, newSandbox(t, strictOptions()))
 	set(t, s, func(v *Settings) { v.LogForms, v.ShareBounced = true, 0.5 })
 	send(t, s, "Notice", many(500)...)
@@ -40,7 +40,7 @@ func TestRowsHaveEveryFormAndKeepTheirOwn(t *testing.T) {
 	}
 }
 
-func TestPagesCanHaveAnotherCapEachTime(t *testing.T) {
+func TestPagesCanHaveADifferentCapEachTime(t *testing.T) {
 	s := instant(t, newSandbox(t, strictOptions()))
 	send(t, s, "Notice", many(500)...)
 	set(t, s, func(v *Settings) { v.LogCap, v.LogCapVaries = 100, true })
@@ -58,7 +58,7 @@ func TestPagesCanHaveAnotherCapEachTime(t *testing.T) {
 	}
 }
 
-func TestRowsGoAndComeInLateBetweenTwoPages(t *testing.T) {
+func TestRowsAreRemovedAndAddedLateBetweenTwoPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := instant(t, newSandbox(t, strictOptions()))
 		for range 60 {
@@ -81,14 +81,14 @@ func TestRowsGoAndComeInLateBetweenTwoPages(t *testing.T) {
 			last--
 		}
 		if last-first < 22 {
-			t.Errorf("21 late rows stand from %d to %d: together", first, last)
+			t.Errorf("21 late rows are next to each other, from %d to %d", first, last)
 		}
 		s.Reset()
 		equal(t, "after a reset", s.Oracle(Query{}).Mail.Lost, 0)
 	})
 }
 
-func TestALateRowIsAsOldAsIsSetAtMost(t *testing.T) {
+func TestALateRowIsAtMostAsOldAsTheSetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := instant(t, newSandbox(t, strictOptions()))
 		set(t, s, func(v *Settings) { v.LogLate, v.LogLateBy = 1, Duration(time.Hour) })
@@ -105,7 +105,7 @@ func TestALateRowIsAsOldAsIsSetAtMost(t *testing.T) {
 	})
 }
 
-func TestPagesCanHaveOneSizeWhateverIsAskedFor(t *testing.T) {
+func TestPagesCanHaveOneSizeWhateverLimitAsksFor(t *testing.T) {
 	s := instant(t, newSandbox(t, strictOptions()))
 	send(t, s, "Notice", many(50)...)
 	set(t, s, func(v *Settings) { v.LogCap, v.LogFixed = 20, true })
@@ -115,7 +115,7 @@ func TestPagesCanHaveOneSizeWhateverIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestThePagesOwnLimitCanBeUntold(t *testing.T) {
+func TestAPageCanAnswerTheRequestedLimitInsteadOfItsOwn(t *testing.T) {
 	s := instant(t, newSandbox(t, strictOptions()))
 	send(t, s, "Notice", many(50)...)
 	set(t, s, func(v *Settings) { v.LogCap, v.LogCapUntold = 20, true })

@@ -10,17 +10,18 @@ import (
 	"strconv"
 )
 
-// controls is the control interface. Its calls are neither counted nor failed.
-func (s *Sandbox) controls() http.Handler {
+// controlHandler serves the control interface. Its calls are not counted, and no
+// fault applies to them.
+func (s *Sandbox) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /_sandbox/faults", s.getFaults)
 	mux.HandleFunc("POST /_sandbox/faults", s.postFaults)
 	mux.HandleFunc("DELETE /_sandbox/faults", s.deleteFaults)
-	mux.HandleFunc("GET /_sandbox/settings", func(w http.ResponseWriter, _ *http.Request) { tell(w, s.Settings()) })
+	mux.HandleFunc("GET /_sandbox/settings", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Settings()) })
 	mux.HandleFunc("PUT /_sandbox/settings", s.putSettings)
 	mux.HandleFunc("POST /_sandbox/reset", func(w http.ResponseWriter, _ *http.Request) {
 		s.Reset()
-		tell(w, map[string]bool{"reset": true})
+		writeJSON(w, map[string]bool{"reset": true})
 	})
 	mux.HandleFunc("GET /_sandbox/oracle", s.getOracle)
 	mux.HandleFunc("POST /_sandbox/log", s.postLog)
@@ -33,24 +34,24 @@ func (s *Sandbox) controls() http.Handler {
 }
 
 func (s *Sandbox) getFaults(w http.ResponseWriter, _ *http.Request) {
-	tell(w, map[string]any{"faults": s.Faults(), "fired": s.faults.counts()})
+	writeJSON(w, map[string]any{"faults": s.Faults(), "fired": s.faults.counts()})
 }
 
-// postFaults takes one rule, or an array of them: all or none.
+// postFaults adds one rule or an array of them. If one is wrong, none is added.
 func (s *Sandbox) postFaults(w http.ResponseWriter, r *http.Request) {
-	items, err := objects(r)
+	items, err := readOneOrMany(r)
 	if err != nil {
-		wrong(w, err)
+		badRequest(w, err)
 		return
 	}
 	rules := make([]Fault, len(items))
 	for i, item := range items {
-		err := strict(item, &rules[i])
+		err := decodeStrict(item, &rules[i])
 		if err == nil {
 			err = rules[i].check()
 		}
 		if err != nil {
-			wrong(w, fmt.Errorf("fault %d: %w", i+1, err))
+			badRequest(w, fmt.Errorf("fault %d: %w", i+1, err))
 			return
 		}
 	}
@@ -59,65 +60,65 @@ func (s *Sandbox) postFaults(w http.ResponseWriter, r *http.Request) {
 		id, _ := s.AddFault(rule) // checked above
 		ids = append(ids, id)
 	}
-	tell(w, map[string]any{"ids": ids})
+	writeJSON(w, map[string]any{"ids": ids})
 }
 
 func (s *Sandbox) deleteFaults(w http.ResponseWriter, r *http.Request) {
 	text := r.URL.Query().Get("id")
 	if text == "" {
 		s.ClearFaults()
-		tell(w, map[string]bool{"cleared": true})
+		writeJSON(w, map[string]bool{"cleared": true})
 		return
 	}
 	id, err := strconv.Atoi(text)
 	if err != nil {
-		wrong(w, fmt.Errorf("id: %w", err))
+		badRequest(w, fmt.Errorf("id: %w", err))
 		return
 	}
-	tell(w, map[string]bool{"cleared": s.ClearFault(id)})
+	writeJSON(w, map[string]bool{"cleared": s.ClearFault(id)})
 }
 
-// putSettings changes the settings that the body names, and leaves the others.
+// putSettings changes only the settings that the body names.
 func (s *Sandbox) putSettings(w http.ResponseWriter, r *http.Request) {
 	body, err := controlBody(r)
 	if err != nil {
-		wrong(w, err)
+		badRequest(w, err)
 		return
 	}
-	probe := s.Settings()
-	if err := strict(body, &probe); err != nil {
-		wrong(w, err)
+	trial := s.Settings()
+	if err := decodeStrict(body, &trial); err != nil {
+		badRequest(w, err)
 		return
 	}
-	if err := s.Set(func(v *Settings) { _ = strict(body, v) }); err != nil { // read above
-		wrong(w, err)
+	if err := s.Set(func(v *Settings) { _ = decodeStrict(body, v) }); err != nil { // decoded once above
+		badRequest(w, err)
 		return
 	}
-	tell(w, s.Settings())
+	writeJSON(w, s.Settings())
 }
 
 func (s *Sandbox) getOracle(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	summary, _ := strconv.ParseBool(query.Get("summary")) // anything else is no
+	summary, _ := strconv.ParseBool(query.Get("summary")) // unreadable is false
 	rows, _ := strconv.ParseBool(query.Get("log"))
-	tell(w, s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"), Summary: summary, Log: rows}))
+	writeJSON(w, s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"), Summary: summary, Log: rows}))
 }
 
-// postLog takes one row, or an array of them; ?verbatim=1 completes nothing.
+// postLog adds one row or an array of them; with ?verbatim=1 nothing is filled in.
 func (s *Sandbox) postLog(w http.ResponseWriter, r *http.Request) {
-	verbatim, _ := strconv.ParseBool(r.URL.Query().Get("verbatim")) // anything else is no
-	rows, err := objects(r)
+	verbatim, _ := strconv.ParseBool(r.URL.Query().Get("verbatim")) // unreadable is false
+	rows, err := readOneOrMany(r)
 	if err != nil {
-		wrong(w, err)
+		badRequest(w, err)
 		return
 	}
 	for i, row := range rows {
 		if err := s.InsertLog(row, verbatim); err != nil {
-			wrong(w, fmt.Errorf("row %d: %w", i+1, err))
+			badRequest(w, fmt.Errorf("row %d: %w", i+1, err))
 			return
 		}
 	}
-	tell(w, map[string]int{"inserted": len(rows)})
+	writeJSON(w, map[string]int{"inserted": len(rows)})
 }
 
 func (s *Sandbox) postDecide(w http.ResponseWriter, r *http.Request) {
@@ -127,28 +128,27 @@ func (s *Sandbox) postDecide(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := controlBody(r)
 	if err == nil {
-		err = strict(body, &asked)
+		err = decodeStrict(body, &asked)
 	}
 	if err == nil {
 		err = s.Decide(asked.OrderNumber, asked.Decision)
 	}
 	switch {
 	case errors.Is(err, ErrDecided):
-		complain(w, http.StatusConflict, err)
+		writeError(w, http.StatusConflict, err)
 	case err != nil:
-		wrong(w, err)
+		badRequest(w, err)
 	default:
-		tell(w, map[string]bool{"decided": true})
+		writeJSON(w, map[string]bool{"decided": true})
 	}
 }
 
-// controlBody reads a control body of at most 64 MiB.
 func controlBody(r *http.Request) ([]byte, error) {
 	return io.ReadAll(http.MaxBytesReader(nil, r.Body, bodyLimit))
 }
 
-// objects reads a body that is one JSON value or an array of them.
-func objects(r *http.Request) ([]json.RawMessage, error) {
+// readOneOrMany reads a body that is one JSON value or an array of them.
+func readOneOrMany(r *http.Request) ([]json.RawMessage, error) {
 	body, err := controlBody(r)
 	if err != nil {
 		return nil, err
@@ -161,25 +161,25 @@ func objects(r *http.Request) ([]json.RawMessage, error) {
 	return []json.RawMessage{body}, nil
 }
 
-// strict reads JSON in which every name must be known: a typo in a script would
-// otherwise be a fault that never fires.
-func strict(data []byte, into any) error {
+// decodeStrict refuses unknown names: a typo in a script would otherwise be a
+// fault that never fires.
+func decodeStrict(data []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(into)
 }
 
-func tell(w http.ResponseWriter, value any) {
+func writeJSON(w http.ResponseWriter, value any) {
 	w.Header()["Content-Type"] = jsonType
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(value) // a caller that left is its own business
+	_ = encoder.Encode(value) // fails only when the caller is gone
 }
 
-func wrong(w http.ResponseWriter, err error) { complain(w, http.StatusBadRequest, err) }
+func badRequest(w http.ResponseWriter, err error) { writeError(w, http.StatusBadRequest, err) }
 
-func complain(w http.ResponseWriter, status int, err error) {
+func writeError(w http.ResponseWriter, status int, err error) {
 	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // likewise
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // fails only when the caller is gone
 }

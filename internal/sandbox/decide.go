@@ -5,23 +5,23 @@ import (
 	"fmt"
 )
 
-// Decisions of a payer at the page behind an enrollment's url.
+// What a payer can decide on the page behind an enrollment's url.
 const (
 	Approve = "approve" // transaction Approved, mandate Active
 	Decline = "decline" // transaction Failed, mandate Rejected
 	Abandon = "cancel"  // transaction Cancelled, mandate Cancelled
 )
 
-// ErrDecided says that an enrollment was decided before, or its link expired.
-var ErrDecided = errors.New("sandbox: decided before, or the link expired")
+// ErrDecided says that an enrollment was decided before, or that its link expired.
+var ErrDecided = errors.New("sandbox: already decided, or the link expired")
 
-// Decide is the payer of an order number's newest enrollment deciding on it.
-// The callback follows beside the caller. The error is ErrDecided, or names
-// what is wrong with the arguments.
+// Decide makes the payer's decision on the newest enrollment of an order number.
+// The callback is sent in the background. The error is ErrDecided, or names the
+// argument that is wrong.
 func (s *Sandbox) Decide(orderNumber, decision string) error {
-	s.ledger.mu.Lock()
-	n := int(s.ledger.last[orderNumber]) - 1
-	s.ledger.mu.Unlock()
+	s.registry.mu.Lock()
+	n := int(s.registry.last[orderNumber]) - 1
+	s.registry.mu.Unlock()
 	if n < 0 {
 		return fmt.Errorf("sandbox: no enrollment has the order number %q", orderNumber)
 	}
@@ -40,7 +40,7 @@ func (s *Sandbox) decide(n int, decision string) error {
 	default:
 		return fmt.Errorf("sandbox: decision is %q, it must be %s, %s or %s", decision, Approve, Decline, Abandon)
 	}
-	e, settled := s.ledger.settle(n, tx, mandate)
+	e, settled := s.registry.settle(n, tx, mandate)
 	if !settled {
 		return ErrDecided
 	}

@@ -10,8 +10,8 @@ import (
 func (s *Sandbox) enrollV2(c *call) answer { return s.enroll(c, 2) }
 func (s *Sandbox) enrollV3(c *call) answer { return s.enroll(c, 3) }
 
-// enroll accepts an enrollment: from here on it is listed, and its url opens a
-// page that waits for the payer. v2 and v3 take and answer the same.
+// enroll accepts an enrollment: from then on it is listed, and its url opens a
+// page on which the payer decides. v2 and v3 have the same requests and answers.
 func (s *Sandbox) enroll(c *call, version uint8) answer {
 	v, problems := parseEnrollment(c.body)
 	if problems != nil {
@@ -20,7 +20,7 @@ func (s *Sandbox) enroll(c *call, version uint8) answer {
 	if s.o.ChecksumSecret != "" && v[fChecksum] != "" && v[fChecksum] != v.checksum(s.o.ChecksumSecret) {
 		return unprocessable(map[string][]string{"checksum": {"The checksum is invalid."}})
 	}
-	if !same(v[fPortalKey], s.o.PortalKey) {
+	if !credentialMatches(v[fPortalKey], s.o.PortalKey) {
 		return forbidden("the portal key is not known")
 	}
 	if c.ChannelDisabled {
@@ -38,7 +38,7 @@ func (s *Sandbox) enroll(c *call, version uint8) answer {
 		at, _ := time.ParseInLocation(time.DateTime, v[fLinkExpiredAt], s.zone)
 		e.expires = at.UnixMilli()
 	}
-	n := s.ledger.add(e)
+	n := s.registry.add(e)
 	return answer{status: c.EnrollStatus, body: s.appendEnrolled(make([]byte, 0, 640), n, &e, &v, c.base)}
 }
 
@@ -66,7 +66,7 @@ func (s *Sandbox) appendEnrolled(dst []byte, n int, e *enrollment, v *values, ba
 	return dst
 }
 
-// effective is the date given, or the day after the enrollment.
+// effective is the requested effective date, or the day after the enrollment.
 func (s *Sandbox) effective(e *enrollment, v *values) string {
 	if v[fEffectiveDate] != "" {
 		return v[fEffectiveDate]
@@ -74,7 +74,7 @@ func (s *Sandbox) effective(e *enrollment, v *values) string {
 	return time.UnixMilli(e.at).In(s.zone).AddDate(0, 0, 1).Format(time.DateOnly)
 }
 
-// The shapes of refusals are not shown by the upstream; assumed, see
+// The upstream does not show the format of its refusals; assumed, see
 // docs/sandbox.md.
 
 func unprocessable(problems map[string][]string) answer {

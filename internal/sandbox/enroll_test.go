@@ -111,7 +111,7 @@ func TestLinkExpiresAfterAnHourOrWhenAsked(t *testing.T) {
 	})
 }
 
-func TestPortalKeyAndChannelAreHeldAgainstTheAccount(t *testing.T) {
+func TestPortalKeyAndChannelAreChecked(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	status, got := ask(t, s, "POST", "/v3/mandates", enrollment1().with("portal_key", "other").String())
 	equal(t, "another portal key", []any{status, got["success"]}, []any{403, false})

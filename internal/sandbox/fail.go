@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// failBefore carries out what a fault does before the work; true means that the
-// call ends there, and nothing was done.
+// failBefore does the fault's part before the work; true means that the call
+// ends there and nothing was done.
 func (s *Sandbox) failBefore(w http.ResponseWriter, r *http.Request, op operation, f *Fault) bool {
 	switch f.Kind {
 	case Delay:
@@ -25,8 +25,8 @@ func (s *Sandbox) failBefore(w http.ResponseWriter, r *http.Request, op operatio
 	return false
 }
 
-// failAfter carries out what a fault does to the answer of work that was done;
-// true means that nothing is left to say.
+// failAfter does the fault's part after the work; true means that the call was
+// answered or cut.
 func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation, f *Fault, a answer) bool {
 	switch f.Kind {
 	case DelayAnswer:
@@ -40,18 +40,18 @@ func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation
 		w.Header()["Content-Type"] = jsonType
 		w.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
 		w.WriteHeader(a.status)
-		_, _ = w.Write(a.body[:len(a.body)/2]) // the server closes the connection over the missing half
+		_, _ = w.Write(a.body[:len(a.body)/2]) // the server closes the connection because the other half is missing
 	case Garbage:
 		answer{status: http.StatusOK, body: []byte(`{"url":"http://sandbox.test/<html>`)}.write(w)
 	case AcceptEmpty:
-		answer{status: a.status, body: emptied(a.body)}.write(w)
+		answer{status: a.status, body: withoutEssentials(a.body)}.write(w)
 	default:
 		return false
 	}
 	return true
 }
 
-// answer is the status, headers and body that a fault was told to give.
+// answer has the status, headers and body that the rule names.
 func (f *Fault) answer(op operation) answer {
 	status := f.Status
 	if status == 0 {
@@ -69,8 +69,8 @@ func (f *Fault) answer(op operation) answer {
 	return a
 }
 
-// emptied takes out of an answer what it must hold.
-func emptied(body []byte) []byte {
+// withoutEssentials removes from an answer what a client needs.
+func withoutEssentials(body []byte) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil {
 		return []byte("{}")
@@ -85,15 +85,15 @@ func emptied(body []byte) []byte {
 	return body
 }
 
-// cut resets the connection: over TCP the caller reads "connection reset", over
-// anything else the end of the stream.
+// cut resets the connection: the caller reads "connection reset" over TCP, and
+// the end of the stream over anything else.
 func cut(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		panic(http.ErrAbortHandler) // net/http closes the connection over it, and logs nothing
+		panic(http.ErrAbortHandler) // makes net/http close the connection without logging
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // a reset in place of a polite end; without it the cut is only politer
+		_ = tcp.SetLinger(0) // Close sends a reset; if this fails, it is an ordinary close
 	}
 	_ = conn.Close()
 }

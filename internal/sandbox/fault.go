@@ -12,48 +12,48 @@ import (
 	"sync/atomic"
 )
 
-// Kinds of faults. "Done" means that the work is done and counts: the caller
-// only does not learn of it in the ordinary way.
+// Kinds of faults. "Done" means that the work is done and counted; only the
+// answer is not the usual one.
 const (
-	Delay        = "delay"         // waits, then does the work, even for a caller that left
-	DelayAnswer  = "delay_answer"  // done, then waits with the answer
+	Delay        = "delay"         // waits, then does the work, even when the caller is gone by then
+	DelayAnswer  = "delay_answer"  // done, then waits before it answers
 	Status       = "status"        // nothing done, answers the status
 	Cut          = "cut"           // nothing done, the connection is reset
 	AcceptCut    = "accept_cut"    // done, the connection is reset without an answer
 	AcceptStatus = "accept_status" // done, answers the status
 	Truncate     = "truncate"      // done, half of the answer's body under its full Content-Length
-	Garbage      = "garbage"       // done, a 200 that nobody can read
+	Garbage      = "garbage"       // done, answers 200 with an unreadable body
 	AcceptEmpty  = "accept_empty"  // done, an answer without url, total_recipient or data
 	Short        = "short"         // a submission is accepted for its first recipients only
 )
 
 var kinds = []string{Delay, DelayAnswer, Status, Cut, AcceptCut, AcceptStatus, Truncate, Garbage, AcceptEmpty, Short}
 
-// Fault is a rule by which calls go wrong. The first rule that applies to a
-// call is the one that fires.
+// Fault is a rule that makes calls fail. The first rule that applies to a call
+// fires.
 type Fault struct {
-	ID        int     `json:"id"`        // given by the sandbox
+	ID        int     `json:"id"`        // assigned by the sandbox
 	Operation string  `json:"operation"` // enroll, transactions, send, logs, account, or * for any
 	Kind      string  `json:"kind"`
-	Skip      int     `json:"skip,omitempty"`  // calls that it lets pass first
-	Times     int     `json:"times"`           // fires this often, then no more; 0 is until cleared
-	Share     float64 `json:"share,omitempty"` // of calls it fires on, drawn for each; 0 is all
-	Seed      uint64  `json:"seed,omitempty"`  // of those draws; 0 is the sandbox's
+	Skip      int     `json:"skip,omitempty"`  // calls that pass before the first one fails
+	Times     int     `json:"times"`           // how often it fires; 0 is until cleared
+	Share     float64 `json:"share,omitempty"` // chance that it fires on a call; 0 is always
+	Seed      uint64  `json:"seed,omitempty"`  // of that chance; 0 is the sandbox's
 	Match     string  `json:"match,omitempty"` // only calls whose body or query string holds this text
 
 	Delay   Duration          `json:"delay,omitzero"`    // delay, delay_answer
 	Status  int               `json:"status,omitempty"`  // status, accept_status; 0 is 500
-	Body    json.RawMessage   `json:"body,omitempty"`    // status, accept_status: a JSON string is sent as its bare text
+	Body    json.RawMessage   `json:"body,omitempty"`    // status, accept_status; a JSON string is sent unquoted
 	Headers map[string]string `json:"headers,omitempty"` // status, accept_status
-	Accept  *int              `json:"accept,omitempty"`  // short: recipients accepted; left out is half
+	Accept  *int              `json:"accept,omitempty"`  // short: recipients accepted; nil is half
 
-	Seen  int `json:"seen"`  // calls it was asked about
-	Fired int `json:"fired"` // calls it made go wrong
+	Seen  int `json:"seen"`  // calls that it applied to
+	Fired int `json:"fired"` // calls that it made fail
 
 	draws *rand.Rand
 }
 
-// accepted is how many of n recipients a short submission takes.
+// accepted returns how many of n recipients a short submission accepts.
 func (f *Fault) accepted(n int) int {
 	if f.Accept == nil {
 		return n / 2
@@ -61,17 +61,17 @@ func (f *Fault) accepted(n int) int {
 	return min(n, *f.Accept)
 }
 
-// faults are the rules in force, in the order they came.
+// faults are the current rules, in the order they were added.
 type faults struct {
-	any    atomic.Bool // so that a call without rules takes no lock
+	any    atomic.Bool // so that no lock is taken while there are no rules
 	mu     sync.Mutex
 	rules  []*Fault
 	lastID int
-	fired  map[string]int // by kind, of cleared rules too
+	fired  map[string]int // by kind, including cleared rules
 }
 
-// AddFault adds a rule after those there are, and returns its id. The error
-// names the field that is wrong.
+// AddFault appends a rule and returns its id. The error names the field that is
+// wrong.
 func (s *Sandbox) AddFault(f Fault) (id int, err error) {
 	if err := f.check(); err != nil {
 		return 0, fmt.Errorf("sandbox: fault: %w", err)
@@ -95,13 +95,13 @@ func (f *Fault) check() error {
 	case f.Share < 0 || f.Share > 1:
 		return fmt.Errorf("share is %v, it must be between 0 and 1", f.Share)
 	case f.Delay < 0 || (f.Delay == 0) == (f.Kind == Delay || f.Kind == DelayAnswer):
-		return fmt.Errorf("delay goes with the kinds delay and delay_answer, and is above zero there")
+		return fmt.Errorf("delay must be positive for the kinds delay and delay_answer, and left out for the others")
 	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
 		return fmt.Errorf("status is %d, it must be between 200 and 599", f.Status)
 	case f.Accept != nil && *f.Accept < 0:
 		return fmt.Errorf("accept must not be negative")
 	case f.Kind == Short && f.Operation != "send":
-		return fmt.Errorf("the kind short goes with the operation send")
+		return fmt.Errorf("the kind short is for the operation send only")
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (l *faults) add(f *Fault) int {
 	return f.ID
 }
 
-// Faults returns the rules in force with what they did so far.
+// Faults returns the current rules with their counts.
 func (s *Sandbox) Faults() []Fault {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -127,10 +127,10 @@ func (s *Sandbox) Faults() []Fault {
 	return rules
 }
 
-// ClearFaults removes every rule. How many fired stays counted until a reset.
+// ClearFaults removes every rule. The counts by kind stay until a reset.
 func (s *Sandbox) ClearFaults() { s.faults.clear(false) }
 
-// ClearFault removes one rule, and reports whether there was one of that id.
+// ClearFault removes one rule, and reports whether it existed.
 func (s *Sandbox) ClearFault(id int) bool {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -177,7 +177,7 @@ func (l *faults) pick(op operation, body []byte, query string) *Fault {
 	return nil
 }
 
-// applies counts the call and says whether the rule fires on it.
+// applies counts the call and reports whether the rule fires on it.
 func (f *Fault) applies(op operation, body []byte, query string) bool {
 	if f.Operation != "*" && f.Operation != op.String() {
 		return false

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// wire serves the sandbox over real TCP, where a cut is a cut.
+// wire serves the sandbox over real TCP, where a cut resets the connection.
 type wire struct {
 	t testing.TB
 	s *Sandbox
@@ -24,11 +24,11 @@ func newWire(t testing.TB) wire {
 	s := New(strictOptions())
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	t.Cleanup(s.Close) // first, so that no handler sits in a delay
+	t.Cleanup(s.Close) // runs first, so that no handler waits in a delay
 	return wire{t, instant(t, s), server}
 }
 
-// call makes one call over a connection of its own.
+// call makes one call over a new connection.
 func (w wire) call(ctx context.Context, method, path, body string) (int, http.Header, string, error) {
 	r, err := http.NewRequestWithContext(ctx, method, w.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -50,7 +50,7 @@ func (w wire) enroll() (int, http.Header, string, error) {
 }
 
 func (w wire) send(to ...string) (int, http.Header, string, error) {
-	return w.call(context.Background(), "POST", "/api/v0/messages", letter1().with("to", to).String())
+	return w.call(context.Background(), "POST", "/api/v0/messages", message1().with("to", to).String())
 }
 
 // fault adds faults over HTTP, as a script would.
@@ -61,8 +61,8 @@ func (w wire) fault(body string) {
 	}
 }
 
-// done holds what was really done against the numbers of enrollments and of
-// accepted recipients.
+// done checks the numbers of enrollments and of accepted recipients that were really
+// done.
 func (w wire) done(enrollments, recipients int) {
 	w.t.Helper()
 	_, _, body, err := w.call(context.Background(), "GET", "/_sandbox/oracle?summary=1", "")
@@ -194,7 +194,7 @@ func TestDelayDoesTheWorkEvenForACallerThatLeft(t *testing.T) {
 	w.done(0, 0)
 	for deadline := time.Now().Add(5 * time.Second); w.s.Enrolled("DD1") == 0; {
 		if time.Now().After(deadline) {
-			t.Fatal("it was never done")
+			t.Fatal("the work was never done")
 		}
 		_, _, _, _ = w.call(context.Background(), "GET", "/_sandbox/help", "")
 	}

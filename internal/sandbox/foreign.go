@@ -10,18 +10,19 @@ import (
 	"time"
 )
 
-// foreignRow is a row put into the log by hand: another program's mail.
+// foreignRow is a row of the log that belongs to no message of the sandbox:
+// another program's mail.
 type foreignRow struct {
 	envelope, to string
-	at, entered  int64  // when its event was and when it came in, milliseconds since 1970
-	state        string // "" of one that a caller put in
+	at, entered  int64  // time of its event and of its insertion, milliseconds since 1970
+	state        string // "" when a caller inserted it
 	text         []byte
 }
 
-// InsertLog puts a row into the log: a JSON object with the fields of a log
-// entry. What it leaves out is made up, unless verbatim. It stands where its
-// created_at belongs, and replaces a row inserted before with the same
-// envelope_id and to, in place.
+// InsertLog inserts a row into the log: a JSON object with the fields of a log
+// entry. Missing fields are made up, unless verbatim is set. The row is sorted in
+// by its created_at. It replaces, in place, an inserted row with the same
+// envelope_id and to.
 func (s *Sandbox) InsertLog(entry []byte, verbatim bool) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(entry, &fields); err != nil || fields == nil {
@@ -43,15 +44,15 @@ func (o *outbox) insert(fields map[string]json.RawMessage, at time.Time, f forei
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	o.tell(now)
+	o.appendDue(now)
 	if at.IsZero() {
 		at = now
 	}
-	o.put(fields, at, f, verbatim)
+	o.insertLocked(fields, at, f, verbatim)
 }
 
-// put puts a row in. The caller holds the lock.
-func (o *outbox) put(fields map[string]json.RawMessage, at time.Time, f foreignRow, verbatim bool) {
+// insertLocked inserts a row. The caller holds the lock.
+func (o *outbox) insertLocked(fields map[string]json.RawMessage, at time.Time, f foreignRow, verbatim bool) {
 	if !verbatim {
 		if f.envelope == "" {
 			f.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), mix(o.seed+uint64(len(o.foreign)))&0xfffffff)
@@ -73,10 +74,10 @@ func (o *outbox) put(fields map[string]json.RawMessage, at time.Time, f foreignR
 	o.shuffled = shuffle{}
 }
 
-// nobody is whom a row is to that does not say.
-const nobody = "nobody@elsewhere.test"
+// unknownRecipient is the recipient of a row that names none.
+const unknownRecipient = "nobody@elsewhere.test"
 
-// complete fills in what a row put there by hand leaves out.
+// complete fills in the fields that an inserted row leaves out.
 func complete(fields map[string]json.RawMessage, at time.Time, envelope string) {
 	for name, value := range map[string]string{
 		"created_at":  `"` + stamp(at.UnixMilli()) + `"`,
@@ -84,7 +85,7 @@ func complete(fields map[string]json.RawMessage, at time.Time, envelope string) 
 		"interface":   `"api"`,
 		"domain":      `"elsewhere.test"`,
 		"from":        `"someone@elsewhere.test"`,
-		"to":          `"` + nobody + `"`,
+		"to":          `"` + unknownRecipient + `"`,
 		"delivered":   `1`,
 		"status":      `{"delivered":true,"ip":"192.0.2.26","mx":"mx1.elsewhere.test","response":"250 2.0.0 OK"}`,
 	} {
@@ -94,7 +95,7 @@ func complete(fields map[string]json.RawMessage, at time.Time, envelope string) 
 	}
 }
 
-// eventOf is when the row's event was, in milliseconds since 1970.
+// eventOf is the time of the row's event, in milliseconds since 1970.
 func (o *outbox) eventOf(r row) int64 {
 	if r.message != foreignMessage {
 		return o.messages[r.message].eventAt(int(r.recipient))

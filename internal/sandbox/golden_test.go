@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// The clients are held to the same files: hand-written from the two documents.
+// The clients are tested with the same files, which were written by hand from the two
+// documents.
 const (
 	mandateFixtures = "../../pkg/clients/mandate/testdata/"
 	mailFixtures    = "../../pkg/clients/mail/testdata/"
@@ -32,8 +33,8 @@ func fixture(t *testing.T, path string) map[string]any {
 	return value
 }
 
-// shape is the set of a value's fields and JSON types, one line each. An array
-// has the shape of its first element.
+// shape lists a value's fields and their JSON types, one line each. An array has the
+// shape of its first element.
 func shape(at string, value any) []string {
 	switch value := value.(type) {
 	case map[string]any:
@@ -63,7 +64,7 @@ func sameShape(t *testing.T, path string, got map[string]any) {
 	t.Helper()
 	want := strings.Join(shape("", fixture(t, path)), "\n")
 	if is := strings.Join(shape("", got), "\n"); is != want {
-		t.Errorf("the sandbox's answer has another shape than %s: got\n%s\nwant\n%s", path, is, want)
+		t.Errorf("the sandbox's answer has a different shape than %s: got\n%s\nwant\n%s", path, is, want)
 	}
 }
 
@@ -78,7 +79,7 @@ func TestRequestFixturesAreAccepted(t *testing.T) {
 	for pattern, path := range map[string]string{mandateFixtures + "enroll.request*.json": "/v3/mandates", mailFixtures + "send.request*.json": "/api/v0/messages"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
-			t.Fatalf("no fixture is %s: %v", pattern, err)
+			t.Fatalf("no fixture matches %s: %v", pattern, err)
 		}
 		for _, file := range files {
 			body, err := os.ReadFile(file)
@@ -127,7 +128,7 @@ func TestMandateAnswersHaveTheShapeOfTheFixtures(t *testing.T) {
 func TestMailAnswersHaveTheShapeOfTheFixtures(t *testing.T) {
 	s := golden(t)
 	sameShape(t, mailFixtures+"logs.response.empty.json", must(t, s, "GET", "/api/v0/logs", ""))
-	sameShape(t, mailFixtures+"send.response.json", must(t, s, "POST", "/api/v0/messages", letter1().String()))
+	sameShape(t, mailFixtures+"send.response.json", must(t, s, "POST", "/api/v0/messages", message1().String()))
 	page := must(t, s, "GET", "/api/v0/logs", "")
 	sameShape(t, mailFixtures+"logs.response.json", page)
 	if _, err := time.Parse(time.RFC3339, dig(t, page, "data", "data", 0, "created_at").(string)); err != nil {
@@ -137,10 +138,10 @@ func TestMailAnswersHaveTheShapeOfTheFixtures(t *testing.T) {
 	sameShape(t, mailFixtures+"logs.response.failed.json", must(t, s, "GET", "/api/v0/logs?limit=1", ""))
 	sameShape(t, mailFixtures+"user.response.json", must(t, s, "GET", "/api/v0/user", ""))
 
-	_, refused := ask(t, s, "POST", "/api/v0/messages", letter1().without("subject").String())
+	_, refused := ask(t, s, "POST", "/api/v0/messages", message1().without("subject").String())
 	sameShape(t, mailFixtures+"send.refused.422.json", refused)
-	equal(t, "words", refused["message"], fixture(t, mailFixtures+"send.refused.422.json")["message"])
+	equal(t, "message", refused["message"], fixture(t, mailFixtures+"send.refused.422.json")["message"])
 	set(t, s, func(v *Settings) { v.Quota = 0 })
-	_, refused = ask(t, s, "POST", "/api/v0/messages", letter1().String())
+	_, refused = ask(t, s, "POST", "/api/v0/messages", message1().String())
 	sameShape(t, mailFixtures+"send.refused.quota.json", refused)
 }

@@ -1,7 +1,7 @@
 package sandbox
 
-// Help tells a person at a terminal how to use the sandbox. It is also served
-// at /_sandbox/help.
+// Help explains the sandbox to a person at a terminal. It is also served at
+// /_sandbox/help.
 const Help = `Upstreams
   POST /v3/mandates, POST /api/v2/mandates     enroll (Authorization: Bearer, portal_key)
   GET  /v3/mandates/transactions               transaction list
@@ -9,37 +9,37 @@ const Help = `Upstreams
   GET  /api/v0/logs, GET /api/v0/user          sending log, account
 
 Pages
-  /                 what happened, and every enrollment
+  /                 totals, and every enrollment
   /enroll/<token>   where the payer approves, declines or cancels: the url of an enrollment
-  /mail             mail sent: subject, recipients, status
+  /mail             sent mail: subject, recipients, status
 
 Control, JSON over HTTP
   POST   /_sandbox/faults        add a fault or an array of them
-  GET    /_sandbox/faults        faults in force, how often each was asked and fired
+  GET    /_sandbox/faults        current faults, how often each applied and fired
   DELETE /_sandbox/faults[?id=]  clear
   GET    /_sandbox/settings
-  PUT    /_sandbox/settings      change those that are named
+  PUT    /_sandbox/settings      change the settings that are named
   POST   /_sandbox/reset         forget everything
   GET    /_sandbox/oracle        what was really done; ?summary=1 ?order_number= ?recipient= ?log=1
-  POST   /_sandbox/log           put rows of other programs into the sending log; ?verbatim=1
+  POST   /_sandbox/log           add rows of other programs to the sending log; ?verbatim=1
   POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel"}
   GET    /_sandbox/help          this text
 
 Faults: {"operation":…,"kind":…}; the first that applies fires
   operation      enroll, transactions, send, logs, account, or * for any
-  times          how often; 0 is until cleared
-  share, seed    of calls, 0 to 1, drawn for each
-  skip           calls let pass first
-  match          only calls whose body or query holds this text
+  times          how often it fires; 0 is until cleared
+  share, seed    chance that it fires on a call, 0 to 1, and its seed
+  skip           calls that pass before the first one fails
+  match          only calls whose body or query contains this text
  kinds
-  delay          wait "delay":"2s", then do the work, even for a caller that left
-  delay_answer   done, then wait "delay" with the answer
+  delay          wait "delay":"2s", then do the work, even when the caller is gone
+  delay_answer   done, then wait "delay" before the answer
   status         nothing done, answer "status", "body", "headers"
   cut            nothing done, connection reset
   accept_cut     done, connection reset without an answer
   accept_status  done, answer "status", "body", "headers"
   truncate       done, half of the answer's body under its full Content-Length
-  garbage        done, a 200 that nobody can read
+  garbage        done, a 200 with an unreadable body
   accept_empty   done, an answer without url, total_recipient or data
   short          send: only the first "accept" recipients, or half, are accepted
 
@@ -48,18 +48,18 @@ Settings (durations are text, "1.5s")
   enroll_status                  HTTP status of an accepted enrollment
   channel_disabled               enrollments are refused with 403
   callback_wait                  between two tries of a callback
-  quota, suspended               of the mail account: 402, 403
+  quota, suspended               of the mail account: refused with 402, 403
   log_order                      newest, oldest, none
-  log_delay, log_spread          acceptance to first row; first row towards last row of a message
-  log_cap                        most rows of a page
+  log_delay, log_spread          from acceptance to the first row; over which the rows are spread
+  log_cap                        maximum rows of a page
   status_text, wrong_total_page  oddities seen in the log
-  total_off, no_totals           total_record is off by so many; there are no totals
-  log_forms, log_cap_varies      rows in any form; pages of any size
-  log_losses, log_late           chance before each page that a row goes, or comes in late
-  log_late_by                    how old a late row is at most
+  total_off, no_totals           total_record is off by this number; totals are left out
+  log_forms, log_cap_varies      rows in any documented form; a different cap for each page
+  log_losses, log_late           chance before each page that a row is removed, or added late
+  log_late_by                    maximum age of a late row
   log_fixed                      a page has log_cap rows, whatever limit asks for
-  log_cap_untold                 the answer's limit is the one asked for
-  share_deferred, deferred_for   4xx reply first, delivered in the same row later
-  share_bounced                  5xx reply
-An address whose local part holds "bounce" or "defer" has that state for certain.
+  log_cap_untold                 limit in the answer is the requested one, not the real one
+  share_deferred, deferred_for   share of 4xx replies; delivered later, in the same row
+  share_bounced                  share of 5xx replies
+A local part that contains "bounce" or "defer" always has that result.
 `

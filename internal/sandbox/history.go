@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// LogRow is a row of the sending log as it was at any time.
+// LogRow is a row of the sending log with its whole history.
 type LogRow struct {
 	Subject    string     `json:"subject,omitempty"` // of its message
 	EnvelopeID string     `json:"envelope_id"`
 	To         string     `json:"to"`
 	CreatedAt  time.Time  `json:"created_at"`
-	EnteredAt  time.Time  `json:"entered_at"`        // when it came into the log: after created_at when it came late
-	LeftAt     *time.Time `json:"left_at,omitempty"` // when it was taken out
-	States     []LogState `json:"states"`            // in their order; of a row that was put in by hand none: its owner knows
+	EnteredAt  time.Time  `json:"entered_at"`        // when it was added to the log; later than created_at if it was late
+	LeftAt     *time.Time `json:"left_at,omitempty"` // when it was removed
+	States     []LogState `json:"states"`            // oldest first; none for a row that a caller inserted
 }
 
-// LogState is a state and when the row took it on.
+// LogState is a state of a row and when it began.
 type LogState struct {
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
 }
 
-// history is every row that there is or was, in the order in which they came in.
+// history returns every row that is or was in the log, in the order of insertion.
 func (o *outbox) history() []LogRow {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	o.tell(now)
+	o.appendDue(now)
 	all := make([]LogRow, 0, len(o.log)+len(o.lost))
 	for _, r := range o.log {
-		all = append(all, o.story(r, now))
+		all = append(all, o.logRow(r, now))
 	}
 	for _, r := range o.lost {
 		left := instantOf(r.at)
-		h := o.story(r.row, left)
+		h := o.logRow(r.row, left)
 		h.LeftAt = &left
 		all = append(all, h)
 	}
@@ -43,11 +43,11 @@ func (o *outbox) history() []LogRow {
 	return all
 }
 
-// story is that of one row until a time.
-func (o *outbox) story(r row, until time.Time) LogRow {
+// logRow returns the history of one row up to a time.
+func (o *outbox) logRow(r row, until time.Time) LogRow {
 	if r.message == foreignMessage {
 		f := o.foreign[r.recipient]
-		h := LogRow{EnvelopeID: f.envelope, To: cmp.Or(f.to, nobody), CreatedAt: instantOf(f.at), EnteredAt: instantOf(f.entered)}
+		h := LogRow{EnvelopeID: f.envelope, To: cmp.Or(f.to, unknownRecipient), CreatedAt: instantOf(f.at), EnteredAt: instantOf(f.entered)}
 		if f.state != "" {
 			h.States = []LogState{{f.state, h.EnteredAt}}
 		}

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// What the oracle says of the log is what its pages showed: each row that there is, or
-// was, and when it took on which state.
+// The oracle lists every row that the pages showed, and when each of its states began.
 func TestTheOracleKnowsEveryRowAndItsStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSandbox(t, strictOptions())
@@ -21,18 +20,18 @@ func TestTheOracleKnowsEveryRowAndItsStates(t *testing.T) {
 		must(t, s, "POST", "/_sandbox/log", `{"to":"else@example.test","envelope_id":"e1"}`)
 		after := func(d time.Duration) string { return begin.Add(d).Format(time.RFC3339) }
 		row := func(r LogRow) []any {
-			said := []any{r.To, r.EnteredAt.Format(time.RFC3339)}
+			values := []any{r.To, r.EnteredAt.Format(time.RFC3339)}
 			for _, state := range r.States {
-				said = append(said, state.State, state.Since.Format(time.RFC3339))
+				values = append(values, state.State, state.Since.Format(time.RFC3339))
 			}
-			return said
+			return values
 		}
 		rows := s.Oracle(Query{Log: true}).Log
 		equal(t, "rows", len(rows), 4)
 		equal(t, "delivered", row(rows[0]), []any{"a@example.test", after(time.Second), "delivered", after(time.Second)})
 		equal(t, "deferred as yet", row(rows[1]), []any{"defer@example.test", after(4 * time.Second), "deferred", after(4 * time.Second)})
 		equal(t, "bounced", row(rows[2]), []any{"bounce@example.test", after(7 * time.Second), "bounced", after(7 * time.Second)})
-		equal(t, "by hand", row(rows[3]), []any{"else@example.test", after(10 * time.Second)})
+		equal(t, "inserted", row(rows[3]), []any{"else@example.test", after(10 * time.Second)})
 		time.Sleep(54 * time.Second)
 		rows = s.Oracle(Query{Log: true}).Log
 		equal(t, "deferred no more", row(rows[1]), []any{"defer@example.test", after(4 * time.Second), "deferred", after(4 * time.Second), "delivered", after(64 * time.Second)})
@@ -56,8 +55,8 @@ func TestTheOracleKnowsEveryRowAndItsStates(t *testing.T) {
 		equal(t, "rows that left, and are shown", []any{left, len(shown)}, []any{1, 3})
 		got := must(t, s, "GET", "/_sandbox/oracle?log=1", "")
 		equal(t, "over HTTP", []any{len(got["log"].([]any)), dig(t, got, "log", 0, "states", 0, "state")}, []any{4, "delivered"})
-		if _, told := must(t, s, "GET", "/_sandbox/oracle", "")["log"]; told {
-			t.Error("the oracle tells the log unasked")
+		if _, listed := must(t, s, "GET", "/_sandbox/oracle", "")["log"]; listed {
+			t.Error("the oracle lists the log without being asked")
 		}
 	})
 }

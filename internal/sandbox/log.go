@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// row is one entry of the sending log: a recipient of a message, or, with
-// message = foreignMessage, the recipient-th of the rows put there by hand.
+// row is one entry of the sending log: a recipient of a message, or, if message is
+// foreignMessage, the inserted row with the index recipient.
 type row struct{ message, recipient uint32 }
 
 const foreignMessage = math.MaxUint32
 
-// defaultLimit is the records of a log page when the caller asks for no number.
+// defaultLimit is the number of rows of a log page when the caller names none.
 const defaultLimit = 100
 
-// logs answers a page of the sending log. Rows that were added since the last
-// page have shifted the rest, as offsets do.
+// logs answers with a page of the sending log. Pages are offsets: rows added in
+// the meantime shift the others.
 func (s *Sandbox) logs(c *call) answer {
 	query := c.r.URL.Query()
-	page := whole(query.Get("page"), 1)
-	asked := whole(query.Get("limit"), defaultLimit)
+	page := positiveInt(query.Get("page"), 1)
+	asked := positiveInt(query.Get("limit"), defaultLimit)
 	body, total, limit := s.outbox.page(c.Settings, page, asked, time.Now())
 	pages := (total + limit - 1) / limit
 	if c.WrongTotalPage {
@@ -39,14 +39,14 @@ func (s *Sandbox) logs(c *call) answer {
 	return envelope(fmt.Appendf(body, `,"current_page":%d,"limit":%d}`, page, limit))
 }
 
-// page renders the rows of a page, up to where the pagination fields begin. rows is how
-// many it may have.
+// page renders a page up to the pagination fields. total is the number of rows in
+// the log, rows the maximum of this page.
 func (o *outbox) page(settings *Settings, page, limit int, now time.Time) (body []byte, total, rows int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tell(now)
-	if most := o.churn(settings, now); limit > most || settings.LogFixed {
-		limit = most
+	o.appendDue(now)
+	if maxRows := o.churn(settings, now); limit > maxRows || settings.LogFixed {
+		limit = maxRows
 	}
 	total = len(o.log)
 	begin := min((page-1)*limit, total)
@@ -56,13 +56,13 @@ func (o *outbox) page(settings *Settings, page, limit int, now time.Time) (body 
 		if i > begin {
 			body = append(body, ',')
 		}
-		body = o.appendRow(body, o.log[o.place(settings.LogOrder, i)], settings, now)
+		body = o.appendRow(body, o.log[o.listed(settings.LogOrder, i)], settings, now)
 	}
 	return append(body, ']'), total, limit
 }
 
-// place is where in the log the i-th row of the listing stands.
-func (o *outbox) place(order string, i int) int {
+// listed returns the index in the log of the i-th row of the listing.
+func (o *outbox) listed(order string, i int) int {
 	switch order {
 	case Oldest:
 		return i
@@ -97,7 +97,7 @@ func (o *outbox) appendRow(dst []byte, r row, settings *Settings, now time.Time)
 
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// States of a recipient, as the sandbox names them.
+// States of a recipient.
 const (
 	Queued    = "queued"
 	Delivered = "delivered"
@@ -105,8 +105,8 @@ const (
 	Bounced   = "bounced"
 )
 
-// response is what the receiving server said. Failures are not shown by the
-// upstream; assumed.
+// response is the receiving server's reply. The upstream shows no failures;
+// assumed.
 func response(state, envelope string) string {
 	switch state {
 	case Deferred:
@@ -118,8 +118,8 @@ func response(state, envelope string) string {
 	}
 }
 
-// state is what became of the i-th recipient by now. A deferred one is
-// delivered later, in the same row.
+// state is the i-th recipient's state at a time. A deferred one is delivered
+// later, in the same row.
 func (p *posted) state(seed uint64, i int, now time.Time) string {
 	event := p.eventAt(i)
 	if event > now.UnixMilli() {
@@ -136,9 +136,9 @@ func (p *posted) state(seed uint64, i int, now time.Time) string {
 	return Delivered
 }
 
-// fate is the first thing that happens to a recipient: what its local part asks
-// for, else what the shares and the seed draw for this subject and address. It
-// does not depend on the order in which messages came.
+// fate is the first reply that a recipient gets: what its local part asks for, or
+// else what is drawn from the seed for this subject and address. It does not
+// depend on the order of the messages.
 func (p *posted) fate(seed uint64, address string) string {
 	local := strings.ToLower(address[:len(address)-len(domain(address))])
 	switch {
@@ -160,7 +160,7 @@ func (p *posted) fate(seed uint64, address string) string {
 	return Delivered
 }
 
-// shuffle lists rows in an order of its own that new rows fall into anywhere.
+// shuffle lists rows in a fixed random order; a new row may appear anywhere.
 type shuffle struct{ places []int }
 
 func (s *shuffle) at(i int, log []row, seed uint64) int {

@@ -12,7 +12,7 @@ import (
 
 func send(t testing.TB, s *Sandbox, subject string, to ...string) {
 	t.Helper()
-	must(t, s, "POST", "/api/v0/messages", letter1().with("subject", subject).with("to", to).String())
+	must(t, s, "POST", "/api/v0/messages", message1().with("subject", subject).with("to", to).String())
 }
 
 func logs(t testing.TB, s *Sandbox, query string) map[string]any {
@@ -20,7 +20,7 @@ func logs(t testing.TB, s *Sandbox, query string) map[string]any {
 	return must(t, s, "GET", "/api/v0/logs"+query, "")["data"].(map[string]any)
 }
 
-// tos are the recipients of a page, in its order.
+// tos returns the recipients of a page, in its order.
 func tos(t testing.TB, page map[string]any) []string {
 	var list []string
 	for _, entry := range page["data"].([]any) {
@@ -43,7 +43,7 @@ func TestMailIsQueuedUntilTheOutboundServerHasSent(t *testing.T) {
 	})
 }
 
-func TestRowsOfOneMessageShareAnEnvelopeThatTellsItsAcceptance(t *testing.T) {
+func TestRowsOfOneMessageShareAnEnvelopeWithTheTimeOfAcceptance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSandbox(t, strictOptions())
 		time.Sleep(1234 * time.Millisecond)
@@ -110,7 +110,7 @@ func TestNewRowsShiftThePages(t *testing.T) {
 	equal(t, "page 2 before and after", [][]string{before, tos(t, logs(t, s, "?limit=2&page=2"))}, [][]string{{"r1@example.test", "r0@example.test"}, {"r2@example.test", "r1@example.test"}})
 }
 
-func TestASpreadTellsOfAMessageLittleByLittle(t *testing.T) {
+func TestASpreadLogsAMessageGradually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := instant(t, newSandbox(t, strictOptions()))
 		set(t, s, func(v *Settings) { v.LogSpread = Duration(10 * time.Second) })
@@ -159,7 +159,7 @@ func TestADeferredRowIsDeliveredLaterInItsPlace(t *testing.T) {
 	})
 }
 
-func TestSharesAreDrawnByTheSeedWhateverTheOrder(t *testing.T) {
+func TestSharesAreDrawnFromTheSeedWhateverTheOrder(t *testing.T) {
 	states := func(seed uint64, to []string) map[string]string {
 		o := strictOptions()
 		o.Seed = seed
@@ -190,18 +190,18 @@ func TestSharesAreDrawnByTheSeedWhateverTheOrder(t *testing.T) {
 	}
 }
 
-func TestALowerDelayBringsForwardWhatIsQueued(t *testing.T) {
+func TestALowerDelayAppliesToQueuedMail(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	set(t, s, func(v *Settings) { v.LogDelay = Duration(time.Hour) })
 	send(t, s, "Notice", "a@example.test")
 	equal(t, "queued", logs(t, s, "")["total_record"], 0)
 	instant(t, s)
-	equal(t, "told", logs(t, s, "")["total_record"], 1)
+	equal(t, "logged", logs(t, s, "")["total_record"], 1)
 	set(t, s, func(v *Settings) { v.LogDelay = Duration(time.Hour) })
-	equal(t, "still told", logs(t, s, "")["total_record"], 1)
+	equal(t, "still logged", logs(t, s, "")["total_record"], 1)
 }
 
-func TestForeignRowsStandWhereTheirTimeBelongs(t *testing.T) {
+func TestForeignRowsAreSortedInByTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := instant(t, newSandbox(t, strictOptions()))
 		send(t, s, "one", "a@example.test")

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Oracle is what was really done, whatever callers were told.
+// Oracle is what was really done, whatever the answers said.
 type Oracle struct {
-	Calls     map[string]int64 `json:"calls"` // by operation: all that arrived whole, also those that failed
+	Calls     map[string]int64 `json:"calls"` // by operation: all that arrived completely, including failed ones
 	Enroll    Enrollments      `json:"enroll"`
 	Mail      Mail             `json:"mail"`
 	Callbacks Callbacks        `json:"callbacks"`
-	Faults    map[string]int   `json:"faults"` // by kind: how often one fired
+	Faults    map[string]int   `json:"faults"` // how often each kind fired
 	Log       []LogRow         `json:"log,omitempty"`
 }
 
@@ -22,9 +22,9 @@ type Enrollments struct {
 	Refused    int64          `json:"refused"`
 	V2         int            `json:"v2"` // of those accepted
 	V3         int            `json:"v3"`
-	Orders     int            `json:"orders"`      // different order numbers
+	Orders     int            `json:"orders"`      // distinct order numbers
 	TwiceCount int            `json:"twice_count"` // order numbers with more than one enrollment
-	Twice      map[string]int `json:"twice"`       // those, with how many
+	Twice      map[string]int `json:"twice"`       // those order numbers -> how many
 	ByOrder    map[string]int `json:"by_order,omitempty"`
 }
 
@@ -32,43 +32,43 @@ type Enrollments struct {
 type Mail struct {
 	Accepted    int        `json:"accepted"` // submissions
 	Refused     int64      `json:"refused"`
-	Recipients  int64      `json:"recipients"`   // accepted, in all
-	Distinct    int        `json:"distinct"`     // different pairs of subject and recipient
-	Largest     int        `json:"largest"`      // most recipients in one accepted submission, as asked for
+	Recipients  int64      `json:"recipients"`   // accepted in total
+	Distinct    int        `json:"distinct"`     // distinct pairs of subject and recipient
+	Largest     int        `json:"largest"`      // maximum recipients requested in one accepted submission
 	TwiceCount  int        `json:"twice_count"`  // pairs accepted more than once
-	Twice       []Received `json:"twice"`        // those, with how often
-	Lost        int        `json:"lost"`         // rows that log_losses took out of the log
+	Twice       []Received `json:"twice"`        // those pairs
+	Lost        int        `json:"lost"`         // rows that log_losses removed from the log
 	ByRecipient []Received `json:"by_recipient"` // every pair; null in a summary and in a lean sandbox
 }
 
-// Received is how often a recipient was accepted for messages of one subject.
-// Domains are told apart without case.
+// Received is how often a recipient was accepted for messages with one subject.
+// Domains are compared without case.
 type Received struct {
 	Subject   string `json:"subject"`
 	Recipient string `json:"recipient"`
 	Count     int    `json:"count"`
 }
 
-// Query narrows what the oracle tells; totals are always of everything. Narrowed
-// to an order number it tells of mail in summary, and the other way round.
+// Query narrows the oracle's lists; the totals always count everything. A query
+// for an order number or a recipient implies Summary for the other service.
 type Query struct {
 	OrderNumber string // only this one in Twice and ByOrder
 	Recipient   string // only this one in Twice and ByRecipient
-	Summary     bool   // without ByOrder and ByRecipient, and the first hundred of each Twice
-	Log         bool   // every row of the sending log too
+	Summary     bool   // no ByOrder and ByRecipient, and only the first hundred of each Twice
+	Log         bool   // also every row of the sending log
 }
 
 // summaryTwice bounds the lists of a summary.
 const summaryTwice = 100
 
-// Oracle tells what was really done.
+// Oracle reports what was really done.
 func (s *Sandbox) Oracle(q Query) Oracle {
 	o := Oracle{Calls: map[string]int64{}, Faults: s.faults.counts(), Callbacks: s.callback.counts()}
 	for op := range operations {
 		o.Calls[op.String()] = s.calls[op].Load()
 	}
 	q.Summary = q.Summary || q.OrderNumber != "" || q.Recipient != ""
-	o.Enroll = s.ledger.oracle(q)
+	o.Enroll = s.registry.oracle(q)
 	o.Mail = s.outbox.oracle(q, s.o.Lean)
 	if q.Log {
 		o.Log = s.outbox.history()
@@ -76,14 +76,14 @@ func (s *Sandbox) Oracle(q Query) Oracle {
 	return o
 }
 
-// Enrolled is how many enrollments an order number has.
+// Enrolled returns the number of enrollments of an order number.
 func (s *Sandbox) Enrolled(orderNumber string) int {
-	s.ledger.mu.Lock()
-	defer s.ledger.mu.Unlock()
-	return len(s.ledger.of(orderNumber))
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return len(s.registry.of(orderNumber))
 }
 
-func (l *ledger) oracle(q Query) Enrollments {
+func (l *registry) oracle(q Query) Enrollments {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := Enrollments{Accepted: len(l.rows), Refused: l.refused.Load(), V2: l.version[2], V3: l.version[3],
@@ -127,7 +127,7 @@ func (o *outbox) oracle(q Query, lean bool) Mail {
 		}
 		return m
 	case !q.Summary && !lean:
-		m.ByRecipient = o.everyone()
+		m.ByRecipient = o.allReceived()
 	}
 	m.Twice = slices.AppendSeq(m.Twice, maps.Values(o.twice))
 	slices.SortFunc(m.Twice, bySubject)
@@ -137,7 +137,7 @@ func (o *outbox) oracle(q Query, lean bool) Mail {
 	return m
 }
 
-// received is what one recipient was accepted for, by subject.
+// received lists what one recipient was accepted for, by subject.
 func (o *outbox) received(recipient string) []Received {
 	list := []Received{}
 	for subject, hash := range o.subjects {
@@ -149,8 +149,8 @@ func (o *outbox) received(recipient string) []Received {
 	return list
 }
 
-// everyone is every pair, in the order of their first acceptance.
-func (o *outbox) everyone() []Received {
+// allReceived lists every pair, in the order of first acceptance.
+func (o *outbox) allReceived() []Received {
 	places := slices.SortedFunc(maps.Values(o.seen), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.recipient, b.recipient))
 	})

@@ -57,7 +57,7 @@ func TestCountsHoldUnderManyCallersAtOnce(t *testing.T) {
 		all.Go(func() {
 			for i := range 50 {
 				do(s, request("POST", "/v3/mandates", enrollment1().with("order_number", fmt.Sprintf("DD%d", i)).String()))
-				do(s, request("POST", "/api/v0/messages", letter1().with("to", many(20)).with("subject", fmt.Sprintf("s%d-%d", worker, i)).String()))
+				do(s, request("POST", "/api/v0/messages", message1().with("to", many(20)).with("subject", fmt.Sprintf("s%d-%d", worker, i)).String()))
 				do(s, request("GET", "/api/v0/logs", ""))
 				do(s, request("GET", "/v3/mandates/transactions", ""))
 				do(s, request("GET", "/", ""))

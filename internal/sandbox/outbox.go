@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// outbox holds every accepted message, and the sending log made from them.
+// outbox holds every accepted message and the sending log made from them.
 type outbox struct {
 	mu       sync.Mutex
 	seed     uint64
 	messages []*posted
-	pending  queue // messages with recipients the log does not tell of yet
-	log      []row // in the order of its events, oldest first
+	pending  queue // messages with recipients that are not in the log yet
+	log      []row // by the time of the event, oldest first
 	foreign  []foreignRow
 	shuffled shuffle
 	lost     []lostRow
-	drawn    uint64 // numbers that were drawn for the log
+	drawn    uint64 // random numbers drawn for the log so far
 
 	seen       map[uint64]place    // (subject, recipient) -> how often, and where first
 	twice      map[uint64]Received // those accepted more than once
 	subjects   map[string]uint64   // subject -> its hash
-	count      int                 // of accepted messages; a lean outbox keeps none of them
+	count      int                 // accepted messages, also when a lean sandbox does not keep them
 	recipients int64
 	largest    int
 
@@ -34,12 +34,12 @@ type outbox struct {
 
 // posted is an accepted message.
 type posted struct {
-	letter
+	submission
 	n        int       // counts from 1
-	at       int64     // of acceptance, milliseconds since 1970
-	sentAt   int64     // when the log begins to tell of it, likewise
-	told     int       // recipients that are in the log
-	settings *Settings // as they were at acceptance: what they decide for a row stays
+	at       int64     // when it was accepted, milliseconds since 1970
+	sentAt   int64     // when its first row enters the log, in milliseconds too
+	logged   int       // recipients that are in the log
+	settings *Settings // those at acceptance, which decide about its rows
 }
 
 // place is where a pair of subject and recipient was first accepted.
@@ -59,9 +59,9 @@ func (o *outbox) reset(seed uint64) {
 	o.refused.Store(0)
 }
 
-// accept queues a message, unless the quota does not hold the recipients that
-// were asked for.
-func (o *outbox) accept(l *letter, asked int, settings *Settings, lean bool, now time.Time) bool {
+// accept queues a message, unless the number of requested recipients exceeds the
+// quota.
+func (o *outbox) accept(l *submission, asked int, settings *Settings, lean bool, now time.Time) bool {
 	subject := maphash.String(pairs, l.subject)
 	keys := make([]uint64, l.to.len())
 	for i := range keys {
@@ -89,7 +89,7 @@ func (o *outbox) accept(l *letter, asked int, settings *Settings, lean bool, now
 	o.recipients += int64(len(keys))
 	o.largest = max(o.largest, asked)
 	if !lean && len(keys) > 0 {
-		p := &posted{letter: *l, n: len(o.messages) + 1, at: now.UnixMilli(), settings: settings}
+		p := &posted{submission: *l, n: len(o.messages) + 1, at: now.UnixMilli(), settings: settings}
 		p.sentAt = p.at + time.Duration(settings.LogDelay).Milliseconds()
 		o.messages = append(o.messages, p)
 		heap.Push(&o.pending, p)
@@ -97,32 +97,32 @@ func (o *outbox) accept(l *letter, asked int, settings *Settings, lean bool, now
 	return true
 }
 
-// hasten brings forward what is still queued when the log's delay was lowered.
-// What a raised delay does not reach keeps its time.
-func (o *outbox) hasten(delay time.Duration) {
+// reschedule applies a lowered log delay to messages without a row in the log. A
+// raised delay changes nothing for them.
+func (o *outbox) reschedule(delay time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	o.tell(now)
+	o.appendDue(now)
 	for _, p := range o.pending {
-		if p.told == 0 {
+		if p.logged == 0 {
 			p.sentAt = min(p.sentAt, max(now.UnixMilli(), p.at+delay.Milliseconds()))
 		}
 	}
 	heap.Init(&o.pending)
 }
 
-// tell moves into the log what the outbound server has sent by now. The caller
-// holds the lock.
-func (o *outbox) tell(now time.Time) {
+// appendDue appends to the log what the outbound server has sent by now. The
+// caller holds the lock.
+func (o *outbox) appendDue(now time.Time) {
 	until := now.UnixMilli()
 	for len(o.pending) > 0 {
 		p := o.pending[0]
-		if p.next() > until {
+		if p.nextEvent() > until {
 			return
 		}
-		o.log = append(o.log, row{message: uint32(p.n - 1), recipient: uint32(p.told)})
-		if p.told++; p.told == p.to.len() {
+		o.log = append(o.log, row{message: uint32(p.n - 1), recipient: uint32(p.logged)})
+		if p.logged++; p.logged == p.to.len() {
 			heap.Pop(&o.pending)
 		} else {
 			heap.Fix(&o.pending, 0)
@@ -130,8 +130,8 @@ func (o *outbox) tell(now time.Time) {
 	}
 }
 
-// next is when the log will tell of the message's next recipient.
-func (p *posted) next() int64 { return p.eventAt(p.told) }
+// nextEvent is when the message's next recipient enters the log.
+func (p *posted) nextEvent() int64 { return p.eventAt(p.logged) }
 
 // eventAt is when the outbound server sends to the i-th recipient.
 func (p *posted) eventAt(i int) int64 {
@@ -141,7 +141,7 @@ func (p *posted) eventAt(i int) int64 {
 // envelope is the message's envelope_id: 18 hex digits, the first 11 the
 // milliseconds since 1970 at which it was accepted; its rows share it.
 func (p *posted) envelope(seed uint64) string {
-	// An odd factor keeps the last seven digits of different messages different.
+	// The factor is odd, so that different messages have different last seven digits.
 	return fmt.Sprintf("%011x%07x", p.at, (uint64(p.n)*0x5bd1e995+mix(seed))&0xfffffff)
 }
 
@@ -151,22 +151,22 @@ func (o *outbox) used() int64 {
 	return o.recipients
 }
 
-// pairs seeds the hashes by which subjects and recipients are counted. They
-// never leave the process.
+// pairs seeds the hashes that count subjects and recipients. They never leave the
+// process.
 var pairs = maphash.MakeSeed()
 
-// pair is the key of a recipient under a subject. Sixty-four bits tell a
-// million pairs apart but for one chance in ten million.
+// pair is the key of a recipient under a subject. With 64 bits, two of a million
+// pairs collide with a chance of less than one in ten million.
 func pair(subject uint64, address string) uint64 {
 	return mix(subject) ^ bits.RotateLeft64(maphash.String(pairs, sameDomain(address)), 17)
 }
 
-// queue is a heap: the message with the earliest next event first.
+// queue is a heap of messages, the one with the earliest next event first.
 type queue []*posted
 
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
-	if a, b := q[i].next(), q[j].next(); a != b {
+	if a, b := q[i].nextEvent(), q[j].nextEvent(); a != b {
 		return a < b
 	}
 	return q[i].n < q[j].n

@@ -17,11 +17,11 @@ var pages = template.Must(template.ParseFS(pageFiles, "pages/*.html"))
 
 const (
 	enrollmentsPerPage = 50
-	lettersPerPage     = 25
+	messagesPerPage    = 25
 	recipientsShown    = 20
 )
 
-// servePages serves what people look at: the index, the mail sent, and the page
+// servePages serves the pages for people: the index, the mail sent, and the page
 // on which the payer of an enrollment decides.
 func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 	token, enrolling := strings.CutPrefix(r.URL.Path, "/enroll/")
@@ -31,7 +31,7 @@ func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 		s.postDecision(w, r, token)
 	case !reading:
 		w.Header().Set("Allow", "GET")
-		http.Error(w, "only to be read", http.StatusMethodNotAllowed)
+		http.Error(w, "read-only", http.StatusMethodNotAllowed)
 	case enrolling:
 		s.enrollmentPage(w, token)
 	case r.URL.Path == "/":
@@ -52,14 +52,14 @@ func show(w http.ResponseWriter, name string, data any) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = page.WriteTo(w) // a reader that left is its own business
+	_, _ = page.WriteTo(w) // fails only when the reader is gone
 }
 
-// turn is what a page needs to link its neighbours; 0 is none.
-type turn struct{ Before, After int }
+// pageLinks are the numbers of a page's neighbours; 0 is none.
+type pageLinks struct{ Before, After int }
 
-func turning(page, perPage, total int) turn {
-	t := turn{Before: page - 1}
+func linksOf(page, perPage, total int) pageLinks {
+	t := pageLinks{Before: page - 1}
 	if page*perPage < total {
 		t.After = page + 1
 	}
@@ -72,7 +72,7 @@ type enrollmentView struct {
 
 	Status, Mandate string
 	Open            bool
-	Return          string // where the payer goes from here
+	Return          string // where the link back to the merchant leads
 }
 
 func (s *Sandbox) view(n int, e *enrollment) enrollmentView {
@@ -94,16 +94,16 @@ func (s *Sandbox) view(n int, e *enrollment) enrollmentView {
 }
 
 func (s *Sandbox) indexPage(w http.ResponseWriter, r *http.Request) {
-	page := whole(r.URL.Query().Get("page"), 1)
+	page := positiveInt(r.URL.Query().Get("page"), 1)
 	data := struct {
-		turn
+		pageLinks
 		Oracle      Oracle
 		Enrollments []enrollmentView
 	}{Oracle: s.Oracle(Query{Summary: true})}
 	total := data.Oracle.Enroll.Accepted
-	data.turn = turning(page, enrollmentsPerPage, total)
+	data.pageLinks = linksOf(page, enrollmentsPerPage, total)
 	for n := total - 1 - (page-1)*enrollmentsPerPage; n >= 0 && len(data.Enrollments) < enrollmentsPerPage; n-- {
-		if e, ok := s.ledger.get(n); ok {
+		if e, ok := s.registry.get(n); ok {
 			data.Enrollments = append(data.Enrollments, s.view(n, &e))
 		}
 	}
@@ -112,7 +112,7 @@ func (s *Sandbox) indexPage(w http.ResponseWriter, r *http.Request) {
 
 func (s *Sandbox) enrollmentPage(w http.ResponseWriter, token string) {
 	n, valid := s.enrollmentOf(token)
-	e, known := s.ledger.get(n)
+	e, known := s.registry.get(n)
 	if !valid || !known {
 		http.Error(w, "no such enrollment", http.StatusNotFound)
 		return
@@ -120,11 +120,11 @@ func (s *Sandbox) enrollmentPage(w http.ResponseWriter, token string) {
 	show(w, "enroll", s.view(n, &e))
 }
 
-// postDecision is the payer's button. Deciding a second time changes nothing
-// and shows what was decided.
+// postDecision handles the payer's buttons. A second decision changes nothing and
+// shows the first one.
 func (s *Sandbox) postDecision(w http.ResponseWriter, r *http.Request, token string) {
 	n, valid := s.enrollmentOf(token)
-	if _, known := s.ledger.get(n); !valid || !known {
+	if _, known := s.registry.get(n); !valid || !known {
 		http.Error(w, "no such enrollment", http.StatusNotFound)
 		return
 	}
@@ -136,31 +136,32 @@ func (s *Sandbox) postDecision(w http.ResponseWriter, r *http.Request, token str
 	http.Redirect(w, r, "/enroll/"+token, http.StatusSeeOther)
 }
 
-// letterView is a message as the page of the mail sent shows it.
-type letterView struct {
+// messageView is a message as the page of sent mail shows it.
+type messageView struct {
 	Subject, From, At string
 	Count, More       int
 	To                []struct{ Address, Status string }
 }
 
 func (s *Sandbox) mailPage(w http.ResponseWriter, r *http.Request) {
-	page := whole(r.URL.Query().Get("page"), 1)
-	letters, total := s.outbox.letters((page-1)*lettersPerPage, s.zone)
+	page := positiveInt(r.URL.Query().Get("page"), 1)
+	messages, total := s.outbox.messageViews((page-1)*messagesPerPage, s.zone)
 	show(w, "mail", struct {
-		turn
-		Letters []letterView
-	}{turning(page, lettersPerPage, total), letters})
+		pageLinks
+		Messages []messageView
+	}{linksOf(page, messagesPerPage, total), messages})
 }
 
-// letters are the messages of one page, newest first, from the first-th on.
-func (o *outbox) letters(first int, zone *time.Location) (views []letterView, total int) {
+// messageViews returns the messages of one page, newest first, beginning with
+// index first.
+func (o *outbox) messageViews(first int, zone *time.Location) (views []messageView, total int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
 	total = len(o.messages)
-	for n := total - 1 - first; n >= 0 && len(views) < lettersPerPage; n-- {
+	for n := total - 1 - first; n >= 0 && len(views) < messagesPerPage; n-- {
 		p := o.messages[n]
-		view := letterView{Subject: p.subject, From: p.from, Count: p.to.len(), At: time.UnixMilli(p.at).In(zone).Format(time.DateTime)}
+		view := messageView{Subject: p.subject, From: p.from, Count: p.to.len(), At: time.UnixMilli(p.at).In(zone).Format(time.DateTime)}
 		for i := range min(p.to.len(), recipientsShown) {
 			view.To = append(view.To, struct{ Address, Status string }{p.to.at(i), p.state(o.seed, i, now)})
 		}

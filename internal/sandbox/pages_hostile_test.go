@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// What a page may not hold, whatever somebody enrolls or sends.
+// dangers must not be on a page, whatever somebody enrolls or sends.
 var dangers = []string{"<script", "<img", "javascript:", "vbscript:", "data:text", `" onmouseover=`, "' onmouseover=", "</title><"}
 
-// hostile are values that want out of where they stand: a text, an attribute, a link.
+// hostile are values that try to break out of a text, an attribute or a link.
 var hostile = []string{
 	`<script>alert(1)</script>`,
 	`"><img src=x onerror=alert(1)>`,
@@ -29,16 +29,16 @@ func TestNoValueGetsOutOfItsPlaceOnAPage(t *testing.T) {
 	for _, value := range hostile {
 		s := instant(t, newSandbox(t, strictOptions()))
 		path := enrolled(t, s, enrollment1().with("order_number", value).with("payer_name", value).with("application_reason", value).with("frequency_mode", value))
-		must(t, s, "POST", "/api/v0/messages", letter1().with("subject", value).with("to", []string{`"` + strings.ReplaceAll(value, `"`, `\"`) + `" <a@example.test>`}).String())
+		must(t, s, "POST", "/api/v0/messages", message1().with("subject", value).with("to", []string{`"` + strings.ReplaceAll(value, `"`, `\"`) + `" <a@example.test>`}).String())
 		for _, path := range []string{"/", path, "/mail"} {
 			noDanger(t, value, page(t, s, path))
 		}
 	}
 }
 
-// The way back to the merchant is a link of somebody else's choice: whatever it is, it
-// runs nothing here. The page is asked, since the service takes no such address.
-func TestTheWayBackToTheMerchantRunsNothing(t *testing.T) {
+// Somebody else chooses the link back to the merchant: whatever it is, it must run no
+// script here. The page is rendered directly, because the service refuses such a URL.
+func TestTheLinkToTheMerchantRunsNoScript(t *testing.T) {
 	for _, link := range hostileLinks {
 		w := httptest.NewRecorder()
 		show(w, "enroll", enrollmentView{Return: link})
@@ -58,8 +58,8 @@ func noDanger(t *testing.T, value, page string) {
 	}
 }
 
-// Should something get out nevertheless, the browser runs no script, and no other page
-// can frame the button that decides.
+// If a value breaks out nevertheless, the browser runs no script, and no other page can
+// frame the buttons.
 func TestPagesForbidScriptsAndFrames(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	for _, path := range []string{"/", "/mail", enrolled(t, s, enrollment1())} {
@@ -70,7 +70,7 @@ func TestPagesForbidScriptsAndFrames(t *testing.T) {
 	}
 }
 
-func TestTheSandboxListensToThisMachineOnlyUnlessToldOtherwise(t *testing.T) {
+func TestTheSandboxListensOnLoopbackByDefault(t *testing.T) {
 	host, _, err := net.SplitHostPort(DefaultAddr)
 	if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
 		t.Errorf("it listens on %q", DefaultAddr)

@@ -26,8 +26,8 @@ func enrolled(t testing.TB, s *Sandbox, body fields) string {
 	return strings.TrimPrefix(link, "http://sandbox.test")
 }
 
-// press is a person pressing a button of a page.
-func press(s *Sandbox, path, decision string) *httptest.ResponseRecorder {
+// click is a person who clicks a button on a page.
+func click(s *Sandbox, path, decision string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("POST", path, strings.NewReader(url.Values{"decision": {decision}}.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return do(s, r)
@@ -47,14 +47,14 @@ func TestAPersonDecidesOnThePageBehindTheURL(t *testing.T) {
 				t.Errorf("the page lacks %q:\n%s", text, before)
 			}
 		}
-		equal(t, "pressed", press(s, path, decision).Code, http.StatusSeeOther)
+		equal(t, "clicked", click(s, path, decision).Code, http.StatusSeeOther)
 		record := dig(t, list(t, s, "?order_number=DD1"), "data", 0)
 		equal(t, decision, []any{dig(t, record, "status"), dig(t, record, "status_description"), dig(t, record, "mandate", "status"), dig(t, record, "mandate", "status_description")}, want[:4])
 		after := page(t, s, path)
 		if strings.Contains(after, "<button") || !strings.Contains(after, want[4].(string)) {
 			t.Errorf("after %s the page is\n%s", decision, after)
 		}
-		press(s, path, "approve")
+		click(s, path, "approve")
 		equal(t, "decided once", dig(t, list(t, s, "?order_number=DD1"), "data", 0, "status"), want[0])
 	}
 }
@@ -62,9 +62,9 @@ func TestAPersonDecidesOnThePageBehindTheURL(t *testing.T) {
 func TestOnlyThePageOfAnEnrollmentDecides(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	path := enrolled(t, s, enrollment1())
-	equal(t, "no such decision", press(s, path, "other").Code, http.StatusBadRequest)
+	equal(t, "no such decision", click(s, path, "other").Code, http.StatusBadRequest)
 	for _, wrong := range []string{"/enroll/", "/enroll/1", "/enroll/2-0", "/enroll/-1-0", "/enroll/zz", path + "0"} {
-		equal(t, wrong, []int{press(s, wrong, "approve").Code, do(s, httptest.NewRequest("GET", wrong, nil)).Code}, []int{404, 404})
+		equal(t, wrong, []int{click(s, wrong, "approve").Code, do(s, httptest.NewRequest("GET", wrong, nil)).Code}, []int{404, 404})
 	}
 	equal(t, "PUT", do(s, httptest.NewRequest("PUT", path, nil)).Code, http.StatusMethodNotAllowed)
 	equal(t, "still new", dig(t, list(t, s, ""), "data", 0, "status"), 0)
@@ -75,7 +75,7 @@ func TestAnExpiredLinkLeavesNothingToDecide(t *testing.T) {
 		s := newSandbox(t, strictOptions())
 		path := enrolled(t, s, enrollment1())
 		time.Sleep(2 * time.Hour)
-		press(s, path, "approve")
+		click(s, path, "approve")
 		if text := page(t, s, path); strings.Contains(text, "<button") || !strings.Contains(text, "Expired") {
 			t.Errorf("the page is\n%s", text)
 		}
@@ -89,7 +89,7 @@ func TestPagesEscapeWhatTheyShow(t *testing.T) {
 	if err := s.Decide(evil, Approve); err != nil {
 		t.Fatal(err)
 	}
-	must(t, s, "POST", "/api/v0/messages", letter1().with("subject", evil).with("to", []string{`"<script>"@example.test`}).with("from", `<"<script>"@example.test>`).String())
+	must(t, s, "POST", "/api/v0/messages", message1().with("subject", evil).with("to", []string{`"<script>"@example.test`}).with("from", `<"<script>"@example.test>`).String())
 	for _, path := range []string{"/", path, "/mail"} {
 		text := page(t, s, path)
 		if strings.Contains(text, "<script") || !strings.Contains(text, "&lt;script&gt;") {
@@ -119,7 +119,7 @@ func TestTheMailPageShowsSubjectRecipientsAndStatus(t *testing.T) {
 	})
 }
 
-func TestTheIndexLinksBothPagesAndTurns(t *testing.T) {
+func TestTheIndexLinksItsPages(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	var path string
 	for range 51 {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// recipientLimit is the document's: recipients in one request.
+// recipientLimit is the document's maximum of recipients in one request.
 const recipientLimit = 1000
 
-// addresses is a list of bare addresses, kept in one text: a sandbox may hold
-// hundreds of thousands.
+// addresses is a list of bare addresses in one string, to save memory: a sandbox
+// may hold hundreds of thousands.
 type addresses struct {
 	joined string
 	ends   []uint32
@@ -27,11 +27,11 @@ func (a *addresses) at(i int) string {
 	return a.joined[begin:a.ends[i]]
 }
 
-// first returns the first n of a.
+// first returns the first n addresses.
 func (a *addresses) first(n int) addresses { return addresses{joined: a.joined, ends: a.ends[:n]} }
 
-// recipients reads `to`: an array of strings, or one string with commas. An
-// array element may hold several as well.
+// recipients reads `to`: an array of strings or one string, each with one address
+// or several separated by commas.
 func recipients(raw string) (addresses, string) {
 	var joined strings.Builder
 	var ends []uint32
@@ -55,8 +55,8 @@ func recipients(raw string) (addresses, string) {
 	return addresses{joined.String(), ends}, ""
 }
 
-// listed are the texts between the commas of `to`; the second value is a
-// problem with the whole.
+// listed yields the texts between the commas of `to`; the second value is a
+// problem with `to` as a whole.
 func listed(raw string) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		switch {
@@ -84,8 +84,7 @@ func listed(raw string) iter.Seq2[string, string] {
 	}
 }
 
-// separated cuts at the commas that stand outside of quotes, and
-// leaves out what is empty.
+// separated splits at commas outside of quotes, and leaves out empty parts.
 func separated(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		quoted, begin := false, 0
@@ -120,8 +119,8 @@ func bare(text string) (string, bool) {
 	return parsed.Address, true
 }
 
-// plain reports whether text is local@domain of ordinary characters, which is
-// nearly every recipient there is.
+// plain reports whether text is local@domain in ordinary characters, as nearly
+// every recipient is: a shortcut.
 func plain(text string) bool {
 	at := -1
 	for i := range len(text) {
@@ -140,8 +139,8 @@ func plain(text string) bool {
 // domain is the part after the last @.
 func domain(address string) string { return address[strings.LastIndexByte(address, '@')+1:] }
 
-// sameDomain is the address with its domain in lower case: domains are compared
-// without case, local parts exactly.
+// sameDomain returns the address with its domain in lower case: domains are
+// compared without case, local parts exactly.
 func sameDomain(address string) string {
 	at := strings.LastIndexByte(address, '@') + 1
 	for i := at; i < len(address); i++ {

@@ -21,7 +21,7 @@ func addFault(t testing.TB, s *Sandbox, f Fault) int {
 	return id
 }
 
-// outcomes are the statuses of n enrollments, one digit each.
+// outcomes returns the first digits of the statuses of n enrollments.
 func outcomes(s *Sandbox, n int) string {
 	var all strings.Builder
 	for range n {
@@ -47,7 +47,7 @@ func TestTheFirstRuleThatAppliesFires(t *testing.T) {
 	equal(t, "still counted", s.Oracle(Query{}).Faults, map[string]int{"status": 4})
 }
 
-func TestAShareIsDrawnBySeed(t *testing.T) {
+func TestAShareIsDrawnFromItsSeed(t *testing.T) {
 	draw := func(seed uint64) string {
 		s := newSandbox(t, strictOptions())
 		addFault(t, s, Fault{Operation: "enroll", Kind: Status, Share: 0.25, Seed: seed})
@@ -67,7 +67,7 @@ func TestMatchNarrowsToCallsThatHoldAText(t *testing.T) {
 	equal(t, "other order", outcomes(s, 1), "2")
 	equal(t, "in a body", do(s, request("POST", "/v3/mandates", enrollment1().with("order_number", "DD7").String())).Code, 500)
 	equal(t, "in a query", do(s, request("GET", "/v3/mandates/transactions?order_number=DD7", "")).Code, 500)
-	equal(t, "asked", s.Faults()[0].Seen, 2)
+	equal(t, "seen", s.Faults()[0].Seen, 2)
 }
 
 func TestFaultsThatMakeNoSenseAreRefusedByName(t *testing.T) {
@@ -92,7 +92,7 @@ func TestFaultsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 			t.Errorf("%s: got %d %v, want 400 naming %s", body, status, got, want)
 		}
 	}
-	equal(t, "rules in force", len(s.Faults()), 0)
+	equal(t, "current rules", len(s.Faults()), 0)
 }
 
 func TestFaultsAreListedAndClearedOverHTTP(t *testing.T) {

@@ -36,9 +36,9 @@ const (
 	enrollFields
 )
 
-// enrollRules are name, kind and necessity of those fields. max_frequency and
-// effective_date are required by the document and have a default there: left
-// out, they get it.
+// enrollRules say for each field its name, its rule and whether it is required.
+// The document requires max_frequency and effective_date, but also gives defaults
+// for them, so they are optional here.
 var enrollRules = [enrollFields]struct {
 	name     string
 	rule     rule
@@ -78,14 +78,14 @@ var enrollIndex = func() map[string]int {
 	return index
 }()
 
-// values are the texts of an enrollment request: strings without quotes and
-// white space around them, numbers as they were written. "" is left out.
+// values are the texts of an enrollment request: strings unquoted and trimmed,
+// numbers as they were written. "" means that the field was left out.
 type values [enrollFields]string
 
-// parseEnrollment reads a body into its values. problems holds, by field, what
-// breaks a rule; it is nil for a good one.
+// parseEnrollment reads a body into its values. problems lists by field what
+// breaks a rule; it is nil for a valid body.
 func parseEnrollment(body string) (v values, problems map[string][]string) {
-	complain := func(field int, text string) {
+	report := func(field int, text string) {
 		if problems == nil {
 			problems = map[string][]string{}
 		}
@@ -99,14 +99,14 @@ func parseEnrollment(body string) (v values, problems map[string][]string) {
 		}
 		value, problem := enrollRules[field].rule(raw)
 		if problem != "" {
-			complain(field, problem)
+			report(field, problem)
 			continue
 		}
 		v[field] = value
 	}
 	for field, f := range enrollRules {
 		if f.required && v[field] == "" && problems[f.name] == nil {
-			complain(field, "field is required.")
+			report(field, "field is required.")
 		}
 	}
 	return v, problems
@@ -122,8 +122,8 @@ func text(raw string) (string, string) {
 	return strings.TrimSpace(unquote(raw)), ""
 }
 
-// amount takes a JSON number of at most two decimals between 5.00 and 30000.00.
-// The document calls it an integer and gives decimals as its bounds.
+// amount takes a JSON number from 5.00 to 30000.00 with at most two decimals.
+// The document calls it an integer, but its bounds have decimals.
 func amount(raw string) (string, string) {
 	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
 		return "", "must be a number."
@@ -138,7 +138,7 @@ func amount(raw string) (string, string) {
 	return raw, ""
 }
 
-// cents reads a plain decimal of at most two decimals, in hundredths.
+// cents reads a plain number with at most two decimals, in hundredths.
 func cents(raw string) (int64, bool) {
 	whole, fraction, _ := strings.Cut(raw, ".")
 	if len(fraction) > 2 || len(whole) > 12 {

@@ -1,18 +1,18 @@
-// Package sandbox is a stateful, scriptable stand-in of both upstream services:
-// the e-mandate service and the outbound email service. It keeps the rules of
+// Package sandbox is a stateful, scriptable stand-in for both upstream services:
+// the e-mandate service and the outbound email service. It follows the rules of
 // their two documents, remembers what it was asked to do, lists and logs it the
 // way they would, and fails on demand in every way a network can.
 //
 //	POST /v3/mandates, /api/v2/mandates ─┐              ┌─► transaction list, page to approve, callback
 //	POST /api/v0/messages ───────────────┼─ call ─ work ┼─► sending log, quota, page of the mail sent
 //	GET  …transactions, …logs, …user ────┘    ▲         └─► oracle: what was really done, and what twice
-//	                                        faults, settings under /_sandbox/
+//	                                    faults and settings under /_sandbox/
 //
-// It imports nothing else of this project: a stand-in that shares types with
-// the client it answers would agree with it about anything.
+// It imports nothing else from this project: a stand-in that shared types with
+// the client under test would also share its mistakes.
 //
-// Where the documents say "not shown" it follows what docs/sandbox.md lists as
-// assumptions.
+// Where the documents say "not shown", it follows the assumptions listed in
+// docs/sandbox.md.
 package sandbox
 
 import (
@@ -23,47 +23,47 @@ import (
 	"time"
 )
 
-// Options say who may call the sandbox and how it keeps what it is told. The
-// zero value works: any non-empty token, key and portal key are accepted.
+// Options say who may call the sandbox and what it keeps. The zero value works:
+// any non-empty token, key and portal key are accepted.
 type Options struct {
-	MandateToken   string // the bearer token of v2 and v3; "" accepts any, but not none
-	PortalKey      string // "" accepts any, but not none
-	ChecksumSecret string // when set, a given checksum is verified and callbacks are signed
-	MailKey        string // X-API-Key; "" accepts any, but not none
+	MandateToken   string // the bearer token of v2 and v3; "" accepts any non-empty one
+	PortalKey      string // "" accepts any non-empty one
+	ChecksumSecret string // when set, a checksum in a request is verified and callbacks are signed
+	MailKey        string // X-API-Key; "" accepts any non-empty one
 
-	PublicURL string         // scheme and host that answers point to; "" takes the Host of each request
-	Location  *time.Location // of dates without a zone; nil is UTC+8
-	Seed      uint64         // of every draw the sandbox makes
-	Settings  *Settings      // to begin with and after a reset; nil is DefaultSettings
-	Lean      bool           // keep no bodies: counts, and of an enrollment order number, amount and time
+	PublicURL string         // scheme and host of the URLs in answers; "" takes the Host of each request
+	Location  *time.Location // the zone of dates that name none; nil is UTC+8
+	Seed      uint64         // of all randomness in the sandbox
+	Settings  *Settings      // at the start and after a reset; nil is DefaultSettings
+	Lean      bool           // keep no bodies: only counts, and an enrollment's order number, amount and time
 
-	AllowCallbacks bool              // callbacks to hosts that are not loopback
-	Callbacks      http.RoundTripper // carries the callbacks; nil is a transport without proxy
+	AllowCallbacks bool              // also to hosts that are not loopback
+	Callbacks      http.RoundTripper // sends the callbacks; nil is a transport without proxy
 
-	Logf func(format string, args ...any) // told of faults that fired, callbacks and decisions; nil is silent
+	Logf func(format string, args ...any) // logs faults that fired, callbacks and decisions; nil logs nothing
 }
 
-// Sandbox is both upstreams at once. It is safe for concurrent use. It has no
-// background work but callbacks; what changes with time is computed when read.
+// Sandbox is both upstreams in one. It is safe for concurrent use. Callbacks are
+// its only background work; what changes with time is computed when it is read.
 type Sandbox struct {
 	o        Options
 	zone     *time.Location
 	settings atomic.Pointer[Settings]
 
-	calls  [operations]atomic.Int64
-	faults faults
-	ledger ledger
-	outbox outbox
+	calls    [operations]atomic.Int64
+	faults   faults
+	registry registry
+	outbox   outbox
 
 	control  http.Handler
 	callback callbacks
 
-	done      chan struct{} // closed by Close: delays end, callbacks are tried no more
-	launching sync.Mutex    // nothing is launched once done is closed
+	done      chan struct{} // closed by Close: delays end, callbacks are not retried
+	launching sync.Mutex    // held while launching: nothing is launched once done is closed
 	inFlight  sync.WaitGroup
 }
 
-// New returns a sandbox in which nothing happened yet. Close it when done.
+// New returns an empty sandbox. Close it when done.
 func New(o Options) *Sandbox {
 	s := &Sandbox{o: o, zone: o.Location, done: make(chan struct{})}
 	if s.zone == nil {
@@ -71,13 +71,13 @@ func New(o Options) *Sandbox {
 	}
 	s.o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	s.callback.client = callbackClient(o.Callbacks)
-	s.control = s.controls()
+	s.control = s.controlHandler()
 	s.Reset()
 	return s
 }
 
-// Reset forgets everything: enrollments, mail, faults, counts; settings are
-// those of the Options again.
+// Reset forgets everything: enrollments, mail, faults, counts. The settings go
+// back to those of the Options.
 func (s *Sandbox) Reset() {
 	settings := DefaultSettings()
 	if s.o.Settings != nil {
@@ -88,14 +88,15 @@ func (s *Sandbox) Reset() {
 		s.calls[i].Store(0)
 	}
 	s.faults.clear(true)
-	s.ledger.reset()
+	s.registry.reset()
 	s.outbox.reset(s.o.Seed)
 	s.callback.reset()
 }
 
-// Close ends the delays that calls are waiting in, and returns when the
-// callbacks under way have had the try they are in; those that had none yet
-// get one. Close it before a server that waits for its handlers.
+// Close ends the delays that calls are waiting in. It returns when every callback
+// that was due has been tried at least once; a try under way is finished, and
+// failed ones are not repeated. Close the sandbox before a server that waits for
+// its handlers.
 func (s *Sandbox) Close() {
 	s.launching.Lock()
 	if !s.closing() {
@@ -114,7 +115,7 @@ func (s *Sandbox) closing() bool {
 	}
 }
 
-// launch runs work beside the caller; Close waits for it.
+// launch runs work in the background; Close waits for it.
 func (s *Sandbox) launch(work func()) {
 	s.launching.Lock()
 	defer s.launching.Unlock()
@@ -179,7 +180,7 @@ func (s *Sandbox) serveMail(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// base is the address answers point back to.
+// base is the base URL of links in answers.
 func (s *Sandbox) base(r *http.Request) string {
 	if s.o.PublicURL != "" {
 		return s.o.PublicURL

@@ -12,7 +12,7 @@ import (
 
 const secret = "sandbox-secret"
 
-// strictOptions name every credential, so that a wrong one is told apart.
+// strictOptions name every credential, so that a wrong one is refused.
 func strictOptions() Options {
 	return Options{MandateToken: "token-1", PortalKey: "portal-1", ChecksumSecret: secret, MailKey: "key-1", PublicURL: "http://sandbox.test"}
 }
@@ -24,7 +24,7 @@ func newSandbox(t testing.TB, o Options) *Sandbox {
 	return s
 }
 
-// instant has the log tell of mail at once.
+// instant makes mail appear in the log at once.
 func instant(t testing.TB, s *Sandbox) *Sandbox {
 	t.Helper()
 	set(t, s, func(v *Settings) { v.LogDelay = 0 })
@@ -38,7 +38,7 @@ func set(t testing.TB, s *Sandbox, change func(*Settings)) {
 	}
 }
 
-// request is one call with every credential in place.
+// request is a call with every credential.
 func request(method, path, body string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer token-1")
@@ -53,7 +53,7 @@ func do(s http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// ask makes a call in memory and reads the answer's JSON.
+// ask makes a call in memory and decodes the answer's JSON.
 func ask(t testing.TB, s http.Handler, method, path, body string) (int, map[string]any) {
 	t.Helper()
 	w := do(s, request(method, path, body))
@@ -64,7 +64,7 @@ func ask(t testing.TB, s http.Handler, method, path, body string) (int, map[stri
 	return w.Code, got
 }
 
-// must is ask for a call that succeeds.
+// must is ask for a call that has to succeed.
 func must(t testing.TB, s http.Handler, method, path, body string) map[string]any {
 	t.Helper()
 	status, got := ask(t, s, method, path, body)
@@ -102,11 +102,11 @@ func enrollment1() fields {
 	}
 }
 
-func letter1() fields {
+func message1() fields {
 	return fields{"to": []string{"a@example.test"}, "subject": "Notice", "as_html": 0, "content": "Hello"}
 }
 
-// many are n different recipients.
+// many returns n different recipients.
 func many(n int) []string {
 	list := make([]string, n)
 	for i := range list {
@@ -181,10 +181,10 @@ func TestCallsOfAWrongShapeAreRefused(t *testing.T) {
 	equal(t, "unknown page", do(s, request("GET", "/nothing", "")).Code, http.StatusNotFound)
 }
 
-func TestEachServiceStandsAloneToo(t *testing.T) {
+func TestEachServiceCanBeServedAlone(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	must(t, s.Mandate(), "POST", "/v3/mandates", enrollment1().String())
-	must(t, s.Mail(), "POST", "/api/v0/messages", letter1().String())
+	must(t, s.Mail(), "POST", "/api/v0/messages", message1().String())
 	equal(t, "mail at the mandate service", do(s.Mandate(), request("GET", "/api/v0/user", "")).Code, http.StatusNotFound)
 	equal(t, "mandates at the mail service", do(s.Mail(), request("GET", "/v3/mandates/transactions", "")).Code, http.StatusNotFound)
 	equal(t, "control at an upstream", do(s.Mandate(), request("GET", "/_sandbox/oracle", "")).Code, http.StatusNotFound)
@@ -193,7 +193,7 @@ func TestEachServiceStandsAloneToo(t *testing.T) {
 func TestResetForgetsEverything(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	must(t, s, "POST", "/v3/mandates", enrollment1().String())
-	must(t, s, "POST", "/api/v0/messages", letter1().String())
+	must(t, s, "POST", "/api/v0/messages", message1().String())
 	set(t, s, func(v *Settings) { v.Suspended = true })
 	if _, err := s.AddFault(Fault{Operation: "*", Kind: Cut}); err != nil {
 		t.Fatal(err)

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// The bodies are taken apart here rather than decoded into structs: a rule is
-// checked against the text the caller sent (a checksum signs it), a wrong type
-// is reported by field, and a benchmark's stand-in must cost less than what it
-// stands in for.
+// Bodies are scanned here rather than decoded into structs: rules are checked
+// against the text the caller sent (the checksum covers it), a wrong type is
+// reported by field, and in a benchmark the sandbox must be cheaper than what it
+// measures.
 
-// members are the members of a JSON object: key, and value as it is written.
+// members yields the members of a JSON object: key, and value as it is written.
 // text must be valid JSON and an object.
 func members(text string) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
@@ -31,7 +31,7 @@ func members(text string) iter.Seq2[string, string] {
 	}
 }
 
-// elements are the elements of a JSON array, as they are written. text must be
+// elements yields the elements of a JSON array, as they are written. text must be
 // valid JSON and an array without space around it.
 func elements(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -89,7 +89,7 @@ func skip(text string, from int) int {
 	return from + end
 }
 
-// space returns the first place from at on that is no white space.
+// space returns the first index from at on that is not white space.
 func space(text string, at int) int {
 	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {
 		at++
@@ -122,7 +122,7 @@ func appendText(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// appendFields appends `"name":"text"` pairs, each with a comma after it.
+// appendFields appends `"name":"text"` pairs, each followed by a comma.
 func appendFields(dst []byte, pairs ...string) []byte {
 	for i := 0; i < len(pairs); i += 2 {
 		dst = append(dst, '"')

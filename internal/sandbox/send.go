@@ -12,16 +12,16 @@ import (
 // defaultFrom is used when a message names no sender.
 const defaultFrom = "no-reply@sandbox.test"
 
-// letter is a message as it was posted, without its content.
-type letter struct {
+// submission is a message as it was posted, without its content.
+type submission struct {
 	from, subject string // from is the bare address
 	to            addresses
 }
 
-// send accepts a message for its recipients, all or none. It is queued: the log
-// tells of it once the outbound server has sent.
+// send accepts a message for all its recipients or for none, and queues it. It is
+// logged when the outbound server has sent it.
 func (s *Sandbox) send(c *call) answer {
-	posted, problem := parseLetter(c.body)
+	posted, problem := parseSubmission(c.body)
 	if problem != "" {
 		return refusal(http.StatusUnprocessableEntity, problem)
 	}
@@ -38,9 +38,9 @@ func (s *Sandbox) send(c *call) answer {
 	return envelope(fmt.Appendf(nil, `{"total_recipient":%d}`, posted.to.len()))
 }
 
-// parseLetter reads a message and holds it against the email document.
-// problem is empty for a good one.
-func parseLetter(body string) (l letter, problem string) {
+// parseSubmission reads a message and checks it against the email document.
+// problem is empty for a valid one.
+func parseSubmission(body string) (l submission, problem string) {
 	fields := make(map[string]string, 8)
 	for name, raw := range members(body) {
 		if raw != "null" && raw != `""` {
@@ -94,12 +94,12 @@ func sender(name, raw string) (address, problem string) {
 	return parsed.Address, ""
 }
 
-// ownHeaders are made from the fields of a message; naming them among the
-// additional ones would forge them. The document does not say so; assumed.
+// ownHeaders are made from the fields of a message; additional headers must not
+// replace them. The document does not say so; assumed.
 var ownHeaders = []string{"from", "to", "cc", "bcc", "subject", "reply-to", "return-path", "content-type", "content-transfer-encoding", "mime-version"}
 
-// extraHeaders says what is wrong with `headers`: an object of strings, or a
-// list of "Name: value". Its format is not shown; both are taken.
+// extraHeaders says what is wrong with `headers`: an object of strings or a list
+// of "Name: value". The document does not show the format; both are accepted.
 func extraHeaders(raw string) string {
 	switch raw[0] {
 	case '{':
@@ -135,25 +135,25 @@ func extraHeader(name, value string) string {
 		return "must be one line each."
 	}
 	if slices.Contains(ownHeaders, strings.ToLower(name)) {
-		return "must not name one of the message's own."
+		return "must not name a header that the message has already."
 	}
 	return ""
 }
 
-// envelope wraps data as every answer of the email service is.
+// envelope wraps data in the format of all answers of the email service.
 func envelope(data []byte) answer {
 	body := append(make([]byte, 0, len(data)+64), `{"error":false,"status_code":200,"message":"OK","data":`...)
 	return answer{status: http.StatusOK, body: append(append(body, data...), '}')}
 }
 
-// refusal is the envelope of a call that was refused; its HTTP status is the
-// same. Error answers are not shown by the upstream; assumed.
+// refusal is the envelope of a refused call; the HTTP status is the same as in the
+// envelope. The upstream shows no error answers; assumed.
 func refusal(status int, text string) answer {
 	body := appendText(fmt.Appendf(nil, `{"error":true,"status_code":%d,"message":`, status), text)
 	return answer{status: status, body: append(body, `,"data":{}}`...)}
 }
 
-// account answers the user operation. A suspended account may still look.
+// account answers the user operation, also for a suspended account.
 func (s *Sandbox) account(c *call) answer {
 	used := s.outbox.used()
 	body := append([]byte{'{'}, `"organisation":"Sandbox Organisation","email":"owner@sandbox.test",`...)

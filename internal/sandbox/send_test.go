@@ -14,16 +14,16 @@ func TestMessagesThatBreakARuleAreRefusedWhole(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	var bad []fields
 	for _, field := range []string{"to", "subject", "as_html", "content"} {
-		bad = append(bad, letter1().without(field), letter1().with(field, nil), letter1().with(field, ""), letter1().with(field, map[string]int{}))
+		bad = append(bad, message1().without(field), message1().with(field, nil), message1().with(field, ""), message1().with(field, map[string]int{}))
 	}
 	bad = append(bad,
-		letter1().with("as_html", 2), letter1().with("as_html", true), letter1().with("as_html", "1"),
-		letter1().with("to", []string{}), letter1().with("to", " , "), letter1().with("to", []int{1}), letter1().with("to", "nobody"),
-		letter1().with("to", []string{"a@example.test", "b@"}), letter1().with("to", many(1001)),
-		letter1().with("from", "nobody"), letter1().with("from", 1), letter1().with("reply_to", "nobody"), letter1().with("unsubscribe_link", "nowhere"),
-		letter1().with("headers", "X-A: 1"), letter1().with("headers", map[string]int{"X-A": 1}), letter1().with("headers", []int{1}),
-		letter1().with("headers", map[string]string{"bcc": "a@example.test"}), letter1().with("headers", []string{"Subject: other"}),
-		letter1().with("headers", map[string]string{"X-A": "1\r\nBcc: a@example.test"}), letter1().with("headers", []string{"no colon"}),
+		message1().with("as_html", 2), message1().with("as_html", true), message1().with("as_html", "1"),
+		message1().with("to", []string{}), message1().with("to", " , "), message1().with("to", []int{1}), message1().with("to", "nobody"),
+		message1().with("to", []string{"a@example.test", "b@"}), message1().with("to", many(1001)),
+		message1().with("from", "nobody"), message1().with("from", 1), message1().with("reply_to", "nobody"), message1().with("unsubscribe_link", "nowhere"),
+		message1().with("headers", "X-A: 1"), message1().with("headers", map[string]int{"X-A": 1}), message1().with("headers", []int{1}),
+		message1().with("headers", map[string]string{"bcc": "a@example.test"}), message1().with("headers", []string{"Subject: other"}),
+		message1().with("headers", map[string]string{"X-A": "1\r\nBcc: a@example.test"}), message1().with("headers", []string{"no colon"}),
 	)
 	for _, body := range bad {
 		status, got := ask(t, s, "POST", "/api/v0/messages", body.String())
@@ -41,17 +41,17 @@ func TestMessagesWithinTheRulesAreAccepted(t *testing.T) {
 		body fields
 		want int
 	}{
-		{letter1(), 1},
-		{letter1().with("to", "a@example.test"), 1},
-		{letter1().with("to", "a@example.test, b@example.test,c@example.test"), 3},
-		{letter1().with("to", `"Doe, Jane" <jane@example.test>, b@example.test`), 2},
-		{letter1().with("to", []string{`"Doe, \"J\"" <jane@example.test>`, "b@example.test, c@example.test"}), 3},
-		{letter1().with("to", []string{"a@example.test", "a@example.test"}), 2},
-		{letter1().with("to", many(1000)), 1000},
-		{letter1().with("from", "Me <me@example.test>").with("reply_to", "back@example.test").with("unsubscribe_link", "https://example.test/u"), 1},
-		{letter1().with("as_html", 1).with("headers", map[string]string{"X-A": "1"}), 1},
-		{letter1().with("headers", []string{"X-A: 1", "X-B: 2"}), 1},
-		{letter1().with("from", "").with("reply_to", nil), 1},
+		{message1(), 1},
+		{message1().with("to", "a@example.test"), 1},
+		{message1().with("to", "a@example.test, b@example.test,c@example.test"), 3},
+		{message1().with("to", `"Doe, Jane" <jane@example.test>, b@example.test`), 2},
+		{message1().with("to", []string{`"Doe, \"J\"" <jane@example.test>`, "b@example.test, c@example.test"}), 3},
+		{message1().with("to", []string{"a@example.test", "a@example.test"}), 2},
+		{message1().with("to", many(1000)), 1000},
+		{message1().with("from", "Me <me@example.test>").with("reply_to", "back@example.test").with("unsubscribe_link", "https://example.test/u"), 1},
+		{message1().with("as_html", 1).with("headers", map[string]string{"X-A": "1"}), 1},
+		{message1().with("headers", []string{"X-A: 1", "X-B: 2"}), 1},
+		{message1().with("from", "").with("reply_to", nil), 1},
 	} {
 		got := must(t, s, "POST", "/api/v0/messages", c.body.String())
 		equal(t, fmt.Sprintf("%.200v", c.body), []any{got["error"], got["status_code"], got["message"], dig(t, got, "data", "total_recipient")}, []any{false, 200, "OK", c.want})
@@ -69,22 +69,22 @@ func TestTheQuotaIsCountedDownAndThenRefuses(t *testing.T) {
 	if _, isText := account()[0].(string); !isText {
 		t.Errorf("limit_quota is %T, want a string of digits", account()[0])
 	}
-	must(t, s, "POST", "/api/v0/messages", letter1().with("to", many(7)).String())
+	must(t, s, "POST", "/api/v0/messages", message1().with("to", many(7)).String())
 	equal(t, "after seven", account(), []any{10, 7, 3, false})
-	status, got := ask(t, s, "POST", "/api/v0/messages", letter1().with("to", many(4)).String())
+	status, got := ask(t, s, "POST", "/api/v0/messages", message1().with("to", many(4)).String())
 	equal(t, "four where three are left", []any{status, got["error"], got["status_code"], dig(t, got, "data")}, []any{402, true, 402, "map[]"})
-	must(t, s, "POST", "/api/v0/messages", letter1().with("to", many(3)).String())
+	must(t, s, "POST", "/api/v0/messages", message1().with("to", many(3)).String())
 	equal(t, "used up", account(), []any{10, 10, 0, false})
-	status, _ = ask(t, s, "POST", "/api/v0/messages", letter1().String())
+	status, _ = ask(t, s, "POST", "/api/v0/messages", message1().String())
 	equal(t, "when used up", status, 402)
 	set(t, s, func(v *Settings) { v.Quota = 11 })
-	must(t, s, "POST", "/api/v0/messages", letter1().String())
+	must(t, s, "POST", "/api/v0/messages", message1().String())
 }
 
-func TestASuspendedAccountMayOnlyLook(t *testing.T) {
+func TestASuspendedAccountMayOnlyRead(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	set(t, s, func(v *Settings) { v.Suspended = true })
-	status, got := ask(t, s, "POST", "/api/v0/messages", letter1().String())
+	status, got := ask(t, s, "POST", "/api/v0/messages", message1().String())
 	equal(t, "submission", []any{status, got["error"], got["status_code"]}, []any{403, true, 403})
 	equal(t, "account", dig(t, must(t, s, "GET", "/api/v0/user", ""), "data", "suspended"), true)
 	must(t, s, "GET", "/api/v0/logs", "")
@@ -95,7 +95,7 @@ func TestEveryMailAnswerIsAnEnvelope(t *testing.T) {
 	unknown := request("GET", "/api/v0/user", "")
 	unknown.Header.Del("X-API-Key")
 	for _, r := range []*http.Request{
-		request("POST", "/api/v0/messages", letter1().String()), request("POST", "/api/v0/messages", "{"), request("PUT", "/api/v0/messages", ""),
+		request("POST", "/api/v0/messages", message1().String()), request("POST", "/api/v0/messages", "{"), request("PUT", "/api/v0/messages", ""),
 		request("GET", "/api/v0/logs", ""), request("GET", "/api/v0/user", ""), request("GET", "/api/v0/other", ""), unknown,
 	} {
 		w := do(s, r)

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// DefaultAddr is where Serve listens when it is told nothing else.
+// DefaultAddr is where Serve listens by default.
 const DefaultAddr = "127.0.0.1:8085"
 
-// shutdownGrace is how long Serve waits for calls under way once it is to stop.
+// shutdownGrace is how long Serve waits for calls under way when it stops.
 const shutdownGrace = 5 * time.Second
 
 // Serve listens on addr ("" is DefaultAddr) and serves a new sandbox until ctx
-// ends, which is no error. ready, if not nil, is told the base URL once calls
-// are taken. The error is that of listening or serving.
+// ends, which is no error. ready, if not nil, is called with the base URL as soon
+// as calls are accepted. The error is that of listening or serving.
 func Serve(ctx context.Context, addr string, o Options, ready func(url string)) error {
 	listener, err := net.Listen("tcp", cmp.Or(addr, DefaultAddr))
 	if err != nil {
@@ -38,12 +38,12 @@ func Serve(ctx context.Context, addr string, o Options, ready func(url string)) 
 	case <-ctx.Done():
 	}
 
-	s.Close() // so that no call sits in a delay
+	s.Close() // so that no call waits in a delay
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
 	err = errors.Join(server.Shutdown(grace), ignoreClosed(<-served))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return server.Close() // the callers that stay are cut off; that is an orderly end
+		return server.Close() // cuts off the remaining callers; this is no error
 	}
 	return err
 }

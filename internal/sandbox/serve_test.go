@@ -60,15 +60,15 @@ func TestHelpAndDocumentNameEverything(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(string(document), name) {
-			t.Errorf("docs/sandbox.md does not tell of %s", name)
+			t.Errorf("docs/sandbox.md does not mention %s", name)
 		}
 		if !strings.Contains(Help, name) && name != "seen" && name != "fired" {
-			t.Errorf("Help does not tell of %s", name)
+			t.Errorf("Help does not mention %s", name)
 		}
 	}
 	for line := range strings.Lines(Help) {
 		if len(line) > 101 {
-			t.Errorf("Help has a line wider than 100 columns: %s", line)
+			t.Errorf("Help has a line of more than 100 columns: %s", line)
 		}
 	}
 }
@@ -78,16 +78,16 @@ func TestTheSandboxImportsNothingElseOfTheProject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "what it imports beside the standard library", strings.TrimSpace(string(out)), "errand/internal/sandbox")
+	equal(t, "imports besides the standard library", strings.TrimSpace(string(out)), "errand/internal/sandbox")
 }
 
 func BenchmarkEnroll(b *testing.B) { benchmark(b, "/v3/mandates", enrollment1().String()) }
 
 func BenchmarkSendToAThousand(b *testing.B) {
-	benchmark(b, "/api/v0/messages", letter1().with("to", many(1000)).String())
+	benchmark(b, "/api/v0/messages", message1().with("to", many(1000)).String())
 }
 
-// benchmark is the sandbox's own part of a call, without the network.
+// benchmark measures the sandbox's own part of a call, without the network.
 func benchmark(b *testing.B, path, body string) {
 	for _, lean := range []bool{false, true} {
 		b.Run(fmt.Sprintf("lean=%t", lean), func(b *testing.B) {

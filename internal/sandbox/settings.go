@@ -6,47 +6,47 @@ import (
 	"time"
 )
 
-// Orders of the sending log; the document promises none.
+// Orders in which the sending log is listed; the document promises none.
 const (
 	Newest  = "newest"
 	Oldest  = "oldest"
 	NoOrder = "none"
 )
 
-// Settings are how the upstreams behave when nothing is wrong with the network.
-// docs/sandbox.md tells each one.
+// Settings say how the upstreams behave when nothing is wrong with the network.
+// docs/sandbox.md explains each one.
 type Settings struct {
-	Latency Duration `json:"latency"` // of every call, before its work
+	Latency Duration `json:"latency"` // of every call, before its work is done
 
 	EnrollStatus    int      `json:"enroll_status"`    // HTTP status of an accepted enrollment
 	ChannelDisabled bool     `json:"channel_disabled"` // the account may not use direct debit: 403
-	CallbackWait    Duration `json:"callback_wait"`    // between two tries of one callback
+	CallbackWait    Duration `json:"callback_wait"`    // between two tries of a callback
 
-	Quota     int64 `json:"quota"`     // recipients the account may send to, in all
+	Quota     int64 `json:"quota"`     // recipients the account may send to in total
 	Suspended bool  `json:"suspended"` // submissions are refused with 403, and the account says so
 
 	LogOrder       string   `json:"log_order"`        // newest, oldest, none
 	LogDelay       Duration `json:"log_delay"`        // from acceptance to the first recipient's row
-	LogSpread      Duration `json:"log_spread"`       // from the first recipient's row towards the last one's
-	LogCap         int      `json:"log_cap"`          // most rows of a page, whatever limit asks for
+	LogSpread      Duration `json:"log_spread"`       // over which a message's rows are spread
+	LogCap         int      `json:"log_cap"`          // maximum rows of a page, whatever limit asks for
 	StatusText     bool     `json:"status_text"`      // status is a JSON-encoded string
 	WrongTotalPage bool     `json:"wrong_total_page"` // total_page is one too many
 	TotalOff       int      `json:"total_off"`        // added to total_record
 	NoTotals       bool     `json:"no_totals"`        // total_record and total_page are left out
-	LogForms       bool     `json:"log_forms"`        // status and delivered in any form that a row may have
-	LogCapVaries   bool     `json:"log_cap_varies"`   // log_cap is another with each page
-	LogLosses      float64  `json:"log_losses"`       // chance that a row is gone before a page is given, 0 to 1
-	LogLate        float64  `json:"log_late"`         // chance that a row comes in late before a page is given, 0 to 1
-	LogLateBy      Duration `json:"log_late_by"`      // how old such a row is at most
+	LogForms       bool     `json:"log_forms"`        // status and delivered vary between the forms that the documents show
+	LogCapVaries   bool     `json:"log_cap_varies"`   // each page has a different cap
+	LogLosses      float64  `json:"log_losses"`       // chance that a row is removed before a page is served, 0 to 1
+	LogLate        float64  `json:"log_late"`         // chance that a row is added late before a page is served, 0 to 1
+	LogLateBy      Duration `json:"log_late_by"`      // maximum age of such a row
 	LogFixed       bool     `json:"log_fixed"`        // a page has log_cap rows, whatever limit asks for
-	LogCapUntold   bool     `json:"log_cap_untold"`   // limit in the answer is the one that was asked for, not the page's own
+	LogCapUntold   bool     `json:"log_cap_untold"`   // limit in the answer is the requested one, not the page's real one
 
-	ShareDeferred float64  `json:"share_deferred"` // of recipients, 0 to 1: first a 4xx reply, delivered later
+	ShareDeferred float64  `json:"share_deferred"` // share of recipients that get a 4xx reply first and the mail later, 0 to 1
 	DeferredFor   Duration `json:"deferred_for"`
-	ShareBounced  float64  `json:"share_bounced"` // of recipients, 0 to 1: a 5xx reply
+	ShareBounced  float64  `json:"share_bounced"` // share of recipients that get a 5xx reply, 0 to 1
 }
 
-// DefaultSettings are the settings of a sandbox that was told nothing else.
+// DefaultSettings are the settings of a sandbox that is given none.
 func DefaultSettings() Settings {
 	return Settings{
 		EnrollStatus: 200,
@@ -60,12 +60,12 @@ func DefaultSettings() Settings {
 	}
 }
 
-// check says what is wrong with the settings, by name.
+// check returns an error that names the first setting that is wrong.
 func (v Settings) check() error {
 	share := func(f float64) bool { return f >= 0 && f <= 1 }
 	switch {
 	case v.EnrollStatus < 200 || v.EnrollStatus > 299:
-		return fmt.Errorf("enroll_status is %d, it must be a success", v.EnrollStatus)
+		return fmt.Errorf("enroll_status is %d, it must be a 2xx status", v.EnrollStatus)
 	case v.LogOrder != Newest && v.LogOrder != Oldest && v.LogOrder != NoOrder:
 		return fmt.Errorf("log_order is %q, it must be newest, oldest or none", v.LogOrder)
 	case v.LogCap < 1:
@@ -75,21 +75,22 @@ func (v Settings) check() error {
 	case v.Quota < 0:
 		return fmt.Errorf("quota is %d, it must not be negative", v.Quota)
 	case !share(v.ShareDeferred) || !share(v.ShareBounced) || v.ShareDeferred+v.ShareBounced > 1:
-		return fmt.Errorf("share_deferred and share_bounced must be between 0 and 1, together too")
+		return fmt.Errorf("share_deferred, share_bounced and their sum must be between 0 and 1")
 	case v.LogFixed && v.LogCapVaries:
-		return fmt.Errorf("log_fixed and log_cap_varies exclude each other")
+		return fmt.Errorf("log_fixed and log_cap_varies cannot be used together")
 	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.CallbackWait < 0 || v.LogLateBy < 0:
-		return fmt.Errorf("no duration may be negative")
+		return fmt.Errorf("a duration must not be negative")
 	}
 	return nil
 }
 
-// Settings returns those in force.
+// Settings returns the current settings.
 func (s *Sandbox) Settings() Settings { return *s.settings.Load() }
 
 // Set changes the settings: s.Set(func(v *sandbox.Settings) { v.Suspended = true }).
-// change may be called again when another change came first. Calls under way keep the old ones. A lower log_delay brings forward what is
-// still queued; other settings of the log hold for mail accepted from now on.
+// change is called again when another change came first. Calls under way keep the
+// old settings. A lower log_delay also applies to mail that is still queued; what
+// else decides about rows of the log applies to mail accepted from now on.
 func (s *Sandbox) Set(change func(*Settings)) error {
 	for {
 		old := s.settings.Load()
@@ -99,7 +100,7 @@ func (s *Sandbox) Set(change func(*Settings)) error {
 			return fmt.Errorf("sandbox: settings: %w", err)
 		}
 		if s.settings.CompareAndSwap(old, &settings) {
-			s.outbox.hasten(time.Duration(settings.LogDelay))
+			s.outbox.reschedule(time.Duration(settings.LogDelay))
 			return nil
 		}
 	}
@@ -108,7 +109,6 @@ func (s *Sandbox) Set(change func(*Settings)) error {
 // Duration is a time.Duration that JSON writes as text: "1.5s".
 type Duration time.Duration
 
-// String is that text.
 func (d Duration) String() string { return time.Duration(d).String() }
 
 // MarshalJSON writes the duration as text.

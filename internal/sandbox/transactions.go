@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// recordsPerPage is the one page size the document saw.
+// recordsPerPage is the only page size that the document shows.
 const recordsPerPage = 25
 
-// transactions lists what was enrolled, newest first: the document promises no
-// order. A page that is no number is the first.
+// transactions lists the enrollments, newest first (the document promises no
+// order). An unreadable page number means the first page.
 func (s *Sandbox) transactions(c *call) answer {
 	query := c.r.URL.Query()
-	page := whole(query.Get("page"), 1)
+	page := positiveInt(query.Get("page"), 1)
 	now := time.Now()
 	want := filter{
 		order: query.Get("order_number"), status: query.Get("status"),
@@ -23,7 +23,7 @@ func (s *Sandbox) transactions(c *call) answer {
 	}
 
 	first := (page - 1) * recordsPerPage
-	rows, total := s.ledger.list(want, now, first)
+	rows, total := s.registry.list(want, now, first)
 	body := append(make([]byte, 0, 2048*len(rows)+1024), `{"data":[`...)
 	for i := range rows {
 		if i > 0 {
@@ -36,18 +36,18 @@ func (s *Sandbox) transactions(c *call) answer {
 	return answer{status: http.StatusOK, body: append(body, '}')}
 }
 
-// whole reads a query parameter that counts from 1.
-func whole(text string, otherwise int) int {
+// positiveInt reads a query parameter that counts from 1.
+func positiveInt(text string, otherwise int) int {
 	if n, err := strconv.ParseInt(text, 10, 32); err == nil && n >= 1 {
 		return int(n)
 	}
 	return otherwise
 }
 
-// filter narrows the list; "" lets everything through.
+// filter narrows the list; "" matches everything.
 type filter struct{ order, status, reference, email string }
 
-func (f filter) fits(n int, e *enrollment, now time.Time) bool {
+func (f filter) matches(n int, e *enrollment, now time.Time) bool {
 	if f.status != "" && f.status != strconv.Itoa(int(e.status(now))) {
 		return false
 	}
@@ -61,19 +61,19 @@ func (f filter) fits(n int, e *enrollment, now time.Time) bool {
 	return true
 }
 
-// numbered is an enrollment that knows its number.
+// numbered is an enrollment with its number.
 type numbered struct {
 	enrollment
 	n int
 }
 
-// list returns one page of the enrollments a filter lets through, from the
-// first-th on, newest first, and how many it lets through in all.
-func (l *ledger) list(want filter, now time.Time, first int) (page []numbered, total int) {
+// list returns one page of the enrollments that match a filter, newest first,
+// beginning with index first, and the number of all that match.
+func (l *registry) list(want filter, now time.Time, first int) (page []numbered, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	see := func(n int) {
-		if e := &l.rows[n]; want.fits(n, e, now) {
+	visit := func(n int) {
+		if e := &l.rows[n]; want.matches(n, e, now) {
 			if total >= first && total < first+recordsPerPage {
 				page = append(page, numbered{*e, n})
 			}
@@ -82,12 +82,12 @@ func (l *ledger) list(want filter, now time.Time, first int) (page []numbered, t
 	}
 	if want.order != "" {
 		for _, n := range l.of(want.order) {
-			see(n)
+			visit(n)
 		}
 		return page, total
 	}
 	for n := range slices.Backward(l.rows) {
-		see(n)
+		visit(n)
 	}
 	return page, total
 }
@@ -140,8 +140,8 @@ func (s *Sandbox) appendTransaction(dst []byte, e *numbered, now time.Time) []by
 
 const bankName = "Sandbox Bank"
 
-// frequency is the label of a frequency_mode; the document shows only that of
-// MT, the others are assumed and an unknown code is its own label.
+// frequency is the label of a frequency_mode. The document shows only that of MT;
+// the others are assumed. An unknown code is its own label.
 func frequency(code string) string {
 	switch code {
 	case "DL":
@@ -156,8 +156,8 @@ func frequency(code string) string {
 	return code
 }
 
-// appendPages appends links and meta. The links drop the filters, as the
-// upstream's are known to: only their page number is of use.
+// appendPages appends links and meta. Like the upstream's, the links drop the
+// filters: only their page number is useful.
 func appendPages(dst []byte, path string, page, total, shown int) []byte {
 	lastPage := max(1, (total+recordsPerPage-1)/recordsPerPage)
 	from, to := "null", "null" // of an empty page; assumed

@@ -90,7 +90,7 @@ func TestALeanSandboxStillListsOrderNumbers(t *testing.T) {
 	equal(t, "listed", []any{dig(t, got, "meta", "total"), dig(t, got, "data", 0, "amount"), dig(t, got, "data", 0, "order_number")}, []any{2, 100, "DD1"})
 	equal(t, "counted", s.Enrolled("DD1"), 2)
 	for range 2 {
-		must(t, s, "POST", "/api/v0/messages", letter1().String())
+		must(t, s, "POST", "/api/v0/messages", message1().String())
 	}
 	m := s.Oracle(Query{}).Mail
 	equal(t, "mail counted", []any{m.Accepted, m.Recipients, m.Distinct, m.TwiceCount, m.Twice}, []any{2, 2, 1, 1, []Received{{"Notice", "a@example.test", 2}}})

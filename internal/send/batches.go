@@ -6,169 +6,236 @@ import (
 	"sync"
 	"time"
 
+	"errand/internal/attempt"
 	"errand/internal/failpoint"
 	"errand/internal/history"
 	"errand/pkg/messages"
 )
 
-// many sends a request of several batches, some of them at once.
-func (t *task) many(ctx context.Context) (messages.Event, error) {
-	t.before = t.History.Attempt
-	t.History.Attempt++
-	if err := t.store(ctx, time.Now().Add(t.Timeout+history.Margin)); err != nil {
+// delivery is the work on a message of several batches on one delivery.
+type delivery struct {
+	*message
+	outcome
+	reopened uint64 // sequence of the event that opened the request again; 0: none
+
+	deadline time.Time // of the request's started event
+
+	mu       sync.Mutex // guards what follows
+	deferred *result    // a batch that waits, longest of all
+	awaited  *result    // a batch that waits for the sending log
+	broken   error      // ends the work
+}
+
+// many sends a message of several batches, some of them at once.
+func (m *message) many(ctx context.Context) (messages.Event, error) {
+	d := &delivery{message: m}
+	m.request.History.Attempt++
+	if err := d.begin(ctx); err != nil {
 		return messages.Event{}, err
 	}
 	work := make(chan batch)
-	var hands sync.WaitGroup
-	for range min(max(t.Parallel, 1), t.plan.batches) {
-		hands.Go(func() {
+	var workers sync.WaitGroup
+	for range min(max(m.Parallel, 1), m.plan.batches) {
+		workers.Go(func() {
 			for b := range work {
-				t.settle(ctx, b)
+				d.settle(ctx, b)
 			}
 		})
 	}
-	for b, err := range t.cut(ctx) {
+	for b, err := range m.plan.cut(m.texts(ctx)) {
 		if err != nil {
-			t.stop(err)
+			d.stop(err)
 		}
 		failpoint.Here(failpoint.NextBatch)
-		if !t.renew(ctx) {
+		if !d.goesOn(ctx) {
 			break
 		}
-		switch halted := t.Policy.Halt != nil && t.Policy.Halt(); {
-		case halted && t.calls.Load() > 0:
-			t.stop(&history.Later{At: time.Now(), Cause: errHalted})
-		case halted:
-			t.settle(ctx, b) // one call finds out whether the upstream works again
-		default:
-			work <- b
+		if m.calls.Load() == 0 && m.findsOut() {
+			d.settle(ctx, b)
+			continue
 		}
+		work <- b
 	}
 	close(work)
-	hands.Wait()
-	t.History.Attempt = t.before + int(t.calls.Load())
-	return t.finish(ctx)
+	workers.Wait()
+	m.request.History.Attempt = m.before + int(m.calls.Load())
+	return d.finish(ctx)
 }
 
-// errHalted is why batches wait that could have been sent.
-var errHalted = errors.New("send: stopped between two batches, since the upstream is held or the program ends")
-
-// renew keeps the request ours while batches remain, and tells whether to go on.
-func (t *task) renew(ctx context.Context) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.broken == nil && t.later == nil && time.Now().Add(t.Timeout).After(t.deadline) {
-		t.History.Attempt = t.before + int(t.calls.Load()) + 1
-		t.broken = t.store(ctx, time.Now().Add(t.Timeout+history.Margin))
-	}
-	return t.broken == nil && t.later == nil
+// findsOut reports whether one call is to show whether the upstream works again, before
+// others are made.
+func (m *message) findsOut() bool {
+	p := m.request.Prior
+	return m.request.Permit.Probe() || p.State == messages.Deferred && (p.Reason == messages.ReasonHeld || p.Reason == messages.ReasonBusy)
 }
 
-func (t *task) stop(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var later *history.Later
-	switch {
-	case errors.As(err, &later):
-		if t.later == nil || later.At.After(t.later.At) {
-			t.later = later
+// begin stores the request's own started event and finds out whether it was opened again.
+func (d *delivery) begin(ctx context.Context) error {
+	r := d.request
+	switch r.Prior.State {
+	case "":
+	case messages.Reopened: // just now, maybe: a replica may not have it yet
+		d.reopened = r.History.Sequence()
+	default:
+		e, err := r.History.Log.Last(ctx, messages.Send, messages.Send.Subject(messages.Reopened, r.History.ID))
+		if err != nil {
+			return err
 		}
-	case t.broken == nil:
-		t.broken = err
+		d.reopened = e.Sequence
+	}
+	return d.announce(ctx)
+}
+
+func (d *delivery) announce(ctx context.Context) error {
+	d.deadline = d.Caller.Deadline()
+	return d.request.History.Store(ctx, messages.Started, d.started(d.deadline, attempt.State{}))
+}
+
+// goesOn renews the request's started event while batches remain, and reports whether
+// to begin another one.
+func (d *delivery) goesOn(ctx context.Context) bool {
+	if d.ended() {
+		return false
+	}
+	if d.calls.Load() > 0 && d.Caller.Stopping() {
+		d.wait(result{Result: attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy,
+			Message: errStopping.Error(), NotBefore: time.Now(), Cause: errStopping}})
+		return false
+	}
+	if time.Now().Add(d.Caller.Timeout).After(d.deadline) {
+		d.request.History.Attempt = d.before + int(d.calls.Load()) + 1
+		if err := d.announce(ctx); err != nil {
+			d.stop(err)
+			return false
+		}
+	}
+	return true
+}
+
+// ended reports whether no other batch is to be begun.
+func (d *delivery) ended() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.broken != nil || d.deferred != nil
+}
+
+// errStopping is why batches wait that could have been sent.
+var errStopping = errors.New("send: the program ends between two batches")
+
+// stop ends the work on this delivery.
+func (d *delivery) stop(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.broken == nil {
+		d.broken = err
+	}
+}
+
+// wait keeps that a batch waits. While one waits for a call no other is begun; while one
+// waits for the sending log the others go on.
+func (d *delivery) wait(r result) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.Verdict == attempt.AwaitLog {
+		d.awaited = &r
+	}
+	if r.Verdict == attempt.RetryLater && (d.deferred == nil || r.NotBefore.After(d.deferred.NotBefore)) {
+		d.deferred = &r
 	}
 }
 
 // settle takes one batch to its end over its own history.
-func (t *task) settle(ctx context.Context, b batch) {
-	h := &history.History{Log: t.History.Log, Operation: messages.Batch, ID: messages.BatchID(t.History.ID, b.number), Trace: t.History.Trace}
+func (d *delivery) settle(ctx context.Context, b batch) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.stop(attempt.Panicked(p))
+		}
+	}()
+	r := d.request
+	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number), Trace: r.History.Trace, ReopenedAt: d.reopened}
 	var got result
-	_, err := h.Settle(ctx, t.Prior.State == "", func(p history.Prior) (messages.Event, error) {
-		stands, err := standing(b, p)
-		if err != nil {
+	_, err := h.Settle(ctx, r.Prior.State == "", func(p history.Prior) (messages.Event, error) {
+		var err error
+		if got, err = d.send(ctx, ledger{History: h, prior: p, started: startedBatch(b)}, b); err != nil {
 			return messages.Event{}, err
 		}
-		got, err = t.decide(ctx, h, b, stands, func(ctx context.Context, deadline time.Time) error {
-			return h.Store(ctx, messages.Started, &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to),
-				Deadline: &messages.Time{Time: deadline}, AfterUnknown: stands.after})
-		})
-		if err == nil && got.waits() {
-			err = t.deferBatch(ctx, h, got, t.awaits(stands.result))
+		if got.waits() {
+			return messages.Event{}, d.deferBatch(ctx, h, p, got)
 		}
-		if err != nil {
-			return messages.Event{}, err
-		}
-		return h.Event(got.state, got.body()), nil
+		return h.Event(got.state(), bodyOf(got)), nil
 	})
-	if answered, ok := errors.AsType[*history.Answered](err); ok {
-		got, err = settledBefore(b, answered)
+	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
+		got, err = settledBefore(b, done)
 	}
-	if later, ok := errors.AsType[*history.Later](err); ok && t.awaits(got) {
-		t.await(got, later)
-		return
-	}
-	if err != nil {
-		t.stop(err)
-		return
-	}
-	t.take(got)
-}
-
-// await keeps that a batch waits for the sending log. The others go on.
-func (t *task) await(got result, later *history.Later) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	got.cause = later.Cause
-	t.after, t.awaited = true, &got
-}
-
-// take counts a batch's result.
-func (t *task) take(got result) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.accepted += got.accepted
-	t.after = t.after || got.after
-	if got.state != messages.Accepted || got.reason != "" {
-		got.to = nil // the addresses are not needed any more
-		t.results = append(t.results, got)
+	later, ok := errors.AsType[*history.RetryLaterError](err)
+	switch {
+	case ok && got.Verdict == "": // it waits since an earlier delivery, or another worker has it
+		d.wait(earlier(later))
+	case ok:
+		d.wait(got)
+	case err != nil:
+		d.stop(err)
+	default:
+		d.add(got)
 	}
 }
 
-// deferBatch stores that the batch waits, and gives the error that says so. One that
-// waits for the sending log may be looked after whenever its request comes back; that
-// is stored once.
-func (t *task) deferBatch(ctx context.Context, h *history.History, got result, stored bool) error {
-	at := t.notBefore(h.Attempt, got)
-	if t.awaits(got) {
-		at = time.Now()
+// earlier is the result of a batch that must be left alone until a time.
+func earlier(l *history.RetryLaterError) result {
+	r := attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy, Message: l.Error(), NotBefore: l.At, Cause: l.Cause}
+	if l.Cause == nil { // another worker may be calling: nobody knows more before its deadline
+		r.Reason = messages.ReasonInterrupted
 	}
-	if t.awaits(got) && stored {
-		return &history.Later{At: at, Cause: got.cause}
+	return result{Result: r}
+}
+
+// startedBatch gives the body of a batch's started events.
+func startedBatch(b batch) func(time.Time, attempt.State) messages.Body {
+	return func(deadline time.Time, s attempt.State) messages.Body {
+		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to),
+			Deadline: &messages.Time{Time: deadline}, AfterUnknown: s.AfterUnknown}
 	}
-	body := got.body()
-	body.NotBefore = &messages.Time{Time: at}
+}
+
+// deferBatch stores that a batch waits, and gives the error that says so. One that waits for
+// the sending log may be looked after whenever its request comes back; that is stored once.
+func (d *delivery) deferBatch(ctx context.Context, h *history.History, p history.Prior, got result) error {
+	later := &history.RetryLaterError{At: got.NotBefore, Cause: got.Cause}
+	if got.Verdict == attempt.AwaitLog {
+		if later.At = time.Now(); awaitsLog(p) {
+			return later
+		}
+	}
+	body := bodyOf(got)
+	body.NotBefore = &messages.Time{Time: later.At}
 	if err := h.Store(ctx, messages.Deferred, body); err != nil {
 		return err
 	}
-	return &history.Later{At: at, Cause: got.cause}
+	return later
 }
 
-func (r result) body() *messages.BatchBody {
-	b := &messages.BatchBody{Batch: r.number, First: r.first, Count: r.count, Reason: r.reason, HTTPStatus: r.status, Message: r.message, AfterUnknown: r.after}
-	if r.state == messages.Accepted {
-		b.Accepted = &r.accepted
+// bodyOf is the body of a batch's event.
+func bodyOf(r result) *messages.BatchBody {
+	b := &messages.BatchBody{Batch: r.number, First: r.first, Count: r.count, Reason: r.Reason, HTTPStatus: r.Status,
+		Message: r.Message, AfterUnknown: r.AfterUnknown, HeldCount: r.HeldCount}
+	if r.Verdict == attempt.Done {
+		b.Accepted = &r.Value
 	}
 	return b
 }
 
-// settledBefore is the result that an earlier delivery of the request stored.
-func settledBefore(b batch, a *history.Answered) (result, error) {
-	var body messages.BatchBody
-	if err := messages.DecodeEvent(a.Body, &body); err != nil {
-		return result{}, err
+// finish ends a delivery: with its outcome, or deferred because some batches wait.
+func (d *delivery) finish(ctx context.Context) (messages.Event, error) {
+	h := d.request.History
+	switch {
+	case d.broken != nil:
+		return messages.Event{}, d.broken
+	case d.deferred == nil && d.awaited == nil:
+		return d.end(&d.outcome), nil
+	case d.deferred == nil: // all the others are settled
+		d.deferred = d.awaited
+		d.deferred.NotBefore = d.notBefore()
 	}
-	r := result{batch: b, count: len(b.to), state: a.State, reason: body.Reason, status: body.HTTPStatus, message: body.Message, after: body.AfterUnknown}
-	if body.Accepted != nil {
-		r.accepted = min(max(*body.Accepted, 0), r.count)
-	}
-	return r, nil
+	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.awaited != nil || d.afterUnknown
+	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result, &messages.DeferredBody{})
 }

@@ -1,26 +1,26 @@
 package send
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
+	"sync"
 
 	"errand/pkg/messages"
 )
 
-// plan is how a request's recipients are cut; the same request and size always
-// give the same plan.
+// plan is how a list of recipients is cut into batches; the same list and size
+// always give the same plan.
 type plan struct {
-	size       int
+	size       int // recipients a batch
 	recipients int // valid and distinct
 	batches    int
 	duplicates int
 	invalid    []messages.InvalidAddress // the first hundred
 	faults     int                       // all of them
 	only       []string                  // the recipients, where one batch holds them all
-	out        set                       // which texts are none: those that are invalid or duplicates
+	out        set                       // which texts are no recipients: those that are invalid or duplicates
 }
 
 // batch is one call's share of the recipients.
@@ -30,92 +30,87 @@ type batch struct {
 	to     []string
 }
 
-// unfit is a request that no repetition would mend.
-type unfit struct{ field, rule string }
+// listFault is a rule that a list breaks, whenever it is read.
+type listFault string
 
-func (e *unfit) Error() string { return e.field + " " + e.rule }
+func (f listFault) Error() string { return "send: the recipient list " + string(f) }
 
-// invalid gives the faults of a request that no repetition would mend, else nil.
-func invalid(err error) *messages.Invalid {
-	if u, ok := errors.AsType[*unfit](err); ok {
-		return &messages.Invalid{Fields: map[string][]string{u.field: {u.rule}}}
-	}
-	return nil
+// memory is how much of a list is kept while its duplicates are looked for.
+type memory struct {
+	maxExact    int // recipients that are compared exactly, at least a batch: a list of no more is read once
+	maxSuspects int // recipients that are settled in one further reading
+	blocks      int // of the filter's first part, 64 bytes each
+	perBlock    int // recipients of the filter, for each block
 }
 
-// known is how many recipients a reading of the list has in memory to know their
-// duplicates by, 16 bytes each and the table around them.
-const known = 100_000
+// usual is the memory of a plan. The filter has parts of 0.5, 1, 2 and 4 MiB, and
+// mistakes less than one in a hundred of five million recipients: of an ordinary list,
+// all suspects fit.
+var usual = memory{maxExact: 100_000, maxSuspects: 200_000, blocks: 512 << 10 / 64, perBlock: 36}
 
-// makePlan reads the list to count and to find the duplicates: once for every known
-// recipients, each reading comparing that many with all that follow. The batches are
-// cut by one more reading. So a list of any length needs the memory of a short one.
-func (t *task) makePlan(ctx context.Context) error {
-	p := &t.plan
-	seen := map[[16]byte]struct{}{}
-	for from, more := 0, true; more; {
-		var next, i int
-		more = false
-		for text, err := range t.texts(ctx) {
-			if err != nil {
-				return err
-			}
-			if i >= from && !p.out.has(i) && !p.note(i, text, seen) && !more {
-				next, more = i, true
-			}
-			i++
-		}
-		clear(seen)
-		from = next
-	}
-	p.batches = (p.recipients + p.size - 1) / p.size
-	if p.recipients == 0 {
-		field := "to"
-		if t.Body.ToObject != nil {
-			field = "to_object"
-		}
-		return &unfit{field, "holds no valid address"}
-	}
-	if p.batches > 1 {
-		p.only = nil
-	}
-	return nil
+// planner makes plans, of long lists one at a time: so the memory that plans take
+// does not grow with the length of the lists, nor with their number beyond what
+// short lists take. The zero planner is ready.
+type planner struct {
+	memory memory // usual, where it is zero
+	once   sync.Once
+	long   chan struct{} // has room for one: whoever plans a long list
 }
 
-// note tells the lot of the i-th text: a recipient, invalid, or a duplicate of one that
-// was seen. It reports false for one that is not known to be new while seen is full.
-func (p *plan) note(i int, text string, seen map[[16]byte]struct{}) bool {
-	address, err := messages.ParseRecipient(text)
-	if err != nil {
-		p.out.add(i)
-		if p.faults++; p.faults <= messages.ListedInvalid {
-			p.invalid = append(p.invalid, messages.InvalidAddress{Address: text, Reason: err.Error()})
+// plan finds the invalid recipients and the duplicates of a list and counts what
+// is left, reading the list from its beginning with each call of texts:
+//
+//	up to 100,000 recipients   once, compared exactly
+//	more                       once with a filter, which knows for certain that a
+//	                           recipient is new, but not that it is a duplicate;
+//	                           then once for every 200,000 suspects
+//
+// A list with more recipients than limit, or with more than twice as many texts,
+// is refused; a limit of 0 refuses none.
+//
+// Errors: a listFault that no repetition mends, the list's own, or the cause of
+// ctx when it ends while another long list is planned. With the fault that there
+// is no recipient at all, the plan says what there is instead.
+func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error], size, limit int) (plan, error) {
+	p.once.Do(func() { p.long = make(chan struct{}, 1) })
+	alone := false
+	defer func() {
+		if alone {
+			<-p.long
 		}
-		return true
+	}()
+	c := comparison{plan: plan{size: size}, memory: cmp.Or(p.memory, usual), limit: limit, exact: map[recipient]struct{}{}}
+	c.lengthen = func() error {
+		select {
+		case p.long <- struct{}{}:
+			alone = true
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	key := messages.RecipientKey(address)
-	if _, ok := seen[key]; ok {
-		p.out.add(i)
-		p.duplicates++
-		return true
+	err := c.compare(texts)
+	switch {
+	case err != nil:
+		return plan{}, err
+	case c.recipients == 0:
+		return c.plan, listFault("holds no valid address")
 	}
-	if len(seen) == known {
-		return false
+	c.batches = (c.recipients + size - 1) / size
+	if c.batches > 1 {
+		c.only = nil
 	}
-	seen[key] = struct{}{}
-	if p.recipients++; p.recipients <= p.size {
-		p.only = append(p.only, address)
-	}
-	return true
+	return c.plan, nil
 }
 
-// cut gives the batches in order.
-func (t *task) cut(ctx context.Context) iter.Seq2[batch, error] {
+// cut gives the batches of the list that was planned, in order. An error comes
+// last, after the batches that were whole before it.
+func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
-		next := batch{number: 1, to: make([]string, 0, t.plan.size)}
+		next := batch{number: 1, to: make([]string, 0, p.size)}
 		i := -1
-		for text, err := range t.texts(ctx) {
-			if i++; err == nil && t.plan.out.has(i) {
+		for text, err := range texts {
+			if i++; err == nil && p.out.has(i) {
 				continue
 			}
 			var address string
@@ -127,11 +122,11 @@ func (t *task) cut(ctx context.Context) iter.Seq2[batch, error] {
 				return
 			}
 			next.to = append(next.to, address)
-			if len(next.to) == t.plan.size {
+			if len(next.to) == p.size {
 				if !yield(next, nil) {
 					return
 				}
-				next = batch{number: next.number + 1, first: next.first + len(next.to), to: make([]string, 0, t.plan.size)}
+				next = batch{number: next.number + 1, first: next.first + len(next.to), to: make([]string, 0, p.size)}
 			}
 		}
 		if len(next.to) > 0 {
@@ -140,46 +135,127 @@ func (t *task) cut(ctx context.Context) iter.Seq2[batch, error] {
 	}
 }
 
-// texts reads the recipients in order, as they were written. An error comes last.
-func (t *task) texts(ctx context.Context) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		if t.Body.ToObject == nil {
-			for text := range t.Body.Addresses() {
-				if !yield(text, nil) {
-					return
-				}
-			}
-			return
+// recipient is what two texts have in common that name one recipient.
+type recipient = [16]byte
+
+// comparison is a plan while its list is compared with itself.
+type comparison struct {
+	plan
+	memory   memory
+	limit    int
+	exact    map[recipient]struct{} // all recipients so far; nil once the list is long
+	lengthen func() error           // waits until a long list may be planned
+	filter   *filter                // all recipients so far of a long list
+	doubtful set                    // texts that the filter takes for duplicates, a few of them wrongly
+	suspects map[recipient]bool     // what doubtful texts name, to be settled in the next reading: whether it was met there
+	rest     int                    // the first doubtful text that suspects had no room for; 0: none
+}
+
+// compare reads the list until each text is known to be a recipient, invalid or
+// a duplicate.
+func (c *comparison) compare(texts func() iter.Seq2[string, error]) error {
+	c.suspects = map[recipient]bool{}
+	err := c.read(texts(), c.meet)
+	for c.filter = nil; err == nil && len(c.suspects) > 0; {
+		err = c.read(texts(), c.settle())
+	}
+	return err
+}
+
+// read gives the recipients that are neither invalid nor known to be duplicates.
+func (c *comparison) read(texts iter.Seq2[string, error], each func(i int, r recipient, address string) error) error {
+	i := -1
+	for text, err := range texts {
+		if i++; err != nil {
+			return err
 		}
-		object, err := t.Open(ctx, *t.Body.ToObject)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			yield("", &unfit{"to_object", "names no object with that digest"})
-			return
-		case err != nil:
-			yield("", fmt.Errorf("send: open the recipient list: %w", err))
-			return
+		if c.limit > 0 && i >= 2*c.limit {
+			return listFault(fmt.Sprintf("holds more than %d addresses, with duplicates and invalid ones", 2*c.limit))
 		}
-		defer object.Close()
-		for text, err := range messages.Lines(object) {
-			if err != nil {
-				err = fmt.Errorf("send: read the recipient list: %w", err)
-			}
-			if !yield(text, err) {
-				return
-			}
+		if c.out.has(i) {
+			continue
 		}
+		address, err := messages.ParseRecipient(text)
+		if err != nil {
+			c.out.add(i)
+			if c.faults++; c.faults <= messages.ListedInvalid {
+				c.invalid = append(c.invalid, messages.InvalidAddress{Address: text, Reason: err.Error()})
+			}
+			continue
+		}
+		if err := each(i, messages.RecipientKey(address), address); err != nil {
+			return err
+		}
+		if c.limit > 0 && c.recipients > c.limit {
+			return listFault(fmt.Sprintf("holds more than %d recipients", c.limit))
+		}
+	}
+	return nil
+}
+
+// meet compares the i-th text with those before it, in the first reading.
+func (c *comparison) meet(i int, r recipient, address string) error {
+	if c.exact != nil {
+		if _, ok := c.exact[r]; ok {
+			c.duplicate(i)
+			return nil
+		}
+		if len(c.exact) < c.memory.maxExact {
+			c.exact[r] = struct{}{}
+			if c.recipients++; c.recipients <= c.size {
+				c.only = append(c.only, address)
+			}
+			return nil
+		}
+		if err := c.lengthen(); err != nil {
+			return err
+		}
+		c.filter = newFilter(c.memory.blocks, c.memory.perBlock)
+		for before := range c.exact {
+			c.filter.add(before)
+		}
+		c.exact = nil
+	}
+	if c.filter.add(r) {
+		c.recipients++
+		return nil
+	}
+	c.doubtful.add(i)
+	c.suspect(i, r)
+	return nil
+}
+
+// suspect keeps a recipient that may have a duplicate for the next reading.
+func (c *comparison) suspect(i int, r recipient) {
+	if _, ok := c.suspects[r]; !ok && len(c.suspects) < c.memory.maxSuspects {
+		c.suspects[r] = false
+	} else if !ok && c.rest == 0 {
+		c.rest = i
 	}
 }
 
-// set is a set of small numbers, a bit each.
-type set []uint64
-
-func (s *set) add(i int) {
-	for i/64 >= len(*s) {
-		*s = append(*s, 0)
+// settle says of the suspects so far which text is the first and which are its
+// duplicates, and gathers suspects among the rest.
+func (c *comparison) settle() func(i int, r recipient, _ string) error {
+	settled, rest := c.suspects, c.rest
+	c.suspects, c.rest = map[recipient]bool{}, 0
+	return func(i int, r recipient, _ string) error {
+		switch met, suspected := settled[r]; {
+		case met:
+			c.duplicate(i)
+		case suspected:
+			settled[r] = true
+			if c.doubtful.has(i) { // else it was counted when it was met
+				c.recipients++
+			}
+		case rest > 0 && i >= rest && c.doubtful.has(i):
+			c.suspect(i, r)
+		}
+		return nil
 	}
-	(*s)[i/64] |= 1 << (i % 64)
 }
 
-func (s set) has(i int) bool { return i/64 < len(s) && s[i/64]>>(i%64)&1 == 1 }
+func (c *comparison) duplicate(i int) {
+	c.out.add(i)
+	c.duplicates++
+}

@@ -1,13 +1,13 @@
-// Package send turns one request into batches, batches into calls, and their
-// fates into one outcome.
+// Package send turns one request into batches, batches into calls, and what came of them
+// into one outcome.
 //
-//	recipients ─► parsed, duplicates out ─► batches of at most 1,000 ─┬─► call ─► mail.batch.<state>
-//	                                                                  ├─► call ─► …
+//	recipients ─► parsed, duplicates out ─► batches of at most 1,000 ─┬─► attempt ─► mail.batch.<state>
+//	                                                                  ├─► attempt ─► …
 //	                                          one outcome ◄───────────┘
 //
-// A request of one batch keeps its ledger in its own history; with more, each
-// batch has a history of its own, so that a request that was cut off half-way
-// goes on where it stood.
+// A message of one batch keeps that batch's ledger in its own history; with more, each
+// batch has a history of its own, so that a request that was cut off half-way goes on
+// where it was.
 package send
 
 import (
@@ -15,25 +15,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"errand/internal/attempt"
 	"errand/internal/history"
-	"errand/internal/retry"
-	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
 // Handler submits messages. Every field is required.
 type Handler struct {
-	Upstream *mail.Client
-	Policy   retry.Policy
-	Timeout  time.Duration // of one call, as the client has it
-	Size     int           // recipients a batch, at most 1,000
-	Parallel int           // batches of one request on their way at once
+	Upstream      *mail.Client
+	Caller        *attempt.Caller
+	Size          int // recipients a batch, at most 1,000
+	Parallel      int // batches of one request under way at once
+	MaxRecipients int // of one request; 0: any number
 
 	// Open opens the object that holds a recipient list. fs.ErrNotExist: there
 	// is no such object with that digest.
@@ -41,154 +38,189 @@ type Handler struct {
 	// Sent leaves a record of a call for whoever reads the sending log. No call is
 	// made before it gave nil.
 	Sent func(context.Context, messages.SentBody) error
-	// Concluded gives what the sending log last said of batch n of a request; a
+	// Concluded gives what the sending log last showed of batch n of a request; a
 	// zero body: nothing yet.
 	Concluded func(ctx context.Context, request string, n int) (messages.ConcludedBody, error)
+
+	planner planner
 }
 
-// task is one request in hand.
-type task struct {
+// message is one request on one delivery.
+type message struct {
 	*Handler
-	history.Request[messages.SendRequest]
+	request attempt.Request[messages.SendRequest]
 	encoded mail.Encoded
 	from    messages.Key // of the sender
+	size    int          // of a batch, pinned by the first started event
 	plan    plan
-	giveUp  time.Time
-	waited  time.Duration // for the sending log to speak, the last time
-	after   bool          // a call of unknown fate was made before
-	calls   atomic.Int64  // made on this delivery
-	before  int           // calls made on earlier ones
-
-	mu       sync.Mutex // guards what follows and the request's history while batches run
-	deadline time.Time
-	accepted int
-	results  []result       // of batches that were not accepted whole
-	later    *history.Later // why and until when the rest waits
-	awaited  *result        // of a batch of which the sending log has to speak first
-	broken   error          // ends the work on this delivery
+	calls   atomic.Int64 // made on this delivery
+	before  int          // made on earlier ones
 }
 
-// Handle answers one send request. Errors: *history.Later when it was put off,
-// history.ErrConflict when it is in another hand, the log's or the object store's.
-func (h *Handler) Handle(ctx context.Context, r history.Request[messages.SendRequest]) (messages.Event, error) {
-	t := &task{Handler: h, Request: r, giveUp: r.GiveUpAt}
-	if !r.Body.GiveUpAt.IsZero() {
-		t.giveUp = r.Body.GiveUpAt
+// Handle answers one send request. Errors: *history.RetryLaterError when it was deferred,
+// history.ErrFenced when another worker has it, the log's or the object store's.
+func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.SendRequest]) (messages.Event, error) {
+	m := &message{Handler: h, request: r, size: h.Size, before: r.History.Attempt}
+	started, err := m.resume()
+	if err == nil {
+		err = m.prepare(ctx, started)
 	}
-	if err := t.prepare(ctx); err != nil {
-		return t.unprepared(err)
-	}
-	if t.plan.batches == 1 {
-		return t.single(ctx)
-	}
-	return t.many(ctx)
-}
-
-// prepare encodes the message, resumes what stands, and plans the batches.
-func (t *task) prepare(ctx context.Context) (err error) {
-	m := &t.Body
-	t.encoded, err = mail.Encode(mail.Message{From: m.From, ReplyTo: m.ReplyTo, UnsubscribeLink: m.UnsubscribeLink,
-		Subject: m.Subject, Content: m.Content, AsHTML: m.AsHTML, Headers: m.Headers})
 	if err != nil {
-		return &unfit{"body", "cannot be encoded"}
+		return m.unprepared(err)
 	}
-	if bare, err := messages.ParseRecipient(m.From); err == nil { // else none is named
-		t.from = messages.KeyOf(bare)
+	if m.plan.batches > 1 {
+		return m.many(ctx)
 	}
-	t.plan.size = t.Size
-	if t.Prior.Started != nil {
-		var started messages.SendStarted
-		if err := messages.DecodeEvent(t.Prior.Started, &started); err != nil {
-			return err
-		}
-		if started.BatchSize < 1 || started.BatchSize > mail.MaxRecipients {
-			return fmt.Errorf("send: %w: it pins no batch size", history.ErrForged)
-		}
-		t.plan.size = started.BatchSize // pinned: the same batches as before
-	}
-	if t.Prior.State == messages.Deferred {
-		var deferred messages.DeferredBody
-		if err := messages.DecodeEvent(t.Prior.Last, &deferred); err != nil {
-			return err
-		}
-		if t.after = deferred.AfterUnknown; t.after {
-			t.waited = deferred.NotBefore.Sub(deferred.At.Time)
-		}
-	}
-	return t.makePlan(ctx)
+	return m.single(ctx)
 }
 
-// unprepared is what becomes of a request whose recipients cannot be read. One
-// that is under way may have been sent in part, so it waits for its list.
-func (t *task) unprepared(err error) (messages.Event, error) {
-	why := invalid(err)
+// errShifted is for a plan that is not the one that was begun.
+var errShifted = errors.New("send: the recipients are not those that were begun with")
+
+// errPurged is for a request under way whose plan is gone.
+var errPurged = errors.New("send: the events that say how it was begun are gone")
+
+// resume reads what was begun; nil: nothing was.
+func (m *message) resume() (*messages.SendStarted, error) {
+	prior := m.request.Prior
+	if prior.Started == nil {
+		if prior.State == messages.Deferred {
+			return nil, errPurged
+		}
+		return nil, nil
+	}
+	var started messages.SendStarted
+	if err := messages.DecodeEvent(prior.Started, &started); err != nil {
+		return nil, err
+	}
+	if started.BatchSize < 1 || started.BatchSize > mail.MaxRecipients {
+		return nil, fmt.Errorf("send: %w: it pins no batch size", history.ErrCorrupt)
+	}
+	m.size = started.BatchSize // the same batches as before
+	return &started, nil
+}
+
+// prepare encodes the message and plans the batches.
+func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (err error) {
+	body := &m.request.Body
+	m.encoded, err = mail.Encode(mail.Message{From: body.From, ReplyTo: body.ReplyTo, UnsubscribeLink: body.UnsubscribeLink,
+		Subject: body.Subject, Content: body.Content, AsHTML: body.AsHTML, Headers: body.Headers})
+	if err != nil {
+		return &invalidError{"body", "cannot be encoded"}
+	}
+	if bare, err := messages.ParseRecipient(body.From); err == nil { // else none is named
+		m.from = messages.KeyOf(bare)
+	}
+	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
+		return err
+	}
+	if started != nil && (m.plan.recipients != started.Recipients || m.plan.batches != started.Batches) {
+		return errShifted
+	}
+	return nil
+}
+
+// unprepared is what becomes of a request whose recipients cannot be read. One that is
+// under way may have been sent in part, so it waits for its list until it is given up.
+func (m *message) unprepared(err error) (messages.Event, error) {
+	invalid, isInvalid := errors.AsType[*invalidError](err)
+	over := !time.Now().Before(m.request.GiveUpAt)
+	begun := m.request.Prior.State != "" && m.request.Prior.State != messages.Reopened
 	switch {
-	case why == nil && t.Prior.State == "" && !time.Now().Before(t.giveUp):
-		return t.event(messages.Failed, &messages.SendOutcome{Reason: messages.ReasonUnavailable, Message: "the recipient list could not be read in time"}), nil
-	case why == nil:
-		return messages.Event{}, err
-	case t.Prior.State == "":
-		return t.event(messages.Failed, &messages.SendOutcome{Reason: messages.ReasonInvalidRequest, Message: why.Error(), Fields: why.Fields}), nil
-	case time.Now().Before(t.giveUp):
-		return messages.Event{}, &history.Later{At: time.Now().Add(t.Policy.Wait(t.History.Attempt)), Cause: err}
+	case errors.Is(err, errShifted), errors.Is(err, errPurged), begun && over && !errors.Is(err, history.ErrCorrupt):
+		return m.event(messages.Uncertain, &messages.SendOutcome{Reason: messages.ReasonInterrupted,
+			Message: "it was under way and cannot go on: " + err.Error()}), nil
+	case begun && isInvalid:
+		return messages.Event{}, &history.RetryLaterError{At: m.notBefore(), Cause: err}
+	case isInvalid:
+		fields := map[string][]string{invalid.field: {invalid.rule}}
+		return m.event(messages.Failed, &messages.SendOutcome{Reason: messages.ReasonInvalidRequest,
+			Message: (&messages.Invalid{Fields: fields}).Error(), Fields: fields}), nil
+	case over && !errors.Is(err, history.ErrCorrupt):
+		return m.event(messages.Failed, &messages.SendOutcome{Reason: messages.ReasonUnavailable,
+			Message: "the recipient list could not be read in time"}), nil
 	}
-	return t.event(messages.Uncertain, &messages.SendOutcome{Reason: messages.ReasonInterrupted,
-		Message: "the recipient list is gone while the request was under way: " + why.Error(), Fields: why.Fields}), nil
+	return messages.Event{}, err
 }
 
-// single sends a request of one batch: its own history is the batch's ledger.
-func (t *task) single(ctx context.Context) (messages.Event, error) {
-	b := batch{number: 1, to: t.plan.only}
-	stands, err := standing(b, t.Prior)
-	if err != nil {
-		return messages.Event{}, err
-	}
-	got, err := t.decide(ctx, t.History, b, stands, func(ctx context.Context, deadline time.Time) error {
-		return t.store(ctx, deadline)
-	})
+// notBefore is when a request that waits now comes back.
+func (m *message) notBefore() time.Time {
+	return attempt.NotBefore(m.Caller.Policy.Defer(m.request.Prior.Waited()), m.request.GiveUpAt)
+}
+
+// single sends a message of one batch: its own history is the batch's ledger.
+func (m *message) single(ctx context.Context) (messages.Event, error) {
+	h := m.request.History
+	got, err := m.send(ctx, ledger{History: h, prior: m.request.Prior, started: m.started}, batch{number: 1, to: m.plan.only})
 	if err != nil {
 		return messages.Event{}, err
 	}
 	if got.waits() {
-		return t.putOff(ctx, got)
+		return messages.Event{}, attempt.Defer(ctx, h, got.Result, &messages.DeferredBody{})
 	}
-	t.take(got)
-	return t.outcome(), nil
+	o := &outcome{}
+	o.add(got)
+	return m.end(o), nil
 }
 
-// store stores started with a new deadline; the attempt is the history's.
-func (t *task) store(ctx context.Context, deadline time.Time) error {
-	t.deadline = deadline
-	return t.History.Store(ctx, messages.Started, &messages.SendStarted{Deadline: messages.Time{Time: deadline},
-		Fingerprint: t.History.Fingerprint, Recipients: t.plan.recipients, Batches: t.plan.batches, BatchSize: t.plan.size})
+// started is the body of the request's own started event.
+func (m *message) started(deadline time.Time, _ attempt.State) messages.Body {
+	return &messages.SendStarted{Deadline: messages.Time{Time: deadline}, Fingerprint: m.request.History.Fingerprint,
+		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size}
 }
 
-// putOff stores deferred and gives the error that puts the request back.
-func (t *task) putOff(ctx context.Context, why result) (messages.Event, error) {
-	at := t.notBefore(t.History.Attempt, why)
-	err := t.History.Store(ctx, messages.Deferred, &messages.DeferredBody{Reason: why.reason, Message: why.message,
-		HTTPStatus: why.status, NotBefore: messages.Time{Time: at}, AfterUnknown: why.after})
+// ledger is the history of one batch, and the body of its started events.
+type ledger struct {
+	*history.History
+	prior   history.Prior
+	started func(time.Time, attempt.State) messages.Body
+}
+
+// send takes one batch to its end: from what its history and the sending log say, or by
+// calling.
+func (m *message) send(ctx context.Context, l ledger, b batch) (result, error) {
+	call, err := l.lastCall()
 	if err != nil {
-		return messages.Event{}, err
+		return result{}, err
 	}
-	return messages.Event{}, &history.Later{At: at, Cause: why.cause}
-}
-
-// notBefore is when it is worth trying again; never after the request is given up.
-func (t *task) notBefore(attempt int, why result) time.Time {
-	wait := t.Policy.Wait(attempt)
-	if t.awaits(why) { // there is no call to count: each wait is twice the last
-		wait = min(max(2*t.waited, t.Policy.Max), t.Policy.Wait(math.MaxInt))
+	unknown, onUnknown := attempt.UnknownOf(l.prior), m.request.Body.OnUnknown
+	if onUnknown == messages.OnUnknownConclude && l.prior.State == messages.Deferred && !awaitsLog(l.prior) {
+		unknown = "" // the sending log has shown that the last call of unknown fate did nothing
 	}
-	if failed, ok := errors.AsType[*clients.Error](why.cause); ok {
-		wait = max(wait, failed.RetryAfter)
-		if failed.Fate == clients.Held {
-			wait = t.Policy.Max // it comes back when the hold ends
+	if unknown != "" && onUnknown != messages.OnUnknownResend {
+		if err := m.leaveRecord(ctx, l, b, call); err != nil {
+			return result{}, err
 		}
 	}
-	at := time.Now().Add(wait)
-	if at.After(t.giveUp) {
-		at = t.giveUp
+	if unknown != "" && onUnknown == messages.OnUnknownConclude {
+		got, err := m.concluded(ctx, l, b, call, unknown)
+		if err != nil || got.Verdict != "" {
+			return got, err
+		}
+		unknown = ""
 	}
-	return at
+	recorded := false
+	r, err := attempt.Run(ctx, m.Caller, attempt.Call[int]{
+		History: l.History, Prior: l.prior, Permit: m.request.Permit, GiveUp: m.request.GiveUpAt, Unknown: unknown, Started: l.started,
+		Record: func(ctx context.Context, begin, until time.Time) error {
+			record := m.record(b, l.Attempt, begin, until)
+			if !recorded {
+				record.Keys, recorded = keys(b.to), true // not stored: this delivery makes no call
+			}
+			return m.Sent(ctx, record)
+		},
+		OnUnknown: func(context.Context, bool) (attempt.Verdict, error) {
+			switch onUnknown {
+			case messages.OnUnknownResend:
+				return attempt.Done, nil
+			case messages.OnUnknownConclude:
+				return attempt.AwaitLog, nil
+			}
+			return attempt.Uncertain, nil
+		},
+		Make: func(ctx context.Context) (int, error) {
+			m.calls.Add(1)
+			return m.Upstream.Send(ctx, m.encoded, b.to)
+		}})
+	return resultOf(b, r), err
 }

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/attempt"
 	"errand/internal/history"
+	"errand/internal/hold"
 	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
@@ -73,7 +75,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: int64(len(answer)), Body: io.NopCloser(bytes.NewReader(answer)), Request: r}, nil
 }
 
-func request(t testing.TB, log history.Log, to []string) history.Request[messages.SendRequest] {
+func request(t testing.TB, log history.Log, to []string) attempt.Request[messages.SendRequest] {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"to": to, "subject": "s", "content": "c"})
 	if err != nil {
@@ -83,8 +85,18 @@ func request(t testing.TB, log history.Log, to []string) history.Request[message
 	if err != nil {
 		t.Fatal(err)
 	}
-	return history.Request[messages.SendRequest]{Body: r, GiveUpAt: time.Now().Add(time.Hour),
+	return attempt.Request[messages.SendRequest]{Body: r, GiveUpAt: time.Now().Add(time.Hour), Permit: permit(t),
 		History: &history.History{Log: log, Operation: messages.Send, ID: "r1", Fingerprint: meta.Fingerprint}}
+}
+
+// permit is one of a hold that is open.
+func permit(t testing.TB) *hold.Permit {
+	t.Helper()
+	p, err := (&hold.Hold{Interval: time.Second}).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func handler(t testing.TB, u *upstream) *Handler {
@@ -93,7 +105,8 @@ func handler(t testing.TB, u *upstream) *Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Handler{Upstream: api, Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Size: 1000, Parallel: 4, Sent: func(context.Context, messages.SentBody) error { return nil }}
+	return &Handler{Upstream: api, Caller: &attempt.Caller{Policy: retry.Policy{Tries: 1}, Timeout: time.Minute, Slots: make(hold.Slots, 8)},
+		Size: 1000, Parallel: 4, MaxRecipients: 5_000_000, Sent: func(context.Context, messages.SentBody) error { return nil }}
 }
 
 func many(n int) []string {
@@ -132,16 +145,17 @@ func TestEveryRecipientIsInExactlyOneBatch(t *testing.T) {
 }
 
 func TestOutcomeOfVeryManyUnsettledBatchesFitsAMessage(t *testing.T) {
-	task := &task{Request: history.Request[messages.SendRequest]{History: &history.History{Operation: messages.Send, ID: "r1"}}}
-	task.plan.batches = 10_000
+	m := &message{request: attempt.Request[messages.SendRequest]{History: &history.History{Operation: messages.Send, ID: "r1"}}}
+	m.plan.batches = 10_000
+	o := &outcome{}
 	for i := range 10_000 {
-		task.take(result{batch: batch{number: i + 1}, count: 1000, state: messages.Refused, reason: messages.ReasonRefused,
-			message: string(bytes.Repeat([]byte("é"), 500))})
+		o.add(result{batch: batch{number: i + 1}, count: 1000, Result: attempt.Result[int]{Verdict: attempt.Refused, Reason: messages.ReasonRefused,
+			Message: string(bytes.Repeat([]byte("é"), 500))}})
 	}
 	for range messages.ListedInvalid {
-		task.plan.invalid = append(task.plan.invalid, messages.InvalidAddress{Address: string(bytes.Repeat([]byte("é"), 500)), Reason: "no address"})
+		m.plan.invalid = append(m.plan.invalid, messages.InvalidAddress{Address: string(bytes.Repeat([]byte("é"), 500)), Reason: "no address"})
 	}
-	body, err := task.outcome().Encode()
+	body, err := m.end(o).Encode()
 	if err != nil || len(body) > 900<<10 {
 		t.Fatalf("%d bytes, %v", len(body), err)
 	}
@@ -167,7 +181,7 @@ func TestACallWithoutARecordIsPutOffUnmade(t *testing.T) {
 		h.Sent = func(context.Context, messages.SentBody) error { return errors.New("no room") }
 		r := request(t, log, many(n))
 		_, err := h.Handle(t.Context(), r)
-		if later, ok := errors.AsType[*history.Later](err); !ok || later.Cause == nil {
+		if later, ok := errors.AsType[*history.RetryLaterError](err); !ok || later.Cause == nil {
 			t.Errorf("%d recipients: %v", n, err)
 		}
 		if len(u.sizes) != 0 || log.events["mail.send.deferred"] != 1 || r.History.Attempt != 0 {

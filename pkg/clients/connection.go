@@ -13,11 +13,12 @@ type connection struct {
 	state atomic.Int32
 	wire  atomic.Pointer[wireConn] // of our own transport
 	trace httptrace.ClientTrace
+	late  func() bool // whether the call may not be made any more
 }
 
 const (
-	untold = iota // a foreign transport that has told nothing
-	wanted        // asked for, not got
+	unknown = iota // a foreign transport that has reported nothing
+	wanted         // asked for, not got
 	got
 	early // got, with an answer in it that came before the call
 )
@@ -27,13 +28,14 @@ func (c *connection) watch(ctx context.Context) context.Context {
 	c.trace.GetConn = func(string) { c.state.Store(wanted) }
 	c.trace.GotConn = func(info httptrace.GotConnInfo) {
 		if w := ownConn(info.Conn); w != nil {
+			w.late.Store(&c.late)
 			w.stage.Store(unasked)
 			c.wire.Store(w)
 		}
 		c.state.Store(got)
 	}
-	// The transport takes whatever it has read for the answer to the call it has in hand. An upstream that answers twice, or longer than
-	// it announced, would so have its words taken for those about another request: told as done, though nobody did it.
+	// The transport takes whatever it has read for the answer to the call under way. An upstream that answers twice, or longer than
+	// it announced, would so have its words taken for those about another request: reported as done, though nobody did it.
 	c.trace.GotFirstResponseByte = func() {
 		if w := c.wire.Load(); w != nil && w.stage.Load() != answering {
 			c.state.Store(early)
@@ -43,19 +45,36 @@ func (c *connection) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &c.trace)
 }
 
-// wireConn is a connection that knows whether anything came after the call on it was begun to be written.
+// used reports whether anything of the call can have been sent.
+func (c *connection) used() bool {
+	if w := c.wire.Load(); w != nil && w.stage.Load() == refused {
+		return false
+	}
+	return c.state.Load() != wanted
+}
+
+// wireConn is a connection that knows whether anything came after the call on it was begun to be written, and that begins none
+// that is late.
 type wireConn struct {
 	net.Conn
 	stage atomic.Int32
+	late  atomic.Pointer[func() bool] // of the call that has the connection; nil: none has had it yet
 }
 
 const (
 	unasked   = iota // nothing of the call is written
 	asked            // something is, and nothing came since
 	answering        // something came since
+	refused          // nothing is and nothing will be
 )
 
 func (w *wireConn) Write(b []byte) (int, error) {
+	if late := w.late.Load(); late != nil && w.stage.Load() == unasked && (*late)() {
+		w.stage.Store(refused)
+	}
+	if w.stage.Load() == refused {
+		return 0, errLate
+	}
 	w.stage.CompareAndSwap(unasked, asked)
 	return w.Conn.Write(b)
 }

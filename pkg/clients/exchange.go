@@ -19,12 +19,14 @@ type Request struct {
 	Path      string // below the origin, begins with a slash
 	Query     string // encoded
 	Body      []byte // JSON; must not change until long after the call, the transport may still read it
-	Hide      string // a secret of this request alone, removed from what the upstream says
-	Limit     int64  // bytes of the answer; more is a bad answer. 0 is 512 KiB: what is told onwards must fit a message
+	Redact    string // a secret of this request alone, removed from what the upstream says
+	Limit     int64  // bytes of the answer; more is a bad answer. 0 is 512 KiB: what goes into an event must fit a message
 }
 
 // Exchange makes the call and gives the answer's status and body to read, whatever the status. The body is nil if it could
-// not be read. It returns nil when the call succeeded and the reading was whole, else an *Error.
+// not be read. It returns nil when the call succeeded and the reading was complete, else an *Error. A call whose context is over,
+// by the monotonic or by the wall clock, is not made: that is looked at before it begins and, over connections of NewTransport,
+// once more before its first byte is written; its fate is Busy then, since nothing happened.
 func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status int, body []byte) Reading) error {
 	began := time.Now()
 	u.underWay.Add(1)
@@ -34,11 +36,11 @@ func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status 
 		u.underWay.Add(-1)
 	}
 	if u.observe != nil {
-		told := Call{Operation: call.Operation, Fate: Success, Status: status, Duration: time.Since(began)}
+		made := Call{Operation: call.Operation, Fate: Success, Status: status, Duration: time.Since(began)}
 		if failure != nil {
-			told.Fate, told.Status, told.RetryAfter = failure.Fate, failure.Status, failure.RetryAfter
+			made.Fate, made.Status, made.RetryAfter = failure.Fate, failure.Status, failure.RetryAfter
 		}
-		u.observe(told)
+		u.observe(made)
 	}
 	if failure != nil {
 		return failure
@@ -47,18 +49,19 @@ func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status 
 }
 
 func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []byte) Reading) (int, *Error) {
-	ctx, cancel := context.WithTimeout(ctx, u.timeout)
-	defer cancel()
 	if err := over(ctx); err != nil {
 		return 0, unanswered(call.Operation, false, 0, err)
 	}
-	var seen connection
+	limited, cancel := context.WithTimeout(ctx, u.timeout)
+	defer cancel()
+	// The caller's deadline is asked for apart: by the monotonic clock that of limited may come before it, and hide it.
+	seen := connection{late: func() bool { return over(ctx) != nil || over(limited) != nil }}
 	if _, ours := u.transport.(*http.Transport); ours {
-		seen.state.Store(wanted) // it tells every connection it got; before that nothing was sent
+		seen.state.Store(wanted) // it reports every connection it got; before that nothing was sent
 	}
-	response, err := u.transport.RoundTrip(u.request(seen.watch(ctx), call))
+	response, err := u.transport.RoundTrip(u.request(seen.watch(limited), call))
 	if err != nil {
-		return 0, unanswered(call.Operation, seen.state.Load() != wanted, 0, err)
+		return 0, unanswered(call.Operation, seen.used(), 0, err)
 	}
 	defer response.Body.Close()
 	if seen.state.Load() == early {
@@ -77,16 +80,23 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 	return status, u.answered(call, v, reading, response.Header, unreadable)
 }
 
-// over is why no call may begin any more. It asks the clock too: when the process goes on after it stood still, the timer that
-// ends the context may not have run yet.
+// over is why no call may begin any more. It asks the clocks too: when the process goes on after it stood still, the timer that
+// ends the context may not have run yet, and that timer does not count the time for which the machine was suspended.
 func over(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+	now := time.Now()
+	if deadline, ok := ctx.Deadline(); ok && passed(deadline, now, now.Round(0)) {
 		return context.DeadlineExceeded
 	}
 	return nil
+}
+
+// passed reports whether a deadline is over by the monotonic clock, which now reads, or by the wall clock alone. They differ after
+// the machine was suspended, and when its clock was set.
+func passed(deadline, now, wall time.Time) bool {
+	return !now.Before(deadline) || !wall.Before(deadline)
 }
 
 func (u *Upstream) request(ctx context.Context, call Request) *http.Request {

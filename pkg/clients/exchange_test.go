@@ -86,7 +86,7 @@ const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 func upstream(t *testing.T, url string, options ...Option) *Upstream {
 	t.Helper()
-	u, err := Open(Origin{Field: "test: URL", URL: url, Header: map[string]Secret{"X-Key": NewSecret("secret-of-the-test")}},
+	u, err := NewUpstream(Origin{Field: "test: URL", URL: url, Header: map[string]Secret{"X-Key": NewSecret("secret-of-the-test")}},
 		append([]Option{Timeout(5 * time.Second)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +106,8 @@ func post(ctx context.Context, u *Upstream) error {
 }
 
 func anyObject(_ int, body []byte) Reading {
-	message, fields := Words(body)
-	return Reading{Whole: strings.HasPrefix(string(body), "{") && strings.HasSuffix(string(body), "}"), Message: message, Fields: fields}
+	message, fields := ParseError(body)
+	return Reading{Complete: strings.HasPrefix(string(body), "{") && strings.HasSuffix(string(body), "}"), Message: message, Fields: fields}
 }
 
 // is fails unless err has this fate and reason and shows nothing it must not.
@@ -234,7 +234,7 @@ func TestARefusalIsReadWithoutItsSecrets(t *testing.T) {
 	body := `{"message":"key secret-of-the-test is bad\n","errors":{"secret-of-the-test":["of this call"]}}`
 	w := listen(t, says("HTTP/1.1 429 No\r\nRetry-After: 7\r\n\r\n"+body, false))
 	u := upstream(t, w.url)
-	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path", Body: []byte("{}"), Hide: "of this call"}
+	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path", Body: []byte("{}"), Redact: "of this call"}
 	e := is(t, u.Exchange(t.Context(), call, anyObject), Busy, ReasonBusy)
 	if e.Message != "key [redacted] is bad " || e.Fields["[redacted]"][0] != "[redacted]" || e.RetryAfter != 7*time.Second {
 		t.Errorf("got %q, %v, %v", e.Message, e.Fields, e.RetryAfter)
@@ -243,7 +243,7 @@ func TestARefusalIsReadWithoutItsSecrets(t *testing.T) {
 
 func TestASecretIsHiddenBeforeTheTextIsCut(t *testing.T) {
 	w := listen(t, says("HTTP/1.1 400 No\r\n\r\n"+strings.Repeat("x", 490)+"only-in-this-call", false))
-	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path", Body: []byte("{}"), Hide: "only-in-this-call"}
+	call := Request{Operation: "enroll", Method: http.MethodPost, Path: "/path", Body: []byte("{}"), Redact: "only-in-this-call"}
 	e := is(t, upstream(t, w.url).Exchange(t.Context(), call, anyObject), Refused, ReasonRefused)
 	if want := strings.Repeat("x", 490) + redacted[:10]; e.Message != want {
 		t.Errorf("got %q, want %q", e.Message, want)
@@ -277,18 +277,18 @@ func TestAPageWithAStrayByteIsStillRead(t *testing.T) {
 }
 
 func TestTheObserverHearsOfEveryCall(t *testing.T) {
-	var heard []Call
+	var seen []Call
 	w := listen(t, says(fine, false))
-	u := upstream(t, w.url, Observe(func(c Call) { heard = append(heard, c) }))
+	u := upstream(t, w.url, Observe(func(c Call) { seen = append(seen, c) }))
 	if err := post(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
 	w2 := listen(t, says("HTTP/1.1 503 No\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n", false))
 	u = upstream(t, w2.url, Observe(u.observe))
 	is(t, post(t.Context(), u), Busy, ReasonBusy)
-	if len(heard) != 2 || heard[0].Fate != Success || heard[0].Status != 200 || heard[0].Duration <= 0 || heard[0].Operation != "enroll" ||
-		heard[1].Fate != Busy || heard[1].Status != 503 || heard[1].RetryAfter != 9*time.Second {
-		t.Errorf("heard %+v", heard)
+	if len(seen) != 2 || seen[0].Fate != Success || seen[0].Status != 200 || seen[0].Duration <= 0 || seen[0].Operation != "enroll" ||
+		seen[1].Fate != Busy || seen[1].Status != 503 || seen[1].RetryAfter != 9*time.Second {
+		t.Errorf("seen %+v", seen)
 	}
 }
 

@@ -25,7 +25,7 @@ type Error struct {
 	Reason     string              // refused, busy, held, no_answer or bad_answer
 	Status     int                 // the status that decided, of HTTP or of the envelope; 0 without an answer
 	Message    string              // the upstream's words, or ours where it has none; secrets removed, at most 500 characters
-	Fields     map[string][]string // field -> messages, as the upstream told them; secrets removed
+	Fields     map[string][]string // field -> messages, in the upstream's words; secrets removed
 	RetryAfter time.Duration       // how long the upstream asks to wait, 0 to 24 h; only for Busy and Held
 	Err        error               // the cause in our own words; context and system errors can be found in it
 }
@@ -75,6 +75,7 @@ var (
 	errCertificate  = errors.New("certificate not trusted")
 	errHandshake    = errors.New("tls handshake failed")
 	errTimeout      = errors.New("timeout")
+	errLate         = errors.New("deadline passed before the call was made")
 	errNoConnection = errors.New("no connection")
 	errCut          = errors.New("connection cut before the answer was complete")
 	errEarly        = errors.New("answer came before the call, it belongs to another one")
@@ -96,6 +97,8 @@ func cause(err error, connected bool) error {
 	switch {
 	case errors.Is(err, errEarly):
 		return errEarly
+	case errors.Is(err, errLate):
+		return errLate
 	case errors.As(err, &dns):
 		return errNoHost
 	case errors.Is(err, context.DeadlineExceeded):
@@ -138,20 +141,20 @@ func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Head
 	if len(r.Fields) > 0 {
 		e.Fields = make(map[string][]string, len(r.Fields))
 	}
-	var told []string
+	var said []string
 	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
-		field := cut(u.secrets.Load().redact(name, call.Hide))
+		field := cut(u.secrets.Load().redact(name, call.Redact))
 		for _, message := range r.Fields[name] {
-			message = cut(u.secrets.Load().redact(message, call.Hide))
+			message = cut(u.secrets.Load().redact(message, call.Redact))
 			e.Fields[field] = append(e.Fields[field], message)
-			told = append(told, field+": "+message)
+			said = append(said, field+": "+message)
 		}
 	}
-	e.Message = cut(u.secrets.Load().redact(r.Message, call.Hide))
+	e.Message = cut(u.secrets.Load().redact(r.Message, call.Redact))
 	switch {
 	case e.Message != "":
-	case len(told) > 0:
-		e.Message = cut(strings.Join(told, "; "))
+	case len(said) > 0:
+		e.Message = cut(strings.Join(said, "; "))
 	case e.Err != nil:
 		e.Message = e.Err.Error()
 	default:

@@ -1,4 +1,4 @@
-// Package clients makes calls to an upstream service and tells exactly what is known of each of them.
+// Package clients makes calls to an upstream service and reports exactly what is known of each of them.
 //
 //	mandate.Client \                             / success: the answer holds what it must
 //	                Upstream.Exchange -> judge -> - refused, busy, held: the upstream did nothing
@@ -12,8 +12,6 @@ package clients
 import (
 	"errors"
 	"net/http"
-	"strings"
-	"unicode"
 )
 
 // Fate is what is known of a call after it was made.
@@ -24,7 +22,7 @@ const (
 	Success Fate = "success" // the upstream did it and said so
 	Busy    Fate = "busy"    // nothing happened upstream; a later call may do
 	Refused Fate = "refused" // the upstream said no to this very request
-	Held    Fate = "held"    // the upstream says no to everything of this account: key, permission, quota, credit
+	Held    Fate = "held"    // the upstream says no, perhaps to every request: key, permission, quota or credit, or a wrong address
 	Unknown Fate = "unknown" // it may have happened
 )
 
@@ -37,7 +35,7 @@ const (
 	ReasonBadAnswer = "bad_answer" // a success that cannot be read or lacks what it must hold
 )
 
-// FateOf is the fate an error tells of: Success for nil, Unknown for an error that is not an [Error].
+// FateOf is the fate that an error carries: Success for nil, Unknown for an error that is not an [Error].
 func FateOf(err error) Fate {
 	if err == nil {
 		return Success
@@ -50,7 +48,7 @@ func FateOf(err error) Fate {
 
 // Reading is what a client found in the body of an answer.
 type Reading struct {
-	Whole    bool      // the body holds everything a success must hold
+	Complete bool      // the body holds everything a success must hold
 	Envelope *Envelope // nil for a service without one
 	Message  string    // the upstream's words about a failure
 	Fields   map[string][]string
@@ -60,7 +58,6 @@ type Reading struct {
 type Envelope struct {
 	Error      bool
 	StatusCode int // 0: the body names none
-	Message    string
 }
 
 // verdict is the fate of an answered call and the status that decided it.
@@ -70,7 +67,7 @@ type verdict struct {
 	status int
 }
 
-// judge tells the fate of a call that was answered with status and a body that reads as r. Where the HTTP status and the envelope disagree,
+// judge gives the fate of a call that was answered with status and a body that reads as r. Where the HTTP status and the envelope disagree,
 // the worse counts. Not shown by the upstreams; assumed.
 func judge(status int, r Reading) verdict {
 	v := verdict{fate: fateOfStatus(status), status: status}
@@ -79,13 +76,10 @@ func judge(status int, r Reading) verdict {
 		if f := fateOfStatus(e.StatusCode); e.StatusCode != 0 && f.worse(v.fate) {
 			v.fate, v.status = f, e.StatusCode
 		}
-		if v.fate == Refused && speaksOfQuota(e.Message) {
-			v.fate = Held
-		}
 		failed = e.Error
 	}
 	switch {
-	case v.fate == Success && (failed || !r.Whole):
+	case v.fate == Success && (failed || !r.Complete):
 		v.fate, v.reason = Unknown, ReasonBadAnswer
 	case v.fate == Unknown:
 		v.reason = ReasonNoAnswer
@@ -99,7 +93,8 @@ func fateOfStatus(status int) Fate {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return Busy
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden,
+		http.StatusNotFound, http.StatusMethodNotAllowed: // the two of an address with a path too much, or one too few
 		return Held
 	}
 	switch status / 100 {
@@ -125,21 +120,4 @@ func (f Fate) rank() int {
 		return 3
 	}
 	return 4
-}
-
-// speaksOfQuota reports whether a refusal is about the account rather than the message. Words with an @ are skipped: an upstream
-// quotes the address it does not like, and credit@ is a common one.
-func speaksOfQuota(message string) bool {
-	for word := range strings.FieldsSeq(message) {
-		if strings.Contains(word, "@") {
-			continue
-		}
-		for part := range strings.FieldsFuncSeq(word, func(r rune) bool { return !unicode.IsLetter(r) }) {
-			switch strings.ToLower(part) {
-			case "quota", "quotas", "credit", "credits", "suspend", "suspended", "suspension":
-				return true
-			}
-		}
-	}
-	return false
 }

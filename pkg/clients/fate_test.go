@@ -13,7 +13,7 @@ func documented(status int) (Fate, string) {
 		return Success, ""
 	case status == 408, status == 425, status == 429, status == 503:
 		return Busy, "busy"
-	case status == 401, status == 402, status == 403:
+	case status == 401, status == 402, status == 403, status == 404, status == 405:
 		return Held, "held"
 	case status >= 400 && status <= 499:
 		return Refused, "refused"
@@ -26,12 +26,12 @@ func TestEveryStatusHasItsFate(t *testing.T) {
 		fate, reason := documented(status)
 		want := verdict{fate, reason, status}
 		for name, r := range map[string]Reading{
-			"no envelope":            {Whole: true},
-			"envelope without code":  {Whole: true, Envelope: &Envelope{}},
-			"envelope that agrees":   {Whole: true, Envelope: &Envelope{StatusCode: status, Error: fate != Success}},
-			"envelope says success":  {Whole: true, Envelope: &Envelope{StatusCode: 200}},
-			"failure, no code":       {Whole: true, Envelope: &Envelope{Error: fate != Success}},
-			"failure without a body": {Whole: fate == Success},
+			"no envelope":            {Complete: true},
+			"envelope without code":  {Complete: true, Envelope: &Envelope{}},
+			"envelope that agrees":   {Complete: true, Envelope: &Envelope{StatusCode: status, Error: fate != Success}},
+			"envelope says success":  {Complete: true, Envelope: &Envelope{StatusCode: 200}},
+			"failure, no code":       {Complete: true, Envelope: &Envelope{Error: fate != Success}},
+			"failure without a body": {Complete: fate == Success},
 		} {
 			if got := judge(status, r); got != want {
 				t.Errorf("judge(%d, %s) = %+v, want %+v", status, name, got, want)
@@ -42,11 +42,11 @@ func TestEveryStatusHasItsFate(t *testing.T) {
 		}
 		// The other direction: HTTP says success, the envelope does not.
 		if fate != Success {
-			got := judge(200, Reading{Whole: true, Envelope: &Envelope{Error: true, StatusCode: status}})
+			got := judge(200, Reading{Complete: true, Envelope: &Envelope{Error: true, StatusCode: status}})
 			if got != want {
 				t.Errorf("judge(200, envelope %d) = %+v, want %+v", status, got, want)
 			}
-			if got = judge(200, Reading{Whole: true, Envelope: &Envelope{StatusCode: status}}); got != want {
+			if got = judge(200, Reading{Complete: true, Envelope: &Envelope{StatusCode: status}}); got != want {
 				t.Errorf("judge(200, envelope %d without error) = %+v, want %+v", status, got, want)
 			}
 		}
@@ -61,14 +61,14 @@ func TestTheWorseOfStatusAndEnvelopeCounts(t *testing.T) {
 	for i, http := range order {
 		for j, body := range order {
 			worse := order[max(i, j)]
-			r := Reading{Whole: true, Envelope: &Envelope{StatusCode: body.status, Error: body.fate != Success}}
+			r := Reading{Complete: true, Envelope: &Envelope{StatusCode: body.status, Error: body.fate != Success}}
 			if got := judge(http.status, r); got.fate != worse.fate || got.status != worse.status {
 				t.Errorf("HTTP %d, envelope %d: got %+v, want %s by %d", http.status, body.status, got, worse.fate, worse.status)
 			}
 		}
 	}
 	for _, odd := range []int{-1, 99, 600, 2000} {
-		if got := judge(200, Reading{Whole: true, Envelope: &Envelope{StatusCode: odd}}); got.fate != Unknown {
+		if got := judge(200, Reading{Complete: true, Envelope: &Envelope{StatusCode: odd}}); got.fate != Unknown {
 			t.Errorf("envelope %d: got %+v, want unknown", odd, got)
 		}
 	}
@@ -76,36 +76,9 @@ func TestTheWorseOfStatusAndEnvelopeCounts(t *testing.T) {
 
 func TestAnEnvelopeThatContradictsItselfIsABadAnswer(t *testing.T) {
 	for _, code := range []int{0, 200} {
-		got := judge(200, Reading{Whole: true, Envelope: &Envelope{Error: true, StatusCode: code}})
+		got := judge(200, Reading{Complete: true, Envelope: &Envelope{Error: true, StatusCode: code}})
 		if got != (verdict{Unknown, "bad_answer", 200}) {
 			t.Errorf("200, error true, status_code %d: got %+v, want unknown, bad_answer", code, got)
-		}
-	}
-}
-
-func TestWordsOfQuotaHoldARefusal(t *testing.T) {
-	for message, want := range map[string]Fate{
-		"Quota exceeded":                         Held,
-		"limit_quota reached":                    Held,
-		"Insufficient CREDIT.":                   Held,
-		"your account is suspended":              Held,
-		"The subject field is required.":         Refused,
-		"Invalid recipient credit@bank.test":     Refused,
-		"Invalid recipient <quota@example.test>": Refused,
-		"accredited senders only":                Refused,
-		"":                                       Refused,
-	} {
-		for _, pair := range [][2]int{{400, 0}, {400, 400}, {422, 422}, {200, 400}} {
-			r := Reading{Envelope: &Envelope{Error: true, StatusCode: pair[1], Message: message}}
-			if got := judge(pair[0], r); got.fate != want || got.reason != string(want) {
-				t.Errorf("judge(%v, %q) = %+v, want %s", pair, message, got, want)
-			}
-		}
-		if got := judge(400, Reading{Message: message}); got.fate != Refused {
-			t.Errorf("no envelope, %q: got %+v, want refused", message, got)
-		}
-		if got := judge(500, Reading{Envelope: &Envelope{Error: true, Message: message}}); got.fate != Unknown {
-			t.Errorf("500 %q: got %+v, want unknown", message, got)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func echoing(t *testing.T, more *string, origin Origin) *Upstream {
 	}))
 	t.Cleanup(web.Close)
 	origin.Field, origin.URL = "URL", web.URL
-	u, err := Open(origin)
+	u, err := NewUpstream(origin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func echoing(t *testing.T, more *string, origin Origin) *Upstream {
 func refusal(t *testing.T, u *Upstream) string {
 	t.Helper()
 	err := u.Exchange(t.Context(), Request{Operation: "x", Method: "GET", Path: "/"}, func(_ int, body []byte) Reading {
-		message, fields := Words(body)
+		message, fields := ParseError(body)
 		return Reading{Message: message, Fields: fields}
 	})
 	e, ok := errors.AsType[*Error](err)
@@ -46,7 +46,7 @@ func TestARenewedKeyIsSentAndNeitherIsTold(t *testing.T) {
 	if got := refusal(t, u); strings.Contains(got, "old-") || !strings.Contains(got, "new-key") {
 		t.Errorf("before: %q", got)
 	}
-	if err := u.Renew(keys("new-key-0002"), NewSecret("new-signature-0002")); err != nil {
+	if err := u.SetCredentials(keys("new-key-0002"), NewSecret("new-signature-0002")); err != nil {
 		t.Fatal(err)
 	}
 	if got := refusal(t, u); strings.Contains(got, "-000") || !strings.Contains(got, "who are you") {
@@ -64,14 +64,14 @@ func TestARenewedKeyIsSentAndNeitherIsTold(t *testing.T) {
 func TestARenewalThatCannotBeSentChangesNothing(t *testing.T) {
 	more := "old-key-0001"
 	u := echoing(t, &more, Origin{Header: keys("old-key-0001")})
-	if err := u.Renew(keys("new key")); err == nil || strings.Contains(err.Error(), "new key") {
+	if err := u.SetCredentials(keys("new key")); err == nil || strings.Contains(err.Error(), "new key") {
 		t.Errorf("got %v, want an error that does not quote the key", err)
 	}
 	if got := u.header.Load().Get("X-Key"); got != "old-key-0001" {
 		t.Errorf("it sends %q", got)
 	}
 	if got := refusal(t, u); strings.Contains(got, "old-") {
-		t.Errorf("it tells %q", got)
+		t.Errorf("it says %q", got)
 	}
 }
 
@@ -79,16 +79,16 @@ func TestARenewalThatCannotBeSentChangesNothing(t *testing.T) {
 func TestTheKeysThatAreRememberedAreBounded(t *testing.T) {
 	more := ""
 	u := echoing(t, &more, Origin{Header: keys("key-first-of-all")})
-	for n := range 2 * mostKnown {
-		if err := u.Renew(keys(fmt.Sprint("key-number-", n))); err != nil {
+	for n := range 2 * maxKnown {
+		if err := u.SetCredentials(keys(fmt.Sprint("key-number-", n))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(u.known); n != mostKnown {
-		t.Errorf("%d keys are remembered, want %d", n, mostKnown)
+	if n := len(u.known); n != maxKnown {
+		t.Errorf("%d keys are remembered, want %d", n, maxKnown)
 	}
-	more = fmt.Sprint("key-number-", mostKnown+1)
+	more = fmt.Sprint("key-number-", maxKnown+1)
 	if got := refusal(t, u); strings.Contains(got, "key-number") {
-		t.Errorf("one of the last keys is told: %q", got)
+		t.Errorf("one of the last keys is shown: %q", got)
 	}
 }

@@ -23,7 +23,7 @@ type Origin struct {
 	Secrets []Secret          // further secrets, removed from what the upstream says
 }
 
-// Call is what an observer hears of each call.
+// Call is what an observer learns of each call.
 type Call struct {
 	Operation  string
 	Fate       Fate
@@ -73,7 +73,7 @@ func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d 
 // to net/http/httptrace: where it does not, a call without a connection is taken for one whose fate is unknown.
 func Transport(t http.RoundTripper) Option { return func(s *settings) { s.transport = t } }
 
-// Observe is told of every call when it is over, from the goroutine that made it.
+// Observe calls f with every call when it is over, from the goroutine that made it.
 func Observe(f func(Call)) Option { return func(s *settings) { s.observe = f } }
 
 // UnderWay keeps in n how many calls are under way, the wait for a connection included. One that has taken a third of Timeout
@@ -86,8 +86,8 @@ func MaxConns(n int) Option { return func(s *settings) { s.maxConns = n } }
 // AllowPlainHTTP permits an http:// origin that is not on this machine: keys and payer data then travel unencrypted.
 func AllowPlainHTTP() Option { return func(s *settings) { s.plainHTTP = true } }
 
-// Open checks the origin and the options; an error names the field and what to do.
-func Open(origin Origin, options ...Option) (*Upstream, error) {
+// NewUpstream checks the origin and the options; an error names the field and what to do.
+func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	s := settings{timeout: 30 * time.Second, maxConns: 64, underWay: new(atomic.Int64)}
 	for _, option := range options {
 		option(&s)
@@ -106,18 +106,18 @@ func Open(origin Origin, options ...Option) (*Upstream, error) {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
 	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay}
-	if err := u.Renew(origin.Header, origin.Secrets...); err != nil {
+	if err := u.SetCredentials(origin.Header, origin.Secrets...); err != nil {
 		return nil, err
 	}
 	return u, nil
 }
 
-// mostKnown is how many secrets are removed from what the upstream says; one that was replaced so long ago opens nothing any more.
-const mostKnown = 64
+// maxKnown is how many secrets are removed from what the upstream says; one that was replaced so long ago opens nothing any more.
+const maxKnown = 64
 
-// Renew replaces Header and Secrets of the origin for the calls that begin from now on; an error, which names the header, changes
+// SetCredentials replaces Header and Secrets of the origin for the calls that begin from now on; an error, which names the header, changes
 // nothing. What was secret before stays so: the answer to a call under way may quote it.
-func (u *Upstream) Renew(header map[string]Secret, further ...Secret) error {
+func (u *Upstream) SetCredentials(header map[string]Secret, further ...Secret) error {
 	u.renewing.Lock()
 	defer u.renewing.Unlock()
 	h := http.Header{
@@ -134,7 +134,7 @@ func (u *Upstream) Renew(header map[string]Secret, further ...Secret) error {
 		known = append(known, value)
 	}
 	for _, old := range u.known {
-		if !slices.ContainsFunc(known, old.Equal) && len(known) < mostKnown {
+		if !slices.ContainsFunc(known, old.Equal) && len(known) < maxKnown {
 			known = append(known, old)
 		}
 	}
@@ -165,7 +165,8 @@ func loopback(host string) bool {
 }
 
 // NewTransport is the transport of this package: HTTP/1.1 only, maxConns connections kept open, config for TLS (nil: the
-// system's authorities). Over its own connections, an answer that came before its call is told from one to the call.
+// system's authorities). Over its own connections, an answer that came before its call is told apart from one to the call, and
+// no call begins after its deadline.
 func NewTransport(maxConns int, config *tls.Config) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

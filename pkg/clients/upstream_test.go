@@ -32,20 +32,20 @@ func TestAnOriginIsCheckedAndNamedInTheError(t *testing.T) {
 		{"https://upstream.example.test", []Option{Timeout(0)}, "Timeout must be positive"},
 		{"https://upstream.example.test", []Option{MaxConns(-1)}, "MaxConns must be positive"},
 	} {
-		_, err := Open(Origin{Field: "test: URL", URL: c.url}, c.options...)
+		_, err := NewUpstream(Origin{Field: "test: URL", URL: c.url}, c.options...)
 		got := fmt.Sprint(err)
 		if c.want == "" && err != nil || !strings.Contains(got, c.want) {
-			t.Errorf("Open(%q): got %q, want %q", c.url, got, c.want)
+			t.Errorf("NewUpstream(%q): got %q, want %q", c.url, got, c.want)
 		}
 		if strings.Contains(got, "s3cret") {
-			t.Errorf("Open(%q) shows a secret: %s", c.url, got)
+			t.Errorf("NewUpstream(%q) shows a secret: %s", c.url, got)
 		}
 	}
 }
 
 func TestAKeyThatCannotBeSentIsRefused(t *testing.T) {
 	for _, key := range []string{"two words", "line\nbreak", "schlüssel"} {
-		_, err := Open(Origin{URL: "https://upstream.example.test", Header: map[string]Secret{"X-Key": NewSecret(key)}})
+		_, err := NewUpstream(Origin{URL: "https://upstream.example.test", Header: map[string]Secret{"X-Key": NewSecret(key)}})
 		if err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "X-Key") {
 			t.Errorf("key %q: got %v, want an error that names the header only", key, err)
 		}
@@ -53,7 +53,7 @@ func TestAKeyThatCannotBeSentIsRefused(t *testing.T) {
 }
 
 func TestNothingPrintsTheKeysOfAnUpstream(t *testing.T) {
-	u, err := Open(Origin{
+	u, err := NewUpstream(Origin{
 		URL: "https://upstream.example.test", Header: map[string]Secret{"X-Key": NewSecret("s3cret-key")},
 		Secrets: []Secret{NewSecret("s3cret-other")},
 	}, Timeout(time.Second))

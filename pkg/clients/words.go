@@ -16,10 +16,10 @@ const (
 	maxMessages = 10 // a field
 )
 
-// Words finds the upstream's words in the body of a failure: texts under message, error or errors, and messages by field where one
+// ParseError finds the upstream's words in the body of a failure: texts under message, error or errors, and messages by field where one
 // of these is an object. A plain text is taken as it is; HTML is not. Nothing is shortened here: a secret must be found whole before. Not shown by the
 // upstreams; assumed.
-func Words(body []byte) (message string, fields map[string][]string) {
+func ParseError(body []byte) (message string, fields map[string][]string) {
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(body, &top); err != nil {
 		body = bytes.TrimSpace(body)

@@ -32,9 +32,9 @@ func TestWordsAreFoundInEveryKnownShape(t *testing.T) {
 		{`[]`, "", nil},
 		{``, "", nil},
 	} {
-		message, fields := Words([]byte(c.body))
+		message, fields := ParseError([]byte(c.body))
 		if message != c.message || !cmp.Equal(fields, c.fields) {
-			t.Errorf("Words(%s) = %q %v, want %q %v", c.body, message, fields, c.message, c.fields)
+			t.Errorf("ParseError(%s) = %q %v, want %q %v", c.body, message, fields, c.message, c.fields)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func FuzzWords(f *testing.F) {
 	f.Add([]byte(`{"errors":["one",2,null]}`))
 	f.Add([]byte("plain \xff text"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		message, fields := Words(body)
+		message, fields := ParseError(body)
 		if got := cut(message); !utf8.ValidString(got) || utf8.RuneCountInString(got) > maxText {
 			t.Errorf("message %q", got)
 		}

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Abridge makes a body smaller that no server takes as it is: about half of what a
-// reader can do without is left out, and abridged says so. Counts stay, and so
-// does an enrollment's url. False: there is nothing more to leave out.
+// Abridge makes a body smaller that is larger than the servers take: about half of
+// what a reader can do without is left out, and abridged is set. Counts stay, and so
+// does an enrollment's url. It reports false when there is nothing more to leave out.
 func Abridge(body Body) (smaller bool) {
 	switch b := body.(type) {
 	case *EnrollSucceeded:
@@ -56,7 +56,7 @@ func fewer(fields map[string][]string) (map[string][]string, bool) {
 // until half of its bytes are gone.
 func lighter(object json.RawMessage, keep string) (json.RawMessage, bool) {
 	var members map[string]json.RawMessage
-	_ = json.Unmarshal(object, &members) // what is no object has no members
+	_ = json.Unmarshal(object, &members) // anything but an object has no members
 	names := slices.SortedFunc(maps.Keys(members), func(a, b string) int {
 		return cmp.Compare(len(b)+len(members[b]), len(a)+len(members[a]))
 	})

@@ -30,7 +30,7 @@ func TestABodyIsAbridgedUntilItIsSmall(t *testing.T) {
 	}{
 		{&EnrollSucceeded{OrderNumber: "o", Enrollment: object}, `"url":"https://pay.example/?a=1\u0026b=2"`},
 		{&EnrollUncertain{Reason: ReasonLinkLost, Evidence: records}, `"reason":"link_lost"`},
-		{&TransactionsPage{Page: 3, Records: records}, `"page":3`},
+		{&TransactionsPage{Page: 3, Records: records, Total: 4000}, `"total":4000`},
 		{&AccountReported{Account: object, Fingerprint: "f"}, `"fingerprint":"f"`},
 		{&FailedBody{Reason: ReasonRefused, Message: "no", Fields: fields}, `"message":"no"`},
 		{&SendOutcome{Reason: ReasonRefused, InvalidCount: 2000, Invalid: invalid, UnsettledCount: 2000, Unsettled: unsettled, Fields: fields},
@@ -69,7 +69,7 @@ func TestAbridgingLeavesTheFirstHalf(t *testing.T) {
 		t.Errorf("got %+v", b)
 	}
 	for _, b := range []Body{&EnrollStarted{}, &BatchBody{}, &EnrollSucceeded{Enrollment: []byte(`{"url":"u"}`)}, &AccountReported{Account: []byte(`{}`)},
-		&EnrollUncertain{}, &FailedBody{}, &SendOutcome{}} {
+		&EnrollUncertain{}, &FailedBody{}, &SendOutcome{}, &ReopenedBody{Why: "why", Batches: []int{1, 2, 3}}} {
 		if Abridge(b) || b.Head().Abridged {
 			t.Errorf("%T: is abridged, and has nothing to spare", b)
 		}

@@ -1,24 +1,27 @@
 package messages
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"net/mail"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
 // Why an address is refused: a closed set, without the address.
 var (
-	errNoAddress      = errors.New("is empty")
-	errAddressUTF8    = errors.New("is not UTF-8")
-	errAddressControl = errors.New("holds a control character")
-	errAddressLength  = errors.New("is too long")
-	errAddressForm    = errors.New("is not an email address")
+	errNoAddress        = errors.New("is empty")
+	errAddressUTF8      = errors.New("is not UTF-8")
+	errAddressControl   = errors.New("holds a control character")
+	errAddressInvisible = errors.New("holds an invisible character")
+	errAddressLength    = errors.New("is too long")
+	errAddressForm      = errors.New("is not an email address")
 )
 
-// The most octets of an address, RFC 5321 section 4.5.3.1, and of what may
-// stand around it.
+// The most octets of an address, RFC 5321 section 4.5.3.1, and of one with the
+// display name and the comments around it.
 const (
 	maxLocal   = 64
 	maxAddress = 254
@@ -26,7 +29,11 @@ const (
 )
 
 // ParseRecipient gives the bare address of one recipient; a display name or a
-// comment around it is dropped. Addresses outside ASCII are taken, RFC 6531.
+// comment around it is dropped. Addresses outside ASCII are taken, RFC 6531,
+// but no character that nobody sees: an address with one looks like another.
+// In a display name those of Unicode's category Cf are refused as well, such
+// as U+200B and what turns the direction of writing; other spaces and
+// variation selectors are not, since names and emoji have them.
 // The error is the reason in a few words, without the address.
 func ParseRecipient(text string) (address string, err error) {
 	if isPlainAddress(text) {
@@ -40,6 +47,8 @@ func ParseRecipient(text string) (address string, err error) {
 		return "", errAddressUTF8
 	case strings.ContainsFunc(text, isControl):
 		return "", errAddressControl
+	case strings.ContainsFunc(text, isFormat):
+		return "", errAddressInvisible
 	case len(text) > maxMailbox:
 		return "", errAddressLength
 	}
@@ -52,12 +61,25 @@ func ParseRecipient(text string) (address string, err error) {
 	address = strings.TrimSuffix(strings.TrimPrefix(parsed.String(), "<"), ">")
 	at := strings.LastIndexByte(address, '@')
 	switch {
+	case strings.ContainsFunc(address, isInvisible):
+		return "", errAddressInvisible
 	case at < 1 || at == len(address)-1:
 		return "", errAddressForm
 	case at > maxLocal || len(address) > maxAddress:
 		return "", errAddressLength
 	}
 	return address, nil
+}
+
+// isFormat covers Unicode's format characters, category Cf.
+func isFormat(r rune) bool { return unicode.Is(unicode.Cf, r) }
+
+// isInvisible covers what shows as nothing or as space: format characters, all
+// else that Unicode has ignored where it is not supported, and its spaces but
+// for that of ASCII, which a quoted local part may have.
+func isInvisible(r rune) bool {
+	return r >= utf8.RuneSelf && (unicode.IsSpace(r) ||
+		unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector))
 }
 
 // isPlainAddress says whether s is one of those addresses that nearly all are:
@@ -100,8 +122,9 @@ var isAtom = func() (is [256]bool) {
 }()
 
 // RecipientKey is the same for two addresses exactly when they are taken for
-// one recipient: the domain is compared without case, the local part as it is.
-// It is the beginning of a SHA-256, the same in every process.
+// one recipient: the local part is compared as it is, the domain without case,
+// in its ASCII form (see appendDomain) and without the dot that may end it. It
+// is the beginning of a SHA-256, the same in every process.
 func RecipientKey(address string) (key [16]byte) {
 	var buf [maxAddress]byte
 	text := append(buf[:0], address...)
@@ -109,13 +132,14 @@ func RecipientKey(address string) (key [16]byte) {
 		domain := text[at+1:]
 		for i, c := range domain {
 			if c >= utf8.RuneSelf {
-				text = append(text[:at+1], strings.ToLower(address[at+1:])...)
+				text = appendDomain(text[:at+1], address[at+1:])
 				break
 			}
 			if 'A' <= c && c <= 'Z' {
 				domain[i] = c + 'a' - 'A'
 			}
 		}
+		text = bytes.TrimSuffix(text, []byte("."))
 	}
 	sum := sha256.Sum256(text)
 	copy(key[:], sum[:])

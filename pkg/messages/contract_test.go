@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The tables of this file are the public interface, written out by hand: what
+// The tables of this file are the public interface, written out in full: what
 // is changed here changes for everyone who publishes or subscribes.
 
 func TestSubjectsAreThoseOfTheContract(t *testing.T) {
@@ -26,10 +26,13 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 		{Enroll.Subject(Failed, "a-1"), "mandate.enroll.failed.a-1"},
 		{Enroll.Subject(Uncertain, "a-1"), "mandate.enroll.uncertain.a-1"},
 		{Enroll.Subject(Resolved, "a-1"), "mandate.enroll.resolved.a-1"},
+		{Enroll.Subject(Reopened, "a-1"), "mandate.enroll.reopened.a-1"},
 		{Transactions.Subject(Page, "q"), "mandate.transactions.page.q"},
 		{Transactions.Subject(Listed, "q"), "mandate.transactions.listed.q"},
 		{Send.Subject(Accepted, "m"), "mail.send.accepted.m"},
 		{Send.Subject(Partial, "m"), "mail.send.partial.m"},
+		{Send.Subject(Resolved, "m"), "mail.send.resolved.m"},
+		{Send.Subject(Reopened, "m"), "mail.send.reopened.m"},
 		{Batch.Subject(Refused, BatchID("m", 12)), "mail.batch.refused.m.12"},
 		{Account.Subject(Reported, "u"), "mail.account.reported.u"},
 		{Delivery.Subject(Delivered, Unmatched), "mail.delivery.delivered.unmatched"},
@@ -64,7 +67,7 @@ func TestTheThirdTokenIsTheState(t *testing.T) {
 func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
 	states := []State{
 		Started, Deferred, Succeeded, Failed, Uncertain, Resolved, Accepted, Partial, Refused,
-		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Sent, Concluded, Summary, Overdue, "requested", "",
+		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Sent, Concluded, Summary, Overdue, Reopened, "requested", "",
 	}
 	finals := map[Operation][]State{
 		Enroll:       {"succeeded", "failed", "uncertain", "resolved"},
@@ -91,11 +94,11 @@ func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
 
 func TestReasonsAreThoseOfTheContract(t *testing.T) {
 	got := []Reason{
-		ReasonInvalidRequest, ReasonConflict, ReasonRefused, ReasonUnavailable, ReasonBusy, ReasonHeld,
+		ReasonInvalidRequest, ReasonConflict, ReasonCancelled, ReasonRefused, ReasonUnavailable, ReasonBusy, ReasonHeld,
 		ReasonShortCount, ReasonNoAnswer, ReasonBadAnswer, ReasonInterrupted, ReasonLinkLost,
 	}
 	want := []Reason{
-		"invalid_request", "conflict", "refused", "unavailable", "busy", "held",
+		"invalid_request", "conflict", "cancelled", "refused", "unavailable", "busy", "held",
 		"short_count", "no_answer", "bad_answer", "interrupted", "link_lost",
 	}
 	if !slices.Equal(got, want) {
@@ -108,17 +111,18 @@ var bodyFields = []struct {
 	body   Body
 	fields string
 }{
-	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date link_expired_at after_unknown unknown"},
-	{&DeferredBody{}, "reason message http_status not_before | after_unknown"},
+	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date after_unknown unknown"},
+	{&DeferredBody{}, "reason message http_status not_before | after_unknown held_count"},
+	{&ReopenedBody{}, "by was fingerprint | why after_unknown batches"},
 	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | after_unknown"},
 	{&FailedBody{}, "reason message http_status fields fingerprint | order_number conflicts_with after_unknown"},
 	{&EnrollUncertain{}, "reason message order_number evidence fingerprint | after_unknown"},
-	{&TransactionsPage{}, "page records |"},
+	{&TransactionsPage{}, "page records total deadline more fingerprint |"},
 	{&TransactionsListed{}, "pages total fingerprint |"},
 	{&SendStarted{}, "deadline fingerprint recipients batches batch_size |"},
 	{&SendOutcome{}, "recipients accepted batches duplicates invalid_count invalid fingerprint | " +
 		"unsettled unsettled_count reason message http_status fields conflicts_with after_unknown"},
-	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown"},
+	{&BatchBody{}, "batch first count | deadline not_before accepted reason http_status message after_unknown held_count"},
 	{&AccountReported{}, "account fingerprint |"},
 	{&DeliveryBody{}, "event_id entry smtp match |"},
 	{&SentBody{}, "batch first count begin until | from keys"},
@@ -159,7 +163,9 @@ func TestPartsOfBodiesHaveTheFieldsOfTheContract(t *testing.T) {
 		{Match{MatchAmbiguous, 2, []string{"a", "b"}}, `{"confidence":"ambiguous","batch":2,"candidates":["a","b"]}`},
 		{BatchEvidence{1, 5, 2, WasAccepted}, `{"batch":1,"count":5,"seen":2,"outcome":"accepted"}`},
 		{[]Conclusion{WasAccepted, WasNotSent, Unclear}, `["accepted","not_sent","unclear"]`},
-		{[]string{BySendingLog, ByTransactionList}, `["sending_log","transaction_list"]`},
+		{[]string{BySendingLog, ByTransactionList, ByCorrection}, `["sending_log","transaction_list","correction"]`},
+		{PriorOutcome{State: Partial}, `{"state":"partial"}`},
+		{PriorOutcome{Failed, ReasonRefused}, `{"state":"failed","reason":"refused"}`},
 		{[]Confidence{MatchExact, MatchUnique}, `["exact","unique"]`},
 	} {
 		got, err := json.Marshal(c.part)

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -99,6 +100,12 @@ func DecodeEnroll(data []byte) (EnrollRequest, Meta, error) {
 	return r, meta, err
 }
 
+// orderNumber is an order number. The upstream may drop a space at either end, and
+// then lists it as another one.
 func (v value) orderNumber() string {
-	return v.lineOf(MaxOrderNumber, "must have at most 255 characters")
+	s := v.lineOf(MaxOrderNumber, "must have at most 255 characters")
+	if !v.must(strings.TrimSpace(s) == s, "must not begin or end with a space") {
+		return ""
+	}
+	return s
 }

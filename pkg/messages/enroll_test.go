@@ -79,7 +79,7 @@ func TestWhatHasADefaultMayBeLeftOut(t *testing.T) {
 	}
 }
 
-func TestEveryFaultIsToldNotOnlyTheFirst(t *testing.T) {
+func TestEveryFaultIsReportedNotOnlyTheFirst(t *testing.T) {
 	_, _, err := DecodeEnroll([]byte(`{"amount":1,"payer_id":"x","payer_email":"no","typo":1,"return_url":"/r","give_up_at":"soon","effective_date":"2026-02-30"}`))
 	want := map[string][]string{
 		"amount": {"must be between 5.00 and 30000.00"}, "payer_id": {"must hold digits only"}, "payer_email": {"must be an email address alone"},
@@ -114,6 +114,21 @@ func TestAnAmountIsTakenDigitByDigit(t *testing.T) {
 		got, _, err := DecodeEnroll(with(t, enrollRequired, "amount", raw))
 		if diff := cmp.Diff(map[string][]string{"amount": {want}}, faultsOf(t, err)); diff != "" || got.Amount != "" {
 			t.Errorf("%s: %q (-want +got):\n%s", raw, got.Amount, diff)
+		}
+	}
+}
+
+// The transaction list may show it without the space: then it would not be found again.
+func TestAnOrderNumberWithASpaceAtAnEndIsRefusedNotTrimmed(t *testing.T) {
+	want := map[string][]string{"order_number": {"must not begin or end with a space"}}
+	for _, raw := range []string{`"DD001 "`, `" DD001"`, `"DD001\u2003"`} {
+		got, _, err := DecodeEnroll(with(t, enrollRequired, "order_number", raw))
+		if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" || got.OrderNumber != "" {
+			t.Errorf("enroll %s: %q (-want +got):\n%s", raw, got.OrderNumber, diff)
+		}
+		listed, _, err := DecodeTransactions([]byte(`{"order_number":` + raw + `}`))
+		if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" || listed.OrderNumber != "" {
+			t.Errorf("transactions %s: %q (-want +got):\n%s", raw, listed.OrderNumber, diff)
 		}
 	}
 }
@@ -162,7 +177,7 @@ func TestRulesOfTheFieldsOfAnEnrollment(t *testing.T) {
 			[]string{`"https://shop.example"`, `"http://localhost:8080/a?b=c#d"`, `"https://u:p@shop.example/é"`, url(4096)},
 			[]string{`"shop.example"`, `"//shop.example/"`, `"ftp://shop.example/"`, `"https://"`, `"https:///path"`, `"https:shop.example"`, `"https://shop.example/a b"`,
 				`"javascript:alert(1)"`, `"https://shop.example/%zz"`, `"https://shop.example/\r\nX: y"`, `"https://a b.example/"`, `"https://:443/"`, url(4097), `1`, `{"url":"x"}`}},
-		{"order_number", []string{long(255), `"` + strings.Repeat("é", 255) + `"`}, []string{long(256), `"a\nb"`, `"  "`, `1`}},
+		{"order_number", []string{long(255), `"` + strings.Repeat("é", 255) + `"`, `"DD 001"`}, []string{long(256), `"a\nb"`, `"  "`, `1`, `"DD001 "`, `" DD001"`, `"\u00a0DD001"`, `"DD001\u3000"`, `"\u0020a"`, `"\u2003"`}},
 		{"payer_name payer_bank_code payer_bank_code_hashed frequency_mode application_reason platform_id portal_key checksum",
 			[]string{`"x"`, `" x "`, long(1000), `"<é>"`}, []string{long(1001), `"a\rb"`, `"a\tb"`, `"a\u0000"`, `"a\u007f"`, `"a\u0085b"`, `"a\u2028b"`, `" "`, `1`, `true`, `["a"]`, `{"a":"b"}`}},
 		{"metadata", []string{`"a\r\n\tb"`, long(65536)}, []string{long(65537), `"a\u0000"`, `{"a":1}`, `1`}},
@@ -192,7 +207,7 @@ func TestWrongTypesAreNamed(t *testing.T) {
 	}
 }
 
-func TestAnInvalidRequestKeepsItsSoundFields(t *testing.T) {
+func TestAnInvalidRequestKeepsItsValidFields(t *testing.T) {
 	got, _, err := DecodeEnroll(with(t, enrollRequired, "amount", `1`))
 	if err == nil || got.OrderNumber != "DD001" || got.Amount != "" {
 		t.Errorf("got %+v, %v", got, err)

@@ -50,26 +50,25 @@ func (e Event) RequestID() string {
 	return id
 }
 
-// Headers sets the CloudEvents 1.0 headers of binary mode, the content type and
-// Nats-Msg-Id in dst; other headers in dst are left alone. msgID is both the
-// ce-id and the Nats-Msg-Id and must be the same whenever the same event is
-// published again. ce-subject and ce-time are left out where the event has no
+// Headers sets the CloudEvents 1.0 headers of binary mode and the content type in
+// dst; other headers in dst are left alone. id is the ce-id and must be the same
+// whenever the same event is published again; whoever wants it for a Nats-Msg-Id too
+// sets that. ce-subject and ce-time are left out where the event has no
 // request or no time. Values never hold control characters.
-func (e Event) Headers(dst map[string][]string, source, msgID string) {
-	values := make([]string, 0, 8)
+func (e Event) Headers(dst map[string][]string, source, id string) {
+	values := make([]string, 0, 7)
 	set := func(name, value string) {
 		values = append(values, Cut(value))
 		n := len(values)
 		dst[name] = values[n-1 : n : n]
 	}
 	set("ce-specversion", "1.0")
-	set("ce-id", msgID)
+	set("ce-id", id)
 	set("ce-source", source)
 	set("ce-type", e.Type())
 	set("content-type", "application/json")
-	set("Nats-Msg-Id", msgID)
-	if id := e.RequestID(); id != "" {
-		set("ce-subject", id)
+	if request := e.RequestID(); request != "" {
+		set("ce-subject", request)
 	}
 	if e.Body == nil {
 		return
@@ -125,7 +124,7 @@ type Time struct{ time.Time }
 
 const timeLayout = "2006-01-02T15:04:05.000Z07:00"
 
-// String is the time as it stands in events and headers.
+// String is the time as events and headers have it.
 func (t Time) String() string { return t.UTC().Format(timeLayout) }
 
 // MarshalJSON writes a JSON string.

@@ -42,6 +42,9 @@ type DeferredBody struct {
 	HTTPStatus   int    `json:"http_status"` // 0 without an answer
 	NotBefore    Time   `json:"not_before"`
 	AfterUnknown bool   `json:"after_unknown,omitempty"`
+	// HeldCount is how often the request was held while others succeeded in
+	// between.
+	HeldCount int `json:"held_count,omitempty"`
 }
 
 // MarshalJSON cuts the message.
@@ -56,7 +59,7 @@ func (b DeferredBody) MarshalJSON() ([]byte, error) {
 const maxFieldsSize = 64 << 10
 
 // cutFields copies fields with every text cut, and no more of them than fit an
-// event: the map is the upstream's words as often as ours.
+// event: it may be the upstream's map as well as ours.
 func cutFields(fields map[string][]string) map[string][]string {
 	if fields == nil {
 		return nil
@@ -65,17 +68,17 @@ func cutFields(fields map[string][]string) map[string][]string {
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		short := Cut(name)
-		told := []string{} // never null
+		rules := []string{} // never null
 		for _, rule := range fields[name] {
 			if size < maxFieldsSize {
-				told = append(told, Cut(rule))
-				size += len(told[len(told)-1])
+				rules = append(rules, Cut(rule))
+				size += len(rules[len(rules)-1])
 			}
 		}
 		if size += len(short); size > maxFieldsSize {
 			break
 		}
-		out[short] = told
+		out[short] = rules
 	}
 	return out
 }

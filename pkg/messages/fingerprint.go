@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// sign fills in the fingerprint: the SHA-256 of the body as compact JSON, keys
+// fingerprint fills in the fingerprint: the SHA-256 of the body as compact JSON, keys
 // sorted by their text at every level, strings with no more escapes than JSON
-// asks for, numbers as they were written, without the top level's request_id.
-// The fields stand in the order of their names, which spares sorting them; a
-// strange body, with other members, is sorted here.
-func sign[R any](f *form, open int, strange bool, fields []field[R]) {
-	p := presses.Get().(*press)
-	defer presses.Put(p)
+// asks for, numbers in their one form (see appendNumber), without the top
+// level's request_id. The fields are in the order of their names, which spares
+// sorting them; an irregular body, with other members, is sorted here.
+func fingerprint[R any](f *form, open int, irregular bool, fields []field[R]) {
+	p := canonicalizers.Get().(*canonicalizer)
+	defer canonicalizers.Put(p)
 	p.begin(f.text)
-	if strange {
+	if irregular {
 		p.object(open, 0)
 	} else {
 		p.add('{')
@@ -44,8 +44,8 @@ func sign[R any](f *form, open int, strange bool, fields []field[R]) {
 	}
 }
 
-// press writes JSON in its one canonical form into a hash.
-type press struct {
+// canonicalizer writes JSON in its one canonical form into a hash.
+type canonicalizer struct {
 	hash    hash.Hash
 	text    []byte
 	buf     []byte // not hashed yet
@@ -61,62 +61,62 @@ type member struct {
 	value span
 }
 
-var presses = sync.Pool{New: func() any { return &press{hash: sha256.New(), buf: make([]byte, 0, pressed+64)} }}
+var canonicalizers = sync.Pool{New: func() any { return &canonicalizer{hash: sha256.New(), buf: make([]byte, 0, flushAt+64)} }}
 
-// pressed is how much is gathered before it is hashed.
-const pressed = 4 << 10
+// flushAt is how much is gathered before it is hashed.
+const flushAt = 4 << 10
 
-// deepest bounds the recursion. What lies deeper is hashed as it stands; no
-// valid request goes that deep.
-const deepest = 32
+// maxDepth bounds the recursion. What is nested deeper is hashed as it was
+// written; no valid request goes that deep.
+const maxDepth = 32
 
-func (p *press) begin(text []byte) {
+func (p *canonicalizer) begin(text []byte) {
 	p.hash.Reset()
 	p.text, p.buf, p.top, p.twice = text, p.buf[:0], "", nil
 }
 
-func (p *press) sum() string {
+func (p *canonicalizer) sum() string {
 	p.hash.Write(p.buf)
 	sum := p.hash.Sum(p.result[:0])
 	p.scratch = hex.AppendEncode(p.scratch[:0], sum)
-	// A large request must not be kept alive, nor what it made the press grow to.
+	// A large request must not be kept alive, nor what it made the canonicalizer grow to.
 	p.text = nil
 	clear(p.members[:cap(p.members)])
 	if cap(p.members) > 1024 {
 		p.members = nil
 	}
 	text := string(p.scratch)
-	if cap(p.scratch) > 16*pressed {
+	if cap(p.scratch) > 16*flushAt {
 		p.scratch = nil
 	}
 	return text
 }
 
-func (p *press) add(c byte) {
-	if len(p.buf) >= pressed {
+func (p *canonicalizer) add(c byte) {
+	if len(p.buf) >= flushAt {
 		p.flush()
 	}
 	p.buf = append(p.buf, c)
 }
 
-func (p *press) flush() {
+func (p *canonicalizer) flush() {
 	p.hash.Write(p.buf)
 	p.buf = p.buf[:0]
 }
 
 // separate adds a comma, but not the first time.
-func (p *press) separate(first *bool) {
+func (p *canonicalizer) separate(first *bool) {
 	if !*first {
 		p.add(',')
 	}
 	*first = false
 }
 
-// copy adds text as it stands.
-func (p *press) copy(raw []byte) {
-	if len(p.buf)+len(raw) > pressed {
+// copy adds text unchanged.
+func (p *canonicalizer) copy(raw []byte) {
+	if len(p.buf)+len(raw) > flushAt {
 		p.flush()
-		if len(raw) > pressed {
+		if len(raw) > flushAt {
 			p.hash.Write(raw)
 			return
 		}
@@ -125,24 +125,29 @@ func (p *press) copy(raw []byte) {
 }
 
 // value adds the value that begins at i and gives the place behind it.
-func (p *press) value(i, depth int) int {
+func (p *canonicalizer) value(i, depth int) int {
 	var end int
 	switch c := p.text[i]; {
 	case c == '"':
 		end = skipString(p.text, i)
 		p.string(p.text[i:end])
 		return end
-	case depth <= deepest && c == '{':
+	case depth <= maxDepth && c == '{':
 		return p.object(i, depth)
-	case depth <= deepest && c == '[':
+	case depth <= maxDepth && c == '[':
 		return p.array(i, depth)
 	}
 	end = skipValue(p.text, i)
-	p.copy(p.text[i:end])
+	raw := p.text[i:end]
+	if c := raw[len(raw)-1]; isDigit(c) && !isInteger(raw) {
+		p.scratch = appendNumber(p.scratch[:0], raw)
+		raw = p.scratch
+	}
+	p.copy(raw)
 	return end
 }
 
-func (p *press) array(i, depth int) int {
+func (p *canonicalizer) array(i, depth int) int {
 	p.add('[')
 	first := true
 	c := enter(p.text, i)
@@ -154,7 +159,7 @@ func (p *press) array(i, depth int) int {
 	return c.at + 1
 }
 
-func (p *press) object(i, depth int) int {
+func (p *canonicalizer) object(i, depth int) int {
 	base := len(p.members)
 	c := enter(p.text, i)
 	for {
@@ -192,7 +197,7 @@ func (p *press) object(i, depth int) int {
 }
 
 // noteTwice notes the member's name when the one before it has the same.
-func (p *press) noteTwice(j, base, depth int) {
+func (p *canonicalizer) noteTwice(j, base, depth int) {
 	if j == base || !bytes.Equal(p.members[j].key, p.members[j-1].key) || len(p.twice) > maxNamed {
 		return
 	}
@@ -204,7 +209,7 @@ func (p *press) noteTwice(j, base, depth int) {
 }
 
 // string adds the JSON string in raw.
-func (p *press) string(raw []byte) {
+func (p *canonicalizer) string(raw []byte) {
 	if !hasEscape(raw) {
 		p.copy(raw) // nothing in it needs one
 		return
@@ -214,7 +219,7 @@ func (p *press) string(raw []byte) {
 }
 
 // quote adds text as a JSON string.
-func (p *press) quote(text []byte) {
+func (p *canonicalizer) quote(text []byte) {
 	const digits = "0123456789abcdef"
 	p.add('"')
 	from := 0
@@ -233,4 +238,68 @@ func (p *press) quote(text []byte) {
 	}
 	p.copy(text[from:])
 	p.add('"')
+}
+
+// isInteger says whether the JSON number in raw is an integer in its one form.
+func isInteger(raw []byte) bool {
+	for i, c := range raw {
+		if !isDigit(c) && (c != '-' || i > 0) {
+			return false
+		}
+	}
+	return string(raw) != "-0"
+}
+
+// appendNumber appends the JSON number in raw as the shortest plain decimal of
+// the same value: 100.50 and 1.005e2 become 100.5, and -0 becomes 0. It goes by
+// the text, so no digit is lost. A number other than zero with an exponent of
+// more than two digits is left as it was written: its decimal might not end
+// within any memory.
+func appendNumber(dst, raw []byte) []byte {
+	mantissa, exponent, small := raw, 0, true
+	if e := bytes.IndexAny(raw, "eE"); e >= 0 {
+		mantissa = raw[:e]
+		exponent, small = smallExponent(raw[e+1:])
+	}
+	unsigned, negative := bytes.CutPrefix(mantissa, []byte("-"))
+	whole, fraction, _ := bytes.Cut(unsigned, []byte("."))
+	digits := slices.Concat(whole, fraction)
+	significant := bytes.TrimLeft(digits, "0")
+	point := len(whole) + exponent - (len(digits) - len(significant)) // digits before the decimal point
+	significant = bytes.TrimRight(significant, "0")
+	switch {
+	case len(significant) == 0:
+		return append(dst, '0')
+	case !small:
+		return append(dst, raw...)
+	case negative:
+		dst = append(dst, '-')
+	}
+	if point <= 0 {
+		dst = append(dst, "0."...)
+		dst = append(dst, bytes.Repeat([]byte("0"), -point)...)
+		return append(dst, significant...)
+	}
+	if missing := point - len(significant); missing >= 0 {
+		dst = append(dst, significant...)
+		return append(dst, bytes.Repeat([]byte("0"), missing)...)
+	}
+	dst = append(dst, significant[:point]...)
+	dst = append(dst, '.')
+	return append(dst, significant[point:]...)
+}
+
+// smallExponent is the exponent of a JSON number, if it has at most two digits.
+func smallExponent(text []byte) (exponent int, ok bool) {
+	unsigned := bytes.TrimLeft(text, "+-0")
+	if len(unsigned) > 2 {
+		return 0, false
+	}
+	for _, c := range unsigned {
+		exponent = 10*exponent + int(c-'0')
+	}
+	if text[0] == '-' {
+		exponent = -exponent
+	}
+	return exponent, true
 }

@@ -15,9 +15,9 @@ type form struct {
 	text   []byte
 	copied string // text once more, for short strings to share; "" for long text
 	meta   Meta
-	found  [32]span // by the place of the field
+	found  [32]span // of each field, in the order of the fields
 	faults map[string][]string
-	named  int // faults under names the producer chose
+	named  int // faults under names that the producer chose
 }
 
 var forms = sync.Pool{New: func() any { return new(form) }}
@@ -30,12 +30,12 @@ func (f *form) release() {
 // Strings of a body up to this size share one copy of it.
 const sharedText = 4 << 10
 
-// maxNamed bounds how many faults are told under names the producer chose, so
-// that no request can make an event that is too large to store.
+// maxNamed bounds how many faults are reported under names that the producer
+// chose, so that no request can make an event that is too large to store.
 const maxNamed = 20
 
-// field is one member a request may have. The fields of a request stand in the
-// order of their names, which is the order of the fingerprint.
+// field is one member that a request may have. The fields of a request are in
+// the order of their names, which is the order of the fingerprint.
 type field[R any] struct {
 	name string
 	need need
@@ -62,8 +62,8 @@ func decode[R any](data []byte, fields []field[R], r *R, checks ...check) (Meta,
 	if !ok {
 		return f.meta, f.err()
 	}
-	strange := scanMembers(f, open, fields)
-	sign(f, open, strange, fields)
+	irregular := scanMembers(f, open, fields)
+	fingerprint(f, open, irregular, fields)
 	for i, fl := range fields {
 		v := value{form: f, name: fl.name, at: f.found[i]}
 		v.raw = v.at.of(data)
@@ -84,7 +84,7 @@ func decode[R any](data []byte, fields []field[R], r *R, checks ...check) (Meta,
 	return f.meta, f.err()
 }
 
-// open checks the message as a whole and gives the place of its brace.
+// open checks the message as a whole and returns the place of its opening brace.
 func (f *form) open() (int, bool) {
 	i := skipSpace(f.text, 0)
 	switch {
@@ -105,14 +105,14 @@ func (f *form) open() (int, bool) {
 	return 0, false
 }
 
-// scanMembers finds the values of the fields. It says whether there are members
-// beside them, or more than one of a name: strange, and so invalid.
-func scanMembers[R any](f *form, open int, fields []field[R]) (strange bool) {
+// scanMembers finds the values of the fields. It reports whether there are other
+// members, or two of one name: irregular, and so invalid.
+func scanMembers[R any](f *form, open int, fields []field[R]) (irregular bool) {
 	var scratch [64]byte
 	for c := enter(f.text, open); ; {
 		key, at, ok := c.member()
 		if !ok {
-			return strange
+			return irregular
 		}
 		name := key.of(f.text)
 		if hasEscape(name) {
@@ -126,10 +126,10 @@ func scanMembers[R any](f *form, open int, fields []field[R]) (strange bool) {
 		}
 		switch {
 		case i == len(fields):
-			strange = true
+			irregular = true
 			f.faultNamed(cleanName(string(name)), "is not a known field")
 		case f.found[i] != span{}:
-			strange = true
+			irregular = true
 			f.fault(fields[i].name, "is given twice")
 		default:
 			f.found[i] = at
@@ -182,8 +182,9 @@ func (f *form) err() error {
 	return &Invalid{Fields: fields}
 }
 
-// within joins the names of a member and of the object it stands in: faults are
-// told under the name of the request's own field. No name holds a control character.
+// within joins the names of a member and of the object it belongs to: faults are
+// reported under the name of the request's own field. No name holds a control
+// character.
 const within = "\x00"
 
 // slice is a part of the text as a string.

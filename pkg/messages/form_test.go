@@ -131,12 +131,33 @@ func TestARequestIDMustFit(t *testing.T) {
 			}
 		}
 	}
-	for _, raw := range []string{`"a.b"`, `"a b"`, `" "`, `"é"`, `"` + longest + `a"`, `">"`, `"*"`, `1`, `true`, `["a"]`, `{"a":1}`, `"a\n"`} {
+	for _, raw := range []string{`"a.b"`, `"a b"`, `" "`, `"é"`, `"` + longest + `a"`, `">"`, `"*"`, `1`, `true`, `["a"]`, `{"a":1}`, `"a\n"`, `"unmatched"`, `"MAIL_REQUESTS-1"`} {
 		for name, decode := range decoders {
 			_, meta, err := decode([]byte(`{"request_id":` + raw + `}`))
 			if faults := faultsOf(t, err); len(faults["request_id"]) != 1 || meta.RequestID != "" || meta.Fingerprint == "" {
 				t.Errorf("%s %s: got %+v, %q", name, raw, meta, faults)
 			}
+		}
+	}
+}
+
+// A request of a producer must not end up under an id that the programs give themselves.
+func TestAnIDThatTheProgramsGiveIsNoRequestsOwn(t *testing.T) {
+	ids := []string{"unmatched"}
+	for _, stream := range []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "AUDIT"} {
+		ids = append(ids, stream+"-1", stream+"-18446744073709551615", stream+"-0", stream+"-007")
+	}
+	for _, id := range ids {
+		_, meta, err := DecodeAccount([]byte(`{"request_id":"` + id + `"}`))
+		want := map[string][]string{"request_id": {"is reserved: unmatched, or a stream and a number such as MAIL_REQUESTS-12"}}
+		if diff := cmp.Diff(want, faultsOf(t, err)); diff != "" || meta.RequestID != "" || ValidID(id) {
+			t.Errorf("%s: %+v (-want +got):\n%s", id, meta, diff)
+		}
+	}
+	for _, id := range []string{"Unmatched", "unmatched-1", "MAIL_REQUESTS", "MAIL_REQUESTS-", "MAIL_REQUESTS-1a", "MAIL_REQUESTS--1", "MAIL_REQUESTS-1-1", "MAIL_REQUESTS_1",
+		"mail_requests-1", "XMAIL_REQUESTS-1", "ORDERS-1", "AUDIT-", "-1", "1-1"} {
+		if !ValidID(id) {
+			t.Errorf("%s is refused", id)
 		}
 	}
 }
@@ -167,8 +188,8 @@ func TestManyFaultsMakeAShortError(t *testing.T) {
 	}
 }
 
-// However many names the producer made up, faults of the known ones are told.
-func TestKnownFieldsAreToldOfBehindManyUnknownOnes(t *testing.T) {
+// However many names the producer made up, faults of the known ones are reported.
+func TestKnownFieldsAreReportedBehindManyUnknownOnes(t *testing.T) {
 	var b strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&b, `"a%d":1,`, i)
@@ -203,7 +224,7 @@ func TestAnErrorNamesFieldsAndRulesInOrder(t *testing.T) {
 	}
 }
 
-func TestDeepNestingIsTakenCalmly(t *testing.T) {
+func TestDeeplyNestedBodiesHaveAFingerprint(t *testing.T) {
 	const deep = 9000
 	for _, body := range []string{
 		`{"a":` + strings.Repeat(`[`, deep) + strings.Repeat(`]`, deep) + `}`,
@@ -217,8 +238,8 @@ func TestDeepNestingIsTakenCalmly(t *testing.T) {
 	}
 }
 
-// The tables must stand in the order of their names: the fingerprint relies on it.
-func TestFieldsStandInTheOrderOfTheirNames(t *testing.T) {
+// The fingerprint relies on it.
+func TestFieldsAreInTheOrderOfTheirNames(t *testing.T) {
 	names := func(n int, name func(int) string) (all []string) {
 		for i := range n {
 			all = append(all, name(i))

@@ -59,10 +59,10 @@ func FuzzRequests(f *testing.F) {
 }
 
 func FuzzFingerprint(f *testing.F) {
-	seeds(f)
+	seeds(f, `{"a":[100.50,1.005e2,-0.0,1e99,0.10E-98,1e100,0e400,1E+002,900e-0000003]}`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, meta, _ := DecodeSend(data)
-		if meta.Fingerprint == "" || nesting(data) > deepest-2 {
+		if meta.Fingerprint == "" || nesting(data) > maxDepth-2 {
 			return
 		}
 		var spaced bytes.Buffer
@@ -94,7 +94,7 @@ func FuzzFingerprint(f *testing.F) {
 }
 
 func FuzzAddresses(f *testing.F) {
-	seeds(f, `"a@b, \"c,d\" <e@f>, (x,(y)) g@h"`, `["a",""," b , c "]`, `"\\\",\\"`, `["\u002c\ud83d\ude00,"]`)
+	seeds(f, `"a@b, \"c,d\" <e@f>, (x,(y)) g@h"`, `"\"a <b@c>, \"d, e\" <f@g>, (h, i@j"`, `["a",""," b , c "]`, `"\\\",\\"`, `["\u002c\ud83d\ude00,"]`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		data = bytes.TrimSpace(data)
 		if !json.Valid(data) || !utf8.Valid(data) {
@@ -115,6 +115,11 @@ func FuzzAddresses(f *testing.F) {
 		if !slices.Equal(got, slices.Collect(r.Addresses())) {
 			t.Fatalf("%s: not the same twice", data)
 		}
+		for _, text := range got {
+			if _, err := ParseRecipient(text); err != nil && strings.Contains(text, ",") {
+				t.Fatalf("%s: %q is no address and may be several", data, text)
+			}
+		}
 		// Nothing is lost and nothing made up but commas and the spaces around.
 		bare := func(s string) string {
 			return strings.NewReplacer(",", "", " ", "", "\t", "", "\r", "", "\n", "").Replace(s)
@@ -126,13 +131,13 @@ func FuzzAddresses(f *testing.F) {
 }
 
 func FuzzParseRecipient(f *testing.F) {
-	for _, s := range []string{"a@b.example", "Name <a@b.example>", `"a b"@c`, "a@[127.0.0.1]", "é@ü", "=?utf-8?q?a?= <a@b>", "g: a@b;", "a@b (c)", "<>", "\n", "a..b@c", "\"\\\"\"@c", "a@b-.c"} {
+	for _, s := range []string{"a@b.example", "Name <a@b.example>", `"a b"@c`, "a@[127.0.0.1]", "é@ü", "=?utf-8?q?a?= <a@b>", "g: a@b;", "a@b (c)", "a\u200b@b", "\ufe0f <a@b>", "<>", "\n", "a..b@c", "\"\\\"\"@c", "a@b-.c"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := ParseRecipient(text)
 		if err != nil {
-			if got != "" || !slices.Contains([]error{errNoAddress, errAddressUTF8, errAddressControl, errAddressLength, errAddressForm}, err) {
+			if got != "" || !slices.Contains([]error{errNoAddress, errAddressUTF8, errAddressControl, errAddressInvisible, errAddressLength, errAddressForm}, err) {
 				t.Fatalf("%q: got %q, %v", text, got, err)
 			}
 			return
@@ -140,7 +145,7 @@ func FuzzParseRecipient(f *testing.F) {
 		if again, err := ParseRecipient(got); err != nil || again != got {
 			t.Fatalf("%q: %q becomes %q, %v", text, got, again, err)
 		}
-		if len(got) > maxAddress || strings.ContainsFunc(got, isControl) || !utf8.ValidString(got) {
+		if len(got) > maxAddress || strings.ContainsFunc(got, isControl) || strings.ContainsFunc(got, isInvisible) || !utf8.ValidString(got) {
 			t.Fatalf("%q: got %q", text, got)
 		}
 		if isPlainAddress(text) {

@@ -17,8 +17,8 @@ type Meta struct {
 
 // Invalid is the error of a request that breaks the rules. Nothing was done
 // for it and repeating it is of no use. Fields maps each faulty field to the
-// rules it breaks, "body" standing for the message as a whole. It holds names
-// and rules, never a value of the request.
+// rules it breaks, "body" being the message as a whole. It holds names and
+// rules, never a value of the request.
 type Invalid struct{ Fields map[string][]string }
 
 // Error lists fields and rules, by field.

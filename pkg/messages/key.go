@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// Key stands for an address where the address itself must not be: the first 8 bytes of
-// its RecipientKey. 0 is no address. It hides nothing from whoever has a list of
-// addresses to try.
+// Key represents an address where the address itself must not be stored: the first
+// 8 bytes of its RecipientKey. 0 is no address. It hides nothing from whoever has a
+// list of addresses to try.
 type Key uint64
 
 // KeyOf is the key of a bare address; 0 for "".

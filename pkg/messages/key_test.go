@@ -18,6 +18,12 @@ func TestAKeyIsTheBeginningOfTheSHA256OfItsAddress(t *testing.T) {
 	if KeyOf("Ann@example.com") == KeyOf("ann@example.com") || KeyOf("") != 0 {
 		t.Error("another local part has the same key, or no address has one")
 	}
+	const domain = `"a001c2e208ca6539"`
+	for _, address := range []string{"x@bücher.example", "x@BÜCHER.example", "x@xn--bcher-kva.example", "x@xn--bcher-kva.example."} {
+		if got, err := json.Marshal(KeyOf(address)); string(got) != domain || err != nil {
+			t.Errorf("%s: got %s, %v, want %s", address, got, err, domain)
+		}
+	}
 	list := AppendKey(AppendKey(nil, KeyOf("ann@example.com")), 1)
 	if got := hex.EncodeToString(list); got != want[1:17]+"0000000000000001" {
 		t.Errorf("list: %s", got)

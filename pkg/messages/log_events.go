@@ -2,9 +2,9 @@ package messages
 
 import "encoding/json"
 
-// SentBody is the body of mail.log.sent.<id>.<n>: a call that the recipients of a
-// batch may be accepted by, left before it is made, for whoever reads the sending
-// log. It holds no address.
+// SentBody is the body of mail.log.sent.<id>.<n>: the record of a call for a batch,
+// stored before the call is made, for whoever reads the sending log. It holds no
+// address.
 type SentBody struct {
 	Common
 	Batch int    `json:"batch"` // from 1
@@ -21,7 +21,7 @@ type SentBody struct {
 type ConcludedBody struct {
 	Common
 	BatchEvidence
-	Until           Time `json:"until"` // end of the last call that it speaks of
+	Until           Time `json:"until"` // end of the last call that it is about
 	CompleteThrough Time `json:"complete_through"`
 }
 
@@ -33,7 +33,7 @@ type BatchEvidence struct {
 	Outcome Conclusion `json:"outcome"`
 }
 
-// Conclusion is what evidence says.
+// Conclusion is what evidence shows.
 type Conclusion string
 
 // The conclusions.
@@ -43,7 +43,7 @@ const (
 	Unclear     Conclusion = "unclear"  // there are rows, but they may be another batch's
 )
 
-// By says where evidence comes from.
+// The values of by: where evidence comes from.
 const (
 	BySendingLog      = "sending_log"
 	ByTransactionList = "transaction_list"
@@ -98,7 +98,7 @@ type SummaryBody struct {
 	Unknown    int  `json:"unknown"`
 	Queued     int  `json:"queued"` // accepted, and no row yet
 	Final      bool `json:"final"`
-	// CompleteThrough: the sending log has been told up to there.
+	// CompleteThrough is up to when the sending log has been published.
 	CompleteThrough Time `json:"complete_through"`
 }
 

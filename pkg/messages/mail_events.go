@@ -2,8 +2,8 @@ package messages
 
 import "encoding/json"
 
-// SendStarted is the body of mail.send.started, stored anew while batches
-// remain.
+// SendStarted is the body of mail.send.started, stored again with a new deadline
+// while batches remain.
 type SendStarted struct {
 	Common
 	Deadline    Time   `json:"deadline"`
@@ -100,6 +100,9 @@ type BatchBody struct {
 	Message    string `json:"message,omitempty"`
 	// AfterUnknown: a call of unknown fate was made before.
 	AfterUnknown bool `json:"after_unknown,omitempty"`
+	// HeldCount is how often the batch was held while others succeeded in
+	// between.
+	HeldCount int `json:"held_count,omitempty"`
 }
 
 // MarshalJSON cuts the message.
@@ -163,7 +166,7 @@ func (b DeliveryBody) MarshalJSON() ([]byte, error) {
 }
 
 // Watermark is the body of mail.log.watermark: every log entry up to a time has
-// been told.
+// been published.
 type Watermark struct {
 	Common
 	CompleteThrough Time `json:"complete_through"`
@@ -171,16 +174,17 @@ type Watermark struct {
 	New             int  `json:"new"`          // events this sweep added
 	// By is how that is known.
 	By Known `json:"by"`
-	// Since: what was created before is not told, as the first start was asked to.
+	// Since: entries that were created before are not published, as the first
+	// start was configured.
 	Since *Time `json:"since,omitempty"`
 }
 
-// Known is how a poller knows that the log was told up to a time.
+// Known is how a poller knows that the log was published up to a time.
 type Known string
 
 // The ways to know.
 const (
 	ByWholeLog    Known = "whole_log"    // it was read from its first row to its last
-	ByNewestFirst Known = "newest_first" // it runs that way, and was read back to what was told before
-	ByOldestFirst Known = "oldest_first" // it runs that way, and was read from what was told before to its end
+	ByNewestFirst Known = "newest_first" // it is in that order, and was read back to what was published before
+	ByOldestFirst Known = "oldest_first" // it is in that order, and was read from what was published before to its end
 )

@@ -16,13 +16,14 @@ type EnrollStarted struct {
 	Unknown Reason `json:"unknown,omitempty"`
 }
 
-// Defaults are the values of fields the request left out, computed at the first
-// mandate.enroll.started and the same in every retry. They stand in the event
-// beside its other fields; one the request gave is left out.
+// Defaults are the values of fields the request left out: computed for each call
+// and published in that call's started, so that no call after a long outage has a
+// date that has passed. They are in the event beside its other fields; one the
+// request gave is left out. An omitted link_expired_at has no default here: the
+// call leaves it out too, and the service sets its own.
 type Defaults struct {
 	MaxFrequency  json.Number `json:"max_frequency,omitempty"`
-	EffectiveDate string      `json:"effective_date,omitempty"`  // 2006-01-02
-	LinkExpiredAt string      `json:"link_expired_at,omitempty"` // 2006-01-02 15:04:05
+	EffectiveDate string      `json:"effective_date,omitempty"` // 2006-01-02
 }
 
 // EnrollSucceeded is the body of mandate.enroll.succeeded.
@@ -58,14 +59,24 @@ func (b EnrollUncertain) MarshalJSON() ([]byte, error) {
 	return marshal(plain(b))
 }
 
-// TransactionsPage is the body of mandate.transactions.page. A listing that was
-// interrupted begins again: of each page number the last event counts.
+// TransactionsPage is the body of mandate.transactions.page. The pages of a request
+// are published in order, each once: a listing that was interrupted or deferred
+// goes on with the page after the last one.
 type TransactionsPage struct {
 	Common
 	Page int `json:"page"` // from 1
 	// Records are the transaction records of the e-mandate document, fields
 	// that are not in it kept.
 	Records []json.RawMessage `json:"records"`
+	// Total is how many records the pages up to this one have together.
+	Total int `json:"total"`
+	// Deadline is until when whoever published the page goes on with the next;
+	// until then every other worker waits.
+	Deadline Time `json:"deadline"`
+	// More: another page follows.
+	More bool `json:"more"`
+	// Fingerprint is the request's: pages of other contents are not continued.
+	Fingerprint string `json:"fingerprint"`
 }
 
 // MarshalJSON writes nil records as [].

@@ -11,9 +11,12 @@ import (
 // Addresses gives the texts of a decoded request's To, one recipient each:
 // the elements of the array, or the parts of the string between its commas. An
 // element may hold several as well. A comma within a quoted string or a comment
-// of RFC 5322 separates nothing; nothing between two commas is passed over, an
-// empty element of an array is not. The texts are not judged, see
-// ParseRecipient. Nothing is kept of the list but what the caller keeps.
+// of RFC 5322 separates nothing, if the part that it belongs to is an address;
+// else the part ends at its first comma, so that a quote or a parenthesis that
+// is never closed, or by another recipient's, costs that one recipient alone.
+// Nothing between two commas is passed over, an empty element of an array is
+// not. Whether a text is an address is for ParseRecipient to say. Nothing is
+// kept of the list but what the caller keeps.
 func (r *SendRequest) Addresses() iter.Seq[string] { return addresses(r.To) }
 
 func addresses(raw []byte) iter.Seq[string] {
@@ -71,12 +74,48 @@ func (t *texts) element(s span, alone bool, yield func(string) bool) bool {
 	return t.split(inner, yield)
 }
 
-// split yields what stands between the commas of an address list.
+// split yields what is between the commas of an address list.
 func (t *texts) split(s span, yield func(string) bool) bool {
+	for s.from <= s.to {
+		end := t.partEnd(t.trim(s))
+		if !t.part(span{s.from, end}, yield) {
+			return false
+		}
+		s.from = end + 1
+	}
+	return true
+}
+
+// partEnd is where the part ends that s begins with: at the first comma that no
+// quoted string and no comment hides, or, where the part up to there is no
+// address, at the first comma of all. It looks no further than an address may
+// be long, so that a list of any length is split in linear time.
+func (t *texts) partEnd(s span) int {
+	text := s.of(t.from)
+	comma := bytes.IndexByte(text, ',')
+	if comma < 0 {
+		return s.to
+	}
+	plain := s.from + comma
+	if bytes.IndexByte(text[:comma], '"') < 0 && bytes.IndexByte(text[:comma], '(') < 0 {
+		return plain
+	}
+	end := s.from + visibleComma(text[:min(len(text), maxMailbox)])
+	if end == s.from+maxMailbox && end < s.to {
+		return plain
+	}
+	if _, err := ParseRecipient(t.text(t.trim(span{s.from, end}))); err != nil {
+		return plain
+	}
+	return end
+}
+
+// visibleComma is the place of the first comma of text that is not within a
+// quoted string or a comment of RFC 5322, else the length of text.
+func visibleComma(text []byte) int {
 	quoted, depth := false, 0
-	from := s.from
-	for i := s.from; i < s.to; i++ {
-		switch c := t.from[i]; {
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
 		case c == '\\' && (quoted || depth > 0):
 			i++
 		case c == '"' && depth == 0:
@@ -86,13 +125,10 @@ func (t *texts) split(s span, yield func(string) bool) bool {
 		case c == ')' && depth > 0:
 			depth--
 		case c == ',' && !quoted && depth == 0:
-			if !t.part(span{from, i}, yield) {
-				return false
-			}
-			from = i + 1
+			return i
 		}
 	}
-	return t.part(span{from, s.to}, yield)
+	return len(text)
 }
 
 func (t *texts) part(s span, yield func(string) bool) bool {
@@ -130,7 +166,7 @@ func Lines(r io.Reader) iter.Seq2[string, error] {
 			line, err := in.ReadSlice('\n')
 			text := string(bytes.TrimSpace(line))
 			if errors.Is(err, bufio.ErrBufferFull) {
-				text = string(line) // never empty, so that it is told of
+				text = string(line) // never empty, so that it is reported
 			}
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = in.ReadSlice('\n')

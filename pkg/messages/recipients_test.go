@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -30,7 +31,7 @@ func TestAddressesAreTheTextsOfTheList(t *testing.T) {
 		`"\"(\" <a@b>, c@d"`:         {`"(" <a@b>`, "c@d"},
 		`"(\") a@b, c@d"`:            {`(") a@b`, "c@d"},
 		`"a@b), c@d"`:                {"a@b)", "c@d"},
-		`"\"never closed, a@b, c@d"`: {`"never closed, a@b, c@d`},
+		`"\"never closed, a@b, c@d"`: {`"never closed`, "a@b", "c@d"},
 		`["\u0061@b","é@ü","\\,"]`:   {"a@b", "é@ü", `\`},
 		`""`:                         nil, `[]`: nil, ``: nil, `null`: nil,
 	} {
@@ -46,6 +47,52 @@ func TestAddressesAreTheTextsOfTheList(t *testing.T) {
 					break
 				}
 			}
+		}
+	}
+}
+
+// A comma is hidden by a quoted string or a comment only where that makes an address:
+// whoever forgets to close one loses that recipient alone.
+func TestARecipientThatCannotBeParsedTakesNoOtherWithIt(t *testing.T) {
+	for list, want := range map[string][]string{
+		`"Ann <ann@b>, bob@b, cy@b`:                {`"Ann <ann@b>`, "bob@b", "cy@b"},
+		`ann@b, (Bob bob@b, cy@b`:                  {"ann@b", "(Bob bob@b", "cy@b"},
+		`ann@b, "Bob <bob@b>`:                      {"ann@b", `"Bob <bob@b>`},
+		`"Ann <ann@b>, "Bob" <bob@b>, cy@b`:        {`"Ann <ann@b>`, `"Bob" <bob@b>`, "cy@b"},
+		`"Ann <ann@b>, "Doe, Bob" <bob@b>, cy@b`:   {`"Ann <ann@b>`, `"Doe, Bob" <bob@b>`, "cy@b"},
+		`O"Ann <ann@b>, "Bob" <bob@b>`:             {`O"Ann <ann@b>`, `"Bob" <bob@b>`},
+		`(Ann (A. ann@b, bob@b (Bob, B.), cy@b`:    {"(Ann (A. ann@b", "bob@b (Bob, B.)", "cy@b"},
+		`(Ann ann@b, bob@b (Bob), cy@b`:            {"(Ann ann@b", "bob@b (Bob)", "cy@b"},
+		`ann@b (x\), bob@b, cy@b`:                  {`ann@b (x\)`, "bob@b", "cy@b"},
+		`"Ann\" <ann@b>, bob@b`:                    {`"Ann\" <ann@b>`, "bob@b"},
+		`"no, address", bob@b`:                     {`"no`, `address"`, "bob@b"},
+		`"Doe, Ann" <ann@b>, bob@b (Doe, Bob),c@b`: {`"Doe, Ann" <ann@b>`, "bob@b (Doe, Bob)", "c@b"},
+		`"`: {`"`}, `",`: {`"`}, `,"`: {`"`}, `(,(,",\`: {"(", "(", `"`, `\`},
+		`"` + strings.Repeat("x, ", maxMailbox) + `" <ann@b>, bob@b`: append(append([]string{`"x`}, slices.Repeat([]string{"x"}, maxMailbox-1)...), `" <ann@b>`, "bob@b"),
+	} {
+		for _, to := range []any{list, []string{list}} {
+			raw, err := marshal(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := SendRequest{To: raw}
+			if diff := cmp.Diff(want, slices.Collect(r.Addresses())); diff != "" {
+				t.Errorf("%.200s (-want +got):\n%.1000s", raw, diff)
+			}
+		}
+	}
+}
+
+// From each comma it is looked ahead as far as an address may be long, not to the end.
+func TestAListOfOpenQuotesAndCommentsIsSplitInLinearTime(t *testing.T) {
+	const n = 50_000
+	began := time.Now()
+	for _, part := range []string{`"a@b,`, `(a@b,`, `"\",`, `(\),`, `"(,`, `a@b (,`, strings.Repeat("(,", 400) + strings.Repeat(")", 401)} {
+		r := SendRequest{To: []byte(`["` + strings.Repeat(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(part), n*4/len(part)) + `"]`)}
+		for range r.Addresses() {
+		}
+		if took := time.Since(began); took > 20*time.Second { // seconds with the race detector, minutes if it went to the end
+			t.Fatalf("%.20s: %v", part, took)
 		}
 	}
 }
@@ -104,12 +151,60 @@ func TestWhyARecipientIsRefusedIsOneOfAFew(t *testing.T) {
 	}
 }
 
-func TestRecipientsAreOneWhenOnlyTheDomainsCaseDiffers(t *testing.T) {
+// Nobody sees them: such an address is another one than it looks like.
+func TestInvisibleCharactersAreRefused(t *testing.T) {
+	const want = "holds an invisible character"
+	invisible := "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\u2065" +
+		"\u2066\u2067\u2068\u2069\u206a\u206f\u3164\ufe00\ufe0f\ufeff\uffa0\ufff9\ufffb\U0001d173\U000e0001\U000e0020\U000e007f\U000e0100" +
+		"\u00a0\u1680\u2000\u200a\u202f\u205f\u3000"
+	for _, c := range invisible {
+		for _, text := range []string{"a%@b.example", "%a@b.example", "a@b%.example", "a@b.example%", "Ann <a%@b.example>", `"a %"@b.example`} {
+			text = strings.ReplaceAll(text, "%", string(c))
+			if got, err := ParseRecipient(text); err == nil || err.Error() != want || got != "" {
+				t.Errorf("%U in %+q: got %q, %v, want %q", c, text, got, err, want)
+			}
+		}
+	}
+	for _, text := range []string{"\u200bAnn <a@b.example>", "\u202eAnn <a@b.example>", "a@b.example (x\ufeff)", "\"A\u00adnn\" <a@b.example>"} {
+		if _, err := ParseRecipient(text); err == nil || err.Error() != want {
+			t.Errorf("%+q: got %v, want %q", text, err, want)
+		}
+	}
+	// A display name may have what is seen with its neighbours.
+	for _, text := range []string{"\u2708\ufe0f Ann <a@b.example>", "山田\u3000太郎 <a@b.example>", "Ann\u00a0Doe <a@b.example>"} {
+		if got, err := ParseRecipient(text); err != nil || got != "a@b.example" {
+			t.Errorf("%+q: got %q, %v", text, got, err)
+		}
+	}
+	for body, field := range map[string]string{
+		string(with(t, enrollRequired, "payer_email", `"a\u200b@b.example"`)): "payer_email",
+		string(with(t, enrollRequired, "payer_email", `"a\u00a0@b.example"`)): "payer_email",
+	} {
+		_, _, err := DecodeEnroll([]byte(body))
+		if diff := cmp.Diff(map[string][]string{field: {want}}, faultsOf(t, err)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", body, diff)
+		}
+	}
+	for _, field := range []string{"from", "reply_to"} {
+		_, _, err := DecodeSend(with(t, sendRequired, field, `"Shop <a\u2060@b.example>"`))
+		if diff := cmp.Diff(map[string][]string{field: {want}}, faultsOf(t, err)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", field, diff)
+		}
+	}
+}
+
+func TestRecipientsAreOneWhenTheirDomainIs(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		same bool
 	}{
 		{"a@b.example", "a@B.EXAMPLE", true}, {"a@bücher.example", "a@BÜCHER.Example", true}, {`"x@Y"@b`, `"x@Y"@B`, true},
+		{"x@bücher.example", "x@xn--bcher-kva.example", true}, {"x@BÜCHER.example", "x@XN--Bcher-KVA.Example", true}, {"x@mail.bücher.example.", "x@Mail.xn--bcher-kva.example", true},
+		{"a@b.example", "a@b.example.", true}, {"a@B.Example.", "a@b.example", true}, {"a@b.example", "a@b.example..", false}, {"a@.", "a@", true},
+		{"x@例え.テスト", "x@xn--r8jz45g.xn--zckzah", true}, {"x@例え。テスト", "x@例え.テスト", true}, {"x@b\uff0eexample\uff61", "x@b.example", true},
+		{"x@\u212a.example", "x@k.example", true}, {"x@ß.example", "x@ss.example", false}, {"bücher@b", "xn--bcher-kva@b", false},
+		{"x@bu\u0308cher.example", "x@bücher.example", false}, // no normalisation: the standard library has none
+		{"x@" + strings.Repeat("ü", 64), "x@" + strings.Repeat("Ü", 64), true}, {"a@[IPv6:FE80::1]", "a@[ipv6:fe80::1]", true},
 		{"a@b.example", "A@b.example", false}, {"a@b.example", "a@c.example", false}, {`"x@Y"@b`, `"x@y"@b`, false}, {"a@b", "a@bb", false},
 		{strings.Repeat("a", 400) + "@B", strings.Repeat("a", 400) + "@b", true},
 	} {
@@ -121,6 +216,32 @@ func TestRecipientsAreOneWhenOnlyTheDomainsCaseDiffers(t *testing.T) {
 	want := [16]byte{0xfb, 0x98, 0xd4, 0x4a, 0xd7, 0x50, 0x1a, 0x95, 0x9f, 0x3f, 0x4f, 0x4a, 0x3f, 0x00, 0x4f, 0xe2}
 	if got := RecipientKey("a@B.com"); got != want {
 		t.Errorf("a@b.com: got %x, want %x", got, want)
+	}
+}
+
+// The samples of RFC 3492 section 7.1, lower-cased as domains are, and a few that are in use.
+func TestALabelOutsideASCIIIsWrittenAsPunycode(t *testing.T) {
+	for label, want := range map[string]string{
+		"bücher": "bcher-kva", "ü": "tda", "münchen": "mnchen-3ya", "faß": "fa-hia", "россия": "h1alffa9f", "中国": "fiqs8s", "😀": "e28h", "a-ü": "a--yka",
+		"ليهمابتكلموشعربي؟":      "egbpdaj6bu4bxfgehfvwxn",
+		"他们为什么不说中文":              "ihqwcrb4cv8a8dqg056pqjye",
+		"他們爲什麽不說中文":              "ihqwctvzc91f659drss3x8bo0yb",
+		"pročprostěnemluvíčesky": "proprostnemluvesky-uyb24dma41a",
+		"למההםפשוטלאמדבריםעברית": "4dbcagdahymbxekheh6e0a7fei0b",
+		"यहलोगहिन्दीक्योंनहींबोलसकतेहैं":           "i1baa7eci9glrd9b2ae1bj0hfcgg6iyaf8o0a1dig0cd",
+		"なぜみんな日本語を話してくれないのか":                       "n8jok5ay5dzabd5bym9f0cm5685rrjetr6pdxa",
+		"세계의모든사람들이한국어를이해한다면얼마나좋을까":                 "989aomsvi5e83db1d2a355cv1e0vak1dwrv93d5xbh15a0dt30a5jpsd879ccm6fea98c",
+		"почемужеонинеговорятпорусски":             "b1abfaaepdrnnbgefbadotcwatmq2g4l",
+		"porquénopuedensimplementehablarenespañol": "porqunopuedensimplementehablarenespaol-fmd56a",
+		"tạisaohọkhôngthểchỉnóitiếngviệt":          "tisaohkhngthchnitingvit-kjcr8268qyxafd2f1b9g",
+		"3年b組金八先生":  "3b-ww4c5e180e575a65lsy2b",
+		"ひとつ屋根の下2":  "2-u9tlzr9756bt3uc0v",
+		"パフィーdeルンバ": "de-jg4avhby1noc0d",
+		"そのスピードで":   "d9juau41awczczp",
+	} {
+		if got := string(appendPunycode(nil, []rune(label))); got != want {
+			t.Errorf("%s: got %s, want %s", label, got, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -8,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on what a request may hold, in characters. They hurt nobody and keep
-// a faulty producer from filling the events with its texts. A content and a
-// recipient list have no limit but that of the message.
+// Limits on what a request may hold, in characters. They are far beyond any use,
+// and keep a faulty producer from filling the events with its texts. A content
+// and a recipient list are limited by the message alone.
 const (
 	MaxLine        = 1000    // a single-line text without a limit of its own
 	MaxOrderNumber = 255     // order_number
-	MaxURL         = 4096    // an address of a page
+	MaxURL         = 4096    // a URL
 	MaxMetadata    = 1 << 16 // metadata
 	MaxDigits      = 100     // payer_id, payer_telephone_number
 	MaxHeaders     = 100     // the number of headers
@@ -22,7 +23,7 @@ const (
 	MaxHeaderValue = 8000    // the value of a header
 )
 
-// value is one value of a request and knows the name its faults are told under.
+// value is one value of a request and the name its faults are reported under.
 // Its methods read it by a rule; what breaks the rule is noted as a fault and
 // comes out as the zero value.
 type value struct {
@@ -103,7 +104,9 @@ func (v value) requestID() string {
 		return ""
 	}
 	s := v.unquoted()
-	if !v.must(ValidID(s), "must be 1 to 64 letters, digits, _ or -") || v.form.faults[v.name] != nil {
+	if !v.must(isID(s), "must be 1 to 64 letters, digits, _ or -") ||
+		!v.must(ValidID(s), "is reserved: unmatched, or a stream and a number such as MAIL_REQUESTS-12") ||
+		v.form.faults[v.name] != nil {
 		return "" // given twice, it names nothing
 	}
 	v.form.meta.RequestID = s
@@ -226,7 +229,7 @@ func (v value) email() string {
 		return ""
 	}
 	address, err := ParseRecipient(s)
-	if !v.must(err == nil && address == s, "must be an email address alone") {
+	if !v.visible(err) || !v.must(err == nil && address == s, "must be an email address alone") {
 		return ""
 	}
 	return s
@@ -239,8 +242,13 @@ func (v value) mailbox() string {
 		return ""
 	}
 	_, err := ParseRecipient(s)
-	if !v.must(err == nil, "must be an email address, a display name allowed") {
+	if !v.visible(err) || !v.must(err == nil, "must be an email address, a display name allowed") {
 		return ""
 	}
 	return s
+}
+
+// visible notes the one reason to refuse an address that looks good.
+func (v value) visible(err error) bool {
+	return v.must(!errors.Is(err, errAddressInvisible), errAddressInvisible.Error())
 }

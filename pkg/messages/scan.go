@@ -79,7 +79,7 @@ type cursor struct {
 	at   int
 }
 
-// enter stands behind the opening bracket at i.
+// enter returns a cursor behind the opening bracket at i.
 func enter(text []byte, i int) cursor { return cursor{text, skipSpace(text, i+1)} }
 
 // element is the next element of an array; false at the end.
@@ -154,7 +154,7 @@ func kindOf(raw []byte) kind {
 }
 
 // hasEscape says whether the string in raw holds a backslash. Without one its
-// text is what stands between the quotes.
+// text is what is between the quotes.
 func hasEscape(raw []byte) bool { return bytes.IndexByte(raw, '\\') >= 0 }
 
 // appendText appends the text of the JSON string in raw, quotes and escapes

@@ -83,7 +83,7 @@ func (v value) flag() int {
 	return 0
 }
 
-// recipients is an array of strings or one string, as it stands.
+// recipients is an array of strings or one string, as it was written.
 func (v value) recipients() json.RawMessage {
 	const rule = "must be a string or an array of strings"
 	if v.kind == anArray {
@@ -132,7 +132,7 @@ func (v value) object() *ObjectRef {
 		v.form.fault(v.name+within+"bucket", "must be letters, digits, _ or -")
 	}
 	if ref.Digest != "" {
-		if ref.Digest = tidyDigest(ref.Digest); ref.Digest == "" {
+		if ref.Digest = canonicalDigest(ref.Digest); ref.Digest == "" {
 			v.form.fault(v.name+within+"digest", "must be SHA-256= and the base64url of 32 octets")
 		}
 	}
@@ -149,9 +149,9 @@ func isBucket(s string) bool {
 	return true
 }
 
-// tidyDigest is the digest as JetStream's object store writes it, padded; ""
-// when it is none.
-func tidyDigest(s string) string {
+// canonicalDigest is the digest as JetStream's object store writes it, padded; ""
+// when s is no digest.
+func canonicalDigest(s string) string {
 	const algorithm = "SHA-256="
 	text, found := strings.CutPrefix(s, algorithm)
 	sum, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(text, "="))

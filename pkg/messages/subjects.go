@@ -5,7 +5,7 @@
 //
 //	request bytes ── DecodeEnroll, DecodeSend, … ──> request, Meta, *Invalid
 //	                                                     │
-//	                            (the programs do the errand, and tell of it)
+//	                          (the programs run it and publish what happens)
 //	                                                     │
 //	subject, headers, body  <── Subject, Headers, Encode ── Event
 //
@@ -18,15 +18,16 @@
 package messages
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Operation is what a request asks for or an event tells of: the first two
-// tokens of the subject.
+// Operation is what a request asks for or an event is about: the first two tokens
+// of the subject.
 type Operation string
 
-// The operations. Batch and Delivery are told of, never requested; Log is the
+// The operations. Batch and Delivery have events and no requests; Log is the
 // mail log as a whole and has no request id.
 const (
 	Enroll       Operation = "mandate.enroll"
@@ -38,14 +39,14 @@ const (
 	Log          Operation = "mail.log"
 )
 
-// Unmatched stands in place of the request id in the subject of a delivery
-// that could not be tied to a request.
+// Unmatched takes the place of the request id in the subject of a delivery that
+// could not be matched to a request.
 const Unmatched = "unmatched"
 
 // Requested is the subject requests of the operation are published on.
 func (o Operation) Requested() string { return string(o) + ".requested" }
 
-// Subject is the subject of the event that tells state s of request id. For
+// Subject is the subject of the event that puts request id into state s. For
 // Batch, id is a BatchID. An empty id is left out together with its dot.
 func (o Operation) Subject(s State, id string) string {
 	if id == "" {
@@ -64,9 +65,9 @@ func BatchID(id string, n int) string { return id + "." + strconv.Itoa(n) }
 // State is the third token of an event's subject.
 type State string
 
-// The states. A delivery is Delivered, Deferred, Bounced or Unknown, and is told of by
-// Summary and Overdue too; the log is told of by Marked, and by Sent and Concluded
-// between the programs.
+// The states. Those of a delivery are Delivered, Deferred, Bounced and Unknown; its
+// request has Summary and Overdue. Marked, Sent and Concluded are events of the log,
+// the last two for the programs alone.
 const (
 	Started   State = "started"
 	Deferred  State = "deferred"
@@ -74,6 +75,7 @@ const (
 	Failed    State = "failed"
 	Uncertain State = "uncertain"
 	Resolved  State = "resolved"
+	Reopened  State = "reopened"
 	Accepted  State = "accepted"
 	Partial   State = "partial"
 	Refused   State = "refused"
@@ -103,8 +105,9 @@ func StateOf(subject string) State {
 	return State(state)
 }
 
-// Final says whether nothing more is done for a request of operation o once it
-// is in state s. Resolved counts as final, as it follows a final state; for
+// Final reports whether nothing more is done for a request of operation o once it
+// is in state s, unless it is reopened. Resolved counts as final, as it follows a
+// final state; for
 // Batch it is the batch that is settled, not its request. Deliveries and the
 // log have no final state.
 func (s State) Final(o Operation) bool {
@@ -130,10 +133,11 @@ type Reason string
 const (
 	ReasonInvalidRequest Reason = "invalid_request" // the request breaks a rule; no call was made
 	ReasonConflict       Reason = "conflict"        // another request has the same id
+	ReasonCancelled      Reason = "cancelled"       // a person withdrew it before any call was under way
 	ReasonRefused        Reason = "refused"         // the upstream said no
 	ReasonUnavailable    Reason = "unavailable"     // given up after give_up_at
 	ReasonBusy           Reason = "busy"            // nothing happened upstream; safe to repeat
-	ReasonHeld           Reason = "held"            // the account is not let in, or its quota is used up
+	ReasonHeld           Reason = "held"            // the account is not authorized, or its quota is used up
 	ReasonShortCount     Reason = "short_count"     // fewer recipients accepted than were sent
 	ReasonNoAnswer       Reason = "no_answer"       // timeout, cut connection, other 5xx
 	ReasonBadAnswer      Reason = "bad_answer"      // a 2xx that cannot be read or lacks what it must hold
@@ -141,8 +145,14 @@ const (
 	ReasonLinkLost       Reason = "link_lost"       // enrolled, but the answer with the link never came
 )
 
-// ValidID says whether s can be a request id: [A-Za-z0-9_-]{1,64}.
-func ValidID(s string) bool {
+// ValidID says whether s can be the id of a request: [A-Za-z0-9_-]{1,64}, and no
+// id that the programs give. Those are Unmatched and <stream>-<sequence>, which
+// a request without an id of its own goes by; so the id in an event's subject
+// need not be valid in this sense.
+func ValidID(s string) bool { return isID(s) && !isReservedID(s) }
+
+// isID says whether s can be the id in a subject.
+func isID(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false
 	}
@@ -153,6 +163,16 @@ func ValidID(s string) bool {
 		}
 	}
 	return true
+}
+
+// streams are the names of errand's streams; none has a dash.
+var streams = []string{
+	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "AUDIT",
+}
+
+func isReservedID(s string) bool {
+	stream, sequence, found := strings.Cut(s, "-")
+	return s == Unmatched || found && sequence != "" && allDigits(sequence) && slices.Contains(streams, stream)
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

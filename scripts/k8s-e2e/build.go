@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// sources are the files that the binaries are made of, in this folder; their hash names the place they are kept in.
+// sources are the files in this directory that determine the binaries; their hash is in the name of the binaries' directory.
 var sources = []string{"cluster/go.mod", "cluster/coredns/main.go", "trim.go"}
 
-// commands are the binaries and their packages, in the order in which they are built.
+// commands are the binaries and their packages, in the order of building.
 var commands = []struct{ name, pkg string }{
 	{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
 	{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
@@ -37,13 +37,13 @@ var commands = []struct{ name, pkg string }{
 	{"coredns", "errand/scripts/k8s-e2e/cluster/coredns"},
 }
 
-// build is the command that makes them.
+// build is the command that builds the binaries.
 type build struct {
 	place
-	Check bool `help:"Build nothing; fail if validate would have to."`
+	Check bool `help:"Build nothing; fail if validate would have to build."`
 }
 
-// Run builds whatever is not there yet.
+// Run builds what is missing.
 func (b *build) Run(ctx context.Context) error {
 	if b.Check {
 		return b.check()
@@ -55,9 +55,9 @@ func (b *build) Run(ctx context.Context) error {
 	return err
 }
 
-// check is an error that says what keeps validate from asking at once.
+// check returns an error that says what validate still needs.
 func (b *build) check() error {
-	bin, err := b.folder()
+	bin, err := b.binaryDir()
 	if err != nil {
 		return err
 	}
@@ -68,13 +68,13 @@ func (b *build) check() error {
 	return errors.Join(err, installed("etcd"))
 }
 
-// place is where things are kept; every command asks it.
+// place has the directories that every command uses.
 type place struct {
-	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"Where binaries and a running cluster are kept; left out: errand-k8s in the user's cache."`
-	Bin   string `type:"existingdir" placeholder:"DIR" help:"Use these binaries instead of building any."`
+	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"Where binaries and a running cluster are kept; default: errand-k8s in the user's cache."`
+	Bin   string `type:"existingdir" placeholder:"DIR" help:"Use these binaries instead of building them."`
 }
 
-// cache is the folder of everything this program keeps.
+// cache is the directory of everything that this program keeps.
 func (p *place) cache() (string, error) {
 	if p.Cache != "" {
 		return p.Cache, nil
@@ -83,8 +83,8 @@ func (p *place) cache() (string, error) {
 	return filepath.Join(dir, "errand-k8s"), err
 }
 
-// folder is where the binaries of these sources belong.
-func (p *place) folder() (string, error) {
+// binaryDir is the directory of the binaries of these sources.
+func (p *place) binaryDir() (string, error) {
 	cache, err := p.cache()
 	if err != nil {
 		return "", err
@@ -109,7 +109,7 @@ var tree = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// source reads a file of this folder.
+// source reads a file of this directory.
 func source(name string) ([]byte, error) {
 	root, err := tree()
 	if err != nil {
@@ -118,7 +118,7 @@ func source(name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(root, "scripts/k8s-e2e", name))
 }
 
-// missing are those of names that are not in bin.
+// missing returns the names that are not in bin.
 func missing(bin string, names ...string) (out []string) {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
@@ -128,12 +128,12 @@ func missing(bin string, names ...string) (out []string) {
 	return out
 }
 
-// binaries gives the folder with all of them, built if need be.
+// binaries returns the directory of the binaries, after it has built what is missing.
 func (p *place) binaries(ctx context.Context) (string, error) {
 	if p.Bin != "" {
 		return p.Bin, nil
 	}
-	dir, err := p.folder()
+	dir, err := p.binaryDir()
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func (p *place) binaries(ctx context.Context) (string, error) {
 	if len(absent) == 0 {
 		return bin, nil
 	}
-	fmt.Printf("building %d of %d programs into %s\nThe first time takes 15 minutes of processor time and 6 GB of Go's caches.\n", len(absent), len(names), bin)
+	fmt.Printf("building %d of %d programs into %s\nThe first time takes 15 minutes of CPU time and 6 GB of Go's caches.\n", len(absent), len(names), bin)
 	flags, err := prepare(ctx, filepath.Join(dir, "src"))
 	if err != nil {
 		return "", err
@@ -159,9 +159,9 @@ func (p *place) binaries(ctx context.Context) (string, error) {
 		done++
 		fmt.Printf("  %2d/%d  %-24s", done, len(absent), c.name)
 		began := time.Now()
-		// Under another name first: what is there was written to its end.
+		// Under a temporary name first, so that a binary with its final name is complete.
 		unfinished := filepath.Join(bin, "."+c.name)
-		if _, err := goes(ctx, filepath.Join(dir, "src"), "build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", unfinished, c.pkg); err != nil {
+		if _, err := goCommand(ctx, filepath.Join(dir, "src"), "build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", unfinished, c.pkg); err != nil {
 			fmt.Println()
 			return "", err
 		}
@@ -173,8 +173,8 @@ func (p *place) binaries(ctx context.Context) (string, error) {
 	return bin, nil
 }
 
-// prepare lays out the module that everything is built in, and gives the linker's flags: without a version
-// Kubernetes calls itself v0.0.0, and whoever asks for it (KEDA does) is misled.
+// prepare writes the module in which everything is built, and returns the linker's flags: without a version Kubernetes
+// calls itself v0.0.0, which misleads KEDA.
 func prepare(ctx context.Context, src string) (string, error) {
 	if err := os.MkdirAll(filepath.Join(src, "coredns"), 0o750); err != nil {
 		return "", err
@@ -208,7 +208,7 @@ func prepare(ctx context.Context, src string) (string, error) {
 	return strings.Join(flags, " "), nil
 }
 
-// pinned is the version that cluster/go.mod requires of a module.
+// pinned is the version of a module in cluster/go.mod.
 func pinned(module string) (string, error) {
 	text, err := source("cluster/go.mod")
 	if err != nil {
@@ -219,10 +219,10 @@ func pinned(module string) (string, error) {
 			return words[1], nil
 		}
 	}
-	return "", fmt.Errorf("cluster/go.mod requires no %s", module)
+	return "", fmt.Errorf("cluster/go.mod does not require %s", module)
 }
 
-// module downloads a module at its pinned version, or the one after an @, and gives its folder.
+// module downloads a module with its pinned version, or the version after an @, and returns its directory.
 func module(ctx context.Context, name string) (string, error) {
 	if !strings.Contains(name, "@") {
 		version, err := pinned(name)
@@ -231,7 +231,7 @@ func module(ctx context.Context, name string) (string, error) {
 		}
 		name += "@" + version
 	}
-	out, err := goes(ctx, os.TempDir(), "mod", "download", "-json", name)
+	out, err := goCommand(ctx, os.TempDir(), "mod", "download", "-json", name)
 	if err != nil {
 		return "", err
 	}
@@ -242,30 +242,30 @@ func module(ctx context.Context, name string) (string, error) {
 	return got.Dir, nil
 }
 
-// goes runs the go command in dir; the error holds what it said.
-func goes(ctx context.Context, dir string, args ...string) ([]byte, error) {
+// goCommand runs the go command in dir; the error contains its messages.
+func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-modcacherw -buildvcs=false", "GOWORK=off")
 	return output(cmd)
 }
 
-// output runs cmd and gives what it prints; the error holds the end of what it complained of.
+// output runs cmd and returns its standard output; the error contains the end of its standard error.
 func output(cmd *exec.Cmd) ([]byte, error) {
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {
-		text := strings.TrimSpace(said.String())
+		text := strings.TrimSpace(stderr.String())
 		return out.Bytes(), fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path)+" "+strings.Join(cmd.Args[1:min(len(cmd.Args), 6)], " "), err, text[max(0, len(text)-3000):])
 	}
 	return out.Bytes(), nil
 }
 
-// packages are the programs of this machine that are used, by the Debian package that has them.
+// packages maps the programs of this machine that are used to their Debian packages.
 var packages = map[string]string{"etcd": "etcd-server", "containerd": "containerd", "containerd-shim-runc-v2": "containerd", "ctr": "containerd",
 	"runc": "runc", "ip": "iproute2", "nft": "nftables", "/usr/lib/cni/ptp": "containernetworking-plugins"}
 
-// installed is an error that names the packages of which a program is missing.
+// installed returns an error that names the packages of missing programs.
 func installed(programs ...string) error {
 	var absent []string
 	for _, program := range programs {

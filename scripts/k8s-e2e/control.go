@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// cluster is a Kubernetes whose parts are processes of this machine.
+// cluster is a Kubernetes whose components are processes on this machine.
 type cluster struct {
-	dir     string // of everything it keeps
+	dir     string // of all its files
 	bin     string
-	address string // of the API server, and of the node
+	address string // of the API server and of the node
 	port    int    // of the API server
 	ca      *authority
 	*processes
 }
 
-// newCluster makes the keys and starts etcd and the API server.
+// newCluster creates the keys and starts etcd and the API server.
 func newCluster(ctx context.Context, dir, bin, address string) (*cluster, error) {
 	c := &cluster{dir: dir, bin: bin, address: address}
 	var err error
@@ -55,7 +55,7 @@ func (c *cluster) pki(name string) string    { return c.path("pki", name) }
 func (c *cluster) config(name string) string { return c.path(name + ".kubeconfig") }
 func (c *cluster) url() string               { return fmt.Sprintf("https://%s:%d", c.address, c.port) }
 
-// keys makes certificates for the servers and a configuration for each client.
+// keys creates certificates for the servers and a kubeconfig for each client.
 func (c *cluster) keys() error {
 	var err error
 	if c.ca, err = newAuthority(c.path("pki"), "ca"); err != nil {
@@ -85,7 +85,7 @@ func (c *cluster) keys() error {
 	return err
 }
 
-// storage starts etcd. It keeps nothing that must outlive this run.
+// storage starts etcd, without fsync: nothing has to survive this run.
 func (c *cluster) storage(client, peer int) error {
 	etcd, err := exec.LookPath("etcd")
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *cluster) server(ctx context.Context, etcd int) error {
 	err := c.start("kube-apiserver", nil, filepath.Join(c.bin, "kube-apiserver"),
 		fmt.Sprintf("--etcd-servers=http://%s:%d", c.address, etcd),
 		"--bind-address="+c.address, "--advertise-address="+c.address, fmt.Sprintf("--secure-port=%d", c.port),
-		"--endpoint-reconciler-type=none", // no pod asks it, and a loopback address is refused otherwise
+		"--endpoint-reconciler-type=none", // no pod uses it, and otherwise a loopback address is refused
 		"--tls-cert-file="+c.pki("apiserver.crt"), "--tls-private-key-file="+c.pki("apiserver.key"), "--client-ca-file="+c.pki("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--service-cluster-ip-range="+services,
 		"--service-account-key-file="+c.pki("service-accounts.key"), "--service-account-signing-key-file="+c.pki("service-accounts.key"),
@@ -114,13 +114,13 @@ func (c *cluster) server(ctx context.Context, etcd int) error {
 	if err != nil {
 		return err
 	}
-	return c.await(ctx, "kube-apiserver", 2*time.Minute, func(ctx context.Context) error {
+	return c.waitFor(ctx, "kube-apiserver", 2*time.Minute, func(ctx context.Context) error {
 		_, err := c.kubectl(ctx, "get", "--raw", "/readyz")
 		return err
 	})
 }
 
-// controllers starts what acts on the objects.
+// controllers starts the controller manager and the scheduler.
 func (c *cluster) controllers() error {
 	client := func(name string) []string {
 		file := c.config(name)
@@ -133,28 +133,28 @@ func (c *cluster) controllers() error {
 		c.start("kube-scheduler", nil, filepath.Join(c.bin, "kube-scheduler"), client("scheduler")...))
 }
 
-// kubectl runs kubectl as the administrator and gives what it prints.
+// kubectl runs kubectl as the administrator and returns its output.
 func (c *cluster) kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.kubectlWith(ctx, "", args...)
 }
 
-// kubectlWith is kubectl with something on its standard input.
+// kubectlWith is kubectl with a standard input.
 func (c *cluster) kubectlWith(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), args...)
 	cmd.Stdin = strings.NewReader(input)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.config("admin"), "HOME="+c.dir) // its cache is of this cluster
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.config("admin"), "HOME="+c.dir) // for its cache
 	out, err := output(cmd)
 	return strings.TrimSpace(string(out)), err
 }
 
-// freePorts are ports of address that nobody listens on.
+// freePorts returns n free ports of address.
 func freePorts(address string, n int) (ports []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // all at the end, so that they differ
+		defer func() { _ = l.Close() }() // not before the end, so that the ports differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

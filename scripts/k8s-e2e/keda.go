@@ -16,7 +16,7 @@ import (
 
 var kindOf = regexp.MustCompile(`(?m)^kind: (\S+)$`)
 
-// documents are those of a stream of YAML whose kind is wanted.
+// documents returns the documents of a YAML stream with a wanted kind.
 func documents(yaml string, wanted func(kind string) bool) string {
 	var kept []string
 	for one := range strings.SplitSeq(yaml, "\n---\n") {
@@ -27,8 +27,8 @@ func documents(yaml string, wanted func(kind string) bool) string {
 	return strings.Join(kept, "\n---\n")
 }
 
-// startKEDA starts its operator and its metrics adapter as processes that are known to the API by the account that
-// they would have in a pod: what they may do is what KEDA's own rules say.
+// startKEDA starts KEDA's operator and metrics adapter as processes. They use the service account that they would have in a
+// pod, and so have the permissions of KEDA's own RBAC rules.
 func (c *cluster) startKEDA(ctx context.Context) error {
 	module, err := module(ctx, "github.com/kedacore/keda/v2")
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *cluster) startKEDA(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The API server reaches the adapter under a name that is this machine's.
+	// The API server reaches the adapter on this machine.
 	objects := documents(all, func(kind string) bool {
 		return kind != "Deployment" && kind != "Service" && kind != "APIService" && kind != "ValidatingWebhookConfiguration"
 	}) + fmt.Sprintf(`
@@ -94,7 +94,7 @@ spec:
 	if err != nil {
 		return err
 	}
-	return c.await(ctx, "KEDA's metrics API", 2*time.Minute, func(ctx context.Context) error {
+	return c.waitFor(ctx, "KEDA's metrics API", 2*time.Minute, func(ctx context.Context) error {
 		said, err := c.kubectl(ctx, "get", "apiservice", "v1beta1.external.metrics.k8s.io", "-o", `jsonpath={.status.conditions[?(@.type=="Available")]}`)
 		if err == nil && !strings.Contains(said, `"status":"True"`) {
 			err = errors.New(said)

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// The network of the cluster; it is alone in its namespace, so these collide with nobody.
+// The network of the cluster. It has its own namespace, so these addresses cannot collide with others.
 const (
 	node     = "node"
-	address  = "10.98.0.1" // the node's own, where everything but pods listens
+	address  = "10.98.0.1" // of the node, where everything except pods listens
 	pods     = "10.98.1.0/24"
 	services = "10.96.0.0/16"
 )
@@ -27,11 +27,11 @@ const (
 //go:embed node
 var nodeFiles embed.FS
 
-// network makes the namespace's only interface besides those of pods.
+// network creates the namespace's only interface besides those of pods.
 func network(ctx context.Context) error {
 	for _, line := range []string{
 		"link set lo up",
-		"link add node0 type bridge", // without ports: something to hold the address
+		"link add node0 type bridge", // without ports: it only has the address
 		"addr add " + address + "/24 dev node0",
 		"link set node0 up",
 		"route add default via " + address,
@@ -43,8 +43,8 @@ func network(ctx context.Context) error {
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600)
 }
 
-// settle writes the configuration of the node's programs, and makes the namespace resolve the cluster's names.
-func (c *cluster) settle() error {
+// writeConfig writes the configuration of the node's programs, and a resolv.conf for the cluster's names.
+func (c *cluster) writeConfig() error {
 	if err := os.MkdirAll(c.path("cni"), 0o750); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (c *cluster) settle() error {
 	return nil
 }
 
-// startNode starts names, services, containers and the node's agent, with the images at hand.
+// startNode starts CoreDNS, kube-proxy, containerd with the images, and kubelet.
 func (c *cluster) startNode(ctx context.Context, images []string) error {
 	containerd, err := exec.LookPath("containerd")
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *cluster) startNode(ctx context.Context, images []string) error {
 		c.start("coredns", nil, filepath.Join(c.bin, "coredns"), "-conf", c.path("Corefile")),
 		c.start("kube-proxy", nil, filepath.Join(c.bin, "kube-proxy"), "--kubeconfig="+c.config("proxy"), "--hostname-override="+node,
 			"--proxy-mode=nftables", "--cluster-cidr="+pods, "--healthz-bind-address=", "--metrics-bind-address=127.0.0.1:10249",
-			// The machine's own limits, which a namespace may not set.
+			// A namespace may not set these limits of the machine.
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"),
 		c.start("containerd", nil, containerd, "--config", c.path("containerd.toml")))
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *cluster) startNode(ctx context.Context, images []string) error {
 		_, err := output(exec.CommandContext(ctx, "ctr", append([]string{"-a", c.path("containerd.sock"), "-n", "k8s.io"}, args...)...))
 		return err
 	}
-	err = c.await(ctx, "containerd", 30*time.Second, func(ctx context.Context) error { return ctr(ctx, "version") })
+	err = c.waitFor(ctx, "containerd", 30*time.Second, func(ctx context.Context) error { return ctr(ctx, "version") })
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (c *cluster) startNode(ctx context.Context, images []string) error {
 	if err != nil {
 		return err
 	}
-	return c.await(ctx, "the node", 2*time.Minute, func(ctx context.Context) error {
+	return c.waitFor(ctx, "the node", 2*time.Minute, func(ctx context.Context) error {
 		said, err := c.kubectl(ctx, "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")]}`)
 		if err == nil && !strings.Contains(said, `"status":"True"`) {
 			err = fmt.Errorf("not ready: %s", said)

@@ -20,7 +20,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// control asks the sandbox, or tells it something.
+// control calls the sandbox's control API.
 func control(ctx context.Context, method, path, body string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, method, sandbox+path, strings.NewReader(body))
 	if err != nil {
@@ -45,19 +45,19 @@ func control(ctx context.Context, method, path, body string, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// latency is how long every upstream call takes from now on.
+// latency sets how long every upstream call takes.
 func latency(ctx context.Context, d time.Duration) error {
 	return control(ctx, http.MethodPut, "/settings", fmt.Sprintf(`{"latency":%q}`, d), nil)
 }
 
-// fault makes calls go wrong until the returned function is called.
+// fault makes calls fail until the returned function is called.
 func fault(ctx context.Context, rule string) (clear func(context.Context) error, err error) {
 	return func(ctx context.Context) error { return control(ctx, http.MethodDelete, "/faults", "", nil) },
 		control(ctx, http.MethodPost, "/faults", rule, nil)
 }
 
-// done is what the upstreams really did.
-type done struct {
+// upstreamState is what the upstreams really did.
+type upstreamState struct {
 	Enroll struct {
 		Accepted   int
 		TwiceCount int            `json:"twice_count"`
@@ -69,9 +69,9 @@ type done struct {
 	}
 }
 
-// oracle is an error when anything was done twice.
-func oracle(ctx context.Context) (done, error) {
-	var d done
+// oracle returns what the upstreams did, and an error if anything was done twice.
+func oracle(ctx context.Context) (upstreamState, error) {
+	var d upstreamState
 	err := control(ctx, http.MethodGet, "/oracle?summary=1", "", &d)
 	if err == nil && d.Enroll.TwiceCount+d.Mail.TwiceCount > 0 {
 		err = fmt.Errorf("done twice: %d enrollments (%v), %d mails", d.Enroll.TwiceCount, d.Enroll.Twice, d.Mail.TwiceCount)
@@ -79,7 +79,7 @@ func oracle(ctx context.Context) (done, error) {
 	return d, err
 }
 
-// connect makes a connection for everybody who asks NATS something, each with its own rights.
+// connect makes a connection for each NATS user, with its own permissions.
 func (w *world) connect(ctx context.Context) error {
 	for _, who := range []struct {
 		js                *jetstream.JetStream
@@ -108,7 +108,7 @@ func (w *world) connect(ctx context.Context) error {
 	return nil
 }
 
-// events counts what was told under a filter, by subject.
+// events counts the events that match a filter, by subject.
 func (w *world) events(ctx context.Context, stream, filter string) (map[string]uint64, error) {
 	s, err := w.subscriber.Stream(ctx, stream)
 	if err != nil {
@@ -121,10 +121,10 @@ func (w *world) events(ctx context.Context, stream, filter string) (map[string]u
 	return info.State.Subjects, nil
 }
 
-// queue is what a durable consumer of requests says of itself.
+// queue is the state of a durable consumer of requests.
 type queue struct {
-	waiting, taken uint64
-	repeated       uint64 // deliveries beyond the first of each request
+	waiting, ackPending uint64
+	repeated            uint64 // deliveries beyond the first of each request
 }
 
 var queues = map[string]string{"mandate-enroll": "MANDATE_REQUESTS", "mail-send": "MAIL_REQUESTS"}
@@ -135,11 +135,11 @@ func (w *world) queue(ctx context.Context, name string) (queue, error) {
 		return queue{}, err
 	}
 	i := c.CachedInfo()
-	// No other consumer's requests are published here, so each request is one of its stream.
-	return queue{waiting: i.NumPending, taken: uint64(max(0, i.NumAckPending)), repeated: i.Delivered.Consumer - i.Delivered.Stream}, nil
+	// Only this consumer's requests are published to the stream, so each message is a request.
+	return queue{waiting: i.NumPending, ackPending: uint64(max(0, i.NumAckPending)), repeated: i.Delivered.Consumer - i.Delivered.Stream}, nil
 }
 
-// repeated counts the deliveries beyond the first of each request, so far.
+// repeated counts the deliveries so far beyond the first of each request.
 func (w *world) repeated(ctx context.Context) (n uint64, err error) {
 	for name := range queues {
 		q, err := w.queue(ctx, name)
@@ -166,7 +166,7 @@ func (w *world) enroll(ctx context.Context, b *batch) error {
 		"frequency_mode": "MT", "application_reason": "Membership"})
 }
 
-// mail publishes one message of the batch, to so many, whom no other message goes to: whose delivery one is must be sure.
+// mail publishes one message of the batch. Its recipients get no other message, so that each delivery has one match.
 func (w *world) mail(ctx context.Context, b *batch, recipients int) error {
 	b.mails++
 	id := fmt.Sprintf("%s-m%d", b.name, b.mails)
@@ -191,9 +191,9 @@ func (w *world) load(ctx context.Context, b *batch) error {
 	tick := time.NewTicker(time.Second / 10)
 	defer tick.Stop()
 	for {
-		// What was begun is finished: a request that is published must be counted.
-		whole := context.WithoutCancel(ctx)
-		if err := cmp.Or(w.enroll(whole, b), w.mail(whole, b, 2)); err != nil {
+		// Not cancelled by ctx: a request that is published must be counted.
+		unfinished := context.WithoutCancel(ctx)
+		if err := cmp.Or(w.enroll(unfinished, b), w.mail(unfinished, b, 2)); err != nil {
 			return err
 		}
 		select {
@@ -204,11 +204,11 @@ func (w *world) load(ctx context.Context, b *batch) error {
 	}
 }
 
-// outcomes waits until every request of a batch has one outcome, and gives how many have each.
-func (w *world) outcomes(ctx context.Context, b *batch, patience time.Duration) (map[string]int, error) {
-	var told map[string]int
-	err := until(ctx, patience, func(ctx context.Context) error {
-		told = map[string]int{}
+// outcomes waits until every request of a batch has one outcome, and returns the counts.
+func (w *world) outcomes(ctx context.Context, b *batch, timeout time.Duration) (map[string]int, error) {
+	var outcomes map[string]int
+	err := until(ctx, timeout, func(ctx context.Context) error {
+		outcomes = map[string]int{}
 		requests := map[string]int{}
 		for op, stream := range map[messages.Operation]string{messages.Enroll: "MANDATE_EVENTS", messages.Send: "MAIL_EVENTS"} {
 			events, err := w.events(ctx, stream, op.Filter("*"))
@@ -218,32 +218,32 @@ func (w *world) outcomes(ctx context.Context, b *batch, patience time.Duration) 
 			for subject, n := range events {
 				id := subject[strings.LastIndexByte(subject, '.')+1:]
 				if state := messages.StateOf(subject); state.Final(op) && state != messages.Resolved && strings.HasPrefix(id, b.name+"-") {
-					told[string(state)] += int(n)
+					outcomes[string(state)] += int(n)
 					requests[id] += int(n)
 				}
 			}
 		}
 		for id, n := range requests {
 			if n != 1 {
-				return final{fmt.Errorf("%s has %d outcomes", id, n)}
+				return permanent{fmt.Errorf("%s has %d outcomes", id, n)}
 			}
 		}
 		if len(requests) != b.enrolls+b.mails {
-			return fmt.Errorf("%d requests, %d have an outcome: %v", b.enrolls+b.mails, len(requests), told)
+			return fmt.Errorf("%d requests, %d have an outcome: %v", b.enrolls+b.mails, len(requests), outcomes)
 		}
 		return nil
 	})
-	return told, err
+	return outcomes, err
 }
 
-// allWell waits until every request of a batch has ended well, and looks whether anything was done twice.
-func (w *world) allWell(ctx context.Context, b *batch, patience time.Duration) error {
-	told, err := w.outcomes(ctx, b, patience)
+// succeed waits until every request of a batch has succeeded, and checks that nothing was done twice.
+func (w *world) succeed(ctx context.Context, b *batch, timeout time.Duration) error {
+	outcomes, err := w.outcomes(ctx, b, timeout)
 	if err != nil {
 		return err
 	}
-	if told["succeeded"] != b.enrolls || told["accepted"] != b.mails {
-		return fmt.Errorf("not all of %d enrollments and %d mails went well: %v", b.enrolls, b.mails, told)
+	if outcomes["succeeded"] != b.enrolls || outcomes["accepted"] != b.mails {
+		return fmt.Errorf("not all of %d enrollments and %d mails succeeded: %v", b.enrolls, b.mails, outcomes)
 	}
 	_, err = oracle(ctx)
 	return err

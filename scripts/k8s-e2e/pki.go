@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// authority signs certificates that last as long as a run. Each is written as <name>.crt and <name>.key to dir.
+// authority signs certificates that are valid for one run. Each is written as <name>.crt and <name>.key to dir.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes a certificate authority that signs itself.
+// newAuthority makes a self-signed certificate authority.
 func newAuthority(dir, name string) (*authority, error) {
 	a := &authority{dir: dir}
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
@@ -33,7 +33,7 @@ func newAuthority(dir, name string) (*authority, error) {
 	return a, a.issue(name, template)
 }
 
-// leaf makes a certificate for a client of that name and group, and for a server at those hosts.
+// leaf makes a certificate for a client with a name and a group, and for a server with these hosts.
 func (a *authority) leaf(name, user, group string, hosts ...string) error {
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: user}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
@@ -85,7 +85,7 @@ func (a *authority) write(name, kind string, der []byte) error {
 	return os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// kubeconfig writes a client's configuration; user is what it is known by, a line of YAML.
+// kubeconfig writes a client's configuration; user has its credentials, a line of YAML.
 func (a *authority) kubeconfig(path, server, user string) error {
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 	return os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
@@ -97,7 +97,7 @@ current-context: errand
 `, server, ca, user), 0o600)
 }
 
-// pool trusts this authority and no other.
+// pool trusts only this authority.
 func (a *authority) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)

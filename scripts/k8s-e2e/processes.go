@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// processes are the programs of a cluster. They end when the process that started them does, however that happens.
+// processes are the programs of a cluster. They end with the process that started them, even if it is killed.
 type processes struct {
-	logs  string // folder of what they say
+	logs  string // directory of their logs
 	ended chan string
 	all   []*exec.Cmd
 }
 
 func newProcesses(logs string) (*processes, error) {
-	// Parents are threads to Linux: the one that starts them must not end before this process does.
+	// In Linux the parent is a thread: the one that starts them must not end before this process does.
 	runtime.LockOSThread()
 	return &processes{logs: logs, ended: make(chan string, 64)}, os.MkdirAll(logs, 0o750)
 }
@@ -35,11 +35,11 @@ func (p *processes) start(name string, env []string, path string, args ...string
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the child has its own
+	defer log.Close() // the child has its own descriptor
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// Ctrl-C is for us, who end them in order.
+	// Ctrl-C must only reach this process, which stops the others in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -52,10 +52,10 @@ func (p *processes) start(name string, env []string, path string, args ...string
 	return nil
 }
 
-// kill ends them all at once: nothing of a run is kept.
+// kill kills all of them: nothing of a run is kept.
 func (p *processes) kill() {
 	for _, cmd := range p.all {
-		_ = cmd.Process.Kill() // one that has ended needs none
+		_ = cmd.Process.Kill() // fails if it has ended
 	}
 	for range p.all {
 		<-p.ended
@@ -65,8 +65,8 @@ func (p *processes) kill() {
 
 func (p *processes) log(name string) string { return filepath.Join(p.logs, name+".log") }
 
-// dead are the names of those that have ended by themselves.
-func (p *processes) dead() (names []string) {
+// endedNames returns the names of the programs that have ended on their own.
+func (p *processes) endedNames() (names []string) {
 	for range len(p.ended) {
 		names = append(names, <-p.ended)
 	}
@@ -76,11 +76,11 @@ func (p *processes) dead() (names []string) {
 	return names
 }
 
-// await calls ready until it gives no error, for so long; a process that ended meanwhile ends the wait.
-func (p *processes) await(ctx context.Context, what string, patience time.Duration, ready func(context.Context) error) error {
-	err := until(ctx, patience, func(ctx context.Context) error {
-		if dead := p.dead(); len(dead) > 0 {
-			return final{fmt.Errorf("%s ended: %s", dead[0], p.tail(dead[0]))}
+// waitFor calls ready until it returns no error. It gives up after timeout, or when a program has ended.
+func (p *processes) waitFor(ctx context.Context, what string, timeout time.Duration, ready func(context.Context) error) error {
+	err := until(ctx, timeout, func(ctx context.Context) error {
+		if dead := p.endedNames(); len(dead) > 0 {
+			return permanent{fmt.Errorf("%s ended: %s", dead[0], p.tail(dead[0]))}
 		}
 		return ready(ctx)
 	})
@@ -90,7 +90,7 @@ func (p *processes) await(ctx context.Context, what string, patience time.Durati
 	return nil
 }
 
-// tail is the end of what a program said.
+// tail is the end of a program's log.
 func (p *processes) tail(name string) string {
 	text, err := os.ReadFile(p.log(name))
 	if err != nil {
@@ -100,24 +100,24 @@ func (p *processes) tail(name string) string {
 	return strings.TrimSpace(string(bytes.Join(lines[max(0, len(lines)-8):], []byte("\n"))))
 }
 
-// final is an error that waiting does not mend.
-type final struct{ error }
+// permanent is an error that ends a wait.
+type permanent struct{ error }
 
-func (f final) Unwrap() error { return f.error }
+func (f permanent) Unwrap() error { return f.error }
 
-// until calls ready four times a second until it gives no error; it gives the last one when patience is over.
-func until(ctx context.Context, patience time.Duration, ready func(context.Context) error) error {
-	ctx, stop := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
+// until calls ready four times a second until it returns no error. After timeout it returns the last error.
+func until(ctx context.Context, timeout time.Duration, ready func(context.Context) error) error {
+	ctx, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within %v", timeout))
 	defer stop()
 	for last := error(nil); ; {
 		err := ready(ctx)
 		if err == nil {
 			return nil
 		}
-		if end, ok := errors.AsType[final](err); ok {
+		if end, ok := errors.AsType[permanent](err); ok {
 			return end.error
 		}
-		if ctx.Err() == nil || last == nil { // what it says once its time is over is only that
+		if ctx.Err() == nil || last == nil { // an error after the end of ctx only says that
 			last = err
 		}
 		select {

@@ -16,51 +16,51 @@ import (
 	"errand/internal/app"
 )
 
-// prove is the command that runs the whole proof.
+// prove is the command that runs all assertions.
 type prove struct {
 	place
-	Images string   `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this folder instead of building them."`
-	Only   []string `placeholder:"NAME" help:"Only these assertions, by name; the table at the end of a run has them."`
+	Images string   `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this directory instead of building them."`
+	Only   []string `placeholder:"NAME" help:"Only these assertions, by name; the table at the end of a run has the names."`
 }
 
 // up is the command that keeps the cluster.
 type up struct {
 	place
-	Images string `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this folder instead of building them."`
+	Images string `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this directory instead of building them."`
 }
 
-// run is the folder of the cluster that is running.
+// run is the directory of the running cluster.
 func (p *place) run() (string, error) {
 	cache, err := p.cache()
 	return filepath.Join(cache, "run"), err
 }
 
-// Run proves.
+// Run runs the assertions in a cluster.
 func (p *prove) Run(ctx context.Context) error {
 	for _, name := range p.Only {
 		if !slices.ContainsFunc(assertions, func(a assertion) bool { return a.name == name }) {
 			return &app.Invalid{Variable: "--only", Problem: "there is no assertion " + name}
 		}
 	}
-	err := p.enclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
+	err := p.runEnclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
 	if ctx.Err() != nil {
-		return errors.New("interrupted: nothing is proven") // which is no clean end, whatever the signal
+		return errors.New("interrupted: nothing is proven") // not exit status 0, as after a signal otherwise
 	}
 	return err
 }
 
 // Run keeps the cluster until ctx ends.
-func (u *up) Run(ctx context.Context) error { return u.enclosed(ctx, u.Images, "--stay") }
+func (u *up) Run(ctx context.Context) error { return u.runEnclosed(ctx, u.Images, "--stay") }
 
-// enclosed gets what a cluster needs and starts it in namespaces of its own.
-func (p *place) enclosed(ctx context.Context, images string, args ...string) error {
+// runEnclosed prepares what a cluster needs and starts it in its own namespaces.
+func (p *place) runEnclosed(ctx context.Context, images string, args ...string) error {
 	if err := installed("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "nft", "/usr/lib/cni/ptp"); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("a node needs root: run it with sudo (validate needs none)")
+		return errors.New("a node needs root: run it with sudo (validate does not)")
 	}
-	lock, err := claim() // before anything is built that another run uses
+	lock, err := acquireLock() // before anything is built that another run uses
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (p *place) enclosed(ctx context.Context, images string, args ...string) err
 			return err
 		}
 	}
-	return enclose(ctx, run, append([]string{"--bin=" + bin, "--tree=" + root, "--images=" + images}, args...)...)
+	return runInNamespaces(ctx, run, append([]string{"--bin=" + bin, "--tree=" + root, "--images=" + images}, args...)...)
 }
 
 // inside is the command that runs in the namespaces, as their first process.
@@ -92,10 +92,10 @@ type inside struct {
 	Tree   string   `required:""`
 	Images string   `required:""`
 	Only   []string `help:"Assertions."`
-	Stay   bool     `help:"Keep it instead."`
+	Stay   bool     `help:"Keep the cluster instead."`
 }
 
-// Run starts the cluster and proves, or keeps it.
+// Run starts the cluster and runs the assertions, or keeps it.
 func (i *inside) Run(ctx context.Context) error {
 	w := &world{tree: i.Tree, began: time.Now()}
 	if err := i.start(ctx, w); err != nil {
@@ -115,39 +115,39 @@ func (i *inside) start(ctx context.Context, w *world) error {
 	if len(images) == 0 {
 		return fmt.Errorf("no images for %s in %s", runtime.GOARCH, i.Images)
 	}
-	if w.host, err = os.Readlink("/proc/self"); err != nil { // as the machine knows it, from before /proc is our own
+	if w.host, err = os.Readlink("/proc/self"); err != nil { // the process id outside, before /proc is replaced
 		return err
 	}
 	c := &cluster{dir: i.Dir}
-	if err := errors.Join(c.settle(), enter(i.Dir), network(ctx)); err != nil {
+	if err := errors.Join(c.writeConfig(), prepareMounts(i.Dir), network(ctx)); err != nil {
 		return err
 	}
 	if w.cluster, err = newCluster(ctx, i.Dir, i.Bin, address); err != nil {
 		return err
 	}
-	w.say("API server ready")
+	w.logf("API server ready")
 	if err := errors.Join(w.controllers(), w.startNode(ctx, images)); err != nil {
 		return err
 	}
-	w.say("node ready, %d images loaded", len(images))
+	w.logf("node ready, %d images loaded", len(images))
 	if err := w.startKEDA(ctx); err != nil {
 		return err
 	}
-	w.say("KEDA ready")
+	w.logf("KEDA ready")
 	return nil
 }
 
-// stay deploys and says how to look around.
+// stay deploys, and prints how to get a shell in the cluster.
 func (i *inside) stay(ctx context.Context, w *world) error {
 	if _, err := w.apply(ctx, "sandbox"); err != nil {
 		return err
 	}
 	fmt.Printf(`
-The cluster runs in namespaces of its own. For a shell in it, as root:
+The cluster runs in its own namespaces. For a shell in it, as root:
 
     nsenter --target %s --mount --net --pid env KUBECONFIG=%s PATH=%s:$PATH bash
 
-Ctrl-C here, or `+"`go run ./scripts/k8s-e2e down`"+`, ends it and leaves nothing.
+Ctrl-C here, or `+"`go run ./scripts/k8s-e2e down`"+`, stops and removes it.
 `, w.host, w.config("admin"), i.Bin)
 	<-ctx.Done()
 	return nil
@@ -155,8 +155,8 @@ Ctrl-C here, or `+"`go run ./scripts/k8s-e2e down`"+`, ends it and leaves nothin
 
 // assertion is one thing that is proven.
 type assertion struct {
-	name, says string
-	always     bool // the others stand on it
+	name, text string
+	always     bool // the others depend on it
 	run        func(context.Context, *world) error
 
 	took time.Duration
@@ -175,16 +175,16 @@ func (w *world) prove(ctx context.Context, only []string) error {
 			a.err = context.Cause(ctx)
 			continue
 		}
-		w.say("— %s: %s", a.name, a.says)
+		w.logf("— %s: %s", a.name, a.text)
 		began := time.Now()
 		a.err = a.run(ctx, w)
 		a.took = time.Since(began)
 		if a.err != nil {
 			failed++
-			w.say("FAILED: %v", a.err)
+			w.logf("FAILED: %v", a.err)
 		}
 		if a.err != nil && a.always {
-			return fmt.Errorf("%s: everything else stands on this: %w", a.name, a.err)
+			return fmt.Errorf("%s: all other assertions depend on this one: %w", a.name, a.err)
 		}
 	}
 	fmt.Println()
@@ -193,10 +193,10 @@ func (w *world) prove(ctx context.Context, only []string) error {
 		if a.err != nil {
 			result = "FAILED"
 		}
-		fmt.Printf("%-12s %-7s %5.0f s  %s\n", a.name, result, a.took.Seconds(), a.says)
+		fmt.Printf("%-12s %-7s %5.0f s  %s\n", a.name, result, a.took.Seconds(), a.text)
 	}
-	for _, name := range w.dead() {
-		fmt.Printf("%s ended by itself, which spoils what came after: %s\n", name, w.tail(name))
+	for _, name := range w.endedNames() {
+		fmt.Printf("%s ended on its own, which makes the later results invalid: %s\n", name, w.tail(name))
 		failed++
 	}
 	fmt.Println("\nNot proven here: " + notProven)

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// byKEDA brings up the overlay in which KEDA scales, with nothing to do.
-func (w *world) byKEDA(ctx context.Context) error {
+// deployKEDA applies the overlay in which KEDA scales, and waits until it is idle.
+func (w *world) deployKEDA(ctx context.Context) error {
 	if _, err := w.apply(ctx, "sandbox-keda"); err != nil {
 		return err
 	}
 	if _, err := w.k(ctx, "wait", "--for=condition=Ready", "scaledobject", "--all", "--timeout=60s"); err != nil {
 		return err
 	}
-	return w.reach(ctx, 1, 3*time.Minute)
+	return w.waitReplicas(ctx, 1, 3*time.Minute)
 }
 
-// reach waits until the mandate consumer has so many pods that are ready.
-func (w *world) reach(ctx context.Context, want int, patience time.Duration) error {
-	err := until(ctx, patience, func(ctx context.Context) error {
+// waitReplicas waits until the mandate consumer has this many ready pods.
+func (w *world) waitReplicas(ctx context.Context, want int, timeout time.Duration) error {
+	err := until(ctx, timeout, func(ctx context.Context) error {
 		n, err := w.replicas(ctx, "mandate-consumer")
 		if err == nil && n != want {
 			err = fmt.Errorf("%d replicas, want %d", n, want)
@@ -32,11 +32,11 @@ func (w *world) reach(ctx context.Context, want int, patience time.Duration) err
 	if err != nil {
 		return err
 	}
-	return w.settled(ctx, patience)
+	return w.waitSettled(ctx, timeout)
 }
 
-// ceiling is what the overlay allows.
-func (w *world) ceiling(ctx context.Context) (n int, err error) {
+// maxReplicas is the maximum number of pods in the overlay.
+func (w *world) maxReplicas(ctx context.Context) (n int, err error) {
 	text, err := w.k(ctx, "get", "scaledobject", "mandate-consumer", "-o", "jsonpath={.spec.maxReplicaCount}")
 	if err == nil {
 		_, err = fmt.Sscan(text, &n)
@@ -44,11 +44,11 @@ func (w *world) ceiling(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-func scaled(ctx context.Context, w *world) error {
-	if err := w.byKEDA(ctx); err != nil {
+func checkScale(ctx context.Context, w *world) error {
+	if err := w.deployKEDA(ctx); err != nil {
 		return err
 	}
-	most, err := w.ceiling(ctx)
+	maxPods, err := w.maxReplicas(ctx)
 	if err != nil {
 		return err
 	}
@@ -61,26 +61,26 @@ func scaled(ctx context.Context, w *world) error {
 			return err
 		}
 	}
-	if err := w.reach(ctx, most, 3*time.Minute); err != nil {
+	if err := w.waitReplicas(ctx, maxPods, 3*time.Minute); err != nil {
 		return err
 	}
-	w.say("%d pods %.0f s after a backlog of %d", most, time.Since(began).Seconds(), b.enrolls)
+	w.logf("%d pods %.0f s after a backlog of %d", maxPods, time.Since(began).Seconds(), b.enrolls)
 	if err := latency(ctx, 0); err != nil {
 		return err
 	}
-	if err := w.allWell(ctx, b, 3*time.Minute); err != nil {
+	if err := w.succeed(ctx, b, 3*time.Minute); err != nil {
 		return err
 	}
 	worked := time.Now()
-	if err := w.reach(ctx, 1, 5*time.Minute); err != nil {
+	if err := w.waitReplicas(ctx, 1, 5*time.Minute); err != nil {
 		return err
 	}
-	w.say("1 pod %.0f s after the last of it was worked off", time.Since(worked).Seconds())
+	w.logf("1 pod %.0f s after the backlog was processed", time.Since(worked).Seconds())
 	return nil
 }
 
-// steady watches for a while that the mandate consumer keeps its one pod.
-func (w *world) steady(ctx context.Context, d time.Duration) error {
+// stayAtOne checks for a while that the mandate consumer keeps its one pod.
+func (w *world) stayAtOne(ctx context.Context, d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		n, err := w.replicas(ctx, "mandate-consumer")
 		if err == nil && n != 1 {
@@ -91,26 +91,26 @@ func (w *world) steady(ctx context.Context, d time.Duration) error {
 		}
 	}
 	q, err := w.queue(ctx, "mandate-enroll")
-	w.say("still 1 pod after %v with %d requests waiting and %d put off", d, q.waiting, q.taken)
+	w.logf("still 1 pod after %v with %d requests waiting and %d deferred", d, q.waiting, q.ackPending)
 	return err
 }
 
-func held(ctx context.Context, w *world) error {
-	if err := w.byKEDA(ctx); err != nil {
+func checkHeld(ctx context.Context, w *world) error {
+	if err := w.deployKEDA(ctx); err != nil {
 		return err
 	}
 	clear, err := fault(ctx, `{"operation":"enroll","kind":"status","status":503}`)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clear(context.WithoutCancel(ctx)) }() // once more where it went wrong below
+	defer func() { _ = clear(context.WithoutCancel(ctx)) }() // again, in case of an error below
 	b := &batch{name: "held"}
 	for range 3 {
 		if err := w.enroll(ctx, b); err != nil {
 			return err
 		}
 	}
-	p, err := w.unready(ctx, "mandate-consumer", "mandate service", "503")
+	p, err := w.waitUnready(ctx, "mandate-consumer", "mandate service", "503")
 	if err != nil {
 		return err
 	}
@@ -119,51 +119,51 @@ func held(ctx context.Context, w *world) error {
 			return err
 		}
 	}
-	if err := w.steady(ctx, 20*time.Second); err != nil {
+	if err := w.stayAtOne(ctx, 20*time.Second); err != nil {
 		return err
 	}
 	if err := clear(ctx); err != nil {
 		return err
 	}
-	if err := w.healed(ctx, "mandate-consumer", p, time.Minute); err != nil {
+	if err := w.waitRecovered(ctx, "mandate-consumer", p, time.Minute); err != nil {
 		return err
 	}
-	if err := w.allWell(ctx, b, 4*time.Minute); err != nil {
+	if err := w.succeed(ctx, b, 4*time.Minute); err != nil {
 		return err
 	}
-	return w.reach(ctx, 1, 5*time.Minute)
+	return w.waitReplicas(ctx, 1, 5*time.Minute)
 }
 
-func deferred(ctx context.Context, w *world) error {
-	if err := w.byKEDA(ctx); err != nil {
+func checkDeferred(ctx context.Context, w *world) error {
+	if err := w.deployKEDA(ctx); err != nil {
 		return err
 	}
-	// Only these requests: if none went well the program would be held.
+	// Only these requests: if none succeeded, the program would be held.
 	clear, err := fault(ctx, `{"operation":"enroll","kind":"status","status":429,"headers":{"Retry-After":"90"},"match":"later-e"}`)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clear(context.WithoutCancel(ctx)) }() // once more where it went wrong below
+	defer func() { _ = clear(context.WithoutCancel(ctx)) }() // again, in case of an error below
 	later, now := &batch{name: "later"}, &batch{name: "now"}
 	for range 100 {
 		if err := errors.Join(w.enroll(ctx, now), w.enroll(ctx, later), w.enroll(ctx, now), pause(ctx, 50*time.Millisecond)); err != nil {
 			return err
 		}
 	}
-	if err := w.allWell(ctx, now, time.Minute); err != nil {
+	if err := w.succeed(ctx, now, time.Minute); err != nil {
 		return err
 	}
 	switch q, err := w.queue(ctx, "mandate-enroll"); {
 	case err != nil:
 		return err
-	case q.taken < 90:
-		return fmt.Errorf("%d requests are put off, want 100", q.taken)
+	case q.ackPending < 90:
+		return fmt.Errorf("%d requests are deferred, want 100", q.ackPending)
 	}
-	if err := w.steady(ctx, 20*time.Second); err != nil {
+	if err := w.stayAtOne(ctx, 20*time.Second); err != nil {
 		return err
 	}
 	if err := clear(ctx); err != nil {
 		return err
 	}
-	return w.allWell(ctx, later, 4*time.Minute)
+	return w.succeed(ctx, later, 4*time.Minute)
 }

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// unready waits until a pod is not ready and says all of the words at /readyz and in its log.
-func (w *world) unready(ctx context.Context, program string, words ...string) (p pod, err error) {
+// waitUnready waits until a pod is not ready and has all of the words at /readyz and in its log.
+func (w *world) waitUnready(ctx context.Context, program string, words ...string) (p pod, err error) {
 	err = until(ctx, 90*time.Second, func(ctx context.Context) error {
-		if p, err = w.one(ctx, program); err != nil {
+		if p, err = w.onlyPod(ctx, program); err != nil {
 			return err
 		}
-		status, body, err := w.page(ctx, p.Metadata.Name, "/readyz")
+		status, body, err := w.proxyGet(ctx, p.Metadata.Name, "/readyz")
 		if err != nil {
 			return err
 		}
@@ -25,8 +25,8 @@ func (w *world) unready(ctx context.Context, program string, words ...string) (p
 				return fmt.Errorf("/readyz is %d %q, want 503 and %q", status, body, word)
 			}
 		}
-		if p.is("Ready") {
-			return errors.New("ready in the eyes of Kubernetes")
+		if p.hasCondition("Ready") {
+			return errors.New("still ready for Kubernetes")
 		}
 		log, err := w.k(ctx, "logs", p.Metadata.Name)
 		if err != nil {
@@ -34,35 +34,35 @@ func (w *world) unready(ctx context.Context, program string, words ...string) (p
 		}
 		for _, word := range words {
 			if !strings.Contains(log, word) {
-				return fmt.Errorf("the log does not say %q", word)
+				return fmt.Errorf("the log does not contain %q", word)
 			}
 		}
-		w.say("/readyz: %s", body)
+		w.logf("/readyz: %s", body)
 		return nil
 	})
 	return p, err
 }
 
-// healed waits until the very same process is ready.
-func (w *world) healed(ctx context.Context, program string, was pod, patience time.Duration) error {
-	return until(ctx, patience, func(ctx context.Context) error {
-		now, err := w.one(ctx, program)
+// waitRecovered waits until the same process is ready, without a restart.
+func (w *world) waitRecovered(ctx context.Context, program string, was pod, timeout time.Duration) error {
+	return until(ctx, timeout, func(ctx context.Context) error {
+		now, err := w.onlyPod(ctx, program)
 		switch {
 		case err != nil:
 			return err
 		case now.Metadata.UID != was.Metadata.UID || now.Status.ContainerStatuses[0].RestartCount != was.Status.ContainerStatuses[0].RestartCount:
-			return final{errors.New("it was started again")}
-		case !now.is("Ready"):
-			_, body, err := w.page(ctx, now.Metadata.Name, "/readyz")
+			return permanent{errors.New("it was restarted")}
+		case !now.hasCondition("Ready"):
+			_, body, err := w.proxyGet(ctx, now.Metadata.Name, "/readyz")
 			return errors.Join(fmt.Errorf("not ready: %s", body), err)
 		}
 		return nil
 	})
 }
 
-// misled gives the mandate consumer a wrong value in its Secret from its start on, waits until it says the words, and
-// gives it the right one again.
-func (w *world) misled(ctx context.Context, key string, work func(context.Context) error, words ...string) error {
+// withWrongSecret starts the mandate consumer with a wrong value in its Secret, waits until it reports the words, and
+// restores the correct value.
+func (w *world) withWrongSecret(ctx context.Context, key string, work func(context.Context) error, words ...string) error {
 	if err := w.scale(ctx, 1); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (w *world) misled(ctx context.Context, key string, work func(context.Contex
 		_, err := w.k(ctx, "patch", "secret", "mandate-consumer", "-p", fmt.Sprintf(`{"data":{%q:%q}}`, key, value))
 		return err
 	}
-	defer func() { _ = set(context.WithoutCancel(ctx), right) }() // once more where it went wrong below
+	defer func() { _ = set(context.WithoutCancel(ctx), right) }() // again, in case of an error below
 	if err := set(ctx, "d3Jvbmc="); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (w *world) misled(ctx context.Context, key string, work func(context.Contex
 	if err := work(ctx); err != nil {
 		return err
 	}
-	p, err := w.unready(ctx, "mandate-consumer", words...)
+	p, err := w.waitUnready(ctx, "mandate-consumer", words...)
 	if err != nil {
 		return err
 	}
@@ -92,27 +92,27 @@ func (w *world) misled(ctx context.Context, key string, work func(context.Contex
 	if err := set(ctx, right); err != nil {
 		return err
 	}
-	if err := w.healed(ctx, "mandate-consumer", p, 3*time.Minute); err != nil {
+	if err := w.waitRecovered(ctx, "mandate-consumer", p, 3*time.Minute); err != nil {
 		return err
 	}
-	w.say("ready %.0f s after the Secret was mended", time.Since(began).Seconds())
+	w.logf("ready %.0f s after the Secret was corrected", time.Since(began).Seconds())
 	return nil
 }
 
-func wrongToken(ctx context.Context, w *world) error {
+func checkWrongToken(ctx context.Context, w *world) error {
 	b := &batch{name: "token"}
-	err := w.misled(ctx, "api-token", func(ctx context.Context) error { return w.enroll(ctx, b) }, "mandate service", "401")
+	err := w.withWrongSecret(ctx, "api-token", func(ctx context.Context) error { return w.enroll(ctx, b) }, "mandate service", "401")
 	if err != nil {
 		return err
 	}
-	return w.allWell(ctx, b, 2*time.Minute)
+	return w.succeed(ctx, b, 2*time.Minute)
 }
 
-func wrongPassword(ctx context.Context, w *world) error {
-	err := w.misled(ctx, "nats-password", func(context.Context) error { return nil }, "uthorization")
+func checkWrongPassword(ctx context.Context, w *world) error {
+	err := w.withWrongSecret(ctx, "nats-password", func(context.Context) error { return nil }, "uthorization")
 	if err != nil {
 		return err
 	}
 	b := &batch{name: "password"}
-	return errors.Join(w.enroll(ctx, b), w.allWell(ctx, b, time.Minute))
+	return errors.Join(w.enroll(ctx, b), w.succeed(ctx, b, time.Minute))
 }

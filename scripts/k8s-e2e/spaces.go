@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	cgroup   = "/errand-k8s-e2e"          // holds the pods, in every hierarchy of the machine
-	lockFile = "/run/errand-k8s-e2e.lock" // held by the one run there is on a machine, with its process id
+	cgroup   = "/errand-k8s-e2e"          // of the pods, in every hierarchy of the machine
+	lockFile = "/run/errand-k8s-e2e.lock" // held by the only run on a machine, with its process id
 )
 
-// enclose runs this program's hidden command with args in namespaces of its own: processes, mounts, network. When
-// that process ends, however it does, the kernel ends every other of its namespace, and takes mounts and interfaces
-// with it. So all that is left are cgroups and the run's folder, which are removed here.
-func enclose(ctx context.Context, run string, args ...string) error {
+// runInNamespaces runs this program's hidden command with args in its own namespaces: processes, mounts, network. When
+// that process ends for any reason, the kernel ends all others of its namespace, and removes mounts and interfaces. Only
+// cgroups and the run's directory are left, which are removed here.
+func runInNamespaces(ctx context.Context, run string, args ...string) error {
 	runtime.LockOSThread() // see newProcesses
-	if err := errors.Join(sweep(run), makeCgroups()); err != nil {
+	if err := errors.Join(cleanUp(run), makeCgroups()); err != nil {
 		return err
 	}
 	self, err := os.Executable()
@@ -44,23 +44,23 @@ func enclose(ctx context.Context, run string, args ...string) error {
 	cmd.WaitDelay = 10 * time.Second
 	err = cmd.Run()
 	if _, failed := errors.AsType[*exec.ExitError](err); failed {
-		// It has said why. Logs are worth more than a tidy folder; the next run or `down` removes them.
-		fmt.Fprintln(os.Stderr, "what the programs said:", filepath.Join(run, "logs"))
+		// It has printed why. The logs stay for analysis; the next run or `down` removes them.
+		fmt.Fprintln(os.Stderr, "logs of the programs:", filepath.Join(run, "logs"))
 		return errors.Join(errors.New("it failed, see above"), removeCgroups())
 	}
-	return errors.Join(err, sweep(run))
+	return errors.Join(err, cleanUp(run))
 }
 
-// claim makes this the only run on the machine for as long as the file is open.
-func claim() (*os.File, error) {
+// acquireLock makes this the only run on the machine while the file is open.
+func acquireLock() (*os.File, error) {
 	lock, err := os.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		pid, _ := io.ReadAll(lock) // only to say who
+		pid, _ := io.ReadAll(lock) // only for the error
 		lock.Close()
-		return nil, fmt.Errorf("another run is at work, process %s; `go run ./scripts/k8s-e2e down` ends it", pid)
+		return nil, fmt.Errorf("another test is running, process %s; `go run ./scripts/k8s-e2e down` stops it", pid)
 	}
 	if err := lock.Truncate(0); err != nil {
 		return nil, err
@@ -69,22 +69,22 @@ func claim() (*os.File, error) {
 	return lock, err
 }
 
-// sweep removes what a run leaves.
-func sweep(run string) error { return errors.Join(removeCgroups(), os.RemoveAll(run)) }
+// cleanUp removes what a run leaves.
+func cleanUp(run string) error { return errors.Join(removeCgroups(), os.RemoveAll(run)) }
 
-// down is the command that ends and removes.
+// down is the command that stops a run and cleans up.
 type down struct {
 	place
 }
 
-// Run ends a run that is at work and removes what is left.
+// Run stops a running test and removes what is left.
 func (d *down) Run(ctx context.Context) error {
 	run, err := d.run()
 	if err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("a cluster is root's: run it with sudo")
+		return errors.New("a cluster belongs to root: run it with sudo")
 	}
 	pid, err := os.ReadFile(lockFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -92,9 +92,9 @@ func (d *down) Run(ctx context.Context) error {
 	}
 	var lock *os.File
 	err = until(ctx, 30*time.Second, func(context.Context) (err error) {
-		if lock, err = claim(); err != nil {
+		if lock, err = acquireLock(); err != nil {
 			if n, bad := strconv.Atoi(string(pid)); bad == nil {
-				_ = syscall.Kill(n, syscall.SIGTERM) // it may have gone meanwhile
+				_ = syscall.Kill(n, syscall.SIGTERM) // it may have ended meanwhile
 			}
 		}
 		return err
@@ -103,10 +103,10 @@ func (d *down) Run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	return errors.Join(sweep(run), os.Remove(lockFile))
+	return errors.Join(cleanUp(run), os.Remove(lockFile))
 }
 
-// hierarchies are the folders of control groups: one of version 2, or several of version 1.
+// hierarchies returns the directories of control groups: one of version 2, or several of version 1.
 func hierarchies() ([]string, error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -143,7 +143,7 @@ func removeCgroups() error {
 		})
 		slices.Reverse(groups) // the innermost first
 		for _, group := range groups {
-			gone := until(context.Background(), 5*time.Second, func(context.Context) error { // its processes are on their way out
+			gone := until(context.Background(), 5*time.Second, func(context.Context) error { // until its processes have ended
 				err := syscall.Rmdir(group)
 				if errors.Is(err, syscall.ENOENT) {
 					return nil
@@ -158,9 +158,9 @@ func removeCgroups() error {
 	return err
 }
 
-// enter makes the mounts of this namespace its own: what programs write to well-known places is gone with it, names
-// are asked of the cluster, and where kubelet sets the kernel's parameters, which are the machine's, there are files.
-func enter(run string) error {
+// prepareMounts replaces mounts in this namespace: what programs write to well-known places is gone with it, names are
+// resolved by the cluster, and kubelet writes the kernel's parameters to ordinary files, since they belong to the machine.
+func prepareMounts(run string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts: %w", err)
 	}

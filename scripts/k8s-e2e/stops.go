@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// scale sets the number of each consumer's pods, by hand, and waits for them.
+// scale sets the number of each consumer's pods and waits for them.
 func (w *world) scale(ctx context.Context, n int) error {
 	for _, program := range consumers {
 		if _, err := w.k(ctx, "scale", "deployment", program, "--replicas", strconv.Itoa(n)); err != nil {
 			return err
 		}
 	}
-	return w.settled(ctx, 3*time.Minute)
+	return w.waitSettled(ctx, 3*time.Minute)
 }
 
-// underLoad runs act while requests are published and every upstream call takes so long. It gives what was published.
+// underLoad runs act while requests are published and every upstream call takes this long. It returns what was published.
 func (w *world) underLoad(ctx context.Context, name string, calls time.Duration, act func(context.Context) error) (*batch, error) {
 	if err := latency(ctx, calls); err != nil {
 		return nil, err
@@ -38,12 +38,12 @@ func (w *world) underLoad(ctx context.Context, name string, calls time.Duration,
 	if err := errors.Join(err, <-loaded); err != nil {
 		return nil, err
 	}
-	w.say("%d enrollments and %d mails were published meanwhile", b.enrolls, b.mails)
+	w.logf("%d enrollments and %d mails were published meanwhile", b.enrolls, b.mails)
 	return b, latency(ctx, 0)
 }
 
-// unrepeated runs act under load: every request must end well and have been delivered once.
-func (w *world) unrepeated(ctx context.Context, name string, calls time.Duration, act func(context.Context) error) error {
+// noneRepeated runs act under load: every request must succeed, and be delivered once.
+func (w *world) noneRepeated(ctx context.Context, name string, calls time.Duration, act func(context.Context) error) error {
 	before, err := w.repeated(ctx)
 	if err != nil {
 		return err
@@ -52,40 +52,40 @@ func (w *world) unrepeated(ctx context.Context, name string, calls time.Duration
 	if err != nil {
 		return err
 	}
-	if err := w.allWell(ctx, b, 3*time.Minute); err != nil {
+	if err := w.succeed(ctx, b, 3*time.Minute); err != nil {
 		return err
 	}
 	after, err := w.repeated(ctx)
 	if err != nil {
 		return err
 	}
-	w.say("consumer_seq is %d ahead of stream_seq; before it was %d", after, before)
+	w.logf("consumer_seq is %d ahead of stream_seq; before it was %d", after, before)
 	if after != before {
 		return fmt.Errorf("%d requests were delivered again", after-before)
 	}
 	return nil
 }
 
-func rolled(ctx context.Context, w *world) error {
+func checkRollout(ctx context.Context, w *world) error {
 	if err := w.scale(ctx, 2); err != nil {
 		return err
 	}
-	return w.unrepeated(ctx, "rollout", time.Second, func(ctx context.Context) error {
+	return w.noneRepeated(ctx, "rollout", time.Second, func(ctx context.Context) error {
 		if _, err := w.k(ctx, "rollout", "restart", "deployment/mandate-consumer", "deployment/mail-consumer"); err != nil {
 			return err
 		}
-		return w.settled(ctx, 4*time.Minute)
+		return w.waitSettled(ctx, 4*time.Minute)
 	})
 }
 
-func shrunk(ctx context.Context, w *world) error {
+func checkScaleDown(ctx context.Context, w *world) error {
 	if err := w.scale(ctx, 4); err != nil {
 		return err
 	}
-	return w.unrepeated(ctx, "shrink", 2*time.Second, func(ctx context.Context) error { return w.scale(ctx, 1) })
+	return w.noneRepeated(ctx, "shrink", 2*time.Second, func(ctx context.Context) error { return w.scale(ctx, 1) })
 }
 
-func killed(ctx context.Context, w *world) error {
+func checkKill(ctx context.Context, w *world) error {
 	if err := w.scale(ctx, 2); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func killed(ctx context.Context, w *world) error {
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(w.kill9(ctx, all[0]), w.restarted(ctx, all[0])); err != nil {
+			if err := errors.Join(w.kill9(ctx, all[0]), w.waitRestarted(ctx, all[0])); err != nil {
 				return err
 			}
 		}
@@ -104,24 +104,24 @@ func killed(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	// Who goes on with a request of the dead waits until its lease and its call's deadline are over.
-	told, err := w.outcomes(ctx, b, 4*time.Minute)
+	// Another worker continues with a killed program's request only after its lease and its call's deadline.
+	outcomes, err := w.outcomes(ctx, b, 4*time.Minute)
 	if err != nil {
 		return err
 	}
-	w.say("outcomes: %v", told)
-	// What was in the hands of the dead is uncertain: a mail may have gone, an enrollment is listed but its link lost.
-	if told["succeeded"]+told["accepted"]+told["uncertain"] != b.enrolls+b.mails {
-		return fmt.Errorf("of %d enrollments and %d mails: %v", b.enrolls, b.mails, told)
+	w.logf("outcomes: %v", outcomes)
+	// A call of the killed program is uncertain: a mail may have been sent, an enrollment is listed but its link is lost.
+	if outcomes["succeeded"]+outcomes["accepted"]+outcomes["uncertain"] != b.enrolls+b.mails {
+		return fmt.Errorf("of %d enrollments and %d mails: %v", b.enrolls, b.mails, outcomes)
 	}
-	if told["uncertain"] == 0 {
-		return errors.New("no call was under way when the program was killed: this proved nothing")
+	if outcomes["uncertain"] == 0 {
+		return errors.New("no call was under way when the program was killed: nothing is proven")
 	}
 	_, err = oracle(ctx)
 	return err
 }
 
-// kill9 kills the program of a pod, as the kernel would that is out of memory.
+// kill9 kills the program of a pod, as the kernel does when memory is exhausted.
 func (w *world) kill9(ctx context.Context, p pod) error {
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "//")
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -130,7 +130,7 @@ func (w *world) kill9(ctx context.Context, p pod) error {
 	}
 	for _, file := range groups {
 		text, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(text), id) { // gone meanwhile, or another's
+		if err != nil || !strings.Contains(string(text), id) { // ended meanwhile, or of another container
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
@@ -140,31 +140,31 @@ func (w *world) kill9(ctx context.Context, p pod) error {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			return err
 		}
-		w.say("killed %s", p.Metadata.Name)
+		w.logf("killed %s", p.Metadata.Name)
 		return nil
 	}
 	return fmt.Errorf("no process of container %s", id)
 }
 
-// restarted waits until a pod's program was started again.
-func (w *world) restarted(ctx context.Context, was pod) error {
+// waitRestarted waits until a pod's program was restarted.
+func (w *world) waitRestarted(ctx context.Context, was pod) error {
 	return until(ctx, time.Minute, func(ctx context.Context) error {
 		var now pod
-		err := w.read(ctx, &now, "get", "pod", was.Metadata.Name)
+		err := w.getJSON(ctx, &now, "get", "pod", was.Metadata.Name)
 		if err == nil && now.Status.ContainerStatuses[0].RestartCount == was.Status.ContainerStatuses[0].RestartCount {
-			err = errors.New("it was not started again")
+			err = errors.New("it was not restarted")
 		}
 		return err
 	})
 }
 
-func drained(ctx context.Context, w *world) error {
+func checkDrain(ctx context.Context, w *world) error {
 	if err := w.scale(ctx, 2); err != nil {
 		return err
 	}
 	_, err := w.kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
 		"--pod-selector=app.kubernetes.io/name in (mandate-consumer, mail-consumer, log-poller)")
-	defer func() { _, _ = w.kubectl(context.WithoutCancel(ctx), "uncordon", node) }() // once more where it went wrong below
+	defer func() { _, _ = w.kubectl(context.WithoutCancel(ctx), "uncordon", node) }() // again, in case of an error above
 	if err == nil || !strings.Contains(err.Error(), "disruption budget") {
 		return errors.Join(errors.New("the drain was not stopped by a budget"), err)
 	}
@@ -175,7 +175,7 @@ func drained(ctx context.Context, w *world) error {
 		}
 		ready := 0
 		for _, p := range all {
-			if p.is("Ready") && p.Metadata.DeletionTimestamp == "" {
+			if p.hasCondition("Ready") && p.Metadata.DeletionTimestamp == "" {
 				ready++
 			}
 		}
@@ -186,11 +186,12 @@ func drained(ctx context.Context, w *world) error {
 	if _, err := w.kubectl(ctx, "uncordon", node); err != nil {
 		return err
 	}
-	return w.settled(ctx, 2*time.Minute)
+	return w.waitSettled(ctx, 2*time.Minute)
 }
 
-// pollersKilled kills one poller after the other while deliveries are told. Both sweep the log and take turns at telling.
-func pollersKilled(ctx context.Context, w *world) error {
+// checkPollers kills one poller after the other while deliveries are published. Both sweep the log; either may become the
+// active publisher.
+func checkPollers(ctx context.Context, w *world) error {
 	const many = 200
 	b := &batch{name: "pollers"}
 	for n := range 4 {
@@ -205,19 +206,19 @@ func pollersKilled(ctx context.Context, w *world) error {
 			return err
 		}
 		began := time.Now()
-		if err := w.delivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Minute); err != nil {
+		if err := w.waitDelivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Minute); err != nil {
 			return err
 		}
-		w.say("told %.0f s after it was killed", time.Since(began).Seconds())
-		if err := w.restarted(ctx, all[n%2]); err != nil {
+		w.logf("published %.0f s after it was killed", time.Since(began).Seconds())
+		if err := w.waitRestarted(ctx, all[n%2]); err != nil {
 			return err
 		}
 	}
-	if err := w.settled(ctx, 2*time.Minute); err != nil {
+	if err := w.waitSettled(ctx, 2*time.Minute); err != nil {
 		return err
 	}
-	for n := range 4 { // none came twice since
-		if err := w.delivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Second); err != nil {
+	for n := range 4 { // none was published twice since
+		if err := w.waitDelivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Second); err != nil {
 			return err
 		}
 	}

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// operator is the module that has the definitions of PodMonitor and PrometheusRule.
+// operator is the module with the definitions of PodMonitor and PrometheusRule.
 const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
-// validate is the command that asks an API server and runs nothing.
+// validate is the command that only asks an API server.
 type validate struct{ place }
 
-// Run asks whether every overlay and component would be taken, without a warning, and whether what must be refused is.
+// Run checks that every overlay and component is accepted without a warning, and that wrong ones are refused.
 func (v *validate) Run(ctx context.Context) error {
 	if err := installed("etcd"); err != nil {
 		return err
@@ -41,40 +41,40 @@ func (v *validate) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.kill()
-	w.say("API server ready")
+	w.logf("API server ready")
 	if err := w.define(ctx); err != nil {
 		return err
 	}
-	w.say("kinds of KEDA and Prometheus defined")
+	w.logf("kinds of KEDA and Prometheus defined")
 	all, err := w.renderings(ctx)
 	if err != nil {
 		return err
 	}
 	var failed error
 	for _, r := range all {
-		if err := w.take(ctx, r.yaml); err != nil {
+		if err := w.dryRun(ctx, r.yaml); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", r.name, err))
-			w.say("%-24s REFUSED", r.name)
+			w.logf("%-24s REFUSED", r.name)
 			continue
 		}
-		w.say("%-24s would be taken, %d objects%s", r.name, strings.Count(r.yaml, "\nkind: "), r.note)
+		w.logf("%-24s accepted, %d objects%s", r.name, strings.Count(r.yaml, "\nkind: "), r.note)
 	}
-	for _, broken := range breakages {
+	for _, broken := range negativeControls {
 		text := broken.spoil(all[0].yaml)
 		if text == all[0].yaml {
-			return fmt.Errorf("%s: nothing to spoil in %s; mend the control", broken.name, all[0].name)
+			return fmt.Errorf("%s: changes nothing in %s; fix the control", broken.name, all[0].name)
 		}
-		err := w.take(ctx, text)
+		err := w.dryRun(ctx, text)
 		if err == nil || !strings.Contains(err.Error(), broken.says) {
-			failed = errors.Join(failed, fmt.Errorf("control: %s was not refused as it must be (%q)", broken.name, broken.says), err)
+			failed = errors.Join(failed, fmt.Errorf("control: %s was not refused as expected (%q)", broken.name, broken.says), err)
 			continue
 		}
-		w.say("%-24s refused, as it must be", broken.name)
+		w.logf("%-24s refused, as expected", broken.name)
 	}
 	return failed
 }
 
-// define makes the namespace and the kinds that are not Kubernetes' own.
+// define creates the namespace and the kinds that do not belong to Kubernetes.
 func (w *world) define(ctx context.Context) error {
 	keda, err := module(ctx, "github.com/kedacore/keda/v2")
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *world) define(ctx context.Context) error {
 	return nil
 }
 
-// rendering is what kustomize makes of an overlay, or of the base with one component.
+// rendering is kustomize's output for an overlay, or for the base with one component.
 type rendering struct{ name, yaml, note string }
 
 func (w *world) renderings(ctx context.Context) (out []rendering, err error) {
@@ -125,7 +125,7 @@ func (w *world) renderings(ctx context.Context) (out []rendering, err error) {
 			return nil, err
 		}
 		if filepath.Base(filepath.Dir(dir)) == "components" {
-			if dir, err = w.with(dir); err != nil {
+			if dir, err = w.withComponent(dir); err != nil {
 				return nil, err
 			}
 		}
@@ -143,8 +143,8 @@ func (w *world) renderings(ctx context.Context) (out []rendering, err error) {
 	return out, nil
 }
 
-// with is a folder with the base and that component.
-func (w *world) with(component string) (string, error) {
+// withComponent creates a kustomization of the base with a component, and returns its directory.
+func (w *world) withComponent(component string) (string, error) {
 	dir := w.path("with-" + filepath.Base(component))
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
@@ -161,14 +161,14 @@ func (w *world) with(component string) (string, error) {
 		"namespace: errand\nresources: [%s]\ncomponents: [%s]\n", base, component), 0o600)
 }
 
-// take asks whether the API server would take these objects.
-func (w *world) take(ctx context.Context, yaml string) error {
+// dryRun asks the API server whether it would accept these objects.
+func (w *world) dryRun(ctx context.Context, yaml string) error {
 	_, err := w.kubectlWith(ctx, yaml, "apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "-f", "-")
 	return err
 }
 
-// breakages are controls: what a server must refuse, and in which words.
-var breakages = []struct {
+// negativeControls are changes that a server must refuse, and the expected error.
+var negativeControls = []struct {
 	name, says string
 	spoil      func(yaml string) string
 }{
@@ -178,7 +178,7 @@ var breakages = []struct {
 	{"a budget of two kinds", "minAvailable and maxUnavailable cannot be both set", func(yaml string) string {
 		return strings.Replace(yaml, "\n  maxUnavailable: 1\n", "\n  maxUnavailable: 1\n  minAvailable: 1\n", 1)
 	}},
-	{"a field nobody knows", "field not declared in schema", func(yaml string) string {
+	{"an unknown field", "field not declared in schema", func(yaml string) string {
 		return strings.Replace(yaml, "terminationGracePeriodSeconds:", "terminationGraceSeconds:", 1)
 	}},
 }

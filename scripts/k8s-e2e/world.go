@@ -16,11 +16,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// world is the cluster with everything deployed, and those around it: who publishes, who reads, the sandbox.
+// world is the cluster with everything deployed, and the clients around it.
 type world struct {
 	*cluster
 	tree  string
-	host  string // this process, as the machine knows it
+	host  string // process id of this process outside its namespace
 	began time.Time
 
 	producer, subscriber, provisioner jetstream.JetStream
@@ -32,11 +32,11 @@ const (
 	broker    = "nats://nats.errand.svc.cluster.local:4222"
 )
 
-// consumers are the programs that take requests.
+// consumers are the programs that process requests.
 var consumers = []string{"mandate-consumer", "mail-consumer"}
 
-// say prints what has come so far.
-func (w *world) say(format string, args ...any) {
+// logf prints progress.
+func (w *world) logf(format string, args ...any) {
 	fmt.Printf("%6.1fs  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
@@ -45,14 +45,14 @@ func (w *world) k(ctx context.Context, args ...string) (string, error) {
 	return w.kubectl(ctx, append([]string{"-n", namespace}, args...)...)
 }
 
-// apply applies an overlay and gives what was done with each object.
+// apply applies an overlay and returns kubectl's output.
 func (w *world) apply(ctx context.Context, overlay string) (string, error) {
 	return w.kubectl(ctx, "apply", "-k", filepath.Join(w.tree, "deploy/k8s/overlays", overlay))
 }
 
-// settled waits until every pod that a Deployment wants is there and ready, and no other.
-func (w *world) settled(ctx context.Context, patience time.Duration) error {
-	return until(ctx, patience, func(ctx context.Context) error {
+// waitSettled waits until exactly the pods that the Deployments want exist, and all are ready.
+func (w *world) waitSettled(ctx context.Context, timeout time.Duration) error {
+	return until(ctx, timeout, func(ctx context.Context) error {
 		var list struct {
 			Items []struct {
 				Metadata struct{ Name string }
@@ -60,7 +60,7 @@ func (w *world) settled(ctx context.Context, patience time.Duration) error {
 				Status   struct{ Replicas, ReadyReplicas, UpdatedReplicas, AvailableReplicas int }
 			}
 		}
-		if err := w.read(ctx, &list, "get", "deployments"); err != nil {
+		if err := w.getJSON(ctx, &list, "get", "deployments"); err != nil {
 			return err
 		}
 		for _, d := range list.Items {
@@ -68,23 +68,23 @@ func (w *world) settled(ctx context.Context, patience time.Duration) error {
 				return fmt.Errorf("%s: want %d pods, status %+v", d.Metadata.Name, d.Spec.Replicas, s)
 			}
 		}
-		return w.gone(ctx)
+		return w.checkNoneEnding(ctx)
 	})
 }
 
-// gone is an error while a pod is on its way out.
-func (w *world) gone(ctx context.Context) error {
+// checkNoneEnding returns an error while a pod is being stopped.
+func (w *world) checkNoneEnding(ctx context.Context) error {
 	all, err := w.pods(ctx, "")
 	for _, p := range all {
 		if err == nil && p.Metadata.DeletionTimestamp != "" {
-			err = fmt.Errorf("%s is still ending", p.Metadata.Name)
+			err = fmt.Errorf("%s is still being stopped", p.Metadata.Name)
 		}
 	}
 	return err
 }
 
-// read gives what kubectl shows as JSON.
-func (w *world) read(ctx context.Context, into any, args ...string) error {
+// getJSON decodes kubectl's JSON output.
+func (w *world) getJSON(ctx context.Context, into any, args ...string) error {
 	out, err := w.k(ctx, append(args, "-o", "json")...)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (w *world) read(ctx context.Context, into any, args ...string) error {
 	return json.Unmarshal([]byte(out), into)
 }
 
-// pod is what is asked of one.
+// pod has the needed fields of a pod.
 type pod struct {
 	Metadata struct{ Name, UID, DeletionTimestamp string }
 	Status   struct {
@@ -104,8 +104,8 @@ type pod struct {
 	}
 }
 
-// is tells whether a condition holds.
-func (p pod) is(condition string) bool {
+// hasCondition reports whether a condition is true.
+func (p pod) hasCondition(condition string) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == condition {
 			return c.Status == "True"
@@ -114,19 +114,19 @@ func (p pod) is(condition string) bool {
 	return false
 }
 
-// pods are those of a program; of all Deployments with "".
+// pods returns the pods of a program, or those of all Deployments for "".
 func (w *world) pods(ctx context.Context, program string) ([]pod, error) {
 	selector := "app.kubernetes.io/part-of=errand,!batch.kubernetes.io/job-name"
 	if program != "" {
 		selector += ",app.kubernetes.io/name=" + program
 	}
 	var list struct{ Items []pod }
-	err := w.read(ctx, &list, "get", "pods", "-l", selector)
+	err := w.getJSON(ctx, &list, "get", "pods", "-l", selector)
 	return list.Items, err
 }
 
-// one is the only pod of a program.
-func (w *world) one(ctx context.Context, program string) (pod, error) {
+// onlyPod returns the only pod of a program.
+func (w *world) onlyPod(ctx context.Context, program string) (pod, error) {
 	all, err := w.pods(ctx, program)
 	if err == nil && len(all) != 1 {
 		err = fmt.Errorf("%s has %d pods, want 1", program, len(all))
@@ -137,8 +137,8 @@ func (w *world) one(ctx context.Context, program string) (pod, error) {
 	return all[0], nil
 }
 
-// page is one of a pod's pages, asked by way of the API server as somebody on call would.
-func (w *world) page(ctx context.Context, pod, path string) (status int, body string, err error) {
+// proxyGet gets one of a pod's pages through the API server.
+func (w *world) proxyGet(ctx context.Context, pod, path string) (status int, body string, err error) {
 	cert, err := tls.LoadX509KeyPair(w.pki("admin.crt"), w.pki("admin.key"))
 	if err != nil {
 		return 0, "", err
@@ -158,7 +158,7 @@ func (w *world) page(ctx context.Context, pod, path string) (status int, body st
 	return response.StatusCode, strings.TrimSpace(string(text)), err
 }
 
-// replicas is how many pods a program is to have.
+// replicas is how many pods a program should have.
 func (w *world) replicas(ctx context.Context, program string) (n int, err error) {
 	text, err := w.k(ctx, "get", "deployment", program, "-o", "jsonpath={.spec.replicas}")
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package devtest gives tests a nats-server: started with the test, provisioned
-// like a real one, stopped when the test ends.
+// Package devtest runs a nats-server for a test: provisioned like a real one and
+// stopped when the test ends.
 package devtest
 
 import (
@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
@@ -18,7 +17,7 @@ import (
 )
 
 // Main is the TestMain of packages that use InBubble: the server's clock goroutine
-// must be born outside any bubble, or the bubble hangs.
+// must be started outside any bubble, or the bubble hangs.
 //
 //	func TestMain(m *testing.M) { devtest.Main(m) }
 func Main(m *testing.M) {
@@ -26,7 +25,16 @@ func Main(m *testing.M) {
 	m.Run()
 }
 
-// Server starts a server with a loopback port for the length of the test.
+// Full skips the test in -short, which is for what takes seconds: no processes, no
+// clusters, no long stretches of virtual time.
+func Full(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("skipped in -short") //nolint:forbidigo // who asks for -short knows
+	}
+}
+
+// Server starts a server on a loopback port. It is stopped when the test ends.
 func Server(t testing.TB) *devkit.NATS {
 	t.Helper()
 	return closing(t, devkit.Start)
@@ -43,8 +51,8 @@ func Provisioned(t testing.TB) (*devkit.NATS, *nats.Conn) {
 // The package needs Main.
 func InBubble(t *testing.T, f func(t *testing.T, n *devkit.NATS, nc *nats.Conn)) {
 	t.Helper()
-	// nats.go keeps timers in a sync.Pool, and a timer of this bubble would be fatal
-	// outside of it: two collections empty the pool.
+	// nats.go keeps timers in a sync.Pool, and using a timer of this bubble outside of
+	// it would panic: two garbage collections empty the pool.
 	defer func() { runtime.GC(); runtime.GC() }()
 	synctest.Test(t, func(t *testing.T) {
 		n := closing(t, devkit.InProcess)
@@ -62,7 +70,8 @@ func closing(t testing.TB, start func(dir string) (*devkit.NATS, error)) *devkit
 	return n
 }
 
-// provision connects to n and applies the topology; the connection ends with the test.
+// provision connects to n and applies the topology. The connection is closed when the
+// test ends.
 func provision(t testing.TB, n *devkit.NATS) *nats.Conn {
 	t.Helper()
 	nc, err := n.Connect()
@@ -76,7 +85,7 @@ func provision(t testing.TB, n *devkit.NATS) *nats.Conn {
 	return nc
 }
 
-// Provision makes the whole topology, as `errand provision` does.
+// Provision creates all streams and consumers, as `errand provision` does.
 func Provision(ctx context.Context, nc *nats.Conn) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -89,8 +98,9 @@ func Provision(ctx context.Context, nc *nats.Conn) error {
 	return bus.Apply(ctx, plan, false, func(bus.Change) {})
 }
 
-// Limits are those that `errand provision` has when it is told nothing else.
+// Limits are those that `errand provision` chooses when it is given none.
 func Limits(nc *nats.Conn) bus.Limits {
-	return bus.Limits{Replicas: 1, MaxAge: 30 * 24 * time.Hour, DeadAge: 90 * 24 * time.Hour,
-		AckWait: 30 * time.Second, MaxPayload: nc.MaxPayload()}
+	l := bus.Defaults
+	l.MaxPayload = nc.MaxPayload()
+	return l
 }

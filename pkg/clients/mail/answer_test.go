@@ -32,10 +32,10 @@ func FuzzSent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		accepted := 0
 		r := readSent(200, body, &accepted)
-		if r.Whole && (accepted < 0 || r.Envelope.Error || !json.Valid(body)) {
+		if r.Complete && (accepted < 0 || r.Envelope.Error || !json.Valid(body)) {
 			t.Errorf("%q is taken for a success with %d accepted", body, accepted)
 		}
-		if readSent(422, body, &accepted).Whole {
+		if readSent(422, body, &accepted).Complete {
 			t.Errorf("%q under 422 is taken for a success", body)
 		}
 	})
@@ -109,7 +109,7 @@ func BenchmarkLogPageOfAThousand(b *testing.B) {
 	body := []byte(`{"error":false,"status_code":200,"data":{"total_record":1000,"data":` + string(rows) + `}}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if r := open(200, body, func(data *logData) bool { return len(readLog(data, 1, 1000).Entries) == 1000 }); !r.Whole {
+		if r := open(200, body, func(data *logData) bool { return len(readLog(data, 1, 1000).Entries) == 1000 }); !r.Complete {
 			b.Fatal("the page is not whole")
 		}
 	}

@@ -29,7 +29,7 @@ type Config struct {
 // Client calls the service. It is safe for concurrent use.
 type Client struct {
 	upstream      *clients.Upstream
-	key           *atomic.Pointer[clients.Secret] // replaced by Renew
+	key           *atomic.Pointer[clients.Secret] // replaced by SetCredentials
 	headersAsList bool
 }
 
@@ -38,7 +38,7 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	if config.Key.Empty() {
 		return nil, fmt.Errorf("mail: Key is missing")
 	}
-	upstream, err := clients.Open(clients.Origin{
+	upstream, err := clients.NewUpstream(clients.Origin{
 		Field:  "mail: URL",
 		URL:    config.URL,
 		Header: header(config.Key),
@@ -51,12 +51,12 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	return c, nil
 }
 
-// Renew replaces the key for the calls that begin from now on, and reports whether it is another one. With an error it is not replaced.
-func (c *Client) Renew(key clients.Secret) (changed bool, err error) {
+// SetCredentials replaces the key for the calls that begin from now on, and reports whether it is another one. With an error it is not replaced.
+func (c *Client) SetCredentials(key clients.Secret) (changed bool, err error) {
 	if key.Empty() {
 		return false, fmt.Errorf("mail: Key is missing")
 	}
-	if err := c.upstream.Renew(header(key)); err != nil {
+	if err := c.upstream.SetCredentials(header(key)); err != nil {
 		return false, err
 	}
 	return !c.key.Swap(&key).Equal(key), nil
@@ -73,23 +73,22 @@ type envelope[Data any] struct {
 	Data       Data        `json:"data"`
 }
 
-// open reads an answer and whether it is a success that whole finds complete.
-func open[Data any](status int, body []byte, whole func(Data) bool) clients.Reading {
+// open reads an answer and whether it is a success whose data is complete.
+func open[Data any](status int, body []byte, complete func(Data) bool) clients.Reading {
 	var e envelope[Data]
 	// A field of an unexpected type leaves the others readable: the status code counts even beside odd data.
 	err := json.Unmarshal(body, &e)
 	code, codeErr := strconv.Atoi(string(e.StatusCode))
 	verdict := &clients.Envelope{Error: e.Error != nil && *e.Error, StatusCode: code}
 	reading := clients.Reading{Envelope: verdict}
-	told := e.Error != nil && (e.StatusCode == "" || codeErr == nil && code != 0)
-	if status/100 == 2 && err == nil && told && !verdict.Error && whole(e.Data) {
-		reading.Whole = true
+	judged := e.Error != nil && (e.StatusCode == "" || codeErr == nil && code != 0)
+	if status/100 == 2 && err == nil && judged && !verdict.Error && complete(e.Data) {
+		reading.Complete = true
 		if code == 0 || code/100 == 2 {
 			return reading
 		}
 	}
-	reading.Message, reading.Fields = clients.Words(body)
-	verdict.Message = reading.Message
+	reading.Message, reading.Fields = clients.ParseError(body)
 	return reading
 }
 

@@ -30,7 +30,7 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // FuzzAnswer gives any answer under any status to the three operations: only an envelope
-// without error under a 2xx counts; what is known of any other is one of the fates, told
+// without error under a 2xx counts; what is known of any other is one of the fates, given
 // without a word of the answer where it is printed. A page of the log is read whole.
 func FuzzAnswer(f *testing.F) {
 	row := `{"created_at":"2026-01-01T00:00:00Z","envelope_id":"e","to":"zqMark@example.test","delivered":1,"status":"{\"delivered\":true}"}`
@@ -79,6 +79,6 @@ func judged(t *testing.T, from answering, err error) {
 		t.Fatalf("%+v: %T %v", from, err, err)
 	}
 	if !utf8.ValidString(failed.Message) || utf8.RuneCountInString(failed.Message) > 500 || strings.ContainsAny(failed.Message, "\r\n\x00") {
-		t.Fatalf("%+v: told %q", from, failed.Message)
+		t.Fatalf("%+v: message %q", from, failed.Message)
 	}
 }

@@ -19,10 +19,10 @@ import (
 // of a page come again on the next.
 type LogPage struct {
 	Entries     []Entry
-	TotalRecord int // 0: not told
+	TotalRecord int // 0: not given
 	TotalPage   int // computed from TotalRecord and Limit, or what was asked for: the upstream's own number has been wrong
 	CurrentPage int // the page asked for
-	Limit       int // records a page, as the upstream tells it; 0: not told
+	Limit       int // records a page, as the upstream says; 0: not given
 }
 
 // Entry is one entry of the log. What is missing or of an unexpected type is left empty; Raw holds it all.
@@ -83,7 +83,7 @@ func (c *Client) Logs(ctx context.Context, limit int) iter.Seq2[LogPage, error] 
 				return
 			}
 			seen += len(page.Entries)
-			// Entries are counted, not pages: an upstream that caps the limit in silence has more pages than it tells.
+			// Entries are counted, not pages: an upstream that caps the limit in silence has more pages than it says.
 			if len(page.Entries) == 0 || page.TotalRecord > 0 && seen >= page.TotalRecord {
 				return
 			}
@@ -120,8 +120,8 @@ func readEntry(raw json.RawMessage) Entry {
 	}
 	_ = json.Unmarshal(raw, &row) // fields of an unexpected type stay empty and do not hide the others
 	delivered := row.Delivered.yes
-	if also := row.Status.delivered; also.told {
-		delivered = also.yes && (delivered || !row.Delivered.told)
+	if also := row.Status.delivered; also.given {
+		delivered = also.yes && (delivered || !row.Delivered.given)
 	}
 	return Entry{
 		Raw: raw, CreatedAt: instant(row.CreatedAt), EnvelopeID: row.EnvelopeID, From: row.From, To: row.To,
@@ -150,16 +150,16 @@ func (s *status) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// flag is a yes or no as number, text or boolean; told is false where there is none.
-type flag struct{ yes, told bool }
+// flag is a yes or no as number, text or boolean; given is false where there is none.
+type flag struct{ yes, given bool }
 
 func (f *flag) UnmarshalJSON(raw []byte) error {
 	switch string(bytes.Trim(raw, `"`)) {
 	case "", "null":
 	case "1", "true":
-		*f = flag{yes: true, told: true}
+		*f = flag{yes: true, given: true}
 	default:
-		*f = flag{told: true}
+		*f = flag{given: true}
 	}
 	return nil
 }

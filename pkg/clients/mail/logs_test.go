@@ -85,8 +85,8 @@ func TestAnEntryIsReadWhateverItsForm(t *testing.T) {
 }
 
 func TestPagesAreCountedFromTheRecords(t *testing.T) {
-	for _, c := range []struct{ total, told, asked, pages, limit int }{
-		{0, 100, 100, 99, 100}, // no records told: the upstream's number is all there is
+	for _, c := range []struct{ total, said, asked, pages, limit int }{
+		{0, 100, 100, 99, 100}, // no records counted: the upstream's number is all there is
 		{1, 100, 100, 1, 100},
 		{100, 100, 100, 1, 100},
 		{101, 100, 500, 2, 100},
@@ -94,7 +94,7 @@ func TestPagesAreCountedFromTheRecords(t *testing.T) {
 		{101, 0, 0, 2, 0},
 		{101, -1, 0, 2, 0},
 	} {
-		f := newFake(t, 200, entries(1, 1, c.total, c.told))
+		f := newFake(t, 200, entries(1, 1, c.total, c.said))
 		got, err := client(t, f, false).LogPage(t.Context(), 1, c.asked)
 		if err != nil || got.TotalPage != c.pages || got.Limit != c.limit {
 			t.Errorf("%+v: got %d pages of %d, %v", c, got.TotalPage, got.Limit, err)

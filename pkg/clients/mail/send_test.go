@@ -19,12 +19,14 @@ func TestFailuresOfASubmissionHaveTheirFate(t *testing.T) {
 		decided int
 		message string
 	}{
-		{"send.refused.quota.json", 400, clients.Held, "held", 400, "Quota exceeded, please top up your credit."},
-		{"send.refused.quota.json", 200, clients.Held, "held", 400, "Quota exceeded, please top up your credit."},
+		{"send.refused.quota.json", 400, clients.Refused, "refused", 400, "Quota exceeded, please top up your credit."},
+		{"send.refused.quota.json", 200, clients.Refused, "refused", 400, "Quota exceeded, please top up your credit."},
+		{"send.refused.quota.json", 402, clients.Held, "held", 402, "Quota exceeded, please top up your credit."},
 		{"send.refused.422.json", 422, clients.Refused, "refused", 422, "The subject field is required."},
 		{"send.refused.422.json", 200, clients.Refused, "refused", 422, "The subject field is required."},
 		{"send.refused.422.json", 503, clients.Refused, "refused", 422, "The subject field is required."},
 		{"send.refused.422.json", 500, clients.Unknown, "no_answer", 500, "The subject field is required."},
+		{"send.refused.422.json", 404, clients.Held, "held", 404, "The subject field is required."},
 		{"send.held.401.json", 401, clients.Held, "held", 401, "Missing API key."},
 		{"send.held.401.json", 200, clients.Held, "held", 401, "Missing API key."},
 		{"send.busy.429.json", 429, clients.Busy, "busy", 429, "Too many requests."},
@@ -82,17 +84,15 @@ func TestOddAnswersAreNoSuccess(t *testing.T) {
 	}
 }
 
-func TestARefusalWithoutAnEnvelopeIsReadAllTheSame(t *testing.T) {
-	for body, want := range map[string]clients.Fate{
-		`<html>`:                                 clients.Refused,
-		`{"message":"credit exhausted"}`:         clients.Held,
-		`{"error":"your quota is used up"}`:      clients.Held,
-		`{"errors":{"to":["credit is a word"]}}`: clients.Refused,
-		``:                                       clients.Refused,
-	} {
-		f := newFake(t, 400, []byte(body))
-		if _, err := client(t, f, false).Send(t.Context(), encoded(t, notice), one); clients.FateOf(err) != want {
-			t.Errorf("%s: got %v, want %s", body, err, want)
+// Words decide nothing: two refused messages that quote them would hold everybody else's.
+func TestARefusalIsOneWhateverItsWords(t *testing.T) {
+	for _, body := range []string{`<html>`, ``, `{"message":"credit exhausted"}`, `{"error":"your quota is used up"}`, `{"errors":{"to":["your account is suspended"]}}`,
+		`{"error":true,"status_code":422,"message":"Quota exceeded, your account is suspended"}`} {
+		for _, status := range []int{400, 422} {
+			f := newFake(t, status, []byte(body))
+			if _, err := client(t, f, false).Send(t.Context(), encoded(t, notice), one); clients.FateOf(err) != clients.Refused {
+				t.Errorf("%d %s: got %v, want refused", status, body, err)
+			}
 		}
 	}
 }

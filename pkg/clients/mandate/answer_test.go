@@ -38,9 +38,9 @@ func FuzzEnrolled(f *testing.F) {
 func FuzzTransactionsPage(f *testing.F) {
 	seed(f, "transactions.response*.json")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		page, more, ok := readPage(body, 1)
-		if ok && (page.Number != 1 || page.LastPage < 0 || page.Total < 0 || page.Records == nil) || !ok && more || more && len(page.Records) == 0 {
-			t.Errorf("%q: got %+v, %t, %t", body, page, more, ok)
+		page, ok := readPage(body, 1)
+		if ok && (page.Number != 1 || page.LastPage < 0 || page.Total < 0 || page.Records == nil) || !ok && page.More || page.More && len(page.Records) == 0 {
+			t.Errorf("%q: got %+v, %t, %t", body, page, page.More, ok)
 		}
 		for _, record := range page.Records {
 			if !json.Valid(record) {
@@ -54,7 +54,7 @@ func FuzzRefusal(f *testing.F) {
 	seed(f, "enroll.*4*.json")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r := failure(body)
-		if r.Whole || r.Envelope != nil {
+		if r.Complete || r.Envelope != nil {
 			t.Errorf("%q: got %+v", body, r)
 		}
 	})

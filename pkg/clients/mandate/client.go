@@ -30,7 +30,7 @@ const fixed2 = "fixed2"
 
 // Client calls the service. It is safe for concurrent use.
 type Client struct {
-	config *atomic.Pointer[Config] // replaced by Renew
+	config *atomic.Pointer[Config] // replaced by SetCredentials
 	v3     *clients.Upstream
 	enroll *clients.Upstream
 	path   string // of the enrollment operation
@@ -65,9 +65,9 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	return c, nil
 }
 
-// Renew replaces the secrets for the calls that begin from now on, and reports whether any is another one. With an error nothing is
+// SetCredentials replaces the secrets for the calls that begin from now on, and reports whether any is another one. With an error nothing is
 // replaced.
-func (c *Client) Renew(token, portalKey, checksumSecret clients.Secret) (changed bool, err error) {
+func (c *Client) SetCredentials(token, portalKey, checksumSecret clients.Secret) (changed bool, err error) {
 	if token.Empty() {
 		return false, fmt.Errorf("mandate: Token is missing")
 	}
@@ -75,7 +75,7 @@ func (c *Client) Renew(token, portalKey, checksumSecret clients.Secret) (changed
 	after := *before
 	after.Token, after.PortalKey, after.ChecksumSecret = token, portalKey, checksumSecret
 	for _, upstream := range []*clients.Upstream{c.v3, c.enroll} {
-		if err := upstream.Renew(header(after), portalKey, checksumSecret); err != nil {
+		if err := upstream.SetCredentials(header(after), portalKey, checksumSecret); err != nil {
 			return false, err
 		}
 	}
@@ -88,7 +88,7 @@ func header(config Config) map[string]clients.Secret {
 }
 
 func open(field, url string, config Config, options []clients.Option) (*clients.Upstream, error) {
-	return clients.Open(clients.Origin{
+	return clients.NewUpstream(clients.Origin{
 		Field:   field,
 		URL:     url,
 		Header:  header(config),

@@ -67,12 +67,12 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 		return Enrolled{}, clients.Refusal(operation, "body", "cannot be encoded as JSON")
 	}
 	enrolled := Enrolled{Version: config.Version}
-	call := clients.Request{Operation: operation, Method: http.MethodPost, Path: c.path, Body: body, Hide: hide}
+	call := clients.Request{Operation: operation, Method: http.MethodPost, Path: c.path, Body: body, Redact: hide}
 	err = c.enroll.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		enrolled.Body = body
 		if url, order, ok := readEnrolled(body); ok && status/100 == 2 && (order == "" || order == strings.TrimSpace(e.OrderNumber)) {
 			enrolled.URL = url
-			return clients.Reading{Whole: true}
+			return clients.Reading{Complete: true}
 		}
 		return failure(body)
 	})
@@ -106,10 +106,10 @@ func readEnrolled(body []byte) (url, order string, ok bool) {
 	return answer.URL, strings.TrimSpace(order), strings.TrimSpace(answer.URL) != "" && len(answer.URL) <= longestURL
 }
 
-// longestURL is far more than any browser opens, and little enough to be told.
+// longestURL is far more than any browser opens, and little enough for an event.
 const longestURL = 8 << 10
 
 func failure(body []byte) clients.Reading {
-	message, fields := clients.Words(body)
+	message, fields := clients.ParseError(body)
 	return clients.Reading{Message: message, Fields: fields}
 }

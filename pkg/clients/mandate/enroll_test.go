@@ -145,7 +145,7 @@ func TestAnAnswerAboutAnotherOrderNumberIsABadAnswer(t *testing.T) {
 	}
 }
 
-// One that fits into no event could not be told.
+// One that fits into no event could not be published.
 func TestALinkOfUnheardLengthIsABadAnswer(t *testing.T) {
 	for length, want := range map[int]clients.Fate{8 << 10: clients.Success, 8<<10 + 1: clients.Unknown} {
 		link := "https://mandate.example.test/"

@@ -30,7 +30,7 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // FuzzAnswer gives any answer under any status: only a 2xx that holds a url counts as
-// enrolled; what is known of any other is one of four fates, told without a word of
+// enrolled; what is known of any other is one of four fates, given without a word of
 // the answer where it is printed, and with its words cut where they belong to an event.
 func FuzzAnswer(f *testing.F) {
 	for _, body := range []string{`{"url":"https://example.test/enroll/1","order_number":"DD001"}`, `{"url":""}`, `{"url":7}`, `{"url":"x","url":""}`, "", "null", "[]", "\xff", `{"message":"zqMark\u0000\r\n"}`,
@@ -64,12 +64,12 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%+v: %v, again after %v", from, err, failed.RetryAfter)
 		}
 		texts := []string{failed.Message}
-		for field, told := range failed.Fields {
-			texts = append(append(texts, field), told...)
+		for field, said := range failed.Fields {
+			texts = append(append(texts, field), said...)
 		}
 		for _, text := range texts {
 			if !utf8.ValidString(text) || utf8.RuneCountInString(text) > 500 || strings.ContainsAny(text, "\r\n\x00") {
-				t.Fatalf("%+v: told %q", from, text)
+				t.Fatalf("%+v: text %q", from, text)
 			}
 		}
 	})

@@ -45,7 +45,7 @@ func TestRenewedSecretsAreThoseOfTheNextCallOnBothInterfaces(t *testing.T) {
 	}
 	renew := func(token, portal, checksum string, want bool) {
 		t.Helper()
-		changed, err := c.Renew(clients.NewSecret(token), clients.NewSecret(portal), clients.NewSecret(checksum))
+		changed, err := c.SetCredentials(clients.NewSecret(token), clients.NewSecret(portal), clients.NewSecret(checksum))
 		if err != nil || changed != want {
 			t.Fatalf("renew: changed %v, %v; want %v", changed, err, want)
 		}
@@ -53,7 +53,7 @@ func TestRenewedSecretsAreThoseOfTheNextCallOnBothInterfaces(t *testing.T) {
 	call()
 	renew("token-1", "portal-1", "checksum-1", false)
 	renew("token-2", "portal-2", "checksum-2", true)
-	if _, err := c.Renew(clients.Secret{}, clients.NewSecret("portal-3"), clients.Secret{}); err == nil {
+	if _, err := c.SetCredentials(clients.Secret{}, clients.NewSecret("portal-3"), clients.Secret{}); err == nil {
 		t.Error("it can do without a token")
 	}
 	call()

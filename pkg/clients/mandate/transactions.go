@@ -24,8 +24,10 @@ type Filter struct {
 // Page is one page of the list.
 type Page struct {
 	Number   int
-	LastPage int // 0: not told
-	Total    int // records under the filter; 0: not told
+	LastPage int  // 0: not given
+	Total    int  // records under the filter; 0: not given
+	More     bool // another page follows
+	Linked   bool // the answer links to another page, whatever else it says
 	Records  []json.RawMessage
 }
 
@@ -41,12 +43,12 @@ func (c *Client) Transactions(ctx context.Context, filter Filter, from int) iter
 	return func(yield func(Page, error) bool) {
 		var before []json.RawMessage
 		for number := max(from, 1); ; number++ {
-			page, more, err := c.page(ctx, filter, number, before)
+			page, err := c.TransactionsPage(ctx, filter, number, before)
 			if err != nil {
 				yield(Page{}, err)
 				return
 			}
-			if !yield(page, nil) || !more {
+			if !yield(page, nil) || !page.More {
 				return
 			}
 			before = page.Records
@@ -54,24 +56,24 @@ func (c *Client) Transactions(ctx context.Context, filter Filter, from int) iter
 	}
 }
 
-// page reads one page. An upstream that answers with another page than the one asked for, or with the same records as before, would be
-// read for ever and is a bad answer.
-func (c *Client) page(ctx context.Context, filter Filter, number int, before []json.RawMessage) (page Page, more bool, err error) {
+// TransactionsPage reads one page. An upstream that answers with another page than the one asked for, or with the same records as before (those
+// of the page before, if they are known), would be read for ever and is a bad answer.
+func (c *Client) TransactionsPage(ctx context.Context, filter Filter, number int, before []json.RawMessage) (page Page, err error) {
 	call := clients.Request{
 		Operation: list, Method: http.MethodGet, Path: "/v3/mandates/transactions", Query: filter.query(number),
 	}
 	err = c.v3.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		var ok bool
 		if status/100 == 2 {
-			page, more, ok = readPage(body, number)
+			page, ok = readPage(body, number)
 		}
 		repeated := len(before) > 0 && slices.EqualFunc(before, page.Records, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 		if ok && !repeated && number <= lastPage {
-			return clients.Reading{Whole: true}
+			return clients.Reading{Complete: true}
 		}
 		return failure(body)
 	})
-	return page, more, err
+	return page, err
 }
 
 // query asks for the first page without naming it: the parameter is not shown by the upstream; assumed.
@@ -93,8 +95,8 @@ func (f Filter) query(number int) string {
 	return values.Encode()
 }
 
-// readPage reads the answer to a call for page number; more tells whether another page follows.
-func readPage(body []byte, number int) (page Page, more, ok bool) {
+// readPage reads the answer to a call for page number.
+func readPage(body []byte, number int) (page Page, ok bool) {
 	var answer struct {
 		Data  []json.RawMessage `json:"data"`
 		Links struct {
@@ -107,10 +109,10 @@ func readPage(body []byte, number int) (page Page, more, ok bool) {
 		} `json:"meta"`
 	}
 	if json.Unmarshal(body, &answer) != nil || answer.Data == nil {
-		return Page{}, false, false
+		return Page{}, false
 	}
 	if current := count(answer.Meta.CurrentPage); current != 0 && current != number {
-		return Page{}, false, false
+		return Page{}, false
 	}
 	page = Page{
 		Number:   number,
@@ -119,14 +121,15 @@ func readPage(body []byte, number int) (page Page, more, ok bool) {
 		Records:  answer.Data,
 	}
 	next := string(answer.Links.Next)
+	page.Linked = next != "" && next != "null"
 	switch {
 	case len(page.Records) == 0 || next == "null":
 	case page.LastPage > 0:
-		more = number < page.LastPage
+		page.More = number < page.LastPage
 	default:
-		more = next != ""
+		page.More = page.Linked
 	}
-	return page, more, true
+	return page, true
 }
 
 // count reads a number that may be quoted, null or missing, which are 0.

@@ -1,4 +1,4 @@
-// Command pause holds the namespaces of a pod, reaps its orphans and ends when it is told to.
+// Command pause holds the namespaces of a pod, reaps its orphans and ends on SIGTERM.
 package main
 
 import (

@@ -1,0 +1,228 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/internal/logpoller"
+	"errand/internal/sandbox"
+)
+
+// installation is everything that runs: NATS, both upstreams, the three programs.
+type installation struct {
+	ctx      context.Context // ends with the demo, and when a part fails
+	broker   broker
+	nats     string // URL
+	sandbox  string // base URL
+	cleanups []func()
+
+	mu     sync.Mutex
+	faults []error
+}
+
+// open starts the parts of the installation in order.
+func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, err error) {
+	h := &installation{nats: d.NATSURL}
+	ctx, end := context.WithCancel(ctx)
+	h.ctx, h.cleanups = ctx, append(h.cleanups, end)
+	defer func() {
+		if err != nil {
+			_ = h.close() // err is the cause
+		}
+	}()
+	if h.nats == "" {
+		server, err := devkit.Start(d.Store)
+		if err != nil {
+			return nil, err
+		}
+		h.cleanups, h.nats = append(h.cleanups, server.Close), server.URL
+	}
+	if h.broker, err = connect(ctx, bus.Connection{URL: h.nats}, "demo", log); err != nil {
+		return nil, err
+	}
+	h.cleanups = append(h.cleanups, h.broker.nc.Close)
+	if d.NATSURL != "" {
+		if err := unused(ctx, h.broker.js); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.createMissing(ctx); err != nil {
+		return nil, err
+	}
+	// The programs end before the sandbox that they call, and both before the NATS server.
+	below, endBelow := context.WithCancel(context.WithoutCancel(ctx))
+	serving := make(chan string, 1)
+	h.runPart(end, endBelow, "sandbox", func() error {
+		return sandbox.Serve(below, "127.0.0.1:0", sandbox.Options{Settings: demoSettings(), Seed: 1}, func(base string) { serving <- base })
+	})
+	select {
+	case h.sandbox = <-serving:
+	case <-ctx.Done():
+		return nil, errors.Join(h.fault(), context.Cause(ctx))
+	}
+	for name, program := range h.programs(log) {
+		h.runPart(end, end, name, func() error { return program.Run(ctx) })
+	}
+	return h, nil
+}
+
+// runPart runs a part in the background. If it fails or ends on its own, end stops the
+// installation. Closing the installation stops the part and waits for it.
+func (h *installation) runPart(end, stop func(), name string, run func() error) {
+	ended := make(chan struct{})
+	go func() { // waited for in the cleanup
+		defer close(ended)
+		err := run()
+		if err == nil && h.ctx.Err() == nil {
+			err = errors.New("ended on its own")
+		}
+		if err != nil {
+			h.mu.Lock()
+			h.faults = append(h.faults, fmt.Errorf("%s: %w", name, err))
+			h.mu.Unlock()
+		}
+		end()
+	}()
+	h.cleanups = append(h.cleanups, func() { stop(); <-ended })
+}
+
+// fault is what has gone wrong so far.
+func (h *installation) fault() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return errors.Join(h.faults...)
+}
+
+// close stops all parts in reverse order, and returns what failed meanwhile.
+func (h *installation) close() error {
+	before := h.fault()
+	for _, cleanup := range slices.Backward(h.cleanups) {
+		cleanup()
+	}
+	if before != nil {
+		return nil // the caller has it already
+	}
+	return h.fault()
+}
+
+// programs returns the three programs with mostly default settings.
+func (h *installation) programs(log zerolog.Logger) map[string]app.Program {
+	common := app.Common{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second, Logger: &log,
+		UpstreamTimeout: 5 * time.Second, RetryFirst: 100 * time.Millisecond, RetryMax: 2 * time.Second, RetryTries: 5}
+	requests := app.Requests{Concurrency: 64, GiveUpAfter: 24 * time.Hour}
+	mandates := app.MandateAPI{APIURL: h.sandbox, APIVersion: "v3", APIToken: "demo-token", PortalKey: "demo-portal",
+		ChecksumAmount: "shortest", Timezone: "Asia/Kuala_Lumpur"}
+	mail := app.MailAPI{APIURL: h.sandbox, APIKey: "demo-key"}
+	return map[string]app.Program{
+		"mandate-consumer": &app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates},
+		"mail-consumer":    &app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
+		"log-poller": &logpoller.Program{Common: common, MailAPI: mail,
+			Interval: 300 * time.Millisecond, Limit: 500, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour},
+	}
+}
+
+// demoSettings make the mail of the demo arrive one after the other within seconds.
+func demoSettings() *sandbox.Settings {
+	v := sandbox.DefaultSettings()
+	v.Latency = sandbox.Duration(20 * time.Millisecond)
+	v.LogDelay = sandbox.Duration(500 * time.Millisecond)
+	v.LogSpread = sandbox.Duration(2 * time.Second)
+	v.DeferredFor = sandbox.Duration(1500 * time.Millisecond)
+	return &v
+}
+
+// createMissing creates missing streams and consumers, and does not change existing ones.
+func (h *installation) createMissing(ctx context.Context) error {
+	plan, err := bus.Plan(ctx, h.broker.js, bus.Limits{MaxPayload: h.broker.nc.MaxPayload()})
+	if err != nil {
+		return err
+	}
+	plan = slices.DeleteFunc(plan, func(c bus.Change) bool { return !c.Create })
+	return bus.Apply(ctx, plan, false, func(bus.Change) {})
+}
+
+// unused returns an error for a server with waiting requests or running programs: the
+// demo would run the requests against its sandbox.
+func unused(ctx context.Context, js jetstream.JetStream) error {
+	for _, q := range bus.Queues() {
+		c, err := js.Consumer(ctx, q.Stream, q.Name)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("consumer %s: %w", q.Name, err)
+		}
+		info := c.CachedInfo()
+		requests := info.NumPending + uint64(max(0, info.NumAckPending))
+		if info.NumWaiting > 0 || requests > 0 {
+			return &app.Invalid{Variable: "--nats-url", Problem: fmt.Sprintf(
+				"that server is in use: %d requests are waiting or programs are connected to %s, and the demo would run requests against its sandbox", requests, q.Name)}
+		}
+	}
+	return nil
+}
+
+// oracle is what the sandbox says was really done.
+type oracle struct {
+	Calls  map[string]int `json:"calls"`
+	Enroll struct {
+		Accepted   int `json:"accepted"`
+		TwiceCount int `json:"twice_count"`
+	} `json:"enroll"`
+	Mail struct {
+		Recipients int `json:"recipients"`
+		Largest    int `json:"largest"`
+		TwiceCount int `json:"twice_count"`
+	} `json:"mail"`
+}
+
+func (h *installation) oracle(ctx context.Context) (t oracle, err error) {
+	err = h.ask(ctx, http.MethodGet, "/_sandbox/oracle?summary=1", nil, &t)
+	return t, err
+}
+
+// addFault makes the sandbox fail as fault says.
+func (h *installation) addFault(ctx context.Context, fault sandbox.Fault) error {
+	return h.ask(ctx, http.MethodPost, "/_sandbox/faults", fault, nil)
+}
+
+func (h *installation) ask(ctx context.Context, method, path string, body, answer any) error {
+	var text bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&text).Encode(body); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, h.sandbox+path, &text)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("sandbox: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("sandbox: %s %s: %s", method, path, response.Status)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(response.Body).Decode(answer)
+}

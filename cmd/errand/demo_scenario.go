@@ -1,0 +1,263 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/retry"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// The big message of the demo, and its expected outcome.
+const (
+	manyPeople  = 2500
+	manyBounces = 25 // of manyPeople
+	manyBatches = 3  // 1000, 1000, 500
+	duplicates  = 6  // in addition to manyPeople
+	invalid     = 4  // in addition to manyPeople
+)
+
+// scenario is the demo's requests and what is known of their outcomes. Every run has its
+// own ids, order numbers and domain, as there may be data of an earlier run.
+type scenario struct {
+	domain   string
+	requests []*demoRequest // in the order of the table
+	states   map[string]messages.State
+}
+
+// demoRequest is one request of the scenario.
+type demoRequest struct {
+	id, title  string
+	op         messages.Operation
+	body       map[string]any
+	want       outcome
+	got        outcome
+	recipients []string // addresses that have to get it
+	url        string   // of the enrollment's page
+	ended      bool
+}
+
+// outcome is a row of the table at the end.
+type outcome struct {
+	state                                                            messages.State
+	requested, calls, accepted, delivered, bounced, refused, leftOut int
+	batches                                                          int
+}
+
+func newScenario(now time.Time) *scenario {
+	run := strconv.FormatInt(now.Unix()%(36*36*36*36*36), 36)
+	s := &scenario{domain: "demo-" + run + ".example.com", states: map[string]messages.State{}}
+	s.requests = []*demoRequest{
+		s.enrollment("enroll-"+run, "an enrollment", outcome{state: messages.Succeeded, requested: 1, calls: 1, accepted: 1}),
+		s.enrollment("refuse-"+run, "one that is refused", outcome{state: messages.Failed, requested: 1, calls: 1, refused: 1}),
+		s.few("letter-" + run),
+		s.many("news-" + run),
+	}
+	return s
+}
+
+func (s *scenario) enrollment(id, title string, want outcome) *demoRequest {
+	return &demoRequest{id: id, title: title, op: messages.Enroll, want: want, body: map[string]any{
+		"request_id": id, "order_number": strings.ToUpper(id), "amount": "100.50", "payer_id_type": 1, "payer_id": "900101011234",
+		"payer_name": "Ann Tester", "payer_email": "ann@" + s.domain, "payer_telephone_number": "0123456789",
+		"frequency_mode": "MT", "application_reason": "Membership fee",
+	}}
+}
+
+// few is a message to three people: one gets it, one bounces, one gets it later.
+func (s *scenario) few(id string) *demoRequest {
+	to := []string{"ann@" + s.domain, "bob.bounces@" + s.domain, "cho.defers@" + s.domain}
+	return s.message(id, "a message to 3", to, to, outcome{state: messages.Accepted, requested: 3, calls: 1, accepted: 3, delivered: 2, bounced: 1, batches: 1})
+}
+
+// many is a message to more people than one call takes, with some invalid and some
+// duplicate addresses.
+func (s *scenario) many(id string) *demoRequest {
+	var good, to []string
+	for n := range manyPeople {
+		name := "reader"
+		if n%(manyPeople/manyBounces) == 50 {
+			name = "bouncer"
+		}
+		good = append(good, fmt.Sprintf("%s%04d@%s", name, n, s.domain))
+	}
+	to = append(to, good[:1200]...)
+	to = append(to, "no-at-sign", "two@@"+s.domain, "@"+s.domain, "a space@"+s.domain)
+	to = append(to, good[1200:]...)
+	for n := range duplicates {
+		local, _, _ := strings.Cut(good[n*100], "@")
+		to = append(to, local+"@"+strings.ToUpper(s.domain)) // domains are compared without case
+	}
+	return s.message(id, "a message to 2,500", to, good, outcome{state: messages.Accepted, requested: len(to), calls: manyBatches, accepted: manyPeople,
+		delivered: manyPeople - manyBounces, bounced: manyBounces, leftOut: duplicates + invalid, batches: manyBatches})
+}
+
+func (s *scenario) message(id, title string, to, good []string, want outcome) *demoRequest {
+	return &demoRequest{id: id, title: title, op: messages.Send, want: want, recipients: good, body: map[string]any{
+		"request_id": id, "from": "Demo <demo@" + s.domain + ">", "subject": "Hello from " + id, "content": "Good morning.", "to": to,
+	}}
+}
+
+// publish publishes all requests, after it has made the sandbox refuse one of them.
+func (s *scenario) publish(ctx context.Context, h *installation) error {
+	refused := s.requests[1].body["order_number"].(string)
+	if err := h.addFault(ctx, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: refused, Status: http.StatusUnprocessableEntity,
+		Body: json.RawMessage(`{"error":{"payer_id":["The payer id is not known to the bank."]}}`)}); err != nil {
+		return err
+	}
+	for i, e := range s.requests {
+		if i > 0 && !retry.Pause(ctx, pace) {
+			return nil // the demo has ended
+		}
+		data, err := json.Marshal(e.body)
+		if err != nil {
+			return err
+		}
+		r := newRequest(e.op, data)
+		if r.fault != nil {
+			return fmt.Errorf("the demo's own request %s: %w", e.id, r.fault)
+		}
+		if err := r.publish(ctx, h.broker); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pace is the pause between two requests, so that a person can follow.
+const pace = 400 * time.Millisecond
+
+// observe records an event.
+func (s *scenario) observe(e event) {
+	if strings.HasPrefix(e.subject, string(messages.Delivery)+".") {
+		s.delivery(e)
+		return
+	}
+	kind, id := e.split()
+	for _, r := range s.requests {
+		if batch, _, _ := strings.Cut(id, "."); batch == r.id {
+			r.observe(kind, e)
+		}
+	}
+}
+
+func (r *demoRequest) observe(kind string, e event) {
+	var b struct {
+		Attempt, Accepted, Batches, Duplicates int
+		InvalidCount                           int `json:"invalid_count"`
+		Enrollment                             struct{ URL string }
+	}
+	_ = json.Unmarshal(e.data, &b) // a missing value shows in the table
+	state := messages.StateOf(e.subject)
+	switch {
+	case strings.HasPrefix(kind, string(messages.Batch)+"."):
+		if state.Final(messages.Batch) {
+			r.got.batches, r.got.calls = r.got.batches+1, r.got.calls+b.Attempt
+		}
+		return
+	case !state.Final(r.op):
+		return
+	}
+	r.ended, r.url, r.got.state = true, b.Enrollment.URL, state
+	if r.got.batches == 0 { // one call, or a single batch
+		r.got.batches, r.got.calls = b.Batches, b.Attempt
+	}
+	switch {
+	case r.op == messages.Send:
+		r.got.accepted, r.got.leftOut = b.Accepted, b.Duplicates+b.InvalidCount
+	case state == messages.Succeeded:
+		r.got.accepted = 1
+	case state == messages.Failed:
+		r.got.refused = 1
+	}
+}
+
+// delivery records the state of a recipient; a deferred one is delivered later.
+func (s *scenario) delivery(e event) {
+	to, ours := s.recipient(e)
+	if !ours {
+		return
+	}
+	before, now := s.states[to], messages.StateOf(e.subject)
+	s.states[to] = now
+	r := s.requests[2]
+	if isMany(to) {
+		r = s.requests[3]
+	}
+	for state, change := range map[messages.State]int{before: -1, now: 1} {
+		switch {
+		case before == now:
+		case state == messages.Delivered:
+			r.got.delivered += change
+		case state == messages.Bounced:
+			r.got.bounced += change
+		}
+	}
+}
+
+// recipient is the address in a delivery event, and whether it belongs to this scenario.
+func (s *scenario) recipient(e event) (address string, ours bool) {
+	var b struct{ Entry struct{ To string } }
+	_ = json.Unmarshal(e.data, &b) // an unreadable one is not ours
+	return b.Entry.To, strings.HasSuffix(b.Entry.To, "@"+s.domain)
+}
+
+// isMany reports whether a recipient is one of the big message.
+func isMany(address string) bool {
+	return strings.HasPrefix(address, "reader") || strings.HasPrefix(address, "bouncer")
+}
+
+// complete reports whether all outcomes are known.
+func (s *scenario) complete() bool {
+	for _, r := range s.requests {
+		if !r.ended || r.got.delivered+r.got.bounced < len(r.recipients) {
+			return false
+		}
+	}
+	return true
+}
+
+// check lists unexpected results, by the events and by what the sandbox says was really
+// done.
+func (s *scenario) check(t oracle, err error) (problems []string) {
+	expect := func(what string, got, want any) {
+		if got != want {
+			problems = append(problems, fmt.Sprintf("%s: got %v, want %v", what, got, want))
+		}
+	}
+	if err != nil {
+		problems = append(problems, err.Error())
+	}
+	enrollCalls, sendCalls, recipients, enrolled := 0, 0, 0, 0
+	for _, r := range s.requests {
+		expect(r.title+" ("+r.id+"), outcome", string(r.got.state), string(r.want.state))
+		for _, n := range []struct {
+			name      string
+			got, want int
+		}{{"calls", r.got.calls, r.want.calls}, {"accepted", r.got.accepted, r.want.accepted}, {"delivered", r.got.delivered, r.want.delivered},
+			{"bounced", r.got.bounced, r.want.bounced}, {"refused", r.got.refused, r.want.refused},
+			{"left out", r.got.leftOut, r.want.leftOut}, {"batches", r.got.batches, r.want.batches}} {
+			expect(r.title+" ("+r.id+"), "+n.name, n.got, n.want)
+		}
+		if r.op == messages.Send {
+			sendCalls, recipients = sendCalls+r.want.calls, recipients+r.want.accepted
+		} else {
+			enrollCalls, enrolled = enrollCalls+r.want.calls, enrolled+r.want.accepted
+		}
+	}
+	expect("calls to enroll that reached the upstream", t.Calls["enroll"], enrollCalls)
+	expect("calls to send that reached the upstream", t.Calls["send"], sendCalls)
+	expect("payers enrolled upstream", t.Enroll.Accepted, enrolled)
+	expect("recipients written to upstream", t.Mail.Recipients, recipients)
+	expect("payers enrolled twice", t.Enroll.TwiceCount, 0)
+	expect("recipients written to twice", t.Mail.TwiceCount, 0)
+	return problems
+}

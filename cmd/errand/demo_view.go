@@ -1,0 +1,149 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"errand/pkg/messages"
+)
+
+// demoView shows the scenario: a line for each event and, for the thousands of
+// deliveries of the big message, a bar or a line now and then.
+type demoView struct {
+	*lines
+	scenario *scenario
+	many     *demoRequest
+	drawn    bool // the last line is the bar
+	reported int  // deliveries of the big message in the last line about them
+}
+
+func newDemoView(c console, s *scenario) *demoView {
+	return &demoView{lines: newLines(c), scenario: s, many: s.requests[3]}
+}
+
+// show shows one event, after the scenario has observed it.
+func (v *demoView) show(e event) {
+	if to, ours := v.scenario.recipient(e); ours && isMany(to) {
+		v.progress(e)
+		return
+	}
+	v.clear()
+	fmt.Fprintln(v.out, v.line(e))
+	v.draw()
+}
+
+// every is the number of deliveries for one line if there is no bar.
+const every = 500
+
+func (v *demoView) progress(e event) {
+	n := v.many.got.delivered + v.many.got.bounced
+	switch {
+	case v.redraws:
+		if n%25 == 0 || n == manyPeople {
+			v.draw()
+		}
+	case n >= v.reported+every && n <= manyPeople:
+		v.reported = n
+		fmt.Fprintf(v.out, "%s  %s  %s  %s of %s, bounced %d\n", e.at.Local().Format("15:04:05.000"),
+			pad(string(messages.Delivery)+".*", v.kind), pad(v.many.id, v.id), thousands(n), thousands(manyPeople), v.many.got.bounced)
+	}
+}
+
+// draw draws the bar into the last line of a terminal.
+func (v *demoView) draw() {
+	if !v.redraws {
+		return
+	}
+	v.clear()
+	got := v.many.got
+	text := fmt.Sprintf("%s  batches %s %d/%d  deliveries %s %s/%s, bounced %d", v.many.id,
+		bar(got.batches, manyBatches, manyBatches), got.batches, manyBatches,
+		bar(got.delivered+got.bounced, manyPeople, 20), thousands(got.delivered+got.bounced), thousands(manyPeople), got.bounced)
+	if shown := []rune(text); len(shown) >= v.width {
+		text = string(shown[:max(0, v.width-1)]) // a line that wraps cannot be redrawn
+	}
+	fmt.Fprint(v.out, v.paint(bold, text))
+	v.drawn = true
+}
+
+func (v *demoView) clear() {
+	if v.drawn {
+		fmt.Fprint(v.out, "\r\x1b[K")
+		v.drawn = false
+	}
+}
+
+// finish turns the bar into an ordinary line.
+func (v *demoView) finish() {
+	if v.redraws {
+		v.draw()
+		fmt.Fprintln(v.out)
+		v.drawn = false
+	}
+	v.redraws = false // what comes after is shown in lines
+}
+
+// printSummary shows the table, the unexpected results, and where to look.
+func (v *demoView) printSummary(h *installation, problems []string) {
+	head := []string{"requested", "calls", "accepted", "delivered", "bounced", "refused"}
+	fmt.Fprintf(v.out, "\n%s", pad("", 20))
+	for _, name := range head {
+		fmt.Fprint(v.out, v.paint(dim, fmt.Sprintf("%11s", name)))
+	}
+	fmt.Fprintln(v.out)
+	for _, r := range v.scenario.requests {
+		fmt.Fprint(v.out, pad(r.title, 20))
+		g := r.got
+		cells := []string{thousands(r.want.requested), thousands(g.calls), thousands(g.accepted), thousands(g.delivered), thousands(g.bounced), thousands(g.refused)}
+		if r.op == messages.Enroll {
+			cells[3], cells[4] = "-", "-"
+		}
+		for _, cell := range cells {
+			fmt.Fprintf(v.out, "%11s", cell)
+		}
+		if g.leftOut > 0 {
+			fmt.Fprintf(v.out, "   (left out: %d invalid or twice)", g.leftOut)
+		}
+		fmt.Fprintln(v.out)
+	}
+	for _, problem := range problems {
+		fmt.Fprintln(v.out, v.paint(red, "not as expected: "+printable(problem)))
+	}
+	fmt.Fprintf(v.out, "\nenrollment  %s\nmail        %s/mail\nNATS        %s\n", printable(v.scenario.requests[0].url), h.sandbox, withoutCredentials(h.nats))
+}
+
+// printHints says what can be tried while the installation keeps running.
+func (v *demoView) printHints(h *installation) {
+	to := " --nats-url " + withoutCredentials(h.nats)
+	fmt.Fprintf(v.out, `
+Everything keeps running until Ctrl-C. Open the enrollment's page and approve it, or try in another terminal:
+
+    errand watch%[1]s --since 10m 'mandate.enroll.*.%[3]s' 'mail.*.*.%[2]s' 'mail.batch.*.%[2]s.*'
+    errand publish%[1]s mail.send.requested --wait -f from=me@example.com -f to=you@example.com -f subject=Hi -f content=Hello
+    errand publish%[1]s mandate.transactions.requested --wait
+
+or make the email service cut the connection after accepting a message, then publish again: the fate of that call is unknown.
+
+    curl -d '{"operation":"send","kind":"accept_cut","times":1}' %[4]s/_sandbox/faults
+    nats --server %[5]s stream ls
+
+`, to, v.many.id, v.scenario.requests[0].id, h.sandbox, withoutCredentials(h.nats))
+}
+
+// bar shows part of whole as a bar of width characters.
+func bar(part, whole, width int) string {
+	full := min(width, part*width/max(1, whole))
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// thousands formats n with a comma between every three digits.
+func thousands(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

@@ -1,0 +1,81 @@
+package app
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"errand/internal/attempt"
+	"errand/internal/bus"
+	"errand/internal/consumer"
+	"errand/internal/hold"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// caller is what all calls of a program share.
+func (q *Requests) caller(ctx context.Context, c *Common) *attempt.Caller {
+	return &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(hold.Slots, q.Concurrency), Stop: ctx.Done()}
+}
+
+// settings are what the consumers of a program share. In addition to the requests that may
+// be calling, a quarter more may be reading or storing events.
+func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
+	return consumer.Settings{Conn: r.nc, Log: store, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+q.Concurrency/4),
+		GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Logger: r.log, Settled: r.metrics.request, Panicked: r.metrics.panicked}
+}
+
+// hold makes the circuit breaker of one operation, and adds it to readiness and metrics.
+func (r *runtime) hold(op messages.Operation, service string, interval time.Duration) *hold.Hold {
+	h := &hold.Hold{Service: service, Interval: interval, Log: r.log}
+	r.ready.add(func() string {
+		if why := h.Why(); why != "" {
+			return "held: " + why
+		}
+		return ""
+	})
+	r.metrics.ofHold(op, h)
+	return h
+}
+
+// reading is the read of a probe, with a slot like every other call.
+func reading(slots hold.Slots, read func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := slots.Take(ctx); err != nil {
+			return err
+		}
+		defer slots.Free()
+		return read(ctx)
+	}
+}
+
+// options are what all clients of a program share.
+func (c *Common) options(conns int, o *observer) []clients.Option {
+	opts := []clients.Option{clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call), clients.UnderWay(&o.underWay)}
+	if c.AllowPlainHTTP {
+		opts = append(opts, clients.AllowPlainHTTP())
+	}
+	if c.Transport != nil {
+		opts = append(opts, clients.Transport(c.Transport))
+	}
+	return opts
+}
+
+// observer passes every upstream call on to the renewal of secrets and the metrics.
+type observer struct {
+	renewal  renewal
+	metrics  *metrics
+	underWay atomic.Int64 // calls
+}
+
+func newObserver(every time.Duration) *observer { return &observer{renewal: renewal{every: every}} }
+
+// attach must be called before the first call.
+func (o *observer) attach(r *runtime, again func() (bool, error)) {
+	o.metrics, o.renewal.log, o.renewal.again = r.metrics, r.log, again
+}
+
+func (o *observer) call(c clients.Call) {
+	o.renewal.observe(c) // first: the next probe has the new secrets
+	o.metrics.call(c)
+}

@@ -1,0 +1,88 @@
+package attempt
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// prepare does what is due before a call: it gives up, looks what became of an earlier one,
+// announces. ended: there will be no call. It does nothing that was done just before.
+func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
+	for {
+		now := time.Now()
+		if !now.Before(r.GiveUp) {
+			return true, r.giveUp(ctx)
+		}
+		if r.Unknown != "" && r.found.passed(now) {
+			if ended, err := r.look(ctx, false); err != nil || ended {
+				return ended, err
+			}
+			continue // that took its time
+		}
+		if r.Before != nil {
+			if never := r.Before(now); never != nil {
+				return true, r.refused(ctx, never)
+			}
+		}
+		if !r.counted {
+			r.counted = true
+			r.History.Attempt++
+		}
+		if r.deadline.outlasts(now, r.Timeout) && (r.Stale == nil || !r.Stale(now)) {
+			return false, nil
+		}
+		if err := r.announce(ctx); err != nil {
+			return false, err
+		}
+		if r.result.Verdict != "" { // the record was not stored
+			return true, nil
+		}
+	}
+}
+
+// announce stores started with a new deadline, and the record of the call that follows.
+func (r *run[T]) announce(ctx context.Context) error {
+	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
+	until := newDeadline(r.Timeout + retry.Margin)
+	err := r.History.Store(ctx, messages.Started, r.Started(until.wall, State{AfterUnknown: r.result.AfterUnknown}))
+	if err != nil {
+		return err
+	}
+	r.deadline = until
+	begin := time.Now()
+	if r.Record == nil || until.passed(begin) { // passed: another worker may have it, announcing it again will show
+		return nil
+	}
+	if err := r.Record(ctx, begin, until.wall); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		r.later(&clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy,
+			Message: "the record of the call could not be stored", Err: err}, r.Policy.Defer(r.Prior.Waited()))
+	}
+	return nil
+}
+
+// giveUp ends a request after give_up_at. Behind a call of unknown fate it is looked at
+// once more.
+func (r *run[T]) giveUp(ctx context.Context) error {
+	r.result.Verdict, r.result.Reason, r.result.Status = GivenUp, messages.ReasonUnavailable, 0
+	r.result.Message = fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUp})
+	if r.Unknown == "" {
+		return nil
+	}
+	r.result.Verdict, r.result.Reason = Uncertain, r.Unknown
+	_, err := r.ask(ctx, false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		r.result.Message += "; what became of its call could not be found out: " + err.Error()
+	}
+	return nil
+}

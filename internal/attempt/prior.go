@@ -1,0 +1,46 @@
+package attempt
+
+import (
+	"context"
+	"time"
+
+	"errand/internal/history"
+	"errand/pkg/messages"
+)
+
+// Interrupted is what is known of a call whose worker died.
+const Interrupted = "a worker died between the call's announcement and its outcome"
+
+// UnknownOf is why the fate of a call in a history is unknown; "": none is.
+func UnknownOf(p history.Prior) messages.Reason {
+	switch {
+	case p.State == messages.Started && p.Unknown != "":
+		return p.Unknown
+	case p.State == messages.Started: // its maker died
+		return messages.ReasonInterrupted
+	case !p.AfterUnknown:
+		return ""
+	case p.Reason == messages.ReasonBadAnswer || p.Reason == messages.ReasonInterrupted:
+		return p.Reason
+	}
+	return messages.ReasonNoAnswer
+}
+
+// NotBefore is when a wait is over that begins now, and not after the request is given up.
+func NotBefore(wait time.Duration, giveUp time.Time) time.Time {
+	at := time.Now().Add(wait)
+	if at.After(giveUp) {
+		return giveUp
+	}
+	return at
+}
+
+// Defer stores that a request waits, as r says, and gives the error that says so to the queue.
+func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *messages.DeferredBody) error {
+	body.Reason, body.Message, body.HTTPStatus, body.NotBefore = r.Reason, r.Message, r.Status, messages.Time{Time: r.NotBefore}
+	body.AfterUnknown, body.HeldCount = r.AfterUnknown, r.HeldCount
+	if err := h.Store(ctx, messages.Deferred, body); err != nil {
+		return err
+	}
+	return &history.RetryLaterError{At: r.NotBefore, Cause: r.Cause}
+}

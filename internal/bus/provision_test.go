@@ -1,0 +1,273 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+	"errand/pkg/messages"
+)
+
+func opened(t *testing.T, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// planned gives the plan as it is shown.
+func planned(t *testing.T, js jetstream.JetStream, l bus.Limits) []string {
+	t.Helper()
+	var shown []string
+	for _, c := range planOf(t, js, l) {
+		shown = append(shown, c.String())
+	}
+	return shown
+}
+
+func planOf(t *testing.T, js jetstream.JetStream, l bus.Limits) []bus.Change {
+	t.Helper()
+	l.MaxPayload = js.Conn().MaxPayload()
+	plan, err := bus.Plan(t.Context(), js, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func apply(t *testing.T, js jetstream.JetStream, l bus.Limits, force bool) {
+	t.Helper()
+	if err := bus.Apply(t.Context(), planOf(t, js, l), force, func(bus.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alter changes a stream as an operator does.
+func alter(t *testing.T, js jetstream.JetStream, stream string, how func(*jetstream.StreamConfig)) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := s.CachedInfo().Config
+	how(&config)
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProvisionIsIdempotentAndRefusesToDestroy(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	if plan := planned(t, js, bus.Limits{}); len(plan) != 0 {
+		t.Fatalf("a second time: %q", plan)
+	}
+	shorter := bus.Limits{MaxAge: time.Hour}
+	plan := planOf(t, js, shorter)
+	if len(plan) != 4 { // events, deliveries, dead letters
+		t.Fatalf("shorter age: %v", plan)
+	}
+	if err := bus.Apply(t.Context(), plan, false, func(bus.Change) {}); err == nil {
+		t.Fatal("applied without force")
+	}
+	if again := planOf(t, js, shorter); len(again) != 4 {
+		t.Fatalf("something was changed: %v", again)
+	}
+	apply(t, js, shorter, true)
+	if again := planned(t, js, shorter); len(again) != 0 {
+		t.Fatalf("after force: %q", again)
+	}
+}
+
+// Whatever was chosen once, or set by hand, stays until another choice is made.
+func TestLimitsThatAreLeftOutStayWhatTheyAre(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	apply(t, js, bus.Limits{MaxAge: 90 * 24 * time.Hour, AckWait: 45 * time.Second, MaxBytes: 1 << 30}, false)
+	alter(t, js, bus.MailDeliveries, func(c *jetstream.StreamConfig) { c.MaxAge, c.Description = 0, "by hand" })
+	if plan := planned(t, js, bus.Limits{}); len(plan) != 0 {
+		t.Errorf("nothing chosen: %q", plan)
+	}
+	want := []string{"~ consumer mandate-enroll\n    AckWait: 45s -> 1m0s", "~ consumer mandate-transactions\n    AckWait: 45s -> 1m0s",
+		"~ consumer mail-send\n    AckWait: 45s -> 1m0s", "~ consumer mail-account\n    AckWait: 45s -> 1m0s"}
+	if diff := cmp.Diff(want, planned(t, js, bus.Limits{AckWait: time.Minute})); diff != "" {
+		t.Errorf("one chosen (-want +got):\n%s", diff)
+	}
+	if plan := planned(t, js, bus.Limits{MaxBytes: bus.Unlimited}); len(plan) != 6 || !strings.Contains(plan[0], "MaxBytes: 1073741824 -> -1") {
+		t.Errorf("no limit chosen: %q", plan)
+	}
+}
+
+// What is gone is made like what is there, and what is there is not touched for it.
+func TestWhatIsMadeTakesAfterWhatIsThere(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	apply(t, js, bus.Limits{MaxAge: 90 * 24 * time.Hour, AckWait: 45 * time.Second}, false)
+	if err := js.DeleteStream(t.Context(), bus.MailEvents); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteConsumer(t.Context(), bus.MailRequests, "mail-send"); err != nil {
+		t.Fatal(err)
+	}
+	plan := planned(t, js, bus.Limits{})
+	if len(plan) != 2 || !strings.HasPrefix(plan[0], "+ stream MAIL_EVENTS\n") || !strings.Contains(plan[0], "\n    MaxAge: 2160h0m0s") ||
+		!strings.HasPrefix(plan[1], "+ consumer mail-send\n") || !strings.Contains(plan[1], "\n    AckWait: 45s") {
+		t.Errorf("planned %q", plan)
+	}
+}
+
+// A dead letter must not outlive the history that knows it, nor go before it.
+func TestDeadLettersAreKeptAsLongAsTheEvents(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	for _, c := range []struct {
+		have time.Duration
+		want string
+	}{
+		{90 * 24 * time.Hour, "~ stream DEAD_LETTERS  (destructive)\n    MaxAge: 2160h0m0s -> 720h0m0s"},
+		{0, "~ stream DEAD_LETTERS  (destructive)\n    MaxAge: 0s -> 720h0m0s"},
+		{24 * time.Hour, "~ stream DEAD_LETTERS\n    MaxAge: 24h0m0s -> 720h0m0s"},
+	} {
+		alter(t, js, bus.DeadLetters, func(s *jetstream.StreamConfig) { s.MaxAge = c.have })
+		if diff := cmp.Diff([]string{c.want}, planned(t, js, bus.Limits{})); diff != "" {
+			t.Errorf("kept for %v (-want +got):\n%s", c.have, diff)
+		}
+	}
+	alter(t, js, bus.DeadLetters, func(s *jetstream.StreamConfig) { s.MaxAge = 30 * 24 * time.Hour })
+	alter(t, js, bus.MailEvents, func(s *jetstream.StreamConfig) { s.MaxAge = 10 * 24 * time.Hour })
+	want := []string{"~ stream DEAD_LETTERS  (destructive)\n    MaxAge: 720h0m0s -> 240h0m0s"}
+	if diff := cmp.Diff(want, planned(t, js, bus.Limits{})); diff != "" {
+		t.Errorf("one stream of events keeps less (-want +got):\n%s", diff)
+	}
+}
+
+// What an older version made is used further. Nobody reads its fifth consumer, which goes;
+// schedules and TTLs cannot be switched off, which is said and stops nothing.
+func TestWhatAnOlderVersionMadeIsProvisionedToo(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	if err := js.DeleteStream(t.Context(), bus.MailDeliveries); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: bus.MailDeliveries, Subjects: []string{"mail.delivery.*.*", "mail.log.>"},
+		Storage: jetstream.FileStorage, Discard: jetstream.DiscardOld, MaxAge: 30 * 24 * time.Hour, Duplicates: 10 * time.Second,
+		AllowDirect: true, AllowAtomicPublish: true, AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateConsumer(t.Context(), bus.MailDeliveries, jetstream.ConsumerConfig{Durable: "mail-log", FilterSubject: "mail.log.token",
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"- consumer mail-log (unused)"}, planned(t, js, bus.Limits{})); diff != "" {
+		t.Errorf("planned (-want +got):\n%s", diff)
+	}
+	apply(t, js, bus.Limits{}, false)
+	if _, err := js.Consumer(t.Context(), bus.MailDeliveries, "mail-log"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		t.Errorf("the unused consumer: %v, want it to be gone", err)
+	}
+	said, err := bus.Leftover(t.Context(), js)
+	if want := "stream MAIL_DELIVERIES keeps schedules, TTLs and rollup, which no server can switch off; it takes no limit of bytes"; err != nil || said != want {
+		t.Errorf("said %q, %v; want %q", said, err, want)
+	}
+	apply(t, js, bus.Limits{MaxAge: 90 * 24 * time.Hour, MaxBytes: 1 << 30}, false)
+	if plan := planned(t, js, bus.Limits{MaxAge: 90 * 24 * time.Hour, MaxBytes: 1 << 30}); len(plan) != 0 {
+		t.Errorf("after it: %q", plan)
+	}
+}
+
+// A new stream of deliveries has nothing that would let one of its writers wipe or forge.
+func TestTheStreamOfDeliveriesHasNoSchedulesTTLsOrRollup(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	_, s := streamOf(t, nc, bus.MailDeliveries)
+	if c := s.CachedInfo().Config; c.AllowMsgSchedules || c.AllowMsgTTL || c.AllowRollup {
+		t.Errorf("schedules %v, TTLs %v, rollup %v; want none", c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup)
+	}
+	if said, err := bus.Leftover(t.Context(), opened(t, nc)); err != nil || said != "" {
+		t.Errorf("said %q, %v", said, err)
+	}
+}
+
+// A stream with a limit of bytes refuses what it has no room for, and keeps what it has.
+func TestAFullStreamDropsNothing(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	apply(t, js, bus.Limits{MaxBytes: 64 << 10}, false)
+	for _, subject := range []string{"mandate.enroll.requested", "mandate.enroll.failed.r1", "mail.log.sent.r1.1", "dead.mail.send.requested"} {
+		n, err := 0, error(nil)
+		for ; err == nil && n < 100; n++ {
+			_, err = js.Publish(t.Context(), subject, make([]byte, 4<<10))
+		}
+		var api *jetstream.APIError
+		if !errors.As(err, &api) || api.ErrorCode != 10077 {
+			t.Errorf("%s, message %d: %v, want that there is no room", subject, n, err)
+			continue
+		}
+		if first, err := js.StreamNameBySubject(t.Context(), subject); err != nil {
+			t.Error(err)
+		} else if s, err := js.Stream(t.Context(), first); err != nil || s.CachedInfo().State.FirstSeq != 1 || s.CachedInfo().State.Msgs != uint64(n-1) {
+			t.Errorf("%s has %+v, %v; want the first %d messages", first, s.CachedInfo().State, err, n-1)
+		}
+	}
+}
+
+func TestCheckRefusesAStreamThatCannotHoldTheEvents(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	alter(t, js, bus.MailEvents, func(c *jetstream.StreamConfig) {
+		c.Subjects = slices.DeleteFunc(c.Subjects, func(s string) bool { return strings.HasPrefix(s, string(messages.Batch)) })
+	})
+	want := "stream MAIL_EVENTS does not take mail.batch.*.*.*: run `errand provision`"
+	if _, err := bus.Check(t.Context(), js, nil, bus.MailEvents); err == nil || err.Error() != want {
+		t.Fatalf("got %v\nwant %s", err, want)
+	}
+}
+
+func TestCheckSaysWhatToRun(t *testing.T) {
+	n := devtest.Server(t)
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := bus.JetStream(context.Background(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = bus.Check(t.Context(), js, []bus.Queue{bus.EnrollQueue}, bus.MandateEvents)
+	want := "NATS has no consumer mandate-enroll on stream MANDATE_REQUESTS, no stream MANDATE_EVENTS: run `errand provision --missing` first"
+	if err == nil || err.Error() != want {
+		t.Fatalf("got %v\nwant %s", err, want)
+	}
+}
+
+// A request must not wait for longer than its history is kept.
+func TestCheckSaysHowLongEventsAreKept(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	streams := []string{bus.MailEvents, bus.MailDeliveries, bus.DeadLetters}
+	for _, c := range []struct{ events, deliveries, dead, want time.Duration }{
+		{720 * time.Hour, 720 * time.Hour, 720 * time.Hour, 720 * time.Hour},
+		{0, 240 * time.Hour, time.Hour, 240 * time.Hour},
+		{48 * time.Hour, 0, 0, 48 * time.Hour},
+		{0, 0, time.Hour, 0},
+	} {
+		for name, age := range map[string]time.Duration{bus.MailEvents: c.events, bus.MailDeliveries: c.deliveries, bus.DeadLetters: c.dead} {
+			alter(t, js, name, func(s *jetstream.StreamConfig) { s.MaxAge = age })
+		}
+		found, err := bus.Check(t.Context(), js, []bus.Queue{bus.SendQueue}, streams...)
+		if err != nil || found.Kept != c.want || found.Queues["mail-send"] == nil {
+			t.Errorf("%+v: got %v, %v, want %v", c, found.Kept, err, c.want)
+		}
+	}
+}

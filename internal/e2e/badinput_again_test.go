@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/devkit/devtest"
+)
+
+// A queue that was deleted and provisioned again counts from 1, while the events of the
+// one before are still there: an unreadable message goes by its number, under which
+// there is a history already. It gets an event and a dead letter all the same.
+func TestUnreadableMessagesOfAQueueMadeAgainAreReported(t *testing.T) {
+	for _, q := range queues() {
+		t.Run(q.subject, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				failed := q.event("failed", "*")
+				_, logger := b.logger()
+				bodies := []string{"\xff\xfe first", "{ second", "", "[3]"}
+				for n, body := range bodies {
+					if n > 0 {
+						if err := b.js.DeleteStream(t.Context(), q.stream); err != nil {
+							t.Fatal(err)
+						}
+						nc, err := b.nats.Connect()
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer nc.Close()
+						if err := devtest.Provision(t.Context(), nc); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if sequence := b.raw(q.subject, nil, body); sequence != 1 {
+						t.Fatalf("the queue counts from %d", sequence)
+					}
+					b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.queued(q.stream) == 0 && b.published(failed, n+1)() })
+					b.queueEmpty(q.stream)
+				}
+				b.wantReported(q, bodies)
+			})
+		})
+	}
+}
+
+// wantReported wants an event and a dead letter of each of these unreadable messages,
+// under the same id.
+func (b *bubble) wantReported(q queue, bodies []string) {
+	b.t.Helper()
+	events := map[string]event{}
+	for _, e := range b.events(q.event("*", "*")) {
+		if string(e.state()) != "failed" || e.reason() != "invalid_request" || !strings.HasPrefix(e.id(), q.stream+"-1") || events[e.id()].Subject != "" {
+			b.t.Errorf("%s: %s", e.Subject, e.Raw)
+		}
+		events[e.id()] = e
+	}
+	dead := map[string]int{}
+	for _, d := range b.events("dead." + q.subject) {
+		dead[d.Raw]++
+		id := d.Header.Get("Errand-Request-Id")
+		if events[id].Subject == "" || d.Header.Get("Errand-Reason") != "invalid_request" {
+			b.t.Errorf("dead letter of %q (%q), of which there is no event: %v", id, d.Raw, d.Header)
+		}
+	}
+	if len(events) != len(bodies) {
+		b.t.Errorf("%d events of %d messages", len(events), len(bodies))
+	}
+	for _, body := range bodies {
+		if dead[body] != 1 {
+			b.t.Errorf("%d dead letters of %q, want one", dead[body], body)
+		}
+	}
+}
+
+// Whatever there is under an unreadable message's number, by an older release or by
+// anybody's delivery: its own event and dead letter are not left out for it.
+func TestUnreadableMessagesWhoseNumberIsTakenAreReported(t *testing.T) {
+	for _, q := range queues() {
+		for _, state := range []string{q.state, "failed"} {
+			t.Run(q.subject+" "+state, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					_, logger := b.logger()
+					taken := q.event(state, q.stream+"-1")
+					b.publish(taken, []byte(fmt.Sprintf(`{"request_id":"%s-1","at":"2000-01-01T00:00:00.000Z","attempt":1,"reason":"refused","message":"another one","fingerprint":"f00d"}`, q.stream)))
+					b.raw(q.subject, nil, "\xff unreadable")
+					b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.queued(q.stream) == 0 })
+					b.queueEmpty(q.stream)
+					reported := 0
+					for _, e := range b.events(q.event("failed", "*")) {
+						if e.reason() == "invalid_request" && strings.HasPrefix(e.id(), q.stream+"-1-") {
+							reported++
+						}
+					}
+					if dead := b.events("dead." + q.subject); reported != 1 || len(dead) != 1 || dead[0].Raw != "\xff unreadable" || dead[0].Header.Get("Errand-Reason") != "invalid_request" {
+						t.Errorf("%d events and %d dead letters of an unreadable message: %v", reported, len(dead), dead)
+					}
+					if n := len(b.events(q.event("*", q.stream+"-1"))); n != 1 {
+						t.Errorf("the history before it has %d events, want its one", n)
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every kind of bad input ends as failed/invalid_request that names the field, its
+// bytes are on dead.…, no upstream is called, and the good ones behind are answered.
+func TestBadInputIsReported(t *testing.T) {
+	for _, q := range queues() {
+		for _, concurrency := range []int{2, 8} {
+			t.Run(fmt.Sprint(q.subject, " ", concurrency), func(t *testing.T) {
+				kinds := slices.Concat(unreadable(), strangeMembers(), badIDs())
+				switch q.call {
+				case "enroll":
+					kinds = append(kinds, badEnrollments()...)
+				case "send":
+					kinds = append(kinds, badMessages()...)
+				case "transactions":
+					for _, c := range [][2]string{{`{"max_pages":-1}`, "max_pages"}, {`{"page":1}`, "page"}, {`{"max_pages":1e999}`, "max_pages"},
+						{`{"max_pages":0}`, "max_pages"}, {`{"status":1.5}`, "status"}, {`{"status":true}`, "status"}, {`{"payer_email":"zqPayer"}`, "payer_email"},
+						{`{"order_number":"` + strings.Repeat("o", 256) + `"}`, "order_number"}, {`{"order_number":"a\u0000"}`, "order_number"}, {`{"exchange_reference_number":["zqPayer"]}`, "exchange_reference_number"}} {
+						kinds = append(kinds, poison{body: c[0], field: c[1]})
+					}
+				case "account":
+					kinds = append(kinds, poison{body: `{"account":1}`, field: "account"})
+				}
+				wantRejected(t, q, concurrency, kinds)
+			})
+		}
+	}
+}
+
+// unreadable are messages that hold no JSON object.
+func unreadable() (kinds []poison) {
+	for _, body := range []string{"", " \r\n\t", "\x00", "\xff\xfe", "\x1f\x8b\x08" + payerMarker, "\xef\xbb\xbf{}", "{", "}", "x", "nope", "[]", "null", `"` + payerMarker + `"`, "7", "-0", "1e999", "NaN",
+		`{"a":1}{"b":2}`, `{"a":1}x`, `{"a":`, `{"a":NaN}`, `{"a":Infinity}`, `{"a":-Infinity}`, `{"a":+1}`, `{"a":01}`, `{"a":.5}`, `{"a":1.}`, `{"a":0x1}`, `{a:1}`, `{"a":1,}`, `{"a":'` + payerMarker + `'}`,
+		"{\"a\":\"\xff\"}", "{\"a\":\"\xc0\x80\"}", "{\"a\":\"\xed\xa0\x80\"}", "{\"\xff\":1}", "{\"a\":\"\x01\"}", "{\"a\":\"line\nbreak\"}", `{"a":"\x41"}`, `{"a":"\ud8"}`, `{"a":tru}`, "/**/{}"} {
+		kinds = append(kinds, poison{body: body, field: "body"})
+	}
+	return append(kinds,
+		poison{name: "deeper than is read", body: strings.Repeat("[", 200_000), field: "body"},
+		poison{name: "deep and closed", body: `{"a":` + strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001) + `}`, field: "body"},
+		poison{name: "max size, binary", body: strings.Repeat("\xfe", maxRequest), field: "body"})
+}
+
+// maxRequest is the size of the largest message that the request streams take: the
+// server's usual max_payload less 16 KiB, and the empty header block.
+const maxRequest = 1<<20 - 16<<10 - len("NATS/1.0\r\n\r\n")
+
+// strangeMembers are objects with members that no request has, or has twice.
+func strangeMembers() (kinds []poison) {
+	filled := func(before, after string) string {
+		return before + strings.Repeat("x", maxRequest-len(before)-len(after)) + after
+	}
+	var names []string
+	for i := range 50_000 {
+		names = append(names, fmt.Sprintf(`"n%d":%d`, i, i))
+	}
+	kinds = []poison{
+		{name: "max size", body: filled(`{"nobody":"`, `"}`), field: "nobody"},
+		{name: "a name of max size", body: filled(`{"`, `":1}`), field: strings.Repeat("x", 64)},
+		{name: "50,000 names", body: "{" + strings.Join(names, ",") + "}", field: "body"},
+		{name: "9,000 levels of arrays", body: `{"nobody":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`, field: "nobody"},
+		{name: "9,000 levels of objects", body: strings.Repeat(`{"nobody":`, 9000) + "1" + strings.Repeat("}", 9000), field: "nobody"},
+		{name: "400 digits", body: `{"nobody":` + strings.Repeat("9", 400) + `}`, field: "nobody"},
+		{name: "a huge exponent", body: `{"nobody":1e` + strings.Repeat("9", 400) + `}`, field: "nobody"},
+		{body: `{"` + strings.Repeat(`\u202e`, 100) + `":1}`, field: strings.Repeat("\u202e", 64)},
+		{body: `{"a\r\nb\u0000\u2028":1}`, field: "a  b  "}, {body: `{"":1}`, field: `""`}, {body: `{"\ud800":1}`, field: "\ufffd"},
+		{body: `{"REQUEST_ID":"` + payerMarker + `"}`, field: "REQUEST_ID"}, {body: `{"request_id ":"a"}`, field: "request_id "}, {body: `{"request_id\u200b":"a"}`, field: "request_id\u200b"},
+		{body: `{"nobody":1,"nobody":1}`, field: "nobody"}, {body: `{"nobody":{"deep":[{"a":1,"\u0061":2}]}}`, field: "nobody"},
+		{body: `{"request_id":"a","request_id":"a"}`, field: "request_id"}, {body: `{"request_id":"a","r\u0065quest_id":"b"}`, field: "request_id"}, {body: `{"request_id":"a","request_id":null}`, field: "request_id"},
+	}
+	for _, number := range []string{"-0", "1e999", "-1e-999", "0.1e+17", "9223372036854775808"} {
+		kinds = append(kinds, poison{body: `{"nobody":` + number + `}`, field: "nobody"})
+	}
+	return kinds
+}
+
+// badIDs are request ids that do not fit.
+func badIDs() (kinds []poison) {
+	for _, id := range []string{`"."`, `".."`, `"*"`, `">"`, `"a.b"`, `" "`, `"a b"`, `" a"`, `"a "`, `"ü"`, `"a\u0000"`, `"a\n"`, `"\u202ea"`, `"a\u200b"`, `"\ud800"`, `"` + strings.Repeat("x", 65) + `"`, `"$JS"`, `"a/b"`, `"../a"`,
+		"7", "-0", "1e999", "true", "false", `["a"]`, `{"a":"b"}`} {
+		kinds = append(kinds, poison{body: `{"request_id":` + id + `}`, field: "request_id"},
+			poison{body: `{"request_id":` + id + `,"nobody":"` + payerMarker + `"}`, field: "request_id", header: []string{"Nats-Msg-Id: would-fit-" + fmt.Sprint(len(kinds))}})
+	}
+	return append(kinds, poison{name: "an id of 64 KiB", body: `{"request_id":"` + strings.Repeat("x", 64<<10) + `"}`, field: "request_id"},
+		poison{body: `{"request_id":"null","nobody":1}`, field: "nobody", id: "null"},
+		poison{body: `{"request_id":"","nobody":1}`, field: "nobody"}, poison{body: `{"request_id":null,"nobody":1}`, field: "nobody", header: []string{"Nats-Msg-Id: from-the-header"}, id: "from-the-header"})
+}
+
+func badEnrollments() (kinds []poison) {
+	long := strings.Repeat("9", 400)
+	for field, values := range map[string][]string{
+		"amount": {"4.99", `"30000.01"`, `"1e3"`, "1e2", "5e0", "1E+2", "100.001", "-100", "-0", "0", "1e999", "1e-999", "1e" + long, long, `"` + long + `"`, "0." + long, `"NaN"`, `"Infinity"`, `" 100"`, `"100 "`, `"+100"`, `"1,000"`,
+			`"１００"`, `"0100"`, `"5."`, `".5"`, `"100.0\u0000"`, "true", "[100]", `{"a":100}`, `"zqPayer"`},
+		"payer_id":               {`"12a"`, "-1", "1.5", "1e3", "-0", long, `"` + long + `"`, `"12 34"`, `"１２"`, `"zqPayer"`, "true", "[1]"},
+		"payer_telephone_number": {`"+60123"`, "1.5", `"012-345"`, long, `"01\u00002"`},
+		"payer_id_type":          {"-1", "1.0", "1e0", `"01"`, "true", `"zqPayer"`, "9999999999"},
+		"max_frequency":          {"0", "-1", "1.5", "1e999", `"9 "`, "1000000000", `"NaN"`},
+		"payer_email": {`"x"`, `"a@example.test\r\nBcc: zqPayer@example.test"`, `"a@example.test, b@example.test"`, `"<a@example.test>"`, `"A <a@example.test>"`, `"a b@example.test"`, `"a@"`, `"@b"`, `"a@@b"`, `"a\u0000@example.test"`, `"a\u2028@example.test"`,
+			`"` + strings.Repeat("zqPayer", 10_000) + `@example.test"`, "7"},
+		"payer_name":         {`"zqPayer\r\nb"`, `"a\u0000"`, `"a\u2028b"`, `"a\u0085b"`, `"   "`, `"\t"`, "7", `["zqPayer"]`, `"` + strings.Repeat("x", 1001) + `"`},
+		"order_number":       {`"a\nb"`, `" "`, "7", `"` + strings.Repeat("o", 256) + `"`},
+		"effective_date":     {`"2026-02-30"`, `"2026-1-1"`, `"26-01-01"`, `"2026-01-01T00:00:00Z"`, "20260101", `"0000-00-00"`, `"10000-01-01"`, `"2026-01-01 "`},
+		"expiry_date":        {`"tomorrow"`, `"2026-13-01"`},
+		"link_expired_at":    {`"2026-01-01"`, `"2026-01-01 25:00:00"`, `"2026-01-01 00:00:00.5"`, `"2026-01-01T00:00:00Z"`},
+		"give_up_at":         {`"tomorrow"`, `"10000-01-01T00:00:00Z"`, `"2026-02-30T00:00:00Z"`, "0", "1e999", `"2026-01-01 00:00:00"`, `"2026-01-01T00:00:00"`, `"2026-01-01T24:00:00Z"`},
+		"return_url":         {`"/x"`, `"javascript:alert(1)"`, `"//example.test"`, `"http://"`, `"https://a b"`, `"https://example.test\r\nX: y"`, `"https://example.test/` + strings.Repeat("x", 5000) + `"`, `"http://%zz"`},
+		"metadata":           {`"` + strings.Repeat("m", 1<<16+1) + `"`, `{"zqPayer":1}`, `"a\u0000"`},
+		"on_unknown":         {`"maybe"`, `"resend"`, `"RETRY"`, "true"},
+		"application_reason": {`"a\u0007"`, "false"},
+	} {
+		for _, value := range values {
+			kinds = append(kinds, with(enrollment(""), field, value))
+		}
+	}
+	return append(kinds, poison{body: `{"order_number":"o"}`, field: "amount"}, poison{body: `{"orderNumber":"` + payerMarker + `"}`, field: "orderNumber"}, poison{body: `{"amount":5,"amount":6}`, field: "amount"},
+		poison{body: `{"amount":5,"\u0061mount":5}`, field: "amount"})
+}
+
+func badMessages() (kinds []poison) {
+	headers := make([]string, 101)
+	for i := range headers {
+		headers[i] = fmt.Sprintf(`"X-%d":"v"`, i)
+	}
+	for field, values := range map[string][]string{
+		"subject":  {`"a\nb"`, `"zqPayer\r\nBcc: zqPayer@example.test"`, `"a\u2028b"`, `"a\u2029b"`, `"a\u0085b"`, `"a\u0000"`, `" "`, `""`, "null", "7", `"` + strings.Repeat("s", 1001) + `"`},
+		"content":  {`"a\u0000b"`, `""`, "7", `["zqPayer"]`},
+		"to":       {"[1]", "7", `[null]`, `[["a@example.test"]]`, `{"a":"b@example.test"}`, `[]`, `""`, `" , ,"`, `[""]`, `["nobody"]`, `"zqPayer"`, `["` + strings.Repeat("a", 64<<10) + `@example.test"]`, `["a@example.test\r\nBcc: b@example.test"]`, `["a\u0000@example.test","\u202e"]`},
+		"from":     {`"no address"`, `"A\r\nB <a@example.test>"`, `"a@example.test, b@example.test"`, `"A\u2028 <a@example.test>"`, `"<>"`, `"` + strings.Repeat("a", 64<<10) + `@example.test"`, "7"},
+		"reply_to": {`"zqPayer"`, `["a@example.test"]`},
+		"as_html":  {"2", "-1", "-0", "1.0", "1e0", `"1"`, `"true"`, "1e999"},
+		"headers": {`{"X-A":"b\r\nBcc: c@example.test"}`, `{"X-A":"a\u2028b"}`, `{"X-A":"a\u0000"}`, `{"Bcc":"zqPayer@example.test"}`, `{"bCC":"x@example.test"}`, `{"Content-Type":"text/html"}`, `{"X A":"1"}`, `{"X:A":"1"}`, `{"":"1"}`, `{"X\r\nBcc":"1"}`, `{"ü":"1"}`, `{"\u202eX":"1"}`, `{"X\u200b":"1"}`,
+			`{"X-A":1}`, `{"X-A":["1"]}`, `["X-A: 1"]`, `"X-A: 1"`, `{"X-A":"1","x-a":"2"}`, `{"X-A":"1","X-A":"1"}`, `{"X-A":{"b":1,"b":2}}`, `{"X-A":"` + strings.Repeat("v", 8001) + `"}`, `{"` + strings.Repeat("N", 77) + `":"1"}`, `{` + strings.Join(headers, ",") + `}`},
+		"unsubscribe_link": {`"ftp://example.test"`, `"mailto:"`, `"https://a b"`, `"https://example.test\r\nX: y"`, `"<https://example.test>"`},
+		"to_object":        {`{"bucket":"b","name":"n","digest":"d"}`, `{"bucket":"b"}`, `"b"`},
+		"on_unknown":       {`"retry"`, "0"},
+		"give_up_at":       {`"10000-01-01T00:00:00Z"`, "7"},
+	} {
+		for _, value := range values {
+			kinds = append(kinds, with(message("", 1), field, value))
+		}
+	}
+	for _, object := range []string{`{"bucket":"b","bucket":"c","name":"n"}`, `{"bucket":"a.b","name":"n","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU="}`, `{"bucket":"b","name":"n","digest":"SHA-256=x"}`, `{"nobody":1}`} {
+		kinds = append(kinds, poison{body: `{"subject":"s","content":"c","to_object":` + object + `}`, field: "to_object"})
+	}
+	return append(kinds, poison{body: `{"to":"a@example.test","content":"c"}`, field: "subject"}, poison{body: `{"subject":"s","content":"c"}`, field: "to"})
+}

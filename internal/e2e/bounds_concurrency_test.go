@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/sandbox"
+)
+
+// gauge is a transport that knows how many calls are under way.
+type gauge struct {
+	next      http.RoundTripper
+	now, most atomic.Int64
+}
+
+func (g *gauge) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer g.now.Add(-1)
+	for n := g.now.Add(1); ; {
+		most := g.most.Load()
+		if n <= most || g.most.CompareAndSwap(most, n) {
+			return g.next.RoundTrip(r)
+		}
+	}
+}
+
+// inFlight is how many requests of a program are delivered and not settled.
+func (b *bubble) inFlight(subjects ...string) (n int) {
+	b.t.Helper()
+	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
+		s, err := b.js.Stream(b.t.Context(), stream)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		list := s.ListConsumers(b.t.Context())
+		for c := range list.Info() {
+			for _, subject := range subjects {
+				if c.Config.FilterSubject == subject {
+					n += c.NumAckPending
+				}
+			}
+		}
+	}
+	return n
+}
+
+// CONCURRENCY is how many calls are under way at once, those of all operations and of all
+// batches together; a quarter more requests may be in flight. All of it is used.
+func TestConcurrencyCountsCalls(t *testing.T) {
+	const concurrency = 8
+	for _, c := range []struct {
+		name     string
+		program  func(b *bubble, g *gauge) app.Program
+		requests map[string]func(id string) any
+		n        int // requests of each kind
+	}{
+		{"mandates", func(b *bubble, g *gauge) app.Program {
+			p := b.mandates()
+			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
+			return p
+		}, map[string]func(id string) any{
+			"mandate.enroll.requested":       func(id string) any { return enrollment(id) },
+			"mandate.transactions.requested": func(id string) any { return map[string]any{"request_id": id, "order_number": "none"} },
+		}, 40},
+		{"mail in many batches", func(b *bubble, g *gauge) app.Program {
+			p := b.mails()
+			p.BatchSize, p.BatchParallel = 2, 4
+			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
+			return p
+		}, map[string]func(id string) any{
+			"mail.send.requested":    func(id string) any { return message(id, 12) },
+			"mail.account.requested": func(id string) any { return map[string]any{"request_id": id} },
+		}, 20},
+		{"one message of many batches", func(b *bubble, g *gauge) app.Program {
+			p := b.mails()
+			p.BatchSize, p.BatchParallel = 1, 100
+			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
+			return p
+		}, map[string]func(id string) any{"mail.send.requested": func(id string) any { return message(id, 80) }}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(5 * time.Second) }); err != nil {
+					t.Fatal(err)
+				}
+				var subjects []string
+				for subject, request := range c.requests {
+					subjects = append(subjects, subject)
+					for i := range c.n {
+						b.publish(subject, request(fmt.Sprintf("%s-%d", strings.Split(subject, ".")[1], i)))
+					}
+				}
+				var g gauge
+				inFlight := 0
+				b.run(c.program(b, &g), 30*time.Minute, func() bool {
+					inFlight = max(inFlight, b.inFlight(subjects...))
+					return b.inQueues() == 0
+				})
+				if b.inQueues() != 0 {
+					t.Fatalf("not all requests ended\n%s", b.logs)
+				}
+				if most := g.most.Load(); most != concurrency {
+					t.Errorf("%d calls at once, want %d", most, concurrency)
+				}
+				if inFlight > concurrency+concurrency/4 {
+					t.Errorf("%d requests in flight, want at most %d", inFlight, concurrency+concurrency/4)
+				}
+			})
+		})
+	}
+}
+
+// inQueues is how many requests are not acknowledged yet.
+func (b *bubble) inQueues() (n uint64) {
+	b.t.Helper()
+	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
+		s, err := b.js.Stream(b.t.Context(), stream)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		n += s.CachedInfo().State.Msgs
+	}
+	return n
+}
+
+// With one call at a time, nothing could be read while something is written.
+func TestConcurrencyIsAtLeastTwo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		mandates, mails := b.mandates(), b.mails()
+		mandates.Concurrency, mails.Concurrency = 1, 1
+		for name, p := range map[string]app.Program{"mandate-consumer": mandates, "mail-consumer": mails} {
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			err := p.Run(ctx)
+			stop()
+			if err == nil || !strings.Contains(err.Error(), "CONCURRENCY") {
+				t.Errorf("%s: got %v, want an error that names CONCURRENCY", name, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,161 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// The long form of the backlog, which takes four minutes and a gigabyte of disk:
+//
+//	go test ./internal/e2e -run TestMemoryDoesNotGrowWithTheBacklog -v -timeout 30m -bounds.backlog 500000
+var boundsBacklog = flag.Int("bounds.backlog", 20_000, "requests that wait in front of each program")
+
+// growth is what peak memory may grow by when the work grows by any factor.
+const growth = 1.3
+
+// A program that works through what waits for it must not hold what it has done or has
+// yet to do: its peak is that of a short queue.
+func TestMemoryDoesNotGrowWithTheBacklog(t *testing.T) {
+	t.Parallel()
+	const short = 2000
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		answer := `{"url":"https://mandate.example.com/intent"}`
+		if strings.HasPrefix(r.URL.Path, "/api/v0/messages") {
+			answer = `{"error":false,"status_code":200,"message":"OK","data":{"total_recipient":1}}`
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(upstream.Close)
+	for _, c := range shapes {
+		t.Run(c.program, func(t *testing.T) {
+			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "UPSTREAM_TIMEOUT=30s", "MANDATE_API_URL="+upstream.URL, "MAIL_API_URL="+upstream.URL)
+			peak := func(prefix string, backlog int) int {
+				in.pile(c.queue, prefix, backlog, c.body)
+				p := in.start(c.program)
+				end := time.Now().Add(time.Minute)
+				in.until("work", 2*time.Minute, func() bool {
+					return in.unsettled(c.queue) == 0 || time.Now().After(end) && in.unsettled(c.queue) < backlog-short
+				})
+				kib := p.peak()
+				t.Logf("%d of %d requests: %d KiB", backlog-in.unsettled(c.queue), backlog, kib)
+				p.stop(30 * time.Second)
+				return kib
+			}
+			few := peak("a", short)
+			if many := peak("b", *boundsBacklog); float64(many) > growth*float64(few) {
+				t.Errorf("peak memory is %d KiB in front of %d requests, %d KiB in front of %d", many, *boundsBacklog, few, short)
+			}
+		})
+	}
+}
+
+// list puts a list of recipients into the object store, and gives the request that
+// names it.
+func (in *installation) list(id string, list []byte) map[string]any {
+	in.t.Helper()
+	bucket, err := in.js.CreateOrUpdateObjectStore(in.t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
+	if err == nil {
+		_, err = bucket.PutBytes(in.t.Context(), id, list)
+	}
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	sum := sha256.Sum256(list)
+	body := message(id, 0)
+	delete(body, "to")
+	body["to_object"] = map[string]string{"bucket": "lists", "name": id, "digest": "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])}
+	return body
+}
+
+// linesOf is a list of n recipients, named as message names them.
+func linesOf(id string, n int) (list []byte) {
+	for i := range n {
+		list = fmt.Appendf(list, "%s-%d@example.test\n", id, i)
+	}
+	return list
+}
+
+// A million recipients of one request take no more memory than those of many requests:
+// they are read as they are sent, and compared part by part.
+func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
+	const few, requests, many = 2000, 250, 1_000_000
+	in := install(t, "UPSTREAM_TIMEOUT=30s")
+	for i := range requests {
+		in.publish("mail.send.requested", in.list(fmt.Sprint("few", i), linesOf(fmt.Sprint("few", i), few)))
+	}
+	peak := func(outcomes int) int {
+		p := in.start("mail-consumer")
+		in.waitOutcomes("mail.send.*.*", outcomes, 4*time.Minute)
+		kib := p.peak()
+		p.stop(30 * time.Second)
+		return kib
+	}
+	small := peak(requests)
+	list := linesOf("many", many)
+	in.publish("mail.send.requested", in.list("many", append(list, list[:bytes.IndexByte(list, '\n')]...))) // the first is the last, too
+	large := peak(requests + 1)
+	if t.Logf("peak memory: %d KiB, with %d recipients a request %d KiB", large, few, small); float64(large) > growth*float64(small) {
+		t.Errorf("peak memory is %d KiB with %d recipients in a request, %d KiB with %d", large, many, small, few)
+	}
+	e := decode[messages.SendOutcome](t, in.wantOne("mail.send.accepted.many"))
+	if e.Recipients != many || e.Accepted != many || e.Batches != many/1000 || e.Duplicates != 1 {
+		t.Errorf("%d of %d recipients accepted in %d batches, %d duplicates", e.Accepted, e.Recipients, e.Batches, e.Duplicates)
+	}
+	const all = requests*few + many
+	o := in.box.Oracle(sandbox.Query{Summary: true})
+	if o.Mail.TwiceCount != 0 || o.Mail.Distinct != all || o.Mail.Recipients != all || o.Calls["send"] != all/1000 {
+		t.Errorf("%d calls served %d recipients, %d different ones, %d twice", o.Calls["send"], o.Mail.Recipients, o.Mail.Distinct, o.Mail.TwiceCount)
+	}
+	if q := in.queue(bus.SendQueue); q.Delivered.Consumer != requests+1 {
+		t.Errorf("%d deliveries of %d requests", q.Delivered.Consumer, requests+1)
+	}
+}
+
+// A list that is compared in two readings loses its worker half-way. The next one
+// plans the same batches: none that was taken is sent again.
+func TestKillInAListOfManyReadingsResumes(t *testing.T) {
+	const recipients, batches = 250_000, 250
+	in := install(t, "UPSTREAM_TIMEOUT=1s", "MAIL_BATCH_PARALLEL=3")
+	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Millisecond) })
+	in.publish("mail.send.requested", in.list("m1", append(linesOf("m1", recipients), linesOf("m1", recipients/2)...)))
+	p := in.start("mail-consumer")
+	in.until("half of the batches taken", time.Minute, func() bool { return in.submissions() >= batches/2 })
+	p.kill()
+	in.until("NATS and the sandbox to be done with the dead one", 10*time.Second, func() bool {
+		return !slices.Contains(in.clients(), "mail-consumer") && in.inFlight.Load() == 0
+	})
+	p = in.start("mail-consumer")
+	in.waitOutcomes("mail.send.*.m1", 1, 2*time.Minute)
+	p.stop(10 * time.Second)
+	e := decode[messages.SendOutcome](t, in.wantFinal("mail.send.*.m1"))
+	unsettled := 0
+	for _, u := range e.Unsettled {
+		unsettled += u.Count
+	}
+	if e.Recipients != recipients || e.Duplicates != recipients/2 || e.Batches != batches || e.Accepted+unsettled != recipients || unsettled > 3000 {
+		t.Errorf("%d accepted and %d unsettled of %d recipients in %d batches, %d duplicates", e.Accepted, unsettled, e.Recipients, e.Batches, e.Duplicates)
+	}
+	in.wantBatchesMatchOracle("m1", recipients, batches)
+	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Mail.TwiceCount != 0 || o.Calls["send"] > batches {
+		t.Errorf("%d served twice by %d calls", o.Mail.TwiceCount, o.Calls["send"])
+	}
+}

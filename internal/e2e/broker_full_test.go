@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// limit is one way for a server to have no room: what it takes away, and gives back.
+type limit struct {
+	name string
+	fill func(b *bubble, stream string) (room func())
+}
+
+// limits are those that an operator meets. Each has an answer of its own.
+var limits = []limit{
+	{"bytes of the stream", func(b *bubble, stream string) func() {
+		return b.limitStream(stream, func(c *jetstream.StreamConfig, s jetstream.StreamState) { c.MaxBytes = int64(max(s.Bytes, 1)) })
+	}},
+	{"messages of the stream", func(b *bubble, stream string) func() {
+		return b.limitStream(stream, func(c *jetstream.StreamConfig, s jetstream.StreamState) { c.MaxMsgs = int64(max(s.Msgs, 1)) })
+	}},
+	accountLimit,
+}
+
+var accountLimit = limit{"storage of the account", func(b *bubble, _ string) func() { return limitAccount(b.t, b.nats.Server.GlobalAccount()) }}
+
+// limitStream gives a stream no room for more than it holds; it refuses, and drops
+// nothing.
+func (b *bubble) limitStream(stream string, change func(*jetstream.StreamConfig, jetstream.StreamState)) (room func()) {
+	s, err := b.js.Stream(b.t.Context(), stream)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	was := s.CachedInfo().Config
+	was.MaxAge = 0 // an update of a stream with one drops what is there, in virtual time
+	full := was
+	full.Discard = jetstream.DiscardNew
+	change(&full, s.CachedInfo().State)
+	update := func(c jetstream.StreamConfig) {
+		if _, err := b.js.UpdateStream(b.t.Context(), c); err != nil {
+			b.t.Error(err)
+		}
+	}
+	if s.CachedInfo().State.Msgs == 0 { // a limit needs something that it lets in
+		b.t.Fatalf("%s is empty, it cannot be full", stream)
+	}
+	update(full)
+	return func() { update(was) }
+}
+
+// full takes the room away after a time, for a while, and gives when it came back.
+func (b *bubble) full(l limit, stream string, after, lasts time.Duration) (back time.Time, over chan struct{}) {
+	over = make(chan struct{})
+	go func() {
+		defer close(over)
+		time.Sleep(after)
+		room := l.fill(b, stream)
+		time.Sleep(lasts)
+		room()
+	}()
+	return time.Now().Add(after + lasts), over
+}
+
+// warm has each service do one request, so that no stream is empty.
+func (b *bubble) warm(s service) {
+	b.t.Helper()
+	b.publish(s.requested, []byte(`unreadable`)) // for the dead letters
+	b.publish(s.requested, s.request("warm"))
+	b.run(s.program(b, 8, b.upstream(func(exchange) reply { return reply{} })), time.Minute, b.haveOutcomes(s.events, 2))
+}
+
+// There is no room for the outcome of a call, for twenty seconds or for longer than the
+// call's own deadline: it is kept, and stored when there is.
+func TestAnOutcomeWaitsForRoom(t *testing.T) {
+	for _, s := range []service{mandateService(), mailService()} {
+		for _, l := range limits {
+			for _, lasts := range []time.Duration{20 * time.Second, 3 * time.Minute} {
+				t.Run(fmt.Sprint(s.write, ", ", l.name, ", ", lasts), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, b *bubble) {
+						b.warm(s)
+						b.latency(3 * time.Second)
+						u := b.upstream(func(exchange) reply { return reply{} })
+						b.publish(s.requested, s.request("r1", "on_unknown", "report"))
+						back, over := b.full(l, s.eventStream(), 2*time.Second, lasts)
+						b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
+						<-over
+						wantBy(t, b.outcomes(s.events), map[string]time.Time{"r1": back.Add(15 * time.Second)}, s.succeeded)
+						if calls := len(u.writes("r1")); calls != 1 {
+							t.Errorf("%d calls", calls)
+						}
+						b.queueEmpty(s.requestStream())
+					})
+				})
+			}
+		}
+	}
+}
+
+// There is no room for the announcement of a call: the call is not made before there is.
+func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
+	const lasts = 10 * time.Minute
+	for _, s := range []service{mandateService(), mailService()} {
+		for _, l := range limits {
+			t.Run(fmt.Sprint(s.write, ", ", l.name), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					b.warm(s)
+					u := b.upstream(func(exchange) reply { return reply{} })
+					b.publish(s.requested, s.request("r1", "on_unknown", "report"))
+					back, over := b.full(l, s.eventStream(), 0, lasts)
+					time.Sleep(time.Second)
+					b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
+					<-over
+					for _, x := range u.writes("r1") {
+						if x.at.Before(back) {
+							t.Errorf("a call %v before there was room", back.Sub(x.at))
+						}
+					}
+					if e := b.outcomes(s.events)["r1"]; e.Subject == "" || e.state() != s.succeeded || len(u.writes("r1")) != 1 {
+						t.Errorf("%d calls: %s %s", len(u.writes("r1")), e.Subject, e.Raw)
+					}
+					b.queueEmpty(s.requestStream())
+				})
+			})
+		}
+	}
+}
+
+// There is no room for the dead letter of a request that was refused: the request is
+// acknowledged when its letter is stored, once.
+func TestADeadLetterWaitsForRoom(t *testing.T) {
+	for _, s := range []service{mandateService(), mailService()} {
+		for _, l := range limits {
+			t.Run(fmt.Sprint(s.write, ", ", l.name), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					b.warm(s)
+					b.latency(3 * time.Second)
+					u := b.upstream(refuse(http.StatusUnprocessableEntity))
+					b.publish(s.requested, s.request("bad"))
+					_, over := b.full(l, bus.DeadLetters, 2*time.Second, 20*time.Second)
+					b.run(s.program(b, 8, u), 10*time.Minute, func() bool { return b.haveOutcomes(s.events, 3)() && b.queued(s.requestStream()) == 0 })
+					<-over
+					if e := b.outcomes(s.events)["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" || len(u.writes("bad")) != 1 {
+						t.Errorf("%d calls: %s %s", len(u.writes("bad")), e.Subject, e.Raw)
+					}
+					letters := 0
+					for _, d := range b.events("dead." + s.requested) {
+						if d.Header.Get("Errand-Request-Id") == "bad" {
+							letters++
+						}
+					}
+					if letters != 1 {
+						t.Errorf("%d dead letters", letters)
+					}
+					b.queueEmpty(s.requestStream())
+				})
+			})
+		}
+	}
+}
+
+// There is no room in the middle of a listing, or between the batches of a message: each
+// page and each batch is done once all the same.
+func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
+	const parts = 10
+	for _, l := range limits {
+		t.Run("pages, "+l.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				s := mandateService()
+				b.warm(s)
+				enrollDirectly(t, b.box, parts*perPage-1) // and the one before
+				b.latency(time.Second)
+				u := b.upstream(func(exchange) reply { return reply{} })
+				b.publish(s.asked, map[string]any{"request_id": "list"})
+				_, over := b.full(l, s.eventStream(), 4500*time.Millisecond, 20*time.Second)
+				b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.answers, 1))
+				<-over
+				wantListed(t, b.events("mandate.transactions.*.list"), parts, parts*perPage)
+				u.wantPagesOnce(t, parts, 0)
+				b.queueEmpty(s.requestStream())
+			})
+		})
+		t.Run("batches, "+l.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				s := mailService()
+				b.warm(s)
+				b.latency(3 * time.Second)
+				b.publish(s.requested, message("m1", parts*1000, "on_unknown", "report"))
+				_, over := b.full(l, s.eventStream(), 4*time.Second, 20*time.Second)
+				p := b.mails()
+				p.BatchParallel = 1
+				b.run(p, time.Hour, b.haveOutcomes(s.events, 3))
+				<-over
+				if e := b.outcomes(s.events)["m1"]; e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000 {
+					t.Errorf("%s %s", e.Subject, e.Raw)
+				}
+				if o := b.box.Oracle(sandbox.Query{Summary: true}); o.Calls["send"] != parts+1 || o.Mail.TwiceCount != 0 {
+					t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"]-1, parts, o.Mail.TwiceCount)
+				}
+				b.queueEmpty(s.requestStream())
+			})
+		})
+	}
+}
+
+// There is no room for the deliveries that the sending log shows: each is published once
+// when there is.
+func TestDeliveriesWaitForRoom(t *testing.T) {
+	const rows = 250
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.send(message("m1", 5), messages.Accepted)
+		b.poll(time.Minute, b.published("mail.delivery.delivered.*", 5))
+		b.send(message("m2", rows), messages.Accepted)
+		_, over := b.full(accountLimit, bus.MailDeliveries, 0, 2*time.Minute)
+		time.Sleep(time.Second)
+		b.poll(time.Hour, b.published("mail.delivery.delivered.*", rows+5))
+		<-over
+		if n := len(b.events("mail.delivery.delivered.*")); n != rows+5 {
+			t.Errorf("%d deliveries published, want %d\n%s", n, rows+5, b.logs)
+		}
+	})
+}

@@ -1,0 +1,28 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"errand/internal/devkit/devtest"
+)
+
+// A killed server that comes back over its store has what it acknowledged, and its
+// clients come back by themselves.
+func TestABrokerSurvivesItsKill(t *testing.T) {
+	t.Parallel()
+	b := brokers(t, 1, "")[0]
+	nc := connect(t, b.url)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := devtest.Provision(ctx, nc); err != nil {
+		t.Fatal(err)
+	}
+	b.kill()
+	b.start()
+	b.ready()
+	if err := devtest.Provision(ctx, nc); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// Connections that break between a write and its acknowledgement: the writer finds out
+// what became of it. Nothing is called again, and nothing is uncertain for it.
+func TestLostAcknowledgementsCostNothing(t *testing.T) {
+	const requests = 40
+	in := install(t, "CONCURRENCY=4")
+	var writes atomic.Int64
+	w := newProxy(t, in.nats.URL, func(sent []byte) bool {
+		n := bytes.Count(sent, []byte("HPUB mandate.enroll.")) + bytes.Count(sent, []byte("HPUB dead."))
+		return n > 0 && writes.Add(int64(n))%7 < int64(n)
+	})
+	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(50 * time.Millisecond) })
+	p := in.start("mandate-consumer", "NATS_URL="+w.url)
+	for i := range requests {
+		body := enrollment(fmt.Sprint("r", i), "on_unknown", "report") // what is not known would show
+		if i%10 == 0 {
+			delete(body, "amount")
+		}
+		in.publish("mandate.enroll.requested", body)
+	}
+	in.waitOutcomes("mandate.enroll.*.*", requests, 2*time.Minute)
+	in.until("an empty queue", 30*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	p.stop(20 * time.Second)
+	if ok, failed := in.count("mandate.enroll.succeeded.*"), in.count("mandate.enroll.failed.*"); ok != requests*9/10 || failed != requests/10 {
+		t.Errorf("%d succeeded and %d failed of %d", ok, failed, requests)
+	}
+	if calls := in.calls("enroll"); calls != requests*9/10 {
+		t.Errorf("%d calls", calls)
+	}
+	for id, history := range in.histories("mandate.enroll.*.*") {
+		if _, err := finalEvent(history); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if dead := in.count("dead.mandate.enroll.requested"); dead != requests/10 {
+		t.Errorf("%d dead letters", dead)
+	}
+	if w.cuts.Load() < 5 {
+		t.Errorf("only %d cuts", w.cuts.Load())
+	}
+	t.Logf("%d cuts", w.cuts.Load())
+}
+
+// The network swallows all between a program and its server while a call is on its
+// way; the connection does not break. The program says soon that it cannot work and
+// calls for nothing else; another one takes its work over. When all is well again, it
+// finds itself fenced.
+func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
+	in := install(t)
+	w := newProxy(t, in.nats.URL, nil)
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-in-call", Delay: sandbox.Duration(1500 * time.Millisecond)})
+	partitioned := in.start("mandate-consumer", "NATS_URL="+w.url)
+	in.untilReady(partitioned)
+	in.publish("mandate.enroll.requested", enrollment("in-call", "on_unknown", "report"))
+	in.until("the call", 20*time.Second, func() bool { return in.inFlight.Load() == 1 })
+	w.partition()
+	began := time.Now()
+	for i := range 10 { // the server has its pulls, and sends them there
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+	}
+	in.until("it to say that it cannot work", 30*time.Second, func() bool {
+		status, _ := partitioned.get("/readyz")
+		return status == http.StatusServiceUnavailable
+	})
+	t.Logf("not ready after %v", time.Since(began).Round(time.Second/10))
+	if calls := in.calls("enroll"); calls != 1 {
+		t.Errorf("%d calls, want the one before", calls)
+	}
+	other := in.start("mandate-consumer")
+	in.waitOutcomes("mandate.enroll.*.*", 11, time.Minute)
+	if e := in.wantOne("mandate.enroll.uncertain.in-call"); e.reason() != "link_lost" {
+		t.Errorf("body: %s", e.Raw)
+	}
+	w.heal()
+	in.until("it to find itself fenced", 2*time.Minute, func() bool {
+		return partitioned.logged(`"request_id":"in-call"`, `"message":"nak with delay"`, "another worker wrote in between")
+	})
+	in.untilReady(partitioned)
+	in.until("an empty queue", 30*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	other.stop(20 * time.Second)
+	partitioned.stop(20 * time.Second)
+	if calls := in.calls("enroll"); calls != 11 {
+		t.Errorf("%d calls for 11 requests", calls)
+	}
+	for id, history := range in.histories("mandate.enroll.*.*") {
+		if e, err := finalEvent(history); err != nil || (id != "in-call") != (e.state() == messages.Succeeded) {
+			t.Errorf("%s: %s, %v", id, e.state(), err)
+		}
+	}
+}
+
+// A minute is long; by default the partition ends when the program has noticed.
+//
+//	go test ./internal/e2e -run TestPartedProgramTells -v -broker.partition
+var brokerPartition = flag.Bool("broker.partition", false, "partition a program from its server until it gives the connection up, which takes a minute")
+
+// The same with no replacement: the call's answer is kept and published when all is
+// well again, over the same connection or over another one.
+func TestPartitionedProgramPublishesItsOutcomeLater(t *testing.T) {
+	in := install(t)
+	w := newProxy(t, in.nats.URL, nil)
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(1500 * time.Millisecond)})
+	p := in.start("mandate-consumer", "NATS_URL="+w.url)
+	in.untilReady(p)
+	in.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report"))
+	in.until("the call", 20*time.Second, func() bool { return in.inFlight.Load() == 1 })
+	w.partition()
+	began, says := time.Now(), "JetStream does not answer"
+	if *brokerPartition {
+		says = "not connected to NATS"
+	}
+	in.until("it to say: "+says, 2*time.Minute, func() bool {
+		_, body := p.get("/readyz")
+		return strings.Contains(body, says)
+	})
+	t.Logf("%s, after %v", says, time.Since(began).Round(time.Second))
+	if before := w.tries(); *brokerPartition {
+		in.until("it to try to come back", time.Minute, func() bool { return w.tries() > before+1 })
+	}
+	w.heal()
+	in.waitOutcomes("mandate.enroll.*.r1", 1, time.Minute)
+	in.until("an empty queue", 30*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	in.untilReady(p)
+	p.stop(20 * time.Second)
+	if e := in.wantFinal("mandate.enroll.*.r1"); e.state() != messages.Succeeded || in.calls("enroll") != 1 {
+		t.Errorf("%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
+	}
+}

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+func TestAMessageOfBatchesSurvivesEveryCrash(t *testing.T) {
+	var rows table
+	rows.atEveryStore()
+	rows.batchesThatMeetAFault()
+	for i := range rows {
+		rows[i].set = oneByOne
+	}
+	rows.batchesAtOnce()
+	matrix(t, rows, func(c *cell) {
+		c.t.Helper()
+		if c.want.state != "" {
+			checkCell(c)
+			c.agrees()
+			return
+		}
+		o := c.box.Oracle(sandbox.Query{})
+		if lost := c.agrees(); lost > 3 || o.Mail.TwiceCount != 0 || o.Calls["send"] > 5 || o.Calls["send"] < int64(5-lost) {
+			c.t.Errorf("%d batches lost, %d calls, served twice: %v\n%s", lost, o.Calls["send"], o.Mail.Twice, c.transcript())
+		}
+	})
+}
+
+// A message of five batches stores twelve events: started, two for each batch, and its
+// outcome. Dying before and after each of them costs at most the one batch that was on
+// its way, and nothing once that one's end is stored.
+func (rows *table) atEveryStore() {
+	for n := 1; n <= 12; n++ {
+		before, after := accepted(5, 10), accepted(5, 10)
+		switch {
+		case n == 1 || n == 12:
+		case n%2 == 0: // a batch is announced
+			after = interrupted(4, 8)
+		default: // a batch was sent
+			before = interrupted(5, 10)
+		}
+		*rows = append(*rows, sending(ten("report"), good, before, fmt.Sprint("before store@", n)),
+			sending(ten("report"), good, after, fmt.Sprint("after store@", n)))
+	}
+}
+
+// What must have become of a message when one of its batches meets a fault: the others
+// are as they would be without it.
+func (rows *table) batchesThatMeetAFault() {
+	add := func(onUnknown string, f sandbox.Fault, want outcome, die ...string) {
+		*rows = append(*rows, sending(ten(onUnknown), f, want, die...))
+	}
+	add("report", good, accepted(5, 10), "taken", "before ack", "after ack", "next batch@1")
+	add("report", good, interrupted(4, 8), "before call@3", "before call@3, before store mail.batch.uncertain",
+		"before call@3, after store mail.batch.uncertain", "before call@3, after store uncertain")
+	add("report", good, interrupted(5, 10), "answer@3", "answer@2, answer@2", "answer@3, buried")
+	add("report", good, interrupted(3, 6), "before call@2, before call@2")
+	add("resend", good, again(accepted(5, 10)), "before call@3", "before call@2, before call@2")
+	add("resend", good, again(accepted(6, 12)), "answer@3", "before store mail.batch.accepted@3")
+
+	const third = "r1-4@"
+	late := sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1, Match: third}
+	add("report", late, interrupted(5, 10), inCall)
+	add("resend", late, again(accepted(6, 12)), inCall)
+
+	no := unprocessable
+	add("report", no, refused(5), "before store failed", "after store failed", "buried")
+	no.Match = third
+	add("report", no, outcome{state: messages.Partial, calls: 5, done: 8}, "after store mail.batch.refused", "before store partial", "after store partial")
+	add("report", no, interrupted(5, 8), "before store mail.batch.refused")
+
+	cut, busy := cutOnce, busyTwice
+	cut.Match, busy.Match = third, third
+	add("report", cut, interrupted(5, 8), "before store mail.batch.uncertain")
+	add("report", cut, outcome{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 5, done: 8},
+		"after store mail.batch.uncertain", "before store uncertain", "after store uncertain", "buried")
+	add("resend", cut, again(accepted(6, 10)), "answer@3", "before call@4")
+	add("report", busy, accepted(7, 10), "after store mail.batch.deferred", "before store deferred", "after store deferred", "before store started@2")
+	add("report", busy, interrupted(6, 8), "before store mail.batch.deferred")
+}
+
+// Of batches that are sent three at a time a crash costs at most three. What is reported of
+// each is what the sandbox did, and nobody gets a mail twice.
+func (rows *table) batchesAtOnce() {
+	die := []string{"next batch@3", "before call@3", "answer@1", "answer@3", "answer@5"}
+	for n := 1; n <= 12; n += 2 {
+		die = append(die, fmt.Sprint("before store@", n), fmt.Sprint("after store@", n+1))
+	}
+	slow := sandbox.Fault{Kind: sandbox.Delay, Delay: sandbox.Duration(100 * time.Millisecond)}
+	late := sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 3}
+	for _, r := range []row{sending(ten("report"), slow, outcome{}, die...), sending(ten("report"), late, outcome{}, inCall)} {
+		r.set = []string{"MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=3"}
+		*rows = append(*rows, r)
+	}
+}

@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// A worker is paused at a step until another one has taken its request over and
+// ended it. When it goes on it makes no call and publishes nothing, and the next request
+// finds it as good as before.
+func TestAStoppedWorkerIsFencedWhenItResumes(t *testing.T) {
+	stop := func(places ...string) (all []string) {
+		for _, at := range places {
+			all = append(all, "stop at "+at)
+		}
+		return all
+	}
+	late := sandbox.Fault{Operation: "send", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1}
+	var rows table
+
+	enroll := func(onUnknown string, want outcome, places ...string) {
+		rows.enroll(enrollment("r1", "on_unknown", onUnknown), good, want, stop(places...)...)
+	}
+	enroll("report", enrolled(1), "taken", "before store started", "after store succeeded", "before ack")
+	enroll("report", interrupted(0, 0), "after store started", "before call")
+	enroll("report", linkLost(1), "answer", "before store succeeded")
+	enroll("retry", again(enrolled(1)), "after store started", "before call")
+
+	send := func(f sandbox.Fault, onUnknown string, want outcome, places ...string) {
+		rows = append(rows, sending(message("r1", 3, "on_unknown", onUnknown), f, want, stop(places...)...))
+	}
+	send(good, "report", accepted(1, 3), "taken", "before store started", "after store accepted", "before ack")
+	send(good, "report", interrupted(0, 0), "after store started", "before call")
+	send(good, "report", interrupted(1, 3), "answer", "before store accepted")
+	send(late, "report", interrupted(1, 3), inCall)
+	send(good, "resend", again(accepted(1, 3)), "after store started", "before call")
+
+	split := func(f sandbox.Fault, onUnknown string, want outcome, places ...string) {
+		r := sending(ten(onUnknown), f, want, stop(places...)...)
+		r.set = oneByOne
+		rows = append(rows, r)
+	}
+	split(good, "report", accepted(5, 10), "before store started", "before store mail.batch.started@3", "after store mail.batch.accepted@5", "before store accepted")
+	split(good, "report", interrupted(4, 8), "after store mail.batch.started@3", "before call@3")
+	split(good, "report", interrupted(5, 10), "answer@3", "before store mail.batch.accepted@3")
+	late.Match = "r1-4@"
+	split(late, "report", interrupted(5, 10), inCall)
+	split(good, "resend", again(accepted(5, 10)), "after store mail.batch.started@3", "before call@3")
+
+	rows.conclude(good, again(accepted(1, 3)), stop("after store started", "before call", "answer")...)
+	rows.conclude(cutOnce, again(accepted(2, 3)), stop("before store deferred",
+		"before store started@2", "after store started@2", "before call@2")...) // the log said that it was not sent
+
+	matrix(t, rows, func(c *cell) { c.comesBack() })
+}
+
+// comesBack lets the stopped worker go on, with another request to do, and then holds
+// the cell against its row.
+func (c *cell) comesBack() {
+	c.t.Helper()
+	before := c.count("mandate.>") + c.count("mail.>")
+	r := *c.row
+	c.row = &r
+	next, calls, done, events := any(enrollment("r2")), int64(1), 1, 2
+	if to, ok := c.body.(map[string]any)["to"].([]string); ok {
+		next, done = message("r2", len(to)), len(to)
+		if len(to) == 10 {
+			calls, events = 5, 12
+		}
+	}
+	c.stopped.resume()
+	c.publish(c.operation.Requested(), next)
+	c.waitOutcomes(c.operation.Filter("r2"), 1, time.Minute)
+	c.stopped.stop(30 * time.Second)
+	if got := c.count("mandate.>") + c.count("mail.>"); got != before+events {
+		c.t.Errorf("%d events, want %d and %d of the next request\n%s", got, before, events, c.transcript())
+	}
+	c.want.calls, c.want.done = c.want.calls+calls, c.want.done+done
+	checkCell(c)
+	if done == 10 {
+		c.agrees()
+	}
+	for _, e := range c.events("mail.log.sent.r1.*") {
+		if r := decode[messages.SentBody](c.t, e); r.Begin.After(r.Until.Time) {
+			c.t.Errorf("a call is recorded after its time: %s", e.Raw)
+		}
+	}
+}
+
+// A worker is paused past its deadline, once during a call and once between two,
+// while another one takes over. When it goes on, it finds itself fenced: it makes no
+// call, publishes nothing, and works as before.
+func TestPausedWorkerDoesNotCallAgain(t *testing.T) {
+	in := install(t, "RETRY_FIRST=2s", "RETRY_MAX=2s")
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-in-call", Delay: sandbox.Duration(time.Hour)})
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-between", Status: 503})
+	paused := in.start("mandate-consumer")
+	in.publish("mandate.enroll.requested", enrollment("in-call", "on_unknown", "report"))
+	in.publish("mandate.enroll.requested", enrollment("between", "on_unknown", "report"))
+	in.until("one call to be at work and one to be refused", 20*time.Second, func() bool {
+		return in.inFlight.Load() == 1 && in.calls("enroll") == 2
+	})
+	paused.pause()
+
+	other := in.start("mandate-consumer")
+	in.waitOutcomes("mandate.enroll.*.*", 2, time.Minute)
+	if e := in.wantOne("mandate.enroll.uncertain.in-call"); e.reason() != "link_lost" {
+		t.Errorf("body: %s", e.Raw)
+	}
+	if e := in.wantOne("mandate.enroll.uncertain.between"); e.reason() != "interrupted" {
+		t.Errorf("body: %s", e.Raw)
+	}
+	before := in.count("mandate.enroll.*.*")
+
+	paused.resume()
+	for _, id := range []string{"in-call", "between"} {
+		lost := func() bool {
+			return paused.logged(`"request_id":"`+id+`"`, `"message":"nak with delay"`, "another worker wrote in between")
+		}
+		settled := func() bool { return paused.logged(`"request_id":"`+id+`"`, `"message":"settled"`, `"repeated":false`) }
+		in.until("it to be done with "+id, 30*time.Second, func() bool { return lost() || settled() })
+		if settled() {
+			t.Errorf("it does not notice that it lost %s:\n%s", id, paused.lastOutput())
+		}
+	}
+	other.stop(10 * time.Second)
+	in.publish("mandate.enroll.requested", enrollment("afterwards"))
+	in.waitOutcomes("mandate.enroll.*.afterwards", 1, 30*time.Second)
+	paused.stop(10 * time.Second)
+	if !paused.logged("settled", `"request_id":"afterwards"`) {
+		t.Errorf("somebody else settled it:\n%s", paused.lastOutput())
+	}
+
+	if got := in.count("mandate.enroll.*.*"); got != before+2 {
+		t.Errorf("%d events, want %d and the two of the last request", got, before)
+	}
+	for _, id := range []string{"in-call", "between", "afterwards"} {
+		in.wantFinal("mandate.enroll.*." + id)
+	}
+	if calls := in.calls("enroll"); calls != 3 {
+		t.Errorf("%d calls for three requests", calls)
+	}
+	if n := in.box.Enrolled("order-in-call"); n != 1 {
+		t.Errorf("enrolled %d times", n)
+	}
+	if n := in.unsettled(bus.EnrollQueue); n != 0 {
+		t.Errorf("%d requests left", n)
+	}
+}

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// listing has the transaction list answer every look with these records.
+func listing(meta string, records ...string) sandbox.Fault {
+	body := fmt.Sprintf(`{"data":[%s],"links":{"next":null},"meta":%s}`, strings.Join(records, ","), meta)
+	return sandbox.Fault{Operation: "transactions", Kind: sandbox.Status, Status: 200, Body: json.RawMessage(body)}
+}
+
+// linked is a listing whose page links to another one.
+func linked(meta string, records ...string) sandbox.Fault {
+	f := listing(meta, records...)
+	f.Body = json.RawMessage(strings.Replace(string(f.Body), `"next":null`, `"next":"http://127.0.0.1:8085/v3/mandates/transactions?page=2"`, 1))
+	return f
+}
+
+// transaction is a record of the list that was made just now; order is JSON.
+func transaction(order string, status int) string {
+	return fmt.Sprintf(`{"id":"TXN1","transaction_type":"Enrollment","created_at":%q,"order_number":%s,"amount":100,"status":%d}`,
+		upstreamTime(time.Now()), order, status)
+}
+
+// spellings are order numbers, and how the list may show them.
+var spellings = []struct{ name, order, listed string }{
+	{"in upper case", "order-r1", `"ORDER-R1"`},
+	{"with spaces around it", "order-r1", `"  order-r1 "`},
+	{"without its inner spaces", "DD 001 x", `"DD001x"`},
+	{"with other inner spaces", "DD 001", `"dd  0 01"`},
+	{"as a number", "1001", `1001`},
+}
+
+// An upstream may show an order number in another form than it was given: it is the same
+// one, and its enrollment is not made again.
+func TestAnOrderNumberIsFoundInAnySpelling(t *testing.T) {
+	for _, c := range spellings {
+		for _, among := range []string{"", "among others"} {
+			t.Run(c.name+" "+among, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					records := []string{transaction(c.listed, 0)}
+					if among != "" {
+						records = []string{transaction(`"somebody-elses"`, 3), records[0], transaction("7", 3)}
+					}
+					b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
+					b.fault(listing(fmt.Sprintf(`{"total":%d}`, len(records)), records...))
+					calls := b.watch()
+					b.publish("mandate.enroll.requested", enrollment("r1", "order_number", c.order))
+					b.run(b.mandates(), 10*time.Minute, b.ended("mandate.enroll", "r1"))
+					if n := len(calls.of("enroll")); n != 1 {
+						t.Errorf("%d calls, want one: %s", n, calls)
+					}
+					e := b.wantEnd("mandate.enroll", "uncertain", "r1")
+					if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
+						t.Errorf("want link_lost and the one record: %s", e.Raw)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The same holds for the looks that come after an enrollment ended uncertain.
+func TestAnUncertainEnrollmentIsResolvedInAnySpelling(t *testing.T) {
+	for _, c := range spellings {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.uncertain(sandbox.Cut, "order_number", c.order)
+				b.fault(listing(`{"total":1}`, transaction(c.listed, 3)))
+				b.run(b.mandates(), 15*time.Minute, b.published("mandate.enroll.resolved.r1", 1))
+				e := b.wantOne("mandate.enroll.resolved.r1")
+				if evidence, _ := e.Body["evidence"].([]any); e.Body["outcome"] != "succeeded" || len(evidence) != 1 {
+					t.Errorf("want succeeded and the one record: %s", e.Raw)
+				}
+			})
+		})
+	}
+}
+
+// A list that does not show all that it counts, or shows what was not asked for, does not
+// prove that an enrollment was not made: it is never made again for it.
+func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
+	others := transaction(`"somebody-elses"`, 3)
+	for _, c := range []struct {
+		name string
+		list sandbox.Fault
+	}{
+		{"counts more than it shows", listing(`{"total":1}`)},
+		{"counts more than its pages show", listing(`{"total":26,"current_page":1,"last_page":1}`)},
+		{"has more pages than it gives", listing(`{"current_page":1,"last_page":2}`)},
+		{"shows nothing, and links to another page", linked(`{}`)},
+		{"links to another page, and counts one", linked(`{"current_page":1,"last_page":1}`)},
+		{"not narrowed", listing(`{"total":1}`, others)},
+		{"not narrowed, counts nothing", listing(`{}`, others)},
+		{"not narrowed and cut", listing(`{"total":700}`, others)},
+		{"no order number in its records", listing(`{"total":1}`, `{"id":"TXN1","status":0}`)},
+		{"no order number that is one", listing(`{"total":1}`, transaction("null", 0))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
+				b.fault(c.list)
+				calls := b.watch()
+				b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", giveUp.Format(time.RFC3339)))
+				b.run(b.mandates(), 2*time.Hour, b.ended("mandate.enroll", "r1"))
+				if n := len(calls.of("enroll")); n != 1 {
+					t.Errorf("%d calls, want one: %.300s", n, calls)
+				}
+				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
+				if stamp(t, e).After(giveUp.Add(time.Minute)) || e.reason() == "link_lost" {
+					t.Errorf("want it by %v, and not as listed: %s", giveUp, e.Raw)
+				}
+			})
+		})
+	}
+}
+
+// An earlier enrollment under the same order number says nothing of this one: its link
+// has expired, and this one is made only later.
+func TestAnOlderRecordDoesNotResolveALaterEnrollment(t *testing.T) {
+	full(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const order, made = "DD001", 20 * time.Minute
+		b.publish("mandate.enroll.requested", enrollment("r0", "order_number", order))
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r0", 1))
+		time.Sleep(24 * time.Hour)
+
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(made), Times: 1})
+		far := upstreamTime(time.Now().Add(72 * time.Hour))
+		began := time.Now()
+		b.publish("mandate.enroll.requested", enrollment("r1", "order_number", order, "on_unknown", "report", "link_expired_at", far))
+		b.run(b.mandates(), 5*time.Minute, b.ended("mandate.enroll", "r1"))
+		b.wantEnd("mandate.enroll", "uncertain", "r1")
+
+		b.run(b.mandates(), time.Until(began.Add(made-time.Minute)), nil)
+		if got := b.events("mandate.enroll.resolved.*"); len(got) != 0 {
+			t.Fatalf("resolved after %v, and made only after %v: %s", stamp(t, got[0]).Sub(began), made, got[0].Raw)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := b.box.Enrolled(order); n != 2 {
+			t.Fatalf("%d enrollments, want the older one and this one", n)
+		}
+		if err := b.box.Decide(order, sandbox.Approve); err != nil {
+			t.Fatal(err)
+		}
+		b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.resolved.r1", 1))
+		if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "succeeded" {
+			t.Errorf("resolved: %s", e.Raw)
+		}
+	})
+}

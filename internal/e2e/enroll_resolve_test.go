@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
+	tomorrow := time.Now().Add(100 * 365 * 24 * time.Hour).Format(time.DateTime)
+	for _, c := range []struct {
+		name, kind, link, decision string
+		outcome                    string
+		records                    int
+		after                      time.Duration // the uncertain event
+	}{
+		{"not made", sandbox.Cut, "", "", "failed", 0, 24 * time.Hour},
+		{"made late", sandbox.Delay, tomorrow, "", "succeeded", 1, time.Minute},
+		{"link lost and approved", sandbox.AcceptCut, tomorrow, sandbox.Approve, "succeeded", 1, time.Minute},
+		{"link lost and declined", sandbox.AcceptCut, tomorrow, sandbox.Decline, "failed", 1, time.Minute},
+		{"link lost and cancelled", sandbox.AcceptCut, tomorrow, sandbox.Abandon, "failed", 1, time.Minute},
+		{"link lost and expired", sandbox.AcceptCut, "", "", "failed", 1, time.Hour},
+		{"link lost and undecided", sandbox.AcceptCut, tomorrow, "", "succeeded", 1, 24 * time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				var more []string
+				if c.link != "" {
+					more = []string{"link_expired_at", c.link}
+				}
+				was := b.uncertain(c.kind, more...)
+				if c.decision != "" {
+					if err := b.box.Decide("order-r1", c.decision); err != nil {
+						t.Fatal(err)
+					}
+				}
+				calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
+				b.runAt(stamp(t, was).Add(c.after-30*time.Second), 3*time.Minute)
+				e := b.wantOne("mandate.enroll.resolved.r1")
+				records, ok := e.Body["evidence"].([]any)
+				if !ok || len(records) != c.records || e.Body["outcome"] != c.outcome || e.Body["by"] != "transaction_list" {
+					t.Errorf("want %s by transaction_list and %d records: %s", c.outcome, c.records, e.Raw)
+				}
+				for _, field := range []string{"request_id", "order_number", "fingerprint", "attempt"} {
+					if e.Body[field] == nil || e.Body[field] != was.Body[field] {
+						t.Errorf("%s is %v, of the uncertain event %v", field, e.Body[field], was.Body[field])
+					}
+				}
+				if took := stamp(t, e).Sub(stamp(t, was)); took < c.after || took > c.after+2*time.Minute {
+					t.Errorf("resolved after %v, want %v", took, c.after)
+				}
+				if now := b.box.Oracle(sandbox.Query{}).Calls["enroll"]; now != calls {
+					t.Errorf("%d calls to enroll on the way", now-calls)
+				}
+			})
+		})
+	}
+}
+
+// The trace of a request goes on to the event a day later.
+func TestAResolvedEnrollmentKeepsItsTrace(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.AcceptCut, Times: 1})
+		data := []byte(`{"request_id":"r1","order_number":"o1","amount":100,"payer_id_type":1,"payer_id":"900101011234","payer_name":"Test Payer",
+			"payer_email":"payer@example.test","payer_telephone_number":"0123456789","frequency_mode":"MT","application_reason":"story"}`)
+		m := &nats.Msg{Subject: "mandate.enroll.requested", Data: data, Header: nats.Header{"traceparent": {parent}}}
+		if _, err := b.js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.uncertain.r1", 1))
+		b.runAt(time.Now().Add(25*time.Hour), time.Minute)
+		if got := b.wantOne("mandate.enroll.resolved.r1").Header.Get("traceparent"); got != parent {
+			t.Errorf("traceparent is %q", got)
+		}
+	})
+}
+
+// Each age is looked at once, however often the program or the server starts; of the ages
+// that pass while none runs the last one is made up for.
+func TestLookupsGoOnWhereAnotherProgramStopped(t *testing.T) {
+	full(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		began := stamp(t, b.uncertain(sandbox.Cut))
+		seen := &lists{}
+		b.intercept = seen.look
+		looks := func(want int, what string) {
+			t.Helper()
+			if got := len(seen.seen()); got != want {
+				t.Fatalf("%s: %d looks, want %d\n%s", what, got, want, b.logs)
+			}
+		}
+		b.runAt(began, 9*time.Minute)
+		looks(1, "after a minute")
+		b.runAt(time.Now(), 10*time.Minute)
+		looks(3, "a start makes up for the last age, and ten minutes pass")
+		if err := b.nats.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		b.runAt(began.Add(20*time.Hour), 10*time.Minute)
+		looks(4, "one for all the ages that passed")
+		if got := b.events("mandate.enroll.resolved.*"); len(got) != 0 {
+			t.Fatalf("resolved before a day has passed: %s", got[0].Raw)
+		}
+		b.runAt(began.Add(30*time.Hour), time.Minute) // nobody ran at a day's age
+		looks(5, "after a day")
+		if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "failed" {
+			t.Errorf("body: %s", e.Raw)
+		}
+		b.runAt(time.Now(), 2*time.Minute)
+		looks(5, "what was resolved")
+	})
+}
+
+// Two programs look at thirty enrollments: each is resolved once, and looked at slowly.
+func TestOfTwoProgramsOneResolves(t *testing.T) {
+	full(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n = 30
+		b.uncertain(sandbox.Cut)
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: n})
+		for i := range n {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("many", i), "on_unknown", "report"))
+		}
+		b.run(b.mandates(), 10*time.Minute, b.published("mandate.enroll.uncertain.*", n+1))
+		time.Sleep(25 * time.Hour) // all of them are due at once
+		seen := &lists{}
+		b.intercept = seen.look
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.mandates().Run(ctx) }()
+		b.run(b.mandates(), 10*time.Minute, nil)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for i := range n {
+			if e := b.wantOne(fmt.Sprintf("mandate.enroll.resolved.many%d", i)); e.Body["outcome"] != "failed" {
+				t.Errorf("body: %s", e.Raw)
+			}
+		}
+		at := seen.seen()
+		if len(at) < n+1 || len(at) > 2*(n+1) {
+			t.Fatalf("%d looks at %d enrollments by two programs", len(at), n+1)
+		}
+		for i := range at[:max(len(at)-10, 0)] { // each takes four a second
+			if took := at[i+10].Sub(at[i]); took < time.Second {
+				t.Fatalf("ten looks in %v", took)
+			}
+		}
+		if logs := b.logs.String(); strings.Contains(logs, `"level":"error"`) || strings.Contains(logs, "could not be looked up") {
+			t.Errorf("%s", b.logs)
+		}
+	})
+}
+
+// What was resolved is an outcome like any other for a request that comes again: its
+// dead letter is that of the uncertain one, and other contents are another request.
+func TestARequestThatComesAgainAfterItWasResolved(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		was := b.uncertain(sandbox.AcceptCut)
+		b.runAt(time.Now().Add(2*time.Hour), time.Minute)
+		b.wantOne("mandate.enroll.resolved.r1")
+		made := b.box.Enrolled("order-r1")
+		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report"))
+		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report", "payer_name", "Somebody Else"))
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.failed.*", 1))
+		if e := b.wantOne("mandate.enroll.failed.*"); e.reason() != "conflict" || e.Body["conflicts_with"] != "r1" {
+			t.Errorf("body: %s", e.Raw)
+		}
+		letters := 0
+		for _, d := range b.events("dead.mandate.enroll.requested") {
+			if d.Header.Get("Errand-Reason") == was.reason() && d.Header.Get("Errand-Request-Id") == "r1" {
+				letters++
+			}
+		}
+		if letters != 2 {
+			t.Errorf("%d dead letters of r1, want one for each time that it came", letters)
+		}
+		if now := b.box.Enrolled("order-r1"); now != made {
+			t.Errorf("enrolled %d times, before %d", now, made)
+		}
+		b.wantOne("mandate.enroll.resolved.r1")
+		b.queueEmpty("MANDATE_REQUESTS")
+	})
+}
+
+// The uncertain event is older than the resolved one and goes first: then a request that
+// comes again is done with, and leaves no dead letter.
+func TestARequestThatComesAgainWhenOnlyItsResolutionIsLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.publish("mandate.enroll.resolved.r1", &messages.EnrollResolved{Common: messages.Common{RequestID: "r1", At: messages.Time{Time: time.Now()}, Attempt: 1},
+			Outcome: messages.Succeeded, By: messages.ByTransactionList, OrderNumber: "order-r1"})
+		b.publish("mandate.enroll.requested", enrollment("r1"))
+		b.run(b.mandates(), time.Minute, nil)
+		b.queueEmpty("MANDATE_REQUESTS")
+		if letters, calls := b.events("dead.>"), b.box.Oracle(sandbox.Query{}).Calls["enroll"]; len(letters) != 0 || calls != 0 {
+			t.Errorf("%d dead letters, %d calls", len(letters), calls)
+		}
+	})
+}

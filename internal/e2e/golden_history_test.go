@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	diff "github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write testdata/histories as the programs behave now")
+
+// TestHistoriesAreThoseOnFile holds every event that a request leaves, in the order of
+// its stream, against a file in testdata/histories. To write the files again and read
+// what changed:
+//
+//	go test ./internal/e2e -run TestHistoriesAreThoseOnFile -update && git diff internal/e2e/testdata
+func TestHistoriesAreThoseOnFile(t *testing.T) {
+	full(t)
+	known := map[string]bool{}
+	for _, s := range append(enrollScenarios(), mailScenarios()...) {
+		if known[s.name] {
+			t.Fatalf("two scenarios are called %s", s.name)
+		}
+		known[s.name] = true
+		t.Run(s.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				s.play(t, b)
+				compare(t, s.name, b.history())
+			})
+		})
+	}
+	files, err := filepath.Glob("testdata/histories/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !known[strings.TrimSuffix(filepath.Base(file), ".txt")] {
+			t.Errorf("%s is of no scenario", file)
+		}
+	}
+}
+
+func compare(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", "histories", name+".txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := diff.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
+		t.Errorf("%s (-file +now):\n%s", file, d)
+	}
+}
+
+// history is everything that was stored about the scenario's request: the events in
+// order, then the records of its calls, then its dead letters.
+func (b *bubble) history() string {
+	var out strings.Builder
+	for _, filter := range []string{"mandate.>", "mail.>", "mail.log.sent.>"} {
+		for _, e := range b.events(filter) {
+			if strings.HasSuffix(e.Subject, ".other") { // is there only to be listed
+				continue
+			}
+			fmt.Fprintf(&out, "%s\n%s\n", e.Subject, plain(b.t, e.Raw))
+		}
+	}
+	for _, d := range b.events("dead.>") {
+		fmt.Fprintf(&out, "%s\n", d.Subject)
+		for _, name := range []string{"Errand-Request-Id", "Errand-Reason", "Errand-Message", "Errand-Stream", "Errand-Sequence", "Errand-Deliveries"} {
+			fmt.Fprintf(&out, "  %s: %s\n", name, offsets(d.Header.Get(name)))
+		}
+	}
+	return out.String()
+}
+
+// plain is a body with sorted keys, and times as seconds since the bubble began.
+func plain(t *testing.T, body string) string {
+	t.Helper()
+	var v any
+	d := json.NewDecoder(strings.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(simplify("", v)); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimRight(out.String(), "\n")
+}
+
+func simplify(key string, v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			v[k] = simplify(k, v[k])
+		}
+	case []any:
+		for i := range v {
+			v[i] = simplify("", v[i])
+		}
+	case string:
+		if key == "keys" { // hashes of the recipients
+			hashes, _ := base64.StdEncoding.DecodeString(v)
+			return fmt.Sprint(len(hashes), " bytes")
+		}
+		return offsets(v)
+	}
+	return v
+}
+
+var stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// offsets writes the times in a text as seconds since the bubble began: milliseconds are
+// the servers' and the network's, and differ from run to run.
+func offsets(text string) string {
+	return stamps.ReplaceAllStringFunc(text, func(stamp string) string {
+		at, err := time.Parse(time.RFC3339, stamp)
+		if err != nil {
+			return stamp
+		}
+		return fmt.Sprintf("%+ds", int(at.Sub(epoch).Round(time.Second)/time.Second))
+	})
+}

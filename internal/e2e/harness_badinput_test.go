@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// payerMarker stands for a payer's data: it is in many values of bad input,
+// and must never be in a log.
+const payerMarker = "zqPayer"
+
+// poison is a request that ends as failed/invalid_request.
+type poison struct {
+	name   string // shown instead of the body, for long ones
+	body   string
+	field  string   // that the event must name
+	header []string // lines, as a careless client may write them
+	id     string   // of the request; "" for <stream>-<sequence>
+}
+
+func (p poison) String() string {
+	if p.name != "" {
+		return p.name
+	}
+	return fmt.Sprintf("%q %q", p.body, p.header)
+}
+
+// queue is one of the four kinds of requests.
+type queue struct {
+	subject, stream string
+	good            func(id string) any
+	state           string // that good ends in
+	call            string // its call, in the oracle
+}
+
+func queues() []queue {
+	asking := func(id string) any { return map[string]any{"request_id": id} }
+	return []queue{
+		{"mandate.enroll.requested", "MANDATE_REQUESTS", func(id string) any { return enrollment(id) }, "succeeded", "enroll"},
+		{"mandate.transactions.requested", "MANDATE_REQUESTS", asking, "listed", "transactions"},
+		{"mail.send.requested", "MAIL_REQUESTS", func(id string) any { return message(id, 1) }, "accepted", "send"},
+		{"mail.account.requested", "MAIL_REQUESTS", asking, "reported", "account"},
+	}
+}
+
+// event is the subject of the queue's event in a state.
+func (q queue) event(state, id string) string {
+	return strings.Replace(q.subject, "requested", state+"."+id, 1)
+}
+
+// wantRejected runs a queue that begins with bad requests: each gets its one
+// event and its dead letter, none is called for, and the good ones behind it are answered.
+func wantRejected(t *testing.T, q queue, concurrency int, kinds []poison) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		sequences := make([]uint64, len(kinds))
+		for i, k := range kinds {
+			sequences[i] = b.raw(q.subject, k.header, k.body)
+		}
+		const goods = 3
+		for i := range goods {
+			b.publish(q.subject, q.good(fmt.Sprint("good-", i)))
+		}
+		logged, logger := b.logger()
+		failed := b.published(q.event("failed", "*"), len(kinds))
+		good := b.published(q.event(q.state, "*"), goods)
+		b.run(b.program(q, concurrency, logger), 10*time.Minute, func() bool { return failed() && good() })
+		for i := range goods {
+			b.wantOne(q.event(q.state, fmt.Sprint("good-", i)))
+		}
+		b.queueEmpty(q.stream)
+
+		events, dead := map[string]event{}, map[string]event{}
+		for _, e := range b.events(q.event("*", "*")) {
+			if _, id, _ := cutLast(e.Subject); !strings.HasPrefix(id, "good-") {
+				if events[id].Subject != "" {
+					t.Errorf("%s has two events, %s and %s", id, events[id].Subject, e.Subject)
+				}
+				events[id] = e
+			}
+		}
+		for _, d := range b.events("dead." + q.subject) {
+			dead[d.Header.Get("Errand-Sequence")] = d
+		}
+		if len(events) != len(kinds) || len(dead) != len(kinds) {
+			t.Errorf("%d events and %d dead letters of %d bad requests", len(events), len(dead), len(kinds))
+		}
+		for i, k := range kinds {
+			id := k.id
+			if id == "" {
+				id = fmt.Sprint(q.stream, "-", sequences[i])
+			}
+			k.check(t, id, events[id], dead[fmt.Sprint(sequences[i])])
+		}
+		if n := b.box.Oracle(sandbox.Query{}).Calls[q.call]; n != goods {
+			t.Errorf("%d calls of %s, want %d: those of the good ones", n, q.call, goods)
+		}
+		if n := logged.count(payerMarker); n != 0 {
+			t.Errorf("%d lines of the log hold data of a request", n)
+		}
+		if n := logged.count("nak with delay"); n != 0 {
+			t.Errorf("%d requests were delivered again\n%s", n, b.logs)
+		}
+	})
+}
+
+func cutLast(subject string) (before, after string, found bool) {
+	i := strings.LastIndexByte(subject, '.')
+	return subject[:max(i, 0)], subject[i+1:], i >= 0
+}
+
+func (p poison) check(t *testing.T, id string, e, dead event) {
+	t.Helper()
+	fields, _ := e.Body["fields"].(map[string]any)
+	if e.reason() != "invalid_request" || fields[p.field] == nil || e.Body["request_id"] != id || e.Header.Get("Ce-Id") != "" {
+		t.Errorf("%s: want failed/invalid_request of %s under %s, got %s %.500s", p, p.field, id, e.Subject, e.Raw)
+	}
+	if dead.Raw != p.body || dead.Header.Get("Errand-Reason") != "invalid_request" || dead.Header.Get("Errand-Request-Id") != id || dead.Header.Get("Errand-Deliveries") != "1" {
+		t.Errorf("%s: dead letter %.200q %.500v", p, dead.Raw, dead.Header)
+	}
+	for name := range dead.Header {
+		if l := strings.ToLower(name); strings.HasPrefix(l, "nats-expected") || l == "nats-rollup" || l == "nats-ttl" || strings.HasPrefix(l, "nats-schedule") {
+			t.Errorf("%s: the dead letter was given %s", p, name)
+		}
+	}
+}
+
+// with is a good body in which one field has another value, as JSON.
+func with(good map[string]any, field, value string) poison {
+	delete(good, "request_id")
+	good[field] = json.RawMessage(value)
+	var members []string // by hand: not every value here is what encoding/json would write
+	for name, v := range good {
+		raw, ok := v.(json.RawMessage)
+		if !ok {
+			raw, _ = json.Marshal(v)
+		}
+		members = append(members, fmt.Sprintf("%q:%s", name, raw))
+	}
+	p := poison{body: "{" + strings.Join(members, ",") + "}", field: field}
+	if len(value) > 200 {
+		p.name = field + " " + value[:100]
+	}
+	return p
+}

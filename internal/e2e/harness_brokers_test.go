@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/devkit/devtest"
+)
+
+// serverVariable makes this test binary a nats-server with that configuration file:
+// a process that can be killed.
+const serverVariable = "ERRAND_E2E_SERVER"
+
+func TestMain(m *testing.M) {
+	if file := os.Getenv(serverVariable); file != "" {
+		serve(file)
+		return
+	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "8") // they mostly wait; nobody asked for another number
+	}
+	devtest.Main(m)
+}
+
+// serve is the whole life of a nats-server. It ends in order at SIGTERM.
+func serve(file string) {
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		panic(err)
+	}
+	s, err := server.NewServer(options)
+	if err != nil {
+		panic(err)
+	}
+	s.ConfigureLogger()
+	s.Start()
+	s.WaitForShutdown()
+}
+
+// broker is a nats-server as a process of its own, with a store and ports that
+// outlive it.
+type broker struct {
+	t                   *testing.T
+	file, url, monitors string
+	*process            // of its last run
+}
+
+// brokers starts a nats-server, or a cluster of several, and waits until it works.
+// They know the users of the shipped configuration; config is appended to that of each.
+func brokers(t *testing.T, n int, config string) []*broker {
+	t.Helper()
+	full(t)
+	clients, monitors, routes := ports(t, n), ports(t, n), ports(t, n)
+	all := make([]*broker, n)
+	for i := range all {
+		dir := t.TempDir()
+		text := fmt.Sprintf("server_name: n%d\nlisten: %s\nhttp: %s\njetstream { store_dir: %q }\n%s\n", i, clients[i], monitors[i], dir, config)
+		text += natsConfig(t)
+		if n > 1 {
+			text += fmt.Sprintf("cluster { name: e2e, listen: %s, no_advertise: true, routes: [%s] }\n", routes[i], "nats://"+strings.Join(routes, ", nats://"))
+		}
+		b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + clients[i], monitors: "http://" + monitors[i]}
+		if err := os.WriteFile(b.file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		all[i] = b
+	}
+	for _, b := range all {
+		b.ready()
+	}
+	return all
+}
+
+// ports gives n free addresses on the loopback interface.
+func ports(t *testing.T, n int) (addresses []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // only now, so that all differ
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
+}
+
+// start starts the server over the store that it had.
+func (b *broker) start() {
+	b.t.Helper()
+	self, err := os.Executable()
+	if err == nil {
+		b.process, err = launch(b.t, filepath.Dir(self), filepath.Base(self), append(os.Environ(), serverVariable+"="+b.file))
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.expectEnd() // the test ends it
+	p := b.process
+	b.t.Cleanup(func() {
+		p.kill()
+		p.wantNoViolations()
+	})
+}
+
+// ready waits until the server says that it is healthy: in a cluster, that its
+// streams are as those of the others.
+func (b *broker) ready() {
+	b.t.Helper()
+	client := http.Client{Timeout: time.Second}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); ; <-tick.C {
+		if answer, err := client.Get(b.monitors + "/healthz"); err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		if b.exited() || time.Now().After(end) {
+			b.t.Fatalf("nats-server is not ready (gone: %v)\n%s", b.exited(), b.lastOutput())
+		}
+	}
+}
+
+// connect gives a connection to the servers that outlives each of them.
+func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// urls are the addresses of all servers, as NATS_URL has them.
+func urls(all []*broker) string {
+	var list []string
+	for _, b := range all {
+		list = append(list, b.url)
+	}
+	return strings.Join(list, ",")
+}
+
+// limitAccount gives an account no room for more than it has.
+func limitAccount(t *testing.T, account *server.Account) (room func()) {
+	set := func(store int64) {
+		limits := server.JetStreamAccountLimits{MaxMemory: -1, MaxStore: store, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1,
+			MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1}
+		if err := account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": limits}); err != nil {
+			t.Error(err)
+		}
+	}
+	set(int64(max(account.JetStreamUsage().Store, 1)))
+	return func() { set(-1) }
+}

@@ -1,0 +1,277 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/internal/devkit/devtest"
+	"errand/internal/logpoller"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// bubble is a whole installation in virtual time: a JetStream server, the sandbox
+// behind a pipe, and the programs.
+type bubble struct {
+	t         *testing.T
+	nats      *devkit.NATS
+	js        jetstream.JetStream
+	box       *sandbox.Sandbox
+	pipe      *pipe
+	logs      *lines
+	intercept func(*http.Request) int // a status to answer instead of the upstream, or 0
+}
+
+// inBubble runs f in virtual time.
+func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
+	t.Helper()
+	devtest.InBubble(t, func(t *testing.T, n *devkit.NATS, nc *nats.Conn) {
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &bubble{t: t, nats: n, js: js, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{},
+			box: sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085"})}
+		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if b.intercept != nil {
+				if status := b.intercept(r); status != 0 {
+					http.Error(w, `{"message":"out of order"}`, status)
+					return
+				}
+			}
+			b.box.ServeHTTP(w, r)
+		})}
+		served := make(chan struct{})
+		go func() { _ = web.Serve(b.pipe); close(served) }()
+		defer func() { _ = web.Close(); <-served; b.box.Close() }()
+		f(t, b)
+	})
+}
+
+func (b *bubble) connection() bus.Connection {
+	return bus.Connection{URL: "nats://127.0.0.1:4222", Dialer: inProcess{b.nats}}
+}
+
+// common is the default configuration, over pipes.
+func (b *bubble) common() app.Common {
+	log := zerolog.New(b.logs).Level(zerolog.DebugLevel)
+	return app.Common{NATS: b.connection(), AdminAddr: "off", ShutdownGrace: 25 * time.Second, Logger: &log,
+		UpstreamTimeout: 30 * time.Second, RetryFirst: 200 * time.Millisecond, RetryMax: 10 * time.Second, RetryTries: 5,
+		Transport: &http.Transport{DialContext: b.pipe.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second}}
+}
+
+func (b *bubble) mandates() *app.MandateConsumer {
+	return &app.MandateConsumer{Common: b.common(), Requests: app.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
+		MandateAPI: app.MandateAPI{APIURL: "http://127.0.0.1:8085", APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal", Timezone: "Asia/Kuala_Lumpur"}}
+}
+
+func (b *bubble) mails() *app.MailConsumer {
+	return &app.MailConsumer{Common: b.common(), Requests: app.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
+		MailAPI: app.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"}, BatchSize: 1000, BatchParallel: 4}
+}
+
+// run runs a program for a while of virtual time, or until until() is true.
+func (b *bubble) run(p app.Program, while time.Duration, until func() bool) {
+	b.t.Helper()
+	ctx, stop := context.WithCancel(b.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	for end := time.Now().Add(while); time.Now().Before(end) && (until == nil || !until()); {
+		select {
+		case err := <-ended:
+			b.t.Fatalf("the program ended: %v\n%s", err, b.logs)
+		case <-time.After(min(time.Until(end), while/200+time.Second)):
+		}
+	}
+	stop()
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) { // canceled: it had not even begun
+		b.t.Fatalf("the program did not end well: %v\n%s", err, b.logs)
+	}
+}
+
+// publish puts a request on its subject.
+func (b *bubble) publish(subject string, body any) {
+	b.t.Helper()
+	data, ok := body.([]byte)
+	if !ok {
+		data, _ = json.Marshal(body)
+	}
+	if _, err := b.js.Publish(b.t.Context(), subject, data); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// events lists the events under a subject or filter, oldest first.
+func (b *bubble) events(filter string) []event {
+	b.t.Helper()
+	return readEvents(b.t, b.js, filter)
+}
+
+// wantOne fails unless exactly one event is under filter, and gives it.
+func (b *bubble) wantOne(filter string) event {
+	b.t.Helper()
+	got := b.events(filter)
+	if len(got) != 1 {
+		b.t.Fatalf("%s: got %d events, want 1\n%s", filter, len(got), b.logs)
+	}
+	return got[0]
+}
+
+func (b *bubble) fault(f sandbox.Fault) {
+	b.t.Helper()
+	if _, err := b.box.AddFault(f); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// published reports whether there are n events or more under a filter.
+func (b *bubble) published(filter string, n int) func() bool {
+	return func() bool { return len(b.events(filter)) >= n }
+}
+
+func (b *bubble) queueEmpty(stream string) {
+	b.t.Helper()
+	s, err := b.js.Stream(b.t.Context(), stream)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	n := s.CachedInfo().State.Msgs
+	for range 20 { // the server works the last acknowledgements off by and by
+		if n == 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+		info, err := s.Info(b.t.Context())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		n = info.State.Msgs
+	}
+	b.t.Errorf("%s still holds %d messages", stream, n)
+}
+
+// runAt runs the mandate consumer for a while from some time on; until then nobody runs.
+func (b *bubble) runAt(from time.Time, while time.Duration) {
+	b.t.Helper()
+	time.Sleep(time.Until(from))
+	b.run(b.mandates(), while, nil)
+}
+
+// program is the one that works off the queue.
+func (b *bubble) program(q queue, concurrency int, logger *zerolog.Logger) app.Program {
+	if strings.HasPrefix(q.subject, "mandate") {
+		p := b.mandates()
+		p.Concurrency, p.Logger = concurrency, logger
+		return p
+	}
+	p := b.mails()
+	p.Concurrency, p.Logger = concurrency, logger
+	return p
+}
+
+func (b *bubble) logger() (*output, *zerolog.Logger) {
+	r := &output{}
+	logger := zerolog.New(io.MultiWriter(b.logs, r)).Level(zerolog.DebugLevel)
+	return r, &logger
+}
+
+// raw publishes as a client does that checks nothing: the header lines go to the
+// server as they are. It gives the sequence in the stream.
+func (b *bubble) raw(subject string, header []string, body string) uint64 {
+	b.t.Helper()
+	conn, err := b.nats.InProcessConn()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	if _, err := in.ReadString('\n'); err != nil { // INFO
+		b.t.Fatal(err)
+	}
+	head := "NATS/1.0\r\n"
+	for _, line := range header {
+		head += line + "\r\n"
+	}
+	head += "\r\n"
+	var said sync.WaitGroup
+	said.Go(func() { // the pipe has no buffer: the server may answer while we write
+		_, _ = fmt.Fprintf(conn, "CONNECT {\"headers\":true,\"verbose\":false,\"no_responders\":true}\r\nSUB raw 1\r\nHPUB %s raw %d %d\r\n%s%s\r\n",
+			subject, len(head), len(head)+len(body), head, body)
+	})
+	defer said.Wait()
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil || strings.HasPrefix(line, "-ERR") {
+			b.t.Fatalf("publish: %q %v", line, err)
+		}
+		if !strings.HasPrefix(line, "MSG raw") {
+			continue
+		}
+		var ack struct {
+			Seq   uint64
+			Error json.RawMessage
+		}
+		if line, err = in.ReadString('\n'); err != nil || json.Unmarshal([]byte(line), &ack) != nil || ack.Seq == 0 {
+			b.t.Fatalf("%s %.200q: %q %v", subject, header, line, err)
+		}
+		return ack.Seq
+	}
+}
+
+func (b *bubble) poller() *logpoller.Program {
+	return &logpoller.Program{Common: b.common(), MailAPI: app.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"},
+		Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour}
+}
+
+// poll runs a poller for a while of virtual time, or until until() is true.
+func (b *bubble) poll(while time.Duration, until func() bool) {
+	b.t.Helper()
+	b.run(b.poller(), while, until)
+}
+
+// send has a message sent, or tried, and waits for its end.
+func (b *bubble) send(body map[string]any, state messages.State) {
+	b.t.Helper()
+	b.publish("mail.send.requested", body)
+	b.run(b.mails(), 10*time.Minute, b.published(fmt.Sprint("mail.send.", state, ".", body["request_id"]), 1))
+}
+
+// conclude says what the sending log shows of calls until then.
+func (b *bubble) conclude(id string, n int, outcome messages.Conclusion, until time.Time) {
+	b.t.Helper()
+	e := messages.Event{Operation: messages.Log, State: messages.Concluded, ID: messages.BatchID(id, n)}
+	e.Body = &messages.ConcludedBody{Common: messages.Common{RequestID: id, At: messages.Time{Time: time.Now()}},
+		BatchEvidence: messages.BatchEvidence{Batch: n, Outcome: outcome}, Until: messages.Time{Time: until}}
+	data, err := e.Encode()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.publish(e.Subject(), data)
+}
+
+// endOfCall is the deadline of the last call that was announced under a subject.
+func (b *bubble) endOfCall(subject string) time.Time {
+	b.t.Helper()
+	started := b.events(subject)
+	if len(started) == 0 {
+		b.t.Fatalf("%s: no call\n%s", subject, b.logs)
+	}
+	return decode[messages.BatchBody](b.t, started[len(started)-1]).Deadline.Time
+}

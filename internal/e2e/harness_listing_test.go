@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// perPage is how many records the service shows on a page.
+const perPage = 25
+
+// enrollDirectly makes enrollments without a program: pages to list.
+func enrollDirectly(t *testing.T, box http.Handler, n int) {
+	t.Helper()
+	for i := range n {
+		body := enrollment(fmt.Sprint("listed", i), "portal_key", portalKey)
+		delete(body, "request_id")
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8085/v3/mandates", bytes.NewReader(text))
+		r.Header.Set("Authorization", "Bearer "+mandateToken)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		if box.ServeHTTP(w, r); w.Code != http.StatusOK {
+			t.Fatalf("enrolled: %d %s", w.Code, w.Body)
+		}
+	}
+}
+
+// wantListed wants a listing's events to be its pages, each once and in order, and then
+// its end.
+func wantListed(t *testing.T, history []event, pages, total int) {
+	t.Helper()
+	var got []int
+	records := 0
+	for _, e := range history {
+		switch string(e.state()) {
+		case "page":
+			list, _ := e.Body["records"].([]any)
+			got, records = append(got, number(e.Body["page"])), records+len(list)
+		case "listed":
+			if number(e.Body["pages"]) != pages || number(e.Body["total"]) != total {
+				t.Errorf("listed: %s, want %d pages and %d records", e.Raw, pages, total)
+			}
+		}
+	}
+	if e, err := finalEvent(history); err != nil || string(e.state()) != "listed" {
+		t.Errorf("the listing ended as %s %s: %v", e.Subject, e.Raw, err)
+	}
+	for i := range max(len(got), pages) {
+		if i >= len(got) || got[i] != i+1 {
+			t.Errorf("pages %v, want 1 to %d, each once", got, pages)
+			break
+		}
+	}
+	if records != total {
+		t.Errorf("%d records in the pages, want %d", records, total)
+	}
+}
+
+// wantPagesOnce wants each page to have been read well once, and at most so many again.
+func (u *upstream) wantPagesOnce(t *testing.T, pages, again int) {
+	t.Helper()
+	read := map[int]int{}
+	calls := u.calls(func(x exchange) bool { return x.operation == "transactions" && x.status == http.StatusOK })
+	for _, x := range calls {
+		n, err := strconv.Atoi(x.page)
+		if err != nil {
+			n = 1
+		}
+		read[n]++
+	}
+	if len(read) != pages || len(calls) > pages+again {
+		t.Errorf("%d pages were read by %d calls, want %d by at most %d: %v", len(read), len(calls), pages, pages+again, read)
+	}
+}
+
+func (b *bubble) latency(d time.Duration) {
+	b.t.Helper()
+	if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(d) }); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// queued is how many requests a stream still holds.
+func (b *bubble) queued(stream string) int {
+	b.t.Helper()
+	s, err := b.js.Stream(b.t.Context(), stream)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return int(s.CachedInfo().State.Msgs)
+}

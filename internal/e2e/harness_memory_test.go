@@ -1,0 +1,64 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+)
+
+// peak is the most memory that the process has had resident so far, in KiB.
+func (p *process) peak() int {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
+			if kib, err := strconv.Atoi(f[1]); err == nil {
+				return kib
+			}
+		}
+	}
+	p.t.Fatalf("no VmHWM: %s", status)
+	return 0
+}
+
+// shapes are the consumers and a request to each that takes one call.
+var shapes = []struct {
+	program, call string
+	queue         bus.Queue
+	body          func(id string) map[string]any
+}{
+	{"mandate-consumer", "enroll", bus.EnrollQueue, func(id string) map[string]any { return enrollment(id, "on_unknown", "report") }},
+	{"mail-consumer", "send", bus.SendQueue, func(id string) map[string]any { return message(id, 1) }},
+}
+
+// pile puts many requests into a queue at once.
+func (in *installation) pile(q bus.Queue, prefix string, n int, body func(id string) map[string]any) {
+	in.t.Helper()
+	subject := in.queue(q).Config.FilterSubject
+	for i := range n {
+		data, err := json.Marshal(body(fmt.Sprint(prefix, i)))
+		if err == nil {
+			_, err = in.js.PublishAsync(subject, data, jetstream.WithStallWait(time.Minute))
+		}
+		if err != nil {
+			in.t.Fatal(err)
+		}
+	}
+	select {
+	case <-in.js.PublishAsyncComplete():
+	case <-time.After(time.Minute):
+		in.t.Fatal("the requests are not stored")
+	}
+}

@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"errand/internal/devkit/devtest"
+)
+
+// build is a directory of programs, shared by the tests that run at once: the first
+// of them builds, the last one cleans up.
+type build struct {
+	sync.Mutex
+	tags  string
+	users int
+	dir   string
+	err   error
+}
+
+// releaseBuild has the programs as they are shipped; those of failpointBuild die at the failpoint that
+// ERRAND_FAILPOINT names.
+var releaseBuild, failpointBuild = &build{}, &build{tags: "failpoints"}
+
+// full skips the test in -short. Whoever builds programs or starts brokers need not
+// call it.
+func full(t *testing.T) {
+	t.Helper()
+	devtest.Full(t)
+}
+
+// programs gives the directory of the programs.
+func (b *build) programs(t *testing.T) string {
+	t.Helper()
+	full(t)
+	b.Lock()
+	defer b.Unlock()
+	if b.users == 0 {
+		b.dir, b.err = os.MkdirTemp("", "errand-e2e-")
+		if b.err == nil {
+			command := exec.CommandContext(t.Context(), "go", "build", "-race=false", "-trimpath", "-buildvcs=false", "-tags="+b.tags,
+				"-o", b.dir+string(filepath.Separator), "errand/cmd/mandate-consumer", "errand/cmd/mail-consumer", "errand/cmd/log-poller")
+			command.Env = append(os.Environ(), "CGO_ENABLED=0")
+			if out, err := command.CombinedOutput(); err != nil {
+				b.err = fmt.Errorf("%v: %w\n%s", command, err, out)
+			}
+		}
+	}
+	b.users++
+	t.Cleanup(func() {
+		b.Lock()
+		defer b.Unlock()
+		if b.users--; b.users == 0 {
+			_ = os.RemoveAll(b.dir)
+		}
+	})
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return b.dir
+}
+
+// process is one run of a program.
+type process struct {
+	t      *testing.T
+	name   string
+	cmd    *exec.Cmd
+	output output
+	ended  chan struct{} // closed when it has ended and all that it said is here
+	status int           // once it has ended; -1 by a signal
+
+	mu          sync.Mutex
+	endExpected bool // a test ends it
+}
+
+// launch starts a program with this environment and no other.
+func launch(t *testing.T, dir, program string, env []string, args ...string) (*process, error) {
+	p := &process{t: t, name: program, ended: make(chan struct{})}
+	p.cmd = exec.Command(filepath.Join(dir, program), args...) // the test ends it, not a context
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, &p.output, &p.output
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	go func() { // waited for over ended by kill, which every process meets
+		_ = p.cmd.Wait() // the status says it all
+		p.status = p.cmd.ProcessState.ExitCode()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+func (p *process) signal(s os.Signal) {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("%v to %s: %v", s, p.name, err)
+	}
+}
+
+func (p *process) expectEnd() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endExpected = true
+}
+
+// kill ends the process as a crash does, if it still runs.
+func (p *process) kill() {
+	p.expectEnd()
+	p.signal(syscall.SIGKILL)
+	<-p.ended
+}
+
+// stop asks the process to end and wants it to do so in order, within a time.
+func (p *process) stop(within time.Duration) {
+	p.t.Helper()
+	p.expectEnd()
+	p.signal(syscall.SIGTERM)
+	p.wantStatus(0, within)
+}
+
+// wantStatus waits for the process to end with a status.
+func (p *process) wantStatus(status int, within time.Duration) {
+	p.t.Helper()
+	p.expectEnd()
+	select {
+	case <-p.ended:
+	case <-time.After(within):
+		p.t.Fatalf("%s still runs after %v\n%s", p.name, within, p.lastOutput())
+	}
+	if p.status != status {
+		p.t.Fatalf("%s: exit status %d, want %d\n%s", p.name, p.status, status, p.lastOutput())
+	}
+}
+
+// pause sends SIGSTOP; resume lets the process go on.
+func (p *process) pause()  { p.signal(syscall.SIGSTOP) }
+func (p *process) resume() { p.signal(syscall.SIGCONT) }
+
+func (p *process) exited() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) exitedUnexpectedly() bool {
+	if !p.exited() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.endExpected
+}
+
+// logged reports whether the process wrote a line that holds all of texts.
+func (p *process) logged(texts ...string) bool { return p.logLine(texts...) != "" }
+
+func (p *process) logLine(texts ...string) string {
+	for line := range strings.Lines(p.output.String()) {
+		all := true
+		for _, text := range texts {
+			all = all && strings.Contains(line, text)
+		}
+		if all {
+			return line
+		}
+	}
+	return ""
+}
+
+// get reads a page of the process's admin server.
+func (p *process) get(path string) (status int, body string) {
+	p.t.Helper()
+	var line struct {
+		Addr string `json:"addr"`
+	}
+	if err := json.Unmarshal([]byte(p.logLine("admin server listens")), &line); err != nil {
+		p.t.Fatalf("%s does not say where its admin server is: %v\n%s", p.name, err, p.lastOutput())
+	}
+	client := &http.Client{Timeout: 5 * time.Second}
+	r, err := client.Get("http://" + line.Addr + path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, _ = p.output.Write(text) // a page must keep the secrets too
+	return r.StatusCode, string(text)
+}
+
+// wantNoLeaks fails the test when the output holds something that nobody may see.
+func (p *process) wantNoLeaks() {
+	p.t.Helper()
+	for _, leak := range leaks {
+		if line := p.logLine(leak); line != "" {
+			p.t.Errorf("%s shows %q: %s", p.name, leak, line)
+		}
+	}
+}
+
+func (p *process) lastOutput() string {
+	all := strings.SplitAfter(p.output.String(), "\n")
+	return strings.Join(all[max(0, len(all)-keptLines):], "")
+}
+
+// wait reports whether d passed before ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// gauges are what a program exports of itself by name and labels.
+func (p *process) gauges() map[string]float64 {
+	p.t.Helper()
+	_, page := p.get("/metrics")
+	out := map[string]float64{}
+	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if n, err := strconv.ParseFloat(value, 64); err == nil && strings.HasPrefix(name, "errand_") && !strings.Contains(name, "_bucket") {
+			out[name] = n
+		}
+	}
+	return out
+}

@@ -1,0 +1,233 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+)
+
+// users are those of the shipped configuration; the programs have their names.
+var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "provisioner", "producer", "subscriber", "operator"}
+
+// password is a user's; keptItsSecrets looks for it in all that is said.
+func password(user string) string { return user + "-password-" + secretMark }
+
+// variable is where the shipped configuration has a user's password from.
+func variable(user string) string {
+	return strings.ToUpper(strings.ReplaceAll(user, "-", "_")) + "_PASSWORD"
+}
+
+// natsConfig is the configuration that is shipped, with passwords, and with an admin
+// for the tests: a connection without a user is that one.
+func natsConfig(t *testing.T) string {
+	t.Helper()
+	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passwords strings.Builder
+	for _, user := range users {
+		fmt.Fprintf(&passwords, "%s: %q\n", variable(user), password(user))
+	}
+	const begin = "users: ["
+	if n := strings.Count(string(shipped), begin); n != 1 {
+		t.Fatalf("the shipped configuration has %d lists of users, want one", n)
+	}
+	return passwords.String() + strings.Replace(string(shipped), begin, begin+" { user: admin, password: admin }", 1) + "no_auth_user: admin\n"
+}
+
+// securedServer is a server of its own under natsConfig, for the length of the test.
+func securedServer(t *testing.T) *devkit.NATS {
+	t.Helper()
+	n, err := devkit.Configured(t.TempDir(), natsConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+// connectAs gives a connection of one of users, set up as the programs are.
+func connectAs(t *testing.T, url, user string, options ...nats.Option) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc := connect(t, url, append(slices.Clip(options), nats.Name("test "+user), nats.UserInfo(user, password(user)), nats.CustomInboxPrefix("_INBOX_"+user))...)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
+// wasRefused finds what a program, a client or a nats-server says of a permission
+// that is missing.
+var wasRefused = regexp.MustCompile(`(?i).*(permissions|publish|subscription) violation.*`)
+
+// wantNoViolations fails the test when the process tried what it has no permission for.
+func (p *process) wantNoViolations() {
+	p.t.Helper()
+	for _, line := range wasRefused.FindAllString(p.output.String(), 3) {
+		p.t.Errorf("%s logs a permission that is missing: %s", p.name, line)
+	}
+}
+
+func leaksSecret(m jetstream.Msg) bool {
+	return strings.Contains(m.Subject()+fmt.Sprint(m.Headers())+string(m.Data()), secretMark)
+}
+
+// wantNoLeaksInEvents fails the test when an event or a dead letter holds a secret
+// of the programs. Who the payers and recipients are is in them by design.
+func (in *installation) wantNoLeaksInEvents() {
+	in.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // the test's own is over
+	defer cancel()
+	for _, stream := range []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
+		if !in.nats.Server.Running() {
+			return // the test took it away, as it may have a stream
+		}
+		c, err := in.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			in.t.Errorf("read %s: %v", stream, err)
+			continue
+		}
+		all, err := c.Messages()
+		for left := c.CachedInfo().NumPending; left > 0 && err == nil; left-- {
+			var m jetstream.Msg
+			if m, err = all.Next(jetstream.NextContext(ctx)); err == nil && leaksSecret(m) {
+				in.t.Errorf("%s shows a secret: %v %s", m.Subject(), m.Headers(), m.Data())
+			}
+		}
+		if err != nil {
+			in.t.Errorf("read %s: %v", stream, err)
+			continue
+		}
+		all.Stop()
+	}
+}
+
+// replaceUser replaces how a user of the shipped configuration proves who it is.
+func replaceUser(t *testing.T, config, user, proof string) string {
+	t.Helper()
+	old := fmt.Sprintf("user: %s\n        password: $%s", user, variable(user))
+	if !strings.Contains(config, old) {
+		t.Fatalf("the shipped configuration has no %q", old)
+	}
+	config = strings.Replace(config, old, proof, 1)
+	before, rest, _ := strings.Cut(config, variable(user)) // the server does not take one that nothing names
+	return before + strings.SplitAfterN(rest, "\n", 2)[1]
+}
+
+// installWithConfig is an installation on a server with that configuration, where all but the
+// programs is done by the admin, who connects with options.
+func installWithConfig(t *testing.T, config string, admin ...nats.Option) *installation {
+	t.Helper()
+	dir := releaseBuild.programs(t)
+	parallel(t)
+	n, err := devkit.Configured(t.TempDir(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	in := newInstallation(t, dir, n.URL, "NATS_USER=", "NATS_PASSWORD=")
+	nc := connect(t, n.URL, admin...)
+	if in.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	in.nats, in.producer, in.subscriber = n, in.js, in.js
+	in.provision(nc, 1)
+	t.Cleanup(in.close)
+	return in
+}
+
+// wantWorks starts a program and wants an event of it.
+func (in *installation) wantWorks(program string, env ...string) {
+	in.t.Helper()
+	p := in.start(program, env...)
+	asks := map[string]string{"mandate-consumer": "mandate.transactions.requested", "mail-consumer": "mail.account.requested"}
+	publishes := map[string]string{"mandate-consumer": "mandate.transactions.listed.*", "mail-consumer": "mail.account.reported.*", "log-poller": "mail.log.watermark"}
+	if subject := asks[program]; subject != "" {
+		in.publish(subject, map[string]any{})
+	} else {
+		in.send("logged")
+	}
+	in.until(program+" to work", 30*time.Second, func() bool { return in.count(publishes[program]) > 0 })
+	if status, why := p.get("/readyz"); status != http.StatusOK {
+		in.t.Errorf("%s works and is not ready: %s", program, why)
+	}
+	p.stop(10 * time.Second)
+}
+
+// wantRefused starts a program with each of the environments and waits until each says why
+// it is not authorized, in one line.
+func (in *installation) wantRefused(program string, envs map[string][]string) {
+	in.t.Helper()
+	started := map[string]*process{}
+	for why, env := range envs {
+		started[why] = in.start(program, env...)
+	}
+	for why, p := range started {
+		in.until(fmt.Sprintf("%s to say %q", program, why), 40*time.Second, func() bool {
+			return p.logged(`"level":"warn"`, "no server answers yet", why)
+		})
+		if status, body := p.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not connected to NATS") {
+			in.t.Errorf("/readyz: %d %s", status, body)
+		}
+		p.stop(10 * time.Second) // asked to end before NATS accepted it
+	}
+}
+
+func secretFile(t *testing.T, name, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// send sends a message past the programs: the sending log has it nevertheless.
+func (in *installation) send(id string) {
+	in.t.Helper()
+	letter := message(id, 2, "from", "shop@example.test")
+	letter["as_html"] = 0
+	body, err := json.Marshal(letter)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v0/messages", bytes.NewReader(body))
+	r.Header.Set("X-API-Key", mailKey)
+	r.Header.Set("Content-Type", "application/json")
+	if in.box.ServeHTTP(w, r); w.Code != http.StatusOK {
+		in.t.Fatalf("send: %d %s", w.Code, w.Body)
+	}
+}
+
+// everyProgram are the three that run for ever.
+var everyProgram = []string{"mandate-consumer", "mail-consumer", "log-poller"}
+
+// publishRequests publishes n requests for each consumer of requests.
+func (in *installation) publishRequests(n int) {
+	for i := range n {
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
+		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
+	}
+}

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// Who is on call sees at /readyz which service does not let us in, and an alert sees
+// it in the metrics; both end by themselves. A program that is held ends at once.
+func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
+	in := install(t, "RETRY_MAX=200ms", "RETRY_TRIES=2")
+	asked := 0
+	ask := func() {
+		for range 5 {
+			asked++
+			in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", asked)))
+			in.publish("mail.send.requested", message(fmt.Sprint("m", asked), 1))
+		}
+	}
+	for _, c := range []struct {
+		program, operation string
+		status             int
+		says, metric       string
+	}{
+		{"mandate-consumer", "enroll", 401, "held: mandate service (enroll) answers 401: credentials, account or quota", `errand_held{operation="mandate.enroll"}`},
+		{"mail-consumer", "send", 402, "held: email service (send) answers 402: credentials, account or quota", `errand_held{operation="mail.send"}`},
+		{"mail-consumer", "send", 503, "held: email service (send) answers 503: overloaded or out of order", `errand_held{operation="mail.send"}`},
+		{"log-poller", "logs", 401, "email service (logs) answers 401", ""},
+		{"log-poller", "logs", 503, "sending log: no sweep came through lately", ""},
+	} {
+		t.Run(c.program+" "+http.StatusText(c.status), func(t *testing.T) {
+			in.fault(sandbox.Fault{Operation: c.operation, Kind: sandbox.Status, Status: c.status})
+			p := in.start(c.program)
+			defer p.kill()
+			ask()
+			shows := func(status int, text, held string) func() bool {
+				return func() bool {
+					if !p.logged("admin server listens") {
+						return false
+					}
+					got, page := p.get("/readyz")
+					_, metrics := p.get("/metrics")
+					return got == status && strings.Contains(page, text) && (c.metric == "" || strings.Contains(metrics, "\n"+c.metric+" "+held+"\n"))
+				}
+			}
+			in.until("it to say why it is not ready", 30*time.Second, shows(http.StatusServiceUnavailable, c.says, "1"))
+			other := in.start(c.program)
+			in.until("another one to say so", 30*time.Second, func() bool { return other.logged("held: no more requests") || other.logged("poll: sweep failed") })
+			other.stop(10 * time.Second)
+			in.box.ClearFaults()
+			ask() // those before may have to wait for their own time
+			in.until("it to be ready again", 30*time.Second, shows(http.StatusOK, "ready", "0"))
+			p.stop(10 * time.Second)
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/pkg/messages"
+)
+
+// Twenty requests that the service refuses with 403 for something of their own, spread
+// over 4,800 good ones in four minutes: the good ones are not kept waiting, and the bad
+// ones end as refused once it is clear that others may.
+func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
+	full(t)
+	const good, bad, lasts = 4800, 20, 4 * time.Minute
+	for _, c := range []struct {
+		name string
+		service
+		more        []string
+		fewest, max int // calls for each bad one
+	}{
+		{"a portal_key of their own", mandateService(), []string{"portal_key", "theirs"}, 1, 1},
+		{"a sender that is not verified", mailService(), []string{"from", "unverified@example.test"}, 5, 8},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				u := b.upstream(refuse(http.StatusForbidden))
+				due, all, stop := map[string]time.Time{}, make(chan struct{}), make(chan struct{})
+				go func() { // a trickle remains, so that others succeed as long as a bad one waits
+					defer close(all)
+					for n, pace := 0, lasts/good; ; n++ {
+						if n%(good/bad) == 0 && n < good {
+							b.publish(c.requested, c.request(fmt.Sprint("bad", n), c.more...))
+						}
+						if n == good {
+							pace = 5 * time.Second
+						}
+						id := fmt.Sprint("good", n)
+						due[id] = time.Now().Add(3 * retryMax)
+						b.publish(c.requested, c.request(id))
+						select {
+						case <-time.After(pace):
+						case <-stop:
+							return
+						}
+					}
+				}()
+				failed := strings.Replace(c.events, "*", "failed", 1)
+				b.run(c.program(b, 8, u), 2*time.Hour, func() bool { return b.haveOutcomes(c.events, good)() && b.haveOutcomes(failed, bad)() })
+				close(stop)
+				<-all
+				b.run(c.program(b, 8, u), time.Minute, b.haveOutcomes(c.events, len(due)+bad))
+
+				ends := b.outcomes(c.events)
+				wantBy(t, ends, due, c.succeeded)
+				missing := 0
+				for n := 0; n < good; n += good / bad {
+					if id := fmt.Sprint("bad", n); ends[id].Subject == "" {
+						missing++
+					} else {
+						b.wantRefused(ends[id], u, c.fewest, c.max)
+					}
+				}
+				if missing > 0 {
+					t.Errorf("%d of %d bad requests have no outcome", missing, bad)
+				}
+			})
+		})
+	}
+}
+
+// wantRefused wants a request to have ended as refused by a 403, after so many calls,
+// and its deferrals to be those of a request that was held.
+func (b *bubble) wantRefused(e event, u *upstream, fewest, most int) {
+	b.t.Helper()
+	if e.state() != messages.Failed || e.reason() != "refused" || number(e.Body["http_status"]) != http.StatusForbidden {
+		b.t.Errorf("%s: want failed/refused by 403: %s", e.Subject, e.Raw)
+		return
+	}
+	calls := len(u.writes(e.id()))
+	if calls < fewest || calls > most {
+		b.t.Errorf("%s: %d calls, want %d to %d", e.Subject, calls, fewest, most)
+	}
+	deferred := b.events(string(e.operation()) + ".deferred." + e.id())
+	if len(deferred) != calls-1 {
+		b.t.Errorf("%s: deferred %d times, with %d calls", e.Subject, len(deferred), calls)
+	}
+	for _, d := range deferred {
+		if d.reason() != "held" || number(d.Body["http_status"]) != http.StatusForbidden {
+			b.t.Errorf("%s: deferred as %s", e.Subject, d.Raw)
+		}
+	}
+}
+
+// The same at the head of the queue, where no success comes between them: each may be a
+// probe once, so that the first of the others is found before long.
+func TestRefusedRequestsAtTheHeadOfTheQueueDoNotKeepIt(t *testing.T) {
+	const good = 200
+	for _, s := range []service{mandateService(), mailService()} {
+		for _, bad := range []int{2, 20} {
+			t.Run(fmt.Sprint(s.write, ", ", bad), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					u, due := b.upstream(refuse(http.StatusForbidden)), map[string]time.Time{}
+					within := time.Duration(bad+2) * retryMax
+					for n := range bad {
+						b.publish(s.requested, s.request(fmt.Sprint("bad", n)))
+					}
+					for n := range good {
+						id := fmt.Sprint("good", n)
+						due[id] = time.Now().Add(within)
+						b.publish(s.requested, s.request(id))
+					}
+					b.run(s.program(b, 8, u), within+time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), good))
+					wantBy(t, b.outcomes(s.events), due, s.succeeded)
+				})
+			})
+		}
+	}
+}

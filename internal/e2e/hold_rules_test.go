@@ -1,0 +1,301 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"errand/pkg/messages"
+)
+
+// A hold, from its beginning to its end. It begins when the fault is surely not one
+// request's; while it lasts there is one probe an interval, first a read that harms
+// nobody, and only after a good answer to that one request, each of them once while
+// others wait; a success ends it, and all that it put off comes back.
+func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
+	full(t)
+	const n, concurrency, lasts = 30, 8, 10 * time.Minute
+	for _, s := range []service{mandateService(), mailService()} {
+		for _, c := range []struct {
+			name          string
+			submit, read  int // status of each, 0: as it should be
+			begins, first int // requests that begin it; submissions until then at most
+		}{
+			{"401 to submissions", 401, 0, 2, 2 * concurrency},
+			{"401 to both", 401, 401, 2, 2 * concurrency},
+			{"403 to submissions, 503 to reads", 403, 503, 2, 2 * concurrency},
+			{"503 to submissions", 503, 0, 3, 2 * concurrency * 5},
+			{"503 to both", 503, 503, 3, 2 * concurrency * 5},
+		} {
+			t.Run(s.write+", "+c.name, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					over, due := time.Now().Add(lasts), map[string]time.Time{}
+					u := b.upstream(func(x exchange) reply {
+						switch {
+						case !x.at.Before(over):
+							return reply{}
+						case x.write():
+							return reply{status: c.submit}
+						}
+						return reply{status: c.read}
+					})
+					for i := range n {
+						id := fmt.Sprint("r", i)
+						due[id] = over.Add(2*retryMax + 5*time.Second)
+						b.publish(s.requested, s.request(id))
+					}
+					b.run(s.program(b, concurrency, u), lasts+time.Hour, b.haveOutcomes(s.events, n))
+
+					began := b.holdBegan(s, c.begins)
+					if first := u.calls(func(x exchange) bool { return x.write() && !x.at.After(began) }); len(first) > c.first {
+						t.Errorf("%d submissions before the hold, want at most %d", len(first), c.first)
+					}
+					u.wantProbes(t, began, over, n)
+					wantBy(t, b.outcomes(s.events), due, s.succeeded)
+				})
+			})
+		}
+	}
+}
+
+// holdBegan is when so many different requests had been deferred.
+func (b *bubble) holdBegan(s service, requests int) time.Time {
+	b.t.Helper()
+	seen := map[string]bool{}
+	for _, e := range b.events(strings.Replace(s.events, "*", "deferred", 1)) {
+		if seen[e.id()] = true; len(seen) == requests {
+			return e.at(b.t)
+		}
+	}
+	b.t.Fatalf("%d requests were deferred, a hold takes %d\n%s", len(seen), requests, b.logs)
+	return time.Time{}
+}
+
+// wantProbes wants what was called in a hold to be probes, of n requests that wait.
+func (u *upstream) wantProbes(t *testing.T, began, over time.Time, n int) {
+	t.Helper()
+	const settling = 5 * time.Second // what was in flight when it began may end its tries
+	before, probed := map[string]bool{}, map[string]bool{}
+	var read exchange // the last one
+	probes, faults := 0, 0
+	fault := func(format string, args ...any) {
+		if faults++; faults <= 5 {
+			t.Errorf(format, args...)
+		}
+	}
+	for _, x := range u.calls(func(x exchange) bool { return x.at.Before(over) }) {
+		since := x.at.Sub(began).Round(time.Millisecond)
+		switch {
+		case since <= 0:
+			before[x.id] = true
+		case x.write() && since < settling && before[x.id]:
+		case !x.write():
+			if gap := x.at.Sub(read.at); gap < retryMax-100*time.Millisecond {
+				fault("two reads %v apart, %v into the hold", gap, since)
+			}
+			read = x
+			probes++
+		case read.status != http.StatusOK || x.at.Sub(read.at) > time.Second:
+			fault("%s was called %v into the hold, without a good answer to a read before (%s: %d, %v before)", x.id, since, read.operation, read.status, x.at.Sub(read.at))
+		default:
+			if probed[x.id] && len(probed) < n {
+				fault("%s was a probe again %v into the hold, while %d had not been one", x.id, since, n-len(probed))
+			}
+			probed[x.id] = true
+			read.status = 0 // one request for each
+		}
+	}
+	if least := int(over.Sub(began)/retryMax) / 2; probes < least {
+		t.Errorf("%d probes in %v, want at least %d", probes, over.Sub(began), least)
+	}
+	if faults > 0 {
+		t.Errorf("%d calls against the rules of a hold", faults)
+	}
+}
+
+// Requests that the service does not take for a fault of their own, while it takes all
+// others: they are deferred by themselves, and the others do not notice.
+func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
+	for _, s := range []service{mandateService(), mailService()} {
+		for _, c := range []struct {
+			status, bad, refusals int // refusals of each before it is taken
+			reason                string
+		}{
+			{401, 1, 3, "held"}, {402, 1, 3, "held"}, {403, 1, 3, "held"}, {404, 1, 3, "held"}, {405, 1, 3, "held"},
+			{503, 3, 10, "busy"}, {429, 3, 10, "busy"},
+		} {
+			t.Run(fmt.Sprint(s.write, ", ", c.status), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					var mu sync.Mutex
+					refused, due := map[string]int{}, map[string]time.Time{}
+					u := b.upstream(func(x exchange) reply {
+						mu.Lock()
+						defer mu.Unlock()
+						if !strings.HasPrefix(x.id, "bad") || refused[x.id] == c.refusals {
+							return reply{}
+						}
+						refused[x.id]++
+						return reply{status: c.status}
+					})
+					all, stop := make(chan struct{}), make(chan struct{})
+					go func() {
+						defer close(all)
+						for n := 0; ; n++ {
+							if n >= 5 && n%5 == 0 && n/5 <= c.bad {
+								b.publish(s.requested, s.request(fmt.Sprint("bad", n/5)))
+							}
+							id := fmt.Sprint("good", n)
+							due[id] = time.Now().Add(time.Second)
+							b.publish(s.requested, s.request(id))
+							select {
+							case <-time.After(time.Second):
+							case <-stop:
+								return
+							}
+						}
+					}()
+					bad := func(state string) string {
+						return strings.Replace(strings.Replace(s.events, "*", state, 1), ".*", ".bad", 1)
+					}
+					taken := func() bool {
+						for n := range c.bad {
+							if !b.haveOutcomes(bad(string(s.succeeded))+fmt.Sprint(n+1), 1)() {
+								return false
+							}
+						}
+						return true
+					}
+					b.run(s.program(b, 8, u), 20*time.Minute, taken)
+					close(stop)
+					<-all
+					b.run(s.program(b, 8, u), time.Minute, b.haveOutcomes(s.events, len(due)+c.bad))
+
+					ends := b.outcomes(s.events)
+					wantBy(t, ends, due, s.succeeded)
+					for n := range c.bad {
+						id := fmt.Sprint("bad", n+1)
+						if e := ends[id]; e.Subject == "" || e.state() != s.succeeded || len(u.writes(id)) != c.refusals+1 {
+							t.Errorf("%s: %d calls, want %d, and %s: %s %s", id, len(u.writes(id)), c.refusals+1, s.succeeded, e.Subject, e.Raw)
+						}
+						deferred := b.events(bad("deferred") + fmt.Sprint(n+1))
+						if len(deferred) == 0 || slices.ContainsFunc(deferred, func(e event) bool { return e.reason() != c.reason }) {
+							t.Errorf("%s was deferred as %v, want %s", id, deferred, c.reason)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// One request alone is refused again and again, or never gets through, and nothing else
+// comes: there is no hold for it, and what comes later is taken at once.
+func TestOneRequestAloneBeginsNoHold(t *testing.T) {
+	full(t)
+	for _, s := range []service{mandateService(), mailService()} {
+		for _, status := range []int{401, 404, 503} {
+			t.Run(fmt.Sprint(s.write, ", ", status), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					u, due, all := b.upstream(refuse(status)), map[string]time.Time{}, make(chan struct{})
+					b.publish(s.requested, s.request("bad"))
+					go func() {
+						defer close(all)
+						for n := range 3 {
+							time.Sleep(5*time.Minute + 7*time.Second)
+							id := fmt.Sprint("good", n)
+							due[id] = time.Now().Add(time.Second)
+							b.publish(s.requested, s.request(id))
+						}
+					}()
+					b.run(s.program(b, 8, u), 30*time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), 3))
+					<-all
+					wantBy(t, b.outcomes(s.events), due, s.succeeded)
+				})
+			})
+		}
+	}
+}
+
+// Calls of unknown fate with successes between them are each request's own: nothing is
+// held.
+func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
+	const n, bad = 120, 6
+	for _, s := range []service{mandateService(), mailService()} {
+		t.Run(s.write, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				due, all := map[string]time.Time{}, make(chan struct{})
+				u := b.upstream(func(x exchange) reply { return reply{hang: strings.HasPrefix(x.id, "bad")} })
+				go func() {
+					defer close(all)
+					for i := range n {
+						if i%(n/bad) == 0 {
+							b.publish(s.requested, s.request(fmt.Sprint("bad", i), "on_unknown", "report"))
+						}
+						id := fmt.Sprint("good", i)
+						due[id] = time.Now().Add(time.Second)
+						b.publish(s.requested, s.request(id))
+						time.Sleep(time.Second)
+					}
+				}()
+				b.run(s.program(b, 8, u), 10*time.Minute, b.haveOutcomes(s.events, n+bad))
+				<-all
+				ends := b.outcomes(s.events)
+				wantBy(t, ends, due, s.succeeded)
+				for i := 0; i < n; i += n / bad {
+					if e := ends[fmt.Sprint("bad", i)]; e.Subject == "" || e.state() != messages.Uncertain {
+						t.Errorf("bad%d: %s %s", i, e.Subject, e.Raw)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Nothing fails for a hold but what must not wait any longer: at its own time, and
+// without a call after that.
+func TestAHoldFailsRequestsAtTheirGiveUpTimeOnly(t *testing.T) {
+	const n, lasts, patience = 6, 20 * time.Minute, 5 * time.Minute
+	for _, s := range []service{mandateService(), mailService()} {
+		t.Run(s.write, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				began := time.Now()
+				over, giveUp := began.Add(lasts), began.Add(patience)
+				u := b.upstream(func(x exchange) reply {
+					if x.write() && x.at.Before(over) {
+						return reply{status: http.StatusUnauthorized}
+					}
+					return reply{}
+				})
+				for i := range n {
+					b.publish(s.requested, s.request(fmt.Sprint("soon", i), "give_up_at", giveUp.UTC().Format(time.RFC3339)))
+					b.publish(s.requested, s.request(fmt.Sprint("late", i)))
+				}
+				b.run(s.program(b, 4, u), 2*lasts, b.haveOutcomes(s.events, 2*n))
+				ends, due, soon := b.outcomes(s.events), map[string]time.Time{}, map[string]time.Time{}
+				for i := range n {
+					due[fmt.Sprint("late", i)] = over.Add(2*retryMax + 5*time.Second)
+					id := fmt.Sprint("soon", i)
+					soon[id] = over.Add(time.Minute)
+					if len(u.writes(id)) > 0 {
+						soon[id] = giveUp.Add(2 * n * retryMax) // no wait goes beyond that time; each may cost a probe
+					}
+					e := ends[id]
+					if e.Subject == "" || e.reason() != "unavailable" || e.at(t).Before(giveUp) {
+						t.Errorf("%s: want unavailable, not before %v: %s %s", id, giveUp, e.Subject, e.Raw)
+					}
+					for _, x := range u.writes(id) {
+						if x.at.After(giveUp) {
+							t.Errorf("%s was called at %v, %v after its time", id, x.at, x.at.Sub(giveUp))
+						}
+					}
+				}
+				wantBy(t, ends, soon, messages.Failed)
+				wantBy(t, ends, due, s.succeeded)
+			})
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+)
+
+// Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them
+// waits where its time runs out.
+func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
+	for workers, n := range map[int]int{2: 120, 4: 300} {
+		t.Run(fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Second) }); err != nil {
+					t.Fatal(err)
+				}
+				for i := range n {
+					b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+				}
+				p := b.mandates()
+				p.Concurrency = workers
+				began := time.Now()
+				b.run(p, 3*time.Hour, b.published("mandate.enroll.succeeded.*", n))
+				t.Logf("%d requests took %v", n, time.Since(began))
+				c, err := b.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i := c.CachedInfo(); i.Delivered.Consumer != uint64(n) || i.NumRedelivered != 0 || i.NumAckPending != 0 {
+					t.Errorf("%d deliveries of %d requests, %d redelivered, %d in flight", i.Delivered.Consumer, n, i.NumRedelivered, i.NumAckPending)
+				}
+				if o := b.box.Oracle(sandbox.Query{}); o.Calls["enroll"] != int64(n) {
+					t.Errorf("%d calls", o.Calls["enroll"])
+				}
+			})
+		})
+	}
+}
+
+// Two replicas are held for the same thing: each asks once an interval, whoever of
+// them gets the requests, and both go on.
+func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n = 20
+		first, other := b.mandates(), b.mandates()
+		one, two := &outage{status: http.StatusUnauthorized}, &outage{}
+		one.on(b, &first.Common, time.Hour)
+		two.on(b, &other.Common, time.Hour)
+		b.intercept = func(*http.Request) int { // counted together
+			if !one.lasts() {
+				return 0
+			}
+			one.called()
+			return one.status
+		}
+		for i := range n {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+		}
+		var both sync.WaitGroup
+		both.Go(func() { b.run(other, 2*time.Hour, b.published("mandate.enroll.succeeded.*", n)) })
+		b.run(first, 2*time.Hour, b.published("mandate.enroll.succeeded.*", n))
+		both.Wait()
+		for i := range n {
+			b.wantEventsBy(fmt.Sprint("mandate.enroll.succeeded.r", i), one.over.Add(25*time.Second))
+		}
+		if most := 2*360 + 2*8; len(one.calls) > most || len(one.calls) < 360 {
+			t.Errorf("%d calls of two programs in an hour, want at most %d", len(one.calls), most)
+		}
+		if len(one.held) != 1 || len(two.held) != 1 || len(one.ended) != 1 || len(two.ended) != 1 {
+			t.Errorf("held at %v and %v, ended at %v and %v, want once each", one.held, two.held, one.ended, two.ended)
+		}
+	})
+}
+
+// The token may not read the list: that is held, and reported; enrollments, which work, go
+// on. When it may, the lists come by themselves.
+func TestUnauthorizedReadsDoNotStopWrites(t *testing.T) {
+	full(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n, reads, pace = 720, 5, 5 * time.Second
+		p := b.mandates()
+		o := outage{status: http.StatusForbidden, reads: true}
+		o.on(b, &p.Common, time.Hour)
+		for i := range reads {
+			b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("q", i)})
+		}
+		go func() {
+			for i := range n {
+				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+				time.Sleep(pace)
+			}
+		}()
+		began := time.Now()
+		b.run(p, 3*time.Hour, func() bool {
+			return b.published("mandate.enroll.succeeded.*", n)() && b.published("mandate.transactions.listed.*", reads)()
+		})
+		for i := range n {
+			due := began.Add(time.Duration(i) * pace)
+			if i < 12 {
+				due = due.Add(time.Minute) // held by the reads until it shows that writes work
+			}
+			b.wantEventsBy(fmt.Sprint("mandate.enroll.succeeded.r", i), due.Add(time.Second))
+		}
+		for i := range reads {
+			b.wantEventsBy(fmt.Sprint("mandate.transactions.listed.q", i), o.over.Add(15*time.Minute+30*time.Second))
+		}
+		// Not at all where an enrollment worked before the first list was refused.
+		if len(o.held) > 1 || len(o.held) == 1 && !strings.Contains(o.why[0], "mandate service (transactions) answers 403") {
+			t.Errorf("held at %v, why: %q, want once at most", o.held, o.why)
+		}
+	})
+}
+
+// With no writes at all, reads end a hold that they began.
+func TestReadsAloneEndTheirHold(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		p := b.mails()
+		o := outage{status: http.StatusUnauthorized}
+		o.on(b, &p.Common, time.Hour)
+		go func() { // one waits all the time, the others come when it is nearly over
+			b.publish("mail.account.requested", map[string]any{"request_id": "a"})
+			time.Sleep(time.Hour - time.Second)
+			for i := range 3 {
+				b.publish("mail.account.requested", map[string]any{"request_id": fmt.Sprint("late", i)})
+			}
+		}()
+		b.run(p, 2*time.Hour, b.published("mail.account.reported.*", 4))
+		for i := range 3 {
+			b.wantEventsBy(fmt.Sprint("mail.account.reported.late", i), o.over.Add(12*time.Second))
+		}
+		b.wantEventsBy("mail.account.reported.a", o.over.Add(16*time.Minute))
+		if len(o.held) != 1 || len(o.ended) != 1 || !strings.Contains(o.why[0], "email service (account) answers 401") {
+			t.Errorf("held at %v until %v, why: %q, want once", o.held, o.ended, o.why)
+		}
+	})
+}
+
+// The log cannot be read for six hours: the poller asks about once an interval, and
+// publishes what came meanwhile as soon as it can.
+func TestPollerWaitsForItsLog(t *testing.T) {
+	full(t)
+	for status, most := range map[int]int{http.StatusUnauthorized: 1, http.StatusServiceUnavailable: 5} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				p := b.poller()
+				o := outage{status: status}
+				o.on(b, &p.Common, 6*time.Hour)
+				o.reads = true
+				const rows = 250
+				b.publish("mail.send.requested", message("m1", rows))
+				b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
+				b.run(p, 7*time.Hour, b.published("mail.delivery.delivered.*", rows))
+				events := b.events("mail.delivery.delivered.*")
+				if len(events) != rows {
+					t.Fatalf("%d published, want %d\n%s", len(events), rows, b.logs)
+				}
+				for _, e := range events {
+					if at, err := time.Parse(time.RFC3339, e.Body["at"].(string)); err != nil || at.After(o.over.Add(90*time.Second)) { // sweeps that fail are a minute apart in the end
+						t.Fatalf("published at %v, the log was back at %v", e.Body["at"], o.over)
+					}
+				}
+				if least, limit := 6*360/2, 6*360*most+5; len(o.calls) < least || len(o.calls) > limit {
+					t.Errorf("%d reads in six hours, want %d to %d", len(o.calls), least, limit)
+				}
+				t.Logf("%d reads in six hours", len(o.calls))
+			})
+		})
+	}
+}
+
+// A call of unknown fate that the request wants made again is not, once the program is
+// asked to end; the next run does.
+func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var calls atomic.Int64
+		b.intercept = func(r *http.Request) int { // nothing is done, and the answer does not say so
+			if r.Method != http.MethodPost {
+				return 0
+			}
+			calls.Add(1)
+			time.Sleep(5 * time.Second)
+			return http.StatusInternalServerError
+		}
+		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
+		b.publish("mail.send.requested", message("m1", 1, "on_unknown", "resend"))
+		for _, p := range []app.Program{b.mandates(), b.mails()} {
+			calls.Store(0)
+			b.run(p, time.Minute, func() bool { return calls.Load() == 1 })
+			if n := calls.Load(); n != 1 {
+				t.Errorf("%T: %d calls, want the one that was on its way", p, n)
+			}
+		}
+		b.intercept = nil
+		b.run(b.mandates(), time.Hour, b.published("mandate.enroll.succeeded.r1", 1))
+		b.run(b.mails(), time.Hour, b.published("mail.send.accepted.m1", 1))
+		b.wantOne("mandate.enroll.succeeded.r1")
+		b.wantOne("mail.send.accepted.m1")
+	})
+}

@@ -1,0 +1,287 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// summaries are all those of a request, at least a minute apart.
+func (b *bubble) summaries(id string) (all []string) {
+	b.t.Helper()
+	var last time.Time
+	for _, e := range b.events("mail.delivery.summary." + id) {
+		s := decode[messages.SummaryBody](b.t, e)
+		if s.At.Sub(last) < time.Minute {
+			b.t.Errorf("%s: two summaries within %v", id, s.At.Sub(last))
+		}
+		last = s.At.Time
+		all = append(all, counts(s))
+	}
+	return all
+}
+
+// A list to people of whom some bounce and some are deferred first, and the same list
+// four minutes later: every delivery names its request, batch and recipient, and the
+// summaries show how far each is, the last time when all is settled. A new poller, or a
+// second one, publishes nothing again.
+func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		to := []string{"a@example.test", "bounce@example.test", "B <defer@Example.test>", "c@example.test", "d@example.test"}
+		for _, id := range []string{"first", "second"} {
+			m := message(id, 0)
+			m["to"] = to
+			p := b.mails()
+			p.BatchSize = 2
+			b.publish("mail.send.requested", m)
+			b.run(p, time.Minute, b.published("mail.send.accepted."+id, 1))
+			b.poll(4*time.Minute, nil)
+		}
+		insertRow(t, b.box, map[string]any{"to": "a@example.test"}) // somebody else's
+		b.poll(10*time.Minute, nil)
+		b.poll(3*time.Minute, nil)
+		got := map[string]int{}
+		for _, e := range b.events("mail.delivery.*.*") {
+			if e.state() == messages.Summary {
+				continue
+			}
+			body := decode[messages.DeliveryBody](t, e)
+			got[fmt.Sprint(strings.TrimPrefix(e.Subject, "mail.delivery."), " ", body.Match.Confidence, " ", body.Match.Batch, " ", e.Header.Get("Errand-Recipient"))]++
+			if id := strings.Split(e.Subject, ".")[3]; id != messages.Unmatched && body.RequestID != id {
+				t.Errorf("%s: request_id %q", e.Subject, body.RequestID)
+			}
+		}
+		want := map[string]int{"delivered.unmatched none 0 ": 1}
+		for _, id := range []string{"first", "second"} {
+			for what, state := range map[string]messages.State{"1 1.0": "delivered", "1 1.1": "bounced", "2 2.2": "deferred", "2 2.3": "delivered", "3 3.4": "delivered"} {
+				want[fmt.Sprint(state, ".", id, " exact ", what)] = 1
+			}
+			want[fmt.Sprint("delivered.", id, " exact 2 2.2")] = 1
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("deliveries (-want +got):\n%s", diff)
+		}
+		for _, id := range []string{"first", "second"} {
+			want := []string{"5 of 5: 3 delivered, 1 deferred, 1 bounced, 0 unknown, 0 queued, final false", "5 of 5: 4 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final true"}
+			if diff := cmp.Diff(want, b.summaries(id)); diff != "" {
+				t.Errorf("summaries of %s (-want +got):\n%s", id, diff)
+			}
+		}
+	})
+}
+
+// Two batches of three are of unknown fate; one was sent, one was not. The rows of the
+// one show it at once, the other is concluded an hour later, and the request that ended
+// uncertain is resolved: once, by however many pollers.
+func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.send(message("other", 1), messages.Accepted)
+		p := b.mails()
+		p.BatchSize, p.BatchParallel = 2, 1
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Match: "m1-0@", Times: 1})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: "m1-2@", Times: 1})
+		b.publish("mail.send.requested", message("m1", 5))
+		b.run(p, time.Minute, b.published("mail.send.uncertain.m1", 1))
+		b.poll(50*time.Minute, nil)
+		if n := len(b.events("mail.send.resolved.*")); n != 0 {
+			t.Fatalf("%d requests are resolved before the log can show it", n)
+		}
+		b.poll(40*time.Minute, nil)
+		b.poll(5*time.Minute, nil)
+		e := b.wantOne("mail.send.resolved.m1")
+		body := decode[messages.SendResolved](t, e)
+		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
+		want := messages.SendResolved{Common: messages.Common{RequestID: "m1"}, Outcome: messages.Partial, By: messages.BySendingLog, Fingerprint: body.Fingerprint,
+			Evidence: messages.SendEvidence{Seen: 2, Count: 4, Batches: []messages.BatchEvidence{
+				{Batch: 1, Count: 2, Seen: 2, Outcome: messages.WasAccepted}, {Batch: 2, Count: 2, Outcome: messages.WasNotSent}}}}
+		if diff := cmp.Diff(want, body); diff != "" || body.Fingerprint == "" {
+			t.Errorf("resolved (-want +got):\n%s", diff)
+		}
+		last := b.summaries("m1")
+		if want := "3 of 5: 3 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"; !slices.Contains(last, want) || last[len(last)-1] != want {
+			t.Errorf("summaries: %q", last)
+		}
+	})
+}
+
+// A message that waits for the log is sent again exactly when it was not sent. One was
+// accepted after its caller had left and its time was over.
+func TestAMessageThatWaitsForTheLogIsSentOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.send(message("other", 1), messages.Accepted)
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Match: "taken-0@", Times: 1})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: "lost-0@", Times: 1})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Delay, Match: "late-0@", Times: 1, Delay: sandbox.Duration(5 * time.Minute)})
+		ids := []string{"taken", "lost", "late"}
+		for _, id := range ids {
+			b.publish("mail.send.requested", message(id, 3, "on_unknown", "conclude"))
+		}
+		b.run(b.mails(), 2*time.Minute, b.published("mail.send.deferred.*", 3))
+		b.poll(30*time.Minute, nil)
+		b.run(b.mails(), 30*time.Minute, b.published("mail.send.accepted.*", 3))
+		if n := len(b.events("mail.send.accepted.lost")); n != 0 {
+			t.Fatal("it is sent again before the log can show it")
+		}
+		for range 4 { // meanwhile the consumer looks again and again
+			b.poll(20*time.Minute, nil)
+			b.run(b.mails(), 16*time.Minute, b.published("mail.send.accepted.*", 4))
+		}
+		for _, id := range ids {
+			b.wantOne("mail.send.accepted." + id)
+			if n := len(b.events("mail.log.concluded." + id + ".1")); n != 1 {
+				t.Errorf("%s: %d conclusions, want 1", id, n)
+			}
+		}
+		if o := b.box.Oracle(sandbox.Query{}); o.Mail.TwiceCount != 0 || o.Mail.Distinct != 10 {
+			t.Errorf("the oracle: %+v", o.Mail)
+		}
+	})
+}
+
+// By a clock that is three seconds behind, the rows of a message say that it was taken
+// before it was sent: they are not matched, but nothing is concluded from that there is no
+// other row, and it is not sent again. One that was not sent is, and a row like that of a
+// message that was accepted is no doubt about it.
+func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		for _, id := range []string{"early", "behind", "lost"} {
+			if id != "early" {
+				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: id + "-0@", Times: 1})
+			}
+			began := time.Now()
+			b.publish("mail.send.requested", message(id, 2, "on_unknown", "conclude", "from", "sender@example.test"))
+			b.run(b.mails(), time.Minute, b.published("mail.send.*."+id, 2))
+			at := began.Add(-3 * time.Second)
+			if id == "lost" {
+				continue
+			}
+			for n := range 2 {
+				insertRow(t, b.box, map[string]any{"to": fmt.Sprintf("%s-%d@example.test", id, n), "from": "sender@example.test",
+					"envelope_id": fmt.Sprintf("%011x%07x", at.UnixMilli(), 1), "created_at": at.Add(time.Second).UTC()})
+			}
+			time.Sleep(time.Minute)
+		}
+		b.poll(30*time.Minute, nil)
+		b.poll(2*time.Hour, nil) // another one, which only learns of the rows
+		b.run(b.mails(), time.Hour, b.published("mail.send.*.*", 9))
+		for id, want := range map[string]messages.Conclusion{"behind": messages.Unclear, "lost": messages.WasNotSent} {
+			if body := decode[messages.ConcludedBody](t, b.wantOne("mail.log.concluded."+id+".1")); body.Outcome != want || body.Seen != 0 {
+				t.Errorf("%s is concluded: %s, %d seen, want %s", id, body.Outcome, body.Seen, want)
+			}
+		}
+		b.wantOne("mail.send.uncertain.behind")
+		b.wantOne("mail.send.accepted.lost")
+		none := map[string]bool{} // reported as a doubt
+		for _, e := range b.events("mail.delivery.delivered.unmatched") {
+			body := decode[messages.DeliveryBody](t, e)
+			var entry struct{ To string }
+			if err := json.Unmarshal(body.Entry, &entry); err != nil || body.Match.Confidence != messages.MatchNone || body.Match.Candidates != nil {
+				t.Errorf("%s (%v)", e.Raw, err)
+			}
+			none[entry.To] = e.Header.Get("Errand-Recipient") != ""
+		}
+		want := map[string]bool{"early-0@example.test": false, "early-1@example.test": false, "behind-0@example.test": true, "behind-1@example.test": true}
+		if diff := cmp.Diff(want, none); diff != "" {
+			t.Errorf("unmatched, and a doubt (-want +got):\n%s", diff)
+		}
+		if calls := b.box.Oracle(sandbox.Query{}).Calls["send"]; calls != 4 {
+			t.Errorf("%d calls, want 4", calls)
+		}
+	})
+}
+
+// Somebody else's mail to the same person at the same time, by an id that proves nothing,
+// may be the row of a call of unknown fate or not: it is not concluded, and nothing is
+// sent again.
+func TestAmbiguousRowsConcludeNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		for _, id := range []string{"known", "unknown"} {
+			m := message(id, 0, "on_unknown", "conclude")
+			m["to"] = []string{"x@example.test"}
+			if id == "unknown" {
+				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Times: 1})
+			}
+			b.publish("mail.send.requested", m)
+			b.run(b.mails(), time.Minute, b.published("mail.send.*."+id, 2))
+		}
+		insertRow(t, b.box, map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
+		b.poll(30*time.Minute, nil)
+		b.poll(2*time.Hour, nil) // another one, which only learns of the row
+		b.run(b.mails(), time.Hour, b.published("mail.send.uncertain.unknown", 1))
+		e := b.wantOne("mail.log.concluded.unknown.1")
+		if body := decode[messages.ConcludedBody](t, e); body.Outcome != messages.Unclear || body.Seen != 0 {
+			t.Errorf("%s", e.Raw)
+		}
+		var candidates []string
+		for _, e := range b.events("mail.delivery.delivered.unmatched") {
+			candidates = decode[messages.DeliveryBody](t, e).Match.Candidates
+		}
+		if diff := cmp.Diff([]string{"known", "unknown"}, candidates); diff != "" {
+			t.Errorf("candidates (-want +got):\n%s", diff)
+		}
+		if calls := b.box.Oracle(sandbox.Query{}).Calls["send"]; calls != 2 || len(b.events("mail.send.resolved.*")) != 0 {
+			t.Errorf("%d calls, want 2, and nothing resolved", calls)
+		}
+	})
+}
+
+// Recipients that were accepted and never got a row are reported as overdue, each once and
+// not before it is time, and after three days the summary is final as it is. Pollers
+// run around those hours only: hours of one cost seconds, since it asks so often.
+func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing.T) {
+	full(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		if err := b.box.Set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) }); err != nil {
+			t.Fatal(err)
+		}
+		b.send(message("slow", 3), messages.Accepted)
+		sent := time.Now()
+		between := func(from, to time.Duration) {
+			time.Sleep(time.Until(sent.Add(from)))
+			p := b.poller()
+			p.Interval, p.OverdueAfter = time.Minute, 6*time.Hour
+			b.run(p, to-from, nil)
+		}
+		overdue := func() []event { return b.events("mail.delivery.overdue.slow") }
+		between(0, 10*time.Minute)
+		between(5*time.Hour+50*time.Minute, 6*time.Hour+10*time.Minute) // the log is known up to POLL_OVERLAP ago
+		if n := len(overdue()); n != 0 {
+			t.Errorf("%d recipients are overdue before the log is known for six hours", n)
+		}
+		between(6*time.Hour+11*time.Minute, 6*time.Hour+31*time.Minute)
+		between(6*time.Hour+32*time.Minute, 6*time.Hour+42*time.Minute)
+		got := map[string]int{}
+		for _, e := range overdue() {
+			got[e.Header.Get("Errand-Recipient")]++
+			if body := decode[messages.OverdueBody](t, e); body.CompleteThrough.Sub(body.AcceptedAt.Time) < 6*time.Hour {
+				t.Errorf("overdue too early: %s", e.Raw)
+			}
+		}
+		if diff := cmp.Diff(map[string]int{"1.1": 1, "1.2": 1}, got); diff != "" {
+			t.Errorf("overdue (-want +got):\n%s", diff)
+		}
+		want := []string{"3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final false"}
+		between(71*time.Hour+30*time.Minute, 71*time.Hour+55*time.Minute)
+		if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
+			t.Errorf("summaries before the end (-want +got):\n%s", diff)
+		}
+		want = append(want, "3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final true")
+		for _, from := range []time.Duration{71*time.Hour + 56*time.Minute, 72*time.Hour + 11*time.Minute} {
+			between(from, from+14*time.Minute) // by the one that was there when it was time, and not again by the next
+			if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
+				t.Errorf("summaries (-want +got):\n%s", diff)
+			}
+		}
+		if n := len(overdue()); n != 2 {
+			t.Errorf("%d events in the end, want the two", n)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/pkg/messages"
+)
+
+// past is what a consumer published two hours ago, with the rows that came of it.
+type past struct {
+	*installation
+	at   time.Time
+	rows int
+}
+
+// message is one to two people that ended in a state, seen of them having a row.
+func (p *past) message(id string, state messages.State, seen int) {
+	p.t.Helper()
+	common := messages.Common{RequestID: id, At: messages.Time{Time: p.at}, Attempt: 1}
+	var keys []byte
+	for i := range 2 {
+		to := fmt.Sprintf("%s-%d@example.test", id, i)
+		keys = messages.AppendKey(keys, messages.KeyOf(to))
+		if i < seen {
+			p.row(map[string]any{"to": to, "created_at": p.at.UTC().Format(time.RFC3339Nano), "envelope_id": fmt.Sprintf("%011x%07x", p.at.UnixMilli(), p.rows)})
+		}
+	}
+	end := messages.Event{Operation: messages.Send, State: state, ID: id}
+	switch state {
+	case messages.Deferred:
+		end.Body = &messages.DeferredBody{Common: common, Reason: messages.ReasonNoAnswer, AfterUnknown: true}
+	case messages.Uncertain:
+		end.Body = &messages.SendOutcome{Common: common, Recipients: 2, Batches: 1, Reason: messages.ReasonNoAnswer, Fingerprint: "f", UnsettledCount: 1,
+			Unsettled: []messages.Unsettled{{Batch: 1, Count: 2, State: messages.Uncertain, Reason: messages.ReasonNoAnswer}}}
+	default:
+		end.Body = &messages.SendOutcome{Common: common, Recipients: 2, Batches: 1, Accepted: 2, Fingerprint: "f"}
+	}
+	until := messages.Time{Time: p.at.Add(30 * time.Second)}
+	for _, e := range []messages.Event{
+		{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{Common: common, Deadline: until, Fingerprint: "f", Recipients: 2, Batches: 1, BatchSize: 1000}},
+		{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(id, 1), Body: &messages.SentBody{Common: common, Batch: 1, Count: 2, Begin: messages.Time{Time: p.at.Add(-time.Second)}, Until: until, Keys: keys}},
+		end,
+	} {
+		data, err := e.Encode()
+		if err == nil {
+			_, err = p.js.Publish(p.t.Context(), e.Subject(), data)
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+func (p *past) row(row map[string]any) {
+	p.t.Helper()
+	insertRow(p.t, p.box, row)
+	p.rows++
+}
+
+// A poller dies before, while and after it publishes what the log says of requests, once and
+// again; another one publishes the rest, and a third one beside it: each summary, conclusion,
+// resolution and recipient that is overdue is published, and once.
+func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
+	failpointBuild.programs(t)
+	const rows, mark, reports = 7, 1, 6 // two conclusions, two that are overdue, two summaries at least
+	die := []string{"before mark", "after mark", "before tell report", "after tell report", "before tell resolved", "after tell resolved", "before tell resolved@2",
+		"after tell resolved@2", "before tell report, before tell resolved", "after tell report, after tell resolved", "after tell resolved, after tell resolved"}
+	for n := 1; n <= reports; n++ {
+		die = append(die, fmt.Sprint("telling@", rows+mark+n))
+	}
+	die = append(die, fmt.Sprint("telling@", rows+mark+2, ", telling@2"))
+	for _, deaths := range die {
+		t.Run(deaths, func(t *testing.T) {
+			p := &past{installation: installWith(t, failpointBuild, "POLL_INTERVAL=300ms", "OVERDUE_AFTER=1h"), at: time.Now().Add(-2 * time.Hour)}
+			p.shrinkDuplicateWindow()
+			p.message("seen", messages.Accepted, 2)
+			p.message("silent", messages.Accepted, 0)
+			p.message("taken", messages.Uncertain, 2)
+			p.message("lost", messages.Uncertain, 0)
+			p.message("awaits-taken", messages.Deferred, 2)
+			p.message("awaits-lost", messages.Deferred, 0)
+			p.row(map[string]any{"to": "else@example.test"}) // the log is known up to now
+			if p.rows != rows {
+				t.Fatalf("%d rows", p.rows)
+			}
+			for at := range strings.SplitSeq(deaths, ", ") {
+				p.start("log-poller", "ERRAND_FAILPOINT="+at).wantKilled()
+			}
+			last, l := p.start("log-poller"), &sendingLog{installation: p.installation}
+			l.caughtUp(last) // alone: who loses the turn looks for those that are overdue a minute later
+			beside := p.start("log-poller")
+			l.caughtUp(beside)
+			last.stop(20 * time.Second)
+			beside.stop(20 * time.Second)
+			p.wantReports()
+		})
+	}
+}
+
+func (p *past) wantReports() {
+	p.t.Helper()
+	if n := p.count("mail.delivery.delivered.*"); n != p.rows {
+		p.t.Errorf("%d events of %d rows", n, p.rows)
+	}
+	for id, want := range map[string]messages.State{"taken": messages.Accepted, "lost": messages.Failed} {
+		if r := decode[messages.SendResolved](p.t, p.wantOne("mail.send.resolved."+id)); r.Outcome != want {
+			p.t.Errorf("%s is resolved as %s", id, r.Outcome)
+		}
+	}
+	for id, want := range map[string]messages.Conclusion{"awaits-taken": messages.WasAccepted, "awaits-lost": messages.WasNotSent} {
+		if c := decode[messages.ConcludedBody](p.t, p.wantOne("mail.log.concluded."+id+".1")); c.Outcome != want {
+			p.t.Errorf("%s is concluded as %s", id, c.Outcome)
+		}
+	}
+	overdue := map[string]int{}
+	for _, e := range p.events("mail.delivery.overdue.*") {
+		overdue[e.Subject+" "+e.Header.Get("Errand-Recipient")]++
+	}
+	if len(overdue) != 2 || overdue["mail.delivery.overdue.silent 1.0"] != 1 || overdue["mail.delivery.overdue.silent 1.1"] != 1 {
+		p.t.Errorf("overdue: %v", overdue)
+	}
+	// One a minute at most: of the others the next one is not due yet.
+	if s := decode[messages.SummaryBody](p.t, p.wantOne("mail.delivery.summary.seen")); !s.Final || s.Delivered != 2 {
+		p.t.Errorf("summary: %s", counts(s))
+	}
+	for _, id := range []string{"taken", "awaits-taken"} {
+		p.wantOne("mail.delivery.summary." + id)
+	}
+	if n := p.count("mail.delivery.summary.*"); n != 3 {
+		p.t.Errorf("%d summaries", n)
+	}
+	if p.t.Failed() {
+		p.t.Log(p.lastOutput())
+	}
+}

@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// A log that was there before any poller is read while mail is sent, misbehaves in one
+// way or in many, is left alone for a day in which mail is sent too, and is read again.
+func TestALogThatMisbehavesIsPublishedOnceAndCompletely(t *testing.T) {
+	full(t)
+	type settings = sandbox.Settings
+	churning := func(v *settings) { v.LogLosses, v.LogLate = 0.05, 0.1 }
+	for _, c := range []struct {
+		name    string
+		change  func(*settings)
+		pollers int
+	}{
+		{"newest first", func(*settings) {}, 1},
+		{"oldest first, totals too high", func(v *settings) { v.LogOrder, v.TotalOff, v.WrongTotalPage = sandbox.Oldest, 90, true }, 1},
+		{"no order, rows come late and go", func(v *settings) { churning(v); v.LogOrder = sandbox.NoOrder }, 1},
+		{"no totals, rows come late and go", func(v *settings) { churning(v); v.NoTotals = true }, 1},
+		{"no totals, oldest first", func(v *settings) { v.LogOrder, v.NoTotals = sandbox.Oldest, true }, 1},
+		{"no totals, no order", func(v *settings) { churning(v); v.LogOrder, v.NoTotals = sandbox.NoOrder, true }, 1},
+		{"totals too low, rows of every form", func(v *settings) { churning(v); v.TotalOff, v.WrongTotalPage, v.LogForms = -60, true, true }, 1},
+		{"rows come minutes late", func(v *settings) { v.LogLate, v.LogLateBy = 0.1, sandbox.Duration(overlap-30*time.Second) }, 1},
+		{"another page size each time", func(v *settings) { churning(v); v.LogCapVaries, v.StatusText = true, true }, 1},
+		{"page sizes that are not shown", func(v *settings) { v.LogCapVaries, v.LogCapUntold = true, true }, 1},
+		{"one page size, whatever is asked for", func(v *settings) { v.LogFixed, v.LogCapUntold = true, true }, 1},
+		{"everything at once, two pollers", func(v *settings) {
+			churning(v)
+			v.LogOrder, v.TotalOff, v.LogCapVaries, v.LogForms = sandbox.Oldest, -7, true, true
+		}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inSweeps(t, c.change, func(s *sweeps) {
+				s.alone = c.pollers == 1
+				s.mail(5, 5*time.Second, 0)
+				time.Sleep(2 * time.Hour)
+				s.mail(6, 14*time.Second, c.pollers)
+				s.mail(2, 20*time.Second, 0)
+				time.Sleep(24 * time.Hour)
+				s.mail(2, 20*time.Second, 0)
+				s.mail(6, 14*time.Second, c.pollers)
+				s.quiet()
+				s.judge()
+			})
+		})
+	}
+}
+
+// The first poller that ever ran has a setting how far back to go. What is older is never published,
+// by none, also when the next ones have no such setting; what is younger is published once.
+func TestAnOldLogIsPublishedFromPollSinceOn(t *testing.T) {
+	full(t)
+	for _, order := range []string{sandbox.Newest, sandbox.Oldest, sandbox.NoOrder} {
+		t.Run(order, func(t *testing.T) {
+			inSweeps(t, func(v *sandbox.Settings) { v.LogOrder = order }, func(s *sweeps) {
+				s.mail(4, 20*time.Second, 0)
+				time.Sleep(24 * time.Hour)
+				s.since = time.Now().Truncate(time.Second)
+				s.mail(4, 20*time.Second, 0)
+				time.Sleep(12 * time.Hour)
+				for life, since := range []string{s.since.Format(time.RFC3339), "", "1h"} {
+					p := s.sweeper()
+					p.Since = since
+					began := time.Now()
+					s.run(p, 90*time.Second, nil)
+					s.ran = append(s.ran, span{began, time.Now()})
+					if life == 0 {
+						s.mail(2, 14*time.Second, 0)
+					}
+				}
+				s.judge()
+				for _, e := range s.events("mail.log.watermark") {
+					if w := decode[messages.Watermark](s.t, e); w.Since == nil || !w.Since.Equal(s.since) {
+						s.t.Errorf("a watermark says that the log is published since %v, want %v", w.Since, s.since)
+					}
+				}
+				published, _ := s.deliveries()
+				for _, r := range s.box.Oracle(sandbox.Query{Log: true}).Log {
+					for _, state := range r.States {
+						if r.CreatedAt.Before(s.since) && published[r.EnvelopeID+" "+r.To+" "+state.State] != nil {
+							s.t.Errorf("a row of %v is published", r.CreatedAt)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// Rows that come in where no sweep reads any more, hours behind the newest, make the log
+// longer than what was seen: all of the log is read for them, once an hour at most.
+func TestRowsThatComeHoursLateAreLookedForOnceAnHour(t *testing.T) {
+	inSweeps(t, func(*sandbox.Settings) {}, func(s *sweeps) {
+		s.mail(5, 5*time.Second, 0)
+		time.Sleep(6 * time.Hour)
+		s.mail(6, 5*time.Second, 0) // no sweep goes on behind these
+		time.Sleep(time.Hour)
+		s.mail(3, 5*time.Second, 0)
+		late := func(to string) {
+			insertRow(s.t, s.box, map[string]any{"to": to, "created_at": time.Now().Add(-3 * time.Hour).UTC()})
+		}
+		wantPublished := func(want int, when string) {
+			if n := len(s.events("mail.delivery.delivered.unmatched")); n != want {
+				s.t.Errorf("%s %d rows are published that came hours late, want %d", when, n, want)
+			}
+		}
+		ctx, stop := context.WithCancel(s.t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.sweeper().Run(ctx) }()
+		time.Sleep(2 * time.Minute)
+		late("one@example.test")
+		time.Sleep(30 * time.Second)
+		wantPublished(1, "at once")
+		late("two@example.test")
+		time.Sleep(40 * time.Minute)
+		wantPublished(1, "within an hour") // or all of the log was read again
+		time.Sleep(25 * time.Minute)
+		wantPublished(2, "after an hour")
+		stop()
+		if err := <-ended; err != nil {
+			s.t.Error(err)
+		}
+	})
+}

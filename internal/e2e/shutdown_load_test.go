@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// A program is asked to end with all workers in calls of a second and a half: the calls
+// end, their outcomes are stored, nothing comes back, and a second run does the rest.
+func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
+	const requests, workers = 30, 8 // up to a quarter more requests wait for a call's end
+	in := install(t, "CONCURRENCY=8", "UPSTREAM_TIMEOUT=10s")
+	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(1500 * time.Millisecond) })
+	for i := range requests {
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
+	}
+	for _, c := range []struct {
+		program, call string
+		queue         bus.Queue
+		history, well string
+	}{
+		{"mandate-consumer", "enroll", bus.EnrollQueue, "mandate.enroll.*.*", "mandate.enroll.succeeded.*"},
+		{"mail-consumer", "send", bus.SendQueue, "mail.send.*.*", "mail.send.accepted.*"},
+	} {
+		p := in.start(c.program)
+		in.until("all workers full", 20*time.Second, func() bool { return in.calls(c.call) == workers })
+		if status, body := p.get("/readyz"); status != http.StatusOK {
+			t.Errorf("%s is not ready: %d %s", p.name, status, body)
+		}
+		if n := p.gauges()["errand_requests_in_flight"]; n < workers || n > workers+workers/4 {
+			t.Errorf("%s has %v in flight, want %d to a quarter more", p.name, n, workers)
+		}
+		in.until("all workers full again", 20*time.Second, func() bool { return in.calls(c.call) == 2*workers })
+		p.stop(5 * time.Second) // hits the calls at their beginning
+
+		// The server has every acknowledgement when the program ends, and works them off after that.
+		for end := time.Now().Add(5 * time.Second); in.queue(c.queue).NumAckPending != 0 && time.Now().Before(end); {
+			runtime.Gosched()
+		}
+		if q := in.queue(c.queue); q.NumRedelivered != 0 || q.NumAckPending != 0 || q.Delivered.Consumer != q.AckFloor.Consumer {
+			t.Errorf("%s after SIGTERM: %d redelivered, %d in flight, %d of %d deliveries acknowledged", c.queue.Name,
+				q.NumRedelivered, q.NumAckPending, q.AckFloor.Consumer, q.Delivered.Consumer)
+		}
+		p = in.start(c.program)
+		in.waitOutcomes(c.history, requests, 30*time.Second)
+		p.stop(5 * time.Second)
+		if q := in.queue(c.queue); q.Delivered.Consumer != requests || in.unsettled(c.queue) != 0 {
+			t.Errorf("%s: %d deliveries of %d requests, %d left", c.queue.Name, q.Delivered.Consumer, requests, in.unsettled(c.queue))
+		}
+		if well, calls := in.count(c.well), in.calls(c.call); well != requests || calls != requests {
+			t.Errorf("%d of %d requests ended well, with %d calls", well, requests, calls)
+		}
+	}
+}
+
+// A message of many batches is nacked between two of them; no batch is uncertain.
+func TestSIGTERMBetweenTwoBatchesLosesNone(t *testing.T) {
+	const recipients, batches = 8000, 8
+	in := install(t, "MAIL_BATCH_PARALLEL=2")
+	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(500 * time.Millisecond) })
+	in.publish("mail.send.requested", message("m1", recipients))
+	for _, taken := range []int{0, 3} {
+		p := in.start("mail-consumer")
+		in.until("batches on their way", 20*time.Second, func() bool {
+			return in.submissions() >= taken && in.inFlight.Load() == 2
+		})
+		p.stop(5 * time.Second)
+		if in.inFlight.Load() != 0 {
+			t.Error("it ended before its calls")
+		}
+	}
+	p := in.start("mail-consumer")
+	in.waitOutcomes("mail.send.*.m1", 1, 20*time.Second)
+	p.stop(5 * time.Second)
+	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted || number(e.Body["accepted"]) != recipients {
+		t.Errorf("body: %s", e.Raw)
+	}
+	in.wantBatchesMatchOracle("m1", recipients, batches)
+	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Calls["send"] != batches || o.Mail.TwiceCount != 0 {
+		t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"], batches, o.Mail.TwiceCount)
+	}
+}

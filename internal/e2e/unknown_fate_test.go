@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// String is the operations in order, each with its second.
+func (l *callLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for _, c := range l.all {
+		out = append(out, fmt.Sprintf("%s at %.1fs", c.operation, c.at.Sub(epoch).Seconds()))
+	}
+	return strings.Join(out, ", ")
+}
+
+// A call that timed out is carried out upstream later, while its request waits for
+// something else. The list shows it by the time of the next call, which is not made.
+func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
+	const timeout = 30 * time.Second
+	for _, c := range []struct {
+		name       string
+		made       time.Duration // after the call began
+		status     int           // of the calls after it, until it was made
+		retryAfter string        // of a 503 to the second call
+		stopped    time.Duration // between the first deferral and the next delivery
+	}{
+		{name: "busy beyond the tries of a delivery", made: 40 * time.Second, status: http.StatusServiceUnavailable},
+		{name: "busy for a moment", made: 36 * time.Second, retryAfter: "8"},
+		{name: "held", made: 40 * time.Second, status: http.StatusUnauthorized},
+		{name: "busy, and nobody runs for an hour", made: 40 * time.Second, status: http.StatusServiceUnavailable, stopped: time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
+				if c.retryAfter != "" {
+					b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1, Headers: map[string]string{"Retry-After": c.retryAfter}})
+				}
+				calls := b.watch()
+				calls.answer = func(call upstreamCall, before []upstreamCall) int {
+					if first := only("enroll", before); call.operation == "enroll" && len(first) > 0 && call.at.Sub(first[0].at) < c.made+time.Second {
+						return c.status
+					}
+					return 0
+				}
+				b.publish("mandate.enroll.requested", enrollment("r1"))
+				if c.stopped > 0 {
+					b.run(b.mandates(), timeout+20*time.Second, b.published("mandate.enroll.deferred.r1", 1))
+					time.Sleep(c.stopped)
+				}
+				b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
+				if n := b.box.Enrolled("order-r1"); n != 1 {
+					t.Errorf("enrolled %d times, want once: %s", n, calls)
+				}
+				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
+				if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
+					t.Errorf("want link_lost and the record: %s", e.Raw)
+				}
+			})
+		})
+	}
+}
+
+// Once a call's fate was unknown, no call is made but right after a look at the list,
+// however many come and whatever was waited for between them.
+func TestTheListIsReadRightBeforeEachCallAfterOneOfUnknownFate(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		then sandbox.Fault
+	}{
+		{"busy", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 12}},
+		{"held", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 402, Times: 3}},
+		{"asked to wait", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 3, Headers: map[string]string{"Retry-After": "7"}}},
+		{"unknown", sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 7}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
+				b.fault(c.then)
+				calls := b.watch()
+				calls.answer = func(call upstreamCall, before []upstreamCall) int {
+					if call.operation == "enroll" && len(before) > 0 && before[len(before)-1].operation != "list" {
+						t.Errorf("a call %.1f s after another one, without a look between", call.at.Sub(before[len(before)-1].at).Seconds())
+					}
+					return 0
+				}
+				b.publish("mandate.enroll.requested", enrollment("r1"))
+				b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
+				if e := b.wantEnd("mandate.enroll", "succeeded", "r1"); e.Body["after_unknown"] != true {
+					t.Errorf("after_unknown is missing: %s", e.Raw)
+				}
+				if n := len(calls.of("enroll")); n != c.then.Times+2 {
+					t.Errorf("%d calls, want %d: %s", n, c.then.Times+2, calls)
+				}
+			})
+		})
+	}
+}
+
+// What refuses a call after one of unknown fate may be that one's own success ("already
+// taken"): it is not reported as failed, and the list still shows what became of it.
+func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		made   time.Duration // after the call began
+		busy   int           // calls answered 503 in between
+		listed int           // when the refusal came
+	}{
+		{"listed when it comes", 33 * time.Second, 0, 1},
+		{"listed later", 50 * time.Second, 0, 0},
+		{"after a deferral", 20 * time.Minute, 7, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
+				if c.busy > 0 {
+					b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: c.busy})
+				}
+				b.fault(enrollRefused)
+				calls := b.watch()
+				calls.answer = func(call upstreamCall, before []upstreamCall) int {
+					if call.operation == "enroll" && len(before) > 0 {
+						time.Sleep(3 * time.Second) // so that it was made before the refusal comes, or not
+					}
+					return 0
+				}
+				far := upstreamTime(time.Now().Add(72 * time.Hour))
+				b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", far))
+				b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
+				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
+				if evidence, _ := e.Body["evidence"].([]any); len(evidence) != c.listed {
+					t.Errorf("want %d records as evidence: %s; %s", c.listed, e.Raw, calls)
+				}
+				b.wantOne("dead.mandate.enroll.requested")
+				if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
+					time.Sleep(c.made) // it is made only now
+					if err = b.box.Decide("order-r1", sandbox.Approve); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.resolved.r1", 1))
+				if r := b.wantOne("mandate.enroll.resolved.r1"); r.Body["outcome"] != "succeeded" {
+					t.Errorf("resolved: %s", r.Raw)
+				}
+			})
+		})
+	}
+}
+
+// The recipients of a call of unknown fate may have been served, whatever the call after
+// it is answered.
+func TestAMessageRefusedAfterACallOfUnknownFateIsUncertain(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		batch     int // recipients a batch
+		first     int // recipient of the batch that it happens to
+		busy      int // calls answered 503 in between
+		accepted  int
+		uncertain string // a batch's event
+	}{
+		{"one batch", 1000, 0, 0, 0, ""},
+		{"one batch, after a deferral", 1000, 0, 7, 0, ""},
+		{"one of three batches", 2, 2, 0, 3, "mail.batch.uncertain.m1.2"},
+		{"one of three batches, after a deferral", 2, 2, 7, 3, "mail.batch.uncertain.m1.2"},
+	} {
+		const recipients = 5
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.fault(often(1, about(c.first, sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut})))
+				if c.busy > 0 {
+					b.fault(often(c.busy, about(c.first, sendBusy)))
+				}
+				b.fault(about(c.first, sendRefused))
+				b.publish("mail.send.requested", message("m1", recipients, "on_unknown", "resend"))
+				p := b.mails()
+				p.BatchSize = c.batch
+				b.run(p, 10*time.Minute, b.ended("mail.send", "m1"))
+				if o := b.box.Oracle(sandbox.Query{}); o.Mail.Recipients != recipients {
+					t.Fatalf("%d served, want %d", o.Mail.Recipients, recipients)
+				}
+				e := b.wantEnd("mail.send", "uncertain", "m1")
+				if number(e.Body["accepted"]) != c.accepted || e.Body["after_unknown"] != true {
+					t.Errorf("want %d accepted, after_unknown: %s", c.accepted, e.Raw)
+				}
+				if c.uncertain != "" {
+					b.wantOne(c.uncertain)
+				}
+				b.wantOne("dead.mail.send.requested")
+			})
+		})
+	}
+}
+
+// String is an event as a failed test shows it.
+func (e event) String() string { return fmt.Sprintf("%s %.300s", e.Subject, e.Raw) }

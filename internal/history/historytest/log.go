@@ -1,0 +1,117 @@
+// Package historytest keeps histories in memory, for tests. No program links it.
+package historytest
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"errand/internal/history"
+	"errand/pkg/messages"
+)
+
+// Log is a history.Log in memory, fenced as JetStream is. The zero value is empty.
+type Log struct {
+	// Before is called before each event is stored; an error keeps it from being stored.
+	Before func(messages.Event) error
+
+	mu     sync.Mutex
+	events []history.Entry
+	reads  int
+}
+
+// Append stores an event over the one that it must follow.
+func (l *Log) Append(_ context.Context, r history.Record) (uint64, error) {
+	body, err := r.Event.Encode()
+	if err == nil && l.Before != nil {
+		err = l.Before(r.Event)
+	}
+	if err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last(r.Event.Operation.Filter(r.Event.ID)).Sequence != r.Last {
+		return 0, history.ErrFenced
+	}
+	return l.put(r.Event.Subject(), body), nil
+}
+
+// Last gives the last event under a filter.
+func (l *Log) Last(_ context.Context, _ messages.Operation, filter string) (history.Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reads++
+	return l.last(filter), nil
+}
+
+func (l *Log) last(filter string) (last history.Entry) {
+	for _, e := range l.events {
+		if matches(filter, e.Subject) {
+			last = e
+		}
+	}
+	return last
+}
+
+// matches reports whether a subject is under a filter.
+func matches(filter, subject string) bool {
+	want, have := strings.Split(filter, "."), strings.Split(subject, ".")
+	if len(want) != len(have) {
+		return false
+	}
+	for i, token := range want {
+		if token != "*" && token != have[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Put stores an event without asking for a fence, and calls no Before.
+func (l *Log) Put(subject string, body []byte) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.put(subject, body)
+}
+
+func (l *Log) put(subject string, body []byte) uint64 {
+	sequence := uint64(len(l.events) + 1)
+	l.events = append(l.events, history.Entry{Subject: subject, Sequence: sequence, At: time.Now(), Body: body})
+	return sequence
+}
+
+// Events are all that are stored, in order.
+func (l *Log) Events() []history.Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]history.Entry(nil), l.events...)
+}
+
+// States are those of all events, in order.
+func (l *Log) States() []messages.State {
+	var states []messages.State
+	for _, e := range l.Events() {
+		states = append(states, messages.StateOf(e.Subject))
+	}
+	return states
+}
+
+// Reads is how often Last was asked.
+func (l *Log) Reads() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reads
+}
+
+// Decode reads the body of an event.
+func Decode[B any](t testing.TB, e history.Entry) B {
+	t.Helper()
+	var body B
+	if err := messages.DecodeEvent(e.Body, &body); err != nil {
+		t.Fatalf("%s: %v", e.Subject, err)
+	}
+	return body
+}

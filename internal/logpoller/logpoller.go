@@ -1,0 +1,79 @@
+// Package logpoller assembles the program log-poller: what reads the sending log (poll)
+// and where its events go (sink). It is not in app so that the other programs do not link
+// these.
+package logpoller
+
+import (
+	"context"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/poll"
+	"errand/internal/sink"
+)
+
+// Program turns the sending log into delivery events.
+type Program struct {
+	app.Common
+	app.MailAPI
+	Interval time.Duration `env:"POLL_INTERVAL" default:"10s" help:"Maximum pause between two sweeps of the log." group:"program"`
+	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to request per page." group:"program"`
+	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row each sweep reads again, for rows that were late or have changed." group:"program"`
+
+	Since         string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
+	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients to keep for matching rows to requests; a batch counts as 12 more. 10 million take half a gigabyte, at the peak a whole one. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
+	ReportAfter   time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
+	ConcludeAfter time.Duration `env:"CONCLUDE_AFTER" default:"1h" help:"How long after a call of unknown fate the log must be complete, without a row of it, to conclude that it was not sent." group:"program"`
+	OverdueAfter  time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after acceptance a recipient without a row is reported as overdue; 0 for never." group:"program"`
+}
+
+// Run works until ctx ends and the page under way is published.
+func (p *Program) Run(ctx context.Context) error {
+	switch {
+	case p.Interval <= 0:
+		return &app.Invalid{Variable: "POLL_INTERVAL", Problem: "must be positive (for example 10s)"}
+	case p.Limit < 1 || p.Limit > 10_000:
+		return &app.Invalid{Variable: "POLL_LIMIT", Problem: "must be 1 to 10000"}
+	case p.Overlap < 0:
+		return &app.Invalid{Variable: "POLL_OVERLAP", Problem: "must not be negative"}
+	case p.Recipients < 0:
+		return &app.Invalid{Variable: "POLL_RECIPIENTS", Problem: "must not be negative"}
+	case p.ReportAfter <= 0:
+		return &app.Invalid{Variable: "REPORT_AFTER", Problem: "must be positive (for example 72h)"}
+	case p.ConcludeAfter <= 0: // a log is never complete up to now: messages would be sent twice
+		return &app.Invalid{Variable: "CONCLUDE_AFTER", Problem: "must be positive (for example 1h)"}
+	case p.OverdueAfter < 0:
+		return &app.Invalid{Variable: "OVERDUE_AFTER", Problem: "must not be negative"}
+	}
+	since, err := p.since(time.Now())
+	if err != nil {
+		return err
+	}
+	return p.Poll(ctx, &p.MailAPI, func(with app.Polling) (run func(context.Context) error, fault func() string, err error) {
+		deliveries, err := sink.New(with.JetStream, with.Publisher, "/errand/log-poller")
+		if err != nil {
+			return nil, nil, err
+		}
+		poller := &poll.Poller{Upstream: with.Upstream, Sink: deliveries, Policy: with.Policy,
+			Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since, Logger: with.Logger,
+			Reports: poll.Reports{Requests: deliveries, Recipients: p.Recipients, Matched: with.Matched,
+				ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter},
+			Published: with.Published, Lag: with.ReadThrough}
+		return poller.Run, poller.Fault, nil
+	})
+}
+
+// since reads POLL_SINCE; zero: the whole log.
+func (p *Program) since(now time.Time) (time.Time, error) {
+	if p.Since == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, p.Since); err == nil {
+		return at, nil
+	}
+	back, err := time.ParseDuration(p.Since)
+	if err != nil || back <= 0 {
+		return time.Time{}, &app.Invalid{Variable: "POLL_SINCE", Problem: "must be a time such as 2026-01-31T00:00:00Z, or a duration such as 72h"}
+	}
+	return now.Add(-back), nil
+}

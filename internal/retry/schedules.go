@@ -1,0 +1,108 @@
+package retry
+
+import "time"
+
+// Schedule is a growing wait: First, then twice as long each time, up to Max.
+type Schedule struct{ First, Max time.Duration }
+
+// Wait gives the n-th wait, n from 1.
+func (s Schedule) Wait(n int) time.Duration {
+	wait := s.First
+	for ; n > 1 && wait < s.Max; n-- {
+		wait *= 2
+	}
+	return min(wait, s.Max)
+}
+
+// What is tried again, and how often.
+var (
+	// Store is for an event that NATS did not take, or a read that it did not answer.
+	Store = Schedule{50 * time.Millisecond, 2 * time.Second}
+	// Keep is for what is stored without a fence: dead letters, records of calls.
+	Keep = Schedule{100 * time.Millisecond, 5 * time.Second}
+	// Fault is for a request that met an error of ours: once a minute in the end.
+	Fault = Schedule{5 * time.Second, time.Minute}
+)
+
+// Single waits.
+const (
+	// Margin is what the deadline of a started event leaves beyond one call: for storing
+	// it, and for repetitions after quick answers. Clocks may differ by as much.
+	Margin = 5 * time.Second
+	// Fenced is how long a request stays away that another worker is writing to.
+	Fenced = time.Second
+	// SecondLook is how long after a look-up that found nothing the list is read again: a
+	// call that timed out may still be at work upstream.
+	SecondLook = 2 * time.Second
+	// LookIsGood is for how long what a look-up found may be acted upon.
+	LookIsGood = time.Second
+	// Nak is the shortest time for which a request stays away whose time has come already.
+	Nak = 10 * time.Millisecond
+	// MissingConsumer is the pause between two looks for a queue that is gone.
+	MissingConsumer = time.Second
+	// NotConnected is the pause between two looks whether there is a connection to NATS.
+	NotConnected = 100 * time.Millisecond
+	// Reconnect is the pause between two tries to reach a server of NATS.
+	Reconnect = 500 * time.Millisecond
+	// Ping is how often a quiet server is asked whether it is there: one that is not shows
+	// within a minute.
+	Ping = 20 * time.Second
+	// NATSCheck is the pause between two checks of what a program needs of NATS, and the
+	// timeout of one.
+	NATSCheck = 5 * time.Second
+	// ObjectRead is the pause before a chunk of a recipient list is asked for again.
+	ObjectRead = time.Second
+	// ResolvePace is the pause between two looks at enrollments that ended uncertain.
+	ResolvePace = 250 * time.Millisecond
+	// RetryAfterMax bounds what an upstream may ask for where nothing else does.
+	RetryAfterMax = 15 * time.Minute
+	// SweepMin is the shortest pause between two sweeps of the sending log.
+	SweepMin = time.Second
+	// SweepMax is the longest pause after a sweep that failed.
+	SweepMax = time.Minute
+	// LeadStep is by how much the pause grows before the leadership is taken again.
+	LeadStep = 50 * time.Millisecond
+	// BatchStep is by how much it grows before a batch of deliveries is stored again.
+	BatchStep = time.Millisecond
+	// RelearnStep is by how much it grows before another poller's events are read.
+	RelearnStep = 20 * time.Millisecond
+	// PlaceStep is by how much it grows before the end of a stream is asked for again.
+	PlaceStep = 100 * time.Millisecond
+
+	maxDeferral = 15 * time.Minute
+)
+
+// For how long an answer is waited for.
+const (
+	// Answer is for what NATS is asked: a write or a read.
+	Answer = 5 * time.Second
+	// PullExpiry is how long the server keeps a pull that it has no message for. It is short
+	// since a pull cannot be taken back: a message that the server has assigned when it
+	// learns that the subscription ends is delivered in vain, and in a cluster comes again
+	// only after its AckWait. So whoever wants no more waits for the end of the pull.
+	PullExpiry = 2 * time.Second
+	// Unexplained is how long a conflict may stay without an explanation: the server refuses
+	// the write, and what is read does not show why.
+	Unexplained = time.Minute
+	// ObjectAnswer is how long a server that does not answer is asked again for a chunk of
+	// a recipient list.
+	ObjectAnswer = 30 * time.Second
+	// Storage is how long a read or write of the log poller may take until it is an error.
+	Storage = 20 * time.Second
+	// ReplayAnswer is how long the next of many messages may take.
+	ReplayAnswer = 15 * time.Second
+	// Flush is how long a program that ends waits for its last acknowledgements to be sent.
+	Flush = 2 * time.Second
+	// AdminEnd is how long it waits for the requests to its admin server.
+	AdminEnd = time.Second
+)
+
+// ResolveAges are those at which an enrollment that ended uncertain is looked at, counted
+// from its event: an hour for a slow service, a day for one that is out of order. The last
+// two are for what the service gave no answer about until then.
+var ResolveAges = []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour,
+	ResolveEnough, 2 * ResolveEnough, 7 * ResolveEnough}
+
+// ResolveEnough is the age at which what is not listed was not made, and what is listed
+// without a final state is published as it is.
+const ResolveEnough = 24 * time.Hour

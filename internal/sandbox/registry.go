@@ -1,0 +1,153 @@
+package sandbox
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Status codes of a transaction. An enrollment without a decision is listed as
+// New: the document does not say that it is listed; assumed.
+const (
+	txNew       = 0
+	txFailed    = 2
+	txApproved  = 3
+	txCancelled = 4
+	txExpired   = 5
+)
+
+// Status codes of a mandate.
+const (
+	mandateNew       = 0
+	mandateActive    = 3
+	mandateRejected  = 6
+	mandateCancelled = 7
+)
+
+var txLabels = map[uint8]string{txNew: "New", txFailed: "Failed", txApproved: "Approved", txCancelled: "Cancelled", txExpired: "Expired"}
+
+var mandateLabels = map[uint8]string{mandateNew: "New", mandateActive: "Active", mandateRejected: "Rejected", mandateCancelled: "Cancelled"}
+
+// enrollment is an accepted enrollment, with its mandate and its application
+// transaction. Its number is its index in the registry.
+type enrollment struct {
+	order   string
+	body    string // as it was posted; "" in a lean sandbox
+	at      int64  // milliseconds since 1970
+	expires int64  // when its link does, in milliseconds too
+	cents   int64
+	before  uint32 // number + 1 of the previous enrollment with the same order number; 0 is none
+	version uint8  // 2 or 3
+	tx      uint8
+	mandate uint8
+}
+
+// registry holds every accepted enrollment. Two with the same order number are two
+// enrollments: the upstream has no idempotency.
+type registry struct {
+	mu      sync.Mutex
+	rows    []enrollment
+	last    map[string]uint32 // order number -> number + 1 of its last enrollment
+	twice   map[string]int    // order number with more than one enrollment -> how many
+	version [4]int
+
+	refused atomic.Int64
+}
+
+func (l *registry) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rows, l.last, l.twice, l.version = nil, map[string]uint32{}, map[string]int{}, [4]int{}
+	l.refused.Store(0)
+}
+
+// add stores an accepted enrollment and returns its number.
+func (l *registry) add(e enrollment) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.before = l.last[e.order]
+	if e.before > 0 {
+		l.twice[e.order] = max(l.twice[e.order], 1) + 1
+	}
+	l.rows = append(l.rows, e)
+	l.last[e.order] = uint32(len(l.rows))
+	l.version[e.version]++
+	return len(l.rows) - 1
+}
+
+// get returns the enrollment of that number.
+func (l *registry) get(number int) (enrollment, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if number < 0 || number >= len(l.rows) {
+		return enrollment{}, false
+	}
+	return l.rows[number], true
+}
+
+// of returns the numbers of an order number's enrollments, newest first. The
+// caller holds the lock.
+func (l *registry) of(order string) []int {
+	var numbers []int
+	for at := l.last[order]; at > 0; at = l.rows[at-1].before {
+		numbers = append(numbers, int(at)-1)
+	}
+	return numbers
+}
+
+// settle stores the decision on an enrollment and returns it; settled is false
+// when it was decided before, or its link expired.
+func (l *registry) settle(number int, tx, mandate uint8) (e enrollment, settled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	row := &l.rows[number]
+	if row.status(time.Now()) != txNew {
+		return *row, false
+	}
+	row.tx, row.mandate = tx, mandate
+	return *row, true
+}
+
+// status is the transaction's status: a new one expires with its link.
+func (e *enrollment) status(now time.Time) uint8 {
+	if e.tx == txNew && now.UnixMilli() >= e.expires {
+		return txExpired
+	}
+	return e.tx
+}
+
+// values parses the posted body each time: keeping the body takes less memory
+// than keeping the values.
+func (e *enrollment) values() values {
+	if e.body == "" {
+		return values{fOrderNumber: e.order}
+	}
+	v, _ := parseEnrollment(e.body)
+	return v
+}
+
+func number(prefix string, n int) string { return fmt.Sprintf("%s%08d", prefix, n+1) }
+
+// token is the last part of an enrollment's url. It contains the number, and
+// cannot be guessed from another token.
+func (s *Sandbox) token(n int) string {
+	return fmt.Sprintf("%x-%016x", n+1, mix(uint64(n+1)^mix(s.o.Seed^0x6572)))
+}
+
+// enrollmentOf returns the number in a token, and whether the token is valid.
+func (s *Sandbox) enrollmentOf(token string) (int, bool) {
+	head, _, _ := strings.Cut(token, "-")
+	n, err := strconv.ParseInt(head, 16, 32)
+	return int(n) - 1, err == nil && token == s.token(int(n)-1)
+}
+
+// mix spreads the bits of x over the whole word (the finisher of splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,94 @@
+package send
+
+import (
+	"context"
+	"time"
+
+	"errand/internal/attempt"
+	"errand/internal/history"
+	"errand/pkg/messages"
+)
+
+// span is when the last call that was announced for a batch may have been at work; zero:
+// none was.
+type span struct{ begin, end time.Time }
+
+// lastCall reads it from a batch's history. The events of a message of one batch have the
+// same fields.
+func (l ledger) lastCall() (span, error) {
+	if l.prior.Started == nil {
+		return span{}, nil
+	}
+	var started messages.BatchBody
+	if err := messages.DecodeEvent(l.prior.Started, &started); err != nil {
+		return span{}, err
+	}
+	s := span{begin: started.At.Time}
+	if started.Deadline != nil {
+		s.end = started.Deadline.Time
+	}
+	return s, nil
+}
+
+// leaveRecord leaves the record of a call whose worker died, which may have left none: then it
+// made no call, but the sending log's reader knows nothing of the batch and would never
+// conclude that. The same record twice says the same twice.
+func (m *message) leaveRecord(ctx context.Context, l ledger, b batch, call span) error {
+	if l.prior.State != messages.Started {
+		return nil
+	}
+	record := m.record(b, l.Attempt, call.begin, call.end)
+	record.Keys = keys(b.to)
+	if err := m.Sent(ctx, record); err != nil && ctx.Err() != nil {
+		return err
+	} // what NATS does not take now it did not take before: there was no call
+	return nil
+}
+
+// record is what it takes to find the rows of a batch's call in the sending log, but for
+// the keys of its recipients.
+func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
+	return messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()}, Attempt: attempt},
+		Batch: b.number, First: b.first, Count: len(b.to), From: m.from, Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
+}
+
+func keys(to []string) (all []byte) {
+	for _, address := range to {
+		all = messages.AppendKey(all, messages.KeyOf(address))
+	}
+	return all
+}
+
+// concluded gives what the sending log shows of a batch's last call. No verdict: it was
+// not sent.
+func (m *message) concluded(ctx context.Context, l ledger, b batch, call span, unknown messages.Reason) (result, error) {
+	said, err := m.Concluded(ctx, m.request.History.ID, b.number)
+	if err != nil {
+		return result{}, err
+	}
+	if said.Until.Before(call.end) {
+		said.Outcome = "" // it is about an earlier call
+	}
+	got := resultOf(b, attempt.Result[int]{})
+	got.Reason, got.Message, got.Status, got.AfterUnknown = unknown, l.prior.Message, l.prior.HTTPStatus, true
+	if unknown == messages.ReasonInterrupted {
+		got.Message = attempt.Interrupted
+	}
+	switch {
+	case said.Outcome == messages.WasAccepted:
+		return resultOf(b, attempt.Result[int]{Verdict: attempt.Done, Value: len(b.to), AfterUnknown: true}), nil
+	case said.Outcome == messages.WasNotSent:
+		return result{}, nil
+	case said.Outcome == messages.Unclear || !time.Now().Before(m.request.GiveUpAt):
+		got.Verdict = attempt.Uncertain
+		return got, nil
+	}
+	got.Verdict, got.NotBefore, got.Cause = attempt.AwaitLog, m.notBefore(), attempt.ErrAwaitsLog
+	return got, nil
+}
+
+// awaitsLog reports whether a deferred batch waits for what the sending log shows of its
+// last call, rather than for a call.
+func awaitsLog(p history.Prior) bool {
+	return p.State == messages.Deferred && p.AfterUnknown && p.Reason != messages.ReasonBusy && p.Reason != messages.ReasonHeld
+}

@@ -1,0 +1,89 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/poll"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// Requests gives the records of calls in MAIL_DELIVERIES and then the events in
+// MAIL_EVENTS, those since a time or those that it did not give before, up to the last
+// one of each. What the last ones are is asked of the streams' leaders, of the events
+// first: every outcome that is given comes with the record of its call.
+func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[poll.Record, error] {
+	records := messages.Log.Subject(messages.Sent, ">")
+	return func(yield func(poll.Record, error) bool) {
+		outcome, err := d.end(ctx, bus.MailEvents, "mail.>")
+		if err != nil {
+			yield(poll.Record{}, err)
+			return
+		}
+		sent, err := d.end(ctx, bus.MailDeliveries, records)
+		if err != nil {
+			yield(poll.Record{}, err)
+			return
+		}
+		if d.follow(ctx, &d.sent, []string{records}, sent, since, yield) {
+			d.follow(ctx, &d.outcomes, nil, outcome, since, yield)
+		}
+	}
+}
+
+// follow gives what r did not read yet up to end; false: an error was given, or no more
+// is wanted.
+func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Place, since time.Time, yield func(poll.Record, error) bool) bool {
+	if end.Sequence+1 < r.next && end.Time.After(r.at) { // the stream was made again
+		r.next = 0
+	}
+	if r.next == 0 {
+		r.since = since
+	}
+	if end.Sequence == 0 {
+		return true
+	}
+	complete, err := r.follow(ctx, d.js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, end.Sequence, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+		return yield(poll.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
+	})
+	if err != nil {
+		yield(poll.Record{}, fmt.Errorf("sink: read %s: %w", r.stream, err))
+		return false
+	}
+	return complete
+}
+
+// end asks the leader of a stream for its last message on a subject. What the stream's
+// state calls its last may have been removed: who waited for that would wait until there
+// is another.
+func (d *Deliveries) end(ctx context.Context, stream, filter string) (bus.Place, error) {
+	for try := 1; ; try++ {
+		last, err := bus.LastPlace(ctx, d.js.Conn(), stream, filter)
+		if err == nil || try == lastTries || !retry.Pause(ctx, time.Duration(try)*retry.PlaceStep) {
+			return last, err
+		}
+	}
+}
+
+// lastTries is how often a stream's end is asked for before that is an error.
+const lastTries = 5
+
+// Resolve stores what became of a request over the event that left it uncertain. One
+// that another poller stored before is as good.
+func (d *Deliveries) Resolve(ctx context.Context, e messages.Event, over uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	_, err := d.events.Append(ctx, history.Record{Event: e, Last: over, Writer: d.writer})
+	if err != nil && !errors.Is(err, history.ErrFenced) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package sink_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+	"errand/internal/sink"
+)
+
+// replicated runs three servers that have the streams, with the shortest duplicate window
+// there is, and gives a connection to each: the fences are alone with the work.
+func replicated(t *testing.T, names ...string) []*nats.Conn {
+	t.Helper()
+	c := devtest.NewCluster(t)
+	js := c.Replicate(names...)
+	for _, name := range names {
+		s, err := js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.Duplicates = 100 * time.Millisecond
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c.Conns
+}
+
+func TestPollersThatRaceInAClusterNeverStoreAnEventTwice(t *testing.T) {
+	conns := replicated(t, bus.MailDeliveries)
+	done := make(chan struct{})
+	changes := 0
+	go func() { // the leader changes all the time
+		defer close(done)
+		for range 3 {
+			select {
+			case <-t.Context().Done():
+				return
+			case <-time.After(300 * time.Millisecond):
+			}
+			if _, err := conns[1].Request("$JS.API.STREAM.LEADER.STEPDOWN."+bus.MailDeliveries, nil, 2*time.Second); err == nil {
+				changes++
+			}
+		}
+	}()
+	const rows = 2000
+	ids := race(t, conns, 3, rows, 100)
+	<-done
+	if changes == 0 {
+		t.Error("the leader was never changed")
+	}
+	once(t, ids, rows)
+}
+
+// reading is what a poller was given by Requests so far, and how often.
+type reading struct {
+	*sink.Deliveries
+	given map[string]int
+	early []string // outcomes that came before the record of their call
+}
+
+func readingOf(t *testing.T, nc *nats.Conn) *reading {
+	return &reading{Deliveries: newSink(t, nc), given: map[string]int{}}
+}
+
+// read takes what is new; while there is no leader it tries again.
+func (r *reading) read(t *testing.T) {
+	t.Helper()
+	for began := time.Now(); ; <-time.After(50 * time.Millisecond) {
+		err := r.once(t.Context())
+		if err == nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (r *reading) once(ctx context.Context) error {
+	for record, err := range r.Requests(ctx, time.Time{}) {
+		if err != nil {
+			return err
+		}
+		r.given[record.Subject]++
+		if id, ok := strings.CutPrefix(record.Subject, "mail.send.accepted."); ok && r.given["mail.log.sent."+id+".1"] == 0 {
+			r.early = append(r.early, id)
+		}
+	}
+	return nil
+}
+
+// Records and outcomes are stored by way of one server and meanwhile read by way of the
+// others, by one who reads on and by one who begins; leaders step down all the while.
+// What was stored before a reading is given by it, once, an outcome after its record.
+func TestAPollerOnAnotherServerSeesEveryRecord(t *testing.T) {
+	conns := replicated(t, bus.MailDeliveries, bus.MailEvents)
+	js, err := jetstream.New(conns[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var stored []string
+	writing := make(chan struct{})
+	go func() {
+		defer close(writing)
+		for n := range 150 {
+			for _, subject := range []string{"mail.log.sent.r%d.1", "mail.send.started.r%d", "mail.delivery.delivered.r%d", "mail.send.accepted.r%d"} {
+				subject = fmt.Sprintf(subject, n)
+				for t.Context().Err() == nil { // there may be no leader
+					if _, err := js.Publish(t.Context(), subject, []byte(`{}`), jetstream.WithMsgID(subject)); err == nil {
+						break
+					}
+				}
+				if !strings.HasPrefix(subject, "mail.delivery.") { // which nobody asks for
+					mu.Lock()
+					stored = append(stored, subject)
+					mu.Unlock()
+				}
+			}
+		}
+	}()
+	steady, changes := readingOf(t, conns[1]), 0
+	for round, last := 0, false; !last; round++ {
+		if round%6 == 0 {
+			stream := []string{bus.MailDeliveries, bus.MailEvents}[round/6%2]
+			if _, err := conns[2].Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, 2*time.Second); err == nil {
+				changes++
+			}
+		}
+		select {
+		case <-writing:
+			last = true
+		default:
+		}
+		readers := []*reading{steady}
+		if round%6 == 0 || last {
+			readers = append(readers, readingOf(t, conns[2]))
+		}
+		for _, r := range readers {
+			mu.Lock()
+			want := slices.Clone(stored)
+			mu.Unlock()
+			r.read(t)
+			for _, subject := range want {
+				if r.given[subject] == 0 {
+					t.Errorf("round %d: %s was stored before, and not given", round, subject)
+				}
+			}
+			for subject, n := range r.given {
+				if n > 1 {
+					t.Errorf("round %d: %s was given %d times", round, subject, n)
+				}
+			}
+			if len(r.early) > 0 || t.Failed() {
+				t.Fatalf("round %d: outcomes before the records of their calls: %v", round, r.early)
+			}
+		}
+	}
+	if changes == 0 || len(stored) != 450 || len(steady.given) != 450 {
+		t.Errorf("the leaders were changed %d times, %d records were stored and %d given", changes, len(stored), len(steady.given))
+	}
+}

@@ -1,0 +1,35 @@
+package messages
+
+// ReopenedBody is the body of mandate.enroll.reopened and mail.send.reopened:
+// the request had an outcome and is run again, since its contents were corrected
+// or a person said so. It is never abridged: what is run depends on it.
+type ReopenedBody struct {
+	Common
+	By  string       `json:"by"` // ByCorrection, or who did it
+	Why string       `json:"why,omitempty"`
+	Was PriorOutcome `json:"was"`
+	// AfterUnknown: a call of unknown fate was made before.
+	AfterUnknown bool `json:"after_unknown,omitempty"`
+	// Batches are those of a message that may be sent, from 1; none: all that
+	// were not accepted and are not of unknown fate.
+	Batches []int `json:"batches,omitempty"`
+	// Fingerprint is that of the contents that are run from now on.
+	Fingerprint string `json:"fingerprint"`
+}
+
+// PriorOutcome is the outcome that a request had before it was reopened.
+type PriorOutcome struct {
+	State  State  `json:"state"`            // failed, uncertain or partial
+	Reason Reason `json:"reason,omitempty"` // none for partial
+}
+
+// ByCorrection is who reopened a request that was published again with other
+// contents.
+const ByCorrection = "correction"
+
+// MarshalJSON cuts the texts.
+func (b ReopenedBody) MarshalJSON() ([]byte, error) {
+	type plain ReopenedBody
+	b.By, b.Why = Cut(b.By), Cut(b.Why)
+	return marshal(plain(b))
+}
