@@ -22,11 +22,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is nobody in particular: a number, so that Kubernetes can see that it is not
-// root, and the one that minimal base images use.
+// user is an unprivileged user: a number, so that Kubernetes can see that it is not root,
+// and the same as in minimal base images.
 const user = "65532:65532"
 
-// roots is where Go looks for CA certificates first.
+// roots is the first place where Go looks for CA certificates.
 const roots = "etc/ssl/certs/ca-certificates.crt"
 
 // image is one program for one architecture.
@@ -37,7 +37,7 @@ type image struct {
 	unpacked int64
 }
 
-// pack makes an image of a static binary, and nothing else that could be run.
+// pack makes an image that contains a static binary and no other program.
 func pack(tag, binary string, labels map[string]string, created time.Time) (image, error) {
 	ref, err := name.NewTag(tag)
 	if err != nil {
@@ -77,14 +77,14 @@ func pack(tag, binary string, labels map[string]string, created time.Time) (imag
 	return image{Image: made, tag: ref, arch: arch, unpacked: unpacked}, nil
 }
 
-// architecture tells what a binary runs on, and refuses one that needs a loader or
-// libraries: an image has none.
+// architecture returns the architecture of a binary, or an error if the binary needs a
+// loader or libraries: an image has none.
 func architecture(binary string) (string, error) {
 	file, err := elf.Open(binary)
 	if err != nil {
-		return "", fmt.Errorf("%s is no Linux program: %w", binary, err)
+		return "", fmt.Errorf("%s is not a Linux program: %w", binary, err)
 	}
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close() //nolint:errcheck // nothing was written
 	for _, segment := range file.Progs {
 		if segment.Type == elf.PT_INTERP {
 			return "", fmt.Errorf("%s is not static: build it with CGO_ENABLED=0", binary)
@@ -96,11 +96,11 @@ func architecture(binary string) (string, error) {
 	case elf.EM_AARCH64:
 		return "arm64", nil
 	}
-	return "", fmt.Errorf("%s is for %s, want one of %q", binary, file.Machine, known())
+	return "", fmt.Errorf("%s is for %s, want one of %q", binary, file.Machine, architectures())
 }
 
-// files is everything in an image, as a tar: root's own, writable to nobody else, and
-// as old as can be, so that a layer changes only when what is in it does.
+// files is the contents of an image as a tar: owned by root, writable by nobody else, and
+// with a fixed time, so that a layer changes only when its contents do.
 func files(program string, text []byte) (_ []byte, size int64, err error) {
 	certificates, err := certificates()
 	if err != nil {
@@ -123,7 +123,7 @@ func files(program string, text []byte) (_ []byte, size int64, err error) {
 	return archive.Bytes(), size, errors.Join(err, w.Close())
 }
 
-// archive writes the image as a file that docker, podman and containerd load.
+// archive writes the image as a file that docker, podman and containerd can load.
 func (i image) archive(dir string, out io.Writer) error {
 	program := filepath.Base(i.tag.RepositoryStr())
 	path := filepath.Join(dir, program+"-"+i.arch+".tar")
@@ -143,18 +143,18 @@ func (i image) archive(dir string, out io.Writer) error {
 	return nil
 }
 
-// ArtifactType keeps a word out of the index that older tools drop when they push it:
-// the digest in the registry would be another one.
+// ArtifactType keeps a field out of the index that older tools drop when they push it: the
+// digest in the registry would be different.
 func (image) ArtifactType() (string, error) { return "", nil }
 
-// layOut writes one index of all architectures as an OCI layout.
-func layOut(dir string, images []image, out io.Writer) error {
+// writeLayout writes one index of all architectures as an OCI layout.
+func writeLayout(dir string, images []image, out io.Writer) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range images {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: i,
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: i.arch}}})
 	}
-	// What an earlier run left goes; anything else that has this name stays.
+	// A layout of an earlier run is removed; anything else with this name is not.
 	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err == nil {
 		if err := os.RemoveAll(dir); err != nil {
 			return err

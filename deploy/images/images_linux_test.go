@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Run from the image's own bytes, on the processor that is here.
+// The programs run as they are in the images, for the architecture of this machine.
 func TestProgramsOfTheImagesRun(t *testing.T) {
 	dir := t.TempDir()
 	run := func(program string, args ...string) (string, error) {
@@ -21,16 +21,16 @@ func TestProgramsOfTheImagesRun(t *testing.T) {
 			}
 		}
 		cmd := exec.Command(path, args...)
-		cmd.Env = []string{} // as bare as in a container
-		said, err := cmd.CombinedOutput()
-		return string(said), err
+		cmd.Env = []string{} // as in a container
+		output, err := cmd.CombinedOutput()
+		return string(output), err
 	}
 	for _, program := range programs {
-		if said, err := run(program, "--help"); err != nil || !strings.Contains(said, program) {
-			t.Errorf("%s --help: %v\n%s", program, err, said)
+		if output, err := run(program, "--help"); err != nil || !strings.Contains(output, program) {
+			t.Errorf("%s --help: %v\n%s", program, err, output)
 		}
 	}
-	if said, err := run("errand", "demo", "--help"); err == nil || !strings.Contains(said, "this build has no demo") {
-		t.Errorf("errand demo: %v\n%s", err, said)
+	if output, err := run("errand", "demo", "--help"); err == nil || !strings.Contains(output, "this build has no demo") {
+		t.Errorf("errand demo: %v\n%s", err, output)
 	}
 }

@@ -27,7 +27,7 @@ const (
 // source is the project.
 const source = "../.."
 
-// dist holds images as they were ordered once, for every test that only looks.
+// dist has images that were built once, for every test that only reads them.
 var dist string
 
 func TestMain(m *testing.M) {
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-func TestImagesHoldTheProgramAndNothingElse(t *testing.T) {
-	for _, arch := range known() {
+func TestImagesContainTheProgramAndNothingElse(t *testing.T) {
+	for _, arch := range architectures() {
 		for _, program := range programs {
 			path := filepath.Join(dist, program+"-"+arch+".tar")
 			img := loaded(t, path, "localhost/errand/"+program+":1.2.3")
@@ -67,11 +67,11 @@ func TestImagesHoldTheProgramAndNothingElse(t *testing.T) {
 				t.Errorf("%s: its config (-want +got):\n%s", path, diff)
 			}
 
-			holds := contents(t, img)
-			if diff := cmp.Diff([]string{"etc/", "etc/ssl/", "etc/ssl/certs/", roots, program}, holds.names); diff != "" {
-				t.Errorf("%s: what is in it (-want +got):\n%s", path, diff)
+			in := contents(t, img)
+			if diff := cmp.Diff([]string{"etc/", "etc/ssl/", "etc/ssl/certs/", roots, program}, in.names); diff != "" {
+				t.Errorf("%s: its contents (-want +got):\n%s", path, diff)
 			}
-			for _, header := range holds.headers {
+			for _, header := range in.headers {
 				want := fs.FileMode(0o644)
 				if header.Name == program {
 					want = 0o755
@@ -86,14 +86,14 @@ func TestImagesHoldTheProgramAndNothingElse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if info.Size() > largest || holds.size > largest {
-				t.Errorf("%s has %d bytes, unpacked %d, want %d at most", path, info.Size(), holds.size, largest)
+			if info.Size() > largest || in.size > largest {
+				t.Errorf("%s has %d bytes, unpacked %d, want at most %d", path, info.Size(), in.size, largest)
 			}
-			// A name that only the table of time zones has: the image has no other.
-			if !bytes.Contains(holds.text[program], []byte("Antarctica/Troll")) {
-				t.Errorf("%s: the program does not bring the time zones", path)
+			// A name that is only in the table of time zones: the image has no other table.
+			if !bytes.Contains(in.text[program], []byte("Antarctica/Troll")) {
+				t.Errorf("%s: the program does not contain the time zones", path)
 			}
-			file, err := elf.NewFile(bytes.NewReader(holds.text[program]))
+			file, err := elf.NewFile(bytes.NewReader(in.text[program]))
 			if err != nil {
 				t.Fatalf("%s: %v", path, err)
 			}
@@ -105,16 +105,16 @@ func TestImagesHoldTheProgramAndNothingElse(t *testing.T) {
 					t.Errorf("%s: the program is not static, it has a segment %s", path, segment.Type)
 				}
 			}
-			if n := usable(t, holds.text[roots]); n < 100 {
-				t.Errorf("%s: %d CA certificates, want 100 at least", path, n)
+			if n := usable(t, in.text[roots]); n < 100 {
+				t.Errorf("%s: %d CA certificates, want at least 100", path, n)
 			}
 		}
 	}
 }
 
-// Another folder, another umask, another time: the same bytes.
+// A different directory, umask and time give the same bytes.
 func TestImagesAreTheSameWhereverTheyAreBuilt(t *testing.T) {
-	elsewhere := filepath.Join(t.TempDir(), "a folder of another name")
+	elsewhere := filepath.Join(t.TempDir(), "a directory with another name")
 	for _, part := range []string{"go.mod", "go.sum", "cmd", "internal", "pkg"} {
 		from, to := filepath.Join(source, part), filepath.Join(elsewhere, part)
 		info, err := os.Stat(from)
@@ -133,7 +133,7 @@ func TestImagesAreTheSameWhereverTheyAreBuilt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("GOAMD64", "v3") // the builder's taste must not show
+	t.Setenv("GOAMD64", "v3") // the builder's settings must not matter
 	t.Setenv("GOFLAGS", "-modfile=mine.mod")
 	again, err := built(filepath.Join(t.TempDir(), "dist"), elsewhere, 0o077)
 	if err != nil {
@@ -143,13 +143,13 @@ func TestImagesAreTheSameWhereverTheyAreBuilt(t *testing.T) {
 	if diff := cmp.Diff(here, there); diff != "" {
 		t.Errorf("files that differ (-here +there):\n%s", diff)
 	}
-	if len(here) < len(programs)*len(known()) {
+	if len(here) < len(programs)*len(architectures()) {
 		t.Errorf("only %d files compared", len(here))
 	}
 }
 
-// What is pushed is what is loaded.
-func TestTheIndexHoldsTheSameImages(t *testing.T) {
+// What is pushed is the same as what is loaded.
+func TestTheIndexContainsTheSameImages(t *testing.T) {
 	for _, program := range programs {
 		path, err := layout.FromPath(filepath.Join(dist, program))
 		if err != nil {
@@ -164,7 +164,7 @@ func TestTheIndexHoldsTheSameImages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(manifest.Manifests); n != 1 {
-			t.Fatalf("%s: the layout names %d things, want the one index", program, n)
+			t.Fatalf("%s: the layout names %d manifests, want one index", program, n)
 		}
 		if got := manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"]; got != "1.2.3" {
 			t.Errorf("%s: the index is called %q", program, got)
@@ -180,7 +180,7 @@ func TestTheIndexHoldsTheSameImages(t *testing.T) {
 		for _, m := range manifest.Manifests {
 			archs = append(archs, m.Platform.Architecture)
 			if m.ArtifactType != "" {
-				t.Errorf("%s: the index says %q of an image, which tools drop", program, m.ArtifactType)
+				t.Errorf("%s: the index has the artifact type %q for an image, which tools drop", program, m.ArtifactType)
 			}
 			img, err := index.Image(m.Digest)
 			if err != nil {
@@ -198,13 +198,13 @@ func TestTheIndexHoldsTheSameImages(t *testing.T) {
 				t.Errorf("%s for %s: the layout has %s, the archive %s", program, m.Platform.Architecture, got, want)
 			}
 		}
-		if diff := cmp.Diff(known(), archs); diff != "" {
+		if diff := cmp.Diff(architectures(), archs); diff != "" {
 			t.Errorf("%s: architectures (-want +got):\n%s", program, diff)
 		}
 	}
 }
 
-func TestOtherProgramsArePackedUnderTheirName(t *testing.T) {
+func TestOtherProgramsArePackedWithTheirName(t *testing.T) {
 	for _, name := range []string{"nats:2.15.2", "localhost/pause:1", "example.com:5000/deep/er:v1"} {
 		dist := t.TempDir()
 		binary := static(t)
@@ -229,13 +229,13 @@ func TestOtherProgramsArePackedUnderTheirName(t *testing.T) {
 	}
 }
 
-func TestWhatCannotRunInAnImageIsRefused(t *testing.T) {
+func TestABinaryThatCannotRunInAnImageIsRefused(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for binary, want := range map[string]string{
-		text:      "is no Linux program",
+		text:      "is not a Linux program",
 		"missing": "no such file",
 	} {
 		if _, err := pack("x:1", binary, nil, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), want) {
@@ -244,14 +244,14 @@ func TestWhatCannotRunInAnImageIsRefused(t *testing.T) {
 	}
 }
 
-// A folder that is no earlier layout is not removed.
-func TestNothingOfOthersIsRemoved(t *testing.T) {
+// A directory that is not an earlier layout is not removed.
+func TestADirectoryOfOthersIsNotRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "errand")
 	mine := filepath.Join(dir, "mine")
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(mine, []byte("x"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := layOut(dir, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "in the way") {
+	if err := writeLayout(dir, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "in the way") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(mine); err != nil {
@@ -259,14 +259,14 @@ func TestNothingOfOthersIsRemoved(t *testing.T) {
 	}
 }
 
-// Those who build with docker or podman get the same.
-func TestContainerfileSaysTheSame(t *testing.T) {
+// A build with docker or podman gives the same.
+func TestContainerfileAgreesWithTheImages(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(source, "Containerfile"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"USER " + user, "WORKDIR /", "CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-tags=nodemo", `-ldflags="-s -w"`, "/" + roots}
-	for key := range (&order{revision: revision}).labels("") {
+	for key := range (&buildOrder{revision: revision}).labels("") {
 		if !strings.HasSuffix(key, ".created") { // which the builder knows
 			want = append(want, key+"=")
 		}
@@ -276,7 +276,7 @@ func TestContainerfileSaysTheSame(t *testing.T) {
 	}
 	for _, part := range want {
 		if !strings.Contains(string(text), part) {
-			t.Errorf("Containerfile does not say %q", part)
+			t.Errorf("Containerfile does not contain %q", part)
 		}
 	}
 }

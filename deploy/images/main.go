@@ -1,4 +1,4 @@
-// Command images packs the programs as container images. It needs Go and the source,
+// Command images packs the programs as container images. It needs Go and the source, but
 // no container tool, no registry and no root:
 //
 //	go build for each architecture
@@ -6,7 +6,7 @@
 //	            ├─► dist/<program>-<arch>.tar   docker-archive, to load
 //	            └─► dist/<program>/             OCI layout of all architectures, to push
 //
-// The same source, version and Go give the same bytes, wherever and whenever.
+// The same source, version and Go always give the same bytes.
 package main
 
 import (
@@ -24,47 +24,47 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// order is what to build and how to name it.
-type order struct {
+// buildOrder says what to build and how to name it.
+type buildOrder struct {
 	source, out       string
 	archs             []string
 	version, revision string
 	created           time.Time
-	others            []other
+	others            []otherProgram
 }
 
-// other is a program that was built elsewhere, and the name its image gets.
-type other struct{ name, binary string }
+// otherProgram is a program that was built elsewhere, and the name of its image.
+type otherProgram struct{ name, binary string }
 
 const usage = `Builds images of the programs for each architecture, without a container tool.
 
     go run -C deploy/images . --version 1.4.0
     go run -C deploy/images . --arch amd64 --other nats:2.15.2=$PWD/nats-server
 
-Paths are relative to deploy/images. SOURCE_DATE_EPOCH, else the time of the commit, is when the images say they
-were created.
+Paths are relative to deploy/images. The creation time of the images is SOURCE_DATE_EPOCH or, without it, the time of
+the commit.
 
 `
 
 func run(args []string, out, errs io.Writer) int {
-	o := order{}
+	o := buildOrder{}
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.Usage = func() {
 		fmt.Fprint(errs, usage)
 		flags.PrintDefaults()
 	}
-	flags.StringVar(&o.source, "source", "../..", "the project's `folder`")
-	flags.StringVar(&o.out, "out", "../../dist", "the `folder` to write to")
+	flags.StringVar(&o.source, "source", "../..", "the project's `directory`")
+	flags.StringVar(&o.out, "out", "../../dist", "the `directory` to write to")
 	flags.StringVar(&o.version, "version", "dev", "tag of the images")
-	flags.StringVar(&o.revision, "revision", "", "commit that the images name; left out: git is asked")
-	archs := flags.String("arch", "amd64,arm64", "architectures to build for, a `list` of "+strings.Join(known(), ", "))
-	flags.Func("other", "pack this static `NAME=BINARY` too, such as nats:2.15.2=/usr/bin/nats-server; repeat it for more", func(text string) error {
+	flags.StringVar(&o.revision, "revision", "", "commit that the images name (default: from git)")
+	archs := flags.String("arch", "amd64,arm64", "architectures to build for, a `list` of "+strings.Join(architectures(), ", "))
+	flags.Func("other", "also pack this static `NAME=BINARY`, such as nats:2.15.2=/usr/bin/nats-server; may be repeated", func(text string) error {
 		name, binary, ok := strings.Cut(text, "=")
 		if !ok {
 			return errors.New("must be NAME=BINARY")
 		}
-		o.others = append(o.others, other{name, binary})
+		o.others = append(o.others, otherProgram{name, binary})
 		return nil
 	})
 	switch err := flags.Parse(args); {
@@ -73,7 +73,7 @@ func run(args []string, out, errs io.Writer) int {
 	case err != nil:
 		return 2
 	case flags.NArg() > 0:
-		fmt.Fprintf(errs, "images: %q is no flag; see --help\n", flags.Arg(0))
+		fmt.Fprintf(errs, "images: %q is not a flag; see --help\n", flags.Arg(0))
 		return 2
 	}
 	o.archs = strings.Split(*archs, ",")
@@ -88,12 +88,12 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// date fills in what git and the environment know of the source.
-func (o *order) date(errs io.Writer) error {
+// date fills in revision and time from git and the environment.
+func (o *buildOrder) date(errs io.Writer) error {
 	git := func(args ...string) string {
-		answer, err := exec.Command("git", append([]string{"-C", o.source}, args...)...).Output() //nolint:gosec // no shell, and the folder is the caller's
+		answer, err := exec.Command("git", append([]string{"-C", o.source}, args...)...).Output() //nolint:gosec // no shell, and the directory is the caller's
 		if err != nil {
-			return "" // no git, no clone, or one that git does not trust
+			return "" // no git, no clone, or a clone that git does not trust
 		}
 		return strings.TrimSpace(string(answer))
 	}
@@ -101,7 +101,7 @@ func (o *order) date(errs io.Writer) error {
 		o.revision = git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 	}
 	if o.revision == "" {
-		fmt.Fprintln(errs, "images: git tells no revision of the source, so the images name none; --revision does")
+		fmt.Fprintln(errs, "images: git knows no revision of the source, so the images name none; use --revision")
 	}
 	seconds := os.Getenv("SOURCE_DATE_EPOCH")
 	if seconds == "" {
@@ -112,19 +112,19 @@ func (o *order) date(errs io.Writer) error {
 	}
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return fmt.Errorf("SOURCE_DATE_EPOCH: %q is no number of seconds", seconds)
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %q is not a number of seconds", seconds)
 	}
 	o.created = time.Unix(n, 0).UTC()
 	return nil
 }
 
-func (o *order) run(out io.Writer) (err error) {
+func (o *buildOrder) run(out io.Writer) (err error) {
 	scratch, err := os.MkdirTemp("", "errand-images-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // images are no secret
+	if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // images are not secret
 		return err
 	}
 	for _, other := range o.others {
@@ -160,15 +160,15 @@ func (o *order) run(out io.Writer) (err error) {
 			}
 			all = append(all, img)
 		}
-		if err := layOut(filepath.Join(o.out, program), all, out); err != nil {
+		if err := writeLayout(filepath.Join(o.out, program), all, out); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// labels are what an image says of itself, under the names that registries know.
-func (o *order) labels(program string) map[string]string {
+// labels describe an image, with the names that registries know.
+func (o *buildOrder) labels(program string) map[string]string {
 	const key = "org.opencontainers.image."
 	labels := map[string]string{
 		key + "title":       program,

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// built is a folder of images that were ordered on the command line.
+// built builds images by the command line, and returns their directory.
 func built(dist, source string, umask int) (string, error) {
 	before := syscall.Umask(umask)
 	defer syscall.Umask(before)
@@ -34,7 +34,7 @@ func built(dist, source string, umask int) (string, error) {
 	return dist, nil
 }
 
-// loaded is the image in an archive that holds it as tag, spelt just so.
+// loaded returns the image in an archive, which must have exactly this tag.
 func loaded(t *testing.T, path, tag string) v1.Image {
 	t.Helper()
 	open := func() (io.ReadCloser, error) { return os.Open(path) }
@@ -43,7 +43,7 @@ func loaded(t *testing.T, path, tag string) v1.Image {
 		t.Fatal(err)
 	}
 	if len(manifest) != 1 || !slices.Equal(manifest[0].RepoTags, []string{tag}) {
-		t.Fatalf("%s holds %+v, want one image that is called %s", path, manifest, tag)
+		t.Fatalf("%s contains %+v, want one image with the tag %s", path, manifest, tag)
 	}
 	img, err := tarball.Image(open, nil)
 	if err != nil {
@@ -52,16 +52,16 @@ func loaded(t *testing.T, path, tag string) v1.Image {
 	return img
 }
 
-type held struct {
+type imageContents struct {
 	names   []string
 	headers []*tar.Header
 	text    map[string][]byte
 	size    int64
 }
 
-func contents(t *testing.T, img v1.Image) held {
+func contents(t *testing.T, img v1.Image) imageContents {
 	t.Helper()
-	h := held{text: map[string][]byte{}}
+	h := imageContents{text: map[string][]byte{}}
 	layers, err := img.Layers()
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func contents(t *testing.T, img v1.Image) held {
 	return h
 }
 
-// usable counts the authorities in a file of certificates.
+// usable counts the CA certificates in a file.
 func usable(t *testing.T, file []byte) (n int) {
 	t.Helper()
 	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
@@ -106,7 +106,7 @@ func usable(t *testing.T, file []byte) (n int) {
 	return n
 }
 
-// sums are the files under dir and what is in them, shortened.
+// sums returns a hash for each file in dir.
 func sums(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -129,7 +129,7 @@ func sums(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// static is a program for arm64 that was built elsewhere.
+// static builds a static program for arm64.
 func static(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// certificates are Mozilla's CA certificates, as the Go project keeps them. Roots that
-// are trusted with conditions only are left out: a file of certificates cannot say them.
+// certificates returns Mozilla's CA certificates, as the Go project maintains them. Roots
+// with constraints are left out: a certificate file cannot express constraints.
 func certificates() ([]byte, error) {
 	var file bytes.Buffer
 	for root := range bundle.Roots() {

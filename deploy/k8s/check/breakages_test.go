@@ -12,7 +12,7 @@ import (
 )
 
 // TestEachBreakageIsSeen: a check that finds nothing proves nothing. Each case breaks one thing
-// of the sandbox overlay, and must be told of it.
+// of the sandbox overlay, and must be detected.
 func TestEachBreakageIsSeen(t *testing.T) {
 	const mail = "mail-consumer"
 	spec := func(s *set) *corev1.PodSpec { return &s.pod(mail).template.Spec }

@@ -19,8 +19,8 @@ import (
 var (
 	streamFields = map[string]string{
 		"Name": "name", "Subjects": "subjects", "Retention": "retention", "Storage": "storage", "Replicas": "replicas", "Discard": "discard",
-		"MaxAge": "maxAge", "MaxMsgSize": "maxMsgSize", "Duplicates": "duplicateWindow", "DenyDelete": "denyDelete", "AllowDirect": "allowDirect",
-		"AllowAtomicPublish": "allowAtomicPublish", "AllowMsgSchedules": "allowMsgSchedules", "AllowMsgTTL": "allowMsgTtl", "AllowRollup": "allowRollup",
+		"MaxAge": "maxAge", "MaxBytes": "maxBytes", "MaxMsgSize": "maxMsgSize", "Duplicates": "duplicateWindow", "DenyDelete": "denyDelete", "AllowDirect": "allowDirect",
+		"AllowAtomicPublish": "allowAtomicPublish",
 	}
 	consumerFields = map[string]string{
 		"Durable": "durableName", "FilterSubject": "filterSubject", "AckPolicy": "ackPolicy", "AckWait": "ackWait",
@@ -34,7 +34,7 @@ var (
 
 // TestNACKMakesTheTopology: the component's resources are what `errand provision` makes with its defaults.
 func TestNACKMakesTheTopology(t *testing.T) {
-	limits := bus.Limits{Replicas: 1, MaxAge: 30 * 24 * time.Hour, DeadAge: 90 * 24 * time.Hour, AckWait: 30 * time.Second, MaxPayload: 1 << 20}
+	limits := bus.Limits{MaxPayload: 1 << 20}
 	want := map[string]map[string]any{"ObjectStore lists": {
 		"bucket": "lists", "description": "recipient lists", "storage": "file", "replicas": float64(1), "preventDelete": true}}
 	for _, s := range bus.Streams(limits) {
@@ -115,6 +115,8 @@ func resourceOf[T any](t *testing.T, config T, fields map[string]string) map[str
 		case int:
 			spec[as] = float64(value)
 		case int32:
+			spec[as] = float64(value)
+		case int64:
 			spec[as] = float64(value)
 		default:
 			spec[as] = value

@@ -175,7 +175,7 @@ func replicas(s *set, say complain) {
 	}
 }
 
-// provisioning: the Job goes by itself, so that the next apply makes it anew.
+// provisioning: the Job goes by itself, so that the next apply makes it again.
 func provisioning(s *set, say complain) {
 	for _, j := range s.jobs {
 		if j.Spec.TTLSecondsAfterFinished == nil || j.Spec.BackoffLimit == nil || j.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyNever {

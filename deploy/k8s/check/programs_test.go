@@ -219,7 +219,7 @@ func taken(t *testing.T, s *set, p pod) error {
 				return err
 			}
 			if err := <-ended; err != nil {
-				return fmt.Errorf("%s, told to end: %w\n%s", strings.Join(command, " "), err, said.String())
+				return fmt.Errorf("%s, asked to end: %w\n%s", strings.Join(command, " "), err, said.String())
 			}
 			return nil
 		}

@@ -80,8 +80,8 @@ func (s scaled) next(t *testing.T, replicas int, writes, reads, busy float64) in
 	return min(max(int(math.Ceil(wants)), s.Spec.MinReplicaCount), s.Spec.MaxReplicaCount)
 }
 
-// numbers are those of the formula: hands, seconds that a backlog may take, seconds a request.
-func (s scaled) numbers(t *testing.T) (hands, backlog, request float64) {
+// numbers are those of the formula: workers, seconds that a backlog may take, seconds a request.
+func (s scaled) numbers(t *testing.T) (workers, backlog, request float64) {
 	t.Helper()
 	found := regexp.MustCompile(`\((\d+) \* (\d+) / (\d+)\)`).FindStringSubmatch(s.Spec.Advanced.ScalingModifiers.Formula)
 	if found == nil {
@@ -117,10 +117,10 @@ func scalings(t *testing.T) map[string]*set {
 func TestScalingGrowsWithBusyHandsAndBacklogOnly(t *testing.T) {
 	for name, s := range scalings(t) {
 		for _, so := range scaledObjects(t, s) {
-			hands, seconds, request := so.numbers(t)
-			off := hands * seconds / request // what a replica works off in the time that a backlog may take
+			workers, seconds, request := so.numbers(t)
+			off := workers * seconds / request // what a replica works off in the time that a backlog may take
 			most := so.Spec.MaxReplicaCount
-			full := func(replicas int) float64 { return float64(replicas) * (hands - 1) / hands } // a hand waits at the other queue
+			full := func(replicas int) float64 { return float64(replicas) * (workers - 1) / workers } // a worker waits at the other queue
 			endless := 1000 * off
 			for _, c := range []struct {
 				situation           string
@@ -130,20 +130,20 @@ func TestScalingGrowsWithBusyHandsAndBacklogOnly(t *testing.T) {
 			}{
 				{"idle", 1, 0, 0, 0, 1},
 				{"idle after a load", most, 0, 0, 0, 1},
-				{"a backlog on full hands", 1, endless, 0, full(1), 2},
-				{"a backlog on full hands", 2, endless, 0, full(2), 4},
+				{"a backlog on full workers", 1, endless, 0, full(1), 2},
+				{"a backlog on full workers", 2, endless, 0, full(2), 4},
 				{"a backlog of reads alone", 1, 0, endless, full(1), 2},
 				{"as many as there may be", most, endless, 0, full(most), most},
-				{"full hands and a backlog that one works off in time", 1, off / 2, 0, full(1), 1},
-				{"full hands and a backlog for three", 2, 2.9 * off, 0, full(2), 3},
-				{"held, with a probe in hand", 1, endless, 0, 1 / hands, 1},
-				{"held when there were many", most, endless, 0, float64(most) / hands, 1},
-				{"everything put off until later", 2, 100_000, 0, 0, 1},
-				{"hands that wait to call again", most, endless, 0, 0.1, 1},
-				{"a load that two just do, without a backlog", 2, 2 * hands * 0.8, 0, 2 * 0.8, 2},
+				{"full workers and a backlog that one works off in time", 1, off / 2, 0, full(1), 1},
+				{"full workers and a backlog for three", 2, 2.9 * off, 0, full(2), 3},
+				{"held, with a probe in flight", 1, endless, 0, 1 / workers, 1},
+				{"held when there were many", most, endless, 0, float64(most) / workers, 1},
+				{"everything deferred", 2, 100_000, 0, 0, 1},
+				{"workers that wait to call again", most, endless, 0, 0.1, 1},
+				{"a load that two just do, without a backlog", 2, 2 * workers * 0.8, 0, 2 * 0.8, 2},
 				{"an upstream that takes calls and answers none: those a third of their time old are not counted", 3, endless, 0, full(3) / 3, 2},
-				{"drained", most, hands / 2, 0, 0.5, 1},
-				{"an upstream so slow that all hands wait for it", most / 2, endless, endless, full(most / 2), most},
+				{"drained", most, workers / 2, 0, 0.5, 1},
+				{"an upstream so slow that all workers wait for it", most / 2, endless, endless, full(most / 2), most},
 			} {
 				if got := so.next(t, c.replicas, c.writes, c.reads, c.busy); got != c.want {
 					t.Errorf("%s, %s: %s: from %d to %d replicas, want %d", name, so.Metadata.Name, c.situation, c.replicas, got, c.want)
@@ -158,7 +158,7 @@ func TestScalingGrowsWithBusyHandsAndBacklogOnly(t *testing.T) {
 	}
 }
 
-// The triggers ask for what there is, and the formula counts the hands that there are.
+// The triggers ask for what there is, and the formula counts the workers that there are.
 func TestTriggersNameWhatThereIs(t *testing.T) {
 	for name, s := range scalings(t) {
 		for _, so := range scaledObjects(t, s) {
@@ -167,8 +167,8 @@ func TestTriggersNameWhatThereIs(t *testing.T) {
 			}
 			p := s.pod(so.Spec.ScaleTargetRef.Name)
 			settings := s.environment(p, complain)
-			if hands, _, _ := so.numbers(t); settings["CONCURRENCY"] != fmt.Sprint(hands) {
-				complain("the formula counts with %v hands, CONCURRENCY is %s", hands, settings["CONCURRENCY"])
+			if workers, _, _ := so.numbers(t); settings["CONCURRENCY"] != fmt.Sprint(workers) {
+				complain("the formula counts with %v workers, CONCURRENCY is %s", workers, settings["CONCURRENCY"])
 			}
 			if so.Spec.MinReplicaCount < 1 {
 				complain("with no replica there is nobody to ask how busy it is")
@@ -219,7 +219,7 @@ func TestTriggersNameWhatThereIs(t *testing.T) {
 	}
 }
 
-// The HPA without KEDA goes by the hands alone.
+// The HPA without KEDA goes by the workers alone.
 func TestHPAsGoByBusyHands(t *testing.T) {
 	found := 0
 	for _, raw := range render(t, "overlays/production", "components/hpa").raw {
@@ -239,7 +239,7 @@ func TestHPAsGoByBusyHands(t *testing.T) {
 			complain("no program exports %s", m.Metric.Name)
 		}
 		if half := m.Target.AverageValue.AsApproximateFloat64(); half != 0.5 {
-			complain("it grows beyond %v of the hands, want half", half)
+			complain("it grows beyond %v of the workers, want half", half)
 		}
 	}
 	if found != 2 {

@@ -207,7 +207,7 @@ func selectors(s *set, say complain) {
 	}
 }
 
-// network: nothing goes in or out that is not named, and what a pod is told to call it may.
+// network: nothing goes in or out that is not named, and what a pod is meant to call it may.
 func network(s *set, say complain) {
 	for _, p := range s.pods() {
 		closed := map[networkingv1.PolicyType]bool{}
