@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"errand/internal/app"
@@ -29,9 +30,11 @@ func (g *gauge) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// inFlight is how many requests of a program are delivered and not settled.
+// inFlight is how many requests of a program are delivered and not settled. It lets everything come
+// to rest first: an acknowledgement that is on its way to the server counts as settled.
 func (b *bubble) inFlight(subjects ...string) (n int) {
 	b.t.Helper()
+	synctest.Wait()
 	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
 		s, err := b.js.Stream(b.t.Context(), stream)
 		if err != nil {
