@@ -1,0 +1,91 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+)
+
+// ID names one state of one row. It is the same in every process, and it is known again
+// from the event about that state.
+type ID [16]byte
+
+// Row is a row of the list in the state that a page shows.
+type Row[T any] struct {
+	ID    ID
+	Key   uint64    // names the row whatever its state, within this process
+	At    time.Time // when the row was made, as the list says; zero: unknown
+	Final bool      // its state will not change any more
+	Item  T
+}
+
+// Page is one page of the list.
+type Page[T any] struct {
+	Rows  []Row[T]
+	Total int // rows of the whole list, as the page says; 0: it does not say
+	Limit int // rows of a full page, as the page says; 0: it does not say
+}
+
+// List reads pages.
+type List[T any] interface {
+	// Page reads a page, from 1, of pages of limit rows. The rows may be fewer or more: an
+	// upstream may ignore limit. An error is one of pkg/clients; it is tried again.
+	Page(ctx context.Context, number, limit int) (Page[T], error)
+}
+
+// Sink publishes rows as events. One sweeper at a time has the leadership; any other may
+// take it, and then knows everything that was stored before. No two calls overlap, but up
+// to inFlight waits may be outstanding.
+type Sink[T any] interface {
+	// Learn takes the leadership and yields the states that were published, by any
+	// sweeper, since the last call; the first time all that are kept. The leadership is
+	// taken once the sequence has ended without an error.
+	Learn(ctx context.Context) iter.Seq2[ID, error]
+	// Kept returns since when everything that was published is kept: a row that is older
+	// and not known has been published, as far as anybody can tell. Zero: nothing was ever
+	// dropped.
+	Kept(ctx context.Context) (time.Time, error)
+	// Publish begins to store an event for each row. wait returns how many of them, from
+	// the first, are certainly stored. ErrBehind: another sweeper has taken the leadership,
+	// or it is unknown whether some were stored; call Learn, after all outstanding waits.
+	// Any other error: the same call would fail again.
+	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
+	// Mark stores how far the list was published. Errors as those of Publish.
+	Mark(ctx context.Context, m Mark) error
+	// LastMark returns the last one that was stored; a zero one if there is none.
+	LastMark(ctx context.Context) (Mark, error)
+	// Swept is called after each sweep that came through. wanted: rows made since then
+	// must be read completely, by a reading that begins from now on; zero: nothing.
+	// Errors as those of Publish.
+	Swept(ctx context.Context, s Swept) (wanted time.Time, err error)
+}
+
+// ErrBehind means that Learn must be called before more is published.
+var ErrBehind = errors.New("sweep: events of another sweeper must be learned first")
+
+// Mark says how far the list was published.
+type Mark struct {
+	At              time.Time // when it was stored
+	CompleteThrough time.Time // every row made up to then was published
+	WatchedSince    time.Time // since then no row can have come and gone unseen
+	Since           time.Time // rows made before are not published; zero: all are
+	Total           int       // rows of the list, as its last page said
+	New             int       // events since the mark before
+	WholeList       bool      // the sweep has read the whole list
+}
+
+// Swept says what is known after a sweep.
+type Swept struct {
+	CompleteThrough time.Time
+	WatchedSince    time.Time
+	Reading         Reading // the last complete one
+}
+
+// Reading is a complete reading of the list, or of its newer part.
+type Reading struct {
+	Began          time.Time // every row that was listed then was read; zero: there was none yet
+	Back           time.Time // ... if it was made since then; zero: whenever it was made
+	Oldest, Newest time.Time // of the rows read
+	Owed           bool      // the list counts rows that it does not show
+}
