@@ -60,6 +60,16 @@ const (
 	SweepMin = time.Second
 	// SweepMax is the longest pause after a sweep that failed.
 	SweepMax = time.Minute
+	// RoundEvery is the shortest time from one scan of a list to the next.
+	RoundEvery = time.Minute
+	// LongRound is how long a scan takes that is too long for rows that may change.
+	LongRound = 10 * time.Minute
+	// TailEvery is how often the end of a list is looked at that grows elsewhere.
+	TailEvery = time.Minute
+	// MarkEvery is how often an idle sweeper says how far it is.
+	MarkEvery = time.Hour
+	// OwedFor is for how long rows are looked for that a list counts and does not show.
+	OwedFor = time.Hour
 	// LeadStep is by how much the pause grows before the leadership is taken again.
 	LeadStep = 50 * time.Millisecond
 	// BatchStep is by how much it grows before a batch of deliveries is stored again.

@@ -32,6 +32,8 @@ type List[T any] interface {
 	// Page reads a page, from 1, of pages of limit rows. The rows may be fewer or more: an
 	// upstream may ignore limit. An error is one of pkg/clients; it is tried again.
 	Page(ctx context.Context, number, limit int) (Page[T], error)
+	// Earlier returns the states that a row may have been in before.
+	Earlier(row Row[T]) []ID
 }
 
 // Sink publishes rows as events. One sweeper at a time has the leadership; any other may
@@ -41,7 +43,7 @@ type Sink[T any] interface {
 	// Learn takes the leadership and yields the states that were published, by any
 	// sweeper, since the last call; the first time all that are kept. The leadership is
 	// taken once the sequence has ended without an error.
-	Learn(ctx context.Context) iter.Seq2[ID, error]
+	Learn(ctx context.Context) iter.Seq2[Stored, error]
 	// Kept returns since when everything that was published is kept: a row that is older
 	// and not known has been published, as far as anybody can tell. Zero: nothing was ever
 	// dropped.
@@ -61,6 +63,12 @@ type Sink[T any] interface {
 	Swept(ctx context.Context, s Swept) (wanted time.Time, err error)
 }
 
+// Stored is a state whose event was stored.
+type Stored struct {
+	ID ID
+	At time.Time // when
+}
+
 // ErrBehind means that Learn must be called before more is published.
 var ErrBehind = errors.New("sweep: events of another sweeper must be learned first")
 
@@ -72,7 +80,7 @@ type Mark struct {
 	Since           time.Time // rows made before are not published; zero: all are
 	Total           int       // rows of the list, as its last page said
 	New             int       // events since the mark before
-	WholeList       bool      // the sweep has read the whole list
+	Order           Order     // of the list
 }
 
 // Swept says what is known after a sweep.
@@ -87,5 +95,5 @@ type Reading struct {
 	Began          time.Time // every row that was listed then was read; zero: there was none yet
 	Back           time.Time // ... if it was made since then; zero: whenever it was made
 	Oldest, Newest time.Time // of the rows read
-	Owed           bool      // the list counts rows that it does not show
+	Owed           bool      // the list counted rows that it has not shown
 }

@@ -1,3 +1,150 @@
-// Package sweep reads a paged, growing list again and again, and has each state of each
-// of its rows published once.
+// Package sweep reads a paged, growing list again and again, and has each state of each of
+// its rows published once.
+//
+//	head   from the first page to one that is wholly known   each sweep
+//	tail   the last pages, where the list grows at its end   when head did not find its growth
+//	scan   a few pages a sweep, around the whole list        finds what is late, changed or misplaced
+//	               │
+//	page ─► states not known ─► Sink.Publish, pages in flight ─► known ─► mark
+//	             ▲                  └─ ErrBehind: Sink.Learn, publish what is still missing
+//	             └─ learned from the events themselves
+//
+// The events are the only memory: there is no cursor that could disagree with them. A
+// sweeper that starts learns what was published; whatever stops one, the next continues.
+//
+// A state that begins and ends between two looks is never seen.
 package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/retry"
+	"errand/pkg/clients"
+)
+
+// Sweeper sweeps one list. List, Sink and Settings are required. It works in one goroutine,
+// and another one that reads ahead.
+type Sweeper[T any] struct {
+	List   List[T]
+	Sink   Sink[T]
+	Policy retry.Policy // for each read; Max is also the pause between probes while held
+	Settings
+	Logger zerolog.Logger
+
+	// Lag, if set, is called after each sweep, complete or not, with the time since the
+	// last complete one began.
+	Lag func(time.Duration)
+
+	fault atomic.Pointer[string]
+}
+
+// Settings are how a list is swept.
+type Settings struct {
+	Name     string        // of the list, for people
+	Interval time.Duration // maximum pause between two sweeps, used when nothing happens
+	Limit    int           // rows to request per page
+	Overlap  time.Duration // how late a row may be that head still finds; others wait for scan
+	Since    time.Time     // how far back a list is published that was never read; zero: all of it
+}
+
+// maxFailures is the number of sweeps in a row that must fail before the sweeper is not
+// ready: a single failure may be temporary.
+const maxFailures = 3
+
+// Fault says why the sweeper is not ready; "" if it is ready.
+func (s *Sweeper[T]) Fault() string {
+	if f := s.fault.Load(); f != nil {
+		return *f
+	}
+	return ""
+}
+
+func (s *Sweeper[T]) setFault(why string) {
+	if was := s.Fault(); why == "" && was != "" {
+		s.Logger.Info().Msg("sweep: works again")
+	}
+	s.fault.Store(&why)
+}
+
+// Run sweeps until ctx ends; events that are being published then are finished first.
+// The error names a missing field; errors of sweeps are logged and tried again.
+func (s *Sweeper[T]) Run(ctx context.Context) error {
+	switch {
+	case s.List == nil || s.Sink == nil:
+		return errors.New("sweep: List and Sink are required")
+	case s.Interval <= 0 || s.Limit <= 0:
+		return errors.New("sweep: Interval and Limit must be positive")
+	case s.Overlap < 0:
+		return errors.New("sweep: Overlap must not be negative")
+	}
+	r := &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)}
+	complete, failures, idle := time.Now(), 0, s.Interval
+	for ctx.Err() == nil {
+		began := time.Now()
+		stored, err := r.sweep(ctx)
+		if err != nil {
+			_, _ = r.settle(0)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		var wait time.Duration
+		if err == nil {
+			complete, failures = began, 0
+			s.setFault("")
+			idle = s.idlePause(idle, stored, time.Since(began))
+			if wait = idle; r.scan != nil && !r.firstRead() {
+				wait = 0
+			}
+		} else {
+			failures++
+			wait = s.failed(err, failures)
+		}
+		if s.Lag != nil {
+			s.Lag(time.Since(complete))
+		}
+		retry.Pause(ctx, wait)
+	}
+	return nil
+}
+
+// idlePause is the pause after a sweep that published this many events and took this long;
+// before is the previous pause. It doubles up to Interval while nothing is new.
+func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Duration) time.Duration {
+	if published > 0 {
+		return min(max(retry.SweepMin, took), s.Interval)
+	}
+	return min(2*before, s.Interval)
+}
+
+// failed logs a failed sweep and returns the pause after it, which doubles up to
+// retry.SweepMax. While the account is refused, the first read of each sweep is the
+// probe.
+func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
+	var e *clients.Error
+	upstream := errors.As(err, &e)
+	wait := max(s.Interval, min(s.Interval<<min(failures-1, 10), retry.SweepMax))
+	if upstream {
+		wait = max(wait, min(e.RetryAfter, retry.RetryAfterMax))
+	}
+	held := upstream && e.Fate == clients.Held
+	if held {
+		wait = max(s.Policy.Max, min(e.RetryAfter, retry.RetryAfterMax), retry.SweepMin)
+	}
+	if held && s.Fault() == "" || !held {
+		s.Logger.Warn().Err(err).Dur("again_in", wait).Msg("sweep: failed")
+	}
+	switch {
+	case held:
+		s.setFault(fmt.Sprintf("%s answers %d: credentials or account", s.Name, e.Status))
+	case failures >= maxFailures:
+		s.setFault(fmt.Sprintf("%s: no sweep came through lately: %v", s.Name, err))
+	}
+	return wait
+}

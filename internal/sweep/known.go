@@ -1,0 +1,87 @@
+package sweep
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+)
+
+// known is the set of the states that were published. It is rebuilt from the events, and
+// takes about 8 bytes a state: of an ID its first 8 bytes are kept.
+type known struct {
+	recent map[uint64]struct{}
+	sealed []sealedStates
+	open   map[uint64]time.Time // keys of rows whose state may change, and when each was seen first
+}
+
+// sealedStates are states whose last event was stored at a time.
+type sealedStates struct {
+	ids    []uint64 // sorted
+	stored time.Time
+}
+
+// maxRecent is the number of states that are sealed at once.
+const maxRecent = 1 << 18
+
+// watchOpen is for how long a row whose state may change is watched: mail servers give up
+// after five days (RFC 5321, 4.5.4.1).
+const watchOpen = 5 * 24 * time.Hour
+
+func short64(id ID) uint64 { return binary.BigEndian.Uint64(id[:]) }
+
+func (k *known) empty() bool { return len(k.recent)+len(k.sealed) == 0 }
+
+func (k *known) has(id ID) bool {
+	short := short64(id)
+	if _, ok := k.recent[short]; ok {
+		return true
+	}
+	for _, s := range slices.Backward(k.sealed) {
+		if _, ok := slices.BinarySearch(s.ids, short); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *known) add(id ID, stored time.Time) {
+	if k.recent == nil {
+		k.recent = map[uint64]struct{}{}
+	}
+	k.recent[short64(id)] = struct{}{}
+	if len(k.recent) < maxRecent {
+		return
+	}
+	ids := make([]uint64, 0, len(k.recent))
+	for short := range k.recent {
+		ids = append(ids, short)
+	}
+	slices.Sort(ids)
+	k.sealed = append(k.sealed, sealedStates{ids, stored})
+	clear(k.recent)
+}
+
+// drop forgets what was published before a time, and rows that were watched long enough.
+func (k *known) drop(kept, now time.Time) {
+	k.sealed = slices.DeleteFunc(k.sealed, func(s sealedStates) bool { return s.stored.Before(kept) })
+	for key, since := range k.open {
+		if now.Sub(since) > watchOpen {
+			delete(k.open, key)
+		}
+	}
+}
+
+// watch notes whether the state of a row may still change.
+func (k *known) watch(key uint64, final bool, now time.Time) {
+	if final {
+		delete(k.open, key)
+		return
+	}
+	if _, ok := k.open[key]; ok {
+		return
+	}
+	if k.open == nil {
+		k.open = map[uint64]time.Time{}
+	}
+	k.open[key] = now
+}

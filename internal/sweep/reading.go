@@ -1,0 +1,92 @@
+package sweep
+
+import (
+	"slices"
+	"time"
+)
+
+// reading is a walk that may become a complete Reading.
+type reading struct {
+	walk
+	Reading
+	tolerance time.Duration // rows may be out of order by that
+	found     int           // states that it found
+	pages     int           // with times
+	newer     int           // of them: newer than a page before, so the newest rows are not first
+	older     int           // of them: older than a page before
+	low, high time.Time     // the lowest and the highest time of a page so far
+}
+
+// newReading begins a reading back to a time; zero: of the whole list.
+func newReading(limit int, tolerance time.Duration, back time.Time) *reading {
+	return &reading{walk: newWalk(limit), tolerance: tolerance, Reading: Reading{Began: time.Now(), Back: back}}
+}
+
+// note notes the times of a page's rows, and returns the newest. The time of a page is the
+// median: a single row that came late says nothing about the order.
+func (r *reading) note(times []time.Time) (newest time.Time) {
+	if len(times) == 0 {
+		return newest
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	newest = times[len(times)-1]
+	r.Newest = later(r.Newest, newest)
+	if r.Oldest.IsZero() || times[0].Before(r.Oldest) {
+		r.Oldest = times[0]
+	}
+	at := times[len(times)/2]
+	if r.pages++; r.pages == 1 {
+		r.low, r.high = at, at
+	}
+	if at.After(r.low.Add(r.tolerance)) {
+		r.newer++
+	}
+	if at.Before(r.high.Add(-r.tolerance)) {
+		r.older++
+	}
+	r.low, r.high = earlier(r.low, at), later(r.high, at)
+	return newest
+}
+
+// Order is the order in which a list shows its rows.
+type Order int
+
+// The orders.
+const (
+	Unordered Order = iota // or not known yet
+	NewestFirst
+	OldestFirst
+)
+
+// order is that of nearly all pages.
+func (r *reading) order() Order {
+	switch {
+	case 10*r.newer <= r.pages:
+		return NewestFirst
+	case 10*r.older <= r.pages:
+		return OldestFirst
+	}
+	return Unordered
+}
+
+// reached reports whether a page whose newest row is this old ends the reading: the newest
+// rows are first without exception, the newest of all known is among those that were read,
+// and the page is wholly older than what must be read.
+func (r *reading) reached(pageNewest, newestKnown time.Time) bool {
+	return !r.Back.IsZero() && !pageNewest.IsZero() && r.newer == 0 &&
+		!r.Newest.Before(newestKnown.Add(-r.tolerance)) && pageNewest.Before(r.Back.Add(-r.tolerance))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,85 @@
+package sweep
+
+import (
+	"time"
+
+	"errand/internal/retry"
+)
+
+const (
+	// pagesPerSecond is how fast a list that was read once is read again, on average.
+	pagesPerSecond = 1
+	// maxPages is how many pages of it one sweep reads.
+	maxPages = 10
+	// maxShort is how many rounds in a row that found nothing may miss rows that the list
+	// counts, until the list counts as read: it may count what no page shows.
+	maxShort = 3
+)
+
+// rounds are the scans around the whole list.
+type rounds struct {
+	began    time.Time     // the last one
+	near     time.Time     // when the last reading of what is not older than Overlap began
+	complete time.Time     // when the last complete one began; zero: there was none
+	took     time.Duration // how long it took
+	recent   bool          // the one under way is of the newer part only
+	short    int           // in a row that were not complete and found nothing
+	paid     time.Time     // until when pages were taken
+	credit   time.Duration // pages that may be read, a second each
+}
+
+// pages is how many pages may be read now.
+func (r *rounds) pages(now time.Time) int {
+	r.credit = min(r.credit+now.Sub(r.paid), maxPages*time.Second/pagesPerSecond)
+	r.paid = now
+	n := int(r.credit * pagesPerSecond / time.Second)
+	r.credit -= time.Duration(n) * time.Second / pagesPerSecond
+	return n
+}
+
+// ended notes the end of a round, and reports whether the list counts as read.
+func (r *rounds) ended(reading *reading, complete bool) bool {
+	switch {
+	case complete:
+		r.short = 0
+	case reading.found > 0:
+		r.short = 0
+		return false
+	default:
+		if r.short++; r.short < maxShort {
+			return false
+		}
+	}
+	r.complete, r.took = reading.Began, time.Since(reading.Began)
+	return true
+}
+
+// debt is what the list owes: rows that it counts and has not shown.
+type debt struct {
+	base  int // total when everything was known
+	seen  int // rows seen since then
+	owed  int
+	since time.Time // when owed grew
+	last  int       // total of the sweep before
+}
+
+// note notes what a sweep found. Without totals nothing is owed.
+func (d *debt) note(total, found int, now time.Time) {
+	d.seen += found
+	owed := total - d.base - d.seen
+	if d.base == 0 || total == 0 {
+		owed = 0
+	}
+	if owed > d.owed {
+		d.since = now
+	}
+	d.owed = max(0, owed)
+}
+
+// forgive forgets what was owed for an hour when a round has not found it: a total may
+// count what no page shows.
+func (d *debt) forgive(began time.Time, total int) {
+	if d.owed == 0 || !began.Before(d.since.Add(retry.OwedFor)) {
+		d.base, d.seen, d.owed = total, 0, 0
+	}
+}

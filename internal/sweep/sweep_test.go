@@ -1,0 +1,366 @@
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"errand/pkg/clients"
+)
+
+var orders = map[string]Order{"newest first": NewestFirst, "oldest first": OldestFirst, "unordered": Unordered}
+
+// inWorld runs f in virtual time over a list of n rows of each order.
+func inWorld(t *testing.T, n int, f func(w *world)) {
+	t.Helper()
+	for name, o := range orders {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { f(newWorld(t, o, n)) })
+		})
+	}
+}
+
+func inOrderedWorld(t *testing.T, n int, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(newWorld(t, NewestFirst, n)) })
+}
+
+func TestAListIsReadToItsEndOnceAndThenSlowly(t *testing.T) {
+	inWorld(t, 2010, func(w *world) {
+		if n := w.run(10 * time.Second); n > 70 {
+			w.Errorf("the first reading took %d pages, want 42 and a few more", n)
+		}
+		w.check(time.Time{})
+		if n := w.run(10 * time.Minute); n > 10*60+10*12+20 {
+			w.Errorf("%d pages were read in ten idle minutes, want a page a second and a few", n)
+		}
+		w.check(time.Time{})
+	})
+}
+
+func TestANewRowIsPublishedByTheNextSweep(t *testing.T) {
+	inWorld(t, 500, func(w *world) {
+		w.run(time.Minute)
+		for range 50 {
+			w.change(func() { w.add(3) })
+			w.run(2 * time.Second)
+			if w.order != Unordered {
+				w.check(time.Time{})
+			}
+		}
+		w.run(5 * time.Minute)
+		w.check(time.Time{})
+	})
+}
+
+func TestLateRowsAndNewStatesAreFoundWhereverTheyAre(t *testing.T) {
+	inWorld(t, 1000, func(w *world) {
+		w.run(time.Minute)
+		w.change(func() {
+			for _, age := range []time.Duration{30 * time.Minute, 30 * time.Hour, 35 * time.Hour} {
+				w.late(age)
+			}
+			for _, r := range w.rows[:900] {
+				if !r.final {
+					r.states, r.final = 2, true
+				}
+			}
+		})
+		w.run(3 * time.Minute)
+		w.check(time.Time{})
+	})
+}
+
+func TestAnEmptyPageLosesNothing(t *testing.T) {
+	inWorld(t, 1000, func(w *world) {
+		w.fixed, w.maxRows, w.silent = true, 50, true
+		n := 0
+		w.empty = func() bool { n++; return n == 11 || n == 12 || n == 13 || n == 14 }
+		w.run(3 * time.Minute)
+		w.check(time.Time{})
+	})
+}
+
+// A depth that answers empty pages while the total says more: the calls are bounded, the
+// list counts as read, and new rows are published.
+func TestADepthThatIsNotShownCostsNoCalls(t *testing.T) {
+	inOrderedWorld(t, 2000, func(w *world) {
+		w.depth = 1000
+		w.run(10 * time.Minute)
+		if n := w.run(30 * time.Minute); n > 30*60+30*12+30 {
+			w.Errorf("%d pages were read in 30 minutes", n)
+		}
+		w.change(func() { w.add(7) })
+		w.run(2 * time.Second)
+		w.check(w.rows[1007].created)
+		if len(w.marks) == 0 {
+			w.Error("there is no mark")
+		}
+	})
+}
+
+// Events age out: their rows are not published again, and what is new is.
+func TestWhatHasAgedOutIsNotPublishedAgain(t *testing.T) {
+	for _, age := range []time.Duration{48 * time.Hour, 30 * 24 * time.Hour} {
+		inWorld(t, 100, func(w *world) {
+			w.age = age
+			w.sweeper.Interval = 10 * time.Minute
+			for range 45 {
+				w.change(func() { w.add(4) })
+				w.run(24 * time.Hour)
+				w.sweeper.Interval = 10 * time.Minute
+			}
+			w.check(time.Time{})
+		})
+	}
+}
+
+func TestADeferredRowsEndIsPublishedDaysLater(t *testing.T) {
+	inWorld(t, 33, func(w *world) {
+		w.run(time.Minute)
+		w.age = 48 * time.Hour
+		w.change(func() { w.add(1); w.rows[33].final = false })
+		w.run(time.Minute)
+		for day := range 4 {
+			w.run(25 * time.Hour)
+			w.change(func() { w.rows[33].states++; w.rows[33].final = day == 3; w.add(2) })
+			w.run(5 * time.Minute)
+			w.check(time.Time{})
+		}
+	})
+}
+
+// A total that grows by itself is no reason to read everything each time.
+func TestALyingTotalCostsNoCalls(t *testing.T) {
+	lies := map[string]func() func(n int) int{
+		"grows by itself": func() func(n int) int { grown := 0; return func(n int) int { grown++; return n + grown } },
+		"too low":         func() func(n int) int { return func(n int) int { return n / 2 } },
+		"too high":        func() func(n int) int { return func(n int) int { return 3 * n } },
+		"none":            func() func(n int) int { return func(int) int { return 0 } },
+		"cached": func() func(n int) int {
+			var at time.Time
+			cached := 0
+			return func(n int) int {
+				if time.Since(at) > 5*time.Minute {
+					at, cached = time.Now(), n
+				}
+				return cached
+			}
+		},
+	}
+	for name, lie := range lies {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 330, func(w *world) {
+				w.total = lie()
+				w.run(2 * time.Minute)
+				w.change(func() { w.add(120) })
+				if n := w.run(20 * time.Minute); n > 20*60+20*3*12+100 {
+					w.Errorf("%d pages were read in 20 minutes", n)
+				}
+				w.check(time.Time{})
+				if len(w.marks) == 0 {
+					w.Error("there is no mark")
+				}
+			})
+		})
+	}
+}
+
+func TestPagesOfAnyLengthHideNoRow(t *testing.T) {
+	for _, size := range []int{1, 9, 49, 50, 51, 120} {
+		for _, fixed := range []bool{false, true} {
+			for _, silent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d fixed %t silent %t", size, fixed, silent), func(t *testing.T) {
+					inWorld(t, 200, func(w *world) {
+						w.maxRows, w.fixed, w.silent = size, fixed, silent
+						pages := 0
+						w.busy = func(l *list) {
+							switch pages++; {
+							case pages > 200:
+							case pages%9 == 4:
+								l.remove(3)
+							case pages%9 == 6:
+								l.add(5)
+							}
+						}
+						w.run(15 * time.Minute)
+						w.check(time.Time{})
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestSeveralPagesAreStoredAtOnce(t *testing.T) {
+	inOrderedWorld(t, 1000, func(w *world) {
+		w.latency = 0
+		w.run(5 * time.Second)
+		if w.sink.mostUnderWay != inFlight {
+			w.Errorf("%d pages at once, want %d", w.sink.mostUnderWay, inFlight)
+		}
+		w.check(time.Time{})
+	})
+}
+
+func TestAGapInTheWatchShows(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		w.run(time.Hour)
+		first := w.sink.swept[len(w.sink.swept)-1].WatchedSince
+		time.Sleep(10 * time.Hour) // nobody reads, and the list goes on
+		w.change(func() { w.add(60) })
+		w.run(time.Hour)
+		if got := w.sink.swept[len(w.sink.swept)-1].WatchedSince; !got.Equal(first) {
+			w.Errorf("watched since %v, want %v: rows of before are still there", got, first)
+		}
+		time.Sleep(10 * time.Hour)
+		back := time.Now()
+		w.change(func() { w.rows = nil; w.add(60) }) // it has dropped what was there
+		w.run(time.Hour)
+		if got := w.sink.swept[len(w.sink.swept)-1].WatchedSince; got.Before(back) {
+			w.Errorf("watched since %v, want %v or later", got, back)
+		}
+		w.change(func() { w.add(10) })
+		w.run(time.Hour)
+		if got := w.sink.swept[len(w.sink.swept)-1].WatchedSince; got.Before(back) {
+			w.Errorf("after a restart watched since %v, want %v or later", got, back)
+		}
+	})
+}
+
+// What the sink wants is read from the first page on, from now on.
+func TestWhatTheSinkWantsIsReadAgain(t *testing.T) {
+	inWorld(t, 600, func(w *world) {
+		w.run(time.Minute)
+		began := time.Now()
+		w.sink.wanted = began.Add(-26 * time.Hour)
+		w.run(5 * time.Minute)
+		r := w.sink.swept[len(w.sink.swept)-1].Reading
+		if r.Began.Before(began) || r.Back.After(w.sink.wanted) || !r.Oldest.Before(w.sink.wanted) || !r.Newest.Equal(w.rows[len(w.rows)-1].created) {
+			w.Errorf("reading = %+v, want one from %v on, back to %v", r, began, w.sink.wanted)
+		}
+	})
+}
+
+// A row that the list counts and does not show is owed until it is seen.
+func TestARowThatIsCountedAndNotShownIsOwed(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		owed := 0
+		w.total = func(n int) int { return n + owed }
+		is := func(after time.Duration, want bool) {
+			time.AfterFunc(after, func() {
+				if s := w.sink.swept[len(w.sink.swept)-1]; s.Reading.Owed != want {
+					w.Errorf("after %v: owed %t, want %t", after, s.Reading.Owed, want)
+				}
+			})
+		}
+		time.AfterFunc(10*time.Minute, func() { w.change(func() { owed = 1 }) })
+		time.AfterFunc(40*time.Minute, func() { w.change(func() { owed = 0; w.late(30 * time.Minute) }) })
+		is(9*time.Minute, false)
+		is(12*time.Minute, true)
+		is(39*time.Minute, true)
+		is(45*time.Minute, false)
+		w.run(time.Hour)
+		w.check(time.Time{})
+	})
+}
+
+func TestAHeldUpstreamIsProbedAndTheSweepResumesByItself(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		began := time.Now()
+		w.answer = func(int, int) error {
+			if time.Since(began) < time.Minute {
+				return &clients.Error{Fate: clients.Held, Status: http.StatusUnauthorized}
+			}
+			return nil
+		}
+		time.AfterFunc(50*time.Second, func() {
+			if why := w.sweeper.Fault(); !strings.Contains(why, "401") {
+				w.Errorf("after 50 s of 401: fault %q", why)
+			}
+		})
+		if n := w.run(55 * time.Second); n != 6 {
+			w.Errorf("%d calls in 55 s, want one each 10 s", n)
+		}
+		w.run(time.Minute)
+		if why := w.sweeper.Fault(); why != "" {
+			w.Errorf("after it: fault %q", why)
+		}
+		w.check(time.Time{})
+	})
+}
+
+func TestABusyUpstreamMakesTheSweeperUnreadyInTheEnd(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		busy := &clients.Error{Fate: clients.Busy, Status: http.StatusServiceUnavailable}
+		w.answer = func(_, n int) error {
+			if n%2 == 0 {
+				return nil
+			}
+			return busy
+		}
+		w.run(10 * time.Second)
+		w.check(time.Time{})
+		w.answer = func(int, int) error { return busy }
+		w.run(5 * time.Second)
+		if why := w.sweeper.Fault(); why != "" {
+			w.Errorf("one sweep that failed: fault %q", why)
+		}
+		w.run(3 * time.Minute)
+		if why := w.sweeper.Fault(); why == "" {
+			w.Error("no fault after minutes of 503")
+		}
+	})
+}
+
+func TestShutdownFinishesWhatIsBeingStored(t *testing.T) {
+	inOrderedWorld(t, 500, func(w *world) {
+		ctx, stop := context.WithCancel(w.Context())
+		w.sink = &sink{store: w.store}
+		w.sweeper.Sink = w.sink
+		stored := 0
+		w.sink.crash = func() bool {
+			if stored++; stored == 60 {
+				stop()
+			}
+			return false
+		}
+		if err := w.sweeper.Run(ctx); err != nil {
+			w.Fatal(err)
+		}
+		if w.sink.underWay != 0 {
+			w.Errorf("%d pages were left", w.sink.underWay)
+		}
+	})
+}
+
+func TestPublishingBeginsAtSince(t *testing.T) {
+	inWorld(t, 500, func(w *world) {
+		since := w.rows[400].created
+		w.sweeper.Since = since
+		w.run(5 * time.Minute)
+		w.sweeper.Since = time.Now() // a later start continues from the mark
+		w.change(func() { w.add(3) })
+		w.run(5 * time.Minute)
+		w.check(since)
+		if n := len(w.told); n != 103 {
+			w.Errorf("%d states were published, want those of 103 rows", n)
+		}
+	})
+}
+
+func TestAMarkIsStoredWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		w.run(150 * time.Minute)
+		if n := len(w.marks); n != 3 {
+			w.Errorf("%d marks in 2.5 idle hours, want 3", n)
+		}
+		if m := w.marks[0]; !m.CompleteThrough.Equal(w.rows[119].created) || m.New != 120 || m.Total != 120 || m.Order != NewestFirst {
+			w.Errorf("first mark = %+v", m)
+		}
+	})
+}

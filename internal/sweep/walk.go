@@ -1,0 +1,136 @@
+package sweep
+
+import "slices"
+
+// walk reads a list from its first page on, so that no row between two pages is missed.
+//
+// Rows are added and removed while it is read. A row that is added before the current place
+// makes rows appear twice; a row that is removed there moves others to a part that was read
+// already. So each page must show a row of the page before. Pages of one size do not
+// overlap, but pages of different sizes do: page 2 of 99 rows begins with the last row of
+// page 1 of 100. Where the upstream has pages of one size, whatever is asked for, only a
+// total that has not shrunk says that nothing was missed.
+type walk struct {
+	asked window
+	size  int      // rows of a full page
+	fixed bool     // the upstream ignores limit
+	end   int      // rows up to the last one that was read
+	last  []uint64 // keys of the last page that joined
+	total int      // of that page
+	still int      // pages in a row that brought nothing further
+	lost  int      // pages in a row that showed no row of the page before
+	state state
+}
+
+// state is how far a walk is.
+type state int
+
+const (
+	underWay state = iota
+	skipping       // under way, and rows may have been missed
+	whole          // every row was read
+	short          // it ended, and not every row was read
+)
+
+// window is what one read asks for: limit rows from index (page-1)*limit on.
+type window struct{ page, limit int }
+
+func (v window) from() int { return (v.page - 1) * v.limit }
+func (v window) to() int   { return v.page * v.limit }
+
+func newWalk(limit int) walk { return walk{asked: window{1, limit}, size: limit} }
+
+func (w *walk) done() bool { return w.state == whole || w.state == short }
+
+const (
+	maxStill = 2 // how often the end of the list is read before it is believed against the total
+	maxLost  = 6 // how often a page is looked for that joins the page before
+)
+
+// take takes the page that was asked for and says what to ask for next.
+func (w *walk) take(keys []uint64, total, limit int) {
+	n := len(keys)
+	w.resize(n, total, limit)
+	from := w.asked.from()
+	if limit = w.size; w.fixed || limit < w.asked.limit {
+		from = (w.asked.page - 1) * limit
+	}
+	first := w.last == nil
+	joined := first || w.fixed && from <= w.end || slices.ContainsFunc(keys, func(k uint64) bool { return slices.Contains(w.last, k) })
+	switch {
+	case n == 0, joined && !first && keys[n-1] == w.last[len(w.last)-1]:
+		w.still++
+	case !joined && w.lost < maxLost:
+		w.lookBack(total)
+		return
+	default:
+		if !joined {
+			w.state = skipping
+		}
+		w.end, w.last, w.still, w.lost = from+n, keys, 0, 0
+	}
+	gone := max(0, w.total-total)
+	w.total = total
+	if ends := w.still > 0 || n < min(w.asked.limit, w.size); ends && (total == w.end || w.still > maxStill) {
+		w.finish()
+		return
+	}
+	w.onward(gone)
+}
+
+// resize learns how long pages are.
+func (w *walk) resize(n, total, limit int) {
+	switch {
+	case n > w.asked.limit:
+		w.fixed, w.size = true, n
+	case limit > w.asked.limit:
+		w.fixed, w.size = true, limit
+	case limit > 0 && limit < w.asked.limit:
+		w.size = min(w.size, limit)
+	case limit == 0 && n > 0 && n < w.size && w.last == nil && n != total:
+		w.size = n // a limit of its own that the upstream does not tell; or this is all, which the next page shows
+	}
+	w.fixed = w.fixed || w.size == 1 // pages of one row cannot overlap
+}
+
+// lookBack asks for the page that joins the last one: as far ahead as the list grew, then
+// back in longer and longer steps.
+func (w *walk) lookBack(total int) {
+	w.lost++
+	at := w.end - 1 - w.size<<w.lost/4
+	if grown := total - w.total; w.lost == 1 && grown > 0 {
+		at = w.end - 1 + grown
+	}
+	w.asked = windowWith(max(at, 0), w.size)
+}
+
+// onward asks for what follows the last page that joined. gone: rows that were removed.
+func (w *walk) onward(gone int) {
+	if !w.fixed {
+		if v := windowWith(max(w.end-1, 0), w.size); v.to() > w.end {
+			w.asked = v
+			return
+		}
+	}
+	w.asked = window{max(0, w.end-gone)/w.size + 1, w.size}
+}
+
+func (w *walk) finish() {
+	if w.state == underWay && w.end >= w.total {
+		w.state = whole
+		return
+	}
+	w.state = short
+}
+
+// windowWith returns the window of at most size rows that contains index at and as many
+// rows after it as possible.
+func windowWith(at, size int) window {
+	best := window{at/size + 1, size}
+	for limit := size - 1; limit > best.to()-at; limit-- {
+		if v := (window{at/limit + 1, limit}); v.to() > best.to() {
+			best = v
+		}
+	}
+	return best
+}

@@ -1,0 +1,366 @@
+package sweep
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/retry"
+)
+
+// row is a row of the list, in the states that it was in.
+type row struct {
+	key     uint64
+	created time.Time
+	states  int // it was in the states 1 to states
+	final   bool
+	place   uint64 // in a list without order
+}
+
+func (r *row) id(state int) ID {
+	sum := sha256.Sum256(fmt.Append(nil, r.key, " ", state))
+	return ID(sum[:16])
+}
+
+// list is a list that grows and changes, also between two pages, and that lies.
+type list struct {
+	mu      sync.Mutex // guards everything here; not held while a read sleeps
+	order   Order
+	rows    []*row // oldest first
+	made    uint64 // number of rows made so far
+	gone    []*row // rows that were removed
+	random  *rand.Rand
+	busy    func(*list)               // runs before each page is served
+	answer  func(number, n int) error // instead of a page
+	total   func(rows int) int        // what the page says
+	maxRows int                       // maximum rows of a page; 0: as many as requested
+	silent  bool                      // pages do not say how long they are
+	fixed   bool                      // a page has maxRows, whatever is requested
+	depth   int                       // rows beyond are never shown; 0: there is no such limit
+	empty   func() bool               // whether a page is empty for once
+	latency time.Duration
+	calls   int
+	deepest int // page
+	shown   []*row
+}
+
+// add adds n rows, the newest created now.
+func (l *list) add(n int) {
+	for range n {
+		l.made++
+		r := &row{key: l.made, created: time.Now().Truncate(time.Millisecond), states: 1, final: l.random.IntN(5) > 0, place: l.random.Uint64()}
+		if last := len(l.rows) - 1; last >= 0 && !r.created.After(l.rows[last].created) && l.random.IntN(4) > 0 {
+			r.created = l.rows[last].created.Add(time.Millisecond)
+		}
+		l.rows = append(l.rows, r)
+	}
+	l.shown = nil
+}
+
+// late adds a row that is up to this old, where it belongs.
+func (l *list) late(age time.Duration) *row {
+	l.add(1)
+	n := len(l.rows) - 1
+	r := l.rows[n]
+	r.created = time.Now().Add(-age).Truncate(time.Millisecond)
+	at, _ := slices.BinarySearchFunc(l.rows[:n], r, func(a, b *row) int { return a.created.Compare(b.created) })
+	l.rows = slices.Insert(l.rows[:n], at, r)
+	l.shown = nil
+	return r
+}
+
+// remove removes n random rows.
+func (l *list) remove(n int) {
+	for range min(n, len(l.rows)) {
+		at := l.random.IntN(len(l.rows))
+		l.gone = append(l.gone, l.rows[at])
+		l.rows = slices.Delete(l.rows, at, at+1)
+	}
+	l.shown = nil
+}
+
+// settle changes rows that are not final and not very old.
+func (l *list) settle(n int) {
+	for range min(n, len(l.rows)) {
+		if r := l.rows[l.random.IntN(len(l.rows))]; !r.final && time.Since(r.created) < 40*time.Hour {
+			r.states++
+			r.final = l.random.IntN(3) > 0
+		}
+	}
+}
+
+// change changes the list under its lock.
+func (l *list) change(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+	l.shown = nil
+}
+
+func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err error) {
+	if err := ctx.Err(); err != nil {
+		return p, err
+	}
+	time.Sleep(l.latency)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls++
+	l.deepest = max(l.deepest, number)
+	if l.answer != nil {
+		if err := l.answer(number, l.calls); err != nil {
+			return p, err
+		}
+	}
+	if l.busy != nil {
+		l.busy(l)
+	}
+	if l.maxRows > 0 && (limit > l.maxRows || l.fixed) {
+		limit = l.maxRows
+	}
+	rows := l.listing()
+	if p.Total = len(rows); l.total != nil {
+		p.Total = l.total(len(rows))
+	}
+	if p.Limit = limit; l.silent {
+		p.Limit = 0
+	}
+	if l.depth > 0 {
+		rows = rows[:min(len(rows), l.depth)]
+	}
+	if l.empty != nil && l.empty() {
+		return p, nil
+	}
+	for i := (number - 1) * limit; i < min(number*limit, len(rows)); i++ {
+		r := rows[i]
+		p.Rows = append(p.Rows, Row[int]{ID: r.id(r.states), Key: r.key, At: r.created, Final: r.final, Item: r.states})
+	}
+	return p, nil
+}
+
+func (l *list) Earlier(r Row[int]) (ids []ID) {
+	for state := 1; state < r.Item; state++ {
+		ids = append(ids, (&row{key: r.Key}).id(state))
+	}
+	return ids
+}
+
+// listing is the list in its order.
+func (l *list) listing() []*row {
+	if l.shown == nil {
+		l.shown = slices.Clone(l.rows)
+		switch l.order {
+		case NewestFirst:
+			slices.Reverse(l.shown)
+		case Unordered:
+			slices.SortFunc(l.shown, func(a, b *row) int { return cmp.Compare(a.place, b.place) })
+		}
+	}
+	return l.shown
+}
+
+// store is a stream of events in memory; sink is one sweeper's view of it.
+type store struct {
+	mu      sync.Mutex
+	events  []Stored
+	dropped int // events that have aged out
+	leader  int
+	marks   []Mark
+	last    time.Time     // when the last event was stored
+	age     time.Duration // of the oldest event that is kept; 0: all are
+	told    map[ID]int
+}
+
+func (s *store) expire() {
+	for s.age > 0 && len(s.events) > 0 && time.Since(s.events[0].At) > s.age {
+		s.events = s.events[1:]
+		s.dropped++
+	}
+	for s.age > 0 && len(s.marks) > 0 && time.Since(s.marks[0].At) > s.age {
+		s.marks = s.marks[1:]
+	}
+}
+
+type sink struct {
+	*store
+	leader, next int
+	crash        func() bool // called before each event is stored; true: the process dies
+	stop         context.CancelFunc
+	pages        []int // events of each Publish
+	underWay     int
+	mostUnderWay int
+	swept        []Swept
+	wanted       time.Time
+}
+
+var errCrash = errors.New("the process died")
+
+func (d *sink) Learn(context.Context) iter.Seq2[Stored, error] {
+	return func(yield func(Stored, error) bool) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.expire()
+		d.store.leader++
+		d.leader = d.store.leader
+		for d.next = max(d.next, d.dropped); d.next < d.dropped+len(d.events); d.next++ {
+			if !yield(d.events[d.next-d.dropped], nil) {
+				return
+			}
+		}
+	}
+}
+
+func (d *sink) Kept(context.Context) (time.Time, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expire()
+	switch {
+	case d.dropped == 0:
+		return time.Time{}, nil
+	case len(d.events) == 0:
+		return d.last, nil
+	}
+	return time.Now().Add(max(time.Hour, d.age/60) - d.age), nil
+}
+
+// Publish stores events while the caller goes on.
+func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
+	var n int
+	var err error
+	done := make(chan struct{})
+	d.underWay++
+	d.mostUnderWay = max(d.mostUnderWay, d.underWay)
+	go func() {
+		defer close(done)
+		for _, row := range rows {
+			time.Sleep(50 * time.Microsecond) // others may write in between
+			if err = d.append(func() {
+				d.events = append(d.events, Stored{row.ID, time.Now()})
+				d.told[row.ID]++
+			}); err != nil {
+				return
+			}
+			n++
+		}
+	}()
+	return func() (int, error) {
+		<-done
+		d.underWay--
+		d.pages = append(d.pages, n)
+		return n, err
+	}
+}
+
+func (d *sink) append(f func()) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.leader != d.store.leader {
+		return ErrBehind
+	}
+	if d.crash != nil && d.crash() {
+		d.stop()
+		return errCrash
+	}
+	f()
+	d.last = time.Now()
+	return nil
+}
+
+func (d *sink) Mark(_ context.Context, m Mark) error {
+	return d.append(func() { d.marks = append(d.marks, m) })
+}
+
+func (d *sink) LastMark(context.Context) (m Mark, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expire()
+	if n := len(d.marks); n > 0 {
+		m = d.marks[n-1]
+	}
+	return m, nil
+}
+
+func (d *sink) Swept(_ context.Context, s Swept) (time.Time, error) {
+	d.swept = append(d.swept, s)
+	return d.wanted, nil
+}
+
+// world is a list, and the events about it.
+type world struct {
+	*testing.T
+	*list
+	*store
+	sink    *sink
+	sweeper *Sweeper[int]
+}
+
+// newWorld has a list of n rows, a minute apart, whose newest is a day old. It must be made
+// in a bubble.
+func newWorld(t *testing.T, o Order, n int) *world {
+	w := &world{T: t, sink: &sink{}, list: &list{order: o, random: rand.New(rand.NewPCG(3, uint64(n))), latency: 5 * time.Millisecond}, store: &store{told: map[ID]int{}}}
+	for range n {
+		w.add(1)
+		time.Sleep(time.Minute)
+	}
+	time.Sleep(24 * time.Hour)
+	w.sweeper = w.list.sweeper(nil, 50)
+	return w
+}
+
+func (l *list) sweeper(d *sink, limit int) *Sweeper[int] {
+	return &Sweeper[int]{List: l, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
+		Settings: Settings{Name: "list", Interval: 10 * time.Second, Limit: limit, Overlap: 3 * time.Minute}}
+}
+
+// run sweeps for d, in a new process, and returns the number of pages that were read.
+func (w *world) run(d time.Duration) int {
+	w.Helper()
+	w.sink = &sink{store: w.store, crash: w.sink.crash, wanted: w.sink.wanted}
+	w.sweeper.Sink = w.sink
+	before := w.calls
+	ctx, stop := context.WithTimeout(w.Context(), d)
+	defer stop()
+	w.sink.stop = stop
+	if err := w.sweeper.Run(ctx); err != nil {
+		w.Fatal(err)
+	}
+	return w.calls - before
+}
+
+// check fails unless each state was published at most once and the current state of every
+// row was, if it was made since a time.
+func (w *world) check(since time.Time) {
+	w.Helper()
+	checkTold(w.T, w.list, w.store, since)
+}
+
+func checkTold(t *testing.T, l *list, s *store, since time.Time) {
+	t.Helper()
+	missing, twice := 0, 0
+	for _, r := range l.rows {
+		if s.told[r.id(r.states)] == 0 && !r.created.Before(since) {
+			if missing++; missing < 5 {
+				t.Errorf("state %d of the row made at %v was not published", r.states, r.created)
+			}
+		}
+	}
+	for id, n := range s.told {
+		if n > 1 {
+			if twice++; twice < 5 {
+				t.Errorf("%x was published %d times", id[:4], n)
+			}
+		}
+	}
+	if missing > 0 || twice > 0 {
+		t.Errorf("%d states of %d rows were not published, %d twice", missing, len(l.rows), twice)
+	}
+}
