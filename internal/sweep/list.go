@@ -81,6 +81,7 @@ type Mark struct {
 	Total           int       // rows of the list, as its last page said
 	New             int       // events since the mark before
 	Order           Order     // of the list
+	Scanned         int       // rows from the first on at which the scan has arrived
 }
 
 // Swept says what is known after a sweep.

@@ -86,6 +86,10 @@ func (r *run[T]) start(ctx context.Context) error {
 	m.At, m.CompleteThrough, m.Since = earlier(m.At, now), earlier(m.CompleteThrough, now), earlier(m.Since, now)
 	r.since, r.state, r.marked = m.Since, m, m
 	r.state.At, r.state.New = now, 0
+	if m.Scanned > 0 {
+		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, time.Time{}), now
+		r.scan.resume(m.Scanned)
+	}
 	return nil
 }
 
@@ -278,6 +282,10 @@ func (r *run[T]) finish(ctx context.Context) error {
 	r.state.At = now
 	r.state.New += r.stored - r.seen.stored
 	r.state.CompleteThrough = later(earlier(r.through(), now), r.state.CompleteThrough)
+	r.state.Scanned = 0
+	if r.scan != nil && now.Sub(r.rounds.began) > retry.LongRound {
+		r.state.Scanned = r.scan.end
+	}
 	r.debt.note(r.state.Total, r.stored-r.seen.stored, now)
 	if r.markIsDue(now) {
 		failpoint.Here(failpoint.BeforeMark)
@@ -317,5 +325,6 @@ func (r *run[T]) through() time.Time {
 // stream drops old events, and a list without a mark is published again.
 func (r *run[T]) markIsDue(now time.Time) bool {
 	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 || !r.state.WatchedSince.Equal(r.marked.WatchedSince) ||
-		r.state.CompleteThrough.Sub(r.marked.CompleteThrough) > time.Minute || now.Sub(r.marked.At) > retry.MarkEvery)
+		r.state.CompleteThrough.Sub(r.marked.CompleteThrough) > time.Minute || now.Sub(r.marked.At) > retry.MarkEvery ||
+		r.state.Scanned > 0 && now.Sub(r.marked.At) > retry.LongRound)
 }

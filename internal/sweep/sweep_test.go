@@ -75,6 +75,19 @@ func TestLateRowsAndNewStatesAreFoundWhereverTheyAre(t *testing.T) {
 	})
 }
 
+// A list that is longer than what one process lives to scan is scanned all the same.
+func TestAScanGoesOnWhereTheLastProcessStopped(t *testing.T) {
+	inOrderedWorld(t, 4000, func(w *world) {
+		w.sweeper.Limit, w.maxRows = 2, 2
+		w.run(2 * time.Hour) // the first reading
+		w.change(func() { w.late(3990 * time.Minute) })
+		for range 4 {
+			w.run(20 * time.Minute)
+		}
+		w.check(time.Time{})
+	})
+}
+
 func TestAnEmptyPageLosesNothing(t *testing.T) {
 	inWorld(t, 1000, func(w *world) {
 		w.fixed, w.maxRows, w.silent = true, 50, true

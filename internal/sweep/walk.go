@@ -40,6 +40,12 @@ func (v window) to() int   { return v.page * v.limit }
 
 func newWalk(limit int) walk { return walk{asked: window{1, limit}, size: limit} }
 
+// resume goes on where another walk had arrived. What was before is not read again, so it
+// is never whole.
+func (w *walk) resume(end int) {
+	w.end, w.state, w.asked.page = end, skipping, end/w.size+1
+}
+
 func (w *walk) done() bool { return w.state == whole || w.state == short }
 
 const (
@@ -55,7 +61,7 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	if limit = w.size; w.fixed || limit < w.asked.limit {
 		from = (w.asked.page - 1) * limit
 	}
-	first := w.last == nil
+	first := w.last == nil // a walk that was resumed joins nothing
 	joined := first || w.fixed && from <= w.end || slices.ContainsFunc(keys, func(k uint64) bool { return slices.Contains(w.last, k) })
 	switch {
 	case n == 0, joined && !first && keys[n-1] == w.last[len(w.last)-1]:
@@ -90,7 +96,7 @@ func (w *walk) resize(n, total, limit int) {
 	case limit == 0 && n > 0 && n < w.size && w.last == nil && n != total:
 		w.size = n // a limit of its own that the upstream does not tell; or this is all, which the next page shows
 	}
-	w.fixed = w.fixed || w.size == 1 // pages of one row cannot overlap
+	w.fixed = w.fixed || w.size <= 2 // pages of one or two rows cannot always overlap
 }
 
 // lookBack asks for the page that joins the last one: as far ahead as the list grew, then

@@ -226,7 +226,7 @@ func (d *sink) Kept(context.Context) (time.Time, error) {
 	switch {
 	case d.dropped == 0:
 		return time.Time{}, nil
-	case len(d.events) == 0:
+	case len(d.events)+len(d.marks) == 0:
 		return d.last.Add(time.Minute), nil
 	}
 	return time.Now().Add(max(time.Hour, d.age/60) - d.age), nil
