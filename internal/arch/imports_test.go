@@ -24,7 +24,7 @@ var programs = []string{"cmd/mandate-consumer", "cmd/mail-consumer", "cmd/log-po
 
 // A handler that does not import NATS cannot acknowledge, and is tested without a server.
 func TestHandlersAndHistoryDoNotImportNATS(t *testing.T) {
-	for _, pkg := range []string{"internal/enroll", "internal/send", "internal/query", "internal/poll", "internal/history"} {
+	for _, pkg := range []string{"internal/enroll", "internal/send", "internal/query", "internal/sweep", "internal/deliveries", "internal/history"} {
 		forbid(t, pkg, func(dep string) bool { return under(dep, "github.com/nats-io") })
 	}
 }
@@ -60,11 +60,11 @@ func TestClientsImportTheStandardLibraryAndThemselvesOnly(t *testing.T) {
 // The bus is NATS and nothing else: it imports neither handlers nor the poller.
 func TestTheBusKnowsNoHandlerAndNoPoller(t *testing.T) {
 	forbid(t, "internal/bus", ours("internal/enroll", "internal/send", "internal/query", "internal/consumer",
-		"internal/poll", "internal/match", "internal/sink"))
+		"internal/sweep", "internal/deliveries", "internal/sink"))
 }
 
 func TestTheMandateConsumerDoesNotLinkThePoller(t *testing.T) {
-	forbid(t, "cmd/mandate-consumer", ours("internal/poll", "internal/match", "internal/sink"))
+	forbid(t, "cmd/mandate-consumer", ours("internal/sweep", "internal/deliveries", "internal/sink"))
 }
 
 // ours reports whether a dependency is one of these packages of the module.

@@ -1,6 +1,6 @@
-// Package logpoller assembles the program log-poller: what reads the sending log (poll)
-// and where its events go (sink). It is not in app so that the other programs do not link
-// these.
+// Package logpoller assembles the program log-poller: what reads the sending log (sweep),
+// what its rows mean (deliveries) and where the events go (sink). It is not in app so that
+// the other programs do not link these.
 package logpoller
 
 import (
@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"errand/internal/app"
-	"errand/internal/poll"
+	"errand/internal/deliveries"
 	"errand/internal/sink"
+	"errand/internal/sweep"
+	"errand/pkg/clients/mail"
 )
 
 // Program turns the sending log into delivery events.
@@ -18,12 +20,12 @@ type Program struct {
 	app.MailAPI
 	Interval time.Duration `env:"POLL_INTERVAL" default:"10s" help:"Maximum pause between two sweeps of the log." group:"program"`
 	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to request per page." group:"program"`
-	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row each sweep reads again, for rows that were late or have changed." group:"program"`
+	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row the log is read again once a minute, for rows that were late or have changed. All else is read again slowly, a page a second." group:"program"`
 
 	Since         string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
 	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients to keep for matching rows to requests; a batch counts as 12 more. 10 million take half a gigabyte, at the peak a whole one. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
 	ReportAfter   time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
-	ConcludeAfter time.Duration `env:"CONCLUDE_AFTER" default:"1h" help:"How long after a call of unknown fate the log must be complete, without a row of it, to conclude that it was not sent." group:"program"`
+	ConcludeAfter time.Duration `env:"CONCLUDE_AFTER" default:"1h" help:"How long the log must go on after a call of unknown fate, without a row of it, to conclude that it was not sent." group:"program"`
 	OverdueAfter  time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after acceptance a recipient without a row is reported as overdue; 0 for never." group:"program"`
 }
 
@@ -50,16 +52,16 @@ func (p *Program) Run(ctx context.Context) error {
 		return err
 	}
 	return p.Poll(ctx, &p.MailAPI, func(with app.Polling) (run func(context.Context) error, fault func() string, err error) {
-		deliveries, err := sink.New(with.JetStream, with.Publisher, "/errand/log-poller")
+		store, err := sink.New(with.JetStream, with.Publisher, "/errand/log-poller")
 		if err != nil {
 			return nil, nil, err
 		}
-		poller := &poll.Poller{Upstream: with.Upstream, Sink: deliveries, Policy: with.Policy,
-			Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since, Logger: with.Logger,
-			Reports: poll.Reports{Requests: deliveries, Recipients: p.Recipients, Matched: with.Matched,
-				ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter},
-			Published: with.Published, Lag: with.ReadThrough}
-		return poller.Run, poller.Fault, nil
+		log := deliveries.New(deliveries.Config{Read: with.Upstream.LogPage, Store: store, Requests: store,
+			Recipients: p.Recipients, ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter,
+			Published: with.Published, Matched: with.Matched})
+		s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: with.Policy, Logger: with.Logger, Lag: with.ReadThrough,
+			Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
+		return s.Run, s.Fault, nil
 	})
 }
 
