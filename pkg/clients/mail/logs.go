@@ -23,6 +23,8 @@ type LogPage struct {
 	TotalPage   int // computed from TotalRecord and Limit, or what was asked for: the upstream's own number has been wrong
 	CurrentPage int // the page asked for
 	Limit       int // records a page, as the upstream says; 0: not given
+	// Date is the answer's Date header: the upstream's clock, in whole seconds; zero: none or unreadable.
+	Date time.Time
 }
 
 // Entry is one entry of the log. What is missing or of an unexpected type is left empty; Raw holds it all.
@@ -56,7 +58,8 @@ func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (
 	if limit > 0 {
 		values.Set("limit", strconv.Itoa(limit))
 	}
-	call := clients.Request{Operation: "logs", Method: http.MethodGet, Path: "/api/v0/logs", Query: values.Encode(), Limit: 32 << 20}
+	var date time.Time
+	call := clients.Request{Operation: "logs", Method: http.MethodGet, Path: "/api/v0/logs", Query: values.Encode(), Limit: 32 << 20, Date: &date}
 	err = c.upstream.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		return open(status, body, func(data *logData) bool {
 			if data == nil || data.Data == nil {
@@ -69,6 +72,7 @@ func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (
 	if err != nil {
 		return LogPage{}, err
 	}
+	found.Date = date
 	return found, nil
 }
 
