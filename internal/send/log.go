@@ -38,7 +38,7 @@ func (m *message) leaveRecord(ctx context.Context, l ledger, b batch, call span)
 		return nil
 	}
 	record := m.record(b, l.Attempt, call.begin, call.end)
-	record.Keys = keys(b.to)
+	record.SetKeys(m.from, b.to)
 	if err := m.Sent(ctx, record); err != nil && ctx.Err() != nil {
 		return err
 	} // what NATS does not take now it did not take before: there was no call
@@ -49,14 +49,7 @@ func (m *message) leaveRecord(ctx context.Context, l ledger, b batch, call span)
 // the keys of its recipients.
 func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
 	return messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()}, Attempt: attempt},
-		Batch: b.number, First: b.first, Count: len(b.to), From: m.from, Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
-}
-
-func keys(to []string) (all []byte) {
-	for _, address := range to {
-		all = messages.AppendKey(all, messages.KeyOf(address))
-	}
-	return all
+		Batch: b.number, First: b.first, Count: len(b.to), From: messages.KeyOf(m.from), Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
 }
 
 // concluded gives what the sending log shows of a batch's last call. No verdict: it was

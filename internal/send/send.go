@@ -50,8 +50,8 @@ type message struct {
 	*Handler
 	request attempt.Request[messages.SendRequest]
 	encoded mail.Encoded
-	from    messages.Key // of the sender
-	size    int          // of a batch, pinned by the first started event
+	from    string // the sender's bare address
+	size    int    // of a batch, pinned by the first started event
 	plan    plan
 	calls   atomic.Int64 // made on this delivery
 	before  int          // made on earlier ones
@@ -109,7 +109,7 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 		return &invalidError{"body", "cannot be encoded"}
 	}
 	if bare, err := messages.ParseRecipient(body.From); err == nil { // else none is named
-		m.from = messages.KeyOf(bare)
+		m.from = bare
 	}
 	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
 		return err
@@ -205,7 +205,8 @@ func (m *message) send(ctx context.Context, l ledger, b batch) (result, error) {
 		Record: func(ctx context.Context, begin, until time.Time) error {
 			record := m.record(b, l.Attempt, begin, until)
 			if !recorded {
-				record.Keys, recorded = keys(b.to), true // not stored: this delivery makes no call
+				record.SetKeys(m.from, b.to)
+				recorded = true // not stored: this delivery makes no call
 			}
 			return m.Sent(ctx, record)
 		},
