@@ -169,7 +169,7 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 		return err
 	}
 	err := c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: why.Reason, Message: why.Message, Final: end.sequence})
-	failpoint.Here(failpoint.Buried)
+	failpoint.Here(failpoint.DeadLettered)
 	return err
 }
 
