@@ -87,8 +87,8 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 				}
 				return h.Event(state, c.op.Ended(d.body, state, why)), nil
 			}
-			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Prior: p, History: h, Permit: d.permit,
-				Published: d.meta.Timestamp, GiveUpAt: d.giveUp})
+			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Delivery: attempt.Delivery{Prior: p, History: h, Permit: d.permit,
+				Published: d.meta.Timestamp, GiveUpAt: d.giveUp}})
 		})
 		conflict, ok := errors.AsType[*history.ConflictError](err)
 		if !ok {
