@@ -58,26 +58,11 @@ type Caller struct {
 // Pause waits between two calls, and not beyond the program's end. It reports false when ctx
 // ended.
 func (c *Caller) Pause(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.Stop:
-	case <-ctx.Done():
-		return false
-	}
-	return true
+	return retry.PauseUntil(ctx, c.Stop, wait)
 }
 
 // Stopping reports whether the program is to end.
-func (c *Caller) Stopping() bool {
-	select {
-	case <-c.Stop:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Caller) Stopping() bool { return retry.Stopped(c.Stop) }
 
 // Verdict is how a delivery's calls ended.
 type Verdict string
