@@ -29,13 +29,15 @@ type delivery[R any] struct {
 	giveUp time.Time
 }
 
-// open reads a message; nil: it is none of JetStream's.
+// open reads a message, and keeps it leased; nil: it is none of JetStream's.
 func (c *Consumer[R]) open(m *nats.Msg, permit *hold.Permit) *delivery[R] {
 	meta, err := m.Metadata()
 	if err != nil {
 		c.Logger.Error().Err(err).Msg("not a JetStream message")
 		return nil
 	}
+	c.unhealthy("")
+	c.lease.take(m)
 	d := &delivery[R]{message: m, meta: meta, permit: permit}
 	said := c.decode(d)
 	if d.print = said.Fingerprint; d.print == "" { // no JSON object: the bytes are what tells it from others
