@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/retry"
 )
 
 // Change is one difference between the topology and what the servers have.
@@ -67,7 +69,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	for _, want := range Streams(made) {
 		if want.Name == DeadLetters { // one must not outlive the history that knows it
 			want.MaxAge = shortest(ages)
-			want.Duplicates = window(deadWindow, want.MaxAge)
+			want.Duplicates = window(retry.DeadLettersWindow, want.MaxAge)
 		}
 		current, there := have.streams[want.Name]
 		if there {
@@ -152,7 +154,7 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	}
 	if l.MaxAge == 0 && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters {
 		want.MaxAge = have.MaxAge
-		want.Duplicates = window(eventsWindow, want.MaxAge)
+		want.Duplicates = window(retry.EventsWindow, want.MaxAge)
 	}
 	if have.AllowMsgSchedules { // then there is rollup, and a full stream cannot refuse: so none gets full
 		want.AllowRollup, want.Discard, want.MaxBytes = have.AllowRollup, have.Discard, have.MaxBytes
