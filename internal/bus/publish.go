@@ -208,11 +208,16 @@ const (
 
 // tooLarge reports whether the server takes nothing of that size.
 func tooLarge(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) {
-		return true
+	code := codeOf(err)
+	return errors.Is(err, nats.ErrMaxPayload) || code == errCodeMessageTooLarge || code == errCodeHeaderTooLarge
+}
+
+// codeOf is JetStream's code of an error; 0: it is none of JetStream's.
+func codeOf(err error) jetstream.ErrorCode {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.ErrorCode
 	}
-	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == errCodeMessageTooLarge || api.ErrorCode == errCodeHeaderTooLarge)
+	return 0
 }
 
 // IsFinal reports whether the same write would fail again for ever: the message is too
