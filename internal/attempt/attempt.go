@@ -136,13 +136,9 @@ type run[T any] struct {
 // what the history says.
 func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
 	r := &run[T]{Caller: caller, Call: call}
-	r.result = Result[T]{AfterUnknown: call.Prior.AfterUnknown, HeldCount: call.Prior.HeldCount, Reason: call.Unknown}
-	if r.result.Message = call.Prior.Message; call.Unknown == messages.ReasonInterrupted {
-		r.result.Message = Interrupted
-	}
-	if p := call.Prior; p.State == messages.Deferred && p.Reason == call.Unknown {
-		r.result.AfterUnknown = false // that one was the last
-	}
+	p := call.Prior
+	last := p.State == messages.Deferred && p.Reason == call.Unknown // the call of unknown fate was the last one
+	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: call.Unknown, Message: MessageOf(p, call.Unknown)}
 	if call.LooksUp && call.Prior.State == messages.Started { // fences the worker that announced the call
 		state := State{AfterUnknown: call.Prior.AfterUnknown, Unknown: call.Unknown}
 		if _, err := caller.Announce(ctx, call.History, call.Started, state); err != nil {

@@ -104,8 +104,8 @@ func TestAnInterruptedCallSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("ok", "uncertain")
 		h.before(t, "interrupted")
-		if got := h.deliver(t.Context()); got.Message != Interrupted {
-			t.Errorf("got %q, want %q", got.Message, Interrupted)
+		if got := h.deliver(t.Context()); got.Message != interrupted {
+			t.Errorf("got %q, want %q", got.Message, interrupted)
 		}
 	})
 }

@@ -70,10 +70,7 @@ func (m *message) concluded(ctx context.Context, p history.Prior, b batch, call 
 		said.Outcome = "" // it is about an earlier call
 	}
 	got := resultOf(b, attempt.Result[int]{})
-	got.Reason, got.Message, got.Status, got.AfterUnknown = unknown, p.Message, p.HTTPStatus, true
-	if unknown == messages.ReasonInterrupted {
-		got.Message = attempt.Interrupted
-	}
+	got.Reason, got.Message, got.Status, got.AfterUnknown = unknown, attempt.MessageOf(p, unknown), p.HTTPStatus, true
 	switch {
 	case said.Outcome == messages.WasAccepted:
 		return resultOf(b, attempt.Result[int]{Verdict: attempt.Done, Value: len(b.to), AfterUnknown: true}), nil
