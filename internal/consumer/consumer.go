@@ -167,12 +167,13 @@ func (c *Consumer[R]) failed(ctx context.Context, err error) {
 	if errors.Is(err, bus.ErrNoMessage) {
 		return
 	}
-	for there := false; !there && retry.Pause(ctx, retry.MissingConsumer); {
+	for retry.Pause(ctx, retry.MissingConsumer) {
 		_, err := c.source.Info(ctx)
-		switch there = err == nil; {
-		case there:
+		if err == nil {
 			c.unhealthy("")
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			return
+		}
+		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			c.unhealthy(fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", c.name()))
 		}
 	}
