@@ -93,8 +93,7 @@ func idOf(h nats.Header, said messages.Meta, invalid error) string {
 
 // history is the request's under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.print,
-		Published: d.meta.Timestamp, Trace: trace(d.message)}
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.print, Trace: trace(d.message)}
 }
 
 // trace is the request's W3C trace context, if it has a plausible one.

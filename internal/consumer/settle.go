@@ -75,12 +75,15 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 	why := c.refusal(d)
 	for i, id := range d.ids {
 		h = c.history(d, id)
-		h.Valid = d.invalid == nil && i == 0
+		valid := d.invalid == nil && i == 0
+		if valid {
+			h.Corrects = d.meta.Timestamp
+		}
 		ev, err = h.Settle(ctx, d.meta.NumDelivered == 1, func(p history.Prior) (messages.Event, error) {
 			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.meta.NumDelivered < maxPanics {
 				return messages.Event{}, d.invalid
 			}
-			if !h.Valid {
+			if !valid {
 				state := messages.Failed
 				if p.State == messages.Started || p.AfterUnknown { // it was taken by older rules, and a call may have been made
 					state, why.Reason = messages.Uncertain, messages.ReasonInterrupted
