@@ -10,10 +10,8 @@
 // and learns what came of it.
 //
 //	hold.go    what an operation is held for, and since when
-//	counts.go  which failures in a row begin it
-//	probe.go   when the next probe is due, and what is read before it
-//	permit.go  what one request may do meanwhile
-//	slots.go   how many calls are under way at once
+//	counts.go  which failures in a row begin that
+//	permit.go  who may probe and call meanwhile
 package hold
 
 import (
