@@ -95,8 +95,10 @@ const (
 	Flush = 2 * time.Second
 	// AdminEnd is how long it waits for the requests to its admin server.
 	AdminEnd = time.Second
-	// AdminRead and AdminWrite are how long one of those may take to come and to be answered.
-	AdminRead, AdminWrite = 5 * time.Second, 10 * time.Second
+	// AdminRead is how long one of those may take to come.
+	AdminRead = 5 * time.Second
+	// AdminWrite is how long it may take to be answered.
+	AdminWrite = 10 * time.Second
 	// AdminIdle is how long a connection to it is kept for the next one.
 	AdminIdle = 2 * time.Minute
 )
