@@ -145,18 +145,18 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
 		return err
 	}
 	m, err := p.Next(ctx, 0)
-	pulls.back(p, err == nil)
 	if err != nil {
+		pulls.back(p, false)
 		return err
 	}
 	d := c.open(m, permit)
-	switch {
-	case d == nil:
-	case permit.Admit(d.ids[0]):
-		c.settle(hard, d)
-	default: // a hold began meanwhile
+	admitted := d != nil && permit.Admit(d.ids[0])
+	pulls.back(p, true)
+	if !admitted { // a hold began meanwhile
 		c.passOver(d)
+		return nil
 	}
+	c.settle(hard, d)
 	return nil
 }
 
