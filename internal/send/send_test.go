@@ -86,8 +86,8 @@ func request(t testing.TB, log history.Log, to []string) attempt.Request[message
 	if err != nil {
 		t.Fatal(err)
 	}
-	return attempt.Request[messages.SendRequest]{Body: r, GiveUpAt: time.Now().Add(time.Hour), Permit: permit(t),
-		History: &history.History{Log: log, Operation: messages.Send, ID: "r1", Fingerprint: meta.Fingerprint}}
+	return attempt.Request[messages.SendRequest]{Body: r, Delivery: attempt.Delivery{GiveUpAt: time.Now().Add(time.Hour), Permit: permit(t),
+		History: &history.History{Log: log, Operation: messages.Send, ID: "r1", Fingerprint: meta.Fingerprint}}}
 }
 
 // permit is one of a hold that is open.
@@ -146,7 +146,7 @@ func TestEveryRecipientIsInExactlyOneBatch(t *testing.T) {
 }
 
 func TestOutcomeOfVeryManyUnsettledBatchesFitsAMessage(t *testing.T) {
-	m := &message{request: attempt.Request[messages.SendRequest]{History: &history.History{Operation: messages.Send, ID: "r1"}}}
+	m := &message{request: attempt.Request[messages.SendRequest]{Delivery: attempt.Delivery{History: &history.History{Operation: messages.Send, ID: "r1"}}}}
 	m.plan.batches = 10_000
 	o := &outcome{}
 	for i := range 10_000 {
