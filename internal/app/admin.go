@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -81,5 +80,5 @@ func adminServer(ready *readiness, metrics prometheus.Gatherer) *http.Server {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return &http.Server{Handler: mux, MaxHeaderBytes: 16 << 10,
-		ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+		ReadTimeout: retry.AdminRead, WriteTimeout: retry.AdminWrite, IdleTimeout: retry.AdminIdle}
 }

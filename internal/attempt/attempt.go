@@ -16,7 +16,7 @@
 //	attempt.go   what a call is, and making it
 //	prepare.go   before a call: give up, look, announce
 //	judge.go     after a failed one: what follows from its fate
-//	deadline.go  how long an announcement holds
+//	deadline.go  announcing a call, and how long that holds
 //	prior.go     what an earlier delivery left, and leaving it
 package attempt
 
@@ -34,7 +34,12 @@ import (
 
 // Request is one request on one delivery, as handlers get it.
 type Request[R any] struct {
-	Body      R
+	Body R
+	Delivery
+}
+
+// Delivery is what is known of a request on one delivery, whatever it asks for.
+type Delivery struct {
 	Prior     history.Prior
 	History   *history.History
 	Permit    *hold.Permit
@@ -50,32 +55,14 @@ type Caller struct {
 	Stop    <-chan struct{} // closed when the program is to end: no call is repeated then
 }
 
-// Deadline is until when a call that is announced now may last.
-func (c *Caller) Deadline() time.Time { return time.Now().Add(c.Timeout + retry.Margin) }
-
 // Pause waits between two calls, and not beyond the program's end. It reports false when ctx
 // ended.
 func (c *Caller) Pause(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.Stop:
-	case <-ctx.Done():
-		return false
-	}
-	return true
+	return retry.PauseUntil(ctx, c.Stop, wait)
 }
 
 // Stopping reports whether the program is to end.
-func (c *Caller) Stopping() bool {
-	select {
-	case <-c.Stop:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Caller) Stopping() bool { return retry.Stopped(c.Stop) }
 
 // Verdict is how a delivery's calls ended.
 type Verdict string
@@ -106,18 +93,9 @@ type Result[T any] struct {
 	Cause        error     // likewise, for the log
 }
 
-// State is what a started event says beside its deadline.
-type State struct {
-	AfterUnknown bool
-	Unknown      messages.Reason // why the fate of the call before is unknown, while it is found out
-}
-
 // Call is one thing to be done upstream, at most once.
 type Call[T any] struct {
-	History *history.History
-	Prior   history.Prior
-	Permit  *hold.Permit
-	GiveUp  time.Time
+	Delivery
 	// Unknown is why the fate of an earlier call is unknown; "": of none.
 	Unknown messages.Reason
 	// OwnKey: the request names credentials of its own.
@@ -125,7 +103,7 @@ type Call[T any] struct {
 	// Before is asked before each call; not nil: nothing is called, it can never be done.
 	Before func(now time.Time) *clients.Error
 	// Started gives the body of the event that announces a call.
-	Started func(deadline time.Time, s State) messages.Body
+	Started Started
 	// Stale reports whether what the last started event says does not hold any more; nil: it
 	// always does.
 	Stale func(now time.Time) bool
@@ -136,7 +114,7 @@ type Call[T any] struct {
 	// Uncertain or AwaitLog; fresh: it was made just now. It is asked after such a call and
 	// right before every later one. An error means that it could not be found out now.
 	OnUnknown func(ctx context.Context, fresh bool) (Verdict, error)
-	// LooksUp: OnUnknown calls the upstream itself.
+	// LooksUp: OnUnknown calls the upstream itself. A call whose worker died is taken over first.
 	LooksUp bool
 	// Make makes the call.
 	Make func(context.Context) (T, error)
@@ -147,9 +125,9 @@ type run[T any] struct {
 	*Caller
 	Call[T]
 	result   Result[T]
-	deadline deadline
+	deadline Deadline
 	counted  bool     // the history's attempt counts the call that comes next
-	found    deadline // until when what OnUnknown said may be acted upon
+	found    Deadline // until when what OnUnknown said may be acted upon
 	slotted  bool     // a slot is taken
 }
 
@@ -158,12 +136,14 @@ type run[T any] struct {
 // what the history says.
 func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
 	r := &run[T]{Caller: caller, Call: call}
-	r.result = Result[T]{AfterUnknown: call.Prior.AfterUnknown, HeldCount: call.Prior.HeldCount, Reason: call.Unknown}
-	if r.result.Message = call.Prior.Message; call.Unknown == messages.ReasonInterrupted {
-		r.result.Message = Interrupted
-	}
-	if p := call.Prior; p.State == messages.Deferred && p.Reason == call.Unknown {
-		r.result.AfterUnknown = false // that one was the last
+	p := call.Prior
+	last := p.State == messages.Deferred && p.Reason == call.Unknown // the call of unknown fate was the last one
+	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: call.Unknown, Message: MessageOf(p, call.Unknown)}
+	if call.LooksUp && call.Prior.State == messages.Started { // fences the worker that announced the call
+		state := State{AfterUnknown: call.Prior.AfterUnknown, Unknown: call.Unknown}
+		if _, err := caller.Announce(ctx, call.History, call.Started, state); err != nil {
+			return r.finish(err)
+		}
 	}
 	waits := caller.Policy.Waits()
 	for {
@@ -179,10 +159,10 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 		if ended, err = r.judge(ctx, failed, again); err != nil || ended {
 			return r.finish(err)
 		}
-		if !r.Pause(ctx, max(0, min(wait, time.Until(r.GiveUp)))) {
+		if !r.Pause(ctx, max(0, min(wait, time.Until(r.GiveUpAt)))) {
 			return r.finish(context.Cause(ctx))
 		}
-		r.found = deadline{} // what was found out before the wait may not hold any more
+		r.found = Deadline{} // what was found out before the wait may not hold any more
 		if r.Stopping() {
 			r.later(failed, r.Policy.Defer(r.Prior.Waited()))
 			return r.finish(nil)

@@ -60,10 +60,10 @@ func TestNothingIsCalledAfterGiveUpAtHoweverManyTriesAreLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("busy 8s", "")
 		h.caller.Policy.Tries = 1000
-		h.call.GiveUp = time.Now().Add(time.Minute)
+		h.call.GiveUpAt = time.Now().Add(time.Minute)
 		got := h.deliver(t.Context())
-		if got.Verdict != GivenUp || got.Reason != messages.ReasonUnavailable || !time.Now().Equal(h.call.GiveUp) {
-			t.Errorf("got %s, %v after give_up_at", summary(got), time.Since(h.call.GiveUp))
+		if got.Verdict != GivenUp || got.Reason != messages.ReasonUnavailable || !time.Now().Equal(h.call.GiveUpAt) {
+			t.Errorf("got %s, %v after give_up_at", summary(got), time.Since(h.call.GiveUpAt))
 		}
 		if got.calls < 4 || got.calls > 8 {
 			t.Errorf("%d calls in a minute, want one about every eight seconds", got.calls)
@@ -74,7 +74,7 @@ func TestNothingIsCalledAfterGiveUpAtHoweverManyTriesAreLeft(t *testing.T) {
 func TestNothingIsCalledIfTheWaitForASlotPassesGiveUpAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("ok", "")
-		h.call.GiveUp = time.Now().Add(time.Minute)
+		h.call.GiveUpAt = time.Now().Add(time.Minute)
 		h.occupy(t, time.Hour)
 		if got := h.deliver(t.Context()); got.Verdict != GivenUp || got.calls != 0 || got.events != "started/1 failed/0" {
 			t.Errorf("got %s", summary(got))
@@ -94,9 +94,9 @@ func TestAGivenUpRequestOfUnknownFateIsLookedAtOnceMore(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHarness("ok", c.look)
 			h.before(t, "unknown")
-			h.call.GiveUp = time.Now()
+			h.call.GiveUpAt = time.Now()
 			got := h.deliver(t.Context())
-			want := fmt.Sprintf("given up after %s%s", messages.Time{Time: h.call.GiveUp}, c.message)
+			want := fmt.Sprintf("given up after %s%s", messages.Time{Time: h.call.GiveUpAt}, c.message)
 			if got.Verdict != Uncertain || got.Reason != messages.ReasonNoAnswer || got.calls != 0 || got.looks != 1 || got.Message != want {
 				t.Errorf("look %s: got %s, %q", c.look, summary(got), got.Message)
 			}
@@ -107,7 +107,7 @@ func TestAGivenUpRequestOfUnknownFateIsLookedAtOnceMore(t *testing.T) {
 func TestADeferralEndsAtGiveUpAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("busy 2m", "")
-		h.call.GiveUp = time.Now().Add(time.Minute)
+		h.call.GiveUpAt = time.Now().Add(time.Minute)
 		if got := h.deliver(t.Context()); got.Verdict != RetryLater || got.wait != time.Minute {
 			t.Errorf("got %s", summary(got))
 		}
@@ -164,12 +164,12 @@ func TestADeadlineThatHasPassedByOneClockHasPassed(t *testing.T) {
 		t.Fatalf("made of %s and %s, want a wall clock's time and a monotonic one's", made.wall, made.monotonic)
 	}
 	now := time.Now()
-	in := func(wall, monotonic time.Duration) deadline {
-		return deadline{wall: now.Add(wall).Round(0), monotonic: now.Add(monotonic)}
+	in := func(wall, monotonic time.Duration) Deadline {
+		return Deadline{wall: now.Add(wall).Round(0), monotonic: now.Add(monotonic)}
 	}
 	for _, c := range []struct {
 		what     string
-		deadline deadline
+		deadline Deadline
 		outlasts bool // ten seconds from now
 		passed   bool
 	}{
@@ -180,9 +180,9 @@ func TestADeadlineThatHasPassedByOneClockHasPassed(t *testing.T) {
 		{"passed by the wall clock only", in(-1, time.Minute), false, true},
 		{"passed by the monotonic clock only", in(time.Minute, -1), false, true},
 		{"passed by both", in(-1, -1), false, true},
-		{"never made", deadline{}, false, true},
+		{"never made", Deadline{}, false, true},
 	} {
-		if got := c.deadline.outlasts(now, 10*time.Second); got != c.outlasts {
+		if got := c.deadline.Outlasts(now, 10*time.Second); got != c.outlasts {
 			t.Errorf("%s: outlasts a call %t, want %t", c.what, got, c.outlasts)
 		}
 		if got := c.deadline.passed(now); got != c.passed {

@@ -41,9 +41,9 @@ type harness struct {
 func newHarness(results, looks string) *harness {
 	h := &harness{results: strings.Split(results, ", "), looks: strings.Split(looks, ", "), hold: hold.Hold{Interval: time.Minute}}
 	h.caller = Caller{Policy: policy, Timeout: timeout, Slots: make(hold.Slots, 1), Stop: make(chan struct{})}
-	h.call = Call[string]{GiveUp: time.Now().Add(24 * time.Hour), OnUnknown: h.onUnknown, Make: h.makeCall,
-		Started: func(deadline time.Time, s State) messages.Body {
-			return &messages.EnrollStarted{Deadline: messages.Time{Time: deadline}, Fingerprint: "f", AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
+	h.call = Call[string]{Delivery: Delivery{GiveUpAt: time.Now().Add(24 * time.Hour)}, OnUnknown: h.onUnknown, Make: h.makeCall,
+		Started: func(deadline messages.Time, s State) messages.Body {
+			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: "f", AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
 		}}
 	h.log.Before = func(e messages.Event) error { h.note("store " + string(e.State)); return nil }
 	return h

@@ -147,7 +147,7 @@ func (r *run[T]) later(why error, wait time.Duration) {
 	}
 	r.result.Verdict, r.result.Cause = RetryLater, why
 	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
-	r.result.NotBefore = NotBefore(wait, r.GiveUp)
+	r.result.NotBefore = NotBefore(wait, r.GiveUpAt)
 }
 
 func (r *run[T]) describe(e *clients.Error) {

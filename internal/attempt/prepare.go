@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
@@ -15,7 +14,7 @@ import (
 func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 	for {
 		now := time.Now()
-		if !now.Before(r.GiveUp) {
+		if !now.Before(r.GiveUpAt) {
 			return true, r.giveUp(ctx)
 		}
 		if r.Unknown != "" && r.found.passed(now) {
@@ -33,7 +32,7 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 			r.counted = true
 			r.History.Attempt++
 		}
-		if r.deadline.outlasts(now, r.Timeout) && (r.Stale == nil || !r.Stale(now)) {
+		if r.deadline.Outlasts(now, r.Timeout) && (r.Stale == nil || !r.Stale(now)) {
 			return false, nil
 		}
 		if err := r.announce(ctx); err != nil {
@@ -48,8 +47,7 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 // announce stores started with a new deadline, and the record of the call that follows.
 func (r *run[T]) announce(ctx context.Context) error {
 	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
-	until := newDeadline(r.Timeout + retry.Margin)
-	err := r.History.Store(ctx, messages.Started, r.Started(until.wall, State{AfterUnknown: r.result.AfterUnknown}))
+	until, err := r.Announce(ctx, r.History, r.Started, State{AfterUnknown: r.result.AfterUnknown})
 	if err != nil {
 		return err
 	}
@@ -72,7 +70,7 @@ func (r *run[T]) announce(ctx context.Context) error {
 // once more.
 func (r *run[T]) giveUp(ctx context.Context) error {
 	r.result.Verdict, r.result.Reason, r.result.Status = GivenUp, messages.ReasonUnavailable, 0
-	r.result.Message = fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUp})
+	r.result.Message = fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt})
 	if r.Unknown == "" {
 		return nil
 	}

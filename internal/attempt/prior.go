@@ -8,9 +8,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// Interrupted is what is known of a call whose worker died.
-const Interrupted = "a worker died between the call's announcement and its outcome"
-
 // UnknownOf is why the fate of a call in a history is unknown; "": none is.
 func UnknownOf(p history.Prior) messages.Reason {
 	switch {
@@ -24,6 +21,17 @@ func UnknownOf(p history.Prior) messages.Reason {
 		return p.Reason
 	}
 	return messages.ReasonNoAnswer
+}
+
+// interrupted is what is known of a call whose worker died.
+const interrupted = "a worker died between the call's announcement and its outcome"
+
+// MessageOf is what is known of the call that UnknownOf is about.
+func MessageOf(p history.Prior, unknown messages.Reason) string {
+	if unknown == messages.ReasonInterrupted {
+		return interrupted
+	}
+	return p.Message
 }
 
 // NotBefore is when a wait is over that begins now, and not after the request is given up.

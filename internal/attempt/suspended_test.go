@@ -14,16 +14,16 @@ func TestWhatWasFoundOutBeforeASuspensionIsFoundOutAgain(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		name  string
-		found deadline
+		found Deadline
 		looks int
 	}{
 		{"just now", newDeadline(retry.LookIsGood), 0},
-		{"before a suspension", deadline{wall: now.Add(-time.Hour).Round(0), monotonic: now.Add(retry.LookIsGood)}, 1},
-		{"before the clock was set back", deadline{wall: now.Add(time.Hour).Round(0), monotonic: now.Add(-time.Second)}, 1},
+		{"before a suspension", Deadline{wall: now.Add(-time.Hour).Round(0), monotonic: now.Add(retry.LookIsGood)}, 1},
+		{"before the clock was set back", Deadline{wall: now.Add(time.Hour).Round(0), monotonic: now.Add(-time.Second)}, 1},
 	} {
 		looks := 0
 		r := &run[int]{Caller: &Caller{Timeout: time.Second}, found: c.found, counted: true, deadline: newDeadline(time.Minute),
-			Call: Call[int]{Unknown: "no_answer", GiveUp: now.Add(time.Hour), OnUnknown: func(context.Context, bool) (Verdict, error) {
+			Call: Call[int]{Unknown: "no_answer", Delivery: Delivery{GiveUpAt: now.Add(time.Hour)}, OnUnknown: func(context.Context, bool) (Verdict, error) {
 				looks++
 				return Done, nil
 			}}}

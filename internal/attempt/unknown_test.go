@@ -53,6 +53,25 @@ func TestALookThatCallsTheUpstreamTakesASlot(t *testing.T) {
 	}
 }
 
+// Who looks an interrupted call up fences its maker first: the look may take long.
+func TestAnInterruptedCallIsTakenOverBeforeItIsLookedUp(t *testing.T) {
+	for looksUp, want := range map[bool][]string{
+		true:  {"store started", "look", "store started", "call ok", "store succeeded"},
+		false: {"look", "store started", "call ok", "store succeeded"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness("ok", "again")
+			h.before(t, "interrupted")
+			h.call.LooksUp = looksUp
+			h.deliver(t.Context())
+			h.journalIs(t, want...)
+			if got := h.events(); looksUp && got != "started/1 started/1 started/2 succeeded/2" {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
 func TestARefusalBehindACallOfUnknownFateIsUncertain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("unknown, refused", "again")
@@ -85,8 +104,8 @@ func TestAnInterruptedCallSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("ok", "uncertain")
 		h.before(t, "interrupted")
-		if got := h.deliver(t.Context()); got.Message != Interrupted {
-			t.Errorf("got %q, want %q", got.Message, Interrupted)
+		if got := h.deliver(t.Context()); got.Message != interrupted {
+			t.Errorf("got %q, want %q", got.Message, interrupted)
 		}
 	})
 }

@@ -11,6 +11,44 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// installed is what the servers have of what they were asked for, by name.
+type installed struct {
+	streams map[string]jetstream.StreamConfig
+	queues  map[string]jetstream.Consumer
+}
+
+// config is a queue's configuration, if it is there.
+func (i installed) config(q Queue) (config jetstream.ConsumerConfig, there bool) {
+	c, there := i.queues[q.Name]
+	if there {
+		config = c.CachedInfo().Config
+	}
+	return config, there
+}
+
+func inspect(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (installed, error) {
+	have := installed{map[string]jetstream.StreamConfig{}, map[string]jetstream.Consumer{}}
+	for _, q := range queues {
+		c, err := js.Consumer(ctx, q.Stream, q.Name)
+		switch {
+		case err == nil:
+			have.queues[q.Name] = c
+		case !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound):
+			return have, fmt.Errorf("consumer %s: %w", q.Name, err)
+		}
+	}
+	for _, name := range streams {
+		s, err := js.Stream(ctx, name)
+		switch {
+		case err == nil:
+			have.streams[name] = s.CachedInfo().Config
+		case !errors.Is(err, jetstream.ErrStreamNotFound):
+			return have, fmt.Errorf("stream %s: %w", name, err)
+		}
+	}
+	return have, nil
+}
+
 // incompatible says what keeps a stream from holding what is written to it, or "".
 func incompatible(have jetstream.StreamConfig) string {
 	for _, want := range Streams(Limits{}) {
@@ -38,34 +76,28 @@ type Found struct {
 // Check reports whether what a program needs is there and suits it. The error says what
 // to run.
 func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (Found, error) {
+	have, err := inspect(ctx, js, queues, streams...)
+	if err != nil {
+		return Found{}, err
+	}
 	var missing []string
 	var ages []time.Duration
-	found := Found{Queues: map[string]jetstream.Consumer{}}
 	for _, q := range queues {
-		c, err := js.Consumer(ctx, q.Stream, q.Name)
-		switch {
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		got, there := have.config(q)
+		if !there {
 			missing = append(missing, "consumer "+q.Name+" on stream "+q.Stream)
 			continue
-		case err != nil:
-			return Found{}, fmt.Errorf("consumer %s: %w", q.Name, err)
 		}
-		got := c.CachedInfo().Config
 		if fields := diff(got, q.Config(Limits{AckWait: got.AckWait}), []string{"FilterSubject", "AckPolicy", "MaxDeliver"}); len(fields) > 0 {
 			return Found{}, fmt.Errorf("consumer %s does not suit: %s is %s, must be %s: run `errand provision`", q.Name, fields[0].Name, fields[0].Have, fields[0].Want)
 		}
-		found.Queues[q.Name] = c
 	}
 	for _, name := range streams {
-		s, err := js.Stream(ctx, name)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
+		config, there := have.streams[name]
+		if !there {
 			missing = append(missing, "stream "+name)
 			continue
-		case err != nil:
-			return Found{}, fmt.Errorf("stream %s: %w", name, err)
 		}
-		config := s.CachedInfo().Config
 		if problem := incompatible(config); problem != "" {
 			return Found{}, fmt.Errorf("stream %s %s: run `errand provision`", name, problem)
 		}
@@ -76,6 +108,5 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 	if len(missing) > 0 {
 		return Found{}, fmt.Errorf("NATS has no %s: run `errand provision --missing` first", strings.Join(missing, ", no "))
 	}
-	found.Kept = shortest(ages)
-	return found, nil
+	return Found{Queues: have.queues, Kept: shortest(ages)}, nil
 }

@@ -91,7 +91,7 @@ func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) 
 		expect(m.Header, 0)
 	case got == nil:
 	case wrote(got, m):
-		s.Publisher.stores(m.Subject)
+		s.Publisher.note(m.Subject, nil)
 		return got.seq, nil
 	case got.seq > r.Last:
 		return 0, history.ErrFenced
@@ -126,8 +126,8 @@ const eventID = "ce-id"
 
 // IsConflict reports whether a fenced write was refused for another one: 10164 is 10071 with another write to the same history still in flight.
 func IsConflict(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	code := codeOf(err)
+	return code == jetstream.JSErrCodeStreamWrongLastSequence || code == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
 // encode makes the message of an event. Its ce-id is the same for the same step of the

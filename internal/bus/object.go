@@ -57,9 +57,8 @@ func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.
 		return info, fs.ErrNotExist
 	}
 	m, err := fromLeader(ctx, o.Conn, "OBJ_"+bucket, lastOf("$O."+bucket+".M."+base64.URLEncoding.EncodeToString([]byte(name))))
-	var api *jetstream.APIError
 	switch {
-	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+	case codeOf(err) == jetstream.JSErrCodeStreamNotFound:
 		return info, fs.ErrNotExist
 	case err != nil:
 		return info, fmt.Errorf("bus: object store: %w", err)

@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/retry"
 )
 
 // Change is one difference between the topology and what the servers have.
@@ -54,7 +55,11 @@ func (c Change) String() string {
 // Plan compares the servers with the topology. Settings that errand does not care
 // about stay as the operator left them, and so do limits that l does not choose.
 func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, error) {
-	have, err := inspect(ctx, js)
+	var names []string
+	for _, s := range Streams(Limits{}) {
+		names = append(names, s.Name)
+	}
+	have, err := inspect(ctx, js, append(Queues(), unusedQueue), names...)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +69,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	for _, want := range Streams(made) {
 		if want.Name == DeadLetters { // one must not outlive the history that knows it
 			want.MaxAge = shortest(ages)
-			want.Duplicates = window(deadWindow, want.MaxAge)
+			want.Duplicates = window(retry.DeadLettersWindow, want.MaxAge)
 		}
 		current, there := have.streams[want.Name]
 		if there {
@@ -79,7 +84,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	}
 	for _, q := range Queues() {
 		want := q.Config(made)
-		current, there := have.queues[q.Name]
+		current, there := have.config(q)
 		if there && l.AckWait == 0 {
 			want.AckWait = current.AckWait
 		}
@@ -92,35 +97,6 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 			apply: func(ctx context.Context) error { return js.DeleteConsumer(ctx, unusedQueue.Stream, unusedQueue.Name) }})
 	}
 	return plan, nil
-}
-
-// installed is what the servers have of the topology, by name.
-type installed struct {
-	streams map[string]jetstream.StreamConfig
-	queues  map[string]jetstream.ConsumerConfig
-}
-
-func inspect(ctx context.Context, js jetstream.JetStream) (installed, error) {
-	have := installed{map[string]jetstream.StreamConfig{}, map[string]jetstream.ConsumerConfig{}}
-	for _, want := range Streams(Limits{}) {
-		s, err := js.Stream(ctx, want.Name)
-		switch {
-		case err == nil:
-			have.streams[want.Name] = s.CachedInfo().Config
-		case !errors.Is(err, jetstream.ErrStreamNotFound):
-			return have, fmt.Errorf("stream %s: %w", want.Name, err)
-		}
-	}
-	for _, q := range append(Queues(), unusedQueue) {
-		c, err := js.Consumer(ctx, q.Stream, q.Name)
-		switch {
-		case err == nil:
-			have.queues[q.Name] = c.CachedInfo().Config
-		case !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound):
-			return have, fmt.Errorf("consumer %s: %w", q.Name, err)
-		}
-	}
-	return have, nil
 }
 
 // limits are those that what is made takes after: as many copies as any stream has, as
@@ -143,7 +119,8 @@ func (i installed) limits() (l Limits) {
 	}
 	l.MaxAge = shortest(ages)
 	for _, q := range Queues() {
-		l.AckWait = max(l.AckWait, i.queues[q.Name].AckWait)
+		config, _ := i.config(q)
+		l.AckWait = max(l.AckWait, config.AckWait)
 	}
 	return l
 }
@@ -177,7 +154,7 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	}
 	if l.MaxAge == 0 && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters {
 		want.MaxAge = have.MaxAge
-		want.Duplicates = window(eventsWindow, want.MaxAge)
+		want.Duplicates = window(retry.EventsWindow, want.MaxAge)
 	}
 	if have.AllowMsgSchedules { // then there is rollup, and a full stream cannot refuse: so none gets full
 		want.AllowRollup, want.Discard, want.MaxBytes = have.AllowRollup, have.Discard, have.MaxBytes
@@ -188,14 +165,10 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 // Leftover says what an older version switched on and no server can switch off; "" when
 // there is nothing.
 func Leftover(ctx context.Context, js jetstream.JetStream) (string, error) {
-	s, err := js.Stream(ctx, MailDeliveries)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("stream %s: %w", MailDeliveries, err)
-	}
-	switch config := s.CachedInfo().Config; {
+	have, err := inspect(ctx, js, nil, MailDeliveries)
+	switch config := have.streams[MailDeliveries]; {
+	case err != nil:
+		return "", err
 	case config.AllowMsgSchedules:
 		return "stream " + MailDeliveries + " keeps schedules, TTLs and rollup, which no server can switch off; it takes no limit of bytes", nil
 	case config.AllowMsgTTL:

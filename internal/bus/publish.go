@@ -116,34 +116,24 @@ func ParseAck(data []byte) (Ack, error) {
 // *jetstream.APIError, or what keeps the connection from sending it.
 func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
 	a, err := p.publish(ctx, m)
-	switch {
-	case err == nil:
-		p.stores(m.Subject)
-	case ctx.Err() != nil, IsFinal(err): // nobody waited for the answer; it is this message's own fault
-	default:
-		p.refuses(m.Subject, err)
+	// Else nobody waited for the answer, or it is this message's own fault.
+	if err == nil || ctx.Err() == nil && !IsFinal(err) {
+		p.note(m.Subject, err)
 	}
 	return a, err
 }
 
-// stores notes that the stream of a subject stores what is written.
-func (p *Publisher) stores(subject string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.faults, streamOf(subject))
-}
-
-// refuses notes why the stream of a subject did not store. A conflict says only that it
-// answers.
-func (p *Publisher) refuses(subject string, why error) {
+// note keeps why the stream of a subject did not store, until it does. A conflict says only
+// that it answers.
+func (p *Publisher) note(subject string, err error) {
 	stream := streamOf(subject)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case !IsConflict(why):
-		p.faults[stream] = why
-	case errors.Is(p.faults[stream], ErrNoAck):
+	case err == nil, IsConflict(err) && errors.Is(p.faults[stream], ErrNoAck):
 		delete(p.faults, stream)
+	case !IsConflict(err):
+		p.faults[stream] = err
 	}
 }
 
@@ -208,11 +198,16 @@ const (
 
 // tooLarge reports whether the server takes nothing of that size.
 func tooLarge(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) {
-		return true
+	code := codeOf(err)
+	return errors.Is(err, nats.ErrMaxPayload) || code == errCodeMessageTooLarge || code == errCodeHeaderTooLarge
+}
+
+// codeOf is JetStream's code of an error; 0: it is none of JetStream's.
+func codeOf(err error) jetstream.ErrorCode {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.ErrorCode
 	}
-	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == errCodeMessageTooLarge || api.ErrorCode == errCodeHeaderTooLarge)
+	return 0
 }
 
 // IsFinal reports whether the same write would fail again for ever: the message is too

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -21,15 +22,8 @@ const (
 	DeadLetters     = "DEAD_LETTERS"
 )
 
-const (
-	// room is what a dead letter needs beside the message it keeps: headers of its own.
-	room = 16 << 10
-	// eventsWindow is the duplicate window of streams whose writes are fenced: the
-	// fence keeps them single for good, the ids only cost the server memory.
-	eventsWindow = 10 * time.Second
-	// deadWindow is that of the dead letters, which nothing else keeps single.
-	deadWindow = time.Hour
-)
+// room is what a dead letter needs beside the message it keeps: headers of its own.
+const room = 16 << 10
 
 // Limits are what an operator chooses about the topology. A zero field is a choice that
 // was not made: what is there stays, and what is made takes after it, or has Defaults.
@@ -45,7 +39,7 @@ type Limits struct {
 const Unlimited = -1
 
 // Defaults are the limits of what is made where nothing is there yet.
-var Defaults = Limits{Replicas: 1, MaxAge: 30 * 24 * time.Hour, AckWait: 30 * time.Second, MaxBytes: Unlimited}
+var Defaults = Limits{Replicas: 1, MaxAge: retry.EventsKept, AckWait: retry.AckWait, MaxBytes: Unlimited}
 
 // or fills the choices that were not made with those of others.
 func (l Limits) or(others Limits) Limits {
@@ -63,7 +57,7 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardNew, MaxMsgSize: -1, MaxBytes: l.MaxBytes}
 	requests := func(name string, ops ...messages.Operation) jetstream.StreamConfig {
 		s := base
-		s.Name, s.Retention, s.Duplicates = name, jetstream.WorkQueuePolicy, 2*time.Minute
+		s.Name, s.Retention, s.Duplicates = name, jetstream.WorkQueuePolicy, retry.RequestsWindow
 		s.MaxMsgSize = int32(min(l.MaxPayload-room, math.MaxInt32)) // what was taken in can be dead-lettered
 		for _, op := range ops {
 			s.Subjects = append(s.Subjects, op.Requested())
@@ -76,11 +70,11 @@ func Streams(l Limits) []jetstream.StreamConfig {
 		return s
 	}
 	events := func(name string, subjects ...string) jetstream.StreamConfig {
-		s := kept(name, eventsWindow, subjects...)
+		s := kept(name, retry.EventsWindow, subjects...)
 		s.DenyDelete, s.AllowDirect = true, true
 		return s
 	}
-	deliveries := kept(MailDeliveries, eventsWindow, "mail.delivery.*.*", "mail.log.>")
+	deliveries := kept(MailDeliveries, retry.EventsWindow, "mail.delivery.*.*", "mail.log.>")
 	deliveries.AllowDirect, deliveries.AllowAtomicPublish = true, true
 	return []jetstream.StreamConfig{
 		requests(MandateRequests, messages.Enroll, messages.Transactions),
@@ -88,7 +82,7 @@ func Streams(l Limits) []jetstream.StreamConfig {
 		requests(MailRequests, messages.Send, messages.Account),
 		events(MailEvents, "mail.send.*.*", "mail.batch.*.*.*", "mail.account.*.*"),
 		deliveries,
-		kept(DeadLetters, deadWindow, "dead.>"),
+		kept(DeadLetters, retry.DeadLettersWindow, "dead.>"),
 	}
 }
 

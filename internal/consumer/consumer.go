@@ -118,7 +118,8 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	return nil
 }
 
-// next takes at most one message and settles it. The error is why there was none.
+// next takes at most one message and settles it; a probe may take more. None waits in a
+// buffer, where its AckWait would run out. The error is why there was none.
 func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
 	var p *bus.Pull
 	select {
@@ -137,93 +138,26 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
 		return err
 	}
 	defer c.InFlight.Free()
-	d, err := c.take(ctx, p, permit)
-	for permit.Probe() && d != nil {
-		if permit.Spent() && time.Now().Before(d.giveUp) {
-			c.passOver(d)
-			d = nil
-			break
-		}
-		c.settle(hard, d)
-		// While it is held, a request that made no call has proven nothing, and those that are
-		// overdue may end.
-		if d = nil; !c.hold.Active() {
-			break
-		}
-		d, err = c.take(ctx, p, permit)
-	}
-	pulls.back(p, err == nil)
-	if d != nil {
-		c.settle(hard, d)
-	}
-	if errors.Is(err, bus.ErrNoMessage) {
-		permit.Unused(permit.Probe() && c.empty(ctx))
+	if permit.Probe() {
+		err = c.probe(ctx, hard, p, permit)
+		pulls.back(p, err == nil)
+		permit.Unused(errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
 		return err
 	}
-	permit.Release()
-	return err
-}
-
-// maxPassedOver is how many requests a probe passes over that were probes already: as many
-// as a hold of a day has by default, so that the next one is found behind all of them.
-const maxPassedOver = 10_000
-
-// take pulls one message that the permit admits: none waits in a buffer, where its AckWait
-// would run out. nil: a hold began while it waited for one. A probe prefers a request that
-// was no probe of this hold yet, and takes the first that was if the queue gives no other.
-func (c *Consumer[R]) take(ctx context.Context, p *bus.Pull, permit *hold.Permit) (d *delivery[R], err error) {
-	wait := time.Duration(0)
-	if permit.Probe() {
-		wait = 2 * c.hold.Interval
+	m, err := p.Next(ctx, 0)
+	if err != nil {
+		pulls.back(p, false)
+		return err
 	}
-	var again *delivery[R]
-	var m *nats.Msg
-	for range maxPassedOver {
-		if again == nil && !permit.Spent() {
-			m, err = p.Next(ctx, wait)
-		} else if m, err = p.Take(ctx); err != nil && again != nil {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		if d = c.open(m, permit); d == nil {
-			return nil, nil
-		}
-		c.unhealthy("")
-		c.lease.take(m)
-		if permit.Admit(d.ids[0]) {
-			c.passOver(again)
-			return d, nil
-		}
-		if !permit.Probe() || again != nil {
-			c.passOver(d)
-		}
-		if !permit.Probe() {
-			return nil, nil
-		}
-		if again == nil {
-			again = d
-		}
+	d := c.open(m, permit)
+	admitted := d != nil && permit.Admit(d.ids[0])
+	pulls.back(p, true)
+	if !admitted { // a hold began meanwhile
+		c.passOver(d)
+		return nil
 	}
-	permit.AdmitAgain(again.ids[0])
-	return again, nil
-}
-
-// passOver gives a request back that may not be worked on now. It is there again when the
-// next probe is due.
-func (c *Consumer[R]) passOver(d *delivery[R]) {
-	if d != nil {
-		c.lease.drop(d.message)
-		_ = d.message.NakWithDelay(c.hold.Interval / 2)
-	}
-}
-
-// empty reports whether the queue has no request, also none that was deferred or is with
-// another worker. It is not when nobody knows.
-func (c *Consumer[R]) empty(ctx context.Context) bool {
-	info, err := c.source.Info(ctx)
-	return err == nil && info.NumPending == 0 && info.NumAckPending == 0
+	c.settle(hard, d)
+	return nil
 }
 
 // failed handles a take that brought nothing. A deleted consumer looks like a silent
@@ -233,12 +167,13 @@ func (c *Consumer[R]) failed(ctx context.Context, err error) {
 	if errors.Is(err, bus.ErrNoMessage) {
 		return
 	}
-	for there := false; !there && retry.Pause(ctx, retry.MissingConsumer); {
+	for retry.Pause(ctx, retry.MissingConsumer) {
 		_, err := c.source.Info(ctx)
-		switch there = err == nil; {
-		case there:
+		if err == nil {
 			c.unhealthy("")
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			return
+		}
+		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			c.unhealthy(fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", c.name()))
 		}
 	}

@@ -107,7 +107,6 @@ func (h *harness) open(header, body string, n uint64) *delivery[messages.EnrollR
 	h.must(err)
 	d := h.Consumer.open(r, permit)
 	d.meta.NumDelivered = n
-	h.lease.take(r)
 	return d
 }
 

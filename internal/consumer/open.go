@@ -29,13 +29,15 @@ type delivery[R any] struct {
 	giveUp time.Time
 }
 
-// open reads a message; nil: it is none of JetStream's.
+// open reads a message, and keeps it leased; nil: it is none of JetStream's.
 func (c *Consumer[R]) open(m *nats.Msg, permit *hold.Permit) *delivery[R] {
 	meta, err := m.Metadata()
 	if err != nil {
 		c.Logger.Error().Err(err).Msg("not a JetStream message")
 		return nil
 	}
+	c.unhealthy("")
+	c.lease.take(m)
 	d := &delivery[R]{message: m, meta: meta, permit: permit}
 	said := c.decode(d)
 	if d.print = said.Fingerprint; d.print == "" { // no JSON object: the bytes are what tells it from others
@@ -91,8 +93,7 @@ func idOf(h nats.Header, said messages.Meta, invalid error) string {
 
 // history is the request's under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.print,
-		Published: d.meta.Timestamp, Trace: trace(d.message)}
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.print, Trace: trace(d.message)}
 }
 
 // trace is the request's W3C trace context, if it has a plausible one.

@@ -75,20 +75,23 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 	why := c.refusal(d)
 	for i, id := range d.ids {
 		h = c.history(d, id)
-		h.Valid = d.invalid == nil && i == 0
+		valid := d.invalid == nil && i == 0
+		if valid {
+			h.Corrects = d.meta.Timestamp
+		}
 		ev, err = h.Settle(ctx, d.meta.NumDelivered == 1, func(p history.Prior) (messages.Event, error) {
 			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.meta.NumDelivered < maxPanics {
 				return messages.Event{}, d.invalid
 			}
-			if !h.Valid {
+			if !valid {
 				state := messages.Failed
 				if p.State == messages.Started || p.AfterUnknown { // it was taken by older rules, and a call may have been made
 					state, why.Reason = messages.Uncertain, messages.ReasonInterrupted
 				}
 				return h.Event(state, c.op.Ended(d.body, state, why)), nil
 			}
-			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Prior: p, History: h, Permit: d.permit,
-				Published: d.meta.Timestamp, GiveUpAt: d.giveUp})
+			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Delivery: attempt.Delivery{Prior: p, History: h, Permit: d.permit,
+				Published: d.meta.Timestamp, GiveUpAt: d.giveUp}})
 		})
 		conflict, ok := errors.AsType[*history.ConflictError](err)
 		if !ok {
@@ -169,7 +172,7 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 		return err
 	}
 	err := c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: why.Reason, Message: why.Message, Final: end.sequence})
-	failpoint.Here(failpoint.Buried)
+	failpoint.Here(failpoint.DeadLettered)
 	return err
 }
 

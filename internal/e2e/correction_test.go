@@ -264,7 +264,8 @@ func TestAMessageOfRefusedBatchesIsCorrected(t *testing.T) {
 				corrected := message("m1", n, "subject", "corrected")
 				b.publish("mail.send.requested", corrected)
 				b.publish("mail.send.requested", corrected)
-				b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.accepted.m1", 1))
+				accepted := b.published("mail.send.accepted.m1", 1)
+				b.run(b.consumer("mail.send"), 5*time.Minute, func() bool { return accepted() && b.inQueues() == 0 })
 				b.wantReopened("mail.send", "m1", "refused")
 				e := b.wantOne("mail.send.accepted.m1")
 				if batches := (n + 1) / 2; number(e.Body["accepted"]) != n || number(e.Body["recipients"]) != n || number(e.Body["batches"]) != batches {

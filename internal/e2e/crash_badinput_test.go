@@ -13,12 +13,12 @@ func TestBadInputSurvivesEveryCrash(t *testing.T) {
 	failed := func(reason messages.Reason) outcome { return outcome{state: messages.Failed, reason: reason} }
 	invalid, conflict := failed(messages.ReasonInvalidRequest), failed(messages.ReasonConflict)
 	conflict.calls, conflict.done = 1, 1 // of the first request
-	places := []string{"taken", "before store failed", "after store failed", "buried", "before ack", "after ack"}
+	places := []string{"taken", "before store failed", "after store failed", "dead-lettered", "before ack", "after ack"}
 	noValid := message("r1", 0)
 	noValid["to"] = []string{"no address"}
 	matrix(t, []row{
 		{operation: messages.Enroll, body: []byte("{"), id: bus.MandateRequests + "-1", want: invalid,
-			die: append(places, "after store failed, buried, before ack", "taken, before store failed, after ack")},
+			die: append(places, "after store failed, dead-lettered, before ack", "taken, before store failed, after ack")},
 		{operation: messages.Enroll, body: enrollment("r1", "amuont", "5"), want: invalid, die: places[1:4]},
 		{operation: messages.Enroll, body: enrollment("r1", "application_reason", "another"), first: []any{enrollment("r1")},
 			id: bus.MandateRequests + "-2", want: conflict, die: places},

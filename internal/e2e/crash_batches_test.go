@@ -58,7 +58,7 @@ func (rows *table) batchesThatMeetAFault() {
 	add("report", good, accepted(5, 10), "taken", "before ack", "after ack", "next batch@1")
 	add("report", good, interrupted(4, 8), "before call@3", "before call@3, before store mail.batch.uncertain",
 		"before call@3, after store mail.batch.uncertain", "before call@3, after store uncertain")
-	add("report", good, interrupted(5, 10), "answer@3", "answer@2, answer@2", "answer@3, buried")
+	add("report", good, interrupted(5, 10), "answer@3", "answer@2, answer@2", "answer@3, dead-lettered")
 	add("report", good, interrupted(3, 6), "before call@2, before call@2")
 	add("resend", good, again(accepted(5, 10)), "before call@3", "before call@2, before call@2")
 	add("resend", good, again(accepted(6, 12)), "answer@3", "before store mail.batch.accepted@3")
@@ -69,7 +69,7 @@ func (rows *table) batchesThatMeetAFault() {
 	add("resend", late, again(accepted(6, 12)), inCall)
 
 	no := unprocessable
-	add("report", no, refused(5), "before store failed", "after store failed", "buried")
+	add("report", no, refused(5), "before store failed", "after store failed", "dead-lettered")
 	no.Match = third
 	add("report", no, outcome{state: messages.Partial, calls: 5, done: 8}, "after store mail.batch.refused", "before store partial", "after store partial")
 	add("report", no, interrupted(5, 8), "before store mail.batch.refused")
@@ -78,7 +78,7 @@ func (rows *table) batchesThatMeetAFault() {
 	cut.Match, busy.Match = third, third
 	add("report", cut, interrupted(5, 8), "before store mail.batch.uncertain")
 	add("report", cut, outcome{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 5, done: 8},
-		"after store mail.batch.uncertain", "before store uncertain", "after store uncertain", "buried")
+		"after store mail.batch.uncertain", "before store uncertain", "after store uncertain", "dead-lettered")
 	add("resend", cut, again(accepted(6, 10)), "answer@3", "before call@4")
 	add("report", busy, accepted(7, 10), "after store mail.batch.deferred", "before store deferred", "after store deferred", "before store started@2")
 	add("report", busy, interrupted(6, 8), "before store mail.batch.deferred")

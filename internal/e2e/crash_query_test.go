@@ -38,13 +38,13 @@ func TestReadsSurviveEveryCrash(t *testing.T) {
 	add(messages.Transactions, good, listed(2), "after store page@2", "before store listed")
 	add(messages.Transactions, good, listed(2), "after store page@2, before store listed")
 	add(messages.Transactions, no, refused(2), "before store failed")
-	add(messages.Transactions, no, refused(1), "after store failed", "buried")
+	add(messages.Transactions, no, refused(1), "after store failed", "dead-lettered")
 
 	reported := func(calls int64) outcome { return outcome{state: messages.Reported, calls: calls} }
 	add(messages.Account, good, reported(1), "taken", "after store reported", "before ack", "after ack")
 	add(messages.Account, good, reported(2), "before store reported")
 	add(messages.Account, no, refused(2), "before store failed")
-	add(messages.Account, no, refused(1), "after store failed", "buried")
+	add(messages.Account, no, refused(1), "after store failed", "dead-lettered")
 
 	matrix(t, rows, func(c *cell) {
 		checkCell(c)

@@ -21,7 +21,7 @@ func TestAMessageSurvivesEveryCrash(t *testing.T) {
 func (rows *table) messages() {
 	rows.report(good, accepted(1, 3), "taken", "before store started", "after store accepted", "before ack", "after ack")
 	rows.resend(good, accepted(1, 3), "taken", "before store started", "after store accepted", "before ack", "after ack", "taken, before store started, before ack")
-	rows.report(good, interrupted(0, 0), "after store started", "before call", "before call, before store uncertain", "before call, after store uncertain", "before call, buried")
+	rows.report(good, interrupted(0, 0), "after store started", "before call", "before call, before store uncertain", "before call, after store uncertain", "before call, dead-lettered")
 	rows.resend(good, again(accepted(1, 3)), "after store started", "before call", "before call, before call")
 	rows.report(good, interrupted(1, 3), "answer", "before store accepted", "answer, before ack")
 	rows.resend(good, again(accepted(2, 6)), "answer", "before store accepted", "before call, answer, after store accepted")
@@ -33,14 +33,14 @@ func (rows *table) messages() {
 }
 
 func (rows *table) messagesThatMeetAFault() {
-	rows.report(unprocessable, refused(1), "after store failed", "buried", "before ack", "after ack")
+	rows.report(unprocessable, refused(1), "after store failed", "dead-lettered", "before ack", "after ack")
 	rows.report(unprocessable, interrupted(1, 0), "answer", "before store failed")
 	rows.resend(unprocessable, again(interrupted(2, 0)), "answer", "before store failed")
 
 	took := sandbox.Fault{Kind: sandbox.AcceptCut, Times: 1}
 	rows.report(cutOnce, interrupted(1, 0), "answer", "before store uncertain")
 	rows.report(took, interrupted(1, 3), "before store uncertain")
-	rows.report(cutOnce, outcome{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 1}, "after store uncertain", "buried", "before ack")
+	rows.report(cutOnce, outcome{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 1}, "after store uncertain", "dead-lettered", "before ack")
 	rows.resend(cutOnce, again(accepted(2, 3)), "answer", "before call@2", "after store accepted")
 	rows.resend(cutOnce, again(accepted(3, 6)), "answer@2")
 	rows.resend(took, again(accepted(2, 6)), "answer", "before call@2")

@@ -16,9 +16,9 @@ func TestAPollerSurvivesEveryCrash(t *testing.T) {
 		die         string
 		least, most int // events published when it crashed
 	}{
-		{"page", 0, 0}, {"before tell", 0, 0}, {"telling@60", 1, 60}, {"after tell", 100, 100}, {"page@2", 0, 100}, {"before tell@2", 100, 100},
-		{"telling@160", 101, 160}, {"after tell@2", 198, 200}, {"page@3", 198, 200}, {"telling@240", 199, 240}, {"after tell@3", 250, 250},
-		{"before mark", 250, 250}, {"before tell@4", 250, 250}, {"after tell@4", 250, 250}, {"after mark", 250, 250},
+		{"page", 0, 0}, {"before publish", 0, 0}, {"publishing@60", 1, 60}, {"after publish", 100, 100}, {"page@2", 0, 100}, {"before publish@2", 100, 100},
+		{"publishing@160", 101, 160}, {"after publish@2", 198, 200}, {"page@3", 198, 200}, {"publishing@240", 199, 240}, {"after publish@3", 250, 250},
+		{"before mark", 250, 250}, {"before publish@4", 250, 250}, {"after publish@4", 250, 250}, {"after mark", 250, 250},
 	} {
 		t.Run(c.die, func(t *testing.T) {
 			l := installLog(t, 100)
@@ -61,7 +61,7 @@ func TestTwoPollersKilledAtRandomPublishEachStateOnce(t *testing.T) {
 // or believes unpublished, is not published again. It notices, and works as before.
 func TestAStoppedPollerPublishesNothingTwice(t *testing.T) {
 	failpointBuild.programs(t)
-	for _, at := range []string{"after mark", "before tell", "before tell@2", "telling@60", "telling@160"} {
+	for _, at := range []string{"after mark", "before publish", "before publish@2", "publishing@60", "publishing@160"} {
 		t.Run(at, func(t *testing.T) {
 			l := installLog(t, 100)
 			l.add(250)

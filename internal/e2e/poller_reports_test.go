@@ -66,12 +66,12 @@ func (p *past) row(row map[string]any) {
 func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 	failpointBuild.programs(t)
 	const rows, mark, reports = 7, 1, 6 // two conclusions, two that are overdue, two summaries at least
-	die := []string{"before mark", "after mark", "before tell report", "after tell report", "before tell resolved", "after tell resolved", "before tell resolved@2",
-		"after tell resolved@2", "before tell report, before tell resolved", "after tell report, after tell resolved", "after tell resolved, after tell resolved"}
+	die := []string{"before mark", "after mark", "before publish report", "after publish report", "before publish resolved", "after publish resolved", "before publish resolved@2",
+		"after publish resolved@2", "before publish report, before publish resolved", "after publish report, after publish resolved", "after publish resolved, after publish resolved"}
 	for n := 1; n <= reports; n++ {
-		die = append(die, fmt.Sprint("telling@", rows+mark+n))
+		die = append(die, fmt.Sprint("publishing@", rows+mark+n))
 	}
-	die = append(die, fmt.Sprint("telling@", rows+mark+2, ", telling@2"))
+	die = append(die, fmt.Sprint("publishing@", rows+mark+2, ", publishing@2"))
 	for _, deaths := range die {
 		t.Run(deaths, func(t *testing.T) {
 			p := &past{installation: installWith(t, failpointBuild, "POLL_INTERVAL=300ms", "OVERDUE_AFTER=1h"), at: time.Now().Add(-2 * time.Hour)}

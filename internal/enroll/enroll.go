@@ -42,24 +42,13 @@ type enrollment struct {
 // deferred, history.ErrFenced when another worker has it, or the log's.
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 	e := &enrollment{Handler: h, request: r}
-	unknown := attempt.UnknownOf(r.Prior)
-	if r.Prior.State == messages.Started { // fences the worker that announced the call
-		if err := e.takeOver(ctx, unknown); err != nil {
-			return messages.Event{}, err
-		}
-	}
 	result, err := attempt.Run(ctx, h.Caller, attempt.Call[mandate.Enrolled]{
-		History: r.History, Prior: r.Prior, Permit: r.Permit, GiveUp: r.GiveUpAt, Unknown: unknown, OwnKey: r.Body.PortalKey != "",
+		Delivery: r.Delivery, Unknown: attempt.UnknownOf(r.Prior), OwnKey: r.Body.PortalKey != "",
 		Before: e.before, Started: e.started, Stale: e.stale, OnUnknown: e.lookUp, LooksUp: true, Make: e.call})
 	if err != nil {
 		return messages.Event{}, err
 	}
 	return e.event(ctx, result)
-}
-
-// takeOver stores an event of our own over that of a worker whose call's deadline has passed.
-func (e *enrollment) takeOver(ctx context.Context, unknown messages.Reason) error {
-	return e.request.History.Store(ctx, messages.Started, e.started(e.Caller.Deadline(), attempt.State{AfterUnknown: e.request.Prior.AfterUnknown, Unknown: unknown}))
 }
 
 // before refuses a call whose link would have expired already.
@@ -78,7 +67,7 @@ func (e *enrollment) before(now time.Time) *clients.Error {
 
 // started is the body of the event that announces a call; the document's defaults for what
 // the request left out are those of that moment.
-func (e *enrollment) started(deadline time.Time, s attempt.State) messages.Body {
+func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.Body {
 	body := &e.request.Body
 	e.defaults = messages.Defaults{}
 	if body.MaxFrequency == "" {
@@ -87,7 +76,7 @@ func (e *enrollment) started(deadline time.Time, s attempt.State) messages.Body 
 	if body.EffectiveDate == "" {
 		e.defaults.EffectiveDate = e.tomorrow(time.Now())
 	}
-	return &messages.EnrollStarted{Deadline: messages.Time{Time: deadline}, Fingerprint: e.request.History.Fingerprint,
+	return &messages.EnrollStarted{Deadline: deadline, Fingerprint: e.request.History.Fingerprint,
 		OrderNumber: body.OrderNumber, Defaults: e.defaults, AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
 }
 

@@ -59,13 +59,14 @@ func (r *Resolver) Run(ctx context.Context) error {
 			queues[i].next, queues[i].since = retry.ResolveAges[i+1], began.Add(-retry.ResolveAges[i+1])
 		}
 	}
-	said := ""
+	said, wait := "", time.Duration(0)
 	for {
 		q := slices.MinFunc(queues, func(a, b *queue) int { return a.due.Compare(b.due) })
-		if !retry.Pause(ctx, time.Until(q.due)) {
+		if !retry.Pause(ctx, max(wait, time.Until(q.due))) {
 			return nil
 		}
-		wait, err := r.step(ctx, q)
+		var err error
+		wait, err = r.step(ctx, q)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -78,9 +79,6 @@ func (r *Resolver) Run(ctx context.Context) error {
 		}
 		if wait > 0 { // a step without a look says nothing of the service
 			said = now
-		}
-		if !retry.Pause(ctx, wait) {
-			return nil
 		}
 	}
 }

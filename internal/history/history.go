@@ -118,11 +118,11 @@ type History struct {
 	Operation   messages.Operation
 	ID          string // request id; for batches messages.BatchID
 	Fingerprint string // "" is never compared
-	// Valid: the request may be run, so it may also correct one that failed.
-	Valid     bool
-	Published time.Time // when JetStream took the request in; it corrects only what is older
-	Trace     Trace
-	Attempt   int // submissions made for the request so far
+	// Corrects is when JetStream took the request in, which may correct one that failed before;
+	// zero: it may not be run, so it corrects none.
+	Corrects time.Time
+	Trace    Trace
+	Attempt  int // submissions made for the request so far
 	// ReopenedAt is the sequence of the event that opened the batch's request again: what
 	// was not accepted before that is run once more. 0: it was not.
 	ReopenedAt uint64
@@ -177,7 +177,7 @@ func (h *History) Settle(ctx context.Context, fresh bool, f func(Prior) (message
 		h.Attempt = 0
 	}
 	prior, err := h.Read(ctx)
-	if conflict, ok := errors.AsType[*ConflictError](err); ok && conflict.failed != nil && h.Valid {
+	if conflict, ok := errors.AsType[*ConflictError](err); ok && conflict.failed != nil && !h.Corrects.IsZero() {
 		prior, err = h.correct(ctx, conflict)
 	}
 	if err != nil {
@@ -202,7 +202,7 @@ func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, 
 	if err != nil {
 		return Prior{}, err
 	}
-	if e.Body != nil && h.Published.Before(e.At) {
+	if e.Body != nil && h.Corrects.Before(e.At) {
 		return Prior{}, conflict
 	}
 	err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: messages.ByCorrection,

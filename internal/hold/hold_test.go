@@ -204,6 +204,23 @@ func TestAProbeMakesOneCall(t *testing.T) {
 	})
 }
 
+func TestTheProbeOfOneHoldIsNoneOfTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := held(t)
+		p, _ := probe(t, h)
+		if p.Admit("c"); p.Call() != nil {
+			t.Fatal("a probe must allow a call")
+		}
+		if p.Observe(Call{}); h.Active() || p.Call() != nil {
+			t.Fatal("after a success everyone may call")
+		}
+		observe(t, h, "a 403, b 403")
+		if _, ok := errors.AsType[*ActiveError](p.Call()); !ok {
+			t.Error("the permit has made its call as a probe, and must allow none in the next hold")
+		}
+	})
+}
+
 func TestOneProbeIsMadeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := held(t)

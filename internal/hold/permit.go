@@ -1,14 +1,95 @@
 package hold
 
-import "context"
+import (
+	"context"
+	"time"
 
-// Call is what came of one call.
-type Call struct {
-	Err       error // nil: it was answered well
-	Exhausted bool  // it was the last try of a delivery
-	// Suspect: the request met the same before while others succeeded, so that it says
-	// nothing of the account.
-	Suspect bool
+	"errand/internal/retry"
+	"errand/pkg/clients"
+)
+
+// withoutRead is which probe in a row goes to a request although the read was refused as the
+// requests were: some keys may write and not read.
+const withoutRead = 60
+
+// probes are those of one hold.
+type probes struct {
+	next   time.Time // none before
+	active bool      // one is under way
+	denied int       // reads in a row that were refused as the requests were
+	made   requests  // that were probes of this hold
+}
+
+// Acquire waits until a request may be taken: at once while nothing is held, else until a
+// probe is due, and then for one caller at a time. Each permit must be released. The error
+// is the context's.
+func (h *Hold) Acquire(ctx context.Context) (*Permit, error) {
+	for {
+		h.mu.Lock()
+		if !h.held() {
+			h.mu.Unlock()
+			return &Permit{hold: h}, nil
+		}
+		wait := time.Until(h.probes.next)
+		if !h.probes.active && wait <= 0 {
+			h.probes.active = true
+			h.postpone(0)
+			h.mu.Unlock()
+			// Without a good answer nothing is called, but what is overdue may end.
+			return &Permit{hold: h, probe: true, used: !h.readIsWell(ctx)}, nil
+		}
+		if wait <= 0 {
+			wait = h.Interval // until something changes
+		}
+		if h.changed == nil {
+			h.changed = make(chan struct{})
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		retry.PauseUntil(ctx, changed, wait)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// readIsWell makes the harmless read of a probe. If it fails the probe is over.
+func (h *Hold) readIsWell(ctx context.Context) bool {
+	if h.Read == nil || h.skipsRead() {
+		return true
+	}
+	err := h.Read(ctx)
+	fate := clients.FateOf(err)
+	refused := fate == clients.Held || fate == clients.Refused
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case refused && !h.fault.account: // it answers again
+		return true
+	case refused:
+		h.probes.denied++
+	default:
+		h.probes.denied = 0
+	}
+	if err != nil {
+		h.postpone(failure(err).RetryAfter)
+	}
+	return err == nil
+}
+
+func (h *Hold) skipsRead() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	skips := h.probes.denied == withoutRead-1
+	if skips {
+		h.probes.denied = 0
+	}
+	return skips
+}
+
+// postpone sets when the next probe is due.
+func (h *Hold) postpone(asked time.Duration) {
+	h.probes.next = time.Now().Add(max(h.Interval, min(asked, retry.RetryAfterMax)))
 }
 
 // Permit goes with one delivery of a request. Its methods may be called by all who work on
@@ -27,23 +108,21 @@ func (p *Permit) Admit(request string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p.request = request
-	if h.why == "" || !p.probe {
-		return h.why == ""
+	if !h.held() || !p.probe {
+		return !h.held()
 	}
 	if p.used {
 		return true // to be looked at, and not to be called
 	}
-	if _, before := h.probed[request]; before {
-		return false
-	}
-	add(&h.probed, request)
-	return true
+	_, before := h.probes.made[request]
+	h.probes.made.add(request)
+	return !before
 }
 
 // AdmitAgain admits a request that was a probe of this hold already: there is no other.
 func (p *Permit) AdmitAgain(request string) {
 	p.hold.mu.Lock()
-	p.hold.probed = nil
+	p.hold.probes.made = nil
 	p.hold.mu.Unlock()
 	p.Admit(request)
 }
@@ -52,8 +131,10 @@ func (p *Permit) AdmitAgain(request string) {
 func (p *Permit) Spent() bool {
 	p.hold.mu.Lock()
 	defer p.hold.mu.Unlock()
-	return p.hold.why != "" && (!p.probe || p.used)
+	return p.spent()
 }
+
+func (p *Permit) spent() bool { return p.hold.held() && (!p.probe || p.used) }
 
 // Call asks for one call. *ActiveError: the operation is held, and it is not this one's
 // probe, or the probe was made.
@@ -61,13 +142,10 @@ func (p *Permit) Call() error {
 	h := p.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.why == "" {
-		return nil
+	if p.spent() {
+		return &ActiveError{Why: h.fault.why, Status: h.fault.status}
 	}
-	if !p.probe || p.used {
-		return &ActiveError{Why: h.why, Status: h.status}
-	}
-	p.used = true
+	p.used = p.used || h.held()
 	return nil
 }
 
@@ -81,27 +159,21 @@ func (p *Permit) Hold() *Hold { return p.hold }
 func (p *Permit) Probe() bool { return p.probe }
 
 // Release ends the permit.
-func (p *Permit) Release() { p.release(func(*Hold) {}) }
+func (p *Permit) Release() { p.Unused(false) }
 
 // Unused ends the permit of a probe for which there was no request. empty: the queue has
 // none at all that waits for the end of the hold, so it ends.
 func (p *Permit) Unused(empty bool) {
-	p.release(func(h *Hold) {
-		if empty && h.why != "" {
-			h.end("no request waits for it")
-		}
-	})
-}
-
-func (p *Permit) release(also func(*Hold)) {
 	if !p.probe {
 		return
 	}
 	h := p.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.probing = false
-	also(h)
+	h.probes.active = false
+	if empty && h.held() {
+		h.end("no request waits for it")
+	}
 	h.wake()
 }
 

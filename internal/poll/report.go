@@ -56,9 +56,9 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 		if len(events) == 0 {
 			break
 		}
-		failpoint.Here(failpoint.BeforeTell, "report")
+		failpoint.Here(failpoint.BeforePublish, "report")
 		stored, err := s.Sink.Publish(context.WithoutCancel(ctx), events)
-		failpoint.Here(failpoint.AfterTell, "report")
+		failpoint.Here(failpoint.AfterPublish, "report")
 		for _, e := range events[:stored] {
 			l.published(e)
 		}
@@ -78,11 +78,11 @@ func (s *sweep) report(ctx context.Context, more bool) error {
 		if !ok {
 			continue
 		}
-		failpoint.Here(failpoint.BeforeTell, "resolved")
+		failpoint.Here(failpoint.BeforePublish, "resolved")
 		if err := l.Requests.Resolve(context.WithoutCancel(ctx), e, r.sequence); err != nil {
 			return fmt.Errorf("poll: resolve: %w", err)
 		}
-		failpoint.Here(failpoint.AfterTell, "resolved")
+		failpoint.Here(failpoint.AfterPublish, "resolved")
 	}
 	return nil
 }

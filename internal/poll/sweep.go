@@ -204,9 +204,9 @@ const maxTries = 20
 func (s *sweep) publish(ctx context.Context, n *news) error {
 	for try := 1; n.len() > 0; try++ {
 		// When ctx ends, the events under way are waited for: they would have to be learned again.
-		failpoint.Here(failpoint.BeforeTell)
+		failpoint.Here(failpoint.BeforePublish)
 		stored, err := s.Sink.Publish(context.WithoutCancel(ctx), n.events)
-		failpoint.Here(failpoint.AfterTell)
+		failpoint.Here(failpoint.AfterPublish)
 		s.stored(n, stored)
 		if err == nil {
 			continue

@@ -80,7 +80,7 @@ func settle[R any](t *testing.T, h *harness, op messages.Operation, body R, hand
 	ledger := &history.History{Log: &h.log, Operation: op, ID: "r1", Fingerprint: "f"}
 	published := time.Now().Add(-h.age)
 	return ledger.Settle(t.Context(), len(h.log.Events()) == 0, func(p history.Prior) (messages.Event, error) {
-		return handle(t.Context(), attempt.Request[R]{Body: body, Prior: p, History: ledger, Permit: permit, Published: published, GiveUpAt: h.giveUp})
+		return handle(t.Context(), attempt.Request[R]{Body: body, Delivery: attempt.Delivery{Prior: p, History: ledger, Permit: permit, Published: published, GiveUpAt: h.giveUp}})
 	})
 }
 

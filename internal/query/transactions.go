@@ -51,7 +51,7 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 		}
 		before = page.Records
 		last = messages.TransactionsPage{Page: page.Number, Records: page.Records, Total: last.Total + len(page.Records), More: page.More,
-			Fingerprint: h.Fingerprint, Deadline: messages.Time{Time: q.Caller.Deadline()}}
+			Fingerprint: h.Fingerprint, Deadline: q.Caller.Deadline().Time()}
 		if err := h.Store(ctx, messages.Page, &last); err != nil {
 			return messages.Event{}, err
 		}

@@ -76,27 +76,38 @@ func Read[T any](ctx context.Context, stop <-chan struct{}, p Policy, f func(con
 		if !again {
 			return value, err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-stop:
-			timer.Stop()
-			return value, err
-		case <-ctx.Done():
-			timer.Stop()
+		if !PauseUntil(ctx, stop, wait) {
 			return value, errors.Join(err, context.Cause(ctx))
+		}
+		if Stopped(stop) {
+			return value, err
 		}
 	}
 }
 
 // Pause waits for d and reports whether it passed before ctx ended.
-func Pause(ctx context.Context, d time.Duration) bool {
+func Pause(ctx context.Context, d time.Duration) bool { return PauseUntil(ctx, nil, d) }
+
+// PauseUntil waits for d, or until stop is closed, which may be nil. It reports whether
+// that was before ctx ended.
+func PauseUntil(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
+	case <-stop:
 	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// Stopped reports whether stop, which may be nil, is closed.
+func Stopped(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
 		return false
 	}
 }

@@ -105,6 +105,27 @@ const (
 	Flush = 2 * time.Second
 	// AdminEnd is how long it waits for the requests to its admin server.
 	AdminEnd = time.Second
+	// AdminRead is how long one of those may take to come.
+	AdminRead = 5 * time.Second
+	// AdminWrite is how long it may take to be answered.
+	AdminWrite = 10 * time.Second
+	// AdminIdle is how long a connection to it is kept for the next one.
+	AdminIdle = 2 * time.Minute
+)
+
+// For how long the servers keep what they have, where an operator does not say otherwise.
+const (
+	// EventsKept is for events and dead letters.
+	EventsKept = 30 * 24 * time.Hour
+	// AckWait is for a request whose consumer is silent, until another one gets it.
+	AckWait = 30 * time.Second
+	// RequestsWindow is the duplicate window of requests.
+	RequestsWindow = 2 * time.Minute
+	// EventsWindow is that of streams whose writes are fenced: the fence keeps them single
+	// for good, the ids only cost the server memory.
+	EventsWindow = 10 * time.Second
+	// DeadLettersWindow is that of the dead letters, which nothing else keeps single.
+	DeadLettersWindow = time.Hour
 )
 
 // ResolveAges are those at which an enrollment that ended uncertain is looked at, counted

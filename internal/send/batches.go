@@ -18,7 +18,7 @@ type delivery struct {
 	outcome
 	reopened uint64 // sequence of the event that opened the request again; 0: none
 
-	deadline time.Time // of the request's started event
+	deadline attempt.Deadline // of the request's started event
 
 	mu       sync.Mutex // guards what follows
 	deferred *result    // a batch that waits, longest of all
@@ -86,9 +86,9 @@ func (d *delivery) begin(ctx context.Context) error {
 	return d.announce(ctx)
 }
 
-func (d *delivery) announce(ctx context.Context) error {
-	d.deadline = d.Caller.Deadline()
-	return d.request.History.Store(ctx, messages.Started, d.started(d.deadline, attempt.State{}))
+func (d *delivery) announce(ctx context.Context) (err error) {
+	d.deadline, err = d.Caller.Announce(ctx, d.request.History, d.started, attempt.State{})
+	return err
 }
 
 // goesOn renews the request's started event while batches remain, and reports whether
@@ -102,7 +102,7 @@ func (d *delivery) goesOn(ctx context.Context) bool {
 			Message: errStopping.Error(), NotBefore: time.Now(), Cause: errStopping}})
 		return false
 	}
-	if time.Now().Add(d.Caller.Timeout).After(d.deadline) {
+	if !d.deadline.Outlasts(time.Now(), d.Caller.Timeout) {
 		d.request.History.Attempt = d.before + int(d.calls.Load()) + 1
 		if err := d.announce(ctx); err != nil {
 			d.stop(err)
@@ -155,8 +155,10 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number), Trace: r.History.Trace, ReopenedAt: d.reopened}
 	var got result
 	_, err := h.Settle(ctx, r.Prior.State == "", func(p history.Prior) (messages.Event, error) {
+		of := r.Delivery
+		of.History, of.Prior = h, p
 		var err error
-		if got, err = d.send(ctx, ledger{History: h, prior: p, started: startedBatch(b)}, b); err != nil {
+		if got, err = d.send(ctx, of, startedBatch(b), b); err != nil {
 			return messages.Event{}, err
 		}
 		if got.waits() {
@@ -190,10 +192,9 @@ func earlier(l *history.RetryLaterError) result {
 }
 
 // startedBatch gives the body of a batch's started events.
-func startedBatch(b batch) func(time.Time, attempt.State) messages.Body {
-	return func(deadline time.Time, s attempt.State) messages.Body {
-		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to),
-			Deadline: &messages.Time{Time: deadline}, AfterUnknown: s.AfterUnknown}
+func startedBatch(b batch) attempt.Started {
+	return func(deadline messages.Time, s attempt.State) messages.Body {
+		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: s.AfterUnknown}
 	}
 }
 

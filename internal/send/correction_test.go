@@ -72,7 +72,7 @@ func TestACorrectionSendsRefusedBatchesWhateverAReplicaKnows(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := request(t, log, many(recipients))
-		r.History.Valid, r.History.Published = true, time.Now()
+		r.History.Corrects = time.Now()
 		ev, err := r.History.Settle(t.Context(), false, func(p history.Prior) (messages.Event, error) {
 			r.Prior = p
 			return h.Handle(t.Context(), r)

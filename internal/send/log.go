@@ -15,12 +15,12 @@ type span struct{ begin, end time.Time }
 
 // lastCall reads it from a batch's history. The events of a message of one batch have the
 // same fields.
-func (l ledger) lastCall() (span, error) {
-	if l.prior.Started == nil {
+func lastCall(p history.Prior) (span, error) {
+	if p.Started == nil {
 		return span{}, nil
 	}
 	var started messages.BatchBody
-	if err := messages.DecodeEvent(l.prior.Started, &started); err != nil {
+	if err := messages.DecodeEvent(p.Started, &started); err != nil {
 		return span{}, err
 	}
 	s := span{begin: started.At.Time}
@@ -33,12 +33,12 @@ func (l ledger) lastCall() (span, error) {
 // leaveRecord leaves the record of a call whose worker died, which may have left none: then it
 // made no call, but the sending log's reader knows nothing of the batch and would never
 // conclude that. The same record twice says the same twice.
-func (m *message) leaveRecord(ctx context.Context, l ledger, b batch, call span) error {
-	if l.prior.State != messages.Started {
+func (m *message) leaveRecord(ctx context.Context, d attempt.Delivery, b batch, call span) error {
+	if d.Prior.State != messages.Started {
 		return nil
 	}
-	record := m.record(b, l.Attempt, call.begin, call.end)
-	record.Keys = keys(b.to)
+	record := m.record(b, d.History.Attempt, call.begin, call.end)
+	record.SetKeys(m.from, b.to)
 	if err := m.Sent(ctx, record); err != nil && ctx.Err() != nil {
 		return err
 	} // what NATS does not take now it did not take before: there was no call
@@ -49,19 +49,12 @@ func (m *message) leaveRecord(ctx context.Context, l ledger, b batch, call span)
 // the keys of its recipients.
 func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
 	return messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()}, Attempt: attempt},
-		Batch: b.number, First: b.first, Count: len(b.to), From: m.from, Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
-}
-
-func keys(to []string) (all []byte) {
-	for _, address := range to {
-		all = messages.AppendKey(all, messages.KeyOf(address))
-	}
-	return all
+		Batch: b.number, First: b.first, Count: len(b.to), From: messages.KeyOf(m.from), Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
 }
 
 // concluded gives what the sending log shows of a batch's last call. No verdict: it was
 // not sent.
-func (m *message) concluded(ctx context.Context, l ledger, b batch, call span, unknown messages.Reason) (result, error) {
+func (m *message) concluded(ctx context.Context, p history.Prior, b batch, call span, unknown messages.Reason) (result, error) {
 	said, err := m.Concluded(ctx, m.request.History.ID, b.number)
 	if err != nil {
 		return result{}, err
@@ -70,10 +63,7 @@ func (m *message) concluded(ctx context.Context, l ledger, b batch, call span, u
 		said.Outcome = "" // it is about an earlier call
 	}
 	got := resultOf(b, attempt.Result[int]{})
-	got.Reason, got.Message, got.Status, got.AfterUnknown = unknown, l.prior.Message, l.prior.HTTPStatus, true
-	if unknown == messages.ReasonInterrupted {
-		got.Message = attempt.Interrupted
-	}
+	got.Reason, got.Message, got.Status, got.AfterUnknown = unknown, attempt.MessageOf(p, unknown), p.HTTPStatus, true
 	switch {
 	case said.Outcome == messages.WasAccepted:
 		return resultOf(b, attempt.Result[int]{Verdict: attempt.Done, Value: len(b.to), AfterUnknown: true}), nil

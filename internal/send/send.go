@@ -50,8 +50,8 @@ type message struct {
 	*Handler
 	request attempt.Request[messages.SendRequest]
 	encoded mail.Encoded
-	from    messages.Key // of the sender
-	size    int          // of a batch, pinned by the first started event
+	from    string // the sender's bare address
+	size    int    // of a batch, pinned by the first started event
 	plan    plan
 	calls   atomic.Int64 // made on this delivery
 	before  int          // made on earlier ones
@@ -109,7 +109,7 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 		return &invalidError{"body", "cannot be encoded"}
 	}
 	if bare, err := messages.ParseRecipient(body.From); err == nil { // else none is named
-		m.from = messages.KeyOf(bare)
+		m.from = bare
 	}
 	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (m *message) notBefore() time.Time {
 // single sends a message of one batch: its own history is the batch's ledger.
 func (m *message) single(ctx context.Context) (messages.Event, error) {
 	h := m.request.History
-	got, err := m.send(ctx, ledger{History: h, prior: m.request.Prior, started: m.started}, batch{number: 1, to: m.plan.only})
+	got, err := m.send(ctx, m.request.Delivery, m.started, batch{number: 1, to: m.plan.only})
 	if err != nil {
 		return messages.Event{}, err
 	}
@@ -164,36 +164,29 @@ func (m *message) single(ctx context.Context) (messages.Event, error) {
 }
 
 // started is the body of the request's own started event.
-func (m *message) started(deadline time.Time, _ attempt.State) messages.Body {
-	return &messages.SendStarted{Deadline: messages.Time{Time: deadline}, Fingerprint: m.request.History.Fingerprint,
+func (m *message) started(deadline messages.Time, _ attempt.State) messages.Body {
+	return &messages.SendStarted{Deadline: deadline, Fingerprint: m.request.History.Fingerprint,
 		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size}
 }
 
-// ledger is the history of one batch, and the body of its started events.
-type ledger struct {
-	*history.History
-	prior   history.Prior
-	started func(time.Time, attempt.State) messages.Body
-}
-
-// send takes one batch to its end: from what its history and the sending log say, or by
-// calling.
-func (m *message) send(ctx context.Context, l ledger, b batch) (result, error) {
-	call, err := l.lastCall()
+// send takes one batch to its end: from what its history, which is d's, and the sending log
+// say, or by calling.
+func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.Started, b batch) (result, error) {
+	call, err := lastCall(d.Prior)
 	if err != nil {
 		return result{}, err
 	}
-	unknown, onUnknown := attempt.UnknownOf(l.prior), m.request.Body.OnUnknown
-	if onUnknown == messages.OnUnknownConclude && l.prior.State == messages.Deferred && !awaitsLog(l.prior) {
+	unknown, onUnknown := attempt.UnknownOf(d.Prior), m.request.Body.OnUnknown
+	if onUnknown == messages.OnUnknownConclude && d.Prior.State == messages.Deferred && !awaitsLog(d.Prior) {
 		unknown = "" // the sending log has shown that the last call of unknown fate did nothing
 	}
 	if unknown != "" && onUnknown != messages.OnUnknownResend {
-		if err := m.leaveRecord(ctx, l, b, call); err != nil {
+		if err := m.leaveRecord(ctx, d, b, call); err != nil {
 			return result{}, err
 		}
 	}
 	if unknown != "" && onUnknown == messages.OnUnknownConclude {
-		got, err := m.concluded(ctx, l, b, call, unknown)
+		got, err := m.concluded(ctx, d.Prior, b, call, unknown)
 		if err != nil || got.Verdict != "" {
 			return got, err
 		}
@@ -201,11 +194,12 @@ func (m *message) send(ctx context.Context, l ledger, b batch) (result, error) {
 	}
 	recorded := false
 	r, err := attempt.Run(ctx, m.Caller, attempt.Call[int]{
-		History: l.History, Prior: l.prior, Permit: m.request.Permit, GiveUp: m.request.GiveUpAt, Unknown: unknown, Started: l.started,
+		Delivery: d, Unknown: unknown, Started: started,
 		Record: func(ctx context.Context, begin, until time.Time) error {
-			record := m.record(b, l.Attempt, begin, until)
+			record := m.record(b, d.History.Attempt, begin, until)
 			if !recorded {
-				record.Keys, recorded = keys(b.to), true // not stored: this delivery makes no call
+				record.SetKeys(m.from, b.to)
+				recorded = true // not stored: this delivery makes no call
 			}
 			return m.Sent(ctx, record)
 		},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -85,8 +86,8 @@ func request(t testing.TB, log history.Log, to []string) attempt.Request[message
 	if err != nil {
 		t.Fatal(err)
 	}
-	return attempt.Request[messages.SendRequest]{Body: r, GiveUpAt: time.Now().Add(time.Hour), Permit: permit(t),
-		History: &history.History{Log: log, Operation: messages.Send, ID: "r1", Fingerprint: meta.Fingerprint}}
+	return attempt.Request[messages.SendRequest]{Body: r, Delivery: attempt.Delivery{GiveUpAt: time.Now().Add(time.Hour), Permit: permit(t),
+		History: &history.History{Log: log, Operation: messages.Send, ID: "r1", Fingerprint: meta.Fingerprint}}}
 }
 
 // permit is one of a hold that is open.
@@ -145,7 +146,7 @@ func TestEveryRecipientIsInExactlyOneBatch(t *testing.T) {
 }
 
 func TestOutcomeOfVeryManyUnsettledBatchesFitsAMessage(t *testing.T) {
-	m := &message{request: attempt.Request[messages.SendRequest]{History: &history.History{Operation: messages.Send, ID: "r1"}}}
+	m := &message{request: attempt.Request[messages.SendRequest]{Delivery: attempt.Delivery{History: &history.History{Operation: messages.Send, ID: "r1"}}}}
 	m.plan.batches = 10_000
 	o := &outcome{}
 	for i := range 10_000 {
@@ -214,6 +215,46 @@ func TestADeadCallersRequestEndsWithoutARecord(t *testing.T) {
 		ev, err := h.Handle(ctx, r)
 		if (err != nil) != ended || err == nil && ev.State != messages.Uncertain || len(u.sizes) != 0 {
 			t.Errorf("ended %t: %s, %v, %d calls", ended, ev.State, err, len(u.sizes))
+		}
+	}
+}
+
+// The sending log may show an address in another case than the request has: the record
+// holds what finds it, whoever leaves it, and what is sent stays as it is.
+func TestARecordFindsItsRecipientsInAnyCase(t *testing.T) {
+	folded := func(address string) messages.Key { key, _ := messages.KeysOf(address); return key }
+	to := []string{"Ann@example.test", "ann@example.test", "bob@example.test"}
+	for name, dead := range map[string]bool{"a call": false, "a call whose worker died": true} {
+		u := &upstream{to: map[string]int{}}
+		h := handler(t, u)
+		var records []messages.SentBody
+		h.Sent = func(_ context.Context, r messages.SentBody) error { records = append(records, r); return nil }
+		r := request(t, &nowhere{}, to)
+		r.Body.From = "The Shop <Shop@example.test>"
+		if dead {
+			r.Body.OnUnknown = messages.OnUnknownReport
+			started, err := json.Marshal(&messages.SendStarted{Deadline: messages.Time{Time: time.Now().Add(-time.Second)}, Recipients: 3, Batches: 1, BatchSize: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Prior = history.Prior{State: messages.Started, Started: started, Last: started}
+		}
+		if _, err := h.Handle(t.Context(), r); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(records) != 1 {
+			t.Fatalf("%s: %d records", name, len(records))
+		}
+		from, keys := records[0].FoldedKeys()
+		if from != folded("shop@example.test") || !slices.Equal(keys, []messages.Key{folded(to[1]), folded(to[1]), folded(to[2])}) {
+			t.Errorf("%s: the folded keys are %v and %v", name, from, keys)
+		}
+		exact := []messages.Key{messages.KeyOf(to[0]), messages.KeyOf(to[1]), messages.KeyOf(to[2])}
+		if records[0].From != messages.KeyOf("Shop@example.test") || !slices.Equal(messages.Keys(records[0].Keys), exact) {
+			t.Errorf("%s: the exact keys are %v and %v", name, records[0].From, messages.Keys(records[0].Keys))
+		}
+		if !dead && (u.to[to[0]] != 1 || u.to[to[1]] != 1) {
+			t.Errorf("%s: sent to %v", name, u.to)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (d *Deliveries) each(ctx context.Context, ms []*nats.Msg) (int, error) {
 		if err := d.tally.nc.PublishMsg(m); err != nil {
 			return 0, err
 		}
-		failpoint.Here(failpoint.Telling)
+		failpoint.Here(failpoint.Publishing)
 	}
 	d.tally.wait(ctx, done, len(ms))
 	for i := range ms {

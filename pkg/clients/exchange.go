@@ -21,6 +21,8 @@ type Request struct {
 	Body      []byte // JSON; must not change until long after the call, the transport may still read it
 	Redact    string // a secret of this request alone, removed from what the upstream says
 	Limit     int64  // bytes of the answer; more is a bad answer. 0 is 512 KiB: what goes into an event must fit a message
+	// Date, unless nil, is set to the answer's Date header before the body is read: the upstream's clock, in whole seconds. Zero: none or unreadable.
+	Date *time.Time
 }
 
 // Exchange makes the call and gives the answer's status and body to read, whatever the status. The body is nil if it could
@@ -66,6 +68,9 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 	defer response.Body.Close()
 	if seen.state.Load() == early {
 		return 0, unanswered(call.Operation, true, 0, errEarly)
+	}
+	if call.Date != nil {
+		*call.Date, _ = http.ParseTime(response.Header.Get("Date")) // the zero time with an error
 	}
 	status := response.StatusCode
 	body, unreadable, err := u.body(response, call)

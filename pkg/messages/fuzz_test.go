@@ -130,6 +130,15 @@ func FuzzAddresses(f *testing.F) {
 	})
 }
 
+func asciiUpper(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' {
+			return r - 'a' + 'A'
+		}
+		return r
+	}, s)
+}
+
 func FuzzParseRecipient(f *testing.F) {
 	for _, s := range []string{"a@b.example", "Name <a@b.example>", `"a b"@c`, "a@[127.0.0.1]", "é@ü", "=?utf-8?q?a?= <a@b>", "g: a@b;", "a@b (c)", "a\u200b@b", "\ufe0f <a@b>", "<>", "\n", "a..b@c", "\"\\\"\"@c", "a@b-.c"} {
 		f.Add(s)
@@ -155,6 +164,15 @@ func FuzzParseRecipient(f *testing.F) {
 		}
 		if RecipientKey(got) != RecipientKey(got[:strings.LastIndexByte(got, '@')]+strings.ToLower(got[strings.LastIndexByte(got, '@'):])) {
 			t.Fatalf("%q: the domain's case counts", got)
+		}
+		folded, exact := KeysOf(text)
+		if exact != KeyOf(got) {
+			t.Fatalf("%q: the exact key is not that of %q", text, got)
+		}
+		for _, spelling := range []string{got, asciiUpper(got), got + ".", "<" + got + ">"} {
+			if other, _ := KeysOf(spelling); other != folded {
+				t.Fatalf("%q and %q have two folded keys", text, spelling)
+			}
 		}
 	})
 }

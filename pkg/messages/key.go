@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Key represents an address where the address itself must not be stored: the first
@@ -11,13 +12,47 @@ import (
 // list of addresses to try.
 type Key uint64
 
-// KeyOf is the key of a bare address; 0 for "".
+// KeyOf is the key of a bare address as it is written; 0 for "". See KeysOf for
+// comparing what two systems write.
 func KeyOf(address string) Key {
 	if address == "" {
 		return 0
 	}
 	k := RecipientKey(address)
 	return Key(binary.BigEndian.Uint64(k[:]))
+}
+
+// KeysOf gives two keys of a mailbox, which may have a display name. folded is the
+// same for all spellings of an address: in any case, the local part included, with
+// quotes or without where none are needed, with the domain in Unicode or in ASCII,
+// with the dot that may end it or without. exact is the KeyOf of the bare address,
+// the only key in records of programs that did not fold. Two recipients of one request
+// may have the same folded key.
+func KeysOf(mailbox string) (folded, exact Key) {
+	address := bare(mailbox)
+	exact = KeyOf(address)
+	at := max(0, strings.LastIndexByte(address, '@'))
+	if lower := strings.ToLower(address[:at]); lower != address[:at] {
+		return KeyOf(lower + address[at:]), exact
+	}
+	return exact, exact
+}
+
+// bare is the address in a mailbox; what holds none stays as it is. A dot at the end of
+// the domain is no address to net/mail, nor are some display names that are in use, such
+// as one with a comma and without quotes.
+func bare(mailbox string) string {
+	if address, err := ParseRecipient(mailbox); err == nil {
+		return address
+	}
+	inner := strings.TrimRight(mailbox, " ")
+	if before, found := strings.CutSuffix(inner, ">"); found {
+		inner = before[strings.LastIndexByte(before, '<')+1:]
+	}
+	if address, err := ParseRecipient(strings.TrimSuffix(inner, ".")); err == nil {
+		return address
+	}
+	return mailbox
 }
 
 // MarshalText writes 16 hexadecimal digits: as a number it would lose some in JavaScript.

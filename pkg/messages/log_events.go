@@ -14,6 +14,35 @@ type SentBody struct {
 	Begin Time   `json:"begin"`
 	Until Time   `json:"until"`          // the call is over by then
 	Keys  []byte `json:"keys,omitempty"` // AppendKey of each recipient, in order; left out when the batch is called again
+	// Folded is AppendKey of the folded keys, see KeysOf: the sender's and then those of
+	// Keys. It is left out where they are From and Keys, which a log-poller that does not
+	// fold goes by: without them it would find no row, and conclude that nothing was sent.
+	Folded []byte `json:"folded,omitempty"`
+}
+
+// SetKeys sets Keys and Folded for a sender, "" if none is named, and recipients.
+func (b *SentBody) SetKeys(from string, to []string) {
+	folded, exact := KeysOf(from)
+	same := folded == exact
+	b.Keys, b.Folded = nil, AppendKey(nil, folded)
+	for _, address := range to {
+		folded, exact := KeysOf(address)
+		same = same && folded == exact
+		b.Keys, b.Folded = AppendKey(b.Keys, exact), AppendKey(b.Folded, folded)
+	}
+	if same {
+		b.Folded = nil
+	}
+}
+
+// FoldedKeys gives the folded keys of the sender and the recipients. A record of a
+// program that did not fold has the exact ones in their place: of an address with
+// capitals in its local part that is another key.
+func (b *SentBody) FoldedKeys() (from Key, to []Key) {
+	if folded := Keys(b.Folded); len(b.Keys) > 0 && len(b.Folded) == len(b.Keys)+keySize {
+		return folded[0], folded[1:]
+	}
+	return b.From, Keys(b.Keys)
 }
 
 // ConcludedBody is the body of mail.log.concluded.<id>.<n>: what the sending log says

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -83,16 +82,16 @@ func TestARecipientThatCannotBeParsedTakesNoOtherWithIt(t *testing.T) {
 	}
 }
 
-// From each comma it is looked ahead as far as an address may be long, not to the end.
+// From each comma it is looked ahead as far as an address may be long, not to the end:
+// that would take many minutes.
 func TestAListOfOpenQuotesAndCommentsIsSplitInLinearTime(t *testing.T) {
-	const n = 50_000
-	began := time.Now()
+	n := 100_000
+	if testing.Short() {
+		n = 20_000
+	}
 	for _, part := range []string{`"a@b,`, `(a@b,`, `"\",`, `(\),`, `"(,`, `a@b (,`, strings.Repeat("(,", 400) + strings.Repeat(")", 401)} {
 		r := SendRequest{To: []byte(`["` + strings.Repeat(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(part), n*4/len(part)) + `"]`)}
 		for range r.Addresses() {
-		}
-		if took := time.Since(began); took > 20*time.Second { // seconds with the race detector, minutes if it went to the end
-			t.Fatalf("%.20s: %v", part, took)
 		}
 	}
 }

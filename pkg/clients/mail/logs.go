@@ -23,6 +23,8 @@ type LogPage struct {
 	TotalPage   int // computed from TotalRecord and Limit, or what was asked for: the upstream's own number has been wrong
 	CurrentPage int // the page asked for
 	Limit       int // records a page, as the upstream says; 0: not given
+	// Date is the answer's Date header: the upstream's clock, in whole seconds; zero: none or unreadable.
+	Date time.Time
 }
 
 // Entry is one entry of the log. What is missing or of an unexpected type is left empty; Raw holds it all.
@@ -56,7 +58,8 @@ func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (
 	if limit > 0 {
 		values.Set("limit", strconv.Itoa(limit))
 	}
-	call := clients.Request{Operation: "logs", Method: http.MethodGet, Path: "/api/v0/logs", Query: values.Encode(), Limit: 32 << 20}
+	var date time.Time
+	call := clients.Request{Operation: "logs", Method: http.MethodGet, Path: "/api/v0/logs", Query: values.Encode(), Limit: 32 << 20, Date: &date}
 	err = c.upstream.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		return open(status, body, func(data *logData) bool {
 			if data == nil || data.Data == nil {
@@ -69,6 +72,7 @@ func (c *Client) logPage(ctx context.Context, page, limit int, before []Entry) (
 	if err != nil {
 		return LogPage{}, err
 	}
+	found.Date = date
 	return found, nil
 }
 
@@ -109,24 +113,50 @@ func readLog(data *logData, page, limit int) LogPage {
 	return found
 }
 
+type row struct {
+	CreatedAt  string `json:"created_at"`
+	EnvelopeID string `json:"envelope_id"`
+	From       string `json:"from"`
+	To         string `json:"to"`
+	Delivered  flag   `json:"delivered"`
+	Status     status `json:"status"`
+}
+
+// readEntry reads a row, which is valid JSON.
 func readEntry(raw json.RawMessage) Entry {
-	var row struct {
-		CreatedAt  string `json:"created_at"`
-		EnvelopeID string `json:"envelope_id"`
-		From       string `json:"from"`
-		To         string `json:"to"`
-		Delivered  flag   `json:"delivered"`
-		Status     status `json:"status"`
+	var r row
+	if !scan(raw, r.set) {
+		r = row{}
+		_ = json.Unmarshal(raw, &r) // fields of an unexpected type stay empty and do not hide the others
 	}
-	_ = json.Unmarshal(raw, &row) // fields of an unexpected type stay empty and do not hide the others
-	delivered := row.Delivered.yes
-	if also := row.Status.delivered; also.given {
-		delivered = also.yes && (delivered || !row.Delivered.given)
+	delivered := r.Delivered.yes
+	if also := r.Status.delivered; also.given {
+		delivered = also.yes && (delivered || !r.Delivered.given)
 	}
 	return Entry{
-		Raw: raw, CreatedAt: instant(row.CreatedAt), EnvelopeID: row.EnvelopeID, From: row.From, To: row.To,
-		Delivered: delivered, Response: row.Status.response,
+		Raw: raw, CreatedAt: instant(r.CreatedAt), EnvelopeID: r.EnvelopeID, From: r.From, To: r.To,
+		Delivered: delivered, Response: r.Status.response,
 	}
+}
+
+func (r *row) set(key, value []byte) bool {
+	switch string(key) {
+	case "created_at":
+		setText(&r.CreatedAt, value)
+	case "envelope_id":
+		setText(&r.EnvelopeID, value)
+	case "from":
+		setText(&r.From, value)
+	case "to":
+		setText(&r.To, value)
+	case "delivered":
+		_ = r.Delivered.UnmarshalJSON(value)
+	case "status":
+		_ = r.Status.UnmarshalJSON(value)
+	default:
+		return false
+	}
+	return true
 }
 
 // status is the object of that name, as it is or as JSON in a string. Anything else is empty.
@@ -135,19 +165,38 @@ type status struct {
 	response  string
 }
 
+type statusObject struct {
+	Delivered flag   `json:"delivered"`
+	Response  string `json:"response"`
+}
+
 func (s *status) UnmarshalJSON(raw []byte) error {
 	if raw[0] == '"' {
 		var text string
 		_ = json.Unmarshal(raw, &text)
-		raw = []byte(text)
+		if raw = []byte(text); !json.Valid(raw) {
+			raw = []byte("null")
+		}
 	}
-	var object struct {
-		Delivered flag   `json:"delivered"`
-		Response  string `json:"response"`
+	var object statusObject
+	if !scan(raw, object.set) {
+		object = statusObject{}
+		_ = json.Unmarshal(raw, &object)
 	}
-	_ = json.Unmarshal(raw, &object)
 	s.delivered, s.response = object.Delivered, object.Response
 	return nil
+}
+
+func (s *statusObject) set(key, value []byte) bool {
+	switch string(key) {
+	case "delivered":
+		_ = s.Delivered.UnmarshalJSON(value)
+	case "response":
+		setText(&s.Response, value)
+	default:
+		return false
+	}
+	return true
 }
 
 // flag is a yes or no as number, text or boolean; given is false where there is none.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestALogPageIsAskedForAndReadAsTheDocumentShows(t *testing.T) {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
 	raw := got.Entries[0].Raw
-	got.Entries[0].Raw = nil
+	got.Entries[0].Raw, got.Date = nil, time.Time{}
 	want := LogPage{TotalRecord: 1, TotalPage: 1, CurrentPage: 3, Limit: 100, Entries: []Entry{{
 		CreatedAt: time.Date(2026, 1, 1, 4, 0, 5, 0, time.UTC), EnvelopeID: "19b77cfb4c0abcdef0", From: "sender@example.test",
 		To: "payer@example.test", Delivered: true, Response: "250 2.0.0 OK",
@@ -43,6 +44,34 @@ func TestALogPageIsAskedForAndReadAsTheDocumentShows(t *testing.T) {
 	}
 	if !strings.Contains(string(raw), `"interface": "api"`) || !strings.Contains(string(raw), `"mx"`) {
 		t.Errorf("the raw entry lost fields: %s", raw)
+	}
+}
+
+func TestAPageHasTheUpstreamsTime(t *testing.T) {
+	at := time.Date(2026, 1, 31, 23, 59, 60, 0, time.UTC)
+	for _, c := range []struct {
+		header []string
+		want   time.Time
+	}{
+		{[]string{"Sun, 01 Feb 2026 00:00:00 GMT"}, at},
+		{[]string{"Sunday, 01-Feb-26 00:00:00 GMT"}, at}, // the forms of old that RFC 9110 has readers accept
+		{[]string{"Sun Feb  1 00:00:00 2026"}, at},
+		{[]string{"Sun, 01 Feb 2026 00:00:00 GMT", "Mon, 02 Feb 2026 00:00:00 GMT"}, at},
+		{[]string{"Sun, 01 Feb 2026 08:00:00 +0800"}, time.Time{}}, // not in its form: no time rather than a guess
+		{[]string{"2026-02-01T00:00:00Z"}, time.Time{}},
+		{[]string{"soon"}, time.Time{}},
+		{[]string{""}, time.Time{}},
+		{nil, time.Time{}},
+	} {
+		from := answering{200, http.Header{"Date": c.header}, string(golden(t, "logs.response.json"))}
+		client, err := New(Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret(key)}, clients.Transport(from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := client.LogPage(t.Context(), 1, 0)
+		if err != nil || !page.Date.Equal(c.want) || len(page.Entries) != 1 {
+			t.Errorf("Date %q: got %v with %d entries, %v, want %v", c.header, page.Date, len(page.Entries), err, c.want)
+		}
 	}
 }
 
