@@ -63,6 +63,11 @@ func TestTheBusKnowsNoHandlerAndNoPoller(t *testing.T) {
 		"internal/sweep", "internal/deliveries", "internal/sink"))
 }
 
+// A sweep reads any paged list, not only the sending log.
+func TestTheSweepKnowsNoMail(t *testing.T) {
+	forbid(t, "internal/sweep", ours("pkg/clients/mail", "pkg/messages", "internal/deliveries", "internal/sink"))
+}
+
 func TestTheMandateConsumerDoesNotLinkThePoller(t *testing.T) {
 	forbid(t, "cmd/mandate-consumer", ours("internal/sweep", "internal/deliveries", "internal/sink"))
 }

@@ -73,7 +73,7 @@ func (l *sendingLog) deliveries() int {
 // it never will, and what it publishes twice it has published twice.
 func (l *sendingLog) caughtUp(p *process) {
 	l.t.Helper()
-	sweeps := func() int { return strings.Count(p.output.String(), `"message":"poll: swept"`) }
+	sweeps := func() int { return strings.Count(p.output.String(), `"message":"sweep: done"`) }
 	from := sweeps()
 	l.until("two more sweeps", time.Minute, func() bool { return sweeps() >= from+3 }) // one was under way
 }

@@ -50,7 +50,7 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 			}
 			in.until("it to say why it is not ready", 30*time.Second, shows(http.StatusServiceUnavailable, c.says, "1"))
 			other := in.start(c.program)
-			in.until("another one to say so", 30*time.Second, func() bool { return other.logged("held: no more requests") || other.logged("poll: sweep failed") })
+			in.until("another one to say so", 30*time.Second, func() bool { return other.logged("held: no more requests") || other.logged("sweep: failed") })
 			other.stop(10 * time.Second)
 			in.box.ClearFaults()
 			ask() // those before may have to wait for their own time

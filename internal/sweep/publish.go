@@ -89,7 +89,7 @@ func (p *publisher[T]) publish(ctx context.Context, rows []Row[T]) error {
 }
 
 func (p *publisher[T]) begin(ctx context.Context, rows []Row[T]) {
-	failpoint.Here(failpoint.BeforeTell)
+	failpoint.Here(failpoint.BeforePublish)
 	// When ctx ends, the events under way are waited for: they would have to be learned again.
 	p.pages = append(p.pages, page[T]{rows, p.sink.Publish(context.WithoutCancel(ctx), rows)})
 }
@@ -118,7 +118,7 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		page := p.pages[0]
 		p.pages = p.pages[1:]
 		n, failed := page.wait()
-		failpoint.Here(failpoint.AfterTell)
+		failpoint.Here(failpoint.AfterPublish)
 		for i, row := range page.rows {
 			delete(p.pending, row.ID)
 			if i < n {
