@@ -140,3 +140,31 @@ type OverdueBody struct {
 	AcceptedAt      Time `json:"accepted_at"`
 	CompleteThrough Time `json:"complete_through"`
 }
+
+// Watermark is the body of mail.log.watermark: every log entry up to a time has
+// been published.
+type Watermark struct {
+	Common
+	CompleteThrough Time `json:"complete_through"`
+	// WatchedSince: no entry can have come and gone unseen since then.
+	WatchedSince *Time `json:"watched_since,omitempty"`
+	TotalRecord  int   `json:"total_record"` // entries in the log, as the upstream counts
+	New          int   `json:"new"`          // events since the watermark before
+	// By is how that is known.
+	By Known `json:"by"`
+	// Since: entries that were created before are not published, as the first
+	// start was configured.
+	Since *Time `json:"since,omitempty"`
+	// Scanned is how many entries were read, of a log that takes long to read to its end.
+	Scanned int `json:"scanned,omitempty"`
+}
+
+// Known is how a poller knows that the log was published up to a time.
+type Known string
+
+// The ways to know.
+const (
+	ByWholeLog    Known = "whole_log"    // it was read from its first row to its last
+	ByNewestFirst Known = "newest_first" // it is in that order, and was read back to what was published before
+	ByOldestFirst Known = "oldest_first" // it is in that order, and was read from what was published before to its end
+)
