@@ -1,4 +1,4 @@
-package match
+package deliveries
 
 import (
 	"fmt"
@@ -13,17 +13,17 @@ import (
 )
 
 // add adds a call that begins and ends at these times after start.
-func add(x *Index, request string, number int, begin, end time.Duration, to ...int) {
+func add(x *calls, request string, number int, begin, end time.Duration, to ...int) {
 	var keys []messages.Key
 	for _, n := range to {
 		keys = append(keys, key(n))
 	}
-	x.Add(Call{Request: request, Batch: number, Begin: start.Add(begin), End: start.Add(end)}, keys)
+	x.add(call{request: request, batch: number, begin: start.Add(begin), end: start.Add(end)}, keys)
 }
 
 // confidence is that of a row to the first person, accepted at this time after start.
-func confidence(x *Index, accepted time.Duration) messages.Confidence {
-	return x.Find(Row{To: key(1), Accepted: start.Add(accepted)}).Confidence
+func confidence(x *calls, accepted time.Duration) messages.Confidence {
+	return x.match(row{to: one(key(1)), accepted: ms(start.Add(accepted))}).Confidence
 }
 
 func TestATimeOfAcceptanceIsReadIfItFitsTheRow(t *testing.T) {
@@ -48,7 +48,7 @@ func TestATimeOfAcceptanceIsReadIfItFitsTheRow(t *testing.T) {
 		"signs":                     {id + "0000a-1", at, time.Time{}},
 		"nothing":                   {"", at, time.Time{}},
 	} {
-		if got := AcceptedAt(c.envelope, c.created); !got.Equal(c.want) {
+		if got := acceptedAt(c.envelope, c.created); !got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -62,9 +62,9 @@ func TestAMissingSenderMatchesAnySender(t *testing.T) {
 		{0, 0, messages.MatchExact}, {0, sender(1), messages.MatchExact}, {sender(1), 0, messages.MatchExact},
 		{sender(1), sender(1), messages.MatchExact}, {sender(1), sender(2), messages.MatchNone},
 	} {
-		x := &Index{}
-		x.Add(Call{Request: "r", Batch: 1, From: c.call, Begin: start, End: start.Add(time.Second)}, []messages.Key{key(1)})
-		if got := x.Find(Row{To: key(1), From: c.row, Accepted: start}); got.Confidence != c.want {
+		x := &calls{}
+		x.add(call{request: "r", batch: 1, from: c.call, begin: start, end: start.Add(time.Second)}, []messages.Key{key(1)})
+		if got := x.match(row{to: one(key(1)), from: one(c.row), accepted: ms(start)}); got.Confidence != c.want {
 			t.Errorf("call from %x, row from %x: %+v, want %s", c.call, c.row, got, c.want)
 		}
 	}
@@ -72,13 +72,13 @@ func TestAMissingSenderMatchesAnySender(t *testing.T) {
 
 // An event lists at most twenty requests, each once.
 func TestCandidatesAreListedOnceAndInOrder(t *testing.T) {
-	x := &Index{}
+	x := &calls{}
 	for n := range 21 {
 		for number := range 2 {
 			add(x, fmt.Sprintf("r%02d", n), number+1, 0, time.Second, 1)
 		}
 	}
-	m := x.Find(Row{To: key(1), Accepted: start})
+	m := x.match(row{to: one(key(1)), accepted: ms(start)})
 	if unique := slices.Compact(slices.Clone(m.Candidates)); len(m.Candidates) != 20 || len(unique) != 20 || !slices.IsSorted(m.Candidates) {
 		t.Errorf("candidates: %q", m.Candidates)
 	}
@@ -90,7 +90,7 @@ func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 	const none, unique, exact = messages.MatchNone, messages.MatchUnique, messages.MatchExact
 	for name, c := range map[string]struct {
 		calls [][2]time.Duration
-		close func(x *Index)
+		close func(x *calls)
 		want  map[time.Duration]messages.Confidence
 	}{
 		"in and near": {calls: [][2]time.Duration{{0, time.Second}, {1500 * time.Millisecond, 3 * time.Second}},
@@ -98,29 +98,29 @@ func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 		"near and stray": {calls: [][2]time.Duration{{0, time.Second}, {30 * time.Minute, 31 * time.Minute}},
 			want: map[time.Duration]messages.Confidence{5 * time.Minute: unique, 20 * time.Minute: none, 30 * time.Minute: exact}},
 		"a second one that is refused": {calls: [][2]time.Duration{{0, 35 * time.Second}, {10 * time.Second, 45 * time.Second}},
-			close: func(x *Index) { x.Close("r", 1, start.Add(11*time.Second), Refused) },
+			close: func(x *calls) { x.close("r", 1, start.Add(11*time.Second), refused) },
 			want:  map[time.Duration]messages.Confidence{5 * time.Second: exact, 10 * time.Second: exact, 20 * time.Second: unique}},
 		"a second one that began earlier": {calls: [][2]time.Duration{{time.Minute, 2 * time.Minute}, {0, time.Second}},
-			close: func(x *Index) { x.Close("r", 1, start.Add(time.Second), Refused) },
+			close: func(x *calls) { x.close("r", 1, start.Add(time.Second), refused) },
 			want:  map[time.Duration]messages.Confidence{time.Minute: exact, 61 * time.Second: unique}},
 		"one that was over long before": {calls: [][2]time.Duration{{0, time.Second}, {time.Hour, time.Hour + time.Second}},
 			want: map[time.Duration]messages.Confidence{time.Second: exact, time.Minute: unique, 30 * time.Minute: none}},
 		"one that ends before it begins": {calls: [][2]time.Duration{{time.Hour, 0}},
 			want: map[time.Duration]messages.Confidence{time.Hour: exact, time.Hour + 10*time.Minute: unique, 59 * time.Minute: none}},
 		"one that ends as it begins": {calls: [][2]time.Duration{{0, time.Second}, {time.Minute, 2 * time.Minute}},
-			close: func(x *Index) { x.Close("r", 1, start.Add(time.Minute), Refused) },
+			close: func(x *calls) { x.close("r", 1, start.Add(time.Minute), refused) },
 			want:  map[time.Duration]messages.Confidence{0: exact, time.Minute: unique}},
 		"one whose end is reported late": {calls: [][2]time.Duration{{0, time.Second}},
-			close: func(x *Index) { x.Close("r", 1, start.Add(time.Hour), Accepted) },
+			close: func(x *calls) { x.close("r", 1, start.Add(time.Hour), accepted) },
 			want:  map[time.Duration]messages.Confidence{time.Second: exact, 3 * time.Second: unique, 10 * time.Minute: none}},
 		"one whose end was reported early": {calls: [][2]time.Duration{{0, time.Minute}},
-			close: func(x *Index) { x.Close("r", 1, start.Add(time.Second), Accepted) },
+			close: func(x *calls) { x.close("r", 1, start.Add(time.Second), accepted) },
 			want:  map[time.Duration]messages.Confidence{time.Second: exact, 3 * time.Second: unique, 10 * time.Second: none}},
 		"the end of another one": {calls: [][2]time.Duration{{0, time.Second}},
-			close: func(x *Index) { x.Close("r", 2, start.Add(time.Second), Refused); x.Close("q", 1, start, Refused) },
+			close: func(x *calls) { x.close("r", 2, start.Add(time.Second), refused); x.close("q", 1, start, refused) },
 			want:  map[time.Duration]messages.Confidence{0: exact}},
 	} {
-		x := &Index{}
+		x := &calls{}
 		for _, call := range c.calls {
 			add(x, "r", 1, call[0], call[1], 1)
 		}
@@ -133,30 +133,30 @@ func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 			}
 		}
 	}
-	x := &Index{}
+	x := &calls{}
 	add(x, "r", 1, 0, time.Second, 1)
 	add(x, "r", 1, time.Hour, 2*time.Hour)
-	if e, ok := x.Evidence("r", 1); !ok || !e.Until.Equal(start.Add(2*time.Hour)) || e.Count != 1 {
+	if e, ok := x.evidence("r", 1); !ok || !e.until.Equal(start.Add(2*time.Hour)) || e.count != 1 {
 		t.Errorf("evidence: %+v, %t", e, ok)
 	}
-	if e, ok := x.Evidence("r", 2); ok {
+	if e, ok := x.evidence("r", 2); ok {
 		t.Errorf("evidence of an unknown batch: %+v", e)
 	}
 }
 
 // A recipient that was accepted once stays accepted, whatever the fate of another call.
 func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
-	silent := func(x *Index, before time.Duration) (all []string) {
-		for s := range x.Silent(start.Add(before)) {
-			all = append(all, fmt.Sprintf("%s.%d.%d after %v", s.Request, s.Batch, s.Recipient, s.AcceptedAt.Sub(start)))
+	silent := func(x *calls, before time.Duration) (all []string) {
+		for p, at := range x.silent(start.Add(before)) {
+			all = append(all, fmt.Sprintf("%s.%d.%d after %v", p.request, p.batch, p.recipient, at.Sub(start)))
 		}
 		return all
 	}
-	x := &Index{}
-	for n, fate := range []Fate{Open, Accepted, Repeated, Partly, Refused} {
+	x := &calls{}
+	for n, fate := range []fate{open, accepted, repeated, partly, refused} {
 		id := fmt.Sprint("r", n)
 		add(x, id, 1, 0, time.Minute, 1)
-		x.Close(id, 1, start.Add(time.Second), fate)
+		x.close(id, 1, start.Add(time.Second), fate)
 	}
 	if got, want := silent(x, time.Hour), []string{"r1.1.0 after 1s", "r2.1.0 after 1s"}; !slices.Equal(got, want) {
 		t.Errorf("silent: %q, want %q", got, want)
@@ -164,81 +164,94 @@ func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
 	if got := silent(x, time.Second); got != nil {
 		t.Errorf("silent at once: %q", got)
 	}
-	for range x.Silent(start.Add(time.Hour)) { // one is enough
+	for range x.silent(start.Add(time.Hour)) { // one is enough
 		break
 	}
-	for n, fate := range []Fate{Refused, Open} {
+	for n, fate := range []fate{refused, open} {
 		id := fmt.Sprint("again", n)
 		add(x, id, 1, 0, time.Minute, 1)
-		x.Close(id, 1, start.Add(time.Second), Accepted)
+		x.close(id, 1, start.Add(time.Second), accepted)
 		add(x, id, 1, time.Minute, 2*time.Minute)
-		x.Close(id, 1, start.Add(61*time.Second), fate)
+		x.close(id, 1, start.Add(61*time.Second), fate)
 	}
 	add(x, "forged", 1, 0, time.Minute, 1)
-	x.Close("forged", 1, start.Add(time.Second), Accepted)
-	x.Close("forged", 1, start.Add(time.Second), Refused)
+	x.close("forged", 1, start.Add(time.Second), accepted)
+	x.close("forged", 1, start.Add(time.Second), refused)
 	want := []string{"r1.1.0 after 1s", "r2.1.0 after 1s", "again0.1.0 after 1s", "again1.1.0 after 1m1s"}
 	if got := silent(x, time.Hour); !slices.Equal(got, want) {
 		t.Errorf("silent: %q, want %q", got, want)
 	}
-	x.Observe("r1", 1, 0, Bounced)
-	x.MarkOverdue("r1", 1, 0) // learned again
-	if before, _, _ := x.Observe("r1", 1, 0, Bounced); before != Bounced {
-		t.Errorf("it was seen before as %d, want %d", before, Bounced)
+	x.observe(place{"r1", 1, 0}, bounced, true)
+	x.markOverdue(place{"r1", 1, 0}) // learned again
+	if _, e := x.entry(place{"r1", 1, 0}); e.status != bounced {
+		t.Errorf("it is %d, want %d", e.status, bounced)
 	}
-	x.MarkOverdue("r2", 1, 0)
-	x.MarkOverdue("r2", 2, 0)
-	x.Observe("r2", 1, 0, Unknown)
+	x.markOverdue(place{"r2", 1, 0})
+	x.markOverdue(place{"r2", 2, 0})
+	x.observe(place{"r2", 1, 0}, unknown, true)
 	if got := silent(x, time.Hour); !slices.Equal(got, want[2:]) {
 		t.Errorf("silent: %q, want %q", got, want[2:])
 	}
-	if _, _, ok := x.Observe("r2", 2, 0, Delivered); ok {
+	if x.observe(place{"r2", 2, 0}, delivered, true) {
 		t.Error("a recipient of an unknown batch was observed")
 	}
-	for state, want := range map[messages.State]State{messages.Delivered: Delivered, messages.Deferred: Deferred, messages.Bounced: Bounced,
-		messages.Unknown: Unknown, "another": Unknown} {
-		if got := StateOf(state); got != want {
+	for state, want := range map[messages.State]status{messages.Delivered: delivered, messages.Deferred: deferred, messages.Bounced: bounced,
+		messages.Unknown: unknown, "another": unknown} {
+		if got := statusIn(state); got != want {
 			t.Errorf("%s is %d, want %d", state, got, want)
 		}
 	}
 }
 
-// Calls are forgotten when all calls of their generation have ended before, and when there
-// are too many recipients, but never the newest.
-func TestCallsAreForgottenByGeneration(t *testing.T) {
-	x := &Index{}
+// Requests are forgotten when all calls of their generation have ended before, and when
+// there are too many recipients, but never the newest.
+func TestRequestsAreForgottenByGeneration(t *testing.T) {
+	x := &calls{}
 	add(x, "r", 1, 0, time.Minute, 1)
-	if x.Forget(start.Add(time.Minute)); x.Recipients() != 1 {
+	if x.forget(start.Add(time.Minute)); recipients(x) != 1 {
 		t.Error("a call is forgotten that had not ended before")
 	}
 	add(x, "r", 1, time.Hour, 2*time.Hour)
-	if x.Forget(start.Add(time.Hour)); x.Recipients() != 1 {
-		t.Error("a call is forgotten whose batch was called again")
+	add(x, "s", 1, 25*time.Hour, 25*time.Hour, 1)
+	add(x, "r", 2, 26*time.Hour, 26*time.Hour, 2)
+	if x.forget(start.Add(26 * time.Hour)); recipients(x) != 3 {
+		t.Error("a request is forgotten that made another call")
 	}
-	if x.Forget(start.Add(2*time.Hour + time.Millisecond)); x.Recipients() != 0 {
-		t.Error("a call is not forgotten")
+	if _, b := x.findBatch("r", 2); b == nil || b.number != 2 {
+		t.Error("the second batch of a request is unknown")
+	}
+	if x.forget(start.Add(26*time.Hour + time.Millisecond)); recipients(x) != 0 || x.size != 0 {
+		t.Error("a request is not forgotten")
 	}
 
-	const size, share = 1000, (maxPerGeneration + 1000 + batchCost - 1) / (1000 + batchCost) // share: batches in a generation
+	const size, cost = 1000, 1000 + batchCost + requestCost
+	const share = (maxGeneration + cost - 1) / cost // requests in a generation
 	keys := make([]messages.Key, size)
 	for i := range keys {
 		keys[i] = key(i)
 	}
 	for name, c := range map[string]struct{ most, calls, want int }{
-		"unlimited":                  {0, 2*share + 1, 2*share + 1},
-		"fewer than a generation":    {1, share, share},
-		"exactly the maximum":        {(share + 1) * (size + batchCost), share + 1, share + 1},
-		"one more":                   {(share+1)*(size+batchCost) - 1, share + 1, 1},
-		"after some were forgotten":  {(share + 1) * (size + batchCost), 2*share + 1, share + 1},
-		"after more were forgotten":  {(share + 1) * (size + batchCost), 2*share + 2, 2},
-		"two generations and a part": {2*share*(size+batchCost) + 5, 2*share + 1, share + 1},
+		"unlimited":                 {0, 2*share + 1, 2*share + 1},
+		"fewer than a generation":   {1, share, share},
+		"exactly the maximum":       {(share + 1) * cost, share + 1, share + 1},
+		"one more":                  {(share+1)*cost - 1, share + 1, 1},
+		"after some were forgotten": {(share + 1) * cost, 2*share + 1, share + 1},
+		"after more were forgotten": {(share + 1) * cost, 2*share + 2, 2},
 	} {
-		x := &Index{MaxRecipients: c.most}
+		x := &calls{max: c.most}
 		for n := range c.calls {
-			x.Add(Call{Request: fmt.Sprint("r", n), Batch: 1, Begin: start, End: start}, keys)
+			x.add(call{request: fmt.Sprint("r", n), batch: 1, begin: start, end: start}, keys)
 		}
-		if diff := cmp.Diff(c.want*size, x.Recipients()); diff != "" {
+		if diff := cmp.Diff(c.want*size, recipients(x)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+// recipients is how many are remembered.
+func recipients(x *calls) (n int) {
+	for _, g := range x.generations {
+		n += len(g.entries)
+	}
+	return n
 }

@@ -1,4 +1,4 @@
-package poll
+package deliveries
 
 import (
 	"fmt"
@@ -11,57 +11,71 @@ import (
 	"errand/pkg/messages"
 )
 
-// matchOf is a tracker's match of a row: the confidence, the request and the recipient.
-func (s *scenario) matchOf(l *tracker, to, from string, accepted time.Time) string {
+// matchOf is a poller's match of a row: the confidence, the request and the recipient.
+func (s *scenario) matchOf(l *Log, to, from string, accepted time.Time) string {
 	s.Helper()
-	body := &messages.DeliveryBody{}
-	events := []messages.Event{{ID: messages.Unmatched, Body: body}}
 	row := mail.Entry{EnvelopeID: fmt.Sprintf("%011x%07x", accepted.UnixMilli(), 1), To: to, From: from, CreatedAt: accepted}
-	if err := l.match(s.Context(), time.Time{}, events, []mail.Entry{row}); err != nil {
-		s.Fatal(err)
-	}
-	if strings.HasPrefix(body.Recipient, "?") {
+	e := l.eventFor(row, time.Now(), 0)
+	body := e.Body.(*messages.DeliveryBody)
+	at, sign, _ := strings.Cut(body.Recipient, "?")
+	if at == "" && body.Recipient != "" {
 		return fmt.Sprint(body.Match.Confidence, " ?")
 	}
-	return strings.TrimSpace(fmt.Sprint(body.Match.Confidence, " ", strings.TrimPrefix(events[0].ID, messages.Unmatched), " ", body.Recipient))
+	if unsure := body.Recipient != at; unsure != (body.Match.Confidence == messages.MatchUnique) {
+		s.Errorf("%s: the note is %q %q", body.Match.Confidence, body.Recipient, sign)
+	}
+	return strings.TrimSpace(fmt.Sprint(body.Match.Confidence, " ", strings.TrimPrefix(e.ID, messages.Unmatched), " ", at))
 }
 
-// newTracker returns a new tracker that has read what the mail consumer published.
-func (s *scenario) newTracker() *tracker {
+// newLog returns a new Log that has read what the mail consumer published.
+func (s *scenario) newLog() *Log {
 	s.Helper()
-	s.poller.Requests = &mailConsumerReader{mailConsumer: s.consumer}
-	l := s.poller.newTracker()
-	if err := l.update(s.Context(), time.Time{}); err != nil {
+	s.restart()
+	s.update(s.log)
+	return s.log
+}
+
+func (s *scenario) update(l *Log) {
+	s.Helper()
+	if err := l.update(s.Context()); err != nil {
 		s.Fatal(err)
 	}
-	return l
 }
 
-// storedEvent is a recipient's state, as another poller published it.
-func storedEvent(id, place string, state messages.State) StoredEvent {
+// learnedEvent is a recipient's state, as another poller published it.
+func learnedEvent(id, place string, state messages.State) StoredEvent {
 	return StoredEvent{State: state, Request: id, Note: place, At: time.Now()}
 }
 
-// conclusions are those that a tracker would publish if the log were complete up to a time.
-func conclusions(l *tracker, through time.Time) (all []string) {
-	for _, e := range l.events(time.Now(), through, through, true) {
-		if b, ok := e.Body.(*messages.ConcludedBody); ok {
-			all = append(all, fmt.Sprint(e.ID, " ", b.Outcome))
-		}
+// conclusions are those that would be published if the log were read up to a time.
+func (s *scenario) conclusions(l *Log, through time.Time) (all []string) {
+	for e := range l.conclusions(s.judgeAt(l, through)) {
+		all = append(all, fmt.Sprint(e.ID, " ", e.Body.(*messages.ConcludedBody).Outcome))
 	}
 	slices.Sort(all)
 	return all
 }
 
-// counted is the summary that a tracker publishes for a request; "": none.
-func counted(l *tracker, id string) (text string) {
-	for _, e := range l.events(time.Now(), time.Now(), time.Now(), true) {
-		if b, ok := e.Body.(*messages.SummaryBody); ok && e.ID == id {
-			text = fmt.Sprintf("%d of %d: %d delivered, %d queued, final %t", b.Accepted, b.Recipients, b.Delivered, b.Queued, b.Final)
-		}
-		l.published(e)
+// resolution is what would be published about a request if the log were read up to a time.
+func (s *scenario) resolution(l *Log, id string, through time.Time) (messages.Event, bool) {
+	_, r := l.calls.find(id)
+	if l.open[id] == nil {
+		return messages.Event{}, false
 	}
-	l.events(time.Now(), time.Now(), time.Now(), true) // so that it sees that there is nothing left to publish
+	return s.judgeAt(l, through).resolution(r, l.open[id])
+}
+
+// counted is the summary that is published for a request; "": none.
+func counted(l *Log, id string) (text string) {
+	l.scan(time.Now())
+	for range 2 { // the second time it is seen that there is nothing left to publish
+		for e := range l.summaries(time.Now(), time.Now()) {
+			if b := e.Body.(*messages.SummaryBody); e.ID == id {
+				text = fmt.Sprintf("%d of %d: %d delivered, %d queued, final %t", b.Accepted, b.Recipients, b.Delivered, b.Queued, b.Final)
+			}
+			l.note(storedEvent(e, time.Now()))
+		}
+	}
 	return text
 }
 
@@ -137,10 +151,10 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 						}
 					}
 					time.Sleep(time.Hour)
-					l := s.newTracker()
+					l := s.newLog()
 					var silent []string
-					for r := range l.index.Silent(time.Now()) {
-						silent = append(silent, Place(r.Batch, r.Recipient))
+					for p := range l.calls.silent(time.Now()) {
+						silent = append(silent, Place(p.batch, p.recipient))
 					}
 					place := Place(batches, 2*batches-1)
 					for _, row := range []struct {
@@ -160,15 +174,15 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 					}
 					var then, open string
 					through := time.Now().Add(10 * time.Hour)
-					if got := conclusions(l, through); len(got) > 0 {
+					if got := s.conclusions(l, through); len(got) > 0 {
 						then = waits
 						if want := messages.BatchID("r", batches) + " not_sent"; got[0] != want || len(got) > 1 {
 							t.Errorf("concluded: %q, want %s", got, want)
 						}
 					}
-					for id, r := range l.open {
+					for id := range l.open {
 						open = id
-						if _, ok := l.resolution(id, r, through); ok {
+						if _, ok := s.resolution(l, id, through); ok {
 							then += resolves
 						}
 					}
@@ -189,18 +203,18 @@ func TestARecordNamesTheSenderAndTheRecipients(t *testing.T) {
 		began := time.Now()
 		for number, batch := range map[string]int{"r.2": 2, "r.0": 1, "r.x": 1} {
 			s.consumer.put(messages.Log, messages.Sent, number, &messages.SentBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: batch, First: 2, Count: 2,
-				From: keyOf("s@example.test"), Begin: now(), Until: messages.Time{Time: time.Now().Add(time.Minute)}, Keys: keysOf("x@example.test", "Y <y@Example.test>")})
+				From: messages.KeyOf("s@example.test"), Begin: now(), Until: messages.Time{Time: time.Now().Add(time.Minute)}, Keys: keysOf("x@example.test", "Y <y@Example.test>")})
 		}
 		for _, number := range []string{"r", "r.0", "r.x"} {
 			s.consumer.put(messages.Batch, messages.Uncertain, number, &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2})
 		}
-		l := s.newTracker()
+		l := s.newLog()
 		if len(l.open) > 0 {
-			t.Errorf("open: %+v", l.requests["r"])
+			t.Errorf("open: %+v", l.open["r"])
 		}
 		for row, want := range map[[2]string]string{
 			{"y@example.test", "s@example.test"}: "exact r 2.3", {"y@example.test", "Shop <s@Example.test>"}: "exact r 2.3",
-			{"y@example.test", ""}: "exact r 2.3", {"y@example.test", "other@example.test"}: "none", {"z@example.test", "s@example.test"}: "none",
+			{"y@example.test", ""}: "exact r 2.3", {"y@example.test", "other@example.test"}: "none ?", {"z@example.test", "s@example.test"}: "none",
 		} {
 			if got := s.matchOf(l, row[0], row[1], began.Add(time.Second)); got != want {
 				t.Errorf("a row to %s from %q: %q, want %q", row[0], row[1], got, want)
@@ -238,17 +252,17 @@ func TestABatchThatIsCalledAgainIsNotConcludedMeanwhile(t *testing.T) {
 					defers()
 				}
 				at := first.Add(time.Hour + 34*time.Second) // the call was announced to take 35
-				if got := conclusions(s.newTracker(), at.Add(-time.Millisecond)); got != nil {
+				if got := s.conclusions(s.newLog(), at.Add(-time.Millisecond)); got != nil {
 					t.Errorf("concluded too early: %q", got)
 				}
-				if got, want := conclusions(s.newTracker(), at), []string{id + " not_sent"}; !slices.Equal(got, want) {
+				if got, want := s.conclusions(s.newLog(), at), []string{id + " not_sent"}; !slices.Equal(got, want) {
 					t.Errorf("concluded %q, want %q", got, want)
 				}
 
 				again()
-				l := s.newTracker()
-				l.learn(storedEvent("r", Place(batches, batches-1), messages.Delivered))
-				if got := conclusions(l, time.Now().Add(10*time.Hour)); got != nil || len(l.open) > 0 {
+				l := s.newLog()
+				l.note(learnedEvent("r", Place(batches, batches-1), messages.Delivered))
+				if got := s.conclusions(l, time.Now().Add(10*time.Hour)); got != nil || len(l.open) > 0 {
 					t.Errorf("concluded while it is called again: %q, %d are open", got, len(l.open))
 				}
 
@@ -257,13 +271,13 @@ func TestABatchThatIsCalledAgainIsNotConcludedMeanwhile(t *testing.T) {
 				at = time.Now().Add(time.Hour)
 				time.Sleep(5 * time.Minute)
 				defers()
-				if got := conclusions(s.newTracker(), at.Add(-time.Millisecond)); got != nil {
+				if got := s.conclusions(s.newLog(), at.Add(-time.Millisecond)); got != nil {
 					t.Errorf("the second call is concluded too early: %q", got)
 				}
-				if got, want := conclusions(s.newTracker(), at), []string{id + " not_sent"}; !slices.Equal(got, want) {
+				if got, want := s.conclusions(s.newLog(), at), []string{id + " not_sent"}; !slices.Equal(got, want) {
 					t.Errorf("the second call: concluded %q, want %q", got, want)
 				}
-				if e, _ := s.newTracker().requests["r"].fates[batches]; e.count != 1 {
+				if e, _ := s.newLog().open["r"].fates[batches]; e.count != 1 {
 					t.Errorf("%+v", e)
 				}
 			})
@@ -282,24 +296,27 @@ func TestABatchWaitsOnWhenAnotherOneIsSettled(t *testing.T) {
 		}
 		s.waits("r") // the whole request
 		through := time.Now().Add(2 * time.Hour)
-		if got, want := conclusions(s.newTracker(), through), []string{"r.1 not_sent", "r.2 not_sent", "r.3 not_sent"}; !slices.Equal(got, want) {
+		if got, want := s.conclusions(s.newLog(), through), []string{"r.1 not_sent", "r.2 not_sent", "r.3 not_sent"}; !slices.Equal(got, want) {
 			t.Errorf("concluded %q, want %q", got, want)
 		}
 		s.started("r", 3, 3)
 		s.happens("r", 2, messages.Accepted, 1, 1, "", true) // by a conclusion, without a call
-		if got, want := conclusions(s.newTracker(), through), []string{"r.1 not_sent", "r.3 not_sent"}; !slices.Equal(got, want) {
+		l := s.newLog()
+		l.note(learnedEvent("r", "2.1", messages.Delivered)) // which it was concluded from
+		if got, want := s.conclusions(l, through), []string{"r.1 not_sent", "r.3 not_sent"}; !slices.Equal(got, want) {
 			t.Errorf("after one was settled: concluded %q, want %q", got, want)
 		}
 		s.happens("r", 1, messages.Uncertain, 1, 0, messages.ReasonNoAnswer, true)
 		s.happens("r", 3, messages.Refused, 1, 0, messages.ReasonRefused, true)
 		s.ends("r", messages.Uncertain, 3, 3, 1, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain}, messages.Unsettled{Batch: 3, Count: 1, State: messages.Refused})
-		l := s.newTracker()
-		if got := conclusions(l, through); got != nil {
+		l = s.newLog()
+		l.note(learnedEvent("r", "2.1", messages.Delivered))
+		if got := s.conclusions(l, through); got != nil {
 			t.Errorf("after its end: concluded %q", got)
 		}
-		e, ok := l.resolution("r", l.requests["r"], through)
+		e, ok := s.resolution(l, "r", through)
 		if !ok {
-			t.Fatalf("not resolved: %+v", l.requests["r"])
+			t.Fatalf("not resolved: %+v", l.open["r"])
 		}
 		if b := e.Body.(*messages.SendResolved); b.Outcome != messages.Partial || len(b.Evidence.Batches) != 1 || b.Evidence.Batches[0].Batch != 1 {
 			t.Errorf("resolved: %+v", b)
@@ -307,8 +324,8 @@ func TestABatchWaitsOnWhenAnotherOneIsSettled(t *testing.T) {
 		if err := l.Requests.Resolve(s.Context(), e, 1); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.update(s.Context(), time.Time{}); err != nil || len(l.open) > 0 {
-			t.Errorf("%d are open after it was resolved (%v)", len(l.open), err)
+		if s.update(l); len(l.open) > 0 {
+			t.Errorf("%d are open after it was resolved", len(l.open))
 		}
 	})
 }
@@ -338,15 +355,13 @@ func TestAnOutcomeThatListsOnlySomeBatchesIsNotResolved(t *testing.T) {
 					body.Unsettled = append(body.Unsettled, messages.Unsettled{Batch: n + 1, Count: 1, State: messages.Uncertain})
 				}
 				s.consumer.put(messages.Send, messages.Uncertain, "r", body)
-				l := s.newTracker()
+				l := s.newLog()
 				for range 2 {
-					if _, ok := l.resolution("r", l.requests["r"], time.Now().Add(10*time.Hour)); ok != c.want {
+					if _, ok := s.resolution(l, "r", time.Now().Add(10*time.Hour)); ok != c.want {
 						t.Errorf("resolved: %t, want %t", ok, c.want)
 					}
 					l.Requests = &mailConsumerReader{mailConsumer: s.consumer} // a new stream with the contents of the old one
-					if err := l.update(s.Context(), time.Time{}); err != nil {
-						t.Fatal(err)
-					}
+					s.update(l)
 				}
 			})
 		})
@@ -357,13 +372,11 @@ func TestAnOutcomeThatListsOnlySomeBatchesIsNotResolved(t *testing.T) {
 // goes on, its outcome, and what the log resolved.
 func TestASummaryCountsWhatWasAccepted(t *testing.T) {
 	inScenario(t, func(s *scenario) {
-		l := s.poller.newTracker()
+		l := s.newLog()
 		check := func(what, id, want string) {
 			t.Helper()
 			time.Sleep(2 * time.Minute)
-			if err := l.update(s.Context(), time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			s.update(l)
 			if got := counted(l, id); got != want {
 				t.Errorf("%s: %q, want %q", what, got, want)
 			}
@@ -376,10 +389,10 @@ func TestASummaryCountsWhatWasAccepted(t *testing.T) {
 		s.happens("r", 2, messages.Accepted, 2, 1, messages.ReasonShortCount, false)
 		s.happens("r", 3, messages.Refused, 2, 0, messages.ReasonRefused, false)
 		check("before there is a row", "r", "")
-		l.learn(storedEvent("r", "1.0", messages.Delivered))
+		l.note(learnedEvent("r", "1.0", messages.Delivered))
 		check("while it goes on", "r", "3 of 8: 1 delivered, 2 queued, final false")
-		l.learn(storedEvent("r", "1.1", messages.Delivered))
-		l.learn(storedEvent("r", "2.2", messages.Delivered))
+		l.note(learnedEvent("r", "1.1", messages.Delivered))
+		l.note(learnedEvent("r", "2.2", messages.Delivered))
 		check("when all that is accepted is delivered", "r", "3 of 8: 3 delivered, 0 queued, final false")
 		s.happens("r", 4, messages.Uncertain, 2, 0, messages.ReasonNoAnswer, false)
 		s.ends("r", messages.Uncertain, 8, 4, 3, messages.Unsettled{Batch: 4, Count: 2, State: messages.Uncertain})
@@ -391,8 +404,8 @@ func TestASummaryCountsWhatWasAccepted(t *testing.T) {
 
 		s.calls("bare", 1, 0, people("b", 3)...) // its started event is gone
 		check("before there is a row", "bare", "")
-		l.learn(storedEvent("bare", "1.0", messages.Delivered))
-		l.learn(storedEvent("bare", "1.2", messages.Delivered))
+		l.note(learnedEvent("bare", "1.0", messages.Delivered))
+		l.note(learnedEvent("bare", "1.2", messages.Delivered))
 		check("known only by its record", "bare", "2 of 2: 2 delivered, 0 queued, final false")
 		s.ends("bare", messages.Partial, 3, 1, 2)
 		check("when it has ended", "bare", "2 of 3: 2 delivered, 0 queued, final true")
@@ -403,7 +416,7 @@ func TestASummaryCountsWhatWasAccepted(t *testing.T) {
 // that is an event of a batch or the outcome.
 func TestASummaryIsFinalAWhileAfterTheLastEvent(t *testing.T) {
 	inScenario(t, func(s *scenario) {
-		l := s.poller.newTracker()
+		l := s.newLog()
 		s.started("r", 4, 2)
 		for n := range 2 {
 			s.calls("r", n+1, 2*n, people("a", 4)[2*n:2*n+2]...)
@@ -414,23 +427,57 @@ func TestASummaryIsFinalAWhileAfterTheLastEvent(t *testing.T) {
 			want  string
 		}{
 			{40 * time.Hour, func() { s.happens("r", 1, messages.Accepted, 2, 2, "", false) }, ""},
-			{0, func() { l.learn(storedEvent("r", "1.0", messages.Delivered)) }, "2 of 4: 1 delivered, 1 queued, final false"},
+			{0, func() { l.note(learnedEvent("r", "1.0", messages.Delivered)) }, "2 of 4: 1 delivered, 1 queued, final false"},
 			{71 * time.Hour, nil, ""},
 			{0, func() { s.ends("r", messages.Partial, 4, 2, 2) }, ""},
 			{71 * time.Hour, nil, ""},
 			{time.Hour, nil, "2 of 4: 1 delivered, 1 queued, final true"},
-			{time.Hour, func() { l.learn(storedEvent("r", "1.1", messages.Delivered)) }, ""},
+			{time.Hour, func() { l.note(learnedEvent("r", "1.1", messages.Delivered)) }, ""},
 		} {
 			time.Sleep(step.after + time.Second)
 			if step.what != nil {
 				step.what()
 			}
-			if err := l.update(s.Context(), time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			s.update(l)
 			if got := counted(l, "r"); got != step.want {
-				t.Errorf("%v after it began: %q, want %q", time.Since(l.requests["r"].at), got, step.want)
+				t.Errorf("%v after it began: %q, want %q", step.after, got, step.want)
 			}
 		}
 	})
+}
+
+// A row is of a call whatever the spelling of its addresses; the record of a program that
+// did not fold is found by the spelling of the request.
+func TestARowIsMatchedInAnySpelling(t *testing.T) {
+	for _, folded := range []bool{true, false} {
+		inScenario(t, func(s *scenario) {
+			s.started("r", 1, 1)
+			began := time.Now()
+			s.callsFrom("Shop@Example.test", "r", 1, 0, "Payer@Bücher.example")
+			if !folded {
+				var b messages.SentBody
+				if err := messages.DecodeEvent(s.consumer.sent[0].Body, &b); err != nil {
+					t.Fatal(err)
+				}
+				b.Folded = nil
+				s.consumer.sent = nil
+				s.consumer.put(messages.Log, messages.Sent, "r.1", &b)
+			}
+			l := s.newLog()
+			for row, always := range map[[2]string]bool{
+				{"Payer@bücher.example", "Shop@example.test"}:                      true,
+				{"Payer@xn--bcher-kva.example", "Shop <Shop@example.TEST>"}:        true,
+				{"payer@xn--bcher-kva.example", "shop@example.test"}:               false,
+				{`"payer"@BÜCHER.example.`, `"The Shop, Ltd" <shop@example.test>`}: false,
+			} {
+				want := "exact r 1.0"
+				if !always && !folded {
+					want = "none"
+				}
+				if got := s.matchOf(l, row[0], row[1], began.Add(time.Second)); got != want {
+					t.Errorf("a row to %s from %s, folded %t: %q, want %q", row[0], row[1], folded, got, want)
+				}
+			}
+		})
+	}
 }

@@ -1,6 +1,7 @@
-package poll
+package deliveries
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"errand/internal/sweep"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -81,10 +83,12 @@ func TestStatusFollowsTheFlagAndTheReply(t *testing.T) {
 	}
 }
 
+func text(id sweep.ID) string { return hex.EncodeToString(id[:]) }
+
 func TestAnIDNamesAStateOfARow(t *testing.T) {
 	base := mail.Entry{EnvelopeID: "19b77cfb4c0abcdef0", To: "Payer@Example.test", Raw: json.RawMessage(`{"a":1}`)}
 	// echo -ne '19b77cfb4c0abcdef0\0Payer@example.test\0delivered' | sha256sum | head -c 32
-	if got, want := idOf(base, messages.Delivered).String(), vector; got != want {
+	if got, want := text(idOf(base, messages.Delivered)), vector; got != want {
 		t.Errorf("id = %s, want %s", got, want)
 	}
 	for name, c := range map[string]struct {
@@ -111,12 +115,12 @@ func TestAnIDNamesAStateOfARow(t *testing.T) {
 		t.Error("two rows that cannot be read have one id")
 	}
 	id := idOf(base, messages.Delivered)
-	if got, ok := ParseID(id.String()); !ok || got != id {
-		t.Errorf("ParseID(%s) = %s, %t", id, got, ok)
+	if got, ok := ParseID(text(id)); !ok || got != id {
+		t.Errorf("ParseID(%x) = %x, %t", id, got, ok)
 	}
-	for _, text := range []string{"", "watermark", strings.Repeat("x", 32), id.String() + "00"} {
-		if _, ok := ParseID(text); ok {
-			t.Errorf("%q is taken for an id", text)
+	for _, wrong := range []string{"", "watermark", strings.Repeat("x", 32), text(id) + "00"} {
+		if _, ok := ParseID(wrong); ok {
+			t.Errorf("%q is taken for an id", wrong)
 		}
 	}
 }
@@ -125,8 +129,50 @@ const vector = "1305ed8bffe67408df8d311c78bb7f89"
 
 func TestARowThatFitsIntoNoEventIsCut(t *testing.T) {
 	e := mail.Entry{Raw: json.RawMessage(`{"to":"` + strings.Repeat("x", 2*longestEntry) + `"}`), To: strings.Repeat("x", 2*longestEntry), EnvelopeID: "1"}
-	data, err := eventOf(e, ID{}, messages.Unknown, messages.SMTP{}, time.Now()).Encode()
+	data, err := eventOf(e, time.Now()).Encode()
 	if err != nil || len(data) > 4096 || !json.Valid(data) {
 		t.Errorf("event of %d bytes, %v", len(data), err)
+	}
+}
+
+// A row without a time of its own has that of a neighbour; a time in the future is none.
+func TestARowOfAPageHasATime(t *testing.T) {
+	now := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	at := func(h int) time.Time { return now.Add(time.Duration(h) * time.Hour) }
+	for name, c := range map[string]struct{ times, want []time.Time }{
+		"all":           {[]time.Time{at(-1), at(-2)}, []time.Time{at(-1), at(-2)}},
+		"none":          {[]time.Time{{}, at(25)}, []time.Time{{}, {}}},
+		"the first not": {[]time.Time{{}, {}, at(-2)}, []time.Time{at(-2), at(-2), at(-2)}},
+		"the last not":  {[]time.Time{at(23), at(25), {}}, []time.Time{at(23), at(23), at(23)}},
+	} {
+		var entries []mail.Entry
+		for _, at := range c.times {
+			entries = append(entries, mail.Entry{EnvelopeID: "1", To: "a@example.test", CreatedAt: at})
+		}
+		var got []time.Time
+		for _, r := range rowsOf(entries, now) {
+			got = append(got, r.At)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestARowOfAPageIsKnownInEachOfItsStates(t *testing.T) {
+	e := mail.Entry{EnvelopeID: "1", To: "a@Example.test", Response: "451 later"}
+	rows := func(e mail.Entry) sweep.Row[mail.Entry] { return rowsOf([]mail.Entry{e}, time.Now())[0] }
+	waits := rows(e)
+	e.Delivered, e.Response, e.To = true, "250 OK", "a@example.test"
+	done := rows(e)
+	if waits.ID == done.ID || waits.Key != done.Key || waits.Final || !done.Final {
+		t.Errorf("%+v, then %+v", waits, done)
+	}
+	e.To = "b@example.test"
+	if rows(e).Key == done.Key {
+		t.Error("two rows have one key")
+	}
+	if e.Delivered, e.Response = false, "550 no"; !rows(e).Final {
+		t.Error("a row that bounced may change")
 	}
 }

@@ -1,0 +1,276 @@
+package deliveries
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"errand/pkg/messages"
+)
+
+// call is one submission of a batch, under way or finished.
+type call struct {
+	request    string
+	batch      int          // from 1
+	first      int          // index of its first recipient in the request, from 0
+	from       messages.Key // 0: the request names no sender
+	begin, end time.Time    // end is the call's deadline until its real end is known
+}
+
+// calls holds recent calls with their recipients, the last state of each recipient, and
+// the requests that they are of. The zero value is ready.
+type calls struct {
+	// max is the maximum size, 0: unlimited. Beyond it the oldest requests are forgotten,
+	// about a million recipients at once, and their later rows have no match.
+	max int
+
+	generations []*generation // oldest first
+	size        int           // recipients, and what takes as much memory
+}
+
+// What takes as much memory as this many recipients, each about 45 bytes.
+const (
+	requestCost = 4
+	batchCost   = 2
+	groupCost   = 4
+)
+
+// generation is a part of the requests that is forgotten as a whole. All batches of a
+// request are in one.
+type generation struct {
+	requests map[string]*request
+	batches  []batch
+	entries  []entry
+	heads    map[messages.Key]uint32 // the last entry of a recipient, plus one
+	groups   map[uint64]*group       // of ambiguous rows, by groupKey
+	size     int
+	first    time.Time // of its first request
+	last     int64     // the latest end of its calls, milliseconds since 1970
+}
+
+const (
+	maxGeneration  = 1 << 20 // maximum size
+	generationSpan = 24 * time.Hour
+)
+
+// request is a mail.send request and what is known about it.
+type request struct {
+	id         string
+	at         int64          // of its last event, milliseconds since 1970
+	batches    int32          // as it was started with; 0: unknown
+	recipients int32          // likewise
+	accepted   int32          // recipients accepted according to the events so far
+	one        uint32         // its first batch in the generation, plus one; 0: unknown
+	others     map[int]uint32 // its other batches, by number
+	ended      ending
+	reported   reported
+}
+
+type ending uint8
+
+const (
+	running ending = iota
+	uncertain
+	ended
+)
+
+// reported is the last summary that was published.
+type reported struct {
+	note  uint64 // hash of its NoteOf; 0: there is none
+	at    int64  // milliseconds since 1970
+	final bool
+}
+
+// entry is one recipient of one batch.
+type entry struct {
+	batch    uint32
+	previous uint32 // the previous entry of the same recipient, plus one; 0: none
+	at       uint16 // position in the batch
+	status   status
+	flags    uint8
+}
+
+// The flags of an entry.
+const (
+	proven          = 1 << iota // there is a row that is certainly of this batch
+	reportedOverdue             // matters only while there is no row
+)
+
+type batch struct {
+	request  *request
+	number   int32
+	first    int32  // index of its first recipient in the request
+	start    uint32 // its first entry
+	count    uint32
+	doubted  bool // there is a row that may or may not belong to this batch
+	accepted bool // certainly, with all its recipients
+	from     messages.Key
+	until    int64  // announced end of its last call
+	spans    []span // the calls that may have been accepted
+}
+
+// span is in milliseconds since 1970. A call whose end is unknown may be accepted until
+// long after: an upstream may finish its work although the caller is gone.
+type span struct {
+	begin int64
+	long  uint32 // end - begin
+	open  bool
+}
+
+func (s *span) end() int64     { return s.begin + int64(s.long) }
+func (s *span) setEnd(e int64) { s.long = uint32(min(max(0, e-s.begin), math.MaxUint32)) }
+
+// late is until when it may be accepted.
+func (s *span) late() int64 {
+	if s.open {
+		return s.end() + maxLateness.Milliseconds()
+	}
+	return s.end()
+}
+
+// maxLateness is how long after its end a call may still be accepted.
+const maxLateness = 15 * time.Minute
+
+// add adds a call and its recipients, in order. When a batch is called again, the
+// recipients may be left out. The calls of a batch must be added in the order in which
+// they were made: one begins after the previous one has ended.
+func (x *calls) add(c call, recipients []messages.Key) *request {
+	g, r := x.make(c.request, c.begin)
+	s := span{begin: c.begin.UnixMilli(), open: true}
+	s.setEnd(c.end.UnixMilli())
+	g.last = max(g.last, s.end())
+	if b := g.batch(r, c.batch); b != nil {
+		if n := len(b.spans); n > 0 {
+			b.spans[n-1].setEnd(min(b.spans[n-1].end(), s.begin))
+		}
+		b.spans, b.until = append(b.spans, s), s.end()
+		return r
+	}
+	g.batches = append(g.batches, batch{request: r, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.entries)),
+		count: uint32(len(recipients)), from: c.from, until: s.end(), spans: []span{s}})
+	number := uint32(len(g.batches))
+	if c.batch == 1 {
+		r.one = number
+	} else {
+		if r.others == nil {
+			r.others = map[int]uint32{}
+		}
+		r.others[c.batch] = number
+	}
+	for i, key := range recipients {
+		g.entries = append(g.entries, entry{batch: number - 1, previous: g.heads[key], at: uint16(i)})
+		g.heads[key] = uint32(len(g.entries))
+	}
+	x.grow(g, len(recipients)+batchCost)
+	return r
+}
+
+// make returns a request, which it makes if it is unknown.
+func (x *calls) make(id string, at time.Time) (*generation, *request) {
+	if g, r := x.find(id); r != nil {
+		return g, r
+	}
+	g := x.current(at)
+	r := &request{id: strings.Clone(id)} // not the whole subject that it is a part of
+	g.requests[r.id] = r
+	x.grow(g, requestCost)
+	return g, r
+}
+
+// grow counts what was added, and forgets the oldest requests if it is too much.
+func (x *calls) grow(g *generation, size int) {
+	g.size += size
+	x.size += size
+	for x.max > 0 && x.size > x.max && len(x.generations) > 1 {
+		x.drop()
+	}
+}
+
+// current is the generation that new requests are added to.
+func (x *calls) current(at time.Time) *generation {
+	if n := len(x.generations); n > 0 {
+		if g := x.generations[n-1]; g.size < maxGeneration && at.Sub(g.first) < generationSpan {
+			return g
+		}
+	}
+	g := &generation{first: at, last: at.UnixMilli(), requests: map[string]*request{}, heads: map[messages.Key]uint32{}, groups: map[uint64]*group{}}
+	x.generations = append(x.generations, g)
+	return g
+}
+
+func (x *calls) drop() {
+	x.size -= x.generations[0].size
+	x.generations = slices.Delete(x.generations, 0, 1)
+}
+
+// forget drops generations whose calls all ended before a time.
+func (x *calls) forget(before time.Time) {
+	for len(x.generations) > 0 && x.generations[0].last < before.UnixMilli() {
+		x.drop()
+	}
+}
+
+// find returns a request, or nil if it is unknown.
+func (x *calls) find(id string) (*generation, *request) {
+	for _, g := range slices.Backward(x.generations) {
+		if r := g.requests[id]; r != nil {
+			return g, r
+		}
+	}
+	return nil, nil
+}
+
+// batch returns a batch of a request, or nil if it is unknown.
+func (g *generation) batch(r *request, number int) *batch {
+	at := r.others[number]
+	if number == 1 {
+		at = r.one
+	}
+	if at == 0 {
+		return nil
+	}
+	return &g.batches[at-1]
+}
+
+// findBatch returns a batch, or nil if it is unknown.
+func (x *calls) findBatch(id string, number int) (*generation, *batch) {
+	if g, r := x.find(id); r != nil {
+		return g, g.batch(r, number)
+	}
+	return nil, nil
+}
+
+// fate is what is known of a call.
+type fate int
+
+const (
+	open     fate = iota // it may have been accepted, or may still be accepted
+	accepted             // accepted with all its recipients
+	repeated             // accepted with all its recipients, and an earlier call perhaps too
+	partly               // accepted with some of its recipients
+	refused              // not accepted; it has no rows
+)
+
+// close records that the call of a batch that was under way at a time ended then, and
+// how.
+func (x *calls) close(request string, number int, at time.Time, f fate) {
+	_, b := x.findBatch(request, number)
+	if b == nil {
+		return
+	}
+	b.accepted = b.accepted || f == accepted || f == repeated
+	end := at.UnixMilli()
+	for i := len(b.spans) - 1; i >= 0; i-- {
+		switch s := &b.spans[i]; {
+		case s.begin > end: // a later call
+		case f == refused:
+			b.spans = slices.Delete(b.spans, i, i+1)
+			return
+		default:
+			s.setEnd(min(s.end(), end))
+			s.open = s.open && f != accepted && f != partly
+			return
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package deliveries
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// clock measures how far the email service's clock is ahead of ours, by the Date header of
+// its answers. Assumed: that is the clock by which the log's times are written, and the
+// clocks of the mail consumer and the poller agree.
+//
+// A Date of whole seconds, in an answer that was asked for at one time and read at another,
+// leaves the offset between two bounds; those of the last answers narrow each other down.
+type clock struct {
+	mu   sync.Mutex // pages are read while rows are matched
+	last []bounds
+}
+
+type bounds struct{ low, high time.Duration }
+
+// maxBounds is the number of answers that count: an offset that changes is noticed soon.
+const maxBounds = 16
+
+// observe records an answer with a Date; none counts for nothing.
+func (c *clock) observe(asked, date, read time.Time) {
+	if date.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = append(c.last, bounds{date.Sub(read), date.Add(time.Second).Sub(asked)})
+	c.last = c.last[max(0, len(c.last)-maxBounds):]
+}
+
+// offset is the middle of what all answers leave; 0 if that is among it. If the clock was
+// set meanwhile they leave nothing, and only those after it count.
+func (c *clock) offset() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := bounds{math.MinInt64, math.MaxInt64}
+	for _, b := range slices.Backward(c.last) {
+		both := bounds{max(b.low, all.low), min(b.high, all.high)}
+		if both.low > both.high {
+			break
+		}
+		all = both
+	}
+	if all.low <= 0 && all.high >= 0 {
+		return 0
+	}
+	return (all.low + all.high) / 2
+}

@@ -1,0 +1,299 @@
+// Package deliveries turns the rows of the email service's sending log into events, finds
+// the request that each is of, and says what the log shows about requests. The service
+// gives a submission no id, so a row is matched to a call by what both have: the
+// recipient, the sender and the time of acceptance.
+//
+//	Requests ─► calls by recipient ─┐
+//	Page ─► rows ─► Publish: match ─┴─► mail.delivery.<status>
+//	Swept ─► mail.log.concluded, mail.delivery.overdue and .summary, mail.send.resolved
+//
+//	deliveries.go  the log as a list to sweep, and as what takes its rows
+//	entry.go       a row: its identity, state and event; reply.go reads the reply in it
+//	calls.go       calls and their recipients; states.go what became of them
+//	match.go       the call that a row is of, by the times of clock.go
+//	note.go        what other pollers learn from an event
+//	requests.go    what the mail consumer publishes about its requests
+//	report.go      what is published about requests
+package deliveries
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"errand/internal/sweep"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// Store stores events and lists those that were stored. One poller at a time has the
+// leadership; any other may take it.
+type Store interface {
+	// Learn takes the leadership and yields the events that were stored, by any poller,
+	// since the last call; the first time all that are kept. The leadership is taken once
+	// the sequence has ended without an error.
+	Learn(ctx context.Context) iter.Seq2[StoredEvent, error]
+	// Kept returns since when all events are kept; zero: none was ever dropped.
+	Kept(ctx context.Context) (time.Time, error)
+	// Publish begins to store events, as sweep.Sink.Publish does.
+	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
+	// Watermark returns the last one that was stored; a zero one if there is none.
+	Watermark(ctx context.Context) (messages.Watermark, error)
+}
+
+// Config is what a Log needs. Read, Store and Requests are required.
+type Config struct {
+	Read          func(ctx context.Context, page, limit int) (mail.LogPage, error)
+	Store         Store
+	Requests      Requests
+	Recipients    int           // maximum number of recipients to remember, and what takes as much memory; 0: unlimited
+	ReportAfter   time.Duration // when the summary of a request is final in any case
+	ConcludeAfter time.Duration // how long the log must go on after a call of unknown fate
+	OverdueAfter  time.Duration // when an accepted recipient without a row is overdue; 0: never
+
+	// Published, if set, is called with the number of events of a status that were stored.
+	Published func(status string, n int)
+	// Matched, if set, is called for each row to publish with the confidence of its match.
+	Matched func(messages.Confidence)
+}
+
+// Log is the sending log. What it knows about requests, and what was published about them,
+// is rebuilt from the events. Page may be called while another method is.
+type Log struct {
+	Config
+	clock clock
+	calls calls
+	dirty map[string]struct{}   // requests with counts that may have to be published
+	open  map[string]*unsettled // requests with batches of unknown fate
+
+	known     bool          // requests were read at least once
+	since     time.Time     // they were read since then; zero: all
+	updated   time.Time     // when they were last read
+	unmatched []StoredEvent // learned events about requests that are not known yet
+	scanned   time.Time     // when all requests were last scanned
+}
+
+var (
+	_ sweep.List[mail.Entry] = (*Log)(nil)
+	_ sweep.Sink[mail.Entry] = (*Log)(nil)
+)
+
+// New makes a Log that knows nothing yet.
+func New(c Config) *Log {
+	return &Log{Config: c, calls: calls{max: c.Recipients}, dirty: map[string]struct{}{}, open: map[string]*unsettled{}}
+}
+
+// Page reads a page of the log.
+func (l *Log) Page(ctx context.Context, number, limit int) (sweep.Page[mail.Entry], error) {
+	asked := time.Now()
+	page, err := l.Read(ctx, number, limit)
+	if err != nil {
+		return sweep.Page[mail.Entry]{}, err
+	}
+	now := time.Now()
+	l.clock.observe(asked, page.Date, now)
+	return sweep.Page[mail.Entry]{Rows: rowsOf(page.Entries, now), Total: page.TotalRecord, Limit: page.Limit}, nil
+}
+
+// Earlier returns the states that a row may have been in before.
+func (l *Log) Earlier(r sweep.Row[mail.Entry]) (ids []sweep.ID) {
+	for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown} {
+		if id := idOf(r.Item, state); id != r.ID {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Learn brings what is known about requests up to date and takes the leadership.
+func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
+	return func(yield func(sweep.Stored, error) bool) {
+		if err := l.update(ctx); err != nil {
+			yield(sweep.Stored{}, err)
+			return
+		}
+		for e, err := range l.Store.Learn(ctx) {
+			if err != nil {
+				yield(sweep.Stored{}, fmt.Errorf("deliveries: learn published events: %w", err))
+				return
+			}
+			if e.Note != "" && !l.note(e) && time.Since(e.At) < time.Hour {
+				l.unmatched = append(l.unmatched, e)
+			}
+			if e.ID != (sweep.ID{}) && !yield(sweep.Stored{ID: e.ID, At: e.At}, nil) {
+				return
+			}
+		}
+		if err := l.noteLate(ctx); err != nil {
+			yield(sweep.Stored{}, err)
+		}
+	}
+}
+
+// noteLate records learned events about calls that were made while events were learned.
+func (l *Log) noteLate(ctx context.Context) error {
+	if len(l.unmatched) == 0 {
+		return nil
+	}
+	if err := l.update(ctx); err != nil {
+		return err
+	}
+	for _, e := range l.unmatched {
+		l.note(e)
+	}
+	l.unmatched = nil
+	return nil
+}
+
+// Kept returns since when all events are kept.
+func (l *Log) Kept(ctx context.Context) (time.Time, error) { return l.Store.Kept(ctx) }
+
+// lookBack is how much older than the last read of the requests a row may be that needs
+// another one. A record is older than its call, so those of older rows have all been read.
+const lookBack = 24 * time.Hour
+
+// Publish begins to store an event for each row, under the request that it is of.
+func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() (stored int, err error) {
+	recent := func(r sweep.Row[mail.Entry]) bool {
+		return r.Item.CreatedAt.IsZero() || r.Item.CreatedAt.After(l.updated.Add(-lookBack))
+	}
+	if slices.ContainsFunc(rows, recent) {
+		if err := l.update(ctx); err != nil {
+			return func() (int, error) { return 0, err }
+		}
+	}
+	now, offset := time.Now(), l.clock.offset()
+	events := make([]messages.Event, len(rows))
+	for i, r := range rows {
+		events[i] = l.eventFor(r.Item, now, offset)
+	}
+	wait := l.Store.Publish(ctx, events)
+	return func() (int, error) {
+		stored, err := wait()
+		counts := map[messages.State]int{}
+		for _, e := range events[:stored] {
+			l.note(storedEvent(e, time.Now()))
+			counts[e.State]++
+		}
+		for state, n := range counts {
+			if l.Published != nil {
+				l.Published(string(state), n)
+			}
+		}
+		return stored, err
+	}
+}
+
+// eventFor is the event about a row, under the request that it is of.
+func (l *Log) eventFor(entry mail.Entry, now time.Time, offset time.Duration) messages.Event {
+	r := rowOf(entry, offset)
+	f := l.calls.match(r)
+	var n rowNote
+	sure := f.Confidence == messages.MatchExact || f.Confidence == messages.MatchUnique
+	switch {
+	case f.Confidence == messages.MatchExact && f.doubtful:
+		n.sign = '!'
+	case f.doubtful, f.Confidence == messages.MatchUnique, f.Confidence == messages.MatchAmbiguous:
+		n.sign = '?'
+	}
+	if f.doubtful || f.Confidence == messages.MatchAmbiguous {
+		n.row, n.id = r, rowID(entry)
+	}
+	e := eventOf(entry, now)
+	body := e.Body.(*messages.DeliveryBody)
+	if sure {
+		n.place = place{f.request, f.Batch, f.recipient}
+		e.ID, body.RequestID = f.request, f.request
+	}
+	body.Match, body.Recipient = f.Match, n.String()
+	if l.Matched != nil {
+		l.Matched(f.Confidence)
+	}
+	return e
+}
+
+// note records an event that was stored. It returns false if the event may be about a
+// call that is not known yet.
+func (l *Log) note(e StoredEvent) bool {
+	switch e.State {
+	case messages.Summary, messages.Concluded:
+		return l.noteReport(e)
+	}
+	n, ok := parseNote(e.Request, e.Note)
+	switch {
+	case !ok:
+		return true
+	case e.State == messages.Overdue:
+		l.calls.markOverdue(n.place)
+		return true
+	}
+	found := true
+	if n.place.request != "" {
+		if found = l.calls.observe(n.place, statusIn(e.State), n.sign != '?'); found {
+			l.dirty[e.Request] = struct{}{}
+		}
+	}
+	if n.row.to.folded == 0 {
+		return found
+	}
+	l.calls.doubt(n.row)
+	if n.place.request == "" && n.id != 0 {
+		l.calls.addTwin(n.row, n.id, statusIn(e.State))
+	}
+	return false
+}
+
+// orders are how it is known that the log was published, by its order.
+var orders = map[sweep.Order]messages.Known{sweep.Unordered: messages.ByWholeLog, sweep.NewestFirst: messages.ByNewestFirst, sweep.OldestFirst: messages.ByOldestFirst}
+
+// Mark stores a watermark.
+func (l *Log) Mark(ctx context.Context, m sweep.Mark) error {
+	_, err := l.Store.Publish(ctx, []messages.Event{{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{
+		Common:          messages.Common{At: messages.Time{Time: m.At}},
+		CompleteThrough: messages.Time{Time: m.CompleteThrough}, WatchedSince: optional(m.WatchedSince), Since: optional(m.Since),
+		TotalRecord: m.Total, New: m.New, By: orders[m.Order], Scanned: m.Scanned,
+	}}})()
+	return err
+}
+
+// LastMark returns the last watermark.
+func (l *Log) LastMark(ctx context.Context) (sweep.Mark, error) {
+	w, err := l.Store.Watermark(ctx)
+	if err != nil {
+		return sweep.Mark{}, fmt.Errorf("deliveries: read watermark: %w", err)
+	}
+	m := sweep.Mark{At: w.At.Time, CompleteThrough: w.CompleteThrough.Time, WatchedSince: given(w.WatchedSince), Since: given(w.Since),
+		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned}
+	for order, by := range orders {
+		if by == w.By {
+			m.Order = order
+		}
+	}
+	return m, nil
+}
+
+func optional(t time.Time) *messages.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &messages.Time{Time: t}
+}
+
+func given(t *messages.Time) time.Time { return cmp.Or(t, &messages.Time{}).Time }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

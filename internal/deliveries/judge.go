@@ -1,0 +1,91 @@
+package deliveries
+
+import (
+	"slices"
+	"time"
+
+	"errand/internal/sweep"
+	"errand/pkg/messages"
+)
+
+// judge says what the log shows about batches of unknown fate after a sweep.
+type judge struct {
+	sweep.Swept
+	calls  *calls
+	after  time.Duration // Config.ConcludeAfter
+	offset time.Duration // of the email service's clock
+	now    time.Time
+	wanted time.Time // as Swept returns it
+
+	compared     bool  // seen and unseen are known
+	seen, unseen int64 // when the last accepted call began that has a row, and that has none
+}
+
+// verdict is what the log shows about a batch; without an outcome it shows nothing yet.
+type verdict struct {
+	messages.BatchEvidence
+	until   time.Time // its last call had ended by then
+	doubted bool      // and not proven: it stays so unless a proof comes
+	wanted  time.Time // rows made since then must be read to know more; zero: none
+}
+
+// verdict is what the log shows about a batch. That it was sent is proven by one row that
+// is certainly its own. That it was not sent is proven by nothing but a log that was
+// watched and reaches from before the call to long after it, and would show a row.
+func (j *judge) verdict(id string, n int, f unknownFate) (v verdict) {
+	e, known := j.calls.evidence(id, n)
+	if !known || e.count != f.count {
+		return v
+	}
+	v.BatchEvidence = messages.BatchEvidence{Batch: n, Count: e.count, Seen: e.proven}
+	v.until, v.doubted = later(e.until, f.over), e.doubted && e.proven == 0
+	switch due := v.until.Add(j.after); {
+	case e.proven > 0:
+		v.Outcome = messages.WasAccepted
+	case j.WatchedSince.IsZero() || j.WatchedSince.After(e.begin) || j.now.Before(due):
+	case !j.covers(e.begin, due):
+		if !j.ours(j.CompleteThrough).Before(due) { // otherwise the log has not gone on yet
+			v.wanted = e.begin.Add(j.offset - time.Minute)
+		}
+	case j.Reading.Owed || j.Reading.Oldest.IsZero() || !j.ours(j.Reading.Oldest).Before(e.begin):
+	case e.doubted:
+		v.Outcome = messages.Unclear
+	case j.showsLaterCalls(e.begin):
+		v.Outcome = messages.WasNotSent
+	}
+	return v
+}
+
+// covers reports whether the last reading was late enough, and reaches from before a call to
+// long after it.
+func (j *judge) covers(begin, due time.Time) bool {
+	r := j.Reading
+	return !r.Began.Before(due) && !j.ours(r.Newest).Before(due) && (r.Back.IsZero() || j.ours(r.Back).Before(begin))
+}
+
+// ours is a time of the log by our clock.
+func (j *judge) ours(t time.Time) time.Time { return t.Add(-j.offset) }
+
+// showsLaterCalls reports whether the log shows a row of any of our calls that began after a
+// time and were accepted long enough ago; true if there are none.
+func (j *judge) showsLaterCalls(begin time.Time) bool {
+	if !j.compared {
+		for g, b := range j.calls.acceptedBefore(j.Reading.Began.Add(-j.after)) {
+			last := b.spans[len(b.spans)-1].begin
+			if slices.ContainsFunc(g.of(b), func(e entry) bool { return e.status != unseen }) {
+				j.seen = max(j.seen, last)
+			} else {
+				j.unseen = max(j.unseen, last)
+			}
+		}
+		j.compared = true
+	}
+	return j.seen > begin.UnixMilli() || j.unseen <= begin.UnixMilli()
+}
+
+// want adds to what must be read; a zero time adds nothing.
+func (j *judge) want(since time.Time) {
+	if !since.IsZero() && (j.wanted.IsZero() || since.Before(j.wanted)) {
+		j.wanted = since
+	}
+}

@@ -1,0 +1,204 @@
+package deliveries
+
+import (
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"time"
+
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// row is what a match needs to know of a row of the sending log, by our clock: its times
+// are in milliseconds since 1970, 0: unknown.
+type row struct {
+	to, from party
+	accepted int64 // when the upstream accepted the message
+	created  int64 // when the row was created
+}
+
+// party is the two keys of an address, see messages.KeysOf: records of earlier versions
+// have the second one.
+type party struct{ folded, exact messages.Key }
+
+func (p party) is(k messages.Key) bool { return k == p.folded || k == p.exact }
+
+func partyOf(mailbox string) (p party) {
+	p.folded, p.exact = messages.KeysOf(mailbox)
+	return p
+}
+
+func rowOf(e mail.Entry, offset time.Duration) row {
+	r := row{to: partyOf(e.To), from: partyOf(e.From)}
+	if at := acceptedAt(e.EnvelopeID, e.CreatedAt); !at.IsZero() {
+		r.accepted = at.Add(-offset).UnixMilli()
+	}
+	if !e.CreatedAt.IsZero() {
+		r.created = e.CreatedAt.Add(-offset).UnixMilli()
+	}
+	return r
+}
+
+// found is the recipient that a row belongs to.
+type found struct {
+	messages.Match
+	request   string // "" unless exact or unique
+	recipient int    // index into the request's recipients, from 0
+	doubtful  bool   // it may be of a call of unknown fate; none that it certainly belongs to
+}
+
+const (
+	// maxSkew is how far the upstream's clock may be off for a match.
+	maxSkew = int64(2 * time.Second / time.Millisecond)
+	// doubtSkew is how far it may be off for a row to raise a doubt about a call of
+	// unknown fate.
+	doubtSkew = int64(time.Hour / time.Millisecond)
+	// maxQueueTime is the maximum time from the acceptance of a message to its row, used
+	// when only the row's own time is known: mail servers give up after five days
+	// (RFC 5321).
+	maxQueueTime = 5 * 24 * time.Hour
+)
+
+// match returns the call that a row belongs to.
+//
+//   - exact: the message was accepted during one call, and during no other one even if
+//     the two clocks differ by maxSkew. Nothing else proves that a call was accepted.
+//   - unique: there is one possible call; the message was accepted within maxSkew of it,
+//     or after a call of unknown fate, or the time of acceptance is unknown, or it may be
+//     of a call of another sender, whose bounces go to an address of its own.
+//   - ambiguous: there are several possible calls.
+func (x *calls) match(r row) found {
+	c := x.candidates(r)
+	f := found{Match: messages.Match{Confidence: messages.MatchNone}, doubtful: len(c.doubts) > 0}
+	if len(c.likely) > 1 {
+		f.Confidence, f.Candidates = messages.MatchAmbiguous, c.requests()
+	}
+	if len(c.likely) != 1 {
+		return f
+	}
+	only := c.likely[0]
+	f.Confidence, f.request, f.Batch, f.recipient = messages.MatchUnique, only.request.id, int(only.number), only.recipient
+	if c.inside && (!c.rival || only.from != 0 && r.from.is(only.from)) {
+		f.Confidence = messages.MatchExact
+	}
+	certain := f.Confidence == messages.MatchExact && only.accepted
+	f.doubtful = !certain && slices.ContainsFunc(c.doubts, func(b *batch) bool { return b != only.batch })
+	return f
+}
+
+// candidates are the calls that a row can be of.
+type candidates struct {
+	likely []candidate
+	inside bool     // it was accepted during one of them
+	rival  bool     // it was accepted near a call of another sender
+	doubts []*batch // of unknown fate, and it may be of them
+}
+
+type candidate struct {
+	*batch
+	recipient int
+	spans     int // calls of the batch
+}
+
+func (x *calls) candidates(r row) (c candidates) {
+	for _, g := range x.generations {
+		g.candidates(&c, r, r.to.folded)
+		if r.to.exact != r.to.folded {
+			g.candidates(&c, r, r.to.exact)
+		}
+	}
+	return c
+}
+
+func (g *generation) candidates(c *candidates, r row, to messages.Key) {
+	for n := g.heads[to]; n > 0; n = g.entries[n-1].previous {
+		e := g.entries[n-1]
+		b := &g.batches[e.batch]
+		at, spans, doubt := b.within(r)
+		switch other := b.from != 0 && r.from.folded != 0 && !r.from.is(b.from); {
+		case at == outside:
+		case other:
+			c.rival = true
+		default:
+			c.likely = append(c.likely, candidate{b, int(b.first) + int(e.at), spans})
+			c.inside = c.inside || at == inside
+		}
+		if doubt {
+			c.doubts = append(c.doubts, b)
+		}
+	}
+}
+
+type proximity int
+
+const (
+	outside proximity = iota
+	near
+	inside
+)
+
+// within is the best place of a row in any of the spans, and in how many it may be. doubt:
+// it may be of a call of unknown fate, if a clock is wrong.
+func (b *batch) within(r row) (best proximity, spans int, doubt bool) {
+	for i := range b.spans {
+		s := &b.spans[i]
+		begin, end, late := s.begin, s.end(), s.late()
+		at, until := r.accepted, max(end+maxSkew, late)
+		if at == 0 {
+			at, until = r.created, end+maxQueueTime.Milliseconds()
+		}
+		place := outside
+		switch {
+		case r.accepted != 0 && begin <= at && at <= end:
+			place = inside
+		case begin-maxSkew <= at && at <= until, at == 0: // of no known time
+			place = near
+		}
+		if place != outside {
+			best, spans = max(best, place), spans+1
+		}
+		doubt = doubt || !b.accepted && s.open && (place != outside || begin-doubtSkew <= at && at <= end+doubtSkew)
+	}
+	return best, spans, doubt
+}
+
+// maxCandidates is the maximum number of candidates in an event.
+const maxCandidates = 20
+
+func (c *candidates) requests() (ids []string) {
+	for _, l := range c.likely {
+		if len(ids) < maxCandidates && !slices.Contains(ids, l.request.id) {
+			ids = append(ids, l.request.id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// doubt records a row that may or may not belong to calls of unknown fate, except that it
+// is certainly of one. Recording it again changes nothing.
+func (x *calls) doubt(r row) {
+	for _, b := range x.candidates(r).doubts {
+		b.doubted = true
+	}
+}
+
+// acceptedDigits is the number of leading digits of an envelope_id that are the time of
+// acceptance: milliseconds since 1970, in hexadecimal. The upstream does not document it;
+// observed and assumed.
+const acceptedDigits = 11
+
+// acceptedAt reads the time of acceptance from an envelope_id. It is zero if there is
+// none, or if it does not fit the row's own time, which must be known.
+func acceptedAt(envelope string, created time.Time) time.Time {
+	if _, err := hex.DecodeString(envelope); err != nil || len(envelope) != 18 {
+		return time.Time{}
+	}
+	ms, _ := strconv.ParseInt(envelope[:acceptedDigits], 16, 64)
+	at := time.UnixMilli(ms)
+	if at.After(created.Add(time.Minute)) || at.Before(created.Add(-maxQueueTime)) {
+		return time.Time{}
+	}
+	return at
+}

@@ -1,0 +1,125 @@
+package deliveries
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/sweep"
+	"errand/pkg/messages"
+)
+
+// StoredEvent is an event that was stored.
+type StoredEvent struct {
+	ID      sweep.ID  // of a row's state; zero: the event is about a whole request
+	At      time.Time // when it was stored
+	State   messages.State
+	Request string // the request's id, for messages.Concluded with the batch's number; or messages.Unmatched
+	Note    string // the header Errand-Recipient; for a summary or a conclusion its NoteOf
+}
+
+// storedEvent is what is learned from an event.
+func storedEvent(e messages.Event, at time.Time) StoredEvent {
+	s := StoredEvent{At: at, State: e.State, Request: e.ID}
+	switch b := e.Body.(type) {
+	case *messages.DeliveryBody:
+		s.ID, _ = ParseID(b.EventID)
+		s.Note = b.Recipient
+	case *messages.OverdueBody:
+		s.Note = Place(b.Batch, b.Recipient)
+	default:
+		s.Note = NoteOf(e)
+	}
+	return s
+}
+
+// ParseID reads the id of a row's state as it is written in events: 32 hex digits.
+func ParseID(text string) (id sweep.ID, ok bool) {
+	if len(text) != hex.EncodedLen(len(id)) {
+		return sweep.ID{}, false
+	}
+	_, err := hex.Decode(id[:], []byte(text))
+	return id, err == nil
+}
+
+// NoteOf identifies the contents of a summary or a conclusion, so that the same is not
+// published twice. It is "" for any other event.
+func NoteOf(e messages.Event) string {
+	switch b := e.Body.(type) {
+	case *messages.SummaryBody:
+		note := fmt.Sprintf("%s.%d.%d.%d.%d.%d.%d", e.Subject(), b.Recipients, b.Accepted, b.Delivered, b.Deferred, b.Bounced, b.Unknown)
+		if b.Final {
+			note += finalSuffix
+		}
+		return note
+	case *messages.ConcludedBody:
+		return fmt.Sprintf("%s.%d.%s", e.Subject(), b.Until.UnixMilli(), b.Outcome)
+	}
+	return ""
+}
+
+const finalSuffix = ".final"
+
+// Place is a recipient in the format of the header Errand-Recipient.
+func Place(batch, recipient int) string { return strconv.Itoa(batch) + "." + strconv.Itoa(recipient) }
+
+// rowNote is what the header Errand-Recipient says about a row:
+//
+//	<batch>.<recipient>        it is certainly of that one
+//	<batch>.<recipient>?       it is, as far as is known
+//	<batch>.<recipient>?<row>  likewise; or it is of another call of unknown fate
+//	<batch>.<recipient>!<row>  it certainly is, of a call of unknown fate; a clock may be wrong
+//	?<row>                     it is of none, or of any of several
+//
+// Whoever learns a row finds the same calls for it.
+type rowNote struct {
+	place place
+	sign  byte // '?', '!' or 0
+	row   row
+	id    uint64 // of the row, whatever its state; 0: unknown
+}
+
+func (n rowNote) String() string {
+	text := ""
+	if n.place.request != "" {
+		text = Place(n.place.batch, n.place.recipient)
+	}
+	if n.sign != 0 {
+		text += string(n.sign)
+	}
+	if n.sign != 0 && n.row.to.folded != 0 {
+		text += fmt.Sprintf(rowFormat, uint64(n.row.to.folded), uint64(n.row.from.folded), n.row.accepted, n.row.created, n.id, uint64(n.row.to.exact), uint64(n.row.from.exact))
+	}
+	return text
+}
+
+// rowFormat is a row in a note; earlier versions end it after its fourth number.
+const rowFormat = "%x.%x.%d.%d.%x.%x.%x"
+
+// parseNote reads the note of an event about a row of a request, or of messages.Unmatched.
+func parseNote(request, text string) (n rowNote, ok bool) {
+	at := text
+	if i := strings.IndexAny(text, "?!"); i >= 0 {
+		var to, from party
+		if at, n.sign = text[:i], text[i]; i+1 < len(text) {
+			got, _ := fmt.Sscanf(text[i+1:], rowFormat, &to.folded, &from.folded, &n.row.accepted, &n.row.created, &n.id, &to.exact, &from.exact)
+			if got < 7 {
+				to.exact, from.exact, n.id = to.folded, from.folded, 0
+			}
+			if n.row.to, n.row.from = to, from; got < 4 || to.folded == 0 {
+				return n, false
+			}
+		}
+	}
+	if at == "" {
+		return n, n.sign != 0
+	}
+	batch, recipient, _ := strings.Cut(at, ".")
+	var wrong, also error
+	n.place.request = request
+	n.place.batch, wrong = strconv.Atoi(batch)
+	n.place.recipient, also = strconv.Atoi(recipient)
+	return n, wrong == nil && also == nil
+}
