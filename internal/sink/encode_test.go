@@ -53,8 +53,8 @@ func fill(t *testing.T, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(t, v.Field(i))
+		for _, field := range v.Fields() {
+			fill(t, field)
 		}
 	case reflect.String:
 		v.SetString("text of " + v.Type().Name())
