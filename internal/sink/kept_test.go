@@ -61,7 +61,7 @@ func TestKeptIsWithinTheRetentionOnceAnEventIsGone(t *testing.T) {
 	if err := n.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	for !nc.IsConnected() {
+	for nc.Stats().Reconnects == 0 {
 		<-time.After(10 * time.Millisecond)
 	}
 	keptIs(t, d, "of an empty stream after a restart of the server", last)

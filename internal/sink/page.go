@@ -37,6 +37,9 @@ type page struct {
 	until   time.Time     // when an answer is no longer waited for
 }
 
+// writeTime is what a write may take beyond retry.Answer when there are many.
+const writeTime = 2 * time.Millisecond
+
 // errUnanswered is what is known of a write until there is an answer.
 var errUnanswered = fmt.Errorf("%w yet", bus.ErrNoAck)
 
@@ -55,11 +58,11 @@ func (a *acks) begin(n int) *page {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pages = append(a.pages, p)
-	before := 0 // the server answers in order: what is under way before these takes its time too
-	for _, p := range a.pages {
-		before += len(p.got)
+	writes := 0 // the server answers in order: those of the pages before take their time too
+	for _, other := range a.pages {
+		writes += len(other.got)
 	}
-	p.until = time.Now().Add(retry.Answer + time.Duration(before)*2*time.Millisecond)
+	p.until = time.Now().Add(retry.Answer + time.Duration(writes)*writeTime)
 	p.first = a.next
 	a.next += uint64(n)
 	return p

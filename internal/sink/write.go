@@ -19,8 +19,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// Publish begins to store events under the leadership that Learn took, and wait ends it;
-// the waits are called in the order of the pages. See sweep.Sink for the errors.
+// Publish begins to store events under the leadership that Learn took, and gives what
+// waits for their end. The waits are called in the order of the pages, all of them before
+// Learn; ctx must last as long. See sweep.Sink for the errors.
 func (d *Deliveries) Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
 	token := d.token
 	switch {
@@ -109,7 +110,7 @@ func (d *Deliveries) batches(ctx context.Context, token uint64, events []message
 // batch writes events of which all are stored or none: it is one write to wait for.
 func (d *Deliveries) batch(token uint64, events []messages.Event) *page {
 	p := d.acks.begin(1)
-	p.until = p.until.Add(time.Duration(len(events)) * 2 * time.Millisecond)
+	p.until = p.until.Add(time.Duration(len(events)) * writeTime)
 	id := []string{d.writer + "-" + strconv.FormatUint(p.first, 36)}
 	for i, e := range events {
 		m, err := d.encoder.encode(e)
