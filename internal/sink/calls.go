@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/deliveries"
 	"errand/internal/history"
-	"errand/internal/poll"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -20,17 +20,17 @@ import (
 // MAIL_EVENTS, those since a time or those that it did not give before, up to the last
 // one of each. What the last ones are is asked of the streams' leaders, of the events
 // first: every outcome that is given comes with the record of its call.
-func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[poll.Record, error] {
+func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[deliveries.Record, error] {
 	records := messages.Log.Subject(messages.Sent, ">")
-	return func(yield func(poll.Record, error) bool) {
+	return func(yield func(deliveries.Record, error) bool) {
 		outcome, err := d.end(ctx, bus.MailEvents, "mail.>")
 		if err != nil {
-			yield(poll.Record{}, err)
+			yield(deliveries.Record{}, err)
 			return
 		}
 		sent, err := d.end(ctx, bus.MailDeliveries, records)
 		if err != nil {
-			yield(poll.Record{}, err)
+			yield(deliveries.Record{}, err)
 			return
 		}
 		if d.follow(ctx, &d.sent, []string{records}, sent, since, yield) {
@@ -41,7 +41,7 @@ func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[po
 
 // follow gives what r did not read yet up to end; false: an error was given, or no more
 // is wanted.
-func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Place, since time.Time, yield func(poll.Record, error) bool) bool {
+func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Place, since time.Time, yield func(deliveries.Record, error) bool) bool {
 	if end.Sequence+1 < r.next && end.Time.After(r.at) { // the stream was made again
 		r.next = 0
 	}
@@ -52,10 +52,10 @@ func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, en
 		return true
 	}
 	complete, err := r.follow(ctx, d.js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, end.Sequence, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
-		return yield(poll.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
+		return yield(deliveries.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
 	})
 	if err != nil {
-		yield(poll.Record{}, fmt.Errorf("sink: read %s: %w", r.stream, err))
+		yield(deliveries.Record{}, fmt.Errorf("sink: read %s: %w", r.stream, err))
 		return false
 	}
 	return complete

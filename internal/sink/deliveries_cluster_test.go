@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/devkit/devtest"
 	"errand/internal/sink"
+	"errand/internal/sweep"
 )
 
 // replicated runs three servers that have the streams, with the shortest duplicate window
@@ -63,15 +65,16 @@ func TestPollersThatRaceInAClusterNeverStoreAnEventTwice(t *testing.T) {
 	once(t, ids, rows)
 }
 
-// reading is what a poller was given by Requests so far, and how often.
+// reading is what a poller was given by Requests so far, by subject and sequence: one
+// whose acknowledgement is lost is stored again, since the duplicate window is short.
 type reading struct {
 	*sink.Deliveries
-	given map[string]int
+	given map[string]map[uint64]int
 	early []string // outcomes that came before the record of their call
 }
 
 func readingOf(t *testing.T, nc *nats.Conn) *reading {
-	return &reading{Deliveries: newSink(t, nc), given: map[string]int{}}
+	return &reading{Deliveries: newSink(t, nc), given: map[string]map[uint64]int{}}
 }
 
 // read takes what is new; while there is no leader it tries again.
@@ -93,8 +96,11 @@ func (r *reading) once(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.given[record.Subject]++
-		if id, ok := strings.CutPrefix(record.Subject, "mail.send.accepted."); ok && r.given["mail.log.sent."+id+".1"] == 0 {
+		if r.given[record.Subject] == nil {
+			r.given[record.Subject] = map[uint64]int{}
+		}
+		r.given[record.Subject][record.Sequence]++
+		if id, ok := strings.CutPrefix(record.Subject, "mail.send.accepted."); ok && r.given["mail.log.sent."+id+".1"] == nil {
 			r.early = append(r.early, id)
 		}
 	}
@@ -154,13 +160,15 @@ func TestAPollerOnAnotherServerSeesEveryRecord(t *testing.T) {
 			mu.Unlock()
 			r.read(t)
 			for _, subject := range want {
-				if r.given[subject] == 0 {
+				if r.given[subject] == nil {
 					t.Errorf("round %d: %s was stored before, and not given", round, subject)
 				}
 			}
-			for subject, n := range r.given {
-				if n > 1 {
-					t.Errorf("round %d: %s was given %d times", round, subject, n)
+			for subject, sequences := range r.given {
+				for sequence, n := range sequences {
+					if n > 1 {
+						t.Errorf("round %d: %s at %d was given %d times", round, subject, sequence, n)
+					}
 				}
 			}
 			if len(r.early) > 0 || t.Failed() {
@@ -171,4 +179,34 @@ func TestAPollerOnAnotherServerSeesEveryRecord(t *testing.T) {
 	if changes == 0 || len(stored) != 450 || len(steady.given) != 450 {
 		t.Errorf("the leaders were changed %d times, %d records were stored and %d given", changes, len(stored), len(steady.given))
 	}
+}
+
+// In a cluster only one fenced write can be in flight. The first page finds that out, and
+// after it has been learned what is stored of it all goes in batches.
+func TestInAClusterPagesGoInBatches(t *testing.T) {
+	conns := replicated(t, bus.MailDeliveries)
+	d := newSink(t, conns[0])
+	seen := learn(t, d)
+	pages, waits := underWay(d, seen, 600, 200)
+	behind := false
+	for i, wait := range waits {
+		n, err := wait()
+		behind = behind || errors.Is(err, sweep.ErrBehind)
+		if n > len(pages[i]) || err != nil && !errors.Is(err, sweep.ErrBehind) {
+			t.Fatalf("page %d: %d, %v", i, n, err)
+		}
+	}
+	if !behind {
+		t.Fatal("three pages at once were stored in a cluster: are batches needed any more?")
+	}
+	if err := count(seen, d); err != nil {
+		t.Fatal(err)
+	}
+	pages, waits = underWay(d, seen, 1200, 400)
+	for i, wait := range waits {
+		if n, err := wait(); n != len(pages[i]) || err != nil {
+			t.Fatalf("page %d: %d, %v; want all in a batch", i, n, err)
+		}
+	}
+	once(t, storedIDs(t, conns[0]), 1200)
 }

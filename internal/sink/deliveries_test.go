@@ -3,6 +3,7 @@ package sink_test
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,10 +20,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/deliveries"
 	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
-	"errand/internal/poll"
 	"errand/internal/sink"
+	"errand/internal/sweep"
 	"errand/pkg/messages"
 )
 
@@ -44,36 +46,41 @@ func newSink(t testing.TB, nc *nats.Conn) *sink.Deliveries {
 	return d
 }
 
-func idOf(n int) (id poll.ID) {
+func idOf(n int) (id sweep.ID) {
 	copy(id[:], fmt.Sprintf("%016d", n))
 	return id
 }
 
+func textOf(n int) string {
+	id := idOf(n)
+	return hex.EncodeToString(id[:])
+}
+
 func delivered(n int) messages.Event {
 	return messages.Event{Operation: messages.Delivery, State: messages.Delivered, ID: messages.Unmatched, Body: &messages.DeliveryBody{
-		Common: messages.Common{At: messages.Time{Time: time.Now()}}, EventID: idOf(n).String(),
+		Common: messages.Common{At: messages.Time{Time: time.Now()}}, EventID: textOf(n),
 		Entry: json.RawMessage(`{"envelope_id":"` + strconv.Itoa(n) + `"}`), Match: messages.Match{Confidence: messages.MatchNone}}}
 }
 
-func deliveries(from, to int) (events []messages.Event) {
+func rows(from, to int) (events []messages.Event) {
 	for n := from; n < to; n++ {
 		events = append(events, delivered(n))
 	}
 	return events
 }
 
-func learn(t testing.TB, d *sink.Deliveries, since time.Time) map[poll.ID]int {
+func learn(t testing.TB, d *sink.Deliveries) map[sweep.ID]int {
 	t.Helper()
-	ids := map[poll.ID]int{}
-	if err := count(ids, d, since); err != nil {
+	ids := map[sweep.ID]int{}
+	if err := count(ids, d); err != nil {
 		t.Fatal(err)
 	}
 	return ids
 }
 
 // count adds what d learns to ids.
-func count(ids map[poll.ID]int, d *sink.Deliveries, since time.Time) error {
-	for told, err := range d.Learn(context.Background(), since, false) {
+func count(ids map[sweep.ID]int, d *sink.Deliveries) error {
+	for told, err := range d.Learn(context.Background()) {
 		if err != nil {
 			return err
 		}
@@ -82,9 +89,14 @@ func count(ids map[poll.ID]int, d *sink.Deliveries, since time.Time) error {
 	return nil
 }
 
+// publish stores events and waits for that.
+func publish(d *sink.Deliveries, events []messages.Event) (int, error) {
+	return d.Publish(context.Background(), events)()
+}
+
 func store(t testing.TB, d *sink.Deliveries, events []messages.Event) {
 	t.Helper()
-	if n, err := d.Publish(context.Background(), events); err != nil || n != len(events) {
+	if n, err := publish(d, events); err != nil || n != len(events) {
 		t.Fatalf("Publish of %d events: %d, %v", len(events), n, err)
 	}
 }
@@ -92,21 +104,21 @@ func store(t testing.TB, d *sink.Deliveries, events []messages.Event) {
 func TestWhatWasPublishedIsLearnedByTheNextPoller(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	first := newSink(t, nc)
-	if got := learn(t, first, time.Time{}); len(got) != 0 {
+	if got := learn(t, first); len(got) != 0 {
 		t.Errorf("an empty stream gave %v", got)
 	}
-	store(t, first, deliveries(0, 2500))
+	store(t, first, rows(0, 2500))
 
 	next := newSink(t, nc)
-	want := map[poll.ID]int{}
+	want := map[sweep.ID]int{}
 	for n := range 2500 {
 		want[idOf(n)] = 1
 	}
-	if diff := cmp.Diff(want, learn(t, next, time.Time{})); diff != "" {
+	if diff := cmp.Diff(want, learn(t, next)); diff != "" {
 		t.Errorf("learned (-want +got):\n%s", diff)
 	}
-	store(t, next, deliveries(2500, 2501))
-	if got := learn(t, next, time.Time{}); len(got) != 1 || got[idOf(2500)] != 1 {
+	store(t, next, rows(2500, 2501))
+	if got := learn(t, next); len(got) != 1 || got[idOf(2500)] != 1 {
 		t.Errorf("the second time %d ids were learned, want the one since", len(got))
 	}
 }
@@ -114,20 +126,20 @@ func TestWhatWasPublishedIsLearnedByTheNextPoller(t *testing.T) {
 func TestWhoLostTheLeadershipStoresNothing(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	first, second := newSink(t, nc), newSink(t, nc)
-	if _, err := first.Publish(t.Context(), deliveries(0, 1)); !errors.Is(err, poll.ErrBehind) {
+	if _, err := publish(first, rows(0, 1)); !errors.Is(err, sweep.ErrBehind) {
 		t.Errorf("storing before learning: %v, want ErrBehind", err)
 	}
-	learn(t, first, time.Time{})
-	store(t, first, deliveries(0, 3))
-	learn(t, second, time.Time{})
-	if n, err := first.Publish(t.Context(), deliveries(3, 8)); n != 0 || !errors.Is(err, poll.ErrBehind) {
+	learn(t, first)
+	store(t, first, rows(0, 3))
+	learn(t, second)
+	if n, err := publish(first, rows(3, 8)); n != 0 || !errors.Is(err, sweep.ErrBehind) {
 		t.Errorf("Publish = %d, %v, want 0 and ErrBehind", n, err)
 	}
-	store(t, second, deliveries(3, 4))
-	if got := learn(t, first, time.Time{}); got[idOf(3)] != 1 || len(got) != 4 {
+	store(t, second, rows(3, 4))
+	if got := learn(t, first); got[idOf(3)] != 1 || len(got) != 4 {
 		t.Errorf("learned %d ids, want its own three and the one of the other", len(got))
 	}
-	store(t, first, deliveries(4, 8))
+	store(t, first, rows(4, 8))
 }
 
 func TestWatermarkIsFoundAgain(t *testing.T) {
@@ -136,7 +148,7 @@ func TestWatermarkIsFoundAgain(t *testing.T) {
 	if w, err := d.Watermark(t.Context()); err != nil || !w.CompleteThrough.IsZero() {
 		t.Fatalf("Watermark of an empty stream: %v, %v", w, err)
 	}
-	learn(t, d, time.Time{})
+	learn(t, d)
 	at := time.UnixMilli(1767240000123).UTC()
 	for n := range 2 {
 		store(t, d, []messages.Event{{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{
@@ -152,7 +164,7 @@ func TestWatermarkIsFoundAgain(t *testing.T) {
 func TestEventsCarryTheirHeaders(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	d := newSink(t, nc)
-	learn(t, d, time.Time{})
+	learn(t, d)
 	e := delivered(1)
 	store(t, d, []messages.Event{e})
 	js, _ := jetstream.New(nc)
@@ -164,7 +176,7 @@ func TestEventsCarryTheirHeaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"Nats-Msg-Id": idOf(1).String(), "ce-id": idOf(1).String(), "ce-type": "mail.delivery.delivered",
+	for name, want := range map[string]string{"Nats-Msg-Id": textOf(1), "ce-id": textOf(1), "ce-type": "mail.delivery.delivered",
 		"ce-source": "/errand/test", "content-type": "application/json"} {
 		if got := m.Header.Get(name); got != want {
 			t.Errorf("header %s = %q, want %q", name, got, want)
@@ -175,20 +187,16 @@ func TestEventsCarryTheirHeaders(t *testing.T) {
 	}
 }
 
-// race lets pollers publish the same rows, each in an order of its own, and gives how
-// often each id was stored.
-func race(t *testing.T, conns []*nats.Conn, pollers, rows, page int) map[string]int {
+// race lets sweepers publish the same rows, each in an order of its own and three pages
+// at a time, and gives how often each id was stored.
+func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string]int {
 	t.Helper()
 	var wg sync.WaitGroup
-	for w := range pollers {
+	for w := range sweepers {
 		d, order := newSink(t, conns[w%len(conns)]), rand.New(rand.NewPCG(1, uint64(w))).Perm(rows)
 		wg.Go(func() {
-			seen := map[poll.ID]int{}
-			for chunk := range slices.Chunk(order, page) {
-				if err := storeMissing(d, seen, chunk); err != nil {
-					t.Error(err)
-					return
-				}
+			if _, err := storeMissing(d, map[sweep.ID]int{}, order, page); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -196,33 +204,69 @@ func race(t *testing.T, conns []*nats.Conn, pollers, rows, page int) map[string]
 	return storedIDs(t, conns[0])
 }
 
-// storeMissing stores those of rows that seen has not, as a poller does.
-func storeMissing(d *sink.Deliveries, seen map[poll.ID]int, rows []int) error {
+// storeMissing stores those of rows that seen has not, as a sweeper does: three pages are
+// under way, and after an error it learns and begins again with what is missing. It gives
+// how many events it is certain to have stored.
+func storeMissing(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
 	for {
-		var events []messages.Event
-		for _, row := range rows {
-			if seen[idOf(row)] == 0 {
-				events = append(events, delivered(row))
-			}
-		}
-		stored, err := d.Publish(context.Background(), events)
-		for _, e := range events[:stored] {
-			id, _ := poll.ParseID(e.Body.(*messages.DeliveryBody).EventID)
-			seen[id]++
-		}
-		if !errors.Is(err, poll.ErrBehind) {
-			return err
+		n, err := storeOnce(d, seen, rows, page)
+		stored += n
+		if !errors.Is(err, sweep.ErrBehind) {
+			return stored, err
 		}
 		err = errors.New("not tried yet")
 		for try := 0; try < 10 && err != nil; try++ {
 			<-time.After(rand.N(20 * time.Millisecond))
-			err = count(seen, d, time.Time{})
+			err = count(seen, d)
 		}
 		if err != nil {
-			return err
+			return stored, err
 		}
 	}
 }
+
+// storeOnce stores those of rows that seen has not up to the first error.
+func storeOnce(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page int) (stored int, first error) {
+	type underWay struct {
+		events []messages.Event
+		wait   func() (int, error)
+	}
+	var pages []underWay
+	end := func() {
+		n, err := pages[0].wait()
+		for _, e := range pages[0].events[:n] {
+			id, _ := deliveries.ParseID(e.Body.(*messages.DeliveryBody).EventID)
+			seen[id]++
+		}
+		stored += n
+		if first == nil {
+			first = err
+		}
+		pages = pages[1:]
+	}
+	for chunk := range slices.Chunk(rows, page) {
+		var events []messages.Event
+		for _, row := range chunk {
+			if seen[idOf(row)] == 0 {
+				events = append(events, delivered(row))
+			}
+		}
+		pages = append(pages, underWay{events, d.Publish(context.Background(), events)})
+		if len(pages) == inFlight {
+			end()
+		}
+		if first != nil {
+			break
+		}
+	}
+	for len(pages) > 0 {
+		end()
+	}
+	return stored, first
+}
+
+// inFlight is how many pages a sweeper has under way.
+const inFlight = 3
 
 // storedIDs counts the ids of the events in the stream.
 func storedIDs(t *testing.T, nc *nats.Conn) map[string]int {
@@ -238,8 +282,8 @@ func storedIDs(t *testing.T, nc *nats.Conn) map[string]int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, ok := poll.ParseID(m.Header.Get("Nats-Msg-Id")); ok {
-			ids[id.String()]++
+		if id, ok := deliveries.ParseID(m.Header.Get("Nats-Msg-Id")); ok {
+			ids[hex.EncodeToString(id[:])]++
 		}
 	}
 	return ids
@@ -295,7 +339,7 @@ func TestARowLargerThanAMessageIsPublishedAbridged(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newSink(t, nc)
-	learn(t, d, time.Time{})
+	learn(t, d)
 	large := delivered(1)
 	large.Body.(*messages.DeliveryBody).Entry = []byte(`{"to":"a@example.test","status":"` + strings.Repeat("x", 100<<10) + `"}`)
 	store(t, d, []messages.Event{large, delivered(2)})

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/poll"
+	"errand/internal/deliveries"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -16,7 +17,7 @@ import (
 // replay gives the events in the stream up to the message at last, which is on
 // leadership; complete says that all of them were taken. An ordered consumer reads
 // headers only, and six times as fast as direct gets.
-func (d *Deliveries) replay(ctx context.Context, last uint64, yield func(poll.StoredEvent, error) bool) (complete bool, err error) {
+func (d *Deliveries) replay(ctx context.Context, last uint64, yield func(deliveries.StoredEvent, error) bool) (complete bool, err error) {
 	if d.published.next == last {
 		d.published.next = last + 1
 		return true, nil
@@ -32,7 +33,7 @@ func (d *Deliveries) replay(ctx context.Context, last uint64, yield func(poll.St
 }
 
 // parse reads the headers of an event; ok: it is about a row or a request.
-func parse(m jetstream.Msg, meta *jetstream.MsgMetadata) (e poll.StoredEvent, ok bool) {
+func parse(m jetstream.Msg, meta *jetstream.MsgMetadata) (e deliveries.StoredEvent, ok bool) {
 	id := m.Headers().Get(nats.MsgIdHdr)
 	e.At, e.State, e.Note = meta.Timestamp, messages.StateOf(m.Subject()), m.Headers().Get(recipient)
 	if _, e.Request, ok = strings.Cut(m.Subject(), "."+string(e.State)+"."); !ok {
@@ -43,7 +44,7 @@ func parse(m jetstream.Msg, meta *jetstream.MsgMetadata) (e poll.StoredEvent, ok
 		e.Note = id
 	case messages.Overdue:
 	default:
-		e.ID, ok = poll.ParseID(id)
+		e.ID, ok = deliveries.ParseID(id)
 	}
 	return e, ok
 }
@@ -87,10 +88,15 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 		return false, err
 	}
 	defer it.Stop()
-	for {
-		m, err := next(ctx, it)
+	// The server that gives them may be gone and must be replaced.
+	ctx, idle := context.WithCancelCause(ctx)
+	defer idle(nil)
+	timer := time.AfterFunc(retry.ReplayAnswer, func() { idle(context.DeadlineExceeded) })
+	defer timer.Stop()
+	for next := jetstream.NextContext(ctx); ; timer.Reset(retry.ReplayAnswer) {
+		m, err := it.Next(next)
 		if err != nil {
-			return false, err
+			return false, cmp.Or(context.Cause(ctx), err)
 		}
 		meta, err := m.Metadata()
 		if err != nil {
@@ -104,14 +110,6 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 			return true, nil
 		}
 	}
-}
-
-// next gives the next message of a stream that is read; the server that gives them may be
-// gone and must be replaced.
-func next(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.ReplayAnswer)
-	defer cancel()
-	return it.Next(jetstream.NextContext(ctx))
 }
 
 func earliest(a, b time.Time) time.Time {

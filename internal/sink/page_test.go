@@ -1,0 +1,38 @@
+package sink
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// In a cluster the answer that a write is refused, since another is in flight, comes
+// before the one that this other is stored.
+func TestARefusalThatOvertakesSaysWhyThePageEnded(t *testing.T) {
+	a := &acks{prefix: "in."}
+	p := a.begin(3)
+	a.receive(&nats.Msg{Subject: a.reply(p, 1), Data: []byte(`{"error":{"code":400,"err_code":10164}}`)})
+	if stored, err := a.wait(t.Context(), p); stored != 0 || !inFlight(err) {
+		t.Errorf("got %d, %v; want 0 and the refusal", stored, err)
+	}
+	if len(a.pages) != 0 {
+		t.Error("the page is kept")
+	}
+}
+
+// What is behind a write that could not be sent is never answered.
+func TestAPageThatCannotBeSentIsNotWaitedFor(t *testing.T) {
+	a, why := &acks{prefix: "in."}, errors.New("it is too large")
+	p := a.begin(3)
+	a.abort(p, 1, why)
+	a.receive(&nats.Msg{Subject: a.reply(p, 0), Data: []byte(`{"stream":"MAIL_DELIVERIES", "seq":7}`)})
+	select {
+	case <-p.done:
+	default:
+		t.Error("it is waited for more")
+	}
+	if stored, err := a.wait(t.Context(), p); stored != 1 || !errors.Is(err, why) {
+		t.Errorf("got %d, %v; want 1 and %v", stored, err, why)
+	}
+}
