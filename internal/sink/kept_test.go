@@ -57,14 +57,14 @@ func TestKeptIsWithinTheRetentionOnceAnEventIsGone(t *testing.T) {
 		<-time.After(20 * time.Millisecond)
 		state = keepFor(t, nc, time.Second)
 	}
-	keptIs(t, d, "of a stream that is empty again", last)
+	keptIs(t, d, "of a stream that is empty again", last.Add(time.Minute))
 	if err := n.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	for nc.Stats().Reconnects == 0 {
 		<-time.After(10 * time.Millisecond)
 	}
-	keptIs(t, d, "of an empty stream after a restart of the server", last)
+	keptIs(t, d, "of an empty stream after a restart of the server", last.Add(time.Minute))
 
 	// The rows that were made meanwhile are not published yet when a poller leads again,
 	// or another one.

@@ -46,7 +46,7 @@ type Sink[T any] interface {
 	Learn(ctx context.Context) iter.Seq2[Stored, error]
 	// Kept returns since when everything that was published is kept: a row that is older
 	// and not known has been published, as far as anybody can tell. Zero: nothing was ever
-	// dropped.
+	// dropped. It is asked before Learn.
 	Kept(ctx context.Context) (time.Time, error)
 	// Publish begins to store an event for each row. wait returns how many of them, from
 	// the first, are certainly stored. ErrBehind: another sweeper has taken the leadership,

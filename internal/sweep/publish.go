@@ -26,6 +26,7 @@ type publisher[T any] struct {
 	earlier func(Row[T]) []ID
 	known   known
 	kept    time.Time // see Sink.Kept
+	keptAt  time.Time // when that was asked
 	since   time.Time // rows made before are not published
 	pages   []page[T] // being stored, oldest first
 	pending map[ID]struct{}
@@ -172,6 +173,9 @@ func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 // learn learns what was published. What was stored after the last mark is fresh: it does
 // not show that the list was watched before.
 func (p *publisher[T]) learn(ctx context.Context, mark time.Time) error {
+	if err := p.ask(ctx); err != nil {
+		return err
+	}
 	for s, err := range p.sink.Learn(ctx) {
 		if err != nil {
 			return fmt.Errorf("sweep: learn published events: %w", err)
@@ -181,16 +185,22 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time) error {
 			p.fresh[s.ID] = struct{}{}
 		}
 	}
-	return p.refresh(ctx)
+	return nil
 }
 
-// refresh asks what is kept of the events, and forgets what is not.
-func (p *publisher[T]) refresh(ctx context.Context) error {
+// ask asks what is kept of the events, before anything is stored, and forgets what is not.
+// After a long absence nothing is kept, and what came since the last event is still to be
+// published: the events that are stored meanwhile do not change that.
+func (p *publisher[T]) ask(ctx context.Context) error {
+	now := time.Now()
 	kept, err := p.sink.Kept(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep: read since when events are kept: %w", err)
 	}
-	p.kept = kept
-	p.known.drop(kept, time.Now())
+	if !p.kept.IsZero() {
+		kept = earlier(kept, p.kept.Add(now.Sub(p.keptAt)))
+	}
+	p.kept, p.keptAt = kept, now
+	p.known.drop(kept, now)
 	return nil
 }

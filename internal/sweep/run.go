@@ -296,6 +296,11 @@ func (r *run[T]) finish(ctx context.Context) error {
 		r.marked, r.state.New = r.state, 0
 	}
 	clear(r.fresh)
+	if now.Sub(r.keptAt) > retry.MarkEvery {
+		if err := r.ask(ctx); err != nil {
+			return err
+		}
+	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
 	reading := r.reading
 	reading.Owed = r.debt.owed > 0

@@ -1,0 +1,40 @@
+package sweep
+
+import (
+	"encoding/binary"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// A million states take 8 bytes each, and those that were stored last some more.
+func TestAMillionKnownStatesTakeLittleMemory(t *testing.T) {
+	idOf := func(n uint64) (id ID) {
+		binary.BigEndian.PutUint64(id[:], n*0x9e3779b97f4a7c15)
+		return id
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const n = 1 << 20
+	before := heap()
+	var k known
+	for i := range uint64(n) {
+		k.add(idOf(i), time.Now())
+	}
+	if bytes := heap() - before; bytes > 24*n {
+		t.Errorf("%d bytes a state", bytes/n)
+	}
+	for i := range uint64(n + n/2) {
+		if k.has(idOf(i)) != (i < n) {
+			t.Fatalf("has(%d) = %t", i, i >= n)
+		}
+	}
+	k.drop(time.Now().Add(time.Hour), time.Now())
+	if k.has(idOf(1)) {
+		t.Error("what is not kept any more is still known")
+	}
+}
