@@ -20,7 +20,7 @@ const startChecks = 6
 // can store again.
 func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...string) (bus.Found, error) {
 	found, err := bus.Check(ctx, r.js, queues, streams...)
-	for try := 1; errors.Is(err, context.DeadlineExceeded) && try < startChecks && retry.Pause(ctx, retry.NATSCheck); try++ {
+	for try := 1; bus.IsUnavailable(err) && try < startChecks && retry.Pause(ctx, retry.NATSCheck); try++ {
 		r.log.Warn().Err(err).Msg("starting: JetStream does not answer")
 		found, err = bus.Check(ctx, r.js, queues, streams...)
 	}

@@ -11,6 +11,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -36,6 +37,8 @@ type Connection struct {
 	Cert         string `name:"nats-cert" env:"NATS_CERT" placeholder:"FILE" help:"Client certificate for NATS (PEM); needs --nats-key."`
 	Key          string `name:"nats-key" env:"NATS_KEY" placeholder:"FILE" help:"Key of the client certificate for NATS (PEM)."`
 
+	AllowPlain bool `name:"allow-plain-nats" env:"ALLOW_PLAIN_NATS" help:"Allow a NATS password or token without TLS to a server that is not on this machine."`
+
 	// Dialer replaces the network where a test has its own.
 	Dialer nats.CustomDialer `kong:"-"`
 }
@@ -57,7 +60,28 @@ func (c Connection) Validate() error {
 	if c.User == "" && c.PasswordFile != "" {
 		return errors.New("NATS_PASSWORD_FILE: give NATS_USER too, whose password it is")
 	}
+	return c.validateSecrecy()
+}
+
+// validateSecrecy refuses to send a password or token where others can read it. Whoever
+// gives a certificate authority or a certificate gets TLS or no connection; nkeys and
+// credentials sign and are not sent.
+func (c Connection) validateSecrecy() error {
+	if c.AllowPlain || c.CA != "" || c.Cert != "" {
+		return nil
+	}
+	for _, u := range servers(c.URL) {
+		secret := c.Password != "" || c.PasswordFile != "" || u.User != nil
+		if secret && (u.Scheme == "nats" || u.Scheme == "ws") && !isLoopback(u.Hostname()) {
+			return errors.New("NATS_URL: a password or token would travel in the clear: use tls://, give NATS_CA, or set ALLOW_PLAIN_NATS if the network is yours alone")
+		}
+	}
 	return nil
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 var errNoServers = errors.New("NATS_URL: is no list of server addresses such as nats://127.0.0.1:4222")
@@ -65,18 +89,26 @@ var errNoServers = errors.New("NATS_URL: is no list of server addresses such as 
 // isServerList reports whether s names servers, one at least. What the library does not
 // refuse it would try to reach for ever.
 func isServerList(s string) bool {
-	servers := strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
-	for _, server := range servers {
+	all := servers(s)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(u *url.URL) bool {
+		return !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || !isHost(u)
+	})
+}
+
+// servers are the addresses in a list; one that cannot be read is empty.
+func servers(s string) (all []*url.URL) {
+	for server := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' }) {
 		server = strings.TrimSpace(server)
 		if !strings.Contains(server, "://") {
 			server = "nats://" + server
 		}
 		u, err := url.Parse(server)
-		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || !isHost(u) {
-			return false
+		if err != nil {
+			u = new(url.URL)
 		}
+		all = append(all, u)
 	}
-	return len(servers) > 0
+	return all
 }
 
 // isHost reports whether u has the name or address of a host and no port that there is not.
@@ -231,6 +263,11 @@ const startTries = 20
 func starting(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.Code >= 500
+}
+
+// IsUnavailable reports whether err may be that of a server that restarts just now.
+func IsUnavailable(err error) bool {
+	return starting(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout)
 }
 
 // JetStream opens JetStream and checks that the servers are recent enough.

@@ -39,6 +39,33 @@ func TestOnlyAddressesOfServersAreTaken(t *testing.T) {
 	}
 }
 
+// A password or token travels over TLS or to this machine only, unless that is allowed.
+func TestNoPasswordTravelsInTheClear(t *testing.T) {
+	for name, c := range map[string]struct {
+		connection Connection
+		ok         bool
+	}{
+		"no password":               {Connection{URL: "nats://nats.example.test"}, true},
+		"a password":                {Connection{URL: "nats://nats.example.test", User: "me", Password: "hush"}, false},
+		"a password in a file":      {Connection{URL: "nats.example.test:4222", User: "me", PasswordFile: "file"}, false},
+		"a password in the address": {Connection{URL: "nats://me:hush@nats.example.test"}, false},
+		"a token":                   {Connection{URL: "nats://hush@nats.example.test"}, false},
+		"on one of several servers": {Connection{URL: "tls://nats.example.test,nats://10.0.0.1", User: "me", Password: "hush"}, false},
+		"over a websocket":          {Connection{URL: "ws://nats.example.test", User: "me", Password: "hush"}, false},
+		"a name like ours":          {Connection{URL: "nats://localhost.example.test", User: "me", Password: "hush"}, false},
+		"to this machine":           {Connection{URL: "nats://127.0.0.1,nats://[::1]:4223,localhost", User: "me", Password: "hush"}, true},
+		"over TLS":                  {Connection{URL: "tls://nats.example.test", User: "me", Password: "hush"}, true},
+		"with an authority":         {Connection{URL: "nats://nats.example.test", User: "me", Password: "hush", CA: "file"}, true},
+		"with a seed":               {Connection{URL: "nats://nats.example.test", Nkey: "file"}, true},
+		"allowed":                   {Connection{URL: "nats://nats.example.test", User: "me", Password: "hush", AllowPlain: true}, true},
+	} {
+		err := c.connection.Validate()
+		if (err == nil) != c.ok || err != nil && (strings.Contains(err.Error(), "hush") || !strings.Contains(err.Error(), "ALLOW_PLAIN_NATS")) {
+			t.Errorf("%s: %v, want it taken: %v", name, err, c.ok)
+		}
+	}
+}
+
 // Without a user's name the inbox goes by the program, so that its permissions can.
 func TestTheInboxGoesByUserOrProgram(t *testing.T) {
 	for user, want := range map[string]string{"": "_INBOX_log-poller.", "me": "_INBOX_me.", "me.and *you>": "_INBOX_me_and__you_."} {

@@ -40,6 +40,8 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE=/nowhere/"), 2, []string{"NATS_PASSWORD_FILE: /nowhere/: no such file"}},
 		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE="+empty), 2, []string{"NATS_PASSWORD_FILE: the file is empty"}},
 		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE="+empty, "NATS_PASSWORD="+mailKey), 2, []string{"NATS_PASSWORD and NATS_PASSWORD_FILE: give one"}},
+		{"mandate-consumer", with(mandate, "NATS_URL=nats://127.0.0.1:4222,nats://nats.example.test", "NATS_USER=me", "NATS_PASSWORD=secret"), 2, []string{"NATS_URL: a password or token would travel", "ALLOW_PLAIN_NATS"}},
+		{"mandate-consumer", with(mandate, "NATS_URL=nats://token@nats.example.test"), 2, []string{"ALLOW_PLAIN_NATS"}},
 		{"mandate-consumer", with(mandate, "NATS_PASSWORD_FILE="+empty), 2, []string{"NATS_PASSWORD_FILE: give NATS_USER too"}},
 		{"mandate-consumer", mandate, 1, []string{"run `errand provision --missing`"}},
 		{"mail-consumer", with(mail, "MAIL_API_URL="), 2, []string{"MAIL_API_URL: is not set"}},
