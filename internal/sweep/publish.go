@@ -31,7 +31,10 @@ type publisher[T any] struct {
 	pages   []page[T] // being stored, oldest first
 	pending map[ID]struct{}
 	fresh   map[ID]struct{} // became known in this sweep
-	stored  int             // events stored in this sweep
+	others  map[ID]struct{} // states that others published and that no page has shown yet
+	stored  int             // events stored
+	grown   int             // rows that were seen first in this sweep, whoever published them
+	lost    bool            // rows of a page could not be stored
 }
 
 // page is a page's rows that are being stored.
@@ -41,7 +44,7 @@ type page[T any] struct {
 }
 
 func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
-	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[ID]struct{}{}, fresh: map[ID]struct{}{}}
+	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[ID]struct{}{}, others: map[ID]struct{}{}, fresh: map[ID]struct{}{}}
 }
 
 // unknown returns the rows whose states were not published; met reports whether there is
@@ -54,6 +57,7 @@ func (p *publisher[T]) unknown(rows []Row[T]) (unknown []Row[T], met bool) {
 		}
 		switch {
 		case p.known.has(row.ID):
+			p.shown(row)
 			_, fresh := p.fresh[row.ID]
 			met = met || !fresh
 		case !row.At.IsZero() && row.At.Before(p.since):
@@ -80,6 +84,23 @@ func (p *publisher[T]) changed(row Row[T]) bool {
 	return watched || slices.ContainsFunc(p.earlier(row), p.known.has)
 }
 
+// shown counts a row that another sweeper has published when a page shows it first.
+func (p *publisher[T]) shown(row Row[T]) {
+	if _, ok := p.others[row.ID]; !ok {
+		return
+	}
+	delete(p.others, row.ID)
+	first := true
+	for _, id := range p.earlier(row) {
+		_, also := p.others[id]
+		first = first && (also || !p.known.has(id))
+		delete(p.others, id)
+	}
+	if first {
+		p.grown++
+	}
+}
+
 // publish begins to store rows, which unknown has returned.
 func (p *publisher[T]) publish(ctx context.Context, rows []Row[T]) error {
 	if len(rows) == 0 {
@@ -104,6 +125,7 @@ func (p *publisher[T]) collect(ctx context.Context, most int) error {
 			return nil
 		}
 		if err := p.relearn(ctx, err, try); err != nil {
+			p.lost = p.lost || len(rest) > 0
 			return err
 		}
 		if rest, _ = p.unknown(rest); len(rest) > 0 {
@@ -123,6 +145,9 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		for i, row := range page.rows {
 			delete(p.pending, row.ID)
 			if i < n {
+				if !slices.ContainsFunc(p.earlier(row), p.known.has) {
+					p.grown++
+				}
 				p.add(row.ID, time.Now())
 			}
 		}
@@ -167,18 +192,22 @@ func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 	}
 	// Two sweepers must not take the leadership from each other for ever.
 	retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*retry.RelearnStep))
-	return p.learn(ctx, time.Time{})
+	return p.learn(ctx, time.Time{}, p.others)
 }
 
 // learn learns what was published. What was stored after the last mark is fresh: it does
-// not show that the list was watched before.
-func (p *publisher[T]) learn(ctx context.Context, mark time.Time) error {
+// not show that the list was watched before. What was not known is noted in others, if
+// that is not nil.
+func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[ID]struct{}) error {
 	if err := p.ask(ctx); err != nil {
 		return err
 	}
 	for s, err := range p.sink.Learn(ctx) {
 		if err != nil {
 			return fmt.Errorf("sweep: learn published events: %w", err)
+		}
+		if others != nil && !p.known.has(s.ID) {
+			others[s.ID] = struct{}{}
 		}
 		p.known.add(s.ID, s.At)
 		if s.At.After(mark) {

@@ -72,7 +72,7 @@ func (r *run[T]) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sweep: read the last mark: %w", err)
 	}
-	if err := r.learn(ctx, m.At); err != nil {
+	if err := r.learn(ctx, m.At, nil); err != nil {
 		return err
 	}
 	// A mark in the future, by a wrong clock or by mistake, would hide every row until then.
@@ -163,7 +163,9 @@ func (r *run[T]) head(ctx context.Context) (size int, err error) {
 		return first || unknown == 0
 	})
 	if err == nil && h.state == whole {
-		r.ended(h)
+		if err = r.collect(ctx, 0); err == nil {
+			r.ended(h)
+		}
 	}
 	return h.size, err
 }
@@ -189,8 +191,8 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 			return err
 		}
 		switch {
-		case step > 0 && len(page.Rows) < size, r.known.empty():
-			return nil
+		case step > 0 && len(page.Rows) < size, r.known.empty(), number > last && len(unknown) == 0:
+			return nil // some upstreams answer the last page again for any page behind it
 		case step < 0 && (len(unknown) == 0 || number == 2):
 			number, step = last, 1
 		}
@@ -224,11 +226,30 @@ func (r *run[T]) rest(ctx context.Context) error {
 			return err
 		}
 		if (*at).done() {
+			if err := r.collect(ctx, 0); err != nil {
+				return err
+			}
 			r.ended(*at)
 			*at = nil
 		}
 	}
 	return nil
+}
+
+// fail ends a sweep that failed. Rows that were read and could not be stored are read again
+// by other readings: those under way count them as read, so they are not complete any more.
+func (r *run[T]) fail() {
+	rest, _ := r.settle(0)
+	if len(rest) == 0 && !r.lost {
+		return
+	}
+	r.lost, r.near, r.proof = false, nil, nil
+	if r.scan != nil && r.scan.done() {
+		r.scan = nil
+	}
+	if r.scan != nil {
+		r.scan.state = skipping
+	}
 }
 
 // scanBack is how far back the next scan reads: nothing is published that is older than
@@ -248,7 +269,7 @@ func (r *run[T]) step(ctx context.Context, reading *reading, pages int) error {
 	return r.follow(ctx, reading, func(_ int, newest time.Time) bool {
 		pages--
 		if reading.reached(newest, r.seen.newest) {
-			reading.state = whole
+			reading.cut()
 			return true
 		}
 		return pages <= 0 || !time.Now().Before(until)
@@ -258,10 +279,11 @@ func (r *run[T]) step(ctx context.Context, reading *reading, pages int) error {
 // ended notes that a reading has ended.
 func (r *run[T]) ended(reading *reading) {
 	complete := reading.state == whole
-	if complete && reading.end >= reading.total {
+	if complete && !reading.isCut {
 		reading.Back = time.Time{}
 	}
-	if complete && !reading.Began.Before(r.reading.Began) {
+	// Near begins again and again while a longer reading is under way, and proves less.
+	if complete && reading != r.near && !reading.Began.Before(r.reading.Began) {
 		r.reading = reading.Reading
 	}
 	if reading != r.scan && !reading.Back.IsZero() || reading == r.scan && r.rounds.recent {
@@ -270,6 +292,7 @@ func (r *run[T]) ended(reading *reading) {
 	if r.rounds.ended(reading, complete) {
 		r.state.Order = reading.order()
 		r.debt.forgive(reading.Began, r.state.Total)
+		clear(r.others)
 	}
 }
 
@@ -286,7 +309,8 @@ func (r *run[T]) finish(ctx context.Context) error {
 	if r.scan != nil && now.Sub(r.rounds.began) > retry.LongRound {
 		r.state.Scanned = r.scan.end
 	}
-	r.debt.note(r.state.Total, r.stored-r.seen.stored, now)
+	r.debt.note(r.state.Total, r.grown, now)
+	r.grown = 0
 	if r.markIsDue(now) {
 		failpoint.Here(failpoint.BeforeMark)
 		if err := r.again(ctx, func(ctx context.Context) error { return r.Sink.Mark(ctx, r.state) }); err != nil {
