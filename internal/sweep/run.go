@@ -34,7 +34,7 @@ type sight struct {
 	head   time.Time // the newest row of the first page
 	newest time.Time // of all rows, of all sweeps
 	rows   bool      // there were rows
-	met    bool      // there was a row that was published before the sweep
+	met    bool      // there was a row that was known before the sweep
 }
 
 // sweep reads what may be new, and a few pages of the rest. It returns how many events it
@@ -84,7 +84,7 @@ func (r *run[T]) start(ctx context.Context) error {
 		m.WatchedSince = now
 	}
 	m.At, m.CompleteThrough, m.Since = earlier(m.At, now), earlier(m.CompleteThrough, now), earlier(m.Since, now)
-	r.since, r.state, r.marked = m.Since, m, m
+	r.since, r.state, r.marked, r.moved = m.Since, m, m, m.CompleteThrough
 	r.state.At, r.state.New = now, 0
 	if m.Scanned > 0 {
 		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, time.Time{}), now
@@ -104,9 +104,9 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	})
 }
 
-// take takes a page and returns the rows to publish, and the time of its newest row.
-func (r *run[T]) take(rows []Row[T]) (unknown []Row[T], times []time.Time) {
-	unknown, met := r.unknown(rows)
+// look takes a page and returns the rows to publish, and the times of its rows.
+func (r *run[T]) look(rows []Row[T], when asked) (unknown []Row[T], times []time.Time) {
+	unknown, met := r.take(rows, when)
 	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
 	for _, row := range rows {
 		if !row.At.IsZero() {
@@ -124,12 +124,13 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
 	defer stop()
+	when := r.ask()
 	page, err := r.page(ctx, reading.asked)
 	for {
 		if err != nil {
 			return err
 		}
-		unknown, times := r.take(page.Rows)
+		unknown, times := r.look(page.Rows, when)
 		newest := reading.note(times)
 		keys := make([]uint64, len(page.Rows))
 		for i, row := range page.Rows {
@@ -138,7 +139,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 		reading.take(keys, page.Total, page.Limit)
 		reading.found += len(unknown)
 		done := enough(len(unknown), newest) || reading.done()
-		if !done {
+		if when = r.ask(); !done {
 			ahead.Go(func() { page, err = r.page(ctx, reading.asked) })
 		}
 		failpoint.Here(failpoint.Page)
@@ -182,11 +183,12 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 	}
 	r.tailedAt = r.seen.began
 	for number, step := last, -1; number > 1; number += step {
+		when := r.ask()
 		page, err := r.page(ctx, window{number, size})
 		if err != nil {
 			return err
 		}
-		unknown, _ := r.take(page.Rows)
+		unknown, _ := r.look(page.Rows, when)
 		if err := r.publish(ctx, unknown); err != nil {
 			return err
 		}
@@ -300,11 +302,12 @@ func (r *run[T]) ended(reading *reading) {
 func (r *run[T]) finish(ctx context.Context) error {
 	now := time.Now()
 	if r.seen.rows && !r.seen.met { // what was there before may have come and gone
-		r.state.WatchedSince = r.seen.began
+		r.state.WatchedSince = now
+		clear(r.fresh)
 	}
 	r.state.At = now
 	r.state.New += r.stored - r.seen.stored
-	r.state.CompleteThrough = later(earlier(r.through(), now), r.state.CompleteThrough)
+	r.state.CompleteThrough = later(earlier(r.through(), r.moved), r.state.CompleteThrough)
 	r.state.Scanned = 0
 	if r.scan != nil && now.Sub(r.rounds.began) > retry.LongRound {
 		r.state.Scanned = r.scan.end
@@ -319,15 +322,16 @@ func (r *run[T]) finish(ctx context.Context) error {
 		failpoint.Here(failpoint.AfterMark)
 		r.marked, r.state.New = r.state, 0
 	}
-	clear(r.fresh)
 	if now.Sub(r.keptAt) > retry.MarkEvery {
-		if err := r.ask(ctx); err != nil {
+		if err := r.readKept(ctx); err != nil {
 			return err
 		}
 	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
 	reading := r.reading
 	reading.Owed = r.debt.owed > 0
+	// A row of the future does not show that the list goes on.
+	reading.Newest = earlier(reading.Newest, r.moved)
 	return r.again(ctx, func(ctx context.Context) error {
 		wanted, err := r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, WatchedSince: r.state.WatchedSince, Reading: reading})
 		if err == nil && !wanted.IsZero() && r.proof == nil {

@@ -204,6 +204,7 @@ type sink struct {
 	mostUnderWay int
 	swept        []Swept
 	onSwept      func(Swept)
+	before       func(what string) // a page or a mark is stored
 	wanted       time.Time
 }
 
@@ -241,6 +242,7 @@ func (d *sink) Kept(context.Context) (time.Time, error) {
 func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
 	var n int
 	var err error
+	d.at("page")
 	done := make(chan struct{})
 	d.underWay++
 	d.mostUnderWay = max(d.mostUnderWay, d.underWay)
@@ -280,7 +282,14 @@ func (d *sink) append(f func()) error {
 	return nil
 }
 
+func (d *sink) at(what string) {
+	if d.before != nil {
+		d.before(what)
+	}
+}
+
 func (d *sink) Mark(_ context.Context, m Mark) error {
+	d.at("mark")
 	return d.append(func() { d.marks = append(d.marks, m) })
 }
 
@@ -332,7 +341,7 @@ func (l *list) sweeper(d *sink, limit int) *Sweeper[int] {
 // run sweeps for d, in a new process, and returns the number of pages that were read.
 func (w *world) run(d time.Duration) int {
 	w.Helper()
-	w.sink = &sink{store: w.store, crash: w.sink.crash, wanted: w.sink.wanted, onSwept: w.sink.onSwept}
+	w.sink = &sink{store: w.store, crash: w.sink.crash, wanted: w.sink.wanted, onSwept: w.sink.onSwept, before: w.sink.before}
 	w.sweeper.Sink = w.sink
 	before := w.calls
 	ctx, stop := context.WithTimeout(w.Context(), d)
