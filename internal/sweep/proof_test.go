@@ -160,3 +160,16 @@ func TestTheEndOfAListThatRepeatsItsLastPageIsFound(t *testing.T) {
 		})
 	}
 }
+
+// A row that is listed twice, at the ends of two pages, does not look like the end of the
+// list: what is behind it is read.
+func TestARowThatIsListedTwiceIsNotTheEnd(t *testing.T) {
+	inOrderedWorld(t, 500, func(w *world) {
+		// Pages of 50 rows: the second one is asked for as rows 49 to 97.
+		w.rows[499-97].key, w.rows[499-97].final, w.rows[499-97].states = w.rows[499-49].key, w.rows[499-49].final, w.rows[499-49].states
+		w.run(5 * time.Minute)
+		w.change(func() { w.late(30 * time.Hour) })
+		w.run(10 * time.Minute)
+		w.check(time.Time{})
+	})
+}
