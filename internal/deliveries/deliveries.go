@@ -72,6 +72,7 @@ type Log struct {
 	known     bool          // requests were read at least once
 	since     time.Time     // they were read since then; zero: all
 	updated   time.Time     // when they were last read
+	trusted   time.Time     // since when no poller of an earlier version can have published alone
 	unmatched []StoredEvent // learned events about requests that are not known yet
 	scanned   time.Time     // when all requests were last scanned
 }
@@ -189,7 +190,7 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 
 // eventFor is the event about a row, under the request that it is of.
 func (l *Log) eventFor(entry mail.Entry, now time.Time, offset time.Duration) messages.Event {
-	r := rowOf(entry, offset)
+	r := rowOf(entry, now, offset)
 	f := l.calls.match(r)
 	var n rowNote
 	sure := f.Confidence == messages.MatchExact || f.Confidence == messages.MatchUnique
@@ -232,7 +233,7 @@ func (l *Log) note(e StoredEvent) bool {
 	}
 	found := true
 	if n.place.request != "" {
-		if found = l.calls.observe(n.place, statusIn(e.State), n.sign != '?'); found {
+		if found = l.calls.observe(n.place, statusIn(e.State), n.sign == '!' || n.sign == 0 && !e.At.Before(l.trusted)); found {
 			l.dirty[e.Request] = struct{}{}
 		}
 	}

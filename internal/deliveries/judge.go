@@ -42,7 +42,7 @@ func (j *judge) verdict(id string, n int, f unknownFate) (v verdict) {
 	switch due := v.until.Add(j.after); {
 	case e.proven > 0:
 		v.Outcome = messages.WasAccepted
-	case j.WatchedSince.IsZero() || j.WatchedSince.After(e.begin) || j.now.Before(due):
+	case j.WatchedSince.IsZero() || j.WatchedSince.After(e.begin) || j.now.Before(due) || wrong(j.offset):
 	case !j.covers(e.begin, due):
 		if !j.ours(j.CompleteThrough).Before(due) { // otherwise the log has not gone on yet
 			v.wanted = e.begin.Add(j.offset - time.Minute)

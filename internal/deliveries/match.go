@@ -29,16 +29,31 @@ func partyOf(mailbox string) (p party) {
 	return p
 }
 
-func rowOf(e mail.Entry, offset time.Duration) row {
+// rowOf reads a row that is seen now. offset is how far the upstream's clock is ahead; one
+// that is too far off says nothing about times.
+func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
 	r := row{to: partyOf(e.To), from: partyOf(e.From)}
-	if at := acceptedAt(e.EnvelopeID, e.CreatedAt); !at.IsZero() {
-		r.accepted = at.Add(-offset).UnixMilli()
+	if wrong(offset) {
+		return r
 	}
-	if !e.CreatedAt.IsZero() {
-		r.created = e.CreatedAt.Add(-offset).UnixMilli()
+	created, accepted := e.CreatedAt, acceptedAt(e.EnvelopeID, e.CreatedAt)
+	switch at := envelopeTime(e.EnvelopeID); {
+	case !accepted.IsZero():
+		r.accepted = accepted.Add(-offset).UnixMilli()
+	case at.Sub(now).Abs() < maxQueueTime: // hardly by chance: the row's own time is wrong, by a time zone perhaps
+		created = at
+	case created.After(now.Add(24 * time.Hour)):
+		created = time.Time{}
+	}
+	if !created.IsZero() {
+		r.created = created.Add(-offset).UnixMilli()
 	}
 	return r
 }
+
+// wrong reports whether an offset is larger than what raises doubts: then it is as likely
+// that the Date of the answers is wrong as that the times of the rows are.
+func wrong(offset time.Duration) bool { return offset.Abs().Milliseconds() > doubtSkew }
 
 // found is the recipient that a row belongs to.
 type found struct {
@@ -192,13 +207,18 @@ const acceptedDigits = 11
 // acceptedAt reads the time of acceptance from an envelope_id. It is zero if there is
 // none, or if it does not fit the row's own time, which must be known.
 func acceptedAt(envelope string, created time.Time) time.Time {
-	if _, err := hex.DecodeString(envelope); err != nil || len(envelope) != 18 {
-		return time.Time{}
-	}
-	ms, _ := strconv.ParseInt(envelope[:acceptedDigits], 16, 64)
-	at := time.UnixMilli(ms)
+	at := envelopeTime(envelope)
 	if at.After(created.Add(time.Minute)) || at.Before(created.Add(-maxQueueTime)) {
 		return time.Time{}
 	}
 	return at
+}
+
+// envelopeTime is what an envelope_id is when it is read as a time; zero: it is none.
+func envelopeTime(envelope string) time.Time {
+	if _, err := hex.DecodeString(envelope); err != nil || len(envelope) != 18 {
+		return time.Time{}
+	}
+	ms, _ := strconv.ParseInt(envelope[:acceptedDigits], 16, 64)
+	return time.UnixMilli(ms)
 }

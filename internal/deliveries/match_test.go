@@ -51,7 +51,7 @@ func (w *mailing) addRow(at time.Time, to, from messages.Key, decodes bool, r wr
 	if !decodes {
 		r.envelope = []string{"", "forged", "zzzzzzzzzzzzzzzzzz", "ffffffffffffffffff", "000000000000000000", "0123456789"}[w.IntN(6)]
 	}
-	r.row = rowOf(mail.Entry{EnvelopeID: r.envelope, CreatedAt: created}, 0)
+	r.row = rowOf(mail.Entry{EnvelopeID: r.envelope, CreatedAt: created}, created, 0)
 	r.to, r.from = one(to), one(from)
 	w.rows = append(w.rows, r)
 }

@@ -59,6 +59,11 @@ func (l *Log) update(ctx context.Context) error {
 		}
 		if !w.CompleteThrough.IsZero() {
 			l.since = earlier(w.CompleteThrough.Time, time.Now()).Add(-l.window())
+			// Earlier versions, whose watermark did not say this, noted a row that is unique
+			// like one that is exact.
+			if l.trusted = given(w.WatchedSince); l.trusted.IsZero() {
+				l.trusted = time.Now()
+			}
 		}
 	}
 	now := time.Now()

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,28 +26,73 @@ type publisher[T any] struct {
 	sink    Sink[T]
 	earlier func(Row[T]) []ID
 	known   known
-	kept    time.Time // see Sink.Kept
-	keptAt  time.Time // when that was asked
-	since   time.Time // rows made before are not published
-	pages   []page[T] // being stored, oldest first
-	pending map[ID]struct{}
-	fresh   map[ID]struct{} // became known in this sweep
-	stored  int             // events stored in this sweep
+	kept    time.Time           // see Sink.Kept
+	keptAt  time.Time           // when that was asked
+	since   time.Time           // rows made before are not published
+	pages   []page[T]           // being stored, oldest first
+	pending map[ID]int          // and the value of linked when a page showed it
+	fresh   map[ID]time.Time    // became known since the last link, and when
+	old     map[uint64]struct{} // some states that are too old to be published
+	linked  int                 // pages that showed a row that was known before
+	learned int                 // times that events of others were learned
+	moved   time.Time           // the newest row when it was seen first, at most as new as it was seen
+	others  map[ID]struct{}     // states that others published and that no page has shown yet
+	stored  int                 // events stored
+	grown   int                 // rows that were seen first in this sweep, whoever published them
+	lost    bool                // rows of a page could not be stored
 }
 
 // page is a page's rows that are being stored.
 type page[T any] struct {
 	rows []Row[T]
+	at   time.Time // when that began
 	wait func() (int, error)
 }
 
 func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
-	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[ID]struct{}{}, fresh: map[ID]struct{}{}}
+	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[ID]int{}, others: map[ID]struct{}{},
+		fresh: map[ID]time.Time{}, old: map[uint64]struct{}{}}
 }
 
-// unknown returns the rows whose states were not published; met reports whether there is
-// one that was, before this sweep.
-func (p *publisher[T]) unknown(rows []Row[T]) (unknown []Row[T], met bool) {
+// maxOld is the maximum number of states to remember that are too old to be published.
+// They show only that a list is watched in which nothing is new.
+const maxOld = 1000
+
+// asked is when a page was asked for.
+type asked struct {
+	at      time.Time
+	learned int // events that are learned later may be about rows that it cannot show
+}
+
+func (p *publisher[T]) ask() asked { return asked{time.Now(), p.learned} }
+
+// take returns the rows of a page whose states were not published. met reports whether it
+// links to what was seen before: it shows a row that was known before, so what came
+// between was there to be seen. Rows that were seen since the last link prove nothing.
+func (p *publisher[T]) take(rows []Row[T], when asked) (unknown []Row[T], met bool) {
+	for _, row := range rows {
+		first, fresh := p.fresh[row.ID]
+		_, old := p.old[short64(row.ID)]
+		if !fresh && (old || p.known.has(row.ID)) {
+			met = true
+			continue
+		}
+		if first = earlier(row.At, cmp.Or(first, when.at)); first.After(p.moved) && !p.changed(row) {
+			p.moved = first
+		}
+	}
+	unknown = p.unknown(rows, when.at)
+	if met {
+		p.linked++
+		if when.learned == p.learned {
+			clear(p.fresh)
+		}
+	}
+	return unknown, met
+}
+
+// unknown returns the rows whose states were not published.
+func (p *publisher[T]) unknown(rows []Row[T], at time.Time) (unknown []Row[T]) {
 	now := time.Now()
 	for _, row := range rows {
 		if _, twice := p.pending[row.ID]; twice {
@@ -54,30 +100,62 @@ func (p *publisher[T]) unknown(rows []Row[T]) (unknown []Row[T], met bool) {
 		}
 		switch {
 		case p.known.has(row.ID):
-			_, fresh := p.fresh[row.ID]
-			met = met || !fresh
+			p.shown(row)
 		case !row.At.IsZero() && row.At.Before(p.since):
+			p.skip(row.ID, at)
 			continue
-		case !row.At.IsZero() && row.At.Before(p.kept) && !p.changed(row): // it has aged out
-			met = true
-			if !row.Final { // but its next state has not
+		case !row.At.IsZero() && row.At.Before(p.kept) && !p.watched(row): // it has aged out
+			if row.Final {
+				p.skip(row.ID, at)
+			} else { // but its next state has not
 				p.known.add(row.ID, now)
+				p.fresh[row.ID] = at
 			}
 		default:
 			unknown = append(unknown, row)
-			p.pending[row.ID] = struct{}{}
+			p.pending[row.ID] = p.linked
 		}
 		if row.At.IsZero() || now.Sub(row.At) < watchOpen {
 			p.known.watch(row.Key, row.Final, now)
 		}
 	}
-	return unknown, met
+	return unknown
+}
+
+// skip remembers a state that is too old to be published.
+func (p *publisher[T]) skip(id ID, at time.Time) {
+	if _, ok := p.old[short64(id)]; !ok && len(p.old) < maxOld {
+		p.old[short64(id)] = struct{}{}
+		p.fresh[id] = at
+	}
+}
+
+// watched reports whether another state of the row was seen or published.
+func (p *publisher[T]) watched(row Row[T]) bool {
+	_, open := p.known.open[row.Key]
+	return open || p.changed(row)
 }
 
 // changed reports whether another state of the row was published.
 func (p *publisher[T]) changed(row Row[T]) bool {
-	_, watched := p.known.open[row.Key]
-	return watched || slices.ContainsFunc(p.earlier(row), p.known.has)
+	return slices.ContainsFunc(p.earlier(row), p.known.has)
+}
+
+// shown counts a row that another sweeper has published when a page shows it first.
+func (p *publisher[T]) shown(row Row[T]) {
+	if _, ok := p.others[row.ID]; !ok {
+		return
+	}
+	delete(p.others, row.ID)
+	first := true
+	for _, id := range p.earlier(row) {
+		_, also := p.others[id]
+		first = first && (also || !p.known.has(id))
+		delete(p.others, id)
+	}
+	if first {
+		p.grown++
+	}
 }
 
 // publish begins to store rows, which unknown has returned.
@@ -92,7 +170,7 @@ func (p *publisher[T]) publish(ctx context.Context, rows []Row[T]) error {
 func (p *publisher[T]) begin(ctx context.Context, rows []Row[T]) {
 	failpoint.Here(failpoint.BeforePublish)
 	// When ctx ends, the events under way are waited for: they would have to be learned again.
-	p.pages = append(p.pages, page[T]{rows, p.sink.Publish(context.WithoutCancel(ctx), rows)})
+	p.pages = append(p.pages, page[T]{rows, time.Now(), p.sink.Publish(context.WithoutCancel(ctx), rows)})
 }
 
 // collect waits until no more pages than these are being stored. What was not stored is
@@ -104,9 +182,10 @@ func (p *publisher[T]) collect(ctx context.Context, most int) error {
 			return nil
 		}
 		if err := p.relearn(ctx, err, try); err != nil {
+			p.lost = p.lost || len(rest) > 0
 			return err
 		}
-		if rest, _ = p.unknown(rest); len(rest) > 0 {
+		if rest = p.unknown(rest, time.Now()); len(rest) > 0 {
 			p.begin(ctx, rest)
 		}
 		most = 0
@@ -121,9 +200,16 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		n, failed := page.wait()
 		failpoint.Here(failpoint.AfterPublish)
 		for i, row := range page.rows {
+			seen := p.pending[row.ID]
 			delete(p.pending, row.ID)
 			if i < n {
-				p.add(row.ID, time.Now())
+				if !p.changed(row) {
+					p.grown++
+				}
+				p.known.add(row.ID, time.Now())
+				if seen == p.linked {
+					p.fresh[row.ID] = page.at
+				}
 			}
 		}
 		p.stored += n
@@ -136,11 +222,6 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		}
 	}
 	return rest, err
-}
-
-func (p *publisher[T]) add(id ID, stored time.Time) {
-	p.known.add(id, stored)
-	p.fresh[id] = struct{}{}
 }
 
 // again calls store until no other sweeper is in its way.
@@ -167,31 +248,36 @@ func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 	}
 	// Two sweepers must not take the leadership from each other for ever.
 	retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*retry.RelearnStep))
-	return p.learn(ctx, time.Time{})
+	return p.learn(ctx, time.Time{}, p.others)
 }
 
 // learn learns what was published. What was stored after the last mark is fresh: it does
-// not show that the list was watched before.
-func (p *publisher[T]) learn(ctx context.Context, mark time.Time) error {
-	if err := p.ask(ctx); err != nil {
+// not show that the list was watched before. What was not known is noted in others, if
+// that is not nil.
+func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[ID]struct{}) error {
+	if err := p.readKept(ctx); err != nil {
 		return err
 	}
+	p.learned++
 	for s, err := range p.sink.Learn(ctx) {
 		if err != nil {
 			return fmt.Errorf("sweep: learn published events: %w", err)
 		}
-		p.known.add(s.ID, s.At)
-		if s.At.After(mark) {
-			p.fresh[s.ID] = struct{}{}
+		if others != nil && !p.known.has(s.ID) {
+			others[s.ID] = struct{}{}
 		}
+		if s.At.After(mark) && !p.known.has(s.ID) {
+			p.fresh[s.ID] = s.At
+		}
+		p.known.add(s.ID, s.At)
 	}
 	return nil
 }
 
-// ask asks what is kept of the events, before anything is stored, and forgets what is not.
+// readKept asks what is kept of the events, before anything is stored, and forgets what is not.
 // After a long absence nothing is kept, and what came since the last event is still to be
 // published: the events that are stored meanwhile do not change that.
-func (p *publisher[T]) ask(ctx context.Context) error {
+func (p *publisher[T]) readKept(ctx context.Context) error {
 	now := time.Now()
 	kept, err := p.sink.Kept(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ type reading struct {
 	walk
 	Reading
 	tolerance time.Duration // rows may be out of order by that
+	isCut     bool          // it ended before the end of the list
 	found     int           // states that it found
 	pages     int           // with times
 	newer     int           // of them: newer than a page before, so the newest rows are not first
@@ -75,6 +76,17 @@ func (r *reading) order() Order {
 func (r *reading) reached(pageNewest, newestKnown time.Time) bool {
 	return !r.Back.IsZero() && !pageNewest.IsZero() && r.newer == 0 &&
 		!r.Newest.Before(newestKnown.Add(-r.tolerance)) && pageNewest.Before(r.Back.Add(-r.tolerance))
+}
+
+// cut ends the reading before the end of the list. One that may have missed rows is not
+// complete by that.
+func (r *reading) cut() {
+	r.isCut = true
+	if r.state == underWay {
+		r.state = whole
+		return
+	}
+	r.state = short
 }
 
 func later(a, b time.Time) time.Time {

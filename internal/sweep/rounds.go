@@ -75,11 +75,15 @@ type debt struct {
 	last  int       // total of the sweep before
 }
 
-// note notes what a sweep found. Without totals nothing is owed.
+// note notes the rows that a sweep has seen first. Without totals nothing is owed; a
+// single page without one says nothing.
 func (d *debt) note(total, found int, now time.Time) {
 	d.seen += found
+	if total == 0 {
+		return
+	}
 	owed := total - d.base - d.seen
-	if d.base == 0 || total == 0 {
+	if d.base == 0 {
 		owed = 0
 	}
 	if owed > d.owed {

@@ -34,7 +34,7 @@ type sight struct {
 	head   time.Time // the newest row of the first page
 	newest time.Time // of all rows, of all sweeps
 	rows   bool      // there were rows
-	met    bool      // there was a row that was published before the sweep
+	met    bool      // there was a row that was known before the sweep
 }
 
 // sweep reads what may be new, and a few pages of the rest. It returns how many events it
@@ -72,19 +72,19 @@ func (r *run[T]) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sweep: read the last mark: %w", err)
 	}
-	if err := r.learn(ctx, m.At); err != nil {
+	if err := r.learn(ctx, m.At, nil); err != nil {
 		return err
 	}
 	// A mark in the future, by a wrong clock or by mistake, would hide every row until then.
 	now := time.Now()
 	if m.CompleteThrough.IsZero() {
-		m.Since = r.Settings.Since
+		m.Since = r.Since
 	}
 	if m.WatchedSince.IsZero() {
 		m.WatchedSince = now
 	}
 	m.At, m.CompleteThrough, m.Since = earlier(m.At, now), earlier(m.CompleteThrough, now), earlier(m.Since, now)
-	r.since, r.state, r.marked = m.Since, m, m
+	r.since, r.state, r.marked, r.moved = m.Since, m, m, m.CompleteThrough
 	r.state.At, r.state.New = now, 0
 	if m.Scanned > 0 {
 		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, time.Time{}), now
@@ -104,9 +104,9 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	})
 }
 
-// take takes a page and returns the rows to publish, and the time of its newest row.
-func (r *run[T]) take(rows []Row[T]) (unknown []Row[T], times []time.Time) {
-	unknown, met := r.unknown(rows)
+// look takes a page and returns the rows to publish, and the times of its rows.
+func (r *run[T]) look(rows []Row[T], when asked) (unknown []Row[T], times []time.Time) {
+	unknown, met := r.take(rows, when)
 	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
 	for _, row := range rows {
 		if !row.At.IsZero() {
@@ -124,12 +124,13 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
 	defer stop()
+	when := r.ask()
 	page, err := r.page(ctx, reading.asked)
 	for {
 		if err != nil {
 			return err
 		}
-		unknown, times := r.take(page.Rows)
+		unknown, times := r.look(page.Rows, when)
 		newest := reading.note(times)
 		keys := make([]uint64, len(page.Rows))
 		for i, row := range page.Rows {
@@ -138,7 +139,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 		reading.take(keys, page.Total, page.Limit)
 		reading.found += len(unknown)
 		done := enough(len(unknown), newest) || reading.done()
-		if !done {
+		if when = r.ask(); !done {
 			ahead.Go(func() { page, err = r.page(ctx, reading.asked) })
 		}
 		failpoint.Here(failpoint.Page)
@@ -163,7 +164,9 @@ func (r *run[T]) head(ctx context.Context) (size int, err error) {
 		return first || unknown == 0
 	})
 	if err == nil && h.state == whole {
-		r.ended(h)
+		if err = r.collect(ctx, 0); err == nil {
+			r.ended(h)
+		}
 	}
 	return h.size, err
 }
@@ -180,17 +183,18 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 	}
 	r.tailedAt = r.seen.began
 	for number, step := last, -1; number > 1; number += step {
+		when := r.ask()
 		page, err := r.page(ctx, window{number, size})
 		if err != nil {
 			return err
 		}
-		unknown, _ := r.take(page.Rows)
+		unknown, _ := r.look(page.Rows, when)
 		if err := r.publish(ctx, unknown); err != nil {
 			return err
 		}
 		switch {
-		case step > 0 && len(page.Rows) < size, r.known.empty():
-			return nil
+		case step > 0 && len(page.Rows) < size, r.known.empty(), number > last && len(unknown) == 0:
+			return nil // some upstreams answer the last page again for any page behind it
 		case step < 0 && (len(unknown) == 0 || number == 2):
 			number, step = last, 1
 		}
@@ -227,6 +231,22 @@ func (r *run[T]) rest(ctx context.Context) error {
 	return r.step(ctx, &r.scan, scan)
 }
 
+// fail ends a sweep that failed. Rows that were read and could not be stored are read again
+// by other readings: those under way count them as read, so they are not complete any more.
+func (r *run[T]) fail() {
+	rest, _ := r.settle(0)
+	if len(rest) == 0 && !r.lost {
+		return
+	}
+	r.lost, r.near, r.proof = false, nil, nil
+	if r.scan != nil && r.scan.done() {
+		r.scan = nil
+	}
+	if r.scan != nil {
+		r.scan.state = skipping
+	}
+}
+
 // scanBack is how far back the next scan reads: nothing is published that is older than
 // Since. While rows are watched whose state may change, every other scan of a long list
 // reads only as far back as they can be.
@@ -249,25 +269,30 @@ func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
 	err := r.follow(ctx, reading, func(_ int, newest time.Time) bool {
 		pages--
 		if reading.reached(newest, r.seen.newest) {
-			reading.state = whole
+			reading.cut()
 			return true
 		}
 		return pages <= 0 || !time.Now().Before(until)
 	})
-	if err == nil && reading.done() {
-		r.ended(reading)
-		*of = nil
+	if err != nil || !reading.done() {
+		return err
 	}
-	return err
+	if err := r.collect(ctx, 0); err != nil {
+		return err
+	}
+	r.ended(reading)
+	*of = nil
+	return nil
 }
 
 // ended notes that a reading has ended.
 func (r *run[T]) ended(reading *reading) {
 	complete := reading.state == whole
-	if complete && reading.end >= reading.total {
+	if complete && !reading.isCut {
 		reading.Back = time.Time{}
 	}
-	if complete && !reading.Began.Before(r.reading.Began) {
+	// Near begins again and again while a longer reading is under way, and proves less.
+	if complete && reading != r.near && !reading.Began.Before(r.reading.Began) {
 		r.reading = reading.Reading
 	}
 	if reading != r.scan && !reading.Back.IsZero() || reading == r.scan && r.rounds.recent {
@@ -276,6 +301,7 @@ func (r *run[T]) ended(reading *reading) {
 	if r.rounds.ended(reading, complete) {
 		r.state.Order = reading.order()
 		r.debt.forgive(reading.Began, r.state.Total)
+		clear(r.others)
 	}
 }
 
@@ -283,16 +309,18 @@ func (r *run[T]) ended(reading *reading) {
 func (r *run[T]) finish(ctx context.Context) error {
 	now := time.Now()
 	if r.seen.rows && !r.seen.met { // what was there before may have come and gone
-		r.state.WatchedSince = r.seen.began
+		r.state.WatchedSince = now
+		clear(r.fresh)
 	}
 	r.state.At = now
 	r.state.New += r.stored - r.seen.stored
-	r.state.CompleteThrough = later(earlier(r.through(), now), r.state.CompleteThrough)
+	r.state.CompleteThrough = later(earlier(r.through(), r.moved), r.state.CompleteThrough)
 	r.state.Scanned = 0
 	if r.scan != nil && now.Sub(r.rounds.began) > retry.LongRound {
 		r.state.Scanned = r.scan.end
 	}
-	r.debt.note(r.state.Total, r.stored-r.seen.stored, now)
+	r.debt.note(r.state.Total, r.grown, now)
+	r.grown = 0
 	if r.markIsDue(now) {
 		failpoint.Here(failpoint.BeforeMark)
 		if err := r.again(ctx, func(ctx context.Context) error { return r.Sink.Mark(ctx, r.state) }); err != nil {
@@ -301,15 +329,16 @@ func (r *run[T]) finish(ctx context.Context) error {
 		failpoint.Here(failpoint.AfterMark)
 		r.marked, r.state.New = r.state, 0
 	}
-	clear(r.fresh)
 	if now.Sub(r.keptAt) > retry.MarkEvery {
-		if err := r.ask(ctx); err != nil {
+		if err := r.readKept(ctx); err != nil {
 			return err
 		}
 	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
 	reading := r.reading
 	reading.Owed = r.debt.owed > 0
+	// A row of the future does not show that the list goes on.
+	reading.Newest = earlier(reading.Newest, r.moved)
 	return r.again(ctx, func(ctx context.Context) error {
 		wanted, err := r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, WatchedSince: r.state.WatchedSince, Reading: reading})
 		if err == nil && !wanted.IsZero() && r.proof == nil {

@@ -89,7 +89,7 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 		began := time.Now()
 		stored, err := r.sweep(ctx)
 		if err != nil {
-			_, _ = r.settle(0)
+			r.fail()
 		}
 		if ctx.Err() != nil {
 			break

@@ -64,7 +64,7 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	first := w.last == nil // a walk that was resumed joins nothing
 	joined := first || w.fixed && from <= w.end || slices.ContainsFunc(keys, func(k uint64) bool { return slices.Contains(w.last, k) })
 	switch {
-	case n == 0, joined && !first && keys[n-1] == w.last[len(w.last)-1]:
+	case n == 0, joined && !first && endAlike(keys, w.last):
 		w.still++
 	case !joined && w.lost < maxLost:
 		w.lookBack(total)
@@ -82,6 +82,13 @@ func (w *walk) take(keys []uint64, total, limit int) {
 		return
 	}
 	w.onward(gone)
+}
+
+// endAlike reports whether one of two pages is the end of the other: a single row may be
+// listed twice.
+func endAlike(a, b []uint64) bool {
+	n := min(len(a), len(b))
+	return slices.Equal(a[len(a)-n:], b[len(b)-n:])
 }
 
 // resize learns how long pages are.

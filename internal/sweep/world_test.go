@@ -45,6 +45,7 @@ type list struct {
 	total   func(rows int) int        // what the page says
 	maxRows int                       // maximum rows of a page; 0: as many as requested
 	silent  bool                      // pages do not say how long they are
+	clamped bool                      // a page behind the last one is the last one
 	fixed   bool                      // a page has maxRows, whatever is requested
 	depth   int                       // rows beyond are never shown; 0: there is no such limit
 	empty   func() bool               // whether a page is empty for once
@@ -128,6 +129,9 @@ func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err er
 		limit = l.maxRows
 	}
 	rows := l.listing()
+	if last := (len(rows) + limit - 1) / limit; l.clamped && number > last {
+		number = last
+	}
 	if p.Total = len(rows); l.total != nil {
 		p.Total = l.total(len(rows))
 	}
@@ -199,6 +203,8 @@ type sink struct {
 	underWay     int
 	mostUnderWay int
 	swept        []Swept
+	onSwept      func(Swept)
+	before       func(what string) // a page or a mark is stored
 	wanted       time.Time
 }
 
@@ -236,6 +242,7 @@ func (d *sink) Kept(context.Context) (time.Time, error) {
 func (d *sink) Publish(_ context.Context, rows []Row[int]) func() (int, error) {
 	var n int
 	var err error
+	d.at("page")
 	done := make(chan struct{})
 	d.underWay++
 	d.mostUnderWay = max(d.mostUnderWay, d.underWay)
@@ -275,7 +282,14 @@ func (d *sink) append(f func()) error {
 	return nil
 }
 
+func (d *sink) at(what string) {
+	if d.before != nil {
+		d.before(what)
+	}
+}
+
 func (d *sink) Mark(_ context.Context, m Mark) error {
+	d.at("mark")
 	return d.append(func() { d.marks = append(d.marks, m) })
 }
 
@@ -291,6 +305,9 @@ func (d *sink) LastMark(context.Context) (m Mark, err error) {
 
 func (d *sink) Swept(_ context.Context, s Swept) (time.Time, error) {
 	d.swept = append(d.swept, s)
+	if d.onSwept != nil {
+		d.onSwept(s)
+	}
 	return d.wanted, nil
 }
 
@@ -324,7 +341,7 @@ func (l *list) sweeper(d *sink, limit int) *Sweeper[int] {
 // run sweeps for d, in a new process, and returns the number of pages that were read.
 func (w *world) run(d time.Duration) int {
 	w.Helper()
-	w.sink = &sink{store: w.store, crash: w.sink.crash, wanted: w.sink.wanted}
+	w.sink = &sink{store: w.store, crash: w.sink.crash, wanted: w.sink.wanted, onSwept: w.sink.onSwept, before: w.sink.before}
 	w.sweeper.Sink = w.sink
 	before := w.calls
 	ctx, stop := context.WithTimeout(w.Context(), d)

@@ -1,0 +1,176 @@
+package sweep
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// complete fails when a sweep reports a reading as complete that began after a row was
+// listed, reaches back to it, and has not had it published.
+func (w *world) complete(r *row, listed time.Time) {
+	w.sink.onSwept = func(s Swept) {
+		if g := s.Reading; g.Began.After(listed) && !r.created.Before(g.Back) && w.told[r.id(r.states)] == 0 {
+			w.Errorf("%v after the row was listed: %+v is said to be complete", time.Since(listed), g)
+			w.sink.onSwept = nil
+		}
+	}
+}
+
+// A reading that lost its place does not become complete by getting far enough.
+func TestAReadingThatSkippedRowsIsNotComplete(t *testing.T) {
+	inOrderedWorld(t, 600, func(w *world) {
+		r := &run[int]{Sweeper: w.sweeper, publisher: newPublisher[int](w.list, &sink{store: w.store})}
+		proof := newReading(50, 3*time.Minute, w.rows[300].created)
+		proof.resume(100) // as after a page that no other one joined
+		at := proof
+		err := r.step(w.Context(), &at, 100)
+		_, _ = r.settle(0)
+		if err != nil || proof.state != short {
+			w.Errorf("state %d, %v; want %d", proof.state, err, short)
+		}
+	})
+}
+
+// What a failed sweep has read and not stored is not published: no reading that contains it
+// is complete.
+func TestAReadingOfRowsThatWereNotStoredIsNotComplete(t *testing.T) {
+	inWorld(t, 600, func(w *world) {
+		w.run(5 * time.Minute)
+		var late *row
+		w.change(func() { late = w.late(30 * time.Hour) })
+		w.complete(late, time.Now())
+		failed := 0
+		w.sink.crash = func() bool { failed++; return failed <= 2 }
+		w.sweep(10 * time.Minute)
+		w.check(time.Time{})
+		if failed < 3 {
+			t.Errorf("%d writes were tried", failed)
+		}
+	})
+}
+
+// sweep runs like run; what cannot be stored does not end it.
+func (w *world) sweep(d time.Duration) {
+	w.Helper()
+	w.sink = &sink{store: w.store, crash: w.sink.crash, wanted: w.sink.wanted, onSwept: w.sink.onSwept, stop: func() {}}
+	w.sweeper.Sink = w.sink
+	ctx, stop := context.WithTimeout(w.Context(), d)
+	defer stop()
+	if err := w.sweeper.Run(ctx); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// What the sink wants takes longer to read than it is from one look at the newest rows to
+// the next.
+func TestALongReadingIsNotReplacedByAShorterOne(t *testing.T) {
+	inOrderedWorld(t, 30_000, func(w *world) {
+		w.run(time.Minute)
+		began := time.Now()
+		w.sink.wanted = began.Add(-96 * time.Hour)
+		w.run(8 * time.Minute)
+		for _, s := range w.sink.swept {
+			if s.Reading.Began.After(began) && !s.Reading.Back.After(w.sink.wanted) {
+				return
+			}
+		}
+		t.Errorf("no reading back to %v; the last one is %+v", w.sink.wanted, w.sink.swept[len(w.sink.swept)-1].Reading)
+	})
+}
+
+// A row that changes its state is no row that the list counted and has not shown, and
+// neither is a page without a total.
+func TestAChangedRowDoesNotHideThatOneIsOwed(t *testing.T) {
+	inOrderedWorld(t, 300, func(w *world) {
+		owed, silent := 0, false
+		w.total = func(n int) int {
+			if silent {
+				return 0
+			}
+			return n + owed
+		}
+		time.AfterFunc(10*time.Minute, func() {
+			w.change(func() { r := w.rows[299]; r.states, r.final, owed = 2, true, 1 })
+		})
+		time.AfterFunc(20*time.Minute, func() { w.change(func() { silent = true }) })
+		time.AfterFunc(21*time.Minute, func() { w.change(func() { silent = false }) })
+		for after := 11 * time.Minute; after < 30*time.Minute; after += time.Minute / 2 {
+			time.AfterFunc(after, func() {
+				if !w.sink.swept[len(w.sink.swept)-1].Reading.Owed {
+					w.Errorf("after %v nothing is owed", after)
+				}
+			})
+		}
+		w.change(func() { w.rows[299].final = false })
+		w.run(31 * time.Minute)
+	})
+}
+
+// Of two sweepers each publishes some of the rows: none of them is owed to the other.
+func TestWhatAnotherSweeperPublishedIsNotOwed(t *testing.T) {
+	inOrderedWorld(t, 300, func(w *world) {
+		ctx, stop := context.WithTimeout(w.Context(), 2*time.Hour)
+		defer stop()
+		var sweepers sync.WaitGroup
+		var sinks [2]*sink
+		for i := range sinks {
+			sinks[i] = &sink{store: w.store, stop: stop}
+			sweepers.Go(func() {
+				time.Sleep(time.Duration(i) * 3 * time.Second)
+				if err := w.list.sweeper(sinks[i], 50).Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for ctx.Err() == nil {
+			time.Sleep(17 * time.Second)
+			w.change(func() { w.add(3); w.settle(5) })
+		}
+		sweepers.Wait()
+		for i, d := range sinks {
+			owed := 0
+			late := d.swept[len(d.swept)/2:]
+			for _, s := range late {
+				if s.Reading.Owed {
+					owed++
+				}
+			}
+			if owed > len(late)/10 {
+				t.Errorf("sweeper %d: rows are owed after %d of %d sweeps", i, owed, len(late))
+			}
+		}
+	})
+}
+
+// A page behind the last one is the last one again, and it is full.
+func TestTheEndOfAListThatRepeatsItsLastPageIsFound(t *testing.T) {
+	for name, o := range orders {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, o, 300)
+				w.clamped = true
+				w.run(time.Minute)
+				if n := w.run(10 * time.Minute); n > 10*60+10*3*12 {
+					t.Errorf("%d pages in ten idle minutes", n)
+				}
+				w.check(time.Time{})
+			})
+		})
+	}
+}
+
+// A row that is listed twice, at the ends of two pages, does not look like the end of the
+// list: what is behind it is read.
+func TestARowThatIsListedTwiceIsNotTheEnd(t *testing.T) {
+	inOrderedWorld(t, 500, func(w *world) {
+		// Pages of 50 rows: the second one is asked for as rows 49 to 97.
+		w.rows[499-97].key, w.rows[499-97].final, w.rows[499-97].states = w.rows[499-49].key, w.rows[499-49].final, w.rows[499-49].states
+		w.run(5 * time.Minute)
+		w.change(func() { w.late(30 * time.Hour) })
+		w.run(10 * time.Minute)
+		w.check(time.Time{})
+	})
+}
