@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/deliveries"
@@ -34,7 +33,7 @@ func (d *Deliveries) replay(ctx context.Context, last uint64, yield func(deliver
 
 // parse reads the headers of an event; ok: it is about a row or a request.
 func parse(m jetstream.Msg, meta *jetstream.MsgMetadata) (e deliveries.StoredEvent, ok bool) {
-	id := m.Headers().Get(nats.MsgIdHdr)
+	id := m.Headers().Get(eventID)
 	e.At, e.State, e.Note = meta.Timestamp, messages.StateOf(m.Subject()), m.Headers().Get(recipient)
 	if _, e.Request, ok = strings.Cut(m.Subject(), "."+string(e.State)+"."); !ok {
 		return e, false // a change of leadership

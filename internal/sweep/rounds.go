@@ -25,6 +25,7 @@ type rounds struct {
 	recent   bool          // the one under way is of the newer part only
 	short    int           // in a row that were not complete and found nothing
 	paid     time.Time     // until when pages were taken
+	odd      bool          // who got the last odd page
 	credit   time.Duration // pages that may be read, a second each
 }
 
@@ -35,6 +36,17 @@ func (r *rounds) pages(now time.Time) int {
 	n := int(r.credit * pagesPerSecond / time.Second)
 	r.credit -= time.Duration(n) * time.Second / pagesPerSecond
 	return n
+}
+
+// share is the half of the pages that one of two readings gets; of an odd one each in turn.
+func (r *rounds) share(pages int) int {
+	half := pages / 2
+	if pages%2 == 1 {
+		if r.odd = !r.odd; r.odd {
+			half++
+		}
+	}
+	return half
 }
 
 // ended notes the end of a round, and reports whether the list counts as read.

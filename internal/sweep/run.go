@@ -213,22 +213,18 @@ func (r *run[T]) rest(ctx context.Context) error {
 	if !r.firstRead() {
 		pages = math.MaxInt
 	}
+	near, scan := pages, pages
 	if r.near != nil && r.scan != nil {
-		pages = (pages + 1) / 2
+		near = r.rounds.share(pages)
+		scan = pages - near
 	}
-	for _, at := range []**reading{&r.near, &r.proof, &r.scan} {
-		if *at == nil || pages == 0 {
-			continue
-		}
-		if err := r.step(ctx, *at, pages); err != nil {
-			return err
-		}
-		if (*at).done() {
-			r.ended(*at)
-			*at = nil
-		}
+	if err := r.step(ctx, &r.near, near); err != nil {
+		return err
 	}
-	return nil
+	if err := r.step(ctx, &r.proof, pages); err != nil {
+		return err
+	}
+	return r.step(ctx, &r.scan, scan)
 }
 
 // scanBack is how far back the next scan reads: nothing is published that is older than
@@ -242,10 +238,15 @@ func (r *run[T]) scanBack(now time.Time) time.Time {
 	return back
 }
 
-// step reads some pages, and for a second at most: head must not wait.
-func (r *run[T]) step(ctx context.Context, reading *reading, pages int) error {
+// step reads some pages of a reading, for a second at most: head must not wait. A reading
+// that has ended is dropped.
+func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
+	reading := *of
+	if reading == nil || pages == 0 {
+		return nil
+	}
 	until := time.Now().Add(retry.SweepMin)
-	return r.follow(ctx, reading, func(_ int, newest time.Time) bool {
+	err := r.follow(ctx, reading, func(_ int, newest time.Time) bool {
 		pages--
 		if reading.reached(newest, r.seen.newest) {
 			reading.state = whole
@@ -253,6 +254,11 @@ func (r *run[T]) step(ctx context.Context, reading *reading, pages int) error {
 		}
 		return pages <= 0 || !time.Now().Before(until)
 	})
+	if err == nil && reading.done() {
+		r.ended(reading)
+		*of = nil
+	}
+	return err
 }
 
 // ended notes that a reading has ended.

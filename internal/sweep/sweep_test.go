@@ -57,6 +57,64 @@ func TestANewRowIsPublishedByTheNextSweep(t *testing.T) {
 	})
 }
 
+// The calls of a minute are bounded whatever the list does, and a new row is published
+// within two seconds.
+func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(l *list)
+		rate   int // rows a second
+		calls  int // a minute, at most
+	}{
+		"idle":                   {func(*list) {}, 0, 6 + 1 + 60},
+		"50 rows a second":       {func(*list) {}, 50, 120 + 1 + 60},
+		"pages of a fixed size":  {func(l *list) { l.fixed, l.maxRows, l.silent = true, 100, true }, 50, 120 + 1 + 60},
+		"nobody knows the total": {func(l *list) { l.total = func(int) int { return 0 } }, 50, 120 + 1 + 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOrderedWorld(t, 100, func(w *world) {
+				w.change(func() {
+					w.add(20_000)
+					for i, r := range w.rows {
+						r.created = r.created.Add(-time.Duration(len(w.rows)-i) * time.Minute)
+					}
+				})
+				c.change(w.list)
+				w.sweeper.Limit = 100
+				w.run(5 * time.Minute) // the first reading
+				made := w.made
+				const minutes = 10
+				if c.rate > 0 {
+					rows := time.NewTicker(time.Second)
+					defer rows.Stop()
+					go func() {
+						for range minutes*60 - 5 {
+							<-rows.C
+							w.change(func() { w.add(c.rate) })
+						}
+					}()
+				}
+				if n := w.run(minutes * time.Minute); n > minutes*c.calls+30 {
+					w.Errorf("%d calls a minute, want at most %d", n/minutes, c.calls)
+				}
+				w.check(time.Time{})
+				late := 0
+				at := map[ID]time.Time{}
+				for _, e := range w.events {
+					at[e.ID] = e.At
+				}
+				for _, r := range w.rows {
+					if took := at[r.id(1)].Sub(r.created); r.key > made && took > 2*time.Second {
+						late++
+					}
+				}
+				if late > 10*c.rate { // those that came first, after an idle pause
+					w.Errorf("%d of %d rows were published more than two seconds after they came", late, w.made-made)
+				}
+			})
+		})
+	}
+}
+
 func TestLateRowsAndNewStatesAreFoundWhereverTheyAre(t *testing.T) {
 	inWorld(t, 1000, func(w *world) {
 		w.run(time.Minute)
