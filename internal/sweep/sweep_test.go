@@ -267,6 +267,36 @@ func TestPagesOfAnyLengthHideNoRow(t *testing.T) {
 	}
 }
 
+// Pages are shorter than requested, of a length of their own or of another one each time, and
+// say that they are not.
+func TestPagesThatHideTheirLengthHideNoRow(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		for _, varies := range []bool{false, true} {
+			if fixed && varies {
+				continue // nobody knows what such a page shows
+			}
+			for _, silent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("fixed %t varies %t silent %t", fixed, varies, silent), func(t *testing.T) {
+					inWorld(t, 400, func(w *world) {
+						w.maxRows, w.fixed, w.untrue, w.silent = 25, fixed, true, silent
+						w.sweeper.Limit = 100
+						w.busy = func(l *list) {
+							if varies {
+								l.maxRows = 13 + l.random.IntN(13)
+							}
+						}
+						w.run(time.Minute)
+						w.check(time.Time{})
+						if len(w.marks) == 0 {
+							w.Error("there is no mark")
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 func TestSeveralPagesAreStoredAtOnce(t *testing.T) {
 	inOrderedWorld(t, 1000, func(w *world) {
 		w.latency = 0
