@@ -32,6 +32,7 @@ type sight struct {
 	began  time.Time
 	stored int       // events stored before it
 	head   time.Time // the newest row of the first page
+	whole  bool      // the first page is the whole list
 	newest time.Time // of all rows, of all sweeps
 	rows   bool      // there were rows
 	met    bool      // there was a row that was published before the sweep
@@ -163,6 +164,7 @@ func (r *run[T]) head(ctx context.Context) (size int, err error) {
 		return first || unknown == 0
 	})
 	if err == nil && h.state == whole {
+		r.seen.whole = h.pages <= 1
 		r.ended(h)
 	}
 	return h.size, err
@@ -189,6 +191,10 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 			return err
 		}
 		switch {
+		case page.Limit > 0 && page.Limit < size: // it begins elsewhere
+			size = page.Limit
+			last = (r.state.Total + size - 1) / size
+			number, step = last+1, -1
 		case step > 0 && len(page.Rows) < size, r.known.empty():
 			return nil
 		case step < 0 && (len(unknown) == 0 || number == 2):
@@ -203,10 +209,10 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
 	switch {
-	case r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= retry.RoundEvery:
+	case r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery():
 		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.state.CompleteThrough.Add(-r.Overlap)), now
 	}
-	if r.scan == nil && now.Sub(r.rounds.began) >= retry.RoundEvery {
+	if r.scan == nil && now.Sub(r.rounds.began) >= r.roundEvery() {
 		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, r.scanBack(now)), now
 	}
 	pages := r.rounds.pages(now)
@@ -226,6 +232,9 @@ func (r *run[T]) rest(ctx context.Context) error {
 	}
 	return r.step(ctx, &r.scan, scan)
 }
+
+// roundEvery is the shortest time from one reading of what is not new to the next.
+func (r *run[T]) roundEvery() time.Duration { return min(retry.RoundEvery, roundSweeps*r.Interval) }
 
 // scanBack is how far back the next scan reads: nothing is published that is older than
 // Since. While rows are watched whose state may change, every other scan of a long list
@@ -274,7 +283,7 @@ func (r *run[T]) ended(reading *reading) {
 		return
 	}
 	if r.rounds.ended(reading, complete) {
-		r.state.Order = reading.order()
+		r.state.Order = reading.order(r.state.Order)
 		r.debt.forgive(reading.Began, r.state.Total)
 	}
 }
@@ -324,7 +333,7 @@ func (r *run[T]) through() time.Time {
 	switch {
 	case !r.firstRead():
 		return time.Time{}
-	case r.state.Order == NewestFirst:
+	case r.state.Order == NewestFirst, r.seen.whole:
 		return r.seen.head
 	case r.state.Order == OldestFirst:
 		return r.seen.newest
@@ -336,6 +345,7 @@ func (r *run[T]) through() time.Time {
 // stream drops old events, and a list without a mark is published again.
 func (r *run[T]) markIsDue(now time.Time) bool {
 	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 || !r.state.WatchedSince.Equal(r.marked.WatchedSince) ||
+		r.state.CompleteThrough.After(r.marked.CompleteThrough) && !r.state.CompleteThrough.Before(r.seen.newest) ||
 		r.state.CompleteThrough.Sub(r.marked.CompleteThrough) > time.Minute || now.Sub(r.marked.At) > retry.MarkEvery ||
 		r.state.Scanned > 0 && now.Sub(r.marked.At) > retry.LongRound)
 }
