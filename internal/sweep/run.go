@@ -170,8 +170,9 @@ func (r *run[T]) head(ctx context.Context) (size int, err error) {
 	return h.size, err
 }
 
-// tail reads from the last page back to one that is wholly known, and then what follows the
-// last one. It does so when the list has grown and head did not find by what, and now and
+// tail reads from the last page back to one that is wholly known, and from there to the end:
+// backwards a row is missed when another one is added before it, forwards when one is
+// removed. It does so when the list has grown and head did not find by what, and now and
 // then.
 func (r *run[T]) tail(ctx context.Context, size int) error {
 	found := r.stored - r.seen.stored + len(r.pending)
@@ -198,7 +199,7 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 		case step > 0 && len(page.Rows) < size, r.known.empty():
 			return nil
 		case step < 0 && (len(unknown) == 0 || number == 2):
-			number, step = last, 1
+			step = 1
 		}
 	}
 	return nil
