@@ -105,9 +105,17 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	})
 }
 
-// take takes a page and returns the rows to publish, and the time of its newest row.
-func (r *run[T]) take(rows []Row[T]) (unknown []Row[T], times []time.Time) {
+// take takes a page and returns the rows to publish, how many rows were not known before the
+// sweep, and the times of all. What another sweeper has published meanwhile is one of those:
+// it may still be at work on what is older.
+func (r *run[T]) take(rows []Row[T]) (unknown []Row[T], news int, times []time.Time) {
+	for _, row := range rows {
+		if _, fresh := r.fresh[row.ID]; fresh {
+			news++
+		}
+	}
 	unknown, met := r.unknown(rows)
+	news += len(unknown)
 	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
 	for _, row := range rows {
 		if !row.At.IsZero() {
@@ -115,12 +123,12 @@ func (r *run[T]) take(rows []Row[T]) (unknown []Row[T], times []time.Time) {
 			r.seen.newest = later(r.seen.newest, row.At)
 		}
 	}
-	return unknown, times
+	return unknown, news, times
 }
 
 // follow goes on with a reading until it is done, or enough says so after a page. It reads
 // the next page while one is published.
-func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unknown int, newest time.Time) bool) error {
+func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news int, newest time.Time) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
@@ -130,7 +138,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 		if err != nil {
 			return err
 		}
-		unknown, times := r.take(page.Rows)
+		unknown, news, times := r.take(page.Rows)
 		newest := reading.note(times)
 		keys := make([]uint64, len(page.Rows))
 		for i, row := range page.Rows {
@@ -138,7 +146,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 		}
 		reading.take(keys, page.Total, page.Limit)
 		reading.found += len(unknown)
-		done := enough(len(unknown), newest) || reading.done()
+		done := enough(news, newest) || reading.done()
 		if !done {
 			ahead.Go(func() { page, err = r.page(ctx, reading.asked) })
 		}
@@ -157,11 +165,11 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 func (r *run[T]) head(ctx context.Context) (size int, err error) {
 	h := newReading(r.Limit, r.Overlap, time.Time{})
 	first := r.known.empty() // then the rest is left to scan
-	err = r.follow(ctx, h, func(unknown int, newest time.Time) bool {
+	err = r.follow(ctx, h, func(news int, newest time.Time) bool {
 		if h.pages <= 1 && r.seen.head.IsZero() {
 			r.seen.head, r.state.Total = newest, h.total
 		}
-		return first || unknown == 0
+		return first || news == 0
 	})
 	if err == nil && h.state == whole {
 		r.seen.whole = h.pages <= 1
@@ -187,7 +195,7 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 		if err != nil {
 			return err
 		}
-		unknown, _ := r.take(page.Rows)
+		unknown, news, _ := r.take(page.Rows)
 		if err := r.publish(ctx, unknown); err != nil {
 			return err
 		}
@@ -198,7 +206,7 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 			number, step = last+1, -1
 		case step > 0 && len(page.Rows) < size, r.known.empty():
 			return nil
-		case step < 0 && (len(unknown) == 0 || number == 2):
+		case step < 0 && (news == 0 || number == 2):
 			step = 1
 		}
 	}
