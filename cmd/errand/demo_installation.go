@@ -132,7 +132,7 @@ func (h *installation) programs(log zerolog.Logger) map[string]app.Program {
 		"mandate-consumer": &app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates},
 		"mail-consumer":    &app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
 		"log-poller": &logpoller.Program{Common: common, MailAPI: mail,
-			Interval: 300 * time.Millisecond, Limit: 500, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour},
+			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour},
 	}
 }
 

@@ -246,6 +246,46 @@ func (b *bubble) poll(while time.Duration, until func() bool) {
 	b.run(b.poller(), while, until)
 }
 
+// otherMail puts a row of somebody else's mail into the sending log, made now.
+func (b *bubble) otherMail() {
+	b.t.Helper()
+	insertRow(b.t, b.box, map[string]any{"to": other})
+}
+
+// other is whom somebody else's mail is to.
+const other = "other@elsewhere.test"
+
+// watchLog has a poller see a row of the log. What is called from now on can be concluded: the
+// log reaches back before the call, and was watched since before it.
+func (b *bubble) watchLog() {
+	b.t.Helper()
+	b.otherMail()
+	b.poll(5*time.Minute, b.published("mail.log.watermark", 1))
+	b.wantOne("mail.log.watermark")
+}
+
+// pollOn runs a poller while somebody else's mail goes on, which shows how far the log is.
+func (b *bubble) pollOn(while time.Duration, until func() bool) {
+	b.t.Helper()
+	over := make(chan struct{})
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer close(over)
+	others.Go(func() {
+		every := time.NewTicker(10 * time.Minute)
+		defer every.Stop()
+		for {
+			b.otherMail()
+			select {
+			case <-over:
+				return
+			case <-every.C:
+			}
+		}
+	})
+	b.poll(while, until)
+}
+
 // send has a message sent, or tried, and waits for its end.
 func (b *bubble) send(body map[string]any, state messages.State) {
 	b.t.Helper()

@@ -27,8 +27,8 @@ type sweeps struct {
 type span struct{ from, to time.Time }
 
 // soon is how long a state must last to be seen by a poller that is at work: the pause
-// between two sweeps and a full sweep of the log, some pages of it read again.
-const soon = time.Minute
+// between two scans of the log, and a scan of a page a second.
+const soon = 2 * time.Minute
 
 const overlap = 5 * time.Minute
 
@@ -80,12 +80,13 @@ func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 	}
 }
 
-// quiet lets the last poller see what is left: the log changes no more.
+// quiet lets the last poller see what is left: the log changes no more. Without order it is
+// known up to an overlap ago, and where totals are wrong after three scans that found nothing.
 func (s *sweeps) quiet() {
 	s.t.Helper()
 	s.set(func(v *sandbox.Settings) { v.LogLosses, v.LogLate = 0, 0 })
 	began := time.Now()
-	s.run(s.sweeper(), 3*time.Minute, nil)
+	s.run(s.sweeper(), 10*time.Minute, nil)
 	s.ran = append(s.ran, span{began, time.Now()})
 }
 
@@ -197,8 +198,8 @@ func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.LogState, e event) {
 func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 	s.t.Helper()
 	marks := s.events("mail.log.watermark")
-	if len(marks) < 2 {
-		s.t.Errorf("%d watermarks", len(marks))
+	if len(marks) == 0 {
+		s.t.Error("there is no watermark")
 	}
 	var before time.Time
 	for _, e := range marks {
@@ -234,7 +235,7 @@ func inSweeps(t *testing.T, change func(*sandbox.Settings), f func(s *sweeps)) {
 		s := &sweeps{bubble: b, alone: true}
 		s.set(func(v *sandbox.Settings) {
 			v.Latency, v.LogCap, v.LogSpread = sandbox.Duration(50*time.Millisecond), 25, sandbox.Duration(15*time.Second)
-			v.ShareBounced, v.ShareDeferred, v.DeferredFor = 0.1, 0.2, sandbox.Duration(70*time.Second)
+			v.ShareBounced, v.ShareDeferred, v.DeferredFor = 0.1, 0.2, sandbox.Duration(150*time.Second)
 			change(v)
 		})
 		f(s)

@@ -31,7 +31,7 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 		{"mail-consumer", "send", 402, "held: email service (send) answers 402: credentials, account or quota", `errand_held{operation="mail.send"}`},
 		{"mail-consumer", "send", 503, "held: email service (send) answers 503: overloaded or out of order", `errand_held{operation="mail.send"}`},
 		{"log-poller", "logs", 401, "email service (logs) answers 401", ""},
-		{"log-poller", "logs", 503, "sending log: no sweep came through lately", ""},
+		{"log-poller", "logs", 503, "email service (logs): no sweep came through lately", ""},
 	} {
 		t.Run(c.program+" "+http.StatusText(c.status), func(t *testing.T) {
 			in.fault(sandbox.Fault{Operation: c.operation, Kind: sandbox.Status, Status: c.status})

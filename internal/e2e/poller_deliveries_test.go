@@ -83,19 +83,19 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 // uncertain is resolved: once, by however many pollers.
 func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.send(message("other", 1), messages.Accepted)
+		b.watchLog()
 		p := b.mails()
 		p.BatchSize, p.BatchParallel = 2, 1
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Match: "m1-0@", Times: 1})
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: "m1-2@", Times: 1})
 		b.publish("mail.send.requested", message("m1", 5))
 		b.run(p, time.Minute, b.published("mail.send.uncertain.m1", 1))
-		b.poll(50*time.Minute, nil)
+		b.pollOn(50*time.Minute, nil)
 		if n := len(b.events("mail.send.resolved.*")); n != 0 {
 			t.Fatalf("%d requests are resolved before the log can show it", n)
 		}
-		b.poll(40*time.Minute, nil)
-		b.poll(5*time.Minute, nil)
+		b.pollOn(40*time.Minute, nil)
+		b.pollOn(5*time.Minute, nil)
 		e := b.wantOne("mail.send.resolved.m1")
 		body := decode[messages.SendResolved](t, e)
 		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
@@ -113,34 +113,35 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 }
 
 // A message that waits for the log is sent again exactly when it was not sent. One was
-// accepted after its caller had left and its time was over.
+// accepted after its caller had left and its time was over: its rows may be anybody's, so it
+// is uncertain.
 func TestAMessageThatWaitsForTheLogIsSentOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.send(message("other", 1), messages.Accepted)
+		b.watchLog()
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Match: "taken-0@", Times: 1})
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: "lost-0@", Times: 1})
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Delay, Match: "late-0@", Times: 1, Delay: sandbox.Duration(5 * time.Minute)})
-		ids := []string{"taken", "lost", "late"}
-		for _, id := range ids {
+		ends := map[string]messages.State{"taken": messages.Accepted, "lost": messages.Accepted, "late": messages.Uncertain}
+		for id := range ends {
 			b.publish("mail.send.requested", message(id, 3, "on_unknown", "conclude"))
 		}
 		b.run(b.mails(), 2*time.Minute, b.published("mail.send.deferred.*", 3))
-		b.poll(30*time.Minute, nil)
-		b.run(b.mails(), 30*time.Minute, b.published("mail.send.accepted.*", 3))
+		b.pollOn(30*time.Minute, nil)
+		b.run(b.mails(), 30*time.Minute, b.published("mail.send.accepted.*", 1))
 		if n := len(b.events("mail.send.accepted.lost")); n != 0 {
 			t.Fatal("it is sent again before the log can show it")
 		}
 		for range 4 { // meanwhile the consumer looks again and again
-			b.poll(20*time.Minute, nil)
-			b.run(b.mails(), 16*time.Minute, b.published("mail.send.accepted.*", 4))
+			b.pollOn(20*time.Minute, nil)
+			b.run(b.mails(), 16*time.Minute, b.published("mail.send.accepted.*", 2))
 		}
-		for _, id := range ids {
-			b.wantOne("mail.send.accepted." + id)
+		for id, end := range ends {
+			b.wantOne(fmt.Sprintf("mail.send.%s.%s", end, id))
 			if n := len(b.events("mail.log.concluded." + id + ".1")); n != 1 {
 				t.Errorf("%s: %d conclusions, want 1", id, n)
 			}
 		}
-		if o := b.box.Oracle(sandbox.Query{}); o.Mail.TwiceCount != 0 || o.Mail.Distinct != 10 {
+		if o := b.box.Oracle(sandbox.Query{}); o.Mail.TwiceCount != 0 || o.Mail.Distinct != 9 {
 			t.Errorf("the oracle: %+v", o.Mail)
 		}
 	})
@@ -152,6 +153,7 @@ func TestAMessageThatWaitsForTheLogIsSentOnce(t *testing.T) {
 // message that was accepted is no doubt about it.
 func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
+		b.watchLog()
 		for _, id := range []string{"early", "behind", "lost"} {
 			if id != "early" {
 				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Cut, Match: id + "-0@", Times: 1})
@@ -169,8 +171,8 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		b.poll(30*time.Minute, nil)
-		b.poll(2*time.Hour, nil) // another one, which only learns of the rows
+		b.pollOn(30*time.Minute, nil)
+		b.pollOn(2*time.Hour, nil) // another one, which only learns of the rows
 		b.run(b.mails(), time.Hour, b.published("mail.send.*.*", 9))
 		for id, want := range map[string]messages.Conclusion{"behind": messages.Unclear, "lost": messages.WasNotSent} {
 			if body := decode[messages.ConcludedBody](t, b.wantOne("mail.log.concluded."+id+".1")); body.Outcome != want || body.Seen != 0 {
@@ -186,7 +188,9 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
 			if err := json.Unmarshal(body.Entry, &entry); err != nil || body.Match.Confidence != messages.MatchNone || body.Match.Candidates != nil {
 				t.Errorf("%s (%v)", e.Raw, err)
 			}
-			none[entry.To] = e.Header.Get("Errand-Recipient") != ""
+			if entry.To != other {
+				none[entry.To] = e.Header.Get("Errand-Recipient") != ""
+			}
 		}
 		want := map[string]bool{"early-0@example.test": false, "early-1@example.test": false, "behind-0@example.test": true, "behind-1@example.test": true}
 		if diff := cmp.Diff(want, none); diff != "" {
@@ -203,6 +207,7 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
 // sent again.
 func TestAmbiguousRowsConcludeNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
+		b.watchLog()
 		for _, id := range []string{"known", "unknown"} {
 			m := message(id, 0, "on_unknown", "conclude")
 			m["to"] = []string{"x@example.test"}
@@ -213,8 +218,8 @@ func TestAmbiguousRowsConcludeNothing(t *testing.T) {
 			b.run(b.mails(), time.Minute, b.published("mail.send.*."+id, 2))
 		}
 		insertRow(t, b.box, map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
-		b.poll(30*time.Minute, nil)
-		b.poll(2*time.Hour, nil) // another one, which only learns of the row
+		b.pollOn(30*time.Minute, nil)
+		b.pollOn(2*time.Hour, nil) // another one, which only learns of the row
 		b.run(b.mails(), time.Hour, b.published("mail.send.uncertain.unknown", 1))
 		e := b.wantOne("mail.log.concluded.unknown.1")
 		if body := decode[messages.ConcludedBody](t, e); body.Outcome != messages.Unclear || body.Seen != 0 {
@@ -222,7 +227,7 @@ func TestAmbiguousRowsConcludeNothing(t *testing.T) {
 		}
 		var candidates []string
 		for _, e := range b.events("mail.delivery.delivered.unmatched") {
-			candidates = decode[messages.DeliveryBody](t, e).Match.Candidates
+			candidates = append(candidates, decode[messages.DeliveryBody](t, e).Match.Candidates...)
 		}
 		if diff := cmp.Diff([]string{"known", "unknown"}, candidates); diff != "" {
 			t.Errorf("candidates (-want +got):\n%s", diff)
@@ -252,11 +257,11 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 		}
 		overdue := func() []event { return b.events("mail.delivery.overdue.slow") }
 		between(0, 10*time.Minute)
-		between(5*time.Hour+50*time.Minute, 6*time.Hour+10*time.Minute) // the log is known up to POLL_OVERLAP ago
+		between(5*time.Hour+40*time.Minute, 5*time.Hour+59*time.Minute)
 		if n := len(overdue()); n != 0 {
 			t.Errorf("%d recipients are overdue before the log is known for six hours", n)
 		}
-		between(6*time.Hour+11*time.Minute, 6*time.Hour+31*time.Minute)
+		between(6*time.Hour, 6*time.Hour+31*time.Minute)
 		between(6*time.Hour+32*time.Minute, 6*time.Hour+42*time.Minute)
 		got := map[string]int{}
 		for _, e := range overdue() {

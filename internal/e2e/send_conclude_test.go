@@ -198,6 +198,7 @@ func TestACallWithoutARecordIsConcludedToo(t *testing.T) {
 		for _, n := range []int{5, 2500} {
 			t.Run(fmt.Sprint(onUnknown, " ", n), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bubble) {
+					b.watchLog()
 					data, _ := json.Marshal(message("m1", n, "on_unknown", onUnknown))
 					_, meta, err := messages.DecodeSend(data)
 					if err != nil {
@@ -221,11 +222,11 @@ func TestACallWithoutARecordIsConcludedToo(t *testing.T) {
 					time.Sleep(2 * time.Hour)
 					calls := others + 1
 					if onUnknown == "conclude" {
-						b.poll(5*time.Minute, b.published("mail.log.concluded.>", 1))
+						b.pollOn(5*time.Minute, b.published("mail.log.concluded.>", 1))
 						b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
 						b.wantOne("mail.send.accepted.m1")
 					} else {
-						b.poll(5*time.Minute, b.published("mail.send.resolved.m1", 1))
+						b.pollOn(5*time.Minute, b.published("mail.send.resolved.m1", 1))
 						calls = others
 						want := map[int64]messages.State{0: messages.Failed, 2: messages.Partial}[others]
 						if e := decode[messages.SendResolved](t, b.wantOne("mail.send.resolved.m1")); e.Outcome != want {

@@ -59,9 +59,12 @@ const (
 	OldestFirst
 )
 
-// order is that of nearly all pages.
-func (r *reading) order() Order {
+// order is that of nearly all pages; the one that was known before if they show none, since
+// all their rows were made at about the same time.
+func (r *reading) order(before Order) Order {
 	switch {
+	case r.high.Sub(r.low) <= r.tolerance:
+		return before
 	case 10*r.newer <= r.pages:
 		return NewestFirst
 	case 10*r.older <= r.pages:

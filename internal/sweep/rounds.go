@@ -9,6 +9,9 @@ import (
 const (
 	// pagesPerSecond is how fast a list that was read once is read again, on average.
 	pagesPerSecond = 1
+	// roundSweeps is the shortest time from one round to the next, in idle sweeps, where that
+	// is less than retry.RoundEvery.
+	roundSweeps = 6
 	// maxPages is how many pages of it one sweep reads.
 	maxPages = 10
 	// maxShort is how many rounds in a row that found nothing may miss rows that the list

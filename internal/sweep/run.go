@@ -32,6 +32,7 @@ type sight struct {
 	began  time.Time
 	stored int       // events stored before it
 	head   time.Time // the newest row of the first page
+	whole  bool      // the first page is the whole list
 	newest time.Time // of all rows, of all sweeps
 	rows   bool      // there were rows
 	met    bool      // there was a row that was known before the sweep
@@ -104,9 +105,13 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	})
 }
 
-// look takes a page and returns the rows to publish, and the times of its rows.
-func (r *run[T]) look(rows []Row[T], when asked) (unknown []Row[T], times []time.Time) {
+// look takes a page and returns the rows to publish, how many rows are new to us, and the
+// times of all. What another sweeper has published is new, too: it may have died before it
+// published what is older.
+func (r *run[T]) look(rows []Row[T], when asked) (unknown []Row[T], news int, times []time.Time) {
+	others := len(r.others)
 	unknown, met := r.take(rows, when)
+	news = len(unknown) + others - len(r.others)
 	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
 	for _, row := range rows {
 		if !row.At.IsZero() {
@@ -114,12 +119,12 @@ func (r *run[T]) look(rows []Row[T], when asked) (unknown []Row[T], times []time
 			r.seen.newest = later(r.seen.newest, row.At)
 		}
 	}
-	return unknown, times
+	return unknown, news, times
 }
 
 // follow goes on with a reading until it is done, or enough says so after a page. It reads
 // the next page while one is published.
-func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unknown int, newest time.Time) bool) error {
+func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news int, newest time.Time) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
@@ -130,7 +135,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 		if err != nil {
 			return err
 		}
-		unknown, times := r.look(page.Rows, when)
+		unknown, news, times := r.look(page.Rows, when)
 		newest := reading.note(times)
 		keys := make([]uint64, len(page.Rows))
 		for i, row := range page.Rows {
@@ -138,7 +143,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 		}
 		reading.take(keys, page.Total, page.Limit)
 		reading.found += len(unknown)
-		done := enough(len(unknown), newest) || reading.done()
+		done := enough(news, newest) || reading.done()
 		if when = r.ask(); !done {
 			ahead.Go(func() { page, err = r.page(ctx, reading.asked) })
 		}
@@ -157,13 +162,14 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 func (r *run[T]) head(ctx context.Context) (size int, err error) {
 	h := newReading(r.Limit, r.Overlap, time.Time{})
 	first := r.known.empty() // then the rest is left to scan
-	err = r.follow(ctx, h, func(unknown int, newest time.Time) bool {
+	err = r.follow(ctx, h, func(news int, newest time.Time) bool {
 		if h.pages <= 1 && r.seen.head.IsZero() {
 			r.seen.head, r.state.Total = newest, h.total
 		}
-		return first || unknown == 0
+		return first || news == 0
 	})
 	if err == nil && h.state == whole {
+		r.seen.whole = h.pages <= 1
 		if err = r.collect(ctx, 0); err == nil {
 			r.ended(h)
 		}
@@ -171,8 +177,9 @@ func (r *run[T]) head(ctx context.Context) (size int, err error) {
 	return h.size, err
 }
 
-// tail reads from the last page back to one that is wholly known, and then what follows the
-// last one. It does so when the list has grown and head did not find by what, and now and
+// tail reads from the last page back to one that is wholly known, and from there to the end:
+// backwards a row is missed when another one is added before it, forwards when one is
+// removed. It does so when the list has grown and head did not find by what, and now and
 // then.
 func (r *run[T]) tail(ctx context.Context, size int) error {
 	found := r.stored - r.seen.stored + len(r.pending)
@@ -188,15 +195,19 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 		if err != nil {
 			return err
 		}
-		unknown, _ := r.look(page.Rows, when)
+		unknown, news, _ := r.look(page.Rows, when)
 		if err := r.publish(ctx, unknown); err != nil {
 			return err
 		}
 		switch {
+		case page.Limit > 0 && page.Limit < size: // it begins elsewhere
+			size = page.Limit
+			last = (r.state.Total + size - 1) / size
+			number, step = last+1, -1
 		case step > 0 && len(page.Rows) < size, r.known.empty(), number > last && len(unknown) == 0:
 			return nil // some upstreams answer the last page again for any page behind it
-		case step < 0 && (len(unknown) == 0 || number == 2):
-			number, step = last, 1
+		case step < 0 && (news == 0 || number == 2):
+			step = 1
 		}
 	}
 	return nil
@@ -207,10 +218,10 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
 	switch {
-	case r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= retry.RoundEvery:
+	case r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery():
 		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.state.CompleteThrough.Add(-r.Overlap)), now
 	}
-	if r.scan == nil && now.Sub(r.rounds.began) >= retry.RoundEvery {
+	if r.scan == nil && now.Sub(r.rounds.began) >= r.roundEvery() {
 		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, r.scanBack(now)), now
 	}
 	pages := r.rounds.pages(now)
@@ -246,6 +257,9 @@ func (r *run[T]) fail() {
 		r.scan.state = skipping
 	}
 }
+
+// roundEvery is the shortest time from one reading of what is not new to the next.
+func (r *run[T]) roundEvery() time.Duration { return min(retry.RoundEvery, roundSweeps*r.Interval) }
 
 // scanBack is how far back the next scan reads: nothing is published that is older than
 // Since. While rows are watched whose state may change, every other scan of a long list
@@ -299,7 +313,7 @@ func (r *run[T]) ended(reading *reading) {
 		return
 	}
 	if r.rounds.ended(reading, complete) {
-		r.state.Order = reading.order()
+		r.state.Order = reading.order(r.state.Order)
 		r.debt.forgive(reading.Began, r.state.Total)
 		clear(r.others)
 	}
@@ -353,7 +367,7 @@ func (r *run[T]) through() time.Time {
 	switch {
 	case !r.firstRead():
 		return time.Time{}
-	case r.state.Order == NewestFirst:
+	case r.state.Order == NewestFirst, r.seen.whole:
 		return r.seen.head
 	case r.state.Order == OldestFirst:
 		return r.seen.newest
@@ -365,6 +379,7 @@ func (r *run[T]) through() time.Time {
 // stream drops old events, and a list without a mark is published again.
 func (r *run[T]) markIsDue(now time.Time) bool {
 	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 || !r.state.WatchedSince.Equal(r.marked.WatchedSince) ||
+		r.state.CompleteThrough.After(r.marked.CompleteThrough) && !r.state.CompleteThrough.Before(r.seen.newest) ||
 		r.state.CompleteThrough.Sub(r.marked.CompleteThrough) > time.Minute || now.Sub(r.marked.At) > retry.MarkEvery ||
 		r.state.Scanned > 0 && now.Sub(r.marked.At) > retry.LongRound)
 }

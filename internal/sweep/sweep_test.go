@@ -267,6 +267,36 @@ func TestPagesOfAnyLengthHideNoRow(t *testing.T) {
 	}
 }
 
+// Pages are shorter than requested, of a length of their own or of another one each time, and
+// say that they are not.
+func TestPagesThatHideTheirLengthHideNoRow(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		for _, varies := range []bool{false, true} {
+			if fixed && varies {
+				continue // nobody knows what such a page shows
+			}
+			for _, silent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("fixed %t varies %t silent %t", fixed, varies, silent), func(t *testing.T) {
+					inWorld(t, 400, func(w *world) {
+						w.maxRows, w.fixed, w.untrue, w.silent = 25, fixed, true, silent
+						w.sweeper.Limit = 100
+						w.busy = func(l *list) {
+							if varies {
+								l.maxRows = 13 + l.random.IntN(13)
+							}
+						}
+						w.run(time.Minute)
+						w.check(time.Time{})
+						if len(w.marks) == 0 {
+							w.Error("there is no mark")
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 func TestSeveralPagesAreStoredAtOnce(t *testing.T) {
 	inOrderedWorld(t, 1000, func(w *world) {
 		w.latency = 0
@@ -422,6 +452,24 @@ func TestPublishingBeginsAtSince(t *testing.T) {
 			w.Errorf("%d states were published, want those of 103 rows", n)
 		}
 	})
+}
+
+// Where all rows were made at about the same time nobody knows the order, and the newest row
+// may be anywhere: what is not read yet is not said to be published.
+func TestAListOfTheSameTimeHasNoOrder(t *testing.T) {
+	for name, o := range orders {
+		t.Run(name, func(t *testing.T) {
+			r := newReading(50, 15*time.Minute, time.Time{})
+			now := time.Now()
+			for page := range 4 {
+				at := now.Add(time.Duration(page) * time.Minute)
+				r.note([]time.Time{at.Add(-time.Minute), at, at.Add(time.Minute)})
+			}
+			if got := r.order(o); got != o {
+				t.Errorf("got order %d, want %d as before", got, o)
+			}
+		})
+	}
 }
 
 func TestAMarkIsStoredWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {

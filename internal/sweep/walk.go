@@ -100,10 +100,23 @@ func (w *walk) resize(n, total, limit int) {
 		w.fixed, w.size = true, limit
 	case limit > 0 && limit < w.asked.limit:
 		w.size = min(w.size, limit)
-	case limit == 0 && n > 0 && n < w.size && w.last == nil && n != total:
-		w.size = n // a limit of its own that the upstream does not tell; or this is all, which the next page shows
+	case !w.fixed && w.capped(n, total):
+		w.size = n // or this is all, which the next page shows
 	}
 	w.fixed = w.fixed || w.size <= 2 // pages of one or two rows cannot always overlap
+}
+
+// capped reports whether a page of n rows is shorter than what was asked for by a limit that
+// the upstream does not tell, whatever it says that a page has. Later pages are known less
+// well: one that is much shorter is the last one, or an odd one.
+func (w *walk) capped(n, total int) bool {
+	switch {
+	case n == 0 || n >= min(w.size, w.asked.limit):
+		return false
+	case w.last == nil:
+		return n != total
+	}
+	return 2*n >= w.size && (total == 0 || w.asked.from()+n < total)
 }
 
 // lookBack asks for the page that joins the last one: as far ahead as the list grew, then

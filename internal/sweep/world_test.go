@@ -46,6 +46,7 @@ type list struct {
 	maxRows int                       // maximum rows of a page; 0: as many as requested
 	silent  bool                      // pages do not say how long they are
 	clamped bool                      // a page behind the last one is the last one
+	untrue  bool                      // pages say that they are as long as requested
 	fixed   bool                      // a page has maxRows, whatever is requested
 	depth   int                       // rows beyond are never shown; 0: there is no such limit
 	empty   func() bool               // whether a page is empty for once
@@ -115,6 +116,7 @@ func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err er
 	time.Sleep(l.latency)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	requested := limit
 	l.calls++
 	l.deepest = max(l.deepest, number)
 	if l.answer != nil {
@@ -135,7 +137,10 @@ func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err er
 	if p.Total = len(rows); l.total != nil {
 		p.Total = l.total(len(rows))
 	}
-	if p.Limit = limit; l.silent {
+	if p.Limit = limit; l.untrue {
+		p.Limit = requested
+	}
+	if l.silent {
 		p.Limit = 0
 	}
 	if l.depth > 0 {
