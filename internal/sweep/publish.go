@@ -31,7 +31,9 @@ type publisher[T any] struct {
 	pages   []page[T] // being stored, oldest first
 	pending map[ID]struct{}
 	fresh   map[ID]struct{} // became known in this sweep
-	stored  int             // events stored in this sweep
+	stored  int             // events stored
+	rows    int             // rows that were seen for the first time
+	learned map[ID]struct{} // published by others, and the row was not seen since; nil before the first Learn
 }
 
 // page is a page's rows that are being stored.
@@ -56,6 +58,9 @@ func (p *publisher[T]) unknown(rows []Row[T]) (unknown []Row[T], met bool) {
 		case p.known.has(row.ID):
 			_, fresh := p.fresh[row.ID]
 			met = met || !fresh
+			if _, learned := p.learned[row.ID]; learned {
+				p.count(row)
+			}
 		case !row.At.IsZero() && row.At.Before(p.since):
 			continue
 		case !row.At.IsZero() && row.At.Before(p.kept) && !p.changed(row): // it has aged out
@@ -123,6 +128,7 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		for i, row := range page.rows {
 			delete(p.pending, row.ID)
 			if i < n {
+				p.count(row)
 				p.add(row.ID, time.Now())
 			}
 		}
@@ -136,6 +142,19 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		}
 	}
 	return rest, err
+}
+
+// count counts a row whose state has become known, unless another state of it was before.
+func (p *publisher[T]) count(row Row[T]) {
+	before := false
+	for _, id := range append(p.earlier(row), row.ID) {
+		_, learned := p.learned[id]
+		before = before || !learned && p.known.has(id)
+		delete(p.learned, id)
+	}
+	if !before {
+		p.rows++
+	}
 }
 
 func (p *publisher[T]) add(id ID, stored time.Time) {
@@ -180,10 +199,16 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time) error {
 		if err != nil {
 			return fmt.Errorf("sweep: learn published events: %w", err)
 		}
+		if p.learned != nil && !p.known.has(s.ID) {
+			p.learned[s.ID] = struct{}{}
+		}
 		p.known.add(s.ID, s.At)
 		if s.At.After(mark) {
 			p.fresh[s.ID] = struct{}{}
 		}
+	}
+	if p.learned == nil {
+		p.learned = map[ID]struct{}{}
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ type run[T any] struct {
 type sight struct {
 	began  time.Time
 	stored int       // events stored before it
+	known  int       // rows seen before it
 	head   time.Time // the newest row of the first page
 	newest time.Time // of all rows, of all sweeps
 	rows   bool      // there were rows
@@ -45,7 +46,7 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 			return 0, err
 		}
 	}
-	r.seen = sight{began: time.Now(), stored: r.stored, newest: r.seen.newest}
+	r.seen = sight{began: time.Now(), stored: r.stored, known: r.rows, newest: r.seen.newest}
 	size, err := r.head(ctx)
 	if err != nil {
 		return 0, err
@@ -269,7 +270,9 @@ func (r *run[T]) ended(reading *reading) {
 	}
 	if r.rounds.ended(reading, complete) {
 		r.state.Order = reading.order()
-		r.debt.forgive(reading.Began, r.state.Total)
+		if r.debt.forgive(reading, complete, r.rows-r.seen.known) {
+			clear(r.learned)
+		}
 	}
 }
 
@@ -286,7 +289,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	if r.scan != nil && now.Sub(r.rounds.began) > retry.LongRound {
 		r.state.Scanned = r.scan.end
 	}
-	r.debt.note(r.state.Total, r.stored-r.seen.stored, now)
+	r.debt.note(r.state.Total, r.rows-r.seen.known, now)
 	if r.markIsDue(now) {
 		failpoint.Here(failpoint.BeforeMark)
 		if err := r.again(ctx, func(ctx context.Context) error { return r.Sink.Mark(ctx, r.state) }); err != nil {
@@ -331,5 +334,6 @@ func (r *run[T]) through() time.Time {
 func (r *run[T]) markIsDue(now time.Time) bool {
 	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 || !r.state.WatchedSince.Equal(r.marked.WatchedSince) ||
 		r.state.CompleteThrough.Sub(r.marked.CompleteThrough) > time.Minute || now.Sub(r.marked.At) > retry.MarkEvery ||
+		r.state.Total != r.marked.Total && now.Sub(r.marked.At) > time.Minute || // by a sweep that was paused
 		r.state.Scanned > 0 && now.Sub(r.marked.At) > retry.LongRound)
 }
