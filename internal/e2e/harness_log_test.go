@@ -78,17 +78,20 @@ func (l *sendingLog) caughtUp(p *process) {
 	l.until("two more sweeps", time.Minute, func() bool { return sweeps() >= from+3 }) // one was under way
 }
 
-// wantEnd lets pollers catch up and end, and wants the log to be published.
+// wantEnd lets pollers catch up and end, and one that knows them by their events alone read
+// the log again; and wants the log to be published.
 func (l *sendingLog) wantEnd(pollers ...*process) {
 	l.t.Helper()
+	pollers = append(pollers, l.start("log-poller"))
 	for _, p := range pollers {
 		l.caughtUp(p)
 	}
+	// One that was paused may have said last how many rows there were before.
+	l.until("a watermark that counts every row", 2*time.Minute, func() bool { return l.marked() == len(l.rows) })
 	for _, p := range pollers {
 		p.stop(20 * time.Second)
 	}
 	l.wantEachOnce()
-	l.wantWatermark()
 }
 
 // wantEachOnce wants the present state of each row to be published once, each earlier one at
@@ -116,11 +119,12 @@ func (l *sendingLog) wantEachOnce() {
 	}
 }
 
-// wantWatermark wants the last one to count every row.
-func (l *sendingLog) wantWatermark() {
+// marked is how many rows the last watermark counts.
+func (l *sendingLog) marked() int {
 	l.t.Helper()
 	marks := l.events("mail.log.watermark")
-	if len(marks) == 0 || number(marks[len(marks)-1].Body["total_record"]) != len(l.rows) {
-		l.t.Errorf("%d watermarks, the last one of another number of rows than %d: %+v", len(marks), len(l.rows), marks[max(0, len(marks)-1):])
+	if len(marks) == 0 {
+		return 0
 	}
+	return number(marks[len(marks)-1].Body["total_record"])
 }

@@ -122,9 +122,5 @@ func TestTheOtherPollerGoesOnWhenOneIsKilled(t *testing.T) {
 		pollers[n%2] = l.start("log-poller")
 		l.caughtUp(pollers[n%2])
 	}
-	for _, p := range pollers {
-		p.stop(20 * time.Second)
-	}
-	l.wantEachOnce()
-	l.wantWatermark()
+	l.wantEnd(pollers...)
 }
