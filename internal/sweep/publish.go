@@ -33,7 +33,7 @@ type publisher[T any] struct {
 	fresh   map[ID]struct{} // became known in this sweep
 	stored  int             // events stored
 	rows    int             // rows that were seen for the first time
-	learned map[ID]struct{} // published by others, and the row was not seen since; nil before the first Learn
+	learned map[ID]struct{} // published by others, and the row was not seen since
 }
 
 // page is a page's rows that are being stored.
@@ -43,7 +43,7 @@ type page[T any] struct {
 }
 
 func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
-	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[ID]struct{}{}, fresh: map[ID]struct{}{}}
+	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[ID]struct{}{}, fresh: map[ID]struct{}{}, learned: map[ID]struct{}{}}
 }
 
 // unknown returns the rows whose states were not published; met reports whether there is
@@ -199,16 +199,14 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time) error {
 		if err != nil {
 			return fmt.Errorf("sweep: learn published events: %w", err)
 		}
-		if p.learned != nil && !p.known.has(s.ID) {
-			p.learned[s.ID] = struct{}{}
-		}
+		known := p.known.has(s.ID)
 		p.known.add(s.ID, s.At)
 		if s.At.After(mark) {
 			p.fresh[s.ID] = struct{}{}
+			if !known {
+				p.learned[s.ID] = struct{}{}
+			}
 		}
-	}
-	if p.learned == nil {
-		p.learned = map[ID]struct{}{}
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type sight struct {
 	began  time.Time
 	stored int       // events stored before it
 	known  int       // rows seen before it
+	others bool      // the last page shows rows that others published: there may be more that they did not
 	head   time.Time // the newest row of the first page
 	newest time.Time // of all rows, of all sweeps
 	rows   bool      // there were rows
@@ -107,7 +108,9 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 
 // take takes a page and returns the rows to publish, and the time of its newest row.
 func (r *run[T]) take(rows []Row[T]) (unknown []Row[T], times []time.Time) {
+	learned := len(r.learned)
 	unknown, met := r.unknown(rows)
+	r.seen.others = len(r.learned) < learned
 	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
 	for _, row := range rows {
 		if !row.At.IsZero() {
@@ -153,7 +156,8 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(unkno
 	}
 }
 
-// head reads from the first page on, to one that is wholly known.
+// head reads from the first page on, to one that is wholly known, and not only because
+// others have published it: they may have died before they published what follows.
 func (r *run[T]) head(ctx context.Context) (size int, err error) {
 	h := newReading(r.Limit, r.Overlap, time.Time{})
 	first := r.known.empty() // then the rest is left to scan
@@ -161,7 +165,7 @@ func (r *run[T]) head(ctx context.Context) (size int, err error) {
 		if h.pages <= 1 && r.seen.head.IsZero() {
 			r.seen.head, r.state.Total = newest, h.total
 		}
-		return first || unknown == 0
+		return first || unknown == 0 && !r.seen.others
 	})
 	if err == nil && h.state == whole {
 		r.ended(h)
@@ -192,7 +196,7 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 		switch {
 		case step > 0 && len(page.Rows) < size, r.known.empty():
 			return nil
-		case step < 0 && (len(unknown) == 0 || number == 2):
+		case step < 0 && (len(unknown) == 0 && !r.seen.others || number == 2):
 			number, step = last, 1
 		}
 	}

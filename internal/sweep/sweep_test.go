@@ -323,6 +323,26 @@ func TestWhatAnotherSweeperHasPublishedIsNotOwed(t *testing.T) {
 	})
 }
 
+// A sweeper died after it had published the newest pages and before the older ones. The
+// other one goes on reading where these end, and does not mark the list as published before.
+func TestWhatADeadSweeperLeftOutIsPublishedAtOnce(t *testing.T) {
+	inOrderedWorld(t, 300, func(w *world) {
+		const published, missing = 255, 15
+		time.AfterFunc(20*time.Second, func() {
+			w.change(func() { w.add(published + missing) })
+			w.store.mu.Lock()
+			defer w.store.mu.Unlock()
+			w.store.leader++
+			for _, r := range w.rows[len(w.rows)-published:] {
+				w.store.events = append(w.store.events, Stored{r.id(1), time.Now()})
+				w.store.told[r.id(1)]++
+			}
+		})
+		w.run(45 * time.Second) // the next round is not yet due
+		w.check(time.Time{})
+	})
+}
+
 func TestAHeldUpstreamIsProbedAndTheSweepResumesByItself(t *testing.T) {
 	inOrderedWorld(t, 120, func(w *world) {
 		began := time.Now()
