@@ -1,11 +1,15 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
@@ -83,6 +87,8 @@ func (l *sendingLog) caughtUp(p *process) {
 func (l *sendingLog) wantEnd(pollers ...*process) {
 	l.t.Helper()
 	pollers = append(pollers, l.start("log-poller"))
+	// A state that changed deep in the log is found by the next round.
+	l.until("each row's state to be published", 3*time.Minute, l.published)
 	for _, p := range pollers {
 		l.caughtUp(p)
 	}
@@ -92,6 +98,21 @@ func (l *sendingLog) wantEnd(pollers ...*process) {
 		p.stop(20 * time.Second)
 	}
 	l.wantEachOnce()
+}
+
+// published reports whether there are as many events of each state as rows are in it, or more.
+func (l *sendingLog) published() bool {
+	l.t.Helper()
+	rows := map[messages.State]int{}
+	for _, r := range l.rows {
+		rows[r.is()]++
+	}
+	for state, n := range rows {
+		if l.count(messages.Delivery.Subject(state, "*")) < n {
+			return false
+		}
+	}
+	return true
 }
 
 // wantEachOnce wants the present state of each row to be published once, each earlier one at
@@ -122,9 +143,20 @@ func (l *sendingLog) wantEachOnce() {
 // marked is how many rows the last watermark counts.
 func (l *sendingLog) marked() int {
 	l.t.Helper()
-	marks := l.events("mail.log.watermark")
-	if len(marks) == 0 {
+	s, err := l.js.Stream(l.t.Context(), bus.MailDeliveries)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	m, err := s.GetLastMsgForSubject(l.t.Context(), "mail.log.watermark")
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0
 	}
-	return number(marks[len(marks)-1].Body["total_record"])
+	var w messages.Watermark
+	if err == nil {
+		err = messages.DecodeEvent(m.Data, &w)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return w.TotalRecord
 }
