@@ -332,10 +332,10 @@ func TestWhatADeadSweeperLeftOutIsPublishedAtOnce(t *testing.T) {
 			w.change(func() { w.add(published + missing) })
 			w.store.mu.Lock()
 			defer w.store.mu.Unlock()
-			w.store.leader++
+			w.leader++
 			for _, r := range w.rows[len(w.rows)-published:] {
-				w.store.events = append(w.store.events, Stored{r.id(1), time.Now()})
-				w.store.told[r.id(1)]++
+				w.events = append(w.events, Stored{r.id(1), time.Now()})
+				w.told[r.id(1)]++
 			}
 		})
 		w.run(45 * time.Second) // the next round is not yet due
