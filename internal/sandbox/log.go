@@ -25,7 +25,7 @@ func (s *Sandbox) logs(c *call) answer {
 	query := c.r.URL.Query()
 	page := positiveInt(query.Get("page"), 1)
 	asked := positiveInt(query.Get("limit"), defaultLimit)
-	body, total, limit := s.outbox.page(c.Settings, page, asked, time.Now())
+	body, total, limit := s.outbox.page(c.Settings, page, asked)
 	pages := (total + limit - 1) / limit
 	if c.WrongTotalPage {
 		pages++
@@ -41,9 +41,10 @@ func (s *Sandbox) logs(c *call) answer {
 
 // page renders a page up to the pagination fields. total is the number of rows in
 // the log, rows the maximum of this page.
-func (o *outbox) page(settings *Settings, page, limit int, now time.Time) (body []byte, total, rows int) {
+func (o *outbox) page(settings *Settings, page, limit int) (body []byte, total, rows int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now := time.Now() // under the lock: a row that was added meanwhile would have no state yet
 	o.appendDue(now)
 	if maxRows := o.churn(settings, now); limit > maxRows || settings.LogFixed {
 		limit = maxRows

@@ -31,6 +31,8 @@ type run[T any] struct {
 type sight struct {
 	began  time.Time
 	stored int       // events stored before it
+	known  int       // rows seen before it
+	others bool      // the last page shows rows that others published: there may be more that they did not
 	head   time.Time // the newest row of the first page
 	whole  bool      // the first page is the whole list
 	newest time.Time // of all rows, of all sweeps
@@ -46,7 +48,7 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 			return 0, err
 		}
 	}
-	r.seen = sight{began: time.Now(), stored: r.stored, newest: r.seen.newest}
+	r.seen = sight{began: time.Now(), stored: r.stored, known: r.rows, newest: r.seen.newest}
 	size, err := r.head(ctx)
 	if err != nil {
 		return 0, err
@@ -158,7 +160,8 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 	}
 }
 
-// head reads from the first page on, to one that is wholly known.
+// head reads from the first page on, to one that is wholly known, and not only because
+// others have published it: they may have died before they published what follows.
 func (r *run[T]) head(ctx context.Context) (size int, err error) {
 	h := newReading(r.Limit, r.Overlap, time.Time{})
 	first := r.known.empty() // then the rest is left to scan
@@ -381,5 +384,6 @@ func (r *run[T]) markIsDue(now time.Time) bool {
 	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 || !r.state.WatchedSince.Equal(r.marked.WatchedSince) ||
 		r.state.CompleteThrough.After(r.marked.CompleteThrough) && !r.state.CompleteThrough.Before(r.seen.newest) ||
 		r.state.CompleteThrough.Sub(r.marked.CompleteThrough) > time.Minute || now.Sub(r.marked.At) > retry.MarkEvery ||
+		r.state.Total != r.marked.Total && now.Sub(r.marked.At) > time.Minute || // by a sweep that was paused
 		r.state.Scanned > 0 && now.Sub(r.marked.At) > retry.LongRound)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -366,6 +367,66 @@ func TestARowThatIsCountedAndNotShownIsOwed(t *testing.T) {
 		is(39*time.Minute, true)
 		is(45*time.Minute, false)
 		w.run(time.Hour)
+		w.check(time.Time{})
+	})
+}
+
+// What another sweeper has published is not owed: of two that share the work neither would
+// ever have seen all that the list counts.
+func TestWhatAnotherSweeperHasPublishedIsNotOwed(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		ctx, stop := context.WithTimeout(w.Context(), 10*time.Minute)
+		defer stop()
+		other := &sink{store: w.store}
+		var both sync.WaitGroup
+		both.Go(func() {
+			if err := w.list.sweeper(other, 50).Run(ctx); err != nil {
+				w.Error(err)
+			}
+		})
+		both.Go(func() {
+			for wait := range 80 {
+				time.Sleep(time.Duration(wait%7+1) * time.Second)
+				w.change(func() { w.add(3) })
+			}
+		})
+		w.run(10 * time.Minute)
+		both.Wait()
+		for _, d := range []*sink{w.sink, other} {
+			owed := 0
+			for _, s := range d.swept {
+				if s.Reading.Owed {
+					owed++
+				}
+			}
+			most := len(d.swept) / 10
+			if w.order == Unordered { // a scan finds them first
+				most = len(d.swept) / 2
+			}
+			if owed > most || d.swept[len(d.swept)-1].Reading.Owed {
+				w.Errorf("%d sweeps of %d leave rows owed", owed, len(d.swept))
+			}
+		}
+		w.check(time.Time{})
+	})
+}
+
+// A sweeper died after it had published the newest pages and before the older ones. The
+// other one goes on reading where these end, and does not mark the list as published before.
+func TestWhatADeadSweeperLeftOutIsPublishedAtOnce(t *testing.T) {
+	inOrderedWorld(t, 300, func(w *world) {
+		const published, missing = 255, 15
+		time.AfterFunc(20*time.Second, func() {
+			w.change(func() { w.add(published + missing) })
+			w.store.mu.Lock()
+			defer w.store.mu.Unlock()
+			w.leader++
+			for _, r := range w.rows[len(w.rows)-published:] {
+				w.events = append(w.events, Stored{r.id(1), time.Now()})
+				w.told[r.id(1)]++
+			}
+		})
+		w.run(45 * time.Second) // the next round is not yet due
 		w.check(time.Time{})
 	})
 }
