@@ -26,7 +26,7 @@ type sweep struct {
 }
 
 // swept explains what is compared with the loop over a sending log.
-const swept = `errand finds the log's order, remembers what it published, looks for the request of each row and stores
+const swept = `errand remembers what it published, looks for the request of each row and stores
 a fenced event with headers; the loop stores the rows unchanged, and again after each start. `
 
 // delivered is the subject on which both publish rows without a request.

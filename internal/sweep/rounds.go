@@ -95,13 +95,10 @@ func (d *debt) note(total, found int, now time.Time) {
 	d.owed = max(0, owed)
 }
 
-// forgive begins to count again when a round has shown all that the list counts, or has not
-// found what was owed for an hour: a total may count what no page shows. found: rows of the
-// sweep that is not noted yet; the round has counted them.
-func (d *debt) forgive(round *reading, complete bool, found int) bool {
-	if !complete && d.owed > 0 && round.Began.Before(d.since.Add(retry.OwedFor)) {
-		return false
+// forgive forgets what was owed for an hour when a round has not found it: a total may
+// count what no page shows.
+func (d *debt) forgive(began time.Time, total int) {
+	if d.owed == 0 || !began.Before(d.since.Add(retry.OwedFor)) {
+		d.base, d.seen, d.owed = total, 0, 0
 	}
-	d.base, d.seen, d.owed = round.total, -found, 0
-	return true
 }

@@ -31,8 +31,6 @@ type run[T any] struct {
 type sight struct {
 	began  time.Time
 	stored int       // events stored before it
-	known  int       // rows seen before it
-	others bool      // the last page shows rows that others published: there may be more that they did not
 	head   time.Time // the newest row of the first page
 	whole  bool      // the first page is the whole list
 	newest time.Time // of all rows, of all sweeps
@@ -48,7 +46,7 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 			return 0, err
 		}
 	}
-	r.seen = sight{began: time.Now(), stored: r.stored, known: r.rows, newest: r.seen.newest}
+	r.seen = sight{began: time.Now(), stored: r.stored, newest: r.seen.newest}
 	size, err := r.head(ctx)
 	if err != nil {
 		return 0, err
@@ -160,8 +158,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 	}
 }
 
-// head reads from the first page on, to one that is wholly known, and not only because
-// others have published it: they may have died before they published what follows.
+// head reads from the first page on, to one that is wholly known.
 func (r *run[T]) head(ctx context.Context) (size int, err error) {
 	h := newReading(r.Limit, r.Overlap, time.Time{})
 	first := r.known.empty() // then the rest is left to scan
