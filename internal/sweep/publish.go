@@ -181,7 +181,7 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time) error {
 			return fmt.Errorf("sweep: learn published events: %w", err)
 		}
 		p.known.add(s.ID, s.At)
-		if s.At.After(mark) {
+		if s.At.Truncate(time.Millisecond).After(mark) { // as marks are written
 			p.fresh[s.ID] = struct{}{}
 		}
 	}

@@ -79,7 +79,7 @@ func (r *run[T]) start(ctx context.Context) error {
 	// A mark in the future, by a wrong clock or by mistake, would hide every row until then.
 	now := time.Now()
 	if m.CompleteThrough.IsZero() {
-		m.Since = r.Settings.Since
+		m.Since = r.Since
 	}
 	if m.WatchedSince.IsZero() {
 		m.WatchedSince = now
