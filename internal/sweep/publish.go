@@ -266,7 +266,7 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[ID]
 		if others != nil && !p.known.has(s.ID) {
 			others[s.ID] = struct{}{}
 		}
-		if s.At.After(mark) && !p.known.has(s.ID) {
+		if s.At.Truncate(time.Millisecond).After(mark) && !p.known.has(s.ID) { // as marks are written
 			p.fresh[s.ID] = s.At
 		}
 		p.known.add(s.ID, s.At)

@@ -1,0 +1,24 @@
+package sweep
+
+import (
+	"testing"
+	"time"
+)
+
+// A mark is written to the millisecond: what was stored in the one before it was stored
+// before it, and shows that the list was watched.
+func TestWhatWasStoredJustBeforeAMarkIsNotFresh(t *testing.T) {
+	mark := time.Now().Truncate(time.Millisecond)
+	before, after := ID{1}, ID{2}
+	p := newPublisher(&list{}, &sink{store: &store{told: map[ID]int{}, events: []Stored{
+		{before, mark.Add(400 * time.Microsecond)}, {after, mark.Add(time.Second)}}}})
+	if err := p.learn(t.Context(), mark, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, fresh := p.fresh[before]; fresh {
+		t.Error("what was stored within the mark's millisecond is fresh")
+	}
+	if _, fresh := p.fresh[after]; !fresh {
+		t.Error("what was stored a second after the mark is not fresh")
+	}
+}
