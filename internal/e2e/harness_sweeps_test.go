@@ -22,13 +22,18 @@ type sweeps struct {
 	since  time.Time // what was created before is not published; zero: everything is
 	mailed int       // requests
 	alone  bool      // there was one poller at a time
+	soon   time.Duration
 }
 
 type span struct{ from, to time.Time }
 
 // soon is how long a state must last to be seen by a poller that is at work: the pause
-// between two scans of the log, and a scan of a page a second.
-const soon = 2 * time.Minute
+// between two scans of the log, and a scan of a page a second. Without order each page must be
+// looked for, in several reads, when rows come and go.
+const (
+	soon        = 2 * time.Minute
+	soonNoOrder = 5 * time.Minute
+)
 
 const overlap = 5 * time.Minute
 
@@ -151,7 +156,7 @@ func (s *sweeps) watched(from, to time.Time) bool {
 		if to.Before(end) {
 			end = to
 		}
-		if end.Sub(begin) > soon {
+		if end.Sub(begin) > s.soon {
 			return true
 		}
 	}
@@ -232,11 +237,14 @@ func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 func inSweeps(t *testing.T, change func(*sandbox.Settings), f func(s *sweeps)) {
 	t.Helper()
 	inBubble(t, func(_ *testing.T, b *bubble) {
-		s := &sweeps{bubble: b, alone: true}
+		s := &sweeps{bubble: b, alone: true, soon: soon}
 		s.set(func(v *sandbox.Settings) {
 			v.Latency, v.LogCap, v.LogSpread = sandbox.Duration(50*time.Millisecond), 25, sandbox.Duration(15*time.Second)
 			v.ShareBounced, v.ShareDeferred, v.DeferredFor = 0.1, 0.2, sandbox.Duration(150*time.Second)
 			change(v)
+			if v.LogOrder == sandbox.NoOrder {
+				s.soon = soonNoOrder
+			}
 		})
 		f(s)
 	})

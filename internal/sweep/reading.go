@@ -16,6 +16,8 @@ type reading struct {
 	newer     int           // of them: newer than a page before, so the newest rows are not first
 	older     int           // of them: older than a page before
 	low, high time.Time     // the lowest and the highest time of a page so far
+	rows      int           // with times
+	up, down  int           // of them: newer, and older, than the row before on the page
 }
 
 // newReading begins a reading back to a time; zero: of the whole list.
@@ -29,6 +31,15 @@ func (r *reading) note(times []time.Time) (newest time.Time) {
 	if len(times) == 0 {
 		return newest
 	}
+	for i, at := range times[1:] {
+		switch before := times[i]; {
+		case at.After(before.Add(r.tolerance)):
+			r.up++
+		case at.Before(before.Add(-r.tolerance)):
+			r.down++
+		}
+	}
+	r.rows += len(times)
 	slices.SortFunc(times, time.Time.Compare)
 	newest = times[len(times)-1]
 	r.Newest = later(r.Newest, newest)
@@ -59,15 +70,16 @@ const (
 	OldestFirst
 )
 
-// order is that of nearly all pages; the one that was known before if they show none, since
-// all their rows were made at about the same time.
+// order is that of nearly all pages, and of nearly all rows on them: a few pages without order
+// may look as if they had one. It is the one that was known before if they show none, since all
+// their rows were made at about the same time.
 func (r *reading) order(before Order) Order {
 	switch {
 	case r.high.Sub(r.low) <= r.tolerance:
 		return before
-	case 10*r.newer <= r.pages:
+	case 10*r.newer <= r.pages && 50*r.up <= r.rows:
 		return NewestFirst
-	case 10*r.older <= r.pages:
+	case 10*r.older <= r.pages && 50*r.down <= r.rows:
 		return OldestFirst
 	}
 	return Unordered
