@@ -32,7 +32,7 @@ func TestEachStateOfEachRowIsPublishedOnce(t *testing.T) {
 
 func model(t *testing.T, o Order, seed uint64) {
 	random := rand.New(rand.NewPCG(uint64(o), seed))
-	l := &list{order: o, random: random, latency: 5 * time.Millisecond}
+	l := &list{order: o, random: rand.New(rand.NewPCG(seed, uint64(o))), latency: 5 * time.Millisecond}
 	s := &store{told: map[ID]int{}}
 	if random.IntN(3) == 0 {
 		s.age = []time.Duration{48 * time.Hour, 6 * 24 * time.Hour}[random.IntN(2)]

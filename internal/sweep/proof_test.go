@@ -77,7 +77,7 @@ func TestALongReadingIsNotReplacedByAShorterOne(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("no reading back to %v; the last one is %+v", w.sink.wanted, w.sink.swept[len(w.sink.swept)-1].Reading)
+		t.Errorf("no reading back to %v; the last one is %+v", w.sink.wanted, w.sink.lastSwept().Reading)
 	})
 }
 
@@ -99,7 +99,7 @@ func TestAChangedRowDoesNotHideThatOneIsOwed(t *testing.T) {
 		time.AfterFunc(21*time.Minute, func() { w.change(func() { silent = false }) })
 		for after := 11 * time.Minute; after < 30*time.Minute; after += time.Minute / 2 {
 			time.AfterFunc(after, func() {
-				if !w.sink.swept[len(w.sink.swept)-1].Reading.Owed {
+				if !w.sink.lastSwept().Reading.Owed {
 					w.Errorf("after %v nothing is owed", after)
 				}
 			})

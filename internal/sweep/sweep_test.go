@@ -83,7 +83,10 @@ func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
 				w.sweeper.Limit = 100
 				w.run(5 * time.Minute) // the first reading
 				made := w.made
-				const minutes = 10
+				minutes := 10
+				if testing.Short() {
+					minutes = 2
+				}
 				if c.rate > 0 {
 					rows := time.NewTicker(time.Second)
 					defer rows.Stop()
@@ -94,7 +97,7 @@ func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
 						}
 					}()
 				}
-				if n := w.run(minutes * time.Minute); n > minutes*c.calls+30 {
+				if n := w.run(time.Duration(minutes) * time.Minute); n > minutes*c.calls+30 {
 					w.Errorf("%d calls a minute, want at most %d", n/minutes, c.calls)
 				}
 				w.check(time.Time{})
@@ -177,11 +180,14 @@ func TestADepthThatIsNotShownCostsNoCalls(t *testing.T) {
 
 // Events age out: their rows are not published again, and what is new is.
 func TestWhatHasAgedOutIsNotPublishedAgain(t *testing.T) {
-	for _, age := range []time.Duration{48 * time.Hour, 30 * 24 * time.Hour} {
+	for age, days := range map[time.Duration]int{48 * time.Hour: 8, 30 * 24 * time.Hour: 45} {
+		if testing.Short() && days > 8 {
+			continue
+		}
 		inWorld(t, 100, func(w *world) {
 			w.age = age
 			w.sweeper.Interval = 10 * time.Minute
-			for range 45 {
+			for range days {
 				w.change(func() { w.add(4) })
 				w.run(24 * time.Hour)
 				w.sweeper.Interval = 10 * time.Minute
@@ -194,6 +200,7 @@ func TestWhatHasAgedOutIsNotPublishedAgain(t *testing.T) {
 func TestADeferredRowsEndIsPublishedDaysLater(t *testing.T) {
 	inWorld(t, 33, func(w *world) {
 		w.run(time.Minute)
+		w.sweeper.Interval = time.Minute
 		w.age = 48 * time.Hour
 		w.change(func() { w.add(1); w.rows[33].final = false })
 		w.run(time.Minute)
@@ -312,23 +319,23 @@ func TestSeveralPagesAreStoredAtOnce(t *testing.T) {
 func TestAGapInTheWatchShows(t *testing.T) {
 	inWorld(t, 300, func(w *world) {
 		w.run(time.Hour)
-		first := w.sink.swept[len(w.sink.swept)-1].WatchedSince
+		first := w.sink.lastSwept().WatchedSince
 		time.Sleep(10 * time.Hour) // nobody reads, and the list goes on
 		w.change(func() { w.add(60) })
 		w.run(time.Hour)
-		if got := w.sink.swept[len(w.sink.swept)-1].WatchedSince; !got.Equal(first) {
+		if got := w.sink.lastSwept().WatchedSince; !got.Equal(first) {
 			w.Errorf("watched since %v, want %v: rows of before are still there", got, first)
 		}
 		time.Sleep(10 * time.Hour)
 		back := time.Now()
 		w.change(func() { w.rows = nil; w.add(60) }) // it has dropped what was there
 		w.run(time.Hour)
-		if got := w.sink.swept[len(w.sink.swept)-1].WatchedSince; got.Before(back) {
+		if got := w.sink.lastSwept().WatchedSince; got.Before(back) {
 			w.Errorf("watched since %v, want %v or later", got, back)
 		}
 		w.change(func() { w.add(10) })
 		w.run(time.Hour)
-		if got := w.sink.swept[len(w.sink.swept)-1].WatchedSince; got.Before(back) {
+		if got := w.sink.lastSwept().WatchedSince; got.Before(back) {
 			w.Errorf("after a restart watched since %v, want %v or later", got, back)
 		}
 	})
@@ -341,7 +348,7 @@ func TestWhatTheSinkWantsIsReadAgain(t *testing.T) {
 		began := time.Now()
 		w.sink.wanted = began.Add(-26 * time.Hour)
 		w.run(5 * time.Minute)
-		r := w.sink.swept[len(w.sink.swept)-1].Reading
+		r := w.sink.lastSwept().Reading
 		if r.Began.Before(began) || r.Back.After(w.sink.wanted) || !r.Oldest.Before(w.sink.wanted) || !r.Newest.Equal(w.rows[len(w.rows)-1].created) {
 			w.Errorf("reading = %+v, want one from %v on, back to %v", r, began, w.sink.wanted)
 		}
@@ -355,7 +362,7 @@ func TestARowThatIsCountedAndNotShownIsOwed(t *testing.T) {
 		w.total = func(n int) int { return n + owed }
 		is := func(after time.Duration, want bool) {
 			time.AfterFunc(after, func() {
-				if s := w.sink.swept[len(w.sink.swept)-1]; s.Reading.Owed != want {
+				if s := w.sink.lastSwept(); s.Reading.Owed != want {
 					w.Errorf("after %v: owed %t, want %t", after, s.Reading.Owed, want)
 				}
 			})
@@ -403,7 +410,7 @@ func TestWhatAnotherSweeperHasPublishedIsNotOwed(t *testing.T) {
 			if w.order == Unordered { // a scan finds them first
 				most = len(d.swept) / 2
 			}
-			if owed > most || d.swept[len(d.swept)-1].Reading.Owed {
+			if owed > most || d.lastSwept().Reading.Owed {
 				w.Errorf("%d sweeps of %d leave rows owed", owed, len(d.swept))
 			}
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // last is what the last sweep knew.
-func (w *world) last() Swept { return w.sink.swept[len(w.sink.swept)-1] }
+func (w *world) last() Swept { return w.sink.lastSwept() }
 
 // replace replaces the list by other rows.
 func (w *world) replace(n int) {

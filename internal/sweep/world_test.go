@@ -309,11 +309,20 @@ func (d *sink) LastMark(context.Context) (m Mark, err error) {
 }
 
 func (d *sink) Swept(_ context.Context, s Swept) (time.Time, error) {
+	d.mu.Lock()
 	d.swept = append(d.swept, s)
+	d.mu.Unlock()
 	if d.onSwept != nil {
 		d.onSwept(s)
 	}
 	return d.wanted, nil
+}
+
+// lastSwept is what was said after the last sweep.
+func (d *sink) lastSwept() Swept {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.swept[len(d.swept)-1]
 }
 
 // world is a list, and the events about it.
@@ -348,14 +357,21 @@ func (w *world) run(d time.Duration) int {
 	w.Helper()
 	w.sink = &sink{store: w.store, crash: w.sink.crash, wanted: w.sink.wanted, onSwept: w.sink.onSwept, before: w.sink.before}
 	w.sweeper.Sink = w.sink
-	before := w.calls
+	before := w.called()
 	ctx, stop := context.WithTimeout(w.Context(), d)
 	defer stop()
 	w.sink.stop = stop
 	if err := w.sweeper.Run(ctx); err != nil {
 		w.Fatal(err)
 	}
-	return w.calls - before
+	return w.called() - before
+}
+
+// called is the number of pages that were read so far.
+func (l *list) called() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.calls
 }
 
 // check fails unless each state was published at most once and the current state of every
