@@ -91,7 +91,7 @@ func (s *sweeps) quiet() {
 	s.t.Helper()
 	s.set(func(v *sandbox.Settings) { v.LogLosses, v.LogLate = 0, 0 })
 	began := time.Now()
-	s.run(s.sweeper(), 10*time.Minute, nil)
+	s.run(s.sweeper(), 20*time.Minute, nil)
 	s.ran = append(s.ran, span{began, time.Now()})
 }
 

@@ -23,23 +23,24 @@ const (
 
 // publisher has rows published, each state once, whoever else publishes.
 type publisher[T any] struct {
-	sink    Sink[T]
-	earlier func(Row[T]) []ID
-	known   known
-	kept    time.Time           // see Sink.Kept
-	keptAt  time.Time           // when that was asked
-	since   time.Time           // rows made before are not published
-	pages   []page[T]           // being stored, oldest first
-	pending map[ID]int          // and the value of linked when a page showed it
-	fresh   map[ID]time.Time    // became known since the last link, and when
-	old     map[uint64]struct{} // some states that are too old to be published
-	linked  int                 // pages that showed a row that was known before
-	learned int                 // times that events of others were learned
-	moved   time.Time           // the newest row when it was seen first, at most as new as it was seen
-	others  map[ID]struct{}     // states that others published and that no page has shown yet
-	stored  int                 // events stored
-	grown   int                 // rows that were seen first in this sweep, whoever published them
-	lost    bool                // rows of a page could not be stored
+	sink     Sink[T]
+	earlier  func(Row[T]) []ID
+	known    known
+	kept     time.Time           // see Sink.Kept
+	keptAt   time.Time           // when that was asked
+	since    time.Time           // rows made before are not published
+	pages    []page[T]           // being stored, oldest first
+	pending  map[ID]int          // and the value of linked when a page showed it
+	fresh    map[ID]time.Time    // became known since the last link, and when
+	old      map[uint64]struct{} // some states that are too old to be published
+	linked   int                 // pages that showed a row that was known before
+	learned  int                 // times that events of others were learned
+	believed time.Time           // a row that was known at the start is believed to be as new as that at most
+	moved    time.Time           // the newest row when it was seen first, at most as new as it was seen
+	others   map[ID]struct{}     // states that others published and that no page has shown yet
+	stored   int                 // events stored
+	grown    int                 // rows that were seen first in this sweep, whoever published them
+	lost     bool                // rows of a page could not be stored
 }
 
 // page is a page's rows that are being stored.
@@ -58,33 +59,35 @@ func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
 // They show only that a list is watched in which nothing is new.
 const maxOld = 1000
 
-// asked is when a page was asked for.
-type asked struct {
-	at      time.Time
-	learned int // events that are learned later may be about rows that it cannot show
-}
+// asked is how often events of others had been learned when a page was asked for: those that
+// are learned later may be about rows that it cannot show.
+type asked int
 
-func (p *publisher[T]) ask() asked { return asked{time.Now(), p.learned} }
+func (p *publisher[T]) ask() asked { return asked(p.learned) }
 
 // take returns the rows of a page whose states were not published. met reports whether it
 // links to what was seen before: it shows a row that was known before, so what came
 // between was there to be seen. Rows that were seen since the last link prove nothing.
 func (p *publisher[T]) take(rows []Row[T], when asked) (unknown []Row[T], met bool) {
+	now := time.Now()
 	for _, row := range rows {
 		first, fresh := p.fresh[row.ID]
 		_, old := p.old[short64(row.ID)]
 		if !fresh && (old || p.known.has(row.ID)) {
 			met = true
+			if !row.At.After(p.believed) {
+				p.moved = later(p.moved, row.At)
+			}
 			continue
 		}
-		if first = earlier(row.At, cmp.Or(first, when.at)); first.After(p.moved) && !p.changed(row) {
+		if first = earlier(row.At, cmp.Or(first, now)); first.After(p.moved) && !p.changed(row) {
 			p.moved = first
 		}
 	}
-	unknown = p.unknown(rows, when.at)
+	unknown = p.unknown(rows, now)
 	if met {
 		p.linked++
-		if when.learned == p.learned {
+		if int(when) == p.learned {
 			clear(p.fresh)
 		}
 	}

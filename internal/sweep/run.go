@@ -86,6 +86,7 @@ func (r *run[T]) start(ctx context.Context) error {
 	}
 	m.At, m.CompleteThrough, m.Since = earlier(m.At, now), earlier(m.CompleteThrough, now), earlier(m.Since, now)
 	r.since, r.state, r.marked, r.moved = m.Since, m, m, m.CompleteThrough
+	r.believed = m.CompleteThrough.Add(4 * r.Overlap) // a mark is behind what is known by about as much
 	r.state.At, r.state.New = now, 0
 	if m.Scanned > 0 {
 		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, time.Time{}), now
@@ -369,8 +370,6 @@ func (r *run[T]) through() time.Time {
 		return time.Time{}
 	case r.state.Order == NewestFirst, r.seen.whole:
 		return r.seen.head
-	case r.state.Order == OldestFirst:
-		return r.seen.newest
 	}
 	return earlier(r.seen.newest, r.rounds.complete.Add(-r.Overlap)) // a row is late by at most Overlap
 }
