@@ -23,24 +23,39 @@ const (
 
 // publisher has rows published, each state once, whoever else publishes.
 type publisher[T any] struct {
-	sink     Sink[T]
-	earlier  func(Row[T]) []ID
-	known    known
-	kept     time.Time           // see Sink.Kept
-	keptAt   time.Time           // when that was asked
-	since    time.Time           // rows made before are not published
-	pages    []page[T]           // being stored, oldest first
-	pending  map[ID]int          // and the value of linked when a page showed it
+	sink    Sink[T]
+	earlier func(Row[T]) []ID
+	known   known
+	horizon
+	watch
+	pages   []page[T]       // being stored, oldest first
+	pending map[ID]int      // and the value of linked when a page showed it
+	others  map[ID]struct{} // states that others published and that no page has shown yet
+	tally
+}
+
+// horizon is how old rows are that are published.
+type horizon struct {
+	kept   time.Time // see Sink.Kept
+	keptAt time.Time // when that was asked
+	since  time.Time // rows made before are not published
+}
+
+// watch is what shows that the list was watched without a gap, and that it goes on.
+type watch struct {
 	fresh    map[ID]time.Time    // became known since the last link, and when
 	old      map[uint64]struct{} // some states that are too old to be published
 	linked   int                 // pages that showed a row that was known before
 	learned  int                 // times that events of others were learned
 	believed time.Time           // a row that was known at the start is believed to be as new as that at most
 	moved    time.Time           // the newest row when it was seen first, at most as new as it was seen
-	others   map[ID]struct{}     // states that others published and that no page has shown yet
-	stored   int                 // events stored
-	grown    int                 // rows that were seen first in this sweep, whoever published them
-	lost     bool                // rows of a page could not be stored
+}
+
+// tally is what came of publishing.
+type tally struct {
+	stored int  // events stored
+	grown  int  // rows that were seen first in this sweep, whoever published them
+	lost   bool // rows of a page could not be stored
 }
 
 // page is a page's rows that are being stored.
@@ -52,7 +67,7 @@ type page[T any] struct {
 
 func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
 	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[ID]int{}, others: map[ID]struct{}{},
-		fresh: map[ID]time.Time{}, old: map[uint64]struct{}{}}
+		watch: watch{fresh: map[ID]time.Time{}, old: map[uint64]struct{}{}}}
 }
 
 // maxOld is the maximum number of states to remember that are too old to be published.

@@ -218,8 +218,7 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 // as fast as they can until the list was read once; what the sink wants, as much again.
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
-	switch {
-	case r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery():
+	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery() {
 		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.state.CompleteThrough.Add(-r.Overlap)), now
 	}
 	if r.scan == nil && now.Sub(r.rounds.began) >= r.roundEvery() {
@@ -370,8 +369,9 @@ func (r *run[T]) through() time.Time {
 		return time.Time{}
 	case r.state.Order == NewestFirst, r.seen.whole:
 		return r.seen.head
+	default:
+		return earlier(r.seen.newest, r.rounds.complete.Add(-r.Overlap)) // a row is late by at most Overlap
 	}
-	return earlier(r.seen.newest, r.rounds.complete.Add(-r.Overlap)) // a row is late by at most Overlap
 }
 
 // markIsDue reports whether a mark must be stored. An idle sweeper does so every hour: the
