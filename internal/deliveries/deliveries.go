@@ -169,7 +169,7 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 	now, offset := time.Now(), l.clock.offset()
 	events := make([]messages.Event, len(rows))
 	for i, r := range rows {
-		events[i] = l.eventFor(r.Item, now, offset)
+		events[i] = l.eventFor(r, now, offset)
 	}
 	wait := l.Store.Publish(ctx, events)
 	return func() (int, error) {
@@ -189,7 +189,8 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 }
 
 // eventFor is the event about a row, under the request that it is of.
-func (l *Log) eventFor(entry mail.Entry, now time.Time, offset time.Duration) messages.Event {
+func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.Duration) messages.Event {
+	entry := listed.Item
 	r := rowOf(entry, now, offset)
 	f := l.calls.match(r)
 	var n rowNote
@@ -203,7 +204,7 @@ func (l *Log) eventFor(entry mail.Entry, now time.Time, offset time.Duration) me
 	if f.doubtful || f.Confidence == messages.MatchAmbiguous {
 		n.row, n.id = r, rowID(entry)
 	}
-	e := eventOf(entry, now)
+	e := eventOf(entry, listed.ID, now)
 	body := e.Body.(*messages.DeliveryBody)
 	if sure {
 		n.place = place{f.request, f.Batch, f.recipient}

@@ -89,11 +89,10 @@ func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 // fields has less than half a kilobyte; one that is too large must not stop the others.
 const longestEntry = 64 << 10
 
-// eventOf is the event about a row, before it is matched.
-func eventOf(e mail.Entry, now time.Time) messages.Event {
+// eventOf is the event about a row and its state, which id names, before it is matched.
+func eventOf(e mail.Entry, id sweep.ID, now time.Time) messages.Event {
 	reply, raw := parseReply(e.Response), e.Raw
 	state := statusOf(e, reply)
-	id := idOf(e, state)
 	if len(raw) > longestEntry {
 		raw, _ = json.Marshal(map[string]any{ // strings, a bool and a time always marshal
 			"created_at": e.CreatedAt, "envelope_id": messages.Cut(e.EnvelopeID), "from": messages.Cut(e.From), "to": messages.Cut(e.To),

@@ -15,7 +15,7 @@ import (
 func (s *scenario) matchOf(l *Log, to, from string, accepted time.Time) string {
 	s.Helper()
 	row := mail.Entry{EnvelopeID: fmt.Sprintf("%011x%07x", accepted.UnixMilli(), 1), To: to, From: from, CreatedAt: accepted}
-	e := l.eventFor(row, time.Now(), 0)
+	e := l.eventFor(rowsOf([]mail.Entry{row}, time.Now())[0], time.Now(), 0)
 	body := e.Body.(*messages.DeliveryBody)
 	at, sign, _ := strings.Cut(body.Recipient, "?")
 	if at == "" && body.Recipient != "" {

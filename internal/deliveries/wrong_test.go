@@ -74,7 +74,7 @@ func TestADateThatIsHoursOffProvesNothing(t *testing.T) {
 func TestAnEventOfAnEarlierVersionIsADoubt(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		s.loses("r", "x@example.test")
-		e := s.log.eventFor(s.row("x@example.test", -10*time.Minute, messages.Delivered).entry(), time.Now(), 0)
+		e := s.log.eventFor(rowsOf([]mail.Entry{s.row("x@example.test", -10*time.Minute, messages.Delivered).entry()}, time.Now())[0], time.Now(), 0)
 		e.ID, e.Body.(*messages.DeliveryBody).Recipient = "r", "1.0"
 		s.events = append(s.events, stored{e, time.Now()}, stored{messages.Event{Operation: messages.Log, State: messages.Marked,
 			Body: &messages.Watermark{CompleteThrough: now()}}, time.Now()})
