@@ -100,7 +100,7 @@ func TestNotSentTakesALogThatWouldShowIt(t *testing.T) {
 			s.CompleteThrough = s.Reading.Newest
 		}},
 		"it was read before it moved on":       {change: func(s *sweep.Swept, began time.Time) { s.Reading.Newest = began.Add(due - 2*time.Second) }, wanted: true},
-		"it counts rows that it does not show": {change: func(s *sweep.Swept, _ time.Time) { s.Reading.Owed = true }},
+		"it counts rows that it does not show": {change: func(s *sweep.Swept, _ time.Time) { s.Reading.Missing = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScenario(t, func(s *scenario) {

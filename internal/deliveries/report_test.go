@@ -431,15 +431,15 @@ func TestNothingIsConcludedFromAnAbsentRowWhileRowsAreMissing(t *testing.T) {
 		s.restart()
 		s.learn()
 		time.Sleep(10 * time.Hour)
-		for want, owed := range []bool{true, false} {
+		for want, missing := range []bool{true, false} {
 			swept := s.sweptAt(time.Now())
-			swept.Reading.Owed = owed
+			swept.Reading.Missing = missing
 			if _, err := s.log.Swept(s.Context(), swept); err != nil {
 				s.Fatal(err)
 			}
 			time.Sleep(time.Minute)
 			if got := []int{len(s.overdue("sent")), len(s.concluded("waits", 1)), len(s.consumer.resolved)}; !slices.Equal(got, []int{want, want, want}) {
-				s.Errorf("rows are owed: %t: %v overdue, concluded, resolved; want %d of each", owed, got, want)
+				s.Errorf("rows are missing: %t: %v overdue, concluded, resolved; want %d of each", missing, got, want)
 			}
 		}
 	})

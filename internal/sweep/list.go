@@ -96,5 +96,5 @@ type Reading struct {
 	Began          time.Time // every row that was listed then was read; zero: there was none yet
 	Back           time.Time // ... if it was made since then; zero: whenever it was made
 	Oldest, Newest time.Time // of the rows read
-	Owed           bool      // the list counted rows that it has not shown
+	Missing        bool      // the list counted rows that it has not shown
 }

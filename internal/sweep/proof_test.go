@@ -83,24 +83,24 @@ func TestALongReadingIsNotReplacedByAShorterOne(t *testing.T) {
 
 // A row that changes its state is no row that the list counted and has not shown, and
 // neither is a page without a total.
-func TestAChangedRowDoesNotHideThatOneIsOwed(t *testing.T) {
+func TestAChangedRowDoesNotHideThatOneIsMissing(t *testing.T) {
 	inOrderedWorld(t, 300, func(w *world) {
-		owed, silent := 0, false
+		missing, silent := 0, false
 		w.total = func(n int) int {
 			if silent {
 				return 0
 			}
-			return n + owed
+			return n + missing
 		}
 		time.AfterFunc(10*time.Minute, func() {
-			w.change(func() { r := w.rows[299]; r.states, r.final, owed = 2, true, 1 })
+			w.change(func() { r := w.rows[299]; r.states, r.final, missing = 2, true, 1 })
 		})
 		time.AfterFunc(20*time.Minute, func() { w.change(func() { silent = true }) })
 		time.AfterFunc(21*time.Minute, func() { w.change(func() { silent = false }) })
 		for after := 11 * time.Minute; after < 30*time.Minute; after += time.Minute / 2 {
 			time.AfterFunc(after, func() {
-				if !w.sink.lastSwept().Reading.Owed {
-					w.Errorf("after %v nothing is owed", after)
+				if !w.sink.lastSwept().Reading.Missing {
+					w.Errorf("after %v nothing is missing", after)
 				}
 			})
 		}
@@ -109,8 +109,8 @@ func TestAChangedRowDoesNotHideThatOneIsOwed(t *testing.T) {
 	})
 }
 
-// Of two sweepers each publishes some of the rows: none of them is owed to the other.
-func TestWhatAnotherSweeperPublishedIsNotOwed(t *testing.T) {
+// Of two sweepers each publishes some of the rows: none of them is missing to the other.
+func TestWhatAnotherSweeperPublishedIsNotMissing(t *testing.T) {
 	inOrderedWorld(t, 300, func(w *world) {
 		ctx, stop := context.WithTimeout(w.Context(), 2*time.Hour)
 		defer stop()
@@ -131,15 +131,15 @@ func TestWhatAnotherSweeperPublishedIsNotOwed(t *testing.T) {
 		}
 		sweepers.Wait()
 		for i, d := range sinks {
-			owed := 0
+			missing := 0
 			late := d.swept[len(d.swept)/2:]
 			for _, s := range late {
-				if s.Reading.Owed {
-					owed++
+				if s.Reading.Missing {
+					missing++
 				}
 			}
-			if owed > len(late)/10 {
-				t.Errorf("sweeper %d: rows are owed after %d of %d sweeps", i, owed, len(late))
+			if missing > len(late)/10 {
+				t.Errorf("sweeper %d: rows are missing after %d of %d sweeps", i, missing, len(late))
 			}
 		}
 	})

@@ -69,36 +69,36 @@ func (r *rounds) ended(reading *reading, complete bool) bool {
 	return true
 }
 
-// debt is what the list owes: rows that it counts and has not shown.
+// debt is how many rows the list counts and has not shown.
 type debt struct {
-	base  int // total when everything was known
-	seen  int // rows seen since then
-	owed  int
-	since time.Time // when owed grew
-	last  int       // total of the sweep before
+	base    int // total when everything was known
+	seen    int // rows seen since then
+	missing int
+	since   time.Time // when missing grew
+	last    int       // total of the sweep before
 }
 
-// note notes the rows that a sweep has seen first. Without totals nothing is owed; a
+// note notes the rows that a sweep has seen first. Without totals nothing is missing; a
 // single page without one says nothing.
 func (d *debt) note(total, found int, now time.Time) {
 	d.seen += found
 	if total == 0 {
 		return
 	}
-	owed := total - d.base - d.seen
+	missing := total - d.base - d.seen
 	if d.base == 0 {
-		owed = 0
+		missing = 0
 	}
-	if owed > d.owed {
+	if missing > d.missing {
 		d.since = now
 	}
-	d.owed = max(0, owed)
+	d.missing = max(0, missing)
 }
 
-// forgive forgets what was owed for an hour when a round has not found it: a total may
+// forgive forgets what was missing for an hour when a round has not found it: a total may
 // count what no page shows.
 func (d *debt) forgive(began time.Time, total int) {
-	if d.owed == 0 || !began.Before(d.since.Add(retry.OwedFor)) {
-		d.base, d.seen, d.owed = total, 0, 0
+	if d.missing == 0 || !began.Before(d.since.Add(retry.MissingFor)) {
+		d.base, d.seen, d.missing = total, 0, 0
 	}
 }

@@ -355,20 +355,20 @@ func TestWhatTheSinkWantsIsReadAgain(t *testing.T) {
 	})
 }
 
-// A row that the list counts and does not show is owed until it is seen.
-func TestARowThatIsCountedAndNotShownIsOwed(t *testing.T) {
+// A row that the list counts and does not show is missing until it is seen.
+func TestARowThatIsCountedAndNotShownIsMissing(t *testing.T) {
 	inWorld(t, 300, func(w *world) {
-		owed := 0
-		w.total = func(n int) int { return n + owed }
+		missing := 0
+		w.total = func(n int) int { return n + missing }
 		is := func(after time.Duration, want bool) {
 			time.AfterFunc(after, func() {
-				if s := w.sink.lastSwept(); s.Reading.Owed != want {
-					w.Errorf("after %v: owed %t, want %t", after, s.Reading.Owed, want)
+				if s := w.sink.lastSwept(); s.Reading.Missing != want {
+					w.Errorf("after %v: missing %t, want %t", after, s.Reading.Missing, want)
 				}
 			})
 		}
-		time.AfterFunc(10*time.Minute, func() { w.change(func() { owed = 1 }) })
-		time.AfterFunc(40*time.Minute, func() { w.change(func() { owed = 0; w.late(30 * time.Minute) }) })
+		time.AfterFunc(10*time.Minute, func() { w.change(func() { missing = 1 }) })
+		time.AfterFunc(40*time.Minute, func() { w.change(func() { missing = 0; w.late(30 * time.Minute) }) })
 		is(9*time.Minute, false)
 		is(12*time.Minute, true)
 		is(39*time.Minute, true)
@@ -378,9 +378,9 @@ func TestARowThatIsCountedAndNotShownIsOwed(t *testing.T) {
 	})
 }
 
-// What another sweeper has published is not owed: of two that share the work neither would
+// What another sweeper has published is not missing: of two that share the work neither would
 // ever have seen all that the list counts.
-func TestWhatAnotherSweeperHasPublishedIsNotOwed(t *testing.T) {
+func TestWhatAnotherSweeperHasPublishedIsNotMissing(t *testing.T) {
 	inWorld(t, 300, func(w *world) {
 		ctx, stop := context.WithTimeout(w.Context(), 10*time.Minute)
 		defer stop()
@@ -400,18 +400,18 @@ func TestWhatAnotherSweeperHasPublishedIsNotOwed(t *testing.T) {
 		w.run(10 * time.Minute)
 		both.Wait()
 		for _, d := range []*sink{w.sink, other} {
-			owed := 0
+			missing := 0
 			for _, s := range d.swept {
-				if s.Reading.Owed {
-					owed++
+				if s.Reading.Missing {
+					missing++
 				}
 			}
 			most := len(d.swept) / 10
 			if w.order == Unordered { // a scan finds them first
 				most = len(d.swept) / 2
 			}
-			if owed > most || d.lastSwept().Reading.Owed {
-				w.Errorf("%d sweeps of %d leave rows owed", owed, len(d.swept))
+			if missing > most || d.lastSwept().Reading.Missing {
+				w.Errorf("%d sweeps of %d leave rows missing", missing, len(d.swept))
 			}
 		}
 		w.check(time.Time{})
