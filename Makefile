@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-all lint fmt fuzz bench images k8s-e2e ci clean
+.PHONY: help demo build test test-all lint vulncheck fmt fuzz bench images k8s-e2e ci
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## everything on this machine: NATS, sandbox, programs, four requests
 	go run ./cmd/errand demo
@@ -18,6 +18,9 @@ test-all: ## every test; some kill real programs and servers
 
 lint: ## the pinned linter, built from source the first time
 	.ci/run lint
+
+vulncheck: ## known weaknesses in what is linked; needs the Go vulnerability database
+	.ci/run vulncheck
 
 fmt: ## format the source
 	CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint fmt
@@ -36,7 +39,3 @@ k8s-e2e: ## test images and manifests on a real Kubernetes; needs root, builds i
 
 ci: ## everything that a change must pass
 	.ci/run
-
-clean: ## remove what was built
-	rm -rf bin dist
-	go clean -testcache

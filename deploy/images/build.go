@@ -23,7 +23,7 @@ func architectures() []string { return slices.Sorted(maps.Keys(baselines)) }
 
 // compile builds every program from source into dir. The result depends only on the
 // source and Go's version.
-func compile(source, dir, arch string) error {
+func (o *buildOrder) compile(dir, arch string) error {
 	level, ok := baselines[arch]
 	if !ok {
 		return fmt.Errorf("architecture %q is not one of %q", arch, architectures())
@@ -32,16 +32,16 @@ func compile(source, dir, arch string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=nodemo", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=nodemo", "-ldflags=-s -w -X errand/internal/app.release=" + o.version + " -X errand/internal/app.commit=" + o.revision, "-o", dir + string(filepath.Separator)}
 	for _, program := range programs {
 		args = append(args, "./cmd/"+program)
 	}
 	cmd := exec.Command("go", args...) //nolint:gosec // all arguments are ours
-	cmd.Dir = source
+	cmd.Dir = o.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, level,
 		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off")
 	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build for %s in %s: %w\n%s", arch, source, err, output)
+		return fmt.Errorf("go build for %s in %s: %w\n%s", arch, o.source, err, output)
 	}
 	return nil
 }

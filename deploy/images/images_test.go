@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -265,7 +268,7 @@ func TestContainerfileAgreesWithTheImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"USER " + user, "WORKDIR /", "CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-tags=nodemo", `-ldflags="-s -w"`, "/" + roots}
+	want := []string{"USER " + user, "WORKDIR /", "CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-tags=nodemo", `-ldflags="-s -w -X errand/internal/app.release=$VERSION -X errand/internal/app.commit=$REVISION"`, "/" + roots}
 	for key := range (&buildOrder{revision: revision}).labels("") {
 		if !strings.HasSuffix(key, ".created") { // which the builder knows
 			want = append(want, key+"=")
@@ -277,6 +280,57 @@ func TestContainerfileAgreesWithTheImages(t *testing.T) {
 	for _, part := range want {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("Containerfile does not contain %q", part)
+		}
+	}
+}
+
+// A reader of advisories must find every linked module with its version.
+func TestEachProgramHasABillOfMaterials(t *testing.T) {
+	for _, arch := range architectures() {
+		for _, program := range programs {
+			text, err := os.ReadFile(filepath.Join(dist, program+"-"+arch+".cdx.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var bom struct {
+				SpecVersion string
+				Components  []struct{ Name, Version, Purl string }
+			}
+			if err := json.Unmarshal(text, &bom); err != nil {
+				t.Fatal(err)
+			}
+			versions := map[string]string{}
+			for _, c := range bom.Components {
+				versions[c.Name] = c.Version
+				if want := "pkg:golang/" + c.Name + "@" + c.Version; c.Purl != want || c.Version == "" {
+					t.Errorf("%s %s: %s is named %q, want %q", program, arch, c.Name, c.Purl, want)
+				}
+			}
+			for _, name := range []string{"stdlib", "github.com/nats-io/nats.go", "github.com/rs/zerolog"} {
+				if versions[name] == "" {
+					t.Errorf("%s %s: %s is not listed", program, arch, name)
+				}
+			}
+			if bom.SpecVersion != "1.6" {
+				t.Errorf("%s %s: CycloneDX %q, want 1.6", program, arch, bom.SpecVersion)
+			}
+		}
+	}
+}
+
+func TestProgramsSayWhatTheyWereBuiltFrom(t *testing.T) {
+	for _, program := range programs {
+		in := contents(t, loaded(t, filepath.Join(dist, program+"-amd64.tar"), "localhost/errand/"+program+":1.2.3"))
+		path := filepath.Join(t.TempDir(), program)
+		if err := os.WriteFile(path, in.text[program], 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+			continue
+		}
+		said, err := exec.CommandContext(t.Context(), path, "--version").Output()
+		if want := program + " 1.2.3 (" + revision + ", " + runtime.Version() + ")\n"; err != nil || string(said) != want {
+			t.Errorf("%s --version: %q, %v, want %q", program, said, err, want)
 		}
 	}
 }

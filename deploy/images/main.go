@@ -4,7 +4,8 @@
 //	go build for each architecture
 //	    └─► one layer: the program, CA certificates
 //	            ├─► dist/<program>-<arch>.tar   docker-archive, to load
-//	            └─► dist/<program>/             OCI layout of all architectures, to push
+//	            ├─► dist/<program>/             OCI layout of all architectures, to push
+//	            └─► dist/<program>-<arch>.cdx.json   what is linked into it (CycloneDX)
 //
 // The same source, version and Go always give the same bytes.
 package main
@@ -140,11 +141,15 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 	for _, arch := range o.archs {
 		fmt.Fprintf(out, "building for %s\n", arch)
 		dir := filepath.Join(scratch, arch)
-		if err := compile(o.source, dir, arch); err != nil {
+		if err := o.compile(dir, arch); err != nil {
 			return err
 		}
 		for _, program := range programs {
-			binaries[program] = append(binaries[program], filepath.Join(dir, program))
+			binary := filepath.Join(dir, program)
+			if err := o.writeSBOM(program, arch, binary); err != nil {
+				return err
+			}
+			binaries[program] = append(binaries[program], binary)
 		}
 	}
 	for _, program := range programs {

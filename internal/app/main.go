@@ -50,7 +50,9 @@ func Main(name, description string, cli any) {
 func run(ctx context.Context, name, description string, cli any, args []string) int {
 	status := -1
 	parser, err := kong.New(cli, kong.Name(name), kong.Description(description), kong.UsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Exit(func(code int) { status = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": versionLine(name)}, kong.Embed(&struct {
+			Version kong.VersionFlag `help:"Show the version and exit."`
+		}{}), kong.Exit(func(code int) { status = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.ExplicitGroups([]kong.Group{
 			{Key: "nats", Title: "NATS:"}, {Key: "upstream", Title: "Upstream:"}, {Key: "program", Title: "Program:"}}))
 	if err != nil {

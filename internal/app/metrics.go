@@ -51,6 +51,7 @@ func newMetrics() *metrics {
 	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_panics_total",
 		Help: "Panics that were caught while a request was handled, by operation; the request is dead-lettered at its third delivery."}, []string{"operation"})
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
+	m.ofBuild()
 	return m
 }
 

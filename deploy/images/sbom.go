@@ -1,0 +1,56 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// writeSBOM writes the software bill of materials of a program for one architecture,
+// CycloneDX 1.6 as JSON: the modules and the Go that are linked in, as the binary itself
+// lists them. The same binary always gives the same bytes.
+func (o *buildOrder) writeSBOM(program, arch, binary string) (err error) {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	bom := cdx.NewBOM()
+	bom.Metadata = &cdx.Metadata{Timestamp: o.created.Format(time.RFC3339),
+		Component: &cdx.Component{Type: cdx.ComponentTypeApplication, Name: program, Version: o.version, BOMRef: program}}
+	components := []cdx.Component{library("stdlib", info.GoVersion[len("go"):], "")}
+	for _, module := range info.Deps {
+		for module.Replace != nil {
+			module = module.Replace
+		}
+		components = append(components, library(module.Path, module.Version, module.Sum))
+	}
+	bom.Components = &components
+	file, err := os.Create(filepath.Join(o.out, program+"-"+arch+".cdx.json"))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := file.Close(); err == nil {
+			err = closed
+		}
+	}()
+	if err := cdx.NewBOMEncoder(file, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
+		return fmt.Errorf("write the bill of materials of %s: %w", program, err)
+	}
+	return nil
+}
+
+// library is a Go module as a component, named by a package URL of type golang
+// (https://github.com/package-url/purl-spec).
+func library(module, version, sum string) cdx.Component {
+	url := "pkg:golang/" + module + "@" + version
+	c := cdx.Component{Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: url, BOMRef: url}
+	if sum != "" { // go.sum's hash is of the module's files, not of one file
+		c.Properties = &[]cdx.Property{{Name: "go:sum", Value: sum}}
+	}
+	return c
+}
