@@ -70,5 +70,6 @@ func (r *runtime) learned(found bus.Found, queues []bus.Queue) {
 	r.metrics.queues(found.Queues, queues)
 	if found.Queues != nil {
 		r.keptFor.Store(int64(found.Kept))
+		r.newer.Store(found.Newer)
 	}
 }

@@ -22,7 +22,7 @@ func (q *Requests) caller(ctx context.Context, c *Common) *attempt.Caller {
 // be calling, a quarter more may be reading or storing events.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
 	return consumer.Settings{Conn: r.nc, Log: store, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+q.Concurrency/4),
-		GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Logger: r.log, Settled: r.metrics.request, Panicked: r.metrics.panicked}
+		GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log, Settled: r.metrics.request, Panicked: r.metrics.panicked}
 }
 
 // hold makes the circuit breaker of one operation, and adds it to readiness and metrics.

@@ -29,6 +29,7 @@ type runtime struct {
 	ready     readiness
 	cleanups  []func()
 	keptFor   atomic.Int64 // how long events are kept, a time.Duration
+	newer     atomic.Bool  // newer programs are being rolled out, see bus.Found
 
 	mu       sync.Mutex
 	starting string // what the program still waits for; "" when it is running

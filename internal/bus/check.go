@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/messages"
 )
 
 // installed is what the servers have of what they were asked for, by name.
@@ -71,6 +73,7 @@ func incompatible(have jetstream.StreamConfig) string {
 type Found struct {
 	Queues map[string]jetstream.Consumer // by name
 	Kept   time.Duration                 // how long the streams of events keep what they have, the shortest; 0: for ever
+	Newer  bool                          // a queue was provisioned for newer requests than this program knows
 }
 
 // Check reports whether what a program needs is there and suits it. The error says what
@@ -82,8 +85,10 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 	}
 	var missing []string
 	var ages []time.Duration
+	newer := false
 	for _, q := range queues {
 		got, there := have.config(q)
+		newer = newer || version(got) > messages.Version
 		if !there {
 			missing = append(missing, "consumer "+q.Name+" on stream "+q.Stream)
 			continue
@@ -108,5 +113,5 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 	if len(missing) > 0 {
 		return Found{}, fmt.Errorf("NATS has no %s: run `errand provision --missing` first", strings.Join(missing, ", no "))
 	}
-	return Found{Queues: have.queues, Kept: shortest(ages)}, nil
+	return Found{Queues: have.queues, Kept: shortest(ages), Newer: newer}, nil
 }

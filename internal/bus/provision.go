@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
+	"errand/pkg/messages"
 )
 
 // Change is one difference between the topology and what the servers have.
@@ -87,6 +89,13 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		current, there := have.config(q)
 		if there && l.AckWait == 0 {
 			want.AckWait = current.AckWait
+		}
+		if there { // what the server and others note there stays, and so does a newer version
+			notes := maps.Clone(current.Metadata)
+			if version(current) < messages.Version {
+				maps.Copy(notes, want.Metadata)
+			}
+			want.Metadata = notes
 		}
 		if change := planQueue(js, q.Stream, current, want, there); change.apply != nil {
 			plan = append(plan, change)
@@ -233,7 +242,7 @@ func planQueue(js jetstream.JetStream, stream string, have, want jetstream.Consu
 // The settings that errand decides; all others are the operator's.
 var (
 	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates", "DenyDelete", "AllowDirect", "AllowAtomicPublish", "AllowRollup"}
-	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending"}
+	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending", "Metadata"}
 )
 
 func diff[T any](have, want T, names []string) []Field {

@@ -271,3 +271,28 @@ func TestCheckSaysHowLongEventsAreKept(t *testing.T) {
 		}
 	}
 }
+
+// Newer programs are provisioned before they run, and an older tool must not hide that.
+func TestAQueueSaysForWhichRequestsItWasProvisioned(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	queues := []bus.Queue{bus.EnrollQueue}
+	if found, err := bus.Check(t.Context(), js, queues); err != nil || found.Newer {
+		t.Fatalf("as provisioned: newer %v, %v", found.Newer, err)
+	}
+	c, err := js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := c.CachedInfo().Config
+	config.Metadata = map[string]string{"errand.version": "99", "team": "payments"}
+	if _, err := js.UpdateConsumer(t.Context(), bus.EnrollQueue.Stream, config); err != nil {
+		t.Fatal(err)
+	}
+	if plan := planned(t, js, bus.Limits{MaxPayload: nc.MaxPayload()}); len(plan) > 0 {
+		t.Errorf("an older tool would change %v", plan)
+	}
+	if found, err := bus.Check(t.Context(), js, queues); err != nil || !found.Newer {
+		t.Errorf("provisioned by a newer tool: newer %v, %v", found.Newer, err)
+	}
+}

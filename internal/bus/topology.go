@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -117,7 +118,20 @@ func (q Queue) Config(l Limits) jetstream.ConsumerConfig {
 		// Requests that wait for a later time count as pending too: the bound
 		// must not be what a long outage leaves behind.
 		MaxAckPending: 100_000,
+		Metadata:      map[string]string{versionKey: strconv.Itoa(messages.Version)},
 	}
+}
+
+// versionKey is where a queue says which version of requests it was last provisioned for.
+const versionKey = "errand.version"
+
+// version of the requests that a queue was last provisioned for; 0: before there were any.
+func version(have jetstream.ConsumerConfig) int {
+	n, err := strconv.Atoi(have.Metadata[versionKey])
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // EventsOf is the stream that holds an operation's events.

@@ -52,7 +52,7 @@ func BenchmarkSettle(b *testing.B) {
 	settled := make(chan string, b.N)
 	caller := &attempt.Caller{Timeout: 30 * time.Second, Slots: make(hold.Slots, at64)}
 	c := consumer.New(consumer.Settings{Conn: nc, Log: bus.EventStore{Publisher: publisher, Source: "/errand/bench"}, Dead: publisher,
-		InFlight: make(hold.Slots, at64+at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 },
+		InFlight: make(hold.Slots, at64+at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
 		Logger:   zerolog.New(io.Discard).With().Timestamp().Logger(),
 		Settled:  func(_ messages.Operation, outcome string, _ time.Duration) { settled <- outcome },
 		Panicked: func(messages.Operation) {}},

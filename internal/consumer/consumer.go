@@ -50,6 +50,7 @@ type Settings struct {
 	InFlight    hold.Slots           // requests, of all consumers together
 	GiveUpAfter time.Duration        // unless the request names a time
 	Kept        func() time.Duration // how long events are kept; 0: for ever
+	Newer       func() bool          // newer programs are being rolled out: what looks invalid may be for them
 	Logger      zerolog.Logger
 	Settled     func(op messages.Operation, outcome string, took time.Duration)
 	Panicked    func(op messages.Operation)

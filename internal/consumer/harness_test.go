@@ -50,7 +50,7 @@ func newHarness(t *testing.T) *harness {
 	queue := found.Queues[bus.EnrollQueue.Name]
 	h.pull = bus.NewPull(nc, queue)
 	t.Cleanup(h.pull.Close)
-	h.Consumer = New(Settings{Conn: nc, Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
+	h.Consumer = New(Settings{Conn: nc, Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
 		Logger: zerolog.Nop(), Settled: func(_ messages.Operation, outcome string, _ time.Duration) { h.settled = append(h.settled, outcome) },
 		Panicked: func(messages.Operation) { h.panics++ }}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
 	h.handle(succeeds)

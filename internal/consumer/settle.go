@@ -33,7 +33,7 @@ func (e ending) wrong() bool { return e.state == messages.Failed || e.state == m
 func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	began := time.Now()
 	failpoint.Here(failpoint.Taken)
-	h, end, err := c.answer(ctx, d)
+	h, end, err := c.leave(ctx, d)
 	if p, ok := errors.AsType[*attempt.PanicError](errors.Join(d.invalid, err)); ok {
 		c.Panicked(c.op.Name)
 		c.Logger.Error().Str("op", string(c.op.Name)).Err(p).Bytes("stack", p.Stack).Msg("caught a panic; please report it")
@@ -60,6 +60,15 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	c.Settled(c.op.Name, outcome, took)
 	c.Logger.Info().Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).
 		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.meta.NumDelivered).Dur("took", took).Msg("settled")
+}
+
+// leave gives a request that this program refuses to a newer one, if such are being rolled
+// out: what is no field today may be one there. Everything else it has answered.
+func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R]) (*history.History, ending, error) {
+	if _, refused := errors.AsType[*messages.Invalid](d.invalid); refused && c.Newer() && time.Now().Before(d.giveUp) {
+		return nil, ending{id: d.ids[0]}, &history.RetryLaterError{At: time.Now().Add(retry.Newer), Cause: fmt.Errorf("left to a newer program: %w", d.invalid)}
+	}
+	return c.answer(ctx, d)
 }
 
 // answer has the request handled over its history: that of the id it names or, where that

@@ -14,9 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"errand/internal/failpoint"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -255,6 +257,8 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 		return Prior{}, &RetryLaterError{At: b.Deadline.Time}
 	case p.State == messages.Deferred && b.NotBefore.After(now):
 		return Prior{}, &RetryLaterError{At: b.NotBefore.Time}
+	case !slices.Contains([]messages.State{messages.Started, messages.Deferred, messages.Reopened, messages.Page}, p.State):
+		return Prior{}, &RetryLaterError{At: now.Add(retry.Newer), Cause: fmt.Errorf("the state %q is for a newer program", messages.Cut(string(p.State)))}
 	}
 	return p, nil
 }

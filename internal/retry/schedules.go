@@ -36,6 +36,8 @@ const (
 	SecondLook = 2 * time.Second
 	// LookIsGood is for how long what a look-up found may be acted upon.
 	LookIsGood = time.Second
+	// Newer is how long a request stays away that only a newer program may understand.
+	Newer = 10 * time.Second
 	// Nak is the shortest time for which a request stays away whose time has come already.
 	Nak = 10 * time.Millisecond
 	// MissingConsumer is the pause between two looks for a queue that is gone.

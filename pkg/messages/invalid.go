@@ -6,6 +6,11 @@ import (
 	"strings"
 )
 
+// Version counts the versions of what requests may say: it is raised with every field or
+// value that older programs refuse. `errand provision` notes it at the queues, so that
+// older programs leave what they refuse to newer ones while both run.
+const Version = 1
+
 // Meta is what is known of a request's body whether it is valid or not.
 type Meta struct {
 	// RequestID is the body's request_id, "" when it names none that fits.
