@@ -23,7 +23,7 @@ type Common struct {
 	AdminAddr     string        `env:"ADMIN_ADDR" default:":8080" help:"Address of /healthz, /readyz and /metrics; off for none." group:"program"`
 	LogLevel      string        `env:"LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error." group:"program"`
 	LogFormat     string        `env:"LOG_FORMAT" default:"" enum:",json,console" help:"json or console; default: console on a terminal, otherwise json." group:"program"`
-	ShutdownGrace time.Duration `env:"SHUTDOWN_GRACE" default:"25s" help:"How long requests in flight may take to finish after SIGTERM." group:"program"`
+	ShutdownGrace time.Duration `env:"SHUTDOWN_GRACE" default:"25s" help:"How long what is in flight may take to finish after SIGTERM." group:"program"`
 
 	UpstreamTimeout time.Duration `env:"UPSTREAM_TIMEOUT" default:"30s" help:"Timeout of one call." group:"upstream"`
 	RetryFirst      time.Duration `env:"RETRY_FIRST" default:"200ms" help:"Wait before the first retry of a call." group:"upstream"`

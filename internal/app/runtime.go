@@ -97,7 +97,7 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 		go func() { errs <- run(ctx, hard) }() // waited for below
 	}
 	patience := context.AfterFunc(ctx, func() {
-		r.log.Info().Dur("grace", grace).Msg("stopping: no new requests, those in flight finish")
+		r.log.Info().Dur("grace", grace).Msg("stopping: what is in flight finishes first")
 		timer := time.AfterFunc(grace, func() { end(errGrace) })
 		context.AfterFunc(hard, func() { timer.Stop() })
 	})
@@ -118,9 +118,9 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 		}
 	}
 	if len(failed) == 0 {
-		r.log.Info().Msg("stopped, every request in flight is settled")
+		r.log.Info().Msg("stopped, nothing is left in flight")
 	}
 	return errors.Join(failed...)
 }
 
-var errGrace = errors.New("SHUTDOWN_GRACE ended before all requests in flight were settled; the others will be delivered again")
+var errGrace = errors.New("SHUTDOWN_GRACE ended before everything in flight had finished; requests that had not will be delivered again")

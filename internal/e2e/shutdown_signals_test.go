@@ -42,7 +42,7 @@ func TestSignalsWaitForALongCall(t *testing.T) {
 				p.signal(s)
 			}
 			p.wantStatus(0, 15*time.Second)
-			if !p.logged("stopped, every request in flight is settled") || in.inFlight.Load() != 0 {
+			if !p.logged("stopped, nothing is left in flight") || in.inFlight.Load() != 0 {
 				t.Errorf("%s ended before its call\n%s", c.program, p.lastOutput())
 			}
 			in.until("the acknowledgement", 10*time.Second, func() bool { return in.queue(c.queue).NumAckPending == 0 })
