@@ -17,21 +17,21 @@ type MailConsumer struct {
 	Common
 	Requests
 	MailAPI
-	BatchSize     int `env:"MAIL_BATCH_SIZE" default:"1000" help:"Recipients per call, 1 to 1000. The service does not say whether the recipients of one call see each other: 1 is always safe." group:"program"`
-	BatchParallel int `env:"MAIL_BATCH_PARALLEL" default:"4" help:"Batches of one request in flight at once." group:"program"`
-	MaxRecipients int `env:"MAIL_MAX_RECIPIENTS" default:"5000000" help:"Maximum number of recipients of one request; a request with more is invalid. 0 for no limit." group:"program"`
+	HeadersAsList bool `env:"MAIL_HEADERS_AS_LIST" help:"Send additional headers as a list of strings instead of an object." group:"upstream"`
+	BatchSize     int  `env:"MAIL_BATCH_SIZE" default:"1000" help:"Recipients per call, 1 to 1000. The service does not say whether the recipients of one call see each other: 1 is always safe." group:"program"`
+	BatchParallel int  `env:"MAIL_BATCH_PARALLEL" default:"4" help:"Batches of one request in flight at once." group:"program"`
+	MaxRecipients int  `env:"MAIL_MAX_RECIPIENTS" default:"5000000" help:"Maximum number of recipients of one request; a request with more is invalid. 0 for no limit." group:"program"`
 }
 
-// MailAPI says where the email service is and what it wants to see.
+// MailAPI says where the email service is, and has its key.
 type MailAPI struct {
-	APIURL        string `name:"api-url" env:"MAIL_API_URL" placeholder:"URL" help:"Address of the email service." group:"upstream"`
-	APIKey        string `name:"api-key" env:"MAIL_API_KEY" help:"API key; better set by the environment or --api-key-file than by this flag." group:"upstream"`
-	APIKeyFile    string `name:"api-key-file" env:"MAIL_API_KEY_FILE" placeholder:"FILE" help:"File with the API key." group:"upstream"`
-	HeadersAsList bool   `env:"MAIL_HEADERS_AS_LIST" help:"Send additional headers as a list of strings instead of an object." group:"upstream"`
+	APIURL     string `name:"api-url" env:"MAIL_API_URL" placeholder:"URL" help:"Address of the email service." group:"upstream"`
+	APIKey     string `name:"api-key" env:"MAIL_API_KEY" help:"API key; better set by the environment or --api-key-file than by this flag." group:"upstream"`
+	APIKeyFile string `name:"api-key-file" env:"MAIL_API_KEY_FILE" placeholder:"FILE" help:"File with the API key." group:"upstream"`
 }
 
 // client makes the client; an *Invalid names the variable that is wrong.
-func (a *MailAPI) client(opts ...clients.Option) (*mail.Client, error) {
+func (a *MailAPI) client(headersAsList bool, opts ...clients.Option) (*mail.Client, error) {
 	if a.APIURL == "" {
 		return nil, &Invalid{"MAIL_API_URL", "is not set: the address of the email service, such as https://mail.example.com"}
 	}
@@ -39,7 +39,7 @@ func (a *MailAPI) client(opts ...clients.Option) (*mail.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := mail.New(mail.Config{URL: a.APIURL, Key: key, HeadersAsList: a.HeadersAsList}, opts...)
+	c, err := mail.New(mail.Config{URL: a.APIURL, Key: key, HeadersAsList: headersAsList}, opts...)
 	if err != nil {
 		return nil, &Invalid{"MAIL_API_URL", err.Error()}
 	}
@@ -87,7 +87,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return &Invalid{"MAIL_MAX_RECIPIENTS", "must not be negative"}
 	}
 	shared := newObserver(p.RetryMax)
-	api, err := p.client(p.options(p.Concurrency, shared)...)
+	api, err := p.client(p.HeadersAsList, p.options(p.Concurrency, shared)...)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling) 
 		return err
 	}
 	shared := newObserver(c.RetryMax)
-	api, err := service.client(c.options(1, shared)...)
+	api, err := service.client(false, c.options(1, shared)...)
 	if err != nil {
 		return err
 	}
