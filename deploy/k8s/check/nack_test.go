@@ -24,7 +24,7 @@ var (
 	}
 	consumerFields = map[string]string{
 		"Durable": "durableName", "FilterSubject": "filterSubject", "AckPolicy": "ackPolicy", "AckWait": "ackWait",
-		"MaxDeliver": "maxDeliver", "MaxAckPending": "maxAckPending",
+		"MaxDeliver": "maxDeliver", "MaxAckPending": "maxAckPending", "Metadata": "metadata",
 	}
 	// implied is what the component says besides: NACK's own, and defaults of its that are not the server's.
 	implied = map[string]any{"preventDelete": true, "deliverPolicy": "all"}
@@ -102,6 +102,12 @@ func resourceOf[T any](t *testing.T, config T, fields map[string]string) map[str
 				list[i] = value[i]
 			}
 			spec[as] = list
+		case map[string]string:
+			texts := map[string]any{}
+			for key, text := range value {
+				texts[key] = text
+			}
+			spec[as] = texts
 		case time.Duration:
 			spec[as] = value.String()
 		case jetstream.RetentionPolicy:
