@@ -136,7 +136,7 @@ const maxLateness = 15 * time.Minute
 // recipients may be left out. The calls of a batch must be added in the order in which
 // they were made: one begins after the previous one has ended.
 func (x *calls) add(c call, recipients []messages.Key) *request {
-	g, r := x.make(c.request, c.begin)
+	g, r := x.request(c.request, c.begin)
 	s := span{begin: c.begin.UnixMilli(), open: true}
 	s.setEnd(c.end.UnixMilli())
 	g.last = max(g.last, s.end())
@@ -166,8 +166,8 @@ func (x *calls) add(c call, recipients []messages.Key) *request {
 	return r
 }
 
-// make returns a request, which it makes if it is unknown.
-func (x *calls) make(id string, at time.Time) (*generation, *request) {
+// request returns a request, which it adds if it is unknown.
+func (x *calls) request(id string, at time.Time) (*generation, *request) {
 	if g, r := x.find(id); r != nil {
 		return g, r
 	}

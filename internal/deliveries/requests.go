@@ -77,6 +77,13 @@ func (l *Log) update(ctx context.Context) error {
 	return nil
 }
 
+// fact is what is read of an event of the mail consumer: what it does not have is zero.
+type fact struct {
+	messages.SendOutcome
+	Count    int                   `json:"count"` // recipients of a batch
+	Evidence messages.SendEvidence `json:"evidence"`
+}
+
 // take records an event of the mail consumer. An unreadable event is ignored: without it a
 // match can be less certain, but not wrong.
 func (l *Log) take(record Record) {
@@ -88,28 +95,45 @@ func (l *Log) take(record Record) {
 	if len(parts) == 5 {
 		number, _ = strconv.Atoi(parts[4])
 	}
-	switch {
-	case op == messages.Log && state == messages.Sent && number > 0:
+	if op == messages.Log && state == messages.Sent && number > 0 {
 		l.sent(id, number, record.Body)
-	case op == messages.Batch && number > 0:
-		l.batch(id, number, state, record.Body)
-	case op == messages.Send && state == messages.Started:
-		l.started(id, record.Body)
-	case op == messages.Send && state == messages.Deferred:
-		var b messages.DeferredBody
-		if _, r := l.calls.find(id); r != nil && r.batches == 1 && messages.DecodeEvent(record.Body, &b) == nil {
-			l.ended(r, 1, report{state: state, reason: b.Reason, afterUnknown: b.AfterUnknown, at: b.At.Time, count: int(r.recipients)})
+		return
+	}
+	isBatch, starts := op == messages.Batch && number > 0, op == messages.Send && state == messages.Started
+	g, r := l.calls.find(id)
+	if !isBatch && op != messages.Send || r == nil && !starts {
+		return
+	}
+	var f fact
+	if messages.DecodeEvent(record.Body, &f) != nil {
+		return
+	}
+	switch {
+	case isBatch && state == messages.Started:
+		l.clearFate(id, number)
+	case isBatch:
+		if r.ended == running {
+			r.accepted += int32(f.Accepted)
 		}
-	case op == messages.Send && state == messages.Resolved:
-		l.resolved(id, record.Body)
-	case op == messages.Send && state.Final(op):
-		l.outcome(id, state, record)
+		l.callEnded(r, number, state, f)
+	case starts:
+		g, r = l.calls.request(id, f.At.Time)
+		r.batches, r.recipients, r.at, r.ended = int32(f.Batches), int32(f.Recipients), f.At.UnixMilli(), running
+		if f.Batches == 1 {
+			l.clearFate(id, 1)
+		}
+	case state == messages.Deferred && r.batches == 1:
+		f.Count = int(r.recipients)
+		l.callEnded(r, 1, state, f)
+	case state == messages.Resolved:
+		l.resolved(r, f)
+	case state.Final(op):
+		l.outcome(r, state, f, record.Sequence)
 	}
-	if g, r := l.calls.find(id); r != nil {
-		g.last = max(g.last, r.at)
-	}
+	g.last = max(g.last, r.at)
 }
 
+// sent records a call that is about to be made.
 func (l *Log) sent(id string, number int, body []byte) {
 	var b messages.SentBody
 	if messages.DecodeEvent(body, &b) != nil {
@@ -120,67 +144,24 @@ func (l *Log) sent(id string, number int, body []byte) {
 	r.at = max(r.at, b.Begin.UnixMilli())
 }
 
-func (l *Log) started(id string, body []byte) {
-	var b messages.SendStarted
-	if messages.DecodeEvent(body, &b) != nil {
-		return
-	}
-	_, r := l.calls.make(id, b.At.Time)
-	r.batches, r.recipients, r.at, r.ended = int32(b.Batches), int32(b.Recipients), b.At.UnixMilli(), running
-	if b.Batches == 1 {
-		l.clearFate(id, 1)
-	}
-}
-
-func (l *Log) batch(id string, number int, state messages.State, body []byte) {
-	var b messages.BatchBody
-	_, r := l.calls.find(id)
-	if r == nil || messages.DecodeEvent(body, &b) != nil {
-		return
-	}
-	if state == messages.Started {
-		l.clearFate(id, number)
-		return
-	}
-	p := report{state: state, reason: b.Reason, afterUnknown: b.AfterUnknown, at: b.At.Time, count: b.Count}
-	if b.Accepted != nil {
-		p.accepted = *b.Accepted
-		if r.ended == running {
-			r.accepted += int32(p.accepted)
-		}
-	}
-	l.ended(r, number, p)
-}
-
 // outcome records how a request ended.
-func (l *Log) outcome(id string, state messages.State, record Record) {
-	var b messages.SendOutcome
-	_, r := l.calls.find(id)
-	if r == nil || messages.DecodeEvent(record.Body, &b) != nil {
-		return
-	}
-	r.at, r.accepted, r.recipients, r.ended = b.At.UnixMilli(), int32(b.Accepted), int32(b.Recipients), ended
+func (l *Log) outcome(r *request, state messages.State, f fact, sequence uint64) {
+	r.at, r.accepted, r.recipients, r.ended = f.At.UnixMilli(), int32(f.Accepted), int32(f.Recipients), ended
 	if state == messages.Uncertain {
 		r.ended = uncertain
 	}
-	if b.Batches == 1 {
-		p := report{state: state, reason: b.Reason, afterUnknown: b.AfterUnknown, at: b.At.Time, count: b.Recipients, accepted: b.Accepted}
-		switch state {
-		case messages.Partial:
-			p.state = messages.Accepted
-		case messages.Failed:
-			p.state = messages.Refused
-		}
-		l.ended(r, 1, p)
+	if f.Batches == 1 {
+		f.Count = f.Recipients
+		l.callEnded(r, 1, state, f)
 	}
-	if u := l.open[id]; u != nil {
-		u.over, u.fingerprint, u.batches = record.Sequence, b.Fingerprint, 0
-		for _, unsettled := range b.Unsettled {
+	if u := l.open[r.id]; u != nil {
+		u.over, u.fingerprint, u.batches = sequence, f.Fingerprint, 0
+		for _, unsettled := range f.Unsettled {
 			if unsettled.State == messages.Uncertain {
 				u.batches++
 			}
 		}
-		if b.UnsettledCount > len(b.Unsettled) {
+		if f.UnsettledCount > len(f.Unsettled) {
 			u.batches = -1
 		}
 	}
@@ -188,54 +169,43 @@ func (l *Log) outcome(id string, state messages.State, record Record) {
 }
 
 // resolved records that a request is no longer uncertain.
-func (l *Log) resolved(id string, body []byte) {
-	var b messages.SendResolved
-	_, r := l.calls.find(id)
-	if r == nil || messages.DecodeEvent(body, &b) != nil {
-		return
-	}
+func (l *Log) resolved(r *request, f fact) {
 	r.ended = ended
-	for _, batch := range b.Evidence.Batches {
+	for _, batch := range f.Evidence.Batches {
 		if batch.Outcome == messages.WasAccepted {
 			r.accepted += int32(batch.Count)
 		}
 	}
-	delete(l.open, id)
+	delete(l.open, r.id)
 	l.dirty[r.id] = struct{}{}
 }
 
-// report is what an event says about the last call of a batch.
-type report struct {
-	state        messages.State
-	reason       messages.Reason
-	afterUnknown bool // calls of unknown fate were made before, perhaps under the same record
-	at           time.Time
-	count        int
-	accepted     int
-}
-
-func (p report) fate() fate {
-	switch whole := p.accepted == p.count; {
-	case p.state == messages.Accepted && whole && p.afterUnknown:
+// fateIn is what an event of a batch, or of a request of one batch, says about its last call.
+// AfterUnknown: calls of unknown fate were made before, perhaps under the same record.
+func fateIn(state messages.State, f fact) fate {
+	taken := state == messages.Accepted || state == messages.Partial
+	switch whole := f.Accepted == f.Count; {
+	case taken && whole && f.AfterUnknown:
 		return repeated
-	case p.state == messages.Accepted && whole:
+	case taken && whole:
 		return accepted
-	case p.afterUnknown:
-	case p.state == messages.Accepted:
+	case f.AfterUnknown:
+		return open
+	case taken:
 		return partly
-	case p.state == messages.Refused, p.state == messages.Deferred:
+	case state == messages.Refused, state == messages.Failed, state == messages.Deferred:
 		return refused
 	}
 	return open
 }
 
-// ended records how a call of a batch ended.
-func (l *Log) ended(r *request, number int, p report) {
-	r.at = max(r.at, p.at.UnixMilli())
-	l.calls.close(r.id, number, p.at, p.fate())
-	waiting := p.state == messages.Deferred && p.afterUnknown &&
-		(p.reason == messages.ReasonNoAnswer || p.reason == messages.ReasonBadAnswer || p.reason == messages.ReasonInterrupted)
-	if !waiting && p.state != messages.Uncertain {
+// callEnded records how a call of a batch ended.
+func (l *Log) callEnded(r *request, number int, state messages.State, f fact) {
+	r.at = max(r.at, f.At.UnixMilli())
+	l.calls.close(r.id, number, f.At.Time, fateIn(state, f))
+	waiting := state == messages.Deferred && f.AfterUnknown &&
+		(f.Reason == messages.ReasonNoAnswer || f.Reason == messages.ReasonBadAnswer || f.Reason == messages.ReasonInterrupted)
+	if !waiting && state != messages.Uncertain {
 		l.clearFate(r.id, number)
 		return
 	}
@@ -244,12 +214,12 @@ func (l *Log) ended(r *request, number int, p report) {
 		u = &unsettled{fates: map[int]unknownFate{}}
 		l.open[r.id] = u
 	}
-	f, repeated := u.fates[number]
+	was, repeated := u.fates[number]
 	if !repeated { // otherwise there was no call since
-		f.over = p.at
+		was.over = f.At.Time
 	}
-	f.waiting, f.count = waiting, p.count
-	u.fates[number] = f
+	was.waiting, was.count = waiting, f.Count
+	u.fates[number] = was
 }
 
 // clearFate removes a batch from those of unknown fate: its fate is known, or it is called
