@@ -1,7 +1,6 @@
 package deliveries
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -86,16 +85,10 @@ type reported struct {
 type entry struct {
 	batch    uint32
 	previous uint32 // the previous entry of the same recipient, plus one; 0: none
-	at       uint16 // position in the batch
 	status   status
-	flags    uint8
+	proven   bool // there is a row that is certainly of this batch
+	overdue  bool // that was reported; it matters only while there is no row
 }
-
-// The flags of an entry.
-const (
-	proven          = 1 << iota // there is a row that is certainly of this batch
-	reportedOverdue             // matters only while there is no row
-)
 
 type batch struct {
 	request  *request
@@ -110,45 +103,32 @@ type batch struct {
 	spans    []span // the calls that may have been accepted
 }
 
-// span is in milliseconds since 1970. A call whose end is unknown may be accepted until
-// long after: an upstream may finish its work although the caller is gone.
+// span is in milliseconds since 1970. A call whose fate is unknown is open: it may be
+// accepted until long after, as an upstream may finish its work although the caller is gone.
 type span struct {
-	begin int64
-	long  uint32 // end - begin
-	open  bool
+	begin, end int64
+	open       bool
 }
 
-func (s *span) end() int64     { return s.begin + int64(s.long) }
-func (s *span) setEnd(e int64) { s.long = uint32(min(max(0, e-s.begin), math.MaxUint32)) }
-
-// late is until when it may be accepted.
-func (s *span) late() int64 {
-	if s.open {
-		return s.end() + maxLateness.Milliseconds()
-	}
-	return s.end()
-}
-
-// maxLateness is how long after its end a call may still be accepted.
-const maxLateness = 15 * time.Minute
+func (s *span) endBy(end int64) { s.end = max(s.begin, min(s.end, end)) }
 
 // add adds a call and its recipients, in order. When a batch is called again, the
 // recipients may be left out. The calls of a batch must be added in the order in which
 // they were made: one begins after the previous one has ended.
 func (x *calls) add(c call, recipients []messages.Key) *request {
 	g, r := x.request(c.request, c.begin)
-	s := span{begin: c.begin.UnixMilli(), open: true}
-	s.setEnd(c.end.UnixMilli())
-	g.last = max(g.last, s.end())
+	begin := c.begin.UnixMilli()
+	s := span{begin: begin, end: max(begin, c.end.UnixMilli()), open: true}
+	g.last = max(g.last, s.end)
 	if b := g.batch(r, c.batch); b != nil {
 		if n := len(b.spans); n > 0 {
-			b.spans[n-1].setEnd(min(b.spans[n-1].end(), s.begin))
+			b.spans[n-1].endBy(begin)
 		}
-		b.spans, b.until = append(b.spans, s), s.end()
+		b.spans, b.until = append(b.spans, s), s.end
 		return r
 	}
 	g.batches = append(g.batches, batch{request: r, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.entries)),
-		count: uint32(len(recipients)), from: c.from, until: s.end(), spans: []span{s}})
+		count: uint32(len(recipients)), from: c.from, until: s.end, spans: []span{s}})
 	number := uint32(len(g.batches))
 	if c.batch == 1 {
 		r.one = number
@@ -158,8 +138,8 @@ func (x *calls) add(c call, recipients []messages.Key) *request {
 		}
 		r.others[c.batch] = number
 	}
-	for i, key := range recipients {
-		g.entries = append(g.entries, entry{batch: number - 1, previous: g.heads[key], at: uint16(i)})
+	for _, key := range recipients {
+		g.entries = append(g.entries, entry{batch: number - 1, previous: g.heads[key]})
 		g.heads[key] = uint32(len(g.entries))
 	}
 	x.grow(g, len(recipients)+batchCost)
@@ -260,17 +240,16 @@ func (x *calls) close(request string, number int, at time.Time, f fate) {
 		return
 	}
 	b.accepted = b.accepted || f == accepted || f == repeated
-	end := at.UnixMilli()
-	for i := len(b.spans) - 1; i >= 0; i-- {
-		switch s := &b.spans[i]; {
-		case s.begin > end: // a later call
-		case f == refused:
-			b.spans = slices.Delete(b.spans, i, i+1)
-			return
-		default:
-			s.setEnd(min(s.end(), end))
-			s.open = s.open && f != accepted && f != partly
-			return
-		}
+	end, i := at.UnixMilli(), len(b.spans)-1
+	for i >= 0 && b.spans[i].begin > end { // a later call
+		i--
+	}
+	switch {
+	case i < 0:
+	case f == refused:
+		b.spans = slices.Delete(b.spans, i, i+1)
+	default:
+		b.spans[i].endBy(end)
+		b.spans[i].open = b.spans[i].open && f != accepted && f != partly
 	}
 }

@@ -66,6 +66,8 @@ type found struct {
 const (
 	// maxSkew is how far the upstream's clock may be off for a match.
 	maxSkew = int64(2 * time.Second / time.Millisecond)
+	// maxLateness is how long after its end a call may still be accepted whose fate is unknown.
+	maxLateness = int64(15 * time.Minute / time.Millisecond)
 	// doubtSkew is how far it may be off for a row to raise a doubt about a call of
 	// unknown fate.
 	doubtSkew = int64(time.Hour / time.Millisecond)
@@ -136,7 +138,7 @@ func (g *generation) candidates(c *candidates, r row, to messages.Key) {
 		case other:
 			c.rival = true
 		default:
-			c.likely = append(c.likely, candidate{b, int(b.first) + int(e.at), spans})
+			c.likely = append(c.likely, candidate{b, int(b.first) + int(n-1-b.start), spans})
 			c.inside = c.inside || at == inside
 		}
 		if doubt {
@@ -156,24 +158,25 @@ const (
 // within is the best place of a row in any of the spans, and in how many it may be. doubt:
 // it may be of a call of unknown fate, if a clock is wrong.
 func (b *batch) within(r row) (best proximity, spans int, doubt bool) {
-	for i := range b.spans {
-		s := &b.spans[i]
-		begin, end, late := s.begin, s.end(), s.late()
-		at, until := r.accepted, max(end+maxSkew, late)
+	for _, s := range b.spans {
+		at, until := r.accepted, s.end+maxSkew
+		if s.open {
+			until = s.end + maxLateness
+		}
 		if at == 0 {
-			at, until = r.created, end+maxQueueTime.Milliseconds()
+			at, until = r.created, s.end+maxQueueTime.Milliseconds()
 		}
 		place := outside
 		switch {
-		case r.accepted != 0 && begin <= at && at <= end:
+		case r.accepted != 0 && s.begin <= at && at <= s.end:
 			place = inside
-		case begin-maxSkew <= at && at <= until, at == 0: // of no known time
+		case s.begin-maxSkew <= at && at <= until, at == 0: // of no known time
 			place = near
 		}
 		if place != outside {
 			best, spans = max(best, place), spans+1
 		}
-		doubt = doubt || !b.accepted && s.open && (place != outside || begin-doubtSkew <= at && at <= end+doubtSkew)
+		doubt = doubt || !b.accepted && s.open && (place != outside || s.begin-doubtSkew <= at && at <= s.end+doubtSkew)
 	}
 	return best, spans, doubt
 }

@@ -3,6 +3,7 @@ package deliveries
 import (
 	"hash/maphash"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -66,33 +67,25 @@ func (x *calls) observe(p place, s status, exact bool) bool {
 		return false
 	}
 	e.status = e.status.then(s)
-	if exact {
-		e.flags |= proven
-	} else {
-		b.doubted = true
-	}
+	e.proven, b.doubted = e.proven || exact, b.doubted || !exact
 	return true
 }
 
 // markOverdue records that a recipient was reported as overdue.
 func (x *calls) markOverdue(p place) {
 	if _, e := x.entry(p); e != nil {
-		e.flags |= reportedOverdue
+		e.overdue = true
 	}
 }
 
 // counts is the number of recipients of a request in each status.
 func (g *generation) counts(r *request) (n [statuses]int) {
-	count := func(number int) {
+	for _, number := range slices.AppendSeq([]int{1}, maps.Keys(r.others)) {
 		if b := g.batch(r, number); b != nil {
 			for _, e := range g.of(b) {
 				n[e.status]++
 			}
 		}
-	}
-	count(1)
-	for number := range r.others {
-		count(number)
 	}
 	return n
 }
@@ -119,7 +112,9 @@ func (x *calls) evidence(request string, number int) (v evidence, ok bool) {
 		v.begin = time.UnixMilli(b.spans[0].begin)
 	}
 	for _, e := range g.of(b) {
-		v.proven += int(e.flags & proven)
+		if e.proven {
+			v.proven++
+		}
 	}
 	return v, true
 }
@@ -138,7 +133,7 @@ func (x *calls) acceptedBefore(before time.Time) iter.Seq2[*generation, *batch] 
 }
 
 // ended is when the last call that may have been accepted ended at the latest.
-func (b *batch) ended() time.Time { return time.UnixMilli(b.spans[len(b.spans)-1].end()) }
+func (b *batch) ended() time.Time { return time.UnixMilli(b.spans[len(b.spans)-1].end) }
 
 // silent yields the recipients that were accepted before a time, have no row and were
 // not reported as overdue, and when they were accepted at the latest.
@@ -146,7 +141,7 @@ func (x *calls) silent(before time.Time) iter.Seq2[place, time.Time] {
 	return func(yield func(place, time.Time) bool) {
 		for g, b := range x.acceptedBefore(before) {
 			for n, e := range g.of(b) {
-				if e.status == unseen && e.flags&reportedOverdue == 0 && !yield(place{b.request.id, int(b.number), int(b.first) + n}, b.ended()) {
+				if e.status == unseen && !e.overdue && !yield(place{b.request.id, int(b.number), int(b.first) + n}, b.ended()) {
 					return
 				}
 			}
@@ -207,7 +202,7 @@ func (x *calls) settle(g *group) (changed []string) {
 		return nil
 	}
 	for _, p := range g.places {
-		if b, e := x.entry(p); b == nil || !b.accepted || e.flags&proven != 0 {
+		if b, e := x.entry(p); b == nil || !b.accepted || e.proven {
 			return nil
 		}
 	}
