@@ -32,7 +32,6 @@ type calls struct {
 const (
 	requestCost = 4
 	batchCost   = 2
-	groupCost   = 4
 )
 
 // generation is a part of the requests that is forgotten as a whole. All batches of a
@@ -42,7 +41,7 @@ type generation struct {
 	batches  []batch
 	entries  []entry
 	heads    map[messages.Key]uint32 // the last entry of a recipient, plus one
-	groups   map[uint64]*group       // of ambiguous rows, by groupKey
+	groups   map[uint64]*group       // of ambiguous rows
 	size     int
 	first    time.Time // of its first request
 	last     int64     // the latest end of its calls, milliseconds since 1970

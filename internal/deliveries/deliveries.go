@@ -10,6 +10,7 @@
 //	deliveries.go  the log as a list to sweep, and as what takes its rows
 //	entry.go       a row: its identity, state and event; reply.go reads the reply in it
 //	calls.go       calls and their recipients; states.go what became of them
+//	ambiguous.go   rows that can be of several calls, counted for all of them
 //	match.go       the call that a row is of, by the times of clock.go
 //	note.go        what other pollers learn from an event
 //	requests.go    what the mail consumer publishes about its requests
@@ -243,7 +244,7 @@ func (l *Log) note(e StoredEvent) bool {
 	}
 	l.calls.doubt(n.row)
 	if n.place.request == "" && n.id != 0 {
-		l.calls.addTwin(n.row, n.id, statusIn(e.State))
+		l.calls.addAmbiguous(n.row, n.id, statusIn(e.State))
 	}
 	return false
 }

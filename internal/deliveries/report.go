@@ -75,8 +75,6 @@ func (l *Log) publish(ctx context.Context, all iter.Seq[messages.Event]) error {
 	return flush()
 }
 
-var noteSeed = maphash.MakeSeed()
-
 // noteReport records a summary or a conclusion that was stored.
 func (l *Log) noteReport(e StoredEvent) bool {
 	id, number, _ := strings.Cut(e.Request, ".")
@@ -85,7 +83,7 @@ func (l *Log) noteReport(e StoredEvent) bool {
 		return false
 	}
 	if e.State == messages.Summary {
-		r.reported = reported{maphash.String(noteSeed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)}
+		r.reported = reported{maphash.String(seed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)}
 		return true
 	}
 	n, _ := strconv.Atoi(number)
@@ -101,7 +99,7 @@ func (l *Log) noteReport(e StoredEvent) bool {
 // scan looks for requests that are too old, or whose summary becomes final.
 func (l *Log) scan(now time.Time) {
 	l.calls.forget(now.Add(-l.window()))
-	for _, id := range l.calls.settleAll() {
+	for _, id := range l.calls.settle() {
 		l.dirty[id] = struct{}{}
 	}
 	for id := range l.open {
@@ -146,7 +144,7 @@ func (l *Log) summaries(now, through time.Time) iter.Seq[messages.Event] {
 			}
 			body := l.summary(g, r, now, through)
 			e := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id, Body: body}
-			if body.Accepted == 0 || body.Queued == body.Accepted && !body.Final || r.reported.note == maphash.String(noteSeed, NoteOf(e)) {
+			if body.Accepted == 0 || body.Queued == body.Accepted && !body.Final || r.reported.note == maphash.String(seed, NoteOf(e)) {
 				delete(l.dirty, id)
 				continue
 			}

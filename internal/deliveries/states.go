@@ -1,7 +1,6 @@
 package deliveries
 
 import (
-	"hash/maphash"
 	"iter"
 	"maps"
 	"slices"
@@ -147,80 +146,4 @@ func (x *calls) silent(before time.Time) iter.Seq2[place, time.Time] {
 			}
 		}
 	}
-}
-
-// group is the rows of one person that can be of the same several calls.
-type group struct {
-	places []place
-	spans  int // calls; a batch may have several
-	rows   []twin
-}
-
-// twin is one row of a group.
-type twin struct {
-	id     uint64
-	status status
-}
-
-var groupSeed = maphash.MakeSeed()
-
-// addTwin records the state of an ambiguous row.
-func (x *calls) addTwin(r row, id uint64, s status) {
-	c := x.candidates(r)
-	if len(c.likely) < 2 {
-		return
-	}
-	made := group{}
-	var hash maphash.Hash
-	hash.SetSeed(groupSeed)
-	maphash.WriteComparable(&hash, r.to)
-	for _, l := range c.likely {
-		p := place{l.request.id, int(l.number), l.recipient}
-		maphash.WriteComparable(&hash, p)
-		made.places, made.spans = append(made.places, p), made.spans+l.spans
-	}
-	home, _ := x.find(made.places[0].request)
-	g := home.groups[hash.Sum64()]
-	if g == nil {
-		g = &made
-		home.groups[hash.Sum64()] = g
-		x.grow(home, groupCost)
-	}
-	if i := slices.IndexFunc(g.rows, func(t twin) bool { return t.id == id }); i >= 0 {
-		g.rows[i].status = g.rows[i].status.then(s)
-	} else {
-		g.rows = append(g.rows, twin{id, s})
-		x.grow(home, 1)
-	}
-}
-
-// settle counts the rows of a group if each call that they can be of was accepted, there are
-// as many rows as calls, and all are in one state: then it does not matter whose is which.
-// It returns the requests whose counts changed.
-func (x *calls) settle(g *group) (changed []string) {
-	if len(g.rows) != g.spans || slices.ContainsFunc(g.rows, func(t twin) bool { return t.status != g.rows[0].status }) {
-		return nil
-	}
-	for _, p := range g.places {
-		if b, e := x.entry(p); b == nil || !b.accepted || e.proven {
-			return nil
-		}
-	}
-	for _, p := range g.places {
-		if _, e := x.entry(p); e.status != e.status.then(g.rows[0].status) {
-			x.observe(p, g.rows[0].status, false)
-			changed = append(changed, p.request)
-		}
-	}
-	return changed
-}
-
-// settleAll counts the rows of all groups, and returns the requests whose counts changed.
-func (x *calls) settleAll() (changed []string) {
-	for _, g := range x.generations {
-		for _, group := range g.groups {
-			changed = append(changed, x.settle(group)...)
-		}
-	}
-	return changed
 }

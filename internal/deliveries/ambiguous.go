@@ -1,0 +1,77 @@
+package deliveries
+
+import (
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+)
+
+// group is the rows of one person that can be of the same several calls.
+type group struct {
+	places []place
+	calls  int               // a batch may have several
+	rows   map[uint64]status // by rowID
+}
+
+// groupCost is what a group takes, in recipients; each of its rows takes one more.
+const groupCost = 7
+
+var seed = maphash.MakeSeed()
+
+// addAmbiguous records the state of a row that can be of several calls.
+func (x *calls) addAmbiguous(r row, id uint64, s status) {
+	c := x.candidates(r)
+	if len(c.likely) < 2 {
+		return
+	}
+	made := &group{rows: map[uint64]status{}}
+	for _, l := range c.likely {
+		made.places = append(made.places, place{l.request.id, int(l.number), l.recipient})
+		made.calls += l.spans
+	}
+	home, _ := x.find(made.places[0].request)
+	key := maphash.String(seed, fmt.Sprint(r.to, made.places))
+	g := home.groups[key]
+	if g == nil {
+		g, home.groups[key] = made, made
+		x.grow(home, groupCost)
+	}
+	if _, known := g.rows[id]; !known {
+		x.grow(home, 1)
+	}
+	g.rows[id] = g.rows[id].then(s)
+}
+
+// settle counts the rows of groups for each recipient that they can be of, and returns the
+// requests whose counts changed.
+func (x *calls) settle() (changed []string) {
+	for _, generation := range x.generations {
+		for _, g := range generation.groups {
+			s := x.state(g)
+			for _, p := range g.places {
+				if _, e := x.entry(p); s != unseen && e.status.then(s) != e.status {
+					x.observe(p, s, false)
+					changed = append(changed, p.request)
+				}
+			}
+		}
+	}
+	return changed
+}
+
+// state is that of all rows of a group, if each call that they can be of was accepted and
+// there are as many rows as calls: then it does not matter whose is which. Otherwise it is
+// unseen.
+func (x *calls) state(g *group) status {
+	states := slices.Compact(slices.Sorted(maps.Values(g.rows)))
+	if len(g.rows) != g.calls || len(states) > 1 {
+		return unseen
+	}
+	for _, p := range g.places {
+		if b, e := x.entry(p); b == nil || !b.accepted || e.proven {
+			return unseen
+		}
+	}
+	return states[0]
+}
