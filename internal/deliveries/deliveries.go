@@ -18,7 +18,6 @@
 package deliveries
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -70,9 +69,8 @@ type Log struct {
 	dirty map[string]struct{}   // requests with counts that may have to be published
 	open  map[string]*unsettled // requests with batches of unknown fate
 
-	known     bool          // requests were read at least once
-	since     time.Time     // they were read since then; zero: all
-	updated   time.Time     // when they were last read
+	since     time.Time     // requests were read since then; zero: all
+	updated   time.Time     // when they were last read; zero: never
 	trusted   time.Time     // since when no poller of an earlier version can have published alone
 	unmatched []StoredEvent // learned events about requests that are not known yet
 	scanned   time.Time     // when all requests were last scanned
@@ -129,25 +127,13 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 				return
 			}
 		}
-		if err := l.noteLate(ctx); err != nil {
+		if len(l.unmatched) == 0 {
+			return
+		}
+		if err := l.update(ctx); err != nil { // they may be of calls that were made meanwhile
 			yield(sweep.Stored{}, err)
 		}
 	}
-}
-
-// noteLate records learned events about calls that were made while events were learned.
-func (l *Log) noteLate(ctx context.Context) error {
-	if len(l.unmatched) == 0 {
-		return nil
-	}
-	if err := l.update(ctx); err != nil {
-		return err
-	}
-	for _, e := range l.unmatched {
-		l.note(e)
-	}
-	l.unmatched = nil
-	return nil
 }
 
 // Kept returns since when all events are kept.
@@ -191,11 +177,11 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 
 // eventFor is the event about a row, under the request that it is of.
 func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.Duration) messages.Event {
-	entry := listed.Item
-	r := rowOf(entry, now, offset)
+	r := rowOf(listed.Item, now, offset)
 	f := l.calls.match(r)
+	e := eventOf(listed.Item, listed.ID, now)
+	body := e.Body.(*messages.DeliveryBody)
 	var n rowNote
-	sure := f.Confidence == messages.MatchExact || f.Confidence == messages.MatchUnique
 	switch {
 	case f.Confidence == messages.MatchExact && f.doubtful:
 		n.sign = '!'
@@ -203,11 +189,9 @@ func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.
 		n.sign = '?'
 	}
 	if f.doubtful || f.Confidence == messages.MatchAmbiguous {
-		n.row, n.id = r, rowID(entry)
+		n.row, n.id = r, rowID(listed.Item)
 	}
-	e := eventOf(entry, listed.ID, now)
-	body := e.Body.(*messages.DeliveryBody)
-	if sure {
+	if f.request != "" {
 		n.place = place{f.request, f.Batch, f.recipient}
 		e.ID, body.RequestID = f.request, f.request
 	}
@@ -247,56 +231,4 @@ func (l *Log) note(e StoredEvent) bool {
 		l.calls.addAmbiguous(n.row, n.id, statusIn(e.State))
 	}
 	return false
-}
-
-// orders are how it is known that the log was published, by its order.
-var orders = map[sweep.Order]messages.Known{sweep.Unordered: messages.ByWholeLog, sweep.NewestFirst: messages.ByNewestFirst, sweep.OldestFirst: messages.ByOldestFirst}
-
-// Mark stores a watermark.
-func (l *Log) Mark(ctx context.Context, m sweep.Mark) error {
-	_, err := l.Store.Publish(ctx, []messages.Event{{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{
-		Common:          messages.Common{At: messages.Time{Time: m.At}},
-		CompleteThrough: messages.Time{Time: m.CompleteThrough}, WatchedSince: optional(m.WatchedSince), Since: optional(m.Since),
-		TotalRecord: m.Total, New: m.New, By: orders[m.Order], Scanned: m.Scanned,
-	}}})()
-	return err
-}
-
-// LastMark returns the last watermark.
-func (l *Log) LastMark(ctx context.Context) (sweep.Mark, error) {
-	w, err := l.Store.Watermark(ctx)
-	if err != nil {
-		return sweep.Mark{}, fmt.Errorf("deliveries: read watermark: %w", err)
-	}
-	m := sweep.Mark{At: w.At.Time, CompleteThrough: w.CompleteThrough.Time, WatchedSince: given(w.WatchedSince), Since: given(w.Since),
-		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned}
-	for order, by := range orders {
-		if by == w.By {
-			m.Order = order
-		}
-	}
-	return m, nil
-}
-
-func optional(t time.Time) *messages.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &messages.Time{Time: t}
-}
-
-func given(t *messages.Time) time.Time { return cmp.Or(t, &messages.Time{}).Time }
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

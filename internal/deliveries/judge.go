@@ -38,7 +38,7 @@ func (j *judge) verdict(id string, n int, f unknownFate) (v verdict) {
 		return v
 	}
 	v.BatchEvidence = messages.BatchEvidence{Batch: n, Count: e.count, Seen: e.proven}
-	v.until, v.doubted = later(e.until, f.over), e.doubted && e.proven == 0
+	v.until, v.doubted = latest(e.until, f.over), e.doubted && e.proven == 0
 	switch due := v.until.Add(j.after); {
 	case e.proven > 0:
 		v.Outcome = messages.WasAccepted
@@ -89,3 +89,5 @@ func (j *judge) want(since time.Time) {
 		j.wanted = since
 	}
 }
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

@@ -37,7 +37,7 @@ func (l *Log) Swept(ctx context.Context, s sweep.Swept) (wanted time.Time, err e
 	if j.now.Sub(l.scanned) >= scanEvery {
 		l.scan(j.now)
 		if !s.Reading.Missing && l.OverdueAfter > 0 {
-			if err := l.publish(ctx, l.overdue(j.now, later(s.CompleteThrough, s.Reading.Began))); err != nil {
+			if err := l.publish(ctx, l.overdue(j.now, latest(s.CompleteThrough, s.Reading.Began))); err != nil {
 				return time.Time{}, err
 			}
 		}

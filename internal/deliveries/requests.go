@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,13 +53,13 @@ func (l *Log) window() time.Duration { return max(l.ReportAfter, 5*24*time.Hour)
 // update reads what the mail consumer has stored by now: the first time as far back as
 // rows that were not published may be of a call.
 func (l *Log) update(ctx context.Context) error {
-	if !l.known {
+	if l.updated.IsZero() {
 		w, err := l.Store.Watermark(ctx)
 		if err != nil {
 			return fmt.Errorf("deliveries: read watermark: %w", err)
 		}
 		if !w.CompleteThrough.IsZero() {
-			l.since = earlier(w.CompleteThrough.Time, time.Now()).Add(-l.window())
+			l.since = slices.MinFunc([]time.Time{w.CompleteThrough.Time, time.Now()}, time.Time.Compare).Add(-l.window())
 			// Earlier versions, whose watermark did not say this, noted a row that is unique
 			// like one that is exact.
 			if l.trusted = given(w.WatchedSince); l.trusted.IsZero() {
@@ -73,7 +74,11 @@ func (l *Log) update(ctx context.Context) error {
 		}
 		l.take(record)
 	}
-	l.known, l.updated = true, now
+	l.updated = now
+	for _, e := range l.unmatched {
+		l.note(e)
+	}
+	l.unmatched = nil
 	return nil
 }
 
