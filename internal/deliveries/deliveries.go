@@ -158,18 +158,29 @@ func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() 
 	for i, r := range rows {
 		events[i] = l.eventFor(r, now, offset)
 	}
-	wait := l.Store.Publish(ctx, events)
+	wait := l.store(ctx, events)
 	return func() (int, error) {
 		stored, err := wait()
 		counts := map[messages.State]int{}
 		for _, e := range events[:stored] {
-			l.note(storedEvent(e, time.Now()))
 			counts[e.State]++
 		}
 		for state, n := range counts {
 			if l.Published != nil {
 				l.Published(string(state), n)
 			}
+		}
+		return stored, err
+	}
+}
+
+// store begins to store events; wait records those that were stored.
+func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
+	acknowledged := l.Store.Publish(ctx, events)
+	return func() (int, error) {
+		stored, err := acknowledged()
+		for _, e := range events[:stored] {
+			l.note(storedEvent(e, time.Now()))
 		}
 		return stored, err
 	}
@@ -200,35 +211,4 @@ func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.
 		l.Matched(f.Confidence)
 	}
 	return e
-}
-
-// note records an event that was stored. It returns false if the event may be about a
-// call that is not known yet.
-func (l *Log) note(e StoredEvent) bool {
-	switch e.State {
-	case messages.Summary, messages.Concluded:
-		return l.noteReport(e)
-	}
-	n, ok := parseNote(e.Request, e.Note)
-	switch {
-	case !ok:
-		return true
-	case e.State == messages.Overdue:
-		l.calls.markOverdue(n.place)
-		return true
-	}
-	found := true
-	if n.place.request != "" {
-		if found = l.calls.observe(n.place, statusIn(e.State), n.sign == '!' || n.sign == 0 && !e.At.Before(l.trusted)); found {
-			l.dirty[e.Request] = struct{}{}
-		}
-	}
-	if n.row.to.folded == 0 {
-		return found
-	}
-	l.calls.doubt(n.row)
-	if n.place.request == "" && n.id != 0 {
-		l.calls.addAmbiguous(n.row, n.id, statusIn(e.State))
-	}
-	return false
 }

@@ -1,9 +1,15 @@
 package deliveries
 
 import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"errand/internal/failpoint"
 	"errand/internal/sweep"
 	"errand/pkg/messages"
 )
@@ -88,6 +94,86 @@ func (j *judge) want(since time.Time) {
 	if !since.IsZero() && (j.wanted.IsZero() || since.Before(j.wanted)) {
 		j.wanted = since
 	}
+}
+
+// conclusions yields the conclusions for batches that wait for one.
+func (l *Log) conclusions(j *judge) iter.Seq[messages.Event] {
+	return func(yield func(messages.Event) bool) {
+		for id, u := range l.open {
+			for n, f := range u.fates {
+				if !f.waiting {
+					continue
+				}
+				v := j.verdict(id, n, f)
+				e := messages.Event{Operation: messages.Log, State: messages.Concluded, ID: messages.BatchID(id, n), Body: &messages.ConcludedBody{
+					Common: messages.Common{RequestID: id, At: messages.Time{Time: j.now}}, BatchEvidence: v.BatchEvidence,
+					Until: messages.Time{Time: v.until}, CompleteThrough: messages.Time{Time: j.CompleteThrough}}}
+				switch {
+				case v.Outcome == "":
+					if !strings.HasPrefix(f.concluded, NoteOf(e)) { // nothing was concluded since the last call
+						j.want(v.wanted)
+					}
+				case NoteOf(e) != f.concluded && !yield(e):
+					return
+				}
+			}
+		}
+	}
+}
+
+// resolve stores what became of requests that ended uncertain, where it is known for all
+// their batches.
+func (l *Log) resolve(ctx context.Context, j *judge) error {
+	for id, u := range l.open {
+		_, r := l.calls.find(id)
+		e, ok := j.resolution(r, u)
+		if !ok {
+			continue
+		}
+		failpoint.Here(failpoint.BeforePublish, "resolved")
+		if err := l.Requests.Resolve(context.WithoutCancel(ctx), e, u.over); err != nil {
+			return fmt.Errorf("deliveries: resolve: %w", err)
+		}
+		failpoint.Here(failpoint.AfterPublish, "resolved")
+	}
+	return nil
+}
+
+// resolution is what became of a request that ended uncertain; ok: it is known.
+func (j *judge) resolution(r *request, u *unsettled) (e messages.Event, ok bool) {
+	if r == nil || r.ended != uncertain || len(u.fates) != u.batches {
+		return e, false
+	}
+	body := &messages.SendResolved{Common: messages.Common{RequestID: r.id, At: messages.Time{Time: j.now}}, Outcome: messages.Partial,
+		By: messages.BySendingLog, Fingerprint: u.fingerprint, Evidence: messages.SendEvidence{CompleteThrough: messages.Time{Time: j.CompleteThrough}}}
+	taken, pending, unclear := int(r.accepted), []time.Time(nil), false
+	for _, n := range slices.Sorted(maps.Keys(u.fates)) {
+		v := j.verdict(r.id, n, u.fates[n])
+		switch v.Outcome {
+		case messages.WasAccepted:
+			taken += v.Count
+		case "":
+			pending = append(pending, v.wanted)
+		}
+		unclear = unclear || v.Outcome == messages.Unclear || v.doubted
+		body.Evidence.Seen += v.Seen
+		body.Evidence.Count += v.Count
+		body.Evidence.Batches = append(body.Evidence.Batches, v.BatchEvidence)
+	}
+	switch {
+	case unclear: // reading more shows no more
+		return e, false
+	case len(pending) > 0:
+		for _, since := range pending {
+			j.want(since)
+		}
+		return e, false
+	case taken == 0:
+		body.Outcome = messages.Failed
+	case taken >= int(r.recipients):
+		body.Outcome = messages.Accepted
+	}
+	return messages.Event{Operation: messages.Send, State: messages.Resolved, ID: r.id, Body: body}, true
 }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

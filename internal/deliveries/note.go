@@ -3,6 +3,7 @@ package deliveries
 import (
 	"encoding/hex"
 	"fmt"
+	"hash/maphash"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,57 @@ func storedEvent(e messages.Event, at time.Time) StoredEvent {
 		s.Note = NoteOf(e)
 	}
 	return s
+}
+
+// note records an event that was stored. It returns false if the event may be about a
+// call that is not known yet.
+func (l *Log) note(e StoredEvent) bool {
+	if e.State == messages.Summary || e.State == messages.Concluded {
+		return l.noteReport(e)
+	}
+	n, ok := parseNote(e.Request, e.Note)
+	switch {
+	case !ok:
+		return true
+	case e.State == messages.Overdue:
+		l.calls.markOverdue(n.place)
+		return true
+	}
+	found := true
+	if n.place.request != "" {
+		if found = l.calls.observe(n.place, statusIn(e.State), n.sign == '!' || n.sign == 0 && !e.At.Before(l.trusted)); found {
+			l.dirty[e.Request] = struct{}{}
+		}
+	}
+	if n.row.to.folded == 0 {
+		return found
+	}
+	l.calls.doubt(n.row)
+	if n.place.request == "" && n.id != 0 {
+		l.calls.addAmbiguous(n.row, n.id, statusIn(e.State))
+	}
+	return false
+}
+
+// noteReport records a summary or a conclusion that was stored.
+func (l *Log) noteReport(e StoredEvent) bool {
+	id, number, _ := strings.Cut(e.Request, ".")
+	_, r := l.calls.find(id)
+	if r == nil {
+		return false
+	}
+	if e.State == messages.Summary {
+		r.reported = reported{maphash.String(seed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)}
+		return true
+	}
+	n, _ := strconv.Atoi(number)
+	if u := l.open[id]; u != nil {
+		if f, ok := u.fates[n]; ok {
+			f.concluded = e.Note
+			u.fates[n] = f
+		}
+	}
+	return true
 }
 
 // ParseID reads the id of a row's state as it is written in events: 32 hex digits.

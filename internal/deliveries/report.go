@@ -1,14 +1,10 @@
 package deliveries
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"hash/maphash"
 	"iter"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"errand/internal/failpoint"
@@ -46,54 +42,30 @@ func (l *Log) Swept(ctx context.Context, s sweep.Swept) (wanted time.Time, err e
 	return j.wanted, l.publish(ctx, l.summaries(j.now, s.CompleteThrough))
 }
 
-// publish stores events, some at once.
-func (l *Log) publish(ctx context.Context, all iter.Seq[messages.Event]) error {
+// publish stores events, some at once. When ctx ends, the events under way are waited for:
+// they would have to be learned again.
+func (l *Log) publish(ctx context.Context, events iter.Seq[messages.Event]) error {
 	page := make([]messages.Event, 0, maxAtOnce)
-	flush := func() error {
-		if len(page) == 0 {
-			return nil
+	for e := range events {
+		if page = append(page, e); len(page) < maxAtOnce {
+			continue
 		}
-		// When ctx ends, the events under way are waited for: they would have to be learned again.
-		failpoint.Here(failpoint.BeforePublish, "report")
-		stored, err := l.Store.Publish(context.WithoutCancel(ctx), page)()
-		failpoint.Here(failpoint.AfterPublish, "report")
-		for _, e := range page[:stored] {
-			l.note(storedEvent(e, time.Now()))
-		}
-		if page = page[:0]; err != nil {
+		if err := l.report(ctx, page); err != nil {
 			return err
 		}
-		return context.Cause(ctx)
+		page = page[:0]
 	}
-	for e := range all {
-		if page = append(page, e); len(page) == maxAtOnce {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return flush()
+	return l.report(ctx, page)
 }
 
-// noteReport records a summary or a conclusion that was stored.
-func (l *Log) noteReport(e StoredEvent) bool {
-	id, number, _ := strings.Cut(e.Request, ".")
-	_, r := l.calls.find(id)
-	if r == nil {
-		return false
+func (l *Log) report(ctx context.Context, events []messages.Event) error {
+	if len(events) == 0 {
+		return nil
 	}
-	if e.State == messages.Summary {
-		r.reported = reported{maphash.String(seed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)}
-		return true
-	}
-	n, _ := strconv.Atoi(number)
-	if u := l.open[id]; u != nil {
-		if f, ok := u.fates[n]; ok {
-			f.concluded = e.Note
-			u.fates[n] = f
-		}
-	}
-	return true
+	failpoint.Here(failpoint.BeforePublish, "report")
+	_, err := l.store(context.WithoutCancel(ctx), events)()
+	failpoint.Here(failpoint.AfterPublish, "report")
+	return cmp.Or(err, context.Cause(ctx))
 }
 
 // scan looks for requests that are too old, or whose summary becomes final.
@@ -165,84 +137,4 @@ func (l *Log) summary(g *generation, r *request, now, through time.Time) *messag
 	settled := r.ended == ended && b.Delivered+b.Bounced == b.Accepted
 	b.Final = settled || r.at != 0 && now.Sub(time.UnixMilli(r.at)) >= l.ReportAfter
 	return b
-}
-
-// conclusions yields the conclusions for batches that wait for one.
-func (l *Log) conclusions(j *judge) iter.Seq[messages.Event] {
-	return func(yield func(messages.Event) bool) {
-		for id, u := range l.open {
-			for n, f := range u.fates {
-				if !f.waiting {
-					continue
-				}
-				v := j.verdict(id, n, f)
-				e := messages.Event{Operation: messages.Log, State: messages.Concluded, ID: messages.BatchID(id, n), Body: &messages.ConcludedBody{
-					Common: messages.Common{RequestID: id, At: messages.Time{Time: j.now}}, BatchEvidence: v.BatchEvidence,
-					Until: messages.Time{Time: v.until}, CompleteThrough: messages.Time{Time: j.CompleteThrough}}}
-				switch {
-				case v.Outcome == "":
-					if !strings.HasPrefix(f.concluded, NoteOf(e)) { // nothing was concluded since the last call
-						j.want(v.wanted)
-					}
-				case NoteOf(e) != f.concluded && !yield(e):
-					return
-				}
-			}
-		}
-	}
-}
-
-// resolve stores what became of requests that ended uncertain, where it is known for all
-// their batches.
-func (l *Log) resolve(ctx context.Context, j *judge) error {
-	for id, u := range l.open {
-		_, r := l.calls.find(id)
-		e, ok := j.resolution(r, u)
-		if !ok {
-			continue
-		}
-		failpoint.Here(failpoint.BeforePublish, "resolved")
-		if err := l.Requests.Resolve(context.WithoutCancel(ctx), e, u.over); err != nil {
-			return fmt.Errorf("deliveries: resolve: %w", err)
-		}
-		failpoint.Here(failpoint.AfterPublish, "resolved")
-	}
-	return nil
-}
-
-// resolution is what became of a request that ended uncertain; ok: it is known.
-func (j *judge) resolution(r *request, u *unsettled) (e messages.Event, ok bool) {
-	if r == nil || r.ended != uncertain || len(u.fates) != u.batches {
-		return e, false
-	}
-	body := &messages.SendResolved{Common: messages.Common{RequestID: r.id, At: messages.Time{Time: j.now}}, Outcome: messages.Partial,
-		By: messages.BySendingLog, Fingerprint: u.fingerprint, Evidence: messages.SendEvidence{CompleteThrough: messages.Time{Time: j.CompleteThrough}}}
-	taken, pending, unclear := int(r.accepted), []time.Time(nil), false
-	for _, n := range slices.Sorted(maps.Keys(u.fates)) {
-		v := j.verdict(r.id, n, u.fates[n])
-		switch v.Outcome {
-		case messages.WasAccepted:
-			taken += v.Count
-		case "":
-			pending = append(pending, v.wanted)
-		}
-		unclear = unclear || v.Outcome == messages.Unclear || v.doubted
-		body.Evidence.Seen += v.Seen
-		body.Evidence.Count += v.Count
-		body.Evidence.Batches = append(body.Evidence.Batches, v.BatchEvidence)
-	}
-	switch {
-	case unclear: // reading more shows no more
-		return e, false
-	case len(pending) > 0:
-		for _, since := range pending {
-			j.want(since)
-		}
-		return e, false
-	case taken == 0:
-		body.Outcome = messages.Failed
-	case taken >= int(r.recipients):
-		body.Outcome = messages.Accepted
-	}
-	return messages.Event{Operation: messages.Send, State: messages.Resolved, ID: r.id, Body: body}, true
 }
