@@ -50,7 +50,7 @@ func (x *calls) settle() (changed []string) {
 		for _, g := range generation.groups {
 			s := x.state(g)
 			for _, p := range g.places {
-				if _, e := x.entry(p); s != unseen && e.status.then(s) != e.status {
+				if _, r := x.recipient(p); s != unseen && r.status.then(s) != r.status {
 					x.observe(p, s, false)
 					changed = append(changed, p.request)
 				}
@@ -69,7 +69,7 @@ func (x *calls) state(g *group) status {
 		return unseen
 	}
 	for _, p := range g.places {
-		if b, e := x.entry(p); b == nil || !b.accepted || e.proven {
+		if b, r := x.recipient(p); b == nil || !b.accepted || r.proven {
 			return unseen
 		}
 	}

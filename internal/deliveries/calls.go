@@ -37,14 +37,14 @@ const (
 // generation is a part of the requests that is forgotten as a whole. All batches of a
 // request are in one.
 type generation struct {
-	requests map[string]*request
-	batches  []batch
-	entries  []entry
-	heads    map[messages.Key]uint32 // the last entry of a recipient, plus one
-	groups   map[uint64]*group       // of ambiguous rows
-	size     int
-	first    time.Time // of its first request
-	last     int64     // the latest end of its calls, milliseconds since 1970
+	requests   map[string]*request
+	batches    []batch
+	recipients []recipient
+	heads      map[messages.Key]uint32 // the last recipient with an address, plus one
+	groups     map[uint64]*group       // of ambiguous rows
+	size       int
+	first      time.Time // of its first request
+	last       int64     // the latest end of its calls, milliseconds since 1970
 }
 
 const (
@@ -80,20 +80,11 @@ type reported struct {
 	final bool
 }
 
-// entry is one recipient of one batch.
-type entry struct {
-	batch    uint32
-	previous uint32 // the previous entry of the same recipient, plus one; 0: none
-	status   status
-	proven   bool // there is a row that is certainly of this batch
-	overdue  bool // that was reported; it matters only while there is no row
-}
-
 type batch struct {
 	request  *request
 	number   int32
 	first    int32  // index of its first recipient in the request
-	start    uint32 // its first entry
+	start    uint32 // its first recipient
 	count    uint32
 	doubted  bool // there is a row that may or may not belong to this batch
 	accepted bool // certainly, with all its recipients
@@ -126,7 +117,7 @@ func (x *calls) add(c call, recipients []messages.Key) *request {
 		b.spans, b.until = append(b.spans, s), s.end
 		return r
 	}
-	g.batches = append(g.batches, batch{request: r, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.entries)),
+	g.batches = append(g.batches, batch{request: r, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
 		count: uint32(len(recipients)), from: c.from, until: s.end, spans: []span{s}})
 	number := uint32(len(g.batches))
 	if c.batch == 1 {
@@ -138,8 +129,8 @@ func (x *calls) add(c call, recipients []messages.Key) *request {
 		r.others[c.batch] = number
 	}
 	for _, key := range recipients {
-		g.entries = append(g.entries, entry{batch: number - 1, previous: g.heads[key]})
-		g.heads[key] = uint32(len(g.entries))
+		g.recipients = append(g.recipients, recipient{batch: number - 1, previous: g.heads[key]})
+		g.heads[key] = uint32(len(g.recipients))
 	}
 	x.grow(g, len(recipients)+batchCost)
 	return r

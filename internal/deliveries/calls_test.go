@@ -183,7 +183,7 @@ func TestOnlyRecipientsThatWereAcceptedAreSilent(t *testing.T) {
 	}
 	x.observe(place{"r1", 1, 0}, bounced, true)
 	x.markOverdue(place{"r1", 1, 0}) // learned again
-	if _, e := x.entry(place{"r1", 1, 0}); e.status != bounced {
+	if _, e := x.recipient(place{"r1", 1, 0}); e.status != bounced {
 		t.Errorf("it is %d, want %d", e.status, bounced)
 	}
 	x.markOverdue(place{"r2", 1, 0})
@@ -251,7 +251,7 @@ func TestRequestsAreForgottenByGeneration(t *testing.T) {
 // recipients is how many are remembered.
 func recipients(x *calls) (n int) {
 	for _, g := range x.generations {
-		n += len(g.entries)
+		n += len(g.recipients)
 	}
 	return n
 }

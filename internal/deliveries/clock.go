@@ -52,3 +52,7 @@ func (c *clock) offset() time.Duration {
 	}
 	return (all.low + all.high) / 2
 }
+
+// wrong reports whether an offset is larger than what raises doubts: then it is as likely
+// that the Date of the answers is wrong as that the times of the rows are.
+func wrong(offset time.Duration) bool { return offset.Abs().Milliseconds() > doubtSkew }

@@ -8,13 +8,15 @@
 //	Swept ─► mail.log.concluded, mail.delivery.overdue and .summary, mail.send.resolved
 //
 //	deliveries.go  the log as a list to sweep, and as what takes its rows
-//	entry.go       a row: its identity, state and event; reply.go reads the reply in it
-//	calls.go       calls and their recipients; states.go what became of them
-//	ambiguous.go   rows that can be of several calls, counted for all of them
+//	row.go         a row: its identity, state, times and event; reply.go reads the reply in it
+//	requests.go    what the mail consumer publishes about its requests and calls
+//	calls.go       its calls; recipients.go what became of their recipients
 //	match.go       the call that a row is of, by the times of clock.go
-//	note.go        what other pollers learn from an event
-//	requests.go    what the mail consumer publishes about its requests
-//	report.go      what is published about requests
+//	ambiguous.go   rows that can be of several calls, counted for all of them
+//	note.go        what is learned from an event, by whichever poller it was published
+//	judge.go       what the log concludes about calls of unknown fate
+//	report.go      summaries, and recipients that are overdue
+//	watermark.go   how far the log was published
 package deliveries
 
 import (

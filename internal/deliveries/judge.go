@@ -78,7 +78,7 @@ func (j *judge) showsLaterCalls(begin time.Time) bool {
 	if !j.compared {
 		for g, b := range j.calls.acceptedBefore(j.Reading.Began.Add(-j.after)) {
 			last := b.spans[len(b.spans)-1].begin
-			if slices.ContainsFunc(g.of(b), func(e entry) bool { return e.status != unseen }) {
+			if slices.ContainsFunc(g.of(b), func(r recipient) bool { return r.status != unseen }) {
 				j.seen = max(j.seen, last)
 			} else {
 				j.unseen = max(j.unseen, last)

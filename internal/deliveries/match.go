@@ -1,59 +1,11 @@
 package deliveries
 
 import (
-	"encoding/hex"
 	"slices"
-	"strconv"
 	"time"
 
-	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
-
-// row is what a match needs to know of a row of the sending log, by our clock: its times
-// are in milliseconds since 1970, 0: unknown.
-type row struct {
-	to, from party
-	accepted int64 // when the upstream accepted the message
-	created  int64 // when the row was created
-}
-
-// party is the two keys of an address, see messages.KeysOf: records of earlier versions
-// have the second one.
-type party struct{ folded, exact messages.Key }
-
-func (p party) is(k messages.Key) bool { return k == p.folded || k == p.exact }
-
-func partyOf(mailbox string) (p party) {
-	p.folded, p.exact = messages.KeysOf(mailbox)
-	return p
-}
-
-// rowOf reads a row that is seen now. offset is how far the upstream's clock is ahead; one
-// that is too far off says nothing about times.
-func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
-	r := row{to: partyOf(e.To), from: partyOf(e.From)}
-	if wrong(offset) {
-		return r
-	}
-	created, accepted := e.CreatedAt, acceptedAt(e.EnvelopeID, e.CreatedAt)
-	switch at := envelopeTime(e.EnvelopeID); {
-	case !accepted.IsZero():
-		r.accepted = accepted.Add(-offset).UnixMilli()
-	case at.Sub(now).Abs() < maxQueueTime: // hardly by chance: the row's own time is wrong, by a time zone perhaps
-		created = at
-	case created.After(now.Add(24 * time.Hour)):
-		created = time.Time{}
-	}
-	if !created.IsZero() {
-		r.created = created.Add(-offset).UnixMilli()
-	}
-	return r
-}
-
-// wrong reports whether an offset is larger than what raises doubts: then it is as likely
-// that the Date of the answers is wrong as that the times of the rows are.
-func wrong(offset time.Duration) bool { return offset.Abs().Milliseconds() > doubtSkew }
 
 // found is the recipient that a row belongs to.
 type found struct {
@@ -129,8 +81,8 @@ func (x *calls) candidates(r row) (c candidates) {
 }
 
 func (g *generation) candidates(c *candidates, r row, to messages.Key) {
-	for n := g.heads[to]; n > 0; n = g.entries[n-1].previous {
-		e := g.entries[n-1]
+	for n := g.heads[to]; n > 0; n = g.recipients[n-1].previous {
+		e := g.recipients[n-1]
 		b := &g.batches[e.batch]
 		at, spans, doubt := b.within(r)
 		switch other := b.from != 0 && r.from.folded != 0 && !r.from.is(b.from); {
@@ -200,28 +152,4 @@ func (x *calls) doubt(r row) {
 	for _, b := range x.candidates(r).doubts {
 		b.doubted = true
 	}
-}
-
-// acceptedDigits is the number of leading digits of an envelope_id that are the time of
-// acceptance: milliseconds since 1970, in hexadecimal. The upstream does not document it;
-// observed and assumed.
-const acceptedDigits = 11
-
-// acceptedAt reads the time of acceptance from an envelope_id. It is zero if there is
-// none, or if it does not fit the row's own time, which must be known.
-func acceptedAt(envelope string, created time.Time) time.Time {
-	at := envelopeTime(envelope)
-	if at.After(created.Add(time.Minute)) || at.Before(created.Add(-maxQueueTime)) {
-		return time.Time{}
-	}
-	return at
-}
-
-// envelopeTime is what an envelope_id is when it is read as a time; zero: it is none.
-func envelopeTime(envelope string) time.Time {
-	if _, err := hex.DecodeString(envelope); err != nil || len(envelope) != 18 {
-		return time.Time{}
-	}
-	ms, _ := strconv.ParseInt(envelope[:acceptedDigits], 16, 64)
-	return time.UnixMilli(ms)
 }

@@ -355,7 +355,7 @@ func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 		{12, deferred, bounced, true}, {12, unknown, bounced, true}, {12, bounced, bounced, true}, {12, delivered, delivered, true},
 	} {
 		ok := x.observe(at(c.recipient), c.state, true)
-		if _, e := x.entry(at(c.recipient)); ok != c.ok || ok && e.status != c.want {
+		if _, e := x.recipient(at(c.recipient)); ok != c.ok || ok && e.status != c.want {
 			t.Errorf("recipient %d: %t, %+v; want %+v", c.recipient, ok, e, c)
 		}
 	}
@@ -378,7 +378,7 @@ func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 	if n := len(maps.Collect(x.silent(start.Add(time.Hour)))); n != 0 {
 		t.Errorf("%d are overdue after it was reported", n)
 	}
-	if _, e := x.entry(at(11)); e.status != unseen {
+	if _, e := x.recipient(at(11)); e.status != unseen {
 		t.Errorf("the state of an overdue recipient is %d, want unseen", e.status)
 	}
 }

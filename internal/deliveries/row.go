@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash/maphash"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,19 +52,18 @@ var keySeed = maphash.MakeSeed()
 func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 	rows := make([]sweep.Row[mail.Entry], len(entries))
 	var room [192]byte
+	hasTime := func(e mail.Entry) bool { return !e.CreatedAt.IsZero() && !e.CreatedAt.After(now.Add(24*time.Hour)) }
 	var at time.Time
+	if first := slices.IndexFunc(entries, hasTime); first >= 0 {
+		at = entries[first].CreatedAt
+	}
 	for i, e := range entries {
 		state := statusOf(e, parseReply(e.Response))
-		if !e.CreatedAt.IsZero() && !e.CreatedAt.After(now.Add(24*time.Hour)) {
+		if hasTime(e) {
 			at = e.CreatedAt
 		}
 		rows[i] = sweep.Row[mail.Entry]{ID: idOf(e, state), Key: maphash.Bytes(keySeed, identity(room[:0], e)), At: at,
 			Final: state == messages.Delivered || state == messages.Bounced, Item: e}
-	}
-	for i := len(rows) - 2; i >= 0 && rows[0].At.IsZero(); i-- { // there is no neighbour before the first ones
-		if rows[i].At.IsZero() {
-			rows[i].At = rows[i+1].At
-		}
 	}
 	return rows
 }
@@ -105,4 +106,69 @@ func eventOf(e mail.Entry, id sweep.ID, now time.Time) messages.Event {
 		Entry:   raw,
 		SMTP:    reply,
 	}}
+}
+
+// row is what a match needs to know of a row of the sending log, by our clock: its times
+// are in milliseconds since 1970, 0: unknown.
+type row struct {
+	to, from party
+	accepted int64 // when the upstream accepted the message
+	created  int64 // when the row was created
+}
+
+// party is the two keys of an address, see messages.KeysOf: records of earlier versions
+// have the second one.
+type party struct{ folded, exact messages.Key }
+
+func (p party) is(k messages.Key) bool { return k == p.folded || k == p.exact }
+
+func partyOf(mailbox string) (p party) {
+	p.folded, p.exact = messages.KeysOf(mailbox)
+	return p
+}
+
+// rowOf reads a row that is seen now. offset is how far the upstream's clock is ahead; one
+// that is too far off says nothing about times.
+func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
+	r := row{to: partyOf(e.To), from: partyOf(e.From)}
+	if wrong(offset) {
+		return r
+	}
+	created, accepted := e.CreatedAt, acceptedAt(e.EnvelopeID, e.CreatedAt)
+	switch at := envelopeTime(e.EnvelopeID); {
+	case !accepted.IsZero():
+		r.accepted = accepted.Add(-offset).UnixMilli()
+	case at.Sub(now).Abs() < maxQueueTime: // hardly by chance: the row's own time is wrong, by a time zone perhaps
+		created = at
+	case created.After(now.Add(24 * time.Hour)):
+		created = time.Time{}
+	}
+	if !created.IsZero() {
+		r.created = created.Add(-offset).UnixMilli()
+	}
+	return r
+}
+
+// acceptedDigits is the number of leading digits of an envelope_id that are the time of
+// acceptance: milliseconds since 1970, in hexadecimal. The upstream does not document it;
+// observed and assumed.
+const acceptedDigits = 11
+
+// acceptedAt reads the time of acceptance from an envelope_id. It is zero if there is
+// none, or if it does not fit the row's own time, which must be known.
+func acceptedAt(envelope string, created time.Time) time.Time {
+	at := envelopeTime(envelope)
+	if at.After(created.Add(time.Minute)) || at.Before(created.Add(-maxQueueTime)) {
+		return time.Time{}
+	}
+	return at
+}
+
+// envelopeTime is what an envelope_id is when it is read as a time; zero: it is none.
+func envelopeTime(envelope string) time.Time {
+	if _, err := hex.DecodeString(envelope); err != nil || len(envelope) != 18 {
+		return time.Time{}
+	}
+	ms, _ := strconv.ParseInt(envelope[:acceptedDigits], 16, 64)
+	return time.UnixMilli(ms)
 }

@@ -9,6 +9,15 @@ import (
 	"errand/pkg/messages"
 )
 
+// recipient is one address of one batch, and what became of it.
+type recipient struct {
+	batch    uint32
+	previous uint32 // the one before with the same address, plus one; 0: none
+	status   status
+	proven   bool // there is a row that is certainly of this batch
+	overdue  bool // that was reported; it matters only while there is no row
+}
+
 // status is the last state of a recipient.
 type status uint8
 
@@ -49,31 +58,31 @@ type place struct {
 	batch, recipient int
 }
 
-// entry returns the recipient at a place, or nil if it is unknown.
-func (x *calls) entry(p place) (*batch, *entry) {
+// recipient returns the recipient at a place, or nil if it is unknown.
+func (x *calls) recipient(p place) (*batch, *recipient) {
 	g, b := x.findBatch(p.request, p.batch)
 	if b == nil || p.recipient < int(b.first) || p.recipient >= int(b.first)+int(b.count) {
 		return nil, nil
 	}
-	return b, &g.entries[int(b.start)+p.recipient-int(b.first)]
+	return b, &g.recipients[int(b.start)+p.recipient-int(b.first)]
 }
 
 // observe records a state of a recipient; exact: the row is certainly of that batch, else
 // it raises a doubt about it. It returns false if the recipient is unknown.
 func (x *calls) observe(p place, s status, exact bool) bool {
-	b, e := x.entry(p)
-	if e == nil {
+	b, r := x.recipient(p)
+	if r == nil {
 		return false
 	}
-	e.status = e.status.then(s)
-	e.proven, b.doubted = e.proven || exact, b.doubted || !exact
+	r.status = r.status.then(s)
+	r.proven, b.doubted = r.proven || exact, b.doubted || !exact
 	return true
 }
 
 // markOverdue records that a recipient was reported as overdue.
 func (x *calls) markOverdue(p place) {
-	if _, e := x.entry(p); e != nil {
-		e.overdue = true
+	if _, r := x.recipient(p); r != nil {
+		r.overdue = true
 	}
 }
 
@@ -81,8 +90,8 @@ func (x *calls) markOverdue(p place) {
 func (g *generation) counts(r *request) (n [statuses]int) {
 	for _, number := range slices.AppendSeq([]int{1}, maps.Keys(r.others)) {
 		if b := g.batch(r, number); b != nil {
-			for _, e := range g.of(b) {
-				n[e.status]++
+			for _, to := range g.of(b) {
+				n[to.status]++
 			}
 		}
 	}
@@ -90,7 +99,7 @@ func (g *generation) counts(r *request) (n [statuses]int) {
 }
 
 // of are the recipients of a batch.
-func (g *generation) of(b *batch) []entry { return g.entries[b.start : b.start+b.count] }
+func (g *generation) of(b *batch) []recipient { return g.recipients[b.start : b.start+b.count] }
 
 // evidence is what the rows show about a batch.
 type evidence struct {
@@ -110,20 +119,20 @@ func (x *calls) evidence(request string, number int) (v evidence, ok bool) {
 	if len(b.spans) > 0 {
 		v.begin = time.UnixMilli(b.spans[0].begin)
 	}
-	for _, e := range g.of(b) {
-		if e.proven {
+	for _, r := range g.of(b) {
+		if r.proven {
 			v.proven++
 		}
 	}
 	return v, true
 }
 
-// acceptedBefore yields the batches that were accepted before a time, and when.
+// acceptedBefore yields the batches that were accepted before a time.
 func (x *calls) acceptedBefore(before time.Time) iter.Seq2[*generation, *batch] {
 	return func(yield func(*generation, *batch) bool) {
 		for _, g := range x.generations {
 			for i := range g.batches {
-				if b := &g.batches[i]; b.accepted && len(b.spans) > 0 && b.ended().Before(before) && !yield(g, b) {
+				if b := &g.batches[i]; b.accepted && len(b.spans) > 0 && b.lastEnd().Before(before) && !yield(g, b) {
 					return
 				}
 			}
@@ -131,16 +140,16 @@ func (x *calls) acceptedBefore(before time.Time) iter.Seq2[*generation, *batch] 
 	}
 }
 
-// ended is when the last call that may have been accepted ended at the latest.
-func (b *batch) ended() time.Time { return time.UnixMilli(b.spans[len(b.spans)-1].end) }
+// lastEnd is when the last call that may have been accepted ended at the latest.
+func (b *batch) lastEnd() time.Time { return time.UnixMilli(b.spans[len(b.spans)-1].end) }
 
 // silent yields the recipients that were accepted before a time, have no row and were
 // not reported as overdue, and when they were accepted at the latest.
 func (x *calls) silent(before time.Time) iter.Seq2[place, time.Time] {
 	return func(yield func(place, time.Time) bool) {
 		for g, b := range x.acceptedBefore(before) {
-			for n, e := range g.of(b) {
-				if e.status == unseen && !e.overdue && !yield(place{b.request.id, int(b.number), int(b.first) + n}, b.ended()) {
+			for n, r := range g.of(b) {
+				if r.status == unseen && !r.overdue && !yield(place{b.request.id, int(b.number), int(b.first) + n}, b.lastEnd()) {
 					return
 				}
 			}
