@@ -27,8 +27,7 @@ func (x *calls) addAmbiguous(r row, id uint64, s status) {
 	}
 	made := &group{rows: map[uint64]status{}}
 	for _, l := range c.likely {
-		made.places = append(made.places, place{l.request.id, int(l.number), l.recipient})
-		made.calls += l.spans
+		made.places, made.calls = append(made.places, l.place), made.calls+l.calls
 	}
 	home, _ := x.find(made.places[0].request)
 	key := maphash.String(seed, fmt.Sprint(r.to, made.places))

@@ -204,8 +204,8 @@ func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.
 	if f.doubtful || f.Confidence == messages.MatchAmbiguous {
 		n.row, n.id = r, rowID(listed.Item)
 	}
+	n.place = f.place
 	if f.request != "" {
-		n.place = place{f.request, f.Batch, f.recipient}
 		e.ID, body.RequestID = f.request, f.request
 	}
 	body.Match, body.Recipient = f.Match, n.String()

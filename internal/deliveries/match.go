@@ -10,9 +10,8 @@ import (
 // found is the recipient that a row belongs to.
 type found struct {
 	messages.Match
-	request   string // "" unless exact or unique
-	recipient int    // index into the request's recipients, from 0
-	doubtful  bool   // it may be of a call of unknown fate; none that it certainly belongs to
+	place         // zero unless exact or unique
+	doubtful bool // it may be of a call of unknown fate; none that it certainly belongs to
 }
 
 const (
@@ -47,7 +46,7 @@ func (x *calls) match(r row) found {
 		return f
 	}
 	only := c.likely[0]
-	f.Confidence, f.request, f.Batch, f.recipient = messages.MatchUnique, only.request.id, int(only.number), only.recipient
+	f.Confidence, f.Batch, f.place = messages.MatchUnique, only.place.batch, only.place
 	if c.inside && (!c.rival || only.from != 0 && r.from.is(only.from)) {
 		f.Confidence = messages.MatchExact
 	}
@@ -66,50 +65,42 @@ type candidates struct {
 
 type candidate struct {
 	*batch
-	recipient int
-	spans     int // calls of the batch
+	place place
+	calls int // of the batch
 }
 
 func (x *calls) candidates(r row) (c candidates) {
+	addresses := slices.Compact([]messages.Key{r.to.folded, r.to.exact})
 	for _, g := range x.generations {
-		g.candidates(&c, r, r.to.folded)
-		if r.to.exact != r.to.folded {
-			g.candidates(&c, r, r.to.exact)
+		for _, address := range addresses {
+			for n := g.heads[address]; n > 0; n = g.recipients[n-1].previous {
+				c.add(g, n-1, r)
+			}
 		}
 	}
 	return c
 }
 
-func (g *generation) candidates(c *candidates, r row, to messages.Key) {
-	for n := g.heads[to]; n > 0; n = g.recipients[n-1].previous {
-		e := g.recipients[n-1]
-		b := &g.batches[e.batch]
-		at, spans, doubt := b.within(r)
-		switch other := b.from != 0 && r.from.folded != 0 && !r.from.is(b.from); {
-		case at == outside:
-		case other:
-			c.rival = true
-		default:
-			c.likely = append(c.likely, candidate{b, int(b.first) + int(n-1-b.start), spans})
-			c.inside = c.inside || at == inside
-		}
-		if doubt {
-			c.doubts = append(c.doubts, b)
-		}
+// add adds the batch of a recipient, by its index, if a row to the recipient can be of it.
+func (c *candidates) add(g *generation, index uint32, r row) {
+	b := &g.batches[g.recipients[index].batch]
+	calls, inside, doubt := b.callsOf(r)
+	switch other := b.from != 0 && r.from.folded != 0 && !r.from.is(b.from); {
+	case calls == 0:
+	case other:
+		c.rival = true
+	default:
+		c.likely = append(c.likely, candidate{b, place{b.request.id, int(b.number), int(b.first) + int(index-b.start)}, calls})
+		c.inside = c.inside || inside
+	}
+	if doubt {
+		c.doubts = append(c.doubts, b)
 	}
 }
 
-type proximity int
-
-const (
-	outside proximity = iota
-	near
-	inside
-)
-
-// within is the best place of a row in any of the spans, and in how many it may be. doubt:
-// it may be of a call of unknown fate, if a clock is wrong.
-func (b *batch) within(r row) (best proximity, spans int, doubt bool) {
+// callsOf is the number of calls of the batch that a row may be of. inside: the message was
+// accepted during one of them. doubt: the row may be of one of unknown fate, if a clock is wrong.
+func (b *batch) callsOf(r row) (n int, inside, doubt bool) {
 	for _, s := range b.spans {
 		at, until := r.accepted, s.end+maxSkew
 		if s.open {
@@ -118,19 +109,14 @@ func (b *batch) within(r row) (best proximity, spans int, doubt bool) {
 		if at == 0 {
 			at, until = r.created, s.end+maxQueueTime.Milliseconds()
 		}
-		place := outside
-		switch {
-		case r.accepted != 0 && s.begin <= at && at <= s.end:
-			place = inside
-		case s.begin-maxSkew <= at && at <= until, at == 0: // of no known time
-			place = near
+		possible := at == 0 || s.begin-maxSkew <= at && at <= until // 0: of no known time
+		if possible {
+			n++
 		}
-		if place != outside {
-			best, spans = max(best, place), spans+1
-		}
-		doubt = doubt || !b.accepted && s.open && (place != outside || s.begin-doubtSkew <= at && at <= s.end+doubtSkew)
+		inside = inside || r.accepted != 0 && s.begin <= at && at <= s.end
+		doubt = doubt || !b.accepted && s.open && (possible || s.begin-doubtSkew <= at && at <= s.end+doubtSkew)
 	}
-	return best, spans, doubt
+	return n, inside, doubt
 }
 
 // maxCandidates is the maximum number of candidates in an event.
@@ -138,8 +124,8 @@ const maxCandidates = 20
 
 func (c *candidates) requests() (ids []string) {
 	for _, l := range c.likely {
-		if len(ids) < maxCandidates && !slices.Contains(ids, l.request.id) {
-			ids = append(ids, l.request.id)
+		if len(ids) < maxCandidates && !slices.Contains(ids, l.place.request) {
+			ids = append(ids, l.place.request)
 		}
 	}
 	slices.Sort(ids)

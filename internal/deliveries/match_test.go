@@ -163,18 +163,18 @@ func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
 		x.close(request, 1, at.Add(time.Second), accepted)
 	}
 	for at, want := range map[time.Duration]found{
-		500 * time.Millisecond:               {Match: messages.Match{Confidence: messages.MatchExact, Batch: 1}, request: "morning", recipient: 1},
-		2*time.Minute + 500*time.Millisecond: {Match: messages.Match{Confidence: messages.MatchExact, Batch: 1}, request: "later", recipient: 1},
-		2*time.Minute - time.Second:          {Match: messages.Match{Confidence: messages.MatchUnique, Batch: 1}, request: "later", recipient: 1}, // the clocks differ
+		500 * time.Millisecond:               {Match: messages.Match{Confidence: messages.MatchExact, Batch: 1}, place: place{"morning", 1, 1}},
+		2*time.Minute + 500*time.Millisecond: {Match: messages.Match{Confidence: messages.MatchExact, Batch: 1}, place: place{"later", 1, 1}},
+		2*time.Minute - time.Second:          {Match: messages.Match{Confidence: messages.MatchUnique, Batch: 1}, place: place{"later", 1, 1}}, // the clocks differ
 		time.Minute:                          {Match: messages.Match{Confidence: messages.MatchNone}},
 	} {
 		got := x.match(row{to: one(key(2)), accepted: ms(start.Add(at))})
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(found{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(found{}, place{})); diff != "" {
 			t.Errorf("accepted after %v (-want +got):\n%s", at, diff)
 		}
 	}
 	want := found{Match: messages.Match{Confidence: messages.MatchAmbiguous, Candidates: []string{"later", "morning"}}}
-	if diff := cmp.Diff(want, x.match(row{to: one(key(2)), created: ms(start.Add(time.Hour))}), cmp.AllowUnexported(found{})); diff != "" {
+	if diff := cmp.Diff(want, x.match(row{to: one(key(2)), created: ms(start.Add(time.Hour))}), cmp.AllowUnexported(found{}, place{})); diff != "" {
 		t.Errorf("without a time of acceptance (-want +got):\n%s", diff)
 	}
 }
@@ -300,7 +300,7 @@ func TestARowIsADoubtAboutAllCallsThatItMayBeOf(t *testing.T) {
 			r := row{to: one(key(1)), accepted: ms(start.Add(c.accepted))}
 			l := &Log{calls: *x, dirty: map[string]struct{}{}}
 			f := x.match(r)
-			n := rowNote{place: place{f.request, f.Batch, f.recipient}, sign: '?', row: r}
+			n := rowNote{place: f.place, sign: '?', row: r}
 			if f.Confidence == messages.MatchExact {
 				n.sign = '!'
 			}
