@@ -63,8 +63,8 @@ func (x *calls) settle() (changed []string) {
 // there are as many rows as calls: then it does not matter whose is which. Otherwise it is
 // unseen.
 func (x *calls) state(g *group) status {
-	states := slices.Compact(slices.Sorted(maps.Values(g.rows)))
-	if len(g.rows) != g.calls || len(states) > 1 {
+	all := slices.Compact(slices.Sorted(maps.Values(g.rows)))
+	if len(g.rows) != g.calls || len(all) > 1 {
 		return unseen
 	}
 	for _, p := range g.places {
@@ -72,5 +72,5 @@ func (x *calls) state(g *group) status {
 			return unseen
 		}
 	}
-	return states[0]
+	return all[0]
 }

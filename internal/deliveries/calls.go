@@ -105,9 +105,10 @@ func (s *span) endBy(end int64) { s.end = max(s.begin, min(s.end, end)) }
 // add adds a call and its recipients, in order. When a batch is called again, the
 // recipients may be left out. The calls of a batch must be added in the order in which
 // they were made: one begins after the previous one has ended.
-func (x *calls) add(c call, recipients []messages.Key) *request {
+func (x *calls) add(c call, recipients []messages.Key) {
 	g, r := x.request(c.request, c.begin)
 	begin := c.begin.UnixMilli()
+	r.at = max(r.at, begin)
 	s := span{begin: begin, end: max(begin, c.end.UnixMilli()), open: true}
 	g.last = max(g.last, s.end)
 	if b := g.batch(r, c.batch); b != nil {
@@ -115,7 +116,7 @@ func (x *calls) add(c call, recipients []messages.Key) *request {
 			b.spans[n-1].endBy(begin)
 		}
 		b.spans, b.until = append(b.spans, s), s.end
-		return r
+		return
 	}
 	g.batches = append(g.batches, batch{request: r, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
 		count: uint32(len(recipients)), from: c.from, until: s.end, spans: []span{s}})
@@ -133,7 +134,6 @@ func (x *calls) add(c call, recipients []messages.Key) *request {
 		g.heads[key] = uint32(len(g.recipients))
 	}
 	x.grow(g, len(recipients)+batchCost)
-	return r
 }
 
 // request returns a request, which it adds if it is unknown.

@@ -102,7 +102,7 @@ func (l *Log) Page(ctx context.Context, number, limit int) (sweep.Page[mail.Entr
 
 // Earlier returns the states that a row may have been in before.
 func (l *Log) Earlier(r sweep.Row[mail.Entry]) (ids []sweep.ID) {
-	for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown} {
+	for _, state := range states[delivered:] {
 		if id := idOf(r.Item, state); id != r.ID {
 			ids = append(ids, id)
 		}

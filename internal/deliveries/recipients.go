@@ -30,15 +30,13 @@ const (
 	statuses
 )
 
+// states are the statuses as events have them.
+var states = [statuses]messages.State{delivered: messages.Delivered, deferred: messages.Deferred, bounced: messages.Bounced, unknown: messages.Unknown}
+
 // statusIn is the status in a delivery event.
 func statusIn(s messages.State) status {
-	switch s {
-	case messages.Delivered:
-		return delivered
-	case messages.Deferred:
-		return deferred
-	case messages.Bounced:
-		return bounced
+	if i := slices.Index(states[:], s); i > 0 {
+		return status(i)
 	}
 	return unknown
 }

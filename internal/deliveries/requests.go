@@ -101,7 +101,11 @@ func (l *Log) take(record Record) {
 		number, _ = strconv.Atoi(parts[4])
 	}
 	if op == messages.Log && state == messages.Sent && number > 0 {
-		l.sent(id, number, record.Body)
+		var b messages.SentBody
+		if messages.DecodeEvent(record.Body, &b) == nil {
+			from, to := b.FoldedKeys()
+			l.calls.add(call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
+		}
 		return
 	}
 	isBatch, starts := op == messages.Batch && number > 0, op == messages.Send && state == messages.Started
@@ -136,17 +140,6 @@ func (l *Log) take(record Record) {
 		l.outcome(r, state, f, record.Sequence)
 	}
 	g.last = max(g.last, r.at)
-}
-
-// sent records a call that is about to be made.
-func (l *Log) sent(id string, number int, body []byte) {
-	var b messages.SentBody
-	if messages.DecodeEvent(body, &b) != nil {
-		return
-	}
-	from, to := b.FoldedKeys()
-	r := l.calls.add(call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
-	r.at = max(r.at, b.Begin.UnixMilli())
 }
 
 // outcome records how a request ended.
