@@ -104,7 +104,7 @@ func (a *acks) receive(m *nats.Msg) {
 // isStored reports whether an answer is the usual one; whatever else is stored, too, a
 // JSON decoder finds out in ten times the time.
 func isStored(answer []byte) bool {
-	sequence, ok := bytes.CutPrefix(answer, []byte(`{"stream":"`+bus.MailDeliveries+`", "seq":`))
+	sequence, ok := bytes.CutPrefix(answer, []byte(`{"stream":"`+bus.MailDeliveries+`","seq":`))
 	sequence, end := bytes.CutSuffix(sequence, []byte("}"))
 	if !ok || !end || len(sequence) == 0 || len(sequence) > 18 || sequence[0] == '0' {
 		return false

@@ -3,8 +3,13 @@ package sink
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+	"errand/pkg/messages"
 )
 
 // In a cluster the answer that a write is refused, since another is in flight, comes
@@ -26,7 +31,7 @@ func TestAPageThatCannotBeSentIsNotWaitedFor(t *testing.T) {
 	a, why := &acks{prefix: "in."}, errors.New("it is too large")
 	p := a.begin(3)
 	a.abort(p, 1, why)
-	a.receive(&nats.Msg{Subject: a.reply(p, 0), Data: []byte(`{"stream":"MAIL_DELIVERIES", "seq":7}`)})
+	a.receive(&nats.Msg{Subject: a.reply(p, 0), Data: []byte(`{"stream":"MAIL_DELIVERIES","seq":7}`)})
 	select {
 	case <-p.done:
 	default:
@@ -34,5 +39,24 @@ func TestAPageThatCannotBeSentIsNotWaitedFor(t *testing.T) {
 	}
 	if stored, err := a.wait(t.Context(), p); stored != 1 || !errors.Is(err, why) {
 		t.Errorf("got %d, %v; want 1 and %v", stored, err, why)
+	}
+}
+
+// The usual answer is taken for what it is at once: to read them all as JSON takes as long
+// as half of the encoding of the events.
+func TestTheServersUsualAnswerIsRecognized(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	answer, err := nc.Request(messages.Delivery.Subject(messages.Delivered, messages.Unmatched), nil, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isStored(answer.Data) {
+		t.Errorf("%s is not recognized", answer.Data)
+	}
+	for _, other := range []string{"", `{"stream":"` + bus.MailDeliveries + `","seq":}`, `{"stream":"` + bus.MailDeliveries + `","seq":0}`,
+		`{"stream":"` + bus.MailDeliveries + `","seq":7,"duplicate":true}`, `{"stream":"OTHER","seq":7}`, `{"error":{"code":400,"err_code":10071}}`} {
+		if isStored([]byte(other)) {
+			t.Errorf("%s is taken for the usual answer", other)
+		}
 	}
 }
