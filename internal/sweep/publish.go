@@ -54,8 +54,9 @@ type watch struct {
 // tally is what came of publishing.
 type tally struct {
 	stored int  // events stored
-	grown  int  // rows that were seen first in this sweep, whoever published them
+	grown  int  // rows that were seen first in this sweep, whoever published them; our own only where debt counts
 	lost   bool // rows of a page could not be stored
+	debt   debt
 }
 
 // page is a page's rows that are being stored.
@@ -221,7 +222,7 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 			seen := p.pending[row.ID]
 			delete(p.pending, row.ID)
 			if i < n {
-				if !p.changed(row) {
+				if p.debt.counts() && !p.changed(row) {
 					p.grown++
 				}
 				p.known.add(row.ID, time.Now())

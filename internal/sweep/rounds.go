@@ -78,6 +78,9 @@ type debt struct {
 	last    int       // total of the sweep before
 }
 
+// counts reports whether rows that are seen first matter: not before the list was read once.
+func (d *debt) counts() bool { return d.base > 0 }
+
 // note notes the rows that a sweep has seen first. Without totals nothing is missing; a
 // single page without one says nothing.
 func (d *debt) note(total, found int, now time.Time) {
@@ -85,9 +88,9 @@ func (d *debt) note(total, found int, now time.Time) {
 	if total == 0 {
 		return
 	}
-	missing := total - d.base - d.seen
-	if d.base == 0 {
-		missing = 0
+	missing := 0
+	if d.counts() {
+		missing = total - d.base - d.seen
 	}
 	if missing > d.missing {
 		d.since = now

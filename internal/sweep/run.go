@@ -23,7 +23,6 @@ type run[T any] struct {
 	proof    *reading // under way: what the sink wants
 	scan     *reading // under way: everything
 	rounds   rounds
-	debt     debt
 	tailedAt time.Time // when the tail was last read
 }
 

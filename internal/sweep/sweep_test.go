@@ -378,6 +378,23 @@ func TestARowThatIsCountedAndNotShownIsMissing(t *testing.T) {
 	})
 }
 
+// The rows of the sweep that ends a round are in the total by which others are missing.
+func TestARowThatIsNotShownAfterTheFirstReadingIsMissing(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		missing := 0
+		w.total = func(n int) int { return n + missing }
+		time.AfterFunc(20*time.Second, func() { w.change(func() { missing = 1 }) })
+		for _, after := range []time.Duration{40 * time.Second, 10 * time.Minute} {
+			time.AfterFunc(after, func() {
+				if !w.sink.lastSwept().Reading.Missing {
+					w.Errorf("after %v nothing is missing", after)
+				}
+			})
+		}
+		w.run(15 * time.Minute)
+	})
+}
+
 // What another sweeper has published is not missing: of two that share the work neither would
 // ever have seen all that the list counts.
 func TestWhatAnotherSweeperHasPublishedIsNotMissing(t *testing.T) {
