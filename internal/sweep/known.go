@@ -27,12 +27,13 @@ const maxRecent = 1 << 18
 // after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
 
-func short64(id ID) uint64 { return binary.BigEndian.Uint64(id[:]) }
+// short is what is kept of an ID.
+func (id ID) short() uint64 { return binary.BigEndian.Uint64(id[:]) }
 
 func (k *known) empty() bool { return len(k.recent)+len(k.sealed) == 0 }
 
 func (k *known) has(id ID) bool {
-	short := short64(id)
+	short := id.short()
 	if _, ok := k.recent[short]; ok {
 		return true
 	}
@@ -48,7 +49,7 @@ func (k *known) add(id ID, stored time.Time) {
 	if k.recent == nil {
 		k.recent = map[uint64]struct{}{}
 	}
-	k.recent[short64(id)] = struct{}{}
+	k.recent[id.short()] = struct{}{}
 	if len(k.recent) < maxRecent {
 		return
 	}

@@ -30,7 +30,8 @@ type Page[T any] struct {
 // List reads pages.
 type List[T any] interface {
 	// Page reads a page, from 1, of pages of limit rows. The rows may be fewer or more: an
-	// upstream may ignore limit. An error is one of pkg/clients; it is tried again.
+	// upstream may ignore limit. They are not used by the list any more. An error is one of
+	// pkg/clients; it is tried again.
 	Page(ctx context.Context, number, limit int) (Page[T], error)
 	// Earlier returns the states that a row may have been in before.
 	Earlier(row Row[T]) []ID

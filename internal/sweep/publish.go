@@ -1,7 +1,6 @@
 package sweep
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +27,9 @@ type publisher[T any] struct {
 	known   known
 	horizon
 	watch
-	pages   []page[T]       // being stored, oldest first
-	pending map[ID]int      // and the value of linked when a page showed it
-	others  map[ID]struct{} // states that others published and that no page has shown yet
+	pages   []page[T]           // being stored, oldest first
+	pending map[uint64]int      // and the value of linked when a page showed it
+	others  map[uint64]struct{} // states that others published and that no page has shown yet
 	tally
 }
 
@@ -43,7 +42,7 @@ type horizon struct {
 
 // watch is what shows that the list was watched without a gap, and that it goes on.
 type watch struct {
-	fresh    map[ID]time.Time    // became known since the last link, and when
+	fresh    map[uint64]int64    // became known since the last link, and when in nanoseconds since 1970
 	old      map[uint64]struct{} // some states that are too old to be published
 	linked   int                 // pages that showed a row that was known before
 	learned  int                 // times that events of others were learned
@@ -67,8 +66,8 @@ type page[T any] struct {
 }
 
 func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
-	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[ID]int{}, others: map[ID]struct{}{},
-		watch: watch{fresh: map[ID]time.Time{}, old: map[uint64]struct{}{}}}
+	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[uint64]int{}, others: map[uint64]struct{}{},
+		watch: watch{fresh: map[uint64]int64{}, old: map[uint64]struct{}{}}}
 }
 
 // maxOld is the maximum number of states to remember that are too old to be published.
@@ -81,14 +80,14 @@ type asked int
 
 func (p *publisher[T]) ask() asked { return asked(p.learned) }
 
-// take returns the rows of a page whose states were not published. met reports whether it
+// take returns the rows of a page whose states were not published, in its room. met reports whether it
 // links to what was seen before: it shows a row that was known before, so what came
 // between was there to be seen. Rows that were seen since the last link prove nothing.
 func (p *publisher[T]) take(rows []Row[T], when asked) (unknown []Row[T], met bool) {
 	now := time.Now()
 	for _, row := range rows {
-		first, fresh := p.fresh[row.ID]
-		_, old := p.old[short64(row.ID)]
+		since, fresh := p.fresh[row.ID.short()]
+		_, old := p.old[row.ID.short()]
 		if !fresh && (old || p.known.has(row.ID)) {
 			met = true
 			if !row.At.After(p.believed) {
@@ -96,7 +95,11 @@ func (p *publisher[T]) take(rows []Row[T], when asked) (unknown []Row[T], met bo
 			}
 			continue
 		}
-		if first = earlier(row.At, cmp.Or(first, now)); first.After(p.moved) && !p.changed(row) {
+		first := now
+		if fresh {
+			first = time.Unix(0, since)
+		}
+		if first = earlier(row.At, first); first.After(p.moved) && !p.changed(row) {
 			p.moved = first
 		}
 	}
@@ -110,11 +113,11 @@ func (p *publisher[T]) take(rows []Row[T], when asked) (unknown []Row[T], met bo
 	return unknown, met
 }
 
-// unknown returns the rows whose states were not published.
-func (p *publisher[T]) unknown(rows []Row[T], at time.Time) (unknown []Row[T]) {
-	now := time.Now()
+// unknown returns the rows whose states were not published, in the room of all.
+func (p *publisher[T]) unknown(rows []Row[T], at time.Time) []Row[T] {
+	now, unknown := time.Now(), rows[:0]
 	for _, row := range rows {
-		if _, twice := p.pending[row.ID]; twice {
+		if _, twice := p.pending[row.ID.short()]; twice {
 			continue
 		}
 		switch {
@@ -128,24 +131,25 @@ func (p *publisher[T]) unknown(rows []Row[T], at time.Time) (unknown []Row[T]) {
 				p.skip(row.ID, at)
 			} else { // but its next state has not
 				p.known.add(row.ID, now)
-				p.fresh[row.ID] = at
+				p.fresh[row.ID.short()] = at.UnixNano()
 			}
 		default:
 			unknown = append(unknown, row)
-			p.pending[row.ID] = p.linked
+			p.pending[row.ID.short()] = p.linked
 		}
 		if row.At.IsZero() || now.Sub(row.At) < watchOpen {
 			p.known.watch(row.Key, row.Final, now)
 		}
 	}
+	clear(rows[len(unknown):])
 	return unknown
 }
 
 // skip remembers a state that is too old to be published.
 func (p *publisher[T]) skip(id ID, at time.Time) {
-	if _, ok := p.old[short64(id)]; !ok && len(p.old) < maxOld {
-		p.old[short64(id)] = struct{}{}
-		p.fresh[id] = at
+	if _, ok := p.old[id.short()]; !ok && len(p.old) < maxOld {
+		p.old[id.short()] = struct{}{}
+		p.fresh[id.short()] = at.UnixNano()
 	}
 }
 
@@ -162,15 +166,15 @@ func (p *publisher[T]) changed(row Row[T]) bool {
 
 // shown counts a row that another sweeper has published when a page shows it first.
 func (p *publisher[T]) shown(row Row[T]) {
-	if _, ok := p.others[row.ID]; !ok {
+	if _, ok := p.others[row.ID.short()]; !ok {
 		return
 	}
-	delete(p.others, row.ID)
+	delete(p.others, row.ID.short())
 	first := true
 	for _, id := range p.earlier(row) {
-		_, also := p.others[id]
+		_, also := p.others[id.short()]
 		first = first && (also || !p.known.has(id))
-		delete(p.others, id)
+		delete(p.others, id.short())
 	}
 	if first {
 		p.grown++
@@ -219,15 +223,15 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		n, failed := page.wait()
 		failpoint.Here(failpoint.AfterPublish)
 		for i, row := range page.rows {
-			seen := p.pending[row.ID]
-			delete(p.pending, row.ID)
+			seen := p.pending[row.ID.short()]
+			delete(p.pending, row.ID.short())
 			if i < n {
 				if p.debt.counts() && !p.changed(row) {
 					p.grown++
 				}
 				p.known.add(row.ID, time.Now())
 				if seen == p.linked {
-					p.fresh[row.ID] = page.at
+					p.fresh[row.ID.short()] = page.at.UnixNano()
 				}
 			}
 		}
@@ -273,7 +277,7 @@ func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 // learn learns what was published. What was stored after the last mark is fresh: it does
 // not show that the list was watched before. What was not known is noted in others, if
 // that is not nil.
-func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[ID]struct{}) error {
+func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[uint64]struct{}) error {
 	if err := p.readKept(ctx); err != nil {
 		return err
 	}
@@ -283,10 +287,10 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[ID]
 			return fmt.Errorf("sweep: learn published events: %w", err)
 		}
 		if others != nil && !p.known.has(s.ID) {
-			others[s.ID] = struct{}{}
+			others[s.ID.short()] = struct{}{}
 		}
 		if s.At.Truncate(time.Millisecond).After(mark) && !p.known.has(s.ID) { // as marks are written
-			p.fresh[s.ID] = s.At
+			p.fresh[s.ID.short()] = s.At.UnixNano()
 		}
 		p.known.add(s.ID, s.At)
 	}

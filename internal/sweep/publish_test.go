@@ -15,10 +15,10 @@ func TestWhatWasStoredJustBeforeAMarkIsNotFresh(t *testing.T) {
 	if err := p.learn(t.Context(), mark, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, fresh := p.fresh[before]; fresh {
+	if _, fresh := p.fresh[before.short()]; fresh {
 		t.Error("what was stored within the mark's millisecond is fresh")
 	}
-	if _, fresh := p.fresh[after]; !fresh {
+	if _, fresh := p.fresh[after.short()]; !fresh {
 		t.Error("what was stored a second after the mark is not fresh")
 	}
 }

@@ -105,21 +105,17 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	})
 }
 
-// look takes a page and returns the rows to publish, how many rows are new to us, and the
-// times of all. What another sweeper has published is new, too: it may have died before it
-// published what is older.
-func (r *run[T]) look(rows []Row[T], when asked) (unknown []Row[T], news int, times []time.Time) {
+// look takes a page and returns the rows to publish, in its room, and how many rows are new
+// to us. What another sweeper has published is new, too: it may have died before it published
+// what is older.
+func (r *run[T]) look(rows []Row[T], when asked) (unknown []Row[T], news int) {
+	for _, row := range rows {
+		r.seen.newest = later(r.seen.newest, row.At)
+	}
 	others := len(r.others)
 	unknown, met := r.take(rows, when)
-	news = len(unknown) + others - len(r.others)
 	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
-	for _, row := range rows {
-		if !row.At.IsZero() {
-			times = append(times, row.At)
-			r.seen.newest = later(r.seen.newest, row.At)
-		}
-	}
-	return unknown, news, times
+	return unknown, len(unknown) + others - len(r.others)
 }
 
 // follow goes on with a reading until it is done, or enough says so after a page. It reads
@@ -135,12 +131,14 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 		if err != nil {
 			return err
 		}
-		unknown, news, times := r.look(page.Rows, when)
-		newest := reading.note(times)
-		keys := make([]uint64, len(page.Rows))
+		keys, times := make([]uint64, len(page.Rows)), make([]time.Time, 0, len(page.Rows))
 		for i, row := range page.Rows {
-			keys[i] = row.Key
+			if keys[i] = row.Key; !row.At.IsZero() {
+				times = append(times, row.At)
+			}
 		}
+		unknown, news := r.look(page.Rows, when)
+		newest := reading.note(times)
 		reading.take(keys, page.Total, page.Limit)
 		reading.found += len(unknown)
 		done := enough(news, newest) || reading.done()
@@ -195,7 +193,7 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 		if err != nil {
 			return err
 		}
-		unknown, news, _ := r.look(page.Rows, when)
+		unknown, news := r.look(page.Rows, when)
 		if err := r.publish(ctx, unknown); err != nil {
 			return err
 		}
