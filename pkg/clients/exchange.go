@@ -21,6 +21,7 @@ type Request struct {
 	Body      []byte // JSON; must not change until long after the call, the transport may still read it
 	Redact    string // a secret of this request alone, removed from what the upstream says
 	Limit     int64  // bytes of the answer; more is a bad answer. 0 is 512 KiB: what goes into an event must fit a message
+	Expect    int64  // bytes to make room for where the answer does not say how long it is; 0: few
 	// Date, unless nil, is set to the answer's Date header before the body is read: the upstream's clock, in whole seconds. Zero: none or unreadable.
 	Date *time.Time
 }
@@ -130,7 +131,11 @@ func (u *Upstream) body(response *http.Response, call Request) (body []byte, unr
 	if limit == 0 {
 		limit = usualLimit
 	}
-	body, err = readUpTo(limit, response.Body, response.ContentLength)
+	length := response.ContentLength
+	if length < 0 && call.Expect > 0 {
+		length = min(call.Expect, limit)
+	}
+	body, err = readUpTo(limit, response.Body, length)
 	if errors.Is(err, errTooLong) {
 		return nil, err, nil
 	}
@@ -153,7 +158,7 @@ func (u *Upstream) body(response *http.Response, call Request) (body []byte, unr
 // usualLimit is the longest answer that is read where a call names no other.
 const usualLimit = 512 << 10
 
-// readUpTo reads to the end in one buffer of the announced length (-1: not known) and gives errTooLong beyond limit bytes.
+// readUpTo reads to the end in one buffer of the announced or expected length (-1: not known) and gives errTooLong beyond limit bytes.
 func readUpTo(limit int64, from io.Reader, length int64) ([]byte, error) {
 	if length > limit {
 		return nil, errTooLong

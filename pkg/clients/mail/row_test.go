@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
@@ -87,4 +88,39 @@ func TestARowIsReadAsEncodingJSONReadsIt(t *testing.T) {
 			t.Errorf("%s: only %d rows were compared", sample, compared)
 		}
 	}
+}
+
+// FuzzPage holds a page whose rows are cut out against the whole page as encoding/json reads it.
+func FuzzPage(f *testing.F) {
+	for _, row := range sampleRows {
+		f.Add([]byte(` {"error":false,"status_code":200,"message":"]","data":{"limit":2,"data":[` + row + `, ` + row + `],"total_record":"7"}}` + "\n"))
+	}
+	for _, data := range []string{`{"data":[]}`, `{"data":[ ] }`, `{"data":null}`, `{"data":{"data":[1]}}`, `{"data":[1],"data":[2]}`, `{"Data":[1],"data":[2]}`, `{"d\u0061ta":[1],"data":[2]}`, `{"x":{"data":[1]}}`, `[]`, `null`, `"data"`, `{"data":[1]},"data":{"data":[2]}`, `{"data":[1]},"Data":{"data":[2]}`} {
+		f.Add([]byte(`{"error":false,"status_code":200,"data":` + data + `}`))
+	}
+	f.Fuzz(func(t *testing.T, page []byte) {
+		read := func(body []byte, rows []json.RawMessage) (all []json.RawMessage, found LogPage, complete bool) {
+			reading := open(200, body, func(data *logData) bool {
+				if data == nil || data.Data == nil {
+					return false
+				}
+				if rows != nil {
+					data.Data = rows
+				}
+				all, found = data.Data, readLog(data, 1, 2)
+				return true
+			})
+			return all, found, reading.Complete
+		}
+		whole := append([]byte{}, page...)
+		want, wantPage, complete := read(whole, nil)
+		rest, rows := cutRows(page)
+		got, gotPage, also := read(rest, rows)
+		if complete != also || !reflect.DeepEqual(want, got) || !reflect.DeepEqual(wantPage, gotPage) {
+			t.Errorf("%q: %t %q, want %t %q", page, also, got, complete, want)
+		}
+		if !bytes.Equal(page, whole) {
+			t.Errorf("%q became %q", whole, page)
+		}
+	})
 }
