@@ -2,7 +2,6 @@ package sweep
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,42 +105,6 @@ func TestAChangedRowDoesNotHideThatOneIsMissing(t *testing.T) {
 		}
 		w.change(func() { w.rows[299].final = false })
 		w.run(31 * time.Minute)
-	})
-}
-
-// Of two sweepers each publishes some of the rows: none of them is missing to the other.
-func TestWhatAnotherSweeperPublishedIsNotMissing(t *testing.T) {
-	inOrderedWorld(t, 300, func(w *world) {
-		ctx, stop := context.WithTimeout(w.Context(), 2*time.Hour)
-		defer stop()
-		var sweepers sync.WaitGroup
-		var sinks [2]*sink
-		for i := range sinks {
-			sinks[i] = &sink{store: w.store, stop: stop}
-			sweepers.Go(func() {
-				time.Sleep(time.Duration(i) * 3 * time.Second)
-				if err := w.list.sweeper(sinks[i], 50).Run(ctx); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		for ctx.Err() == nil {
-			time.Sleep(17 * time.Second)
-			w.change(func() { w.add(3); w.settle(5) })
-		}
-		sweepers.Wait()
-		for i, d := range sinks {
-			missing := 0
-			late := d.swept[len(d.swept)/2:]
-			for _, s := range late {
-				if s.Reading.Missing {
-					missing++
-				}
-			}
-			if missing > len(late)/10 {
-				t.Errorf("sweeper %d: rows are missing after %d of %d sweeps", i, missing, len(late))
-			}
-		}
 	})
 }
 

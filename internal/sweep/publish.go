@@ -74,16 +74,12 @@ func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
 // They show only that a list is watched in which nothing is new.
 const maxOld = 1000
 
-// asked is how often events of others had been learned when a page was asked for: those that
-// are learned later may be about rows that it cannot show.
-type asked int
-
-func (p *publisher[T]) ask() asked { return asked(p.learned) }
-
 // take returns the rows of a page whose states were not published, in its room. met reports whether it
 // links to what was seen before: it shows a row that was known before, so what came
-// between was there to be seen. Rows that were seen since the last link prove nothing.
-func (p *publisher[T]) take(rows []Row[T], when asked) (unknown []Row[T], met bool) {
+// between was there to be seen. Rows that were seen since the last link prove nothing, and
+// learned is that of when the page was asked for: events that were learned later may be about
+// rows that it cannot show.
+func (p *publisher[T]) take(rows []Row[T], learned int) (unknown []Row[T], met bool) {
 	now := time.Now()
 	for _, row := range rows {
 		since, fresh := p.fresh[row.ID.short()]
@@ -106,7 +102,7 @@ func (p *publisher[T]) take(rows []Row[T], when asked) (unknown []Row[T], met bo
 	unknown = p.unknown(rows, now)
 	if met {
 		p.linked++
-		if int(when) == p.learned {
+		if learned == p.learned {
 			clear(p.fresh)
 		}
 	}

@@ -1,6 +1,8 @@
 package sweep
 
 import (
+	"context"
+	"math"
 	"time"
 
 	"errand/internal/retry"
@@ -67,6 +69,111 @@ func (r *rounds) ended(reading *reading, complete bool) bool {
 	}
 	r.complete, r.took = reading.Began, time.Since(reading.Began)
 	return true
+}
+
+// rest goes on with the readings of what is not new. All together read pagesPerSecond, and
+// as fast as they can until the list was read once; what the sink wants, as much again.
+func (r *run[T]) rest(ctx context.Context) error {
+	now := time.Now()
+	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery() {
+		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.state.CompleteThrough.Add(-r.Overlap)), now
+	}
+	if r.scan == nil && now.Sub(r.rounds.began) >= r.roundEvery() {
+		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, r.scanBack(now)), now
+	}
+	pages := r.rounds.pages(now)
+	if !r.firstRead() {
+		pages = math.MaxInt
+	}
+	near, scan := pages, pages
+	if r.near != nil && r.scan != nil {
+		near = r.rounds.share(pages)
+		scan = pages - near
+	}
+	if err := r.step(ctx, &r.near, near); err != nil {
+		return err
+	}
+	if err := r.step(ctx, &r.proof, pages); err != nil {
+		return err
+	}
+	return r.step(ctx, &r.scan, scan)
+}
+
+// fail ends a sweep that failed. Rows that were read and could not be stored are read again
+// by other readings: those under way count them as read, so they are not complete any more.
+func (r *run[T]) fail() {
+	rest, _ := r.settle(0)
+	if len(rest) == 0 && !r.lost {
+		return
+	}
+	r.lost, r.near, r.proof = false, nil, nil
+	if r.scan != nil && r.scan.done() {
+		r.scan = nil
+	}
+	if r.scan != nil {
+		r.scan.state = skipping
+	}
+}
+
+// roundEvery is the shortest time from one reading of what is not new to the next.
+func (r *run[T]) roundEvery() time.Duration { return min(retry.RoundEvery, roundSweeps*r.Interval) }
+
+// scanBack is how far back the next scan reads: nothing is published that is older than
+// Since. While rows are watched whose state may change, every other scan of a long list
+// reads only as far back as they can be.
+func (r *run[T]) scanBack(now time.Time) time.Time {
+	back := r.state.Since
+	if r.rounds.recent = !r.rounds.recent && len(r.known.open) > 0 && r.rounds.took > retry.LongRound && r.state.Order == NewestFirst; r.rounds.recent {
+		back = later(back, now.Add(-watchOpen))
+	}
+	return back
+}
+
+// step reads some pages of a reading, for a second at most: head must not wait. A reading
+// that has ended is dropped.
+func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
+	reading := *of
+	if reading == nil || pages == 0 {
+		return nil
+	}
+	until := time.Now().Add(retry.SweepMin)
+	err := r.follow(ctx, reading, func(_ int, newest time.Time) bool {
+		pages--
+		if reading.reached(newest, r.seen.newest) {
+			reading.cut()
+			return true
+		}
+		return pages <= 0 || !time.Now().Before(until)
+	})
+	if err != nil || !reading.done() {
+		return err
+	}
+	if err := r.collect(ctx, 0); err != nil {
+		return err
+	}
+	r.ended(reading)
+	*of = nil
+	return nil
+}
+
+// ended notes that a reading has ended.
+func (r *run[T]) ended(reading *reading) {
+	complete := reading.state == whole
+	if complete && !reading.isCut {
+		reading.Back = time.Time{}
+	}
+	// Near begins again and again while a longer reading is under way, and proves less.
+	if complete && reading != r.near && !reading.Began.Before(r.reading.Began) {
+		r.reading = reading.Reading
+	}
+	if reading != r.scan && !reading.Back.IsZero() || reading == r.scan && r.rounds.recent {
+		return
+	}
+	if r.rounds.ended(reading, complete) {
+		r.state.Order = reading.order(r.state.Order)
+		r.debt.forgive(reading.Began, r.state.Total)
+		clear(r.others)
+	}
 }
 
 // debt is how many rows the list counts and has not shown.

@@ -3,7 +3,6 @@ package sweep
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -108,12 +107,12 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 // look takes a page and returns the rows to publish, in its room, and how many rows are new
 // to us. What another sweeper has published is new, too: it may have died before it published
 // what is older.
-func (r *run[T]) look(rows []Row[T], when asked) (unknown []Row[T], news int) {
+func (r *run[T]) look(rows []Row[T], learned int) (unknown []Row[T], news int) {
 	for _, row := range rows {
 		r.seen.newest = later(r.seen.newest, row.At)
 	}
 	others := len(r.others)
-	unknown, met := r.take(rows, when)
+	unknown, met := r.take(rows, learned)
 	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
 	return unknown, len(unknown) + others - len(r.others)
 }
@@ -125,7 +124,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
 	defer stop()
-	when := r.ask()
+	learned := r.learned
 	page, err := r.page(ctx, reading.asked)
 	for {
 		if err != nil {
@@ -137,12 +136,12 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 				times = append(times, row.At)
 			}
 		}
-		unknown, news := r.look(page.Rows, when)
+		unknown, news := r.look(page.Rows, learned)
 		newest := reading.note(times)
 		reading.take(keys, page.Total, page.Limit)
 		reading.found += len(unknown)
 		done := enough(news, newest) || reading.done()
-		if when = r.ask(); !done {
+		if learned = r.learned; !done {
 			ahead.Go(func() { page, err = r.page(ctx, reading.asked) })
 		}
 		failpoint.Here(failpoint.Page)
@@ -153,166 +152,6 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 			return nil
 		}
 		ahead.Wait()
-	}
-}
-
-// head reads from the first page on, to one that is wholly known.
-func (r *run[T]) head(ctx context.Context) (size int, err error) {
-	h := newReading(r.Limit, r.Overlap, time.Time{})
-	first := r.known.empty() // then the rest is left to scan
-	err = r.follow(ctx, h, func(news int, newest time.Time) bool {
-		if h.pages <= 1 && r.seen.head.IsZero() {
-			r.seen.head, r.state.Total = newest, h.total
-		}
-		return first || news == 0
-	})
-	if err == nil && h.state == whole {
-		r.seen.whole = h.pages <= 1
-		if err = r.collect(ctx, 0); err == nil {
-			r.ended(h)
-		}
-	}
-	return h.size, err
-}
-
-// tail reads from the last page back to one that is wholly known, and from there to the end:
-// backwards a row is missed when another one is added before it, forwards when one is
-// removed. It does so when the list has grown and head did not find by what, and now and
-// then.
-func (r *run[T]) tail(ctx context.Context, size int) error {
-	found := r.stored - r.seen.stored + len(r.pending)
-	last := (r.state.Total + size - 1) / size
-	grown := r.state.Total-r.debt.last > found || r.state.Order == OldestFirst
-	if r.debt.last = r.state.Total; last < 2 || !grown && r.seen.began.Sub(r.tailedAt) < retry.TailEvery {
-		return nil
-	}
-	r.tailedAt = r.seen.began
-	for number, step := last, -1; number > 1; number += step {
-		when := r.ask()
-		page, err := r.page(ctx, window{number, size})
-		if err != nil {
-			return err
-		}
-		unknown, news := r.look(page.Rows, when)
-		if err := r.publish(ctx, unknown); err != nil {
-			return err
-		}
-		switch {
-		case page.Limit > 0 && page.Limit < size: // it begins elsewhere
-			size = page.Limit
-			last = (r.state.Total + size - 1) / size
-			number, step = last+1, -1
-		case step > 0 && len(page.Rows) < size, r.known.empty(), number > last && len(unknown) == 0:
-			return nil // some upstreams answer the last page again for any page behind it
-		case step < 0 && (news == 0 || number == 2):
-			step = 1
-		}
-	}
-	return nil
-}
-
-// rest goes on with the readings of what is not new. All together read pagesPerSecond, and
-// as fast as they can until the list was read once; what the sink wants, as much again.
-func (r *run[T]) rest(ctx context.Context) error {
-	now := time.Now()
-	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery() {
-		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.state.CompleteThrough.Add(-r.Overlap)), now
-	}
-	if r.scan == nil && now.Sub(r.rounds.began) >= r.roundEvery() {
-		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, r.scanBack(now)), now
-	}
-	pages := r.rounds.pages(now)
-	if !r.firstRead() {
-		pages = math.MaxInt
-	}
-	near, scan := pages, pages
-	if r.near != nil && r.scan != nil {
-		near = r.rounds.share(pages)
-		scan = pages - near
-	}
-	if err := r.step(ctx, &r.near, near); err != nil {
-		return err
-	}
-	if err := r.step(ctx, &r.proof, pages); err != nil {
-		return err
-	}
-	return r.step(ctx, &r.scan, scan)
-}
-
-// fail ends a sweep that failed. Rows that were read and could not be stored are read again
-// by other readings: those under way count them as read, so they are not complete any more.
-func (r *run[T]) fail() {
-	rest, _ := r.settle(0)
-	if len(rest) == 0 && !r.lost {
-		return
-	}
-	r.lost, r.near, r.proof = false, nil, nil
-	if r.scan != nil && r.scan.done() {
-		r.scan = nil
-	}
-	if r.scan != nil {
-		r.scan.state = skipping
-	}
-}
-
-// roundEvery is the shortest time from one reading of what is not new to the next.
-func (r *run[T]) roundEvery() time.Duration { return min(retry.RoundEvery, roundSweeps*r.Interval) }
-
-// scanBack is how far back the next scan reads: nothing is published that is older than
-// Since. While rows are watched whose state may change, every other scan of a long list
-// reads only as far back as they can be.
-func (r *run[T]) scanBack(now time.Time) time.Time {
-	back := r.state.Since
-	if r.rounds.recent = !r.rounds.recent && len(r.known.open) > 0 && r.rounds.took > retry.LongRound && r.state.Order == NewestFirst; r.rounds.recent {
-		back = later(back, now.Add(-watchOpen))
-	}
-	return back
-}
-
-// step reads some pages of a reading, for a second at most: head must not wait. A reading
-// that has ended is dropped.
-func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
-	reading := *of
-	if reading == nil || pages == 0 {
-		return nil
-	}
-	until := time.Now().Add(retry.SweepMin)
-	err := r.follow(ctx, reading, func(_ int, newest time.Time) bool {
-		pages--
-		if reading.reached(newest, r.seen.newest) {
-			reading.cut()
-			return true
-		}
-		return pages <= 0 || !time.Now().Before(until)
-	})
-	if err != nil || !reading.done() {
-		return err
-	}
-	if err := r.collect(ctx, 0); err != nil {
-		return err
-	}
-	r.ended(reading)
-	*of = nil
-	return nil
-}
-
-// ended notes that a reading has ended.
-func (r *run[T]) ended(reading *reading) {
-	complete := reading.state == whole
-	if complete && !reading.isCut {
-		reading.Back = time.Time{}
-	}
-	// Near begins again and again while a longer reading is under way, and proves less.
-	if complete && reading != r.near && !reading.Began.Before(r.reading.Began) {
-		r.reading = reading.Reading
-	}
-	if reading != r.scan && !reading.Back.IsZero() || reading == r.scan && r.rounds.recent {
-		return
-	}
-	if r.rounds.ended(reading, complete) {
-		r.state.Order = reading.order(r.state.Order)
-		r.debt.forgive(reading.Began, r.state.Total)
-		clear(r.others)
 	}
 }
 

@@ -411,7 +411,7 @@ func TestWhatAnotherSweeperHasPublishedIsNotMissing(t *testing.T) {
 		both.Go(func() {
 			for wait := range 80 {
 				time.Sleep(time.Duration(wait%7+1) * time.Second)
-				w.change(func() { w.add(3) })
+				w.change(func() { w.add(3); w.settle(5) })
 			}
 		})
 		w.run(10 * time.Minute)
