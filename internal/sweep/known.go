@@ -20,8 +20,13 @@ type sealedStates struct {
 	stored time.Time
 }
 
-// maxRecent is the number of states that are sealed at once.
-const maxRecent = 1 << 18
+const (
+	// maxRecent is the number of states that are sealed at once: in a map they take some
+	// twenty bytes each.
+	maxRecent = 1 << 16
+	// joined is how many of these are joined, so that there are fewer to look into.
+	joined = 4
+)
 
 // watchOpen is for how long a row whose state may change is watched: mail servers give up
 // after five days (RFC 5321, 4.5.4.1).
@@ -57,9 +62,16 @@ func (k *known) add(id ID, stored time.Time) {
 	for short := range k.recent {
 		ids = append(ids, short)
 	}
+	clear(k.recent)
+	if n := len(k.sealed) - joined + 1; n >= 0 && len(k.sealed[n].ids) == maxRecent {
+		ids = slices.Grow(ids, (joined-1)*maxRecent)
+		for _, s := range k.sealed[n:] {
+			ids = append(ids, s.ids...)
+		}
+		k.sealed = slices.Delete(k.sealed, n, len(k.sealed))
+	}
 	slices.Sort(ids)
 	k.sealed = append(k.sealed, sealedStates{ids, stored})
-	clear(k.recent)
 }
 
 // drop forgets what was published before a time, and rows that were watched long enough.
