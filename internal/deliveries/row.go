@@ -166,7 +166,11 @@ func acceptedAt(envelope string, created time.Time) time.Time {
 
 // envelopeTime is what an envelope_id is when it is read as a time; zero: it is none.
 func envelopeTime(envelope string) time.Time {
-	if _, err := hex.DecodeString(envelope); err != nil || len(envelope) != 18 {
+	var all [9]byte
+	if len(envelope) != hex.EncodedLen(len(all)) {
+		return time.Time{}
+	}
+	if _, err := hex.Decode(all[:], []byte(envelope)); err != nil {
 		return time.Time{}
 	}
 	ms, _ := strconv.ParseInt(envelope[:acceptedDigits], 16, 64)
