@@ -30,6 +30,9 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 		{"link lost and undecided", sandbox.AcceptCut, tomorrow, "", "succeeded", 1, 24 * time.Hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.after > time.Hour {
+				full(t)
+			}
 			inBubble(t, func(t *testing.T, b *bubble) {
 				var more []string
 				if c.link != "" {
@@ -66,6 +69,7 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 
 // The trace of a request goes on to the event a day later.
 func TestAResolvedEnrollmentKeepsItsTrace(t *testing.T) {
+	full(t)
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.AcceptCut, Times: 1})

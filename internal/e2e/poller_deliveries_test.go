@@ -152,6 +152,7 @@ func TestAMessageThatWaitsForTheLogIsSentOnce(t *testing.T) {
 // other row, and it is not sent again. One that was not sent is, and a row like that of a
 // message that was accepted is no doubt about it.
 func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
+	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.watchLog()
 		for _, id := range []string{"early", "behind", "lost"} {
@@ -206,6 +207,7 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindConcludeNothing(t *testing.T) {
 // may be the row of a call of unknown fate or not: it is not concluded, and nothing is
 // sent again.
 func TestAmbiguousRowsConcludeNothing(t *testing.T) {
+	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.watchLog()
 		for _, id := range []string{"known", "unknown"} {

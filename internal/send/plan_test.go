@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"errand/internal/attempt"
+	"errand/internal/devkit/devtest"
 	"errand/pkg/messages"
 )
 
@@ -209,6 +210,7 @@ func TestAListWithoutARecipientSaysWhatItHolds(t *testing.T) {
 // The filter is what makes a long list cost two readings: it must not take many new
 // recipients for known ones, up to the largest list that is allowed by default.
 func TestTheFilterMistakesFewOfFiveMillion(t *testing.T) {
+	devtest.Full(t)
 	f, r, mistaken := newFilter(usual.blocks, usual.perBlock), rand.NewPCG(1, 2), 0
 	for range 5_000_000 {
 		var one recipient
@@ -233,6 +235,7 @@ func TestTheFilterMistakesFewOfFiveMillion(t *testing.T) {
 
 // A map of a million recipients alone takes twice as much.
 func TestPlanningAMillionRecipientsTakesTwoReadingsAndLittleMemory(t *testing.T) {
+	devtest.Full(t)
 	list := addresses(0, 1_000_000) + addresses(0, 1000)
 	readings := 0
 	var planner planner
