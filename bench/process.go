@@ -76,9 +76,9 @@ func (p *process) line() (string, error) {
 	return "", fmt.Errorf("%s ended: %s", p.cmd.Args, p.logTail())
 }
 
-// ask writes an empty line and returns the number that the child answers.
-func (p *process) ask() (float64, error) {
-	if _, err := io.WriteString(p.in, "\n"); err != nil {
+// ask writes a line and returns the number that the child answers.
+func (p *process) ask(what string) (float64, error) {
+	if _, err := io.WriteString(p.in, what+"\n"); err != nil {
 		return 0, err
 	}
 	text, err := p.line()

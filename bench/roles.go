@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 )
 
 // server is the role of the NATS server. It keeps its data in a directory, prints its
-// address and, for every line of input, the CPU time it has used so far. It ends with its
-// input, not by a signal: after Ctrl-C the contestant still needs it to stop properly, and
+// address and, for every line of input, the CPU time it has used so far in seconds, or for
+// "memory" the bytes of memory that it needs. It ends with its input, not by a signal: after Ctrl-C the contestant still needs it to stop properly, and
 // it must not stay behind if the bench is killed.
 type server struct {
 	Dir string `arg:"" help:"Directory of the data."`
@@ -31,6 +32,13 @@ func (s *server) Run() error {
 	defer n.Close()
 	fmt.Println(n.URL)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if lines.Text() == "memory" {
+			var stats runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&stats)
+			fmt.Println(stats.HeapAlloc)
+			continue
+		}
 		used, err := ownCPU()
 		if err != nil {
 			return err

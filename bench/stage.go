@@ -56,7 +56,7 @@ func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures
 	if err := s.prepare(ctx, prefix); err != nil {
 		return figures{}, err
 	}
-	before, err := s.server.ask()
+	before, err := s.server.ask("cpu")
 	if err != nil {
 		return figures{}, err
 	}
@@ -69,7 +69,7 @@ func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures
 	if err := errors.Join(err, hidden, p.stop(syscall.SIGTERM)); err != nil {
 		return figures{}, err
 	}
-	after, err := s.server.ask()
+	after, err := s.server.ask("cpu")
 	if err != nil {
 		return figures{}, err
 	}
