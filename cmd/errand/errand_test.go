@@ -219,6 +219,20 @@ func TestASizeIsANumberOfBytesWithAUnit(t *testing.T) {
 	}
 }
 
+func TestStreamsMayHaveSizesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	n := devtest.Server(t)
+	out := errand(t, "", "provision", "--nats-url", n.URL, "--max-bytes", "64M,MANDATE_EVENTS=1G,DEAD_LETTERS=none")
+	for _, want := range []string{"+ stream MAIL_EVENTS", "    MaxBytes: 67108864", "    MaxBytes: 1073741824", "    MaxBytes: -1"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it shows %q, want %q in it", out, want)
+		}
+	}
+	for text, want := range map[string]string{"1G,2G": "has two sizes", "MAIL_EVENTS=1G,MAIL_EVENTS=1G": "has two sizes", "OBJ_lists=1G": "which is no stream of errand", "MAIL_EVENTS=": "must be 1M or more", "1G,": "must be 1M or more"} {
+		failing(t, want, "provision", "--max-bytes", text)
+	}
+}
+
 // Every command says that the address is wrong before it does anything, as the programs do.
 func TestAnAddressThatIsNoneIsAConfigurationError(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"errand/internal/app"
 	"errand/internal/bus"
 )
@@ -22,7 +24,7 @@ type provision struct {
 	Replicas *int           `env:"PROVISION_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5. Default for a new stream: as many as the other streams, or 1."`
 	MaxAge   *time.Duration `env:"PROVISION_MAX_AGE" placeholder:"720h" help:"How long events and dead letters are kept: also how long a repeated request is recognised. Default for a new stream: as long as the other events, or 720h."`
 	AckWait  *time.Duration `env:"PROVISION_ACK_WAIT" placeholder:"30s" help:"How long a silent consumer keeps a request before another one gets it. Default for a new consumer: that of the other consumers, or 30s."`
-	MaxBytes *size          `env:"PROVISION_MAX_BYTES" placeholder:"10G" help:"Maximum bytes of each stream, with K, M, G or T for powers of 1024, or none. A full stream refuses new messages and drops none. Default for a new stream: as many as the other streams, or no limit."`
+	MaxBytes *sizes         `env:"PROVISION_MAX_BYTES" placeholder:"10G" help:"Maximum bytes of each stream, with K, M, G or T for powers of 1024, or none; STREAM=SIZE for one of them, several with commas. The servers reserve that much. A full stream refuses new messages and drops none. Default for a new stream: as many as the other streams, or no limit."`
 
 	Missing bool `env:"PROVISION_MISSING" help:"Only create what is missing; change nothing that exists."`
 	DryRun  bool `env:"PROVISION_DRY_RUN" help:"Only show what would change."`
@@ -41,9 +43,10 @@ Examples:
     errand provision --missing                # what exists stays as it is
     errand provision --replicas 3 --max-age 2160h --yes
     errand provision --max-bytes 20G
+    errand provision --max-bytes 2G,MANDATE_EVENTS=30G,MAIL_DELIVERIES=none
     errand provision --max-age 24h --force    # shorter than before: may drop events
 
-Without --force, a change that may drop messages is refused, and then nothing is changed at all.`
+Without --force, a change that may drop messages, or that leaves a stream no room for what it has, is refused, and then nothing is changed at all.`
 }
 
 // Run shows the changes and applies them.
@@ -124,9 +127,42 @@ func (p *provision) limits() (l bus.Limits, err error) {
 		}
 	}
 	if p.MaxBytes != nil {
-		l.MaxBytes = int64(*p.MaxBytes)
+		l.MaxBytes, l.MaxBytesOf = p.MaxBytes.each, p.MaxBytes.of
 	}
 	return l, nil
+}
+
+// sizes are the maximum sizes of streams.
+type sizes struct {
+	each int64 // of those not in of; 0: not chosen
+	of   bus.MaxBytes
+}
+
+// UnmarshalText reads sizes with commas between them, for one stream STREAM=SIZE.
+func (s *sizes) UnmarshalText(text []byte) error {
+	*s = sizes{of: bus.MaxBytes{}}
+	for part := range strings.SplitSeq(string(text), ",") {
+		stream, number, named := strings.Cut(part, "=")
+		if !named {
+			stream, number = "", part
+		}
+		var n size
+		if err := n.UnmarshalText([]byte(number)); err != nil {
+			return err
+		}
+		_, twice := s.of[stream]
+		switch {
+		case twice || stream == "" && s.each != 0:
+			return fmt.Errorf("has two sizes for the same in %q", text)
+		case stream == "":
+			s.each = int64(n)
+		case !slices.ContainsFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool { return c.Name == stream }):
+			return fmt.Errorf("has a size for %q, which is no stream of errand", stream)
+		default:
+			s.of[stream] = int64(n)
+		}
+	}
+	return nil
 }
 
 // size is a number of bytes, or bus.Unlimited.

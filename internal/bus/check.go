@@ -15,7 +15,7 @@ import (
 
 // installed is what the servers have of what they were asked for, by name.
 type installed struct {
-	streams map[string]jetstream.StreamConfig
+	streams map[string]*jetstream.StreamInfo
 	queues  map[string]jetstream.Consumer
 }
 
@@ -29,7 +29,7 @@ func (i installed) config(q Queue) (config jetstream.ConsumerConfig, there bool)
 }
 
 func inspect(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (installed, error) {
-	have := installed{map[string]jetstream.StreamConfig{}, map[string]jetstream.Consumer{}}
+	have := installed{map[string]*jetstream.StreamInfo{}, map[string]jetstream.Consumer{}}
 	for _, q := range queues {
 		c, err := js.Consumer(ctx, q.Stream, q.Name)
 		switch {
@@ -43,7 +43,7 @@ func inspect(ctx context.Context, js jetstream.JetStream, queues []Queue, stream
 		s, err := js.Stream(ctx, name)
 		switch {
 		case err == nil:
-			have.streams[name] = s.CachedInfo().Config
+			have.streams[name] = s.CachedInfo()
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			return have, fmt.Errorf("stream %s: %w", name, err)
 		}
@@ -71,9 +71,10 @@ func incompatible(have jetstream.StreamConfig) string {
 
 // Found is what a program needs of NATS, as Check found it.
 type Found struct {
-	Queues map[string]jetstream.Consumer // by name
-	Kept   time.Duration                 // how long the streams of events keep what they have, the shortest; 0: for ever
-	Newer  bool                          // a queue was provisioned for newer requests than this program knows
+	Queues  map[string]jetstream.Consumer    // by name
+	Streams map[string]*jetstream.StreamInfo // by name
+	Kept    time.Duration                    // how long the streams of events keep what they have, the shortest; 0: for ever
+	Newer   bool                             // a queue was provisioned for newer requests than this program knows
 }
 
 // Check reports whether what a program needs is there and suits it. The error says what
@@ -98,20 +99,20 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 		}
 	}
 	for _, name := range streams {
-		config, there := have.streams[name]
+		info, there := have.streams[name]
 		if !there {
 			missing = append(missing, "stream "+name)
 			continue
 		}
-		if problem := incompatible(config); problem != "" {
+		if problem := incompatible(info.Config); problem != "" {
 			return Found{}, fmt.Errorf("stream %s %s: run `errand provision`", name, problem)
 		}
 		if name != DeadLetters {
-			ages = append(ages, config.MaxAge)
+			ages = append(ages, info.Config.MaxAge)
 		}
 	}
 	if len(missing) > 0 {
 		return Found{}, fmt.Errorf("NATS has no %s: run `errand provision --missing` first", strings.Join(missing, ", no "))
 	}
-	return Found{Queues: have.queues, Kept: shortest(ages), Newer: newer}, nil
+	return Found{Queues: have.queues, Streams: have.streams, Kept: shortest(ages), Newer: newer}, nil
 }

@@ -75,12 +75,12 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		}
 		current, there := have.streams[want.Name]
 		if there {
-			want = l.keep(current, want)
+			want = l.keep(current.Config, want)
 		}
 		if want.Name == MandateEvents || want.Name == MailEvents {
 			ages = append(ages, want.MaxAge)
 		}
-		if change := planStream(js, current, want, there); change.apply != nil {
+		if change := planStream(js, current, want); change.apply != nil {
 			plan = append(plan, change)
 		}
 	}
@@ -112,18 +112,18 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 // many bytes as the largest, kept as long as the other events are.
 func (i installed) limits() (l Limits) {
 	for _, s := range i.streams {
-		l.Replicas = max(l.Replicas, s.Replicas)
-		l.MaxBytes = max(l.MaxBytes, s.MaxBytes)
+		l.Replicas = max(l.Replicas, s.Config.Replicas)
+		l.MaxBytes = max(l.MaxBytes, s.Config.MaxBytes)
 	}
 	for _, s := range i.streams {
-		if s.MaxBytes <= 0 {
+		if s.Config.MaxBytes <= 0 {
 			l.MaxBytes = Unlimited
 		}
 	}
 	var ages []time.Duration
 	for _, name := range []string{MandateEvents, MailEvents, MailDeliveries} {
 		if s, ok := i.streams[name]; ok {
-			ages = append(ages, s.MaxAge)
+			ages = append(ages, s.Config.MaxAge)
 		}
 	}
 	l.MaxAge = shortest(ages)
@@ -158,7 +158,7 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	if l.Replicas == 0 {
 		want.Replicas = have.Replicas
 	}
-	if l.MaxBytes == 0 {
+	if l.maxBytes(want.Name) == 0 {
 		want.MaxBytes = have.MaxBytes
 	}
 	if l.MaxAge == 0 && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters {
@@ -175,12 +175,13 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 // there is nothing.
 func Leftover(ctx context.Context, js jetstream.JetStream) (string, error) {
 	have, err := inspect(ctx, js, nil, MailDeliveries)
-	switch config := have.streams[MailDeliveries]; {
-	case err != nil:
+	info, there := have.streams[MailDeliveries]
+	switch {
+	case err != nil || !there:
 		return "", err
-	case config.AllowMsgSchedules:
+	case info.Config.AllowMsgSchedules:
 		return "stream " + MailDeliveries + " keeps schedules, TTLs and rollup, which no server can switch off; it takes no limit of bytes", nil
-	case config.AllowMsgTTL:
+	case info.Config.AllowMsgTTL:
 		return "stream " + MailDeliveries + " keeps TTLs, which no server can switch off", nil
 	}
 	return "", nil
@@ -190,27 +191,47 @@ func Leftover(ctx context.Context, js jetstream.JetStream) (string, error) {
 func Apply(ctx context.Context, plan []Change, force bool, done func(Change)) error {
 	for _, c := range plan {
 		if c.Destructive && !force {
-			return fmt.Errorf("%s %s: the change may drop messages; nothing was changed: say --force if that is meant", c.Kind, c.Name)
+			return fmt.Errorf("%s %s: the change may drop messages or stop programs; nothing was changed: say --force if that is meant", c.Kind, c.Name)
 		}
 	}
 	for _, c := range plan {
 		if err := c.apply(ctx); err != nil {
-			return fmt.Errorf("%s %s: %w", c.Kind, c.Name, err)
+			return fmt.Errorf("%s %s: %w%s", c.Kind, c.Name, err, hint(err))
 		}
 		done(c)
 	}
 	return nil
 }
 
-// planStream gives a change without apply when there is nothing to do.
-func planStream(js jetstream.JetStream, have, want jetstream.StreamConfig, there bool) Change {
-	change := Change{Kind: "stream", Name: want.Name, Create: !there, Fields: diff(have, want, streamFields)}
+// What the server says of a stream that it has no room for.
+const (
+	errCodeNoPeers   = 10005
+	errCodeNoStorage = 10047
+)
+
+// hint says what to do about an error of the server.
+func hint(err error) string {
+	if code := codeOf(err); code == errCodeNoStorage || code == errCodeNoPeers {
+		return ": what --max-bytes gives the streams together must fit in the servers' max_file_store"
+	}
+	return ""
+}
+
+// planStream gives a change without apply when there is nothing to do. now is nil if there
+// is no such stream.
+func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstream.StreamConfig) Change {
+	var have jetstream.StreamConfig
+	if now != nil {
+		have = now.Config
+	}
+	change := Change{Kind: "stream", Name: want.Name, Create: now == nil, Fields: diff(have, want, streamFields)}
 	switch {
-	case !there:
+	case now == nil:
 		change.apply = func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err }
 	case len(change.Fields) > 0:
 		merged := merge(have, want, streamFields)
-		change.Destructive = destructive(have, want)
+		full := want.MaxBytes > 0 && now.State.Bytes > uint64(want.MaxBytes) // it would refuse everything at once
+		change.Destructive = full || destructive(have, want)
 		change.apply = func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err }
 	}
 	return change

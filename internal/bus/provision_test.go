@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -8,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
 	"errand/pkg/messages"
 )
@@ -101,7 +103,7 @@ func TestLimitsThatAreLeftOutStayWhatTheyAre(t *testing.T) {
 	}
 	want := []string{"~ consumer mandate-enroll\n    AckWait: 45s -> 1m0s", "~ consumer mandate-transactions\n    AckWait: 45s -> 1m0s",
 		"~ consumer mail-send\n    AckWait: 45s -> 1m0s", "~ consumer mail-account\n    AckWait: 45s -> 1m0s"}
-	if diff := cmp.Diff(want, planned(t, js, bus.Limits{AckWait: time.Minute})); diff != "" {
+	if diff := gocmp.Diff(want, planned(t, js, bus.Limits{AckWait: time.Minute})); diff != "" {
 		t.Errorf("one chosen (-want +got):\n%s", diff)
 	}
 	if plan := planned(t, js, bus.Limits{MaxBytes: bus.Unlimited}); len(plan) != 6 || !strings.Contains(plan[0], "MaxBytes: 1073741824 -> -1") {
@@ -140,14 +142,14 @@ func TestDeadLettersAreKeptAsLongAsTheEvents(t *testing.T) {
 		{24 * time.Hour, "~ stream DEAD_LETTERS\n    MaxAge: 24h0m0s -> 720h0m0s"},
 	} {
 		alter(t, js, bus.DeadLetters, func(s *jetstream.StreamConfig) { s.MaxAge = c.have })
-		if diff := cmp.Diff([]string{c.want}, planned(t, js, bus.Limits{})); diff != "" {
+		if diff := gocmp.Diff([]string{c.want}, planned(t, js, bus.Limits{})); diff != "" {
 			t.Errorf("kept for %v (-want +got):\n%s", c.have, diff)
 		}
 	}
 	alter(t, js, bus.DeadLetters, func(s *jetstream.StreamConfig) { s.MaxAge = 30 * 24 * time.Hour })
 	alter(t, js, bus.MailEvents, func(s *jetstream.StreamConfig) { s.MaxAge = 10 * 24 * time.Hour })
 	want := []string{"~ stream DEAD_LETTERS  (destructive)\n    MaxAge: 720h0m0s -> 240h0m0s"}
-	if diff := cmp.Diff(want, planned(t, js, bus.Limits{})); diff != "" {
+	if diff := gocmp.Diff(want, planned(t, js, bus.Limits{})); diff != "" {
 		t.Errorf("one stream of events keeps less (-want +got):\n%s", diff)
 	}
 }
@@ -169,7 +171,7 @@ func TestWhatAnOlderVersionMadeIsProvisionedToo(t *testing.T) {
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"- consumer mail-log (unused)"}, planned(t, js, bus.Limits{})); diff != "" {
+	if diff := gocmp.Diff([]string{"- consumer mail-log (unused)"}, planned(t, js, bus.Limits{})); diff != "" {
 		t.Errorf("planned (-want +got):\n%s", diff)
 	}
 	apply(t, js, bus.Limits{}, false)
@@ -198,12 +200,95 @@ func TestTheStreamOfDeliveriesHasNoSchedulesTTLsOrRollup(t *testing.T) {
 	}
 }
 
+// One stream may have a size of its own; the others have what was chosen for all, or keep theirs.
+func TestAStreamMayHaveASizeOfItsOwn(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	for _, c := range []struct {
+		l    bus.Limits
+		want map[string]int64
+	}{
+		{bus.Limits{MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 8 << 20}}, map[string]int64{bus.MandateEvents: 8 << 20}},
+		{bus.Limits{MaxBytes: 2 << 20, MaxBytesOf: bus.MaxBytes{bus.MailEvents: bus.Unlimited}}, map[string]int64{bus.MandateRequests: 2 << 20,
+			bus.MandateEvents: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20, bus.DeadLetters: 2 << 20}},
+		{bus.Limits{MaxBytesOf: bus.MaxBytes{bus.DeadLetters: 4 << 20}}, map[string]int64{bus.MandateRequests: 2 << 20,
+			bus.MandateEvents: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20, bus.DeadLetters: 4 << 20}},
+	} {
+		apply(t, js, c.l, false)
+		for _, s := range bus.Streams(bus.Limits{}) {
+			_, stream := streamOf(t, nc, s.Name)
+			if got, want := stream.CachedInfo().Config.MaxBytes, cmp.Or(c.want[s.Name], -1); got != want {
+				t.Errorf("%+v: %s has %d, want %d", c.l, s.Name, got, want)
+			}
+		}
+		if plan := planned(t, js, c.l); len(plan) != 0 {
+			t.Errorf("%+v: a second time: %q", c.l, plan)
+		}
+	}
+}
+
+// A limit below what is there drops nothing, but programs wait at once: that must be meant.
+func TestALimitBelowWhatIsThereMustBeForced(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	for range 3 {
+		if _, err := js.Publish(t.Context(), "mandate.enroll.failed.r1", make([]byte, 500<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := bus.Limits{MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 1 << 20}}
+	want := "stream MANDATE_EVENTS: the change may drop messages or stop programs; nothing was changed: say --force if that is meant"
+	if err := bus.Apply(t.Context(), planOf(t, js, small), false, func(bus.Change) {}); err == nil || err.Error() != want {
+		t.Fatalf("got %v, want %s", err, want)
+	}
+	apply(t, js, small, true)
+	if _, s := streamOf(t, nc, bus.MandateEvents); s.CachedInfo().State.Msgs != 3 {
+		t.Errorf("%d of 3 messages are left", s.CachedInfo().State.Msgs)
+	}
+	apply(t, js, bus.Limits{MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 4 << 20}}, false)
+}
+
+// The servers reserve what streams may have: one that does not fit is refused, with a word
+// about what to change.
+func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
+	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 8MB }\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js := opened(t, nc)
+	err = bus.Apply(t.Context(), planOf(t, js, bus.Limits{MaxBytes: 2 << 20}), false, func(bus.Change) {})
+	if want := "must fit in the servers' max_file_store"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want it to contain %q", err, want)
+	}
+	apply(t, js, bus.Limits{MaxBytes: 1 << 20, MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 2 << 20}}, false)
+}
+
+// The table of streams in the contract: no stream drops what it was given, none denies a
+// purge, and events cannot be deleted one by one.
+func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	for _, want := range bus.Streams(bus.Limits{}) {
+		_, s := streamOf(t, nc, want.Name)
+		c := s.CachedInfo().Config
+		events := c.Name == bus.MandateEvents || c.Name == bus.MailEvents
+		if c.Discard != jetstream.DiscardNew || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1 || c.DenyPurge || c.AllowRollup || c.AllowMsgSchedules || c.AllowMsgTTL || c.DenyDelete != events {
+			t.Errorf("%s has %+v", c.Name, c)
+		}
+	}
+}
+
 // A stream with a limit of bytes refuses what it has no room for, and keeps what it has.
 func TestAFullStreamDropsNothing(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	js := opened(t, nc)
 	apply(t, js, bus.Limits{MaxBytes: 64 << 10}, false)
-	for _, subject := range []string{"mandate.enroll.requested", "mandate.enroll.failed.r1", "mail.log.sent.r1.1", "dead.mail.send.requested"} {
+	for _, subject := range []string{"mandate.enroll.requested", "mandate.enroll.failed.r1", "mail.send.requested", "mail.send.failed.r1", "mail.log.sent.r1.1", "dead.mail.send.requested"} {
 		n, err := 0, error(nil)
 		for ; err == nil && n < 100; n++ {
 			_, err = js.Publish(t.Context(), subject, make([]byte, 4<<10))

@@ -33,8 +33,12 @@ type Limits struct {
 	MaxAge     time.Duration // how long events and dead letters are kept
 	AckWait    time.Duration // how long a silent consumer keeps a request
 	MaxBytes   int64         // of each stream; Unlimited for none
+	MaxBytesOf MaxBytes      // of some streams, instead of MaxBytes
 	MaxPayload int64         // of the server, bytes
 }
+
+// MaxBytes are maximum sizes of streams, by name.
+type MaxBytes map[string]int64
 
 // Unlimited as Limits.MaxBytes sets no limit.
 const Unlimited = -1
@@ -51,11 +55,20 @@ func (l Limits) or(others Limits) Limits {
 	return l
 }
 
+// maxBytes is the maximum size of a stream.
+func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[stream], l.MaxBytes) }
+
 // Streams is the topology: every stream there is, as it is made. None ever drops a
-// message for room: a full one refuses what comes.
+// message for room: a full one refuses what comes. A publisher that is refused knows that
+// its request was not taken; a program that is refused waits, and makes no call that it
+// could not record. What would be dropped instead is what keeps anybody from being
+// enrolled or written to twice.
+//
+// None has DenyPurge, which cannot be taken back: erasing a person needs a purge by
+// subject. Permissions keep everybody else from it.
 func Streams(l Limits) []jetstream.StreamConfig {
 	l = l.or(Defaults)
-	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardNew, MaxMsgSize: -1, MaxBytes: l.MaxBytes}
+	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardNew, MaxMsgSize: -1}
 	requests := func(name string, ops ...messages.Operation) jetstream.StreamConfig {
 		s := base
 		s.Name, s.Retention, s.Duplicates = name, jetstream.WorkQueuePolicy, retry.RequestsWindow
@@ -77,7 +90,7 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	}
 	deliveries := kept(MailDeliveries, retry.EventsWindow, "mail.delivery.*.*", "mail.log.>")
 	deliveries.AllowDirect, deliveries.AllowAtomicPublish = true, true
-	return []jetstream.StreamConfig{
+	streams := []jetstream.StreamConfig{
 		requests(MandateRequests, messages.Enroll, messages.Transactions),
 		events(MandateEvents, "mandate.*.*.*"),
 		requests(MailRequests, messages.Send, messages.Account),
@@ -85,6 +98,10 @@ func Streams(l Limits) []jetstream.StreamConfig {
 		deliveries,
 		kept(DeadLetters, retry.DeadLettersWindow, "dead.>"),
 	}
+	for i := range streams {
+		streams[i].MaxBytes = l.maxBytes(streams[i].Name)
+	}
+	return streams
 }
 
 // Queue is a durable consumer and the stream it reads.
