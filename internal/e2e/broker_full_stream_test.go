@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+)
+
+// A stream has reached its limit of bytes while others have room: the program that writes
+// to it says so at /readyz for as long as that lasts, makes no call that it cannot record,
+// drops nothing, and goes on by itself when there is room.
+func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
+	mandate, mail := operated[0], operated[1]
+	for _, c := range []struct {
+		stream, program, operation, requested, events string
+		queue                                         bus.Queue
+		request                                       map[string]any
+		calls                                         int64 // more, when there is room
+	}{
+		{bus.MandateEvents, mandate.program, mandate.operation, mandate.requested, mandate.events, mandate.queue, enrollment("r1"), 1},
+		{bus.MailEvents, mail.program, mail.operation, mail.requested, mail.events, mail.queue, message("r1", 1), 1},
+		{bus.MailDeliveries, mail.program, mail.operation, mail.requested, mail.events, mail.queue, message("r1", 1), 1},
+		{bus.DeadLetters, mandate.program, mandate.operation, mandate.requested, mandate.events, mandate.queue, map[string]any{"request_id": "r1"}, 0},
+		{bus.DeadLetters, mail.program, mail.operation, mail.requested, mail.events, mail.queue, map[string]any{"request_id": "r1"}, 0},
+	} {
+		t.Run(c.stream+", "+c.program, func(t *testing.T) {
+			in := install(t)
+			warm := enrollment("warm")
+			if c.program == mail.program {
+				warm = message("warm", 1)
+			}
+			in.publish(c.requested, warm)
+			in.publish(c.requested, map[string]any{"request_id": "bad"}) // for the dead letters
+			program := in.start(c.program)
+			in.waitOutcomes(c.events, 2, 20*time.Second)
+			in.until("an empty queue", 20*time.Second, func() bool { return in.unsettled(c.queue) == 0 })
+			stored, letters := in.messages(c.stream), in.messages(bus.DeadLetters)
+
+			room := in.fill(c.stream)
+			in.publish(c.requested, c.request)
+			in.showsFull(program, c.stream)
+			if calls := in.calls(c.operation); calls != 1 {
+				t.Errorf("%d calls, want only the one before there was no room", calls)
+			}
+			if now := in.messages(c.stream); now != stored {
+				t.Errorf("%s has %d messages, had %d before it was full", c.stream, now, stored)
+			}
+
+			room()
+			in.waitOutcomes(c.events, 3, 30*time.Second)
+			in.until("an empty queue", 30*time.Second, func() bool { return in.unsettled(c.queue) == 0 })
+			in.untilReady(program)
+			program.stop(10 * time.Second)
+			if calls := in.calls(c.operation); calls != 1+c.calls {
+				t.Errorf("%d calls, want %d", calls, 1+c.calls)
+			}
+			if more := in.messages(bus.DeadLetters) - letters; more != uint64(1-c.calls) {
+				t.Errorf("%d more dead letters, want %d", more, 1-c.calls)
+			}
+		})
+	}
+}
+
+// The stream of deliveries is full: the poller says so, and publishes each delivery once
+// when there is room.
+func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
+	in := install(t)
+	mail := in.start("mail-consumer")
+	in.publish("mail.send.requested", message("m1", 3))
+	in.waitOutcomes("mail.send.*.*", 1, 20*time.Second)
+	poller := in.start("log-poller")
+	in.until("the first deliveries", 20*time.Second, func() bool { return in.count("mail.delivery.delivered.*") == 3 })
+	poller.stop(10 * time.Second)
+	in.publish("mail.send.requested", message("m2", 5))
+	in.waitOutcomes("mail.send.*.*", 2, 20*time.Second)
+	mail.stop(10 * time.Second)
+
+	room := in.fill(bus.MailDeliveries)
+	poller = in.start("log-poller")
+	in.showsFull(poller, bus.MailDeliveries)
+	room()
+	in.until("the other deliveries", 30*time.Second, func() bool { return in.count("mail.delivery.delivered.*") >= 8 })
+	in.untilReady(poller)
+	poller.stop(10 * time.Second)
+	if n := in.count("mail.delivery.delivered.*"); n != 8 {
+		t.Errorf("%d deliveries published, want 8", n)
+	}
+}
+
+// fill gives a stream no room for more than it holds.
+func (in *installation) fill(stream string) (room func()) {
+	in.t.Helper()
+	limit := func(bytes int64) {
+		s, err := in.js.Stream(in.t.Context(), stream)
+		if err != nil {
+			in.t.Fatal(err)
+		}
+		c := s.CachedInfo().Config
+		if c.MaxBytes = bytes; bytes == 0 {
+			c.MaxBytes = int64(s.CachedInfo().State.Bytes)
+		}
+		if _, err := in.js.UpdateStream(in.t.Context(), c); err != nil {
+			in.t.Fatal(err)
+		}
+	}
+	limit(0)
+	return func() { limit(bus.Unlimited) }
+}
+
+// showsFull waits until a program says that a stream is full, and holds it to that through
+// two more of its checks.
+func (in *installation) showsFull(p *process, stream string) {
+	in.t.Helper()
+	status, page := 0, ""
+	in.until(p.name+" listening", 20*time.Second, func() bool { return p.logged("admin server listens", "\n") })
+	full := func() bool {
+		status, page = p.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(page, "NATS does not store in "+stream) && strings.Contains(page, "maximum bytes exceeded")
+	}
+	in.until("/readyz saying that "+stream+" is full", 30*time.Second, full)
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
+		if !full() {
+			in.t.Errorf("/readyz answers %d %q while there is no room", status, page)
+			return
+		}
+	}
+}
+
+// messages is how many messages a stream has.
+func (in *installation) messages(stream string) uint64 {
+	in.t.Helper()
+	s, err := in.js.Stream(in.t.Context(), stream)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
+}
