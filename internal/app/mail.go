@@ -97,7 +97,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	found, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)
+	found, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)
 	if err != nil {
 		return err
 	}

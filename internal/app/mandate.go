@@ -127,7 +127,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	found, err := r.needs(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, bus.MandateEvents, bus.DeadLetters)
+	found, err := r.needs(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)
 	if err != nil {
 		return err
 	}

@@ -1,15 +1,12 @@
 package app
 
 import (
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"errand/internal/bus"
 	"errand/internal/hold"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
@@ -25,13 +22,15 @@ type metrics struct {
 	deliveries *prometheus.CounterVec
 	matched    *prometheus.CounterVec
 	known      atomic.Int64 // when the last complete sweep began, nanoseconds since 1970
-	pending    *prometheus.GaugeVec
-	ackPending *prometheus.GaugeVec
 	panics     *prometheus.CounterVec
+	queues     *queueMetrics
+	streams    *streamMetrics
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
+		queues:   newQueueMetrics(),
+		streams:  newStreamMetrics(),
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_requests_total",
 			Help: "Requests settled, by operation and outcome; repeated: the outcome was already stored."}, []string{"operation", "outcome"}),
@@ -43,10 +42,6 @@ func newMetrics() *metrics {
 			Help: "Delivery events published, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
 			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."}, []string{"confidence"}),
-		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_pending",
-			Help: "Requests in the queue that were not delivered yet, by operation; every replica reports the same."}, []string{"operation"}),
-		ackPending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_ack_pending",
-			Help: "Requests of the queue that are in flight or deferred, by operation; every replica reports the same."}, []string{"operation"}),
 	}
 	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_panics_total",
 		Help: "Panics that were caught while a request was handled, by operation; the request is dead-lettered at its third delivery."}, []string{"operation"})
@@ -85,7 +80,7 @@ func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) 
 	for _, op := range operations {
 		m.panics.WithLabelValues(string(op))
 	}
-	m.registry.MustRegister(m.requests, m.settled, m.pending, m.ackPending,
+	m.registry.MustRegister(m.requests, m.settled, m.queues.pending, m.queues.ackPending,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_requests_in_flight",
 			Help: "Requests in flight."}, func() float64 { return float64(workers.inFlight()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",
@@ -105,21 +100,6 @@ func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
 }
 
 func (m *metrics) panicked(op messages.Operation) { m.panics.WithLabelValues(string(op)).Inc() }
-
-// queues stores what the servers just reported about the queues; nothing if they did not
-// answer.
-func (m *metrics) queues(found map[string]jetstream.Consumer, of []bus.Queue) {
-	if found == nil {
-		m.pending.Reset()
-		m.ackPending.Reset()
-		return
-	}
-	for _, q := range of {
-		op, info := strings.TrimSuffix(q.Filter, ".requested"), found[q.Name].CachedInfo()
-		m.pending.WithLabelValues(op).Set(float64(info.NumPending))
-		m.ackPending.WithLabelValues(op).Set(float64(info.NumAckPending))
-	}
-}
 
 // ofDeliveries registers the poller's metrics.
 func (m *metrics) ofDeliveries() {

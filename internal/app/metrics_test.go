@@ -1,10 +1,15 @@
 package app
 
 import (
+	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // A request that makes several calls at once is still one busy worker; one that waits for
@@ -47,4 +52,44 @@ func TestAPollerIsMeasuredBeforeItsFirstSweep(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A copy counts while it follows the leader; without a report nothing is shown of a stream.
+func TestStreamsShowTheirSizeAndTheCopiesThatFollow(t *testing.T) {
+	m := newMetrics()
+	m.ofStreams([]string{"A", "B"}, func() map[string]error { return map[string]error{"B": errors.New("full")} })
+	peers := []*jetstream.PeerInfo{{Current: true}, {Current: true, Offline: true}, {}}
+	m.streams.set(map[string]*jetstream.StreamInfo{
+		"A": {Config: jetstream.StreamConfig{MaxBytes: -1, Replicas: 1}, State: jetstream.StreamState{Bytes: 10}},
+		"B": {Config: jetstream.StreamConfig{MaxBytes: 30, Replicas: 4}, State: jetstream.StreamState{Bytes: 20}, Cluster: &jetstream.ClusterInfo{Replicas: peers}},
+	})
+	want := map[string]float64{
+		"errand_stream_bytes A": 10, "errand_stream_max_bytes A": 0, "errand_stream_replicas A": 1, "errand_stream_replicas_current A": 1, "errand_stream_fault A": 0,
+		"errand_stream_bytes B": 20, "errand_stream_max_bytes B": 30, "errand_stream_replicas B": 4, "errand_stream_replicas_current B": 2, "errand_stream_fault B": 1,
+	}
+	if diff := cmp.Diff(want, streamValues(t, m)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	m.streams.set(nil)
+	if diff := cmp.Diff(map[string]float64{"errand_stream_fault A": 0, "errand_stream_fault B": 1}, streamValues(t, m)); diff != "" {
+		t.Errorf("no answer (-want +got):\n%s", diff)
+	}
+}
+
+// streamValues are the metrics about streams, by name and stream.
+func streamValues(t *testing.T, m *metrics) map[string]float64 {
+	t.Helper()
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, one := range f.GetMetric() {
+			if strings.HasPrefix(f.GetName(), "errand_stream_") {
+				out[f.GetName()+" "+one.GetLabel()[0].GetValue()] = one.GetGauge().GetValue()
+			}
+		}
+	}
+	return out
 }

@@ -27,6 +27,7 @@ func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...stri
 	if err != nil {
 		return found, err
 	}
+	r.metrics.ofStreams(streams, r.publisher.Faults)
 	r.learned(found, queues)
 	var fault atomic.Pointer[string]
 	fault.Store(new(string))
@@ -67,7 +68,8 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 
 // learned stores the result of a check; what could not be read stays as it was.
 func (r *runtime) learned(found bus.Found, queues []bus.Queue) {
-	r.metrics.queues(found.Queues, queues)
+	r.metrics.queues.set(found.Queues, queues)
+	r.metrics.streams.set(found.Streams)
 	if found.Queues != nil {
 		r.keptFor.Store(int64(found.Kept))
 		r.newer.Store(found.Newer)

@@ -107,7 +107,7 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 		if problem := incompatible(info.Config); problem != "" {
 			return Found{}, fmt.Errorf("stream %s %s: run `errand provision`", name, problem)
 		}
-		if name != DeadLetters {
+		if name != DeadLetters && info.Config.Retention == jetstream.LimitsPolicy {
 			ages = append(ages, info.Config.MaxAge)
 		}
 	}

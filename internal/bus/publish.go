@@ -137,14 +137,19 @@ func (p *Publisher) note(subject string, err error) {
 	}
 }
 
-// Fault says which streams did not store the last that was written to them, and why;
-// "" when all did.
-func (p *Publisher) Fault() string {
+// Faults are the streams that did not store the last that was written to them, and why.
+func (p *Publisher) Faults() map[string]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return maps.Clone(p.faults)
+}
+
+// Fault is Faults as a text; "" when all did.
+func (p *Publisher) Fault() string {
+	faults := p.Faults()
 	var said []string
-	for _, stream := range slices.Sorted(maps.Keys(p.faults)) {
-		said = append(said, fmt.Sprintf("NATS does not store in %s: %v", stream, p.faults[stream]))
+	for _, stream := range slices.Sorted(maps.Keys(faults)) {
+		said = append(said, fmt.Sprintf("NATS does not store in %s: %v", stream, faults[stream]))
 	}
 	return strings.Join(said, "; ")
 }

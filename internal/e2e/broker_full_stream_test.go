@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +127,17 @@ func (in *installation) showsFull(p *process, stream string) {
 		if !full() {
 			in.t.Errorf("/readyz answers %d %q while there is no room", status, page)
 			return
+		}
+	}
+	s, err := in.js.Stream(in.t.Context(), stream)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	_, metrics := p.get("/metrics")
+	all := strconv.FormatFloat(float64(s.CachedInfo().State.Bytes), 'g', -1, 64)
+	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {
+		if want := fmt.Sprintf("%s{stream=%q} %s\n", name, stream, value); !strings.Contains(metrics, want) {
+			in.t.Errorf("/metrics does not say %s", want)
 		}
 	}
 }
