@@ -290,8 +290,12 @@ func unknown(text string, exported map[string]map[string]bool) (list []string, e
 	return list, nil
 }
 
+// kubelet are the metrics of containers, which every kubelet exports, and their labels.
+var kubelet = map[string]map[string]bool{"container_memory_rss": {}, "container_spec_memory_limit_bytes": {}}
+
 func TestAlertsAndDashboardNameWhatTheProgramsExport(t *testing.T) {
-	names := exported(t)
+	names := maps.Clone(exported(t))
+	maps.Copy(names, kubelet)
 	texts := panels(t)
 	for _, r := range alerts(t) {
 		texts[r.Alert] = append(texts[r.Alert], r.Expr)
@@ -440,6 +444,21 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandMemory", "up to the limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 160x30`, `errand_ready{` + poller + `} 1x30`}, true},
 		{"ErrandMemory", "somebody else's", []string{`process_resident_memory_bytes{namespace="x", pod="y"} 160x30`, `go_gc_gomemlimit_bytes{namespace="x", pod="y"} 160x30`, `errand_ready{` + poller + `} 1x30`}, false},
 		{"ErrandMemory", "no limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 9e18x30`, `errand_ready{` + poller + `} 1x30`}, false},
+		{"ErrandStreamRefuses", "full", []string{`errand_stream_fault{` + mandate + `, stream="MANDATE_EVENTS"} 1x30`}, true},
+		{"ErrandStreamRefuses", "room", []string{`errand_stream_fault{` + mandate + `, stream="MANDATE_EVENTS"} 1x20 0x10`}, false},
+		{"ErrandQueueRefuses", "full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 98x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 100x30`}, true},
+		{"ErrandQueueRefuses", "half full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 50x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 100x30`}, false},
+		{"ErrandQueueRefuses", "no limit", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 50x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 0x30`}, false},
+		{"ErrandQueueRefuses", "events are full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 98x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, false},
+		{"ErrandStreamFills", "nearly full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 81x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, true},
+		{"ErrandStreamFills", "room", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 79x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, false},
+		{"ErrandStreamUnlimited", "no limit", []string{`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 0x30`}, true},
+		{"ErrandStreamUnlimited", "a limit", []string{`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, false},
+		{"ErrandReplicas", "one is away", []string{`errand_stream_replicas{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`, `errand_stream_replicas_current{` + mandate + `, stream="MANDATE_EVENTS"} 2x30`}, true},
+		{"ErrandReplicas", "all there", []string{`errand_stream_replicas{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`, `errand_stream_replicas_current{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`}, false},
+		{"ErrandNATSMemory", "at the limit", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 90x30`, `container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 100x30`}, true},
+		{"ErrandNATSMemory", "room", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 60x30`, `container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 100x30`}, false},
+		{"ErrandNATSMemory", "no limit", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 90x30`, `container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 0x30`}, false},
 		{"ErrandRestarts", "four starts", []string{`process_start_time_seconds{` + poller + `} 1x10 2x5 3x5 4x5`, `errand_ready{` + poller + `} 1x30`}, true},
 		{"ErrandRestarts", "an update", []string{`process_start_time_seconds{` + poller + `} 1x10 2x20`, `errand_ready{` + poller + `} 1x30`}, false},
 	} {
