@@ -214,16 +214,49 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 // when there is.
 func TestDeliveriesWaitForRoom(t *testing.T) {
 	const rows = 250
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.send(message("m1", 5), messages.Accepted)
-		b.poll(time.Minute, b.published("mail.delivery.delivered.*", 5))
-		b.send(message("m2", rows), messages.Accepted)
-		_, over := b.full(accountLimit, bus.MailDeliveries, 0, 2*time.Minute)
-		time.Sleep(time.Second)
-		b.poll(time.Hour, b.published("mail.delivery.delivered.*", rows+5))
-		<-over
-		if n := len(b.events("mail.delivery.delivered.*")); n != rows+5 {
-			t.Errorf("%d deliveries published, want %d\n%s", n, rows+5, b.logs)
-		}
-	})
+	for _, l := range limits {
+		t.Run(l.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.send(message("m1", 5), messages.Accepted)
+				b.poll(time.Minute, b.published("mail.delivery.delivered.*", 5))
+				b.send(message("m2", rows), messages.Accepted)
+				_, over := b.full(l, bus.MailDeliveries, 0, 2*time.Minute)
+				time.Sleep(time.Second)
+				b.poll(time.Hour, b.published("mail.delivery.delivered.*", rows+5))
+				<-over
+				if n := len(b.events("mail.delivery.delivered.*")); n != rows+5 {
+					t.Errorf("%d deliveries published, want %d\n%s", n, rows+5, b.logs)
+				}
+			})
+		})
+	}
+}
+
+// There is no room for the record of a call, by which rows of the sending log are matched:
+// the message is sent when there is.
+func TestNoMessageIsSentWhoseRecordCannotBeStored(t *testing.T) {
+	const lasts = 10 * time.Minute
+	s := mailService()
+	for _, l := range limits {
+		t.Run(l.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.warm(s)
+				u := b.upstream(func(exchange) reply { return reply{} })
+				b.publish(s.requested, s.request("r1", "on_unknown", "report"))
+				back, over := b.full(l, bus.MailDeliveries, 0, lasts)
+				time.Sleep(time.Second)
+				b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
+				<-over
+				for _, x := range u.writes("r1") {
+					if x.at.Before(back) {
+						t.Errorf("a call %v before there was room", back.Sub(x.at))
+					}
+				}
+				if e := b.outcomes(s.events)["r1"]; e.Subject == "" || e.state() != s.succeeded || len(u.writes("r1")) != 1 {
+					t.Errorf("%d calls: %s %s", len(u.writes("r1")), e.Subject, e.Raw)
+				}
+				b.queueEmpty(s.requestStream())
+			})
+		})
+	}
 }

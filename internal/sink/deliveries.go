@@ -63,7 +63,7 @@ func New(js jetstream.JetStream, p *bus.Publisher, source string) (*Deliveries, 
 	if err != nil {
 		return nil, err
 	}
-	return &Deliveries{js: js, events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text(), acks: a,
+	return &Deliveries{js: js, events: bus.EventStore{Publisher: p, Source: source}, writer: rand.Text()[:13], acks: a,
 		encoder:   encoder{source: source, limit: js.Conn().MaxPayload},
 		published: reader{stream: bus.MailDeliveries}, sent: reader{stream: bus.MailDeliveries}, outcomes: reader{stream: bus.MailEvents}}, nil
 }
