@@ -37,8 +37,8 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			in.publish(c.requested, warm)
 			in.publish(c.requested, map[string]any{"request_id": "bad"}) // for the dead letters
 			program := in.start(c.program)
-			in.waitOutcomes(c.events, 2, 20*time.Second)
-			in.until("an empty queue", 20*time.Second, func() bool { return in.unsettled(c.queue) == 0 })
+			in.waitOutcomes(c.events, 2, time.Minute)
+			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 })
 			stored, letters := in.messages(c.stream), in.messages(bus.DeadLetters)
 
 			room := in.fill(c.stream)
@@ -52,8 +52,8 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			}
 
 			room()
-			in.waitOutcomes(c.events, 3, 30*time.Second)
-			in.until("an empty queue", 30*time.Second, func() bool { return in.unsettled(c.queue) == 0 })
+			in.waitOutcomes(c.events, 3, time.Minute)
+			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 })
 			in.untilReady(program)
 			program.stop(10 * time.Second)
 			if calls := in.calls(c.operation); calls != 1+c.calls {
@@ -72,19 +72,19 @@ func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
 	in := install(t)
 	mail := in.start("mail-consumer")
 	in.publish("mail.send.requested", message("m1", 3))
-	in.waitOutcomes("mail.send.*.*", 1, 20*time.Second)
+	in.waitOutcomes("mail.send.*.*", 1, time.Minute)
 	poller := in.start("log-poller")
-	in.until("the first deliveries", 20*time.Second, func() bool { return in.count("mail.delivery.delivered.*") == 3 })
+	in.until("the first deliveries", time.Minute, func() bool { return in.count("mail.delivery.delivered.*") == 3 })
 	poller.stop(10 * time.Second)
 	in.publish("mail.send.requested", message("m2", 5))
-	in.waitOutcomes("mail.send.*.*", 2, 20*time.Second)
+	in.waitOutcomes("mail.send.*.*", 2, time.Minute)
 	mail.stop(10 * time.Second)
 
 	room := in.fill(bus.MailDeliveries)
 	poller = in.start("log-poller")
 	in.showsFull(poller, bus.MailDeliveries)
 	room()
-	in.until("the other deliveries", 30*time.Second, func() bool { return in.count("mail.delivery.delivered.*") >= 8 })
+	in.until("the other deliveries", time.Minute, func() bool { return in.count("mail.delivery.delivered.*") >= 8 })
 	in.untilReady(poller)
 	poller.stop(10 * time.Second)
 	if n := in.count("mail.delivery.delivered.*"); n != 8 {
@@ -117,12 +117,12 @@ func (in *installation) fill(stream string) (room func()) {
 func (in *installation) showsFull(p *process, stream string) {
 	in.t.Helper()
 	status, page := 0, ""
-	in.until(p.name+" listening", 20*time.Second, func() bool { return p.logged("admin server listens", "\n") })
+	in.until(p.name+" listening", time.Minute, func() bool { return p.logged("admin server listens", "\n") })
 	full := func() bool {
 		status, page = p.get("/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(page, "NATS does not store in "+stream) && strings.Contains(page, "maximum bytes exceeded")
 	}
-	in.until("/readyz saying that "+stream+" is full", 30*time.Second, full)
+	in.until("/readyz saying that "+stream+" is full", time.Minute, full)
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
 		if !full() {
 			in.t.Errorf("/readyz answers %d %q while there is no room", status, page)
