@@ -21,6 +21,7 @@ type judge struct {
 	after  time.Duration // Config.ConcludeAfter
 	offset time.Duration // of the email service's clock
 	now    time.Time
+	kept   time.Time // see Log.Kept; a row whose event is older may have been published and forgotten
 	wanted time.Time // as Swept returns it
 
 	compared     bool  // seen and unseen are known
@@ -48,7 +49,7 @@ func (j *judge) verdict(id string, n int, f unknownFate) (v verdict) {
 	switch due := v.until.Add(j.after); {
 	case e.proven > 0:
 		v.Outcome = messages.WasAccepted
-	case j.WatchedSince.IsZero() || j.WatchedSince.After(e.begin) || j.now.Before(due) || wrong(j.offset):
+	case j.WatchedSince.IsZero() || j.WatchedSince.After(e.begin) || j.kept.After(e.begin) || j.now.Before(due) || wrong(j.offset):
 	case !j.covers(e.begin, due):
 		if !j.ours(j.CompleteThrough).Before(due) { // otherwise the log has not gone on yet
 			v.wanted = e.begin.Add(j.offset - time.Minute)

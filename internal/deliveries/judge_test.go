@@ -129,6 +129,26 @@ func TestNotSentTakesALogThatWouldShowIt(t *testing.T) {
 	}
 }
 
+// The row of a call was published, and its event has aged out before somebody took the call
+// over: that it is not known any more proves nothing.
+func TestNotSentTakesAllEventsSinceTheCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		kept time.Duration // after the call
+		want []string
+	}{"kept": {-time.Millisecond, []string{"not_sent, 0 of 1"}}, "aged out": {time.Millisecond, nil}} {
+		t.Run(name, func(t *testing.T) {
+			inScenario(t, func(s *scenario) {
+				s.kept = time.Now().Add(c.kept)
+				s.loses("r", "x@example.test")
+				s.run(2 * time.Hour)
+				if got := s.concluded("r", 1); !slices.Equal(got, c.want) {
+					t.Errorf("concluded %q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // A log in which our own later calls do not show is no proof.
 func TestNotSentTakesALogThatShowsOurOtherCalls(t *testing.T) {
 	inScenario(t, func(s *scenario) {
