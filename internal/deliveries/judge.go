@@ -54,7 +54,7 @@ func (j *judge) verdict(id string, n int, f unknownFate) (v verdict) {
 		if !j.ours(j.CompleteThrough).Before(due) { // otherwise the log has not gone on yet
 			v.wanted = e.begin.Add(j.offset - time.Minute)
 		}
-	case j.Reading.Missing || j.Reading.Oldest.IsZero() || !j.ours(j.Reading.Oldest).Before(e.begin):
+	case j.Reading.Missing || j.Reading.Short || j.Reading.Oldest.IsZero() || !j.ours(j.Reading.Oldest).Before(e.begin):
 	case e.doubted:
 		v.Outcome = messages.Unclear
 	case j.showsLaterCalls(e.begin):

@@ -101,6 +101,7 @@ func TestNotSentTakesALogThatWouldShowIt(t *testing.T) {
 		}},
 		"it was read before it moved on":       {change: func(s *sweep.Swept, began time.Time) { s.Reading.Newest = began.Add(due - 2*time.Second) }, wanted: true},
 		"it counts rows that it does not show": {change: func(s *sweep.Swept, _ time.Time) { s.Reading.Missing = true }},
+		"it counted more than it showed":       {change: func(s *sweep.Swept, _ time.Time) { s.Reading.Short = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScenario(t, func(s *scenario) {

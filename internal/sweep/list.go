@@ -98,4 +98,5 @@ type Reading struct {
 	Back           time.Time // ... if it was made since then; zero: whenever it was made
 	Oldest, Newest time.Time // of the rows read
 	Missing        bool      // the list counted rows that it has not shown
+	Short          bool      // ... in the last reading of the whole list; or there was none yet
 }

@@ -186,7 +186,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
 	reading := r.reading
-	reading.Missing = r.debt.missing > 0
+	reading.Missing, reading.Short = r.debt.missing > 0, !r.debt.none
 	// A row of the future does not show that the list goes on.
 	reading.Newest = earlier(reading.Newest, r.moved)
 	return r.again(ctx, func(ctx context.Context) error {
