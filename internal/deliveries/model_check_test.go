@@ -59,7 +59,7 @@ func (m *model) exact(id string, b *messages.DeliveryBody) {
 		m.tally["excused exact"]++
 		return
 	}
-	m.fault("not exact", "a row of %q accepted at %v is said to be of %s, batch %d, recipient %s; %s", r.request, r.accepted, id, b.Match.Batch, recipient, m.story(messages.BatchID(id, b.Match.Batch)))
+	m.fault("not exact", "a row of %q accepted at %v is said to be of %s, batch %d, recipient %s; %s", r.request, r.accepted, id, b.Match.Batch, recipient, m.story(messages.BatchID(id, b.Match.Batch))+m.story(messages.BatchID(r.request, r.batch)))
 }
 
 // excused reports whether a row of another program looks like one of a batch: it is by the
@@ -113,7 +113,7 @@ func (m *model) resolved(e messages.Event) {
 
 // story tells what happened to a batch.
 func (m *model) story(batch string) string {
-	text := batch + " at " + time.Now().Format(time.StampMilli) + ":"
+	text := "\n" + batch + " at " + time.Now().Format(time.StampMilli) + ":"
 	for _, c := range m.calls[batch] {
 		text += "\n\tcall " + c.begin.Format(time.StampMilli) + " to " + c.ended.Format(time.StampMilli) + " by " + c.from
 		if !c.reached.IsZero() {
@@ -151,10 +151,20 @@ func (m *model) rest(watched time.Time) {
 		}
 		switch {
 		case m.told[id] > 0, hidden, changed.After(time.Now().Add(-3 * time.Hour)), r.created.Before(watched), changed.Before(watched):
-		case m.service.kept > 0 && r.shown.Sub(r.created) > m.service.kept-2*time.Hour, m.service.kept > 0 && changed.Sub(r.created) > m.service.kept-2*time.Hour:
+		case m.service.kept > 0 && !m.looked(changed, r.created.Add(m.service.kept)):
 		case age > 0 && changed.Sub(r.created) > age-4*time.Hour:
 		default:
 			m.fault("never published", "the row created %v, shown %v, in state %s since %v", r.created, r.shown, r.state(time.Now()), changed)
 		}
 	}
+}
+
+// looked reports whether a poller had the time to see what was listed from a time to another.
+func (m *model) looked(from, to time.Time) bool {
+	for i := 0; i+1 < len(m.looks); i += 2 {
+		if earlier(m.looks[i+1], to).Sub(later(m.looks[i], from)) > 2*time.Hour {
+			return true
+		}
+	}
+	return false
 }

@@ -26,8 +26,9 @@ type sendingBatch struct {
 	reason        messages.Reason
 	accepted      int
 	waiting       bool // for a conclusion
-	unknown       bool // a call of unknown fate was made, ever
+	unknown       bool // a call of unknown fate was made, and nothing is known of it
 	until         time.Time
+	recorded      bool // its recipients, by this worker
 }
 
 const callTakes = 35 * time.Second // as announced, at most
@@ -124,15 +125,13 @@ func (r *sending) visit(b *sendingBatch) {
 			return
 		}
 	}
-	for recorded := false; ; recorded = true {
-		if r.call(b, recorded) {
-			return
-		}
+	b.recorded = false
+	for !r.call(b) {
 	}
 }
 
 // call makes a call for a batch; done: there is nothing more to do for now.
-func (r *sending) call(b *sendingBatch, recorded bool) (done bool) {
+func (r *sending) call(b *sendingBatch) (done bool) {
 	begin := time.Now()
 	c := &realCall{from: r.from, to: b.to, first: b.first, begin: begin, until: begin.Add(callTakes)}
 	b.until = c.until
@@ -146,7 +145,8 @@ func (r *sending) call(b *sendingBatch, recorded bool) (done bool) {
 		return r.diedDuring(b, c)
 	}
 	time.Sleep(r.upTo(20 * time.Millisecond))
-	r.record(b, c, !recorded)
+	r.record(b, c)
+	b.recorded = true
 	time.Sleep(r.upTo(5 * time.Millisecond))
 	took := r.upTo(2 * time.Second)
 	if r.chance(4) {
@@ -193,8 +193,9 @@ func (r *sending) diedDuring(b *sendingBatch, c *realCall) bool {
 	if r.chance(4) {
 		time.Sleep(r.upTo(r.away))
 	}
+	b.recorded = false // somebody else takes over
 	if r.onUnknown != messages.OnUnknownResend {
-		r.record(b, c, true)
+		r.record(b, c)
 	}
 	return r.lost(b, messages.ReasonInterrupted)
 }
@@ -222,10 +223,10 @@ func (r *sending) reach(b *sendingBatch, c *realCall, at time.Time) {
 }
 
 // record leaves the record of a call.
-func (r *sending) record(b *sendingBatch, c *realCall, keys bool) {
+func (r *sending) record(b *sendingBatch, c *realCall) {
 	body := &messages.SentBody{Common: r.common(), From: messages.KeyOf(r.from), Batch: b.number, First: b.first, Count: len(b.to),
 		Begin: messages.Time{Time: c.begin}, Until: messages.Time{Time: c.until}}
-	if keys {
+	if !b.recorded {
 		body.SetKeys(r.from, b.to)
 	}
 	r.put(messages.Log, messages.Sent, messages.BatchID(r.id, b.number), body)

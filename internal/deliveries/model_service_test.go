@@ -141,7 +141,7 @@ func (s *service) add(r *realRow) {
 		r.shown = r.created.Add(s.upTo(s.late))
 	}
 	r.counted = r.shown
-	if s.owed > 0 && s.random.IntN(4) == 0 {
+	if s.owed > 0 && (r.request != "" && s.random.IntN(5) == 0 || s.random.IntN(40) == 0) {
 		r.shown = r.created.Add(s.upTo(s.owed))
 	}
 	for i := 0; i+1 < len(s.stalled); i += 2 {

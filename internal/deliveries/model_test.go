@@ -34,6 +34,7 @@ type model struct {
 	tally   map[string]int
 	days    days
 	twins   sync.WaitGroup // requests that others caused
+	looks   []time.Time    // when a poller began to look, and when it ended
 }
 
 // days are how a time goes by.
@@ -263,6 +264,7 @@ func (m *model) lives(ctx context.Context) (watched time.Time) {
 				watched = began
 			}
 			last = time.Now()
+			m.looks = append(m.looks, began, last)
 		}
 		retry.Pause(ctx, m.days.away[m.random.IntN(len(m.days.away))])
 	}
