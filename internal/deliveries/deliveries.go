@@ -148,14 +148,14 @@ func (l *Log) Kept(ctx context.Context) (time.Time, error) {
 	return kept, err
 }
 
-// lookBack is how much older than the last read of the requests a row may be that needs
-// another one. A record is older than its call, so those of older rows have all been read.
+// lookBack is how much older than the last read of the requests a row may be, by both of its
+// times, that needs another one. A record is older than its call, so those of older rows have all been read.
 const lookBack = 24 * time.Hour
 
 // Publish begins to store an event for each row, under the request that it is of.
 func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() (stored int, err error) {
 	recent := func(r sweep.Row[mail.Entry]) bool {
-		return r.Item.CreatedAt.IsZero() || r.Item.CreatedAt.After(l.updated.Add(-lookBack))
+		return r.Item.CreatedAt.IsZero() || later(r.Item.CreatedAt, envelopeTime(r.Item.EnvelopeID)).After(l.updated.Add(-lookBack))
 	}
 	if slices.ContainsFunc(rows, recent) {
 		if err := l.update(ctx); err != nil {
