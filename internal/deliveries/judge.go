@@ -49,7 +49,7 @@ func (j *judge) verdict(id string, n int, f unknownFate) (v verdict) {
 	switch due := v.until.Add(j.after); {
 	case e.proven > 0:
 		v.Outcome = messages.WasAccepted
-	case j.WatchedSince.IsZero() || j.WatchedSince.After(e.begin) || j.kept.After(e.begin) || j.now.Before(due) || wrong(j.offset):
+	case j.now.Before(due) || !j.published(e.begin) || wrong(j.offset):
 	case !j.covers(e.begin, due):
 		if !j.ours(j.CompleteThrough).Before(due) { // otherwise the log has not gone on yet
 			v.wanted = e.begin.Add(j.offset - time.Minute)
@@ -61,6 +61,13 @@ func (j *judge) verdict(id string, n int, f unknownFate) (v verdict) {
 		v.Outcome = messages.WasNotSent
 	}
 	return v
+}
+
+// published reports whether rows of a call that began at a time were published when they
+// came, and the events about them are known.
+func (j *judge) published(begin time.Time) bool {
+	watched := !j.WatchedSince.IsZero() && !j.WatchedSince.After(begin) && !j.kept.After(begin)
+	return watched && (j.Since.IsZero() || j.ours(j.Since).Before(begin.Add(-time.Duration(maxSkew)*time.Millisecond)))
 }
 
 // covers reports whether the last reading was late enough, and reaches from before a call to

@@ -46,6 +46,7 @@ type days struct {
 	dead     time.Duration   // of workers, at most
 	crowded  bool            // others write to the recipients of a call meanwhile
 	interval time.Duration
+	since    func() time.Time // when a first poller starts; nil: the whole log is published
 }
 
 var modelKinds = map[string]func(m *model){
@@ -78,6 +79,11 @@ var modelKinds = map[string]func(m *model){
 		m.service.drift = float64(m.random.IntN(200)-100) / 1e6
 		m.service.takes = []time.Duration{100 * time.Millisecond, 6 * time.Second}[m.random.IntN(2)]
 		m.days.crowded = true
+	},
+	"since": func(m *model) {
+		since := time.Duration(m.random.IntN(120)-60) * time.Minute
+		m.days.since = func() time.Time { return time.Now().Add(min(0, since)) }
+		m.service.ahead = time.Duration(m.random.IntN(600)-500) * time.Second
 	},
 	"crowded": func(m *model) { m.days.crowded, m.service.opaque = true, m.random.IntN(2) == 0 },
 	"month": func(m *model) {
@@ -279,6 +285,9 @@ func (m *model) poll(ctx context.Context, p *poller, limit int) {
 	log := New(Config{Read: m.service.page, Store: p, Requests: p, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour, OverdueAfter: 6 * time.Hour})
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
 		Settings: sweep.Settings{Name: "log", Interval: m.days.interval, Limit: limit, Overlap: 15 * time.Minute}}
+	if m.days.since != nil {
+		s.Since = m.days.since()
+	}
 	if err := s.Run(ctx); err != nil {
 		m.Error(err)
 	}

@@ -89,7 +89,8 @@ type Mark struct {
 type Swept struct {
 	CompleteThrough time.Time
 	WatchedSince    time.Time
-	Reading         Reading // the last complete one
+	Since           time.Time // see Mark
+	Reading         Reading   // the last complete one
 }
 
 // Reading is a complete reading of the list, or of its newer part.
