@@ -150,6 +150,25 @@ func TestNotSentTakesAllEventsSinceTheCall(t *testing.T) {
 	}
 }
 
+// The record of a batch's first call is gone, and what its rows were with it: nothing is
+// concluded from the later ones.
+func TestNotSentTakesTheRecordsOfAllCalls(t *testing.T) {
+	for attempt, want := range map[int][]string{1: {"not_sent, 0 of 1"}, 2: nil} {
+		inScenario(t, func(s *scenario) {
+			s.started("r", 1, 1)
+			b := &messages.SentBody{Common: messages.Common{RequestID: "r", At: now(), Attempt: attempt}, Batch: 1, Count: 1, Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}}
+			b.SetKeys("", []string{"x@example.test"})
+			s.consumer.put(messages.Log, messages.Sent, "r.1", b)
+			time.Sleep(time.Second)
+			s.waits("r")
+			s.run(2 * time.Hour)
+			if got := s.concluded("r", 1); !slices.Equal(got, want) {
+				t.Errorf("attempt %d: concluded %q, want %q", attempt, got, want)
+			}
+		})
+	}
+}
+
 // A log in which our own later calls do not show is no proof.
 func TestNotSentTakesALogThatShowsOurOtherCalls(t *testing.T) {
 	inScenario(t, func(s *scenario) {

@@ -28,6 +28,7 @@ type sendingBatch struct {
 	waiting       bool // for a conclusion
 	unknown       bool // a call of unknown fate was made, and nothing is known of it
 	until         time.Time
+	attempt       int
 	recorded      bool // its recipients, by this worker
 }
 
@@ -133,6 +134,7 @@ func (r *sending) visit(b *sendingBatch) {
 // call makes a call for a batch; done: there is nothing more to do for now.
 func (r *sending) call(b *sendingBatch) (done bool) {
 	begin := time.Now()
+	b.attempt++
 	c := &realCall{from: r.from, to: b.to, first: b.first, begin: begin, until: begin.Add(callTakes)}
 	b.until = c.until
 	if len(r.batches) == 1 {
@@ -224,7 +226,9 @@ func (r *sending) reach(b *sendingBatch, c *realCall, at time.Time) {
 
 // record leaves the record of a call.
 func (r *sending) record(b *sendingBatch, c *realCall) {
-	body := &messages.SentBody{Common: r.common(), From: messages.KeyOf(r.from), Batch: b.number, First: b.first, Count: len(b.to),
+	common := r.common()
+	common.Attempt = b.attempt
+	body := &messages.SentBody{Common: common, From: messages.KeyOf(r.from), Batch: b.number, First: b.first, Count: len(b.to),
 		Begin: messages.Time{Time: c.begin}, Until: messages.Time{Time: c.until}}
 	if !b.recorded {
 		body.SetKeys(r.from, b.to)
