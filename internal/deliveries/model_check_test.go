@@ -67,7 +67,7 @@ func (m *model) exact(id string, b *messages.DeliveryBody) {
 func (m *model) excused(batch string, r *realRow) bool {
 	for _, c := range m.calls[batch] {
 		from, _ := messages.KeysOf(c.from)
-		written, _ := messages.KeysOf(r.from)
+		written, _ := messages.KeysOf(r.From)
 		if r.accepted.After(c.begin.Add(-time.Second)) && r.accepted.Before(c.ended.Add(time.Second)) && (from == 0 || from == written) {
 			return true
 		}
@@ -122,8 +122,8 @@ func (m *model) story(batch string) string {
 	}
 	for _, r := range m.service.rows {
 		for _, c := range m.calls[batch] {
-			if d := r.accepted.Sub(c.begin); d.Abs() < 20*time.Minute && strings.Contains(strings.Join(c.to, " "), r.really) {
-				text += "\n\trow of " + r.request + " by " + r.from + " to " + r.to + ", accepted " + r.accepted.Format(time.StampMilli) + ", created " + r.created.Format(time.StampMilli) + ", shown " + r.shown.Format(time.StampMilli)
+			if d := r.accepted.Sub(c.begin); d.Abs() < 20*time.Minute && strings.Contains(strings.Join(c.to, " "), r.to) {
+				text += "\n\trow of " + r.request + " by " + r.From + " to " + r.To + ", accepted " + r.accepted.Format(time.StampMilli) + ", created " + r.created.Format(time.StampMilli) + ", shown " + r.shown.Format(time.StampMilli)
 				break
 			}
 		}
@@ -142,7 +142,7 @@ func (m *model) rest(watched time.Time) {
 	m.poll(ctx, &poller{streams: m.streams, left: -1, kill: stop, acks: time.Millisecond}, 50)
 	age := m.streams.deliveries.age
 	for _, r := range m.service.rows {
-		id := text(idOf(r.ours, r.state(time.Now())))
+		id := text(idOf(r.Entry, r.state(time.Now())))
 		changed := r.shown
 		for _, s := range r.states {
 			if s.since.Before(time.Now()) {

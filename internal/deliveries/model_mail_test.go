@@ -24,7 +24,6 @@ type sendingBatch struct {
 	to            []string
 	state         messages.State // how it ended; "": it has not
 	reason        messages.Reason
-	accepted      int
 	waiting       bool // for a conclusion
 	unknown       bool // a call of unknown fate was made, and nothing is known of it
 	until         time.Time
@@ -110,16 +109,16 @@ func (r *sending) visit(b *sendingBatch) {
 		over := !time.Now().Before(r.giveUp)
 		switch {
 		case said.Outcome == messages.WasAccepted:
-			r.settle(b, messages.Accepted, "", len(b.to))
+			r.settle(b, messages.Accepted, "")
 			return
 		case said.Outcome == messages.WasNotSent && over:
 			b.unknown = false
-			r.settle(b, messages.Refused, messages.ReasonUnavailable, 0)
+			r.settle(b, messages.Refused, messages.ReasonUnavailable)
 			return
 		case said.Outcome == messages.WasNotSent:
 			b.waiting, b.unknown = false, false
 		case said.Outcome == messages.Unclear || over:
-			r.settle(b, messages.Uncertain, b.reason, 0)
+			r.settle(b, messages.Uncertain, b.reason)
 			return
 		default:
 			r.deferred(b, b.reason, true)
@@ -162,11 +161,11 @@ func (r *sending) call(b *sendingBatch) (done bool) {
 	case fate < 40:
 		r.reach(b, c, during)
 		time.Sleep(took)
-		r.settle(b, messages.Accepted, "", len(b.to))
+		r.settle(b, messages.Accepted, "")
 		return true
 	case fate < 45:
 		time.Sleep(took)
-		r.settle(b, messages.Refused, messages.ReasonRefused, 0)
+		r.settle(b, messages.Refused, messages.ReasonRefused)
 		return true
 	case fate < 55:
 		time.Sleep(took)
@@ -212,7 +211,7 @@ func (r *sending) lost(b *sendingBatch, reason messages.Reason) (done bool) {
 		b.waiting = true
 		r.deferred(b, reason, true)
 	default:
-		r.settle(b, messages.Uncertain, reason, 0)
+		r.settle(b, messages.Uncertain, reason)
 	}
 	return true
 }
@@ -245,16 +244,16 @@ func (r *sending) deferred(b *sendingBatch, reason messages.Reason, after bool) 
 }
 
 // settle ends a batch.
-func (r *sending) settle(b *sendingBatch, state messages.State, reason messages.Reason, accepted int) {
+func (r *sending) settle(b *sendingBatch, state messages.State, reason messages.Reason) {
 	if state == messages.Refused && b.unknown {
 		state = messages.Uncertain // never failed with a call of unknown fate behind it
 	}
-	b.state, b.reason, b.accepted, b.waiting = state, reason, accepted, false
+	b.state, b.reason, b.waiting = state, reason, false
 	if len(r.batches) == 1 {
 		return
 	}
 	body := &messages.BatchBody{Common: r.common(), Batch: b.number, First: b.first, Count: len(b.to), Reason: reason, AfterUnknown: b.unknown}
-	if state == messages.Accepted {
+	if accepted := len(b.to); state == messages.Accepted {
 		body.Accepted = &accepted
 	}
 	r.put(messages.Batch, state, messages.BatchID(r.id, b.number), body)
@@ -265,8 +264,9 @@ func (r *sending) ends() uint64 {
 	o := &messages.SendOutcome{Common: r.common(), Recipients: r.recipients(), Batches: len(r.batches), Fingerprint: "f"}
 	uncertain := false
 	for _, b := range r.batches {
-		o.Accepted += b.accepted
-		if b.state != messages.Accepted {
+		if b.state == messages.Accepted {
+			o.Accepted += len(b.to)
+		} else {
 			o.Unsettled = append(o.Unsettled, messages.Unsettled{Batch: b.number, First: b.first, Count: len(b.to), State: b.state, Reason: b.reason})
 			uncertain = uncertain || b.state == messages.Uncertain
 		}

@@ -26,18 +26,21 @@ type realCall struct {
 	reached      time.Time // when the service accepted it; zero: never
 }
 
-// realRow is a row of the log, and what it is really of.
+// realRow is a row of the log, and what it is really of. Its times are by our clock.
 type realRow struct {
-	envelope, to, from string
-	really             string     // the recipient as the call spelled it
-	created            time.Time  // by our clock
-	accepted           time.Time  // likewise
-	counted, shown     time.Time  // since when the totals count it, and pages show it
-	states             []states   // in order
-	place              uint64     // in a log without order
-	request            string     // "": of another program
-	batch, recipient   int        // of the request
-	ours               mail.Entry // as the log writes it
+	mail.Entry                  // as the log writes it
+	of                          // whose it is
+	accepted, created time.Time // when the message was accepted, and when the row was made
+	counted, shown    time.Time // since when the totals count it, and pages show it
+	states            []states  // in order
+	place             uint64    // in a log without order
+}
+
+// of is a recipient of a request.
+type of struct {
+	request          string // "": of another program
+	batch, recipient int
+	to               string // as the request spells it
 }
 
 type states struct {
@@ -85,13 +88,18 @@ type service struct {
 	random *rand.Rand
 	rowManners
 	pageManners
-	began   time.Time
-	ahead   time.Duration // of our clock
-	drift   float64       // by how much it runs faster
+	serviceClock
 	rows    []*realRow
 	byID    map[string]*realRow // by the ids of their states
 	stalled []time.Time         // when the log begins to stall, and when it ends
 	listing listing
+}
+
+// serviceClock is how the service's clock differs from ours.
+type serviceClock struct {
+	began time.Time
+	ahead time.Duration
+	drift float64 // by how much it runs faster
 }
 
 // listing is what the log shows until a time.
@@ -103,7 +111,7 @@ type listing struct {
 }
 
 // clock is the service's time at one of ours.
-func (s *service) clock(t time.Time) time.Time {
+func (s *serviceClock) clock(t time.Time) time.Time {
 	return t.Add(s.ahead + time.Duration(s.drift*float64(t.Sub(s.began)))).Truncate(time.Millisecond)
 }
 
@@ -120,16 +128,13 @@ func (s *service) accept(at time.Time, c *realCall, request string, batch int) {
 		envelope = fmt.Sprintf("q-%d", s.random.Uint64())
 	}
 	for i, to := range c.to {
-		r := &realRow{envelope: envelope, accepted: at, to: to, really: to, from: c.from, request: request, batch: batch, recipient: c.first + i, place: s.random.Uint64()}
-		if r.from == "" {
-			r.from = "default@service.test"
-		}
-		if s.spelled {
-			r.to, r.from = s.spell(r.to, false), s.spell(r.from, true)
-		}
-		r.created = at.Add(s.upTo(20 * time.Second))
+		r := &realRow{of: of{request, batch, c.first + i, to}, accepted: at, created: at.Add(s.upTo(20 * time.Second)), place: s.random.Uint64()}
 		if s.random.IntN(10) == 0 {
 			r.created = at.Add(s.upTo(10 * time.Minute))
+		}
+		r.Entry = mail.Entry{CreatedAt: s.clock(r.created), EnvelopeID: envelope, To: to, From: cmp.Or(c.from, "default@service.test"), Raw: []byte(`{}`)}
+		if s.spelled {
+			r.To, r.From = s.spell(r.To, false), s.spell(r.From, true)
 		}
 		s.add(r)
 	}
@@ -164,10 +169,9 @@ func (s *service) add(r *realRow) {
 		}
 		r.states = append(r.states, states{[]messages.State{messages.Delivered, messages.Bounced}[s.random.IntN(2)], r.shown.Add(s.upTo(until))})
 	}
-	r.ours = mail.Entry{CreatedAt: s.clock(r.created), EnvelopeID: r.envelope, To: r.to, From: r.from, Raw: []byte(`{}`)}
 	s.rows = append(s.rows, r)
 	for _, state := range r.states {
-		s.byID[text(idOf(r.ours, state.State))] = r
+		s.byID[text(idOf(r.Entry, state.State))] = r
 	}
 	s.listing.until = time.Time{}
 }
@@ -287,7 +291,7 @@ func (s *service) page(ctx context.Context, number, limit int) (p mail.LogPage, 
 		return p, nil
 	}
 	for i := (number - 1) * limit; i < min(number*limit, len(rows)); i++ {
-		e := rows[i].ours
+		e := rows[i].Entry
 		state := rows[i].state(now)
 		e.Delivered, e.Response = state == messages.Delivered, replies[state]
 		p.Entries = append(p.Entries, e)
