@@ -155,7 +155,8 @@ const lookBack = 24 * time.Hour
 // Publish begins to store an event for each row, under the request that it is of.
 func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() (stored int, err error) {
 	recent := func(r sweep.Row[mail.Entry]) bool {
-		return r.Item.CreatedAt.IsZero() || later(r.Item.CreatedAt, envelopeTime(r.Item.EnvelopeID)).After(l.updated.Add(-lookBack))
+		old := l.updated.Add(-lookBack)
+		return r.Item.CreatedAt.IsZero() || r.Item.CreatedAt.After(old) || envelopeTime(r.Item.EnvelopeID).After(old)
 	}
 	if slices.ContainsFunc(rows, recent) {
 		if err := l.update(ctx); err != nil {

@@ -116,17 +116,25 @@ func (l *Log) conclusions(j *judge) iter.Seq[messages.Event] {
 				e := messages.Event{Operation: messages.Log, State: messages.Concluded, ID: messages.BatchID(id, n), Body: &messages.ConcludedBody{
 					Common: messages.Common{RequestID: id, At: messages.Time{Time: j.now}}, BatchEvidence: v.BatchEvidence,
 					Until: messages.Time{Time: v.until}, CompleteThrough: messages.Time{Time: j.CompleteThrough}}}
+				// What was concluded since the last call.
+				was, since := strings.CutPrefix(f.concluded, strings.TrimSuffix(NoteOf(e), string(v.Outcome)))
 				switch {
 				case v.Outcome == "":
-					if !strings.HasPrefix(f.concluded, NoteOf(e)) { // nothing was concluded since the last call
+					if !since {
 						j.want(v.wanted)
 					}
-				case NoteOf(e) != f.concluded && !yield(e):
+				case (!since || rank(v.Outcome) > rank(messages.Conclusion(was))) && !yield(e):
 					return
 				}
 			}
 		}
 	}
+}
+
+// rank orders conclusions: a later one must be stronger. Pollers may have different doubts,
+// and must not conclude in turn.
+func rank(c messages.Conclusion) int {
+	return slices.Index([]messages.Conclusion{messages.WasNotSent, messages.Unclear, messages.WasAccepted}, c)
 }
 
 // resolve stores what became of requests that ended uncertain, where it is known for all

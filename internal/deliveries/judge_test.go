@@ -169,6 +169,23 @@ func TestNotSentTakesTheRecordsOfAllCalls(t *testing.T) {
 	}
 }
 
+// One poller has a doubt that another one does not have: they do not conclude in turn.
+func TestPollersThatDifferDoNotConcludeInTurn(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.loses("r", "x@example.test")
+		s.run(2 * time.Hour)
+		first := s.eventsOf(messages.Log, messages.Concluded, "r.1")[0]
+		body := *first.Body.(*messages.ConcludedBody)
+		body.Outcome = messages.Unclear
+		first.Body = &body
+		s.events = append(s.events, stored{first.Event, time.Now()})
+		s.run(time.Hour)
+		if got, want := s.concluded("r", 1), []string{"not_sent, 0 of 1", "unclear, 0 of 1"}; !slices.Equal(got, want) {
+			t.Errorf("concluded %q, want %q", got, want)
+		}
+	})
+}
+
 // A log in which our own later calls do not show is no proof.
 func TestNotSentTakesALogThatShowsOurOtherCalls(t *testing.T) {
 	inScenario(t, func(s *scenario) {

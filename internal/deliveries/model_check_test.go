@@ -150,6 +150,7 @@ func (m *model) rest(watched time.Time) {
 			}
 		}
 		switch {
+		case m.days.since != nil && r.created.Before(m.service.began.Add(49*time.Hour)):
 		case m.told[id] > 0, hidden, changed.After(time.Now().Add(-3 * time.Hour)), r.created.Before(watched), changed.Before(watched):
 		case m.service.kept > 0 && !m.looked(changed, r.created.Add(m.service.kept)):
 		case age > 0 && changed.Sub(r.created) > age-4*time.Hour:
@@ -162,7 +163,7 @@ func (m *model) rest(watched time.Time) {
 // looked reports whether a poller had the time to see what was listed from a time to another.
 func (m *model) looked(from, to time.Time) bool {
 	for i := 0; i+1 < len(m.looks); i += 2 {
-		if earlier(m.looks[i+1], to).Sub(later(m.looks[i], from)) > 2*time.Hour {
+		if soonest(m.looks[i+1], to).Sub(latest(m.looks[i], from)) > 2*time.Hour {
 			return true
 		}
 	}

@@ -28,12 +28,12 @@ type realCall struct {
 
 // realRow is a row of the log, and what it is really of. Its times are by our clock.
 type realRow struct {
-	mail.Entry                  // as the log writes it
-	of                          // whose it is
-	accepted, created time.Time // when the message was accepted, and when the row was made
-	counted, shown    time.Time // since when the totals count it, and pages show it
-	states            []states  // in order
-	place             uint64    // in a log without order
+	mail.Entry                     // as the log writes it
+	of                             // whose it is
+	accepted, created time.Time    // when the message was accepted, and when the row was made
+	counted, shown    time.Time    // since when the totals count it, and pages show it
+	states            []stateSince // in order
+	place             uint64       // in a log without order
 }
 
 // of is a recipient of a request.
@@ -43,7 +43,7 @@ type of struct {
 	to               string // as the request spells it
 }
 
-type states struct {
+type stateSince struct {
 	messages.State
 	since time.Time
 }
@@ -157,7 +157,7 @@ func (s *service) add(r *realRow) {
 			r.counted = s.stalled[i+1]
 		}
 	}
-	r.states = []states{{messages.Delivered, r.shown}}
+	r.states = []stateSince{{messages.Delivered, r.shown}}
 	switch s.random.IntN(8) {
 	case 0:
 		r.states[0].State = messages.Bounced
@@ -167,7 +167,7 @@ func (s *service) add(r *realRow) {
 		if s.retried {
 			until = 4 * 24 * time.Hour
 		}
-		r.states = append(r.states, states{[]messages.State{messages.Delivered, messages.Bounced}[s.random.IntN(2)], r.shown.Add(s.upTo(until))})
+		r.states = append(r.states, stateSince{[]messages.State{messages.Delivered, messages.Bounced}[s.random.IntN(2)], r.shown.Add(s.upTo(until))})
 	}
 	s.rows = append(s.rows, r)
 	for _, state := range r.states {
@@ -213,10 +213,10 @@ func (s *service) list(now time.Time) []*realRow {
 		case s.kept > 0 && !gone.After(now):
 			continue
 		case r.shown.After(now):
-			until = earlier(until, r.shown)
+			until = soonest(until, r.shown)
 			continue
 		case s.kept > 0:
-			until = earlier(until, gone)
+			until = soonest(until, gone)
 		}
 		rows = append(rows, r)
 	}
@@ -300,3 +300,5 @@ func (s *service) page(ctx context.Context, number, limit int) (p mail.LogPage, 
 }
 
 var replies = map[messages.State]string{messages.Delivered: "250 2.0.0 OK", messages.Deferred: "451 4.7.1 later", messages.Bounced: "550 5.1.1 no"}
+
+func soonest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
