@@ -64,7 +64,6 @@ type rowManners struct {
 	spelled bool          // addresses and senders are spelled otherwise
 	late    time.Duration // they are shown up to that late
 	owed    time.Duration // some are counted in time and shown up to that late
-	stalls  bool          // for hours nothing new is shown
 	kept    time.Duration // they are shown for that long; 0: for ever
 	opaque  bool          // some envelope_ids hold no time
 	retried bool          // rows change for days
