@@ -124,3 +124,22 @@ func TestTheOffsetOfAClockIsMeasured(t *testing.T) {
 		}
 	}
 }
+
+// A row whose own time is long past may be of a call that was made a moment ago: a poller at
+// work learns of that call before it matches the row.
+func TestARowThatLooksOldIsMatchedToTheLatestCalls(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.sends("before", "b@example.test")
+		s.sweep()
+		s.loses("r", "x@example.test")
+		r := s.row("x@example.test", 500*time.Millisecond, messages.Delivered)
+		r.created = r.created.Add(-48 * time.Hour)
+		for range 3 * 12 {
+			time.Sleep(5 * time.Minute)
+			s.sweep()
+		}
+		if got := s.concluded("r", 1); slices.Contains(got, "not_sent, 0 of 1") {
+			t.Errorf("concluded %q of a call that was carried out", got)
+		}
+	})
+}

@@ -73,6 +73,7 @@ type Log struct {
 
 	since     time.Time     // requests were read since then; zero: all
 	updated   time.Time     // when they were last read; zero: never
+	kept      time.Time     // see Kept
 	trusted   time.Time     // since when no poller of an earlier version can have published alone
 	unmatched []StoredEvent // learned events about requests that are not known yet
 	scanned   time.Time     // when all requests were last scanned
@@ -139,16 +140,23 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 }
 
 // Kept returns since when all events are kept.
-func (l *Log) Kept(ctx context.Context) (time.Time, error) { return l.Store.Kept(ctx) }
+func (l *Log) Kept(ctx context.Context) (time.Time, error) {
+	kept, err := l.Store.Kept(ctx)
+	if err == nil {
+		l.kept = kept
+	}
+	return kept, err
+}
 
-// lookBack is how much older than the last read of the requests a row may be that needs
-// another one. A record is older than its call, so those of older rows have all been read.
+// lookBack is how much older than the last read of the requests a row may be, by both of its
+// times, that needs another one. A record is older than its call, so those of older rows have all been read.
 const lookBack = 24 * time.Hour
 
 // Publish begins to store an event for each row, under the request that it is of.
 func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() (stored int, err error) {
 	recent := func(r sweep.Row[mail.Entry]) bool {
-		return r.Item.CreatedAt.IsZero() || r.Item.CreatedAt.After(l.updated.Add(-lookBack))
+		old := l.updated.Add(-lookBack)
+		return r.Item.CreatedAt.IsZero() || r.Item.CreatedAt.After(old) || envelopeTime(r.Item.EnvelopeID).After(old)
 	}
 	if slices.ContainsFunc(rows, recent) {
 		if err := l.update(ctx); err != nil {

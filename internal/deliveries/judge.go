@@ -21,6 +21,7 @@ type judge struct {
 	after  time.Duration // Config.ConcludeAfter
 	offset time.Duration // of the email service's clock
 	now    time.Time
+	kept   time.Time // see Log.Kept; a row whose event is older may have been published and forgotten
 	wanted time.Time // as Swept returns it
 
 	compared     bool  // seen and unseen are known
@@ -48,18 +49,25 @@ func (j *judge) verdict(id string, n int, f unknownFate) (v verdict) {
 	switch due := v.until.Add(j.after); {
 	case e.proven > 0:
 		v.Outcome = messages.WasAccepted
-	case j.WatchedSince.IsZero() || j.WatchedSince.After(e.begin) || j.now.Before(due) || wrong(j.offset):
+	case j.now.Before(due) || !j.published(e.begin) || wrong(j.offset):
 	case !j.covers(e.begin, due):
 		if !j.ours(j.CompleteThrough).Before(due) { // otherwise the log has not gone on yet
 			v.wanted = e.begin.Add(j.offset - time.Minute)
 		}
-	case j.Reading.Missing || j.Reading.Oldest.IsZero() || !j.ours(j.Reading.Oldest).Before(e.begin):
+	case j.Reading.Missing || j.Reading.Short || j.Reading.Oldest.IsZero() || !j.ours(j.Reading.Oldest).Before(e.begin):
 	case e.doubted:
 		v.Outcome = messages.Unclear
 	case j.showsLaterCalls(e.begin):
 		v.Outcome = messages.WasNotSent
 	}
 	return v
+}
+
+// published reports whether rows of a call that began at a time were published when they
+// came, and the events about them are known.
+func (j *judge) published(begin time.Time) bool {
+	watched := !j.WatchedSince.IsZero() && !j.WatchedSince.After(begin) && !j.kept.After(begin)
+	return watched && (j.Since.IsZero() || j.ours(j.Since).Before(begin.Add(-time.Duration(maxSkew)*time.Millisecond)))
 }
 
 // covers reports whether the last reading was late enough, and reaches from before a call to
@@ -108,17 +116,25 @@ func (l *Log) conclusions(j *judge) iter.Seq[messages.Event] {
 				e := messages.Event{Operation: messages.Log, State: messages.Concluded, ID: messages.BatchID(id, n), Body: &messages.ConcludedBody{
 					Common: messages.Common{RequestID: id, At: messages.Time{Time: j.now}}, BatchEvidence: v.BatchEvidence,
 					Until: messages.Time{Time: v.until}, CompleteThrough: messages.Time{Time: j.CompleteThrough}}}
+				// What was concluded since the last call.
+				was, since := strings.CutPrefix(f.concluded, strings.TrimSuffix(NoteOf(e), string(v.Outcome)))
 				switch {
 				case v.Outcome == "":
-					if !strings.HasPrefix(f.concluded, NoteOf(e)) { // nothing was concluded since the last call
+					if !since {
 						j.want(v.wanted)
 					}
-				case NoteOf(e) != f.concluded && !yield(e):
+				case (!since || rank(v.Outcome) > rank(messages.Conclusion(was))) && !yield(e):
 					return
 				}
 			}
 		}
 	}
+}
+
+// rank orders conclusions: a later one must be stronger. Pollers may have different doubts,
+// and must not conclude in turn.
+func rank(c messages.Conclusion) int {
+	return slices.Index([]messages.Conclusion{messages.WasNotSent, messages.Unclear, messages.WasAccepted}, c)
 }
 
 // resolve stores what became of requests that ended uncertain, where it is known for all

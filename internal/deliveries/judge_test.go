@@ -101,6 +101,7 @@ func TestNotSentTakesALogThatWouldShowIt(t *testing.T) {
 		}},
 		"it was read before it moved on":       {change: func(s *sweep.Swept, began time.Time) { s.Reading.Newest = began.Add(due - 2*time.Second) }, wanted: true},
 		"it counts rows that it does not show": {change: func(s *sweep.Swept, _ time.Time) { s.Reading.Missing = true }},
+		"it counted more than it showed":       {change: func(s *sweep.Swept, _ time.Time) { s.Reading.Short = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScenario(t, func(s *scenario) {
@@ -127,6 +128,62 @@ func TestNotSentTakesALogThatWouldShowIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The row of a call was published, and its event has aged out before somebody took the call
+// over: that it is not known any more proves nothing.
+func TestNotSentTakesAllEventsSinceTheCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		kept time.Duration // after the call
+		want []string
+	}{"kept": {-time.Millisecond, []string{"not_sent, 0 of 1"}}, "aged out": {time.Millisecond, nil}} {
+		t.Run(name, func(t *testing.T) {
+			inScenario(t, func(s *scenario) {
+				s.kept = time.Now().Add(c.kept)
+				s.loses("r", "x@example.test")
+				s.run(2 * time.Hour)
+				if got := s.concluded("r", 1); !slices.Equal(got, c.want) {
+					t.Errorf("concluded %q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// The record of a batch's first call is gone, and what its rows were with it: the later ones
+// leave it unclear.
+func TestNotSentTakesTheRecordsOfAllCalls(t *testing.T) {
+	for attempt, want := range map[int][]string{1: {"not_sent, 0 of 1"}, 2: {"unclear, 0 of 1"}} {
+		inScenario(t, func(s *scenario) {
+			s.started("r", 1, 1)
+			b := &messages.SentBody{Common: messages.Common{RequestID: "r", At: now(), Attempt: attempt}, Batch: 1, Count: 1, Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}}
+			b.SetKeys("", []string{"x@example.test"})
+			s.consumer.put(messages.Log, messages.Sent, "r.1", b)
+			time.Sleep(time.Second)
+			s.waits("r")
+			s.run(2 * time.Hour)
+			if got := s.concluded("r", 1); !slices.Equal(got, want) {
+				t.Errorf("attempt %d: concluded %q, want %q", attempt, got, want)
+			}
+		})
+	}
+}
+
+// One poller has a doubt that another one does not have: they do not conclude in turn.
+func TestPollersThatDifferDoNotConcludeInTurn(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.loses("r", "x@example.test")
+		s.run(2 * time.Hour)
+		first := s.eventsOf(messages.Log, messages.Concluded, "r.1")[0]
+		body := *first.Body.(*messages.ConcludedBody)
+		body.Outcome = messages.Unclear
+		first.Body = &body
+		s.events = append(s.events, stored{first.Event, time.Now()})
+		s.run(time.Hour)
+		if got, want := s.concluded("r", 1), []string{"not_sent, 0 of 1", "unclear, 0 of 1"}; !slices.Equal(got, want) {
+			t.Errorf("concluded %q, want %q", got, want)
+		}
+	})
 }
 
 // A log in which our own later calls do not show is no proof.

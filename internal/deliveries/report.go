@@ -23,7 +23,7 @@ func (l *Log) Swept(ctx context.Context, s sweep.Swept) (wanted time.Time, err e
 	if err := l.update(ctx); err != nil {
 		return time.Time{}, err
 	}
-	j := &judge{Swept: s, calls: &l.calls, after: l.ConcludeAfter, offset: l.clock.offset(), now: time.Now()}
+	j := &judge{Swept: s, calls: &l.calls, after: l.ConcludeAfter, offset: l.clock.offset(), now: time.Now(), kept: l.kept}
 	if err := l.publish(ctx, l.conclusions(j)); err != nil {
 		return time.Time{}, err
 	}

@@ -104,7 +104,7 @@ func (l *Log) take(record Record) {
 		var b messages.SentBody
 		if messages.DecodeEvent(record.Body, &b) == nil {
 			from, to := b.FoldedKeys()
-			l.calls.add(call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
+			l.calls.add(call{request: id, attempt: b.Attempt, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
 		}
 		return
 	}

@@ -99,7 +99,7 @@ func (d *store) Learn(context.Context) iter.Seq2[StoredEvent, error] {
 	}
 }
 
-func (d *store) Kept(context.Context) (time.Time, error) { return time.Time{}, nil }
+func (d *store) Kept(context.Context) (time.Time, error) { return d.kept, nil }
 
 func (d *store) Publish(_ context.Context, events []messages.Event) func() (int, error) {
 	events = slices.Clone(events)
@@ -155,6 +155,7 @@ type scenario struct {
 	swept    func() sweep.Swept // what a sweep knows
 	log      *Log
 	known    map[sweep.ID]bool // what the poller has published or learned; nil: it must learn
+	kept     time.Time         // since when all events are kept; zero: all are
 }
 
 func inScenario(t *testing.T, f func(s *scenario)) {
@@ -187,6 +188,9 @@ func (s *scenario) learn() {
 	s.Helper()
 	if s.known == nil {
 		s.known = map[sweep.ID]bool{}
+	}
+	if _, err := s.log.Kept(s.Context()); err != nil {
+		s.Fatal(err)
 	}
 	for learned, err := range s.log.Learn(s.Context()) {
 		if err != nil {

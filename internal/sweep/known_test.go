@@ -2,7 +2,6 @@ package sweep
 
 import (
 	"encoding/binary"
-	"runtime"
 	"testing"
 	"time"
 )
@@ -12,12 +11,6 @@ func TestKnownStatesTakeLittleMemory(t *testing.T) {
 	idOf := func(n uint64) (id ID) {
 		binary.BigEndian.PutUint64(id[:], n*0x9e3779b97f4a7c15)
 		return id
-	}
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
 	}
 	const n = 1 << 19
 	before := heap()

@@ -89,7 +89,8 @@ type Mark struct {
 type Swept struct {
 	CompleteThrough time.Time
 	WatchedSince    time.Time
-	Reading         Reading // the last complete one
+	Since           time.Time // see Mark
+	Reading         Reading   // the last complete one
 }
 
 // Reading is a complete reading of the list, or of its newer part.
@@ -98,4 +99,5 @@ type Reading struct {
 	Back           time.Time // ... if it was made since then; zero: whenever it was made
 	Oldest, Newest time.Time // of the rows read
 	Missing        bool      // the list counted rows that it has not shown
+	Short          bool      // ... in the last reading of the whole list; or there was none yet
 }

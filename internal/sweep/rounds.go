@@ -169,6 +169,7 @@ func (r *run[T]) ended(reading *reading) {
 	if reading != r.scan && !reading.Back.IsZero() || reading == r.scan && r.rounds.recent {
 		return
 	}
+	r.debt.none = reading.isCut || reading.end >= reading.total
 	if r.rounds.ended(reading, complete) {
 		r.state.Order = reading.order(r.state.Order)
 		r.debt.forgive(reading.Began, r.state.Total)
@@ -183,6 +184,7 @@ type debt struct {
 	missing int
 	since   time.Time // when missing grew
 	last    int       // total of the sweep before
+	none    bool      // the last reading of the whole list showed all that it counts
 }
 
 // counts reports whether rows that are seen first matter: not before the list was read once.

@@ -186,11 +186,11 @@ func (r *run[T]) finish(ctx context.Context) error {
 	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
 	reading := r.reading
-	reading.Missing = r.debt.missing > 0
+	reading.Missing, reading.Short = r.debt.missing > 0, !r.debt.none
 	// A row of the future does not show that the list goes on.
 	reading.Newest = earlier(reading.Newest, r.moved)
 	return r.again(ctx, func(ctx context.Context) error {
-		wanted, err := r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, WatchedSince: r.state.WatchedSince, Reading: reading})
+		wanted, err := r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, WatchedSince: r.state.WatchedSince, Since: r.state.Since, Reading: reading})
 		if err == nil && !wanted.IsZero() && r.proof == nil {
 			r.proof = newReading(r.Limit, r.Overlap, wanted)
 		}

@@ -69,6 +69,7 @@ func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
 		"idle":                   {func(*list) {}, 0, 6 + 1 + 60},
 		"50 rows a second":       {func(*list) {}, 50, 120 + 1 + 60},
 		"pages of a fixed size":  {func(l *list) { l.fixed, l.maxRows, l.silent = true, 100, true }, 50, 120 + 1 + 60},
+		"a row out of order":     {func(l *list) { r := l.rows[len(l.rows)-40]; r.created = r.created.Add(-9 * time.Minute) }, 50, 120 + 1 + 60},
 		"nobody knows the total": {func(l *list) { l.total = func(int) int { return 0 } }, 50, 120 + 1 + 60},
 	} {
 		t.Run(name, func(t *testing.T) {

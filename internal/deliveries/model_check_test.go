@@ -1,0 +1,171 @@
+package deliveries
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/pkg/messages"
+)
+
+func (m *model) fault(kind, format string, args ...any) {
+	m.Helper()
+	if m.tally[kind]++; m.tally[kind] < 2 {
+		m.Errorf(kind+": "+format, args...)
+	}
+}
+
+// made notes a call.
+func (m *model) made(id string, number int, c *realCall) {
+	m.streams.mu.Lock()
+	defer m.streams.mu.Unlock()
+	batch := messages.BatchID(id, number)
+	m.calls[batch] = append(m.calls[batch], c)
+}
+
+// check checks an event of a poller when it is stored.
+func (m *model) check(e messages.Event) {
+	switch b := e.Body.(type) {
+	case *messages.DeliveryBody:
+		if m.told[b.EventID]++; m.told[b.EventID] > 1 {
+			m.fault("twice", "%s", b.EventID)
+		}
+		m.tally[string(b.Match.Confidence)]++
+		if b.Match.Confidence == messages.MatchExact {
+			m.exact(e.ID, b)
+		}
+	case *messages.ConcludedBody:
+		m.tally[string(b.Outcome)]++
+		if note := NoteOf(e); m.streams.deliveries.age == 0 {
+			if m.told[note]++; m.told[note] > 1 {
+				m.fault("concluded twice", "%s", note)
+			}
+		}
+		m.concluded(b.RequestID, b.BatchEvidence, b.Until.Time)
+	}
+}
+
+// exact checks whose a row is that is said to be certainly of a request.
+func (m *model) exact(id string, b *messages.DeliveryBody) {
+	m.service.mu.Lock()
+	defer m.service.mu.Unlock()
+	r := m.service.byID[b.EventID]
+	_, recipient, _ := strings.Cut(strings.TrimRight(strings.SplitN(b.Recipient, "!", 2)[0], "?!"), ".")
+	if n, _ := strconv.Atoi(recipient); r.request == id && r.batch == b.Match.Batch && r.recipient == n {
+		return
+	}
+	if r.request == "" && m.excused(messages.BatchID(id, b.Match.Batch), r) {
+		m.tally["excused exact"]++
+		return
+	}
+	m.fault("not exact", "a row of %q accepted at %v is said to be of %s, batch %d, recipient %s; %s", r.request, r.accepted, id, b.Match.Batch, recipient, m.story(messages.BatchID(id, b.Match.Batch))+m.story(messages.BatchID(r.request, r.batch)))
+}
+
+// excused reports whether a row of another program looks like one of a batch: it is by the
+// same sender, and was accepted in the very seconds of a call.
+func (m *model) excused(batch string, r *realRow) bool {
+	for _, c := range m.calls[batch] {
+		from, _ := messages.KeysOf(c.from)
+		written, _ := messages.KeysOf(r.From)
+		if r.accepted.After(c.begin.Add(-time.Second)) && r.accepted.Before(c.ended.Add(time.Second)) && (from == 0 || from == written) {
+			return true
+		}
+	}
+	return false
+}
+
+// concluded checks what was concluded about a batch's calls up to a time.
+func (m *model) concluded(id string, b messages.BatchEvidence, until time.Time) {
+	batch := messages.BatchID(id, b.Batch)
+	sent := false
+	for _, c := range m.calls[batch] {
+		sent = sent || c.begin.Before(until) && !c.reached.IsZero()
+	}
+	switch {
+	case b.Outcome == messages.WasNotSent && sent:
+		m.fault("untrue not_sent", "%s", m.story(batch))
+	case b.Outcome == messages.WasAccepted && !sent:
+		m.service.mu.Lock()
+		defer m.service.mu.Unlock()
+		for _, r := range m.service.rows {
+			if r.request == "" && m.excused(batch, r) {
+				m.tally["excused accepted"]++
+				return
+			}
+		}
+		m.fault("untrue accepted", "%s", m.story(batch))
+	case b.Outcome == messages.WasAccepted && b.Seen == 0:
+		m.fault("accepted without proof", "%s", m.story(batch))
+	}
+}
+
+func (m *model) resolved(e messages.Event) {
+	b := e.Body.(*messages.SendResolved)
+	m.tally["resolved "+string(b.Outcome)]++
+	if m.told["resolved "+e.ID]++; m.told["resolved "+e.ID] > 1 {
+		m.fault("resolved twice", "%s", e.ID)
+	}
+	for _, batch := range b.Evidence.Batches {
+		m.concluded(e.ID, batch, time.Now())
+	}
+}
+
+// story tells what happened to a batch.
+func (m *model) story(batch string) string {
+	text := "\n" + batch + " at " + time.Now().Format(time.StampMilli) + ":"
+	for _, c := range m.calls[batch] {
+		text += "\n\tcall " + c.begin.Format(time.StampMilli) + " to " + c.ended.Format(time.StampMilli) + " by " + c.from
+		if !c.reached.IsZero() {
+			text += ", accepted " + c.reached.Format(time.StampMilli)
+		}
+	}
+	for _, r := range m.service.rows {
+		for _, c := range m.calls[batch] {
+			if d := r.accepted.Sub(c.begin); d.Abs() < 20*time.Minute && strings.Contains(strings.Join(c.to, " "), r.to) {
+				text += "\n\trow of " + r.request + " by " + r.From + " to " + r.To + ", accepted " + r.accepted.Format(time.StampMilli) + ", created " + r.created.Format(time.StampMilli) + ", shown " + r.shown.Format(time.StampMilli)
+				break
+			}
+		}
+	}
+	return text
+}
+
+// rest lets a poller read a log that behaves, until all is published, and checks that it is.
+func (m *model) rest(watched time.Time) {
+	m.service.mu.Lock()
+	hidden := m.service.depth > 0
+	m.service.pageManners = pageManners{order: m.service.order, takes: m.service.takes, fixed: m.service.fixed}
+	m.service.mu.Unlock()
+	ctx, stop := context.WithTimeout(m.Context(), 4*time.Hour)
+	defer stop()
+	m.poll(ctx, &poller{streams: m.streams, left: -1, kill: stop, acks: time.Millisecond}, 50)
+	age := m.streams.deliveries.age
+	for _, r := range m.service.rows {
+		id := text(idOf(r.Entry, r.state(time.Now())))
+		changed := r.shown
+		for _, s := range r.states {
+			if s.since.Before(time.Now()) {
+				changed = s.since
+			}
+		}
+		switch {
+		case m.days.since != nil && r.created.Before(m.service.began.Add(49*time.Hour)):
+		case m.told[id] > 0, hidden, changed.After(time.Now().Add(-3 * time.Hour)), r.created.Before(watched), changed.Before(watched):
+		case m.service.kept > 0 && !m.looked(changed, r.created.Add(m.service.kept)):
+		case age > 0 && changed.Sub(r.created) > age-4*time.Hour:
+		default:
+			m.fault("never published", "the row created %v, shown %v, in state %s since %v", r.created, r.shown, r.state(time.Now()), changed)
+		}
+	}
+}
+
+// looked reports whether a poller had the time to see what was listed from a time to another.
+func (m *model) looked(from, to time.Time) bool {
+	for i := 0; i+1 < len(m.looks); i += 2 {
+		if soonest(m.looks[i+1], to).Sub(latest(m.looks[i], from)) > 2*time.Hour {
+			return true
+		}
+	}
+	return false
+}
