@@ -21,6 +21,7 @@ type Origin struct {
 	Header  map[string]Secret // sent with every call
 	Prefix  string            // put before each value of Header
 	Secrets []Secret          // further secrets, removed from what the upstream says
+	Hidden  []string          // names of members of its answers whose values are secret, whoever's they are
 }
 
 // Call is what an observer learns of each call.
@@ -36,6 +37,7 @@ type Call struct {
 type Upstream struct {
 	base      *url.URL
 	prefix    string
+	hidden    []string
 	header    atomic.Pointer[http.Header] // shared by the calls, so never changed in place
 	secrets   atomic.Pointer[secrets]
 	transport http.RoundTripper
@@ -105,7 +107,7 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	if s.transport == nil {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
-	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay}
+	u := &Upstream{base: base, prefix: origin.Prefix, hidden: origin.Hidden, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay}
 	if err := u.SetCredentials(origin.Header, origin.Secrets...); err != nil {
 		return nil, err
 	}
@@ -139,7 +141,7 @@ func (u *Upstream) SetCredentials(header map[string]Secret, further ...Secret) e
 		}
 	}
 	u.known = known
-	u.secrets.Store(newSecrets(known)) // first, so that no call carries what is not removed from its answer
+	u.secrets.Store(newSecrets(known, u.hidden...)) // first, so that no call carries what is not removed from its answer
 	u.header.Store(&h)
 	return nil
 }
