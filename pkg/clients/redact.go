@@ -14,7 +14,7 @@ import (
 
 // secrets removes known secrets from what an upstream says, in the forms in which they come back.
 type secrets struct {
-	all      []Secret
+	all      []Secret // the latest first
 	fields   []string // names of members whose values are secret, whoever's they are
 	long     [][]byte // forms that are cut out of whole bodies; too short ones would break unrelated JSON
 	own      string   // a short secret of one request, cut out of texts where it stands alone

@@ -37,7 +37,6 @@ type Call struct {
 type Upstream struct {
 	base      *url.URL
 	prefix    string
-	hidden    []string
 	header    atomic.Pointer[http.Header] // shared by the calls, so never changed in place
 	secrets   atomic.Pointer[secrets]
 	transport http.RoundTripper
@@ -46,7 +45,6 @@ type Upstream struct {
 	underWay  *atomic.Int64
 
 	renewing sync.Mutex
-	known    []Secret // those of secrets, the latest first
 }
 
 // Format shows the origin and nothing of the keys, for every verb.
@@ -107,7 +105,8 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	if s.transport == nil {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
-	u := &Upstream{base: base, prefix: origin.Prefix, hidden: origin.Hidden, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay}
+	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay}
+	u.secrets.Store(newSecrets(nil, origin.Hidden...))
 	if err := u.SetCredentials(origin.Header, origin.Secrets...); err != nil {
 		return nil, err
 	}
@@ -135,13 +134,13 @@ func (u *Upstream) SetCredentials(header map[string]Secret, further ...Secret) e
 		h.Set(name, u.prefix+value.Reveal())
 		known = append(known, value)
 	}
-	for _, old := range u.known {
+	before := u.secrets.Load()
+	for _, old := range before.all {
 		if !slices.ContainsFunc(known, old.Equal) && len(known) < maxKnown {
 			known = append(known, old)
 		}
 	}
-	u.known = known
-	u.secrets.Store(newSecrets(known, u.hidden...)) // first, so that no call carries what is not removed from its answer
+	u.secrets.Store(newSecrets(known, before.fields...)) // first, so that no call carries what is not removed from its answer
 	u.header.Store(&h)
 	return nil
 }
