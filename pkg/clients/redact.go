@@ -104,17 +104,16 @@ func (s *secrets) cleanTexts(body []byte) []byte {
 		switch c := body[at]; {
 		case c == '"':
 			end := textEnd(body, at)
-			var text string
-			readable := json.Unmarshal(body[at:end], &text) == nil
-			after := bytes.TrimLeft(body[end:], " \t\r\n")
-			name := len(after) > 0 && after[0] == ':'
-			switch clean := s.cleanText(text); {
-			case hide && !name:
+			text, escaped := unquote(body[at:end])
+			name := isName(body[end:])
+			if hide && !name {
 				replace(at, end)
-			case readable && clean != text:
-				quoted, _ := json.Marshal(clean) // a string always encodes
-				out = append(append(out, body[copied:at]...), quoted...)
-				copied = end
+			} else if escaped || s.own != "" { // else it was cleaned with the bytes
+				if clean := s.cleanText(text); clean != text {
+					quoted, _ := json.Marshal(clean) // a string always encodes
+					out = append(append(out, body[copied:at]...), quoted...)
+					copied = end
+				}
 			}
 			hide = name && slices.Contains(s.fields, text)
 			at = end
@@ -134,6 +133,25 @@ func (s *secrets) cleanTexts(body []byte) []byte {
 		return body
 	}
 	return append(out, body[copied:]...)
+}
+
+// unquote reads a JSON text; "" when it is none.
+func unquote(quoted []byte) (text string, escaped bool) {
+	if len(quoted) > 1 && bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1]), false
+	}
+	_ = json.Unmarshal(quoted, &text)
+	return text, true
+}
+
+// isName reports whether the JSON text before rest is the name of a member.
+func isName(rest []byte) bool {
+	for _, c := range rest {
+		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return c == ':'
+		}
+	}
+	return false
 }
 
 // textEnd is where the JSON text ends that begins at from.
