@@ -35,7 +35,9 @@ func TestEventsHoldNoPayerWhereTheyAreNotTo(t *testing.T) {
 				for _, id := range []string{"done", "refused", "lost"} {
 					b.publish("mandate.enroll.requested", ofPayer(id, "portal_key", "own-portal-of-"+id))
 				}
-				b.run(p, 5*time.Hour, func() bool { return len(b.events("mandate.enroll.resolved.lost")) > 0 && len(b.events("mandate.enroll.failed.refused")) > 0 })
+				b.run(p, 5*time.Hour, func() bool {
+					return len(b.events("mandate.enroll.resolved.lost")) > 0 && len(b.events("mandate.enroll.failed.refused")) > 0
+				})
 				b.publish("mandate.transactions.requested", map[string]any{"request_id": "all"})
 				b.run(p, time.Minute, func() bool { return len(b.events("mandate.transactions.listed.all")) > 0 })
 
