@@ -49,7 +49,7 @@ func (c *compare) Run(ctx context.Context) error {
 	return t.run(ctx, "mandate-consumer", []string{"upstream", "--latency", c.Latency.String()}, func(s *stage, h setup) []contestant {
 		s.prepare, s.watch = s.publish, s.settled
 		concurrency := strconv.Itoa(c.Concurrency)
-		env := h.env("MANDATE_API_URL="+h.upstream, "MANDATE_API_TOKEN=token", "CONCURRENCY="+concurrency)
+		env := h.env("MANDATE_API_URL="+h.upstream, "MANDATE_API_TOKEN=bench-token", "CONCURRENCY="+concurrency)
 		return []contestant{
 			{name: "errand", path: h.program, env: env, events: 2},
 			{name: "errand, LOG_LEVEL=warn", path: h.program, env: append(slices.Clip(env), "LOG_LEVEL=warn"), events: 2},

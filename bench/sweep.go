@@ -44,7 +44,7 @@ func (w *sweep) Run(ctx context.Context) error {
 		s.prepare = func(ctx context.Context, _ string) error { return s.recreate(ctx, bus.MailDeliveries) }
 		s.watch = s.published
 		return []contestant{
-			{name: "errand", path: h.program, env: h.env("MAIL_API_URL="+h.upstream, "MAIL_API_KEY=key", "POLL_LIMIT="+limit), events: 1},
+			{name: "errand", path: h.program, env: h.env("MAIL_API_URL="+h.upstream, "MAIL_API_KEY=bench-key", "POLL_LIMIT="+limit), events: 1},
 			{name: "loop", path: h.self, args: []string{"copy", "--nats", h.nats, "--upstream", h.upstream, "--rows", rows, "--limit", limit}, events: 1},
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"errand/pkg/messages"
 )
@@ -149,6 +150,22 @@ func printable(text string) string {
 		}
 		return '\uFFFD'
 	}, text)
+}
+
+// escaped is JSON with characters escaped that could control a terminal or change the order
+// in which it shows others. It says the same: it is written so into files and pipes too.
+func escaped(json string) string {
+	var b strings.Builder
+	for _, r := range json {
+		if r < 0x7f || unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }
 
 // pad fills text up to width characters.

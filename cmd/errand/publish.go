@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -46,7 +47,7 @@ Examples:
 
 A value that is a JSON number, true, false, an array or an object is used as such; anything else is a string. Digits with leading zeros are a string; quote other digits twice to make them one: -f order_number='"1001"'.
 
-The request id is the body's request_id. If there is none, one is chosen and sent in the header Nats-Msg-Id. The same request under a known id is not run again: --wait finds the outcome that is already stored. With other contents it corrects a request that failed, and is a conflict with any other.
+The request id is the body's request_id. If there is none, one is chosen, such as send-…, and sent in the header Nats-Msg-Id. What JetStream drops as a duplicate is said, and the exit status is 1. The same request under a known id is not run again: --wait finds the outcome that is already stored. With other contents it corrects a request that failed, and is a conflict with any other.
 
 With --wait the subject and body of the final event go to standard output, the request id to standard error. The exit status is 0 only for a good outcome: succeeded, accepted, listed or reported. The pages of a transaction list are separate events: errand watch --since 1h --json 'mandate.transactions.page.*'`
 }
@@ -94,7 +95,6 @@ type request struct {
 	header      nats.Header
 	id          string // "" until it is stored, if the stream assigns it
 	position    string // <stream>-<sequence>, after it is stored
-	repeated    bool   // JetStream had a message with that Nats-Msg-Id and dropped this one
 	fingerprint string
 	fault       error // the reason why it will fail, if it is invalid
 }
@@ -120,7 +120,7 @@ func newRequest(op messages.Operation, data []byte) *request {
 	// An unreadable body, and one with an invalid id, are identified by their position.
 	readable := meta.Fingerprint != "" && json.Unmarshal(data, &named) == nil
 	if id := string(named.RequestID); readable && (id == "" || id == "null" || id == `""`) {
-		r.id = nuid.Next()
+		r.id = string(op[strings.LastIndexByte(string(op), '.')+1:]) + "-" + nuid.Next()
 		r.header.Set(nats.MsgIdHdr, r.id)
 	}
 	return r
@@ -142,7 +142,10 @@ func (r *request) publish(ctx context.Context, b broker) error {
 	case err != nil:
 		return fmt.Errorf("publish %s: %w", r.op.Requested(), err)
 	}
-	r.position, r.repeated = ack.Stream+"-"+strconv.FormatUint(ack.Sequence, 10), ack.Duplicate
+	if ack.Duplicate {
+		return fmt.Errorf("this request was not stored: %s had a message with the Nats-Msg-Id %s within the last minutes, maybe of another operation, and JetStream took this one for the same. Name the request by request_id in its body instead", ack.Stream, printable(r.header.Get(nats.MsgIdHdr)))
+	}
+	r.position = ack.Stream + "-" + strconv.FormatUint(ack.Sequence, 10)
 	if r.id == "" {
 		r.id = r.position
 	}

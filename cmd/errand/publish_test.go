@@ -120,6 +120,22 @@ func TestPublishNamesTheRequestAndKeepsItsBytes(t *testing.T) {
 	}
 }
 
+// JetStream's duplicate window spans the operations of a stream: the second of two requests
+// with one Nats-Msg-Id is acknowledged and gone.
+func TestPublishSaysThatJetStreamDroppedTheRequest(t *testing.T) {
+	t.Parallel()
+	_, js := provisioned(t)
+	b := broker{js.Conn(), js}
+	first, second := newRequest(messages.Enroll, []byte(`{}`)), newRequest(messages.Transactions, []byte(`{}`))
+	if err := first.publish(t.Context(), b); err != nil || !strings.HasPrefix(first.id, "enroll-") {
+		t.Fatalf("%s: %v", first.id, err)
+	}
+	second.header = first.header
+	if err := second.publish(t.Context(), b); err == nil || !strings.Contains(err.Error(), "not stored") || !strings.Contains(err.Error(), first.id) {
+		t.Errorf("got %v, want that it was not stored, and the id", err)
+	}
+}
+
 func TestPublishOfALargeRequestSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	n, _ := provisioned(t)

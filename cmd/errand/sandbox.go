@@ -16,16 +16,17 @@ import (
 
 // standIn serves the sandbox.
 type standIn struct {
-	Addr           string `env:"SANDBOX_ADDR" default:"127.0.0.1:8085" help:"Address to listen on."`
-	PublicURL      string `env:"SANDBOX_PUBLIC_URL" placeholder:"URL" help:"Scheme and host of URLs in answers; default: the host of each request."`
-	MandateToken   string `env:"SANDBOX_MANDATE_TOKEN" help:"The only access token that is accepted; default: any."`
-	PortalKey      string `env:"SANDBOX_PORTAL_KEY" help:"The only portal key that is accepted; default: any."`
-	ChecksumSecret string `env:"SANDBOX_CHECKSUM_SECRET" help:"Secret to verify checksums and sign callbacks."`
-	MailKey        string `env:"SANDBOX_MAIL_KEY" help:"The only API key that is accepted; default: any."`
-	Seed           uint64 `env:"SANDBOX_SEED" default:"1" help:"Seed of all randomness: the same seed gives the same bounces and deferrals."`
-	AllowCallbacks bool   `env:"SANDBOX_ALLOW_CALLBACKS" help:"Allow callbacks to hosts other than this machine."`
-	Lean           bool   `env:"SANDBOX_LEAN" help:"Keep counts instead of bodies, for millions of calls."`
-	Quiet          bool   `env:"SANDBOX_QUIET" short:"q" help:"Do not log faults, callbacks and decisions."`
+	Addr           string   `env:"SANDBOX_ADDR" default:"127.0.0.1:8085" help:"Address to listen on."`
+	PublicURL      string   `env:"SANDBOX_PUBLIC_URL" placeholder:"URL" help:"Scheme and host of URLs in answers; default: the host of each request."`
+	Hosts          []string `env:"SANDBOX_HOSTS" placeholder:"NAME" help:"Host names, separated by commas, under which /_sandbox/ may be called; addresses, localhost and the host of --public-url always may."`
+	MandateToken   string   `env:"SANDBOX_MANDATE_TOKEN" help:"The only access token that is accepted; default: any."`
+	PortalKey      string   `env:"SANDBOX_PORTAL_KEY" help:"The only portal key that is accepted; default: any."`
+	ChecksumSecret string   `env:"SANDBOX_CHECKSUM_SECRET" help:"Secret to verify checksums and sign callbacks."`
+	MailKey        string   `env:"SANDBOX_MAIL_KEY" help:"The only API key that is accepted; default: any."`
+	Seed           uint64   `env:"SANDBOX_SEED" default:"1" help:"Seed of all randomness: the same seed gives the same bounces and deferrals."`
+	AllowCallbacks bool     `env:"SANDBOX_ALLOW_CALLBACKS" help:"Allow callbacks to hosts other than this machine."`
+	Lean           bool     `env:"SANDBOX_LEAN" help:"Keep counts instead of bodies, for millions of calls."`
+	Quiet          bool     `env:"SANDBOX_QUIET" short:"q" help:"Do not log faults, callbacks and decisions."`
 }
 
 // Help is shown by --help in addition to the flags.
@@ -50,7 +51,7 @@ func (s *standIn) run(ctx context.Context, c console) error {
 		return &app.Invalid{Variable: "SANDBOX_PUBLIC_URL", Problem: "must have a scheme and a host, such as https://sandbox.example.com"}
 	}
 	options := sandbox.Options{MandateToken: s.MandateToken, PortalKey: s.PortalKey, ChecksumSecret: s.ChecksumSecret, MailKey: s.MailKey,
-		PublicURL: s.PublicURL, Seed: s.Seed, Lean: s.Lean, AllowCallbacks: s.AllowCallbacks}
+		PublicURL: s.PublicURL, Hosts: s.Hosts, Seed: s.Seed, Lean: s.Lean, AllowCallbacks: s.AllowCallbacks}
 	if !s.Quiet {
 		options.Logf = func(format string, args ...any) {
 			fmt.Fprintln(c.errs, time.Now().Format(time.TimeOnly)+"  "+fmt.Sprintf(format, args...))

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -49,12 +48,10 @@ func (r *request) wait(ctx context.Context, b broker, timeout time.Duration, c c
 			last = m.Subject()
 			continue
 		}
-		if ours, err := r.isOwn(m); err != nil {
-			return err
-		} else if !ours {
+		if !r.isOwn(m) {
 			continue
 		}
-		fmt.Fprintln(c.out, m.Subject())
+		fmt.Fprintln(c.out, printable(m.Subject()))
 		fmt.Fprintln(c.out, pretty(m.Data()))
 		return verdict(r.op, state, m.Data())
 	}
@@ -62,18 +59,12 @@ func (r *request) wait(ctx context.Context, b broker, timeout time.Duration, c c
 
 // isOwn reports whether a final event is about this request, and not about another one
 // with the same id, which has a different fingerprint.
-func (r *request) isOwn(m jetstream.Msg) (bool, error) {
+func (r *request) isOwn(m jetstream.Msg) bool {
 	var body struct {
 		Fingerprint string `json:"fingerprint"`
 	}
 	_ = json.Unmarshal(m.Data(), &body) // without a fingerprint it counts as own
-	if body.Fingerprint == "" || r.fingerprint == "" || body.Fingerprint == r.fingerprint {
-		return true, nil
-	}
-	if r.repeated {
-		return false, fmt.Errorf("the id %s was used for another request a moment ago; this one was dropped by JetStream as its duplicate", r.id)
-	}
-	return false, nil
+	return body.Fingerprint == "" || r.fingerprint == "" || body.Fingerprint == r.fingerprint
 }
 
 func (r *request) noOutcome(ctx context.Context, timeout time.Duration, last string, err error) error {
@@ -119,15 +110,11 @@ func verdict(op messages.Operation, state messages.State, data []byte) error {
 	return fmt.Errorf("%s ended %s%s", op, state, printable(why))
 }
 
-// pretty indents JSON; other data is only made printable.
+// pretty indents JSON and escapes what is not printable; other data is only made printable.
 func pretty(data []byte) string {
 	var b bytes.Buffer
 	if json.Indent(&b, data, "", "  ") != nil {
 		return printable(string(data))
 	}
-	lines := strings.Split(b.String(), "\n")
-	for i := range lines {
-		lines[i] = printable(lines[i])
-	}
-	return strings.Join(lines, "\n")
+	return escaped(b.String())
 }

@@ -37,7 +37,7 @@ Examples:
 
     errand watch
     errand watch --since 1h
-    errand watch --since 1h 'mandate.enroll.*.signup-4711'    # the history of one request, and its new events
+    errand watch --since 1h 'mandate.enroll.*.enroll-signup-4711'    # the history of one request, and its new events
     errand watch --since 24h 'mail.send.*.*' 'mail.delivery.bounced.*'
     errand watch --last 20 --exit 'dead.>'
     errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
@@ -132,5 +132,5 @@ func (e event) json() string {
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(line) // strings and valid JSON always encode
-	return strings.TrimRight(b.String(), "\n")
+	return escaped(strings.TrimRight(b.String(), "\n"))
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -186,6 +188,53 @@ func TestWatchShowsNothingThatTheServerRefused(t *testing.T) {
 	waitFor("mail.send.failed ")
 	if out := end(); strings.Contains(out, "accepted") {
 		t.Errorf("got %q, with an event that is not stored", out)
+	}
+}
+
+// hostile has what a terminal takes for commands, or for an order to show text backwards: an
+// escape, its single-character form, raw and as bytes that are no UTF-8, and bidi characters.
+const hostile = "\x1b[2J\u009b31m\u202eevil\u2066\u200f\U000e0001\x7f\x9b"
+
+// controls reports whether a terminal would do something else than show a text.
+func controls(text string) bool {
+	return !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
+}
+
+func TestNothingThatIsShownControlsTheTerminal(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	body := "{\"request_id\":\"a\",\"reason\":\"refused\",\"message\":\"" + hostile[5:] + "\\u001b\",\"" + hostile[5:] + "\":1,\"fields\":{\"" + hostile[5:] + "\":[]}}"
+	for subject, data := range map[string]string{"mail.send.failed.a": body, "mail.send.failed.b": hostile, "mail.send.failed.x\u202e\u009b": body} {
+		m := &nats.Msg{Subject: subject, Header: nats.Header{"ce-id": {hostile}}, Data: []byte(data)}
+		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"watch", "--exit", "--last", "9"}, {"watch", "--json", "--exit", "--last", "9"}} {
+		out := errand(t, "", append(args, "--nats-url", n.URL)...)
+		if controls(out) || strings.Count(out, "\n") != 3 {
+			t.Errorf("%q shows %q", args, out)
+		}
+	}
+	var term terminal
+	err := term.errand(t.Context(), "", "publish", "--nats-url", n.URL, "mail.send.requested", "--wait", "-f", "request_id=a")
+	if err == nil || controls(term.out.String()) || controls(term.errs.String()) || controls(err.Error()) {
+		t.Errorf("the outcome is shown as %q and %q: %v", term.out.String(), term.errs.String(), err)
+	}
+}
+
+// What is escaped says the same.
+func TestEscapedJSONReadsAsBefore(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"plain", "\u202e\u009b\U000e0001", "é 日本 \U0001f600", hostile[:len(hostile)-1]} {
+		data, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		if err := json.Unmarshal([]byte(escaped(string(data))), &got); err != nil || got != text {
+			t.Errorf("%q: got %q, %v", text, got, err)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ type MailConsumer struct {
 	Common
 	Requests
 	MailAPI
+	RecipientKey
 	HeadersAsList bool `env:"MAIL_HEADERS_AS_LIST" help:"Send additional headers as a list of strings instead of an object." group:"upstream"`
 	BatchSize     int  `env:"MAIL_BATCH_SIZE" default:"1000" help:"Recipients per call, 1 to 1000. The service does not say whether the recipients of one call see each other: 1 is always safe." group:"program"`
 	BatchParallel int  `env:"MAIL_BATCH_PARALLEL" default:"4" help:"Batches of one request in flight at once." group:"program"`
@@ -86,6 +87,10 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	if p.MaxRecipients < 0 {
 		return &Invalid{"MAIL_MAX_RECIPIENTS", "must not be negative"}
 	}
+	secrets, err := p.Secrets()
+	if err != nil {
+		return err
+	}
 	shared := newObserver(p.RetryMax)
 	api, err := p.client(p.HeadersAsList, p.options(p.Concurrency, shared)...)
 	if err != nil {
@@ -109,10 +114,14 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		_, err := api.Account(ctx)
 		return err
 	})
+	handler := &send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients,
+		Open: bus.Objects{Conn: r.nc}.Open, Sent: store.Sent, Concluded: store.Concluded}
+	if len(secrets) > 0 {
+		handler.Secret = secrets[0]
+		r.log.Info().Str("secret", handler.Secret.ID()).Msg("recipients' keys are made with RECIPIENT_KEY")
+	}
 	settings := p.settings(r, store)
-	sends := consumer.New(settings, found.Queues[bus.SendQueue.Name], sendHold,
-		consumer.Sends((&send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients,
-			Open: bus.Objects{Conn: r.nc}.Open, Sent: store.Sent, Concluded: store.Concluded}).Handle))
+	sends := consumer.New(settings, found.Queues[bus.SendQueue.Name], sendHold, consumer.Sends(handler.Handle))
 	accounts := consumer.New(settings, found.Queues[bus.AccountQueue.Name], accountHold,
 		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &shared.underWay}, messages.Send, messages.Account)

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/alecthomas/kong"
 
@@ -64,7 +65,7 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 		return status
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, naming(parser, err), name)
+		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, harmless(naming(parser, err)), name)
 		return exitConfig
 	}
 	if p, ok := cli.(Program); ok {
@@ -77,11 +78,22 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	case err == nil, ctx.Err() != nil && (errors.Is(err, bus.ErrNotUp) || errors.Is(err, context.Canceled)): // stopped before there was work
 		return 0
 	case errors.As(err, &invalid):
-		fmt.Fprintf(os.Stderr, "%s: %v\nSee %s --help.\n", name, err, name)
+		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, harmless(err.Error()), name)
 		return exitConfig
 	}
-	fmt.Fprintln(os.Stderr, name+":", err)
+	fmt.Fprintln(os.Stderr, name+":", harmless(err.Error()))
 	return exitFailed
+}
+
+// harmless is a text without characters that control a terminal or change the order in
+// which it shows others: an error may quote a server, or an event.
+func harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
+			return r
+		}
+		return '\uFFFD'
+	}, text)
 }
 
 // naming is a parse error that also names the variable: for a value that is not one of an

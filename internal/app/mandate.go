@@ -25,6 +25,7 @@ type MandateConsumer struct {
 	Common
 	Requests
 	MandateAPI
+	EventPayerData string `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (answers and records of the service as they are) or none (of them the link, order number, amount, dates, frequency and state)." group:"program"`
 }
 
 // MandateAPI says where the e-mandate service is and what it wants to see.
@@ -141,9 +142,9 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	})
 	settings := p.settings(r, store)
 	enrollments := consumer.New(settings, found.Queues[bus.EnrollQueue.Name], enrollHold,
-		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone}).Handle))
+		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, WithoutPayer: p.withoutPayer()}).Handle))
 	listings := consumer.New(settings, found.Queues[bus.TransactionsQueue.Name], listHold,
-		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller}).Handle))
+		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: p.withoutPayer()}).Handle))
 	resolver, err := p.resolver(r, store, zone, enrollHold)
 	if err != nil {
 		return err
@@ -153,6 +154,9 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	r.ready.add(listings.Fault)
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, resolver)
 }
+
+// withoutPayer reports whether events are to hold nothing of payers.
+func (p *MandateConsumer) withoutPayer() bool { return p.EventPayerData == "none" }
 
 // resolver makes the part that looks uncertain enrollments up again. It has its own client,
 // so that it takes no slot from requests.
@@ -169,7 +173,7 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-	resolver := &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Next: store.Uncertain, Logger: r.log,
+	resolver := &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Next: store.Uncertain, Logger: r.log, WithoutPayer: p.withoutPayer(),
 		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
 	return func(ctx, _ context.Context) error { return resolver.Run(ctx) }, nil
 }

@@ -11,6 +11,7 @@
 //	row.go         a row: its identity, state, times and event; reply.go reads the reply in it
 //	requests.go    what the mail consumer publishes about its requests and calls
 //	calls.go       its calls; recipients.go what became of their recipients
+//	secrets.go     what the keys of recipients are made with
 //	match.go       the call that a row is of, by the times of clock.go
 //	ambiguous.go   rows that can be of several calls, counted for all of them
 //	note.go        what is learned from an event, by whichever poller it was published
@@ -55,6 +56,7 @@ type Config struct {
 	ReportAfter   time.Duration // when the summary of a request is final in any case
 	ConcludeAfter time.Duration // how long the log must go on after a call of unknown fate
 	OverdueAfter  time.Duration // when an accepted recipient without a row is overdue; 0: never
+	Secrets       Secrets
 
 	// Published, if set, is called with the number of events of a status that were stored.
 	Published func(status string, n int)
@@ -77,6 +79,8 @@ type Log struct {
 	trusted   time.Time     // since when no poller of an earlier version can have published alone
 	unmatched []StoredEvent // learned events about requests that are not known yet
 	scanned   time.Time     // when all requests were last scanned
+
+	unreadable error // a record has keys of an unknown secret: nothing is done any more
 }
 
 var (
@@ -199,6 +203,7 @@ func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (
 // eventFor is the event about a row, under the request that it is of.
 func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.Duration) messages.Event {
 	r := rowOf(listed.Item, now, offset)
+	l.Secrets.add(&r, listed.Item)
 	f := l.calls.match(r)
 	e := eventOf(listed.Item, listed.ID, now)
 	body := e.Body.(*messages.DeliveryBody)

@@ -157,7 +157,7 @@ func TestNotSentTakesTheRecordsOfAllCalls(t *testing.T) {
 		inScenario(t, func(s *scenario) {
 			s.started("r", 1, 1)
 			b := &messages.SentBody{Common: messages.Common{RequestID: "r", At: now(), Attempt: attempt}, Batch: 1, Count: 1, Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}}
-			b.SetKeys("", []string{"x@example.test"})
+			b.SetKeys(nil, "", []string{"x@example.test"})
 			s.consumer.put(messages.Log, messages.Sent, "r.1", b)
 			time.Sleep(time.Second)
 			s.waits("r")

@@ -70,7 +70,7 @@ type candidate struct {
 }
 
 func (x *calls) candidates(r row) (c candidates) {
-	addresses := slices.Compact([]messages.Key{r.to.folded, r.to.exact})
+	addresses := r.to.keys()
 	for _, g := range x.generations {
 		for _, address := range addresses {
 			for n := g.heads[address]; n > 0; n = g.recipients[n-1].previous {

@@ -230,7 +230,7 @@ func (r *sending) record(b *sendingBatch, c *realCall) {
 	body := &messages.SentBody{Common: common, From: messages.KeyOf(r.from), Batch: b.number, First: b.first, Count: len(b.to),
 		Begin: messages.Time{Time: c.begin}, Until: messages.Time{Time: c.until}}
 	if !b.recorded {
-		body.SetKeys(r.from, b.to)
+		body.SetKeys(nil, r.from, b.to)
 	}
 	r.put(messages.Log, messages.Sent, messages.BatchID(r.id, b.number), body)
 }

@@ -143,12 +143,21 @@ func (n rowNote) String() string {
 	}
 	if n.sign != 0 && n.row.to.folded != 0 {
 		text += fmt.Sprintf(rowFormat, uint64(n.row.to.folded), uint64(n.row.from.folded), n.row.accepted, n.row.created, n.id, uint64(n.row.to.exact), uint64(n.row.from.exact))
+		for i, to := range n.row.to.secret {
+			if to != 0 {
+				text += fmt.Sprintf(secretFormat, uint64(to), uint64(n.row.from.secret[i]))
+			}
+		}
 	}
 	return text
 }
 
-// rowFormat is a row in a note; earlier versions end it after its fourth number.
-const rowFormat = "%x.%x.%d.%d.%x.%x.%x"
+// rowFormat is a row in a note; earlier versions end it after its fourth number. The keys
+// that a secret makes follow, a secretFormat for each, and earlier versions overlook them.
+const (
+	rowFormat    = "%x.%x.%d.%d.%x.%x.%x"
+	secretFormat = ".%x.%x"
+)
 
 // parseNote reads the note of an event about a row of a request, or of messages.Unmatched.
 func parseNote(request, text string) (n rowNote, ok bool) {
@@ -156,7 +165,8 @@ func parseNote(request, text string) (n rowNote, ok bool) {
 	if i := strings.IndexAny(text, "?!"); i >= 0 {
 		var to, from party
 		if at, n.sign = text[:i], text[i]; i+1 < len(text) {
-			got, _ := fmt.Sscanf(text[i+1:], rowFormat, &to.folded, &from.folded, &n.row.accepted, &n.row.created, &n.id, &to.exact, &from.exact)
+			got, _ := fmt.Sscanf(text[i+1:], rowFormat+secretFormat+secretFormat, &to.folded, &from.folded, &n.row.accepted, &n.row.created, &n.id, &to.exact, &from.exact,
+				&to.secret[0], &from.secret[0], &to.secret[1], &from.secret[1])
 			if got < 7 {
 				to.exact, from.exact, n.id = to.folded, from.folded, 0
 			}

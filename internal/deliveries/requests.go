@@ -53,6 +53,9 @@ func (l *Log) window() time.Duration { return max(l.ReportAfter, 5*24*time.Hour)
 // update reads what the mail consumer has stored by now: the first time as far back as
 // rows that were not published may be of a call.
 func (l *Log) update(ctx context.Context) error {
+	if l.unreadable != nil {
+		return l.unreadable
+	}
 	if l.updated.IsZero() {
 		w, err := l.Store.Watermark(ctx)
 		if err != nil {
@@ -72,7 +75,9 @@ func (l *Log) update(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("deliveries: read requests: %w", err)
 		}
-		l.take(record)
+		if l.take(record); l.unreadable != nil {
+			return l.unreadable
+		}
 	}
 	l.updated = now
 	for _, e := range l.unmatched {
@@ -102,7 +107,10 @@ func (l *Log) take(record Record) {
 	}
 	if op == messages.Log && state == messages.Sent && number > 0 {
 		var b messages.SentBody
-		if messages.DecodeEvent(record.Body, &b) == nil {
+		if messages.DecodeEvent(record.Body, &b) != nil {
+			return
+		}
+		if l.unreadable = l.Secrets.check(id, b); l.unreadable == nil {
 			from, to := b.FoldedKeys()
 			l.calls.add(call{request: id, attempt: b.Attempt, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
 		}

@@ -116,11 +116,31 @@ type row struct {
 	created  int64 // when the row was created
 }
 
-// party is the two keys of an address, see messages.KeysOf: records of earlier versions
-// have the second one.
-type party struct{ folded, exact messages.Key }
+// party is the keys of an address that a record of a call may have: the two of
+// messages.KeysOf, of which records of earlier versions have the second one, and those
+// that the secrets make, 0 where there are no more.
+type party struct {
+	folded, exact messages.Key
+	secret        [maxSecrets]messages.Key
+}
 
-func (p party) is(k messages.Key) bool { return k == p.folded || k == p.exact }
+func (p party) is(k messages.Key) bool {
+	return k == p.folded || k == p.exact || k != 0 && slices.Contains(p.secret[:], k)
+}
+
+// keys are those of the party, each once.
+func (p party) keys() []messages.Key {
+	all := append(make([]messages.Key, 0, 2+maxSecrets), p.folded)
+	if p.exact != p.folded {
+		all = append(all, p.exact)
+	}
+	for _, k := range p.secret {
+		if k != 0 {
+			all = append(all, k)
+		}
+	}
+	return all
+}
 
 func partyOf(mailbox string) (p party) {
 	p.folded, p.exact = messages.KeysOf(mailbox)

@@ -154,8 +154,9 @@ type scenario struct {
 	began    time.Time
 	swept    func() sweep.Swept // what a sweep knows
 	log      *Log
-	known    map[sweep.ID]bool // what the poller has published or learned; nil: it must learn
-	kept     time.Time         // since when all events are kept; zero: all are
+	secret   *messages.RecipientSecret // of the mail consumer's records
+	known    map[sweep.ID]bool         // what the poller has published or learned; nil: it must learn
+	kept     time.Time                 // since when all events are kept; zero: all are
 }
 
 func inScenario(t *testing.T, f func(s *scenario)) {
@@ -239,7 +240,7 @@ func now() messages.Time { return messages.Time{Time: time.Now()} }
 // keysOf returns recipients in the format of the record of a call.
 func keysOf(to ...string) []byte {
 	var b messages.SentBody
-	b.SetKeys("", to)
+	b.SetKeys(nil, "", to)
 	return b.Keys
 }
 
@@ -253,7 +254,7 @@ func (s *scenario) callsFrom(from, id string, number, first int, to ...string) {
 	s.Helper()
 	b := &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, From: messages.KeyOf(from),
 		Batch: number, First: first, Count: len(to), Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}}
-	b.SetKeys(from, to)
+	b.SetKeys(s.secret, from, to)
 	s.consumer.put(messages.Log, messages.Sent, messages.BatchID(id, number), b)
 	time.Sleep(time.Second)
 }

@@ -109,7 +109,7 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	common := app.Common{NATS: bus.Connection{URL: n.URL}, AdminAddr: "127.0.0.1:0", ShutdownGrace: 20 * time.Second, Logger: &log,
 		UpstreamTimeout: 30 * time.Second, RetryFirst: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, RetryTries: 5}
 	requests := app.Requests{Concurrency: 64, GiveUpAfter: time.Hour}
-	mandate := app.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal", Timezone: "Asia/Kuala_Lumpur"}
+	mandate := app.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}
 	mail := app.MailAPI{APIURL: in.web.URL, APIKey: "key-for-tests"}
 
 	in.pile(bus.EnrollQueue, "r", 1000, func(id string) map[string]any { return enrollment(id) })

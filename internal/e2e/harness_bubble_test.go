@@ -79,7 +79,7 @@ func (b *bubble) common() app.Common {
 
 func (b *bubble) mandates() *app.MandateConsumer {
 	return &app.MandateConsumer{Common: b.common(), Requests: app.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
-		MandateAPI: app.MandateAPI{APIURL: "http://127.0.0.1:8085", APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal", Timezone: "Asia/Kuala_Lumpur"}}
+		MandateAPI: app.MandateAPI{APIURL: "http://127.0.0.1:8085", APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}}
 }
 
 func (b *bubble) mails() *app.MailConsumer {

@@ -177,7 +177,7 @@ func (f *randomWire) run(enrollments, letters int) {
 	var programs sync.WaitGroup
 	for _, p := range []app.Program{
 		&app.MandateConsumer{Common: common, Requests: requests, MandateAPI: app.MandateAPI{APIURL: f.w.address, APIVersion: "v3",
-			APIToken: "token-for-tests", PortalKey: "portal", Timezone: "Asia/Kuala_Lumpur"}},
+			APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}},
 		&app.MailConsumer{Common: common, Requests: requests, MailAPI: app.MailAPI{APIURL: f.w.address, APIKey: "key-for-tests"}, BatchSize: 5, BatchParallel: 2},
 	} {
 		programs.Go(func() {

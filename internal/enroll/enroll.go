@@ -22,11 +22,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// Handler enrolls payers. Every field is required.
+// Handler enrolls payers. Every field but WithoutPayer is required.
 type Handler struct {
-	Upstream *mandate.Client
-	Caller   *attempt.Caller
-	Zone     *time.Location // of the document's dates
+	Upstream     *mandate.Client
+	Caller       *attempt.Caller
+	Zone         *time.Location // of the document's dates
+	WithoutPayer bool           // events hold nothing of the payer
 }
 
 // enrollment is one request on one delivery.
@@ -99,7 +100,14 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	if body.EffectiveDate == "" {
 		body.EffectiveDate = e.defaults.EffectiveDate
 	}
-	return e.Upstream.Enroll(ctx, body)
+	enrolled, err := e.Upstream.Enroll(ctx, body)
+	if e.WithoutPayer {
+		if enrolled.Body != nil {
+			enrolled.Body = messages.WithoutPayer(enrolled.Body)
+		}
+		err = withoutPayer(err, body)
+	}
+	return enrolled, err
 }
 
 // lookUp finds out what became of a call of unknown fate. After one that was made just now
@@ -114,6 +122,9 @@ func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, e
 	}
 	if err != nil {
 		return "", err
+	}
+	if e.WithoutPayer {
+		found.records = messages.WithoutPayers(found.records)
 	}
 	switch found.proof() {
 	case listed:
@@ -130,7 +141,8 @@ func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, e
 }
 
 func (e *enrollment) list(ctx context.Context) (listing, error) {
-	return list(ctx, e.Caller.Stop, e.Upstream, e.Caller.Policy, e.request.Body.OrderNumber, maxPages)
+	filter := mandate.Filter{OrderNumber: e.request.Body.OrderNumber, Redact: e.request.Body.PortalKey}
+	return list(ctx, e.Caller.Stop, e.Upstream, e.Caller.Policy, filter, maxPages)
 }
 
 // event is the outcome, or stores a deferral.

@@ -56,18 +56,18 @@ const (
 	maxEvidence = 256 << 10
 )
 
-// list reads at most so many pages of the list under an order number. stop, which may be nil,
+// list reads at most so many pages of the list under the order number of a filter. stop, which may be nil,
 // ends the waits between its tries.
-func list(ctx context.Context, stop <-chan struct{}, upstream *mandate.Client, p retry.Policy, order string, pages int) (listing, error) {
+func list(ctx context.Context, stop <-chan struct{}, upstream *mandate.Client, p retry.Policy, filter mandate.Filter, pages int) (listing, error) {
 	return retry.Read(ctx, stop, p, func(ctx context.Context) (found listing, err error) {
 		size, read, total, missing := 0, 0, 0, false
-		for page, err := range upstream.Transactions(ctx, mandate.Filter{OrderNumber: order}, 1) {
+		for page, err := range upstream.Transactions(ctx, filter, 1) {
 			if err != nil {
 				return listing{}, err
 			}
 			read, total, missing = read+len(page.Records), max(total, page.Total), page.Linked || page.LastPage > page.Number
 			for _, record := range page.Records {
-				if !about(record, order) { // an upstream that ignores the filter proves nothing
+				if !about(record, filter.OrderNumber) { // an upstream that ignores the filter proves nothing
 					found.others = true
 					continue
 				}

@@ -34,7 +34,7 @@ func read(t *testing.T, answers ...string) listing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := list(t.Context(), nil, api, retry.Policy{}, "DD 1", 2)
+	found, err := list(t.Context(), nil, api, retry.Policy{}, mandate.Filter{OrderNumber: "DD 1"}, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

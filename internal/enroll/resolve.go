@@ -38,6 +38,8 @@ type Resolver struct {
 	Next     func(ctx context.Context, from uint64, since time.Time) (history.Open, error)
 	Resolved func(outcome messages.State)
 	Logger   zerolog.Logger
+
+	WithoutPayer bool // events hold nothing of the payer
 }
 
 // queue holds the looks at one age. The stream is in the order in which they are due.
@@ -136,7 +138,7 @@ func (r *Resolver) look(ctx context.Context, o history.Open, age time.Duration) 
 	if err := messages.DecodeEvent(answered.Body, &was); err != nil {
 		return false, err
 	}
-	found, err := list(ctx, nil, r.Upstream, r.Policy, was.OrderNumber, maxPages)
+	found, err := list(ctx, nil, r.Upstream, r.Policy, mandate.Filter{OrderNumber: was.OrderNumber}, maxPages)
 	if err != nil {
 		return true, err
 	}
@@ -149,6 +151,9 @@ func (r *Resolver) look(ctx context.Context, o history.Open, age time.Duration) 
 	outcome := became(found, was, age)
 	if outcome == "" {
 		return true, nil
+	}
+	if r.WithoutPayer {
+		found.records = messages.WithoutPayers(found.records)
 	}
 	err = h.Store(ctx, messages.Resolved, &messages.EnrollResolved{Outcome: outcome, By: messages.ByTransactionList,
 		OrderNumber: was.OrderNumber, Evidence: found.records, Fingerprint: was.Fingerprint})

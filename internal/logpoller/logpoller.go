@@ -5,7 +5,10 @@ package logpoller
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"errand/internal/app"
 	"errand/internal/deliveries"
@@ -18,6 +21,7 @@ import (
 type Program struct {
 	app.Common
 	app.MailAPI
+	app.RecipientKey
 	Interval time.Duration `env:"POLL_INTERVAL" default:"10s" help:"Maximum pause between two sweeps of the log." group:"program"`
 	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to request per page." group:"program"`
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row the log is read again once a minute, for rows that were late or have changed. All else is read again slowly, a page a second." group:"program"`
@@ -51,6 +55,10 @@ func (p *Program) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	secrets, err := p.Secrets()
+	if err != nil {
+		return err
+	}
 	return p.Poll(ctx, &p.MailAPI, func(with app.Polling) (run func(context.Context) error, fault func() string, err error) {
 		store, err := sink.New(with.JetStream, with.Publisher, "/errand/log-poller")
 		if err != nil {
@@ -58,11 +66,22 @@ func (p *Program) Run(ctx context.Context) error {
 		}
 		log := deliveries.New(deliveries.Config{Read: with.Upstream.LogPage, Store: store, Requests: store,
 			Recipients: p.Recipients, ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter,
+			Secrets:   deliveries.Secrets{Known: secrets, Plain: warnOnce(with.Logger)},
 			Published: with.Published, Matched: with.Matched})
 		s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: with.Policy, Logger: with.Logger, Lag: with.ReadThrough,
 			Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
 		return s.Run, s.Fault, nil
 	})
+}
+
+// warnOnce says once that a record has keys that anybody can make.
+func warnOnce(log zerolog.Logger) func(request string) {
+	var once sync.Once
+	return func(request string) {
+		once.Do(func() {
+			log.Warn().Str("request_id", request).Msg("records of calls have plain keys of recipients, though RECIPIENT_KEY is set: is it set for mail-consumer too? Those of before it was stay until they age out")
+		})
+	}
 }
 
 // since reads POLL_SINCE; zero: the whole log.

@@ -8,6 +8,7 @@ import (
 
 	"errand/internal/attempt"
 	"errand/internal/history"
+	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -17,8 +18,9 @@ var errStopping = errors.New("query: the program ends between two pages")
 
 // Transactions lists mandate transactions.
 type Transactions struct {
-	Upstream *mandate.Client
-	Caller   *attempt.Caller
+	Upstream     *mandate.Client
+	Caller       *attempt.Caller
+	WithoutPayer bool // events hold nothing of the payers
 }
 
 // Handle answers one listing request. A listing that was interrupted or deferred goes on with
@@ -47,14 +49,26 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 			return q.Upstream.TransactionsPage(ctx, filter, last.Page+1, before)
 		})
 		if err != nil {
-			return unanswered(q.Caller, r, err)
+			return unanswered(q.Caller, r, q.shown(err, filter))
 		}
 		before = page.Records
-		last = messages.TransactionsPage{Page: page.Number, Records: page.Records, Total: last.Total + len(page.Records), More: page.More,
+		records := page.Records
+		if q.WithoutPayer {
+			records = messages.WithoutPayers(records)
+		}
+		last = messages.TransactionsPage{Page: page.Number, Records: records, Total: last.Total + len(page.Records), More: page.More,
 			Fingerprint: h.Fingerprint, Deadline: q.Caller.Deadline().Time()}
 		if err := h.Store(ctx, messages.Page, &last); err != nil {
 			return messages.Event{}, err
 		}
 	}
 	return h.Event(messages.Listed, &messages.TransactionsListed{Pages: last.Page, Total: last.Total, Fingerprint: h.Fingerprint}), nil
+}
+
+// shown is what an event may say of a listing that failed.
+func (q *Transactions) shown(err error, filter mandate.Filter) error {
+	if failed, ok := errors.AsType[*clients.Error](err); ok && q.WithoutPayer {
+		return failed.Without(filter.PayerEmail)
+	}
+	return err
 }

@@ -27,6 +27,8 @@ func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 	token, enrolling := strings.CutPrefix(r.URL.Path, "/enroll/")
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
+	case enrolling && r.Method == http.MethodPost && foreignOrigin(r):
+		http.Error(w, "a page elsewhere may not decide", http.StatusForbidden)
 	case enrolling && r.Method == http.MethodPost:
 		s.postDecision(w, r, token)
 	case !reading:

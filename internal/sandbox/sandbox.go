@@ -32,6 +32,7 @@ type Options struct {
 	MailKey        string // X-API-Key; "" accepts any non-empty one
 
 	PublicURL string         // scheme and host of the URLs in answers; "" takes the Host of each request
+	Hosts     []string       // further names under which the control interface may be called
 	Location  *time.Location // the zone of dates that name none; nil is UTC+8
 	Seed      uint64         // of all randomness in the sandbox
 	Settings  *Settings      // at the start and after a reset; nil is DefaultSettings
@@ -71,7 +72,7 @@ func New(o Options) *Sandbox {
 	}
 	s.o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	s.callback.client = callbackClient(o.Callbacks)
-	s.control = s.controlHandler()
+	s.control = s.guarded(s.controlHandler())
 	s.Reset()
 	return s
 }

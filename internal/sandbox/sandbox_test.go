@@ -41,6 +41,9 @@ func set(t testing.TB, s *Sandbox, change func(*Settings)) {
 // request is a call with every credential.
 func request(method, path, body string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if strings.HasPrefix(path, "/_sandbox/") {
+		r.Host = "127.0.0.1"
+	}
 	r.Header.Set("Authorization", "Bearer token-1")
 	r.Header.Set("X-API-Key", "key-1")
 	r.Header.Set("Content-Type", "application/json")

@@ -38,7 +38,7 @@ func (m *message) leaveRecord(ctx context.Context, d attempt.Delivery, b batch, 
 		return nil
 	}
 	record := m.record(b, d.History.Attempt, call.begin, call.end)
-	record.SetKeys(m.from, b.to)
+	record.SetKeys(m.Secret, m.from, b.to)
 	if err := m.Sent(ctx, record); err != nil && ctx.Err() != nil {
 		return err
 	} // what NATS does not take now it did not take before: there was no call
@@ -48,8 +48,12 @@ func (m *message) leaveRecord(ctx context.Context, d attempt.Delivery, b batch, 
 // record is what it takes to find the rows of a batch's call in the sending log, but for
 // the keys of its recipients.
 func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
-	return messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()}, Attempt: attempt},
-		Batch: b.number, First: b.first, Count: len(b.to), From: messages.KeyOf(m.from), Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
+	record := messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()}, Attempt: attempt},
+		Batch: b.number, First: b.first, Count: len(b.to), Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
+	if m.Secret == nil {
+		record.From = messages.KeyOf(m.from)
+	}
+	return record
 }
 
 // concluded gives what the sending log shows of a batch's last call. No verdict: it was

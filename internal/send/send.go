@@ -24,7 +24,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Handler submits messages. Every field is required.
+// Handler submits messages. Every field but Secret is required.
 type Handler struct {
 	Upstream      *mail.Client
 	Caller        *attempt.Caller
@@ -32,6 +32,8 @@ type Handler struct {
 	Parallel      int // batches of one request under way at once
 	MaxRecipients int // of one request; 0: any number
 
+	// Secret makes the keys of addresses in records; nil: they are plain hashes.
+	Secret *messages.RecipientSecret
 	// Open opens the object that holds a recipient list. fs.ErrNotExist: there
 	// is no such object with that digest.
 	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, error)
@@ -198,7 +200,7 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 		Record: func(ctx context.Context, begin, until time.Time) error {
 			record := m.record(b, d.History.Attempt, begin, until)
 			if !recorded {
-				record.SetKeys(m.from, b.to)
+				record.SetKeys(m.Secret, m.from, b.to)
 				recorded = true // not stored: this delivery makes no call
 			}
 			return m.Sent(ctx, record)

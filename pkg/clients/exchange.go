@@ -152,7 +152,7 @@ func (u *Upstream) body(response *http.Response, call Request) (body []byte, unr
 		// One stray byte, say in a quoted SMTP reply, must not lose a page for good: reading it changes nothing upstream.
 		body = bytes.ToValidUTF8(body, []byte("\uFFFD"))
 	}
-	return u.secrets.Load().clean(body), nil, nil
+	return u.secrets.Load().with(call.Redact).clean(body), nil, nil
 }
 
 // usualLimit is the longest answer that is read where a call names no other.

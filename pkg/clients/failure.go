@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,31 @@ func (e Error) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // LogValue gives Error().
 func (e Error) LogValue() slog.Value { return slog.StringValue(e.Error()) }
+
+// Without is the same failure with texts taken out of the upstream's words, in any case, as secrets are. Texts of less than four
+// characters stay, for they are parts of other words.
+func (e Error) Without(texts ...string) *Error {
+	var parts []string
+	for _, text := range texts {
+		if len(text) >= 4 {
+			parts = append(parts, regexp.QuoteMeta(text))
+		}
+	}
+	if len(parts) == 0 {
+		return &e
+	}
+	hidden := regexp.MustCompile("(?i)" + strings.Join(parts, "|")) // quoted, so it compiles
+	e.Message = hidden.ReplaceAllString(e.Message, redacted)
+	fields := e.Fields
+	e.Fields = make(map[string][]string, len(fields))
+	for name, messages := range fields {
+		name = hidden.ReplaceAllString(name, redacted)
+		for _, message := range messages {
+			e.Fields[name] = append(e.Fields[name], hidden.ReplaceAllString(message, redacted))
+		}
+	}
+	return &e
+}
 
 var (
 	errNotSent      = errors.New("not sent, the request is not valid")
@@ -142,15 +168,16 @@ func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Head
 		e.Fields = make(map[string][]string, len(r.Fields))
 	}
 	var said []string
+	known := u.secrets.Load().with(call.Redact)
 	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
-		field := cut(u.secrets.Load().redact(name, call.Redact))
+		field := cut(known.redact(name))
 		for _, message := range r.Fields[name] {
-			message = cut(u.secrets.Load().redact(message, call.Redact))
+			message = cut(known.redact(message))
 			e.Fields[field] = append(e.Fields[field], message)
 			said = append(said, field+": "+message)
 		}
 	}
-	e.Message = cut(u.secrets.Load().redact(r.Message, call.Redact))
+	e.Message = cut(known.redact(r.Message))
 	switch {
 	case e.Message != "":
 	case len(said) > 0:

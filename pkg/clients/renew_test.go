@@ -84,7 +84,7 @@ func TestTheKeysThatAreRememberedAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(u.known); n != maxKnown {
+	if n := len(u.secrets.Load().all); n != maxKnown {
 		t.Errorf("%d keys are remembered, want %d", n, maxKnown)
 	}
 	more = fmt.Sprint("key-number-", maxKnown+1)

@@ -1,13 +1,9 @@
 package clients
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/url"
-	"slices"
 	"strings"
 )
 
@@ -70,58 +66,4 @@ func (s Secret) sendable() bool {
 		}
 	}
 	return true
-}
-
-// secrets removes known secrets from what an upstream says, in the forms in which they come back.
-type secrets struct {
-	long     [][]byte // forms that are cut out of whole bodies; too short ones would break unrelated JSON
-	replacer *strings.Replacer
-}
-
-const longSecret = 8
-
-func newSecrets(all []Secret) *secrets {
-	var forms []string
-	for _, s := range all {
-		if s.Empty() {
-			continue
-		}
-		text := s.Reveal()
-		quoted, _ := json.Marshal(text) // a string always encodes
-		forms = append(forms, text, string(quoted[1:len(quoted)-1]), strings.ReplaceAll(text, "/", `\/`),
-			url.QueryEscape(text), url.PathEscape(text))
-	}
-	slices.Sort(forms)
-	forms = slices.Compact(forms)
-	// The longest first: one secret may begin with another.
-	slices.SortStableFunc(forms, func(a, b string) int { return len(b) - len(a) })
-	s := &secrets{}
-	pairs := make([]string, 0, 2*len(forms))
-	for _, form := range forms {
-		pairs = append(pairs, form, redacted)
-		if len(form) >= longSecret {
-			s.long = append(s.long, []byte(form))
-		}
-	}
-	s.replacer = strings.NewReplacer(pairs...)
-	return s
-}
-
-// redact replaces every known secret, and hide, in text.
-func (s *secrets) redact(text, hide string) string {
-	text = s.replacer.Replace(text)
-	if hide != "" {
-		text = strings.ReplaceAll(text, hide, redacted)
-	}
-	return text
-}
-
-// clean replaces every known secret in a body, which stays the same slice when there is none.
-func (s *secrets) clean(body []byte) []byte {
-	for _, form := range s.long {
-		if bytes.Contains(body, form) {
-			body = bytes.ReplaceAll(body, form, []byte(redacted))
-		}
-	}
-	return body
 }

@@ -65,7 +65,7 @@ func TestSecretsLoseTheWhiteSpaceOfAFile(t *testing.T) {
 }
 
 func TestSecretsAreRemovedFromTheUpstreamsWords(t *testing.T) {
-	s := newSecrets([]Secret{NewSecret("abc"), NewSecret("abcdef"), NewSecret(hidden), {}})
+	s := newSecrets([]Secret{NewSecret("abc"), NewSecret("abcdef"), NewSecret(hidden), {}}).with("of-this-call")
 	for text, want := range map[string]string{
 		"token abcdef and abc":              "token [redacted] and [redacted]",
 		"raw " + hidden:                     "raw [redacted]",
@@ -73,16 +73,38 @@ func TestSecretsAreRemovedFromTheUpstreamsWords(t *testing.T) {
 		`json s3cret/word\u0026more`:        "json [redacted]",
 		"query s3cret%2Fword%26more":        "query [redacted]",
 		"path s3cret%2Fword&more":           "path [redacted]",
+		"lower s3cret%2fword%26more":        "lower [redacted]",
+		"html s3cret/word&amp;more":         "html [redacted]",
 		"own of-this-call, nothing else":    "own [redacted], nothing else",
 		"nothing to hide":                   "nothing to hide",
 		strings.Repeat("x", 495) + "abcdef": strings.Repeat("x", 495) + "[redacted]",
 	} {
-		if got := s.redact(text, "of-this-call"); got != want {
+		if got := s.redact(text); got != want {
 			t.Errorf("redact(%q) = %q, want %q", text, got, want)
 		}
 	}
 	if got := string(s.clean([]byte(`{"abc":"s3cret\/word&more"}`))); got != `{"abc":"[redacted]"}` {
 		t.Errorf("clean: got %s", got)
+	}
+}
+
+// However JSON escapes it, a secret is found in the texts of a body, names included; the rest stays as it was.
+func TestSecretsAreRemovedFromTheTextsOfABody(t *testing.T) {
+	known := newSecrets([]Secret{NewSecret(hidden)}, "portal_key")
+	for _, c := range []struct{ what, own, body, want string }{
+		{"escaped letters", "", `{"a" : "x \u00733cret\/word\u0026more", "n":1.50}`, `{"a" : "x [redacted]", "n":1.50}`},
+		{"a name", "", `{"\u00733cret/word&more":[true]}`, `{"[redacted]":[true]}`},
+		{"other escapes", "", `{"a":"\u00e9\n","b":"\/"}`, `{"a":"\u00e9\n","b":"\/"}`},
+		{"a member of that name", "", `{"portal_key":"whose?","mandate":{"portal_key" : 17, "portal_key":null},"l":["portal_key","x"]}`,
+			`{"portal_key":"[redacted]","mandate":{"portal_key" : "[redacted]", "portal_key":null},"l":["portal_key","x"]}`},
+		{"a request's own", "my-own-portal", `{"message":"my-own-portal is off","x":"my\u002down-portal"}`, `{"message":"[redacted] is off","x":"[redacted]"}`},
+		{"a short one alone", "pk1", `{"message":"key pk1: off","order_number":"pk10","u":"?k=pk1&x"}`, `{"message":"key [redacted]: off","order_number":"pk10","u":"?k=[redacted]\u0026x"}`},
+		{"no JSON", "", `portal_key "x": \ "`, `portal_key "x": \ "`},
+		{"nothing", "", `{"url":"https://x.test/1"}`, `{"url":"https://x.test/1"}`},
+	} {
+		if got := string(known.with(c.own).clean([]byte(c.body))); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
+		}
 	}
 }
 

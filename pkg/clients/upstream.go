@@ -21,6 +21,7 @@ type Origin struct {
 	Header  map[string]Secret // sent with every call
 	Prefix  string            // put before each value of Header
 	Secrets []Secret          // further secrets, removed from what the upstream says
+	Hidden  []string          // names of members of its answers whose values are secret, whoever's they are
 }
 
 // Call is what an observer learns of each call.
@@ -44,7 +45,6 @@ type Upstream struct {
 	underWay  *atomic.Int64
 
 	renewing sync.Mutex
-	known    []Secret // those of secrets, the latest first
 }
 
 // Format shows the origin and nothing of the keys, for every verb.
@@ -106,6 +106,7 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
 	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay}
+	u.secrets.Store(newSecrets(nil, origin.Hidden...))
 	if err := u.SetCredentials(origin.Header, origin.Secrets...); err != nil {
 		return nil, err
 	}
@@ -133,13 +134,13 @@ func (u *Upstream) SetCredentials(header map[string]Secret, further ...Secret) e
 		h.Set(name, u.prefix+value.Reveal())
 		known = append(known, value)
 	}
-	for _, old := range u.known {
+	before := u.secrets.Load()
+	for _, old := range before.all {
 		if !slices.ContainsFunc(known, old.Equal) && len(known) < maxKnown {
 			known = append(known, old)
 		}
 	}
-	u.known = known
-	u.secrets.Store(newSecrets(known)) // first, so that no call carries what is not removed from its answer
+	u.secrets.Store(newSecrets(known, before.fields...)) // first, so that no call carries what is not removed from its answer
 	u.header.Store(&h)
 	return nil
 }

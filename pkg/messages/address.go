@@ -127,7 +127,14 @@ var isAtom = func() (is [256]bool) {
 // is the beginning of a SHA-256, the same in every process.
 func RecipientKey(address string) (key [16]byte) {
 	var buf [maxAddress]byte
-	text := append(buf[:0], address...)
+	sum := sha256.Sum256(appendRecipient(buf[:0], address))
+	copy(key[:], sum[:])
+	return key
+}
+
+// appendRecipient is an address in the form in which recipients are compared.
+func appendRecipient(text []byte, address string) []byte {
+	text = append(text, address...)
 	if at := strings.LastIndexByte(address, '@'); at >= 0 {
 		domain := text[at+1:]
 		for i, c := range domain {
@@ -141,7 +148,5 @@ func RecipientKey(address string) (key [16]byte) {
 		}
 		text = bytes.TrimSuffix(text, []byte("."))
 	}
-	sum := sha256.Sum256(text)
-	copy(key[:], sum[:])
-	return key
+	return text
 }

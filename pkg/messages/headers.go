@@ -8,11 +8,15 @@ import (
 )
 
 // reservedHeaders are those the email service writes itself, from fields of the
-// message; a second one would contradict it.
+// message, and those that servers on the way write or decide by; a second one would
+// contradict it, or say that somebody else sent or passed on the message.
 var reservedHeaders = []string{
-	"from", "to", "cc", "bcc", "subject", "reply-to", "return-path",
+	"from", "to", "cc", "bcc", "subject", "reply-to", "return-path", "sender", "message-id", "received", "dkim-signature",
 	"content-type", "content-transfer-encoding", "mime-version",
 }
+
+// resent begins the names of the headers of a message that is sent on, RFC 5322 section 3.6.6.
+const resent = "resent-"
 
 // headers are further mail headers, by name. The email document does not show
 // their format; an object of strings is assumed. A null or empty header counts
@@ -32,8 +36,8 @@ func (v value) headers() map[string]string {
 			return headers
 		case !isFieldName(name):
 			v.form.faultNamed(header.name, "is not a header name")
-		case slices.Contains(reservedHeaders, low):
-			v.form.faultNamed(header.name, "must not be set here")
+		case slices.Contains(reservedHeaders, low), strings.HasPrefix(low, resent):
+			v.form.faultNamed(header.name, "is reserved and must not be set here")
 		case lower[low]:
 			v.form.faultNamed(header.name, "is given twice")
 		case header.kind != absent:

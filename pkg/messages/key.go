@@ -9,7 +9,7 @@ import (
 
 // Key represents an address where the address itself must not be stored: the first
 // 8 bytes of its RecipientKey. 0 is no address. It hides nothing from whoever has a
-// list of addresses to try.
+// list of addresses to try; one that a RecipientSecret makes does.
 type Key uint64
 
 // KeyOf is the key of a bare address as it is written; 0 for "". See KeysOf for
@@ -31,11 +31,19 @@ func KeyOf(address string) Key {
 func KeysOf(mailbox string) (folded, exact Key) {
 	address := bare(mailbox)
 	exact = KeyOf(address)
-	at := max(0, strings.LastIndexByte(address, '@'))
-	if lower := strings.ToLower(address[:at]); lower != address[:at] {
-		return KeyOf(lower + address[at:]), exact
+	if folded := fold(address); folded != address {
+		return KeyOf(folded), exact
 	}
 	return exact, exact
+}
+
+// fold is a bare address with the local part in lower case.
+func fold(address string) string {
+	at := max(0, strings.LastIndexByte(address, '@'))
+	if lower := strings.ToLower(address[:at]); lower != address[:at] {
+		return lower + address[at:]
+	}
+	return address
 }
 
 // bare is the address in a mailbox; what holds none stays as it is. A dot at the end of

@@ -3,6 +3,7 @@ package messages
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -94,7 +95,7 @@ func TestARecordOfACallHasFoldedKeysWhereTheyDiffer(t *testing.T) {
 		{"", []string{"Ann@example.com", "ann@example.com"}, true},
 	} {
 		record := SentBody{From: KeyOf(c.from)}
-		record.SetKeys(c.from, c.to)
+		record.SetKeys(nil, c.from, c.to)
 		text, err := json.Marshal(record)
 		var read SentBody
 		if err != nil || DecodeEvent(text, &read) != nil || strings.Contains(string(text), "folded") != c.folded {
@@ -124,6 +125,38 @@ func TestARecordWithoutFoldedKeysGivesTheExactOnes(t *testing.T) {
 	again := SentBody{From: 1, Folded: make([]byte, 8)} // a batch that is called again
 	if from, to := again.FoldedKeys(); from != 1 || len(to) != 0 {
 		t.Errorf("without keys: %v and %v", from, to)
+	}
+}
+
+// A record under a secret has no key that can be made without it, and one of every spelling.
+func TestKeysOfASecretAreTheBeginningOfTheHMACOfTheFoldedAddress(t *testing.T) {
+	secret, other := NewRecipientSecret("the secret of this test"), NewRecipientSecret("another secret")
+	const want = `"20d3aa352259c1a3"` // printf ann@example.com | openssl dgst -sha256 -hmac 'the secret of this test'
+	for _, spelling := range []string{"ann@example.com", "Ann <ANN@Example.COM.>", `"ann"@example.com`} {
+		if got, err := json.Marshal(secret.KeyOf(spelling)); string(got) != want || err != nil {
+			t.Errorf("%s: got %s, %v, want %s", spelling, got, err, want)
+		}
+	}
+	if secret.KeyOf("") != 0 || other.KeyOf("ann@example.com") == secret.KeyOf("ann@example.com") || secret.ID() == other.ID() || len(secret.ID()) != 8 {
+		t.Errorf("%s and %s: no address has a key, or two secrets make the same", secret, other)
+	}
+	to := []string{"Ann@example.com", "x@bücher.example"}
+	record := SentBody{From: KeyOf("shop@example.com")}
+	record.SetKeys(secret, "shop@example.com", to)
+	text, err := json.Marshal(record)
+	var read SentBody
+	if err != nil || DecodeEvent(text, &read) != nil {
+		t.Fatalf("%s, %v", text, err)
+	}
+	from, keys := read.FoldedKeys()
+	if read.Secret == nil || read.Secret.ID != secret.ID() || from != secret.KeyOf("shop@example.com") || !slices.Equal(keys, []Key{secret.KeyOf(to[0]), secret.KeyOf(to[1])}) {
+		t.Errorf("got %v and %v of %s", from, keys, text)
+	}
+	if read.From != 0 || read.Keys != nil || read.Folded != nil || strings.Contains(string(text), "the secret") {
+		t.Errorf("it has plain keys, or the secret: %s", text)
+	}
+	if shown := fmt.Sprintf("%v %+v %s %#v", secret, secret, *secret, *secret); strings.Contains(shown, "the secret") {
+		t.Errorf("it is printed: %s", shown)
 	}
 }
 

@@ -18,13 +18,36 @@ type SentBody struct {
 	// Keys. It is left out where they are From and Keys, which a log-poller that does not
 	// fold goes by: without them it would find no row, and conclude that nothing was sent.
 	Folded []byte `json:"folded,omitempty"`
+	// Secret is in place of From, Keys and Folded where the keys are made with a secret.
+	// A log-poller that does not know it sees a call without recipients, and concludes
+	// nothing of it.
+	Secret *SecretKeys `json:"secret,omitempty"`
 }
 
-// SetKeys sets Keys and Folded for a sender, "" if none is named, and recipients.
-func (b *SentBody) SetKeys(from string, to []string) {
+// SecretKeys are the keys of a call's sender and recipients that a RecipientSecret made.
+type SecretKeys struct {
+	ID   string `json:"id"`   // of the RecipientSecret
+	Keys []byte `json:"keys"` // AppendKey of the sender's, 0 if none is named, and of each recipient, in order
+}
+
+// SetKeys sets the keys of a sender, "" if none is named, and recipients: with a secret,
+// or without one if that is nil.
+func (b *SentBody) SetKeys(secret *RecipientSecret, from string, to []string) {
+	b.Keys, b.Folded, b.Secret = nil, nil, nil
+	if secret == nil {
+		b.setPlainKeys(from, to)
+		return
+	}
+	b.From, b.Secret = 0, &SecretKeys{ID: secret.ID(), Keys: AppendKey(nil, secret.KeyOf(from))}
+	for _, address := range to {
+		b.Secret.Keys = AppendKey(b.Secret.Keys, secret.KeyOf(address))
+	}
+}
+
+func (b *SentBody) setPlainKeys(from string, to []string) {
 	folded, exact := KeysOf(from)
 	same := folded == exact
-	b.Keys, b.Folded = nil, AppendKey(nil, folded)
+	b.Folded = AppendKey(nil, folded)
 	for _, address := range to {
 		folded, exact := KeysOf(address)
 		same = same && folded == exact
@@ -37,8 +60,14 @@ func (b *SentBody) SetKeys(from string, to []string) {
 
 // FoldedKeys gives the folded keys of the sender and the recipients. A record of a
 // program that did not fold has the exact ones in their place: of an address with
-// capitals in its local part that is another key.
+// capitals in its local part that is another key. Those of a secret are its own.
 func (b *SentBody) FoldedKeys() (from Key, to []Key) {
+	if b.Secret != nil {
+		if keys := Keys(b.Secret.Keys); len(keys) > 0 {
+			return keys[0], keys[1:]
+		}
+		return 0, nil
+	}
 	if folded := Keys(b.Folded); len(b.Keys) > 0 && len(b.Folded) == len(b.Keys)+keySize {
 		return folded[0], folded[1:]
 	}

@@ -89,10 +89,11 @@ func TestAReferenceNeedsBucketNameAndDigest(t *testing.T) {
 func TestHeadersThatWouldContradictTheMessageAreRefused(t *testing.T) {
 	for _, name := range []string{
 		"From", "To", "Cc", "Bcc", "Subject", "Reply-To", "Return-Path", "Content-Type", "Content-Transfer-Encoding", "MIME-Version",
-		"FROM", "bcc", "rEPLY-tO", "mime-version",
+		"Sender", "Message-ID", "Received", "DKIM-Signature", "Resent-From", "Resent-To", "Resent-Anything",
+		"FROM", "bcc", "rEPLY-tO", "mime-version", "message-id", "RESENT-DATE",
 	} {
 		_, _, err := DecodeSend(with(t, sendRequired, "headers", `{"`+name+`":"x"}`))
-		if diff := cmp.Diff(map[string][]string{"headers": {name + " must not be set here"}}, faultsOf(t, err)); diff != "" {
+		if diff := cmp.Diff(map[string][]string{"headers": {name + " is reserved and must not be set here"}}, faultsOf(t, err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -31,9 +31,9 @@ type Encoded struct {
 // operation of the submission in calls and errors.
 const submission = "send"
 
-// The upstream writes these itself, and the first five decide who gets the message.
+// The upstream writes these itself, or servers on the way do, and the first five decide who gets the message.
 var ownHeaders = []string{
-	"from", "to", "cc", "bcc", "reply-to", "subject", "return-path",
+	"from", "to", "cc", "bcc", "reply-to", "subject", "return-path", "sender", "message-id", "received", "dkim-signature",
 	"content-type", "content-transfer-encoding", "mime-version",
 }
 
@@ -80,7 +80,7 @@ func headerRule(name, value string) string {
 		return "a name is empty"
 	case strings.ContainsAny(value, "\r\n\x00"):
 		return "a value holds a line break"
-	case slices.Contains(ownHeaders, strings.ToLower(name)):
+	case slices.Contains(ownHeaders, strings.ToLower(name)), strings.HasPrefix(strings.ToLower(name), "resent-"):
 		return "a name belongs to a field of the message or is written by the service"
 	}
 	return ""

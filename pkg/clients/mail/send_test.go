@@ -128,6 +128,7 @@ func TestOnlyOneToAThousandRecipientsAreSent(t *testing.T) {
 func TestHeadersThatWouldChangeTheMessageAreRefused(t *testing.T) {
 	for _, name := range []string{
 		"From", "TO", "cc", "Bcc", "Subject", "Reply-To", "Return-Path", "Content-Type", "Content-Transfer-Encoding", "MIME-Version",
+		"Sender", "Message-ID", "Received", "DKIM-Signature", "Resent-From", "RESENT-DATE",
 		"", "Two Words", "Colon:", "Line\r\nBcc", "Ünicode",
 	} {
 		_, err := Encode(Message{Headers: map[string]string{name: "payer@example.test"}})

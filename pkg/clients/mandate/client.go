@@ -94,5 +94,6 @@ func open(field, url string, config Config, options []clients.Option) (*clients.
 		Header:  header(config),
 		Prefix:  "Bearer ",
 		Secrets: []clients.Secret{config.PortalKey, config.ChecksumSecret},
+		Hidden:  []string{"portal_key"}, // an answer may quote that of another request, which nobody else knows
 	}, options...)
 }

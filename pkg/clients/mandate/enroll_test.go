@@ -168,7 +168,7 @@ func TestUnknownFieldsOfAnAnswerAreKept(t *testing.T) {
 
 func TestSecretsThatComeBackAreRemoved(t *testing.T) {
 	body := fmt.Sprintf(`{"message":"%s %s %s another-portal","url":"https://mandate.example.test/%s"}`, token, portalKey, signing, portalKey)
-	const clean = `{"message":"[redacted] [redacted] [redacted] another-portal","url":"https://mandate.example.test/[redacted]"}`
+	const clean = `{"message":"[redacted] [redacted] [redacted] [redacted]","url":"https://mandate.example.test/[redacted]"}`
 	e := enrollment(t, "enroll.request.json")
 	e.PortalKey = "another-portal"
 	config := Config{ChecksumSecret: clients.NewSecret(signing)}

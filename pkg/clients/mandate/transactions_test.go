@@ -33,7 +33,7 @@ func (f *fake) lines() (lines []string) {
 
 func TestAListIsReadToItsLastPageWithTheFiltersOnEveryCall(t *testing.T) {
 	f := newFake(t, 200, golden(t, "transactions.response.first.json"), golden(t, "transactions.response.last.json"))
-	pages, err := read(t, f, Filter{"DD 001", "3", "EX-TX-1", "payer@example.test"}, 0)
+	pages, err := read(t, f, Filter{OrderNumber: "DD 001", Status: "3", ExchangeReferenceNumber: "EX-TX-1", PayerEmail: "payer@example.test", Redact: "not sent"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

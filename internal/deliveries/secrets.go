@@ -1,0 +1,54 @@
+package deliveries
+
+import (
+	"fmt"
+
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// maxSecrets is how many secrets are known at once: two, while one is replaced.
+const maxSecrets = 2
+
+// Secrets are those that the mail consumer may have made the keys of addresses with.
+type Secrets struct {
+	Known []*messages.RecipientSecret // at most maxSecrets; none: keys are plain hashes
+	// Plain, if set, is called with the id of each request whose record has plain keys,
+	// though there are secrets.
+	Plain func(request string)
+}
+
+// UnknownSecretError says that records of calls have keys of a secret that is not known. As
+// long as that is so nothing is published: rows of those calls would be taken for those
+// of others.
+type UnknownSecretError struct {
+	Request string
+	ID      string // of the secret
+}
+
+func (e *UnknownSecretError) Error() string {
+	return fmt.Sprintf("deliveries: the record of request %s has keys of the secret %s, which is none of RECIPIENT_KEY here: give log-poller the mail-consumer's, and start it again", e.Request, e.ID)
+}
+
+// check looks at the secret of a record.
+func (s Secrets) check(request string, b messages.SentBody) error {
+	if b.Secret == nil {
+		if len(s.Known) > 0 && len(b.Keys) > 0 && s.Plain != nil {
+			s.Plain(request)
+		}
+		return nil
+	}
+	for _, known := range s.Known {
+		if known.ID() == b.Secret.ID {
+			return nil
+		}
+	}
+	return &UnknownSecretError{request, b.Secret.ID}
+}
+
+// add gives a row the keys that the secrets make.
+func (s Secrets) add(r *row, e mail.Entry) {
+	for i, known := range s.Known {
+		r.to.secret[i], r.from.secret[i] = known.KeyOf(e.To), known.KeyOf(e.From)
+	}
+}

@@ -1,0 +1,122 @@
+package deliveries
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+var oldSecret, newSecret = messages.NewRecipientSecret(strings.Repeat("old", 11)), messages.NewRecipientSecret(strings.Repeat("new", 11))
+
+// Rows are matched whatever the keys were made with, from before the first secret to the
+// last call under an old one, and a new poller learns the same from what was published.
+func TestRowsFindTheirCallsWhileSecretsAreReplaced(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		for i, secret := range []*messages.RecipientSecret{nil, oldSecret, newSecret} {
+			s.secret, s.config.Secrets.Known = secret, [][]*messages.RecipientSecret{nil, {oldSecret}, {newSecret, oldSecret}}[i]
+			id := []string{"plain", "old", "new"}[i]
+			s.started(id, 1, 1)
+			s.callsFrom("Shop@example.test", id, 1, 0, "Ann@example.test")
+			s.ends(id, messages.Accepted, 1, 1, 1)
+			s.row("ann@example.test", time.Second, messages.Delivered).from = "shop@example.test"
+			s.run(time.Minute)
+			if n := len(s.eventsOf(messages.Delivery, messages.Delivered, id)); n != 1 {
+				t.Errorf("%s: %d rows are its own, want 1", id, n)
+			}
+			time.Sleep(2 * time.Hour) // apart from the next call
+		}
+		for _, e := range s.events {
+			if b, ok := e.Body.(*messages.DeliveryBody); ok && b.Match.Confidence != messages.MatchExact {
+				t.Errorf("%s: %+v", e.Subject(), b.Match)
+			}
+		}
+	})
+}
+
+// What is learned of rows that may be of several calls finds those calls again.
+func TestRowsOfSeveralCallsAreLearnedUnderASecret(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.secret, s.config.Secrets.Known = oldSecret, []*messages.RecipientSecret{newSecret, oldSecret}
+		began := time.Now()
+		for _, id := range []string{"first", "second"} {
+			s.started(id, 1, 1)
+			b := &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1, Count: 1,
+				Begin: messages.Time{Time: began}, Until: messages.Time{Time: began.Add(35 * time.Second)}}
+			b.SetKeys(s.secret, "", []string{"x@example.test"})
+			s.consumer.put(messages.Log, messages.Sent, id+".1", b)
+			s.ends(id, messages.Accepted, 1, 1, 1)
+		}
+		time.Sleep(time.Second)
+		s.row("x@example.test", time.Since(began), messages.Delivered)
+		s.run(30 * time.Second)
+		s.row("x@example.test", time.Since(began), messages.Delivered)
+		s.run(5 * time.Minute)
+		for _, id := range []string{"first", "second"} {
+			if got, want := s.summaries(id), []string{"1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"}; !slices.Equal(got, want) {
+				t.Errorf("summaries of %s: %q, want %q", id, got, want)
+			}
+		}
+	})
+}
+
+// A poller that cannot read the records of calls publishes nothing, whatever comes after
+// them, and says whose secret it lacks. With the secret it publishes all.
+func TestAPollerWithoutTheSecretPublishesNothing(t *testing.T) {
+	for name, known := range map[string][]*messages.RecipientSecret{"none": nil, "another": {newSecret}} {
+		t.Run(name, func(t *testing.T) {
+			inScenario(t, func(s *scenario) {
+				s.config.Secrets.Known = known
+				s.restart()
+				s.learn()
+				s.secret = oldSecret
+				s.sends("r", "x@example.test")
+				s.row("x@example.test", time.Second, messages.Delivered)
+				s.secret = nil
+				s.sends("later", "y@example.test")
+				for range 2 {
+					rows := rowsOf(nil, time.Now())
+					for _, r := range s.rows {
+						rows = append(rows, rowsOf([]mail.Entry{r.entry()}, time.Now())...)
+					}
+					unknown, ok := errors.AsType[*UnknownSecretError](second(s.log.Publish(t.Context(), rows)()))
+					if !ok || unknown.ID != oldSecret.ID() || unknown.Request != "r" {
+						t.Errorf("publishing rows ends with %v", unknown)
+					}
+					if _, err := s.log.Swept(t.Context(), s.swept()); !strings.Contains(err.Error(), "RECIPIENT_KEY") {
+						t.Errorf("a sweep ends with %v", err)
+					}
+				}
+				if len(s.events) > 0 {
+					t.Errorf("%d events are published", len(s.events))
+				}
+				s.config.Secrets.Known = append(known, oldSecret)
+				s.run(time.Minute)
+				if n := len(s.eventsOf(messages.Delivery, messages.Delivered, "r")); n != 1 {
+					t.Errorf("with the secret %d rows are its own, want 1", n)
+				}
+			})
+		})
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// That the consumer uses no secret though the poller has one is said, of each record.
+func TestPlainRecordsAreReportedWhereThereIsASecret(t *testing.T) {
+	for _, known := range [][]*messages.RecipientSecret{nil, {newSecret}} {
+		inScenario(t, func(s *scenario) {
+			var plain []string
+			s.config.Secrets = Secrets{Known: known, Plain: func(request string) { plain = append(plain, request) }}
+			s.sends("r", "x@example.test")
+			s.run(time.Minute)
+			if len(plain) > 0 != (len(known) > 0) {
+				t.Errorf("%d secrets: reported are %v", len(known), plain)
+			}
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"html"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// secrets removes known secrets from what an upstream says, in the forms in which they come back.
+type secrets struct {
+	all      []Secret // the latest first
+	fields   []string // names of members whose values are secret, whoever's they are
+	long     [][]byte // forms that are cut out of whole bodies; too short ones would break unrelated JSON
+	own      string   // a short secret of one request, cut out of texts where it stands alone
+	replacer *strings.Replacer
+}
+
+const longSecret = 8
+
+func newSecrets(all []Secret, fields ...string) *secrets {
+	s := &secrets{all: all, fields: fields}
+	var forms []string
+	for _, secret := range all {
+		if !secret.Empty() {
+			forms = append(forms, formsOf(secret.Reveal())...)
+		}
+	}
+	slices.Sort(forms)
+	forms = slices.Compact(forms)
+	// The longest first: one secret may begin with another.
+	slices.SortStableFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	pairs := make([]string, 0, 2*len(forms))
+	for _, form := range forms {
+		pairs = append(pairs, form, redacted)
+		if len(form) >= longSecret {
+			s.long = append(s.long, []byte(form))
+		}
+	}
+	s.replacer = strings.NewReplacer(pairs...)
+	return s
+}
+
+// formsOf are the ways in which a text comes back, but for what JSON writes with escapes.
+func formsOf(text string) []string {
+	quoted, _ := json.Marshal(text) // a string always encodes
+	query, path := url.QueryEscape(text), url.PathEscape(text)
+	return []string{text, string(quoted[1 : len(quoted)-1]), strings.ReplaceAll(text, "/", `\/`), html.EscapeString(text),
+		query, path, lowerEscapes(query), lowerEscapes(path)}
+}
+
+var percentEscape = regexp.MustCompile("%[0-9A-F]{2}")
+
+func lowerEscapes(text string) string {
+	return percentEscape.ReplaceAllStringFunc(text, strings.ToLower)
+}
+
+// with are these secrets and that of one request, "" for none.
+func (s *secrets) with(own string) *secrets {
+	secret := NewSecret(own)
+	if secret.Empty() {
+		return s
+	}
+	both := newSecrets(append(slices.Clip(s.all), secret), s.fields...)
+	if text := secret.Reveal(); len(text) < longSecret {
+		both.own = text
+	}
+	return both
+}
+
+// redact replaces every known secret in a text.
+func (s *secrets) redact(text string) string { return s.replacer.Replace(text) }
+
+// clean replaces every known secret in a body, which stays the same slice when there is none: in its bytes, and in its texts, however JSON
+// escapes them.
+func (s *secrets) clean(body []byte) []byte {
+	for _, form := range s.long {
+		if bytes.Contains(body, form) {
+			body = bytes.ReplaceAll(body, form, []byte(redacted))
+		}
+	}
+	if s.own == "" && bytes.IndexByte(body, '\\') < 0 && !slices.ContainsFunc(s.fields, func(f string) bool { return bytes.Contains(body, []byte(f)) }) {
+		return body
+	}
+	return s.cleanTexts(body)
+}
+
+// cleanTexts goes through the texts of a body, and hides the values of the members named in fields. What is no JSON it leaves as it is, but for
+// what looks like a text.
+func (s *secrets) cleanTexts(body []byte) []byte {
+	var out []byte // nil until something is replaced
+	copied := 0
+	replace := func(from, to int) {
+		out = append(append(append(append(out, body[copied:from]...), '"'), redacted...), '"')
+		copied = to
+	}
+	hide := false // the next value is secret
+	for at := 0; at < len(body); {
+		switch c := body[at]; {
+		case c == '"':
+			end := textEnd(body, at)
+			text, escaped := unquote(body[at:end])
+			name := isName(body[end:])
+			if hide && !name {
+				replace(at, end)
+			} else if escaped || s.own != "" { // else it was cleaned with the bytes
+				if clean := s.cleanText(text); clean != text {
+					quoted, _ := json.Marshal(clean) // a string always encodes
+					out = append(append(out, body[copied:at]...), quoted...)
+					copied = end
+				}
+			}
+			hide = name && slices.Contains(s.fields, text)
+			at = end
+		case hide && (c == '-' || '0' <= c && c <= '9'):
+			end := at
+			for end < len(body) && strings.IndexByte("+-.0123456789eE", body[end]) >= 0 {
+				end++
+			}
+			replace(at, end)
+			hide, at = false, end
+		default:
+			hide = hide && (c == ':' || c == ' ' || c == '\t' || c == '\r' || c == '\n')
+			at++
+		}
+	}
+	if out == nil {
+		return body
+	}
+	return append(out, body[copied:]...)
+}
+
+// unquote reads a JSON text; "" when it is none.
+func unquote(quoted []byte) (text string, escaped bool) {
+	if len(quoted) > 1 && bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1]), false
+	}
+	_ = json.Unmarshal(quoted, &text)
+	return text, true
+}
+
+// isName reports whether the JSON text before rest is the name of a member.
+func isName(rest []byte) bool {
+	for _, c := range rest {
+		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return c == ':'
+		}
+	}
+	return false
+}
+
+// textEnd is where the JSON text ends that begins at from.
+func textEnd(body []byte, from int) int {
+	for at := from + 1; at < len(body); at++ {
+		switch body[at] {
+		case '\\':
+			at++
+		case '"':
+			return at + 1
+		}
+	}
+	return len(body)
+}
+
+// cleanText replaces the long secrets, and a request's short one where it stands alone: a part of every word is no secret.
+func (s *secrets) cleanText(text string) string {
+	for _, form := range s.long {
+		text = strings.ReplaceAll(text, string(form), redacted)
+	}
+	if s.own == "" {
+		return text
+	}
+	for at := 0; ; {
+		i := strings.Index(text[at:], s.own)
+		if i < 0 {
+			return text
+		}
+		from, to := at+i, at+i+len(s.own)
+		before, _ := utf8.DecodeLastRuneInString(text[:from])
+		after, _ := utf8.DecodeRuneInString(text[to:])
+		if at = to; !inWord(before) && !inWord(after) {
+			text = text[:from] + redacted + text[to:]
+			at = from + len(redacted)
+		}
+	}
+}
+
+func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
