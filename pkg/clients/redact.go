@@ -21,7 +21,7 @@ type secrets struct {
 	replacer *strings.Replacer
 }
 
-const longSecret = 8
+const longSecret = 6
 
 func newSecrets(all []Secret, fields ...string) *secrets {
 	s := &secrets{all: all, fields: fields}
