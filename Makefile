@@ -35,7 +35,7 @@ images: ## container images of every program, into dist/, tagged dev or VERSION=
 	go run -C deploy/images . --version "$(or $(VERSION),dev)"
 
 k8s-e2e: ## test images and manifests on a real Kubernetes; needs root, builds it the first time
-	go run ./scripts/k8s-e2e
+	go run -C scripts/k8s-e2e .
 
 ci: ## everything that a change must pass
 	.ci/run

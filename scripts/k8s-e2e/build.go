@@ -10,9 +10,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// sources are the files in this directory that determine the binaries; their hash is in the name of the binaries' directory.
-var sources = []string{"cluster/go.mod", "cluster/coredns/main.go", "trim.go"}
+// directory is this one, in the tree.
+const directory = "scripts/k8s-e2e"
 
 // commands are the binaries and their packages, in the order of building.
 var commands = []struct{ name, pkg string }{
@@ -63,7 +63,7 @@ func (b *build) check() error {
 	}
 	absent := missing(filepath.Join(bin, "bin"), "kube-apiserver", "kubectl")
 	if len(absent) > 0 {
-		err = fmt.Errorf("not built yet: %s; `go run ./scripts/k8s-e2e build` does, in 10 to 20 minutes", strings.Join(absent, ", "))
+		err = fmt.Errorf("not built yet: %s; `go run -C scripts/k8s-e2e . build` does, in 10 to 20 minutes", strings.Join(absent, ", "))
 	}
 	return errors.Join(err, installed("etcd"))
 }
@@ -89,15 +89,23 @@ func (p *place) binaryDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.New()
-	for _, name := range sources {
-		text, err := source(name)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
+	root, err := tree()
+	if err != nil {
+		return "", err
 	}
-	return filepath.Join(cache, hex.EncodeToString(sum.Sum(nil))[:12]), nil
+	// What determines the binaries: the files of cluster, and what is cut out of KEDA.
+	here, sum := os.DirFS(filepath.Join(root, directory)), sha256.New()
+	for _, from := range []string{"cluster", "trim.go"} {
+		err = errors.Join(err, fs.WalkDir(here, from, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := fs.ReadFile(here, name)
+			fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
+			return err
+		}))
+	}
+	return filepath.Join(cache, hex.EncodeToString(sum.Sum(nil))[:12]), err
 }
 
 // tree is the root of the project.
@@ -115,7 +123,7 @@ func source(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.ReadFile(filepath.Join(root, "scripts/k8s-e2e", name))
+	return os.ReadFile(filepath.Join(root, directory, name))
 }
 
 // missing returns the names that are not in bin.
@@ -176,17 +184,12 @@ func (p *place) binaries(ctx context.Context) (string, error) {
 // prepare writes the module in which everything is built, and returns the linker's flags: without a version Kubernetes
 // calls itself v0.0.0, which misleads KEDA.
 func prepare(ctx context.Context, src string) (string, error) {
-	if err := os.MkdirAll(filepath.Join(src, "coredns"), 0o750); err != nil {
+	root, err := tree()
+	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"go.mod", "coredns/main.go"} {
-		text, err := source(path.Join("cluster", name))
-		if err != nil {
-			return "", err
-		}
-		if err := os.WriteFile(filepath.Join(src, name), text, 0o600); err != nil {
-			return "", err
-		}
+	if err := errors.Join(os.RemoveAll(src), os.CopyFS(src, os.DirFS(filepath.Join(root, directory, "cluster")))); err != nil {
+		return "", err
 	}
 	keda, err := module(ctx, "github.com/kedacore/keda/v2")
 	if err != nil {

@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// cluster is a Kubernetes whose components are processes on this machine.
-type cluster struct {
+// local is a Kubernetes whose components are processes on this machine.
+type local struct {
 	dir     string // of all its files
 	bin     string
 	address string // of the API server and of the node
@@ -24,9 +26,9 @@ type cluster struct {
 	*processes
 }
 
-// newCluster creates the keys and starts etcd and the API server.
-func newCluster(ctx context.Context, dir, bin, address string) (*cluster, error) {
-	c := &cluster{dir: dir, bin: bin, address: address}
+// newLocal creates the keys and starts etcd and the API server.
+func newLocal(ctx context.Context, dir, bin, address string) (*local, error) {
+	c := &local{dir: dir, bin: bin, address: address}
 	var err error
 	if c.processes, err = newProcesses(filepath.Join(dir, "logs")); err != nil {
 		return nil, err
@@ -48,15 +50,15 @@ func newCluster(ctx context.Context, dir, bin, address string) (*cluster, error)
 	return c, c.server(ctx, ports[1])
 }
 
-func (c *cluster) path(parts ...string) string {
+func (c *local) path(parts ...string) string {
 	return filepath.Join(append([]string{c.dir}, parts...)...)
 }
-func (c *cluster) pki(name string) string    { return c.path("pki", name) }
-func (c *cluster) config(name string) string { return c.path(name + ".kubeconfig") }
-func (c *cluster) url() string               { return fmt.Sprintf("https://%s:%d", c.address, c.port) }
+func (c *local) pki(name string) string    { return c.path("pki", name) }
+func (c *local) config(name string) string { return c.path(name + ".kubeconfig") }
+func (c *local) url() string               { return fmt.Sprintf("https://%s:%d", c.address, c.port) }
 
 // keys creates certificates for the servers and a kubeconfig for each client.
-func (c *cluster) keys() error {
+func (c *local) keys() error {
 	var err error
 	if c.ca, err = newAuthority(c.path("pki"), "ca"); err != nil {
 		return err
@@ -86,7 +88,7 @@ func (c *cluster) keys() error {
 }
 
 // storage starts etcd, without fsync: nothing has to survive this run.
-func (c *cluster) storage(client, peer int) error {
+func (c *local) storage(client, peer int) error {
 	etcd, err := exec.LookPath("etcd")
 	if err != nil {
 		return err
@@ -97,7 +99,7 @@ func (c *cluster) storage(client, peer int) error {
 }
 
 // server starts the API server and waits until it is ready.
-func (c *cluster) server(ctx context.Context, etcd int) error {
+func (c *local) server(ctx context.Context, etcd int) error {
 	err := c.start("kube-apiserver", nil, filepath.Join(c.bin, "kube-apiserver"),
 		fmt.Sprintf("--etcd-servers=http://%s:%d", c.address, etcd),
 		"--bind-address="+c.address, "--advertise-address="+c.address, fmt.Sprintf("--secure-port=%d", c.port),
@@ -121,7 +123,7 @@ func (c *cluster) server(ctx context.Context, etcd int) error {
 }
 
 // controllers starts the controller manager and the scheduler.
-func (c *cluster) controllers() error {
+func (c *local) controllers() error {
 	client := func(name string) []string {
 		file := c.config(name)
 		return []string{"--kubeconfig=" + file, "--authentication-kubeconfig=" + file, "--authorization-kubeconfig=" + file, "--bind-address=127.0.0.1", "--leader-elect=false"}
@@ -134,17 +136,59 @@ func (c *cluster) controllers() error {
 }
 
 // kubectl runs kubectl as the administrator and returns its output.
-func (c *cluster) kubectl(ctx context.Context, args ...string) (string, error) {
+func (c *local) kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.kubectlWith(ctx, "", args...)
 }
 
 // kubectlWith is kubectl with a standard input.
-func (c *cluster) kubectlWith(ctx context.Context, input string, args ...string) (string, error) {
+func (c *local) kubectlWith(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), args...)
 	cmd.Stdin = strings.NewReader(input)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.config("admin"), "HOME="+c.dir) // for its cache
 	out, err := output(cmd)
 	return strings.TrimSpace(string(out)), err
+}
+
+// reach returns the address inside the cluster, which this process is in.
+func (c *local) reach(ctx context.Context, target string, port int) (string, error) {
+	kind, host, _ := strings.Cut(target, "/")
+	if kind == "pod" {
+		var err error
+		if host, err = c.kubectl(ctx, "-n", namespace, "get", target, "-o", "jsonpath={.status.podIP}"); err != nil {
+			return "", err
+		}
+	} else {
+		host += "." + namespace + ".svc.cluster.local"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port)), nil
+}
+
+// kill9 kills the process of a pod's container.
+func (c *local) kill9(_ context.Context, p pod) error {
+	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		return err
+	}
+	for _, file := range groups {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), p.containerID()) { // ended meanwhile, or of another container
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			return err
+		}
+		return syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return fmt.Errorf("no process of container %s", p.containerID())
+}
+
+// broken returns an error for each program of the cluster that has ended on its own.
+func (c *local) broken() (err error) {
+	for _, name := range c.endedNames() {
+		err = errors.Join(err, fmt.Errorf("%s ended on its own: %s", name, c.tail(name)))
+	}
+	return err
 }
 
 // freePorts returns n free ports of address.

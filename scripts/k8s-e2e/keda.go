@@ -29,7 +29,7 @@ func documents(yaml string, wanted func(kind string) bool) string {
 
 // startKEDA starts KEDA's operator and metrics adapter as processes. They use the service account that they would have in a
 // pod, and so have the permissions of KEDA's own RBAC rules.
-func (c *cluster) startKEDA(ctx context.Context) error {
+func (c *local) startKEDA(ctx context.Context) error {
 	module, err := module(ctx, "github.com/kedacore/keda/v2")
 	if err != nil {
 		return err

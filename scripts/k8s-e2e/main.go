@@ -1,7 +1,8 @@
 //go:build linux
 
 // Command k8s-e2e tests the manifests and the images on a real Kubernetes: control plane, one node with containerd
-// and kubelet, kube-proxy, CoreDNS and KEDA, all built from source by Go and run in their own namespaces.
+// and kubelet, kube-proxy, CoreDNS and KEDA, all built from source by Go and run in their own namespaces; or a cluster
+// of yours.
 //
 //	build     build the binaries, once, into the user's cache
 //	validate  with etcd and kube-apiserver only: does the API accept every overlay and component?
@@ -12,11 +13,11 @@ package main
 import "errand/internal/app"
 
 func main() {
-	app.Main("k8s-e2e", "Test the manifests and images on a real Kubernetes on this machine. Needs no registry.", new(cli))
+	app.Main("k8s-e2e", "Test the manifests and images on a real Kubernetes, started on this machine or yours. Needs no registry.", new(cli))
 }
 
 type cli struct {
-	Prove    prove    `cmd:"" default:"withargs" help:"Deploy the sandbox overlay on a real cluster and try to break it. Needs root."`
+	Prove    prove    `cmd:"" default:"withargs" help:"Deploy the sandbox overlay on a real cluster and try to break it. Needs root, or --kubeconfig."`
 	Validate validate `cmd:"" help:"Ask a real API server whether it accepts every overlay and component. Needs no root."`
 	Build    build    `cmd:"" help:"Build Kubernetes, KEDA, CoreDNS and nats-server from source, once."`
 	Up       up       `cmd:"" help:"Start the cluster with the sandbox overlay and keep it until Ctrl-C."`

@@ -44,7 +44,7 @@ func network(ctx context.Context) error {
 }
 
 // writeConfig writes the configuration of the node's programs, and a resolv.conf for the cluster's names.
-func (c *cluster) writeConfig() error {
+func (c *local) writeConfig() error {
 	if err := os.MkdirAll(c.path("cni"), 0o750); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (c *cluster) writeConfig() error {
 }
 
 // startNode starts CoreDNS, kube-proxy, containerd with the images, and kubelet.
-func (c *cluster) startNode(ctx context.Context, images []string) error {
+func (c *local) startNode(ctx context.Context, images []string) error {
 	containerd, err := exec.LookPath("containerd")
 	if err != nil {
 		return err

@@ -21,8 +21,8 @@ import (
 )
 
 // control calls the sandbox's control API.
-func control(ctx context.Context, method, path, body string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, method, sandbox+path, strings.NewReader(body))
+func (w *world) control(ctx context.Context, method, path, body string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, method, w.sandbox+"/_sandbox"+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -46,14 +46,14 @@ func control(ctx context.Context, method, path, body string, into any) error {
 }
 
 // latency sets how long every upstream call takes.
-func latency(ctx context.Context, d time.Duration) error {
-	return control(ctx, http.MethodPut, "/settings", fmt.Sprintf(`{"latency":%q}`, d), nil)
+func (w *world) latency(ctx context.Context, d time.Duration) error {
+	return w.control(ctx, http.MethodPut, "/settings", fmt.Sprintf(`{"latency":%q}`, d), nil)
 }
 
 // fault makes calls fail until the returned function is called.
-func fault(ctx context.Context, rule string) (clear func(context.Context) error, err error) {
-	return func(ctx context.Context) error { return control(ctx, http.MethodDelete, "/faults", "", nil) },
-		control(ctx, http.MethodPost, "/faults", rule, nil)
+func (w *world) fault(ctx context.Context, rule string) (clear func(context.Context) error, err error) {
+	return func(ctx context.Context) error { return w.control(ctx, http.MethodDelete, "/faults", "", nil) },
+		w.control(ctx, http.MethodPost, "/faults", rule, nil)
 }
 
 // upstreamState is what the upstreams really did.
@@ -70,17 +70,26 @@ type upstreamState struct {
 }
 
 // oracle returns what the upstreams did, and an error if anything was done twice.
-func oracle(ctx context.Context) (upstreamState, error) {
+func (w *world) oracle(ctx context.Context) (upstreamState, error) {
 	var d upstreamState
-	err := control(ctx, http.MethodGet, "/oracle?summary=1", "", &d)
+	err := w.control(ctx, http.MethodGet, "/oracle?summary=1", "", &d)
 	if err == nil && d.Enroll.TwiceCount+d.Mail.TwiceCount > 0 {
 		err = fmt.Errorf("done twice: %d enrollments (%v), %d mails", d.Enroll.TwiceCount, d.Enroll.Twice, d.Mail.TwiceCount)
 	}
 	return d, err
 }
 
-// connect makes a connection for each NATS user, with its own permissions.
+// connect finds the sandbox, and makes a connection for each NATS user, with its own permissions.
 func (w *world) connect(ctx context.Context) error {
+	sandbox, err := w.reach(ctx, "service/sandbox", 8085)
+	if err != nil {
+		return err
+	}
+	w.sandbox = "http://" + sandbox
+	broker, err := w.reach(ctx, "service/nats", 4222)
+	if err != nil {
+		return err
+	}
 	for _, who := range []struct {
 		js                *jetstream.JetStream
 		user, secret, key string
@@ -97,7 +106,7 @@ func (w *world) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		nc, err := nats.Connect(broker, nats.UserInfo(who.user, string(password)), nats.CustomInboxPrefix("_INBOX_"+who.user), nats.MaxReconnects(-1))
+		nc, err := nats.Connect("nats://"+broker, nats.UserInfo(who.user, string(password)), nats.CustomInboxPrefix("_INBOX_"+who.user), nats.MaxReconnects(-1))
 		if err != nil {
 			return err
 		}
@@ -245,6 +254,6 @@ func (w *world) succeed(ctx context.Context, b *batch, timeout time.Duration) er
 	if outcomes["succeeded"] != b.enrolls || outcomes["accepted"] != b.mails {
 		return fmt.Errorf("not all of %d enrollments and %d mails succeeded: %v", b.enrolls, b.mails, outcomes)
 	}
-	_, err = oracle(ctx)
+	_, err = w.oracle(ctx)
 	return err
 }

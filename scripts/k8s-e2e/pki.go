@@ -96,10 +96,3 @@ contexts: [{name: errand, context: {cluster: errand, user: errand}}]
 current-context: errand
 `, server, ca, user), 0o600)
 }
-
-// pool trusts only this authority.
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}

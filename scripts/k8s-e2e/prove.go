@@ -19,6 +19,7 @@ import (
 // prove is the command that runs all assertions.
 type prove struct {
 	place
+	theirs
 	Images string   `type:"existingdir" placeholder:"DIR" help:"Use the image archives in this directory instead of building them."`
 	Only   []string `placeholder:"NAME" help:"Only these assertions, by name; the table at the end of a run has the names."`
 }
@@ -42,7 +43,15 @@ func (p *prove) Run(ctx context.Context) error {
 			return &app.Invalid{Variable: "--only", Problem: "there is no assertion " + name}
 		}
 	}
-	err := p.runEnclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
+	var err error
+	switch {
+	case p.Kubeconfig != "":
+		err = p.onTheirs(ctx)
+	case p.theirs != (theirs{}):
+		return &app.Invalid{Variable: "--kubeconfig", Problem: "is missing: --context, --load and --kill are for its cluster"}
+	default:
+		err = p.runEnclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
+	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted: nothing is proven") // not exit status 0, as after a signal otherwise
 	}
@@ -78,7 +87,7 @@ func (p *place) runEnclosed(ctx context.Context, images string, args ...string) 
 		return err
 	}
 	if images == "" {
-		if images, err = archives(ctx, root, bin, filepath.Dir(run)); err != nil {
+		if images, err = localArchives(ctx, root, bin, filepath.Dir(run)); err != nil {
 			return err
 		}
 	}
@@ -97,48 +106,49 @@ type inside struct {
 
 // Run starts the cluster and runs the assertions, or keeps it.
 func (i *inside) Run(ctx context.Context) error {
-	w := &world{tree: i.Tree, began: time.Now()}
-	if err := i.start(ctx, w); err != nil {
+	host, err := os.Readlink("/proc/self") // the process id outside, before /proc is replaced
+	if err != nil {
 		return err
 	}
+	w := &world{tree: i.Tree, progress: progress{time.Now()}, notProven: notProvenHere}
+	c, err := i.start(ctx, w.progress)
+	if err != nil {
+		return err
+	}
+	w.cluster = c
 	if i.Stay {
-		return i.stay(ctx, w)
+		return i.stay(ctx, w, host, c.config("admin"))
 	}
 	return w.prove(ctx, i.Only)
 }
 
-func (i *inside) start(ctx context.Context, w *world) error {
-	images, err := filepath.Glob(filepath.Join(i.Images, "*-"+runtime.GOARCH+".tar"))
+// start starts the cluster, with all images.
+func (i *inside) start(ctx context.Context, p progress) (*local, error) {
+	images, err := listArchives(i.Images, runtime.GOARCH)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(images) == 0 {
-		return fmt.Errorf("no images for %s in %s", runtime.GOARCH, i.Images)
+	if err := errors.Join((&local{dir: i.Dir}).writeConfig(), prepareMounts(i.Dir), network(ctx)); err != nil {
+		return nil, err
 	}
-	if w.host, err = os.Readlink("/proc/self"); err != nil { // the process id outside, before /proc is replaced
-		return err
+	c, err := newLocal(ctx, i.Dir, i.Bin, address)
+	if err != nil {
+		return nil, err
 	}
-	c := &cluster{dir: i.Dir}
-	if err := errors.Join(c.writeConfig(), prepareMounts(i.Dir), network(ctx)); err != nil {
-		return err
+	p.logf("API server ready")
+	if err := errors.Join(c.controllers(), c.startNode(ctx, images)); err != nil {
+		return nil, err
 	}
-	if w.cluster, err = newCluster(ctx, i.Dir, i.Bin, address); err != nil {
-		return err
+	p.logf("node ready, %d images loaded", len(images))
+	if err := c.startKEDA(ctx); err != nil {
+		return nil, err
 	}
-	w.logf("API server ready")
-	if err := errors.Join(w.controllers(), w.startNode(ctx, images)); err != nil {
-		return err
-	}
-	w.logf("node ready, %d images loaded", len(images))
-	if err := w.startKEDA(ctx); err != nil {
-		return err
-	}
-	w.logf("KEDA ready")
-	return nil
+	p.logf("KEDA ready")
+	return c, nil
 }
 
 // stay deploys, and prints how to get a shell in the cluster.
-func (i *inside) stay(ctx context.Context, w *world) error {
+func (i *inside) stay(ctx context.Context, w *world, host, kubeconfig string) error {
 	if _, err := w.apply(ctx, "sandbox"); err != nil {
 		return err
 	}
@@ -147,8 +157,8 @@ The cluster runs in its own namespaces. For a shell in it, as root:
 
     nsenter --target %s --mount --net --pid env KUBECONFIG=%s PATH=%s:$PATH bash
 
-Ctrl-C here, or `+"`go run ./scripts/k8s-e2e down`"+`, stops and removes it.
-`, w.host, w.config("admin"), i.Bin)
+Ctrl-C here, or `+"`go run -C scripts/k8s-e2e . down`"+`, stops and removes it.
+`, host, kubeconfig, i.Bin)
 	<-ctx.Done()
 	return nil
 }
@@ -156,7 +166,8 @@ Ctrl-C here, or `+"`go run ./scripts/k8s-e2e down`"+`, stops and removes it.
 // assertion is one thing that is proven.
 type assertion struct {
 	name, text string
-	always     bool // the others depend on it
+	needs      string // what not every cluster has: kill, KEDA
+	always     bool   // the others depend on it
 	run        func(context.Context, *world) error
 
 	took time.Duration
@@ -175,6 +186,9 @@ func (w *world) prove(ctx context.Context, only []string) error {
 			a.err = context.Cause(ctx)
 			continue
 		}
+		if w.omitted[a.name] != "" {
+			continue
+		}
 		w.logf("— %s: %s", a.name, a.text)
 		began := time.Now()
 		a.err = a.run(ctx, w)
@@ -190,16 +204,19 @@ func (w *world) prove(ctx context.Context, only []string) error {
 	fmt.Println()
 	for _, a := range all {
 		result := "ok"
-		if a.err != nil {
+		switch why := w.omitted[a.name]; {
+		case a.err != nil:
 			result = "FAILED"
+		case why != "":
+			result, a.text = "NOT RUN", a.text+": "+why
 		}
 		fmt.Printf("%-12s %-7s %5.0f s  %s\n", a.name, result, a.took.Seconds(), a.text)
 	}
-	for _, name := range w.endedNames() {
-		fmt.Printf("%s ended on its own, which makes the later results invalid: %s\n", name, w.tail(name))
+	if err := w.broken(); err != nil {
+		fmt.Printf("The later results are invalid: %v\n", err)
 		failed++
 	}
-	fmt.Println("\nNot proven here: " + notProven)
+	fmt.Println("\nNot proven here: " + w.notProven)
 	if failed > 0 || ctx.Err() != nil {
 		return errors.New("not proven")
 	}

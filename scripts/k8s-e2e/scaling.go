@@ -52,7 +52,7 @@ func checkScale(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	if err := latency(ctx, 2*time.Second); err != nil {
+	if err := w.latency(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	began, b := time.Now(), &batch{name: "scale"}
@@ -65,7 +65,7 @@ func checkScale(ctx context.Context, w *world) error {
 		return err
 	}
 	w.logf("%d pods %.0f s after a backlog of %d", maxPods, time.Since(began).Seconds(), b.enrolls)
-	if err := latency(ctx, 0); err != nil {
+	if err := w.latency(ctx, 0); err != nil {
 		return err
 	}
 	if err := w.succeed(ctx, b, 3*time.Minute); err != nil {
@@ -99,7 +99,7 @@ func checkHeld(ctx context.Context, w *world) error {
 	if err := w.deployKEDA(ctx); err != nil {
 		return err
 	}
-	clear, err := fault(ctx, `{"operation":"enroll","kind":"status","status":503}`)
+	clear, err := w.fault(ctx, `{"operation":"enroll","kind":"status","status":503}`)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func checkDeferred(ctx context.Context, w *world) error {
 		return err
 	}
 	// Only these requests: if none succeeded, the program would be held.
-	clear, err := fault(ctx, `{"operation":"enroll","kind":"status","status":429,"headers":{"Retry-After":"90"},"match":"later-e"}`)
+	clear, err := w.fault(ctx, `{"operation":"enroll","kind":"status","status":429,"headers":{"Retry-After":"90"},"match":"later-e"}`)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func (w *world) waitUnready(ctx context.Context, program string, words ...string
 		if p, err = w.onlyPod(ctx, program); err != nil {
 			return err
 		}
-		status, body, err := w.proxyGet(ctx, p.Metadata.Name, "/readyz")
+		status, body, err := w.page(ctx, p.Metadata.Name, "/readyz")
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (w *world) waitRecovered(ctx context.Context, program string, was pod, time
 		case now.Metadata.UID != was.Metadata.UID || now.Status.ContainerStatuses[0].RestartCount != was.Status.ContainerStatuses[0].RestartCount:
 			return permanent{errors.New("it was restarted")}
 		case !now.hasCondition("Ready"):
-			_, body, err := w.proxyGet(ctx, now.Metadata.Name, "/readyz")
+			_, body, err := w.page(ctx, now.Metadata.Name, "/readyz")
 			return errors.Join(fmt.Errorf("not ready: %s", body), err)
 		}
 		return nil

@@ -60,7 +60,7 @@ func acquireLock() (*os.File, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		pid, _ := io.ReadAll(lock) // only for the error
 		lock.Close()
-		return nil, fmt.Errorf("another test is running, process %s; `go run ./scripts/k8s-e2e down` stops it", pid)
+		return nil, fmt.Errorf("another test is running, process %s; `go run -C scripts/k8s-e2e . down` stops it", pid)
 	}
 	if err := lock.Truncate(0); err != nil {
 		return nil, err

@@ -6,11 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -26,7 +23,7 @@ func (w *world) scale(ctx context.Context, n int) error {
 
 // underLoad runs act while requests are published and every upstream call takes this long. It returns what was published.
 func (w *world) underLoad(ctx context.Context, name string, calls time.Duration, act func(context.Context) error) (*batch, error) {
-	if err := latency(ctx, calls); err != nil {
+	if err := w.latency(ctx, calls); err != nil {
 		return nil, err
 	}
 	b, loaded := &batch{name: name}, make(chan error, 1)
@@ -39,7 +36,7 @@ func (w *world) underLoad(ctx context.Context, name string, calls time.Duration,
 		return nil, err
 	}
 	w.logf("%d enrollments and %d mails were published meanwhile", b.enrolls, b.mails)
-	return b, latency(ctx, 0)
+	return b, w.latency(ctx, 0)
 }
 
 // noneRepeated runs act under load: every request must succeed, and be delivered once.
@@ -95,7 +92,7 @@ func checkKill(ctx context.Context, w *world) error {
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(w.kill9(ctx, all[0]), w.waitRestarted(ctx, all[0])); err != nil {
+			if err := errors.Join(w.kill(ctx, all[0]), w.waitRestarted(ctx, all[0])); err != nil {
 				return err
 			}
 		}
@@ -117,33 +114,17 @@ func checkKill(ctx context.Context, w *world) error {
 	if outcomes["uncertain"] == 0 {
 		return errors.New("no call was under way when the program was killed: nothing is proven")
 	}
-	_, err = oracle(ctx)
+	_, err = w.oracle(ctx)
 	return err
 }
 
-// kill9 kills the program of a pod, as the kernel does when memory is exhausted.
-func (w *world) kill9(ctx context.Context, p pod) error {
-	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "//")
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		return err
-	}
-	for _, file := range groups {
-		text, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(text), id) { // ended meanwhile, or of another container
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil {
-			return err
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			return err
-		}
+// kill kills the program of a pod, as the kernel does when memory is exhausted.
+func (w *world) kill(ctx context.Context, p pod) error {
+	err := w.kill9(ctx, p)
+	if err == nil {
 		w.logf("killed %s", p.Metadata.Name)
-		return nil
 	}
-	return fmt.Errorf("no process of container %s", id)
+	return err
 }
 
 // waitRestarted waits until a pod's program was restarted.
@@ -162,9 +143,16 @@ func checkDrain(ctx context.Context, w *world) error {
 	if err := w.scale(ctx, 2); err != nil {
 		return err
 	}
-	_, err := w.kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
-		"--pod-selector=app.kubernetes.io/name in (mandate-consumer, mail-consumer, log-poller)")
-	defer func() { _, _ = w.kubectl(context.WithoutCancel(ctx), "uncordon", node) }() // again, in case of an error above
+	// All nodes, or what is evicted from one would be started on another.
+	names, err := w.kubectl(ctx, "get", "nodes", "--field-selector=spec.unschedulable=false", "-o", "jsonpath={.items[*].metadata.name}")
+	if err != nil {
+		return err
+	}
+	nodes := strings.Fields(names)
+	uncordon := append([]string{"uncordon"}, nodes...)
+	_, err = w.kubectl(ctx, append([]string{"drain", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
+		"--pod-selector=app.kubernetes.io/name in (mandate-consumer, mail-consumer, log-poller)"}, nodes...)...)
+	defer func() { _, _ = w.kubectl(context.WithoutCancel(ctx), uncordon...) }() // again, in case of an error above
 	if err == nil || !strings.Contains(err.Error(), "disruption budget") {
 		return errors.Join(errors.New("the drain was not stopped by a budget"), err)
 	}
@@ -183,7 +171,7 @@ func checkDrain(ctx context.Context, w *world) error {
 			return fmt.Errorf("%s has %d ready pods of 2, want 1", program, ready)
 		}
 	}
-	if _, err := w.kubectl(ctx, "uncordon", node); err != nil {
+	if _, err := w.kubectl(ctx, uncordon...); err != nil {
 		return err
 	}
 	return w.waitSettled(ctx, 2*time.Minute)
@@ -202,7 +190,7 @@ func checkPollers(ctx context.Context, w *world) error {
 		if len(all) != 2 {
 			return fmt.Errorf("%d pollers, want 2", len(all))
 		}
-		if err := errors.Join(w.mail(ctx, b, many), w.kill9(ctx, all[n%2])); err != nil {
+		if err := errors.Join(w.mail(ctx, b, many), w.kill(ctx, all[n%2])); err != nil {
 			return err
 		}
 		began := time.Now()

@@ -18,6 +18,13 @@ const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 // validate is the command that only asks an API server.
 type validate struct{ place }
 
+// validation is an API server that is asked.
+type validation struct {
+	*local
+	progress
+	tree string
+}
+
 // Run checks that every overlay and component is accepted without a warning, and that wrong ones are refused.
 func (v *validate) Run(ctx context.Context) error {
 	if err := installed("etcd"); err != nil {
@@ -36,8 +43,8 @@ func (v *validate) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	w := &world{tree: root, began: time.Now()}
-	if w.cluster, err = newCluster(ctx, dir, bin, "127.0.0.1"); err != nil {
+	w := &validation{progress: progress{time.Now()}, tree: root}
+	if w.local, err = newLocal(ctx, dir, bin, "127.0.0.1"); err != nil {
 		return err
 	}
 	defer w.kill()
@@ -75,7 +82,7 @@ func (v *validate) Run(ctx context.Context) error {
 }
 
 // define creates the namespace and the kinds that do not belong to Kubernetes.
-func (w *world) define(ctx context.Context) error {
+func (w *validation) define(ctx context.Context) error {
 	keda, err := module(ctx, "github.com/kedacore/keda/v2")
 	if err != nil {
 		return err
@@ -105,7 +112,7 @@ func (w *world) define(ctx context.Context) error {
 // rendering is kustomize's output for an overlay, or for the base with one component.
 type rendering struct{ name, yaml, note string }
 
-func (w *world) renderings(ctx context.Context) (out []rendering, err error) {
+func (w *validation) renderings(ctx context.Context) (out []rendering, err error) {
 	manifests := filepath.Join(w.tree, "deploy/k8s")
 	overlays, err := filepath.Glob(filepath.Join(manifests, "overlays/*/kustomization.yaml"))
 	if err != nil {
@@ -144,7 +151,7 @@ func (w *world) renderings(ctx context.Context) (out []rendering, err error) {
 }
 
 // withComponent creates a kustomization of the base with a component, and returns its directory.
-func (w *world) withComponent(component string) (string, error) {
+func (w *validation) withComponent(component string) (string, error) {
 	dir := w.path("with-" + filepath.Base(component))
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
@@ -162,7 +169,7 @@ func (w *world) withComponent(component string) (string, error) {
 }
 
 // dryRun asks the API server whether it would accept these objects.
-func (w *world) dryRun(ctx context.Context, yaml string) error {
+func (w *validation) dryRun(ctx context.Context, yaml string) error {
 	_, err := w.kubectlWith(ctx, yaml, "apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "-f", "-")
 	return err
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,28 +15,40 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// cluster is a Kubernetes that the assertions may break.
+type cluster interface {
+	// kubectl runs kubectl as an administrator and returns its output.
+	kubectl(ctx context.Context, args ...string) (string, error)
+	// reach returns an address at which a port of a pod or Service of the namespace is reached until ctx ends.
+	reach(ctx context.Context, target string, port int) (string, error)
+	// kill9 kills the program of a pod with SIGKILL.
+	kill9(ctx context.Context, p pod) error
+	// broken returns an error if a part of the cluster has ended, which makes the results invalid.
+	broken() error
+}
+
 // world is the cluster with everything deployed, and the clients around it.
 type world struct {
-	*cluster
-	tree  string
-	host  string // process id of this process outside its namespace
-	began time.Time
+	cluster
+	progress
+	tree      string
+	omitted   map[string]string // why an assertion cannot be run on this cluster, by its name
+	notProven string
 
+	sandbox                           string // URL
 	producer, subscriber, provisioner jetstream.JetStream
 }
 
-const (
-	namespace = "errand"
-	sandbox   = "http://sandbox.errand.svc.cluster.local:8085/_sandbox"
-	broker    = "nats://nats.errand.svc.cluster.local:4222"
-)
+const namespace = "errand"
 
 // consumers are the programs that process requests.
 var consumers = []string{"mandate-consumer", "mail-consumer"}
 
-// logf prints progress.
-func (w *world) logf(format string, args ...any) {
-	fmt.Printf("%6.1fs  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
+// progress is printed with the time since it began.
+type progress struct{ began time.Time }
+
+func (p progress) logf(format string, args ...any) {
+	fmt.Printf("%6.1fs  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // k is kubectl in the namespace.
@@ -95,6 +106,7 @@ func (w *world) getJSON(ctx context.Context, into any, args ...string) error {
 // pod has the needed fields of a pod.
 type pod struct {
 	Metadata struct{ Name, UID, DeletionTimestamp string }
+	Spec     struct{ NodeName string }
 	Status   struct {
 		Conditions        []struct{ Type, Status string }
 		ContainerStatuses []struct {
@@ -102,6 +114,12 @@ type pod struct {
 			RestartCount int
 		}
 	}
+}
+
+// containerID is the id of a pod's container, without its runtime's name.
+func (p pod) containerID() string {
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "//")
+	return id
 }
 
 // hasCondition reports whether a condition is true.
@@ -137,18 +155,19 @@ func (w *world) onlyPod(ctx context.Context, program string) (pod, error) {
 	return all[0], nil
 }
 
-// proxyGet gets one of a pod's pages through the API server.
-func (w *world) proxyGet(ctx context.Context, pod, path string) (status int, body string, err error) {
-	cert, err := tls.LoadX509KeyPair(w.pki("admin.crt"), w.pki("admin.key"))
+// page gets one of a pod's pages.
+func (w *world) page(ctx context.Context, pod, path string) (status int, body string, err error) {
+	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	address, err := w.reach(ctx, "pod/"+pod, 8080)
 	if err != nil {
 		return 0, "", err
 	}
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, RootCAs: w.ca.pool()}}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url()+"/api/v1/namespaces/"+namespace+"/pods/"+pod+":8080/proxy"+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
 		return 0, "", err
 	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
 		return 0, "", err

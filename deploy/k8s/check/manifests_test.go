@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 )
 
 // complain takes what is wrong, as a sentence that names the object.
@@ -56,6 +57,9 @@ func namespace(s *set, say complain) {
 		}
 	}
 	for _, o := range s.raw[1:] {
+		if o["kind"] == "PriorityClass" { // of the cluster
+			continue
+		}
 		if meta := o["metadata"].(map[string]any); meta["namespace"] != ns.Name {
 			say("%s: is in namespace %v, not in %s", named(o), meta["namespace"], ns.Name)
 		}
@@ -74,6 +78,23 @@ func images(s *set, say complain) {
 			if c.ImagePullPolicy != corev1.PullIfNotPresent {
 				say("%s: pulls %s", p, c.ImagePullPolicy)
 			}
+		}
+	}
+}
+
+// TestProductionHasAPriority: every pod has the class that the overlay brings, and nobody else gets it.
+func TestProductionHasAPriority(t *testing.T) {
+	s := render(t, "overlays/production")
+	classes := map[string]bool{}
+	for _, o := range s.raw {
+		if o["kind"] == "PriorityClass" {
+			class := as[schedulingv1.PriorityClass](t, o)
+			classes[class.Name] = class.Value > 0 && !class.GlobalDefault
+		}
+	}
+	for _, p := range s.pods() {
+		if name := p.template.Spec.PriorityClassName; !classes[name] {
+			t.Errorf("%s has the priority %q, which is not in %v", p, name, classes)
 		}
 	}
 }

@@ -110,30 +110,51 @@ func (s *set) pod(name string) pod {
 	panic("no pod template " + name)
 }
 
-// render makes what kubectl would apply of a directory under deploy/k8s, or of one with components added.
+// render makes what kubectl would apply of an overlay, with these components added in its kustomization.yaml.
 func render(t *testing.T, dir string, components ...string) *set {
 	t.Helper()
-	at := filepath.Join(root, dir)
-	if len(components) > 0 {
-		at = t.TempDir()
-		here, err := filepath.Abs(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		relative := func(to string) string { // kustomize takes no absolute paths
-			path, err := filepath.Rel(at, filepath.Join(here, to))
-			if err != nil {
-				t.Fatal(err)
+	return renderEdited(t, func(text string) string { return text }, dir, components...)
+}
+
+// renderEdited is render of a copy of the overlay whose kustomization.yaml was edited.
+func renderEdited(t *testing.T, edit func(string) string, dir string, components ...string) *set {
+	t.Helper()
+	from, err := filepath.Abs(filepath.Join(root, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := t.TempDir()
+	if err := os.CopyFS(at, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(at, "kustomization.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k map[string]any
+	if err := yaml.Unmarshal([]byte(edit(string(text))), &k); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"resources", "components"} {
+		list, _ := k[field].([]any)
+		for i, entry := range list {
+			if entry := entry.(string); strings.HasPrefix(entry, "../") {
+				list[i] = relative(t, at, filepath.Join(from, entry))
 			}
-			return path
 		}
-		text := "namespace: errand\nresources: [" + relative(dir) + "]\ncomponents:\n"
-		for _, c := range components {
-			text += "  - " + relative(c) + "\n"
+		if field == "components" {
+			for _, c := range components {
+				list = append(list, relative(t, at, filepath.Join(from, "../..", c)))
+			}
 		}
-		if err := os.WriteFile(filepath.Join(at, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		k[field] = list
+	}
+	if text, err = yaml.Marshal(k); err == nil {
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	options := krusty.MakeDefaultOptions()
 	options.Reorder = krusty.ReorderOptionLegacy // as kubectl does
@@ -154,7 +175,17 @@ func render(t *testing.T, dir string, components ...string) *set {
 	return s
 }
 
-// everything is each overlay, and each component on top of an overlay that lacks it.
+// relative is a path as kustomize takes it, which takes no absolute ones.
+func relative(t *testing.T, from, to string) string {
+	t.Helper()
+	path, err := filepath.Rel(from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// everything is each overlay, and each component in an overlay that lacks it.
 func everything(t *testing.T) map[string]*set {
 	t.Helper()
 	all := map[string]*set{}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/url"
@@ -74,10 +75,10 @@ func (s scaled) next(t *testing.T, replicas int, writes, reads, busy float64) in
 		t.Fatal(err)
 	}
 	wants := s.wants(t, writes, reads, busy) / target
-	if math.Abs(wants/float64(replicas)-1) <= 0.1 {
-		return replicas
+	if math.Abs(wants/float64(replicas)-1) > 0.1 {
+		replicas = int(math.Ceil(wants))
 	}
-	return min(max(int(math.Ceil(wants)), s.Spec.MinReplicaCount), s.Spec.MaxReplicaCount)
+	return min(max(replicas, s.Spec.MinReplicaCount), s.Spec.MaxReplicaCount)
 }
 
 // numbers are those of the formula: workers, seconds that a backlog may take, seconds a request.
@@ -145,11 +146,11 @@ func TestScalingGrowsWithBusyHandsAndBacklogOnly(t *testing.T) {
 				{"drained", most, workers / 2, 0, 0.5, 1},
 				{"an upstream so slow that all workers wait for it", most / 2, endless, endless, full(most / 2), most},
 			} {
-				if got := so.next(t, c.replicas, c.writes, c.reads, c.busy); got != c.want {
-					t.Errorf("%s, %s: %s: from %d to %d replicas, want %d", name, so.Metadata.Name, c.situation, c.replicas, got, c.want)
+				if got := so.next(t, c.replicas, c.writes, c.reads, c.busy); got != max(c.want, so.Spec.MinReplicaCount) {
+					t.Errorf("%s, %s: %s: from %d to %d replicas, want %d", name, so.Metadata.Name, c.situation, c.replicas, got, max(c.want, so.Spec.MinReplicaCount))
 				}
 			}
-			for replicas := 1; replicas <= most; replicas++ {
+			for replicas := so.Spec.MinReplicaCount; replicas <= most; replicas++ {
 				if got := so.next(t, replicas, endless, endless, float64(replicas)); got > 2*replicas {
 					t.Errorf("%s, %s: from %d to %d replicas at once", name, so.Metadata.Name, replicas, got)
 				}
@@ -169,9 +170,6 @@ func TestTriggersNameWhatThereIs(t *testing.T) {
 			settings := s.environment(p, complain)
 			if workers, _, _ := so.numbers(t); settings["CONCURRENCY"] != fmt.Sprint(workers) {
 				complain("the formula counts with %v workers, CONCURRENCY is %s", workers, settings["CONCURRENCY"])
-			}
-			if so.Spec.MinReplicaCount < 1 {
-				complain("with no replica there is nobody to ask how busy it is")
 			}
 			if so.Spec.Fallback != nil || so.Spec.PollingInterval != nil || so.Spec.CooldownPeriod != nil {
 				complain("has settings that do nothing here, or harm: fallback, pollingInterval, cooldownPeriod")
@@ -230,7 +228,7 @@ func TestHPAsGoByBusyHands(t *testing.T) {
 		h := as[autoscalingv2.HorizontalPodAutoscaler](t, raw)
 		complain := func(format string, args ...any) { t.Errorf("%s: %s", h.Name, fmt.Sprintf(format, args...)) }
 		wantDoubling(complain, h.Spec.Behavior.ScaleUp)
-		if h.Spec.MinReplicas == nil || *h.Spec.MinReplicas < 1 || len(h.Spec.Metrics) != 1 || h.Spec.Metrics[0].Pods == nil {
+		if len(h.Spec.Metrics) != 1 || h.Spec.Metrics[0].Pods == nil {
 			complain("it does not go by its pods alone")
 			continue
 		}
@@ -266,6 +264,46 @@ func TestTheAdapterRuleNamesTheGauge(t *testing.T) {
 	for _, expr := range []string{rule.SeriesQuery, query} {
 		if missing, err := unknown(expr, exported(t)); err != nil || len(missing) > 0 || !strings.Contains(expr, "errand_busy_ratio") {
 			t.Errorf("%s: %v, nobody exports %q", expr, err, missing)
+		}
+	}
+}
+
+// drainable: a disruption budget that is used up leaves a replica of each program, of one that is scaled at its minimum too.
+func drainable(s *set, say complain) {
+	least := map[string]int{}
+	for _, d := range s.deployments {
+		if least[d.Name] = 1; d.Spec.Replicas != nil {
+			least[d.Name] = int(*d.Spec.Replicas)
+		}
+	}
+	for _, o := range s.raw {
+		spec, _ := o["spec"].(map[string]any)
+		if target, scaled := spec["scaleTargetRef"].(map[string]any); scaled {
+			n, _ := cmp.Or(spec["minReplicaCount"], spec["minReplicas"]).(float64)
+			least[fmt.Sprint(target["name"])] = int(n)
+		}
+	}
+	for name, n := range least {
+		for _, b := range s.budgets {
+			if most := b.Spec.MaxUnavailable; selects(b.Spec.Selector, s.pod(name).template.Labels) && n <= most.IntValue() {
+				say("%s: of %d replicas PodDisruptionBudget %s lets %v go at once", name, n, b.Name, most)
+			}
+		}
+	}
+}
+
+func TestADrainLeavesAReplica(t *testing.T) {
+	for overlay, want := range map[string]int{"overlays/production": 0, "overlays/production+components/keda": 0, "overlays/production+components/hpa": 0,
+		"overlays/sandbox": 2, "overlays/sandbox-keda": 2} { // one replica of each consumer, to be seen growing
+		dir, component, found := strings.Cut(overlay, "+")
+		s := render(t, dir)
+		if found {
+			s = render(t, dir, component)
+		}
+		var said []string
+		drainable(s, func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+		if len(said) != want {
+			t.Errorf("%s: complaints are %q, want %d", overlay, said, want)
 		}
 	}
 }
