@@ -95,7 +95,6 @@ func (d *demo) play(h *installation, s *scenario, v *demoView) error {
 	if err != nil {
 		return err
 	}
-	defer f.stop()
 	published := make(chan error, 1)
 	go func() {
 		err := s.publish(ctx, h)
@@ -122,7 +121,6 @@ func (d *demo) stay(ctx context.Context, h *installation, v *demoView) error {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	defer f.stop()
 	if err := f.run(h.ctx, 0, v.show); err != nil {
 		return err
 	}

@@ -3,17 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
 )
 
-// event is a message to show: an event, a request or a dead letter.
+// event is a message to show: an event or a dead letter.
 type event struct {
 	at      time.Time
 	subject string
@@ -50,139 +52,93 @@ type startAt struct {
 	last  uint64
 }
 
-// follower reads new messages that match some patterns. For requests it subscribes to the
-// subjects, since their streams are for the programs alone. Everything else is read from
-// the streams: a subscription would also get events that the server then refused.
+// follower reads the messages of streams that match some patterns, stored ones and new
+// ones. It only reads: a subscription would also get events that the server then refused.
 type follower struct {
 	b       broker
 	sources []*source
-	subs    []*nats.Subscription
-	live    chan event
-	done    chan struct{} // closed by stop
 }
 
-// source reads one stream.
+// source reads what one stream has under one pattern.
 type source struct {
-	stream   string
-	filters  []string
-	messages jetstream.MessagesContext
-	past     uint64 // messages from before the start that were not read yet
-	head     event  // the next one of them
+	scan    bus.Scan
+	earlier []string // patterns of the same stream; what one of them matches is shown by its source
+	page    []bus.Message
+	past    uint64 // messages from before the start that were not read yet
+	head    event  // the next one of them
 }
 
-// follow starts reading: from then on no message is missed. End it with stop.
+// pageSize is how many messages a source asks for at once.
+const pageSize = 256
+
+// follow starts reading: from then on no message is missed.
 func follow(ctx context.Context, b broker, patterns []string, from startAt) (*follower, error) {
-	f := &follower{b: b, live: make(chan event, 256), done: make(chan struct{})}
-	filters, found, err := f.streams(ctx, patterns)
-	if err == nil && !found {
-		err = fmt.Errorf("no stream has %s: run `errand provision` first, or check the pattern", strings.Join(patterns, " or "))
-	}
-	for _, op := range requests {
-		if err == nil && slices.ContainsFunc(patterns, func(p string) bool { return matches(p, op.Requested()) }) {
-			err = f.listen(op.Requested())
+	f := &follower{b: b}
+	var missing error
+	for _, s := range sources(patterns) {
+		err := s.open(ctx, b, from)
+		switch {
+		case errors.Is(err, bus.ErrNoStream):
+			missing = err
+		case err != nil:
+			return nil, err
+		default:
+			f.sources = append(f.sources, s)
 		}
 	}
-	for _, stream := range slices.Sorted(maps.Keys(filters)) {
-		if err == nil {
-			err = f.open(ctx, &source{stream: stream, filters: filters[stream]}, from)
-		}
+	switch {
+	case len(f.sources) > 0:
+		return f, nil
+	case missing != nil:
+		return nil, fmt.Errorf("%w: run `errand provision` first", missing)
 	}
-	if err == nil {
-		err = b.nc.FlushTimeout(connectWait) // until the server has the subscriptions
-	}
-	if err != nil {
-		f.stop()
-		return nil, err
-	}
-	return f, nil
+	return nil, fmt.Errorf("no stream of events has %s: check the pattern. Requests themselves are not shown", strings.Join(patterns, " or "))
 }
 
-// streams finds the streams that can be read, and the patterns for each.
-func (f *follower) streams(ctx context.Context, patterns []string) (filters map[string][]string, found bool, err error) {
-	filters = map[string][]string{}
-	for _, pattern := range patterns {
-		list := f.b.js.StreamNames(ctx, jetstream.WithStreamListSubject(pattern))
-		for name := range list.Name() {
-			found = true
-			s, err := f.b.js.Stream(ctx, name)
-			if err != nil {
-				return nil, found, fmt.Errorf("stream %s: %w", name, err)
+// sources are one for each stream of events and each pattern that something in it may match.
+func sources(patterns []string) (list []*source) {
+	for _, stream := range bus.Streams(bus.Limits{}) {
+		var earlier []string
+		for _, pattern := range patterns {
+			if stream.Retention != jetstream.LimitsPolicy || !slices.ContainsFunc(stream.Subjects, func(s string) bool { return overlap(pattern, s) }) {
+				continue
 			}
-			if s.CachedInfo().Config.Retention == jetstream.LimitsPolicy {
-				filters[name] = append(filters[name], pattern)
-			}
-		}
-		if err := list.Err(); err != nil {
-			return nil, found, fmt.Errorf("list the streams: %w", err)
+			list = append(list, &source{scan: bus.Scan{Stream: stream.Name, Filter: pattern, Page: pageSize}, earlier: slices.Clone(earlier)})
+			earlier = append(earlier, pattern)
 		}
 	}
-	return filters, found, nil
+	return list
 }
 
-func (f *follower) listen(subject string) error {
-	s, err := f.b.nc.Subscribe(subject, func(m *nats.Msg) {
-		select {
-		case f.live <- event{at: time.Now(), subject: m.Subject, header: m.Header, data: m.Data}:
-		case <-f.done:
+// overlap reports whether a subject can match both patterns.
+func overlap(one, other string) bool {
+	a, b := strings.Split(one, "."), strings.Split(other, ".")
+	for i := 0; i < len(a) && i < len(b); i++ {
+		switch {
+		case a[i] == ">" || b[i] == ">":
+			return true
+		case a[i] != b[i] && a[i] != "*" && b[i] != "*":
+			return false
 		}
-	})
-	if err != nil {
-		return fmt.Errorf("listen to %s: %w", subject, err)
 	}
-	f.subs = append(f.subs, s)
-	return nil
+	return len(a) == len(b)
 }
 
-func (f *follower) open(ctx context.Context, s *source, from startAt) error {
-	config := jetstream.OrderedConsumerConfig{FilterSubjects: s.filters, DeliverPolicy: jetstream.DeliverNewPolicy, InactiveThreshold: time.Minute}
+func (s *source) open(ctx context.Context, b broker, from startAt) error {
+	var err error
 	switch {
 	case from.since > 0:
-		since := time.Now().Add(-from.since)
-		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+		s.scan.Since = time.Now().Add(-from.since)
 	case from.last > 0:
-		start, err := f.lastOf(ctx, s, from.last)
-		if err != nil {
-			return err
-		}
-		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, start
+		err = s.scan.ToLast(ctx, b.nc, from.last)
+	default:
+		return s.scan.ToEnd(ctx, b.nc)
 	}
-	c, err := f.b.js.OrderedConsumer(ctx, s.stream, config)
-	if err != nil {
-		return fmt.Errorf("read stream %s: %w", s.stream, err)
+	if err == nil {
+		s.page, err = s.scan.Next(ctx, b.nc)
 	}
-	if config.DeliverPolicy != jetstream.DeliverNewPolicy {
-		s.past = c.CachedInfo().NumPending
+	if len(s.page) > 0 {
+		s.past = s.page[0].Pending + 1
 	}
-	if s.messages, err = c.Messages(); err != nil {
-		return fmt.Errorf("read stream %s: %w", s.stream, err)
-	}
-	f.sources = append(f.sources, s)
-	return nil
-}
-
-// lastOf is the sequence from which a stream has the last n messages that match the
-// filters, or all if there are fewer. The server reports how many there are from a
-// sequence on, so a binary search finds it.
-func (f *follower) lastOf(ctx context.Context, s *source, n uint64) (uint64, error) {
-	stream, err := f.b.js.Stream(ctx, s.stream)
-	if err != nil {
-		return 0, fmt.Errorf("stream %s: %w", s.stream, err)
-	}
-	low, high := stream.CachedInfo().State.FirstSeq, stream.CachedInfo().State.LastSeq+1
-	for low < high { // there are fewer than n after high
-		middle := low + (high-low+1)/2
-		c, err := f.b.js.OrderedConsumer(ctx, s.stream, jetstream.OrderedConsumerConfig{FilterSubjects: s.filters, HeadersOnly: true,
-			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: middle, InactiveThreshold: 5 * time.Second})
-		if err != nil {
-			return 0, fmt.Errorf("read stream %s: %w", s.stream, err)
-		}
-		info := c.CachedInfo()
-		_ = f.b.js.DeleteConsumer(ctx, s.stream, info.Name) // otherwise the server removes it later
-		if info.NumPending >= n {
-			low = middle
-		} else {
-			high = middle - 1
-		}
-	}
-	return max(low, 1), nil
+	return err
 }

@@ -3,10 +3,11 @@
 // a whole installation on one machine.
 //
 //	provision  shows the changes to streams and consumers, then applies them
+//	mirror     makes a reader's own copies of the events
 //	sandbox    serves both upstreams, with pages for people
 //	demo       runs NATS, sandbox and the three programs in one process
 //	publish    publishes one request and waits for its outcome if asked to
-//	watch      shows events as they arrive, or from the streams
+//	watch      shows events as they are stored, or from before
 package main
 
 import "errand/internal/app"
@@ -18,7 +19,8 @@ func main() {
 type cli struct {
 	withDemo
 	Provision provision `cmd:"" help:"Create or update the streams and consumers that the programs need."`
+	Mirror    mirror    `cmd:"" help:"Create or update a reader's own copies of the events, in its own account."`
 	Sandbox   standIn   `cmd:"" help:"Serve a stand-in for both upstream services."`
 	Publish   publish   `cmd:"" help:"Publish one request, and wait for its outcome if asked to."`
-	Watch     watch     `cmd:"" help:"Show requests and events as they arrive, or from the streams."`
+	Watch     watch     `cmd:"" help:"Show events as they are stored, or from before."`
 }

@@ -26,6 +26,8 @@ type provision struct {
 	AckWait  *time.Duration `env:"PROVISION_ACK_WAIT" placeholder:"30s" help:"How long a silent consumer keeps a request before another one gets it. Default for a new consumer: that of the other consumers, or 30s."`
 	MaxBytes *sizes         `env:"PROVISION_MAX_BYTES" placeholder:"10G" help:"Maximum bytes of each stream, with K, M, G or T for powers of 1024, or none; STREAM=SIZE for one of them, several with commas. The servers reserve that much. A full stream refuses new messages and drops none. Default for a new stream: as many as the other streams, or no limit."`
 
+	Reader []string `env:"PROVISION_READER" placeholder:"NAME" help:"Also create what sends events to the account of this reader; may be repeated. See errand mirror --help."`
+
 	Missing bool `env:"PROVISION_MISSING" help:"Only create what is missing; change nothing that exists."`
 	DryRun  bool `env:"PROVISION_DRY_RUN" help:"Only show what would change."`
 	Yes     bool `env:"PROVISION_YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
@@ -44,6 +46,7 @@ Examples:
     errand provision --replicas 3 --max-age 2160h --yes
     errand provision --max-bytes 20G
     errand provision --max-bytes 2G,MANDATE_EVENTS=30G,MAIL_DELIVERIES=none
+    errand provision --reader service         # and then, as a user of that account: errand mirror service
     errand provision --max-age 24h --force    # shorter than before: may drop events
 
 Without --force, a change that may drop messages, or that leaves a stream no room for what it has, is refused, and then nothing is changed at all.`
@@ -67,6 +70,11 @@ func (p *provision) run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
+	feeds, err := bus.PlanReaders(ctx, b.js, p.Reader)
+	if err != nil {
+		return err
+	}
+	plan = append(plan, feeds...)
 	if p.Missing {
 		plan = slices.DeleteFunc(plan, func(change bus.Change) bool { return !change.Create })
 	}
@@ -77,26 +85,34 @@ func (p *provision) run(ctx context.Context, c console) error {
 	if leftover != "" {
 		fmt.Fprintln(c.out, leftover)
 	}
+	return carryOut(ctx, c, plan, consent{dryRun: p.DryRun, yes: p.Yes, force: p.Force})
+}
+
+// consent is what a person said about changes beforehand.
+type consent struct{ dryRun, yes, force bool }
+
+// carryOut shows a plan and applies it, unless it is not wanted.
+func carryOut(ctx context.Context, c console, plan []bus.Change, given consent) error {
 	if len(plan) == 0 {
 		fmt.Fprintln(c.out, "nothing to change")
 		return nil
 	}
 	destructive := showPlan(c, plan)
 	switch {
-	case p.DryRun && destructive && !p.Force:
+	case given.dryRun && destructive && !given.force:
 		fmt.Fprintln(c.out, "\nnothing was changed (--dry-run); it would need --force")
 		return nil
-	case p.DryRun:
+	case given.dryRun:
 		fmt.Fprintln(c.out, "\nnothing was changed (--dry-run)")
 		return nil
-	case c.interactive && !p.Yes && (!destructive || p.Force):
+	case c.interactive && !given.yes && (!destructive || given.force):
 		if !confirmed(c) {
 			fmt.Fprintln(c.out, "nothing was changed")
 			return nil
 		}
 	}
 	fmt.Fprintln(c.out)
-	return bus.Apply(ctx, plan, p.Force, func(change bus.Change) {
+	return bus.Apply(ctx, plan, given.force, func(change bus.Change) {
 		done := "updated"
 		switch {
 		case change.Create:
@@ -128,6 +144,11 @@ func (p *provision) limits() (l bus.Limits, err error) {
 	}
 	if p.MaxBytes != nil {
 		l.MaxBytes, l.MaxBytesOf = p.MaxBytes.each, p.MaxBytes.of
+	}
+	for _, reader := range p.Reader {
+		if !bus.ValidReader(reader) {
+			return l, &app.Invalid{Variable: "--reader", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32", reader)}
+		}
 	}
 	return l, nil
 }

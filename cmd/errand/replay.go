@@ -3,37 +3,51 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
-	"sync"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"errand/internal/bus"
+	"errand/internal/retry"
 )
 
 // run shows stored events in the order of time, then new ones until ctx ends, which is no
 // error.
 func (f *follower) run(ctx context.Context, last uint64, show func(event)) error {
-	ctx, stop := context.WithCancel(ctx)
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	defer stop()
 	if err := f.history(ctx, last, show); err != nil {
 		return ended(ctx, err)
 	}
-	failed := make(chan error, len(f.sources))
-	for _, s := range f.sources {
-		readers.Go(func() { failed <- f.forward(ctx, s) })
-	}
-	for {
-		select {
-		case e := <-f.live:
+	for again := true; again; again = retry.Pause(ctx, retry.Follow) {
+		for _, e := range f.news(ctx) {
 			show(e)
-		case err := <-failed:
-			return ended(ctx, err)
-		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
+}
+
+// news are the events that were stored since the last look, in the order of time. What
+// comes while it looks is left for the next one, so that a stream's order is kept.
+func (f *follower) news(ctx context.Context) (list []event) {
+	ends := map[string]uint64{}
+	for _, s := range f.sources {
+		end := bus.Scan{Stream: s.scan.Stream}
+		if _, known := ends[end.Stream]; !known && end.ToEnd(ctx, f.b.nc) == nil { // after an error it is asked again
+			ends[end.Stream] = end.From
+		}
+	}
+	for _, s := range f.sources {
+		for {
+			e, sequence, there := s.peek(ctx, f.b)
+			if !there || sequence >= ends[s.scan.Stream] {
+				break
+			}
+			s.page = s.page[1:]
+			if !s.elsewhere(e) {
+				list = append(list, e)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b event) int { return a.at.Compare(b.at) })
+	return list
 }
 
 // history shows the stored events of all streams together, oldest first; only the last
@@ -42,7 +56,7 @@ func (f *follower) history(ctx context.Context, last uint64, show func(event)) e
 	total := uint64(0)
 	for _, s := range f.sources {
 		total += s.past
-		if err := s.advance(ctx, false); err != nil {
+		if err := s.advance(ctx, f.b, false); err != nil {
 			return err
 		}
 	}
@@ -56,65 +70,57 @@ func (f *follower) history(ctx context.Context, last uint64, show func(event)) e
 		if first == nil {
 			return nil
 		}
-		if last == 0 || total <= last {
+		if (last == 0 || total <= last) && !first.elsewhere(first.head) {
 			show(first.head)
 		}
-		if err := first.advance(ctx, true); err != nil {
+		if err := first.advance(ctx, f.b, true); err != nil {
 			return err
 		}
 	}
 }
 
 // advance replaces the head by the next message, if there is one.
-func (s *source) advance(ctx context.Context, shown bool) error {
+func (s *source) advance(ctx context.Context, b broker, shown bool) error {
 	if shown {
 		s.past--
 	}
 	if s.past == 0 {
 		return nil
 	}
-	e, pending, err := s.next(ctx)
+	e, pending, err := s.next(ctx, b)
 	s.head, s.past = e, min(s.past, pending+1) // some may have been removed meanwhile
 	return err
 }
 
-// next returns the next message of a stream, and the number of messages after it.
-func (s *source) next(ctx context.Context) (event, uint64, error) {
-	m, err := s.messages.Next(jetstream.NextContext(ctx))
-	if err != nil {
-		return event{}, 0, fmt.Errorf("read stream %s: %w", s.stream, err)
-	}
-	meta, err := m.Metadata()
-	if err != nil {
-		return event{}, 0, fmt.Errorf("read stream %s: %w", s.stream, err)
-	}
-	return event{at: meta.Timestamp, subject: m.Subject(), header: m.Headers(), data: m.Data()}, meta.NumPending, nil
-}
-
-// forward passes on new messages.
-func (f *follower) forward(ctx context.Context, s *source) error {
-	for {
-		e, _, err := s.next(ctx)
-		if err != nil {
-			return err
-		}
-		select {
-		case f.live <- e:
-		case <-ctx.Done():
-			return ctx.Err()
+// next returns the next message, and the number of messages after it. It waits for one,
+// also while no server answers: the connection reports that.
+func (s *source) next(ctx context.Context, b broker) (event, uint64, error) {
+	e, _, there := s.peek(ctx, b)
+	for ; !there; e, _, there = s.peek(ctx, b) {
+		if !retry.Pause(ctx, retry.Follow) {
+			return event{}, 0, ctx.Err()
 		}
 	}
+	pending := s.page[0].Pending
+	s.page = s.page[1:]
+	return e, pending, nil
 }
 
-// stop ends what follow has started.
-func (f *follower) stop() {
-	close(f.done)
-	for _, s := range f.subs {
-		_ = s.Unsubscribe() // the connection is closed next anyway anyway
+// peek returns the next message and its sequence, if there is one by now.
+func (s *source) peek(ctx context.Context, b broker) (e event, sequence uint64, there bool) {
+	if len(s.page) == 0 {
+		s.page, _ = s.scan.Next(ctx, b.nc) // after an error it is asked again
 	}
-	for _, s := range f.sources {
-		s.messages.Stop()
+	if len(s.page) == 0 {
+		return e, 0, false
 	}
+	m := s.page[0]
+	return event{at: m.Time, subject: m.Subject, header: m.Header, data: m.Data}, m.Sequence, true
+}
+
+// elsewhere reports whether another source of the same stream shows the event.
+func (s *source) elsewhere(e event) bool {
+	return slices.ContainsFunc(s.earlier, func(pattern string) bool { return matches(pattern, e.subject) })
 }
 
 // ended returns err, unless it only says that ctx ended.

@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -28,49 +27,49 @@ func (r *request) wait(ctx context.Context, b broker, timeout time.Duration, c c
 	if r.id != r.position {
 		filters = append(filters, r.op.Filter(r.id))
 	}
+	var scans []*bus.Scan
+	for _, filter := range filters {
+		scans = append(scans, &bus.Scan{Stream: bus.EventsOf(r.op), Filter: filter, Page: pageSize})
+	}
 	last := ""
-	history, err := b.js.OrderedConsumer(ctx, bus.EventsOf(r.op), jetstream.OrderedConsumerConfig{FilterSubjects: filters, InactiveThreshold: time.Minute})
-	if err != nil {
-		return r.noOutcome(ctx, timeout, last, err)
-	}
-	events, err := history.Messages()
-	if err != nil {
-		return r.noOutcome(ctx, timeout, last, err)
-	}
-	defer events.Stop()
-	for {
-		m, err := events.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return r.noOutcome(ctx, timeout, last, err)
+	for again := true; again; again = retry.Pause(ctx, retry.Follow) {
+		for _, scan := range scans {
+			page, err := scan.Next(ctx, b.nc)
+			if errors.Is(err, bus.ErrNoStream) {
+				return r.noOutcome(ctx, timeout, last, err)
+			}
+			for _, m := range page { // after any other error it is asked again
+				state := messages.StateOf(m.Subject)
+				if !state.Final(r.op) {
+					last = m.Subject
+					continue
+				}
+				if !r.isOwn(m.Data) {
+					continue
+				}
+				fmt.Fprintln(c.out, printable(m.Subject))
+				fmt.Fprintln(c.out, pretty(m.Data))
+				return verdict(r.op, state, m.Data)
+			}
 		}
-		state := messages.StateOf(m.Subject())
-		if !state.Final(r.op) {
-			last = m.Subject()
-			continue
-		}
-		if !r.isOwn(m) {
-			continue
-		}
-		fmt.Fprintln(c.out, printable(m.Subject()))
-		fmt.Fprintln(c.out, pretty(m.Data()))
-		return verdict(r.op, state, m.Data())
 	}
+	return r.noOutcome(ctx, timeout, last, ctx.Err())
 }
 
 // isOwn reports whether a final event is about this request, and not about another one
 // with the same id, which has a different fingerprint.
-func (r *request) isOwn(m jetstream.Msg) bool {
+func (r *request) isOwn(data []byte) bool {
 	var body struct {
 		Fingerprint string `json:"fingerprint"`
 	}
-	_ = json.Unmarshal(m.Data(), &body) // without a fingerprint it counts as own
+	_ = json.Unmarshal(data, &body) // without a fingerprint it counts as own
 	return body.Fingerprint == "" || r.fingerprint == "" || body.Fingerprint == r.fingerprint
 }
 
 func (r *request) noOutcome(ctx context.Context, timeout time.Duration, last string, err error) error {
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("there is no stream %s: run `errand provision` first", bus.EventsOf(r.op))
+	case errors.Is(err, bus.ErrNoStream):
+		return fmt.Errorf("%w: run `errand provision` first", err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		where := "no program has started it; is one running?"
 		if last != "" {

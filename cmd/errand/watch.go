@@ -18,7 +18,7 @@ import (
 type watch struct {
 	NATS bus.Connection `embed:"" group:"nats"`
 
-	Pattern []string      `arg:"" optional:"" help:"Subjects to show, with * and > as in NATS; default: all requests and events."`
+	Pattern []string      `arg:"" optional:"" help:"Subjects to show, with * and > as in NATS; default: all events."`
 	Since   time.Duration `placeholder:"DURATION" help:"Begin with the events of this last period, such as 1h." xor:"past"`
 	Last    uint64        `placeholder:"N" help:"Begin with the last N events." xor:"past"`
 	JSON    bool          `help:"One JSON object per line: time, subject, headers, body."`
@@ -31,7 +31,7 @@ var everything = []string{"mandate.>", "mail.send.>", "mail.batch.>", "mail.acco
 
 // Help is shown by --help in addition to the flags.
 func (*watch) Help() string {
-	return `Shows requests and events as they arrive, one line each, until Ctrl-C.
+	return `Shows events as they are stored, one line each, until Ctrl-C.
 
 Examples:
 
@@ -42,7 +42,7 @@ Examples:
     errand watch --last 20 --exit 'dead.>'
     errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
 
-Subjects are <domain>.<operation>.<state>.<request id>. Requests, <domain>.<operation>.requested, are shown as they are published and cannot be shown later: their streams keep them only until they are processed. The log-poller's own records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names them.`
+Subjects are <domain>.<operation>.<state>.<request id>. Requests themselves are not shown: what becomes of one is, from its first event on. The log-poller's own records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names them.`
 }
 
 // Run shows events until ctx ends.
@@ -74,7 +74,6 @@ func (w *watch) run(ctx context.Context, c console) error {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	defer f.stop()
 	layout := newLines(c)
 	show := func(e event) { fmt.Fprintln(c.out, layout.line(e)) }
 	if w.JSON {
@@ -98,8 +97,7 @@ func validPattern(pattern string) bool {
 	return true
 }
 
-// withoutCovered removes patterns that another one covers: a stream cannot be read with
-// both.
+// withoutCovered removes patterns that another one covers.
 func withoutCovered(patterns []string) (list []string) {
 	covers := func(wide, narrow string) bool {
 		return matches(wide, narrow) && (strings.HasSuffix(wide, ">") || !strings.HasSuffix(narrow, ">"))

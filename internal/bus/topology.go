@@ -65,7 +65,7 @@ func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[strea
 // enrolled or written to twice.
 //
 // None has DenyPurge, which cannot be taken back: erasing a person needs a purge by
-// subject. Permissions keep everybody else from it.
+// subject. Accounts keep everybody else from it.
 func Streams(l Limits) []jetstream.StreamConfig {
 	l = l.or(Defaults)
 	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardNew, MaxMsgSize: -1}
@@ -90,13 +90,15 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	}
 	deliveries := kept(MailDeliveries, retry.EventsWindow, "mail.delivery.*.*", "mail.log.>")
 	deliveries.AllowDirect, deliveries.AllowAtomicPublish = true, true
+	dead := kept(DeadLetters, retry.DeadLettersWindow, "dead.>")
+	dead.AllowDirect = true // it is read without consumers
 	streams := []jetstream.StreamConfig{
 		requests(MandateRequests, messages.Enroll, messages.Transactions),
 		events(MandateEvents, "mandate.*.*.*"),
 		requests(MailRequests, messages.Send, messages.Account),
 		events(MailEvents, "mail.send.*.*", "mail.batch.*.*.*", "mail.account.*.*"),
 		deliveries,
-		kept(DeadLetters, retry.DeadLettersWindow, "dead.>"),
+		dead,
 	}
 	for i := range streams {
 		streams[i].MaxBytes = l.maxBytes(streams[i].Name)

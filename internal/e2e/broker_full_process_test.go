@@ -37,7 +37,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 			t.Run(c.name+", "+p.program, func(t *testing.T) {
 				dir := releaseBuild.programs(t)
 				parallel(t)
-				n, err := devkit.Configured(t.TempDir(), natsConfig(t)+"jetstream { max_file_store: 8MB }\n")
+				n, err := devkit.Configured(t.TempDir(), strings.ReplaceAll(natsConfig(t), "max_file: 256MB", "max_file: 1MB")+"jetstream { max_file_store: 10MB }\n")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -41,16 +41,15 @@ var leaks = []string{secretMark, "@example.test", "Test Payer", "900101011234", 
 // it outlives whatever is killed, and so the JetStream server, unless the test is
 // about brokers.
 type installation struct {
-	t          *testing.T
-	nats       *devkit.NATS        // nil where brokers are processes
-	js         jetstream.JetStream // may do anything, as no program may
-	producer   jetstream.JetStream // the producer's
-	subscriber jetstream.JetStream // the subscriber's
-	box        *sandbox.Sandbox
-	web        *httptest.Server
-	inFlight   atomic.Int64 // upstream calls at work, those of the dead too
-	programs   string       // the directory of the programs
-	env        []string
+	t        *testing.T
+	nats     *devkit.NATS        // nil where brokers are processes
+	js       jetstream.JetStream // may do anything, as no program may
+	producer jetstream.JetStream // the producer's
+	box      *sandbox.Sandbox
+	web      *httptest.Server
+	inFlight atomic.Int64 // upstream calls at work, those of the dead too
+	programs string       // the directory of the programs
+	env      []string
 
 	mu      sync.Mutex
 	running []*process // all that were started, the dead too
@@ -97,7 +96,6 @@ func installAt(t *testing.T, dir, url string, replicas int, env ...string) *inst
 		t.Fatal(err)
 	}
 	_, in.producer = connectAs(t, url, "producer")
-	_, in.subscriber = connectAs(t, url, "subscriber")
 	provisioner, _ := connectAs(t, url, "provisioner")
 	in.provision(provisioner, replicas)
 	t.Cleanup(in.close)

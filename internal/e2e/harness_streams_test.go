@@ -61,10 +61,7 @@ func (in *installation) subjects(filter string) map[string]uint64 {
 // events lists the events under a filter, oldest first.
 func (in *installation) events(filter string) []event {
 	in.t.Helper()
-	if strings.HasPrefix(filter, "dead.") {
-		return readEvents(in.t, in.js, filter)
-	}
-	return readEvents(in.t, in.subscriber, filter)
+	return readEvents(in.t, in.js, filter)
 }
 
 // wantOne fails unless exactly one event is under filter, and gives it.

@@ -24,7 +24,7 @@ import (
 )
 
 // users are those of the shipped configuration; the programs have their names.
-var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "provisioner", "producer", "subscriber", "operator"}
+var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "provisioner", "service", "producer", "subscriber", "ann"}
 
 // password is a user's; keptItsSecrets looks for it in all that is said.
 func password(user string) string { return user + "-password-" + secretMark }
@@ -46,11 +46,11 @@ func natsConfig(t *testing.T) string {
 	for _, user := range users {
 		fmt.Fprintf(&passwords, "%s: %q\n", variable(user), password(user))
 	}
-	const begin = "users: ["
+	const begin = "users: [\n      {\n        user: mandate-consumer\n"
 	if n := strings.Count(string(shipped), begin); n != 1 {
-		t.Fatalf("the shipped configuration has %d lists of users, want one", n)
+		t.Fatalf("the shipped configuration has %d lists of programs, want one", n)
 	}
-	return passwords.String() + strings.Replace(string(shipped), begin, begin+" { user: admin, password: admin }", 1) + "no_auth_user: admin\n"
+	return passwords.String() + strings.Replace(string(shipped), begin, "users: [\n      { user: admin, password: admin }\n"+strings.TrimPrefix(begin, "users: [\n"), 1) + "no_auth_user: admin\n"
 }
 
 // securedServer is a server of its own under natsConfig, for the length of the test.
@@ -152,7 +152,7 @@ func installWithConfig(t *testing.T, config string, admin ...nats.Option) *insta
 	if in.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}
-	in.nats, in.producer, in.subscriber = n, in.js, in.js
+	in.nats, in.producer = n, in.js
 	in.provision(nc, 1)
 	t.Cleanup(in.close)
 	return in

@@ -3,10 +3,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,15 +14,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
 )
 
-// A list of recipients goes from the producer to the mail consumer, and its outcome to a
-// durable consumer of the subscriber's, with nobody's rights but their own.
-func TestProducerAndSubscriberNeedOnlyTheirOwnRights(t *testing.T) {
+// A list of recipients goes from a producer to the mail consumer. A service in an account of
+// its own publishes a request, and has the outcomes from its own copy of the events, over a
+// durable consumer that nobody else can delete. All with nobody's rights but their own.
+func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 	in := install(t)
-	_, provisioner := connectAs(t, in.nats.URL, "provisioner")
+	pnc, provisioner := connectAs(t, in.nats.URL, "provisioner")
 	if _, err := provisioner.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"}); err != nil {
 		t.Fatal(err)
 	}
@@ -45,18 +42,47 @@ func TestProducerAndSubscriberNeedOnlyTheirOwnRights(t *testing.T) {
 	in.publish("mail.send.requested", body)
 	in.start("mail-consumer")
 
-	mine, err := in.subscriber.CreateOrUpdateConsumer(t.Context(), bus.MailEvents, jetstream.ConsumerConfig{
-		Durable: "outcomes", FilterSubject: "mail.send.accepted.*", AckPolicy: jetstream.AckExplicitPolicy})
+	js := in.reader(pnc, "service")
+	if _, err := js.Publish(t.Context(), "mail.send.requested", []byte(`{"request_id":"own","to":"d@example.test","subject":"s","content":"c"}`)); err != nil {
+		t.Fatal(err)
+	}
+	outcomes, err := js.CreateOrUpdateConsumer(t.Context(), bus.MailEvents, jetstream.ConsumerConfig{
+		Durable: "billing", FilterSubject: "mail.send.accepted.*", AckPolicy: jetstream.AckExplicitPolicy})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := mine.Next(jetstream.FetchMaxWait(30 * time.Second))
+	for _, accepted := range []string{`"accepted":3`, `"accepted":1`} {
+		m, err := outcomes.Next(jetstream.FetchMaxWait(30 * time.Second))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, in.lastOutput())
+		}
+		if err := m.DoubleAck(t.Context()); err != nil || !strings.Contains(string(m.Data()), accepted) {
+			t.Errorf("acknowledged with %v: %s", err, m.Data())
+		}
+	}
+}
+
+// reader makes a reader's copies as errand provision and errand mirror do, each with the
+// rights of its own user.
+func (in *installation) reader(provisioner *nats.Conn, name string) jetstream.JetStream {
+	in.t.Helper()
+	apply := func(plan []bus.Change, err error) {
+		in.t.Helper()
+		if err == nil {
+			err = bus.Apply(in.t.Context(), plan, false, func(bus.Change) {})
+		}
+		if err != nil {
+			in.t.Fatal(err)
+		}
+	}
+	js, err := jetstream.New(provisioner)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, in.lastOutput())
+		in.t.Fatal(err)
 	}
-	if err := m.DoubleAck(t.Context()); err != nil || !strings.Contains(string(m.Data()), `"accepted":3`) {
-		t.Errorf("acknowledged with %v: %s", err, m.Data())
-	}
+	apply(bus.PlanReaders(in.t.Context(), js, []string{name}))
+	nc, own := connectAs(in.t, in.nats.URL, name)
+	apply(bus.PlanCopies(in.t.Context(), nc, own, name, bus.Readable, bus.Limits{}))
+	return own
 }
 
 // hashed is the poller's password as `nats server passwd` writes one.
@@ -118,66 +144,5 @@ func TestAWrongPasswordIsNobody(t *testing.T) {
 		if !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("%s: %v", user, err)
 		}
-	}
-}
-
-// block is what is between the fences in text that begin with a line.
-func block(t *testing.T, text, line string) string {
-	t.Helper()
-	_, rest, found := strings.Cut(text, "```\n# "+line+"\n")
-	inside, _, closed := strings.Cut(rest, "```")
-	if !found || !closed {
-		t.Fatalf("the documentation has no block %q", line)
-	}
-	return inside
-}
-
-// A producer in an account of its own asks like any other, but cannot have the server
-// write an event with its answer, as one in the same account can.
-func TestAProducerOfAnotherAccountForgesNoEvent(t *testing.T) {
-	t.Parallel()
-	readme, err := os.ReadFile("../../deploy/nats/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := `OUTSIDER_PASSWORD: "` + password("outsider") + "\"\n" + natsConfig(t)
-	config = strings.Replace(config, "    jetstream: enabled\n", "    jetstream: enabled\n"+block(t, string(readme), "Into the account ERRAND"), 1)
-	config = strings.Replace(config, "\naccounts {\n", "\naccounts {\n"+block(t, string(readme), "Beside the account ERRAND"), 1)
-	n, err := devkit.Configured(t.TempDir(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
-	admin := connect(t, n.URL)
-	if err := devtest.Provision(t.Context(), admin); err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, user := range []string{"outsider", "producer"} {
-		nc, asks := connectAs(t, n.URL, user)
-		if err := nc.PublishRequest("mandate.enroll.requested", "mandate.enroll.succeeded."+user, []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := asks.Publish(t.Context(), "mandate.enroll.requested", []byte("{}")); err != nil { // answered after the first
-			t.Errorf("%s cannot ask: %v", user, err)
-		}
-	}
-	s, err := js.Stream(t.Context(), bus.MandateEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var events jetstream.StreamState
-	for end := time.Now().Add(10 * time.Second); events.Msgs == 0 && time.Now().Before(end); runtime.Gosched() {
-		info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		events = info.State
-	}
-	if want := map[string]uint64{"mandate.enroll.succeeded.producer": 1}; !maps.Equal(events.Subjects, want) {
-		t.Errorf("events: %v, want %v", events.Subjects, want)
 	}
 }

@@ -52,6 +52,11 @@ const (
 	// NATSCheck is the pause between two checks of what a program needs of NATS, and the
 	// timeout of one.
 	NATSCheck = 5 * time.Second
+	// FeedHeartbeat is how often a reader's copies learn that there is nothing new. Servers
+	// accept no other.
+	FeedHeartbeat = time.Second
+	// Follow is the pause before a stream is asked again for what is new in it.
+	Follow = 200 * time.Millisecond
 	// ObjectRead is the pause before a chunk of a recipient list is asked for again.
 	ObjectRead = time.Second
 	// ResolvePace is the pause between two looks at enrollments that ended uncertain.

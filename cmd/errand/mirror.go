@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+)
+
+// mirror creates and updates a reader's copies of the streams of events, in the reader's
+// own account.
+type mirror struct {
+	NATS bus.Connection `embed:"" group:"nats"`
+
+	Reader  string   `arg:"" help:"The reader's name, as given to errand provision --reader."`
+	Streams []string `arg:"" optional:"" help:"The streams to copy; default: MANDATE_EVENTS, MAIL_EVENTS and MAIL_DELIVERIES."`
+
+	Replicas *int           `env:"MIRROR_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5. Default for a new stream: 1."`
+	MaxAge   *time.Duration `env:"MIRROR_MAX_AGE" placeholder:"720h" help:"How long events are kept here. Default for a new stream: 720h."`
+	MaxBytes *size          `env:"MIRROR_MAX_BYTES" placeholder:"10G" help:"Maximum bytes of each stream, or none. A full one drops its oldest events. Default for a new stream: an equal share of what the account may have."`
+
+	DryRun bool `env:"MIRROR_DRY_RUN" help:"Only show what would change."`
+	Yes    bool `env:"MIRROR_YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
+	Force  bool `env:"MIRROR_FORCE" help:"Also make changes that may drop messages."`
+}
+
+// Help is shown by --help in addition to the flags.
+func (*mirror) Help() string {
+	return `A service that reads events has an account of its own at the NATS servers, as in deploy/nats/errand.conf, and in it its own copies of the streams of events, under the same names. Nobody else can delete its durable consumers, and it can touch nothing of errand's.
+
+It takes two commands: one as errand's provisioner, and one as the user of the service.
+
+    NATS_USER=provisioner errand provision --reader service
+    NATS_USER=service     errand mirror service
+    NATS_USER=service     errand mirror service MAIL_EVENTS --max-age 168h    # only this one, a week of it
+
+New copies begin with the oldest event that there is. Running it again changes nothing.`
+}
+
+// Run shows the changes and applies them.
+func (m *mirror) Run(ctx context.Context) error { return m.run(ctx, standard()) }
+
+func (m *mirror) run(ctx context.Context, c console) error {
+	if !bus.ValidReader(m.Reader) {
+		return &app.Invalid{Variable: "READER", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32", m.Reader)}
+	}
+	streams := m.Streams
+	if len(streams) == 0 {
+		streams = bus.Readable
+	}
+	for _, name := range streams {
+		if !slices.Contains(bus.Readable, name) {
+			return &app.Invalid{Variable: "STREAMS", Problem: fmt.Sprintf("has %q, must be of %s", name, strings.Join(bus.Readable, ", "))}
+		}
+	}
+	limits, err := (&provision{Replicas: m.Replicas, MaxAge: m.MaxAge, MaxBytes: m.MaxBytes}).limits()
+	if err != nil {
+		return err
+	}
+	b, err := connect(ctx, m.NATS, "mirror", c.warnings())
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	plan, err := bus.PlanCopies(ctx, b.nc, b.js, m.Reader, streams, limits)
+	if err != nil {
+		return err
+	}
+	return carryOut(ctx, c, plan, consent{dryRun: m.DryRun, yes: m.Yes, force: m.Force})
+}

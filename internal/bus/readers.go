@@ -1,0 +1,155 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/retry"
+)
+
+// A reader is an account of its own with copies (mirrors) of the streams of events. All
+// that it can ask of errand's account is to be sent them again: the consumer that sends
+// them is made there beforehand, since whoever may make one has the server publish where
+// it likes.
+//
+//	errand's account                                   the reader's account
+//	MAIL_EVENTS ─ consumer <reader> ─ events.<reader>.MAIL_EVENTS ─► mirror MAIL_EVENTS ─ consumers of its own
+
+// Readable are the streams that readers have copies of.
+var Readable = []string{MandateEvents, MailEvents, MailDeliveries}
+
+// readerName is what a reader may be called: one token of a subject.
+var readerName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+
+// ValidReader reports whether a reader may have that name.
+func ValidReader(name string) bool { return readerName.MatchString(name) }
+
+// externalAPI is where a reader's account has what it may ask of errand's JetStream.
+const externalAPI = "ERRAND.API"
+
+func deliverTo(reader, stream string) string { return "events." + reader + "." + stream }
+
+// feed is the consumer that sends a stream's events to a reader. What the log poller and
+// the mail consumer leave for each other is not sent.
+func feed(reader, stream string) jetstream.ConsumerConfig {
+	c := jetstream.ConsumerConfig{Durable: reader, DeliverSubject: deliverTo(reader, stream), AckPolicy: jetstream.AckFlowControlPolicy,
+		FlowControl: true, IdleHeartbeat: retry.FeedHeartbeat, MaxDeliver: -1, MaxAckPending: 1000}
+	if stream == MailDeliveries {
+		c.FilterSubjects = []string{"mail.delivery.*.*", "mail.log.watermark"}
+	}
+	return c
+}
+
+// PlanReaders gives the consumers of readers that are not there yet, in errand's account.
+func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) (plan []Change, err error) {
+	for _, reader := range readers {
+		for _, stream := range Readable {
+			want := feed(reader, stream)
+			have, err := js.PushConsumer(ctx, stream, reader)
+			switch {
+			case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+				plan = append(plan, Change{Kind: "consumer", Name: reader + " on " + stream, Create: true, Fields: diff(jetstream.ConsumerConfig{}, want, []string{"DeliverSubject", "FilterSubjects"}),
+					apply: func(ctx context.Context) error { _, err := js.CreatePushConsumer(ctx, stream, want); return err }})
+			case err != nil:
+				return nil, fmt.Errorf("consumer %s on %s: %w", reader, stream, err)
+			case have.CachedInfo().Config.DeliverSubject != want.DeliverSubject:
+				return nil, fmt.Errorf("consumer %s on %s sends to %s and not to a reader: choose another name", reader, stream, have.CachedInfo().Config.DeliverSubject)
+			}
+		}
+	}
+	return plan, nil
+}
+
+// PlanCopies compares a reader's copies with those it should have, in its own account.
+func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, reader string, streams []string, l Limits) (plan []Change, err error) {
+	made := l.or(Defaults)
+	if l.MaxBytes == 0 {
+		if made.MaxBytes, err = share(ctx, js, len(Readable)*made.Replicas); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range streams {
+		want := made.copyOf(reader, name)
+		s, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			change := planStream(js, jetstream.StreamConfig{}, want, false)
+			create := change.apply
+			change.Fields = slices.DeleteFunc(change.Fields, func(f Field) bool { return !slices.Contains(copyFields, f.Name) })
+			change.apply = func(ctx context.Context) error {
+				if err := startOver(ctx, nc, reader, name); err != nil {
+					return err
+				}
+				return create(ctx)
+			}
+			plan = append(plan, change)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("stream %s: %w", name, err)
+		}
+		have := s.CachedInfo().Config
+		if have.Mirror == nil {
+			return nil, fmt.Errorf("stream %s is no copy: is this the reader's account, and NATS_USER its user?", name)
+		}
+		want = l.keep(have, want)
+		if fields := diff(have, want, copyFields); len(fields) > 0 {
+			merged := merge(have, want, copyFields)
+			plan = append(plan, Change{Kind: "stream", Name: name, Fields: fields, Destructive: destructive(have, merged),
+				apply: func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err }})
+		}
+	}
+	return plan, nil
+}
+
+// copyFields are the settings of a copy that errand decides.
+var copyFields = []string{"Replicas", "MaxAge", "MaxBytes", "AllowDirect"}
+
+// copyOf is a reader's copy of a stream. When it is full the oldest go: the events are
+// in errand's own stream.
+func (l Limits) copyOf(reader, stream string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{Name: stream, Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: l.MaxAge, MaxBytes: l.MaxBytes, MaxMsgSize: -1,
+		Discard: jetstream.DiscardOld, AllowDirect: true,
+		Mirror: &jetstream.StreamSource{Name: stream, External: &jetstream.ExternalStream{APIPrefix: externalAPI},
+			Consumer: &jetstream.StreamConsumerSource{Name: reader, DeliverSubject: deliverTo(reader, stream)}}}
+}
+
+// startOver has a stream sent from its first event on.
+func startOver(ctx context.Context, nc *nats.Conn, reader, stream string) error {
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	m, err := ask(ctx, nc, externalAPI+".CONSUMER.RESET."+stream+"."+reader, map[string]any{"seq": 1})
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("nobody sends %s to reader %s: run `errand provision --reader %s` in errand's account, and see that this account imports what a reader needs", stream, reader, reader)
+	}
+	if err == nil {
+		err = json.Unmarshal(m.Data, &answer)
+	}
+	if err == nil && answer.Error != nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return fmt.Errorf("ask for %s from its first event on: %w", stream, err)
+	}
+	return nil
+}
+
+// share is how many bytes each of n copies may have in an account with a limit; Unlimited
+// where there is none. A twentieth is left for consumers.
+func share(ctx context.Context, js jetstream.JetStream, n int) (int64, error) {
+	info, err := js.AccountInfo(ctx)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("nats: the account's limits: %w", err)
+	case info.Limits.MaxStore <= 0:
+		return Unlimited, nil
+	}
+	return info.Limits.MaxStore / 20 * 19 / int64(n), nil
+}

@@ -1,0 +1,157 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/retry"
+)
+
+// Scan reads what a stream has stored under a filter, page by page, and new messages as
+// they are stored. It leaves nothing at the server, as a consumer would, and needs the
+// right to $JS.API.DIRECT.GET.<stream> alone.
+type Scan struct {
+	Stream, Filter string
+	From           uint64    // sequence that the next message has at least
+	Since          time.Time // counts instead of From for the first message
+	Page           int       // messages asked for at once
+}
+
+// Message is what a stream has stored.
+type Message struct {
+	Subject  string
+	Sequence uint64
+	Time     time.Time
+	Header   nats.Header
+	Data     []byte
+	Pending  uint64 // messages under the filter after this one
+}
+
+// Next gives the messages that come next, none when there are none yet. A replica that
+// lags may answer: it gives what comes next later. ErrNoStream: nothing answers there.
+func (s *Scan) Next(ctx context.Context, nc *nats.Conn) ([]Message, error) {
+	what := map[string]any{"next_by_subj": s.Filter, "batch": s.Page, "max_bytes": 4 << 20}
+	if s.Since.IsZero() {
+		what["seq"] = max(s.From, 1)
+	} else {
+		what["start_time"] = s.Since
+	}
+	page, err := directPage(ctx, nc, s.Stream, what)
+	if len(page) > 0 {
+		s.From, s.Since = page[len(page)-1].Sequence+1, time.Time{}
+	}
+	return page, err
+}
+
+// ToEnd puts the scan behind everything that is stored.
+func (s *Scan) ToEnd(ctx context.Context, nc *nats.Conn) error {
+	last, err := direct(ctx, nc, s.Stream, lastOf(">"))
+	if last != nil {
+		s.From, s.Since = last.seq+1, time.Time{}
+	}
+	return noStream(s.Stream, err)
+}
+
+// ToLast puts the scan before the last n messages under its filter, or before all of
+// them when there are fewer.
+func (s *Scan) ToLast(ctx context.Context, nc *nats.Conn, n uint64) error {
+	if err := s.ToEnd(ctx, nc); err != nil {
+		return err
+	}
+	low, high := uint64(1), max(s.From, 1)
+	for low < high { // there are fewer than n after high
+		middle := low + (high-low+1)/2
+		first := Scan{Stream: s.Stream, Filter: s.Filter, From: middle, Page: 1}
+		page, err := first.Next(ctx, nc)
+		if err != nil {
+			return err
+		}
+		if len(page) > 0 && page[0].Pending+1 >= n {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	s.From = low
+	return nil
+}
+
+// ErrNoStream says that no stream of that name answers this user.
+var ErrNoStream = errors.New("there is no such stream, or this user may not read it")
+
+func noStream(stream string, err error) error {
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("stream %s: %w", stream, ErrNoStream)
+	}
+	return err
+}
+
+// directPage asks any replica of a stream for some messages.
+func directPage(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (page []Message, err error) {
+	body, _ := json.Marshal(what) // texts, numbers and times always encode
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return nil, fmt.Errorf("nats: direct get: %w", err)
+	}
+	defer func() { _ = answers.Unsubscribe() }() // the rest of a page that is given up
+	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+stream, answers.Subject, body); err != nil {
+		return nil, fmt.Errorf("nats: direct get: %w", err)
+	}
+	for {
+		m, err := answers.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, noStream(stream, err)
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+		case "204", "404": // the end of the page; there is none
+			return page, nil
+		case "503":
+			return nil, noStream(stream, nats.ErrNoResponders)
+		default:
+			return nil, fmt.Errorf("nats: direct get from %s: status %s %s", stream, status, m.Header.Get("Description"))
+		}
+		next, err := messageOf(m)
+		if err != nil {
+			return nil, err
+		}
+		if last := uint64(0); len(page) > 0 {
+			last = page[len(page)-1].Sequence
+			if m.Header.Get("Nats-Last-Sequence") != strconv.FormatUint(last, 10) {
+				return nil, fmt.Errorf("nats: direct get from %s: a message after %d was lost on the way", stream, last)
+			}
+		}
+		page = append(page, next)
+	}
+}
+
+// messageOf reads a direct get's answer; the headers that the server added are taken off.
+func messageOf(m *nats.Msg) (out Message, err error) {
+	out = Message{Subject: m.Header.Get(jetstream.SubjectHeader), Data: m.Data, Header: nats.Header{}}
+	if out.Sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err == nil {
+		out.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	}
+	if err == nil {
+		out.Pending, err = strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
+	}
+	if err != nil {
+		return out, fmt.Errorf("nats: direct get: %w", err)
+	}
+	for name, values := range m.Header {
+		switch name {
+		case jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer, "Nats-Num-Pending", "Nats-Last-Sequence":
+		default:
+			out.Header[name] = values
+		}
+	}
+	return out, nil
+}

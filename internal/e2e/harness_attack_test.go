@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/internal/devkit/devtest"
+)
+
+// serverSubjects are the patterns of every subject that nats-server's own source names.
+func serverSubjects(t *testing.T) (patterns []string) {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/nats-io/nats-server/v2").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "server", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(tree, func(n ast.Node) bool {
+			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
+				if s, err := strconv.Unquote(text.Value); err == nil && strings.HasPrefix(s, "$") && strings.Contains(s, ".") && !strings.ContainsAny(s, " \r\n\t/") {
+					patterns = append(patterns, s)
+				}
+			}
+			return true
+		})
+	}
+	slices.Sort(patterns)
+	if patterns = slices.Compact(patterns); len(patterns) < 100 {
+		t.Fatalf("nats-server's source names %d subjects, want more", len(patterns))
+	}
+	return patterns
+}
+
+// expand fills in a pattern what stands in the place of a stream, and of its consumer or of
+// whatever else comes after it.
+func expand(pattern string) (subjects []string) {
+	pattern = strings.NewReplacer("%s", "*", "%d", "*").Replace(strings.TrimSuffix(pattern, ".")) // what stands before a dot is a prefix
+	for stream, consumer := range attacked {
+		subject := strings.Replace(pattern, "*", stream, 1)
+		subject = strings.Replace(subject, "*", consumer, 1)
+		subjects = append(subjects, strings.NewReplacer("*", "x", ">", "x").Replace(subject))
+	}
+	slices.Sort(subjects)
+	return slices.Compact(subjects)
+}
+
+// attacked are the streams, each with one of the consumers it has.
+var attacked = map[string]string{
+	bus.MandateRequests: "mandate-enroll", bus.MandateEvents: "service", bus.MailDeliveries: "subscriber", bus.DeadLetters: "x", "OBJ_lists": "x", "ERRAND": "x",
+}
+
+// ours are subjects of which nobody outside of errand's account may write the messages: of
+// every stream, of readers' feeds, of inboxes.
+func ours() (subjects []string) {
+	for _, stream := range bus.Streams(bus.Limits{}) {
+		for _, s := range stream.Subjects {
+			subjects = append(subjects, strings.NewReplacer("*", "forged", ">", "forged").Replace(s))
+		}
+	}
+	for _, op := range []string{"started", "succeeded", "failed", "resolved", "reopened"} {
+		subjects = append(subjects, "mandate.enroll."+op+".victim", "mail.send."+op+".victim")
+	}
+	for _, user := range users {
+		subjects = append(subjects, "_INBOX_"+user+".victim")
+	}
+	return append(subjects, "mail.log.turn", "mail.log.requested", "dead.mail.send.requested", "events.service.MAIL_EVENTS", "events.subscriber.MAIL_EVENTS",
+		"$O.lists.C.x", "$O.lists.M.x", "_INBOX.victim", "_R_.victim")
+}
+
+// secret is in a message that is only for those whom it names.
+func secret(kind string) string { return "only-for-" + kind }
+
+// target is an installation that is attacked: all streams, in each something secret, and
+// with it what readers and people have.
+type target struct {
+	t     *testing.T
+	n     *devkit.NATS
+	admin *nats.Conn
+	js    jetstream.JetStream
+
+	mu       sync.Mutex
+	requests map[string]int // requests that came in, without what differs from one to the next
+}
+
+func newTarget(t *testing.T, config string) *target {
+	t.Helper()
+	n, err := devkit.Configured(t.TempDir(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	w := &target{t: t, n: n, admin: connect(t, n.URL), requests: map[string]int{}}
+	if err := devtest.Provision(t.Context(), w.admin); err != nil {
+		t.Fatal(err)
+	}
+	w.must(jetstream.New(w.admin))
+	w.js, _ = jetstream.New(w.admin)
+	w.must(w.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"}))
+	for subject, kind := range map[string]string{"mandate.enroll.requested": "requests", "mail.send.requested": "requests", "mandate.enroll.succeeded.r": "events",
+		"mail.send.accepted.r": "events", "mail.delivery.bounced.r": "events", "mail.log.sent.r.1": "log", "dead.mail.send.requested": "dead", "$O.lists.C.r": "lists"} {
+		w.must(w.js.Publish(t.Context(), subject, []byte(secret(kind))))
+	}
+	w.must(w.admin.Subscribe("*.*.requested", func(m *nats.Msg) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.requests[m.Subject+" "+numbers.ReplaceAllString(string(m.Data), "0")]++
+	}))
+	w.must(nil, w.admin.FlushTimeout(10*time.Second))
+	return w
+}
+
+// numbers are in many answers of the server's.
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+func (w *target) must(_ any, err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// serve gives the readers that the configuration has their copies.
+func (w *target) serve(readers ...string) {
+	w.t.Helper()
+	plan, err := bus.PlanReaders(w.t.Context(), w.js, readers)
+	w.must(nil, err)
+	w.must(nil, bus.Apply(w.t.Context(), plan, false, func(bus.Change) {}))
+	for _, reader := range readers {
+		nc, js := connectAs(w.t, w.n.URL, reader)
+		plan, err := bus.PlanCopies(w.t.Context(), nc, js, reader, bus.Readable, bus.Limits{})
+		w.must(nil, err)
+		w.must(nil, bus.Apply(w.t.Context(), plan, false, func(bus.Change) {}))
+	}
+}
+
+// accountOf are the accounts of a configuration's users.
+func accountOf(t *testing.T, config string) map[string]string {
+	t.Helper()
+	var o server.Options
+	if err := o.ProcessConfigString(config); err != nil {
+		t.Fatal(err)
+	}
+	accounts := map[string]string{}
+	for _, u := range o.Users {
+		accounts[u.Username] = u.Account.Name
+	}
+	return accounts
+}
+
+// state is all that a stream of errand's is and has, but for the requests that anybody may
+// add: those are looked at one by one.
+func (w *target) state() map[string]string {
+	w.t.Helper()
+	found := map[string]string{}
+	streams := w.js.ListStreams(w.t.Context())
+	for info := range streams.Info() {
+		s, err := w.js.Stream(w.t.Context(), info.Config.Name)
+		w.must(s, err)
+		info, err := s.Info(w.t.Context(), jetstream.WithSubjectFilter(">"))
+		w.must(info, err)
+		config, _ := json.Marshal(info.Config) // as it came
+		found["configuration of "+info.Config.Name] = string(config)
+		if info.Config.Retention == jetstream.LimitsPolicy {
+			found["messages of "+info.Config.Name] = fmt.Sprint(info.State.FirstSeq, " to ", info.State.LastSeq, ": ", info.State.Subjects)
+		}
+		consumers := s.ListConsumers(w.t.Context())
+		for c := range consumers.Info() {
+			config, _ := json.Marshal(c.Config)
+			found["consumer "+c.Name+" of "+c.Stream] = fmt.Sprint(string(config), " paused: ", c.Paused)
+		}
+		w.must(nil, consumers.Err())
+	}
+	w.must(nil, streams.Err())
+	return found
+}
