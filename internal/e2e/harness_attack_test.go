@@ -67,7 +67,10 @@ func expand(pattern string) (subjects []string) {
 	for stream, consumer := range attacked {
 		subject := strings.Replace(pattern, "*", stream, 1)
 		subject = strings.Replace(subject, "*", consumer, 1)
-		subjects = append(subjects, strings.NewReplacer("*", "x", ">", "x").Replace(subject))
+		subject = strings.ReplaceAll(subject, "*", "x")
+		for _, rest := range []string{"x", "$O.lists.M.none", "mandate.enroll.succeeded.r"} {
+			subjects = append(subjects, strings.Replace(subject, ">", rest, 1))
+		}
 	}
 	slices.Sort(subjects)
 	return slices.Compact(subjects)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -151,23 +152,28 @@ func (a *attacker) answered(inbox string) bool {
 // sync waits until the server has done what it was asked for: it answers its API in order.
 func (a *attacker) sync() {
 	a.t.Helper()
-	a.must(nil, a.nc.FlushTimeout(20*time.Second))
-	a.must(a.js.AccountInfo(a.t.Context()))
-	a.must(nil, a.admin.FlushTimeout(20*time.Second))
-	a.must(nil, a.nc.FlushTimeout(20*time.Second))
+	ctx, stop := context.WithTimeout(a.t.Context(), time.Minute)
+	defer stop()
+	a.must(nil, a.nc.FlushWithContext(ctx))
+	a.must(a.js.AccountInfo(ctx))
+	a.must(nil, a.admin.FlushWithContext(ctx))
+	a.must(nil, a.nc.FlushWithContext(ctx))
 }
 
 // bodies are what a subject is asked with; for a consumer, one that has the server publish
 // to goal.
 func bodies(subject, goal string) []string {
-	list := []string{fmt.Sprintf(`{"request_id":%q,"seq":1}`, ownBody)}
 	switch {
 	case strings.Contains(subject, ".CREATE."):
-		list = append(list, fmt.Sprintf(`{"stream_name":"MANDATE_EVENTS","config":{"durable_name":"mine","deliver_subject":%q,"ack_policy":"none"}}`, goal))
+		return []string{"", fmt.Sprintf(`{"stream_name":"MANDATE_EVENTS","config":{"durable_name":"mine","deliver_subject":%q,"ack_policy":"none"}}`, goal)}
 	case strings.Contains(subject, ".GET."):
-		list = append(list, `{"last_by_subj":">"}`)
+		return []string{"", `{"seq":1}`, `{"last_by_subj":">"}`}
+	case strings.Contains(subject, ".RESET."):
+		return []string{"", `{"seq":1}`}
+	case strings.HasPrefix(subject, "$"), strings.Contains(subject, ".API."):
+		return []string{""} // most of the API wants nothing more, or says what is wrong
 	}
-	return list
+	return []string{fmt.Sprintf(`{"request_id":%q}`, ownBody)}
 }
 
 // attack publishes to every subject, without a reply subject and with an inbox of its own
