@@ -333,7 +333,18 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 		t.Helper()
 		return errand(t, "", append([]string{command, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}, args...)...)
 	}
-	as("provisioner", "provision")
+	as("provisioner", "provision", "--reader", "service")
+	if out := as("provisioner", "provision", "--reader", "service"); out != "nothing to change\n" {
+		t.Errorf("a second time: %q", out)
+	}
+	refusedAs := func(user, what, command string, args ...string) {
+		t.Helper()
+		refused(t, what, append([]string{command, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}, args...)...)
+	}
+	refusedAs("subscriber", "provision --reader subscriber", "mirror", "subscriber")
+	refusedAs("provisioner", "is no copy", "mirror", "service")
+	misconfigured(t, "READER", "mirror", "a.b")
+	misconfigured(t, "--reader", "provision", "--reader", "a.b")
 	as("producer", "publish", "mail.account.requested", "-f", "request_id=of-a-producer")
 
 	nc, err := nats.Connect(n.URL, nats.UserInfo("mail-consumer", "secret"), nats.CustomInboxPrefix("_INBOX_mail-consumer"))
@@ -347,11 +358,24 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	}
 	answer(t, js, "mail.account.reported.mine", `{"request_id":"mine"}`)
 	answer(t, js, "dead.mail.account.requested", `{}`)
-	if out := as("operator", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out, "mail.account.reported.mine") {
-		t.Errorf("the operator sees %q", out)
+	if out := as("ann", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out, "mail.account.reported.mine") {
+		t.Errorf("she sees %q", out)
 	}
 	want := []string{"mail.account.reported.mine", "dead.mail.account.requested"}
-	if got := subjects(t, as("operator", "watch", "--last", "5", "--exit", "--json", "mandate.>", "mail.>", "dead.>")); !slices.Equal(got, want) {
-		t.Errorf("the operator sees %q, want %q", got, want)
+	if got := subjects(t, as("ann", "watch", "--last", "5", "--exit", "--json", "mandate.>", "mail.>", "dead.>")); !slices.Equal(got, want) {
+		t.Errorf("she sees %q, want %q", got, want)
+	}
+	// A service has its own copies, from the first event on.
+	if out := as("service", "mirror", "service", "MAIL_EVENTS"); !strings.Contains(out, "created stream MAIL_EVENTS") {
+		t.Errorf("the service sees %q", out)
+	}
+	if out := as("service", "mirror", "service", "MAIL_EVENTS"); out != "nothing to change\n" {
+		t.Errorf("a second time: %q", out)
+	}
+	if out := as("service", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out, "mail.account.reported.mine") {
+		t.Errorf("the service sees %q", out)
+	}
+	if got := subjects(t, as("service", "watch", "--last", "5", "--exit", "--json", "mail.>", "dead.>")); !slices.Equal(got, want[:1]) {
+		t.Errorf("the service sees %q, want %q", got, want[:1])
 	}
 }

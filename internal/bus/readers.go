@@ -126,7 +126,7 @@ func startOver(ctx context.Context, nc *nats.Conn, reader, stream string) error 
 		Error *jetstream.APIError `json:"error"`
 	}
 	m, err := ask(ctx, nc, externalAPI+".CONSUMER.RESET."+stream+"."+reader, map[string]any{"seq": 1})
-	if errors.Is(err, nats.ErrNoResponders) {
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // an import takes it, and then nobody
 		return fmt.Errorf("nobody sends %s to reader %s: run `errand provision --reader %s` in errand's account, and see that this account imports what a reader needs", stream, reader, reader)
 	}
 	if err == nil {
