@@ -79,7 +79,7 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 		want := made.copyOf(reader, name)
 		s, err := js.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			change := planStream(js, jetstream.StreamConfig{}, want, false)
+			change := planStream(js, nil, want)
 			create := change.apply
 			change.Fields = slices.DeleteFunc(change.Fields, func(f Field) bool { return !slices.Contains(copyFields, f.Name) })
 			change.apply = func(ctx context.Context) error {

@@ -194,7 +194,8 @@ func (a *attacker) attack(subjects map[string][]string) {
 	}
 	a.sync()
 	answering := 0
-	for _, list := range subjects {
+	for _, pattern := range slices.Sorted(maps.Keys(subjects)) {
+		list := subjects[pattern]
 		i := slices.IndexFunc(list, func(subject string) bool { return a.answered(inbox(subject)) })
 		if i < 0 {
 			continue

@@ -95,7 +95,6 @@ func (w *world) connect(ctx context.Context) error {
 		user, secret, key string
 	}{
 		{&w.producer, "producer", "nats-people", "producer"},
-		{&w.subscriber, "subscriber", "nats-people", "subscriber"},
 		{&w.provisioner, "provisioner", "errand-provision", "nats-password"},
 	} {
 		encoded, err := w.k(ctx, "get", "secret", who.secret, "-o", "jsonpath={.data."+who.key+"}")
@@ -119,7 +118,7 @@ func (w *world) connect(ctx context.Context) error {
 
 // events counts the events that match a filter, by subject.
 func (w *world) events(ctx context.Context, stream, filter string) (map[string]uint64, error) {
-	s, err := w.subscriber.Stream(ctx, stream)
+	s, err := w.provisioner.Stream(ctx, stream)
 	if err != nil {
 		return nil, err
 	}
