@@ -188,12 +188,22 @@ func TestWhatAnOlderVersionMadeIsProvisionedToo(t *testing.T) {
 	}
 }
 
-// A new stream of deliveries has nothing that would let one of its writers wipe or forge.
-func TestTheStreamOfDeliveriesHasNoSchedulesTTLsOrRollup(t *testing.T) {
+// No stream has anything that would let one of its writers wipe or forge. What is stored of
+// a person can be erased by subject, everywhere.
+func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
-	_, s := streamOf(t, nc, bus.MailDeliveries)
-	if c := s.CachedInfo().Config; c.AllowMsgSchedules || c.AllowMsgTTL || c.AllowRollup {
-		t.Errorf("schedules %v, TTLs %v, rollup %v; want none", c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup)
+	for _, stream := range bus.Streams(bus.Limits{MaxPayload: nc.MaxPayload()}) {
+		_, s := streamOf(t, nc, stream.Name)
+		c := s.CachedInfo().Config
+		if c.AllowMsgSchedules || c.AllowMsgTTL || c.AllowRollup || c.AllowMsgCounter {
+			t.Errorf("%s: schedules %v, TTLs %v, rollup %v, counters %v; want none", c.Name, c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup, c.AllowMsgCounter)
+		}
+		if want := c.Name == bus.MandateEvents || c.Name == bus.MailEvents; c.DenyDelete != want || c.DenyPurge {
+			t.Errorf("%s: denies deleting %v, want %v; denies purging %v, want false", c.Name, c.DenyDelete, want, c.DenyPurge)
+		}
+		if err := s.Purge(t.Context(), jetstream.WithPurgeSubject("*.*.*.somebody")); err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
 	}
 	if said, err := bus.Leftover(t.Context(), opened(t, nc)); err != nil || said != "" {
 		t.Errorf("said %q, %v", said, err)
