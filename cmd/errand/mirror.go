@@ -57,9 +57,12 @@ func (m *mirror) run(ctx context.Context, c console) error {
 			return &app.Invalid{Variable: "STREAMS", Problem: fmt.Sprintf("has %q, must be of %s", name, strings.Join(bus.Readable, ", "))}
 		}
 	}
-	limits, err := (&provision{Replicas: m.Replicas, MaxAge: m.MaxAge, MaxBytes: m.MaxBytes}).limits()
+	limits, err := (&provision{Replicas: m.Replicas, MaxAge: m.MaxAge}).limits()
 	if err != nil {
 		return err
+	}
+	if m.MaxBytes != nil {
+		limits.MaxBytes = int64(*m.MaxBytes)
 	}
 	b, err := connect(ctx, m.NATS, "mirror", c.warnings())
 	if err != nil {

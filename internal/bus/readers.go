@@ -101,7 +101,8 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 		want = l.keep(have, want)
 		if fields := diff(have, want, copyFields); len(fields) > 0 {
 			merged := merge(have, want, copyFields)
-			plan = append(plan, Change{Kind: "stream", Name: name, Fields: fields, Destructive: destructive(have, merged),
+			tooFull := want.MaxBytes > 0 && s.CachedInfo().State.Bytes > uint64(want.MaxBytes)
+			plan = append(plan, Change{Kind: "stream", Name: name, Fields: fields, Destructive: tooFull || destructive(have, merged),
 				apply: func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err }})
 		}
 	}
