@@ -35,12 +35,8 @@ type world struct {
 	omitted   map[string]string // why an assertion cannot be run on this cluster, by its name
 	notProven string
 
-<<<<<<< HEAD
-	sandbox                           string // URL
-	producer, subscriber, provisioner jetstream.JetStream
-=======
+	sandbox               string // URL
 	producer, provisioner jetstream.JetStream
->>>>>>> ba37db8 (docs: say what accounts keep apart, and what they cannot)
 }
 
 const namespace = "errand"
