@@ -159,3 +159,25 @@ func TestARowThatIsCountedForHoursIsMissingUntilItIsShown(t *testing.T) {
 		w.run(3 * time.Hour)
 	})
 }
+
+// The pages of a list without order say nothing about what they do not show, however old
+// the last of them is: a list that counts more rows than it shows was not read.
+func TestAListWithoutOrderIsNotReadByAnOldPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Unordered, 300)
+		w.depth, w.maxRows, w.fixed = 65, 64, true
+		shown := w.listing()[:65]
+		shown[64].created = w.rows[0].created // alone on the second page
+		w.sweeper.Since = w.rows[250].created
+		w.sink.onSwept = func(s Swept) {
+			if !s.Reading.Began.IsZero() && !s.Reading.Short {
+				w.Errorf("%d rows of %d are shown, and %+v is said to be all of it", w.depth, len(w.rows), s.Reading)
+				w.sink.onSwept = nil
+			}
+		}
+		w.run(10 * time.Minute)
+		if len(w.sink.swept) == 0 {
+			t.Error("nothing was swept")
+		}
+	})
+}
