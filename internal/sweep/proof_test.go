@@ -181,3 +181,25 @@ func TestAListWithoutOrderIsNotReadByAnOldPage(t *testing.T) {
 		}
 	})
 }
+
+// The list counts a row that it does not show while each sweep finds others, so also the one
+// that ends a round.
+func TestARowIsMissingThoughOthersAreFoundWhileARoundEnds(t *testing.T) {
+	for _, at := range []time.Duration{10 * time.Minute, 10*time.Minute + 23*time.Second} { // shortly before a round ends
+		inOrderedWorld(t, 300, func(w *world) {
+			hidden := 0
+			w.total = func(n int) int { return n + hidden }
+			w.sweeper.Since = w.rows[100].created // so that readings end before the list does
+			for after := time.Minute; after < 14*time.Minute; after += 3 * time.Second {
+				time.AfterFunc(after, func() { w.change(func() { w.add(1) }) })
+			}
+			time.AfterFunc(at, func() { w.change(func() { hidden = 1 }) })
+			time.AfterFunc(at+2*time.Minute, func() {
+				if r := w.sink.lastSwept().Reading; !r.Missing && !r.Short {
+					w.Errorf("hidden after %v, nothing is missing: %+v", at, r)
+				}
+			})
+			w.run(15 * time.Minute)
+		})
+	}
+}

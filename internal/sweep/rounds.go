@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -172,7 +173,12 @@ func (r *run[T]) ended(reading *reading) {
 	r.debt.none = reading.isCut || reading.end >= reading.total
 	if r.rounds.ended(reading, complete) {
 		r.state.Order = reading.order(r.state.Order)
-		r.debt.forgive(reading.Began, r.state.Total)
+		if r.state.Order != Unordered { // otherwise rows wait for the scan, and each reading is of all
+			// What this sweep has found is among what the list counts: it must not count again.
+			r.debt.note(r.state.Total, r.grown, time.Now())
+			r.grown = 0
+		}
+		r.debt.forgive(reading.Began, cmp.Or(reading.total, r.state.Total))
 		clear(r.others)
 	}
 }
