@@ -140,24 +140,29 @@ func TestARowThatIsListedTwiceIsNotTheEnd(t *testing.T) {
 
 // A row that the list counts and does not show for hours is missing until it is shown, also
 // for a process that starts meanwhile, and to a reading of the newer part, which ends before
-// it could notice.
+// it could notice; also where rows are published since a time only.
 func TestARowThatIsCountedForHoursIsMissingUntilItIsShown(t *testing.T) {
-	inOrderedWorld(t, 300, func(w *world) {
-		hidden := 0
-		w.total = func(n int) int { return n + hidden }
-		w.sink.wanted = time.Now().Add(-time.Hour)
-		time.AfterFunc(10*time.Minute, func() { w.change(func() { hidden = 1 }) })
-		for at := 12*time.Minute + 30*time.Second; at < 5*time.Hour; at += time.Minute {
-			time.AfterFunc(at, func() {
-				w.change(func() { w.add(1) })
-				if r := w.sink.lastSwept().Reading; !r.Missing && !r.Short && !w.Failed() {
-					w.Errorf("after %v nothing is missing: %+v", at, r)
-				}
-			})
-		}
-		w.run(2 * time.Hour)
-		w.run(3 * time.Hour)
-	})
+	for _, since := range []time.Duration{0, 26 * time.Hour} {
+		inOrderedWorld(t, 300, func(w *world) {
+			hidden := 0
+			w.total = func(n int) int { return n + hidden }
+			w.sink.wanted = time.Now().Add(-time.Hour)
+			if since > 0 {
+				w.sweeper.Since = time.Now().Add(-since)
+			}
+			time.AfterFunc(10*time.Minute, func() { w.change(func() { hidden = 1 }) })
+			for at := 12*time.Minute + 30*time.Second; at < 5*time.Hour; at += time.Minute {
+				time.AfterFunc(at, func() {
+					w.change(func() { w.add(1) })
+					if r := w.sink.lastSwept().Reading; !r.Missing && !r.Short && !w.Failed() {
+						w.Errorf("since %v, after %v nothing is missing: %+v", since, at, r)
+					}
+				})
+			}
+			w.run(2 * time.Hour)
+			w.run(3 * time.Hour)
+		})
+	}
 }
 
 // The pages of a list without order say nothing about what they do not show, however old
