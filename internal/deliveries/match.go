@@ -15,8 +15,11 @@ type found struct {
 }
 
 const (
-	// maxSkew is how far the upstream's clock may be off for a match.
+	// maxSkew is how far the upstream's clock may be off for a match, when it was measured.
 	maxSkew = int64(2 * time.Second / time.Millisecond)
+	// driftTime is the time in which a clock that nobody sets gains or loses one part of it
+	// at most: 100 ppm. A row is matched by what the clock is off when it is published.
+	driftTime = 10_000
 	// maxLateness is how long after its end a call may still be accepted whose fate is unknown.
 	maxLateness = int64(15 * time.Minute / time.Millisecond)
 	// doubtSkew is how far it may be off for a row to raise a doubt about a call of
@@ -31,8 +34,8 @@ const (
 // match returns the call that a row belongs to.
 //
 //   - exact: the message was accepted during one call, and during no other one even if
-//     the two clocks differ by maxSkew. Nothing else proves that a call was accepted.
-//   - unique: there is one possible call; the message was accepted within maxSkew of it,
+//     the two clocks differ by the row's skew. Nothing else proves that a call was accepted.
+//   - unique: there is one possible call; the message was accepted within that of it,
 //     or after a call of unknown fate, or the time of acceptance is unknown, or it may be
 //     of a call of another sender, whose bounces go to an address of its own.
 //   - ambiguous: there are several possible calls.
@@ -101,15 +104,16 @@ func (c *candidates) add(g *generation, index uint32, r row) {
 // callsOf is the number of calls of the batch that a row may be of. inside: the message was
 // accepted during one of them. doubt: the row may be of one of unknown fate, if a clock is wrong.
 func (b *batch) callsOf(r row) (n int, inside, doubt bool) {
+	skew := r.skew()
 	for _, s := range b.spans {
-		at, until := r.accepted, s.end+maxSkew
+		at, until := r.accepted, s.end+skew
 		if s.open {
 			until = s.end + maxLateness
 		}
 		if at == 0 {
 			at, until = r.created, s.end+maxQueueTime.Milliseconds()
 		}
-		possible := at == 0 || s.begin-maxSkew <= at && at <= until // 0: of no known time
+		possible := at == 0 || s.begin-skew <= at && at <= until // 0: of no known time
 		if possible {
 			n++
 		}

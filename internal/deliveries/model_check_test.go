@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -63,12 +64,14 @@ func (m *model) exact(id string, b *messages.DeliveryBody) {
 }
 
 // excused reports whether a row of another program looks like one of a batch: it is by the
-// same sender, and was accepted in the very seconds of a call.
+// same sender, and was accepted in the very seconds of a call, give or take what the clock
+// has drifted since.
 func (m *model) excused(batch string, r *realRow) bool {
+	off := time.Second + time.Duration(math.Abs(m.service.drift)*float64(time.Since(r.accepted)))
 	for _, c := range m.calls[batch] {
 		from, _ := messages.KeysOf(c.from)
 		written, _ := messages.KeysOf(r.From)
-		if r.accepted.After(c.begin.Add(-time.Second)) && r.accepted.Before(c.ended.Add(time.Second)) && (from == 0 || from == written) {
+		if r.accepted.After(c.begin.Add(-off)) && r.accepted.Before(c.ended.Add(off)) && (from == 0 || from == written) {
 			return true
 		}
 	}

@@ -148,8 +148,12 @@ func newModel(t *testing.T, kind string, seed uint64) *model {
 			modelKinds[name](m)
 		}
 	}
-	if m.service.depth > 0 && m.service.totals != "" { // else rows are neither shown nor counted, ever
+	// Nobody can know of rows that are neither shown nor counted: for ever, or for hours.
+	if m.service.depth > 0 && m.service.totals != "" {
 		m.service.order = sweep.NewestFirst
+	}
+	if m.service.totals == "none" || m.service.totals == "capped" {
+		m.service.owed = 0
 	}
 	return m
 }

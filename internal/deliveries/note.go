@@ -59,6 +59,7 @@ func (l *Log) note(e StoredEvent) bool {
 	if n.row.to.folded == 0 {
 		return found
 	}
+	n.row.seen = e.At.UnixMilli()
 	l.calls.doubt(n.row)
 	if n.place.request == "" && n.id != 0 {
 		l.calls.addAmbiguous(n.row, n.id, statusIn(e.State))

@@ -1,6 +1,7 @@
 package deliveries
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -114,6 +115,14 @@ type row struct {
 	to, from party
 	accepted int64 // when the upstream accepted the message
 	created  int64 // when the row was created
+	seen     int64 // when it was published, about
+}
+
+// skew is how far the upstream's clock may have been off, when it accepted the message or
+// created the row, from what was measured when the row was published.
+func (r row) skew() int64 {
+	since := cmp.Or(r.accepted, r.created, r.seen)
+	return maxSkew + max(0, r.seen-since)/driftTime
 }
 
 // party is the keys of an address that a record of a call may have: the two of
@@ -150,7 +159,7 @@ func partyOf(mailbox string) (p party) {
 // rowOf reads a row that is seen now. offset is how far the upstream's clock is ahead; one
 // that is too far off says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
-	r := row{to: partyOf(e.To), from: partyOf(e.From)}
+	r := row{to: partyOf(e.To), from: partyOf(e.From), seen: now.UnixMilli()}
 	if wrong(offset) {
 		return r
 	}

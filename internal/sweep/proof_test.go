@@ -140,22 +140,71 @@ func TestARowThatIsListedTwiceIsNotTheEnd(t *testing.T) {
 
 // A row that the list counts and does not show for hours is missing until it is shown, also
 // for a process that starts meanwhile, and to a reading of the newer part, which ends before
-// it could notice.
+// it could notice; also where rows are published since a time only.
 func TestARowThatIsCountedForHoursIsMissingUntilItIsShown(t *testing.T) {
-	inOrderedWorld(t, 300, func(w *world) {
-		hidden := 0
-		w.total = func(n int) int { return n + hidden }
-		w.sink.wanted = time.Now().Add(-time.Hour)
-		time.AfterFunc(10*time.Minute, func() { w.change(func() { hidden = 1 }) })
-		for at := 12*time.Minute + 30*time.Second; at < 5*time.Hour; at += time.Minute {
-			time.AfterFunc(at, func() {
-				w.change(func() { w.add(1) })
-				if r := w.sink.lastSwept().Reading; !r.Missing && !r.Short && !w.Failed() {
-					w.Errorf("after %v nothing is missing: %+v", at, r)
+	for _, since := range []time.Duration{0, 26 * time.Hour} {
+		inOrderedWorld(t, 300, func(w *world) {
+			hidden := 0
+			w.total = func(n int) int { return n + hidden }
+			w.sink.wanted = time.Now().Add(-time.Hour)
+			if since > 0 {
+				w.sweeper.Since = time.Now().Add(-since)
+			}
+			time.AfterFunc(10*time.Minute, func() { w.change(func() { hidden = 1 }) })
+			for at := 12*time.Minute + 30*time.Second; at < 5*time.Hour; at += time.Minute {
+				time.AfterFunc(at, func() {
+					w.change(func() { w.add(1) })
+					if r := w.sink.lastSwept().Reading; !r.Missing && !r.Short && !w.Failed() {
+						w.Errorf("since %v, after %v nothing is missing: %+v", since, at, r)
+					}
+				})
+			}
+			w.run(2 * time.Hour)
+			w.run(3 * time.Hour)
+		})
+	}
+}
+
+// The pages of a list without order say nothing about what they do not show, however old
+// the last of them is: a list that counts more rows than it shows was not read.
+func TestAListWithoutOrderIsNotReadByAnOldPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Unordered, 300)
+		w.depth, w.maxRows, w.fixed = 65, 64, true
+		shown := w.listing()[:65]
+		shown[64].created = w.rows[0].created // alone on the second page
+		w.sweeper.Since = w.rows[250].created
+		w.sink.onSwept = func(s Swept) {
+			if !s.Reading.Began.IsZero() && !s.Reading.Short {
+				w.Errorf("%d rows of %d are shown, and %+v is said to be all of it", w.depth, len(w.rows), s.Reading)
+				w.sink.onSwept = nil
+			}
+		}
+		w.run(10 * time.Minute)
+		if len(w.sink.swept) == 0 {
+			t.Error("nothing was swept")
+		}
+	})
+}
+
+// The list counts a row that it does not show while each sweep finds others, so also the one
+// that ends a round.
+func TestARowIsMissingThoughOthersAreFoundWhileARoundEnds(t *testing.T) {
+	for _, at := range []time.Duration{10 * time.Minute, 10*time.Minute + 23*time.Second} { // shortly before a round ends
+		inOrderedWorld(t, 300, func(w *world) {
+			hidden := 0
+			w.total = func(n int) int { return n + hidden }
+			w.sweeper.Since = w.rows[100].created // so that readings end before the list does
+			for after := time.Minute; after < 14*time.Minute; after += 3 * time.Second {
+				time.AfterFunc(after, func() { w.change(func() { w.add(1) }) })
+			}
+			time.AfterFunc(at, func() { w.change(func() { hidden = 1 }) })
+			time.AfterFunc(at+2*time.Minute, func() {
+				if r := w.sink.lastSwept().Reading; !r.Missing && !r.Short {
+					w.Errorf("hidden after %v, nothing is missing: %+v", at, r)
 				}
 			})
-		}
-		w.run(2 * time.Hour)
-		w.run(3 * time.Hour)
-	})
+			w.run(15 * time.Minute)
+		})
+	}
 }

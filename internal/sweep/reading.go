@@ -86,10 +86,10 @@ func (r *reading) order(before Order) Order {
 }
 
 // reached reports whether a page whose newest row is this old ends the reading: the newest
-// rows are first without exception, the newest of all known is among those that were read,
-// and the page is wholly older than what must be read.
+// rows are first, on all pages and on each but for a few rows, the newest of all known is
+// among those that were read, and the page is wholly older than what must be read.
 func (r *reading) reached(pageNewest, newestKnown time.Time) bool {
-	return !r.Back.IsZero() && !pageNewest.IsZero() && r.newer == 0 &&
+	return !r.Back.IsZero() && !pageNewest.IsZero() && r.newer == 0 && 50*r.up <= r.rows &&
 		!r.Newest.Before(newestKnown.Add(-r.tolerance)) && pageNewest.Before(r.Back.Add(-r.tolerance))
 }
 

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -119,10 +120,13 @@ func (r *run[T]) fail() {
 func (r *run[T]) roundEvery() time.Duration { return min(retry.RoundEvery, roundSweeps*r.Interval) }
 
 // scanBack is how far back the next scan reads: nothing is published that is older than
-// Since. While rows are watched whose state may change, every other scan of a long list
+// Since, but only the whole list shows whether it counts more. While rows are watched whose state may change, every other scan of a long list
 // reads only as far back as they can be.
 func (r *run[T]) scanBack(now time.Time) time.Time {
 	back := r.state.Since
+	if r.debt.counts() && (!r.debt.none || r.debt.missing > 0) {
+		back = time.Time{}
+	}
 	if r.rounds.recent = !r.rounds.recent && len(r.known.open) > 0 && r.rounds.took > retry.LongRound && r.state.Order == NewestFirst; r.rounds.recent {
 		back = later(back, now.Add(-watchOpen))
 	}
@@ -169,10 +173,19 @@ func (r *run[T]) ended(reading *reading) {
 	if reading != r.scan && !reading.Back.IsZero() || reading == r.scan && r.rounds.recent {
 		return
 	}
-	r.debt.none = reading.isCut || reading.end >= reading.total
+	if !reading.isCut {
+		r.debt.none = reading.end >= reading.total
+	}
 	if r.rounds.ended(reading, complete) {
 		r.state.Order = reading.order(r.state.Order)
-		r.debt.forgive(reading.Began, r.state.Total)
+		if r.state.Order != Unordered { // otherwise rows wait for the scan, and each reading is of all
+			// What this sweep has found is among what the list counts: it must not count again.
+			r.debt.note(r.state.Total, r.grown, time.Now())
+			r.grown = 0
+		}
+		if r.debt.missing == 0 || !reading.isCut {
+			r.debt.forgive(reading.Began, cmp.Or(reading.total, r.state.Total))
+		}
 		clear(r.others)
 	}
 }
