@@ -103,6 +103,9 @@ const mixed = "mixed"
 func TestNoConclusionIsUntrue(t *testing.T) {
 	all := map[string]int{}
 	for _, name := range append(slices.Sorted(maps.Keys(modelKinds)), mixed) {
+		if testing.Short() && slices.Contains([]string{"month", "aged out", "retention", "totals", "unordered", "oldest first", "empty pages"}, name) {
+			continue // days of virtual time, or what internal/sweep's model has too
+		}
 		for seed := range *modelSeeds {
 			t.Run(fmt.Sprintf("%s %d", name, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,12 +26,15 @@ func TestNothingIsConcludedFromRowsThatAreNotPublished(t *testing.T) {
 		"before it, by a clock that is ahead":  {call: -time.Minute, ahead: 5 * time.Minute, want: []int{1, 0}},
 		"just after it, by a clock just right": {call: 5 * time.Second, want: []int{1, 1}},
 	} {
+		if testing.Short() && c.ahead == 0 && c.call < 0 {
+			continue
+		}
 		for i, sent := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					m := newModel(t, "plain", 0)
 					m.service.order, m.service.ahead, m.service.late = sweep.NewestFirst, c.ahead, 0
-					time.Sleep(24 * time.Hour)
+					time.Sleep(8 * time.Hour)
 					for age := range 40 {
 						m.foreign(m.random, time.Now().Add(-time.Duration(age)*10*time.Minute))
 					}
@@ -44,7 +48,7 @@ func TestNothingIsConcludedFromRowsThatAreNotPublished(t *testing.T) {
 					})
 					m.twins.Go(func() {
 						time.Sleep(time.Until(start.Add(c.call)))
-						r := m.newSending("r", m.random)
+						r := m.newSending("r", rand.New(rand.NewPCG(1, 1))) // m.random is at work below
 						b := &sendingBatch{number: 1, to: []string{"x@example.test"}}
 						r.batches, r.onUnknown, r.from = []*sendingBatch{b}, messages.OnUnknownConclude, "shop@example.test"
 						call := &realCall{from: r.from, to: b.to, begin: time.Now(), until: time.Now().Add(callTakes), ended: time.Now().Add(time.Second)}
