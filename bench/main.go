@@ -19,7 +19,6 @@ type cli struct {
 	Compare  compare  `cmd:"" default:"withargs" help:"Settle enrollments: run the rounds and print the results."`
 	Sweep    sweep    `cmd:"" help:"Sweep a sending log for the first time: run the rounds and print the results."`
 	Size     size     `cmd:"" help:"Measure what requests of each kind leave in NATS: bytes and the server's memory."`
-	Flood    flood    `cmd:"" help:"Flood the queues as one producer, and measure how long requests of another one wait."`
 	Server   server   `cmd:"" hidden:"" help:"Serve NATS until standard input ends."`
 	Upstream upstream `cmd:"" hidden:"" help:"Answer enrollments until standard input ends."`
 	Log      log      `cmd:"" hidden:"" help:"Answer with pages of a sending log until standard input ends."`

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"sync"
+	"time"
 
 	"errand/pkg/messages"
 )
@@ -22,7 +24,7 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	if begun {
 		limit = 0
 	}
-	p, err := m.planner.plan(ctx, func() iter.Seq2[string, error] { return m.texts(ctx) }, m.size, limit)
+	p, err := m.planner.plan(ctx, func() iter.Seq2[string, error] { return m.admitted(ctx) }, m.size, limit)
 	if fault, ok := errors.AsType[listFault](err); ok {
 		field := "to"
 		if m.request.Body.ToObject != nil {
@@ -31,6 +33,84 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 		return p, &invalidError{field, string(fault)}
 	}
 	return p, err
+}
+
+// A list of more addresses than manyTexts is compared while few others are, since that
+// takes memory; one of more than longList is sent while few others of those are, since
+// that takes hours.
+const (
+	manyTexts  = 10_000
+	maxReading = 8
+	longList   = 100_000
+)
+
+// errCrowded puts a message off: it would take the place of the messages to few.
+var errCrowded = errors.New("send: enough messages to long lists are being sent")
+
+// admitted is texts for a plan. It waits where many addresses are compared elsewhere, and
+// ends with errCrowded where the list turns out to be long and enough of those are sent.
+func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		m.crowd.open(m.MaxLong)
+		reading, n := false, 0
+		release := func() {
+			if reading {
+				<-m.crowd.reading
+			}
+			reading = false
+		}
+		defer release()
+		for text, err := range m.texts(ctx) {
+			switch n++; n {
+			case manyTexts + 1:
+				select {
+				case m.crowd.reading <- struct{}{}:
+					reading = true
+				case <-ctx.Done():
+					err = context.Cause(ctx)
+				}
+			case longList + 1:
+				release()
+				if !m.admit() {
+					err = errCrowded
+				}
+			}
+			if !yield(text, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// admit takes the place of a message to a long list, until the message's handling ends. One
+// that is to be given up goes on without.
+func (m *message) admit() bool {
+	if m.long || m.MaxLong == 0 || !time.Now().Before(m.request.GiveUpAt) {
+		return true
+	}
+	select {
+	case m.crowd.long <- struct{}{}:
+		m.long = true
+	default:
+	}
+	return m.long
+}
+
+// leave gives the place back.
+func (m *message) leave() {
+	if m.long {
+		<-m.crowd.long
+	}
+}
+
+// crowd are the places of messages to many.
+type crowd struct {
+	once          sync.Once
+	reading, long chan struct{}
+}
+
+func (c *crowd) open(long int) {
+	c.once.Do(func() { c.reading, c.long = make(chan struct{}, maxReading), make(chan struct{}, long) })
 }
 
 // texts reads the recipients in order, as they were written. An error comes last.

@@ -31,6 +31,7 @@ type Handler struct {
 	Size          int // recipients a batch, at most 1,000
 	Parallel      int // batches of one request under way at once
 	MaxRecipients int // of one request; 0: any number
+	MaxLong       int // messages to more than 100,000 in flight at once; 0: any number
 
 	// Secret makes the keys of addresses in records; nil: they are plain hashes.
 	Secret *messages.RecipientSecret
@@ -45,6 +46,7 @@ type Handler struct {
 	Concluded func(ctx context.Context, request string, n int) (messages.ConcludedBody, error)
 
 	planner planner
+	crowd   crowd
 }
 
 // message is one request on one delivery.
@@ -55,6 +57,7 @@ type message struct {
 	from    string // the sender's bare address
 	size    int    // of a batch, pinned by the first started event
 	plan    plan
+	long    bool         // it has the place of a message to a long list
 	calls   atomic.Int64 // made on this delivery
 	before  int          // made on earlier ones
 }
@@ -63,6 +66,7 @@ type message struct {
 // history.ErrFenced when another worker has it, the log's or the object store's.
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.SendRequest]) (messages.Event, error) {
 	m := &message{Handler: h, request: r, size: h.Size, before: r.History.Attempt}
+	defer m.leave()
 	started, err := m.resume()
 	if err == nil {
 		err = m.prepare(ctx, started)
