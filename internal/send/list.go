@@ -48,7 +48,8 @@ const (
 var errCrowded = errors.New("send: enough messages to long lists are being sent")
 
 // admitted is texts for a plan. It waits where many addresses are compared elsewhere, and
-// ends with errCrowded where the list turns out to be long and enough of those are sent.
+// ends with errCrowded where the list turns out to be long and enough of those are sent, and
+// with errStopping when the program ends.
 func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		m.crowd.open(m.MaxLong)
@@ -61,7 +62,10 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 		}
 		defer release()
 		for text, err := range m.texts(ctx) {
-			switch n++; n {
+			if n++; n%1000 == 0 && m.Caller.Stopping() {
+				err = errStopping
+			}
+			switch n {
 			case manyTexts + 1:
 				select {
 				case m.crowd.reading <- struct{}{}:

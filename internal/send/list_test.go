@@ -16,7 +16,7 @@ import (
 // later, unless its time is over.
 func TestLongListsLeavePlacesToOthers(t *testing.T) {
 	list := addresses(0, longList+1)
-	h := &Handler{MaxLong: 1, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) {
+	h := &Handler{MaxLong: 1, Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) {
 		return io.NopCloser(strings.NewReader(list)), nil
 	}}
 	long := func(giveUp time.Duration) *message {
@@ -43,5 +43,18 @@ func TestLongListsLeavePlacesToOthers(t *testing.T) {
 	planned("the second when the first has left", second, nil)
 	if second.leave(); len(h.crowd.long) != 0 || len(h.crowd.reading) != 0 {
 		t.Errorf("%d places stay taken, and %d to read", len(h.crowd.long), len(h.crowd.reading))
+	}
+}
+
+// A program that ends does not read a list to its end first, nor fail a request for that.
+func TestAProgramThatEndsReadsNoMoreOfAList(t *testing.T) {
+	stop := make(chan struct{})
+	close(stop)
+	m := listed(strings.NewReader(addresses(0, 2500)))
+	m.Caller.Stop = stop
+	m.request.GiveUpAt = time.Now().Add(-time.Second)
+	_, err := m.makePlan(t.Context(), false)
+	if ev, err := m.unprepared(err); !errors.Is(err, errStopping) {
+		t.Errorf("got %v, %v", ev.State, err)
 	}
 }

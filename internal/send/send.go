@@ -133,6 +133,8 @@ func (m *message) unprepared(err error) (messages.Event, error) {
 	over := !time.Now().Before(m.request.GiveUpAt)
 	begun := m.request.Prior.State != "" && m.request.Prior.State != messages.Reopened
 	switch {
+	case errors.Is(err, errStopping):
+		return messages.Event{}, err
 	case errors.Is(err, errShifted), errors.Is(err, errPurged), begun && over && !errors.Is(err, history.ErrCorrupt):
 		return m.event(messages.Uncertain, &messages.SendOutcome{Reason: messages.ReasonInterrupted,
 			Message: "it was under way and cannot go on: " + err.Error()}), nil
