@@ -114,7 +114,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		_, err := api.Account(ctx)
 		return err
 	})
-	handler := &send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients, MaxLong: max(p.Concurrency/8, 1),
+	handler := &send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients,
 		Open: bus.Objects{Conn: r.nc}.Open, Sent: store.Sent, Concluded: store.Concluded}
 	if len(secrets) > 0 {
 		handler.Secret = secrets[0]

@@ -52,11 +52,12 @@ var errCrowded = errors.New("send: enough messages to long lists are being sent"
 // with errStopping when the program ends.
 func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		m.crowd.open(m.MaxLong)
+		crowd := &m.planner.crowd
+		crowd.open(cap(m.Caller.Slots))
 		reading, n := false, 0
 		release := func() {
 			if reading {
-				<-m.crowd.reading
+				<-crowd.reading
 			}
 			reading = false
 		}
@@ -68,7 +69,7 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 			switch n {
 			case manyTexts + 1:
 				select {
-				case m.crowd.reading <- struct{}{}:
+				case crowd.reading <- struct{}{}:
 					reading = true
 				case <-ctx.Done():
 					err = context.Cause(ctx)
@@ -89,11 +90,11 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 // admit takes the place of a message to a long list, until the message's handling ends. One
 // that is to be given up goes on without.
 func (m *message) admit() bool {
-	if m.long || m.MaxLong == 0 || !time.Now().Before(m.request.GiveUpAt) {
+	if m.long || !time.Now().Before(m.request.GiveUpAt) {
 		return true
 	}
 	select {
-	case m.crowd.long <- struct{}{}:
+	case m.planner.crowd.long <- struct{}{}:
 		m.long = true
 	default:
 	}
@@ -103,7 +104,7 @@ func (m *message) admit() bool {
 // leave gives the place back.
 func (m *message) leave() {
 	if m.long {
-		<-m.crowd.long
+		<-m.planner.crowd.long
 	}
 }
 
@@ -113,8 +114,9 @@ type crowd struct {
 	reading, long chan struct{}
 }
 
-func (c *crowd) open(long int) {
-	c.once.Do(func() { c.reading, c.long = make(chan struct{}, maxReading), make(chan struct{}, long) })
+// open makes the places of a program that makes so many calls at once.
+func (c *crowd) open(calls int) {
+	c.once.Do(func() { c.reading, c.long = make(chan struct{}, maxReading), make(chan struct{}, max(calls/8, 1)) })
 }
 
 // texts reads the recipients in order, as they were written. An error comes last.

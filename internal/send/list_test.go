@@ -16,7 +16,7 @@ import (
 // later, unless its time is over.
 func TestLongListsLeavePlacesToOthers(t *testing.T) {
 	list := addresses(0, longList+1)
-	h := &Handler{MaxLong: 1, Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) {
+	h := &Handler{Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) {
 		return io.NopCloser(strings.NewReader(list)), nil
 	}}
 	long := func(giveUp time.Duration) *message {
@@ -41,8 +41,8 @@ func TestLongListsLeavePlacesToOthers(t *testing.T) {
 		m.leave()
 	}
 	planned("the second when the first has left", second, nil)
-	if second.leave(); len(h.crowd.long) != 0 || len(h.crowd.reading) != 0 {
-		t.Errorf("%d places stay taken, and %d to read", len(h.crowd.long), len(h.crowd.reading))
+	if second.leave(); len(h.planner.crowd.long) != 0 || len(h.planner.crowd.reading) != 0 {
+		t.Errorf("%d places stay taken, and %d to read", len(h.planner.crowd.long), len(h.planner.crowd.reading))
 	}
 }
 

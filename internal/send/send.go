@@ -31,7 +31,6 @@ type Handler struct {
 	Size          int // recipients a batch, at most 1,000
 	Parallel      int // batches of one request under way at once
 	MaxRecipients int // of one request; 0: any number
-	MaxLong       int // messages to more than 100,000 in flight at once; 0: any number
 
 	// Secret makes the keys of addresses in records; nil: they are plain hashes.
 	Secret *messages.RecipientSecret
@@ -46,7 +45,6 @@ type Handler struct {
 	Concluded func(ctx context.Context, request string, n int) (messages.ConcludedBody, error)
 
 	planner planner
-	crowd   crowd
 }
 
 // message is one request on one delivery.
