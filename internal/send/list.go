@@ -54,6 +54,10 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		crowd := &m.planner.crowd
 		crowd.open(cap(m.Caller.Slots))
+		if object := m.request.Body.ToObject; object != nil && crowd.knows(object.Digest) && !m.admit() {
+			yield("", errCrowded)
+			return
+		}
 		reading, n := false, 0
 		release := func() {
 			if reading {
@@ -76,6 +80,9 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 				}
 			case longList + 1:
 				release()
+				if object := m.request.Body.ToObject; object != nil {
+					crowd.learn(object.Digest)
+				}
 				if !m.admit() {
 					err = errCrowded
 				}
@@ -112,11 +119,33 @@ func (m *message) leave() {
 type crowd struct {
 	once          sync.Once
 	reading, long chan struct{}
+
+	mu    sync.Mutex
+	known map[string]struct{} // digests of long lists, which need not be read to be put off
 }
 
 // open makes the places of a program that makes so many calls at once.
 func (c *crowd) open(calls int) {
 	c.once.Do(func() { c.reading, c.long = make(chan struct{}, maxReading), make(chan struct{}, max(calls/8, 1)) })
+}
+
+// maxKnown is how many long lists are remembered.
+const maxKnown = 10_000
+
+func (c *crowd) learn(digest string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxKnown {
+		c.known = map[string]struct{}{}
+	}
+	c.known[digest] = struct{}{}
+}
+
+func (c *crowd) knows(digest string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.known[digest]
+	return ok
 }
 
 // texts reads the recipients in order, as they were written. An error comes last.

@@ -16,7 +16,9 @@ import (
 // later, unless its time is over.
 func TestLongListsLeavePlacesToOthers(t *testing.T) {
 	list := addresses(0, longList+1)
+	opened := 0
 	h := &Handler{Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) {
+		opened++
 		return io.NopCloser(strings.NewReader(list)), nil
 	}}
 	long := func(giveUp time.Duration) *message {
@@ -33,6 +35,10 @@ func TestLongListsLeavePlacesToOthers(t *testing.T) {
 	planned("the first", first, nil)
 	planned("the first, on another reading", first, nil)
 	planned("the second beside it", second, errCrowded)
+	before := opened
+	if planned("the second again", second, errCrowded); opened != before {
+		t.Error("a list that is known to be long was read to be put off")
+	}
 	planned("one that is to be given up", overdue, nil)
 	few := long(time.Hour)
 	few.request.Body = messages.SendRequest{To: []byte(`["a@example.test"]`)}
