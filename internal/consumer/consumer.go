@@ -64,13 +64,14 @@ type Consumer[R any] struct {
 	hold   *hold.Hold
 
 	lease    lease
+	large    large
 	fault    atomic.Pointer[string]
 	stopping atomic.Bool
 }
 
 // New makes the consumer of a queue.
 func New[R any](s Settings, source jetstream.Consumer, h *hold.Hold, op Operation[R]) *Consumer[R] {
-	return &Consumer[R]{Settings: s, op: op, source: source, hold: h}
+	return &Consumer[R]{Settings: s, op: op, source: source, hold: h, large: newLarge()}
 }
 
 // Fault says what keeps the consumer from taking work; "" when nothing does.
@@ -150,6 +151,12 @@ func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
 		pulls.back(p, false)
 		return err
 	}
+	units, err := c.admitLarge(ctx, m)
+	if err != nil {
+		pulls.back(p, true)
+		return err
+	}
+	defer c.large.free(units)
 	d := c.open(m, permit)
 	admitted := d != nil && permit.Admit(d.ids[0])
 	pulls.back(p, true)

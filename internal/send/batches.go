@@ -119,8 +119,9 @@ func (d *delivery) ended() bool {
 	return d.broken != nil || d.deferred != nil
 }
 
-// errStopping is why batches wait that could have been sent.
-var errStopping = errors.New("send: the program ends between two batches")
+// errStopping is why batches wait that could have been sent, or a list that could have been
+// read.
+var errStopping = errors.New("send: the program ends")
 
 // stop ends the work on this delivery.
 func (d *delivery) stop(err error) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"sync"
+	"time"
 
 	"errand/pkg/messages"
 )
@@ -22,7 +24,7 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	if begun {
 		limit = 0
 	}
-	p, err := m.planner.plan(ctx, func() iter.Seq2[string, error] { return m.texts(ctx) }, m.size, limit)
+	p, err := m.planner.plan(ctx, func() iter.Seq2[string, error] { return m.admitted(ctx) }, m.size, limit)
 	if fault, ok := errors.AsType[listFault](err); ok {
 		field := "to"
 		if m.request.Body.ToObject != nil {
@@ -31,6 +33,119 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 		return p, &invalidError{field, string(fault)}
 	}
 	return p, err
+}
+
+// A list of more addresses than manyTexts is compared while few others are, since that
+// takes memory; one of more than longList is sent while few others of those are, since
+// that takes hours.
+const (
+	manyTexts  = 10_000
+	maxReading = 8
+	longList   = 100_000
+)
+
+// errCrowded puts a message off: it would take the place of the messages to few.
+var errCrowded = errors.New("send: enough messages to long lists are being sent")
+
+// admitted is texts for a plan. It waits where many addresses are compared elsewhere, and
+// ends with errCrowded where the list turns out to be long and enough of those are sent, and
+// with errStopping when the program ends.
+func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		crowd := &m.planner.crowd
+		crowd.open(cap(m.Caller.Slots))
+		if object := m.request.Body.ToObject; object != nil && crowd.knows(object.Digest) && !m.admit() {
+			yield("", errCrowded)
+			return
+		}
+		reading, n := false, 0
+		release := func() {
+			if reading {
+				<-crowd.reading
+			}
+			reading = false
+		}
+		defer release()
+		for text, err := range m.texts(ctx) {
+			if n++; n%1000 == 0 && m.Caller.Stopping() {
+				err = errStopping
+			}
+			switch n {
+			case manyTexts + 1:
+				select {
+				case crowd.reading <- struct{}{}:
+					reading = true
+				case <-ctx.Done():
+					err = context.Cause(ctx)
+				}
+			case longList + 1:
+				release()
+				if object := m.request.Body.ToObject; object != nil {
+					crowd.learn(object.Digest)
+				}
+				if !m.admit() {
+					err = errCrowded
+				}
+			}
+			if !yield(text, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// admit takes the place of a message to a long list, until the message's handling ends. One
+// that is to be given up goes on without.
+func (m *message) admit() bool {
+	if m.long || !time.Now().Before(m.request.GiveUpAt) {
+		return true
+	}
+	select {
+	case m.planner.crowd.long <- struct{}{}:
+		m.long = true
+	default:
+	}
+	return m.long
+}
+
+// leave gives the place back.
+func (m *message) leave() {
+	if m.long {
+		<-m.planner.crowd.long
+	}
+}
+
+// crowd are the places of messages to many.
+type crowd struct {
+	once          sync.Once
+	reading, long chan struct{}
+
+	mu    sync.Mutex
+	known map[string]struct{} // digests of long lists, which need not be read to be put off
+}
+
+// open makes the places of a program that makes so many calls at once.
+func (c *crowd) open(calls int) {
+	c.once.Do(func() { c.reading, c.long = make(chan struct{}, maxReading), make(chan struct{}, max(calls/8, 1)) })
+}
+
+// maxKnown is how many long lists are remembered.
+const maxKnown = 10_000
+
+func (c *crowd) learn(digest string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxKnown {
+		c.known = map[string]struct{}{}
+	}
+	c.known[digest] = struct{}{}
+}
+
+func (c *crowd) knows(digest string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.known[digest]
+	return ok
 }
 
 // texts reads the recipients in order, as they were written. An error comes last.

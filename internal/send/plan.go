@@ -55,6 +55,7 @@ type planner struct {
 	memory memory // usual, where it is zero
 	once   sync.Once
 	long   chan struct{} // has room for one: whoever plans a long list
+	crowd  crowd
 }
 
 // plan finds the invalid recipients and the duplicates of a list and counts what

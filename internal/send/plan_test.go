@@ -302,7 +302,7 @@ func TestLongListsArePlannedOneAtATime(t *testing.T) {
 // listed is a message whose recipients are in an object.
 func listed(object io.Reader) *message {
 	return &message{size: 1000, request: attempt.Request[messages.SendRequest]{Body: messages.SendRequest{ToObject: &messages.ObjectRef{}}},
-		Handler: &Handler{Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return io.NopCloser(object), nil }}}
+		Handler: &Handler{Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return io.NopCloser(object), nil }}}
 }
 
 // What cannot be read to its end is not sent as if it were shorter.

@@ -55,6 +55,7 @@ type message struct {
 	from    string // the sender's bare address
 	size    int    // of a batch, pinned by the first started event
 	plan    plan
+	long    bool         // it has the place of a message to a long list
 	calls   atomic.Int64 // made on this delivery
 	before  int          // made on earlier ones
 }
@@ -63,6 +64,7 @@ type message struct {
 // history.ErrFenced when another worker has it, the log's or the object store's.
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.SendRequest]) (messages.Event, error) {
 	m := &message{Handler: h, request: r, size: h.Size, before: r.History.Attempt}
+	defer m.leave()
 	started, err := m.resume()
 	if err == nil {
 		err = m.prepare(ctx, started)
@@ -129,6 +131,8 @@ func (m *message) unprepared(err error) (messages.Event, error) {
 	over := !time.Now().Before(m.request.GiveUpAt)
 	begun := m.request.Prior.State != "" && m.request.Prior.State != messages.Reopened
 	switch {
+	case errors.Is(err, errStopping):
+		return messages.Event{}, err
 	case errors.Is(err, errShifted), errors.Is(err, errPurged), begun && over && !errors.Is(err, history.ErrCorrupt):
 		return m.event(messages.Uncertain, &messages.SendOutcome{Reason: messages.ReasonInterrupted,
 			Message: "it was under way and cannot go on: " + err.Error()}), nil

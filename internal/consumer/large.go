@@ -1,0 +1,67 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/hold"
+	"errand/internal/retry"
+)
+
+// largeUnit is what the bytes of large requests are counted in. A smaller request is not
+// counted: all that may be in flight together are few bytes.
+const largeUnit = 64 << 10
+
+// largeUnits bounds the bytes of the large requests in flight, 16 MiB: a request needs
+// several times its bytes while it is processed.
+const largeUnits = 256
+
+// large is the room that large requests share. A request that finds none waits with its
+// pull, so that no more are taken than there are pulls.
+type large struct {
+	turn  hold.Slots // of whoever takes units: two that each have a part would wait forever
+	units hold.Slots
+}
+
+func newLarge() large { return large{make(hold.Slots, 1), make(hold.Slots, largeUnits)} }
+
+// take waits until there is room for a request of so many bytes; one that is larger than
+// all room takes all of it. The units that it returns are to be freed.
+func (l large) take(ctx context.Context, bytes int) (units int, err error) {
+	want := min(bytes/largeUnit, cap(l.units))
+	if want == 0 {
+		return 0, nil
+	}
+	if err := l.turn.Take(ctx); err != nil {
+		return 0, err
+	}
+	defer l.turn.Free()
+	for n := range want {
+		if err := l.units.Take(ctx); err != nil {
+			l.free(n)
+			return 0, err
+		}
+	}
+	return want, nil
+}
+
+func (l large) free(units int) {
+	for range units {
+		l.units.Free()
+	}
+}
+
+// admitLarge waits, with its lease kept, until there is room for a request. One that has
+// none when the program ends goes back to the queue.
+func (c *Consumer[R]) admitLarge(ctx context.Context, m *nats.Msg) (units int, err error) {
+	if len(m.Data) < largeUnit {
+		return 0, nil
+	}
+	c.lease.take(m)
+	defer c.lease.drop(m)
+	if units, err = c.large.take(ctx, len(m.Data)); err != nil {
+		_ = m.NakWithDelay(retry.PullExpiry) // or one of our own pulls has it again
+	}
+	return units, err
+}
