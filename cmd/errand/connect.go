@@ -59,6 +59,20 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 	return broker{nc, js}, nil
 }
 
+// unreadable says what to do about a stream that is not there. A service must not run
+// errand provision: it would make errand's queues in its own account.
+func unreadable(err error) error {
+	return fmt.Errorf("%w: a service runs `errand mirror` first, errand's own provisioner `errand provision`", err)
+}
+
+// withoutJetStream says so of an account that has none.
+func withoutJetStream(err error) error {
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("%w: the account of this user has no JetStream; is NATS_USER right?", err)
+	}
+	return err
+}
+
 // withoutCredentials returns server addresses without the credentials in them.
 func withoutCredentials(servers string) string {
 	list := strings.Split(servers, ",")

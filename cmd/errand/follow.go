@@ -90,7 +90,7 @@ func follow(ctx context.Context, b broker, patterns []string, from startAt) (*fo
 	case len(f.sources) > 0:
 		return f, nil
 	case missing != nil:
-		return nil, fmt.Errorf("%w: run `errand provision` first", missing)
+		return nil, unreadable(missing)
 	}
 	return nil, fmt.Errorf("no stream of events has %s: check the pattern. Requests themselves are not shown", strings.Join(patterns, " or "))
 }

@@ -47,7 +47,7 @@ Examples:
 
 A value that is a JSON number, true, false, an array or an object is used as such; anything else is a string. Digits with leading zeros are a string; quote other digits twice to make them one: -f order_number='"1001"'.
 
-The request id is the body's request_id. If there is none, one is chosen, such as send-…, and sent in the header Nats-Msg-Id. What JetStream drops as a duplicate is said, and the exit status is 1. The same request under a known id is not run again: --wait finds the outcome that is already stored. With other contents it corrects a request that failed, and is a conflict with any other.
+The request id is the body's request_id. If there is none, one is chosen, such as send-…, and sent in the header Nats-Msg-Id. The same request under a known id is not run again: --wait finds the outcome that is already stored. With other contents it corrects a request that failed, and is a conflict with any other.
 
 With --wait the subject and body of the final event go to standard output, the request id to standard error. The exit status is 0 only for a good outcome: succeeded, accepted, listed or reported. The pages of a transaction list are separate events: errand watch --since 1h --json 'mandate.transactions.page.*'`
 }
@@ -132,7 +132,7 @@ func (r *request) publish(ctx context.Context, b broker) error {
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("no stream takes %s: run `errand provision` first", r.op.Requested())
+		return fmt.Errorf("not published: nothing takes %s from this user: may it publish that, and did the provisioner run `errand provision`?", r.op.Requested())
 	case errors.Is(err, nats.ErrMaxPayload), errors.As(err, &api) && api.ErrorCode == messageTooLong:
 		hint := ""
 		if r.op == messages.Send {

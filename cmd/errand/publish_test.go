@@ -136,6 +136,19 @@ func TestPublishSaysThatJetStreamDroppedTheRequest(t *testing.T) {
 	}
 }
 
+// It must not be published again under another id, and not be provisioned in the account
+// of a service.
+func TestWaitWithoutTheEventsSaysThatTheRequestIsPublished(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	if err := js.DeleteStream(t.Context(), "MAIL_EVENTS"); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"once is published, but", "errand mirror"} {
+		refused(t, what, "publish", "--nats-url", n.URL, "mail.account.requested", "--wait", "-f", "request_id=once")
+	}
+}
+
 func TestPublishOfALargeRequestSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	n, _ := provisioned(t)

@@ -69,7 +69,7 @@ func (r *request) isOwn(data []byte) bool {
 func (r *request) noOutcome(ctx context.Context, timeout time.Duration, last string, err error) error {
 	switch {
 	case errors.Is(err, bus.ErrNoStream):
-		return fmt.Errorf("%w: run `errand provision` first", err)
+		return fmt.Errorf("%s is published, but its outcome cannot be read: %w", r.id, unreadable(err))
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		where := "no program has started it; is one running?"
 		if last != "" {

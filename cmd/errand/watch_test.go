@@ -343,6 +343,8 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	}
 	refusedAs("subscriber", "provision --reader subscriber", "mirror", "subscriber")
 	refusedAs("provisioner", "is no copy", "mirror", "service")
+	refusedAs("ann", "has no JetStream", "provision")
+	refusedAs("producer", "has no JetStream", "mirror", "service")
 	misconfigured(t, "READER", "mirror", "a.b")
 	misconfigured(t, "--reader", "provision", "--reader", "a.b")
 	as("producer", "publish", "mail.account.requested", "-f", "request_id=of-a-producer")
