@@ -196,7 +196,7 @@ func (f *footprint) process(ctx context.Context, dir, url string, js jetstream.J
 			done = func() (bool, error) { return f.reported(ctx, js) }
 		}
 		p, err := start(dir, program, filepath.Join(dir, program), nil, []string{"NATS_URL=" + url, "ADMIN_ADDR=127.0.0.1:0", "LOG_LEVEL=warn",
-			"MANDATE_API_URL=" + web.URL, "MANDATE_API_TOKEN=token", "MANDATE_PORTAL_KEY=portal", "MAIL_API_URL=" + web.URL, "MAIL_API_KEY=key", "POLL_LIMIT=1000"})
+			"MANDATE_API_URL=" + web.URL, "MANDATE_API_TOKEN=bench-token", "MANDATE_PORTAL_KEY=bench-portal", "MAIL_API_URL=" + web.URL, "MAIL_API_KEY=bench-key", "POLL_LIMIT=1000"})
 		if err != nil {
 			return err
 		}
