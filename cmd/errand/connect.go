@@ -65,10 +65,13 @@ func unreadable(err error) error {
 	return fmt.Errorf("%w: a service runs `errand mirror` first, errand's own provisioner `errand provision`", err)
 }
 
-// withoutJetStream says so of an account that has none.
-func withoutJetStream(err error) error {
-	if errors.Is(err, nats.ErrNoResponders) {
+// unanswered says why the server did not answer a user's question.
+func (b broker) unanswered(err error) error {
+	switch last := b.nc.LastError(); {
+	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: the account of this user has no JetStream; is NATS_USER right?", err)
+	case errors.Is(err, context.DeadlineExceeded) && errors.Is(last, nats.ErrPermissionViolation):
+		return fmt.Errorf("%w: this user may not do that; is NATS_USER right? %w", err, last)
 	}
 	return err
 }

@@ -71,7 +71,7 @@ func (m *mirror) run(ctx context.Context, c console) error {
 	defer b.nc.Close()
 	plan, err := bus.PlanCopies(ctx, b.nc, b.js, m.Reader, streams, limits)
 	if err != nil {
-		return withoutJetStream(err)
+		return b.unanswered(err)
 	}
 	return carryOut(ctx, c, plan, consent{dryRun: m.DryRun, yes: m.Yes, force: m.Force})
 }

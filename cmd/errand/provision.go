@@ -68,7 +68,7 @@ func (p *provision) run(ctx context.Context, c console) error {
 	limits.MaxPayload = b.nc.MaxPayload()
 	plan, err := bus.Plan(ctx, b.js, limits)
 	if err != nil {
-		return withoutJetStream(err)
+		return b.unanswered(err)
 	}
 	feeds, err := bus.PlanReaders(ctx, b.js, p.Reader)
 	if err != nil {
