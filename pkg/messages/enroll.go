@@ -16,10 +16,19 @@ const (
 
 // EnrollRequest is the body of mandate.enroll.requested.
 type EnrollRequest struct {
-	RequestID string
-	OnUnknown string    // retry unless given
-	GiveUpAt  time.Time // UTC; zero: not given
+	RequestID string    `json:"request_id,omitempty"`
+	OnUnknown string    `json:"on_unknown,omitempty"` // retry unless given
+	GiveUpAt  time.Time `json:"give_up_at,omitzero"`  // UTC; zero: not given
 	Enrollment
+}
+
+// MarshalJSON writes what DecodeEnroll reads; optional fields that are empty are
+// left out. Whoever publishes a request again publishes the same bytes, not what
+// was decoded: its defaults are filled in, which makes another fingerprint.
+func (r EnrollRequest) MarshalJSON() ([]byte, error) {
+	type plain EnrollRequest
+	r.GiveUpAt = r.GiveUpAt.UTC()
+	return marshal(plain(r))
 }
 
 // Enrollment is the enrollment request of the e-mandate document, field for
@@ -27,9 +36,9 @@ type EnrollRequest struct {
 type Enrollment struct {
 	PortalKey            string          `json:"portal_key,omitempty"`
 	OrderNumber          string          `json:"order_number"`
-	Amount               json.Number     `json:"amount"`        // shortest decimal form: 100, 100.5
+	Amount               json.Number     `json:"amount"`        // 100, 100.50; decoded, it has its shortest form: 100.5
 	PayerIDType          json.Number     `json:"payer_id_type"` // integer
-	PayerID              json.RawMessage `json:"payer_id"`      // a number, or a string of digits with its leading zeros
+	PayerID              json.RawMessage `json:"payer_id"`      // a number, or a string of digits with its leading zeros: see Digits
 	PayerName            string          `json:"payer_name"`
 	PayerEmail           string          `json:"payer_email"`
 	PayerTelephoneNumber json.RawMessage `json:"payer_telephone_number"` // as PayerID

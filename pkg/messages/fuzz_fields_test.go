@@ -37,10 +37,11 @@ func FuzzField(f *testing.F) {
 		if kind%2 == 0 {
 			name := enrollFields[int(field)%len(enrollFields)].name
 			body := replaced(t, enrollSample, name, value)
-			r, _, err := DecodeEnroll(body)
+			r, meta, err := DecodeEnroll(body)
 			onlyNamed(t, body, err, name)
 			if err == nil {
 				keepsLimits(t, body, r)
+				producesWhatItReads(t, "enroll", body, r, meta.Fingerprint)
 			}
 			return
 		}
@@ -50,10 +51,11 @@ func FuzzField(f *testing.F) {
 			good = sendObject
 		}
 		body := replaced(t, good, name, value)
-		r, _, err := DecodeSend(body)
+		r, meta, err := DecodeSend(body)
 		onlyNamed(t, body, err, name)
 		if err == nil {
 			messageKeepsLimits(t, body, r)
+			producesWhatItReads(t, "send", body, r, meta.Fingerprint)
 		}
 	})
 }

@@ -46,6 +46,9 @@ func FuzzRequests(f *testing.F) {
 			if invalid != nil && (len(invalid.Fields) == 0 || len(invalid.Fields) > 200 || (invalid.Fields["body"] == nil) == (!readable)) {
 				t.Fatalf("%s: %v", name, invalid)
 			}
+			if err == nil {
+				producesWhatItReads(t, name, data, got, meta.Fingerprint)
+			}
 			if r, ok := got.(SendRequest); ok {
 				for text := range r.Addresses() {
 					_, _ = ParseRecipient(text)

@@ -40,6 +40,12 @@ func (v value) whole(least byte, rule string) json.Number {
 	return json.Number(s)
 }
 
+// Digits is a string of digits for an EnrollRequest: leading zeros are kept.
+func Digits(s string) json.RawMessage {
+	text, _ := json.Marshal(s) // a string always encodes
+	return text
+}
+
 func allDigits(s string) bool {
 	for i := range len(s) {
 		if !isDigit(s[i]) {

@@ -5,12 +5,12 @@ import "strconv"
 // TransactionsRequest is the body of mandate.transactions.requested: the
 // filters of the e-mandate document's list, "" for those not given.
 type TransactionsRequest struct {
-	RequestID               string
-	OrderNumber             string
-	Status                  string // the code as text, whether it was a number or a string
-	ExchangeReferenceNumber string
-	PayerEmail              string
-	MaxPages                int // 0: not given
+	RequestID               string `json:"request_id,omitempty"`
+	OrderNumber             string `json:"order_number,omitempty"`
+	Status                  string `json:"status,omitempty"` // the code as text, whether it was a number or a string
+	ExchangeReferenceNumber string `json:"exchange_reference_number,omitempty"`
+	PayerEmail              string `json:"payer_email,omitempty"`
+	MaxPages                int    `json:"max_pages,omitempty"` // 0: not given
 }
 
 var transactionsFields = []field[TransactionsRequest]{
@@ -42,7 +42,9 @@ func (v value) status() string {
 }
 
 // AccountRequest is the body of mail.account.requested.
-type AccountRequest struct{ RequestID string }
+type AccountRequest struct {
+	RequestID string `json:"request_id,omitempty"`
+}
 
 var accountFields = []field[AccountRequest]{
 	{"request_id", optional, func(r *AccountRequest, v value) { r.RequestID = v.requestID() }},

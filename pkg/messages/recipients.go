@@ -3,10 +3,20 @@ package messages
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"iter"
 )
+
+// Recipients is a list for a SendRequest's To, nil when it is empty.
+func Recipients(addresses ...string) json.RawMessage {
+	if len(addresses) == 0 {
+		return nil
+	}
+	text, _ := marshal(addresses) // strings always encode
+	return text
+}
 
 // Addresses gives the texts of a decoded request's To, one recipient each:
 // the elements of the array, or the parts of the string between its commas. An

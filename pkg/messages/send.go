@@ -11,28 +11,37 @@ import (
 // SendRequest is the body of mail.send.requested: the message of the email
 // document, and what errand adds to it.
 type SendRequest struct {
-	RequestID       string
-	OnUnknown       string    // report unless given
-	GiveUpAt        time.Time // UTC; zero: not given
-	From            string
-	ReplyTo         string
-	UnsubscribeLink string
-	Subject         string
-	Content         string
-	AsHTML          int // 0 plain text, 1 HTML
-	Headers         map[string]string
+	RequestID       string            `json:"request_id,omitempty"`
+	OnUnknown       string            `json:"on_unknown,omitempty"` // report unless given
+	GiveUpAt        time.Time         `json:"give_up_at,omitzero"`  // UTC; zero: not given
+	From            string            `json:"from,omitempty"`
+	ReplyTo         string            `json:"reply_to,omitempty"`
+	UnsubscribeLink string            `json:"unsubscribe_link,omitempty"`
+	Subject         string            `json:"subject"`
+	Content         string            `json:"content"`
+	AsHTML          int               `json:"as_html,omitempty"` // 0 plain text, 1 HTML
+	Headers         map[string]string `json:"headers,omitempty"`
 	// To is the list as the request has it, a JSON array of strings or a JSON
-	// string with commas; Addresses reads it. It is a part of the bytes that
-	// were decoded, not a copy. Nil when ToObject is given.
-	To       json.RawMessage
-	ToObject *ObjectRef
+	// string with commas; Recipients makes it, Addresses reads it. It is a part of
+	// the bytes that were decoded, not a copy. Nil when ToObject is given.
+	To       json.RawMessage `json:"to,omitempty"`
+	ToObject *ObjectRef      `json:"to_object,omitempty"`
+}
+
+// MarshalJSON writes what DecodeSend reads; optional fields that are empty are
+// left out. Whoever publishes a request again publishes the same bytes, as with
+// an EnrollRequest.
+func (r SendRequest) MarshalJSON() ([]byte, error) {
+	type plain SendRequest
+	r.GiveUpAt = r.GiveUpAt.UTC()
+	return marshal(plain(r))
 }
 
 // ObjectRef names a JetStream object that holds one address a line.
 type ObjectRef struct {
-	Bucket string
-	Name   string
-	Digest string // SHA-256=<base64url of the 32 octets, padded>
+	Bucket string `json:"bucket"`
+	Name   string `json:"name"`
+	Digest string `json:"digest"` // SHA-256=<base64url of the 32 octets, padded>
 }
 
 var sendFields = []field[SendRequest]{
