@@ -48,6 +48,7 @@ func feed(reader, stream string) jetstream.ConsumerConfig {
 }
 
 // PlanReaders gives the consumers of readers that are not there yet, in errand's account.
+// One that is there stays as it is: of its settings only where it sends to is looked at.
 func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) (plan []Change, err error) {
 	for _, reader := range readers {
 		for _, stream := range Readable {

@@ -35,8 +35,8 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	return p, err
 }
 
-// A list of more addresses than manyTexts is compared while few others are, since that
-// takes memory; one of more than longList is sent while few others of those are, since
+// Lists of more than manyTexts addresses are compared a few at a time (maxReading), since
+// that takes memory. Messages to lists of more than longList are sent a few at a time, since
 // that takes hours.
 const (
 	manyTexts  = 10_000
@@ -44,11 +44,12 @@ const (
 	longList   = 100_000
 )
 
-// errCrowded puts a message off: it would take the place of the messages to few.
+// errCrowded defers a message to a long list: as many of those are being sent as may be at
+// once, and one more would take a slot from messages to few recipients.
 var errCrowded = errors.New("send: enough messages to long lists are being sent")
 
-// admitted is texts for a plan. It waits where many addresses are compared elsewhere, and
-// ends with errCrowded where the list turns out to be long and enough of those are sent, and
+// admitted is texts for a plan. After manyTexts it waits until fewer such lists are compared.
+// It ends with errCrowded where the list is long and no more of those may be sent now, and
 // with errStopping when the program ends.
 func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
@@ -94,8 +95,8 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// admit takes the place of a message to a long list, until the message's handling ends. One
-// that is to be given up goes on without.
+// admit takes one of the places for messages to long lists, until leave. A message whose
+// GiveUpAt is past goes on without one.
 func (m *message) admit() bool {
 	if m.long || !time.Now().Before(m.request.GiveUpAt) {
 		return true
@@ -108,20 +109,20 @@ func (m *message) admit() bool {
 	return m.long
 }
 
-// leave gives the place back.
+// leave frees the place that admit took, if it took one.
 func (m *message) leave() {
 	if m.long {
 		<-m.planner.crowd.long
 	}
 }
 
-// crowd are the places of messages to many.
+// crowd has the places for lists that are compared, and for messages to long lists.
 type crowd struct {
 	once          sync.Once
 	reading, long chan struct{}
 
 	mu    sync.Mutex
-	known map[string]struct{} // digests of long lists, which need not be read to be put off
+	known map[string]struct{} // digests of long lists, which need not be read again to be deferred
 }
 
 // open makes the places of a program that makes so many calls at once.

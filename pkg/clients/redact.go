@@ -90,8 +90,8 @@ func (s *secrets) clean(body []byte) []byte {
 	return s.cleanTexts(body)
 }
 
-// cleanTexts goes through the texts of a body, and hides the values of the members named in fields. What is no JSON it leaves as it is, but for
-// what looks like a text.
+// cleanTexts goes through the texts of a body, and hides the texts and numbers that are values of the members named in fields; what is within
+// a list or an object it does not. What is no JSON it leaves as it is, but for what looks like a text.
 func (s *secrets) cleanTexts(body []byte) []byte {
 	var out []byte // nil until something is replaced
 	copied := 0
