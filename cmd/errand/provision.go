@@ -72,7 +72,7 @@ func (p *provision) run(ctx context.Context, c console) error {
 	}
 	feeds, err := bus.PlanReaders(ctx, b.js, p.Reader)
 	if err != nil {
-		return err
+		return b.unanswered(err)
 	}
 	plan = append(plan, feeds...)
 	if p.Missing {
@@ -80,7 +80,7 @@ func (p *provision) run(ctx context.Context, c console) error {
 	}
 	leftover, err := bus.Leftover(ctx, b.js)
 	if err != nil {
-		return err
+		return b.unanswered(err)
 	}
 	if leftover != "" {
 		fmt.Fprintln(c.out, leftover)
@@ -147,7 +147,7 @@ func (p *provision) limits() (l bus.Limits, err error) {
 	}
 	for _, reader := range p.Reader {
 		if !bus.ValidReader(reader) {
-			return l, &app.Invalid{Variable: "--reader", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32", reader)}
+			return l, &app.Invalid{Variable: "--reader", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32, and not mail-log", reader)}
 		}
 	}
 	return l, nil

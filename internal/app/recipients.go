@@ -47,5 +47,8 @@ func (k *RecipientKey) Secrets() (all []*messages.RecipientSecret, err error) {
 		seen[secret] = true
 		all = append(all, messages.NewRecipientSecret(secret))
 	}
+	if text != "" && len(all) == 0 {
+		return nil, &Invalid{variable, "has no secret, only spaces or commas"}
+	}
 	return all, nil
 }

@@ -63,20 +63,22 @@ func (c Connection) Validate() error {
 	return c.validateSecrecy()
 }
 
-// validateSecrecy refuses to send a password or token where others can read it. Whoever
-// gives a certificate authority or a certificate gets TLS or no connection; nkeys and
-// credentials sign and are not sent.
+// validateSecrecy refuses to send a password or token where others can read it.
 func (c Connection) validateSecrecy() error {
-	if c.AllowPlain || c.CA != "" || c.Cert != "" {
-		return nil
-	}
 	for _, u := range servers(c.URL) {
-		secret := c.Password != "" || c.PasswordFile != "" || u.User != nil
-		if secret && (u.Scheme == "nats" || u.Scheme == "ws") && !isLoopback(u.Hostname()) {
+		if c.inClear(u) && !isLoopback(u.Hostname()) {
 			return errors.New("NATS_URL: a password or token would travel in the clear: use tls://, give NATS_CA, or set ALLOW_PLAIN_NATS if the network is yours alone")
 		}
 	}
 	return nil
+}
+
+// inClear reports whether a password or token may be sent to a server without TLS, which is
+// not allowed everywhere. Whoever gives a certificate authority or a certificate gets TLS
+// or no connection; nkeys and credentials sign and are not sent.
+func (c Connection) inClear(u *url.URL) bool {
+	secret := c.Password != "" || c.PasswordFile != "" || u.User != nil
+	return secret && !c.AllowPlain && c.CA == "" && c.Cert == "" && (u.Scheme == "nats" || u.Scheme == "ws")
 }
 
 func isLoopback(host string) bool {
@@ -149,6 +151,9 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			log.Info().Str("server", nc.ConnectedServerName()).Msg("nats: reconnected")
 		}),
+	}
+	if slices.ContainsFunc(servers(c.URL), c.inClear) { // to this machine; not to what the servers name beside themselves
+		opts = append(opts, nats.IgnoreDiscoveredServers())
 	}
 	if c.Dialer != nil {
 		opts = append(opts, nats.SetCustomDialer(c.Dialer))

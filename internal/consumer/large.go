@@ -29,10 +29,10 @@ func newLarge() large { return large{make(hold.Slots, 1), make(hold.Slots, large
 // take waits until there is room for a request of so many bytes; one that is larger than
 // all room takes all of it. The units that it returns are to be freed.
 func (l large) take(ctx context.Context, bytes int) (units int, err error) {
-	want := min(bytes/largeUnit, cap(l.units))
-	if want == 0 {
+	if bytes < largeUnit {
 		return 0, nil
 	}
+	want := min((bytes+largeUnit-1)/largeUnit, cap(l.units))
 	if err := l.turn.Take(ctx); err != nil {
 		return 0, err
 	}

@@ -122,8 +122,8 @@ func TestNoConclusionIsUntrue(t *testing.T) {
 	for _, what := range slices.Sorted(maps.Keys(all)) {
 		t.Logf("%6d %s", all[what], what)
 	}
-	for _, what := range []string{"accepted", "not_sent", "unclear", "resolved accepted", "resolved failed", "exact"} {
-		if all[what] == 0 {
+	for _, what := range []string{"accepted", "not_sent", "unclear", "exact", "resolved accepted", "resolved failed"} {
+		if all[what] == 0 && !(testing.Short() && strings.HasPrefix(what, "resolved ")) { // few logs, few requests that end uncertain
 			t.Errorf("nothing was %s: the model shows nothing", what)
 		}
 	}

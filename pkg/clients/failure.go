@@ -170,14 +170,14 @@ func (u *Upstream) answered(call Request, v verdict, r Reading, header http.Head
 	var said []string
 	known := u.secrets.Load().with(call.Redact)
 	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
-		field := cut(known.redact(name))
+		field := cut(known.cleanText(name))
 		for _, message := range r.Fields[name] {
-			message = cut(known.redact(message))
+			message = cut(known.cleanText(message))
 			e.Fields[field] = append(e.Fields[field], message)
 			said = append(said, field+": "+message)
 		}
 	}
-	e.Message = cut(known.redact(r.Message))
+	e.Message = cut(known.cleanText(r.Message))
 	switch {
 	case e.Message != "":
 	case len(said) > 0:

@@ -14,11 +14,10 @@ import (
 
 // secrets removes known secrets from what an upstream says, in the forms in which they come back.
 type secrets struct {
-	all      []Secret // the latest first
-	fields   []string // names of members whose values are secret, whoever's they are
-	long     [][]byte // forms that are cut out of whole bodies; too short ones would break unrelated JSON
-	own      string   // a short secret of one request, cut out of texts where it stands alone
-	replacer *strings.Replacer
+	all    []Secret // the latest first
+	fields []string // names of members whose values are secret, whoever's they are
+	long   [][]byte // forms that are cut out of whole bodies; too short ones would break unrelated JSON
+	own    string   // a short secret of one request, cut out of texts where it stands alone
 }
 
 const longSecret = 6
@@ -35,14 +34,11 @@ func newSecrets(all []Secret, fields ...string) *secrets {
 	forms = slices.Compact(forms)
 	// The longest first: one secret may begin with another.
 	slices.SortStableFunc(forms, func(a, b string) int { return len(b) - len(a) })
-	pairs := make([]string, 0, 2*len(forms))
 	for _, form := range forms {
-		pairs = append(pairs, form, redacted)
 		if len(form) >= longSecret {
 			s.long = append(s.long, []byte(form))
 		}
 	}
-	s.replacer = strings.NewReplacer(pairs...)
 	return s
 }
 
@@ -72,9 +68,6 @@ func (s *secrets) with(own string) *secrets {
 	}
 	return both
 }
-
-// redact replaces every known secret in a text.
-func (s *secrets) redact(text string) string { return s.replacer.Replace(text) }
 
 // clean replaces every known secret in a body, which stays the same slice when there is none: in its bytes, and in its texts, however JSON
 // escapes them.

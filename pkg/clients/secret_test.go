@@ -65,9 +65,9 @@ func TestSecretsLoseTheWhiteSpaceOfAFile(t *testing.T) {
 }
 
 func TestSecretsAreRemovedFromTheUpstreamsWords(t *testing.T) {
-	s := newSecrets([]Secret{NewSecret("abc"), NewSecret("abcdef"), NewSecret(hidden), {}}).with("of-this-call")
+	s := newSecrets([]Secret{NewSecret("abcdef"), NewSecret("abcdefghi"), NewSecret(hidden), {}}).with("of-this-call")
 	for text, want := range map[string]string{
-		"token abcdef and abc":              "token [redacted] and [redacted]",
+		"token abcdefghi and abcdef":        "token [redacted] and [redacted]",
 		"raw " + hidden:                     "raw [redacted]",
 		`php s3cret\/word&more`:             "php [redacted]",
 		`json s3cret/word\u0026more`:        "json [redacted]",
@@ -79,9 +79,12 @@ func TestSecretsAreRemovedFromTheUpstreamsWords(t *testing.T) {
 		"nothing to hide":                   "nothing to hide",
 		strings.Repeat("x", 495) + "abcdef": strings.Repeat("x", 495) + "[redacted]",
 	} {
-		if got := s.redact(text); got != want {
-			t.Errorf("redact(%q) = %q, want %q", text, got, want)
+		if got := s.cleanText(text); got != want {
+			t.Errorf("cleanText(%q) = %q, want %q", text, got, want)
 		}
+	}
+	if got := newSecrets(nil).with("e").cleanText("the payer's key e: off"); got != "the payer's key [redacted]: off" {
+		t.Errorf("a secret of one letter: got %q", got)
 	}
 	if got := string(s.clean([]byte(`{"abc":"s3cret\/word&more"}`))); got != `{"abc":"[redacted]"}` {
 		t.Errorf("clean: got %s", got)
