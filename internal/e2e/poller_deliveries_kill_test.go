@@ -101,7 +101,7 @@ func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 	work := func() *process {
 		return m.start("mail-consumer", fmt.Sprint("MAIL_BATCH_SIZE=", inBatch), "MAIL_BATCH_PARALLEL=2")
 	}
-	poll := func() *process { return m.start("log-poller", "CONCLUDE_AFTER=3s") }
+	poll := func() *process { return m.start("log-poller", "CONCLUDE_AFTER=3s", "POLL_LIMIT=1000") } // it reads all before it concludes, a page a second
 	consumer, pollers := work(), []*process{poll(), poll(), poll()}
 	m.watched()
 	m.foreign++
@@ -179,7 +179,7 @@ func (m *mailing) resolved() {
 func (m *mailing) goesOn(until string, is func() bool) {
 	m.t.Helper()
 	last := time.Now()
-	m.until(until, 3*time.Minute, func() bool {
+	m.until(until, 10*time.Minute, func() bool {
 		if time.Since(last) < 500*time.Millisecond {
 			return false
 		}
