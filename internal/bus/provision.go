@@ -80,7 +80,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		if want.Name == MandateEvents || want.Name == MailEvents {
 			ages = append(ages, want.MaxAge)
 		}
-		if change := planStream(js, current, want); change.apply != nil {
+		if change := planStream(js, current, want, streamFields); change.apply != nil {
 			plan = append(plan, change)
 		}
 	}
@@ -217,21 +217,21 @@ func hint(err error) string {
 	return ""
 }
 
-// planStream gives a change without apply when there is nothing to do. now is nil if there
-// is no such stream.
-func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstream.StreamConfig) Change {
+// planStream compares a stream in the fields that are decided here, and gives a change
+// without apply when there is nothing to do. now is nil if there is no such stream.
+func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstream.StreamConfig, fields []string) Change {
 	var have jetstream.StreamConfig
 	if now != nil {
 		have = now.Config
 	}
-	change := Change{Kind: "stream", Name: want.Name, Create: now == nil, Fields: diff(have, want, streamFields)}
+	change := Change{Kind: "stream", Name: want.Name, Create: now == nil, Fields: diff(have, want, fields)}
 	switch {
 	case now == nil:
 		change.apply = func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err }
 	case len(change.Fields) > 0:
-		merged := merge(have, want, streamFields)
-		full := want.MaxBytes > 0 && now.State.Bytes > uint64(want.MaxBytes) // it would refuse everything at once
-		change.Destructive = full || destructive(have, want)
+		merged := merge(have, want, fields)
+		full := merged.MaxBytes > 0 && now.State.Bytes > uint64(merged.MaxBytes) // it would refuse or drop at once
+		change.Destructive = full || destructive(have, merged)
 		change.apply = func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err }
 	}
 	return change

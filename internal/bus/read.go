@@ -55,7 +55,12 @@ func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]a
 	default:
 		return nil, fmt.Errorf("nats: direct get: status %s %s", status, m.Header.Get("Description"))
 	}
-	got := &stored{subject: m.Header.Get(jetstream.SubjectHeader), header: m.Header, data: m.Data}
+	return storedIn(m)
+}
+
+// storedIn is the message in the answer to a direct get.
+func storedIn(m *nats.Msg) (got *stored, err error) {
+	got = &stored{subject: m.Header.Get(jetstream.SubjectHeader), header: m.Header, data: m.Data}
 	if got.seq, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err == nil {
 		got.at, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -80,10 +79,10 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 	for _, name := range streams {
 		want := made.copyOf(reader, name)
 		s, err := js.Stream(ctx, name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			change := planStream(js, nil, want)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			change := planStream(js, nil, want, copyFields)
 			create := change.apply
-			change.Fields = slices.DeleteFunc(change.Fields, func(f Field) bool { return !slices.Contains(copyFields, f.Name) })
 			change.apply = func(ctx context.Context) error {
 				if err := startOver(ctx, nc, reader, name); err != nil {
 					return err
@@ -92,20 +91,13 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 			}
 			plan = append(plan, change)
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return nil, fmt.Errorf("stream %s: %w", name, err)
-		}
-		have := s.CachedInfo().Config
-		if have.Mirror == nil {
+		case s.CachedInfo().Config.Mirror == nil:
 			return nil, fmt.Errorf("stream %s is no copy: is this the reader's account, and NATS_USER its user?", name)
 		}
-		want = l.keep(have, want)
-		if fields := diff(have, want, copyFields); len(fields) > 0 {
-			merged := merge(have, want, copyFields)
-			tooFull := want.MaxBytes > 0 && s.CachedInfo().State.Bytes > uint64(want.MaxBytes)
-			plan = append(plan, Change{Kind: "stream", Name: name, Fields: fields, Destructive: tooFull || destructive(have, merged),
-				apply: func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err }})
+		if change := planStream(js, s.CachedInfo(), l.keep(s.CachedInfo().Config, want), copyFields); change.apply != nil {
+			plan = append(plan, change)
 		}
 	}
 	return plan, nil

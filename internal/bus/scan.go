@@ -136,14 +136,12 @@ func directPage(ctx context.Context, nc *nats.Conn, stream string, what map[stri
 
 // messageOf reads a direct get's answer; the headers that the server added are taken off.
 func messageOf(m *nats.Msg) (out Message, err error) {
-	out = Message{Subject: m.Header.Get(jetstream.SubjectHeader), Data: m.Data, Header: nats.Header{}}
-	if out.Sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err == nil {
-		out.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
-	}
-	if err == nil {
-		out.Pending, err = strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
-	}
+	got, err := storedIn(m)
 	if err != nil {
+		return out, err
+	}
+	out = Message{Subject: got.subject, Sequence: got.seq, Time: got.at, Header: nats.Header{}, Data: got.data}
+	if out.Pending, err = strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64); err != nil {
 		return out, fmt.Errorf("nats: direct get: %w", err)
 	}
 	for name, values := range m.Header {
