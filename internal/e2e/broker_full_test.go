@@ -106,28 +106,10 @@ func TestAnOutcomeWaitsForRoom(t *testing.T) {
 
 // There is no room for the announcement of a call: the call is not made before there is.
 func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
-	const lasts = 10 * time.Minute
 	for _, s := range []service{mandateService(), mailService()} {
 		for _, l := range limits {
 			t.Run(fmt.Sprint(s.write, ", ", l.name), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					b.warm(s)
-					u := b.upstream(func(exchange) reply { return reply{} })
-					b.publish(s.requested, s.request("r1", "on_unknown", "report"))
-					back, over := b.full(l, s.eventStream(), 0, lasts)
-					time.Sleep(time.Second)
-					b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
-					<-over
-					for _, x := range u.writes("r1") {
-						if x.at.Before(back) {
-							t.Errorf("a call %v before there was room", back.Sub(x.at))
-						}
-					}
-					if e := b.outcomes(s.events)["r1"]; e.Subject == "" || e.state() != s.succeeded || len(u.writes("r1")) != 1 {
-						t.Errorf("%d calls: %s %s", len(u.writes("r1")), e.Subject, e.Raw)
-					}
-					b.queueEmpty(s.requestStream())
-				})
+				inBubble(t, func(_ *testing.T, b *bubble) { b.calledOnceThereIsRoom(s, l, s.eventStream()) })
 			})
 		}
 	}
@@ -235,28 +217,31 @@ func TestDeliveriesWaitForRoom(t *testing.T) {
 // There is no room for the record of a call, by which rows of the sending log are matched:
 // the message is sent when there is.
 func TestNoMessageIsSentWhoseRecordCannotBeStored(t *testing.T) {
-	const lasts = 10 * time.Minute
 	s := mailService()
 	for _, l := range limits {
 		t.Run(l.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.warm(s)
-				u := b.upstream(func(exchange) reply { return reply{} })
-				b.publish(s.requested, s.request("r1", "on_unknown", "report"))
-				back, over := b.full(l, bus.MailDeliveries, 0, lasts)
-				time.Sleep(time.Second)
-				b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
-				<-over
-				for _, x := range u.writes("r1") {
-					if x.at.Before(back) {
-						t.Errorf("a call %v before there was room", back.Sub(x.at))
-					}
-				}
-				if e := b.outcomes(s.events)["r1"]; e.Subject == "" || e.state() != s.succeeded || len(u.writes("r1")) != 1 {
-					t.Errorf("%d calls: %s %s", len(u.writes("r1")), e.Subject, e.Raw)
-				}
-				b.queueEmpty(s.requestStream())
-			})
+			inBubble(t, func(_ *testing.T, b *bubble) { b.calledOnceThereIsRoom(s, l, bus.MailDeliveries) })
 		})
 	}
+}
+
+// calledOnceThereIsRoom runs a request while a stream is full, before which nothing may be
+// called, and which ends well afterwards.
+func (b *bubble) calledOnceThereIsRoom(s service, l limit, stream string) {
+	b.warm(s)
+	u := b.upstream(func(exchange) reply { return reply{} })
+	b.publish(s.requested, s.request("r1", "on_unknown", "report"))
+	back, over := b.full(l, stream, 0, 10*time.Minute)
+	time.Sleep(time.Second)
+	b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
+	<-over
+	for _, x := range u.writes("r1") {
+		if x.at.Before(back) {
+			b.t.Errorf("a call %v before there was room", back.Sub(x.at))
+		}
+	}
+	if e := b.outcomes(s.events)["r1"]; e.Subject == "" || e.state() != s.succeeded || len(u.writes("r1")) != 1 {
+		b.t.Errorf("%d calls: %s %s", len(u.writes("r1")), e.Subject, e.Raw)
+	}
+	b.queueEmpty(s.requestStream())
 }
