@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -316,19 +314,7 @@ func TestColourIsForTerminalsOnly(t *testing.T) {
 // The users of the shipped configuration have the permissions for every command.
 func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	t.Parallel()
-	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var passwords strings.Builder
-	for _, variable := range regexp.MustCompile(`\$([A-Z_]+_PASSWORD)`).FindAllSubmatch(shipped, -1) {
-		fmt.Fprintf(&passwords, "%s: secret\n", variable[1])
-	}
-	n, err := devkit.Configured(t.TempDir(), passwords.String()+string(shipped))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
+	n := secured(t)
 	as := func(user, command string, args ...string) string {
 		t.Helper()
 		return errand(t, "", append([]string{command, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}, args...)...)
@@ -349,15 +335,7 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	misconfigured(t, "--reader", "provision", "--reader", "a.b")
 	as("producer", "publish", "mail.account.requested", "-f", "request_id=of-a-producer")
 
-	nc, err := nats.Connect(n.URL, nats.UserInfo("mail-consumer", "secret"), nats.CustomInboxPrefix("_INBOX_mail-consumer"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := userOf(t, n, "mail-consumer")
 	answer(t, js, "mail.account.reported.mine", `{"request_id":"mine"}`)
 	answer(t, js, "dead.mail.account.requested", `{}`)
 	if out := as("ann", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out, "mail.account.reported.mine") {

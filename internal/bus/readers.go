@@ -47,8 +47,16 @@ func feed(reader, stream string) jetstream.ConsumerConfig {
 	return c
 }
 
-// PlanReaders gives the consumers of readers that are not there yet, in errand's account.
-// One that is there stays as it is: of its settings only where it sends to is looked at.
+// What errand decides of a feed: what a server changes, and what it does not. One that is
+// made again sends from the first event on, and a copy that was there before would miss
+// what was stored in between.
+var (
+	feedFields      = []string{"FilterSubject", "FilterSubjects", "MaxDeliver", "MaxAckPending", "HeadersOnly"}
+	feedFixedFields = []string{"AckPolicy", "FlowControl", "IdleHeartbeat", "DeliverPolicy", "ReplayPolicy"}
+)
+
+// PlanReaders compares the consumers of readers with those there should be, in errand's
+// account. The error names one that errand cannot change.
 func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) (plan []Change, err error) {
 	for _, reader := range readers {
 		for _, stream := range Readable {
@@ -58,14 +66,37 @@ func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) 
 			case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
 				plan = append(plan, Change{Kind: "consumer", Name: reader + " on " + stream, Create: true, Fields: diff(jetstream.ConsumerConfig{}, want, []string{"DeliverSubject", "FilterSubjects"}),
 					apply: func(ctx context.Context) error { _, err := js.CreatePushConsumer(ctx, stream, want); return err }})
+				continue
 			case err != nil:
 				return nil, fmt.Errorf("consumer %s on %s: %w", reader, stream, err)
-			case have.CachedInfo().Config.DeliverSubject != want.DeliverSubject:
-				return nil, fmt.Errorf("consumer %s on %s sends to %s and not to a reader: choose another name", reader, stream, have.CachedInfo().Config.DeliverSubject)
+			}
+			change, err := planFeed(js, stream, have.CachedInfo().Config, want)
+			if err != nil {
+				return nil, err
+			}
+			if change.apply != nil {
+				plan = append(plan, change)
 			}
 		}
 	}
 	return plan, nil
+}
+
+// planFeed gives a change without apply when there is nothing to do.
+func planFeed(js jetstream.JetStream, stream string, have, want jetstream.ConsumerConfig) (Change, error) {
+	change := Change{Kind: "consumer", Name: want.Durable + " on " + stream, Fields: diff(have, want, feedFields)}
+	if have.DeliverSubject != want.DeliverSubject {
+		return change, fmt.Errorf("consumer %s sends to %s and not to a reader: choose another name", change.Name, have.DeliverSubject)
+	}
+	if fixed := diff(have, want, feedFixedFields); len(fixed) > 0 {
+		return change, fmt.Errorf("consumer %s has %s %s, which must be %s and cannot be changed: delete it (`nats consumer rm %s %s` as an administrator), run this again, and then make the reader's copy again",
+			change.Name, fixed[0].Name, fixed[0].Have, fixed[0].Want, stream, want.Durable)
+	}
+	if len(change.Fields) > 0 {
+		merged := merge(have, want, feedFields)
+		change.apply = func(ctx context.Context) error { _, err := js.UpdatePushConsumer(ctx, stream, merged); return err }
+	}
+	return change, nil
 }
 
 // PlanCopies compares a reader's copies with those it should have, in its own account.
@@ -95,6 +126,8 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 			return nil, fmt.Errorf("stream %s: %w", name, err)
 		case s.CachedInfo().Config.Mirror == nil:
 			return nil, fmt.Errorf("stream %s is no copy: is this the reader's account, and NATS_USER its user?", name)
+		case origin(s.CachedInfo().Config) != origin(want):
+			return nil, fmt.Errorf("stream %s is a copy of %s and not of %s, which cannot be changed: is the reader's name right? If it is, delete the stream and run this again", name, origin(s.CachedInfo().Config), origin(want))
 		}
 		if change := planStream(js, s.CachedInfo(), l.keep(s.CachedInfo().Config, want), copyFields); change.apply != nil {
 			plan = append(plan, change)
@@ -104,7 +137,19 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 }
 
 // copyFields are the settings of a copy that errand decides.
-var copyFields = []string{"Replicas", "MaxAge", "MaxBytes", "AllowDirect"}
+var copyFields = []string{"Replicas", "MaxAge", "MaxBytes", "MaxMsgSize", "Discard", "AllowDirect"}
+
+// origin says what a stream is a copy of, and from where it is sent that.
+func origin(c jetstream.StreamConfig) string {
+	from := c.Mirror.Name
+	if to := c.Mirror.Consumer; to != nil {
+		from += ", sent to " + to.DeliverSubject
+	}
+	if c.Mirror.External != nil {
+		from += ", over " + c.Mirror.External.APIPrefix
+	}
+	return from
+}
 
 // copyOf is a reader's copy of a stream. When it is full the oldest go: the events are
 // in errand's own stream.

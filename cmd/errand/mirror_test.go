@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+)
+
+// secured is a server under the shipped configuration, where every password is "secret".
+func secured(t *testing.T) *devkit.NATS {
+	t.Helper()
+	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passwords strings.Builder
+	for _, variable := range regexp.MustCompile(`\$([A-Z_]+_PASSWORD)`).FindAllSubmatch(shipped, -1) {
+		fmt.Fprintf(&passwords, "%s: secret\n", variable[1])
+	}
+	const begin = "users: [\n      {\n        user: mandate-consumer\n"
+	n, err := devkit.Configured(t.TempDir(), passwords.String()+strings.Replace(string(shipped), begin, "users: [\n      { user: admin, password: secret }\n      {\n        user: mandate-consumer\n", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+// userOf is a connection of one of its users.
+func userOf(t *testing.T, n *devkit.NATS, user string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(n.URL, nats.UserInfo(user, "secret"), nats.CustomInboxPrefix("_INBOX_"+user))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// A feed that was made before a filter was narrowed, or changed by hand, sends what no reader
+// should have, until errand provision is run again. The copy goes on where it was.
+func TestProvisionNarrowsAFeedThatSendsTooMuch(t *testing.T) {
+	t.Parallel()
+	n := secured(t)
+	as := func(user, command string, args ...string) string {
+		t.Helper()
+		return errand(t, "", append([]string{command, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}, args...)...)
+	}
+	as("provisioner", "provision")
+	provisioner := userOf(t, n, "provisioner")
+	wide := jetstream.ConsumerConfig{Durable: "service", DeliverSubject: "events.service.MAIL_DELIVERIES", AckPolicy: jetstream.AckFlowControlPolicy,
+		FlowControl: true, IdleHeartbeat: time.Second, MaxDeliver: -1, MaxAckPending: 500}
+	if _, err := provisioner.CreatePushConsumer(t.Context(), bus.MailDeliveries, wide); err != nil {
+		t.Fatal(err)
+	}
+	as("service", "mirror", "service", "MAIL_DELIVERIES")
+	service := userOf(t, n, "service")
+	mail, log := userOf(t, n, "mail-consumer"), userOf(t, n, "log-poller")
+	copied := func(subject string) uint64 {
+		t.Helper()
+		s, err := service.Stream(t.Context(), "MAIL_DELIVERIES")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); ; <-time.After(20 * time.Millisecond) {
+			if m, err := s.GetLastMsgForSubject(t.Context(), subject); err == nil {
+				return m.Sequence
+			}
+			if time.Since(began) > 15*time.Second {
+				t.Fatalf("%s is not copied", subject)
+			}
+		}
+	}
+	answer(t, mail, "mail.log.sent.a.1", `{}`)
+	copied("mail.log.sent.a.1")
+
+	out := as("provisioner", "provision", "--reader", "service")
+	for _, want := range []string{"~ consumer service on MAIL_DELIVERIES\n", "FilterSubjects: null -> ", "MaxAckPending: 500 -> 1000", "+ consumer service on MAIL_EVENTS"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("provision says %q, want %q in it", out, want)
+		}
+	}
+	if out := as("provisioner", "provision", "--reader", "service"); out != "nothing to change\n" {
+		t.Errorf("a second time: %q", out)
+	}
+	answer(t, mail, "mail.log.sent.b.1", `{}`)
+	answer(t, log, "mail.delivery.bounced.b", `{}`)
+	if last := copied("mail.delivery.bounced.b"); last != 3 {
+		t.Errorf("it is copied as message %d, want 3", last)
+	}
+	s, err := service.Stream(t.Context(), "MAIL_DELIVERIES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := s.GetLastMsgForSubject(t.Context(), "mail.log.sent.b.1"); err == nil {
+		t.Errorf("the reader has %s", m.Subject)
+	}
+}
+
+// What a server does not change is said, with what to do, which loses nothing.
+func TestProvisionSaysWhichFeedItCannotMend(t *testing.T) {
+	t.Parallel()
+	n := secured(t)
+	login := func(user string) []string {
+		return []string{"--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}
+	}
+	errand(t, "", append([]string{"provision"}, login("provisioner")...)...)
+	provisioner := userOf(t, n, "provisioner")
+	mute := jetstream.ConsumerConfig{Durable: "service", DeliverSubject: "events.service.MAIL_EVENTS", AckPolicy: jetstream.AckNonePolicy}
+	if _, err := provisioner.CreatePushConsumer(t.Context(), bus.MailEvents, mute); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "nats consumer rm MAIL_EVENTS service", append([]string{"provision", "--reader", "service"}, login("provisioner")...)...)
+}
+
+// A copy that is sent another reader's events stays one: to have it said is better than
+// to hear "nothing to change".
+func TestMirrorSaysThatACopyIsAnotherReaders(t *testing.T) {
+	t.Parallel()
+	n := secured(t)
+	login := func(user string) []string {
+		return []string{"--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}
+	}
+	errand(t, "", append([]string{"provision", "--reader", "service"}, login("provisioner")...)...)
+	errand(t, "", append([]string{"mirror", "service"}, login("service")...)...)
+	refused(t, "sent to events.service.MANDATE_EVENTS", append([]string{"mirror", "subscriber"}, login("service")...)...)
+}
