@@ -64,6 +64,7 @@ type source struct {
 	scan    bus.Scan
 	earlier []string // patterns of the same stream; what one of them matches is shown by its source
 	page    []bus.Message
+	empty   int    // answers in a row that had no messages
 	past    uint64 // messages from before the start that were not read yet
 	head    event  // the next one of them
 }

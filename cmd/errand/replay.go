@@ -87,29 +87,43 @@ func (s *source) advance(ctx context.Context, b broker, shown bool) error {
 	if s.past == 0 {
 		return nil
 	}
-	e, pending, err := s.next(ctx, b)
-	s.head, s.past = e, min(s.past, pending+1) // some may have been removed meanwhile
+	e, left, err := s.next(ctx, b)
+	s.head, s.past = e, min(s.past, left) // some may have been removed meanwhile
 	return err
 }
 
-// next returns the next message, and the number of messages after it. It waits for one,
-// also while no server answers: the connection reports that.
+// lookedForRemoved is how often a server must say that there is no more, where there was,
+// until that counts: a replica that lags says it too.
+const lookedForRemoved = 10
+
+// next returns the next message, and the number of messages from it on: 0 when there was one
+// and was removed. It waits while no server answers: the connection reports that.
 func (s *source) next(ctx context.Context, b broker) (event, uint64, error) {
 	e, _, there := s.peek(ctx, b)
 	for ; !there; e, _, there = s.peek(ctx, b) {
+		if s.empty >= lookedForRemoved {
+			return event{}, 0, nil
+		}
 		if !retry.Pause(ctx, retry.Follow) {
 			return event{}, 0, ctx.Err()
 		}
 	}
 	pending := s.page[0].Pending
 	s.page = s.page[1:]
-	return e, pending, nil
+	return e, pending + 1, nil
 }
 
 // peek returns the next message and its sequence, if there is one by now.
 func (s *source) peek(ctx context.Context, b broker) (e event, sequence uint64, there bool) {
 	if len(s.page) == 0 {
-		s.page, _ = s.scan.Next(ctx, b.nc) // after an error it is asked again
+		page, err := s.scan.Next(ctx, b.nc)
+		switch {
+		case err != nil: // it is asked again
+		case len(page) == 0:
+			s.empty++
+		default:
+			s.page, s.empty = page, 0
+		}
 	}
 	if len(s.page) == 0 {
 		return e, 0, false

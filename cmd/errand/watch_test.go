@@ -14,7 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
+	"errand/internal/bus"
 	"errand/internal/devkit"
 )
 
@@ -130,6 +132,41 @@ func TestWatchReplaysAllStreamsInTheOrderOfTime(t *testing.T) {
 		if diff := cmp.Diff(c.want, past(c.args...)); diff != "" {
 			t.Errorf("%q: %s", c.args, diff)
 		}
+	}
+}
+
+// What is purged while it is read is not waited for.
+func TestWatchEndsItsReplayWhenOldEventsAreRemovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	for i := range pageSize + 10 {
+		answer(t, js, fmt.Sprintf("mail.send.accepted.id%d", i), `{}`)
+	}
+	ctx := within(t, 20*time.Second)
+	b, err := connect(ctx, bus.Connection{URL: n.URL}, "watch", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.nc.Close)
+	f, err := follow(ctx, b, []string{"mail.send.>"}, startAt{since: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	show := func(event) {
+		if shown++; shown > 1 {
+			return
+		}
+		s, err := js.Stream(ctx, bus.MailEvents)
+		if err == nil {
+			err = s.Purge(ctx)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := f.history(ctx, 0, show); err != nil || shown != pageSize {
+		t.Errorf("it shows %d events, want the %d that it had read: %v", shown, pageSize, err)
 	}
 }
 
