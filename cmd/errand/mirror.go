@@ -57,12 +57,9 @@ func (m *mirror) run(ctx context.Context, c console) error {
 			return &app.Invalid{Variable: "STREAMS", Problem: fmt.Sprintf("has %q, must be of %s", name, strings.Join(bus.Readable, ", "))}
 		}
 	}
-	limits, err := (&provision{Replicas: m.Replicas, MaxAge: m.MaxAge}).limits()
+	limits, err := m.limits()
 	if err != nil {
 		return err
-	}
-	if m.MaxBytes != nil {
-		limits.MaxBytes = int64(*m.MaxBytes)
 	}
 	b, err := connect(ctx, m.NATS, "mirror", c.warnings())
 	if err != nil {
@@ -74,4 +71,20 @@ func (m *mirror) run(ctx context.Context, c console) error {
 		return b.unanswered(err)
 	}
 	return carryOut(ctx, c, plan, consent{dryRun: m.DryRun, yes: m.Yes, force: m.Force})
+}
+
+// limits returns the given limits; an *app.Invalid names one that cannot work.
+func (m *mirror) limits() (l bus.Limits, err error) {
+	if l.Replicas, err = replicas(m.Replicas, "--replicas (MIRROR_REPLICAS)"); err != nil {
+		return l, err
+	}
+	if m.MaxAge != nil {
+		if l.MaxAge = *m.MaxAge; l.MaxAge < time.Minute {
+			return l, &app.Invalid{Variable: "--max-age (MIRROR_MAX_AGE)", Problem: "must be a minute or more: a consumer that stands still for longer misses events"}
+		}
+	}
+	if m.MaxBytes != nil {
+		l.MaxBytes = int64(*m.MaxBytes)
+	}
+	return l, nil
 }

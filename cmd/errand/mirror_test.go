@@ -138,3 +138,10 @@ func TestMirrorSaysThatACopyIsAnotherReaders(t *testing.T) {
 	errand(t, "", append([]string{"mirror", "service"}, login("service")...)...)
 	refused(t, "sent to events.service.MANDATE_EVENTS", append([]string{"mirror", "subscriber"}, login("service")...)...)
 }
+
+func TestMirrorNamesItsOwnLimits(t *testing.T) {
+	t.Parallel()
+	misconfigured(t, "--replicas (MIRROR_REPLICAS): is 2", "mirror", "service", "--replicas=2")
+	misconfigured(t, "--max-age (MIRROR_MAX_AGE): must be a minute or more: a consumer", "mirror", "service", "--max-age=1s")
+	misconfigured(t, "--max-age (PROVISION_MAX_AGE): must be a minute or more: a request", "provision", "--max-age=1s")
+}
