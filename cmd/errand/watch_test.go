@@ -386,6 +386,7 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	if out := as("service", "mirror", "service", "MAIL_EVENTS"); !strings.Contains(out, "created stream MAIL_EVENTS") {
 		t.Errorf("the service sees %q", out)
 	}
+	refusedAs("service", "is a reader's copy", "provision")
 	if out := as("service", "mirror", "service", "MAIL_EVENTS"); out != "nothing to change\n" {
 		t.Errorf("a second time: %q", out)
 	}

@@ -55,7 +55,8 @@ func (c Change) String() string {
 }
 
 // Plan compares the servers with the topology. Settings that errand does not care
-// about stay as the operator left them, and so do limits that l does not choose.
+// about stay as the operator left them, and so do limits that l does not choose. The error
+// says so when the account is a reader's.
 func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, error) {
 	var names []string
 	for _, s := range Streams(Limits{}) {
@@ -64,6 +65,11 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	have, err := inspect(ctx, js, append(Queues(), unusedQueue), names...)
 	if err != nil {
 		return nil, err
+	}
+	for name, s := range have.streams {
+		if s.Config.Mirror != nil {
+			return nil, fmt.Errorf("stream %s is a reader's copy: in an account that has copies, errand's streams would store the requests that its services publish, which no program runs; is NATS_USER errand's own provisioner?", name)
+		}
 	}
 	made := l.or(have.limits()).or(Defaults)
 	var plan []Change
