@@ -83,8 +83,8 @@ func (s *secrets) clean(body []byte) []byte {
 	return s.cleanTexts(body)
 }
 
-// cleanTexts goes through the texts of a body, and hides the texts and numbers that are values of the members named in fields; what is within
-// a list or an object it does not. What is no JSON it leaves as it is, but for what looks like a text.
+// cleanTexts goes through the texts of a body, and hides the values of the members named in fields: texts, numbers, and lists and objects as a
+// whole. What is no JSON it leaves as it is, but for what looks like a text or such a member.
 func (s *secrets) cleanTexts(body []byte) []byte {
 	var out []byte // nil until something is replaced
 	copied := 0
@@ -115,6 +115,10 @@ func (s *secrets) cleanTexts(body []byte) []byte {
 			for end < len(body) && strings.IndexByte("+-.0123456789eE", body[end]) >= 0 {
 				end++
 			}
+			replace(at, end)
+			hide, at = false, end
+		case hide && (c == '[' || c == '{'):
+			end := nestedEnd(body, at)
 			replace(at, end)
 			hide, at = false, end
 		default:
@@ -155,6 +159,24 @@ func textEnd(body []byte, from int) int {
 			at++
 		case '"':
 			return at + 1
+		}
+	}
+	return len(body)
+}
+
+// nestedEnd is where the list or object ends that begins at from.
+func nestedEnd(body []byte, from int) int {
+	depth := 0
+	for at := from; at < len(body); at++ {
+		switch body[at] {
+		case '"':
+			at = textEnd(body, at) - 1
+		case '[', '{':
+			depth++
+		case ']', '}':
+			if depth--; depth == 0 {
+				return at + 1
+			}
 		}
 	}
 	return len(body)
