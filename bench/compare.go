@@ -1,59 +1,127 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
-	"time"
 
 	"errand/internal/app"
 )
 
-// compare measures the consumer of enrollments.
+// compare measures errand beside others.
 type compare struct {
-	Requests    int           `default:"20000" help:"Requests per round and contestant, 100 to 1000000."`
-	Latency     time.Duration `default:"0ms" help:"Time until the upstream answers, up to 10s."`
-	Concurrency int           `default:"64" help:"Requests in flight at once, 1 to 1000."`
-	Rounds      int           `default:"3" help:"Rounds, 1 to 100; the order of the contestants changes with each round."`
+	Quick       bool     `help:"One round of some scenarios with less work: under a minute. The figures are rough."`
+	Rounds      int      `default:"5" help:"Rounds of each scenario, 1 to 100; the order of the contestants changes with each."`
+	Only        string   `help:"Only scenarios that match this regular expression; see --list."`
+	List        bool     `help:"List the scenarios and exit."`
+	Contestants []string `default:"errand,watermill,loop,limit" help:"Who takes part: errand, before, watermill (pull subscribers), watermill-push, loop, limit. A sweep has errand and the loop."`
+	Before      string   `type:"existingdir" help:"Another checkout of errand, to measure its programs as the contestant named before."`
+	Save        bool     `help:"Write the tables and the chart into docs/, instead of those that are there."`
 }
 
-func (c *compare) validate() error {
-	if c.Latency < 0 || c.Latency > 10*time.Second {
-		return &app.Invalid{Variable: "--latency", Problem: "must be 0s to 10s"}
-	}
-	return cmp.Or(within("--requests", c.Requests, 100, 1_000_000), within("--concurrency", c.Concurrency, 1, 1000), within("--rounds", c.Rounds, 1, 100))
-}
+var known = []string{"errand", "before", "watermill", "watermill-push", "loop", "limit"}
 
-// within returns an error that names the flag unless low <= n <= high.
-func within(flag string, n, low, high int) error {
-	if n < low || n > high {
-		return &app.Invalid{Variable: flag, Problem: fmt.Sprintf("must be %d to %d", low, high)}
+// chosen returns the scenarios to run.
+func (c *compare) chosen() ([]scenario, error) {
+	if c.Rounds < 1 || c.Rounds > 100 {
+		return nil, &app.Invalid{Variable: "--rounds", Problem: "must be 1 to 100"}
 	}
-	return nil
+	for _, name := range c.Contestants {
+		if !slices.Contains(known, name) {
+			return nil, &app.Invalid{Variable: "--contestants", Problem: fmt.Sprintf("%q is none of %q", name, known)}
+		}
+	}
+	if slices.Contains(c.Contestants, "before") && c.Before == "" {
+		return nil, &app.Invalid{Variable: "--before", Problem: "is missing"}
+	}
+	if c.Before != "" && !slices.Contains(c.Contestants, "before") {
+		c.Contestants = slices.Insert(c.Contestants, min(1, len(c.Contestants)), "before")
+	}
+	only, err := regexp.Compile(c.Only)
+	if err != nil {
+		return nil, &app.Invalid{Variable: "--only", Problem: err.Error()}
+	}
+	share := 1.0
+	if c.Quick {
+		share, c.Rounds = 0.5, 1
+	}
+	all := slices.DeleteFunc(scenarios(share), func(s scenario) bool {
+		return !only.MatchString(s.key) || c.Quick && c.Only == "" && !s.quick
+	})
+	if len(all) == 0 {
+		return nil, &app.Invalid{Variable: "--only", Problem: "no scenario matches; see --list"}
+	}
+	return all, nil
 }
 
 // Run measures until all rounds are done or a contestant fails.
-func (c *compare) Run(ctx context.Context) error {
-	if err := c.validate(); err != nil {
+func (c *compare) Run(ctx context.Context) (err error) {
+	all, err := c.chosen()
+	if err != nil {
 		return err
 	}
-	t := trial{what: fmt.Sprintf("%d enrollments per round, %v upstream latency, %d in flight", c.Requests, c.Latency, c.Concurrency), unit: "requests/s",
-		items: c.Requests, rounds: c.Rounds, note: settled,
-		// Much longer than any machine takes: a contestant that hangs must not hang the bench.
-		limit: time.Minute + time.Duration(c.Requests)*(5*time.Millisecond+2*c.Latency/time.Duration(c.Concurrency))}
-	if c.Latency > 0 {
-		t.ceiling = float64(c.Concurrency) / c.Latency.Seconds()
-	}
-	return t.run(ctx, "mandate-consumer", []string{"upstream", "--latency", c.Latency.String()}, func(s *stage, h setup) []contestant {
-		s.prepare, s.watch = s.publish, s.settled
-		concurrency := strconv.Itoa(c.Concurrency)
-		env := h.env("MANDATE_API_URL="+h.upstream, "MANDATE_API_TOKEN=bench-token", "CONCURRENCY="+concurrency)
-		return []contestant{
-			{name: "errand", path: h.program, env: env, events: 2},
-			{name: "errand, LOG_LEVEL=warn", path: h.program, env: append(slices.Clip(env), "LOG_LEVEL=warn"), events: 2},
-			{name: "loop", path: h.self, args: []string{"loop", "--nats", h.nats, "--upstream", h.upstream, "--concurrency", concurrency}, events: 1},
+	if c.List {
+		for _, s := range all {
+			fmt.Printf("%-16s %s\n", s.key, s.title)
 		}
-	})
+		return nil
+	}
+	w, clean, err := build(ctx, c.Before)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, clean()) }()
+	on, err := thisMachine(ctx)
+	if err != nil {
+		return err
+	}
+	var results []result
+	for i, s := range all {
+		r, err := s.compete(ctx, w, s.contestants(c.Contestants), c.Rounds)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.key, err)
+		}
+		results = append(results, r)
+		fmt.Printf("\n%d of %d\n%s", i+1, len(all), table(results[i:]))
+	}
+	about := fmt.Sprintf("%s; medians of %d rounds.", on, c.Rounds)
+	text := about + "\n\n" + table(results) + "\n" + ratios(results)
+	fmt.Printf("\n%s\n%s", text, explanation)
+	if !c.Save {
+		return nil
+	}
+	if err := writeFile(filepath.Join(w.root, "docs", "performance.svg"), chart(results, about)); err != nil {
+		return err
+	}
+	return save(w.root, "compare", text)
+}
+
+// result is what a scenario showed.
+type result struct {
+	scenario
+	contestants []contestant
+	rounds      [][]figures // of each round, in the order of the contestants
+}
+
+// compete runs the rounds of a scenario.
+func (c scenario) compete(ctx context.Context, w workshop, contestants []contestant, rounds int) (r result, err error) {
+	s, err := w.open(ctx, c.key, 1, c.upstream()...)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	r = result{c, contestants, make([][]figures, rounds)}
+	for n := range rounds {
+		r.rounds[n] = make([]figures, len(contestants))
+		for i := range contestants {
+			i = (i + n) % len(contestants)
+			if r.rounds[n][i], err = c.run(ctx, s, contestants[i], fmt.Sprintf("r%d-%d", n, i)); err != nil {
+				return r, fmt.Errorf("round %d, %s: %w", n+1, contestants[i].name, err)
+			}
+		}
+	}
+	return r, nil
 }

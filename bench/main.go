@@ -1,27 +1,23 @@
-// Command bench compares errand's consumer of enrollments, or its poller of the sending
-// log, with the simplest loop that a person would write with the same client libraries,
-// on one machine and over loopback only:
+// Command bench measures what errand costs, on one machine and over loopback only:
 //
 //	publish requests ─► server ◄─► contestant ◄─► upstream
-//	                      └── the time from the first event stored to the last
+//	                       └── CPU time, memory, events ──► tables, a chart
 //
-// Server, upstream and contestant are separate processes, so that CPU time and memory of
-// each can be measured.
+// Server, upstream and contestant are separate processes, so that CPU time and memory of each can be measured. It is a
+// module of its own, so that what errand is compared with is not in the programs' go.mod.
 package main
 
 import "errand/internal/app"
 
 func main() {
-	app.Main("bench", "Compare errand with hand-written loops that keep no history.", new(cli))
+	app.Main("bench", "Measure what errand costs: beside other ways to do the same work, and as it grows.", new(cli))
 }
 
 type cli struct {
-	Compare  compare  `cmd:"" default:"withargs" help:"Settle enrollments: run the rounds and print the results."`
-	Sweep    sweep    `cmd:"" help:"Sweep a sending log for the first time: run the rounds and print the results."`
+	Compare  compare  `cmd:"" default:"withargs" help:"Compare errand with a hand-written loop, with Watermill and with the machine's limit: tables, a chart."`
+	Growth   growth   `cmd:"" help:"Measure a request's cost with more requests waiting, more ids in the history, more replicas."`
 	Size     size     `cmd:"" help:"Measure what requests of each kind leave in NATS: bytes and the server's memory."`
 	Server   server   `cmd:"" hidden:"" help:"Serve NATS until standard input ends."`
-	Upstream upstream `cmd:"" hidden:"" help:"Answer enrollments until standard input ends."`
+	Upstream upstream `cmd:"" hidden:"" help:"Answer enrollments and messages until standard input ends."`
 	Log      log      `cmd:"" hidden:"" help:"Answer with pages of a sending log until standard input ends."`
-	Copy     copier   `cmd:"" hidden:"" help:"The hand-written loop over a sending log."`
-	Loop     loop     `cmd:"" hidden:"" help:"The hand-written loop."`
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,18 +35,19 @@ type process struct {
 // start starts a child whose standard error goes to a file in dir. It does not inherit
 // the environment, with its servers and secrets.
 func start(dir, name, path string, args, env []string) (*process, error) {
-	p := &process{cmd: exec.Command(path, args...), logFile: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	p := &process{cmd: exec.Command(path, args...), ended: make(chan struct{})}
 	for _, variable := range []string{"PATH", "HOME", "TMPDIR", "GOGC", "GOMAXPROCS", "GOMEMLIMIT"} {
 		if value, ok := os.LookupEnv(variable); ok {
 			p.cmd.Env = append(p.cmd.Env, variable+"="+value)
 		}
 	}
 	p.cmd.Env = append(p.cmd.Env, env...)
-	file, err := os.Create(p.logFile)
+	file, err := os.CreateTemp(dir, name+"-*.log")
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close() // the child has its own descriptor
+	p.logFile = file.Name()
 	p.cmd.Stderr = file
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -76,16 +78,16 @@ func (p *process) line() (string, error) {
 	return "", fmt.Errorf("%s ended: %s", p.cmd.Args, p.logTail())
 }
 
-// ask writes a line and returns the number that the child answers.
-func (p *process) ask(what string) (float64, error) {
-	if _, err := io.WriteString(p.in, what+"\n"); err != nil {
-		return 0, err
+// ask writes a question and reads the answer of the child, a role.
+func (p *process) ask(question string, into any) error {
+	if _, err := io.WriteString(p.in, question+"\n"); err != nil {
+		return err
 	}
 	text, err := p.line()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return strconv.ParseFloat(text, 64)
+	return json.Unmarshal([]byte(text), into)
 }
 
 // stop closes the child's input, sends the signal if there is one, and waits.
@@ -119,9 +121,35 @@ func (p *process) logTail() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
 }
 
-// cpu is the CPU time of an ended child, user and system.
-func (p *process) cpu() time.Duration {
-	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+// cpu is the CPU time that the child has used so far in seconds, user and system. On Linux it may still run, and its
+// threads are added up; elsewhere it is known only of one that has ended, and 0 before.
+func (p *process) cpu() (float64, error) {
+	if p.cmd.ProcessState != nil {
+		return (p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()).Seconds(), nil
+	}
+	if runtime.GOOS != "linux" {
+		return 0, nil
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return 0, err
+		}
+		var used int64
+		if _, err := fmt.Sscan(string(text), &used); err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return time.Duration(sum).Seconds(), nil
 }
 
 // peakMemory is the child's maximum resident memory so far, in bytes; it must be read
@@ -154,13 +182,4 @@ func (p *process) maxRSS() int64 {
 		return usage.Maxrss // bytes there, KiB elsewhere
 	}
 	return usage.Maxrss << 10
-}
-
-// ownCPU is the CPU time of this process, user and system.
-func ownCPU() (time.Duration, error) {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0, err
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
 }

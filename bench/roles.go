@@ -2,106 +2,106 @@ package main
 
 import (
 	"bufio"
-	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"runtime"
-	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"errand/internal/devkit"
 )
 
-// server is the role of the NATS server. It keeps its data in a directory, prints its
-// address and, for every line of input, the CPU time it has used so far in seconds, or for
-// "memory" the bytes of memory that it needs. It ends with its input, not by a signal: after Ctrl-C the contestant still needs it to stop properly, and
-// it must not stay behind if the bench is killed.
+// server is the role of the NATS servers, one or a cluster of three in one process. It keeps its data in a directory
+// and prints an address.
 type server struct {
-	Dir string `arg:"" help:"Directory of the data."`
+	Dir     string `arg:"" help:"Directory of the data."`
+	Servers int    `default:"1" help:"1, or 3 for a cluster."`
+}
+
+// usage is what a server has used.
+type usage struct {
+	CPU  float64 // seconds so far, user and system
+	Heap float64 // bytes after a garbage collection, if asked for
 }
 
 func (s *server) Run() error {
 	n, err := devkit.Start(s.Dir)
+	if s.Servers > 1 {
+		n, err = startCluster(s.Dir, s.Servers)
+	}
 	if err != nil {
 		return err
 	}
 	defer n.Close()
 	fmt.Println(n.URL)
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if lines.Text() == "memory" {
+	return answer(func(question string) (any, error) {
+		used := usage{}
+		if question == "memory" {
 			var stats runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&stats)
-			fmt.Println(stats.HeapAlloc)
-			continue
+			used.Heap = float64(stats.HeapAlloc)
 		}
-		used, err := ownCPU()
+		var err error
+		used.CPU, err = ownCPU()
+		return used, err
+	})
+}
+
+// startCluster starts servers that form a cluster, and returns the last; the others end with the process.
+func startCluster(dir string, servers int) (n *devkit.NATS, err error) {
+	addresses, err := freeAddresses(servers)
+	if err != nil {
+		return nil, err
+	}
+	routes := "nats://" + strings.Join(addresses, " nats://")
+	for i, address := range addresses {
+		config := fmt.Sprintf("server_name: n%d\ncluster { name: bench, listen: %q, routes: [%s] }", i, address, routes)
+		if n, err = devkit.Configured(fmt.Sprintf("%s/%d", dir, i), config); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// freeAddresses returns addresses on which nobody listens.
+func freeAddresses(n int) (addresses []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // not before the end, so that the ports differ
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}
+
+// answer answers every line of standard input with a line of JSON until the input ends. A role ends with its input, not
+// by a signal: after Ctrl-C the contestant still needs it to stop properly, and it must not stay behind if bench is
+// killed.
+func answer(question func(string) (any, error)) error {
+	out := json.NewEncoder(os.Stdout)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		said, err := question(lines.Text())
 		if err != nil {
 			return err
 		}
-		fmt.Println(strconv.FormatFloat(used.Seconds(), 'f', 6, 64))
+		if err := out.Encode(said); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// upstream is the role of the e-mandate service: it accepts any enrollment and answers
-// after the latency. It ends with its input too.
-type upstream struct {
-	Latency time.Duration `help:"Time until an answer."`
-}
-
-// answer is the document's answer to an enrollment, without the order number, which would
-// have to be that of the request.
-const answer = `{"payer_name":"Test Payer","payer_id_type":1,"payer_id":"900101011234","payer_email":"payer@example.test",` +
-	`"payer_telephone_number":"60190000000","amount":100,"application_type":"Enrollment",` +
-	`"application_reason":"Enrollment for DD001","frequency_mode":"MT","effective_date":"2026-01-02",` +
-	`"url":"https://mandate.example.test/intent/DD001"}`
-
-func (u *upstream) Run() error { return serveUntilEOF(u) }
-
-// serveUntilEOF serves h on a free port, prints the address, and ends with standard input.
-func serveUntilEOF(h http.Handler) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
+// ownCPU is the CPU time of this process in seconds, user and system.
+func ownCPU() (float64, error) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0, err
 	}
-	s := http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(listener) }() // ends with Close
-	fmt.Println("http://" + listener.Addr().String())
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	_ = s.Close()
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
-		return // the caller is gone
-	}
-	if u.Latency > 0 && !pause(r.Context(), u.Latency) {
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	w.WriteHeader(http.StatusCreated)
-	_, _ = io.WriteString(w, answer)
-}
-
-// pause reports whether d passed before ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds(), nil
 }

@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/app"
 	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
@@ -38,32 +37,23 @@ type kind struct {
 
 // kinds are what the table is made of.
 var kinds = []kind{
-	{"enrollment", bus.EnrollQueue.Filter, func(id string) string { return string(enrollmentNumber(id)) }, []string{"mandate-consumer"}, 1, 0},
+	{"enrollment", bus.EnrollQueue.Filter, func(id string) string { return enrollmentNumber(id) }, []string{"mandate-consumer"}, 1, 0},
 	{"refused request", bus.EnrollQueue.Filter, func(id string) string { // the amount is too large: no call
-		return strings.Replace(string(enrollmentNumber(id)), `"amount":100`, `"amount":100000`, 1)
+		return strings.Replace(enrollmentNumber(id), `"amount":100`, `"amount":100000`, 1)
 	}, []string{"mandate-consumer"}, 1, 0},
 	{"message to 1", bus.SendQueue.Filter, func(id string) string { return messageTo(id, 1) }, []string{"mail-consumer", "log-poller"}, 1, 2},
 	{"message to 1,000", bus.SendQueue.Filter, func(id string) string { return messageTo(id, 1000) }, []string{"mail-consumer", "log-poller"}, 1000, 1001},
-}
-
-// messageTo is a message of typical size; each recipient gets it once.
-func messageTo(id string, recipients int) string {
-	to := make([]string, recipients)
-	for i := range to {
-		to[i] = fmt.Sprintf("%s-%d@example.test", id, i)
-	}
-	return fmt.Sprintf(`{"from":"billing@example.test","to":["%s"],"subject":"Your invoice","content":"%s"}`, strings.Join(to, `","`), strings.Repeat("lorem ipsum ", 40))
 }
 
 // footprint is what a request leaves, in bytes.
 type footprint struct {
 	kind
 	requests int
-	server   *process
-	empty    float64            // memory of the server before
-	streams  map[string]float64 // of requests: while they wait; of others: until they are too old
-	busy     float64            // memory of the server, when the work is just done
-	rest     float64            // and when it has dropped its caches
+	*stage
+	empty   float64            // memory of the server before, in MB
+	streams map[string]float64 // of requests: while they wait; of others: until they are too old
+	busy    float64            // memory of the server, when the work is just done
+	rest    float64            // and when it has dropped its caches
 }
 
 // kept is what stays of a request until it is too old.
@@ -77,27 +67,23 @@ const dropsCaches = 150 * time.Second
 
 // Run measures each kind with a server of its own, and prints the table.
 func (s *size) Run(ctx context.Context) (err error) {
-	if err := within("--requests", s.Requests, 1000, 1_000_000); err != nil {
-		return err
+	if s.Requests < 1000 || s.Requests > 1_000_000 {
+		return &app.Invalid{Variable: "--requests", Problem: "must be 1000 to 1000000"}
 	}
-	dir, err := os.MkdirTemp("", "errand-bench-")
+	w, clean, err := build(ctx, "")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	build := exec.CommandContext(ctx, "go", "build", "-o", dir, "errand/cmd/mandate-consumer", "errand/cmd/mail-consumer", "errand/cmd/log-poller")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w: %s", err, out)
-	}
+	defer func() { err = errors.Join(err, clean()) }()
 	var found []*footprint
 	for _, k := range kinds {
 		f := &footprint{kind: k, requests: max(s.Requests/k.per, 10), streams: map[string]float64{}}
-		failed := f.measure(ctx, dir)
-		if f.server != nil {
-			defer func() { err = errors.Join(err, f.server.stop(nil)) }()
+		if f.stage, err = w.open(ctx, strings.ReplaceAll(f.name, " ", "-"), 1); err != nil {
+			return err
 		}
-		if failed != nil {
-			return fmt.Errorf("%s: %w", k.name, failed)
+		defer func() { err = errors.Join(err, f.stage.close()) }()
+		if err := f.measure(ctx); err != nil {
+			return fmt.Errorf("%s: %w", k.name, err)
 		}
 		found = append(found, f)
 	}
@@ -106,7 +92,7 @@ func (s *size) Run(ctx context.Context) (err error) {
 		return context.Cause(ctx)
 	}
 	for _, f := range found {
-		if f.rest, err = f.memory(); err != nil {
+		if f.rest, err = f.of(); err != nil {
 			return err
 		}
 	}
@@ -117,63 +103,41 @@ func (s *size) Run(ctx context.Context) (err error) {
 
 // measure processes requests, and asks the server what there is: while they wait, and when
 // they are done.
-func (f *footprint) measure(ctx context.Context, dir string) error {
-	self, err := os.Executable()
-	if err != nil {
+func (f *footprint) measure(ctx context.Context) (err error) {
+	if err := provision(ctx, f.js, f.limits); err != nil {
 		return err
 	}
-	server, url, err := serve(dir, "server", self, "server", filepath.Join(dir, strings.ReplaceAll(f.name, " ", "-")))
-	if err != nil {
-		return err
-	}
-	f.server = server
-	nc, err := nats.Connect(url)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	plan, err := bus.Plan(ctx, js, bus.Limits{MaxPayload: nc.MaxPayload()})
-	if err == nil {
-		err = bus.Apply(ctx, plan, false, func(bus.Change) {})
-	}
-	if err != nil {
-		return err
-	}
-	if f.empty, err = f.server.ask("memory"); err != nil {
+	if f.empty, err = f.memory(); err != nil {
 		return err
 	}
 	for i := range f.requests {
-		if _, err := js.Publish(ctx, f.subject, []byte(f.body(fmt.Sprintf("0190f5fe-7c1a-7b3e-9d52-%012d", i)))); err != nil {
+		if _, err := f.js.Publish(ctx, f.subject, []byte(f.body(fmt.Sprintf("0190f5fe-7c1a-7b3e-9d52-%012d", i)))); err != nil {
 			return err
 		}
 	}
-	if err := f.read(ctx, js, bus.MandateRequests, bus.MailRequests); err != nil {
+	if err := f.note(ctx, bus.MandateRequests, bus.MailRequests); err != nil {
 		return err
 	}
-	if err := f.process(ctx, dir, url, js); err != nil {
+	if err := f.process(ctx); err != nil {
 		return err
 	}
-	if err := f.read(ctx, js, bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters); err != nil {
+	if err := f.note(ctx, bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters); err != nil {
 		return err
 	}
-	f.busy, err = f.memory()
+	f.busy, err = f.of()
 	return err
 }
 
-// memory is what the server needs for one request.
-func (f *footprint) memory() (float64, error) {
-	now, err := f.server.ask("memory")
-	return (now - f.empty) / float64(f.requests), err
+// of is what the server needs for one request, in bytes.
+func (f *footprint) of() (float64, error) {
+	now, err := f.memory()
+	return (now - f.empty) * 1e6 / float64(f.requests), err
 }
 
-// read notes the bytes of streams, by request.
-func (f *footprint) read(ctx context.Context, js jetstream.JetStream, streams ...string) error {
+// note notes the bytes of streams, by request.
+func (f *footprint) note(ctx context.Context, streams ...string) error {
 	for _, name := range streams {
-		s, err := js.Stream(ctx, name)
+		s, err := f.js.Stream(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -183,20 +147,20 @@ func (f *footprint) read(ctx context.Context, js jetstream.JetStream, streams ..
 }
 
 // process has the programs work, one after the other, until all is done.
-func (f *footprint) process(ctx context.Context, dir, url string, js jetstream.JetStream) error {
+func (f *footprint) process(ctx context.Context) error {
 	box := sandbox.New(sandbox.Options{})
 	defer box.Close()
 	web := httptest.NewServer(box)
 	defer web.Close()
+	f.address = web.URL
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not done within ten minutes"))
 	defer cancel()
 	for _, program := range f.programs {
-		done := func() (bool, error) { return drained(ctx, js) }
+		done := func() (bool, error) { return drained(ctx, f.js) }
 		if program == "log-poller" {
-			done = func() (bool, error) { return f.reported(ctx, js) }
+			done = func() (bool, error) { return f.reported(ctx) }
 		}
-		p, err := start(dir, program, filepath.Join(dir, program), nil, []string{"NATS_URL=" + url, "ADMIN_ADDR=127.0.0.1:0", "LOG_LEVEL=warn",
-			"MANDATE_API_URL=" + web.URL, "MANDATE_API_TOKEN=bench-token", "MANDATE_PORTAL_KEY=bench-portal", "MAIL_API_URL=" + web.URL, "MAIL_API_KEY=bench-key", "POLL_LIMIT=1000"})
+		p, err := f.program(filepath.Join(f.dir, program), "LOG_LEVEL=warn", "MANDATE_PORTAL_KEY=bench-portal", "POLL_LIMIT=1000")
 		if err != nil {
 			return err
 		}
@@ -214,13 +178,8 @@ func until(ctx context.Context, p *process, done func() (bool, error)) error {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
-		if !pause(ctx, 200*time.Millisecond) {
-			return context.Cause(ctx)
-		}
-		select {
-		case <-p.ended:
-			return fmt.Errorf("%s ended early: %s", p.cmd.Path, p.logTail())
-		default:
+		if err := alive(ctx, p); err != nil {
+			return err
 		}
 	}
 }
@@ -237,8 +196,8 @@ func drained(ctx context.Context, js jetstream.JetStream) (bool, error) {
 }
 
 // reported reports whether every recipient has its delivery event and every message its summary.
-func (f *footprint) reported(ctx context.Context, js jetstream.JetStream) (bool, error) {
-	s, err := js.Stream(ctx, bus.MailDeliveries)
+func (f *footprint) reported(ctx context.Context) (bool, error) {
+	s, err := f.js.Stream(ctx, bus.MailDeliveries)
 	if err != nil {
 		return false, err
 	}

@@ -1,181 +1,202 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/pkg/messages"
 )
 
-// stage measures a contestant.
+// workshop is a temporary directory with the programs in it.
+type workshop struct {
+	dir  string
+	self string // this program, for its roles
+	root string // errand's checkout
+}
+
+// build builds errand's programs and the peers. before is another checkout of errand, or "".
+func build(ctx context.Context, before string) (w workshop, clean func() error, err error) {
+	if w.self, err = os.Executable(); err != nil {
+		return w, nil, err
+	}
+	if w.dir, err = os.MkdirTemp("", "errand-bench-"); err != nil {
+		return w, nil, err
+	}
+	clean = func() error { return os.RemoveAll(w.dir) }
+	w.root, err = output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "errand")
+	if err == nil {
+		// By errand's own go.mod: here other versions of its dependencies might be chosen.
+		_, err = output(ctx, "go", "build", "-C", w.root, "-o", w.dir+"/", "./cmd/...")
+	}
+	if err == nil {
+		_, err = output(ctx, "go", "build", "-C", filepath.Join(w.root, "bench"), "-o", w.dir+"/", "./peers")
+	}
+	if err == nil && before != "" {
+		_, err = output(ctx, "go", "build", "-C", before, "-o", filepath.Join(w.dir, "before")+"/", "./cmd/...")
+	}
+	if err != nil {
+		return w, nil, errors.Join(err, clean())
+	}
+	return w, clean, nil
+}
+
+// output runs a command and returns the line that it prints.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", cmd, err, stderr.Bytes())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// stage has a server, an upstream and a connection; contestants are measured on it.
 type stage struct {
-	*trial
-	dir    string
-	server *process
-	nc     *nats.Conn
-	js     jetstream.JetStream
-
-	prepare func(ctx context.Context, prefix string) error // creates the streams and the work again
-	watch   func(ctx context.Context, p *process, events int) (time.Duration, error)
+	workshop
+	limits  bus.Limits
+	server  *process
+	api     *process
+	url     string // of the server
+	address string // of the upstream
+	nc      *nats.Conn
+	js      jetstream.JetStream
 }
 
-func newStage(url, dir string, server *process, t *trial) (*stage, error) {
-	nc, err := nats.Connect(url)
-	if err != nil {
+// open starts servers and an upstream, if there is a role that serves it.
+func (w workshop) open(ctx context.Context, name string, servers int, upstream ...string) (s *stage, err error) {
+	s = &stage{workshop: w}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	data := filepath.Join(w.dir, name)
+	if s.server, s.url, err = w.serve(name+"-server", "server", data, fmt.Sprint("--servers=", servers)); err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(512))
-	if err != nil {
-		nc.Close()
+	if len(upstream) > 0 {
+		if s.api, s.address, err = w.serve(name+"-upstream", upstream...); err != nil {
+			return nil, err
+		}
+	}
+	if s.nc, err = nats.Connect(s.url); err != nil {
 		return nil, err
 	}
-	return &stage{trial: t, dir: dir, server: server, nc: nc, js: js}, nil
-}
-
-func (s *stage) close() { s.nc.Close() }
-
-// figures are the results of one run of a contestant.
-type figures struct {
-	rate   float64 // requests per second
-	cpu    float64 // CPU seconds of the contestant per 1,000 requests
-	server float64 // CPU seconds of the server per 1,000 requests
-	peak   float64 // MB resident
-}
-
-// run measures a contestant with new requests.
-func (s *stage) run(ctx context.Context, c contestant, prefix string) (f figures, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("not done within %v", s.limit))
-	defer cancel()
-	if err := s.prepare(ctx, prefix); err != nil {
-		return figures{}, err
+	if s.js, err = jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(512)); err != nil {
+		return nil, err
 	}
-	before, err := s.server.ask("cpu")
-	if err != nil {
-		return figures{}, err
-	}
-	p, err := start(s.dir, prefix, c.path, c.args, c.env)
-	if err != nil {
-		return figures{}, err
-	}
-	took, err := s.watch(ctx, p, c.events)
-	peak, hidden := p.peakMemory()
-	if err := errors.Join(err, hidden, p.stop(syscall.SIGTERM)); err != nil {
-		return figures{}, err
-	}
-	after, err := s.server.ask("cpu")
-	if err != nil {
-		return figures{}, err
-	}
-	if peak == 0 {
-		peak = p.maxRSS()
-	}
-	thousands := float64(s.items) / 1000
-	return figures{rate: float64(s.items) / took.Seconds(), cpu: p.cpu().Seconds() / thousands,
-		server: (after - before) / thousands, peak: float64(peak) / 1e6}, nil
-}
-
-// recreate deletes streams and creates them again.
-func (s *stage) recreate(ctx context.Context, streams ...string) error {
-	for _, name := range streams {
-		if err := s.js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return err
+	s.limits = bus.Limits{MaxPayload: s.nc.MaxPayload(), Replicas: servers}
+	for servers > 1 { // until they have elected a leader, and all of them are there
+		if err = provision(ctx, s.js, s.limits); err == nil {
+			break
+		}
+		if !pause(ctx, 200*time.Millisecond) {
+			return nil, errors.Join(err, context.Cause(ctx))
 		}
 	}
-	plan, err := bus.Plan(ctx, s.js, bus.Limits{MaxPayload: s.nc.MaxPayload()})
-	if err != nil {
-		return err
-	}
-	return bus.Apply(ctx, plan, false, func(bus.Change) {})
+	return s, nil
 }
 
-// publish publishes the requests, each with its id.
-func (s *stage) publish(ctx context.Context, prefix string) error {
-	if err := s.recreate(ctx, bus.MandateRequests, bus.MandateEvents); err != nil {
-		return err
+// serve starts a role that prints its address.
+func (w workshop) serve(name string, args ...string) (*process, string, error) {
+	p, err := start(w.dir, name, w.self, args, nil)
+	if err != nil {
+		return nil, "", err
 	}
-	for n := range s.items {
-		id := fmt.Sprintf("%s-%d", prefix, n)
-		if _, err := s.js.PublishAsync(messages.Enroll.Requested(), enrollmentNumber(id), jetstream.WithMsgID(id), jetstream.WithStallWait(time.Minute)); err != nil {
-			return err
+	url, err := p.line()
+	if err != nil {
+		return nil, "", errors.Join(err, p.stop(nil))
+	}
+	return p, url, nil
+}
+
+func (s *stage) close() (err error) {
+	if s.nc != nil {
+		s.nc.Close()
+	}
+	for _, p := range []*process{s.api, s.server} {
+		if p != nil {
+			err = errors.Join(err, p.stop(nil))
 		}
-	}
-	select {
-	case <-s.js.PublishAsyncComplete():
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	stream, err := s.js.Stream(ctx, bus.MandateRequests)
-	if err == nil && stream.CachedInfo().State.Msgs != uint64(s.items) {
-		err = fmt.Errorf("%d of %d requests were published", stream.CachedInfo().State.Msgs, s.items)
 	}
 	return err
 }
 
-// enrollmentNumber is a request of typical size: the fields that the document requires.
-func enrollmentNumber(id string) []byte {
-	return fmt.Appendf(nil, `{"portal_key":"portal","order_number":"%s","amount":100,"payer_id_type":1,"payer_id":"900101011234",`+
-		`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",`+
-		`"frequency_mode":"MT","application_reason":"Enrollment for %[1]s"}`, id)
+// program starts a program of errand with its default configuration, except for a free port in ADMIN_ADDR.
+func (s *stage) program(path string, env ...string) (*process, error) {
+	return start(s.dir, filepath.Base(path), path, nil, append([]string{"NATS_URL=" + s.url, "ADMIN_ADDR=127.0.0.1:0",
+		"MANDATE_API_URL=" + s.address, "MANDATE_API_TOKEN=bench-token", "MAIL_API_URL=" + s.address, "MAIL_API_KEY=bench-key"}, env...))
 }
 
-// settled waits until every outcome is stored and every request is acknowledged. It returns
-// the time from the first event to the last, by the server's clock.
-func (s *stage) settled(ctx context.Context, p *process, events int) (time.Duration, error) {
-	outcomes, err := s.js.Stream(ctx, bus.MandateEvents)
-	if err != nil {
-		return 0, err
+// reading is the CPU time used so far, in seconds.
+type reading struct{ contestants, server, upstream float64 }
+
+// read reads the CPU time of the contestants, of the server and of the upstream.
+func (s *stage) read(contestants ...*process) (r reading, err error) {
+	var used usage
+	if err := s.server.ask("cpu", &used); err != nil {
+		return r, err
 	}
-	left, err := s.js.Stream(ctx, bus.MandateRequests)
-	if err != nil {
-		return 0, err
+	r.server = used.CPU
+	if err := s.api.ask("cpu", &used); err != nil {
+		return r, err
 	}
-	want := uint64(s.items * events)
-	for {
-		e, err := outcomes.Info(ctx)
+	r.upstream = used.CPU
+	for _, p := range contestants {
+		cpu, err := p.cpu()
 		if err != nil {
-			return 0, err
+			return r, err
 		}
-		r, err := left.Info(ctx)
-		if err != nil {
-			return 0, err
-		}
-		if e.State.Msgs >= want && r.State.Msgs == 0 {
-			return e.State.LastTime.Sub(e.State.FirstTime), s.verify(ctx, outcomes, want)
-		}
-		if err := s.wait(ctx, p); err != nil {
-			return 0, fmt.Errorf("%d requests were left: %w", r.State.Msgs, err)
-		}
+		r.contestants += cpu
 	}
+	return r, nil
 }
 
-// wait is the pause between two checks of the progress.
-func (s *stage) wait(ctx context.Context, p *process) error {
-	if !pause(ctx, 100*time.Millisecond) {
+// memory is what the server needs after a garbage collection, in MB.
+func (s *stage) memory() (float64, error) {
+	var used usage
+	err := s.server.ask("memory", &used)
+	return used.Heap / 1e6, err
+}
+
+// per is what was used since an earlier reading, for each of n.
+func (r reading) per(n float64, since reading) reading {
+	return reading{(r.contestants - since.contestants) / n, (r.server - since.server) / n, (r.upstream - since.upstream) / n}
+}
+
+// alive waits a moment, and fails when the process or the context has ended.
+func alive(ctx context.Context, p *process) error {
+	if !pause(ctx, 50*time.Millisecond) {
 		return context.Cause(ctx)
 	}
 	select {
 	case <-p.ended:
-		return fmt.Errorf("ended early: %s", p.logTail())
+		return fmt.Errorf("%s ended early: %s", p.cmd.Args, p.logTail())
 	default:
 		return nil
 	}
 }
 
-// verify makes sure that no work was left out.
-func (s *stage) verify(ctx context.Context, stream jetstream.Stream, want uint64) error {
-	i, err := stream.Info(ctx, jetstream.WithSubjectFilter(messages.Enroll.Subject(messages.Succeeded, "*")))
-	if err != nil {
-		return err
+// pause reports whether d passed before ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	if len(i.State.Subjects) != s.items || i.State.Msgs != want {
-		return fmt.Errorf("%d requests succeeded with %d events, want %d with %d", len(i.State.Subjects), i.State.Msgs, s.items, want)
-	}
-	return nil
 }

@@ -1,100 +1,108 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/devkit"
-	"errand/pkg/clients"
-	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
 
-// sweep measures the poller's first reading of a sending log.
-type sweep struct {
-	Rows   int `default:"200000" help:"Rows of the log, 1000 to 10000000."`
-	Limit  int `default:"1000" help:"Rows per page, 1 to 10000."`
-	Rounds int `default:"3" help:"Rounds, 1 to 100; the order of the contestants changes with each round."`
+// rows are the work of a poller: the first reading of a sending log.
+type rows struct {
+	items int
+	page  int // rows on a page
 }
 
-// swept explains what is compared with the loop over a sending log.
-const swept = `errand remembers what it published, looks for the request of each row and stores
-a fenced event with headers; the loop stores the rows unchanged, and again after each start. `
+// delivered is the subject on which rows without a request are published.
+var delivered = messages.Delivery.Subject(messages.Delivered, messages.Unmatched)
 
-// delivered is the subject on which both publish rows without a request.
-var delivered = messages.Delivery.Subject("delivered", "unmatched")
+func (rows) prepare(ctx context.Context, s *stage, _ string) error {
+	return recreate(ctx, s.js, s.limits)
+}
 
-// Run measures until all rounds are done or a contestant fails.
-func (w *sweep) Run(ctx context.Context) error {
-	if err := cmp.Or(within("--rows", w.Rows, 1000, 10_000_000), within("--limit", w.Limit, 1, 10_000), within("--rounds", w.Rounds, 1, 100)); err != nil {
-		return err
+// start reads what was used so far: a poller waits for nobody.
+func (rows) start(_ context.Context, s *stage, contestants ...*process) (reading, error) {
+	return s.read(contestants...)
+}
+
+func (r rows) finished(ctx context.Context, s *stage) (bool, error) {
+	info, err := r.info(ctx, s)
+	return err == nil && info.State.Subjects[delivered] >= uint64(r.items), err
+}
+
+func (rows) info(ctx context.Context, s *stage) (*jetstream.StreamInfo, error) {
+	stream, err := s.js.Stream(ctx, bus.MailDeliveries)
+	if err != nil {
+		return nil, err
 	}
-	t := trial{what: fmt.Sprintf("%d rows, %d per page, no upstream latency", w.Rows, w.Limit), unit: "rows/s", items: w.Rows, rounds: w.Rounds,
-		note: swept, limit: time.Minute + time.Duration(w.Rows)*2*time.Millisecond}
-	rows, limit := strconv.Itoa(w.Rows), strconv.Itoa(w.Limit)
-	return t.run(ctx, "log-poller", []string{"log", "--rows", rows}, func(s *stage, h setup) []contestant {
-		s.prepare = func(ctx context.Context, _ string) error { return s.recreate(ctx, bus.MailDeliveries) }
-		s.watch = s.published
-		return []contestant{
-			{name: "errand", path: h.program, env: h.env("MAIL_API_URL="+h.upstream, "MAIL_API_KEY=bench-key", "POLL_LIMIT="+limit), events: 1},
-			{name: "loop", path: h.self, args: []string{"copy", "--nats", h.nats, "--upstream", h.upstream, "--rows", rows, "--limit", limit}, events: 1},
-		}
-	})
+	return stream.Info(ctx, jetstream.WithSubjectFilter(messages.Delivery.Subject(">", "")))
 }
 
-// published waits until there is one event for each row, and no other.
-func (s *stage) published(ctx context.Context, p *process, events int) (time.Duration, error) {
+// verify makes sure that there is one event for each row, and no other. It returns the time from the first to the last.
+func (r rows) verify(ctx context.Context, s *stage, _ int) (time.Duration, error) {
+	info, err := r.info(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	if info.State.Subjects[delivered] != uint64(r.items) || len(info.State.Subjects) != 1 {
+		return 0, fmt.Errorf("%d rows were published, want %d, on %d subjects, want 1", info.State.Subjects[delivered], r.items, len(info.State.Subjects))
+	}
 	stream, err := s.js.Stream(ctx, bus.MailDeliveries)
 	if err != nil {
 		return 0, err
 	}
-	for {
-		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(messages.Delivery.Subject(">", "")))
-		if err != nil {
-			return 0, err
-		}
-		all := info.State.Subjects[delivered]
-		if all > uint64(s.items*events) || len(info.State.Subjects) > 1 {
-			return 0, fmt.Errorf("unexpected events: %v", info.State.Subjects)
-		}
-		if all == uint64(s.items*events) {
-			first, err := stream.GetMsg(ctx, 0, jetstream.WithGetMsgSubject(delivered))
-			if err != nil {
-				return 0, err
-			}
-			last, err := stream.GetLastMsgForSubject(ctx, delivered)
-			if err != nil {
-				return 0, err
-			}
-			return last.Time.Sub(first.Time), nil
-		}
-		if err := s.wait(ctx, p); err != nil {
-			return 0, fmt.Errorf("%d rows were published: %w", all, err)
-		}
+	first, err := stream.GetMsg(ctx, 0, jetstream.WithGetMsgSubject(delivered))
+	if err != nil {
+		return 0, err
 	}
+	last, err := stream.GetLastMsgForSubject(ctx, delivered)
+	if err != nil {
+		return 0, err
+	}
+	return last.Time.Sub(first.Time), nil
 }
 
-// log is the role of the email service: it has one sending log.
+// log is the role of the email service when it is asked for its sending log.
 type log struct {
 	Rows int `help:"Rows of the log."`
 
 	newest time.Time
+	calls  atomic.Int64
 }
 
 func (l *log) Run() error {
 	l.newest = time.Now().UTC()
-	return serveUntilEOF(l)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s := http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(listener) }() // ends with Close
+	fmt.Println("http://" + listener.Addr().String())
+	err = answer(func(string) (any, error) {
+		cpu, err := ownCPU()
+		return called{Calls: l.calls.Load(), CPU: cpu}, err
+	})
+	_ = s.Close()
+	if closed := <-served; !errors.Is(closed, http.ErrServerClosed) {
+		err = errors.Join(err, closed)
+	}
+	return err
 }
 
 func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.calls.Add(1)
 	page, err := strconv.Atoi(r.FormValue("page"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -106,45 +114,4 @@ func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = w.Write(devkit.LogPage(l.Rows, page, limit, l.newest)) // fails only when the caller is gone
-}
-
-// copier is the contestant: it reads page by page and publishes the rows unchanged.
-type copier struct {
-	NATS     string `help:"Address of the server."`
-	Upstream string `help:"Address of the upstream."`
-	Rows     int    `help:"Rows of the log."`
-	Limit    int    `help:"Rows per page."`
-}
-
-func (c *copier) Run(ctx context.Context) error {
-	nc, err := nats.Connect(c.NATS)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(1000))
-	if err != nil {
-		return err
-	}
-	api, err := mail.New(mail.Config{URL: c.Upstream, Key: clients.NewSecret("key")})
-	if err != nil {
-		return err
-	}
-	for page := 1; (page-1)*c.Limit < c.Rows; page++ {
-		found, err := api.LogPage(ctx, page, c.Limit)
-		if err != nil {
-			return err
-		}
-		for _, row := range found.Entries {
-			if _, err := js.PublishAsync(delivered, row.Raw, jetstream.WithStallWait(time.Minute)); err != nil {
-				return err
-			}
-		}
-	}
-	select {
-	case <-js.PublishAsyncComplete():
-		<-ctx.Done() // it is measured until it is stopped
-	case <-ctx.Done():
-	}
-	return nil
 }

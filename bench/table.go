@@ -1,15 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"slices"
-	"text/tabwriter"
+	"strings"
+	"unicode/utf8"
 )
-
-// round has the results of each contestant in one round, in their order.
-type round []figures
 
 // columns are the figures of a table.
 var columns = []struct {
@@ -17,85 +13,129 @@ var columns = []struct {
 	format string
 	of     func(figures) float64
 }{
-	{"", "%.0f", func(f figures) float64 { return f.rate }},
+	{"a second", "%.0f", func(f figures) float64 { return f.rate }},
 	{"CPU s per 1,000", "%.3f", func(f figures) float64 { return f.cpu }},
 	{"server's", "%.3f", func(f figures) float64 { return f.server }},
+	{"upstream's", "%.3f", func(f figures) float64 { return f.upstream }},
 	{"peak MB", "%.1f", func(f figures) float64 { return f.peak }},
 }
 
 const explanation = `
-%-16s from the first event stored to the last, by the server's clock
-CPU s per 1,000  CPU time of the contestant including start and stop, user and system
-server's         CPU time of nats-server meanwhile
+a second         enrollments, messages or rows: from the first call to the last event; a sweep from its first event
+CPU s per 1,000  CPU time of the contestant, user and system, without its start
+server's         and that of nats-server meanwhile
+upstream's       and that of the upstream: it should be the same for all
 peak MB          maximum resident memory of the contestant
-%sAll processes share this machine: compare the ratios.
+of the ceiling   the rate as a share of concurrency / latency
+All processes share this machine: compare the ratios, which are those within a round.
 `
 
-// settled explains what is compared with the loop of enrollments.
-const settled = `errand stores two fenced events per request and logs a line; the loop stores one event, logs nothing,
-checks nothing and calls again after a crash. `
-
-// head is the heading of a column.
-func (t *trial) head(column string) string { return cmp.Or(column, t.unit) }
-
-// print shows one round, and the share of the ceiling if there is one.
-func (t *trial) print(contestants []contestant, r round) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer func() { _ = w.Flush() }() // fails only when nobody reads
-	fmt.Fprint(w, "\t")
+// table has the medians of each contestant.
+func table(results []result) string {
+	head := []string{"", ""}
 	for _, column := range columns {
-		fmt.Fprintf(w, "%s\t", t.head(column.head))
+		head = append(head, column.head)
 	}
-	if t.ceiling > 0 {
-		fmt.Fprint(w, "of the ceiling\t")
-	}
-	for i, f := range r {
-		fmt.Fprintf(w, "\n%s\t", contestants[i].name)
-		for _, column := range columns {
-			fmt.Fprintf(w, column.format+"\t", column.of(f))
+	lines := [][]string{append(head, "of the ceiling")}
+	for _, r := range results {
+		for i, who := range r.contestants {
+			line := []string{r.title, who.name}
+			if i > 0 {
+				line[0] = ""
+			}
+			for _, column := range columns {
+				line = append(line, fmt.Sprintf(column.format, r.spread(i, column.of).median))
+			}
+			share := ""
+			if r.ceiling() > 0 {
+				share = fmt.Sprintf("%.3f", r.spread(i, columns[0].of).median/r.ceiling())
+			}
+			lines = append(lines, append(line, share))
 		}
-		if t.ceiling > 0 {
-			fmt.Fprintf(w, "%.2f\t", f.rate/t.ceiling)
-		}
 	}
-	fmt.Fprintln(w)
+	return markdown(lines)
 }
 
-// median is the median of each figure.
-func median(all []round) round {
-	m := make(round, len(all[0]))
-	for i := range m {
-		of := func(figure func(figures) float64) float64 {
-			return middle(all, func(r round) float64 { return figure(r[i]) })
+// ratios has the ratios of the first contestant, errand, to each of the others in the same round: other load on the
+// machine affects both.
+func ratios(results []result) string {
+	lines := [][]string{{"", "", "rate", "CPU", "server's CPU", "memory"}}
+	for _, r := range results {
+		for i, who := range r.contestants[1:] {
+			line := []string{r.title, r.contestants[0].name + " / " + who.name}
+			if i > 0 {
+				line[0] = ""
+			}
+			for _, column := range columns {
+				if column.head == "upstream's" {
+					continue
+				}
+				s := r.ratio(i+1, column.of)
+				line = append(line, fmt.Sprintf("%.2f (%.2f to %.2f)", s.median, s.low, s.high))
+			}
+			lines = append(lines, line)
 		}
-		m[i] = figures{rate: of(columns[0].of), cpu: of(columns[1].of), server: of(columns[2].of), peak: of(columns[3].of)}
 	}
-	return m
+	return markdown(lines)
 }
 
-// ratios shows the median of each contestant's ratio to the last one in the same round:
-// other load on the machine affects both.
-func (t *trial) ratios(contestants []contestant, all []round) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer func() { _ = w.Flush() }() // fails only when nobody reads
-	last := len(contestants) - 1
-	for i, one := range contestants[:last] {
-		fmt.Fprintf(w, "%s\t", one.name)
-		for _, column := range columns {
-			ratio := middle(all, func(r round) float64 { return column.of(r[i]) / column.of(r[last]) })
-			fmt.Fprintf(w, "%s %.2f\t", t.head(column.head), ratio)
-		}
-		fmt.Fprintln(w)
-	}
-}
+// spread is the median of some values, their minimum and their maximum.
+type spread struct{ median, low, high float64 }
 
-// middle is the median of a figure over the rounds.
-func middle(all []round, figure func(round) float64) float64 {
-	values := make([]float64, len(all))
-	for i, r := range all {
-		values[i] = figure(r)
-	}
+func spreadOf(values []float64) spread {
 	slices.Sort(values)
 	n := len(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
+	return spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}
+}
+
+// spread is that of a contestant's figure over the rounds.
+func (r result) spread(i int, of func(figures) float64) spread {
+	values := make([]float64, len(r.rounds))
+	for n, round := range r.rounds {
+		values[n] = of(round[i])
+	}
+	return spreadOf(values)
+}
+
+// ratio is that of the first contestant's figure divided by another's.
+func (r result) ratio(i int, of func(figures) float64) spread {
+	values := make([]float64, len(r.rounds))
+	for n, round := range r.rounds {
+		values[n] = of(round[0]) / of(round[i])
+	}
+	return spreadOf(values)
+}
+
+// markdown is a table whose first line is its head, aligned for a terminal, too. The first two columns are texts.
+func markdown(lines [][]string) string {
+	widths := make([]int, len(lines[0]))
+	for _, line := range lines {
+		for i, cell := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell), 3)
+		}
+	}
+	var b strings.Builder
+	for n, line := range lines {
+		for i, cell := range line {
+			gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i < 2 {
+				b.WriteString("| " + cell + gap + " ")
+			} else {
+				b.WriteString("| " + gap + cell + " ")
+			}
+		}
+		b.WriteString("|\n")
+		if n > 0 {
+			continue
+		}
+		for i, width := range widths {
+			if i < 2 {
+				b.WriteString("|-" + strings.Repeat("-", width) + "-")
+			} else {
+				b.WriteString("|-" + strings.Repeat("-", width) + ":")
+			}
+		}
+		b.WriteString("|\n")
+	}
+	return b.String()
 }

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"errand/internal/app"
+)
+
+// growth measures what a request costs the more there is of everything.
+type growth struct {
+	Of       []string      `arg:"" optional:"" help:"waiting, history or replicas; all three if left out."`
+	Waiting  []int         `default:"1000,100000,1000000" help:"Requests left in the queue. A million takes 1 GB of disk."`
+	IDs      []int         `name:"ids" default:"0,1000000,10000000" help:"Ids in the history before. Ten million take 20 GB of disk, and a quarter of an hour."`
+	Replicas []int         `default:"1,2,4,8" help:"Replicas of mandate-consumer, with one server and with three."`
+	Latency  time.Duration `default:"20ms" help:"Of the upstream, while replicas are measured; else it answers at once."`
+	Requests int           `default:"20000" help:"Requests to settle in each round, 1000 to 1000000."`
+	Rounds   int           `default:"3" help:"Rounds, 1 to 100."`
+	Save     bool          `help:"Write the tables into docs/performance.md, instead of those that are there."`
+}
+
+// Run measures and prints one table after the other.
+func (g *growth) Run(ctx context.Context) (err error) {
+	if g.Requests < 1000 || g.Requests > 1_000_000 || g.Rounds < 1 || g.Rounds > 100 {
+		return &app.Invalid{Variable: "--requests, --rounds", Problem: "must be 1000 to 1000000 and 1 to 100"}
+	}
+	parts := []struct {
+		name    string
+		measure func(context.Context, workshop) (string, error)
+	}{{"waiting", g.waiting}, {"replicas", g.replicas}, {"history", g.history}}
+	for _, name := range g.Of {
+		if name != "waiting" && name != "replicas" && name != "history" {
+			return &app.Invalid{Variable: "growth", Problem: fmt.Sprintf("%q is not waiting, history or replicas", name)}
+		}
+	}
+	w, clean, err := build(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, clean()) }()
+	on, err := thisMachine(ctx)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if len(g.Of) > 0 && !slices.Contains(g.Of, part.name) {
+			continue
+		}
+		found, err := part.measure(ctx, w)
+		if err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		text := fmt.Sprintf("%s; %d requests a round, medians of %d rounds.\n\n%s", on, g.Requests, g.Rounds, found)
+		fmt.Printf("\n%s\n", text)
+		if g.Save {
+			if err := save(w.root, part.name, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// grown is what one round of growth showed: figures for 1,000 requests.
+type grown struct {
+	rate   float64
+	cost   reading
+	peak   float64 // MB of the largest consumer
+	server float64 // MB of the server after a garbage collection
+}
+
+// medians are the cells of a table.
+func medians(rounds []grown) []string {
+	of := func(format string, figure func(grown) float64) string {
+		values := make([]float64, len(rounds))
+		for i, r := range rounds {
+			values[i] = figure(r)
+		}
+		s := spreadOf(values)
+		return fmt.Sprintf(format+" ("+format+" to "+format+")", s.median, s.low, s.high)
+	}
+	return []string{
+		of("%.0f", func(g grown) float64 { return g.rate }),
+		of("%.3f", func(g grown) float64 { return g.cost.contestants }),
+		of("%.3f", func(g grown) float64 { return g.cost.server }),
+		of("%.1f", func(g grown) float64 { return g.peak }),
+		of("%.0f", func(g grown) float64 { return g.server }),
+	}
+}
+
+// grownHead is the head of a table of medians, behind two columns that say what grows.
+func grownHead(of, what string) []string {
+	return []string{of, what, "requests/s", "CPU s per 1,000", "server's", "peak MB", "server's MB"}
+}
+
+// settle has consumers settle requests that wait in a queue that is held, until so many are left.
+func (g *growth) settle(ctx context.Context, s *stage, consumers, left int) (found grown, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not done within ten minutes"))
+	defer cancel()
+	work := requests{}
+	var all []*process
+	defer func() {
+		for _, p := range all {
+			err = errors.Join(err, p.stop(syscall.SIGTERM))
+		}
+	}()
+	asking := 0
+	for range consumers {
+		p, err := s.program(filepath.Join(s.dir, "mandate-consumer"))
+		if err != nil {
+			return found, err
+		}
+		all = append(all, p)
+		if asking, err = work.asked(ctx, s, p, asking); err != nil {
+			return found, err
+		}
+	}
+	waiting, err := work.waiting(ctx, s.js)
+	if err != nil {
+		return found, err
+	}
+	before, err := work.start(ctx, s, all...)
+	if err != nil {
+		return found, err
+	}
+	began, now := time.Now(), waiting
+	for now > left {
+		if err := alive(ctx, all[0]); err != nil {
+			return found, err
+		}
+		if now, err = work.waiting(ctx, s.js); err != nil {
+			return found, err
+		}
+	}
+	settled := float64(waiting - now)
+	found.rate = settled / time.Since(began).Seconds()
+	after, err := s.read(all...)
+	if err != nil {
+		return found, err
+	}
+	found.cost = after.per(settled/1000, before)
+	for _, p := range all {
+		peak, err := p.peakMemory()
+		if err != nil {
+			return found, err
+		}
+		found.peak = max(found.peak, float64(peak)/1e6)
+	}
+	if err := work.hold(ctx, s); err != nil {
+		return found, err
+	}
+	found.server, err = s.memory()
+	return found, err
+}
+
+// waiting measures with more and more requests in the queue: the oldest are settled, the others wait.
+func (g *growth) waiting(ctx context.Context, w workshop) (string, error) {
+	lines := [][]string{grownHead("waiting", "")}
+	for _, n := range g.Waiting {
+		rounds, err := g.waitingRounds(ctx, w, n)
+		if err != nil {
+			return "", err
+		}
+		lines = append(lines, append([]string{fmt.Sprint(n), ""}, medians(rounds)...))
+		fmt.Printf("\n%s", markdown(lines))
+	}
+	return markdown(lines), nil
+}
+
+func (g *growth) waitingRounds(ctx context.Context, w workshop, n int) (rounds []grown, err error) {
+	s, err := w.open(ctx, fmt.Sprint("waiting-", n), 1, "upstream")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := (requests{}).prepare(ctx, s, ""); err != nil {
+		return nil, err
+	}
+	published := 0
+	for range g.Rounds {
+		waiting, err := requests{}.waiting(ctx, s.js)
+		if err != nil {
+			return nil, err
+		}
+		more := n + g.Requests - waiting
+		if err := (requests{}).publish(ctx, s.js, "w", published, more); err != nil {
+			return nil, err
+		}
+		published += more
+		found, err := g.settle(ctx, s, 1, n)
+		if err != nil {
+			return nil, err
+		}
+		rounds = append(rounds, found)
+	}
+	return rounds, nil
+}
+
+// replicas measures with more and more consumers, each with its default configuration, of one server and of three.
+func (g *growth) replicas(ctx context.Context, w workshop) (string, error) {
+	lines := [][]string{append(grownHead("servers", "replicas"), "of the ceiling")}
+	for _, servers := range []int{1, 3} {
+		for _, n := range g.Replicas {
+			rounds, err := g.replicaRounds(ctx, w, servers, n)
+			if err != nil {
+				return "", fmt.Errorf("%d replicas, %d servers: %w", n, servers, err)
+			}
+			ceiling := scenario{latency: g.Latency, concurrency: 64 * n}.ceiling()
+			rates := make([]float64, len(rounds))
+			for i, r := range rounds {
+				rates[i] = r.rate / ceiling
+			}
+			lines = append(lines, append(append([]string{fmt.Sprint(servers), fmt.Sprint(n)}, medians(rounds)...), fmt.Sprintf("%.2f", spreadOf(rates).median)))
+			fmt.Printf("\n%s", markdown(lines))
+		}
+	}
+	return markdown(lines), nil
+}
+
+func (g *growth) replicaRounds(ctx context.Context, w workshop, servers, n int) (rounds []grown, err error) {
+	s, err := w.open(ctx, fmt.Sprintf("replicas-%d-%d", servers, n), servers, "upstream", "--latency="+g.Latency.String())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	work := requests{items: g.Requests}
+	for i := range g.Rounds {
+		if err := work.prepare(ctx, s, fmt.Sprint("r", i)); err != nil {
+			return nil, err
+		}
+		found, err := g.settle(ctx, s, n, 0)
+		if err != nil {
+			return nil, err
+		}
+		took, err := work.verify(ctx, s, 2)
+		if err != nil {
+			return nil, err
+		}
+		found.rate = float64(work.items) / took.Seconds()
+		rounds = append(rounds, found)
+	}
+	return rounds, nil
+}

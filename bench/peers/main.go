@@ -1,0 +1,22 @@
+// Command peers has what errand is compared with: other ways to take a request from its queue, call the upstream and
+// publish an outcome. Each is started by bench as a process of its own, and works until SIGTERM. None keeps a history:
+// after a crash all of them call again.
+//
+//	loop       what a person would write in an afternoon with nats.go and net/http
+//	watermill  the same handler, run by Watermill's router with its retry middleware
+//	limit      what the machine can do when nothing is checked and nothing is waited for
+//	copy       the loop over a sending log
+package main
+
+import "errand/internal/app"
+
+func main() {
+	app.Main("peers", "What bench compares errand with.", new(cli))
+}
+
+type cli struct {
+	Loop      loop      `cmd:"" help:"The hand-written loop."`
+	Watermill watermill `cmd:"" help:"Watermill's router with its retry middleware."`
+	Limit     limit     `cmd:"" help:"A loop without any safety."`
+	Copy      copier    `cmd:"" help:"The hand-written loop over a sending log."`
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// requests are the work of a consumer: enrollments, or messages.
+type requests struct {
+	items      int
+	recipients int // of each message; 0: these are enrollments
+}
+
+// pauseLong holds a queue until bench releases it.
+const pauseLong = time.Hour
+
+func (r requests) operation() messages.Operation {
+	if r.recipients > 0 {
+		return messages.Send
+	}
+	return messages.Enroll
+}
+
+func (r requests) outcome() messages.State {
+	if r.recipients > 0 {
+		return messages.Accepted
+	}
+	return messages.Succeeded
+}
+
+func (r requests) queue() bus.Queue {
+	if r.recipients > 0 {
+		return bus.SendQueue
+	}
+	return bus.EnrollQueue
+}
+
+// calls is how many calls a request takes.
+func (r requests) calls() int {
+	return max(1, (r.recipients+mail.MaxRecipients-1)/mail.MaxRecipients)
+}
+
+// ats is how many @ these calls have: an enrollment has one address, a message those of its recipients and in each call
+// its sender's.
+func (r requests) ats() int { return r.calls() + r.recipients }
+
+// prepare creates the streams again, holds the queue, and publishes the requests.
+func (r requests) prepare(ctx context.Context, s *stage, prefix string) error {
+	if err := recreate(ctx, s.js, s.limits); err != nil {
+		return err
+	}
+	if err := r.hold(ctx, s); err != nil {
+		return err
+	}
+	var seen called
+	if err := s.api.ask("reset", &seen); err != nil {
+		return err
+	}
+	return r.publish(ctx, s.js, prefix, 0, r.items)
+}
+
+// hold keeps requests in the queue until start releases them.
+func (r requests) hold(ctx context.Context, s *stage) error {
+	_, err := s.js.PauseConsumer(ctx, r.queue().Stream, r.queue().Name, time.Now().Add(pauseLong))
+	return err
+}
+
+// publish publishes requests from number first on, each with its id.
+func (r requests) publish(ctx context.Context, js jetstream.JetStream, prefix string, first, count int) error {
+	for n := range count {
+		id := fmt.Sprintf("%s-%d", prefix, first+n)
+		body := enrollmentNumber(id)
+		if r.recipients > 0 {
+			body = messageTo(id, r.recipients)
+		}
+		if _, err := js.PublishAsync(r.queue().Filter, []byte(body), jetstream.WithMsgID(id), jetstream.WithStallWait(time.Minute)); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	waiting, err := r.waiting(ctx, js)
+	if err == nil && waiting < count {
+		err = fmt.Errorf("%d of %d requests were published", waiting, count)
+	}
+	return err
+}
+
+// start waits until the contestant asks for requests, reads what was used so far, and releases the queue: what a
+// process needs to start is not a request's cost.
+func (r requests) start(ctx context.Context, s *stage, contestants ...*process) (reading, error) {
+	for _, p := range contestants {
+		if _, err := r.asked(ctx, s, p, 0); err != nil {
+			return reading{}, err
+		}
+	}
+	before, err := s.read(contestants...)
+	if err != nil {
+		return reading{}, err
+	}
+	_, err = s.js.ResumeConsumer(ctx, r.queue().Stream, r.queue().Name)
+	return before, err
+}
+
+// asked waits until the queue has more waiting pulls than before, or a push subscription, and returns their number.
+func (r requests) asked(ctx context.Context, s *stage, p *process, before int) (int, error) {
+	for {
+		source, err := s.js.Consumer(ctx, r.queue().Stream, r.queue().Name)
+		if err == nil && (source.CachedInfo().NumWaiting > before || source.CachedInfo().PushBound) {
+			return source.CachedInfo().NumWaiting, nil
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) { // one contestant replaces it
+			return 0, err
+		}
+		if err := alive(ctx, p); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// waiting is the number of requests that are not acknowledged.
+func (r requests) waiting(ctx context.Context, js jetstream.JetStream) (int, error) {
+	stream, err := js.Stream(ctx, r.queue().Stream)
+	if err != nil {
+		return 0, err
+	}
+	return int(stream.CachedInfo().State.Msgs), nil
+}
+
+func (r requests) finished(ctx context.Context, s *stage) (bool, error) {
+	waiting, err := r.waiting(ctx, s.js)
+	return waiting == 0, err
+}
+
+// verify makes sure that every request ended well with one outcome, that there are no other events, and that the
+// upstream saw each call once. It returns the time from the first call to the last event.
+func (r requests) verify(ctx context.Context, s *stage, events int) (time.Duration, error) {
+	var seen called
+	if err := s.api.ask("calls", &seen); err != nil {
+		return 0, err
+	}
+	if int(seen.Calls) != r.items*r.calls() || int(seen.Ats) != r.items*r.ats() {
+		return 0, fmt.Errorf("the upstream saw %d calls with %d addresses, want %d with %d", seen.Calls, seen.Ats, r.items*r.calls(), r.items*r.ats())
+	}
+	stream, err := s.js.Stream(ctx, bus.EventsOf(r.operation()))
+	if err != nil {
+		return 0, err
+	}
+	for tries := 0; ; tries++ { // one contestant acknowledges before its outcomes are stored
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(r.operation().Filter("*")))
+		if err != nil {
+			return 0, err
+		}
+		all, ended := 0, 0
+		for subject, count := range info.State.Subjects {
+			all += int(count)
+			if messages.StateOf(subject) == r.outcome() {
+				ended++
+			}
+		}
+		if ended == r.items && all == r.items*events {
+			return info.State.LastTime.Sub(time.Unix(0, seen.First)), nil
+		}
+		if tries == 10 {
+			return 0, fmt.Errorf("%d requests ended well with %d events, want %d with %d", ended, all, r.items, r.items*events)
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// recreate deletes all streams of the topology and creates them again.
+func recreate(ctx context.Context, js jetstream.JetStream, limits bus.Limits) error {
+	for _, stream := range bus.Streams(limits) {
+		if err := js.DeleteStream(ctx, stream.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+	}
+	return provision(ctx, js, limits)
+}
+
+// provision creates what is missing of the topology.
+func provision(ctx context.Context, js jetstream.JetStream, limits bus.Limits) error {
+	plan, err := bus.Plan(ctx, js, limits)
+	if err != nil {
+		return err
+	}
+	return bus.Apply(ctx, plan, false, func(bus.Change) {})
+}
+
+// enrollmentNumber is a request of typical size: the fields that the document requires.
+func enrollmentNumber(id string) string {
+	return fmt.Sprintf(`{"portal_key":"portal","order_number":"%s","amount":100,"payer_id_type":1,"payer_id":"900101011234",`+
+		`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",`+
+		`"frequency_mode":"MT","application_reason":"Enrollment for %[1]s"}`, id)
+}
+
+// messageTo is a message of typical size; each recipient gets it once.
+func messageTo(id string, recipients int) string {
+	to := make([]string, recipients)
+	for i := range to {
+		to[i] = fmt.Sprintf("%s-%d@example.test", id, i)
+	}
+	return fmt.Sprintf(`{"from":"billing@example.test","to":["%s"],"subject":"Your invoice","content":"%s"}`, strings.Join(to, `","`), strings.Repeat("lorem ipsum ", 40))
+}

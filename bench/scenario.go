@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// scenario is some work under some conditions.
+type scenario struct {
+	key         string // for --only
+	title       string
+	unit        string
+	program     string // of errand
+	latency     time.Duration
+	concurrency int // requests in flight; 0 for a sweep
+	work        work
+	items       int
+	quick       bool // part of a quick run
+}
+
+// work is what a contestant has to do.
+type work interface {
+	// prepare creates the streams and the work; prefix tells the ids of this run from those of others.
+	prepare(ctx context.Context, s *stage, prefix string) error
+	// start lets the contestants begin and returns what was used before.
+	start(ctx context.Context, s *stage, contestants ...*process) (reading, error)
+	// finished reports whether everything seems to be done.
+	finished(ctx context.Context, s *stage) (bool, error)
+	// verify makes sure that everything was done right, with so many events for each item, and returns the time it took.
+	verify(ctx context.Context, s *stage, events int) (time.Duration, error)
+}
+
+// scenarios are what is compared. Each run takes a few seconds on two cores, and less with a smaller share of the items.
+func scenarios(share float64) (all []scenario) {
+	enroll := func(latency time.Duration, concurrency int, items float64, quick bool) {
+		items *= share
+		all = append(all, scenario{key: fmt.Sprintf("enroll-%dms-%d", latency.Milliseconds(), concurrency), title: fmt.Sprintf("enrollments, %d ms, %d in flight", latency.Milliseconds(), concurrency),
+			unit: "requests/s", program: "mandate-consumer", latency: latency, concurrency: concurrency,
+			work: requests{items: int(items)}, items: int(items), quick: quick})
+	}
+	enroll(0, 64, 20_000, true)
+	enroll(0, 256, 20_000, false)
+	enroll(20*time.Millisecond, 64, 6_400, true)
+	enroll(20*time.Millisecond, 256, 20_000, false)
+	enroll(200*time.Millisecond, 64, 960, false)
+	enroll(200*time.Millisecond, 256, 3_840, false)
+	mail := func(recipients int, items float64) {
+		items *= share
+		all = append(all, scenario{key: fmt.Sprint("mail-", recipients), title: fmt.Sprintf("messages to %d, 0 ms, 64 in flight", recipients),
+			unit: "messages/s", program: "mail-consumer", concurrency: 64, work: requests{items: int(items), recipients: recipients}, items: int(items), quick: recipients > 1})
+	}
+	mail(1, 10_000)
+	mail(2_500, 400)
+	sweep := func(page int, items float64) {
+		items *= share
+		all = append(all, scenario{key: fmt.Sprint("sweep-", page), title: fmt.Sprintf("first sweep of a log, %d rows a page", page),
+			unit: "rows/s", program: "log-poller", work: rows{items: int(items), page: page}, items: int(items), quick: page > 100})
+	}
+	sweep(1_000, 100_000)
+	sweep(100, 50_000)
+	return all
+}
+
+// contestant is a program that is measured.
+type contestant struct {
+	name   string
+	start  func(*stage) (*process, error)
+	events int // stored for each item
+}
+
+// contestants are those of a scenario, by their names in order.
+func (c scenario) contestants(names []string) (all []contestant) {
+	for _, name := range names {
+		switch {
+		case name == "errand", name == "before":
+			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.errand(s, name) }, c.events()})
+		case c.concurrency > 0:
+			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.peer(s, name) }, 1})
+		case name == "loop":
+			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.copier(s) }, 1})
+		}
+	}
+	return all
+}
+
+// events is how many events errand stores for an item: started and outcome.
+func (c scenario) events() int { return 1 + min(c.concurrency, 1) }
+
+func (c scenario) errand(s *stage, name string) (*process, error) {
+	path := filepath.Join(s.dir, c.program)
+	if name == "before" {
+		path = filepath.Join(s.dir, name, c.program)
+	}
+	if sweep, ok := c.work.(rows); ok {
+		return s.program(path, "POLL_LIMIT="+strconv.Itoa(sweep.page))
+	}
+	return s.program(path, "CONCURRENCY="+strconv.Itoa(c.concurrency))
+}
+
+func (c scenario) peer(s *stage, name string) (*process, error) {
+	operation, mode := "enroll", []string(nil)
+	if c.program == "mail-consumer" {
+		operation = "send"
+	}
+	if name == "watermill-push" {
+		name, mode = "watermill", []string{"--mode=push"}
+	}
+	args := append([]string{name, "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--concurrency=", c.concurrency), "--operation=" + operation}, mode...)
+	return start(s.dir, name, filepath.Join(s.dir, "peers"), args, nil)
+}
+
+func (c scenario) copier(s *stage) (*process, error) {
+	sweep, _ := c.work.(rows)
+	args := []string{"copy", "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--rows=", sweep.items), fmt.Sprint("--limit=", sweep.page)}
+	return start(s.dir, "copy", filepath.Join(s.dir, "peers"), args, nil)
+}
+
+// upstream is the role that serves the contestants.
+func (c scenario) upstream() []string {
+	if c.concurrency == 0 {
+		return []string{"log", fmt.Sprint("--rows=", c.items)}
+	}
+	return []string{"upstream", "--latency=" + c.latency.String()}
+}
+
+// ceiling is the highest rate that the upstream's latency allows; 0: unlimited.
+func (c scenario) ceiling() float64 {
+	if c.latency == 0 {
+		return 0
+	}
+	return float64(c.concurrency) / c.latency.Seconds()
+}
+
+// runLimit is much longer than a run takes: a contestant that hangs must not hang the bench.
+const runLimit = 2 * time.Minute
+
+// figures are the results of one run of a contestant.
+type figures struct {
+	rate     float64 // items per second
+	cpu      float64 // CPU seconds of the contestant per 1,000 items
+	server   float64 // and of the server
+	upstream float64 // and of the upstream
+	peak     float64 // MB resident
+}
+
+// run measures a contestant with new work.
+func (c scenario) run(ctx context.Context, s *stage, who contestant, prefix string) (f figures, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, runLimit, fmt.Errorf("not done within %v", runLimit))
+	defer cancel()
+	if err := c.work.prepare(ctx, s, prefix); err != nil {
+		return f, err
+	}
+	p, err := who.start(s)
+	if err != nil {
+		return f, err
+	}
+	used, err := c.measure(ctx, s, p)
+	peak, hidden := p.peakMemory()
+	if err := errors.Join(err, hidden, p.stop(syscall.SIGTERM)); err != nil {
+		return f, err
+	}
+	if peak == 0 {
+		peak = p.maxRSS()
+	}
+	took, err := c.work.verify(ctx, s, who.events)
+	return figures{rate: float64(c.items) / took.Seconds(), cpu: used.contestants, server: used.server, upstream: used.upstream, peak: float64(peak) / 1e6}, err
+}
+
+// measure has a contestant work until it has finished and returns what 1,000 items cost.
+func (c scenario) measure(ctx context.Context, s *stage, p *process) (reading, error) {
+	before, err := c.work.start(ctx, s, p)
+	if err != nil {
+		return reading{}, err
+	}
+	if err := until(ctx, p, func() (bool, error) { return c.work.finished(ctx, s) }); err != nil {
+		return reading{}, err
+	}
+	after, err := s.read(p)
+	return after.per(float64(c.items)/1000, before), err
+}
