@@ -1,0 +1,61 @@
+// Package errand is a small client for those who publish requests and read what became of
+// them. It needs the standard library, nats.go and pkg/messages.
+//
+//	messages.SendRequest ── Publish ──> Receipt ──┬── Wait ──> Succeeded, Partial, Failed or Uncertain
+//	                                              └── Follow ──> every Event of that request
+//	everybody's requests ── Outcomes ──> your handler, over a durable consumer
+//
+// What each needs of NATS, as deploy/nats/errand.conf has it:
+//
+//	Publish     the right to publish the request's subject: users service, producer and people
+//	Wait, Last  reads single events (direct get): users service, subscriber and people
+//	Follow      a consumer that ends by itself: users service and subscriber, in their own account
+//	Outcomes    a durable consumer: the same
+//
+// A service reads its own copies of the events, which `errand mirror` makes.
+//
+// All methods may be called by any number of goroutines at once.
+package errand
+
+import (
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/messages"
+)
+
+// Client publishes requests and reads their events. The zero value is not usable.
+type Client struct {
+	js jetstream.JetStream
+}
+
+// New makes a client of a connection's JetStream. So that it comes back after every
+// outage, connect with nats.MaxReconnects(-1); the default gives up after two minutes.
+func New(js jetstream.JetStream) *Client { return &Client{js: js} }
+
+// What errors of this package mean. Others are those of the context, of NATS, or a
+// *messages.Invalid.
+var (
+	// ErrNotTaken says that nothing was stored: no stream takes the subject from this user.
+	// He may not publish it, or NATS is not provisioned.
+	ErrNotTaken = errors.New("no stream takes this request: may this user publish it, and was `errand provision` run?")
+	// ErrTooLarge says that nothing was stored: the server takes no message of that size. A
+	// list of recipients that is too long goes into an object store, see messages.ObjectRef.
+	ErrTooLarge = errors.New("the request is larger than the server accepts")
+	// ErrNoAck says that nobody knows whether the request was stored: the answer did not come.
+	// Publish the same again: with a request_id it is run once. A user who may not publish
+	// the subject, and one whose import leads to no stream, get it too.
+	ErrNoAck = errors.New("no acknowledgement: it is not known whether the request was stored; publish the same again")
+	// ErrNoEvents says that this user has no such stream of events, and so cannot learn what
+	// became of a request that may be stored. A service runs `errand mirror` first.
+	ErrNoEvents = errors.New("there is no stream of events for this user: a service runs `errand mirror` first")
+)
+
+// eventsOf is the stream of an operation's events.
+func eventsOf(op messages.Operation) string {
+	if op == messages.Enroll || op == messages.Transactions {
+		return "MANDATE_EVENTS"
+	}
+	return "MAIL_EVENTS"
+}

@@ -1,0 +1,412 @@
+package errand_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/devkit"
+	"errand/internal/devkit/devtest"
+	"errand/pkg/errand"
+	"errand/pkg/messages"
+)
+
+// world is a provisioned server without programs: the test stores the events.
+type world struct {
+	t      *testing.T
+	n      *devkit.NATS
+	js     jetstream.JetStream
+	client *errand.Client
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	n, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{t, n, js, errand.New(js)}
+}
+
+func (w *world) publish(r messages.Request) errand.Receipt {
+	w.t.Helper()
+	receipt, err := w.client.Publish(w.t.Context(), r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return receipt
+}
+
+// store stores an event as a program would.
+func (w *world) store(subject, body string) {
+	w.t.Helper()
+	if _, err := w.js.Publish(w.t.Context(), subject, []byte(body)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// wait is Wait with little patience.
+func (w *world) wait(r errand.Receipt, patience time.Duration) (errand.Outcome, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	return w.client.Wait(ctx, r)
+}
+
+func (w *world) want(r errand.Receipt, subject string) errand.Outcome {
+	w.t.Helper()
+	o, err := w.wait(r, 10*time.Second)
+	if err != nil {
+		w.t.Fatalf("wait for %s: %v", subject, err)
+	}
+	if got := o.About().Subject; got != subject {
+		w.t.Errorf("the outcome is %s, want %s", got, subject)
+	}
+	return o
+}
+
+func letter(id, content string) messages.SendRequest {
+	return messages.SendRequest{RequestID: id, To: messages.Recipients("ann@example.com"), Subject: "Hello", Content: content}
+}
+
+// own is a body with the fingerprint of a request.
+func own(r errand.Receipt, more string) string {
+	return fmt.Sprintf(`{"request_id":%q,"fingerprint":%q%s}`, r.RequestID, r.Fingerprint, more)
+}
+
+func TestARequestThatBreaksARuleIsNotPublished(t *testing.T) {
+	w := newWorld(t)
+	for want, r := range map[string]messages.Request{
+		"subject is required":        messages.SendRequest{To: messages.Recipients("a@example.com"), Content: "x"},
+		"give_up_at must be at most": messages.SendRequest{To: messages.Recipients("a@example.com"), Content: "x", Subject: "s", GiveUpAt: time.Now().Add(1000 * time.Hour)},
+		"order_number is required":   &messages.EnrollRequest{},
+	} {
+		_, err := w.client.Publish(t.Context(), r)
+		if invalid := new(messages.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an *Invalid: %s", err, want)
+		}
+	}
+	_, err := w.client.PublishMsg(t.Context(), nats.NewMsg("mail.sent.requested"))
+	if invalid := new(messages.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "mail.send.requested") {
+		t.Errorf("a mistyped subject: %v", err)
+	}
+	s, err := w.js.Stream(t.Context(), "MAIL_REQUESTS")
+	if err != nil || s.CachedInfo().State.Msgs > 0 {
+		t.Errorf("%v: %d messages are stored", err, s.CachedInfo().State.Msgs)
+	}
+}
+
+// The same request is stored once. A correction with the same id, and another operation's
+// request, are other messages.
+func TestOnlyTheSameRequestIsADuplicate(t *testing.T) {
+	w := newWorld(t)
+	first := w.publish(letter("one", "x"))
+	for _, c := range []struct {
+		r         messages.Request
+		duplicate bool
+	}{{letter("one", "x"), true}, {letter("one", "corrected"), false}, {messages.AccountRequest{RequestID: "one"}, false},
+		{messages.AccountRequest{RequestID: "one"}, true}, {messages.AccountRequest{}, false}, {messages.AccountRequest{}, false}} {
+		got := w.publish(c.r)
+		if got.Duplicate != c.duplicate || c.duplicate && got.Operation == first.Operation && got.Sequence != first.Sequence {
+			t.Errorf("%+v: got %+v, want duplicate %v", c.r, got, c.duplicate)
+		}
+	}
+}
+
+func TestAReceiptSaysUnderWhichIdTheEventsAre(t *testing.T) {
+	w := newWorld(t)
+	for i, c := range []struct{ body, header, want string }{
+		{`{"request_id":"a"}`, "b", "a"},
+		{`{"request_id":""}`, "b1", "b1"},
+		{`{}`, "b2", "b2"},
+		{`{}`, "not an id", "MAIL_REQUESTS-4"},
+		{`{"request_id":"no id"}`, "c", "MAIL_REQUESTS-5"},
+		{`no json`, "d", "MAIL_REQUESTS-6"},
+		{`{"reqest_id":"x"}`, "", "MAIL_REQUESTS-7"},
+	} {
+		m := &nats.Msg{Subject: "mail.account.requested", Header: nats.Header{}, Data: []byte(c.body)}
+		if c.header != "" {
+			m.Header.Set(nats.MsgIdHdr, c.header)
+		}
+		got, err := w.client.PublishMsg(t.Context(), m)
+		if err != nil || got.RequestID != c.want || got.Position() != fmt.Sprintf("MAIL_REQUESTS-%d", i+1) {
+			t.Errorf("%s, Nats-Msg-Id %q: got %+v, %v, want %s", c.body, c.header, got, err, c.want)
+		}
+	}
+}
+
+func TestWhatWasNotStoredIsToldApartFromWhatMayBe(t *testing.T) {
+	w := newWorld(t)
+	large := letter("large", strings.Repeat("x", 2<<20))
+	if _, err := w.client.Publish(t.Context(), large); !errors.Is(err, errand.ErrTooLarge) {
+		t.Errorf("larger than the server takes: %v", err)
+	}
+	large.Content = large.Content[:1<<20-1000]
+	if _, err := w.client.Publish(t.Context(), large); !errors.Is(err, errand.ErrTooLarge) {
+		t.Errorf("larger than the stream takes: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.client.Publish(ctx, letter("a", "x")); !errors.Is(err, errand.ErrNoAck) || !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	if err := w.js.DeleteStream(t.Context(), "MAIL_REQUESTS"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.Publish(t.Context(), letter("a", "x")); !errors.Is(err, errand.ErrNotTaken) {
+		t.Errorf("without a stream: %v", err)
+	}
+}
+
+func TestWaitTellsTheOutcomes(t *testing.T) {
+	w := newWorld(t)
+	at := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Event" }, cmp.Ignore())
+	for i, c := range []struct {
+		state, more string
+		want        errand.Outcome
+	}{
+		{"accepted", ``, errand.Succeeded{}},
+		{"partial", `,"accepted":2,"recipients":3`, errand.Partial{Accepted: 2, Recipients: 3}},
+		{"failed", `,"reason":"refused","message":"no","fields":{"from":["unknown"]}`,
+			errand.Failed{Reason: messages.ReasonRefused, Message: "no", Fields: map[string][]string{"from": {"unknown"}}}},
+		{"uncertain", `,"reason":"no_answer","message":"timeout"`, errand.Uncertain{Reason: messages.ReasonNoAnswer, Message: "timeout"}},
+		{"resolved", `,"outcome":"accepted"`, errand.Succeeded{}},
+		{"resolved", `,"outcome":"partial"`, errand.Partial{}},
+		{"resolved", `,"outcome":"failed"`, errand.Failed{}},
+	} {
+		r := w.publish(letter(fmt.Sprint("id", i), "x"))
+		w.store("mail.send.started."+r.RequestID, own(r, ""))
+		w.store("mail.send."+c.state+"."+r.RequestID, own(r, c.more))
+		got := w.want(r, "mail.send."+c.state+"."+r.RequestID)
+		if diff := cmp.Diff(c.want, got, at); diff != "" {
+			t.Errorf("%s %s: %s", c.state, c.more, diff)
+		}
+		if e := got.About(); e.Sequence == 0 || time.Since(e.Time) > time.Minute || e.RequestID != r.RequestID || e.Operation != messages.Send {
+			t.Errorf("the event is %+v", e)
+		}
+	}
+}
+
+// The id has a history of other contents. What is a conflict is told under the position,
+// what is a correction has an event of its own in the end.
+func TestWaitTakesNoOtherRequestsOutcomeForItsOwn(t *testing.T) {
+	w := newWorld(t)
+	before := w.publish(letter("taken", "x"))
+	w.store("mail.send.accepted.taken", own(before, ""))
+	r := w.publish(letter("taken", "other contents"))
+	if o, err := w.wait(r, 300*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v, %v", o, err)
+	}
+	w.store("mail.send.failed."+r.Position(), own(r, `,"reason":"conflict","conflicts_with":"taken"`))
+	failed, ok := w.want(r, "mail.send.failed."+r.Position()).(errand.Failed)
+	if !ok || failed.Reason != messages.ReasonConflict || failed.ConflictsWith != "taken" {
+		t.Errorf("got %+v", failed)
+	}
+
+	wrong := w.publish(letter("corrected", "x"))
+	w.store("mail.send.failed.corrected", own(wrong, `,"reason":"refused"`))
+	right := w.publish(letter("corrected", "better"))
+	w.store("mail.send.reopened.corrected", own(right, ""))
+	if e, err := w.client.Last(t.Context(), right); err != nil || e.State != messages.Reopened {
+		t.Errorf("its last event is %v, %v", e, err)
+	}
+	w.store("mail.send.accepted.corrected", own(right, ""))
+	w.want(right, "mail.send.accepted.corrected")
+}
+
+// The outcome is stored while the connection is away, and the server starts again.
+func TestWaitSurvivesARestartOfTheServer(t *testing.T) {
+	w := newWorld(t)
+	r := w.publish(letter("away", "x"))
+	got := make(chan error, 1)
+	go func() {
+		o, err := w.wait(r, 30*time.Second)
+		if err == nil && o.About().State != messages.Accepted {
+			err = fmt.Errorf("got %v", o)
+		}
+		got <- err
+	}()
+	if err := w.n.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := w.n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	js, err := jetstream.New(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "mail.send.accepted.away", []byte(own(r, ""))); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWithoutEventsTheErrorSaysSo(t *testing.T) {
+	w := newWorld(t)
+	r := w.publish(letter("a", "x"))
+	if err := w.js.DeleteStream(t.Context(), "MAIL_EVENTS"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.wait(r, 10*time.Second); !errors.Is(err, errand.ErrNoEvents) {
+		t.Errorf("wait: %v", err)
+	}
+	for _, err := range w.client.Follow(t.Context(), r) {
+		if !errors.Is(err, errand.ErrNoEvents) {
+			t.Errorf("follow: %v", err)
+		}
+	}
+	if _, err := w.client.Outcomes(t.Context(), "billing", messages.Send, time.Time{}); !errors.Is(err, errand.ErrNoEvents) {
+		t.Errorf("outcomes: %v", err)
+	}
+}
+
+func TestFollowShowsEveryEventOfARequestInOrder(t *testing.T) {
+	w := newWorld(t)
+	r := w.publish(letter("news", "x"))
+	want := []string{"mail.send.started.news", "mail.batch.started.news.1", "mail.batch.accepted.news.1", "mail.send.uncertain.news", "mail.send.resolved.news"}
+	for _, subject := range want[:3] {
+		w.store(subject, own(r, ""))
+	}
+	w.store("mail.send.accepted.other", `{}`)
+	var got []string
+	for e, err := range w.client.Follow(t.Context(), r) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, e.Subject); len(got) == 3 {
+			w.store(want[3], own(r, ""))
+			w.store(want[4], own(r, `,"outcome":"accepted"`))
+		}
+		if e.State == messages.Resolved {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range w.client.Follow(ctx, r) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a context that has ended: %v", err)
+		}
+	}
+}
+
+// run collects outcomes until there are n of them.
+func run(t *testing.T, o *errand.Outcomes, n int, handle func(e errand.Event) error) (got []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := o.Run(ctx, func(_ context.Context, outcome errand.Outcome) error {
+		e := outcome.About()
+		if got = append(got, fmt.Sprintf("%T %s", outcome, e.Subject)); len(got) == n {
+			cancel()
+		}
+		return handle(e)
+	})
+	if err != nil {
+		t.Errorf("run: %v", err)
+	}
+	return got
+}
+
+func TestOutcomesBeginNowAndMissNothingAfterThat(t *testing.T) {
+	w := newWorld(t)
+	began := time.Now()
+	w.store("mail.send.accepted.old", `{}`)
+	outcomes := func(durable string, since time.Time) *errand.Outcomes {
+		o, err := w.client.Outcomes(t.Context(), durable, messages.Send, since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	outcomes("billing", time.Time{})
+	for _, subject := range []string{"mail.send.started.a", "mail.batch.accepted.a.1", "mail.account.failed.b", "mail.send.uncertain.a", "mail.send.resolved.a"} {
+		w.store(subject, `{"outcome":"failed"}`)
+	}
+	fine := func(errand.Event) error { return nil }
+	want := []string{"errand.Uncertain mail.send.uncertain.a", "errand.Failed mail.send.resolved.a"}
+	if diff := cmp.Diff(want, run(t, outcomes("billing", time.Time{}), 2, fine)); diff != "" {
+		t.Error(diff)
+	}
+	all := append([]string{"errand.Succeeded mail.send.accepted.old"}, want...)
+	if diff := cmp.Diff(all, run(t, outcomes("archive", began), 3, fine)); diff != "" {
+		t.Error(diff)
+	}
+	w.store("mail.send.accepted.new", `{}`)
+	if diff := cmp.Diff([]string{"errand.Succeeded mail.send.accepted.new"}, run(t, outcomes("billing", time.Time{}), 1, fine)); diff != "" {
+		t.Errorf("after a pause: %s", diff)
+	}
+	if _, err := w.client.Outcomes(t.Context(), "billing", messages.Account, time.Time{}); err == nil || !strings.Contains(err.Error(), "another name") {
+		t.Errorf("the same name for another operation: %v", err)
+	}
+}
+
+func TestAnOutcomeWhoseHandlerFailsComesAgainAndHoldsUpNobody(t *testing.T) {
+	w := newWorld(t)
+	o, err := w.client.Outcomes(t.Context(), "billing", messages.Send, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a", "b"} {
+		w.store("mail.send.accepted."+id, `{}`)
+	}
+	tries := 0
+	got := run(t, o, 3, func(e errand.Event) error {
+		if tries++; tries == 1 {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	want := []string{"errand.Succeeded mail.send.accepted.a", "errand.Succeeded mail.send.accepted.b", "errand.Succeeded mail.send.accepted.a"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOutcomesEndWhenTheirConsumerIsDeleted(t *testing.T) {
+	w := newWorld(t)
+	o, err := w.client.Outcomes(t.Context(), "billing", messages.Send, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.store("mail.send.accepted.a", `{}`)
+	err = o.Run(t.Context(), func(ctx context.Context, _ errand.Outcome) error {
+		return w.js.DeleteConsumer(ctx, "MAIL_EVENTS", "billing")
+	})
+	if err == nil {
+		t.Error("it ended without an error")
+	}
+}
+
+// A receipt is kept beside what the request is about, and waited for by another process.
+func TestAReceiptOutlivesItsProcess(t *testing.T) {
+	w := newWorld(t)
+	r := w.publish(letter("kept", "x"))
+	w.store("mail.send.accepted.kept", own(r, ""))
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again errand.Receipt
+	if err := json.Unmarshal(text, &again); err != nil || again != r {
+		t.Fatalf("%s: %v", text, err)
+	}
+	w.want(again, "mail.send.accepted.kept")
+}

@@ -1,0 +1,113 @@
+package errand
+
+import (
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/messages"
+)
+
+// Event is one thing that happened to a request, as it is stored.
+type Event struct {
+	Operation messages.Operation // Batch for a batch of a message
+	State     messages.State
+	RequestID string // <stream>-<sequence> for a conflict
+	Subject   string
+	Sequence  uint64 // in the stream of events, or in your copy of it
+	Time      time.Time
+	Header    nats.Header // CloudEvents; ce-id is the same whenever the same event comes again
+	Data      []byte      // the body, JSON
+}
+
+// Decode reads the body into the type of pkg/messages that belongs to the subject, such as
+// a *messages.EnrollSucceeded for mandate.enroll.succeeded, or into one of your own.
+func (e Event) Decode(into any) error { return messages.DecodeEvent(e.Data, into) }
+
+// Final reports whether the event ends its request. An uncertain one may be followed by
+// resolved, and any but a success by reopened, if its request is corrected.
+func (e Event) Final() bool { return e.Operation != messages.Batch && e.State.Final(e.Operation) }
+
+// About is the event itself: what the outcomes have in common.
+func (e Event) About() Event { return e }
+
+// newEvent splits the subject <domain>.<operation>.<state>.<id>.
+func newEvent(subject string, header nats.Header, data []byte) Event {
+	e := Event{Subject: subject, Header: header, Data: data, State: messages.StateOf(subject)}
+	if parts := strings.Split(subject, "."); len(parts) >= 4 {
+		e.Operation, e.RequestID = messages.Operation(parts[0]+"."+parts[1]), parts[3]
+	}
+	return e
+}
+
+// delivered is an event that a consumer delivers.
+func delivered(m jetstream.Msg) (Event, error) {
+	e := newEvent(m.Subject(), m.Headers(), m.Data())
+	meta, err := m.Metadata()
+	if err == nil {
+		e.Sequence, e.Time = meta.Sequence.Stream, meta.Timestamp
+	}
+	return e, err
+}
+
+// Outcome is how a request ended: a Succeeded, Partial, Failed or Uncertain, to be told
+// apart by a type switch. Of a resolved event it is what the request turned out to be.
+type Outcome interface{ About() Event }
+
+// Succeeded: the payer is enrolled, every recipient was accepted, the transactions were
+// listed, or the account was reported. The event's body says more (messages.EnrollSucceeded,
+// SendOutcome, TransactionsListed, AccountReported), unless its state is Resolved.
+type Succeeded struct{ Event }
+
+// Partial: some recipients of a message were accepted, and of none it is unknown.
+type Partial struct {
+	Event
+	Accepted, Recipients int
+}
+
+// Failed: it was not done. What a Reason asks for is in docs/messages.md; Reason and
+// Message are empty for an uncertain request that was resolved.
+type Failed struct {
+	Event
+	Reason  messages.Reason
+	Message string              // for people
+	Fields  map[string][]string // what is wrong with which field
+	// ConflictsWith is the request that has the id already, for ReasonConflict.
+	ConflictsWith string
+}
+
+// Uncertain: a call was made, and nobody knows what came of it. Do not repeat it under
+// another id: a resolved event may follow, which Outcomes hands to you.
+type Uncertain struct {
+	Event
+	Reason  messages.Reason // "" for a message whose batches have different ones
+	Message string
+}
+
+// outcomeOf reads a final event. A body that cannot be read leaves the fields empty.
+func outcomeOf(e Event) Outcome {
+	var b struct {
+		Outcome              messages.State
+		Reason               messages.Reason
+		Message              string
+		Fields               map[string][]string
+		ConflictsWith        string `json:"conflicts_with"`
+		Accepted, Recipients int
+	}
+	_ = e.Decode(&b)
+	state := e.State
+	if state == messages.Resolved {
+		state = b.Outcome
+	}
+	switch state {
+	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported:
+		return Succeeded{e}
+	case messages.Partial:
+		return Partial{e, b.Accepted, b.Recipients}
+	case messages.Failed:
+		return Failed{e, b.Reason, b.Message, b.Fields, b.ConflictsWith}
+	}
+	return Uncertain{e, b.Reason, b.Message}
+}

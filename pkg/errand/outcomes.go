@@ -1,0 +1,147 @@
+package errand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/messages"
+)
+
+// Outcomes is a durable consumer over the outcomes of one operation, those of everybody's
+// requests. It misses none, also while nobody runs it.
+type Outcomes struct {
+	consumer jetstream.Consumer
+	js       jetstream.JetStream
+}
+
+// Outcomes makes the durable consumer of that name, or takes the one that is there: over
+// every final event of op and the resolved ones that may follow. A new one begins with the
+// outcomes stored since a time, or with the next one if since is zero: make it before you
+// publish. For one that is there since means nothing. An unused one stays until it is
+// deleted. Several processes, or calls of Run, share the outcomes of one name.
+//
+// Errors: ErrNoEvents, a name that is none, or that of the server.
+func (c *Client) Outcomes(ctx context.Context, durable string, op messages.Operation, since time.Time) (*Outcomes, error) {
+	want := jetstream.ConsumerConfig{Durable: durable, Description: "outcomes of " + string(op), FilterSubjects: outcomeSubjects(op),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1, DeliverPolicy: jetstream.DeliverNewPolicy}
+	if !since.IsZero() {
+		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+	}
+	consumer, err := c.js.Consumer(ctx, eventsOf(op), durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		consumer, err = c.js.CreateConsumer(ctx, eventsOf(op), want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("outcomes of %s: %w", op, noEvents(err))
+	}
+	have := consumer.CachedInfo().Config
+	slices.Sort(have.FilterSubjects)
+	if !slices.Equal(have.FilterSubjects, want.FilterSubjects) || have.AckPolicy != want.AckPolicy {
+		return nil, fmt.Errorf("outcomes of %s: the consumer %s is there already, for %v: choose another name", op, durable, have.FilterSubjects)
+	}
+	return &Outcomes{consumer: consumer, js: c.js}, nil
+}
+
+// ackWait is how soon an outcome comes again after the process that had it was killed.
+const ackWait = 30 * time.Second
+
+// outcomeSubjects are the subjects of the events that end a request, in order.
+func outcomeSubjects(op messages.Operation) (list []string) {
+	for _, s := range []messages.State{messages.Accepted, messages.Failed, messages.Listed, messages.Partial, messages.Reported,
+		messages.Resolved, messages.Succeeded, messages.Uncertain} {
+		if s.Final(op) {
+			list = append(list, op.Subject(s, "*"))
+		}
+	}
+	return list
+}
+
+// Run hands outcomes to handle, one after the other, until ctx ends, which is no error.
+//
+// An outcome is acknowledged when handle returns nil. When it returns an error it comes
+// again, after a second at first and a minute in the end, for ever; others go on meanwhile,
+// so one may come after an outcome of the same request that is newer. It also comes again
+// when the process is killed before the acknowledgement: handle must bear to see an event
+// twice, and knows it by its ce-id. While handle works the server is told so, however long
+// it takes. Conflicts are among the outcomes: Failed with ReasonConflict.
+//
+// Run survives reconnects. Errors: the consumer was deleted, or the connection closed.
+func (o *Outcomes) Run(ctx context.Context, handle func(context.Context, Outcome) error) error {
+	// One at a time: what waits in a buffer would run into AckWait.
+	all, err := o.consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullHeartbeat(time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	if err != nil {
+		return fmt.Errorf("outcomes: %w", err)
+	}
+	defer all.Stop()
+	for {
+		m, err := all.Next(jetstream.NextContext(ctx))
+		if errors.Is(err, jetstream.ErrNoHeartbeat) { // a server is away, or the consumer is
+			err = o.missing(ctx)
+			if err == nil {
+				continue
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return o.js.Conn().FlushTimeout(time.Second) // the last acknowledgement
+		case err != nil:
+			return fmt.Errorf("outcomes: %w", err)
+		}
+		if err := o.settle(ctx, m, handle); err != nil {
+			return fmt.Errorf("outcomes: %w", err)
+		}
+	}
+}
+
+// missing is an error if the consumer is known to be gone.
+func (o *Outcomes) missing(ctx context.Context) error {
+	_, err := o.consumer.Info(ctx)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	return nil
+}
+
+// settle hands one outcome to handle and acknowledges it, or has it sent again later.
+func (o *Outcomes) settle(ctx context.Context, m jetstream.Msg, handle func(context.Context, Outcome) error) error {
+	e, err := delivered(m)
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		tick := time.NewTicker(ackWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				_ = m.InProgress() // without it the outcome comes again
+			}
+		}
+	}()
+	err = handle(ctx, outcomeOf(e))
+	close(done)
+	<-kept
+	if err != nil {
+		return m.NakWithDelay(again(m))
+	}
+	return m.Ack()
+}
+
+// again is how long an outcome stays away whose handler failed.
+func again(m jetstream.Msg) time.Duration {
+	meta, err := m.Metadata()
+	if err != nil || meta.NumDelivered > 6 {
+		return time.Minute
+	}
+	return time.Second << (max(meta.NumDelivered, 1) - 1)
+}

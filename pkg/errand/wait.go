@@ -1,0 +1,128 @@
+package errand
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// How often Wait looks, and how long it waits for a server's answer.
+const (
+	firstLook = 20 * time.Millisecond
+	lastLook  = 500 * time.Millisecond
+	answer    = 5 * time.Second
+)
+
+// Wait returns the outcome of a published request, whether it is stored already or comes
+// before ctx ends. It reads what is stored, so that nothing is missed between Publish and
+// Wait or while the connection is away, and leaves nothing at the server. A conflict, and a
+// request that cannot be read, is told under the receipt's Position; Wait hears that too,
+// and takes no other request's outcome with the same id for this one's.
+//
+// It looks every half a second in the end: for a few requests at a time, those that a
+// person or an HTTP request waits for. Use Outcomes for the many.
+//
+// Errors: that of ctx, and the request goes on; ErrNoEvents.
+func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
+	answered := false
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		e, err := c.Last(ctx, r)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil && e.Final():
+			return outcomeOf(e), nil
+		case errors.Is(err, ErrNoEvents) && !answered:
+			return nil, err
+		case err == nil: // after an error, as while a server restarts, it is asked again
+			answered = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for %s %s: %w", r.Operation, r.RequestID, context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Last is the last event of a published request, which is its state; a zero Event while there
+// is none. Errors: ErrNoEvents, that of ctx, or nats.ErrTimeout.
+func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
+	stream := eventsOf(r.Operation)
+	e, err := c.lastUnder(ctx, stream, r.Operation.Filter(r.Position()))
+	if err != nil || e.Subject != "" || r.RequestID == r.Position() {
+		return e, err
+	}
+	e, err = c.lastUnder(ctx, stream, r.Operation.Filter(r.RequestID))
+	if err != nil || !r.isOwn(e) {
+		return Event{}, err
+	}
+	return e, nil
+}
+
+// isOwn reports whether an event is of this request and not of another one with the same id
+// and other contents: one that this one conflicts with, or corrects.
+func (r Receipt) isOwn(e Event) bool {
+	var b struct {
+		Fingerprint string `json:"fingerprint"`
+	}
+	_ = e.Decode(&b) // not every event has one
+	return b.Fingerprint == "" || r.Fingerprint == "" || b.Fingerprint == r.Fingerprint
+}
+
+// lastUnder is the last event under a filter; a zero Event where there is none.
+func (c *Client) lastUnder(ctx context.Context, stream, filter string) (Event, error) {
+	what, err := json.Marshal(map[string]string{"last_by_subj": filter})
+	if err != nil {
+		return Event{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, answer, nats.ErrTimeout)
+	defer cancel()
+	m, err := c.js.Conn().RequestWithContext(ctx, c.api()+"DIRECT.GET."+stream, what)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return Event{}, fmt.Errorf("%s: %w", stream, ErrNoEvents)
+	case err != nil:
+		return Event{}, fmt.Errorf("read %s: %w", stream, err)
+	case m.Header.Get("Status") == "404":
+		return Event{}, nil
+	case m.Header.Get("Status") != "":
+		return Event{}, fmt.Errorf("read %s: %s %s", stream, m.Header.Get("Status"), m.Header.Get("Description"))
+	}
+	return directEvent(m)
+}
+
+// api is the prefix of what JetStream is asked.
+func (c *Client) api() string {
+	switch o := c.js.Options(); {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return jetstream.DefaultAPIPrefix
+}
+
+// directEvent reads a direct get's answer.
+func directEvent(m *nats.Msg) (Event, error) {
+	e := newEvent(m.Header.Get(jetstream.SubjectHeader), nats.Header{}, m.Data)
+	var err, badTime error
+	e.Sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	e.Time, badTime = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	if err = errors.Join(err, badTime); err != nil || e.Subject == "" {
+		return Event{}, fmt.Errorf("read an event: the answer is none of a direct get: %w", err)
+	}
+	for name, values := range m.Header { // without those of the answer
+		if !strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), "Nats-") {
+			e.Header[name] = values
+		}
+	}
+	return e, nil
+}
