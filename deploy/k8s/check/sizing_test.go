@@ -19,6 +19,10 @@ import (
 // values are what this test reads of the example values for NATS.
 type values struct {
 	Config struct {
+		Cluster struct {
+			RouteURLs struct{ UseFQDN bool }
+			TLS       struct{ Enabled bool }
+		}
 		JetStream struct {
 			FileStore struct {
 				PVC     struct{ Size resource.Quantity }
@@ -36,17 +40,30 @@ type values struct {
 	}
 }
 
-// The production example gives each stream a limit, the servers have room for them all and
-// for the recipient lists, on a disk with some to spare, and Go knows how much memory there is.
-func TestTheProductionExampleFitsItsServers(t *testing.T) {
+// exampleValues reads the example values for NATS.
+func exampleValues(t *testing.T) (v values) {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "overlays/production/nats-values.example.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var v values
 	if err := yaml.Unmarshal(text, &v); err != nil {
 		t.Fatal(err)
 	}
+	return v
+}
+
+// The chart's short names are in no certificate that the example asks for: by them no server accepts another.
+func TestTheProductionExampleServersCallEachOtherByTheNamesInTheirCertificates(t *testing.T) {
+	if c := exampleValues(t).Config.Cluster; !c.TLS.Enabled || !c.RouteURLs.UseFQDN {
+		t.Errorf("between the servers tls.enabled is %v and routeURLs.useFQDN %v: want both", c.TLS.Enabled, c.RouteURLs.UseFQDN)
+	}
+}
+
+// The production example gives each stream a limit, the servers have room for them all and
+// for the recipient lists, on a disk with some to spare, and Go knows how much memory there is.
+func TestTheProductionExampleFitsItsServers(t *testing.T) {
+	v := exampleValues(t)
 	store := v.Config.JetStream.FileStore
 	if disk, most := store.PVC.Size.Value(), store.MaxSize.Value(); most <= 0 || most > disk/10*9 {
 		t.Errorf("the servers may fill %d bytes of a disk of %d: want at most nine tenths", most, disk)
