@@ -35,12 +35,12 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	return p, err
 }
 
-// Lists of more than manyTexts addresses are compared a few at a time (maxReading), since
+// Lists of more than manyTexts addresses are compared a few at a time (maxComparing), since
 // that takes memory. Messages to lists of more than longList are sent a few at a time, since
 // that takes hours.
 const (
 	manyTexts  = 10_000
-	maxReading = 8
+	maxComparing = 8
 	longList   = 100_000
 )
 
@@ -54,17 +54,16 @@ var errCrowded = errors.New("send: enough messages to long lists are being sent"
 func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		crowd := &m.planner.crowd
-		crowd.open(cap(m.Caller.Slots))
 		if object := m.request.Body.ToObject; object != nil && crowd.knows(object.Digest) && !m.admit() {
 			yield("", errCrowded)
 			return
 		}
-		reading, n := false, 0
+		comparing, n := false, 0
 		release := func() {
-			if reading {
-				<-crowd.reading
+			if comparing {
+				<-m.planner.comparing
 			}
-			reading = false
+			comparing = false
 		}
 		defer release()
 		for text, err := range m.texts(ctx) {
@@ -74,8 +73,8 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 			switch n {
 			case manyTexts + 1:
 				select {
-				case crowd.reading <- struct{}{}:
-					reading = true
+				case m.planner.comparing <- struct{}{}:
+					comparing = true
 				case <-ctx.Done():
 					err = context.Cause(ctx)
 				}
@@ -98,36 +97,42 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 // admit takes one of the places for messages to long lists, until leave. A message whose
 // GiveUpAt is past goes on without one.
 func (m *message) admit() bool {
-	if m.long || !time.Now().Before(m.request.GiveUpAt) {
+	if m.placed || !time.Now().Before(m.request.GiveUpAt) {
 		return true
 	}
-	select {
-	case m.planner.crowd.long <- struct{}{}:
-		m.long = true
-	default:
-	}
-	return m.long
+	m.placed = m.planner.crowd.enter(max(cap(m.Caller.Slots)/8, 1))
+	return m.placed
 }
 
 // leave frees the place that admit took, if it took one.
 func (m *message) leave() {
-	if m.long {
-		<-m.planner.crowd.long
+	if m.placed {
+		m.planner.crowd.leave()
 	}
 }
 
-// crowd has the places for lists that are compared, and for messages to long lists.
+// crowd is the messages to long lists that are being sent.
 type crowd struct {
-	once          sync.Once
-	reading, long chan struct{}
-
-	mu    sync.Mutex
-	known map[string]struct{} // digests of long lists, which need not be read again to be deferred
+	mu      sync.Mutex
+	sending int
+	known   map[string]struct{} // digests of long lists, which need not be read again to be deferred
 }
 
-// open makes the places of a program that makes so many calls at once.
-func (c *crowd) open(calls int) {
-	c.once.Do(func() { c.reading, c.long = make(chan struct{}, maxReading), make(chan struct{}, max(calls/8, 1)) })
+// enter takes one of so many places, if one is free.
+func (c *crowd) enter(places int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sending >= places {
+		return false
+	}
+	c.sending++
+	return true
+}
+
+func (c *crowd) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sending--
 }
 
 // maxKnown is how many long lists are remembered.

@@ -47,8 +47,8 @@ func TestLongListsLeavePlacesToOthers(t *testing.T) {
 		m.leave()
 	}
 	planned("the second when the first has left", second, nil)
-	if second.leave(); len(h.planner.crowd.long) != 0 || len(h.planner.crowd.reading) != 0 {
-		t.Errorf("%d places stay taken, and %d to read", len(h.planner.crowd.long), len(h.planner.crowd.reading))
+	if second.leave(); h.planner.crowd.sending != 0 || len(h.planner.comparing) != 0 {
+		t.Errorf("%d places stay taken, and %d to compare", h.planner.crowd.sending, len(h.planner.comparing))
 	}
 }
 

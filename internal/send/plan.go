@@ -53,9 +53,11 @@ var usual = memory{maxExact: 100_000, maxSuspects: 200_000, blocks: 512 << 10 / 
 // short lists take. The zero planner is ready.
 type planner struct {
 	memory memory // usual, where it is zero
-	once   sync.Once
-	long   chan struct{} // has room for one: whoever plans a long list
 	crowd  crowd
+
+	once      sync.Once     // makes the channels
+	comparing chan struct{} // has room for maxComparing: lists of more than manyTexts
+	filtering chan struct{} // has room for one: whoever compares a list with a filter
 }
 
 // plan finds the invalid recipients and the duplicates of a list and counts what
@@ -73,17 +75,17 @@ type planner struct {
 // ctx when it ends while another long list is planned. With the fault that there
 // is no recipient at all, the plan says what there is instead.
 func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error], size, limit int) (plan, error) {
-	p.once.Do(func() { p.long = make(chan struct{}, 1) })
+	p.once.Do(func() { p.comparing, p.filtering = make(chan struct{}, maxComparing), make(chan struct{}, 1) })
 	alone := false
 	defer func() {
 		if alone {
-			<-p.long
+			<-p.filtering
 		}
 	}()
 	c := comparison{plan: plan{size: size}, memory: cmp.Or(p.memory, usual), limit: limit, exact: map[recipient]struct{}{}}
 	c.lengthen = func() error {
 		select {
-		case p.long <- struct{}{}:
+		case p.filtering <- struct{}{}:
 			alone = true
 			return nil
 		case <-ctx.Done():

@@ -55,7 +55,7 @@ type message struct {
 	from    string // the sender's bare address
 	size    int    // of a batch, pinned by the first started event
 	plan    plan
-	long    bool         // it has the place of a message to a long list
+	placed  bool         // it has one of the places for messages to long lists
 	calls   atomic.Int64 // made on this delivery
 	before  int          // made on earlier ones
 }
