@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -23,6 +24,9 @@ func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...stri
 	for try := 1; bus.IsUnavailable(err) && try < startChecks && retry.Pause(ctx, retry.NATSCheck); try++ {
 		r.log.Warn().Err(err).Msg("starting: JetStream does not answer")
 		found, err = bus.Check(ctx, r.js, queues, streams...)
+	}
+	if why := r.rights.fault(); err != nil && why != "" {
+		err = fmt.Errorf("%w: %s", err, why)
 	}
 	if err != nil {
 		return found, err
@@ -57,6 +61,9 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 	defer done()
 	found, err := bus.Check(ctx, r.js, queues, streams...)
 	r.learned(found, queues)
+	if missing := r.rights.fault(); missing != "" { // else what follows comes and goes with it
+		return missing
+	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "JetStream does not answer: " + err.Error()

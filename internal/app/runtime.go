@@ -27,6 +27,7 @@ type runtime struct {
 	js        jetstream.JetStream
 	publisher *bus.Publisher
 	ready     readiness
+	rights    rights
 	cleanups  []func()
 	keptFor   atomic.Int64 // how long events are kept, a time.Duration
 	newer     atomic.Bool  // newer programs are being rolled out, see bus.Found
@@ -51,6 +52,7 @@ func (c *Common) start(ctx context.Context, name string) (*runtime, error) {
 		return nil, &Invalid{"NATS", err.Error()}
 	}
 	r.cleanups = append(r.cleanups, r.nc.Close)
+	r.rights.watch(r.nc)
 	r.ready.add(func() string { return bus.Fault(r.nc) })
 	err = bus.Up(ctx, r.nc, r.log)
 	if err == nil {

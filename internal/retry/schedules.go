@@ -52,6 +52,9 @@ const (
 	// NATSCheck is the pause between two checks of what a program needs of NATS, and the
 	// timeout of one.
 	NATSCheck = 5 * time.Second
+	// RightsMissing is for how long a right counts as missing that a server last said the
+	// user lacks: longer than whatever needs it waits until it tries again.
+	RightsMissing = 3 * time.Minute
 	// FeedHeartbeat is how often a reader's copies learn that there is nothing new. Servers
 	// accept no other.
 	FeedHeartbeat = time.Second
