@@ -39,9 +39,9 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 // that takes memory. Messages to lists of more than longList are sent a few at a time, since
 // that takes hours.
 const (
-	manyTexts  = 10_000
+	manyTexts    = 10_000
 	maxComparing = 8
-	longList   = 100_000
+	longList     = 100_000
 )
 
 // errCrowded defers a message to a long list: as many of those are being sent as may be at
