@@ -99,7 +99,7 @@ func grownHead(of, what string) []string {
 }
 
 // settle has consumers settle requests that wait in a queue that is held, until so many are left.
-func (g *growth) settle(ctx context.Context, s *stage, consumers, left int) (found grown, err error) {
+func (g *growth) settle(ctx context.Context, s *stage, prefix string, consumers, left int) (found grown, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not done within ten minutes"))
 	defer cancel()
 	work := requests{}
@@ -124,7 +124,8 @@ func (g *growth) settle(ctx context.Context, s *stage, consumers, left int) (fou
 	if err != nil {
 		return found, err
 	}
-	before, err := work.start(ctx, s, all...)
+	waiting++ // the one that start publishes
+	before, err := work.start(ctx, s, prefix, all...)
 	if err != nil {
 		return found, err
 	}
@@ -181,18 +182,16 @@ func (g *growth) waitingRounds(ctx context.Context, w workshop, n int) (rounds [
 	if err := (requests{}).prepare(ctx, s, ""); err != nil {
 		return nil, err
 	}
-	published := 0
-	for range g.Rounds {
+	for i := range g.Rounds {
 		waiting, err := requests{}.waiting(ctx, s.js)
 		if err != nil {
 			return nil, err
 		}
-		more := n + g.Requests - waiting
-		if err := (requests{}).publish(ctx, s.js, "w", published, more); err != nil {
+		prefix := fmt.Sprint("w", i)
+		if err := (requests{}).publish(ctx, s.js, prefix, n+g.Requests-waiting); err != nil {
 			return nil, err
 		}
-		published += more
-		found, err := g.settle(ctx, s, 1, n)
+		found, err := g.settle(ctx, s, prefix, 1, n)
 		if err != nil {
 			return nil, err
 		}
@@ -230,10 +229,11 @@ func (g *growth) replicaRounds(ctx context.Context, w workshop, servers, n int) 
 	defer func() { err = errors.Join(err, s.close()) }()
 	work := requests{items: g.Requests}
 	for i := range g.Rounds {
-		if err := work.prepare(ctx, s, fmt.Sprint("r", i)); err != nil {
+		prefix := fmt.Sprint("r", i)
+		if err := work.prepare(ctx, s, prefix); err != nil {
 			return nil, err
 		}
-		found, err := g.settle(ctx, s, n, 0)
+		found, err := g.settle(ctx, s, prefix, n, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 	if err != nil {
 		return "", err
 	}
-	have, published := 0, 1
+	have := 0
 	for _, n := range g.IDs {
 		if err := pair.fill(ctx, s, have, n); err != nil {
 			return "", err
@@ -48,12 +48,12 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 			return "", err
 		}
 		var rounds []grown
-		for range g.Rounds {
-			if err := (requests{}).publish(ctx, s.js, "h", published, g.Requests); err != nil {
+		for i := range g.Rounds {
+			prefix := fmt.Sprintf("h%d-%d", n, i)
+			if err := (requests{}).publish(ctx, s.js, prefix, g.Requests); err != nil {
 				return "", err
 			}
-			published += g.Requests
-			found, err := g.settle(ctx, s, 1, 0)
+			found, err := g.settle(ctx, s, prefix, 1, 0)
 			if err != nil {
 				return "", err
 			}
@@ -69,16 +69,12 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 // events are the two of one request, as errand has stored them.
 type events [2]*nats.Msg
 
-// exampleID is replaced by other ids of the same form.
-const exampleID = "00000000-0000-7000-8000-000000000000"
+// exampleID is replaced by other ids of the same form. It is the first of its prefix.
+const examplePrefix, exampleID = "00000000-0000-7000-8000-0000000000", examplePrefix + "-0"
 
 // example has a consumer settle one request, and returns its events.
 func (g *growth) example(ctx context.Context, s *stage) (pair events, err error) {
-	_, err = s.js.Publish(ctx, messages.Enroll.Requested(), []byte(enrollmentNumber(exampleID)), jetstream.WithMsgID(exampleID))
-	if err != nil {
-		return pair, err
-	}
-	if _, err := g.settle(ctx, s, 1, 0); err != nil {
+	if _, err := g.settle(ctx, s, examplePrefix, 1, 0); err != nil {
 		return pair, err
 	}
 	stream, err := s.js.Stream(ctx, bus.MandateEvents)

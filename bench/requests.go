@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
@@ -65,7 +66,7 @@ func (r requests) prepare(ctx context.Context, s *stage, prefix string) error {
 	if err := s.api.ask("reset", &seen); err != nil {
 		return err
 	}
-	return r.publish(ctx, s.js, prefix, 0, r.items)
+	return r.publish(ctx, s.js, prefix, r.items)
 }
 
 // hold keeps requests in the queue until start releases them.
@@ -74,15 +75,14 @@ func (r requests) hold(ctx context.Context, s *stage) error {
 	return err
 }
 
-// publish publishes requests from number first on, each with its id.
-func (r requests) publish(ctx context.Context, js jetstream.JetStream, prefix string, first, count int) error {
-	for n := range count {
-		id := fmt.Sprintf("%s-%d", prefix, first+n)
-		body := enrollmentNumber(id)
-		if r.recipients > 0 {
-			body = messageTo(id, r.recipients)
-		}
-		if _, err := js.PublishAsync(r.queue().Filter, []byte(body), jetstream.WithMsgID(id), jetstream.WithStallWait(time.Minute)); err != nil {
+// publish publishes all requests but the one that start publishes.
+func (r requests) publish(ctx context.Context, js jetstream.JetStream, prefix string, count int) error {
+	before, err := r.waiting(ctx, js)
+	if err != nil {
+		return err
+	}
+	for n := 1; n < count; n++ {
+		if _, err := js.PublishMsgAsync(r.request(prefix, n), jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
 		}
 	}
@@ -91,16 +91,26 @@ func (r requests) publish(ctx context.Context, js jetstream.JetStream, prefix st
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	waiting, err := r.waiting(ctx, js)
-	if err == nil && waiting < count {
-		err = fmt.Errorf("%d of %d requests were published", waiting, count)
+	after, err := r.waiting(ctx, js)
+	if err == nil && after-before != count-1 {
+		err = fmt.Errorf("%d of %d requests were published", after-before, count-1)
 	}
 	return err
 }
 
+// request is the message of request n.
+func (r requests) request(prefix string, n int) *nats.Msg {
+	id := fmt.Sprintf("%s-%d", prefix, n)
+	body := enrollmentNumber(id)
+	if r.recipients > 0 {
+		body = messageTo(id, r.recipients)
+	}
+	return &nats.Msg{Subject: r.queue().Filter, Header: nats.Header{nats.MsgIdHdr: {id}}, Data: []byte(body)}
+}
+
 // start waits until the contestant asks for requests, reads what was used so far, and releases the queue: what a
 // process needs to start is not a request's cost.
-func (r requests) start(ctx context.Context, s *stage, contestants ...*process) (reading, error) {
+func (r requests) start(ctx context.Context, s *stage, prefix string, contestants ...*process) (reading, error) {
 	for _, p := range contestants {
 		if _, err := r.asked(ctx, s, p, 0); err != nil {
 			return reading{}, err
@@ -110,7 +120,10 @@ func (r requests) start(ctx context.Context, s *stage, contestants ...*process) 
 	if err != nil {
 		return reading{}, err
 	}
-	_, err = s.js.ResumeConsumer(ctx, r.queue().Stream, r.queue().Name)
+	if _, err := s.js.ResumeConsumer(ctx, r.queue().Stream, r.queue().Name); err != nil {
+		return before, err
+	}
+	_, err = s.js.PublishMsg(ctx, r.request(prefix, 0)) // it wakes the queue: waiting pulls sleep on when it is resumed
 	return before, err
 }
 

@@ -28,7 +28,7 @@ type work interface {
 	// prepare creates the streams and the work; prefix tells the ids of this run from those of others.
 	prepare(ctx context.Context, s *stage, prefix string) error
 	// start lets the contestants begin and returns what was used before.
-	start(ctx context.Context, s *stage, contestants ...*process) (reading, error)
+	start(ctx context.Context, s *stage, prefix string, contestants ...*process) (reading, error)
 	// finished reports whether everything seems to be done.
 	finished(ctx context.Context, s *stage) (bool, error)
 	// verify makes sure that everything was done right, with so many events for each item, and returns the time it took.
@@ -159,7 +159,7 @@ func (c scenario) run(ctx context.Context, s *stage, who contestant, prefix stri
 	if err != nil {
 		return f, err
 	}
-	used, err := c.measure(ctx, s, p)
+	used, err := c.measure(ctx, s, prefix, p)
 	peak, hidden := p.peakMemory()
 	if err := errors.Join(err, hidden, p.stop(syscall.SIGTERM)); err != nil {
 		return f, err
@@ -172,8 +172,8 @@ func (c scenario) run(ctx context.Context, s *stage, who contestant, prefix stri
 }
 
 // measure has a contestant work until it has finished and returns what 1,000 items cost.
-func (c scenario) measure(ctx context.Context, s *stage, p *process) (reading, error) {
-	before, err := c.work.start(ctx, s, p)
+func (c scenario) measure(ctx context.Context, s *stage, prefix string, p *process) (reading, error) {
+	before, err := c.work.start(ctx, s, prefix, p)
 	if err != nil {
 		return reading{}, err
 	}

@@ -31,7 +31,7 @@ func (rows) prepare(ctx context.Context, s *stage, _ string) error {
 }
 
 // start reads what was used so far: a poller waits for nobody.
-func (rows) start(_ context.Context, s *stage, contestants ...*process) (reading, error) {
+func (rows) start(_ context.Context, s *stage, _ string, contestants ...*process) (reading, error) {
 	return s.read(contestants...)
 }
 
