@@ -29,6 +29,8 @@ type Common struct {
 	RetryFirst      time.Duration `env:"RETRY_FIRST" default:"200ms" help:"Wait before the first retry of a call." group:"upstream"`
 	RetryMax        time.Duration `env:"RETRY_MAX" default:"10s" help:"Maximum wait between two calls of one delivery; also the first wait of a deferred request, and the interval of probes while an operation is held." group:"upstream"`
 	RetryTries      int           `env:"RETRY_TRIES" default:"5" help:"Calls per delivery before the request is deferred." group:"upstream"`
+	Rate            float64       `env:"RATE" placeholder:"N" help:"Maximum calls per second of this replica, all kinds of calls together, such as 20 or 0.5. Default: no limit." group:"upstream"`
+	FleetRate       float64       `env:"FLEET_RATE" placeholder:"N" help:"Maximum calls per second of all replicas of this program together, which share it through NATS; give each the same. Default: no limit." group:"upstream"`
 	AllowPlainHTTP  bool          `name:"allow-plain-http" env:"ALLOW_PLAIN_HTTP" help:"Allow an http:// upstream that is not on this machine." group:"upstream"`
 
 	// Logger replaces the program's own logger when it runs inside another program.
@@ -57,6 +59,14 @@ func (c *Common) validate() error {
 	}
 	if c.RetryFirst > c.RetryMax {
 		return &Invalid{"RETRY_FIRST", "must not be longer than RETRY_MAX"}
+	}
+	for _, r := range []struct {
+		name      string
+		perSecond float64
+	}{{"RATE", c.Rate}, {"FLEET_RATE", c.FleetRate}} {
+		if r.perSecond != 0 && !(r.perSecond >= minRate && r.perSecond <= maxRate) { // NaN is neither
+			return &Invalid{r.name, "must be 0.001 to 100000 calls per second (for example 20 or 0.5), or 0 for no limit"}
+		}
 	}
 	if c.RetryTries < 1 || c.RetryTries > 100 {
 		return &Invalid{"RETRY_TRIES", "must be 1 to 100"}

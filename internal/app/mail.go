@@ -91,8 +91,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shared := newObserver(p.RetryMax)
-	api, err := p.client(p.HeadersAsList, p.options(p.Concurrency, shared)...)
+	shared, limit := newObserver(p.RetryMax), p.limit(ctx)
+	api, err := p.client(p.HeadersAsList, p.options(p.Concurrency, shared, limit)...)
 	if err != nil {
 		return err
 	}
@@ -102,13 +102,14 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	found, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)
+	found, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, p.streams(bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)...)
 	if err != nil {
 		return err
 	}
+	r.throttle(ctx, &p.Common, limit)
 	shared.attach(r, p.renew(api))
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mail-consumer"}
-	caller := p.caller(ctx, &p.Common)
+	caller := p.caller(ctx, &p.Common, limit)
 	sendHold, accountHold := r.hold(messages.Send, "email service (send)", p.RetryMax), r.hold(messages.Account, "email service (account)", p.RetryMax)
 	sendHold.Read = reading(caller.Slots, func(ctx context.Context) error {
 		_, err := api.Account(ctx)

@@ -15,6 +15,7 @@ import (
 	"errand/internal/enroll"
 	"errand/internal/hold"
 	"errand/internal/query"
+	"errand/internal/throttle"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
@@ -117,8 +118,8 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		// Requests are small: half as many garbage collections cost only 3 MB of memory.
 		debug.SetGCPercent(200)
 	}
-	shared := newObserver(p.RetryMax)
-	api, err := p.client(p.options(p.Concurrency, shared)...)
+	shared, limit := newObserver(p.RetryMax), p.limit(ctx)
+	api, err := p.client(p.options(p.Concurrency, shared, limit)...)
 	if err != nil {
 		return err
 	}
@@ -128,13 +129,14 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	found, err := r.needs(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)
+	found, err := r.needs(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, p.streams(bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)...)
 	if err != nil {
 		return err
 	}
+	r.throttle(ctx, &p.Common, limit)
 	shared.attach(r, p.renew(api))
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
-	caller := p.caller(ctx, &p.Common)
+	caller := p.caller(ctx, &p.Common, limit)
 	enrollHold, listHold := r.hold(messages.Enroll, "mandate service (enroll)", p.RetryMax), r.hold(messages.Transactions, "mandate service (transactions)", p.RetryMax)
 	enrollHold.Read = reading(caller.Slots, func(ctx context.Context) error { // reading a page of the list is harmless
 		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
@@ -145,7 +147,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, WithoutPayer: p.withoutPayer()}).Handle))
 	listings := consumer.New(settings, found.Queues[bus.TransactionsQueue.Name], listHold,
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: p.withoutPayer()}).Handle))
-	resolver, err := p.resolver(r, store, zone, enrollHold)
+	resolver, err := p.resolver(r, store, zone, enrollHold, limit)
 	if err != nil {
 		return err
 	}
@@ -160,9 +162,9 @@ func (p *MandateConsumer) withoutPayer() bool { return p.EventPayerData == "none
 
 // resolver makes the part that looks uncertain enrollments up again. It has its own client,
 // so that it takes no slot from requests.
-func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold) (func(ctx, hard context.Context) error, error) {
+func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold, limit *throttle.Limit) (func(ctx, hard context.Context) error, error) {
 	own := newObserver(p.RetryMax)
-	api, err := p.client(p.options(1, own)...)
+	api, err := p.client(p.options(1, own, limit)...)
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,8 @@ func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling) 
 	if err := c.validate(); err != nil {
 		return err
 	}
-	shared := newObserver(c.RetryMax)
-	api, err := service.client(false, c.options(1, shared)...)
+	shared, limit := newObserver(c.RetryMax), c.limit(ctx)
+	api, err := service.client(false, c.options(1, shared, limit)...)
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,10 @@ func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling) 
 		return err
 	}
 	defer r.close()
-	if _, err := r.needs(ctx, nil, bus.MailDeliveries, bus.MailEvents); err != nil {
+	if _, err := r.needs(ctx, nil, c.streams(bus.MailDeliveries, bus.MailEvents)...); err != nil {
 		return err
 	}
+	r.throttle(ctx, c, limit)
 	r.metrics.ofDeliveries()
 	shared.attach(r, service.renew(api))
 	run, fault, err := wire(Polling{JetStream: r.js, Publisher: r.publisher, Upstream: api, Logger: r.log,

@@ -9,13 +9,18 @@ import (
 	"errand/internal/bus"
 	"errand/internal/consumer"
 	"errand/internal/hold"
+	"errand/internal/throttle"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
 
 // caller is what all calls of a program share.
-func (q *Requests) caller(ctx context.Context, c *Common) *attempt.Caller {
-	return &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(hold.Slots, q.Concurrency), Stop: ctx.Done()}
+func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit) *attempt.Caller {
+	caller := &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(hold.Slots, q.Concurrency), Stop: ctx.Done()}
+	if limit != nil {
+		caller.Throttle = limit.Wait
+	}
+	return caller
 }
 
 // settings are what the consumers of a program share. In addition to the requests that may
@@ -50,8 +55,11 @@ func reading(slots hold.Slots, read func(context.Context) error) func(context.Co
 }
 
 // options are what all clients of a program share.
-func (c *Common) options(conns int, o *observer) []clients.Option {
+func (c *Common) options(conns int, o *observer, limit *throttle.Limit) []clients.Option {
 	opts := []clients.Option{clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call), clients.UnderWay(&o.underWay)}
+	if limit != nil {
+		opts = append(opts, clients.WaitToRead(limit.Wait))
+	}
 	if c.AllowPlainHTTP {
 		opts = append(opts, clients.AllowPlainHTTP())
 	}

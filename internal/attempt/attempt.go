@@ -53,6 +53,9 @@ type Caller struct {
 	Timeout time.Duration   // of one call, as the client has it
 	Slots   hold.Slots      // calls under way at once
 	Stop    <-chan struct{} // closed when the program is to end: no call is repeated then
+	// Throttle waits until one more call may be made, which is then made within retry.MayCall;
+	// nil: there is no limit. Errors: the context's cause, or that the program is to end.
+	Throttle func(context.Context) error
 }
 
 // Pause waits between two calls, and not beyond the program's end. It reports false when ctx
@@ -129,6 +132,7 @@ type run[T any] struct {
 	counted  bool     // the history's attempt counts the call that comes next
 	found    Deadline // until when what OnUnknown said may be acted upon
 	slotted  bool     // a slot is taken
+	allowed  Deadline // until when the call may begin that Throttle was asked for
 }
 
 // Run makes the call, unless something is in the way. Errors: history.ErrFenced when another
@@ -198,7 +202,7 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 		return &clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy,
 			Message: "the call did not begin in time", Err: context.DeadlineExceeded}, nil
 	}
-	r.counted = false
+	r.counted, r.allowed = false, Deadline{}
 	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
 	failpoint.Here(failpoint.BeforeCall)
 	value, failed := r.Make(ctx)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"errand/internal/history"
+	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
@@ -17,11 +19,18 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 		if !now.Before(r.GiveUpAt) {
 			return true, r.giveUp(ctx)
 		}
+		if r.Throttle != nil && r.allowed.passed(now) {
+			if err := r.await(ctx); err != nil || r.result.Verdict != "" {
+				return true, err
+			}
+			continue // that may have taken long
+		}
 		if r.Unknown != "" && r.found.passed(now) {
 			if ended, err := r.look(ctx, false); err != nil || ended {
 				return ended, err
 			}
-			continue // that took its time
+			r.allowed = r.found // or each would be too old when the other one is there
+			continue            // that took its time
 		}
 		if r.Before != nil {
 			if never := r.Before(now); never != nil {
@@ -42,6 +51,29 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 			return true, nil
 		}
 	}
+}
+
+// await waits until the call may be made, and not beyond give_up_at. It comes before all
+// that ages: what is looked up, and above all the announcement, since a worker that died
+// while it waited must not leave a call of unknown fate. A program that ends gives the
+// request back; where a call was announced that it did not make, it says so.
+func (r *run[T]) await(ctx context.Context) error {
+	limited, cancel := context.WithDeadline(ctx, r.GiveUpAt)
+	defer cancel()
+	err := r.Throttle(limited)
+	switch {
+	case err == nil:
+		r.allowed = newDeadline(retry.MayCall)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case limited.Err() != nil: // give_up_at has come
+	case r.deadline == Deadline{}:
+		return &history.RetryLaterError{At: time.Now(), Cause: err}
+	default:
+		r.later(&clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy,
+			Message: "the program ended before the call could be made", Err: err}, r.Policy.Defer(r.Prior.Waited()))
+	}
+	return nil
 }
 
 // announce stores started with a new deadline, and the record of the call that follows.

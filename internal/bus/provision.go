@@ -117,9 +117,11 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 // limits are those that what is made takes after: as many copies as any stream has, as
 // many bytes as the largest, kept as long as the other events are.
 func (i installed) limits() (l Limits) {
-	for _, s := range i.streams {
+	for name, s := range i.streams {
 		l.Replicas = max(l.Replicas, s.Config.Replicas)
-		l.MaxBytes = max(l.MaxBytes, s.Config.MaxBytes)
+		if name != RateLeases { // it is small whatever the others are
+			l.MaxBytes = max(l.MaxBytes, s.Config.MaxBytes)
+		}
 	}
 	for _, s := range i.streams {
 		if s.Config.MaxBytes <= 0 {

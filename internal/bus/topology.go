@@ -21,6 +21,7 @@ const (
 	MailEvents      = "MAIL_EVENTS"
 	MailDeliveries  = "MAIL_DELIVERIES"
 	DeadLetters     = "DEAD_LETTERS"
+	RateLeases      = "RATE_LEASES"
 )
 
 // room is what a dead letter needs beside the message it keeps: headers of its own.
@@ -58,8 +59,8 @@ func (l Limits) or(others Limits) Limits {
 // maxBytes is the maximum size of a stream.
 func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[stream], l.MaxBytes) }
 
-// Streams is the topology: every stream there is, as it is made. None ever drops a
-// message for room: a full one refuses what comes. A publisher that is refused knows that
+// Streams is the topology: every stream there is, as it is made. None but that of the
+// leases ever drops a message for room: a full one refuses what comes. A publisher that is refused knows that
 // its request was not taken; a program that is refused waits, and makes no call that it
 // could not record. What would be dropped instead is what keeps anybody from being
 // enrolled or written to twice.
@@ -103,7 +104,15 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	for i := range streams {
 		streams[i].MaxBytes = l.maxBytes(streams[i].Name)
 	}
-	return streams
+	return append(streams, leases(base, l.MaxBytesOf[RateLeases]))
+}
+
+// leases is the stream of what replicas lease of the rate of their program. Only the last
+// lease counts; its writer reads it once more, maybe after others wrote theirs.
+func leases(s jetstream.StreamConfig, maxBytes int64) jetstream.StreamConfig {
+	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = RateLeases, []string{"rate.*"}, true, retry.EventsWindow
+	s.Discard, s.MaxMsgsPerSubject, s.MaxBytes = jetstream.DiscardOld, 64, cmp.Or(maxBytes, 1<<20)
+	return s
 }
 
 // Queue is a durable consumer and the stream it reads.

@@ -88,6 +88,21 @@ const (
 	RelearnStep = 20 * time.Millisecond
 	// PlaceStep is by how much it grows before the end of a stream is asked for again.
 	PlaceStep = 100 * time.Millisecond
+	// RateSlice is the time whose calls a replica leases of the fleet's rate at once, and
+	// those that may be made at once after a pause.
+	RateSlice = 100 * time.Millisecond
+	// RateSpare is for how long a call that is due is kept for whoever needs one.
+	RateSpare = 250 * time.Millisecond
+	// MayCall is how soon a call is to be made that was waited for: it is announced meanwhile.
+	// With RateSpare it bounds what a burst can be.
+	MayCall = 250 * time.Millisecond
+	// RateConflict is the longest pause before a lease is tried again that another replica's
+	// kept from being stored.
+	RateConflict = 20 * time.Millisecond
+	// RateRead is the pause before a lease is asked for again that was just stored.
+	RateRead = 5 * time.Millisecond
+	// RateShare is for how long a lease says what a replica's share of the rate is.
+	RateShare = 10 * time.Second
 
 	maxDeferral = 15 * time.Minute
 )

@@ -31,6 +31,11 @@ type Request struct {
 // by the monotonic or by the wall clock, is not made: that is looked at before it begins and, over connections of NewTransport,
 // once more before its first byte is written; its fate is Busy then, since nothing happened.
 func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status int, body []byte) Reading) error {
+	if u.wait != nil && call.Method == http.MethodGet {
+		if err := u.wait(ctx); err != nil {
+			return &Error{Operation: call.Operation, Fate: Busy, Reason: ReasonBusy, Message: err.Error(), Err: err}
+		}
+	}
 	began := time.Now()
 	u.underWay.Add(1)
 	hangs := time.AfterFunc(u.timeout/3, func() { u.underWay.Add(-1) })

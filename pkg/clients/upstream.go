@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -43,6 +44,7 @@ type Upstream struct {
 	timeout   time.Duration
 	observe   func(Call)
 	underWay  *atomic.Int64
+	wait      func(context.Context) error
 
 	renewing sync.Mutex
 }
@@ -57,6 +59,7 @@ type settings struct {
 	transport http.RoundTripper
 	observe   func(Call)
 	underWay  *atomic.Int64
+	wait      func(context.Context) error
 	maxConns  int
 	plainHTTP bool
 }
@@ -79,6 +82,10 @@ func Observe(f func(Call)) Option { return func(s *settings) { s.observe = f } }
 // UnderWay keeps in n how many calls are under way, the wait for a connection included. One that has taken a third of Timeout
 // is not counted any more: what hangs is no measure of how much there is to do.
 func UnderWay(n *atomic.Int64) Option { return func(s *settings) { s.underWay = n } }
+
+// WaitToRead calls f before each GET, which is made when f returns nil; its fate is Busy otherwise. The wait is no part of the call: neither
+// Timeout nor Observe knows of it. A POST does not wait here: whoever makes one announces it first, and must have waited before that.
+func WaitToRead(f func(context.Context) error) Option { return func(s *settings) { s.wait = f } }
 
 // MaxConns is how many connections are kept open for the next call; 64 if not given. Set it to the number of calls made at a time.
 func MaxConns(n int) Option { return func(s *settings) { s.maxConns = n } }
@@ -105,7 +112,7 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	if s.transport == nil {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
-	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay}
+	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay, wait: s.wait}
 	u.secrets.Store(newSecrets(nil, origin.Hidden...))
 	if err := u.SetCredentials(origin.Header, origin.Secrets...); err != nil {
 		return nil, err

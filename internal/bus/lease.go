@@ -1,0 +1,84 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/retry"
+	"errand/internal/throttle"
+)
+
+// LeaseStore keeps what the replicas of one program lease of its rate.
+type LeaseStore struct {
+	Conn    *nats.Conn
+	Program string
+}
+
+var _ throttle.Leases = LeaseStore{}
+
+func (s LeaseStore) subject() string { return "rate." + s.Program }
+
+// Last gives the last lease, as any replica of the stream has it.
+func (s LeaseStore) Last(ctx context.Context) (throttle.Entry, error) {
+	got, err := direct(ctx, s.Conn, RateLeases, lastOf(s.subject()))
+	if err != nil {
+		return throttle.Entry{}, fmt.Errorf("read a lease: %w", s.explain(err))
+	}
+	return entryOf(got), nil
+}
+
+func entryOf(got *stored) throttle.Entry {
+	if got == nil {
+		return throttle.Entry{}
+	}
+	return throttle.Entry{Sequence: got.seq, At: got.at, Body: got.data}
+}
+
+// leaseReads is how often a lease that was just stored is asked for: the replica of the
+// stream that answers may not have it yet.
+const leaseReads = 10
+
+// Store stores a lease over the last one and reads its time. One that is gone by then is
+// lost, as if another replica had been faster.
+func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (throttle.Entry, error) {
+	m := &nats.Msg{Subject: s.subject(), Data: body, Header: nats.Header{}}
+	Fence(m.Header, m.Subject, last)
+	limited, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
+	answer, err := s.Conn.RequestMsgWithContext(limited, m)
+	var ack Ack
+	if err == nil {
+		ack, err = ParseAck(answer.Data)
+	}
+	if IsConflict(err) {
+		return throttle.Entry{}, throttle.ErrConflict
+	}
+	for n := 1; err == nil; n++ {
+		var got *stored
+		got, err = direct(limited, s.Conn, RateLeases, map[string]any{"seq": ack.Sequence})
+		switch {
+		case err != nil:
+		case got != nil:
+			return entryOf(got), nil
+		case n == leaseReads || !retry.Pause(limited, retry.RateRead):
+			return throttle.Entry{}, throttle.ErrConflict
+		}
+	}
+	return throttle.Entry{}, fmt.Errorf("store a lease: %w", s.explain(err))
+}
+
+// explain adds what is to be done about an error. A right that is missing shows as silence;
+// what the server said of it is the connection's last error.
+func (s LeaseStore) explain(err error) error {
+	said := s.Conn.LastError()
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: NATS has no stream %s, or it does not answer: run `errand provision --missing`", err, RateLeases)
+	case errors.Is(err, context.DeadlineExceeded) && errors.Is(said, nats.ErrPermissionViolation):
+		return fmt.Errorf("%w (%w): this NATS user needs the rights to publish %q and \"$JS.API.DIRECT.GET.%s\", as in deploy/nats/errand.conf", err, said, s.subject(), RateLeases)
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/retry"
+)
+
+// Fleet is the limit of all replicas of a program together.
+type Fleet struct {
+	PerSecond float64
+	Leases    Leases
+	Log       zerolog.Logger
+
+	calls  chan time.Time // lets one caller go, who must do so before this time
+	wanted chan struct{}  // somebody waits
+	short  atomic.Int64   // callers that wait, less the calls that are leased and were not made
+	used   atomic.Int64   // calls of the last lease that were made
+	leased atomic.Int64   // calls, in all
+	share  share
+	fault  atomic.Pointer[string]
+}
+
+// share measures this replica's part of the fleet's limit.
+type share struct {
+	mu    sync.Mutex
+	since time.Time // of what calls counts
+	calls int       // leased
+	last  float64   // the share until then, 0 to 1
+}
+
+// NewFleet makes a limit that lets nobody go until it runs.
+func NewFleet(perSecond float64, leases Leases, log zerolog.Logger) *Fleet {
+	return &Fleet{PerSecond: perSecond, Leases: leases, Log: log, calls: make(chan time.Time), wanted: make(chan struct{}, 1)}
+}
+
+// wait waits for one call.
+func (f *Fleet) wait(ctx context.Context, stop <-chan struct{}) error {
+	for {
+		f.need(1)
+		select {
+		case until := <-f.calls: // the caller is served, the call is used: short stays as it is
+			if fresh(until) {
+				return nil
+			}
+		case <-ctx.Done():
+			f.short.Add(-1)
+			return context.Cause(ctx)
+		case <-stop:
+			f.short.Add(-1)
+			return ErrStopping
+		}
+	}
+}
+
+// need counts callers that have no leased call yet.
+func (f *Fleet) need(callers int64) {
+	if f.short.Add(callers) <= 0 {
+		return
+	}
+	select {
+	case f.wanted <- struct{}{}:
+	default: // that somebody waits is known
+	}
+}
+
+// Run leases calls as long as somebody waits, and lets the callers go, until ctx ends. One
+// lease is worked off while the next is waited for.
+func (f *Fleet) Run(ctx context.Context) {
+	leases := make(chan lease)
+	var pacer sync.WaitGroup
+	pacer.Go(func() {
+		for {
+			select {
+			case l := <-leases:
+				f.pace(ctx, l)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	f.lease(ctx, leases)
+	pacer.Wait()
+}
+
+// lease leases whenever callers wait for whom there is no call. At first it leases none: a
+// replica that may not should say so before there is work.
+func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
+	for failed, allowed := 0, false; ctx.Err() == nil; {
+		calls := f.next()
+		if calls == 0 && allowed {
+			f.report(nil)
+			select {
+			case <-f.wanted:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		l, err := f.acquire(ctx, calls)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrConflict):
+			retry.Pause(ctx, rand.N(retry.RateConflict))
+			continue
+		case err != nil:
+			failed++
+			f.report(err)
+			retry.Pause(ctx, retry.Store.Wait(failed))
+			continue
+		}
+		f.report(nil)
+		failed, allowed = 0, true
+		if calls == 0 {
+			continue
+		}
+		f.note(l.calls)
+		select {
+		case out <- l:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// next is how many calls to lease: for all who wait; where fewer wait at a time, twice as
+// many as were made of the last lease, so that not each call has its own. 0: nobody waits.
+func (f *Fleet) next() int {
+	short := f.short.Load()
+	if short <= 0 {
+		return 0
+	}
+	return int(min(max(short, 2*f.used.Load()), int64(sliceOf(f.PerSecond))))
+}
+
+// note counts a lease.
+func (f *Fleet) note(calls int) {
+	f.short.Add(int64(-calls))
+	f.leased.Add(int64(calls))
+	s := &f.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.since) >= retry.RateShare {
+		s.last = f.shareNow()
+		s.since, s.calls = time.Now(), 0
+	}
+	s.calls += calls
+}
+
+// shareNow is what has been leased since f.share.since.
+func (f *Fleet) shareNow() float64 {
+	return min(1, float64(f.share.calls)/(time.Since(f.share.since).Seconds()*f.PerSecond))
+}
+
+// Share is which part of the fleet's limit this replica leased lately, 0 to 1.
+func (f *Fleet) Share() float64 {
+	s := &f.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.since) >= 2*retry.RateShare { // it asks for little
+		return f.shareNow()
+	}
+	return s.last
+}
+
+// pace lets callers go, one at each of a lease's times.
+func (f *Fleet) pace(ctx context.Context, l lease) {
+	used := int64(0)
+	for i := range l.calls {
+		later := time.Duration(i) * l.step
+		if f.letGo(ctx, l.first.Add(later), l.until.Add(later)) {
+			used++
+		} else {
+			f.need(1)
+		}
+	}
+	f.used.Store(used)
+}
+
+// letGo reports whether somebody went between two times.
+func (f *Fleet) letGo(ctx context.Context, from, until time.Time) bool {
+	if wait := time.Until(from); wait > 0 {
+		retry.Pause(ctx, wait)
+	}
+	if !fresh(until) {
+		return false
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case f.calls <- until:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// report notes why nothing can be leased; nil: it can.
+func (f *Fleet) report(err error) {
+	before := f.Fault()
+	if err == nil {
+		if before != "" {
+			f.Log.Info().Msg("FLEET_RATE: calls can be leased again")
+		}
+		f.fault.Store(nil)
+		return
+	}
+	now := "calls wait for FLEET_RATE, of which none can be leased: " + err.Error()
+	if f.fault.Store(&now); now != before {
+		f.Log.Warn().Str("why", now).Msg("not ready: calls wait")
+	}
+}
+
+// Fault says why nothing can be leased although somebody waits; "" when it can.
+func (f *Fleet) Fault() string {
+	if why := f.fault.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
+// Leased is how many calls this replica has leased since its start.
+func (f *Fleet) Leased() float64 { return float64(f.leased.Load()) }

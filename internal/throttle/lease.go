@@ -1,0 +1,93 @@
+package throttle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"errand/internal/retry"
+)
+
+// Entry is one lease as the servers keep it. A zero one: there is none.
+type Entry struct {
+	Sequence uint64
+	At       time.Time // when it was stored, by the servers' clock
+	Body     []byte
+}
+
+// Leases are those of all replicas, in the order in which the servers stored them.
+type Leases interface {
+	// Last gives the last one, perhaps not the newest.
+	Last(ctx context.Context) (Entry, error)
+	// Store stores one over the last one, and gives it with its time. ErrConflict: another
+	// one is the last by now. Any other error: it may have been stored.
+	Store(ctx context.Context, body []byte, last uint64) (Entry, error)
+}
+
+// ErrConflict means that another replica was faster.
+var ErrConflict = errors.New("throttle: another replica was faster")
+
+// record is the body of a lease. It says nothing of who has it, and of time only what the
+// servers' clock showed. Owed is in calls, so that a limit that was changed holds at once.
+type record struct {
+	Calls int       `json:"calls"` // leased, to be made one after the other
+	Owed  float64   `json:"owed"`  // calls leased before and not due yet at Since
+	Since time.Time `json:"since"` // when the lease before was stored; zero: there was none
+}
+
+// owedAt is how many of the calls leased before are not due yet at a time: this one's own
+// come after them. A servers' clock that was set back, as by a change of the leader, counts
+// as one that stood still.
+func (r record) owedAt(at time.Time, perSecond float64) float64 {
+	if r.Since.IsZero() {
+		return 0
+	}
+	return max(0, r.Owed-perSecond*max(0, at.Sub(r.Since).Seconds()))
+}
+
+// after is a record of so many calls behind the last one. One that cannot be read is none.
+func after(last Entry, calls int, perSecond float64) record {
+	next := record{Calls: calls}
+	var before record
+	if last.Sequence > 0 && json.Unmarshal(last.Body, &before) == nil {
+		next.Owed, next.Since = before.owedAt(last.At, perSecond)+float64(max(before.Calls, 0)), last.At
+	}
+	return next
+}
+
+// lease is some calls that this replica may make, by its own clocks.
+type lease struct {
+	calls int
+	step  time.Duration // from one call to the next
+	first time.Time     // not earlier than the first call is due
+	until time.Time     // not later than the first call is lost
+}
+
+// acquire leases so many calls. They begin when all that were leased before are due. When
+// the servers stored the lease is known to lie between the writing and its acknowledgement:
+// the calls are due counted from the latter, and lost counted from the former. So none is
+// early, and a process that stood still in between has leased nothing.
+func (f *Fleet) acquire(ctx context.Context, calls int) (lease, error) {
+	last, err := f.Leases.Last(ctx)
+	if err != nil {
+		return lease{}, err
+	}
+	mine := after(last, calls, f.PerSecond)
+	body, err := json.Marshal(mine)
+	if err != nil {
+		return lease{}, err
+	}
+	began := time.Now()
+	stored, err := f.Leases.Store(ctx, body, last.Sequence)
+	if err != nil {
+		return lease{}, err
+	}
+	ahead := f.seconds(mine.owedAt(stored.At, f.PerSecond))
+	return lease{calls: calls, step: f.seconds(1), first: time.Now().Add(ahead), until: began.Add(ahead + retry.RateSpare)}, nil
+}
+
+// seconds is how long so many calls take.
+func (f *Fleet) seconds(calls float64) time.Duration {
+	return time.Duration(calls / f.PerSecond * float64(time.Second))
+}

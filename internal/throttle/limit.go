@@ -1,0 +1,102 @@
+// Package throttle keeps the calls to an upstream within a number a second: those of one
+// replica, and those of all replicas of a program together.
+//
+//	Limit.Wait ─► the replica's own rate ─► the fleet's ─► the call may be made, within retry.MayCall
+//
+//	Fleet.Run:  waiting callers ─► lease some calls ─► let one caller go at each of their times
+//	                                 │ ▲
+//	                                 ▼ │ compare-and-set, and the server's time of it
+//	                               NATS, one list of leases for all replicas
+//
+// What was waited for and not used is lost. So a process that stood still has nothing saved
+// up when it goes on, whoever was killed took at most two leases along, and nobody has to be
+// counted: a replica that has no calls to make leases none.
+//
+//	limit.go  waiting
+//	fleet.go  leasing, and letting callers go
+//	lease.go  what a lease is
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"errand/internal/retry"
+)
+
+// ErrStopping is why a caller that waits is sent away when the program is to end.
+var ErrStopping = errors.New("throttle: the program ends, and the call was not its turn yet")
+
+// Limit is what calls wait for. A nil one is no limit.
+type Limit struct {
+	Replica *rate.Limiter       // nil: none
+	Fleet   *Fleet              // nil: none
+	Stop    <-chan struct{}     // closed when the program is to end: nobody waits any more
+	Waited  func(time.Duration) // learns of each wait that ended with a call
+}
+
+// NewReplica is the limiter of one replica. After a pause it lets a tenth of a second's
+// calls go at once, one at least.
+func NewReplica(perSecond float64) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(perSecond), sliceOf(perSecond))
+}
+
+// sliceOf is how many calls there are in a slice of time, one at least.
+func sliceOf(perSecond float64) int { return max(1, int(perSecond*retry.RateSlice.Seconds())) }
+
+// Wait waits until one more call may be made, which is then to be made within retry.MayCall.
+// Errors: ErrStopping, or the context's cause.
+func (l *Limit) Wait(ctx context.Context) error {
+	if retry.Stopped(l.Stop) {
+		return ErrStopping
+	}
+	began := time.Now()
+	if l.Replica != nil {
+		if err := l.replica(ctx); err != nil {
+			return err
+		}
+	}
+	if l.Fleet != nil {
+		if err := l.Fleet.wait(ctx, l.Stop); err != nil {
+			return err
+		}
+	}
+	l.Waited(time.Since(began))
+	return nil
+}
+
+// replica waits for the replica's own rate. Of a process that stood still all reservations
+// are due at once when it goes on: those are not used.
+func (l *Limit) replica(ctx context.Context) error {
+	for {
+		own := l.Replica.Reserve()
+		due := time.Now().Add(own.Delay())
+		if own.Delay() > 0 {
+			passed := retry.PauseUntil(ctx, l.Stop, own.Delay())
+			if !passed || retry.Stopped(l.Stop) {
+				own.Cancel()
+				return whyEnded(ctx)
+			}
+		}
+		if fresh(due.Add(retry.RateSpare)) {
+			return nil
+		}
+	}
+}
+
+func whyEnded(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return ErrStopping
+}
+
+// fresh reports whether a time has not passed by either clock: the monotonic one stands
+// still while the machine is suspended, and the wall clock may be set.
+func fresh(until time.Time) bool {
+	now := time.Now()
+	return now.Before(until) && now.Round(0).Before(until.Round(0))
+}
