@@ -22,14 +22,14 @@ const startChecks = 6
 func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...string) (bus.Found, error) {
 	found, err := bus.Check(ctx, r.js, queues, streams...)
 	for try := 1; bus.IsUnavailable(err) && try < startChecks && retry.Pause(ctx, retry.NATSCheck); try++ {
-		r.log.Warn().Err(err).Msg("starting: JetStream does not answer")
+		r.log.Warn().Err(bus.Explain(r.nc, err)).Msg("starting: JetStream does not answer")
 		found, err = bus.Check(ctx, r.js, queues, streams...)
 	}
 	if why := r.rights.fault(); err != nil && why != "" {
 		err = fmt.Errorf("%w: %s", err, why)
 	}
 	if err != nil {
-		return found, err
+		return found, bus.Explain(r.nc, err)
 	}
 	r.metrics.ofStreams(streams, r.publisher.Faults)
 	r.learned(found, queues)
@@ -66,7 +66,7 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "JetStream does not answer: " + err.Error()
+		return "JetStream does not answer: " + bus.Explain(r.nc, err).Error()
 	case err != nil:
 		return err.Error()
 	}

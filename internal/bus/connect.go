@@ -257,6 +257,15 @@ func Fault(nc *nats.Conn) string {
 	}
 }
 
+// Explain adds to the silence of a server that it refused a right, if that is what it said
+// last: a permission that is missing shows nowhere else.
+func Explain(nc *nats.Conn, err error) error {
+	if said := nc.LastError(); errors.Is(err, context.DeadlineExceeded) && errors.Is(said, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w; %w; give this NATS user the rights that it has in deploy/nats/errand.conf", err, said)
+	}
+	return err
+}
+
 // minLevel is the JetStream API level of nats-server 2.14.
 const minLevel = 4
 

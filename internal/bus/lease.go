@@ -70,15 +70,10 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 	return throttle.Entry{}, fmt.Errorf("store a lease: %w", s.explain(err))
 }
 
-// explain adds what is to be done about an error. A right that is missing shows as silence;
-// what the server said of it is the connection's last error.
+// explain adds what is to be done about an error.
 func (s LeaseStore) explain(err error) error {
-	said := s.Conn.LastError()
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
+	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("%w: NATS has no stream %s, or it does not answer: run `errand provision --missing`", err, RateLeases)
-	case errors.Is(err, context.DeadlineExceeded) && errors.Is(said, nats.ErrPermissionViolation):
-		return fmt.Errorf("%w (%w): this NATS user needs the rights to publish %q and \"$JS.API.DIRECT.GET.%s\", as in deploy/nats/errand.conf", err, said, s.subject(), RateLeases)
 	}
-	return err
+	return Explain(s.Conn, err)
 }

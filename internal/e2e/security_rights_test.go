@@ -67,6 +67,12 @@ var acts = []act{
 	{what: "read what the log said of a call", publish: "$JS.API.DIRECT.GET.MAIL_DELIVERIES", may: []string{"mail-consumer", "log-poller"}},
 	{what: "read the state of a message", publish: "$JS.API.DIRECT.GET.MAIL_EVENTS", may: []string{"mail-consumer", "log-poller"}},
 
+	{what: "lease calls of the mandate consumers", publish: "rate.mandate-consumer", may: []string{"mandate-consumer"}},
+	{what: "lease calls of the mail consumers", publish: "rate.mail-consumer", may: []string{"mail-consumer"}},
+	{what: "lease calls of the log pollers", publish: "rate.log-poller", may: []string{"log-poller"}},
+	{what: "read leases", publish: "$JS.API.DIRECT.GET.RATE_LEASES", may: []string{"mandate-consumer", "mail-consumer", "log-poller"}},
+	{what: "empty the stream of leases", publish: "$JS.API.STREAM.PURGE.RATE_LEASES"},
+
 	{what: "make a stream", publish: "$JS.API.STREAM.CREATE.MANDATE_EVENTS", may: []string{"provisioner"}},
 	{what: "change a stream", publish: "$JS.API.STREAM.UPDATE.MANDATE_EVENTS", may: []string{"provisioner"}},
 	{what: "make a queue", publish: "$JS.API.CONSUMER.CREATE.MAIL_REQUESTS.mail-send.mail.send.requested", may: []string{"provisioner"}},

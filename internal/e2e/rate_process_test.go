@@ -1,0 +1,109 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+)
+
+// metered is an upstream that enrolls everybody, and when it was called.
+func metered(t *testing.T) (*meter, string) {
+	t.Helper()
+	m := newMeter()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.count(r)
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, `{"url":"https://mandate.example.com/intent"}`)
+	}))
+	t.Cleanup(web.Close)
+	return m, web.URL
+}
+
+// Of four replicas one is killed and one stands still for longer than a lease: the upstream
+// never sees more than the rate, not when the one goes on either, and the others use what
+// those have left. How much is said in virtual time: here a busy machine may make it less.
+func TestTheFleetsRateOutlivesAKillAndAPause(t *testing.T) {
+	const rate = 50
+	m, url := metered(t)
+	in := install(t, fmt.Sprint("FLEET_RATE=", rate), "MANDATE_API_URL="+url, "LOG_LEVEL=info")
+	in.pile(bus.EnrollQueue, "r", 2000, func(id string) map[string]any { return enrollment(id) })
+	var all []*process
+	for range 4 {
+		all = append(all, in.start("mandate-consumer"))
+	}
+	for _, p := range all {
+		in.until("each to have called", 30*time.Second, func() bool {
+			return p.logged("admin server listens") && p.gauges()["errand_rate_leased_calls_total"] > 0
+		})
+	}
+	m.mu.Lock() // from here on
+	m.began, m.at = time.Now(), nil
+	m.mu.Unlock()
+	after := func(at time.Duration) {
+		in.until(at.String(), time.Minute, func() bool { return time.Since(m.began) > at })
+	}
+	after(4 * time.Second)
+	all[0].kill()
+	after(9 * time.Second)
+	all[1].pause()
+	after(13 * time.Second)
+	all[1].resume()
+	after(18 * time.Second)
+	for _, stretch := range [][2]time.Duration{{0, 4 * time.Second}, {4 * time.Second, 9 * time.Second}, {9 * time.Second, 13 * time.Second}, {13 * time.Second, 18 * time.Second}} {
+		t.Logf("%v: %.1f %% of the rate used", stretch, 100*float64(m.between(stretch[0], stretch[1]))/(rate*(stretch[1]-stretch[0]).Seconds()))
+	}
+	t.Logf("at most %d calls in a second, %d in five", m.most(time.Second), m.most(5*time.Second))
+	m.wantWithin(t, rate, time.Second, 5*time.Second)
+	if n := m.between(4*time.Second, 18*time.Second); n < 14*rate/2 {
+		t.Errorf("the survivors made %d calls in 14 seconds, want more of %d", n, 14*rate)
+	}
+	shares := 0.0
+	for _, p := range all[1:] {
+		shares += p.gauges()["errand_rate_share"]
+		p.stop(10 * time.Second)
+	}
+	if t.Logf("shares together: %.2f", shares); shares < 0.3 {
+		t.Errorf("the survivors' shares are %v together", shares)
+	}
+}
+
+// A user from before there were rates may not lease: it takes an unchanged configuration of
+// NATS to find out what is missing.
+func TestAReplicaThatMayNotLeaseSaysWhichRightItLacks(t *testing.T) {
+	parallel(t)
+	for name, c := range map[string]struct{ without, says string }{
+		"stream": {"$JS.API.STREAM.INFO.RATE_LEASES", `Publish to \"$JS.API.STREAM.INFO.RATE_LEASES\"`},
+		"write":  {"rate.mandate-consumer", `Publish to \"rate.mandate-consumer\"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := natsConfig(t)
+			if !strings.Contains(config, c.without) {
+				t.Fatalf("the shipped configuration has no %q", c.without)
+			}
+			n, err := devkit.Configured(t.TempDir(), strings.Replace(config, `"`+c.without+`"`, "", 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(n.Close)
+			in := newInstallation(t, releaseBuild.programs(t), n.URL, "FLEET_RATE=1") // it is not closed, as one that is refused nothing
+			in.provision(connect(t, n.URL), 1)
+			p := in.start("mandate-consumer")
+			t.Cleanup(p.kill)
+			in.until("it to say what it lacks", 30*time.Second, func() bool {
+				return p.logged(c.says, "deploy/nats/errand.conf")
+			})
+			if status, body := p.get("/readyz"); status != http.StatusServiceUnavailable {
+				t.Errorf("/readyz: %d %s", status, body)
+			}
+		})
+	}
+}

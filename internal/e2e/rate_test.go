@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+)
+
+// replicas runs replicas of the mandate consumer with one rate for all, each until its time.
+func (b *bubble) replicas(fleetRate float64, ends ...time.Duration) (wait func()) {
+	var all sync.WaitGroup
+	for _, end := range ends {
+		p := b.mandates()
+		p.FleetRate = fleetRate
+		all.Go(func() {
+			ctx, stop := context.WithTimeout(b.t.Context(), end)
+			defer stop()
+			if err := p.Run(ctx); err != nil {
+				b.t.Errorf("%v\n%s", err, b.logs)
+			}
+		})
+	}
+	return all.Wait
+}
+
+// Four replicas share a rate, and three when one has gone: all kinds of calls count, the
+// enrollments and their retries, the look-ups of those whose fate is unknown, the lists.
+func TestAllReplicasTogetherKeepTheFleetsRate(t *testing.T) {
+	full(t)
+	const rate, minute = 10, time.Minute
+	inBubble(t, func(t *testing.T, b *bubble) {
+		for i := range 700 {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+		}
+		for i := range 40 {
+			b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("t", i), "max_pages": 2})
+		}
+		m := newMeter()
+		b.intercept = func(r *http.Request) int {
+			switch n := m.count(r); {
+			case r.Method == http.MethodPost && n%10 == 0:
+				return http.StatusInternalServerError // of unknown fate
+			case r.Method == http.MethodPost && n%7 == 0:
+				return http.StatusServiceUnavailable
+			}
+			return 0
+		}
+		b.replicas(rate, 20*time.Second, minute, minute, minute)()
+		_, reads := m.calls(http.MethodGet)
+		all, posts := m.calls(http.MethodPost)
+		if t.Logf("%d calls, %d of them reads", len(all), reads); reads < 40 || posts < 200 || reads+posts != len(all) {
+			t.Errorf("%d calls, %d posts, %d reads", len(all), posts, reads)
+		}
+		if b.inQueues() == 0 {
+			t.Error("there was not enough to do")
+		}
+		m.wantWithin(t, rate, time.Second, 5*time.Second, 30*time.Second)
+		m.wantUsed(t, rate, 2*time.Second, 20*time.Second)
+		m.wantUsed(t, rate, 20*time.Second, minute-time.Second)
+		if said := b.logs.String(); strings.Contains(said, "held:") {
+			t.Errorf("waiting began a hold:\n%s", said)
+		}
+	})
+}
+
+// A replica's own rate holds for each kind of program.
+func TestAReplicaKeepsItsRate(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rate    float64
+		prepare func(b *bubble) app.Program
+	}{
+		{"mandate-consumer", 2, func(b *bubble) app.Program {
+			for i := range 200 {
+				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+			}
+			p := b.mandates()
+			p.Rate = 2
+			return p
+		}},
+		{"mail-consumer", 0.5, func(b *bubble) app.Program {
+			b.publish("mail.send.requested", message("m", 100))
+			p := b.mails()
+			p.Rate, p.BatchSize = 0.5, 2
+			return p
+		}},
+		{"log-poller", 0.5, func(b *bubble) app.Program {
+			p := b.poller()
+			p.Rate, p.Interval = 0.5, 100*time.Millisecond
+			return p
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				p, m := c.prepare(b), newMeter()
+				b.intercept = func(r *http.Request) int { m.count(r); return 0 }
+				b.run(p, time.Minute, nil)
+				m.wantWithin(t, c.rate, 2*time.Second, 10*time.Second)
+				if c.name != "log-poller" { // which has pauses of its own
+					m.wantUsed(t, c.rate, 0, 58*time.Second)
+				}
+			})
+		})
+	}
+}
+
+// A request that waits for its call keeps its lease, goes back at once when the program is
+// to end, and nobody takes its call for one that was begun.
+func TestWhoeverWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const requests = 8
+		for i := range requests {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
+		}
+		m := newMeter()
+		b.intercept = func(r *http.Request) int { m.count(r); return 0 }
+		p := b.mandates()
+		p.FleetRate = 0.02
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.Run(ctx) }()
+		time.Sleep(2*time.Minute + time.Second) // several AckWaits: calls at 0, 50 and 100 seconds
+		s, err := b.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info := s.CachedInfo(); info.Delivered.Consumer != requests {
+			t.Errorf("%d requests were delivered %d times", requests, info.Delivered.Consumer)
+		}
+		stop()
+		stopped := time.Now()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(stopped); took > 3*time.Second { // the last pulls end after two
+			t.Errorf("the program took %v to end", took)
+		}
+		calls, _ := m.calls("")
+		if begun, done := len(b.events("mandate.enroll.started.*")), len(b.events("mandate.enroll.succeeded.*")); len(calls) != 3 || begun != 3 || done != 3 {
+			t.Errorf("%d calls, %d announced, %d done, want three of each\n%s", len(calls), begun, done, b.logs)
+		}
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.*", requests))
+		if calls, _ := m.calls(""); len(calls) != requests || len(b.events("mandate.enroll.succeeded.*")) != requests {
+			t.Errorf("%d calls for %d requests\n%s", len(calls), requests, b.logs)
+		}
+	})
+}
+
+// While NATS does not answer nothing is called beyond what is leased, and nothing is lost.
+func TestAReplicaThatCannotLeaseWaitsAndSaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		for i := range 400 {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+		}
+		m := newMeter()
+		b.intercept = func(r *http.Request) int { m.count(r); return 0 }
+		wait := b.replicas(5, 90*time.Second, 90*time.Second)
+		time.Sleep(20 * time.Second)
+		if err := b.js.DeleteStream(t.Context(), bus.RateLeases); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if n := m.between(21*time.Second, 40*time.Second); n > 0 {
+			t.Errorf("%d calls without a lease", n)
+		}
+		if said := b.logs.String(); !strings.Contains(said, "errand provision --missing") || !strings.Contains(said, "FLEET_RATE") {
+			t.Errorf("nobody says what to do:\n%s", said)
+		}
+		for _, s := range bus.Streams(bus.Limits{}) {
+			if s.Name == bus.RateLeases {
+				if _, err := b.js.CreateStream(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		wait()
+		m.wantWithin(t, 5, time.Second, 5*time.Second)
+		m.wantUsed(t, 5, 2*time.Second, 20*time.Second)
+		m.wantUsed(t, 5, 45*time.Second, 89*time.Second)
+	})
+}
+
+// An installation from before there were rates needs no new stream unless it wants one.
+func TestOnlyAFleetsRateNeedsItsStream(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		if err := b.js.DeleteStream(t.Context(), bus.RateLeases); err != nil {
+			t.Fatal(err)
+		}
+		b.publish("mandate.enroll.requested", enrollment("r1"))
+		p := b.mandates()
+		p.Rate = 1
+		b.run(p, time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
+		b.wantOne("mandate.enroll.succeeded.r1")
+		p = b.mandates()
+		p.FleetRate = 1
+		err := p.Run(t.Context())
+		if want := "NATS has no stream RATE_LEASES: run `errand provision --missing` first"; err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
+}
