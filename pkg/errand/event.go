@@ -56,19 +56,19 @@ func delivered(m jetstream.Msg) (Event, error) {
 // apart by a type switch. Of a resolved event it is what the request turned out to be.
 type Outcome interface{ About() Event }
 
-// Succeeded: the payer is enrolled, every recipient was accepted, the transactions were
-// listed, or the account was reported. The event's body says more (messages.EnrollSucceeded,
+// Succeeded says that the payer is enrolled, every recipient was accepted, the transactions
+// were listed, or the account was reported. The event's body says more (messages.EnrollSucceeded,
 // SendOutcome, TransactionsListed, AccountReported), unless its state is Resolved.
 type Succeeded struct{ Event }
 
-// Partial: some recipients of a message were accepted, and of none it is unknown.
+// Partial says that some recipients of a message were accepted, and that of none it is unknown.
 type Partial struct {
 	Event
 	Accepted, Recipients int
 }
 
-// Failed: it was not done. What a Reason asks for is in docs/messages.md; Reason and
-// Message are empty for an uncertain request that was resolved.
+// Failed says that it was not done. What a Reason asks for is in docs/messages.md; Reason
+// and Message are empty for an uncertain request that was resolved.
 type Failed struct {
 	Event
 	Reason  messages.Reason
@@ -78,8 +78,8 @@ type Failed struct {
 	ConflictsWith string
 }
 
-// Uncertain: a call was made, and nobody knows what came of it. Do not repeat it under
-// another id: a resolved event may follow, which Outcomes hands to you.
+// Uncertain says that a call was made, and that nobody knows what came of it. Do not repeat
+// it under another id: a resolved event may follow, which Outcomes hands to you.
 type Uncertain struct {
 	Event
 	Reason  messages.Reason // "" for a message whose batches have different ones

@@ -19,6 +19,7 @@ const (
 	firstLook = 20 * time.Millisecond
 	lastLook  = 500 * time.Millisecond
 	answer    = 5 * time.Second
+	restart   = 3 * time.Second // for how long a stream may be missing that was not seen before
 )
 
 // Wait returns the outcome of a published request, whether it is stored already or comes
@@ -32,17 +33,17 @@ const (
 //
 // Errors: that of ctx, and the request goes on; ErrNoEvents.
 func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
-	answered := false
+	answered, began := false, time.Now()
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		e, err := c.Last(ctx, r)
 		switch {
 		case ctx.Err() != nil:
 		case err == nil && e.Final():
 			return outcomeOf(e), nil
-		case errors.Is(err, ErrNoEvents) && !answered:
-			return nil, err
-		case err == nil: // after an error, as while a server restarts, it is asked again
+		case err == nil:
 			answered = true
+		case errors.Is(err, ErrNoEvents) && !answered && time.Since(began) > restart:
+			return nil, err // after any other error it is asked again
 		}
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,115 @@
+package errand_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/errand"
+	"errand/pkg/messages"
+)
+
+// Publish a message and wait for its outcome.
+func Example() {
+	ctx, url := demo()
+
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := errand.New(js)
+	receipt, err := client.Publish(ctx, messages.SendRequest{
+		RequestID: "send-invoice-17", // the same for every repetition: nobody gets the mail twice
+		To:        messages.Recipients("ann@example.com"),
+		Subject:   "Invoice 17",
+		Content:   "Dear Ann, …",
+	})
+	if err != nil {
+		log.Fatal(err) // errand.ErrNoAck: publish the same again
+	}
+	if receipt.Duplicate {
+		fmt.Println("it was published a moment ago")
+	}
+	outcome, err := client.Wait(ctx, receipt)
+	if err != nil {
+		log.Fatal(err)
+	}
+	switch o := outcome.(type) {
+	case errand.Succeeded:
+		fmt.Println("sent")
+	case errand.Partial:
+		fmt.Println("sent to", o.Accepted, "of", o.Recipients)
+	case errand.Failed: // messages.ReasonConflict: the id was another's
+		fmt.Println("not sent:", o.Reason, o.Message)
+	case errand.Uncertain:
+		fmt.Println("nobody knows yet; Outcomes hears when it is found out")
+	}
+	// Output: sent
+}
+
+// What breaks a rule is not published.
+func ExampleClient_Publish() {
+	ctx, client := connected()
+	_, err := client.Publish(ctx, messages.EnrollRequest{RequestID: "enroll-signup-4711", OnUnknown: "again"})
+	if invalid, ok := errors.AsType[*messages.Invalid](err); ok {
+		fmt.Println(invalid.Fields["on_unknown"], invalid.Fields["order_number"])
+	}
+	// Output: [must be retry or report] [is required]
+}
+
+// All events of a request, until its outcome.
+func ExampleClient_Follow() {
+	ctx, client := connected()
+	receipt, err := client.Publish(ctx, messages.SendRequest{RequestID: "send-invoice-18", To: messages.Recipients("bob@example.com"), Subject: "Invoice 18", Content: "…"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for e, err := range client.Follow(ctx, receipt) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Subject)
+		if e.Final() {
+			break
+		}
+	}
+	// Output:
+	// mail.send.started.send-invoice-18
+	// mail.send.accepted.send-invoice-18
+}
+
+// The outcomes of all messages, for as long as the process runs and while it does not.
+func ExampleClient_Outcomes() {
+	ctx, client := connected()
+	outcomes, err := client.Outcomes(ctx, "billing", messages.Send, time.Time{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Publish(ctx, messages.SendRequest{RequestID: "send-invoice-19", To: messages.Recipients("cem@example.com"), Subject: "Invoice 19", Content: "…"}); err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	err = outcomes.Run(ctx, func(_ context.Context, o errand.Outcome) error {
+		var body messages.SendOutcome
+		if err := o.About().Decode(&body); err != nil {
+			return err // it comes again
+		}
+		fmt.Println(o.About().RequestID, body.Accepted, "of", body.Recipients)
+		stop()
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// send-invoice-19 1 of 1
+	// <nil>
+}
