@@ -121,11 +121,11 @@ func (s *scenario) publish(ctx context.Context, h *installation) error {
 		if err != nil {
 			return err
 		}
-		r := newRequest(e.op, data)
-		if r.fault != nil {
-			return fmt.Errorf("the demo's own request %s: %w", e.id, r.fault)
+		m, err := newMsg(e.op, data, false)
+		if err != nil {
+			return fmt.Errorf("the demo's own request %s: %w", e.id, err)
 		}
-		if err := r.publish(ctx, h.broker); err != nil {
+		if _, err := store(ctx, h.broker, m); err != nil {
 			return err
 		}
 	}

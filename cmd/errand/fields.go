@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,19 +17,20 @@ import (
 // maxBody is the maximum size read from a file or a pipe; servers accept less.
 const maxBody = 64 << 20
 
-// requests are the operations that can be requested.
-var requests = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
-
 // operationOf is the operation that is requested on subject.
 func operationOf(subject string) (messages.Operation, error) {
 	var subjects []string
-	for _, op := range requests {
+	for _, op := range messages.Requests {
 		if op.Requested() == subject {
 			return op, nil
 		}
 		subjects = append(subjects, op.Requested())
 	}
-	return "", &app.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests; use one of %s", subject, strings.Join(subjects, ", "))}
+	hint := didYouMean(subject, subjects)
+	if hint == "" { // an operation, perhaps
+		hint = didYouMean(subject+".requested", subjects)
+	}
+	return "", &app.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests%s Use one of %s", subject, cmp.Or(hint, "."), strings.Join(subjects, ", "))}
 }
 
 // body is the request: made from the fields, or the unchanged bytes of a file or of

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/app"
+	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
 	"errand/pkg/messages"
 )
@@ -80,7 +85,7 @@ func TestPublishRefusesWhatIsNotARequest(t *testing.T) {
 func TestPublishWithoutStreamsSaysWhatToRun(t *testing.T) {
 	t.Parallel()
 	n := devtest.Server(t)
-	refused(t, "run `errand provision`", "publish", "--nats-url", n.URL, "mail.account.requested")
+	refused(t, "was `errand provision` run?", "publish", "--nats-url", n.URL, "mail.account.requested")
 }
 
 // stored returns the message with a sequence.
@@ -100,39 +105,93 @@ func stored(t *testing.T, js jetstream.JetStream, stream string, seq uint64) *je
 func TestPublishNamesTheRequestAndKeepsItsBytes(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	for i, c := range []struct{ body, id, header string }{
-		{" {\"order_number\" : \"DD1\"}\n", "", ""}, // the command chooses an id, in the header
-		{`{"request_id": "mine"}`, "mine", ""},
-		{`{"request_id": "no id"}`, "MANDATE_REQUESTS-3", ""},
-		{`{"order_number": `, "MANDATE_REQUESTS-4", ""},
+	for i, c := range []struct {
+		body, id string
+		args     []string
+	}{
+		{" {\"order_number\" : \"DD1\"}\n", "", nil}, // the command chooses an id, in the header
+		{`{"request_id": "mine"}`, "mine", nil},
+		{`{"request_id": "no id"}`, "MANDATE_REQUESTS-3", []string{"--send-anyway"}},
+		{`{"order_number": `, "MANDATE_REQUESTS-4", []string{"--send-anyway"}},
 	} {
-		id := strings.TrimSpace(errand(t, c.body, "publish", "--nats-url", n.URL, "mandate.transactions.requested"))
+		id := strings.TrimSpace(errand(t, c.body, append([]string{"publish", "--nats-url", n.URL, "mandate.transactions.requested"}, c.args...)...))
 		m := stored(t, js, "MANDATE_REQUESTS", uint64(i+1))
 		if string(m.Data) != c.body {
 			t.Errorf("%q: stored as %q", c.body, m.Data)
 		}
 		if c.id == "" {
-			c.id, c.header = id, id
+			if c.id = m.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(c.id, "transactions-") || !messages.ValidID(c.id) {
+				t.Errorf("the id that it chose is %q", c.id)
+			}
 		}
-		if got := m.Header.Get(nats.MsgIdHdr); id != c.id || got != c.header || id == "" {
-			t.Errorf("%q: printed id %q, header %q; want %q, %q", c.body, id, got, c.id, c.header)
+		if id != c.id {
+			t.Errorf("%q: printed id %q, want %q", c.body, id, c.id)
 		}
 	}
 }
 
-// JetStream's duplicate window spans the operations of a stream: the second of two requests
-// with one Nats-Msg-Id is acknowledged and gone.
-func TestPublishSaysThatJetStreamDroppedTheRequest(t *testing.T) {
+// What breaks a rule is named whole, and nothing is published.
+func TestPublishRefusesWhatTheProgramsWouldRefuse(t *testing.T) {
 	t.Parallel()
-	_, js := provisioned(t)
-	b := broker{js.Conn(), js}
-	first, second := newRequest(messages.Enroll, []byte(`{}`)), newRequest(messages.Transactions, []byte(`{}`))
-	if err := first.publish(t.Context(), b); err != nil || !strings.HasPrefix(first.id, "enroll-") {
-		t.Fatalf("%s: %v", first.id, err)
+	n, js := provisioned(t)
+	var term terminal
+	err := term.errand(t.Context(), `{"to":"a@x.test","subjet":"s","contnet":"c","xyzzy":1,"to_object":{"bukket":"b"}}`, "publish", "--nats-url", n.URL, "mail.send.requested")
+	want := `not published: the request breaks a rule (--send-anyway publishes it all the same):
+  content is required
+  contnet is not a known field: did you mean content?
+  subject is required
+  subjet is not a known field: did you mean subject?
+  to_object bukket is not a known field: did you mean bucket?
+  to_object bucket is required
+  to_object digest is required
+  to_object name is required
+  to_object must not be given beside to
+  xyzzy is not a known field`
+	if !isInvalid(err) || err == nil || sorted(err.Error()) != sorted(want) {
+		t.Errorf("got %v, want a configuration error\n%s", err, want)
 	}
-	second.header = first.header
-	if err := second.publish(t.Context(), b); err == nil || !strings.Contains(err.Error(), "not stored") || !strings.Contains(err.Error(), first.id) {
-		t.Errorf("got %v, want that it was not stored, and the id", err)
+	s, err := js.Stream(t.Context(), "MAIL_REQUESTS")
+	if err != nil || s.CachedInfo().State.LastSeq > 0 {
+		t.Errorf("it was published, or %v", err)
+	}
+}
+
+// sorted has the lines of a text in their order: the rules of one field have none.
+func sorted(text string) string {
+	return strings.Join(slices.Sorted(strings.SplitSeq(text, "\n")), "\n")
+}
+
+func TestMistypedNamesAreRecognized(t *testing.T) {
+	t.Parallel()
+	fields := fieldsOf(messages.Enroll)
+	for name, want := range map[string][]string{
+		"order_no": nil, "ordernumber": {"order_number"}, "order_numebr": {"order_number"}, "Amount": {"amount"}, "amuont": {"amount"},
+		"payer_mail": {"payer_email"}, "succes_url": {"success_url"}, "nothing_like_it": nil, "x": nil, "": nil,
+	} {
+		if got := near(name, fields); !slices.Equal(got, want) && !(len(got) == 0 && len(want) == 0) {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+	if len(fields) != 27 {
+		t.Errorf("an enrollment has %d fields: %q", len(fields), fields)
+	}
+	for subject, want := range map[string]string{"mail.sent.requested": "did you mean mail.send.requested?", "mail.send": "did you mean mail.send.requested?",
+		"mandate.enrol.requested": "did you mean mandate.enroll.requested?", "mail.send.request": "did you mean mail.send.requested?"} {
+		misconfigured(t, want, "publish", subject)
+	}
+}
+
+func TestPublishSaysThatItWasADuplicate(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	args := []string{"publish", "--nats-url", n.URL, "mail.account.requested", "-f", "request_id=twice"}
+	errand(t, "", args...)
+	var term terminal
+	if err := term.errand(t.Context(), "", args...); err != nil || term.out.String() != "twice\n" || !strings.Contains(term.errs.String(), "a duplicate: MAIL_REQUESTS-1 has the same request") {
+		t.Errorf("%v: %s%s", err, term.out.String(), term.errs.String())
+	}
+	if m := stored(t, js, "MAIL_REQUESTS", 1); m.Header.Get(nats.MsgIdHdr) == "twice" {
+		t.Error("a correction with the same id would be lost")
 	}
 }
 
@@ -154,7 +213,7 @@ func TestPublishOfALargeRequestSaysWhatToDo(t *testing.T) {
 	n, _ := provisioned(t)
 	for _, length := range []int{1<<20 - 1000, 2 << 20} { // over the stream's limit, and over the server's
 		var term terminal
-		err := term.errand(t.Context(), fmt.Sprintf(`{"content":%q}`, strings.Repeat("x", length)), "publish", "--nats-url", n.URL, "mail.send.requested")
+		err := term.errand(t.Context(), fmt.Sprintf(`{"to":"a@x.test","subject":"s","content":%q}`, strings.Repeat("x", length)), "publish", "--nats-url", n.URL, "mail.send.requested")
 		if err == nil || !strings.Contains(err.Error(), "to_object") {
 			t.Errorf("%d bytes: got %v, want an error that names to_object", length, err)
 		}
@@ -209,19 +268,112 @@ func TestWaitSeesAnOutcomeThatArrives(t *testing.T) {
 	<-programs
 }
 
-func TestWaitFailsUnlessTheOutcomeIsGood(t *testing.T) {
+// letterTo are the arguments of a valid message.
+func letterTo(n *devkit.NATS, id string, more ...string) []string {
+	return append([]string{"publish", "--nats-url", n.URL, "mail.send.requested", "--wait", "-f", "request_id=" + id,
+		"-f", "to=a@x.test", "-f", "subject=s", "-f", "content=c"}, more...)
+}
+
+func TestTheExitStatusTellsTheOutcome(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	for i, c := range []struct{ state, body, what string }{
-		{"failed", `{"reason":"refused","message":"no such sender"}`, "mail.send ended failed: refused: no such sender"},
-		{"partial", `{"recipients":3,"accepted":2}`, "2 of 3 recipients accepted"},
-		{"uncertain", `{"reason":"no_answer"}`, "mail.send ended uncertain: no_answer"},
-		{"resolved", `{"outcome":"failed"}`, "mail.send ended failed"},
+	for i, c := range []struct {
+		state, body, what string
+		status            int
+	}{
+		{"failed", `{"reason":"refused","message":"no such sender"}`, "mail.send ended failed: refused: no such sender", 1},
+		{"partial", `{"recipients":3,"accepted":2}`, "2 of 3 recipients accepted", 3},
+		{"uncertain", `{"reason":"no_answer"}`, "mail.send ended uncertain: no_answer", 3},
+		{"resolved", `{"outcome":"failed"}`, "mail.send ended failed", 1},
+		{"resolved", `{"outcome":"partial"}`, "mail.send ended partial", 3},
+		{"started", `{}`, "no outcome within 1s: started at", 4},
 	} {
 		id := fmt.Sprintf("id%d", i)
 		answer(t, js, "mail.send."+c.state+"."+id, c.body)
-		refused(t, c.what, "publish", "--nats-url", n.URL, "mail.send.requested", "--wait", "-f", "request_id="+id)
+		wantExit(t, c.status, c.what, letterTo(n, id, "--timeout", "1s")...)
 	}
+}
+
+// wantExit runs a command that has to end with a status.
+func wantExit(t *testing.T, status int, what string, args ...string) {
+	t.Helper()
+	err := failing(t, what, args...)
+	got := 1
+	if exit, ok := errors.AsType[*app.Exit](err); ok {
+		got = exit.Status
+	}
+	if got != status {
+		t.Errorf("errand %s: status %d, want %d: %v", strings.Join(args, " "), got, status, err)
+	}
+}
+
+// Whatever else is said, standard output has one JSON value.
+func TestJSONAloneIsOnStandardOutput(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	answer(t, js, "mail.send.partial.half", `{"recipients":3,"accepted":2}`)
+	answer(t, js, "mandate.transactions.page.list", `{"page":1,"records":[{"id":"of another request"}],"fingerprint":"other"}`)
+	_, meta, err := messages.DecodeTransactions([]byte(`{"request_id":"list"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range 2 {
+		answer(t, js, "mandate.transactions.page.list", fmt.Sprintf(`{"page":%d,"records":[{"id":"T%d"}],"fingerprint":%q}`, page, page, meta.Fingerprint))
+	}
+	answer(t, js, "mandate.transactions.listed.list", fmt.Sprintf(`{"pages":2,"total":2,"fingerprint":%q}`, meta.Fingerprint))
+	list := []string{"publish", "--nats-url", n.URL, "mandate.transactions.requested", "--wait", "-f", "request_id=list"}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{letterTo(n, "half", "-o", "json"), `{"subject":"mail.send.partial.half","headers":{},"body":{"recipients":3,"accepted":2}}`},
+		{append(list, "-o", "json"), fmt.Sprintf(`{"subject":"mandate.transactions.listed.list","headers":{},"body":{"pages":2,"total":2,"fingerprint":%q},"records":[{"id":"T0"},{"id":"T1"}]}`, meta.Fingerprint)},
+		{[]string{"publish", "--nats-url", n.URL, "mail.account.requested", "-o", "json", "-f", "request_id=a"},
+			`{"operation":"mail.account","request_id":"a","stream":"MAIL_REQUESTS","sequence":2,"fingerprint":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}`},
+	} {
+		var term terminal
+		_ = term.errand(t.Context(), "", c.args...)
+		var got, want map[string]any
+		if err := errors.Join(json.Unmarshal([]byte(term.out.String()), &got), json.Unmarshal([]byte(c.want), &want)); err != nil {
+			t.Errorf("%q: %v in %s", c.args, err, term.out.String())
+		}
+		delete(got, "time")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q: %s", c.args, diff)
+		}
+	}
+	out := errand(t, "", list...)
+	if !strings.HasSuffix(out, "{\n  \"id\": \"T0\"\n}\n{\n  \"id\": \"T1\"\n}\n") {
+		t.Errorf("as text: %s", out)
+	}
+}
+
+// What is said of a request without an outcome is what NATS shows to this user.
+func TestWaitSaysWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	wantExit(t, 4, "queued in mail-send with at most 0 ahead of it, 0 in flight; nobody consumes", letterTo(n, "first", "--timeout", "200ms")...)
+	wantExit(t, 4, "queued in mail-send with at most 1 ahead of it", letterTo(n, "second", "--timeout", "200ms")...)
+	answer(t, js, "mail.send.deferred.other", `{"reason":"held","message":"the account is suspended"}`)
+	wantExit(t, 4, "; none has ended well since another one was deferred at", letterTo(n, "third", "--timeout", "200ms")...)
+	answer(t, js, "mail.send.accepted.another", `{}`)
+	var term terminal
+	if err := term.errand(t.Context(), "", letterTo(n, "fourth", "--timeout", "200ms")...); err == nil || strings.Contains(err.Error(), "deferred") {
+		t.Errorf("after a success: %v", err)
+	}
+	if _, err := js.PauseConsumer(t.Context(), "MAIL_REQUESTS", "mail-send", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, 4, "paused: mail-send delivers nothing before", letterTo(n, "fifth", "--timeout", "200ms")...)
+	for state, want := range map[string]string{
+		"deferred": "busy: try later; it goes on after", "started": "attempt 2; what came of the call is known by", "reopened": "by correction; it is run again"} {
+		answer(t, js, "mail.send."+state+"."+state, `{"reason":"busy","message":"try later","attempt":2,"by":"correction","not_before":"2026-01-02T03:04:05Z","deadline":"2026-01-02T03:04:05Z"}`)
+		wantExit(t, 4, want, letterTo(n, state, "--timeout", "200ms")...)
+	}
+	if err := js.DeleteConsumer(t.Context(), "MAIL_REQUESTS", "mail-send"); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, 4, "whether it is queued is unknown: this user may not ask the queue mail-send", letterTo(n, "sixth", "--timeout", "200ms")...)
 }
 
 // The id belongs to an earlier request with different contents, which succeeded.
@@ -231,28 +383,6 @@ func TestWaitDoesNotTakeTheOutcomeOfAnotherRequest(t *testing.T) {
 	answer(t, js, "mandate.transactions.listed.taken", `{"request_id":"taken","fingerprint":"other"}`)
 	answer(t, js, "mandate.transactions.failed.MANDATE_REQUESTS-1", `{"reason":"conflict","conflicts_with":"taken"}`)
 	refused(t, "ended failed: conflict", "publish", "--nats-url", n.URL, "mandate.transactions.requested", "--wait", "-f", "request_id=taken")
-}
-
-func TestWaitEndsInTimeAndShowsTheLastEvent(t *testing.T) {
-	t.Parallel()
-	n, js := provisioned(t)
-	args := []string{"publish", "--nats-url", n.URL, "mail.account.requested", "--wait", "-f", "request_id=slow"}
-	refused(t, "no program has started it", append(args, "--timeout", "200ms")...)
-	answer(t, js, "mail.account.deferred.slow", `{}`)
-	refused(t, "its last event is mail.account.deferred.slow", append(args, "--timeout", "1s")...)
-}
-
-func TestRequestIDIsChosenOnlyIfTheBodyHasNone(t *testing.T) {
-	t.Parallel()
-	for _, body := range []string{`{}`, `{"request_id":null}`, `{"request_id":""}`} {
-		r := newRequest(messages.Account, []byte(body))
-		if !messages.ValidID(r.id) || r.header.Get(nats.MsgIdHdr) != r.id {
-			t.Errorf("%s: got id %q, header %v", body, r.id, r.header)
-		}
-	}
-	if r := newRequest(messages.Account, []byte(`{"request_id":"a"}`)); r.id != "a" || len(r.header) > 0 {
-		t.Errorf("a body that names one: got id %q, header %v", r.id, r.header)
-	}
 }
 
 // within is a context that ends a hanging test.

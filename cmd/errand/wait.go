@@ -8,105 +8,151 @@ import (
 	"fmt"
 	"time"
 
+	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/retry"
+	client "errand/pkg/errand"
 	"errand/pkg/messages"
 )
 
-// wait prints the request's final event, whether it is already stored or arrives within
-// timeout. The error is that of the request, or says that there is no outcome.
-//
-// It reads the request's history from the stream: a subscription would also get events
-// that the server then refused.
-func (r *request) wait(ctx context.Context, b broker, timeout time.Duration, c console) error {
-	ctx, stop := context.WithTimeout(ctx, timeout)
+// waiting waits for the outcome of a published request and prints it. What is known in the
+// meantime goes to standard error.
+type waiting struct {
+	b         broker
+	receipt   client.Receipt
+	published time.Time
+	timeout   time.Duration
+	console   console
+	json      bool
+	denied    bool // this user may not ask the queue
+}
+
+// Exit statuses of errand publish --wait, beside those of every command.
+const (
+	exitUnsure  = 3 // uncertain or partial
+	exitNotDone = 4 // no outcome in time
+)
+
+// firstStatus and nextStatus are how long there is silence about a request without outcome.
+const (
+	firstStatus = time.Second
+	nextStatus  = 5 * time.Second
+)
+
+func (w *waiting) run(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, w.timeout)
 	defer stop()
-	// An unreadable request, and one whose id belongs to another request, is reported
-	// under its position in the stream.
-	filters := []string{r.op.Filter(r.position)}
-	if r.id != r.position {
-		filters = append(filters, r.op.Filter(r.id))
+	said := ""
+	for silence := firstStatus; ; silence = nextStatus {
+		round, cancel := context.WithTimeout(ctx, silence)
+		outcome, err := client.New(w.b.js).Wait(round, w.receipt)
+		cancel()
+		switch {
+		case err == nil:
+			return w.show(ctx, outcome)
+		case errors.Is(err, client.ErrNoEvents):
+			return &app.Exit{Status: exitNotDone, Err: fmt.Errorf("%s is published, but its outcome cannot be read: %w", w.receipt.RequestID, unreadable(bus.ErrNoStream))}
+		case ctx.Err() != nil:
+			return w.notDone(ctx, said)
+		}
+		if status := w.status(ctx); status != said && status != "" {
+			fmt.Fprintln(w.console.errs, printable(status))
+			said = status
+		}
 	}
-	var scans []*bus.Scan
-	for _, filter := range filters {
-		scans = append(scans, &bus.Scan{Stream: bus.EventsOf(r.op), Filter: filter, Page: pageSize})
+}
+
+// notDone says what is known of a request without an outcome.
+func (w *waiting) notDone(ctx context.Context, said string) error {
+	after := fmt.Sprintf("no outcome within %v", w.timeout)
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		after = "interrupted"
 	}
-	last := ""
-	for again := true; again; again = retry.Pause(ctx, retry.Follow) {
-		for _, scan := range scans {
-			page, err := scan.Next(ctx, b.nc)
-			if errors.Is(err, bus.ErrNoStream) {
-				return r.noOutcome(ctx, timeout, last, err)
-			}
-			for _, m := range page { // after any other error it is asked again
-				state := messages.StateOf(m.Subject)
-				if !state.Final(r.op) {
-					last = m.Subject
-					continue
-				}
-				if !r.isOwn(m.Data) {
-					continue
-				}
-				fmt.Fprintln(c.out, printable(m.Subject))
-				fmt.Fprintln(c.out, pretty(m.Data))
-				return verdict(r.op, state, m.Data)
+	now, cancel := context.WithTimeout(context.WithoutCancel(ctx), firstStatus)
+	defer cancel()
+	if status := w.status(now); status != "" {
+		said = status
+	}
+	if said == "" {
+		said = "nothing is known of it"
+	}
+	return &app.Exit{Status: exitNotDone, Err: fmt.Errorf("%s: %s. The request goes on by itself. See errand watch --since 1h '%s'",
+		after, said, w.receipt.Operation.Filter(w.receipt.RequestID))}
+}
+
+// show prints the final event, and the records of a listing. The error is that of the
+// request.
+func (w *waiting) show(ctx context.Context, outcome client.Outcome) error {
+	e := outcome.About()
+	var records []json.RawMessage
+	if e.State == messages.Listed {
+		var err error
+		if records, err = w.records(ctx); err != nil {
+			return fmt.Errorf("%s is listed, but its pages cannot be read: %w", e.RequestID, err)
+		}
+	}
+	if w.json {
+		line := event{at: e.Time, subject: e.Subject, header: e.Header, data: e.Data}.line()
+		if e.State == messages.Listed {
+			line.Records = &records
+		}
+		fmt.Fprintln(w.console.out, compact(line))
+		return verdict(outcome)
+	}
+	fmt.Fprintln(w.console.out, printable(e.Subject))
+	fmt.Fprintln(w.console.out, pretty(e.Data))
+	for _, record := range records {
+		fmt.Fprintln(w.console.out, pretty(record))
+	}
+	return verdict(outcome)
+}
+
+// records are those of the listing's pages. Older pages of another request with the same
+// id are left out.
+func (w *waiting) records(ctx context.Context) (records []json.RawMessage, err error) {
+	records = []json.RawMessage{}
+	pages := bus.Scan{Stream: bus.MandateEvents, Filter: w.receipt.Operation.Subject(messages.Page, w.receipt.RequestID), Page: pageSize}
+	for {
+		list, err := pages.Next(ctx, w.b.nc)
+		if err != nil || len(list) == 0 {
+			return records, err
+		}
+		for _, m := range list {
+			var page messages.TransactionsPage
+			if messages.DecodeEvent(m.Data, &page) == nil && page.Fingerprint == w.receipt.Fingerprint {
+				records = append(records, page.Records...)
 			}
 		}
 	}
-	return r.noOutcome(ctx, timeout, last, ctx.Err())
 }
 
-// isOwn reports whether a final event is about this request, and not about another one
-// with the same id, which has a different fingerprint.
-func (r *request) isOwn(data []byte) bool {
-	var body struct {
-		Fingerprint string `json:"fingerprint"`
-	}
-	_ = json.Unmarshal(data, &body) // without a fingerprint it counts as own
-	return body.Fingerprint == "" || r.fingerprint == "" || body.Fingerprint == r.fingerprint
-}
-
-func (r *request) noOutcome(ctx context.Context, timeout time.Duration, last string, err error) error {
-	switch {
-	case errors.Is(err, bus.ErrNoStream):
-		return fmt.Errorf("%s is published, but its outcome cannot be read: %w", r.id, unreadable(err))
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		where := "no program has started it; is one running?"
-		if last != "" {
-			where = "its last event is " + last + "."
+// verdict is nil for a good outcome, otherwise an error that says what went wrong, with the
+// status to exit with.
+func verdict(outcome client.Outcome) error {
+	op := outcome.About().Operation
+	why := func(reason messages.Reason, message string) string {
+		text := ""
+		if reason != "" {
+			text = ": " + string(reason)
 		}
-		return fmt.Errorf("no outcome within %v: %s The request stays in the queue. See errand watch --since 1h '%s'", timeout, where, r.op.Filter(r.id))
-	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; the request stays in the queue. See errand watch --since 1h '%s'", r.op.Filter(r.id))
+		if message != "" {
+			text += ": " + message
+		}
+		return printable(text)
 	}
-	return fmt.Errorf("wait for the outcome of %s: %w", r.id, err)
-}
-
-// verdict is nil for a good outcome, otherwise an error that says what went wrong.
-func verdict(op messages.Operation, state messages.State, data []byte) error {
-	var b struct {
-		Outcome              messages.State
-		Reason, Message      string
-		Recipients, Accepted int
-	}
-	_ = json.Unmarshal(data, &b) // missing values are left out of the error
-	if state == messages.Resolved {
-		state = b.Outcome
-	}
-	why := ""
-	if b.Reason != "" {
-		why = ": " + b.Reason
-	}
-	if b.Message != "" {
-		why += ": " + b.Message
-	}
-	switch state {
-	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported:
+	switch o := outcome.(type) {
+	case client.Succeeded:
 		return nil
-	case messages.Partial:
-		return fmt.Errorf("%s ended partial: %d of %d recipients accepted%s", op, b.Accepted, b.Recipients, printable(why))
+	case client.Partial:
+		return &app.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended partial: %d of %d recipients accepted", op, o.Accepted, o.Recipients)}
+	case client.Uncertain:
+		return &app.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended uncertain%s", op, why(o.Reason, o.Message))}
+	case client.Failed:
+		if o.ConflictsWith != "" {
+			return fmt.Errorf("%s ended failed%s: the request %s has other contents", op, why(o.Reason, o.Message), printable(o.ConflictsWith))
+		}
+		return fmt.Errorf("%s ended failed%s", op, why(o.Reason, o.Message))
 	}
-	return fmt.Errorf("%s ended %s%s", op, state, printable(why))
+	return fmt.Errorf("%s ended %s", op, outcome.About().State)
 }
 
 // pretty indents JSON and escapes what is not printable; other data is only made printable.

@@ -77,7 +77,7 @@ func (w *watch) run(ctx context.Context, c console) error {
 	layout := newLines(c)
 	show := func(e event) { fmt.Fprintln(c.out, layout.line(e)) }
 	if w.JSON {
-		show = func(e event) { fmt.Fprintln(c.out, e.json()) }
+		show = func(e event) { fmt.Fprintln(c.out, compact(e.line())) }
 	}
 	if w.Exit {
 		return ended(ctx, f.history(ctx, w.Last, show))
@@ -111,24 +111,32 @@ func withoutCovered(patterns []string) (list []string) {
 	return list
 }
 
-// json is the event as one line of JSON. A body that is not JSON becomes a string;
-// several values of one header are joined.
-func (e event) json() string {
-	line := struct {
-		Time    messages.Time     `json:"time"`
-		Subject string            `json:"subject"`
-		Headers map[string]string `json:"headers"`
-		Body    any               `json:"body"`
-	}{messages.Time{Time: e.at}, e.subject, map[string]string{}, string(e.data)}
+// eventLine is an event as JSON. A body that is not JSON becomes a string; several values of
+// one header are joined.
+type eventLine struct {
+	Time    messages.Time      `json:"time"`
+	Subject string             `json:"subject"`
+	Headers map[string]string  `json:"headers"`
+	Body    any                `json:"body"`
+	Records *[]json.RawMessage `json:"records,omitempty"` // of a transactions listing
+}
+
+func (e event) line() eventLine {
+	line := eventLine{Time: messages.Time{Time: e.at}, Subject: e.subject, Headers: map[string]string{}, Body: string(e.data)}
 	if json.Valid(e.data) {
 		line.Body = json.RawMessage(e.data)
 	}
 	for name, values := range e.header {
 		line.Headers[name] = strings.Join(values, ", ")
 	}
+	return line
+}
+
+// compact is a value as one line of JSON.
+func compact(v any) string {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(line) // strings and valid JSON always encode
+	_ = encoder.Encode(v) // strings and valid JSON always encode
 	return escaped(strings.TrimRight(b.String(), "\n"))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"errand/internal/app"
 	"errand/internal/bus"
 	"errand/internal/devkit"
 )
@@ -381,6 +383,17 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	want := []string{"mail.account.reported.mine", "dead.mail.account.requested"}
 	if got := subjects(t, as("ann", "watch", "--last", "5", "--exit", "--json", "mandate.>", "mail.>", "dead.>")); !slices.Equal(got, want) {
 		t.Errorf("she sees %q, want %q", got, want)
+	}
+	for _, user := range []string{"ann", "service", "producer"} {
+		var term terminal
+		err := term.errand(t.Context(), "", "publish", "mail.account.requested", "--wait", "--timeout", "200ms", "-f", "request_id=of-"+user, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret")
+		exit, ok := errors.AsType[*app.Exit](err)
+		if !ok || exit.Status != exitNotDone || user == "ann" && !strings.Contains(err.Error(), "whether it is queued is unknown: this user may not ask the queue mail-account") {
+			t.Errorf("%s: %v", user, err)
+		}
+		if strings.Contains(term.errs.String(), "iolation") {
+			t.Errorf("%s sees %s", user, term.errs.String())
+		}
 	}
 	// A service has its own copies, from the first event on.
 	if out := as("service", "mirror", "service", "MAIL_EVENTS"); !strings.Contains(out, "created stream MAIL_EVENTS") {

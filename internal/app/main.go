@@ -32,14 +32,23 @@ type Invalid struct{ Variable, Problem string }
 
 func (e *Invalid) Error() string { return e.Variable + ": " + e.Problem }
 
+// Exit is an error that ends the program with a status of its own.
+type Exit struct {
+	Status int
+	Err    error
+}
+
+func (e *Exit) Error() string { return e.Err.Error() }
+func (e *Exit) Unwrap() error { return e.Err }
+
 // Program is a whole program's configuration, as kong reads it.
 type Program interface {
 	Run(ctx context.Context) error
 }
 
 // Main parses the command line and the environment into cli, runs it until it ends or
-// SIGTERM or SIGINT arrives, and exits with 0 if all is well, 1 if running failed, or 2 for
-// bad configuration. cli is a Program, or a struct of commands that are Programs.
+// SIGTERM or SIGINT arrives, and exits with 0 if all is well, 1 if running failed, 2 for
+// bad configuration, or the status of an *Exit. cli is a Program, or a struct of commands that are Programs.
 func Main(name, description string, cli any) {
 	// net/http logs unsolicited responses of an upstream there, and they may name a payer.
 	log.SetOutput(io.Discard)
@@ -74,7 +83,11 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 		err = parsed.Run()
 	}
 	var invalid *Invalid
+	var exit *Exit
 	switch {
+	case errors.As(err, &exit):
+		fmt.Fprintln(os.Stderr, name+":", harmless(err.Error()))
+		return exit.Status
 	case err == nil, ctx.Err() != nil && (errors.Is(err, bus.ErrNotUp) || errors.Is(err, context.Canceled)): // stopped before there was work
 		return 0
 	case errors.As(err, &invalid):

@@ -39,14 +39,14 @@ func New(js jetstream.JetStream) *Client { return &Client{js: js} }
 var (
 	// ErrNotTaken says that nothing was stored: no stream takes the subject from this user.
 	// He may not publish it, or NATS is not provisioned.
-	ErrNotTaken = errors.New("no stream takes this request: may this user publish it, and was `errand provision` run?")
+	ErrNotTaken = errors.New("not published: no stream takes it; may this user publish it, and was `errand provision` run?")
 	// ErrTooLarge says that nothing was stored: the server takes no message of that size. A
 	// list of recipients that is too long goes into an object store, see messages.ObjectRef.
-	ErrTooLarge = errors.New("the request is larger than the server accepts")
+	ErrTooLarge = errors.New("not published: it is larger than the server accepts")
 	// ErrNoAck says that nobody knows whether the request was stored: the answer did not come.
 	// Publish the same again: with a request_id it is run once. A user who may not publish
 	// the subject, and one whose import leads to no stream, get it too.
-	ErrNoAck = errors.New("no acknowledgement: it is not known whether the request was stored; publish the same again")
+	ErrNoAck = errors.New("no acknowledgement: it is not known whether it was stored; publish the same again")
 	// ErrNoEvents says that this user has no such stream of events, and so cannot learn what
 	// became of a request that may be stored. A service runs `errand mirror` first.
 	ErrNoEvents = errors.New("there is no stream of events for this user: a service runs `errand mirror` first")

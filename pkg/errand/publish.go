@@ -44,36 +44,35 @@ func (r Receipt) Position() string { return r.Stream + "-" + strconv.FormatUint(
 // Give every request a RequestID that belongs to what is done, such as send-invoice-17: a
 // request without one goes by its position, and published twice it is run twice.
 func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, error) {
-	m, err := NewMsg(r)
+	body, err := json.Marshal(r)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("errand: encode %s: %w", r.Operation(), err)
+	}
+	m, err := NewMsg(r.Operation(), body)
 	if err != nil {
 		return Receipt{}, err
 	}
 	return c.PublishMsg(ctx, m)
 }
 
-// NewMsg makes the message of a request, for those who keep it before they publish it (an
-// outbox) or add a traceparent. The error is a *messages.Invalid: errand would refuse it, or
-// that of json.Marshal.
+// NewMsg checks the body of a request and makes the message for it: for those who keep the
+// bytes before they publish them (an outbox), or add a traceparent. The error is a
+// *messages.Invalid.
 //
 // Its Nats-Msg-Id is made of operation, request id and contents, so that JetStream drops the
 // same request for the same, but neither a correction nor another operation's request. A
 // request without an id has none.
-func NewMsg(r messages.Request) (*nats.Msg, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("errand: encode %s: %w", r.Operation(), err)
-	}
-	meta, err := messages.Check(r.Operation(), body)
+func NewMsg(op messages.Operation, body []byte) (*nats.Msg, error) {
+	meta, err := messages.Check(op, body)
 	if err == nil {
 		err = checkGiveUpAt(body)
 	}
 	if err != nil {
 		return nil, err
 	}
-	m := nats.NewMsg(r.Operation().Requested())
-	m.Data = body
-	if meta.RequestID != "" { // else the header would be the id; a slash keeps it from that in any case
-		m.Header.Set(nats.MsgIdHdr, string(r.Operation())+"/"+meta.RequestID+"/"+meta.Fingerprint)
+	m := &nats.Msg{Subject: op.Requested(), Header: nats.Header{}, Data: body}
+	if meta.RequestID != "" { // else the header would be the id
+		m.Header.Set(nats.MsgIdHdr, string(op)+"/"+meta.RequestID+"/"+meta.Fingerprint)
 	}
 	return m, nil
 }

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	client "errand/pkg/errand"
+	"errand/pkg/messages"
+)
+
+// status is what is known of a request that has no outcome; "" when NATS does not answer.
+// It says what was read and no more: what this user may not ask is unknown.
+func (w *waiting) status(ctx context.Context) string {
+	last, err := client.New(w.b.js).Last(ctx, w.receipt)
+	if err != nil {
+		return ""
+	}
+	var b struct {
+		Reason, Message, By string
+		Attempt             int
+		NotBefore           messages.Time `json:"not_before"`
+		Deadline            messages.Time
+	}
+	_ = json.Unmarshal(last.Data, &b) // what is missing is left out
+	at := clock(last.Time)
+	switch last.State {
+	case "":
+		return w.queued(ctx) + w.others(ctx)
+	case messages.Started:
+		return fmt.Sprintf("started at %s, attempt %d; what came of the call is known by %s", at, b.Attempt, clock(b.Deadline.Time))
+	case messages.Deferred:
+		return fmt.Sprintf("deferred at %s: %s: %s; it goes on after %s", at, b.Reason, b.Message, clock(b.NotBefore.Time))
+	case messages.Reopened:
+		return fmt.Sprintf("reopened at %s by %s; it is run again", at, b.By)
+	}
+	return fmt.Sprintf("its last event is %s, at %s", last.Subject, at)
+}
+
+func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+
+// queued is where a request without any event is.
+func (w *waiting) queued(ctx context.Context) string {
+	since := "no event yet; published at " + clock(w.published) + ", "
+	q := queueOf(w.receipt.Operation)
+	if w.denied {
+		return since + "whether it is queued is unknown: this user may not ask the queue " + q.Name
+	}
+	info, err := w.b.queue(ctx, q)
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation), errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		w.denied = true
+		return w.queued(ctx)
+	case err != nil:
+		return since + "whether it is queued is unknown: NATS does not answer"
+	case info.Paused:
+		return fmt.Sprintf("%spaused: %s delivers nothing before %s", since, q.Name, clock(time.Now().Add(info.PauseRemaining)))
+	case w.receipt.Sequence <= info.Delivered.Stream:
+		return since + "a program has it"
+	}
+	ahead := min(info.NumPending, w.receipt.Sequence-info.Delivered.Stream) - 1
+	text := fmt.Sprintf("%squeued in %s with at most %d ahead of it, %d in flight", since, q.Name, ahead, info.NumAckPending)
+	if info.NumWaiting == 0 && info.NumAckPending == 0 {
+		text += "; nobody consumes: no program asks for work"
+	}
+	return text
+}
+
+// others is what the newest events of the operation say: a hold shows in the requests that
+// it deferred.
+func (w *waiting) others(ctx context.Context) string {
+	op, stream := w.receipt.Operation, bus.EventsOf(w.receipt.Operation)
+	deferred, err := bus.Last(ctx, w.b.nc, stream, op.Subject(messages.Deferred, "*"))
+	var b messages.DeferredBody
+	if err != nil || deferred.Subject == "" || messages.DecodeEvent(deferred.Data, &b) != nil {
+		return ""
+	}
+	for _, good := range []messages.State{messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported} {
+		if m, err := bus.Last(ctx, w.b.nc, stream, op.Subject(good, "*")); err != nil || m.Sequence > deferred.Sequence {
+			return ""
+		}
+	}
+	return fmt.Sprintf("; none has ended well since another one was deferred at %s: %s: %s", clock(deferred.Time), b.Reason, b.Message)
+}
+
+// queueOf is the queue of an operation.
+func queueOf(op messages.Operation) (queue bus.Queue) {
+	for _, q := range bus.Queues() {
+		if q.Filter == op.Requested() {
+			queue = q
+		}
+	}
+	return queue
+}
+
+// queue asks for the state of a queue. To whoever may not ask the server gives no answer, but
+// reports it to the connection: the error is nats.ErrPermissionViolation then.
+func (b broker) queue(ctx context.Context, q bus.Queue) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	denied := make(chan error, 1)
+	before := b.nc.ErrorHandler()
+	b.nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		if !errors.Is(err, nats.ErrPermissionViolation) {
+			before(nc, sub, err)
+			return
+		}
+		select {
+		case denied <- err:
+			cancel()
+		default:
+		}
+	})
+	defer b.nc.SetErrorHandler(before)
+	consumer, err := b.js.Consumer(ctx, q.Stream, q.Name)
+	if err != nil {
+		select {
+		case no := <-denied:
+			return nil, no
+		default:
+			return nil, err
+		}
+	}
+	return consumer.CachedInfo(), nil
+}
