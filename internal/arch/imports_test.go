@@ -51,6 +51,16 @@ func TestMessagesImportTheStandardLibraryOnly(t *testing.T) {
 	forbid(t, "pkg/messages", func(dep string) bool { return !standard(dep) })
 }
 
+// What the schemas are made and tested with is no part of what is shipped: `errand schema`
+// prints what is committed.
+func TestNothingThatIsShippedMakesSchemas(t *testing.T) {
+	for _, pkg := range append([]string{"cmd/errand", "docs/schemas", "pkg/messages"}, programs...) {
+		forbid(t, pkg, func(dep string) bool {
+			return under(dep, module+"/internal/schema") || under(dep, "github.com/santhosh-tekuri/jsonschema") || under(dep, "go.yaml.in/yaml/v3")
+		})
+	}
+}
+
 func TestClientsImportTheStandardLibraryAndThemselvesOnly(t *testing.T) {
 	for _, pkg := range []string{"pkg/clients", "pkg/clients/mandate", "pkg/clients/mail"} {
 		forbid(t, pkg, func(dep string) bool { return !standard(dep) && !under(dep, module+"/pkg/clients") })

@@ -1,0 +1,37 @@
+// Command generate writes the schemas and the AsyncAPI document into docs/.
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"errand/internal/app"
+	"errand/internal/schema"
+)
+
+func main() {
+	app.Main("generate", "Write the schemas and the AsyncAPI document.", new(generate))
+}
+
+type generate struct {
+	Docs string `arg:"" help:"The folder docs."`
+}
+
+// Run writes the files.
+func (g *generate) Run(context.Context) error {
+	document, err := os.ReadFile(filepath.Join(g.Docs, "messages.md"))
+	if err != nil {
+		return err
+	}
+	files, err := schema.Files(document)
+	if err != nil {
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(g.Docs, name), text, 0o644); err != nil { //nolint:gosec // everybody may read the documents
+			return err
+		}
+	}
+	return nil
+}

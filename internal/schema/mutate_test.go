@@ -1,0 +1,201 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"errand/pkg/messages"
+)
+
+// mutator makes bodies that are nearly right.
+type mutator struct {
+	*rand.Rand
+	samples [][]pair
+}
+
+// pair is a member of an object; a name may come twice.
+type pair struct{ name, value string }
+
+const (
+	fullEnroll = `{"request_id":"a-1","on_unknown":"retry","give_up_at":"2026-01-02T15:04:05Z","portal_key":"k","order_number":"DD 1","amount":"100.50","payer_id_type":1,"payer_id":"007",
+		"payer_name":"Ann é漢","payer_email":"ann@example.com","payer_telephone_number":60190000000,"payer_bank_code":"B1","payer_bank_code_hashed":"h","frequency_mode":"MT","max_frequency":9,
+		"application_reason":"Fee","effective_date":"2026-02-01","expiry_date":"2027-02-01","metadata":"{}\n","return_url":"https://a.example/?b=c","success_url":"http://a.example",
+		"failed_url":"https://a.example:8443","maintenance_url":"https://a.example/m","termination_url":"https://a.example/t","link_expired_at":"2026-01-02 15:04:05","platform_id":"p","checksum":"c"}`
+	leastEnroll = `{"order_number":"DD1","amount":5,"payer_id_type":"1","payer_id":7,"payer_name":"A","payer_email":"a@b","payer_telephone_number":"0","frequency_mode":"MT","application_reason":"F"}`
+	fullSend    = `{"request_id":"m-1","on_unknown":"report","give_up_at":"2026-01-02T15:04:05+08:00","from":"Shop <shop@example.com>","to":["ann@example.com","Bob <bob@example.com>"],"reply_to":"a@b",
+		"unsubscribe_link":"mailto:a@b","subject":"Hello","content":"a\nb","as_html":1,"headers":{"X-A":"1","List-Id":"l"}}`
+	objectSend = `{"to_object":{"bucket":"lists","name":"news","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU="},"subject":"Hello","content":"a"}`
+	leastSend  = `{"to":"a@b, c@d","subject":"Hello","content":"a"}`
+	fullList   = `{"request_id":"q-1","order_number":"DD1","status":"3","exchange_reference_number":"E1","payer_email":"a@b","max_pages":2}`
+)
+
+func newMutator(op messages.Operation) *mutator {
+	m := &mutator{Rand: rand.New(rand.NewPCG(1, uint64(len(op))))}
+	for _, sample := range map[messages.Operation][]string{
+		messages.Enroll: {fullEnroll, leastEnroll}, messages.Transactions: {fullList, `{"status":3}`, `{}`},
+		messages.Send: {fullSend, objectSend, leastSend}, messages.Account: {`{"request_id":"u-1"}`, `{}`},
+	}[op] {
+		m.samples = append(m.samples, pairsOf(sample))
+	}
+	return m
+}
+
+// pairsOf are the members of an object, in order.
+func pairsOf(object string) (pairs []pair) {
+	in := json.NewDecoder(strings.NewReader(object))
+	_, _ = in.Token()
+	for in.More() {
+		name, _ := in.Token()
+		var value json.RawMessage
+		if err := in.Decode(&value); err != nil {
+			return pairs
+		}
+		pairs = append(pairs, pair{name.(string), string(value)})
+	}
+	return pairs
+}
+
+// body is a sample with up to three changes.
+func (m *mutator) body() []byte {
+	if m.IntN(50) == 0 {
+		return []byte(m.pick(values))
+	}
+	pairs := append([]pair(nil), m.samples[m.IntN(len(m.samples))]...)
+	for range m.IntN(4) {
+		pairs = m.change(pairs, unknown)
+	}
+	return []byte(join(pairs))
+}
+
+func join(pairs []pair) string {
+	var b strings.Builder
+	for i, p := range pairs {
+		name, _ := json.Marshal(p.name)
+		fmt.Fprintf(&b, "%.*s%s:%s", min(i, 1), ",", name, p.value)
+	}
+	return "{" + b.String() + "}"
+}
+
+// change changes one member of an object; names are those for new ones.
+func (m *mutator) change(pairs []pair, names []string) []pair {
+	if len(pairs) == 0 || m.IntN(12) == 0 {
+		return append(pairs, pair{m.pick(names), m.pick(values)})
+	}
+	i := m.IntN(len(pairs))
+	p := &pairs[i]
+	switch m.IntN(12) {
+	case 0:
+		return append(pairs[:i:i], pairs[i+1:]...)
+	case 1:
+		return append(pairs, pair{p.name, m.pick(values)})
+	case 2:
+		p.value = pairs[m.IntN(len(pairs))].value
+	case 3:
+		p.value = "[" + p.value + "," + m.pick(values) + "]"
+	case 4, 5:
+		p.value = m.pick(empties)
+	case 6, 7:
+		p.value = m.pick(values)
+	default:
+		p.value = m.within(p.value)
+	}
+	return pairs
+}
+
+// within changes something in a value.
+func (m *mutator) within(value string) string {
+	switch value[0] {
+	case '"':
+		return m.text(value)
+	case '{':
+		pairs := pairsOf(value)
+		if m.IntN(20) == 0 {
+			for i := range 101 {
+				pairs = append(pairs, pair{fmt.Sprintf("X-%d", i), `"1"`})
+			}
+		}
+		return join(m.change(pairs, append(headerNames, unknown...)))
+	case '[':
+		var elements []json.RawMessage
+		if json.Unmarshal([]byte(value), &elements) != nil || len(elements) == 0 {
+			return value
+		}
+		i := m.IntN(len(elements))
+		elements[i] = json.RawMessage(m.within(string(elements[i])))
+		if text, err := json.Marshal(elements); err == nil {
+			return string(text)
+		}
+		return value
+	}
+	if m.IntN(2) == 0 {
+		return `"` + value + `"`
+	}
+	return m.pick(numbers)
+}
+
+// text changes a string: a strange character somewhere, another length, a number.
+func (m *mutator) text(value string) string {
+	var s string
+	if json.Unmarshal([]byte(value), &s) != nil {
+		return value
+	}
+	switch m.IntN(6) {
+	case 0:
+		if length := lengths[m.IntN(len(lengths))]; s != "" {
+			letter := s[len(s)-1:]
+			s += strings.Repeat(letter, max(0, length-len([]rune(s))))
+		}
+	case 1:
+		return `"` + m.pick(numbers) + `"`
+	case 2:
+		s = string([]rune(s)[:m.IntN(len([]rune(s))+1)])
+	default:
+		runes := []rune(s)
+		at := m.IntN(len(runes) + 1)
+		s = string(runes[:at]) + m.pick(odd) + string(runes[at:])
+	}
+	text, _ := json.Marshal(s)
+	return string(text)
+}
+
+func (m *mutator) pick(from []string) string { return from[m.IntN(len(from))] }
+
+var (
+	empties = []string{`null`, `""`, `{}`, `[]`, `[ ]`, `{ }`}
+	lengths = []int{64, 65, 76, 77, 100, 101, 254, 255, 256, 1000, 1001, 4096, 4097, 8000, 8001, 65536, 65537}
+	numbers = []string{"0", "-0", "1", "-1", "00", "01", "4.99", "5", "5.0", "5.00", "5.001", "19.99", "29999.99", "30000", "30000.00", "30000.01", "30001", "1e3", "1E+2", "0.5e1", "1e-2", "7.0", "7.5",
+		"999999999", "1000000000", "9223372036854775808", "1e99", "1e100", "1e999", "1E-999", strings.Repeat("9", 100), "1" + strings.Repeat("0", 100), "5.", ".5", "+5", " 5", "5 "}
+	odd = []string{" ", "\t", "\n", "\r\n", "\x00", "\x1f", "\x7f", "\u0085", "\u00a0", "\u1680", "\u2003", "\u2028", "\u2029", "\u200b", "\u202e", "\u3000", "\ufeff", "\ufffd", "😀", "é", "@", ",", ";", ":", "/", "?", "#", "%",
+		"\\", `"`, "<", ">", "(", "[", "=", "-", "_", ".", "0", "9", "A", "T", "Z", "+24:00", "+25:00", ",5", ".5", "//", "http://"}
+	unknown = []string{"", "x", "amount ", "Amount", "to", "to_object", "request_id", "subject", "status", "headers", "bucket", "name", "digest", "\x00", "é"}
+	values  = append(append([]string{
+		`"a"`, `" "`, `"a\u0000b"`, `"a\r\nBcc: b@c"`, `"\u2028"`, `"\u202e\u200b"`, `"\ud800"`, `"\udc00\ud800"`, `"a@b"`, `"A <a@b>"`, `"a@b, c@d"`, `"100.50"`, `"0100"`, `"７"`, `"unmatched"`, `"MAIL_REQUESTS-12"`,
+		`"MAIL_REQUESTS-"`, `"mail_requests-12"`, `"AUDIT-1"`, `"DEAD_LETTERS-7"`, `"retry"`, `"report"`, `"resend"`, `"conclude"`, `"Report"`, `"2026-02-30"`, `"2026-02-28"`, `"2026-13-01"`, `"2026-1-2"`, `"0000-01-01"`,
+		`"2026-01-02 24:00:00"`, `"2026-01-02 15:04:05.5"`, `"2026-01-02T5:04:05Z"`, `"2026-01-02T15:04:05,5Z"`, `"2026-01-02T15:04:05.123456789Z"`, `"2026-01-02t15:04:05z"`, `"2026-01-02T15:04:60Z"`, `"2026-01-02T15:04:05"`,
+		`"9999-12-31T23:59:59-23:59"`, `"0000-01-01T00:00:00+23:59"`, `"2026-01-02T15:04:05+24:00"`, `"2026-01-02T15:04:05+23:60"`, `"https://a/b?c"`, `"HTTPS://A/"`, `"http:a"`, `"http:///a"`, `"http://?a"`, `"http://:80/"`, `"http://@/"`,
+		`"http://u@h/"`, `"http://[::1]/"`, `"http://a b/"`, `"http://a/%zz"`, `"ftp://a"`, `"//a"`, `"mailto:a@b"`, `"MAILTO:x"`, `"mailto:?subject=x"`, `"mailto:"`, `"\"a b\"@c"`, `"a@b."`, `"@"`, `"a@"`, `"@b"`, `" a@b"`,
+		`true`, `false`, `[[]]`, `[null]`, `[1]`, `["a"]`, `[""]`, `["a@b",""]`, `[" , ","\t"]`, `" , "`, `","`, `"\u00a0"`, `["\u00a0"]`, `{"a":{"a":1}}`, `{"X-A":"1","x-a":"2"}`, `{"X-A":"1","X-A":"2"}`, `{"X\r\nY":"1"}`, `{"X-A":null}`,
+		`{"X-A":""}`, `{"X-A":" "}`, `{"X-A":1}`, `{"":"1"}`, `{"X-Ä":"1"}`, `{"X:":"1"}`, `{"bCc":"1"}`, `{"Bcc":null}`, `{"Resent-X":"1"}`, `{"resent":"1"}`, `{"X-A":"` + strings.Repeat("a", 8001) + `"}`, `{"` + strings.Repeat("x", 77) + `":"1"}`,
+		`{"bucket":"b","name":"n","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"}`, `{"bucket":"b","name":"n","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFV="}`,
+		`{"bucket":"b.c","name":" ","digest":"sha-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU="}`, `{"bucket":"b","name":"n"}`, `{"bucket":"b","name":"n","digest":null}`, `{"bucket":"b","name":"n","digest":"SHA-256=AAAA"}`,
+		`{"bucket":"b","name":"n","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU=","chunks":1}`,
+	}, empties...), numbersIn(numbers)...)
+	// headerNames are those of mails that are in use, and some that are not.
+	headerNames = strings.Fields(`From To Cc Bcc Subject Reply-To Return-Path Sender Message-ID Received DKIM-Signature Content-Type Content-Transfer-Encoding MIME-Version
+		Resent-From Resent-To resent-date Date In-Reply-To References Comments Keywords List-Id List-Unsubscribe List-Unsubscribe-Post List-Help Precedence Priority Importance Sensitivity
+		Auto-Submitted Content-Disposition Content-Language Content-ID Content-Description Content-Location Content-MD5 Content-Base Disposition-Notification-To Errors-To Feedback-ID
+		ARC-Seal ARC-Message-Signature Authentication-Results DomainKey-Signature Received-SPF Delivered-To Envelope-To Original-Recipient Organization User-Agent X-Mailer X-Priority
+		X-A x-a X_B a! BCC bCC SUBJECT apparently-to return-receipt-to`)
+)
+
+// numbersIn are those of the texts that JSON takes for numbers.
+func numbersIn(texts []string) (all []string) {
+	for _, text := range texts {
+		if json.Valid([]byte(text)) {
+			all = append(all, strings.TrimSpace(text))
+		}
+	}
+	return all
+}

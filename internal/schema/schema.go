@@ -1,0 +1,155 @@
+// Package schema writes what pkg/messages says as documents that other languages read: a JSON
+// Schema (2020-12) for the body of each request and event, and an AsyncAPI 3.0 document of
+// all subjects.
+//
+//	types of pkg/messages ──┐
+//	rules of requests ──────┼──> docs/schemas/<subject>.json, docs/asyncapi.yaml
+//	docs/messages.md ───────┘    (go generate ./docs/schemas)
+//
+// The names, the types and what is required come from the Go types; the words and the
+// values of closed sets come from docs/messages.md, which tests of pkg/messages hold to the
+// code; the rules of requests are here, and a test holds them to the decoders.
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"unicode"
+	"unicode/utf16"
+)
+
+// Dialect is the version of JSON Schema.
+const Dialect = "https://json-schema.org/draft/2020-12/schema"
+
+// object is a JSON object whose members keep their order.
+type object []member
+
+type member struct {
+	name  string
+	value any
+}
+
+// MarshalJSON writes the members in order.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, m := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		for _, part := range []any{m.name, m.value} {
+			text, err := marshal(part)
+			if err != nil {
+				return nil, err
+			}
+			b.Write(text)
+			b.WriteByte(':')
+		}
+		b.Truncate(b.Len() - 1)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// marshal is json.Marshal without the escapes meant for HTML.
+func marshal(value any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(value)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// pretty is JSON for people. What cannot be seen in it is escaped.
+func pretty(value any) ([]byte, error) {
+	text, err := marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return nil, err
+	}
+	var out []byte
+	for _, r := range b.String() {
+		if r == '\n' || unicode.IsPrint(r) {
+			out = append(out, string(r)...)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+	}
+	return append(out, '\n'), nil
+}
+
+// Files are the documents by their path from docs/, made from the text of docs/messages.md.
+func Files(document []byte) (map[string][]byte, error) {
+	words, err := readWords(string(document))
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	add := func(subject string, body object) error {
+		head := object{{"$schema", Dialect}, {"$id", "urn:errand:" + subject}, {"title", subject}, {"description", words.about[subject]}}
+		text, err := pretty(append(head, body...))
+		files["schemas/"+subject+".json"] = text
+		return err
+	}
+	for _, r := range requests {
+		body, err := r.schema(words)
+		if err := firstError(err, add(r.operation.Requested(), body)); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range events {
+		body, err := eventSchema(e, words)
+		if err := firstError(err, add(e.Type(), body)); err != nil {
+			return nil, err
+		}
+	}
+	if files["asyncapi.yaml"], err = asyncAPI(words); err != nil {
+		return nil, err
+	}
+	return files, nil
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Subjects are those with a schema, without an id: requests first, then events, each in the
+// order in which a request meets them.
+func Subjects() (all []string) {
+	for _, r := range requests {
+		all = append(all, r.operation.Requested())
+	}
+	for _, e := range events {
+		all = append(all, e.Type())
+	}
+	return all
+}
+
+// definitions are the $defs that a schema refers to.
+type definitions map[string]object
+
+// ref refers to a rule by its name.
+func (d definitions) ref(name string) object {
+	d[name] = rules[name]
+	return object{{"$ref", "#/$defs/" + name}}
+}
+
+func (d definitions) sorted() (all object) {
+	for _, name := range slices.Sorted(maps.Keys(d)) {
+		all = append(all, member{name, d[name]})
+	}
+	return all
+}

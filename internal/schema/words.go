@@ -1,0 +1,92 @@
+package schema
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// words are what docs/messages.md says.
+type words struct {
+	about   map[string]string            // by subject: what it is
+	fields  map[string]map[string]string // by subject, "" for every event: what each field is
+	reasons []string
+	sample  map[string]string // by subject: its first example
+}
+
+var (
+	heading = regexp.MustCompile(`(?m)^##+ `)
+	code    = regexp.MustCompile("`([^`]+)`")
+	link    = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
+)
+
+func codes(text string) (all []string) {
+	for _, found := range code.FindAllStringSubmatch(text, -1) {
+		all = append(all, found[1])
+	}
+	return all
+}
+
+// readWords reads the document: what is below a heading is about the subjects in it.
+func readWords(document string) (words, error) {
+	w := words{about: map[string]string{}, fields: map[string]map[string]string{}, sample: map[string]string{}}
+	for _, part := range heading.Split(document, -1)[1:] {
+		title, text, _ := strings.Cut(part, "\n")
+		fields, about := tableOf(text)
+		switch title {
+		case "Every event":
+			w.fields[""] = fields
+		case "Reasons":
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, "| `") {
+					w.reasons = append(w.reasons, codes(line)[0])
+				}
+			}
+		}
+		for _, subject := range codes(title) {
+			if about == "" {
+				return w, fmt.Errorf("docs/messages.md does not say what %s is", subject)
+			}
+			w.fields[subject], w.about[subject] = fields, about
+			if _, rest, found := strings.Cut(text, "```json\n"); found {
+				w.sample[subject], _, _ = strings.Cut(rest, "```")
+			}
+		}
+	}
+	if w.fields[""] == nil || w.reasons == nil {
+		return w, fmt.Errorf("docs/messages.md has no table of every event, or none of reasons")
+	}
+	return w, nil
+}
+
+// tableOf gives what the rows of a table say of each field, and the text above it.
+func tableOf(text string) (fields map[string]string, about string) {
+	fields = map[string]string{}
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		name := codes(cells[0])[0]
+		if len(cells) > 3 {
+			fields[name] = plain(cells[3]) // of an event its meaning, of a request its rule
+		}
+	}
+	about, _, _ = strings.Cut(text, "\n|")
+	return fields, plain(about)
+}
+
+// plain is Markdown without links and line breaks.
+func plain(text string) string {
+	return strings.Join(strings.Fields(link.ReplaceAllString(text, "$1")), " ")
+}
+
+// of is what the document says of a field of a subject.
+func (w words) of(subject, field string) (string, error) {
+	for _, of := range []string{subject, ""} {
+		if text, found := w.fields[of][field]; found {
+			return text, nil
+		}
+	}
+	return "", fmt.Errorf("docs/messages.md does not say what %s of %s is", field, subject)
+}
