@@ -8,6 +8,7 @@
 //	demo       runs NATS, sandbox and the three programs in one process
 //	publish    publishes one request and waits for its outcome if asked to
 //	watch      shows events as they are stored, or from before
+//	schema     prints the JSON Schema of a request or an event
 package main
 
 import "errand/internal/app"
@@ -23,4 +24,5 @@ type cli struct {
 	Sandbox   standIn   `cmd:"" help:"Serve a stand-in for both upstream services."`
 	Publish   publish   `cmd:"" help:"Publish one request, and wait for its outcome if asked to."`
 	Watch     watch     `cmd:"" help:"Show events as they are stored, or from before."`
+	Schema    schema    `cmd:"" help:"Print the JSON Schema of a request or an event, or list those there are."`
 }

@@ -1,7 +1,11 @@
 // Package schemas holds the JSON Schemas of all requests and events, one file a subject.
 package schemas
 
-import "embed"
+import (
+	"embed"
+	"io/fs"
+	"strings"
+)
 
 //go:generate go run errand/internal/schema/generate ..
 
@@ -9,3 +13,12 @@ import "embed"
 //
 //go:embed *.json
 var Files embed.FS
+
+// Subjects are those with a schema, without an id, sorted.
+func Subjects() ([]string, error) {
+	names, err := fs.Glob(Files, "*.json")
+	for i := range names {
+		names[i] = strings.TrimSuffix(names[i], ".json")
+	}
+	return names, err
+}
