@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -12,13 +13,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	"errand/internal/hold"
 	"errand/internal/retry"
+	"errand/pkg/messages"
 )
 
 // readiness collects the reasons why a program cannot work.
 type readiness struct {
 	mu     sync.Mutex
 	checks []func() string
+	holds  []operationHold
+}
+
+// operationHold is the hold of one operation.
+type operationHold struct {
+	op   messages.Operation
+	hold *hold.Hold
 }
 
 // add adds a check that returns what is wrong, or "".
@@ -28,8 +38,33 @@ func (r *readiness) add(check func() string) {
 	r.checks = append(r.checks, check)
 }
 
-// faults lists what is wrong now.
-func (r *readiness) faults() (out []string) {
+// addHold adds an operation's hold: while it lasts, the program cannot work.
+func (r *readiness) addHold(op messages.Operation, h *hold.Hold) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds = append(r.holds, operationHold{op, h})
+}
+
+// held are the holds that there are, whether they last or not.
+func (r *readiness) held() []operationHold {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.holds)
+}
+
+// faults lists what is wrong now, holds last.
+func (r *readiness) faults() []string {
+	out := r.others()
+	for _, held := range r.held() {
+		if why := held.hold.Why(); why != "" {
+			out = append(out, "held: "+why)
+		}
+	}
+	return out
+}
+
+// others lists what is wrong now beside holds.
+func (r *readiness) others() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, check := range r.checks {

@@ -48,6 +48,7 @@ func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling) 
 	}
 	r.throttle(ctx, c, limit)
 	r.metrics.ofDeliveries()
+	r.polls.Store(true)
 	shared.attach(r, service.renew(api))
 	run, fault, err := wire(Polling{JetStream: r.js, Publisher: r.publisher, Upstream: api, Logger: r.log,
 		Policy:      c.policy(),

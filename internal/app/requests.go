@@ -33,12 +33,7 @@ func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings 
 // hold makes the circuit breaker of one operation, and adds it to readiness and metrics.
 func (r *runtime) hold(op messages.Operation, service string, interval time.Duration) *hold.Hold {
 	h := &hold.Hold{Service: service, Interval: interval, Log: r.log}
-	r.ready.add(func() string {
-		if why := h.Why(); why != "" {
-			return "held: " + why
-		}
-		return ""
-	})
+	r.ready.addHold(op, h)
 	r.metrics.ofHold(op, h)
 	return h
 }

@@ -28,6 +28,8 @@ type runtime struct {
 	publisher *bus.Publisher
 	ready     readiness
 	rights    rights
+	started   time.Time
+	polls     atomic.Bool // it reads the sending log
 	cleanups  []func()
 	keptFor   atomic.Int64 // how long events are kept, a time.Duration
 	newer     atomic.Bool  // newer programs are being rolled out, see bus.Found
@@ -39,7 +41,7 @@ type runtime struct {
 // start starts the admin server first, so that probes are answered, and then waits for
 // NATS. It fails with *Invalid, without JetStream, or when ctx ends first.
 func (c *Common) start(ctx context.Context, name string) (*runtime, error) {
-	r := &runtime{name: name, log: c.logger().With().Str("program", name).Logger(), metrics: newMetrics(), starting: "starting: waiting for NATS"}
+	r := &runtime{name: name, log: c.logger().With().Str("program", name).Logger(), metrics: newMetrics(), started: time.Now(), starting: "starting: waiting for NATS"}
 	r.ready.add(r.waitsFor)
 	r.metrics.of(&r.ready)
 	stop, err := serveAdmin(c.AdminAddr, &r.ready, r.metrics.registry, r.log)
@@ -54,7 +56,9 @@ func (c *Common) start(ctx context.Context, name string) (*runtime, error) {
 	r.cleanups = append(r.cleanups, r.nc.Close)
 	r.rights.watch(r.nc)
 	r.ready.add(func() string { return bus.Fault(r.nc) })
-	err = bus.Up(ctx, r.nc, r.log)
+	if err = bus.AnswerStatus(r.nc, r.status); err == nil {
+		err = bus.Up(ctx, r.nc, r.log)
+	}
 	if err == nil {
 		r.js, err = bus.JetStream(ctx, r.nc)
 	}

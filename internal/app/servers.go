@@ -76,20 +76,6 @@ func (m *streamMetrics) set(found map[string]*jetstream.StreamInfo) {
 		m.bytes.WithLabelValues(name).Set(float64(info.State.Bytes))
 		m.maxBytes.WithLabelValues(name).Set(float64(max(info.Config.MaxBytes, 0)))
 		m.replicas.WithLabelValues(name).Set(float64(info.Config.Replicas))
-		m.current.WithLabelValues(name).Set(float64(currentReplicas(info)))
+		m.current.WithLabelValues(name).Set(float64(bus.CurrentReplicas(info)))
 	}
-}
-
-// currentReplicas counts the leader, which answered, and the copies that follow it.
-func currentReplicas(info *jetstream.StreamInfo) int {
-	n := 1
-	if info.Cluster == nil { // a single server
-		return n
-	}
-	for _, peer := range info.Cluster.Replicas {
-		if peer.Current && !peer.Offline {
-			n++
-		}
-	}
-	return n
 }

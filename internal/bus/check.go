@@ -62,7 +62,7 @@ func incompatible(have jetstream.StreamConfig) string {
 				return "does not take " + subject
 			}
 		}
-		if want.AllowDirect && !have.AllowDirect && want.Name != DeadLetters { // no program reads those
+		if want.AllowDirect && !have.AllowDirect && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters { // only people read those
 			return "does not allow direct get"
 		}
 	}
@@ -115,4 +115,18 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 		return Found{}, fmt.Errorf("NATS has no %s: run `errand provision --missing` first", strings.Join(missing, ", no "))
 	}
 	return Found{Queues: have.queues, Streams: have.streams, Kept: shortest(ages), Newer: newer}, nil
+}
+
+// CurrentReplicas counts the leader, which answered, and the copies that follow it.
+func CurrentReplicas(info *jetstream.StreamInfo) int {
+	n := 1
+	if info.Cluster == nil { // a single server
+		return n
+	}
+	for _, peer := range info.Cluster.Replicas {
+		if peer.Current && !peer.Offline {
+			n++
+		}
+	}
+	return n
 }

@@ -163,3 +163,23 @@ func messageOf(m *nats.Msg) (out Message, err error) {
 	}
 	return out, nil
 }
+
+// Last gives the last message of a stream under a filter, as any replica has it; false:
+// there is none. ErrNoStream: nothing answers there.
+func Last(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, bool, error) {
+	got, err := direct(ctx, nc, stream, lastOf(filter))
+	if err != nil || got == nil {
+		return Message{}, false, noStream(stream, err)
+	}
+	return Message{Subject: got.subject, Sequence: got.seq, Time: got.at, Header: got.header, Data: got.data}, true, nil
+}
+
+// Count is how many messages a stream has under a filter since a time, and the first of
+// them; 0: none. ErrNoStream: nothing answers there.
+func Count(ctx context.Context, nc *nats.Conn, stream, filter string, since time.Time) (n uint64, first Message, err error) {
+	page, err := (&Scan{Stream: stream, Filter: filter, Since: since, Page: 1}).Next(ctx, nc)
+	if err != nil || len(page) == 0 {
+		return 0, first, err
+	}
+	return page[0].Pending + 1, page[0], nil
+}

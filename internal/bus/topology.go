@@ -73,6 +73,7 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	requests := func(name string, ops ...messages.Operation) jetstream.StreamConfig {
 		s := base
 		s.Name, s.Retention, s.Duplicates = name, jetstream.WorkQueuePolicy, retry.RequestsWindow
+		s.AllowDirect = true                                        // people look for a request that waits, without a consumer
 		s.MaxMsgSize = int32(min(l.MaxPayload-room, math.MaxInt32)) // what was taken in can be dead-lettered
 		for _, op := range ops {
 			s.Subjects = append(s.Subjects, op.Requested())

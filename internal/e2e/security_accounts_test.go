@@ -18,7 +18,7 @@ import (
 )
 
 // mayRead is what those who are no programs may come to know.
-var mayRead = map[string][]string{"service": {"events"}, "subscriber": {"events"}, "producer": {"lists"}, "ann": {"events", "log", "dead"}, "operator": {"requests", "events", "log", "dead"}}
+var mayRead = map[string][]string{"service": {"events"}, "subscriber": {"events"}, "producer": {"lists"}, "ann": {"requests", "events", "log", "dead"}, "operator": {"requests", "events", "log", "dead"}}
 
 // Everybody but the programs asks the server for whatever its source has a subject for, with
 // each body and each reply subject that could do harm, and it leaves errand's streams,

@@ -58,12 +58,18 @@ func (e *ActiveError) Error() string { return "held: " + e.Why }
 
 // Why says what the operation is held for, and since when; "" when it is not.
 func (h *Hold) Why() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.held() {
+	why, since := h.Held()
+	if why == "" {
 		return ""
 	}
-	return h.fault.why + ", since " + h.fault.since.UTC().Format(time.RFC3339)
+	return why + ", since " + since.UTC().Format(time.RFC3339)
+}
+
+// Held is Why with the time by itself.
+func (h *Hold) Held() (why string, since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fault.why, h.fault.since
 }
 
 // Active reports whether the operation is held.

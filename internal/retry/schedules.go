@@ -111,6 +111,10 @@ const (
 const (
 	// Answer is for what NATS is asked: a write or a read.
 	Answer = 5 * time.Second
+	// StatusAnswer is for the programs' answers how they are.
+	StatusAnswer = time.Second
+	// StatusQuiet is how long further replicas of a program may take, once one of each answered.
+	StatusQuiet = 100 * time.Millisecond
 	// PullExpiry is how long the server keeps a pull that it has no message for. It is short
 	// since a pull cannot be taken back: a message that the server has assigned when it
 	// learns that the subscription ends is delivered in vain, and in a cluster comes again

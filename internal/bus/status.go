@@ -1,0 +1,102 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// StatusSubject is where every program answers how it is.
+const StatusSubject = "errand.status"
+
+// Programs are the names of those that answer there, one replica of each at least.
+var Programs = []string{"mandate-consumer", "mail-consumer", "log-poller"}
+
+// ProgramStatus is what a program says of itself: what /readyz says, and holds by
+// themselves.
+type ProgramStatus struct {
+	Program string        `json:"program"`
+	Host    string        `json:"host"`
+	Version string        `json:"version"`
+	Started messages.Time `json:"started"`
+	Faults  []string      `json:"faults"` // why it is not ready, without holds
+	Holds   []Hold        `json:"holds"`
+	// ReadThrough is up to when a log poller has published the sending log.
+	ReadThrough *messages.Time `json:"read_through,omitempty"`
+}
+
+// Hold is an operation that a program does not call now.
+type Hold struct {
+	Operation messages.Operation `json:"operation"`
+	Why       string             `json:"why"`
+	Since     messages.Time      `json:"since"`
+}
+
+// AnswerStatus answers on StatusSubject until the connection is closed. A user who may
+// not listen there is not asked, which the connection logs.
+func AnswerStatus(nc *nats.Conn, status func() ProgramStatus) error {
+	_, err := nc.Subscribe(StatusSubject, func(m *nats.Msg) {
+		body, _ := json.Marshal(status()) // texts and times always encode
+		_ = m.Respond(body)               // lost: it shows as a program that does not answer
+	})
+	if err != nil {
+		return fmt.Errorf("nats: answer on %s: %w", StatusSubject, err)
+	}
+	return nil
+}
+
+// AskStatus collects what the programs say, sorted by name: until none of Programs is
+// missing and no more come, or for as long as a status may take. None: nobody answers, or
+// this user may not ask.
+func AskStatus(ctx context.Context, nc *nats.Conn) ([]ProgramStatus, error) {
+	ctx, done := context.WithTimeout(ctx, retry.StatusAnswer)
+	defer done()
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return nil, fmt.Errorf("nats: ask %s: %w", StatusSubject, err)
+	}
+	defer func() { _ = answers.Unsubscribe() }() // what comes later is too late
+	if err := nc.PublishRequest(StatusSubject, answers.Subject, nil); err != nil {
+		return nil, fmt.Errorf("nats: ask %s: %w", StatusSubject, err)
+	}
+	var all []ProgramStatus
+	for {
+		next, stop := ctx, context.CancelFunc(func() {})
+		if len(MissingPrograms(all)) == 0 { // further replicas
+			next, stop = context.WithTimeout(ctx, retry.StatusQuiet)
+		}
+		m, err := answers.NextMsgWithContext(next)
+		stop()
+		switch {
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
+			slices.SortFunc(all, func(a, b ProgramStatus) int {
+				return strings.Compare(a.Program+" "+a.Host, b.Program+" "+b.Host)
+			})
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("nats: ask %s: %w", StatusSubject, err)
+		}
+		var status ProgramStatus
+		if json.Unmarshal(m.Data, &status) == nil && status.Program != "" {
+			all = append(all, status)
+		}
+	}
+}
+
+// MissingPrograms are the names of Programs of which nobody answered.
+func MissingPrograms(all []ProgramStatus) (names []string) {
+	for _, name := range Programs {
+		if !slices.ContainsFunc(all, func(s ProgramStatus) bool { return s.Program == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
