@@ -76,13 +76,13 @@ func (w *waiting) queued(ctx context.Context) string {
 // it deferred.
 func (w *waiting) others(ctx context.Context) string {
 	op, stream := w.receipt.Operation, bus.EventsOf(w.receipt.Operation)
-	deferred, err := bus.Last(ctx, w.b.nc, stream, op.Subject(messages.Deferred, "*"))
+	deferred, _, err := bus.Last(ctx, w.b.nc, stream, op.Subject(messages.Deferred, "*"))
 	var b messages.DeferredBody
 	if err != nil || deferred.Subject == "" || messages.DecodeEvent(deferred.Data, &b) != nil {
 		return ""
 	}
 	for _, good := range []messages.State{messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported} {
-		if m, err := bus.Last(ctx, w.b.nc, stream, op.Subject(good, "*")); err != nil || m.Sequence > deferred.Sequence {
+		if m, _, err := bus.Last(ctx, w.b.nc, stream, op.Subject(good, "*")); err != nil || m.Sequence > deferred.Sequence {
 			return ""
 		}
 	}

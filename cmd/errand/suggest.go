@@ -27,12 +27,13 @@ func near(name string, names []string) (list []string) {
 // distance is how many letters must be changed, added, removed or swapped with their
 // neighbour to make b of a.
 func distance(a, b string) int {
-	before, last, row := []int{}, make([]int, len(b)+1), []int{}
+	var before []int
+	last := make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
 	}
 	for i := range len(a) {
-		row = append(make([]int, 0, len(b)+1), i+1)
+		row := append(make([]int, 0, len(b)+1), i+1)
 		for j := range len(b) {
 			cost := 1
 			if a[i] == b[j] {

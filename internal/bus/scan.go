@@ -59,16 +59,6 @@ func (s *Scan) ToEnd(ctx context.Context, nc *nats.Conn) error {
 	return noStream(s.Stream, err)
 }
 
-// Last gives the last message that a stream has under a filter; a zero Message where there
-// is none.
-func Last(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, error) {
-	got, err := direct(ctx, nc, stream, lastOf(filter))
-	if err != nil || got == nil {
-		return Message{}, noStream(stream, err)
-	}
-	return Message{Subject: got.subject, Sequence: got.seq, Time: got.at, Header: got.header, Data: got.data}, nil
-}
-
 // ToLast puts the scan before the last n messages under its filter, or before all of
 // them when there are fewer.
 func (s *Scan) ToLast(ctx context.Context, nc *nats.Conn, n uint64) error {

@@ -32,54 +32,6 @@ func faults(op messages.Operation, e *messages.Invalid) string {
 	return b.String()
 }
 
-// didYouMean is a question for the names that are near to a mistyped one, "" if none is.
-func didYouMean(name string, names []string) string {
-	if list := near(name, names); len(list) > 0 {
-		return ": did you mean " + strings.Join(list, " or ") + "?"
-	}
-	return ""
-}
-
-// near are the names that are nearest to a mistyped one: up to a third of it may be wrong.
-func near(name string, names []string) (list []string) {
-	least := max(2, len(name)/3)
-	for _, candidate := range names {
-		switch d := distance(strings.ToLower(name), candidate); {
-		case d < least:
-			least, list = d, []string{candidate}
-		case d == least:
-			list = append(list, candidate)
-		}
-	}
-	return list
-}
-
-// distance is how many letters must be changed, added, removed or swapped with their
-// neighbour to make b of a.
-func distance(a, b string) int {
-	var before []int
-	last := make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row := append(make([]int, 0, len(b)+1), i+1)
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			d := min(last[j]+cost, last[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				d = min(d, before[j-1]+1)
-			}
-			row = append(row, d)
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
-}
-
 // fieldsOf are the names of the fields that a request may have.
 func fieldsOf(op messages.Operation) []string {
 	return jsonNames(map[messages.Operation]reflect.Type{
