@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -75,7 +76,8 @@ func (w *world) withWrongSecret(ctx context.Context, key string, work func(conte
 		return err
 	}
 	defer func() { _ = set(context.WithoutCancel(ctx), right) }() // again, in case of an error below
-	if err := set(ctx, "d3Jvbmc="); err != nil {
+	// Long enough to be a secret: a program with a shorter one does not start.
+	if err := set(ctx, base64.StdEncoding.EncodeToString([]byte("wrong-secret"))); err != nil {
 		return err
 	}
 	if _, err := w.k(ctx, "delete", "pod", "-l", "app.kubernetes.io/name=mandate-consumer", "--wait"); err != nil {
