@@ -1,8 +1,8 @@
 // Package consumer takes requests from a queue and settles each: the handler's
 // final event is stored and the request acknowledged, or it comes back later.
 //
-//	permit of the hold ─► slot ─► one message ─► lease ─► decode ─► handler over its history ─► ack
-//	                                                                     └─ no answer yet ─► nak with delay
+//	permit of the hold ─► free workers ─► a message each ─► lease ─► decode ─► handler over its history ─► ack
+//	                                                                                └─ no answer yet ─► nak with delay
 package consumer
 
 import (
@@ -39,7 +39,6 @@ type Operation[R any] struct {
 	GiveUpAt func(R) time.Time
 	// Ended is the body of an event in state Failed or Uncertain that no handler wrote.
 	Ended func(R, messages.State, messages.FailedBody) messages.Body
-	Pulls int // of one message, that wait at the queue at once, at most
 }
 
 // Settings are what the consumers of a program share.
@@ -100,72 +99,53 @@ func (c *Consumer[R]) name() string { return c.source.CachedInfo().Name }
 // settled. hard ends the patience with those: what is not settled then is given back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
-	pulls := openPulls(c.Conn, c.source, min(c.op.Pulls, cap(c.InFlight)-1))
 	beats, stop := context.WithCancel(hard)
-	var keeper, workers sync.WaitGroup
+	var keeper, workers, taking sync.WaitGroup
 	keeper.Go(func() { c.lease.keep(beats, c.source.CachedInfo().Config.AckWait/3) })
+	work := make(chan *nats.Msg)
 	for range cap(c.InFlight) {
 		workers.Go(func() {
+			for m := range work {
+				c.work(ctx, hard, m)
+				c.InFlight.Free()
+			}
+		})
+	}
+	q := &queue{turn: make(hold.Slots, 1), pull: bus.NewPull(c.Conn, c.source), probes: bus.NewPull(c.Conn, c.source), work: work}
+	for range takers {
+		taking.Go(func() {
 			for ctx.Err() == nil {
-				if err := c.next(ctx, hard, pulls); err != nil {
+				if err := c.next(ctx, hard, q); err != nil {
 					c.failed(ctx, err)
 				}
 			}
 		})
 	}
+	taking.Wait()
+	q.pull.Close()
+	q.probes.Close()
+	close(work)
 	workers.Wait()
 	stop()
 	keeper.Wait()
-	pulls.close()
 	return nil
 }
 
-// next takes at most one message and settles it; a probe may take more. None waits in a
-// buffer, where its AckWait would run out. The error is why there was none.
-func (c *Consumer[R]) next(ctx, hard context.Context, pulls *pulls) error {
-	var p *bus.Pull
-	select {
-	case p = <-pulls.free:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	permit, err := c.hold.Acquire(ctx)
-	if err != nil {
-		pulls.free <- p
-		return err
-	}
-	if err := c.InFlight.Take(ctx); err != nil {
-		pulls.free <- p
-		permit.Release()
-		return err
-	}
-	defer c.InFlight.Free()
-	if permit.Probe() {
-		err = c.probe(ctx, hard, p, permit)
-		pulls.back(p, err == nil)
-		permit.Unused(errors.Is(err, bus.ErrNoMessage) && c.empty(ctx))
-		return err
-	}
-	m, err := p.Next(ctx, 0)
-	if err != nil {
-		pulls.back(p, false)
-		return err
-	}
+// work settles one request.
+func (c *Consumer[R]) work(ctx, hard context.Context, m *nats.Msg) {
 	units, err := c.admitLarge(ctx, m)
 	if err != nil {
-		pulls.back(p, true)
-		return err
+		return
 	}
 	defer c.large.free(units)
-	d := c.open(m, permit)
-	admitted := d != nil && permit.Admit(d.ids[0])
-	pulls.back(p, true)
-	if !admitted { // a hold began meanwhile
+	permit := c.hold.Permit()
+	switch d := c.open(m, permit); {
+	case d == nil:
+	case permit.Admit(d.ids[0]):
+		c.settle(hard, d)
+	default: // a hold began meanwhile
 		c.passOver(d)
-		return nil
 	}
-	c.settle(hard, d)
-	return nil
 }
 
 // failed handles a take that brought nothing. A deleted consumer looks like a silent

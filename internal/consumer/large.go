@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -17,14 +18,17 @@ const largeUnit = 64 << 10
 // several times its bytes while it is processed.
 const largeUnits = 256
 
-// large is the room that large requests share. A request that finds none waits with its
-// pull, so that no more are taken than there are pulls.
+// large is the room that large requests share. While one that finds none waits, no more are
+// taken.
 type large struct {
-	turn  hold.Slots // of whoever takes units: two that each have a part would wait forever
-	units hold.Slots
+	waiting *sync.WaitGroup
+	turn    hold.Slots // of whoever takes units: two that each have a part would wait forever
+	units   hold.Slots
 }
 
-func newLarge() large { return large{make(hold.Slots, 1), make(hold.Slots, largeUnits)} }
+func newLarge() large {
+	return large{new(sync.WaitGroup), make(hold.Slots, 1), make(hold.Slots, largeUnits)}
+}
 
 // take waits until there is room for a request of so many bytes; one that is larger than
 // all room takes all of it. The units that it returns are to be freed.
@@ -52,12 +56,23 @@ func (l large) free(units int) {
 	}
 }
 
+// comes is called with a request that a worker is about to get.
+func (l large) comes(m *nats.Msg) {
+	if len(m.Data) >= largeUnit {
+		l.waiting.Add(1)
+	}
+}
+
+// wait waits until every request that came has its room.
+func (l large) wait() { l.waiting.Wait() }
+
 // admitLarge waits, with its lease kept, until there is room for a request. One that has
 // none when the program ends goes back to the queue.
 func (c *Consumer[R]) admitLarge(ctx context.Context, m *nats.Msg) (units int, err error) {
 	if len(m.Data) < largeUnit {
 		return 0, nil
 	}
+	defer c.large.waiting.Done()
 	c.lease.take(m)
 	defer c.lease.drop(m)
 	if units, err = c.large.take(ctx, len(m.Data)); err != nil {

@@ -8,7 +8,7 @@ import (
 
 // Enrollments are the requests of mandate.enroll.
 func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.EnrollRequest] {
-	return Operation[messages.EnrollRequest]{Name: messages.Enroll, Decode: messages.DecodeEnroll, Handle: handle, Pulls: WritePulls,
+	return Operation[messages.EnrollRequest]{Name: messages.Enroll, Decode: messages.DecodeEnroll, Handle: handle,
 		GiveUpAt: func(r messages.EnrollRequest) time.Time { return r.GiveUpAt },
 		Ended: func(r messages.EnrollRequest, s messages.State, b messages.FailedBody) messages.Body {
 			if s == messages.Uncertain {
@@ -21,7 +21,7 @@ func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.Enro
 
 // Sends are the requests of mail.send.
 func Sends(handle Handler[messages.SendRequest]) Operation[messages.SendRequest] {
-	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.DecodeSend, Handle: handle, Pulls: WritePulls,
+	return Operation[messages.SendRequest]{Name: messages.Send, Decode: messages.DecodeSend, Handle: handle,
 		GiveUpAt: func(r messages.SendRequest) time.Time { return r.GiveUpAt },
 		Ended: func(_ messages.SendRequest, s messages.State, b messages.FailedBody) messages.Body {
 			return &messages.SendOutcome{Reason: b.Reason, Message: b.Message, Fields: b.Fields,
@@ -42,7 +42,7 @@ func Accounts(handle Handler[messages.AccountRequest]) Operation[messages.Accoun
 // read is an operation that changes nothing upstream: it names no time to give up, and never
 // ends uncertain.
 func read[R any](name messages.Operation, decode func([]byte) (R, messages.Meta, error), handle Handler[R]) Operation[R] {
-	return Operation[R]{Name: name, Decode: decode, Handle: handle, Pulls: 1,
+	return Operation[R]{Name: name, Decode: decode, Handle: handle,
 		GiveUpAt: func(R) time.Time { return time.Time{} },
 		Ended:    func(_ R, _ messages.State, b messages.FailedBody) messages.Body { return &b }}
 }

@@ -28,7 +28,7 @@ func (h *Hold) Acquire(ctx context.Context) (*Permit, error) {
 		h.mu.Lock()
 		if !h.held() {
 			h.mu.Unlock()
-			return &Permit{hold: h}, nil
+			return h.Permit(), nil
 		}
 		wait := time.Until(h.probes.next)
 		if !h.probes.active && wait <= 0 {
@@ -52,6 +52,9 @@ func (h *Hold) Acquire(ctx context.Context) (*Permit, error) {
 		}
 	}
 }
+
+// Permit is that of a request which was taken while nothing was held.
+func (h *Hold) Permit() *Permit { return &Permit{hold: h} }
 
 // readIsWell makes the harmless read of a probe. If it fails the probe is over.
 func (h *Hold) readIsWell(ctx context.Context) bool {
@@ -193,6 +196,21 @@ func (s Slots) Take(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// TakeSome waits for a slot, and takes as many as are free up to n.
+func (s Slots) TakeSome(ctx context.Context, n int) (taken int, err error) {
+	if err := s.Take(ctx); err != nil {
+		return 0, err
+	}
+	for taken = 1; taken < n; taken++ {
+		select {
+		case s <- struct{}{}:
+		default:
+			return taken, nil
+		}
+	}
+	return taken, nil
 }
 
 // Free gives a slot back.
