@@ -91,7 +91,7 @@ func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) 
 		expect(m.Header, 0)
 	case got == nil:
 	case wrote(got, m):
-		s.Publisher.note(m.Subject, nil)
+		s.Publisher.note(streamOf(m.Subject), nil)
 		return got.seq, nil
 	case got.seq > r.Last:
 		return 0, history.ErrFenced

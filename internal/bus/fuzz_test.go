@@ -73,12 +73,17 @@ func FuzzAcknowledgement(f *testing.F) {
 		}
 		good := json.Unmarshal(data, &said) == nil && said.Stream != "" && said.Error == nil
 
-		p := &Publisher{prefix: "in.", waiting: map[string]chan answer{"1": make(chan answer, 1)}}
-		done := p.waiting["1"]
-		p.acknowledged(&nats.Msg{Subject: "in." + token, Data: data})
-		p.acknowledged(&nats.Msg{Subject: "in." + token, Data: data})
-		if len(done) != 0 != (token == "1") || len(p.waiting)+len(done) != 1 {
-			t.Fatalf("%q to %q: %d answers, %d waiting", data, token, len(done), len(p.waiting))
+		all := newAnswers("in.")
+		defer all.timer.Stop()
+		s := all.take("S", true)
+		done := s.done
+		s.stored.Stream = "S"
+		all.came(&nats.Msg{Subject: "in." + token, Data: data})
+		all.came(&nats.Msg{Subject: "in." + token, Data: data})
+		good = good && (said.Stream != "S" || said.Seq > 0)
+		stale := said.Stream == "S" && said.Seq == 0 && said.Error == nil && json.Unmarshal(data, &said) == nil
+		if len(done) != 0 != (token == "1" && !stale) {
+			t.Fatalf("%q to %q: %d answers", data, token, len(done))
 		}
 		if len(done) == 1 {
 			if a := <-done; (a.err == nil) != good || (a.Stream != "") != good {

@@ -2,15 +2,12 @@ package bus
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,41 +16,20 @@ import (
 )
 
 // Publisher stores messages in JetStream. Any number of goroutines may wait for
-// their acknowledgements at once: they share one reply subject and one flush of
+// their acknowledgements at once: they share one subscription and one flush of
 // the connection, which is what makes a waited write cheap.
 type Publisher struct {
-	nc     *nats.Conn
-	prefix string
+	nc      *nats.Conn
+	answers *answers
 
-	mu      sync.Mutex
-	next    uint64
-	waiting map[string]chan answer
-	faults  map[string]error // of the streams that did not store, until they do
+	mu     sync.Mutex
+	faults map[string]error // of the streams that did not store, until they do
 }
-
-// Ack says where a message was stored.
-type Ack struct {
-	Stream    string `json:"stream"`
-	Sequence  uint64 `json:"seq"`
-	Duplicate bool   `json:"duplicate"` // it was stored before, by its Nats-Msg-Id
-}
-
-// answer is what became of a write.
-type answer struct {
-	Ack
-	err error
-}
-
-// ErrNoAck means that nobody knows whether the message was stored.
-var ErrNoAck = errors.New("nats: no acknowledgement")
-
-// errBroken is ErrNoAck for what was on its way when the connection broke.
-var errBroken = fmt.Errorf("%w: the connection broke", ErrNoAck)
 
 // NewPublisher listens for acknowledgements on nc; they stop with nc.
 func NewPublisher(nc *nats.Conn) (*Publisher, error) {
-	p := &Publisher{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[string]chan answer{}, faults: map[string]error{}}
-	sub, err := nc.Subscribe(p.prefix+"*", p.acknowledged)
+	p := &Publisher{nc: nc, answers: newAnswers(nc.NewInbox() + "."), faults: map[string]error{}}
+	sub, err := nc.Subscribe(p.answers.prefix+"*", p.answers.came)
 	if err != nil {
 		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
 	}
@@ -63,7 +39,7 @@ func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	go func() { // ends with the connection
 		for s := range status {
-			p.lost()
+			p.answers.lost()
 			if s == nats.CLOSED {
 				return
 			}
@@ -72,61 +48,31 @@ func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 	return p, nil
 }
 
-// lost wakes everybody who waits: what the server answered before the connection
-// broke never comes.
-func (p *Publisher) lost() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for token, done := range p.waiting {
-		done <- answer{err: errBroken}
-		delete(p.waiting, token)
-	}
-}
-
-func (p *Publisher) acknowledged(m *nats.Msg) {
-	token := m.Subject[len(p.prefix):]
-	p.mu.Lock()
-	done := p.waiting[token]
-	delete(p.waiting, token) // done has room for one answer
-	p.mu.Unlock()
-	if done == nil {
-		return // its waiter has gone
-	}
-	a, err := ParseAck(m.Data)
-	done <- answer{a, err}
-}
-
-// ParseAck reads the answer to a write. Errors: ErrNoAck when it says nothing, as when no
-// stream listens; the server's *jetstream.APIError.
-func ParseAck(data []byte) (Ack, error) {
-	var a struct {
-		Ack
-		Error *jetstream.APIError `json:"error"`
-	}
-	switch err := json.Unmarshal(data, &a); {
-	case err != nil, a.Error == nil && a.Stream == "":
-		return Ack{}, ErrNoAck
-	case a.Error != nil:
-		return Ack{}, a.Error
-	}
-	return a.Ack, nil
-}
-
 // Publish stores m once and waits for the server's answer. Errors: ErrNoAck, the server's
 // *jetstream.APIError, or what keeps the connection from sending it.
 func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
-	a, err := p.publish(ctx, m)
+	stream := streamOf(m.Subject)
+	a, err := p.publish(ctx, stream, m)
 	// Else nobody waited for the answer, or it is this message's own fault.
 	if err == nil || ctx.Err() == nil && !IsFinal(err) {
-		p.note(m.Subject, err)
+		p.note(stream, err)
 	}
 	return a, err
 }
 
-// note keeps why the stream of a subject did not store, until it does. A conflict says only
-// that it answers.
-func (p *Publisher) note(subject string, err error) {
-	stream := streamOf(subject)
+func (p *Publisher) publish(ctx context.Context, stream string, m *nats.Msg) (a Ack, err error) {
+	// With an id, it may be told where it was stored long before.
+	s := p.answers.take(stream, m.Header[nats.MsgIdHdr] == nil)
+	m.Reply = s.subject
+	if err = p.nc.PublishMsg(m); err == nil {
+		a, err = s.wait(ctx)
+	}
+	p.answers.leave(s, stream, err)
+	return a, err
+}
+
+// note keeps why a stream did not store, until it does. A conflict says only that it answers.
+func (p *Publisher) note(stream string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -152,34 +98,6 @@ func (p *Publisher) Fault() string {
 		said = append(said, fmt.Sprintf("NATS does not store in %s: %v", stream, faults[stream]))
 	}
 	return strings.Join(said, "; ")
-}
-
-func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (Ack, error) {
-	done := make(chan answer, 1)
-	p.mu.Lock()
-	p.next++
-	token := strconv.FormatUint(p.next, 36)
-	p.waiting[token] = done
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		delete(p.waiting, token)
-		p.mu.Unlock()
-	}()
-	m.Reply = p.prefix + token
-	if err := p.nc.PublishMsg(m); err != nil {
-		return Ack{}, err
-	}
-	timer := time.NewTimer(retry.Answer)
-	defer timer.Stop()
-	select {
-	case a := <-done:
-		return a.Ack, a.err
-	case <-timer.C:
-		return Ack{}, ErrNoAck
-	case <-ctx.Done():
-		return Ack{}, fmt.Errorf("%w: %w", ErrNoAck, context.Cause(ctx))
-	}
 }
 
 // Keep stores m however long that takes, and is safe to repeat by m's Nats-Msg-Id.

@@ -182,5 +182,5 @@ func streamOf(subject string) string {
 		return DeadLetters
 	}
 	operation, _, _ := strings.Cut(rest, ".")
-	return EventsOf(messages.Operation(domain + "." + operation))
+	return EventsOf(messages.Operation(subject[:min(len(domain)+len(".")+len(operation), len(subject))]))
 }

@@ -1,0 +1,4 @@
+package bus
+
+// ReadAck is for tests.
+var ReadAck = readAck
