@@ -28,6 +28,7 @@ type line struct {
 	mu    sync.Mutex
 	cut   error         // what everything fails with
 	still time.Duration // for how long the process stands still when its lease was stored
+	woke  time.Time     // when it last went on after that
 }
 
 const way = time.Millisecond // to the servers, or back
@@ -70,7 +71,13 @@ func (l *line) Store(_ context.Context, body []byte, last uint64) (Entry, error)
 		l.entries = append(l.entries, e)
 	}
 	l.servers.mu.Unlock()
-	time.Sleep(3*way + still)
+	time.Sleep(3 * way)
+	if still > 0 {
+		time.Sleep(still)
+		l.mu.Lock()
+		l.woke = time.Now()
+		l.mu.Unlock()
+	}
 	if conflict {
 		return Entry{}, ErrConflict
 	}
@@ -264,20 +271,24 @@ func TestAReplicaWithoutNATSWaitsAndLeavesTheLimitToTheOthers(t *testing.T) {
 	})
 }
 
-// A process that stands still between leasing and calling finds its lease worthless, and the
-// calls of others are not on top of its own.
+// A process that stood still between leasing and calling finds its lease worthless, and does
+// not call before it has another.
 func TestALeaseIsNotUsedByAProcessThatStoodStill(t *testing.T) {
 	inFleet(t, 50, func(f *fleet) {
-		still, other := f.start(16), f.start(16)
+		r := f.start(16)
 		f.until(5 * time.Second)
-		still.line.set(nil, time.Minute)
+		r.line.set(nil, time.Minute)
+		f.until(30 * time.Second)
+		r.line.set(nil, 0)
 		f.until(2 * time.Minute)
-		still.line.set(nil, 0)
-		f.until(3 * time.Minute)
-		still.kill()
-		other.kill()
+		r.kill()
+		synctest.Wait()
+		woke := r.line.woke.Sub(f.began) // nothing runs any more
+		if n := f.between(10*time.Second, woke+5*way); woke < time.Minute || n > 0 { // asking for the last lease and storing one takes six
+			t.Errorf("%d calls from ten seconds on, until it had a lease again at %v", n, woke+6*way)
+		}
+		f.wantUsed(70*time.Second, 2*time.Minute)
 		f.wantWithin(time.Second)
-		f.wantUsed(10*time.Second, 3*time.Minute)
 	})
 }
 
