@@ -88,8 +88,7 @@ const (
 	RelearnStep = 20 * time.Millisecond
 	// PlaceStep is by how much it grows before the end of a stream is asked for again.
 	PlaceStep = 100 * time.Millisecond
-	// RateSlice is the time whose calls a replica leases of the fleet's rate at once, and
-	// those that may be made at once after a pause.
+	// RateSlice is the time whose calls a replica leases of the fleet's rate at once.
 	RateSlice = 100 * time.Millisecond
 	// RateSpare is for how long a call that is due is kept for whoever needs one.
 	RateSpare = 250 * time.Millisecond

@@ -96,7 +96,7 @@ func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
 	for failed, allowed := 0, false; ctx.Err() == nil; {
 		calls := f.next()
 		if calls == 0 && allowed {
-			f.report(nil)
+			f.fault.Store(nil) // whatever it was, nobody waits
 			select {
 			case <-f.wanted:
 			case <-ctx.Done():
@@ -138,6 +138,9 @@ func (f *Fleet) next() int {
 	}
 	return int(min(max(short, 2*f.used.Load()), int64(sliceOf(f.PerSecond))))
 }
+
+// sliceOf is how many calls there are in a slice of time, one at least.
+func sliceOf(perSecond float64) int { return max(1, int(perSecond*retry.RateSlice.Seconds())) }
 
 // note counts a lease.
 func (f *Fleet) note(calls int) {

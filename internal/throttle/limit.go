@@ -30,7 +30,7 @@ import (
 // ErrStopping is why a caller that waits is sent away when the program is to end.
 var ErrStopping = errors.New("throttle: the program ends, and the call was not its turn yet")
 
-// Limit is what calls wait for. A nil one is no limit.
+// Limit is what calls wait for.
 type Limit struct {
 	Replica *rate.Limiter       // nil: none
 	Fleet   *Fleet              // nil: none
@@ -38,14 +38,8 @@ type Limit struct {
 	Waited  func(time.Duration) // learns of each wait that ended with a call
 }
 
-// NewReplica is the limiter of one replica. After a pause it lets a tenth of a second's
-// calls go at once, one at least.
-func NewReplica(perSecond float64) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), sliceOf(perSecond))
-}
-
-// sliceOf is how many calls there are in a slice of time, one at least.
-func sliceOf(perSecond float64) int { return max(1, int(perSecond*retry.RateSlice.Seconds())) }
+// NewReplica is the limiter of one replica. It saves no calls up.
+func NewReplica(perSecond float64) *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), 1) }
 
 // Wait waits until one more call may be made, which is then to be made within retry.MayCall.
 // Errors: ErrStopping, or the context's cause.

@@ -283,7 +283,7 @@ func TestALeaseIsNotUsedByAProcessThatStoodStill(t *testing.T) {
 		f.until(2 * time.Minute)
 		r.kill()
 		synctest.Wait()
-		woke := r.line.woke.Sub(f.began) // nothing runs any more
+		woke := r.line.woke.Sub(f.began)                                             // nothing runs any more
 		if n := f.between(10*time.Second, woke+5*way); woke < time.Minute || n > 0 { // asking for the last lease and storing one takes six
 			t.Errorf("%d calls from ten seconds on, until it had a lease again at %v", n, woke+6*way)
 		}
@@ -375,7 +375,7 @@ func TestAReplicaKeepsItsOwnRate(t *testing.T) {
 			for limit.Wait(ctx) == nil {
 				n++
 			}
-			if want := int(60*perSecond) + sliceOf(perSecond); n != want {
+			if want := int(60*perSecond) + 1; n < want-1 || n > want {
 				t.Errorf("%d calls in a minute, want %d", n, want)
 			}
 		})

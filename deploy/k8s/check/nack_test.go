@@ -20,7 +20,7 @@ var (
 	streamFields = map[string]string{
 		"Name": "name", "Subjects": "subjects", "Retention": "retention", "Storage": "storage", "Replicas": "replicas", "Discard": "discard",
 		"MaxAge": "maxAge", "MaxBytes": "maxBytes", "MaxMsgSize": "maxMsgSize", "Duplicates": "duplicateWindow", "DenyDelete": "denyDelete", "AllowDirect": "allowDirect",
-		"AllowAtomicPublish": "allowAtomicPublish",
+		"AllowAtomicPublish": "allowAtomicPublish", "MaxMsgsPerSubject": "maxMsgsPerSubject",
 	}
 	consumerFields = map[string]string{
 		"Durable": "durableName", "FilterSubject": "filterSubject", "AckPolicy": "ackPolicy", "AckWait": "ackWait",
