@@ -120,21 +120,25 @@ func (r requests) start(ctx context.Context, s *stage, prefix string, contestant
 	if err != nil {
 		return reading{}, err
 	}
-	if _, err := s.js.ResumeConsumer(ctx, r.queue().Stream, r.queue().Name); err != nil {
+	_, err = s.js.ResumeConsumer(ctx, r.queue().Stream, r.queue().Name)
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return before, err
 	}
 	_, err = s.js.PublishMsg(ctx, r.request(prefix, 0)) // it wakes the queue: waiting pulls sleep on when it is resumed
 	return before, err
 }
 
-// asked waits until the queue has more waiting pulls than before, or a push subscription, and returns their number.
+// asked waits until the queue has more waiting pulls than before, and returns their number. A contestant may replace it by
+// a push consumer, which begins at once.
 func (r requests) asked(ctx context.Context, s *stage, p *process, before int) (int, error) {
 	for {
 		source, err := s.js.Consumer(ctx, r.queue().Stream, r.queue().Name)
-		if err == nil && (source.CachedInfo().NumWaiting > before || source.CachedInfo().PushBound) {
+		switch {
+		case err == nil && source.CachedInfo().NumWaiting > before:
 			return source.CachedInfo().NumWaiting, nil
-		}
-		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) { // one contestant replaces it
+		case errors.Is(err, jetstream.ErrConsumerNotFound):
+			return 0, nil
+		case err != nil:
 			return 0, err
 		}
 		if err := alive(ctx, p); err != nil {

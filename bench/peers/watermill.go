@@ -23,7 +23,7 @@ import (
 type watermill struct {
 	peer     `embed:""`
 	Mode     string `enum:"pull,push" default:"pull" help:"Kind of subscriber: ${enum}."`
-	Prefetch int    `default:"4" help:"Messages that each pull subscriber asks for at once."`
+	Prefetch int    `default:"16" help:"Messages that each pull subscriber asks for at once."`
 }
 
 func (w *watermill) Run(ctx context.Context) error {
@@ -84,7 +84,7 @@ func (w *watermill) pull(nc *nats.Conn, router *message.Router) error {
 }
 
 func (w *watermill) push(nc *nats.Conn, router *message.Router) error {
-	streams := wmpush.JetStreamConfig{AckAsync: true, DurablePrefix: w.queue().Name,
+	streams := wmpush.JetStreamConfig{AckAsync: true, DurablePrefix: "push",
 		SubscribeOptions: []nats.SubOpt{nats.BindStream(w.queue().Stream), nats.ManualAck(), nats.MaxAckPending(w.Prefetch * w.Concurrency)}}
 	from, err := wmpush.NewSubscriberWithNatsConn(nc, wmpush.SubscriberSubscriptionConfig{SubscribersCount: w.Concurrency,
 		QueueGroupPrefix: "workers", Unmarshaler: pushed{}, JetStream: streams}, wm.NopLogger{})
