@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"errand/internal/app"
+	"errand/internal/bus"
 )
 
 // growth measures what a request costs the more there is of everything.
@@ -161,43 +162,44 @@ func (g *growth) settle(ctx context.Context, s *stage, prefix string, consumers,
 
 // waiting measures with more and more requests in the queue: the oldest are settled, the others wait.
 func (g *growth) waiting(ctx context.Context, w workshop) (string, error) {
-	lines := [][]string{grownHead("waiting", "")}
+	lines := [][]string{grownHead("left waiting", "GB on disk")}
 	for _, n := range g.Waiting {
-		rounds, err := g.waitingRounds(ctx, w, n)
+		rounds, disk, err := g.waitingRounds(ctx, w, n)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("%d waiting: %w", n, err)
 		}
-		lines = append(lines, append([]string{fmt.Sprint(n), ""}, medians(rounds)...))
-		fmt.Printf("\n%s", markdown(lines))
+		lines = append(lines, append([]string{fmt.Sprint(n), disk}, medians(rounds)...))
+		fmt.Println(lines[len(lines)-1])
 	}
 	return markdown(lines), nil
 }
 
-func (g *growth) waitingRounds(ctx context.Context, w workshop, n int) (rounds []grown, err error) {
+func (g *growth) waitingRounds(ctx context.Context, w workshop, n int) (rounds []grown, disk string, err error) {
 	s, err := w.open(ctx, fmt.Sprint("waiting-", n), 1, "upstream")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := (requests{}).prepare(ctx, s, ""); err != nil {
-		return nil, err
+	if err := (requests{}).reset(ctx, s); err != nil {
+		return nil, "", err
 	}
 	for i := range g.Rounds {
 		waiting, err := requests{}.waiting(ctx, s.js)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		prefix := fmt.Sprint("w", i)
 		if err := (requests{}).publish(ctx, s.js, prefix, n+g.Requests-waiting); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		found, err := g.settle(ctx, s, prefix, 1, n)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		rounds = append(rounds, found)
 	}
-	return rounds, nil
+	disk, err = s.size(ctx, bus.MandateRequests)
+	return rounds, disk, err
 }
 
 // replicas measures with more and more consumers, each with its default configuration, of one server and of three.
@@ -215,7 +217,7 @@ func (g *growth) replicas(ctx context.Context, w workshop) (string, error) {
 				rates[i] = r.rate / ceiling
 			}
 			lines = append(lines, append(append([]string{fmt.Sprint(servers), fmt.Sprint(n)}, medians(rounds)...), fmt.Sprintf("%.2f", spreadOf(rates).median)))
-			fmt.Printf("\n%s", markdown(lines))
+			fmt.Println(lines[len(lines)-1])
 		}
 	}
 	return markdown(lines), nil

@@ -23,7 +23,7 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	lines := [][]string{append(grownHead("ids before", "GB on disk"), "at rest")}
-	if err := (requests{}).prepare(ctx, s, ""); err != nil {
+	if err := (requests{}).reset(ctx, s); err != nil {
 		return "", err
 	}
 	pair, err := g.example(ctx, s)
@@ -43,7 +43,7 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 		if err != nil {
 			return "", err
 		}
-		stream, err := s.js.Stream(ctx, bus.MandateEvents)
+		disk, err := s.size(ctx, bus.MandateEvents)
 		if err != nil {
 			return "", err
 		}
@@ -59,9 +59,9 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 			}
 			rounds = append(rounds, found)
 		}
-		line := append([]string{fmt.Sprint(n), fmt.Sprintf("%.1f", float64(stream.CachedInfo().State.Bytes)/1e9)}, medians(rounds)...)
+		line := append([]string{fmt.Sprint(n), disk}, medians(rounds)...)
 		lines = append(lines, append(line, fmt.Sprintf("%.0f", rest)))
-		fmt.Printf("\n%s", markdown(lines))
+		fmt.Println(lines[len(lines)-1])
 	}
 	return markdown(lines), nil
 }

@@ -56,17 +56,21 @@ func (r requests) ats() int { return r.calls() + r.recipients }
 
 // prepare creates the streams again, holds the queue, and publishes the requests.
 func (r requests) prepare(ctx context.Context, s *stage, prefix string) error {
-	if err := recreate(ctx, s.js, s.limits); err != nil {
-		return err
-	}
-	if err := r.hold(ctx, s); err != nil {
-		return err
-	}
-	var seen called
-	if err := s.api.ask("reset", &seen); err != nil {
+	if err := r.reset(ctx, s); err != nil {
 		return err
 	}
 	return r.publish(ctx, s.js, prefix, r.items)
+}
+
+// reset creates the streams again and holds the queue.
+func (r requests) reset(ctx context.Context, s *stage) error {
+	if err := recreate(ctx, s.js, s.limits); err != nil {
+		return err
+	}
+	if err := s.api.ask("reset", &called{}); err != nil {
+		return err
+	}
+	return r.hold(ctx, s)
 }
 
 // hold keeps requests in the queue until start releases them.

@@ -57,7 +57,7 @@ func startCluster(dir string, servers int) (n *devkit.NATS, err error) {
 	if err != nil {
 		return nil, err
 	}
-	routes := "nats://" + strings.Join(addresses, " nats://")
+	routes := `"nats://` + strings.Join(addresses, `", "nats://`) + `"`
 	for i, address := range addresses {
 		config := fmt.Sprintf("server_name: n%d\ncluster { name: bench, listen: %q, routes: [%s] }", i, address, routes)
 		if n, err = devkit.Configured(fmt.Sprintf("%s/%d", dir, i), config); err != nil {

@@ -75,27 +75,29 @@ type stage struct {
 }
 
 // open starts servers and an upstream, if there is a role that serves it.
-func (w workshop) open(ctx context.Context, name string, servers int, upstream ...string) (s *stage, err error) {
-	s = &stage{workshop: w}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	data := filepath.Join(w.dir, name)
-	if s.server, s.url, err = w.serve(name+"-server", "server", data, fmt.Sprint("--servers=", servers)); err != nil {
-		return nil, err
+func (w workshop) open(ctx context.Context, name string, servers int, upstream ...string) (*stage, error) {
+	s := &stage{workshop: w}
+	if err := s.start(ctx, name, servers, upstream); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *stage) start(ctx context.Context, name string, servers int, upstream []string) (err error) {
+	data := filepath.Join(s.dir, name)
+	if s.server, s.url, err = s.serve(name+"-server", "server", data, fmt.Sprint("--servers=", servers)); err != nil {
+		return err
 	}
 	if len(upstream) > 0 {
-		if s.api, s.address, err = w.serve(name+"-upstream", upstream...); err != nil {
-			return nil, err
+		if s.api, s.address, err = s.serve(name+"-upstream", upstream...); err != nil {
+			return err
 		}
 	}
 	if s.nc, err = nats.Connect(s.url); err != nil {
-		return nil, err
+		return err
 	}
 	if s.js, err = jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(512)); err != nil {
-		return nil, err
+		return err
 	}
 	s.limits = bus.Limits{MaxPayload: s.nc.MaxPayload(), Replicas: servers}
 	for servers > 1 { // until they have elected a leader, and all of them are there
@@ -103,10 +105,10 @@ func (w workshop) open(ctx context.Context, name string, servers int, upstream .
 			break
 		}
 		if !pause(ctx, 200*time.Millisecond) {
-			return nil, errors.Join(err, context.Cause(ctx))
+			return errors.Join(err, context.Cause(ctx))
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // serve starts a role that prints its address.
@@ -169,6 +171,15 @@ func (s *stage) memory() (float64, error) {
 	var used usage
 	err := s.server.ask("memory", &used)
 	return used.Heap / 1e6, err
+}
+
+// size is that of a stream on one server, in GB.
+func (s *stage) size(ctx context.Context, stream string) (string, error) {
+	found, err := s.js.Stream(ctx, stream)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%.2f", float64(found.CachedInfo().State.Bytes)/1e9), nil
 }
 
 // per is what was used since an earlier reading, for each of n.
