@@ -50,8 +50,8 @@ func TestMainIsOneStatement(t *testing.T) {
 	}
 }
 
-// A program ends in one place, after its cleanups have run. The builder of the images is
-// a separate module and cannot import that place without all that the programs need.
+// A program ends in one place, after its cleanups have run. The builder of the images and
+// the example are separate modules and cannot import that place.
 func TestOnlyAppEndsTheProcess(t *testing.T) {
 	var in []string
 	for _, s := range parsed(t) {
@@ -59,7 +59,7 @@ func TestOnlyAppEndsTheProcess(t *testing.T) {
 			in = append(in, slices.Repeat([]string{s.dir}, calls(s.file, "os", "Exit"))...)
 		}
 	}
-	if want := []string{"deploy/images", "internal/app"}; !slices.Equal(in, want) {
+	if want := []string{"deploy/images", "examples/go", "internal/app"}; !slices.Equal(in, want) {
 		t.Errorf("os.Exit is called in %q, want once in each of %q", in, want)
 	}
 }
@@ -147,7 +147,7 @@ func walk(visit func(root, name string) error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (name == ".git" || name == "bin" || name == "dist") {
+		if d.IsDir() && (name == ".git" || name == "bin" || name == "dist" || name == "node_modules") {
 			return fs.SkipDir
 		}
 		if !d.Type().IsRegular() || name == ".git" { // in a worktree it is a file

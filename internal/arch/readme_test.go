@@ -1,0 +1,51 @@
+package arch
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What readers copy is compiled and run: every fenced block of Go or shell in these
+// documents is a part of an example, whatever it is indented by.
+func TestTheSnippetsOfTheReadmeAreFromExamplesThatRun(t *testing.T) {
+	var examples []string
+	err := walk(func(root, name string) error {
+		if strings.HasSuffix(name, "/example_test.go") || strings.HasPrefix(name, "examples/") && !strings.HasSuffix(name, ".md") {
+			text, err := os.ReadFile(filepath.Join(root, name))
+			examples = append(examples, unindented(string(text)))
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fenced := regexp.MustCompile("(?ms)^```(go|sh)\n(.*?)^```$")
+	n := 0
+	for _, document := range []string{"README.md", "examples/README.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range fenced.FindAllStringSubmatch(string(text), -1) {
+			n++
+			if !strings.Contains(strings.Join(examples, ""), unindented(block[2])) {
+				t.Errorf("%s: this is in no example:\n%s", document, block[2])
+			}
+		}
+	}
+	if n < 2 {
+		t.Errorf("%d blocks found", n)
+	}
+}
+
+func unindented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimLeft(line, " \t"))
+	}
+	return b.String()
+}

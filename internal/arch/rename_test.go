@@ -1,0 +1,59 @@
+package arch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"errand/internal/devkit/devtest"
+)
+
+// Whoever publishes the project under a name of his own can rename the module: the copy
+// builds, with its tests and the modules beside it, and nothing in it has the old path.
+func TestTheRenamedTreeBuilds(t *testing.T) {
+	devtest.Full(t)
+	dir, renamed := t.TempDir(), "example.com/some.one/errand-fork"
+	err := walk(func(root, name string) error {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // a tree for the test
+			return err
+		}
+		return os.WriteFile(to, text, info.Mode())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(sub, program string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Dir = filepath.Join(dir, sub)
+		cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false -mod=mod", "CGO_ENABLED=0", "GOWORK=off")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+		return string(out)
+	}
+	in(".", "scripts/module-path", renamed)
+	in(".", "go", "vet", "./cmd/...", "./pkg/...", "./internal/arch")
+	in("examples/go", "go", "build", "-o", os.DevNull, ".")
+	for _, sub := range []string{".", "bench", "deploy/images", "deploy/k8s/check", "scripts/k8s-e2e", "scripts/k8s-e2e/cluster", "tools"} {
+		if got, want := strings.TrimSpace(in(sub, "go", "list", "-m")), renamed+strings.TrimPrefix("/"+sub, "/."); got != want {
+			t.Errorf("%s is the module %s, want %s", sub, got, want)
+		}
+	}
+	left, err := exec.CommandContext(t.Context(), "grep", "-rnE", `"`+module+`/(cmd|internal|pkg)|[ =]`+module+`/internal/app`, dir).Output()
+	if len(left) > 0 {
+		t.Errorf("the old path is left, %v:\n%s", err, left)
+	}
+}
