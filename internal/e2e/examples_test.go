@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"os"
@@ -38,7 +39,9 @@ func exampleCommands(t *testing.T, in *installation) map[string][]string {
 // run runs a command with in.env and gives all that it says and its exit status.
 func (in *installation) run(command ...string) (said string, status int) {
 	in.t.Helper()
-	cmd := exec.CommandContext(in.t.Context(), command[0], command[1:]...) //nolint:gosec // an example
+	ctx, cancel := context.WithTimeout(in.t.Context(), 90*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = in.env
 	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
