@@ -3,7 +3,9 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"errand/pkg/messages"
@@ -55,6 +57,75 @@ func pairsOf(object string) (pairs []pair) {
 		pairs = append(pairs, pair{name.(string), string(value)})
 	}
 	return pairs
+}
+
+// each gives every strange value in every place, one at a time; further bodies are random.
+func (m *mutator) each(yield func([]byte) bool) {
+	for _, sample := range m.samples {
+		for i, p := range sample {
+			for value := range strange(p.value) {
+				pairs := slices.Clone(sample)
+				pairs[i].value = value
+				if !yield([]byte(join(pairs))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// strange are values in place of one: others, longer ones, ones with another character, and
+// the same within it if it is an object.
+func strange(value string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, other := range values {
+			if !yield(other) {
+				return
+			}
+		}
+		var s string
+		if json.Unmarshal([]byte(value), &s) == nil {
+			for text := range strangeTexts(s) {
+				quoted, _ := json.Marshal(text)
+				if !yield(string(quoted)) {
+					return
+				}
+			}
+		}
+		if value[0] != '{' {
+			return
+		}
+		pairs := pairsOf(value)
+		for i := range pairs {
+			for other := range strange(pairs[i].value) {
+				changed := slices.Clone(pairs)
+				changed[i].value = other
+				if !yield(join(changed)) {
+					return
+				}
+			}
+		}
+		for _, name := range headerNames {
+			for _, spelling := range []string{name, strings.ToLower(name), strings.ToUpper(name), name + "s"} {
+				if !yield(join(append(pairs[:len(pairs):len(pairs)], pair{spelling, `"1"`}))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func strangeTexts(s string) (all []string) {
+	all = append(all, numbers...)
+	for _, o := range odd {
+		all = append(all, o+s, s+o)
+	}
+	for _, length := range lengths {
+		if short := length - len([]rune(s)); short > 0 {
+			all = append(all, s+strings.Repeat("1", short), strings.Repeat("é", short)+s)
+		}
+	}
+	return all
 }
 
 // body is a sample with up to three changes.
