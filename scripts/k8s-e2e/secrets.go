@@ -103,7 +103,9 @@ func (w *world) withWrongSecret(ctx context.Context, key string, work func(conte
 
 func checkWrongToken(ctx context.Context, w *world) error {
 	b := &batch{name: "token"}
-	err := w.withWrongSecret(ctx, "api-token", func(ctx context.Context) error { return w.enroll(ctx, b) }, "mandate service", "401")
+	// Two: one request that is refused alone may itself be what is wrong.
+	work := func(ctx context.Context) error { return errors.Join(w.enroll(ctx, b), w.enroll(ctx, b)) }
+	err := w.withWrongSecret(ctx, "api-token", work, "mandate service", "401")
 	if err != nil {
 		return err
 	}
