@@ -33,10 +33,10 @@ type line struct {
 
 const way = time.Millisecond // to the servers, or back
 
-func (l *line) state() (error, time.Duration) {
+func (l *line) state() (still time.Duration, cut error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.cut, l.still
+	return l.still, l.cut
 }
 
 func (l *line) set(cut error, still time.Duration) {
@@ -47,7 +47,7 @@ func (l *line) set(cut error, still time.Duration) {
 
 func (l *line) Last(context.Context) (Entry, error) {
 	time.Sleep(2 * way)
-	if cut, _ := l.state(); cut != nil {
+	if _, cut := l.state(); cut != nil {
 		return Entry{}, cut
 	}
 	l.servers.mu.Lock()
@@ -60,7 +60,7 @@ func (l *line) Last(context.Context) (Entry, error) {
 
 func (l *line) Store(_ context.Context, body []byte, last uint64) (Entry, error) {
 	time.Sleep(way)
-	cut, still := l.state()
+	still, cut := l.state()
 	if cut != nil {
 		return Entry{}, cut
 	}
@@ -244,7 +244,7 @@ func TestAReplicaWithoutNATSWaitsAndLeavesTheLimitToTheOthers(t *testing.T) {
 	inFleet(t, 50, func(f *fleet) {
 		alone, other := f.start(16), f.start(16)
 		f.until(5 * time.Second)
-		alone.line.set(errors.New("no answer"), 0)
+		alone.set(errors.New("no answer"), 0)
 		f.until(6 * time.Second)
 		leased := alone.Leased()
 		f.until(15 * time.Second)
@@ -259,7 +259,7 @@ func TestAReplicaWithoutNATSWaitsAndLeavesTheLimitToTheOthers(t *testing.T) {
 		if n := f.between(15*time.Second+retry.RateSpare, 16*time.Second); n > 0 {
 			t.Errorf("%d calls of one who has leased none", n)
 		}
-		alone.line.set(nil, 0)
+		alone.set(nil, 0)
 		f.until(30 * time.Second)
 		if why := alone.Fault(); why != "" {
 			t.Errorf("with NATS again: %q", why)
@@ -277,13 +277,13 @@ func TestALeaseIsNotUsedByAProcessThatStoodStill(t *testing.T) {
 	inFleet(t, 50, func(f *fleet) {
 		r := f.start(16)
 		f.until(5 * time.Second)
-		r.line.set(nil, time.Minute)
+		r.set(nil, time.Minute)
 		f.until(30 * time.Second)
-		r.line.set(nil, 0)
+		r.set(nil, 0)
 		f.until(2 * time.Minute)
 		r.kill()
 		synctest.Wait()
-		woke := r.line.woke.Sub(f.began)                                             // nothing runs any more
+		woke := r.woke.Sub(f.began)                                             // nothing runs any more
 		if n := f.between(10*time.Second, woke+5*way); woke < time.Minute || n > 0 { // asking for the last lease and storing one takes six
 			t.Errorf("%d calls from ten seconds on, until it had a lease again at %v", n, woke+6*way)
 		}
