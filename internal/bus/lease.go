@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -50,6 +51,7 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 	defer cancel()
 	answer, err := s.Conn.RequestMsgWithContext(limited, m)
 	var ack Ack
+	known := time.Now()
 	if err == nil {
 		ack, err = ParseAck(answer.Data)
 	}
@@ -62,7 +64,9 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 		switch {
 		case err != nil:
 		case got != nil:
-			return entryOf(got), nil
+			e := entryOf(got)
+			e.Known = known
+			return e, nil
 		case n == leaseReads || !retry.Pause(limited, retry.RateRead):
 			return throttle.Entry{}, throttle.ErrConflict
 		}

@@ -55,8 +55,8 @@ func (m *meter) most(window time.Duration) (most int) {
 	return most
 }
 
-// burst is what the documents say may come on top of a rate: half a second's calls and one.
-func burst(perSecond float64) int { return 1 + int(perSecond/2) }
+// burst is what the documents say may come on top of a rate: a second's calls and one.
+func burst(perSecond float64) int { return 1 + int(perSecond) }
 
 // wantWithin fails the test when a window has more calls than the rate and its burst.
 func (m *meter) wantWithin(t *testing.T, perSecond float64, windows ...time.Duration) {

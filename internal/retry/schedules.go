@@ -90,11 +90,13 @@ const (
 	PlaceStep = 100 * time.Millisecond
 	// RateSlice is the time whose calls a replica leases of the fleet's rate at once.
 	RateSlice = 100 * time.Millisecond
+	// RateSliceMax is the longest such time, where NATS is slow.
+	RateSliceMax = time.Second
 	// RateSpare is for how long a call that is due is kept for whoever needs one.
-	RateSpare = 250 * time.Millisecond
+	RateSpare = 500 * time.Millisecond
 	// MayCall is how soon a call is to be made that was waited for: it is announced meanwhile.
 	// With RateSpare it bounds what a burst can be.
-	MayCall = 250 * time.Millisecond
+	MayCall = 500 * time.Millisecond
 	// RateConflict is the longest pause before a lease is tried again that another replica's
 	// kept from being stored.
 	RateConflict = 20 * time.Millisecond

@@ -23,6 +23,7 @@ type Fleet struct {
 	wanted chan struct{}  // somebody waits
 	short  atomic.Int64   // callers that wait, less the calls that are leased and were not made
 	used   atomic.Int64   // calls of the last lease that were made
+	took   time.Duration  // to get the last lease; of the goroutine that leases
 	leased atomic.Int64   // calls, in all
 	share  share
 	fault  atomic.Pointer[string]
@@ -93,6 +94,7 @@ func (f *Fleet) Run(ctx context.Context) {
 // lease leases whenever callers wait for whom there is no call. At first it leases none: a
 // replica that may not should say so before there is work.
 func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
+	var began time.Time // when the lease that is not there yet was wanted
 	for failed, allowed := 0, false; ctx.Err() == nil; {
 		calls := f.next()
 		if calls == 0 && allowed {
@@ -102,6 +104,9 @@ func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
 			case <-ctx.Done():
 			}
 			continue
+		}
+		if began.IsZero() {
+			began = time.Now()
 		}
 		l, err := f.acquire(ctx, calls)
 		switch {
@@ -117,7 +122,8 @@ func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
 			continue
 		}
 		f.report(nil)
-		failed, allowed = 0, true
+		f.took = time.Since(began)
+		failed, allowed, began = 0, true, time.Time{}
 		if calls == 0 {
 			continue
 		}
@@ -136,11 +142,15 @@ func (f *Fleet) next() int {
 	if short <= 0 {
 		return 0
 	}
-	return int(min(max(short, 2*f.used.Load()), int64(sliceOf(f.PerSecond))))
+	return int(min(max(short, 2*f.used.Load()), int64(f.slice())))
 }
 
-// sliceOf is how many calls there are in a slice of time, one at least.
-func sliceOf(perSecond float64) int { return max(1, int(perSecond*retry.RateSlice.Seconds())) }
+// slice is how many calls a lease may have, one at least: where it takes long to get one, it
+// lasts longer.
+func (f *Fleet) slice() int {
+	length := min(max(retry.RateSlice, 2*f.took), retry.RateSliceMax)
+	return max(1, int(f.PerSecond*length.Seconds()))
+}
 
 // note counts a lease.
 func (f *Fleet) note(calls int) {

@@ -13,6 +13,7 @@ import (
 type Entry struct {
 	Sequence uint64
 	At       time.Time // when it was stored, by the servers' clock
+	Known    time.Time // when we knew that it is, by our own; of Store only
 	Body     []byte
 }
 
@@ -84,7 +85,7 @@ func (f *Fleet) acquire(ctx context.Context, calls int) (lease, error) {
 		return lease{}, err
 	}
 	ahead := f.seconds(mine.owedAt(stored.At, f.PerSecond))
-	return lease{calls: calls, step: f.seconds(1), first: time.Now().Add(ahead), until: began.Add(ahead + retry.RateSpare)}, nil
+	return lease{calls: calls, step: f.seconds(1), first: stored.Known.Add(ahead), until: began.Add(ahead + retry.RateSpare)}, nil
 }
 
 // seconds is how long so many calls take.

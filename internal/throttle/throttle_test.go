@@ -20,6 +20,7 @@ type servers struct {
 	mu      sync.Mutex
 	entries []Entry
 	ahead   time.Duration // of their clock
+	way     time.Duration // to them, or back
 }
 
 // line is one replica's way to the servers.
@@ -30,8 +31,6 @@ type line struct {
 	still time.Duration // for how long the process stands still when its lease was stored
 	woke  time.Time     // when it last went on after that
 }
-
-const way = time.Millisecond // to the servers, or back
 
 func (l *line) state() (still time.Duration, cut error) {
 	l.mu.Lock()
@@ -46,7 +45,7 @@ func (l *line) set(cut error, still time.Duration) {
 }
 
 func (l *line) Last(context.Context) (Entry, error) {
-	time.Sleep(2 * way)
+	time.Sleep(2 * l.way)
 	if _, cut := l.state(); cut != nil {
 		return Entry{}, cut
 	}
@@ -59,7 +58,7 @@ func (l *line) Last(context.Context) (Entry, error) {
 }
 
 func (l *line) Store(_ context.Context, body []byte, last uint64) (Entry, error) {
-	time.Sleep(way)
+	time.Sleep(l.way)
 	still, cut := l.state()
 	if cut != nil {
 		return Entry{}, cut
@@ -71,7 +70,9 @@ func (l *line) Store(_ context.Context, body []byte, last uint64) (Entry, error)
 		l.entries = append(l.entries, e)
 	}
 	l.servers.mu.Unlock()
-	time.Sleep(3 * way)
+	time.Sleep(l.way)
+	e.Known = time.Now()
+	time.Sleep(2 * l.way)
 	if still > 0 {
 		time.Sleep(still)
 		l.mu.Lock()
@@ -113,6 +114,7 @@ func inFleet(t *testing.T, perSecond float64, f func(*fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		fl := &fleet{t: t, perSecond: perSecond, began: time.Now()}
+		fl.servers.way = time.Millisecond
 		f(fl)
 		fl.all.Wait()
 	})
@@ -205,6 +207,29 @@ func TestAFleetKeepsItsLimitAndUsesItWhenOneIsKilled(t *testing.T) {
 	}
 }
 
+// Leases become larger where it takes long to get one.
+func TestASlowNATSCostsNoCalls(t *testing.T) {
+	for _, way := range []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
+		inFleet(t, 50, func(f *fleet) {
+			f.servers.way = way
+			var all []*replica
+			for range 4 {
+				all = append(all, f.start(32))
+			}
+			f.until(30 * time.Second)
+			all[0].kill()
+			f.until(60 * time.Second)
+			for _, r := range all[1:] {
+				r.kill()
+			}
+			f.t.Logf("%v: %d and %d calls, %d leases", way, f.between(5*time.Second, 30*time.Second), f.between(30*time.Second, time.Minute), f.servers.stored())
+			f.wantUsed(5*time.Second, 30*time.Second)
+			f.wantUsed(30*time.Second, time.Minute)
+			f.wantWithin(time.Second)
+		})
+	}
+}
+
 // However many calls there are, leases are few; and an idle replica asks for nothing.
 func TestCallsDoNotCostALeaseEach(t *testing.T) {
 	inFleet(t, 1000, func(f *fleet) {
@@ -283,9 +308,9 @@ func TestALeaseIsNotUsedByAProcessThatStoodStill(t *testing.T) {
 		f.until(2 * time.Minute)
 		r.kill()
 		synctest.Wait()
-		woke := r.woke.Sub(f.began)                                             // nothing runs any more
-		if n := f.between(10*time.Second, woke+5*way); woke < time.Minute || n > 0 { // asking for the last lease and storing one takes six
-			t.Errorf("%d calls from ten seconds on, until it had a lease again at %v", n, woke+6*way)
+		woke := r.woke.Sub(f.began)                                                            // nothing runs any more
+		if n := f.between(10*time.Second, woke+5*f.servers.way); woke < time.Minute || n > 0 { // asking for the last lease and storing one takes six
+			t.Errorf("%d calls from ten seconds on, until it had a lease again at %v", n, woke+6*f.servers.way)
 		}
 		f.wantUsed(70*time.Second, 2*time.Minute)
 		f.wantWithin(time.Second)
@@ -307,7 +332,7 @@ func TestClocksMayDiffer(t *testing.T) {
 			two.kill()
 			f.wantUsed(time.Second, 5*time.Second)
 			f.wantUsed(6*time.Second, 20*time.Second)
-			if n := f.between(5*time.Second, 6*time.Second); n > 50+f.burst()+4*sliceOf(50) { // what was leased ahead may be leased again
+			if n := f.between(5*time.Second, 6*time.Second); n > 50+f.burst()+4*5 { // what was leased ahead may be leased again
 				t.Errorf("%d calls in the second in which the clock was set", n)
 			}
 		})
