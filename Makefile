@@ -28,8 +28,8 @@ fmt: ## format the source
 fuzz: ## each fuzz target for 1 second, or FUZZ=60
 	.ci/run fuzz
 
-bench: ## measure throughput, CPU time and memory
-	go run ./bench
+bench: ## compare with other ways to do the same; ARGS=--quick is rough, ARGS=--help says what else
+	go run -C bench . $(ARGS)
 
 images: ## container images of every program, into dist/, tagged dev or VERSION=
 	go run -C deploy/images . --version "$(or $(VERSION),dev)"

@@ -71,5 +71,5 @@ func replace(page, section, text string) (string, error) {
 }
 
 func writeFile(name, text string) error {
-	return os.WriteFile(name, []byte(text), 0o644) //nolint:gosec // a page to be read by everybody
+	return os.WriteFile(name, []byte(text), 0o644)
 }

@@ -16,8 +16,8 @@ import (
 // growth measures what a request costs the more there is of everything.
 type growth struct {
 	Of       []string      `arg:"" optional:"" help:"waiting, history or replicas; all three if left out."`
-	Waiting  []int         `default:"1000,100000,1000000" help:"Requests left in the queue. A million takes 1 GB of disk."`
-	IDs      []int         `name:"ids" default:"0,1000000,10000000" help:"Ids in the history before. Ten million take 20 GB of disk, and a quarter of an hour."`
+	Waiting  []int         `default:"1000,100000,1000000" help:"Requests left in the queue. A million takes half a GB of disk."`
+	IDs      []int         `name:"ids" default:"0,1000000,10000000" help:"Ids in the history before. Ten million take 22 GB of disk."`
 	Replicas []int         `default:"1,2,4,8" help:"Replicas of mandate-consumer, with one server and with three."`
 	Latency  time.Duration `default:"20ms" help:"Of the upstream, while replicas are measured; else it answers at once."`
 	Requests int           `default:"20000" help:"Requests to settle in each round, 1000 to 1000000."`

@@ -125,24 +125,26 @@ func (r requests) start(ctx context.Context, s *stage, prefix string, contestant
 		return reading{}, err
 	}
 	_, err = s.js.ResumeConsumer(ctx, r.queue().Stream, r.queue().Name)
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	if err != nil {
 		return before, err
 	}
 	_, err = s.js.PublishMsg(ctx, r.request(prefix, 0)) // it wakes the queue: waiting pulls sleep on when it is resumed
 	return before, err
 }
 
-// asked waits until the queue has more waiting pulls than before, and returns their number. A contestant may replace it by
-// a push consumer, which begins at once.
+// asked waits until the queue has more waiting pulls than before, and returns their number. A contestant may make it
+// a push consumer.
 func (r requests) asked(ctx context.Context, s *stage, p *process, before int) (int, error) {
 	for {
 		source, err := s.js.Consumer(ctx, r.queue().Stream, r.queue().Name)
 		switch {
 		case err == nil && source.CachedInfo().NumWaiting > before:
 			return source.CachedInfo().NumWaiting, nil
-		case errors.Is(err, jetstream.ErrConsumerNotFound):
-			return 0, nil
-		case err != nil:
+		case errors.Is(err, jetstream.ErrNotPullConsumer):
+			if bound, err := s.js.PushConsumer(ctx, r.queue().Stream, r.queue().Name); err == nil && bound.CachedInfo().PushBound {
+				return 0, alive(ctx, p) // until all members have joined
+			}
+		case err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound): // it is being replaced
 			return 0, err
 		}
 		if err := alive(ctx, p); err != nil {

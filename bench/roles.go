@@ -74,7 +74,7 @@ func freeAddresses(n int) (addresses []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // not before the end, so that the ports differ
+		defer func() { _ = l.Close() }() // not before the end, so that the ports differ
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil

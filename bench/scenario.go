@@ -43,10 +43,10 @@ func scenarios(share float64) (all []scenario) {
 			unit: "requests/s", program: "mandate-consumer", latency: latency, concurrency: concurrency,
 			work: requests{items: int(items)}, items: int(items), quick: quick})
 	}
-	enroll(0, 64, 20_000, true)
-	enroll(0, 256, 20_000, false)
+	enroll(0, 64, 16_000, true)
+	enroll(0, 256, 16_000, false)
 	enroll(20*time.Millisecond, 64, 6_400, true)
-	enroll(20*time.Millisecond, 256, 20_000, false)
+	enroll(20*time.Millisecond, 256, 12_800, false)
 	enroll(200*time.Millisecond, 64, 960, false)
 	enroll(200*time.Millisecond, 256, 3_840, false)
 	mail := func(recipients int, items float64) {
@@ -54,15 +54,15 @@ func scenarios(share float64) (all []scenario) {
 		all = append(all, scenario{key: fmt.Sprint("mail-", recipients), title: fmt.Sprintf("messages to %d, 0 ms, 64 in flight", recipients),
 			unit: "messages/s", program: "mail-consumer", concurrency: 64, work: requests{items: int(items), recipients: recipients}, items: int(items), quick: recipients > 1})
 	}
-	mail(1, 10_000)
+	mail(1, 8_000)
 	mail(2_500, 400)
 	sweep := func(page int, items float64) {
 		items *= share
 		all = append(all, scenario{key: fmt.Sprint("sweep-", page), title: fmt.Sprintf("first sweep of a log, %d rows a page", page),
 			unit: "rows/s", program: "log-poller", work: rows{items: int(items), page: page}, items: int(items), quick: page > 100})
 	}
-	sweep(1_000, 100_000)
-	sweep(100, 50_000)
+	sweep(1_000, 80_000)
+	sweep(100, 40_000)
 	return all
 }
 

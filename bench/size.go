@@ -81,7 +81,7 @@ func (s *size) Run(ctx context.Context) (err error) {
 		if f.stage, err = w.open(ctx, strings.ReplaceAll(f.name, " ", "-"), 1); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, f.stage.close()) }()
+		defer func() { err = errors.Join(err, f.close()) }()
 		if err := f.measure(ctx); err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}

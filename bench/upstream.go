@@ -43,7 +43,7 @@ func (u *upstream) Run() error {
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }() // the process ends
 	go func() { // ends with the listener
 		for {
 			conn, err := listener.Accept()
@@ -68,7 +68,7 @@ func (u *upstream) Run() error {
 
 // serve answers the calls on a connection, one after the other.
 func (u *upstream) serve(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // its caller sees what it got
 	from := bufio.NewReaderSize(conn, 32<<10)
 	timer := time.NewTimer(0)
 	<-timer.C

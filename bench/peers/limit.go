@@ -63,7 +63,7 @@ func (l *limit) work(nc *nats.Conn, requests jetstream.MessagesContext) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // it was only read, or has failed
 	path, subject, batches := "/v3/mandates", messages.Enroll.Subject(messages.Succeeded, ""), whole
 	if l.Operation == "send" {
 		path, subject, batches = "/api/v0/messages", messages.Send.Subject(messages.Accepted, ""), cut

@@ -18,12 +18,11 @@ import (
 // the handler publishes them itself, as its documentation advises for such topics. Acknowledgements are not waited for.
 //
 // Its subscribers handle one message after the other. With pull there is one handler for each request in flight, all on
-// the queue's own durable consumer; with push, one handler on a queue group with as many members, and a durable push
-// consumer takes the queue's place.
+// the queue's own durable consumer; with push, one handler on a queue group with as many members.
 type watermill struct {
 	peer     `embed:""`
 	Mode     string `enum:"pull,push" default:"pull" help:"Kind of subscriber: ${enum}."`
-	Prefetch int    `default:"16" help:"Messages that each pull subscriber asks for at once."`
+	Prefetch int    `default:"4" help:"Messages that each subscriber may have at once."`
 }
 
 func (w *watermill) Run(ctx context.Context) error {
@@ -39,7 +38,7 @@ func (w *watermill) Run(ctx context.Context) error {
 	router.AddMiddleware(retry.Middleware)
 	subscribe := w.pull
 	if w.Mode == "push" {
-		if err := js.DeleteConsumer(ctx, w.queue().Stream, w.queue().Name); err != nil { // a work queue has one consumer
+		if err := w.replace(ctx, js); err != nil {
 			return err
 		}
 		subscribe = w.push
@@ -83,9 +82,21 @@ func (w *watermill) pull(nc *nats.Conn, router *message.Router) error {
 	return nil
 }
 
+// replace makes the queue a push consumer, paused until bench releases it: else the first member of the group would get
+// everything before the others have joined.
+func (w *watermill) replace(ctx context.Context, js jetstream.JetStream) error {
+	if err := js.DeleteConsumer(ctx, w.queue().Stream, w.queue().Name); err != nil {
+		return err
+	}
+	until := time.Now().Add(time.Hour)
+	_, err := js.CreatePushConsumer(ctx, w.queue().Stream, jetstream.ConsumerConfig{Durable: w.queue().Name, FilterSubject: w.queue().Filter, PauseUntil: &until,
+		AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: nats.NewInbox(), DeliverGroup: "workers", MaxAckPending: w.Prefetch * w.Concurrency})
+	return err
+}
+
 func (w *watermill) push(nc *nats.Conn, router *message.Router) error {
-	streams := wmpush.JetStreamConfig{AckAsync: true, DurablePrefix: "push",
-		SubscribeOptions: []nats.SubOpt{nats.BindStream(w.queue().Stream), nats.ManualAck(), nats.MaxAckPending(w.Prefetch * w.Concurrency)}}
+	streams := wmpush.JetStreamConfig{AckAsync: true, DurablePrefix: w.queue().Name,
+		SubscribeOptions: []nats.SubOpt{nats.BindStream(w.queue().Stream), nats.ManualAck()}}
 	from, err := wmpush.NewSubscriberWithNatsConn(nc, wmpush.SubscriberSubscriptionConfig{SubscribersCount: w.Concurrency,
 		QueueGroupPrefix: "workers", Unmarshaler: pushed{}, JetStream: streams}, wm.NopLogger{})
 	if err != nil {
