@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/app"
+	"errand/internal/bus"
 	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
 	"errand/pkg/messages"
@@ -354,13 +356,16 @@ func TestWaitSaysWhatIsKnown(t *testing.T) {
 	n, js := provisioned(t)
 	wantExit(t, 4, "queued in mail-send with at most 0 ahead of it, 0 in flight; nobody consumes", letterTo(n, "first", "--timeout", "200ms")...)
 	wantExit(t, 4, "queued in mail-send with at most 1 ahead of it", letterTo(n, "second", "--timeout", "200ms")...)
-	answer(t, js, "mail.send.deferred.other", `{"reason":"held","message":"the account is suspended"}`)
-	wantExit(t, 4, "; none has ended well since another one was deferred at", letterTo(n, "third", "--timeout", "200ms")...)
-	answer(t, js, "mail.send.accepted.another", `{}`)
-	var term terminal
-	if err := term.errand(t.Context(), "", letterTo(n, "fourth", "--timeout", "200ms")...); err == nil || strings.Contains(err.Error(), "deferred") {
-		t.Errorf("after a success: %v", err)
+	status := bus.ProgramStatus{Program: "mail-consumer", Faults: []string{"NATS check failed"}, Holds: []bus.Hold{{Operation: messages.Account, Why: "another operation"}}}
+	var mu sync.Mutex
+	if err := bus.AnswerStatus(js.Conn(), func() bus.ProgramStatus { mu.Lock(); defer mu.Unlock(); return status }); err != nil {
+		t.Fatal(err)
 	}
+	wantExit(t, 4, "; mail-consumer is not ready: NATS check failed", letterTo(n, "third", "--timeout", "200ms")...)
+	mu.Lock()
+	status.Holds[0] = bus.Hold{Operation: messages.Send, Why: "the account is suspended", Since: messages.Time{Time: time.Now()}}
+	mu.Unlock()
+	wantExit(t, 4, "; held by mail-consumer since ", letterTo(n, "fourth", "--timeout", "200ms")...)
 	if _, err := js.PauseConsumer(t.Context(), "MAIL_REQUESTS", "mail-send", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}

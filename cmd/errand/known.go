@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,11 +34,11 @@ func (w *waiting) status(ctx context.Context) string {
 	at := clock(last.Time)
 	switch last.State {
 	case "":
-		return w.queued(ctx) + w.others(ctx)
+		return w.queued(ctx) + w.held(ctx)
 	case messages.Started:
 		return fmt.Sprintf("started at %s, attempt %d; what came of the call is known by %s", at, b.Attempt, clock(b.Deadline.Time))
 	case messages.Deferred:
-		return fmt.Sprintf("deferred at %s: %s: %s; it goes on after %s", at, b.Reason, b.Message, clock(b.NotBefore.Time))
+		return fmt.Sprintf("deferred at %s: %s: %s; it goes on after %s", at, b.Reason, b.Message, clock(b.NotBefore.Time)) + w.held(ctx)
 	case messages.Reopened:
 		return fmt.Sprintf("reopened at %s by %s; it is run again", at, b.By)
 	}
@@ -72,21 +74,24 @@ func (w *waiting) queued(ctx context.Context) string {
 	return text
 }
 
-// others is what the newest events of the operation say: a hold shows in the requests that
-// it deferred.
-func (w *waiting) others(ctx context.Context) string {
-	op, stream := w.receipt.Operation, bus.EventsOf(w.receipt.Operation)
-	deferred, _, err := bus.Last(ctx, w.b.nc, stream, op.Subject(messages.Deferred, "*"))
-	var b messages.DeferredBody
-	if err != nil || deferred.Subject == "" || messages.DecodeEvent(deferred.Data, &b) != nil {
-		return ""
-	}
-	for _, good := range []messages.State{messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported} {
-		if m, _, err := bus.Last(ctx, w.b.nc, stream, op.Subject(good, "*")); err != nil || m.Sequence > deferred.Sequence {
-			return ""
+// held is what the programs say of the operation, if they say something.
+func (w *waiting) held(ctx context.Context) string {
+	var programs []bus.ProgramStatus
+	_ = w.b.quiet(func() { programs, _ = bus.AskStatus(ctx, w.b.nc) }) // nobody answers whoever may not ask
+	for _, p := range programs {
+		for _, h := range p.Holds {
+			if h.Operation == w.receipt.Operation {
+				return fmt.Sprintf("; held by %s since %s: %s", p.Program, clock(h.Since.Time), h.Why)
+			}
 		}
 	}
-	return fmt.Sprintf("; none has ended well since another one was deferred at %s: %s: %s", clock(deferred.Time), b.Reason, b.Message)
+	domain, _, _ := strings.Cut(string(w.receipt.Operation), ".")
+	for _, p := range programs {
+		if p.Program == domain+"-consumer" && len(p.Faults) > 0 {
+			return fmt.Sprintf("; %s is not ready: %s", p.Program, strings.Join(p.Faults, "; "))
+		}
+	}
+	return ""
 }
 
 // queueOf is the queue of an operation.
@@ -99,33 +104,40 @@ func queueOf(op messages.Operation) (queue bus.Queue) {
 	return queue
 }
 
-// queue asks for the state of a queue. To whoever may not ask the server gives no answer, but
-// reports it to the connection: the error is nats.ErrPermissionViolation then.
-func (b broker) queue(ctx context.Context, q bus.Queue) (*jetstream.ConsumerInfo, error) {
+// queue asks for the state of a queue. Errors: nats.ErrPermissionViolation and that of the
+// server.
+func (b broker) queue(ctx context.Context, q bus.Queue) (info *jetstream.ConsumerInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	denied := make(chan error, 1)
+	denied := b.quiet(func() {
+		var consumer jetstream.Consumer
+		if consumer, err = b.js.Consumer(ctx, q.Stream, q.Name); err == nil {
+			info = consumer.CachedInfo()
+		}
+	})
+	if err != nil && denied != nil {
+		return nil, denied
+	}
+	return info, err
+}
+
+// quiet runs a function that asks for what this user may not have, perhaps. The server gives
+// no answer then, but reports it to the connection: it is returned and not shown.
+func (b broker) quiet(ask func()) (denied error) {
+	var mu sync.Mutex
 	before := b.nc.ErrorHandler()
 	b.nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if !errors.Is(err, nats.ErrPermissionViolation) {
 			before(nc, sub, err)
 			return
 		}
-		select {
-		case denied <- err:
-			cancel()
-		default:
-		}
+		mu.Lock()
+		defer mu.Unlock()
+		denied = err
 	})
 	defer b.nc.SetErrorHandler(before)
-	consumer, err := b.js.Consumer(ctx, q.Stream, q.Name)
-	if err != nil {
-		select {
-		case no := <-denied:
-			return nil, no
-		default:
-			return nil, err
-		}
-	}
-	return consumer.CachedInfo(), nil
+	ask()
+	mu.Lock()
+	defer mu.Unlock()
+	return denied
 }
