@@ -6,32 +6,35 @@
 import { createHash } from "node:crypto";
 import { connect } from "nats";
 
+// `npm run types` makes the types of docs/schemas, `npm run check` looks for mistyped fields by them.
+/** @typedef {import("./types/mail.send.requested.js").MailSendRequested & { request_id: string }} Request */
+/** @typedef {import("./types/mail.send.failed.js").MailSendFailed & { outcome?: string }} Outcome accepted, partial and uncertain have the same fields */
+
 /**
- * Publishes a request and returns its final event, or one that was stored before.
+ * Publishes a request and returns its final event, or one that was stored before. Other operations go the same way.
  * @param {import("nats").JetStreamClient} js
- * @param {"mail.send" | "mandate.enroll"} operation
- * @param {Record<string, unknown> & { request_id: string }} request
+ * @param {Request} request
  */
-async function ask(js, operation, request) {
+async function send(js, request) {
   if (!/^[A-Za-z0-9_-]{1,64}$/.test(request.request_id)) throw new Error("request_id must be 1 to 64 letters, digits, _ or -");
   const fingerprint = createHash("sha256").update(canonical({ ...request, request_id: undefined })).digest("hex");
   // The same request again is a duplicate for two minutes; a correction under the same id is none.
-  const msgID = `${operation}/${request.request_id}/${fingerprint}`;
-  const ack = await js.publish(`${operation}.requested`, JSON.stringify(request), { msgID });
+  const msgID = `mail.send/${request.request_id}/${fingerprint}`;
+  const ack = await js.publish("mail.send.requested", JSON.stringify(request), { msgID });
   if (ack.duplicate) console.log("duplicate: it was published a moment ago");
 
   // A conflict is told under the request's position, everything else under its id. The consumer begins
   // with the first event, so that nothing is missed; it is gone when the loop ends.
   const position = `${ack.stream}-${ack.seq}`;
-  const filterSubjects = [`${operation}.*.${request.request_id}`, `${operation}.*.${position}`];
-  const consumer = await js.consumers.get(operation.startsWith("mail.") ? "MAIL_EVENTS" : "MANDATE_EVENTS", { filterSubjects });
+  const filterSubjects = [`mail.send.*.${request.request_id}`, `mail.send.*.${position}`];
+  const consumer = await js.consumers.get("MAIL_EVENTS", { filterSubjects });
   const events = await consumer.consume();
   const timeout = setTimeout(() => events.stop(), 60_000);
   let outcome;
   try {
     for await (const event of events) {
       const state = event.subject.split(".")[2];
-      const body = event.json();
+      const body = /** @type {Outcome} */ (event.json());
       // The id may have a history of other contents: what this request corrects, or conflicts with. An outcome
       // counts unless it is followed by another one, or the request is run again.
       outcome = isFinal(state) && body.fingerprint === fingerprint ? { state, body } : undefined;
@@ -46,7 +49,7 @@ async function ask(js, operation, request) {
 
 /** @param {string} state */
 function isFinal(state) {
-  return ["succeeded", "accepted", "partial", "failed", "uncertain", "resolved"].includes(state);
+  return ["accepted", "partial", "failed", "uncertain", "resolved"].includes(state);
 }
 
 /**
@@ -75,7 +78,7 @@ const nc = await connect({
   maxReconnectAttempts: -1,
 });
 try {
-  const { state, body } = await ask(nc.jetstream(), "mail.send", {
+  const { state, body } = await send(nc.jetstream(), {
     request_id: id, // belongs to what is done: published twice, it is sent once
     to: [address],
     subject,
@@ -98,7 +101,7 @@ try {
       console.log("uncertain: do not send it again under another id");
       process.exitCode = 3;
   }
-} catch (error) {
+} catch (/** @type {any} */ error) {
   // 503: no stream takes it. TIMEOUT: perhaps it was stored; the same again is safe.
   console.error(error.code === "503" ? "not published: nothing takes it from this user" : String(error));
   process.exitCode = 1;
