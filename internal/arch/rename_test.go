@@ -52,7 +52,7 @@ func TestTheRenamedTreeBuilds(t *testing.T) {
 			t.Errorf("%s is the module %s, want %s", sub, got, want)
 		}
 	}
-	left, err := exec.CommandContext(t.Context(), "grep", "-rnE", `"`+module+`/(cmd|internal|pkg)|[ =]`+module+`/internal/app`, dir).Output()
+	left, err := exec.CommandContext(t.Context(), "grep", "-rnE", `"`+module+`/(cmd|docs|internal|pkg)|[ =]`+module+`/internal/app`, dir).Output()
 	if len(left) > 0 {
 		t.Errorf("the old path is left, %v:\n%s", err, left)
 	}
