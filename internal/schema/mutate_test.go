@@ -106,13 +106,13 @@ func strange(name, value string) iter.Seq[string] {
 			}
 		}
 		for _, most := range []int{messages.MaxHeaders, messages.MaxHeaders + 1} {
-			if !yield(join(append(pairs[:len(pairs):len(pairs)], many[:most-len(pairs)]...))) {
+			if !yield(join(append(slices.Clip(pairs), many[:most-len(pairs)]...))) {
 				return
 			}
 		}
 		for _, name := range headerNames {
 			for _, spelling := range []string{name, strings.ToLower(name), strings.ToUpper(name), name + "s"} {
-				if !yield(join(append(pairs[:len(pairs):len(pairs)], pair{spelling, `"1"`}))) {
+				if !yield(join(append(slices.Clip(pairs), pair{spelling, `"1"`}))) {
 					return
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"hash"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -291,15 +292,6 @@ func appendNumber(dst, raw []byte) []byte {
 
 // smallExponent is the exponent of a JSON number, if it has at most two digits.
 func smallExponent(text []byte) (exponent int, ok bool) {
-	unsigned := bytes.TrimLeft(text, "+-0")
-	if len(unsigned) > 2 {
-		return 0, false
-	}
-	for _, c := range unsigned {
-		exponent = 10*exponent + int(c-'0')
-	}
-	if text[0] == '-' {
-		exponent = -exponent
-	}
-	return exponent, true
+	exponent, err := strconv.Atoi(string(text))
+	return exponent, err == nil && -100 < exponent && exponent < 100
 }

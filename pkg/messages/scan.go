@@ -2,6 +2,8 @@ package messages
 
 import (
 	"bytes"
+	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -169,48 +171,30 @@ func appendText(dst, raw []byte) []byte {
 		dst = append(dst, raw[:i]...)
 		c := raw[i+1]
 		raw = raw[i+2:]
-		switch c {
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		case 'u':
-			r := hex4(raw)
-			raw = raw[4:]
-			if utf16.IsSurrogate(r) {
-				var low rune
-				if len(raw) >= 6 && raw[0] == '\\' && raw[1] == 'u' {
-					low = hex4(raw[2:])
-				}
-				if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
-					raw = raw[6:]
-				}
+		if c != 'u' {
+			if control := strings.IndexByte("bfnrt", c); control >= 0 {
+				c = "\b\f\n\r\t"[control]
 			}
-			dst = utf8.AppendRune(dst, r)
-		default: // a quote, a slash or a backslash
-			dst = append(dst, c)
+			dst = append(dst, c) // else a quote, a slash or a backslash
+			continue
 		}
+		r := hex4(raw)
+		raw = raw[4:]
+		if utf16.IsSurrogate(r) {
+			var low rune
+			if len(raw) >= 6 && raw[0] == '\\' && raw[1] == 'u' {
+				low = hex4(raw[2:])
+			}
+			if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+				raw = raw[6:]
+			}
+		}
+		dst = utf8.AppendRune(dst, r)
 	}
 }
 
 // hex4 is the number that four hex digits give.
-func hex4(raw []byte) (r rune) {
-	for _, c := range raw[:4] {
-		switch {
-		case c >= 'a':
-			c -= 'a' - 10
-		case c >= 'A':
-			c -= 'A' - 10
-		default:
-			c -= '0'
-		}
-		r = r<<4 | rune(c)
-	}
-	return r
+func hex4(raw []byte) rune {
+	n, _ := strconv.ParseUint(string(raw[:4]), 16, 16) // json.Valid has passed them
+	return rune(n)
 }
