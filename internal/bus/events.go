@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,6 +40,10 @@ func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error
 	if err != nil {
 		return 0, err
 	}
+	defer func() { // the connection has its own copy
+		clear(m.Header)
+		headerMaps.Put(m.Header)
+	}()
 	unsure := r.Last > 0     // whether a conflict may mean something other than another's event
 	var conflicted time.Time // since when the server refuses it for one; zero: it does not
 	for n := 1; ; n++ {
@@ -138,22 +143,20 @@ func (s EventStore) encode(r history.Record) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &nats.Msg{Subject: r.Event.Subject(), Data: body, Header: make(nats.Header, headers)}
+	m := &nats.Msg{Subject: r.Event.Subject(), Data: body, Header: headerMaps.Get().(nats.Header)}
 	last := strconv.FormatUint(r.Last, 10)
 	r.Event.Headers(m.Header, s.Source, m.Subject+"."+last)
-	m.Header[writer] = []string{r.Writer}
-	Fence(m.Header, r.Event.Operation.Filter(r.Event.ID), r.Last)
-	if r.Trace.Parent != "" {
-		m.Header["traceparent"] = []string{r.Trace.Parent}
-		if r.Trace.State != "" {
-			m.Header["tracestate"] = []string{r.Trace.State}
+	values := [...]string{r.Writer, last, r.Event.Operation.Filter(r.Event.ID), r.Trace.Parent, r.Trace.State}
+	for i, name := range [...]string{writer, jetstream.ExpectedLastSubjSeqHeader, expectedSubject, "traceparent", "tracestate"} {
+		if values[i] != "" && (name != "tracestate" || r.Trace.Parent != "") {
+			m.Header[name] = values[i : i+1 : i+1]
 		}
 	}
 	return m, nil
 }
 
-// headers is how many an event has with a trace.
-const headers = 12
+// headerMaps are used again: a map of twelve headers is half a kilobyte.
+var headerMaps = sync.Pool{New: func() any { return make(nats.Header, 12) }}
 
 // Last gives the last event under a subject or filter of op.
 func (s EventStore) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {

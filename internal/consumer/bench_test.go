@@ -141,8 +141,8 @@ func TestARequestAllocatesNoMoreThanItDid(t *testing.T) {
 		work          work
 		allocs, bytes float64
 	}{
-		"an enrollment":              {enrollments, 215, 26_300},
-		"a message to one recipient": {mails, 276, 30_300},
+		"an enrollment":              {enrollments, 170, 23_800},
+		"a message to one recipient": {mails, 262, 27_900},
 	} {
 		var before, after runtime.MemStats
 		c.work.settle(t, n, func() { runtime.ReadMemStats(&before) }, func() { runtime.ReadMemStats(&after) })

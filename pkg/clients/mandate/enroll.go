@@ -93,22 +93,6 @@ func encode(e Enrollment) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
-// readEnrolled wants a url. An answer that names another order number is one to somebody else: behind its url is another payer.
-func readEnrolled(body []byte) (url, order string, ok bool) {
-	var answer struct {
-		OrderNumber any    `json:"order_number"` // of an unexpected type it names none
-		URL         string `json:"url"`
-	}
-	if json.Unmarshal(body, &answer) != nil {
-		return "", "", false
-	}
-	order, _ = answer.OrderNumber.(string)
-	return answer.URL, strings.TrimSpace(order), strings.TrimSpace(answer.URL) != "" && len(answer.URL) <= longestURL
-}
-
-// longestURL is far more than any browser opens, and little enough for an event.
-const longestURL = 8 << 10
-
 func failure(body []byte) clients.Reading {
 	message, fields := clients.ParseError(body)
 	return clients.Reading{Message: message, Fields: fields}
