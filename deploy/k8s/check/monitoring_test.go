@@ -131,7 +131,7 @@ func work(t *testing.T, page func([]byte)) {
 			t.Fatal(err)
 		}
 		p := exec.Command(filepath.Join(bin, name))
-		p.Env = []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "POLL_INTERVAL=200ms", "MANDATE_API_URL=" + web.URL,
+		p.Env = []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "POLL_INTERVAL=200ms", "FLEET_RATE=100", "MANDATE_API_URL=" + web.URL,
 			"MANDATE_API_TOKEN=sandbox-token", "MANDATE_PORTAL_KEY=sandbox-portal", "MAIL_API_URL=" + web.URL, "MAIL_API_KEY=sandbox-key"}
 		p.Stdout, p.Stderr = said, said
 		if err := p.Start(); err != nil {
