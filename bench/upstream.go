@@ -43,7 +43,7 @@ func (u *upstream) Run() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }() // the process ends
+	defer func() { _ = listener.Close() }()
 	go func() { // ends with the listener
 		for {
 			conn, err := listener.Accept()
