@@ -49,7 +49,7 @@ func (c *compare) chosen() ([]scenario, error) {
 		share, c.Rounds = 0.5, 1
 	}
 	all := slices.DeleteFunc(scenarios(share), func(s scenario) bool {
-		return !only.MatchString(s.key) || c.Quick && c.Only == "" && !s.quick
+		return !only.MatchString(s.key) || c.Quick && c.Only == "" && !s.quick || len(s.contestants(c.Contestants)) == 0
 	})
 	if len(all) == 0 {
 		return nil, &app.Invalid{Variable: "--only", Problem: "no scenario matches; see --list"}
