@@ -61,6 +61,13 @@ func TestNothingThatIsShippedMakesSchemas(t *testing.T) {
 	}
 }
 
+// Whoever uses errand links no more of it than that.
+func TestTheClientOfErrandImportsMessagesAndNATSOnly(t *testing.T) {
+	forbid(t, "pkg/errand", func(dep string) bool {
+		return under(dep, module) && dep != module+"/pkg/messages" || under(dep, "github.com") && !under(dep, "github.com/nats-io") && !under(dep, "github.com/klauspost/compress")
+	})
+}
+
 func TestClientsImportTheStandardLibraryAndThemselvesOnly(t *testing.T) {
 	for _, pkg := range []string{"pkg/clients", "pkg/clients/mandate", "pkg/clients/mail"} {
 		forbid(t, pkg, func(dep string) bool { return !standard(dep) && !under(dep, module+"/pkg/clients") })

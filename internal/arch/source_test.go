@@ -147,7 +147,7 @@ func walk(visit func(root, name string) error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (name == ".git" || name == "bin" || name == "dist" || name == "node_modules") {
+		if d.IsDir() && (name == ".git" || name == "bin" || name == "dist" || d.Name() == "node_modules") {
 			return fs.SkipDir
 		}
 		if !d.Type().IsRegular() || name == ".git" { // in a worktree it is a file
