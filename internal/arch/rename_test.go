@@ -25,7 +25,7 @@ func TestTheRenamedTreeBuilds(t *testing.T) {
 			return err
 		}
 		to := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // a tree for the test
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
 		return os.WriteFile(to, text, info.Mode())

@@ -60,7 +60,7 @@ func TestTheExamplesTellEveryOutcome(t *testing.T) {
 	pnc, _ := connectAs(t, in.nats.URL, "provisioner")
 	in.reader(pnc, "service")
 	commands := exampleCommands(t, in)
-	for _, language := range strings.Split(*examples, ",") {
+	for language := range strings.SplitSeq(*examples, ",") {
 		command, known := commands[language]
 		if !known {
 			t.Fatalf("there is no example %q", language)
