@@ -103,7 +103,7 @@ try {
   }
 } catch (/** @type {any} */ error) {
   // 503: no stream takes it. TIMEOUT: perhaps it was stored; the same again is safe.
-  console.error(error.code === "503" ? "not published: nothing takes it from this user" : String(error));
+  console.error(error.code === "503" ? "not published: no stream takes that subject: is it mistyped, or may this user not publish it?" : String(error));
   process.exitCode = 1;
 } finally {
   await nc.close();
