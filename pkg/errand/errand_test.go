@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -223,18 +224,43 @@ func TestWaitTakesNoOtherRequestsOutcomeForItsOwn(t *testing.T) {
 	w.want(right, "mail.send.accepted.corrected")
 }
 
-// The outcome is stored while the connection is away, and the server starts again.
-func TestWaitSurvivesARestartOfTheServer(t *testing.T) {
+// The outcome is stored after the server started again: who waited before hears it.
+func TestReadersSurviveARestartOfTheServer(t *testing.T) {
 	w := newWorld(t)
 	r := w.publish(letter("away", "x"))
-	got := make(chan error, 1)
+	o, err := w.client.Outcomes(t.Context(), "billing", messages.Send, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.store("mail.send.started.away", own(r, ""))
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	began, got := make(chan struct{}), make(chan string, 3)
 	go func() {
-		o, err := w.wait(r, 30*time.Second)
-		if err == nil && o.About().State != messages.Accepted {
-			err = fmt.Errorf("got %v", o)
-		}
-		got <- err
+		o, err := w.client.Wait(ctx, r)
+		got <- fmt.Sprintf("wait %T %v", o, err)
 	}()
+	go func() {
+		for e, err := range w.client.Follow(ctx, r) {
+			if e.State == messages.Started {
+				close(began)
+			}
+			if err != nil || e.Final() {
+				got <- fmt.Sprint("follow ", e.Subject, err)
+				return
+			}
+		}
+	}()
+	go func() {
+		err := o.Run(ctx, func(_ context.Context, o errand.Outcome) error {
+			got <- "outcomes " + o.About().Subject
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			got <- fmt.Sprint("outcomes ", err)
+		}
+	}()
+	<-began
 	if err := w.n.Restart(); err != nil {
 		t.Fatal(err)
 	}
@@ -250,8 +276,11 @@ func TestWaitSurvivesARestartOfTheServer(t *testing.T) {
 	if _, err := js.Publish(t.Context(), "mail.send.accepted.away", []byte(own(r, ""))); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-got; err != nil {
-		t.Error(err)
+	all := []string{<-got, <-got, <-got}
+	slices.Sort(all)
+	want := []string{"follow mail.send.accepted.away<nil>", "outcomes mail.send.accepted.away", "wait errand.Succeeded <nil>"}
+	if diff := cmp.Diff(want, all); diff != "" {
+		t.Error(diff)
 	}
 }
 
