@@ -244,3 +244,34 @@ func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
 		}
 	}
 }
+
+// The headers that publishers and subscribers see are those of docs/messages.md.
+func TestTheHeadersOfTheDocumentAreThoseOfMessages(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(docs, "messages.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Headers\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var want, got []string
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if strings.HasPrefix(line, "| `") && !strings.Contains(line, "for the programs alone") {
+			want = append(want, codes(cells[1])...)
+		}
+	}
+	for _, headers := range []object{requestHeaders, eventHeaders, deadLetterHeaders} {
+		for _, m := range headers {
+			if m.name == "properties" {
+				for _, header := range m.value.(object) {
+					got = append(got, header.name)
+				}
+			}
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-messages.md +asyncapi.yaml):\n%s", diff)
+	}
+}
