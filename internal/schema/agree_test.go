@@ -116,7 +116,10 @@ func plainNumbers(value any) any {
 }
 
 func TestSchemasAcceptAndRefuseWhatDecodersDo(t *testing.T) {
-	all, met := compiled(t), map[string]bool{}
+	all, met, share := compiled(t), map[string]bool{}, 1
+	if testing.Short() { // under the race detector each body takes ten times as long
+		share = 10
+	}
 	for _, op := range operations {
 		verdicts, random := map[verdict]int{}, newMutator(op)
 		try := func(body []byte) bool {
@@ -126,17 +129,21 @@ func TestSchemasAcceptAndRefuseWhatDecodersDo(t *testing.T) {
 			}
 			return true
 		}
-		random.each(try)
-		for range *bodies {
+		n := 0
+		random.each(func(body []byte) bool {
+			n++
+			return n%share != 0 || try(body)
+		})
+		for range *bodies / share {
 			try(random.body())
 		}
 		t.Logf("%s: %v", op, verdicts)
-		if least := *bodies / 20; verdicts[accepted] < least || verdicts[refusedAs] < least {
+		if least := *bodies / share / 20; verdicts[accepted] < least || verdicts[refusedAs] < least {
 			t.Errorf("%s: hardly anything was accepted, or refused: %v", op, verdicts)
 		}
 	}
 	for _, rule := range everyRule {
-		if !met[rule] {
+		if !met[rule] && share == 1 {
 			t.Errorf("no random body is refused since it %s", rule)
 		}
 	}

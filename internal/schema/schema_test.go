@@ -107,3 +107,18 @@ func TestEverySchemaHasAnExampleThatIsValid(t *testing.T) {
 		}
 	}
 }
+
+// The examples of docs/messages.md are those of its schemas.
+func TestTheExamplesOfMessagesAreValid(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(docs, "messages.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := readWords(string(text))
+	if err != nil || len(w.sample) < 7 {
+		t.Fatalf("%d examples, %v", len(w.sample), err)
+	}
+	for subject, example := range w.sample {
+		validates(t, compiled(t)[subject], subject, []byte(example))
+	}
+}
