@@ -39,6 +39,8 @@ type Connection struct {
 
 	AllowPlain bool `name:"allow-plain-nats" env:"ALLOW_PLAIN_NATS" help:"Allow a NATS password or token without TLS to a server that is not on this machine."`
 
+	// InboxPrefix is where answers come, in place of the user's own inbox.
+	InboxPrefix string `kong:"-"`
 	// Dialer replaces the network where a test has its own.
 	Dialer nats.CustomDialer `kong:"-"`
 }
@@ -131,7 +133,7 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 		nats.Name(name),
 		// One for each user, so that none may receive another's answers. Only NATS_USER
 		// names one; users known by credentials, nkey or certificate go by the program.
-		nats.CustomInboxPrefix("_INBOX_" + inboxToken(cmp.Or(c.User, name))),
+		nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, "_INBOX_"+inboxToken(cmp.Or(c.User, name)))),
 		nats.MaxReconnects(-1), // the default gives up after two minutes, for good
 		nats.ReconnectWait(retry.Reconnect),
 		nats.RetryOnFailedConnect(true),

@@ -63,8 +63,14 @@ func letter(m *nats.Msg, meta *nats.MsgMetadata, why DeadLetter) *nats.Msg {
 	set("Errand-Sequence", strconv.FormatUint(meta.Sequence.Stream, 10))
 	set("Errand-Deliveries", strconv.FormatUint(meta.NumDelivered, 10))
 	set("Errand-At", messages.Time{Time: time.Now()}.String())
-	set(nats.MsgIdHdr, "dead."+string(why.Operation)+"."+why.RequestID+"."+strconv.FormatUint(why.Final, 10))
+	set(nats.MsgIdHdr, DeadLetterID(why.Operation, why.RequestID, why.Final))
 	return d
+}
+
+// DeadLetterID is the Nats-Msg-Id of the dead letter that a request left when it ended with
+// the event of a sequence.
+func DeadLetterID(op messages.Operation, request string, final uint64) string {
+	return "dead." + string(op) + "." + request + "." + strconv.FormatUint(final, 10)
 }
 
 // maxOwn is how many bytes of its own headers a dead letter keeps: a message has

@@ -113,7 +113,7 @@ const (
 	// Answer is for what NATS is asked: a write or a read.
 	Answer = 5 * time.Second
 	// StatusAnswer is for the programs' answers how they are.
-	StatusAnswer = time.Second
+	StatusAnswer = 500 * time.Millisecond
 	// StatusQuiet is how long further replicas of a program may take, once one of each answered.
 	StatusQuiet = 100 * time.Millisecond
 	// PullExpiry is how long the server keeps a pull that it has no message for. It is short

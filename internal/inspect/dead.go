@@ -1,0 +1,155 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// DeadLetter is the message of a request that ended failed or uncertain.
+type DeadLetter struct {
+	Sequence  uint64             `json:"sequence"`
+	Time      messages.Time      `json:"time"`
+	RequestID string             `json:"request_id"`
+	Operation messages.Operation `json:"operation"`
+	Reason    messages.Reason    `json:"reason"`
+	Message   string             `json:"message,omitempty"`
+	Now       messages.State     `json:"now,omitempty"` // the state that the request is in
+	Bytes     int                `json:"bytes"`
+
+	Event Event `json:"-"`
+}
+
+// Headers of dead letters, as bus.StoreDeadLetter writes them.
+const (
+	headerRequest = "Errand-Request-Id"
+	headerReason  = "Errand-Reason"
+	headerMessage = "Errand-Message"
+)
+
+func deadLetterOf(m bus.Message) DeadLetter {
+	d := DeadLetter{Sequence: m.Sequence, Time: messages.Time{Time: m.Time}, RequestID: m.Header.Get(headerRequest),
+		Operation: operationOf(strings.TrimPrefix(m.Subject, "dead.")), Reason: messages.Reason(m.Header.Get(headerReason)),
+		Message: m.Header.Get(headerMessage), Bytes: len(m.Data), Event: eventOf(m)}
+	d.Event.Headers = map[string]string{}
+	for name, values := range m.Header {
+		d.Event.Headers[name] = strings.Join(values, ", ")
+	}
+	return d
+}
+
+// DeadLetters gives those that a query asks for, the newest first, each with the state that
+// its request is in now. Its states are not looked at.
+func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) {
+	var letters []DeadLetter
+	for _, op := range Operations {
+		if len(q.Operations) > 0 && !slices.Contains(q.Operations, op) {
+			continue
+		}
+		found, err := r.deadOfOperation(ctx, op, q)
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, found...)
+	}
+	slices.SortStableFunc(letters, func(a, b DeadLetter) int { return b.Time.Compare(a.Time.Time) })
+	if q.Limit > 0 && len(letters) > q.Limit {
+		letters = letters[:q.Limit]
+	}
+	return letters, each(len(letters), func(i int) error {
+		last, there, err := r.last(ctx, letters[i].Operation, letters[i].RequestID)
+		if there {
+			letters[i].Now = messages.StateOf(last.Subject)
+		}
+		return err
+	})
+}
+
+func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Query) ([]DeadLetter, error) {
+	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested(), Since: q.Since}
+	if q.Limit > 0 && len(q.Reasons) == 0 {
+		n, _, err := bus.Count(ctx, r.Conn, scan.Stream, scan.Filter, q.Since)
+		if err != nil || n == 0 {
+			return nil, err
+		}
+		if scan.Page = q.Limit; n > uint64(q.Limit) {
+			if err := scan.ToLast(ctx, r.Conn, uint64(q.Limit)); err != nil {
+				return nil, err
+			}
+			scan.Since = time.Time{}
+		}
+	}
+	var letters []DeadLetter
+	err := r.all(ctx, scan, func(m bus.Message) bool {
+		if d := deadLetterOf(m); q.wantsReason(d.Reason) {
+			letters = append(letters, d)
+		}
+		return true
+	})
+	if q.Limit > 0 && len(letters) > q.Limit {
+		letters = letters[len(letters)-q.Limit:]
+	}
+	return letters, err
+}
+
+// ErrNoDeadLetter says that there is none of that sequence or request.
+var ErrNoDeadLetter = errors.New("there is no such dead letter")
+
+// DeadLetter gives those of a request, or the one with a sequence.
+func (r Reader) DeadLetter(ctx context.Context, name string, now time.Time) ([]DeadLetter, error) {
+	if sequence, err := strconv.ParseUint(name, 10, 64); err == nil {
+		next, err := (&bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>", From: sequence, Page: 1}).Next(ctx, r.Conn)
+		if err != nil {
+			return nil, err
+		}
+		if len(next) > 0 && next[0].Sequence == sequence {
+			return []DeadLetter{deadLetterOf(next[0])}, nil
+		}
+	}
+	stories, err := r.Stories(ctx, name, now)
+	if err != nil {
+		return nil, err
+	}
+	var letters []DeadLetter
+	for _, s := range stories {
+		letters = append(letters, s.Dead...)
+	}
+	if len(letters) == 0 {
+		return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
+	}
+	return letters, nil
+}
+
+// deadOf looks for the dead letters of a request: one is stored right after each of its
+// outcomes that leave one, so that is where it looks; later where a program died between.
+func (r Reader) deadOf(ctx context.Context, s Story) (letters []DeadLetter, err error) {
+	for _, e := range s.Events {
+		state := messages.StateOf(e.Subject)
+		if operationOf(e.Subject) != s.Operation || state != messages.Failed && state != messages.Uncertain {
+			continue
+		}
+		// Another server's clock may be behind.
+		scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + s.Operation.Requested(), Since: e.Time.Add(-time.Second), Page: 64}
+		id := bus.DeadLetterID(s.Operation, s.RequestID, e.Sequence)
+		err := r.all(ctx, scan, func(m bus.Message) bool {
+			if m.Header.Get(nats.MsgIdHdr) != id {
+				return true
+			}
+			letters = append(letters, deadLetterOf(m))
+			return false
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return letters, nil
+}

@@ -1,0 +1,164 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// Explain says why each request waits, given its queue and what the programs said; nothing
+// where nobody answered.
+func Explain(open []Open, q Queue, programs []bus.ProgramStatus, now time.Time) {
+	for i := range open {
+		open[i].Why = why(&open[i], q, programs, now)
+	}
+}
+
+func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
+	switch o.State {
+	case messages.Started, messages.Page:
+		if o.Next == nil || now.Before(o.Next.Time) {
+			return "a call is under way"
+		}
+		return "its worker is gone; another takes it over"
+	}
+	if q.PausedUntil != nil {
+		return "its queue is paused"
+	}
+	for _, p := range programs {
+		for _, h := range p.Holds {
+			if h.Operation == o.Operation {
+				return "held: " + h.Why
+			}
+		}
+	}
+	if o.State == messages.Deferred {
+		return because(o.facts)
+	}
+	name := programOf(o.Operation)
+	running := slices.ContainsFunc(programs, func(p bus.ProgramStatus) bool { return p.Program == name })
+	switch {
+	case q.Pulls == 0 && !running:
+		return "no " + name + " answers"
+	case o.Place > 0:
+		return "waits its turn"
+	case o.State == messages.Reopened:
+		return "reopened, to be run again"
+	}
+	return "a program had it and stored nothing yet"
+}
+
+// because is the reason that an event gives, with the status of the answer and the message.
+func because(f facts) string {
+	text := string(f.Reason)
+	if f.HTTPStatus != 0 {
+		text += " " + strconv.Itoa(f.HTTPStatus)
+	}
+	message := strings.TrimRight(f.Message, ".")
+	switch {
+	case message == "":
+		return text
+	case text == "" || strings.HasPrefix(message, string(f.Reason)+": "):
+		return message
+	}
+	return text + ", " + message
+}
+
+// programOf is the program that takes the requests of an operation.
+func programOf(op messages.Operation) string {
+	if strings.HasPrefix(string(op), "mandate.") {
+		return "mandate-consumer"
+	}
+	return "mail-consumer"
+}
+
+// Cause is a reason why requests wait, and how many do.
+type Cause struct {
+	Why       string             `json:"why"`
+	Operation messages.Operation `json:"operation"`
+	Count     int                `json:"count"`
+	Oldest    messages.Time      `json:"oldest"` // of the times at which they were published
+	Next      *messages.Time     `json:"next,omitempty"`
+	Example   string             `json:"example"` // the id of the oldest
+}
+
+// Causes groups requests by why they wait, most first.
+func Causes(open []Open) (causes []Cause) {
+	for _, o := range open {
+		i := slices.IndexFunc(causes, func(c Cause) bool { return c.Why == o.Why && c.Operation == o.Operation })
+		if i < 0 {
+			i, causes = len(causes), append(causes, Cause{Why: o.Why, Operation: o.Operation, Oldest: o.Published, Example: o.RequestID})
+		}
+		c := &causes[i]
+		c.Count++
+		if o.Published.Before(c.Oldest.Time) {
+			c.Oldest, c.Example = o.Published, o.RequestID
+		}
+		if o.Next != nil && (c.Next == nil || o.Next.Before(c.Next.Time)) {
+			c.Next = o.Next
+		}
+	}
+	slices.SortStableFunc(causes, func(a, b Cause) int { return b.Count - a.Count })
+	return causes
+}
+
+// Stuck is what waits, and why.
+type Stuck struct {
+	Causes   []Cause `json:"causes"`
+	Requests []Open  `json:"requests"` // the oldest first
+	// Looked is how many were looked at, of Total.
+	Looked int    `json:"looked_at"`
+	Total  uint64 `json:"total"`
+}
+
+// Stuck gives what was published before a time and has no outcome yet, from the oldest on:
+// it looks at no more than limit requests of each operation.
+func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time.Time) (Stuck, error) {
+	s := Stuck{Causes: []Cause{}, Requests: []Open{}}
+	programs, err := bus.AskStatus(ctx, r.Conn)
+	if err != nil {
+		return s, err
+	}
+	for _, op := range Operations {
+		q, err := r.Queue(ctx, op, now)
+		if err != nil {
+			return s, err
+		}
+		n := q.Untaken + uint64(q.Taken)
+		if s.Total += n; n == 0 {
+			continue
+		}
+		open, err := r.Opens(ctx, q, limit, before)
+		if err != nil {
+			return s, err
+		}
+		s.Looked += int(min(n, uint64(limit)))
+		Explain(open, q, programs, now)
+		s.Requests = append(s.Requests, open...)
+	}
+	slices.SortStableFunc(s.Requests, func(a, b Open) int { return a.Published.Compare(b.Published.Time) })
+	s.Causes = append(s.Causes, Causes(s.Requests)...)
+	return s, nil
+}
+
+// ordinal is 1st, 2nd, 3rd, 4th.
+func ordinal(n uint64) string {
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
+}

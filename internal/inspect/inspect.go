@@ -1,0 +1,200 @@
+// Package inspect answers the questions of those on call from what NATS has: what waits and
+// why, what became of a request, what failed. It only asks, and leaves nothing behind.
+//
+//	status.go  queues, programs, streams, and what is wrong with them
+//	open.go    requests that have no outcome yet: those that are in the queues
+//	explain.go why one waits
+//	story.go   all that is known of one request
+//	list.go    requests by state, reason and time
+//	find.go    requests by what they name: an order number, an address
+//	dead.go    dead letters
+//
+// What has an outcome is read from the events, by filters on the server. What has none is
+// in its queue and nowhere else: whatever waits is found there, taken or not.
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// Reader asks one account of NATS. What a user may not ask ends in an error that says so.
+type Reader struct {
+	Conn *nats.Conn
+	JS   jetstream.JetStream
+}
+
+// Operations are those that can be requested, in the order in which they are shown.
+var Operations = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
+
+// Queued is the state of a request that has no event yet.
+const Queued messages.State = "queued"
+
+// finals are the final states of each operation, in the order in which they are shown.
+var finals = map[messages.Operation][]messages.State{
+	messages.Enroll:       {messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved},
+	messages.Transactions: {messages.Listed, messages.Failed},
+	messages.Send:         {messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain, messages.Resolved},
+	messages.Account:      {messages.Reported, messages.Failed},
+}
+
+// opens are the states of requests that have no outcome.
+var opens = []messages.State{Queued, messages.Started, messages.Deferred, messages.Reopened, messages.Page}
+
+// Pages of what is read: messages at once.
+const (
+	page     = 4096
+	parallel = 32 // questions under way at once
+)
+
+// queueOf is the durable consumer of an operation.
+func queueOf(op messages.Operation) bus.Queue {
+	for _, q := range bus.Queues() {
+		if q.Filter == op.Requested() {
+			return q
+		}
+	}
+	return bus.Queue{}
+}
+
+// operationOf is the operation of a subject's first two tokens.
+func operationOf(subject string) messages.Operation {
+	dots := 0
+	for i := range len(subject) {
+		if subject[i] == '.' {
+			if dots++; dots == 2 {
+				return messages.Operation(subject[:i])
+			}
+		}
+	}
+	return messages.Operation(subject)
+}
+
+// each calls work for 0 to n-1, several at once, and gives one of their errors.
+func each(n int, work func(i int) error) error {
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+	)
+	slots := make(chan struct{}, parallel)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := work(i); err != nil {
+				mu.Lock()
+				failed = err
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// all reads everything that a stream has under a filter from a sequence or, where that is
+// 0, a time on, until visit returns false.
+func (r Reader) all(ctx context.Context, scan bus.Scan, visit func(bus.Message) bool) error {
+	if scan.Page == 0 {
+		scan.Page = page
+	}
+	for {
+		messages, err := scan.Next(ctx, r.Conn)
+		if err != nil || len(messages) == 0 {
+			return err
+		}
+		for _, m := range messages {
+			if !visit(m) {
+				return nil
+			}
+		}
+		if messages[len(messages)-1].Pending == 0 {
+			return nil
+		}
+	}
+}
+
+// last is the last event of a request; false: it has none.
+func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus.Message, bool, error) {
+	return bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))
+}
+
+// hidden reports whether err says that a stream or queue is none of this account: a service
+// has copies of the events alone.
+func hidden(err error) bool {
+	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
+}
+
+// facts are the fields of an event's body that are asked for here, whatever its type.
+type facts struct {
+	RequestID   string          `json:"request_id"`
+	Attempt     int             `json:"attempt"`
+	OrderNumber string          `json:"order_number"`
+	Reason      messages.Reason `json:"reason"`
+	Message     string          `json:"message"`
+	HTTPStatus  int             `json:"http_status"`
+	Outcome     messages.State  `json:"outcome"`
+	NotBefore   messages.Time   `json:"not_before"`
+	Deadline    messages.Time   `json:"deadline"`
+}
+
+// factsOf reads a body; what cannot be read says nothing.
+func factsOf(body []byte) (f facts) {
+	_ = json.Unmarshal(body, &f) // what could be read before the fault is there
+	return f
+}
+
+// Event is a message as it is stored.
+type Event struct {
+	Time     messages.Time     `json:"time"`
+	Subject  string            `json:"subject"`
+	Sequence uint64            `json:"sequence"`
+	Headers  map[string]string `json:"headers,omitempty"`
+	Body     any               `json:"body"` // JSON, or a string of what is none
+
+	Message bus.Message `json:"-"`
+}
+
+func eventOf(m bus.Message) Event {
+	e := Event{Time: messages.Time{Time: m.Time}, Subject: m.Subject, Sequence: m.Sequence, Body: string(m.Data), Message: m}
+	if json.Valid(m.Data) {
+		e.Body = json.RawMessage(m.Data)
+	}
+	return e
+}
+
+// optional is nil for no time.
+func optional(t time.Time) *messages.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &messages.Time{Time: t}
+}
+
+// States are those that a request of some operations may be in; of any, where none is named.
+func States(of []messages.Operation) []messages.State {
+	all := slices.Clone(opens)
+	for _, op := range Operations {
+		if len(of) == 0 || slices.Contains(of, op) {
+			all = append(all, finals[op]...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Reasons are all that there are.
+var Reasons = []messages.Reason{messages.ReasonInvalidRequest, messages.ReasonConflict, messages.ReasonCancelled, messages.ReasonRefused,
+	messages.ReasonUnavailable, messages.ReasonBusy, messages.ReasonHeld, messages.ReasonShortCount, messages.ReasonNoAnswer,
+	messages.ReasonBadAnswer, messages.ReasonInterrupted, messages.ReasonLinkLost}

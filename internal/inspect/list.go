@@ -1,0 +1,244 @@
+package inspect
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// Query says which requests are asked for. What is empty does not limit.
+type Query struct {
+	Operations []messages.Operation
+	States     []messages.State
+	Reasons    []messages.Reason
+	Since      time.Time // of the state that they are in
+	Limit      int       // the newest; 0: all
+}
+
+// Row is a request and the state that it is in.
+type Row struct {
+	Time        messages.Time      `json:"time"` // of that state
+	RequestID   string             `json:"request_id"`
+	Operation   messages.Operation `json:"operation"`
+	State       messages.State     `json:"state"`
+	Reason      messages.Reason    `json:"reason,omitempty"`
+	HTTPStatus  int                `json:"http_status,omitempty"`
+	OrderNumber string             `json:"order_number,omitempty"`
+	Message     string             `json:"message,omitempty"`
+
+	sequence uint64
+	gone     bool // it is in another state
+}
+
+// List gives requests by the state that they are in, the newest first.
+func (r Reader) List(ctx context.Context, q Query, now time.Time) ([]Row, error) {
+	var rows []Row
+	for _, op := range Operations {
+		if len(q.Operations) > 0 && !slices.Contains(q.Operations, op) {
+			continue
+		}
+		ended, err := r.ended(ctx, op, q)
+		if err != nil {
+			return nil, err
+		}
+		open, err := r.openRows(ctx, op, q, now)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, append(ended, open...)...)
+	}
+	rows = slices.DeleteFunc(rows, func(row Row) bool { return row.gone })
+	slices.SortStableFunc(rows, func(a, b Row) int { return b.Time.Compare(a.Time.Time) })
+	if q.Limit > 0 && len(rows) > q.Limit {
+		rows = rows[:q.Limit]
+	}
+	return rows, nil
+}
+
+// wants reports whether requests in a state are asked for. What did what it was for has no
+// reason.
+func (q Query) wants(state messages.State) bool {
+	if len(q.States) == 0 && len(q.Reasons) > 0 {
+		return slices.Contains([]messages.State{messages.Failed, messages.Uncertain, messages.Partial, messages.Deferred}, state)
+	}
+	return len(q.States) == 0 || slices.Contains(q.States, state)
+}
+
+// wantsReason reports whether an event has one of the reasons that are asked for.
+func (q Query) wantsReason(reason messages.Reason) bool {
+	return len(q.Reasons) == 0 || slices.Contains(q.Reasons, reason)
+}
+
+// ended are requests of an operation that have an outcome, and no later event, and those
+// that were reopened.
+func (r Reader) ended(ctx context.Context, op messages.Operation, q Query) ([]Row, error) {
+	var rows []Row
+	for _, state := range append([]messages.State{messages.Reopened}, finals[op]...) {
+		if !q.wants(state) {
+			continue
+		}
+		found, err := r.inState(ctx, op, state, q)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, found...)
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	later, err := r.superseding(ctx, op, slices.MinFunc(rows, func(a, b Row) int { return a.Time.Compare(b.Time.Time) }).Time.Time)
+	if err != nil {
+		return nil, err
+	}
+	rows = slices.DeleteFunc(rows, func(row Row) bool { return later[row.RequestID] > row.sequence })
+	return rows, each(len(rows), func(i int) error {
+		if rows[i].State != messages.Reopened { // anything may follow that one
+			return nil
+		}
+		last, _, err := r.last(ctx, op, rows[i].RequestID)
+		rows[i].gone = last.Sequence != rows[i].sequence
+		return err
+	})
+}
+
+// inState are the newest events of one state that a query asks for.
+func (r Reader) inState(ctx context.Context, op messages.Operation, state messages.State, q Query) ([]Row, error) {
+	scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: q.Since}
+	if q.Limit > 0 && len(q.Reasons) == 0 {
+		n, _, err := bus.Count(ctx, r.Conn, scan.Stream, scan.Filter, q.Since)
+		if err != nil || n == 0 {
+			return nil, err
+		}
+		if scan.Page = q.Limit; n > uint64(q.Limit) {
+			if err := scan.ToLast(ctx, r.Conn, uint64(q.Limit)); err != nil {
+				return nil, err
+			}
+			scan.Since = time.Time{}
+		}
+	}
+	var rows []Row
+	err := r.all(ctx, scan, func(m bus.Message) bool {
+		if row := rowOf(op, state, m); q.wantsReason(row.Reason) {
+			rows = append(rows, row)
+		}
+		return true
+	})
+	if q.Limit > 0 && len(rows) > q.Limit {
+		rows = rows[len(rows)-q.Limit:]
+	}
+	return rows, err
+}
+
+func rowOf(op messages.Operation, state messages.State, m bus.Message) Row {
+	f := factsOf(m.Data)
+	row := Row{Time: messages.Time{Time: m.Time}, RequestID: m.Subject[len(op.Subject(state, ""))+1:], Operation: op, State: state,
+		Reason: f.Reason, HTTPStatus: f.HTTPStatus, OrderNumber: f.OrderNumber, Message: f.Message, sequence: m.Sequence}
+	if state == messages.Resolved {
+		row.Message = "it was " + string(f.Outcome)
+	}
+	return row
+}
+
+// superseding gives, by request, the sequence of the last event that changes an outcome:
+// what is reopened runs again, what is resolved is uncertain no more.
+func (r Reader) superseding(ctx context.Context, op messages.Operation, since time.Time) (map[string]uint64, error) {
+	later := map[string]uint64{}
+	for _, state := range []messages.State{messages.Reopened, messages.Resolved} {
+		scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: since}
+		err := r.all(ctx, scan, func(m bus.Message) bool {
+			id := m.Subject[len(op.Subject(state, ""))+1:]
+			later[id] = max(later[id], m.Sequence)
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return later, nil
+}
+
+// openRows are requests of an operation that have no outcome.
+func (r Reader) openRows(ctx context.Context, op messages.Operation, q Query, now time.Time) ([]Row, error) {
+	if !slices.ContainsFunc(opens, q.wants) {
+		return nil, nil
+	}
+	queue, err := r.Queue(ctx, op, now)
+	switch {
+	case hidden(err) && len(q.States) == 0: // a service sees what has an outcome
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	waiting, err := r.candidates(ctx, queue, q)
+	var rows []Row
+	for end := len(waiting); end > 0 && err == nil && (q.Limit == 0 || len(rows) < q.Limit); end -= chunk { // the newest first
+		var open []Open
+		open, err = r.opensOf(ctx, queue, waiting[max(0, end-chunk):end])
+		for _, o := range open {
+			if o.State != messages.Reopened && q.wants(o.State) && q.wantsReason(o.Reason) && !o.Since.Before(q.Since) {
+				rows = append(rows, Row{Time: o.Since, RequestID: o.RequestID, Operation: op, State: o.State, Reason: o.Reason,
+					HTTPStatus: o.facts.HTTPStatus, OrderNumber: o.facts.OrderNumber, Message: o.facts.Message})
+			}
+		}
+	}
+	return rows, err
+}
+
+// chunk is how many requests are looked up before it is asked whether these are enough.
+const chunk = 256
+
+// candidates are requests in a queue that a query may ask for: those that somebody had, where
+// it asks for more than what is queued, and the newest of those that nobody had.
+func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []request, err error) {
+	of := queueOf(queue.Operation)
+	if queue.Taken > 0 && slices.ContainsFunc(opens[1:], q.wants) {
+		err = r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter}, func(m bus.Message) bool {
+			if m.Sequence <= queue.delivered {
+				list = append(list, requestOf(of.Stream, m))
+			}
+			return m.Sequence < queue.delivered
+		})
+	}
+	if err != nil || queue.Untaken == 0 || !q.wants(Queued) {
+		return list, err
+	}
+	scan := bus.Scan{Stream: of.Stream, Filter: of.Filter, From: queue.delivered + 1}
+	if q.Limit > 0 && queue.Untaken > uint64(q.Limit) {
+		if err := scan.ToLast(ctx, r.Conn, uint64(q.Limit)); err != nil {
+			return nil, err
+		}
+	}
+	return list, r.all(ctx, scan, func(m bus.Message) bool {
+		list = append(list, requestOf(of.Stream, m))
+		return true
+	})
+}
+
+// Group is how many requests have something in common.
+type Group struct {
+	Operation messages.Operation `json:"operation"`
+	State     messages.State     `json:"state"`
+	Reason    messages.Reason    `json:"reason,omitempty"`
+	Count     int                `json:"count"`
+	Last      messages.Time      `json:"last"`
+	Example   string             `json:"example"` // the id of the newest
+	Message   string             `json:"message,omitempty"`
+}
+
+// ByReason counts requests, newest first, by operation, state and reason, most first.
+func ByReason(rows []Row) (groups []Group) {
+	for _, row := range rows {
+		i := slices.IndexFunc(groups, func(g Group) bool {
+			return g.Operation == row.Operation && g.State == row.State && g.Reason == row.Reason
+		})
+		if i < 0 {
+			i, groups = len(groups), append(groups, Group{Operation: row.Operation, State: row.State, Reason: row.Reason, Last: row.Time, Example: row.RequestID, Message: row.Message})
+		}
+		groups[i].Count++
+	}
+	slices.SortStableFunc(groups, func(a, b Group) int { return b.Count - a.Count })
+	return groups
+}

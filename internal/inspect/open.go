@@ -1,0 +1,195 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// Queue is what waits for an operation.
+type Queue struct {
+	Operation   messages.Operation `json:"operation"`
+	Untaken     uint64             `json:"untaken"` // nobody had them yet
+	Taken       int                `json:"taken"`   // in flight, or deferred
+	Oldest      *messages.Time     `json:"oldest,omitempty"`
+	FirstFree   *messages.Time     `json:"oldest_untaken,omitempty"`
+	Pulls       int                `json:"pulls"` // of programs that wait for a request
+	PausedUntil *messages.Time     `json:"paused_until,omitempty"`
+
+	delivered uint64 // sequence of the last one that somebody had
+}
+
+// Queue asks for the state of an operation's queue.
+func (r Reader) Queue(ctx context.Context, op messages.Operation, now time.Time) (Queue, error) {
+	of := queueOf(op)
+	c, err := r.JS.Consumer(ctx, of.Stream, of.Name)
+	if err != nil {
+		return Queue{}, fmt.Errorf("queue %s: %w", of.Name, err)
+	}
+	q := queueFrom(op, c.CachedInfo(), now)
+	if _, q.Oldest, err = r.from(ctx, of, 1); err == nil { // the consumer learns later of what is stored
+		q.Untaken, q.FirstFree, err = r.from(ctx, of, q.delivered+1)
+	}
+	return q, err
+}
+
+func queueFrom(op messages.Operation, info *jetstream.ConsumerInfo, now time.Time) Queue {
+	q := Queue{Operation: op, Taken: info.NumAckPending, Pulls: info.NumWaiting, delivered: info.Delivered.Stream}
+	if info.Paused {
+		q.PausedUntil = optional(now.Add(info.PauseRemaining))
+	}
+	return q
+}
+
+// from is how many requests a queue has from a sequence on, and when the first was stored.
+func (r Reader) from(ctx context.Context, of bus.Queue, sequence uint64) (n uint64, first *messages.Time, err error) {
+	next, err := (&bus.Scan{Stream: of.Stream, Filter: of.Filter, From: sequence, Page: 1}).Next(ctx, r.Conn)
+	if err != nil || len(next) == 0 {
+		return 0, nil, err
+	}
+	return next[0].Pending + 1, optional(next[0].Time), nil
+}
+
+// Open is a request without an outcome.
+type Open struct {
+	RequestID string             `json:"request_id"`
+	Operation messages.Operation `json:"operation"`
+	State     messages.State     `json:"state"` // Queued, or that of its last event
+	Published messages.Time      `json:"published"`
+	Since     messages.Time      `json:"since"` // of that state
+	Reason    messages.Reason    `json:"reason,omitempty"`
+	Attempt   int                `json:"attempt,omitempty"`
+	Next      *messages.Time     `json:"next,omitempty"` // it goes on then
+	Why       string             `json:"why"`            // it waits
+	Place     uint64             `json:"place,omitempty"`
+
+	facts facts
+}
+
+// request is a message in a queue.
+type request struct {
+	bus.Message
+	id    string
+	place uint64 // among those that nobody had yet, from 1; 0: not counted
+}
+
+// requestOf reads by which id a request goes: its body's, else its Nats-Msg-Id, else
+// <stream>-<sequence>.
+func requestOf(stream string, m bus.Message) request {
+	q := request{id: stream + "-" + strconv.FormatUint(m.Sequence, 10), Message: m}
+	var named struct {
+		RequestID any `json:"request_id"`
+	}
+	if json.Unmarshal(m.Data, &named) != nil {
+		return q
+	}
+	switch id, _ := named.RequestID.(string); {
+	case messages.ValidID(id):
+		q.id = id
+	case (named.RequestID == nil || named.RequestID == "") && messages.ValidID(m.Header.Get(nats.MsgIdHdr)):
+		q.id = m.Header.Get(nats.MsgIdHdr)
+	}
+	return q
+}
+
+// Opens gives requests of an operation that have no outcome yet: at most limit of them,
+// the oldest first. Those published after until are left out.
+func (r Reader) Opens(ctx context.Context, q Queue, limit int, until time.Time) ([]Open, error) {
+	of := queueOf(q.Operation)
+	var waiting []request
+	place := uint64(0)
+	err := r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: min(limit, page)}, func(m bus.Message) bool {
+		if m.Time.After(until) {
+			return false
+		}
+		w := requestOf(of.Stream, m)
+		if m.Sequence > q.delivered {
+			place++
+			w.place = place
+		}
+		waiting = append(waiting, w)
+		return len(waiting) < limit
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.opensOf(ctx, q, waiting)
+}
+
+// opensOf looks up how far requests are. One that has its outcome is left out: it is about
+// to be acknowledged.
+func (r Reader) opensOf(ctx context.Context, q Queue, waiting []request) ([]Open, error) {
+	found := make([]Open, len(waiting))
+	err := each(len(waiting), func(i int) error {
+		m, there, err := r.last(ctx, q.Operation, waiting[i].id)
+		if err == nil {
+			found[i] = openOf(q, waiting[i], m, there)
+		}
+		return err
+	})
+	open := found[:0]
+	for _, o := range found {
+		if !o.State.Final(q.Operation) {
+			open = append(open, o)
+		}
+	}
+	return open, err
+}
+
+// openOf is a request of which the last event, if there is one, is known.
+func openOf(q Queue, w request, last bus.Message, there bool) Open {
+	o := Open{RequestID: w.id, Operation: q.Operation, State: Queued, Published: messages.Time{Time: w.Time}, Since: messages.Time{Time: w.Time}}
+	if !there {
+		o.Place = w.place
+		return o
+	}
+	o.State, o.Since, o.facts = messages.StateOf(last.Subject), messages.Time{Time: last.Time}, factsOf(last.Data)
+	o.Reason, o.Attempt = o.facts.Reason, o.facts.Attempt
+	switch o.State {
+	case messages.Deferred:
+		o.Next = optional(o.facts.NotBefore.Time)
+	case messages.Started, messages.Page:
+		o.Next = optional(o.facts.Deadline.Time)
+	}
+	return o
+}
+
+// search goes through the requests that wait for an operation and gives those that are to
+// be kept. Only messages that hold one of the texts, which are in lower case, are opened.
+func (r Reader) search(ctx context.Context, q Queue, keep func(request) bool, texts ...string) (found []request, err error) {
+	of, place := queueOf(q.Operation), uint64(0)
+	err = r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter}, func(m bus.Message) bool {
+		if m.Sequence > q.delivered {
+			place++
+		}
+		if holds(m, texts) {
+			if w := requestOf(of.Stream, m); keep(w) {
+				if m.Sequence > q.delivered {
+					w.place = place
+				}
+				found = append(found, w)
+			}
+		}
+		return true
+	})
+	return found, err
+}
+
+// holds reports whether a message may name one of some texts, which are in lower case.
+func holds(m bus.Message, texts []string) bool {
+	if len(texts) == 0 {
+		return true
+	}
+	id := strings.ToLower(m.Header.Get(nats.MsgIdHdr))
+	return slices.ContainsFunc(texts, func(text string) bool { return id == text || containsFold(m.Data, text) })
+}

@@ -1,0 +1,223 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// Most of what a story has of batches and deliveries; the counts are of all.
+const most = 100
+
+// Story is all that is known of one request of one operation.
+type Story struct {
+	RequestID string             `json:"request_id"`
+	Operation messages.Operation `json:"operation,omitempty"`
+	State     messages.State     `json:"state"` // NeverSeen: nothing is known
+	Says      string             `json:"says"`  // where it is, in a sentence
+	Waits     *Open              `json:"waits,omitempty"`
+	Events    []Event            `json:"events"` // of batches too, by time
+	// More is how many events of batches and deliveries are left out.
+	More       uint64         `json:"more,omitempty"`
+	Deliveries map[string]int `json:"deliveries,omitempty"` // events by state
+	Delivered  []Event        `json:"delivery_events,omitempty"`
+	Dead       []DeadLetter   `json:"dead_letters,omitempty"`
+}
+
+// NeverSeen is the state of an id that nothing is known of.
+const NeverSeen messages.State = "never_seen"
+
+// Stories gives what is known of a request id: one for each operation that knows it, and
+// one that says so where none does.
+func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story, error) {
+	stories := make([]Story, len(Operations))
+	err := each(len(Operations), func(i int) (err error) {
+		stories[i], err = r.story(ctx, Operations[i], id, now)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	stories = slices.DeleteFunc(stories, func(s Story) bool { return s.State == NeverSeen })
+	if len(stories) == 0 {
+		stories = []Story{{RequestID: id, State: NeverSeen, Events: []Event{},
+			Says: "never seen: no queue has it, and no event of it is kept"}}
+	}
+	return stories, nil
+}
+
+// story is that of one operation.
+func (r Reader) story(ctx context.Context, op messages.Operation, id string, now time.Time) (Story, error) {
+	s := Story{RequestID: id, Operation: op, State: NeverSeen, Events: []Event{}}
+	filters := []string{op.Filter(id)}
+	if op == messages.Send {
+		filters = append(filters, messages.Batch.Filter(id+".*"))
+	}
+	for _, filter := range filters {
+		if err := r.read(ctx, &s, bus.EventsOf(op), filter, &s.Events); err != nil {
+			return s, err
+		}
+	}
+	slices.SortStableFunc(s.Events, func(a, b Event) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	last, there, err := r.last(ctx, op, id)
+	if err != nil {
+		return s, err
+	}
+	if !there || !messages.StateOf(last.Subject).Final(op) {
+		if err := r.waiting(ctx, &s, last, there, now); err != nil {
+			return s, err
+		}
+	}
+	if !there {
+		return s, nil
+	}
+	s.State = messages.StateOf(last.Subject)
+	if s.Says == "" {
+		s.Says = outcome(op, last, now)
+	}
+	if op == messages.Send {
+		if err := r.deliveries(ctx, &s, id); err != nil && !hidden(err) {
+			return s, err
+		}
+	}
+	if s.Dead, err = r.deadOf(ctx, s); hidden(err) { // a service has no dead letters
+		err = nil
+	}
+	return s, err
+}
+
+// read adds what a stream has under a filter, at most so much.
+func (r Reader) read(ctx context.Context, s *Story, stream, filter string, into *[]Event) error {
+	n := 0
+	return r.all(ctx, bus.Scan{Stream: stream, Filter: filter, Page: most}, func(m bus.Message) bool {
+		*into = append(*into, eventOf(m))
+		if n++; n == most {
+			s.More += m.Pending
+		}
+		return n < most
+	})
+}
+
+// waiting looks for a request without an outcome in its queue.
+func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there bool, now time.Time) error {
+	q, err := r.Queue(ctx, s.Operation, now)
+	switch {
+	case hidden(err):
+		s.Says = "it has no outcome; this account does not see the queues"
+		return nil
+	case err != nil:
+		return err
+	}
+	found, err := r.search(ctx, q, func(w request) bool { return w.id == s.RequestID }, s.texts()...)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		if there {
+			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue does not have it any more: was the stream made again?"
+		}
+		return nil
+	}
+	o := openOf(q, found[0], last, there)
+	programs, err := bus.AskStatus(ctx, r.Conn)
+	if err != nil {
+		return err
+	}
+	open := []Open{o}
+	Explain(open, q, programs, now)
+	s.Waits, s.State = &open[0], o.State
+	s.Says = says(open[0], now)
+	return nil
+}
+
+// texts are what a queued message of the request holds; none: it is known by its place.
+func (s *Story) texts() []string {
+	if stream, number, found := strings.Cut(s.RequestID, "-"); found && stream == queueOf(s.Operation).Stream {
+		if _, err := strconv.ParseUint(number, 10, 64); err == nil {
+			return nil
+		}
+	}
+	return []string{strings.ToLower(s.RequestID)}
+}
+
+// says is where a request without an outcome is, in a sentence.
+func says(o Open, now time.Time) string {
+	text := string(o.State)
+	switch {
+	case o.Place > 0:
+		text = "queued, " + ordinal(o.Place)
+	}
+	text += ": " + o.Why + ", published " + Ago(now.Sub(o.Published.Time))
+	if o.Next != nil && o.State == messages.Deferred {
+		text += ", goes on " + in(o.Next.Sub(now))
+	}
+	return text
+}
+
+// outcome is how a request ended, in a sentence.
+func outcome(op messages.Operation, last bus.Message, now time.Time) string {
+	state, f := messages.StateOf(last.Subject), factsOf(last.Data)
+	text := string(state)
+	if state == messages.Resolved {
+		text += ": it was " + string(f.Outcome)
+	}
+	if because := because(f); because != "" {
+		text += ": " + because
+	}
+	if !state.Final(op) {
+		return text
+	}
+	return text + ", " + Ago(now.Sub(last.Time))
+}
+
+// deliveries adds what the sending log says of a message.
+func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
+	for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Overdue} {
+		n, _, err := bus.Count(ctx, r.Conn, bus.MailDeliveries, messages.Delivery.Subject(state, id), time.Time{})
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			if s.Deliveries == nil {
+				s.Deliveries = map[string]int{}
+			}
+			s.Deliveries[string(state)] = int(n)
+		}
+	}
+	return r.read(ctx, s, bus.MailDeliveries, messages.Delivery.Filter(id), &s.Delivered)
+}
+
+// Ago is a time that has passed, in one unit.
+func Ago(d time.Duration) string {
+	if d < time.Second {
+		return "just now"
+	}
+	return Span(d) + " ago"
+}
+
+func in(d time.Duration) string {
+	if d < time.Second {
+		return "as soon as it is taken again"
+	}
+	return "in " + Span(d)
+}
+
+// Span is a duration in the largest unit that it has two of: 90s, 45m, 30h, 12d.
+func Span(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < 2*time.Minute && d != time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

@@ -1,0 +1,213 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// one is the only story of an id.
+func (in installation) one(id string) Story {
+	in.t.Helper()
+	stories, err := in.Stories(in.t.Context(), id, time.Now())
+	if err != nil || len(stories) != 1 {
+		in.t.Fatalf("%s has the stories %+v, %v, want one", id, stories, err)
+	}
+	return stories[0]
+}
+
+func TestAStorySaysWhereARequestIs(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	for i := range 43 {
+		in.store("mandate.enroll.requested", body{"request_id": fmt.Sprint("r", i)})
+		in.store("mandate.transactions.requested", body{})
+	}
+	in.store("mandate.enroll.started.r1", body{"deadline": time.Now().Add(time.Hour)})
+	in.store("mandate.enroll.failed.bad", body{"reason": "refused", "http_status": 422, "message": "No such bank."})
+	in.store("mandate.enroll.uncertain.odd", body{"reason": "no_answer"})
+	in.store("mandate.enroll.resolved.odd", body{"outcome": "succeeded"})
+	in.store("mandate.enroll.started.lost", body{})
+	in.store("mandate.enroll.succeeded.twin", body{})
+	in.store("mail.account.reported.twin", body{})
+	for _, c := range []struct{ id, state, says string }{
+		{"r40", "queued", "queued, 41st: no mandate-consumer answers, published "},
+		{"r1", "started", "started: a call is under way, published "},
+		{"MANDATE_REQUESTS-2", "queued", "queued, 1st: no mandate-consumer answers"},
+		{"bad", "failed", "failed: refused 422, No such bank, "},
+		{"odd", "resolved", "resolved: it was succeeded, "},
+		{"lost", "started", "started, and its queue does not have it any more"},
+		{"nobody", "never_seen", "never seen: no queue has it, and no event of it is kept"},
+		{"MAIL_REQUESTS-2", "never_seen", "never seen"},
+	} {
+		if s := in.one(c.id); string(s.State) != c.state || !strings.HasPrefix(s.Says, c.says) {
+			t.Errorf("%s is %s: %q, want %s: %q", c.id, s.State, s.Says, c.state, c.says)
+		}
+	}
+	stories, err := in.Stories(t.Context(), "twin", time.Now())
+	if err != nil || len(stories) != 2 || stories[0].Operation != messages.Enroll || stories[1].Operation != messages.Account {
+		t.Errorf("an id of two operations: %+v, %v", stories, err)
+	}
+}
+
+func TestAStoryHasBatchesDeliveriesAndDeadLetters(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	dead := func(id string, final uint64) []string {
+		return []string{"Errand-Request-Id", id, "Errand-Reason", "refused", "Nats-Msg-Id", bus.DeadLetterID(messages.Send, id, final)}
+	}
+	in.store("dead.mail.send.requested", body{"of": "another life of the id"}, dead("m", 1)...)
+	in.store("mail.send.started.m", body{"batches": 120})
+	for n := range 120 {
+		in.store(fmt.Sprintf("mail.batch.accepted.m.%d", n+1), body{})
+	}
+	in.store("mail.send.failed.m", body{"reason": "refused"})
+	in.store("dead.mail.send.requested", body{"of": "another"}, dead("n", 5)...)
+	in.store("dead.mail.send.requested", body{"of": "m"}, dead("m", 122)...)
+	in.store("mail.send.failed.mm", body{})
+	in.store("mail.delivery.delivered.m", body{})
+	in.store("mail.delivery.bounced.m", body{})
+	in.store("mail.delivery.delivered.mm", body{})
+	s := in.one("m")
+	if n := len(s.Events); n != 102 || s.More != 20 { // started, 100 batches, failed
+		t.Errorf("%d events, %d more, want 102 and 20", n, s.More)
+	}
+	if s.Deliveries["delivered"] != 1 || s.Deliveries["bounced"] != 1 || len(s.Delivered) != 2 {
+		t.Errorf("deliveries %v, %d events, want one delivered and one bounced", s.Deliveries, len(s.Delivered))
+	}
+	if len(s.Dead) != 1 || string(s.Dead[0].Event.Message.Data) != `{"of":"m"}` || s.Dead[0].Reason != messages.ReasonRefused || s.Dead[0].Sequence != 3 {
+		t.Errorf("its dead letter is %+v", s.Dead)
+	}
+	letters, err := in.DeadLetter(t.Context(), "n", time.Now())
+	if !errors.Is(err, ErrNoDeadLetter) { // nothing is known of such a request
+		t.Errorf("of a request without events: %v, %v", letters, err)
+	}
+	letters, err = in.DeadLetter(t.Context(), "2", time.Now())
+	if err != nil || len(letters) != 1 || letters[0].RequestID != "n" {
+		t.Errorf("by its sequence: %+v, %v", letters, err)
+	}
+	letters, err = in.DeadLetters(t.Context(), Query{Limit: 2})
+	names := ids(letters, func(d DeadLetter) string { return fmt.Sprint(d.Sequence, d.RequestID, d.Now) })
+	if want := []string{"3mfailed", "2n"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("the newest two are %q, %v, want %q", names, err, want)
+	}
+}
+
+func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.store("mandate.enroll.started.a", body{"request_id": "a", "order_number": "DD001"})
+	in.store("mandate.enroll.succeeded.a", body{"request_id": "a", "order_number": "DD001", "enrollment": body{"payer_email": "Ann@Example.com"}})
+	in.store("mandate.enroll.started.b", body{"request_id": "b", "order_number": "DD0011"})
+	in.store("mandate.enroll.failed.c", body{"request_id": "c", "order_number": "dd001"})
+	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD001", "payer_email": "ann@example.com"})
+	secret := messages.NewRecipientSecret(strings.Repeat("s", 32))
+	for id, with := range map[string]*messages.RecipientSecret{"plain": nil, "keyed": secret} {
+		sent := messages.SentBody{Common: messages.Common{RequestID: id}, Batch: 2, Count: 2}
+		sent.SetKeys(with, "shop@example.com", []string{"bob@example.com", "Ann@EXAMPLE.com"})
+		in.store("mail.log.sent."+id+".2", sent)
+		in.store("mail.send.accepted."+id, body{})
+	}
+	to := func(address string, candidates ...string) body {
+		return body{"entry": body{"to": address}, "smtp": body{"code": 250, "enhanced": "2.0.0"}, "match": body{"candidates": candidates}}
+	}
+	in.store("mail.delivery.deferred.plain", to("ann@example.com"))
+	in.store("mail.delivery.delivered.plain", to("ann@example.com"))
+	in.store("mail.delivery.bounced.plain", to("bob@example.com"))
+	in.store("mail.delivery.summary.plain", body{})
+	in.store("mail.delivery.delivered.unmatched", to("ANN@example.com", "plain", "other"))
+	in.store("mail.delivery.delivered.unmatched", to("joann@example.com"))
+	find := func(word string, secrets ...*messages.RecipientSecret) (names []string, all Finding) {
+		in.t.Helper()
+		found, err := in.Find(t.Context(), word, secrets, time.Time{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = ids(found.Found, func(f Found) string {
+			return strings.TrimSpace(fmt.Sprint(f.RequestID, " ", f.State, " ", f.As, " ", f.Mail))
+		})
+		slices.Sort(names)
+		return names, found
+	}
+	for _, c := range []struct {
+		word string
+		want []string
+	}{
+		{"DD001", []string{"a succeeded order number", "c failed order number", "waits queued in its queue"}},
+		{"dd0011", []string{"b started order number"}},
+		{"a", []string{"a succeeded request id"}},
+		{"waits", []string{"waits queued in its queue"}},
+		{"plain", []string{"plain accepted request id"}},
+		{"DD00", nil},
+		{"bob@example.com", []string{"plain accepted recipient bounced 250 2.0.0"}},
+		{"ann@example.com", []string{"a succeeded payer", "plain accepted recipient delivered 250 2.0.0", "waits queued in its queue"}},
+	} {
+		if got, _ := find(c.word); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.word, got, c.want)
+		}
+	}
+	_, without := find("ann@example.com")
+	if without.Unread[secret.ID()] != 1 || len(without.Rows) != 1 {
+		t.Errorf("without the secret %v cannot be read, %d rows, want one of each", without.Unread, len(without.Rows))
+	}
+	if got, with := find("ann@example.com", secret); len(got) != 4 || !slices.Contains(got, "keyed accepted recipient no row in the sending log yet") || len(with.Unread) != 0 {
+		t.Errorf("with the secret %q, %v", got, with.Unread)
+	}
+}
+
+func TestWhatIsWrongIsSaid(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ago := func(d time.Duration) messages.Time { return messages.Time{Time: now.Add(-d)} }
+	fine := func() Status {
+		read, began := ago(time.Second), ago(time.Minute)
+		return Status{At: ago(0), Programs: []bus.ProgramStatus{{Program: "mandate-consumer"}, {Program: "mail-consumer"}, {Program: "log-poller"}},
+			Queues: []Queue{{Operation: messages.Enroll, Untaken: 3, FirstFree: &began}}, Poller: Poller{ReadThrough: &read},
+			Streams: []Stream{{Name: "S", Bytes: 80, MaxBytes: 100, Replicas: 3, Current: 3}, {Name: "T", Bytes: 9, MaxBytes: -1}}, Storage: Storage{Bytes: 80, Limit: 100}}
+	}
+	for _, c := range []struct {
+		spoil func(*Status)
+		want  []Problem
+	}{
+		{func(*Status) {}, []Problem{}},
+		{func(s *Status) { s.Programs = s.Programs[1:] }, []Problem{{"program", "no mandate-consumer answers: does one run?"}}},
+		{func(s *Status) { s.Programs[0].Host, s.Programs[0].Faults = "pod", []string{"no disk"} }, []Problem{{"program", "mandate-consumer on pod: no disk"}}},
+		{func(s *Status) {
+			held := []bus.Hold{{Operation: messages.Enroll, Why: "it answers 503", Since: ago(3 * time.Minute)}}
+			s.Programs[0].Holds = held
+			s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mandate-consumer", Holds: held})
+		}, []Problem{{"upstream", "mandate.enroll is held for 3m: it answers 503"}}},
+		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) }, []Problem{{"queue", "mandate.enroll: 3 wait that nobody took, the oldest for 16m"}}},
+		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until }, []Problem{{"queue", "mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime)}}},
+		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []Problem{{"poller", "the sending log is read up to 6m ago"}}},
+		{func(s *Status) { s.Streams[0].Bytes = 81 }, []Problem{{"nats", "S has 81% of its maximum size"}}},
+		{func(s *Status) { s.Streams[0].Current = 2 }, []Problem{{"nats", "S has 2 of 3 replicas"}}},
+		{func(s *Status) { s.Storage.Bytes = 99 }, []Problem{{"nats", "its storage is 99% full"}}},
+	} {
+		s := fine()
+		c.spoil(&s)
+		if got := Problems(s); !slices.Equal(got, c.want) {
+			t.Errorf("got %+v, want %+v", got, c.want)
+		}
+	}
+}
+
+func TestNumbersAndTimesAreReadable(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[uint64]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 41: "41st", 111: "111th", 1002: "1002nd"} {
+		if got := ordinal(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{0: "0s", time.Minute: "1m", 90 * time.Second: "90s", 2 * time.Minute: "2m", 119 * time.Minute: "119m", 30 * time.Hour: "30h", 50 * time.Hour: "2d"} {
+		if got := Span(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
