@@ -124,8 +124,12 @@ func TestHelpOfEachCommandHasExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, command := range parser.Model.Leaves(false) {
-		if want := "    errand " + command.Name; !strings.Contains(command.Detail, want) {
-			t.Errorf("errand %s --help has no example: want %q in %q", command.Name, want, command.Detail)
+		name := command.Name
+		for up := command.Parent; up.Parent != nil; up = up.Parent {
+			name = up.Name + " " + name
+		}
+		if want := "    errand " + name; !strings.Contains(command.Detail, want) {
+			t.Errorf("errand %s --help has no example: want %q in %q", name, want, command.Detail)
 		}
 	}
 }

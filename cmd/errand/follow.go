@@ -48,7 +48,7 @@ func (e event) requestID() string {
 
 // startAt says which stored events are shown first.
 type startAt struct {
-	since time.Duration
+	since time.Time
 	last  uint64
 }
 
@@ -128,8 +128,8 @@ func overlap(one, other string) bool {
 func (s *source) open(ctx context.Context, b broker, from startAt) error {
 	var err error
 	switch {
-	case from.since > 0:
-		s.scan.Since = time.Now().Add(-from.since)
+	case !from.since.IsZero():
+		s.scan.Since = from.since
 	case from.last > 0:
 		err = s.scan.ToLast(ctx, b.nc, from.last)
 	default:

@@ -28,6 +28,7 @@ var shownFields = []struct {
 	{path: "delivered", zero: true}, {path: "deferred"}, {path: "bounced"}, {path: "unknown"}, {path: "queued"}, {path: "final"},
 	{path: "duplicates"}, {path: "invalid_count", name: "invalid"}, {path: "unsettled"},
 	{path: "entry.to", name: "to"}, {path: "smtp.code", name: "smtp"}, {path: "smtp.enhanced", name: "enhanced"},
+	{path: "match.confidence", name: "match"}, {path: "match.candidates", name: "candidates"},
 	{path: "complete_through"}, {path: "new", zero: true},
 	{path: "outcome"}, {path: "reason"}, {path: "http_status", name: "http"}, {path: "message"},
 	{path: "not_before"}, {path: "conflicts_with"}, {path: "after_unknown"},
@@ -37,6 +38,7 @@ var shownFields = []struct {
 type lines struct {
 	console
 	kind, id int // widths
+	today    time.Time
 }
 
 func newLines(c console) *lines { return &lines{console: c, kind: 26, id: 12} }
@@ -44,9 +46,13 @@ func newLines(c console) *lines { return &lines{console: c, kind: 26, id: 12} }
 // line is one event: time, subject without the id, id, and the main fields.
 func (l *lines) line(e event) string {
 	kind, id := e.split()
+	now := l.today
+	if now.IsZero() {
+		now = time.Now()
+	}
 	l.kind, l.id = max(l.kind, min(len(kind), 32)), max(l.id, min(len(id), 32))
-	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, e.at.Local().Format("15:04:05.000")),
-		l.paint(colourOf(kind), pad(kind, l.kind)), pad(id, l.id), summary(e)), " ")
+	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, stamp(e.at, now)+e.at.Format(".000")),
+		l.paint(colourOf(kind), pad(kind, l.kind)), pad(id, l.id), summary(e, now)), " ")
 }
 
 // colourOf is green for good states, red for bad ones, yellow for those in between.
@@ -65,7 +71,7 @@ func colourOf(kind string) colour {
 }
 
 // summary is a short form of an event's body: name=value, with quotes where needed.
-func summary(e event) string {
+func summary(e event, now time.Time) string {
 	if strings.HasPrefix(e.subject, "dead.") {
 		return join("reason", e.header.Get("Errand-Reason")) + " " + join("message", e.header.Get("Errand-Message"))
 	}
@@ -81,7 +87,11 @@ func summary(e event) string {
 		if name == "" {
 			name = field.path
 		}
-		if text := short(at(body, field.path), field.zero); text != "" {
+		text := short(at(body, field.path), field.zero, now)
+		if name == "match" && text == string(messages.MatchExact) { // as a rule
+			continue
+		}
+		if text != "" {
 			parts = append(parts, join(name, text))
 		}
 	}
@@ -103,13 +113,13 @@ func at(body any, path string) any {
 	return body
 }
 
-// short formats a value for a line: a list is shown by its length, unless it is a single
-// string.
-func short(v any, zero bool) string {
+// short formats a value for a line: a list is shown by its length, unless it is of a few
+// strings.
+func short(v any, zero bool, now time.Time) string {
 	switch v := v.(type) {
 	case string:
 		if t, err := time.Parse(time.RFC3339, v); err == nil {
-			return t.Local().Format(time.TimeOnly)
+			return stamp(t, now)
 		}
 		return v
 	case json.Number:
@@ -122,15 +132,22 @@ func short(v any, zero bool) string {
 			return "true"
 		}
 	case []any:
-		if len(v) == 1 {
-			if only, ok := v[0].(string); ok {
-				return only
+		var texts []string
+		for _, one := range v {
+			if text, ok := one.(string); ok {
+				texts = append(texts, text)
 			}
+		}
+		if len(texts) == len(v) && len(v) > 0 && len(v) <= shownTexts {
+			return strings.Join(texts, ",")
 		}
 		return strconv.Itoa(len(v))
 	}
 	return ""
 }
+
+// shownTexts is how many strings of a list are shown by themselves.
+const shownTexts = 3
 
 func join(name, text string) string {
 	if text == "" {

@@ -9,6 +9,13 @@
 //	publish    publishes one request and waits for its outcome if asked to
 //	watch      shows events as they are stored, or from before
 //	schema     prints the JSON Schema of a request or an event
+//	status     shows what is wrong, and how everything is
+//	show       tells all that is known of one request
+//	list       shows requests by state, reason and time
+//	find       finds them by order number or address
+//	stuck      shows what waits, and why
+//	dead       shows dead letters
+//	completion has a shell complete its command line
 package main
 
 import "errand/internal/app"
@@ -25,4 +32,12 @@ type cli struct {
 	Publish   publish   `cmd:"" help:"Publish one request, and wait for its outcome if asked to."`
 	Watch     watch     `cmd:"" help:"Show events as they are stored, or from before."`
 	Schema    schema    `cmd:"" help:"Print the JSON Schema of a request or an event, or list those there are."`
+	Status    status    `cmd:"" help:"Show what is wrong now, programs, queues, outcomes and storage."`
+	Show      show      `cmd:"" help:"Show all that is known of one request."`
+	List      list      `cmd:"" help:"List requests by state, reason and time."`
+	Find      find      `cmd:"" help:"Find requests by order number or e-mail address."`
+	Stuck     stuck     `cmd:"" help:"Show the requests that wait, and why."`
+	Dead      dead      `cmd:"" help:"Show dead letters."`
+
+	Completion completion `cmd:"" help:"Have bash, zsh or fish complete the command line."`
 }

@@ -10,19 +10,18 @@ import (
 	"time"
 
 	"errand/internal/app"
-	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
 // watch shows events.
 type watch struct {
-	NATS bus.Connection `embed:"" group:"nats"`
+	NATS access `embed:"" group:"nats"`
 
-	Pattern []string      `arg:"" optional:"" help:"Subjects to show, with * and > as in NATS; default: all events."`
-	Since   time.Duration `placeholder:"DURATION" help:"Begin with the events of this last period, such as 1h." xor:"past"`
-	Last    uint64        `placeholder:"N" help:"Begin with the last N events." xor:"past"`
-	JSON    bool          `help:"One JSON object per line: time, subject, headers, body."`
-	Exit    bool          `help:"Exit after the stored events."`
+	Pattern []string `arg:"" optional:"" help:"Request ids, or subjects with * and > as in NATS; default: all events."`
+	Since   when     `placeholder:"TIME" help:"Begin with the events since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00." xor:"past"`
+	Last    uint64   `placeholder:"N" help:"Begin with the last N events." xor:"past"`
+	JSON    bool     `help:"One JSON object per line: time, subject, headers, body."`
+	Exit    bool     `help:"Exit after the stored events."`
 }
 
 // everything is what interests a person. The log-poller's own records, mail.log.>, are
@@ -37,7 +36,7 @@ Examples:
 
     errand watch
     errand watch --since 1h
-    errand watch --since 1h 'mandate.enroll.*.enroll-signup-4711'    # the history of one request, and its new events
+    errand watch --since 3d enroll-signup-4711    # the history of one request, and its new events
     errand watch --since 24h 'mail.send.*.*' 'mail.delivery.bounced.*'
     errand watch --last 20 --exit 'dead.>'
     errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
@@ -49,28 +48,30 @@ Subjects are <domain>.<operation>.<state>.<request id>. Requests themselves are 
 func (w *watch) Run(ctx context.Context) error { return w.run(ctx, standard()) }
 
 func (w *watch) run(ctx context.Context, c console) error {
+	var patterns []string
 	for _, pattern := range w.Pattern {
-		if !validPattern(pattern) {
-			return &app.Invalid{Variable: "PATTERN", Problem: fmt.Sprintf("%q is not a NATS subject pattern, such as 'mail.send.*.*' or 'mandate.>'", pattern)}
+		if plainID(pattern) && pattern != "mandate" && pattern != "mail" && pattern != "dead" {
+			patterns = append(patterns, patternsOf(pattern)...)
+			continue
 		}
+		if problem := badPattern(pattern); problem != "" {
+			return &app.Invalid{Variable: "PATTERN", Problem: fmt.Sprintf("%q %s", pattern, problem)}
+		}
+		patterns = append(patterns, pattern)
 	}
-	switch {
-	case w.Since < 0:
-		return &app.Invalid{Variable: "--since", Problem: "must be positive (for example 1h)"}
-	case w.Exit && w.Since == 0 && w.Last == 0:
+	if w.Exit && !w.Since.isSet() && w.Last == 0 {
 		return &app.Invalid{Variable: "--exit", Problem: "needs --since or --last: otherwise there is nothing to show"}
 	}
-	patterns := w.Pattern
 	if len(patterns) == 0 {
 		patterns = everything
 	}
 	patterns = withoutCovered(patterns)
-	b, err := connect(ctx, w.NATS, "watch", c.warnings())
+	b, err := w.NATS.open(ctx, "watch", c)
 	if err != nil {
 		return err
 	}
 	defer b.nc.Close()
-	f, err := follow(ctx, b, patterns, startAt{since: w.Since, last: w.Last})
+	f, err := follow(ctx, b, patterns, startAt{since: w.Since.from(time.Now()), last: w.Last})
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -83,18 +84,6 @@ func (w *watch) run(ctx context.Context, c console) error {
 		return ended(ctx, f.history(ctx, w.Last, show))
 	}
 	return f.run(ctx, w.Last, show)
-}
-
-// validPattern reports whether NATS accepts pattern: no empty tokens, no white space, >
-// only at the end.
-func validPattern(pattern string) bool {
-	tokens := strings.Split(pattern, ".")
-	for i, token := range tokens {
-		if token == "" || strings.ContainsAny(token, " \t\r\n") || token == ">" && i < len(tokens)-1 {
-			return false
-		}
-	}
-	return true
 }
 
 // withoutCovered removes patterns that another one covers.

@@ -64,17 +64,20 @@ func TestWatchRefusesWhatItCannotShow(t *testing.T) {
 		what string
 		args []string
 	}{
-		{"not a NATS subject pattern", []string{"mail..x"}}, {"not a NATS subject pattern", []string{"mail.>.x"}}, {"not a NATS subject pattern", []string{""}},
-		{"--since", []string{"--since=-1h"}}, {"--exit", []string{"--exit"}},
+		{"neither a request id nor a NATS subject", []string{"mail..x"}}, {"neither a request id nor a NATS subject", []string{"mail.>.x"}}, {"neither a request id nor a NATS subject", []string{""}},
+		{"which are not shown", []string{"mandate.enroll.requested"}}, {"has the states", []string{"mail.send.succeeded.*"}}, {"did you mean 'mail.send.>'", []string{"mail.send"}},
+		{"only mail.batch has five parts", []string{"mail.send.failed.a.1"}}, {"matches no event", []string{"other.>"}},
+		{"--exit", []string{"--exit"}},
 	} {
 		misconfigured(t, c.what, append([]string{"watch"}, c.args...)...)
+	}
+	for _, since := range []string{"-1h", "0s", "3x", "yesterday", "2026-13-01", "-1d"} { // as for all errors of flags, the exit status is 2
+		failing(t, "neither a period such as 90m", "watch", "--since="+since)
 	}
 }
 
 func TestWatchWithoutStreamsSaysWhatToRun(t *testing.T) {
 	t.Parallel()
-	n, _ := provisioned(t)
-	refused(t, "check the pattern", "watch", "--nats-url", n.URL, "other.>")
 	empty, err := devkit.Start(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +153,7 @@ func TestWatchEndsItsReplayWhenOldEventsAreRemovedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.nc.Close)
-	f, err := follow(ctx, b, []string{"mail.send.>"}, startAt{since: time.Hour})
+	f, err := follow(ctx, b, []string{"mail.send.>"}, startAt{since: time.Now().Add(-time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,6 +316,7 @@ func TestLinesShowTheMainFields(t *testing.T) {
 	t.Parallel()
 	l := newLines(console{})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)
+	l.today = at
 	for _, c := range []struct{ subject, body, want string }{
 		{"mail.batch.accepted.news.2", `{"batch":2,"first":1000,"count":1000,"accepted":1000,"attempt":2}`,
 			"03:04:05.006  mail.batch.accepted         news.2        batch=2 count=1000 accepted=1000 attempt=2"},
@@ -320,6 +324,10 @@ func TestLinesShowTheMainFields(t *testing.T) {
 			`03:04:05.006  mandate.enroll.failed       a             reason=refused http=422 message="no such bank" fields=a,b`},
 		{"mail.delivery.bounced.unmatched", `{"entry":{"to":"a@x.test"},"smtp":{"code":550,"enhanced":"5.1.1"}}`,
 			"03:04:05.006  mail.delivery.bounced       unmatched     to=a@x.test smtp=550 enhanced=5.1.1"},
+		{"mail.delivery.delivered.unmatched", `{"entry":{"to":"a@x.test"},"match":{"confidence":"ambiguous","candidates":["a","b"]}}`,
+			"03:04:05.006  mail.delivery.delivered     unmatched     to=a@x.test match=ambiguous candidates=a,b"},
+		{"mail.delivery.delivered.a", `{"entry":{"to":"a@x.test"},"match":{"confidence":"exact"}}`,
+			"03:04:05.006  mail.delivery.delivered     a             to=a@x.test"},
 		{"mail.delivery.summary.a", `{"recipients":3,"accepted":3,"delivered":0,"deferred":0,"bounced":1,"unknown":0,"queued":2,"final":false}`,
 			"03:04:05.006  mail.delivery.summary       a             accepted=3 recipients=3 delivered=0 bounced=1 queued=2"},
 		{"mail.delivery.summary.a", `{"recipients":1,"accepted":1,"delivered":1,"deferred":0,"bounced":0,"unknown":0,"queued":0,"final":true}`,
@@ -333,6 +341,11 @@ func TestLinesShowTheMainFields(t *testing.T) {
 			t.Errorf("%s %s:\ngot  %s\nwant %s", c.subject, c.body, got, c.want)
 		}
 	}
+	l.today = at.AddDate(0, 0, 2)
+	if got, want := l.line(event{at: at, subject: "mail.send.failed.a"}), "01-02 03:04:05.006  mail.send.failed            a             0 bytes"; got != want {
+		t.Errorf("of another day: got %s, want %s", got, want)
+	}
+	l.today = at
 	dead := event{at: at, subject: "dead.mail.send.requested", header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"}, "Errand-Request-Id": {"a"}}}
 	if got, want := l.line(dead), "03:04:05.006  dead.mail.send.requested    a             reason=refused message=no"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/inspect"
+)
+
+// dead groups the commands about dead letters.
+type dead struct {
+	List deadList `cmd:"" help:"List dead letters."`
+	Show deadShow `cmd:"" help:"Show one, with its contents."`
+}
+
+// deadList lists dead letters.
+type deadList struct {
+	NATS access `embed:"" group:"nats"`
+	output
+	selection
+}
+
+// Help is shown by --help in addition to the flags.
+func (*deadList) Help() string {
+	return `Lists the messages of requests that ended failed or uncertain, the newest first, and the state that each request is in now.
+
+Examples:
+
+    errand dead list
+    errand dead list --since 24h --reason refused
+    errand dead list --limit 0 -o name    # their sequences`
+}
+
+// Run lists.
+func (d *deadList) Run(ctx context.Context) error { return d.run(ctx, standard()) }
+
+func (d *deadList) run(ctx context.Context, c console) error {
+	q, err := d.query(time.Now())
+	if err != nil {
+		return err
+	}
+	b, err := d.NATS.open(ctx, "dead", c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	return d.repeat(ctx, c, func(c console) error {
+		now := time.Now()
+		q.Since = d.Since.from(now)
+		letters, err := b.reader().DeadLetters(ctx, q)
+		if err != nil {
+			return b.unanswered(err)
+		}
+		d.write(c, letters, now)
+		return nil
+	})
+}
+
+func (d *deadList) write(c console, letters []inspect.DeadLetter, now time.Time) {
+	l := listing{head: []string{"SEQUENCE", "TIME", "OPERATION", "REASON", "NOW", "REQUEST", "MESSAGE"}, none: "none"}
+	for _, letter := range letters {
+		l.rows = append(l.rows, []cell{cellOf(strconv.FormatUint(letter.Sequence, 10)), {stamp(letter.Time.Time, now), dim}, cellOf(inspect.Short(letter.Operation)),
+			cellOf(string(letter.Reason)), stateCell(letter.Operation, letter.Now), cellOf(letter.RequestID), cellOf(letter.Message)})
+		l.names, l.values = append(l.names, strconv.FormatUint(letter.Sequence, 10)), append(l.values, letter)
+	}
+	d.show(c, l)
+}
+
+// deadShow shows one dead letter.
+type deadShow struct {
+	NATS access `embed:"" group:"nats"`
+	output
+	Name string `arg:"" name:"id" help:"Its sequence, or the id of its request."`
+}
+
+// Help is shown by --help in addition to the flags.
+func (*deadShow) Help() string {
+	return `Shows a dead letter: its headers, which say why there is one, and the request as it was published. It holds personal data.
+
+Examples:
+
+    errand dead show 17
+    errand dead show enroll-signup-4711
+    errand dead show 17 -o jsonl | jq .body`
+}
+
+// Run shows it.
+func (d *deadShow) Run(ctx context.Context) error { return d.run(ctx, standard()) }
+
+func (d *deadShow) run(ctx context.Context, c console) error {
+	if !plainID(d.Name) {
+		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", d.Name)}
+	}
+	b, err := d.NATS.open(ctx, "dead", c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	return d.repeat(ctx, c, func(c console) error {
+		letters, err := b.reader().DeadLetter(ctx, d.Name, time.Now())
+		if err != nil {
+			return b.unanswered(err)
+		}
+		l := listing{}
+		for _, letter := range letters {
+			l.names, l.values = append(l.names, strconv.FormatUint(letter.Sequence, 10)), append(l.values, letter.Event)
+			if d.Output == "table" {
+				tellDead(c, letter, time.Now())
+			}
+		}
+		if d.Output != "table" {
+			d.show(c, l)
+		}
+		return nil
+	})
+}
+
+// tellDead is a dead letter for people.
+func tellDead(c console, d inspect.DeadLetter, now time.Time) {
+	fmt.Fprintln(c.out, c.paint(bold, fmt.Sprintf("%s  %s, sequence %d", d.Event.Subject, d.Time.In(now.Location()).Format(time.DateTime), d.Sequence)))
+	for _, name := range slices.Sorted(maps.Keys(d.Event.Headers)) {
+		fmt.Fprintf(c.out, "%s: %s\n", printable(name), printable(d.Event.Headers[name]))
+	}
+	body := printable(string(d.Event.Message.Data))
+	if json.Valid(d.Event.Message.Data) {
+		body = pretty(d.Event.Message.Data)
+	}
+	fmt.Fprintf(c.out, "\n%s\n", body)
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/inspect"
+	"errand/pkg/messages"
+)
+
+// find looks for requests by what they name.
+type find struct {
+	NATS access `embed:"" group:"nats"`
+	output
+	app.RecipientKey
+	Word  string `arg:"" name:"word" help:"A request id, an order number or an e-mail address."`
+	Since when   `placeholder:"TIME" help:"Look at events since then alone: 24h, 3d, or a date. Default: all that are kept."`
+}
+
+// Help is shown by --help in addition to the flags.
+func (*find) Help() string {
+	return `Finds requests by their id, their order number or an e-mail address: of a recipient, whom events know by a key of the address alone, or of a payer. Of mail it says what the sending log last said of that address. The exit status is 1 when nothing is found.
+
+If mail-consumer has a RECIPIENT_KEY, give the same here: without it no recipient is found.
+
+Examples:
+
+    errand find DD001
+    errand find ann@example.com
+    errand find ann@example.com --since 3d -o name
+    RECIPIENT_KEY_FILE=/run/secrets/recipient errand find ann@example.com`
+}
+
+// Run finds.
+func (f *find) Run(ctx context.Context) error { return f.run(ctx, standard()) }
+
+func (f *find) run(ctx context.Context, c console) error {
+	if strings.TrimSpace(f.Word) == "" {
+		return &app.Invalid{Variable: "WORD", Problem: "is empty"}
+	}
+	secrets, err := f.Secrets()
+	if err != nil {
+		return err
+	}
+	b, err := f.NATS.open(ctx, "find", c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	return f.repeat(ctx, c, func(c console) error {
+		now := time.Now()
+		found, err := b.reader().Find(ctx, strings.TrimSpace(f.Word), secrets, f.Since.from(now), now)
+		if err != nil {
+			return b.unanswered(err)
+		}
+		return f.write(c, found, now)
+	})
+}
+
+func (f *find) write(c console, found inspect.Finding, now time.Time) error {
+	l := listing{head: []string{"TIME", "OPERATION", "STATE", "REQUEST", "AS", "MAIL"}, whole: found, none: "none"}
+	for _, r := range found.Found {
+		mail := r.Mail
+		if r.MailTime != nil {
+			mail += ", " + stamp(r.MailTime.Time, now)
+		}
+		l.rows = append(l.rows, []cell{{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.Operation, r.State),
+			cellOf(r.RequestID), cellOf(r.As), {mail, mailColour(mail)}})
+		l.names, l.values = append(l.names, r.RequestID), append(l.values, r)
+	}
+	f.show(c, l)
+	if len(found.Rows) > 0 && f.Output == "table" {
+		fmt.Fprintln(c.out, "\nRows of the sending log that no request is sure to be meant by:")
+		c.table([]string{"", "", ""}, rowsOf(found.Rows, now))
+	}
+	for _, id := range slices.Sorted(maps.Keys(found.Unread)) {
+		fmt.Fprintf(c.errs, "errand: %d records of recipients have keys of the secret %s: give it as RECIPIENT_KEY to look into them\n", found.Unread[id], printable(id))
+	}
+	if len(found.Found)+len(found.Rows) == 0 {
+		return errors.New("not found")
+	}
+	return nil
+}
+
+func mailColour(mail string) colour {
+	state, _, _ := strings.Cut(mail, " ")
+	return colourOf(messages.Delivery.Subject(messages.State(strings.TrimRight(state, ",")), ""))
+}
+
+// rowsOf are rows without a request, with those that they may be of.
+func rowsOf(rows []inspect.Event, now time.Time) (cells [][]cell) {
+	for _, e := range rows {
+		var body messages.DeliveryBody
+		_ = json.Unmarshal(e.Message.Data, &body) // it could be read before
+		of := "of no request"
+		if n := len(body.Match.Candidates); n > 0 {
+			of = "of one of " + strings.Join(body.Match.Candidates, ", ")
+		}
+		state := messages.StateOf(e.Subject)
+		cells = append(cells, []cell{{stamp(e.Time.Time, now), dim}, stateCell(messages.Delivery, state), cellOf(of)})
+	}
+	return cells
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/internal/inspect"
+	"errand/pkg/messages"
+)
+
+func stuckOf() inspect.Stuck {
+	held := "held: mandate service (enroll) answers 503: overloaded or out of order"
+	s := inspect.Stuck{Looked: 3, Total: 41, Requests: []inspect.Open{
+		{RequestID: "enroll-signup-4711", Operation: messages.Enroll, State: messages.Deferred, Published: before(26 * time.Minute), Since: before(20 * time.Minute),
+			Reason: messages.ReasonBusy, Attempt: 5, Next: beforeAt(-4 * time.Minute), Why: held},
+		{RequestID: "enroll-signup-4712", Operation: messages.Enroll, State: inspect.Queued, Published: before(25 * time.Minute), Since: before(25 * time.Minute), Why: held, Place: 1},
+		{RequestID: "send-invoice-17", Operation: messages.Send, State: messages.Started, Published: before(3 * time.Minute), Since: before(2 * time.Minute), Attempt: 1,
+			Next: beforeAt(time.Minute), Why: "its worker is gone; another takes it over"}}}
+	s.Causes = inspect.Causes(s.Requests)
+	return s
+}
+
+func rowsOfList() []inspect.Row {
+	return []inspect.Row{
+		{Time: before(time.Minute), RequestID: "enroll-signup-4713", Operation: messages.Enroll, State: messages.Succeeded, OrderNumber: "DD003"},
+		{Time: before(2 * time.Minute), RequestID: "enroll-signup-4712", Operation: messages.Enroll, State: messages.Failed, Reason: messages.ReasonRefused, HTTPStatus: 422,
+			OrderNumber: "DD002", Message: "payer_id: The payer id is not known to the bank."},
+		{Time: before(3 * time.Minute), RequestID: "enroll-signup-4711", Operation: messages.Enroll, State: messages.Failed, Reason: messages.ReasonRefused, HTTPStatus: 422, OrderNumber: "DD001", Message: "again"},
+		{Time: before(26 * time.Hour), RequestID: "MAIL_REQUESTS-17", Operation: messages.Send, State: messages.Failed, Reason: messages.ReasonInvalidRequest, Message: "invalid request: to is missing"},
+	}
+}
+
+// kept is an event as a stream has it.
+func kept(ago time.Duration, sequence uint64, subject, body string, header ...string) inspect.Event {
+	e := inspect.Event{Time: before(ago), Subject: subject, Sequence: sequence, Body: json.RawMessage(body),
+		Message: bus.Message{Subject: subject, Sequence: sequence, Time: before(ago).Time, Data: []byte(body), Header: nats.Header{}}}
+	for i := 0; i < len(header); i += 2 {
+		e.Message.Header.Set(header[i], header[i+1])
+	}
+	return e
+}
+
+func findingOf() inspect.Finding {
+	return inspect.Finding{Found: []inspect.Found{
+		{RequestID: "send-invoice-17", Operation: messages.Send, State: messages.Accepted, Time: before(time.Hour), As: "recipient", Mail: "bounced 550 5.1.1", MailTime: beforeAt(50 * time.Minute)},
+		{RequestID: "send-news-2026-01", Operation: messages.Send, State: messages.Accepted, Time: before(25 * time.Hour), As: "recipient", Mail: "delivered 250 2.0.0", MailTime: beforeAt(25 * time.Hour)},
+		{RequestID: "enroll-signup-4711", Operation: messages.Enroll, State: messages.Succeeded, Time: before(48 * time.Hour), As: "payer"}},
+		Rows:   []inspect.Event{kept(time.Hour, 9, "mail.delivery.delivered.unmatched", `{"entry":{"to":"ann@example.com"},"match":{"confidence":"ambiguous","candidates":["send-a","send-b"]}}`)},
+		Unread: map[string]int{"0a1b2c3d": 3}}
+}
+
+func storiesOf() []inspect.Story {
+	s := inspect.Story{RequestID: "send-invoice-17", Operation: messages.Send, State: messages.Failed, Says: "failed: refused 422, The sender is unknown, 10m ago",
+		Events: []inspect.Event{
+			kept(30*time.Hour, 1, "mail.send.started.send-invoice-17", `{"request_id":"send-invoice-17","attempt":1,"recipients":1500,"batches":2}`),
+			kept(11*time.Minute, 2, "mail.batch.refused.send-invoice-17.2", `{"batch":2,"first":1000,"count":500,"reason":"refused","http_status":422}`),
+			kept(10*time.Minute, 3, "mail.send.failed.send-invoice-17", `{"request_id":"send-invoice-17","attempt":2,"reason":"refused","http_status":422,"message":"The sender is unknown."}`)},
+		Deliveries: map[string]int{"delivered": 1, "bounced": 1}, Delivered: []inspect.Event{
+			kept(9*time.Minute, 4, "mail.delivery.delivered.send-invoice-17", `{"entry":{"to":"ann@example.com"},"smtp":{"code":250,"enhanced":"2.0.0"}}`),
+			kept(8*time.Minute, 5, "mail.delivery.bounced.send-invoice-17", `{"entry":{"to":"bob@example.com"},"smtp":{"code":550,"enhanced":"5.1.1"}}`)},
+		Dead: lettersOf()}
+	waits := stuckOf().Requests[1]
+	return []inspect.Story{s, {RequestID: "send-invoice-17", Operation: messages.Enroll, State: inspect.Queued, Events: []inspect.Event{}, Waits: &waits,
+		Says: "queued, 41st: held: mandate service (enroll) answers 503: overloaded or out of order, published 25m ago"}}
+}
+
+func lettersOf() []inspect.DeadLetter {
+	e := kept(10*time.Minute, 17, "dead.mail.send.requested", `{"request_id":"send-invoice-17","to":["ann@example.com"],"content":"\u001b[2J"}`)
+	e.Headers = map[string]string{"Errand-Request-Id": "send-invoice-17", "Errand-Reason": "refused", "Errand-Message": "The sender is unknown.\x1b[2J"}
+	return []inspect.DeadLetter{{Sequence: 17, Time: e.Time, RequestID: "send-invoice-17", Operation: messages.Send, Reason: messages.ReasonRefused,
+		Message: "The sender is unknown.", Now: messages.Failed, Bytes: 84, Event: e}}
+}

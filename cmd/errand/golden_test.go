@@ -1,0 +1,159 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/bus"
+	"errand/internal/inspect"
+	"errand/pkg/messages"
+)
+
+var update = flag.Bool("update", false, "write testdata as the commands print now")
+
+// noon is the time at which everything is shown here.
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+func before(d time.Duration) messages.Time { return messages.Time{Time: noon.Add(-d)} }
+
+func beforeAt(d time.Duration) *messages.Time { t := before(d); return &t }
+
+// What people see on a terminal of 80 columns.
+func TestScreens(t *testing.T) {
+	t.Parallel()
+	for name, show := range map[string]func(c console){
+		"status.fine":    func(c console) { screen(c, statusOf()) },
+		"status.trouble": func(c console) { screen(c, inTrouble(statusOf())) },
+		"stuck":          func(c console) { (&stuck{output: table, Older: time.Minute}).write(c, stuckOf(), noon) },
+		"stuck.nothing": func(c console) {
+			(&stuck{output: table, Older: time.Minute}).write(c, inspect.Stuck{}, noon)
+		},
+		"list": func(c console) { (&list{output: table}).write(c, rowsOfList(), noon) },
+		"list.by-reason": func(c console) {
+			(&list{output: table, ByReason: true}).write(c, rowsOfList(), noon)
+		},
+		"list.name":    func(c console) { (&list{output: output{Output: "name"}}).write(c, rowsOfList(), noon) },
+		"find.address": func(c console) { _ = (&find{output: table}).write(c, findingOf(), noon) },
+		"show":         func(c console) { (&show{output: table}).write(c, storiesOf(), noon) },
+		"dead.list":    func(c console) { (&deadList{output: table}).write(c, lettersOf(), noon) },
+		"dead.show":    func(c console) { tellDead(c, lettersOf()[0], noon) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var term terminal
+			show(console{out: &term.out, errs: &term.errs, redraws: true, width: 80})
+			golden(t, name+".txt", term.out.String()+term.errs.String())
+		})
+	}
+}
+
+// JSON is for scripts: it changes only by what is added.
+func TestJSONStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	for name, show := range map[string]func(c console, o output){
+		"status": func(c console, o output) { _ = (&status{output: o}).write(c, inTrouble(statusOf())) },
+		"stuck":  func(c console, o output) { (&stuck{output: o}).write(c, stuckOf(), noon) },
+		"list":   func(c console, o output) { (&list{output: o}).write(c, rowsOfList(), noon) },
+		"find":   func(c console, o output) { _ = (&find{output: o}).write(c, findingOf(), noon) },
+		"show":   func(c console, o output) { (&show{output: o}).write(c, storiesOf(), noon) },
+		"dead":   func(c console, o output) { (&deadList{output: o}).write(c, lettersOf(), noon) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, form := range []string{"json", "jsonl"} {
+				var term terminal
+				show(console{out: &term.out, errs: &text{}, width: 80}, output{Output: form})
+				golden(t, name+"."+form, term.out.String())
+			}
+		})
+	}
+}
+
+var table = output{Output: "table"}
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (go test -update writes it): %s", file, diff)
+	}
+}
+
+func statusOf() inspect.Status {
+	program := func(name string) bus.ProgramStatus {
+		return bus.ProgramStatus{Program: name, Host: name + "-0", Version: "1.4.0", Started: before(50 * time.Hour), Faults: []string{}, Holds: []bus.Hold{}}
+	}
+	s := inspect.Status{At: before(0), Programs: []bus.ProgramStatus{program("log-poller"), program("mail-consumer"), program("mandate-consumer")}}
+	s.Programs[0].ReadThrough = beforeAt(3 * time.Second)
+	s.Poller = inspect.Poller{ReadThrough: s.Programs[0].ReadThrough, Watermark: beforeAt(3 * time.Minute)}
+	for _, op := range inspect.Operations {
+		s.Queues = append(s.Queues, inspect.Queue{Operation: op, Pulls: 2})
+	}
+	s.Queues[0].Untaken, s.Queues[0].Taken, s.Queues[0].FirstFree, s.Queues[0].Oldest = 12, 64, beforeAt(2*time.Second), beforeAt(4*time.Second)
+	for _, o := range []struct {
+		op    messages.Operation
+		state messages.State
+		n     uint64
+	}{{messages.Enroll, messages.Succeeded, 4711}, {messages.Enroll, messages.Failed, 17}, {messages.Enroll, messages.Uncertain, 0}, {messages.Enroll, messages.Deferred, 3},
+		{messages.Enroll, messages.Resolved, 1}, {messages.Transactions, messages.Listed, 2}, {messages.Transactions, messages.Failed, 0}, {messages.Send, messages.Accepted, 815},
+		{messages.Send, messages.Partial, 1}, {messages.Send, messages.Failed, 0}, {messages.Send, messages.Uncertain, 2}, {messages.Send, messages.Resolved, 0}, {messages.Send, messages.Deferred, 0},
+		{messages.Account, messages.Reported, 0}, {messages.Account, messages.Failed, 0}} {
+		s.Outcomes = append(s.Outcomes, inspect.Outcome{Operation: o.op, State: o.state, Count: o.n})
+	}
+	for i, name := range []string{bus.MandateRequests, bus.MandateEvents, bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
+		s.Streams = append(s.Streams, inspect.Stream{Name: name, Messages: uint64(i * 12345), Bytes: uint64(i * 12345678), MaxBytes: 10 << 30, Replicas: 3, Current: 3})
+	}
+	s.Storage = inspect.Storage{Bytes: 185185170, Limit: -1}
+	s.Problems = inspect.Problems(s)
+	return s
+}
+
+// inTrouble is a status with some of everything.
+func inTrouble(s inspect.Status) inspect.Status {
+	s.Programs = s.Programs[1:]
+	s.Programs[1].Holds = []bus.Hold{{Operation: messages.Enroll, Why: "mandate service (enroll) answers 503: overloaded or out of order", Since: before(25 * time.Minute)}}
+	s.Programs[0].Faults = []string{"stream MAIL_EVENTS does not store: maximum bytes exceeded"}
+	s.Queues[0].FirstFree = beforeAt(26 * time.Minute)
+	s.Queues[2].PausedUntil = beforeAt(-30 * time.Minute)
+	s.Streams[3].Bytes = 9 << 30
+	s.Streams[5].Current = 2
+	s.Poller.ReadThrough = nil
+	s.Problems = inspect.Problems(s)
+	return s
+}
+
+// The page for those on call shows what the commands print.
+func TestOperationsShowsWhatIsPrinted(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "show", "dead.list"} {
+		shown, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(shown)) {
+			if line = strings.TrimRight(line, "\n"); line != "" && !strings.Contains(string(page), "\n    "+line+"\n") {
+				t.Errorf("docs/operations.md does not show what %s prints: %s", name, line)
+			}
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/inspect"
+	"errand/pkg/messages"
+)
+
+// list shows requests by the state that they are in.
+type list struct {
+	NATS access `embed:"" group:"nats"`
+	output
+	selection
+	State    []string `placeholder:"STATE" help:"In one of these states: queued, started, deferred, reopened, or a final one."`
+	ByReason bool     `help:"Count them by operation, state and reason instead."`
+}
+
+// selection is which requests a command is about.
+type selection struct {
+	Operation []string `name:"op" placeholder:"OPERATION" help:"Of one of these operations: enroll, transactions, send, account."`
+	Reason    []string `placeholder:"REASON" help:"For one of these reasons, such as refused,no_answer."`
+	Since     when     `placeholder:"TIME" help:"In that state since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00."`
+	Limit     int      `default:"50" help:"The newest so many; 0 for all."`
+}
+
+// Help is shown by --help in addition to the flags.
+func (*list) Help() string {
+	return `Shows requests by the state that they are in now, the newest first. A request that was reopened or resolved since is not shown in its former state.
+
+Examples:
+
+    errand list
+    errand list --state failed,uncertain --since 24h
+    errand list --state failed --since 1h --by-reason
+    errand list --op send --reason refused --since 3d --limit 0 -o name
+    errand list --state deferred -o jsonl | jq -r .request_id`
+}
+
+// Run lists.
+func (l *list) Run(ctx context.Context) error { return l.run(ctx, standard()) }
+
+func (l *list) run(ctx context.Context, c console) error {
+	q, err := l.query(time.Now())
+	if err != nil {
+		return err
+	}
+	for _, name := range l.State {
+		state := messages.State(name)
+		if known := inspect.States(q.Operations); !slices.Contains(known, state) {
+			return &app.Invalid{Variable: "--state", Problem: fmt.Sprintf("%q is none of %s", name, joined(known))}
+		}
+		q.States = append(q.States, state)
+	}
+	if l.ByReason {
+		q.Limit = 0
+	}
+	b, err := l.NATS.open(ctx, "list", c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	return l.repeat(ctx, c, func(c console) error {
+		now := time.Now()
+		q.Since = l.Since.from(now)
+		rows, err := b.reader().List(ctx, q, now)
+		if err != nil {
+			return b.unanswered(err)
+		}
+		l.write(c, rows, now)
+		return nil
+	})
+}
+
+func (l *list) write(c console, rows []inspect.Row, now time.Time) {
+	if l.ByReason {
+		l.show(c, groupListing(inspect.ByReason(rows), now))
+		return
+	}
+	out := listing{head: []string{"TIME", "OPERATION", "STATE", "REQUEST", "REASON", "MESSAGE"}, none: "none"}
+	for _, r := range rows {
+		out.rows = append(out.rows, []cell{{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.Operation, r.State),
+			cellOf(r.RequestID), cellOf(reasonOf(r)), cellOf(r.Message)})
+		out.names, out.values = append(out.names, r.RequestID), append(out.values, r)
+	}
+	l.show(c, out)
+}
+
+func groupListing(groups []inspect.Group, now time.Time) listing {
+	out := listing{head: []string{"COUNT", "OPERATION", "STATE", "REASON", "LAST", "EXAMPLE", "MESSAGE"}, none: "none"}
+	for _, g := range groups {
+		out.rows = append(out.rows, []cell{cellOf(strconv.Itoa(g.Count)), cellOf(inspect.Short(g.Operation)), stateCell(g.Operation, g.State), cellOf(string(g.Reason)),
+			{stamp(g.Last.Time, now), dim}, cellOf(g.Example), cellOf(g.Message)})
+		out.names, out.values = append(out.names, g.Example), append(out.values, g)
+	}
+	return out
+}
+
+// reasonOf is the reason of a row, with the status of the answer if there was one.
+func reasonOf(r inspect.Row) string {
+	if r.HTTPStatus == 0 {
+		return string(r.Reason)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %d", r.Reason, r.HTTPStatus))
+}
+
+func stateCell(op messages.Operation, state messages.State) cell {
+	return cell{string(state), colourOf(op.Subject(state, ""))}
+}
+
+// query is a selection that was checked.
+func (s selection) query(now time.Time) (inspect.Query, error) {
+	q := inspect.Query{Limit: s.Limit, Since: s.Since.from(now)}
+	if s.Limit < 0 {
+		return q, &app.Invalid{Variable: "--limit", Problem: "must not be negative"}
+	}
+	for _, name := range s.Operation {
+		i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return name == inspect.Short(op) || name == string(op) })
+		if i < 0 {
+			return q, &app.Invalid{Variable: "--op", Problem: fmt.Sprintf("%q is none of enroll, transactions, send, account", name)}
+		}
+		q.Operations = append(q.Operations, inspect.Operations[i])
+	}
+	for _, name := range s.Reason {
+		if !slices.Contains(inspect.Reasons, messages.Reason(name)) {
+			return q, &app.Invalid{Variable: "--reason", Problem: fmt.Sprintf("%q is none of %s", name, joined(inspect.Reasons))}
+		}
+		q.Reasons = append(q.Reasons, messages.Reason(name))
+	}
+	return q, nil
+}
+
+func joined[T ~string](list []T) string {
+	names := make([]string, len(list))
+	for i, name := range list {
+		names[i] = string(name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/pkg/messages"
+)
+
+// shipped is a server under the shipped configuration, where every password is secret, with
+// the streams.
+func shipped(t *testing.T) *devkit.NATS {
+	t.Helper()
+	config, err := os.ReadFile("../../deploy/nats/errand.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passwords strings.Builder
+	for _, variable := range regexp.MustCompile(`\$([A-Z_]+_PASSWORD)`).FindAllSubmatch(config, -1) {
+		fmt.Fprintf(&passwords, "%s: secret\n", variable[1])
+	}
+	n, err := devkit.Configured(t.TempDir(), passwords.String()+string(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	errand(t, "", as(n, "provisioner", "provision")...)
+	return n
+}
+
+// as is a command line of a user.
+func as(n *devkit.NATS, user, command string, args ...string) []string {
+	return append([]string{command, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}, args...)
+}
+
+// program is a connection of a program's user, which answers how it is.
+func program(t *testing.T, n *devkit.NATS, status bus.ProgramStatus) jetstream.JetStream {
+	t.Helper()
+	name := status.Program
+	nc, err := nats.Connect(n.URL, nats.UserInfo(name, "secret"), nats.CustomInboxPrefix("_INBOX_"+name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := bus.AnswerStatus(nc, func() bus.ProgramStatus { return status }); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// Ann has in the shipped configuration what every command needs, and tries nothing that she
+// may not.
+func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
+	t.Parallel()
+	n := shipped(t)
+	now := messages.Time{Time: time.Now()}
+	mandates := program(t, n, bus.ProgramStatus{Program: "mandate-consumer", Host: "one", Version: "1.4.0", Started: now,
+		Holds: []bus.Hold{{Operation: messages.Enroll, Why: "mandate service (enroll) answers 503", Since: now}}})
+	mails := program(t, n, bus.ProgramStatus{Program: "mail-consumer", Host: "two", Version: "1.4.0", Started: now})
+	poller := program(t, n, bus.ProgramStatus{Program: "log-poller", Host: "three", Version: "1.4.0", Started: now, ReadThrough: &now})
+	answer(t, mandates, "mandate.enroll.started.signup-1", `{"request_id":"signup-1","order_number":"DD001"}`)
+	answer(t, mandates, "mandate.enroll.failed.signup-1", `{"request_id":"signup-1","order_number":"DD001","reason":"refused","http_status":422,"message":"no"}`)
+	if _, err := mandates.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.mandate.enroll.requested", Data: []byte(`{"order_number":"DD001"}`),
+		Header: nats.Header{nats.MsgIdHdr: {"dead.mandate.enroll.signup-1.2"}, "Errand-Request-Id": {"signup-1"}, "Errand-Reason": {"refused"}}}); err != nil {
+		t.Fatal(err)
+	}
+	sent := messages.SentBody{Common: messages.Common{RequestID: "invoice-1"}, Batch: 1, Count: 1}
+	sent.SetKeys(nil, "", []string{"ann@example.com"})
+	record, err := json.Marshal(sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer(t, mails, "mail.log.sent.invoice-1.1", string(record))
+	answer(t, mails, "mail.send.accepted.invoice-1", `{"request_id":"invoice-1"}`)
+	answer(t, poller, "mail.delivery.delivered.invoice-1", `{"entry":{"to":"ann@example.com"},"smtp":{"code":250,"enhanced":"2.0.0"}}`)
+	answer(t, poller, "mail.log.watermark", `{"complete_through":"2026-01-31T00:00:00Z"}`)
+	for i := range 3 {
+		errand(t, "", as(n, "ann", "publish", "mandate.enroll.requested", "-f", fmt.Sprintf("request_id=waits-%d", i), "-f", "order_number=DD007")...)
+	}
+
+	var term terminal
+	if err := term.errand(t.Context(), "", as(n, "ann", "status")...); err == nil || err.Error() != "1 problem" {
+		t.Errorf("status ends with %v, want 1 problem", err)
+	}
+	if out := term.out.String(); !strings.Contains(out, "! upstream: mandate.enroll is held for ") || !strings.Contains(out, "log-poller        three") {
+		t.Errorf("status shows\n%s", out)
+	}
+	for _, c := range []struct{ command, want string }{
+		{"status -o json", `"problems"`},
+		{"stuck --older 1ns", "held: mandate service (enroll) answers 503"},
+		{"stuck --older 1ns -o name", "waits-0\nwaits-1\nwaits-2\n"},
+		{"show waits-1", "queued, 2nd: held: mandate service (enroll) answers 503"},
+		{"show signup-1", "Dead letters"},
+		{"show signup-1 --follow", "failed: refused 422, no"},
+		{"show invoice-1", "Sending log: 1 delivered"},
+		{"show invoice-1 -o json", `"state": "accepted"`},
+		{"find DD001", "signup-1"},
+		{"find DD007", "waits-2"},
+		{"find ann@example.com", "delivered 250 2.0.0"},
+		{"find ann@example.com --since 2020-01-31 -o name", "invoice-1\n"},
+		{"list --state failed --since 1h --by-reason", "1      enroll     failed  refused"},
+		{"list --op enroll --state queued,failed -o name", "waits-2\nwaits-1\nwaits-0\nsignup-1\n"},
+		{"dead list", "refused"},
+		{"dead show signup-1", `"order_number": "DD001"`},
+		{"dead show 1", `Errand-Reason: refused`},
+		{"watch --since 3d --exit invoice-1", "mail.delivery.delivered"},
+	} {
+		words := strings.Fields(c.command)
+		var term terminal
+		err := term.errand(t.Context(), "", append(words, "--nats-url", n.URL, "--nats-user", "ann", "--nats-password", "secret")...)
+		if out := term.out.String(); err != nil && words[0] != "status" || !strings.Contains(out, c.want) {
+			t.Errorf("errand %s: %v\n%s\nwant it to contain %q", c.command, err, out, c.want)
+		}
+	}
+	refused(t, "never seen: nobody", as(n, "ann", "show", "nobody")...)
+	refused(t, "not found", as(n, "ann", "find", "nobody@example.com")...)
+	refused(t, "no such dead letter", "dead", "show", "99", "--nats-url", n.URL, "--nats-user", "ann", "--nats-password", "secret")
+	misconfigured(t, "can be no request id", as(n, "ann", "show", "a.b")...)
+	misconfigured(t, "is none of", as(n, "ann", "list", "--state", "done")...)
+	misconfigured(t, "is none of", as(n, "ann", "list", "--reason", "bad")...)
+	misconfigured(t, "is none of", as(n, "ann", "list", "--op", "enrol")...)
+	if got := n.Violations(); len(got) > 0 {
+		t.Errorf("somebody tried what he may not: %q", got)
+	}
+}
+
+// A person's own way to NATS is that of the nats tool.
+func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
+	n := shipped(t)
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(dir, "nats", "context"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "nats", "context", name+".json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("prod", fmt.Sprintf(`{"description":"","url":%q,"user":"ann","password":"secret","creds":"","color_scheme":"","tls_first":false}`, n.URL))
+	write("other", fmt.Sprintf(`{"url":%q,"user":"ann","password":"secret","jetstream_domain":"leaf"}`, n.URL))
+	write("broken", `{`)
+	if out := errand(t, "", "list", "--context", "prod"); out != "none\n" {
+		t.Errorf("with a context: %q", out)
+	}
+	failing(t, "does not authorize", "list", "--context", "prod", "--nats-user", "ann", "--nats-password", "wrong")
+	misconfigured(t, `no context "prd"`, "list", "--context", "prd")
+	misconfigured(t, "there are: broken, other, prod", "list", "--context", "prd")
+	misconfigured(t, "has jetstream_domain, which errand does not know", "list", "--context", "other")
+	misconfigured(t, "cannot be read", "list", "--context", "broken")
+	misconfigured(t, "is no name", "list", "--context", "../prod")
+	if out := errand(t, "", "completion", "words", "--", "list", "--context", ""); out != "broken\nother\nprod\n" {
+		t.Errorf("completed: %q", out)
+	}
+}
+
+func TestCommandLinesAreCompleted(t *testing.T) {
+	t.Parallel()
+	parser, err := kong.New(new(cli), kong.Name("errand"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		line string
+		want []string // among the candidates
+	}{
+		{"", []string{"status", "show", "list", "dead", "publish"}},
+		{"dead ", []string{"list", "show"}},
+		{"dead list --", []string{"--since", "--reason", "--nats-url", "--output"}},
+		{"list -o ", []string{"table", "json", "jsonl", "name"}},
+		{"list --output json --state ", []string{"queued", "failed", "accepted"}},
+		{"list --watch --reason ", []string{"refused"}},
+		{"list --op ", []string{"enroll", "send"}},
+		{"publish ", []string{"mandate.enroll.requested"}},
+		{"completion ", []string{"bash", "zsh", "fish"}},
+	} {
+		words := strings.Split(c.line, " ")
+		var names []string
+		for _, candidate := range candidates(parser.Model.Node, words) {
+			name, _, _ := strings.Cut(candidate, "\t")
+			names = append(names, name)
+		}
+		for _, want := range c.want {
+			if !slices.Contains(names, want) {
+				t.Errorf("errand %s: %q is not among %q", c.line, want, names)
+			}
+		}
+	}
+	if got := candidates(parser.Model.Node, []string{"show", "x"}); len(got) != 0 {
+		t.Errorf("a request id is completed as %q", got)
+	}
+}
+
+func TestCompletionScriptsAreReadByTheirShells(t *testing.T) {
+	t.Parallel()
+	for shell, script := range scripts {
+		if out := errand(t, "", "completion", shell); out != script {
+			t.Errorf("%s: %q", shell, out)
+		}
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("no %s here: its script was not read", shell)
+			continue
+		}
+		cmd := exec.CommandContext(t.Context(), path, "-n")
+		cmd.Stdin = strings.NewReader(script)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s -n: %v\n%s", shell, err, out)
+		}
+	}
+}
+
+func TestATimeIsAPeriodOrADate(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
+	for text, want := range map[string]time.Time{"90m": now.Add(-90 * time.Minute), "3d": now.Add(-72 * time.Hour), "1d12h": now.Add(-36 * time.Hour), "2w": now.AddDate(0, 0, -14),
+		"2026-01-30": time.Date(2026, 1, 30, 0, 0, 0, 0, time.Local), "2026-01-30T08:00": time.Date(2026, 1, 30, 8, 0, 0, 0, time.Local),
+		"2026-01-30T08:00:00Z": time.Date(2026, 1, 30, 8, 0, 0, 0, time.UTC)} {
+		var w when
+		if err := w.UnmarshalText([]byte(text)); err != nil || !w.from(now).Equal(want) {
+			t.Errorf("%s: %v, %v, want %v", text, w.from(now), err, want)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"errand/internal/inspect"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// output is how a command that reads shows what it found.
+type output struct {
+	Output string `short:"o" default:"table" enum:"table,json,jsonl,name" help:"table, json (one document), jsonl (one object a line) or name (ids alone)."`
+	Watch  bool   `help:"Show it again every two seconds, until Ctrl-C."`
+}
+
+// repeat runs show once or, with --watch, until ctx ends.
+func (o output) repeat(ctx context.Context, c console, show func(c console) error) error {
+	if !o.Watch {
+		return show(c)
+	}
+	for again := true; again; again = retry.Pause(ctx, watchEvery) {
+		var b bytes.Buffer
+		screen := c
+		screen.out = &b
+		if err := show(screen); err != nil && b.Len() == 0 { // status has shown what is wrong
+			return ended(ctx, err)
+		}
+		if c.redraws {
+			fmt.Fprint(c.out, "\x1b[H\x1b[2J")
+		}
+		_, _ = io.Copy(c.out, &b) // a terminal that is gone ends the process
+	}
+	return nil
+}
+
+const watchEvery = 2 * time.Second
+
+// cell is a text in a table.
+type cell struct {
+	text string
+	as   colour
+}
+
+func cellOf(s string) cell { return cell{text: s} }
+
+// listing is what a command found, in every form.
+type listing struct {
+	head   []string
+	rows   [][]cell
+	names  []string // of the rows, for scripts
+	values []any    // of the rows, as JSON
+	whole  any      // one document; nil: the values
+	none   string   // what a table says when there are no rows
+}
+
+// show writes a listing in the form that was chosen.
+func (o output) show(c console, l listing) {
+	switch o.Output {
+	case "json":
+		whole := l.whole
+		if whole == nil {
+			if whole = l.values; len(l.values) == 0 {
+				whole = []any{}
+			}
+		}
+		fmt.Fprintln(c.out, encoded(whole, true))
+	case "jsonl":
+		for _, v := range l.values {
+			fmt.Fprintln(c.out, encoded(v, false))
+		}
+	case "name":
+		for _, name := range l.names {
+			fmt.Fprintln(c.out, printable(name))
+		}
+	default:
+		if len(l.rows) == 0 && l.none != "" {
+			fmt.Fprintln(c.out, l.none)
+			return
+		}
+		c.table(l.head, l.rows)
+	}
+}
+
+// encoded is a value as JSON that does nothing to a terminal.
+func encoded(v any, indent bool) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if indent {
+		e.SetIndent("", "  ")
+	}
+	if err := e.Encode(v); err != nil { // of ours none is such
+		return fmt.Sprintf("%q", err.Error())
+	}
+	return escaped(strings.TrimRight(b.String(), "\n"))
+}
+
+// table writes rows under a head, in columns as wide as they need. What does not fit a
+// terminal in the last column has a line of its own.
+func (c console) table(head []string, rows [][]cell) {
+	widths := make([]int, len(head))
+	all, titled := rows, head[0] != ""
+	if titled {
+		first := make([]cell, len(head))
+		for i, title := range head {
+			first[i] = cell{title, dim}
+		}
+		all = append([][]cell{first}, rows...)
+	}
+	for _, row := range all {
+		for i, field := range row {
+			widths[i] = max(widths[i], len([]rune(field.text)))
+		}
+	}
+	for n, row := range all {
+		var line strings.Builder
+		used := 0
+		for i, field := range row {
+			shown := printable(field.text)
+			if i == len(row)-1 {
+				if c.redraws && shown != "" && len([]rune(shown)) > c.width-used {
+					if n == 0 && titled { // the title is not worth a line
+						break
+					}
+					if used > 0 {
+						line.WriteString("\n    ")
+						used = 4
+					}
+					shown = cutTo(shown, c.width-used)
+				}
+				line.WriteString(c.paint(field.as, shown))
+				break
+			}
+			line.WriteString(c.paint(field.as, shown) + strings.Repeat(" ", widths[i]-len([]rune(shown))+2))
+			used += widths[i] + 2
+		}
+		for written := range strings.SplitSeq(line.String(), "\n") {
+			fmt.Fprintln(c.out, strings.TrimRight(written, " "))
+		}
+	}
+}
+
+// cutTo cuts a text to a number of characters.
+func cutTo(text string, n int) string {
+	if runes := []rune(text); len(runes) > n && n > 0 {
+		return string(runes[:n-1]) + "…"
+	}
+	return text
+}
+
+// stamp is a time as a person reads it, in the time zone of now: of today without the date.
+func stamp(t, now time.Time) string {
+	t = t.In(now.Location())
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format(time.TimeOnly)
+	}
+	if t.Year() == now.Year() {
+		return t.Format("01-02 15:04:05")
+	}
+	return t.Format(time.DateTime)
+}
+
+// until is how long it is to a time, or "".
+func until(t *messages.Time, now time.Time) string {
+	switch {
+	case t == nil:
+		return ""
+	case t.Before(now):
+		return "now"
+	}
+	return inspect.Span(t.Sub(now))
+}
+
+// since is how long a time is ago, or "".
+func since(t *messages.Time, now time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return inspect.Span(now.Sub(t.Time))
+}

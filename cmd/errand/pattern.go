@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// states are those that events of each operation have.
+var states = map[messages.Operation][]messages.State{
+	messages.Enroll:       {messages.Started, messages.Deferred, messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened},
+	messages.Transactions: {messages.Page, messages.Listed, messages.Failed, messages.Reopened},
+	messages.Send:         {messages.Started, messages.Deferred, messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened},
+	messages.Batch:        {messages.Started, messages.Deferred, messages.Accepted, messages.Refused, messages.Uncertain},
+	messages.Account:      {messages.Reported, messages.Failed, messages.Reopened},
+	messages.Delivery:     {messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Summary, messages.Overdue},
+	messages.Log:          {messages.Sent, messages.Concluded, messages.Marked, "turn"},
+}
+
+// badPattern says why no event can have a subject that matches a pattern; "" if one can.
+func badPattern(pattern string) string {
+	tokens := strings.Split(pattern, ".")
+	for i, token := range tokens {
+		if token == "" || strings.ContainsAny(token, " \t\r\n") || token == ">" && i < len(tokens)-1 {
+			return "is neither a request id nor a NATS subject pattern, such as 'mail.send.*.*' or 'mandate.>'"
+		}
+	}
+	if tokens[0] != "dead" && slices.Contains(tokens, "requested") {
+		return "matches requests, which are not shown: what becomes of one is, from its first event on; and errand stuck shows what waits"
+	}
+	if !slices.ContainsFunc(events(), func(subject string) bool { return overlap(pattern, subject) }) {
+		return "matches no event: subjects are <domain>.<operation>.<state>.<request id>, such as 'mandate.enroll.failed.*'" + meant(tokens)
+	}
+	if len(tokens) < 3 || tokens[0] == "dead" || tokens[2] == "*" || tokens[2] == ">" {
+		return ""
+	}
+	var known []messages.State
+	for op, list := range states {
+		domain, operation, _ := strings.Cut(string(op), ".")
+		if overlap(tokens[0]+"."+tokens[1], domain+"."+operation) {
+			known = append(known, list...)
+		}
+	}
+	if slices.Contains(known, messages.State(tokens[2])) {
+		return ""
+	}
+	slices.Sort(known)
+	return fmt.Sprintf("matches no event: %s.%s has the states %s", tokens[0], tokens[1], joined(slices.Compact(known)))
+}
+
+// meant is a hint for patterns that are too short or too long.
+func meant(tokens []string) string {
+	switch {
+	case len(tokens) < 4 && (tokens[0] == "mandate" || tokens[0] == "mail"):
+		return "; did you mean '" + strings.Join(tokens, ".") + ".>'?"
+	case len(tokens) == 5 && tokens[1] != string(messages.Batch[len("mail."):]):
+		return "; only mail.batch has five parts"
+	}
+	return ""
+}
+
+// events are the subjects of the streams of events.
+func events() (subjects []string) {
+	for _, stream := range bus.Streams(bus.Limits{}) {
+		if stream.Retention == jetstream.LimitsPolicy {
+			subjects = append(subjects, stream.Subjects...)
+		}
+	}
+	return subjects
+}

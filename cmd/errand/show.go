@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/inspect"
+	"errand/pkg/messages"
+)
+
+// show tells all that is known of a request.
+type show struct {
+	NATS access `embed:"" group:"nats"`
+	output
+	ID     string `arg:"" name:"id" help:"The request id."`
+	Follow bool   `short:"f" help:"Then show its new events, until it has an outcome or Ctrl-C."`
+}
+
+// Help is shown by --help in addition to the flags.
+func (*show) Help() string {
+	return `Shows what became of a request: where it is now (also while it is queued), its events, those of its batches, what the sending log says of its mail, its dead letters. The exit status is 1 when nothing is known of it.
+
+Examples:
+
+    errand show enroll-signup-4711
+    errand show send-invoice-17 --follow
+    errand show enroll-signup-4711 -o json | jq '.[0].events[-1].body'
+    errand show MANDATE_REQUESTS-4711    # a request without an id of its own`
+}
+
+// Run shows it.
+func (s *show) Run(ctx context.Context) error { return s.run(ctx, standard()) }
+
+func (s *show) run(ctx context.Context, c console) error {
+	switch {
+	case !plainID(s.ID):
+		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q can be no request id: those are up to 64 letters, digits, - and _", s.ID)}
+	case s.Follow && (s.Watch || s.Output != "table"):
+		return &app.Invalid{Variable: "--follow", Problem: "is for a table alone, and not with --watch"}
+	}
+	b, err := s.NATS.open(ctx, "show", c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	var f *follower
+	if s.Follow { // from now on nothing is missed
+		if f, err = follow(ctx, b, patternsOf(s.ID), startAt{}); err != nil {
+			return err
+		}
+	}
+	known, open := true, true
+	err = s.repeat(ctx, c, func(c console) error {
+		now := time.Now()
+		stories, err := b.reader().Stories(ctx, s.ID, now)
+		if err != nil {
+			return b.unanswered(err)
+		}
+		known = stories[0].State != inspect.NeverSeen
+		open = slices.ContainsFunc(stories, func(s inspect.Story) bool { return !s.State.Final(s.Operation) })
+		s.write(c, stories, now)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case s.Follow && open:
+		return s.goOn(ctx, f, c)
+	case !known:
+		return errors.New("never seen: " + s.ID)
+	}
+	return nil
+}
+
+// goOn shows new events of the request until it has an outcome.
+func (s *show) goOn(ctx context.Context, f *follower, c console) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	layout := newLines(c)
+	return f.run(ctx, 0, func(e event) {
+		fmt.Fprintln(c.out, layout.line(e))
+		kind, _ := e.split()
+		op, _, _ := cutLast(kind)
+		if messages.StateOf(kind).Final(messages.Operation(op)) && slices.Contains(inspect.Operations, messages.Operation(op)) {
+			stop()
+		}
+	})
+}
+
+// cutLast cuts a subject at its last dot.
+func cutLast(subject string) (before, after string, found bool) {
+	i := strings.LastIndexByte(subject, '.')
+	if i < 0 {
+		return subject, "", false
+	}
+	return subject[:i], subject[i+1:], true
+}
+
+func (s *show) write(c console, stories []inspect.Story, now time.Time) {
+	l := listing{whole: stories}
+	for _, story := range stories {
+		l.names, l.values = append(l.names, story.RequestID), append(l.values, story)
+	}
+	if s.Output != "table" {
+		s.show(c, l)
+		return
+	}
+	for i, story := range stories {
+		if i > 0 {
+			fmt.Fprintln(c.out)
+		}
+		tell(c, story, now)
+	}
+}
+
+// shownDeliveries is how many events of the sending log are shown in a table.
+const shownDeliveries = 20
+
+// tell is a story for people.
+func tell(c console, s inspect.Story, now time.Time) {
+	as := colourOf(s.Operation.Subject(s.State, ""))
+	head := s.RequestID
+	if s.Operation != "" {
+		head = string(s.Operation) + "  " + head
+	}
+	fmt.Fprintln(c.out, c.paint(bold, printable(head)))
+	fmt.Fprintln(c.out, c.paint(as, printable(s.Says)))
+	part := func(title string, rows [][]cell) {
+		if len(rows) > 0 {
+			fmt.Fprintf(c.out, "\n%s\n", c.paint(dim, title))
+			c.table([]string{"", "", ""}, rows)
+		}
+	}
+	part("Events", eventRows(s.Events, now))
+	if len(s.Deliveries) > 0 {
+		var counts []string
+		for _, state := range []messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Overdue} {
+			if n := s.Deliveries[string(state)]; n > 0 {
+				counts = append(counts, strconv.Itoa(n)+" "+string(state))
+			}
+		}
+		shown := s.Delivered[:min(len(s.Delivered), shownDeliveries)]
+		part("Sending log: "+strings.Join(counts, ", "), eventRows(shown, now))
+		s.More += uint64(len(s.Delivered) - len(shown))
+	}
+	if s.More > 0 {
+		fmt.Fprintf(c.out, "and %d more: errand watch --since 30d --exit %s\n", s.More, s.RequestID)
+	}
+	var dead [][]cell
+	for _, d := range s.Dead {
+		dead = append(dead, []cell{{stamp(d.Time.Time, now), dim}, cellOf(strconv.FormatUint(d.Sequence, 10)), cellOf(fmt.Sprintf("%s, %s: errand dead show %d", d.Reason, bytesOf(int64(d.Bytes)), d.Sequence))})
+	}
+	part("Dead letters", dead)
+}
+
+func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
+	for _, e := range events {
+		shown := event{at: e.Time.Time, subject: e.Subject, header: e.Message.Header, data: e.Message.Data}
+		kind, id := shown.split()
+		_, state, _ := cutLast(kind)
+		if _, batch, found := strings.Cut(id, "."); found {
+			state = "batch " + batch + " " + state
+		}
+		rows = append(rows, []cell{{stamp(shown.at, now), dim}, {state, colourOf(kind)}, cellOf(summary(shown, now))})
+	}
+	return rows
+}
+
+// plainID reports whether a text can be the id in a subject.
+func plainID(s string) bool {
+	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	})
+}
+
+// patternsOf are the subjects of a request's events, and of its mail's.
+func patternsOf(id string) []string {
+	return []string{"mandate.*.*." + id, "mail.send.*." + id, "mail.account.*." + id, "mail.batch.*." + id + ".*", "mail.delivery.*." + id}
+}

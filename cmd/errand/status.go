@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/inspect"
+	"errand/pkg/messages"
+)
+
+// status shows how everything is now.
+type status struct {
+	NATS access `embed:"" group:"nats"`
+	output
+}
+
+// Help is shown by --help in addition to the flags.
+func (*status) Help() string {
+	return `Shows on one screen what is wrong, which programs answer and what they hold, what waits in the queues, what came of requests in the last hour, how far the sending log is read, and how full NATS is. The exit status is 1 when something is wrong.
+
+Examples:
+
+    errand status
+    errand status --watch
+    errand status -o json | jq .problems`
+}
+
+// Run shows the status.
+func (s *status) Run(ctx context.Context) error { return s.run(ctx, standard()) }
+
+func (s *status) run(ctx context.Context, c console) error {
+	b, err := s.NATS.open(ctx, "status", c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	return s.repeat(ctx, c, func(c console) error {
+		now := time.Now()
+		found, err := b.reader().Status(ctx, now)
+		if err != nil {
+			return b.unanswered(err)
+		}
+		return s.write(c, found)
+	})
+}
+
+// write shows a status; an error: something is wrong.
+func (s *status) write(c console, found inspect.Status) error {
+	l := listing{whole: found}
+	for _, p := range found.Problems {
+		l.values, l.names = append(l.values, p), append(l.names, p.Where+": "+p.What)
+	}
+	if s.Output == "table" {
+		screen(c, found)
+	} else {
+		s.show(c, l)
+	}
+	if len(found.Problems) > 0 {
+		return errors.New(found.Says())
+	}
+	return nil
+}
+
+// screen is a status for people.
+func screen(c console, s inspect.Status) {
+	now := s.At.Time
+	if len(s.Problems) == 0 {
+		fmt.Fprintln(c.out, c.paint(green, "Nothing is wrong."))
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintln(c.out, c.paint(red, "! "+p.Where+": "+printable(p.What)))
+	}
+	section := func(head []string, rows [][]cell) {
+		if len(rows) > 0 {
+			fmt.Fprintln(c.out)
+			c.table(head, rows)
+		}
+	}
+	section([]string{"PROGRAM", "HOST", "VERSION", "UP", "STATE"}, programRows(s.Programs, now))
+	section([]string{"QUEUE", "UNTAKEN", "OLDEST", "TAKEN", "OLDEST", "PULLS", "STATE"}, queueRows(s.Queues, now))
+	section([]string{"LAST HOUR", "GOOD", "FAILED", "UNCERTAIN", "PARTIAL", "DEFERRED", "RESOLVED"}, outcomeRows(s.Outcomes))
+	section([]string{"STREAM", "MESSAGES", "SIZE", "LIMIT", "REPLICAS"}, streamRows(s))
+	poller := "nothing is published yet"
+	if s.Poller.Watermark != nil {
+		poller = "published up to " + stamp(s.Poller.Watermark.Time, now)
+	}
+	if s.Poller.ReadThrough != nil {
+		poller += ", read up to " + since(s.Poller.ReadThrough, now) + " ago"
+	}
+	fmt.Fprintln(c.out, "\nSending log: "+poller)
+}
+
+func programRows(programs []bus.ProgramStatus, now time.Time) (rows [][]cell) {
+	for _, p := range programs {
+		state := cell{"ready", green}
+		switch {
+		case len(p.Faults) > 0:
+			state = cell{"not ready: " + strings.Join(p.Faults, "; "), red}
+		case len(p.Holds) > 0:
+			var held []string
+			for _, h := range p.Holds {
+				held = append(held, inspect.Short(h.Operation)+" since "+stamp(h.Since.Time, now))
+			}
+			state = cell{"holds " + strings.Join(held, ", "), red}
+		}
+		rows = append(rows, []cell{cellOf(p.Program), cellOf(p.Host), cellOf(p.Version), cellOf(since(&p.Started, now)), state})
+	}
+	return rows
+}
+
+func queueRows(queues []inspect.Queue, now time.Time) (rows [][]cell) {
+	for _, q := range queues {
+		state := cellOf("")
+		if q.PausedUntil != nil {
+			state = cell{"paused until " + stamp(q.PausedUntil.Time, now), yellow}
+		}
+		oldest := q.Oldest
+		if q.Taken == 0 {
+			oldest = nil
+		}
+		rows = append(rows, []cell{cellOf(string(q.Operation)), cellOf(fmt.Sprint(q.Untaken)), cellOf(since(q.FirstFree, now)),
+			cellOf(fmt.Sprint(q.Taken)), cellOf(since(oldest, now)), cellOf(fmt.Sprint(q.Pulls)), state})
+	}
+	return rows
+}
+
+// goodStates are the final states of requests that did what they were for.
+var goodStates = []messages.State{messages.Succeeded, messages.Listed, messages.Accepted, messages.Reported}
+
+func outcomeRows(outcomes []inspect.Outcome) (rows [][]cell) {
+	columns := [][]messages.State{goodStates, {messages.Failed}, {messages.Uncertain}, {messages.Partial}, {messages.Deferred}, {messages.Resolved}}
+	for _, op := range inspect.Operations {
+		row := []cell{cellOf(string(op))}
+		for _, states := range columns {
+			row = append(row, count(outcomes, op, states))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// count is how often an operation came into some states; "" where it cannot.
+func count(outcomes []inspect.Outcome, op messages.Operation, states []messages.State) cell {
+	sum, known := uint64(0), false
+	as := plain
+	for _, o := range outcomes {
+		for _, state := range states {
+			if o.Operation == op && o.State == state {
+				sum, known = sum+o.Count, true
+				as = colourOf(string(op) + "." + string(state))
+			}
+		}
+	}
+	switch {
+	case !known:
+		return cellOf("")
+	case sum == 0:
+		as = plain
+	}
+	return cell{fmt.Sprint(sum), as}
+}
+
+func streamRows(s inspect.Status) (rows [][]cell) {
+	for _, st := range s.Streams {
+		rows = append(rows, []cell{cellOf(st.Name), cellOf(fmt.Sprint(st.Messages)), cellOf(bytesOf(int64(st.Bytes))), cellOf(limitOf(st.MaxBytes)), cellOf(fmt.Sprintf("%d/%d", st.Current, st.Replicas))})
+	}
+	return append(rows, []cell{cellOf("all of the account"), cellOf(""), cellOf(bytesOf(int64(s.Storage.Bytes))), cellOf(limitOf(s.Storage.Limit)), cellOf("")})
+}
+
+func limitOf(n int64) string {
+	if n <= 0 {
+		return "none"
+	}
+	return bytesOf(n)
+}
+
+// bytesOf is a size with a unit.
+func bytesOf(n int64) string {
+	size, unit := float64(n), "B"
+	for _, next := range []string{"K", "M", "G", "T"} {
+		if size < 1024 {
+			break
+		}
+		size, unit = size/1024, next
+	}
+	if unit == "B" || size >= 100 {
+		return fmt.Sprintf("%.0f%s", size, unit)
+	}
+	return fmt.Sprintf("%.1f%s", size, unit)
+}

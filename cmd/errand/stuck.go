@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/inspect"
+)
+
+// stuck shows what waits, and why.
+type stuck struct {
+	NATS access `embed:"" group:"nats"`
+	output
+	Older time.Duration `default:"1m" help:"Requests that were published longer ago."`
+	Limit int           `default:"1000" help:"Look at the oldest so many of each queue."`
+	All   bool          `help:"Show each request; default: the oldest 20."`
+}
+
+// Help is shown by --help in addition to the flags.
+func (*stuck) Help() string {
+	return `Shows the requests that have no outcome yet, from the oldest on, and why they wait: nobody took them, the operation is held or paused, they are deferred, or their worker is gone.
+
+Examples:
+
+    errand stuck
+    errand stuck --older 1h --all
+    errand stuck -o name | head -20
+    errand stuck -o json | jq .causes`
+}
+
+// Run shows them.
+func (s *stuck) Run(ctx context.Context) error { return s.run(ctx, standard()) }
+
+func (s *stuck) run(ctx context.Context, c console) error {
+	if s.Limit < 1 {
+		return &app.Invalid{Variable: "--limit", Problem: "must be positive"}
+	}
+	b, err := s.NATS.open(ctx, "stuck", c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	return s.repeat(ctx, c, func(c console) error {
+		now := time.Now()
+		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), s.Limit, now)
+		if err != nil {
+			return b.unanswered(err)
+		}
+		s.write(c, found, now)
+		return nil
+	})
+}
+
+// shownStuck is how many requests are shown where not all are asked for.
+const shownStuck = 20
+
+func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
+	l := listing{whole: found}
+	rows := [][]cell{}
+	for _, o := range found.Requests {
+		l.names, l.values = append(l.names, o.RequestID), append(l.values, o)
+		if s.All || len(rows) < shownStuck {
+			place := ""
+			if o.Place > 0 {
+				place = strconv.FormatUint(o.Place, 10)
+			}
+			cause := slices.IndexFunc(found.Causes, func(c inspect.Cause) bool { return c.Why == o.Why && c.Operation == o.Operation })
+			rows = append(rows, []cell{{since(&o.Published, now), dim}, cellOf(inspect.Short(o.Operation)), stateCell(o.Operation, o.State),
+				cellOf(place), cellOf(until(o.Next, now)), cellOf(strconv.Itoa(cause + 1)), cellOf(o.RequestID)})
+		}
+	}
+	if s.Output != "table" {
+		s.show(c, l)
+		return
+	}
+	if len(found.Requests) == 0 {
+		fmt.Fprintf(c.out, "Nothing waits for longer than %s.\n", inspect.Span(s.Older))
+		return
+	}
+	var causes [][]cell
+	for i, cause := range found.Causes {
+		causes = append(causes, []cell{cellOf(strconv.Itoa(i + 1)), cellOf(strconv.Itoa(cause.Count)), cellOf(inspect.Short(cause.Operation)), {since(&cause.Oldest, now), dim},
+			cellOf(until(cause.Next, now)), cellOf(cause.Why)})
+	}
+	c.table([]string{"#", "COUNT", "OPERATION", "OLDEST", "NEXT", "WHY"}, causes)
+	fmt.Fprintln(c.out)
+	c.table([]string{"AGE", "OPERATION", "STATE", "PLACE", "NEXT", "#", "REQUEST"}, rows)
+	if left := len(found.Requests) - len(rows); left > 0 {
+		fmt.Fprintf(c.out, "and %d more (--all)\n", left)
+	}
+	if uint64(found.Looked) < found.Total {
+		fmt.Fprintf(c.out, "The oldest %d of %d in the queues were looked at (--limit).\n", found.Looked, found.Total)
+	}
+}

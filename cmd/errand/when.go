@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// when is a time in the past: so long ago (24h, 3d), or a date.
+type when struct {
+	text string
+	ago  time.Duration
+	at   time.Time
+}
+
+// whenLayouts are the dates that a when may be, in the time zone of this machine unless
+// they name one.
+var whenLayouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly}
+
+// UnmarshalText reads one.
+func (w *when) UnmarshalText(text []byte) error {
+	*w = when{text: string(text)}
+	for _, layout := range whenLayouts {
+		if at, err := time.ParseInLocation(layout, w.text, time.Local); err == nil {
+			w.at = at
+			return nil
+		}
+	}
+	ago, err := parseAgo(w.text)
+	if err != nil || ago <= 0 {
+		return fmt.Errorf("%q is neither a period such as 90m, 24h or 3d, nor a date such as 2026-01-31 or 2026-01-31T08:00", w.text)
+	}
+	w.ago = ago
+	return nil
+}
+
+// parseAgo is time.ParseDuration with days and weeks in front: 3d, 1w, 1d12h.
+func parseAgo(text string) (d time.Duration, err error) {
+	for _, unit := range []struct {
+		name string
+		d    time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		if number, rest, found := strings.Cut(text, unit.name); found {
+			n, err := strconv.ParseUint(number, 10, 16)
+			if err != nil {
+				return 0, err
+			}
+			d += time.Duration(n) * unit.d
+			text = rest
+		}
+	}
+	if text == "" {
+		return d, nil
+	}
+	rest, err := time.ParseDuration(text)
+	if rest < 0 {
+		return 0, strconv.ErrRange
+	}
+	return d + rest, err
+}
+
+// isSet reports whether one was given.
+func (w when) isSet() bool { return w.text != "" }
+
+// from is the time that it means at a moment; zero: none was given.
+func (w when) from(now time.Time) time.Time {
+	if w.ago > 0 {
+		return now.Add(-w.ago)
+	}
+	return w.at
+}
