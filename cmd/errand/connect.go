@@ -72,6 +72,8 @@ func (b broker) unanswered(err error) error {
 		return fmt.Errorf("%w: the account of this user has no JetStream; is NATS_USER right?", err)
 	case errors.Is(err, context.DeadlineExceeded) && errors.Is(last, nats.ErrPermissionViolation):
 		return fmt.Errorf("%w: this user may not do that; is NATS_USER right? %w", err, last)
+	case errors.Is(err, bus.ErrNoStream), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+		return fmt.Errorf("%w: that is for people and for errand's own account, where the provisioner has run `errand provision`; is NATS_USER right?", err)
 	}
 	return err
 }

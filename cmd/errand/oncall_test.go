@@ -96,7 +96,7 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 	answer(t, poller, "mail.delivery.delivered.invoice-1", `{"entry":{"to":"ann@example.com"},"smtp":{"code":250,"enhanced":"2.0.0"}}`)
 	answer(t, poller, "mail.log.watermark", `{"complete_through":"2026-01-31T00:00:00Z"}`)
 	for i := range 3 {
-		errand(t, "", as(n, "ann", "publish", "mandate.enroll.requested", "-f", fmt.Sprintf("request_id=waits-%d", i), "-f", "order_number=DD007")...)
+		errand(t, "", as(n, "ann", "publish", "--send-anyway", "mandate.enroll.requested", "-f", fmt.Sprintf("request_id=waits-%d", i), "-f", "order_number=DD007")...)
 	}
 
 	var term terminal
@@ -132,6 +132,9 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 		if out := term.out.String(); err != nil && words[0] != "status" || !strings.Contains(out, c.want) {
 			t.Errorf("errand %s: %v\n%s\nwant it to contain %q", c.command, err, out, c.want)
 		}
+	}
+	for _, command := range []string{"status", "stuck", "list"} { // a service has copies of the events alone, and here none yet
+		refused(t, "is NATS_USER right?", as(n, "service", command)...)
 	}
 	refused(t, "never seen: nobody", as(n, "ann", "show", "nobody")...)
 	refused(t, "not found", as(n, "ann", "find", "nobody@example.com")...)

@@ -381,7 +381,7 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	}
 	refusedAs("subscriber", "provision --reader subscriber", "mirror", "subscriber")
 	refusedAs("provisioner", "is no copy", "mirror", "service")
-	refusedAs("ann", "has no JetStream", "provision")
+	refusedAs("ann", "may not do that", "provision")
 	refusedAs("producer", "has no JetStream", "mirror", "service")
 	misconfigured(t, "READER", "mirror", "a.b")
 	misconfigured(t, "--reader", "provision", "--reader", "a.b")

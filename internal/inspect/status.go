@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,7 +75,9 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 	for i, op := range Operations {
 		questions = append(questions, func() (err error) { s.Queues[i], err = r.Queue(ctx, op, now); return err })
 	}
-	configs := bus.Streams(bus.Limits{})
+	configs := slices.DeleteFunc(bus.Streams(bus.Limits{}), func(c jetstream.StreamConfig) bool {
+		return c.Discard == jetstream.DiscardOld // it drops, and is full as a rule
+	})
 	s.Streams = make([]Stream, len(configs))
 	for i, c := range configs {
 		questions = append(questions, func() (err error) { s.Streams[i], err = r.stream(ctx, c.Name); return err })
