@@ -1,5 +1,5 @@
 // What the proof runs, pinned. Kubernetes' own modules are replaced by the set that KEDA asks for, so that all of
-// them compile once. `go run ./scripts/k8s-e2e build` copies this folder into its cache and puts the trimmed KEDA
+// them compile once. `go run -C scripts/k8s-e2e . build` copies this folder into its cache and puts the trimmed KEDA
 // beside it; there is no go.sum here: Go holds every module against its checksum database.
 module errand/scripts/k8s-e2e/cluster
 
