@@ -144,13 +144,15 @@ func (n rowNote) String() string {
 	}
 	if n.sign != 0 && n.row.to.folded != 0 {
 		text += fmt.Sprintf(rowFormat, uint64(n.row.to.folded), uint64(n.row.from.folded), n.row.accepted, n.row.created, n.id, uint64(n.row.to.exact), uint64(n.row.from.exact))
-		to, from := n.row.to.secret, n.row.from.secret
-		secrets := len(to)
-		for secrets > 0 && to[secrets-1] == 0 && from[secrets-1] == 0 {
-			secrets--
-		}
-		for i := range secrets {
-			text += fmt.Sprintf(secretFormat, uint64(to[i]), uint64(from[i]))
+		none := ""
+		for i, to := range n.row.to.secret {
+			from := n.row.from.secret[i]
+			if to == 0 && from == 0 { // it is written only for what comes after it
+				none += ".0.0"
+				continue
+			}
+			text += none + fmt.Sprintf(secretFormat, uint64(to), uint64(from))
+			none = ""
 		}
 	}
 	return text
