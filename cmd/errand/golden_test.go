@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -72,6 +73,33 @@ func TestJSONStaysAsItIs(t *testing.T) {
 				golden(t, name+"."+form, term.out.String())
 			}
 		})
+	}
+}
+
+// A text of somebody else does nothing to a terminal, in no form.
+func TestNoFormHasControlCharacters(t *testing.T) {
+	t.Parallel()
+	hostile := "a\x1b[2J\u202eb\x7f\u0085"
+	for _, form := range []string{"table", "json", "jsonl", "name"} {
+		var term terminal
+		c := console{out: &term.out, errs: &term.errs, redraws: true, width: 80}
+		output{Output: form}.show(c, listing{head: []string{"ONE", "OTHER"}, rows: [][]cell{{cellOf(hostile), cellOf(hostile)}}, names: []string{hostile}, values: []any{map[string]string{hostile: hostile}}})
+		if got := term.out.String(); strings.ContainsFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) || !strings.Contains(got, "[2J") {
+			t.Errorf("%s: %q", form, got)
+		}
+	}
+}
+
+// What does not fit a terminal has a line of its own; a file has it all in one.
+func TestALongTextHasALineOfItsOwn(t *testing.T) {
+	t.Parallel()
+	rows := [][]cell{{cellOf("id"), cellOf("short")}, {cellOf("id"), cellOf("longer than it is wide, by far")}}
+	for terminals, want := range map[bool]string{true: "A   B\nid  short\nid\n    longer than it …\n", false: "A   B\nid  short\nid  longer than it is wide, by far\n"} {
+		var term terminal
+		(console{out: &term.out, redraws: terminals, width: 20}).table([]string{"A", "B"}, rows)
+		if got := term.out.String(); got != want {
+			t.Errorf("on a terminal %v: %q, want %q", terminals, got, want)
+		}
 	}
 }
 

@@ -190,7 +190,7 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 	if diff := cmp.Diff(want, stuck(bus.ProgramStatus{Program: "mail-consumer"})); diff != "" {
 		t.Errorf("while one runs: %s", diff)
 	}
-	held := bus.ProgramStatus{Program: "mail-consumer", Holds: []bus.Hold{{Operation: messages.Send, Why: "it is down"}}}
+	held := bus.ProgramStatus{Program: "mail-consumer", Holds: []bus.Hold{{Operation: messages.Account, Why: "another's"}, {Operation: messages.Send, Why: "it is down"}}}
 	if got := stuck(held)[1]; got != "deferred: held: it is down" {
 		t.Errorf("of a deferred one under a hold: %q", got)
 	}
