@@ -419,6 +419,14 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	if out := as("service", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out, "mail.account.reported.mine") {
 		t.Errorf("the service sees %q", out)
 	}
+	for command, want := range map[string]string{"show mine": "reported, ", "find mine": "request id", "list": "reported"} {
+		words := strings.Fields(command)
+		if out := as("service", words[0], words[1:]...); !strings.Contains(out, want) {
+			t.Errorf("the service's %s shows %q, want %q", command, out, want)
+		}
+	}
+	refusedAs("service", "never seen", "show", "nobody")
+	refusedAs("service", "stream MAIL_DELIVERIES: there is no such stream", "find", "nobody@example.com") // it has no copy of that
 	if got := subjects(t, as("service", "watch", "--last", "5", "--exit", "--json", "mail.>", "dead.>")); !slices.Equal(got, want[:1]) {
 		t.Errorf("the service sees %q, want %q", got, want[:1])
 	}

@@ -69,7 +69,7 @@ func (r Reader) Find(ctx context.Context, word string, secrets []*messages.Recip
 	} else {
 		searches = r.byNumber(ctx, word, since, h)
 	}
-	if err := each(len(searches), func(i int) error { return searches[i]() }); err != nil {
+	if err := eachSeen(len(searches), func(i int) error { return searches[i]() }); err != nil {
 		return found, err
 	}
 	if h.list != nil {

@@ -103,6 +103,23 @@ func each(n int, work func(i int) error) error {
 	return failed
 }
 
+// eachSeen is each without what is none of this account, as long as something is.
+func eachSeen(n int, work func(i int) error) error {
+	unseen := make([]error, n)
+	err := each(n, func(i int) error {
+		err := work(i)
+		if hidden(err) {
+			unseen[i] = err
+			return nil
+		}
+		return err
+	})
+	if err == nil && !slices.Contains(unseen, nil) {
+		return unseen[0]
+	}
+	return err
+}
+
 // all reads everything that a stream has under a filter from a sequence or, where that is
 // 0, a time on, until visit returns false.
 func (r Reader) all(ctx context.Context, scan bus.Scan, visit func(bus.Message) bool) error {

@@ -35,21 +35,23 @@ type Row struct {
 
 // List gives requests by the state that they are in, the newest first.
 func (r Reader) List(ctx context.Context, q Query, now time.Time) ([]Row, error) {
-	var rows []Row
-	for _, op := range Operations {
-		if len(q.Operations) > 0 && !slices.Contains(q.Operations, op) {
-			continue
+	found := make([][]Row, len(Operations))
+	err := eachSeen(len(Operations), func(i int) error {
+		if len(q.Operations) > 0 && !slices.Contains(q.Operations, Operations[i]) {
+			return nil
 		}
-		ended, err := r.ended(ctx, op, q)
+		ended, err := r.ended(ctx, Operations[i], q)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		open, err := r.openRows(ctx, op, q, now)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, append(ended, open...)...)
+		open, err := r.openRows(ctx, Operations[i], q, now)
+		found[i] = append(ended, open...)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	rows := slices.Concat(found...)
 	rows = slices.DeleteFunc(rows, func(row Row) bool { return row.gone })
 	slices.SortStableFunc(rows, func(a, b Row) int { return b.Time.Compare(a.Time.Time) })
 	if q.Limit > 0 && len(rows) > q.Limit {

@@ -31,6 +31,9 @@ type Story struct {
 	Dead       []DeadLetter   `json:"dead_letters,omitempty"`
 }
 
+// noQueues is what a story says of a request without an outcome to who may not look for it.
+const noQueues = "this account does not see the queues"
+
 // NeverSeen is the state of an id that nothing is known of.
 const NeverSeen messages.State = "never_seen"
 
@@ -38,17 +41,22 @@ const NeverSeen messages.State = "never_seen"
 // one that says so where none does.
 func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story, error) {
 	stories := make([]Story, len(Operations))
-	err := each(len(Operations), func(i int) (err error) {
+	err := eachSeen(len(Operations), func(i int) (err error) {
 		stories[i], err = r.story(ctx, Operations[i], id, now)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	stories = slices.DeleteFunc(stories, func(s Story) bool { return s.State == NeverSeen })
+	says := "never seen: no queue has it, and no event of it is kept"
+	stories = slices.DeleteFunc(stories, func(s Story) bool {
+		if s.State == NeverSeen && s.Says == noQueues {
+			says = "never seen: no event of it is kept; " + noQueues
+		}
+		return s.State == NeverSeen
+	})
 	if len(stories) == 0 {
-		stories = []Story{{RequestID: id, State: NeverSeen, Events: []Event{},
-			Says: "never seen: no queue has it, and no event of it is kept"}}
+		stories = []Story{{RequestID: id, State: NeverSeen, Events: []Event{}, Says: says}}
 	}
 	return stories, nil
 }
@@ -110,7 +118,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	q, err := r.Queue(ctx, s.Operation, now)
 	switch {
 	case hidden(err):
-		s.Says = "it has no outcome; this account does not see the queues"
+		s.Says = noQueues
 		return nil
 	case err != nil:
 		return err
