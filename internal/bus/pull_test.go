@@ -14,7 +14,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// queueOf publishes enrollments of so many bytes, and gives their queue.
+// queueOf publishes enrollments of so many bytes, and gives their queue when the server counts
+// them there, which it does a little after it stored them.
 func queueOf(t *testing.T, js jetstream.JetStream, n, size int) jetstream.Consumer {
 	t.Helper()
 	for i := range n {
@@ -27,7 +28,15 @@ func queueOf(t *testing.T, js jetstream.JetStream, n, size int) jetstream.Consum
 	if err != nil {
 		t.Fatal(err)
 	}
-	return queue
+	for {
+		info, err := queue.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.NumPending == uint64(n) {
+			return queue
+		}
+	}
 }
 
 // pulled has a pull give all of n messages, up to most at a time, and says how many each
