@@ -21,7 +21,8 @@ import (
 // write was stored. No other answer may be taken for a later one's:
 //
 //   - a subject whose answer did not come, or was another, is given up for good: the answer
-//     may come late;
+//     may come late. So are the stream's free ones where none came: a stream that was made
+//     anew, or restored, begins with lower sequences, and each would lose a write to that;
 //   - in a cluster the old leader and the new one may both say that a write was stored. What
 //     is written later has a higher sequence than everything this subject was told before.
 type answers struct {
@@ -38,6 +39,7 @@ type answers struct {
 // slot is a reply subject, and who waits for an answer on it.
 type slot struct {
 	token, subject string
+	again          bool        // it may be used again
 	done           chan answer // has room for one
 	waits          bool
 	ticks          int // that somebody has waited for
@@ -60,7 +62,8 @@ func newAnswers(prefix string) *answers {
 	return a
 }
 
-// take gives a slot for a write to a stream. again: it may be one that was used before.
+// take gives a slot for a write to a stream. again: it may be one that was used before, and
+// may be used again.
 func (a *answers) take(stream string, again bool) *slot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +79,7 @@ func (a *answers) take(stream string, again bool) *slot {
 	}
 	a.subjects++
 	token := strconv.FormatUint(a.subjects, 36)
-	s := &slot{token: token, subject: a.prefix + token, done: make(chan answer, 1), waits: true}
+	s := &slot{token: token, subject: a.prefix + token, again: again, done: make(chan answer, 1), waits: true}
 	a.slots[token] = s
 	return s
 }
@@ -95,11 +98,23 @@ func (s *slot) wait(ctx context.Context) (Ack, error) {
 func (a *answers) leave(s *slot, stream string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.waits = false; err == nil {
+	s.waits = false
+	if errors.Is(err, ErrNoAck) {
+		a.forget(stream)
+	}
+	if err == nil && s.again {
 		a.free[stream] = append(a.free[stream], s)
 	} else {
 		delete(a.slots, s.token)
 	}
+}
+
+// forget gives up the slots of a stream that nobody uses now.
+func (a *answers) forget(stream string) {
+	for _, s := range a.free[stream] {
+		delete(a.slots, s.token)
+	}
+	delete(a.free, stream)
 }
 
 // came takes what came on a reply subject.
@@ -147,10 +162,13 @@ func (a *answers) tick() {
 }
 
 // lost wakes everybody who waits: what the server answered before the connection
-// broke never comes.
+// broke never comes. The next server may be one that lost some of what it had stored.
 func (a *answers) lost() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for stream := range a.free {
+		a.forget(stream)
+	}
 	for _, s := range a.slots {
 		if s.waits {
 			a.end(s, answer{err: errBroken})
