@@ -24,9 +24,10 @@ func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit)
 }
 
 // settings are what the consumers of a program share. In addition to the requests that may
-// be calling, a quarter more may be reading or storing events.
+// be calling, a quarter more may be reading or storing events, and one at least: an idle queue
+// keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
-	return consumer.Settings{Conn: r.nc, Log: store, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+q.Concurrency/4),
+	return consumer.Settings{Conn: r.nc, Log: store, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)),
 		GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log, Settled: r.metrics.request, Panicked: r.metrics.panicked}
 }
 

@@ -118,6 +118,28 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 	}
 }
 
+// The place that an idle queue keeps is none of those that calls need, however few they are.
+func TestAnIdleQueueTakesNoCallFromTheBusyOne(t *testing.T) {
+	const requests, latency = 12, 5 * time.Second
+	for _, concurrency := range []int{2, 3, 4} {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(latency) }); err != nil {
+				t.Fatal(err)
+			}
+			for i := range requests {
+				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e-", i)))
+			}
+			p := b.mandates()
+			p.Concurrency = concurrency
+			began := time.Now()
+			b.run(p, 5*time.Minute, func() bool { return b.inQueues() == 0 })
+			if took, want := time.Since(began), requests*latency/time.Duration(concurrency); took > want+8*time.Second {
+				t.Errorf("%d at once: %d calls of %v took %v, want %v and a little more", concurrency, requests, latency, took, want)
+			}
+		})
+	}
+}
+
 // inQueues is how many requests are not acknowledged yet.
 func (b *bubble) inQueues() (n uint64) {
 	b.t.Helper()
