@@ -69,7 +69,7 @@ func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
 			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=2")
 			in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(100 * time.Millisecond) })
 			p := in.start(c.program)
-			in.until("all pulls to wait", 30*time.Second, func() bool { return in.queue(c.queue).NumWaiting == 16 })
+			in.until("its pull to wait", 30*time.Second, func() bool { return in.queue(c.queue).NumWaiting == 1 })
 			goroutines, files := p.goroutines(), p.files()
 			in.cutting(c.call)
 			in.pile(c.queue, "r", requests, body)
