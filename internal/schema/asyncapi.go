@@ -14,7 +14,7 @@ import (
 
 // asyncAPI is the AsyncAPI document as YAML. errand is the application: it receives
 // requests, and sends events and dead letters.
-func asyncAPI(w words) ([]byte, error) {
+func asyncAPI(w descriptions) ([]byte, error) {
 	var channels, operations, messagesOf object
 	add := func(c channel) {
 		channels = append(channels, member{c.name, c.object()})
@@ -98,7 +98,7 @@ func payload(subject string) object {
 	return object{{"schemaFormat", "application/schema+json;version=draft-2020-12"}, {"schema", ref("./schemas/" + subject + ".json")}}
 }
 
-func requestMessage(subject string, w words) object {
+func requestMessage(subject string, w descriptions) object {
 	return object{
 		{"name", subject}, {"title", subject}, {"summary", w.about[subject]}, {"headers", ref("#/components/schemas/requestHeaders")}, {"payload", payload(subject)},
 		{"examples", []any{object{{"payload", json.RawMessage(w.sample[subject])}}}},

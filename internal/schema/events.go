@@ -9,7 +9,7 @@ import (
 )
 
 // eventSchema is open: readers ignore members that they do not know.
-func eventSchema(e messages.Event, w words) (object, error) {
+func eventSchema(e messages.Event, w descriptions) (object, error) {
 	body, err := structSchema(reflect.TypeOf(e.Body).Elem(), e.Type(), "", w)
 	if err != nil {
 		return nil, err
@@ -22,7 +22,7 @@ func eventSchema(e messages.Event, w words) (object, error) {
 }
 
 // structSchema is a struct within the body of a subject; prefix is its place there.
-func structSchema(of reflect.Type, subject, prefix string, w words) (object, error) {
+func structSchema(of reflect.Type, subject, prefix string, w descriptions) (object, error) {
 	var properties object
 	var required []string
 	for _, f := range fieldsOf(of) {
@@ -46,7 +46,7 @@ func structSchema(of reflect.Type, subject, prefix string, w words) (object, err
 }
 
 // typeSchema is one member of an event.
-func typeSchema(of reflect.Type, subject, path string, w words) (object, error) {
+func typeSchema(of reflect.Type, subject, path string, w descriptions) (object, error) {
 	switch of {
 	case reflect.TypeFor[messages.Time]():
 		return object{{"type", "string"}, {"format", "date-time"}}, nil

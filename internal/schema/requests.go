@@ -47,7 +47,7 @@ var oneList = object{
 }
 
 // schema is closed: a member that is not listed is refused.
-func (r request) schema(w words) (object, error) {
+func (r request) schema(w descriptions) (object, error) {
 	defs, subject := definitions{}, r.operation.Requested()
 	var properties object
 	var required []string
@@ -65,10 +65,10 @@ func (r request) schema(w words) (object, error) {
 			property = append(property, member{"default", value})
 		}
 		if field.optional || rule == "recipients" {
-			property = append(property, member{"anyOf", []any{r.ref(defs, rule, w), defs.ref("leftOut")}})
+			property = append(property, member{"anyOf", []any{defs.ref(rule), defs.ref("leftOut")}})
 		} else {
 			required = append(required, field.name)
-			property = append(property, r.ref(defs, rule, w)...)
+			property = append(property, defs.ref(rule)...)
 		}
 		properties = append(properties, member{field.name, property})
 	}
@@ -83,17 +83,6 @@ func (r request) schema(w words) (object, error) {
 		body = append(body, member{"examples", []any{json.RawMessage(sample)}})
 	}
 	return append(body, member{"$defs", defs.sorted()}), nil
-}
-
-// ref refers to a rule and the rules within it.
-func (r request) ref(defs definitions, rule string, w words) object {
-	if rule == "headers" || rule == "listObject" {
-		defs.ref("line")
-	}
-	if rule == "headers" {
-		defs.ref("leftOut")
-	}
-	return defs.ref(rule)
 }
 
 // field is a member of a struct as JSON has it.

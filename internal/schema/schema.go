@@ -13,6 +13,7 @@ package schema
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -88,42 +89,33 @@ func pretty(value any) ([]byte, error) {
 
 // Files are the documents by their path from docs/, made from the text of docs/messages.md.
 func Files(document []byte) (map[string][]byte, error) {
-	words, err := readWords(string(document))
+	said, err := readDescriptions(string(document))
 	if err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{}
 	add := func(subject string, body object) error {
-		head := object{{"$schema", Dialect}, {"$id", "urn:errand:" + subject}, {"title", subject}, {"description", words.about[subject]}}
+		head := object{{"$schema", Dialect}, {"$id", "urn:errand:" + subject}, {"title", subject}, {"description", said.about[subject]}}
 		text, err := pretty(append(head, body...))
 		files["schemas/"+subject+".json"] = text
 		return err
 	}
 	for _, r := range requests {
-		body, err := r.schema(words)
-		if err := firstError(err, add(r.operation.Requested(), body)); err != nil {
+		body, err := r.schema(said)
+		if err := cmp.Or(err, add(r.operation.Requested(), body)); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range events {
-		body, err := eventSchema(e, words)
-		if err := firstError(err, add(e.Type(), body)); err != nil {
+		body, err := eventSchema(e, said)
+		if err := cmp.Or(err, add(e.Type(), body)); err != nil {
 			return nil, err
 		}
 	}
-	if files["asyncapi.yaml"], err = asyncAPI(words); err != nil {
+	if files["asyncapi.yaml"], err = asyncAPI(said); err != nil {
 		return nil, err
 	}
 	return files, nil
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Subjects are those with a schema, without an id: requests first, then events, each in the
@@ -141,9 +133,15 @@ func Subjects() (all []string) {
 // definitions are the $defs that a schema refers to.
 type definitions map[string]object
 
-// ref refers to a rule by its name.
+// ref refers to a rule by its name, and defines it with those that it refers to itself.
 func (d definitions) ref(name string) object {
 	d[name] = rules[name]
+	switch name {
+	case "headers":
+		d.ref("leftOut")
+	case "listObject":
+		d.ref("line")
+	}
 	return object{{"$ref", "#/$defs/" + name}}
 }
 

@@ -114,7 +114,7 @@ func TestTheExamplesOfMessagesAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := readWords(string(text))
+	w, err := readDescriptions(string(text))
 	if err != nil || len(w.sample) < 7 {
 		t.Fatalf("%d examples, %v", len(w.sample), err)
 	}

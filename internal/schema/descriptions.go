@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// words are what docs/messages.md says.
-type words struct {
+// descriptions are what docs/messages.md says.
+type descriptions struct {
 	about   map[string]string            // by subject: what it is
 	fields  map[string]map[string]string // by subject, "" for every event: what each field is
 	reasons []string
@@ -27,9 +27,9 @@ func codes(text string) (all []string) {
 	return all
 }
 
-// readWords reads the document: what is below a heading is about the subjects in it.
-func readWords(document string) (words, error) {
-	w := words{about: map[string]string{}, fields: map[string]map[string]string{}, sample: map[string]string{}}
+// readDescriptions reads the document: what is below a heading is about the subjects in it.
+func readDescriptions(document string) (descriptions, error) {
+	w := descriptions{about: map[string]string{}, fields: map[string]map[string]string{}, sample: map[string]string{}}
 	for _, part := range heading.Split(document, -1)[1:] {
 		title, text, _ := strings.Cut(part, "\n")
 		fields, about := tableOf(text)
@@ -82,7 +82,7 @@ func plain(text string) string {
 }
 
 // of is what the document says of a field of a subject.
-func (w words) of(subject, field string) (string, error) {
+func (w descriptions) of(subject, field string) (string, error) {
 	for _, of := range []string{subject, ""} {
 		if text, found := w.fields[of][field]; found {
 			return text, nil
