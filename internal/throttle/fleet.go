@@ -24,17 +24,17 @@ type Fleet struct {
 	short  atomic.Int64   // callers that wait, less the calls that are leased and were not made
 	used   atomic.Int64   // calls of the last lease that were made
 	took   time.Duration  // to get the last lease; of the goroutine that leases
-	leased atomic.Int64   // calls, in all
 	share  share
 	fault  atomic.Pointer[string]
 }
 
 // share measures this replica's part of the fleet's limit.
 type share struct {
-	mu    sync.Mutex
-	since time.Time // of what calls counts
-	calls int       // leased
-	last  float64   // the share until then, 0 to 1
+	mu     sync.Mutex
+	leased int       // calls, in all
+	since  time.Time // of what calls counts
+	calls  int       // leased since then
+	last   float64   // the share until then, 0 to 1
 }
 
 // NewFleet makes a limit that lets nobody go until it runs.
@@ -155,7 +155,6 @@ func (f *Fleet) slice() int {
 // note counts a lease.
 func (f *Fleet) note(calls int) {
 	f.short.Add(int64(-calls))
-	f.leased.Add(int64(calls))
 	s := &f.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,6 +163,7 @@ func (f *Fleet) note(calls int) {
 		s.since, s.calls = time.Now(), 0
 	}
 	s.calls += calls
+	s.leased += calls
 }
 
 // shareNow is what has been leased since f.share.since.
@@ -240,4 +240,8 @@ func (f *Fleet) Fault() string {
 }
 
 // Leased is how many calls this replica has leased since its start.
-func (f *Fleet) Leased() float64 { return float64(f.leased.Load()) }
+func (f *Fleet) Leased() float64 {
+	f.share.mu.Lock()
+	defer f.share.mu.Unlock()
+	return float64(f.share.leased)
+}

@@ -30,21 +30,21 @@ type Leases interface {
 var ErrConflict = errors.New("throttle: another replica was faster")
 
 // record is the body of a lease. It says nothing of who has it, and of time only what the
-// servers' clock showed. Owed is in calls, so that a limit that was changed holds at once.
+// servers' clock showed. Ahead is in calls, so that a limit that was changed holds at once.
 type record struct {
 	Calls int       `json:"calls"` // leased, to be made one after the other
-	Owed  float64   `json:"owed"`  // calls leased before and not due yet at Since
+	Ahead float64   `json:"ahead"` // calls leased before and not due yet at Since
 	Since time.Time `json:"since"` // when the lease before was stored; zero: there was none
 }
 
-// owedAt is how many of the calls leased before are not due yet at a time: this one's own
+// aheadAt is how many of the calls leased before are not due yet at a time: this one's own
 // come after them. A servers' clock that was set back, as by a change of the leader, counts
 // as one that stood still.
-func (r record) owedAt(at time.Time, perSecond float64) float64 {
+func (r record) aheadAt(at time.Time, perSecond float64) float64 {
 	if r.Since.IsZero() {
 		return 0
 	}
-	return max(0, r.Owed-perSecond*max(0, at.Sub(r.Since).Seconds()))
+	return max(0, r.Ahead-perSecond*max(0, at.Sub(r.Since).Seconds()))
 }
 
 // after is a record of so many calls behind the last one. One that cannot be read is none.
@@ -52,7 +52,7 @@ func after(last Entry, calls int, perSecond float64) record {
 	next := record{Calls: calls}
 	var before record
 	if last.Sequence > 0 && json.Unmarshal(last.Body, &before) == nil {
-		next.Owed, next.Since = before.owedAt(last.At, perSecond)+float64(max(before.Calls, 0)), last.At
+		next.Ahead, next.Since = before.aheadAt(last.At, perSecond)+float64(max(before.Calls, 0)), last.At
 	}
 	return next
 }
@@ -84,7 +84,7 @@ func (f *Fleet) acquire(ctx context.Context, calls int) (lease, error) {
 	if err != nil {
 		return lease{}, err
 	}
-	ahead := f.seconds(mine.owedAt(stored.At, f.PerSecond))
+	ahead := f.seconds(mine.aheadAt(stored.At, f.PerSecond))
 	return lease{calls: calls, step: f.seconds(1), first: stored.Known.Add(ahead), until: began.Add(ahead + retry.RateSpare)}, nil
 }
 
