@@ -50,7 +50,7 @@ func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 // queued is where a request without any event is.
 func (w *waiting) queued(ctx context.Context) string {
 	since := "no event yet; published at " + clock(w.published) + ", "
-	q := queueOf(w.receipt.Operation)
+	q := bus.QueueOf(w.receipt.Operation)
 	if w.denied {
 		return since + "whether it is queued is unknown: this user may not ask the queue " + q.Name
 	}
@@ -92,16 +92,6 @@ func (w *waiting) held(ctx context.Context) string {
 		}
 	}
 	return ""
-}
-
-// queueOf is the queue of an operation.
-func queueOf(op messages.Operation) (queue bus.Queue) {
-	for _, q := range bus.Queues() {
-		if q.Filter == op.Requested() {
-			queue = q
-		}
-	}
-	return queue
 }
 
 // queue asks for the state of a queue. Errors: nats.ErrPermissionViolation and that of the

@@ -135,6 +135,16 @@ func Queues() []Queue {
 	return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue}
 }
 
+// QueueOf is the durable consumer of an operation's requests; a zero one: it has none.
+func QueueOf(op messages.Operation) Queue {
+	for _, q := range Queues() {
+		if q.Filter == op.Requested() {
+			return q
+		}
+	}
+	return Queue{}
+}
+
 // unusedQueue is what an older version made and nobody reads.
 var unusedQueue = Queue{Stream: MailDeliveries, Name: "mail-log"}
 

@@ -51,10 +51,7 @@ func deadLetterOf(m bus.Message) DeadLetter {
 // its request is in now. Its states are not looked at.
 func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) {
 	var letters []DeadLetter
-	for _, op := range Operations {
-		if len(q.Operations) > 0 && !slices.Contains(q.Operations, op) {
-			continue
-		}
+	for _, op := range operations(q.Operations) {
 		found, err := r.deadOfOperation(ctx, op, q)
 		if err != nil {
 			return nil, err
@@ -76,17 +73,8 @@ func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) 
 
 func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Query) ([]DeadLetter, error) {
 	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested(), Since: q.Since}
-	if q.Limit > 0 && len(q.Reasons) == 0 {
-		n, _, err := bus.Count(ctx, r.Conn, scan.Stream, scan.Filter, q.Since)
-		if err != nil || n == 0 {
-			return nil, err
-		}
-		if scan.Page = q.Limit; n > uint64(q.Limit) {
-			if err := scan.ToLast(ctx, r.Conn, uint64(q.Limit)); err != nil {
-				return nil, err
-			}
-			scan.Since = time.Time{}
-		}
+	if some, err := r.newest(ctx, &scan, q.limitOfScan()); err != nil || !some {
+		return nil, err
 	}
 	var letters []DeadLetter
 	err := r.all(ctx, scan, func(m bus.Message) bool {

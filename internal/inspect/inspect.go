@@ -18,6 +18,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,15 +38,21 @@ type Reader struct {
 // Operations are those that can be requested, in the order in which they are shown.
 var Operations = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
 
+// operations are some, in that order; all, where none is named.
+func operations(named []messages.Operation) []messages.Operation {
+	if len(named) == 0 {
+		return Operations
+	}
+	return slices.DeleteFunc(slices.Clone(Operations), func(op messages.Operation) bool { return !slices.Contains(named, op) })
+}
+
 // Queued is the state of a request that has no event yet.
 const Queued messages.State = "queued"
 
-// finals are the final states of each operation, in the order in which they are shown.
-var finals = map[messages.Operation][]messages.State{
-	messages.Enroll:       {messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved},
-	messages.Transactions: {messages.Listed, messages.Failed},
-	messages.Send:         {messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain, messages.Resolved},
-	messages.Account:      {messages.Reported, messages.Failed},
+// finals are the final states of an operation, in the order in which they are shown.
+func finals(op messages.Operation) []messages.State {
+	return slices.DeleteFunc([]messages.State{messages.Succeeded, messages.Listed, messages.Accepted, messages.Reported, messages.Partial,
+		messages.Failed, messages.Uncertain, messages.Resolved}, func(s messages.State) bool { return !s.Final(op) })
 }
 
 // opens are the states of requests that have no outcome.
@@ -57,27 +64,10 @@ const (
 	parallel = 32 // questions under way at once
 )
 
-// queueOf is the durable consumer of an operation.
-func queueOf(op messages.Operation) bus.Queue {
-	for _, q := range bus.Queues() {
-		if q.Filter == op.Requested() {
-			return q
-		}
-	}
-	return bus.Queue{}
-}
-
 // operationOf is the operation of a subject's first two tokens.
 func operationOf(subject string) messages.Operation {
-	dots := 0
-	for i := range len(subject) {
-		if subject[i] == '.' {
-			if dots++; dots == 2 {
-				return messages.Operation(subject[:i])
-			}
-		}
-	}
-	return messages.Operation(subject)
+	tokens := strings.SplitN(subject, ".", 3)
+	return messages.Operation(strings.Join(tokens[:min(2, len(tokens))], "."))
 }
 
 // each calls work for 0 to n-1, several at once, and gives one of their errors.
@@ -127,19 +117,36 @@ func (r Reader) all(ctx context.Context, scan bus.Scan, visit func(bus.Message) 
 		scan.Page = page
 	}
 	for {
-		messages, err := scan.Next(ctx, r.Conn)
-		if err != nil || len(messages) == 0 {
+		found, err := scan.Next(ctx, r.Conn)
+		if err != nil || len(found) == 0 {
 			return err
 		}
-		for _, m := range messages {
+		for _, m := range found {
 			if !visit(m) {
 				return nil
 			}
 		}
-		if messages[len(messages)-1].Pending == 0 {
+		if found[len(found)-1].Pending == 0 {
 			return nil
 		}
 	}
+}
+
+// newest has a scan begin with the last so many messages, where it has more; 0: with all.
+// It reports whether there is one.
+func (r Reader) newest(ctx context.Context, scan *bus.Scan, limit int) (some bool, err error) {
+	if limit == 0 {
+		return true, nil
+	}
+	n, _, err := bus.Count(ctx, r.Conn, scan.Stream, scan.Filter, scan.Since)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	if scan.Page = limit; n > uint64(limit) {
+		err = scan.ToLast(ctx, r.Conn, uint64(limit))
+		scan.Since = time.Time{}
+	}
+	return true, err
 }
 
 // last is the last event of a request; false: it has none.
@@ -202,10 +209,8 @@ func optional(t time.Time) *messages.Time {
 // States are those that a request of some operations may be in; of any, where none is named.
 func States(of []messages.Operation) []messages.State {
 	all := slices.Clone(opens)
-	for _, op := range Operations {
-		if len(of) == 0 || slices.Contains(of, op) {
-			all = append(all, finals[op]...)
-		}
+	for _, op := range operations(of) {
+		all = append(all, finals(op)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -35,16 +35,14 @@ type Row struct {
 
 // List gives requests by the state that they are in, the newest first.
 func (r Reader) List(ctx context.Context, q Query, now time.Time) ([]Row, error) {
-	found := make([][]Row, len(Operations))
-	err := eachSeen(len(Operations), func(i int) error {
-		if len(q.Operations) > 0 && !slices.Contains(q.Operations, Operations[i]) {
-			return nil
-		}
-		ended, err := r.ended(ctx, Operations[i], q)
+	asked := operations(q.Operations)
+	found := make([][]Row, len(asked))
+	err := eachSeen(len(asked), func(i int) error {
+		ended, err := r.ended(ctx, asked[i], q)
 		if err != nil {
 			return err
 		}
-		open, err := r.openRows(ctx, Operations[i], q, now)
+		open, err := r.openRows(ctx, asked[i], q, now)
 		found[i] = append(ended, open...)
 		return err
 	})
@@ -58,6 +56,14 @@ func (r Reader) List(ctx context.Context, q Query, now time.Time) ([]Row, error)
 		rows = rows[:q.Limit]
 	}
 	return rows, nil
+}
+
+// limitOfScan is how many of the newest messages under a filter are enough; 0: nobody knows.
+func (q Query) limitOfScan() int {
+	if len(q.Reasons) > 0 {
+		return 0
+	}
+	return q.Limit
 }
 
 // wants reports whether requests in a state are asked for. What did what it was for has no
@@ -78,7 +84,7 @@ func (q Query) wantsReason(reason messages.Reason) bool {
 // that were reopened.
 func (r Reader) ended(ctx context.Context, op messages.Operation, q Query) ([]Row, error) {
 	var rows []Row
-	for _, state := range append([]messages.State{messages.Reopened}, finals[op]...) {
+	for _, state := range append([]messages.State{messages.Reopened}, finals(op)...) {
 		if !q.wants(state) {
 			continue
 		}
@@ -109,17 +115,8 @@ func (r Reader) ended(ctx context.Context, op messages.Operation, q Query) ([]Ro
 // inState are the newest events of one state that a query asks for.
 func (r Reader) inState(ctx context.Context, op messages.Operation, state messages.State, q Query) ([]Row, error) {
 	scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: q.Since}
-	if q.Limit > 0 && len(q.Reasons) == 0 {
-		n, _, err := bus.Count(ctx, r.Conn, scan.Stream, scan.Filter, q.Since)
-		if err != nil || n == 0 {
-			return nil, err
-		}
-		if scan.Page = q.Limit; n > uint64(q.Limit) {
-			if err := scan.ToLast(ctx, r.Conn, uint64(q.Limit)); err != nil {
-				return nil, err
-			}
-			scan.Since = time.Time{}
-		}
+	if some, err := r.newest(ctx, &scan, q.limitOfScan()); err != nil || !some {
+		return nil, err
 	}
 	var rows []Row
 	err := r.all(ctx, scan, func(m bus.Message) bool {
@@ -195,7 +192,7 @@ const chunk = 256
 // candidates are requests in a queue that a query may ask for: those that somebody had, where
 // it asks for more than what is queued, and the newest of those that nobody had.
 func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []request, err error) {
-	of := queueOf(queue.Operation)
+	of := bus.QueueOf(queue.Operation)
 	if queue.Taken > 0 && slices.ContainsFunc(opens[1:], q.wants) {
 		err = r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter}, func(m bus.Message) bool {
 			if m.Sequence <= queue.delivered {

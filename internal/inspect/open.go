@@ -31,7 +31,7 @@ type Queue struct {
 
 // Queue asks for the state of an operation's queue.
 func (r Reader) Queue(ctx context.Context, op messages.Operation, now time.Time) (Queue, error) {
-	of := queueOf(op)
+	of := bus.QueueOf(op)
 	c, err := r.JS.Consumer(ctx, of.Stream, of.Name)
 	if err != nil {
 		return Queue{}, fmt.Errorf("queue %s: %w", of.Name, err)
@@ -105,7 +105,7 @@ func requestOf(stream string, m bus.Message) request {
 // Opens gives requests of an operation that have no outcome yet: at most limit of them,
 // the oldest first. Those published after until are left out.
 func (r Reader) Opens(ctx context.Context, q Queue, limit int, until time.Time) ([]Open, error) {
-	of := queueOf(q.Operation)
+	of := bus.QueueOf(q.Operation)
 	var waiting []request
 	place := uint64(0)
 	err := r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: min(limit, page)}, func(m bus.Message) bool {
@@ -167,7 +167,7 @@ func openOf(q Queue, w request, last bus.Message, there bool) Open {
 // search goes through the requests that wait for an operation and gives those that are to
 // be kept. Only messages that hold one of the texts, which are in lower case, are opened.
 func (r Reader) search(ctx context.Context, q Queue, keep func(request) bool, texts ...string) (found []request, err error) {
-	of, place := queueOf(q.Operation), uint64(0)
+	of, place := bus.QueueOf(q.Operation), uint64(0)
 	err = r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter}, func(m bus.Message) bool {
 		if m.Sequence > q.delivered {
 			place++

@@ -98,7 +98,7 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 func (r Reader) outcomes(ctx context.Context, since time.Time) ([]Outcome, error) {
 	var list []Outcome
 	for _, op := range Operations {
-		for _, state := range append([]messages.State{messages.Deferred}, finals[op]...) {
+		for _, state := range append([]messages.State{messages.Deferred}, finals(op)...) {
 			list = append(list, Outcome{Operation: op, State: state})
 		}
 	}

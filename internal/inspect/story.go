@@ -88,7 +88,7 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 	}
 	s.State = messages.StateOf(last.Subject)
 	if s.Says == "" {
-		s.Says = outcome(op, last, now)
+		s.Says = outcome(last, now)
 	}
 	if op == messages.Send {
 		if err := r.deliveries(ctx, &s, id); err != nil && !hidden(err) {
@@ -147,7 +147,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 
 // texts are what a queued message of the request holds; none: it is known by its place.
 func (s *Story) texts() []string {
-	if stream, number, found := strings.Cut(s.RequestID, "-"); found && stream == queueOf(s.Operation).Stream {
+	if stream, number, found := strings.Cut(s.RequestID, "-"); found && stream == bus.QueueOf(s.Operation).Stream {
 		if _, err := strconv.ParseUint(number, 10, 64); err == nil {
 			return nil
 		}
@@ -158,8 +158,7 @@ func (s *Story) texts() []string {
 // says is where a request without an outcome is, in a sentence.
 func says(o Open, now time.Time) string {
 	text := string(o.State)
-	switch {
-	case o.Place > 0:
+	if o.Place > 0 {
 		text = "queued, " + ordinal(o.Place)
 	}
 	text += ": " + o.Why + ", published " + Ago(now.Sub(o.Published.Time))
@@ -170,7 +169,7 @@ func says(o Open, now time.Time) string {
 }
 
 // outcome is how a request ended, in a sentence.
-func outcome(op messages.Operation, last bus.Message, now time.Time) string {
+func outcome(last bus.Message, now time.Time) string {
 	state, f := messages.StateOf(last.Subject), factsOf(last.Data)
 	text := string(state)
 	if state == messages.Resolved {
@@ -178,9 +177,6 @@ func outcome(op messages.Operation, last bus.Message, now time.Time) string {
 	}
 	if because := because(f); because != "" {
 		text += ": " + because
-	}
-	if !state.Final(op) {
-		return text
 	}
 	return text + ", " + Ago(now.Sub(last.Time))
 }
