@@ -111,7 +111,7 @@ func (d *deadShow) run(ctx context.Context, c console) error {
 		for _, letter := range letters {
 			l.names, l.values = append(l.names, strconv.FormatUint(letter.Sequence, 10)), append(l.values, letter.Event)
 			if d.Output == "table" {
-				tellDead(c, letter, time.Now())
+				writeDeadLetter(c, letter, time.Now())
 			}
 		}
 		if d.Output != "table" {
@@ -121,8 +121,8 @@ func (d *deadShow) run(ctx context.Context, c console) error {
 	})
 }
 
-// tellDead is a dead letter for people.
-func tellDead(c console, d inspect.DeadLetter, now time.Time) {
+// writeDeadLetter writes a dead letter for people.
+func writeDeadLetter(c console, d inspect.DeadLetter, now time.Time) {
 	fmt.Fprintln(c.out, c.paint(bold, fmt.Sprintf("%s  %s, sequence %d", d.Event.Subject, d.Time.In(now.Location()).Format(time.DateTime), d.Sequence)))
 	for _, name := range slices.Sorted(maps.Keys(d.Event.Headers)) {
 		fmt.Fprintf(c.out, "%s: %s\n", printable(name), printable(d.Event.Headers[name]))

@@ -84,7 +84,7 @@ func (f *find) write(c console, found inspect.Finding, now time.Time) error {
 		fmt.Fprintf(c.errs, "errand: %d records of recipients have keys of the secret %s: give it as RECIPIENT_KEY to look into them\n", found.Unread[id], printable(id))
 	}
 	if len(found.Found)+len(found.Rows) == 0 {
-		return errors.New("not found")
+		return errors.New("not found: no request that waits and no event that is kept names it")
 	}
 	return nil
 }

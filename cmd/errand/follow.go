@@ -28,7 +28,7 @@ type event struct {
 func (e event) split() (kind, id string) {
 	tokens := strings.SplitN(e.subject, ".", 4)
 	if dead, rest, _ := strings.Cut(e.subject, "."); dead == "dead" {
-		return e.subject, event{subject: rest, header: nats.Header{nats.MsgIdHdr: {e.header.Get("Errand-Request-Id")}}}.requestID()
+		return e.subject, event{subject: rest, header: nats.Header{nats.MsgIdHdr: {e.header.Get(bus.HeaderRequestID)}}}.requestID()
 	}
 	if len(tokens) == 4 {
 		return strings.Join(tokens[:3], "."), tokens[3]

@@ -43,7 +43,7 @@ func TestScreens(t *testing.T) {
 		"find.address": func(c console) { _ = (&find{output: table}).write(c, findingOf(), noon) },
 		"show":         func(c console) { (&show{output: table}).write(c, storiesOf(), noon) },
 		"dead.list":    func(c console) { (&deadList{output: table}).write(c, lettersOf(), noon) },
-		"dead.show":    func(c console) { tellDead(c, lettersOf()[0], noon) },
+		"dead.show":    func(c console) { writeDeadLetter(c, lettersOf()[0], noon) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf16"
 
+	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
@@ -73,7 +74,7 @@ func colourOf(kind string) colour {
 // summary is a short form of an event's body: name=value, with quotes where needed.
 func summary(e event, now time.Time) string {
 	if strings.HasPrefix(e.subject, "dead.") {
-		return join("reason", e.header.Get("Errand-Reason")) + " " + join("message", e.header.Get("Errand-Message"))
+		return join("reason", e.header.Get(bus.HeaderReason)) + " " + join("message", e.header.Get(bus.HeaderMessage))
 	}
 	var body map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(e.data))

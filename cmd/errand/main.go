@@ -10,7 +10,7 @@
 //	watch      shows events as they are stored, or from before
 //	schema     prints the JSON Schema of a request or an event
 //	status     shows what is wrong, and how everything is
-//	show       tells all that is known of one request
+//	show       shows all that is known of one request
 //	list       shows requests by state, reason and time
 //	find       finds them by order number or address
 //	stuck      shows what waits, and why

@@ -14,7 +14,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// show tells all that is known of a request.
+// show shows all that is known of a request.
 type show struct {
 	NATS access `embed:"" group:"nats"`
 	output
@@ -86,20 +86,12 @@ func (s *show) goOn(ctx context.Context, f *follower, c console) error {
 	return f.run(ctx, 0, func(e event) {
 		fmt.Fprintln(c.out, layout.line(e))
 		kind, _ := e.split()
-		op, _, _ := cutLast(kind)
-		if messages.StateOf(kind).Final(messages.Operation(op)) && slices.Contains(inspect.Operations, messages.Operation(op)) {
+		state := messages.StateOf(kind)
+		op := messages.Operation(strings.TrimSuffix(kind, "."+string(state)))
+		if state.Final(op) && slices.Contains(inspect.Operations, op) {
 			stop()
 		}
 	})
-}
-
-// cutLast cuts a subject at its last dot.
-func cutLast(subject string) (before, after string, found bool) {
-	i := strings.LastIndexByte(subject, '.')
-	if i < 0 {
-		return subject, "", false
-	}
-	return subject[:i], subject[i+1:], true
 }
 
 func (s *show) write(c console, stories []inspect.Story, now time.Time) {
@@ -115,15 +107,15 @@ func (s *show) write(c console, stories []inspect.Story, now time.Time) {
 		if i > 0 {
 			fmt.Fprintln(c.out)
 		}
-		tell(c, story, now)
+		writeStory(c, story, now)
 	}
 }
 
 // shownDeliveries is how many events of the sending log are shown in a table.
 const shownDeliveries = 20
 
-// tell is a story for people.
-func tell(c console, s inspect.Story, now time.Time) {
+// writeStory writes a story for people.
+func writeStory(c console, s inspect.Story, now time.Time) {
 	as := colourOf(s.Operation.Subject(s.State, ""))
 	head := s.RequestID
 	if s.Operation != "" {
@@ -163,7 +155,7 @@ func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 	for _, e := range events {
 		shown := event{at: e.Time.Time, subject: e.Subject, header: e.Message.Header, data: e.Message.Data}
 		kind, id := shown.split()
-		_, state, _ := cutLast(kind)
+		state := string(messages.StateOf(kind))
 		if _, batch, found := strings.Cut(id, "."); found {
 			state = "batch " + batch + " " + state
 		}

@@ -23,6 +23,13 @@ type DeadLetter struct {
 	Final     uint64 // sequence of the event that ended it
 }
 
+// Headers of a dead letter, for those who read it.
+const (
+	HeaderRequestID = "Errand-Request-Id" // the id under which the request ended
+	HeaderReason    = "Errand-Reason"
+	HeaderMessage   = "Errand-Message"
+)
+
 // StoreDeadLetter stores the original message of a request on dead.<its subject>: bytes
 // unchanged, its own headers but for Nats-* and Errand-* (a copied expectation
 // would block the queue for good). The same ending of the same request stored again
@@ -56,9 +63,9 @@ func letter(m *nats.Msg, meta *nats.MsgMetadata, why DeadLetter) *nats.Msg {
 		}
 	}
 	set("Errand-Msg-Id", m.Header.Get(nats.MsgIdHdr))
-	set("Errand-Reason", string(why.Reason))
-	set("Errand-Message", why.Message)
-	set("Errand-Request-Id", why.RequestID)
+	set(HeaderReason, string(why.Reason))
+	set(HeaderMessage, why.Message)
+	set(HeaderRequestID, why.RequestID)
 	set("Errand-Stream", meta.Stream)
 	set("Errand-Sequence", strconv.FormatUint(meta.Sequence.Stream, 10))
 	set("Errand-Deliveries", strconv.FormatUint(meta.NumDelivered, 10))

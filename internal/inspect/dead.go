@@ -29,17 +29,10 @@ type DeadLetter struct {
 	Event Event `json:"-"`
 }
 
-// Headers of dead letters, as bus.StoreDeadLetter writes them.
-const (
-	headerRequest = "Errand-Request-Id"
-	headerReason  = "Errand-Reason"
-	headerMessage = "Errand-Message"
-)
-
 func deadLetterOf(m bus.Message) DeadLetter {
-	d := DeadLetter{Sequence: m.Sequence, Time: messages.Time{Time: m.Time}, RequestID: m.Header.Get(headerRequest),
-		Operation: operationOf(strings.TrimPrefix(m.Subject, "dead.")), Reason: messages.Reason(m.Header.Get(headerReason)),
-		Message: m.Header.Get(headerMessage), Bytes: len(m.Data), Event: eventOf(m)}
+	d := DeadLetter{Sequence: m.Sequence, Time: messages.Time{Time: m.Time}, RequestID: m.Header.Get(bus.HeaderRequestID),
+		Operation: operationOf(strings.TrimPrefix(m.Subject, "dead.")), Reason: messages.Reason(m.Header.Get(bus.HeaderReason)),
+		Message: m.Header.Get(bus.HeaderMessage), Bytes: len(m.Data), Event: eventOf(m)}
 	d.Event.Headers = map[string]string{}
 	for name, values := range m.Header {
 		d.Event.Headers[name] = strings.Join(values, ", ")
@@ -90,7 +83,7 @@ func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Qu
 }
 
 // ErrNoDeadLetter says that there is none of that sequence or request.
-var ErrNoDeadLetter = errors.New("there is no such dead letter")
+var ErrNoDeadLetter = errors.New("there is no such dead letter: see `errand dead list`")
 
 // DeadLetter gives those of a request, or the one with a sequence.
 func (r Reader) DeadLetter(ctx context.Context, name string, now time.Time) ([]DeadLetter, error) {

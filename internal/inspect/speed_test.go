@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
@@ -89,7 +90,7 @@ func (in installation) many(n int) {
 		if err != nil {
 			in.t.Fatal(err)
 		}
-		store("dead.mandate.enroll.requested", "{}", headerRequest, id, nats.MsgIdHdr, fmt.Sprintf("dead.mandate.enroll.%s.%d", id, ack.Sequence))
+		store("dead.mandate.enroll.requested", "{}", bus.HeaderRequestID, id, nats.MsgIdHdr, fmt.Sprintf("dead.mandate.enroll.%s.%d", id, ack.Sequence))
 	}
 	for i := range n * 2 / 5 {
 		store("mandate.enroll.requested", fmt.Sprintf(`{"request_id":"q%d","order_number":"QQ%d","amount":100.5,"payer_id_type":1,"payer_id":"900101011234","payer_name":"Test Payer","payer_email":"payer@example.com","payer_telephone_number":"60190000000","frequency_mode":"MT","application_reason":"Monthly fee"}`, i, i))

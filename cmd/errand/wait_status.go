@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -92,42 +91,4 @@ func (w *waiting) held(ctx context.Context) string {
 		}
 	}
 	return ""
-}
-
-// queue asks for the state of a queue. Errors: nats.ErrPermissionViolation and that of the
-// server.
-func (b broker) queue(ctx context.Context, q bus.Queue) (info *jetstream.ConsumerInfo, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	denied := b.quiet(func() {
-		var consumer jetstream.Consumer
-		if consumer, err = b.js.Consumer(ctx, q.Stream, q.Name); err == nil {
-			info = consumer.CachedInfo()
-		}
-	})
-	if err != nil && denied != nil {
-		return nil, denied
-	}
-	return info, err
-}
-
-// quiet runs a function that asks for what this user may not have, perhaps. The server gives
-// no answer then, but reports it to the connection: it is returned and not shown.
-func (b broker) quiet(ask func()) (denied error) {
-	var mu sync.Mutex
-	before := b.nc.ErrorHandler()
-	b.nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
-		if !errors.Is(err, nats.ErrPermissionViolation) {
-			before(nc, sub, err)
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		denied = err
-	})
-	defer b.nc.SetErrorHandler(before)
-	ask()
-	mu.Lock()
-	defer mu.Unlock()
-	return denied
 }
