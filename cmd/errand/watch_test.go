@@ -426,6 +426,7 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 		}
 	}
 	refusedAs("service", "never seen", "show", "nobody")
+	refusedAs("service", "no such stream", "list", "--op", "enroll")                                      // nor of these
 	refusedAs("service", "stream MAIL_DELIVERIES: there is no such stream", "find", "nobody@example.com") // it has no copy of that
 	if got := subjects(t, as("service", "watch", "--last", "5", "--exit", "--json", "mail.>", "dead.>")); !slices.Equal(got, want[:1]) {
 		t.Errorf("the service sees %q, want %q", got, want[:1])
