@@ -24,7 +24,7 @@ import (
 //     may come late. So are the stream's free ones where none came: a stream that was made
 //     anew, or restored, begins with lower sequences, and each would lose a write to that;
 //   - in a cluster the old leader and the new one may both say that a write was stored. What
-//     is written later has a higher sequence than everything this subject was told before.
+//     is written later has a higher sequence than everything that was answered on this subject before.
 type answers struct {
 	prefix string
 
@@ -128,7 +128,7 @@ func (a *answers) came(m *nats.Msg) {
 	ack, err := readAck(m.Data, s.stored.Stream)
 	if err == nil {
 		if ack.Stream == s.stored.Stream && ack.Sequence <= s.stored.Sequence {
-			return // said once more of a write before
+			return // the answer to an earlier write, again
 		}
 		s.stored = ack
 	}
@@ -150,7 +150,8 @@ func (a *answers) tick() {
 		if !s.waits {
 			continue
 		}
-		if s.ticks++; s.ticks > ticks {
+		s.ticks++
+		if s.ticks > ticks {
 			a.end(s, answer{err: ErrNoAck})
 		} else {
 			a.ticking = true
