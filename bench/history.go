@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -35,7 +36,7 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 		if err := pair.fill(ctx, s, have, n); err != nil {
 			return "", err
 		}
-		if have < n && !pause(ctx, dropsCaches) {
+		if have < n && !retry.Pause(ctx, dropsCaches) {
 			return "", context.Cause(ctx)
 		}
 		have = n

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -199,7 +200,7 @@ func (r requests) verify(ctx context.Context, s *stage, events int) (time.Durati
 		if tries == 10 {
 			return 0, fmt.Errorf("%d requests ended well with %d events, want %d with %d", ended, all, r.items, r.items*events)
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !retry.Pause(ctx, 100*time.Millisecond) {
 			return 0, context.Cause(ctx)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/retry"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -88,7 +89,7 @@ func (s *size) Run(ctx context.Context) (err error) {
 		found = append(found, f)
 	}
 	fmt.Printf("%d requests of each kind, to fewer of the larger; waiting %v for the servers to drop their caches\n\n", s.Requests, dropsCaches)
-	if !pause(ctx, dropsCaches) {
+	if !retry.Pause(ctx, dropsCaches) {
 		return context.Cause(ctx)
 	}
 	for _, f := range found {

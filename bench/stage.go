@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/retry"
 )
 
 // workshop is a temporary directory with the programs in it.
@@ -104,7 +105,7 @@ func (s *stage) start(ctx context.Context, name string, servers int, upstream []
 		if err = provision(ctx, s.js, s.limits); err == nil {
 			break
 		}
-		if !pause(ctx, 200*time.Millisecond) {
+		if !retry.Pause(ctx, 200*time.Millisecond) {
 			return errors.Join(err, context.Cause(ctx))
 		}
 	}
@@ -189,7 +190,7 @@ func (r reading) per(n float64, since reading) reading {
 
 // alive waits a moment, and fails when the process or the context has ended.
 func alive(ctx context.Context, p *process) error {
-	if !pause(ctx, 50*time.Millisecond) {
+	if !retry.Pause(ctx, 50*time.Millisecond) {
 		return context.Cause(ctx)
 	}
 	select {
@@ -197,17 +198,5 @@ func alive(ctx context.Context, p *process) error {
 		return fmt.Errorf("%s ended early: %s", p.cmd.Args, p.logTail())
 	default:
 		return nil
-	}
-}
-
-// pause reports whether d passed before ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
