@@ -93,7 +93,7 @@ func send(id, address, subject string) (sent bool, err error) {
 		return false, fmt.Errorf("failed: %s: %s", o.Reason, o.Message)
 	case errand.Partial: // one recipient is accepted or not: this is for lists
 		fmt.Println("partial:", o.Accepted, "of", o.Recipients)
-	case errand.Uncertain: // mail.send.resolved may follow: errand.Client.Outcomes hears it
+	case errand.Uncertain: // mail.send.resolved may follow: errand.Client.Outcomes reports it
 		fmt.Println("uncertain: do not send it again under another id")
 	}
 	return false, nil

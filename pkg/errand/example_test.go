@@ -52,7 +52,7 @@ func Example() {
 	case errand.Failed: // messages.ReasonConflict: the id was another's
 		fmt.Println("not sent:", o.Reason, o.Message)
 	case errand.Uncertain:
-		fmt.Println("nobody knows yet; Outcomes hears when it is found out")
+		fmt.Println("nobody knows yet; Outcomes reports it once it is found out")
 	}
 	// Output: sent
 }

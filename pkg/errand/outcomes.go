@@ -67,8 +67,8 @@ func outcomeSubjects(op messages.Operation) (list []string) {
 // again, after a second at first and a minute in the end, for ever; others go on meanwhile,
 // so one may come after an outcome of the same request that is newer. It also comes again
 // when the process is killed before the acknowledgement: handle must bear to see an event
-// twice, and knows it by its ce-id. While handle works the server is told so, however long
-// it takes. Conflicts are among the outcomes: Failed with ReasonConflict.
+// twice, and knows it by its ce-id. While handle works the outcome is kept from others, however
+// long it takes. Conflicts are among the outcomes: Failed with ReasonConflict.
 //
 // Run survives reconnects. Errors: the consumer was deleted, or the connection closed.
 func (o *Outcomes) Run(ctx context.Context, handle func(context.Context, Outcome) error) error {

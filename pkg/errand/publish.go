@@ -32,8 +32,8 @@ type Receipt struct {
 	Duplicate bool `json:"duplicate,omitempty"`
 }
 
-// Position is <stream>-<sequence>: the id under which a conflict is told, and a request that
-// cannot be read. It is the request id of one that names none.
+// Position is <stream>-<sequence>: the id under which a conflict is reported, and a request
+// that cannot be read. It is the request id of one that names none.
 func (r Receipt) Position() string { return r.Stream + "-" + strconv.FormatUint(r.Sequence, 10) }
 
 // Publish checks a request and stores it through JetStream. Without a deadline in ctx it
@@ -99,7 +99,7 @@ func (c *Client) PublishMsg(ctx context.Context, m *nats.Msg) (Receipt, error) {
 		return Receipt{}, fmt.Errorf("publish %s: %w", m.Subject, publishError(err))
 	}
 	r := Receipt{Operation: messages.Operation(op), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
-	meta, _ := messages.Check(r.Operation, m.Data) // what is wrong with it is told by its outcome
+	meta, _ := messages.Check(r.Operation, m.Data) // what is wrong with it is in its outcome
 	r.Fingerprint = meta.Fingerprint
 	r.RequestID = requestID(m, meta)
 	if r.RequestID == "" {

@@ -25,7 +25,7 @@ const (
 // Wait returns the outcome of a published request, whether it is stored already or comes
 // before ctx ends. It reads what is stored, so that nothing is missed between Publish and
 // Wait or while the connection is away, and leaves nothing at the server. A conflict, and a
-// request that cannot be read, is told under the receipt's Position; Wait hears that too,
+// request that cannot be read, is reported under the receipt's Position; Wait finds that too,
 // and takes no other request's outcome with the same id for this one's.
 //
 // It looks every half a second in the end: for a few requests at a time, those that a
