@@ -24,6 +24,12 @@ func (h *harness) run(n int, inFlight hold.Slots, handle Handler[messages.Enroll
 			h.t.Fatal(err)
 		}
 	}
+	// The server counts what waits a moment after it has stored it; from then on it counts right.
+	for began := time.Now(); h.state().NumPending != uint64(n); {
+		if time.Since(began) > 10*time.Second {
+			h.t.Fatalf("%d requests wait, want %d", h.state().NumPending, n)
+		}
+	}
 	h.InFlight, h.op.Handle = inFlight, handle
 	h.Settled = func(messages.Operation, string, time.Duration) {}
 	ctx, end := context.WithCancel(h.t.Context())
