@@ -12,13 +12,15 @@
 //	Follow      a consumer that ends by itself: users service and subscriber, in their own account
 //	Outcomes    a durable consumer: the same
 //
-// A service reads its own copies of the events, which `errand mirror` makes.
+// A service reads its own copies of the events, which `errand mirror` makes. One of people may only hear answers
+// in an inbox of her own: connect with nats.CustomInboxPrefix("_INBOX_ann").
 //
 // All methods may be called by any number of goroutines at once.
 package errand
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -45,7 +47,8 @@ var (
 	ErrTooLarge = errors.New("not published: it is larger than the server accepts")
 	// ErrNoAck says that nobody knows whether the request was stored: the answer did not come.
 	// Publish the same again: with a request_id it is run once. A user who may not publish
-	// the subject, and one whose import leads to no stream, get it too.
+	// the subject or hear the answer (see the inbox above), and one whose import leads to no
+	// stream, get it too.
 	ErrNoAck = errors.New("no acknowledgement: it is not known whether it was stored; publish the same again")
 	// ErrNoEvents says that this user has no such stream of events, and so cannot learn what
 	// became of a request that may be stored. A service runs `errand mirror` first.
@@ -53,9 +56,12 @@ var (
 )
 
 // eventsOf is the stream of an operation's events.
-func eventsOf(op messages.Operation) string {
-	if op == messages.Enroll || op == messages.Transactions {
-		return "MANDATE_EVENTS"
+func eventsOf(op messages.Operation) (string, error) {
+	switch op {
+	case messages.Enroll, messages.Transactions:
+		return "MANDATE_EVENTS", nil
+	case messages.Send, messages.Account:
+		return "MAIL_EVENTS", nil
 	}
-	return "MAIL_EVENTS"
+	return "", fmt.Errorf("%q is no operation: use one of %v", op, messages.Requests)
 }

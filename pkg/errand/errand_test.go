@@ -303,6 +303,38 @@ func TestWithoutEventsTheErrorSaysSo(t *testing.T) {
 	}
 }
 
+func TestAMistypedOperationIsNamed(t *testing.T) {
+	w := newWorld(t)
+	const mistyped messages.Operation = "mail.sned"
+	r := errand.Receipt{Operation: mistyped, RequestID: "r1", Stream: "MAIL_REQUESTS", Sequence: 1}
+	_, outcomes := w.client.Outcomes(t.Context(), "billing", mistyped, time.Time{})
+	_, wait := w.wait(r, 10*time.Second)
+	_, last := w.client.Last(t.Context(), r)
+	var follow error
+	for _, follow = range w.client.Follow(t.Context(), r) {
+	}
+	for name, err := range map[string]error{"Outcomes": outcomes, "Wait": wait, "Last": last, "Follow": follow} {
+		if err == nil || !strings.Contains(err.Error(), `"mail.sned" is no operation: use one of [mandate.enroll mandate.transactions mail.send mail.account]`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAPrintedOutcomeShowsNothingOfItsBody(t *testing.T) {
+	w := newWorld(t)
+	r := w.publish(letter("r1", "1"))
+	w.store("mail.send.failed.r1", `{"reason":"refused","message":"ann@example.com is unknown","fingerprint":"`+r.Fingerprint+`"}`)
+	o := w.want(r, "mail.send.failed.r1")
+	for format, want := range map[string]string{"%v": "mail.send.failed.r1: refused", "%+v": "mail.send.failed.r1: refused", "%s": "mail.send.failed.r1: refused"} {
+		if got := fmt.Sprintf(format, o); got != want {
+			t.Errorf("%s: %s, want %s", format, got, want)
+		}
+	}
+	if got := fmt.Sprint(o.About()); got != "mail.send.failed.r1" {
+		t.Errorf("the event is printed as %s", got)
+	}
+}
+
 func TestFollowShowsEveryEventOfARequestInOrder(t *testing.T) {
 	w := newWorld(t)
 	r := w.publish(letter("news", "x"))

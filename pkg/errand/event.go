@@ -30,6 +30,9 @@ func (e Event) Decode(into any) error { return messages.DecodeEvent(e.Data, into
 // resolved, and any but a success by reopened, if its request is corrected.
 func (e Event) Final() bool { return e.Operation != messages.Batch && e.State.Final(e.Operation) }
 
+// String is the subject. Printed whole, an event would show what is personal in its body.
+func (e Event) String() string { return e.Subject }
+
 // About is the event itself: what the outcomes have in common.
 func (e Event) About() Event { return e }
 
@@ -77,6 +80,9 @@ type Failed struct {
 	// ConflictsWith is the request that has the id already, for ReasonConflict.
 	ConflictsWith string
 }
+
+// String is the subject and the reason.
+func (f Failed) String() string { return f.Subject + ": " + string(f.Reason) }
 
 // Uncertain says that a call was made, and that nobody knows what came of it. Do not repeat
 // it under another id: a resolved event may follow, which Outcomes hands to you.

@@ -56,6 +56,10 @@ func (c *Client) Follow(ctx context.Context, r Receipt) iter.Seq2[Event, error] 
 
 // history reads the events of a request.
 func (c *Client) history(ctx context.Context, r Receipt) (jetstream.MessagesContext, error) {
+	stream, err := eventsOf(r.Operation)
+	if err != nil {
+		return nil, err
+	}
 	filters := []string{r.Operation.Filter(r.Position())}
 	if r.RequestID != r.Position() {
 		filters = append(filters, r.Operation.Filter(r.RequestID))
@@ -63,7 +67,7 @@ func (c *Client) history(ctx context.Context, r Receipt) (jetstream.MessagesCont
 	if r.Operation == messages.Send {
 		filters = append(filters, messages.Batch.Filter(r.RequestID)+".*")
 	}
-	consumer, err := c.js.OrderedConsumer(ctx, eventsOf(r.Operation), jetstream.OrderedConsumerConfig{FilterSubjects: filters, InactiveThreshold: 10 * time.Second})
+	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: filters, InactiveThreshold: 10 * time.Second})
 	if err != nil {
 		return nil, noEvents(err)
 	}

@@ -25,16 +25,20 @@ type Outcomes struct {
 // publish. For one that is there since means nothing. An unused one stays until it is
 // deleted. Several processes, or calls of Run, share the outcomes of one name.
 //
-// Errors: ErrNoEvents, a name that is none, or that of the server.
+// Errors: ErrNoEvents, a name or an operation that is none, or that of the server.
 func (c *Client) Outcomes(ctx context.Context, durable string, op messages.Operation, since time.Time) (*Outcomes, error) {
+	stream, err := eventsOf(op)
+	if err != nil {
+		return nil, fmt.Errorf("outcomes: %w", err)
+	}
 	want := jetstream.ConsumerConfig{Durable: durable, Description: "outcomes of " + string(op), FilterSubjects: outcomeSubjects(op),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1, DeliverPolicy: jetstream.DeliverNewPolicy}
 	if !since.IsZero() {
 		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
-	consumer, err := c.js.Consumer(ctx, eventsOf(op), durable)
+	consumer, err := c.js.Consumer(ctx, stream, durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		consumer, err = c.js.CreateConsumer(ctx, eventsOf(op), want)
+		consumer, err = c.js.CreateConsumer(ctx, stream, want)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("outcomes of %s: %w", op, noEvents(err))

@@ -37,7 +37,8 @@ type Receipt struct {
 func (r Receipt) Position() string { return r.Stream + "-" + strconv.FormatUint(r.Sequence, 10) }
 
 // Publish checks a request and stores it through JetStream. Without a deadline in ctx it
-// waits five seconds for the answer. Errors: a *messages.Invalid, and nothing was
+// waits five seconds for the answer, and with one until then: give it less time than there is
+// in all, which leaves some to publish again. Errors: a *messages.Invalid, and nothing was
 // published; ErrNotTaken, ErrTooLarge and a *jetstream.APIError, such as of a full stream:
 // nothing was stored; ErrNoAck: publish it again, under the same request_id.
 //

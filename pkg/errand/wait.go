@@ -33,6 +33,9 @@ const (
 //
 // Errors: that of ctx, and the request goes on; ErrNoEvents.
 func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
+	if _, err := eventsOf(r.Operation); err != nil {
+		return nil, fmt.Errorf("wait: %w", err)
+	}
 	answered, began := false, time.Now()
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		e, err := c.Last(ctx, r)
@@ -56,7 +59,10 @@ func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 // Last is the last event of a published request, which is its state; a zero Event while there
 // is none. Errors: ErrNoEvents, that of ctx, or nats.ErrTimeout.
 func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
-	stream := eventsOf(r.Operation)
+	stream, err := eventsOf(r.Operation)
+	if err != nil {
+		return Event{}, err
+	}
 	e, err := c.lastUnder(ctx, stream, r.Operation.Filter(r.Position()))
 	if err != nil || e.Subject != "" || r.RequestID == r.Position() {
 		return e, err
