@@ -22,7 +22,7 @@ func faults(op messages.Operation, e *messages.Invalid) string {
 			b.WriteString("\n  " + printable(field+" "+rule))
 			name, names := field, known
 			if nested, found := strings.CutSuffix(rule, " "+notKnown); found { // of to_object
-				name, names = nested, jsonNames(reflect.TypeFor[messages.ObjectRef]())
+				name, names = nested, jsonNames(reflect.TypeFor[messages.ObjectRef](), nil)
 			} else if rule != notKnown {
 				continue
 			}
@@ -33,19 +33,25 @@ func faults(op messages.Operation, e *messages.Invalid) string {
 }
 
 // fieldsOf are the names of the fields that a request may have.
-func fieldsOf(op messages.Operation) []string {
-	return jsonNames(map[messages.Operation]reflect.Type{
-		messages.Enroll:       reflect.TypeFor[messages.EnrollRequest](),
-		messages.Transactions: reflect.TypeFor[messages.TransactionsRequest](),
-		messages.Send:         reflect.TypeFor[messages.SendRequest](),
-		messages.Account:      reflect.TypeFor[messages.AccountRequest](),
-	}[op])
+func fieldsOf(op messages.Operation) []string { return jsonNames(requests[op], nil) }
+
+// textsOf are the names of those that are texts.
+func textsOf(op messages.Operation) []string {
+	return jsonNames(requests[op], reflect.TypeFor[string]())
 }
 
-// jsonNames are the names of a struct's fields in JSON, with those of what it embeds.
-func jsonNames(t reflect.Type) (names []string) {
+var requests = map[messages.Operation]reflect.Type{
+	messages.Enroll:       reflect.TypeFor[messages.EnrollRequest](),
+	messages.Transactions: reflect.TypeFor[messages.TransactionsRequest](),
+	messages.Send:         reflect.TypeFor[messages.SendRequest](),
+	messages.Account:      reflect.TypeFor[messages.AccountRequest](),
+}
+
+// jsonNames are the names of a struct's fields in JSON, with those of what it embeds; only
+// those of one type, unless that is nil.
+func jsonNames(t, only reflect.Type) (names []string) {
 	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && (only == nil || f.Type == only) {
 			names = append(names, name)
 		}
 	}

@@ -40,7 +40,7 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 	case len(fields) > 0 && file != "":
 		return nil, &app.Invalid{Variable: "--field", Problem: "use either fields or --file, not both"}
 	case len(fields) > 0:
-		return object(fields)
+		return object(op, fields)
 	case file != "" && file != "-":
 		f, err := os.Open(file)
 		if err != nil {
@@ -72,9 +72,10 @@ func readAll(r io.Reader, name string) ([]byte, error) {
 	return data, nil
 }
 
-// object makes a JSON object from name=value texts, in their order.
-func object(fields []string) ([]byte, error) {
+// object makes a request of name=value texts, in their order.
+func object(op messages.Operation, fields []string) ([]byte, error) {
 	var names []string
+	texts := textsOf(op)
 	b := []byte{'{'}
 	for _, field := range fields {
 		name, text, found := strings.Cut(field, "=")
@@ -88,15 +89,16 @@ func object(fields []string) ([]byte, error) {
 			b = append(b, ',')
 		}
 		names = append(names, name)
-		b = append(append(append(b, literal(name)...), ':'), value(text)...)
+		b = append(append(append(b, literal(name)...), ':'), value(text, slices.Contains(texts, name))...)
 	}
 	return append(b, '}'), nil
 }
 
-// value is text as JSON: unchanged if it is a JSON number, boolean, array, object or
-// string, otherwise a string. Digits with leading zeros are not a JSON number.
-func value(text string) []byte {
-	if text != "null" && json.Valid([]byte(text)) {
+// value is text as JSON: unchanged if it is a JSON string, and where the field is no text
+// also if it is a number, boolean, array or object; otherwise a string. Digits with leading
+// zeros are not a JSON number.
+func value(text string, isText bool) []byte {
+	if text != "null" && json.Valid([]byte(text)) && (!isText || strings.HasPrefix(strings.TrimSpace(text), `"`)) {
 		return []byte(text)
 	}
 	return literal(text)

@@ -45,7 +45,7 @@ Examples:
     errand publish mandate.transactions.requested --wait -f order_number=DD001
     errand publish mail.account.requested --wait -o json | jq .body.account
 
-A value that is a JSON number, true, false, an array or an object is used as such; anything else is a string. Digits with leading zeros are a string; quote other digits twice to make them one: -f order_number='"1001"'.
+Fields that are texts get the value as it is: -f order_number=1001. Of the others, a value that is a JSON number, true, false, an array or an object is used as such, and anything else is a string, such as digits with leading zeros; quote others twice to make them one: -f payer_id='"1001"'.
 
 The request id is the body's request_id. If there is none, one is chosen, such as send-…, and sent in the header Nats-Msg-Id. The same request under a known id is not run again: --wait finds the outcome that is already stored. With other contents it corrects a request that failed, and is a conflict with any other.
 

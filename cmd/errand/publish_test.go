@@ -31,6 +31,10 @@ func TestFieldsBecomeJSON(t *testing.T) {
 		{`payer_id=0900101011234`, `{"payer_id":"0900101011234"}`}, // not a JSON number: the zero stays
 		{`order_number="1001"`, `{"order_number":"1001"}`},
 		{`order_number=DD001`, `{"order_number":"DD001"}`},
+		{`order_number=1001`, `{"order_number":"1001"}`}, // a text is one, whatever it looks like
+		{`content=[1]`, `{"content":"[1]"}`},
+		{`subject="Hello"`, `{"subject":"Hello"}`},
+		{`metadata={"a":1}`, `{"metadata":"{\"a\":1}"}`},
 		{`as_html=true`, `{"as_html":true}`},
 		{`as_html=True`, `{"as_html":"True"}`},
 		{`metadata=null`, `{"metadata":"null"}`},
@@ -43,7 +47,11 @@ func TestFieldsBecomeJSON(t *testing.T) {
 		{`content=<p>&`, `{"content":"<p>&"}`},
 		{`content={not json`, `{"content":"{not json"}`},
 	} {
-		got, err := object([]string{c.field})
+		op := messages.Send
+		if name, _, _ := strings.Cut(c.field, "="); slices.Contains(fieldsOf(messages.Enroll), name) {
+			op = messages.Enroll
+		}
+		got, err := object(op, []string{c.field})
 		if err != nil || string(got) != c.want {
 			t.Errorf("--field %q: got %s, %v, want %s", c.field, got, err, c.want)
 		}
@@ -52,7 +60,7 @@ func TestFieldsBecomeJSON(t *testing.T) {
 
 func TestFieldsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	got, err := object([]string{"b=1", "a=2", "c=x"})
+	got, err := object(messages.Account, []string{"b=1", "a=2", "c=x"})
 	if want := `{"b":1,"a":2,"c":"x"}`; err != nil || string(got) != want {
 		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
@@ -61,7 +69,7 @@ func TestFieldsKeepTheirOrder(t *testing.T) {
 func TestInvalidFieldsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, fields := range [][]string{{"amount"}, {"=1"}, {"a=1", "a=2"}} {
-		if got, err := object(fields); !isInvalid(err) {
+		if got, err := object(messages.Enroll, fields); !isInvalid(err) {
 			t.Errorf("--field %q: got %s, %v, want a configuration error", fields, got, err)
 		}
 	}

@@ -74,7 +74,7 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 		return status
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, harmless(naming(parser, err)), name)
+		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, harmless(naming(parser, err)), command(name, parsed, err))
 		return exitConfig
 	}
 	if p, ok := cli.(Program); ok {
@@ -91,11 +91,23 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	case err == nil, ctx.Err() != nil && (errors.Is(err, bus.ErrNotUp) || errors.Is(err, context.Canceled)): // stopped before there was work
 		return 0
 	case errors.As(err, &invalid):
-		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, harmless(err.Error()), name)
+		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, harmless(err.Error()), command(name, parsed, nil))
 		return exitConfig
 	}
 	fmt.Fprintln(os.Stderr, name+":", harmless(err.Error()))
 	return exitFailed
+}
+
+// command is the command whose --help explains an error: the program alone where there is none.
+func command(name string, parsed *kong.Context, err error) string {
+	var wrong *kong.ParseError
+	if errors.As(err, &wrong) {
+		parsed = wrong.Context
+	}
+	if parsed == nil || parsed.Selected() == nil {
+		return name
+	}
+	return parsed.Selected().FullPath()
 }
 
 // harmless is a text without characters that control a terminal or change the order in

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
 )
 
 // ending is a program that ends with an error.
@@ -23,6 +26,32 @@ func TestTheExitStatusSaysHowTheProgramEnded(t *testing.T) {
 	} {
 		if got := run(t.Context(), "program", "", &ending{c.err}, nil); got != c.want {
 			t.Errorf("%v: exit status %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+func TestAnErrorNamesTheHelpOfItsCommand(t *testing.T) {
+	t.Parallel()
+	var cli struct {
+		Publish struct{ File string } `cmd:""`
+		Dead    struct {
+			Show ending `cmd:""`
+		} `cmd:""`
+	}
+	parser, err := kong.New(&cli, kong.Name("program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"publish --file a", "program publish"}, // one that Run refuses
+		{"publish --feild a", "program publish"},
+		{"dead show --file a", "program dead show"},
+		{"pblish", "program"},
+		{"", "program"},
+	} {
+		parsed, err := parser.Parse(strings.Fields(c.args))
+		if got := command("program", parsed, err); got != c.want {
+			t.Errorf("%q: %s, want %s", c.args, got, c.want)
 		}
 	}
 }
