@@ -10,8 +10,8 @@
 //	                                                                  AwaitLog, or again after another look
 //
 // No call begins unless started is stored by this worker and can outlast it, by the wall
-// clock and by the monotonic clock; none begins after give_up_at, after the program was asked
-// to stop, or against a hold.
+// clock and by the monotonic clock; none begins after give_up_at or against a hold, and none
+// is repeated after the program was asked to stop.
 //
 //	attempt.go   what a call is, and making it
 //	prepare.go   before a call: give up, look, announce
