@@ -22,7 +22,7 @@ import (
 //
 //   - a subject whose answer did not come, or was another, is given up for good: the answer
 //     may come late. So are the stream's free ones where none came: a stream that was made
-//     anew, or restored, begins with lower sequences, and each would lose a write to that;
+//     again, or restored, begins with lower sequences, and each would lose a write to that;
 //   - in a cluster the old leader and the new one may both say that a write was stored. What
 //     is written later has a higher sequence than everything that was answered on this subject before.
 type answers struct {
