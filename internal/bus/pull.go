@@ -52,6 +52,10 @@ const maxBytes = 4 << 20
 // ErrNoMessage means that the queue had none in the time given.
 var ErrNoMessage = errors.New("nats: no message")
 
+// ErrRefused means that the queue does not take the request for messages. Its limits may have
+// been changed, or it moves to another server.
+var ErrRefused = errors.New("nats: pull refused")
+
 // Next waits for a message for about wait, and for retry.PullExpiry at least. When it gives
 // none, none is on its way any more: what the server sent to a pull that nobody reads
 // would be lost until its AckWait is over. So it may give one after ctx ended. Errors:
@@ -190,7 +194,7 @@ func word(m *nats.Msg, left int) (missing int, err error) {
 		}
 		return left, nil
 	default:
-		return 0, fmt.Errorf("nats: pull: status %s %s", status, messages.Cut(text))
+		return 0, fmt.Errorf("%w: status %s %s", ErrRefused, status, messages.Cut(text))
 	}
 }
 

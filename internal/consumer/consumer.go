@@ -151,17 +151,20 @@ func (c *Consumer[R]) work(ctx, hard context.Context, m *nats.Msg) {
 // failed handles a take that brought nothing. A deleted consumer looks like a silent
 // one, so it is asked for, until it is there: a take that waits for its next message
 // would not show that it came back.
-func (c *Consumer[R]) failed(ctx context.Context, err error) {
-	if errors.Is(err, bus.ErrNoMessage) {
+func (c *Consumer[R]) failed(ctx context.Context, why error) {
+	if errors.Is(why, bus.ErrNoMessage) {
 		return
 	}
 	for retry.Pause(ctx, retry.MissingConsumer) {
 		_, err := c.source.Info(ctx)
-		if err == nil {
+		switch {
+		case err == nil && errors.Is(why, bus.ErrRefused):
+			c.unhealthy(fmt.Sprintf("consumer %s gives no requests: %v: if this lasts, run `errand provision`", c.name(), why))
+			return
+		case err == nil:
 			c.unhealthy("")
 			return
-		}
-		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		case errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound):
 			c.unhealthy(fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", c.name()))
 		}
 	}

@@ -85,6 +85,9 @@ func (c *Consumer[R]) some(ctx context.Context, permit *hold.Permit, q *queue) e
 		var m *nats.Msg
 		for err = bus.ErrNoMessage; errors.Is(err, bus.ErrNoMessage) && !permit.Spent(); {
 			m, err = q.pull.Next(ctx, 0)
+			if m != nil || errors.Is(err, bus.ErrNoMessage) {
+				c.unhealthy("")
+			}
 		}
 		if m != nil {
 			give(m)

@@ -3,6 +3,8 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -168,5 +170,36 @@ func TestAnIdleQueueKeepsOneWorkerFromTheOthers(t *testing.T) {
 	}
 	end()
 	h.must(<-ran)
+	stop()
+}
+
+func TestAQueueThatRefusesPullsIsSaidToUntilItGivesAgain(t *testing.T) {
+	h := newHarness(t)
+	set := func(expires time.Duration) {
+		t.Helper()
+		config := h.state().Config
+		config.MaxRequestExpires = expires
+		_, err := h.js.UpdateConsumer(t.Context(), bus.EnrollQueue.Stream, config)
+		h.must(err)
+	}
+	set(time.Second)
+	settled := make(chan struct{}, 1)
+	stop := h.run(1, make(hold.Slots, 4), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+		settled <- struct{}{}
+		return succeeds(ctx, r)
+	})
+	until := func(said bool) {
+		t.Helper()
+		for began := time.Now(); strings.Contains(h.Fault(), "gives no requests") != said; {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("got %q, want it said: %v", h.Fault(), said)
+			}
+			runtime.Gosched()
+		}
+	}
+	until(true)
+	set(0)
+	<-settled
+	until(false)
 	stop()
 }
