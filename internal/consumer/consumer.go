@@ -159,7 +159,7 @@ func (c *Consumer[R]) failed(ctx context.Context, why error) {
 		_, err := c.source.Info(ctx)
 		switch {
 		case err == nil && errors.Is(why, bus.ErrRefused):
-			c.unhealthy(fmt.Sprintf("consumer %s gives no requests: %v: if this lasts, run `errand provision`", c.name(), why))
+			c.unhealthy(fmt.Sprintf("consumer %s gives no requests: %v: if this lasts, look at the limits of requests that somebody has set on it", c.name(), why))
 			return
 		case err == nil:
 			c.unhealthy("")
