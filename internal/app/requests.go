@@ -18,7 +18,7 @@ import (
 func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit) *attempt.Caller {
 	caller := &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(hold.Slots, q.Concurrency), Stop: ctx.Done()}
 	if limit != nil {
-		caller.Throttle = limit.Wait
+		caller.Throttle, caller.Owe = limit.Wait, limit.Owe
 	}
 	return caller
 }

@@ -56,6 +56,8 @@ type Caller struct {
 	// Throttle waits until one more call may be made, which is then made within retry.MayCall;
 	// nil: there is no limit. Errors: the context's cause, or that the program is to end.
 	Throttle func(context.Context) error
+	// Owe counts a call that did not wait for Throttle; nil: there is no limit.
+	Owe func()
 }
 
 // Pause waits between two calls, and not beyond the program's end. It reports false when ctx

@@ -19,18 +19,23 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 		if !now.Before(r.GiveUpAt) {
 			return true, r.giveUp(ctx)
 		}
-		if r.Throttle != nil && r.allowed.passed(now) {
+		look := r.Unknown != "" && r.found.passed(now)
+		if r.Throttle != nil && r.allowed.passed(now) && !(look && r.LooksUp) {
 			if err := r.await(ctx); err != nil || r.result.Verdict != "" {
 				return true, err
 			}
 			continue // that may have taken long
 		}
-		if r.Unknown != "" && r.found.passed(now) {
+		if look {
 			if ended, err := r.look(ctx, false); err != nil || ended {
 				return ended, err
 			}
-			r.allowed = r.found // or each would be too old when the other one is there
-			continue            // that took its time
+			// It waited itself where it called. If the call waited too, before or after it,
+			// one of them would be too old, or many calls that waited be made at once.
+			if r.allowed = r.found; r.LooksUp && r.Owe != nil {
+				r.Owe()
+			}
+			continue // that took its time
 		}
 		if r.Before != nil {
 			if never := r.Before(now); never != nil {

@@ -15,6 +15,7 @@ var errEnds = errors.New("the program ends")
 
 // throttled lets each call wait for so long, and no longer when the program is to end.
 func (h *harness) throttled(wait time.Duration) {
+	h.caller.Owe = func() { h.note("owe") }
 	h.caller.Throttle = func(ctx context.Context) error {
 		h.note("wait")
 		if !retry.PauseUntil(ctx, h.caller.Stop, wait) {
@@ -37,13 +38,14 @@ func TestACallWaitsForTheRateBeforeItIsAnnounced(t *testing.T) {
 	})
 }
 
-// What is looked up is too old after a second, and a call that was waited for sooner: neither
-// may make the other one be done again and again.
+// What is looked up is too old after a second, and a call that was waited for sooner. So the
+// call follows the look-up, which waited, at once, and the next one waits for it.
 func TestASlowRateDoesNotKeepACallBehindALookUpFromBeingMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness("ok", "again")
 		h.before(t, "unknown")
 		h.throttled(time.Minute)
+		h.call.LooksUp = true
 		h.call.OnUnknown = func(ctx context.Context, fresh bool) (Verdict, error) {
 			if err := h.caller.Throttle(ctx); err != nil { // it reads
 				return "", err
@@ -51,7 +53,7 @@ func TestASlowRateDoesNotKeepACallBehindALookUpFromBeingMade(t *testing.T) {
 			return h.onUnknown(ctx, fresh)
 		}
 		h.deliver(t.Context())
-		h.journalIs(t, "wait", "wait", "look", "store started", "call ok", "store succeeded")
+		h.journalIs(t, "wait", "look", "owe", "store started", "call ok", "store succeeded")
 	})
 }
 

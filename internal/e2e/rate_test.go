@@ -71,6 +71,40 @@ func TestAllReplicasTogetherKeepTheFleetsRate(t *testing.T) {
 	})
 }
 
+// Each call after one of unknown fate is two, a look at the list and the call itself. Neither
+// is saved up while the other one is waited for.
+func TestLookUpsBeforeCallsKeepTheRate(t *testing.T) {
+	full(t)
+	const rate, while = 2, 5 * time.Minute
+	for name, set := range map[string]func(*app.MandateConsumer){
+		"of the fleet":   func(p *app.MandateConsumer) { p.FleetRate = rate },
+		"of one replica": func(p *app.MandateConsumer) { p.Rate = rate },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				for i := range 300 {
+					b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+				}
+				m := newMeter()
+				b.intercept = func(r *http.Request) int {
+					if n := m.count(r); r.Method == http.MethodPost && n%3 != 0 {
+						return http.StatusInternalServerError // of unknown fate
+					}
+					return 0
+				}
+				p := b.mandates()
+				p.Concurrency = 64
+				set(p)
+				b.run(p, while, nil)
+				if _, reads := m.calls(http.MethodGet); reads < 50 {
+					t.Errorf("%d reads", reads)
+				}
+				m.wantWithin(t, rate, 2*time.Second, 10*time.Second, 30*time.Second)
+			})
+		})
+	}
+}
+
 // A replica's own rate holds for each kind of program.
 func TestAReplicaKeepsItsRate(t *testing.T) {
 	for _, c := range []struct {

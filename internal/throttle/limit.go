@@ -20,6 +20,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -36,6 +37,8 @@ type Limit struct {
 	Fleet   *Fleet              // nil: none
 	Stop    <-chan struct{}     // closed when the program is to end: nobody waits any more
 	Waited  func(time.Duration) // learns of each wait that ended with a call
+
+	owed atomic.Int64 // calls that did not wait, and that nobody has waited for instead
 }
 
 // NewReplica is the limiter of one replica. It saves no calls up.
@@ -48,18 +51,36 @@ func (l *Limit) Wait(ctx context.Context) error {
 		return ErrStopping
 	}
 	began := time.Now()
-	if l.Replica != nil {
-		if err := l.replica(ctx); err != nil {
-			return err
+	for {
+		if l.Replica != nil {
+			if err := l.replica(ctx); err != nil {
+				return err
+			}
+		}
+		if l.Fleet != nil {
+			if err := l.Fleet.wait(ctx, l.Stop); err != nil {
+				return err
+			}
+		}
+		if !l.pay() {
+			l.Waited(time.Since(began))
+			return nil
 		}
 	}
-	if l.Fleet != nil {
-		if err := l.Fleet.wait(ctx, l.Stop); err != nil {
-			return err
+}
+
+// Owe counts a call that is made right after another one and does not wait: whoever waits
+// next waits twice.
+func (l *Limit) Owe() { l.owed.Add(1) }
+
+// pay reports whether what was waited for is used up by a call that did not wait.
+func (l *Limit) pay() bool {
+	for {
+		owed := l.owed.Load()
+		if owed == 0 || l.owed.CompareAndSwap(owed, owed-1) {
+			return owed > 0
 		}
 	}
-	l.Waited(time.Since(began))
-	return nil
 }
 
 // replica waits for the replica's own rate. Of a process that stood still all reservations
