@@ -20,6 +20,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,8 @@ type Limit struct {
 	Waited  func(time.Duration) // learns of each wait that ended with a call
 
 	owed atomic.Int64 // calls that did not wait, and that nobody has waited for instead
+	once sync.Once
+	both chan struct{} // of whoever waits for both limits
 }
 
 // NewReplica is the limiter of one replica. It saves no calls up.
@@ -51,6 +54,12 @@ func (l *Limit) Wait(ctx context.Context) error {
 		return ErrStopping
 	}
 	began := time.Now()
+	if l.Replica != nil && l.Fleet != nil {
+		if err := l.few(ctx); err != nil {
+			return err
+		}
+		defer func() { <-l.both }()
+	}
 	for {
 		if l.Replica != nil {
 			if err := l.replica(ctx); err != nil {
@@ -67,6 +76,19 @@ func (l *Limit) Wait(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// few lets so many wait for both limits that those whose turn it was by the replica's, and who
+// wait for the fleet's, are no more than may call at once.
+func (l *Limit) few(ctx context.Context) error {
+	l.once.Do(func() { l.both = make(chan struct{}, 1+int(float64(l.Replica.Limit())*retry.RateSpare.Seconds())) })
+	select {
+	case l.both <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+	case <-l.Stop:
+	}
+	return whyEnded(ctx)
 }
 
 // Owe counts a call that is made right after another one and does not wait: whoever waits
