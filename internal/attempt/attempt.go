@@ -135,6 +135,7 @@ type run[T any] struct {
 	found    Deadline // until when what OnUnknown said may be acted upon
 	slotted  bool     // a slot is taken
 	allowed  Deadline // until when the call may begin that Throttle was asked for
+	asked    int      // how often it was, for the call that comes next
 }
 
 // Run makes the call, unless something is in the way. Errors: history.ErrFenced when another
@@ -204,7 +205,7 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 		return &clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy,
 			Message: "the call did not begin in time", Err: context.DeadlineExceeded}, nil
 	}
-	r.counted, r.allowed = false, Deadline{}
+	r.counted, r.allowed, r.asked = false, Deadline{}, 0
 	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
 	failpoint.Here(failpoint.BeforeCall)
 	value, failed := r.Make(ctx)

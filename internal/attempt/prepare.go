@@ -68,7 +68,8 @@ func (r *run[T]) await(ctx context.Context) error {
 	err := r.Throttle(limited)
 	switch {
 	case err == nil:
-		r.allowed = newDeadline(retry.MayCall)
+		r.allowed = newDeadline(min(retry.MayCall<<min(r.asked, 8), retry.MayCallMax))
+		r.asked++
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case limited.Err() != nil: // give_up_at has come

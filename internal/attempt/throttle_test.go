@@ -9,6 +9,7 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/retry"
+	"errand/pkg/messages"
 )
 
 var errEnds = errors.New("the program ends")
@@ -115,4 +116,18 @@ func TestARequestThatWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where NATS is slow and the queue for the rate long, each wait outlives what was waited for
+// before. The call is made nevertheless.
+func TestASlowNATSAndASlowRateTogetherKeepNoCallFromBeingMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness("ok", "again")
+		h.call.GiveUpAt = time.Now().Add(time.Hour)
+		h.throttled(10 * time.Second)
+		note := h.log.Before
+		h.log.Before = func(e messages.Event) error { time.Sleep(retry.MayCall + 1); return note(e) }
+		h.deliver(t.Context())
+		h.journalIs(t, "wait", "store started", "wait", "store started", "call ok", "store succeeded")
+	})
 }

@@ -97,6 +97,9 @@ const (
 	// MayCall is how soon a call is to be made that was waited for: it is announced meanwhile.
 	// With RateSpare it bounds what a burst can be.
 	MayCall = 500 * time.Millisecond
+	// MayCallMax is the same where that was too soon, twice as long each time: where NATS is
+	// slow to take the announcement, and the next turn so far off that it does not hold so long.
+	MayCallMax = Margin / 2
 	// RateConflict is the longest pause before a lease is tried again that another replica's
 	// kept from being stored.
 	RateConflict = 20 * time.Millisecond
