@@ -67,6 +67,22 @@ func ExampleClient_Publish() {
 	// Output: [must be retry or report] [is required]
 }
 
+// The link for the payer is in the body of an enrollment's outcome.
+func ExampleSucceeded() {
+	o := errand.Succeeded{Event: errand.Event{Subject: "mandate.enroll.succeeded.enroll-signup-4711",
+		Data: []byte(`{"order_number":"DD001","enrollment":{"url":"https://pay.example/enroll/1","order_number":"DD001"}}`)}}
+	var body struct {
+		Enrollment struct {
+			URL string `json:"url"`
+		} `json:"enrollment"`
+	}
+	if err := o.Decode(&body); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the payer goes on at", body.Enrollment.URL)
+	// Output: the payer goes on at https://pay.example/enroll/1
+}
+
 // All events of a request, until its outcome.
 func ExampleClient_Follow() {
 	ctx, client := connected()

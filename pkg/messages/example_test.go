@@ -9,7 +9,7 @@ import (
 )
 
 func ExampleEnrollRequest() {
-	body, err := json.Marshal(messages.EnrollRequest{
+	request := messages.EnrollRequest{
 		RequestID: "enroll-signup-4711",
 		OnUnknown: messages.OnUnknownReport,
 		Enrollment: messages.Enrollment{
@@ -17,7 +17,8 @@ func ExampleEnrollRequest() {
 			PayerName: "Ann Tester", PayerEmail: "ann@example.com", PayerTelephoneNumber: messages.Digits("0123456789"),
 			FrequencyMode: "MT", ApplicationReason: "Membership",
 		},
-	})
+	}
+	body, err := json.Marshal(request)
 	fmt.Println(messages.Enroll.Requested())
 	fmt.Println(string(body), err)
 	// Output:

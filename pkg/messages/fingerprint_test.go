@@ -91,6 +91,22 @@ func TestAFingerprintHasEachNumberInOneForm(t *testing.T) {
 	}
 }
 
+// The fingerprint is described for those who make it in another language.
+func TestTheFingerprintOfTheDocumentIsThatOfItsBody(t *testing.T) {
+	_, block, _ := strings.Cut(sectionOf(t, "The fingerprint").text, "```text\n")
+	lines := strings.Split(block, "\n")
+	if len(lines) < 3 {
+		t.Fatalf("the block has %d lines, want body, form and fingerprint", len(lines))
+	}
+	body, form, want := lines[0], lines[1], lines[2]
+	if sum := sha256.Sum256([]byte(form)); hex.EncodeToString(sum[:]) != want || fingerprintOf(t, body) != want {
+		t.Errorf("of the body %s, of its form %x, want %s", fingerprintOf(t, body), sum, want)
+	}
+	if _, _, err := DecodeSend([]byte(body)); err != nil {
+		t.Error(err)
+	}
+}
+
 // Longer than what is gathered before it is hashed, in every way it can be.
 func TestAFingerprintOfALongBodyIsThatOfItsText(t *testing.T) {
 	for _, canonical := range []string{
