@@ -90,13 +90,19 @@ func TestARequestThatBreaksARuleIsNotPublished(t *testing.T) {
 		"subject is required":        messages.SendRequest{To: messages.Recipients("a@example.com"), Content: "x"},
 		"give_up_at must be at most": messages.SendRequest{To: messages.Recipients("a@example.com"), Content: "x", Subject: "s", GiveUpAt: time.Now().Add(1000 * time.Hour)},
 		"order_number is required":   &messages.EnrollRequest{},
+		"amount is required":         messages.EnrollRequest{},
+		"payer_id_type is required":  messages.EnrollRequest{},
 	} {
 		_, err := w.client.Publish(t.Context(), r)
 		if invalid := new(messages.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an *Invalid: %s", err, want)
 		}
 	}
-	_, err := w.client.PublishMsg(t.Context(), nats.NewMsg("mail.sent.requested"))
+	_, err := w.client.Publish(t.Context(), messages.SendRequest{To: []byte("ann@example.com"), Subject: "s", Content: "x"})
+	if err == nil || !strings.Contains(err.Error(), "messages.Recipients") {
+		t.Errorf("an address that is not JSON: %v", err)
+	}
+	_, err = w.client.PublishMsg(t.Context(), nats.NewMsg("mail.sent.requested"))
 	if invalid := new(messages.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "mail.send.requested") {
 		t.Errorf("a mistyped subject: %v", err)
 	}

@@ -28,7 +28,22 @@ type EnrollRequest struct {
 func (r EnrollRequest) MarshalJSON() ([]byte, error) {
 	type plain EnrollRequest
 	r.GiveUpAt = r.GiveUpAt.UTC()
-	return marshal(plain(r))
+	if r.Amount != "" && r.PayerIDType != "" {
+		return marshal(plain(r))
+	}
+	// A number that was forgotten would be written as 0, which is a payer_id_type like any other.
+	return marshal(struct {
+		plain
+		Amount      *json.Number `json:"amount"`
+		PayerIDType *json.Number `json:"payer_id_type"`
+	}{plain(r), orNull(r.Amount), orNull(r.PayerIDType)})
+}
+
+func orNull(n json.Number) *json.Number {
+	if n == "" {
+		return nil
+	}
+	return &n
 }
 
 // Enrollment is the enrollment request of the e-mandate document, field for
