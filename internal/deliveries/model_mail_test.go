@@ -155,7 +155,7 @@ func (r *sending) call(b *sendingBatch) (done bool) {
 	}
 	during := time.Now().Add(r.upTo(took))
 	fate := r.random.IntN(100)
-	c.ended = time.Now().Add(took)
+	r.endsAt(c, time.Now().Add(took))
 	r.crowd(b, c)
 	switch {
 	case fate < 40:
@@ -187,9 +187,17 @@ func (r *sending) call(b *sendingBatch) (done bool) {
 	return r.lost(b, messages.ReasonNoAnswer)
 }
 
+// endsAt says when a call does, where pollers are checked by it.
+func (r *sending) endsAt(c *realCall, at time.Time) {
+	r.streams.mu.Lock()
+	defer r.streams.mu.Unlock()
+	c.ended = at
+}
+
 // diedDuring is what follows when a worker has died: somebody else takes over.
 func (r *sending) diedDuring(b *sendingBatch, c *realCall) bool {
-	b.unknown, c.ended = true, c.until
+	b.unknown = true
+	r.endsAt(c, c.until)
 	time.Sleep(time.Until(c.until) + r.upTo(time.Minute))
 	if r.chance(4) {
 		time.Sleep(r.upTo(r.away))
