@@ -39,6 +39,9 @@ func (c *Client) Outcomes(ctx context.Context, durable string, op messages.Opera
 	consumer, err := c.js.Consumer(ctx, stream, durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		consumer, err = c.js.CreateConsumer(ctx, stream, want)
+		if errors.Is(err, jetstream.ErrConsumerExists) { // another process was faster, with another since
+			consumer, err = c.js.Consumer(ctx, stream, durable)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("outcomes of %s: %w", op, noEvents(err))

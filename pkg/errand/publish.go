@@ -27,8 +27,9 @@ type Receipt struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Duplicate: JetStream had a message with the same Nats-Msg-Id within the last two minutes
 	// and did not store this one; Stream and Sequence are that message's. After Publish and
-	// NewMsg that was the very same request, and nothing is lost. With a Nats-Msg-Id of your own
-	// it may have been another one, and this one is lost.
+	// NewMsg that was the very same request, and nothing is lost, unless it was corrected since:
+	// it is not run again, and Wait finds no outcome. With a Nats-Msg-Id of your own it may have
+	// been another one, and this one is lost.
 	Duplicate bool `json:"duplicate,omitempty"`
 }
 
@@ -135,7 +136,10 @@ func requestID(m *nats.Msg, meta messages.Meta) string {
 
 // publishError says what a failed publish means.
 func publishError(err error) error {
-	const tooLarge = 10054
+	const (
+		tooLarge  = 10054
+		inProcess = 10158 // a message with the same Nats-Msg-Id is being stored by a cluster
+	)
 	var api *jetstream.APIError
 	isAPI := errors.As(err, &api)
 	switch {
@@ -143,7 +147,7 @@ func publishError(err error) error {
 		return ErrNotTaken
 	case errors.Is(err, nats.ErrMaxPayload), isAPI && api.ErrorCode == tooLarge:
 		return ErrTooLarge
-	case isAPI:
+	case isAPI && api.ErrorCode != inProcess:
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrNoAck, err)

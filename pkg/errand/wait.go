@@ -63,19 +63,21 @@ func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	e, err := c.lastUnder(ctx, stream, r.Operation.Filter(r.Position()))
-	if err != nil || e.Subject != "" || r.RequestID == r.Position() {
-		return e, err
+	for _, id := range []string{r.Position(), r.RequestID} {
+		e, err := c.lastUnder(ctx, stream, r.Operation.Filter(id))
+		if err != nil || e.Subject != "" && r.isOwn(e) {
+			return e, err
+		}
+		if id == r.RequestID {
+			break
+		}
 	}
-	e, err = c.lastUnder(ctx, stream, r.Operation.Filter(r.RequestID))
-	if err != nil || !r.isOwn(e) {
-		return Event{}, err
-	}
-	return e, nil
+	return Event{}, nil
 }
 
 // isOwn reports whether an event is of this request and not of another one with the same id
-// and other contents: one that this one conflicts with, or corrects.
+// and other contents: one that this one conflicts with, or corrects; or one that had its
+// position before the stream of requests was made again.
 func (r Receipt) isOwn(e Event) bool {
 	var b struct {
 		Fingerprint string `json:"fingerprint"`
