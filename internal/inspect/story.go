@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -61,6 +62,9 @@ func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story,
 	return stories, nil
 }
 
+// errMoved says that a request went on while it was looked for.
+var errMoved = errors.New("the request has a new event")
+
 // story is that of one operation.
 func (r Reader) story(ctx context.Context, op messages.Operation, id string, now time.Time) (Story, error) {
 	s := Story{RequestID: id, Operation: op, State: NeverSeen, Events: []Event{}}
@@ -79,7 +83,11 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 		return s, err
 	}
 	if !there || !messages.StateOf(last.Subject).Final(op) {
-		if err := r.waiting(ctx, &s, last, there, now); err != nil {
+		err := r.waiting(ctx, &s, last, there, now)
+		if errors.Is(err, errMoved) {
+			return r.story(ctx, op, id, now)
+		}
+		if err != nil {
 			return s, err
 		}
 	}
@@ -128,6 +136,13 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		return err
 	}
 	if len(found) == 0 {
+		newest, _, err := r.last(ctx, s.Operation, s.RequestID)
+		if err != nil {
+			return err
+		}
+		if newest.Sequence != last.Sequence {
+			return errMoved
+		}
 		if there {
 			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue does not have it any more: was the stream made again?"
 		}
