@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"errand/internal/app"
 	"errand/pkg/messages"
@@ -81,6 +82,9 @@ func object(op messages.Operation, fields []string) ([]byte, error) {
 		name, text, found := strings.Cut(field, "=")
 		if !found || name == "" {
 			return nil, &app.Invalid{Variable: "--field", Problem: fmt.Sprintf("%q is not of the form name=value", field)}
+		}
+		if !utf8.ValidString(field) { // as JSON it would be another text
+			return nil, &app.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is not UTF-8: is the terminal or the script in another encoding?", strings.ToValidUTF8(name, "\uFFFD"))}
 		}
 		if slices.Contains(names, name) {
 			return nil, &app.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is given twice; write a list as %s='[…]'", name, name)}

@@ -68,7 +68,7 @@ func TestFieldsKeepTheirOrder(t *testing.T) {
 
 func TestInvalidFieldsAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, fields := range [][]string{{"amount"}, {"=1"}, {"a=1", "a=2"}} {
+	for _, fields := range [][]string{{"amount"}, {"=1"}, {"a=1", "a=2"}, {"payer_name=Jos\xe9"}, {"na\xffme=x"}} {
 		if got, err := object(messages.Enroll, fields); !isInvalid(err) {
 			t.Errorf("--field %q: got %s, %v, want a configuration error", fields, got, err)
 		}

@@ -62,8 +62,12 @@ func (w *waiting) queued(ctx context.Context) string {
 		return since + "whether it is queued is unknown: NATS does not answer"
 	case info.Paused:
 		return fmt.Sprintf("%spaused: %s delivers nothing before %s", since, q.Name, clock(time.Now().Add(info.PauseRemaining)))
+	case w.receipt.Sequence <= info.AckFloor.Stream:
+		return since + "a program settled it before; its id has the events of other contents now, or none are kept"
 	case w.receipt.Sequence <= info.Delivered.Stream:
-		return since + "a program has it"
+		return since + "a program took it"
+	case info.NumPending == 0:
+		return since + q.Name + " counts nothing that waits: it was only just stored, or is taken out"
 	}
 	ahead := min(info.NumPending, w.receipt.Sequence-info.Delivered.Stream) - 1
 	text := fmt.Sprintf("%squeued in %s with at most %d ahead of it, %d in flight", since, q.Name, ahead, info.NumAckPending)
