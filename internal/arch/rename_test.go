@@ -44,6 +44,13 @@ func TestTheRenamedTreeBuilds(t *testing.T) {
 		}
 		return string(out)
 	}
+	for _, none := range []string{"example.com//x", "a/../b", "go", "example.com/x."} { // the tree would not be a module
+		cmd := exec.CommandContext(t.Context(), "scripts/module-path", none)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err == nil {
+			t.Fatalf("%s is taken for a module's path: %s", none, out)
+		}
+	}
 	in(".", "scripts/module-path", renamed)
 	in(".", "go", "vet", "./cmd/...", "./pkg/...", "./internal/arch")
 	in("examples/go", "go", "build", "-o", os.DevNull, ".")
