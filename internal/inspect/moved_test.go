@@ -49,3 +49,16 @@ func TestARequestThatEndsWhileItIsLookedForIsNotLost(t *testing.T) {
 		}
 	}
 }
+
+// The programs take another spelling for a field that they do not know.
+func TestARequestDoesNotGoByAFieldInAnotherCase(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.store("mandate.enroll.requested", body{"Request_ID": "r"})
+	if s := in.one("MANDATE_REQUESTS-1"); s.State != Queued {
+		t.Errorf("by its place it is %s: %q, want queued", s.State, s.Says)
+	}
+	if s := in.one("r"); s.State != NeverSeen {
+		t.Errorf("by a field of another name it is %s: %q, want never seen", s.State, s.Says)
+	}
+}

@@ -87,16 +87,16 @@ type request struct {
 // <stream>-<sequence>.
 func requestOf(stream string, m bus.Message) request {
 	q := request{id: stream + "-" + strconv.FormatUint(m.Sequence, 10), Message: m}
-	var named struct {
-		RequestID any `json:"request_id"`
-	}
-	if json.Unmarshal(m.Data, &named) != nil {
+	var body map[string]json.RawMessage // of a struct, Request_ID would be the field too
+	if json.Unmarshal(m.Data, &body) != nil {
 		return q
 	}
-	switch id, _ := named.RequestID.(string); {
+	var named any
+	_ = json.Unmarshal(body["request_id"], &named) // left out, it stays nil
+	switch id, _ := named.(string); {
 	case messages.ValidID(id):
 		q.id = id
-	case (named.RequestID == nil || named.RequestID == "") && messages.ValidID(m.Header.Get(nats.MsgIdHdr)):
+	case (named == nil || named == "") && messages.ValidID(m.Header.Get(nats.MsgIdHdr)):
 		q.id = m.Header.Get(nats.MsgIdHdr)
 	}
 	return q
