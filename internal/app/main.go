@@ -100,8 +100,7 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 
 // command is the command whose --help explains an error: the program alone where there is none.
 func command(name string, parsed *kong.Context, err error) string {
-	var wrong *kong.ParseError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
 		parsed = wrong.Context
 	}
 	if parsed == nil || parsed.Selected() == nil {
