@@ -149,8 +149,12 @@ func (r Reader) newest(ctx context.Context, scan *bus.Scan, limit int) (some boo
 	return true, err
 }
 
-// last is the last event of a request; false: it has none.
+// last is the last event of a request; false: it has none. What cannot be an id, such as a
+// pattern, is that of none.
 func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus.Message, bool, error) {
+	if strings.ContainsAny(id, "*>. \t\r\n") {
+		return bus.Message{}, false, nil
+	}
 	return bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))
 }
 

@@ -62,3 +62,16 @@ func TestARequestDoesNotGoByAFieldInAnotherCase(t *testing.T) {
 		t.Errorf("by a field of another name it is %s: %q, want never seen", s.State, s.Says)
 	}
 }
+
+// An order number may be any text, also one that NATS takes for a pattern.
+func TestAWordThatIsAPatternFindsNoRequestByItsID(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.store("mandate.enroll.succeeded.r", body{})
+	for _, word := range []string{"*", ">", "a b", "a.b", ".", "r.", ""} {
+		found, err := in.Find(t.Context(), word, nil, time.Time{}, time.Now())
+		if err != nil || len(found.Found) > 0 {
+			t.Errorf("%q: found %+v, %v, want none", word, found.Found, err)
+		}
+	}
+}
