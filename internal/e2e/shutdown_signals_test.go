@@ -144,7 +144,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	var busy []*process
 	for _, c := range consumers {
 		p := in.start(c.program)
-		in.until("all workers busy", 20*time.Second, func() bool { return in.calls(c.call) == 2 })
+		in.until("all workers busy", 20*time.Second, func() bool { return in.calls(c.call) == 3 })
 		busy = append(busy, p)
 	}
 	stopped()
