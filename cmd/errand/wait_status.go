@@ -81,16 +81,11 @@ func (w *waiting) queued(ctx context.Context) string {
 func (w *waiting) held(ctx context.Context) string {
 	var programs []bus.ProgramStatus
 	_ = w.b.quiet(func() { programs, _ = bus.AskStatus(ctx, w.b.nc) }) // nobody answers whoever may not ask
-	for _, p := range programs {
-		for _, h := range p.Holds {
-			if h.Operation == w.receipt.Operation {
-				return fmt.Sprintf("; held by %s since %s: %s", p.Program, clock(h.Since.Time), h.Why)
-			}
-		}
+	if by, h := bus.HoldOf(programs, w.receipt.Operation); by != "" {
+		return fmt.Sprintf("; held by %s since %s: %s", by, clock(h.Since.Time), h.Why)
 	}
-	domain, _, _ := strings.Cut(string(w.receipt.Operation), ".")
 	for _, p := range programs {
-		if p.Program == domain+"-consumer" && len(p.Faults) > 0 {
+		if p.Program == bus.ProgramOf(w.receipt.Operation) && len(p.Faults) > 0 {
 			return fmt.Sprintf("; %s is not ready: %s", p.Program, strings.Join(p.Faults, "; "))
 		}
 	}

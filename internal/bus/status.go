@@ -40,6 +40,25 @@ type Hold struct {
 	Since     messages.Time      `json:"since"`
 }
 
+// ProgramOf is the program that takes the requests of an operation.
+func ProgramOf(op messages.Operation) string {
+	domain, _, _ := strings.Cut(string(op), ".")
+	return domain + "-consumer"
+}
+
+// HoldOf is the first hold of an operation among what programs say, and the program that
+// says so; "": none holds it.
+func HoldOf(programs []ProgramStatus, op messages.Operation) (program string, held Hold) {
+	for _, p := range programs {
+		for _, h := range p.Holds {
+			if h.Operation == op {
+				return p.Program, h
+			}
+		}
+	}
+	return "", Hold{}
+}
+
 // AnswerStatus answers on StatusSubject until the connection is closed. A user who may
 // not listen there is not asked, which the connection logs.
 func AnswerStatus(nc *nats.Conn, status func() ProgramStatus) error {

@@ -31,17 +31,13 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 	if q.PausedUntil != nil {
 		return "its queue is paused"
 	}
-	for _, p := range programs {
-		for _, h := range p.Holds {
-			if h.Operation == o.Operation {
-				return "held: " + h.Why
-			}
-		}
+	if by, held := bus.HoldOf(programs, o.Operation); by != "" {
+		return "held: " + held.Why
 	}
 	if o.State == messages.Deferred {
 		return because(o.facts)
 	}
-	name := programOf(o.Operation)
+	name := bus.ProgramOf(o.Operation)
 	running := slices.ContainsFunc(programs, func(p bus.ProgramStatus) bool { return p.Program == name })
 	switch {
 	case q.Pulls == 0 && !running:
@@ -68,14 +64,6 @@ func because(f facts) string {
 		return message
 	}
 	return text + ", " + message
-}
-
-// programOf is the program that takes the requests of an operation.
-func programOf(op messages.Operation) string {
-	if strings.HasPrefix(string(op), "mandate.") {
-		return "mandate-consumer"
-	}
-	return "mail-consumer"
 }
 
 // Cause is a reason why requests wait, and how many do.
