@@ -21,7 +21,7 @@ func thisMachine(ctx context.Context) (string, error) {
 		runtime.GOOS, runtime.GOARCH, strings.Replace(runtime.Version(), "go", "Go ", 1), version("github.com/nats-io/nats-server/v2"), commit), nil
 }
 
-// cpuModel is the processor's name where the system tells it.
+// cpuModel is the processor's name where the system names it.
 func cpuModel() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -25,7 +25,7 @@ type scenario struct {
 
 // work is what a contestant has to do.
 type work interface {
-	// prepare creates the streams and the work; prefix tells the ids of this run from those of others.
+	// prepare creates the streams and the work; the ids of this run begin with prefix, and no others do.
 	prepare(ctx context.Context, s *stage, prefix string) error
 	// start lets the contestants begin and returns what was used before.
 	start(ctx context.Context, s *stage, prefix string, contestants ...*process) (reading, error)

@@ -28,7 +28,7 @@ func TestAReplySubjectIsKeptOnlyToBeUsedAgain(t *testing.T) {
 	}
 }
 
-// A stream that was made anew, or restored, begins with lower sequences. No write is believed
+// A stream that was made again, or restored, begins with lower sequences. No write is believed
 // to be stored by that; but only one has to find out.
 func TestAStreamThatBeginsAnewDelaysOneWrite(t *testing.T) {
 	a := newAnswers("x.")

@@ -63,7 +63,7 @@ func (s *stand) write(ctx context.Context, t *testing.T, what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && a.Sequence != s.stored[what] {
-		t.Errorf("%s: told that it is stored at %d, want %d", what, a.Sequence, s.stored[what])
+		t.Errorf("%s: its answer says that it is stored at %d, want %d", what, a.Sequence, s.stored[what])
 	}
 	return err
 }
