@@ -122,7 +122,7 @@ func (h *installation) close() error {
 
 // programs returns the three programs with mostly default settings.
 func (h *installation) programs(log zerolog.Logger) map[string]app.Program {
-	common := app.Common{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second, Logger: &log,
+	common := app.Common{Base: app.Base{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second, Logger: &log},
 		UpstreamTimeout: 5 * time.Second, RetryFirst: 100 * time.Millisecond, RetryMax: 2 * time.Second, RetryTries: 5}
 	requests := app.Requests{Concurrency: 64, GiveUpAfter: 24 * time.Hour}
 	mandates := app.MandateAPI{APIURL: h.sandbox, APIVersion: "v3", APIToken: "demo-token", PortalKey: "demo-portal",

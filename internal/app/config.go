@@ -16,14 +16,22 @@ import (
 	"errand/pkg/clients"
 )
 
-// Common is the configuration that all three programs share.
-type Common struct {
+// Base is the configuration that every program has.
+type Base struct {
 	NATS bus.Connection `embed:"" group:"nats"`
 
 	AdminAddr     string        `env:"ADMIN_ADDR" default:":8080" help:"Address of /healthz, /readyz and /metrics; off for none." group:"program"`
 	LogLevel      string        `env:"LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error." group:"program"`
 	LogFormat     string        `env:"LOG_FORMAT" default:"" enum:",json,console" help:"json or console; default: console on a terminal, otherwise json." group:"program"`
 	ShutdownGrace time.Duration `env:"SHUTDOWN_GRACE" default:"25s" help:"How long what is in flight may take to finish after SIGTERM." group:"program"`
+
+	// Logger replaces the program's own logger when it runs inside another program.
+	Logger *zerolog.Logger `kong:"-"`
+}
+
+// Common is the configuration of a program that calls an upstream.
+type Common struct {
+	Base
 
 	UpstreamTimeout time.Duration `env:"UPSTREAM_TIMEOUT" default:"30s" help:"Timeout of one call." group:"upstream"`
 	RetryFirst      time.Duration `env:"RETRY_FIRST" default:"200ms" help:"Wait before the first retry of a call." group:"upstream"`
@@ -33,8 +41,6 @@ type Common struct {
 	FleetRate       float64       `env:"FLEET_RATE" placeholder:"N" help:"Maximum calls per second of all replicas of this program together, which share it through NATS; give each the same. Default: no limit." group:"upstream"`
 	AllowPlainHTTP  bool          `name:"allow-plain-http" env:"ALLOW_PLAIN_HTTP" help:"Allow an http:// upstream that is not on this machine." group:"upstream"`
 
-	// Logger replaces the program's own logger when it runs inside another program.
-	Logger *zerolog.Logger `kong:"-"`
 	// Transport replaces the network to the upstream in tests.
 	Transport http.RoundTripper `kong:"-"`
 }
@@ -45,14 +51,24 @@ type Requests struct {
 	GiveUpAfter time.Duration `env:"GIVE_UP_AFTER" default:"24h" help:"How long after publishing a request is retried, unless it has its own give_up_at; at most 7 days, and a day less than events are kept." group:"program"`
 }
 
-func (c *Common) validate() error {
-	if err := c.NATS.Validate(); err != nil {
+func (b *Base) validate() error {
+	if err := b.NATS.Validate(); err != nil {
 		return &Invalid{"NATS", err.Error()}
+	}
+	if b.ShutdownGrace <= 0 {
+		return &Invalid{"SHUTDOWN_GRACE", "must be positive (for example 10s)"}
+	}
+	return nil
+}
+
+func (c *Common) validate() error {
+	if err := c.Base.validate(); err != nil {
+		return err
 	}
 	for _, d := range []struct {
 		name string
 		d    time.Duration
-	}{{"UPSTREAM_TIMEOUT", c.UpstreamTimeout}, {"RETRY_FIRST", c.RetryFirst}, {"RETRY_MAX", c.RetryMax}, {"SHUTDOWN_GRACE", c.ShutdownGrace}} {
+	}{{"UPSTREAM_TIMEOUT", c.UpstreamTimeout}, {"RETRY_FIRST", c.RetryFirst}, {"RETRY_MAX", c.RetryMax}} {
 		if d.d <= 0 {
 			return &Invalid{d.name, "must be positive (for example 10s)"}
 		}
@@ -88,14 +104,14 @@ func (c *Common) policy() retry.Policy {
 	return retry.Policy{First: c.RetryFirst, Max: c.RetryMax, Tries: c.RetryTries}
 }
 
-func (c *Common) logger() zerolog.Logger {
-	if c.Logger != nil {
-		return *c.Logger
+func (b *Base) logger() zerolog.Logger {
+	if b.Logger != nil {
+		return *b.Logger
 	}
-	level, _ := zerolog.ParseLevel(c.LogLevel) // the flag's enum was checked
+	level, _ := zerolog.ParseLevel(b.LogLevel) // the flag's enum was checked
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	var w io.Writer = os.Stderr
-	if c.LogFormat == "console" || c.LogFormat == "" && isatty.IsTerminal(os.Stderr.Fd()) {
+	if b.LogFormat == "console" || b.LogFormat == "" && isatty.IsTerminal(os.Stderr.Fd()) {
 		w = zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}
 	}
 	return zerolog.New(w).Level(level).With().Timestamp().Logger()

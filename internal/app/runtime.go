@@ -40,16 +40,16 @@ type runtime struct {
 
 // start starts the admin server first, so that probes are answered, and then waits for
 // NATS. It fails with *Invalid, without JetStream, or when ctx ends first.
-func (c *Common) start(ctx context.Context, name string) (*runtime, error) {
-	r := &runtime{name: name, log: c.logger().With().Str("program", name).Logger(), metrics: newMetrics(), started: time.Now(), starting: "starting: waiting for NATS"}
+func (b *Base) start(ctx context.Context, name string) (*runtime, error) {
+	r := &runtime{name: name, log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(), started: time.Now(), starting: "starting: waiting for NATS"}
 	r.ready.add(r.waitsFor)
 	r.metrics.of(&r.ready)
-	stop, err := serveAdmin(c.AdminAddr, &r.ready, r.metrics.registry, r.log)
+	stop, err := serveAdmin(b.AdminAddr, &r.ready, r.metrics.registry, r.log)
 	if err != nil {
 		return nil, err
 	}
 	r.cleanups = append(r.cleanups, stop)
-	if r.nc, err = bus.Connect(c.NATS, name, r.log); err != nil {
+	if r.nc, err = bus.Connect(b.NATS, name, r.log); err != nil {
 		r.close()
 		return nil, &Invalid{"NATS", err.Error()}
 	}

@@ -106,7 +106,7 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	t.Cleanup(in.box.Close)
 	in.set(func(s *sandbox.Settings) { s.LogDelay = 0 })
 	log := zerolog.New(io.Discard)
-	common := app.Common{NATS: bus.Connection{URL: n.URL}, AdminAddr: "127.0.0.1:0", ShutdownGrace: 20 * time.Second, Logger: &log,
+	common := app.Common{Base: app.Base{NATS: bus.Connection{URL: n.URL}, AdminAddr: "127.0.0.1:0", ShutdownGrace: 20 * time.Second, Logger: &log},
 		UpstreamTimeout: 30 * time.Second, RetryFirst: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, RetryTries: 5}
 	requests := app.Requests{Concurrency: 64, GiveUpAfter: time.Hour}
 	mandate := app.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}

@@ -72,7 +72,7 @@ func (b *bubble) connection() bus.Connection {
 // common is the default configuration, over pipes.
 func (b *bubble) common() app.Common {
 	log := zerolog.New(b.logs).Level(zerolog.DebugLevel)
-	return app.Common{NATS: b.connection(), AdminAddr: "off", ShutdownGrace: 25 * time.Second, Logger: &log,
+	return app.Common{Base: app.Base{NATS: b.connection(), AdminAddr: "off", ShutdownGrace: 25 * time.Second, Logger: &log},
 		UpstreamTimeout: 30 * time.Second, RetryFirst: 200 * time.Millisecond, RetryMax: 10 * time.Second, RetryTries: 5,
 		Transport: &http.Transport{DialContext: b.pipe.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second}}
 }

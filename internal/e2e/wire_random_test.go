@@ -170,7 +170,7 @@ func (f *randomWire) run(enrollments, letters int) {
 	transport := f.w.transport()
 	defer transport.CloseIdleConnections()
 	log := zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.DebugLevel)
-	common := app.Common{NATS: bus.Connection{URL: f.nats}, AdminAddr: "off", ShutdownGrace: 20 * time.Second, Logger: &log, Transport: transport,
+	common := app.Common{Base: app.Base{NATS: bus.Connection{URL: f.nats}, AdminAddr: "off", ShutdownGrace: 20 * time.Second, Logger: &log}, Transport: transport,
 		UpstreamTimeout: 500 * time.Millisecond, RetryFirst: 5 * time.Millisecond, RetryMax: 50 * time.Millisecond, RetryTries: 4}
 	requests := app.Requests{Concurrency: 48, GiveUpAfter: 24 * time.Hour}
 	ctx, stop := context.WithCancel(f.t.Context())
