@@ -1,6 +1,8 @@
 module errand
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 require (
 	github.com/alecthomas/kong v1.17.0

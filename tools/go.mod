@@ -1,6 +1,8 @@
 module errand/tools
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 tool github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 

@@ -1,6 +1,8 @@
 module errand/deploy/images
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0

@@ -1,6 +1,8 @@
 module example.com/invoice
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 require (
 	errand v0.0.0-00010101000000-000000000000

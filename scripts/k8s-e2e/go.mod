@@ -1,6 +1,8 @@
 module errand/scripts/k8s-e2e
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 replace errand => ../..
 

@@ -1,6 +1,8 @@
 module errand/deploy/k8s/check
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 require (
 	errand v0.0.0-00010101000000-000000000000
