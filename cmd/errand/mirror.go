@@ -14,7 +14,7 @@ import (
 // mirror creates and updates a reader's copies of the streams of events, in the reader's
 // own account.
 type mirror struct {
-	NATS bus.Connection `embed:"" group:"nats"`
+	NATS access `embed:"" group:"nats"`
 
 	Reader  string   `arg:"" help:"The reader's name, as given to errand provision --reader."`
 	Streams []string `arg:"" optional:"" help:"The streams to copy; default: MANDATE_EVENTS, MAIL_EVENTS and MAIL_DELIVERIES."`
@@ -61,7 +61,7 @@ func (m *mirror) run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, err := connect(ctx, m.NATS, "mirror", c.warnings())
+	b, err := m.NATS.open(ctx, "mirror", c)
 	if err != nil {
 		return err
 	}

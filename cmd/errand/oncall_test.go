@@ -179,6 +179,30 @@ func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
 	}
 }
 
+func TestEveryCommandThatReachesNATSTakesAContext(t *testing.T) {
+	t.Parallel()
+	parser, err := kong.New(new(cli), kong.Name("errand"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, command := range parser.Model.Leaves(false) {
+		has := map[string]bool{}
+		for _, flag := range command.Flags {
+			has[flag.Name] = true
+		}
+		if has["nats-creds"] {
+			found++
+			if !has["context"] {
+				t.Errorf("%s takes no --context", command.FullPath())
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d commands reach NATS, want 10 or more", found)
+	}
+}
+
 func TestCommandLinesAreCompleted(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(new(cli), kong.Name("errand"))

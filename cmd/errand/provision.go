@@ -19,7 +19,7 @@ import (
 // provision creates and updates the streams and consumers that the programs need. A limit
 // that is not given stays as it is.
 type provision struct {
-	NATS bus.Connection `embed:"" group:"nats"`
+	NATS access `embed:"" group:"nats"`
 
 	Replicas *int           `env:"PROVISION_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5. Default for a new stream: as many as the other streams, or 1."`
 	MaxAge   *time.Duration `env:"PROVISION_MAX_AGE" placeholder:"720h" help:"How long events and dead letters are kept: also how long a repeated request is recognised. Default for a new stream: as long as the other events, or 720h."`
@@ -60,7 +60,7 @@ func (p *provision) run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, err := connect(ctx, p.NATS, "provision", c.warnings())
+	b, err := p.NATS.open(ctx, "provision", c)
 	if err != nil {
 		return err
 	}

@@ -11,14 +11,13 @@ import (
 	"github.com/nats-io/nuid"
 
 	"errand/internal/app"
-	"errand/internal/bus"
 	client "errand/pkg/errand"
 	"errand/pkg/messages"
 )
 
 // publish publishes one request.
 type publish struct {
-	NATS bus.Connection `embed:"" group:"nats"`
+	NATS access `embed:"" group:"nats"`
 
 	Subject    string        `arg:"" help:"mandate.enroll.requested, mandate.transactions.requested, mail.send.requested or mail.account.requested."`
 	Field      []string      `short:"f" sep:"none" placeholder:"NAME=VALUE" help:"A field of the request; may be repeated."`
@@ -73,7 +72,7 @@ func (p *publish) run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, err := connect(ctx, p.NATS, "publish", c.warnings())
+	b, err := p.NATS.open(ctx, "publish", c)
 	if err != nil {
 		return err
 	}
