@@ -10,7 +10,7 @@ import (
 )
 
 // streams are those whose names our own ids begin with.
-var streams = []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS"}
+var streams = []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "RATE_LEASES"}
 
 // An order number with a space at an end is listed without it by some services, where it
 // may be taken for another one.

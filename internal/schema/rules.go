@@ -85,7 +85,7 @@ var rules = map[string]object{
 	"unsubscribe": text(messages.MaxURL, "("+webURL+"|[Mm][Aa][Ii][Ll][Tt][Oo]:[^"+control+" ]+)"),
 	"date":        text(0, day),
 	"dateTime":    text(0, day+" ([01][0-9]|2[0-3]):"+clock),
-	"time":        text(0, day+"T([01]?[0-9]|2[0-3]):"+clock+"([.,][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"),
+	"time":        text(0, day+"T([01][0-9]|2[0-3]):"+clock+"(\\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"),
 
 	"whole":    number(0, most(9), "(0|[1-9][0-9]{0,8})"),
 	"positive": number(1, most(9), "[1-9][0-9]{0,8}"),
@@ -131,7 +131,7 @@ const someone = "[^ \t\r\n,]"
 
 // streams are what no request id begins with, before a dash and a number.
 var streams = []string{
-	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "AUDIT",
+	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "RATE_LEASES", "AUDIT",
 }
 
 // reserved are the headers that a message must not set, in any case.

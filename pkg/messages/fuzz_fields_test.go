@@ -214,7 +214,7 @@ func FuzzEventBody(f *testing.F) {
 	})
 }
 
-var reservedID = regexp.MustCompile(`^(MANDATE_REQUESTS|MANDATE_EVENTS|MAIL_REQUESTS|MAIL_EVENTS|MAIL_DELIVERIES|DEAD_LETTERS|AUDIT)-[0-9]+$`)
+var reservedID = regexp.MustCompile(`^(MANDATE_REQUESTS|MANDATE_EVENTS|MAIL_REQUESTS|MAIL_EVENTS|MAIL_DELIVERIES|DEAD_LETTERS|RATE_LEASES|AUDIT)-[0-9]+$`)
 
 // FuzzID checks what a request id must be to be a token of a subject.
 func FuzzID(f *testing.F) {

@@ -130,11 +130,19 @@ func (v value) when() time.Time {
 	if !v.must(v.kind == aString, "must be a string") {
 		return time.Time{}
 	}
-	t, err := time.Parse(time.RFC3339, v.unquoted())
-	if !v.must(err == nil && hasYear(t.UTC()), "must be a time such as 2026-01-02T15:04:05Z") {
+	s := v.unquoted()
+	t, err := time.Parse(time.RFC3339, s)
+	if !v.must(err == nil && isRFC3339(s) && hasYear(t.UTC()), "must be a time such as 2026-01-02T15:04:05Z") {
 		return time.Time{}
 	}
 	return t.UTC()
+}
+
+// isRFC3339 refuses what time.Parse takes for RFC 3339 and is not: an hour of one digit, a
+// comma before the fraction, an offset beyond 23:59.
+func isRFC3339(s string) bool {
+	offset, inUTC := s[len(s)-len("00:00"):], strings.HasSuffix(s, "Z")
+	return s[len("2006-01-02T15")] == ':' && !strings.Contains(s, ",") && (inUTC || offset[:2] < "24" && offset[3:] < "60")
 }
 
 // calendar is a date or a time of day in exactly the layout.
