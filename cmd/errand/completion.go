@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"errand/internal/inspect"
+	"errand/internal/natscontext"
 )
 
 // completion has a shell complete the command line of errand. The script asks the program
@@ -144,7 +145,7 @@ func flagOf(node *kong.Node, word string) *kong.Flag {
 func valuesOf(v *kong.Value) (list []string) {
 	switch v.Name {
 	case "context":
-		return contextNames()
+		return natscontext.Names()
 	case "state":
 		return strings.Split(joined(inspect.States(nil)), ", ")
 	case "reason":
