@@ -67,7 +67,7 @@ func meant(tokens []string) string {
 // events are the subjects of the streams of events.
 func events() (subjects []string) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
-		if stream.Retention == jetstream.LimitsPolicy && stream.Name != bus.RateLeases {
+		if stream.Retention == jetstream.LimitsPolicy && stream.Name != bus.RateLeases && stream.Name != bus.Audit {
 			subjects = append(subjects, stream.Subjects...)
 		}
 	}

@@ -119,12 +119,12 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 func (i installed) limits() (l Limits) {
 	for name, s := range i.streams {
 		l.Replicas = max(l.Replicas, s.Config.Replicas)
-		if name != RateLeases { // it is small whatever the others are
+		if name != RateLeases && name != Audit { // they are small whatever the others are
 			l.MaxBytes = max(l.MaxBytes, s.Config.MaxBytes)
 		}
 	}
-	for _, s := range i.streams {
-		if s.Config.MaxBytes <= 0 {
+	for name, s := range i.streams {
+		if s.Config.MaxBytes <= 0 && name != Audit {
 			l.MaxBytes = Unlimited
 		}
 	}
@@ -169,10 +169,13 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	if l.maxBytes(want.Name) == 0 {
 		want.MaxBytes = have.MaxBytes
 	}
-	if l.MaxAge == 0 && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters {
+	if want.Name == Audit { // its age is nobody's choice here
+		want.MaxAge, want.Duplicates = have.MaxAge, window(retry.EventsWindow, have.MaxAge)
+	} else if l.MaxAge == 0 && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters {
 		want.MaxAge = have.MaxAge
 		want.Duplicates = window(retry.EventsWindow, want.MaxAge)
 	}
+	want.DenyPurge = want.DenyPurge || have.DenyPurge
 	if have.AllowMsgSchedules { // then there is rollup, and a full stream cannot refuse: so none gets full
 		want.AllowRollup, want.Discard, want.MaxBytes = have.AllowRollup, have.Discard, have.MaxBytes
 	}
@@ -270,7 +273,7 @@ func planQueue(js jetstream.JetStream, stream string, have, want jetstream.Consu
 
 // The settings that errand decides; all others are the operator's.
 var (
-	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates", "DenyDelete", "AllowDirect", "AllowAtomicPublish", "AllowRollup"}
+	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates", "DenyDelete", "DenyPurge", "AllowDirect", "AllowAtomicPublish", "AllowRollup"}
 	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending", "Metadata"}
 )
 

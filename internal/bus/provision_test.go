@@ -106,7 +106,7 @@ func TestLimitsThatAreLeftOutStayWhatTheyAre(t *testing.T) {
 	if diff := gocmp.Diff(want, planned(t, js, bus.Limits{AckWait: time.Minute})); diff != "" {
 		t.Errorf("one chosen (-want +got):\n%s", diff)
 	}
-	if plan := planned(t, js, bus.Limits{MaxBytes: bus.Unlimited}); len(plan) != 6 || !strings.Contains(plan[0], "MaxBytes: 1073741824 -> -1") {
+	if plan := planned(t, js, bus.Limits{MaxBytes: bus.Unlimited}); len(plan) != 7 || !strings.Contains(plan[0], "MaxBytes: 1073741824 -> -1") {
 		t.Errorf("no limit chosen: %q", plan)
 	}
 }
@@ -189,7 +189,7 @@ func TestWhatAnOlderVersionMadeIsProvisionedToo(t *testing.T) {
 }
 
 // No stream has anything that would let one of its writers wipe or forge. What is stored of
-// a person can be erased by subject, everywhere.
+// a person can be erased by subject, everywhere; what people did cannot.
 func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	for _, stream := range bus.Streams(bus.Limits{MaxPayload: nc.MaxPayload()}) {
@@ -198,10 +198,10 @@ func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
 		if c.AllowMsgSchedules || c.AllowMsgTTL || c.AllowRollup || c.AllowMsgCounter {
 			t.Errorf("%s: schedules %v, TTLs %v, rollup %v, counters %v; want none", c.Name, c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup, c.AllowMsgCounter)
 		}
-		if want := c.Name == bus.MandateEvents || c.Name == bus.MailEvents; c.DenyDelete != want || c.DenyPurge {
-			t.Errorf("%s: denies deleting %v, want %v; denies purging %v, want false", c.Name, c.DenyDelete, want, c.DenyPurge)
+		if want := c.Name == bus.MandateEvents || c.Name == bus.MailEvents || c.Name == bus.Audit; c.DenyDelete != want || c.DenyPurge != (c.Name == bus.Audit) {
+			t.Errorf("%s: denies deleting %v, want %v; denies purging %v", c.Name, c.DenyDelete, want, c.DenyPurge)
 		}
-		if err := s.Purge(t.Context(), jetstream.WithPurgeSubject("*.*.*.somebody")); err != nil {
+		if err := s.Purge(t.Context(), jetstream.WithPurgeSubject("*.*.*.somebody")); (err != nil) != c.DenyPurge {
 			t.Errorf("%s: %v", c.Name, err)
 		}
 	}
@@ -220,9 +220,9 @@ func TestAStreamMayHaveASizeOfItsOwn(t *testing.T) {
 	}{
 		{bus.Limits{MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 8 << 20}}, map[string]int64{bus.MandateEvents: 8 << 20}},
 		{bus.Limits{MaxBytes: 2 << 20, MaxBytesOf: bus.MaxBytes{bus.MailEvents: bus.Unlimited}}, map[string]int64{bus.MandateRequests: 2 << 20,
-			bus.MandateEvents: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20, bus.DeadLetters: 2 << 20}},
+			bus.MandateEvents: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20, bus.DeadLetters: 2 << 20, bus.Audit: 2 << 20}},
 		{bus.Limits{MaxBytesOf: bus.MaxBytes{bus.DeadLetters: 4 << 20}}, map[string]int64{bus.MandateRequests: 2 << 20,
-			bus.MandateEvents: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20, bus.DeadLetters: 4 << 20}},
+			bus.MandateEvents: 2 << 20, bus.MailRequests: 2 << 20, bus.MailDeliveries: 2 << 20, bus.DeadLetters: 4 << 20, bus.Audit: 2 << 20}},
 	} {
 		apply(t, js, c.l, false)
 		for _, s := range bus.Streams(bus.Limits{}) {
@@ -265,7 +265,7 @@ func TestALimitBelowWhatIsThereMustBeForced(t *testing.T) {
 // The servers reserve what streams may have: one that does not fit is refused, with a word
 // about what to change.
 func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
-	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 8MB }\n")
+	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 9MB }\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,16 +284,17 @@ func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
 }
 
 // The table of streams in the contract: no stream drops what it was given but that of the
-// leases, of which the last one counts, none denies a purge, and events cannot be deleted
-// one by one.
+// leases, of which the last one counts, none denies a purge but that of what people did, and
+// neither its records nor events can be deleted one by one.
 func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	for _, want := range bus.Streams(bus.Limits{}) {
 		_, s := streamOf(t, nc, want.Name)
 		c := s.CachedInfo().Config
-		events := c.Name == bus.MandateEvents || c.Name == bus.MailEvents
+		acts := c.Name == bus.Audit
+		events := c.Name == bus.MandateEvents || c.Name == bus.MailEvents || acts
 		drops := c.Discard != jetstream.DiscardNew || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1
-		if drops != (c.Name == bus.RateLeases) || c.DenyPurge || c.AllowRollup || c.AllowMsgSchedules || c.AllowMsgTTL || c.DenyDelete != events {
+		if drops != (c.Name == bus.RateLeases) || c.DenyPurge != acts || c.AllowRollup || c.AllowMsgSchedules || c.AllowMsgTTL || c.DenyDelete != events {
 			t.Errorf("%s has %+v", c.Name, c)
 		}
 	}

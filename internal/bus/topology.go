@@ -22,6 +22,7 @@ const (
 	MailDeliveries  = "MAIL_DELIVERIES"
 	DeadLetters     = "DEAD_LETTERS"
 	RateLeases      = "RATE_LEASES"
+	Audit           = "AUDIT"
 )
 
 // room is what a dead letter needs beside the message it keeps: headers of its own.
@@ -65,8 +66,8 @@ func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[strea
 // could not record. What would be dropped instead is what keeps anybody from being
 // enrolled or written to twice.
 //
-// None has DenyPurge, which cannot be taken back: erasing a person needs a purge by
-// subject. Accounts keep everybody else from it.
+// None with personal data has DenyPurge, which cannot be taken back: erasing a person needs a
+// purge by subject. Accounts keep everybody else from it.
 func Streams(l Limits) []jetstream.StreamConfig {
 	l = l.or(Defaults)
 	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardNew, MaxMsgSize: -1}
@@ -105,7 +106,19 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	for i := range streams {
 		streams[i].MaxBytes = l.maxBytes(streams[i].Name)
 	}
-	return append(streams, leases(base, l.MaxBytesOf[RateLeases]))
+	return append(streams, leases(base, l.MaxBytesOf[RateLeases]), audit(base, l))
+}
+
+// audit is the stream of what people did. Nobody takes anything out of it, and nothing of a
+// person is in it but who acted and what he wrote as his reason.
+func audit(s jetstream.StreamConfig, l Limits) jetstream.StreamConfig {
+	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = Audit, []string{"audit.*.*.*"}, true, retry.EventsWindow
+	s.Description = "who did what to which request or queue, and why: audit.<verb>.<actor>.<target>"
+	s.MaxAge, s.DenyDelete, s.DenyPurge = retry.AuditKept, true, true
+	if s.MaxBytes = l.maxBytes(Audit); l.MaxBytesOf[Audit] == 0 && s.MaxBytes > 0 {
+		s.MaxBytes = min(s.MaxBytes, 1<<30) // two million records
+	}
+	return s
 }
 
 // leases is the stream of what replicas lease of the rate of their program. Only the last
@@ -184,12 +197,15 @@ func EventsOf(op messages.Operation) string {
 	return MailEvents
 }
 
-// streamOf is the stream that takes what is published on a subject, events and dead
-// letters.
+// streamOf is the stream that takes what is published on a subject: events, dead
+// letters, what people did.
 func streamOf(subject string) string {
 	domain, rest, _ := strings.Cut(subject, ".")
-	if domain == "dead" {
+	switch domain {
+	case "dead":
 		return DeadLetters
+	case "audit":
+		return Audit
 	}
 	operation, _, _ := strings.Cut(rest, ".")
 	return EventsOf(messages.Operation(subject[:min(len(domain)+len(".")+len(operation), len(subject))]))

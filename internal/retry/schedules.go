@@ -150,6 +150,8 @@ const (
 const (
 	// EventsKept is for events and dead letters.
 	EventsKept = 30 * 24 * time.Hour
+	// AuditKept is for what people did.
+	AuditKept = 400 * 24 * time.Hour
 	// AckWait is for a request whose consumer is silent, until another one gets it.
 	AckWait = 30 * time.Second
 	// RequestsWindow is the duplicate window of requests.

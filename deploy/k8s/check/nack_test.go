@@ -19,7 +19,7 @@ import (
 var (
 	streamFields = map[string]string{
 		"Name": "name", "Subjects": "subjects", "Retention": "retention", "Storage": "storage", "Replicas": "replicas", "Discard": "discard",
-		"MaxAge": "maxAge", "MaxBytes": "maxBytes", "MaxMsgSize": "maxMsgSize", "Duplicates": "duplicateWindow", "DenyDelete": "denyDelete", "AllowDirect": "allowDirect",
+		"MaxAge": "maxAge", "MaxBytes": "maxBytes", "MaxMsgSize": "maxMsgSize", "Duplicates": "duplicateWindow", "DenyDelete": "denyDelete", "DenyPurge": "denyPurge", "Description": "description", "AllowDirect": "allowDirect",
 		"AllowAtomicPublish": "allowAtomicPublish", "MaxMsgsPerSubject": "maxMsgsPerSubject",
 	}
 	consumerFields = map[string]string{

@@ -1,0 +1,179 @@
+// Package act is what people do to requests and queues: each act is recorded in the stream
+// AUDIT before it is done, and again after it with how it went.
+//
+//	audit.<verb>.<actor>.<target>  before ─► the act ─► audit.<verb>.<actor>.<target>  after
+//
+// A record that cannot be stored before keeps the act from being done. One that has none after
+// it, as when whoever acted was killed, says that it is not known how the act went.
+package act
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// Verb is what somebody does: a closed set.
+type Verb string
+
+// The verbs.
+const (
+	Redrive Verb = "redrive" // have a request that ended run again
+	Cancel  Verb = "cancel"  // end a request before any call was made
+	Pause   Verb = "pause"   // have a queue give out nothing for a while
+	Resume  Verb = "resume"  // end a pause
+	Erase   Verb = "erase"   // remove what is stored of a person
+	Reveal  Verb = "reveal"  // look at personal data that is hidden otherwise
+)
+
+// Verbs are all that there are.
+var Verbs = []Verb{Redrive, Cancel, Pause, Resume, Erase, Reveal}
+
+// Act is what a person is about to do. Nothing in it may be personal data of a payer or a
+// recipient: it stays for 400 days, and nobody can take it out.
+type Act struct {
+	Verb      Verb               `json:"verb"`
+	Operation messages.Operation `json:"operation,omitempty"` // of the request or the queue
+	Target    string             `json:"target"`              // a request id, or the name of a queue
+	Why       string             `json:"why"`
+	Plan      string             `json:"plan,omitempty"` // what the target is in, and what is to be done with it
+}
+
+// Result is how an act went.
+type Result string
+
+// The results.
+const (
+	Done    Result = "done"
+	NotDone Result = "not_done" // it was refused, or not needed; nothing was changed
+	Unknown Result = "unknown"  // it failed, and may have been done in part
+)
+
+// Record is what AUDIT stores, twice for each act: before it without a result, and after it.
+type Record struct {
+	ID    string        `json:"id"` // the same for both
+	At    messages.Time `json:"at"` // when the act began
+	Actor string        `json:"actor"`
+	Via   string        `json:"via,omitempty"` // the program with which it was done
+	Act
+	Result  Result `json:"result,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Person is somebody who acts, and the connection with which.
+type Person struct {
+	Name string // who, as the subject of the record says
+	Via  string // the program, with its version
+	Conn *nats.Conn
+	JS   jetstream.JetStream
+
+	Publisher *bus.Publisher // of Conn
+}
+
+// As is a person of that name. Errors: ErrNobody, or that of the connection.
+func As(name, via string, nc *nats.Conn, js jetstream.JetStream) (Person, error) {
+	if token := Token(name); token == "" || len(token) > maxToken {
+		return Person{}, ErrNobody
+	}
+	p, err := bus.NewPublisher(nc)
+	return Person{Name: name, Via: via, Conn: nc, JS: js, Publisher: p}, err
+}
+
+const maxToken = 128
+
+var (
+	// ErrNobody means that nobody is named who acts, or by too long a name.
+	ErrNobody = errors.New("nobody is named who does it")
+	// ErrNoReason means that the act has no reason.
+	ErrNoReason = errors.New("nothing was done: it needs a reason")
+	// ErrNothingDone is what an act returns that changed nothing; the error around it says why.
+	ErrNothingDone = errors.New("nothing was done")
+	// ErrNotRecorded means that the record before the act could not be stored: nothing was done.
+	ErrNotRecorded = errors.New("nothing was done, since it could not be recorded in " + bus.Audit)
+)
+
+// Do records an act, does it, and records how it went; said is that in a few words, without
+// personal data. Errors: ErrNoReason, ErrNotRecorded, or what do returns: one that is
+// ErrNothingDone, or any other, after which it may have been done in part. With an act that
+// was done and whose second record could not be stored, the error says that.
+func (p Person) Do(ctx context.Context, a Act, do func(context.Context) (said string, err error)) (string, error) {
+	a.Why = messages.Cut(strings.TrimSpace(a.Why))
+	if a.Why == "" {
+		return "", ErrNoReason
+	}
+	a.Plan = messages.Cut(a.Plan)
+	r := Record{ID: rand.Text()[:13], At: messages.Time{Time: time.Now()}, Actor: messages.Cut(p.Name), Via: p.Via, Act: a}
+	if err := p.record(ctx, r, "before"); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotRecorded, err)
+	}
+	said, err := do(ctx)
+	switch r.Result = Done; {
+	case errors.Is(err, ErrNothingDone):
+		r.Result, said = NotDone, err.Error()
+	case err != nil:
+		r.Result, said = Unknown, err.Error()
+	}
+	r.Message = messages.Cut(said)
+	if unrecorded := p.record(context.WithoutCancel(ctx), r, "after"); unrecorded != nil {
+		err = errors.Join(err, fmt.Errorf("%s could not be told how it went (%s): %w", bus.Audit, r.Result, unrecorded))
+	}
+	return said, err
+}
+
+// record stores one of the two records of an act.
+func (p Person) record(ctx context.Context, r Record, when string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*retry.Answer)
+	defer cancel()
+	body, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("act: encode the record: %w", err)
+	}
+	return p.Publisher.Keep(ctx, &nats.Msg{Subject: subjectOf(string(r.Verb), p.Name, r.Target), Data: body,
+		Header: nats.Header{nats.MsgIdHdr: {r.ID + "." + when}}})
+}
+
+// subjectOf is where records are stored; an empty part is any.
+func subjectOf(verb, actor, target string) string {
+	parts := []string{"audit", verb, Token(actor), Token(target)}
+	for i, part := range parts {
+		if part == "" {
+			parts[i] = "*"
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// Token is a name as one token of a subject: ann@example.com is ann@example%2Ecom. No two names
+// have the same, and nameOf gives the name back.
+func Token(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= '0' && c <= '9', c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', strings.IndexByte("_-@+=", c) >= 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// nameOf is the name that has a token.
+func nameOf(token string) string {
+	if name, err := url.PathUnescape(token); err == nil {
+		return name
+	}
+	return token
+}

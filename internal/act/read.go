@@ -1,0 +1,101 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// Entry is an act as AUDIT has it.
+type Entry struct {
+	Record
+	Ended    *messages.Time `json:"ended,omitempty"` // when it was told how it went; nil: it was not
+	Sequence uint64         `json:"sequence"`        // of its first record that is known
+	// Suspect is why the record may be of somebody else than its subject says.
+	Suspect string `json:"suspect,omitempty"`
+}
+
+// Query is which acts are asked for; what is left out is any.
+type Query struct {
+	Verb   Verb
+	Actor  string
+	Target string
+	Since  time.Time
+	Limit  int // the newest so many; 0: all
+}
+
+// Acts gives what people did, the newest first. An act of which it was not told how it went has
+// the result Unknown. Errors: bus.ErrNoStream, or that of the connection.
+func Acts(ctx context.Context, nc *nats.Conn, q Query) ([]Entry, error) {
+	scan := bus.Scan{Stream: bus.Audit, Filter: subjectOf(string(q.Verb), q.Actor, q.Target), Since: q.Since, Page: 1024}
+	if q.Limit > 0 {
+		n, _, err := bus.Count(ctx, nc, scan.Stream, scan.Filter, scan.Since)
+		if err != nil || n == 0 {
+			return nil, err
+		}
+		if records := uint64(2 * q.Limit); n > records { // of each act there are two at most
+			if err := scan.ToLast(ctx, nc, records); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var entries []Entry
+	place := map[string]int{} // by subject and id
+	for {
+		found, err := scan.Next(ctx, nc)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range found {
+			e := entryOf(m)
+			key := m.Subject + " " + e.ID
+			if i, known := place[key]; known && e.ID != "" {
+				e.Sequence = entries[i].Sequence
+				entries[i] = e
+				continue
+			}
+			place[key] = len(entries)
+			entries = append(entries, e)
+		}
+		if len(found) == 0 || found[len(found)-1].Pending == 0 {
+			break
+		}
+	}
+	slices.Reverse(entries)
+	if q.Limit > 0 && len(entries) > q.Limit {
+		entries = entries[:q.Limit]
+	}
+	return entries, nil
+}
+
+// entryOf reads a record. What its subject says counts: that is what the servers may hold a
+// user to.
+func entryOf(m bus.Message) Entry {
+	e := Entry{Sequence: m.Sequence}
+	said := json.Unmarshal(m.Data, &e.Record) == nil
+	tokens := append(strings.Split(m.Subject, "."), "", "", "")
+	actor, verb, target := nameOf(tokens[2]), Verb(tokens[1]), nameOf(tokens[3])
+	if !said || e.Actor != messages.Cut(actor) || e.Verb != verb || e.Target != target || e.ID == "" {
+		e.Suspect = "the record does not say what its subject says"
+	}
+	if m.Header.Get(nats.MsgIdHdr) == "" {
+		e.Suspect = "the record was not stored by errand"
+	}
+	e.Actor, e.Verb, e.Target = actor, verb, target
+	if e.At.IsZero() {
+		e.At = messages.Time{Time: m.Time}
+	}
+	if e.Result == "" {
+		e.Result = Unknown
+	} else {
+		e.Ended = &messages.Time{Time: m.Time}
+	}
+	return e
+}
