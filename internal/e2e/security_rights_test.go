@@ -85,6 +85,8 @@ var acts = []act{
 	{what: "delete an event", publish: "$JS.API.STREAM.MSG.DELETE.MANDATE_EVENTS"},
 	{what: "delete a queue", publish: "$JS.API.CONSUMER.DELETE.MANDATE_REQUESTS.mandate-enroll"},
 	{what: "pause a queue", publish: "$JS.API.CONSUMER.PAUSE.MANDATE_REQUESTS.mandate-enroll"},
+	{what: "say that somebody redrove", publish: "audit.redrive.ann.r1"},
+	{what: "read what people did", publish: "$JS.API.DIRECT.GET.AUDIT"},
 	{what: "list the streams", publish: "$JS.API.STREAM.NAMES"},
 
 	{what: "listen to requests", listen: "mandate.enroll.requested"},
@@ -119,6 +121,30 @@ func TestEachProgramMayDoItsOwnWorkAndNothingElse(t *testing.T) {
 			case !may && err == nil:
 				t.Errorf("%s may %s", user, a.what)
 			}
+		}
+	}
+}
+
+// Who acts may write what his acts say, under his own name, and no other event; who only reads
+// may not.
+func TestWhoActsMayWriteHisActsAndNothingElse(t *testing.T) {
+	parallel(t)
+	n := securedServer(t)
+	olga, _ := connectAs(t, n.URL, "olga")
+	ann, _ := connectAs(t, n.URL, "ann")
+	for subject, may := range map[string]bool{
+		"audit.redrive.olga.r1": true, "audit.redrive.ann.r1": false, "audit.redrive.olga": false,
+		"mandate.enroll.reopened.r1": true, "mail.send.failed.r1": true, "mandate.enroll.requested": true,
+		"mandate.enroll.succeeded.r1": false, "mandate.enroll.started.r1": false, "mail.send.resolved.r1": false, "mail.batch.accepted.r1.1": false, "mail.log.sent.r1.1": false, "dead.mail.send.requested": false,
+		"$JS.API.CONSUMER.PAUSE.MANDATE_REQUESTS.mandate-enroll": true, "$JS.API.CONSUMER.PAUSE.MAIL_EVENTS.service": false,
+		"$JS.API.CONSUMER.DELETE.MANDATE_REQUESTS.mandate-enroll": false, "$JS.API.STREAM.PURGE.MANDATE_EVENTS": false, "$JS.API.STREAM.MSG.DELETE.DEAD_LETTERS": false,
+	} {
+		err := act{publish: subject}.try(olga)
+		if err != nil && !errors.Is(err, nats.ErrPermissionViolation) || (err == nil) != may {
+			t.Errorf("olga on %s: %v, want that she may: %v", subject, err, may)
+		}
+		if err := (act{publish: subject}).try(ann); (err == nil) != (subject == "mandate.enroll.requested") {
+			t.Errorf("ann on %s: %v", subject, err)
 		}
 	}
 }
