@@ -41,24 +41,11 @@ type runtime struct {
 // start starts the admin server first, so that probes are answered, and then waits for
 // NATS. It fails with *Invalid, without JetStream, or when ctx ends first.
 func (b *Base) start(ctx context.Context, name string) (*runtime, error) {
-	r := &runtime{name: name, log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(), started: time.Now(), starting: "starting: waiting for NATS"}
-	r.ready.add(r.waitsFor)
-	r.metrics.of(&r.ready)
-	stop, err := serveAdmin(b.AdminAddr, &r.ready, r.metrics.registry, r.log)
+	r, err := b.open(name)
 	if err != nil {
 		return nil, err
 	}
-	r.cleanups = append(r.cleanups, stop)
-	if r.nc, err = bus.Connect(b.NATS, name, r.log); err != nil {
-		r.close()
-		return nil, &Invalid{"NATS", err.Error()}
-	}
-	r.cleanups = append(r.cleanups, r.nc.Close)
-	r.rights.watch(r.nc)
-	r.ready.add(func() string { return bus.Fault(r.nc) })
-	if err = bus.AnswerStatus(r.nc, r.status); err == nil {
-		err = bus.Up(ctx, r.nc, r.log)
-	}
+	err = bus.Up(ctx, r.nc, r.log)
 	if err == nil {
 		r.js, err = bus.JetStream(ctx, r.nc)
 	}
