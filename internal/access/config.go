@@ -22,18 +22,20 @@ import (
 const (
 	loginNone  = "none"
 	loginProxy = "proxy"
+	loginOIDC  = "oidc"
 )
 
 // Config says where the console listens, who may use it, and how it learns who that is.
 type Config struct {
 	Addr   string        `name:"addr" env:"CONSOLE_ADDR" default:"127.0.0.1:8088" help:"Address of the pages. Without a login it must be one that only this machine can reach." group:"access"`
 	URL    string        `name:"url" env:"CONSOLE_URL" placeholder:"URL" help:"Address under which browsers reach the console, such as https://errand.example.com; needed with a login." group:"access"`
-	Login  string        `name:"login" env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy" help:"How the console learns who somebody is: none (whoever reaches this machine's own address is let in) or proxy (a proxy in front names user and groups)." group:"access"`
+	Login  string        `name:"login" env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy,oidc" help:"How the console learns who somebody is: none (whoever reaches this machine's own address is let in), proxy (a proxy in front names user and groups) or oidc (OpenID Connect)." group:"access"`
 	User   string        `name:"user" env:"CONSOLE_USER" default:"local" help:"Name of whoever uses the console without a login, for the audit." group:"access"`
 	Roles  []string      `name:"roles" env:"CONSOLE_ROLES" default:"read,reveal,act" help:"Roles that the console gives at all: read, reveal (personal data) and act." group:"access"`
 	MaxAge time.Duration `name:"session" env:"CONSOLE_SESSION" default:"1h" help:"How long a login lasts, and a page's stream of live changes; then it is made again." group:"access"`
 	Groups Groups        `embed:""`
 	Proxy  Proxy         `embed:"" prefix:"proxy-"`
+	OIDC   OIDC          `embed:"" prefix:"oidc-"`
 }
 
 // Groups says which groups' members have which role. Whoever has any role may read.
@@ -74,6 +76,9 @@ func (c *Config) Validate() error {
 	if err := c.validateURL(); err != nil {
 		return err
 	}
+	if c.Login == loginOIDC {
+		return c.OIDC.validate()
+	}
 	return c.Proxy.validate()
 }
 
@@ -92,10 +97,13 @@ func (c *Config) validateAddr() error {
 // validateNone refuses settings of a login where there is none: somebody believes there is.
 func (c *Config) validateNone() error {
 	if !c.Groups.empty() {
-		return &Invalid{"CONSOLE_LOGIN", "groups are given, and nobody would have to be in one: set it to proxy"}
+		return &Invalid{"CONSOLE_LOGIN", "groups are given, and nobody would have to be in one: set it to proxy or oidc"}
 	}
 	if len(c.Proxy.Peers) > 0 {
 		return &Invalid{"CONSOLE_LOGIN", "CONSOLE_PROXY_PEERS is given, and the proxy's users would not be asked for: set it to proxy"}
+	}
+	if c.OIDC.Issuer != "" {
+		return &Invalid{"CONSOLE_LOGIN", "CONSOLE_OIDC_ISSUER is given, and nobody would have to log in there: set it to oidc"}
 	}
 	if _, err := userName(c.User); err != nil {
 		return &Invalid{"CONSOLE_USER", err.Error()}

@@ -17,9 +17,14 @@ type Handler func(w http.ResponseWriter, r *http.Request, user User)
 type Refusal struct {
 	Status      int
 	Title, Text string
+	// Login is set where it helps to log in, which following a link to any page does.
+	Login bool
+
+	cause error // for the log
 }
 
 func (e *Refusal) Error() string { return e.Text }
+func (e *Refusal) Unwrap() error { return e.cause }
 
 // Guard stands before the pages of the console. New makes one.
 type Guard struct {
@@ -32,24 +37,32 @@ type Guard struct {
 	// identify is who makes a request, and until when that holds. Its error is a *Refusal.
 	identify func(r *http.Request) (User, time.Time, error)
 	origins  *http.CrossOriginProtection
+	sessions *sessions // nil without OIDC
+	issuer   *issuer   // nil without OIDC
 }
 
-// New returns the guard of a configuration that is valid. Refused logins are logged as
-// warnings, with the peer's address and the reason.
+// New returns the guard of a configuration that is valid. Refused requests are logged as
+// warnings, with the peer's address and the reason. The issuer of OIDC is first asked for
+// its addresses when somebody logs in.
 func New(c Config, log zerolog.Logger) (*Guard, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	g := &Guard{Refuse: refuse, config: c, log: log, origins: http.NewCrossOriginProtection()}
-	if c.Login == loginNone {
+	switch c.Login {
+	case loginNone:
 		g.identify = func(*http.Request) (User, time.Time, error) {
 			return User{c.User, c.given(allRoles)}, time.Now().Add(c.MaxAge), nil
 		}
 		return g, nil
-	}
-	g.identify = func(r *http.Request) (User, time.Time, error) {
-		user, err := c.byProxy(r)
-		return user, time.Now().Add(c.MaxAge), err
+	case loginProxy:
+		g.identify = func(r *http.Request) (User, time.Time, error) {
+			user, err := c.byProxy(r)
+			return user, time.Now().Add(c.MaxAge), err
+		}
+	default:
+		g.sessions, g.issuer = newSessions(), newIssuer(&g.config)
+		g.identify = g.bySession
 	}
 	return g, g.origins.AddTrustedOrigin(c.origin())
 }
@@ -60,8 +73,16 @@ func refuse(w http.ResponseWriter, _ *http.Request, why *Refusal) {
 
 // Wrap serves next behind what holds for every request, whoever makes it: the security
 // headers, the host's name, no request from another site. It knows no user: pages with data
-// are made with Allow, and only what says nothing (style, script, icon) without.
+// are made with Allow, and only what says nothing (style, script, icon) without. With OIDC
+// it serves the paths of the login too: /login, /login/callback and /logout.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", next)
+	if g.issuer != nil {
+		mux.HandleFunc("GET /login", g.loggedOut)
+		mux.HandleFunc("GET "+callbackPath, g.callback)
+		mux.HandleFunc("POST "+logoutPath, g.logout)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setHeaders(w.Header())
 		err := g.checkHost(r)
@@ -72,17 +93,32 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			g.deny(w, r, err)
 			return
 		}
-		next.ServeHTTP(w, r)
+		mux.ServeHTTP(w, r)
 	})
 }
 
-// Allow serves a page to users who have the role. The request's context ends when the
+// LogoutPath is where a form posts to that ends the session, or "" where there is none.
+func (g *Guard) LogoutPath() string {
+	if g.sessions == nil {
+		return ""
+	}
+	return logoutPath
+}
+
+// Allow serves a page to users who have the role. Whoever opens one without a session is
+// sent to log in; other requests, such as those of a script, are refused with 401. The request's context ends when the
 // login must be made again, and with it a stream of live changes.
 func (g *Guard) Allow(role Role, page Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, until, err := g.identify(r)
 		if err == nil && !user.May(role) {
 			err = &Refusal{Status: http.StatusForbidden, Title: "Not allowed", Text: user.Name + " does not have the role " + string(role) + " that this needs."}
+		}
+		if why, ok := errors.AsType[*Refusal](err); ok && why.Login && isNavigation(r) {
+			err = g.begin(w, r)
+			if err == nil {
+				return
+			}
 		}
 		if err != nil {
 			g.deny(w, r, err)
@@ -101,6 +137,6 @@ func (g *Guard) deny(w http.ResponseWriter, r *http.Request, err error) {
 		why = &Refusal{Status: http.StatusInternalServerError, Title: "Something went wrong", Text: "The console could not find out who you are."}
 	}
 	peer, _, _ := net.SplitHostPort(r.RemoteAddr)
-	g.log.Warn().Str("peer", peer).Int("http_status", why.Status).Str("reason", why.Error()).Msg("request to the console refused")
+	g.log.Warn().Err(why.cause).Str("peer", peer).Int("http_status", why.Status).Str("reason", why.Text).Msg("request to the console refused")
 	g.Refuse(w, r, why)
 }

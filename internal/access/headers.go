@@ -22,9 +22,15 @@ func setHeaders(h http.Header) {
 // checkHost refuses requests under a foreign name where nobody logs in: a web site whose
 // name was made to point to this machine (DNS rebinding) would otherwise be of the same
 // origin. And it refuses a proxy there, which would open the console to its own users.
+// With sessions it refuses all names but the one that they are for.
 func (g *Guard) checkHost(r *http.Request) error {
-	if g.config.Login != loginNone {
+	switch {
+	case g.config.Login == loginProxy: // the peer is checked, and proxies name hosts as they like
 		return nil
+	case g.config.Login == loginOIDC && strings.HasSuffix(g.config.origin(), "://"+strings.ToLower(r.Host)):
+		return nil
+	case g.config.Login == loginOIDC:
+		return &Refusal{Status: http.StatusMisdirectedRequest, Title: "Not this console's name", Text: "The console answers under " + g.config.URL + " only."}
 	}
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -52,4 +58,11 @@ func (g *Guard) checkSite(r *http.Request) error {
 		return nil
 	}
 	return &Refusal{Status: http.StatusForbidden, Title: "Not from another site", Text: "Another site asked for this. Open the console itself and try again."}
+}
+
+// isNavigation reports whether a browser shows the answer as a page: it may be sent to log
+// in, whereas a script or a form would lose what it wanted.
+func isNavigation(r *http.Request) bool {
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return r.Method == http.MethodGet && (mode == "navigate" || mode == "" && strings.Contains(r.Header.Get("Accept"), "text/html"))
 }

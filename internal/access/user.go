@@ -25,7 +25,7 @@ var allRoles = []Role{Read, Reveal, Act}
 
 // User is who makes a request.
 type User struct {
-	// Name is what the login calls the user: printable text of 1 to 200 bytes.
+	// Name is what the login calls the user: printable text of 1 to 100 bytes.
 	Name  string `json:"name"`
 	Roles []Role `json:"roles"`
 }
@@ -34,7 +34,7 @@ type User struct {
 func (u User) May(role Role) bool { return slices.Contains(u.Roles, role) }
 
 // maxName bounds a user's name in bytes.
-const maxName = 200
+const maxName = 100
 
 // userName returns a name that a login gave, without surrounding white space, or what is
 // wrong with it.
@@ -44,7 +44,7 @@ func userName(name string) (string, error) {
 	case name == "":
 		return "", errors.New("the user's name is empty")
 	case len(name) > maxName:
-		return "", errors.New("the user's name is longer than 200 bytes")
+		return "", errors.New("the user's name is longer than 100 bytes")
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return "", errors.New("the user's name has characters that cannot be printed")
 	}

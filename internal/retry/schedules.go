@@ -144,6 +144,12 @@ const (
 	AdminWrite = 10 * time.Second
 	// AdminIdle is how long a connection to it is kept for the next one.
 	AdminIdle = 2 * time.Minute
+	// IssuerAnswer is for one answer of the service that users of the console log in with.
+	IssuerAnswer = 10 * time.Second
+	// IssuerPause is the pause before that service is asked for its configuration again.
+	IssuerPause = 5 * time.Second
+	// Login is how long a user may take to log in there.
+	Login = 10 * time.Minute
 )
 
 // For how long the servers keep what they have, where an operator does not say otherwise.
