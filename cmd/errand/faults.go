@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"errand/internal/typo"
 	"errand/pkg/messages"
 )
 
@@ -26,7 +27,7 @@ func faults(op messages.Operation, e *messages.Invalid) string {
 			} else if rule != notKnown {
 				continue
 			}
-			b.WriteString(didYouMean(name, names))
+			b.WriteString(typo.DidYouMean(name, names))
 		}
 	}
 	return b.String()

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"errand/internal/app"
+	"errand/internal/typo"
 	"errand/pkg/messages"
 )
 
@@ -27,9 +28,9 @@ func operationOf(subject string) (messages.Operation, error) {
 		}
 		subjects = append(subjects, op.Requested())
 	}
-	hint := didYouMean(subject, subjects)
+	hint := typo.DidYouMean(subject, subjects)
 	if hint == "" { // an operation, perhaps
-		hint = didYouMean(subject+".requested", subjects)
+		hint = typo.DidYouMean(subject+".requested", subjects)
 	}
 	return "", &app.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests%s Use one of %s", subject, cmp.Or(hint, "."), strings.Join(subjects, ", "))}
 }

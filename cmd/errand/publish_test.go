@@ -19,6 +19,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
+	"errand/internal/typo"
 	"errand/pkg/messages"
 )
 
@@ -178,7 +179,7 @@ func TestMistypedNamesAreRecognized(t *testing.T) {
 		"order_no": nil, "ordernumber": {"order_number"}, "order_numebr": {"order_number"}, "Amount": {"amount"}, "amuont": {"amount"},
 		"payer_mail": {"payer_email"}, "succes_url": {"success_url"}, "nothing_like_it": nil, "x": nil, "": nil,
 	} {
-		if got := near(name, fields); !slices.Equal(got, want) && !(len(got) == 0 && len(want) == 0) {
+		if got := typo.Near(name, fields); !slices.Equal(got, want) && !(len(got) == 0 && len(want) == 0) {
 			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
 	}

@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"html"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -75,16 +78,18 @@ func (r *readiness) others() (out []string) {
 	return out
 }
 
-// serveAdmin serves adminServer on addr until the returned function is called.
-func serveAdmin(addr string, ready *readiness, metrics prometheus.Gatherer, log zerolog.Logger) (stop func(), err error) {
+// serveAdmin serves server on addr until the returned function is called.
+func serveAdmin(addr string, server *http.Server, log zerolog.Logger) (stop func(), err error) {
 	if addr == "" || addr == "off" {
 		return func() {}, nil
 	}
 	listener, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, &Invalid{"ADMIN_ADDR", fmt.Sprintf("another program listens at %s: of several on one machine, give each its own, such as ADMIN_ADDR=127.0.0.1:8081, or ADMIN_ADDR=off", addr)}
+	}
 	if err != nil {
 		return nil, &Invalid{"ADMIN_ADDR", err.Error()}
 	}
-	server := adminServer(ready, metrics)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := server.Serve(listener); err != http.ErrServerClosed {
@@ -101,10 +106,15 @@ func serveAdmin(addr string, ready *readiness, metrics prometheus.Gatherer, log 
 }
 
 // adminServer serves /healthz (the process is alive), /readyz (it can work; if not, one
-// line for each reason) and /metrics, read-only and without authentication. It closes
-// connections of slow clients.
-func adminServer(ready *readiness, metrics prometheus.Gatherer) *http.Server {
+// line for each reason), /metrics, and a page that lists them, read-only and without
+// authentication. It closes connections of slow clients.
+func adminServer(name string, ready *readiness, metrics prometheus.Gatherer) *http.Server {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'")
+		fmt.Fprintf(w, adminPage, name, html.EscapeString(versionLine(name)))
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if faults := ready.faults(); len(faults) > 0 {
@@ -117,3 +127,16 @@ func adminServer(ready *readiness, metrics prometheus.Gatherer) *http.Server {
 	return &http.Server{Handler: mux, MaxHeaderBytes: 16 << 10,
 		ReadTimeout: retry.AdminRead, WriteTimeout: retry.AdminWrite, IdleTimeout: retry.AdminIdle}
 }
+
+// adminPage has the program's name and version.
+const adminPage = `<!doctype html>
+<html lang="en">
+<meta name="color-scheme" content="light dark">
+<title>%s</title>
+<h1>%s</h1>
+<ul>
+<li><a href="/readyz">/readyz</a>: whether it can work, and if not, why
+<li><a href="/healthz">/healthz</a>: whether the process is alive
+<li><a href="/metrics">/metrics</a>: for Prometheus
+</ul>
+`

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -27,6 +28,19 @@ type Base struct {
 
 	// Logger replaces the program's own logger when it runs inside another program.
 	Logger *zerolog.Logger `kong:"-"`
+
+	doubts []misspelling // logged when the program starts
+}
+
+func (b *Base) doubt(all []misspelling) { b.doubts = all }
+
+// Check is an *Invalid where a setting is wrong. Join those of several settings, so that
+// one start shows all.
+func Check(wrong bool, variable, problem string) error {
+	if !wrong {
+		return nil
+	}
+	return &Invalid{variable, problem}
 }
 
 // Common is the configuration of a program that calls an upstream.
@@ -52,52 +66,30 @@ type Requests struct {
 }
 
 func (b *Base) validate() error {
+	var nats error
 	if err := b.NATS.Validate(); err != nil {
-		return &Invalid{"NATS", err.Error()}
+		nats = &Invalid{"NATS", err.Error()}
 	}
-	if b.ShutdownGrace <= 0 {
-		return &Invalid{"SHUTDOWN_GRACE", "must be positive (for example 10s)"}
-	}
-	return nil
+	return errors.Join(nats, Check(b.ShutdownGrace <= 0, "SHUTDOWN_GRACE", "must be positive (for example 10s)"))
 }
 
 func (c *Common) validate() error {
-	if err := c.Base.validate(); err != nil {
-		return err
-	}
-	for _, d := range []struct {
-		name string
-		d    time.Duration
-	}{{"UPSTREAM_TIMEOUT", c.UpstreamTimeout}, {"RETRY_FIRST", c.RetryFirst}, {"RETRY_MAX", c.RetryMax}} {
-		if d.d <= 0 {
-			return &Invalid{d.name, "must be positive (for example 10s)"}
-		}
-	}
-	if c.RetryFirst > c.RetryMax {
-		return &Invalid{"RETRY_FIRST", "must not be longer than RETRY_MAX"}
-	}
-	for _, r := range []struct {
-		name      string
-		perSecond float64
-	}{{"RATE", c.Rate}, {"FLEET_RATE", c.FleetRate}} {
-		if r.perSecond != 0 && !(r.perSecond >= minRate && r.perSecond <= maxRate) { // NaN is neither
-			return &Invalid{r.name, "must be 0.001 to 100000 calls per second (for example 20 or 0.5), or 0 for no limit"}
-		}
-	}
-	if c.RetryTries < 1 || c.RetryTries > 100 {
-		return &Invalid{"RETRY_TRIES", "must be 1 to 100"}
-	}
-	return nil
+	const positive, rate = "must be positive (for example 10s)", "must be 0.001 to 100000 calls per second (for example 20 or 0.5), or 0 for no limit"
+	isRate := func(r float64) bool { return r == 0 || r >= minRate && r <= maxRate } // NaN is none
+	return errors.Join(c.Base.validate(),
+		Check(c.UpstreamTimeout <= 0, "UPSTREAM_TIMEOUT", positive),
+		Check(c.RetryFirst <= 0, "RETRY_FIRST", positive),
+		Check(c.RetryMax <= 0, "RETRY_MAX", positive),
+		Check(c.RetryFirst > c.RetryMax && c.RetryMax > 0, "RETRY_FIRST", "must not be longer than RETRY_MAX"),
+		Check(!isRate(c.Rate), "RATE", rate),
+		Check(!isRate(c.FleetRate), "FLEET_RATE", rate),
+		Check(c.RetryTries < 1 || c.RetryTries > 100, "RETRY_TRIES", "must be 1 to 100"))
 }
 
 func (r *Requests) validate() error {
-	if r.Concurrency < 2 || r.Concurrency > 10_000 {
-		return &Invalid{"CONCURRENCY", "must be 2 to 10000: reads and writes need one each"}
-	}
-	if r.GiveUpAfter <= 0 {
-		return &Invalid{"GIVE_UP_AFTER", "must be positive (for example 24h)"}
-	}
-	return nil
+	return errors.Join(
+		Check(r.Concurrency < 2 || r.Concurrency > 10_000, "CONCURRENCY", "must be 2 to 10000: reads and writes need one each"),
+		Check(r.GiveUpAfter <= 0, "GIVE_UP_AFTER", "must be positive (for example 24h)"))
 }
 
 func (c *Common) policy() retry.Policy {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 
 	"errand/internal/bus"
 	"errand/internal/consumer"
@@ -33,16 +34,13 @@ type MailAPI struct {
 
 // client makes the client; an *Invalid names the variable that is wrong.
 func (a *MailAPI) client(headersAsList bool, opts ...clients.Option) (*mail.Client, error) {
-	if a.APIURL == "" {
-		return nil, &Invalid{"MAIL_API_URL", "is not set: the address of the email service, such as https://mail.example.com"}
-	}
 	key, err := a.key()
-	if err != nil {
+	if err := errors.Join(Check(a.APIURL == "", "MAIL_API_URL", "is not set: the address of the email service, such as https://mail.example.com"), err); err != nil {
 		return nil, err
 	}
 	c, err := mail.New(mail.Config{URL: a.APIURL, Key: key, HeadersAsList: headersAsList}, opts...)
 	if err != nil {
-		return nil, &Invalid{"MAIL_API_URL", err.Error()}
+		return nil, badAddress("MAIL_API_URL", err)
 	}
 	return c, nil
 }
@@ -72,23 +70,12 @@ func (a *MailAPI) renew(c *mail.Client) func() (bool, error) {
 
 // Run works until ctx ends and all requests in flight are settled.
 func (p *MailConsumer) Run(ctx context.Context) error {
-	if err := p.Common.validate(); err != nil {
-		return err
-	}
-	if err := p.Requests.validate(); err != nil {
-		return err
-	}
-	if p.BatchSize < 1 || p.BatchSize > mail.MaxRecipients {
-		return &Invalid{"MAIL_BATCH_SIZE", "must be 1 to 1000: the service takes no more recipients a request"}
-	}
-	if p.BatchParallel < 1 || p.BatchParallel > 100 {
-		return &Invalid{"MAIL_BATCH_PARALLEL", "must be 1 to 100"}
-	}
-	if p.MaxRecipients < 0 {
-		return &Invalid{"MAIL_MAX_RECIPIENTS", "must not be negative"}
-	}
-	secrets, err := p.Secrets()
-	if err != nil {
+	secrets, noSecrets := p.Secrets()
+	_, noClient := p.client(p.HeadersAsList, p.insecure()...)
+	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noSecrets,
+		Check(p.BatchSize < 1 || p.BatchSize > mail.MaxRecipients, "MAIL_BATCH_SIZE", "must be 1 to 1000: the service takes no more recipients a request"),
+		Check(p.BatchParallel < 1 || p.BatchParallel > 100, "MAIL_BATCH_PARALLEL", "must be 1 to 100"),
+		Check(p.MaxRecipients < 0, "MAIL_MAX_RECIPIENTS", "must not be negative")); err != nil {
 		return err
 	}
 	shared, limit := newObserver(p.RetryMax), p.limit(ctx)

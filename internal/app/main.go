@@ -73,9 +73,16 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	if status >= 0 { // after --help, for example
 		return status
 	}
+	doubts := misspelt(parser, os.Environ())
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, harmless(naming(parser, err)), command(name, parsed, err))
+		fmt.Fprintf(os.Stderr, "%s: %s\n%sSee %s --help.\n", name, harmless(naming(parser, err)), lines(doubts), command(name, parsed, err))
 		return exitConfig
+	}
+	if logs, ok := cli.(interface{ doubt([]misspelling) }); ok {
+		logs.doubt(doubts)
+	} else {
+		fmt.Fprint(os.Stderr, lines(doubts))
+		doubts = nil
 	}
 	if p, ok := cli.(Program); ok {
 		err = p.Run(ctx)
@@ -91,11 +98,20 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	case err == nil, ctx.Err() != nil && (errors.Is(err, bus.ErrNotUp) || errors.Is(err, context.Canceled)): // stopped before there was work
 		return 0
 	case errors.As(err, &invalid):
-		fmt.Fprintf(os.Stderr, "%s: %s\nSee %s --help.\n", name, harmless(err.Error()), command(name, parsed, nil))
+		fmt.Fprintf(os.Stderr, "%s: %s\n%sSee %s --help.\n", name, harmless(err.Error()), lines(doubts), command(name, parsed, nil))
 		return exitConfig
 	}
 	fmt.Fprintln(os.Stderr, name+":", harmless(err.Error()))
 	return exitFailed
+}
+
+// lines are the misspellings, each on a line.
+func lines(doubts []misspelling) string {
+	var b strings.Builder
+	for _, doubt := range doubts {
+		fmt.Fprintln(&b, harmless(doubt.String()))
+	}
+	return b.String()
 }
 
 // command is the command whose --help explains an error: the program alone where there is none.

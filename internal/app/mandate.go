@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime/debug"
 	"time"
@@ -46,14 +47,10 @@ type MandateAPI struct {
 
 // client makes the client; an *Invalid names the variable that is wrong.
 func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
-	if a.APIURL == "" {
-		return nil, &Invalid{"MANDATE_API_URL", "is not set: the address of the e-mandate service, such as https://mandates.example.com"}
-	}
-	if a.APIVersion == "v2" && a.APIV2URL == "" {
-		return nil, &Invalid{"MANDATE_API_V2_URL", "is not set, and MANDATE_API_VERSION is v2"}
-	}
 	token, portal, checksum, err := a.secrets()
-	if err != nil {
+	if err := errors.Join(
+		Check(a.APIURL == "", "MANDATE_API_URL", "is not set: the address of the e-mandate service, such as https://mandates.example.com"),
+		Check(a.APIVersion == "v2" && a.APIV2URL == "", "MANDATE_API_V2_URL", "is not set, and MANDATE_API_VERSION is v2"), err); err != nil {
 		return nil, err
 	}
 	format := ""
@@ -63,11 +60,11 @@ func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 	config := mandate.Config{URL: a.APIURL, AmountFormat: format, Token: token, PortalKey: portal, ChecksumSecret: checksum}
 	c, err := mandate.New(config, opts...)
 	if err != nil {
-		return nil, &Invalid{"MANDATE_API_URL", err.Error()}
+		return nil, badAddress("MANDATE_API_URL", err)
 	}
 	if config.V2URL, config.Version = a.APIV2URL, a.APIVersion; config.Version == "v2" {
 		if c, err = mandate.New(config, opts...); err != nil {
-			return nil, &Invalid{"MANDATE_API_V2_URL", err.Error()}
+			return nil, badAddress("MANDATE_API_V2_URL", err)
 		}
 	}
 	return c, nil
@@ -75,17 +72,13 @@ func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
 
 // secrets are those of the environment and of the files as they are now.
 func (a *MandateAPI) secrets() (token, portal, checksum clients.Secret, err error) {
-	if token, err = secret("MANDATE_API_TOKEN", a.APIToken, a.APITokenFile); err != nil {
-		return token, portal, checksum, err
+	token, noToken := secret("MANDATE_API_TOKEN", a.APIToken, a.APITokenFile)
+	if noToken == nil {
+		noToken = Check(token.Empty(), "MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)")
 	}
-	if token.Empty() {
-		return token, portal, checksum, &Invalid{"MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)"}
-	}
-	if portal, err = secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile); err != nil {
-		return token, portal, checksum, err
-	}
-	checksum, err = secret("MANDATE_CHECKSUM_SECRET", a.ChecksumSecret, a.ChecksumSecretFile)
-	return token, portal, checksum, err
+	portal, noPortal := secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile)
+	checksum, noChecksum := secret("MANDATE_CHECKSUM_SECRET", a.ChecksumSecret, a.ChecksumSecretFile)
+	return token, portal, checksum, errors.Join(noToken, noPortal, noChecksum)
 }
 
 // renew gives c the secrets of the files as they are now; nil if there are no files.
@@ -104,15 +97,11 @@ func (a *MandateAPI) renew(c *mandate.Client) func() (bool, error) {
 
 // Run works until ctx ends and all requests in flight are settled.
 func (p *MandateConsumer) Run(ctx context.Context) error {
-	if err := p.Common.validate(); err != nil {
+	zone, noZone := time.LoadLocation(p.Timezone)
+	_, noClient := p.client(p.insecure()...)
+	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient,
+		Check(noZone != nil, "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")); err != nil {
 		return err
-	}
-	if err := p.Requests.validate(); err != nil {
-		return err
-	}
-	zone, err := time.LoadLocation(p.Timezone)
-	if err != nil {
-		return &Invalid{"MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur"}
 	}
 	if os.Getenv("GOGC") == "" {
 		// Requests are small: half as many garbage collections cost only 3 MB of memory.

@@ -63,9 +63,12 @@ func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (ru
 // for NATS.
 func (b *Base) open(name string) (*runtime, error) {
 	r := &runtime{name: name, log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(), started: time.Now(), starting: "starting: waiting for NATS"}
+	for _, doubt := range b.doubts {
+		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).Msg("no setting has the name of this variable; was another one meant?")
+	}
 	r.ready.add(r.waitsFor)
 	r.metrics.of(&r.ready)
-	stop, err := serveAdmin(b.AdminAddr, &r.ready, r.metrics.registry, r.log)
+	stop, err := serveAdmin(b.AdminAddr, adminServer(name, &r.ready, r.metrics.registry), r.log)
 	if err != nil {
 		return nil, err
 	}

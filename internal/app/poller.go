@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,10 +27,16 @@ type Polling struct {
 	ReadThrough func(ago time.Duration)    // records how far the log is complete
 }
 
+// Validate names what is wrong in the settings of a program that reads the sending log.
+func (c *Common) Validate(service *MailAPI) error {
+	_, noClient := service.client(false, c.insecure()...)
+	return errors.Join(c.validate(), noClient)
+}
+
 // Poll connects a program that reads the sending log and runs what wire returns until ctx
 // ends; fault says why it is not ready, "" if it is.
 func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling) (run func(context.Context) error, fault func() string, err error)) error {
-	if err := c.validate(); err != nil {
+	if err := c.Validate(service); err != nil {
 		return err
 	}
 	shared, limit := newObserver(c.RetryMax), c.limit(ctx)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -56,13 +57,29 @@ func (c *Common) options(conns int, o *observer, limit *throttle.Limit) []client
 	if limit != nil {
 		opts = append(opts, clients.WaitToRead(limit.Wait))
 	}
-	if c.AllowPlainHTTP {
-		opts = append(opts, clients.AllowPlainHTTP())
-	}
+	opts = append(opts, c.insecure()...)
 	if c.Transport != nil {
 		opts = append(opts, clients.Transport(c.Transport))
 	}
 	return opts
+}
+
+// insecure is what is allowed of an upstream's address by ALLOW_PLAIN_HTTP.
+func (c *Common) insecure() []clients.Option {
+	if c.AllowPlainHTTP {
+		return []clients.Option{clients.AllowPlainHTTP()}
+	}
+	return nil
+}
+
+// badAddress is the error for the address of a service, with the setting that allows it if
+// there is one.
+func badAddress(variable string, err error) error {
+	problem := err.Error()
+	if errors.Is(err, clients.ErrPlainHTTP) {
+		problem += " (ALLOW_PLAIN_HTTP=true)"
+	}
+	return &Invalid{variable, problem}
 }
 
 // observer passes every upstream call on to the renewal of secrets and the metrics.

@@ -25,7 +25,7 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 		says    []string // in one line
 	}{
 		{"mandate-consumer", with(mandate, "MANDATE_API_URL="), 2, []string{"MANDATE_API_URL: is not set"}},
-		{"mandate-consumer", with(mandate, "MANDATE_API_URL=http://mandates.example.com"), 2, []string{"MANDATE_API_URL", "plain http://"}},
+		{"mandate-consumer", with(mandate, "MANDATE_API_URL=http://mandates.example.com"), 2, []string{"MANDATE_API_URL", "plain http://", "ALLOW_PLAIN_HTTP=true"}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_URL=https://me:"+mandateToken+"@mandates.example.com"), 2, []string{"MANDATE_API_URL", "user"}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN="), 2, []string{"MANDATE_API_TOKEN: is not set"}},
 		{"mandate-consumer", with(mandate, "NATS_URL=nats://"), 2, []string{"NATS_URL: is no list of server addresses"}},
@@ -33,6 +33,8 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN_FILE=also"), 2, []string{"MANDATE_API_TOKEN: "}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_VERSION=v2"), 2, []string{"MANDATE_API_V2_URL: is not set"}},
 		{"mandate-consumer", with(mandate, "CONCURRENCY=0"), 2, []string{"CONCURRENCY: must be"}},
+		{"mandate-consumer", with(mandate, "CONCURENCY=8", "CONCURRENCY=0"), 2, []string{"CONCURENCY: no setting has this name", "CONCURRENCY"}},
+		{"mandate-consumer", with(mandate, "CONCURENCY=8"), 1, []string{`"warn"`, `"CONCURENCY"`, `"meant":"CONCURRENCY"`}},
 		{"mandate-consumer", with(mandate, "CONCURRENCY=1"), 2, []string{"CONCURRENCY: must be"}},
 		{"mandate-consumer", with(mandate, "CONCURRENCY=many"), 2, []string{"CONCURRENCY"}},
 		{"mandate-consumer", with(mandate, "UPSTREAM_TIMEOUT=soon"), 2, []string{"UPSTREAM_TIMEOUT"}},

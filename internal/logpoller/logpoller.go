@@ -5,6 +5,7 @@ package logpoller
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -35,28 +36,16 @@ type Program struct {
 
 // Run works until ctx ends and the page under way is published.
 func (p *Program) Run(ctx context.Context) error {
-	switch {
-	case p.Interval <= 0:
-		return &app.Invalid{Variable: "POLL_INTERVAL", Problem: "must be positive (for example 10s)"}
-	case p.Limit < 1 || p.Limit > 10_000:
-		return &app.Invalid{Variable: "POLL_LIMIT", Problem: "must be 1 to 10000"}
-	case p.Overlap < 0:
-		return &app.Invalid{Variable: "POLL_OVERLAP", Problem: "must not be negative"}
-	case p.Recipients < 0:
-		return &app.Invalid{Variable: "POLL_RECIPIENTS", Problem: "must not be negative"}
-	case p.ReportAfter <= 0:
-		return &app.Invalid{Variable: "REPORT_AFTER", Problem: "must be positive (for example 72h)"}
-	case p.ConcludeAfter <= 0: // a log is never complete up to now: messages would be sent twice
-		return &app.Invalid{Variable: "CONCLUDE_AFTER", Problem: "must be positive (for example 1h)"}
-	case p.OverdueAfter < 0:
-		return &app.Invalid{Variable: "OVERDUE_AFTER", Problem: "must not be negative"}
-	}
-	since, err := p.since(time.Now())
-	if err != nil {
-		return err
-	}
-	secrets, err := p.Secrets()
-	if err != nil {
+	since, noSince := p.since(time.Now())
+	secrets, noSecrets := p.Secrets()
+	if err := errors.Join(p.Validate(&p.MailAPI), noSince, noSecrets,
+		app.Check(p.Interval <= 0, "POLL_INTERVAL", "must be positive (for example 10s)"),
+		app.Check(p.Limit < 1 || p.Limit > 10_000, "POLL_LIMIT", "must be 1 to 10000"),
+		app.Check(p.Overlap < 0, "POLL_OVERLAP", "must not be negative"),
+		app.Check(p.Recipients < 0, "POLL_RECIPIENTS", "must not be negative"),
+		app.Check(p.ReportAfter <= 0, "REPORT_AFTER", "must be positive (for example 72h)"),
+		app.Check(p.ConcludeAfter <= 0, "CONCLUDE_AFTER", "must be positive (for example 1h)"), // a log is never complete up to now: messages would be sent twice
+		app.Check(p.OverdueAfter < 0, "OVERDUE_AFTER", "must not be negative")); err != nil {
 		return err
 	}
 	return p.Poll(ctx, &p.MailAPI, func(with app.Polling) (run func(context.Context) error, fault func() string, err error) {

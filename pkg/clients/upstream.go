@@ -3,6 +3,7 @@ package clients
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -152,6 +153,9 @@ func (u *Upstream) SetCredentials(header map[string]Secret, further ...Secret) e
 	return nil
 }
 
+// ErrPlainHTTP is in the error for an http:// origin that is not on this machine, where AllowPlainHTTP is not given.
+var ErrPlainHTTP = errors.New("keys would travel unencrypted: use https:// or allow plain http explicitly")
+
 // parseOrigin never quotes the address: it may hold a password.
 func parseOrigin(origin Origin, plainHTTP bool) (*url.URL, error) {
 	u, err := url.Parse(origin.URL)
@@ -161,8 +165,7 @@ func parseOrigin(origin Origin, plainHTTP bool) (*url.URL, error) {
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, fmt.Errorf("%s must hold scheme, host and path only: no user, query or fragment", origin.Field)
 	case u.Scheme == "http" && !plainHTTP && !loopback(u.Hostname()):
-		return nil, fmt.Errorf("%s is plain http:// to host %q, keys would travel unencrypted: use https:// or allow plain http explicitly",
-			origin.Field, u.Hostname())
+		return nil, fmt.Errorf("%s is plain http:// to host %q, %w", origin.Field, u.Hostname(), ErrPlainHTTP)
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimRight(u.Path, "/")}, nil
 }

@@ -1,20 +1,21 @@
-package main
+// Package typo finds what was meant by a mistyped name.
+package typo
 
 import "strings"
 
-// didYouMean is a question for the names that are near to a mistyped one, "" if none is.
-func didYouMean(name string, names []string) string {
-	if list := near(name, names); len(list) > 0 {
+// DidYouMean is a question for the names that are near to a mistyped one, "" if none is.
+func DidYouMean(name string, names []string) string {
+	if list := Near(name, names); len(list) > 0 {
 		return ": did you mean " + strings.Join(list, " or ") + "?"
 	}
 	return ""
 }
 
-// near are the names that are nearest to a mistyped one: up to a third of it may be wrong.
-func near(name string, names []string) (list []string) {
+// Near are the names that are nearest to a mistyped one: up to a third of it may be wrong.
+func Near(name string, names []string) (list []string) {
 	least := max(2, len(name)/3)
 	for _, candidate := range names {
-		switch d := distance(strings.ToLower(name), candidate); {
+		switch d := Distance(strings.ToLower(name), candidate); {
 		case d < least:
 			least, list = d, []string{candidate}
 		case d == least:
@@ -24,9 +25,9 @@ func near(name string, names []string) (list []string) {
 	return list
 }
 
-// distance is how many letters must be changed, added, removed or swapped with their
+// Distance is how many letters must be changed, added, removed or swapped with their
 // neighbour to make b of a.
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	var before []int
 	last := make([]int, len(b)+1)
 	for j := range last {
