@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 )
 
@@ -20,7 +21,7 @@ func local() Config {
 func proxied() Config {
 	c := local()
 	c.Addr, c.Login, c.URL = ":8088", loginProxy, "https://errand.example.com"
-	c.Groups = Groups{Read: []string{"support"}, Reveal: []string{"privacy"}, Act: []string{"on-call"}}
+	c.Groups = Groups{Read: []string{"support", ""}, Reveal: []string{"privacy"}, Act: []string{"on-call"}}
 	c.Proxy = Proxy{Peers: []string{"10.1.2.3", "192.0.2.0/24", "2001:db8::/64"}, UserHeader: "X-Forwarded-User", GroupsHeader: "X-Forwarded-Groups"}
 	return c
 }
@@ -106,6 +107,29 @@ func TestSettingsThatWouldLetEverybodyInAreRefusedByName(t *testing.T) {
 	}
 }
 
+// As a ConfigMap has them that names every setting.
+func TestSettingsThatAreEmptyAreNone(t *testing.T) {
+	for _, name := range []string{"CONSOLE_URL", "CONSOLE_READ_GROUPS", "CONSOLE_REVEAL_GROUPS", "CONSOLE_ACT_GROUPS", "CONSOLE_PROXY_PEERS", "CONSOLE_OIDC_ISSUER",
+		"CONSOLE_OIDC_CLIENT_ID", "CONSOLE_OIDC_CLIENT_SECRET", "CONSOLE_OIDC_CLIENT_SECRET_FILE"} {
+		t.Setenv(name, "")
+	}
+	var c Config
+	parser, err := kong.New(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Errorf("without a login: %v; the groups are %q, the peers %q", err, c.Groups, c.Proxy.Peers)
+	}
+	c.Login, c.URL, c.Proxy.Peers = loginProxy, "https://errand.example.com", []string{"10.1.2.3"}
+	if err := c.Validate(); err == nil {
+		t.Errorf("with a login for no group, %q: got no error", c.Groups)
+	}
+}
+
 func TestWithoutALoginOnlyTheMachinesOwnNamesAreServed(t *testing.T) {
 	console := pages(t, local())
 	for host, want := range map[string]int{
@@ -147,6 +171,7 @@ func TestOnlyTheProxyNamesTheUser(t *testing.T) {
 		{"the proxy, of a name that changes a terminal", "10.1.2.3:40000", "ann\x1b[2J", "support", [3]int{403, 403, 403}},
 		{"the proxy, of a stranger", "10.1.2.3:40000", "bob", "sales", [3]int{403, 403, 403}},
 		{"the proxy, of somebody without groups", "10.1.2.3:40000", "bob", "", [3]int{403, 403, 403}},
+		{"the proxy, of somebody in a group without a name", "10.1.2.3:40000", "bob", ",", [3]int{403, 403, 403}},
 		{"the proxy, of a group in another spelling", "10.1.2.3:40000", "bob", "Support,on call", [3]int{403, 403, 403}},
 	} {
 		headers := map[string]string{"peer": test.peer, "host": "errand.example.com"}

@@ -134,8 +134,8 @@ func TestALoginIsFinishedOnceAndInTheBrowserThatBeganIt(t *testing.T) {
 	refused("the state of the browser's login before", victim, victim.open(callback(own2, own)), 400)
 	_, own = f.authorize(t, victim.sent(t, f, "/read"))
 	refused("no code", victim, victim.open(callback("", own)), 403)
-	_, own = f.authorize(t, victim.sent(t, f, "/read"))
-	refused("another issuer's answer", victim, victim.open(callback("a code", own)+"&iss=https%3A%2F%2Flogin.evil.example"), 403)
+	own2, own = f.authorize(t, victim.sent(t, f, "/read"))
+	refused("another issuer's answer", victim, victim.open(callback(own2, own)+"&iss=https%3A%2F%2Flogin.evil.example"), 403)
 	_, own = f.authorize(t, victim.sent(t, f, "/read"))
 	refused("the issuer's refusal", victim, victim.open("/login/callback?error=access_denied&state="+own), 403)
 

@@ -34,7 +34,7 @@ func TestASessionThatWasTamperedWithIsNone(t *testing.T) {
 		t.Errorf("the session itself: got %d", got)
 	}
 	r := request("GET", "/read", map[string]string{"host": "errand.example.com", "Sec-Fetch-Mode": "navigate"})
-	r.AddCookie(&http.Cookie{Name: sessionCookie, Value: other.cookies[sessionCookie]})
+	r.AddCookie(&http.Cookie{Name: sessionCookie, Value: good})
 	if got := b.send(r).Code; got != http.StatusSeeOther {
 		t.Errorf("two sessions: got %d, want to be sent to log in", got)
 	}
