@@ -1,7 +1,5 @@
 package send
 
-import "encoding/binary"
-
 // filter is a Bloom filter: it remembers recipients in a byte or two each, and
 // mistakes a few new ones for known. It grows by parts, each twice as large as the
 // one before, so that a list of some hundred thousand costs no megabytes; the last
@@ -25,7 +23,7 @@ func newFilter(blocks, perBlock int) *filter {
 // add remembers r, and reports whether it is surely new.
 func (f *filter) add(r recipient) (isNew bool) {
 	// Recipients are hashes, so their bits choose the block and the bits in it.
-	at, bits := binary.BigEndian.Uint64(r[:8]), binary.BigEndian.Uint64(r[8:])
+	at, bits := r[0], r[1]
 	last := len(f.parts) - 1
 	for _, part := range f.parts[:last] {
 		if part[at%uint64(len(part))].has(bits) {

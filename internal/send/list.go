@@ -24,7 +24,8 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	if begun {
 		limit = 0
 	}
-	p, err := m.planner.plan(ctx, func() iter.Seq2[string, error] { return m.admitted(ctx) }, m.size, limit)
+	about := len(m.request.Body.To) / 32 // an address of usual length
+	p, err := m.planner.plan(ctx, func() iter.Seq2[string, error] { return m.admitted(ctx) }, about, m.size, limit)
 	if fault, ok := errors.AsType[listFault](err); ok {
 		field := "to"
 		if m.request.Body.ToObject != nil {

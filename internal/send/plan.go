@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"sync"
 
@@ -19,7 +20,7 @@ type plan struct {
 	duplicates int
 	invalid    []messages.InvalidAddress // the first hundred
 	faults     int                       // all of them
-	only       []string                  // the recipients, where one batch holds them all
+	kept       []string                  // the recipients, where they are maxKept or one batch at most
 	out        set                       // which texts are no recipients: those that are invalid or duplicates
 }
 
@@ -29,6 +30,10 @@ type batch struct {
 	first  int // index into the recipients, from 0
 	to     []string
 }
+
+// maxKept is up to how many recipients of several batches are kept until they are sent, since
+// so many are sent at once by default. Longer lists are read again.
+const maxKept = 4000
 
 // listFault is a rule that a list breaks, whenever it is read.
 type listFault string
@@ -68,13 +73,13 @@ type planner struct {
 //	                           recipient is new, but not that it is a duplicate;
 //	                           then once for every 200,000 suspects
 //
-// A list with more recipients than limit, or with more than twice as many texts,
-// is refused; a limit of 0 refuses none.
+// The list has about as many texts as is said, 0: nobody knows. One with more recipients
+// than limit, or with more than twice as many texts, is refused; a limit of 0 refuses none.
 //
 // Errors: a listFault that no repetition mends, the list's own, or the cause of
 // ctx when it ends while another long list is planned. With the fault that there
 // is no recipient at all, the plan says what there is instead.
-func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error], size, limit int) (plan, error) {
+func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error], about, size, limit int) (plan, error) {
 	p.once.Do(func() { p.comparing, p.filtering = make(chan struct{}, maxComparing), make(chan struct{}, 1) })
 	alone := false
 	defer func() {
@@ -82,7 +87,8 @@ func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error
 			<-p.filtering
 		}
 	}()
-	c := comparison{plan: plan{size: size}, memory: cmp.Or(p.memory, usual), limit: limit, exact: map[recipient]struct{}{}}
+	c := comparison{plan: plan{size: size, kept: make([]string, 0, min(about, max(size, maxKept)))}, memory: cmp.Or(p.memory, usual), limit: limit}
+	c.exact = make(map[recipient]struct{}, min(about, c.memory.maxExact))
 	c.lengthen = func() error {
 		select {
 		case p.filtering <- struct{}{}:
@@ -100,16 +106,24 @@ func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error
 		return c.plan, listFault("holds no valid address")
 	}
 	c.batches = (c.recipients + size - 1) / size
-	if c.batches > 1 {
-		c.only = nil
+	if len(c.kept) < c.recipients {
+		c.kept = nil
 	}
 	return c.plan, nil
 }
 
-// cut gives the batches of the list that was planned, in order. An error comes
-// last, after the batches that were whole before it.
+// cut gives the batches of the list that was planned, in order; the list is read unless it
+// was kept. An error comes last, after the batches that were whole before it.
 func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
+		for i := 0; i < len(p.kept); i += p.size {
+			if !yield(batch{number: 1 + i/p.size, first: i, to: p.kept[i:min(i+p.size, len(p.kept))]}, nil) {
+				return
+			}
+		}
+		if len(p.kept) > 0 {
+			return
+		}
 		next := batch{number: 1, to: make([]string, 0, p.size)}
 		i := -1
 		for text, err := range texts {
@@ -138,8 +152,17 @@ func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
 	}
 }
 
-// recipient is what two texts have in common that name one recipient.
-type recipient = [16]byte
+// recipient is what two texts have in common that name one recipient: two hashes, so that no
+// two recipients have the same. Nobody can know them beforehand: their seeds are this process's.
+type recipient [2]uint64
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func recipientOf(address string) recipient {
+	var buf [256]byte // longer than most
+	text := messages.AppendRecipient(buf[:0], address)
+	return recipient{maphash.Bytes(seeds[0], text), maphash.Bytes(seeds[1], text)}
+}
 
 // comparison is a plan while its list is compared with itself.
 type comparison struct {
@@ -186,7 +209,7 @@ func (c *comparison) read(texts iter.Seq2[string, error], each func(i int, r rec
 			}
 			continue
 		}
-		if err := each(i, messages.RecipientKey(address), address); err != nil {
+		if err := each(i, recipientOf(address), address); err != nil {
 			return err
 		}
 		if c.limit > 0 && c.recipients > c.limit {
@@ -205,8 +228,8 @@ func (c *comparison) meet(i int, r recipient, address string) error {
 		}
 		if len(c.exact) < c.memory.maxExact {
 			c.exact[r] = struct{}{}
-			if c.recipients++; c.recipients <= c.size {
-				c.only = append(c.only, address)
+			if c.recipients++; c.recipients <= max(c.size, maxKept) {
+				c.kept = append(c.kept, address)
 			}
 			return nil
 		}

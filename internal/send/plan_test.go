@@ -2,7 +2,6 @@ package send
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -69,7 +68,7 @@ func TestDuplicatesAreFoundHoweverFarApart(t *testing.T) {
 			readings := 0
 			texts := lines(c.list, &readings)
 			var planner planner
-			p, err := planner.plan(t.Context(), texts, 1000, 1_000_000)
+			p, err := planner.plan(t.Context(), texts, 0, 1000, 1_000_000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +103,7 @@ func TestAPlanIsThatOfAComparisonOfAllWithAll(t *testing.T) {
 		readings := 0
 		texts := lines(list.String(), &readings)
 		planner := planner{memory: in}
-		p, err := planner.plan(t.Context(), texts, 1+r.IntN(in.maxExact), 0)
+		p, err := planner.plan(t.Context(), texts, 0, 1+r.IntN(in.maxExact), 0)
 		if fault, ok := errors.AsType[listFault](err); ok && p.recipients == 0 && fault == "holds no valid address" {
 			err = nil
 		}
@@ -147,8 +146,8 @@ func wantPlan(t *testing.T, p plan, texts func() iter.Seq2[string, error], list 
 		p.batches != (len(want)+p.size-1)/p.size {
 		t.Errorf("planned %d recipients in %d batches, %d duplicates, %d invalid; want %d, %d, %d", p.recipients, p.batches, p.duplicates, p.faults, len(want), duplicates, faults)
 	}
-	if p.batches == 1 && !slices.Equal(p.only, want) || p.batches > 1 && p.only != nil {
-		t.Errorf("%d recipients are kept of %d in %d batches", len(p.only), len(want), p.batches)
+	if p.kept != nil && !slices.Equal(p.kept, want) || p.kept == nil && p.batches == 1 || len(p.kept) > max(p.size, maxKept) {
+		t.Errorf("%d recipients are kept of %d in %d batches", len(p.kept), len(want), p.batches)
 	}
 	var got []string
 	for b, err := range p.cut(texts()) {
@@ -185,7 +184,7 @@ func TestAListBeyondItsLimitIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			readings := 0
 			var planner planner
-			_, err := planner.plan(t.Context(), lines(c.list, &readings), 1000, c.limit)
+			_, err := planner.plan(t.Context(), lines(c.list, &readings), 0, 1000, c.limit)
 			fault, _ := errors.AsType[listFault](err)
 			if string(fault) != c.rule || err != nil && c.rule == "" {
 				t.Errorf("got %v, want %q", err, c.rule)
@@ -200,10 +199,29 @@ func TestAListBeyondItsLimitIsRefused(t *testing.T) {
 // What is invalid is reported also when nothing else is there.
 func TestAListWithoutARecipientSaysWhatItHolds(t *testing.T) {
 	var planner planner
-	p, err := planner.plan(t.Context(), lines("nobody\nno@one@\n", new(int)), 1000, 0)
+	p, err := planner.plan(t.Context(), lines("nobody\nno@one@\n", new(int)), 0, 1000, 0)
 	want := []messages.InvalidAddress{{Address: "nobody", Reason: "is not an email address"}, {Address: "no@one@", Reason: "is not an email address"}}
 	if diff := cmp.Diff(want, p.invalid); diff != "" || p.faults != 2 || err == nil {
 		t.Errorf("%v, %d invalid (-want +got):\n%s", err, p.faults, diff)
+	}
+}
+
+// A list whose batches are sent at once is in memory anyway: it is not read again to be cut.
+func TestAShortListIsReadOnce(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 1001: 1, maxKept: 1, maxKept + 1: 2} {
+		list, readings := addresses(0, n)+addresses(0, 1), 0
+		texts := lines(list, &readings)
+		var planner planner
+		p, err := planner.plan(t.Context(), texts, 0, 1000, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantPlan(t, p, func() iter.Seq2[string, error] {
+			return func(yield func(string, error) bool) { texts()(yield) }
+		}, list)
+		if readings != want {
+			t.Errorf("a list of %d recipients was read %d times, want %d", n, readings, want)
+		}
 	}
 }
 
@@ -213,10 +231,7 @@ func TestTheFilterMistakesFewOfFiveMillion(t *testing.T) {
 	devtest.Full(t)
 	f, r, mistaken := newFilter(usual.blocks, usual.perBlock), rand.NewPCG(1, 2), 0
 	for range 5_000_000 {
-		var one recipient
-		binary.BigEndian.PutUint64(one[:8], r.Uint64())
-		binary.BigEndian.PutUint64(one[8:], r.Uint64())
-		if !f.add(one) {
+		if !f.add(recipient{r.Uint64(), r.Uint64()}) {
 			mistaken++
 		}
 	}
@@ -241,7 +256,7 @@ func TestPlanningAMillionRecipientsTakesTwoReadingsAndLittleMemory(t *testing.T)
 	var planner planner
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := planner.plan(t.Context(), lines(list, &readings), 1000, 0); err != nil {
+	if _, err := planner.plan(t.Context(), lines(list, &readings), 0, 1000, 0); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -266,17 +281,17 @@ func TestLongListsArePlannedOneAtATime(t *testing.T) {
 		}
 		ended := make(chan error, 2)
 		go func() {
-			_, err := planner.plan(t.Context(), held, 5, 0)
+			_, err := planner.plan(t.Context(), held, 0, 5, 0)
 			ended <- err
 		}()
 		synctest.Wait()
-		if _, err := planner.plan(t.Context(), lines(addresses(0, 10), new(int)), 5, 0); err != nil {
+		if _, err := planner.plan(t.Context(), lines(addresses(0, 10), new(int)), 0, 5, 0); err != nil {
 			t.Errorf("a short list, beside a long one: %v", err)
 		}
 		gone := errors.New("the program ends")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() {
-			_, err := planner.plan(ctx, lines(addresses(0, 20), new(int)), 5, 0)
+			_, err := planner.plan(ctx, lines(addresses(0, 20), new(int)), 0, 5, 0)
 			ended <- err
 		}()
 		synctest.Wait()
@@ -293,7 +308,7 @@ func TestLongListsArePlannedOneAtATime(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("the first one: %v", err)
 		}
-		if _, err := planner.plan(t.Context(), lines(addresses(0, 20), new(int)), 5, 0); err != nil {
+		if _, err := planner.plan(t.Context(), lines(addresses(0, 20), new(int)), 0, 5, 0); err != nil {
 			t.Errorf("the next one: %v", err)
 		}
 	})
@@ -308,7 +323,8 @@ func listed(object io.Reader) *message {
 // What cannot be read to its end is not sent as if it were shorter.
 func TestAListThatBreaksOffIsNotCutShort(t *testing.T) {
 	broken := errors.New("broken off")
-	p, err := listed(strings.NewReader(addresses(0, 2500))).makePlan(t.Context(), false)
+	const n = 2*maxKept + 500 // it is read again to be cut
+	p, err := listed(strings.NewReader(addresses(0, n))).makePlan(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func (m *message) notBefore() time.Time {
 // single sends a message of one batch: its own history is the batch's ledger.
 func (m *message) single(ctx context.Context) (messages.Event, error) {
 	h := m.request.History
-	got, err := m.send(ctx, m.request.Delivery, m.started, batch{number: 1, to: m.plan.only})
+	got, err := m.send(ctx, m.request.Delivery, m.started, batch{number: 1, to: m.plan.kept})
 	if err != nil {
 		return messages.Event{}, err
 	}

@@ -127,26 +127,29 @@ var isAtom = func() (is [256]bool) {
 // is the beginning of a SHA-256, the same in every process.
 func RecipientKey(address string) (key [16]byte) {
 	var buf [maxAddress]byte
-	sum := sha256.Sum256(appendRecipient(buf[:0], address))
+	sum := sha256.Sum256(AppendRecipient(buf[:0], address))
 	copy(key[:], sum[:])
 	return key
 }
 
-// appendRecipient is an address in the form in which recipients are compared.
-func appendRecipient(text []byte, address string) []byte {
+// AppendRecipient appends an address in the form in which recipients are compared: two
+// addresses have the same exactly when they have the same RecipientKey.
+func AppendRecipient(text []byte, address string) []byte {
+	before := len(text)
 	text = append(text, address...)
-	if at := strings.LastIndexByte(address, '@'); at >= 0 {
-		domain := text[at+1:]
-		for i, c := range domain {
-			if c >= utf8.RuneSelf {
-				text = appendDomain(text[:at+1], address[at+1:])
-				break
-			}
-			if 'A' <= c && c <= 'Z' {
-				domain[i] = c + 'a' - 'A'
-			}
-		}
-		text = bytes.TrimSuffix(text, []byte("."))
+	at := strings.LastIndexByte(address, '@')
+	if at < 0 {
+		return text
 	}
-	return text
+	domain := text[before+at+1:]
+	for i, c := range domain {
+		if c >= utf8.RuneSelf {
+			text = appendDomain(text[:before+at+1], address[at+1:])
+			break
+		}
+		if 'A' <= c && c <= 'Z' {
+			domain[i] = c + 'a' - 'A'
+		}
+	}
+	return bytes.TrimSuffix(text, []byte("."))
 }

@@ -38,7 +38,7 @@ func (b *SentBody) SetKeys(secret *RecipientSecret, from string, to []string) {
 		b.setPlainKeys(from, to)
 		return
 	}
-	b.From, b.Secret = 0, &SecretKeys{ID: secret.ID(), Keys: AppendKey(nil, secret.KeyOf(from))}
+	b.From, b.Secret = 0, &SecretKeys{ID: secret.ID(), Keys: AppendKey(make([]byte, 0, keySize*(1+len(to))), secret.KeyOf(from))}
 	for _, address := range to {
 		b.Secret.Keys = AppendKey(b.Secret.Keys, secret.KeyOf(address))
 	}
@@ -47,7 +47,7 @@ func (b *SentBody) SetKeys(secret *RecipientSecret, from string, to []string) {
 func (b *SentBody) setPlainKeys(from string, to []string) {
 	folded, exact := KeysOf(from)
 	same := folded == exact
-	b.Folded = AppendKey(nil, folded)
+	b.Keys, b.Folded = make([]byte, 0, keySize*len(to)), AppendKey(make([]byte, 0, keySize*(1+len(to))), folded)
 	for _, address := range to {
 		folded, exact := KeysOf(address)
 		same = same && folded == exact

@@ -35,7 +35,7 @@ func (s *RecipientSecret) KeyOf(mailbox string) Key {
 		return 0
 	}
 	var room [maxAddress]byte
-	sum := s.sum(appendRecipient(room[:0], fold(bare(mailbox))))
+	sum := s.sum(AppendRecipient(room[:0], fold(bare(mailbox))))
 	return Key(binary.BigEndian.Uint64(sum))
 }
 
