@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -31,7 +32,7 @@ func MessageOf(p history.Prior, unknown messages.Reason) string {
 	if unknown == messages.ReasonInterrupted {
 		return interrupted
 	}
-	return p.Message
+	return cmp.Or(p.Message, "what became of an earlier call is not known")
 }
 
 // NotBefore is when a wait is over that begins now, and not after the request is given up.

@@ -30,6 +30,10 @@ const (
 	HeaderMessage   = "Errand-Message"
 )
 
+// HeaderReopened is of a dead letter that a person has published again: the sequence of the
+// event that opened its request for that. HeaderRequestID says which one's.
+const HeaderReopened = "Errand-Reopened"
+
 // StoreDeadLetter stores the original message of a request on dead.<its subject>: bytes
 // unchanged, its own headers but for Nats-* and Errand-* (a copied expectation
 // would block the queue for good). The same ending of the same request stored again

@@ -34,7 +34,8 @@ var _ history.Log = EventStore{}
 // when what it says of the history makes no sense for a minute.
 //
 // Over a history that is gone from the stream, removed by somebody or by its age,
-// everything but started is stored: what became of a call must be published nevertheless.
+// everything but started and reopened is stored: what became of a call must be published
+// nevertheless.
 func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error) {
 	m, err := s.encode(r)
 	if err != nil {
@@ -92,7 +93,7 @@ func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) 
 	switch {
 	case err != nil:
 		return 0, err
-	case got == nil && r.Event.State != messages.Started: // a call is announced over what is known only
+	case got == nil && r.Event.State != messages.Started && r.Event.State != messages.Reopened: // those two follow what is known only
 		expect(m.Header, 0)
 	case got == nil:
 	case wrote(got, m):

@@ -27,6 +27,7 @@ type delivery[R any] struct {
 	// that the queue gives.
 	ids    []string
 	giveUp time.Time
+	redrive
 }
 
 // open reads a message, and keeps it leased; nil: it is none of JetStream's.
@@ -51,7 +52,8 @@ func (c *Consumer[R]) open(m *nats.Msg, permit *hold.Permit) *delivery[R] {
 			d.invalid = messages.CheckGiveUpAt(named, meta.Timestamp, kept)
 		}
 	}
-	if d.giveUp = named; named.IsZero() {
+	d.redrive = redriveOf(m)
+	if d.giveUp = named; named.IsZero() || d.redriven && named.Before(meta.Timestamp) { // what a person runs again has its time from then on
 		d.giveUp = meta.Timestamp.Add(min(c.GiveUpAfter, messages.MaxGiveUp(kept)))
 	}
 	own := meta.Stream + "-" + strconv.FormatUint(meta.Sequence.Stream, 10)

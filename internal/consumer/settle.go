@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"errand/internal/attempt"
@@ -25,8 +26,10 @@ type ending struct {
 	attempt  int
 }
 
-// wrong reports whether the request leaves a dead letter.
-func (e ending) wrong() bool { return e.state == messages.Failed || e.state == messages.Uncertain }
+// wrong reports whether the request may leave a dead letter.
+func (e ending) wrong() bool {
+	return e.state == messages.Failed || e.state == messages.Uncertain || e.state == messages.Partial
+}
 
 // settle takes one delivery to its end: an outcome stored and the request
 // acknowledged, or the request given back. The only warning about a request is here.
@@ -80,21 +83,27 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 			end, err = ending{id: d.ids[0]}, attempt.Panicked(p)
 		}
 	}()
+	if err := c.findReopened(ctx, d); err != nil {
+		return nil, ending{id: d.ids[0]}, err
+	}
 	var ev messages.Event
 	why := c.refusal(d)
 	for i, id := range d.ids {
 		h = c.history(d, id)
 		valid := d.invalid == nil && i == 0
-		if valid {
+		if valid && !d.redriven {
 			h.Corrects = d.meta.Timestamp
 		}
-		ev, err = h.Settle(ctx, d.meta.NumDelivered == 1, func(p history.Prior) (messages.Event, error) {
+		ev, err = h.Settle(ctx, d.meta.NumDelivered == 1 && !d.redriven, func(p history.Prior) (messages.Event, error) {
 			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.meta.NumDelivered < maxPanics {
 				return messages.Event{}, d.invalid
 			}
+			if i == 0 && d.reopened > 0 && p.State == "" {
+				return messages.Event{}, errLags()
+			}
 			if !valid {
 				state := messages.Failed
-				if p.State == messages.Started || p.AfterUnknown { // it was taken by older rules, and a call may have been made
+				if p.Acted() { // it was taken by older rules, and a call may have been made
 					state, why.Reason = messages.Uncertain, messages.ReasonInterrupted
 				}
 				return h.Event(state, c.op.Ended(d.body, state, why)), nil
@@ -107,6 +116,9 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 			break
 		}
 		why.ConflictsWith = conflict.ID
+	}
+	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok && h.ID == d.ids[0] && done.Sequence < d.reopened {
+		err = errLags()
 	}
 	end, err = c.ending(ctx, h, ev, err)
 	return h, end, err
@@ -122,6 +134,9 @@ func (c *Consumer[R]) refusal(d *delivery[R]) messages.FailedBody {
 	b := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: d.invalid.Error(), Fingerprint: d.print}
 	if faults, ok := errors.AsType[*messages.Invalid](d.invalid); ok {
 		b.Fields = faults.Fields
+	}
+	if d.redriven && d.reopened == 0 { // a copy of another one's message
+		b.ConflictsWith = d.of
 	}
 	return b
 }
@@ -159,7 +174,7 @@ func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history
 	ev, err := h.Settle(ctx, false, func(p history.Prior) (messages.Event, error) {
 		state := messages.Uncertain
 		b := messages.FailedBody{Reason: messages.ReasonInterrupted, Message: "its handling fails each time; a call may have been made", Fingerprint: d.print}
-		if p.State == "" || p.State == messages.Reopened || p.State == messages.Page {
+		if !p.Acted() && p.State != messages.Deferred {
 			state, b.Reason, b.Message = messages.Failed, messages.ReasonInvalidRequest, "its handling fails each time"
 		}
 		return h.Event(state, c.op.Ended(d.body, state, b)), nil
@@ -173,12 +188,18 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 	if !end.wrong() {
 		return nil
 	}
-	var why struct {
-		Reason  messages.Reason `json:"reason"`
-		Message string          `json:"message"`
-	}
+	var why messages.SendOutcome // the others have these fields too
 	if err := messages.DecodeEvent(end.body, &why); err != nil {
 		return err
+	}
+	if end.state == messages.Partial {
+		i := slices.IndexFunc(why.Unsettled, func(u messages.Unsettled) bool { return u.State != messages.Accepted })
+		if i < 0 && len(why.Unsettled) == why.UnsettledCount { // all were taken, some with fewer recipients
+			return nil
+		}
+		if i >= 0 {
+			why.Reason, why.Message = why.Unsettled[i].Reason, why.Unsettled[i].Message
+		}
 	}
 	err := c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: why.Reason, Message: why.Message, Final: end.sequence})
 	failpoint.Here(failpoint.DeadLettered)

@@ -6,7 +6,8 @@
 //	         ├─ retry later ─► deferred
 //	         └─ unknown ─────► look the order number up ─┬─ listed, or the list proves nothing ─► uncertain
 //	                                                     ├─ report ─────────────────────────────► uncertain
-//	                                                     └─ retry: not listed, call again after another look
+//	                                                     └─ retry, or a person's redrive: not listed, call again
+//	                                                        after another look
 package enroll
 
 import (
@@ -37,12 +38,13 @@ type enrollment struct {
 	defaults messages.Defaults // of the call that was announced last
 	evidence []json.RawMessage // what is listed under the order number
 	message  string            // what a look-up found
+	again    bool              // a person said that it is to be made where it is not listed
 }
 
 // Handle answers one enrollment request. Errors: *history.RetryLaterError when it was
 // deferred, history.ErrFenced when another worker has it, or the log's.
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
-	e := &enrollment{Handler: h, request: r}
+	e := &enrollment{Handler: h, request: r, again: r.Prior.Again}
 	result, err := attempt.Run(ctx, h.Caller, attempt.Call[mandate.Enrolled]{
 		Delivery: r.Delivery, Unknown: attempt.UnknownOf(r.Prior), OwnKey: r.Body.PortalKey != "",
 		Before: e.before, Started: e.started, Stale: e.stale, OnUnknown: e.lookUp, LooksUp: true, Make: e.call})
@@ -113,6 +115,7 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 // lookUp finds out what became of a call of unknown fate. After one that was made just now
 // it looks twice: a call that timed out may still be at work upstream.
 func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, error) {
+	e.again = e.again && !fresh // that was said of earlier calls
 	found, err := e.list(ctx)
 	if err == nil && fresh && found.proof() != listed {
 		if !retry.Pause(ctx, retry.SecondLook) {
@@ -131,7 +134,7 @@ func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, e
 		e.evidence, e.message = found.records, "the order number is listed upstream, but the answer with the link never came"
 		return attempt.Uncertain, nil
 	case notListed:
-		if e.request.Body.OnUnknown == messages.OnUnknownRetry {
+		if e.again || e.request.Body.OnUnknown == messages.OnUnknownRetry {
 			return attempt.Done, nil
 		}
 		return attempt.Uncertain, nil

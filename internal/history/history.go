@@ -10,15 +10,11 @@ package history
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"time"
 
 	"errand/internal/failpoint"
-	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -126,41 +122,13 @@ type History struct {
 	Trace    Trace
 	Attempt  int // submissions made for the request so far
 	// ReopenedAt is the sequence of the event that opened the batch's request again: what
-	// was not accepted before that is run once more. 0: it was not.
+	// was refused before that is run once more. 0: it was not.
 	ReopenedAt uint64
+	// Named: that event names the batch. It is run once more though it is of unknown fate.
+	Named bool
 
 	last   uint64
 	writer string
-}
-
-// Prior is what a history held when it was read: nothing (no State), a call whose maker
-// died (started), a request that waits (deferred), a listing under way (page), or one that
-// was opened again (reopened).
-type Prior struct {
-	State   messages.State
-	Last    []byte // body of that event
-	Started []byte // body of the last started event, if there is one
-	Facts
-}
-
-// Facts are what handlers ask of the last event, whatever it is.
-type Facts struct {
-	At           messages.Time   `json:"at"`
-	NotBefore    messages.Time   `json:"not_before"`
-	AfterUnknown bool            `json:"after_unknown"` // a call of unknown fate was made
-	Unknown      messages.Reason `json:"unknown"`       // why it is unknown, while that is found out
-	HeldCount    int             `json:"held_count"`    // how often it met held while others succeeded
-	Reason       messages.Reason `json:"reason"`
-	Message      string          `json:"message"`
-	HTTPStatus   int             `json:"http_status"`
-}
-
-// Waited is how long the request was deferred for; 0 when it was not.
-func (p Prior) Waited() time.Duration {
-	if p.State != messages.Deferred {
-		return 0
-	}
-	return max(p.NotBefore.Sub(p.At.Time), 0)
 }
 
 // Settle runs f over what is in the history and stores the event that f gives.
@@ -210,76 +178,6 @@ func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, 
 	err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: messages.ByCorrection,
 		Was: messages.PriorOutcome{State: messages.Failed, Reason: conflict.failed.reason}, Fingerprint: h.Fingerprint})
 	return Prior{State: messages.Reopened}, err
-}
-
-// Read reads what is in the history; what is stored next follows that. Errors:
-// *AlreadyDoneError when it is final, *ConflictError when it is another request's,
-// *RetryLaterError when somebody else is on it or it was deferred to a later time, ErrCorrupt.
-func (h *History) Read(ctx context.Context) (Prior, error) {
-	e, err := h.Log.Last(ctx, h.Operation, h.Operation.Filter(h.ID))
-	if err != nil || e.Sequence == 0 {
-		h.last = 0
-		return Prior{}, err
-	}
-	var b struct {
-		Attempt     int           `json:"attempt"`
-		Fingerprint string        `json:"fingerprint"`
-		Deadline    messages.Time `json:"deadline"`
-		Facts
-	}
-	now := time.Now()
-	if json.Unmarshal(e.Body, &b) != nil || b.Attempt < 0 || b.Attempt > math.MaxInt32 || b.Deadline.Sub(now) > farthest || b.NotBefore.Sub(now) > farthest {
-		return Prior{}, fmt.Errorf("history: read %s: %w: sequence %d", h.ID, ErrCorrupt, e.Sequence)
-	}
-	p := Prior{State: messages.StateOf(e.Subject), Last: e.Body, Facts: b.Facts}
-	own := e.Sequence == h.last // stored by this very worker
-	h.last, h.Attempt = e.Sequence, b.Attempt
-	switch p.State {
-	case messages.Started:
-		p.Started = e.Body
-	case messages.Deferred, messages.Reopened:
-		if p.Started, err = h.started(ctx, p.State, &b.Fingerprint); err != nil {
-			return Prior{}, err
-		}
-	}
-	switch {
-	case h.Fingerprint != "" && b.Fingerprint != "" && b.Fingerprint != h.Fingerprint:
-		conflict := &ConflictError{ID: h.ID}
-		if p.State == messages.Failed && !p.AfterUnknown {
-			conflict.failed = &failure{p.Reason}
-		}
-		return Prior{}, conflict
-	case h.ReopenedAt > e.Sequence && p.State.Final(h.Operation) && p.State != messages.Accepted:
-		return Prior{State: messages.Reopened}, nil
-	case p.State.Final(h.Operation):
-		return Prior{}, &AlreadyDoneError{State: p.State, Body: e.Body, Sequence: e.Sequence}
-	case (p.State == messages.Started || p.State == messages.Page) && b.Deadline.After(now) && !own:
-		return Prior{}, &RetryLaterError{At: b.Deadline.Time}
-	case p.State == messages.Deferred && b.NotBefore.After(now):
-		return Prior{}, &RetryLaterError{At: b.NotBefore.Time}
-	case !slices.Contains([]messages.State{messages.Started, messages.Deferred, messages.Reopened, messages.Page}, p.State):
-		return Prior{}, &RetryLaterError{At: now.Add(retry.Newer), Cause: fmt.Errorf("the state %q is for a newer program", messages.Cut(string(p.State)))}
-	}
-	return p, nil
-}
-
-// started reads the last started event behind a deferred or reopened one; nil: there is
-// none, or it is of other contents that were corrected. of is the fingerprint that is known,
-// and becomes the event's.
-func (h *History) started(ctx context.Context, behind messages.State, of *string) ([]byte, error) {
-	s, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
-	if err != nil || s.Body == nil {
-		return nil, err
-	}
-	var b struct {
-		Fingerprint string `json:"fingerprint"`
-	}
-	_ = json.Unmarshal(s.Body, &b) // what cannot be read names none
-	if behind == messages.Reopened && b.Fingerprint != *of {
-		return nil, nil
-	}
-	*of = b.Fingerprint
-	return s.Body, nil
 }
 
 // Store writes the next event over the last one that this worker knows, abridged if it

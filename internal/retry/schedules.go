@@ -31,6 +31,8 @@ const (
 	Margin = 5 * time.Second
 	// Fenced is how long a request stays away that another worker is writing to.
 	Fenced = time.Second
+	// ReplicaLag is for how long a replica may not have an event yet that a message refers to.
+	ReplicaLag = time.Minute
 	// SecondLook is how long after a look-up that found nothing the list is read again: a
 	// call that timed out may still be at work upstream.
 	SecondLook = 2 * time.Second

@@ -3,6 +3,7 @@ package send
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ type delivery struct {
 	*message
 	outcome
 	reopened uint64 // sequence of the event that opened the request again; 0: none
+	named    []int  // the batches that it says may be sent; none: it names none
 
 	deadline attempt.Deadline // of the request's started event
 
@@ -72,16 +74,24 @@ func (m *message) findsOut() bool {
 // begin stores the request's own started event and finds out whether it was opened again.
 func (d *delivery) begin(ctx context.Context) error {
 	r := d.request
+	var body []byte
 	switch r.Prior.State {
 	case "":
 	case messages.Reopened: // just now, maybe: a replica may not have it yet
-		d.reopened = r.History.Sequence()
+		d.reopened, body = r.History.Sequence(), r.Prior.Last
 	default:
 		e, err := r.History.Log.Last(ctx, messages.Send, messages.Send.Subject(messages.Reopened, r.History.ID))
 		if err != nil {
 			return err
 		}
-		d.reopened = e.Sequence
+		d.reopened, body = e.Sequence, e.Body
+	}
+	if body != nil {
+		var said messages.ReopenedBody
+		if err := messages.DecodeEvent(body, &said); err != nil {
+			return err
+		}
+		d.named = said.Batches
 	}
 	return d.announce(ctx)
 }
@@ -153,13 +163,19 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 		}
 	}()
 	r := d.request
-	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number), Trace: r.History.Trace, ReopenedAt: d.reopened}
+	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number), Trace: r.History.Trace}
+	named := slices.Contains(d.named, b.number)
+	if named || len(d.named) == 0 {
+		h.ReopenedAt, h.Named = d.reopened, named
+	}
 	var got result
 	_, err := h.Settle(ctx, r.Prior.State == "", func(p history.Prior) (messages.Event, error) {
 		of := r.Delivery
 		of.History, of.Prior = h, p
 		var err error
-		if got, err = d.send(ctx, of, startedBatch(b), b); err != nil {
+		if len(d.named) > 0 && !named {
+			got = leftOut(b, p)
+		} else if got, err = d.send(ctx, of, startedBatch(b), b); err != nil {
 			return messages.Event{}, err
 		}
 		if got.waits() {
@@ -181,6 +197,18 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	default:
 		d.add(got)
 	}
+}
+
+// leftOut is the result of a batch that is not among those that a person has named, and that
+// has no end in its history. It was given up before it was sent, or its events are gone: those
+// of an accepted one are no younger than the redrive, whose time may be longer than theirs.
+func leftOut(b batch, p history.Prior) result {
+	r := attempt.Result[int]{Verdict: attempt.Uncertain, Reason: messages.ReasonInterrupted,
+		Message: "it is not among the batches that were to be sent again, and its events do not show what became of it"}
+	if p.State == messages.Deferred && !p.AfterUnknown {
+		r = attempt.Result[int]{Verdict: attempt.GivenUp, Reason: p.Reason, Status: p.HTTPStatus, Message: p.Message}
+	}
+	return resultOf(b, r)
 }
 
 // earlier is the result of a batch that must be left alone until a time.

@@ -118,8 +118,11 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
 		return err
 	}
-	if started != nil && (m.plan.recipients != started.Recipients || m.plan.batches != started.Batches) {
+	switch p := m.request.Prior; {
+	case started != nil && (m.plan.recipients != started.Recipients || m.plan.batches != started.Batches):
 		return errShifted
+	case started == nil && p.Acted() && m.plan.batches > 1: // those that were named may be others
+		return errPurged
 	}
 	return nil
 }
@@ -129,7 +132,8 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 func (m *message) unprepared(err error) (messages.Event, error) {
 	invalid, isInvalid := errors.AsType[*invalidError](err)
 	over := !time.Now().Before(m.request.GiveUpAt)
-	begun := m.request.Prior.State != "" && m.request.Prior.State != messages.Reopened
+	p := m.request.Prior
+	begun := p.Acted() || p.State != "" && p.State != messages.Reopened
 	switch {
 	case errors.Is(err, errStopping):
 		return messages.Event{}, err
@@ -182,8 +186,8 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 	if err != nil {
 		return result{}, err
 	}
-	unknown, onUnknown := attempt.UnknownOf(d.Prior), m.request.Body.OnUnknown
-	if onUnknown == messages.OnUnknownConclude && d.Prior.State == messages.Deferred && !awaitsLog(d.Prior) {
+	unknown, onUnknown, again := attempt.UnknownOf(d.Prior), m.request.Body.OnUnknown, d.Prior.Again
+	if onUnknown == messages.OnUnknownConclude && d.Prior.State == messages.Deferred && !awaitsLog(d.Prior) && !again {
 		unknown = "" // the sending log has shown that the last call of unknown fate did nothing
 	}
 	if unknown != "" && onUnknown != messages.OnUnknownResend {
@@ -193,10 +197,12 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 	}
 	if unknown != "" && onUnknown == messages.OnUnknownConclude {
 		got, err := m.concluded(ctx, d.Prior, b, call, unknown)
-		if err != nil || got.Verdict != "" {
+		if err != nil || got.Verdict != "" && !(again && got.Verdict != attempt.Done) {
 			return got, err
 		}
-		unknown = ""
+		if !again {
+			unknown = ""
+		}
 	}
 	recorded := false
 	r, err := attempt.Run(ctx, m.Caller, attempt.Call[int]{
@@ -209,11 +215,12 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 			}
 			return m.Sent(ctx, record)
 		},
-		OnUnknown: func(context.Context, bool) (attempt.Verdict, error) {
-			switch onUnknown {
-			case messages.OnUnknownResend:
+		OnUnknown: func(_ context.Context, fresh bool) (attempt.Verdict, error) {
+			again = again && !fresh // that was said of earlier calls
+			switch {
+			case again || onUnknown == messages.OnUnknownResend:
 				return attempt.Done, nil
-			case messages.OnUnknownConclude:
+			case onUnknown == messages.OnUnknownConclude:
 				return attempt.AwaitLog, nil
 			}
 			return attempt.Uncertain, nil
