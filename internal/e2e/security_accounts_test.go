@@ -18,7 +18,7 @@ import (
 )
 
 // mayRead is what those who are no programs may come to know.
-var mayRead = map[string][]string{"service": {"events"}, "subscriber": {"events"}, "producer": {"lists"}, "ann": {"requests", "events", "log", "dead", "audit"}, "olga": {"requests", "events", "log", "dead", "audit"}, "operator": {"requests", "events", "log", "dead"}}
+var mayRead = map[string][]string{"service": {"events"}, "subscriber": {"events"}, "producer": {"lists"}, "ann": {"requests", "events", "log", "dead", "audit"}, "olga": {"requests", "events", "log", "dead", "audit"}, "console": {"requests", "events", "log", "dead", "audit"}, "operator": {"requests", "events", "log", "dead"}}
 
 // Everybody but the programs asks the server for whatever its source has a subject for, with
 // each body and each reply subject that could do harm, and it leaves errand's streams,
@@ -83,7 +83,10 @@ func TestNobodyButTheProgramsCanChangeOrReadWhatIsNotNamedForHim(t *testing.T) {
 
 // mayWrite are the subjects that those may write to who act; what else of their streams
 // changes is found by subject.
-var mayWrite = map[string]*regexp.Regexp{"olga": regexp.MustCompile(`^(audit\.\w+\.olga\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`)}
+var mayWrite = map[string]*regexp.Regexp{
+	"olga":    regexp.MustCompile(`^(audit\.\w+\.olga\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
+	"console": regexp.MustCompile(`^(audit\.\w+\.\w+\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
+}
 
 // withBen adds a second person to a configuration.
 func withBen(config string) string {

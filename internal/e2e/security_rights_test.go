@@ -126,12 +126,13 @@ func TestEachProgramMayDoItsOwnWorkAndNothingElse(t *testing.T) {
 }
 
 // Who acts may write what his acts say, under his own name, and no other event; who only reads
-// may not.
+// may not. The console acts for its users, and so under any name.
 func TestWhoActsMayWriteHisActsAndNothingElse(t *testing.T) {
 	parallel(t)
 	n := securedServer(t)
 	olga, _ := connectAs(t, n.URL, "olga")
 	ann, _ := connectAs(t, n.URL, "ann")
+	console, _ := connectAs(t, n.URL, "console")
 	for subject, may := range map[string]bool{
 		"audit.redrive.olga.r1": true, "audit.redrive.ann.r1": false, "audit.redrive.olga": false,
 		"mandate.enroll.reopened.r1": true, "mail.send.failed.r1": true, "mandate.enroll.requested": true,
@@ -142,6 +143,9 @@ func TestWhoActsMayWriteHisActsAndNothingElse(t *testing.T) {
 		err := act{publish: subject}.try(olga)
 		if err != nil && !errors.Is(err, nats.ErrPermissionViolation) || (err == nil) != may {
 			t.Errorf("olga on %s: %v, want that she may: %v", subject, err, may)
+		}
+		if err := (act{publish: subject}).try(console); (err == nil) != (may || subject == "audit.redrive.ann.r1") {
+			t.Errorf("the console on %s: %v", subject, err)
 		}
 		if err := (act{publish: subject}).try(ann); (err == nil) != (subject == "mandate.enroll.requested") {
 			t.Errorf("ann on %s: %v", subject, err)
