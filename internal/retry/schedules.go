@@ -70,8 +70,6 @@ const (
 	RetryAfterMax = 15 * time.Minute
 	// SweepMin is the shortest pause between two sweeps of the sending log.
 	SweepMin = time.Second
-	// SweepMax is the longest pause after a sweep that failed.
-	SweepMax = time.Minute
 	// RoundEvery is the shortest time from one scan of a list to the next.
 	RoundEvery = time.Minute
 	// LongRound is how long a scan takes that is too long for rows that may change.

@@ -53,23 +53,23 @@ type Settings struct {
 	Since    time.Time     // how far back a list is published that was never read; zero: all of it
 }
 
-// maxFailures is the number of sweeps in a row that must fail before the sweeper is not
-// ready: a single failure may be temporary.
+// maxFailures is the number of sweeps in a row that must fail before a sweeper that worked
+// is not ready: a single failure may be temporary.
 const maxFailures = 3
 
-// Fault says why the sweeper is not ready; "" if it is ready.
+// Fault says why the sweeper is not ready; "" if it is ready, which it is not before its
+// first complete sweep.
 func (s *Sweeper[T]) Fault() string {
 	if f := s.fault.Load(); f != nil {
 		return *f
 	}
-	return ""
+	return s.Name + ": the first sweep has not come through yet"
 }
 
 func (s *Sweeper[T]) setFault(why string) {
-	if was := s.Fault(); why == "" && was != "" {
+	if was := s.fault.Swap(&why); why == "" && was != nil && *was != "" {
 		s.Logger.Info().Msg("sweep: works again")
 	}
-	s.fault.Store(&why)
 }
 
 // Run sweeps until ctx ends; events that are being published then are finished first.
@@ -123,13 +123,13 @@ func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Du
 	return min(2*before, s.Interval)
 }
 
-// failed logs a failed sweep and returns the pause after it, which doubles up to
-// retry.SweepMax. While the account is refused, the first read of each sweep is the
+// failed logs a failed sweep and returns the pause after it, which is that of probes where
+// Interval is shorter: what waits for the list goes on soon after its service. While the account is refused, the first read of each sweep is the
 // probe.
 func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	var e *clients.Error
 	upstream := errors.As(err, &e)
-	wait := max(s.Interval, min(s.Interval<<min(failures-1, 10), retry.SweepMax))
+	wait := max(s.Interval, min(s.Interval<<min(failures-1, 10), s.Policy.Max))
 	if upstream {
 		wait = max(wait, min(e.RetryAfter, retry.RetryAfterMax))
 	}
@@ -137,13 +137,14 @@ func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	if held {
 		wait = max(s.Policy.Max, min(e.RetryAfter, retry.RetryAfterMax), retry.SweepMin)
 	}
-	if held && s.Fault() == "" || !held {
+	first := s.fault.Load() == nil
+	if held && (first || s.Fault() == "") || !held {
 		s.Logger.Warn().Err(err).Dur("again_in", wait).Msg("sweep: failed")
 	}
 	switch {
 	case held:
 		s.setFault(fmt.Sprintf("%s answers %d: credentials or account", s.Name, e.Status))
-	case failures >= maxFailures:
+	case first || s.Fault() != "" || failures >= maxFailures:
 		s.setFault(fmt.Sprintf("%s: no sweep came through lately: %v", s.Name, err))
 	}
 	return wait

@@ -504,6 +504,37 @@ func TestABusyUpstreamMakesTheSweeperUnreadyInTheEnd(t *testing.T) {
 	})
 }
 
+// A poller that starts while its service is down says so from the first moment, and works
+// again soon after the service does.
+func TestASweeperIsReadyFromItsFirstCompleteSweepOn(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		if why := w.sweeper.Fault(); why == "" {
+			w.Error("before the first sweep: no fault")
+		}
+		began, down := time.Now(), 20*time.Minute
+		w.answer = func(int, int) error {
+			if time.Since(began) < down {
+				return &clients.Error{Fate: clients.Busy, Status: http.StatusServiceUnavailable}
+			}
+			return nil
+		}
+		for _, after := range []time.Duration{time.Second, 30 * time.Second, 10 * time.Minute} {
+			time.AfterFunc(after, func() {
+				if why := w.sweeper.Fault(); why == "" {
+					w.Errorf("%s after the start, while its service is down: no fault", after)
+				}
+			})
+		}
+		time.AfterFunc(down+15*time.Second, func() {
+			if why := w.sweeper.Fault(); why != "" {
+				w.Errorf("15 s after its service came back: fault %q", why)
+			}
+		})
+		w.run(down + time.Minute)
+		w.check(time.Time{})
+	})
+}
+
 func TestShutdownFinishesWhatIsBeingStored(t *testing.T) {
 	inOrderedWorld(t, 500, func(w *world) {
 		ctx, stop := context.WithCancel(w.Context())
