@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -92,7 +91,7 @@ func (f *form) open() (int, bool) {
 		f.fault("body", "is empty")
 	case !utf8.Valid(f.text):
 		f.fault("body", "is not UTF-8")
-	case !json.Valid(f.text):
+	case !isJSON(f.text):
 		f.fault("body", "is not JSON")
 	case f.text[i] != '{':
 		f.fault("body", "must be a JSON object")
