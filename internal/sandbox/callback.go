@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -25,6 +26,7 @@ type Callbacks struct {
 	Delivered int `json:"delivered"` // answered with 200
 	Failed    int `json:"failed"`    // given up
 	Withheld  int `json:"withheld"`  // not sent because the host is not loopback
+	Lost      int `json:"lost"`      // decisions that callback_lost took them of
 	Tries     int `json:"tries"`
 }
 
@@ -72,16 +74,59 @@ func (s *Sandbox) callBack(n int, e enrollment) {
 		s.logf("callback withheld: the host of return_url is not loopback")
 		return
 	}
+	set := s.Settings()
+	if s.draw(n, saltLost) < set.CallbackLost {
+		s.callback.count(func(c *Callbacks) { c.Lost++ })
+		return
+	}
 	now := time.Now().In(s.zone)
-	records := []map[string]string{s.authorization(n, &e, &v, now)}
+	var records []map[string]string
+	if s.draw(n, saltForged) < set.CallbackForged {
+		records = append(records, s.forged(n, e, &v, now))
+	}
+	records = append(records, s.authorization(n, &e, &v, now))
 	if e.tx == txApproved {
 		records = append(records, s.bankApproval(n, &e, &v, now))
 	}
 	s.launch(func() {
+		s.wait(time.Duration(set.CallbackDelay), nil)
 		for _, record := range records {
-			s.deliver(target, record)
+			if set.CallbackBytes > 0 {
+				record["padding"] = strings.Repeat("x", set.CallbackBytes)
+			}
+			for range set.CallbackCopies {
+				s.deliver(target, record)
+			}
 		}
 	})
+}
+
+// maxPadding is how much may be added to a callback.
+const maxPadding = 16 << 20
+
+// Salts of what is drawn for an enrollment.
+const (
+	saltLost   = 0x6c6f
+	saltForged = 0x666f
+)
+
+// draw is a number from 0 to 1 for an enrollment, the same each time.
+func (s *Sandbox) draw(n int, salt uint64) float64 {
+	return float64(mix(uint64(n+1)^mix(s.o.Seed^salt))>>11) / (1 << 53)
+}
+
+// forged says the opposite of what was decided.
+func (s *Sandbox) forged(n int, e enrollment, v *values, now time.Time) map[string]string {
+	if e.tx == txApproved {
+		e.tx = txFailed
+	} else {
+		e.tx = txApproved
+	}
+	record := s.authorization(n, &e, v, now)
+	if record["checksum"] != "" {
+		record["checksum"] = strings.Repeat("0", len(record["checksum"]))
+	}
+	return record
 }
 
 // deliver sends one record until it is answered with 200. When the sandbox closes,

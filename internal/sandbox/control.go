@@ -26,6 +26,7 @@ func (s *Sandbox) controlHandler() http.Handler {
 	mux.HandleFunc("GET /_sandbox/oracle", s.getOracle)
 	mux.HandleFunc("POST /_sandbox/log", s.postLog)
 	mux.HandleFunc("POST /_sandbox/decide", s.postDecide)
+	mux.HandleFunc("POST /_sandbox/cycle", s.postCycle)
 	mux.HandleFunc("GET /_sandbox/help", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, Help)

@@ -23,6 +23,7 @@ Control, JSON over HTTP
   GET    /_sandbox/oracle        what was really done; ?summary=1 ?order_number= ?recipient= ?log=1
   POST   /_sandbox/log           add rows of other programs to the sending log; ?verbatim=1
   POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel"}
+  POST   /_sandbox/cycle         deductions of the next cycle; {"bounced":["DD1"]}: those fail
   GET    /_sandbox/help          this text
 
 Faults: {"operation":…,"kind":…}; the first that applies fires
@@ -48,6 +49,9 @@ Settings (durations are text, "1.5s")
   enroll_status                  HTTP status of an accepted enrollment
   channel_disabled               enrollments are refused with 403
   callback_wait                  between two tries of a callback
+  callback_delay, callback_copies  from a decision to its callbacks; how often each is sent
+  callback_lost, callback_forged share of decisions without one; with another that lies before
+  callback_bytes                 added to each callback
   quota, suspended               of the mail account: refused with 402, 403
   log_order                      newest, oldest, none
   log_delay, log_spread          from acceptance to the first row; over which the rows are spread

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Oracle is what was really done, whatever the answers said.
@@ -22,6 +23,8 @@ type Enrollments struct {
 	Refused    int64          `json:"refused"`
 	V2         int            `json:"v2"` // of those accepted
 	V3         int            `json:"v3"`
+	States     map[string]int `json:"states"`      // by status: New, Approved …
+	Deductions map[string]int `json:"deductions"`  // the same of deductions
 	Orders     int            `json:"orders"`      // distinct order numbers
 	TwiceCount int            `json:"twice_count"` // order numbers with more than one enrollment
 	Twice      map[string]int `json:"twice"`       // those order numbers -> how many
@@ -87,7 +90,14 @@ func (l *registry) oracle(q Query) Enrollments {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := Enrollments{Accepted: len(l.rows), Refused: l.refused.Load(), V2: l.version[2], V3: l.version[3],
-		Orders: len(l.last), TwiceCount: len(l.twice), Twice: map[string]int{}}
+		Orders: len(l.last), TwiceCount: len(l.twice), Twice: map[string]int{}, States: map[string]int{}, Deductions: map[string]int{}}
+	now := time.Now()
+	for i := range l.rows {
+		e.States[txLabels[l.rows[i].status(now)]]++
+	}
+	for _, d := range l.deductions {
+		e.Deductions[txLabels[d.status]]++
+	}
 	if q.OrderNumber != "" {
 		if n := len(l.of(q.OrderNumber)); n > 0 {
 			e.ByOrder = map[string]int{q.OrderNumber: n}

@@ -54,6 +54,10 @@ type registry struct {
 	twice   map[string]int    // order number with more than one enrollment -> how many
 	version [4]int
 
+	deductions []deduction
+	cycle      uint32  // the last one
+	listed     []int32 // the records in the order of their making: n+1 of an enrollment, -(n+1) of a deduction
+
 	refused atomic.Int64
 }
 
@@ -61,6 +65,7 @@ func (l *registry) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rows, l.last, l.twice, l.version = nil, map[string]uint32{}, map[string]int{}, [4]int{}
+	l.deductions, l.cycle, l.listed = nil, 0, nil
 	l.refused.Store(0)
 }
 
@@ -74,6 +79,7 @@ func (l *registry) add(e enrollment) int {
 	}
 	l.rows = append(l.rows, e)
 	l.last[e.order] = uint32(len(l.rows))
+	l.listed = append(l.listed, int32(len(l.rows)))
 	l.version[e.version]++
 	return len(l.rows) - 1
 }

@@ -11,7 +11,7 @@ import (
 // recordsPerPage is the only page size that the document shows.
 const recordsPerPage = 25
 
-// transactions lists the enrollments, newest first (the document promises no
+// transactions lists enrollments and deductions, newest first (the document promises no
 // order). An unreadable page number means the first page.
 func (s *Sandbox) transactions(c *call) answer {
 	query := c.r.URL.Query()
@@ -47,71 +47,107 @@ func positiveInt(text string, otherwise int) int {
 // filter narrows the list; "" matches everything.
 type filter struct{ order, status, reference, email string }
 
-func (f filter) matches(n int, e *enrollment, now time.Time) bool {
-	if f.status != "" && f.status != strconv.Itoa(int(e.status(now))) {
+func (f filter) matches(r *record, now time.Time) bool {
+	if f.status != "" && f.status != strconv.Itoa(int(r.status(now))) {
 		return false
 	}
-	if f.reference != "" && f.reference != number("EXR", n) {
+	if f.reference != "" && f.reference != r.reference("EXR") {
 		return false
 	}
 	if f.email != "" {
-		v := e.values()
+		v := r.values()
 		return v[fPayerEmail] == f.email
 	}
 	return true
 }
 
-// numbered is an enrollment with its number.
-type numbered struct {
+// record is an enrollment with its number, or a deduction on its mandate.
+type record struct {
 	enrollment
 	n int
+
+	deduction *deduction // nil: it is the application
+	d         int        // its number
 }
 
-// list returns one page of the enrollments that match a filter, newest first,
+// record returns that of a place in the list. The caller holds the lock.
+func (l *registry) record(place int32) record {
+	if place > 0 {
+		return record{enrollment: l.rows[place-1], n: int(place) - 1}
+	}
+	d := l.deductions[-place-1]
+	return record{enrollment: l.rows[d.enrollment], n: int(d.enrollment), deduction: &d, d: int(-place) - 1}
+}
+
+func (r *record) status(now time.Time) uint8 {
+	if r.deduction != nil {
+		return r.deduction.status
+	}
+	return r.enrollment.status(now)
+}
+
+// reference is one of the record's own numbers; a deduction's have a D behind the prefix.
+func (r *record) reference(prefix string) string {
+	if r.deduction != nil {
+		return number(prefix+"D", r.d)
+	}
+	return number(prefix, r.n)
+}
+
+// list returns one page of the records that match a filter, newest first,
 // beginning with index first, and the number of all that match.
-func (l *registry) list(want filter, now time.Time, first int) (page []numbered, total int) {
+func (l *registry) list(want filter, now time.Time, first int) (page []record, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	visit := func(n int) {
-		if e := &l.rows[n]; want.matches(n, e, now) {
+	visit := func(place int32) {
+		if r := l.record(place); want.matches(&r, now) {
 			if total >= first && total < first+recordsPerPage {
-				page = append(page, numbered{*e, n})
+				page = append(page, r)
 			}
 			total++
 		}
 	}
 	if want.order != "" {
-		for _, n := range l.of(want.order) {
-			visit(n)
+		numbers := l.of(want.order)
+		for i, d := range slices.Backward(l.deductions) {
+			if slices.Contains(numbers, int(d.enrollment)) {
+				visit(-int32(i) - 1)
+			}
+		}
+		for _, n := range numbers {
+			visit(int32(n) + 1)
 		}
 		return page, total
 	}
-	for n := range slices.Backward(l.rows) {
-		visit(n)
+	for _, place := range slices.Backward(l.listed) {
+		visit(place)
 	}
 	return page, total
 }
 
 // appendTransaction appends the document's transaction record.
-func (s *Sandbox) appendTransaction(dst []byte, e *numbered, now time.Time) []byte {
+func (s *Sandbox) appendTransaction(dst []byte, e *record, now time.Time) []byte {
 	v, status := e.values(), e.status(now)
-	exchange := ""
+	kind, at, order, exchange := "Enrollment", e.at, e.order, ""
+	if e.deduction != nil {
+		kind, at, order = "Deduction", e.deduction.at, e.order+"-"+strconv.Itoa(int(e.deduction.cycle))
+	}
 	if status == txApproved || status == txFailed {
-		exchange = number("EXT", e.n)
+		exchange = e.reference("EXT")
 	}
 	dst = append(dst, '{')
 	dst = appendFields(dst,
-		"id", number("TXN", e.n),
-		"transaction_type", "Enrollment",
-		"created_at", time.UnixMilli(e.at).In(s.zone).Format(time.DateTime),
+		"id", e.reference("TXN"),
+		"transaction_type", kind,
+		"created_at", time.UnixMilli(at).In(s.zone).Format(time.DateTime),
 		"payer_name", v[fPayerName],
 		"payer_email", v[fPayerEmail],
 		"payer_telephone_number", v[fPayerTelephoneNumber],
-		"order_number", e.order,
+		"order_number", order,
 		"currency", "MYR")
 	dst = append(appendCents(append(dst, `"amount":`...), e.cents), ',')
 	dst = appendFields(dst,
-		"exchange_reference_number", number("EXR", e.n),
+		"exchange_reference_number", e.reference("EXR"),
 		"exchange_transaction_id", exchange,
 		"payer_bank_name", bankName)
 	dst = fmt.Appendf(dst, `"status":%d,`, status)
