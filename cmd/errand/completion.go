@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"errand/internal/act"
 	"errand/internal/inspect"
 	"errand/internal/natscontext"
 )
@@ -150,11 +151,13 @@ func valuesOf(v *kong.Value) (list []string) {
 		return strings.Split(joined(inspect.States(nil)), ", ")
 	case "reason":
 		return strings.Split(joined(inspect.Reasons), ", ")
-	case "op":
+	case "op", "operation":
 		for _, op := range inspect.Operations {
 			list = append(list, inspect.Short(op))
 		}
 		return list
+	case "verb":
+		return strings.Split(joined(act.Verbs), ", ")
 	case "subject":
 		for _, op := range inspect.Operations {
 			list = append(list, op.Requested())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"errand/internal/act"
 	"errand/internal/bus"
 	"errand/internal/inspect"
 	"errand/pkg/messages"
@@ -44,6 +45,7 @@ func TestScreens(t *testing.T) {
 		"show":         func(c console) { (&show{output: table}).write(c, storiesOf(), noon) },
 		"dead.list":    func(c console) { (&deadList{output: table}).write(c, lettersOf(), noon) },
 		"dead.show":    func(c console) { writeDeadLetter(c, lettersOf()[0], noon) },
+		"audit":        func(c console) { (&audit{output: table}).write(c, entriesOf(), noon) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,6 +66,7 @@ func TestJSONStaysAsItIs(t *testing.T) {
 		"find":   func(c console, o output) { _ = (&find{output: o}).write(c, findingOf(), noon) },
 		"show":   func(c console, o output) { (&show{output: o}).write(c, storiesOf(), noon) },
 		"dead":   func(c console, o output) { (&deadList{output: o}).write(c, lettersOf(), noon) },
+		"audit":  func(c console, o output) { (&audit{output: o}).write(c, entriesOf(), noon) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +161,7 @@ func inTrouble(s inspect.Status) inspect.Status {
 	s.Programs[1].Holds = []bus.Hold{{Operation: messages.Enroll, Why: "mandate service (enroll) answers 503: overloaded or out of order", Since: before(25 * time.Minute)}}
 	s.Programs[0].Faults = []string{"stream MAIL_EVENTS does not store: maximum bytes exceeded"}
 	s.Queues[0].FirstFree = beforeAt(26 * time.Minute)
-	s.Queues[2].PausedUntil = beforeAt(-30 * time.Minute)
+	s.Queues[2].PausedUntil, s.Queues[2].Pause = beforeAt(-30*time.Minute), &inspect.Pause{Actor: "olga", Why: "the mail service is being moved"}
 	s.Streams[3].Bytes = 9 << 30
 	s.Streams[5].Current = 2
 	s.Poller.ReadThrough = nil
@@ -173,7 +176,7 @@ func TestOperationsShowsWhatIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "show", "dead.list"} {
+	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "show", "dead.list", "audit"} {
 		shown, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 		if err != nil {
 			t.Fatal(err)
@@ -183,5 +186,21 @@ func TestOperationsShowsWhatIsPrinted(t *testing.T) {
 				t.Errorf("docs/operations.md does not show what %s prints: %s", name, line)
 			}
 		}
+	}
+}
+
+func entriesOf() []act.Entry {
+	entry := func(ago time.Duration, actor string, a act.Act, result act.Result, message string) act.Entry {
+		return act.Entry{Record: act.Record{ID: "4J3M5KD2PXQ7A", At: before(ago), Actor: actor, Via: "errand 1.5.0", Act: a, Result: result, Message: message}, Ended: beforeAt(ago), Sequence: 11}
+	}
+	lost := entry(3*time.Hour, "ben", act.Act{Verb: act.Redrive, Operation: messages.Send, Target: "invoice-17", Why: "the quota was raised"}, act.Unknown, "")
+	lost.Ended = nil
+	forged := entry(26*time.Hour, "ann", act.Act{Verb: act.Redrive, Target: "signup-1", Why: "a test"}, act.Done, "")
+	forged.Suspect = "the record was not stored by errand"
+	return []act.Entry{
+		entry(time.Minute, "olga", act.Act{Verb: act.Pause, Operation: messages.Enroll, Target: "mandate-enroll", Why: "INC-4711", Plan: "not paused; pause it until 2026-01-31T12:30:00Z"}, act.Done, "paused until 2026-01-31T12:30:00Z"),
+		entry(2*time.Minute, "olga", act.Act{Verb: act.Cancel, Operation: messages.Enroll, Target: "signup-2", Why: "withdrawn"}, act.NotDone, "nothing was done: a call is under way"),
+		entry(5*time.Minute, "ann@example.com", act.Act{Verb: act.Redrive, Operation: messages.Enroll, Target: "signup-1", Why: "the quota was raised"}, act.Unknown, "NATS does not answer"),
+		lost, forged,
 	}
 }

@@ -120,12 +120,9 @@ func (s selection) query(now time.Time) (inspect.Query, error) {
 	if s.Limit < 0 {
 		return q, &app.Invalid{Variable: "--limit", Problem: "must not be negative"}
 	}
-	for _, name := range s.Operation {
-		i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return name == inspect.Short(op) || name == string(op) })
-		if i < 0 {
-			return q, &app.Invalid{Variable: "--op", Problem: fmt.Sprintf("%q is none of enroll, transactions, send, account", name)}
-		}
-		q.Operations = append(q.Operations, inspect.Operations[i])
+	var err error
+	if q.Operations, err = operationsOf("--op", s.Operation); err != nil {
+		return q, err
 	}
 	for _, name := range s.Reason {
 		if !slices.Contains(inspect.Reasons, messages.Reason(name)) {

@@ -15,6 +15,9 @@
 //	find       finds them by order number or address
 //	stuck      shows what waits, and why
 //	dead       shows dead letters
+//	pause      has a queue give out nothing for a while
+//	resume     ends a pause
+//	audit      shows who did what, and why
 //	completion has a shell complete its command line
 package main
 
@@ -38,6 +41,9 @@ type cli struct {
 	Find      find      `cmd:"" help:"Find requests by order number or e-mail address."`
 	Stuck     stuck     `cmd:"" help:"Show the requests that wait, and why."`
 	Dead      dead      `cmd:"" help:"Show dead letters."`
+	Pause     pause     `cmd:"" help:"Have the queue of an operation give out nothing for a while."`
+	Resume    resume    `cmd:"" help:"End a pause before its time."`
+	Audit     audit     `cmd:"" help:"Show who did what to requests and queues, and why."`
 
 	Completion completion `cmd:"" help:"Have bash, zsh or fish complete the command line."`
 }

@@ -148,6 +148,52 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 	}
 }
 
+// Olga may act, and is recorded as who she is, whatever she says; Ann may only look.
+func TestWhoMayActPausesAndIsRecorded(t *testing.T) {
+	t.Parallel()
+	n := shipped(t)
+	misconfigured(t, "--why: must say why", as(n, "olga", "pause", "enroll", "--for", "30m")...)
+	misconfigured(t, "--why: must say why", as(n, "olga", "resume", "enroll", "--why", " ")...)
+	misconfigured(t, "must be at most 7d", as(n, "olga", "pause", "enroll", "--for", "8d", "--why", "x")...)
+	misconfigured(t, "is none of", as(n, "olga", "pause", "enrol", "--for", "1h", "--why", "x")...)
+	misconfigured(t, "is none of", as(n, "olga", "audit", "--verb", "delete")...)
+	if out := errand(t, "", as(n, "olga", "pause", "enroll", "send", "--for", "30m", "--why", "INC-4711")...); !strings.HasPrefix(out, "mandate.enroll is paused until ") || !strings.Contains(out, "\nmail.send is paused until ") {
+		t.Errorf("pause shows %q", out)
+	}
+	if out := errand(t, "", as(n, "olga", "resume", "send", "--why", "only enrollments were meant")...); out != "mail.send is resumed\n" {
+		t.Errorf("resume shows %q", out)
+	}
+	refused(t, "mail.send is not paused", as(n, "olga", "resume", "send", "--why", "again")...)
+	var term terminal
+	if err := term.errand(t.Context(), "", as(n, "ann", "status")...); err == nil || !strings.Contains(term.out.String(), " by olga: INC-4711") {
+		t.Errorf("status ends with %v and shows\n%s", err, term.out.String())
+	}
+	for _, c := range []struct{ command, want string }{
+		{"audit", "only enrollments were meant"},
+		{"audit mandate-enroll -o jsonl", `"result":"done"`},
+		{"audit --verb pause --actor olga --since 1h", "INC-4711"},
+	} {
+		if out := errand(t, "", as(n, "ann", "audit", strings.Fields(c.command)[1:]...)...); !strings.Contains(out, c.want) {
+			t.Errorf("%s shows\n%s\nwant it to contain %q", c.command, out, c.want)
+		}
+	}
+	if out := errand(t, "", as(n, "ann", "audit", "mail-account")...); out != "none\n" {
+		t.Errorf("of what nobody did anything to, it shows %q", out)
+	}
+	if got := n.Violations(); len(got) > 0 {
+		t.Errorf("somebody tried what he may not: %q", got)
+	}
+	for what, args := range map[string][]string{ // each waits for an answer that does not come
+		"nothing was done, since it could not be recorded": as(n, "ann", "pause", "enroll", "--for", "1h", "--why", "x"),
+		"audit.pause.ann.mandate-enroll":                   as(n, "olga", "pause", "enroll", "--for", "1h", "--why", "x", "--as", "ann"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			refused(t, what, args...)
+		})
+	}
+}
+
 // A person's own way to NATS is that of the nats tool.
 func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
 	n := shipped(t)
@@ -222,6 +268,9 @@ func TestCommandLinesAreCompleted(t *testing.T) {
 		{"list --op ", []string{"enroll", "send"}},
 		{"publish ", []string{"mandate.enroll.requested"}},
 		{"completion ", []string{"bash", "zsh", "fish"}},
+		{"audit --verb ", []string{"redrive", "pause"}},
+		{"pause ", []string{"enroll", "account"}},
+		{"resume --", []string{"--why", "--as", "--nats-url"}},
 	} {
 		words := strings.Split(c.line, " ")
 		var names []string

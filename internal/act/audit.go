@@ -134,7 +134,7 @@ func (p Person) Do(ctx context.Context, a Act, do func(context.Context) (said st
 
 // record stores one of the two records of an act.
 func (p Person) record(ctx context.Context, r Record, when string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*retry.Answer)
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
 	body, err := json.Marshal(r)
 	if err != nil {

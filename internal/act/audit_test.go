@@ -169,9 +169,12 @@ func TestARecordThatIsNotWhatItsSubjectSaysIsSuspect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := p.JS.Publish(t.Context(), "audit.redrive.ann.r1", []byte(`{"id":"2","actor":"ann","verb":"redrive","target":"r1","why":"x","result":"done"}`)); err != nil {
+		t.Fatal(err)
+	}
 	entries, err := act.Acts(t.Context(), p.Conn, act.Query{})
-	if err != nil || len(entries) != 3 {
-		t.Fatalf("got %+v, %v, want three", entries, err)
+	if err != nil || len(entries) != 4 {
+		t.Fatalf("got %+v, %v, want four", entries, err)
 	}
 	for _, e := range entries {
 		if e.Suspect == "" || e.Actor != "ann" {

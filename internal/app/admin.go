@@ -25,6 +25,7 @@ import (
 type readiness struct {
 	mu     sync.Mutex
 	checks []func() string
+	paused string // which queues are, and until when
 	holds  []operationHold
 }
 
@@ -46,6 +47,20 @@ func (r *readiness) addHold(op messages.Operation, h *hold.Hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holds = append(r.holds, operationHold{op, h})
+}
+
+// pauses stores which queues give out nothing now, since somebody wants it so: the program can work.
+func (r *readiness) pauses(which string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paused = which
+}
+
+// says is what a program that can work says of itself.
+func (r *readiness) says() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.TrimSpace("ready\n" + r.paused)
 }
 
 // held are the holds that there are, whether they last or not.
@@ -105,8 +120,8 @@ func serveAdmin(addr string, server *http.Server, log zerolog.Logger) (stop func
 	}, nil
 }
 
-// adminServer serves /healthz (the process is alive), /readyz (it can work; if not, one
-// line for each reason), /metrics, and a page that lists them, read-only and without
+// adminServer serves /healthz (the process is alive), /readyz (it can work, and
+// which queues are paused; if not, one line for each reason), /metrics, and a page that lists them, read-only and without
 // authentication. It closes connections of slow clients.
 func adminServer(name string, ready *readiness, metrics prometheus.Gatherer) *http.Server {
 	mux := http.NewServeMux()
@@ -121,7 +136,7 @@ func adminServer(name string, ready *readiness, metrics prometheus.Gatherer) *ht
 			http.Error(w, strings.Join(faults, "\n"), http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ready")
+		fmt.Fprintln(w, ready.says())
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return &http.Server{Handler: mux, MaxHeaderBytes: 16 << 10,

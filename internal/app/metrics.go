@@ -80,7 +80,7 @@ func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) 
 	for _, op := range operations {
 		m.panics.WithLabelValues(string(op))
 	}
-	m.registry.MustRegister(m.requests, m.settled, m.queues.pending, m.queues.ackPending,
+	m.registry.MustRegister(m.requests, m.settled, m.queues.pending, m.queues.ackPending, m.queues.paused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_requests_in_flight",
 			Help: "Requests in flight."}, func() float64 { return float64(workers.inFlight()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",

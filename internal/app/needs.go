@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/retry"
@@ -77,8 +81,21 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 func (r *runtime) learned(found bus.Found, queues []bus.Queue) {
 	r.metrics.queues.set(found.Queues, queues)
 	r.metrics.streams.set(found.Streams)
+	r.ready.pauses(pausesOf(found.Queues, queues))
 	if found.Queues != nil {
 		r.keptFor.Store(int64(found.Kept))
 		r.newer.Store(found.Newer)
 	}
+}
+
+// pausesOf says which queues are paused, a line for each.
+func pausesOf(found map[string]jetstream.Consumer, queues []bus.Queue) string {
+	var lines []string
+	for _, q := range queues {
+		if c := found[q.Name]; c != nil && c.CachedInfo().Paused {
+			until := time.Now().Add(c.CachedInfo().PauseRemaining)
+			lines = append(lines, fmt.Sprintf("%s is paused until %s", strings.TrimSuffix(q.Filter, ".requested"), until.UTC().Format(time.RFC3339)))
+		}
+	}
+	return strings.Join(lines, "\n")
 }

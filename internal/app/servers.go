@@ -10,7 +10,7 @@ import (
 )
 
 // queueMetrics are what the servers report about a program's queues.
-type queueMetrics struct{ pending, ackPending *prometheus.GaugeVec }
+type queueMetrics struct{ pending, ackPending, paused *prometheus.GaugeVec }
 
 func newQueueMetrics() *queueMetrics {
 	return &queueMetrics{
@@ -18,6 +18,8 @@ func newQueueMetrics() *queueMetrics {
 			Help: "Requests in the queue that were not delivered yet, by operation; every replica reports the same."}, []string{"operation"}),
 		ackPending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_ack_pending",
 			Help: "Requests of the queue that are in flight or deferred, by operation; every replica reports the same."}, []string{"operation"}),
+		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_paused",
+			Help: "1 while somebody has the queue give out nothing, by operation; every replica reports the same."}, []string{"operation"}),
 	}
 }
 
@@ -26,12 +28,18 @@ func (m *queueMetrics) set(found map[string]jetstream.Consumer, of []bus.Queue) 
 	if found == nil {
 		m.pending.Reset()
 		m.ackPending.Reset()
+		m.paused.Reset()
 		return
 	}
 	for _, q := range of {
 		op, info := strings.TrimSuffix(q.Filter, ".requested"), found[q.Name].CachedInfo()
 		m.pending.WithLabelValues(op).Set(float64(info.NumPending))
 		m.ackPending.WithLabelValues(op).Set(float64(info.NumAckPending))
+		paused := 0.0
+		if info.Paused {
+			paused = 1
+		}
+		m.paused.WithLabelValues(op).Set(paused)
 	}
 }
 

@@ -33,6 +33,12 @@ func versionLine(name string) string {
 	return name + " " + version + " (" + revision + ", " + goVersion + ")"
 }
 
+// Version is the release that this program is; "dev" when it is none.
+func Version() string {
+	version, _, _ := build()
+	return version
+}
+
 // ofBuild registers what the program was built from.
 func (m *metrics) ofBuild() {
 	version, revision, goVersion := build()

@@ -266,7 +266,7 @@ func planQueue(js jetstream.JetStream, stream string, have, want jetstream.Consu
 	case len(change.Fields) > 0:
 		merged := merge(have, want, consumerFields)
 		change.Destructive = have.AckPolicy != want.AckPolicy || have.FilterSubject != want.FilterSubject
-		change.apply = func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err }
+		change.apply = func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err } // a pause stays as the server has it
 	}
 	return change
 }

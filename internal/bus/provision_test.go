@@ -398,3 +398,55 @@ func TestAQueueSaysForWhichRequestsItWasProvisioned(t *testing.T) {
 		t.Errorf("provisioned by a newer tool: newer %v, %v", found.Newer, err)
 	}
 }
+
+// What a server cannot switch off any more stays, and so does an age that somebody gave to what
+// people did: --max-age is that of the events.
+func TestWhatIsKeptOfActsAndCannotBeSwitchedOffStays(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	alter(t, js, bus.MailDeliveries, func(c *jetstream.StreamConfig) { c.DenyPurge = true })
+	alter(t, js, bus.Audit, func(c *jetstream.StreamConfig) { c.MaxAge = 700 * 24 * time.Hour })
+	if plan := planned(t, js, bus.Limits{}); len(plan) != 0 {
+		t.Errorf("planned %q, want nothing", plan)
+	}
+	for _, line := range planned(t, js, bus.Limits{MaxAge: 90 * 24 * time.Hour}) {
+		if strings.Contains(line, bus.Audit) || strings.Contains(line, "DenyPurge") {
+			t.Errorf("planned %q", line)
+		}
+	}
+}
+
+// A pause is no setting: provisioning neither shows it nor ends it, whenever it began.
+func TestProvisioningLeavesAPauseAlone(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	paused := func(want bool) {
+		t.Helper()
+		c, err := js.Consumer(t.Context(), bus.MandateRequests, "mandate-enroll")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.CachedInfo().Paused; got != want {
+			t.Errorf("paused: %v, want %v", got, want)
+		}
+	}
+	slower := planOf(t, js, bus.Limits{AckWait: 45 * time.Second})
+	if _, err := js.PauseConsumer(t.Context(), bus.MandateRequests, "mandate-enroll", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if plan := planned(t, js, bus.Limits{}); len(plan) != 0 {
+		t.Errorf("planned %q, want nothing", plan)
+	}
+	if err := bus.Apply(t.Context(), slower, false, func(bus.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	paused(true)
+	slower = planOf(t, js, bus.Limits{AckWait: time.Minute})
+	if _, err := js.ResumeConsumer(t.Context(), bus.MandateRequests, "mandate-enroll"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.Apply(t.Context(), slower, false, func(bus.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	paused(false)
+}

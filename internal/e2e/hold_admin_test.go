@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox"
 )
 
@@ -58,4 +59,35 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 			p.stop(10 * time.Second)
 		})
 	}
+}
+
+// A pause is wanted: the program can work, says what is paused and until when, and takes no
+// request of it until that is over.
+func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
+	in := install(t)
+	p := in.start("mandate-consumer")
+	shows := func(text, paused string) func() bool {
+		return func() bool {
+			if !p.logged("admin server listens") {
+				return false
+			}
+			status, page := p.get("/readyz")
+			_, metrics := p.get("/metrics")
+			return status == http.StatusOK && strings.Contains(page, text) && strings.Contains(metrics, "\nerrand_queue_paused{operation=\"mandate.enroll\"} "+paused+"\n")
+		}
+	}
+	in.until("it to be ready", 30*time.Second, shows("ready\n", "0"))
+	if _, err := in.js.PauseConsumer(t.Context(), bus.MandateRequests, "mandate-enroll", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	in.publish("mandate.enroll.requested", enrollment("r1"))
+	in.until("it to say that it is paused", 30*time.Second, shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
+	if n := in.count("mandate.enroll.started.*"); n > 0 {
+		t.Errorf("%d requests were started during the pause", n)
+	}
+	if _, err := in.js.ResumeConsumer(t.Context(), bus.MandateRequests, "mandate-enroll"); err != nil {
+		t.Fatal(err)
+	}
+	in.until("the request to be done", 30*time.Second, func() bool { return in.count("mandate.enroll.succeeded.*") == 1 })
+	p.stop(10 * time.Second)
 }

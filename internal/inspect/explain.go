@@ -29,7 +29,7 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 		return "its worker is gone; another takes it over"
 	}
 	if q.PausedUntil != nil {
-		return "its queue is paused"
+		return "its queue is paused" + q.Pause.String()
 	}
 	if by, held := bus.HoldOf(programs, o.Operation); by != "" {
 		return "held: " + held.Why

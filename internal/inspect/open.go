@@ -25,6 +25,7 @@ type Queue struct {
 	FirstFree   *messages.Time     `json:"oldest_untaken,omitempty"`
 	Pulls       int                `json:"pulls"` // of programs that wait for a request
 	PausedUntil *messages.Time     `json:"paused_until,omitempty"`
+	Pause       *Pause             `json:"pause,omitempty"` // what was recorded of the pause
 
 	delivered uint64 // sequence of the last one that somebody had
 }
@@ -40,7 +41,38 @@ func (r Reader) Queue(ctx context.Context, op messages.Operation, now time.Time)
 	if _, q.Oldest, err = r.from(ctx, of, 1); err == nil { // the consumer learns later of what is stored
 		q.Untaken, q.FirstFree, err = r.from(ctx, of, q.delivered+1)
 	}
+	if err == nil && q.PausedUntil != nil {
+		q.Pause, err = r.pause(ctx, of)
+	}
 	return q, err
+}
+
+// Pause is who paused a queue, and why.
+type Pause struct {
+	Actor string `json:"actor"`
+	Why   string `json:"why"`
+}
+
+// String is both in words.
+func (p *Pause) String() string {
+	if p == nil {
+		return ""
+	}
+	return " by " + p.Actor + ": " + p.Why
+}
+
+// pause is what was recorded last of the pauses of a queue; nil: nothing, or nothing that this
+// account may read.
+func (r Reader) pause(ctx context.Context, of bus.Queue) (*Pause, error) {
+	m, there, err := bus.Last(ctx, r.Conn, bus.Audit, "audit.pause.*."+of.Name)
+	if hidden(err) || err == nil && !there {
+		return nil, nil
+	}
+	p := new(Pause)
+	if err == nil && json.Unmarshal(m.Data, p) != nil {
+		return nil, nil // what is no record says nothing
+	}
+	return p, err
 }
 
 func queueFrom(op messages.Operation, info *jetstream.ConsumerInfo, now time.Time) Queue {

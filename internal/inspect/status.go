@@ -175,7 +175,7 @@ func Problems(s Status) []Problem {
 	}
 	for _, q := range s.Queues {
 		if q.PausedUntil != nil {
-			add("queue", "%s is paused until %s", q.Operation, q.PausedUntil.In(now.Location()).Format(time.DateTime))
+			add("queue", "%s is paused until %s%s", q.Operation, q.PausedUntil.In(now.Location()).Format(time.DateTime), q.Pause)
 		}
 		if q.FirstFree != nil && now.Sub(q.FirstFree.Time) > longWait {
 			add("queue", "%s: %d wait that nobody took, the oldest for %s", q.Operation, q.Untaken, Span(now.Sub(q.FirstFree.Time)))

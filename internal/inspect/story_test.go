@@ -185,6 +185,10 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		}, []Problem{{"upstream", "mandate.enroll is held for 3m: it answers 503"}}},
 		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) }, []Problem{{"queue", "mandate.enroll: 3 wait that nobody took, the oldest for 16m"}}},
 		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until }, []Problem{{"queue", "mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime)}}},
+		{func(s *Status) {
+			until := ago(-time.Hour)
+			s.Queues[0].PausedUntil, s.Queues[0].Pause = &until, &Pause{"olga", "INC-4711"}
+		}, []Problem{{"queue", "mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime) + " by olga: INC-4711"}}},
 		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []Problem{{"poller", "the sending log is read up to 6m ago"}}},
 		{func(s *Status) { s.Streams[0].Bytes = 81 }, []Problem{{"nats", "S has 81% of its maximum size"}}},
 		{func(s *Status) { s.Streams[0].Current = 2 }, []Problem{{"nats", "S has 2 of 3 replicas"}}},

@@ -1,0 +1,72 @@
+package act
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// MaxPause is the longest pause: a request may wait no longer than that.
+const MaxPause = 7 * 24 * time.Hour
+
+// Pause has the queue of an operation give out nothing for a while: requests are taken in and
+// wait, what is in flight goes on. A queue that is paused already is paused until the new end.
+// It gives the end as the servers have it. Errors: those of Do; jetstream.ErrConsumerNotFound.
+func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Duration, why string) (until time.Time, err error) {
+	q := bus.QueueOf(op)
+	if q.Name == "" || how <= 0 || how > MaxPause {
+		return until, fmt.Errorf("act: pause %q for %v: no such queue, or no such time", op, how)
+	}
+	until = time.Now().Add(how)
+	now, err := p.queue(ctx, q)
+	if err != nil {
+		return until, err
+	}
+	_, err = p.Do(ctx, Act{Verb: Pause, Operation: op, Target: q.Name, Why: why, Plan: now + "; pause it until " + at(until)}, func(ctx context.Context) (string, error) {
+		answer, err := p.JS.PauseConsumer(ctx, q.Stream, q.Name, until)
+		if err != nil {
+			return "", fmt.Errorf("nats: pause %s: %w", q.Name, err)
+		}
+		until = answer.PauseUntil
+		return "paused until " + at(until), nil
+	})
+	return until, err
+}
+
+// Resume ends a pause. Errors: those of Do; ErrNothingDone when there is none.
+func (p Person) Resume(ctx context.Context, op messages.Operation, why string) error {
+	q := bus.QueueOf(op)
+	now, err := p.queue(ctx, q)
+	if err != nil {
+		return err
+	}
+	_, err = p.Do(ctx, Act{Verb: Resume, Operation: op, Target: q.Name, Why: why, Plan: now + "; end the pause"}, func(ctx context.Context) (string, error) {
+		if now == notPaused {
+			return "", fmt.Errorf("%w: %s is not paused", ErrNothingDone, op)
+		}
+		if _, err := p.JS.ResumeConsumer(ctx, q.Stream, q.Name); err != nil {
+			return "", fmt.Errorf("nats: resume %s: %w", q.Name, err)
+		}
+		return "resumed", nil
+	})
+	return err
+}
+
+const notPaused = "not paused"
+
+// queue says whether a queue is paused.
+func (p Person) queue(ctx context.Context, q bus.Queue) (string, error) {
+	c, err := p.JS.Consumer(ctx, q.Stream, q.Name)
+	if err != nil {
+		return "", fmt.Errorf("queue %s: %w", q.Name, err)
+	}
+	if info := c.CachedInfo(); info.Paused {
+		return "paused until " + at(time.Now().Add(info.PauseRemaining)), nil
+	}
+	return notPaused, nil
+}
+
+func at(t time.Time) string { return t.UTC().Truncate(time.Second).Format(time.RFC3339) }
