@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -96,6 +97,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		if there && l.AckWait == 0 {
 			want.AckWait = current.AckWait
 		}
+		want.Description = cmp.Or(current.Description, want.Description)
 		if there { // what the server and others note there stays, and so does a newer version
 			notes := maps.Clone(current.Metadata)
 			if version(current) < messages.Version {
@@ -163,6 +165,7 @@ func window(longest, age time.Duration) time.Duration {
 // keep gives want with the limits of a stream that is there, where l chooses none, and
 // with what a server cannot switch off any more.
 func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
+	want.Description = cmp.Or(have.Description, want.Description)
 	if l.Replicas == 0 {
 		want.Replicas = have.Replicas
 	}
@@ -273,8 +276,8 @@ func planQueue(js jetstream.JetStream, stream string, have, want jetstream.Consu
 
 // The settings that errand decides; all others are the operator's.
 var (
-	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates", "DenyDelete", "DenyPurge", "AllowDirect", "AllowAtomicPublish", "AllowRollup"}
-	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending", "Metadata"}
+	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates", "DenyDelete", "DenyPurge", "AllowDirect", "AllowAtomicPublish", "AllowRollup", "Description"}
+	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending", "Metadata", "Description"}
 )
 
 func diff[T any](have, want T, names []string) []Field {

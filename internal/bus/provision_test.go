@@ -111,6 +111,31 @@ func TestLimitsThatAreLeftOutStayWhatTheyAre(t *testing.T) {
 	}
 }
 
+// Whoever lists streams and consumers with another tool reads what they are for.
+func TestEverythingHasADescription(t *testing.T) {
+	for _, s := range bus.Streams(bus.Limits{}) {
+		if s.Description == "" {
+			t.Errorf("stream %s has none", s.Name)
+		}
+	}
+	for _, q := range bus.Queues() {
+		if q.Config(bus.Limits{}).Description == "" {
+			t.Errorf("consumer %s has none", q.Name)
+		}
+	}
+	_, nc := devtest.Provisioned(t)
+	js := opened(t, nc)
+	alter(t, js, bus.MailDeliveries, func(c *jetstream.StreamConfig) { c.Description = "" })
+	alter(t, js, bus.MailEvents, func(c *jetstream.StreamConfig) { c.Description = "by hand" })
+	if plan := planned(t, js, bus.Limits{}); len(plan) != 1 || !strings.Contains(plan[0], "MAIL_DELIVERIES\n    Description: \"\" -> \"errand: ") {
+		t.Errorf("one is missing and one is somebody's own: %q", plan)
+	}
+	apply(t, js, bus.Limits{}, false)
+	if plan := planned(t, js, bus.Limits{}); len(plan) != 0 {
+		t.Errorf("again: %q", plan)
+	}
+}
+
 // What is gone is made like what is there, and what is there is not touched for it.
 func TestWhatIsMadeTakesAfterWhatIsThere(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
@@ -171,7 +196,8 @@ func TestWhatAnOlderVersionMadeIsProvisionedToo(t *testing.T) {
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := gocmp.Diff([]string{"- consumer mail-log (unused)"}, planned(t, js, bus.Limits{})); diff != "" {
+	want := []string{"~ stream MAIL_DELIVERIES\n    Description: \"\" -> \"errand: what the sending log says of each mail, and what log-poller needs to know\"", "- consumer mail-log (unused)"}
+	if diff := gocmp.Diff(want, planned(t, js, bus.Limits{})); diff != "" {
 		t.Errorf("planned (-want +got):\n%s", diff)
 	}
 	apply(t, js, bus.Limits{}, false)

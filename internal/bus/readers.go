@@ -39,7 +39,7 @@ func deliverTo(reader, stream string) string { return "events." + reader + "." +
 // feed is the consumer that sends a stream's events to a reader. What the log poller and
 // the mail consumer leave for each other is not sent.
 func feed(reader, stream string) jetstream.ConsumerConfig {
-	c := jetstream.ConsumerConfig{Durable: reader, DeliverSubject: deliverTo(reader, stream), AckPolicy: jetstream.AckFlowControlPolicy,
+	c := jetstream.ConsumerConfig{Durable: reader, Description: "errand: sends the events of " + stream + " to the account of " + reader, DeliverSubject: deliverTo(reader, stream), AckPolicy: jetstream.AckFlowControlPolicy,
 		FlowControl: true, IdleHeartbeat: retry.FeedHeartbeat, MaxDeliver: -1, MaxAckPending: 1000}
 	if stream == MailDeliveries {
 		c.FilterSubjects = []string{"mail.delivery.*.*", "mail.log.watermark"}
@@ -51,7 +51,7 @@ func feed(reader, stream string) jetstream.ConsumerConfig {
 // made again sends from the first event on, and a copy that was there before would miss
 // what was stored in between.
 var (
-	feedFields      = []string{"FilterSubject", "FilterSubjects", "MaxDeliver", "MaxAckPending", "HeadersOnly"}
+	feedFields      = []string{"Description", "FilterSubject", "FilterSubjects", "MaxDeliver", "MaxAckPending", "HeadersOnly"}
 	feedFixedFields = []string{"AckPolicy", "FlowControl", "IdleHeartbeat", "DeliverPolicy", "ReplayPolicy"}
 )
 
@@ -137,7 +137,7 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 }
 
 // copyFields are the settings of a copy that errand decides.
-var copyFields = []string{"Replicas", "MaxAge", "MaxBytes", "MaxMsgSize", "Discard", "AllowDirect"}
+var copyFields = []string{"Replicas", "MaxAge", "MaxBytes", "MaxMsgSize", "Discard", "AllowDirect", "Description"}
 
 // origin says what a stream is a copy of, and from where it is sent that.
 func origin(c jetstream.StreamConfig) string {
@@ -154,7 +154,7 @@ func origin(c jetstream.StreamConfig) string {
 // copyOf is a reader's copy of a stream. When it is full the oldest go: the events are
 // in errand's own stream.
 func (l Limits) copyOf(reader, stream string) jetstream.StreamConfig {
-	return jetstream.StreamConfig{Name: stream, Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: l.MaxAge, MaxBytes: l.MaxBytes, MaxMsgSize: -1,
+	return jetstream.StreamConfig{Name: stream, Description: "errand: a copy of its events, for " + reader, Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: l.MaxAge, MaxBytes: l.MaxBytes, MaxMsgSize: -1,
 		Discard: jetstream.DiscardOld, AllowDirect: true,
 		Mirror: &jetstream.StreamSource{Name: stream, External: &jetstream.ExternalStream{APIPrefix: externalAPI},
 			Consumer: &jetstream.StreamConsumerSource{Name: reader, DeliverSubject: deliverTo(reader, stream)}}}

@@ -106,14 +106,17 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	for i := range streams {
 		streams[i].MaxBytes = l.maxBytes(streams[i].Name)
 	}
-	return append(streams, leases(base, l.MaxBytesOf[RateLeases]), audit(base, l))
+	streams = append(streams, leases(base, l.MaxBytesOf[RateLeases]), audit(base, l))
+	for i, s := range streams {
+		streams[i] = described(s)
+	}
+	return streams
 }
 
 // audit is the stream of what people did. Nobody takes anything out of it, and nothing of a
 // person is in it but who acted and what he wrote as his reason.
 func audit(s jetstream.StreamConfig, l Limits) jetstream.StreamConfig {
 	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = Audit, []string{"audit.*.*.*"}, true, retry.EventsWindow
-	s.Description = "who did what to which request or queue, and why: audit.<verb>.<actor>.<target>"
 	s.MaxAge, s.DenyDelete, s.DenyPurge = retry.AuditKept, true, true
 	if s.MaxBytes = l.maxBytes(Audit); l.MaxBytesOf[Audit] == 0 && s.MaxBytes > 0 {
 		s.MaxBytes = min(s.MaxBytes, 1<<30) // two million records
@@ -165,7 +168,7 @@ var unusedQueue = Queue{Stream: MailDeliveries, Name: "mail-log"}
 // there is no MaxDeliver; waits are computed there too, so there is no BackOff.
 func (q Queue) Config(l Limits) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
-		Durable: q.Name, FilterSubject: q.Filter,
+		Durable: q.Name, Description: descriptions[q.Name], FilterSubject: q.Filter,
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.or(Defaults).AckWait, MaxDeliver: -1,
 		// Requests that wait for a later time count as pending too: the bound
 		// must not be what a long outage leaves behind.

@@ -23,7 +23,7 @@ var (
 		"AllowAtomicPublish": "allowAtomicPublish", "MaxMsgsPerSubject": "maxMsgsPerSubject",
 	}
 	consumerFields = map[string]string{
-		"Durable": "durableName", "FilterSubject": "filterSubject", "AckPolicy": "ackPolicy", "AckWait": "ackWait",
+		"Durable": "durableName", "Description": "description", "FilterSubject": "filterSubject", "AckPolicy": "ackPolicy", "AckWait": "ackWait",
 		"MaxDeliver": "maxDeliver", "MaxAckPending": "maxAckPending", "Metadata": "metadata",
 	}
 	// implied is what the component says besides: NACK's own, and defaults of its that are not the server's.
