@@ -82,7 +82,7 @@ func (d *demo) run(ctx context.Context, c console) (err error) {
 	if d.Stay {
 		return d.stay(ctx, h, view)
 	}
-	fmt.Fprintln(c.out, "\nEverything is as expected. The pages and the server end with the demo; errand demo --stay keeps them.")
+	fmt.Fprintln(c.out, "\nEverything is as expected. The pages and the server end with the demo;\nerrand demo --stay keeps them.")
 	return nil
 }
 

@@ -22,12 +22,18 @@ func TestDemoEndsAsExpected(t *testing.T) {
 		`(?m)^an enrollment +1 +1 +1 +- +- +0$`,
 		`(?m)^one that is refused +1 +1 +0 +- +- +1$`,
 		`(?m)^a message to 3 +3 +1 +3 +2 +1 +0$`,
-		`(?m)^a message to 2,500 +2,510 +3 +2,500 +2,475 +25 +0 `,
+		`(?m)^a message to 2,500 +2,510 +3 +2,500 +2,475 +25 +0$`, `(?m)^    left out: 10 invalid or twice$`,
 		`(?m)^enrollment  http://127\.0\.0\.1:\d+/enroll/`, `mail        http://127`, `NATS        nats://127`,
 		`mandate\.enroll\.failed .*reason=refused http=422`, `mail\.batch\.accepted `, `2,500 of 2,500`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("the demo does not show %s", want)
+		}
+	}
+	_, table, _ := strings.Cut(out, " requested ")
+	for line := range strings.Lines(table) {
+		if _, _, isLink := strings.Cut(line, "://"); len(line) > 81 && !isLink {
+			t.Errorf("wider than 80 columns: %q", line)
 		}
 	}
 	if strings.Contains(out, "\x1b") || strings.Contains(out, "\r") || strings.Count(out, "\n") > 60 {

@@ -89,25 +89,25 @@ func (v *demoView) finish() {
 // printSummary shows the table, the unexpected results, and where to look.
 func (v *demoView) printSummary(h *installation, problems []string) {
 	head := []string{"requested", "calls", "accepted", "delivered", "bounced", "refused"}
-	fmt.Fprintf(v.out, "\n%s", pad("", 20))
+	fmt.Fprintf(v.out, "\n%s", pad("", 19))
 	for _, name := range head {
-		fmt.Fprint(v.out, v.paint(dim, fmt.Sprintf("%11s", name)))
+		fmt.Fprint(v.out, v.paint(dim, fmt.Sprintf("%10s", name)))
 	}
 	fmt.Fprintln(v.out)
 	for _, r := range v.scenario.requests {
-		fmt.Fprint(v.out, pad(r.title, 20))
+		fmt.Fprint(v.out, pad(r.title, 19))
 		g := r.got
 		cells := []string{thousands(r.want.requested), thousands(g.calls), thousands(g.accepted), thousands(g.delivered), thousands(g.bounced), thousands(g.refused)}
 		if r.op == messages.Enroll {
 			cells[3], cells[4] = "-", "-"
 		}
 		for _, cell := range cells {
-			fmt.Fprintf(v.out, "%11s", cell)
-		}
-		if g.leftOut > 0 {
-			fmt.Fprintf(v.out, "   (left out: %d invalid or twice)", g.leftOut)
+			fmt.Fprintf(v.out, "%10s", cell)
 		}
 		fmt.Fprintln(v.out)
+		if g.leftOut > 0 {
+			fmt.Fprintf(v.out, "    left out: %d invalid or twice\n", g.leftOut)
+		}
 	}
 	for _, problem := range problems {
 		fmt.Fprintln(v.out, v.paint(red, "not as expected: "+printable(problem)))
