@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"errand/internal/deliveries"
 	"errand/pkg/messages"
 )
 
@@ -29,29 +28,20 @@ var errUnencodable = errors.New("an event cannot be encoded")
 // encoder makes the messages of events, one after the other in the same room: the
 // connection copies what it is given.
 type encoder struct {
-	source  string       // ce-source
-	limit   func() int64 // bytes of the largest message that the server takes
-	message nats.Msg
-	body    []byte
+	source string       // ce-source
+	limit  func() int64 // bytes of the largest message that the server takes
+
+	identify func(messages.Event) (id, note string) // see Events
+	message  nats.Msg
+	body     []byte
 }
 
-// encode makes the message of an event, which is good until the next one is made. The id
-// of a delivery event is its ce-id, by which Learn knows it again. There is no Nats-Msg-Id:
-// the fence keeps an event single, and the id would cost the server a tenth of its work.
+// encode makes the message of an event, which is good until the next one is made. There is no
+// Nats-Msg-Id: the fence keeps an event single, and the id would cost the server a tenth of its work.
 func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
-	id, note := "", ""
-	switch b := e.Body.(type) {
-	case *messages.DeliveryBody:
-		id, note = b.EventID, b.Recipient
-	case *messages.OverdueBody:
-		note = deliveries.Place(b.Batch, b.Recipient)
-		id = e.Subject() + "." + note
-	case *messages.SummaryBody, *messages.ConcludedBody:
-		id = deliveries.NoteOf(e)
-	case *messages.Watermark:
-		id = e.Type() + "." + strconv.FormatInt(b.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(b.At.UnixMilli(), 10)
-	default:
-		return nil, fmt.Errorf("%w: %s is no event of the sending log", errUnencodable, e.Type())
+	id, note := c.identify(e)
+	if id == "" {
+		return nil, fmt.Errorf("%w: %s is no event of this list", errUnencodable, e.Type())
 	}
 	err := c.encodeBody(e)
 	for err == nil && int64(len(c.body))+roomForHeaders > c.limit() && messages.Abridge(e.Body) {

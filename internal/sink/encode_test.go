@@ -106,7 +106,7 @@ func BenchmarkEncode(b *testing.B) {
 	})
 	b.Run("body", func(b *testing.B) {
 		b.ReportAllocs()
-		c := encoder{source: "/errand/test", limit: func() int64 { return 1 << 20 }}
+		c := encoder{source: "/errand/test", limit: func() int64 { return 1 << 20 }, identify: identify}
 		for b.Loop() {
 			if err := c.encodeBody(e); err != nil {
 				b.Fatal(err)
@@ -115,7 +115,7 @@ func BenchmarkEncode(b *testing.B) {
 	})
 	b.Run("message", func(b *testing.B) {
 		b.ReportAllocs()
-		c := encoder{source: "/errand/test", limit: func() int64 { return 1 << 20 }}
+		c := encoder{source: "/errand/test", limit: func() int64 { return 1 << 20 }, identify: identify}
 		for b.Loop() {
 			if _, err := c.encode(e); err != nil {
 				b.Fatal(err)

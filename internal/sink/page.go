@@ -21,6 +21,7 @@ import (
 // row. Several pages may be under way.
 type acks struct {
 	prefix string // of the reply subjects; the number of a write follows
+	usual  []byte // what a usual answer begins with
 
 	mu    sync.Mutex
 	next  uint64 // number of the next write
@@ -43,8 +44,8 @@ const writeTime = 2 * time.Millisecond
 // errUnanswered is what is known of a write until there is an answer.
 var errUnanswered = fmt.Errorf("%w yet", bus.ErrNoAck)
 
-func newAcks(nc *nats.Conn) (*acks, error) {
-	a := &acks{prefix: nc.NewInbox() + "."}
+func newAcks(nc *nats.Conn, stream string) (*acks, error) {
+	a := &acks{prefix: nc.NewInbox() + ".", usual: []byte(`{"stream":"` + stream + `","seq":`)}
 	sub, err := nc.Subscribe(a.prefix+"*", a.receive)
 	if err != nil {
 		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
@@ -88,7 +89,7 @@ func (a *acks) receive(m *nats.Msg) {
 		return
 	}
 	var answer error
-	if !isStored(m.Data) {
+	if !a.isStored(m.Data) {
 		_, answer = bus.ParseAck(m.Data)
 	}
 	a.mu.Lock()
@@ -103,8 +104,8 @@ func (a *acks) receive(m *nats.Msg) {
 
 // isStored reports whether an answer is the usual one; whatever else is stored, too, a
 // JSON decoder finds out in ten times the time.
-func isStored(answer []byte) bool {
-	sequence, ok := bytes.CutPrefix(answer, []byte(`{"stream":"`+bus.MailDeliveries+`","seq":`))
+func (a *acks) isStored(answer []byte) bool {
+	sequence, ok := bytes.CutPrefix(answer, a.usual)
 	sequence, end := bytes.CutSuffix(sequence, []byte("}"))
 	if !ok || !end || len(sequence) == 0 || len(sequence) > 18 || sequence[0] == '0' {
 		return false

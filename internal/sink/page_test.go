@@ -50,12 +50,16 @@ func TestTheServersUsualAnswerIsRecognized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !isStored(answer.Data) {
+	a, err := newAcks(nc, bus.MailDeliveries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.isStored(answer.Data) {
 		t.Errorf("%s is not recognized", answer.Data)
 	}
 	for _, other := range []string{"", `{"stream":"` + bus.MailDeliveries + `","seq":}`, `{"stream":"` + bus.MailDeliveries + `","seq":0}`,
 		`{"stream":"` + bus.MailDeliveries + `","seq":7,"duplicate":true}`, `{"stream":"OTHER","seq":7}`, `{"error":{"code":400,"err_code":10071}}`} {
-		if isStored([]byte(other)) {
+		if a.isStored([]byte(other)) {
 			t.Errorf("%s is taken for the usual answer", other)
 		}
 	}

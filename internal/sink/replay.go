@@ -3,49 +3,29 @@ package sink
 import (
 	"cmp"
 	"context"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/deliveries"
 	"errand/internal/retry"
-	"errand/pkg/messages"
 )
 
 // replay gives the events in the stream up to the message at last, which is on
-// leadership; complete says that all of them were taken. An ordered consumer reads
+// Leadership; complete says that all of them were taken. An ordered consumer reads
 // headers only, and six times as fast as direct gets.
-func (d *Deliveries) replay(ctx context.Context, last uint64, yield func(deliveries.StoredEvent, error) bool) (complete bool, err error) {
-	if d.published.next == last {
-		d.published.next = last + 1
+func (s *Store) replay(ctx context.Context, last uint64, yield func(Stored, error) bool) (complete bool, err error) {
+	if s.published.next == last {
+		s.published.next = last + 1
 		return true, nil
 	}
-	cfg := jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{messages.Delivery.Subject("*", "*"), messages.Log.Subject(messages.Concluded, ">"), leadership},
-		HeadersOnly:    true,
-	}
-	return d.published.follow(ctx, d.js, cfg, last, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
-		e, ok := parse(m, meta)
-		return !ok || yield(e, nil)
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: append(slices.Clone(s.Filters), s.Leadership), HeadersOnly: true}
+	return s.published.follow(ctx, s.js, cfg, last, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+		if m.Subject() == s.Leadership {
+			return true
+		}
+		return yield(Stored{m.Subject(), meta.Timestamp, m.Headers().Get(eventID), m.Headers().Get(recipient)}, nil)
 	})
-}
-
-// parse reads the headers of an event; ok: it is about a row or a request.
-func parse(m jetstream.Msg, meta *jetstream.MsgMetadata) (e deliveries.StoredEvent, ok bool) {
-	id := m.Headers().Get(eventID)
-	e.At, e.State, e.Note = meta.Timestamp, messages.StateOf(m.Subject()), m.Headers().Get(recipient)
-	if _, e.Request, ok = strings.Cut(m.Subject(), "."+string(e.State)+"."); !ok {
-		return e, false // a change of leadership
-	}
-	switch e.State {
-	case messages.Summary, messages.Concluded:
-		e.Note = id
-	case messages.Overdue:
-	default:
-		e.ID, ok = deliveries.ParseID(id)
-	}
-	return e, ok
 }
 
 // reader reads a stream bit by bit, and never anything twice.
