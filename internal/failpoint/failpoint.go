@@ -24,4 +24,7 @@ const (
 	AfterPublish  = "after publish"  // the page's events are stored
 	BeforeMark    = "before mark"    // the sweep is complete, the watermark is not stored
 	AfterMark     = "after mark"
+
+	BeforeRepublish = "before republish" // a person's redrive is stored, its message is not published
+	AfterRepublish  = "after republish"
 )

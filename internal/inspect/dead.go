@@ -110,12 +110,45 @@ func (r Reader) DeadLetter(ctx context.Context, name string, now time.Time) ([]D
 	return letters, nil
 }
 
+// DeadLettersOf gives those of a request's last outcomes, the newest first, or the one with a
+// sequence.
+func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadLetter, err error) {
+	if _, err := strconv.ParseUint(name, 10, 64); err == nil {
+		return r.DeadLetter(ctx, name, time.Now())
+	}
+	for _, op := range Operations {
+		s := Story{RequestID: name, Operation: op}
+		for _, state := range []messages.State{messages.Failed, messages.Uncertain, messages.Partial} {
+			if !state.Final(op) {
+				continue
+			}
+			m, there, err := bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Subject(state, name))
+			if err != nil {
+				return nil, err
+			}
+			if there {
+				s.Events = append(s.Events, eventOf(m))
+			}
+		}
+		found, err := r.deadOf(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, found...)
+	}
+	if len(letters) == 0 {
+		return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
+	}
+	slices.SortStableFunc(letters, func(a, b DeadLetter) int { return b.Time.Compare(a.Time.Time) })
+	return letters, nil
+}
+
 // deadOf looks for the dead letters of a request: one is stored right after each of its
 // outcomes that leave one, so that is where it looks; later where a program died between.
 func (r Reader) deadOf(ctx context.Context, s Story) (letters []DeadLetter, err error) {
 	for _, e := range s.Events {
 		state := messages.StateOf(e.Subject)
-		if operationOf(e.Subject) != s.Operation || state != messages.Failed && state != messages.Uncertain {
+		if operationOf(e.Subject) != s.Operation || state != messages.Failed && state != messages.Uncertain && state != messages.Partial {
 			continue
 		}
 		// Another server's clock may be behind.

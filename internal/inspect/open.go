@@ -115,8 +115,8 @@ type request struct {
 	place uint64 // among those that nobody had yet, from 1; 0: not counted
 }
 
-// requestOf reads by which id a request goes: its body's, else its Nats-Msg-Id, else
-// <stream>-<sequence>.
+// requestOf reads by which id a request goes: its body's, else that under which a person runs
+// it again, else its Nats-Msg-Id, else <stream>-<sequence>.
 func requestOf(stream string, m bus.Message) request {
 	q := request{id: stream + "-" + strconv.FormatUint(m.Sequence, 10), Message: m}
 	var body map[string]json.RawMessage // of a struct, Request_ID would be the field too
@@ -128,6 +128,8 @@ func requestOf(stream string, m bus.Message) request {
 	switch id, _ := named.(string); {
 	case messages.ValidID(id):
 		q.id = id
+	case (named == nil || named == "") && m.Header.Get(bus.HeaderRequestID) != "":
+		q.id = m.Header.Get(bus.HeaderRequestID)
 	case (named == nil || named == "") && messages.ValidID(m.Header.Get(nats.MsgIdHdr)):
 		q.id = m.Header.Get(nats.MsgIdHdr)
 	}
@@ -222,6 +224,21 @@ func holds(m bus.Message, texts []string) bool {
 	if len(texts) == 0 {
 		return true
 	}
-	id := strings.ToLower(m.Header.Get(nats.MsgIdHdr))
-	return slices.ContainsFunc(texts, func(text string) bool { return id == text || containsFold(m.Data, text) })
+	id, again := strings.ToLower(m.Header.Get(nats.MsgIdHdr)), strings.ToLower(m.Header.Get(bus.HeaderRequestID))
+	return slices.ContainsFunc(texts, func(text string) bool { return id == text || again == text || containsFold(m.Data, text) })
+}
+
+// InQueue adds the ids of all requests that are in the queue of an operation, taken or not.
+func (r Reader) InQueue(ctx context.Context, op messages.Operation, ids map[string]bool) error {
+	_, err := r.search(ctx, Queue{Operation: op}, func(w request) bool { ids[w.id] = true; return false })
+	return err
+}
+
+// Waiting gives the messages of a request that are in the queue of an operation.
+func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (list []bus.Message, err error) {
+	found, err := r.search(ctx, Queue{Operation: op}, func(w request) bool { return w.id == id })
+	for _, w := range found {
+		list = append(list, w.Message)
+	}
+	return list, err
 }
