@@ -29,11 +29,7 @@ func KeyOf(address string) Key {
 // the only key in records of programs that did not fold. Two recipients of one request
 // may have the same folded key.
 func KeysOf(mailbox string) (folded, exact Key) {
-	return keysOfAddress(bare(mailbox))
-}
-
-// keysOfAddress is KeysOf for a bare address.
-func keysOfAddress(address string) (folded, exact Key) {
+	address := bare(mailbox)
 	exact = KeyOf(address)
 	if folded := fold(address); folded != address {
 		return KeyOf(folded), exact

@@ -30,8 +30,8 @@ type SecretKeys struct {
 	Keys []byte `json:"keys"` // AppendKey of the sender's, 0 if none is named, and of each recipient, in order
 }
 
-// SetKeys sets the keys of a sender, "" if none is named, and recipients, all of them as
-// ParseRecipient gives them: with a secret, or without one if that is nil.
+// SetKeys sets the keys of a sender, "" if none is named, and recipients: with a secret,
+// or without one if that is nil.
 func (b *SentBody) SetKeys(secret *RecipientSecret, from string, to []string) {
 	b.Keys, b.Folded, b.Secret = nil, nil, nil
 	if secret == nil {
@@ -45,11 +45,11 @@ func (b *SentBody) SetKeys(secret *RecipientSecret, from string, to []string) {
 }
 
 func (b *SentBody) setPlainKeys(from string, to []string) {
-	folded, exact := keysOfAddress(from)
+	folded, exact := KeysOf(from)
 	same := folded == exact
 	b.Keys, b.Folded = make([]byte, 0, keySize*len(to)), AppendKey(make([]byte, 0, keySize*(1+len(to))), folded)
 	for _, address := range to {
-		folded, exact := keysOfAddress(address)
+		folded, exact := KeysOf(address)
 		same = same && folded == exact
 		b.Keys, b.Folded = AppendKey(b.Keys, exact), AppendKey(b.Folded, folded)
 	}
