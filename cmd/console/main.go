@@ -1,0 +1,12 @@
+// Command console serves pages for those on call: what is wrong, what became of a request,
+// dead letters and what to do about them.
+package main
+
+import (
+	"errand/internal/app"
+	"errand/internal/console"
+)
+
+func main() {
+	app.Main("console", "Shows requests, queues and dead letters as web pages, and lets people act on them.", new(console.Program))
+}

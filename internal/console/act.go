@@ -1,0 +1,89 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"errand/internal/access"
+	"errand/internal/act"
+)
+
+// now is the time of a question.
+func (s *Server) now() time.Time { return time.Now() }
+
+// person is the user as the audit names them.
+func (s *Server) person(user access.User) (act.Person, error) {
+	return act.As(user.Name, s.via, s.reader.Conn, s.reader.JS)
+}
+
+// do records what a user does, does it, and records how it went.
+func (s *Server) do(ctx context.Context, user access.User, a act.Act, do func(context.Context) (string, error)) (string, error) {
+	p, err := s.person(user)
+	if err != nil {
+		return "", err
+	}
+	return p.Do(ctx, a, do)
+}
+
+// refusedAct is an error of an act as a person reads it.
+func refusedAct(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, act.ErrNoReason):
+		return wrong("Nothing was done: say why. The reason is kept in the audit.")
+	case errors.Is(err, act.ErrNotRecorded):
+		return &mistake{http.StatusServiceUnavailable, "Nothing was done", "It could not be recorded in the audit first, so it was not done. Does NATS answer, and has errand provision made the stream AUDIT?"}
+	case errors.Is(err, act.ErrNothingDone):
+		return &mistake{http.StatusConflict, "Nothing was done", capital(hideIn(strings.TrimPrefix(err.Error(), act.ErrNothingDone.Error()+": "))) + "."}
+	}
+	return err
+}
+
+// capital is a sentence that begins with a capital letter.
+func capital(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func forbidden(user access.User) error {
+	return &mistake{http.StatusForbidden, "Not allowed", fmt.Sprintf("%s does not have the role act, which this needs.", user.Name)}
+}
+
+// pause pauses a queue.
+func (s *Server) pause(r *http.Request, user access.User) (string, error) {
+	op, err := operationNamed(r.PathValue("queue"))
+	if err != nil {
+		return "", err
+	}
+	how, err := time.ParseDuration(r.FormValue("for"))
+	if err != nil || how <= 0 || how > act.MaxPause {
+		return "", wrong("A pause is a time such as 30m, of 7 days at most.")
+	}
+	p, err := s.person(user)
+	if err == nil {
+		_, err = p.Pause(r.Context(), op, how, r.FormValue("why"))
+	}
+	s.watch.look(r.Context())
+	return "/queues", refusedAct(err)
+}
+
+// resume ends a pause.
+func (s *Server) resume(r *http.Request, user access.User) (string, error) {
+	op, err := operationNamed(r.PathValue("queue"))
+	if err != nil {
+		return "", err
+	}
+	p, err := s.person(user)
+	if err == nil {
+		err = p.Resume(r.Context(), op, r.FormValue("why"))
+	}
+	s.watch.look(r.Context())
+	return "/queues", refusedAct(err)
+}

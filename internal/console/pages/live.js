@@ -1,0 +1,107 @@
+// Keeps an open page current: the server sends its newest version, which takes the place of
+// the one before, node by node, so that nothing that somebody is reading, has opened or is
+// typing in is lost. Every page works without it.
+
+const main = document.getElementById("main");
+const state = document.querySelector("[data-live-state]");
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+const formats = {
+  clock: new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
+  day: new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),
+  date: new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" }),
+  hour: new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" }),
+};
+
+// localize writes times in the browser's own zone.
+function localize(root) {
+  const today = new Date().toDateString();
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(element.dateTime);
+    let style = element.dataset.style;
+    if (style === "clock" && at.toDateString() !== today) style = "day";
+    element.textContent = formats[style].format(at);
+    element.title = element.dateTime;
+  }
+  for (const label of root.querySelectorAll("[data-hour]")) label.textContent = formats.hour.format(new Date(label.dataset.hour));
+}
+
+const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.dataset.key || node.id : "");
+
+// morph makes the children of one element those of another.
+function morph(from, to) {
+  const keyed = new Map();
+  for (const child of from.childNodes) {
+    const key = keyOf(child);
+    if (key) keyed.set(key, child);
+  }
+  let at = from.firstChild;
+  for (const wanted of [...to.childNodes]) {
+    const key = keyOf(wanted);
+    let have = key ? keyed.get(key) : at;
+    if (!key && have && keyOf(have)) have = null;
+    if (!have || have.nodeName !== wanted.nodeName) {
+      const added = from.insertBefore(document.importNode(wanted, true), at);
+      if (added.dataset?.key) added.classList.add("fresh");
+      continue;
+    }
+    if (have === at) at = at.nextSibling;
+    else from.insertBefore(have, at);
+    become(have, wanted);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+// become makes a node like another of the same name.
+function become(have, wanted) {
+  if (have.nodeType !== Node.ELEMENT_NODE) {
+    if (have.nodeValue !== wanted.nodeValue) have.nodeValue = wanted.nodeValue;
+    return;
+  }
+  if (have.isEqualNode(wanted)) return;
+  const kept = have.nodeName === "DETAILS" ? "open" : ""; // what a person opened stays open
+  for (const { name } of [...have.attributes]) if (name !== kept && !wanted.hasAttribute(name)) have.removeAttribute(name);
+  for (const { name, value } of wanted.attributes) if (name !== kept && have.getAttribute(name) !== value) have.setAttribute(name, value);
+  if (have.nodeName !== "TEXTAREA" && have.nodeName !== "SELECT") morph(have, wanted); // those are somebody's
+}
+
+let source;
+let have = main?.dataset.version || "";
+
+function listen() {
+  source = new EventSource(main.dataset.live + "&have=" + encodeURIComponent(have));
+  source.onopen = () => tell("live");
+  source.onmessage = (event) => {
+    have = event.lastEventId;
+    const next = document.createElement("template");
+    next.innerHTML = event.data;
+    localize(next.content);
+    morph(main, next.content);
+  };
+  source.onerror = () => {
+    tell("reconnecting…");
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => document.hidden || listen(), 10_000); // else it tries by itself
+  };
+}
+
+function tell(text) {
+  state.hidden = false;
+  state.textContent = text;
+}
+
+localize(document);
+const zoned = document.querySelector("[data-zone]");
+if (zoned) zoned.textContent = "Times are in " + zone.replaceAll("_", " ");
+
+if (main?.dataset.live) {
+  listen();
+  // A page that nobody sees needs no connection, of which a browser has few.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) source.close();
+    else if (source.readyState === EventSource.CLOSED) listen();
+  });
+}
