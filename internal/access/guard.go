@@ -17,7 +17,7 @@ type Handler func(w http.ResponseWriter, r *http.Request, user User)
 type Refusal struct {
 	Status      int
 	Title, Text string
-	// Login is set where it helps to log in, which following a link to any page does.
+	// Login is set where it helps to log in: a link to LoginPath.
 	Login bool
 
 	cause error // for the log
@@ -74,13 +74,14 @@ func refuse(w http.ResponseWriter, _ *http.Request, why *Refusal) {
 // Wrap serves next behind what holds for every request, whoever makes it: the security
 // headers, the host's name, no request from another site. It knows no user: pages with data
 // are made with Allow, and only what says nothing (style, script, icon) without. With OIDC
-// it serves the paths of the login too: /login, /login/callback and /logout.
+// it serves the paths of the login too: LoginPath, /login/callback and /logout.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
 	if g.issuer != nil {
-		mux.HandleFunc("GET /login", g.loggedOut)
+		mux.HandleFunc("GET "+LoginPath, g.login)
 		mux.HandleFunc("GET "+callbackPath, g.callback)
+		mux.HandleFunc("GET "+logoutPath, g.loggedOut)
 		mux.HandleFunc("POST "+logoutPath, g.logout)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -115,8 +116,7 @@ func (g *Guard) Allow(role Role, page Handler) http.Handler {
 			err = &Refusal{Status: http.StatusForbidden, Title: "Not allowed", Text: user.Name + " does not have the role " + string(role) + " that this needs."}
 		}
 		if why, ok := errors.AsType[*Refusal](err); ok && why.Login && isNavigation(r) {
-			err = g.begin(w, r)
-			if err == nil {
+			if err = g.begin(w, r, returnPath(r.URL)); err == nil {
 				return
 			}
 		}

@@ -22,6 +22,9 @@ import (
 
 // The paths of the login.
 const (
+	// LoginPath logs in, and leads to the console's first page.
+	LoginPath = "/login"
+
 	callbackPath = "/login/callback"
 	logoutPath   = "/logout"
 )
@@ -136,8 +139,15 @@ type pending struct {
 	Until    time.Time `json:"until"`
 }
 
-// begin sends a browser to log in, and notes which page it wanted.
-func (g *Guard) begin(w http.ResponseWriter, r *http.Request) error {
+// login sends a browser to log in that wants no page in particular.
+func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
+	if err := g.begin(w, r, "/"); err != nil {
+		g.deny(w, r, err)
+	}
+}
+
+// begin sends a browser to log in, and notes where it is to go then.
+func (g *Guard) begin(w http.ResponseWriter, r *http.Request, then string) error {
 	provider, err := g.issuer.discover(oidc.ClientContext(r.Context(), g.issuer.client))
 	if err != nil {
 		return err
@@ -146,7 +156,7 @@ func (g *Guard) begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a := pending{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Return: returnPath(r.URL), Until: time.Now().Add(retry.Login)}
+	a := pending{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Return: then, Until: time.Now().Add(retry.Login)}
 	if err := g.sessions.set(w, loginCookie, a, retry.Login); err != nil {
 		return err
 	}

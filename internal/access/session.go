@@ -93,7 +93,7 @@ func (g *Guard) bySession(r *http.Request) (User, time.Time, error) {
 // logout ends a session.
 func (g *Guard) logout(w http.ResponseWriter, r *http.Request) {
 	remove(w, sessionCookie)
-	http.Redirect(w, r, "/login", http.StatusSeeOther)
+	http.Redirect(w, r, logoutPath, http.StatusSeeOther)
 }
 
 // loggedOut is the page after a logout. It leads nobody to the issuer by itself, which

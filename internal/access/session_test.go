@@ -66,19 +66,30 @@ func TestALogoutEndsTheSessionAndBeginsNone(t *testing.T) {
 	f := newFakeIssuer(t)
 	b := newBrowser(t, f)
 	b.login(t, f, "/read")
-	if got := b.open("/logout").Code; got == http.StatusSeeOther || len(b.cookies) == 0 {
-		t.Errorf("a link to /logout: got %d, cookies %v; only a form may log out", got, b.cookies)
+	if b.open("/logout"); b.open("/read").Code != http.StatusOK {
+		t.Error("a link logs out; only a form may")
 	}
 	elsewhere := request("POST", "/logout", map[string]string{"host": "errand.example.com", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
 	if got := b.send(elsewhere).Code; got != http.StatusForbidden {
 		t.Errorf("another site's form: got %d, want 403", got)
 	}
 	w := b.send(request("POST", "/logout", map[string]string{"host": "errand.example.com", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}))
-	if got := w.Header().Get("Location"); got != "/login" || len(b.cookies) > 0 {
+	if got := w.Header().Get("Location"); got != "/logout" || len(b.cookies) > 0 {
 		t.Errorf("after a logout: sent to %q with cookies %v", got, b.cookies)
 	}
-	if w := b.open("/login"); w.Code != http.StatusUnauthorized || len(b.cookies) > 0 {
+	if w := b.open("/logout"); w.Code != http.StatusUnauthorized || len(b.cookies) > 0 {
 		t.Errorf("the page after it: got %d, cookies %v; want 401 and none", w.Code, b.cookies)
+	}
+}
+
+func TestTheLinkToLogInLeadsToTheFirstPage(t *testing.T) {
+	f := newFakeIssuer(t)
+	b := newBrowser(t, f)
+	if got := b.login(t, f, LoginPath).Header().Get("Location"); got != "/" {
+		t.Errorf("after the login: sent to %q, want /", got)
+	}
+	if got := b.open("/read").Code; got != http.StatusOK {
+		t.Errorf("after the login: got %d", got)
 	}
 }
 
