@@ -212,6 +212,23 @@ func TestProvisionOfWhatIsMissingChangesNothingElse(t *testing.T) {
 	}
 }
 
+// A history that is made again knows nothing of what was run before: provision says so.
+func TestProvisionSaysWhenAHistoryIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	n, js := provisioned(t)
+	if err := js.DeleteStream(t.Context(), bus.MandateEvents); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []string{"--dry-run", "--missing"} {
+		if out := errand(t, "", "provision", "--nats-url", n.URL, more); !strings.HasPrefix(out, "MANDATE_EVENTS is made again") {
+			t.Errorf("%s: it shows %q", more, out)
+		}
+	}
+	if out := errand(t, "", "provision", "--nats-url", devtest.Server(t).URL); strings.Contains(out, "made again") {
+		t.Errorf("at a new server it shows %q", out)
+	}
+}
+
 func TestASizeIsANumberOfBytesWithAUnit(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]size{"1048576": 1 << 20, "1024K": 1 << 20, "512m": 512 << 20, "10G": 10 << 30, "2T": 2 << 40, "none": -1,

@@ -148,7 +148,7 @@ func statusOf() inspect.Status {
 		s.Outcomes = append(s.Outcomes, inspect.Outcome{Operation: o.op, State: o.state, Count: o.n})
 	}
 	for i, name := range []string{bus.MandateRequests, bus.MandateEvents, bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
-		s.Streams = append(s.Streams, inspect.Stream{Name: name, Messages: uint64(i * 12345), Bytes: uint64(i * 12345678), MaxBytes: 10 << 30, Replicas: 3, Current: 3})
+		s.Streams = append(s.Streams, inspect.Stream{Name: name, Messages: uint64(i * 12345), Bytes: uint64(i * 12345678), MaxBytes: 10 << 30, Replicas: 3, Current: 3, Created: before(90 * 24 * time.Hour)})
 	}
 	s.Storage = inspect.Storage{Bytes: 185185170, Limit: -1}
 	s.Problems = inspect.Problems(s)

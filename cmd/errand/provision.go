@@ -78,6 +78,9 @@ func (p *provision) run(ctx context.Context, c console) error {
 	if p.Missing {
 		plan = slices.DeleteFunc(plan, func(change bus.Change) bool { return !change.Create })
 	}
+	for _, name := range bus.WithoutHistory(plan) {
+		fmt.Fprintln(c.out, c.paint(yellow, name+" is made again, beside the requests that there are: what was run before is not known to it, and is run again if it is published again or waits. Before the programs start again: docs/operations.md, \"What does it cost to lose NATS's disk?\""))
+	}
 	leftover, err := bus.Leftover(ctx, b.js)
 	if err != nil {
 		return b.unanswered(err)

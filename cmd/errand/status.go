@@ -83,7 +83,7 @@ func screen(c console, s inspect.Status) {
 	section([]string{"PROGRAM", "HOST", "VERSION", "UP", "STATE"}, programRows(s.Programs, now))
 	section([]string{"QUEUE", "UNTAKEN", "OLDEST", "TAKEN", "OLDEST", "PULLS", "STATE"}, queueRows(s.Queues, now))
 	section([]string{"LAST HOUR", "GOOD", "FAILED", "UNCERTAIN", "PARTIAL", "DEFERRED", "RESOLVED"}, outcomeRows(s.Outcomes))
-	section([]string{"STREAM", "MESSAGES", "SIZE", "LIMIT", "REPLICAS"}, streamRows(s))
+	section([]string{"STREAM", "MESSAGES", "SIZE", "LIMIT", "REPLICAS", "MADE"}, streamRows(s))
 	poller := "nothing is published yet"
 	if s.Poller.Watermark != nil {
 		poller = "published up to " + stamp(s.Poller.Watermark.Time, now)
@@ -166,9 +166,9 @@ func count(outcomes []inspect.Outcome, op messages.Operation, states []messages.
 
 func streamRows(s inspect.Status) (rows [][]cell) {
 	for _, st := range s.Streams {
-		rows = append(rows, []cell{cellOf(st.Name), cellOf(fmt.Sprint(st.Messages)), cellOf(bytesOf(int64(st.Bytes))), cellOf(limitOf(st.MaxBytes)), cellOf(fmt.Sprintf("%d/%d", st.Current, st.Replicas))})
+		rows = append(rows, []cell{cellOf(st.Name), cellOf(fmt.Sprint(st.Messages)), cellOf(bytesOf(int64(st.Bytes))), cellOf(limitOf(st.MaxBytes)), cellOf(fmt.Sprintf("%d/%d", st.Current, st.Replicas)), cellOf(stamp(st.Created.Time, s.At.Time))})
 	}
-	return append(rows, []cell{cellOf("all of the account"), cellOf(""), cellOf(bytesOf(int64(s.Storage.Bytes))), cellOf(limitOf(s.Storage.Limit)), cellOf("")})
+	return append(rows, []cell{cellOf("all of the account"), cellOf(""), cellOf(bytesOf(int64(s.Storage.Bytes))), cellOf(limitOf(s.Storage.Limit)), cellOf(""), cellOf("")})
 }
 
 func limitOf(n int64) string {

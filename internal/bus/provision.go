@@ -116,6 +116,21 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	return plan, nil
 }
 
+// WithoutHistory are the streams of events that a plan makes though the requests are there
+// whose history they are to keep.
+func WithoutHistory(plan []Change) (names []string) {
+	made := func(name string) bool {
+		return slices.ContainsFunc(plan, func(c Change) bool { return c.Kind == "stream" && c.Name == name && c.Create })
+	}
+	for requests, events := range map[string]string{MandateRequests: MandateEvents, MailRequests: MailEvents} {
+		if made(events) && !made(requests) {
+			names = append(names, events)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // limits are those that what is made takes after: as many copies as any stream has, as
 // many bytes as the largest, kept as long as the other events are.
 func (i installed) limits() (l Limits) {

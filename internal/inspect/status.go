@@ -52,6 +52,9 @@ type Stream struct {
 	MaxBytes int64  `json:"max_bytes"` // -1: no limit of its own
 	Replicas int    `json:"replicas"`
 	Current  int    `json:"replicas_current"`
+	// Created is when it was made, or restored from a backup: what was stored before is
+	// what the backup had.
+	Created messages.Time `json:"created"`
 }
 
 // Storage is what the account has on the servers' disks.
@@ -139,7 +142,7 @@ func (r Reader) stream(ctx context.Context, name string) (Stream, error) {
 
 func streamFrom(info *jetstream.StreamInfo) Stream {
 	return Stream{Name: info.Config.Name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, -1),
-		Replicas: info.Config.Replicas, Current: bus.CurrentReplicas(info)}
+		Replicas: info.Config.Replicas, Current: bus.CurrentReplicas(info), Created: messages.Time{Time: info.Created}}
 }
 
 // From when on something is wrong, as the shipped alerts have it.
@@ -183,6 +186,12 @@ func Problems(s Status) []Problem {
 	}
 	if read := s.Poller.ReadThrough; read != nil && now.Sub(read.Time) > longLag {
 		add("poller", "the sending log is read up to %s ago", Span(now.Sub(read.Time)))
+	}
+	for _, q := range s.Queues {
+		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
+		if i >= 0 && q.Oldest != nil && q.Oldest.Before(s.Streams[i].Created.Time) {
+			add("nats", "%s was made at %s, after requests of %s that still wait: whether these were run before is not known to it", s.Streams[i].Name, s.Streams[i].Created.In(now.Location()).Format(time.DateTime), q.Operation)
+		}
 	}
 	for _, st := range s.Streams {
 		if st.MaxBytes > 0 && float64(st.Bytes) > fullPart*float64(st.MaxBytes) {

@@ -192,6 +192,14 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []Problem{{"poller", "the sending log is read up to 6m ago"}}},
 		{func(s *Status) { s.Streams[0].Bytes = 81 }, []Problem{{"nats", "S has 81% of its maximum size"}}},
 		{func(s *Status) { s.Streams[0].Current = 2 }, []Problem{{"nats", "S has 2 of 3 replicas"}}},
+		{func(s *Status) {
+			oldest := ago(time.Hour)
+			s.Queues[0].Oldest, s.Streams[0].Name, s.Streams[0].Created = &oldest, bus.MandateEvents, ago(59*time.Minute)
+		}, []Problem{{"nats", "MANDATE_EVENTS was made at 2026-01-02 02:05:05, after requests of mandate.enroll that still wait: whether these were run before is not known to it"}}},
+		{func(s *Status) {
+			oldest := ago(time.Hour)
+			s.Queues[0].Oldest, s.Streams[0].Name, s.Streams[0].Created = &oldest, bus.MandateEvents, ago(61*time.Minute)
+		}, []Problem{}},
 		{func(s *Status) { s.Storage.Bytes = 99 }, []Problem{{"nats", "its storage is 99% full"}}},
 	} {
 		s := fine()
