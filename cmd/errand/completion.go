@@ -122,7 +122,7 @@ func candidates(node *kong.Node, words []string) (list []string) {
 }
 
 func childOf(node *kong.Node, name string) *kong.Node {
-	i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name })
+	i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name || slices.Contains(n.Aliases, name) })
 	if i < 0 {
 		return nil
 	}

@@ -15,8 +15,9 @@ import (
 
 // dead groups the commands about dead letters.
 type dead struct {
-	List deadList `cmd:"" help:"List dead letters."`
-	Show deadShow `cmd:"" help:"Show one, with its contents."`
+	List    deadList    `cmd:"" aliases:"ls" help:"List dead letters."`
+	Show    deadShow    `cmd:"" help:"Show one, with its contents."`
+	Redrive deadRedrive `cmd:"" help:"Have requests run again; shows its plan by default."`
 }
 
 // deadList lists dead letters.

@@ -96,6 +96,10 @@ func summary(e event, now time.Time) string {
 			parts = append(parts, join(name, text))
 		}
 	}
+	if by, ok := body["by"].(string); ok && messages.StateOf(e.subject) == messages.Reopened {
+		parts = append(parts, join("was", strings.TrimSpace(short(at(body, "was.state"), false, now)+" "+short(at(body, "was.reason"), false, now))), join("by", by), join("why", short(body["why"], false, now)))
+		parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	}
 	if fields, ok := body["fields"].(map[string]any); ok && body["reason"] == string(messages.ReasonRefused) {
 		parts = append(parts, join("fields", strings.Join(slices.Sorted(maps.Keys(fields)), ",")))
 	}

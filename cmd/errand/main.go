@@ -14,7 +14,8 @@
 //	list       shows requests by state, reason and time
 //	find       finds them by order number or address
 //	stuck      shows what waits, and why
-//	dead       shows dead letters
+//	dead       shows dead letters, and redrives them
+//	cancel     ends a request before any call is made
 //	pause      has a queue give out nothing for a while
 //	resume     ends a pause
 //	audit      shows who did what, and why
@@ -40,7 +41,8 @@ type cli struct {
 	List      list      `cmd:"" help:"List requests by state, reason and time."`
 	Find      find      `cmd:"" help:"Find requests by order number or e-mail address."`
 	Stuck     stuck     `cmd:"" help:"Show the requests that wait, and why."`
-	Dead      dead      `cmd:"" help:"Show dead letters."`
+	Dead      dead      `cmd:"" help:"Show dead letters, and have their requests run again."`
+	Cancel    cancel    `cmd:"" help:"End a request before any call is made."`
 	Pause     pause     `cmd:"" help:"Have the queue of an operation give out nothing for a while."`
 	Resume    resume    `cmd:"" help:"End a pause before its time."`
 	Audit     audit     `cmd:"" help:"Show who did what to requests and queues, and why."`

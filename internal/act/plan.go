@@ -188,7 +188,7 @@ func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f 
 	}
 	switch {
 	case i.was.State != messages.Failed && i.was.State != messages.Uncertain && i.was.State != messages.Partial:
-		return i.as(Superseded, "it has %s since", i.State), nil
+		return i.as(Superseded, "it went on since: it is %s", i.State), nil
 	case i.Operation == messages.Send:
 		return i.batched(ctx, log, outcome, last)
 	case i.Operation == messages.Enroll && (hasRecords(f.Evidence) || i.Reason == messages.ReasonLinkLost):

@@ -105,7 +105,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 		items = append(items, item)
 	}
 	for op, in := range waiting {
-		if err := r.Reader.InQueue(ctx, op, in); err != nil {
+		if err := r.Reader.QueuedIDs(ctx, op, in); err != nil {
 			return nil, err
 		}
 	}
@@ -272,7 +272,7 @@ func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint6
 		return err
 	}
 	in := map[string]bool{}
-	if err := r.Reader.InQueue(ctx, item.Operation, in); err != nil || in[item.RequestID] {
+	if err := r.Reader.QueuedIDs(ctx, item.Operation, in); err != nil || in[item.RequestID] {
 		return err
 	}
 	last, err := r.Log.Last(ctx, item.Operation, item.Operation.Filter(item.RequestID))

@@ -45,9 +45,20 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 	case o.Place > 0:
 		return "waits its turn"
 	case o.State == messages.Reopened:
-		return "reopened, to be run again"
+		return reopenedBy(o.facts) + ", to be run again"
 	}
 	return "a program had it and stored nothing yet"
+}
+
+// reopenedBy says who had a request run again, and why.
+func reopenedBy(f facts) string {
+	switch {
+	case f.By == messages.ByCorrection:
+		return "corrected"
+	case f.Why == "":
+		return "reopened by " + f.By
+	}
+	return "reopened by " + f.By + " (" + f.Why + ")"
 }
 
 // because is the reason that an event gives, with the status of the answer and the message.
@@ -130,10 +141,50 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 		Explain(open, q, programs, now)
 		s.Requests = append(s.Requests, open...)
 	}
+	unpublished, err := r.unpublished(ctx, before, limit)
+	if err != nil {
+		return s, err
+	}
+	s.Requests = append(s.Requests, unpublished...)
 	slices.SortStableFunc(s.Requests, func(a, b Open) int { return a.Published.Compare(b.Published.Time) })
 	s.Causes = append(s.Causes, Causes(s.Requests)...)
 	return s, nil
 }
+
+// unpublished are requests that a person has reopened and that are in no queue: whoever did
+// that was interrupted. It looks at no more than the newest limit of each operation.
+func (r Reader) unpublished(ctx context.Context, before time.Time, limit int) (list []Open, err error) {
+	for _, op := range Operations {
+		rows, err := r.inState(ctx, op, messages.Reopened, Query{Limit: limit})
+		if err != nil || len(rows) == 0 {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		queued := map[string]bool{}
+		if err := r.QueuedIDs(ctx, op, queued); err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			if row.Time.After(before) || queued[row.RequestID] {
+				continue
+			}
+			last, there, err := r.last(ctx, op, row.RequestID)
+			if err != nil {
+				return nil, err
+			}
+			if f := factsOf(last.Data); there && last.Sequence == row.sequence && f.By != messages.ByCorrection {
+				list = append(list, Open{RequestID: row.RequestID, Operation: op, State: messages.Reopened, Published: row.Time, Since: row.Time,
+					Attempt: f.Attempt, Why: notPublished, facts: f})
+			}
+		}
+	}
+	return list, nil
+}
+
+// notPublished is why a request waits that is reopened and in no queue.
+const notPublished = "reopened and not published: errand dead redrive finishes it"
 
 // ordinal is 1st, 2nd, 3rd, 4th.
 func ordinal(n uint64) string {

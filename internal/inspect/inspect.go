@@ -173,6 +173,8 @@ type facts struct {
 	Message     string          `json:"message"`
 	HTTPStatus  int             `json:"http_status"`
 	Outcome     messages.State  `json:"outcome"`
+	By          string          `json:"by"`
+	Why         string          `json:"why"`
 	NotBefore   messages.Time   `json:"not_before"`
 	Deadline    messages.Time   `json:"deadline"`
 }

@@ -135,8 +135,11 @@ func rowOf(op messages.Operation, state messages.State, m bus.Message) Row {
 	f := factsOf(m.Data)
 	row := Row{Time: messages.Time{Time: m.Time}, RequestID: m.Subject[len(op.Subject(state, ""))+1:], Operation: op, State: state,
 		Reason: f.Reason, HTTPStatus: f.HTTPStatus, OrderNumber: f.OrderNumber, Message: f.Message, sequence: m.Sequence}
-	if state == messages.Resolved {
+	switch state {
+	case messages.Resolved:
 		row.Message = "it was " + string(f.Outcome)
+	case messages.Reopened:
+		row.Message = reopenedBy(f)
 	}
 	return row
 }

@@ -228,8 +228,8 @@ func holds(m bus.Message, texts []string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool { return id == text || again == text || containsFold(m.Data, text) })
 }
 
-// InQueue adds the ids of all requests that are in the queue of an operation, taken or not.
-func (r Reader) InQueue(ctx context.Context, op messages.Operation, ids map[string]bool) error {
+// QueuedIDs adds the ids of all requests that are in the queue of an operation, taken or not.
+func (r Reader) QueuedIDs(ctx context.Context, op messages.Operation, ids map[string]bool) error {
 	_, err := r.search(ctx, Queue{Operation: op}, func(w request) bool { ids[w.id] = true; return false })
 	return err
 }

@@ -143,7 +143,11 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		if newest.Sequence != last.Sequence {
 			return errMoved
 		}
-		if there {
+		switch f := factsOf(last.Data); {
+		case !there:
+		case messages.StateOf(last.Subject) == messages.Reopened && f.By != messages.ByCorrection:
+			s.Says = reopenedBy(f) + " " + Ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + s.RequestID + "` finishes it"
+		default:
 			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue does not have it any more: was the stream made again?"
 		}
 		return nil
