@@ -26,6 +26,7 @@ import (
 type build struct {
 	sync.Mutex
 	tags  string
+	tool  bool // errand too
 	users int
 	dir   string
 	err   error
@@ -34,6 +35,9 @@ type build struct {
 // releaseBuild has the programs as they are shipped; those of failpointBuild die at the failpoint that
 // ERRAND_FAILPOINT names.
 var releaseBuild, failpointBuild = &build{}, &build{tags: "failpoints"}
+
+// toolBuild is failpointBuild with errand, the tool for people.
+var toolBuild = &build{tags: "failpoints,nodemo", tool: true}
 
 // full skips the test in -short. Whoever builds programs or starts brokers need not
 // call it.
@@ -61,6 +65,9 @@ func (b *build) programs(t *testing.T) string {
 		if b.err == nil {
 			command := exec.CommandContext(t.Context(), "go", "build", "-race=false", "-trimpath", "-buildvcs=false", "-tags="+b.tags,
 				"-o", b.dir+string(filepath.Separator), "errand/cmd/mandate-consumer", "errand/cmd/mail-consumer", "errand/cmd/log-poller")
+			if b.tool {
+				command.Args = append(command.Args, "errand/cmd/errand")
+			}
 			command.Env = append(os.Environ(), "CGO_ENABLED=0")
 			if out, err := command.CombinedOutput(); err != nil {
 				b.err = fmt.Errorf("%v: %w\n%s", command, err, out)

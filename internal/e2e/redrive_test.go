@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// operator starts errand as somebody who may act.
+func (in *installation) operator(env []string, args ...string) *process {
+	in.t.Helper()
+	p, err := launch(in.t, in.programs, "errand", append([]string{"NATS_URL=" + in.nats.URL, "NATS_USER=olga", "NATS_PASSWORD=" + password("olga")}, env...), args...)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	p.expectEnd()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.running = append(in.running, p)
+	return p
+}
+
+// result is a line of errand dead redrive -o jsonl.
+type result struct {
+	RequestID string `json:"request_id"`
+	Class     string `json:"class"`
+	Result    string `json:"result"`
+	Message   string `json:"message"`
+}
+
+func (p *process) results() (all []result) {
+	for line := range strings.Lines(p.output.String()) {
+		var r result
+		if json.Unmarshal([]byte(line), &r) == nil && r.Result != "" {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func (p *process) await(within time.Duration) {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(within):
+		p.t.Fatalf("%s still runs after %v\n%s", p.name, within, p.lastOutput())
+	}
+}
+
+// fates are how the calls of requests go whose ids begin so.
+var fates = map[string]sandbox.Fault{
+	"refused": {Kind: sandbox.Status, Status: 422}, // nothing done, and said so
+	"lost":    {Kind: sandbox.Cut},                 // nothing done, which nobody knows
+	"taken":   {Kind: sandbox.AcceptCut},           // done, which nobody knows
+}
+
+// troubled publishes requests whose calls go as their ids say, and waits until they have ended.
+func (in *installation) troubled(enrollments, mails map[string]int) {
+	in.t.Helper()
+	all := 0
+	for fate, f := range fates {
+		for operation, n := range map[string]int{"enroll": enrollments[fate], "send": mails[fate]} {
+			f.Operation, f.Match = operation, operation+"-"+fate
+			in.fault(f)
+			for i := range n {
+				id := fmt.Sprintf("%s-%s-%d", operation, fate, i)
+				if operation == "enroll" {
+					in.publish("mandate.enroll.requested", enrollment(id, "on_unknown", "report"))
+				} else {
+					in.publish("mail.send.requested", message(id, 1))
+				}
+				all++
+			}
+		}
+	}
+	in.until("all to have ended", 3*time.Minute, func() bool { return in.count("dead.*.*.requested") == all })
+	in.box.ClearFaults()
+}
+
+// Two who redrive the same dead letters at once, of whom one is killed in the middle, have each
+// run once; nothing is done twice but what was accepted by name, and each result is told.
+func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
+	in := installWith(t, toolBuild, "RETRY_TRIES=1", "RETRY_MAX=200ms")
+	in.start("mandate-consumer")
+	in.start("mail-consumer")
+	in.troubled(map[string]int{"refused": 200, "lost": 30, "taken": 20}, map[string]int{"refused": 30, "lost": 10, "taken": 10})
+
+	var named []string
+	for i := range 20 {
+		named = append(named, fmt.Sprint("enroll-lost-", i))
+	}
+	for i := range 5 {
+		named = append(named, fmt.Sprint("send-lost-", i), fmt.Sprint("send-taken-", i))
+	}
+	args := []string{"dead", "redrive", "--since", "1h", "--yes", "--why", "the service is back", "--accept-twice", strings.Join(named, ","), "-o", "jsonl"}
+	killed := in.operator([]string{"ERRAND_FAILPOINT=before republish@60"}, args...)
+	other := in.operator(nil, args...)
+	killed.await(2 * time.Minute)
+	other.await(2 * time.Minute)
+	if killed.status != -1 || other.status != 1 { // 40 were not accepted
+		t.Fatalf("exit status %d and %d, want a kill and 1\n%s\n%s", killed.status, other.status, killed.lastOutput(), other.lastOutput())
+	}
+	told := other.results()
+	if len(told) != 300 {
+		t.Errorf("the other told %d results of 300\n%s", len(told), other.lastOutput())
+	}
+	again := in.operator(nil, args...) // whatever is left over is finished
+	again.await(2 * time.Minute)
+	for _, r := range again.results() {
+		if r.Result == "done" && r.Class != "reopened" && in.count("*.*.reopened."+r.RequestID) > 1 {
+			t.Errorf("run a third time: %+v", r)
+		}
+	}
+
+	done := func(operation, fate, state string) int {
+		return countMatching(in.subjects(operation+"."+state+".*"), fate)
+	}
+	in.until("all to be run", time.Minute, func() bool {
+		return done("mandate.enroll", "", "succeeded") == 220 && done("mail.send", "", "accepted") == 40
+	})
+	o := in.box.Oracle(sandbox.Query{})
+	if o.Enroll.Accepted != 240 || o.Enroll.TwiceCount != 0 {
+		t.Errorf("%d enrolled, want 240; twice: %v", o.Enroll.Accepted, o.Enroll.Twice)
+	}
+	var twice []string
+	for _, r := range o.Mail.Twice {
+		id := strings.TrimPrefix(r.Subject, "story ")
+		if twice = append(twice, id); r.Count != 2 || !slices.Contains(named, id) {
+			t.Errorf("%s was sent %d times, which nobody accepted", id, r.Count)
+		}
+	}
+	if len(twice) != 5 {
+		t.Errorf("sent twice: %q, want the five that were taken and are named", twice)
+	}
+	if n := done("mandate.enroll", "", "reopened"); n != 220 {
+		t.Errorf("%d enrollments were reopened, want 220, each once", n)
+	}
+	if n := done("mail.send", "", "reopened"); n != 40 {
+		t.Errorf("%d messages were reopened, want 40, each once", n)
+	}
+}
+
+func countMatching(subjects map[string]uint64, text string) (n int) {
+	for subject, count := range subjects {
+		if strings.Contains(subject, text) {
+			n += int(count)
+		}
+	}
+	return n
+}
+
+// Killed at each step of a redrive, it is finished by doing it again, and runs once.
+func TestARedriveSurvivesEveryCrash(t *testing.T) {
+	in := installWith(t, toolBuild, "RETRY_TRIES=1", "RETRY_MAX=200ms")
+	in.start("mandate-consumer")
+	points := []string{"before store mandate.enroll.reopened", "after store mandate.enroll.reopened", "before republish", "after republish"}
+	in.troubled(map[string]int{"refused": len(points), "lost": len(points)}, nil)
+	for i, point := range points {
+		for _, fate := range []string{"refused", "lost"} {
+			id := fmt.Sprintf("enroll-%s-%d", fate, i)
+			args := []string{"dead", "redrive", id, "--yes", "--why", "back", "--accept-twice", id}
+			killed := in.operator([]string{"ERRAND_FAILPOINT=" + point}, args...)
+			if killed.await(time.Minute); killed.status != -1 {
+				t.Fatalf("%s, %s: exit status %d, want a kill\n%s", point, id, killed.status, killed.lastOutput())
+			}
+			in.operator(nil, args...).wantStatus(0, time.Minute)
+			in.until(id+" to be enrolled", time.Minute, func() bool { return in.count("mandate.enroll.succeeded."+id) == 1 })
+			if n := in.count("mandate.enroll.reopened." + id); n != 1 {
+				t.Errorf("%s, %s: reopened %d times", point, id, n)
+			}
+		}
+	}
+	if o := in.box.Oracle(sandbox.Query{}); o.Enroll.Accepted != 2*len(points) || o.Enroll.TwiceCount != 0 {
+		t.Errorf("%d enrolled, want %d; twice: %v", o.Enroll.Accepted, 2*len(points), o.Enroll.Twice)
+	}
+}
