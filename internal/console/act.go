@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/access"
 	"errand/internal/act"
+	"errand/pkg/messages"
 )
 
 // now is the time of a question.
@@ -86,4 +87,42 @@ func (s *Server) resume(r *http.Request, user access.User) (string, error) {
 	}
 	s.watch.look(r.Context())
 	return "/queues", refusedAct(err)
+}
+
+// actForm is a request of which somebody is asked why.
+type actForm struct {
+	ID        string
+	Operation messages.Operation
+}
+
+// formOf reads which request a form is for.
+func formOf(r *http.Request, user access.User) (actForm, error) {
+	f := actForm{ID: r.PathValue("id")}
+	if !user.May(access.Act) {
+		return f, forbidden(user)
+	}
+	if !validID(f.ID) {
+		return f, notFound("That is not the id of a request.")
+	}
+	var err error
+	f.Operation, err = operationNamed(r.FormValue("operation"))
+	return f, err
+}
+
+func (s *Server) cancelForm(r *http.Request, user access.User) (page, error) {
+	f, err := formOf(r, user)
+	return page{Title: "Cancel " + f.ID, Nav: "/requests", Name: "cancel", Data: f}, err
+}
+
+// cancel ends a request before any call was made.
+func (s *Server) cancel(r *http.Request, user access.User) (string, error) {
+	f, err := formOf(r, user)
+	if err != nil {
+		return "", err
+	}
+	p, err := s.person(user)
+	if err == nil {
+		_, err = p.Requests().Cancel(r.Context(), f.Operation, f.ID, r.FormValue("why"))
+	}
+	return "/requests/" + f.ID, refusedAct(err)
 }

@@ -159,6 +159,7 @@ type deadList struct {
 	Next   string
 	First  string
 	MayAct bool
+	Runs   []runPage // redrives of late
 }
 
 // deadGroup is those that have the same operation, class and reason.
@@ -186,7 +187,7 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 		return page{}, err
 	}
 	q := r.URL.Query()
-	list := deadList{Groups: groupsOf(counts), Asked: askedOf(q), Class: index.Class(q.Get("class")), MayAct: user.May(access.Act)}
+	list := deadList{Groups: groupsOf(counts), Asked: askedOf(q), Class: index.Class(q.Get("class")), MayAct: user.May(access.Act), Runs: s.runs.list()}
 	for _, g := range list.Groups {
 		list.Total += g.Count
 	}

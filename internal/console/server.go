@@ -42,6 +42,7 @@ type Server struct {
 	secrets []*messages.RecipientSecret
 	watch   *watch
 	live    *live
+	runs    *runs
 	views   *http.ServeMux // of pages that only show; see find
 	log     zerolog.Logger
 	via     string // what the audit says that was used
@@ -52,6 +53,7 @@ func newServer(with app.Connected, x *index.Index, guard *access.Guard, secrets 
 		log: with.Logger, via: "console " + with.Version, views: http.NewServeMux()}
 	s.watch = newWatch(s.reader, x)
 	s.live = newLive(s)
+	s.runs = newRuns()
 	for pattern, view := range map[string]view{
 		"GET /{$}":                  {build: s.today},
 		"GET /find":                 {build: s.findForm},
@@ -61,7 +63,10 @@ func newServer(with app.Connected, x *index.Index, guard *access.Guard, secrets 
 		"GET /dead-letters":         {build: s.deadLetters},
 		"GET /queues":               {build: s.queues},
 		"GET /audit":                {build: s.audit},
+		"GET /redrives/{run}":       {build: s.redriveRun, stamp: s.stampOfRun},
+		"GET /redrive":              {build: s.redrivePlan, still: true},
 		"GET /requests/{id}/reveal": {build: s.revealForm, still: true},
+		"GET /requests/{id}/cancel": {build: s.cancelForm, still: true},
 		"GET /queues/{queue}/pause": {build: s.pauseForm, still: true},
 	} {
 		s.views.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -114,6 +119,9 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind)))
 	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
 	for pattern, do := range map[string]action{
+		"POST /requests/{id}/cancel":  s.cancel,
+		"POST /redrive":               s.startRedrive,
+		"POST /redrives/{run}/cancel": s.cancelRedrive,
 		"POST /queues/{queue}/pause":  s.pause,
 		"POST /queues/{queue}/resume": s.resume,
 	} {

@@ -17,7 +17,7 @@ import (
 var words = template.FuncMap{
 	"time": timeTag, "date": dateTag, "hour": hourTag, "span": inspect.Span, "ago": func(t time.Time) string { return inspect.Span(time.Since(t)) },
 	"count": count, "short": inspect.Short, "plain": plain, "reason": reason, "class": class, "path": url.PathEscape,
-	"hidden": func(text any) string { return hideIn(fmt.Sprint(text)) }, "capital": capital, "instant": func(t time.Time) string { return t.UTC().Format(time.RFC3339) }, "hourText": func(t time.Time) string { return t.UTC().Format("15:04") }, "plural": plural, "bytes": bytesText,
+	"hidden": func(text any) string { return hideIn(fmt.Sprint(text)) }, "capital": capital, "lower": strings.ToLower, "instant": func(t time.Time) string { return t.UTC().Format(time.RFC3339) }, "hourText": func(t time.Time) string { return t.UTC().Format("15:04") }, "plural": plural, "bytes": bytesText,
 	"label": func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
 }
 
