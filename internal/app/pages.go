@@ -59,8 +59,8 @@ func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (ru
 	return r.work(ctx, p.ShutdownGrace, run)
 }
 
-// open starts the admin server, connects, and answers how the program is; it does not wait
-// for NATS.
+// open starts the admin server and connects; it does not wait for NATS. Unlike the other programs
+// it does not answer how it is: its NATS user is not in their account.
 func (b *Base) open(name string) (*runtime, error) {
 	r := &runtime{name: name, log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(), started: time.Now(), starting: "starting: waiting for NATS"}
 	for _, doubt := range b.doubts {
@@ -80,9 +80,5 @@ func (b *Base) open(name string) (*runtime, error) {
 	r.cleanups = append(r.cleanups, r.nc.Close)
 	r.rights.watch(r.nc)
 	r.ready.add(func() string { return bus.Fault(r.nc) })
-	if err := bus.AnswerStatus(r.nc, r.status); err != nil {
-		r.close()
-		return nil, err
-	}
 	return r, nil
 }
