@@ -63,9 +63,12 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 		return // the caller disconnected before the request was complete
 	}
 	s.calls[op].Add(1)
+	seen := s.journal.begin(op, r, buffer.Bytes(), s.o.Lean)
 	c := &call{r: r, base: s.base(r), Settings: s.settings.Load()}
 
 	fault := s.faults.pick(op, buffer.Bytes(), r.URL.RawQuery)
+	var a answer
+	defer func() { s.journal.end(seen, fault, a, s.o.Lean) }()
 	if fault != nil {
 		s.logf("fault %d fired: %s on %s", fault.ID, fault.Kind, op)
 		if s.failBefore(w, r, op, fault) {
@@ -77,7 +80,8 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 	}
 	s.wait(time.Duration(c.Latency), nil)
 
-	a, admitted := s.admit(op, r, buffer.Bytes())
+	var admitted bool
+	a, admitted = s.admit(op, r, buffer.Bytes())
 	if admitted {
 		if op.post() {
 			c.body = strings.ToValidUTF8(buffer.String(), string(utf8.RuneError))

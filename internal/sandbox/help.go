@@ -9,7 +9,9 @@ const Help = `Upstreams
   GET  /api/v0/logs, GET /api/v0/user          sending log, account
 
 Pages
-  /                 totals, and every enrollment
+  /                 what was accepted, refused and made to fail, and every enrollment
+  /calls            the last 200 calls, with what was asked and answered
+  /trouble          buttons for the common faults
   /enroll/<token>   where the payer approves, declines or cancels: the url of an enrollment
   /mail             sent mail: subject, recipients, status
 

@@ -8,14 +8,32 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"errand/internal/look"
 )
 
 //go:embed pages/*.html
 var pageFiles embed.FS
 
-var pages = template.Must(template.ParseFS(pageFiles, "pages/*.html"))
+var pages = template.Must(template.New("").Funcs(template.FuncMap{"head": headOf}).ParseFS(pageFiles, "pages/*.html"))
+
+// head is what each page begins with.
+type head struct {
+	Title, Path, Style, Icon string
+	Links                    []pageOf
+}
+
+// pageOf is a page that the others link to.
+type pageOf struct{ Path, Text string }
+
+var pageList = []pageOf{{"/", "Overview"}, {"/calls", "Calls"}, {"/mail", "Mail"}, {"/trouble", "Trouble"}}
+
+func headOf(title, path string) head {
+	return head{title, path, look.Style.Path, look.Icon.Path, pageList}
+}
 
 const (
+	callsOnIndex       = 12
 	enrollmentsPerPage = 50
 	messagesPerPage    = 25
 	recipientsShown    = 20
@@ -31,6 +49,8 @@ func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a page elsewhere may not decide", http.StatusForbidden)
 	case enrolling && r.Method == http.MethodPost:
 		s.postDecision(w, r, token)
+	case r.URL.Path == "/trouble" && r.Method == http.MethodPost:
+		s.guarded(http.HandlerFunc(s.postTrouble)).ServeHTTP(w, r)
 	case !reading:
 		w.Header().Set("Allow", "GET")
 		http.Error(w, "read-only", http.StatusMethodNotAllowed)
@@ -40,6 +60,14 @@ func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 		s.indexPage(w, r)
 	case r.URL.Path == "/mail":
 		s.mailPage(w, r)
+	case r.URL.Path == "/calls": // it shows what was said, and so is for whoever means this sandbox
+		s.guarded(http.HandlerFunc(s.callsPage)).ServeHTTP(w, r)
+	case r.URL.Path == "/trouble":
+		s.troublePage(w)
+	case r.URL.Path == look.Style.Path:
+		look.Style.ServeHTTP(w, r)
+	case r.URL.Path == look.Icon.Path:
+		look.Icon.ServeHTTP(w, r)
 	default:
 		http.NotFound(w, r)
 	}
@@ -52,7 +80,7 @@ func show(w http.ResponseWriter, name string, data any) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'")
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = page.WriteTo(w) // fails only when the reader is gone
 }
@@ -100,8 +128,15 @@ func (s *Sandbox) indexPage(w http.ResponseWriter, r *http.Request) {
 	data := struct {
 		pageLinks
 		Oracle      Oracle
+		Tallies     [operations]tally
+		Fired       int
+		Faults      int
+		Calls       []callView
 		Enrollments []enrollmentView
-	}{Oracle: s.Oracle(Query{Summary: true})}
+	}{Oracle: s.Oracle(Query{Summary: true}), Tallies: s.journal.tallies(), Faults: len(s.Faults()), Calls: s.journal.views(callsOnIndex, s.zone, false)}
+	for _, n := range data.Oracle.Faults {
+		data.Fired += n
+	}
 	total := data.Oracle.Enroll.Accepted
 	data.pageLinks = linksOf(page, enrollmentsPerPage, total)
 	for n := total - 1 - (page-1)*enrollmentsPerPage; n >= 0 && len(data.Enrollments) < enrollmentsPerPage; n-- {
@@ -110,6 +145,11 @@ func (s *Sandbox) indexPage(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	show(w, "index", data)
+}
+
+// callsPage shows the last calls with what was said.
+func (s *Sandbox) callsPage(w http.ResponseWriter, _ *http.Request) {
+	show(w, "calls", s.journal.views(callsKept, s.zone, true))
 }
 
 func (s *Sandbox) enrollmentPage(w http.ResponseWriter, token string) {

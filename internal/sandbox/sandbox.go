@@ -8,8 +8,8 @@
 //	GET  …transactions, …logs, …user ────┘    ▲         └─► oracle: what was really done, and what twice
 //	                                    faults and settings under /_sandbox/
 //
-// It imports nothing else from this project: a stand-in that shared types with
-// the client under test would also share its mistakes.
+// It imports nothing else from this project but the look of pages: a stand-in that shared
+// types with the client under test would also share its mistakes.
 //
 // Where the documents say "not shown", it follows the assumptions listed in
 // docs/sandbox.md.
@@ -21,6 +21,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"errand/internal/look"
 )
 
 // Options say who may call the sandbox and what it keeps. The zero value works:
@@ -53,6 +55,7 @@ type Sandbox struct {
 
 	calls    [operations]atomic.Int64
 	faults   faults
+	journal  journal
 	registry registry
 	outbox   outbox
 
@@ -89,6 +92,7 @@ func (s *Sandbox) Reset() {
 		s.calls[i].Store(0)
 	}
 	s.faults.clear(true)
+	s.journal.reset()
 	s.registry.reset()
 	s.outbox.reset(s.o.Seed)
 	s.callback.reset()
@@ -144,7 +148,7 @@ func (s *Sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // the url of an enrollment.
 func (s *Sandbox) Mandate() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/enroll/") {
+		if strings.HasPrefix(r.URL.Path, "/enroll/") || r.URL.Path == look.Style.Path || r.URL.Path == look.Icon.Path {
 			s.servePages(w, r)
 			return
 		}

@@ -73,12 +73,12 @@ func TestHelpAndDocumentNameEverything(t *testing.T) {
 	}
 }
 
-func TestTheSandboxImportsNothingElseOfTheProject(t *testing.T) {
+func TestTheSandboxImportsOnlyTheLookOfPages(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "imports besides the standard library", strings.TrimSpace(string(out)), "errand/internal/sandbox")
+	equal(t, "imports besides the standard library", strings.TrimSpace(string(out)), "errand/internal/look\nerrand/internal/sandbox")
 }
 
 func BenchmarkEnroll(b *testing.B) { benchmark(b, "/v3/mandates", enrollment1().String()) }

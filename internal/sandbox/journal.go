@@ -1,0 +1,183 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	callsKept    = 200     // the last ones
+	contentsKept = 8 << 10 // bytes of what each said, and of its answer
+)
+
+// journal remembers the last calls and counts all, for the pages.
+type journal struct {
+	mu     sync.Mutex
+	last   []*received // the newest at the end
+	counts [operations]tally
+}
+
+// tally counts calls by what became of them. One that was accepted and then failed is both.
+type tally struct{ Accepted, Refused, Failed int }
+
+// received is one call.
+type received struct {
+	n      int // counts from 1
+	at     time.Time
+	op     operation
+	asked  string // its body, or its query; "" in a lean sandbox
+	fault  string // the kind of the fault that it met
+	work   int    // the status that the work gave; 0: it was not done, or not yet
+	status int    // that it was answered with; 0: none, or not yet
+	answer string
+	over   bool
+}
+
+func (j *journal) reset() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.last, j.counts = nil, [operations]tally{}
+}
+
+// begin notes a call that has arrived.
+func (j *journal) begin(op operation, r *http.Request, body []byte, lean bool) *received {
+	c := &received{at: time.Now(), op: op}
+	if !lean {
+		c.asked = r.URL.RawQuery
+		if op.post() {
+			c.asked = string(body[:min(len(body), contentsKept)])
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c.n = 1
+	if n := len(j.last); n > 0 {
+		c.n = j.last[n-1].n + 1
+	}
+	if len(j.last) == callsKept {
+		j.last = append(j.last[:0], j.last[1:]...)
+	}
+	j.last = append(j.last, c)
+	return c
+}
+
+// end notes what became of a call: a is what the work gave, zero if none was done.
+func (j *journal) end(c *received, fault *Fault, a answer, lean bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c.over, c.work, c.status = true, a.status, a.status
+	if !lean {
+		c.answer = string(a.body[:min(len(a.body), contentsKept)])
+	}
+	count := &j.counts[c.op]
+	switch {
+	case a.status >= 300:
+		count.Refused++
+	case a.status > 0:
+		count.Accepted++
+	}
+	if fault == nil {
+		return
+	}
+	c.fault = fault.Kind
+	if fault.Kind == Delay || fault.Kind == DelayAnswer || fault.Kind == Short { // answered as it was done
+		return
+	}
+	count.Failed++
+	if c.status, c.answer = 0, ""; fault.Kind == Status || fault.Kind == AcceptStatus {
+		c.status = fault.answer(c.op).status
+	}
+}
+
+// tallies are the counts by operation.
+func (j *journal) tallies() [operations]tally {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.counts
+}
+
+// callView is a call as the pages show it.
+type callView struct {
+	N                         int
+	At, Operation, Name, What string
+	Class                     string // of look.css: good, bad, doubt, wait
+	Asked, Answer             string
+	asked                     string
+}
+
+// views are the newest calls, newest first, at most n.
+func (j *journal) views(n int, zone *time.Location, contents bool) (views []callView) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := len(j.last) - 1; i >= 0 && len(views) < n; i-- {
+		c := j.last[i]
+		v := callView{N: c.n, At: c.at.In(zone).Format("15:04:05.000"), Operation: c.op.String(), asked: c.asked}
+		v.Class, v.What = c.fate()
+		if contents {
+			v.Asked, v.Answer = readable(c.asked), readable(c.answer)
+		}
+		views = append(views, v)
+	}
+	for i := range views {
+		views[i].Name = nameOf(views[i].asked)
+	}
+	return views
+}
+
+// fate is what became of a call: the class of its mark, and in words.
+func (c *received) fate() (class, words string) {
+	switch {
+	case !c.over:
+		return "wait", "under way"
+	case c.fault != "" && faultWords[c.fault] != "":
+		words = faultWords[c.fault]
+		if c.status > 0 && (c.fault == Status || c.fault == AcceptStatus) {
+			words += " " + http.StatusText(c.status)
+		}
+		return "doubt", words
+	case c.work >= 300:
+		return "bad", "refused: " + http.StatusText(c.work)
+	}
+	return "good", "accepted"
+}
+
+// faultWords say what a fault did to a call.
+var faultWords = map[string]string{
+	Delay: "done late", DelayAnswer: "done, answered late", Status: "not done, answered", Cut: "not done, connection cut",
+	AcceptCut: "done, then the connection was cut", AcceptStatus: "done, but answered", Truncate: "done, half of the answer was sent",
+	Garbage: "done, the answer was unreadable", AcceptEmpty: "done, the answer lacked what matters", Short: "some of the recipients were accepted",
+}
+
+// nameOf is what a call is about: its order number or subject, or its query.
+func nameOf(asked string) string {
+	var named struct {
+		OrderNumber string `json:"order_number"`
+		Subject     string `json:"subject"`
+	}
+	if !strings.HasPrefix(asked, "{") {
+		return asked
+	}
+	_ = json.Unmarshal([]byte(asked), &named) // what is no request, or only its beginning, has no name
+	return named.OrderNumber + named.Subject
+}
+
+// credentials are the members whose values are not shown.
+var credentials = regexp.MustCompile(`"(portal_key|checksum)"\s*:\s*"(?:[^"\\]|\\.)*"`)
+
+// readable is JSON in lines, without credentials; anything else stays.
+func readable(text string) string {
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(text), "", "  ") == nil {
+		text = b.String()
+	}
+	text = credentials.ReplaceAllString(text, `"$1": "…"`)
+	if len(text) >= contentsKept {
+		text += "\n…"
+	}
+	return text
+}
