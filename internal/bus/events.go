@@ -41,10 +41,7 @@ func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error
 	if err != nil {
 		return 0, err
 	}
-	defer func() { // the connection has its own copy
-		clear(m.Header)
-		headerMaps.Put(m.Header)
-	}()
+	defer recycle(m.Header)
 	unsure := r.Last > 0     // whether a conflict may mean something other than another's event
 	var conflicted time.Time // since when the server refuses it for one; zero: it does not
 	for n := 1; ; n++ {
@@ -158,6 +155,12 @@ func (s EventStore) encode(r history.Record) (*nats.Msg, error) {
 
 // headerMaps are used again: a map of twelve headers is half a kilobyte.
 var headerMaps = sync.Pool{New: func() any { return make(nats.Header, 12) }}
+
+// recycle is for the headers of a message that was published: the connection has its own copy.
+func recycle(h nats.Header) {
+	clear(h)
+	headerMaps.Put(h)
+}
 
 // Last gives the last event under a subject or filter of op.
 func (s EventStore) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {

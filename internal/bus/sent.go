@@ -20,7 +20,8 @@ func (s EventStore) Sent(ctx context.Context, body messages.SentBody) error {
 	if err != nil {
 		return err
 	}
-	m := &nats.Msg{Subject: e.Subject(), Data: data, Header: nats.Header{}}
+	m := &nats.Msg{Subject: e.Subject(), Data: data, Header: headerMaps.Get().(nats.Header)}
+	defer recycle(m.Header)
 	id := m.Subject + "." + strconv.FormatInt(body.Until.UnixMilli(), 10) // no two calls end at the same time
 	e.Headers(m.Header, s.Source, id)
 	m.Header[nats.MsgIdHdr] = []string{id}

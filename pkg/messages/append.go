@@ -2,12 +2,13 @@ package messages
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"strconv"
 )
 
-// Two events of each enrollment are appended rather than encoded by reflection; what they say
-// is the same to the byte.
+// The events that are stored before each call, and that of an enrollment's success, are appended
+// rather than encoded by reflection; what they say is the same to the byte.
 
 // MarshalJSON writes what encoding/json would.
 func (b EnrollStarted) MarshalJSON() ([]byte, error) {
@@ -55,6 +56,45 @@ func (b EnrollSucceeded) MarshalJSON() ([]byte, error) {
 	return append(appendMember(j, "fingerprint", b.Fingerprint), '}'), nil
 }
 
+// MarshalJSON writes what encoding/json would.
+func (b SendStarted) MarshalJSON() ([]byte, error) {
+	j := b.appendTo(make([]byte, 0, 384))
+	j = b.Deadline.append(append(j, `,"deadline":"`...))
+	j = appendMember(append(j, '"'), "fingerprint", b.Fingerprint)
+	j = strconv.AppendInt(append(j, `,"recipients":`...), int64(b.Recipients), 10)
+	j = strconv.AppendInt(append(j, `,"batches":`...), int64(b.Batches), 10)
+	j = strconv.AppendInt(append(j, `,"batch_size":`...), int64(b.BatchSize), 10)
+	return append(j, '}'), nil
+}
+
+// MarshalJSON writes what encoding/json would.
+func (b SentBody) MarshalJSON() ([]byte, error) {
+	size := 384 + base64.StdEncoding.EncodedLen(len(b.Keys)) + base64.StdEncoding.EncodedLen(len(b.Folded))
+	if b.Secret != nil {
+		size += base64.StdEncoding.EncodedLen(len(b.Secret.Keys))
+	}
+	j := b.appendTo(make([]byte, 0, size))
+	j = strconv.AppendInt(append(j, `,"batch":`...), int64(b.Batch), 10)
+	j = strconv.AppendInt(append(j, `,"first":`...), int64(b.First), 10)
+	j = strconv.AppendInt(append(j, `,"count":`...), int64(b.Count), 10)
+	if b.From != 0 {
+		j = append(b.From.append(append(j, `,"from":"`...)), '"')
+	}
+	j = b.Begin.append(append(j, `,"begin":"`...))
+	j = append(b.Until.append(append(j, `","until":"`...)), '"')
+	if len(b.Keys) > 0 {
+		j = appendKeys(j, "keys", b.Keys)
+	}
+	if len(b.Folded) > 0 {
+		j = appendKeys(j, "folded", b.Folded)
+	}
+	if b.Secret != nil {
+		j = appendString(append(j, `,"secret":{"id":`...), b.Secret.ID)
+		j = append(appendKeys(j, "keys", b.Secret.Keys), '}')
+	}
+	return append(j, '}'), nil
+}
+
 // appendTo appends the beginning of a body.
 func (c Common) appendTo(j []byte) []byte {
 	j = appendString(append(j, `{"request_id":`...), c.RequestID)
@@ -70,6 +110,15 @@ func (c Common) appendTo(j []byte) []byte {
 func appendMember(j []byte, name, text string) []byte {
 	j = append(append(append(j, `,"`...), name...), `":`...)
 	return appendString(j, text)
+}
+
+// appendKeys appends a comma and a member of an object that is a list of keys.
+func appendKeys(j []byte, name string, keys []byte) []byte {
+	j = append(append(append(j, `,"`...), name...), `":`...)
+	if keys == nil {
+		return append(j, "null"...)
+	}
+	return append(base64.StdEncoding.AppendEncode(append(j, '"'), keys), '"')
 }
 
 // appendString appends a JSON string as marshal writes it.

@@ -22,12 +22,22 @@ func FuzzAppendedEvents(f *testing.F) {
 		if enrollment == "" {
 			succeeded.Enrollment = nil
 		}
+		send := SendStarted{Common: common, Deadline: Time{when.Add(time.Minute)}, Fingerprint: print, Recipients: attempt, Batches: len(date), BatchSize: len(id)}
+		sent := SentBody{Common: common, Batch: attempt, First: len(id), Count: -attempt, From: Key(at), Begin: when, Until: Time{when.Add(time.Second)},
+			Keys: []byte(order), Folded: []byte(date)}
+		secret := sent
+		if secret.Secret = (&SecretKeys{ID: print, Keys: []byte(order)}); flag {
+			secret.Keys, secret.Folded, secret.Secret.Keys = nil, nil, nil
+		}
 		type plainStarted EnrollStarted
 		type plainSucceeded EnrollSucceeded
+		type plainSend SendStarted
+		type plainSent SentBody
 		for what, c := range map[string]struct {
 			body  Body
 			plain any
-		}{"started": {&started, plainStarted(started)}, "succeeded": {&succeeded, plainSucceeded(succeeded)}} {
+		}{"started": {&started, plainStarted(started)}, "succeeded": {&succeeded, plainSucceeded(succeeded)}, "send": {&send, plainSend(send)},
+			"sent": {&sent, plainSent(sent)}, "sent with a secret": {&secret, plainSent(secret)}} {
 			want, bad := marshal(c.plain)
 			got, err := encodeBody(c.body)
 			if (err != nil) != (bad != nil) || bad == nil && !bytes.Equal(got, want) {

@@ -2,7 +2,7 @@ package messages
 
 import (
 	"encoding/binary"
-	"fmt"
+	"encoding/hex"
 	"strconv"
 	"strings"
 )
@@ -64,7 +64,13 @@ func bare(mailbox string) string {
 }
 
 // MarshalText writes 16 hexadecimal digits: as a number it would lose some in JavaScript.
-func (k Key) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(k)), nil }
+func (k Key) MarshalText() ([]byte, error) { return k.append(make([]byte, 0, 2*keySize)), nil }
+
+func (k Key) append(b []byte) []byte {
+	var octets [keySize]byte
+	binary.BigEndian.PutUint64(octets[:], uint64(k))
+	return hex.AppendEncode(b, octets[:])
+}
 
 // UnmarshalText reads what MarshalText writes.
 func (k *Key) UnmarshalText(text []byte) error {
