@@ -280,6 +280,49 @@ func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 	}
 }
 
+// Until it is published, all that look for what waits say that it is not.
+func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
+	d := newDesk(t)
+	contents := enrollment("DD1")
+	for _, id := range []string{"left", "queued", "MANDATE_REQUESTS-99"} {
+		d.ended(messages.Enroll, id, contents, messages.Failed, `,"reason":"refused"`)
+		if id == "left" {
+			d.put("mandate.enroll.reopened."+id, fmt.Sprintf(`{"request_id":%q,"by":"ben","why":"INC-1","was":{"state":"failed"},"fingerprint":%q}`, id, printOf(t, messages.Enroll, contents)))
+			continue
+		}
+		d.redrive(d.plan(id), act.Consent{Why: "INC-2"})
+	}
+	says := func(id string) string {
+		stories, err := d.Reader.Stories(t.Context(), id, time.Now())
+		d.must(err)
+		return stories[0].Says
+	}
+	if got := says("left"); !strings.HasPrefix(got, "reopened by ben (INC-1) ") || !strings.HasSuffix(got, ", and not published: `errand dead redrive left` finishes it") {
+		t.Errorf("left: %q", got)
+	}
+	for _, id := range []string{"queued", "MANDATE_REQUESTS-99"} {
+		if got := says(id); strings.Contains(got, "not published") {
+			t.Errorf("%s: %q", id, got)
+		}
+	}
+	stuck, err := d.Reader.Stuck(t.Context(), time.Now().Add(time.Second), 100, time.Now())
+	d.must(err)
+	var why []string
+	for _, o := range stuck.Requests {
+		why = append(why, o.RequestID+": "+string(o.State)+", "+o.Why)
+	}
+	slices.Sort(why)
+	want := []string{"MANDATE_REQUESTS-99: reopened, no mandate-consumer answers", "left: reopened, reopened and not published: errand dead redrive finishes it", "queued: reopened, no mandate-consumer answers"}
+	if diff := cmp.Diff(want, why); diff != "" {
+		t.Errorf("stuck (-want +got):\n%s", diff)
+	}
+	rows, err := d.Reader.List(t.Context(), inspect.Query{States: []messages.State{messages.Reopened}}, time.Now())
+	d.must(err)
+	if len(rows) != 3 || !strings.HasPrefix(rows[0].Message, "reopened by ann@example.com (INC-2)") {
+		t.Errorf("list: %+v", rows)
+	}
+}
+
 func TestOnlyTheBatchesThatWereNotAcceptedAreNamed(t *testing.T) {
 	d := newDesk(t)
 	const fields = `,"batches":3,"unsettled":[{"batch":1,"state":"refused"},{"batch":3,"state":"uncertain"}],"unsettled_count":2`

@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	deeds "errand/internal/act"
+	"errand/internal/inspect"
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// ann is somebody who acts.
+func (b *bubble) ann() deeds.Requests {
+	b.t.Helper()
+	p, err := deeds.As("ann", "errand", b.js.Conn(), b.js)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p.Requests()
+}
+
+// redrive has a request run again, and gives how that went.
+func (b *bubble) redrive(id string, accept ...string) deeds.Redriven {
+	b.t.Helper()
+	ann := b.ann()
+	letters, err := ann.Letters(b.t.Context(), []string{id}, inspect.Query{}, time.Now())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	items, err := ann.Plan(b.t.Context(), letters)
+	if err != nil || len(items) != 1 {
+		b.t.Fatalf("the plan: %v %v", items, err)
+	}
+	var got deeds.Redriven
+	if err := ann.Redrive(b.t.Context(), items, deeds.Consent{Why: "back", Accept: accept, Force: accept}, func(r deeds.Redriven) { got = r }); err != nil {
+		b.t.Fatal(err)
+	}
+	return got
+}
+
+func (b *bubble) wantStates(operation, id string, want ...string) {
+	b.t.Helper()
+	if got := b.states(operation, id); !slices.Equal(got, want) {
+		b.t.Errorf("the history of %s is %v, want %v\n%s", id, got, want, b.logs)
+	}
+}
+
+// Of a message, the batches that were accepted are never sent again, and one of unknown fate
+// only where that is said by name.
+func TestARedrivenMessageSendsOnlyTheBatchesThatWereNotAccepted(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Match: "m1-2@"})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Match: "m1-4@"})
+		b.publish("mail.send.requested", message("m1", 8)) // four batches of two
+		b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
+		b.wantEnd("mail.send", "uncertain", "m1")
+		b.box.ClearFaults()
+		calls := b.box.Oracle(sandbox.Query{}).Calls["send"]
+
+		if r := b.redrive("m1"); r.Class != deeds.Twice || r.Result != deeds.Done || !slices.Equal(r.Batches, []int{2}) || !slices.Equal(r.Unknown, []int{3}) {
+			t.Fatalf("%+v", r)
+		}
+		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.uncertain.m1", 2))
+		if n := b.box.Oracle(sandbox.Query{}).Calls["send"] - calls; n != 1 {
+			t.Errorf("%d calls, want that of the second batch", n)
+		}
+		b.wantOne("mail.batch.uncertain.m1.3") // nothing was done about it
+		if r := b.redrive("m1", "m1"); r.Result != deeds.Done || len(r.Batches) != 0 || !slices.Equal(r.Unknown, []int{3}) {
+			t.Fatalf("%+v", r)
+		}
+		b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
+		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.accepted.m1", 1))
+		e := b.wantOne("mail.send.accepted.m1")
+		if number(e.Body["accepted"]) != 8 || e.Body["after_unknown"] != true {
+			t.Errorf("want all of them, after one of unknown fate: %s", e.Raw)
+		}
+		o := b.box.Oracle(sandbox.Query{})
+		var twice []string
+		for _, r := range o.Mail.Twice {
+			twice = append(twice, r.Recipient)
+		}
+		slices.Sort(twice)
+		if n := o.Calls["send"] - calls; n != 2 || !slices.Equal(twice, []string{"m1-4@example.test", "m1-5@example.test"}) {
+			t.Errorf("%d calls more, want 2; twice %q, want the third batch, which was named", n, twice)
+		}
+		b.queueEmpty("MAIL_REQUESTS")
+	})
+}
+
+// A message of which some batches were refused leaves a dead letter; where only fewer were
+// accepted than sent, there is nothing to run again.
+func TestAPartialMessageLeavesADeadLetter(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Match: "m1-2@"})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Short, Match: "m2-0@"})
+		b.publish("mail.send.requested", message("m1", 4))
+		b.publish("mail.send.requested", message("m2", 4))
+		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.partial.*", 2))
+		d := b.wantOne("dead.mail.send.requested")
+		if d.Header.Get("Errand-Request-Id") != "m1" || d.Header.Get("Errand-Reason") != "refused" {
+			t.Errorf("the dead letter: %v", d.Header)
+		}
+		b.box.ClearFaults()
+		if r := b.redrive("m1"); r.Class != deeds.Safe || r.Result != deeds.Done {
+			t.Fatalf("%+v", r)
+		}
+		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.accepted.m1", 1))
+		b.wantStates("mail.send", "m1", "started", "partial", "reopened", "started", "accepted")
+		if o := b.box.Oracle(sandbox.Query{}); o.Mail.TwiceCount != 0 {
+			t.Errorf("twice: %v", o.Mail.Twice)
+		}
+	})
+}
+
+// An enrollment of unknown fate is looked up before its call: where it is listed there is none.
+func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
+		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report", "give_up_at", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
+		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
+		b.wantEnd("mandate.enroll", "uncertain", "r1")
+		time.Sleep(3 * time.Hour) // its give_up_at has passed
+		if r := b.redrive("r1"); r.Class != deeds.Twice || r.Result != deeds.NotDone {
+			t.Fatalf("nobody accepted that: %+v", r)
+		}
+		b.fault(often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503}))
+		if r := b.redrive("r1", "r1"); r.Result != deeds.Done {
+			t.Fatalf("%+v", r)
+		}
+		listings := b.box.Oracle(sandbox.Query{}).Calls["transactions"]
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
+		if e := b.wantOne("mandate.enroll.succeeded.r1"); e.Body["after_unknown"] != true {
+			t.Errorf("want after_unknown: %s", e.Raw)
+		}
+		o := b.box.Oracle(sandbox.Query{})
+		if o.Enroll.Accepted != 1 || o.Calls["transactions"]-listings < 2 {
+			t.Errorf("%d enrolled; the list was read %d times for two calls", o.Enroll.Accepted, o.Calls["transactions"]-listings)
+		}
+
+		// Done meanwhile by somebody else, in the list: no call.
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1, Match: "order-r2"})
+		b.publish("mandate.enroll.requested", enrollment("r2", "on_unknown", "report"))
+		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r2"))
+		b.publish("mandate.enroll.requested", enrollment("r3", "order_number", "order-r2"))
+		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r3"))
+		calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
+		b.redrive("r2", "r2")
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.uncertain.r2", 2))
+		if e := b.events("mandate.enroll.uncertain.r2")[1]; e.reason() != "link_lost" || b.box.Oracle(sandbox.Query{}).Calls["enroll"] != calls {
+			t.Errorf("want no call: %s", e.Raw)
+		}
+		if r := b.redrive("r2"); r.Class != deeds.WasDone || r.Result != deeds.NotDone {
+			t.Errorf("listed: %+v", r)
+		}
+	})
+}
+
+// What on_unknown says holds again for the calls of a redrive.
+func TestARedriveAcceptsOneCallOfUnknownFateAndNoSecond(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut})
+		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report"))
+		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
+		b.redrive("r1", "r1")
+		b.run(b.mandates(), 5*time.Minute, nil)
+		b.wantStates("mandate.enroll", "r1", "started", "uncertain", "reopened", "started", "uncertain")
+		if n := b.box.Oracle(sandbox.Query{}).Calls["enroll"]; n != 2 {
+			t.Errorf("%d calls, want one for each", n)
+		}
+	})
+}
+
+// A request without an id of its own runs again under the one that its queue gave, also where
+// it is published twice.
+func TestARequestWithoutAnIDRunsAgainUnderTheSameOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422}))
+		body := enrollment("r1")
+		delete(body, "request_id")
+		b.publish("mandate.enroll.requested", body)
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.failed.*", 1))
+		e := b.wantOne("mandate.enroll.failed.*")
+		id := e.Subject[strings.LastIndexByte(e.Subject, '.')+1:]
+		if r := b.redrive(id); r.Result != deeds.Done {
+			t.Fatalf("%+v", r)
+		}
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded."+id, 1))
+		b.wantStates("mandate.enroll", id, "started", "failed", "reopened", "started", "succeeded")
+		if o := b.box.Oracle(sandbox.Query{}); o.Enroll.Accepted != 1 {
+			t.Errorf("%d enrolled", o.Enroll.Accepted)
+		}
+		b.queueEmpty("MANDATE_REQUESTS")
+	})
+}
+
+// A cancelled request makes no call, leaves its dead letter, and may be corrected, or run after all.
+func TestACancelledRequestMakesNoCall(t *testing.T) {
+	for _, op := range correctedOperations() {
+		t.Run(op.operation, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				cancel := func() error {
+					_, err := b.ann().Cancel(t.Context(), "", op.id, "withdrawn")
+					return err
+				}
+				if err := cancel(); err == nil {
+					t.Error("an id that nobody has seen was cancelled")
+				}
+				b.publish(op.operation+".requested", op.request("first"))
+				if err := cancel(); err != nil {
+					t.Fatal(err)
+				}
+				b.run(b.consumer(op.operation), time.Minute, func() bool { return b.inQueues() == 0 })
+				b.wantStates(op.operation, op.id, "failed")
+				if d := b.wantOne("dead." + op.operation + ".requested"); d.Header.Get("Errand-Reason") != "cancelled" {
+					t.Errorf("the dead letter: %v", d.Header)
+				}
+				if n := op.served(b.box.Oracle(sandbox.Query{})); n != 0 {
+					t.Fatalf("carried out %d times", n)
+				}
+				if r := b.redrive(op.id); r.Class != deeds.Cancelled || r.Result != deeds.NotDone {
+					t.Errorf("not by accident: %+v", r)
+				}
+				b.publish(op.operation+".requested", op.request("second"))
+				b.run(b.consumer(op.operation), time.Minute, b.published(op.operation+"."+op.good+"."+op.id, 1))
+				b.wantReopened(op.operation, op.id, "cancelled")
+				if err := cancel(); err == nil || !strings.Contains(err.Error(), "has its outcome already") {
+					t.Errorf("over an outcome: %v", err)
+				}
+				if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
+					t.Errorf("carried out %d times, want once", n)
+				}
+			})
+		})
+	}
+}
+
+func TestADeferredRequestIsCancelledAndAStartedOneIsNot(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Match: "order-r1"})
+		b.publish("mandate.enroll.requested", enrollment("r1"))
+		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.deferred.r1", 1))
+		if _, err := b.ann().Cancel(t.Context(), messages.Enroll, "r1", "withdrawn"); err != nil {
+			t.Fatal(err)
+		}
+		b.box.ClearFaults()
+		b.run(b.mandates(), time.Hour, func() bool { return b.inQueues() == 0 })
+		if last := b.states("mandate.enroll", "r1"); last[len(last)-1] != "failed" || b.box.Oracle(sandbox.Query{}).Enroll.Accepted != 0 {
+			t.Errorf("%v, %d enrolled", last, b.box.Oracle(sandbox.Query{}).Enroll.Accepted)
+		}
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(20 * time.Second), Match: "order-r2"})
+		b.publish("mandate.enroll.requested", enrollment("r2"))
+		b.run(b.mandates(), time.Minute, func() bool {
+			if len(b.events("mandate.enroll.started.r2")) == 0 || len(b.events("mandate.enroll.succeeded.r2")) > 0 {
+				return len(b.events("mandate.enroll.succeeded.r2")) > 0
+			}
+			if _, err := b.ann().Cancel(t.Context(), messages.Enroll, "r2", "withdrawn"); err == nil || !strings.Contains(err.Error(), "a call is under way") {
+				t.Errorf("a started one: %v", err)
+			}
+			return false
+		})
+		b.wantOne("mandate.enroll.succeeded.r2")
+	})
+}
