@@ -35,6 +35,26 @@ func TestProgramsDoNotLinkTheServer(t *testing.T) {
 	}
 }
 
+// SQLite takes a minute to compile and some megabytes of a program: the console alone has it.
+func TestTheIndexAloneLinksSQLite(t *testing.T) {
+	packages, err := list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range packages {
+		name := strings.TrimPrefix(pkg, module+"/")
+		if !slices.Contains([]string{"internal/index", "internal/console", "cmd/console"}, name) {
+			forbid(t, name, func(dep string) bool { return under(dep, "modernc.org") || dep == module+"/internal/index" })
+		}
+	}
+}
+
+// It is told what happens, and decides nothing: whoever calls an upstream, or writes a
+// history, knows no index.
+func TestTheIndexWritesNoHistory(t *testing.T) {
+	forbid(t, "internal/index", ours("internal/attempt", "internal/consumer", "internal/enroll", "internal/send", "internal/act"))
+}
+
 func TestNothingButTestsLinksTheHistoryInMemory(t *testing.T) {
 	for _, pkg := range append([]string{"cmd/errand"}, programs...) {
 		forbid(t, pkg, ours("internal/history/historytest"))

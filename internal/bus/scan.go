@@ -50,6 +50,13 @@ func (s *Scan) Next(ctx context.Context, nc *nats.Conn) ([]Message, error) {
 	return page, err
 }
 
+// Any reports whether there is anything for Next: it is less to ask where there seldom is.
+// Since does not count. ErrNoStream: nothing answers there.
+func (s *Scan) Any(ctx context.Context, nc *nats.Conn) (bool, error) {
+	next, err := direct(ctx, nc, s.Stream, map[string]any{"next_by_subj": s.Filter, "seq": max(s.From, 1)})
+	return next != nil, noStream(s.Stream, err)
+}
+
 // ToEnd puts the scan behind everything that is stored.
 func (s *Scan) ToEnd(ctx context.Context, nc *nats.Conn) error {
 	last, err := direct(ctx, nc, s.Stream, lastOf(">"))

@@ -1,8 +1,11 @@
 package index
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"database/sql"
+	"slices"
+	"strings"
 	"time"
 
 	"errand/pkg/messages"
@@ -28,6 +31,9 @@ const (
 	AsRecipient As = "recipient"
 )
 
+// names says what a name in the file is.
+var names = map[what]As{isOrder: AsOrder, isPayer: AsPayer, isRecipient: AsRecipient}
+
 // Mail is what the sending log says of the mail to an address.
 type Mail struct {
 	State    messages.State `json:"state"` // delivered, deferred, bounced, unknown
@@ -46,15 +52,143 @@ type Finding struct {
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Find gives the requests of an id, an order number or an address, 500 of each at most.
-func (x *Index) Find(ctx context.Context, word string) (Finding, error) { return Finding{}, nil }
+// findLimit is how many requests, and rows of the sending log, are given.
+const findLimit = 500
 
-// ErrToken says that a token was not made with this index's key, or not by Seal.
-var ErrToken = errors.New("the link is not, or no longer, valid")
+// Find gives the requests of an id, an order number or an address, the newest 500 of those
+// that have one.
+func (x *Index) Find(ctx context.Context, word string) (Finding, error) {
+	found := Finding{Found: []Found{}}
+	err := x.ask(func(db *sql.DB) error {
+		q := &search{ctx: ctx, db: db, found: map[int64]*Found{}}
+		var err error
+		if q.kinds, err = kindsOf(ctx, db); err != nil {
+			return err
+		}
+		word = strings.TrimSpace(word)
+		if strings.Contains(word, "@") {
+			err = x.byAddress(q, word, &found)
+		} else {
+			err = x.byNumber(q, word)
+		}
+		for _, f := range q.found {
+			found.Found = append(found.Found, *f)
+		}
+		return err
+	})
+	slices.SortFunc(found.Found, func(a, b Found) int {
+		return cmp.Or(cmp.Compare(b.place.at, a.place.at), cmp.Compare(b.place.n, a.place.n))
+	})
+	return found, err
+}
 
-// Seal encrypts a word with the index's key, for a link that leads to it and shows nothing
-// of it to those who have the link and not the key.
-func (x *Index) Seal(word string) string { return "" }
+// search is one question.
+type search struct {
+	ctx   context.Context
+	db    *sql.DB
+	kinds map[int64]Count
+	found map[int64]*Found // by n
+}
 
-// Unseal gives the word that was sealed. Errors: ErrToken.
-func (x *Index) Unseal(token string) (string, error) { return "", ErrToken }
+func (x *Index) byNumber(q *search, word string) error {
+	if err := q.rows(AsID, "SELECT "+rowColumns+" FROM request WHERE id = ?", word); err != nil {
+		return err
+	}
+	return q.named(newHasher(x.hash.key).order(word))
+}
+
+func (x *Index) byAddress(q *search, word string, into *Finding) error {
+	h := newHasher(x.hash.key)
+	_, exact := messages.KeysOf(word)
+	hashes := []int64{h.address(word), h.recipient("", exact)}
+	known := map[string]bool{}
+	for _, s := range x.secrets {
+		known[s.ID()] = true
+		hashes = append(hashes, h.recipient(s.ID(), s.KeyOf(word)))
+	}
+	for _, hash := range hashes {
+		if err := q.named(hash); err != nil {
+			return err
+		}
+	}
+	if err := q.mails(hashes[0], into); err != nil {
+		return err
+	}
+	return q.each("SELECT id FROM secret ORDER BY id", func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		if !known[id] {
+			into.Unread = append(into.Unread, id)
+		}
+		return err
+	})
+}
+
+// named adds the requests that have a name.
+func (q *search) named(hash int64) error {
+	for what, as := range names {
+		err := q.rows(as, "SELECT "+rowColumns+" FROM request WHERE n IN (SELECT n FROM name WHERE hash = ? AND what = ? ORDER BY n DESC LIMIT ?)", hash, what, findLimit)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows adds requests.
+func (q *search) rows(as As, question string, args ...any) error {
+	rows, err := scanRows(q.ctx, q.db, q.kinds, question, args...)
+	for _, row := range rows {
+		f := q.found[row.place.n]
+		if f == nil {
+			f = &Found{Row: row}
+			q.found[row.place.n] = f
+		}
+		if !slices.Contains(f.As, as) {
+			f.As = append(f.As, as)
+		}
+	}
+	return err
+}
+
+// mails adds what the sending log says of the mail to an address: to its request the last
+// of it, and what belongs to none by itself.
+func (q *search) mails(hash int64, into *Finding) error {
+	last := map[int64]*Mail{}
+	err := q.each("SELECT n, state, smtp, at, seq FROM mail WHERE hash = ? ORDER BY seq DESC LIMIT ?", func(rows *sql.Rows) error {
+		var n, at int64
+		var m Mail
+		err := rows.Scan(&n, &m.State, &m.SMTP, &at, &m.Sequence)
+		m.At = time.UnixMicro(at).UTC()
+		if n == 0 {
+			into.Mails = append(into.Mails, m)
+		} else if last[n] == nil {
+			last[n] = &m
+		}
+		return err
+	}, hash, findLimit)
+	for n, m := range last {
+		if err == nil { // it is found as well where the record of its call is made with an unknown secret
+			err = q.rows(AsRecipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
+		}
+		if f := q.found[n]; f != nil {
+			f.Mail = m
+		}
+	}
+	return err
+}
+
+// each reads the rows of a question.
+func (q *search) each(question string, read func(*sql.Rows) error, args ...any) error {
+	rows, err := q.db.QueryContext(q.ctx, question, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // Err says it all
+	for rows.Next() {
+		if err := read(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

@@ -19,7 +19,9 @@
 // those that it was made of: one was made again, or lost messages that it had; when its
 // file was made by another version or with another key; and when the file is damaged.
 //
-//	index.go    opening and closing
+//	index.go    opening and closing; lock.go, hash.go: its lock and its key
+//	follow.go   reading the streams; expire.go: what they keep no more
+//	gather.go   what messages say; write.go: into the file, store.go
 //	kind.go     what requests have in common: operation, state, reason; and what may be done
 //	requests.go lists of requests, page by page
 //	find.go     requests by what they name
@@ -29,11 +31,13 @@
 package index
 
 import (
-	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"errand/pkg/messages"
@@ -53,20 +57,113 @@ type Options struct {
 }
 
 // Index is an open index. Its methods may be called at the same time, and while it follows.
-type Index struct{}
+type Index struct {
+	dir     string
+	hash    *hasher // of whoever follows
+	secrets []*messages.RecipientSecret
+	log     zerolog.Logger
+	lock    *os.File
+	feed    feed
+	lag     lag
+	broken  atomic.Pointer[error] // what a question met
+
+	mu    sync.RWMutex
+	store *store // nil: it is closed, or could not be made again
+}
 
 // ErrInUse says that another process has the index open.
-var ErrInUse = errors.New("the index is in use by another process")
+var ErrInUse = errors.New("it is in use by another process: give each console a directory of its own")
+
+// errClosed says that there is nothing to ask.
+var errClosed = errors.New("index: it is closed")
 
 // Open opens the index in a directory. One that cannot be used, as another version of the
 // program made it or its file is damaged, is thrown away, which Lag tells. Errors: ErrInUse,
 // or what is wrong with the directory, the key or the disk.
-func Open(o Options) (*Index, error) { return nil, errors.New("index: not built yet") }
+func Open(o Options) (*Index, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	lock, err := lockDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	x := &Index{dir: o.Dir, secrets: o.Secrets, log: o.Log, lock: lock}
+	if err := x.open(o.Key); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return x, nil
+}
 
-// Close closes the index. Whatever is being asked of it ends with an error.
-func (x *Index) Close() error { return nil }
+func (x *Index) open(key []byte) (err error) {
+	if key == nil {
+		if key, err = loadKey(x.dir); err != nil {
+			return err
+		}
+	}
+	if len(key) < keySize {
+		return fmt.Errorf("index: its key has %d bytes, and must have %d", len(key), keySize)
+	}
+	x.hash = newHasher(key)
+	x.feed.init()
+	x.store, err = open(x.dir, x.hash.check())
+	if errors.Is(err, errUnusable) || damaged(err) {
+		return x.startOver(err.Error())
+	}
+	if err == nil {
+		err = x.store.state(&x.lag)
+	}
+	return err
+}
 
-// Follow reads the streams until ctx ends, and outlives whatever else happens: while NATS
-// cannot be read or the disk takes nothing, it tries again, and Lag says why it waits.
-// It may be called once.
-func (x *Index) Follow(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) { <-ctx.Done() }
+// startOver throws the file away and makes another.
+func (x *Index) startOver(why string) (err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.log.Warn().Str("why", why).Msg("index: begins again from the streams")
+	if x.store != nil {
+		_ = x.store.close() // it is thrown away
+		x.store = nil
+	}
+	x.broken.Store(nil)
+	if err := remove(x.dir); err != nil {
+		return err
+	}
+	if x.store, err = open(x.dir, x.hash.check()); err != nil {
+		return err
+	}
+	if err := x.store.setRebuilding(why); err != nil {
+		return err
+	}
+	return x.store.state(&x.lag)
+}
+
+// Close closes the index, after Follow has ended. What is being asked of it meanwhile ends
+// first.
+func (x *Index) Close() error {
+	x.feed.close()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var err error
+	if x.store != nil {
+		err = x.store.close()
+		x.store = nil
+	}
+	return errors.Join(err, x.lock.Close())
+}
+
+// ask runs a question.
+func (x *Index) ask(question func(db *sql.DB) error) error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.store == nil {
+		return errClosed
+	}
+	if err := question(x.store.read); err != nil {
+		if damaged(err) {
+			x.broken.Store(&err)
+		}
+		return fmt.Errorf("index: %w", err)
+	}
+	return nil
+}

@@ -1,6 +1,10 @@
 package index
 
-import "errand/pkg/messages"
+import (
+	"slices"
+
+	"errand/pkg/messages"
+)
 
 // Kind is what requests have in common that are listed and counted together.
 type Kind struct {
@@ -15,19 +19,27 @@ type Kind struct {
 	Dead bool `json:"dead,omitempty"`
 }
 
-// Open reports whether requests of a kind have no outcome yet.
-func (k Kind) Open() bool { return k.State != "" && !k.State.Final(k.Operation) }
+// erased is the state of a request whose data was removed for good: what stays says nothing
+// of it, and keeps its id from being run again.
+const erased messages.State = "erased"
 
-// Class says what running a request again may do. It is a first look: whoever redrives
-// decides by the history.
+// Open reports whether requests of a kind have no outcome yet.
+func (k Kind) Open() bool {
+	return k.State != "" && k.State != erased && !k.State.Final(k.Operation)
+}
+
+// Class says what running a request again may do. It is a first look, by the last event:
+// whoever redrives decides by the whole history.
 type Class string
 
 // The classes.
 const (
-	Safe  Class = "safe"              // no call had an effect
-	Twice Class = "may_be_done_twice" // a call may have had one
-	Done  Class = "was_done"          // it was
-	Runs  Class = "not_over"          // it has no outcome yet
+	Safe      Class = "safe"              // no call had an effect
+	Twice     Class = "may_be_done_twice" // a call may have had one
+	Done      Class = "was_done"          // it was
+	Cancelled Class = "cancelled"         // a person withdrew it
+	CannotRun Class = "cannot_run"        // another request has its id, or it was erased
+	Underway  Class = "open"              // it has no outcome yet
 )
 
 // Class is that of the requests of a kind.
@@ -38,7 +50,15 @@ func (k Kind) Class() Class {
 	}
 	switch {
 	case k.Open():
-		return Runs
+		return Underway
+	case k.Reason == messages.ReasonCancelled:
+		return Cancelled
+	case k.Reason == messages.ReasonConflict || k.State == erased:
+		return CannotRun
+	case k.Reason == messages.ReasonLinkLost: // the order number is listed
+		return Done
+	case last == messages.Failed && k.AfterUnknown && k.State != messages.Resolved:
+		return Twice
 	case last == messages.Failed || last == messages.Partial: // what was accepted of it is not run again
 		return Safe
 	case last.Final(k.Operation) && last != messages.Uncertain:
@@ -46,3 +66,13 @@ func (k Kind) Class() Class {
 	}
 	return Twice // also where the history is gone
 }
+
+// kindColumns are those of a kind but its number, in the order of its fields.
+const kindColumns = "operation, state, reason, outcome, after_unknown, dead"
+
+// operations are those whose requests are indexed. A row has the place of its own, from 1:
+// one is added at the end.
+var operations = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
+
+// numberOf is an operation in a row; 0: its requests are not indexed.
+func numberOf(op messages.Operation) int { return slices.Index(operations, op) + 1 }

@@ -1,6 +1,10 @@
 package index
 
-import "time"
+import (
+	"slices"
+	"sync"
+	"time"
+)
 
 // Lag is how far the index is behind the streams.
 type Lag struct {
@@ -27,5 +31,65 @@ type Position struct {
 	At      time.Time `json:"at"`      // of that one
 }
 
+// behind is how many messages of a stream are not indexed yet, at most.
+func (p Position) behind() uint64 {
+	if next := max(p.Indexed+1, p.First); next <= p.Last {
+		return p.Last - next + 1
+	}
+	return 0
+}
+
 // Lag says how far behind the index is.
-func (x *Index) Lag() Lag { return Lag{} }
+func (x *Index) Lag() Lag {
+	x.lag.mu.Lock()
+	defer x.lag.mu.Unlock()
+	now := x.lag.Lag
+	now.Streams = slices.Clone(now.Streams)
+	for _, p := range now.Streams {
+		now.Behind += p.behind()
+	}
+	return now
+}
+
+// lag is what an index knows of it.
+type lag struct {
+	mu sync.Mutex
+	Lag
+}
+
+// problem notes why the index does not go on, nil: it does.
+func (l *lag) problem(err error) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	changed = text != l.Problem
+	if l.Problem == "" || err == nil {
+		l.Since = time.Time{}
+		if err != nil {
+			l.Since = time.Now()
+		}
+	}
+	l.Problem = text
+	return changed
+}
+
+// set notes how far a stream is indexed.
+func (l *lag) set(p Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.IndexFunc(l.Streams, func(have Position) bool { return have.Stream == p.Stream }); i >= 0 {
+		l.Streams[i] = p
+	} else {
+		l.Streams = append(l.Streams, p)
+	}
+}
+
+// caughtUp notes that the index has everything.
+func (l *lag) caughtUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Rebuilding, l.Current = "", time.Now()
+}

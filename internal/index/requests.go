@@ -1,7 +1,11 @@
 package index
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
+	"fmt"
+	"slices"
 	"time"
 
 	"errand/pkg/messages"
@@ -20,8 +24,30 @@ type Filter struct {
 	Limit      int       // how many at most; 0: 50
 }
 
+// wants reports whether requests of a kind are asked for. One whose history is not known is
+// none of a list but of dead letters.
+func (f Filter) wants(k Kind) bool {
+	return (k.State != "" || k.Dead) && (!f.Dead || k.Dead) && one(f.Operations, k.Operation) && one(f.States, k.State) &&
+		one(f.Reasons, k.Reason) && one(f.Classes, k.Class())
+}
+
+// one reports whether a value is one of those asked for.
+func one[T comparable](asked []T, value T) bool {
+	return len(asked) == 0 || slices.Contains(asked, value)
+}
+
 // Cursor is a place in a list, "" its beginning. It is text for a link, and names nobody.
 type Cursor string
+
+// place is where a row is in a list: by time, and among those of the same time by number.
+type place struct{ at, n int64 }
+
+func (c Cursor) place() (p place, err error) {
+	if _, err = fmt.Sscanf(string(c), "%d-%d", &p.at, &p.n); err != nil {
+		err = fmt.Errorf("index: %q is no place in a list", string(c))
+	}
+	return p, err
+}
 
 // Row is a request as it is now.
 type Row struct {
@@ -33,6 +59,8 @@ type Row struct {
 	At         time.Time `json:"at"`                    // of the state that it is in
 	Sequence   uint64    `json:"sequence"`              // of that event, in the stream of the operation's events
 	DeadLetter uint64    `json:"dead_letter,omitempty"` // sequence of the last one, 0: there is none
+
+	place place
 }
 
 // Page is part of a list.
@@ -41,12 +69,135 @@ type Page struct {
 	Next Cursor // of the page after this one; "": this is the last
 }
 
-// Requests gives a page of requests, the newest state first.
-func (x *Index) Requests(ctx context.Context, f Filter) (Page, error) { return Page{}, nil }
+// pageLimit is how many rows a page has where nothing else is said, and maxLimit at most.
+const (
+	pageLimit = 50
+	maxLimit  = 1000
+)
+
+// Requests gives a page of requests, the newest state first. Errors: the cursor is none, or
+// ctx ended.
+func (x *Index) Requests(ctx context.Context, f Filter) (page Page, err error) {
+	end := place{at: 1 << 62}
+	if f.Before != "" {
+		if end, err = f.Before.place(); err != nil {
+			return page, err
+		}
+	}
+	if !f.Until.IsZero() && f.Until.UnixMicro() <= end.at {
+		end = place{at: f.Until.UnixMicro()}
+	}
+	limit := min(cmp.Or(f.Limit, pageLimit), maxLimit)
+	err = x.ask(func(db *sql.DB) error {
+		page.Rows, err = rowsOf(ctx, db, f.wants, listed+" AND (at, n) < (?, ?) AND at >= ? ORDER BY at DESC, n DESC LIMIT ?",
+			end.at, end.n, since(f.Since), limit+1)
+		return err
+	})
+	slices.SortFunc(page.Rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(b.place.at, a.place.at), cmp.Compare(b.place.n, a.place.n))
+	})
+	if len(page.Rows) > limit {
+		page.Rows = page.Rows[:limit]
+		last := page.Rows[limit-1].place
+		page.Next = Cursor(fmt.Sprintf("%d-%d", last.at, last.n))
+	}
+	return page, err
+}
+
+// since is a time as rows have it; none is before all.
+func since(t time.Time) int64 {
+	if t.IsZero() {
+		return -1 << 62
+	}
+	return t.UnixMicro()
+}
 
 // Request gives the requests that have an id, one for each operation at most.
-func (x *Index) Request(ctx context.Context, id string) ([]Row, error) { return nil, nil }
+func (x *Index) Request(ctx context.Context, id string) (rows []Row, err error) {
+	err = x.ask(func(db *sql.DB) error {
+		kinds, err := kindsOf(ctx, db)
+		if err != nil {
+			return err
+		}
+		rows, err = scanRows(ctx, db, kinds, "SELECT "+rowColumns+" FROM request WHERE id = ?", id)
+		return err
+	})
+	return rows, err
+}
 
 // Oldest gives open requests, those first that have been in their state for longest: started,
 // deferred, reopened. Those that wait in a queue and have no event are not in the index.
-func (x *Index) Oldest(ctx context.Context, limit int) ([]Row, error) { return nil, nil }
+func (x *Index) Oldest(ctx context.Context, limit int) (rows []Row, err error) {
+	err = x.ask(func(db *sql.DB) error {
+		rows, err = rowsOf(ctx, db, Kind.Open, listed+" ORDER BY at, n LIMIT ?", limit)
+		return err
+	})
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.place.at, b.place.at), cmp.Compare(a.place.n, b.place.n))
+	})
+	return rows[:min(limit, len(rows))], err
+}
+
+// listed begins a question for the rows of a kind.
+const listed = "SELECT " + rowColumns + " FROM request WHERE kind = ?"
+
+// rowColumns are those of a row, in the order in which scanRows reads them.
+const rowColumns = "n, id, kind, at, seq, began, attempt, http, dead"
+
+// rowsOf asks for the rows of each kind that is wanted: each is in order in the file, and
+// there are few kinds.
+func rowsOf(ctx context.Context, db *sql.DB, wanted func(Kind) bool, question string, args ...any) (all []Row, err error) {
+	kinds, err := kindsOf(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	for number, k := range kinds {
+		if k.Count == 0 || !wanted(k.Kind) {
+			continue
+		}
+		rows, err := scanRows(ctx, db, kinds, question, append([]any{number}, args...)...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+// scanRows reads the rows that a question gives.
+func scanRows(ctx context.Context, db *sql.DB, kinds map[int64]Count, question string, args ...any) (all []Row, err error) {
+	rows, err := db.QueryContext(ctx, question, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // Err says it all
+	for rows.Next() {
+		var r Row
+		var kind, began int64
+		if err := rows.Scan(&r.place.n, &r.RequestID, &kind, &r.place.at, &r.Sequence, &began, &r.Attempt, &r.HTTPStatus, &r.DeadLetter); err != nil {
+			return nil, err
+		}
+		r.Kind, r.At, r.Began = kinds[kind].Kind, time.UnixMicro(r.place.at).UTC(), time.UnixMicro(began).UTC()
+		all = append(all, r)
+	}
+	return all, rows.Err()
+}
+
+// kindsOf are the kinds by their number, with how many requests are of each.
+func kindsOf(ctx context.Context, db *sql.DB) (map[int64]Count, error) {
+	rows, err := db.QueryContext(ctx, "SELECT kind, requests, "+kindColumns+" FROM kind")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // Err says it all
+	all := map[int64]Count{}
+	for rows.Next() {
+		var number int64
+		var c Count
+		if err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.AfterUnknown, &c.Dead); err != nil {
+			return nil, err
+		}
+		all[number] = c
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,275 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/retry"
+)
+
+// followed are the streams that are indexed. Histories come first, as the others name their
+// requests.
+var followed = []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters}
+
+// follower reads the streams.
+type follower struct {
+	*Index
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	writer  *writer // nil: the file has to be opened first
+	at      map[string]Position
+	checked time.Time // when the streams were last looked at
+	behind  bool      // not everything was told as a change
+	again   string    // why the file has to be made again; "": it has not
+	removed bool      // requests were removed whose names are still there
+	swept   time.Time // when such names were last removed
+}
+
+// Follow reads the streams until ctx ends, and outlives whatever else happens: while NATS
+// cannot be read or the disk takes nothing, it tries again, and Lag says why it waits. It
+// may be called once.
+func (x *Index) Follow(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) {
+	f := &follower{Index: x, nc: nc, js: js, behind: true}
+	defer f.leave()
+	for failed := 0; ; {
+		err := f.round(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if x.lag.problem(explain(err)) && err != nil {
+			x.log.Warn().Err(err).Msg("index: does not go on")
+		}
+		pause := retry.Follow
+		if failed++; err == nil {
+			failed = 0
+		} else {
+			pause = retry.Store.Wait(failed)
+		}
+		if !retry.Pause(ctx, pause) {
+			return
+		}
+	}
+}
+
+// explain says what people can do about an error.
+func explain(err error) error {
+	if full(err) {
+		return fmt.Errorf("there is no room on the index's disk: %w", err)
+	}
+	return err
+}
+
+// leave gives the file back.
+func (f *follower) leave() {
+	if f.writer != nil {
+		_ = f.writer.close() // the connection goes back to its pool
+		f.writer = nil
+	}
+}
+
+// round reads what is new, in all streams.
+func (f *follower) round(ctx context.Context) (err error) {
+	if broken := f.broken.Load(); broken != nil {
+		_ = f.mend(*broken) // what is broken can be mended
+	}
+	if f.nc.Status() != nats.CONNECTED { // each question would wait for its answer
+		return errNotConnected
+	}
+	if f.writer == nil {
+		err = f.enter()
+	}
+	if err == nil && time.Since(f.checked) > retry.NATSCheck {
+		err = f.check(ctx)
+	}
+	if err != nil {
+		return f.mend(err)
+	}
+	for _, stream := range followed {
+		if err := f.catchUp(ctx, stream); err != nil {
+			return f.mend(err)
+		}
+	}
+	if f.behind {
+		if err := f.writer.within(func() error { return f.writer.exec("DELETE FROM meta WHERE name = 'rebuilding'") }); err != nil {
+			return f.mend(err)
+		}
+		f.behind = false
+		f.feed.miss()
+	}
+	f.lag.caughtUp()
+	return nil
+}
+
+var errNotConnected = errors.New("NATS is not connected")
+
+// enter takes the file for writing, and reads how far it is.
+func (f *follower) enter() (err error) {
+	if f.again != "" {
+		if err := f.startOver(f.again); err != nil {
+			return err
+		}
+		f.again = ""
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.store == nil {
+		return errClosed
+	}
+	if f.writer, err = newWriter(f.store); err != nil {
+		return err
+	}
+	f.at = map[string]Position{}
+	for _, p := range f.Lag().Streams {
+		f.at[p.Stream] = p
+	}
+	return nil
+}
+
+// mend has the file made again, next time, where an error says that it is of no use.
+func (f *follower) mend(err error) error {
+	f.checked = time.Time{} // the streams are looked at before anything else
+	if !damaged(err) && !errors.Is(err, errOther) {
+		return err
+	}
+	f.leave()
+	f.again, f.behind = err.Error(), true
+	return nil
+}
+
+// errOther says that the streams are not those which the index was made of.
+var errOther = errors.New("the index is made of another")
+
+// check looks whether the streams are those that the index was made of, and removes what
+// they keep no more.
+func (f *follower) check(ctx context.Context) error {
+	if f.store.removed(f.dir) { // it is replaced by this goroutine alone
+		return fmt.Errorf("%w: its file was removed", errOther)
+	}
+	k := kept{}
+	for _, stream := range followed {
+		state, err := f.checkStream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if state.Msgs == 0 {
+			state.FirstTime = time.Now()
+		}
+		k[stream] = state
+	}
+	if err := errors.Join(f.expire(k), f.sweep()); err != nil {
+		return err
+	}
+	f.checked = time.Now()
+	return nil
+}
+
+// checkStream looks whether a stream is the one that the index was made of.
+func (f *follower) checkStream(ctx context.Context, stream string) (state jetstream.StreamState, err error) {
+	answer, stop := context.WithTimeout(ctx, retry.Answer)
+	defer stop()
+	s, err := f.js.Stream(answer, stream)
+	if err != nil {
+		return state, fmt.Errorf("stream %s: %w", stream, err)
+	}
+	info := s.CachedInfo()
+	p := f.at[stream]
+	switch {
+	case p.Created.IsZero():
+		p.Stream, p.Created = stream, info.Created
+	case !p.Created.Equal(info.Created):
+		return state, fmt.Errorf("stream %s was made again at %s: %w", stream, info.Created.UTC().Format(time.RFC3339), errOther)
+	case info.State.LastSeq < p.Indexed:
+		return state, fmt.Errorf("stream %s ends with %d, and had %d: %w", stream, info.State.LastSeq, p.Indexed, errOther)
+	default:
+		if err := f.same(ctx, p); err != nil {
+			return state, err
+		}
+	}
+	p.First, p.Last = info.State.FirstSeq, info.State.LastSeq
+	f.at[stream] = p
+	f.lag.set(p)
+	return info.State, nil
+}
+
+// same looks whether the last message that is indexed is still the one that was: a stream
+// that lost messages and got others since has another one in its place, or none.
+func (f *follower) same(ctx context.Context, p Position) error {
+	if p.Indexed == 0 {
+		return nil
+	}
+	page, err := (&bus.Scan{Stream: p.Stream, Filter: ">", From: p.Indexed, Page: 1}).Next(ctx, f.nc)
+	if err == nil && len(page) > 0 && page[0].Sequence == p.Indexed && !page[0].Time.Equal(p.At) {
+		err = fmt.Errorf("message %d of stream %s is another one than it was: %w", p.Indexed, p.Stream, errOther)
+	}
+	return err
+}
+
+// pageSize is how many messages are asked for at once, and put into one transaction.
+const pageSize = 8192
+
+// part is a page that was read, ready to be written.
+type part struct {
+	batch    *batch
+	position Position
+	pending  uint64
+	many     bool // more than are told as changes
+	err      error
+}
+
+// catchUp reads a stream to its end. The next page is read while one is written.
+func (f *follower) catchUp(ctx context.Context, stream string) error {
+	position := f.at[stream]
+	scan := &bus.Scan{Stream: stream, Filter: ">", From: position.Indexed + 1, Page: pageSize}
+	if any, err := scan.Any(ctx, f.nc); !any || err != nil {
+		return err
+	}
+	next := func() part { return f.next(ctx, scan, position) }
+	for now := next(); ; {
+		if now.err != nil || now.batch == nil {
+			return now.err
+		}
+		var ahead chan part
+		if now.pending > 0 {
+			ahead = make(chan part, 1)
+			go func() { ahead <- next() }()
+		}
+		err := f.write(now)
+		if ahead == nil || err != nil {
+			if ahead != nil {
+				<-ahead
+			}
+			return err
+		}
+		now = <-ahead
+	}
+}
+
+// next reads a page; no batch: there is none yet.
+func (f *follower) next(ctx context.Context, scan *bus.Scan, p Position) part {
+	page, err := scan.Next(ctx, f.nc)
+	if err != nil || len(page) == 0 {
+		return part{err: err}
+	}
+	last := page[len(page)-1]
+	p.Indexed, p.At = last.Sequence, last.Time
+	p.Last = max(p.Last, last.Sequence+last.Pending)
+	return part{batch: f.gather(scan.Stream, page), position: p, pending: last.Pending, many: page[0].Pending >= MaxChanges}
+}
+
+func (f *follower) write(now part) error {
+	if err := f.writer.put(now.batch, now.position); err != nil {
+		return err
+	}
+	f.at[now.position.Stream] = now.position
+	f.lag.set(now.position)
+	if f.behind = f.behind || now.many; !f.behind {
+		f.feed.add(now.batch.changes)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package index
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"errand/pkg/messages"
+)
+
+// what a name is of its request.
+type what int
+
+const (
+	isOrder what = iota + 1
+	isPayer
+	isRecipient
+)
+
+// keySize is how many bytes a key has at least.
+const keySize = 32
+
+// keyFile is the file in the directory of an index that holds its key where none is given.
+const keyFile = "key"
+
+// loadKey reads the key of an index, and makes it where there is none.
+func loadKey(dir string) ([]byte, error) {
+	path := filepath.Join(dir, keyFile)
+	key, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		key = make([]byte, keySize)
+		_, _ = rand.Read(key) // it never fails
+		err = os.WriteFile(path, key, 0o600)
+	}
+	if err == nil && len(key) < keySize {
+		err = fmt.Errorf("%s has %d bytes, and must have %d: remove it, and the index is made again with another", path, len(key), keySize)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("index: its key: %w", err)
+	}
+	return key, nil
+}
+
+// hasher makes the hashes that names are kept as. They are cut to what a row of the database
+// holds as a number: among a thousand million names, two have the same once in forty tries.
+type hasher struct {
+	key []byte
+	mac hash.Hash
+	sum []byte
+}
+
+func newHasher(key []byte) *hasher { return &hasher{key: key, mac: hmac.New(sha256.New, key)} }
+
+func (h *hasher) of(purpose string, parts ...[]byte) int64 {
+	h.mac.Reset()
+	_, _ = h.mac.Write([]byte(purpose)) // a hash takes everything
+	for _, part := range parts {
+		_, _ = h.mac.Write(part)
+	}
+	h.sum = h.mac.Sum(h.sum[:0])
+	return int64(binary.BigEndian.Uint64(h.sum))
+}
+
+// order is the hash of an order number: case and spaces at its ends do not count.
+func (h *hasher) order(number string) int64 {
+	return h.of("order:", []byte(strings.ToLower(strings.TrimSpace(number))))
+}
+
+// address is the hash of an address, the same for all of its spellings.
+func (h *hasher) address(mailbox string) int64 {
+	folded, _ := messages.KeysOf(mailbox)
+	return h.recipient("", folded)
+}
+
+// recipient is the hash of an address of which only the key is known: one that a secret
+// made or, where its id is "", one without.
+func (h *hasher) recipient(secret string, key messages.Key) int64 {
+	return h.of("address:"+secret+":", binary.BigEndian.AppendUint64(nil, uint64(key)))
+}
+
+// check is what a file keeps in order to know whether it was made with the key.
+func (h *hasher) check() []byte { return binary.BigEndian.AppendUint64(nil, uint64(h.of("check:"))) }
+
+// sealer encrypts words for links, with a key of its own.
+func sealer(key []byte) cipher.AEAD {
+	mac := hmac.New(sha256.New, key)
+	_, _ = mac.Write([]byte("links:"))
+	block, err := aes.NewCipher(mac.Sum(nil))
+	if err == nil {
+		var seal cipher.AEAD
+		if seal, err = cipher.NewGCMWithRandomNonce(block); err == nil {
+			return seal
+		}
+	}
+	panic(err) // a key of that size is right
+}
+
+// ErrToken says that a token was not made by Seal with this index's key.
+var ErrToken = errors.New("the link is not valid, or no longer")
+
+// Seal encrypts a word with the index's key, for a link that leads to it and shows nothing
+// of it to those who have the link and not the key.
+func (x *Index) Seal(word string) string {
+	return base64.RawURLEncoding.EncodeToString(sealer(x.hash.key).Seal(nil, nil, []byte(word), nil))
+}
+
+// Unseal gives the word that was sealed. Errors: ErrToken.
+func (x *Index) Unseal(token string) (string, error) {
+	data, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		data, err = sealer(x.hash.key).Open(nil, nil, data, nil)
+	}
+	if err != nil {
+		return "", ErrToken
+	}
+	return string(data), nil
+}

@@ -1,0 +1,159 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+)
+
+func TestAnIndexGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.store("mandate.enroll.started.a", body{})
+	dir := t.TempDir()
+	x := in.open(dir)
+	stop := in.follow(x)
+	in.current(x)
+	stop()
+	if _, err := Open(Options{Dir: dir}); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened twice: %v, want %v", err, ErrInUse)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+	in.store("mandate.enroll.failed.a", body{"reason": "refused"})
+	x = in.open(dir)
+	in.wantListed(x, Filter{}, "a started")
+	if lag := x.Lag(); lag.Rebuilding != "" || len(lag.Streams) == 0 || !lag.Current.IsZero() {
+		t.Errorf("opened again, it says %+v", lag)
+	}
+	in.follow(x)
+	in.current(x)
+	in.wantListed(x, Filter{}, "a failed")
+	if counts, err := x.Counts(t.Context()); len(counts) != 1 || counts[0].Count != 1 || err != nil {
+		t.Errorf("what there is: %+v, %v", counts, err)
+	}
+}
+
+func TestAFileOfNoUseIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	in.store("mandate.enroll.failed.a", body{"order_number": "DD1"})
+	for what, spoil := range map[string]func(t *testing.T, dir string){
+		"of another version": func(t *testing.T, dir string) {
+			s, err := open(dir, newHasher(make([]byte, keySize)).check())
+			if err == nil {
+				_, err = s.write.Exec("PRAGMA user_version = 99")
+			}
+			if err != nil || s.close() != nil {
+				t.Fatal(err)
+			}
+		},
+		"with another key": func(t *testing.T, dir string) {
+			s, err := open(dir, newHasher([]byte(strings.Repeat("other key", keySize))).check())
+			if err != nil || s.close() != nil {
+				t.Fatal(err)
+			}
+		},
+		"no database": func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(strings.Repeat("no database at all ", 1000)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			spoil(t, dir)
+			x, err := Open(Options{Dir: dir, Key: make([]byte, keySize), Log: zerolog.Nop()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Close()
+			if x.Lag().Rebuilding == "" {
+				t.Error("it does not say that it is made again")
+			}
+			defer in.follow(x)()
+			in.current(x)
+			in.wantFound(x, "dd1", "a [order number]")
+			if why := x.Lag().Rebuilding; why != "" {
+				t.Errorf("it has caught up, and says %q", why)
+			}
+		})
+	}
+}
+
+// A file that turns out to be broken, or is removed, while it is used.
+func TestAFileThatBreaksIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	for what, spoil := range map[string]func(x *Index) error{
+		"overwritten": func(x *Index) error {
+			if _, err := x.store.write.Exec("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(x.dir, file), []byte(strings.Repeat("no database at all ", 10_000)), 0o600)
+		},
+		"removed": func(x *Index) error { return remove(x.dir) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			in := provisioned(t)
+			in.store("mandate.enroll.failed.a", body{"order_number": "DD1"})
+			dir := t.TempDir()
+			x := in.open(dir)
+			stop := in.follow(x)
+			in.current(x)
+			stop()
+			if err := spoil(x); err != nil {
+				t.Fatal(err)
+			}
+			in.store("mandate.enroll.failed.b", body{"order_number": "DD1"})
+			in.follow(x)
+			in.until(func() bool {
+				f, err := x.Find(t.Context(), "DD1") // it may be broken yet
+				return len(f.Found) == 2 && err == nil
+			})
+			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What SQLite says at a limit of its own is what it says when the disk is full.
+func TestAFullDiskIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	x := in.open(t.TempDir())
+	f := &follower{Index: x, nc: in.nc, js: in.js}
+	defer f.leave()
+	if err := f.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(pages int) {
+		if _, err := f.writer.conn.ExecContext(t.Context(), fmt.Sprint("PRAGMA max_page_count = ", pages)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(1) // as many as there are
+	const n = 500
+	for i := range n {
+		in.store(fmt.Sprint("mandate.enroll.failed.a", i), body{"order_number": fmt.Sprint("DD", i), "reason": "refused"})
+	}
+	if err := explain(f.round(t.Context())); !full(err) || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("without room: %v", err)
+	}
+	in.wantListed(x, Filter{})
+	limit(1 << 30)
+	if err := f.round(t.Context()); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	if counts, err := x.Counts(t.Context()); len(counts) != 1 || counts[0].Count != n || err != nil {
+		t.Errorf("what there is: %+v, %v; want %d", counts, err, n)
+	}
+	in.wantFound(x, "dd499", "a499 [order number]")
+}
