@@ -66,7 +66,7 @@ func namespace(s *set, say complain) {
 	}
 }
 
-var image = regexp.MustCompile(`^((localhost|REGISTRY)/errand/(mandate-consumer|mail-consumer|log-poller|errand)|nats):[A-Za-z0-9._-]+$`)
+var image = regexp.MustCompile(`^((localhost|REGISTRY)/errand/(mandate-consumer|mail-consumer|log-poller|console|errand)|nats):[A-Za-z0-9._-]+$`)
 
 // images: ours and nats, with a tag that stays, and no registry's name.
 func images(s *set, say complain) {

@@ -436,6 +436,8 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandNobodyReady", "both of two", []string{`errand_ready{` + poller + `} 0x30`, `errand_ready{` + standby + `} 0x30`}, true},
 		{"ErrandNobodyReady", "one of two is", []string{`errand_ready{` + poller + `} 0x30`, `errand_ready{` + standby + `} 1x30`}, false},
 		{"ErrandNobodyReady", "held: that has its own alert", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 1x30`}, false},
+		{"ErrandNobodyReady", "the console, which does no work", []string{`errand_ready{job="console", namespace="errand", pod="console-0"} 0x30`}, false},
+		{"ErrandNotReady", "the console", []string{`errand_ready{job="console", namespace="errand", pod="console-0"} 0x30`}, true},
 		{"ErrandNotReady", "a poller", []string{`errand_ready{` + poller + `} 0x30`}, true},
 		{"ErrandNotReady", "a consumer", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 0x30`}, true},
 		{"ErrandNotReady", "held: that has its own alert", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 1x30`}, false},

@@ -241,7 +241,7 @@ func network(s *set, say complain) {
 		}
 		wanted := map[string]bool{}
 		for name, value := range s.environment(p, func(string, ...any) {}) {
-			if at, err := url.Parse(value); err == nil && (name == "NATS_URL" || strings.HasSuffix(name, "_API_URL")) {
+			if at, err := url.Parse(value); err == nil && (name == "NATS_URL" || strings.HasSuffix(name, "_API_URL") || name == "CONSOLE_OIDC_ISSUER") {
 				wanted[portOf(at)+" TCP"], wanted["53 UDP"], wanted["53 TCP"] = true, true, true
 			}
 		}

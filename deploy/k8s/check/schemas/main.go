@@ -40,6 +40,7 @@ var builtin = []string{
 	"io.k8s.api.batch.v1.Job",
 	"io.k8s.api.policy.v1.PodDisruptionBudget",
 	"io.k8s.api.networking.v1.NetworkPolicy",
+	"io.k8s.api.networking.v1.Ingress",
 	"io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
 	"io.k8s.api.scheduling.v1.PriorityClass",
 }
