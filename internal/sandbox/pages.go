@@ -127,15 +127,21 @@ func (s *Sandbox) indexPage(w http.ResponseWriter, r *http.Request) {
 	page := positiveInt(r.URL.Query().Get("page"), 1)
 	data := struct {
 		pageLinks
-		Oracle      Oracle
-		Tallies     [operations]tally
-		Fired       int
-		Faults      int
-		Calls       []callView
-		Enrollments []enrollmentView
-	}{Oracle: s.Oracle(Query{Summary: true}), Tallies: s.journal.tallies(), Faults: len(s.Faults()), Calls: s.journal.views(callsOnIndex, s.zone, false)}
+		Oracle  Oracle
+		Tallies [operations]tally
+		sums
+		Fired, Faults int
+		Calls         []callView
+		Enrollments   []enrollmentView
+	}{Oracle: s.Oracle(Query{Summary: true}), Tallies: s.journal.tallies(), Calls: s.journal.views(callsOnIndex, s.zone, false)}
+	data.sums = sumsOf(data.Tallies)
 	for _, n := range data.Oracle.Faults {
 		data.Fired += n
+	}
+	for _, f := range s.Faults() {
+		if f.Times == 0 || f.Fired < f.Times {
+			data.Faults++
+		}
 	}
 	total := data.Oracle.Enroll.Accepted
 	data.pageLinks = linksOf(page, enrollmentsPerPage, total)

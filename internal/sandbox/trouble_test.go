@@ -76,7 +76,7 @@ func TestTheCallsAreShownWithWhatBecameOfThem(t *testing.T) {
 	if key := strictOptions().PortalKey; strings.Contains(text, key) {
 		t.Errorf("the page has the portal key:\n%s", text)
 	}
-	for _, want := range []string{"<dd>2 <small>2 enrollments of 2 order numbers", "<dd>1 <small>enrollments, 0 messages</small>", "<dd>2 <small>enrollments, 0 messages; faults fired 2 times"} {
+	for _, want := range []string{"<dd>2 <small>2 enrollments of 2 order numbers", "<dd>1 <small>1 enrollments, 0 messages</small>", "<dd>2 <small>2 enrollments, 0 messages; faults fired 2 times"} {
 		if index := page(t, s, "/"); !strings.Contains(index, want) {
 			t.Errorf("the index lacks %q:\n%s", want, index)
 		}
