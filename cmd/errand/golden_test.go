@@ -45,6 +45,7 @@ func TestScreens(t *testing.T) {
 		"show":         func(c console) { (&show{output: table}).write(c, storiesOf(), noon) },
 		"dead.list":    func(c console) { (&deadList{output: table}).write(c, lettersOf(), noon) },
 		"dead.show":    func(c console) { writeDeadLetter(c, lettersOf()[0], noon) },
+		"dead.redrive": func(c console) { (&deadRedrive{Output: "table"}).plan(c, itemsOf()) },
 		"audit":        func(c console) { (&audit{output: table}).write(c, entriesOf(), noon) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +177,7 @@ func TestOperationsShowsWhatIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "show", "dead.list", "audit"} {
+	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "show", "dead.list", "dead.redrive", "audit"} {
 		shown, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 		if err != nil {
 			t.Fatal(err)

@@ -260,7 +260,8 @@ func TestCommandLinesAreCompleted(t *testing.T) {
 		want []string // among the candidates
 	}{
 		{"", []string{"status", "show", "list", "dead", "publish"}},
-		{"dead ", []string{"list", "show"}},
+		{"dead ", []string{"list", "show", "redrive"}},
+		{"dead ls --", []string{"--since", "--reason", "--nats-url", "--output"}},
 		{"dead list --", []string{"--since", "--reason", "--nats-url", "--output"}},
 		{"list -o ", []string{"table", "json", "jsonl", "name"}},
 		{"list --output json --state ", []string{"queued", "failed", "accepted"}},

@@ -86,7 +86,8 @@ type Redriven struct {
 	Result  Result `json:"result"`
 	Message string `json:"message,omitempty"`
 
-	lost bool // somebody else was first
+	lost  bool  // somebody else was first
+	fault error // that the others would meet too
 }
 
 // Plan says of dead letters, of a request the newest first, what is known of each. It changes
@@ -141,7 +142,8 @@ func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, 
 
 // Redrive runs items again as a person has consented to, and calls told with each result. What
 // somebody else reopened meanwhile is looked at once more in the end: whoever did that may have
-// been interrupted. An error says that nobody gave a reason, or that the plan cannot be read.
+// been interrupted. Errors: ErrNoReason, ErrNotRecorded, which nothing is done after, or that
+// the plan cannot be read again.
 func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told func(Redriven)) error {
 	if strings.TrimSpace(c.Why) == "" {
 		return ErrNoReason
@@ -156,7 +158,9 @@ func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told fun
 			lost = append(lost, item.letter)
 			continue
 		}
-		told(done)
+		if told(done); done.fault != nil {
+			return done.fault
+		}
 	}
 	if len(lost) == 0 {
 		return nil
@@ -204,6 +208,9 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 	switch done.Result = Done; {
 	case errors.Is(err, ErrNothingDone), errors.Is(err, ErrNotRecorded):
 		done.Result, done.Message, done.lost = NotDone, err.Error(), errors.Is(err, errMeanwhile)
+		if errors.Is(err, ErrNotRecorded) {
+			done.fault = err
+		}
 	case err != nil:
 		done.Result, done.Message = Unknown, err.Error()
 	}

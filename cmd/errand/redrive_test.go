@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/act"
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/pkg/messages"
+)
+
+func itemsOf() []act.Item {
+	item := func(sequence uint64, op messages.Operation, id string, reason messages.Reason, class act.Class, says string) act.Item {
+		return act.Item{Sequence: sequence, Operation: op, RequestID: id, Reason: reason, Class: class, Says: says}
+	}
+	return []act.Item{
+		item(17, messages.Send, "send-invoice-17", messages.ReasonRefused, act.Safe, "2 batches not accepted; the others are not sent again"),
+		item(16, messages.Enroll, "enroll-signup-4711", messages.ReasonNoAnswer, act.Twice, "a call of unknown fate is behind it; its order number is looked up before the call"),
+		item(14, messages.Enroll, "enroll-signup-4709", messages.ReasonLinkLost, act.WasDone, "its order number is listed: the payer is enrolled, or is about to be"),
+		item(12, messages.Enroll, "enroll-signup-4702", messages.ReasonUnavailable, act.Underway, "it is reopened already, and waits in its queue"),
+	}
+}
+
+const contents = `{"request_id":"%s","payer_name":"Payer","payer_email":"payer@example.test","payer_id_type":1,"payer_id":"900101015555","payer_telephone_number":"60190000000","order_number":"DD1","amount":"100","application_reason":"Rent","frequency_mode":"MT"}`
+
+// failed stores how a request failed, and its dead letter.
+func failed(t *testing.T, js jetstream.JetStream, id, reason string) {
+	t.Helper()
+	body := fmt.Sprintf(contents, id)
+	meta, err := messages.Check(messages.Enroll, []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer(t, js, "mandate.enroll.failed."+id, fmt.Sprintf(`{"request_id":%q,"reason":%q,"fingerprint":%q}`, id, reason, meta.Fingerprint))
+	last, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.mandate.enroll.requested", Data: []byte(body), Header: nats.Header{"Errand-Request-Id": {id}, "Errand-Reason": {reason}}})
+	if err != nil || last.Sequence == 0 {
+		t.Fatal(err)
+	}
+}
+
+// toDead are the arguments of a command of errand dead.
+func toDead(n *devkit.NATS, user string, args ...string) []string {
+	return append(append([]string{"dead"}, args...), "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret")
+}
+
+// Olga sees first what would be done, and does it; Ann may look at the plan.
+func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
+	t.Parallel()
+	n := shipped(t)
+	mandates := program(t, n, bus.ProgramStatus{Program: "mandate-consumer"})
+	failed(t, mandates, "signup-1", "refused")
+	failed(t, mandates, "signup-2", "cancelled")
+	for _, user := range []string{"olga", "ann"} {
+		out := errand(t, "", toDead(n, user, "redrive", "--since", "1h")...)
+		if !strings.Contains(out, "1 safe, 1 cancelled. Nothing was done: --yes --why REASON runs what is safe.") || !strings.Contains(out, "enroll     safe       refused    signup-1") {
+			t.Errorf("%s is shown\n%s", user, out)
+		}
+	}
+	misconfigured(t, "name request ids or sequences", toDead(n, "olga", "redrive", "--yes", "--why", "x")...)
+	misconfigured(t, "is not together with", toDead(n, "olga", "redrive", "signup-1", "--since", "1h")...)
+	misconfigured(t, "--why: must say why", toDead(n, "olga", "redrive", "signup-1", "--yes")...)
+	refused(t, "no such dead letter", toDead(n, "olga", "redrive", "signup-3")...)
+
+	var term terminal
+	err := term.errand(t.Context(), "", toDead(n, "olga", "redrive", "--reason", "refused,cancelled", "--yes", "--why", "INC-17")...)
+	if out := term.out.String(); err == nil || err.Error() != "1 were not: see each result" ||
+		!strings.Contains(out, "done      signup-1  reopened and published") || !strings.Contains(out, "not_done  signup-2  nothing was done: a person withdrew it") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "queued, 1st") && !strings.Contains(out, "reopened") || !strings.Contains(out, `was="failed refused" by=olga why=INC-17`) {
+		t.Errorf("show\n%s", out)
+	}
+	if out := errand(t, "", toDead(n, "olga", "redrive", "1", "2", "--force", "signup-2", "--yes", "--why", "INC-17", "-o", "name")...); out != "signup-2\n" {
+		t.Errorf("by sequence and by name: %q", out)
+	}
+	if out := errand(t, "", as(n, "olga", "audit", "--verb", "redrive")...); strings.Count(out, "signup-") != 2 || !strings.Contains(out, "INC-17") {
+		t.Errorf("audit\n%s", out)
+	}
+	if got := n.Violations(); len(got) > 0 {
+		t.Errorf("somebody tried what he may not: %q", got)
+	}
+}
+
+func TestCancelEndsWhatIsQueued(t *testing.T) {
+	t.Parallel()
+	n := shipped(t)
+	errand(t, "", as(n, "olga", "publish", "--send-anyway", "mandate.enroll.requested", "-f", "request_id=signup-1", "-f", "order_number=DD1")...)
+	misconfigured(t, "--why: must say why", as(n, "olga", "cancel", "signup-1")...)
+	refused(t, "was never seen", as(n, "olga", "cancel", "signup-2", "--why", "withdrawn")...)
+	if out := errand(t, "", as(n, "olga", "cancel", "signup-1", "--why", "withdrawn")...); out != "mandate.enroll  signup-1 is cancelled\n" {
+		t.Errorf("%q", out)
+	}
+	refused(t, "has its outcome already: failed", as(n, "olga", "cancel", "signup-1", "--op", "enroll", "--why", "withdrawn")...)
+	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "failed: cancelled by olga: withdrawn") && !strings.Contains(out, "cancelled, cancelled by olga: withdrawn") {
+		t.Errorf("show\n%s", out)
+	}
+	if got := n.Violations(); len(got) > 0 {
+		t.Errorf("somebody tried what he may not: %q", got)
+	}
+}
