@@ -12,6 +12,7 @@ import (
 	"errand/internal/act"
 	"errand/internal/inspect"
 	"errand/internal/natscontext"
+	"errand/pkg/messages"
 )
 
 // completion has a shell complete the command line of errand. The script asks the program
@@ -150,7 +151,7 @@ func valuesOf(v *kong.Value) (list []string) {
 	case "state":
 		return strings.Split(joined(inspect.States(nil)), ", ")
 	case "reason":
-		return strings.Split(joined(inspect.Reasons), ", ")
+		return strings.Split(joined(messages.Reasons), ", ")
 	case "op", "operation":
 		for _, op := range inspect.Operations {
 			list = append(list, inspect.Short(op))

@@ -125,8 +125,8 @@ func (s selection) query(now time.Time) (inspect.Query, error) {
 		return q, err
 	}
 	for _, name := range s.Reason {
-		if !slices.Contains(inspect.Reasons, messages.Reason(name)) {
-			return q, &app.Invalid{Variable: "--reason", Problem: fmt.Sprintf("%q is none of %s", name, joined(inspect.Reasons))}
+		if !slices.Contains(messages.Reasons, messages.Reason(name)) {
+			return q, &app.Invalid{Variable: "--reason", Problem: fmt.Sprintf("%q is none of %s", name, joined(messages.Reasons))}
 		}
 		q.Reasons = append(q.Reasons, messages.Reason(name))
 	}

@@ -84,7 +84,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 
-	r, err := p.start(ctx, "mail-consumer")
+	r, err := p.start(ctx, "mail-consumer", p.APIURL)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	}
 
-	r, err := p.start(ctx, "mandate-consumer")
+	r, err := p.start(ctx, "mandate-consumer", p.enrollURL())
 	if err != nil {
 		return err
 	}
@@ -144,6 +144,14 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, resolver)
+}
+
+// enrollURL is the address that enrollments go to.
+func (a *MandateAPI) enrollURL() string {
+	if a.APIVersion == "v2" {
+		return a.APIV2URL
+	}
+	return a.APIURL
 }
 
 // withoutPayer reports whether events are to hold nothing of payers.

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -16,35 +17,31 @@ import (
 // request, address or order number is never one of them.
 type metrics struct {
 	registry   *prometheus.Registry
-	requests   *prometheus.CounterVec
-	settled    *prometheus.HistogramVec
+	requests   requestMetrics
 	calls      *prometheus.HistogramVec
 	deliveries *prometheus.CounterVec
 	matched    *prometheus.CounterVec
 	known      atomic.Int64 // when the last complete sweep began, nanoseconds since 1970
-	panics     *prometheus.CounterVec
 	queues     *queueMetrics
 	streams    *streamMetrics
 }
+
+// durations are the buckets of what takes between a millisecond and a minute.
+var durations = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 30, 60}
 
 func newMetrics() *metrics {
 	m := &metrics{
 		queues:   newQueueMetrics(),
 		streams:  newStreamMetrics(),
 		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_requests_total",
-			Help: "Requests settled, by operation and outcome; repeated: the outcome was already stored."}, []string{"operation", "outcome"}),
-		settled: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_request_duration_seconds",
-			Help: "Time from receiving a request to acknowledging it.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"operation"}),
+		requests: newRequestMetrics(),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_upstream_call_duration_seconds",
-			Help: "Upstream calls, by call and by what is known about their fate.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"call", "fate"}),
+			Help: "Upstream calls, by call and by what is known about their fate.", Buckets: durations}, []string{"call", "fate"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deliveries_total",
 			Help: "Delivery events published, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
 			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."}, []string{"confidence"}),
 	}
-	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_panics_total",
-		Help: "Panics that were caught while a request was handled, by operation; the request is dead-lettered at its third delivery."}, []string{"operation"})
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
 	m.ofBuild()
 	return m
@@ -72,24 +69,24 @@ func (h workers) busyRatio() float64 {
 // ofRequests registers the metrics of a consumer of requests. Counters of failures begin
 // at zero, so that the first failure is an increase.
 func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) {
-	for _, op := range operations {
-		for _, outcome := range []messages.State{messages.Failed, messages.Uncertain} {
-			m.requests.WithLabelValues(string(op), string(outcome))
-		}
-	}
-	for _, op := range operations {
-		m.panics.WithLabelValues(string(op))
-	}
-	m.registry.MustRegister(m.requests, m.settled, m.queues.pending, m.queues.ackPending, m.queues.paused,
+	m.requests.begin(operations)
+	m.registry.MustRegister(m.requests.all()...)
+	m.registry.MustRegister(m.queues.pending, m.queues.ackPending, m.queues.paused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_requests_in_flight",
 			Help: "Requests in flight."}, func() float64 { return float64(workers.inFlight()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",
-			Help: "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and those whose call has taken a third of UPSTREAM_TIMEOUT. Scale by this."}, workers.busyRatio),
-		m.panics)
+			Help: "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and those whose call has taken a third of UPSTREAM_TIMEOUT. Scale by this."}, workers.busyRatio))
 }
 
-// ofHold registers the metric of one operation's hold.
+// ofHold registers the metrics of one operation's hold.
 func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
+	begun := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_holds_total", ConstLabels: prometheus.Labels{"operation": string(op)},
+		Help: "Times that an operation began to be held, by cause."}, []string{"cause"})
+	for _, cause := range hold.Causes {
+		begun.WithLabelValues(string(cause))
+	}
+	h.Began = func(cause hold.Cause) { begun.WithLabelValues(string(cause)).Inc() }
+	m.registry.MustRegister(begun)
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held", ConstLabels: prometheus.Labels{"operation": string(op)},
 		Help: "1 while no requests of an operation are processed because the upstream is down or refuses the account."}, func() float64 {
 		if h.Active() {
@@ -98,8 +95,6 @@ func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
 		return 0
 	}))
 }
-
-func (m *metrics) panicked(op messages.Operation) { m.panics.WithLabelValues(string(op)).Inc() }
 
 // ofDeliveries registers the poller's metrics.
 func (m *metrics) ofDeliveries() {
@@ -129,7 +124,8 @@ func (m *metrics) call(c clients.Call) {
 	m.calls.WithLabelValues(c.Operation, string(c.Fate)).Observe(c.Duration.Seconds())
 }
 
-func (m *metrics) request(op messages.Operation, outcome string, took time.Duration) {
-	m.requests.WithLabelValues(string(op), outcome).Inc()
-	m.settled.WithLabelValues(string(op)).Observe(took.Seconds())
+// ofNATS registers what is known of the connection.
+func (m *metrics) ofNATS(nc *nats.Conn) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_nats_reconnects_total",
+		Help: "Times that the connection to NATS was lost and came back."}, func() float64 { return float64(nc.Stats().Reconnects) }))
 }

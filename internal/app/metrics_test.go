@@ -1,7 +1,11 @@
 package app
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +14,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/bus"
+	"errand/internal/consumer"
+	"errand/internal/history"
+	"errand/internal/history/historytest"
+	"errand/internal/hold"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
 )
 
 // A request that makes several calls at once is still one busy worker; one that waits for
@@ -74,6 +87,90 @@ func TestStreamsShowTheirSizeAndTheCopiesThatFollow(t *testing.T) {
 	if diff := cmp.Diff(map[string]float64{"errand_stream_fault A": 0, "errand_stream_fault B": 1}, streamValues(t, m)); diff != "" {
 		t.Errorf("no answer (-want +got):\n%s", diff)
 	}
+}
+
+// What goes wrong is there at zero from the start, and is counted by its reason; no text
+// of another program becomes a label.
+func TestRequestsAreCountedByReason(t *testing.T) {
+	m := newMetrics()
+	m.ofRequests(workers{1, nil, new(atomic.Int64)}, messages.Enroll, messages.Account)
+	for _, o := range []consumer.Outcome{
+		{Operation: messages.Enroll, State: messages.Succeeded, Took: 300 * time.Millisecond, Age: time.Hour},
+		{Operation: messages.Enroll, State: messages.Failed, Reason: messages.ReasonRefused, DeadLetter: true, Took: 3 * time.Second, Age: 3 * time.Second},
+		{Operation: messages.Enroll, State: messages.Failed, Reason: messages.ReasonRefused, DeadLetter: true, Repeated: true},
+		{Operation: messages.Enroll, State: messages.Failed, Reason: "of a newer program"},
+	} {
+		m.requests.settled(o)
+	}
+	log := countingLog{&historytest.Log{}, m.requests}
+	h := &history.History{Log: log, Operation: messages.Enroll, ID: "a"}
+	if err := h.Store(t.Context(), messages.Deferred, &messages.DeferredBody{Reason: messages.ReasonBusy}); err != nil {
+		t.Fatal(err)
+	}
+	page := string(scrape(t, m))
+	for _, want := range []string{
+		`errand_requests_total{operation="mandate.enroll",outcome="succeeded",reason=""} 1`,
+		`errand_requests_total{operation="mandate.enroll",outcome="failed",reason="refused"} 1`,
+		`errand_requests_total{operation="mandate.enroll",outcome="failed",reason="other"} 1`,
+		`errand_requests_total{operation="mandate.enroll",outcome="repeated",reason=""} 1`,
+		`errand_requests_total{operation="mandate.enroll",outcome="uncertain",reason="no_answer"} 0`,
+		`errand_requests_total{operation="mail.account",outcome="failed",reason="held"} 0`,
+		`errand_dead_letters_total{operation="mandate.enroll",reason="refused"} 2`,
+		`errand_deferred_total{operation="mandate.enroll",reason="busy"} 1`,
+		`errand_request_duration_seconds_bucket{operation="mandate.enroll",le="0.3"} 3`,
+		`errand_request_duration_seconds_bucket{operation="mandate.enroll",le="3"} 4`,
+		`errand_request_age_seconds_bucket{operation="mandate.enroll",outcome="succeeded",le="900"} 0`,
+		`errand_request_age_seconds_bucket{operation="mandate.enroll",outcome="succeeded",le="3600"} 1`,
+	} {
+		if !strings.Contains(page, "\n"+want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(page, `outcome="uncertain",reason="no_answer",operation="mail.account"`) || strings.Contains(page, "newer program") {
+		t.Error(page)
+	}
+}
+
+// A hold is counted by what began it.
+func TestHoldsAreCountedByCause(t *testing.T) {
+	m := newMetrics()
+	h := &hold.Hold{Interval: time.Minute, Log: zerolog.Nop()}
+	m.ofHold(messages.Enroll, h)
+	for _, id := range []string{"a", "b", "c"} {
+		p := h.Permit()
+		p.Admit(id)
+		p.Observe(hold.Call{Err: &clients.Error{Fate: clients.Held, Status: 401}})
+	}
+	page := string(scrape(t, m))
+	for _, want := range []string{`errand_holds_total{cause="refused",operation="mandate.enroll"} 1`, `errand_holds_total{cause="no_answer",operation="mandate.enroll"} 0`} {
+		if !strings.Contains(page, "\n"+want+"\n") {
+			t.Errorf("no %s in\n%s", want, page)
+		}
+	}
+}
+
+// Whoever reads the log from its start knows what runs, and what it works with.
+func TestAStartSaysWhatIsStarted(t *testing.T) {
+	var said bytes.Buffer
+	r := &runtime{log: zerolog.New(&said)}
+	r.saysWhatStarts(bus.Connection{URL: "nats://me:hush@nats.example.test:4222"}.Servers(), "https://mandates.example.test/base")
+	version, revision, goVersion := build()
+	want := fmt.Sprintf(`{"level":"info","version":%q,"revision":%q,"go":%q,"nats":["nats://nats.example.test:4222"],"upstream":"mandates.example.test","message":"starting"}`+"\n",
+		version, revision, goVersion)
+	if said.String() != want {
+		t.Errorf("got %s, want %s", said.String(), want)
+	}
+}
+
+// scrape is what /metrics shows.
+func scrape(t *testing.T, m *metrics) []byte {
+	t.Helper()
+	w := httptest.NewRecorder()
+	adminServer("program", &readiness{}, m.registry).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatal(w.Body)
+	}
+	return w.Body.Bytes()
 }
 
 // streamValues are the metrics about streams, by name and stream.

@@ -42,7 +42,7 @@ func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (ru
 	if err := c.validate(); err != nil {
 		return err
 	}
-	r, err := c.open(name)
+	r, err := c.open(name, "")
 	if err != nil {
 		return err
 	}
@@ -59,10 +59,11 @@ func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (ru
 	return r.work(ctx, p.ShutdownGrace, run)
 }
 
-// open starts the admin server and connects; it does not wait for NATS. Unlike the other programs
-// it does not answer how it is: its NATS user is not in their account.
-func (b *Base) open(name string) (*runtime, error) {
+// open says what is started, starts the admin server and connects; it does not wait for NATS. Unlike
+// the other programs it does not answer how it is: its NATS user is not in their account.
+func (b *Base) open(name, upstream string) (*runtime, error) {
 	r := &runtime{name: name, log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics(), started: time.Now(), starting: "starting: waiting for NATS"}
+	r.saysWhatStarts(b.NATS.Servers(), upstream)
 	for _, doubt := range b.doubts {
 		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).Msg("no setting has the name of this variable; was another one meant?")
 	}
@@ -78,6 +79,7 @@ func (b *Base) open(name string) (*runtime, error) {
 		return nil, &Invalid{"NATS", err.Error()}
 	}
 	r.cleanups = append(r.cleanups, r.nc.Close)
+	r.metrics.ofNATS(r.nc)
 	r.rights.watch(r.nc)
 	r.ready.add(func() string { return bus.Fault(r.nc) })
 	return r, nil

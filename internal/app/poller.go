@@ -45,7 +45,7 @@ func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling) 
 		return err
 	}
 
-	r, err := c.start(ctx, "log-poller")
+	r, err := c.start(ctx, "log-poller", service.APIURL)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (r *runtime) throttle(ctx context.Context, c *Common, l *throttle.Limit) {
 		return
 	}
 	waits := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "errand_rate_wait_seconds",
-		Help: "Time that upstream calls waited for RATE and FLEET_RATE before they began.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)})
+		Help: "Time that upstream calls waited for RATE and FLEET_RATE before they began.", Buckets: durations})
 	r.metrics.registry.MustRegister(waits)
 	l.Waited = func(d time.Duration) { waits.Observe(d.Seconds()) }
 	if c.FleetRate == 0 {

@@ -28,8 +28,9 @@ func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit)
 // be calling, a quarter more may be reading or storing events, and one at least: an idle queue
 // keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
-	return consumer.Settings{Conn: r.nc, Log: store, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)),
-		GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log, Settled: r.metrics.request, Panicked: r.metrics.panicked}
+	return consumer.Settings{Conn: r.nc, Log: countingLog{store, r.metrics.requests}, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)),
+		GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
+		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked}}
 }
 
 // hold makes the circuit breaker of one operation, and adds it to readiness and metrics.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,9 +40,10 @@ type runtime struct {
 }
 
 // start starts the admin server first, so that probes are answered, and then waits for
-// NATS. It fails with *Invalid, without JetStream, or when ctx ends first.
-func (b *Base) start(ctx context.Context, name string) (*runtime, error) {
-	r, err := b.open(name)
+// NATS. It fails with *Invalid, without JetStream, or when ctx ends first. upstream is the
+// address of the service.
+func (b *Base) start(ctx context.Context, name, upstream string) (*runtime, error) {
+	r, err := b.open(name, upstream)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +59,18 @@ func (b *Base) start(ctx context.Context, name string) (*runtime, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// saysWhatStarts logs what somebody who reads the log should know first. No address in it has
+// credentials: that of an upstream was refused otherwise. upstream is "" where there is none.
+func (r *runtime) saysWhatStarts(nats []string, upstream string) {
+	version, revision, goVersion := build()
+	line := r.log.With().Str("version", version).Str("revision", revision).Str("go", goVersion).Strs("nats", nats)
+	if at, err := url.Parse(upstream); err == nil && at.Host != "" {
+		line = line.Str("upstream", at.Host)
+	}
+	log := line.Logger()
+	log.Info().Msg("starting")
 }
 
 func (r *runtime) close() {

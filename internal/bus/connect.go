@@ -115,6 +115,14 @@ func servers(s string) (all []*url.URL) {
 	return all
 }
 
+// Servers are the addresses of the servers, without the user, password or token that one may hold.
+func (c Connection) Servers() (all []string) {
+	for _, u := range servers(c.URL) {
+		all = append(all, u.Scheme+"://"+u.Host)
+	}
+	return all
+}
+
 // isHost reports whether u has the name or address of a host and no port that there is not.
 func isHost(u *url.URL) bool {
 	host, port := u.Hostname(), u.Port()

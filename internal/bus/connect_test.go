@@ -25,6 +25,13 @@ func TestAnAddressThatIsNoneIsNotQuoted(t *testing.T) {
 	}
 }
 
+func TestServersAreNamedWithoutWhatOpensThem(t *testing.T) {
+	got := strings.Join(Connection{URL: "nats://me:hush@a:4222, tls://token@b,c"}.Servers(), " ")
+	if want := "nats://a:4222 tls://b nats://c"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // What names no server is refused: nothing would ever answer there.
 func TestOnlyAddressesOfServersAreTaken(t *testing.T) {
 	for address, ok := range map[string]bool{

@@ -46,7 +46,7 @@ var spans = []span{{"1h", "the last hour"}, {"24h", "the last 24 hours"}, {"168h
 // askedOf reads a query; what is none is left out.
 func askedOf(q url.Values) asked {
 	a := asked{Operation: q.Get("operation"), State: q.Get("state"), Reason: q.Get("reason"), Since: q.Get("since"), Until: q.Get("until"),
-		Operations: inspect.Operations, States: inspect.States(nil), Reasons: inspect.Reasons, Spans: spans}
+		Operations: inspect.Operations, States: inspect.States(nil), Reasons: messages.Reasons, Spans: spans}
 	return a
 }
 

@@ -101,8 +101,7 @@ func (w work) settle(t testing.TB, n int, begin, end func()) {
 	settings := consumer.Settings{Conn: nc, Log: store, Dead: publisher,
 		InFlight: make(hold.Slots, at64+at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
 		Logger:   zerolog.New(io.Discard).With().Timestamp().Logger(),
-		Settled:  func(_ messages.Operation, outcome string, _ time.Duration) { settled <- outcome },
-		Panicked: func(messages.Operation) {}}
+		Observer: consumer.Observer{Settled: func(o consumer.Outcome) { settled <- string(o.State) }, Panicked: func(messages.Operation) {}}}
 	c := w.make(t, settings, store, caller, found.Queues[w.queue.Name], &hold.Hold{Interval: time.Second, Log: zerolog.Nop()})
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)

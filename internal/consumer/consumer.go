@@ -51,8 +51,13 @@ type Settings struct {
 	Kept        func() time.Duration // how long events are kept; 0: for ever
 	Newer       func() bool          // newer programs are being rolled out: what looks invalid may be for them
 	Logger      zerolog.Logger
-	Settled     func(op messages.Operation, outcome string, took time.Duration)
-	Panicked    func(op messages.Operation)
+	Observer
+}
+
+// Observer is who learns what becomes of requests.
+type Observer struct {
+	Settled  func(Outcome)
+	Panicked func(op messages.Operation)
 }
 
 // Consumer settles the requests of one queue.

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,7 +33,9 @@ type harness struct {
 	acks    *nats.Subscription
 	handled []string // ids
 	settled []string // outcomes
+	last    Outcome
 	panics  int
+	said    bytes.Buffer // its log
 }
 
 func newHarness(t *testing.T) *harness {
@@ -51,10 +54,18 @@ func newHarness(t *testing.T) *harness {
 	h.pull = bus.NewPull(nc, queue)
 	t.Cleanup(h.pull.Close)
 	h.Consumer = New(Settings{Conn: nc, Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
-		Logger: zerolog.Nop(), Settled: func(_ messages.Operation, outcome string, _ time.Duration) { h.settled = append(h.settled, outcome) },
-		Panicked: func(messages.Operation) { h.panics++ }}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
+		Logger: zerolog.New(&h.said), Observer: Observer{Settled: h.count, Panicked: func(messages.Operation) { h.panics++ }}}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
 	h.handle(succeeds)
 	return h
+}
+
+func (h *harness) count(o Outcome) {
+	h.last = o
+	outcome := string(o.State)
+	if o.Repeated {
+		outcome = "repeated"
+	}
+	h.settled = append(h.settled, outcome)
 }
 
 func (h *harness) must(err error) {
@@ -76,6 +87,13 @@ func (h *harness) handle(handler Handler[messages.EnrollRequest]) {
 func succeeds(_ context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 	return r.History.Event(messages.Succeeded, &messages.EnrollSucceeded{OrderNumber: r.Body.OrderNumber, Enrollment: json.RawMessage(`{}`),
 		Fingerprint: r.History.Fingerprint}), nil
+}
+
+// ends is a handler that makes no call, and ends every request in a state.
+func ends(s messages.State, body messages.Body) Handler[messages.EnrollRequest] {
+	return func(_ context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+		return r.History.Event(s, body), nil
+	}
 }
 
 // enrollment is the body of a request; fields are added to it, or replace its own.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"errand/internal/attempt"
@@ -14,22 +13,6 @@ import (
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
-
-// ending is how a request ended: what is logged, counted and, where it went
-// wrong, written on its dead letter.
-type ending struct {
-	id       string
-	state    messages.State
-	body     []byte // of the event, where it went wrong
-	sequence uint64 // of the event
-	before   bool   // it had ended before this delivery
-	attempt  int
-}
-
-// wrong reports whether the request may leave a dead letter.
-func (e ending) wrong() bool {
-	return e.state == messages.Failed || e.state == messages.Uncertain || e.state == messages.Partial
-}
 
 // settle takes one delivery to its end: an outcome stored and the request
 // acknowledged, or the request given back. The only warning about a request is here.
@@ -55,14 +38,7 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	failpoint.Here(failpoint.BeforeAck)
 	_ = d.message.Ack() // lost: it is delivered again, finds its outcome and is acknowledged then
 	failpoint.Here(failpoint.AfterAck)
-	took := time.Since(began)
-	outcome := string(end.state)
-	if end.before {
-		outcome = "repeated"
-	}
-	c.Settled(c.op.Name, outcome, took)
-	c.Logger.Info().Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).
-		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.meta.NumDelivered).Dur("took", took).Msg("settled")
+	c.settled(d, end, time.Since(began))
 }
 
 // leave gives a request that this program refuses to a newer one, if such are being rolled
@@ -146,21 +122,29 @@ func (c *Consumer[R]) ending(ctx context.Context, h *history.History, ev message
 	done, ok := errors.AsType[*history.AlreadyDoneError](err)
 	switch {
 	case ok:
-		end := ending{id: h.ID, state: done.State, body: done.Body, sequence: done.Sequence, before: true, attempt: h.Attempt}
-		if end.state != messages.Resolved {
+		end, body := ending{id: h.ID, state: done.State, sequence: done.Sequence, before: true, attempt: h.Attempt}, done.Body
+		if end.state == messages.Resolved {
+			was, err := c.Log.Last(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // it leaves the dead letter
+			if err != nil || was.Sequence == 0 {
+				return end, err
+			}
+			end.state, body, end.sequence = messages.Uncertain, was.Body, was.Sequence
+		}
+		if !end.wrong() {
 			return end, nil
 		}
-		was, err := c.Log.Last(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // it leaves the dead letter
-		if was.Sequence > 0 {
-			end.state, end.body, end.sequence = messages.Uncertain, was.Body, was.Sequence
-		}
+		end.why, err = causeOf(body)
 		return end, err
 	case err != nil:
 		return ending{id: h.ID}, err
 	}
 	end := ending{id: h.ID, state: ev.State, sequence: h.Sequence(), attempt: h.Attempt}
-	if end.wrong() {
-		end.body, err = ev.Encode()
+	if !end.wrong() {
+		return end, nil
+	}
+	body, err := ev.Encode()
+	if err == nil {
+		end.why, err = causeOf(body)
 	}
 	return end, err
 }
@@ -185,23 +169,10 @@ func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history
 // deadLetter stores the dead letter of a request that did not go well. It is stored before
 // the acknowledgement, so a death in between repeats it and loses nothing.
 func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending) error {
-	if !end.wrong() {
+	if !end.dead() {
 		return nil
 	}
-	var why messages.SendOutcome // the others have these fields too
-	if err := messages.DecodeEvent(end.body, &why); err != nil {
-		return err
-	}
-	if end.state == messages.Partial {
-		i := slices.IndexFunc(why.Unsettled, func(u messages.Unsettled) bool { return u.State != messages.Accepted })
-		if i < 0 && len(why.Unsettled) == why.UnsettledCount { // all were taken, some with fewer recipients
-			return nil
-		}
-		if i >= 0 {
-			why.Reason, why.Message = why.Unsettled[i].Reason, why.Unsettled[i].Message
-		}
-	}
-	err := c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: why.Reason, Message: why.Message, Final: end.sequence})
+	err := c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: end.why.Reason, Message: end.why.Message, Final: end.sequence})
 	failpoint.Here(failpoint.DeadLettered)
 	return err
 }

@@ -33,7 +33,7 @@ func (h *harness) run(n int, inFlight hold.Slots, handle Handler[messages.Enroll
 		}
 	}
 	h.InFlight, h.op.Handle = inFlight, handle
-	h.Settled = func(messages.Operation, string, time.Duration) {}
+	h.Settled = func(Outcome) {}
 	ctx, end := context.WithCancel(h.t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- h.Run(ctx, h.t.Context()) }()

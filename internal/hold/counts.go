@@ -49,15 +49,14 @@ func (n *counts) add(service, request string, c Call) fault {
 	switch fate := clients.FateOf(c.Err); {
 	case fate == clients.Held && !c.Suspect:
 		if n.refused.add(request) >= refusedRequests {
-			return fault{why: fmt.Sprintf("%s answers %d: %s", service, status, faultOf(status)), status: status, account: true}
+			return fault{why: fmt.Sprintf("%s answers %d: %s", service, status, faultOf(status)), cause: Refused, status: status}
 		}
 	case fate == clients.Busy && c.Exhausted:
 		if n.exhausted.add(request) >= exhaustedRequests {
-			why := service + " cannot be reached"
-			if status != 0 {
-				why = fmt.Sprintf("%s answers %d: overloaded or out of order", service, status)
+			if status == 0 {
+				return fault{why: service + " cannot be reached", cause: Unreachable}
 			}
-			return fault{why: why, status: status}
+			return fault{why: fmt.Sprintf("%s answers %d: overloaded or out of order", service, status), cause: Busy, status: status}
 		}
 	case fate == clients.Unknown:
 		if n.unknown++; n.unknown >= unknownCalls {
@@ -65,7 +64,7 @@ func (n *counts) add(service, request string, c Call) fault {
 			if status != 0 {
 				why = fmt.Sprintf("%s answers %d", service, status)
 			}
-			return fault{why: why + ": what its last calls did is unknown", status: status}
+			return fault{why: why + ": what its last calls did is unknown", cause: NoAnswer, status: status}
 		}
 	}
 	return fault{}

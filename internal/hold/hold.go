@@ -31,6 +31,8 @@ type Hold struct {
 	// Read is a call that changes nothing, made before a request is risked; nil: there is none.
 	Read func(context.Context) error
 	Log  zerolog.Logger
+	// Began is called with the cause of each hold when it begins, and must not ask the hold; nil: nobody counts.
+	Began func(Cause)
 
 	mu      sync.Mutex
 	counts  counts
@@ -40,12 +42,26 @@ type Hold struct {
 	changed chan struct{} // closed when the fault or the probes change
 }
 
+// Cause says what kind of fault an operation is held for: a closed set.
+type Cause string
+
+// The causes.
+const (
+	Refused     Cause = "refused"     // credentials, account, quota or address
+	Busy        Cause = "busy"        // it answers that it cannot
+	Unreachable Cause = "unreachable" // there is no connection
+	NoAnswer    Cause = "no_answer"   // what its last calls did is unknown
+)
+
+// Causes are all of them.
+var Causes = []Cause{Refused, Busy, Unreachable, NoAnswer}
+
 // fault is what an operation is held for.
 type fault struct {
-	why     string // "": nothing is held
-	status  int    // of the call that began it; 0: there was no answer
-	account bool   // the upstream answers, and refuses
-	since   time.Time
+	why    string // "": nothing is held
+	cause  Cause
+	status int // of the call that began it; 0: there was no answer
+	since  time.Time
 }
 
 // ActiveError is why a call may not be made now.
@@ -109,7 +125,10 @@ func (h *Hold) begin(f fault) {
 	if !h.held() {
 		f.since = time.Now()
 		h.probes = probes{next: f.since.Add(h.Interval), active: h.probes.active}
-		h.Log.Warn().Str("why", f.why).Dur("probe_every", h.Interval).Msg("held: no more requests are taken until the upstream works")
+		if h.Began != nil {
+			h.Began(f.cause)
+		}
+		h.Log.Warn().Str("why", f.why).Str("cause", string(f.cause)).Dur("probe_every", h.Interval).Msg("held: no more requests are taken until the upstream works")
 	}
 	h.fault = f
 	h.wake()

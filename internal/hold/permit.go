@@ -67,7 +67,7 @@ func (h *Hold) readIsWell(ctx context.Context) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case refused && !h.fault.account: // it answers again
+	case refused && h.fault.cause != Refused: // it answers again
 		return true
 	case refused:
 		h.probes.denied++

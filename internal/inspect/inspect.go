@@ -221,8 +221,3 @@ func States(of []messages.Operation) []messages.State {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
-
-// Reasons are all that there are.
-var Reasons = []messages.Reason{messages.ReasonInvalidRequest, messages.ReasonConflict, messages.ReasonCancelled, messages.ReasonRefused,
-	messages.ReasonUnavailable, messages.ReasonBusy, messages.ReasonHeld, messages.ReasonShortCount, messages.ReasonNoAnswer,
-	messages.ReasonBadAnswer, messages.ReasonInterrupted, messages.ReasonLinkLost}

@@ -93,10 +93,7 @@ func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
 }
 
 func TestReasonsAreThoseOfTheContract(t *testing.T) {
-	got := []Reason{
-		ReasonInvalidRequest, ReasonConflict, ReasonCancelled, ReasonRefused, ReasonUnavailable, ReasonBusy, ReasonHeld,
-		ReasonShortCount, ReasonNoAnswer, ReasonBadAnswer, ReasonInterrupted, ReasonLinkLost,
-	}
+	got := Reasons
 	want := []Reason{
 		"invalid_request", "conflict", "cancelled", "refused", "unavailable", "busy", "held",
 		"short_count", "no_answer", "bad_answer", "interrupted", "link_lost",

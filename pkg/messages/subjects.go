@@ -145,6 +145,10 @@ const (
 	ReasonLinkLost       Reason = "link_lost"       // enrolled, but the answer with the link never came
 )
 
+// Reasons are all of them, in the order of the contract.
+var Reasons = []Reason{ReasonInvalidRequest, ReasonConflict, ReasonCancelled, ReasonRefused, ReasonUnavailable, ReasonBusy, ReasonHeld,
+	ReasonShortCount, ReasonNoAnswer, ReasonBadAnswer, ReasonInterrupted, ReasonLinkLost}
+
 // ValidID says whether s can be the id of a request: [A-Za-z0-9_-]{1,64}, and no
 // id that the programs give. Those are Unmatched and <stream>-<sequence>, which
 // a request without an id of its own goes by; so the id in an event's subject

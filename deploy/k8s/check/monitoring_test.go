@@ -121,8 +121,8 @@ func work(t *testing.T, page func([]byte)) {
 		}
 	}
 	worked := map[string][]string{ // what shows that a program has done all
-		"mandate-consumer": {`errand_requests_total{operation="mandate.enroll",outcome="succeeded"}`, `errand_requests_total{operation="mandate.transactions",outcome="listed"}`},
-		"mail-consumer":    {`errand_requests_total{operation="mail.send",outcome="accepted"}`, `errand_requests_total{operation="mail.account",outcome="reported"}`},
+		"mandate-consumer": {`errand_requests_total{operation="mandate.enroll",outcome="succeeded",reason=""}`, `errand_requests_total{operation="mandate.transactions",outcome="listed",reason=""}`},
+		"mail-consumer":    {`errand_requests_total{operation="mail.send",outcome="accepted",reason=""}`, `errand_requests_total{operation="mail.account",outcome="reported",reason=""}`},
 		"log-poller":       {`errand_deliveries_total{status="delivered"}`, "errand_matches_total{"},
 	}
 	for _, name := range []string{"mandate-consumer", "mail-consumer", "log-poller"} {
@@ -474,6 +474,8 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandMemory", "up to the limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 160x30`, `errand_ready{` + poller + `} 1x30`}, true},
 		{"ErrandMemory", "somebody else's", []string{`process_resident_memory_bytes{namespace="x", pod="y"} 160x30`, `go_gc_gomemlimit_bytes{namespace="x", pod="y"} 160x30`, `errand_ready{` + poller + `} 1x30`}, false},
 		{"ErrandMemory", "no limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 9e18x30`, `errand_ready{` + poller + `} 1x30`}, false},
+		{"ErrandReconnects", "once in two minutes", []string{`errand_nats_reconnects_total{` + mandate + `} 0x15 0 0 1 1 2 2 3 3 4 4 5 5 6 6 7 7`}, true},
+		{"ErrandReconnects", "servers that were updated", []string{`errand_nats_reconnects_total{` + mandate + `} 0x20 1 1 2 2 3x10`}, false},
 		{"ErrandStreamRefuses", "full", []string{`errand_stream_fault{` + mandate + `, stream="MANDATE_EVENTS"} 1x30`}, true},
 		{"ErrandStreamRefuses", "room", []string{`errand_stream_fault{` + mandate + `, stream="MANDATE_EVENTS"} 1x20 0x10`}, false},
 		{"ErrandQueueRefuses", "full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 98x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 100x30`}, true},
