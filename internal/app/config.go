@@ -14,6 +14,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/keyfile"
 	"errand/internal/retry"
+	"errand/internal/telemetry"
 	"errand/pkg/clients"
 )
 
@@ -55,6 +56,8 @@ type Common struct {
 	FleetRate       float64       `env:"FLEET_RATE" placeholder:"N" help:"Maximum calls per second of all replicas of this program together, which share it through NATS; give each the same. Default: no limit." group:"upstream"`
 	AllowPlainHTTP  bool          `name:"allow-plain-http" env:"ALLOW_PLAIN_HTTP" help:"Allow an http:// upstream that is not on this machine." group:"upstream"`
 
+	Tracing telemetry.Config `embed:"" group:"traces"`
+
 	// Transport replaces the network to the upstream in tests.
 	Transport http.RoundTripper `kong:"-"`
 }
@@ -76,6 +79,7 @@ func (b *Base) validate() error {
 func (c *Common) validate() error {
 	const positive, rate = "must be positive (for example 10s)", "must be 0.001 to 100000 calls per second (for example 20 or 0.5), or 0 for no limit"
 	isRate := func(r float64) bool { return r == 0 || r >= minRate && r <= maxRate } // NaN is none
+	variable, problem := c.Tracing.Fault()
 	return errors.Join(c.Base.validate(),
 		Check(c.UpstreamTimeout <= 0, "UPSTREAM_TIMEOUT", positive),
 		Check(c.RetryFirst <= 0, "RETRY_FIRST", positive),
@@ -83,7 +87,8 @@ func (c *Common) validate() error {
 		Check(c.RetryFirst > c.RetryMax && c.RetryMax > 0, "RETRY_FIRST", "must not be longer than RETRY_MAX"),
 		Check(!isRate(c.Rate), "RATE", rate),
 		Check(!isRate(c.FleetRate), "FLEET_RATE", rate),
-		Check(c.RetryTries < 1 || c.RetryTries > 100, "RETRY_TRIES", "must be 1 to 100"))
+		Check(c.RetryTries < 1 || c.RetryTries > 100, "RETRY_TRIES", "must be 1 to 100"),
+		Check(problem != "", variable, problem))
 }
 
 func (r *Requests) validate() error {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/consumer"
 	"errand/internal/hold"
+	"errand/internal/telemetry"
 	"errand/internal/throttle"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
@@ -28,9 +30,9 @@ func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit)
 // be calling, a quarter more may be reading or storing events, and one at least: an idle queue
 // keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
-	return consumer.Settings{Conn: r.nc, Log: countingLog{store, r.metrics.requests}, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)),
+	return consumer.Settings{Conn: r.nc, Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)),
 		GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
-		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked}}
+		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}
 }
 
 // hold makes the circuit breaker of one operation, and adds it to readiness and metrics.
@@ -57,6 +59,9 @@ func (c *Common) options(conns int, o *observer, limit *throttle.Limit) []client
 	opts := []clients.Option{clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call), clients.UnderWay(&o.underWay)}
 	if limit != nil {
 		opts = append(opts, clients.WaitToRead(limit.Wait))
+	}
+	if c.Tracing.On() {
+		opts = append(opts, clients.Wrap(func(next http.RoundTripper) http.RoundTripper { return traced{next, o} }))
 	}
 	opts = append(opts, c.insecure()...)
 	if c.Transport != nil {
@@ -87,6 +92,7 @@ func badAddress(variable string, err error) error {
 type observer struct {
 	renewal  renewal
 	metrics  *metrics
+	tracer   *telemetry.Tracer
 	underWay atomic.Int64 // calls
 }
 
@@ -94,10 +100,20 @@ func newObserver(every time.Duration) *observer { return &observer{renewal: rene
 
 // attach must be called before the first call.
 func (o *observer) attach(r *runtime, again func() (bool, error)) {
-	o.metrics, o.renewal.log, o.renewal.again = r.metrics, r.log, again
+	o.metrics, o.tracer, o.renewal.log, o.renewal.again = r.metrics, r.tracer, r.log, again
 }
 
 func (o *observer) call(c clients.Call) {
 	o.renewal.observe(c) // first: the next probe has the new secrets
 	o.metrics.call(c)
+}
+
+// traced makes the calls of a client in spans.
+type traced struct {
+	http.RoundTripper
+	observer *observer
+}
+
+func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.observer.tracer.RoundTrip(t.RoundTripper, r)
 }

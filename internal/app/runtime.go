@@ -16,6 +16,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/internal/telemetry"
 )
 
 // runtime is what every program needs: a log, a connection, an admin server. close
@@ -27,6 +28,7 @@ type runtime struct {
 	nc        *nats.Conn
 	js        jetstream.JetStream
 	publisher *bus.Publisher
+	tracer    *telemetry.Tracer // nil: there are no traces
 	ready     readiness
 	rights    rights
 	started   time.Time
@@ -58,6 +60,23 @@ func (b *Base) start(ctx context.Context, name, upstream string) (*runtime, erro
 		r.close()
 		return nil, err
 	}
+	return r, nil
+}
+
+// start is Base's, with traces.
+func (c *Common) start(ctx context.Context, name, upstream string) (*runtime, error) {
+	r, err := c.Base.start(ctx, name, upstream)
+	if err != nil {
+		return nil, err
+	}
+	version, _, _ := build()
+	if r.tracer, err = c.Tracing.Open(name, version, r.log); err != nil {
+		r.close()
+		return nil, err
+	}
+	over, end := context.WithCancel(context.Background())
+	end()
+	r.cleanups = append(r.cleanups, func() { r.tracer.Close(over) }) // work has sent what there was
 	return r, nil
 }
 
@@ -124,6 +143,9 @@ func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ct
 			failed = append(failed, fmt.Errorf("nats: flush the last acknowledgements: %w", err))
 		}
 	}
+	sending, sent := context.WithTimeout(hard, retry.SpansSent) // hard ends with the grace period
+	r.tracer.Close(sending)
+	sent()
 	if len(failed) == 0 {
 		r.log.Info().Msg("stopped, nothing is left in flight")
 	}

@@ -29,6 +29,17 @@ func TestHandlersAndHistoryDoNotImportNATS(t *testing.T) {
 	}
 }
 
+// What makes spans is in one package, for those who take requests and wire programs.
+func TestNobodyButTheWiringKnowsOfTraces(t *testing.T) {
+	for _, pkg := range []string{"internal/enroll", "internal/send", "internal/query", "internal/attempt", "internal/hold", "internal/sweep", "internal/deliveries",
+		"internal/history", "internal/bus", "pkg/errand"} {
+		forbid(t, pkg, func(dep string) bool { return under(dep, "go.opentelemetry.io") })
+	}
+	for _, pkg := range append([]string{"cmd/errand"}, programs...) { // the collector is asked by HTTP
+		forbid(t, pkg, func(dep string) bool { return under(dep, "google.golang.org/grpc") })
+	}
+}
+
 func TestProgramsDoNotLinkTheServer(t *testing.T) {
 	for _, pkg := range programs {
 		forbid(t, pkg, func(dep string) bool { return under(dep, "github.com/nats-io/nats-server") })

@@ -22,6 +22,7 @@ import (
 	"errand/internal/history"
 	"errand/internal/hold"
 	"errand/internal/retry"
+	"errand/internal/telemetry"
 	"errand/pkg/messages"
 )
 
@@ -58,6 +59,7 @@ type Settings struct {
 type Observer struct {
 	Settled  func(Outcome)
 	Panicked func(op messages.Operation)
+	Tracer   *telemetry.Tracer // nil: there are no traces
 }
 
 // Consumer settles the requests of one queue.

@@ -8,6 +8,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"errand/internal/history"
+	"errand/internal/hold"
+	"errand/internal/telemetry"
+	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
 
@@ -110,4 +114,20 @@ func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 	}
 	log.WithLevel(level).Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).Bool("repeated", end.before).
 		Int("attempt", end.attempt).Uint64("delivery", d.meta.NumDelivered).Dur("took", took).Msg("settled")
+}
+
+// unsettled is the end of a delivery that goes back to the queue: deferred, or by a fault of
+// ours.
+func unsettled(end ending, err error) telemetry.Ending {
+	e := telemetry.Ending{Request: end.id, State: messages.Deferred}
+	if _, later := errors.AsType[*history.RetryLaterError](err); !later {
+		e.Failed = !errors.Is(err, history.ErrFenced)
+		return e
+	}
+	if failed, ok := errors.AsType[*clients.Error](err); ok {
+		e.Reason = messages.Reason(failed.Reason)
+	} else if _, held := errors.AsType[*hold.ActiveError](err); held {
+		e.Reason = messages.ReasonHeld
+	}
+	return e
 }

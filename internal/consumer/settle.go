@@ -11,6 +11,7 @@ import (
 	"errand/internal/failpoint"
 	"errand/internal/history"
 	"errand/internal/retry"
+	"errand/internal/telemetry"
 	"errand/pkg/messages"
 )
 
@@ -18,6 +19,7 @@ import (
 // acknowledged, or the request given back. The only warning about a request is here.
 func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	began := time.Now()
+	ctx, span := c.Tracer.Process(ctx, telemetry.Delivery{Subject: d.message.Subject, Consumer: d.meta.Consumer, Number: d.meta.NumDelivered, Probe: d.permit.Probe(), Trace: trace(d.message)})
 	failpoint.Here(failpoint.Taken)
 	h, end, err := c.leave(ctx, d)
 	if p, ok := errors.AsType[*attempt.PanicError](errors.Join(d.invalid, err)); ok {
@@ -33,12 +35,14 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	c.lease.drop(d.message) // a late heartbeat would undo what follows
 	if err != nil {
 		c.nak(ctx, d, end.id, err)
+		span.End(unsettled(end, err))
 		return
 	}
 	failpoint.Here(failpoint.BeforeAck)
 	_ = d.message.Ack() // lost: it is delivered again, finds its outcome and is acknowledged then
 	failpoint.Here(failpoint.AfterAck)
 	c.settled(d, end, time.Since(began))
+	span.End(telemetry.Ending{Request: end.id, State: end.state, Reason: end.why.Reason, Failed: end.wrong() && !end.before, Repeated: end.before, Attempt: end.attempt})
 }
 
 // leave gives a request that this program refuses to a newer one, if such are being rolled
@@ -172,7 +176,10 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 	if !end.dead() {
 		return nil
 	}
-	err := c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: end.why.Reason, Message: end.why.Message, Final: end.sequence})
+	subject := "dead." + d.message.Subject
+	err := c.Tracer.Publish(ctx, subject, subject, func(ctx context.Context) error {
+		return c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: end.why.Reason, Message: end.why.Message, Final: end.sequence})
+	})
 	failpoint.Here(failpoint.DeadLettered)
 	return err
 }

@@ -40,6 +40,7 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 		{"mandate-consumer", with(mandate, "UPSTREAM_TIMEOUT=soon"), 2, []string{"UPSTREAM_TIMEOUT"}},
 		{"mandate-consumer", with(mandate, "RATE=-1"), 2, []string{"RATE: must be"}},
 		{"mandate-consumer", with(mandate, "FLEET_RATE=NaN"), 2, []string{"FLEET_RATE: must be"}},
+		{"mandate-consumer", with(mandate, "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"), 2, []string{"OTEL_EXPORTER_OTLP_PROTOCOL: must be http/protobuf"}},
 		{"mandate-consumer", with(mandate, "ADMIN_ADDR=nowhere"), 2, []string{"ADMIN_ADDR: "}},
 		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE=/nowhere/"), 2, []string{"NATS_PASSWORD_FILE: /nowhere/: no such file"}},
 		{"mandate-consumer", with(mandate, "NATS_USER=me", "NATS_PASSWORD_FILE="+empty), 2, []string{"NATS_PASSWORD_FILE: the file is empty"}},

@@ -22,6 +22,8 @@ var (
 	Keep = Schedule{100 * time.Millisecond, 5 * time.Second}
 	// Fault is for a request that met an error of ours: once a minute in the end.
 	Fault = Schedule{5 * time.Second, time.Minute}
+	// Spans is for spans of traces that a collector did not take.
+	Spans = Schedule{time.Second, 5 * time.Second}
 )
 
 // Single waits.
@@ -108,6 +110,9 @@ const (
 	// RateShare is for how long a lease says what a replica's share of the rate is.
 	RateShare = 10 * time.Second
 
+	// SpansLost is how often at most the log says that spans are lost.
+	SpansLost = time.Hour
+
 	maxDeferral = 15 * time.Minute
 )
 
@@ -134,6 +139,8 @@ const (
 	Storage = 20 * time.Second
 	// ReplayAnswer is how long the next of many messages may take.
 	ReplayAnswer = 15 * time.Second
+	// SpansSent is how long a program that ends waits for its last spans to be taken.
+	SpansSent = 3 * time.Second
 	// Flush is how long a program that ends waits for its last acknowledgements to be sent.
 	Flush = 2 * time.Second
 	// AdminEnd is how long it waits for the requests to its admin server.

@@ -64,8 +64,8 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 	defer cancel()
 	// The caller's deadline is asked for apart: by the monotonic clock that of limited may come before it, and hide it.
 	seen := connection{late: func() bool { return over(ctx) != nil || over(limited) != nil }}
-	if _, ours := u.transport.(*http.Transport); ours {
-		seen.state.Store(wanted) // it reports every connection it got; before that nothing was sent
+	if u.transport.reports {
+		seen.state.Store(wanted)
 	}
 	response, err := u.transport.RoundTrip(u.request(seen.watch(limited), call))
 	if err != nil {

@@ -92,7 +92,7 @@ func upstream(t *testing.T, url string, options ...Option) *Upstream {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if own, ok := u.transport.(*http.Transport); ok {
+		if own, ok := u.transport.RoundTripper.(*http.Transport); ok {
 			own.CloseIdleConnections()
 		}
 	})
@@ -263,6 +263,22 @@ func TestACallThatTheTransportRefusesIsNotSent(t *testing.T) {
 	err := upstream(t, w.url).Exchange(t.Context(), Request{Operation: "enroll", Method: "NOT A METHOD", Path: "/path"}, anyObject)
 	is(t, err, Busy, ReasonBusy)
 }
+
+// Whoever watches the transport changes nothing of what is known about calls.
+func TestACallThatAWatchedTransportRefusesIsNotSent(t *testing.T) {
+	calls := 0
+	u := upstream(t, "http://127.0.0.1:1", Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) { calls++; return next.RoundTrip(r) })
+	}))
+	err := u.Exchange(t.Context(), Request{Operation: "test", Method: "no method", Path: "/"}, anyObject) // before any connection is asked for
+	if is(t, err, Busy, ReasonBusy); calls != 1 {
+		t.Errorf("%d calls were watched", calls)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestAPageWithAStrayByteIsStillRead(t *testing.T) {
 	w := listen(t, says("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{\"a\":\"\xff\"}", false))

@@ -41,7 +41,7 @@ type Upstream struct {
 	prefix    string
 	header    atomic.Pointer[http.Header] // shared by the calls, so never changed in place
 	secrets   atomic.Pointer[secrets]
-	transport http.RoundTripper
+	transport transport
 	timeout   time.Duration
 	observe   func(Call)
 	underWay  *atomic.Int64
@@ -58,11 +58,18 @@ func (u *Upstream) Format(s fmt.State, _ rune) {
 type settings struct {
 	timeout   time.Duration
 	transport http.RoundTripper
+	wrap      func(http.RoundTripper) http.RoundTripper
 	observe   func(Call)
 	underWay  *atomic.Int64
 	wait      func(context.Context) error
 	maxConns  int
 	plainHTTP bool
+}
+
+// transport makes the calls.
+type transport struct {
+	http.RoundTripper
+	reports bool // every connection it got; before that nothing was sent
 }
 
 // Option changes how calls are made.
@@ -76,6 +83,12 @@ func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d 
 // request it is given, since its header is shared by all calls, nor send a POST twice. One that is not an *http.Transport should report
 // to net/http/httptrace: where it does not, a call without a connection is taken for one whose fate is unknown.
 func Transport(t http.RoundTripper) Option { return func(s *settings) { s.transport = t } }
+
+// Wrap puts what f makes around the transport, whichever it is: to watch calls, each with its context. It must pass on the request as it is,
+// and the answer with a body that reads the same.
+func Wrap(f func(http.RoundTripper) http.RoundTripper) Option {
+	return func(s *settings) { s.wrap = f }
+}
 
 // Observe calls f with every call when it is over, from the goroutine that made it.
 func Observe(f func(Call)) Option { return func(s *settings) { s.observe = f } }
@@ -113,7 +126,11 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	if s.transport == nil {
 		s.transport = NewTransport(s.maxConns, nil)
 	}
-	u := &Upstream{base: base, prefix: origin.Prefix, transport: s.transport, timeout: s.timeout, observe: s.observe, underWay: s.underWay, wait: s.wait}
+	_, reports := s.transport.(*http.Transport)
+	if s.wrap != nil {
+		s.transport = s.wrap(s.transport)
+	}
+	u := &Upstream{base: base, prefix: origin.Prefix, transport: transport{s.transport, reports}, timeout: s.timeout, observe: s.observe, underWay: s.underWay, wait: s.wait}
 	u.secrets.Store(newSecrets(nil, origin.Hidden...))
 	if err := u.SetCredentials(origin.Header, origin.Secrets...); err != nil {
 		return nil, err

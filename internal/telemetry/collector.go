@@ -1,0 +1,147 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"errand/internal/retry"
+	"errand/pkg/clients"
+)
+
+// collector takes spans by OTLP over HTTP. The library's own exporter would do the same, and
+// link gRPC for it: half a program more.
+type collector struct {
+	url       string
+	header    http.Header
+	timeout   time.Duration // of a batch, with its retries
+	transport http.RoundTripper
+	log       zerolog.Logger
+	ending    chan struct{} // closed when the program ends: nothing is tried again then
+
+	mu   sync.Mutex
+	lost int       // spans, since it was said last
+	said time.Time // zero: never
+}
+
+func (c Config) collector(log zerolog.Logger) (*collector, error) {
+	header, err := c.header()
+	if err != nil {
+		return nil, err
+	}
+	timeout, err := c.timeout()
+	if err != nil {
+		return nil, err
+	}
+	transport, err := c.transport()
+	return &collector{url: c.url(), header: header, timeout: timeout, transport: transport, log: log, ending: make(chan struct{})}, err
+}
+
+// header are the collector's headers; their values are percent-encoded.
+func (c Config) header() (http.Header, error) {
+	h := http.Header{"Content-Type": {"application/x-protobuf"}, "User-Agent": {"errand"}}
+	for pair := range strings.FieldsFuncSeq(c.Headers, func(r rune) bool { return r == ',' }) {
+		name, value, found := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if name = strings.TrimSpace(name); !found || name == "" || err != nil {
+			return nil, errors.New("not a list of headers")
+		}
+		h.Set(name, value)
+	}
+	return h, nil
+}
+
+func (c Config) transport() (http.RoundTripper, error) {
+	if c.Certificate == "" {
+		return clients.NewTransport(1, nil), nil
+	}
+	text, err := os.ReadFile(c.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	if !config.RootCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", c.Certificate)
+	}
+	return clients.NewTransport(1, config), nil
+}
+
+// Start does nothing: there is no connection until there are spans.
+func (*collector) Start(context.Context) error { return nil }
+
+// Stop does nothing either.
+func (*collector) Stop(context.Context) error { return nil }
+
+// UploadTraces sends spans, or gives them up: a collector that is gone is told in the log once
+// an hour at most, and never to whoever makes spans.
+func (c *collector) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	body, err := proto.Marshal(&otlp.TracesData{ResourceSpans: spans}) // an export request has the same form
+	again := err == nil
+	for n := 1; again; n++ {
+		again, err = c.post(ctx, body)
+		again = again && retry.PauseUntil(ctx, c.ending, retry.Spans.Wait(n)) && !retry.Stopped(c.ending)
+	}
+	if err != nil {
+		c.loses(count(spans), err)
+	}
+	return nil
+}
+
+// busy are the statuses after which a batch may be sent again.
+var busy = []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+
+// post sends a batch once, and reports whether it is worth while to send it again.
+func (c *collector) post(ctx context.Context, body []byte) (again bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	r.Header = c.header
+	response, err := c.transport.RoundTrip(r)
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
+	if response.StatusCode/100 == 2 {
+		return false, nil
+	}
+	return slices.Contains(busy, response.StatusCode), fmt.Errorf("the collector answers %d", response.StatusCode)
+}
+
+// loses counts spans that were not sent, and says so if it did not do so lately.
+func (c *collector) loses(n int, why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost += n
+	if now := time.Now(); c.said.IsZero() || now.Sub(c.said) >= retry.SpansLost {
+		c.log.Warn().Err(why).Int("spans", c.lost).Msg("spans of traces are lost; requests are not affected")
+		c.said, c.lost = now, 0
+	}
+}
+
+func count(spans []*otlp.ResourceSpans) (n int) {
+	for _, r := range spans {
+		for _, s := range r.GetScopeSpans() {
+			n += len(s.GetSpans())
+		}
+	}
+	return n
+}

@@ -1,0 +1,148 @@
+// Package telemetry makes the traces of a program, by OpenTelemetry and its conventions for
+// messaging and HTTP. Without a collector to send them to there are none, and they cost nothing.
+//
+//	a publisher's span ─► process a delivery ─┬─► publish started
+//	  (traceparent)        child of it, and   ├─► POST to the upstream
+//	                       linked to it       └─► publish the outcome ─► traceparent of the event ─► a subscriber's span
+//
+// No span has the query, header or body of a call, or a word of a request's or answer's: only
+// names, ids of requests, states, reasons and statuses.
+//
+//	config.go    whether, and where to
+//	collector.go sending them there
+//	messages.go  spans of deliveries and of what is published
+//	calls.go     spans of upstream calls
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+)
+
+// Config has OpenTelemetry's own variables. Those that are about sampling, batches, limits and
+// the resource (OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SPAN_…, OTEL_RESOURCE_ATTRIBUTES,
+// OTEL_SERVICE_NAME) are read by its library. An empty value is as good as none.
+type Config struct {
+	Endpoint       string `name:"otel-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Address of a collector of traces, OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is added. Default: no traces."`
+	TracesEndpoint string `name:"otel-traces-endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" placeholder:"URL" help:"The same, as it is."`
+	Protocol       string `name:"otel-protocol" env:"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,OTEL_EXPORTER_OTLP_PROTOCOL" help:"http/protobuf is the one there is."`
+	Headers        string `name:"otel-headers" env:"OTEL_EXPORTER_OTLP_TRACES_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" placeholder:"NAME=VALUE,…" help:"Headers for the collector, such as a key; better set by the environment than by this flag."`
+	Timeout        string `name:"otel-timeout" env:"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT,OTEL_EXPORTER_OTLP_TIMEOUT" placeholder:"MS" help:"Milliseconds that the collector may take for a batch of spans. Default: 10000."`
+	Certificate    string `name:"otel-ca" env:"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE,OTEL_EXPORTER_OTLP_CERTIFICATE" placeholder:"FILE" help:"Certificate authority of the collector (PEM)."`
+	Exporter       string `name:"otel-traces-exporter" env:"OTEL_TRACES_EXPORTER" help:"otlp, or none for no traces whatever the address."`
+	Disabled       string `name:"otel-disabled" env:"OTEL_SDK_DISABLED" help:"true for no traces."`
+
+	// Spans gets them in place of a collector, in tests.
+	Spans sdk.SpanExporter `kong:"-"`
+}
+
+// On reports whether there are traces.
+func (c Config) On() bool {
+	wanted := c.Endpoint != "" || c.TracesEndpoint != "" || c.Spans != nil
+	return wanted && c.Exporter != "none" && !strings.EqualFold(c.Disabled, "true")
+}
+
+// Fault names the variable that is wrong, and what is; "" if nothing is.
+func (c Config) Fault() (variable, problem string) {
+	if !c.On() || c.Spans != nil {
+		return "", ""
+	}
+	if c.Exporter != "" && c.Exporter != "otlp" {
+		return "OTEL_TRACES_EXPORTER", "must be otlp or none"
+	}
+	if c.Protocol != "" && c.Protocol != "http/protobuf" {
+		return "OTEL_EXPORTER_OTLP_PROTOCOL", "must be http/protobuf (a collector listens for it on port 4318)"
+	}
+	variable = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	if c.TracesEndpoint != "" {
+		variable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+	}
+	// An address may hold a password, and is not quoted.
+	if u, err := url.Parse(c.url()); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return variable, "must be an address such as http://127.0.0.1:4318, without a user"
+	}
+	if _, err := c.timeout(); err != nil {
+		return "OTEL_EXPORTER_OTLP_TIMEOUT", "must be a number of milliseconds (for example 10000)"
+	}
+	if _, err := c.header(); err != nil {
+		return "OTEL_EXPORTER_OTLP_HEADERS", "must be a list of name=value, with commas between"
+	}
+	if _, err := c.transport(); err != nil {
+		return "OTEL_EXPORTER_OTLP_CERTIFICATE", err.Error()
+	}
+	return "", ""
+}
+
+func (c Config) url() string {
+	if c.TracesEndpoint != "" {
+		return c.TracesEndpoint
+	}
+	return strings.TrimRight(c.Endpoint, "/") + "/v1/traces"
+}
+
+func (c Config) timeout() (time.Duration, error) {
+	if c.Timeout == "" {
+		return 10 * time.Second, nil
+	}
+	ms, err := strconv.ParseUint(c.Timeout, 10, 31)
+	if err == nil && ms == 0 {
+		err = strconv.ErrRange
+	}
+	return time.Duration(ms) * time.Millisecond, err
+}
+
+// Tracer makes the spans of a program. A nil one makes none.
+type Tracer struct {
+	tracer   trace.Tracer
+	provider *sdk.TracerProvider
+	ends     func() // what sends them learns that the program ends
+}
+
+// Open makes a program's tracer; nil, without an error, where there are to be no traces. The
+// error is that of a configuration with a Fault.
+func (c Config) Open(program, version string, log zerolog.Logger) (*Tracer, error) {
+	if !c.On() {
+		return nil, nil
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn().Err(err).Msg("traces") })) // of its variables; what is sent has its own
+	spans, ends := c.Spans, func() {}
+	if spans == nil {
+		to, err := c.collector(log)
+		if err != nil {
+			return nil, fmt.Errorf("telemetry: %w", err)
+		}
+		spans, ends = otlptrace.NewUnstarted(to), sync.OnceFunc(func() { close(to.ending) })
+	}
+	host, _ := os.Hostname() // "" says as little as a wrong one
+	about, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceNamespace("errand"), semconv.ServiceName(program), semconv.ServiceVersion(version), semconv.ServiceInstanceID(host)),
+		resource.WithFromEnv()) // last: it may say otherwise
+	if err != nil {
+		log.Warn().Err(err).Msg("traces")
+	}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(spans), sdk.WithResource(about))
+	return &Tracer{tracer: provider.Tracer("errand", trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL)), provider: provider, ends: ends}, nil
+}
+
+// Close sends what spans there are, for as long as ctx allows; the others are lost.
+func (t *Tracer) Close(ctx context.Context) {
+	if t != nil {
+		t.ends()
+		_ = t.provider.Shutdown(ctx) // the collector has said what it lost
+	}
+}

@@ -1,0 +1,141 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
+	"errand/internal/history"
+	"errand/pkg/messages"
+)
+
+// Attributes of ours.
+const (
+	stateKey    = attribute.Key("errand.state") // of the event, or deferred
+	reasonKey   = attribute.Key("errand.reason")
+	attemptKey  = attribute.Key("errand.attempt")
+	deliveryKey = attribute.Key("errand.delivery")
+	repeatedKey = attribute.Key("errand.repeated")
+	probeKey    = attribute.Key("errand.probe")  // it was the probe of a hold
+	fencedKey   = attribute.Key("errand.fenced") // another one was stored before, this one was not
+)
+
+// Delivery is one delivery of a request.
+type Delivery struct {
+	Subject  string
+	Consumer string
+	Number   uint64
+	Probe    bool
+	Trace    history.Trace // of whoever published it
+}
+
+// Span is that of one delivery; the zero one records nothing.
+type Span struct{ span trace.Span }
+
+// Process begins the span of a delivery, a child of the publisher's and linked to it, each
+// time that the request is delivered. The context that it gives is that of all that is done
+// for it.
+func (t *Tracer) Process(ctx context.Context, d Delivery) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(semconv.MessagingSystemKey.String("nats"),
+		semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess, semconv.MessagingDestinationName(d.Subject),
+		semconv.MessagingConsumerGroupName(d.Consumer), deliveryKey.Int64(int64(d.Number)), probeKey.Bool(d.Probe))}
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": d.Trace.Parent, "tracestate": d.Trace.State})
+	if of := trace.SpanContextFromContext(ctx); of.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: of}))
+	}
+	ctx, span := t.tracer.Start(ctx, "process "+d.Subject, options...)
+	return ctx, Span{span}
+}
+
+// Ending is how a delivery ended.
+type Ending struct {
+	Request  string
+	State    messages.State // deferred where there is no outcome yet
+	Reason   messages.Reason
+	Failed   bool // it did not end as it was to
+	Repeated bool
+	Attempt  int
+}
+
+// End ends the span.
+func (s Span) End(e Ending) {
+	if s.span == nil {
+		return
+	}
+	s.span.SetAttributes(semconv.MessagingMessageConversationID(e.Request), stateKey.String(string(e.State)), repeatedKey.Bool(e.Repeated), attemptKey.Int(e.Attempt))
+	if e.Reason != "" {
+		s.span.SetAttributes(reasonKey.String(string(e.Reason)))
+	}
+	if e.Failed {
+		fail(s.span, string(e.Reason))
+	}
+	s.span.End()
+}
+
+// fail marks a span as that of an error of a kind; "" for any.
+func fail(span trace.Span, kind string) {
+	if kind == "" {
+		kind = semconv.ErrorTypeOther.Value.AsString()
+	}
+	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+	span.SetStatus(codes.Error, kind)
+}
+
+// Publish runs publish in the span of a message that is published for a delivery; template is
+// its subject without what is this message's alone. The error is that of publish.
+func (t *Tracer) Publish(ctx context.Context, subject, template string, publish func(context.Context) error) error {
+	if t == nil {
+		return publish(ctx)
+	}
+	ctx, span := t.tracer.Start(ctx, "publish "+template, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(semconv.MessagingSystemKey.String("nats"),
+		semconv.MessagingOperationName("publish"), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(subject), semconv.MessagingDestinationTemplate(template)))
+	defer span.End()
+	err := publish(ctx)
+	switch {
+	case errors.Is(err, history.ErrFenced): // as with every repeat: nothing is wrong
+		span.SetAttributes(fencedKey.Bool(true))
+	case errors.Is(err, history.ErrTooLarge):
+		fail(span, "too_large")
+	case err != nil:
+		fail(span, "")
+	}
+	return err
+}
+
+// Log gives each event that is stored for a delivery the trace context of its own span, so
+// that a subscriber goes on from there.
+func (t *Tracer) Log(log history.Log) history.Log {
+	if t == nil {
+		return log
+	}
+	return tracedLog{log, t}
+}
+
+type tracedLog struct {
+	history.Log
+	tracer *Tracer
+}
+
+// Append stores an event. Errors are those of the log.
+func (l tracedLog) Append(ctx context.Context, r history.Record) (sequence uint64, err error) {
+	if !trace.SpanContextFromContext(ctx).IsValid() { // what is for no delivery keeps the trace that it has
+		return l.Log.Append(ctx, r)
+	}
+	err = l.tracer.Publish(ctx, r.Event.Subject(), r.Event.Operation.Subject(r.Event.State, "{request_id}"), func(ctx context.Context) (err error) {
+		header := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, header)
+		r.Trace = history.Trace{Parent: header["traceparent"], State: header["tracestate"]}
+		sequence, err = l.Log.Append(ctx, r)
+		return err
+	})
+	return sequence, err
+}
