@@ -19,10 +19,12 @@ type acting struct {
 	As   string `env:"ERRAND_AS" placeholder:"NAME" help:"Who does it. Default: the NATS user, else the user of this machine."`
 }
 
+var noReason = &app.Invalid{Variable: "--why", Problem: "must say why, for example --why 'the quota was raised'"}
+
 // open connects a command that acts. A reason is missing before anything is looked at.
 func (a acting) open(ctx context.Context, name string, c console) (broker, act.Person, error) {
 	if strings.TrimSpace(a.Why) == "" {
-		return broker{}, act.Person{}, &app.Invalid{Variable: "--why", Problem: "must say why, for example --why 'the quota was raised'"}
+		return broker{}, act.Person{}, noReason
 	}
 	b, err := a.NATS.open(ctx, name, c)
 	if err != nil {
@@ -37,7 +39,10 @@ func (a acting) open(ctx context.Context, name string, c console) (broker, act.P
 
 // person is who acts on a connection.
 func (a acting) person(b broker) (act.Person, error) {
-	name := cmp.Or(a.As, b.nc.Opts.User, loggedIn())
+	return a.named(b, cmp.Or(a.As, b.nc.Opts.User, loggedIn()))
+}
+
+func (a acting) named(b broker, name string) (act.Person, error) {
 	person, err := act.As(name, "errand "+app.Version(), b.nc, b.js)
 	if err != nil {
 		return person, &app.Invalid{Variable: "--as (ERRAND_AS)", Problem: fmt.Sprintf("%q cannot be who does it", name)}

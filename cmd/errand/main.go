@@ -18,6 +18,7 @@
 //	cancel     ends a request before any call is made
 //	pause      has a queue give out nothing for a while
 //	resume     ends a pause
+//	erase      removes what is stored of a person
 //	audit      shows who did what, and why
 //	completion has a shell complete its command line
 package main
@@ -45,6 +46,7 @@ type cli struct {
 	Cancel    cancel    `cmd:"" help:"End a request before any call is made."`
 	Pause     pause     `cmd:"" help:"Have the queue of an operation give out nothing for a while."`
 	Resume    resume    `cmd:"" help:"End a pause before its time."`
+	Erase     erase     `cmd:"" help:"Show, and remove, what is stored of a payer or a recipient."`
 	Audit     audit     `cmd:"" help:"Show who did what to requests and queues, and why."`
 
 	Completion completion `cmd:"" help:"Have bash, zsh or fish complete the command line."`

@@ -321,3 +321,53 @@ func TestATimeIsAPeriodOrADate(t *testing.T) {
 		}
 	}
 }
+
+// The eraser removes what is stored of somebody, and says what it leaves; nobody else may.
+func TestSomebodyIsErased(t *testing.T) {
+	t.Parallel()
+	n := shipped(t)
+	mandates := program(t, n, bus.ProgramStatus{Program: "mandate-consumer"})
+	mails := program(t, n, bus.ProgramStatus{Program: "mail-consumer"})
+	answer(t, mandates, "mandate.enroll.started.signup-1", `{"request_id":"signup-1","order_number":"DD001"}`)
+	answer(t, mandates, "mandate.enroll.succeeded.signup-1", `{"request_id":"signup-1","order_number":"DD001","enrollment":{"payer_email":"ann@example.com"}}`)
+	answer(t, mandates, "mandate.transactions.page.list-1", `{"request_id":"list-1","records":[{"payer_email":"ann@example.com"}]}`)
+	answer(t, mandates, "mandate.transactions.listed.list-1", `{"request_id":"list-1"}`)
+	sent := messages.SentBody{Common: messages.Common{RequestID: "invoice-1"}, Batch: 1, Count: 1}
+	sent.SetKeys(nil, "", []string{"ann@example.com"})
+	record, err := json.Marshal(sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer(t, mails, "mail.log.sent.invoice-1.1", string(record))
+	answer(t, mails, "mail.send.accepted.invoice-1", `{"request_id":"invoice-1","recipients":1,"accepted":1}`)
+
+	misconfigured(t, "name request ids, or --of somebody", as(n, "eraser", "erase")...)
+	misconfigured(t, "--why: must say why", as(n, "eraser", "erase", "signup-1", "--yes")...)
+	refused(t, "no event of it is kept", as(n, "eraser", "erase", "nobody")...)
+	out := errand(t, "", as(n, "eraser", "erase", "--of", "Ann@example.com")...)
+	for _, want := range []string{"enroll     signup-1   succeeded  2", "send       invoice-1  accepted   1", "rows of the sending log may come until", "the pages of the transaction list list-1"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it shows\n%s\nwant it to contain %q", out, want)
+		}
+	}
+	if out := errand(t, "", as(n, "ann", "show", "signup-1")...); !strings.Contains(out, "succeeded") {
+		t.Errorf("without --yes it is gone: %s", out)
+	}
+	refused(t, "rows of the sending log may come until", as(n, "eraser", "erase", "--of", "ann@example.com", "--yes", "--why", "asked for", "--as", "olga")...)
+	errand(t, "", as(n, "eraser", "erase", "--of", "ann@example.com", "--yes", "--why", "asked for", "--as", "olga", "--now")...)
+	refused(t, "nothing is stored of it", as(n, "eraser", "erase", "--of", "ann@example.com")...)
+	for _, id := range []string{"signup-1", "invoice-1"} {
+		if out := errand(t, "", as(n, "ann", "show", id)...); !strings.Contains(out, "erased: it was ") || strings.Contains(out, "ann@") {
+			t.Errorf("%s is shown as\n%s", id, out)
+		}
+	}
+	if out := errand(t, "", as(n, "ann", "list", "--state", "erased", "-o", "name")...); out != "invoice-1\nsignup-1\n" && out != "signup-1\ninvoice-1\n" {
+		t.Errorf("listed as erased: %q", out)
+	}
+	if out := errand(t, "", as(n, "ann", "audit", "--verb", "erase", "--actor", "olga", "signup-1")...); strings.Count(out, "asked for") != 1 {
+		t.Errorf("audit shows\n%s", out)
+	}
+	if got := n.Violations(); len(got) > 0 {
+		t.Errorf("somebody tried what he may not: %q", got)
+	}
+}

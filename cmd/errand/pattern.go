@@ -13,12 +13,12 @@ import (
 
 // states are those that events of each operation have.
 var states = map[messages.Operation][]messages.State{
-	messages.Enroll:       {messages.Started, messages.Deferred, messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened},
-	messages.Transactions: {messages.Page, messages.Listed, messages.Failed, messages.Reopened},
-	messages.Send:         {messages.Started, messages.Deferred, messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened},
-	messages.Batch:        {messages.Started, messages.Deferred, messages.Accepted, messages.Refused, messages.Uncertain},
-	messages.Account:      {messages.Reported, messages.Failed, messages.Reopened},
-	messages.Delivery:     {messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Summary, messages.Overdue},
+	messages.Enroll:       {messages.Started, messages.Deferred, messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened, messages.Erased},
+	messages.Transactions: {messages.Page, messages.Listed, messages.Failed, messages.Reopened, messages.Erased},
+	messages.Send:         {messages.Started, messages.Deferred, messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened, messages.Erased},
+	messages.Batch:        {messages.Started, messages.Deferred, messages.Accepted, messages.Refused, messages.Uncertain, messages.Erased},
+	messages.Account:      {messages.Reported, messages.Failed, messages.Reopened, messages.Erased},
+	messages.Delivery:     {messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Summary, messages.Overdue, messages.Erased},
 	messages.Log:          {messages.Sent, messages.Concluded, messages.Marked, "turn"},
 }
 

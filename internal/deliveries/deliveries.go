@@ -18,10 +18,12 @@
 //	judge.go       what the log concludes about calls of unknown fate
 //	report.go      summaries, and recipients that are overdue
 //	watermark.go   how far the log was published
+//	erase.go       what is not published of people who were erased
 package deliveries
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -73,6 +75,8 @@ type Log struct {
 	dirty map[string]struct{}   // requests with counts that may have to be published
 	open  map[string]*unsettled // requests with batches of unknown fate
 
+	erased map[string]struct{} // requests whose recipients were erased since this poller began
+
 	since     time.Time     // requests were read since then; zero: all
 	updated   time.Time     // when they were last read; zero: never
 	kept      time.Time     // see Kept
@@ -90,7 +94,7 @@ var (
 
 // New makes a Log that knows nothing yet.
 func New(c Config) *Log {
-	return &Log{Config: c, calls: calls{max: c.Recipients}, dirty: map[string]struct{}{}, open: map[string]*unsettled{}}
+	return &Log{Config: c, calls: calls{max: c.Recipients}, dirty: map[string]struct{}{}, open: map[string]*unsettled{}, erased: map[string]struct{}{}}
 }
 
 // Page reads a page of the log.
@@ -222,6 +226,9 @@ func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.
 		e.ID, body.RequestID = f.request, f.request
 	}
 	body.Match, body.Recipient = f.Match, n.String()
+	if _, gone := l.erased[f.request]; gone {
+		body.Entry, body.Recipient = json.RawMessage("{}"), ""
+	}
 	if l.Matched != nil {
 		l.Matched(f.Confidence)
 	}

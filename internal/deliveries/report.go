@@ -107,7 +107,7 @@ func (l *Log) summaries(now, through time.Time) iter.Seq[messages.Event] {
 	return func(yield func(messages.Event) bool) {
 		for id := range l.dirty {
 			g, r := l.calls.find(id)
-			if r == nil || r.reported.final {
+			if _, gone := l.erased[id]; gone || r == nil || r.reported.final {
 				delete(l.dirty, id)
 				continue
 			}

@@ -116,6 +116,12 @@ func (l *Log) take(record Record) {
 		}
 		return
 	}
+	if state == messages.Erased {
+		if op == messages.Send {
+			l.erase(id)
+		}
+		return
+	}
 	isBatch, starts := op == messages.Batch && number > 0, op == messages.Send && state == messages.Started
 	g, r := l.calls.find(id)
 	if !isBatch && op != messages.Send || r == nil && !starts {

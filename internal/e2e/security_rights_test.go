@@ -153,6 +153,40 @@ func TestWhoActsMayWriteHisActsAndNothingElse(t *testing.T) {
 	}
 }
 
+// One user may remove what is stored, publish no request and no outcome, and change no stream.
+func TestTheEraserMayRemoveAndNobodyElse(t *testing.T) {
+	parallel(t)
+	n := securedServer(t)
+	for _, user := range users {
+		if inOtherAccount(user) {
+			continue
+		}
+		nc, _ := connectAs(t, n.URL, user)
+		for subject, may := range map[string]bool{
+			"$JS.API.STREAM.PURGE.MANDATE_EVENTS": true, "$JS.API.STREAM.PURGE.MAIL_DELIVERIES": true, "$JS.API.STREAM.MSG.DELETE.DEAD_LETTERS": true,
+			"mandate.enroll.erased.r1": true, "mail.batch.erased.r1.1": true, "mail.delivery.erased.r1": true, "audit.erase.ann.r1": true,
+			"audit.redrive.ann.r1": false, "mandate.enroll.requested": false, "mandate.enroll.succeeded.r1": false, "mail.send.reopened.r1": false, "mail.send.failed.r1": false,
+			"$JS.API.STREAM.DELETE.MANDATE_EVENTS": false, "$JS.API.STREAM.UPDATE.MANDATE_EVENTS": false, "$JS.API.CONSUMER.PAUSE.MANDATE_REQUESTS.mandate-enroll": false,
+		} {
+			err := act{publish: subject}.try(nc)
+			switch {
+			case err != nil && !errors.Is(err, nats.ErrPermissionViolation):
+				t.Fatalf("%s on %s: %v", user, subject, err)
+			case user == "eraser" && (err == nil) != may:
+				t.Errorf("the eraser on %s: %v, want that it may: %v", subject, err, may)
+			case user != "eraser" && may && err == nil && !(user == "console" && strings.HasPrefix(subject, "audit.")):
+				t.Errorf("%s may publish to %s", user, subject)
+			}
+		}
+	}
+}
+
+// inOtherAccount reports whether a user has an account of his own, in which he may publish what
+// he likes: it does not reach errand's.
+func inOtherAccount(user string) bool {
+	return user == "service" || user == "producer" || user == "subscriber"
+}
+
 // try does it and gives the server's refusal. There is no reply subject, so that nothing
 // else comes back, and the server answers in order: before the flush is over it is here.
 func (a act) try(nc *nats.Conn) error {

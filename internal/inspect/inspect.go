@@ -52,7 +52,7 @@ const Queued messages.State = "queued"
 // finals are the final states of an operation, in the order in which they are shown.
 func finals(op messages.Operation) []messages.State {
 	return slices.DeleteFunc([]messages.State{messages.Succeeded, messages.Listed, messages.Accepted, messages.Reported, messages.Partial,
-		messages.Failed, messages.Uncertain, messages.Resolved}, func(s messages.State) bool { return !s.Final(op) })
+		messages.Failed, messages.Uncertain, messages.Resolved, messages.Erased}, func(s messages.State) bool { return !s.Final(op) })
 }
 
 // opens are the states of requests that have no outcome.
@@ -177,6 +177,8 @@ type facts struct {
 	Why         string          `json:"why"`
 	NotBefore   messages.Time   `json:"not_before"`
 	Deadline    messages.Time   `json:"deadline"`
+
+	Was messages.PriorOutcome `json:"was"`
 }
 
 // factsOf reads a body; what cannot be read says nothing.

@@ -242,3 +242,9 @@ func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (
 	}
 	return list, err
 }
+
+// InQueue reports whether a queue has a message of a request, taken or not.
+func (r Reader) InQueue(ctx context.Context, op messages.Operation, id string) (bool, error) {
+	found, err := r.search(ctx, Queue{Operation: op}, func(w request) bool { return w.id == id }, (&Story{RequestID: id, Operation: op}).texts()...)
+	return len(found) > 0, err
+}

@@ -194,6 +194,9 @@ func outcome(last bus.Message, now time.Time) string {
 	if state == messages.Resolved {
 		text += ": it was " + string(f.Outcome)
 	}
+	if state == messages.Erased {
+		text += ": it was " + strings.TrimSpace(string(f.Was.State)+" "+string(f.Was.Reason))
+	}
 	if because := because(f); because != "" {
 		text += ": " + because
 	}
@@ -213,6 +216,9 @@ func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
 			}
 			s.Deliveries[string(state)] = int(n)
 		}
+	}
+	if s.State == messages.Erased { // what stays says nothing of the rows
+		return nil
 	}
 	return r.read(ctx, s, bus.MailDeliveries, messages.Delivery.Filter(id), &s.Delivered)
 }

@@ -23,11 +23,13 @@ var events = []messages.Event{
 		By: messages.ByTransactionList, OrderNumber: "DD001", Evidence: records, Fingerprint: fingerprint}},
 	{Operation: messages.Enroll, State: messages.Reopened, ID: signup, Body: &messages.ReopenedBody{Common: common(signup, 0), By: messages.ByCorrection,
 		Was: messages.PriorOutcome{State: messages.Failed, Reason: messages.ReasonInvalidRequest}, Fingerprint: fingerprint}},
+	{Operation: messages.Enroll, State: messages.Erased, ID: signup, Body: &messages.ErasedBody{Common: common(signup, 1), Was: &messages.PriorOutcome{State: messages.Succeeded}}},
 
 	{Operation: messages.Transactions, State: messages.Page, ID: list, Body: &messages.TransactionsPage{Common: common(list, 1), Page: 1, Records: records, Total: 1,
 		Deadline: at(35), Fingerprint: fingerprint}},
 	{Operation: messages.Transactions, State: messages.Listed, ID: list, Body: &messages.TransactionsListed{Common: common(list, 1), Pages: 1, Total: 1, Fingerprint: fingerprint}},
 	{Operation: messages.Transactions, State: messages.Failed, ID: list, Body: refused(list)},
+	{Operation: messages.Transactions, State: messages.Erased, ID: list, Body: &messages.ErasedBody{Common: common(list, 1), Was: &messages.PriorOutcome{State: messages.Listed}}},
 
 	{Operation: messages.Send, State: messages.Started, ID: news, Body: &messages.SendStarted{Common: common(news, 1), Deadline: at(35), Fingerprint: fingerprint,
 		Recipients: 2500, Batches: 3, BatchSize: 1000}},
@@ -44,6 +46,7 @@ var events = []messages.Event{
 		Evidence: messages.SendEvidence{CompleteThrough: at(3600), Seen: 998, Count: 1000, Batches: []messages.BatchEvidence{evidence}}, Fingerprint: fingerprint}},
 	{Operation: messages.Send, State: messages.Reopened, ID: news, Body: &messages.ReopenedBody{Common: common(news, 3), By: "ann", Why: "the quota was raised",
 		Was: messages.PriorOutcome{State: messages.Partial}, Batches: []int{2}, Fingerprint: fingerprint}},
+	{Operation: messages.Send, State: messages.Erased, ID: news, Body: &messages.ErasedBody{Common: common(news, 3), Was: &messages.PriorOutcome{State: messages.Accepted}}},
 
 	{Operation: messages.Batch, State: messages.Started, ID: batch, Body: &messages.BatchBody{Common: common(news, 2), Batch: 2, First: 1000, Count: 1000, Deadline: new(at(35))}},
 	{Operation: messages.Batch, State: messages.Accepted, ID: batch, Body: &messages.BatchBody{Common: common(news, 2), Batch: 2, First: 1000, Count: 1000, Accepted: new(1000)}},
@@ -53,10 +56,12 @@ var events = []messages.Event{
 		NotBefore: new(at(60)), Reason: messages.ReasonBusy, HTTPStatus: 503}},
 	{Operation: messages.Batch, State: messages.Uncertain, ID: batch, Body: &messages.BatchBody{Common: common(news, 2), Batch: 2, First: 1000, Count: 1000,
 		Reason: messages.ReasonNoAnswer, Message: "no answer within 30s"}},
+	{Operation: messages.Batch, State: messages.Erased, ID: batch, Body: &messages.ErasedBody{Common: common(news, 2)}},
 
 	{Operation: messages.Account, State: messages.Reported, ID: account, Body: &messages.AccountReported{Common: common(account, 1),
 		Account: json.RawMessage(`{"organisation":"Shop","suspended":false,"limit_quota":"10000","credit_balance":9900}`), Fingerprint: fingerprint}},
 	{Operation: messages.Account, State: messages.Failed, ID: account, Body: refused(account)},
+	{Operation: messages.Account, State: messages.Erased, ID: account, Body: &messages.ErasedBody{Common: common(account, 1), Was: &messages.PriorOutcome{State: messages.Reported}}},
 
 	{Operation: messages.Delivery, State: messages.Delivered, ID: news, Body: row("250 2.0.0 ok", messages.SMTP{Code: 250, Enhanced: "2.0.0"})},
 	{Operation: messages.Delivery, State: messages.Deferred, ID: news, Body: row("451 4.7.1 later", messages.SMTP{Code: 451, Enhanced: "4.7.1"})},
@@ -65,6 +70,7 @@ var events = []messages.Event{
 	{Operation: messages.Delivery, State: messages.Summary, ID: news, Body: &messages.SummaryBody{Common: common(news, 3), Recipients: 2500, Accepted: 2500, Delivered: 2400,
 		Deferred: 10, Bounced: 60, Queued: 30, CompleteThrough: at(3600)}},
 	{Operation: messages.Delivery, State: messages.Overdue, ID: news, Body: &messages.OverdueBody{Common: common(news, 3), Batch: 2, Recipient: 1700, AcceptedAt: at(0), CompleteThrough: at(3600)}},
+	{Operation: messages.Delivery, State: messages.Erased, ID: news, Body: &messages.ErasedBody{Common: common(news, 0), EventID: "9f2c4a2fac3a1f4f"}},
 
 	{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{Common: common("", 0), CompleteThrough: at(0), WatchedSince: new(at(-3600)), TotalRecord: 120000, New: 12,
 		By: messages.ByNewestFirst}},

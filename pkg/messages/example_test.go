@@ -213,3 +213,10 @@ func ExampleAccountReported() {
 	fmt.Println(account.Suspended, account.CreditBalance, err)
 	// Output: false 250 <nil>
 }
+
+func ExampleErasedBody() {
+	var e messages.ErasedBody
+	err := messages.DecodeEvent([]byte(`{"request_id":"enroll-1","at":"2026-01-31T08:00:00.000Z","attempt":1,"was":{"state":"succeeded"}}`), &e)
+	fmt.Println(e.Was.State, err)
+	// Output: succeeded <nil>
+}

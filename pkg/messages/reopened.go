@@ -17,9 +17,9 @@ type ReopenedBody struct {
 	Fingerprint string `json:"fingerprint"`
 }
 
-// PriorOutcome is the outcome that a request had before it was reopened.
+// PriorOutcome is the outcome that a request had before it was reopened or erased.
 type PriorOutcome struct {
-	State  State  `json:"state"`            // failed, uncertain or partial
+	State  State  `json:"state"`            // of a reopened one failed, uncertain or partial
 	Reason Reason `json:"reason,omitempty"` // none for partial
 }
 

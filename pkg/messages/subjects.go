@@ -67,7 +67,8 @@ type State string
 
 // The states. Those of a delivery are Delivered, Deferred, Bounced and Unknown; its
 // request has Summary and Overdue. Marked, Sent and Concluded are events of the log,
-// the last two for the programs alone.
+// the last two for the programs alone. Erased is what stays of a request, a batch or a
+// delivery whose data was erased.
 const (
 	Started   State = "started"
 	Deferred  State = "deferred"
@@ -90,6 +91,7 @@ const (
 	Concluded State = "concluded"
 	Summary   State = "summary"
 	Overdue   State = "overdue"
+	Erased    State = "erased"
 )
 
 // StateOf is the third token of a subject, "" when there is none.
@@ -106,11 +108,14 @@ func StateOf(subject string) State {
 }
 
 // Final reports whether nothing more is done for a request of operation o once it
-// is in state s, unless it is reopened. Resolved counts as final, as it follows a
+// is in state s, unless it is reopened, which it never is after Erased. Resolved counts as final, as it follows a
 // final state; for
 // Batch it is the batch that is settled, not its request. Deliveries and the
 // log have no final state.
 func (s State) Final(o Operation) bool {
+	if s == Erased {
+		return o != Delivery && o != Log
+	}
 	switch o {
 	case Enroll:
 		return s == Succeeded || s == Failed || s == Uncertain || s == Resolved

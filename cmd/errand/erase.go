@@ -1,0 +1,157 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/act"
+	"errand/internal/app"
+	"errand/internal/inspect"
+	"errand/pkg/messages"
+)
+
+// erase removes what is stored of a person.
+type erase struct {
+	acting
+	output
+	app.RecipientKey
+
+	IDs []string `arg:"" optional:"" name:"id" help:"Request ids."`
+	Of  string   `placeholder:"WORD" help:"All that is stored of this e-mail address, order number, payer id or other whole value."`
+	Yes bool     `short:"y" help:"Do it. Without it only the plan is shown."`
+	Now bool     `help:"Also messages whose rows in the sending log are not all there yet: those that come are published of no request. Erase them afterwards with --of."`
+}
+
+// Help is shown by --help in addition to the flags.
+func (*erase) Help() string {
+	return `Removes what is stored of a payer or a recipient: events, those of batches, dead letters, rows of the sending log, records of calls, pages of transaction lists. It shows what there is; with --yes it is removed. What stays of a request is an event "erased" without data, by which its id is not run again for as long as events are kept, and a record of who erased it and why.
+
+It needs the user eraser of deploy/nats/errand.conf; nobody else may remove anything. A request that has not ended is refused: cancel it first. Not reached are copies of readers, backups, recipient lists in the object store, and the services themselves. If mail-consumer has a RECIPIENT_KEY, give the same here, or recipients are not found by their address.
+
+Examples:
+
+    errand erase signup-1                                            # only shows it
+    errand erase signup-1 --yes --why 'request 17 to the data officer'
+    errand erase --of ann@example.com
+    errand erase --of ann@example.com --yes --why 'request 17 to the data officer'`
+}
+
+// Run erases.
+func (e *erase) Run(ctx context.Context) error { return e.run(ctx, standard()) }
+
+func (e *erase) run(ctx context.Context, c console) error {
+	e.Of = strings.TrimSpace(e.Of)
+	switch {
+	case (len(e.IDs) > 0) == (e.Of != ""):
+		return &app.Invalid{Variable: "ID", Problem: "name request ids, or --of somebody, one of the two"}
+	case e.Yes && strings.TrimSpace(e.Why) == "":
+		return noReason
+	}
+	secrets, err := e.Secrets()
+	if err != nil {
+		return err
+	}
+	b, err := e.NATS.open(ctx, "erase", c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	found, err := e.traces(ctx, b, secrets)
+	if err != nil {
+		return b.unanswered(err)
+	}
+	e.write(c, found)
+	if len(found.Requests)+len(found.Listings)+len(found.Rows) == 0 {
+		return errors.New("nothing is stored of it")
+	}
+	if !e.Yes {
+		fmt.Fprintln(c.errs, "nothing was removed: say --yes and --why")
+		return nil
+	}
+	person, err := e.named(b, cmp.Or(e.As, loggedIn(), b.nc.Opts.User)) // the NATS user is several people's
+	if err != nil {
+		return err
+	}
+	return e.remove(ctx, c, b, person, found)
+}
+
+// traces are what is to be removed.
+func (e *erase) traces(ctx context.Context, b broker, secrets []*messages.RecipientSecret) (t act.Traces, err error) {
+	now := time.Now()
+	if e.Of != "" {
+		t, err = act.TracesOf(ctx, b.reader(), e.Of, secrets, now)
+	}
+	for _, id := range e.IDs {
+		n := len(t.Requests)
+		for _, op := range inspect.Operations {
+			one, err := act.ErasureOf(ctx, b.reader(), op, id, now)
+			if err == nil {
+				t.Requests = append(t.Requests, one)
+			} else if !errors.Is(err, act.ErrNothingDone) {
+				return t, err
+			}
+		}
+		if len(t.Requests) == n {
+			return t, fmt.Errorf("%s: no event of it is kept; a request that is queued is cancelled first", id)
+		}
+	}
+	for i, one := range t.Requests {
+		if one.Refused == "" && one.Awaits != nil && !e.Now {
+			t.Requests[i].Refused = "rows of the sending log may come until " + one.Awaits.Local().Format(time.DateTime) + ": erase it after that, or see --now"
+		}
+	}
+	return t, err
+}
+
+func (e *erase) write(c console, t act.Traces) {
+	l := listing{head: []string{"OPERATION", "REQUEST", "STATE", "EVENTS", "CALLS", "ROWS", "DEAD", "REFUSED"}, whole: t}
+	for _, r := range t.Requests {
+		l.rows = append(l.rows, []cell{cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(string(r.State)), cellOf(strconv.Itoa(r.Events)),
+			cellOf(strconv.Itoa(r.Calls)), cellOf(strconv.Itoa(r.Rows)), cellOf(strconv.Itoa(r.DeadLetters)), {r.Refused, red}})
+		l.names, l.values = append(l.names, r.RequestID), append(l.values, r)
+	}
+	e.show(c, l)
+	if e.Output != "table" {
+		return
+	}
+	for _, id := range t.Listings {
+		fmt.Fprintf(c.out, "the pages of the transaction list %s, with the records of others in them\n", id)
+	}
+	if n := len(t.Rows); n > 0 {
+		fmt.Fprintf(c.out, "%d rows of the sending log that go with none of these\n", n)
+	}
+	for secret, n := range t.Unread {
+		fmt.Fprintf(c.errs, "errand: %d records of recipients have keys of the secret %s: give it as RECIPIENT_KEY to look into them\n", n, printable(secret))
+	}
+}
+
+// remove removes what is not refused, and says what became of each.
+func (e *erase) remove(ctx context.Context, c console, b broker, person act.Person, t act.Traces) error {
+	var failed []error
+	told := func(what string, err error) {
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", what, b.unanswered(err)))
+			return
+		}
+		fmt.Fprintf(c.errs, "%s: erased\n", what)
+	}
+	for _, r := range t.Requests {
+		told(inspect.Short(r.Operation)+" "+r.RequestID, person.Erase(ctx, r, e.Why))
+	}
+	for _, id := range t.Listings {
+		told("pages of "+id, person.ErasePages(ctx, id, e.Why))
+	}
+	if n := len(t.Rows); n > 0 {
+		told(strconv.Itoa(n)+" rows", person.EraseRows(ctx, t.Rows, e.Why))
+	}
+	if len(failed) > 0 {
+		return errors.Join(failed...)
+	}
+	fmt.Fprintln(c.errs, "not reached: copies of readers, backups, recipient lists, the services themselves")
+	return nil
+}

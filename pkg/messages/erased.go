@@ -1,0 +1,13 @@
+package messages
+
+// ErasedBody is the body of an event that stays when what is stored of a person was
+// erased: of a request, mandate.enroll.erased and so on, and of each of its batches, so
+// that the id is not run again; of a row of the sending log, mail.delivery.erased, so that
+// it is not published again. It says nothing of the person.
+type ErasedBody struct {
+	Common
+	// Was is the outcome that the request had; nil for batches and rows.
+	Was *PriorOutcome `json:"was,omitempty"`
+	// EventID is that of the event about the row that was erased.
+	EventID string `json:"event_id,omitempty"`
+}
