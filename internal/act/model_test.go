@@ -242,16 +242,16 @@ func (m *model) cancel(end time.Time) {
 func (m *model) check() {
 	events := m.log.Events()
 	for _, c := range m.calls {
-		for i := len(events) - 1; i >= 0; i-- {
-			if events[i].Sequence >= c.started {
+		for _, e := range slices.Backward(events) {
+			if e.Sequence >= c.started {
 				continue
 			}
-			state := messages.StateOf(events[i].Subject)
+			state := messages.StateOf(e.Subject)
 			if state == messages.Reopened {
 				break
 			}
 			if state.Final(messages.Enroll) {
-				m.t.Fatalf("a call was announced by %d after %s at %d, and nobody had reopened it: %v", c.started, state, events[i].Sequence, m.log.States())
+				m.t.Fatalf("a call was announced by %d after %s at %d, and nobody had reopened it: %v", c.started, state, e.Sequence, m.log.States())
 			}
 		}
 	}
