@@ -7,7 +7,8 @@
 //	                        POST ──> internal/act
 //
 //	console.go  the program
-//	server.go   routes, and how a page is shown
+//	server.go   routes
+//	page.go, errors.go  how a page is made of templates, and one that says what is wrong
 //	live.go     pages that stay current, by server-sent events
 //	watch.go    what is looked at all the time: queues, programs, how far the index is
 //	today.go, chart.go, find.go, requests.go, request.go, dead.go, queues.go, audit.go  the pages

@@ -26,34 +26,37 @@ function localize(root) {
   for (const label of root.querySelectorAll("[data-hour]")) label.textContent = formats.hour.format(new Date(label.dataset.hour));
 }
 
-const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.dataset.key || node.id : "");
+// keys names each child of an element: by its own key, or as the nth of its kind.
+function keys(parent) {
+  const counts = {};
+  return [...parent.childNodes].map((child) => {
+    const own = child.nodeType === Node.ELEMENT_NODE && (child.dataset.key || child.id);
+    if (own) return child.nodeName + " " + own;
+    counts[child.nodeName] = (counts[child.nodeName] || 0) + 1;
+    return child.nodeName + counts[child.nodeName];
+  });
+}
 
-// morph makes the children of one element those of another.
+// morph makes the children of one element those of another. What stays is not moved.
 function morph(from, to) {
-  const keyed = new Map();
-  for (const child of from.childNodes) {
-    const key = keyOf(child);
-    if (key) keyed.set(key, child);
-  }
+  const names = keys(from);
+  const before = [...from.childNodes];
+  const known = new Map(before.map((child, i) => [names[i], child]));
+  const wantedNames = keys(to);
+  const stays = new Set(wantedNames);
+  before.forEach((child, i) => stays.has(names[i]) && known.get(names[i]) === child || child.remove());
   let at = from.firstChild;
-  for (const wanted of [...to.childNodes]) {
-    const key = keyOf(wanted);
-    let have = key ? keyed.get(key) : at;
-    if (!key && have && keyOf(have)) have = null;
-    if (!have || have.nodeName !== wanted.nodeName) {
+  [...to.childNodes].forEach((wanted, i) => {
+    const have = known.get(wantedNames[i]);
+    if (!have) {
       const added = from.insertBefore(document.importNode(wanted, true), at);
       if (added.dataset?.key) added.classList.add("fresh");
-      continue;
+      return;
     }
     if (have === at) at = at.nextSibling;
     else from.insertBefore(have, at);
     become(have, wanted);
-  }
-  while (at) {
-    const next = at.nextSibling;
-    at.remove();
-    at = next;
-  }
+  });
 }
 
 // become makes a node like another of the same name.
