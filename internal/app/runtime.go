@@ -49,7 +49,9 @@ func (b *Base) start(ctx context.Context, name, upstream string) (*runtime, erro
 	if err != nil {
 		return nil, err
 	}
-	err = bus.Up(ctx, r.nc, r.log)
+	if err = bus.AnswerStatus(r.nc, r.status); err == nil {
+		err = bus.Up(ctx, r.nc, r.log)
+	}
 	if err == nil {
 		r.js, err = bus.JetStream(ctx, r.nc)
 	}
