@@ -266,12 +266,20 @@ func checkCell(c *cell) {
 	}
 }
 
-// wantDeadLetter wants the request's own bytes among the dead letters if it failed or is
-// uncertain, once, and no other.
+// wantDeadLetter wants the request's own bytes among the dead letters if it failed, is
+// uncertain, or has batches that were not accepted, once, and no other.
 func (c *cell) wantDeadLetter(e event) {
 	c.t.Helper()
 	letters := c.events("dead.>")
-	if e.state() != messages.Failed && e.state() != messages.Uncertain {
+	reason := e.reason()
+	if e.state() == messages.Partial {
+		for _, u := range decode[messages.SendOutcome](c.t, e).Unsettled {
+			if u.State != messages.Accepted && reason == "" {
+				reason = string(u.Reason)
+			}
+		}
+	}
+	if e.state() != messages.Failed && e.state() != messages.Uncertain && (e.state() != messages.Partial || reason == "") {
 		if len(letters) != 0 {
 			c.t.Errorf("%s has %d dead letters\n%s", e.state(), len(letters), c.transcript())
 		}
@@ -281,7 +289,7 @@ func (c *cell) wantDeadLetter(e event) {
 		c.t.Fatalf("%s has %d dead letters\n%s", e.state(), len(letters), c.transcript())
 	}
 	d := letters[0]
-	if d.Raw != string(c.bytes()) || d.Header.Get("Errand-Request-Id") != c.reported() || d.Header.Get("Errand-Reason") != e.reason() {
+	if d.Raw != string(c.bytes()) || d.Header.Get("Errand-Request-Id") != c.reported() || d.Header.Get("Errand-Reason") != reason {
 		c.t.Errorf("dead letter of %s: %v %s", e.Raw, d.Header, d.Raw)
 	}
 }
