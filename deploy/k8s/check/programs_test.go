@@ -115,7 +115,10 @@ func knownSettings(s *set, say complain) {
 // TestTheProgramsTakeEveryValue starts each container's command with the environment and the
 // files that it would have, and a NATS that is not there.
 func TestTheProgramsTakeEveryValue(t *testing.T) {
-	for name, s := range map[string]*set{"sandbox": render(t, "overlays/sandbox"), "production": forSite(t, render(t, "overlays/production"))} {
+	for name, s := range map[string]*set{
+		"sandbox":    render(t, "overlays/sandbox", "components/console"),
+		"production": forSite(t, render(t, "overlays/production", "components/console-login")),
+	} {
 		for _, p := range s.pods() {
 			t.Run(name+"/"+p.name, func(t *testing.T) {
 				t.Parallel()
@@ -139,10 +142,12 @@ func TestAValueThatIsNotTakenIsNoticed(t *testing.T) {
 		"no NATS password": {"mail-consumer", "NATS_PASSWORD_FILE", "/etc/errand/password", "NATS_PASSWORD_FILE"},
 		"two copies":       {"errand-provision", "PROVISION_REPLICAS", "2", "replicas"},
 		"no URL":           {"sandbox", "SANDBOX_PUBLIC_URL", "here", "SANDBOX_PUBLIC_URL"},
+		"no login":         {"console", "CONSOLE_ADDR", ":8088", "CONSOLE_ADDR"},
+		"no such role":     {"console", "CONSOLE_ROLES", "write", "CONSOLE_ROLES"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := render(t, "overlays/sandbox")
+			s := render(t, "overlays/sandbox", "components/console")
 			p := s.pod(c.pod)
 			p.container().Env = append(p.container().Env, corev1.EnvVar{Name: c.variable, Value: c.value})
 			if err := taken(t, s, p); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -165,6 +170,9 @@ func taken(t *testing.T, s *set, p pod) error {
 			if rest, below := strings.CutPrefix(value, mount.MountPath+"/"); below {
 				value = filepath.Join(dir, mount.Name, rest)
 			}
+		}
+		if name == "CONSOLE_ADDR" { // others may have the port
+			value = strings.TrimSuffix(value, "8088") + "0"
 		}
 		if name == "NATS_URL" {
 			at, err := url.Parse(value)
