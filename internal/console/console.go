@@ -101,9 +101,11 @@ func (s *Server) run(ctx, hard context.Context, listener net.Listener) error {
 	case <-ctx.Done():
 	}
 	err := server.Shutdown(hard)
-	<-ended // http.ErrServerClosed
 	if err != nil {
-		return errors.Join(err, server.Close())
+		err = errors.Join(err, server.Close())
 	}
-	return nil
+	if end := <-ended; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, end)
+	}
+	return err
 }

@@ -137,14 +137,14 @@ func (s *Server) stampOfRequest(r *http.Request) string {
 	if err != nil || len(rows) == 0 {
 		return s.watch.stamp()
 	}
-	stamp := ""
+	var stamp strings.Builder
 	for _, row := range rows {
-		stamp += fmt.Sprint(row.Sequence, " ", row.DeadLetter, " ")
+		fmt.Fprint(&stamp, row.Sequence, " ", row.DeadLetter, " ")
 		if row.Open() {
-			stamp += s.watch.get().Status.At.String()
+			stamp.WriteString(s.watch.get().Status.At.String())
 		}
 	}
-	return stamp
+	return stamp.String()
 }
 
 // revealed shows a request with its personal data, once, which the audit tells.
