@@ -126,3 +126,31 @@ func (s *Server) cancel(r *http.Request, user access.User) (string, error) {
 	}
 	return "/requests/" + f.ID, refusedAct(err)
 }
+
+// eraseForm shows what would be removed of a request.
+func (s *Server) eraseForm(r *http.Request, user access.User) (page, error) {
+	f, err := formOf(r, user)
+	if err != nil {
+		return page{}, err
+	}
+	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, s.now())
+	return page{Title: "Erase " + f.ID, Nav: "/requests", Name: "erase", Data: erasure}, refusedAct(err)
+}
+
+// erase removes what is stored of a request. The console's NATS user may have no right to
+// it: then nothing is removed.
+func (s *Server) erase(r *http.Request, user access.User) (string, error) {
+	f, err := formOf(r, user)
+	if err != nil {
+		return "", err
+	}
+	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, s.now())
+	if err != nil {
+		return "", refusedAct(err)
+	}
+	p, err := s.person(user)
+	if err == nil {
+		err = p.Erase(r.Context(), erasure, r.FormValue("why"))
+	}
+	return "/requests/" + f.ID, refusedAct(err)
+}

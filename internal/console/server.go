@@ -54,6 +54,7 @@ func newServer(with app.Connected, x *index.Index, guard *access.Guard, secrets 
 		"GET /redrive":              {build: s.redrivePlan, still: true},
 		"GET /requests/{id}/reveal": {build: s.revealForm, still: true},
 		"GET /requests/{id}/cancel": {build: s.cancelForm, still: true},
+		"GET /requests/{id}/erase":  {build: s.eraseForm, still: true},
 		"GET /queues/{queue}/pause": {build: s.pauseForm, still: true},
 	} {
 		s.views.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -107,6 +108,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
 	for pattern, do := range map[string]action{
 		"POST /requests/{id}/cancel":  s.cancel,
+		"POST /requests/{id}/erase":   s.erase,
 		"POST /redrive":               s.startRedrive,
 		"POST /redrives/{run}/cancel": s.cancelRedrive,
 		"POST /queues/{queue}/pause":  s.pause,
