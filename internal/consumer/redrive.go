@@ -27,10 +27,12 @@ type redrive struct {
 }
 
 func redriveOf(m *nats.Msg) redrive {
-	r := redrive{of: m.Header.Get(bus.HeaderRequestID)}
 	said := m.Header.Get(bus.HeaderReopened)
+	if said == "" { // the header of a request counts for nothing, as a dead letter has it too
+		return redrive{}
+	}
+	r := redrive{redriven: true, of: m.Header.Get(bus.HeaderRequestID)}
 	r.reopened, _ = strconv.ParseUint(said, 10, 64) // what is no number is 0: any reopening will do
-	r.redriven = r.of != "" || said != ""
 	return r
 }
 

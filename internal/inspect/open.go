@@ -128,7 +128,7 @@ func requestOf(stream string, m bus.Message) request {
 	switch id, _ := named.(string); {
 	case messages.ValidID(id):
 		q.id = id
-	case (named == nil || named == "") && m.Header.Get(bus.HeaderRequestID) != "":
+	case (named == nil || named == "") && m.Header.Get(bus.HeaderReopened) != "" && m.Header.Get(bus.HeaderRequestID) != "":
 		q.id = m.Header.Get(bus.HeaderRequestID)
 	case (named == nil || named == "") && messages.ValidID(m.Header.Get(nats.MsgIdHdr)):
 		q.id = m.Header.Get(nats.MsgIdHdr)
