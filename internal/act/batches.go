@@ -30,7 +30,7 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 		listed[b.Batch] = b.State
 	}
 	complete := len(body.Unsettled) == body.UnsettledCount
-	if body.Batches == 0 && i.was.State != messages.Failed { // it could not be planned any more
+	if body.UnsettledCount == 0 && i.was.State != messages.Failed { // it could not go on, and says nothing of its batches
 		started, err := log.Last(ctx, messages.Send, messages.Send.Subject(messages.Started, i.RequestID))
 		if err != nil {
 			return i, err
