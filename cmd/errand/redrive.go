@@ -34,7 +34,7 @@ func (*deadRedrive) Help() string {
 	return `Has requests that ended failed, uncertain or partial run again, under their own ids and with the bytes that were published. First it shows its plan, and does nothing:
 
     safe               no call had an effect
-    may_be_done_twice  a call of unknown fate is behind it, or its events have expired: run where --accept-twice names it. An enrollment is looked up in the transaction list right before its call, and not called where it is listed; of a message, the batches that were not accepted are sent without that too
+    may_be_done_twice  a call of unknown fate is behind it, its events have expired, or another request was published with its Nats-Msg-Id: run where --accept-twice names it. An enrollment is looked up in the transaction list right before its call, and not called where it is listed; of a message, the batches that were not accepted are sent without that too
     was_done           it was found out that it was done, or its order number is listed: not run, unless --force names it
     cancelled          a person withdrew it: likewise
     open, superseded   it runs or waits already, or has gone on since: there is nothing to do

@@ -2,6 +2,7 @@ package act_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"errand/internal/act"
@@ -23,5 +24,24 @@ func TestAnOutcomeThatListsNoBatchDoesNotSayThatAllWereAccepted(t *testing.T) {
 	d.ended(messages.Send, "shifted", mail, messages.Uncertain, fields)
 	if got := d.plan("shifted")[0]; got.Class != act.Twice || !slices.Equal(got.Batches, []int{2}) || !slices.Equal(got.Unknown, []int{3}) {
 		t.Errorf("begun with three batches: %s (%s) %v %v", got.Class, got.Says, got.Batches, got.Unknown)
+	}
+}
+
+// The same Nats-Msg-Id with other contents may ask for what the other one did: a sender that
+// repeats itself with another time stamp, for one.
+func TestWhatConflictedIsRunByNameAlone(t *testing.T) {
+	d := newDesk(t)
+	d.ended(messages.Enroll, "MANDATE_REQUESTS-7", enrollment("1"), messages.Failed, `,"reason":"conflict","conflicts_with":"pay-1"`)
+	d.ended(messages.Send, "MAIL_REQUESTS-7", mail, messages.Failed, `,"reason":"conflict","conflicts_with":"invoice-1"`)
+	for id, other := range map[string]string{"MANDATE_REQUESTS-7": "pay-1", "MAIL_REQUESTS-7": "invoice-1"} {
+		if got := d.plan(id)[0]; got.Class != act.Twice || !strings.Contains(got.Says, other) {
+			t.Errorf("%s: %s (%s)", id, got.Class, got.Says)
+		}
+		if got := d.redrive(d.plan(id), act.Consent{}); !strings.Contains(got[0], "not_done") {
+			t.Errorf("nobody accepted that: %q", got)
+		}
+		if got := d.redrive(d.plan(id), act.Consent{Accept: []string{id}}); !strings.Contains(got[0], "reopened and published") {
+			t.Errorf("accepted: %q", got)
+		}
 	}
 }

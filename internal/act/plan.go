@@ -23,7 +23,7 @@ type Class string
 // The classes.
 const (
 	Safe       Class = "safe"              // no call had an effect
-	Twice      Class = "may_be_done_twice" // a call of unknown fate is behind it, or its events are gone
+	Twice      Class = "may_be_done_twice" // a call of unknown fate is behind it, its events are gone, or another request has its id
 	WasDone    Class = "was_done"          // what it asks for was done, or its order number is listed
 	Cancelled  Class = "cancelled"         // a person withdrew it
 	Underway   Class = "open"              // it waits, or a call is under way
@@ -185,6 +185,8 @@ func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f 
 		return i.as(CannotRun, "it is a copy of %s: redrive that", f.ConflictsWith), nil
 	case f.ConflictsWith != "" && namesID(i.letter.Event.Message.Data):
 		return i.as(CannotRun, "it conflicts with %s: publish it under another id", f.ConflictsWith), nil
+	case f.ConflictsWith != "": // nobody looks up what that one did
+		return i.as(Twice, "another request has the id that it was published with, %s: it may ask for what that one did", f.ConflictsWith), nil
 	}
 	switch {
 	case i.was.State != messages.Failed && i.was.State != messages.Uncertain && i.was.State != messages.Partial:

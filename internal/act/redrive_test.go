@@ -119,7 +119,7 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 		"link":      {"uncertain", `,"reason":"link_lost"`, "was_done"},
 		"withdrawn": {"failed", `,"reason":"cancelled"`, "cancelled"},
 		"copy":      {"failed", `,"reason":"invalid_request","conflicts_with":"x"`, "cannot_run"},
-		"clash":     {"failed", `,"reason":"conflict","conflicts_with":"x"`, "safe"},
+		"clash":     {"failed", `,"reason":"conflict","conflicts_with":"x"`, "may_be_done_twice"},
 	} {
 		d.ended(messages.Enroll, id, e, messages.State(c.state), c.fields)
 		if got := d.plan(id)[0]; string(got.Class) != c.want {
