@@ -41,7 +41,7 @@ func (*deadRedrive) Help() string {
     reopened           whoever redrove it was interrupted: it is published
     cannot_run         a conflict with a request_id of its own, for one: publish it under another id
 
-With --yes and --why it is done, one after the other, and the result of each is told. What changed since the plan is left alone; of two who do it at once one does, and whatever was interrupted is finished by doing it again. A message sends the batches alone that were not accepted. A give_up_at that has passed does not count: the time begins anew. The exit status is 1 when something was not run that is not open either.
+With --yes and --why it is done, one after the other, and the result of each is told. A number is a sequence or a request id; where it is both, seq:17 is the sequence 17. What changed since the plan is left alone; of two who do it at once one does, and whatever was interrupted is finished by doing it again. A message sends the batches alone that were not accepted. A give_up_at that has passed does not count: the time begins anew. The exit status is 1 when something was not run that is not open either.
 
 Examples:
 
@@ -106,7 +106,7 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 		return q, &app.Invalid{Variable: "--rate", Problem: "must be positive"}
 	}
 	for _, name := range d.Names {
-		if !plainID(name) {
+		if !plainID(strings.TrimPrefix(name, inspect.BySequence)) {
 			return q, &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", name)}
 		}
 	}

@@ -1,11 +1,15 @@
 package act_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"errand/internal/act"
+	"errand/internal/bus"
+	"errand/internal/inspect"
 	"errand/pkg/messages"
 )
 
@@ -43,5 +47,27 @@ func TestWhatConflictedIsRunByNameAlone(t *testing.T) {
 		if got := d.redrive(d.plan(id), act.Consent{Accept: []string{id}}); !strings.Contains(got[0], "reopened and published") {
 			t.Errorf("accepted: %q", got)
 		}
+	}
+}
+
+// A number may be the sequence of one dead letter and the id of another's request.
+func TestANumberThatNamesTwoDeadLettersNamesNone(t *testing.T) {
+	d := newDesk(t)
+	d.ended(messages.Send, "other", mail, messages.Uncertain, `,"batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`)
+	sequence := fmt.Sprint(d.plan("other")[0].Sequence)
+	d.ended(messages.Send, sequence, mail, messages.Uncertain, `,"batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`)
+	if letters, err := d.Letters(t.Context(), []string{sequence}, inspect.Query{}, time.Now()); err == nil {
+		t.Errorf("%s: %+v, want that it is refused", sequence, letters)
+	}
+	if letters, err := d.Letters(t.Context(), []string{"seq:" + sequence}, inspect.Query{}, time.Now()); err != nil || len(letters) != 1 || letters[0].RequestID != "other" {
+		t.Errorf("seq:%s: %+v, %v", sequence, letters, err)
+	}
+	items := d.plan("other", "seq:2")
+	err := d.Redrive(t.Context(), items, act.Consent{Why: "x", Accept: []string{sequence}}, func(r act.Redriven) { t.Errorf("%+v", r) })
+	if err == nil || len(d.queued(bus.MailRequests)) != 0 {
+		t.Errorf("accepted %s: %v, %d queued", sequence, err, len(d.queued(bus.MailRequests)))
+	}
+	if got := d.redrive(items, act.Consent{Accept: []string{"seq:" + sequence}}); len(got) != 2 || !strings.HasPrefix(got[0], "other done") || !strings.Contains(got[1], "not_done") {
+		t.Errorf("accepted seq:%s: %q", sequence, got)
 	}
 }

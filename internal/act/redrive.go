@@ -44,7 +44,7 @@ func (p Person) Requests() Requests {
 // Consent is what somebody has read in a plan and says by name.
 type Consent struct {
 	Why    string
-	Accept []string // ids or sequences of what may be done twice, or All
+	Accept []string // names of what may be done twice, or All: request ids, sequences, or seq: and a sequence
 	Force  []string // of what was done or cancelled
 	Rate   float64  // a second; 0: as fast as it goes
 }
@@ -53,7 +53,24 @@ type Consent struct {
 const All = "all"
 
 func (i Item) named(in []string) bool {
-	return slices.Contains(in, i.RequestID) || slices.Contains(in, strconv.FormatUint(i.Sequence, 10))
+	sequence := strconv.FormatUint(i.Sequence, 10)
+	return slices.Contains(in, i.RequestID) || slices.Contains(in, sequence) || slices.Contains(in, inspect.BySequence+sequence)
+}
+
+// ambiguous is an error where a number names one item by its sequence and another by its
+// request id: nobody can tell which one was meant.
+func (c Consent) ambiguous(items []Item) error {
+	ids := map[string]bool{}
+	for _, i := range items {
+		ids[i.RequestID] = true
+	}
+	for _, i := range items {
+		sequence := strconv.FormatUint(i.Sequence, 10)
+		if ids[sequence] && i.RequestID != sequence && (slices.Contains(c.Accept, sequence) || slices.Contains(c.Force, sequence)) {
+			return fmt.Errorf("%w: %s %w", ErrNothingDone, sequence, inspect.ErrAmbiguous)
+		}
+	}
+	return nil
 }
 
 // consented is the item with the batches that are sent, or an error that says what is missing.
@@ -118,7 +135,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 	return items, nil
 }
 
-// Letters are the dead letters of names, which are request ids or sequences, or else those that
+// Letters are the dead letters of names, as those of a Consent, or else those that
 // a query asks for, of each request the newest.
 func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, now time.Time) (letters []inspect.DeadLetter, err error) {
 	if len(names) == 0 {
@@ -142,11 +159,14 @@ func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, 
 
 // Redrive runs items again as a person has consented to, and calls told with each result. What
 // somebody else reopened meanwhile is looked at once more in the end: whoever did that may have
-// been interrupted. Errors: ErrNoReason, ErrNotRecorded, which nothing is done after, or that
+// been interrupted. Errors: ErrNoReason, inspect.ErrAmbiguous, ErrNotRecorded, which nothing is done after, or that
 // the plan cannot be read again.
 func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told func(Redriven)) error {
 	if strings.TrimSpace(c.Why) == "" {
 		return ErrNoReason
+	}
+	if err := c.ambiguous(items); err != nil {
+		return err
 	}
 	var lost []inspect.DeadLetter
 	for n, item := range items {

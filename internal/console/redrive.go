@@ -54,10 +54,19 @@ func (s *Server) redrivePlan(r *http.Request, user access.User) (page, error) {
 }
 
 // lettersAsked are the dead letters that a query names, by request or by what they have in
-// common: their sequences, or a request id. They are cut to what is redriven at once.
+// common: their sequences. They are cut to what is redriven at once.
 func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string, cut bool, err error) {
 	if id := q.Get("request"); id != "" {
-		return []string{id}, false, nil
+		rows, err := s.index.Request(ctx, id)
+		for _, row := range rows {
+			if row.DeadLetter > 0 {
+				names = append(names, bySequence(row.DeadLetter))
+			}
+		}
+		if len(names) == 0 { // the index does not have it yet
+			names = []string{id}
+		}
+		return names, false, err
 	}
 	if chosen := q["letter"]; len(chosen) > 0 {
 		for _, letter := range chosen[:min(len(chosen), maxPlan)] {
@@ -68,7 +77,7 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 			}
 			for _, row := range rows {
 				if string(row.Operation) == op && row.DeadLetter > 0 {
-					names = append(names, strconv.FormatUint(row.DeadLetter, 10))
+					names = append(names, bySequence(row.DeadLetter))
 				}
 			}
 		}
@@ -84,10 +93,13 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 	f.Limit = maxPlan
 	found, err := s.index.Requests(ctx, f)
 	for _, row := range found.Rows {
-		names = append(names, strconv.FormatUint(row.DeadLetter, 10))
+		names = append(names, bySequence(row.DeadLetter))
 	}
 	return names, found.Next != "", err
 }
+
+// bySequence is a dead letter's name: a bare number may be the id of another one's request.
+func bySequence(n uint64) string { return inspect.BySequence + strconv.FormatUint(n, 10) }
 
 // planOf says of dead letters what is known of each.
 func (s *Server) planOf(ctx context.Context, user access.User, names []string) ([]act.Item, error) {

@@ -88,12 +88,8 @@ var ErrNoDeadLetter = errors.New("there is no such dead letter: see `errand dead
 // DeadLetter gives those of a request, or the one with a sequence.
 func (r Reader) DeadLetter(ctx context.Context, name string, now time.Time) ([]DeadLetter, error) {
 	if sequence, err := strconv.ParseUint(name, 10, 64); err == nil {
-		next, err := (&bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>", From: sequence, Page: 1}).Next(ctx, r.Conn)
-		if err != nil {
-			return nil, err
-		}
-		if len(next) > 0 && next[0].Sequence == sequence {
-			return []DeadLetter{deadLetterOf(next[0])}, nil
+		if letter, there, err := r.letterAt(ctx, sequence); err != nil || there {
+			return []DeadLetter{letter}, err
 		}
 	}
 	stories, err := r.Stories(ctx, name, now)
@@ -110,12 +106,49 @@ func (r Reader) DeadLetter(ctx context.Context, name string, now time.Time) ([]D
 	return letters, nil
 }
 
+// ErrAmbiguous says that a number is the sequence of one dead letter and the id of another's request.
+var ErrAmbiguous = errors.New("is the sequence of one dead letter and the request id of another: say " + BySequence + " and the sequence of the one that is meant")
+
+// BySequence begins a name that is certainly a sequence: seq:17.
+const BySequence = "seq:"
+
 // DeadLettersOf gives those of a request's last outcomes, the newest first, or the one with a
-// sequence.
+// sequence. Errors: ErrNoDeadLetter, ErrAmbiguous, or those of the connection.
 func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadLetter, err error) {
-	if _, err := strconv.ParseUint(name, 10, 64); err == nil {
-		return r.DeadLetter(ctx, name, time.Now())
+	number, certain := strings.CutPrefix(name, BySequence)
+	if !certain {
+		if letters, err = r.lettersOfRequest(ctx, name); err != nil {
+			return nil, err
+		}
 	}
+	if sequence, failed := strconv.ParseUint(number, 10, 64); failed == nil {
+		letter, there, err := r.letterAt(ctx, sequence)
+		switch {
+		case err != nil:
+			return nil, err
+		case there && len(letters) > 0 && letter.RequestID != name:
+			return nil, fmt.Errorf("%s %w", name, ErrAmbiguous)
+		case there:
+			return []DeadLetter{letter}, nil
+		}
+	}
+	if len(letters) == 0 {
+		return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
+	}
+	return letters, nil
+}
+
+// letterAt is the dead letter with a sequence, if it is there.
+func (r Reader) letterAt(ctx context.Context, sequence uint64) (DeadLetter, bool, error) {
+	next, err := (&bus.Scan{Stream: bus.DeadLetters, Filter: "dead.>", From: sequence, Page: 1}).Next(ctx, r.Conn)
+	if err != nil || len(next) == 0 || next[0].Sequence != sequence {
+		return DeadLetter{}, false, err
+	}
+	return deadLetterOf(next[0]), true, nil
+}
+
+// lettersOfRequest gives those of a request's last outcomes, the newest first.
+func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []DeadLetter, err error) {
 	for _, op := range Operations {
 		s := Story{RequestID: name, Operation: op}
 		for _, state := range []messages.State{messages.Failed, messages.Uncertain, messages.Partial} {
@@ -135,9 +168,6 @@ func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadL
 			return nil, err
 		}
 		letters = append(letters, found...)
-	}
-	if len(letters) == 0 {
-		return nil, fmt.Errorf("%s: %w", name, ErrNoDeadLetter)
 	}
 	slices.SortStableFunc(letters, func(a, b DeadLetter) int { return b.Time.Compare(a.Time.Time) })
 	return letters, nil
