@@ -1,6 +1,8 @@
 package act_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,5 +71,34 @@ func TestANumberThatNamesTwoDeadLettersNamesNone(t *testing.T) {
 	}
 	if got := d.redrive(items, act.Consent{Accept: []string{"seq:" + sequence}}); len(got) != 2 || !strings.HasPrefix(got[0], "other done") || !strings.Contains(got[1], "not_done") {
 		t.Errorf("accepted seq:%s: %q", sequence, got)
+	}
+}
+
+// Whoever ends it in the middle hears of each item how far it is.
+func TestARedriveThatIsEndedTellsOfEachItem(t *testing.T) {
+	d := newDesk(t)
+	for i := range 4 {
+		d.ended(messages.Enroll, fmt.Sprint("r", i), enrollment(fmt.Sprint(i)), messages.Failed, `,"reason":"refused"`)
+	}
+	items := d.plan("r0", "r1", "r2", "r3")
+	d.redrive(d.plan("r0"), act.Consent{}) // somebody else, since the plan
+	ctx, stop := context.WithCancelCause(t.Context())
+	told := map[string]act.Result{}
+	err := d.Redrive(ctx, items, act.Consent{Why: "back"}, func(r act.Redriven) {
+		told[r.RequestID] = r.Result
+		stop(errors.New("interrupted"))
+	})
+	if len(told) != 4 || told["r1"] != act.Done || told["r0"] != act.NotDone || told["r3"] != act.NotDone {
+		t.Errorf("ended: %v, %v", told, err)
+	}
+
+	items = d.plan("r2", "r3")
+	d.must(d.JS.DeleteStream(t.Context(), bus.Audit))
+	clear(told)
+	short, done := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer done()
+	err = d.Redrive(short, items, act.Consent{Why: "back"}, func(r act.Redriven) { told[r.RequestID] = r.Result })
+	if !errors.Is(err, act.ErrNotRecorded) || len(told) != 2 || told["r2"] != act.NotDone || told["r3"] != act.NotDone {
+		t.Errorf("without AUDIT: %v, %v", told, err)
 	}
 }

@@ -157,10 +157,10 @@ func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, 
 	}), err
 }
 
-// Redrive runs items again as a person has consented to, and calls told with each result. What
-// somebody else reopened meanwhile is looked at once more in the end: whoever did that may have
-// been interrupted. Errors: ErrNoReason, inspect.ErrAmbiguous, ErrNotRecorded, which nothing is done after, or that
-// the plan cannot be read again.
+// Redrive runs items again as a person has consented to, and calls told with the result of
+// each, whatever ends it. What somebody else reopened meanwhile is looked at once more in the
+// end: whoever did that may have been interrupted. Errors: ErrNoReason, inspect.ErrAmbiguous,
+// ErrNotRecorded, which nothing is done after, or that the plan cannot be read again.
 func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told func(Redriven)) error {
 	if strings.TrimSpace(c.Why) == "" {
 		return ErrNoReason
@@ -168,17 +168,20 @@ func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told fun
 	if err := c.ambiguous(items); err != nil {
 		return err
 	}
-	var lost []inspect.DeadLetter
+	var lost []Item
 	for n, item := range items {
 		if n > 0 && c.Rate > 0 {
 			retry.Pause(ctx, time.Duration(float64(time.Second)/c.Rate))
 		}
 		done := r.redrive(ctx, item, c)
-		if done.lost && ctx.Err() == nil {
-			lost = append(lost, item.letter)
+		if done.lost {
+			lost = append(lost, item)
 			continue
 		}
 		if told(done); done.fault != nil {
+			for _, item := range slices.Concat(lost, items[n+1:]) {
+				told(item.notReached(done.fault))
+			}
 			return done.fault
 		}
 	}
@@ -186,20 +189,32 @@ func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told fun
 		return nil
 	}
 	retry.Pause(ctx, retry.Fenced) // whoever was first is about to publish
-	again, err := r.Plan(ctx, lost)
+	letters := make([]inspect.DeadLetter, len(lost))
+	for i, item := range lost {
+		letters[i] = item.letter
+	}
+	again, err := r.Plan(ctx, letters)
+	if err != nil {
+		for _, item := range lost {
+			told(item.notReached(err))
+		}
+	}
 	for _, item := range again {
 		told(r.redrive(ctx, item, c))
 	}
 	return err
 }
 
+func (i Item) notReached(err error) Redriven {
+	return Redriven{Item: i, Result: NotDone, Message: "not reached: " + err.Error()}
+}
+
 // redrive runs one item again.
 func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
-	done := Redriven{Item: item, Result: NotDone}
 	if ctx.Err() != nil {
-		done.Message = "not reached: " + context.Cause(ctx).Error()
-		return done
+		return item.notReached(context.Cause(ctx))
 	}
+	done := Redriven{Item: item, Result: NotDone}
 	item, err := item.consented(c)
 	var m *nats.Msg
 	if err == nil {
