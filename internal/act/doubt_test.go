@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"errand/internal/act"
 	"errand/internal/bus"
 	"errand/internal/inspect"
@@ -100,5 +102,22 @@ func TestARedriveThatIsEndedTellsOfEachItem(t *testing.T) {
 	err = d.Redrive(short, items, act.Consent{Why: "back"}, func(r act.Redriven) { told[r.RequestID] = r.Result })
 	if !errors.Is(err, act.ErrNotRecorded) || len(told) != 2 || told["r2"] != act.NotDone || told["r3"] != act.NotDone {
 		t.Errorf("without AUDIT: %v, %v", told, err)
+	}
+}
+
+// Anybody may use a Nats-Msg-Id: one that was taken beforehand keeps no redriven request away.
+func TestNobodyKeepsARedrivenRequestFromItsQueue(t *testing.T) {
+	for what, body := range map[string]string{"other contents": enrollment("2"), "the same contents": enrollment("1")} {
+		t.Run(what, func(t *testing.T) {
+			d := newDesk(t)
+			sequence := d.ended(messages.Enroll, "r1", enrollment("1"), messages.Failed, `,"reason":"refused"`) + 1
+			items := d.plan("r1")
+			d.put("mandate.enroll.requested", body, nats.MsgIdHdr, fmt.Sprintf("redrive.mandate.enroll.r1.%d", sequence), bus.HeaderRequestID, "r1", bus.HeaderReopened, "99999999")
+			d.redrive(items, act.Consent{})
+			queued := d.queued(bus.MandateRequests)
+			if last := queued[len(queued)-1]; last.Header.Get(bus.HeaderReopened) != fmt.Sprint(sequence) || string(last.Data) != enrollment("1") {
+				t.Errorf("it is not in its queue: %v", queued)
+			}
+		})
 	}
 }

@@ -1,7 +1,9 @@
 package act
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -305,7 +307,7 @@ func (r Requests) message(ctx context.Context, item Item) (*nats.Msg, error) {
 
 // publish stores the message of a request that was reopened by the event of a sequence. The
 // same again changes nothing in the next minutes. A duplicate that its queue does not have was
-// taken out of there, and is stored once more.
+// taken out of there, or is another's who has used its Nats-Msg-Id, and is stored once more.
 func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint64) error {
 	m.Header[bus.HeaderReopened] = []string{strconv.FormatUint(seq, 10)}
 	id := fmt.Sprintf("redrive.%s.%s.%d", item.Operation, item.RequestID, seq)
@@ -313,15 +315,17 @@ func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint6
 	if err != nil || !ack.Duplicate {
 		return err
 	}
-	in := map[string]bool{}
-	if err := r.Reader.QueuedIDs(ctx, item.Operation, in); err != nil || in[item.RequestID] {
+	waiting, err := r.Reader.Waiting(ctx, item.Operation, item.RequestID)
+	if err != nil || slices.ContainsFunc(waiting, func(w bus.Message) bool {
+		return bytes.Equal(w.Data, m.Data) && w.Header.Get(bus.HeaderReopened) == m.Header.Get(bus.HeaderReopened)
+	}) {
 		return err
 	}
 	last, err := r.Log.Last(ctx, item.Operation, item.Operation.Filter(item.RequestID))
-	if err != nil || last.Sequence != seq { // it ran
+	if err != nil || last.Sequence > seq { // it ran
 		return err
 	}
-	_, err = r.keep(ctx, m, id+"."+strconv.FormatInt(time.Now().UnixNano(), 36))
+	_, err = r.keep(ctx, m, id+"."+rand.Text()[:13])
 	return err
 }
 
