@@ -138,6 +138,9 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 		Batches     int    `json:"batches"`
 	}
 	_ = messages.DecodeEvent(started.Body, &begun) // expired, it says nothing
+	if c.op == messages.Send && state == messages.Deferred && begun.Batches == 0 {
+		return refuse("the event that says how %s was begun is gone: nobody knows whether a part of it was done", c.id)
+	}
 	c.order = begun.OrderNumber
 	if state == messages.Deferred {
 		c.fingerprint = begun.Fingerprint

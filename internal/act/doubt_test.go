@@ -121,3 +121,12 @@ func TestNobodyKeepsARedrivenRequestFromItsQueue(t *testing.T) {
 		})
 	}
 }
+
+// What is not known of a message is no reason to say that nothing was done.
+func TestAMessageWhoseBeginningIsGoneIsNotCancelled(t *testing.T) {
+	d := newDesk(t)
+	d.put("mail.send.deferred.m1", `{"reason":"busy"}`)
+	if _, err := d.Cancel(t.Context(), messages.Send, "m1", "wrong list"); !errors.Is(err, act.ErrNothingDone) {
+		t.Errorf("its started event is gone: %v", err)
+	}
+}
