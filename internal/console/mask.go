@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"regexp"
 	"strings"
 )
@@ -25,8 +26,12 @@ var shown = func() map[string]bool {
 // texts are fields with sentences, of which only what looks like somebody's is hidden.
 var texts = map[string]bool{"message": true, "why": true, "problem": true, fields: true}
 
-// fields is what says of each field of a request what is wrong with it.
-const fields = "fields"
+// Fields of objects whose keys are no names of ours: fields says of each field of a request
+// what is wrong with it, headers are a message's, and nothing in them is known to be harmless.
+const (
+	fields  = "fields"
+	headers = "headers"
+)
 
 // hidden stands for what is not shown.
 const hidden = "•••"
@@ -41,16 +46,31 @@ func hideIn(text string) string {
 	return numbers.ReplaceAllString(addresses.ReplaceAllString(text, hidden), hidden)
 }
 
+// Bounds of what is shown of a body. A publisher chooses how deep its own is nested, and each
+// level is indented further.
+const (
+	maxDepth = 50
+	maxShown = 2 << 20
+)
+
+var (
+	errDeep = errors.New("it is nested too deep")
+	errLong = errors.New("it is too long")
+)
+
 // pretty is JSON as people read it: line by line and, unless it is revealed, without
-// personal data. What is no JSON is hidden as a whole.
+// personal data. What is no JSON, or nested too deep, is hidden as a whole; what is too long
+// is cut.
 func pretty(body []byte, reveal bool) string {
 	var out bytes.Buffer
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
-	if err := (&printer{out: &out, in: decoder, reveal: reveal}).value("", 0); err != nil {
-		if reveal {
-			return string(body)
-		}
+	switch err := (&printer{out: &out, in: decoder, reveal: reveal}).value("", 0); {
+	case errors.Is(err, errLong):
+		return out.String() + "\n… the rest is too long to be shown"
+	case err != nil && reveal:
+		return string(body)
+	case err != nil:
 		return hidden
 	}
 	return out.String()
@@ -74,9 +94,15 @@ func (p *printer) value(name string, depth int) error {
 		p.leaf(name, token)
 		return nil
 	}
+	if depth == maxDepth {
+		return errDeep
+	}
 	p.out.WriteString(open.String())
 	empty := true
 	for p.in.More() {
+		if p.out.Len() > maxShown {
+			return errLong
+		}
 		if !empty {
 			p.out.WriteByte(',')
 		}
@@ -89,8 +115,8 @@ func (p *printer) value(name string, depth int) error {
 				return err
 			}
 			text, _ := key.(string) // keys are
-			p.text(text)
-			if name != fields {
+			p.text(p.key(text))
+			if name != fields && name != headers {
 				of = text
 			}
 			p.out.WriteString(": ")
@@ -109,12 +135,23 @@ func (p *printer) value(name string, depth int) error {
 	return err
 }
 
+// key is the name of a field, which may be somebody's address where a publisher made a
+// mistake.
+func (p *printer) key(name string) string {
+	if p.reveal {
+		return name
+	}
+	return hideIn(name)
+}
+
 func (p *printer) line(depth int) { p.out.WriteString("\n" + strings.Repeat("  ", depth)) }
 
 func (p *printer) leaf(name string, token json.Token) {
 	text, isText := token.(string)
 	switch {
-	case token == nil, p.reveal, shown[name]:
+	case token == nil, p.reveal, shown[name] && !isText, name == "by": // who acts, which the audit has too
+	case shown[name]:
+		token = addresses.ReplaceAllString(text, hidden)
 	case texts[name] && isText:
 		token = hideIn(text)
 	default:

@@ -12,10 +12,12 @@ import (
 func TestWhatIsNotKnownToBeHarmlessIsHidden(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		`{"reason":"refused","payer_id":900101011234,"new_field":"Ann"}`:         `{"reason":"refused","payer_id":"•••","new_field":"•••"}`,
-		`{"message":"ann@example.com is not known, nor 9001-0101-1234 at 12"}`:   `{"message":"••• is not known, nor ••• at 12"}`,
-		`{"fields":{"payer_id":["900101011234 is wrong"]},"payer":{"a":[true]}}`: `{"fields":{"payer_id":["••• is wrong"]},"payer":{"a":["•••"]}}`,
-		`{"to":["a@b.c",null],"batches":2,"empty":{}}`:                           `{"to":["•••",null],"batches":2,"empty":{}}`,
+		`{"reason":"refused","payer_id":900101011234,"new_field":"Ann"}`:                                         `{"reason":"refused","payer_id":"•••","new_field":"•••"}`,
+		`{"message":"ann@example.com is not known, nor 9001-0101-1234 at 12"}`:                                   `{"message":"••• is not known, nor ••• at 12"}`,
+		`{"fields":{"payer_id":["900101011234 is wrong"]},"payer":{"a":[true]}}`:                                 `{"fields":{"payer_id":["••• is wrong"]},"payer":{"a":["•••"]}}`,
+		`{"to":["a@b.c",null],"batches":2,"empty":{}}`:                                                           `{"to":["•••",null],"batches":2,"empty":{}}`,
+		`{"headers":{"status":"Ann Tester","X-Of":"Ann"},"status":"for ann@example.com","by":"ben@example.com"}`: `{"headers":{"status":"•••","X-Of":"•••"},"status":"for •••","by":"ben@example.com"}`,
+		`{"to":{"ann@example.com":"Ann","900101011234":1}}`:                                                      `{"to":{"•••":"•••","•••":"•••"}}`,
 		`not JSON`: hidden,
 		`{"cut":`:  hidden,
 	} {
@@ -45,5 +47,22 @@ func TestTheChartHasEveryHourAndTheFewAmongMany(t *testing.T) {
 	first := c.Bars[0].Parts
 	if len(first) != 2 || first[1].Height < 1 || first[1].Y > first[0].Y {
 		t.Errorf("the first bar is %+v", first)
+	}
+}
+
+// Who may publish requests chooses what a dead letter holds.
+func TestABodyThatIsNestedDeepOrLongStaysSmall(t *testing.T) {
+	t.Parallel()
+	const n = 30_000
+	for name, in := range map[string]string{
+		"deep":          strings.Repeat("[", n) + strings.Repeat("]", n),
+		"deep and open": strings.Repeat(`{"a":`, n),
+		"wide":          strings.Repeat("[", 40) + "1" + strings.Repeat(",1", 15*n) + strings.Repeat("]", 40),
+	} {
+		for _, reveal := range []bool{false, true} {
+			if n := len(pretty([]byte(in), reveal)); n > 3<<20 {
+				t.Errorf("%s, %d bytes, takes %d to show", name, len(in), n)
+			}
+		}
 	}
 }
