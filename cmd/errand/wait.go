@@ -110,19 +110,15 @@ func (w *waiting) show(ctx context.Context, outcome client.Outcome) error {
 // id are left out.
 func (w *waiting) records(ctx context.Context) (records []json.RawMessage, err error) {
 	records = []json.RawMessage{}
-	pages := bus.Scan{Stream: bus.MandateEvents, Filter: w.receipt.Operation.Subject(messages.Page, w.receipt.RequestID), Page: pageSize}
-	for {
-		list, err := pages.Next(ctx, w.b.nc)
-		if err != nil || len(list) == 0 {
-			return records, err
+	pages := bus.Scan{Stream: bus.MandateEvents, Filter: w.receipt.Operation.Subject(messages.Page, w.receipt.RequestID)}
+	err = pages.Each(ctx, w.b.nc, func(m bus.Message) bool {
+		var page messages.TransactionsPage
+		if messages.DecodeEvent(m.Data, &page) == nil && page.Fingerprint == w.receipt.Fingerprint {
+			records = append(records, page.Records...)
 		}
-		for _, m := range list {
-			var page messages.TransactionsPage
-			if messages.DecodeEvent(m.Data, &page) == nil && page.Fingerprint == w.receipt.Fingerprint {
-				records = append(records, page.Records...)
-			}
-		}
-	}
+		return true
+	})
+	return records, err
 }
 
 // verdict is nil for a good outcome, otherwise an error that says what went wrong, with the

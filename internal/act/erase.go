@@ -159,29 +159,13 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 
 // deadOf are the sequences of the dead letters of a request.
 func deadOf(ctx context.Context, nc *nats.Conn, op messages.Operation, id string) (sequences []uint64, err error) {
-	err = scanAll(ctx, nc, bus.DeadLetters, "dead."+op.Requested(), func(m bus.Message) {
+	err = bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested()}.Each(ctx, nc, func(m bus.Message) bool {
 		if m.Header.Get(bus.HeaderRequestID) == id {
 			sequences = append(sequences, m.Sequence)
 		}
+		return true
 	})
 	return sequences, err
-}
-
-// scanAll visits all that a stream has under a filter.
-func scanAll(ctx context.Context, nc *nats.Conn, stream, filter string, visit func(bus.Message)) error {
-	scan := bus.Scan{Stream: stream, Filter: filter, Page: 1024}
-	for {
-		found, err := scan.Next(ctx, nc)
-		if err != nil {
-			return err
-		}
-		for _, m := range found {
-			visit(m)
-		}
-		if len(found) == 0 || found[len(found)-1].Pending == 0 {
-			return nil
-		}
-	}
 }
 
 // Says is what is removed, in words.
@@ -256,7 +240,10 @@ func (p Person) entomb(ctx context.Context, op messages.Operation, id string) er
 // keepRowsAway leaves the ids of a message's rows, so that no poller publishes them again.
 func (p Person) keepRowsAway(ctx context.Context, id string) error {
 	var rows []bus.Message
-	err := scanAll(ctx, p.Conn, bus.MailDeliveries, messages.Delivery.Filter(id), func(m bus.Message) { rows = append(rows, m) })
+	err := bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(id)}.Each(ctx, p.Conn, func(m bus.Message) bool {
+		rows = append(rows, m)
+		return true
+	})
 	for _, m := range rows {
 		if err == nil {
 			err = p.keepRowAway(ctx, m)

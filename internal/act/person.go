@@ -37,9 +37,9 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 	found := map[key]bool{}
 	rows := map[string][]uint64{} // by request
 	text := strings.ToLower(word)
-	visit := func(m bus.Message) {
+	visit := func(m bus.Message) bool {
 		if !bytes.Contains(bytes.ToLower(m.Data), []byte(text)) || !names(m.Data, text) {
-			return
+			return true
 		}
 		tokens := strings.Split(strings.TrimPrefix(m.Subject, "dead."), ".")
 		op, id := messages.Operation(tokens[0]+"."+tokens[1]), tokens[len(tokens)-1]
@@ -57,9 +57,10 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 		default:
 			found[key{op, id}] = true
 		}
+		return true
 	}
 	for stream, filter := range map[string]string{bus.MandateEvents: "mandate.*.*.*", bus.MailEvents: "mail.>", bus.MailDeliveries: messages.Delivery.Filter("*"), bus.DeadLetters: "dead.>"} {
-		if err := scanAll(ctx, r.Conn, stream, filter, visit); err != nil {
+		if err := (bus.Scan{Stream: stream, Filter: filter}).Each(ctx, r.Conn, visit); err != nil {
 			return t, err
 		}
 	}

@@ -34,39 +34,26 @@ type Query struct {
 // Acts gives what people did, the newest first. An act of which it was not told how it went has
 // the result Unknown. Errors: bus.ErrNoStream, or that of the connection.
 func Acts(ctx context.Context, nc *nats.Conn, q Query) ([]Entry, error) {
-	scan := bus.Scan{Stream: bus.Audit, Filter: subjectOf(string(q.Verb), q.Actor, q.Target), Since: q.Since, Page: 1024}
-	if q.Limit > 0 {
-		n, _, err := bus.Count(ctx, nc, scan.Stream, scan.Filter, scan.Since)
-		if err != nil || n == 0 {
-			return nil, err
-		}
-		if records := uint64(2 * q.Limit); n > records { // of each act there are two at most
-			if err := scan.ToLast(ctx, nc, records); err != nil {
-				return nil, err
-			}
-		}
+	scan := bus.Scan{Stream: bus.Audit, Filter: subjectOf(string(q.Verb), q.Actor, q.Target), Since: q.Since}
+	if some, err := scan.Newest(ctx, nc, 2*q.Limit); err != nil || !some { // of each act there are two at most
+		return nil, err
 	}
 	var entries []Entry
 	place := map[string]int{} // by subject and id
-	for {
-		found, err := scan.Next(ctx, nc)
-		if err != nil {
-			return nil, err
+	err := scan.Each(ctx, nc, func(m bus.Message) bool {
+		e := entryOf(m)
+		key := m.Subject + " " + e.ID
+		if i, known := place[key]; known && e.ID != "" {
+			e.Sequence = entries[i].Sequence
+			entries[i] = e
+			return true
 		}
-		for _, m := range found {
-			e := entryOf(m)
-			key := m.Subject + " " + e.ID
-			if i, known := place[key]; known && e.ID != "" {
-				e.Sequence = entries[i].Sequence
-				entries[i] = e
-				continue
-			}
-			place[key] = len(entries)
-			entries = append(entries, e)
-		}
-		if len(found) == 0 || found[len(found)-1].Pending == 0 {
-			break
-		}
+		place[key] = len(entries)
+		entries = append(entries, e)
+		return true
+	})
+	if err != nil {
+		return nil, err
 	}
 	slices.Reverse(entries)
 	if q.Limit > 0 && len(entries) > q.Limit {

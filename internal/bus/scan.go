@@ -21,7 +21,7 @@ type Scan struct {
 	Stream, Filter string
 	From           uint64    // sequence that the next message has at least
 	Since          time.Time // counts instead of From for the first message
-	Page           int       // messages asked for at once
+	Page           int       // messages asked for at once; 0: eachPage, where Each asks
 }
 
 // Message is what a stream has stored.
@@ -48,6 +48,47 @@ func (s *Scan) Next(ctx context.Context, nc *nats.Conn) ([]Message, error) {
 		s.From, s.Since = page[len(page)-1].Sequence+1, time.Time{}
 	}
 	return page, err
+}
+
+// eachPage is how many messages Each asks for at once.
+const eachPage = 4096
+
+// Each gives visit what the stream has from the scan's place on, until it returns false.
+// Errors: those of Next.
+func (s Scan) Each(ctx context.Context, nc *nats.Conn, visit func(Message) bool) error {
+	if s.Page == 0 {
+		s.Page = eachPage
+	}
+	for {
+		page, err := s.Next(ctx, nc)
+		if err != nil {
+			return err
+		}
+		for _, m := range page {
+			if !visit(m) {
+				return nil
+			}
+		}
+		if len(page) == 0 || page[len(page)-1].Pending == 0 {
+			return nil
+		}
+	}
+}
+
+// Newest puts the scan before the last n messages under its filter since its time, and has
+// it ask for those alone; 0: for all. It reports whether there may be one.
+func (s *Scan) Newest(ctx context.Context, nc *nats.Conn, n int) (some bool, err error) {
+	if n == 0 {
+		return true, nil
+	}
+	have, _, err := Count(ctx, nc, s.Stream, s.Filter, s.Since)
+	if err != nil || have == 0 {
+		return false, err
+	}
+	if s.Page = n; have > uint64(n) {
+		err = s.ToLast(ctx, nc, uint64(n))
+	}
+	return true, err
 }
 
 // Any reports whether there is anything for Next: it is less to ask where there seldom is.

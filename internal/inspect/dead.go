@@ -66,11 +66,11 @@ func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) 
 
 func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Query) ([]DeadLetter, error) {
 	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested(), Since: q.Since}
-	if some, err := r.newest(ctx, &scan, q.limitOfScan()); err != nil || !some {
+	if some, err := scan.Newest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {
 		return nil, err
 	}
 	var letters []DeadLetter
-	err := r.all(ctx, scan, func(m bus.Message) bool {
+	err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
 		if d := deadLetterOf(m); q.wantsReason(d.Reason) {
 			letters = append(letters, d)
 		}
@@ -184,7 +184,7 @@ func (r Reader) deadOf(ctx context.Context, s Story) (letters []DeadLetter, err 
 		// Another server's clock may be behind.
 		scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + s.Operation.Requested(), Since: e.Time.Add(-time.Second), Page: 64}
 		id := bus.DeadLetterID(s.Operation, s.RequestID, e.Sequence)
-		err := r.all(ctx, scan, func(m bus.Message) bool {
+		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
 			if m.Header.Get(nats.MsgIdHdr) != id {
 				return true
 			}

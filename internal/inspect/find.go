@@ -184,7 +184,7 @@ func (r Reader) recipients(ctx context.Context, word string, secrets []*messages
 
 // rows are those of the sending log to an address that belong to no request for sure.
 func (r Reader) rows(ctx context.Context, word, text string, since time.Time, into *Finding) error {
-	return r.all(ctx, bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(messages.Unmatched), Since: since}, func(m bus.Message) bool {
+	return bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(messages.Unmatched), Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool {
 		if containsFold(m.Data, text) && isTo(m.Data, word) {
 			into.Rows = append(into.Rows, eventOf(m))
 		}
@@ -210,7 +210,7 @@ func isTo(body []byte, word string) bool {
 // mailOf says what the sending log last said of the mail to an address.
 func (r Reader) mailOf(ctx context.Context, f *Found, word string) error {
 	f.Mail = "no row in the sending log yet"
-	return r.all(ctx, bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(f.RequestID)}, func(m bus.Message) bool {
+	return bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(f.RequestID)}.Each(ctx, r.Conn, func(m bus.Message) bool {
 		state := messages.StateOf(m.Subject)
 		if state == messages.Summary || state == messages.Overdue || !isTo(m.Data, word) {
 			return true

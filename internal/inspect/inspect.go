@@ -110,45 +110,6 @@ func eachSeen(n int, work func(i int) error) error {
 	return err
 }
 
-// all reads everything that a stream has under a filter from a sequence or, where that is
-// 0, a time on, until visit returns false.
-func (r Reader) all(ctx context.Context, scan bus.Scan, visit func(bus.Message) bool) error {
-	if scan.Page == 0 {
-		scan.Page = page
-	}
-	for {
-		found, err := scan.Next(ctx, r.Conn)
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		for _, m := range found {
-			if !visit(m) {
-				return nil
-			}
-		}
-		if found[len(found)-1].Pending == 0 {
-			return nil
-		}
-	}
-}
-
-// newest has a scan begin with the last so many messages, where it has more; 0: with all.
-// It reports whether there is one.
-func (r Reader) newest(ctx context.Context, scan *bus.Scan, limit int) (some bool, err error) {
-	if limit == 0 {
-		return true, nil
-	}
-	n, _, err := bus.Count(ctx, r.Conn, scan.Stream, scan.Filter, scan.Since)
-	if err != nil || n == 0 {
-		return false, err
-	}
-	if scan.Page = limit; n > uint64(limit) {
-		err = scan.ToLast(ctx, r.Conn, uint64(limit))
-		scan.Since = time.Time{}
-	}
-	return true, err
-}
-
 // last is the last event of a request; false: it has none. What cannot be an id, such as a
 // pattern, is that of none.
 func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus.Message, bool, error) {

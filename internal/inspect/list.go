@@ -115,11 +115,11 @@ func (r Reader) ended(ctx context.Context, op messages.Operation, q Query) ([]Ro
 // inState are the newest events of one state that a query asks for.
 func (r Reader) inState(ctx context.Context, op messages.Operation, state messages.State, q Query) ([]Row, error) {
 	scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: q.Since}
-	if some, err := r.newest(ctx, &scan, q.limitOfScan()); err != nil || !some {
+	if some, err := scan.Newest(ctx, r.Conn, q.limitOfScan()); err != nil || !some {
 		return nil, err
 	}
 	var rows []Row
-	err := r.all(ctx, scan, func(m bus.Message) bool {
+	err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
 		if row := rowOf(op, state, m); q.wantsReason(row.Reason) {
 			rows = append(rows, row)
 		}
@@ -150,7 +150,7 @@ func (r Reader) superseding(ctx context.Context, op messages.Operation, since ti
 	later := map[string]uint64{}
 	for _, state := range []messages.State{messages.Reopened, messages.Resolved} {
 		scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: since}
-		err := r.all(ctx, scan, func(m bus.Message) bool {
+		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
 			id := m.Subject[len(op.Subject(state, ""))+1:]
 			later[id] = max(later[id], m.Sequence)
 			return true
@@ -197,7 +197,7 @@ const chunk = 256
 func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []request, err error) {
 	of := bus.QueueOf(queue.Operation)
 	if queue.Taken > 0 && slices.ContainsFunc(opens[1:], q.wants) {
-		err = r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter}, func(m bus.Message) bool {
+		err = bus.Scan{Stream: of.Stream, Filter: of.Filter}.Each(ctx, r.Conn, func(m bus.Message) bool {
 			if m.Sequence <= queue.delivered {
 				list = append(list, requestOf(of.Stream, m))
 			}
@@ -213,10 +213,11 @@ func (r Reader) candidates(ctx context.Context, queue Queue, q Query) (list []re
 			return nil, err
 		}
 	}
-	return list, r.all(ctx, scan, func(m bus.Message) bool {
+	err = scan.Each(ctx, r.Conn, func(m bus.Message) bool {
 		list = append(list, requestOf(of.Stream, m))
 		return true
 	})
+	return list, err
 }
 
 // Group is how many requests have something in common.

@@ -142,7 +142,7 @@ func (r Reader) Opens(ctx context.Context, q Queue, limit int, until time.Time) 
 	of := bus.QueueOf(q.Operation)
 	var waiting []request
 	place := uint64(0)
-	err := r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: min(limit, page)}, func(m bus.Message) bool {
+	err := bus.Scan{Stream: of.Stream, Filter: of.Filter, Page: min(limit, page)}.Each(ctx, r.Conn, func(m bus.Message) bool {
 		if m.Time.After(until) {
 			return false
 		}
@@ -202,7 +202,7 @@ func openOf(q Queue, w request, last bus.Message, there bool) Open {
 // be kept. Only messages that hold one of the texts, which are in lower case, are opened.
 func (r Reader) search(ctx context.Context, q Queue, keep func(request) bool, texts ...string) (found []request, err error) {
 	of, place := bus.QueueOf(q.Operation), uint64(0)
-	err = r.all(ctx, bus.Scan{Stream: of.Stream, Filter: of.Filter}, func(m bus.Message) bool {
+	err = bus.Scan{Stream: of.Stream, Filter: of.Filter}.Each(ctx, r.Conn, func(m bus.Message) bool {
 		if m.Sequence > q.delivered {
 			place++
 		}

@@ -112,7 +112,7 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 // read adds what a stream has under a filter, at most so much.
 func (r Reader) read(ctx context.Context, s *Story, stream, filter string, into *[]Event) error {
 	n := 0
-	return r.all(ctx, bus.Scan{Stream: stream, Filter: filter, Page: most}, func(m bus.Message) bool {
+	return bus.Scan{Stream: stream, Filter: filter, Page: most}.Each(ctx, r.Conn, func(m bus.Message) bool {
 		*into = append(*into, eventOf(m))
 		if n++; n == most {
 			s.More += m.Pending
