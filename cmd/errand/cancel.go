@@ -31,7 +31,7 @@ Examples:
 func (k *cancel) Run(ctx context.Context) error { return k.run(ctx, standard()) }
 
 func (k *cancel) run(ctx context.Context, c console) error {
-	if !plainID(k.ID) {
+	if !messages.IsID(k.ID) {
 		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q can be no request id: those are up to 64 letters, digits, - and _", k.ID)}
 	}
 	op := messages.Operation("")

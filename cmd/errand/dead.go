@@ -11,6 +11,7 @@ import (
 
 	"errand/internal/app"
 	"errand/internal/inspect"
+	"errand/pkg/messages"
 )
 
 // dead groups the commands about dead letters.
@@ -95,7 +96,7 @@ Examples:
 func (d *deadShow) Run(ctx context.Context) error { return d.run(ctx, standard()) }
 
 func (d *deadShow) run(ctx context.Context, c console) error {
-	if !plainID(d.Name) {
+	if !messages.IsID(d.Name) {
 		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", d.Name)}
 	}
 	b, err := d.NATS.open(ctx, "dead", c)

@@ -11,6 +11,7 @@ import (
 	"errand/internal/act"
 	"errand/internal/app"
 	"errand/internal/inspect"
+	"errand/pkg/messages"
 )
 
 // deadRedrive has dead letters run again.
@@ -106,7 +107,7 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 		return q, &app.Invalid{Variable: "--rate", Problem: "must be positive"}
 	}
 	for _, name := range d.Names {
-		if !plainID(strings.TrimPrefix(name, inspect.BySequence)) {
+		if !messages.IsID(strings.TrimPrefix(name, inspect.BySequence)) {
 			return q, &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", name)}
 		}
 	}

@@ -39,7 +39,7 @@ func (s *show) Run(ctx context.Context) error { return s.run(ctx, standard()) }
 
 func (s *show) run(ctx context.Context, c console) error {
 	switch {
-	case !plainID(s.ID):
+	case !messages.IsID(s.ID):
 		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q can be no request id: those are up to 64 letters, digits, - and _", s.ID)}
 	case s.Follow && (s.Watch || s.Output != "table"):
 		return &app.Invalid{Variable: "--follow", Problem: "is for a table alone, and not with --watch"}
@@ -162,13 +162,6 @@ func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 		rows = append(rows, []cell{{stamp(shown.at, now), dim}, {state, colourOf(kind)}, cellOf(summary(shown, now))})
 	}
 	return rows
-}
-
-// plainID reports whether a text can be the id in a subject.
-func plainID(s string) bool {
-	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	})
 }
 
 // patternsOf are the subjects of a request's events, and of its mail's.

@@ -50,7 +50,7 @@ func (w *watch) Run(ctx context.Context) error { return w.run(ctx, standard()) }
 func (w *watch) run(ctx context.Context, c console) error {
 	var patterns []string
 	for _, pattern := range w.Pattern {
-		if plainID(pattern) && pattern != "mandate" && pattern != "mail" && pattern != "dead" {
+		if messages.IsID(pattern) && pattern != "mandate" && pattern != "mail" && pattern != "dead" {
 			patterns = append(patterns, patternsOf(pattern)...)
 			continue
 		}

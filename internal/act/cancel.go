@@ -41,7 +41,7 @@ func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why str
 
 // cancellable finds the operation that has an id, and what is to be done there.
 func (r Requests) cancellable(ctx context.Context, op messages.Operation, id string) (found cancelling, err error) {
-	if !isToken(id) {
+	if !messages.IsID(id) {
 		return found, fmt.Errorf("%w: %q can be no request id", ErrNothingDone, id)
 	}
 	why := fmt.Errorf("%w: %s was never seen: no queue has it, and no event of it is kept. To cancel it now would block the id", ErrNothingDone, id)

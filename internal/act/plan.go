@@ -99,7 +99,7 @@ func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (
 	op, id := letter.Operation, letter.RequestID
 	item := Item{RequestID: id, Operation: op, Sequence: letter.Sequence, Reason: letter.Reason,
 		opening: opening{letter: letter, fingerprint: fingerprintOf(op, letter.Event.Message.Data)}}
-	if bus.QueueOf(op) == (bus.Queue{}) || !isToken(id) {
+	if bus.QueueOf(op) == (bus.Queue{}) || !messages.IsID(id) {
 		return item.as(CannotRun, "it names no request"), nil
 	}
 	last, err := log.Last(ctx, op, op.Filter(id))
@@ -234,11 +234,4 @@ func namesID(data []byte) bool {
 func hasRecords(evidence json.RawMessage) bool {
 	var records []json.RawMessage
 	return json.Unmarshal(evidence, &records) == nil && len(records) > 0
-}
-
-// isToken reports whether a text may be the id in a subject.
-func isToken(s string) bool {
-	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	})
 }

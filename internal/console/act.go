@@ -101,7 +101,7 @@ func formOf(r *http.Request, user access.User) (actForm, error) {
 	if !user.May(access.Act) {
 		return f, forbidden(user)
 	}
-	if !validID(f.ID) {
+	if !messages.IsID(f.ID) {
 		return f, notFound("That is not the id of a request.")
 	}
 	var err error

@@ -56,7 +56,7 @@ func (s *Server) request(r *http.Request, user access.User) (page, error) {
 // requestPage reads the streams. The index knows less, and answers while NATS does not.
 func (s *Server) requestPage(ctx context.Context, id string, user access.User, reveal bool) (page, error) {
 	p := requestPage{ID: id, MayReveal: user.May(access.Reveal) && !reveal, Revealed: reveal}
-	if !validID(id) {
+	if !messages.IsID(id) {
 		return page{}, notFound("That is not the id of a request: an id has letters, digits, _ and - only, 64 at most.")
 	}
 	stories, err := s.reader.Stories(ctx, id, s.now())
@@ -76,13 +76,6 @@ func (s *Server) requestPage(ctx context.Context, id string, user access.User, r
 		out.Status = http.StatusNotFound
 	}
 	return out, nil
-}
-
-// validID reports whether a text may be the id of a request, of the queue's numbering too.
-func validID(id string) bool {
-	return id != "" && len(id) <= 64 && !strings.ContainsFunc(id, func(r rune) bool {
-		return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '_' || r == '-')
-	})
 }
 
 func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
@@ -165,7 +158,7 @@ func (s *Server) revealed(w http.ResponseWriter, r *http.Request, user access.Us
 // revealForm asks why somebody wants to see the data.
 func (s *Server) revealForm(r *http.Request, user access.User) (page, error) {
 	id := r.PathValue("id")
-	if !validID(id) || !user.May(access.Reveal) {
+	if !messages.IsID(id) || !user.May(access.Reveal) {
 		return page{}, notFound("There is nothing to show.")
 	}
 	return page{Title: "Show personal data", Nav: "/requests", Name: "reveal", Data: struct{ ID string }{id}}, nil

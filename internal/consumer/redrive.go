@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -36,9 +35,6 @@ func redriveOf(m *nats.Msg) redrive {
 	return r
 }
 
-// token is what may be an id in a subject.
-var token = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
 // given is how many of a delivery's ids are those that the queue gives.
 const given = 2
 
@@ -50,7 +46,7 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 		return nil
 	}
 	own := d.ids[len(d.ids)-given:]
-	if named := d.ids[:len(d.ids)-given]; token.MatchString(d.of) && (len(named) == 0 || named[0] == d.of) {
+	if named := d.ids[:len(d.ids)-given]; messages.IsID(d.of) && (len(named) == 0 || named[0] == d.of) {
 		seen, err := c.reopenedFor(ctx, d)
 		switch {
 		case err != nil:

@@ -104,7 +104,7 @@ func (v value) requestID() string {
 		return ""
 	}
 	s := v.unquoted()
-	if !v.must(isID(s), "must be 1 to 64 letters, digits, _ or -") ||
+	if !v.must(IsID(s), "must be 1 to 64 letters, digits, _ or -") ||
 		!v.must(ValidID(s), "is reserved: unmatched, or a stream and a number such as MAIL_REQUESTS-12") ||
 		v.form.faults[v.name] != nil {
 		return "" // given twice, it names nothing

@@ -158,10 +158,11 @@ var Reasons = []Reason{ReasonInvalidRequest, ReasonConflict, ReasonCancelled, Re
 // id that the programs give. Those are Unmatched and <stream>-<sequence>, which
 // a request without an id of its own goes by; so the id in an event's subject
 // need not be valid in this sense.
-func ValidID(s string) bool { return isID(s) && !isReservedID(s) }
+func ValidID(s string) bool { return IsID(s) && !isReservedID(s) }
 
-// isID says whether s can be the id in a subject.
-func isID(s string) bool {
+// IsID says whether s can be the id in an event's subject: [A-Za-z0-9_-]{1,64}, ids that the
+// programs give among them.
+func IsID(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false
 	}
