@@ -87,7 +87,7 @@ func (s *Server) run(ctx, hard context.Context, listener net.Listener) error {
 	defer wg.Wait()
 	for _, work := range []func(context.Context){
 		func(ctx context.Context) { s.index.Follow(ctx, s.reader.Conn, s.reader.JS) },
-		s.watch.run, s.watch.follow, s.live.run, s.runs.run,
+		s.watch.run, s.live.run, s.runs.run,
 	} {
 		wg.Go(func() { work(ctx) })
 	}

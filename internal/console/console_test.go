@@ -78,7 +78,7 @@ func (in *installation) open(dir string, roles ...string) {
 	in.Server = newServer(app.Connected{Conn: nc, JetStream: js, Logger: zerolog.Nop(), Version: "test"}, x, guard, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	for _, work := range []func(context.Context){func(ctx context.Context) { x.Follow(ctx, nc, js) }, in.watch.run, in.watch.follow, in.live.run, in.runs.run} {
+	for _, work := range []func(context.Context){func(ctx context.Context) { x.Follow(ctx, nc, js) }, in.watch.run, in.live.run, in.runs.run} {
 		wg.Go(func() { work(ctx) })
 	}
 	server := httptest.NewServer(in.handler())

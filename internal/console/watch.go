@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +20,7 @@ import (
 type watch struct {
 	reader  inspect.Reader
 	index   *index.Index
-	version atomic.Uint64 // grows whenever something changed
+	version atomic.Uint64 // grows with each look
 
 	mu    sync.Mutex
 	known known
@@ -74,23 +73,8 @@ func (w *watch) look(ctx context.Context) {
 	w.version.Add(1)
 }
 
-// follow notes that something changed whenever the index has something new, until ctx ends.
-func (w *watch) follow(ctx context.Context) {
-	for after := ""; ; {
-		changes, err := w.index.Changes(ctx, after)
-		if err != nil {
-			if !retry.Pause(ctx, retry.LiveEvery) {
-				return
-			}
-			continue
-		}
-		after = changes.Next
-		w.version.Add(1)
-	}
-}
-
-// stamp changes whenever something changed.
-func (w *watch) stamp() string { return strconv.FormatUint(w.version.Load(), 36) }
+// stamp changes whenever something changed, here or in the index.
+func (w *watch) stamp() string { return fmt.Sprint(w.version.Load(), "-", w.index.Version()) }
 
 func (w *watch) get() known {
 	w.mu.Lock()

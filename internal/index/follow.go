@@ -25,7 +25,7 @@ type follower struct {
 	writer  *writer // nil: the file has to be opened first
 	at      map[string]Position
 	checked time.Time // when the streams were last looked at
-	behind  bool      // not everything was told as a change
+	behind  bool      // the file says that it is made again
 	again   string    // why the file has to be made again; "": it has not
 	removed bool      // requests were removed whose names are still there
 	swept   time.Time // when such names were last removed
@@ -100,7 +100,6 @@ func (f *follower) round(ctx context.Context) (err error) {
 			return f.mend(err)
 		}
 		f.behind = false
-		f.feed.miss()
 	}
 	f.lag.caughtUp()
 	return nil
@@ -218,7 +217,6 @@ type part struct {
 	batch    *batch
 	position Position
 	pending  uint64
-	many     bool // more than are told as changes
 	err      error
 }
 
@@ -259,7 +257,7 @@ func (f *follower) next(ctx context.Context, scan *bus.Scan, p Position) part {
 	last := page[len(page)-1]
 	p.Indexed, p.At = last.Sequence, last.Time
 	p.Last = max(p.Last, last.Sequence+last.Pending)
-	return part{batch: f.gather(scan.Stream, page), position: p, pending: last.Pending, many: page[0].Pending >= MaxChanges}
+	return part{batch: f.gather(scan.Stream, page), position: p, pending: last.Pending}
 }
 
 func (f *follower) write(now part) error {
@@ -268,8 +266,6 @@ func (f *follower) write(now part) error {
 	}
 	f.at[now.position.Stream] = now.position
 	f.lag.set(now.position)
-	if f.behind = f.behind || now.many; !f.behind {
-		f.feed.add(now.batch.changes)
-	}
+	f.version.Add(1)
 	return nil
 }

@@ -17,7 +17,6 @@ type batch struct {
 	rows     []int64 // of the sending log that were erased, and are of no request
 	tally    map[tally]int
 	secrets  map[string]struct{}
-	changes  []Change
 }
 
 // key is what a request is known by.
@@ -98,11 +97,8 @@ func (x *Index) gather(stream string, page []bus.Message) *batch {
 		case op == messages.Log:
 		case op == messages.Delivery:
 			x.delivery(b, st, id, m)
-		case op == messages.Batch:
-			request, _, _ := strings.Cut(id, ".")
-			b.change(stream, op, st, request, m, factsOf(m.Data))
 		case numberOf(op) > 0:
-			x.event(b, stream, key{id, op}, st, m)
+			x.event(b, key{id, op}, st, m)
 		}
 	}
 	return b
@@ -111,14 +107,6 @@ func (x *Index) gather(stream string, page []bus.Message) *batch {
 func factsOf(body []byte) (f facts) {
 	_ = json.Unmarshal(body, &f) // what could be read before the fault is there
 	return f
-}
-
-// change notes an event for those who follow; a page has one for each, and all but the last
-// ones are missed anyway.
-func (b *batch) change(stream string, op messages.Operation, state messages.State, id string, m *bus.Message, f facts) {
-	if m.Pending < MaxChanges {
-		b.changes = append(b.changes, Change{Stream: stream, Sequence: m.Sequence, Operation: op, State: state, RequestID: id, Reason: f.Reason, At: m.Time, Attempt: f.Attempt})
-	}
 }
 
 // of gives what a batch says of a request that a message is about.
@@ -133,7 +121,7 @@ func (b *batch) of(k key, m *bus.Message) *news {
 }
 
 // event takes an event of a request's history.
-func (x *Index) event(b *batch, stream string, k key, state messages.State, m *bus.Message) {
+func (x *Index) event(b *batch, k key, state messages.State, m *bus.Message) {
 	f := factsOf(m.Data)
 	r := b.of(k, m)
 	r.Kind = Kind{Operation: k.operation, State: state, Reason: f.Reason, Outcome: f.Outcome, AfterUnknown: f.AfterUnknown}
@@ -153,7 +141,6 @@ func (x *Index) event(b *batch, stream string, k key, state messages.State, m *b
 	if state == messages.Deferred || state.Final(k.operation) {
 		b.tally[tally{slotOf(m.Time), r.Kind}]++
 	}
-	b.change(stream, k.operation, state, k.id, m, f)
 }
 
 // payers are the addresses in evidence that is a list of transaction records.
@@ -196,7 +183,6 @@ func (x *Index) sent(b *batch, id string, m *bus.Message) {
 
 // delivery takes an event of the sending log.
 func (x *Index) delivery(b *batch, state messages.State, id string, m *bus.Message) {
-	b.change(bus.MailDeliveries, messages.Delivery, state, id, m, facts{})
 	switch state {
 	case messages.Summary, messages.Overdue:
 		return

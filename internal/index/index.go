@@ -5,7 +5,7 @@
 //	streams ── Follow ──> messages ── one transaction: rows and position ──> SQLite
 //	                                                                          │
 //	      pages <── Requests, Find, Outcomes, Reasons, Counts, Oldest, Deliveries
-//	      live  <── Changes (in memory)          how far it is <── Lag
+//	      live  <── Version (in memory)          how far it is <── Lag
 //
 // A row holds an id, a state, a reason, times and sequences. Order numbers and addresses
 // are there as keyed hashes alone: who has the file and not the key learns none. What has
@@ -26,7 +26,6 @@
 //	requests.go lists of requests, page by page
 //	find.go     requests by what they name
 //	counts.go   how many, by hour, reason and state
-//	changes.go  what just happened
 //	lag.go      how far behind it is
 package index
 
@@ -63,7 +62,7 @@ type Index struct {
 	secrets []*messages.RecipientSecret
 	log     zerolog.Logger
 	lock    *os.File
-	feed    feed
+	version atomic.Uint64
 	lag     lag
 	broken  atomic.Pointer[error] // what a question met
 
@@ -105,7 +104,6 @@ func (x *Index) open(key []byte) (err error) {
 		return fmt.Errorf("index: its key has %d bytes, and must have %d", len(key), keySize)
 	}
 	x.hash = newHasher(key)
-	x.feed.init()
 	x.store, err = open(x.dir, x.hash.check())
 	if errors.Is(err, errUnusable) || damaged(err) {
 		return x.startOver(err.Error())
@@ -141,7 +139,6 @@ func (x *Index) startOver(why string) (err error) {
 // Close closes the index, after Follow has ended. What is being asked of it meanwhile ends
 // first.
 func (x *Index) Close() error {
-	x.feed.close()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var err error
@@ -151,6 +148,9 @@ func (x *Index) Close() error {
 	}
 	return errors.Join(err, x.lock.Close())
 }
+
+// Version grows whenever the index has something new. It begins again with each process.
+func (x *Index) Version() uint64 { return x.version.Load() }
 
 // ask runs a question.
 func (x *Index) ask(question func(db *sql.DB) error) error {
