@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -45,13 +46,18 @@ func lastOf(filter string) map[string]any { return map[string]any{"last_by_subj"
 // behind the others.
 func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*stored, error) {
 	m, err := ask(ctx, nc, "$JS.API.DIRECT.GET."+stream, what)
+	if errors.Is(err, nats.ErrNoResponders) { // or so a message without a body says
+		m, err = askOnce(ctx, nc, "$JS.API.DIRECT.GET."+stream, what)
+	}
 	if err != nil {
 		return nil, err
 	}
-	switch status := m.Header.Get("Status"); status {
+	switch status := statusOf(m); status {
 	case "":
 	case "404":
 		return nil, nil
+	case "503":
+		return nil, nats.ErrNoResponders
 	default:
 		return nil, fmt.Errorf("nats: direct get: status %s %s", status, m.Header.Get("Description"))
 	}
@@ -60,14 +66,32 @@ func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]a
 
 // storedIn is the message in the answer to a direct get.
 func storedIn(m *nats.Msg) (got *stored, err error) {
-	got = &stored{subject: m.Header.Get(jetstream.SubjectHeader), header: m.Header, data: m.Data}
-	if got.seq, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err == nil {
-		got.at, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	got = &stored{subject: added(m, jetstream.SubjectHeader), header: m.Header, data: m.Data}
+	if got.seq, err = strconv.ParseUint(added(m, jetstream.SequenceHeader), 10, 64); err == nil {
+		got.at, err = time.Parse(time.RFC3339Nano, added(m, jetstream.TimeStampHeaer))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: direct get: %w", err)
 	}
 	return got, nil
+}
+
+// added is a header that the server has added to a stored message. Whoever stored it may have
+// given it the same: the server's is the last one.
+func added(m *nats.Msg, name string) string {
+	if values := m.Header[name]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}
+
+// statusOf is what the server says instead of a message; "": this is a stored one, which may
+// have any status of its own.
+func statusOf(m *nats.Msg) string {
+	if added(m, jetstream.StreamHeader) != "" {
+		return ""
+	}
+	return m.Header.Get("Status")
 }
 
 // fromLeader asks the leader of a stream for one message; nil: the stream has none.
@@ -110,6 +134,39 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, what map[string]any
 type Place struct {
 	Sequence uint64
 	Time     time.Time
+}
+
+// answersTo asks JetStream and gives the answers, up to n. The client takes nothing of them for a
+// status, as it does with those of a subscription of its own.
+func answersTo(nc *nats.Conn, subject string, what map[string]any, n int) (answers chan *nats.Msg, end func(), err error) {
+	body, _ := json.Marshal(what) // texts, numbers and times always encode
+	answers = make(chan *nats.Msg, n)
+	sub, err := nc.ChanSubscribe(nc.NewInbox(), answers)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := nc.PublishRequest(subject, sub.Subject, body); err != nil {
+		_ = sub.Unsubscribe()
+		return nil, nil, err
+	}
+	return answers, func() { _ = sub.Unsubscribe() }, nil // the rest is given up
+}
+
+// askOnce is ask, for an answer that may be a message with any headers.
+func askOnce(ctx context.Context, nc *nats.Conn, subject string, what map[string]any) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
+	answers, end, err := answersTo(nc, subject, what, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	select {
+	case m := <-answers:
+		return m, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // LastPlace asks the leader of a stream for its last message under a filter: unlike a

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -143,23 +142,22 @@ func noStream(stream string, err error) error {
 
 // directPage asks any replica of a stream for some messages.
 func directPage(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (page []Message, err error) {
-	body, _ := json.Marshal(what) // texts, numbers and times always encode
 	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
-	answers, err := nc.SubscribeSync(nc.NewInbox())
+	most, _ := what["batch"].(int)
+	answers, end, err := answersTo(nc, "$JS.API.DIRECT.GET."+stream, what, most+1) // and the end of the page
 	if err != nil {
 		return nil, fmt.Errorf("nats: direct get: %w", err)
 	}
-	defer func() { _ = answers.Unsubscribe() }() // the rest of a page that is given up
-	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+stream, answers.Subject, body); err != nil {
-		return nil, fmt.Errorf("nats: direct get: %w", err)
-	}
+	defer end()
 	for {
-		m, err := answers.NextMsgWithContext(ctx)
-		if err != nil {
-			return nil, noStream(stream, err)
+		var m *nats.Msg
+		select {
+		case m = <-answers:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		switch status := m.Header.Get("Status"); status {
+		switch status := statusOf(m); status {
 		case "":
 		case "204", "404": // the end of the page; there is none
 			return page, nil
@@ -174,7 +172,7 @@ func directPage(ctx context.Context, nc *nats.Conn, stream string, what map[stri
 		}
 		if last := uint64(0); len(page) > 0 {
 			last = page[len(page)-1].Sequence
-			if m.Header.Get("Nats-Last-Sequence") != strconv.FormatUint(last, 10) {
+			if added(m, "Nats-Last-Sequence") != strconv.FormatUint(last, 10) {
 				return nil, fmt.Errorf("nats: direct get from %s: a message after %d was lost on the way", stream, last)
 			}
 		}
@@ -189,7 +187,7 @@ func messageOf(m *nats.Msg) (out Message, err error) {
 		return out, err
 	}
 	out = Message{Subject: got.subject, Sequence: got.seq, Time: got.at, Header: nats.Header{}, Data: got.data}
-	if out.Pending, err = strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64); err != nil {
+	if out.Pending, err = strconv.ParseUint(added(m, "Nats-Num-Pending"), 10, 64); err != nil {
 		return out, fmt.Errorf("nats: direct get: %w", err)
 	}
 	for name, values := range m.Header {
