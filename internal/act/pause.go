@@ -30,6 +30,9 @@ func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Durat
 		if err != nil {
 			return "", fmt.Errorf("nats: pause %s: %w", q.Name, err)
 		}
+		if !answer.Paused {
+			return "", fmt.Errorf("%s is not paused now: by the servers' clock %s has passed; is this machine's right?", op, at(until))
+		}
 		until = answer.PauseUntil
 		return "paused until " + at(until), nil
 	})

@@ -2,6 +2,7 @@ package act_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,5 +82,17 @@ func TestThereIsNoPauseWithoutAnEndOrAReason(t *testing.T) {
 	c, err := p.JS.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
 	if err != nil || c.CachedInfo().Paused {
 		t.Errorf("it is paused, %v", err)
+	}
+}
+
+// As where the clock of whoever pauses is behind that of the servers.
+func TestAPauseThatIsOverAlreadyIsNone(t *testing.T) {
+	t.Parallel()
+	p := ann(t)
+	if until, err := p.Pause(t.Context(), messages.Enroll, time.Nanosecond, "x"); err == nil || !strings.Contains(err.Error(), "is not paused now") {
+		t.Errorf("paused until %v, %v", until, err)
+	}
+	if got := acts(t, p, act.Query{}); len(got) != 1 || !strings.Contains(got[0], "is not paused now") {
+		t.Errorf("AUDIT: %q", got)
 	}
 }
