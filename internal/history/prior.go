@@ -151,7 +151,10 @@ func (h *History) again(ctx context.Context, p Prior, started uint64) (bool, err
 	if err != nil || e.Body == nil {
 		return false, err
 	}
-	return h.redriven(e.Body) && (e.Sequence > started || nothingDone), nil
+	var reopened messages.Common
+	_ = messages.DecodeEvent(e.Body, &reopened)
+	noCall := e.Sequence > started && h.Attempt <= reopened.Attempt // since then; of started a replica may lag behind
+	return h.redriven(e.Body) && (noCall || nothingDone), nil
 }
 
 // redriven reports whether a reopened event is of a person who said that what may have been
