@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"errand/internal/access"
 	"errand/internal/act"
 	"errand/pkg/messages"
@@ -41,6 +43,8 @@ func refusedAct(err error) error {
 		return &mistake{http.StatusServiceUnavailable, "Nothing was done", "It could not be recorded in the audit first, so it was not done. Does NATS answer, and has errand provision made the stream AUDIT?"}
 	case errors.Is(err, act.ErrNothingDone):
 		return &mistake{http.StatusConflict, "Nothing was done", capital(hideIn(strings.TrimPrefix(err.Error(), act.ErrNothingDone.Error()+": "))) + "."}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return &mistake{http.StatusServiceUnavailable, "NATS does not answer", "Nobody knows whether it was done. The audit says what was begun, and the page of the request or queue what came of it, as soon as NATS answers."}
 	}
 	return err
 }
@@ -134,6 +138,9 @@ func (s *Server) eraseForm(r *http.Request, user access.User) (page, error) {
 		return page{}, err
 	}
 	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, s.now())
+	if err != nil && !errors.Is(err, act.ErrNothingDone) {
+		return page{}, err
+	}
 	return page{Title: "Erase " + f.ID, Nav: "/requests", Name: "erase", Data: erasure}, refusedAct(err)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"errand/internal/access"
 	"errand/internal/bus"
+	"errand/internal/index"
 )
 
 // mistake is an error that a person can do something about.
@@ -33,6 +34,8 @@ func (s *Server) errorPage(err error) page {
 		why = mine
 	case denied:
 		why = &mistake{refused.Status, refused.Title, refused.Text}
+	case errors.Is(err, index.ErrCursor):
+		why = &mistake{http.StatusBadRequest, "There is no such page", "The link to it is not whole. Begin with the newest again."}
 	case errors.As(err, &large):
 		why = &mistake{http.StatusRequestEntityTooLarge, "Too much", "The form holds too much."}
 	case bus.Fault(s.reader.Conn) != "", errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed):

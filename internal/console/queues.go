@@ -52,7 +52,7 @@ func (s *Server) pauseForm(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Pause " + string(op), Nav: "/queues", Name: "pause", Data: pausePage{op, queue, pauses}}, err
 }
 
-// operationNamed is the operation that a path names.
+// operationNamed is the operation that a path or a form names.
 func operationNamed(name string) (messages.Operation, error) {
 	i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return strings.EqualFold(string(op), name) })
 	if i < 0 {

@@ -1,8 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -19,6 +21,12 @@ import (
 
 // maxPlan is how many dead letters are redriven at once.
 const maxPlan = 500
+
+// Bounds of how many are redriven in a second.
+const (
+	minRate = 0.001
+	maxRate = 1000
+)
 
 // planPage is what is known of dead letters before anything is done.
 type planPage struct {
@@ -111,7 +119,12 @@ func (s *Server) planOf(ctx context.Context, user access.User, names []string) (
 		return nil, err
 	}
 	letters, err := p.Requests().Letters(ctx, names, inspect.Query{}, s.now())
-	if err != nil {
+	switch {
+	case errors.Is(err, inspect.ErrNoDeadLetter):
+		return nil, notFound("One of these dead letters is not there any more, and nothing was done. Choose again.")
+	case errors.Is(err, inspect.ErrAmbiguous):
+		return nil, wrong("One of these numbers names two dead letters, and nothing was done. Choose again.")
+	case err != nil:
 		return nil, err
 	}
 	return p.Requests().Plan(ctx, letters)
@@ -123,9 +136,9 @@ func (s *Server) startRedrive(r *http.Request, user access.User) (string, error)
 	if why == "" {
 		return "", refusedAct(act.ErrNoReason)
 	}
-	rate, err := strconv.ParseFloat(r.FormValue("rate"), 64)
-	if r.FormValue("rate") != "" && (err != nil || rate < 0) {
-		return "", wrong("The rate is a number of requests a second.")
+	rate, err := strconv.ParseFloat(cmp.Or(r.FormValue("rate"), "0"), 64)
+	if err != nil || rate != 0 && !(rate >= minRate && rate <= maxRate) {
+		return "", wrong("The rate is a number of requests a second, 1000 at most; 0.001 is one in a quarter of an hour.")
 	}
 	names := r.Form["item"]
 	if len(names) > maxPlan {

@@ -11,6 +11,7 @@ import (
 	"errand/internal/act"
 	"errand/internal/index"
 	"errand/internal/inspect"
+	"errand/internal/retry"
 	"errand/pkg/messages"
 )
 
@@ -144,7 +145,9 @@ func (s *Server) stampOfRequest(r *http.Request) string {
 func (s *Server) revealed(w http.ResponseWriter, r *http.Request, user access.User) {
 	id, why := r.PathValue("id"), r.FormValue("why")
 	var p page
-	_, err := s.do(r.Context(), user, act.Act{Verb: act.Reveal, Target: id, Why: why, Plan: "show its data"}, func(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), retry.PageAct)
+	defer cancel()
+	_, err := s.do(ctx, user, act.Act{Verb: act.Reveal, Target: id, Why: why, Plan: "show its data"}, func(ctx context.Context) (string, error) {
 		var err error
 		p, err = s.requestPage(ctx, id, user, true)
 		return "shown", err

@@ -57,7 +57,11 @@ const pageRows = 50
 func (a asked) filter(now time.Time) (f index.Filter, err error) {
 	f.Limit = pageRows
 	if a.Operation != "" {
-		f.Operations = []messages.Operation{messages.Operation(a.Operation)}
+		op, err := operationNamed(a.Operation)
+		if err != nil {
+			return f, err
+		}
+		f.Operations = []messages.Operation{op}
 	}
 	if a.State != "" {
 		f.States = []messages.State{messages.State(a.State)}

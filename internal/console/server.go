@@ -1,8 +1,11 @@
 package console
 
 import (
+	"context"
 	"embed"
+	"fmt"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -104,18 +107,18 @@ func (s *Server) handler() http.Handler {
 	}
 	mux.Handle("GET /live", s.guard.Allow(access.Read, s.serveLive))
 	mux.Handle("GET /", s.guard.Allow(access.Read, s.serveView))
-	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind)))
+	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind, retry.PageAct)))
 	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
 	for pattern, do := range map[string]action{
 		"POST /requests/{id}/cancel":  s.cancel,
-		"POST /requests/{id}/erase":   s.erase,
 		"POST /redrive":               s.startRedrive,
 		"POST /redrives/{run}/cancel": s.cancelRedrive,
 		"POST /queues/{queue}/pause":  s.pause,
 		"POST /queues/{queue}/resume": s.resume,
 	} {
-		mux.Handle(pattern, s.guard.Allow(access.Act, s.submit(do)))
+		mux.Handle(pattern, s.guard.Allow(access.Act, s.submit(do, retry.PageAct)))
 	}
+	mux.Handle("POST /requests/{id}/erase", s.guard.Allow(access.Act, s.submit(s.erase, retry.PageErase)))
 	s.guard.Refuse = s.refuse
 	return s.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -130,10 +133,14 @@ const maxForm = 1 << 20
 // action is what a form asks for. It gives the path of the page that shows what came of it.
 type action func(r *http.Request, user access.User) (then string, err error)
 
-// submit answers a form.
-func (s *Server) submit(do action) access.Handler {
+// submit answers a form, after some time at the latest. What was begun goes on where the
+// browser is gone.
+func (s *Server) submit(do action, limit time.Duration) access.Handler {
 	return func(w http.ResponseWriter, r *http.Request, user access.User) {
-		then, err := do(r, user)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), limit)
+		defer cancel()
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + retry.PageWrite)) // of every server but those of tests
+		then, err := do(r.WithContext(ctx), user)
 		if err != nil {
 			s.show(w, r, user, s.errorPage(err), view{still: true})
 			return
@@ -148,11 +155,23 @@ func (s *Server) serveView(w http.ResponseWriter, r *http.Request, user access.U
 		s.show(w, r, user, s.errorPage(notFound("There is no page of that name.")), view{still: true})
 		return
 	}
-	s.show(w, r, user, s.build(v, r, user), v)
+	limit := retry.PageMake
+	if v.still {
+		limit = retry.PageAct
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	s.show(w, r, user, s.build(v, r.WithContext(ctx), user), v)
 }
 
-// build makes a page, or the one that says why it cannot be made.
-func (s *Server) build(v view, r *http.Request, user access.User) page {
+// build makes a page, or the one that says why it cannot be made. A fault of ours in one page
+// is no reason for the others to end.
+func (s *Server) build(v view, r *http.Request, user access.User) (p page) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			p = s.errorPage(fmt.Errorf("console: %v\n%s", fault, debug.Stack()))
+		}
+	}()
 	p, err := v.build(r, user)
 	if err != nil {
 		return s.errorPage(err)

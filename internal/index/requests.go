@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -42,9 +43,12 @@ type Cursor string
 // place is where a row is in a list: by time, and among those of the same time by number.
 type place struct{ at, n int64 }
 
+// ErrCursor says that a cursor is no place in a list.
+var ErrCursor = errors.New("index: there is no such place in a list")
+
 func (c Cursor) place() (p place, err error) {
 	if _, err = fmt.Sscanf(string(c), "%d-%d", &p.at, &p.n); err != nil {
-		err = fmt.Errorf("index: %q is no place in a list", string(c))
+		err = ErrCursor
 	}
 	return p, err
 }
@@ -75,7 +79,7 @@ const (
 	maxLimit  = 1000
 )
 
-// Requests gives a page of requests, the newest state first. Errors: the cursor is none, or
+// Requests gives a page of requests, the newest state first. Errors: ErrCursor, or
 // ctx ended.
 func (x *Index) Requests(ctx context.Context, f Filter) (page Page, err error) {
 	end := place{at: 1 << 62}

@@ -23,4 +23,9 @@ const (
 	PageWrite = 20 * time.Second
 	// PageMake is how long it may take to make a page.
 	PageMake = 8 * time.Second
+	// PageAct is how long something may take that a person asked for, and the page that shows
+	// what it would be.
+	PageAct = 15 * time.Second
+	// PageErase is how long one may take that goes through all rows of the sending log.
+	PageErase = 5 * time.Minute
 )
