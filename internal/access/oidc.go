@@ -265,7 +265,8 @@ func notAccepted(cause error) error {
 
 // byClaims is whom an ID token is about. The error is a *Refusal.
 func (c *Config) byClaims(claims map[string]any) (User, error) {
-	if verified, ok := claims["email_verified"].(bool); c.OIDC.UserClaim == "email" && ok && !verified {
+	verified, said := claims["email_verified"] // some issuers give a text
+	if c.OIDC.UserClaim == "email" && said && verified != true && verified != "true" {
 		return User{}, &Refusal{Status: http.StatusForbidden, Title: "Not let in", Text: "Your e-mail address was not verified: it might be somebody else's."}
 	}
 	name, _ := claims[c.OIDC.UserClaim].(string)

@@ -80,6 +80,7 @@ func TestAnIDTokenThatIsNotForThisLoginIsNotAccepted(t *testing.T) {
 		"of somebody in no group of us": func(_, c map[string]any) { c["groups"] = []string{"staff", "sales"} },
 		"of a group in another case":    func(_, c map[string]any) { c["groups"] = []string{"ON-CALL"} },
 		"of an address nobody verified": func(_, c map[string]any) { c["email_verified"] = false },
+		"of one, said as a text":        func(_, c map[string]any) { c["email_verified"] = "false" },
 		"that names nobody":             func(_, c map[string]any) { delete(c, "email") },
 		"that names a number":           func(_, c map[string]any) { c["email"] = 4711 },
 	} {
