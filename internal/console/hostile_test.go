@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"errand/internal/access"
+	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/pkg/messages"
 )
 
 func TestWhatNobodyCanMeanIsRefused(t *testing.T) {
@@ -107,5 +109,30 @@ func TestNothingWaitsForNATSForLong(t *testing.T) {
 	}, time.Millisecond)(answer, httptest.NewRequestWithContext(gone, http.MethodPost, "/queues/mail.send/pause", http.NoBody), anybody)
 	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "Nobody knows whether it was done") {
 		t.Errorf("it answers %d:\n%s", answer.Code, answer.Body)
+	}
+}
+
+func TestAPlanSaysWhatRunsWithoutATick(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	ended := func(subject, id string, event body) {
+		event["request_id"] = id
+		ack, err := in.js.Publish(t.Context(), subject+"."+id, mustJSON(event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		op := messages.Operation(strings.Join(strings.Split(subject, ".")[:2], "."))
+		in.store("dead."+op.Requested(), body{"request_id": id}, "Errand-Request-Id", id, "Nats-Msg-Id", bus.DeadLetterID(op, id, ack.Sequence))
+	}
+	ended("mail.send.uncertain", "letter-1", body{"batches": 3, "unsettled_count": 2,
+		"unsettled": []body{{"batch": 1, "state": "refused"}, {"batch": 3, "state": "uncertain"}}})
+	ended("mandate.enroll.failed", "withdrawn", body{"reason": "cancelled"})
+	in.shows("/dead-letters", "letter-1")
+	in.shows("/dead-letters", "was cancelled")
+	_, page := in.get("/redrive?request=letter-1")
+	for _, text := range []string{"1 request runs when you say so", "1 batch not accepted, 1 batch of unknown fate", "send those of unknown fate too"} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the plan does not say %q:\n%s", text, page)
+		}
 	}
 }

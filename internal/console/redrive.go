@@ -56,6 +56,9 @@ func (s *Server) redrivePlan(r *http.Request, user access.User) (page, error) {
 			p.Runs++
 		case act.Twice:
 			p.Asks++
+			if len(item.Batches) > 0 { // those that were not accepted are sent in any case
+				p.Runs++
+			}
 		}
 	}
 	return page{Title: "Redrive", Nav: "/dead-letters", Name: "redrive", Data: p}, nil
