@@ -275,8 +275,10 @@ func TestPagesSayThatNATSIsGoneAndComeBack(t *testing.T) {
 	in := installed(t)
 	in.failed("order-1")
 	in.shows("/requests", "order-1")
+	in.shows("/", "things are wrong.")
 	in.nats.Stop()
 	in.shows("/", "NATS does not answer since")
+	in.shows("/", "things were wrong at")
 	if _, page := in.get("/requests"); !strings.Contains(page, "order-1") {
 		t.Error("the list is lost with NATS")
 	}

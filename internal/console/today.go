@@ -21,9 +21,9 @@ type today struct {
 	Dead       int
 	Waiting    uint64
 	Oldest     *messages.Time
-	Open       []index.Row
 	Held       []held
 	Paused     []inspect.Queue
+	Stale      bool // queues and programs do not answer now
 }
 
 // share is a part of a whole.
@@ -40,10 +40,7 @@ type held struct {
 	Since     messages.Time
 }
 
-const (
-	topReasons = 8
-	oldestOpen = 5
-)
+const topReasons = 8
 
 func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 	ctx := r.Context()
@@ -72,10 +69,8 @@ func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 			t.Dead += c.Count
 		}
 	}
-	if t.Open, err = s.index.Oldest(ctx, oldestOpen); err != nil {
-		return page{}, err
-	}
 	t.ofQueues()
+	t.Stale = t.Err != nil || !s.watch.gone().IsZero()
 	return page{Title: "Today", Nav: "/", Name: "today", Data: t}, nil
 }
 

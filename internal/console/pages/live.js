@@ -87,8 +87,13 @@ function listen() {
   };
   source.onerror = () => {
     tell("reconnecting…");
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => document.hidden || listen(), 10_000); // else it tries by itself
+    if (source.readyState === EventSource.CLOSED) setTimeout(again, 10_000); // else it tries by itself
   };
+}
+
+// again listens unless somebody does already, or nobody looks.
+function again() {
+  if (!document.hidden && source.readyState === EventSource.CLOSED) listen();
 }
 
 function tell(text) {
@@ -105,6 +110,6 @@ if (main?.dataset.live) {
   // A page that nobody sees needs no connection, of which a browser has few.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) source.close();
-    else if (source.readyState === EventSource.CLOSED) listen();
+    else again();
   });
 }
