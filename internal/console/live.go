@@ -39,6 +39,7 @@ type topic struct {
 	mu      sync.Mutex
 	stamp   string // what the version was made of
 	made    time.Time
+	took    time.Duration // to make it
 	version string
 	body    []byte
 	readers map[chan struct{}]bool // each has room for one word: there is a new version
@@ -52,6 +53,7 @@ func newLive(s *Server) *live {
 const (
 	maxReaders = 500
 	makers     = 4
+	restOf     = 10 // a page that takes long, as it reads a queue, rests for so many times as long
 )
 
 // run makes new versions until ctx ends.
@@ -93,17 +95,19 @@ func (l *live) make(ctx context.Context, t *topic) {
 	} else {
 		stamp += l.server.watch.stamp()
 	}
-	if stamp == t.stamp && time.Since(t.made) < retry.LiveAnyway {
+	if age := time.Since(t.made); stamp == t.stamp && age < retry.LiveAnyway || age < min(restOf*t.took, retry.LiveAnyway) {
 		return
 	}
+	begin := time.Now()
 	body, err := inner(frame{page: l.server.build(t.view, r, t.user), User: t.user, Notices: notices})
+	t.made, t.took = time.Now(), time.Since(begin)
 	if err != nil || ctx.Err() != nil {
 		return // the page itself says it, or the console is stopping
 	}
 	version := versionOf(body)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stamp, t.made = stamp, time.Now()
+	t.stamp = stamp
 	if version == t.version {
 		return
 	}

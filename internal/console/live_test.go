@@ -5,12 +5,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"errand/internal/access"
 )
 
 // listener is a browser's stream of a page.
@@ -103,6 +107,25 @@ func TestStreamsAreBounded(t *testing.T) {
 	for _, of := range []string{"/nothing", "/redrive", "//example.com/", "x", ""} {
 		if status, _ := in.get("/live?of=" + url.QueryEscape(of)); status != http.StatusNotFound && status != http.StatusBadRequest {
 			t.Errorf("a stream of %q: %d, want 404 or 400", of, status)
+		}
+	}
+}
+
+// What reads a whole queue takes seconds where much waits: it is not made again each second.
+func TestAPageThatTakesLongRests(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	made := 0
+	v := view{build: func(*http.Request, access.User) (page, error) { made++; return page{}, notFound("") }, stamp: func(*http.Request) string { return fmt.Sprint(made, time.Now()) }}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	for _, c := range []struct {
+		age, took time.Duration
+		want      int
+	}{{2 * time.Second, 0, 1}, {2 * time.Second, time.Second, 0}, {11 * time.Second, time.Second, 1}, {16 * time.Second, time.Hour, 1}} {
+		made = 0
+		in.live.make(t.Context(), &topic{view: v, request: r, user: anybody, made: time.Now().Add(-c.age), took: c.took})
+		if made != c.want {
+			t.Errorf("%v after it was made in %v it is made %d times more, want %d", c.age, c.took, made, c.want)
 		}
 	}
 }
