@@ -16,7 +16,7 @@ import (
 type acting struct {
 	NATS access `embed:"" group:"nats"`
 	Why  string `placeholder:"REASON" help:"Why. It is kept for 400 days with who did what, and nobody can take it out: no personal data."`
-	As   string `env:"ERRAND_AS" placeholder:"NAME" help:"Who does it. Default: the NATS user, else the user of this machine."`
+	As   string `env:"ERRAND_AS" placeholder:"NAME" help:"Who does it. Default: the NATS user, else the user of this machine; for erase the latter first."`
 }
 
 var noReason = &app.Invalid{Variable: "--why", Problem: "must say why, for example --why 'the quota was raised'"}

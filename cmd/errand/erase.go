@@ -18,7 +18,7 @@ import (
 // erase removes what is stored of a person.
 type erase struct {
 	acting
-	output
+	format
 	app.RecipientKey
 
 	IDs []string `arg:"" optional:"" name:"id" help:"Request ids."`
@@ -125,9 +125,7 @@ func (e *erase) write(c console, t act.Traces) {
 	if n := len(t.Rows); n > 0 {
 		fmt.Fprintf(c.out, "%d rows of the sending log that go with none of these\n", n)
 	}
-	for secret, n := range t.Unread {
-		fmt.Fprintf(c.errs, "errand: %d records of recipients have keys of the secret %s: give it as RECIPIENT_KEY to look into them\n", n, printable(secret))
-	}
+	writeUnread(c, t.Unread)
 }
 
 // remove removes what is not refused, and says what became of each.

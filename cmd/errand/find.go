@@ -80,13 +80,18 @@ func (f *find) write(c console, found inspect.Finding, now time.Time) error {
 		fmt.Fprintln(c.out, "\nRows of the sending log that no request is sure to be meant by:")
 		c.table([]string{"", "", ""}, rowsOf(found.Rows, now))
 	}
-	for _, id := range slices.Sorted(maps.Keys(found.Unread)) {
-		fmt.Fprintf(c.errs, "errand: %d records of recipients have keys of the secret %s: give it as RECIPIENT_KEY to look into them\n", found.Unread[id], printable(id))
-	}
+	writeUnread(c, found.Unread)
 	if len(found.Found)+len(found.Rows) == 0 {
 		return errors.New("not found: no request that waits and no event that is kept names it")
 	}
 	return nil
+}
+
+// writeUnread says how many records of recipients were made with secrets that are not known here.
+func writeUnread(c console, unread map[string]int) {
+	for _, id := range slices.Sorted(maps.Keys(unread)) {
+		fmt.Fprintf(c.errs, "errand: %d records of recipients have keys of the secret %s: give it as RECIPIENT_KEY to look into them\n", unread[id], printable(id))
+	}
 }
 
 func mailColour(mail string) colour {

@@ -40,12 +40,12 @@ func TestScreens(t *testing.T) {
 		"list.by-reason": func(c console) {
 			(&list{output: table, ByReason: true}).write(c, rowsOfList(), noon)
 		},
-		"list.name":    func(c console) { (&list{output: output{Output: "name"}}).write(c, rowsOfList(), noon) },
+		"list.name":    func(c console) { (&list{output: output{format: format{"name"}}}).write(c, rowsOfList(), noon) },
 		"find.address": func(c console) { _ = (&find{output: table}).write(c, findingOf(), noon) },
 		"show":         func(c console) { (&show{output: table}).write(c, storiesOf(), noon) },
 		"dead.list":    func(c console) { (&deadList{output: table}).write(c, lettersOf(), noon) },
 		"dead.show":    func(c console) { writeDeadLetter(c, lettersOf()[0], noon) },
-		"dead.redrive": func(c console) { (&deadRedrive{Output: "table"}).plan(c, itemsOf()) },
+		"dead.redrive": func(c console) { (&deadRedrive{format: format{"table"}}).plan(c, itemsOf()) },
 		"audit":        func(c console) { (&audit{output: table}).write(c, entriesOf(), noon) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestJSONStaysAsItIs(t *testing.T) {
 			t.Parallel()
 			for _, form := range []string{"json", "jsonl"} {
 				var term terminal
-				show(console{out: &term.out, errs: &text{}, width: 80}, output{Output: form})
+				show(console{out: &term.out, errs: &text{}, width: 80}, output{format: format{form}})
 				golden(t, name+"."+form, term.out.String())
 			}
 		})
@@ -87,7 +87,7 @@ func TestNoFormHasControlCharacters(t *testing.T) {
 	for _, form := range []string{"table", "json", "jsonl", "name"} {
 		var term terminal
 		c := console{out: &term.out, errs: &term.errs, redraws: true, width: 80}
-		output{Output: form}.show(c, listing{head: []string{"ONE", "OTHER"}, rows: [][]cell{{cellOf(hostile), cellOf(hostile)}}, names: []string{hostile}, values: []any{map[string]string{hostile: hostile}}})
+		output{format: format{form}}.show(c, listing{head: []string{"ONE", "OTHER"}, rows: [][]cell{{cellOf(hostile), cellOf(hostile)}}, names: []string{hostile}, values: []any{map[string]string{hostile: hostile}}})
 		if got := term.out.String(); strings.ContainsFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) || !strings.Contains(got, "[2J") {
 			t.Errorf("%s: %q", form, got)
 		}
@@ -107,7 +107,7 @@ func TestALongTextHasALineOfItsOwn(t *testing.T) {
 	}
 }
 
-var table = output{Output: "table"}
+var table = output{format: format{"table"}}
 
 // golden compares with a file of testdata.
 func golden(t *testing.T, name, got string) {

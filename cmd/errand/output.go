@@ -14,10 +14,15 @@ import (
 	"errand/pkg/messages"
 )
 
-// output is how a command that reads shows what it found.
-type output struct {
+// format is how a command shows what it found.
+type format struct {
 	Output string `short:"o" default:"table" enum:"table,json,jsonl,name" help:"table, json (one document), jsonl (one object a line) or name (ids alone)."`
-	Watch  bool   `help:"Show it again every two seconds, until Ctrl-C."`
+}
+
+// output is that of a command that only reads.
+type output struct {
+	format
+	Watch bool `help:"Show it again every two seconds, until Ctrl-C."`
 }
 
 // repeat runs show once or, with --watch, until ctx ends.
@@ -61,8 +66,8 @@ type listing struct {
 }
 
 // show writes a listing in the form that was chosen.
-func (o output) show(c console, l listing) {
-	switch o.Output {
+func (f format) show(c console, l listing) {
+	switch f.Output {
 	case "json":
 		whole := l.whole
 		if whole == nil {

@@ -17,7 +17,7 @@ import (
 // deadRedrive has dead letters run again.
 type deadRedrive struct {
 	acting
-	Output    string   `short:"o" default:"table" enum:"table,json,jsonl,name" help:"table, json (one document), jsonl (one object a line) or name (ids alone)."`
+	format
 	Operation []string `name:"op" placeholder:"OPERATION" help:"Of one of these operations: enroll, transactions, send, account."`
 	Reason    []string `placeholder:"REASON" help:"For one of these reasons, such as refused,unavailable."`
 	Since     when     `placeholder:"TIME" help:"Stored since then: 90m, 24h, 3d, or a date."`
@@ -126,7 +126,7 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 			cellOf(string(i.Reason)), cellOf(i.RequestID), cellOf(i.Says)})
 		l.names, l.values = append(l.names, i.RequestID), append(l.values, i)
 	}
-	output{Output: d.Output}.show(c, l)
+	d.show(c, l)
 	if d.Output != "table" || len(items) == 0 {
 		return
 	}
@@ -165,7 +165,7 @@ func (d *deadRedrive) redrive(ctx context.Context, c console, requests act.Reque
 		if done == nil {
 			l.whole = []any{}
 		}
-		output{Output: "json"}.show(c, l)
+		d.show(c, l)
 	}
 	return done, err
 }
