@@ -5,6 +5,11 @@
 //
 // A record that cannot be stored before keeps the act from being done. One that has none after
 // it, as when whoever acted was killed, says that it is not known how the act went.
+//
+//	audit.go, read.go    the records, stored and read
+//	redrive.go, plan.go  dead letters run again; what is known of each, batches.go: of a message
+//	cancel.go, pause.go  requests that are withdrawn; queues that give out nothing
+//	erase.go, traces.go  what is stored of a request; of somebody
 package act
 
 import (

@@ -182,11 +182,11 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 		if e.Refused != "" {
 			return "", fmt.Errorf("%w: %s", ErrNothingDone, e.Refused)
 		}
-		if err := p.entomb(ctx, e.Operation, e.RequestID); err != nil {
+		if err := p.markErased(ctx, e.Operation, e.RequestID); err != nil {
 			return "", err
 		}
 		for _, batch := range e.batches {
-			if err := p.entomb(ctx, messages.Batch, batch); err != nil {
+			if err := p.markErased(ctx, messages.Batch, batch); err != nil {
 				return "", err
 			}
 		}
@@ -210,8 +210,8 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 	return err
 }
 
-// entomb stores an event without data over the last one of a history.
-func (p Person) entomb(ctx context.Context, op messages.Operation, id string) error {
+// markErased stores an event without data over the last one of a history.
+func (p Person) markErased(ctx context.Context, op messages.Operation, id string) error {
 	h := &history.History{Log: bus.EventStore{Publisher: p.Publisher, Source: "/errand"}, Operation: op, ID: id}
 	_, err := h.Read(ctx)
 	done, ok := errors.AsType[*history.AlreadyDoneError](err)
