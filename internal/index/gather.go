@@ -186,7 +186,7 @@ func (x *Index) delivery(b *batch, state messages.State, id string, m *bus.Messa
 	switch state {
 	case messages.Summary, messages.Overdue:
 		return
-	case erased: // those of a request go with it
+	case messages.Erased: // those of a request go with it
 		var body struct {
 			EventID string `json:"event_id"`
 		}

@@ -19,24 +19,20 @@ type Kind struct {
 	Dead bool `json:"dead,omitempty"`
 }
 
-// erased is the state of a request whose data was removed for good: what stays says nothing
-// of it, and keeps its id from being run again.
-const erased messages.State = "erased"
-
 // Open reports whether requests of a kind have no outcome yet.
 func (k Kind) Open() bool {
-	return k.State != "" && k.State != erased && !k.State.Final(k.Operation)
+	return k.State != "" && !k.State.Final(k.Operation)
 }
 
-// Class says what running a request again may do. It is a first look, by the last event:
-// whoever redrives decides by the whole history.
+// Class says what running a request again may do, in the words of internal/act. It is a first
+// look, by the last event: act decides by the whole history.
 type Class string
 
 // The classes.
 const (
 	Safe      Class = "safe"              // no call had an effect
 	Twice     Class = "may_be_done_twice" // a call may have had one
-	Done      Class = "was_done"          // it was
+	WasDone   Class = "was_done"          // it was
 	Cancelled Class = "cancelled"         // a person withdrew it
 	CannotRun Class = "cannot_run"        // another request has its id, or it was erased
 	Underway  Class = "open"              // it has no outcome yet
@@ -53,16 +49,16 @@ func (k Kind) Class() Class {
 		return Underway
 	case k.Reason == messages.ReasonCancelled:
 		return Cancelled
-	case k.Reason == messages.ReasonConflict || k.State == erased:
+	case k.Reason == messages.ReasonConflict || k.State == messages.Erased:
 		return CannotRun
 	case k.Reason == messages.ReasonLinkLost: // the order number is listed
-		return Done
+		return WasDone
 	case last == messages.Failed && k.AfterUnknown && k.State != messages.Resolved:
 		return Twice
 	case last == messages.Failed || last == messages.Partial: // what was accepted of it is not run again
 		return Safe
 	case last.Final(k.Operation) && last != messages.Uncertain:
-		return Done
+		return WasDone
 	}
 	return Twice // also where the history is gone
 }

@@ -96,7 +96,7 @@ func TestARequestIsInTheStateOfItsLastEvent(t *testing.T) {
 	in.wantListed(x, Filter{States: []messages.State{messages.Failed}}, "b failed", "a failed")
 	in.wantListed(x, Filter{Reasons: []messages.Reason{messages.ReasonNoAnswer, messages.ReasonBusy}}, "f deferred", "j uncertain")
 	in.wantListed(x, Filter{Classes: []Class{Twice}}, "j uncertain", "expired ")
-	in.wantListed(x, Filter{Classes: []Class{Done}}, "d resolved", "h reported")
+	in.wantListed(x, Filter{Classes: []Class{WasDone}}, "d resolved", "h reported")
 	in.wantListed(x, Filter{Classes: []Class{Safe}, Operations: enroll}, "b failed", "c resolved", "a failed")
 	in.wantListed(x, Filter{Dead: true}, "b failed", "d resolved", "expired ")
 	in.wantListed(x, Filter{Since: time.Now().Add(time.Minute)})

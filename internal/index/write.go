@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"errand/pkg/messages"
 )
 
 // writer puts batches into the file, each in one transaction with the position that it is
@@ -163,7 +165,7 @@ func (w *writer) request(r *news) error {
 		now.Kind, now.seq, now.at, now.attempt, now.http = r.Kind, r.seq, r.at, r.attempt, r.http
 	}
 	now.dead = max(old.dead, r.dead)
-	if r.erased = now.State == erased; r.erased {
+	if r.erased = now.State == messages.Erased; r.erased {
 		now.dead = 0
 	}
 	now.Dead = now.dead > 0

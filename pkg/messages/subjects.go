@@ -108,10 +108,9 @@ func StateOf(subject string) State {
 }
 
 // Final reports whether nothing more is done for a request of operation o once it
-// is in state s, unless it is reopened, which it never is after Erased. Resolved counts as final, as it follows a
-// final state; for
-// Batch it is the batch that is settled, not its request. Deliveries and the
-// log have no final state.
+// is in state s, unless it is reopened, which it never is after Erased. Resolved
+// counts as final, as it follows a final state; for Batch it is the batch that is
+// settled, not its request. Deliveries and the log have no final state.
 func (s State) Final(o Operation) bool {
 	if s == Erased {
 		return o != Delivery && o != Log
