@@ -2,8 +2,6 @@ package index
 
 import (
 	"context"
-	"encoding/json"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -75,28 +73,10 @@ func (in installation) until(is func() bool) {
 	}
 }
 
-// store stores a message, and waits until it is; a body may be text or anything that
-// becomes JSON.
+// store stores a message, and waits until it is.
 func (in installation) store(subject string, body any, header ...string) {
 	in.t.Helper()
-	if _, err := in.js.PublishMsg(in.t.Context(), message(in.t, subject, body, header...)); err != nil {
+	if _, err := in.js.PublishMsg(in.t.Context(), devtest.Message(in.t, subject, body, header...)); err != nil {
 		in.t.Fatal(err)
 	}
-}
-
-func message(t *testing.T, subject string, body any, header ...string) *nats.Msg {
-	t.Helper()
-	m := &nats.Msg{Subject: subject, Header: nats.Header{}}
-	for pair := range slices.Chunk(header, 2) {
-		m.Header.Set(pair[0], pair[1])
-	}
-	if text, ok := body.(string); ok {
-		m.Data = []byte(text)
-		return m
-	}
-	var err error
-	if m.Data, err = json.Marshal(body); err != nil {
-		t.Fatal(err)
-	}
-	return m
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/devkit/devtest"
 	"errand/pkg/messages"
 )
 
@@ -143,7 +144,7 @@ func (in installation) many(n int) (stored int) {
 	}
 	store := func(subject, body string, header ...string) {
 		stored++
-		if _, err := js.PublishMsgAsync(message(in.t, subject, body, header...), jetstream.WithStallWait(time.Minute)); err != nil {
+		if _, err := js.PublishMsgAsync(devtest.Message(in.t, subject, body, header...), jetstream.WithStallWait(time.Minute)); err != nil {
 			in.t.Fatal(err)
 		}
 	}

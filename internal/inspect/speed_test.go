@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
 	"errand/pkg/messages"
 )
 
@@ -74,7 +75,7 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 func (in installation) many(n int) {
 	in.t.Helper()
 	store := func(subject, body string, header ...string) {
-		if _, err := in.js.PublishMsgAsync(message(in.t, subject, body, header...)); err != nil {
+		if _, err := in.js.PublishMsgAsync(devtest.Message(in.t, subject, body, header...)); err != nil {
 			in.t.Fatal(err)
 		}
 	}
@@ -86,7 +87,7 @@ func (in installation) many(n int) {
 			store("mandate.enroll.succeeded."+id, fmt.Sprintf(`{"request_id":%q,"at":"2026-01-01T00:00:00.000Z","attempt":1,"order_number":"DD%d","enrollment":{"payer_email":"payer%d@example.com","url":"https://pay.example/enroll/%d"},"fingerprint":%q}`, id, i, i, i, fingerprint))
 			continue
 		}
-		ack, err := in.js.PublishMsg(in.t.Context(), message(in.t, "mandate.enroll.failed."+id, fmt.Sprintf(`{"request_id":%q,"reason":"refused","http_status":422,"order_number":"DD%d"}`, id, i)))
+		ack, err := in.js.PublishMsg(in.t.Context(), devtest.Message(in.t, "mandate.enroll.failed."+id, fmt.Sprintf(`{"request_id":%q,"reason":"refused","http_status":422,"order_number":"DD%d"}`, id, i)))
 		if err != nil {
 			in.t.Fatal(err)
 		}

@@ -4,7 +4,9 @@ package devtest
 
 import (
 	"context"
+	"encoding/json"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -103,4 +105,22 @@ func Limits(nc *nats.Conn) bus.Limits {
 	l := bus.Defaults
 	l.MaxPayload = nc.MaxPayload()
 	return l
+}
+
+// Message is one to publish; its body may be text or anything that becomes JSON.
+func Message(t testing.TB, subject string, body any, header ...string) *nats.Msg {
+	t.Helper()
+	m := &nats.Msg{Subject: subject, Header: nats.Header{}}
+	for pair := range slices.Chunk(header, 2) {
+		m.Header.Set(pair[0], pair[1])
+	}
+	if text, ok := body.(string); ok {
+		m.Data = []byte(text)
+		return m
+	}
+	var err error
+	if m.Data, err = json.Marshal(body); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
