@@ -130,3 +130,20 @@ func TestAMessageWhoseBeginningIsGoneIsNotCancelled(t *testing.T) {
 		t.Errorf("its started event is gone: %v", err)
 	}
 }
+
+// A rate is a promise to the upstream, however low.
+func TestAVeryLowRateIsKept(t *testing.T) {
+	d := newDesk(t)
+	d.ended(messages.Enroll, "r1", enrollment("1"), messages.Failed, `,"reason":"refused"`)
+	d.ended(messages.Enroll, "r2", enrollment("2"), messages.Failed, `,"reason":"refused"`)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	told := map[string]act.Result{}
+	d.must(d.Redrive(ctx, d.plan("r1", "r2"), act.Consent{Why: "back", Rate: 1e-12}, func(r act.Redriven) {
+		told[r.RequestID] = r.Result
+		time.AfterFunc(500*time.Millisecond, stop)
+	}))
+	if told["r1"] != act.Done || told["r2"] != act.NotDone {
+		t.Errorf("one in thirty thousand years: %v", told)
+	}
+}

@@ -173,7 +173,7 @@ func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told fun
 	var lost []Item
 	for n, item := range items {
 		if n > 0 && c.Rate > 0 {
-			retry.Pause(ctx, time.Duration(float64(time.Second)/c.Rate))
+			retry.Pause(ctx, time.Duration(min(float64(time.Second)/c.Rate, float64(MaxPause))))
 		}
 		done := r.redrive(ctx, item, c)
 		if done.lost {
