@@ -31,7 +31,8 @@ type frame struct {
 	User                access.User
 	Links               []link
 	Notices             []notice
-	Live                string // where to hear of changes, and which version this is
+	Logout              string // where a form ends the session; "": there is none
+	Live                string // where changes are sent, and which version this is
 	Version             string
 	Style, Icon, Script string
 }
@@ -42,7 +43,7 @@ var links = []link{{"/", "Today"}, {"/find", "Find"}, {"/requests", "Requests"},
 
 // show writes a page.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, p page, v view) {
-	f := frame{page: p, User: user, Links: links, Notices: s.watch.notices(), Style: look.Style.Path, Icon: look.Icon.Path, Script: script.Path}
+	f := frame{page: p, User: user, Links: links, Notices: s.watch.notices(), Logout: s.guard.LogoutPath(), Style: look.Style.Path, Icon: look.Icon.Path, Script: script.Path}
 	body, err := inner(f)
 	if err != nil {
 		s.log.Error().Err(err).Str("page", p.Name).Msg("page cannot be made")
