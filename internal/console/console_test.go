@@ -7,13 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -98,15 +96,7 @@ func (in *installation) open(dir string, roles ...string) {
 // store stores a message, and waits until it is.
 func (in *installation) store(subject string, content any, header ...string) {
 	in.t.Helper()
-	m := &nats.Msg{Subject: subject, Header: nats.Header{}}
-	for pair := range slices.Chunk(header, 2) {
-		m.Header.Set(pair[0], pair[1])
-	}
-	var err error
-	if m.Data, err = json.Marshal(content); err == nil {
-		_, err = in.js.PublishMsg(in.t.Context(), m)
-	}
-	if err != nil {
+	if _, err := in.js.PublishMsg(in.t.Context(), devtest.Message(in.t, subject, content, header...)); err != nil {
 		in.t.Fatal(err)
 	}
 }
