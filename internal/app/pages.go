@@ -29,10 +29,9 @@ type Connected struct {
 	Version   string
 }
 
-// Serve connects the program and runs what wire returns until ctx ends; fault says why it is
-// not ready, "" if it is. Unlike the other programs it does not wait for NATS: pages that say
+// Serve connects the program and runs what wire returns until ctx ends. Unlike the other programs it does not wait for NATS: pages that say
 // what is wrong are wanted most while it is gone.
-func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (run func(ctx, hard context.Context) error, fault func() string, err error)) error {
+func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (run func(ctx, hard context.Context) error, err error)) error {
 	to, err := natscontext.Options{Connection: p.NATS, Context: p.Context}.Resolve()
 	if invalid, ok := errors.AsType[*natscontext.Invalid](err); ok {
 		return &Invalid{"NATS_CONTEXT", invalid.Problem}
@@ -51,11 +50,10 @@ func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (ru
 		return err
 	}
 	version, _, _ := build()
-	run, fault, err := wire(Connected{Conn: r.nc, JetStream: r.js, Logger: r.log, Version: version})
+	run, err := wire(Connected{Conn: r.nc, JetStream: r.js, Logger: r.log, Version: version})
 	if err != nil {
 		return err
 	}
-	r.ready.add(fault)
 	return r.work(ctx, p.ShutdownGrace, run)
 }
 

@@ -15,9 +15,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// now is the time of a question.
-func (s *Server) now() time.Time { return time.Now() }
-
 // person is the user as the audit names them.
 func (s *Server) person(user access.User) (act.Person, error) {
 	return act.As(user.Name, s.via, s.reader.Conn, s.reader.JS)
@@ -137,7 +134,7 @@ func (s *Server) eraseForm(r *http.Request, user access.User) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, s.now())
+	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, time.Now())
 	if err != nil && !errors.Is(err, act.ErrNothingDone) {
 		return page{}, err
 	}
@@ -151,7 +148,7 @@ func (s *Server) erase(r *http.Request, user access.User) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, s.now())
+	erasure, err := act.ErasureOf(r.Context(), s.reader, f.Operation, f.ID, time.Now())
 	if err != nil {
 		return "", refusedAct(err)
 	}

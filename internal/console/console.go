@@ -50,24 +50,24 @@ func (p *Program) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.Serve(ctx, "console", func(with app.Connected) (func(ctx, hard context.Context) error, func() string, error) {
+	return p.Serve(ctx, "console", func(with app.Connected) (func(ctx, hard context.Context) error, error) {
 		listener, err := p.Access.Listen(ctx)
 		if err != nil {
-			return nil, nil, invalid(err)
+			return nil, invalid(err)
 		}
 		guard, err := access.New(p.Access, with.Logger)
 		if err != nil {
-			return nil, nil, errors.Join(invalid(err), listener.Close())
+			return nil, errors.Join(invalid(err), listener.Close())
 		}
 		x, err := index.Open(index.Options{Dir: p.Dir, Secrets: secrets, Log: with.Logger})
 		if err != nil {
-			return nil, nil, errors.Join(&app.Invalid{Variable: "CONSOLE_DIR", Problem: err.Error()}, listener.Close())
+			return nil, errors.Join(&app.Invalid{Variable: "CONSOLE_DIR", Problem: err.Error()}, listener.Close())
 		}
 		s := newServer(with, x, guard, secrets)
 		with.Logger.Info().Str("addr", listener.Addr().String()).Msg("pages are served")
 		return func(ctx, hard context.Context) error {
 			return errors.Join(s.run(ctx, hard, listener), x.Close())
-		}, s.watch.fault, nil
+		}, nil
 	})
 }
 

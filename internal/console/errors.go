@@ -50,7 +50,7 @@ func (s *Server) errorPage(err error) page {
 	return page{Title: why.Title, Name: "error", Data: why, Status: why.Status}
 }
 
-// refuse shows why somebody is not let in.
+// refuse shows why somebody is not authorized.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *access.Refusal) {
 	p := s.errorPage(why)
 	p.Data = why

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"errand/internal/access"
 	"errand/internal/index"
@@ -74,7 +75,7 @@ func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 
 // addQueued adds requests that wait in a queue and have no event yet.
 func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
-	now := s.now()
+	now := time.Now()
 	queued, err := s.reader.Find(r.Context(), word, s.secrets, now, now) // since now: the index has what was before
 	for _, f := range queued.Found {
 		if !slices.ContainsFunc(p.Found, func(have foundRow) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }) {

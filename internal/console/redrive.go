@@ -121,7 +121,7 @@ func (s *Server) planOf(ctx context.Context, user access.User, names []string) (
 	if err != nil {
 		return nil, err
 	}
-	letters, err := p.Requests().Letters(ctx, names, inspect.Query{}, s.now())
+	letters, err := p.Requests().Letters(ctx, names, inspect.Query{}, time.Now())
 	switch {
 	case errors.Is(err, inspect.ErrNoDeadLetter):
 		return nil, notFound("One of these dead letters is not there any more, and nothing was done. Choose again.")
@@ -155,9 +155,9 @@ func (s *Server) startRedrive(r *http.Request, user access.User) (string, error)
 	if err != nil {
 		return "", err
 	}
-	run := &redriveRun{ID: rand.Text()[:10], By: user.Name, Why: why, Began: s.now(), Items: items, stop: func() {}}
+	run := &redriveRun{ID: rand.Text()[:10], By: user.Name, Why: why, Began: time.Now(), Items: items, stop: func() {}}
 	consent := act.Consent{Why: why, Accept: r.Form["accept"], Force: r.Form["force"], Rate: rate}
-	run.work = func(ctx context.Context) error { return p.Requests().Redrive(ctx, items, consent, run.told) }
+	run.work = func(ctx context.Context) error { return p.Requests().Redrive(ctx, items, consent, run.add) }
 	if !s.runs.start(run) {
 		return "", &mistake{http.StatusServiceUnavailable, "Too much at once", "Several redrives are under way. Wait until one has ended."}
 	}
@@ -180,7 +180,7 @@ type redriveRun struct {
 	err     error
 }
 
-func (r *redriveRun) told(done act.Redriven) {
+func (r *redriveRun) add(done act.Redriven) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.results = append(r.results, done)
@@ -204,9 +204,9 @@ func (r *redriveRun) page() runPage {
 	if r.err != nil {
 		p.Problem = hideIn(r.err.Error())
 	}
-	told := map[uint64]bool{}
+	ended := map[uint64]bool{}
 	for _, done := range r.results {
-		told[done.Sequence] = true
+		ended[done.Sequence] = true
 		switch done.Result {
 		case act.Done:
 			p.Done++
@@ -216,7 +216,7 @@ func (r *redriveRun) page() runPage {
 			p.Unknown++
 		}
 	}
-	p.Left = slices.DeleteFunc(slices.Clone(r.Items), func(i act.Item) bool { return told[i.Sequence] })
+	p.Left = slices.DeleteFunc(slices.Clone(r.Items), func(i act.Item) bool { return ended[i.Sequence] })
 	return p
 }
 

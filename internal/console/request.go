@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"errand/internal/access"
 	"errand/internal/act"
@@ -60,7 +61,7 @@ func (s *Server) requestPage(ctx context.Context, id string, user access.User, r
 	if !messages.IsID(id) {
 		return page{}, notFound("That is not the id of a request: an id has letters, digits, _ and - only, 64 at most.")
 	}
-	stories, err := s.reader.Stories(ctx, id, s.now())
+	stories, err := s.reader.Stories(ctx, id, time.Now())
 	if err != nil {
 		rows, unknown := s.index.Request(ctx, id)
 		if unknown != nil || len(rows) == 0 {

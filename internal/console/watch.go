@@ -82,9 +82,6 @@ func (w *watch) get() known {
 	return w.known
 }
 
-// fault says why the console is not ready.
-func (w *watch) fault() string { return "" }
-
 // notice is said above every page.
 type notice struct{ Kind, Text string }
 
@@ -133,7 +130,7 @@ func (w *watch) gone() time.Time {
 	return w.lost
 }
 
-// From when to when a stream that is younger than the others is told of.
+// From when to when it is said that a stream is younger than the others.
 const (
 	together  = 10 * time.Minute // streams are provisioned within such a time
 	toldAgain = 24 * time.Hour
