@@ -131,7 +131,7 @@ func (e *erase) write(c console, t act.Traces) {
 // remove removes what is not refused, and says what became of each.
 func (e *erase) remove(ctx context.Context, c console, b broker, person act.Person, t act.Traces) error {
 	var failed []error
-	told := func(what string, err error) {
+	report := func(what string, err error) {
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", what, b.unanswered(err)))
 			return
@@ -139,13 +139,13 @@ func (e *erase) remove(ctx context.Context, c console, b broker, person act.Pers
 		fmt.Fprintf(c.errs, "%s: erased\n", what)
 	}
 	for _, r := range t.Requests {
-		told(inspect.Short(r.Operation)+" "+r.RequestID, person.Erase(ctx, r, e.Why))
+		report(inspect.Short(r.Operation)+" "+r.RequestID, person.Erase(ctx, r, e.Why))
 	}
 	for _, id := range t.Listings {
-		told("pages of "+id, person.ErasePages(ctx, id, e.Why))
+		report("pages of "+id, person.ErasePages(ctx, id, e.Why))
 	}
 	if n := len(t.Rows); n > 0 {
-		told(strconv.Itoa(n)+" rows", person.EraseRows(ctx, t.Rows, e.Why))
+		report(strconv.Itoa(n)+" rows", person.EraseRows(ctx, t.Rows, e.Why))
 	}
 	if len(failed) > 0 {
 		return errors.Join(failed...)

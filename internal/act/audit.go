@@ -132,7 +132,7 @@ func (p Person) Do(ctx context.Context, a Act, do func(context.Context) (said st
 	}
 	r.Message = messages.Cut(said)
 	if unrecorded := p.record(context.WithoutCancel(ctx), r, "after"); unrecorded != nil {
-		err = errors.Join(err, fmt.Errorf("%s could not be told how it went (%s): %w", bus.Audit, r.Result, unrecorded))
+		err = errors.Join(err, fmt.Errorf("how it went (%s) could not be recorded in %s: %w", r.Result, bus.Audit, unrecorded))
 	}
 	return said, err
 }

@@ -159,11 +159,11 @@ func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, 
 	}), err
 }
 
-// Redrive runs items again as a person has consented to, and calls told with the result of
+// Redrive runs items again as a person has consented to, and calls report with the result of
 // each, whatever ends it. What somebody else reopened meanwhile is looked at once more in the
 // end: whoever did that may have been interrupted. Errors: ErrNoReason, inspect.ErrAmbiguous,
 // ErrNotRecorded, which nothing is done after, or that the plan cannot be read again.
-func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told func(Redriven)) error {
+func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, report func(Redriven)) error {
 	if strings.TrimSpace(c.Why) == "" {
 		return ErrNoReason
 	}
@@ -180,9 +180,9 @@ func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told fun
 			lost = append(lost, item)
 			continue
 		}
-		if told(done); done.fault != nil {
+		if report(done); done.fault != nil {
 			for _, item := range slices.Concat(lost, items[n+1:]) {
-				told(item.notReached(done.fault))
+				report(item.notReached(done.fault))
 			}
 			return done.fault
 		}
@@ -198,11 +198,11 @@ func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, told fun
 	again, err := r.Plan(ctx, letters)
 	if err != nil {
 		for _, item := range lost {
-			told(item.notReached(err))
+			report(item.notReached(err))
 		}
 	}
 	for _, item := range again {
-		told(r.redrive(ctx, item, c))
+		report(r.redrive(ctx, item, c))
 	}
 	return err
 }

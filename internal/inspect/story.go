@@ -146,7 +146,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		switch f := factsOf(last.Data); {
 		case !there:
 		case messages.StateOf(last.Subject) == messages.Reopened && f.By != messages.ByCorrection:
-			s.Says = reopenedBy(f) + " " + Ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + s.RequestID + "` finishes it"
+			s.Says = reopenedBy(f) + " " + ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + s.RequestID + "` finishes it"
 		default:
 			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue does not have it any more: was the stream made again?"
 		}
@@ -180,7 +180,7 @@ func says(o Open, now time.Time) string {
 	if o.Place > 0 {
 		text = "queued, " + ordinal(o.Place)
 	}
-	text += ": " + o.Why + ", published " + Ago(now.Sub(o.Published.Time))
+	text += ": " + o.Why + ", published " + ago(now.Sub(o.Published.Time))
 	if o.Next != nil && o.State == messages.Deferred {
 		text += ", goes on " + in(o.Next.Sub(now))
 	}
@@ -200,7 +200,7 @@ func outcome(last bus.Message, now time.Time) string {
 	if because := because(f); because != "" {
 		text += ": " + because
 	}
-	return text + ", " + Ago(now.Sub(last.Time))
+	return text + ", " + ago(now.Sub(last.Time))
 }
 
 // deliveries adds what the sending log says of a message.
@@ -223,8 +223,8 @@ func (r Reader) deliveries(ctx context.Context, s *Story, id string) error {
 	return r.read(ctx, s, bus.MailDeliveries, messages.Delivery.Filter(id), &s.Delivered)
 }
 
-// Ago is a time that has passed, in one unit.
-func Ago(d time.Duration) string {
+// ago is a time that has passed, in one unit.
+func ago(d time.Duration) string {
 	if d < time.Second {
 		return "just now"
 	}
