@@ -109,7 +109,9 @@ func (x *Index) open(key []byte) (err error) {
 		return x.startOver(err.Error())
 	}
 	if err == nil {
-		err = x.store.state(&x.lag)
+		if unread := x.store.state(&x.lag); unread != nil {
+			return x.startOver(unread.Error())
+		}
 	}
 	return err
 }

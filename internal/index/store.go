@@ -123,14 +123,15 @@ func remove(dir string) error {
 	return errors.Join(errs...)
 }
 
-// damaged reports whether err says that the file is no database, or a broken one.
+// damaged reports whether err says that the file is no database, or a broken one. What we ask
+// for is the same always: where it cannot be asked for, the tables are not ours any more.
 func damaged(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
 		return false
 	}
 	code := e.Code() & 0xff // without what SQLite adds to it
-	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
+	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_ERROR
 }
 
 // full reports whether err says that there is no room on the disk.

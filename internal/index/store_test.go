@@ -60,6 +60,15 @@ func TestAFileOfNoUseIsMadeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"with other columns": func(t *testing.T, dir string) {
+			s, err := open(dir, newHasher(make([]byte, keySize)).check())
+			if err == nil {
+				_, err = s.write.Exec("ALTER TABLE position RENAME COLUMN created TO greated")
+			}
+			if err != nil || s.close() != nil {
+				t.Fatal(err)
+			}
+		},
 		"no database": func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, file), []byte(strings.Repeat("no database at all ", 1000)), 0o600); err != nil {
 				t.Fatal(err)
@@ -98,6 +107,10 @@ func TestAFileThatBreaksIsMadeAgain(t *testing.T) {
 			return os.WriteFile(filepath.Join(x.dir, file), []byte(strings.Repeat("no database at all ", 10_000)), 0o600)
 		},
 		"removed": func(x *Index) error { return remove(x.dir) },
+		"with other columns": func(x *Index) error {
+			_, err := x.store.write.Exec("ALTER TABLE request RENAME COLUMN attempt TO attemqt")
+			return err
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
