@@ -57,7 +57,7 @@ const file = "index.db"
 func open(dir string, check []byte) (*store, error) {
 	dsn := func(more ...string) string {
 		q := url.Values{"_pragma": append([]string{"journal_mode(WAL)", "synchronous(NORMAL)", "busy_timeout(10000)"}, more...)}
-		return (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(dir, file)), RawQuery: q.Encode()}).String()
+		return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(filepath.Join(dir, file)), RawQuery: q.Encode()}).String()
 	}
 	// The pages that change are written to the file once in a while and not after each
 	// transaction: most change again with the next one.

@@ -170,3 +170,17 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 	}
 	in.wantFound(x, "dd499", "a499 [order number]")
 }
+
+func TestADirectoryMayBeNamedFromWhereTheProgramRuns(t *testing.T) {
+	t.Chdir(t.TempDir())
+	x, err := Open(Options{Dir: "console-index"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join("console-index", file)); err != nil {
+		t.Error(err)
+	}
+}
