@@ -96,8 +96,8 @@ func TestNoSecretAndNoPayerLeaksWhateverTheUpstreamAnswers(t *testing.T) {
 	}
 	in.waitOutcomes("mandate.transactions.*.*", requests, 90*time.Second)
 	for _, p := range programs {
-		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/", "/debug/vars", "/"} {
-			if status, _ := p.get(path); status == http.StatusOK && !slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, path) {
+		for _, path := range []string{"/", "/healthz", "/readyz", "/metrics", "/debug/pprof/", "/debug/vars", "/debug/"} {
+			if status, _ := p.get(path); status == http.StatusOK && !slices.Contains([]string{"/", "/healthz", "/readyz", "/metrics"}, path) {
 				t.Errorf("%s serves %s", p.name, path)
 			}
 		}
