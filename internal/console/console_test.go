@@ -3,10 +3,12 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -215,6 +217,23 @@ func TestPersonalDataIsHiddenUntilItIsRevealedWhichIsAudited(t *testing.T) {
 	}
 	if page := in.shows("/audit", "the payer asks"); !strings.Contains(page, "reveal") {
 		t.Errorf("the page of the audit is\n%s", page)
+	}
+}
+
+func TestAGroupOfDeadLettersLeadsToItsLettersAndTheirPlan(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.failed("order-1")
+	page := in.shows("/dead-letters", "order-1")
+	links := regexp.MustCompile(`href="(/[a-z-]+\?operation=[^"]+)"`).FindAllStringSubmatch(page, -1)
+	if len(links) != 2 {
+		t.Fatalf("it links to %q, want a list and a plan", links)
+	}
+	for _, link := range links {
+		in.shows(html.UnescapeString(link[1]), "order-1")
+	}
+	if _, other := in.get("/dead-letters?operation=mail.send&class=safe"); strings.Contains(other, `/requests/order-1"`) {
+		t.Errorf("letters of another group:\n%s", other)
 	}
 }
 

@@ -176,15 +176,6 @@ type deadGroup struct {
 	Last      time.Time
 }
 
-// Query is that of a group, for a link.
-func (g deadGroup) Query() string {
-	q := url.Values{"operation": {string(g.Operation)}, "class": {string(g.Class)}}
-	if g.Reason != "" {
-		q.Set("reason", string(g.Reason))
-	}
-	return q.Encode()
-}
-
 func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 	counts, err := s.index.Counts(r.Context())
 	if err != nil {
