@@ -151,7 +151,25 @@ func (r Reader) byAddress(ctx context.Context, word string, secrets []*messages.
 				return true
 			})
 		},
+		func() error { return r.deadPayers(ctx, word, text, since, h) },
 	}
+}
+
+// deadPayers searches the dead letters of enrollments: the events of one that failed or is
+// uncertain do not name its payer.
+func (r Reader) deadPayers(ctx context.Context, word, text string, since time.Time, h *hits) error {
+	return bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + messages.Enroll.Requested(), Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool {
+		if !containsFold(m.Data, text) {
+			return true
+		}
+		var request struct {
+			Email string `json:"payer_email"`
+		}
+		if json.Unmarshal(m.Data, &request) == nil && strings.EqualFold(strings.TrimSpace(request.Email), word) {
+			h.add(Found{RequestID: m.Header.Get(bus.HeaderRequestID), Operation: messages.Enroll, As: "payer"})
+		}
+		return true
+	})
 }
 
 // recipients searches the records of calls for an address.

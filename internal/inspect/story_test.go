@@ -106,6 +106,9 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	in.store("mandate.enroll.succeeded.a", body{"request_id": "a", "order_number": "DD001", "enrollment": body{"payer_email": "Ann@Example.com"}})
 	in.store("mandate.enroll.started.b", body{"request_id": "b", "order_number": "DD0011"})
 	in.store("mandate.enroll.failed.c", body{"request_id": "c", "order_number": "dd001"})
+	for email, id := range map[string]string{"ANN@example.com": "c", "joann@example.com": "b"} {
+		in.store("dead.mandate.enroll.requested", body{"payer_email": email}, "Errand-Request-Id", id)
+	}
 	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD001", "payer_email": "ann@example.com"})
 	secret := messages.NewRecipientSecret(strings.Repeat("s", 32))
 	for id, with := range map[string]*messages.RecipientSecret{"plain": nil, "keyed": secret} {
@@ -146,7 +149,7 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 		{"plain", []string{"plain accepted request id"}},
 		{"DD00", nil},
 		{"bob@example.com", []string{"plain accepted recipient bounced 250 2.0.0"}},
-		{"ann@example.com", []string{"a succeeded payer", "plain accepted recipient delivered 250 2.0.0", "waits queued in its queue"}},
+		{"ann@example.com", []string{"a succeeded payer", "c failed payer", "plain accepted recipient delivered 250 2.0.0", "waits queued in its queue"}},
 	} {
 		if got, _ := find(c.word); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.word, got, c.want)
@@ -156,7 +159,7 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	if without.Unread[secret.ID()] != 1 || len(without.Rows) != 1 {
 		t.Errorf("without the secret %v cannot be read, %d rows, want one of each", without.Unread, len(without.Rows))
 	}
-	if got, with := find("ann@example.com", secret); len(got) != 4 || !slices.Contains(got, "keyed accepted recipient no row in the sending log yet") || len(with.Unread) != 0 {
+	if got, with := find("ann@example.com", secret); len(got) != 5 || !slices.Contains(got, "keyed accepted recipient no row in the sending log yet") || len(with.Unread) != 0 {
 		t.Errorf("with the secret %q, %v", got, with.Unread)
 	}
 }
