@@ -54,7 +54,7 @@ func newHarness(t *testing.T) *harness {
 	h.pull = bus.NewPull(nc, queue)
 	t.Cleanup(h.pull.Close)
 	h.Consumer = New(Settings{Conn: nc, Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
-		Logger: zerolog.New(&h.said), Observer: Observer{Settled: h.count, Panicked: func(messages.Operation) { h.panics++ }}}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
+		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Observer: Observer{Settled: h.count, Panicked: func(messages.Operation) { h.panics++ }}}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
 	h.handle(succeeds)
 	return h
 }
