@@ -47,17 +47,11 @@ func (a *audit) run(ctx context.Context, c console) error {
 	case a.Limit < 0:
 		return &app.Invalid{Variable: "--limit", Problem: "must not be negative"}
 	}
-	b, err := a.NATS.open(ctx, "audit", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	return a.repeat(ctx, c, func(c console) error {
-		now := time.Now()
+	return a.read(ctx, a.NATS, "audit", c, func(b broker, c console, now time.Time) error {
 		q.Since = a.Since.from(now)
 		entries, err := act.Acts(ctx, b.nc, q)
 		if err != nil {
-			return b.unanswered(err)
+			return err
 		}
 		a.write(c, entries, now)
 		return nil

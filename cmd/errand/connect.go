@@ -66,6 +66,19 @@ func unreadable(err error) error {
 	return fmt.Errorf("%w: a service runs `errand mirror` first, errand's own provisioner `errand provision`", err)
 }
 
+// read connects a command that only reads and shows what show writes, again and again where
+// that was asked for.
+func (o output) read(ctx context.Context, nats access, command string, c console, show func(b broker, c console, now time.Time) error) error {
+	b, err := nats.open(ctx, command, c)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	return o.repeat(ctx, c, func(c console) error {
+		return b.unanswered(show(b, c, time.Now()))
+	})
+}
+
 // unanswered says why the server did not answer a user's question.
 func (b broker) unanswered(err error) error {
 	switch last := b.nc.LastError(); {

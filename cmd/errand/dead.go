@@ -47,17 +47,11 @@ func (d *deadList) run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, err := d.NATS.open(ctx, "dead", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	return d.repeat(ctx, c, func(c console) error {
-		now := time.Now()
+	return d.read(ctx, d.NATS, "dead", c, func(b broker, c console, now time.Time) error {
 		q.Since = d.Since.from(now)
 		letters, err := b.reader().DeadLetters(ctx, q)
 		if err != nil {
-			return b.unanswered(err)
+			return err
 		}
 		d.write(c, letters, now)
 		return nil
@@ -99,21 +93,16 @@ func (d *deadShow) run(ctx context.Context, c console) error {
 	if !messages.IsID(d.Name) {
 		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", d.Name)}
 	}
-	b, err := d.NATS.open(ctx, "dead", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	return d.repeat(ctx, c, func(c console) error {
-		letters, err := b.reader().DeadLetter(ctx, d.Name, time.Now())
+	return d.read(ctx, d.NATS, "dead", c, func(b broker, c console, now time.Time) error {
+		letters, err := b.reader().DeadLetter(ctx, d.Name, now)
 		if err != nil {
-			return b.unanswered(err)
+			return err
 		}
 		l := listing{}
 		for _, letter := range letters {
 			l.names, l.values = append(l.names, strconv.FormatUint(letter.Sequence, 10)), append(l.values, letter.Event)
 			if d.Output == "table" {
-				writeDeadLetter(c, letter, time.Now())
+				writeDeadLetter(c, letter, now)
 			}
 		}
 		if d.Output != "table" {

@@ -49,16 +49,10 @@ func (f *find) run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	b, err := f.NATS.open(ctx, "find", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	return f.repeat(ctx, c, func(c console) error {
-		now := time.Now()
+	return f.read(ctx, f.NATS, "find", c, func(b broker, c console, now time.Time) error {
 		found, err := b.reader().Find(ctx, strings.TrimSpace(f.Word), secrets, f.Since.from(now), now)
 		if err != nil {
-			return b.unanswered(err)
+			return err
 		}
 		return f.write(c, found, now)
 	})

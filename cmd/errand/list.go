@@ -61,17 +61,11 @@ func (l *list) run(ctx context.Context, c console) error {
 	if l.ByReason {
 		q.Limit = 0
 	}
-	b, err := l.NATS.open(ctx, "list", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	return l.repeat(ctx, c, func(c console) error {
-		now := time.Now()
+	return l.read(ctx, l.NATS, "list", c, func(b broker, c console, now time.Time) error {
 		q.Since = l.Since.from(now)
 		rows, err := b.reader().List(ctx, q, now)
 		if err != nil {
-			return b.unanswered(err)
+			return err
 		}
 		l.write(c, rows, now)
 		return nil

@@ -33,16 +33,10 @@ Examples:
 func (s *status) Run(ctx context.Context) error { return s.run(ctx, standard()) }
 
 func (s *status) run(ctx context.Context, c console) error {
-	b, err := s.NATS.open(ctx, "status", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	return s.repeat(ctx, c, func(c console) error {
-		now := time.Now()
+	return s.read(ctx, s.NATS, "status", c, func(b broker, c console, now time.Time) error {
 		found, err := b.reader().Status(ctx, now)
 		if err != nil {
-			return b.unanswered(err)
+			return err
 		}
 		return s.write(c, found)
 	})

@@ -39,16 +39,10 @@ func (s *stuck) run(ctx context.Context, c console) error {
 	if s.Limit < 1 {
 		return &app.Invalid{Variable: "--limit", Problem: "must be positive"}
 	}
-	b, err := s.NATS.open(ctx, "stuck", c)
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	return s.repeat(ctx, c, func(c console) error {
-		now := time.Now()
+	return s.read(ctx, s.NATS, "stuck", c, func(b broker, c console, now time.Time) error {
 		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), s.Limit, now)
 		if err != nil {
-			return b.unanswered(err)
+			return err
 		}
 		s.write(c, found, now)
 		return nil
