@@ -42,7 +42,7 @@ func (*deadRedrive) Help() string {
     reopened           whoever redrove it was interrupted: it is published
     cannot_run         a conflict with a request_id of its own, for one: publish it under another id
 
-With --yes and --why it is done, one after the other, and the result of each is shown. A number is a sequence or a request id; where it is both, seq:17 is the sequence 17. What changed since the plan is left alone; of two who do it at once one does, and whatever was interrupted is finished by doing it again. A message sends the batches alone that were not accepted. A give_up_at that has passed does not count: the time begins anew. The exit status is 1 when something was not run that is not open either.
+With --yes and --why it is done, one after the other, and the result of each is shown. A number is a sequence or a request id; where it is both, seq:17 is the sequence 17. What changed since the plan is left alone; of two who do it at once one does, and whatever was interrupted is finished by doing it again. A message sends the batches alone that were not accepted. A give_up_at that has passed does not count: the time begins again. The exit status is 1 when something was not run that is not open either.
 
 Examples:
 

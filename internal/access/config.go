@@ -29,7 +29,7 @@ const (
 type Config struct {
 	Addr   string        `name:"addr" env:"CONSOLE_ADDR" default:"127.0.0.1:8088" help:"Address of the pages. Without a login it must be one that only this machine can reach." group:"access"`
 	URL    string        `name:"url" env:"CONSOLE_URL" placeholder:"URL" help:"Address under which browsers reach the console, such as https://errand.example.com; needed with a login." group:"access"`
-	Login  string        `name:"login" env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy,oidc" help:"How the console learns who somebody is: none (whoever reaches this machine's own address is let in), proxy (a proxy in front names user and groups) or oidc (OpenID Connect)." group:"access"`
+	Login  string        `name:"login" env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy,oidc" help:"How the console learns who somebody is: none (whoever reaches this machine's own address is authorized), proxy (a proxy in front names user and groups) or oidc (OpenID Connect)." group:"access"`
 	User   string        `name:"user" env:"CONSOLE_USER" default:"local" help:"Name of whoever uses the console without a login, for the audit." group:"access"`
 	Roles  []string      `name:"roles" env:"CONSOLE_ROLES" default:"read,reveal,act" help:"Roles that the console gives at all: read, reveal (personal data) and act." group:"access"`
 	MaxAge time.Duration `name:"session" env:"CONSOLE_SESSION" default:"1h" help:"How long a login lasts, and a page's stream of live changes; then it is made again." group:"access"`
@@ -71,7 +71,7 @@ func (c *Config) Validate() error {
 		return c.validateNone()
 	}
 	if c.Groups.empty() {
-		return &Invalid{"CONSOLE_READ_GROUPS", "name a group, here or in CONSOLE_REVEAL_GROUPS or CONSOLE_ACT_GROUPS: nobody else is let in"}
+		return &Invalid{"CONSOLE_READ_GROUPS", "name a group, here or in CONSOLE_REVEAL_GROUPS or CONSOLE_ACT_GROUPS: nobody else is authorized"}
 	}
 	if err := c.validateURL(); err != nil {
 		return err

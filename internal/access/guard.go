@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Handler serves a page to a user, who is let in and has the role that the page asks for.
+// Handler serves a page to a user, who is authorized and has the role that the page asks for.
 type Handler func(w http.ResponseWriter, r *http.Request, user User)
 
 // Refusal says why a request is not served. It is what Guard.Refuse shows.

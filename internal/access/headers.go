@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// setHeaders sets what browsers are told with every answer: to load nothing from elsewhere,
+// setHeaders sets what every answer asks of browsers: to load nothing from elsewhere,
 // to run nothing that stands in a page, to keep nothing, and to say nothing to other sites.
 // What holds no data may set a Cache-Control of its own.
 func setHeaders(h http.Header) {

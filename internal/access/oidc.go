@@ -267,7 +267,7 @@ func notAccepted(cause error) error {
 func (c *Config) byClaims(claims map[string]any) (User, error) {
 	verified, said := claims["email_verified"] // some issuers give a text
 	if c.OIDC.UserClaim == "email" && said && verified != true && verified != "true" {
-		return User{}, &Refusal{Status: http.StatusForbidden, Title: "Not let in", Text: "Your e-mail address was not verified: it might be somebody else's."}
+		return User{}, &Refusal{Status: http.StatusForbidden, Title: "Not authorized", Text: "Your e-mail address was not verified: it might be somebody else's."}
 	}
 	name, _ := claims[c.OIDC.UserClaim].(string)
 	if name == "" {

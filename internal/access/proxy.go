@@ -61,14 +61,14 @@ func (p Proxy) trusts(remote string) bool {
 // byProxy is who the proxy says that makes the request. The error is a *Refusal.
 func (c *Config) byProxy(r *http.Request) (User, error) {
 	if !c.Proxy.trusts(r.RemoteAddr) {
-		return User{}, &Refusal{Status: 403, Title: "Not let in", Text: "The console is reached through its proxy only."}
+		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: "The console is reached through its proxy only."}
 	}
 	names, groups := r.Header.Values(c.Proxy.UserHeader), r.Header.Values(c.Proxy.GroupsHeader)
 	if len(names) == 0 {
 		return User{}, &Refusal{Status: 401, Title: "Not logged in", Text: "The proxy did not say who you are."}
 	}
 	if len(names) > 1 || len(groups) > 1 { // a proxy that adds its own to a browser's: who is to be believed?
-		return User{}, &Refusal{Status: 400, Title: "Not let in", Text: "User or groups were named twice: the proxy must replace what browsers send."}
+		return User{}, &Refusal{Status: 400, Title: "Not authorized", Text: "User or groups were named twice: the proxy must replace what browsers send."}
 	}
 	var in []string
 	if len(groups) == 1 {

@@ -76,11 +76,11 @@ func (g Groups) roles(of []string) (roles []Role) {
 func (c *Config) user(name string, groups []string) (User, error) {
 	name, err := userName(name)
 	if err != nil {
-		return User{}, &Refusal{Status: 403, Title: "Not let in", Text: "The login gave no name that can be used: " + err.Error() + "."}
+		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: "The login gave no name that can be used: " + err.Error() + "."}
 	}
 	roles := c.Groups.roles(groups)
 	if len(roles) == 0 {
-		return User{}, &Refusal{Status: 403, Title: "Not let in", Text: name + " is in none of the groups that may use this console."}
+		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: name + " is in none of the groups that may use this console."}
 	}
 	return User{name, c.given(roles)}, nil
 }

@@ -85,23 +85,23 @@ func TestARedriveThatIsEndedTellsOfEachItem(t *testing.T) {
 	items := d.plan("r0", "r1", "r2", "r3")
 	d.redrive(d.plan("r0"), act.Consent{}) // somebody else, since the plan
 	ctx, stop := context.WithCancelCause(t.Context())
-	told := map[string]act.Result{}
+	results := map[string]act.Result{}
 	err := d.Redrive(ctx, items, act.Consent{Why: "back"}, func(r act.Redriven) {
-		told[r.RequestID] = r.Result
+		results[r.RequestID] = r.Result
 		stop(errors.New("interrupted"))
 	})
-	if len(told) != 4 || told["r1"] != act.Done || told["r0"] != act.NotDone || told["r3"] != act.NotDone {
-		t.Errorf("ended: %v, %v", told, err)
+	if len(results) != 4 || results["r1"] != act.Done || results["r0"] != act.NotDone || results["r3"] != act.NotDone {
+		t.Errorf("ended: %v, %v", results, err)
 	}
 
 	items = d.plan("r2", "r3")
 	d.must(d.JS.DeleteStream(t.Context(), bus.Audit))
-	clear(told)
+	clear(results)
 	short, done := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer done()
-	err = d.Redrive(short, items, act.Consent{Why: "back"}, func(r act.Redriven) { told[r.RequestID] = r.Result })
-	if !errors.Is(err, act.ErrNotRecorded) || len(told) != 2 || told["r2"] != act.NotDone || told["r3"] != act.NotDone {
-		t.Errorf("without AUDIT: %v, %v", told, err)
+	err = d.Redrive(short, items, act.Consent{Why: "back"}, func(r act.Redriven) { results[r.RequestID] = r.Result })
+	if !errors.Is(err, act.ErrNotRecorded) || len(results) != 2 || results["r2"] != act.NotDone || results["r3"] != act.NotDone {
+		t.Errorf("without AUDIT: %v, %v", results, err)
 	}
 }
 
@@ -138,12 +138,12 @@ func TestAVeryLowRateIsKept(t *testing.T) {
 	d.ended(messages.Enroll, "r2", enrollment("2"), messages.Failed, `,"reason":"refused"`)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	told := map[string]act.Result{}
+	results := map[string]act.Result{}
 	d.must(d.Redrive(ctx, d.plan("r1", "r2"), act.Consent{Why: "back", Rate: 1e-12}, func(r act.Redriven) {
-		told[r.RequestID] = r.Result
+		results[r.RequestID] = r.Result
 		time.AfterFunc(500*time.Millisecond, stop)
 	}))
-	if told["r1"] != act.Done || told["r2"] != act.NotDone {
-		t.Errorf("one in thirty thousand years: %v", told)
+	if results["r1"] != act.Done || results["r2"] != act.NotDone {
+		t.Errorf("one in thirty thousand years: %v", results)
 	}
 }
