@@ -93,6 +93,7 @@ func TestCallbacksMisbehaveAsTheyAreTold(t *testing.T) {
 			}
 			began := time.Now()
 			time.Sleep(2 * time.Hour)
+			synctest.Wait() // what the sender of callbacks wrote may be read after it
 			var got []string
 			for _, r := range m.records {
 				got = append(got, r["record_type"]+" "+r["status_description"])
