@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/watermark"
 	"errand/pkg/messages"
 )
 
@@ -65,7 +66,7 @@ func (l *Log) update(ctx context.Context) error {
 			l.since = slices.MinFunc([]time.Time{w.CompleteThrough.Time, time.Now()}, time.Time.Compare).Add(-l.window())
 			// Earlier versions, whose watermark did not say this, noted a row that is unique
 			// like one that is exact.
-			if l.trusted = given(w.WatchedSince); l.trusted.IsZero() {
+			if l.trusted = watermark.Mark(w).WatchedSince; l.trusted.IsZero() {
 				l.trusted = time.Now()
 			}
 		}

@@ -79,7 +79,7 @@ func (r *run[T]) rest(ctx context.Context) error {
 	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery() {
 		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.state.CompleteThrough.Add(-r.Overlap)), now
 	}
-	if r.scan == nil && now.Sub(r.rounds.began) >= r.roundEvery() {
+	if r.scan == nil && now.Sub(r.rounds.began) >= r.scanEvery() {
 		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, r.scanBack(now)), now
 	}
 	pages := r.rounds.pages(now)
@@ -118,6 +118,14 @@ func (r *run[T]) fail() {
 
 // roundEvery is the shortest time from one reading of what is not new to the next.
 func (r *run[T]) roundEvery() time.Duration { return min(retry.RoundEvery, roundSweeps*r.Interval) }
+
+// scanEvery is the shortest time from one scan to the next.
+func (r *run[T]) scanEvery() time.Duration {
+	if r.firstRead() {
+		return max(r.roundEvery(), r.RoundEvery)
+	}
+	return r.roundEvery()
+}
 
 // scanBack is how far back the next scan reads: nothing is published that is older than
 // Since, but only the whole list shows whether it counts more. While rows are watched whose state may change, every other scan of a long list

@@ -51,6 +51,8 @@ type Settings struct {
 	Limit    int           // rows to request per page
 	Overlap  time.Duration // how late a row may be that head still finds; others wait for scan
 	Since    time.Time     // how far back a list is published that was never read; zero: all of it
+	// RoundEvery is how long from one reading of the whole list to the next; 0: as short as its length allows.
+	RoundEvery time.Duration
 }
 
 // maxFailures is the number of sweeps in a row that must fail before a sweeper that worked
