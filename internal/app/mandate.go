@@ -27,22 +27,33 @@ type MandateConsumer struct {
 	Common
 	Requests
 	MandateAPI
+	Callbacks
 	EventPayerData string `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (answers and records of the service as they are) or none (of them the link, order number, amount, dates, frequency and state)." group:"program"`
 }
 
 // MandateAPI says where the e-mandate service is and what it wants to see.
 type MandateAPI struct {
-	APIURL             string `name:"api-url" env:"MANDATE_API_URL" placeholder:"URL" help:"Address of the e-mandate service, v3." group:"upstream"`
-	APIV2URL           string `name:"api-v2-url" env:"MANDATE_API_V2_URL" placeholder:"URL" help:"Address of its v2 interface; needed for --api-version v2." group:"upstream"`
-	APIVersion         string `name:"api-version" env:"MANDATE_API_VERSION" default:"v3" enum:"v3,v2" help:"Version of the interface for enrollments: v3 or v2." group:"upstream"`
-	APIToken           string `name:"api-token" env:"MANDATE_API_TOKEN" help:"Access token; better set by the environment or --api-token-file than by this flag." group:"upstream"`
-	APITokenFile       string `name:"api-token-file" env:"MANDATE_API_TOKEN_FILE" placeholder:"FILE" help:"File with the access token." group:"upstream"`
-	PortalKey          string `env:"MANDATE_PORTAL_KEY" help:"Portal key for requests without one." group:"upstream"`
-	PortalKeyFile      string `env:"MANDATE_PORTAL_KEY_FILE" placeholder:"FILE" help:"File with the portal key." group:"upstream"`
-	ChecksumSecret     string `env:"MANDATE_CHECKSUM_SECRET" help:"Secret to sign requests that have no checksum." group:"upstream"`
-	ChecksumSecretFile string `env:"MANDATE_CHECKSUM_SECRET_FILE" placeholder:"FILE" help:"File with the checksum secret." group:"upstream"`
-	ChecksumAmount     string `env:"MANDATE_CHECKSUM_AMOUNT" default:"shortest" enum:"shortest,fixed2" help:"How amounts are written and signed: shortest (100, 100.5) or fixed2 (100.00)." group:"upstream"`
-	Timezone           string `env:"MANDATE_TIMEZONE" default:"Asia/Kuala_Lumpur" help:"Time zone of the service's dates." group:"upstream"`
+	APIURL        string `name:"api-url" env:"MANDATE_API_URL" placeholder:"URL" help:"Address of the e-mandate service, v3." group:"upstream"`
+	APIV2URL      string `name:"api-v2-url" env:"MANDATE_API_V2_URL" placeholder:"URL" help:"Address of its v2 interface; needed for --api-version v2." group:"upstream"`
+	APIVersion    string `name:"api-version" env:"MANDATE_API_VERSION" default:"v3" enum:"v3,v2" help:"Version of the interface for enrollments: v3 or v2." group:"upstream"`
+	APIToken      string `name:"api-token" env:"MANDATE_API_TOKEN" help:"Access token; better set by the environment or --api-token-file than by this flag." group:"upstream"`
+	APITokenFile  string `name:"api-token-file" env:"MANDATE_API_TOKEN_FILE" placeholder:"FILE" help:"File with the access token." group:"upstream"`
+	PortalKey     string `env:"MANDATE_PORTAL_KEY" help:"Portal key for requests without one." group:"upstream"`
+	PortalKeyFile string `env:"MANDATE_PORTAL_KEY_FILE" placeholder:"FILE" help:"File with the portal key." group:"upstream"`
+	Checksum
+	ChecksumAmount string `env:"MANDATE_CHECKSUM_AMOUNT" default:"shortest" enum:"shortest,fixed2" help:"How amounts are written and signed: shortest (100, 100.5) or fixed2 (100.00)." group:"upstream"`
+	Timezone       string `env:"MANDATE_TIMEZONE" default:"Asia/Kuala_Lumpur" help:"Time zone of the service's dates." group:"upstream"`
+}
+
+// Checksum is the secret of the field checksum.
+type Checksum struct {
+	ChecksumSecret     string `name:"checksum-secret" env:"MANDATE_CHECKSUM_SECRET" help:"Secret of the field checksum: requests without one are signed, and that of callbacks is checked." group:"upstream"`
+	ChecksumSecretFile string `name:"checksum-secret-file" env:"MANDATE_CHECKSUM_SECRET_FILE" placeholder:"FILE" help:"File with the checksum secret." group:"upstream"`
+}
+
+// Secret is the secret as it is now.
+func (c *Checksum) Secret() (clients.Secret, error) {
+	return secret("MANDATE_CHECKSUM_SECRET", c.ChecksumSecret, c.ChecksumSecretFile)
 }
 
 // client makes the client; an *Invalid names the variable that is wrong.
@@ -77,7 +88,7 @@ func (a *MandateAPI) secrets() (token, portal, checksum clients.Secret, err erro
 		noToken = Check(token.Empty(), "MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)")
 	}
 	portal, noPortal := secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile)
-	checksum, noChecksum := secret("MANDATE_CHECKSUM_SECRET", a.ChecksumSecret, a.ChecksumSecretFile)
+	checksum, noChecksum := a.Secret()
 	return token, portal, checksum, errors.Join(noToken, noPortal, noChecksum)
 }
 
@@ -99,7 +110,8 @@ func (a *MandateAPI) renew(c *mandate.Client) func() (bool, error) {
 func (p *MandateConsumer) Run(ctx context.Context) error {
 	zone, noZone := time.LoadLocation(p.Timezone)
 	_, noClient := p.client(p.insecure()...)
-	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient,
+	returnURL, noCallbacks := p.addresses(p.AllowPlainHTTP)
+	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noCallbacks,
 		Check(noZone != nil, "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")); err != nil {
 		return err
 	}
@@ -133,7 +145,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	})
 	settings := p.settings(r, store)
 	enrollments := consumer.New(settings, found.Queues[bus.EnrollQueue.Name], enrollHold,
-		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, WithoutPayer: p.withoutPayer()}).Handle))
+		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, ReturnURL: returnURL, WithoutPayer: p.withoutPayer()}).Handle))
 	listings := consumer.New(settings, found.Queues[bus.TransactionsQueue.Name], listHold,
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: p.withoutPayer()}).Handle))
 	resolver, err := p.resolver(r, store, zone, enrollHold, limit)

@@ -10,15 +10,16 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/internal/throttle"
 	"errand/pkg/clients/mail"
+	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
 
-// Polling is what a program that reads the sending log works with.
+// Polling is what a program that reads a list works with.
 type Polling struct {
 	JetStream jetstream.JetStream
 	Publisher *bus.Publisher
-	Upstream  *mail.Client
 	Policy    retry.Policy
 	Logger    zerolog.Logger
 
@@ -35,7 +36,7 @@ func (c *Common) Validate(service *MailAPI) error {
 
 // Poll connects a program that reads the sending log and runs what wire returns until ctx
 // ends; fault says why it is not ready, "" if it is.
-func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling) (run func(context.Context) error, fault func() string, err error)) error {
+func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling, *mail.Client) (run func(context.Context) error, fault func() string, err error)) error {
 	if err := c.Validate(service); err != nil {
 		return err
 	}
@@ -44,20 +45,48 @@ func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling) 
 	if err != nil {
 		return err
 	}
+	return c.poll(ctx, polled{name: "log-poller", url: service.APIURL, streams: c.streams(bus.MailDeliveries, bus.MailEvents), calls: shared, limit: limit, renew: service.renew(api)},
+		func(p Polling) (func(context.Context) error, func() string, error) { return wire(p, api) })
+}
 
-	r, err := c.start(ctx, "log-poller", service.APIURL)
+// PollTransactions is Poll for a program that reads the transaction list.
+func (c *Common) PollTransactions(ctx context.Context, service *MandateAPI, wire func(Polling, *mandate.Client) (run func(context.Context) error, fault func() string, err error)) error {
+	_, noClient := service.client(c.insecure()...)
+	if err := errors.Join(c.validate(), noClient); err != nil {
+		return err
+	}
+	shared, limit := newObserver(c.RetryMax), c.limit(ctx)
+	api, err := service.client(c.options(1, shared, limit)...)
+	if err != nil {
+		return err
+	}
+	return c.poll(ctx, polled{name: "transaction-poller", url: service.APIURL, streams: c.streams(bus.MandateEvents), calls: shared, limit: limit, renew: service.renew(api)},
+		func(p Polling) (func(context.Context) error, func() string, error) { return wire(p, api) })
+}
+
+// polled is a program that reads a list, and how it calls the service.
+type polled struct {
+	name, url string
+	streams   []string
+	calls     *observer
+	limit     *throttle.Limit
+	renew     func() (bool, error)
+}
+
+func (c *Common) poll(ctx context.Context, p polled, wire func(Polling) (run func(context.Context) error, fault func() string, err error)) error {
+	r, err := c.start(ctx, p.name, p.url)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	if _, err := r.needs(ctx, nil, c.streams(bus.MailDeliveries, bus.MailEvents)...); err != nil {
+	if _, err := r.needs(ctx, nil, p.streams...); err != nil {
 		return err
 	}
-	r.throttle(ctx, c, limit)
+	r.throttle(ctx, c, p.limit)
 	r.metrics.ofDeliveries()
 	r.polls.Store(true)
-	shared.attach(r, service.renew(api))
-	run, fault, err := wire(Polling{JetStream: r.js, Publisher: r.publisher, Upstream: api, Logger: r.log,
+	p.calls.attach(r, p.renew)
+	run, fault, err := wire(Polling{JetStream: r.js, Publisher: r.publisher, Logger: r.log,
 		Policy:      c.policy(),
 		Matched:     func(m messages.Confidence) { r.metrics.matched.WithLabelValues(string(m)).Inc() },
 		Published:   func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -15,37 +16,45 @@ type RecipientKey struct {
 	RecipientKeyFile string `env:"RECIPIENT_KEY_FILE" placeholder:"FILE" help:"File with that secret, or two." group:"program"`
 }
 
-// Length and number of the secrets.
-const (
-	minRecipientKey  = 32
-	maxRecipientKeys = 2
-)
-
 // Secrets are those that are given, the one to make keys with first; none: plain hashes.
 // Errors name the variable and do not quote it.
 func (k *RecipientKey) Secrets() (all []*messages.RecipientSecret, err error) {
-	variable, text := "RECIPIENT_KEY", k.RecipientKey
-	if k.RecipientKeyFile != "" {
+	texts, err := secretList("RECIPIENT_KEY", k.RecipientKey, k.RecipientKeyFile, "addresses could be tried with guesses of it")
+	for _, text := range texts {
+		all = append(all, messages.NewRecipientSecret(text))
+	}
+	return all, err
+}
+
+// Length and number of the secrets in a list.
+const (
+	minListed = 32
+	maxListed = 2
+)
+
+// secretList reads secrets that are replaced one by one, separated by commas or white space,
+// from a variable or the file that its _FILE variable names: none, one, or the new one and the
+// one before. danger is what a short one would allow. Errors name the variable and do not quote it.
+func secretList(variable, text, file, danger string) (all []string, err error) {
+	if file != "" {
 		if text != "" {
-			return nil, &Invalid{variable, "set either it or RECIPIENT_KEY_FILE, not both"}
+			return nil, &Invalid{variable, "set either it or " + variable + "_FILE, not both"}
 		}
-		variable = "RECIPIENT_KEY_FILE"
-		if text, err = keyfile.Read(k.RecipientKeyFile); err != nil {
+		variable += "_FILE"
+		if text, err = keyfile.Read(file); err != nil {
 			return nil, &Invalid{variable, err.Error()}
 		}
 	}
-	seen := map[string]bool{}
 	for secret := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
 		switch {
-		case len(secret) < minRecipientKey:
-			return nil, &Invalid{variable, "has a secret of fewer than 32 characters: addresses could be tried with guesses of it; make one with openssl rand -hex 32"}
-		case seen[secret]:
+		case len(secret) < minListed:
+			return nil, &Invalid{variable, "has a secret of fewer than 32 characters: " + danger + "; make one with openssl rand -hex 32"}
+		case slices.Contains(all, secret):
 			return nil, &Invalid{variable, "has the same secret twice"}
-		case len(all) == maxRecipientKeys:
+		case len(all) == maxListed:
 			return nil, &Invalid{variable, "has more than two secrets: the new one and the one before"}
 		}
-		seen[secret] = true
-		all = append(all, messages.NewRecipientSecret(secret))
+		all = append(all, secret)
 	}
 	if text != "" && len(all) == 0 {
 		return nil, &Invalid{variable, "has no secret, only spaces or commas"}

@@ -219,3 +219,13 @@ func Count(ctx context.Context, nc *nats.Conn, stream, filter string, since time
 	}
 	return page[0].Pending + 1, page[0], nil
 }
+
+// SubjectAt is the subject of the message with a sequence, as any replica has it; "": it is
+// there no more. ErrNoStream: nothing answers there.
+func SubjectAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (string, error) {
+	got, err := direct(ctx, nc, stream, map[string]any{"seq": sequence})
+	if err != nil || got == nil {
+		return "", noStream(stream, err)
+	}
+	return got.subject, nil
+}

@@ -95,9 +95,11 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	deliveries.AllowDirect, deliveries.AllowAtomicPublish = true, true
 	dead := kept(DeadLetters, retry.DeadLettersWindow, "dead.>")
 	dead.AllowDirect = true // it is read without consumers
+	mandates := events(MandateEvents, "mandate.*.*.*", "mandate.transactions.turn", "mandate.transactions.watermark")
+	mandates.AllowAtomicPublish = true // of transactions, as of deliveries
 	streams := []jetstream.StreamConfig{
 		requests(MandateRequests, messages.Enroll, messages.Transactions),
-		events(MandateEvents, "mandate.*.*.*"),
+		mandates,
 		requests(MailRequests, messages.Send, messages.Account),
 		events(MailEvents, "mail.send.*.*", "mail.batch.*.*.*", "mail.account.*.*"),
 		deliveries,
@@ -192,7 +194,7 @@ func version(have jetstream.ConsumerConfig) int {
 // EventsOf is the stream that holds an operation's events.
 func EventsOf(op messages.Operation) string {
 	switch op {
-	case messages.Enroll, messages.Transactions:
+	case messages.Enroll, messages.Transactions, messages.Application, messages.Deduction, messages.Callback:
 		return MandateEvents
 	case messages.Delivery, messages.Log:
 		return MailDeliveries

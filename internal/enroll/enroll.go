@@ -23,12 +23,14 @@ import (
 	"errand/pkg/messages"
 )
 
-// Handler enrolls payers. Every field but WithoutPayer is required.
+// Handler enrolls payers. Every field but ReturnURL and WithoutPayer is required.
 type Handler struct {
-	Upstream     *mandate.Client
-	Caller       *attempt.Caller
-	Zone         *time.Location // of the document's dates
-	WithoutPayer bool           // events hold nothing of the payer
+	Upstream *mandate.Client
+	Caller   *attempt.Caller
+	Zone     *time.Location // of the document's dates
+	// ReturnURL gives the return_url of a request without one; nil: it goes without.
+	ReturnURL    func(id string) string
+	WithoutPayer bool // events hold nothing of the payer
 }
 
 // enrollment is one request on one delivery.
@@ -36,6 +38,7 @@ type enrollment struct {
 	*Handler
 	request  attempt.Request[messages.EnrollRequest]
 	defaults messages.Defaults // of the call that was announced last
+	callback string            // return_url, where the request has none
 	evidence []json.RawMessage // what is listed under the order number
 	message  string            // what a look-up found
 	again    bool              // a person said that it is to be made where it is not listed
@@ -44,7 +47,7 @@ type enrollment struct {
 // Handle answers one enrollment request. Errors: *history.RetryLaterError when it was
 // deferred, history.ErrFenced when another worker has it, or the log's.
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
-	e := &enrollment{Handler: h, request: r, again: r.Prior.Again}
+	e := &enrollment{Handler: h, request: r, again: r.Prior.Again, callback: h.returnURL(r)}
 	result, err := attempt.Run(ctx, h.Caller, attempt.Call[mandate.Enrolled]{
 		Delivery: r.Delivery, Unknown: attempt.UnknownOf(r.Prior), OwnKey: r.Body.PortalKey != "",
 		Before: e.before, Started: e.started, Stale: e.stale, OnUnknown: e.lookUp, LooksUp: true, Make: e.call})
@@ -52,6 +55,22 @@ func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollR
 		return messages.Event{}, err
 	}
 	return e.event(ctx, result)
+}
+
+// returnURL is the return_url of a request without one, "" if it has none: that of its
+// first call, so that each repetition says the same whatever was configured since.
+func (h *Handler) returnURL(r attempt.Request[messages.EnrollRequest]) string {
+	switch {
+	case r.Body.ReturnURL != "":
+		return ""
+	case r.Prior.Started != nil:
+		var first messages.EnrollStarted
+		_ = messages.DecodeEvent(r.Prior.Started, &first) // the history has read it
+		return first.ReturnURL
+	case h.ReturnURL == nil:
+		return ""
+	}
+	return h.ReturnURL(r.History.ID)
 }
 
 // before refuses a call whose link would have expired already.
@@ -72,7 +91,7 @@ func (e *enrollment) before(now time.Time) *clients.Error {
 // the request left out are those of that moment.
 func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.Body {
 	body := &e.request.Body
-	e.defaults = messages.Defaults{}
+	e.defaults = messages.Defaults{ReturnURL: e.callback}
 	if body.MaxFrequency == "" {
 		e.defaults.MaxFrequency = "9"
 	}
@@ -101,6 +120,9 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	}
 	if body.EffectiveDate == "" {
 		body.EffectiveDate = e.defaults.EffectiveDate
+	}
+	if body.ReturnURL == "" {
+		body.ReturnURL = e.defaults.ReturnURL
 	}
 	enrolled, err := e.Upstream.Enroll(ctx, body)
 	if e.WithoutPayer {

@@ -48,12 +48,12 @@ func (p *Program) Run(ctx context.Context) error {
 		app.Check(p.OverdueAfter < 0, "OVERDUE_AFTER", "must not be negative")); err != nil {
 		return err
 	}
-	return p.Poll(ctx, &p.MailAPI, func(with app.Polling) (run func(context.Context) error, fault func() string, err error) {
+	return p.Poll(ctx, &p.MailAPI, func(with app.Polling, api *mail.Client) (run func(context.Context) error, fault func() string, err error) {
 		store, err := sink.New(with.JetStream, with.Publisher, "/errand/log-poller")
 		if err != nil {
 			return nil, nil, err
 		}
-		log := deliveries.New(deliveries.Config{Read: with.Upstream.LogPage, Store: store, Requests: store,
+		log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
 			Recipients: p.Recipients, ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter,
 			Secrets:   deliveries.Secrets{Known: secrets, Plain: warnOnce(with.Logger)},
 			Published: with.Published, Matched: with.Matched})

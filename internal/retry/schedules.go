@@ -143,6 +143,10 @@ const (
 	SpansSent = 3 * time.Second
 	// Flush is how long a program that ends waits for its last acknowledgements to be sent.
 	Flush = 2 * time.Second
+	// Callback is how long storing a callback may take, and when its sender is to try again.
+	Callback = 5 * time.Second
+	// CallbackRead is how long one may take to come.
+	CallbackRead = 10 * time.Second
 	// AdminEnd is how long it waits for the requests to its admin server.
 	AdminEnd = time.Second
 	// AdminRead is how long one of those may take to come.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -28,7 +29,7 @@ func asyncAPI(w descriptions) ([]byte, error) {
 		add(channel{name: subject, action: "receive", about: w.about[subject], message: requestMessage(subject, w)})
 	}
 	for _, e := range events {
-		add(channel{name: e.Type(), action: "send", about: w.about[e.Type()], parameters: parametersOf(e), message: eventMessage(e)})
+		add(channel{name: name(e), action: "send", about: w.about[name(e)], parameters: parametersOf(e), message: eventMessage(e)})
 	}
 	for _, r := range requests {
 		subject := r.operation.Requested()
@@ -55,6 +56,7 @@ func asyncAPI(w descriptions) ([]byte, error) {
 			{"parameters", object{
 				{"request_id", object{{"description", "The request id: 1 to 64 letters, digits, _ or -."}}},
 				{"batch", object{{"description", "The number of the batch, from 1."}}},
+				{"status", object{{"description", "The status_description of the record: lower case, _ in place of what is no letter or digit; status_<code> where it has none, unknown where it has no status."}}},
 			}},
 		}},
 	})
@@ -90,6 +92,9 @@ func ref(to string) object { return object{{"$ref", to}} }
 
 // parametersOf are what follows the type in an event's subject.
 func parametersOf(e messages.Event) []string {
+	if open[e.Operation] {
+		return []string{"status", "request_id"}
+	}
 	return []string{"request_id", "batch"}[:strings.Count(e.Subject(), ".")-strings.Count(e.Type(), ".")]
 }
 
@@ -107,7 +112,7 @@ func requestMessage(subject string, w descriptions) object {
 
 func eventMessage(e messages.Event) object {
 	headers := map[string][]string{}
-	e.Headers(headers, source(e.Operation), e.Subject()+".41")
+	e.Headers(headers, source(e), e.Subject()+".41")
 	if b, ok := e.Body.(*messages.DeliveryBody); ok {
 		headers["Errand-Recipient"] = []string{b.Recipient}
 	}
@@ -116,21 +121,32 @@ func eventMessage(e messages.Event) object {
 		single[name] = values[0]
 	}
 	body, _ := e.Encode() // its schema has it too, which reports the error
+	ceType := object{{"const", e.Type()}}
+	if open[e.Operation] {
+		ceType = object{{"type", "string"}, {"pattern", "^" + regexp.QuoteMeta(string(e.Operation)) + `\.[a-z0-9_]+$`}}
+	}
 	return object{
-		{"name", e.Type()}, {"title", e.Type()},
+		{"name", name(e)}, {"title", name(e)},
 		{"headers", object{{"allOf", []any{
-			ref("#/components/schemas/eventHeaders"), object{{"properties", object{{"ce-type", object{{"const", e.Type()}}}}}},
+			ref("#/components/schemas/eventHeaders"), object{{"properties", object{{"ce-type", ceType}}}},
 		}}}},
-		{"payload", payload(e.Type())},
+		{"payload", payload(name(e))},
 		{"examples", []any{object{{"headers", single}, {"payload", json.RawMessage(body)}}}},
 	}
 }
 
-// source is the program that publishes the events of an operation.
-func source(o messages.Operation) string {
-	switch o {
+// source is the program that publishes an event.
+func source(e messages.Event) string {
+	switch e.Operation {
 	case messages.Enroll, messages.Transactions:
+		if e.State == messages.Marked {
+			return "/errand/transaction-poller"
+		}
 		return "/errand/mandate-consumer"
+	case messages.Application, messages.Deduction:
+		return "/errand/transaction-poller"
+	case messages.Callback:
+		return "/errand/callback-receiver"
 	case messages.Delivery, messages.Log:
 		return "/errand/log-poller"
 	}

@@ -10,7 +10,7 @@ import (
 
 // eventSchema is open: readers ignore members that they do not know.
 func eventSchema(e messages.Event, w descriptions) (object, error) {
-	body, err := structSchema(reflect.TypeOf(e.Body).Elem(), e.Type(), "", w)
+	body, err := structSchema(reflect.TypeOf(e.Body).Elem(), name(e), "", w)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,8 @@ func typeSchema(of reflect.Type, subject, path string, w descriptions) (object, 
 		return object{{"type", "array"}}, nil // of whatever the service sent
 	case reflect.TypeFor[messages.Reason]():
 		return object{{"type", "string"}, {"enum", w.reasons}}, nil
-	case reflect.TypeFor[messages.State](), reflect.TypeFor[messages.Confidence](), reflect.TypeFor[messages.Conclusion](), reflect.TypeFor[messages.Known]():
+	case reflect.TypeFor[messages.State](), reflect.TypeFor[messages.Confidence](), reflect.TypeFor[messages.Conclusion](), reflect.TypeFor[messages.Known](),
+		reflect.TypeFor[messages.CallbackEncoding](), reflect.TypeFor[messages.CallbackChecksum](), reflect.TypeFor[messages.TransactionKind]():
 		about, err := w.of(subject, path)
 		return object{{"type", "string"}, {"enum", codes(about)}}, err
 	}

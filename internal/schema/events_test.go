@@ -65,7 +65,7 @@ func TestEveryBodyIsValidWhetherItSaysLittleOrAll(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", e.Type(), err)
 			}
-			validates(t, all[e.Type()], e.Type(), text)
+			validates(t, all[name(e)], name(e), text)
 		}
 	}
 }
@@ -96,6 +96,15 @@ func fill(v reflect.Value, full bool) {
 		return
 	case messages.Conclusion:
 		v.SetString(string(messages.Unclear))
+		return
+	case messages.TransactionKind:
+		v.SetString(string(messages.DeductionKind))
+		return
+	case messages.CallbackEncoding:
+		v.SetString(string(messages.CallbackText))
+		return
+	case messages.CallbackChecksum:
+		v.SetString(string(messages.ChecksumAbsent))
 		return
 	case messages.Known:
 		v.SetString(string(messages.ByWholeLog))
@@ -154,6 +163,10 @@ func TestClosedSetsAreThoseOfTheTypes(t *testing.T) {
 		"mail.delivery.delivered match.confidence":      {"exact", "unique", "ambiguous", "none"},
 		"mail.log.concluded outcome":                    {"accepted", "not_sent", "unclear"},
 		"mail.log.watermark by":                         {"whole_log", "newest_first", "oldest_first"},
+		"mandate.callback.received body_encoding":       {"text", "base64", "withheld"},
+		"mandate.application kind":                      {"application", "deduction"},
+		"mandate.deduction match.confidence":            {"exact", "ambiguous", "none"},
+		"mandate.callback.received checksum":            {"valid", "invalid", "absent", "unknown"},
 	} {
 		subject, member, _ := strings.Cut(path, " ")
 		if got := memberOf(t, subject, member).Enum; !slices.Equal(got, want) {

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"errand/pkg/messages"
@@ -72,6 +73,16 @@ var events = []messages.Event{
 	{Operation: messages.Delivery, State: messages.Overdue, ID: news, Body: &messages.OverdueBody{Common: common(news, 3), Batch: 2, Recipient: 1700, AcceptedAt: at(0), CompleteThrough: at(3600)}},
 	{Operation: messages.Delivery, State: messages.Erased, ID: news, Body: &messages.ErasedBody{Common: common(news, 0), EventID: "9f2c4a2fac3a1f4f"}},
 
+	{Operation: messages.Application, State: "approved", ID: signup, Body: &messages.TransactionBody{Common: common(signup, 0), EventID: "0f3c5a2fac3a1f4f9f2c4a2fac3a1f4f", Kind: messages.ApplicationKind,
+		Status: "approved", MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchExact}, Transaction: approved}},
+	{Operation: messages.Deduction, State: "failed", ID: messages.Unmatched, Body: &messages.TransactionBody{Common: common("", 0), EventID: "1e4c5a2fac3a1f4f9f2c4a2fac3a1f4f", Kind: messages.DeductionKind,
+		Status: "failed", MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchAmbiguous, Candidates: []string{signup, signup + "-2"}}, Transaction: bounced}},
+	{Operation: messages.Transactions, State: messages.Marked, Body: &messages.Watermark{Common: common("", 0), CompleteThrough: at(0), WatchedSince: new(at(-3600)), TotalRecord: 4000, New: 3,
+		By: messages.ByWholeLog}},
+
+	{Operation: messages.Callback, State: messages.Received, ID: signup, Body: &messages.CallbackBody{Common: common(signup, 0), Method: "POST", ContentType: "application/json",
+		Body: `{"order_number":"DD001","status":"3"}`, Encoding: messages.CallbackText, Bytes: 37, Digest: strings.Repeat("5f", 32), Checksum: messages.ChecksumAbsent}},
+
 	{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{Common: common("", 0), CompleteThrough: at(0), WatchedSince: new(at(-3600)), TotalRecord: 120000, New: 12,
 		By: messages.ByNewestFirst}},
 	{Operation: messages.Log, State: messages.Sent, ID: batch, Body: sent()},
@@ -91,6 +102,8 @@ const (
 
 var (
 	records  = []json.RawMessage{json.RawMessage(`{"id":"TXN00000001","status":1,"mandate":{"order_number":"DD001"}}`)}
+	approved = json.RawMessage(`{"id":"TXN00000001","transaction_type":"Application","status":3,"status_description":"Approved","mandate":{"order_number":"DD001","status":3,"status_description":"Approved"}}`)
+	bounced  = json.RawMessage(`{"id":"TXN00000002","transaction_type":"Deduction","status":2,"status_description":"Failed","mandate":{"order_number":"DD001","status":3,"status_description":"Approved"}}`)
 	invalid  = []messages.InvalidAddress{{Address: "bob", Reason: "is not an email address"}}
 	evidence = messages.BatchEvidence{Batch: 2, Count: 1000, Seen: 998, Outcome: messages.WasAccepted}
 )

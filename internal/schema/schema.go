@@ -20,6 +20,8 @@ import (
 	"slices"
 	"unicode"
 	"unicode/utf16"
+
+	"errand/pkg/messages"
 )
 
 // Dialect is the version of JSON Schema.
@@ -108,7 +110,7 @@ func Files(document []byte) (map[string][]byte, error) {
 	}
 	for _, e := range events {
 		body, err := eventSchema(e, said)
-		if err := cmp.Or(err, add(e.Type(), body)); err != nil {
+		if err := cmp.Or(err, add(name(e), body)); err != nil {
 			return nil, err
 		}
 	}
@@ -118,14 +120,26 @@ func Files(document []byte) (map[string][]byte, error) {
 	return files, nil
 }
 
-// Subjects are those with a schema, without an id: requests first, then events, each in the
+// open are the operations whose states are whatever the service says: their events have one
+// schema for all states.
+var open = map[messages.Operation]bool{messages.Application: true, messages.Deduction: true}
+
+// name is what the documents call an event: its subject without the id and an open state.
+func name(e messages.Event) string {
+	if open[e.Operation] {
+		return string(e.Operation)
+	}
+	return e.Type()
+}
+
+// Subjects are those with a schema, without an id or an open state: requests first, then events, each in the
 // order in which a request meets them.
 func Subjects() (all []string) {
 	for _, r := range requests {
 		all = append(all, r.operation.Requested())
 	}
 	for _, e := range events {
-		all = append(all, e.Type())
+		all = append(all, name(e))
 	}
 	return all
 }

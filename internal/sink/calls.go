@@ -61,21 +61,6 @@ func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, en
 	return complete
 }
 
-// end asks the leader of a stream for its last message on a subject. What the stream's
-// state calls its last may have been removed: who waited for that would wait until there
-// is another.
-func (d *Deliveries) end(ctx context.Context, stream, filter string) (bus.Place, error) {
-	for try := 1; ; try++ {
-		last, err := bus.LastPlace(ctx, d.js.Conn(), stream, filter)
-		if err == nil || try == lastTries || !retry.Pause(ctx, time.Duration(try)*retry.PlaceStep) {
-			return last, err
-		}
-	}
-}
-
-// lastTries is how often a stream's end is asked for before that is an error.
-const lastTries = 5
-
 // Resolve stores what became of a request over the event that left it uncertain. One
 // that another poller stored before is as good.
 func (d *Deliveries) Resolve(ctx context.Context, e messages.Event, over uint64) error {

@@ -53,12 +53,7 @@ func identify(e messages.Event) (id, note string) {
 
 // Watermark gives the last watermark that was stored.
 func (d *Deliveries) Watermark(ctx context.Context) (messages.Watermark, error) {
-	var w messages.Watermark
-	e, err := d.Last(ctx, messages.Log.Subject(messages.Marked, ""))
-	if err != nil || e.Sequence == 0 {
-		return w, err
-	}
-	return w, messages.DecodeEvent(e.Body, &w)
+	return d.watermark(ctx, messages.Log.Subject(messages.Marked, ""))
 }
 
 // Learn is that of the store, with what the events say of rows and requests.

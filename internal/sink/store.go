@@ -115,6 +115,15 @@ func (s *Store) Last(ctx context.Context, subject string) (history.Entry, error)
 	return s.events.Last(ctx, s.Operation, subject)
 }
 
+// watermark gives the last one that was stored on a subject.
+func (s *Store) watermark(ctx context.Context, subject string) (w messages.Watermark, err error) {
+	e, err := s.Last(ctx, subject)
+	if err != nil || e.Sequence == 0 {
+		return w, err
+	}
+	return w, messages.DecodeEvent(e.Body, &w)
+}
+
 // Learn takes the leadership and gives the events in the stream up to there, headers
 // only: the first time all of them, then those that it did not give before. It must not
 // be called before all waits have ended.
@@ -161,3 +170,18 @@ func (s *Store) lead(ctx context.Context) (uint64, error) {
 }
 
 const leadTries = 10
+
+// end asks the leader of a stream for its last message on a subject. What the stream's
+// state calls its last may have been removed: who waited for that would wait until there
+// is another.
+func (s *Store) end(ctx context.Context, stream, filter string) (bus.Place, error) {
+	for try := 1; ; try++ {
+		last, err := bus.LastPlace(ctx, s.js.Conn(), stream, filter)
+		if err == nil || try == lastTries || !retry.Pause(ctx, time.Duration(try)*retry.PlaceStep) {
+			return last, err
+		}
+	}
+}
+
+// lastTries is how often a stream's end is asked for before that is an error.
+const lastTries = 5

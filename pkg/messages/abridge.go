@@ -26,6 +26,10 @@ func Abridge(body Body) (smaller bool) {
 		b.Fields, smaller = fewer(b.Fields)
 	case *DeliveryBody:
 		b.Entry, smaller = lighter(b.Entry, "to")
+	case *CallbackBody:
+		if smaller = b.Body != ""; smaller {
+			b.Body, b.Encoding = "", CallbackWithheld
+		}
 	case *SendOutcome:
 		var unsettled, invalid, fields bool
 		b.Unsettled, unsettled = half(b.Unsettled)

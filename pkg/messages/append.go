@@ -26,6 +26,9 @@ func (b EnrollStarted) MarshalJSON() ([]byte, error) {
 	if b.EffectiveDate != "" {
 		j = appendMember(j, "effective_date", b.EffectiveDate)
 	}
+	if b.ReturnURL != "" {
+		j = appendMember(j, "return_url", b.ReturnURL)
+	}
 	if b.AfterUnknown {
 		j = append(j, `,"after_unknown":true`...)
 	}

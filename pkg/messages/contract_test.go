@@ -108,12 +108,13 @@ var bodyFields = []struct {
 	body   Body
 	fields string
 }{
-	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date after_unknown unknown"},
+	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date return_url after_unknown unknown"},
 	{&DeferredBody{}, "reason message http_status not_before | after_unknown held_count"},
 	{&ReopenedBody{}, "by was fingerprint | why after_unknown batches"},
 	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | after_unknown"},
 	{&FailedBody{}, "reason message http_status fields fingerprint | order_number conflicts_with after_unknown"},
 	{&EnrollUncertain{}, "reason message order_number evidence fingerprint | after_unknown"},
+	{&CallbackBody{}, "method bytes digest checksum | content_type query body body_encoding"},
 	{&TransactionsPage{}, "page records total deadline more fingerprint |"},
 	{&TransactionsListed{}, "pages total fingerprint |"},
 	{&SendStarted{}, "deadline fingerprint recipients batches batch_size |"},

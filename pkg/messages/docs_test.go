@@ -101,7 +101,8 @@ var documentedEvents = map[string]Body{
 	"mail.batch.refused": &BatchBody{}, "mail.batch.deferred": &BatchBody{}, "mail.batch.uncertain": &BatchBody{}, "mail.account.reported": &AccountReported{},
 	"mail.account.failed": &FailedBody{}, "mail.delivery.delivered": &DeliveryBody{}, "mail.delivery.deferred": &DeliveryBody{},
 	"mail.delivery.bounced": &DeliveryBody{}, "mail.delivery.unknown": &DeliveryBody{}, "mail.delivery.summary": &SummaryBody{},
-	"mail.delivery.overdue": &OverdueBody{}, "mail.log.watermark": &Watermark{}, "mail.log.sent": &SentBody{}, "mail.log.concluded": &ConcludedBody{},
+	"mandate.application": &TransactionBody{}, "mandate.deduction": &TransactionBody{}, "mandate.transactions.watermark": &Watermark{},
+	"mandate.callback.received": &CallbackBody{}, "mail.delivery.overdue": &OverdueBody{}, "mail.log.watermark": &Watermark{}, "mail.log.sent": &SentBody{}, "mail.log.concluded": &ConcludedBody{},
 }
 
 func TestEveryFieldOfAnEventIsDocumented(t *testing.T) {

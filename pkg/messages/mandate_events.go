@@ -24,6 +24,8 @@ type EnrollStarted struct {
 type Defaults struct {
 	MaxFrequency  json.Number `json:"max_frequency,omitempty"`
 	EffectiveDate string      `json:"effective_date,omitempty"` // 2006-01-02
+	// ReturnURL is where the service sends callbacks; that of the first call for all of a request.
+	ReturnURL string `json:"return_url,omitempty"`
 }
 
 // EnrollSucceeded is the body of mandate.enroll.succeeded.

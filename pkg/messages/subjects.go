@@ -27,11 +27,14 @@ import (
 // of the subject.
 type Operation string
 
-// The operations. Batch and Delivery have events and no requests; Log is the
-// mail log as a whole and has no request id.
+// The operations. Application, Deduction, Callback, Batch and Delivery have events and no
+// requests; Log is the mail log as a whole and has no request id.
 const (
 	Enroll       Operation = "mandate.enroll"
 	Transactions Operation = "mandate.transactions"
+	Application  Operation = "mandate.application"
+	Deduction    Operation = "mandate.deduction"
+	Callback     Operation = "mandate.callback"
 	Send         Operation = "mail.send"
 	Batch        Operation = "mail.batch"
 	Account      Operation = "mail.account"
@@ -39,7 +42,7 @@ const (
 	Log          Operation = "mail.log"
 )
 
-// Unmatched takes the place of the request id in the subject of a delivery that
+// Unmatched takes the place of the request id in the subject of a delivery or a transaction that
 // could not be matched to a request.
 const Unmatched = "unmatched"
 
@@ -92,6 +95,7 @@ const (
 	Summary   State = "summary"
 	Overdue   State = "overdue"
 	Erased    State = "erased"
+	Received  State = "received"
 )
 
 // StateOf is the third token of a subject, "" when there is none.
@@ -113,7 +117,7 @@ func StateOf(subject string) State {
 // settled, not its request. Deliveries and the log have no final state.
 func (s State) Final(o Operation) bool {
 	if s == Erased {
-		return o != Delivery && o != Log
+		return o != Application && o != Deduction && o != Callback && o != Delivery && o != Log
 	}
 	switch o {
 	case Enroll:

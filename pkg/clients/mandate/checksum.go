@@ -24,6 +24,11 @@ func Checksum(secret clients.Secret, e Enrollment) string {
 		e.PayerName,
 		digits(e.PayerTelephoneNumber),
 	}
+	return Sign(secret, values...)
+}
+
+// Sign is the HMAC-SHA256, in lower-case hex, over trimmed values joined with "|".
+func Sign(secret clients.Secret, values ...string) string {
 	for i := range values {
 		values[i] = strings.TrimSpace(values[i])
 	}

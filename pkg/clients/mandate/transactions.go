@@ -26,6 +26,7 @@ type Filter struct {
 type Page struct {
 	Number   int
 	LastPage int  // 0: not given
+	PerPage  int  // records of a full page; 0: not given
 	Total    int  // records under the filter; 0: not given
 	More     bool // another page follows
 	Linked   bool // the answer links to another page, whatever else it says
@@ -106,6 +107,7 @@ func readPage(body []byte, number int) (page Page, ok bool) {
 		Meta struct {
 			CurrentPage json.Number `json:"current_page"`
 			LastPage    json.Number `json:"last_page"`
+			PerPage     json.Number `json:"per_page"`
 			Total       json.Number `json:"total"`
 		} `json:"meta"`
 	}
@@ -118,6 +120,7 @@ func readPage(body []byte, number int) (page Page, ok bool) {
 	page = Page{
 		Number:   number,
 		LastPage: count(answer.Meta.LastPage),
+		PerPage:  count(answer.Meta.PerPage),
 		Total:    count(answer.Meta.Total),
 		Records:  answer.Data,
 	}

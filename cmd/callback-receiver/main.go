@@ -1,0 +1,12 @@
+// Command callback-receiver takes what the e-mandate service sends to the return_url of
+// enrollments, and publishes it as mandate.callback.received events.
+package main
+
+import (
+	"errand/internal/app"
+	"errand/internal/receiver"
+)
+
+func main() {
+	app.Main("callback-receiver", "Takes the e-mandate service's callbacks and publishes them as mandate.callback.received events.", new(receiver.Program))
+}

@@ -1,0 +1,74 @@
+package bus_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/internal/devkit"
+	"errand/internal/devkit/devtest"
+	"errand/pkg/messages"
+)
+
+func callbackOf(n int) *messages.CallbackBody {
+	return &messages.CallbackBody{Method: "POST", Digest: fmt.Sprintf("%064d", n), Checksum: messages.ChecksumAbsent}
+}
+
+// callbacks counts those that a stream has of a request.
+func callbacks(t *testing.T, nc *nats.Conn, request string) uint64 {
+	t.Helper()
+	n, _, err := bus.Count(t.Context(), nc, bus.MandateEvents, messages.Callback.Filter(request), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// The sender tries again when an answer was lost, and several receivers run.
+func TestARepeatedCallbackIsOneEvent(t *testing.T) {
+	devtest.InBubble(t, func(t *testing.T, _ *devkit.NATS, nc *nats.Conn) {
+		var receivers sync.WaitGroup
+		for range 4 {
+			log := newLog(t, nc)
+			receivers.Go(func() {
+				for _, n := range []int{1, 2, 1, 3, 2, 1} {
+					if err := log.Callback(t.Context(), "r1", callbackOf(n)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		receivers.Wait()
+		if n := callbacks(t, nc, "r1"); n != 3 {
+			t.Errorf("%d events of three callbacks", n)
+		}
+		if err := newLog(t, nc).Callback(t.Context(), "r2", callbackOf(1)); err != nil || callbacks(t, nc, "r2") != 1 {
+			t.Errorf("the same of another request: %v, %d events", err, callbacks(t, nc, "r2"))
+		}
+	})
+}
+
+func TestWhoHasTheAddressCannotFillTheStream(t *testing.T) {
+	devtest.InBubble(t, func(t *testing.T, _ *devkit.NATS, nc *nats.Conn) {
+		log := newLog(t, nc)
+		var err error
+		stored := 0
+		for n := range 1000 {
+			if err = log.Callback(t.Context(), "r1", callbackOf(n)); err != nil {
+				break
+			}
+			stored++
+		}
+		if !errors.Is(err, bus.ErrManyCallbacks) || stored != int(callbacks(t, nc, "r1")) || stored > 100 {
+			t.Errorf("%d stored, then %v; want ErrManyCallbacks", stored, err)
+		}
+		if err := log.Callback(t.Context(), "r1", callbackOf(0)); err != nil {
+			t.Errorf("one that is stored, again: %v", err)
+		}
+	})
+}

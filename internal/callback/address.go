@@ -1,0 +1,86 @@
+// Package callback takes what the e-mandate service sends to the return_url of an
+// enrollment, and stores it as an event before it answers.
+//
+//	Addresses.URL ─► return_url of an enrollment ─► the service ─► Handler ─► mandate.callback.received.<id>
+//
+// A callback is a hint and never the truth: the service shows neither its payload nor a
+// signature, and whoever has the URL can send one. What became of an enrollment is what
+// the transaction list says.
+package callback
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+
+	"errand/pkg/clients"
+)
+
+// Addresses are the return_url of each request, made of where the receiver is reached and
+// a secret: nobody can make one who does not have it.
+type Addresses struct {
+	base   string
+	secret clients.Secret
+}
+
+// NewAddresses makes those under an absolute https URL, or an http URL of this machine;
+// any http URL if plain is set.
+func NewAddresses(base string, plain bool, secret clients.Secret) (*Addresses, error) {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("must be an absolute URL without user, query and fragment, such as https://callbacks.example.com/mandates")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, errors.New("must begin with https://")
+	case u.Scheme == "http" && !plain && !loopback(u.Hostname()):
+		return nil, errors.New("must begin with https://: over http:// anybody on the way can read what the service sends of payers")
+	}
+	return &Addresses{strings.TrimRight(base, "/"), secret}, nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// URL is the return_url of a request: <base>/<request id>/<token>.
+func (a *Addresses) URL(id string) string {
+	return a.base + "/" + id + "/" + token(a.secret, id)
+}
+
+// requestOf is the id of the request that a path belongs to, by its last two segments:
+// what is before them is the ingress's affair. "" where the token is not that request's.
+func requestOf(path string, secrets []clients.Secret) string {
+	rest, given, _ := cutLast(path)
+	_, id, found := cutLast(rest)
+	if !found || id == "" {
+		return ""
+	}
+	own := false
+	for _, secret := range secrets { // all of them: the time must not tell which
+		own = hmac.Equal([]byte(given), []byte(token(secret, id))) || own
+	}
+	if !own {
+		return ""
+	}
+	return id
+}
+
+func cutLast(path string) (before, last string, found bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}
+
+// token is the first 16 bytes of the HMAC-SHA-256 of a request's id, as base64url.
+func token(secret clients.Secret, id string) string {
+	mac := hmac.New(sha256.New, []byte(secret.Reveal()))
+	_, _ = mac.Write([]byte("return_url\x00" + id)) // a hash takes everything
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
+}

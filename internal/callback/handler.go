@@ -1,0 +1,156 @@
+package callback
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/time/rate"
+
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// ErrTooMany says that as many callbacks of a request are kept as may be.
+var ErrTooMany = errors.New("callback: the request has too many")
+
+// Handler answers callbacks: GET and POST on <anything>/<request id>/<token>.
+//
+//	200  it is stored, or was before
+//	404  the token is not the request's: nothing else was looked at
+//	405  neither GET nor POST
+//	413  the body is larger than 64 KiB; 414: the query is longer than 8 KiB
+//	429  too many of one request
+//	503  it is not stored: send it again
+type Handler struct {
+	// Secrets are those that tokens were made with, now and before: see NewAddresses.
+	Secrets []clients.Secret
+	// Checksum is the secret that the service signs with; empty: it is not known.
+	Checksum     clients.Secret
+	WithoutPayer bool // events hold nothing of what was sent
+	// Store stores a callback of a request, once for each digest. Errors: ErrTooMany, or
+	// whatever keeps it from knowing that it is stored.
+	Store func(ctx context.Context, request string, body *messages.CallbackBody) error
+	// Answered, if set, is called with each status.
+	Answered func(status int)
+
+	once   sync.Once
+	places chan struct{}
+	mu     sync.Mutex
+	limits map[string]*rate.Limiter // by request
+}
+
+// Sizes and numbers of what is taken.
+const (
+	maxBody  = 64 << 10
+	maxQuery = 8 << 10
+	// maxPlaces is how many callbacks are read and stored at once: with their copies 256 KiB each.
+	maxPlaces = 256
+	// Callbacks a second of one request, and at once.
+	perRequest, burst = 1, 10
+	// maxLimits is how many requests are remembered for that.
+	maxLimits = 10_000
+)
+
+// ServeHTTP answers one callback.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	status := h.answer(w, r)
+	if status >= http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retry.Callback/time.Second)))
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, http.StatusText(status)+"\n") // whoever hung up asks again
+	if h.Answered != nil {
+		h.Answered(status)
+	}
+}
+
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request) int {
+	request := requestOf(r.URL.Path, h.Secrets)
+	switch {
+	case request == "":
+		return http.StatusNotFound
+	case r.Method != http.MethodGet && r.Method != http.MethodPost:
+		w.Header().Set("Allow", "GET, POST")
+		return http.StatusMethodNotAllowed
+	case len(r.URL.RawQuery) > maxQuery:
+		return http.StatusRequestURITooLong
+	case !h.allow(request):
+		return http.StatusTooManyRequests
+	}
+	h.once.Do(func() { h.places = make(chan struct{}, maxPlaces) })
+	select {
+	case h.places <- struct{}{}:
+		defer func() { <-h.places }()
+	default:
+		return http.StatusServiceUnavailable
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return http.StatusRequestEntityTooLarge
+	}
+	if err != nil {
+		return http.StatusBadRequest
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), retry.Callback)
+	defer cancel()
+	switch err := h.Store(ctx, request, h.bodyOf(r, body)); {
+	case errors.Is(err, ErrTooMany):
+		return http.StatusTooManyRequests
+	case err != nil:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusOK
+}
+
+// allow reports whether another callback of a request is taken now.
+func (h *Handler) allow(request string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	limit := h.limits[request]
+	if limit == nil {
+		if len(h.limits) >= maxLimits || h.limits == nil { // what is stored of a request is limited, too
+			h.limits = map[string]*rate.Limiter{}
+		}
+		limit = rate.NewLimiter(perRequest, burst)
+		h.limits[request] = limit
+	}
+	return limit.Allow()
+}
+
+// bodyOf is the event of what was sent.
+func (h *Handler) bodyOf(r *http.Request, sent []byte) *messages.CallbackBody {
+	contentType, query := r.Header.Get("Content-Type"), r.URL.RawQuery
+	b := &messages.CallbackBody{Method: r.Method, ContentType: contentType, Query: query, Bytes: len(sent), Digest: digest(r.Method, query, sent),
+		Checksum: checksum(h.Checksum, contentType, query, sent)}
+	switch {
+	case h.WithoutPayer:
+		b.ContentType, b.Query, b.Encoding = "", "", messages.CallbackWithheld
+	case len(sent) == 0:
+	case utf8.Valid(sent):
+		b.Body, b.Encoding = string(sent), messages.CallbackText
+	default:
+		b.Body, b.Encoding = base64.StdEncoding.EncodeToString(sent), messages.CallbackBase64
+	}
+	return b
+}
+
+// digest tells a callback from another, and knows it again when it is repeated.
+func digest(method, query string, body []byte) string {
+	hash := sha256.New()
+	for _, part := range [][]byte{[]byte(method), {0}, []byte(query), {0}, body} {
+		_, _ = hash.Write(part) // a hash takes everything
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}

@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+	"errand/internal/transactionpoller"
+	"errand/pkg/messages"
+)
+
+func (b *bubble) transactions() *transactionpoller.Program {
+	return &transactionpoller.Program{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second, FullInterval: 2 * time.Hour}
+}
+
+// Each state of each record is one event, under the request that it is of, through restarts and
+// decisions that come days after the enrollment.
+func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n = 60 // three pages
+		for i := range n {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprintf("r%d", i), "order_number", fmt.Sprintf("DD %d", i)))
+		}
+		b.run(b.mandates(), time.Hour, func() bool { return len(b.events("mandate.enroll.succeeded.*")) == n })
+		b.run(b.transactions(), time.Hour, func() bool { return len(b.events("mandate.application.new.*")) == n })
+		for i := range n {
+			if err := b.box.Decide(fmt.Sprintf("DD %d", i), []string{sandbox.Approve, sandbox.Decline, sandbox.Abandon}[i%3]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.run(b.transactions(), 3*time.Hour, nil)
+		for cycle := range 2 {
+			if _, _, err := b.box.Cycle(fmt.Sprintf("DD %d", 3*cycle)); err != nil {
+				t.Fatal(err)
+			}
+			b.run(b.transactions(), time.Hour, nil)
+		}
+		got := map[string]int{}
+		for _, e := range append(b.events("mandate.application.>"), b.events("mandate.deduction.>")...) {
+			body := decode[messages.TransactionBody](t, e)
+			got[strings.Join(strings.Split(e.Subject, ".")[1:3], ".")]++
+			if want := strings.Replace(body.OrderNumber, "DD ", "r", 1); body.Match.Confidence != messages.MatchExact || !strings.HasSuffix(e.Subject, "."+want) || body.RequestID != want {
+				t.Errorf("%s is of %q, %+v", e.Subject, body.OrderNumber, body.Match)
+			}
+		}
+		want := map[string]int{"application.new": n, "application.approved": n / 3, "application.failed": n / 3, "application.cancelled": n / 3,
+			"deduction.approved": 2*n/3 - 2, "deduction.failed": 2}
+		for subject, count := range want {
+			if got[subject] != count {
+				t.Errorf("%d events on mandate.%s, want %d", got[subject], subject, count)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		t.Logf("%d calls in 5 hours", b.box.Oracle(sandbox.Query{}).Calls["transactions"])
+	})
+}

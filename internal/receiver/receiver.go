@@ -1,0 +1,64 @@
+// Package receiver assembles the program callback-receiver: an HTTP server behind the
+// ingress that stores what the e-mandate service sends to the return_url of enrollments.
+package receiver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/callback"
+	"errand/pkg/messages"
+)
+
+// Program stores callbacks.
+type Program struct {
+	app.Base
+	app.CallbackSecrets
+	app.Checksum
+	Listen         string `env:"CALLBACK_LISTEN" default:":8088" help:"Address to take callbacks on; TLS is the ingress's affair." group:"program"`
+	EventPayerData string `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of what was sent: full, or none (a digest and the size)." group:"program"`
+}
+
+// Run works until ctx ends and what was begun is answered.
+func (p *Program) Run(ctx context.Context) error {
+	secrets, err := p.Secrets()
+	if err != nil {
+		return err
+	}
+	if len(secrets) == 0 {
+		return &app.Invalid{Variable: "MANDATE_CALLBACK_SECRET", Problem: "is not set: the secret that mandate-consumer makes return_url with (or MANDATE_CALLBACK_SECRET_FILE)"}
+	}
+	sign, err := p.Secret()
+	if err != nil {
+		return err
+	}
+	return p.Receive(ctx, "callback-receiver", p.Listen, "CALLBACK_LISTEN", []string{bus.MandateEvents}, func(with app.Receiving) http.Handler {
+		answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_callbacks_total",
+			Help: "Callbacks by the HTTP status they were answered with; 200: stored."}, []string{"status"})
+		with.Metrics.MustRegister(answers)
+		return &callback.Handler{Secrets: secrets, Checksum: sign, WithoutPayer: p.EventPayerData == "none", Store: store(with.Publisher, with.Logger),
+			Answered: func(status int) { answers.WithLabelValues(strconv.Itoa(status)).Inc() }}
+	})
+}
+
+// store stores callbacks as events.
+func store(publisher *bus.Publisher, log zerolog.Logger) func(context.Context, string, *messages.CallbackBody) error {
+	events := bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
+	return func(ctx context.Context, request string, body *messages.CallbackBody) error {
+		err := events.Callback(ctx, request, body)
+		switch {
+		case errors.Is(err, bus.ErrManyCallbacks):
+			return callback.ErrTooMany
+		case err != nil:
+			log.Warn().Str("request_id", request).Err(err).Msg("a callback is not stored; its sender is told to try again")
+		}
+		return err
+	}
+}

@@ -1,0 +1,62 @@
+// Package transactionpoller assembles the program transaction-poller: what reads the
+// transaction list (sweep), what its records mean (transactions) and where the events go (sink).
+package transactionpoller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/sink"
+	"errand/internal/sweep"
+	"errand/internal/transactions"
+	"errand/pkg/clients/mandate"
+	"errand/pkg/messages"
+)
+
+// Program turns the transaction list into events.
+type Program struct {
+	app.Common
+	app.MandateAPI
+	Interval       time.Duration `env:"TRANSACTIONS_INTERVAL" default:"30s" help:"Maximum pause between two looks at the newest records." group:"program"`
+	FullInterval   time.Duration `env:"TRANSACTIONS_FULL_INTERVAL" default:"24h" help:"How often the whole list is read, for records that have changed." group:"program"`
+	EventPayerData string        `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (records of the service as they are) or none (of them the order number, amount, dates, frequency and state)." group:"program"`
+}
+
+// defaultRate is how many calls a second are made unless RATE says otherwise.
+const defaultRate = 2
+
+// Run works until ctx ends and the page under way is published.
+func (p *Program) Run(ctx context.Context) error {
+	zone, noZone := time.LoadLocation(p.Timezone)
+	if err := errors.Join(
+		app.Check(p.Interval <= 0, "TRANSACTIONS_INTERVAL", "must be positive (for example 30s)"),
+		app.Check(p.FullInterval <= 0, "TRANSACTIONS_FULL_INTERVAL", "must be positive (for example 24h)"),
+		app.Check(noZone != nil, "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")); err != nil {
+		return err
+	}
+	if p.Rate == 0 && p.FleetRate == 0 {
+		p.Rate = defaultRate
+	}
+	return p.PollTransactions(ctx, &p.MandateAPI, func(with app.Polling, api *mandate.Client) (run func(context.Context) error, fault func() string, err error) {
+		store, err := sink.NewTransactions(with.JetStream, with.Publisher, "/errand/transaction-poller")
+		if err != nil {
+			return nil, nil, err
+		}
+		read := func(ctx context.Context, number int) (mandate.Page, error) {
+			return api.TransactionsPage(ctx, mandate.Filter{}, number, nil)
+		}
+		list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Zone: zone, WithoutPayer: p.EventPayerData == "none",
+			Published: func(_ messages.Operation, confidence messages.Confidence) { with.Matched(confidence) }})
+		s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: with.Policy, Logger: with.Logger, Lag: with.ReadThrough,
+			Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap, RoundEvery: p.FullInterval}}
+		return s.Run, s.Fault, nil
+	})
+}
+
+// perPage is the size of a page in the document.
+const perPage = 25
+
+// overlap is how late a record may be listed, by its own time.
+const overlap = 15 * time.Minute

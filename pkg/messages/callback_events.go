@@ -1,0 +1,45 @@
+package messages
+
+// CallbackBody is the body of mandate.callback.received: what somebody sent to the
+// return_url of an enrollment. It is a hint and never the truth: the e-mandate document
+// shows neither payload nor signature of a callback, and whoever has the URL can send one.
+type CallbackBody struct {
+	Common
+	Method      string           `json:"method"` // GET or POST
+	ContentType string           `json:"content_type,omitempty"`
+	Query       string           `json:"query,omitempty"` // as it was sent, without the question mark
+	Body        string           `json:"body,omitempty"`  // as it was sent; see BodyEncoding
+	Encoding    CallbackEncoding `json:"body_encoding,omitempty"`
+	Bytes       int              `json:"bytes"`  // of the body
+	Digest      string           `json:"digest"` // SHA-256 (hex) of method, query and body; the event's id
+	Checksum    CallbackChecksum `json:"checksum"`
+}
+
+// MarshalJSON cuts the content type.
+func (b CallbackBody) MarshalJSON() ([]byte, error) {
+	type plain CallbackBody
+	b.ContentType = Cut(b.ContentType)
+	return marshal(plain(b))
+}
+
+// CallbackEncoding is how the body of a callback stands in its event.
+type CallbackEncoding string
+
+// The encodings; "" is that of a callback without a body.
+const (
+	CallbackText     CallbackEncoding = "text"     // as it is: valid UTF-8
+	CallbackBase64   CallbackEncoding = "base64"   // RFC 4648, section 4
+	CallbackWithheld CallbackEncoding = "withheld" // left out: events hold nothing of payers, nor the query; or it is too large for the servers
+)
+
+// CallbackChecksum is what the field checksum of a callback shows, by the rule that is
+// assumed of it. A valid one shows no more than that: the callback remains a hint.
+type CallbackChecksum string
+
+// What a checksum shows.
+const (
+	ChecksumValid   CallbackChecksum = "valid"
+	ChecksumInvalid CallbackChecksum = "invalid"
+	ChecksumAbsent  CallbackChecksum = "absent"
+	ChecksumUnknown CallbackChecksum = "unknown" // no secret is known, or the body is no flat object or form
+)

@@ -1,0 +1,64 @@
+package messages
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// TransactionBody is the body of mandate.application.<status> and of
+// mandate.deduction.<status>: one state that a record of the transaction list was seen in.
+type TransactionBody struct {
+	Common
+	EventID       string           `json:"event_id"`
+	Kind          TransactionKind  `json:"kind"`
+	Status        string           `json:"status"`                   // as in the subject: StatusToken
+	MandateStatus string           `json:"mandate_status,omitempty"` // of the mandate within the record
+	OrderNumber   string           `json:"order_number"`             // of the mandate
+	Match         TransactionMatch `json:"match"`
+	Transaction   json.RawMessage  `json:"transaction"` // the record of the e-mandate document, fields that are not in it kept
+}
+
+// TransactionKind is what a record of the transaction list is about.
+type TransactionKind string
+
+// The kinds.
+const (
+	ApplicationKind TransactionKind = "application" // the payer's application for a mandate
+	DeductionKind   TransactionKind = "deduction"   // one deduction under it
+)
+
+// TransactionMatch ties a record to the request that has its order number.
+type TransactionMatch struct {
+	Confidence Confidence `json:"confidence"`           // exact, ambiguous or none
+	Candidates []string   `json:"candidates,omitempty"` // request ids, when ambiguous
+}
+
+// MarshalJSON cuts the order number.
+func (b TransactionBody) MarshalJSON() ([]byte, error) {
+	type plain TransactionBody
+	b.OrderNumber = Cut(b.OrderNumber)
+	return marshal(plain(b))
+}
+
+// maxStatus is the maximum length of a status in a subject.
+const maxStatus = 64
+
+// StatusToken is a status of a transaction or mandate as it is in subjects: its description in
+// lower case with _ in place of what is no letter or digit of ASCII, or status_<code> where it
+// has none; "" where it has neither.
+func StatusToken(description string, code json.Number) State {
+	var b strings.Builder
+	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !isAlnum(byte(r)) }) {
+		if b.Len() > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteString(word)
+	}
+	if token := b.String(); token != "" {
+		return State(strings.TrimSuffix(token[:min(len(token), maxStatus)], "_"))
+	}
+	if text := string(code); text != "" && len(text) < maxStatus && allDigits(text) {
+		return State("status_" + text)
+	}
+	return ""
+}
