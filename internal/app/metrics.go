@@ -21,6 +21,7 @@ type metrics struct {
 	calls      *prometheus.HistogramVec
 	deliveries *prometheus.CounterVec
 	matched    *prometheus.CounterVec
+	recorded   *prometheus.CounterVec
 	known      atomic.Int64 // when the last complete sweep began, nanoseconds since 1970
 	queues     *queueMetrics
 	streams    *streamMetrics
@@ -41,6 +42,8 @@ func newMetrics() *metrics {
 			Help: "Delivery events published, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
 			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."}, []string{"confidence"}),
+		recorded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_transactions_total",
+			Help: "Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."}, []string{"kind", "confidence"}),
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
 	m.ofBuild()
@@ -104,6 +107,19 @@ func (m *metrics) ofDeliveries() {
 	m.registry.MustRegister(m.deliveries, m.matched, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poll_lag_seconds",
 		Help: "Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep."},
 		func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() }))
+}
+
+// ofTransactions registers those of the poller of transactions.
+func (m *metrics) ofTransactions() {
+	m.calls.WithLabelValues("transactions", string(clients.Success))
+	m.readThrough(0)
+	m.registry.MustRegister(m.recorded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_transactions_lag_seconds",
+		Help: "Time since the beginning of the last complete look at the transaction list, or since the start; it grows during a look."},
+		func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() }))
+}
+
+func (m *metrics) transaction(kind messages.TransactionKind, c messages.Confidence) {
+	m.recorded.WithLabelValues(string(kind), string(c)).Inc()
 }
 
 // readThrough records that the log is complete up to this long ago.

@@ -23,9 +23,10 @@ type Polling struct {
 	Policy    retry.Policy
 	Logger    zerolog.Logger
 
-	Matched     func(messages.Confidence)  // counts the match of a row
-	Published   func(status string, n int) // counts delivery events
-	ReadThrough func(ago time.Duration)    // records how far the log is complete
+	Matched     func(messages.Confidence)                           // counts the match of a row of the sending log
+	Published   func(status string, n int)                          // counts delivery events
+	Transaction func(messages.TransactionKind, messages.Confidence) // counts a transaction event
+	ReadThrough func(ago time.Duration)                             // records how far the list is complete
 }
 
 // Validate names what is wrong in the settings of a program that reads the sending log.
@@ -45,7 +46,8 @@ func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling, 
 	if err != nil {
 		return err
 	}
-	return c.poll(ctx, polled{name: "log-poller", url: service.APIURL, streams: c.streams(bus.MailDeliveries, bus.MailEvents), calls: shared, limit: limit, renew: service.renew(api)},
+	return c.poll(ctx, polled{name: "log-poller", url: service.APIURL, streams: c.streams(bus.MailDeliveries, bus.MailEvents), calls: shared, limit: limit, renew: service.renew(api),
+		export: func(r *runtime) { r.metrics.ofDeliveries(); r.polls.Store(true) }},
 		func(p Polling) (func(context.Context) error, func() string, error) { return wire(p, api) })
 }
 
@@ -60,7 +62,8 @@ func (c *Common) PollTransactions(ctx context.Context, service *MandateAPI, wire
 	if err != nil {
 		return err
 	}
-	return c.poll(ctx, polled{name: "transaction-poller", url: service.APIURL, streams: c.streams(bus.MandateEvents), calls: shared, limit: limit, renew: service.renew(api)},
+	return c.poll(ctx, polled{name: "transaction-poller", url: service.APIURL, streams: c.streams(bus.MandateEvents), calls: shared, limit: limit, renew: service.renew(api),
+		export: func(r *runtime) { r.metrics.ofTransactions() }},
 		func(p Polling) (func(context.Context) error, func() string, error) { return wire(p, api) })
 }
 
@@ -71,6 +74,7 @@ type polled struct {
 	calls     *observer
 	limit     *throttle.Limit
 	renew     func() (bool, error)
+	export    func(*runtime) // registers the metrics of the list
 }
 
 func (c *Common) poll(ctx context.Context, p polled, wire func(Polling) (run func(context.Context) error, fault func() string, err error)) error {
@@ -83,13 +87,13 @@ func (c *Common) poll(ctx context.Context, p polled, wire func(Polling) (run fun
 		return err
 	}
 	r.throttle(ctx, c, p.limit)
-	r.metrics.ofDeliveries()
-	r.polls.Store(true)
+	p.export(r)
 	p.calls.attach(r, p.renew)
 	run, fault, err := wire(Polling{JetStream: r.js, Publisher: r.publisher, Logger: r.log,
 		Policy:      c.policy(),
 		Matched:     func(m messages.Confidence) { r.metrics.matched.WithLabelValues(string(m)).Inc() },
 		Published:   func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
+		Transaction: r.metrics.transaction,
 		ReadThrough: r.metrics.readThrough})
 	if err != nil {
 		return err

@@ -43,6 +43,9 @@ func (p *Program) Run(ctx context.Context) error {
 		answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_callbacks_total",
 			Help: "Callbacks by the HTTP status they were answered with; 200: stored."}, []string{"status"})
 		with.Metrics.MustRegister(answers)
+		for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable} { // so that the first one is an increase
+			answers.WithLabelValues(strconv.Itoa(status))
+		}
 		return &callback.Handler{Secrets: secrets, Checksum: sign, WithoutPayer: p.EventPayerData == "none", Store: store(with.Publisher, with.Logger),
 			Answered: func(status int) { answers.WithLabelValues(strconv.Itoa(status)).Inc() }}
 	})

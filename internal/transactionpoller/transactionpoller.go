@@ -12,7 +12,6 @@ import (
 	"errand/internal/sweep"
 	"errand/internal/transactions"
 	"errand/pkg/clients/mandate"
-	"errand/pkg/messages"
 )
 
 // Program turns the transaction list into events.
@@ -21,11 +20,9 @@ type Program struct {
 	app.MandateAPI
 	Interval       time.Duration `env:"TRANSACTIONS_INTERVAL" default:"30s" help:"Maximum pause between two looks at the newest records." group:"program"`
 	FullInterval   time.Duration `env:"TRANSACTIONS_FULL_INTERVAL" default:"24h" help:"How often the whole list is read, for records that have changed." group:"program"`
+	ListRate       float64       `name:"transactions-rate" env:"TRANSACTIONS_RATE" default:"2" help:"Maximum calls per second of this replica, such as 2 or 0.5; 0: only RATE and FLEET_RATE limit them." group:"program"`
 	EventPayerData string        `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (records of the service as they are) or none (of them the order number, amount, dates, frequency and state)." group:"program"`
 }
-
-// defaultRate is how many calls a second are made unless RATE says otherwise.
-const defaultRate = 2
 
 // Run works until ctx ends and the page under way is published.
 func (p *Program) Run(ctx context.Context) error {
@@ -33,11 +30,12 @@ func (p *Program) Run(ctx context.Context) error {
 	if err := errors.Join(
 		app.Check(p.Interval <= 0, "TRANSACTIONS_INTERVAL", "must be positive (for example 30s)"),
 		app.Check(p.FullInterval <= 0, "TRANSACTIONS_FULL_INTERVAL", "must be positive (for example 24h)"),
+		app.Check(p.ListRate != 0 && !(p.ListRate >= 0.001 && p.ListRate <= 100_000), "TRANSACTIONS_RATE", "must be 0.001 to 100000 calls per second, or 0"),
 		app.Check(noZone != nil, "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")); err != nil {
 		return err
 	}
-	if p.Rate == 0 && p.FleetRate == 0 {
-		p.Rate = defaultRate
+	if p.Rate == 0 || p.ListRate > 0 && p.ListRate < p.Rate {
+		p.Rate = p.ListRate
 	}
 	return p.PollTransactions(ctx, &p.MandateAPI, func(with app.Polling, api *mandate.Client) (run func(context.Context) error, fault func() string, err error) {
 		store, err := sink.NewTransactions(with.JetStream, with.Publisher, "/errand/transaction-poller")
@@ -48,7 +46,7 @@ func (p *Program) Run(ctx context.Context) error {
 			return api.TransactionsPage(ctx, mandate.Filter{}, number, nil)
 		}
 		list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Zone: zone, WithoutPayer: p.EventPayerData == "none",
-			Published: func(_ messages.Operation, confidence messages.Confidence) { with.Matched(confidence) }})
+			Published: with.Transaction})
 		s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: with.Policy, Logger: with.Logger, Lag: with.ReadThrough,
 			Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap, RoundEvery: p.FullInterval}}
 		return s.Run, s.Fault, nil

@@ -52,8 +52,8 @@ type Config struct {
 	Zone         *time.Location // of the document's dates
 	WithoutPayer bool           // events hold nothing of the payer
 
-	// Published, if set, is called with the number of events of a kind and status that were stored.
-	Published func(of messages.Operation, confidence messages.Confidence)
+	// Published, if set, is called for each event that was stored.
+	Published func(messages.TransactionKind, messages.Confidence)
 }
 
 // List is the transaction list. What it knows of requests is rebuilt from the events. Page may
@@ -146,7 +146,7 @@ func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) func() (st
 		for _, e := range events[:stored] {
 			l.learned(e.State)
 			if l.Published != nil {
-				l.Published(e.Operation, e.Body.(*messages.TransactionBody).Match.Confidence)
+				l.Published(kinds[e.Operation], e.Body.(*messages.TransactionBody).Match.Confidence)
 			}
 		}
 		return stored, err
