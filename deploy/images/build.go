@@ -10,7 +10,7 @@ import (
 )
 
 // programs are the project's programs; each is /<program> in its image.
-var programs = []string{"mandate-consumer", "mail-consumer", "log-poller", "console", "errand"}
+var programs = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "console", "errand"}
 
 // baselines are the architectures that images are built for, with the oldest processors
 // that they run on. They are fixed here because the builder's environment must not decide.

@@ -20,7 +20,7 @@ import (
 
 const module = "errand"
 
-var programs = []string{"cmd/mandate-consumer", "cmd/mail-consumer", "cmd/log-poller", "cmd/console"}
+var programs = []string{"cmd/mandate-consumer", "cmd/mail-consumer", "cmd/log-poller", "cmd/transaction-poller", "cmd/callback-receiver", "cmd/console"}
 
 // A handler that does not import NATS cannot acknowledge, and is tested without a server.
 func TestHandlersAndHistoryDoNotImportNATS(t *testing.T) {

@@ -64,7 +64,8 @@ func (b *build) programs(t *testing.T) string {
 		b.dir, b.err = os.MkdirTemp("", "errand-e2e-")
 		if b.err == nil {
 			command := exec.CommandContext(t.Context(), "go", "build", "-race=false", "-trimpath", "-buildvcs=false", "-tags="+b.tags,
-				"-o", b.dir+string(filepath.Separator), "errand/cmd/mandate-consumer", "errand/cmd/mail-consumer", "errand/cmd/log-poller", "errand/cmd/console")
+				"-o", b.dir+string(filepath.Separator), "errand/cmd/mandate-consumer", "errand/cmd/mail-consumer", "errand/cmd/log-poller",
+				"errand/cmd/transaction-poller", "errand/cmd/callback-receiver", "errand/cmd/console")
 			if b.tool {
 				command.Args = append(command.Args, "errand/cmd/errand")
 			}

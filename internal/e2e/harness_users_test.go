@@ -24,7 +24,7 @@ import (
 )
 
 // users are those of the shipped configuration; the programs have their names.
-var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "provisioner", "service", "producer", "subscriber", "ann", "olga", "eraser", "console"}
+var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner", "service", "producer", "subscriber", "ann", "olga", "eraser", "console"}
 
 // password is a user's; keptItsSecrets looks for it in all that is said.
 func password(user string) string { return user + "-password-" + secretMark }

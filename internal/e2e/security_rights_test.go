@@ -50,6 +50,11 @@ var acts = []act{
 	{what: "conclude what became of a call", publish: "mail.log.concluded.r1.1", may: []string{"log-poller"}},
 	{what: "settle what is uncertain of a message", publish: "mail.send.resolved.r1", may: []string{"log-poller"}},
 	{what: "become the active publisher", publish: "mail.log.turn", may: []string{"log-poller"}},
+	{what: "publish an approval", publish: "mandate.application.approved.r1", may: []string{"transaction-poller"}},
+	{what: "publish a deduction", publish: "mandate.deduction.failed.unmatched", may: []string{"transaction-poller"}},
+	{what: "say how far the transaction list is published", publish: "mandate.transactions.watermark", may: []string{"transaction-poller"}},
+	{what: "become the active publisher of transactions", publish: "mandate.transactions.turn", may: []string{"transaction-poller"}},
+	{what: "publish a callback", publish: "mandate.callback.received.r1", may: []string{"callback-receiver"}},
 	{what: "dead-letter an enrollment", publish: "dead.mandate.enroll.requested", may: []string{"mandate-consumer"}},
 	{what: "dead-letter a message", publish: "dead.mail.send.requested", may: []string{"mail-consumer"}},
 
@@ -59,21 +64,22 @@ var acts = []act{
 	{what: "acknowledge a message", publish: "$JS.ACK.MAIL_REQUESTS.mail-send.1.1.1.1.1", may: []string{"mail-consumer"}},
 	{what: "read a request where it waits", publish: "$JS.API.STREAM.MSG.GET.MANDATE_REQUESTS"},
 	{what: "read waiting requests", publish: "$JS.API.DIRECT.GET.MANDATE_REQUESTS"},
-	{what: "answer how it is", listen: "errand.status", may: []string{"mandate-consumer", "mail-consumer", "log-poller"}},
+	{what: "answer how it is", listen: "errand.status", may: users[:5]},
 	{what: "ask how the programs are", publish: "errand.status"},
 	{what: "read a request over a consumer of one's own", publish: "$JS.API.CONSUMER.CREATE.MANDATE_REQUESTS.mine"},
 	{what: "read dead letters", publish: "$JS.API.CONSUMER.CREATE.DEAD_LETTERS.mine"},
-	{what: "make a consumer of enrollments", publish: "$JS.API.CONSUMER.CREATE.MANDATE_EVENTS.mine", may: []string{"provisioner"}},
+	{what: "make a consumer of enrollments", publish: "$JS.API.CONSUMER.CREATE.MANDATE_EVENTS.mine", may: []string{"transaction-poller", "provisioner"}},
 	{what: "read mail", publish: "$JS.API.CONSUMER.CREATE.MAIL_EVENTS.mine", may: []string{"log-poller", "provisioner"}},
 	{what: "read deliveries", publish: "$JS.API.CONSUMER.CREATE.MAIL_DELIVERIES.mine", may: []string{"log-poller", "provisioner"}},
-	{what: "read the state of an enrollment", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS", may: []string{"mandate-consumer"}},
+	{what: "read the state of an enrollment", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS", may: []string{"mandate-consumer", "transaction-poller", "callback-receiver"}},
 	{what: "read what the log said of a call", publish: "$JS.API.DIRECT.GET.MAIL_DELIVERIES", may: []string{"mail-consumer", "log-poller"}},
 	{what: "read the state of a message", publish: "$JS.API.DIRECT.GET.MAIL_EVENTS", may: []string{"mail-consumer", "log-poller"}},
 
 	{what: "lease calls of the mandate consumers", publish: "rate.mandate-consumer", may: []string{"mandate-consumer"}},
 	{what: "lease calls of the mail consumers", publish: "rate.mail-consumer", may: []string{"mail-consumer"}},
 	{what: "lease calls of the log pollers", publish: "rate.log-poller", may: []string{"log-poller"}},
-	{what: "read leases", publish: "$JS.API.DIRECT.GET.RATE_LEASES", may: []string{"mandate-consumer", "mail-consumer", "log-poller"}},
+	{what: "lease calls of the transaction pollers", publish: "rate.transaction-poller", may: []string{"transaction-poller"}},
+	{what: "read leases", publish: "$JS.API.DIRECT.GET.RATE_LEASES", may: users[:4]},
 	{what: "empty the stream of leases", publish: "$JS.API.STREAM.PURGE.RATE_LEASES"},
 
 	{what: "make a stream", publish: "$JS.API.STREAM.CREATE.MANDATE_EVENTS", may: []string{"provisioner"}},
@@ -109,7 +115,7 @@ func TestEachProgramMayDoItsOwnWorkAndNothingElse(t *testing.T) {
 	if err := devtest.Provision(t.Context(), connect(t, n.URL)); err != nil {
 		t.Fatal(err)
 	}
-	for _, user := range users[:4] {
+	for _, user := range users[:6] {
 		nc, _ := connectAs(t, n.URL, user)
 		for _, a := range acts {
 			err := a.try(nc)

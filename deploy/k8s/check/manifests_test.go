@@ -39,10 +39,15 @@ func TestEveryOverlayAndComponentHolds(t *testing.T) {
 	}
 }
 
-// programs take requests or read the log; everything else is around them.
-var programs = []string{"mandate-consumer", "mail-consumer", "log-poller"}
+// programs take requests or read the log; everything else is around them. optional are those of components.
+var (
+	programs = []string{"mandate-consumer", "mail-consumer", "log-poller"}
+	optional = []string{"transaction-poller"}
+)
 
-func isProgram(p pod) bool { return slices.Contains(programs, p.name) }
+func isProgram(p pod) bool {
+	return slices.Contains(programs, p.name) || slices.Contains(optional, p.name)
+}
 
 // namespace: it comes first, since things are applied in order, holds all, and is restricted.
 func namespace(s *set, say complain) {
@@ -66,7 +71,7 @@ func namespace(s *set, say complain) {
 	}
 }
 
-var image = regexp.MustCompile(`^((localhost|REGISTRY)/errand/(mandate-consumer|mail-consumer|log-poller|console|errand)|nats):[A-Za-z0-9._-]+$`)
+var image = regexp.MustCompile(`^((localhost|REGISTRY)/errand/(mandate-consumer|mail-consumer|log-poller|transaction-poller|callback-receiver|console|errand)|nats):[A-Za-z0-9._-]+$`)
 
 // images: ours and nats, with a tag that stays, and no registry's name.
 func images(s *set, say complain) {

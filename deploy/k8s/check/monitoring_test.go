@@ -85,7 +85,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 	return exports.names
 }
 
-// work has the three programs, at a server and a sandbox of their own, do one of each thing,
+// work has the programs, at a server and a sandbox of their own, do one of each thing,
 // and gives what they export then.
 func work(t *testing.T, page func([]byte)) {
 	t.Helper()
@@ -121,11 +121,12 @@ func work(t *testing.T, page func([]byte)) {
 		}
 	}
 	worked := map[string][]string{ // what shows that a program has done all
-		"mandate-consumer": {`errand_requests_total{operation="mandate.enroll",outcome="succeeded",reason=""}`, `errand_requests_total{operation="mandate.transactions",outcome="listed",reason=""}`},
-		"mail-consumer":    {`errand_requests_total{operation="mail.send",outcome="accepted",reason=""}`, `errand_requests_total{operation="mail.account",outcome="reported",reason=""}`},
-		"log-poller":       {`errand_deliveries_total{status="delivered"}`, "errand_matches_total{"},
+		"mandate-consumer":   {`errand_requests_total{operation="mandate.enroll",outcome="succeeded",reason=""}`, `errand_requests_total{operation="mandate.transactions",outcome="listed",reason=""}`},
+		"mail-consumer":      {`errand_requests_total{operation="mail.send",outcome="accepted",reason=""}`, `errand_requests_total{operation="mail.account",outcome="reported",reason=""}`},
+		"log-poller":         {`errand_deliveries_total{status="delivered"}`, "errand_matches_total{"},
+		"transaction-poller": {`errand_transactions_total{confidence="exact",kind="application"}`}, "callback-receiver": {"errand_callbacks_total{"},
 	}
-	for _, name := range []string{"mandate-consumer", "mail-consumer", "log-poller"} {
+	for _, name := range []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver"} {
 		said, err := os.Create(filepath.Join(t.TempDir(), name))
 		if err != nil {
 			t.Fatal(err)
@@ -133,6 +134,9 @@ func work(t *testing.T, page func([]byte)) {
 		p := exec.Command(filepath.Join(bin, name))
 		p.Env = []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "POLL_INTERVAL=200ms", "FLEET_RATE=100", "MANDATE_API_URL=" + web.URL,
 			"MANDATE_API_TOKEN=sandbox-token", "MANDATE_PORTAL_KEY=sandbox-portal", "MAIL_API_URL=" + web.URL, "MAIL_API_KEY=sandbox-key"}
+		if name == "callback-receiver" {
+			p.Env = append(p.Env, "CALLBACK_LISTEN=127.0.0.1:0", "MANDATE_CALLBACK_SECRET="+strings.Repeat("secret", 6))
+		}
 		p.Stdout, p.Stderr = said, said
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
@@ -420,6 +424,8 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		second  = `namespace="errand", job="mandate-consumer", pod="m-1"`
 		poller  = `namespace="errand", job="log-poller", pod="p-0"`
 		standby = `namespace="errand", job="log-poller", pod="p-1"`
+		lister  = `namespace="errand", job="transaction-poller", pod="t-0"`
+		taker   = `namespace="errand", job="callback-receiver", pod="c-0"`
 		enroll  = `, operation="mandate.enroll"`
 		calls   = `errand_upstream_call_duration_seconds_count{` + mandate + `, call="enroll"`
 	)
@@ -469,6 +475,10 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandNoPollerAtWork", "reads that all go wrong", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="held"} 0+1x30`}, true},
 		{"ErrandNoPollerAtWork", "not one read since they started", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 0x30`}, true},
 		{"ErrandNoPollerAtWork", "one of two reads", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + standby + `, call="logs", fate="success"} 0+6x30`}, false},
+		{"ErrandTransactionsLag", "the only one", []string{`errand_transactions_lag_seconds{` + lister + `} 0+60x30`}, true},
+		{"ErrandTransactionsLag", "it is read", []string{`errand_transactions_lag_seconds{` + lister + `} 40x30`}, false},
+		{"ErrandCallbacksRefused", "the first one", []string{`errand_callbacks_total{` + taker + `, status="503"} 0x28 1 1`}, true},
+		{"ErrandCallbacksRefused", "guesses of the token", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+9x30`}, false},
 		{"ErrandOverdue", "the first one", []string{`errand_deliveries_total{` + poller + `, status="overdue"} 0x28 1 1`}, true},
 		{"ErrandOverdue", "bounces only", []string{`errand_deliveries_total{` + poller + `, status="bounced"} 0+1x30`}, false},
 		{"ErrandMemory", "up to the limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 160x30`, `errand_ready{` + poller + `} 1x30`}, true},

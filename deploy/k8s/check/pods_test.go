@@ -156,7 +156,7 @@ func replicas(s *set, say complain) {
 		if !slices.Equal(over, []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone"}) {
 			say("%s: is spread over %v", p, over)
 		}
-		if d.Name == "log-poller" && (d.Spec.Replicas == nil || *d.Spec.Replicas != 2) {
+		if strings.HasSuffix(d.Name, "-poller") && (d.Spec.Replicas == nil || *d.Spec.Replicas != 2) {
 			say("%s: two, of which one goes on when the other goes", p)
 		}
 		budgets := 0

@@ -26,6 +26,22 @@ func (s *set) environment(p pod, say complain) map[string]string {
 	}
 	for _, v := range p.container().Env {
 		env[v.Name] = v.Value
+		if v.ValueFrom != nil && v.ValueFrom.ConfigMapKeyRef != nil {
+			ref := v.ValueFrom.ConfigMapKeyRef
+			m := find(s.configMaps, ref.Name)
+			value, there := "", false
+			if m != nil {
+				value, there = m.Data[ref.Key]
+			}
+			switch env[v.Name] = value; {
+			case there:
+			case ref.Optional == nil || !*ref.Optional:
+				say("%s: there is no ConfigMap %s with %s", p, ref.Name, ref.Key)
+			default:
+				delete(env, v.Name)
+			}
+			continue
+		}
 		if v.ValueFrom == nil || v.ValueFrom.SecretKeyRef == nil {
 			continue
 		}
@@ -87,6 +103,11 @@ func references(s *set, say complain) {
 		used := map[string]bool{}
 		for _, from := range p.container().EnvFrom {
 			used[from.ConfigMapRef.Name] = true
+		}
+		for _, v := range p.container().Env {
+			if v.ValueFrom != nil && v.ValueFrom.ConfigMapKeyRef != nil {
+				used[v.ValueFrom.ConfigMapKeyRef.Name] = true
+			}
 		}
 		for _, v := range p.template.Spec.Volumes {
 			if v.ConfigMap != nil {

@@ -1,0 +1,39 @@
+package e2e
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/sandbox"
+)
+
+// The programs do what becomes of a mandate with the rights of their users: a return_url of
+// their making, a callback that is stored, an approval that the list shows.
+func TestAnApprovalIsPublishedAndItsCallbackStored(t *testing.T) {
+	in := install(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, secret := free.Addr().String(), "MANDATE_CALLBACK_SECRET="+strings.Repeat(secretMark, 4)
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	receiver := in.start("callback-receiver", secret, "CALLBACK_LISTEN="+addr)
+	consumer := in.start("mandate-consumer", secret, "MANDATE_CALLBACK_URL=http://"+addr+"/mandates")
+	poller := in.start("transaction-poller", "TRANSACTIONS_INTERVAL=200ms")
+	in.publish("mandate.enroll.requested", enrollment("r1"))
+	in.until("the new application to be published", 30*time.Second, func() bool { return in.count("mandate.application.new.r1") == 1 })
+	order, _ := enrollment("r1")["order_number"].(string)
+	if err := in.box.Decide(order, sandbox.Approve); err != nil {
+		t.Fatal(err)
+	}
+	in.until("the callback to be stored", 30*time.Second, func() bool { return in.count("mandate.callback.received.r1") > 0 })
+	in.until("the approval to be published", 30*time.Second, func() bool { return in.count("mandate.application.approved.r1") == 1 })
+	for _, p := range []*process{receiver, consumer, poller} {
+		in.untilReady(p)
+		p.stop(20 * time.Second)
+	}
+}
