@@ -59,6 +59,11 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	}
 	e.State = messages.StateOf(last.Subject)
 	filters := map[string][]string{bus.EventsOf(op): {op.Filter(id)}}
+	if op == messages.Enroll {
+		for _, about := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
+			filters[bus.MandateEvents] = append(filters[bus.MandateEvents], about.Filter(id))
+		}
+	}
 	if op == messages.Send {
 		filters[bus.MailEvents] = append(filters[bus.MailEvents], messages.Batch.Filter(id+".*"))
 		filters[bus.MailDeliveries] = []string{messages.Delivery.Filter(id), messages.Log.Filter(id + ".*")}
@@ -195,8 +200,8 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 				return "", err
 			}
 		}
-		if e.Operation == messages.Send {
-			if err := p.keepRowsAway(ctx, e.RequestID); err != nil {
+		for _, rows := range rowsOf[e.Operation] {
+			if err := p.keepRowsAway(ctx, rows, e.RequestID); err != nil {
 				return "", err
 			}
 		}
@@ -237,10 +242,13 @@ func (p Person) markErased(ctx context.Context, op messages.Operation, id string
 	return err
 }
 
-// keepRowsAway leaves the ids of a message's rows, so that no poller publishes them again.
-func (p Person) keepRowsAway(ctx context.Context, id string) error {
+// rowsOf are the events about rows of lists that belong to a request.
+var rowsOf = map[messages.Operation][]messages.Operation{messages.Send: {messages.Delivery}, messages.Enroll: {messages.Application, messages.Deduction}}
+
+// keepRowsAway leaves the ids of a request's rows, so that no poller publishes them again.
+func (p Person) keepRowsAway(ctx context.Context, of messages.Operation, id string) error {
 	var rows []bus.Message
-	err := bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(id)}.Each(ctx, p.Conn, func(m bus.Message) bool {
+	err := bus.Scan{Stream: bus.EventsOf(of), Filter: of.Filter(id)}.Each(ctx, p.Conn, func(m bus.Message) bool {
 		rows = append(rows, m)
 		return true
 	})
@@ -254,8 +262,13 @@ func (p Person) keepRowsAway(ctx context.Context, id string) error {
 
 // keepRowAway leaves the ids of a row in every state in which it may be published.
 func (p Person) keepRowAway(ctx context.Context, m bus.Message) error {
-	state := messages.StateOf(m.Subject)
-	if !slices.Contains([]messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}, state) {
+	tokens := strings.Split(m.Subject, ".")
+	of, state := messages.Operation(tokens[0]+"."+tokens[1]), messages.StateOf(m.Subject)
+	switch {
+	case state == messages.Erased:
+		return nil
+	case of != messages.Delivery: // whatever the state
+	case !slices.Contains([]messages.State{messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown}, state):
 		return nil
 	}
 	var row struct {
@@ -263,13 +276,12 @@ func (p Person) keepRowAway(ctx context.Context, m bus.Message) error {
 	}
 	_ = json.Unmarshal(m.Data, &row) // its own id is left in any case
 	ids := []string{m.Header.Get("ce-id")}
-	if state == messages.Deferred || state == messages.Unknown { // it may be seen in another state yet
+	if of == messages.Delivery && (state == messages.Deferred || state == messages.Unknown) { // it may be seen in another state yet
 		ids = append(ids, deliveries.IDsOf(row.Entry)...)
 	}
-	tokens := strings.Split(m.Subject, ".")
 	for _, id := range ids {
 		body := &messages.ErasedBody{Common: messages.Common{At: messages.Time{Time: time.Now()}}, EventID: id}
-		e := messages.Event{Operation: messages.Delivery, State: messages.Erased, ID: tokens[3], Body: body}
+		e := messages.Event{Operation: of, State: messages.Erased, ID: tokens[3], Body: body}
 		if e.ID != messages.Unmatched {
 			body.RequestID = e.ID
 		}

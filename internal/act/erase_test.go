@@ -45,6 +45,9 @@ func remember(t *testing.T, p act.Person, id string) {
 	t.Helper()
 	store(t, p, "mandate.enroll.started."+id, `{"order_number":"DD001","fingerprint":"f","deadline":"2026-01-01T00:00:00Z"}`)
 	store(t, p, "mandate.enroll.uncertain."+id, `{"order_number":"DD001","fingerprint":"f","reason":"link_lost","evidence":[{"payer":{"email":"`+payer+`"}}]}`)
+	store(t, p, "mandate.application.approved."+id, `{"transaction":{"payer":{"email":"`+payer+`"}}}`, "ce-id", "application-of-"+id)
+	store(t, p, "mandate.deduction.failed."+id, `{"transaction":{"payer":{"email":"`+payer+`"}}}`, "ce-id", "deduction-of-"+id)
+	store(t, p, "mandate.callback.received."+id, `{"body":"`+payer+`"}`)
 	store(t, p, "dead.mandate.enroll.requested", `{"payer_email":"`+payer+`"}`, bus.HeaderRequestID, id)
 	store(t, p, "dead.mandate.enroll.requested", `{"payer_email":"ben@example.com"}`, bus.HeaderRequestID, "other")
 	store(t, p, "mail.send.started."+id, `{"recipients":1,"batches":2,"fingerprint":"f"}`)
@@ -96,7 +99,7 @@ func TestNothingOfAPersonIsLeftOfARequestThatWasErasedButItsID(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"mandate.enroll.erased.r1", "mail.send.erased.r1", "mail.batch.erased.r1.1", "mail.batch.erased.r1.2",
+	want := []string{"mandate.enroll.erased.r1", "mandate.application.erased.r1", "mandate.deduction.erased.r1", "mail.send.erased.r1", "mail.batch.erased.r1.1", "mail.batch.erased.r1.2",
 		"mail.delivery.erased.r1", "mail.delivery.erased.r1", "mail.delivery.erased.r1", "mail.delivery.erased.r1"}
 	var got []string
 	for _, subject := range left(t, p, "r1") {
@@ -107,8 +110,8 @@ func TestNothingOfAPersonIsLeftOfARequestThatWasErasedButItsID(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("of r1 is left (-want +got):\n%s", diff)
 	}
-	if got := left(t, p, payer); len(got) != 6 { // of r2
-		t.Errorf("%s is in %q, want in the six of the other request", payer, got)
+	if got := left(t, p, payer); len(got) != 9 { // of r2
+		t.Errorf("%s is in %q, want in the nine of the other request", payer, got)
 	}
 	if err := erase(t, p, messages.Send, "r2"); err != nil {
 		t.Fatal(err)
@@ -266,6 +269,7 @@ func TestWhatIsStoredOfSomebodyIsFoundWhereverItIs(t *testing.T) {
 	store(t, p, "mandate.transactions.listed.list-1", `{"pages":1}`)
 	store(t, p, "mandate.transactions.page.list-2", `{"records":[{"mandate":{"payer_email":"not-`+payer+`"}}]}`)
 	store(t, p, "mail.delivery.delivered.unmatched", `{"entry":`+row+`}`, "ce-id", "00")
+	store(t, p, "mandate.application.new.unmatched", `{"transaction":{"payer":{"email":"`+payer+`"}}}`, "ce-id", "02")
 	store(t, p, "mail.send.accepted.news", `{"recipients":900,"accepted":900}`)
 	store(t, p, "mail.delivery.delivered.news", `{"entry":`+row+`}`, "ce-id", "01")
 	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
@@ -277,7 +281,7 @@ func TestWhatIsStoredOfSomebodyIsFoundWhereverItIs(t *testing.T) {
 	for _, e := range found.Requests {
 		got = append(got, fmt.Sprintf("%s %s %s refused=%t", e.Operation, e.RequestID, e.State, e.Refused != ""))
 	}
-	want := []string{"mail.send news accepted refused=true", "mail.send r1 partial refused=false", "mandate.enroll queued queued refused=true", "mandate.enroll r1 uncertain refused=false"}
+	want := []string{"mail.send news accepted refused=true", "mail.send r1 partial refused=false", "mandate.application unmatched  refused=true", "mandate.enroll queued queued refused=true", "mandate.enroll r1 uncertain refused=false"}
 	if diff := cmp.Diff(want, got); diff != "" || !cmp.Equal(found.Listings, []string{"list-1"}) || len(found.Rows) != 2 {
 		t.Errorf("found (-want +got):\n%s\nlistings %q, rows %v; want list-1 and two", diff, found.Listings, found.Rows)
 	}
@@ -296,7 +300,7 @@ func TestWhatIsStoredOfSomebodyIsFoundWhereverItIs(t *testing.T) {
 			}
 		}
 	}
-	if got := left(t, p, payer); !cmp.Equal(got, []string{"mandate.enroll.requested", "mandate.transactions.page.list-2"}) {
+	if got := left(t, p, payer); !cmp.Equal(got, []string{"mandate.enroll.requested", "mandate.transactions.page.list-2", "mandate.application.new.unmatched"}) {
 		t.Errorf("%s is still in %q", payer, got)
 	}
 	if found, err := act.TracesOf(t.Context(), r, "DD001", nil, time.Now()); err != nil || len(found.Requests) > 0 {

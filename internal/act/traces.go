@@ -52,6 +52,8 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 			}
 		case op == messages.Delivery:
 			rows[id] = append(rows[id], m.Sequence)
+		case id != messages.Unmatched && (op == messages.Application || op == messages.Deduction || op == messages.Callback):
+			found[key{messages.Enroll, id}] = true
 		case op == messages.Batch:
 			found[key{messages.Send, tokens[3]}] = true
 		default:
@@ -78,6 +80,10 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 		}
 	}
 	for k := range found {
+		if k.id == messages.Unmatched {
+			t.Requests = append(t.Requests, Erasure{Operation: k.op, RequestID: k.id, Refused: "records of no request are not removed one by one: they go when they are as old as events are kept"})
+			continue
+		}
 		e, err := ErasureOf(ctx, r, k.op, k.id, now)
 		switch {
 		case errors.Is(err, ErrNothingDone): // it waits in its queue, and has no event

@@ -92,7 +92,7 @@ func ref(to string) object { return object{{"$ref", to}} }
 
 // parametersOf are what follows the type in an event's subject.
 func parametersOf(e messages.Event) []string {
-	if open[e.Operation] {
+	if name(e) != e.Type() {
 		return []string{"status", "request_id"}
 	}
 	return []string{"request_id", "batch"}[:strings.Count(e.Subject(), ".")-strings.Count(e.Type(), ".")]
@@ -122,7 +122,7 @@ func eventMessage(e messages.Event) object {
 	}
 	body, _ := e.Encode() // its schema has it too, which reports the error
 	ceType := object{{"const", e.Type()}}
-	if open[e.Operation] {
+	if name(e) != e.Type() {
 		ceType = object{{"type", "string"}, {"pattern", "^" + regexp.QuoteMeta(string(e.Operation)) + `\.[a-z0-9_]+$`}}
 	}
 	return object{

@@ -121,12 +121,12 @@ func Files(document []byte) (map[string][]byte, error) {
 }
 
 // open are the operations whose states are whatever the service says: their events have one
-// schema for all states.
+// schema for all states but erased, which is ours.
 var open = map[messages.Operation]bool{messages.Application: true, messages.Deduction: true}
 
 // name is what the documents call an event: its subject without the id and an open state.
 func name(e messages.Event) string {
-	if open[e.Operation] {
+	if open[e.Operation] && e.State != messages.Erased {
 		return string(e.Operation)
 	}
 	return e.Type()

@@ -106,7 +106,7 @@ func (l *List) Earlier(row sweep.Row[Record]) (ids []sweep.ID) {
 }
 
 func (l *List) learned(status messages.State) {
-	if len(l.statuses) < maxStatuses {
+	if status != messages.Erased && len(l.statuses) < maxStatuses {
 		l.statuses[status] = struct{}{}
 	}
 }

@@ -93,7 +93,7 @@ var documentedEvents = map[string]Body{
 	"mandate.enroll.started": &EnrollStarted{}, "mandate.enroll.deferred": &DeferredBody{}, "mandate.enroll.succeeded": &EnrollSucceeded{},
 	"mandate.enroll.failed": &FailedBody{}, "mandate.enroll.uncertain": &EnrollUncertain{}, "mandate.enroll.resolved": &EnrollResolved{},
 	"mandate.enroll.erased": &ErasedBody{}, "mandate.transactions.erased": &ErasedBody{}, "mail.send.erased": &ErasedBody{},
-	"mail.batch.erased": &ErasedBody{}, "mail.account.erased": &ErasedBody{}, "mail.delivery.erased": &ErasedBody{},
+	"mail.batch.erased": &ErasedBody{}, "mail.account.erased": &ErasedBody{}, "mail.delivery.erased": &ErasedBody{}, "mandate.application.erased": &ErasedBody{}, "mandate.deduction.erased": &ErasedBody{},
 	"mandate.enroll.reopened": &ReopenedBody{}, "mandate.transactions.page": &TransactionsPage{}, "mandate.transactions.listed": &TransactionsListed{},
 	"mandate.transactions.failed": &FailedBody{}, "mail.send.started": &SendStarted{}, "mail.send.deferred": &DeferredBody{},
 	"mail.send.accepted": &SendOutcome{}, "mail.send.partial": &SendOutcome{}, "mail.send.failed": &SendOutcome{}, "mail.send.uncertain": &SendOutcome{},
