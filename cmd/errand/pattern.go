@@ -11,10 +11,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// states are those that events of each operation have.
+// states are those that events of each operation have; those of Application and Deduction are
+// the service's.
 var states = map[messages.Operation][]messages.State{
 	messages.Enroll:       {messages.Started, messages.Deferred, messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened, messages.Erased},
-	messages.Transactions: {messages.Page, messages.Listed, messages.Failed, messages.Reopened, messages.Erased},
+	messages.Transactions: {messages.Page, messages.Listed, messages.Failed, messages.Reopened, messages.Erased, messages.Marked, "turn"},
+	messages.Callback:     {messages.Received},
 	messages.Send:         {messages.Started, messages.Deferred, messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened, messages.Erased},
 	messages.Batch:        {messages.Started, messages.Deferred, messages.Accepted, messages.Refused, messages.Uncertain, messages.Erased},
 	messages.Account:      {messages.Reported, messages.Failed, messages.Reopened, messages.Erased},
@@ -38,6 +40,11 @@ func badPattern(pattern string) string {
 	}
 	if len(tokens) < 3 || tokens[0] == "dead" || tokens[2] == "*" || tokens[2] == ">" {
 		return ""
+	}
+	for _, op := range []messages.Operation{messages.Application, messages.Deduction} {
+		if overlap(tokens[0]+"."+tokens[1], string(op)) {
+			return ""
+		}
 	}
 	var known []messages.State
 	for op, list := range states {

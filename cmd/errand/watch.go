@@ -26,7 +26,7 @@ type watch struct {
 
 // everything is what interests a person. The log-poller's own records, mail.log.>, are
 // shown only on request.
-var everything = []string{"mandate.>", "mail.send.>", "mail.batch.>", "mail.account.>", "mail.delivery.>"}
+var everything = []string{"mandate.*.*.*", "mail.send.>", "mail.batch.>", "mail.account.>", "mail.delivery.>"}
 
 // Help is shown by --help in addition to the flags.
 func (*watch) Help() string {

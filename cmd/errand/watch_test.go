@@ -71,6 +71,9 @@ func TestWatchRefusesWhatItCannotShow(t *testing.T) {
 	} {
 		misconfigured(t, c.what, append([]string{"watch"}, c.args...)...)
 	}
+	if why := badPattern("mandate.deduction.bounced_twice.*"); why != "" {
+		t.Errorf("a status that only the service knows: %s", why)
+	}
 	for _, since := range []string{"-1h", "0s", "3x", "yesterday", "2026-13-01", "-1d"} { // as for all errors of flags, the exit status is 2
 		failing(t, "neither a period such as 90m", "watch", "--since="+since)
 	}
