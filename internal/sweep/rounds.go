@@ -10,12 +10,11 @@ import (
 )
 
 const (
-	// pagesPerSecond is how fast a list that was read once is read again, on average.
-	pagesPerSecond = 1
 	// roundSweeps is the shortest time from one round to the next, in idle sweeps, where that
 	// is less than retry.RoundEvery.
 	roundSweeps = 6
-	// maxPages is how many pages of it one sweep reads.
+	// maxPages is how many pages of it one sweep reads, where that takes no longer than the
+	// pause between two.
 	maxPages = 10
 	// maxShort is how many rounds in a row that found nothing may miss rows that the list
 	// counts, until the list counts as read: it may count what no page shows.
@@ -32,15 +31,15 @@ type rounds struct {
 	short    int           // in a row that were not complete and found nothing
 	paid     time.Time     // until when pages were taken
 	odd      bool          // who got the last odd page
-	credit   time.Duration // pages that may be read, a second each
+	credit   float64       // pages that may be read
 }
 
-// pages is how many pages may be read now.
-func (r *rounds) pages(now time.Time) int {
-	r.credit = min(r.credit+now.Sub(r.paid), maxPages*time.Second/pagesPerSecond)
+// pages is how many pages may be read now, of so many a second.
+func (r *rounds) pages(now time.Time, pace float64, most int) int {
+	r.credit = min(r.credit+now.Sub(r.paid).Seconds()*pace, float64(most))
 	r.paid = now
-	n := int(r.credit * pagesPerSecond / time.Second)
-	r.credit -= time.Duration(n) * time.Second / pagesPerSecond
+	n := int(r.credit)
+	r.credit -= float64(n)
 	return n
 }
 
@@ -72,17 +71,17 @@ func (r *rounds) ended(reading *reading, complete bool) bool {
 	return true
 }
 
-// rest goes on with the readings of what is not new. All together read pagesPerSecond, and
+// rest goes on with the readings of what is not new. All together read Pace pages a second, and
 // as fast as they can until the list was read once; what the sink wants, as much again.
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
 	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery() {
-		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.state.CompleteThrough.Add(-r.Overlap)), now
+		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, earlier(r.state.CompleteThrough.Add(-r.Overlap), now.Add(-r.Recent))), now
 	}
 	if r.scan == nil && now.Sub(r.rounds.began) >= r.scanEvery() {
 		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, r.scanBack(now)), now
 	}
-	pages := r.rounds.pages(now)
+	pages := r.rounds.pages(now, r.pace(), max(maxPages, int(r.pace()*r.Interval.Seconds())))
 	if !r.firstRead() {
 		pages = math.MaxInt
 	}
@@ -119,13 +118,16 @@ func (r *run[T]) fail() {
 // roundEvery is the shortest time from one reading of what is not new to the next.
 func (r *run[T]) roundEvery() time.Duration { return min(retry.RoundEvery, roundSweeps*r.Interval) }
 
-// scanEvery is the shortest time from one scan to the next.
+// scanEvery is the shortest time from one scan to the next. A list that is as recent as what is
+// read again often is read as often.
 func (r *run[T]) scanEvery() time.Duration {
-	if r.firstRead() {
+	if r.firstRead() && !r.reading.Oldest.After(time.Now().Add(-r.Recent)) {
 		return max(r.roundEvery(), r.RoundEvery)
 	}
 	return r.roundEvery()
 }
+
+func (r *run[T]) pace() float64 { return cmp.Or(r.Pace, 1) }
 
 // scanBack is how far back the next scan reads: nothing is published that is older than
 // Since, but only the whole list shows whether it counts more. While rows are watched whose state may change, every other scan of a long list
@@ -141,14 +143,14 @@ func (r *run[T]) scanBack(now time.Time) time.Time {
 	return back
 }
 
-// step reads some pages of a reading, for a second at most: head must not wait. A reading
+// step reads some pages of a reading, for a while at most: head must not wait. A reading
 // that has ended is dropped.
 func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
 	reading := *of
 	if reading == nil || pages == 0 {
 		return nil
 	}
-	until := time.Now().Add(retry.SweepMin)
+	until := time.Now().Add(r.stepTime())
 	err := r.follow(ctx, reading, func(_ int, newest time.Time) bool {
 		pages--
 		if reading.reached(newest, r.seen.newest) {
@@ -166,6 +168,15 @@ func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
 	r.ended(reading)
 	*of = nil
 	return nil
+}
+
+// stepTime is how long one goes on: a second, or half of the pause between two sweeps where more
+// is to be read in it than in that.
+func (r *run[T]) stepTime() time.Duration {
+	if r.Pace == 0 {
+		return retry.SweepMin
+	}
+	return max(retry.SweepMin, r.Interval/2)
 }
 
 // ended notes that a reading has ended.

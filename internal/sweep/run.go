@@ -23,6 +23,7 @@ type run[T any] struct {
 	scan     *reading // under way: everything
 	rounds   rounds
 	tailedAt time.Time // when the tail was last read
+	sweeping bool      // a sweep is under way, which counts what is stored
 }
 
 // sight is what one sweep has seen.
@@ -39,11 +40,13 @@ type sight struct {
 // sweep reads what may be new, and a few pages of the rest. It returns how many events it
 // stored.
 func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
-	if r.state.At.IsZero() {
+	if !r.started() {
 		if err := r.start(ctx); err != nil {
 			return 0, err
 		}
 	}
+	r.sweeping = true
+	defer func() { r.sweeping = false }()
 	r.seen = sight{began: time.Now(), stored: r.stored, newest: r.seen.newest}
 	size, err := r.head(ctx)
 	if err != nil {
@@ -60,6 +63,9 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 	}
 	return r.stored - r.seen.stored, r.finish(ctx)
 }
+
+// started reports whether the leadership was taken once.
+func (r *run[T]) started() bool { return !r.state.At.IsZero() }
 
 // start continues from the last mark. It asks the list first: whoever cannot read it must
 // not take the leadership from somebody who can.
@@ -151,6 +157,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 		if done {
 			return nil
 		}
+		r.serve(ctx)
 		ahead.Wait()
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,8 @@ type Sweeper[T any] struct {
 	Lag func(time.Duration)
 
 	fault atomic.Pointer[string]
+	once  sync.Once
+	asked chan extra[T] // rows that were read otherwise, to be published between two pages
 }
 
 // Settings are how a list is swept.
@@ -53,6 +56,11 @@ type Settings struct {
 	Since    time.Time     // how far back a list is published that was never read; zero: all of it
 	// RoundEvery is how long from one reading of the whole list to the next; 0: as short as its length allows.
 	RoundEvery time.Duration
+	// Recent is how old rows are that are read again every few intervals, where the newest are
+	// first or all are as recent: those that change soon; less than Overlap: those of Overlap.
+	Recent time.Duration
+	// Pace is how many pages a second are read again on average; 0: one.
+	Pace float64
 }
 
 // maxFailures is the number of sweeps in a row that must fail before a sweeper that worked
@@ -85,6 +93,7 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 	case s.Overlap < 0:
 		return errors.New("sweep: Overlap must not be negative")
 	}
+	s.init()
 	r := &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)}
 	complete, failures, idle := time.Now(), 0, s.Interval
 	for ctx.Err() == nil {
@@ -101,8 +110,11 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 			complete, failures = began, 0
 			s.setFault("")
 			idle = s.idlePause(idle, stored, time.Since(began))
-			if wait = idle; r.scan != nil && !r.firstRead() {
+			switch wait = idle; {
+			case r.scan != nil && !r.firstRead():
 				wait = 0
+			case r.scan != nil || r.near != nil: // what a sweep reads of them takes its time
+				wait = max(0, idle-time.Since(began))
 			}
 		} else {
 			failures++
@@ -111,7 +123,7 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 		if s.Lag != nil {
 			s.Lag(time.Since(complete))
 		}
-		retry.Pause(ctx, wait)
+		r.pause(ctx, wait)
 	}
 	return nil
 }

@@ -1,0 +1,79 @@
+package sweep
+
+import (
+	"context"
+	"time"
+)
+
+// extra is rows that were read otherwise than page by page.
+type extra[T any] struct {
+	rows []Row[T]
+	done chan<- error // has room for one
+}
+
+func (s *Sweeper[T]) init() { s.once.Do(func() { s.asked = make(chan extra[T]) }) }
+
+// Publish has rows published that somebody has read otherwise, as if a page had shown them: each
+// state once. It waits until Run has the leadership, and until they are stored. They say nothing
+// of how far the list is known. It may be called at any time, by several.
+func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
+	s.init()
+	done := make(chan error, 1)
+	select {
+	case s.asked <- extra[T]{rows, done}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// pause waits, and publishes meanwhile what others have read.
+func (r *run[T]) pause(ctx context.Context, wait time.Duration) {
+	r.serve(ctx)
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	asked := r.asked
+	if !r.started() {
+		asked = nil
+	}
+	for {
+		select {
+		case <-end.C:
+			return
+		case <-ctx.Done():
+			return
+		case e := <-asked:
+			e.done <- r.extra(ctx, e.rows)
+		}
+	}
+}
+
+// serve publishes what others have read and wait with. No rows may have been found unknown that
+// are not being published yet: others may have published them when this returns.
+func (r *run[T]) serve(ctx context.Context) {
+	for r.started() {
+		select {
+		case e := <-r.asked:
+			e.done <- r.extra(ctx, e.rows)
+		default:
+			return
+		}
+	}
+}
+
+func (r *run[T]) extra(ctx context.Context, rows []Row[T]) error {
+	before := r.stored
+	err := r.publish(ctx, r.unknown(rows, time.Now()))
+	if err == nil {
+		err = r.collect(ctx, 0)
+	}
+	if !r.sweeping {
+		r.state.New += r.stored - before
+	}
+	return err
+}
