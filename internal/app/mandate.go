@@ -14,6 +14,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/consumer"
 	"errand/internal/enroll"
+	"errand/internal/history"
 	"errand/internal/hold"
 	"errand/internal/query"
 	"errand/internal/throttle"
@@ -184,7 +185,16 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-	resolver := &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Next: store.Uncertain, Logger: r.log, WithoutPayer: p.withoutPayer(),
+	resolver := &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Logger: r.log, WithoutPayer: p.withoutPayer(),
+		Next: func(ctx context.Context, from uint64, since time.Time) (history.Open, error) {
+			return store.Open(ctx, messages.Enroll, messages.Uncertain, from, since)
+		},
+		Began: func(ctx context.Context, id string, before uint64) (time.Time, error) {
+			return store.Began(ctx, messages.Enroll, id, before)
+		},
 		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
-	return func(ctx, _ context.Context) error { return resolver.Run(ctx) }, nil
+	return func(ctx, _ context.Context) error {
+		resolver.Run(ctx)
+		return nil
+	}, nil
 }

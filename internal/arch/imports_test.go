@@ -24,7 +24,7 @@ var programs = []string{"cmd/mandate-consumer", "cmd/mail-consumer", "cmd/log-po
 
 // A handler that does not import NATS cannot acknowledge, and is tested without a server.
 func TestHandlersAndHistoryDoNotImportNATS(t *testing.T) {
-	for _, pkg := range []string{"internal/enroll", "internal/send", "internal/query", "internal/sweep", "internal/deliveries", "internal/history"} {
+	for _, pkg := range []string{"internal/enroll", "internal/send", "internal/query", "internal/lookup", "internal/sweep", "internal/deliveries", "internal/transactions", "internal/history"} {
 		forbid(t, pkg, func(dep string) bool { return under(dep, "github.com/nats-io") })
 	}
 }

@@ -205,14 +205,20 @@ func TestAnUncertainEnrollmentComesWithItsBeginning(t *testing.T) {
 		time.Sleep(time.Hour)
 		last = store("r1", last, messages.Uncertain, &messages.EnrollUncertain{})
 
-		open, err := log.Uncertain(t.Context(), 0, time.Unix(0, 0))
+		open, err := log.Open(t.Context(), messages.Enroll, messages.Uncertain, 0, time.Unix(0, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if open.ID != "r1" || open.Sequence != last || open.Trace.Parent != "00-r1" || !open.At.Equal(time.Now()) || !open.Began.Equal(began) {
-			t.Errorf("got %+v; want r1, sequence %d, which ended now and began at %v", open, last, began)
+		if open.ID != "r1" || open.Sequence != last || open.Trace.Parent != "00-r1" || !open.At.Equal(time.Now()) || len(open.Body) == 0 {
+			t.Errorf("got %+v; want r1, sequence %d, which ended now", open, last)
 		}
-		if open, err = log.Uncertain(t.Context(), last+1, time.Time{}); err != nil || open != (history.Open{}) {
+		if at, err := log.Began(t.Context(), messages.Enroll, "r1", open.Sequence); err != nil || !at.Equal(began) {
+			t.Errorf("it began at %v, %v; want %v", at, err, began)
+		}
+		if at, err := log.Began(t.Context(), messages.Enroll, "r1", 1); err != nil || !at.IsZero() {
+			t.Errorf("before its first event: it began at %v, %v; want none", at, err)
+		}
+		if open, err = log.Open(t.Context(), messages.Enroll, messages.Uncertain, last+1, time.Time{}); err != nil || open.ID != "" {
 			t.Errorf("behind it: got %+v, %v; want none", open, err)
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"errand/internal/attempt"
+	"errand/internal/listing"
 	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
@@ -139,7 +140,7 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, error) {
 	e.again = e.again && !fresh // that was said of earlier calls
 	found, err := e.list(ctx)
-	if err == nil && fresh && found.proof() != listed {
+	if err == nil && fresh && found.Proof() != listing.Listed {
 		if !retry.Pause(ctx, retry.SecondLook) {
 			return "", context.Cause(ctx)
 		}
@@ -149,25 +150,25 @@ func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, e
 		return "", err
 	}
 	if e.WithoutPayer {
-		found.records = messages.WithoutPayers(found.records)
+		found.Records = messages.WithoutPayers(found.Records)
 	}
-	switch found.proof() {
-	case listed:
-		e.evidence, e.message = found.records, "the order number is listed upstream, but the answer with the link never came"
+	switch found.Proof() {
+	case listing.Listed:
+		e.evidence, e.message = found.Records, "the order number is listed upstream, but the answer with the link never came"
 		return attempt.Uncertain, nil
-	case notListed:
+	case listing.NotListed:
 		if e.again || e.request.Body.OnUnknown == messages.OnUnknownRetry {
 			return attempt.Done, nil
 		}
 		return attempt.Uncertain, nil
 	}
-	e.message = "the transaction list does not show what became of the call: " + found.flaw()
+	e.message = "the transaction list does not show what became of the call: " + found.Flaw()
 	return attempt.Uncertain, nil
 }
 
-func (e *enrollment) list(ctx context.Context) (listing, error) {
+func (e *enrollment) list(ctx context.Context) (listing.Listing, error) {
 	filter := mandate.Filter{OrderNumber: e.request.Body.OrderNumber, Redact: e.request.Body.PortalKey}
-	return list(ctx, e.Caller.Stop, e.Upstream, e.Caller.Policy, filter, maxPages)
+	return listing.Read(ctx, e.Caller.Stop, e.Upstream, e.Caller.Policy, filter, listing.MaxPages)
 }
 
 // event is the outcome, or stores a deferral.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/listing"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )
@@ -20,20 +21,20 @@ func TestWhatTheListSaysOfAnUncertainEnrollment(t *testing.T) {
 	listedBefore := messages.EnrollUncertain{Reason: messages.ReasonNoAnswer, Evidence: []json.RawMessage{[]byte(fresh)}}
 	for _, c := range []struct {
 		what    string
-		found   listing
+		found   listing.Listing
 		was     messages.EnrollUncertain
 		records []string
 		soon    messages.State // before a day has passed
 		late    messages.State // after it
 	}{
 		{what: "not listed", late: messages.Failed},
-		{what: "not listed, others are", found: listing{others: true}},
-		{what: "not listed so far", found: listing{cut: true}},
-		{what: "nothing is listed", found: listing{hidden: true}},
+		{what: "not listed, others are", found: listing.Listing{Others: true}},
+		{what: "not listed so far", found: listing.Listing{Cut: true}},
+		{what: "nothing is listed", found: listing.Listing{Hidden: true}},
 		{what: "listed no more", was: lost},
 		{what: "listed no more, with evidence", was: listedBefore},
 		{what: "new", records: []string{fresh}, soon: messages.Succeeded, late: messages.Succeeded},
-		{what: "new among others", found: listing{others: true, cut: true}, records: []string{fresh}, soon: messages.Succeeded, late: messages.Succeeded},
+		{what: "new among others", found: listing.Listing{Others: true, Cut: true}, records: []string{fresh}, soon: messages.Succeeded, late: messages.Succeeded},
 		{what: "new, link lost", was: lost, records: []string{fresh}, late: messages.Succeeded},
 		{what: "pending, link lost", was: lost, records: []string{pending}, late: messages.Succeeded},
 		{what: "unheard of, link lost", was: lost, records: []string{unheard}, late: messages.Succeeded},
@@ -43,11 +44,11 @@ func TestWhatTheListSaysOfAnUncertainEnrollment(t *testing.T) {
 		{what: "charged, link lost", was: lost, records: []string{charge}, soon: messages.Succeeded, late: messages.Succeeded},
 		{what: "failed", records: []string{failed}, soon: messages.Failed, late: messages.Failed},
 		{what: "ended", was: lost, records: []string{failed, cancelled, expired}, soon: messages.Failed, late: messages.Failed},
-		{what: "ended so far", was: lost, found: listing{cut: true}, records: []string{failed}},
+		{what: "ended so far", was: lost, found: listing.Listing{Cut: true}, records: []string{failed}},
 		{what: "one of two ended, link lost", was: lost, records: []string{failed, fresh}, late: messages.Succeeded},
 	} {
 		for _, record := range c.records {
-			c.found.records = append(c.found.records, json.RawMessage(record))
+			c.found.Records = append(c.found.Records, json.RawMessage(record))
 		}
 		for age, want := range map[time.Duration]messages.State{retry.ResolveEnough - 1: c.soon, retry.ResolveEnough: c.late} {
 			if got := became(c.found, c.was, age); got != want {

@@ -50,12 +50,12 @@ type Entry struct {
 	Body     []byte
 }
 
-// Open is a request that ended uncertain, and may be resolved later.
+// Open is a request of which more may become known later.
 type Open struct {
 	ID       string
 	Sequence uint64    // of the event that says so
 	At       time.Time // when that event was stored
-	Began    time.Time // when the first event of the history was
+	Body     []byte    // of that event
 	Trace    Trace
 }
 

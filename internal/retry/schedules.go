@@ -66,8 +66,10 @@ const (
 	Follow = 200 * time.Millisecond
 	// ObjectRead is the pause before a chunk of a recipient list is asked for again.
 	ObjectRead = time.Second
-	// ResolvePace is the pause between two looks at enrollments that ended uncertain.
+	// ResolvePace is the pause between two looks at what became of enrollments.
 	ResolvePace = 250 * time.Millisecond
+	// LookAgain is the pause before it is asked for more of them, where none is due later.
+	LookAgain = time.Second
 	// RetryAfterMax bounds what an upstream may ask for where nothing else does.
 	RetryAfterMax = 15 * time.Minute
 	// SweepMin is the shortest pause between two sweeps of the sending log.
@@ -189,3 +191,18 @@ var ResolveAges = []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * 
 // ResolveEnough is the age at which what is not listed was not made, and what is listed
 // without a final state is published as it is.
 const ResolveEnough = 24 * time.Hour
+
+// OpenAges are those at which an enrollment is looked at that nothing was decided of, counted
+// from its event, until its link has expired and OpenEnough more: payers decide soon or seldom.
+var OpenAges = []time.Duration{2 * time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+	26 * time.Hour, 2 * 24 * time.Hour, 4 * 24 * time.Hour, 8 * 24 * time.Hour, 16 * 24 * time.Hour, 30 * 24 * time.Hour}
+
+// OpenEnough is for how long after its link has expired an enrollment is looked at.
+const OpenEnough = 24 * time.Hour
+
+// CallbackAges are those of what a callback named: at once, and again for one that came right
+// after a look.
+var CallbackAges = []time.Duration{0, CallbackEvery}
+
+// CallbackEvery is the shortest time between two looks at a request that callbacks cause.
+const CallbackEvery = 10 * time.Second

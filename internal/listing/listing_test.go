@@ -1,4 +1,4 @@
-package enroll
+package listing
 
 import (
 	"encoding/json"
@@ -28,13 +28,13 @@ func (p *pages) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // read reads the list under the order number DD 1.
-func read(t *testing.T, answers ...string) listing {
+func read(t *testing.T, answers ...string) Listing {
 	t.Helper()
 	api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret("token")}, clients.Transport((*pages)(&answers)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := list(t.Context(), nil, api, retry.Policy{}, mandate.Filter{OrderNumber: "DD 1"}, 2)
+	found, err := Read(t.Context(), nil, api, retry.Policy{}, mandate.Filter{OrderNumber: "DD 1"}, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,42 +53,42 @@ func TestWhatAListProvesOfACall(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		answers []string
-		want    proof
+		want    Proof
 		flaw    string // for nothing
 	}{
-		{"an empty list", []string{all("")}, notListed, ""},
-		{"an empty list that counts none", []string{all(`,"meta":{"total":0,"last_page":1}`)}, notListed, ""},
-		{"its own record", []string{all("", ours)}, listed, ""},
-		{"its own among others", []string{all("", theirs, ours)}, listed, ""},
-		{"its own on the second page", []string{all(`,"meta":{"last_page":2}`, theirs), all(`,"meta":{"last_page":2}`, ours)}, listed, ""},
-		{"its own on a page of a list that is cut", []string{all(`,"meta":{"last_page":9}`, ours), all(`,"meta":{"last_page":9}`, theirs)}, listed, ""},
-		{"more than the evidence takes", []string{all("", large, ours)}, listed, ""},
+		{"an empty list", []string{all("")}, NotListed, ""},
+		{"an empty list that counts none", []string{all(`,"meta":{"total":0,"last_page":1}`)}, NotListed, ""},
+		{"its own record", []string{all("", ours)}, Listed, ""},
+		{"its own among others", []string{all("", theirs, ours)}, Listed, ""},
+		{"its own on the second page", []string{all(`,"meta":{"last_page":2}`, theirs), all(`,"meta":{"last_page":2}`, ours)}, Listed, ""},
+		{"its own on a page of a list that is cut", []string{all(`,"meta":{"last_page":9}`, ours), all(`,"meta":{"last_page":9}`, theirs)}, Listed, ""},
+		{"more than the evidence takes", []string{all("", large, ours)}, Listed, ""},
 		// However the order number is written.
-		{"without the space", []string{all("", `{"order_number":"DD1"}`)}, listed, ""},
-		{"with other spaces", []string{all("", `{"order_number":" D\tD  1\u00a0"}`)}, listed, ""},
-		{"in lower case", []string{all("", `{"order_number":"dd 1"}`)}, listed, ""},
-		{"of its mandate", []string{all("", `{"order_number":"EX-7","mandate":{"order_number":"DD 1"}}`)}, listed, ""},
-		{"of its mandate only", []string{all("", `{"order_number":null,"mandate":{"order_number":"dd1"}}`)}, listed, ""},
+		{"without the space", []string{all("", `{"order_number":"DD1"}`)}, Listed, ""},
+		{"with other spaces", []string{all("", `{"order_number":" D\tD  1\u00a0"}`)}, Listed, ""},
+		{"in lower case", []string{all("", `{"order_number":"dd 1"}`)}, Listed, ""},
+		{"of its mandate", []string{all("", `{"order_number":"EX-7","mandate":{"order_number":"DD 1"}}`)}, Listed, ""},
+		{"of its mandate only", []string{all("", `{"order_number":null,"mandate":{"order_number":"dd1"}}`)}, Listed, ""},
 		// What is of another order number, or none that can be read.
-		{"another", []string{all("", theirs)}, nothing, "not narrowed"},
-		{"a longer one", []string{all("", `{"order_number":"DD 10"}`)}, nothing, "not narrowed"},
-		{"another of its mandate", []string{all("", `{"order_number":"EX-7","mandate":{"order_number":"DD 2"}}`)}, nothing, "not narrowed"},
-		{"a mandate that is no object", []string{all("", `{"mandate":"DD 1"}`)}, nothing, "not narrowed"},
-		{"none", []string{all("", `{}`)}, nothing, "not narrowed"},
-		{"none that is text", []string{all("", `{"order_number":["DD 1"]}`, `{"order_number":true}`)}, nothing, "not narrowed"},
-		{"no record", []string{all("", `"DD 1"`, `7`, `null`)}, nothing, "not narrowed"},
+		{"another", []string{all("", theirs)}, Nothing, "not narrowed"},
+		{"a longer one", []string{all("", `{"order_number":"DD 10"}`)}, Nothing, "not narrowed"},
+		{"another of its mandate", []string{all("", `{"order_number":"EX-7","mandate":{"order_number":"DD 2"}}`)}, Nothing, "not narrowed"},
+		{"a mandate that is no object", []string{all("", `{"mandate":"DD 1"}`)}, Nothing, "not narrowed"},
+		{"none", []string{all("", `{}`)}, Nothing, "not narrowed"},
+		{"none that is text", []string{all("", `{"order_number":["DD 1"]}`, `{"order_number":true}`)}, Nothing, "not narrowed"},
+		{"no record", []string{all("", `"DD 1"`, `7`, `null`)}, Nothing, "not narrowed"},
 		// What was not shown to its end.
-		{"more pages than are read", []string{all(`,"links":{"next":"x"}`, theirs), all(`,"links":{"next":"x"}`, theirs, theirs)}, nothing, "not narrowed"},
-		{"fewer records than it counts", []string{all(`,"meta":{"total":1}`)}, nothing, "cut"},
-		{"fewer pages than it counts", []string{all(`,"meta":{"last_page":2},"links":{"next":null}`)}, nothing, "cut"},
-		{"as many as its first page counted", []string{all(`,"meta":{"total":3,"last_page":2}`, ours), all(`,"meta":{"last_page":2}`, ours, ours)}, listed, ""},
+		{"more pages than are read", []string{all(`,"links":{"next":"x"}`, theirs), all(`,"links":{"next":"x"}`, theirs, theirs)}, Nothing, "not narrowed"},
+		{"fewer records than it counts", []string{all(`,"meta":{"total":1}`)}, Nothing, "cut"},
+		{"fewer pages than it counts", []string{all(`,"meta":{"last_page":2},"links":{"next":null}`)}, Nothing, "cut"},
+		{"as many as its first page counted", []string{all(`,"meta":{"total":3,"last_page":2}`, ours), all(`,"meta":{"last_page":2}`, ours, ours)}, Listed, ""},
 	} {
 		found := read(t, c.answers...)
-		if got := found.proof(); got != c.want {
+		if got := found.Proof(); got != c.want {
 			t.Errorf("%s: got proof %d, want %d: %+v", c.what, got, c.want, found)
 		}
-		if c.flaw != "" && !strings.Contains(found.flaw(), c.flaw) {
-			t.Errorf("%s: it proves nothing since %q, want %q", c.what, found.flaw(), c.flaw)
+		if c.flaw != "" && !strings.Contains(found.Flaw(), c.flaw) {
+			t.Errorf("%s: it proves nothing since %q, want %q", c.what, found.Flaw(), c.flaw)
 		}
 	}
 }
@@ -131,15 +131,15 @@ func TestAListIsCutWhereItIsNotReadToItsEnd(t *testing.T) {
 		{"more than is kept", []string{`{"data":[` + many + `,` + many + `,` + many + `]}`}, 2, true},
 		{"one that is larger than all that is kept", []string{`{"data":[` + large + `,` + ours + `]}`}, 1, true},
 	} {
-		if got := read(t, c.answers...); len(got.records) != c.records || got.cut != c.cut {
-			t.Errorf("%s: got %d records, cut %t; want %d, %t", c.what, len(got.records), got.cut, c.records, c.cut)
+		if got := read(t, c.answers...); len(got.Records) != c.records || got.Cut != c.cut {
+			t.Errorf("%s: got %d records, cut %t; want %d, %t", c.what, len(got.Records), got.Cut, c.records, c.cut)
 		}
 	}
 }
 
 func TestAHiddenListProvesNothing(t *testing.T) {
-	if l := (listing{hidden: true}); l.proof() != nothing || l.flaw() != "it shows nothing at all" {
-		t.Errorf("got proof %d, %q", l.proof(), l.flaw())
+	if l := (Listing{Hidden: true}); l.Proof() != Nothing || l.Flaw() != "it shows nothing at all" {
+		t.Errorf("got proof %d, %q", l.Proof(), l.Flaw())
 	}
 }
 
@@ -160,16 +160,16 @@ func TestRecordsFromBeforeAnEnrollmentAreOfAnEarlierOne(t *testing.T) {
 		{`null`, true},
 	} {
 		record := json.RawMessage(`{"created_at":` + c.created + `}`)
-		got := listing{records: []json.RawMessage{record}, cut: true}.since(began, zone)
-		want := listing{others: !c.kept, cut: true}
+		got := Listing{Records: []json.RawMessage{record}, Cut: true}.Since(began, zone)
+		want := Listing{Others: !c.kept, Cut: true}
 		if c.kept {
-			want.records = []json.RawMessage{record}
+			want.Records = []json.RawMessage{record}
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(listing{})); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("created at %s (-want +got):\n%s", c.created, diff)
 		}
 	}
-	if got := (listing{others: true}).since(began, zone); !got.others {
+	if got := (Listing{Others: true}).Since(began, zone); !got.Others {
 		t.Error("a list that is not narrowed stays so")
 	}
 }

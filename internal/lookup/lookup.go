@@ -1,0 +1,126 @@
+// Package lookup has what a stream's events say looked at again, at growing ages, for as long as
+// it takes.
+//
+//	event ─► Look at each age ─┬─ nothing more to find ─► the next event
+//	                           └─ else ────────────────► its next age
+//
+// Of those that are open it remembers nothing but a place in the stream for each age: none is
+// dropped however many they are, and a new program finds them all again.
+package lookup
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/history"
+	"errand/internal/retry"
+	"errand/pkg/clients"
+)
+
+// Looks are those at the events of one kind. Every field but Held and Late is required.
+type Looks struct {
+	What   string // is looked up, for people: "an uncertain enrollment"
+	Ages   []time.Duration
+	Policy retry.Policy // Max is the pause after the service has not answered
+	Logger zerolog.Logger
+	// Next gives the first event at or behind a sequence or, where that is 0, a time; a zero
+	// one when there is none. The error is the context's.
+	Next func(ctx context.Context, from uint64, since time.Time) (history.Open, error)
+	// Look looks one up at one of the ages, the last one before which was before (0: there
+	// was none). looked: the service was asked. Errors of the service are those of pkg/clients.
+	Look func(ctx context.Context, o history.Open, before, age time.Duration) (looked bool, err error)
+	// Held reports whether the service is not to be asked now; nil: it never is.
+	Held func() bool
+	// Late learns how late each look was that asked the service; nil: nobody does.
+	Late func(time.Duration)
+}
+
+// queue holds the looks at one age. The stream is in the order in which they are due.
+type queue struct {
+	before, age, next time.Duration // next is the age of the look after it; 0: there is none
+	from              uint64        // sequence behind the last one taken
+	since             time.Time     // where it begins
+	open              history.Open  // the one to look at; zero: to be asked for
+	due               time.Time     // when to look, or to ask
+}
+
+// Run works until ctx ends. What is open then is looked at again by the next program.
+func (l *Looks) Run(ctx context.Context) {
+	began := time.Now()
+	queues := make([]*queue, len(l.Ages))
+	for i, age := range l.Ages {
+		queues[i] = &queue{age: age, since: time.Unix(0, 0), due: began}
+		if i > 0 {
+			queues[i].before = l.Ages[i-1]
+		}
+		if i+1 < len(l.Ages) { // what is older was looked at, or is at the next age
+			queues[i].next, queues[i].since = l.Ages[i+1], began.Add(-l.Ages[i+1])
+		}
+	}
+	said, wait := "", time.Duration(0)
+	for {
+		q := slices.MinFunc(queues, func(a, b *queue) int { return a.due.Compare(b.due) })
+		if !retry.Pause(ctx, max(wait, time.Until(q.due))) {
+			return
+		}
+		var err error
+		wait, err = l.step(ctx, q)
+		if ctx.Err() != nil {
+			return
+		}
+		now := ""
+		if err != nil {
+			now = err.Error()
+		}
+		if now != "" && now != said {
+			l.Logger.Warn().Err(err).Msg(l.What + " could not be looked up")
+		}
+		if wait > 0 { // a step without a look says nothing of the service
+			said = now
+		}
+	}
+}
+
+// step asks for the next one of a queue or looks at it, and says how long to leave the
+// service alone then.
+func (l *Looks) step(ctx context.Context, q *queue) (time.Duration, error) {
+	now := time.Now()
+	switch {
+	case q.open.ID == "":
+		open, err := l.Next(ctx, q.from, q.since)
+		if err != nil {
+			return 0, err
+		}
+		if open.ID == "" {
+			q.due = now.Add(max(q.age, retry.LookAgain)) // what comes now is not due before
+			return 0, nil
+		}
+		q.open, q.from, q.due = open, open.Sequence+1, open.At.Add(q.age)
+		return 0, nil
+	case q.next > 0 && now.Sub(q.open.At) >= q.next: // late; the next age is due as well
+		q.open = history.Open{}
+		return 0, nil
+	case l.Held != nil && l.Held():
+		return max(l.Policy.Max, retry.ResolvePace), nil
+	}
+	looked, err := l.Look(ctx, q.open, q.before, q.age)
+	failed, ok := errors.AsType[*clients.Error](err)
+	if ok && (failed.Fate == clients.Busy || failed.Fate == clients.Held) { // nobody can be looked up
+		return max(l.Policy.Max, retry.ResolvePace, min(failed.RetryAfter, retry.RetryAfterMax)), err
+	}
+	if looked && l.Late != nil {
+		l.Late(now.Sub(q.due))
+	}
+	q.open = history.Open{} // an unknown fate or a refusal may be this one's own: it waits for its next age
+	switch {
+	case ok:
+		return max(l.Policy.Max, retry.ResolvePace), err
+	case looked:
+		return retry.ResolvePace, err
+	}
+	return 0, err
+}
