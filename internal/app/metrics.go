@@ -22,6 +22,8 @@ type metrics struct {
 	deliveries *prometheus.CounterVec
 	matched    *prometheus.CounterVec
 	recorded   *prometheus.CounterVec
+	lookUps    *prometheus.CounterVec
+	late       *prometheus.GaugeVec
 	known      atomic.Int64 // when the last complete sweep began, nanoseconds since 1970
 	queues     *queueMetrics
 	streams    *streamMetrics
@@ -42,6 +44,10 @@ func newMetrics() *metrics {
 			Help: "Delivery events published, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
 			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."}, []string{"confidence"}),
+		lookUps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_lookups_total",
+			Help: "Looks at single enrollments in the transaction list, by what caused them."}, []string{"by"}),
+		late: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_lookups_late_seconds",
+			Help: "How late the last of those looks was; one that is later than the next is due is left out."}, []string{"by"}),
 		recorded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_transactions_total",
 			Help: "Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."}, []string{"kind", "confidence"}),
 	}
@@ -113,13 +119,22 @@ func (m *metrics) ofDeliveries() {
 func (m *metrics) ofTransactions() {
 	m.calls.WithLabelValues("transactions", string(clients.Success))
 	m.readThrough(0)
-	m.registry.MustRegister(m.recorded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_transactions_lag_seconds",
+	for _, by := range []messages.TransactionBy{messages.ByLookUp, messages.ByCallback} {
+		m.lookUps.WithLabelValues(string(by))
+		m.late.WithLabelValues(string(by))
+	}
+	m.registry.MustRegister(m.lookUps, m.late, m.recorded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_transactions_lag_seconds",
 		Help: "Time since the beginning of the last complete look at the transaction list, or since the start; it grows during a look."},
 		func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() }))
 }
 
 func (m *metrics) transaction(kind messages.TransactionKind, c messages.Confidence) {
 	m.recorded.WithLabelValues(string(kind), string(c)).Inc()
+}
+
+func (m *metrics) lookedUp(by messages.TransactionBy, late time.Duration) {
+	m.lookUps.WithLabelValues(string(by)).Inc()
+	m.late.WithLabelValues(string(by)).Set(late.Seconds())
 }
 
 // readThrough records that the log is complete up to this long ago.

@@ -26,6 +26,7 @@ type Polling struct {
 	Matched     func(messages.Confidence)                           // counts the match of a row of the sending log
 	Published   func(status string, n int)                          // counts delivery events
 	Transaction func(messages.TransactionKind, messages.Confidence) // counts a transaction event
+	LookedUp    func(by messages.TransactionBy, late time.Duration) // counts a look at a single enrollment
 	ReadThrough func(ago time.Duration)                             // records how far the list is complete
 }
 
@@ -58,7 +59,7 @@ func (c *Common) PollTransactions(ctx context.Context, service *MandateAPI, wire
 		return err
 	}
 	shared, limit := newObserver(c.RetryMax), c.limit(ctx)
-	api, err := service.client(c.options(1, shared, limit)...)
+	api, err := service.client(c.options(3, shared, limit)...) // the list, open enrollments, callbacks
 	if err != nil {
 		return err
 	}
@@ -94,6 +95,7 @@ func (c *Common) poll(ctx context.Context, p polled, wire func(Polling) (run fun
 		Matched:     func(m messages.Confidence) { r.metrics.matched.WithLabelValues(string(m)).Inc() },
 		Published:   func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
 		Transaction: r.metrics.transaction,
+		LookedUp:    r.metrics.lookedUp,
 		ReadThrough: r.metrics.readThrough})
 	if err != nil {
 		return err

@@ -177,7 +177,7 @@ func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolle
 	switch r.Verdict {
 	case attempt.Done:
 		return h.Event(messages.Succeeded, &messages.EnrollSucceeded{APIVersion: r.Value.Version, OrderNumber: order,
-			Enrollment: r.Value.Body, AfterUnknown: r.AfterUnknown, Fingerprint: h.Fingerprint}), nil
+			Enrollment: r.Value.Body, LinkExpiredAt: e.request.Body.LinkExpiredAt, AfterUnknown: r.AfterUnknown, Fingerprint: h.Fingerprint}), nil
 	case attempt.Refused, attempt.GivenUp:
 		return h.Event(messages.Failed, &messages.FailedBody{Reason: r.Reason, Message: r.Message, HTTPStatus: r.Status,
 			Fields: r.Fields, OrderNumber: order, Fingerprint: h.Fingerprint, AfterUnknown: r.AfterUnknown}), nil

@@ -21,7 +21,7 @@ import (
 	"errand/pkg/clients"
 )
 
-// Looks are those at the events of one kind. Every field but Held and Late is required.
+// Looks are those at the events of one kind. Every field but Back, Held and Late is required.
 type Looks struct {
 	What   string // is looked up, for people: "an uncertain enrollment"
 	Ages   []time.Duration
@@ -33,6 +33,8 @@ type Looks struct {
 	// Look looks one up at one of the ages, the last one before which was before (0: there
 	// was none). looked: the service was asked. Errors of the service are those of pkg/clients.
 	Look func(ctx context.Context, o history.Open, before, age time.Duration) (looked bool, err error)
+	// Back is how old what is found at the start is at most; 0: as old as any.
+	Back time.Duration
 	// Held reports whether the service is not to be asked now; nil: it never is.
 	Held func() bool
 	// Late learns how late each look was that asked the service; nil: nobody does.
@@ -59,6 +61,9 @@ func (l *Looks) Run(ctx context.Context) {
 		}
 		if i+1 < len(l.Ages) { // what is older was looked at, or is at the next age
 			queues[i].next, queues[i].since = l.Ages[i+1], began.Add(-l.Ages[i+1])
+		}
+		if oldest := began.Add(-l.Back); l.Back > 0 && queues[i].since.Before(oldest) {
+			queues[i].since = oldest
 		}
 	}
 	said, wait := "", time.Duration(0)

@@ -204,5 +204,9 @@ const OpenEnough = 24 * time.Hour
 // after a look.
 var CallbackAges = []time.Duration{0, CallbackEvery}
 
+// CallbackBack is how long ago callbacks came at most that a program looks at when it starts: it
+// reads the newer part of the list then, and looks at open enrollments.
+const CallbackBack = 15 * time.Minute
+
 // CallbackEvery is the shortest time between two looks at a request that callbacks cause.
 const CallbackEvery = 10 * time.Second

@@ -63,7 +63,8 @@ func typeSchema(of reflect.Type, subject, path string, w descriptions) (object, 
 	case reflect.TypeFor[messages.Reason]():
 		return object{{"type", "string"}, {"enum", w.reasons}}, nil
 	case reflect.TypeFor[messages.State](), reflect.TypeFor[messages.Confidence](), reflect.TypeFor[messages.Conclusion](), reflect.TypeFor[messages.Known](),
-		reflect.TypeFor[messages.CallbackEncoding](), reflect.TypeFor[messages.CallbackChecksum](), reflect.TypeFor[messages.TransactionKind]():
+		reflect.TypeFor[messages.CallbackEncoding](), reflect.TypeFor[messages.CallbackChecksum](), reflect.TypeFor[messages.TransactionKind](),
+		reflect.TypeFor[messages.TransactionBy]():
 		about, err := w.of(subject, path)
 		return object{{"type", "string"}, {"enum", codes(about)}}, err
 	}

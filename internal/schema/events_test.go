@@ -100,6 +100,9 @@ func fill(v reflect.Value, full bool) {
 	case messages.TransactionKind:
 		v.SetString(string(messages.DeductionKind))
 		return
+	case messages.TransactionBy:
+		v.SetString(string(messages.ByLookUp))
+		return
 	case messages.CallbackEncoding:
 		v.SetString(string(messages.CallbackText))
 		return

@@ -74,9 +74,9 @@ var events = []messages.Event{
 	{Operation: messages.Delivery, State: messages.Erased, ID: news, Body: &messages.ErasedBody{Common: common(news, 0), EventID: "9f2c4a2fac3a1f4f"}},
 
 	{Operation: messages.Application, State: "approved", ID: signup, Body: &messages.TransactionBody{Common: common(signup, 0), EventID: "0f3c5a2fac3a1f4f9f2c4a2fac3a1f4f", Kind: messages.ApplicationKind,
-		Status: "approved", MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchExact}, Transaction: approved}},
+		Status: "approved", MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchExact}, By: messages.ByCallback, Transaction: approved}},
 	{Operation: messages.Deduction, State: "failed", ID: messages.Unmatched, Body: &messages.TransactionBody{Common: common("", 0), EventID: "1e4c5a2fac3a1f4f9f2c4a2fac3a1f4f", Kind: messages.DeductionKind,
-		Status: "failed", MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchAmbiguous, Candidates: []string{signup, signup + "-2"}}, Transaction: bounced}},
+		Status: "failed", MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchAmbiguous, Candidates: []string{signup, signup + "-2"}}, By: messages.ByList, Transaction: bounced}},
 	{Operation: messages.Application, State: messages.Erased, ID: signup, Body: &messages.ErasedBody{Common: common(signup, 0), EventID: "0f3c5a2fac3a1f4f9f2c4a2fac3a1f4f"}},
 	{Operation: messages.Deduction, State: messages.Erased, ID: signup, Body: &messages.ErasedBody{Common: common(signup, 0), EventID: "1e4c5a2fac3a1f4f9f2c4a2fac3a1f4f"}},
 	{Operation: messages.Transactions, State: messages.Marked, Body: &messages.Watermark{Common: common("", 0), CompleteThrough: at(0), WatchedSince: new(at(-3600)), TotalRecord: 4000, New: 3,

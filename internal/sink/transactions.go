@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/deliveries"
+	"errand/internal/history"
 	"errand/internal/retry"
 	"errand/internal/transactions"
 	"errand/pkg/messages"
@@ -95,6 +97,17 @@ func (t *Transactions) Request(ctx context.Context, sequence uint64) (string, er
 	defer cancel()
 	subject, err := bus.SubjectAt(ctx, t.js.Conn(), t.stream, sequence)
 	return requestOf(subject), err
+}
+
+// Open gives the first event of an operation in a state: see lookup.Looks.
+func (t *Transactions) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Open, error) {
+	return t.events.Open(ctx, op, state, from, since)
+}
+
+// LastOf gives the last event of an operation and a request in a state, "*": in any; a zero
+// one when there is none.
+func (t *Transactions) LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error) {
+	return t.events.Last(ctx, op, op.Subject(state, id))
 }
 
 // First is the sequence of the oldest event that is kept.

@@ -5,6 +5,7 @@ package transactionpoller
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"errand/internal/app"
@@ -48,13 +49,26 @@ func (p *Program) Run(ctx context.Context) error {
 		list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Zone: zone, WithoutPayer: p.EventPayerData == "none",
 			Published: with.Transaction})
 		s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: with.Policy, Logger: with.Logger, Lag: with.ReadThrough,
-			Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap, RoundEvery: p.FullInterval}}
-		return s.Run, s.Fault, nil
+			Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap, RoundEvery: p.FullInterval,
+				Recent: recent, Pace: p.Rate / 2}} // the other half is for looks at single enrollments
+		lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: with.Policy, Events: store, Publish: s.Publish, LookedUp: with.LookedUp, Logger: with.Logger}
+		return func(ctx context.Context) error {
+			ctx, stop := context.WithCancel(ctx)
+			var others sync.WaitGroup
+			others.Go(func() { lookUps.Run(ctx) })
+			defer others.Wait()
+			defer stop()
+			return s.Run(ctx)
+		}, s.Fault, nil
 	})
 }
 
 // perPage is the size of a page in the document.
 const perPage = 25
+
+// recent is how old records are that are read again every minute: payers decide while their
+// link lasts, as a rule an hour.
+const recent = 2 * time.Hour
 
 // overlap is how late a record may be listed, by its own time.
 const overlap = 15 * time.Minute

@@ -2,6 +2,7 @@ package transactions
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -22,7 +23,8 @@ type Record struct {
 	Raw           json.RawMessage
 
 	identity string
-	final    bool // its state will hardly change
+	final    bool                   // its state will hardly change
+	by       messages.TransactionBy // how it was found; "": in the list
 }
 
 // Kinds of records, as events name them.
@@ -100,7 +102,7 @@ const maxRecord = 64 << 10
 func (r Record) event(match messages.TransactionMatch, now time.Time, withoutPayer bool) messages.Event {
 	id, request, raw := r.id(r.Status), messages.Unmatched, r.Raw
 	b := &messages.TransactionBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]), Kind: kinds[r.Kind], Status: string(r.Status),
-		MandateStatus: string(r.MandateStatus), OrderNumber: r.Order, Match: match}
+		MandateStatus: string(r.MandateStatus), OrderNumber: r.Order, Match: match, By: cmp.Or(r.by, messages.ByList)}
 	if match.Confidence == messages.MatchExact {
 		request = match.Candidates[0]
 		b.RequestID, b.Match.Candidates = request, nil

@@ -8,6 +8,7 @@
 //	transactions.go  the list as one to sweep, and as what takes its records
 //	record.go        a record: its identity, state and event
 //	orders.go        the requests of order numbers
+//	lookups.go       look order numbers up one by one: of open enrollments, and of those that a callback names
 package transactions
 
 import (

@@ -53,6 +53,9 @@ func (b EnrollSucceeded) MarshalJSON() ([]byte, error) {
 		}
 		j = whole.Bytes()
 	}
+	if b.LinkExpiredAt != "" {
+		j = appendMember(j, "link_expired_at", b.LinkExpiredAt)
+	}
 	if b.AfterUnknown {
 		j = append(j, `,"after_unknown":true`...)
 	}

@@ -111,7 +111,7 @@ var bodyFields = []struct {
 	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date return_url after_unknown unknown"},
 	{&DeferredBody{}, "reason message http_status not_before | after_unknown held_count"},
 	{&ReopenedBody{}, "by was fingerprint | why after_unknown batches"},
-	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | after_unknown"},
+	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | link_expired_at after_unknown"},
 	{&FailedBody{}, "reason message http_status fields fingerprint | order_number conflicts_with after_unknown"},
 	{&EnrollUncertain{}, "reason message order_number evidence fingerprint | after_unknown"},
 	{&CallbackBody{}, "method bytes digest checksum | content_type query body body_encoding"},

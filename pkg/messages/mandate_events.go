@@ -34,9 +34,12 @@ type EnrollSucceeded struct {
 	APIVersion  string `json:"api_version"` // v2 or v3
 	OrderNumber string `json:"order_number"`
 	// Enrollment is the enrollment response of the e-mandate document, whole.
-	Enrollment   json.RawMessage `json:"enrollment"`
-	AfterUnknown bool            `json:"after_unknown,omitempty"`
-	Fingerprint  string          `json:"fingerprint"`
+	Enrollment json.RawMessage `json:"enrollment"`
+	// LinkExpiredAt is that of the request, in the service's time zone; "": it named none, and
+	// the link expires an hour after it was made.
+	LinkExpiredAt string `json:"link_expired_at,omitempty"`
+	AfterUnknown  bool   `json:"after_unknown,omitempty"`
+	Fingerprint   string `json:"fingerprint"`
 }
 
 // EnrollUncertain is the body of mandate.enroll.uncertain: a call was made and

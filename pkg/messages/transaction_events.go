@@ -15,8 +15,20 @@ type TransactionBody struct {
 	MandateStatus string           `json:"mandate_status,omitempty"` // of the mandate within the record
 	OrderNumber   string           `json:"order_number"`             // of the mandate
 	Match         TransactionMatch `json:"match"`
+	By            TransactionBy    `json:"by"`
 	Transaction   json.RawMessage  `json:"transaction"` // the record of the e-mandate document, fields that are not in it kept
 }
+
+// TransactionBy is how the state was found. What is told is what the list says, whatever made
+// somebody look.
+type TransactionBy string
+
+// The ways.
+const (
+	ByList     TransactionBy = "list"     // the list was read
+	ByLookUp   TransactionBy = "look_up"  // the order number of an open enrollment was looked up
+	ByCallback TransactionBy = "callback" // it was looked up since a callback named the request
+)
 
 // TransactionKind is what a record of the transaction list is about.
 type TransactionKind string

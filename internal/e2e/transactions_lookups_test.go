@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/sandbox"
+	"errand/internal/transactionpoller"
+	"errand/pkg/messages"
+)
+
+// seldom is a poller that reads the list at the start, and then long after the test.
+func (b *bubble) seldom() *transactionpoller.Program {
+	p := b.transactions()
+	p.Interval, p.FullInterval, p.ListRate = 1000*time.Hour, 1000*time.Hour, 2
+	return p
+}
+
+// calledBack stores what the receiver stores of a callback.
+func (b *bubble) calledBack(id, digest string) {
+	b.t.Helper()
+	publisher, err := bus.NewPublisher(b.js.Conn())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	events := bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
+	if err := events.Callback(b.t.Context(), id, &messages.CallbackBody{Method: "POST", Digest: digest, Checksum: messages.ChecksumUnknown}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// An enrollment that nothing was decided of is looked up at growing ages until its link has
+// expired and a day more; what was decided, once more at most.
+func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
+	for name, c := range map[string]struct {
+		link     time.Duration // 0: none is named
+		decision string
+		after    time.Duration
+		told     string
+		within   time.Duration // of the decision, or of the link's end
+		most     int           // looks
+	}{
+		"approved":         {0, sandbox.Approve, 20 * time.Minute, "approved", 10*time.Minute + 5*time.Second, 4},
+		"not decided":      {0, "", time.Hour, "expired", 61 * time.Minute, 6},
+		"a link for hours": {10 * time.Hour, sandbox.Decline, 5 * time.Hour, "failed", time.Hour + 5*time.Second, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				seen := &lists{}
+				b.intercept = seen.look
+				var more []string
+				if c.link > 0 {
+					zone, err := time.LoadLocation("Asia/Kuala_Lumpur")
+					if err != nil {
+						t.Fatal(err)
+					}
+					more = []string{"link_expired_at", time.Now().Add(c.link).In(zone).Format(time.DateTime)}
+				}
+				b.publish("mandate.enroll.requested", enrollment("r1", more...))
+				b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
+				told := stamp(t, b.wantOne("mandate.enroll.succeeded.r1"))
+				go func() {
+					time.Sleep(time.Until(told.Add(c.after)))
+					if c.decision != "" {
+						if err := b.box.Decide("order-r1", c.decision); err != nil {
+							t.Error(err)
+						}
+					}
+				}()
+				b.run(b.seldom(), 8*time.Hour, func() bool { return len(b.events("mandate.application."+c.told+".r1")) > 0 })
+				b.run(b.seldom(), 7*time.Hour, nil) // it is not looked up any more, though another age comes
+				events := b.events("mandate.application." + c.told + ".r1")
+				if len(events) != 1 {
+					t.Fatalf("%d events, of %v", len(events), b.subjects("mandate.application.>"))
+				}
+				if late := stamp(t, events[0]).Sub(told.Add(c.after)); late > c.within || late < 0 {
+					t.Errorf("told %v after the decision, want %v at most", late, c.within)
+				}
+				if by := events[0].Body["by"]; by != "look_up" {
+					t.Errorf("told by %v", by)
+				}
+				if n := len(seen.seen()); n > c.most {
+					t.Errorf("%d looks, want %d at most", n, c.most)
+				}
+			})
+		})
+	}
+}
+
+// A callback has its request looked up at once, and many of them a bounded number of times.
+func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		seen := &lists{}
+		b.intercept = seen.look
+		b.publish("mandate.enroll.requested", enrollment("r1"))
+		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
+		var decided time.Time
+		go func() {
+			time.Sleep(time.Minute) // before the first look of its own
+			decided = time.Now()
+			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
+				t.Error(err)
+			}
+			for i := range 64 {
+				b.calledBack("r1", fmt.Sprint(i))
+				time.Sleep(500 * time.Millisecond)
+			}
+			b.calledBack("stranger", "x")
+		}()
+		b.run(b.seldom(), 110*time.Second, nil)
+		e := b.wantOne("mandate.application.approved.r1")
+		if late := stamp(t, e).Sub(decided); late > 3*time.Second || e.Body["by"] != "callback" {
+			t.Errorf("told %v after the callback, by %v", late, e.Body["by"])
+		}
+		if n := len(seen.seen()); n < 3 || n > 5 {
+			t.Errorf("%d looks in half a minute of callbacks, want one every ten seconds", n)
+		}
+	})
+}
