@@ -83,7 +83,7 @@ func (t *Transactions) Started(ctx context.Context) iter.Seq2[transactions.Start
 			if messages.DecodeEvent(m.Data(), &b) != nil || b.OrderNumber == "" {
 				return true
 			}
-			return yield(transactions.Started{Sequence: meta.Sequence.Stream, Request: requestOf(m.Subject()), Order: b.OrderNumber}, nil)
+			return yield(transactions.Started{Sequence: meta.Sequence.Stream, Request: requestOf(m.Subject()), Order: b.OrderNumber, At: meta.Timestamp}, nil)
 		})
 		if err != nil {
 			yield(transactions.Started{}, fmt.Errorf("sink: read %s: %w", t.stream, err))

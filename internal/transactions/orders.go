@@ -27,10 +27,11 @@ type Started struct {
 	Sequence uint64
 	Request  string
 	Order    string
+	At       time.Time // when it was stored
 }
 
-// orders are the requests by order number. One is known by the sequence of its first event
-// that is kept: an id takes several times as much memory.
+// orders are the requests by order number. One is known by the sequence of its newest event: an id
+// takes several times as much memory.
 type orders struct {
 	first map[uint64]place   // by order number
 	more  map[uint64][]place // further requests of an order number
@@ -40,7 +41,8 @@ type orders struct {
 // place is where a request is found.
 type place struct {
 	sequence uint64
-	request  uint64 // tells it from others
+	request  uint64 // tells it from others, and what is at the sequence from what was there
+	since    int64  // when its first call was announced, as far as is known: seconds since 1970
 }
 
 // forgetEvery is how often what the stream has dropped is forgotten.
@@ -55,7 +57,7 @@ func (o *orders) update(ctx context.Context, from Enrollments) error {
 		if err != nil {
 			return fmt.Errorf("transactions: read enrollments: %w", err)
 		}
-		o.add(fold(s.Order), place{s.Sequence, maphash.String(seed, s.Request)})
+		o.add(fold(s.Order), place{s.Sequence, maphash.String(seed, s.Request), s.At.Unix()})
 	}
 	if now := time.Now(); now.After(o.until) {
 		o.until = now.Add(forgetEvery)
@@ -68,20 +70,23 @@ func (o *orders) update(ctx context.Context, from Enrollments) error {
 	return nil
 }
 
-// add notes that an event of a request names an order number. The newest one is kept the longest.
+// add notes that an event of a request names an order number. The newest one is kept the
+// longest; of many requests the newest are enough to know that there is more than one.
 func (o *orders) add(order uint64, p place) {
 	have, there := o.first[order]
-	switch {
-	case !there || have.request == p.request:
+	if there && have.request == p.request {
+		p.since = have.since
+	}
+	if !there || have.request == p.request {
 		o.first[order] = p
 		return
 	}
 	others := o.more[order]
 	if i := slices.IndexFunc(others, func(other place) bool { return other.request == p.request }); i >= 0 {
-		others[i] = p
-		return
+		p.since = others[i].since
+		others = slices.Delete(others, i, i+1)
 	}
-	o.more[order] = append(others, p)
+	o.more[order] = append(others[max(0, len(others)+2-maxCandidates):], p)
 }
 
 func (o *orders) forget(oldest uint64) {
@@ -104,34 +109,46 @@ func (o *orders) forget(oldest uint64) {
 // maxCandidates is how many requests an ambiguous match names.
 const maxCandidates = 10
 
-// match is the request of an order number: exact where it is that of one alone.
-func (o *orders) match(ctx context.Context, from Enrollments, order string) (messages.TransactionMatch, error) {
-	none := messages.TransactionMatch{Confidence: messages.MatchNone}
-	key := fold(order)
-	first, there := o.first[key]
-	if order == "" || !there {
-		return none, nil
-	}
-	var ids []string
-	for _, p := range append([]place{first}, o.more[key]...) {
-		if len(ids) == maxCandidates {
-			break
+// early is how long before the first call of a request a record may have been made that is of
+// it: dates have no zone, and clocks differ. One that is older is of an earlier enrollment.
+const early = 24 * time.Hour
+
+// match is the request of a record: exact where its order number is that of one alone.
+func (o *orders) match(ctx context.Context, from Enrollments, r Record) (messages.TransactionMatch, error) {
+	match := messages.TransactionMatch{Confidence: messages.MatchNone}
+	for i, name := range r.names {
+		for _, p := range o.of(fold(name)) {
+			if len(match.Candidates) == maxCandidates {
+				break
+			}
+			id, err := from.Request(ctx, p.sequence)
+			if err != nil {
+				return match, fmt.Errorf("transactions: read the request of an order number: %w", err)
+			}
+			if maphash.String(seed, id) != p.request { // it is gone
+				continue
+			}
+			match.Candidates = append(match.Candidates, id)
+			switch older := !r.At.IsZero() && r.At.Before(time.Unix(p.since, 0).Add(-early)); {
+			case len(match.Candidates) > 1, i > 0 && !older: // of the record itself, and the mandate has another
+				match.Confidence = messages.MatchAmbiguous
+			case !older:
+				match.Confidence = messages.MatchExact
+			}
 		}
-		id, err := from.Request(ctx, p.sequence)
-		if err != nil {
-			return none, fmt.Errorf("transactions: read the request of an order number: %w", err)
-		}
-		if id != "" {
-			ids = append(ids, id)
-		}
 	}
-	switch len(ids) {
-	case 0:
-		return none, nil
-	case 1:
-		return messages.TransactionMatch{Confidence: messages.MatchExact, Candidates: ids}, nil
+	if match.Confidence == messages.MatchNone {
+		match.Candidates = nil
 	}
-	return messages.TransactionMatch{Confidence: messages.MatchAmbiguous, Candidates: ids}, nil
+	return match, nil
+}
+
+// of gives the requests of an order number.
+func (o *orders) of(order uint64) []place {
+	if first, there := o.first[order]; there {
+		return append([]place{first}, o.more[order]...)
+	}
+	return nil
 }
 
 // fold is the same for all spellings of an order number: who stores them may have changed

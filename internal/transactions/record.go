@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash/maphash"
+	"strings"
 	"time"
 
 	"errand/internal/sweep"
@@ -23,8 +24,9 @@ type Record struct {
 	Raw           json.RawMessage
 
 	identity string
-	final    bool                   // its state will hardly change
+	final    bool                   // it is decided, as far as is known
 	by       messages.TransactionBy // how it was found; "": in the list
+	names    []string               // order numbers that its request may have, that of the mandate first
 }
 
 // Kinds of records, as events name them.
@@ -50,32 +52,43 @@ func read(raw json.RawMessage, zone *time.Location) Record {
 	d.UseNumber()
 	_ = d.Decode(&r) // what cannot be read has no fields
 	mandate, _ := r.Mandate.(map[string]any)
-	out := Record{Kind: messages.Application, Raw: raw, identity: text(r.ID), Order: text(mandate["order_number"]),
-		Status: messages.StatusToken(text(r.Description), json.Number(text(r.Status))), MandateStatus: messages.StatusToken(text(mandate["status_description"]), json.Number(text(mandate["status"]))),
-		final: decided[json.Number(text(r.Status))]}
+	out := Record{Kind: messages.Application, Raw: raw, identity: text(r.ID), At: timeOf(text(r.CreatedAt), zone), final: decided[json.Number(text(r.Status))],
+		Status: messages.StatusToken(text(r.Description), json.Number(text(r.Status))), MandateStatus: messages.StatusToken(text(mandate["status_description"]), json.Number(text(mandate["status"])))}
 	if out.identity == "" {
 		out.identity = string(raw)
 	}
 	if out.Status == "" {
 		out.Status = messages.Unknown
 	}
-	if out.Order == "" {
-		out.Order = text(r.Order)
-	}
-	if text(r.Type) == "Deduction" {
+	if strings.EqualFold(text(r.Type), "Deduction") {
 		out.Kind = messages.Deduction
 	}
-	if at, err := time.ParseInLocation(time.DateTime, text(r.CreatedAt), zone); err == nil && at.Before(time.Now().Add(24*time.Hour)) {
-		out.At = at
+	own, ofMandate := text(r.Order), text(mandate["order_number"])
+	out.Order = cmp.Or(ofMandate, own)
+	if ofMandate != "" {
+		out.names = append(out.names, ofMandate)
+	}
+	if own != "" && out.Kind == messages.Application && fold(own) != fold(ofMandate) { // a deduction's own number may be anything
+		out.names = append(out.names, own)
 	}
 	return out
 }
 
-// text is a string or a number as it is written; "" of anything else.
+// timeOf is when a record was made. One of the future is not known: it would be new for ever.
+func timeOf(text string, zone *time.Location) time.Time {
+	for _, layout := range []string{time.DateTime, time.RFC3339} {
+		if at, err := time.ParseInLocation(layout, text, zone); err == nil && at.Before(time.Now().Add(24*time.Hour)) {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// text is a string without the space around it, or a number as it is written; "" of anything else.
 func text(v any) string {
 	switch v := v.(type) {
 	case string:
-		return v
+		return strings.TrimSpace(v)
 	case json.Number:
 		return v.String()
 	}
@@ -110,7 +123,7 @@ func (r Record) event(match messages.TransactionMatch, now time.Time, withoutPay
 	if withoutPayer || len(raw) > maxRecord {
 		raw = messages.WithoutPayer(raw)
 	}
-	if b.Transaction = raw; len(raw) > maxRecord || !json.Valid(raw) {
+	if b.Transaction = raw; len(raw) > maxRecord || !bytes.HasPrefix(raw, []byte("{")) || !json.Valid(raw) {
 		b.Transaction = json.RawMessage("{}")
 	}
 	return messages.Event{Operation: r.Kind, State: r.Status, ID: request, Body: b}

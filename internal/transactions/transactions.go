@@ -84,11 +84,13 @@ func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], err
 	return sweep.Page[Record]{Rows: l.rows(page.Records), Total: page.Total, Limit: page.PerPage}, nil
 }
 
+// rows are the rows of records. No state is the last one for certain: what was deducted may
+// bounce weeks later.
 func (l *List) rows(records []json.RawMessage) []sweep.Row[Record] {
 	rows := make([]sweep.Row[Record], len(records))
 	for i, raw := range records {
 		r := read(raw, l.Zone)
-		rows[i] = sweep.Row[Record]{ID: r.id(r.Status), Key: r.key(), At: r.At, Final: r.final, Item: r}
+		rows[i] = sweep.Row[Record]{ID: r.id(r.Status), Key: r.key(), At: r.At, Item: r}
 	}
 	return rows
 }
@@ -161,7 +163,7 @@ func (l *List) events(ctx context.Context, rows []sweep.Row[Record]) ([]messages
 	now := time.Now()
 	events := make([]messages.Event, len(rows))
 	for i, row := range rows {
-		match, err := l.orders.match(ctx, l.Enrollments, row.Item.Order)
+		match, err := l.orders.match(ctx, l.Enrollments, row.Item)
 		if err != nil {
 			return nil, err
 		}

@@ -57,7 +57,8 @@ const maxStatus = 64
 
 // StatusToken is a status of a transaction or mandate as it is in subjects: its description in
 // lower case with _ in place of what is no letter or digit of ASCII, or status_<code> where it
-// has none; "" where it has neither.
+// has none; "" where it has neither. One that would be Erased, which is no status of a record, is
+// status_erased.
 func StatusToken(description string, code json.Number) State {
 	var b strings.Builder
 	for _, word := range strings.FieldsFunc(strings.ToLower(description), func(r rune) bool { return r >= 0x80 || !isAlnum(byte(r)) }) {
@@ -66,7 +67,9 @@ func StatusToken(description string, code json.Number) State {
 		}
 		b.WriteString(word)
 	}
-	if token := b.String(); token != "" {
+	if token := b.String(); State(token) == Erased {
+		return "status_erased"
+	} else if token != "" {
 		return State(strings.TrimSuffix(token[:min(len(token), maxStatus)], "_"))
 	}
 	if text := string(code); text != "" && len(text) < maxStatus && allDigits(text) {
