@@ -182,7 +182,7 @@ func (s *sweeps) deliveries() (published map[string][]event, first map[string]ui
 }
 
 // wantTrue wants an event to be of its row's request, and not to come before its state.
-func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.LogState, e event) {
+func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.ListedState, e event) {
 	s.t.Helper()
 	body := decode[messages.DeliveryBody](s.t, e)
 	if body.At.Before(state.Since) {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // What a payer can decide on the page behind an enrollment's url.
@@ -10,6 +11,7 @@ const (
 	Approve = "approve" // transaction Approved, mandate Active
 	Decline = "decline" // transaction Failed, mandate Rejected
 	Abandon = "cancel"  // transaction Cancelled, mandate Cancelled
+	Expire  = "expire"  // the link expires now: transaction Expired, no callback
 )
 
 // ErrDecided says that an enrollment was decided before, or that its link expired.
@@ -37,14 +39,18 @@ func (s *Sandbox) decide(n int, decision string) error {
 		tx, mandate = txFailed, mandateRejected
 	case Abandon:
 		tx, mandate = txCancelled, mandateCancelled
+	case Expire:
+		tx, mandate = txNew, mandateNew
 	default:
-		return fmt.Errorf("sandbox: decision is %q, it must be %s, %s or %s", decision, Approve, Decline, Abandon)
+		return fmt.Errorf("sandbox: decision is %q, it must be %s, %s, %s or %s", decision, Approve, Decline, Abandon, Expire)
 	}
-	e, settled := s.registry.settle(n, tx, mandate)
+	e, settled := s.registry.settle(n, tx, mandate, time.Duration(s.Settings().ListDelay))
 	if !settled {
 		return ErrDecided
 	}
 	s.logf("enrollment %d: %s", n+1, decision)
-	s.callBack(n, e)
+	if decision != Expire {
+		s.callBack(n, e)
+	}
 	return nil
 }

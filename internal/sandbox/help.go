@@ -11,8 +11,8 @@ const Help = `Upstreams
 Pages
   /                 what was accepted, refused and made to fail, and every enrollment
   /calls            the last 200 calls, with what was asked and answered
-  /trouble          buttons for the common faults
-  /enroll/<token>   where the payer approves, declines or cancels: the url of an enrollment
+  /trouble          buttons for the common faults, and for the deductions of the next cycle
+  /enroll/<token>   the url of an enrollment: approve, decline, cancel, or let it expire
   /mail             sent mail: subject, recipients, status
 
 Control, JSON over HTTP
@@ -22,9 +22,10 @@ Control, JSON over HTTP
   GET    /_sandbox/settings
   PUT    /_sandbox/settings      change the settings that are named
   POST   /_sandbox/reset         forget everything
-  GET    /_sandbox/oracle        what was really done; ?summary=1 ?order_number= ?recipient= ?log=1
+  GET    /_sandbox/oracle        what was really done; ?summary=1 ?log=1 ?records=1
+                                 ?order_number= ?recipient=
   POST   /_sandbox/log           add rows of other programs to the sending log; ?verbatim=1
-  POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel"}
+  POST   /_sandbox/decide        {"order_number":"DD1","decision":"approve|decline|cancel|expire"}
   POST   /_sandbox/cycle         deductions of the next cycle; {"bounced":["DD1"]}: those fail
   GET    /_sandbox/help          this text
 
@@ -50,6 +51,7 @@ Settings (durations are text, "1.5s")
   latency                        of every call
   enroll_status                  HTTP status of an accepted enrollment
   channel_disabled               enrollments are refused with 403
+  list_delay                     from a decision to its state in the transaction list
   callback_wait                  between two tries of a callback
   callback_delay, callback_copies  from a decision to its callbacks; how often each is sent
   callback_lost, callback_forged share of decisions without one; with another that lies before

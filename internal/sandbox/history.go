@@ -8,17 +8,25 @@ import (
 
 // LogRow is a row of the sending log with its whole history.
 type LogRow struct {
-	Subject    string     `json:"subject,omitempty"` // of its message
-	EnvelopeID string     `json:"envelope_id"`
-	To         string     `json:"to"`
-	CreatedAt  time.Time  `json:"created_at"`
-	EnteredAt  time.Time  `json:"entered_at"`        // when it was added to the log; later than created_at if it was late
-	LeftAt     *time.Time `json:"left_at,omitempty"` // when it was removed
-	States     []LogState `json:"states"`            // oldest first; none for a row that a caller inserted
+	Subject    string        `json:"subject,omitempty"` // of its message
+	EnvelopeID string        `json:"envelope_id"`
+	To         string        `json:"to"`
+	CreatedAt  time.Time     `json:"created_at"`
+	EnteredAt  time.Time     `json:"entered_at"`        // when it was added to the log; later than created_at if it was late
+	LeftAt     *time.Time    `json:"left_at,omitempty"` // when it was removed
+	States     []ListedState `json:"states"`            // oldest first; none for a row that a caller inserted
 }
 
-// LogState is a state of a row and when it began.
-type LogState struct {
+// Record is a record of the transaction list with its whole history.
+type Record struct {
+	ID          string        `json:"id"`
+	Type        string        `json:"transaction_type"`
+	OrderNumber string        `json:"order_number"` // of its mandate
+	States      []ListedState `json:"states"`       // oldest first
+}
+
+// ListedState is a state of a row or record, and when the list began to show it.
+type ListedState struct {
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
 }
@@ -49,7 +57,7 @@ func (o *outbox) logRow(r row, until time.Time) LogRow {
 		f := o.foreign[r.recipient]
 		h := LogRow{EnvelopeID: f.envelope, To: cmp.Or(f.to, unknownRecipient), CreatedAt: instantOf(f.at), EnteredAt: instantOf(f.entered)}
 		if f.state != "" {
-			h.States = []LogState{{f.state, h.EnteredAt}}
+			h.States = []ListedState{{f.state, h.EnteredAt}}
 		}
 		return h
 	}
@@ -58,10 +66,33 @@ func (o *outbox) logRow(r row, until time.Time) LogRow {
 	h := LogRow{Subject: p.subject, EnvelopeID: p.envelope(o.seed), To: p.to.at(i), CreatedAt: event, EnteredAt: event}
 	for _, at := range []time.Time{event, event.Add(time.Duration(p.settings.DeferredFor))} {
 		if state := p.state(o.seed, i, at); !at.After(until) && (len(h.States) == 0 || h.States[0].State != state) {
-			h.States = append(h.States, LogState{state, at})
+			h.States = append(h.States, ListedState{state, at})
 		}
 	}
 	return h
 }
 
 func instantOf(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+
+// history returns every record that is listed, in the order in which they came.
+func (l *registry) history(now time.Time) []Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]Record, 0, len(l.listed))
+	for _, place := range l.listed {
+		r := l.record(place)
+		h := Record{ID: r.reference("TXN"), Type: r.kind(), OrderNumber: r.order}
+		switch status := r.status(now); {
+		case r.deduction != nil:
+			h.States = []ListedState{{txLabels[status], instantOf(r.deduction.at)}}
+		case status == txNew:
+			h.States = []ListedState{{txLabels[txNew], instantOf(r.at)}}
+		case status == txExpired:
+			h.States = []ListedState{{txLabels[txNew], instantOf(r.at)}, {txLabels[status], instantOf(r.expires)}}
+		default:
+			h.States = []ListedState{{txLabels[txNew], instantOf(r.at)}, {txLabels[status], instantOf(r.decided)}}
+		}
+		all = append(all, h)
+	}
+	return all
+}

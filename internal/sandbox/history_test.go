@@ -60,3 +60,45 @@ func TestTheOracleKnowsEveryRowAndItsStates(t *testing.T) {
 		}
 	})
 }
+
+// The oracle lists every record, and when the list began to show each of its states; a decision
+// may be listed after the payer made it.
+func TestTheOracleKnowsEveryRecordAndItsStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSandbox(t, strictOptions())
+		set(t, s, func(v *Settings) { v.ListDelay = Duration(20 * time.Second) })
+		begin := time.Now()
+		for _, order := range []string{"DD1", "DD2", "DD3", "DD4"} {
+			must(t, s, "POST", "/v3/mandates", enrollment1().with("order_number", order).String())
+		}
+		time.Sleep(time.Minute)
+		for order, decision := range map[string]string{"DD1": Approve, "DD2": Decline, "DD3": Expire} {
+			if err := s.Decide(order, decision); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(19 * time.Second)
+		equal(t, "not listed yet", recordsOf(t, s, "?status=0"), []string{"DD4 Enrollment New DD4", "DD2 Enrollment New DD2", "DD1 Enrollment New DD1"})
+		equal(t, "nor the mandate", dig(t, list(t, s, "?order_number=DD1"), "data", 0, "mandate", "status_description"), "New")
+		equal(t, "decided all the same", s.Decide("DD1", Decline), ErrDecided)
+		time.Sleep(2 * time.Hour)
+		if _, _, err := s.Cycle("DD1"); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range s.Oracle(Query{Records: true}).Records {
+			line := r.ID + " " + r.Type + " " + r.OrderNumber
+			for _, state := range r.States {
+				line += " " + state.State + " " + state.Since.Sub(begin).String()
+			}
+			got = append(got, line)
+		}
+		equal(t, "records", got, []string{"TXN00000001 Enrollment DD1 New 0s Approved 1m20s", "TXN00000002 Enrollment DD2 New 0s Failed 1m20s",
+			"TXN00000003 Enrollment DD3 New 0s Expired 1m0s", "TXN00000004 Enrollment DD4 New 0s Expired 1h0m0s", "TXND00000001 Deduction DD1 Failed 2h1m19s"})
+		overHTTP := must(t, s, "GET", "/_sandbox/oracle?records=1", "")
+		equal(t, "over HTTP", dig(t, overHTTP, "records", 0, "states", 1, "state"), "Approved")
+		if _, listed := must(t, s, "GET", "/_sandbox/oracle", "")["records"]; listed {
+			t.Error("the oracle lists the records without being asked")
+		}
+	})
+}

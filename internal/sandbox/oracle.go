@@ -15,6 +15,7 @@ type Oracle struct {
 	Callbacks Callbacks        `json:"callbacks"`
 	Faults    map[string]int   `json:"faults"` // how often each kind fired
 	Log       []LogRow         `json:"log,omitempty"`
+	Records   []Record         `json:"records,omitempty"`
 }
 
 // Enrollments is what the e-mandate service did.
@@ -59,6 +60,7 @@ type Query struct {
 	Recipient   string // only this one in Twice and ByRecipient
 	Summary     bool   // no ByOrder and ByRecipient, and only the first hundred of each Twice
 	Log         bool   // also every row of the sending log
+	Records     bool   // also every record of the transaction list
 }
 
 // summaryTwice bounds the lists of a summary.
@@ -75,6 +77,9 @@ func (s *Sandbox) Oracle(q Query) Oracle {
 	o.Mail = s.outbox.oracle(q, s.o.Lean)
 	if q.Log {
 		o.Log = s.outbox.history()
+	}
+	if q.Records {
+		o.Records = s.registry.history(time.Now())
 	}
 	return o
 }

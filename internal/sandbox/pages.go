@@ -107,6 +107,9 @@ type enrollmentView struct {
 
 func (s *Sandbox) view(n int, e *enrollment) enrollmentView {
 	v, status := e.values(), e.status(time.Now())
+	if e.tx != txNew {
+		status = e.tx // the payer knows before the list shows it
+	}
 	view := enrollmentView{
 		Token: s.token(n), OrderNumber: e.order, PayerName: v[fPayerName], Reason: v[fApplicationReason],
 		Amount: string(appendCents(nil, e.cents)), Frequency: frequency(v[fFrequencyMode]),

@@ -38,6 +38,7 @@ func TestAPersonDecidesOnThePageBehindTheURL(t *testing.T) {
 		"approve": {3, "Approved", 3, "Active", "https://shop.example.test/yes"},
 		"decline": {2, "Failed", 6, "Rejected", "https://shop.example.test/no"},
 		"cancel":  {4, "Cancelled", 7, "Cancelled", "https://shop.example.test/no"},
+		"expire":  {5, "Expired", 0, "New", "https://shop.example.test/no"},
 	} {
 		s := newSandbox(t, strictOptions())
 		path := enrolled(t, s, enrollment1().with("success_url", "https://shop.example.test/yes").with("failed_url", "https://shop.example.test/no"))

@@ -38,6 +38,7 @@ type enrollment struct {
 	body    string // as it was posted; "" in a lean sandbox
 	at      int64  // milliseconds since 1970
 	expires int64  // when its link does, in milliseconds too
+	decided int64  // when the list shows the decision
 	cents   int64
 	before  uint32 // number + 1 of the previous enrollment with the same order number; 0 is none
 	version uint8  // 2 or 3
@@ -104,25 +105,39 @@ func (l *registry) of(order string) []int {
 	return numbers
 }
 
-// settle stores the decision on an enrollment and returns it; settled is false
-// when it was decided before, or its link expired.
-func (l *registry) settle(number int, tx, mandate uint8) (e enrollment, settled bool) {
+// settle stores the decision on an enrollment, listed after a delay, and returns it; txNew is
+// that its link expires. settled is false when it was decided before, or its link expired.
+func (l *registry) settle(number int, tx, mandate uint8, delay time.Duration) (e enrollment, settled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	row := &l.rows[number]
-	if row.status(time.Now()) != txNew {
+	row, now := &l.rows[number], time.Now()
+	if row.tx != txNew || row.status(now) != txNew {
 		return *row, false
 	}
-	row.tx, row.mandate = tx, mandate
+	row.tx, row.mandate, row.decided = tx, mandate, now.Add(delay).UnixMilli()
+	if tx == txNew {
+		row.expires = now.UnixMilli()
+	}
 	return *row, true
 }
 
-// status is the transaction's status: a new one expires with its link.
+// status is the transaction's status as it is listed: a new one expires with its link.
 func (e *enrollment) status(now time.Time) uint8 {
-	if e.tx == txNew && now.UnixMilli() >= e.expires {
+	switch at := now.UnixMilli(); {
+	case e.tx == txNew && at >= e.expires:
 		return txExpired
+	case at < e.decided:
+		return txNew
 	}
 	return e.tx
+}
+
+// mandateStatus is the mandate's status as it is listed.
+func (e *enrollment) mandateStatus(now time.Time) uint8 {
+	if now.UnixMilli() < e.decided {
+		return mandateNew
+	}
+	return e.mandate
 }
 
 // values parses the posted body each time: keeping the body takes less memory

@@ -55,7 +55,7 @@ func TestHelpAndDocumentNameEverything(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"faults", "settings", "reset", "oracle", "log", "decide", "help"} {
+	for _, path := range []string{"faults", "settings", "reset", "oracle", "log", "decide", "cycle", "help"} {
 		names = append(names, "/_sandbox/"+path)
 	}
 	for _, name := range names {

@@ -20,6 +20,7 @@ type Settings struct {
 
 	EnrollStatus    int      `json:"enroll_status"`    // HTTP status of an accepted enrollment
 	ChannelDisabled bool     `json:"channel_disabled"` // the account may not use direct debit: 403
+	ListDelay       Duration `json:"list_delay"`       // from a decision to its state in the transaction list
 	CallbackWait    Duration `json:"callback_wait"`    // between two tries of a callback
 	CallbackDelay   Duration `json:"callback_delay"`   // from a decision to its callbacks
 	CallbackCopies  int      `json:"callback_copies"`  // how often each is sent
@@ -87,7 +88,7 @@ func (v Settings) check() error {
 		return fmt.Errorf("share_deferred, share_bounced and their sum must be between 0 and 1")
 	case v.LogFixed && v.LogCapVaries:
 		return fmt.Errorf("log_fixed and log_cap_varies cannot be used together")
-	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.CallbackWait < 0 || v.CallbackDelay < 0 || v.LogLateBy < 0:
+	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.ListDelay < 0 || v.CallbackWait < 0 || v.CallbackDelay < 0 || v.LogLateBy < 0:
 		return fmt.Errorf("a duration must not be negative")
 	}
 	return nil

@@ -86,6 +86,13 @@ func (r *record) status(now time.Time) uint8 {
 	return r.enrollment.status(now)
 }
 
+func (r *record) kind() string {
+	if r.deduction != nil {
+		return "Deduction"
+	}
+	return "Enrollment"
+}
+
 // reference is one of the record's own numbers; a deduction's have a D behind the prefix.
 func (r *record) reference(prefix string) string {
 	if r.deduction != nil {
@@ -128,9 +135,9 @@ func (l *registry) list(want filter, now time.Time, first int) (page []record, t
 // appendTransaction appends the document's transaction record.
 func (s *Sandbox) appendTransaction(dst []byte, e *record, now time.Time) []byte {
 	v, status := e.values(), e.status(now)
-	kind, at, order, exchange := "Enrollment", e.at, e.order, ""
+	at, order, exchange := e.at, e.order, ""
 	if e.deduction != nil {
-		kind, at, order = "Deduction", e.deduction.at, e.order+"-"+strconv.Itoa(int(e.deduction.cycle))
+		at, order = e.deduction.at, e.order+"-"+strconv.Itoa(int(e.deduction.cycle))
 	}
 	if status == txApproved || status == txFailed {
 		exchange = e.reference("EXT")
@@ -138,7 +145,7 @@ func (s *Sandbox) appendTransaction(dst []byte, e *record, now time.Time) []byte
 	dst = append(dst, '{')
 	dst = appendFields(dst,
 		"id", e.reference("TXN"),
-		"transaction_type", kind,
+		"transaction_type", e.kind(),
 		"created_at", time.UnixMilli(at).In(s.zone).Format(time.DateTime),
 		"payer_name", v[fPayerName],
 		"payer_email", v[fPayerEmail],
@@ -168,8 +175,8 @@ func (s *Sandbox) appendTransaction(dst []byte, e *record, now time.Time) []byte
 		"frequency_mode", v[fFrequencyMode],
 		"frequency_mode_label", frequency(v[fFrequencyMode]))
 	dst = appendCents(append(dst, `"amount":`...), e.cents)
-	dst = fmt.Appendf(dst, `,"status":%d,`, e.mandate)
-	dst = appendFields(dst, "status_description", mandateLabels[e.mandate])
+	dst = fmt.Appendf(dst, `,"status":%d,`, e.mandateStatus(now))
+	dst = appendFields(dst, "status_description", mandateLabels[e.mandateStatus(now)])
 	dst[len(dst)-1] = '}'
 	return append(dst, '}')
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -102,6 +103,9 @@ func (s *Sandbox) act(do, what, times string) error {
 		return err
 	case "clear-all":
 		s.ClearFaults()
+	case "cycle":
+		_, _, err := s.Cycle(strings.Fields(what)...)
+		return err
 	case "suspend":
 		return s.Set(func(v *Settings) { v.Suspended = !v.Suspended })
 	case "disable":

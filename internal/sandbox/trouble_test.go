@@ -44,6 +44,19 @@ func TestEachButtonMakesCallsFailAndIsCleared(t *testing.T) {
 	}
 }
 
+func TestAButtonMakesTheDeductionsOfTheNextCycle(t *testing.T) {
+	s := newSandbox(t, strictOptions())
+	for _, order := range []string{"DD1", "DD2"} {
+		must(t, s, "POST", "/v3/mandates", enrollment1().with("order_number", order).String())
+		if err := s.Decide(order, Approve); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, "of nobody", press(s, url.Values{"do": {"cycle"}, "what": {"DD3"}}).Code, http.StatusBadRequest)
+	equal(t, "pressed", press(s, url.Values{"do": {"cycle"}, "what": {" DD2 "}}).Code, http.StatusSeeOther)
+	equal(t, "deductions", s.Oracle(Query{}).Enroll.Deductions, map[string]int{"Approved": 1, "Failed": 1})
+}
+
 func TestAPageElsewherePressesNoButtonAndReadsNoCalls(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	form := url.Values{"do": {"add"}, "what": {"send-cut"}, "times": {"1"}}
