@@ -13,12 +13,12 @@ import (
 
 // withDemo has the commands that the build tag nodemo removes.
 type withDemo struct {
-	Demo demo `cmd:"" help:"Show everything on this machine: NATS, sandbox, programs and four requests."`
+	Demo demo `cmd:"" help:"Show everything on this machine: NATS, sandbox, programs and four requests, one of them up to its approval."`
 }
 
 // demo shows a whole installation at work.
 //
-//	installation ─► NATS, streams, sandbox, the three programs
+//	installation ─► NATS, streams, sandbox, the programs
 //	scenario     ─► the requests, and their expected outcomes
 //	demoView     ─► what is shown: lines, a bar, a table
 type demo struct {
@@ -34,7 +34,7 @@ const demoTimeout = 2 * time.Minute
 
 // Help is shown by --help in addition to the flags.
 func (*demo) Help() string {
-	return `Starts a NATS server, the sandbox and the three programs in this process, on free ports of this machine, and shows what happens to two enrollments and two messages, one of them to 2,500 people. The exit status is 0 only if every outcome is the expected one.
+	return `Starts a NATS server, the sandbox and the programs in this process, on free ports of this machine, and shows what happens to two enrollments, one of which its payer approves, and two messages, one of them to 2,500 people. The exit status is 0 only if every outcome is the expected one.
 
 Examples:
 
@@ -59,7 +59,7 @@ func (d *demo) run(ctx context.Context, c console) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	fmt.Fprintf(c.out, "NATS      %s\nsandbox   %s/   %s/mail\nprograms  mandate-consumer, mail-consumer, log-poller\n\n", withoutCredentials(h.nats), h.sandbox, h.sandbox)
+	fmt.Fprintf(c.out, "NATS      %s\nsandbox   %s/   %s/mail\nprograms  mandate-consumer, transaction-poller, callback-receiver, mail-consumer, log-poller\n\n", withoutCredentials(h.nats), h.sandbox, h.sandbox)
 
 	s := newScenario(time.Now())
 	view := newDemoView(c, s)

@@ -5,9 +5,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -20,10 +22,12 @@ import (
 	"errand/internal/bus"
 	"errand/internal/devkit"
 	"errand/internal/logpoller"
+	"errand/internal/receiver"
 	"errand/internal/sandbox"
+	"errand/internal/transactionpoller"
 )
 
-// installation is everything that runs: NATS, both upstreams, the three programs.
+// installation is everything that runs: NATS, both upstreams, the programs.
 type installation struct {
 	ctx      context.Context // ends with the demo, and when a part fails
 	broker   broker
@@ -68,14 +72,18 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 	below, endBelow := context.WithCancel(context.WithoutCancel(ctx))
 	serving := make(chan string, 1)
 	h.runPart(end, endBelow, "sandbox", func() error {
-		return sandbox.Serve(below, "127.0.0.1:0", sandbox.Options{Settings: demoSettings(), Seed: 1}, func(base string) { serving <- base })
+		return sandbox.Serve(below, "127.0.0.1:0", sandbox.Options{ChecksumSecret: demoChecksum, Settings: demoSettings(), Seed: 1}, func(base string) { serving <- base })
 	})
 	select {
 	case h.sandbox = <-serving:
 	case <-ctx.Done():
 		return nil, errors.Join(h.fault(), context.Cause(ctx))
 	}
-	for name, program := range h.programs(log) {
+	programs, err := h.programs(log)
+	if err != nil {
+		return nil, err
+	}
+	for name, program := range programs {
 		h.runPart(end, end, name, func() error { return program.Run(ctx) })
 	}
 	return h, nil
@@ -120,26 +128,47 @@ func (h *installation) close() error {
 	return h.fault()
 }
 
-// programs returns the three programs with mostly default settings.
-func (h *installation) programs(log zerolog.Logger) map[string]app.Program {
+// demoChecksum is what the sandbox signs callbacks with.
+const demoChecksum = "demo-checksum-secret"
+
+// programs returns the programs with mostly default settings.
+func (h *installation) programs(log zerolog.Logger) (map[string]app.Program, error) {
+	callbacks, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	secrets, checksum := app.CallbackSecrets{CallbackSecret: rand.Text() + rand.Text()}, app.Checksum{ChecksumSecret: demoChecksum}
 	common := app.Common{Base: app.Base{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second, Logger: &log},
 		UpstreamTimeout: 5 * time.Second, RetryFirst: 100 * time.Millisecond, RetryMax: 2 * time.Second, RetryTries: 5}
 	requests := app.Requests{Concurrency: 64, GiveUpAfter: 24 * time.Hour}
-	mandates := app.MandateAPI{APIURL: h.sandbox, APIVersion: "v3", APIToken: "demo-token", PortalKey: "demo-portal",
+	mandates := app.MandateAPI{APIURL: h.sandbox, APIVersion: "v3", APIToken: "demo-token", PortalKey: "demo-portal", Checksum: checksum,
 		ChecksumAmount: "shortest", Timezone: "Asia/Kuala_Lumpur"}
 	mail := app.MailAPI{APIURL: h.sandbox, APIKey: "demo-key"}
 	return map[string]app.Program{
-		"mandate-consumer": &app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates},
-		"mail-consumer":    &app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
+		"mandate-consumer": &app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates,
+			Callbacks: app.Callbacks{CallbackURL: "http://" + callbacks, CallbackSecrets: secrets}},
+		"transaction-poller": &transactionpoller.Program{Common: common, MandateAPI: mandates, Interval: 300 * time.Millisecond, FullInterval: 24 * time.Hour},
+		"callback-receiver":  &receiver.Program{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
+		"mail-consumer":      &app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
 		"log-poller": &logpoller.Program{Common: common, MailAPI: mail,
 			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour},
+	}, nil
+}
+
+// freeAddress is an address of this machine on which nobody listens.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
 	}
+	return l.Addr().String(), l.Close()
 }
 
 // demoSettings make the mail of the demo arrive one after the other within seconds.
 func demoSettings() *sandbox.Settings {
 	v := sandbox.DefaultSettings()
 	v.Latency = sandbox.Duration(20 * time.Millisecond)
+	v.CallbackWait = sandbox.Duration(500 * time.Millisecond)
 	v.LogDelay = sandbox.Duration(500 * time.Millisecond)
 	v.LogSpread = sandbox.Duration(2 * time.Second)
 	v.DeferredFor = sandbox.Duration(1500 * time.Millisecond)
@@ -189,6 +218,9 @@ type oracle struct {
 		Largest    int `json:"largest"`
 		TwiceCount int `json:"twice_count"`
 	} `json:"mail"`
+	Callbacks struct {
+		Delivered int `json:"delivered"`
+	} `json:"callbacks"`
 }
 
 func (h *installation) oracle(ctx context.Context) (t oracle, err error) {
@@ -199,6 +231,11 @@ func (h *installation) oracle(ctx context.Context) (t oracle, err error) {
 // addFault makes the sandbox fail as fault says.
 func (h *installation) addFault(ctx context.Context, fault sandbox.Fault) error {
 	return h.ask(ctx, http.MethodPost, "/_sandbox/faults", fault, nil)
+}
+
+// decide has the payer of an order number decide.
+func (h *installation) decide(ctx context.Context, order, decision string) error {
+	return h.ask(ctx, http.MethodPost, "/_sandbox/decide", map[string]string{"order_number": order, "decision": decision}, nil)
 }
 
 func (h *installation) ask(ctx context.Context, method, path string, body, answer any) error {

@@ -31,6 +31,7 @@ type scenario struct {
 	domain   string
 	requests []*demoRequest // in the order of the table
 	states   map[string]messages.State
+	linked   chan struct{} // closed when the first enrollment's payer has a link
 }
 
 // demoRequest is one request of the scenario.
@@ -50,13 +51,14 @@ type outcome struct {
 	state                                                            messages.State
 	requested, calls, accepted, delivered, bounced, refused, leftOut int
 	batches                                                          int
+	application                                                      messages.State // what the list says of an enrollment
 }
 
 func newScenario(now time.Time) *scenario {
 	run := strconv.FormatInt(now.Unix()%(36*36*36*36*36), 36)
-	s := &scenario{domain: "demo-" + run + ".example.com", states: map[string]messages.State{}}
+	s := &scenario{domain: "demo-" + run + ".example.com", states: map[string]messages.State{}, linked: make(chan struct{})}
 	s.requests = []*demoRequest{
-		s.enrollment("enroll-"+run, "an enrollment", outcome{state: messages.Succeeded, requested: 1, calls: 1, accepted: 1}),
+		s.enrollment("enroll-"+run, "an enrollment", outcome{state: messages.Succeeded, requested: 1, calls: 1, accepted: 1, application: approved}),
 		s.enrollment("refuse-"+run, "one that is refused", outcome{state: messages.Failed, requested: 1, calls: 1, refused: 1}),
 		s.few("letter-" + run),
 		s.many("news-" + run),
@@ -106,7 +108,8 @@ func (s *scenario) message(id, title string, to, good []string, want outcome) *d
 	}}
 }
 
-// publish publishes all requests, after it has made the sandbox refuse one of them.
+// publish publishes all requests, after it has made the sandbox refuse one of them. The payer of
+// the first one approves.
 func (s *scenario) publish(ctx context.Context, h *installation) error {
 	refused := s.requests[1].body["order_number"].(string)
 	if err := h.addFault(ctx, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: refused, Status: http.StatusUnprocessableEntity,
@@ -128,8 +131,28 @@ func (s *scenario) publish(ctx context.Context, h *installation) error {
 		if _, err := store(ctx, h.broker, m); err != nil {
 			return err
 		}
+		if i == 0 {
+			if err := s.approve(ctx, h); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// approved is the status of an application that the payer approved.
+const approved messages.State = "approved"
+
+// approve is the payer of the first enrollment, who has a link, reads, and approves.
+func (s *scenario) approve(ctx context.Context, h *installation) error {
+	select {
+	case <-s.linked:
+	case <-ctx.Done():
+	}
+	if !retry.Pause(ctx, pace) {
+		return nil // the demo has ended
+	}
+	return h.decide(ctx, s.requests[0].body["order_number"].(string), sandbox.Approve)
 }
 
 // pace is the pause between two requests, so that a person can follow.
@@ -147,6 +170,9 @@ func (s *scenario) observe(e event) {
 			r.observe(kind, e)
 		}
 	}
+	if kind == string(messages.Enroll)+"."+string(messages.Succeeded) && id == s.requests[0].id {
+		close(s.linked)
+	}
 }
 
 func (r *demoRequest) observe(kind string, e event) {
@@ -158,6 +184,9 @@ func (r *demoRequest) observe(kind string, e event) {
 	_ = json.Unmarshal(e.data, &b) // a missing value shows in the table
 	state := messages.StateOf(e.subject)
 	switch {
+	case strings.HasPrefix(kind, string(messages.Application)+"."):
+		r.got.application = state
+		return
 	case strings.HasPrefix(kind, string(messages.Batch)+"."):
 		if state.Final(messages.Batch) {
 			r.got.batches, r.got.calls = r.got.batches+1, r.got.calls+b.Attempt
@@ -221,6 +250,9 @@ func (s *scenario) complete() bool {
 		if !r.ended || r.got.delivered+r.got.bounced < len(r.recipients) {
 			return false
 		}
+		if r.want.application != "" && (r.got.application == "" || r.got.application == "new") {
+			return false
+		}
 	}
 	return true
 }
@@ -239,6 +271,7 @@ func (s *scenario) check(t oracle, err error) (problems []string) {
 	enrollCalls, sendCalls, recipients, enrolled := 0, 0, 0, 0
 	for _, r := range s.requests {
 		expect(r.title+" ("+r.id+"), outcome", string(r.got.state), string(r.want.state))
+		expect(r.title+" ("+r.id+"), application", string(r.got.application), string(r.want.application))
 		for _, n := range []struct {
 			name      string
 			got, want int
@@ -256,6 +289,7 @@ func (s *scenario) check(t oracle, err error) (problems []string) {
 	expect("calls to enroll that reached the upstream", t.Calls["enroll"], enrollCalls)
 	expect("calls to send that reached the upstream", t.Calls["send"], sendCalls)
 	expect("payers enrolled upstream", t.Enroll.Accepted, enrolled)
+	expect("callbacks taken", t.Callbacks.Delivered, 2) // the authorization, the bank's approval
 	expect("recipients written to upstream", t.Mail.Recipients, recipients)
 	expect("payers enrolled twice", t.Enroll.TwiceCount, 0)
 	expect("recipients written to twice", t.Mail.TwiceCount, 0)

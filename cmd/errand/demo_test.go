@@ -19,7 +19,8 @@ func TestDemoEndsAsExpected(t *testing.T) {
 	t.Parallel()
 	out := errand(t, "", "demo", "--store", t.TempDir())
 	for _, want := range []string{
-		`(?m)^an enrollment +1 +1 +1 +- +- +0$`,
+		`(?m)^an enrollment +1 +1 +1 +- +- +0$`, `(?m)^    approved by its payer$`,
+		`mandate\.callback\.received +enroll-`, `mandate\.application\.approved +enroll-`,
 		`(?m)^one that is refused +1 +1 +0 +- +- +1$`,
 		`(?m)^a message to 3 +3 +1 +3 +2 +1 +0$`,
 		`(?m)^a message to 2,500 +2,510 +3 +2,500 +2,475 +25 +0$`, `(?m)^    left out: 10 invalid or twice$`,
@@ -74,7 +75,8 @@ func TestDemoReportsUnexpectedResults(t *testing.T) {
 	s.observe(event{subject: "mandate.enroll.failed." + s.requests[0].id, data: []byte(`{"attempt":1}`)})
 	problems := strings.Join(s.check(oracle{}, nil), "\n")
 	for _, want := range []string{"an enrollment (" + s.requests[0].id + "), outcome: got failed, want succeeded",
-		"a message to 2,500 (" + s.requests[3].id + "), delivered: got 0, want 2475", "recipients written to upstream: got 0, want 2503"} {
+		"a message to 2,500 (" + s.requests[3].id + "), delivered: got 0, want 2475", "recipients written to upstream: got 0, want 2503",
+		"an enrollment (" + s.requests[0].id + "), application: got , want approved", "callbacks taken: got 0, want 2"} {
 		if !strings.Contains(problems, want) {
 			t.Errorf("no %q in\n%s", want, problems)
 		}

@@ -21,7 +21,9 @@ type demoView struct {
 }
 
 func newDemoView(c console, s *scenario) *demoView {
-	return &demoView{lines: newLines(c), scenario: s, many: s.requests[3]}
+	v := &demoView{lines: newLines(c), scenario: s, many: s.requests[3]}
+	v.kind = len("mandate.application.approved") // so that the columns do not move
+	return v
 }
 
 // show shows one event, after the scenario has observed it.
@@ -105,6 +107,9 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 			fmt.Fprintf(v.out, "%10s", cell)
 		}
 		fmt.Fprintln(v.out)
+		if g.application != "" {
+			fmt.Fprintf(v.out, "    %s by its payer\n", printable(string(g.application)))
+		}
 		if g.leftOut > 0 {
 			fmt.Fprintf(v.out, "    left out: %d invalid or twice\n", g.leftOut)
 		}
@@ -119,11 +124,12 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 func (v *demoView) printHints(h *installation) {
 	to := " --nats-url " + withoutCredentials(h.nats)
 	fmt.Fprintf(v.out, `
-Everything keeps running until Ctrl-C. Open the enrollment's page and approve it, or try in another terminal:
+Everything keeps running until Ctrl-C. Try in another terminal:
 
-    errand watch%[1]s --since 10m 'mandate.enroll.*.%[3]s' 'mail.*.*.%[2]s' 'mail.batch.*.%[2]s.*'
+    errand watch%[1]s --since 10m 'mandate.*.*.%[3]s' 'mail.*.*.%[2]s' 'mail.batch.*.%[2]s.*'
     errand publish%[1]s mail.send.requested --wait -f from=me@example.com -f to=you@example.com -f subject=Hi -f content=Hello
     errand publish%[1]s mandate.transactions.requested --wait
+    curl -X POST %[4]s/_sandbox/cycle      # deducts from the approved mandate
 
 or make the email service cut the connection after accepting a message, then publish again: the fate of that call is unknown.
 

@@ -5,7 +5,7 @@
 //	provision  shows the changes to streams and consumers, then applies them
 //	mirror     makes a reader's own copies of the events
 //	sandbox    serves both upstreams, with pages for people
-//	demo       runs NATS, sandbox and the three programs in one process
+//	demo       runs NATS, sandbox and the programs in one process
 //	publish    publishes one request and waits for its outcome if asked to
 //	watch      shows events as they are stored, or from before
 //	schema     prints the JSON Schema of a request or an event
