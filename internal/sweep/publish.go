@@ -166,15 +166,21 @@ func (p *publisher[T]) shown(row Row[T]) {
 		return
 	}
 	delete(p.others, row.ID.short())
-	first := true
-	for _, id := range p.earlier(row) {
-		_, also := p.others[id.short()]
-		first = first && (also || !p.known.has(id))
-		delete(p.others, id.short())
-	}
-	if first {
+	if p.first(row) {
 		p.grown++
 	}
+}
+
+// first reports whether no page has shown the row in an earlier state: what is known of those
+// was published by others. They count as shown from now on.
+func (p *publisher[T]) first(row Row[T]) bool {
+	first := true
+	for _, id := range p.earlier(row) {
+		_, others := p.others[id.short()]
+		first = first && (others || !p.known.has(id))
+		delete(p.others, id.short())
+	}
+	return first
 }
 
 // publish begins to store rows, which unknown has returned.
@@ -222,7 +228,7 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 			seen := p.pending[row.ID.short()]
 			delete(p.pending, row.ID.short())
 			if i < n {
-				if p.debt.counts() && !p.changed(row) {
+				if p.debt.counts() && p.first(row) {
 					p.grown++
 				}
 				p.known.add(row.ID, time.Now())

@@ -202,10 +202,9 @@ func (r *run[T]) ended(reading *reading) {
 			r.debt.note(r.state.Total, r.grown, time.Now())
 			r.grown = 0
 		}
-		if r.debt.missing == 0 || !reading.isCut {
-			r.debt.forgive(reading.Began, cmp.Or(reading.total, r.state.Total))
+		if (r.debt.missing == 0 || !reading.isCut) && r.debt.forgive(reading.Began, cmp.Or(reading.total, r.state.Total)) {
+			clear(r.others) // what others published is among what the list counts
 		}
-		clear(r.others)
 	}
 }
 
@@ -240,9 +239,11 @@ func (d *debt) note(total, found int, now time.Time) {
 }
 
 // forgive forgets what was missing for an hour when a round has not found it: a total may
-// count what no page shows.
-func (d *debt) forgive(began time.Time, total int) {
-	if d.missing == 0 || !began.Before(d.since.Add(retry.MissingFor)) {
-		d.base, d.seen, d.missing = total, 0, 0
+// count what no page shows. It reports whether the list counts as wholly seen.
+func (d *debt) forgive(began time.Time, total int) bool {
+	if d.missing > 0 && began.Before(d.since.Add(retry.MissingFor)) {
+		return false
 	}
+	d.base, d.seen, d.missing = total, 0, 0
+	return true
 }
