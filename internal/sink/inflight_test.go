@@ -108,6 +108,17 @@ func limitMessages(t *testing.T, nc *nats.Conn, n int64) {
 	}
 }
 
+// refuseAll returns when the server has answered all that was written over nc before, at its
+// limit: it stores a stream's messages in the order in which they come.
+func refuseAll(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, _ := jetstream.New(nc)
+	var refused *jetstream.APIError
+	if _, err := js.Publish(t.Context(), delivered(0).Subject(), nil); !errors.As(err, &refused) {
+		t.Fatalf("one message beyond the limit: %v, want a refusal", err)
+	}
+}
+
 // Of three pages the server refuses what comes after the middle of the second: each wait
 // gives what is stored of its page, and after that the sink must learn.
 func TestARefusalInTheMiddleOfAPageLeavesTheCountRight(t *testing.T) {
@@ -121,6 +132,7 @@ func TestARefusalInTheMiddleOfAPageLeavesTheCountRight(t *testing.T) {
 			t.Errorf("page %d: %d of %d, %v; want %d", i, n, len(pages[i]), err, want)
 		}
 	}
+	refuseAll(t, nc)
 	limitMessages(t, nc, -1)
 	if n, err := publish(d, rows(30, 31)); n != 0 || !errors.Is(err, sweep.ErrBehind) {
 		t.Errorf("before it has learned: %d, %v; want ErrBehind", n, err)
