@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,30 +17,41 @@ import (
 // ErrManyCallbacks says that as many callbacks of a request are stored as are kept.
 var ErrManyCallbacks = errors.New("bus: as many callbacks of the request are stored as are kept")
 
-// maxCallbacks is how many callbacks of one request are stored; the service sends a few
-// for each application and each deduction.
-const maxCallbacks = 64
-
-// maxRaces is how often a callback is written over others of its request that came meanwhile.
-const maxRaces = 10
+const (
+	// maxCallbacks is how many callbacks of one request are stored in callbackMemory; the
+	// service sends a few for each application and each deduction.
+	maxCallbacks = 64
+	// callbackMemory is for how long a callback is known again.
+	callbackMemory = 30 * 24 * time.Hour
+	// maxRaces is how often a callback is written over others of its request that came meanwhile.
+	maxRaces = 32
+	// earlier is the header of a callback that names the ones before it, itself included:
+	// <beginning of the digest>.<Unix seconds>, with commas. So a writer needs to read the last one alone.
+	earlier = "Errand-Callbacks"
+	// digestKept is how much of each digest is in it.
+	digestKept = 24
+)
 
 // Callback stores a callback of a request, once for each digest: a repeated one is stored
 // already. It is fenced like every event, by the last callback of the request. Errors:
 // ErrManyCallbacks, or that nobody knows whether it is stored.
 func (s EventStore) Callback(ctx context.Context, request string, body *messages.CallbackBody) error {
 	e := messages.Event{Operation: messages.Callback, State: messages.Received, ID: request, Body: body}
-	filter := messages.Callback.Filter(request)
 	m := &nats.Msg{Subject: e.Subject()}
-	body.Common = messages.Common{RequestID: request, At: messages.Time{Time: time.Now()}}
-	last := uint64(0) // nearly every callback is the first
+	now := time.Now()
+	body.Common = messages.Common{RequestID: request, At: messages.Time{Time: now}}
+	own := body.Digest[:digestKept]
+	var known []string // nearly every callback is the first
+	last := uint64(0)
 	for try := 1; ; try++ {
 		data, err := e.Encode()
 		if err != nil {
 			return err
 		}
 		m.Data, m.Header = data, nats.Header{}
-		e.Headers(m.Header, s.Source, body.Digest)
-		Fence(m.Header, filter, last)
+		e.Headers(m.Header, s.Source, request+"."+body.Digest) // others may be sent the very same
+		m.Header.Set(earlier, strings.Join(append(known, own+"."+strconv.FormatInt(now.Unix(), 10)), ","))
+		Fence(m.Header, messages.Callback.Filter(request), last)
 		_, err = s.Publisher.Publish(ctx, m)
 		switch {
 		case err == nil:
@@ -47,28 +61,36 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 		case !IsConflict(err) || try == maxRaces:
 			return fmt.Errorf("bus: store a callback of %s: %w", request, err)
 		}
-		var stored bool
-		if last, stored, err = s.callbacks(ctx, filter, body.Digest); err != nil || stored {
+		if last, known, err = s.lastCallback(ctx, m.Subject, now); err != nil {
 			return err
+		}
+		switch {
+		case slices.ContainsFunc(known, func(one string) bool { return strings.HasPrefix(one, own) }):
+			return nil
+		case len(known) >= maxCallbacks:
+			return ErrManyCallbacks
 		}
 	}
 }
 
-// callbacks reads those of a request: the sequence of the last one, and whether one has a
-// digest.
-func (s EventStore) callbacks(ctx context.Context, filter, digest string) (last uint64, stored bool, err error) {
-	scan := Scan{Stream: MandateEvents, Filter: filter, Page: maxCallbacks + 1}
-	found, err := scan.Next(ctx, s.Publisher.nc)
-	if err != nil || len(found) == 0 {
-		return 0, false, err
+// lastCallback reads the last one on a subject: its sequence, and which are known at a time.
+func (s EventStore) lastCallback(ctx context.Context, subject string, at time.Time) (last uint64, known []string, err error) {
+	// The subject is a part of what is asked, so that a user may be allowed callbacks alone.
+	got, err := direct(ctx, s.Publisher.nc, MandateEvents+"."+subject, nil)
+	if err != nil || got == nil {
+		return 0, nil, noStream(MandateEvents, err)
 	}
-	for _, m := range found {
-		if m.Header.Get(eventID) == digest {
-			return 0, true, nil
+	return got.seq, knownAt(got.header.Get(earlier), at), nil
+}
+
+// knownAt are those that the header earlier names and that are not forgotten at a time: a
+// mandate lasts for years.
+func knownAt(header string, at time.Time) (known []string) {
+	for one := range strings.SplitSeq(header, ",") {
+		_, seconds, _ := strings.Cut(one, ".")
+		if stored, err := strconv.ParseInt(seconds, 10, 64); err == nil && at.Sub(time.Unix(stored, 0)) < callbackMemory {
+			known = append(known, one)
 		}
 	}
-	if len(found) >= maxCallbacks {
-		return 0, false, ErrManyCallbacks
-	}
-	return found[len(found)-1].Sequence, false, nil
+	return known
 }

@@ -1,8 +1,10 @@
 package bus_test
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +18,7 @@ import (
 )
 
 func callbackOf(n int) *messages.CallbackBody {
-	return &messages.CallbackBody{Method: "POST", Digest: fmt.Sprintf("%064d", n), Checksum: messages.ChecksumAbsent}
+	return &messages.CallbackBody{Method: "POST", Digest: fmt.Sprintf("%x", sha256.Sum256([]byte{byte(n), byte(n >> 8)})), Checksum: messages.ChecksumAbsent}
 }
 
 // callbacks counts those that a stream has of a request.
@@ -49,6 +51,31 @@ func TestARepeatedCallbackIsOneEvent(t *testing.T) {
 		}
 		if err := newLog(t, nc).Callback(t.Context(), "r2", callbackOf(1)); err != nil || callbacks(t, nc, "r2") != 1 {
 			t.Errorf("the same of another request: %v, %d events", err, callbacks(t, nc, "r2"))
+		}
+	})
+}
+
+// What is stored of a request is read by its last callback alone, however large they are.
+func TestManyLargeCallbacksAreKnownAgain(t *testing.T) {
+	devtest.InBubble(t, func(t *testing.T, _ *devkit.NATS, nc *nats.Conn) {
+		log := newLog(t, nc)
+		store := func(n int) error {
+			body := callbackOf(n)
+			body.Body, body.Encoding = strings.Repeat("b", 88<<10), messages.CallbackBase64
+			return log.Callback(t.Context(), "r1", body)
+		}
+		for n := range 60 {
+			if err := store(n); err != nil {
+				t.Fatalf("callback %d: %v", n, err)
+			}
+		}
+		for _, n := range []int{0, 30, 59} {
+			if err := store(n); err != nil {
+				t.Errorf("callback %d, again: %v", n, err)
+			}
+		}
+		if n := callbacks(t, nc, "r1"); n != 60 {
+			t.Errorf("%d events of 60 callbacks", n)
 		}
 	})
 }

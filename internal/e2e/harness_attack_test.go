@@ -69,7 +69,7 @@ func expand(pattern string) (subjects []string) {
 		subject := strings.Replace(pattern, "*", stream, 1)
 		subject = strings.Replace(subject, "*", consumer, 1)
 		subject = strings.ReplaceAll(subject, "*", "x")
-		for _, rest := range []string{"x", "$O.lists.M.none", "mandate.enroll.succeeded.r"} {
+		for _, rest := range []string{"x", "$O.lists.M.none", "mandate.enroll.succeeded.r", "mandate.callback.received.r"} {
 			subjects = append(subjects, strings.Replace(subject, ">", rest, 1))
 		}
 	}
@@ -96,7 +96,7 @@ func ours() (subjects []string) {
 	for _, user := range users {
 		subjects = append(subjects, "_INBOX_"+user+".victim")
 	}
-	return append(subjects, "mail.log.turn", "mail.log.requested", "audit.redrive.olga.r", "audit.redrive.ben.r", "dead.mail.send.requested", "events.service.MAIL_EVENTS", "events.subscriber.MAIL_EVENTS",
+	return append(subjects, "mail.log.turn", "mail.log.requested", "mandate.callback.received.victim", "audit.redrive.olga.r", "audit.redrive.ben.r", "dead.mail.send.requested", "events.service.MAIL_EVENTS", "events.subscriber.MAIL_EVENTS",
 		"$O.lists.C.x", "$O.lists.M.x", "_INBOX.victim", "_R_.victim")
 }
 
@@ -131,7 +131,7 @@ func newTarget(t *testing.T, config string) *target {
 	w.must(jetstream.New(w.admin))
 	w.js, _ = jetstream.New(w.admin)
 	w.must(w.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"}))
-	for subject, kind := range map[string]string{"mandate.enroll.requested": "requests", "mail.send.requested": "requests", "mandate.enroll.succeeded.r": "events",
+	for subject, kind := range map[string]string{"mandate.enroll.requested": "requests", "mail.send.requested": "requests", "mandate.enroll.succeeded.r": "events", "mandate.callback.received.r": "callbacks",
 		"mail.send.accepted.r": "events", "mail.delivery.bounced.r": "events", "mail.log.sent.r.1": "log", "dead.mail.send.requested": "dead", "audit.redrive.ann.r": "audit", "$O.lists.C.r": "lists"} {
 		w.must(w.js.Publish(t.Context(), subject, []byte(secret(kind))))
 	}

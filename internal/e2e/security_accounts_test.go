@@ -17,10 +17,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// mayRead is what those who are no programs may come to know.
-var mayRead = map[string][]string{"service": {"events"}, "subscriber": {"events"}, "producer": {"lists"}, "ann": {"requests", "events", "log", "dead", "audit"}, "olga": {"requests", "events", "log", "dead", "audit"}, "console": {"requests", "events", "log", "dead", "audit"}, "operator": {"requests", "events", "log", "dead"}}
+// mayRead is what those who are not in the programs' account may come to know.
+var mayRead = map[string][]string{"service": {"events", "callbacks"}, "subscriber": {"events", "callbacks"}, "producer": {"lists"}, "callback-receiver": {"callbacks"},
+	"ann": readByPeople, "olga": readByPeople, "console": readByPeople, "operator": {"requests", "events", "callbacks", "log", "dead"}}
 
-// Everybody but the programs asks the server for whatever its source has a subject for, with
+var readByPeople = []string{"requests", "events", "callbacks", "log", "dead", "audit"}
+
+// Everybody outside of the programs' account asks the server for whatever its source has a subject for, with
 // each body and each reply subject that could do harm, and it leaves errand's streams,
 // messages, consumers and their configuration as they were; the only requests that come of
 // it are those that were published as such; and nobody comes to know what is not for him.
@@ -86,6 +89,8 @@ func TestNobodyButTheProgramsCanChangeOrReadWhatIsNotNamedForHim(t *testing.T) {
 var mayWrite = map[string]*regexp.Regexp{
 	"olga":    regexp.MustCompile(`^(audit\.\w+\.olga\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
 	"console": regexp.MustCompile(`^(audit\.\w+\.\w+\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
+	// Of any request, but nothing else of it.
+	"callback-receiver": regexp.MustCompile(`^mandate\.callback\.received\.\w+$`),
 }
 
 // withBen adds a second person to a configuration.
@@ -140,7 +145,7 @@ func (a *attacker) receive(m *nats.Msg) {
 	if m.Header.Get("Status") != "503" { // nobody is there
 		a.got[m.Subject] = true
 	}
-	for _, kind := range []string{"requests", "events", "log", "dead", "audit", "lists", "inbox"} {
+	for _, kind := range []string{"requests", "events", "callbacks", "log", "dead", "audit", "lists", "inbox"} {
 		if strings.Contains(text, secret(kind)) {
 			a.known[kind] = m.Subject + " " + text
 		}

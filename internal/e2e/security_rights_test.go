@@ -71,7 +71,10 @@ var acts = []act{
 	{what: "make a consumer of enrollments", publish: "$JS.API.CONSUMER.CREATE.MANDATE_EVENTS.mine", may: []string{"transaction-poller", "provisioner"}},
 	{what: "read mail", publish: "$JS.API.CONSUMER.CREATE.MAIL_EVENTS.mine", may: []string{"log-poller", "provisioner"}},
 	{what: "read deliveries", publish: "$JS.API.CONSUMER.CREATE.MAIL_DELIVERIES.mine", may: []string{"log-poller", "provisioner"}},
-	{what: "read the state of an enrollment", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS", may: []string{"mandate-consumer", "transaction-poller", "callback-receiver"}},
+	{what: "read the state of an enrollment", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS", may: []string{"mandate-consumer", "transaction-poller"}},
+	{what: "read the last callback", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.callback.received.r1", may: []string{"callback-receiver"}},
+	{what: "read an enrollment by its subject", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.enroll.succeeded.r1"},
+	{what: "see what callbacks say as they come", listen: "mandate.callback.received.*"},
 	{what: "read what the log said of a call", publish: "$JS.API.DIRECT.GET.MAIL_DELIVERIES", may: []string{"mail-consumer", "log-poller"}},
 	{what: "read the state of a message", publish: "$JS.API.DIRECT.GET.MAIL_EVENTS", may: []string{"mail-consumer", "log-poller"}},
 

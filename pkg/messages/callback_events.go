@@ -11,7 +11,7 @@ type CallbackBody struct {
 	Body        string           `json:"body,omitempty"`  // as it was sent; see BodyEncoding
 	Encoding    CallbackEncoding `json:"body_encoding,omitempty"`
 	Bytes       int              `json:"bytes"`  // of the body
-	Digest      string           `json:"digest"` // SHA-256 (hex) of method, query and body; the event's id
+	Digest      string           `json:"digest"` // SHA-256 (hex) of method, query and body; the event's id is <request id>.<digest>
 	Checksum    CallbackChecksum `json:"checksum"`
 }
 
