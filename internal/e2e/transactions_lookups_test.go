@@ -104,10 +104,10 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 				t.Error(err)
 			}
 			for i := range 64 {
-				b.calledBack("r1", fmt.Sprint(i))
+				b.calledBack("r1", fmt.Sprintf("%064d", i))
 				time.Sleep(500 * time.Millisecond)
 			}
-			b.calledBack("stranger", "x")
+			b.calledBack("stranger", fmt.Sprintf("%064d", 0))
 		}()
 		b.run(b.seldom(), 110*time.Second, nil)
 		e := b.wantOne("mandate.application.approved.r1")
