@@ -104,7 +104,7 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 				t.Error(err)
 			}
 			for i := range 64 {
-				b.calledBack("r1", fmt.Sprintf("%064d", i))
+				b.calledBack("r1", fmt.Sprintf("%02d%062d", i, 0))
 				time.Sleep(500 * time.Millisecond)
 			}
 			b.calledBack("stranger", fmt.Sprintf("%064d", 0))
