@@ -163,6 +163,9 @@ func TestADeadlineThatHasPassedByOneClockHasPassed(t *testing.T) {
 	if strings.Contains(made.wall.String(), "m=") || !strings.Contains(made.monotonic.String(), "m=") {
 		t.Fatalf("made of %s and %s, want a wall clock's time and a monotonic one's", made.wall, made.monotonic)
 	}
+	if said := made.wall.Truncate(time.Millisecond); !said.Equal(made.wall) || !said.Equal(made.monotonic) {
+		t.Errorf("made of %s and %s, which an event would say is %s", made.wall, made.monotonic, said)
+	}
 	now := time.Now()
 	in := func(wall, monotonic time.Duration) Deadline {
 		return Deadline{wall: now.Add(wall).Round(0), monotonic: now.Add(monotonic)}

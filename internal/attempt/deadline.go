@@ -10,11 +10,13 @@ import (
 )
 
 // Deadline holds by two clocks: the wall clock, which others read, and the monotonic one,
-// which stands still while the machine is suspended and cannot be set.
+// which stands still while the machine is suspended and cannot be set. It is a whole
+// millisecond, so that it is the one that events say.
 type Deadline struct{ wall, monotonic time.Time }
 
 func newDeadline(d time.Duration) Deadline {
 	t := time.Now().Add(d)
+	t = t.Add(-time.Duration(t.Nanosecond()) % time.Millisecond)
 	return Deadline{wall: t.Round(0), monotonic: t}
 }
 
