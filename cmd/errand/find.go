@@ -26,7 +26,7 @@ type find struct {
 
 // Help is shown by --help in addition to the flags.
 func (*find) Help() string {
-	return `Finds requests by their id, their order number or an e-mail address: of a recipient, whom events know by a key of the address alone, or of a payer. Of mail it says what the sending log last said of that address. The exit status is 1 when nothing is found.
+	return `Finds requests by their id, their order number or an e-mail address: of a recipient, whom events know by a key of the address alone, or of a payer. Of mail it says what the sending log last said of that address, and of an order number which records of the transaction list have it and are of no request. The exit status is 1 when nothing is found.
 
 If mail-consumer has a RECIPIENT_KEY, give the same here: without it no recipient is found.
 
@@ -59,7 +59,7 @@ func (f *find) run(ctx context.Context, c console) error {
 }
 
 func (f *find) write(c console, found inspect.Finding, now time.Time) error {
-	l := listing{head: []string{"TIME", "OPERATION", "STATE", "REQUEST", "AS", "MAIL"}, whole: found, none: "none"}
+	l := listing{head: []string{"TIME", "OPERATION", "STATE", "REQUEST", "AS", "MAIL"}, whole: found, none: "No request."}
 	for _, r := range found.Found {
 		mail := r.Mail
 		if r.MailTime != nil {
@@ -74,8 +74,12 @@ func (f *find) write(c console, found inspect.Finding, now time.Time) error {
 		fmt.Fprintln(c.out, "\nRows of the sending log that no request is sure to be meant by:")
 		c.table([]string{"", "", ""}, rowsOf(found.Rows, now))
 	}
+	if len(found.Records) > 0 && f.Output == "table" {
+		fmt.Fprintln(c.out, "\nRecords of the transaction list that no request is sure to be meant by:")
+		c.table([]string{"", "", "", ""}, recordsOf(found.Records, now))
+	}
 	writeUnread(c, found.Unread)
-	if len(found.Found)+len(found.Rows) == 0 {
+	if len(found.Found)+len(found.Rows)+len(found.Records) == 0 {
 		return errors.New("not found: no request that waits and no event that is kept names it")
 	}
 	return nil
@@ -96,14 +100,33 @@ func mailColour(mail string) colour {
 // rowsOf are rows without a request, with those that they may be of.
 func rowsOf(rows []inspect.Event, now time.Time) (cells [][]cell) {
 	for _, e := range rows {
-		var body messages.DeliveryBody
-		_ = json.Unmarshal(e.Message.Data, &body) // it could be read before
-		of := "of no request"
-		if n := len(body.Match.Candidates); n > 0 {
-			of = "of one of " + strings.Join(body.Match.Candidates, ", ")
-		}
-		state := messages.StateOf(e.Subject)
-		cells = append(cells, []cell{{stamp(e.Time.Time, now), dim}, stateCell(messages.Delivery, state), cellOf(of)})
+		cells = append(cells, []cell{{stamp(e.Time.Time, now), dim}, stateCell(messages.Delivery, messages.StateOf(e.Subject)), cellOf(candidatesOf(e))})
 	}
 	return cells
+}
+
+// recordsOf are the same of the transaction list.
+func recordsOf(records []inspect.Event, now time.Time) (cells [][]cell) {
+	for _, e := range records {
+		kind := messages.Application
+		if strings.HasPrefix(e.Subject, string(messages.Deduction)+".") {
+			kind = messages.Deduction
+		}
+		cells = append(cells, []cell{{stamp(e.Time.Time, now), dim}, cellOf(inspect.Short(kind)), stateCell(kind, messages.StateOf(e.Subject)), cellOf(candidatesOf(e))})
+	}
+	return cells
+}
+
+// candidatesOf are the requests that a row or a record may be of.
+func candidatesOf(e inspect.Event) string {
+	var body struct {
+		Match struct {
+			Candidates []string `json:"candidates"`
+		} `json:"match"`
+	}
+	_ = json.Unmarshal(e.Message.Data, &body) // it could be read before
+	if len(body.Match.Candidates) == 0 {
+		return "of no request"
+	}
+	return "of one of " + strings.Join(body.Match.Candidates, ", ")
 }

@@ -58,13 +58,33 @@ func storiesOf() []inspect.Story {
 			kept(30*time.Hour, 1, "mail.send.started.send-invoice-17", `{"request_id":"send-invoice-17","attempt":1,"recipients":1500,"batches":2}`),
 			kept(11*time.Minute, 2, "mail.batch.refused.send-invoice-17.2", `{"batch":2,"first":1000,"count":500,"reason":"refused","http_status":422}`),
 			kept(10*time.Minute, 3, "mail.send.failed.send-invoice-17", `{"request_id":"send-invoice-17","attempt":2,"reason":"refused","http_status":422,"message":"The sender is unknown."}`)},
-		Deliveries: map[string]int{"delivered": 1, "bounced": 1}, Delivered: []inspect.Event{
+		Aftermath: inspect.Aftermath{Deliveries: map[string]int{"delivered": 1, "bounced": 1}, Delivered: []inspect.Event{
 			kept(9*time.Minute, 4, "mail.delivery.delivered.send-invoice-17", `{"entry":{"to":"ann@example.com"},"smtp":{"code":250,"enhanced":"2.0.0"}}`),
-			kept(8*time.Minute, 5, "mail.delivery.bounced.send-invoice-17", `{"entry":{"to":"bob@example.com"},"smtp":{"code":550,"enhanced":"5.1.1"}}`)},
+			kept(8*time.Minute, 5, "mail.delivery.bounced.send-invoice-17", `{"entry":{"to":"bob@example.com"},"smtp":{"code":550,"enhanced":"5.1.1"}}`)}},
 		Dead: lettersOf()}
 	waits := stuckOf().Requests[1]
 	return []inspect.Story{s, {RequestID: "send-invoice-17", Operation: messages.Enroll, State: inspect.Queued, Events: []inspect.Event{}, Waits: &waits,
 		Says: "queued, 41st: held: mandate service (enroll) answers 503: overloaded or out of order, published 25m ago"}}
+}
+
+// mandateOf is an enrollment that was approved, and one of its deductions failed.
+func mandateOf() []inspect.Story {
+	return []inspect.Story{{RequestID: "enroll-signup-4713", Operation: messages.Enroll, State: messages.Succeeded, Says: "succeeded, 30h ago",
+		Events: []inspect.Event{
+			kept(30*time.Hour, 1, "mandate.enroll.started.enroll-signup-4713", `{"request_id":"enroll-signup-4713","attempt":1,"order_number":"DD003"}`),
+			kept(30*time.Hour, 2, "mandate.enroll.succeeded.enroll-signup-4713", `{"request_id":"enroll-signup-4713","attempt":1,"order_number":"DD003"}`)},
+		Aftermath: inspect.Aftermath{Mandate: []inspect.Event{
+			kept(29*time.Hour, 3, "mandate.application.new.enroll-signup-4713", `{"request_id":"enroll-signup-4713","order_number":"DD003","status":"new","mandate_status":"new","match":{"confidence":"exact"},"transaction":{"amount":"100.50"}}`),
+			kept(28*time.Hour, 4, "mandate.callback.received.enroll-signup-4713", `{"request_id":"enroll-signup-4713","method":"POST","bytes":312,"checksum":"valid"}`),
+			kept(28*time.Hour, 5, "mandate.application.approved.enroll-signup-4713", `{"request_id":"enroll-signup-4713","order_number":"DD003","status":"approved","mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50"}}`),
+			kept(time.Hour, 6, "mandate.deduction.failed.enroll-signup-4713", `{"request_id":"enroll-signup-4713","order_number":"DD003","status":"failed","mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50"}}`)}}}}
+}
+
+// unmatchedOf is what is found of an order number that is of no request any more.
+func unmatchedOf() inspect.Finding {
+	return inspect.Finding{Found: []inspect.Found{}, Records: []inspect.Event{
+		kept(time.Hour, 9, "mandate.deduction.approved.unmatched", `{"order_number":"DD002","match":{"confidence":"none"}}`),
+		kept(time.Minute, 11, "mandate.application.new.unmatched", `{"order_number":"DD002","match":{"confidence":"ambiguous","candidates":["signup-a","signup-b"]}}`)}}
 }
 
 func lettersOf() []inspect.DeadLetter {

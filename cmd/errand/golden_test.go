@@ -42,7 +42,9 @@ func TestScreens(t *testing.T) {
 		},
 		"list.name":    func(c console) { (&list{output: output{format: format{"name"}}}).write(c, rowsOfList(), noon) },
 		"find.address": func(c console) { _ = (&find{output: table}).write(c, findingOf(), noon) },
+		"find.order":   func(c console) { _ = (&find{output: table}).write(c, unmatchedOf(), noon) },
 		"show":         func(c console) { (&show{output: table}).write(c, storiesOf(), noon) },
+		"show.mandate": func(c console) { (&show{output: table}).write(c, mandateOf(), noon) },
 		"dead.list":    func(c console) { (&deadList{output: table}).write(c, lettersOf(), noon) },
 		"dead.show":    func(c console) { writeDeadLetter(c, lettersOf()[0], noon) },
 		"dead.redrive": func(c console) { (&deadRedrive{format: format{"table"}}).plan(c, itemsOf()) },
@@ -65,7 +67,7 @@ func TestJSONStaysAsItIs(t *testing.T) {
 		"stuck":  func(c console, o output) { (&stuck{output: o}).write(c, stuckOf(), noon) },
 		"list":   func(c console, o output) { (&list{output: o}).write(c, rowsOfList(), noon) },
 		"find":   func(c console, o output) { _ = (&find{output: o}).write(c, findingOf(), noon) },
-		"show":   func(c console, o output) { (&show{output: o}).write(c, storiesOf(), noon) },
+		"show":   func(c console, o output) { (&show{output: o}).write(c, append(storiesOf(), mandateOf()...), noon) },
 		"dead":   func(c console, o output) { (&deadList{output: o}).write(c, lettersOf(), noon) },
 		"audit":  func(c console, o output) { (&audit{output: o}).write(c, entriesOf(), noon) },
 	} {
@@ -134,6 +136,7 @@ func statusOf() inspect.Status {
 	s := inspect.Status{At: before(0), Programs: []bus.ProgramStatus{program("log-poller"), program("mail-consumer"), program("mandate-consumer")}}
 	s.Programs[0].ReadThrough = beforeAt(3 * time.Second)
 	s.Poller = inspect.Poller{ReadThrough: s.Programs[0].ReadThrough, Watermark: beforeAt(3 * time.Minute)}
+	s.Transactions = &inspect.Poller{ReadThrough: beforeAt(20 * time.Second), Watermark: beforeAt(9 * time.Hour), Marked: beforeAt(time.Hour)}
 	for _, op := range inspect.Operations {
 		s.Queues = append(s.Queues, inspect.Queue{Operation: op, Pulls: 2})
 	}
@@ -166,6 +169,7 @@ func inTrouble(s inspect.Status) inspect.Status {
 	s.Streams[3].Bytes = 9 << 30
 	s.Streams[5].Current = 2
 	s.Poller.ReadThrough = nil
+	s.Transactions.ReadThrough = beforeAt(11 * time.Minute)
 	s.Problems = inspect.Problems(s)
 	return s
 }
@@ -177,7 +181,7 @@ func TestOperationsShowsWhatIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "show", "dead.list", "dead.redrive", "audit"} {
+	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "find.order", "show", "show.mandate", "dead.list", "dead.redrive", "audit"} {
 		shown, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 		if err != nil {
 			t.Fatal(err)

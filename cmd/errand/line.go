@@ -23,6 +23,7 @@ var shownFields = []struct {
 	zero       bool
 }{
 	{path: "order_number"}, {path: "amount"}, {path: "status"}, {path: "enrollment.url", name: "url"},
+	{path: "transaction.amount", name: "amount"}, {path: "mandate_status", name: "mandate"}, {path: "method"}, {path: "bytes", zero: true}, {path: "checksum"},
 	{path: "page"}, {path: "records"}, {path: "pages", zero: true}, {path: "total", zero: true},
 	{path: "subject"}, {path: "to"}, {path: "to_object.name", name: "to_object"},
 	{path: "batch"}, {path: "recipient", zero: true}, {path: "count"}, {path: "accepted", zero: true}, {path: "recipients"}, {path: "batches"},
@@ -59,7 +60,7 @@ func (l *lines) line(e event) string {
 // colourOf is green for good states, red for bad ones, yellow for those in between.
 func colourOf(kind string) colour {
 	switch messages.StateOf(strings.TrimPrefix(kind, "dead.")) {
-	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported, messages.Delivered:
+	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported, messages.Delivered, "approved":
 		return green
 	case messages.Failed, messages.Refused, messages.Bounced:
 		return red
@@ -89,7 +90,8 @@ func summary(e event, now time.Time) string {
 			name = field.path
 		}
 		text := short(at(body, field.path), field.zero, now)
-		if name == "match" && text == string(messages.MatchExact) { // as a rule
+		exact := at(body, "match.confidence") == string(messages.MatchExact) // as a rule
+		if exact && (name == "match" || name == "order_number") || name == "status" && text == string(messages.StateOf(e.subject)) {
 			continue
 		}
 		if text != "" {

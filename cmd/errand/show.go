@@ -24,7 +24,7 @@ type show struct {
 
 // Help is shown by --help in addition to the flags.
 func (*show) Help() string {
-	return `Shows what became of a request: where it is now (also while it is queued), its events, those of its batches, what the sending log says of its mail, its dead letters. The exit status is 1 when nothing is known of it.
+	return `Shows what became of a request: where it is now (also while it is queued), its events, those of its batches, what the sending log says of its mail, what became of its mandate (applications, deductions and callbacks, without the payer's data), its dead letters. The exit status is 1 when nothing is known of it.
 
 Examples:
 
@@ -62,7 +62,7 @@ func (s *show) run(ctx context.Context, c console) error {
 		if err != nil {
 			return b.unanswered(err)
 		}
-		known = stories[0].State != inspect.NeverSeen
+		known = stories[0].State != inspect.NeverSeen || len(stories[0].Mandate) > 0
 		open = slices.ContainsFunc(stories, func(s inspect.Story) bool { return !s.State.Final(s.Operation) })
 		s.write(c, stories, now)
 		return nil
@@ -141,6 +141,9 @@ func writeStory(c console, s inspect.Story, now time.Time) {
 		part("Sending log: "+strings.Join(counts, ", "), eventRows(shown, now))
 		s.More += uint64(len(s.Delivered) - len(shown))
 	}
+	shown := s.Mandate[max(0, len(s.Mandate)-shownDeliveries):]
+	part("Mandate: transaction list and callbacks", eventRows(shown, now))
+	s.More += uint64(len(s.Mandate) - len(shown))
 	if s.More > 0 {
 		fmt.Fprintf(c.out, "and %d more: errand watch --since 30d --exit %s\n", s.More, s.RequestID)
 	}
@@ -158,6 +161,10 @@ func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 		state := string(messages.StateOf(kind))
 		if _, batch, found := strings.Cut(id, "."); found {
 			state = "batch " + batch + " " + state
+		}
+		switch op := messages.Operation(strings.TrimSuffix(kind, "."+state)); op {
+		case messages.Application, messages.Deduction, messages.Callback:
+			state = inspect.Short(op) + " " + state
 		}
 		rows = append(rows, []cell{{stamp(shown.at, now), dim}, {state, colourOf(kind)}, cellOf(summary(shown, now))})
 	}

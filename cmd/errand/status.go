@@ -20,7 +20,7 @@ type status struct {
 
 // Help is shown by --help in addition to the flags.
 func (*status) Help() string {
-	return `Shows on one screen what is wrong, which programs answer and what they hold, what waits in the queues, what came of requests in the last hour, how far the sending log is read, and how full NATS is. The exit status is 1 when something is wrong.
+	return `Shows on one screen what is wrong, which programs answer and what they hold, what waits in the queues, what came of requests in the last hour, how far the sending log and the transaction list are read, and how full NATS is. The exit status is 1 when something is wrong.
 
 Examples:
 
@@ -86,6 +86,21 @@ func screen(c console, s inspect.Status) {
 		poller += ", read up to " + since(s.Poller.ReadThrough, now) + " ago"
 	}
 	fmt.Fprintln(c.out, "\nSending log: "+poller)
+	if s.Transactions != nil {
+		fmt.Fprintln(c.out, "Transaction list: "+transactionsRead(s.Transactions, now))
+	}
+}
+
+// transactionsRead is how far the transaction list is read: its newest records, and all of it.
+func transactionsRead(p *inspect.Poller, now time.Time) string {
+	text := "no transaction-poller answers"
+	if p.ReadThrough != nil {
+		text = "newest records read up to " + since(p.ReadThrough, now) + " ago"
+	}
+	if p.Watermark == nil {
+		return text + ", and all of it never yet"
+	}
+	return text + ", all of it up to " + stamp(p.Watermark.Time, now)
 }
 
 func programRows(programs []bus.ProgramStatus, now time.Time) (rows [][]cell) {

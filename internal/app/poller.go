@@ -48,7 +48,7 @@ func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling, 
 		return err
 	}
 	return c.poll(ctx, polled{name: "log-poller", url: service.APIURL, streams: c.streams(bus.MailDeliveries, bus.MailEvents), calls: shared, limit: limit, renew: service.renew(api),
-		export: func(r *runtime) { r.metrics.ofDeliveries(); r.polls.Store(true) }},
+		export: func(r *runtime) { r.metrics.ofDeliveries() }},
 		func(p Polling) (func(context.Context) error, func() string, error) { return wire(p, api) })
 }
 
@@ -63,7 +63,7 @@ func (c *Common) PollTransactions(ctx context.Context, service *MandateAPI, wire
 	if err != nil {
 		return err
 	}
-	return c.poll(ctx, polled{name: "transaction-poller", url: service.APIURL, streams: c.streams(bus.MandateEvents), calls: shared, limit: limit, renew: service.renew(api),
+	return c.poll(ctx, polled{name: bus.TransactionPoller, url: service.APIURL, streams: c.streams(bus.MandateEvents), calls: shared, limit: limit, renew: service.renew(api),
 		export: func(r *runtime) { r.metrics.ofTransactions() }},
 		func(p Polling) (func(context.Context) error, func() string, error) { return wire(p, api) })
 }
@@ -89,6 +89,7 @@ func (c *Common) poll(ctx context.Context, p polled, wire func(Polling) (run fun
 	}
 	r.throttle(ctx, c, p.limit)
 	p.export(r)
+	r.polls.Store(true)
 	p.calls.attach(r, p.renew)
 	run, fault, err := wire(Polling{JetStream: r.js, Publisher: r.publisher, Logger: r.log,
 		Policy:      c.policy(),

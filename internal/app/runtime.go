@@ -32,7 +32,7 @@ type runtime struct {
 	ready     readiness
 	rights    rights
 	started   time.Time
-	polls     atomic.Bool // it reads the sending log
+	polls     atomic.Bool // it reads a list
 	cleanups  []func()
 	keptFor   atomic.Int64 // how long events are kept, a time.Duration
 	newer     atomic.Bool  // newer programs are being rolled out, see bus.Found

@@ -20,6 +20,9 @@ const StatusSubject = "errand.status"
 // Programs are the names of those that answer there, one replica of each at least.
 var Programs = []string{"mandate-consumer", "mail-consumer", "log-poller"}
 
+// TransactionPoller is the name of one that need not run.
+const TransactionPoller = "transaction-poller"
+
 // ProgramStatus is what a program says of itself: what /readyz says, and holds by
 // themselves.
 type ProgramStatus struct {
@@ -29,7 +32,8 @@ type ProgramStatus struct {
 	Started messages.Time `json:"started"`
 	Faults  []string      `json:"faults"` // why it is not ready, without holds
 	Holds   []Hold        `json:"holds"`
-	// ReadThrough is up to when a log poller has published the sending log.
+	// ReadThrough is up to when a poller has published its list: the sending log, or that of
+	// transactions.
 	ReadThrough *messages.Time `json:"read_through,omitempty"`
 }
 

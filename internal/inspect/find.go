@@ -33,6 +33,9 @@ type Finding struct {
 	Found []Found `json:"found"`
 	// Rows are of the sending log, to the address, that no request is sure to be meant by.
 	Rows []Event `json:"rows,omitempty"`
+	// Records are of the transaction list, with the order number, that no request is sure to
+	// be meant by. They are without the payer's data.
+	Records []Event `json:"records,omitempty"`
 	// Unread are the ids of secrets that records of recipients are made with and that are
 	// not known here: whether they hold the address cannot be told.
 	Unread map[string]int `json:"unread,omitempty"`
@@ -67,7 +70,7 @@ func (r Reader) Find(ctx context.Context, word string, secrets []*messages.Recip
 	if strings.Contains(word, "@") {
 		searches = r.byAddress(ctx, word, secrets, since, h, &found)
 	} else {
-		searches = r.byNumber(ctx, word, since, h)
+		searches = append(r.byNumber(ctx, word, since, h), func() error { return r.records(ctx, word, since, &found) })
 	}
 	if err := eachSeen(len(searches), func(i int) error { return searches[i]() }); err != nil {
 		return found, err

@@ -5,6 +5,7 @@
 //	open.go    requests that have no outcome yet: those that are in the queues
 //	explain.go why one waits
 //	story.go   all that is known of one request
+//	mandate.go what became of its mandate
 //	list.go    requests by state, reason and time
 //	find.go    requests by what they name: an order number, an address
 //	dead.go    dead letters

@@ -21,6 +21,8 @@ type Status struct {
 	Queues   []Queue             `json:"queues"`
 	Outcomes []Outcome           `json:"outcomes"` // of the last hour
 	Poller   Poller              `json:"poller"`
+	// Transactions is how far the transaction list is published; nil: no poller of it was ever there.
+	Transactions *Poller  `json:"transaction_poller,omitempty"`
 	Streams  []Stream            `json:"streams"`
 	Storage  Storage             `json:"storage"`
 }
@@ -38,10 +40,11 @@ type Outcome struct {
 	Count     uint64             `json:"count"`
 }
 
-// Poller is how far the sending log is published.
+// Poller is how far a list is published: the sending log, or that of transactions.
 type Poller struct {
-	ReadThrough *messages.Time `json:"read_through,omitempty"` // as the active log-poller says
+	ReadThrough *messages.Time `json:"read_through,omitempty"` // as the active poller says
 	Watermark   *messages.Time `json:"watermark,omitempty"`    // as it published last
+	Marked      *messages.Time `json:"marked,omitempty"`       // when it did
 }
 
 // Stream is how full a stream is.
@@ -72,7 +75,17 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 	questions := []func() error{
 		func() (err error) { s.Programs, err = bus.AskStatus(ctx, r.Conn); return err },
 		func() (err error) { s.Outcomes, err = r.outcomes(ctx, now.Add(-Window)); return err },
-		func() (err error) { s.Poller.Watermark, err = r.watermark(ctx); return err },
+		func() (err error) {
+			s.Poller, err = r.watermark(ctx, bus.MailDeliveries, messages.Log)
+			return err
+		},
+		func() error {
+			poller, err := r.watermark(ctx, bus.MandateEvents, messages.Transactions)
+			if poller.Marked != nil {
+				s.Transactions = &poller
+			}
+			return err
+		},
 		func() (err error) { s.Storage, err = r.storage(ctx); return err },
 	}
 	for i, op := range Operations {
@@ -89,12 +102,25 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 		return s, err
 	}
 	for _, p := range s.Programs {
-		if p.ReadThrough != nil && (s.Poller.ReadThrough == nil || p.ReadThrough.After(s.Poller.ReadThrough.Time)) {
-			s.Poller.ReadThrough = p.ReadThrough
+		switch {
+		case p.ReadThrough == nil:
+		case p.Program != bus.TransactionPoller:
+			s.Poller.read(p.ReadThrough)
+		case s.Transactions == nil:
+			s.Transactions = &Poller{ReadThrough: p.ReadThrough}
+		default:
+			s.Transactions.read(p.ReadThrough)
 		}
 	}
 	s.Problems = Problems(s)
 	return s, nil
+}
+
+// read notes how far one of the pollers has read: the furthest counts.
+func (p *Poller) read(through *messages.Time) {
+	if p.ReadThrough == nil || through.After(p.ReadThrough.Time) {
+		p.ReadThrough = through
+	}
 }
 
 // outcomes counts what came into a state since a time.
@@ -112,16 +138,16 @@ func (r Reader) outcomes(ctx context.Context, since time.Time) ([]Outcome, error
 	})
 }
 
-func (r Reader) watermark(ctx context.Context) (*messages.Time, error) {
-	m, there, err := bus.Last(ctx, r.Conn, bus.MailDeliveries, messages.Log.Subject(messages.Marked, ""))
+func (r Reader) watermark(ctx context.Context, stream string, list messages.Operation) (p Poller, err error) {
+	m, there, err := bus.Last(ctx, r.Conn, stream, list.Subject(messages.Marked, ""))
 	if err != nil || !there {
-		return nil, err
+		return p, err
 	}
 	var body messages.Watermark
 	if err := messages.DecodeEvent(m.Data, &body); err != nil {
-		return nil, err
+		return p, err
 	}
-	return optional(body.CompleteThrough.Time), nil
+	return Poller{Watermark: optional(body.CompleteThrough.Time), Marked: optional(m.Time)}, nil
 }
 
 func (r Reader) storage(ctx context.Context) (Storage, error) {
@@ -148,7 +174,9 @@ func streamFrom(info *jetstream.StreamInfo) Stream {
 // From when on something is wrong, as the shipped alerts have it.
 const (
 	longWait = 15 * time.Minute // that nobody took
-	longLag  = 5 * time.Minute  // of the poller
+	longLag  = 5 * time.Minute  // of the poller of the sending log
+	listLag  = 10 * time.Minute // of that of transactions
+	markLag  = 2 * time.Hour    // of its watermark, where none answers: an idle one stores it once an hour
 	fullPart = 0.8              // of a limit
 )
 
@@ -186,6 +214,14 @@ func Problems(s Status) []Problem {
 	}
 	if read := s.Poller.ReadThrough; read != nil && now.Sub(read.Time) > longLag {
 		add("poller", "the sending log is read up to %s ago", Span(now.Sub(read.Time)))
+	}
+	if t := s.Transactions; t != nil {
+		switch {
+		case t.ReadThrough != nil && now.Sub(t.ReadThrough.Time) > listLag:
+			add("poller", "the transaction list is read up to %s ago", Span(now.Sub(t.ReadThrough.Time)))
+		case t.ReadThrough == nil && now.Sub(t.Marked.Time) > markLag:
+			add("program", "no transaction-poller answers, and none has read the list for %s: does one run?", Span(now.Sub(t.Marked.Time)))
+		}
 	}
 	for _, q := range s.Queues {
 		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })

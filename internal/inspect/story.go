@@ -25,11 +25,19 @@ type Story struct {
 	Says      string             `json:"says"`  // where it is, in a sentence
 	Waits     *Open              `json:"waits,omitempty"`
 	Events    []Event            `json:"events"` // of batches too, by time
-	// More is how many events of batches and deliveries are left out.
-	More       uint64         `json:"more,omitempty"`
-	Deliveries map[string]int `json:"deliveries,omitempty"` // events by state
+	// More is how many events of batches, deliveries and mandates are left out.
+	More uint64 `json:"more,omitempty"`
+	Aftermath
+	Dead []DeadLetter `json:"dead_letters,omitempty"`
+}
+
+// Aftermath is what came of a request after its outcome.
+type Aftermath struct {
+	Deliveries map[string]int `json:"deliveries,omitempty"` // of a message: events by state
 	Delivered  []Event        `json:"delivery_events,omitempty"`
-	Dead       []DeadLetter   `json:"dead_letters,omitempty"`
+	// Mandate is what the transaction list says of an enrollment's application and deductions,
+	// and the callbacks that came, by time. Their bodies are without the payer's data.
+	Mandate []Event `json:"mandate_events,omitempty"`
 }
 
 // noQueues is what a story says of a request without an outcome to who may not look for it.
@@ -54,7 +62,7 @@ func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story,
 		if s.State == NeverSeen && s.Says == noQueues {
 			says = "never seen: no event of it is kept; " + noQueues
 		}
-		return s.State == NeverSeen
+		return s.State == NeverSeen && len(s.Mandate) == 0
 	})
 	if len(stories) == 0 {
 		stories = []Story{{RequestID: id, State: NeverSeen, Events: []Event{}, Says: says}}
@@ -91,7 +99,15 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 			return s, err
 		}
 	}
+	if op == messages.Enroll {
+		if err := r.mandate(ctx, &s); err != nil {
+			return s, err
+		}
+	}
 	if !there {
+		if s.State == NeverSeen && len(s.Mandate) > 0 {
+			s.Says = "no event of the enrollment itself is kept any more; this came of it"
+		}
 		return s, nil
 	}
 	s.State = messages.StateOf(last.Subject)

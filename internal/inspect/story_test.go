@@ -193,6 +193,11 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			s.Queues[0].PausedUntil, s.Queues[0].Pause = &until, &Pause{"olga", "INC-4711"}
 		}, []Problem{{"queue", "mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime) + " by olga: INC-4711"}}},
 		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []Problem{{"poller", "the sending log is read up to 6m ago"}}},
+		{func(s *Status) { read := ago(9 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, []Problem{}},
+		{func(s *Status) { read := ago(11 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, []Problem{{"poller", "the transaction list is read up to 11m ago"}}},
+		{func(s *Status) { marked := ago(61 * time.Minute); s.Transactions = &Poller{Marked: &marked} }, []Problem{}},
+		{func(s *Status) { marked := ago(3 * time.Hour); s.Transactions = &Poller{Marked: &marked} },
+			[]Problem{{"program", "no transaction-poller answers, and none has read the list for 3h: does one run?"}}},
 		{func(s *Status) { s.Streams[0].Bytes = 81 }, []Problem{{"nats", "S has 81% of its maximum size"}}},
 		{func(s *Status) { s.Streams[0].Current = 2 }, []Problem{{"nats", "S has 2 of 3 replicas"}}},
 		{func(s *Status) {

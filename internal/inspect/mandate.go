@@ -1,0 +1,65 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// mandate adds what became of the mandate of an enrollment.
+func (r Reader) mandate(ctx context.Context, s *Story) error {
+	for _, about := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
+		if err := r.read(ctx, s, bus.MandateEvents, about.Filter(s.RequestID), &s.Mandate); err != nil {
+			return err
+		}
+	}
+	s.Mandate = slices.DeleteFunc(s.Mandate, func(e Event) bool { return messages.StateOf(e.Subject) == messages.Erased })
+	slices.SortFunc(s.Mandate, func(a, b Event) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	for i, e := range s.Mandate {
+		s.Mandate[i].Body = withoutPayer(e)
+	}
+	return nil
+}
+
+// withoutPayer is the body of an event about a mandate without what it has of the payer: of a
+// callback without what was sent.
+func withoutPayer(e Event) any {
+	var body map[string]json.RawMessage
+	if json.Unmarshal(e.Message.Data, &body) != nil {
+		return fmt.Sprintf("%d bytes", len(e.Message.Data))
+	}
+	delete(body, "query")
+	delete(body, "body")
+	if record, there := body["transaction"]; there {
+		body["transaction"] = messages.WithoutPayer(record)
+	}
+	return body
+}
+
+// records searches those of the transaction list that no request is sure to be meant by for an
+// order number. Case and spaces do not count, as where they are matched.
+func (r Reader) records(ctx context.Context, word string, since time.Time, into *Finding) error {
+	fold := func(order string) string { return strings.ToLower(strings.Join(strings.Fields(order), "")) }
+	for _, about := range []messages.Operation{messages.Application, messages.Deduction} {
+		scan := bus.Scan{Stream: bus.MandateEvents, Filter: about.Filter(messages.Unmatched), Since: since}
+		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
+			if fold(factsOf(m.Data).OrderNumber) == fold(word) {
+				e := eventOf(m)
+				e.Body = withoutPayer(e)
+				into.Records = append(into.Records, e)
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
