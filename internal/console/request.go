@@ -31,6 +31,7 @@ type storyView struct {
 	inspect.Story
 	Events                          []eventView
 	Deliveries                      []eventView
+	Mandate                         []eventView
 	Letters                         []eventView
 	MayRedrive, MayCancel, MayErase bool
 }
@@ -74,7 +75,7 @@ func (s *Server) requestPage(ctx context.Context, id string, user access.User, r
 		p.Stories = append(p.Stories, viewOf(story, user, reveal))
 	}
 	out := page{Title: "Request " + id, Nav: "/requests", Name: "request", Data: p}
-	if len(stories) == 1 && stories[0].State == inspect.NeverSeen {
+	if len(stories) == 1 && stories[0].State == inspect.NeverSeen && len(stories[0].Mandate) == 0 {
 		out.Status = http.StatusNotFound
 	}
 	return out, nil
@@ -87,6 +88,9 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	}
 	for _, e := range s.Delivered {
 		v.Deliveries = append(v.Deliveries, eventViewOf(e, reveal))
+	}
+	for _, e := range s.Mandate {
+		v.Mandate = append(v.Mandate, mandateView(e, reveal))
 	}
 	for _, d := range s.Dead {
 		letter := eventViewOf(d.Event, reveal)
@@ -121,6 +125,27 @@ func eventViewOf(e inspect.Event, reveal bool) eventView {
 	}
 	if body.Batch > 0 && strings.HasPrefix(e.Subject, string(messages.Batch)+".") {
 		v.What = fmt.Sprint("batch ", body.Batch)
+	}
+	return v
+}
+
+// mandateView is an application, a deduction or a callback.
+func mandateView(e inspect.Event, reveal bool) eventView {
+	v := eventViewOf(e, reveal)
+	var body struct {
+		Mandate  string                    `json:"mandate_status"`
+		Method   string                    `json:"method"`
+		Bytes    int                       `json:"bytes"`
+		Checksum messages.CallbackChecksum `json:"checksum"`
+	}
+	_ = json.Unmarshal(e.Message.Data, &body) // what could be read before the fault is there
+	about := messages.Operation(strings.TrimSuffix(e.Subject[:strings.LastIndexByte(e.Subject, '.')], "."+string(v.State)))
+	v.What = strings.ToLower(plain(about))
+	switch {
+	case about == messages.Callback:
+		v.Message = fmt.Sprintf("%s, %s, checksum: %s. A callback is a hint: anybody who has its address can send one.", body.Method, bytesText(body.Bytes), body.Checksum)
+	case body.Mandate != "":
+		v.Message = "The mandate is " + strings.ReplaceAll(body.Mandate, "_", " ") + "."
 	}
 	return v
 }

@@ -104,6 +104,12 @@ func plain(op messages.Operation) string {
 		return "Mail account"
 	case messages.Batch:
 		return "Batch"
+	case messages.Application:
+		return "Application"
+	case messages.Deduction:
+		return "Deduction"
+	case messages.Callback:
+		return "Callback"
 	case messages.Delivery:
 		return "Delivery"
 	}
@@ -145,7 +151,7 @@ func reason(r messages.Reason) string {
 func class(state any) string {
 	s := messages.State(fmt.Sprint(state))
 	switch {
-	case slices.Contains([]messages.State{messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported, messages.Delivered, "safe"}, s):
+	case slices.Contains([]messages.State{messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported, messages.Delivered, "approved", "safe"}, s):
 		return "good"
 	case slices.Contains([]messages.State{messages.Failed, messages.Refused, messages.Bounced, "not_done"}, s):
 		return "bad"

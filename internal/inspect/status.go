@@ -23,8 +23,8 @@ type Status struct {
 	Poller   Poller              `json:"poller"`
 	// Transactions is how far the transaction list is published; nil: no poller of it was ever there.
 	Transactions *Poller  `json:"transaction_poller,omitempty"`
-	Streams  []Stream            `json:"streams"`
-	Storage  Storage             `json:"storage"`
+	Streams      []Stream `json:"streams"`
+	Storage      Storage  `json:"storage"`
 }
 
 // Problem is something that is wrong, and where: at the upstream, a program, a queue, NATS.

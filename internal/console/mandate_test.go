@@ -1,0 +1,41 @@
+package console
+
+import (
+	"html"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWhatBecameOfAMandateIsShownWithoutThePayer(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	approved := body{"order_number": "DD001", "status": "approved", "mandate_status": "active", "transaction": body{"payer_name": "Ann Tester", "status_description": "Approved"}}
+	in.store("mandate.enroll.succeeded.order-1", body{"request_id": "order-1"})
+	in.store("mandate.callback.received.order-1", body{"method": "POST", "bytes": 312, "checksum": "valid", "body": "payer=Ann Tester"})
+	in.store("mandate.application.approved.order-1", approved)
+	in.store("mandate.deduction.failed.expired", approved)
+	in.store("mandate.transactions.watermark", body{"complete_through": time.Now()})
+	for path, shown := range map[string][]string{
+		"/requests/order-1": {"POST, 312 B, checksum: valid.", "The mandate is active.", `<span>application</span>`, `"status_description": "Approved"`},
+		"/requests/expired": {"No event of the enrollment itself is kept any more", `<span>deduction</span>`},
+	} {
+		status, page := in.get(path)
+		for _, text := range shown {
+			if status != http.StatusOK || !strings.Contains(html.UnescapeString(page), text) {
+				t.Errorf("%s, %d, does not show %q:\n%s", path, status, text, page)
+			}
+		}
+		for _, secret := range []string{"Ann Tester", "DD001"} {
+			if strings.Contains(page, secret) {
+				t.Errorf("%s shows %q", path, secret)
+			}
+		}
+	}
+	if _, page := in.post("/requests/order-1/reveal", url.Values{"why": {"the payer asks"}}); strings.Count(page, "Ann Tester") != 2 {
+		t.Errorf("revealed, the page is\n%s", page)
+	}
+	in.shows("/queues", "no transaction-poller answers")
+}
