@@ -76,7 +76,7 @@ func mandateOf() []inspect.Story {
 		Aftermath: inspect.Aftermath{Mandate: []inspect.Event{
 			kept(29*time.Hour, 3, "mandate.application.new.enroll-signup-4713", `{"request_id":"enroll-signup-4713","order_number":"DD003","status":"new","mandate_status":"new","match":{"confidence":"exact"},"transaction":{"amount":"100.50"}}`),
 			kept(28*time.Hour, 4, "mandate.callback.received.enroll-signup-4713", `{"request_id":"enroll-signup-4713","method":"POST","bytes":312,"checksum":"valid"}`),
-			kept(28*time.Hour, 5, "mandate.application.approved.enroll-signup-4713", `{"request_id":"enroll-signup-4713","order_number":"DD003","status":"approved","mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50"}}`),
+			kept(28*time.Hour, 5, "mandate.application.approved.enroll-signup-4713", `{"request_id":"enroll-signup-4713","order_number":"DD003","kind":"application","status":"approved","by":"callback","mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50"}}`),
 			kept(time.Hour, 6, "mandate.deduction.failed.enroll-signup-4713", `{"request_id":"enroll-signup-4713","order_number":"DD003","status":"failed","mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50"}}`)}}}}
 }
 

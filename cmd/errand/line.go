@@ -23,7 +23,7 @@ var shownFields = []struct {
 	zero       bool
 }{
 	{path: "order_number"}, {path: "amount"}, {path: "status"}, {path: "enrollment.url", name: "url"},
-	{path: "transaction.amount", name: "amount"}, {path: "mandate_status", name: "mandate"}, {path: "method"}, {path: "bytes", zero: true}, {path: "checksum"},
+	{path: "transaction.amount", name: "amount"}, {path: "mandate_status", name: "mandate"}, {path: "method"}, {path: "bytes", zero: true}, {path: "checksum"}, {path: "by"},
 	{path: "page"}, {path: "records"}, {path: "pages", zero: true}, {path: "total", zero: true},
 	{path: "subject"}, {path: "to"}, {path: "to_object.name", name: "to_object"},
 	{path: "batch"}, {path: "recipient", zero: true}, {path: "count"}, {path: "accepted", zero: true}, {path: "recipients"}, {path: "batches"},
@@ -90,11 +90,7 @@ func summary(e event, now time.Time) string {
 			name = field.path
 		}
 		text := short(at(body, field.path), field.zero, now)
-		exact := at(body, "match.confidence") == string(messages.MatchExact) // as a rule
-		if exact && (name == "match" || name == "order_number") || name == "status" && text == string(messages.StateOf(e.subject)) {
-			continue
-		}
-		if text != "" {
+		if text != "" && !implied(e, body, name, text) {
 			parts = append(parts, join(name, text))
 		}
 	}
@@ -109,6 +105,19 @@ func summary(e event, now time.Time) string {
 		parts = append(parts, join("attempt", n.String()))
 	}
 	return strings.Join(parts, " ")
+}
+
+// implied reports whether a field says what the rest of a line does, or what is so as a rule.
+func implied(e event, body map[string]any, name, text string) bool {
+	switch name {
+	case "match", "order_number":
+		return at(body, "match.confidence") == string(messages.MatchExact)
+	case "status":
+		return text == string(messages.StateOf(e.subject))
+	case "by":
+		return body["kind"] == nil || text == string(messages.ByList) // how a record was found
+	}
+	return false
 }
 
 // at returns the value in body under a path of names.
