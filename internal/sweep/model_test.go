@@ -15,7 +15,8 @@ var modelSeeds = flag.Uint64("sweep.seeds", 5, "lists of each order that are dra
 
 // The list grows, shifts and changes while it is read, rows come late and are removed, pages
 // have any length or none, totals lie, sweepers crash at any point, sometimes there are two
-// of them, and days pass without any: each state is published once, and none is lost.
+// of them, days pass without any, and others publish rows that they have looked up: each
+// state is published once, and none is lost.
 func TestEachStateOfEachRowIsPublishedOnce(t *testing.T) {
 	seeds := *modelSeeds
 	if testing.Short() {
@@ -54,8 +55,13 @@ func model(t *testing.T, o Order, seed uint64) {
 				left := random.IntN(150)
 				d.crash = func() bool { left--; return left < 0 }
 			}
+			w := l.sweeper(d, limit)
+			if random.IntN(2) == 0 {
+				w.Recent, w.Pace = time.Hour, 5
+				sweepers.Go(func() { lookUp(ctx, l, w) })
+			}
 			sweepers.Go(func() {
-				if err := l.sweeper(d, limit).Run(ctx); err != nil {
+				if err := w.Run(ctx); err != nil {
 					t.Error(err)
 				}
 			})
@@ -85,6 +91,20 @@ func model(t *testing.T, o Order, seed uint64) {
 	checkTold(t, l, s, watched)
 	if t.Failed() {
 		t.Logf("limit %d, age %v, fixed %t of %d, silent %t, empty pages %t, total %d of %d", limit, s.age, l.fixed, l.maxRows, l.silent, l.empty != nil, l.total(len(l.rows)), len(l.rows))
+	}
+}
+
+// lookUp publishes a few rows of the list again and again, as somebody who looks them up.
+func lookUp(ctx context.Context, l *list, s *Sweeper[int]) {
+	for ctx.Err() == nil {
+		var found []Row[int]
+		l.mu.Lock()
+		for range min(3, len(l.rows)) {
+			found = append(found, l.rows[l.random.IntN(len(l.rows))].row())
+		}
+		l.mu.Unlock()
+		_ = s.Publish(ctx, found) // what was not stored is found otherwise
+		time.Sleep(700 * time.Millisecond)
 	}
 }
 

@@ -32,6 +32,11 @@ func (r *row) id(state int) ID {
 	return ID(sum[:16])
 }
 
+// row is the row as a page shows it.
+func (r *row) row() Row[int] {
+	return Row[int]{ID: r.id(r.states), Key: r.key, At: r.created, Final: r.final, Item: r.states}
+}
+
 // list is a list that grows and changes, also between two pages, and that lies.
 type list struct {
 	mu      sync.Mutex // guards everything here; not held while a read sleeps
@@ -150,8 +155,7 @@ func (l *list) Page(ctx context.Context, number, limit int) (p Page[int], err er
 		return p, nil
 	}
 	for i := (number - 1) * limit; i < min(number*limit, len(rows)); i++ {
-		r := rows[i]
-		p.Rows = append(p.Rows, Row[int]{ID: r.id(r.states), Key: r.key, At: r.created, Final: r.final, Item: r.states})
+		p.Rows = append(p.Rows, rows[i].row())
 	}
 	return p, nil
 }
