@@ -1,14 +1,13 @@
 package callback
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"encoding/json"
 	"maps"
 	"mime"
 	"net/url"
 	"slices"
-	"strconv"
+	"unicode/utf8"
 
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
@@ -46,29 +45,28 @@ func fieldsOf(contentType, query string, body []byte) (map[string]string, bool) 
 	if len(body) == 0 {
 		return formOf(query)
 	}
+	if !utf8.Valid(body) {
+		return nil, false
+	}
 	if media, _, _ := mime.ParseMediaType(contentType); media == "application/x-www-form-urlencoded" {
 		return formOf(string(body))
 	}
-	var object map[string]any
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	if d.Decode(&object) != nil || d.More() {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) != nil || object == nil {
 		return nil, false
 	}
 	fields := make(map[string]string, len(object))
 	for name, value := range object {
-		switch v := value.(type) {
-		case nil:
-			fields[name] = ""
-		case string:
-			fields[name] = v
-		case json.Number:
-			fields[name] = v.String()
-		case bool:
-			fields[name] = strconv.FormatBool(v)
-		default:
+		var text string // stays empty for null
+		switch value[0] {
+		case '{', '[':
 			return nil, false
+		case '"', 'n':
+			_ = json.Unmarshal(value, &text) // it was read before
+		default: // a number or a boolean, as it was sent
+			text = string(value)
 		}
+		fields[name] = text
 	}
 	return fields, true
 }

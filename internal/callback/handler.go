@@ -1,6 +1,7 @@
 package callback
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -28,6 +30,7 @@ var ErrTooMany = errors.New("callback: the request has too many")
 //	200  it is stored, or was before
 //	404  the token is not the request's: nothing else was looked at
 //	405  neither GET nor POST
+//	400  the body is cut; 408: it took too long
 //	413  the body is larger than 64 KiB; 414: the query is longer than 8 KiB
 //	429  too many of one request
 //	503  it is not stored: send it again
@@ -53,8 +56,10 @@ type Handler struct {
 const (
 	maxBody  = 64 << 10
 	maxQuery = 8 << 10
-	// maxPlaces is how many callbacks are read and stored at once: with their copies 256 KiB each.
+	// maxPlaces is how many callbacks are read and stored at once.
 	maxPlaces = 256
+	// crowd is from how many on each must come quickly: slow ones leave the other places free.
+	crowd = maxPlaces / 2
 	// Callbacks a second of one request, and at once.
 	perRequest, burst = 1, 10
 	// maxLimits is how many requests are remembered for that.
@@ -89,21 +94,16 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) int {
 	case !h.allow(request):
 		return http.StatusTooManyRequests
 	}
-	h.once.Do(func() { h.places = make(chan struct{}, maxPlaces) })
-	select {
-	case h.places <- struct{}{}:
-		defer func() { <-h.places }()
-	default:
+	if !h.enter(r.Context()) {
 		return http.StatusServiceUnavailable
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return http.StatusRequestEntityTooLarge
+	defer func() { <-h.places }()
+	body, status := h.read(w, r)
+	if status != http.StatusOK {
+		return status
 	}
-	if err != nil {
-		return http.StatusBadRequest
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), retry.Callback)
+	// It is stored also if its sender has hung up.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), retry.Callback)
 	defer cancel()
 	switch err := h.Store(ctx, request, h.bodyOf(r, body)); {
 	case errors.Is(err, ErrTooMany):
@@ -112,6 +112,47 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) int {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusOK
+}
+
+// enter takes a place, and waits a moment for one.
+func (h *Handler) enter(ctx context.Context) bool {
+	h.once.Do(func() { h.places = make(chan struct{}, maxPlaces) })
+	select {
+	case h.places <- struct{}{}:
+		return true
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, retry.CallbackCrowd)
+	defer cancel()
+	select {
+	case h.places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read reads the body that was sent; a status other than 200: it has none to store.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request) (body []byte, status int) {
+	if r.ContentLength > maxBody {
+		return nil, http.StatusRequestEntityTooLarge
+	}
+	within := retry.CallbackRead
+	if len(h.places) > crowd {
+		within = retry.CallbackCrowd
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // else the server's own counts
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case large:
+		return nil, http.StatusRequestEntityTooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, http.StatusRequestTimeout
+	case err != nil:
+		return nil, http.StatusBadRequest
+	}
+	return body, http.StatusOK
 }
 
 // allow reports whether another callback of a request is taken now.
@@ -138,12 +179,19 @@ func (h *Handler) bodyOf(r *http.Request, sent []byte) *messages.CallbackBody {
 	case h.WithoutPayer:
 		b.ContentType, b.Query, b.Encoding = "", "", messages.CallbackWithheld
 	case len(sent) == 0:
-	case utf8.Valid(sent):
+	case isText(sent):
 		b.Body, b.Encoding = string(sent), messages.CallbackText
 	default:
 		b.Body, b.Encoding = base64.StdEncoding.EncodeToString(sent), messages.CallbackBase64
 	}
 	return b
+}
+
+// isText reports whether a body is one, which as JSON is at most twice as long.
+func isText(body []byte) bool {
+	return utf8.Valid(body) && !bytes.ContainsFunc(body, func(r rune) bool {
+		return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == '\u2028' || r == '\u2029'
+	})
 }
 
 // digest tells a callback from another, and knows it again when it is repeated.

@@ -71,6 +71,7 @@ func TestACallbackIsStoredAsItWasSent(t *testing.T) {
 		{"GET", "status=3", "", "", messages.CallbackBody{Query: "status=3", Checksum: "absent"}},
 		{"GET", "", "", "", messages.CallbackBody{Checksum: "absent"}},
 		{"POST", "", "image/png", "\xff\xfe", messages.CallbackBody{ContentType: "image/png", Body: "//4=", Encoding: "base64", Checksum: "unknown"}},
+		{"POST", "", "text/plain", "a\x00", messages.CallbackBody{ContentType: "text/plain", Body: "YQA=", Encoding: "base64", Checksum: "unknown"}},
 		{"POST", "", "application/json", `{"a":`, messages.CallbackBody{ContentType: "application/json", Body: `{"a":`, Encoding: "text", Checksum: "unknown"}},
 		{"POST", "", "application/json", `{"a":{"checksum":"x"}}`, messages.CallbackBody{ContentType: "application/json", Body: `{"a":{"checksum":"x"}}`, Encoding: "text", Checksum: "unknown"}},
 	} {
@@ -117,6 +118,12 @@ func TestTheChecksumOfACallbackIsChecked(t *testing.T) {
 		{"application/json", `{"a":10.5,"b":null,"c":"3","d":true,"checksum":"` + right + `"}`, "invalid"},
 		{"application/json", `{"checksum":""}`, "invalid"},
 		{"application/json", `[]`, "unknown"},
+		{"application/json", `null`, "unknown"},
+		{"application/json", `{"a":1}{"b":1}`, "unknown"},
+		{"application/json", `{"a":"` + "\xff" + `","checksum":"x"}`, "unknown"},
+		{"application/x-www-form-urlencoded", "\x1f\x8b=1", "unknown"},
+		{"application/json", `{"a":` + strings.Repeat("[", maxBody-5), "unknown"},
+		{"application/json", `{"checksum":"x","a":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", "unknown"},
 	} {
 		if got := checksum(clients.NewSecret(signText), c.contentType, "", []byte(c.body)); got != c.want {
 			t.Errorf("%s %s: %s, want %s", c.contentType, c.body, got, c.want)

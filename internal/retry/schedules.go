@@ -149,6 +149,8 @@ const (
 	Callback = 5 * time.Second
 	// CallbackRead is how long one may take to come.
 	CallbackRead = 10 * time.Second
+	// CallbackCrowd is how long one may take where many come at once, and how long it waits for its place.
+	CallbackCrowd = time.Second
 	// AdminEnd is how long it waits for the requests to its admin server.
 	AdminEnd = time.Second
 	// AdminRead is how long one of those may take to come.

@@ -27,7 +27,7 @@ type CallbackEncoding string
 
 // The encodings; "" is that of a callback without a body.
 const (
-	CallbackText     CallbackEncoding = "text"     // as it is: valid UTF-8
+	CallbackText     CallbackEncoding = "text"     // as it is: valid UTF-8 without control characters
 	CallbackBase64   CallbackEncoding = "base64"   // RFC 4648, section 4
 	CallbackWithheld CallbackEncoding = "withheld" // left out: events hold nothing of payers, nor the query; or it is too large for the servers
 )

@@ -1,0 +1,63 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"golang.org/x/net/netutil"
+
+	"errand/internal/retry"
+)
+
+const (
+	// maxConnections is how many connections are open at once; others wait to be accepted.
+	maxConnections = 4096
+	// maxHeader is how large the line and the headers of a request may be, but for 4 KiB more.
+	maxHeader = 16 << 10
+)
+
+// Serve has handler answer what comes on listener until ctx ends and what was begun is
+// answered, or hard ends. Nobody keeps a connection for long: one that sends nothing, or
+// slowly, is closed, and where half of them are open each answer ends its own.
+func Serve(ctx, hard context.Context, listener net.Listener, handler http.Handler) error {
+	var open atomic.Int64
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if open.Load() > maxConnections/2 {
+				w.Header().Set("Connection", "close")
+			}
+			handler.ServeHTTP(w, r)
+		}),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Add(-1)
+			}
+		},
+		DisableGeneralOptionsHandler: true, // OPTIONS * is as foreign as any other
+		MaxHeaderBytes:               maxHeader,
+		ReadHeaderTimeout:            retry.AdminRead, ReadTimeout: retry.CallbackRead,
+		WriteTimeout: retry.CallbackRead + 2*retry.Callback, IdleTimeout: retry.AdminIdle,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }() // waited for below
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	err := server.Shutdown(hard)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close() // whoever ended it says so
+	}
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
+}
