@@ -429,6 +429,7 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		enroll  = `, operation="mandate.enroll"`
 		calls   = `errand_upstream_call_duration_seconds_count{` + mandate + `, call="enroll"`
 	)
+	all := []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`, `errand_ready{job="log-poller"} 1x30`}
 	for _, c := range []struct {
 		alert, when string
 		series      []string
@@ -438,7 +439,9 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandHeld", "only the reads are", []string{`errand_held{` + mandate + `, operation="mandate.enroll"} 0x30`, `errand_held{` + mandate + `, operation="mandate.transactions"} 1x30`}, true},
 		{"ErrandHeld", "none is", []string{`errand_held{` + mandate + `} 0x30`}, false},
 		{"ErrandDown", "a program is not there", []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`}, true},
-		{"ErrandDown", "all are there, ready or not", []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`, `errand_ready{job="log-poller"} 1x30`}, false},
+		{"ErrandDown", "all are there, ready or not", all, false},
+		{"ErrandDown", "an optional program is there no more", append([]string{`errand_ready{` + lister + `} 1x10`}, all...), true},
+		{"ErrandDown", "an optional program is there", append([]string{`errand_ready{` + lister + `} 0x30`}, all...), false},
 		{"ErrandNobodyReady", "both of two", []string{`errand_ready{` + poller + `} 0x30`, `errand_ready{` + standby + `} 0x30`}, true},
 		{"ErrandNobodyReady", "one of two is", []string{`errand_ready{` + poller + `} 0x30`, `errand_ready{` + standby + `} 1x30`}, false},
 		{"ErrandNobodyReady", "held: that has its own alert", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 1x30`}, false},
@@ -477,6 +480,8 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandNoPollerAtWork", "one of two reads", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + standby + `, call="logs", fate="success"} 0+6x30`}, false},
 		{"ErrandTransactionsLag", "the only one", []string{`errand_transactions_lag_seconds{` + lister + `} 0+60x30`}, true},
 		{"ErrandTransactionsLag", "it is read", []string{`errand_transactions_lag_seconds{` + lister + `} 40x30`}, false},
+		{"ErrandLookUpsLate", "by callbacks", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`, `errand_lookups_total{` + lister + `, by="callback"} 0+60x30`}, true},
+		{"ErrandLookUpsLate", "nothing is looked up any more", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`, `errand_lookups_total{` + lister + `, by="callback"} 60x30`}, false},
 		{"ErrandCallbacksRefused", "the first one", []string{`errand_callbacks_total{` + taker + `, status="503"} 0x28 1 1`}, true},
 		{"ErrandCallbacksRefused", "guesses of the token", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+9x30`}, false},
 		{"ErrandOverdue", "the first one", []string{`errand_deliveries_total{` + poller + `, status="overdue"} 0x28 1 1`}, true},
