@@ -89,6 +89,29 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 	}
 }
 
+// A service that calls before it lists what it calls of has the request looked up again.
+func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.publish("mandate.enroll.requested", enrollment("r1"))
+		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
+		var called time.Time
+		go func() {
+			time.Sleep(20 * time.Minute) // the next look of its own is ten minutes later
+			called = time.Now()
+			b.calledBack("r1", fmt.Sprintf("%064d", 1))
+			time.Sleep(30 * time.Second)
+			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
+				t.Error(err)
+			}
+		}()
+		b.run(b.seldom(), 25*time.Minute, nil)
+		e := b.wantOne("mandate.application.approved.r1")
+		if late := stamp(t, e).Sub(called); late > 63*time.Second || e.Body["by"] != "callback" {
+			t.Errorf("told %v after the callback, by %v", late, e.Body["by"])
+		}
+	})
+}
+
 // A callback has its request looked up at once, and many of them a bounded number of times.
 func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

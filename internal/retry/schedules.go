@@ -202,9 +202,9 @@ var OpenAges = []time.Duration{2 * time.Minute, 5 * time.Minute, 15 * time.Minut
 // OpenEnough is for how long after its link has expired an enrollment is looked at.
 const OpenEnough = 24 * time.Hour
 
-// CallbackAges are those of what a callback named: at once, and again for one that came right
-// after a look.
-var CallbackAges = []time.Duration{0, CallbackEvery}
+// CallbackAges are those of what a callback named: at once, again for one that came right after
+// a look, and again where the list did not show a decision yet.
+var CallbackAges = []time.Duration{0, CallbackEvery, time.Minute}
 
 // CallbackBack is how long ago callbacks came at most that a program looks at when it starts: it
 // reads the newer part of the list then, and looks at open enrollments.

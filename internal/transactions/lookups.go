@@ -37,7 +37,6 @@ type LookUps struct {
 	LookedUp func(by messages.TransactionBy, late time.Duration)
 	Logger   zerolog.Logger
 
-	mu     sync.Mutex
 	looked map[uint64]time.Time // when requests were looked up that callbacks named
 }
 
@@ -92,8 +91,7 @@ func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Durat
 	if o.At.Add(before).After(expires.Add(retry.OpenEnough)) {
 		return false, nil
 	}
-	last, err := l.Events.LastOf(ctx, messages.Application, "*", o.ID)
-	if err != nil || last.Sequence > 0 && isDecided(last.Body) {
+	if decided, err := l.decided(ctx, o.ID); err != nil || decided {
 		return false, err
 	}
 	return l.look(ctx, told.OrderNumber, messages.ByLookUp)
@@ -102,21 +100,29 @@ func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Durat
 // linkLasts is how long a link does that was asked for without a time.
 const linkLasts = time.Hour
 
-func isDecided(event []byte) bool {
+// decided reports whether the last thing that was published of an application is its end.
+func (l *LookUps) decided(ctx context.Context, id string) (bool, error) {
+	last, err := l.Events.LastOf(ctx, messages.Application, "*", id)
+	if err != nil || last.Sequence == 0 {
+		return false, err
+	}
 	var b messages.TransactionBody
-	return messages.DecodeEvent(event, &b) == nil && read(b.Transaction, time.UTC).final
+	return messages.DecodeEvent(last.Body, &b) == nil && read(b.Transaction, time.UTC).final, nil
 }
 
 // called looks an enrollment up that a callback names, at most once every retry.CallbackEvery:
-// whoever has the address can send as many as the receiver takes. One that came after a look
-// has another one, when that is due.
-func (l *LookUps) called(ctx context.Context, o history.Open, _, age time.Duration) (looked bool, err error) {
+// whoever has the address can send as many as the receiver takes. One that came right after a
+// look has another one when that is due; so has one that nothing was decided by: the service may
+// call before it lists.
+func (l *LookUps) called(ctx context.Context, o history.Open, before, age time.Duration) (looked bool, err error) {
 	key, now := maphash.String(seed, o.ID), time.Now()
-	l.mu.Lock()
-	last := l.looked[key]
-	l.mu.Unlock()
-	if last.After(o.At) || now.Sub(last) < retry.CallbackEvery {
+	if last := l.looked[key]; last.After(o.At.Add(before)) || now.Sub(last) < retry.CallbackEvery {
 		return false, nil
+	}
+	if age > retry.CallbackEvery {
+		if decided, err := l.decided(ctx, o.ID); err != nil || decided {
+			return false, err
+		}
 	}
 	started, err := l.Events.LastOf(ctx, messages.Enroll, messages.Started, o.ID)
 	if err != nil || started.Sequence == 0 {
@@ -132,8 +138,6 @@ func (l *LookUps) called(ctx context.Context, o history.Open, _, age time.Durati
 
 // note remembers a look, and forgets those that are long ago.
 func (l *LookUps) note(key uint64, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.looked == nil {
 		l.looked = map[uint64]time.Time{}
 	}
