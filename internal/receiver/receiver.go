@@ -14,6 +14,7 @@ import (
 	"errand/internal/app"
 	"errand/internal/bus"
 	"errand/internal/callback"
+	"errand/internal/failpoint"
 	"errand/pkg/messages"
 )
 
@@ -56,6 +57,7 @@ func store(publisher *bus.Publisher, log zerolog.Logger) func(context.Context, s
 	events := bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
 	return func(ctx context.Context, request string, body *messages.CallbackBody) error {
 		err := events.Callback(ctx, request, body)
+		failpoint.Here(failpoint.AfterStore, string(messages.Callback), string(messages.Received))
 		switch {
 		case errors.Is(err, bus.ErrManyCallbacks):
 			return callback.ErrTooMany
