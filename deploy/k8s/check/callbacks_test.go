@@ -30,6 +30,17 @@ func TestCallbacksComeInOverTLS(t *testing.T) {
 	if service == nil || len(service.Spec.Ports) != 1 || to.Port.Name != service.Spec.Ports[0].Name || service.Spec.Ports[0].TargetPort.StrVal != "callbacks" || service.Spec.PublishNotReadyAddresses {
 		t.Errorf("the Ingress leads to %v, which is not the receiver's callbacks alone", to)
 	}
+	policy := as[networkingv1.NetworkPolicy](t, object(t, s, "NetworkPolicy callback-receiver"))
+	for _, from := range policy.Spec.Ingress {
+		for _, port := range from.Ports {
+			if port.Port.StrVal == "callbacks" && (len(from.Ports) != 1 || len(from.From) != 1 || from.From[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "ingress-nginx") {
+				t.Errorf("callbacks come from others than the Ingress's controller: %v", from)
+			}
+		}
+		if len(from.Ports) == 0 || len(from.From) == 0 {
+			t.Errorf("anybody may come in: %v", from)
+		}
+	}
 	secret := func(name string) string { return string(find(s.secrets, name).Data["callback-secret"]) }
 	if secret("mandate-consumer") == "" || secret("mandate-consumer") != secret("callback-receiver") || consumer["MANDATE_CALLBACK_SECRET_FILE"] != receiver["MANDATE_CALLBACK_SECRET_FILE"] {
 		t.Error("the receiver does not have the consumer's secret")
