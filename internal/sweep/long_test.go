@@ -25,17 +25,27 @@ type longList struct {
 	began time.Time
 	calls int
 	read  []bool // pages of 100 rows, since it was cleared
+	open  bool   // the states of rows may change
+	deep  int    // reads of row 60,000
+	slow  time.Duration
+	last  [1000]time.Time // when each hundred rows were read last
 }
 
 func (l *longList) Page(_ context.Context, number, limit int) (p Page[int], err error) {
-	time.Sleep(5 * time.Millisecond)
+	time.Sleep(5*time.Millisecond + l.slow)
 	l.calls++
 	p.Total, p.Limit = l.rows, limit
+	if from := (number - 1) * limit; from <= 60_000 && 60_000 < from+limit {
+		l.deep++
+	}
 	for i := (number - 1) * limit; i < min(number*limit, l.rows); i++ {
-		r := Row[int]{Key: uint64(i), At: l.began.Add(-24*time.Hour - time.Duration(i)*l.every), Final: true}
+		r := Row[int]{Key: uint64(i), At: l.began.Add(-24*time.Hour - time.Duration(i)*l.every), Final: !l.open}
 		binary.BigEndian.PutUint64(r.ID[:], uint64(i+1)*0x9e3779b97f4a7c15)
 		p.Rows = append(p.Rows, r)
 		l.read[i/100] = true
+		if l.slow > 0 {
+			l.last[i/100] = time.Now()
+		}
 	}
 	return p, nil
 }
@@ -112,6 +122,28 @@ func (l *longList) seenAgain(t *testing.T) (took time.Duration, calls int) {
 		t.Errorf("%d rows were published, want %d", c.stored, l.rows)
 	}
 	return time.Since(began), l.calls
+}
+
+// A list that is read seldom is read wholly each time, though its newer rows may change more often:
+// any row may. At two calls a second it takes about a second a page, however seldom the newest are looked at.
+func TestALongListThatIsReadSeldomIsReadWholly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &longList{rows: 90_000, every: 10 * time.Second, began: time.Now(), read: make([]bool, 900), open: true}
+		s := &Sweeper[int]{List: l, Sink: &counter{}, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
+			Settings: Settings{Name: "list", Interval: 30 * time.Second, Limit: 100, Overlap: 15 * time.Minute, RoundEvery: 3 * time.Hour, Pace: 1}}
+		l.slow = 500 * time.Millisecond // as with two calls a second
+		ctx, stop := context.WithTimeout(t.Context(), 13*time.Hour)
+		defer stop()
+		if err := s.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if took := l.last[880].Sub(l.last[20]); took < 800*time.Second || took > 1500*time.Second {
+			t.Errorf("86,000 rows are read in %v", took)
+		}
+		if l.deep < 5 || l.deep > 6 {
+			t.Errorf("in 13 hours rows of a week ago were read %d times, want every 3 hours", l.deep)
+		}
+	})
 }
 
 func heap() uint64 {

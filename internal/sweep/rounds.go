@@ -131,13 +131,13 @@ func (r *run[T]) pace() float64 { return cmp.Or(r.Pace, 1) }
 
 // scanBack is how far back the next scan reads: nothing is published that is older than
 // Since, but only the whole list shows whether it counts more. While rows are watched whose state may change, every other scan of a long list
-// reads only as far back as they can be.
+// reads only as far back as they can be; not of one that is read as seldom as it may be.
 func (r *run[T]) scanBack(now time.Time) time.Time {
 	back := r.state.Since
 	if r.debt.counts() && (!r.debt.none || r.debt.missing > 0) {
 		back = time.Time{}
 	}
-	if r.rounds.recent = !r.rounds.recent && len(r.known.open) > 0 && r.rounds.took > retry.LongRound && r.state.Order == NewestFirst; r.rounds.recent {
+	if r.rounds.recent = r.RoundEvery == 0 && !r.rounds.recent && len(r.known.open) > 0 && r.rounds.took > retry.LongRound && r.state.Order == NewestFirst; r.rounds.recent {
 		back = later(back, now.Add(-watchOpen))
 	}
 	return back
