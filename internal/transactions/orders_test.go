@@ -229,10 +229,10 @@ func (m *many) Started(context.Context) iter.Seq2[Started, error] {
 	}
 }
 
-func TestAMillionOrderNumbersTakeLittleMemory(t *testing.T) {
-	n := 1 << 20
+func TestAnOrderNumberTakesLittleMemory(t *testing.T) {
+	n := 1 << 17
 	if testing.Short() {
-		n = 1 << 16
+		n = 1 << 14
 	}
 	var o orders
 	before := heap()

@@ -98,8 +98,10 @@ func (l *List) rows(records []json.RawMessage) []sweep.Row[Record] {
 // maxStatuses is how many statuses are remembered; the service is assumed to have a handful.
 const maxStatuses = 64
 
-// Earlier returns the states that a record may have been in before.
+// Earlier returns the states that a record may have been in before: those that any was seen in. The
+// events about an old one may be kept no more.
 func (l *List) Earlier(row sweep.Row[Record]) (ids []sweep.ID) {
+	l.learned(row.Item.Status)
 	for status := range l.statuses {
 		if id := row.Item.id(status); id != row.ID {
 			ids = append(ids, id)
