@@ -73,13 +73,13 @@ func (l *sendingLog) deliveries() int {
 	return l.count("mail.delivery.*.*")
 }
 
-// caughtUp waits until p has swept the log twice from now on: what it has not published then
+// caughtUp waits until p has swept its list twice from now on: what it has not published then
 // it never will, and what it publishes twice it has published twice.
-func (l *sendingLog) caughtUp(p *process) {
-	l.t.Helper()
+func (in *installation) caughtUp(p *process) {
+	in.t.Helper()
 	sweeps := func() int { return strings.Count(p.output.String(), `"message":"sweep: done"`) }
 	from := sweeps()
-	l.until("two more sweeps", time.Minute, func() bool { return sweeps() >= from+3 }) // one was under way
+	in.until("two more sweeps", time.Minute, func() bool { return sweeps() >= from+3 }) // one was under way
 }
 
 // wantEnd lets pollers catch up and end, and one that knows them by their events alone read

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/internal/transactionpoller"
 	"errand/pkg/messages"
@@ -56,5 +57,55 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		t.Logf("%d calls in 5 hours", b.box.Oracle(sandbox.Query{}).Calls["transactions"])
+	})
+}
+
+// After 31 days without a poller, of which the events of 30 are kept, what was made meanwhile is
+// published once, under no request, as that is kept no more; and nothing that was published before.
+func TestAPollerThatComesBackAfterAMonthPublishesWhatWasMadeMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n = 30
+		for i := range n {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprintf("r%d", i)))
+		}
+		b.run(b.mandates(), time.Hour, func() bool { return len(b.events("mandate.enroll.succeeded.*")) == n })
+		for i := range n {
+			if err := b.box.Decide(fmt.Sprintf("order-r%d", i), sandbox.Approve); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.run(b.transactions(), 10*time.Minute, nil)
+		if got := len(b.events("mandate.application.approved.*")); got != n {
+			t.Fatalf("%d approvals, want %d", got, n)
+		}
+		for _, day := range []int{1, 10, 20} { // of the absence
+			time.Sleep(time.Duration(day) * 24 * time.Hour)
+			if _, _, err := b.box.Cycle(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := b.js.Stream(t.Context(), bus.MandateEvents) // the server ages messages by the real time
+		if err == nil {
+			err = s.Purge(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			b.run(b.transactions(), 20*time.Minute, nil)
+		}
+		if events := b.events("mandate.application.>"); len(events) != 0 {
+			t.Errorf("%d states are published again", len(events))
+		}
+		ids := map[string]bool{}
+		for _, e := range b.events("mandate.deduction.>") {
+			body := decode[messages.TransactionBody](t, e)
+			if ids[body.EventID] = true; e.Subject != "mandate.deduction.approved.unmatched" || body.Match.Confidence != messages.MatchNone || body.OrderNumber == "" {
+				t.Errorf("%s, %+v", e.Subject, body.Match)
+			}
+		}
+		if got := len(b.events("mandate.deduction.>")); got != 3*n || len(ids) != 3*n {
+			t.Errorf("%d events of %d deductions, want %d", got, len(ids), 3*n)
+		}
 	})
 }
