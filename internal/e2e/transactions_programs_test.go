@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"maps"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox"
 )
 
@@ -32,6 +34,17 @@ func TestAnApprovalIsPublishedAndItsCallbackStored(t *testing.T) {
 	}
 	in.until("the callback to be stored", 30*time.Second, func() bool { return in.count("mandate.callback.received.r1") > 0 })
 	in.until("the approval to be published", 30*time.Second, func() bool { return in.count("mandate.application.approved.r1") == 1 })
+	said := map[string]bool{} // how far a program has read a list, if it reads one
+	in.until("all three to say how they are", 30*time.Second, func() bool {
+		answers, err := bus.AskStatus(t.Context(), in.js.Conn())
+		for _, p := range answers {
+			said[p.Program] = p.ReadThrough != nil
+		}
+		return err == nil && len(said) == 3
+	})
+	if want := map[string]bool{"callback-receiver": false, "mandate-consumer": false, bus.TransactionPoller: true}; !maps.Equal(said, want) {
+		t.Errorf("they say how far they have read: %v, want %v", said, want)
+	}
 	for _, p := range []*process{receiver, consumer, poller} {
 		in.untilReady(p)
 		p.stop(20 * time.Second)
