@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"errand/internal/sandbox"
+	"errand/pkg/messages"
+)
+
+// decisionOf is what the payer of the n-th enrollment decides; "": the link is never opened.
+func decisionOf(n int) string {
+	return []string{sandbox.Approve, sandbox.Decline, sandbox.Approve, sandbox.Expire, sandbox.Approve,
+		sandbox.Abandon, sandbox.Approve, "", sandbox.Approve, sandbox.Decline}[n%10]
+}
+
+// open is the payer behind a link, who decides.
+func open(box *sandbox.Sandbox, link, decision string) error {
+	at, err := url.Parse(link)
+	if err != nil {
+		return err
+	}
+	r := httptest.NewRequest(http.MethodPost, at.Path, strings.NewReader(url.Values{"decision": {decision}}.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	box.ServeHTTP(w, r)
+	if w.Code != http.StatusSeeOther {
+		return fmt.Errorf("%s on %s: %d %s", decision, link, w.Code, w.Body)
+	}
+	return nil
+}
+
+// bounce has every tenth of the approved order numbers bounce in the next cycle, others in each.
+func bounce(t *testing.T, box *sandbox.Sandbox, cycle int, approved []string) {
+	t.Helper()
+	var bounced []string
+	for n, order := range approved {
+		if n%10 == cycle {
+			bounced = append(bounced, order)
+		}
+	}
+	if _, _, err := box.Cycle(bounced...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recordState is a state of a record of the transaction list.
+type recordState struct{ id, status string }
+
+// published is what an event about a record says.
+type published struct {
+	event
+	messages.TransactionBody
+	by          string
+	transaction struct {
+		ID        string `json:"id"`
+		ReturnURL string `json:"return_url"`
+	}
+}
+
+func (p *published) state() recordState { return recordState{p.transaction.ID, p.Status} }
+
+// request is the one that the record is of: each call has a return_url with its id, "": it is somebody else's.
+func (p *published) request() string {
+	if parts := strings.Split(p.transaction.ReturnURL, "/"); len(parts) > 2 {
+		return parts[len(parts)-2]
+	}
+	return ""
+}
+
+func readPublished(t *testing.T, events []event) (all []published) {
+	t.Helper()
+	for _, e := range events {
+		p := published{event: e, TransactionBody: decode[messages.TransactionBody](t, e)}
+		p.by, _ = e.Body["by"].(string)
+		if err := json.Unmarshal(p.Transaction, &p.transaction); err != nil {
+			t.Fatalf("%s: %v", e.Raw, err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// wantEachState wants the last state of each of the sandbox's records published once, those
+// before at most once, and none that was not; and each under the request that the record is of.
+// It gives the events by what they are about.
+func wantEachState(t *testing.T, box *sandbox.Sandbox, events []event) map[recordState]published {
+	t.Helper()
+	all, wrong := readPublished(t, events), 0
+	fail := func(format string, args ...any) {
+		if wrong++; wrong <= 20 {
+			t.Errorf(format, args...)
+		}
+	}
+	requests := map[string]map[string]bool{} // of an order number
+	for _, p := range all {
+		if requests[p.OrderNumber] == nil {
+			requests[p.OrderNumber] = map[string]bool{}
+		}
+		requests[p.OrderNumber][p.request()] = true
+	}
+	first := map[recordState]published{}
+	for _, p := range all {
+		if _, again := first[p.state()]; again {
+			fail("%v is published again: %s", p.state(), p.Subject)
+			continue
+		}
+		first[p.state()] = p
+		exact := p.Match.Confidence == messages.MatchExact
+		switch of := requests[p.OrderNumber]; {
+		case exact && (p.id() != p.request() || p.RequestID != p.id()), !exact && p.id() != messages.Unmatched,
+			!exact && len(of) == 1 && p.request() != "":
+			fail("%s is of the request %q: %+v", p.Subject, p.request(), p.Match)
+		case !exact && p.request() != "" && !slices.Equal(slices.Sorted(slices.Values(p.Match.Candidates)), slices.Sorted(maps.Keys(of))):
+			fail("%s is of one of %v: %+v", p.Subject, of, p.Match)
+		}
+	}
+	left := maps.Clone(first)
+	for _, r := range box.Oracle(sandbox.Query{Records: true}).Records {
+		for i, s := range r.States {
+			state := recordState{r.ID, strings.ToLower(s.State)}
+			if _, ok := left[state]; !ok && i == len(r.States)-1 {
+				fail("%s %s of %s, since %v, is not published", r.Type, s.State, r.OrderNumber, s.Since)
+			}
+			delete(left, state)
+		}
+	}
+	for state, p := range left {
+		fail("%v was never listed: %s", state, p.Subject)
+	}
+	if wrong > 20 {
+		t.Errorf("and %d more", wrong-20)
+	}
+	return first
+}
+
+// wantOwnCallbacks wants each callback once, and under the request whose order number it names;
+// it counts them by their checksum.
+func wantOwnCallbacks(t *testing.T, events []event, orders map[string]string) map[messages.CallbackChecksum]int {
+	t.Helper()
+	seen, checksums := map[string]bool{}, map[messages.CallbackChecksum]int{}
+	for _, e := range events {
+		body := decode[messages.CallbackBody](t, e)
+		var sent struct {
+			OrderNumber string `json:"order_number"`
+		}
+		if err := json.Unmarshal([]byte(body.Body), &sent); err != nil || orders[e.id()] != sent.OrderNumber {
+			t.Errorf("%s is about %q: %v", e.Subject, sent.OrderNumber, err)
+		}
+		if seen[e.id()+body.Digest] {
+			t.Errorf("%s is stored again: %s", e.Subject, body.Digest)
+		}
+		seen[e.id()+body.Digest] = true
+		checksums[body.Checksum]++
+	}
+	return checksums
+}
