@@ -94,8 +94,9 @@ type Result[T any] struct {
 	// AfterUnknown: a call of unknown fate was made before the last one, or before the wait.
 	AfterUnknown bool
 	HeldCount    int
-	NotBefore    time.Time // of RetryLater and AwaitLog
-	Cause        error     // likewise, for the log
+	Deadline     messages.Time // of the last call that was announced; zero: none was
+	NotBefore    time.Time     // of RetryLater and AwaitLog
+	Cause        error         // likewise, for the log
 }
 
 // Call is one thing to be done upstream, at most once.
@@ -177,10 +178,14 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 	}
 }
 
-// finish takes back what was counted for a call that was not made.
+// finish takes back what was counted for a call that was not made, and says until when the
+// last one could be at work.
 func (r *run[T]) finish(err error) (Result[T], error) {
 	if r.counted {
 		r.History.Attempt--
+	}
+	if r.deadline != (Deadline{}) {
+		r.result.Deadline = r.deadline.Time()
 	}
 	return r.result, err
 }

@@ -29,6 +29,7 @@ type Prior struct {
 type Facts struct {
 	At           messages.Time         `json:"at"`
 	NotBefore    messages.Time         `json:"not_before"`
+	Deadline     messages.Time         `json:"deadline"`      // of the last call; of deferred only behind one of unknown fate
 	AfterUnknown bool                  `json:"after_unknown"` // a call of unknown fate was made
 	Unknown      messages.Reason       `json:"unknown"`       // why it is unknown, while that is found out
 	HeldCount    int                   `json:"held_count"`    // how often it met held while others succeeded
@@ -62,9 +63,8 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 		return Prior{}, err
 	}
 	var b struct {
-		Attempt     int           `json:"attempt"`
-		Fingerprint string        `json:"fingerprint"`
-		Deadline    messages.Time `json:"deadline"`
+		Attempt     int    `json:"attempt"`
+		Fingerprint string `json:"fingerprint"`
 		Facts
 	}
 	now := time.Now()

@@ -237,7 +237,7 @@ func (d *delivery) deferBatch(ctx context.Context, h *history.History, p history
 		}
 	}
 	body := bodyOf(got)
-	body.NotBefore = &messages.Time{Time: later.At}
+	body.NotBefore, body.Deadline = &messages.Time{Time: later.At}, got.UnknownUntil()
 	if err := h.Store(ctx, messages.Deferred, body); err != nil {
 		return err
 	}
@@ -266,6 +266,7 @@ func (d *delivery) finish(ctx context.Context) (messages.Event, error) {
 		d.deferred = d.awaited
 		d.deferred.NotBefore = d.notBefore()
 	}
+	d.deferred.Deadline = messages.Time{} // each batch has its own
 	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.awaited != nil || d.afterUnknown
 	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result, &messages.DeferredBody{})
 }

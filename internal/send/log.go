@@ -14,17 +14,18 @@ import (
 type span struct{ begin, end time.Time }
 
 // lastCall reads it from a batch's history. The events of a message of one batch have the
-// same fields.
+// same fields. A replica may lag behind and give the started event of an earlier call: what is
+// deferred says itself until when the last one lasted.
 func lastCall(p history.Prior) (span, error) {
 	if p.Started == nil {
-		return span{}, nil
+		return span{end: p.Deadline.Time}, nil
 	}
 	var started messages.BatchBody
 	if err := messages.DecodeEvent(p.Started, &started); err != nil {
 		return span{}, err
 	}
-	s := span{begin: started.At.Time}
-	if started.Deadline != nil {
+	s := span{begin: started.At.Time, end: p.Deadline.Time}
+	if started.Deadline != nil && started.Deadline.After(s.end) {
 		s.end = started.Deadline.Time
 	}
 	return s, nil
@@ -66,7 +67,7 @@ func (m *message) concluded(ctx context.Context, p history.Prior, b batch, call 
 	if said.Until.Before(call.end) {
 		said.Outcome = "" // it is about an earlier call
 	}
-	got := resultOf(b, attempt.Result[int]{})
+	got := resultOf(b, attempt.Result[int]{Deadline: messages.Time{Time: call.end}})
 	got.Reason, got.Message, got.Status, got.AfterUnknown = unknown, attempt.MessageOf(p, unknown), p.HTTPStatus, true
 	switch {
 	case said.Outcome == messages.WasAccepted:
