@@ -75,7 +75,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, http.StatusText(status)+"\n") // whoever hung up asks again
+	_, _ = io.WriteString(w, http.StatusText(status)+"\n") //nolint:gosec // a constant text; whoever hung up asks again
 	if h.Answered != nil {
 		h.Answered(status)
 	}
