@@ -103,8 +103,7 @@ func (l *transactionList) judge() {
 // one starts, which goes on from there.
 func TestATransactionPollerSurvivesEveryCrash(t *testing.T) {
 	failpointBuild.programs(t)
-	points := []string{"page@2", "before publish", "publishing@40", "after publish", "after publish@3", "before mark", "after mark"}
-	for _, die := range orInShort(points, []string{"publishing@40"}) {
+	for _, die := range []string{"page@2", "before publish", "publishing@40", "after publish", "after publish@3", "before mark", "after mark"} {
 		t.Run(die, func(t *testing.T) {
 			l := installTransactions(t, 60)
 			l.start("transaction-poller", "ERRAND_FAILPOINT="+die).wantKilled()
@@ -119,7 +118,7 @@ func TestATransactionPollerSurvivesEveryCrash(t *testing.T) {
 // everything: it is fenced, notices, and works as before.
 func TestAStoppedTransactionPollerPublishesNothingTwice(t *testing.T) {
 	failpointBuild.programs(t)
-	for _, at := range orInShort([]string{"after mark", "publishing@40"}, []string{"publishing@40"}) {
+	for _, at := range []string{"after mark", "publishing@40"} {
 		t.Run(at, func(t *testing.T) {
 			l := installTransactions(t, 60)
 			stopped := l.start("transaction-poller", "ERRAND_FAILPOINT=stop at "+at)
@@ -139,7 +138,7 @@ func TestAStoppedTransactionPollerPublishesNothingTwice(t *testing.T) {
 // Two pollers publish one list while payers decide; one after the other is killed at a random time,
 // or paused for a while, and started again.
 func TestTwoTransactionPollersKilledAtRandomPublishEachStateOnce(t *testing.T) {
-	kills := orInShort(4, 2)
+	const kills = 4
 	draw := rand.New(rand.NewPCG(1, 2))
 	l := installTransactions(t, 60)
 	pollers := []*process{l.start("transaction-poller"), l.start("transaction-poller")}
