@@ -72,10 +72,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if status >= http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", strconv.Itoa(int(retry.Callback/time.Second)))
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, http.StatusText(status)+"\n") //nolint:gosec // a constant text; whoever hung up asks again
+	http.Error(w, http.StatusText(status), status) // what it says is for people, of 200 too
 	if h.Answered != nil {
 		h.Answered(status)
 	}
