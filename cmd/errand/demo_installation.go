@@ -147,7 +147,7 @@ func (h *installation) programs(log zerolog.Logger) (map[string]app.Program, err
 	return map[string]app.Program{
 		"mandate-consumer": &app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates,
 			Callbacks: app.Callbacks{CallbackURL: "http://" + callbacks, CallbackSecrets: secrets}},
-		"transaction-poller": &transactionpoller.Program{Common: common, MandateAPI: mandates, Interval: 300 * time.Millisecond, FullInterval: 24 * time.Hour},
+		"transaction-poller": &transactionpoller.Program{Common: common, MandateAPI: mandates, Interval: 30 * time.Second, FullInterval: 24 * time.Hour},
 		"callback-receiver":  &receiver.Program{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
 		"mail-consumer":      &app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
 		"log-poller": &logpoller.Program{Common: common, MailAPI: mail,
