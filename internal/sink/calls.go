@@ -3,7 +3,6 @@ package sink
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -42,20 +41,11 @@ func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[de
 // follow gives what r did not read yet up to end; false: an error was given, or no more
 // is wanted.
 func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Place, since time.Time, yield func(deliveries.Record, error) bool) bool {
-	if end.Sequence+1 < r.next && end.Time.After(r.at) { // the stream was made again
-		r.next = 0
-	}
-	if r.next == 0 {
-		r.since = since
-	}
-	if end.Sequence == 0 {
-		return true
-	}
-	complete, err := r.follow(ctx, d.js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, end.Sequence, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+	complete, err := r.bodies(ctx, d.js, filters, end, since, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 		return yield(deliveries.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
 	})
 	if err != nil {
-		yield(deliveries.Record{}, fmt.Errorf("sink: read %s: %w", r.stream, err))
+		yield(deliveries.Record{}, err)
 		return false
 	}
 	return complete

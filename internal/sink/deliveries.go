@@ -3,7 +3,6 @@ package sink
 import (
 	"context"
 	"iter"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,7 +25,7 @@ type Deliveries struct {
 // New makes a sink over the connection that js and p share, and ends with it; source is
 // the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string) (*Deliveries, error) {
-	s, err := Open(js, p, Events{Operation: messages.Delivery, Leadership: "mail.log.turn", Source: source, Identify: identify,
+	s, err := Open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
 		Filters: []string{messages.Delivery.Subject("*", "*"), messages.Log.Subject(messages.Concluded, ">")}})
 	if err != nil {
 		return nil, err
@@ -46,14 +45,9 @@ func identify(e messages.Event) (id, note string) {
 	case *messages.SummaryBody, *messages.ConcludedBody:
 		return deliveries.NoteOf(e), ""
 	case *messages.Watermark:
-		return e.Type() + "." + strconv.FormatInt(b.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(b.At.UnixMilli(), 10), ""
+		return watermarkID(e, b), ""
 	}
 	return "", ""
-}
-
-// Watermark gives the last watermark that was stored.
-func (d *Deliveries) Watermark(ctx context.Context) (messages.Watermark, error) {
-	return d.watermark(ctx, messages.Log.Subject(messages.Marked, ""))
 }
 
 // Learn is that of the store, with what the events say of rows and requests.

@@ -3,11 +3,13 @@ package sink
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/bus"
 	"errand/internal/retry"
 )
 
@@ -34,6 +36,25 @@ type reader struct {
 	next   uint64    // sequence from which on nothing was read yet; 0: nothing was read
 	at     time.Time // when what was read last was stored
 	since  time.Time // what was read reaches back to; zero: everything
+}
+
+// bodies gives what was not read yet up to end, of the messages under filters, those since a
+// time; complete says that all of them were taken.
+func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []string, end bus.Place, since time.Time, take func(jetstream.Msg, *jetstream.MsgMetadata) bool) (complete bool, err error) {
+	if end.Sequence+1 < r.next && end.Time.After(r.at) { // the stream was made again
+		r.next = 0
+	}
+	if r.next == 0 {
+		r.since = since
+	}
+	if end.Sequence == 0 {
+		return true, nil
+	}
+	complete, err = r.follow(ctx, js, jetstream.OrderedConsumerConfig{FilterSubjects: filters}, end.Sequence, take)
+	if err != nil {
+		err = fmt.Errorf("sink: read %s: %w", r.stream, err)
+	}
+	return complete, err
 }
 
 // follow gives the messages that were not read yet up to the one at last, which cfg

@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,7 +29,7 @@ import (
 
 // Events are those of one list.
 type Events struct {
-	Operation messages.Operation // whose stream has them
+	Operation messages.Operation // whose stream has them, and that its watermarks are of
 	// Leadership is the subject on which pollers become the active publisher. Every event is
 	// stored on condition that the last message there is still the publisher's own, whose
 	// sequence is its fencing token: from the moment another poller has written there nothing
@@ -115,9 +116,9 @@ func (s *Store) Last(ctx context.Context, subject string) (history.Entry, error)
 	return s.events.Last(ctx, s.Operation, subject)
 }
 
-// watermark gives the last one that was stored on a subject.
-func (s *Store) watermark(ctx context.Context, subject string) (w messages.Watermark, err error) {
-	e, err := s.Last(ctx, subject)
+// Watermark gives the last one that was stored.
+func (s *Store) Watermark(ctx context.Context) (w messages.Watermark, err error) {
+	e, err := s.Last(ctx, s.Operation.Subject(messages.Marked, ""))
 	if err != nil || e.Sequence == 0 {
 		return w, err
 	}
@@ -181,6 +182,11 @@ func (s *Store) end(ctx context.Context, stream, filter string) (bus.Place, erro
 			return last, err
 		}
 	}
+}
+
+// watermarkID is the ce-id of a watermark.
+func watermarkID(e messages.Event, w *messages.Watermark) string {
+	return e.Type() + "." + strconv.FormatInt(w.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(w.At.UnixMilli(), 10)
 }
 
 // lastTries is how often a stream's end is asked for before that is an error.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -40,14 +40,9 @@ func identifyTransaction(e messages.Event) (id, note string) {
 	case *messages.TransactionBody:
 		return b.EventID, ""
 	case *messages.Watermark:
-		return e.Type() + "." + strconv.FormatInt(b.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(b.At.UnixMilli(), 10), ""
+		return watermarkID(e, b), ""
 	}
 	return "", ""
-}
-
-// Watermark gives the last watermark that was stored.
-func (t *Transactions) Watermark(ctx context.Context) (messages.Watermark, error) {
-	return t.watermark(ctx, messages.Transactions.Subject(messages.Marked, ""))
 }
 
 // Learn is that of the store, of records alone.
@@ -72,13 +67,7 @@ func (t *Transactions) Started(ctx context.Context) iter.Seq2[transactions.Start
 			yield(transactions.Started{}, err)
 			return
 		}
-		if end.Sequence+1 < t.started.next && end.Time.After(t.started.at) { // the stream was made again
-			t.started.next = 0
-		}
-		if end.Sequence == 0 {
-			return
-		}
-		_, err = t.started.follow(ctx, t.js, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}}, end.Sequence, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+		_, err = t.started.bodies(ctx, t.js, []string{filter}, end, time.Time{}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 			var b messages.EnrollStarted
 			if messages.DecodeEvent(m.Data(), &b) != nil || b.OrderNumber == "" {
 				return true
@@ -86,7 +75,7 @@ func (t *Transactions) Started(ctx context.Context) iter.Seq2[transactions.Start
 			return yield(transactions.Started{Sequence: meta.Sequence.Stream, Request: requestOf(m.Subject()), Order: b.OrderNumber, At: meta.Timestamp}, nil)
 		})
 		if err != nil {
-			yield(transactions.Started{}, fmt.Errorf("sink: read %s: %w", t.stream, err))
+			yield(transactions.Started{}, err)
 		}
 	}
 }
@@ -123,10 +112,5 @@ func (t *Transactions) First(ctx context.Context) (uint64, error) {
 
 // requestOf is the request of an event's subject.
 func requestOf(subject string) string {
-	for i := len(subject) - 1; i >= 0; i-- {
-		if subject[i] == '.' {
-			return subject[i+1:]
-		}
-	}
-	return ""
+	return subject[strings.LastIndexByte(subject, '.')+1:]
 }
