@@ -2,7 +2,6 @@ package enroll
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -127,7 +126,11 @@ func became(found listing.Listing, was messages.EnrollUncertain, age time.Durati
 	}
 	ended, approved := true, false
 	for _, record := range found.Records {
-		state := stateOf(record)
+		r := listing.ReadRecord(record)
+		state := r.Decided()
+		if r.Deduction() { // even one that failed has a mandate
+			state = messages.Succeeded
+		}
 		approved = approved || state == messages.Succeeded
 		ended = ended && state == messages.Failed
 	}
@@ -138,24 +141,6 @@ func became(found listing.Listing, was messages.EnrollUncertain, age time.Durati
 		return messages.Failed
 	case approved || !taken || age >= retry.ResolveEnough:
 		return messages.Succeeded
-	}
-	return ""
-}
-
-// stateOf reads a transaction record: succeeded, failed, or "" while it may become either.
-// The codes but 3 are not shown by the upstream; assumed, see docs/adr/0004-sandbox-assumptions.md.
-// One that is not known is neither, so that it is never taken for the end of a mandate.
-func stateOf(record json.RawMessage) messages.State {
-	var r struct {
-		Type   string      `json:"transaction_type"`
-		Status json.Number `json:"status"`
-	}
-	_ = json.Unmarshal(record, &r) // what cannot be read is neither
-	switch {
-	case r.Type == "Deduction", r.Status == "3": // a deduction, even a failed one, has a mandate
-		return messages.Succeeded
-	case r.Status == "2", r.Status == "4", r.Status == "5": // failed, cancelled, expired
-		return messages.Failed
 	}
 	return ""
 }

@@ -42,6 +42,7 @@ func TestWhatTheListSaysOfAnUncertainEnrollment(t *testing.T) {
 		{what: "unreadable, link lost", was: lost, records: []string{`{"status":true}`}, late: messages.Succeeded},
 		{what: "approved, link lost", was: lost, records: []string{failed, approved}, soon: messages.Succeeded, late: messages.Succeeded},
 		{what: "charged, link lost", was: lost, records: []string{charge}, soon: messages.Succeeded, late: messages.Succeeded},
+		{what: "charged, spelled otherwise, link lost", was: lost, records: []string{`{"transaction_type":" DEDUCTION","status":2}`}, soon: messages.Succeeded, late: messages.Succeeded},
 		{what: "failed", records: []string{failed}, soon: messages.Failed, late: messages.Failed},
 		{what: "ended", was: lost, records: []string{failed, cancelled, expired}, soon: messages.Failed, late: messages.Failed},
 		{what: "ended so far", was: lost, found: listing.Listing{Cut: true}, records: []string{failed}},

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/listing"
 	"errand/pkg/messages"
 )
 
@@ -46,11 +46,10 @@ func withoutPayer(e Event) any {
 // records searches those of the transaction list that no request is sure to be meant by for an
 // order number. Case and spaces do not count, as where they are matched.
 func (r Reader) records(ctx context.Context, word string, since time.Time, into *Finding) error {
-	fold := func(order string) string { return strings.ToLower(strings.Join(strings.Fields(order), "")) }
 	for _, about := range []messages.Operation{messages.Application, messages.Deduction} {
 		scan := bus.Scan{Stream: bus.MandateEvents, Filter: about.Filter(messages.Unmatched), Since: since}
 		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
-			if fold(factsOf(m.Data).OrderNumber) == fold(word) {
+			if listing.Fold(factsOf(m.Data).OrderNumber) == listing.Fold(word) {
 				e := eventOf(m)
 				e.Body = withoutPayer(e)
 				into.Records = append(into.Records, e)

@@ -1,12 +1,13 @@
 // Package listing reads what the e-mandate service's transaction list shows under an order
 // number, and says what that proves.
+//
+//	listing.go  the records of an order number, and what they prove
+//	record.go   what a record says
 package listing
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"errand/internal/retry"
@@ -60,11 +61,7 @@ func (l Listing) Since(began time.Time, zone *time.Location) Listing {
 	records := l.Records
 	l.Records = nil
 	for _, record := range records {
-		var r struct {
-			CreatedAt string `json:"created_at"`
-		}
-		_ = json.Unmarshal(record, &r) // unreadable: of unknown age
-		at, err := time.ParseInLocation(time.DateTime, r.CreatedAt, zone)
+		at, err := time.ParseInLocation(time.DateTime, ReadRecord(record).CreatedAt, zone)
 		if err == nil && at.Before(began) {
 			l.Others = true
 			continue
@@ -109,36 +106,4 @@ func Read(ctx context.Context, stop <-chan struct{}, upstream *mandate.Client, p
 		found.Cut = found.Cut || missing || read < total
 		return found, nil
 	})
-}
-
-// about reports whether a record is of an order number, its own or its mandate's. See Fold.
-func about(record json.RawMessage, order string) bool {
-	var r struct {
-		OrderNumber any `json:"order_number"`
-		Mandate     any `json:"mandate"`
-	}
-	d := json.NewDecoder(bytes.NewReader(record))
-	d.UseNumber()
-	_ = d.Decode(&r) // unreadable: not ours
-	mandate, _ := r.Mandate.(map[string]any)
-	return same(r.OrderNumber, order) || same(mandate["order_number"], order)
-}
-
-func same(listed any, order string) bool {
-	var text string
-	switch v := listed.(type) {
-	case string:
-		text = v
-	case json.Number:
-		text = v.String()
-	default:
-		return false
-	}
-	return Fold(text) == Fold(order)
-}
-
-// Fold leaves out what does not distinguish two order numbers: who stores them may have
-// changed case and spaces.
-func Fold(order string) string {
-	return strings.ToLower(strings.Join(strings.Fields(order), ""))
 }

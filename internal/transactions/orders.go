@@ -6,9 +6,9 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
+	"errand/internal/listing"
 	"errand/pkg/messages"
 )
 
@@ -151,8 +151,5 @@ func (o *orders) of(order uint64) []place {
 	return nil
 }
 
-// fold is the same for all spellings of an order number: who stores them may have changed
-// case and spaces.
-func fold(order string) uint64 {
-	return maphash.String(seed, strings.ToLower(strings.Join(strings.Fields(order), "")))
-}
+// fold is the same for all spellings of an order number.
+func fold(order string) uint64 { return maphash.String(seed, listing.Fold(order)) }

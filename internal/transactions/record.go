@@ -7,9 +7,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash/maphash"
-	"strings"
 	"time"
 
+	"errand/internal/listing"
 	"errand/internal/sweep"
 	"errand/pkg/messages"
 )
@@ -32,44 +32,21 @@ type Record struct {
 // Kinds of records, as events name them.
 var kinds = map[messages.Operation]messages.TransactionKind{messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
 
-// Statuses of records that are decided. The codes but 3 are not shown by the upstream; assumed,
-// see docs/adr/0004-sandbox-assumptions.md. One that is not known may still change.
-var decided = map[json.Number]bool{"2": true, "3": true, "4": true, "5": true}
-
 // read reads a record; what cannot be read of it is left out. A record without an id, or one
 // that is no object, is known by its bytes.
 func read(raw json.RawMessage, zone *time.Location) Record {
-	var r struct {
-		ID          any `json:"id"`
-		Type        any `json:"transaction_type"`
-		CreatedAt   any `json:"created_at"`
-		Order       any `json:"order_number"`
-		Status      any `json:"status"`
-		Description any `json:"status_description"`
-		Mandate     any `json:"mandate"`
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	_ = d.Decode(&r) // what cannot be read has no fields
-	mandate, _ := r.Mandate.(map[string]any)
-	out := Record{Kind: messages.Application, Raw: raw, identity: text(r.ID), At: timeOf(text(r.CreatedAt), zone), final: decided[json.Number(text(r.Status))],
-		Status: messages.StatusToken(text(r.Description), json.Number(text(r.Status))), MandateStatus: messages.StatusToken(text(mandate["status_description"]), json.Number(text(mandate["status"])))}
-	if out.identity == "" {
-		out.identity = string(raw)
-	}
-	if out.Status == "" {
-		out.Status = messages.Unknown
-	}
-	if strings.EqualFold(text(r.Type), "Deduction") {
+	r := listing.ReadRecord(raw)
+	out := Record{Kind: messages.Application, Raw: raw, identity: cmp.Or(r.ID, string(raw)), At: timeOf(r.CreatedAt, zone), final: r.Decided() != "",
+		Status:        cmp.Or(messages.StatusToken(r.Description, json.Number(r.Status)), messages.Unknown),
+		MandateStatus: messages.StatusToken(r.MandateDescription, json.Number(r.MandateStatus)), Order: cmp.Or(r.MandateOrder, r.Order)}
+	if r.Deduction() {
 		out.Kind = messages.Deduction
 	}
-	own, ofMandate := text(r.Order), text(mandate["order_number"])
-	out.Order = cmp.Or(ofMandate, own)
-	if ofMandate != "" {
-		out.names = append(out.names, ofMandate)
+	if r.MandateOrder != "" {
+		out.names = append(out.names, r.MandateOrder)
 	}
-	if own != "" && out.Kind == messages.Application && fold(own) != fold(ofMandate) { // a deduction's own number may be anything
-		out.names = append(out.names, own)
+	if r.Order != "" && out.Kind == messages.Application && fold(r.Order) != fold(r.MandateOrder) { // a deduction's own number may be anything
+		out.names = append(out.names, r.Order)
 	}
 	return out
 }
@@ -82,17 +59,6 @@ func timeOf(text string, zone *time.Location) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// text is a string without the space around it, or a number as it is written; "" of anything else.
-func text(v any) string {
-	switch v := v.(type) {
-	case string:
-		return strings.TrimSpace(v)
-	case json.Number:
-		return v.String()
-	}
-	return ""
 }
 
 // id names a state of the record: the first 16 bytes of the SHA-256 of its kind, its identity
