@@ -12,30 +12,30 @@ import (
 	"errand/internal/callback"
 )
 
-// Receiving is what a program that stores what is sent to it works with.
+// Receiving is what the program that stores callbacks works with.
 type Receiving struct {
 	Publisher *bus.Publisher
 	Metrics   prometheus.Registerer
 	Logger    zerolog.Logger
 }
 
-// Receive connects a program that stores what is sent to it, and serves the handler that
-// wire returns on addr until ctx ends and what was begun is answered.
-func (b *Base) Receive(ctx context.Context, name, addr, variable string, streams []string, wire func(Receiving) http.Handler) error {
+// Receive connects the program that stores callbacks, and serves the handler that wire returns
+// on addr until ctx ends and what was begun is answered.
+func (b *Base) Receive(ctx context.Context, addr string, wire func(Receiving) http.Handler) error {
 	if err := b.validate(); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		return &Invalid{variable, err.Error()}
+		return &Invalid{"CALLBACK_LISTEN", err.Error()}
 	}
 	defer func() { _ = listener.Close() }() // as a rule the server has
-	r, err := b.start(ctx, name, "")
+	r, err := b.start(ctx, "callback-receiver", "")
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	if _, err := r.needs(ctx, nil, streams...); err != nil {
+	if _, err := r.needs(ctx, nil, bus.MandateEvents); err != nil {
 		return err
 	}
 	handler := wire(Receiving{r.publisher, r.metrics.registry, r.log})

@@ -40,7 +40,7 @@ func (p *Program) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.Receive(ctx, "callback-receiver", p.Listen, "CALLBACK_LISTEN", []string{bus.MandateEvents}, func(with app.Receiving) http.Handler {
+	return p.Receive(ctx, p.Listen, func(with app.Receiving) http.Handler {
 		answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_callbacks_total",
 			Help: "Callbacks by the HTTP status they were answered with; 200: stored."}, []string{"status"})
 		with.Metrics.MustRegister(answers)
@@ -62,7 +62,7 @@ func store(publisher *bus.Publisher, log zerolog.Logger) func(context.Context, s
 		case errors.Is(err, bus.ErrManyCallbacks):
 			return callback.ErrTooMany
 		case err != nil:
-			log.Warn().Str("request_id", request).Err(err).Msg("a callback is not stored; its sender is told to try again")
+			log.Warn().Str("request_id", request).Err(err).Msg("a callback is not stored; its sender is asked to try again")
 		}
 		return err
 	}
