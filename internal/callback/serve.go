@@ -15,9 +15,11 @@ import (
 
 const (
 	// maxConnections is how many connections are open at once; others wait to be accepted.
-	maxConnections = 4096
+	maxConnections = 512
 	// maxHeader is how large the line and the headers of a request may be, but for 4 KiB more.
-	maxHeader = 16 << 10
+	// In memory they are twenty times as large where they are many short ones, and anybody may
+	// send those on each of the connections: 512 take some 140 MiB then.
+	maxHeader = 8 << 10
 )
 
 // Serve has handler answer what comes on listener until ctx ends and what was begun is

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -169,4 +170,25 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each header that is read takes far more memory than it had bytes; whoever reaches the port can send some.
+func TestHeadersWithoutEndTakeLittleMemory(t *testing.T) {
+	serving(t, func(s *served) {
+		flood := strings.Builder{}
+		flood.WriteString("GET / HTTP/1.1\r\nHost: h\r\n")
+		for i := 0; flood.Len() < maxHeader+3<<10; i++ {
+			fmt.Fprintf(&flood, "%x:\n", 0x100+i)
+		}
+		for range maxConnections {
+			c := s.dial()
+			c.send <- flood.String()
+		}
+		synctest.Wait()
+		runtime.GC()
+		var memory runtime.MemStats
+		if runtime.ReadMemStats(&memory); memory.HeapAlloc > 192<<20 {
+			t.Errorf("%d MiB for %d connections", memory.HeapAlloc>>20, maxConnections)
+		}
+	})
 }
