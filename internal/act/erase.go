@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,7 @@ import (
 type Erasure struct {
 	RequestID   string             `json:"request_id"`
 	Operation   messages.Operation `json:"operation"`
-	State       messages.State     `json:"state"`
+	State       messages.State     `json:"state"`  // "": its history is gone
 	Events      int                `json:"events"` // of it and of its batches
 	Calls       int                `json:"calls"`  // records of calls, and what was concluded of them
 	Rows        int                `json:"rows"`   // of the sending log
@@ -54,10 +55,9 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	if err != nil {
 		return e, err
 	}
-	if !there {
-		return e, fmt.Errorf("%w: no event of %s %s is kept; one that waits is cancelled first", ErrNothingDone, op, id)
+	if there {
+		e.State = messages.StateOf(last.Subject)
 	}
-	e.State = messages.StateOf(last.Subject)
 	filters := map[string][]string{bus.EventsOf(op): {op.Filter(id)}}
 	if op == messages.Enroll {
 		for _, about := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
@@ -79,6 +79,9 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 		return e, err
 	}
 	e.DeadLetters = len(e.dead)
+	if !there && (op != messages.Enroll || e.Events == 0) { // callbacks of a mandate come for years
+		return e, fmt.Errorf("%w: no event of %s %s is kept; one that waits is cancelled first", ErrNothingDone, op, id)
+	}
 	if op == messages.Send {
 		if err := e.message(ctx, r.Conn, last, now); err != nil {
 			return e, err
@@ -88,7 +91,7 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 	switch {
 	case err != nil:
 		return e, err
-	case !e.State.Final(op):
+	case there && !e.State.Final(op):
 		e.Refused = "it is " + string(e.State) + ": cancel it first, or wait for its end"
 	case waits:
 		e.Refused = "its queue has a message of it, which goes when a program takes it"
@@ -175,7 +178,7 @@ func deadOf(ctx context.Context, nc *nats.Conn, op messages.Operation, id string
 
 // Says is what is removed, in words.
 func (e Erasure) Says() string {
-	return fmt.Sprintf("%s; remove %d events, %d records of calls, %d rows of the sending log, %d dead letters", e.State, e.Events, e.Calls, e.Rows, e.DeadLetters)
+	return fmt.Sprintf("%s; remove %d events, %d records of calls, %d rows of the sending log, %d dead letters", cmp.Or(string(e.State), "its history is gone"), e.Events, e.Calls, e.Rows, e.DeadLetters)
 }
 
 // Erase removes what is stored of a request. First an event without data is stored over its
@@ -187,8 +190,10 @@ func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 		if e.Refused != "" {
 			return "", fmt.Errorf("%w: %s", ErrNothingDone, e.Refused)
 		}
-		if err := p.markErased(ctx, e.Operation, e.RequestID); err != nil {
-			return "", err
+		if e.State != "" { // else its history is gone
+			if err := p.markErased(ctx, e.Operation, e.RequestID); err != nil {
+				return "", err
+			}
 		}
 		for _, batch := range e.batches {
 			if err := p.markErased(ctx, messages.Batch, batch); err != nil {

@@ -38,11 +38,12 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 	rows := map[string][]uint64{} // by request
 	text := strings.ToLower(word)
 	visit := func(m bus.Message) bool {
-		if !bytes.Contains(bytes.ToLower(m.Data), []byte(text)) || !names(m.Data, text) {
-			return true
-		}
 		tokens := strings.Split(strings.TrimPrefix(m.Subject, "dead."), ".")
 		op, id := messages.Operation(tokens[0]+"."+tokens[1]), tokens[len(tokens)-1]
+		named := bytes.Contains(bytes.ToLower(m.Data), []byte(text)) && names(m.Data, text) || op == messages.Callback && namesInCallback(m.Data, text)
+		if !named {
+			return true
+		}
 		switch {
 		case strings.HasPrefix(m.Subject, "dead."):
 			found[key{op, m.Header.Get(bus.HeaderRequestID)}] = true
