@@ -32,7 +32,7 @@ type Addresses struct {
 func NewAddresses(base string, plain bool, secret clients.Secret) (*Addresses, error) {
 	u, err := url.Parse(base)
 	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+	case err != nil || u.Hostname() == "" || u.User != nil || strings.ContainsAny(base, "?# "):
 		return nil, errors.New("must be an absolute URL without user, query and fragment, such as https://callbacks.example.com/mandates")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return nil, errors.New("must begin with https://")

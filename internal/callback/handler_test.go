@@ -275,7 +275,8 @@ func TestAnEventHoldsNothingOfThePayerWhereItMustNot(t *testing.T) {
 func TestAnAddressThatIsNotSafeIsRefused(t *testing.T) {
 	secret := clients.NewSecret(secretText)
 	for base, want := range map[string]bool{"https://a.example": true, "https://a.example/b/": true, "http://127.0.0.1:8088": true, "http://localhost": true,
-		"http://a.example": false, "a.example": false, "https://": false, "ftp://a.example": false, "https://u:p@a.example": false, "https://a.example?q": false, "https://a.example#f": false, "https://a b": false} {
+		"http://a.example": false, "a.example": false, "https://": false, "ftp://a.example": false, "https://u:p@a.example": false, "https://a.example?q": false, "https://a.example#f": false, "https://a b": false,
+		"https://a.example/b?": false, "https://a.example/b#": false, "https://:8090": false, "https://a.example/b c": false, "https://a.example/%zz": false, "https://a.example/b ": false} {
 		if _, err := NewAddresses(base, false, secret); (err == nil) != want {
 			t.Errorf("%s: %v", base, err)
 		}
