@@ -57,16 +57,14 @@ func (b *bubble) limitStream(stream string, change func(*jetstream.StreamConfig,
 }
 
 // full takes the room away after a time, for a while, and gives when it came back.
-func (b *bubble) full(l limit, stream string, after, lasts time.Duration) (back time.Time, over chan struct{}) {
-	over = make(chan struct{})
-	go func() {
-		defer close(over)
+func (b *bubble) full(l limit, stream string, after, lasts time.Duration) (back time.Time) {
+	b.beside.Go(func() {
 		time.Sleep(after)
 		room := l.fill(b, stream)
 		time.Sleep(lasts)
 		room()
-	}()
-	return time.Now().Add(after + lasts), over
+	})
+	return time.Now().Add(after + lasts)
 }
 
 // warm has each service do one request, so that no stream is empty.
@@ -89,9 +87,9 @@ func TestAnOutcomeWaitsForRoom(t *testing.T) {
 						b.latency(3 * time.Second)
 						u := b.upstream(func(exchange) reply { return reply{} })
 						b.publish(s.requested, s.request("r1", "on_unknown", "report"))
-						back, over := b.full(l, s.eventStream(), 2*time.Second, lasts)
+						back := b.full(l, s.eventStream(), 2*time.Second, lasts)
 						b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
-						<-over
+						b.beside.Wait()
 						wantBy(t, b.outcomes(s.events), map[string]time.Time{"r1": back.Add(15 * time.Second)}, s.succeeded)
 						if calls := len(u.writes("r1")); calls != 1 {
 							t.Errorf("%d calls", calls)
@@ -126,9 +124,9 @@ func TestADeadLetterWaitsForRoom(t *testing.T) {
 					b.latency(3 * time.Second)
 					u := b.upstream(refuse(http.StatusUnprocessableEntity))
 					b.publish(s.requested, s.request("bad"))
-					_, over := b.full(l, bus.DeadLetters, 2*time.Second, 20*time.Second)
+					b.full(l, bus.DeadLetters, 2*time.Second, 20*time.Second)
 					b.run(s.program(b, 8, u), 10*time.Minute, func() bool { return b.haveOutcomes(s.events, 3)() && b.queued(s.requestStream()) == 0 })
-					<-over
+					b.beside.Wait()
 					if e := b.outcomes(s.events)["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" || len(u.writes("bad")) != 1 {
 						t.Errorf("%d calls: %s %s", len(u.writes("bad")), e.Subject, e.Raw)
 					}
@@ -161,9 +159,9 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 				b.latency(time.Second)
 				u := b.upstream(func(exchange) reply { return reply{} })
 				b.publish(s.asked, map[string]any{"request_id": "list"})
-				_, over := b.full(l, s.eventStream(), 4500*time.Millisecond, 20*time.Second)
+				b.full(l, s.eventStream(), 4500*time.Millisecond, 20*time.Second)
 				b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.answers, 1))
-				<-over
+				b.beside.Wait()
 				wantListed(t, b.events("mandate.transactions.*.list"), parts, parts*perPage)
 				u.wantPagesOnce(t, parts, 0)
 				b.queueEmpty(s.requestStream())
@@ -175,11 +173,11 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 				b.warm(s)
 				b.latency(3 * time.Second)
 				b.publish(s.requested, message("m1", parts*1000, "on_unknown", "report"))
-				_, over := b.full(l, s.eventStream(), 4*time.Second, 20*time.Second)
+				b.full(l, s.eventStream(), 4*time.Second, 20*time.Second)
 				p := b.mails()
 				p.BatchParallel = 1
 				b.run(p, time.Hour, b.haveOutcomes(s.events, 3))
-				<-over
+				b.beside.Wait()
 				if e := b.outcomes(s.events)["m1"]; e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000 {
 					t.Errorf("%s %s", e.Subject, e.Raw)
 				}
@@ -202,10 +200,10 @@ func TestDeliveriesWaitForRoom(t *testing.T) {
 				b.send(message("m1", 5), messages.Accepted)
 				b.poll(time.Minute, b.published("mail.delivery.delivered.*", 5))
 				b.send(message("m2", rows), messages.Accepted)
-				_, over := b.full(l, bus.MailDeliveries, 0, 2*time.Minute)
+				b.full(l, bus.MailDeliveries, 0, 2*time.Minute)
 				time.Sleep(time.Second)
 				b.poll(time.Hour, b.published("mail.delivery.delivered.*", rows+5))
-				<-over
+				b.beside.Wait()
 				if n := len(b.events("mail.delivery.delivered.*")); n != rows+5 {
 					t.Errorf("%d deliveries published, want %d\n%s", n, rows+5, b.logs)
 				}
@@ -231,10 +229,10 @@ func (b *bubble) calledOnceThereIsRoom(s service, l limit, stream string) {
 	b.warm(s)
 	u := b.upstream(func(exchange) reply { return reply{} })
 	b.publish(s.requested, s.request("r1", "on_unknown", "report"))
-	back, over := b.full(l, stream, 0, 10*time.Minute)
+	back := b.full(l, stream, 0, 10*time.Minute)
 	time.Sleep(time.Second)
 	b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
-	<-over
+	b.beside.Wait()
 	for _, x := range u.writes("r1") {
 		if x.at.Before(back) {
 			b.t.Errorf("a call %v before there was room", back.Sub(x.at))

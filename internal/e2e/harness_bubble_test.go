@@ -37,6 +37,7 @@ type bubble struct {
 	pipe      *pipe
 	logs      *lines
 	intercept func(*http.Request) int // a status to answer instead of the upstream, or 0
+	beside    sync.WaitGroup          // what runs beside the test, which ends after it
 }
 
 // inBubble runs f in virtual time.
@@ -61,6 +62,7 @@ func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 		served := make(chan struct{})
 		go func() { _ = web.Serve(b.pipe); close(served) }()
 		defer func() { _ = web.Close(); <-served; b.box.Close() }()
+		defer b.beside.Wait()
 		f(t, b)
 	})
 }

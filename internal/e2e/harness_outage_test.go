@@ -44,7 +44,7 @@ func (o *outage) on(b *bubble, c *app.Common, lasts time.Duration) {
 	if o.envelop != "" {
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: o.status, Body: []byte(o.envelop)})
 		o.status = 0
-		go func() { time.Sleep(lasts); b.box.ClearFaults() }()
+		b.beside.Go(func() { time.Sleep(lasts); b.box.ClearFaults() })
 	}
 	c.Transport = &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if o.refuses && o.lasts() {

@@ -34,18 +34,16 @@ func TestReadsAreAnsweredUnderAHoldOfWrites(t *testing.T) {
 					for i := range n {
 						b.publish(s.requested, s.request(fmt.Sprint("r", i), "on_unknown", "report"))
 					}
-					asked := make(chan struct{})
-					go func() {
-						defer close(asked)
+					b.beside.Go(func() {
 						for i := 0; time.Now().Before(over); i++ {
 							time.Sleep(every)
 							id := fmt.Sprint("q", i)
 							due[id] = time.Now().Add(time.Second)
 							b.publish(s.asked, map[string]any{"request_id": id})
 						}
-					}()
+					})
 					b.run(s.program(b, c.concurrency, u), lasts+time.Hour, func() bool { return time.Now().After(over) && b.haveOutcomes(s.events, n)() })
-					<-asked
+					b.beside.Wait()
 					wantBy(t, b.outcomes(s.answers), due, s.answered)
 				})
 			})
@@ -75,20 +73,18 @@ func TestWritesGoOnUnderAHoldOfReads(t *testing.T) {
 						back[id] = over.Add(2*retryMax + 5*time.Second)
 						b.publish(s.asked, map[string]any{"request_id": id})
 					}
-					published := make(chan struct{})
-					go func() {
-						defer close(published)
+					b.beside.Go(func() {
 						for i := range writes {
 							time.Sleep(time.Second)
 							id := fmt.Sprint("r", i)
 							due[id] = time.Now().Add(time.Second)
 							b.publish(s.requested, s.request(id))
 						}
-					}()
+					})
 					b.run(s.program(b, 8, u), lasts+30*time.Minute, func() bool {
 						return time.Now().After(over) && b.haveOutcomes(s.events, writes)() && b.haveOutcomes(s.answers, reads)()
 					})
-					<-published
+					b.beside.Wait()
 					wantBy(t, b.outcomes(s.events), due, s.succeeded)
 					wantBy(t, b.outcomes(s.answers), back, s.answered)
 					// A probe is a read, and the request that is read for after it.

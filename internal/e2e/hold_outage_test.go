@@ -57,12 +57,12 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 				for i := range wait {
 					b.publish(requested, request(fmt.Sprint("r", i)))
 				}
-				go func() { // and some that come in when it is nearly over
+				b.beside.Go(func() { // and some that come in when it is nearly over
 					time.Sleep(time.Until(c.outage.over) - time.Second)
 					for i := range late {
 						b.publish(requested, request(fmt.Sprint("late", i)))
 					}
-				}()
+				})
 				b.run(p, c.lasts+time.Hour, b.published(well+"*", wait+late))
 
 				c.outage.wantOneHold(t, c.says, 10*time.Second)

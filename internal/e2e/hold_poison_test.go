@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -28,9 +29,10 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				u := b.upstream(refuse(http.StatusForbidden))
-				due, all, stop := map[string]time.Time{}, make(chan struct{}), make(chan struct{})
-				go func() { // a trickle remains, so that others succeed as long as a bad one waits
-					defer close(all)
+				due := map[string]time.Time{}
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				b.beside.Go(func() { // a trickle remains, so that others succeed as long as a bad one waits
 					for n, pace := 0, lasts/good; ; n++ {
 						if n%(good/bad) == 0 && n < good {
 							b.publish(c.requested, c.request(fmt.Sprint("bad", n), c.more...))
@@ -43,15 +45,15 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 						b.publish(c.requested, c.request(id))
 						select {
 						case <-time.After(pace):
-						case <-stop:
+						case <-ctx.Done():
 							return
 						}
 					}
-				}()
+				})
 				failed := strings.Replace(c.events, "*", "failed", 1)
 				b.run(c.program(b, 8, u), 2*time.Hour, func() bool { return b.haveOutcomes(c.events, good)() && b.haveOutcomes(failed, bad)() })
-				close(stop)
-				<-all
+				stop()
+				b.beside.Wait()
 				b.run(c.program(b, 8, u), time.Minute, b.haveOutcomes(c.events, len(due)+bad))
 
 				ends := b.outcomes(c.events)

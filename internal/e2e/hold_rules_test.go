@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -141,9 +142,9 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 						refused[x.id]++
 						return reply{status: c.status}
 					})
-					all, stop := make(chan struct{}), make(chan struct{})
-					go func() {
-						defer close(all)
+					ctx, stop := context.WithCancel(t.Context())
+					defer stop()
+					b.beside.Go(func() {
 						for n := 0; ; n++ {
 							if n >= 5 && n%5 == 0 && n/5 <= c.bad {
 								b.publish(s.requested, s.request(fmt.Sprint("bad", n/5)))
@@ -153,11 +154,11 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 							b.publish(s.requested, s.request(id))
 							select {
 							case <-time.After(time.Second):
-							case <-stop:
+							case <-ctx.Done():
 								return
 							}
 						}
-					}()
+					})
 					bad := func(state string) string {
 						return strings.Replace(strings.Replace(s.events, "*", state, 1), ".*", ".bad", 1)
 					}
@@ -170,8 +171,8 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 						return true
 					}
 					b.run(s.program(b, 8, u), 20*time.Minute, taken)
-					close(stop)
-					<-all
+					stop()
+					b.beside.Wait()
 					b.run(s.program(b, 8, u), time.Minute, b.haveOutcomes(s.events, len(due)+c.bad))
 
 					ends := b.outcomes(s.events)
@@ -200,19 +201,18 @@ func TestOneRequestAloneBeginsNoHold(t *testing.T) {
 		for _, status := range []int{401, 404, 503} {
 			t.Run(fmt.Sprint(s.write, ", ", status), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bubble) {
-					u, due, all := b.upstream(refuse(status)), map[string]time.Time{}, make(chan struct{})
+					u, due := b.upstream(refuse(status)), map[string]time.Time{}
 					b.publish(s.requested, s.request("bad"))
-					go func() {
-						defer close(all)
+					b.beside.Go(func() {
 						for n := range 3 {
 							time.Sleep(5*time.Minute + 7*time.Second)
 							id := fmt.Sprint("good", n)
 							due[id] = time.Now().Add(time.Second)
 							b.publish(s.requested, s.request(id))
 						}
-					}()
+					})
 					b.run(s.program(b, 8, u), 30*time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), 3))
-					<-all
+					b.beside.Wait()
 					wantBy(t, b.outcomes(s.events), due, s.succeeded)
 				})
 			})
@@ -227,10 +227,9 @@ func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 	for _, s := range []service{mandateService(), mailService()} {
 		t.Run(s.write, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
-				due, all := map[string]time.Time{}, make(chan struct{})
+				due := map[string]time.Time{}
 				u := b.upstream(func(x exchange) reply { return reply{hang: strings.HasPrefix(x.id, "bad")} })
-				go func() {
-					defer close(all)
+				b.beside.Go(func() {
 					for i := range n {
 						if i%(n/bad) == 0 {
 							b.publish(s.requested, s.request(fmt.Sprint("bad", i), "on_unknown", "report"))
@@ -240,9 +239,9 @@ func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 						b.publish(s.requested, s.request(id))
 						time.Sleep(time.Second)
 					}
-				}()
+				})
 				b.run(s.program(b, 8, u), 10*time.Minute, b.haveOutcomes(s.events, n+bad))
-				<-all
+				b.beside.Wait()
 				ends := b.outcomes(s.events)
 				wantBy(t, ends, due, s.succeeded)
 				for i := 0; i < n; i += n / bad {

@@ -95,12 +95,12 @@ func TestUnauthorizedReadsDoNotStopWrites(t *testing.T) {
 		for i := range reads {
 			b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("q", i)})
 		}
-		go func() {
+		b.beside.Go(func() {
 			for i := range n {
 				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 				time.Sleep(pace)
 			}
-		}()
+		})
 		began := time.Now()
 		b.run(p, 3*time.Hour, func() bool {
 			return b.published("mandate.enroll.succeeded.*", n)() && b.published("mandate.transactions.listed.*", reads)()
@@ -128,13 +128,13 @@ func TestReadsAloneEndTheirHold(t *testing.T) {
 		p := b.mails()
 		o := outage{status: http.StatusUnauthorized}
 		o.on(b, &p.Common, time.Hour)
-		go func() { // one waits all the time, the others come when it is nearly over
+		b.beside.Go(func() { // one waits all the time, the others come when it is nearly over
 			b.publish("mail.account.requested", map[string]any{"request_id": "a"})
 			time.Sleep(time.Hour - time.Second)
 			for i := range 3 {
 				b.publish("mail.account.requested", map[string]any{"request_id": fmt.Sprint("late", i)})
 			}
-		}()
+		})
 		b.run(p, 2*time.Hour, b.published("mail.account.reported.*", 4))
 		for i := range 3 {
 			b.wantEventsBy(fmt.Sprint("mail.account.reported.late", i), o.over.Add(12*time.Second))

@@ -24,13 +24,13 @@ func TestTheReadOfAProbeTakesASlot(t *testing.T) {
 					b.publish(s.requested, s.request(fmt.Sprint("r", n)))
 				}
 				p := s.program(b, concurrency, u)
-				go func() {
+				b.beside.Go(func() {
 					time.Sleep(5 * time.Second) // it is held by now, and nobody reads yet
 					for n := range concurrency {
 						b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("l", n)})
 						b.publish("mail.account.requested", map[string]any{"request_id": fmt.Sprint("a", n)})
 					}
-				}()
+				})
 				b.run(p, 2*time.Minute, nil)
 				reads := u.calls(func(x exchange) bool { return !x.write() })
 				for i := concurrency; i < len(reads) && reads[i].at.Sub(began) < 80*time.Second; i++ { // each lasts as long as it may

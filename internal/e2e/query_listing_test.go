@@ -99,18 +99,16 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 				enrollDirectly(t, b.box, pages*perPage)
 				b.latency(time.Second)
 				u, began := b.upstream(c.script), time.Now()
-				published := make(chan struct{})
-				go func() {
-					defer close(published)
+				b.beside.Go(func() {
 					b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 					time.Sleep(c.apart)
 					b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-				}()
+				})
 				p := mandateService().program(b, 8, u)
 				b.run(p, 2*time.Hour, func() bool {
 					return b.published("mandate.transactions.listed.list", 1)() && b.queued("MANDATE_REQUESTS") == 0
 				})
-				<-published
+				b.beside.Wait()
 				took := time.Since(began)
 				b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 				b.run(p, time.Minute, func() bool { return b.queued("MANDATE_REQUESTS") == 0 })
@@ -197,17 +195,15 @@ func TestAListingUnderWayIsNotEndedByAnotherRequest(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bubble) {
 					enrollDirectly(t, b.box, pages*perPage)
 					b.latency(time.Second)
-					published := make(chan struct{})
-					go func() {
-						defer close(published)
+					b.beside.Go(func() {
 						b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 						time.Sleep(12 * time.Second)
 						b.publish("mandate.transactions.requested", []byte(c.other))
-					}()
+					})
 					b.run(mandateService().program(b, 8, b.upstream(script)), time.Hour, func() bool {
 						return b.haveOutcomes("mandate.transactions.*.*", 2)()
 					})
-					<-published
+					b.beside.Wait()
 					wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
 					e := b.wantOne("mandate.transactions.*.MANDATE_REQUESTS-2")
 					if string(e.state()) != "failed" || e.Body["conflicts_with"] != "list" || e.reason() != c.reason[0] && e.reason() != c.reason[len(c.reason)-1] {

@@ -163,10 +163,10 @@ func TestExhaustedQuotaHoldsHalfWayAndGoesOn(t *testing.T) {
 		began := time.Now()
 		b.publish("mail.send.requested", message("m1", 12_000))
 		mails := b.mails()
-		go func() {
+		b.beside.Go(func() {
 			time.Sleep(time.Hour)
 			quota(1_000_000)
-		}()
+		})
 		b.run(mails, 2*time.Hour, b.published("mail.send.accepted.m1", 1))
 		e := b.wantOne("mail.send.accepted.m1")
 		if number(e.Body["accepted"]) != 12_000 || number(e.Body["batches"]) != 12 {

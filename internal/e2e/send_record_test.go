@@ -98,9 +98,7 @@ func (b *bubble) wantRecords(m map[string]any, want int) {
 func TestNoMessageIsSentWhileItsRecordCannotBeStored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		ctx, calls := context.WithoutCancel(t.Context()), int64(-1)
-		mended := make(chan struct{})
-		go func() {
-			defer close(mended)
+		b.beside.Go(func() {
 			time.Sleep(5 * time.Second)
 			if err := b.js.DeleteStream(ctx, bus.MailDeliveries); err != nil {
 				t.Error(err)
@@ -111,9 +109,9 @@ func TestNoMessageIsSentWhileItsRecordCannotBeStored(t *testing.T) {
 			if err := devtest.Provision(ctx, b.js.Conn()); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 		b.run(b.mails(), 12*time.Minute, b.published("mail.send.accepted.m1", 1))
-		<-mended
+		b.beside.Wait()
 		b.wantOne("mail.send.accepted.m1")
 		if o := b.box.Oracle(sandbox.Query{}); calls != 0 || o.Calls["send"] != 1 {
 			t.Errorf("%d calls without a record, %d in all", calls, o.Calls["send"])

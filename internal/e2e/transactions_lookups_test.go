@@ -61,14 +61,14 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 				b.publish("mandate.enroll.requested", enrollment("r1", more...))
 				b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
 				told := stamp(t, b.wantOne("mandate.enroll.succeeded.r1"))
-				go func() {
+				b.beside.Go(func() {
 					time.Sleep(time.Until(told.Add(c.after)))
 					if c.decision != "" {
 						if err := b.box.Decide("order-r1", c.decision); err != nil {
 							t.Error(err)
 						}
 					}
-				}()
+				})
 				b.run(b.seldom(), 8*time.Hour, func() bool { return len(b.events("mandate.application."+c.told+".r1")) > 0 })
 				b.run(b.seldom(), 7*time.Hour, nil) // it is not looked up any more, though another age comes
 				events := b.events("mandate.application." + c.told + ".r1")
@@ -95,7 +95,7 @@ func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
 		var called time.Time
-		go func() {
+		b.beside.Go(func() {
 			time.Sleep(20 * time.Minute) // the next look of its own is ten minutes later
 			called = time.Now()
 			b.calledBack("r1", fmt.Sprintf("%064d", 1))
@@ -103,8 +103,9 @@ func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
 			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 		b.run(b.seldom(), 25*time.Minute, nil)
+		b.beside.Wait()
 		e := b.wantOne("mandate.application.approved.r1")
 		if late := stamp(t, e).Sub(called); late > 63*time.Second || e.Body["by"] != "callback" {
 			t.Errorf("told %v after the callback, by %v", late, e.Body["by"])
@@ -120,7 +121,7 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
 		var decided time.Time
-		go func() {
+		b.beside.Go(func() {
 			time.Sleep(time.Minute) // before the first look of its own
 			decided = time.Now()
 			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
@@ -131,8 +132,9 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 			}
 			b.calledBack("stranger", fmt.Sprintf("%064d", 0))
-		}()
+		})
 		b.run(b.seldom(), 110*time.Second, nil)
+		b.beside.Wait()
 		e := b.wantOne("mandate.application.approved.r1")
 		if late := stamp(t, e).Sub(decided); late > 3*time.Second || e.Body["by"] != "callback" {
 			t.Errorf("told %v after the callback, by %v", late, e.Body["by"])

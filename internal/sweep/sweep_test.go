@@ -89,19 +89,19 @@ func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
 				if testing.Short() {
 					minutes = 2
 				}
+				var others sync.WaitGroup
 				if c.rate > 0 {
-					rows := time.NewTicker(time.Second)
-					defer rows.Stop()
-					go func() {
+					others.Go(func() {
 						for range minutes*60 - 5 {
-							<-rows.C
+							time.Sleep(time.Second)
 							w.change(func() { w.add(c.rate) })
 						}
-					}()
+					})
 				}
 				if n := w.run(time.Duration(minutes) * time.Minute); n > minutes*c.calls+30 {
 					w.Errorf("%d calls a minute, want at most %d", n/minutes, c.calls)
 				}
+				others.Wait()
 				w.check(time.Time{})
 				late := 0
 				at := map[ID]time.Time{}
