@@ -7,10 +7,12 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -170,7 +172,7 @@ func (h *Handler) allow(request string) bool {
 // bodyOf is the event of what was sent.
 func (h *Handler) bodyOf(r *http.Request, sent []byte) *messages.CallbackBody {
 	contentType, query := r.Header.Get("Content-Type"), r.URL.RawQuery
-	b := &messages.CallbackBody{Method: r.Method, ContentType: contentType, Query: query, Bytes: len(sent), Digest: digest(r.Method, query, sent),
+	b := &messages.CallbackBody{Method: r.Method, ContentType: contentType, Query: queryText(query), Bytes: len(sent), Digest: digest(r.Method, query, sent),
 		Checksum: checksum(h.Checksum, contentType, query, sent)}
 	switch {
 	case h.WithoutPayer:
@@ -182,6 +184,22 @@ func (h *Handler) bodyOf(r *http.Request, sent []byte) *messages.CallbackBody {
 		b.Body, b.Encoding = base64.StdEncoding.EncodeToString(sent), messages.CallbackBase64
 	}
 	return b
+}
+
+// queryText is a query, where what is no UTF-8 is escaped: else the event would lose it.
+func queryText(query string) string {
+	if utf8.ValidString(query) {
+		return query
+	}
+	var text strings.Builder
+	for _, b := range []byte(query) {
+		if b < utf8.RuneSelf {
+			text.WriteByte(b)
+		} else {
+			fmt.Fprintf(&text, "%%%02X", b)
+		}
+	}
+	return text.String()
 }
 
 // isText reports whether a body is one, which as JSON is at most twice as long.

@@ -70,6 +70,8 @@ func TestACallbackIsStoredAsItWasSent(t *testing.T) {
 		{"POST", "", "application/x-www-form-urlencoded", "status=3", messages.CallbackBody{ContentType: "application/x-www-form-urlencoded", Body: "status=3", Encoding: "text", Checksum: "absent"}},
 		{"GET", "status=3", "", "", messages.CallbackBody{Query: "status=3", Checksum: "absent"}},
 		{"GET", "", "", "", messages.CallbackBody{Checksum: "absent"}},
+		{"GET", "name=Jos\xe9", "", "", messages.CallbackBody{Query: "name=Jos%E9", Checksum: "absent"}},
+		{"GET", "name=José", "", "", messages.CallbackBody{Query: "name=José", Checksum: "absent"}},
 		{"POST", "", "image/png", "\xff\xfe", messages.CallbackBody{ContentType: "image/png", Body: "//4=", Encoding: "base64", Checksum: "unknown"}},
 		{"POST", "", "text/plain", "a\x00", messages.CallbackBody{ContentType: "text/plain", Body: "YQA=", Encoding: "base64", Checksum: "unknown"}},
 		{"POST", "", "application/json", `{"a":`, messages.CallbackBody{ContentType: "application/json", Body: `{"a":`, Encoding: "text", Checksum: "unknown"}},
