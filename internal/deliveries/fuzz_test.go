@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/sweep"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -26,7 +27,7 @@ func FuzzRow(f *testing.F) {
 		row := mail.Entry{Raw: []byte(raw), EnvelopeID: envelope, To: to, Response: response, Delivered: delivered}
 		status := statusOf(row, parseReply(response))
 		id := idOf(row, status)
-		if back, ok := ParseID(hex.EncodeToString(id[:])); !ok || back != id || idOf(row, status) != id || idOf(row, status+"x") == id {
+		if back, ok := sweep.ParseID(hex.EncodeToString(id[:])); !ok || back != id || idOf(row, status) != id || idOf(row, status+"x") == id {
 			t.Fatalf("%+v: id %x, back %x", row, id, back)
 		}
 		if at := strings.LastIndexByte(to, '@') + 1; envelope != "" {
@@ -54,7 +55,7 @@ func FuzzEventID(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		id, ok := ParseID(text)
+		id, ok := sweep.ParseID(text)
 		if ok != (len(text) == 32 && strings.Trim(text, "0123456789abcdefABCDEF") == "") || ok && hex.EncodeToString(id[:]) != strings.ToLower(text) {
 			t.Fatalf("%q: %x %v", text, id, ok)
 		}

@@ -1,7 +1,6 @@
 package deliveries
 
 import (
-	"encoding/hex"
 	"fmt"
 	"hash/maphash"
 	"strconv"
@@ -26,7 +25,7 @@ func storedEvent(e messages.Event, at time.Time) StoredEvent {
 	s := StoredEvent{At: at, State: e.State, Request: e.ID}
 	switch b := e.Body.(type) {
 	case *messages.DeliveryBody:
-		s.ID, _ = ParseID(b.EventID)
+		s.ID, _ = sweep.ParseID(b.EventID)
 		s.Note = b.Recipient
 	case *messages.OverdueBody:
 		s.Note = Place(b.Batch, b.Recipient)
@@ -86,15 +85,6 @@ func (l *Log) noteReport(e StoredEvent) bool {
 		}
 	}
 	return true
-}
-
-// ParseID reads the id of a row's state as it is written in events: 32 hex digits.
-func ParseID(text string) (id sweep.ID, ok bool) {
-	if len(text) != hex.EncodedLen(len(id)) {
-		return sweep.ID{}, false
-	}
-	_, err := hex.Decode(id[:], []byte(text))
-	return id, err == nil
 }
 
 // NoteOf identifies the contents of a summary or a conclusion, so that the same is not

@@ -115,11 +115,11 @@ func TestAnIDNamesAStateOfARow(t *testing.T) {
 		t.Error("two rows that cannot be read have one id")
 	}
 	id := idOf(base, messages.Delivered)
-	if got, ok := ParseID(text(id)); !ok || got != id {
+	if got, ok := sweep.ParseID(text(id)); !ok || got != id {
 		t.Errorf("ParseID(%x) = %x, %t", id, got, ok)
 	}
 	for _, wrong := range []string{"", "watermark", strings.Repeat("x", 32), text(id) + "00"} {
-		if _, ok := ParseID(wrong); ok {
+		if _, ok := sweep.ParseID(wrong); ok {
 			t.Errorf("%q is taken for an id", wrong)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/deliveries"
+	"errand/internal/sweep"
 	"errand/pkg/messages"
 )
 
@@ -73,7 +74,7 @@ func parse(s Stored) (e deliveries.StoredEvent, ok bool) {
 		e.Note = s.ID
 	case messages.Overdue:
 	default:
-		e.ID, ok = deliveries.ParseID(s.ID)
+		e.ID, ok = sweep.ParseID(s.ID)
 	}
 	return e, ok
 }

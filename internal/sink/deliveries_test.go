@@ -20,7 +20,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/deliveries"
 	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
 	"errand/internal/sink"
@@ -235,7 +234,7 @@ func storeOnce(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page int) 
 	end := func() {
 		n, err := pages[0].wait()
 		for _, e := range pages[0].events[:n] {
-			id, _ := deliveries.ParseID(e.Body.(*messages.DeliveryBody).EventID)
+			id, _ := sweep.ParseID(e.Body.(*messages.DeliveryBody).EventID)
 			seen[id]++
 		}
 		stored += n
@@ -282,7 +281,7 @@ func storedIDs(t *testing.T, nc *nats.Conn) map[string]int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, ok := deliveries.ParseID(m.Header.Get("ce-id")); ok {
+		if id, ok := sweep.ParseID(m.Header.Get("ce-id")); ok {
 			ids[hex.EncodeToString(id[:])]++
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/deliveries"
 	"errand/internal/history"
 	"errand/internal/retry"
+	"errand/internal/sweep"
 	"errand/internal/transactions"
 	"errand/pkg/messages"
 )
@@ -49,7 +49,7 @@ func identifyTransaction(e messages.Event) (id, note string) {
 func (t *Transactions) Learn(ctx context.Context) iter.Seq2[transactions.Learned, error] {
 	return func(yield func(transactions.Learned, error) bool) {
 		for s, err := range t.Store.Learn(ctx) {
-			id, ok := deliveries.ParseID(s.ID)
+			id, ok := sweep.ParseID(s.ID)
 			if (ok || err != nil) && !yield(transactions.Learned{ID: id, Status: messages.StateOf(s.Subject), At: s.At}, err) {
 				return
 			}

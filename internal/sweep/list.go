@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"iter"
 	"time"
@@ -10,6 +11,15 @@ import (
 // ID names one state of one row. It is the same in every process, and it is known again
 // from the event about that state.
 type ID [16]byte
+
+// ParseID reads the id of a state as it is written in events: 32 hex digits.
+func ParseID(text string) (id ID, ok bool) {
+	if len(text) != hex.EncodedLen(len(id)) {
+		return ID{}, false
+	}
+	_, err := hex.Decode(id[:], []byte(text))
+	return id, err == nil
+}
 
 // Row is a row of the list in the state that a page shows.
 type Row[T any] struct {
