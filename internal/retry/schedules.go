@@ -72,7 +72,7 @@ const (
 	LookAgain = time.Second
 	// RetryAfterMax bounds what an upstream may ask for where nothing else does.
 	RetryAfterMax = 15 * time.Minute
-	// SweepMin is the shortest pause between two sweeps of the sending log.
+	// SweepMin is the shortest pause between two sweeps of a list.
 	SweepMin = time.Second
 	// RoundEvery is the shortest time from one scan of a list to the next.
 	RoundEvery = time.Minute
@@ -86,7 +86,7 @@ const (
 	MissingFor = time.Hour
 	// LeadStep is by how much the pause grows before the leadership is taken again.
 	LeadStep = 50 * time.Millisecond
-	// BatchStep is by how much it grows before a batch of deliveries is stored again.
+	// BatchStep is by how much it grows before a batch of events is stored again.
 	BatchStep = time.Millisecond
 	// RelearnStep is by how much it grows before another poller's events are read.
 	RelearnStep = 20 * time.Millisecond
@@ -137,7 +137,7 @@ const (
 	// ObjectAnswer is how long a server that does not answer is asked again for a chunk of
 	// a recipient list.
 	ObjectAnswer = 30 * time.Second
-	// Storage is how long a read or write of the log poller may take until it is an error.
+	// Storage is how long a read or write of a poller may take until it is an error.
 	Storage = 20 * time.Second
 	// ReplayAnswer is how long the next of many messages may take.
 	ReplayAnswer = 15 * time.Second

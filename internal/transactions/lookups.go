@@ -77,15 +77,15 @@ func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Oper
 		}}
 }
 
-// open looks an enrollment up whose link was told, unless it is decided or its link has
+// open looks an enrollment up whose link was published, unless it is decided or its link has
 // expired long ago.
 func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Duration) (looked bool, err error) {
-	var told messages.EnrollSucceeded
-	if err := messages.DecodeEvent(o.Body, &told); err != nil || told.OrderNumber == "" {
+	var succeeded messages.EnrollSucceeded
+	if err := messages.DecodeEvent(o.Body, &succeeded); err != nil || succeeded.OrderNumber == "" {
 		return false, nil // nobody can look that up
 	}
 	expires := o.At.Add(linkLasts)
-	if at, err := time.ParseInLocation(time.DateTime, told.LinkExpiredAt, l.List.Zone); err == nil {
+	if at, err := time.ParseInLocation(time.DateTime, succeeded.LinkExpiredAt, l.List.Zone); err == nil {
 		expires = at
 	}
 	if o.At.Add(before).After(expires.Add(retry.OpenEnough)) {
@@ -94,7 +94,7 @@ func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Durat
 	if decided, err := l.decided(ctx, o.ID); err != nil || decided {
 		return false, err
 	}
-	return l.look(ctx, told.OrderNumber, messages.ByLookUp)
+	return l.look(ctx, succeeded.OrderNumber, messages.ByLookUp)
 }
 
 // linkLasts is how long a link does that was asked for without a time.

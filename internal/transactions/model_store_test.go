@@ -14,14 +14,14 @@ import (
 
 // stream has the events of enrollments and of the list, and keeps them for a while.
 type stream struct {
-	mu      sync.Mutex    // guards the service too
-	age     time.Duration // 0: for ever
-	gone    uint64        // events that were dropped
-	kept    []stored
-	last    time.Time            // when the last one was stored
-	leader  uint64               // sequence of the last change of leadership
-	matched func(messages.Event) // called when an event is about to be stored
-	told    func(messages.Event) // called when it is
+	mu        sync.Mutex    // guards the service too
+	age       time.Duration // 0: for ever
+	gone      uint64        // events that were dropped
+	kept      []stored
+	last      time.Time            // when the last one was stored
+	leader    uint64               // sequence of the last change of leadership
+	matched   func(messages.Event) // called when an event is about to be stored
+	published func(messages.Event) // called when it is
 }
 
 // stored is a started event, one of the list, or, without either, a change of leadership.
@@ -133,7 +133,7 @@ func (p *poller) store(e *messages.Event) error {
 	}
 	p.left--
 	p.put(stored{event: e})
-	p.told(*e)
+	p.published(*e)
 	return nil
 }
 

@@ -64,7 +64,7 @@ const (
 func newModel(t *testing.T, order sweep.Order, seed uint64) *model {
 	m := &model{T: t, random: rand.New(rand.NewPCG(seed, uint64(order))), stream: &stream{}, times: map[string]int{}, shares: map[messages.Confidence]int{}}
 	m.service = &service{mu: &m.stream.mu, order: order, random: rand.New(rand.NewPCG(uint64(order), seed))}
-	m.stream.matched, m.stream.told = m.judge, m.count
+	m.stream.matched, m.stream.published = m.judge, m.count
 	m.stream.age = []time.Duration{0, 72 * time.Hour, 30 * 24 * time.Hour}[(int(seed)+int(order))%3]
 	wrong, silent := []int{0, -7, 60}[m.random.IntN(3)], m.random.IntN(4) == 0
 	m.service.total = func(n int) int {

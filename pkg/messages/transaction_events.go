@@ -19,15 +19,15 @@ type TransactionBody struct {
 	Transaction   json.RawMessage  `json:"transaction"` // the record of the e-mandate document, fields that are not in it kept
 }
 
-// TransactionBy is how the state was found. What is told is what the list says, whatever made
-// somebody look.
+// TransactionBy is how the state was found. What is published is what the list says, whatever
+// caused the look.
 type TransactionBy string
 
 // The ways.
 const (
 	ByList     TransactionBy = "list"     // the list was read
 	ByLookUp   TransactionBy = "look_up"  // the order number of an open enrollment was looked up
-	ByCallback TransactionBy = "callback" // it was looked up since a callback named the request
+	ByCallback TransactionBy = "callback" // it was looked up because a callback named the request
 )
 
 // TransactionKind is what a record of the transaction list is about.
