@@ -141,7 +141,7 @@ func TestKillInAListOfManyReadingsResumes(t *testing.T) {
 	p := in.start("mail-consumer")
 	in.until("half of the batches taken", time.Minute, func() bool { return in.submissions() >= batches/2 })
 	p.kill()
-	in.until("NATS and the sandbox to be done with the dead one", 10*time.Second, func() bool {
+	in.until("NATS and the sandbox to be done with the dead one", time.Minute, func() bool {
 		return !slices.Contains(in.clients(), "mail-consumer") && in.inFlight.Load() == 0
 	})
 	p = in.start("mail-consumer")

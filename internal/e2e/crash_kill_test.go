@@ -27,7 +27,7 @@ func TestKillInTheMiddleOfTwentyBatches(t *testing.T) {
 			return in.submissions() >= taken && in.inFlight.Load() > 0
 		})
 		p.kill()
-		in.until("NATS and the sandbox to be done with the dead one", 10*time.Second, func() bool {
+		in.until("NATS and the sandbox to be done with the dead one", time.Minute, func() bool {
 			return !slices.Contains(in.clients(), "mail-consumer") && in.inFlight.Load() == 0
 		})
 		for batch, state := range in.batches("m1") {

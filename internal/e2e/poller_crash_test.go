@@ -27,7 +27,7 @@ func TestAPollerSurvivesEveryCrash(t *testing.T) {
 			l.add(250)
 			p := l.start("log-poller", "ERRAND_FAILPOINT="+c.die)
 			p.wantKilled()
-			l.until("NATS to be done with the dead one", 10*time.Second, func() bool { return !strings.Contains(fmt.Sprint(l.clients()), "log-poller") })
+			l.until("NATS to be done with the dead one", time.Minute, func() bool { return !strings.Contains(fmt.Sprint(l.clients()), "log-poller") })
 			if n := l.deliveries(); n < c.least || n > c.most {
 				t.Errorf("%d events published when it crashed, want %d to %d", n, c.least, c.most)
 			}

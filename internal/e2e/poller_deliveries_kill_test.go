@@ -121,7 +121,7 @@ func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 			pollers[victim] = poll()
 		}
 		if n%9 == 5 {
-			m.until("calls at work", 10*time.Second, func() bool { return m.inFlight.Load() > 0 })
+			m.until("calls at work", time.Minute, func() bool { return m.inFlight.Load() > 0 })
 			consumer.kill()
 			consumer = work()
 		}

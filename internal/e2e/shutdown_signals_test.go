@@ -124,7 +124,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	stopped := func() {
 		in.nats.Stop()
 		for _, p := range in.processes() {
-			in.until("it to miss the broker", 10*time.Second, func() bool { return p.exited() || p.logged("connection lost") })
+			in.until("it to miss the broker", time.Minute, func() bool { return p.exited() || p.logged("connection lost") })
 		}
 	}
 	var idle []*process

@@ -107,7 +107,7 @@ func TestATransactionPollerSurvivesEveryCrash(t *testing.T) {
 		t.Run(die, func(t *testing.T) {
 			l := installTransactions(t, 60)
 			l.start("transaction-poller", "ERRAND_FAILPOINT="+die).wantKilled()
-			l.until("NATS to be done with the dead one", 10*time.Second, func() bool { return !slices.Contains(l.clients(), "transaction-poller") })
+			l.until("NATS to be done with the dead one", time.Minute, func() bool { return !slices.Contains(l.clients(), "transaction-poller") })
 			l.decide(0, 30)
 			l.wantEnd()
 		})
