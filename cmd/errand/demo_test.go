@@ -106,7 +106,7 @@ func TestDemoCountsARecipientOnceWhateverItsStates(t *testing.T) {
 func TestDemoStaysUntilItIsEnded(t *testing.T) {
 	devtest.Full(t)
 	t.Parallel()
-	ctx, stop := context.WithCancel(within(t, 60*time.Second))
+	ctx, stop := context.WithCancel(within(t, time.Minute))
 	var term terminal
 	ended := make(chan error, 1)
 	go func() { ended <- term.errand(ctx, "", "demo", "--stay") }()
@@ -129,7 +129,7 @@ func TestDemoStaysUntilItIsEnded(t *testing.T) {
 
 func TestSandboxPrintsHowToUseItAndStops(t *testing.T) {
 	t.Parallel()
-	ctx, stop := context.WithCancel(within(t, 20*time.Second))
+	ctx, stop := context.WithCancel(within(t, time.Minute))
 	defer stop()
 	var term terminal
 	ended := make(chan error, 1)

@@ -150,7 +150,7 @@ func TestWatchEndsItsReplayWhenOldEventsAreRemovedMeanwhile(t *testing.T) {
 	for i := range pageSize + 10 {
 		answer(t, js, fmt.Sprintf("mail.send.accepted.id%d", i), `{}`)
 	}
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, time.Minute)
 	b, err := connect(ctx, bus.Connection{URL: n.URL}, "watch", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestWatchEndsItsReplayWhenOldEventsAreRemovedMeanwhile(t *testing.T) {
 // stops it and returns the output.
 func watching(t *testing.T, url string, args ...string) (waitFor func(want string), end func() string) {
 	t.Helper()
-	ctx, stop := context.WithCancel(within(t, 20*time.Second))
+	ctx, stop := context.WithCancel(within(t, time.Minute))
 	var term terminal
 	ended := make(chan error, 1)
 	go func() { ended <- term.errand(ctx, "", append([]string{"watch", "--nats-url", url}, args...)...) }()
