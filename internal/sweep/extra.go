@@ -32,41 +32,51 @@ func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 	}
 }
 
-// pause waits, and publishes meanwhile what others have read.
+// pause waits, and publishes meanwhile what others have read, also where no page could be read yet:
+// whoever has read it can read the list.
 func (r *run[T]) pause(ctx context.Context, wait time.Duration) {
-	r.serve(ctx)
 	end := time.NewTimer(wait)
 	defer end.Stop()
-	asked := r.asked
-	if !r.started() {
-		asked = nil
-	}
 	for {
 		select {
 		case <-end.C:
 			return
 		case <-ctx.Done():
 			return
-		case e := <-asked:
+		case e := <-r.asked:
 			e.done <- r.extra(ctx, e.rows)
 		}
 	}
 }
 
 // serve publishes what others have read and wait with. No rows may have been found unknown that
-// are not being published yet: others may have published them when this returns.
-func (r *run[T]) serve(ctx context.Context) {
-	for r.started() {
+// are not being published yet: others may have published them when this returns. After an error
+// rows of pages may not be stored.
+func (r *run[T]) serve(ctx context.Context) error {
+	for {
 		select {
 		case e := <-r.asked:
-			e.done <- r.extra(ctx, e.rows)
+			err := r.extra(ctx, e.rows)
+			if e.done <- err; err != nil {
+				return err
+			}
 		default:
-			return
+			return nil
 		}
 	}
 }
 
 func (r *run[T]) extra(ctx context.Context, rows []Row[T]) error {
+	if !r.started() {
+		if err := r.lead(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.collect(ctx, 0); err != nil { // of pages
+		return err
+	}
+	r.otherwise = true
+	defer func() { r.otherwise = false }()
 	before := r.stored
 	err := r.publish(ctx, r.unknown(rows, time.Now()))
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -30,7 +31,33 @@ type publisher[T any] struct {
 	pages   []page[T]           // being stored, oldest first
 	pending map[uint64]int      // and the value of linked when a page showed it
 	others  map[uint64]struct{} // states that others published and that no page has shown yet
+	unproven
 	tally
+}
+
+// unproven is states that count as new when a page shows them, though they are known: they were
+// published by a sweep that failed, or not page by page, so that what is behind them may be unknown.
+type unproven struct {
+	from      map[uint64]int // the sweep from which on one does
+	number    int            // of the sweep that is under way, or was the last
+	otherwise bool           // what is stored now was not read page by page
+}
+
+// doubt notes a state that was stored. It counts at once, or in the next sweep if this one fails.
+func (u *unproven) doubt(id ID) {
+	if u.from[id.short()] = u.number + 1; u.otherwise {
+		u.from[id.short()] = u.number
+	}
+}
+
+func (u *unproven) isUnproven(id ID) bool {
+	from, ok := u.from[id.short()]
+	return ok && from <= u.number
+}
+
+// prove forgets, after a sweep that came through, all but what was published otherwise meanwhile.
+func (u *unproven) prove() {
+	maps.DeleteFunc(u.from, func(_ uint64, from int) bool { return from != u.number })
 }
 
 // horizon is how old rows are that are published.
@@ -67,7 +94,7 @@ type page[T any] struct {
 
 func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
 	return publisher[T]{sink: sink, earlier: list.Earlier, pending: map[uint64]int{}, others: map[uint64]struct{}{},
-		watch: watch{fresh: map[uint64]int64{}, old: map[uint64]struct{}{}}}
+		unproven: unproven{from: map[uint64]int{}}, watch: watch{fresh: map[uint64]int64{}, old: map[uint64]struct{}{}}}
 }
 
 // maxOld is the maximum number of states to remember that are too old to be published.
@@ -232,6 +259,7 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 					p.grown++
 				}
 				p.known.add(row.ID, time.Now())
+				p.doubt(row.ID)
 				if seen == p.linked {
 					p.fresh[row.ID.short()] = page.at.UnixNano()
 				}
@@ -293,6 +321,7 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[uin
 		}
 		if s.At.Truncate(time.Millisecond).After(mark) && !p.known.has(s.ID) { // as marks are written
 			p.fresh[s.ID.short()] = s.At.UnixNano()
+			p.doubt(s.ID)
 		}
 		p.known.add(s.ID, s.At)
 	}

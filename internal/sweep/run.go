@@ -46,6 +46,7 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 		}
 	}
 	r.sweeping = true
+	r.number++
 	defer func() { r.sweeping = false }()
 	r.seen = sight{began: time.Now(), stored: r.stored, newest: r.seen.newest}
 	size, err := r.head(ctx)
@@ -73,6 +74,11 @@ func (r *run[T]) start(ctx context.Context) error {
 	if _, err := r.page(ctx, window{1, r.Limit}); err != nil {
 		return err
 	}
+	return r.lead(ctx)
+}
+
+// lead takes the leadership, and learns what was published.
+func (r *run[T]) lead(ctx context.Context) error {
 	m, err := r.Sink.LastMark(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep: read the last mark: %w", err)
@@ -112,15 +118,18 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 
 // look takes a page and returns the rows to publish, in its room, and how many rows are new
 // to us. What another sweeper has published is new, too: it may have died before it published
-// what is older.
+// what is older. See unproven for the others.
 func (r *run[T]) look(rows []Row[T], learned int) (unknown []Row[T], news int) {
 	for _, row := range rows {
 		r.seen.newest = later(r.seen.newest, row.At)
+		if r.isUnproven(row.ID) {
+			news++
+		}
 	}
 	others := len(r.others)
 	unknown, met := r.take(rows, learned)
 	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
-	return unknown, len(unknown) + others - len(r.others)
+	return unknown, news + len(unknown) + others - len(r.others)
 }
 
 // follow goes on with a reading until it is done, or enough says so after a page. It reads
@@ -157,7 +166,9 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 		if done {
 			return nil
 		}
-		r.serve(ctx)
+		if err := r.serve(ctx); err != nil {
+			return err
+		}
 		ahead.Wait()
 	}
 }
@@ -165,6 +176,7 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 // finish ends a sweep that has read everything it had to.
 func (r *run[T]) finish(ctx context.Context) error {
 	now := time.Now()
+	r.prove()
 	if r.seen.rows && !r.seen.met { // what was there before may have come and gone
 		r.state.WatchedSince = now
 		clear(r.fresh)
