@@ -9,6 +9,7 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -21,7 +22,7 @@ import (
 	"errand/pkg/clients"
 )
 
-// Looks are those at the events of one kind. Every field but Back, Held and Late is required.
+// Looks are those at the events of one kind. Every exported field but Back, Held and Late is required.
 type Looks struct {
 	What   string // is looked up, for people: "an uncertain enrollment"
 	Ages   []time.Duration
@@ -39,13 +40,18 @@ type Looks struct {
 	Held func() bool
 	// Late learns how late each look was that asked the service; nil: nobody does.
 	Late func(time.Duration)
+
+	answered time.Time // when one was looked up last
 }
 
 // queue holds the looks at one age. The stream is in the order in which they are due.
 type queue struct {
 	before, age, next time.Duration // next is the age of the look after it; 0: there is none
 	from              uint64        // sequence behind the last one taken
-	since             time.Time     // where it begins
+	since             time.Time     // where it begins, and then the newest one taken
+	asked             time.Time     // when the service was asked last
+	tries             int           // how often the one to look at could not be looked up
+	failed            time.Time     // since when
 	open              history.Open  // the one to look at; zero: to be asked for
 	due               time.Time     // when to look, or to ask
 }
@@ -68,7 +74,7 @@ func (l *Looks) Run(ctx context.Context) {
 	}
 	said, wait := "", time.Duration(0)
 	for {
-		q := slices.MinFunc(queues, func(a, b *queue) int { return a.due.Compare(b.due) })
+		q := first(queues)
 		if !retry.Pause(ctx, max(wait, time.Until(q.due))) {
 			return
 		}
@@ -90,6 +96,21 @@ func (l *Looks) Run(ctx context.Context) {
 	}
 }
 
+// first is the queue whose turn it is: of those that are due, each has its own, so that many that
+// are late at one age, or one that cannot be looked up, keep no other waiting.
+func first(queues []*queue) *queue {
+	now := time.Now()
+	return slices.MinFunc(queues, func(a, b *queue) int {
+		if a.due.After(now) || b.due.After(now) {
+			return a.due.Compare(b.due)
+		}
+		return cmp.Or(a.asked.Compare(b.asked), a.due.Compare(b.due))
+	})
+}
+
+// maxTries is how often one is tried that cannot be looked up while others can.
+const maxTries = 3
+
 // step asks for the next one of a queue or looks at it, and says how long to leave the
 // service alone then.
 func (l *Looks) step(ctx context.Context, q *queue) (time.Duration, error) {
@@ -97,6 +118,9 @@ func (l *Looks) step(ctx context.Context, q *queue) (time.Duration, error) {
 	switch {
 	case q.open.ID == "":
 		open, err := l.Next(ctx, q.from, q.since)
+		if err == nil && open.ID == "" && q.from > 0 { // there is one if the stream was made again
+			open, err = l.Next(ctx, 0, q.since.Add(1))
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -104,7 +128,10 @@ func (l *Looks) step(ctx context.Context, q *queue) (time.Duration, error) {
 			q.due = now.Add(max(q.age, retry.LookAgain)) // what comes now is not due before
 			return 0, nil
 		}
-		q.open, q.from, q.due = open, open.Sequence+1, open.At.Add(q.age)
+		if q.from == 0 || open.At.After(q.since) {
+			q.since = open.At
+		}
+		q.open, q.from, q.due, q.tries = open, open.Sequence+1, open.At.Add(q.age), 0
 		return 0, nil
 	case q.next > 0 && now.Sub(q.open.At) >= q.next: // late; the next age is due as well
 		q.open = history.Open{}
@@ -113,9 +140,21 @@ func (l *Looks) step(ctx context.Context, q *queue) (time.Duration, error) {
 		return max(l.Policy.Max, retry.ResolvePace), nil
 	}
 	looked, err := l.Look(ctx, q.open, q.before, q.age)
+	if looked {
+		q.asked = time.Now()
+	}
 	failed, ok := errors.AsType[*clients.Error](err)
 	if ok && (failed.Fate == clients.Busy || failed.Fate == clients.Held) { // nobody can be looked up
+		if q.tries++; q.tries == 1 {
+			q.failed = now
+		}
+		if q.tries >= maxTries && l.answered.After(q.failed) { // it is this one's own
+			q.open = history.Open{}
+		}
 		return max(l.Policy.Max, retry.ResolvePace, min(failed.RetryAfter, retry.RetryAfterMax)), err
+	}
+	if looked && err == nil {
+		l.answered = time.Now()
 	}
 	if looked && l.Late != nil {
 		l.Late(now.Sub(q.due))

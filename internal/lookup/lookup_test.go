@@ -155,3 +155,74 @@ func TestAServiceThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 		})
 	}
 }
+
+// What the service answers to one for ever keeps no other waiting for ever.
+func TestOneThatIsNeverAnsweredDoesNotStopTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e events
+		var s seen
+		e.add("ill")
+		go func() {
+			for i := range 5 {
+				time.Sleep(2 * time.Hour)
+				e.add(fmt.Sprint(i))
+			}
+		}()
+		l := looks(&e, &s)
+		l.Look = func(ctx context.Context, o history.Open, before, age time.Duration) (bool, error) {
+			if o.ID == "ill" {
+				return true, &clients.Error{Fate: clients.Held}
+			}
+			return s.look(ctx, o, before, age)
+		}
+		l.runFor(t, 20*time.Hour)
+		if len(s) != 15 {
+			t.Errorf("5 were looked up %d times, not at 3 ages each: %q", len(s), s)
+		}
+	})
+}
+
+// Those that are late at one age do not keep those waiting that are due at another.
+func TestManyThatAreLateKeepNoOthersWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e events
+		var s seen
+		for range 1000 {
+			e.add("late")
+		}
+		time.Sleep(30 * time.Minute)
+		e.add("young")
+		l := looks(&e, &s)
+		l.Look = func(ctx context.Context, o history.Open, before, age time.Duration) (bool, error) {
+			time.Sleep(time.Second)
+			if o.ID == "young" {
+				return s.look(ctx, o, before, age)
+			}
+			return true, nil
+		}
+		l.runFor(t, 15*time.Minute)
+		equal(t, "the young one", s, "young after 1m1s, for 1m0s")
+	})
+}
+
+// A stream that was made again begins with its first sequence.
+func TestAStreamThatWasMadeAgainIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e events
+		var s seen
+		for _, id := range []string{"a", "b", "c"} {
+			e.add(id)
+		}
+		go func() {
+			time.Sleep(30 * time.Minute)
+			e.mu.Lock()
+			e.all = nil
+			e.mu.Unlock()
+			e.add("d")
+			e.add("e")
+		}()
+		l := looks(&e, &s)
+		l.runFor(t, 50*time.Minute)
+		equal(t, "looks", s[6:], "d after 1m0s, for 1m0s", "e after 1m0s, for 1m0s", "d after 10m0s, for 10m0s", "e after 10m0s, for 10m0s")
+	})
+}
