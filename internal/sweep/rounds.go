@@ -116,12 +116,17 @@ func (r *run[T]) fail() {
 }
 
 // roundEvery is the shortest time from one reading of what is not new to the next.
-func (r *run[T]) roundEvery() time.Duration { return min(retry.RoundEvery, roundSweeps*r.Interval) }
+func (r *run[T]) roundEvery() time.Duration {
+	if r.Recent > 0 {
+		return r.Interval
+	}
+	return min(retry.RoundEvery, roundSweeps*r.Interval)
+}
 
 // scanEvery is the shortest time from one scan to the next. A list that is as recent as what is
 // read again often is read as often.
 func (r *run[T]) scanEvery() time.Duration {
-	if r.firstRead() && !r.reading.Oldest.After(time.Now().Add(-r.Recent)) {
+	if r.firstRead() && (r.state.Order == NewestFirst || !r.reading.Oldest.After(time.Now().Add(-r.Recent))) {
 		return max(r.roundEvery(), r.RoundEvery)
 	}
 	return r.roundEvery()
@@ -176,7 +181,7 @@ func (r *run[T]) stepTime() time.Duration {
 	if r.Pace == 0 {
 		return retry.SweepMin
 	}
-	return max(retry.SweepMin, r.Interval/2)
+	return max(retry.SweepMin, r.Interval)
 }
 
 // ended notes that a reading has ended.
@@ -184,6 +189,10 @@ func (r *run[T]) ended(reading *reading) {
 	complete := reading.state == whole
 	if complete && !reading.isCut {
 		reading.Back = time.Time{}
+	}
+	if complete {
+		last := reading.Reading
+		r.readLast.Store(&last)
 	}
 	// Near begins again and again while a longer reading is under way, and proves less.
 	if complete && reading != r.near && !reading.Began.Before(r.reading.Began) {

@@ -42,9 +42,10 @@ type Sweeper[T any] struct {
 	// last complete one began.
 	Lag func(time.Duration)
 
-	fault atomic.Pointer[string]
-	once  sync.Once
-	asked chan extra[T] // rows that were read otherwise, to be published between two pages
+	fault    atomic.Pointer[string]
+	readLast atomic.Pointer[Reading] // the last complete one, of whatever part
+	once     sync.Once
+	asked    chan extra[T] // rows that were read otherwise, to be published between two pages
 }
 
 // Settings are how a list is swept.
@@ -82,6 +83,14 @@ func (s *Sweeper[T]) setFault(why string) {
 	}
 }
 
+// ReadLately reports whether a complete reading that began in the last two rounds has shown the
+// rows that were made at a time: whoever looks one up learns nothing more. It may be called at
+// any time.
+func (s *Sweeper[T]) ReadLately(at time.Time) bool {
+	last := s.readLast.Load()
+	return last != nil && !at.Before(last.Back) && time.Since(last.Began) < 2*retry.RoundEvery
+}
+
 // Run sweeps until ctx ends; events that are being published then are finished first.
 // The error names a missing field; errors of sweeps are logged and tried again.
 func (s *Sweeper[T]) Run(ctx context.Context) error {
@@ -113,6 +122,8 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 			switch wait = idle; {
 			case r.scan != nil && !r.firstRead():
 				wait = 0
+			case r.Recent > 0 && r.near == nil && !r.rounds.near.IsZero(): // it begins again as soon as it may
+				wait = max(0, min(idle-time.Since(began), time.Until(r.rounds.near.Add(r.Interval))))
 			case r.scan != nil || r.near != nil: // what a sweep reads of them takes its time
 				wait = max(0, idle-time.Since(began))
 			}

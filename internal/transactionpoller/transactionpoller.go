@@ -50,8 +50,8 @@ func (p *Program) Run(ctx context.Context) error {
 			Published: with.Transaction})
 		s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: with.Policy, Logger: with.Logger, Lag: with.ReadThrough,
 			Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap, RoundEvery: p.FullInterval,
-				Recent: recent, Pace: p.Rate / 2}} // the other half is for looks at single enrollments
-		lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: with.Policy, Events: store, Publish: s.Publish, LookedUp: with.LookedUp, Logger: with.Logger}
+				Recent: recent, Pace: p.Rate}}
+		lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: with.Policy, Events: store, Publish: s.Publish, ReadLately: s.ReadLately, LookedUp: with.LookedUp, Logger: with.Logger}
 		return func(ctx context.Context) error {
 			ctx, stop := context.WithCancel(ctx)
 			var others sync.WaitGroup
@@ -68,7 +68,7 @@ const perPage = 25
 
 // recent is how old records are that are read again every minute: payers decide while their
 // link lasts, as a rule an hour.
-const recent = 2 * time.Hour
+const recent = time.Hour
 
 // overlap is how late a record may be listed, by its own time.
 const overlap = 15 * time.Minute

@@ -33,6 +33,9 @@ type LookUps struct {
 	Events   EnrollmentEvents
 	// Publish has records published: that of the sweeper.
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
+	// ReadLately, if set, reports whether the list was read as far back as a time lately: what
+	// became of an enrollment of then is known.
+	ReadLately func(at time.Time) bool
 	// LookedUp, if set, is called for each look with what caused it and how late it was.
 	LookedUp func(by messages.TransactionBy, late time.Duration)
 	Logger   zerolog.Logger
@@ -89,6 +92,9 @@ func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Durat
 		expires = at
 	}
 	if o.At.Add(before).After(expires.Add(retry.OpenEnough)) {
+		return false, nil
+	}
+	if l.ReadLately != nil && l.ReadLately(o.At) {
 		return false, nil
 	}
 	if decided, err := l.decided(ctx, o.ID); err != nil || decided {
