@@ -38,6 +38,7 @@ type bubble struct {
 	logs      *lines
 	intercept func(*http.Request) int // a status to answer instead of the upstream, or 0
 	beside    sync.WaitGroup          // what runs beside the test, which ends after it
+	callbacks http.Handler            // takes what the sandbox sends to any return_url; nil: nobody does
 }
 
 // inBubble runs f in virtual time.
@@ -48,8 +49,8 @@ func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bubble{t: t, nats: n, js: js, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{},
-			box: sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085"})}
+		b := &bubble{t: t, nats: n, js: js, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
+		b.box = sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085", Callbacks: receiving{b}})
 		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if b.intercept != nil {
 				if status := b.intercept(r); status != 0 {

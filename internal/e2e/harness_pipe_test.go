@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 
 	"errand/internal/devkit"
 )
@@ -50,4 +52,16 @@ func (p *pipe) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// receiving has callbacks taken without a network.
+type receiving struct{ b *bubble }
+
+func (r receiving) RoundTrip(request *http.Request) (*http.Response, error) {
+	if r.b.callbacks == nil {
+		return nil, errors.New("nobody takes callbacks")
+	}
+	w := httptest.NewRecorder()
+	r.b.callbacks.ServeHTTP(w, request)
+	return w.Result(), nil
 }

@@ -44,10 +44,11 @@ func (s *sweeps) sweeper() *logpoller.Program {
 	return p
 }
 
-func (s *sweeps) set(change func(*sandbox.Settings)) {
-	s.t.Helper()
-	if err := s.box.Set(change); err != nil {
-		s.t.Fatal(err)
+// set changes the settings of the sandbox.
+func (b *bubble) set(change func(*sandbox.Settings)) {
+	b.t.Helper()
+	if err := b.box.Set(change); err != nil {
+		b.t.Fatal(err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,15 +32,8 @@ type mandates struct {
 // installMandates makes one with an address at which callbacks are taken.
 func installMandates(t *testing.T) (m *mandates, callbacks string) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
-	callbacks = free.Addr().String()
-	m = &mandates{orders: map[string]string{}, installation: install(t, "MANDATE_CALLBACK_SECRET="+strings.Repeat(secretMark, 4),
+	callbacks = freeAddress(t)
+	m = &mandates{orders: map[string]string{}, installation: install(t, "MANDATE_CALLBACK_SECRET="+callbackSecret,
 		"TRANSACTIONS_INTERVAL=500ms", "TRANSACTIONS_RATE=100")}
 	return m, callbacks
 }

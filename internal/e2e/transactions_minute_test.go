@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"errand/internal/app"
+	"errand/internal/bus"
+	"errand/internal/callback"
+	"errand/internal/sandbox"
+	"errand/internal/transactionpoller"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// receive stores callbacks as callback-receiver does, which needs a network.
+func (b *bubble) receive() {
+	b.t.Helper()
+	publisher, err := bus.NewPublisher(b.js.Conn())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	events := bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
+	b.callbacks = &callback.Handler{Secrets: []clients.Secret{clients.NewSecret(callbackSecret)}, Store: events.Callback}
+}
+
+// defaultTransactions is transaction-poller with its defaults.
+func (b *bubble) defaultTransactions() *transactionpoller.Program {
+	return &transactionpoller.Program{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second, FullInterval: 24 * time.Hour, ListRate: listRate}
+}
+
+// listRate is the default of TRANSACTIONS_RATE.
+const listRate = 2
+
+// running runs programs until stop is called.
+func (b *bubble) running(programs ...app.Program) (stop func()) {
+	ctx, end := context.WithCancel(b.t.Context())
+	var all sync.WaitGroup
+	for _, p := range programs {
+		all.Go(func() {
+			if err := p.Run(ctx); err != nil {
+				b.t.Errorf("the program did not end well: %v\n%s", err, b.logs)
+			}
+		})
+	}
+	return func() { end(); all.Wait() }
+}
+
+// listCalls are those for the transaction list.
+type listCalls struct {
+	mu      sync.Mutex
+	at      []time.Time
+	lookUps int // of them, for one order number
+}
+
+func (b *bubble) watchList() *listCalls {
+	l := &listCalls{}
+	b.intercept = func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/transactions") {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.at = append(l.at, time.Now())
+			if r.URL.Query().Get("order_number") != "" {
+				l.lookUps++
+			}
+		}
+		return 0
+	}
+	return l
+}
+
+// between is how many came in a while.
+func (l *listCalls) between(from, to time.Time) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.at {
+		if !at.Before(from) && at.Before(to) {
+			n++
+		}
+	}
+	return n
+}
+
+// wantRate fails the test when there were more calls in any minute than the rate allows.
+func (l *listCalls) wantRate(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	const most = 60*listRate + 1
+	for i := most; i < len(l.at); i++ {
+		if l.at[i].Sub(l.at[i-most]) < time.Minute {
+			t.Fatalf("more than %d calls in a minute from %v on", most, l.at[i-most])
+		}
+	}
+}
+
+// step is something that happens at a time.
+type step struct {
+	at time.Time
+	do func()
+}
+
+// Enrollments come for two hours, and each payer decides within the hour of the link, some never;
+// nine in ten decisions are called back, in the second half of the time some seconds before they
+// are listed. Every decision is told within a minute of its being listed.
+func TestEveryDecisionIsToldWithinAMinute(t *testing.T) {
+	full(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const (
+			n    = 2000
+			come = 2 * time.Hour
+		)
+		b.receive()
+		calls := b.watchList()
+		b.set(func(s *sandbox.Settings) { s.CallbackLost, s.CallbackForged = 0.1, 0.05 })
+		began, draw := time.Now(), rand.New(rand.NewPCG(5, 5))
+		steps := []step{{began.Add(come), func() {
+			b.set(func(s *sandbox.Settings) { s.ListDelay = sandbox.Duration(20 * time.Second) })
+		}}}
+		for i := range n {
+			id, asked := fmt.Sprint("r", i), began.Add(time.Minute+time.Duration(draw.Int64N(int64(come))))
+			steps = append(steps, step{asked, func() { b.publish("mandate.enroll.requested", enrollment(id)) }})
+			if decision := decisionOf(i); decision != "" && decision != sandbox.Expire {
+				steps = append(steps, step{asked.Add(10*time.Second + time.Duration(draw.Int64N(int64(58*time.Minute)))), func() {
+					if err := b.box.Decide("order-"+id, decision); err != nil {
+						t.Error(err)
+					}
+				}})
+			}
+		}
+		slices.SortFunc(steps, func(x, y step) int { return x.at.Compare(y.at) })
+		enroll := b.mandates()
+		enroll.CallbackURL, enroll.CallbackSecret = "http://127.0.0.1:8088/mandates", callbackSecret
+		stop := b.running(enroll, b.defaultTransactions())
+		for _, s := range steps {
+			time.Sleep(time.Until(s.at))
+			s.do()
+		}
+		time.Sleep(time.Until(began.Add(come + time.Hour + 5*time.Minute))) // the last link has expired
+		decided := time.Now()
+		var approved []string
+		for _, r := range b.box.Oracle(sandbox.Query{Records: true}).Records {
+			if r.States[len(r.States)-1].State == "Approved" {
+				approved = append(approved, r.OrderNumber)
+			}
+		}
+		bounce(t, b.box, 0, approved)
+		time.Sleep(5 * time.Minute)
+		stop()
+		first := wantEachState(t, b.box, append(b.events("mandate.application.>"), b.events("mandate.deduction.>")...))
+		told := b.wantWithin(first, time.Minute)
+		calls.wantRate(t)
+		made := calls.between(began, decided)
+		t.Logf("%d decisions by %v; %.1f calls for each, %.0f an hour, %d of them look-ups", told.decisions, told.by, float64(made)/float64(told.decisions),
+			float64(made)/decided.Sub(began).Hours(), calls.lookUps)
+		t.Logf("callbacks %+v", b.box.Oracle(sandbox.Query{Summary: true}).Callbacks)
+	})
+}
+
+// toldDecisions is how decisions were found.
+type toldDecisions struct {
+	decisions int
+	by        map[string]int
+}
+
+// wantWithin wants the last state of each record that it was not made in to be published within a time of its being
+// listed, and logs how long that took.
+func (b *bubble) wantWithin(first map[recordState]published, most time.Duration) toldDecisions {
+	b.t.Helper()
+	took, told := map[string][]time.Duration{}, toldDecisions{by: map[string]int{}}
+	for _, r := range b.box.Oracle(sandbox.Query{Records: true}).Records {
+		for i, s := range r.States {
+			p, ok := first[recordState{r.ID, strings.ToLower(s.State)}]
+			if !ok {
+				continue // wantEachState has said so, or it was over soon
+			}
+			late, what := p.At.Sub(s.Since), r.Type+" New"
+			if i > 0 || r.Type == "Deduction" {
+				what = r.Type + " decided"
+			}
+			if i > 0 {
+				told.decisions++
+				told.by[p.by]++
+				what += " by " + p.by
+			}
+			took[what] = append(took[what], late)
+			if i > 0 && late > most {
+				b.t.Errorf("%s of %s, listed at %v, is told %v later by %s", s.State, r.OrderNumber, s.Since, late, p.by)
+			}
+		}
+	}
+	for what, all := range took {
+		slices.Sort(all)
+		b.t.Logf("%s: %d, median %v, 99%% %v, longest %v", what, len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
+	}
+	return told
+}
+
+// Ten thousand enrollments that nothing was decided of, made within two hours, cost no more calls
+// than the rate allows, and the fewer the older they are.
+func TestTenThousandOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
+	full(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n, come = 10_000, 2 * time.Hour
+		calls := b.watchList()
+		expire := upstreamTime(time.Now().Add(30 * 24 * time.Hour))
+		for i := range n {
+			b.openEnrollment(fmt.Sprint("r", i), expire)
+			time.Sleep(come / n)
+		}
+		stop := b.running(b.defaultTransactions())
+		began := time.Now()
+		var hours []int
+		for range 2 {
+			from := time.Now()
+			time.Sleep(time.Hour)
+			hours = append(hours, calls.between(from, time.Now()))
+		}
+		stop()
+		calls.wantRate(t)
+		if told := len(b.events("mandate.application.new.*")); told != n {
+			t.Errorf("%d of %d are told\n%s", told, n, b.logs)
+		}
+		t.Logf("calls by the hour: %v; %d look-ups of %d in %v", hours, calls.lookUps, len(calls.at), time.Since(began))
+	})
+}
+
+// openEnrollment is an enrollment whose link was told, as the sandbox and the events have it.
+func (b *bubble) openEnrollment(id, expire string) {
+	b.t.Helper()
+	body := enrollment(id, "portal_key", "portal-for-tests", "link_expired_at", expire)
+	delete(body, "request_id")
+	text, err := json.Marshal(body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/v3/mandates", bytes.NewReader(text))
+	r.Header.Set("Authorization", "Bearer token-for-tests")
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	b.box.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		b.t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for _, state := range []messages.State{messages.Started, messages.Succeeded} {
+		b.publish(messages.Enroll.Subject(state, id), map[string]any{"request_id": id, "at": time.Now(), "order_number": body["order_number"], "link_expired_at": expire,
+			"enrollment": json.RawMessage(w.Body.Bytes())})
+	}
+}
