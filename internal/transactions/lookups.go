@@ -33,8 +33,8 @@ type LookUps struct {
 	Events   EnrollmentEvents
 	// Publish has records published: that of the sweeper.
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
-	// ReadLately, if set, reports whether the list was read as far back as a time lately: what
-	// became of an enrollment of then is known.
+	// ReadLately, if set, reports whether the list was read lately as far back as a time, by its
+	// own dates: what became of a record of then is known.
 	ReadLately func(at time.Time) bool
 	// LookedUp, if set, is called for each look with what caused it and how late it was.
 	LookedUp func(by messages.TransactionBy, late time.Duration)
@@ -94,10 +94,8 @@ func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Durat
 	if o.At.Add(before).After(expires.Add(retry.OpenEnough)) {
 		return false, nil
 	}
-	if l.ReadLately != nil && l.ReadLately(o.At) {
-		return false, nil
-	}
-	if decided, err := l.decided(ctx, o.ID); err != nil || decided {
+	last, err := l.application(ctx, o.ID)
+	if err != nil || last.final || l.ReadLately != nil && !last.At.IsZero() && l.ReadLately(last.At) {
 		return false, err
 	}
 	return l.look(ctx, succeeded.OrderNumber, messages.ByLookUp)
@@ -106,14 +104,15 @@ func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Durat
 // linkLasts is how long a link does that was asked for without a time.
 const linkLasts = time.Hour
 
-// decided reports whether the last thing that was published of an application is its end.
-func (l *LookUps) decided(ctx context.Context, id string) (bool, error) {
+// application is the last record of an application that was published for a request; a zero one
+// when there is none.
+func (l *LookUps) application(ctx context.Context, id string) (r Record, err error) {
 	last, err := l.Events.LastOf(ctx, messages.Application, "*", id)
-	if err != nil || last.Sequence == 0 {
-		return false, err
-	}
 	var b messages.TransactionBody
-	return messages.DecodeEvent(last.Body, &b) == nil && read(b.Transaction, time.UTC).final, nil
+	if err != nil || last.Sequence == 0 || messages.DecodeEvent(last.Body, &b) != nil {
+		return r, err
+	}
+	return read(b.Transaction, l.List.Zone), nil
 }
 
 // called looks an enrollment up that a callback names, at most once every retry.CallbackEvery:
@@ -126,7 +125,7 @@ func (l *LookUps) called(ctx context.Context, o history.Open, before, age time.D
 		return false, nil
 	}
 	if age > retry.CallbackEvery {
-		if decided, err := l.decided(ctx, o.ID); err != nil || decided {
+		if last, err := l.application(ctx, o.ID); err != nil || last.final {
 			return false, err
 		}
 	}
