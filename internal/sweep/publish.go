@@ -3,23 +3,16 @@ package sweep
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"errand/internal/failpoint"
-	"errand/internal/retry"
 )
 
-const (
-	// inFlight is how many pages are being stored at once: the next pages are read and
-	// written while the acknowledgements of one are on their way.
-	inFlight = 3
-	// maxTries is how often other sweepers may take the leadership before a sweep fails.
-	maxTries = 20
-)
+// inFlight is how many pages are being stored at once: the next pages are read and
+// written while the acknowledgements of one are on their way.
+const inFlight = 3
 
 // publisher has rows published, each state once, whoever else publishes.
 type publisher[T any] struct {
@@ -275,72 +268,4 @@ func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 		}
 	}
 	return rest, err
-}
-
-// again calls store until no other sweeper is in its way.
-func (p *publisher[T]) again(ctx context.Context, store func(context.Context) error) error {
-	for try := 1; ; try++ {
-		err := store(context.WithoutCancel(ctx))
-		if err == nil {
-			return nil
-		}
-		if err := p.relearn(ctx, err, try); err != nil {
-			return err
-		}
-	}
-}
-
-// relearn learns what another sweeper published after it took the leadership. The error
-// says why publishing again would be useless.
-func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil && !errors.Is(err, ErrBehind), try == maxTries:
-		return fmt.Errorf("sweep: publish: %w", err)
-	}
-	// Two sweepers must not take the leadership from each other for ever.
-	retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*retry.RelearnStep))
-	return p.learn(ctx, time.Time{}, p.others)
-}
-
-// learn learns what was published. What was stored after the last mark is fresh: it does
-// not show that the list was watched before. What was not known is noted in others, if
-// that is not nil.
-func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[uint64]struct{}) error {
-	if err := p.readKept(ctx); err != nil {
-		return err
-	}
-	p.learned++
-	for s, err := range p.sink.Learn(ctx) {
-		if err != nil {
-			return fmt.Errorf("sweep: learn published events: %w", err)
-		}
-		if others != nil && !p.known.has(s.ID) {
-			others[s.ID.short()] = struct{}{}
-		}
-		if s.At.Truncate(time.Millisecond).After(mark) && !p.known.has(s.ID) { // as marks are written
-			p.fresh[s.ID.short()] = s.At.UnixNano()
-			p.doubt(s.ID)
-		}
-		p.known.add(s.ID, s.At)
-	}
-	return nil
-}
-
-// readKept asks what is kept of the events, before anything is stored, and forgets what is not.
-// After a long absence nothing is kept, and what came since the last event is still to be
-// published: the events that are stored meanwhile do not change that.
-func (p *publisher[T]) readKept(ctx context.Context) error {
-	now := time.Now()
-	kept, err := p.sink.Kept(ctx)
-	if err != nil {
-		return fmt.Errorf("sweep: read since when events are kept: %w", err)
-	}
-	if !p.kept.IsZero() {
-		kept = earlier(kept, p.kept.Add(now.Sub(p.keptAt)))
-	}
-	p.kept, p.keptAt = kept, now
-	p.known.drop(kept, now)
-	return nil
 }
