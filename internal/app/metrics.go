@@ -16,17 +16,15 @@ import (
 // metrics are a program's Prometheus metrics. Labels have closed sets of values: a
 // request, address or order number is never one of them.
 type metrics struct {
-	registry   *prometheus.Registry
-	requests   requestMetrics
-	calls      *prometheus.HistogramVec
-	deliveries *prometheus.CounterVec
-	matched    *prometheus.CounterVec
-	recorded   *prometheus.CounterVec
-	lookUps    *prometheus.CounterVec
-	late       *prometheus.GaugeVec
-	known      atomic.Int64 // when the last complete sweep began, nanoseconds since 1970
-	queues     *queueMetrics
-	streams    *streamMetrics
+	registry     *prometheus.Registry
+	requests     requestMetrics
+	calls        *prometheus.HistogramVec
+	deliveries   *prometheus.CounterVec
+	matched      *prometheus.CounterVec
+	transactions transactionMetrics
+	known        atomic.Int64 // when the last complete sweep began, nanoseconds since 1970
+	queues       *queueMetrics
+	streams      *streamMetrics
 }
 
 // durations are the buckets of what takes between a millisecond and a minute.
@@ -34,22 +32,17 @@ var durations = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3
 
 func newMetrics() *metrics {
 	m := &metrics{
-		queues:   newQueueMetrics(),
-		streams:  newStreamMetrics(),
-		registry: prometheus.NewRegistry(),
-		requests: newRequestMetrics(),
+		queues:       newQueueMetrics(),
+		streams:      newStreamMetrics(),
+		registry:     prometheus.NewRegistry(),
+		requests:     newRequestMetrics(),
+		transactions: newTransactionMetrics(),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_upstream_call_duration_seconds",
 			Help: "Upstream calls, by call and by what is known about their fate.", Buckets: durations}, []string{"call", "fate"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deliveries_total",
 			Help: "Delivery events published, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
 			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."}, []string{"confidence"}),
-		lookUps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_lookups_total",
-			Help: "Looks at single enrollments in the transaction list, by what caused them."}, []string{"by"}),
-		late: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_lookups_late_seconds",
-			Help: "How late the last of those looks was; one that is later than the next is due is left out."}, []string{"by"}),
-		recorded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_transactions_total",
-			Help: "Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."}, []string{"kind", "confidence"}),
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
 	m.ofBuild()
@@ -105,39 +98,21 @@ func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
 	}))
 }
 
-// ofDeliveries registers the poller's metrics.
+// ofDeliveries registers the metrics of the poller of the sending log.
 func (m *metrics) ofDeliveries() {
 	m.deliveries.WithLabelValues(string(messages.Overdue)) // begins at zero, so that the first one is an increase
 	m.calls.WithLabelValues("logs", string(clients.Success))
 	m.readThrough(0)
-	m.registry.MustRegister(m.deliveries, m.matched, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_poll_lag_seconds",
-		Help: "Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep."},
-		func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() }))
+	m.registry.MustRegister(m.deliveries, m.matched, m.lag("errand_poll_lag_seconds",
+		"Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep."))
 }
 
-// ofTransactions registers those of the poller of transactions.
-func (m *metrics) ofTransactions() {
-	m.calls.WithLabelValues("transactions", string(clients.Success))
-	m.readThrough(0)
-	for _, by := range []messages.TransactionBy{messages.ByLookUp, messages.ByCallback} {
-		m.lookUps.WithLabelValues(string(by))
-		m.late.WithLabelValues(string(by))
-	}
-	m.registry.MustRegister(m.lookUps, m.late, m.recorded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_transactions_lag_seconds",
-		Help: "Time since the beginning of the last complete look at the transaction list, or since the start; it grows during a look."},
-		func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() }))
+// lag is the time since what readThrough recorded.
+func (m *metrics) lag(name, help string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() })
 }
 
-func (m *metrics) transaction(kind messages.TransactionKind, c messages.Confidence) {
-	m.recorded.WithLabelValues(string(kind), string(c)).Inc()
-}
-
-func (m *metrics) lookedUp(by messages.TransactionBy, late time.Duration) {
-	m.lookUps.WithLabelValues(string(by)).Inc()
-	m.late.WithLabelValues(string(by)).Set(late.Seconds())
-}
-
-// readThrough records that the log is complete up to this long ago.
+// readThrough records that the list is complete up to this long ago.
 func (m *metrics) readThrough(ago time.Duration) { m.known.Store(time.Now().Add(-ago).UnixNano()) }
 
 // of registers the readiness as a metric.

@@ -95,8 +95,8 @@ func (c *Common) poll(ctx context.Context, p polled, wire func(Polling) (run fun
 		Policy:      c.policy(),
 		Matched:     func(m messages.Confidence) { r.metrics.matched.WithLabelValues(string(m)).Inc() },
 		Published:   func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
-		Transaction: r.metrics.transaction,
-		LookedUp:    r.metrics.lookedUp,
+		Transaction: r.metrics.transactions.published,
+		LookedUp:    r.metrics.transactions.lookedUp,
 		ReadThrough: r.metrics.readThrough})
 	if err != nil {
 		return err
