@@ -108,9 +108,8 @@ func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 	return oldest.Add(max(time.Hour, maxAge/60)), nil // a row's time is by another clock, and before its event's
 }
 
-// Last gives the last message on a subject of the stream, whatever time that takes; a zero one
-// when there is none.
-func (s *Store) Last(ctx context.Context, subject string) (history.Entry, error) {
+// last gives the last message on a subject of the stream; a zero one when there is none.
+func (s *Store) last(ctx context.Context, subject string) (history.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
 	return s.events.Last(ctx, s.Operation, subject)
@@ -118,7 +117,7 @@ func (s *Store) Last(ctx context.Context, subject string) (history.Entry, error)
 
 // Watermark gives the last one that was stored.
 func (s *Store) Watermark(ctx context.Context) (w messages.Watermark, err error) {
-	e, err := s.Last(ctx, s.Operation.Subject(messages.Marked, ""))
+	e, err := s.last(ctx, s.Operation.Subject(messages.Marked, ""))
 	if err != nil || e.Sequence == 0 {
 		return w, err
 	}
@@ -154,7 +153,7 @@ func (s *Store) lead(ctx context.Context) (uint64, error) {
 	s.token = 0
 	body, _ := json.Marshal(map[string]string{"writer": s.writer}) // texts always encode
 	for try := 1; ; try++ {
-		last, err := s.Last(ctx, s.Leadership)
+		last, err := s.last(ctx, s.Leadership)
 		if err != nil {
 			return 0, err
 		}

@@ -94,8 +94,8 @@ func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Durat
 	if o.At.Add(before).After(expires.Add(retry.OpenEnough)) {
 		return false, nil
 	}
-	last, err := l.application(ctx, o.ID)
-	if err != nil || last.final || l.ReadLately != nil && !last.At.IsZero() && l.ReadLately(last.At) {
+	decided, at, err := l.application(ctx, o.ID)
+	if err != nil || decided || l.ReadLately != nil && !at.IsZero() && l.ReadLately(at) {
 		return false, err
 	}
 	return l.look(ctx, succeeded.OrderNumber, messages.ByLookUp)
@@ -104,15 +104,15 @@ func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Durat
 // linkLasts is how long a link does that was asked for without a time.
 const linkLasts = time.Hour
 
-// application is the last record of an application that was published for a request; a zero one
-// when there is none.
-func (l *LookUps) application(ctx context.Context, id string) (r Record, err error) {
+// application reads the last record of an application that was published for a request: whether
+// it is decided, and when it was made; zero: that is not known.
+func (l *LookUps) application(ctx context.Context, id string) (decided bool, at time.Time, err error) {
 	last, err := l.Events.LastOf(ctx, messages.Application, "*", id)
 	var b messages.TransactionBody
 	if err != nil || last.Sequence == 0 || messages.DecodeEvent(last.Body, &b) != nil {
-		return r, err
+		return false, at, err
 	}
-	return read(b.Transaction, l.List.Zone), nil
+	return listing.ReadRecord(b.Transaction).Decided() != "", read(b.Transaction, l.List.Zone).At, nil
 }
 
 // called looks an enrollment up that a callback names, at most once every retry.CallbackEvery:
@@ -125,7 +125,7 @@ func (l *LookUps) called(ctx context.Context, o history.Open, before, age time.D
 		return false, nil
 	}
 	if age > retry.CallbackEvery {
-		if last, err := l.application(ctx, o.ID); err != nil || last.final {
+		if decided, _, err := l.application(ctx, o.ID); err != nil || decided {
 			return false, err
 		}
 	}

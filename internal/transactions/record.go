@@ -24,7 +24,6 @@ type Record struct {
 	Raw           json.RawMessage
 
 	identity string
-	final    bool                   // it is decided, as far as is known
 	by       messages.TransactionBy // how it was found; "": in the list
 	names    []string               // order numbers that its request may have, that of the mandate first
 }
@@ -36,7 +35,7 @@ var kinds = map[messages.Operation]messages.TransactionKind{messages.Application
 // that is no object, is known by its bytes.
 func read(raw json.RawMessage, zone *time.Location) Record {
 	r := listing.ReadRecord(raw)
-	out := Record{Kind: messages.Application, Raw: raw, identity: cmp.Or(r.ID, string(raw)), At: timeOf(r.CreatedAt, zone), final: r.Decided() != "",
+	out := Record{Kind: messages.Application, Raw: raw, identity: cmp.Or(r.ID, string(raw)), At: timeOf(r.CreatedAt, zone),
 		Status:        cmp.Or(messages.StatusToken(r.Description, json.Number(r.Status)), messages.Unknown),
 		MandateStatus: messages.StatusToken(r.MandateDescription, json.Number(r.MandateStatus)), Order: cmp.Or(r.MandateOrder, r.Order)}
 	if r.Deduction() {
