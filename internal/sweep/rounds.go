@@ -134,9 +134,10 @@ func (r *run[T]) scanEvery() time.Duration {
 
 func (r *run[T]) pace() float64 { return cmp.Or(r.Pace, 1) }
 
-// scanBack is how far back the next scan reads: nothing is published that is older than
-// Since, but only the whole list shows whether it counts more. While rows are watched whose state may change, every other scan of a long list
-// reads only as far back as they can be; not of one that is read as seldom as it may be.
+// scanBack is how far back the next scan reads: nothing is published that is older than Since,
+// but only the whole list shows whether it counts more. While rows are watched whose state may
+// change, every other scan of a long list reads only as far back as they can be; not of one that
+// is read as seldom as it may be.
 func (r *run[T]) scanBack(now time.Time) time.Time {
 	back := r.state.Since
 	if r.debt.counts() && (!r.debt.none || r.debt.missing > 0) {

@@ -149,8 +149,8 @@ func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Du
 }
 
 // failed logs a failed sweep and returns the pause after it, which is that of probes where
-// Interval is shorter: what waits for the list goes on soon after its service. While the account is refused, the first read of each sweep is the
-// probe.
+// Interval is shorter: what waits for the list goes on soon after its service. While the account
+// is refused, the first read of each sweep is the probe.
 func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	var e *clients.Error
 	upstream := errors.As(err, &e)
