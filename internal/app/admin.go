@@ -93,17 +93,26 @@ func (r *readiness) others() (out []string) {
 	return out
 }
 
+// listen listens on addr, the value of setting; its error is an [Invalid] with an example of another one.
+func listen(setting, addr, example string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, &Invalid{setting, fmt.Sprintf("another program listens at %s: of several on one machine, give each its own, such as %s=%s", addr, setting, example)}
+	}
+	if err != nil {
+		return nil, &Invalid{setting, fmt.Sprintf("%v (for example %s)", err, example)}
+	}
+	return listener, nil
+}
+
 // serveAdmin serves server on addr until the returned function is called.
 func serveAdmin(addr string, server *http.Server, log zerolog.Logger) (stop func(), err error) {
 	if addr == "" || addr == "off" {
 		return func() {}, nil
 	}
-	listener, err := net.Listen("tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &Invalid{"ADMIN_ADDR", fmt.Sprintf("another program listens at %s: of several on one machine, give each its own, such as ADMIN_ADDR=127.0.0.1:8081, or ADMIN_ADDR=off", addr)}
-	}
+	listener, err := listen("ADMIN_ADDR", addr, "127.0.0.1:8081, or off")
 	if err != nil {
-		return nil, &Invalid{"ADMIN_ADDR", err.Error()}
+		return nil, err
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +24,9 @@ func (b *Base) Receive(ctx context.Context, addr string, wire func(Receiving) ht
 	if err := b.validate(); err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", addr)
+	listener, err := listen("CALLBACK_LISTEN", addr, "127.0.0.1:8090")
 	if err != nil {
-		return &Invalid{"CALLBACK_LISTEN", err.Error()}
+		return err
 	}
 	defer func() { _ = listener.Close() }() // as a rule the server has
 	r, err := b.start(ctx, "callback-receiver", "")

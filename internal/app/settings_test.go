@@ -75,10 +75,23 @@ func TestAPortThatIsTakenIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }() // it has served
-	_, err = serveAdmin(l.Addr().String(), nil, zerolog.Nop())
-	for _, want := range []string{"ADMIN_ADDR: ", l.Addr().String(), "ADMIN_ADDR=127.0.0.1:8081"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want it to contain %q", err, want)
+	taken := l.Addr().String()
+	_, ofAdmin := serveAdmin(taken, nil, zerolog.Nop())
+	program, _ := parsed[Base](t, nil)
+	ofCallbacks := program.Receive(t.Context(), taken, nil)
+	_, withoutPort := listen("CALLBACK_LISTEN", "8090", "127.0.0.1:8090")
+	for _, c := range []struct {
+		err  error
+		want []string
+	}{
+		{ofAdmin, []string{"ADMIN_ADDR: another program listens at " + taken, "ADMIN_ADDR=127.0.0.1:8081"}},
+		{ofCallbacks, []string{"CALLBACK_LISTEN: another program listens at " + taken, "CALLBACK_LISTEN=127.0.0.1:8090"}},
+		{withoutPort, []string{"CALLBACK_LISTEN: ", "missing port", "for example 127.0.0.1:8090"}},
+	} {
+		for _, want := range c.want {
+			if c.err == nil || !strings.Contains(c.err.Error(), want) {
+				t.Errorf("got %v, want it to contain %q", c.err, want)
+			}
 		}
 	}
 }
