@@ -16,6 +16,7 @@ import (
 	"errand/internal/lookup"
 	"errand/internal/retry"
 	"errand/internal/sweep"
+	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -137,8 +138,11 @@ func (l *LookUps) called(ctx context.Context, o history.Open, before, age time.D
 	if err := messages.DecodeEvent(started.Body, &b); err != nil || b.OrderNumber == "" {
 		return false, nil
 	}
-	l.note(key, now)
-	return l.look(ctx, b.OrderNumber, messages.ByCallback)
+	looked, err = l.look(ctx, b.OrderNumber, messages.ByCallback)
+	if fate := clients.FateOf(err); fate != clients.Busy && fate != clients.Held { // then it is tried again
+		l.note(key, now)
+	}
+	return looked, err
 }
 
 // note remembers a look, and forgets those that are long ago.
