@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -124,24 +125,33 @@ func newTarget(t *testing.T, config string) *target {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.Close)
-	w := &target{t: t, n: n, admin: connect(t, n.URL), requests: map[string]int{}}
-	if err := devtest.Provision(t.Context(), w.admin); err != nil {
+	w, ctx := &target{t: t, n: n, admin: connect(t, n.URL, nats.Timeout(time.Minute)), requests: map[string]int{}}, patiently(t)
+	if err := devtest.Provision(ctx, w.admin); err != nil {
 		t.Fatal(err)
 	}
 	w.must(jetstream.New(w.admin))
 	w.js, _ = jetstream.New(w.admin)
-	w.must(w.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"}))
+	w.must(w.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: "lists"}))
 	for subject, kind := range map[string]string{"mandate.enroll.requested": "requests", "mail.send.requested": "requests", "mandate.enroll.succeeded.r": "events", "mandate.callback.received.r": "callbacks",
 		"mail.send.accepted.r": "events", "mail.delivery.bounced.r": "events", "mail.log.sent.r.1": "log", "dead.mail.send.requested": "dead", "audit.redrive.ann.r": "audit", "$O.lists.C.r": "lists"} {
-		w.must(w.js.Publish(t.Context(), subject, []byte(secret(kind))))
+		w.must(w.js.Publish(ctx, subject, []byte(secret(kind))))
 	}
 	w.must(w.admin.Subscribe("*.*.requested", func(m *nats.Msg) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.requests[m.Subject+" "+numbers.ReplaceAllString(string(m.Data), "0")]++
 	}))
-	w.must(nil, w.admin.FlushTimeout(10*time.Second))
+	w.must(nil, w.admin.FlushWithContext(ctx))
 	return w
+}
+
+// patiently is for what a server is asked that has much to do: where a context has no end, a
+// client wants each answer within five seconds.
+func patiently(t *testing.T) context.Context {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(stop)
+	return ctx
 }
 
 // numbers are in many answers of the server's.
@@ -157,14 +167,15 @@ func (w *target) must(_ any, err error) {
 // serve gives the readers that the configuration has their copies.
 func (w *target) serve(readers ...string) {
 	w.t.Helper()
-	plan, err := bus.PlanReaders(w.t.Context(), w.js, readers)
+	ctx := patiently(w.t)
+	plan, err := bus.PlanReaders(ctx, w.js, readers)
 	w.must(nil, err)
-	w.must(nil, bus.Apply(w.t.Context(), plan, false, func(bus.Change) {}))
+	w.must(nil, bus.Apply(ctx, plan, false, func(bus.Change) {}))
 	for _, reader := range readers {
-		nc, js := connectAs(w.t, w.n.URL, reader)
-		plan, err := bus.PlanCopies(w.t.Context(), nc, js, reader, bus.Readable, bus.Limits{})
+		nc, js := connectAs(w.t, w.n.URL, reader, nats.Timeout(time.Minute))
+		plan, err := bus.PlanCopies(ctx, nc, js, reader, bus.Readable, bus.Limits{})
 		w.must(nil, err)
-		w.must(nil, bus.Apply(w.t.Context(), plan, false, func(bus.Change) {}))
+		w.must(nil, bus.Apply(ctx, plan, false, func(bus.Change) {}))
 	}
 }
 
@@ -186,12 +197,12 @@ func accountOf(t *testing.T, config string) map[string]string {
 // add: those are looked at one by one.
 func (w *target) state() map[string]string {
 	w.t.Helper()
-	found := map[string]string{}
-	streams := w.js.ListStreams(w.t.Context())
+	found, ctx := map[string]string{}, patiently(w.t)
+	streams := w.js.ListStreams(ctx)
 	for info := range streams.Info() {
-		s, err := w.js.Stream(w.t.Context(), info.Config.Name)
+		s, err := w.js.Stream(ctx, info.Config.Name)
 		w.must(s, err)
-		info, err := s.Info(w.t.Context(), jetstream.WithSubjectFilter(">"))
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
 		w.must(info, err)
 		config, _ := json.Marshal(info.Config) // as it came
 		found["configuration of "+info.Config.Name] = string(config)
@@ -203,7 +214,7 @@ func (w *target) state() map[string]string {
 			}
 			found["messages of "+info.Config.Name] = span + fmt.Sprint(info.State.Subjects)
 		}
-		consumers := s.ListConsumers(w.t.Context())
+		consumers := s.ListConsumers(ctx)
 		for c := range consumers.Info() {
 			config, _ := json.Marshal(c.Config)
 			found["consumer "+c.Name+" of "+c.Stream] = fmt.Sprint(string(config), " paused: ", c.Paused)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -116,10 +115,10 @@ type attacker struct {
 func newAttacker(w *target, user string) *attacker {
 	w.t.Helper()
 	a := &attacker{target: w, user: user, known: map[string]string{}, got: map[string]bool{}}
-	a.nc, _ = connectAs(w.t, w.n.URL, user, quiet)
+	a.nc, _ = connectAs(w.t, w.n.URL, user, quiet, nats.Timeout(time.Minute))
 	for _, subject := range []string{">", "_INBOX_" + user + ".>", "*.>", "$JS.>", "$SYS.>", "_R_.>", "_INBOX.>", "_INBOX_ben.>", "_INBOX_ann.>", "_INBOX_mail-consumer.>", "mandate.>", "mail.>", "dead.>", "$O.>", "events.>"} {
 		w.must(a.nc.Subscribe(subject, a.receive))
-		w.must(nil, a.nc.FlushTimeout(10*time.Second))
+		w.must(nil, a.nc.FlushWithContext(patiently(w.t)))
 		if a.nc.LastError() == nil { // it hears everything
 			break
 		}
@@ -168,8 +167,7 @@ func (a *attacker) answered(inbox string) bool {
 // sync waits until the server has done what it was asked for: it answers its API in order.
 func (a *attacker) sync() {
 	a.t.Helper()
-	ctx, stop := context.WithTimeout(a.t.Context(), time.Minute)
-	defer stop()
+	ctx := patiently(a.t)
 	a.must(nil, a.nc.FlushWithContext(ctx))
 	a.must(a.js.AccountInfo(ctx))
 	a.must(nil, a.admin.FlushWithContext(ctx))

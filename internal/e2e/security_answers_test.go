@@ -26,13 +26,13 @@ func TestAPersonCannotAnswerAnother(t *testing.T) {
 	ben, _ := connectAs(t, w.n.URL, "ben")
 	answers, err := ben.SubscribeSync(ben.NewInbox())
 	w.must(answers, err)
-	w.must(nil, ben.FlushTimeout(10*time.Second))
+	w.must(nil, ben.FlushWithContext(patiently(t)))
 	for _, subject := range []string{"$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ", answers.Subject} {
 		if err := (act{publish: subject}).try(ann); !errors.Is(err, nats.ErrPermissionViolation) {
 			t.Errorf("ann publishes to %s: %v", subject, err)
 		}
 	}
-	w.must(nil, ben.FlushTimeout(10*time.Second))
+	w.must(nil, ben.FlushWithContext(patiently(t)))
 	if n, _, err := answers.Pending(); n > 0 || err != nil {
 		t.Errorf("ben gets %d answers of ann's, and %v", n, err)
 	}
@@ -72,7 +72,7 @@ func TestAnAnswerAcknowledgesNoRequest(t *testing.T) {
 		}
 		w.must(own.Next()) // it is their turn before
 		for range 3 {
-			w.must(nil, nc.FlushTimeout(10*time.Second))
+			w.must(nil, nc.FlushWithContext(patiently(t)))
 			w.must(w.js.AccountInfo(t.Context()))
 		}
 		if info, err := queue.Info(t.Context()); err != nil || info.NumAckPending != room {
@@ -128,7 +128,7 @@ func TestAnAccountHasAShareOfTheConnections(t *testing.T) {
 		}
 	}
 	nc, _ := connectAs(t, n.URL, "mail-consumer")
-	if err := nc.FlushTimeout(10 * time.Second); err != nil {
+	if err := nc.FlushWithContext(patiently(t)); err != nil {
 		t.Error(err)
 	}
 }

@@ -128,7 +128,7 @@ func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
 	t.Cleanup(s.Shutdown)
 	for _, user := range users {
 		nc, _ := connectAs(t, s.ClientURL(), user)
-		if err := nc.FlushTimeout(10 * time.Second); err != nil {
+		if err := nc.FlushWithContext(patiently(t)); err != nil {
 			t.Errorf("%s: %v", user, err)
 		}
 	}

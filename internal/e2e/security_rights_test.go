@@ -208,7 +208,7 @@ func (a act) try(nc *nats.Conn) error {
 	} else if err := nc.Publish(a.publish, []byte("{")); err != nil { // nothing, whoever takes it
 		return err
 	}
-	if err := nc.FlushTimeout(10 * time.Second); err != nil {
+	if err := nc.FlushTimeout(time.Minute); err != nil {
 		return err
 	}
 	if err := nc.LastError(); err != nil && strings.Contains(err.Error(), strconv.Quote(a.publish+a.listen)) {
