@@ -3,7 +3,6 @@ package sweep
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -26,31 +25,6 @@ type publisher[T any] struct {
 	others  map[uint64]struct{} // states that others published and that no page has shown yet
 	unproven
 	tally
-}
-
-// unproven is states that count as new when a page shows them, though they are known: they were
-// published by a sweep that failed, or not page by page, so that what is behind them may be unknown.
-type unproven struct {
-	from      map[uint64]int // the sweep from which on one does
-	number    int            // of the sweep that is under way, or was the last
-	otherwise bool           // what is stored now was not read page by page
-}
-
-// doubt notes a state that was stored. It counts at once, or in the next sweep if this one fails.
-func (u *unproven) doubt(id ID) {
-	if u.from[id.short()] = u.number + 1; u.otherwise {
-		u.from[id.short()] = u.number
-	}
-}
-
-func (u *unproven) isUnproven(id ID) bool {
-	from, ok := u.from[id.short()]
-	return ok && from <= u.number
-}
-
-// prove forgets, after a sweep that came through, all but what was published otherwise meanwhile.
-func (u *unproven) prove() {
-	maps.DeleteFunc(u.from, func(_ uint64, from int) bool { return from != u.number })
 }
 
 // horizon is how old rows are that are published.
