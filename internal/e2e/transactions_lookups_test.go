@@ -70,7 +70,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 					}
 				})
 				b.run(b.seldom(), 8*time.Hour, func() bool { return len(b.events("mandate.application."+c.told+".r1")) > 0 })
-				b.run(b.seldom(), 7*time.Hour, nil) // it is not looked up any more, though another age comes
+				b.run(b.seldom(), 100*time.Minute, nil) // it is not looked up any more, though another age comes
 				events := b.events("mandate.application." + c.told + ".r1")
 				if len(events) != 1 {
 					t.Fatalf("%d events, of %v", len(events), b.subjects("mandate.application.>"))

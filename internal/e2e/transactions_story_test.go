@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -120,7 +121,8 @@ func (m *mandates) enrollElsewhere(order string) {
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	defer func() {
-		if lost := recover(); lost != nil && lost != http.ErrAbortHandler { // their link may be lost as ours may
+		lost := recover()
+		if err, _ := lost.(error); lost != nil && !errors.Is(err, http.ErrAbortHandler) { // their link may be lost as ours may
 			panic(lost)
 		}
 	}()
