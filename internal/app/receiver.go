@@ -34,6 +34,7 @@ func (b *Base) Receive(ctx context.Context, addr string, wire func(Receiving) ht
 		return err
 	}
 	defer r.close()
+	r.called = true
 	if _, err := r.needs(ctx, nil, bus.MandateEvents); err != nil {
 		return err
 	}

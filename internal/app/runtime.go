@@ -33,6 +33,7 @@ type runtime struct {
 	rights    rights
 	started   time.Time
 	polls     atomic.Bool // it reads a list
+	called    bool        // it works only when it is called, which nobody does while it is not ready
 	cleanups  []func()
 	keptFor   atomic.Int64 // how long events are kept, a time.Duration
 	newer     atomic.Bool  // newer programs are being rolled out, see bus.Found
