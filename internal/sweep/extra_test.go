@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -75,8 +76,8 @@ func (f *failing) Publish(ctx context.Context, rows []Row[int]) func() (int, err
 // published.
 func TestASweepWhoseRowsAreNotStoredFailsWhoeverLearnsIt(t *testing.T) {
 	inOrderedWorld(t, 200, func(w *world) {
-		sink, left := &sink{store: w.store, onSwept: w.nothingHidden}, 0
-		w.sweeper.Sink = &failing{sink, func() bool { left--; return left == 0 }}
+		var left atomic.Int64 // pages until one is not stored
+		w.sweeper.Sink = &failing{&sink{store: w.store, onSwept: w.nothingHidden}, func() bool { return left.Add(-1) == 0 }}
 		ctx, stop := context.WithTimeout(w.Context(), 30*time.Minute)
 		defer stop()
 		var others sync.WaitGroup
@@ -86,12 +87,12 @@ func TestASweepWhoseRowsAreNotStoredFailsWhoeverLearnsIt(t *testing.T) {
 			for range 5 {
 				time.Sleep(97 * time.Second)
 				w.change(func() { w.add(220) })
-				left = 3
+				left.Store(3)
 				for range 5000 {
 					_ = w.sweeper.Publish(ctx, nil)
 					time.Sleep(2 * time.Millisecond)
 				}
-				if left > 0 {
+				if left.Load() > 0 {
 					w.Error("no page was not stored")
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,14 +22,21 @@ import (
 )
 
 // called are the callbacks of requests, by sequence from 1.
-type called []history.Open
+type called struct {
+	mu  sync.Mutex
+	all []history.Open
+}
 
 func (c *called) call(id string) {
-	*c = append(*c, history.Open{ID: id, Sequence: uint64(len(*c) + 1), At: time.Now()})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, history.Open{ID: id, Sequence: uint64(len(c.all) + 1), At: time.Now()})
 }
 
 func (c *called) Open(_ context.Context, op messages.Operation, _ messages.State, from uint64, since time.Time) (history.Open, error) {
-	for _, o := range *c {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.all {
 		if op == messages.Callback && (from > 0 && o.Sequence >= from || from == 0 && !o.At.Before(since)) {
 			return o, nil
 		}
