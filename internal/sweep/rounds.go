@@ -76,7 +76,7 @@ func (r *rounds) ended(reading *reading, complete bool) bool {
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
 	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery() {
-		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, earlier(r.state.CompleteThrough.Add(-r.Overlap), now.Add(-r.Recent))), now
+		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.nearBack(now)), now
 	}
 	if r.scan == nil && now.Sub(r.rounds.began) >= r.scanEvery() {
 		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, r.scanBack(now)), now
@@ -121,6 +121,15 @@ func (r *run[T]) roundEvery() time.Duration {
 		return r.Interval
 	}
 	return min(retry.RoundEvery, roundSweeps*r.Interval)
+}
+
+// nearBack is how far back the next reading of what is not new goes: as far as rows may be late or,
+// where Recent is set, as far as it says, so that a list that stands still is left alone.
+func (r *run[T]) nearBack(now time.Time) time.Time {
+	if r.Recent > 0 {
+		return now.Add(-max(r.Recent, r.Overlap))
+	}
+	return r.state.CompleteThrough.Add(-r.Overlap)
 }
 
 // scanEvery is the shortest time from one scan to the next. A list that is as recent as what is

@@ -57,8 +57,8 @@ type Settings struct {
 	Since    time.Time     // how far back a list is published that was never read; zero: all of it
 	// RoundEvery is how long from one reading of the whole list to the next; 0: as short as its length allows.
 	RoundEvery time.Duration
-	// Recent is how old rows are that are read again every few intervals, where the newest are
-	// first or all are as recent: those that change soon; less than Overlap: those of Overlap.
+	// Recent is how old rows are that are read again in each interval, where the newest are first or
+	// all are as recent: those that change soon. 0: those of Overlap, every few intervals.
 	Recent time.Duration
 	// Pace is how many pages a second are read again on average; 0: one.
 	Pace float64
