@@ -18,7 +18,6 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"errand/internal/keyfile"
@@ -274,41 +273,4 @@ func Explain(nc *nats.Conn, err error) error {
 		return fmt.Errorf("%w; %w; give this NATS user the rights that it has in deploy/nats/errand.conf", err, said)
 	}
 	return err
-}
-
-// minLevel is the JetStream API level of nats-server 2.14.
-const minLevel = 4
-
-// startTries is how often a server is asked that says that it has no JetStream.
-const startTries = 20
-
-// starting reports whether err may be that of a server that has just started: it takes
-// clients before its JetStream is up.
-func starting(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && api.Code >= 500
-}
-
-// IsUnavailable reports whether err may be that of a server that restarts just now.
-func IsUnavailable(err error) bool {
-	return starting(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout)
-}
-
-// JetStream opens JetStream and checks that the servers are recent enough.
-func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
-	info, err := js.AccountInfo(ctx)
-	for n := 1; starting(err) && n < startTries && retry.Pause(ctx, retry.Reconnect); n++ {
-		info, err = js.AccountInfo(ctx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("nats: JetStream does not answer (is it enabled, may this user ask $JS.API.INFO?): %w", err)
-	}
-	if info.API.Level < minLevel {
-		return nil, fmt.Errorf("nats: server has JetStream API level %d, errand needs %d: run nats-server 2.14 or newer", info.API.Level, minLevel)
-	}
-	return js, nil
 }

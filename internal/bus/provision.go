@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"context"
+	"errors"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -63,7 +64,11 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	for _, s := range Streams(Limits{}) {
 		names = append(names, s.Name)
 	}
-	have, err := inspect(ctx, js, append(Queues(), unusedQueue), names...)
+	var have installed
+	err := persist(js.Conn(), func(ctx context.Context) (err error) {
+		have, err = inspect(ctx, js, append(Queues(), unusedQueue), names...)
+		return err
+	})(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -240,6 +245,9 @@ const (
 
 // hint says what to do about an error of the server.
 func hint(err error) string {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && peerOffline(api) {
+		return ": --replicas is more than the servers that are up"
+	}
 	if code := codeOf(err); code == errCodeNoStorage || code == errCodeNoPeers {
 		return ": what --max-bytes gives the streams together must fit in the servers' max_file_store"
 	}
@@ -256,12 +264,12 @@ func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstrea
 	change := Change{Kind: "stream", Name: want.Name, Create: now == nil, Fields: diff(have, want, fields)}
 	switch {
 	case now == nil:
-		change.apply = func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err }
+		change.apply = persist(js.Conn(), func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err })
 	case len(change.Fields) > 0:
 		merged := merge(have, want, fields)
 		full := merged.MaxBytes > 0 && now.State.Bytes > uint64(merged.MaxBytes) // it would refuse or drop at once
 		change.Destructive = full || destructive(have, merged)
-		change.apply = func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err }
+		change.apply = persist(js.Conn(), func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err })
 	}
 	return change
 }
@@ -280,11 +288,11 @@ func planQueue(js jetstream.JetStream, stream string, have, want jetstream.Consu
 	change := Change{Kind: "consumer", Name: want.Durable, Create: !there, Fields: diff(have, want, consumerFields)}
 	switch {
 	case !there:
-		change.apply = func(ctx context.Context) error { _, err := js.CreateConsumer(ctx, stream, want); return err }
+		change.apply = persist(js.Conn(), func(ctx context.Context) error { _, err := js.CreateConsumer(ctx, stream, want); return err })
 	case len(change.Fields) > 0:
 		merged := merge(have, want, consumerFields)
 		change.Destructive = have.AckPolicy != want.AckPolicy || have.FilterSubject != want.FilterSubject
-		change.apply = func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err } // a pause stays as the server has it
+		change.apply = persist(js.Conn(), func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err }) // a pause stays as the server has it
 	}
 	return change
 }

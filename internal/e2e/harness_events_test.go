@@ -95,14 +95,10 @@ func readEvents(t *testing.T, js jetstream.JetStream, filter string) (out []even
 	if strings.HasPrefix(filter, "mail.delivery") || strings.HasPrefix(filter, "mail.log") {
 		stream = bus.MailDeliveries
 	}
-	c, err := js.OrderedConsumer(t.Context(), stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := c.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := insist(t, func() (jetstream.Consumer, error) {
+		return js.OrderedConsumer(t.Context(), stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
+	})
+	info := insist(t, func() (*jetstream.ConsumerInfo, error) { return c.Info(t.Context()) })
 	for left, tries := info.NumPending, 0; left > 0; {
 		batch, err := c.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(5*time.Second))
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -47,15 +48,26 @@ func (in *installation) subjects(filter string) map[string]uint64 {
 	if strings.HasPrefix(filter, "mail.delivery") || strings.HasPrefix(filter, "mail.log") {
 		stream = bus.MailDeliveries
 	}
-	s, err := in.js.Stream(in.t.Context(), stream)
-	if err != nil {
-		in.t.Fatal(err)
+	return insist(in.t, func() (*jetstream.StreamInfo, error) {
+		s, err := in.js.Stream(in.t.Context(), stream)
+		if err != nil {
+			return nil, err
+		}
+		return s.Info(in.t.Context(), jetstream.WithSubjectFilter(filter))
+	}).State.Subjects
+}
+
+// insist repeats a question that a cluster does not answer while it elects a leader.
+func insist[T any](t *testing.T, ask func() (T, error)) T {
+	t.Helper()
+	answer, err := ask()
+	for end := time.Now().Add(time.Minute); err != nil; answer, err = ask() {
+		if !bus.IsUnavailable(err) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+		wait(t.Context(), 100*time.Millisecond)
 	}
-	info, err := s.Info(in.t.Context(), jetstream.WithSubjectFilter(filter))
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	return info.State.Subjects
+	return answer
 }
 
 // events lists the events under a filter, oldest first.
@@ -77,11 +89,7 @@ func (in *installation) wantOne(filter string) event {
 // queue is what the server says of a queue's consumer.
 func (in *installation) queue(q bus.Queue) *jetstream.ConsumerInfo {
 	in.t.Helper()
-	c, err := in.js.Consumer(in.t.Context(), q.Stream, q.Name)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	return c.CachedInfo()
+	return insist(in.t, func() (jetstream.Consumer, error) { return in.js.Consumer(in.t.Context(), q.Stream, q.Name) }).CachedInfo()
 }
 
 // unsettled is how many requests wait in a queue or are in flight.

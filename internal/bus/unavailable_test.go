@@ -1,0 +1,56 @@
+package bus_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/devkit/devtest"
+)
+
+// A cluster that starts or elects a leader answers nobody, or says that it cannot: the first question
+// of each kind is lost here, or refused, and the second one is answered.
+func TestProvisioningOutlastsTheElectionOfALeader(t *testing.T) {
+	const offline = `{"error":{"code":400,"err_code":10005,"description":"no suitable peers for placement, peer offline"}}`
+	const unavailable = `{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`
+	for name, answer := range map[string]string{"silent": "", "unavailable": unavailable, "offline": offline} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nc, err := nats.Connect(devtest.Server(t).URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(nc.Close)
+			asked := map[string]bool{}
+			_, err = nc.Subscribe("ELECTING.>", func(m *nats.Msg) {
+				question := strings.TrimPrefix(m.Subject, "ELECTING.")
+				kind := strings.Join(strings.SplitN(question, ".", 3)[:2], ".")
+				if asked[kind] {
+					_ = nc.PublishRequest("$JS.API."+question, m.Reply, m.Data)
+				} else if asked[kind] = true; answer != "" {
+					_ = m.Respond([]byte(answer))
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			js, err := jetstream.NewWithAPIPrefix(nc, "ELECTING", jetstream.WithDefaultTimeout(300*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			apply(t, js, bus.Limits{}, false)
+			if got := planned(t, js, bus.Limits{}); len(got) != 0 {
+				t.Errorf("left to do: %q", got)
+			}
+			for _, kind := range []string{"CONSUMER.INFO", "STREAM.INFO", "STREAM.CREATE", "CONSUMER.CREATE"} {
+				if !asked[kind] {
+					t.Errorf("nobody asked %s", kind)
+				}
+			}
+		})
+	}
+}
