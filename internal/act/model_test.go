@@ -15,6 +15,7 @@ import (
 
 	"errand/internal/attempt"
 	"errand/internal/bus"
+	"errand/internal/devkit/inshort"
 	"errand/internal/history"
 	"errand/internal/history/historytest"
 	"errand/internal/hold"
@@ -283,10 +284,7 @@ func (m *model) check() {
 // an outcome that nobody has reopened, none after one of unknown fate that nobody has reopened
 // since, nobody is enrolled twice, and what ended failed was not done.
 func TestWhateverIsDoneAtOnceNobodyIsEnrolledTwice(t *testing.T) {
-	runs := 300
-	if testing.Short() {
-		runs = 60
-	}
+	runs := inshort.Choose(t, 300, 60)
 	reopened, redone := 0, 0
 	for seed := range uint64(runs) {
 		synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/devkit/inshort"
 	"errand/internal/sweep"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -192,7 +193,7 @@ func TestAMarkIsAWatermark(t *testing.T) {
 // counts for Config.Recipients, and so does one to a thousand.
 func TestMemoryIsCountedTruly(t *testing.T) {
 	for _, c := range []struct{ requests, recipients int }{{200_000, 1}, {1000, 1000}} {
-		if testing.Short() {
+		if inshort.Asked(t) {
 			c.requests /= 10
 		}
 		record := func(op messages.Operation, state messages.State, id string, body messages.Body) Record {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"errand/internal/devkit/inshort"
 	"errand/internal/retry"
 	"errand/internal/sweep"
 	"errand/pkg/clients/mail"
@@ -103,7 +104,7 @@ const mixed = "mixed"
 func TestNoConclusionIsUntrue(t *testing.T) {
 	all := map[string]int{}
 	for _, name := range append(slices.Sorted(maps.Keys(modelKinds)), mixed) {
-		if testing.Short() && slices.Contains([]string{"month", "aged out", "retention", "totals", "unordered", "oldest first", "empty pages"}, name) {
+		if inshort.Asked(t) && slices.Contains([]string{"month", "aged out", "retention", "totals", "unordered", "oldest first", "empty pages"}, name) {
 			continue // days of virtual time, or what internal/sweep's model has too
 		}
 		for seed := range *modelSeeds {
@@ -123,7 +124,7 @@ func TestNoConclusionIsUntrue(t *testing.T) {
 		t.Logf("%6d %s", all[what], what)
 	}
 	for _, what := range []string{"accepted", "not_sent", "unclear", "exact", "resolved accepted", "resolved failed"} {
-		if all[what] == 0 && !(testing.Short() && strings.HasPrefix(what, "resolved ")) { // few logs, few requests that end uncertain
+		if all[what] == 0 && !(inshort.Asked(t) && strings.HasPrefix(what, "resolved ")) { // few logs, few requests that end uncertain
 			t.Errorf("nothing was %s: the model shows nothing", what)
 		}
 	}

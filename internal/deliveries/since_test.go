@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"errand/internal/devkit/inshort"
 	"errand/internal/sweep"
 	"errand/pkg/messages"
 )
@@ -26,7 +27,7 @@ func TestNothingIsConcludedFromRowsThatAreNotPublished(t *testing.T) {
 		"before it, by a clock that is ahead":  {call: -time.Minute, ahead: 5 * time.Minute, want: []int{1, 0}},
 		"just after it, by a clock just right": {call: 5 * time.Second, want: []int{1, 1}},
 	} {
-		if testing.Short() && c.ahead == 0 && c.call < 0 {
+		if inshort.Asked(t) && c.ahead == 0 && c.call < 0 {
 			continue
 		}
 		for i, sent := range []bool{true, false} {

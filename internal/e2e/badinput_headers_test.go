@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"errand/internal/devkit/inshort"
 )
 
 // hostileHeaders are what a careless or hostile producer may send along. The bodies are bad,
@@ -50,7 +52,7 @@ func hostileHeaders() (kinds []poison) {
 
 func TestHostileHeadersBlockNothing(t *testing.T) {
 	for _, q := range queues() {
-		for _, concurrency := range orInShort([]int{2, 8}, []int{8}) {
+		for _, concurrency := range inshort.Choose(t, []int{2, 8}, []int{8}) {
 			t.Run(fmt.Sprint(q.subject, " ", concurrency), func(t *testing.T) {
 				kinds := hostileHeaders()
 				for i, k := range kinds {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/devkit/inshort"
 	"errand/internal/sandbox"
 )
 
@@ -108,7 +109,7 @@ func TestRefusalFailsWithTheUpstreamsMessage(t *testing.T) {
 }
 
 func TestSixHourOutageLosesNothing(t *testing.T) {
-	lasts := orInShort(6*time.Hour, time.Hour)
+	lasts := inshort.Choose(t, 6*time.Hour, time.Hour)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		began := time.Now()
 		var calls atomic.Int64
@@ -179,7 +180,7 @@ func TestGivesUpAtGiveUpAt(t *testing.T) {
 }
 
 func TestRefusedCredentialsHoldTheProgram(t *testing.T) {
-	lasts := orInShort(time.Hour, 15*time.Minute)
+	lasts := inshort.Choose(t, time.Hour, 15*time.Minute)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		began := time.Now()
 		var calls atomic.Int64

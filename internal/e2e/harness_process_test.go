@@ -46,14 +46,6 @@ func full(t *testing.T) {
 	devtest.Full(t)
 }
 
-// orInShort gives how long or how much a scenario takes, and less of it in -short.
-func orInShort[T any](all, short T) T {
-	if testing.Short() {
-		return short
-	}
-	return all
-}
-
 // programs gives the directory of the programs.
 func (b *build) programs(t *testing.T) string {
 	t.Helper()

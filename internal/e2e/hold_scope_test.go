@@ -11,13 +11,14 @@ import (
 
 	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/devkit/inshort"
 	"errand/internal/sandbox"
 )
 
 // Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them
 // waits where its time runs out.
 func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
-	for workers, n := range orInShort(map[int]int{2: 120, 4: 300}, map[int]int{2: 30, 4: 60}) {
+	for workers, n := range inshort.Choose(t, map[int]int{2: 120, 4: 300}, map[int]int{2: 30, 4: 60}) {
 		t.Run(fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Second) }); err != nil {
@@ -51,7 +52,7 @@ func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 20
-		lasts := orInShort(time.Hour, 15*time.Minute)
+		lasts := inshort.Choose(t, time.Hour, 15*time.Minute)
 		first, other := b.mandates(), b.mandates()
 		one, two := &outage{status: http.StatusUnauthorized}, &outage{}
 		one.on(b, &first.Common, lasts)

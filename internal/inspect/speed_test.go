@@ -10,6 +10,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/devkit/devtest"
+	"errand/internal/devkit/inshort"
 	"errand/pkg/messages"
 )
 
@@ -17,10 +18,7 @@ import (
 // judged: that is the machine's.
 func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 	t.Parallel()
-	n := 100_000
-	if testing.Short() {
-		n = 2000
-	}
+	n := inshort.Choose(t, 100_000, 2000)
 	in := provisioned(t)
 	in.many(n)
 	ended, waiting := n*3/5, n*2/5

@@ -14,6 +14,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"errand/internal/devkit/inshort"
 	"errand/pkg/messages"
 )
 
@@ -123,10 +124,8 @@ func plainNumbers(value any) any {
 }
 
 func TestSchemasAcceptAndRefuseWhatDecodersDo(t *testing.T) {
-	all, met, share := compiled(t), map[string]bool{}, 1
-	if testing.Short() { // under the race detector each body takes ten times as long
-		share = 10
-	}
+	all, met := compiled(t), map[string]bool{}
+	share := inshort.Choose(t, 1, 10) // under the race detector each body takes ten times as long
 	for _, op := range operations {
 		verdicts, random := map[verdict]int{}, newMutator(op)
 		try := func(body []byte) bool {

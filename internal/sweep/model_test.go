@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"errand/internal/devkit/inshort"
 )
 
 var modelSeeds = flag.Uint64("sweep.seeds", 5, "lists of each order that are drawn at random")
@@ -18,10 +20,7 @@ var modelSeeds = flag.Uint64("sweep.seeds", 5, "lists of each order that are dra
 // of them, days pass without any, and others publish rows that they have looked up: each
 // state is published once, and none is lost.
 func TestEachStateOfEachRowIsPublishedOnce(t *testing.T) {
-	seeds := *modelSeeds
-	if testing.Short() {
-		seeds = 1
-	}
+	seeds := inshort.Choose(t, *modelSeeds, 1)
 	for name, o := range orders {
 		for seed := range seeds {
 			t.Run(fmt.Sprintf("%s %d", name, seed), func(t *testing.T) {

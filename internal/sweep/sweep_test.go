@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"errand/internal/devkit/inshort"
 	"errand/pkg/clients"
 )
 
@@ -86,7 +87,7 @@ func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
 				w.run(5 * time.Minute) // the first reading
 				made := w.made
 				minutes := 10
-				if testing.Short() {
+				if inshort.Asked(t) {
 					minutes = 2
 				}
 				var others sync.WaitGroup
@@ -183,7 +184,7 @@ func TestADepthThatIsNotShownCostsNoCalls(t *testing.T) {
 // Events age out: their rows are not published again, and what is new is.
 func TestWhatHasAgedOutIsNotPublishedAgain(t *testing.T) {
 	for age, days := range map[time.Duration]int{48 * time.Hour: 8, 30 * 24 * time.Hour: 45} {
-		if testing.Short() && days > 8 {
+		if inshort.Asked(t) && days > 8 {
 			continue
 		}
 		inWorld(t, 100, func(w *world) {

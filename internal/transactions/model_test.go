@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"errand/internal/devkit/inshort"
 	"errand/internal/retry"
 	"errand/internal/sweep"
 	"errand/pkg/messages"
@@ -28,7 +29,7 @@ var modelSeeds = flag.Uint64("transactions.seeds", 1, "lists of each order that 
 // once, and under a request where its order number is that of this one alone.
 func TestEachStateOfEachRecordIsPublishedOnceUnderItsRequest(t *testing.T) {
 	for order, name := range map[sweep.Order]string{sweep.Unordered: "no order", sweep.NewestFirst: "newest first", sweep.OldestFirst: "oldest first"} {
-		if testing.Short() && order != sweep.NewestFirst {
+		if inshort.Asked(t) && order != sweep.NewestFirst {
 			continue
 		}
 		for seed := range *modelSeeds {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"errand/internal/devkit/inshort"
 	"errand/pkg/messages"
 )
 
@@ -230,10 +231,7 @@ func (m *many) Started(context.Context) iter.Seq2[Started, error] {
 }
 
 func TestAnOrderNumberTakesLittleMemory(t *testing.T) {
-	n := 1 << 17
-	if testing.Short() {
-		n = 1 << 14
-	}
+	n := inshort.Choose(t, 1<<17, 1<<14)
 	var o orders
 	before := heap()
 	if err := o.update(t.Context(), &many{n: uint64(n)}); err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/devkit/inshort"
 )
 
 func TestAddressesAreTheTextsOfTheList(t *testing.T) {
@@ -85,10 +87,7 @@ func TestARecipientThatCannotBeParsedTakesNoOtherWithIt(t *testing.T) {
 // From each comma it is looked ahead as far as an address may be long, not to the end:
 // that would take many minutes.
 func TestAListOfOpenQuotesAndCommentsIsSplitInLinearTime(t *testing.T) {
-	n := 100_000
-	if testing.Short() {
-		n = 20_000
-	}
+	n := inshort.Choose(t, 100_000, 20_000)
 	for _, part := range []string{`"a@b,`, `(a@b,`, `"\",`, `(\),`, `"(,`, `a@b (,`, strings.Repeat("(,", 400) + strings.Repeat(")", 401)} {
 		r := SendRequest{To: []byte(`["` + strings.Repeat(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(part), n*4/len(part)) + `"]`)}
 		for range r.Addresses() {

@@ -31,7 +31,7 @@ func Main(m *testing.M) {
 // clusters, no long stretches of virtual time.
 func Full(t testing.TB) {
 	t.Helper()
-	if testing.Short() {
+	if testing.Short() { //nolint:forbidigo // a skip needs no note
 		t.Skip("skipped in -short") //nolint:forbidigo // who asks for -short knows
 	}
 }

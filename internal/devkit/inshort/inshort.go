@@ -1,0 +1,25 @@
+// Package inshort is how a test does less with -short, and notes that it did: .ci/run runs every
+// test with -short under the race detector, and runs again without it those that left something
+// out. A test says so by skipping, or by asking here.
+package inshort
+
+import "testing"
+
+// Choose gives how long or how much a test does, and less of it with -short.
+func Choose[T any](t testing.TB, all, less T) T {
+	t.Helper()
+	if Asked(t) {
+		return less
+	}
+	return all
+}
+
+// Asked reports whether the test is to do less, as -short asks.
+func Asked(t testing.TB) bool {
+	t.Helper()
+	if !testing.Short() { //nolint:forbidigo // this is what notes it
+		return false
+	}
+	t.Attr("short", "less")
+	return true
+}
