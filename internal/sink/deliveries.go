@@ -31,7 +31,9 @@ func New(js jetstream.JetStream, p *bus.Publisher, source string) (*Deliveries, 
 	if err != nil {
 		return nil, err
 	}
-	return &Deliveries{Store: s, sent: reader{stream: s.stream}, outcomes: reader{stream: bus.MailEvents}}, nil
+	d := &Deliveries{Store: s, sent: reader{stream: s.stream}, outcomes: reader{stream: bus.MailEvents}}
+	s.readers = append(s.readers, &d.sent)
+	return d, nil
 }
 
 // identify names an event of the sending log. The id of a delivery event is its ce-id, by

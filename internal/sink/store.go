@@ -24,6 +24,7 @@ import (
 	"errand/internal/bus"
 	"errand/internal/history"
 	"errand/internal/retry"
+	"errand/internal/sweep"
 	"errand/pkg/messages"
 )
 
@@ -61,6 +62,8 @@ type Store struct {
 	token     uint64 // sequence of our message on Leadership; 0: another poller may be active
 	batched   bool   // the stream has replicas: events are stored in batches
 	published reader
+	readers   []*reader // of this stream
+	made      time.Time // when the stream was, as far as is known
 }
 
 // Stored is the headers of an event that was stored.
@@ -78,8 +81,10 @@ func Open(js jetstream.JetStream, p *bus.Publisher, e Events) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream, writer: rand.Text()[:13], acks: a,
-		encoder: encoder{source: e.Source, limit: js.Conn().MaxPayload, identify: e.Identify}, published: reader{stream: stream}}, nil
+	s := &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream, writer: rand.Text()[:13], acks: a,
+		encoder: encoder{source: e.Source, limit: js.Conn().MaxPayload, identify: e.Identify}, published: reader{stream: stream}}
+	s.readers = []*reader{&s.published}
+	return s, nil
 }
 
 // Kept gives since when everything that was published is in the stream; zero: since ever.
@@ -90,6 +95,8 @@ func Open(js jetstream.JetStream, p *bus.Publisher, e Events) (*Store, error) {
 // It is not the time of the oldest message: after a long absence of pollers, or a purge,
 // that is the message by which one of them became active, and rows older than it have
 // not been published yet.
+//
+// sweep.ErrReset: the stream is another one than before, as where an older copy of it was restored.
 func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
@@ -97,7 +104,11 @@ func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("sink: read since when events are kept: %w", err)
 	}
-	state, maxAge := stream.CachedInfo().State, stream.CachedInfo().Config.MaxAge
+	info := stream.CachedInfo()
+	state, maxAge, again := info.State, info.Config.MaxAge, !s.made.IsZero() && !info.Created.Equal(s.made)
+	if s.made = info.Created; again {
+		return time.Time{}, s.reset()
+	}
 	if maxAge == 0 || state.LastSeq == 0 || state.Msgs > 0 && state.FirstSeq <= 1 {
 		return time.Time{}, nil
 	}
@@ -126,7 +137,7 @@ func (s *Store) Watermark(ctx context.Context) (w messages.Watermark, err error)
 
 // Learn takes the leadership and gives the events in the stream up to there, headers
 // only: the first time all of them, then those that it did not give before. It must not
-// be called before all waits have ended.
+// be called before all waits have ended. sweep.ErrReset: the stream has not all that it had.
 func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		token, err := s.lead(ctx)
@@ -134,8 +145,9 @@ func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 			yield(Stored{}, err)
 			return
 		}
-		if token < s.published.next { // the stream was made again
-			s.published.next = 0
+		if token < s.published.next {
+			yield(Stored{}, s.reset())
+			return
 		}
 		complete, err := s.replay(ctx, token, yield)
 		if err != nil {
@@ -145,6 +157,15 @@ func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 			s.token = token
 		}
 	}
+}
+
+// reset has everything read again that was read, and says so: it may be there no more.
+func (s *Store) reset() error {
+	s.token = 0
+	for _, r := range s.readers {
+		r.next = 0
+	}
+	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
 
 // lead writes a message on Leadership and gives its sequence. Whoever was active cannot

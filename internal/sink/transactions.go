@@ -32,7 +32,9 @@ func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) (*
 	if err != nil {
 		return nil, err
 	}
-	return &Transactions{Store: s, started: reader{stream: s.stream}}, nil
+	t := &Transactions{Store: s, started: reader{stream: s.stream}}
+	s.readers = append(s.readers, &t.started)
+	return t, nil
 }
 
 func identifyTransaction(e messages.Event) (id, note string) {

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -33,18 +34,21 @@ func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 }
 
 // pause waits, and publishes meanwhile what others have read, also where no page could be read yet:
-// whoever has read it can read the list.
-func (r *run[T]) pause(ctx context.Context, wait time.Duration) {
+// whoever has read it can read the list. reset: see ErrReset.
+func (r *run[T]) pause(ctx context.Context, wait time.Duration) (reset bool) {
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
 		select {
 		case <-end.C:
-			return
+			return false
 		case <-ctx.Done():
-			return
+			return false
 		case e := <-r.asked:
-			e.done <- r.extra(ctx, e.rows)
+			err := r.extra(ctx, e.rows)
+			if e.done <- err; errors.Is(err, ErrReset) {
+				return true
+			}
 		}
 	}
 }

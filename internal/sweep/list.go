@@ -53,11 +53,11 @@ type List[T any] interface {
 type Sink[T any] interface {
 	// Learn takes the leadership and yields the states that were published, by any
 	// sweeper, since the last call; the first time all that are kept. The leadership is
-	// taken once the sequence has ended without an error.
+	// taken once the sequence has ended without an error. ErrReset: see there.
 	Learn(ctx context.Context) iter.Seq2[Stored, error]
 	// Kept returns since when everything that was published is kept: a row that is older
 	// and not known has been published, as far as anybody can tell. Zero: nothing was ever
-	// dropped. It is asked before Learn.
+	// dropped. It is asked before Learn. ErrReset: see there.
 	Kept(ctx context.Context) (time.Time, error)
 	// Publish begins to store an event for each row. wait returns how many of them, from
 	// the first, are certainly stored. ErrBehind: another sweeper has taken the leadership,
@@ -82,6 +82,10 @@ type Stored struct {
 
 // ErrBehind means that Learn must be called before more is published.
 var ErrBehind = errors.New("sweep: events of another sweeper must be learned first")
+
+// ErrReset means that events that were learned or stored may be gone, as where an older copy of
+// them was restored: all must be learned again, which the next Learn gives.
+var ErrReset = errors.New("sweep: events that were published are gone: all must be learned again")
 
 // Mark says how far the list was published.
 type Mark struct {

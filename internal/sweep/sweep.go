@@ -103,13 +103,17 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 		return errors.New("sweep: Overlap must not be negative")
 	}
 	s.init()
-	r := &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)}
+	begin := func() *run[T] { return &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)} }
+	r := begin()
 	complete, failures, idle := time.Now(), 0, s.Interval
 	for ctx.Err() == nil {
 		began := time.Now()
 		stored, err := r.sweep(ctx)
 		if err != nil {
 			r.fail()
+		}
+		if errors.Is(err, ErrReset) {
+			r = begin()
 		}
 		if ctx.Err() != nil {
 			break
@@ -134,7 +138,9 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 		if s.Lag != nil {
 			s.Lag(time.Since(complete))
 		}
-		r.pause(ctx, wait)
+		if r.pause(ctx, wait) {
+			r = begin()
+		}
 	}
 	return nil
 }
