@@ -220,10 +220,14 @@ func Count(ctx context.Context, nc *nats.Conn, stream, filter string, since time
 	return page[0].Pending + 1, page[0], nil
 }
 
-// SubjectAt is the subject of the message with a sequence, as any replica has it; "": it is
-// there no more. ErrNoStream: nothing answers there.
+// SubjectAt is the subject of the message with a sequence; "": it is there no more. A replica
+// that does not have it may lag behind: then the leader is asked. ErrNoStream: nothing answers there.
 func SubjectAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (string, error) {
-	got, err := direct(ctx, nc, stream, map[string]any{"seq": sequence})
+	at := map[string]any{"seq": sequence}
+	got, err := direct(ctx, nc, stream, at)
+	if err == nil && got == nil {
+		got, err = fromLeader(ctx, nc, stream, at)
+	}
 	if err != nil || got == nil {
 		return "", noStream(stream, err)
 	}
