@@ -109,6 +109,10 @@ func (h *History) corrupt(e Entry) error {
 	return fmt.Errorf("history: read %s: %w: sequence %d", h.ID, ErrCorrupt, e.Sequence)
 }
 
+// replicaReads is how often an event is asked for that must be there: another replica of the
+// stream may answer each time.
+const replicaReads = 10
+
 // behind reads what is behind a deferred or reopened event. fingerprint is that of the event,
 // and becomes the request's.
 func (h *History) behind(ctx context.Context, p *Prior, fingerprint *string) error {
@@ -116,6 +120,10 @@ func (h *History) behind(ctx context.Context, p *Prior, fingerprint *string) err
 		p.Reason = p.Was.Reason
 	}
 	started, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
+	// What is deferred was started: a replica that shows no such event lags behind the one that was asked before.
+	for n := 1; err == nil && started.Body == nil && p.State == messages.Deferred && n < replicaReads && retry.Pause(ctx, retry.ReplicaRead); n++ {
+		started, err = h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
+	}
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,8 @@ const (
 	Fenced = time.Second
 	// ReplicaLag is for how long a replica may not have an event yet that a message refers to.
 	ReplicaLag = time.Minute
+	// ReplicaRead is the pause before such an event is asked for again.
+	ReplicaRead = 100 * time.Millisecond
 	// SecondLook is how long after a look-up that found nothing the list is read again: a
 	// call that timed out may still be at work upstream.
 	SecondLook = 2 * time.Second
