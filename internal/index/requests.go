@@ -129,19 +129,6 @@ func (x *Index) Request(ctx context.Context, id string) (rows []Row, err error) 
 	return rows, err
 }
 
-// Oldest gives open requests, those first that have been in their state for longest: started,
-// deferred, reopened. Those that wait in a queue and have no event are not in the index.
-func (x *Index) Oldest(ctx context.Context, limit int) (rows []Row, err error) {
-	err = x.ask(func(db *sql.DB) error {
-		rows, err = rowsOf(ctx, db, Kind.Open, listed+" ORDER BY at, n LIMIT ?", limit)
-		return err
-	})
-	slices.SortFunc(rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(a.place.at, b.place.at), cmp.Compare(a.place.n, b.place.n))
-	})
-	return rows[:min(limit, len(rows))], err
-}
-
 // listed begins a question for the rows of a kind.
 const listed = "SELECT " + rowColumns + " FROM request WHERE kind = ?"
 

@@ -21,8 +21,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"errand/internal/look"
 )
 
 // Options say who may call the sandbox and what it keeps. The zero value works:
@@ -143,21 +141,6 @@ func (s *Sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.servePages(w, r)
 	}
 }
-
-// Mandate serves the e-mandate service alone, v2 and v3, and the page behind
-// the url of an enrollment.
-func (s *Sandbox) Mandate() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/enroll/") || r.URL.Path == look.Style.Path || r.URL.Path == look.Icon.Path {
-			s.servePages(w, r)
-			return
-		}
-		s.serveMandate(w, r)
-	})
-}
-
-// Mail serves the outbound email service alone.
-func (s *Sandbox) Mail() http.Handler { return http.HandlerFunc(s.serveMail) }
 
 func (s *Sandbox) serveMandate(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {

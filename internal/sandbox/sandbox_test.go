@@ -184,15 +184,6 @@ func TestCallsOfAWrongShapeAreRefused(t *testing.T) {
 	equal(t, "unknown page", do(s, request("GET", "/nothing", "")).Code, http.StatusNotFound)
 }
 
-func TestEachServiceCanBeServedAlone(t *testing.T) {
-	s := newSandbox(t, strictOptions())
-	must(t, s.Mandate(), "POST", "/v3/mandates", enrollment1().String())
-	must(t, s.Mail(), "POST", "/api/v0/messages", message1().String())
-	equal(t, "mail at the mandate service", do(s.Mandate(), request("GET", "/api/v0/user", "")).Code, http.StatusNotFound)
-	equal(t, "mandates at the mail service", do(s.Mail(), request("GET", "/v3/mandates/transactions", "")).Code, http.StatusNotFound)
-	equal(t, "control at an upstream", do(s.Mandate(), request("GET", "/_sandbox/oracle", "")).Code, http.StatusNotFound)
-}
-
 func TestResetForgetsEverything(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	must(t, s, "POST", "/v3/mandates", enrollment1().String())
