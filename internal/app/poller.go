@@ -10,7 +10,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/retry"
-	"errand/internal/throttle"
+	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
@@ -36,49 +36,44 @@ func (c *Common) Validate(service *MailAPI) error {
 	return errors.Join(c.validate(), noClient)
 }
 
-// Poll connects a program that reads the sending log and runs what wire returns until ctx
-// ends; fault says why it is not ready, "" if it is.
-func (c *Common) Poll(ctx context.Context, service *MailAPI, wire func(Polling, *mail.Client) (run func(context.Context) error, fault func() string, err error)) error {
-	if err := c.Validate(service); err != nil {
-		return err
-	}
-	shared, limit := newObserver(c.RetryMax), c.limit(ctx)
-	api, err := service.client(false, c.options(1, shared, limit)...)
-	if err != nil {
-		return err
-	}
-	return c.poll(ctx, polled{name: "log-poller", url: service.APIURL, streams: c.streams(bus.MailDeliveries, bus.MailEvents), calls: shared, limit: limit, renew: service.renew(api),
-		export: func(r *runtime) { r.metrics.ofDeliveries() }},
-		func(p Polling) (func(context.Context) error, func() string, error) { return wire(p, api) })
+// Wire assembles a program that reads a list from a client of its service: what runs until
+// ctx ends, and what says why it is not ready, "" if it is.
+type Wire[C any] func(Polling, C) (run func(context.Context) error, fault func() string, err error)
+
+// Poll connects a program that reads the sending log and runs it until ctx ends.
+func (c *Common) Poll(ctx context.Context, service *MailAPI, wire Wire[*mail.Client]) error {
+	client := func(opts ...clients.Option) (*mail.Client, error) { return service.client(false, opts...) }
+	return poll(ctx, c, polled[*mail.Client]{name: "log-poller", url: service.APIURL, streams: c.streams(bus.MailDeliveries, bus.MailEvents),
+		client: client, conns: 1, renew: service.renew, export: (*metrics).ofDeliveries}, wire)
 }
 
-// PollTransactions is Poll for a program that reads the transaction list.
-func (c *Common) PollTransactions(ctx context.Context, service *MandateAPI, wire func(Polling, *mandate.Client) (run func(context.Context) error, fault func() string, err error)) error {
-	_, noClient := service.client(c.insecure()...)
-	if err := errors.Join(c.validate(), noClient); err != nil {
-		return err
-	}
-	shared, limit := newObserver(c.RetryMax), c.limit(ctx)
-	api, err := service.client(c.options(3, shared, limit)...) // the list, open enrollments, callbacks
-	if err != nil {
-		return err
-	}
-	return c.poll(ctx, polled{name: bus.TransactionPoller, url: service.APIURL, streams: c.streams(bus.MandateEvents), calls: shared, limit: limit, renew: service.renew(api),
-		export: func(r *runtime) { r.metrics.ofTransactions() }},
-		func(p Polling) (func(context.Context) error, func() string, error) { return wire(p, api) })
+// PollTransactions is Poll for a program that reads the transaction list, and meanwhile looks
+// up open enrollments and callbacks.
+func (c *Common) PollTransactions(ctx context.Context, service *MandateAPI, wire Wire[*mandate.Client]) error {
+	return poll(ctx, c, polled[*mandate.Client]{name: bus.TransactionPoller, url: service.APIURL, streams: c.streams(bus.MandateEvents),
+		client: service.client, conns: 3, renew: service.renew, export: (*metrics).ofTransactions}, wire)
 }
 
 // polled is a program that reads a list, and how it calls the service.
-type polled struct {
+type polled[C any] struct {
 	name, url string
 	streams   []string
-	calls     *observer
-	limit     *throttle.Limit
-	renew     func() (bool, error)
-	export    func(*runtime) // registers the metrics of the list
+	client    func(...clients.Option) (C, error)
+	conns     int // how many calls it makes at once
+	renew     func(C) func() (bool, error)
+	export    func(*metrics) // registers the metrics of the list
 }
 
-func (c *Common) poll(ctx context.Context, p polled, wire func(Polling) (run func(context.Context) error, fault func() string, err error)) error {
+func poll[C any](ctx context.Context, c *Common, p polled[C], wire Wire[C]) error {
+	_, noClient := p.client(c.insecure()...)
+	if err := errors.Join(c.validate(), noClient); err != nil {
+		return err
+	}
+	calls, limit := newObserver(c.RetryMax), c.limit(ctx)
+	api, err := p.client(c.options(p.conns, calls, limit)...)
+	if err != nil {
+		return err
+	}
 	r, err := c.start(ctx, p.name, p.url)
 	if err != nil {
 		return err
@@ -87,17 +82,17 @@ func (c *Common) poll(ctx context.Context, p polled, wire func(Polling) (run fun
 	if _, err := r.needs(ctx, nil, p.streams...); err != nil {
 		return err
 	}
-	r.throttle(ctx, c, p.limit)
-	p.export(r)
+	r.throttle(ctx, c, limit)
+	p.export(r.metrics)
 	r.polls.Store(true)
-	p.calls.attach(r, p.renew)
+	calls.attach(r, p.renew(api))
 	run, fault, err := wire(Polling{JetStream: r.js, Publisher: r.publisher, Logger: r.log,
 		Policy:      c.policy(),
 		Matched:     func(m messages.Confidence) { r.metrics.matched.WithLabelValues(string(m)).Inc() },
 		Published:   func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
 		Transaction: r.metrics.transactions.published,
 		LookedUp:    r.metrics.transactions.lookedUp,
-		ReadThrough: r.metrics.readThrough})
+		ReadThrough: r.metrics.readThrough}, api)
 	if err != nil {
 		return err
 	}
