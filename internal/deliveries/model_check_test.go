@@ -38,7 +38,7 @@ func (m *model) check(e messages.Event) {
 		}
 	case *messages.ConcludedBody:
 		m.tally[string(b.Outcome)]++
-		if note := NoteOf(e); m.streams.deliveries.age == 0 {
+		if note := NoteOf(e); m.streams.deliveries.Age == 0 {
 			if m.told[note]++; m.told[note] > 1 {
 				m.fault("concluded twice", "%s", note)
 			}
@@ -142,8 +142,8 @@ func (m *model) rest(watched time.Time) {
 	m.service.mu.Unlock()
 	ctx, stop := context.WithTimeout(m.Context(), 4*time.Hour)
 	defer stop()
-	m.poll(ctx, &poller{streams: m.streams, left: -1, kill: stop, acks: time.Millisecond}, 50)
-	age := m.streams.deliveries.age
+	m.poll(ctx, m.streams.poller(-1, stop, time.Millisecond), 50)
+	age := m.streams.deliveries.Age
 	for _, r := range m.service.rows {
 		id := text(idOf(r.Entry, r.state(time.Now())))
 		changed := r.shown

@@ -70,7 +70,7 @@ var modelKinds = map[string]func(m *model){
 		m.days.away = append(m.days.away, 5*time.Hour, 12*time.Hour)
 	},
 	"aged out": func(m *model) {
-		m.streams.deliveries.age, m.streams.events.age = 12*time.Hour, 12*time.Hour
+		m.streams.deliveries.Age, m.streams.events.Age = 12*time.Hour, 12*time.Hour
 		m.days.long, m.days.dead, m.days.giveUp, m.days.interval = 60*time.Hour, 18*time.Hour, 30*time.Hour, 10*time.Minute
 		m.days.away = append(m.days.away, 5*time.Hour, 15*time.Hour)
 		m.service.retried = true
@@ -91,7 +91,7 @@ var modelKinds = map[string]func(m *model){
 		m.days.long, m.days.interval, m.days.requests = 30*24*time.Hour, time.Hour, 40
 		m.days.away = append(m.days.away, 20*time.Hour, 60*time.Hour)
 		m.service.retried, m.service.kept = true, 5*24*time.Hour
-		m.streams.deliveries.age, m.streams.events.age = 10*24*time.Hour, 10*24*time.Hour
+		m.streams.deliveries.Age, m.streams.events.Age = 10*24*time.Hour, 10*24*time.Hour
 	},
 }
 
@@ -252,18 +252,18 @@ func (r *sending) crowd(b *sendingBatch, c *realCall) {
 // lives lets pollers live and die until ctx ends. It returns since when no state can have
 // come and gone unseen, or have aged out.
 func (m *model) lives(ctx context.Context) (watched time.Time) {
-	last, shortest := time.Now(), min(cmp.Or(m.streams.deliveries.age, m.days.long), cmp.Or(m.service.kept, m.days.long))
+	last, shortest := time.Now(), min(cmp.Or(m.streams.deliveries.Age, m.days.long), cmp.Or(m.service.kept, m.days.long))
 	for ctx.Err() == nil {
 		began, killed := time.Now(), true
 		life, stop := context.WithTimeout(ctx, time.Duration(1+m.random.IntN(int(m.days.long/time.Minute)/4))*time.Minute)
 		var pollers sync.WaitGroup
 		for range 1 + m.random.IntN(2) {
 			own, kill := context.WithCancel(life)
-			p := &poller{streams: m.streams, left: -1, kill: kill, acks: time.Duration(1+m.random.IntN(20)) * time.Millisecond}
+			p := m.streams.poller(-1, kill, time.Duration(1+m.random.IntN(20))*time.Millisecond)
 			if m.random.IntN(3) == 0 {
-				p.left = m.random.IntN(40)
+				p.Left = m.random.IntN(40)
 			}
-			killed = killed && p.left >= 0
+			killed = killed && p.Left >= 0
 			limit := []int{20, 50}[m.random.IntN(2)]
 			pollers.Go(func() {
 				defer kill()

@@ -45,7 +45,7 @@ func TestNothingIsConcludedFromRowsThatAreNotPublished(t *testing.T) {
 					defer stop()
 					m.twins.Go(func() {
 						time.Sleep(time.Until(start))
-						m.poll(ctx, &poller{streams: m.streams, left: -1, kill: stop, acks: time.Millisecond}, 50)
+						m.poll(ctx, m.streams.poller(-1, stop, time.Millisecond), 50)
 					})
 					m.twins.Go(func() {
 						time.Sleep(time.Until(start.Add(c.call)))

@@ -41,16 +41,16 @@ func (m *model) judge(e messages.Event) {
 			order = ""
 		}
 	}
-	m.stream.expire()
-	for _, s := range m.stream.kept {
-		if s.started == nil || s.started.Order != order {
+	kept, _ := m.stream.After(0)
+	for _, s := range kept {
+		if s.Other == nil || s.Other.Order != order {
 			continue
 		}
-		if s.at.Equal(time.Now()) { // it may have come since the match
+		if s.At.Equal(time.Now()) { // it may have come since the match
 			return
 		}
-		if _, there := requests[s.started.Request]; !there {
-			requests[s.started.Request] = s.at
+		if _, there := requests[s.Other.Request]; !there {
+			requests[s.Other.Request] = s.At
 		}
 	}
 	want := messages.MatchAmbiguous

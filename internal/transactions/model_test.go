@@ -66,7 +66,7 @@ func newModel(t *testing.T, order sweep.Order, seed uint64) *model {
 	m := &model{T: t, random: rand.New(rand.NewPCG(seed, uint64(order))), stream: &stream{}, times: map[string]int{}, shares: map[messages.Confidence]int{}}
 	m.service = &service{mu: &m.stream.mu, order: order, random: rand.New(rand.NewPCG(uint64(order), seed))}
 	m.stream.matched, m.stream.published = m.judge, m.count
-	m.stream.age = []time.Duration{0, 72 * time.Hour, 30 * 24 * time.Hour}[(int(seed)+int(order))%3]
+	m.stream.Age = []time.Duration{0, 72 * time.Hour, 30 * 24 * time.Hour}[(int(seed)+int(order))%3]
 	wrong, silent := []int{0, -7, 60}[m.random.IntN(3)], m.random.IntN(4) == 0
 	m.service.total = func(n int) int {
 		if silent {
@@ -113,7 +113,7 @@ func (m *model) run() {
 	for key, n := range m.times {
 		m.Errorf("%s, which never was, is published %d times", key, n)
 	}
-	m.Logf("events are kept for %v: %d records, %d gone, %d pages, matches %v", m.stream.age, len(m.service.rows), len(m.service.gone), m.service.pages, m.shares)
+	m.Logf("events are kept for %v: %d records, %d gone, %d pages, matches %v", m.stream.Age, len(m.service.rows), len(m.service.gone), m.service.pages, m.shares)
 	if m.shares[messages.MatchExact] == 0 || m.shares[messages.MatchNone] == 0 || m.shares[messages.MatchAmbiguous] == 0 {
 		m.Error("not all kinds of matches are seen")
 	}
@@ -146,9 +146,9 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 	defer stop()
 	var work sync.WaitGroup
 	for range pollers {
-		p := &poller{stream: m.stream, left: -1, kill: stop}
+		p := m.stream.poller(-1, stop)
 		if crash {
-			p.left = m.random.IntN(60)
+			p.Left = m.random.IntN(60)
 		}
 		list := New(Config{Read: m.service.page, Store: p, Enrollments: p, Zone: kualaLumpur})
 		s := &sweep.Sweeper[Record]{List: list, Sink: list, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
@@ -175,7 +175,7 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 
 // kept is since when everything that was published is kept, as far as the list needs it.
 func (m *model) kept() time.Time {
-	return time.Now().Add(max(time.Hour, m.stream.age/60) - m.stream.age)
+	return time.Now().Add(max(time.Hour, m.stream.Age/60) - m.stream.Age)
 }
 
 // excuse notes what a poller that begins cannot know: whether a state of a record that is older than
@@ -183,7 +183,7 @@ func (m *model) kept() time.Time {
 func (m *model) excuse() {
 	m.change(func() {
 		for _, t := range m.service.rows {
-			if m.stream.age > 0 && t.created.Before(m.kept()) {
+			if m.stream.Age > 0 && t.created.Before(m.kept()) {
 				t.states[len(t.states)-1].excused = true
 			}
 		}
@@ -248,7 +248,7 @@ func (m *model) enroll() {
 	m.requests = append(m.requests, order)
 	id := fmt.Sprint("r", n)
 	for range 1 + m.service.random.IntN(2) {
-		m.stream.put(stored{started: &Started{Request: id, Order: order}})
+		m.stream.Put(nil, &Started{Request: id, Order: order})
 	}
 	t := &transaction{id: fmt.Sprint("T", m.service.made), kind: "Enrollment", order: order, own: order, request: id, bare: m.service.random.IntN(8) == 0}
 	m.service.add(t, "new")
@@ -264,7 +264,7 @@ func (m *model) other() {
 // only to those who have looked at it.
 func (m *model) goOn() {
 	t := m.service.any()
-	m.service.change(t, m.stream.age > 0 && t.created.Before(m.kept().Add(soon)) && (m.began.IsZero() || time.Since(m.began) < firstLook))
+	m.service.change(t, m.stream.Age > 0 && t.created.Before(m.kept().Add(soon)) && (m.began.IsZero() || time.Since(m.began) < firstLook))
 }
 
 // deduct makes a deduction on a mandate that was approved, and whose order number no later request
