@@ -19,13 +19,11 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"errand/internal/bus"
 	"errand/internal/retry"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
-
-// ErrTooMany says that as many callbacks of a request are kept as may be.
-var ErrTooMany = errors.New("callback: the request has too many")
 
 // Handler answers callbacks: GET and POST on <anything>/<request id>/<token>.
 //
@@ -42,7 +40,7 @@ type Handler struct {
 	// Checksum is the secret that the service signs with; empty: it is not known.
 	Checksum     clients.Secret
 	WithoutPayer bool // events hold nothing of what was sent
-	// Store stores a callback of a request, once for each digest. Errors: ErrTooMany, or
+	// Store stores a callback of a request, once for each digest. Errors: bus.ErrManyCallbacks, or
 	// whatever keeps it from knowing that it is stored.
 	Store func(ctx context.Context, request string, body *messages.CallbackBody) error
 	// Answered, if set, is called with each status.
@@ -105,7 +103,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), retry.Callback)
 	defer cancel()
 	switch err := h.Store(ctx, request, h.bodyOf(r, body)); {
-	case errors.Is(err, ErrTooMany):
+	case errors.Is(err, bus.ErrManyCallbacks):
 		return http.StatusTooManyRequests
 	case err != nil:
 		return http.StatusServiceUnavailable

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"errand/internal/bus"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
@@ -183,7 +184,7 @@ func TestWhatCannotBeTakenIsRefused(t *testing.T) {
 		{"a large body", "POST", own, strings.NewReader(strings.Repeat("b", maxBody+1)), nil, 413, "", ""},
 		{"the largest body", "POST", own, strings.NewReader(strings.Repeat("b", maxBody)), nil, 200, "", ""},
 		{"a cut body", "POST", own, io.MultiReader(strings.NewReader("b"), broken{}), nil, 400, "", ""},
-		{"as many as are kept", "POST", own, strings.NewReader(""), ErrTooMany, 429, "Retry-After", "5"},
+		{"as many as are kept", "POST", own, strings.NewReader(""), bus.ErrManyCallbacks, 429, "Retry-After", "5"},
 		{"NATS is away", "POST", own, strings.NewReader(""), errors.New("no acknowledgement"), 503, "Retry-After", "5"},
 	} {
 		in := newInbox()

@@ -58,10 +58,7 @@ func store(publisher *bus.Publisher, log zerolog.Logger) func(context.Context, s
 	return func(ctx context.Context, request string, body *messages.CallbackBody) error {
 		err := events.Callback(ctx, request, body)
 		failpoint.Here(failpoint.AfterStore, string(messages.Callback), string(messages.Received))
-		switch {
-		case errors.Is(err, bus.ErrManyCallbacks):
-			return callback.ErrTooMany
-		case err != nil:
+		if err != nil && !errors.Is(err, bus.ErrManyCallbacks) {
 			log.Warn().Str("request_id", request).Err(err).Msg("a callback is not stored; its sender is asked to try again")
 		}
 		return err
