@@ -216,11 +216,9 @@ func (r *run[T]) ended(reading *reading) {
 	}
 	if r.rounds.ended(reading, complete) {
 		r.state.Order = reading.order(r.state.Order)
-		if r.state.Order != Unordered { // otherwise rows wait for the scan, and each reading is of all
-			// What this sweep has found is among what the list counts: it must not count again.
-			r.debt.note(r.state.Total, r.grown, time.Now())
-			r.grown = 0
-		}
+		// What this sweep has found is among what the list counts: it must not count again.
+		r.debt.note(r.state.Total, r.grown, time.Now())
+		r.grown = 0
 		if (r.debt.missing == 0 || !reading.isCut) && r.debt.forgive(reading.Began, cmp.Or(reading.total, r.state.Total)) {
 			clear(r.others) // what others published is among what the list counts
 		}

@@ -398,6 +398,33 @@ func TestARowThatIsNotShownAfterTheFirstReadingIsMissing(t *testing.T) {
 	})
 }
 
+// Rows that come in the sweep that ends a round are among what the list counts then: they do not stand
+// for one that it counts and does not show.
+func TestARowThatIsNotShownStaysMissingWhileOthersCome(t *testing.T) {
+	inWorld(t, 3000, func(w *world) {
+		began, missing, without := time.Now(), 0, 0
+		w.total = func(n int) int { return n + missing }
+		time.AfterFunc(10*time.Minute, func() { w.change(func() { missing = 1 }) })
+		w.sink.onSwept = func(s Swept) {
+			if after := time.Since(began); after > 15*time.Minute && !s.Reading.Missing {
+				without++
+			}
+		}
+		var others sync.WaitGroup
+		others.Go(func() {
+			for range 2 * 44 {
+				time.Sleep(30 * time.Second)
+				w.change(func() { w.add(1) })
+			}
+		})
+		w.run(45 * time.Minute)
+		others.Wait()
+		if without > 0 {
+			w.Errorf("after %d sweeps nothing is missing", without)
+		}
+	})
+}
+
 // What another sweeper has published is not missing: of two that share the work neither would
 // ever have seen all that the list counts.
 func TestWhatAnotherSweeperHasPublishedIsNotMissing(t *testing.T) {
