@@ -32,6 +32,7 @@ func TestScreens(t *testing.T) {
 	for name, show := range map[string]func(c console){
 		"status.fine":    func(c console) { screen(c, statusOf()) },
 		"status.trouble": func(c console) { screen(c, inTrouble(statusOf())) },
+		"status.started": func(c console) { screen(c, started(statusOf())) },
 		"stuck":          func(c console) { (&stuck{output: table, Older: time.Minute}).write(c, stuckOf(), noon) },
 		"stuck.nothing": func(c console) {
 			(&stuck{output: table, Older: time.Minute}).write(c, inspect.Stuck{}, noon)
@@ -156,6 +157,13 @@ func statusOf() inspect.Status {
 	}
 	s.Storage = inspect.Storage{Bytes: 185185170, Limit: -1}
 	s.Problems = inspect.Problems(s)
+	return s
+}
+
+// started is a status in which both pollers have just started.
+func started(s inspect.Status) inspect.Status {
+	s.Programs = append(s.Programs, bus.ProgramStatus{Program: bus.TransactionPoller, Host: "transaction-poller-0", Version: "1.4.0", Started: before(time.Second)})
+	s.Poller.ReadThrough, s.Transactions.ReadThrough = nil, nil
 	return s
 }
 

@@ -82,20 +82,26 @@ func screen(c console, s inspect.Status) {
 	if s.Poller.Watermark != nil {
 		poller = "published up to " + stamp(s.Poller.Watermark.Time, now)
 	}
-	if s.Poller.ReadThrough != nil {
+	switch {
+	case s.Poller.ReadThrough != nil:
 		poller += ", read up to " + since(s.Poller.ReadThrough, now) + " ago"
+	case s.Answers(bus.LogPoller):
+		poller += ", log-poller has started and read nothing yet"
 	}
 	fmt.Fprintln(c.out, "\nSending log: "+poller)
 	if s.Transactions != nil {
-		fmt.Fprintln(c.out, "Transaction list: "+transactionsRead(s.Transactions, now))
+		fmt.Fprintln(c.out, "Transaction list: "+transactionsRead(s, now))
 	}
 }
 
 // transactionsRead is how far the transaction list is read: its newest records, and all of it.
-func transactionsRead(p *inspect.Poller, now time.Time) string {
-	text := "no transaction-poller answers"
-	if p.ReadThrough != nil {
+func transactionsRead(s inspect.Status, now time.Time) string {
+	p, text := s.Transactions, "no transaction-poller answers"
+	switch {
+	case p.ReadThrough != nil:
 		text = "newest records read up to " + since(p.ReadThrough, now) + " ago"
+	case s.Answers(bus.TransactionPoller):
+		text = "transaction-poller has started and read nothing yet"
 	}
 	if p.Watermark == nil {
 		return text + ", and all of it never yet"

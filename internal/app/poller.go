@@ -43,7 +43,7 @@ type Wire[C any] func(Polling, C) (run func(context.Context) error, fault func()
 // Poll connects a program that reads the sending log and runs it until ctx ends.
 func (c *Common) Poll(ctx context.Context, service *MailAPI, wire Wire[*mail.Client]) error {
 	client := func(opts ...clients.Option) (*mail.Client, error) { return service.client(false, opts...) }
-	return poll(ctx, c, polled[*mail.Client]{name: "log-poller", url: service.APIURL, streams: c.streams(bus.MailDeliveries, bus.MailEvents),
+	return poll(ctx, c, polled[*mail.Client]{name: bus.LogPoller, url: service.APIURL, streams: c.streams(bus.MailDeliveries, bus.MailEvents),
 		client: client, conns: 1, renew: service.renew, export: (*metrics).ofDeliveries}, wire)
 }
 
@@ -84,7 +84,6 @@ func poll[C any](ctx context.Context, c *Common, p polled[C], wire Wire[C]) erro
 	}
 	r.throttle(ctx, c, limit)
 	p.export(r.metrics)
-	r.polls.Store(true)
 	calls.attach(r, p.renew(api))
 	run, fault, err := wire(Polling{JetStream: r.js, Publisher: r.publisher, Logger: r.log,
 		Policy:      c.policy(),
@@ -92,7 +91,7 @@ func poll[C any](ctx context.Context, c *Common, p polled[C], wire Wire[C]) erro
 		Published:   func(status string, n int) { r.metrics.deliveries.WithLabelValues(status).Add(float64(n)) },
 		Transaction: r.metrics.transactions.published,
 		LookedUp:    r.metrics.transactions.lookedUp,
-		ReadThrough: r.metrics.readThrough}, api)
+		ReadThrough: func(ago time.Duration) { r.metrics.readThrough(ago); r.read.Store(true) }}, api)
 	if err != nil {
 		return err
 	}

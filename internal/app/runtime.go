@@ -32,7 +32,7 @@ type runtime struct {
 	ready     readiness
 	rights    rights
 	started   time.Time
-	polls     atomic.Bool // it reads a list
+	read      atomic.Bool // the list that it reads, once at least
 	called    bool        // it works only when it is called, which nobody does while it is not ready
 	cleanups  []func()
 	keptFor   atomic.Int64 // how long events are kept, a time.Duration

@@ -20,7 +20,7 @@ func (r *runtime) status() bus.ProgramStatus {
 			s.Holds = append(s.Holds, bus.Hold{Operation: held.op, Why: why, Since: messages.Time{Time: since}})
 		}
 	}
-	if r.polls.Load() {
+	if r.read.Load() {
 		s.ReadThrough = &messages.Time{Time: time.Unix(0, r.metrics.known.Load())}
 	}
 	return s

@@ -18,10 +18,13 @@ import (
 const StatusSubject = "errand.status"
 
 // Programs are the names of those that answer there, one replica of each at least.
-var Programs = []string{"mandate-consumer", "mail-consumer", "log-poller"}
+var Programs = []string{"mandate-consumer", "mail-consumer", LogPoller}
 
-// TransactionPoller is the name of one that need not run.
-const TransactionPoller = "transaction-poller"
+// Names of those that read a list. TransactionPoller need not run.
+const (
+	LogPoller         = "log-poller"
+	TransactionPoller = "transaction-poller"
+)
 
 // ProgramStatus is what a program says of itself: what /readyz says, and holds by
 // themselves.
@@ -33,7 +36,7 @@ type ProgramStatus struct {
 	Faults  []string      `json:"faults"` // why it is not ready, without holds
 	Holds   []Hold        `json:"holds"`
 	// ReadThrough is up to when a poller has published its list: the sending log, or that of
-	// transactions.
+	// transactions; nil: it has read nothing yet.
 	ReadThrough *messages.Time `json:"read_through,omitempty"`
 }
 

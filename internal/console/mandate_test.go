@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"errand/internal/bus"
 )
 
 func TestWhatBecameOfAMandateIsShownWithoutThePayer(t *testing.T) {
@@ -38,4 +40,11 @@ func TestWhatBecameOfAMandateIsShownWithoutThePayer(t *testing.T) {
 		t.Errorf("revealed, the page is\n%s", page)
 	}
 	in.shows("/queues", "no transaction-poller answers")
+	for _, program := range []string{bus.LogPoller, bus.TransactionPoller} {
+		if err := bus.AnswerStatus(in.js.Conn(), func() bus.ProgramStatus { return bus.ProgramStatus{Program: program} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.shows("/queues", "The log-poller has started and read nothing yet")
+	in.shows("/queues", "the transaction-poller has started and read nothing yet")
 }

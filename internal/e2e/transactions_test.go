@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +59,44 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		t.Logf("%d calls in 5 hours", b.box.Oracle(sandbox.Query{}).Calls["transactions"])
+	})
+}
+
+// A poller whose service is down has read nothing, and does not say that it has.
+func TestAPollerSaysHowFarItHasReadOnceItHas(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var down atomic.Bool
+		down.Store(true)
+		b.intercept = func(*http.Request) int {
+			if down.Load() {
+				return http.StatusServiceUnavailable
+			}
+			return 0
+		}
+		said := func() (n, read int) {
+			t.Helper()
+			answers, err := bus.AskStatus(t.Context(), b.js.Conn())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range answers {
+				if p.ReadThrough != nil {
+					read++
+				}
+			}
+			return len(answers), read
+		}
+		stop := b.running(b.transactions(), b.poller())
+		defer stop()
+		time.Sleep(5 * time.Minute)
+		if n, read := said(); n != 2 || read != 0 {
+			t.Errorf("while the services are down %d of %d say how far they have read", read, n)
+		}
+		down.Store(false)
+		time.Sleep(15 * time.Minute)
+		if n, read := said(); n != 2 || read != 2 {
+			t.Errorf("after that %d of %d say how far they have read", read, n)
+		}
 	})
 }
 

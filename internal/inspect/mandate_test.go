@@ -82,6 +82,10 @@ func TestTheStatusHasThePollerOfTransactionsIfThereIsOne(t *testing.T) {
 	if s := status(); s.Transactions == nil || !s.Transactions.Watermark.Equal(through.Time) || s.Transactions.Marked == nil || s.Transactions.ReadThrough != nil {
 		t.Errorf("none answers: %+v, want its watermark", s.Transactions)
 	}
+	answers := bus.ProgramStatus{Program: bus.TransactionPoller}
+	if s := (Status{At: messages.Time{Time: through.Add(24 * time.Hour)}, Programs: []bus.ProgramStatus{answers}, Transactions: &Poller{Marked: &through}}); len(Problems(s)) != len(bus.Programs) {
+		t.Errorf("it has started and read nothing yet: %v", Problems(s))
+	}
 	read := map[string]messages.Time{bus.TransactionPoller: {Time: time.Now().Truncate(time.Millisecond)}, "log-poller": through}
 	for program, at := range read {
 		if err := bus.AnswerStatus(in.Conn, func() bus.ProgramStatus { return bus.ProgramStatus{Program: program, ReadThrough: &at} }); err != nil {
@@ -91,5 +95,18 @@ func TestTheStatusHasThePollerOfTransactionsIfThereIsOne(t *testing.T) {
 	s := status()
 	if at := read[bus.TransactionPoller]; !s.Transactions.ReadThrough.Equal(at.Time) || !s.Transactions.Watermark.Equal(through.Time) || !s.Poller.ReadThrough.Equal(through.Time) {
 		t.Errorf("%+v and %+v, want each what its own poller says", s.Transactions, s.Poller)
+	}
+}
+
+// A poller that has read nothing yet is there.
+func TestAPollerThatHasReadNothingYetAnswers(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	if err := bus.AnswerStatus(in.Conn, func() bus.ProgramStatus { return bus.ProgramStatus{Program: bus.TransactionPoller} }); err != nil {
+		t.Fatal(err)
+	}
+	s, err := in.Status(t.Context(), time.Now())
+	if err != nil || s.Transactions == nil || s.Transactions.ReadThrough != nil || !s.Answers(bus.TransactionPoller) || s.Answers(bus.LogPoller) {
+		t.Errorf("%v, %+v, %+v", err, s.Programs, s.Transactions)
 	}
 }

@@ -42,7 +42,7 @@ type Outcome struct {
 
 // Poller is how far a list is published: the sending log, or that of transactions.
 type Poller struct {
-	ReadThrough *messages.Time `json:"read_through,omitempty"` // as the active poller says
+	ReadThrough *messages.Time `json:"read_through,omitempty"` // as the active poller says; nil: none answers, or it has read nothing yet
 	Watermark   *messages.Time `json:"watermark,omitempty"`    // as it published last
 	Marked      *messages.Time `json:"marked,omitempty"`       // when it did
 }
@@ -101,19 +101,25 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 	if err := each(len(questions), func(i int) error { return questions[i]() }); err != nil {
 		return s, err
 	}
+	if s.Transactions == nil && s.Answers(bus.TransactionPoller) {
+		s.Transactions = &Poller{}
+	}
 	for _, p := range s.Programs {
 		switch {
 		case p.ReadThrough == nil:
-		case p.Program != bus.TransactionPoller:
-			s.Poller.read(p.ReadThrough)
-		case s.Transactions == nil:
-			s.Transactions = &Poller{ReadThrough: p.ReadThrough}
-		default:
+		case p.Program == bus.TransactionPoller:
 			s.Transactions.read(p.ReadThrough)
+		default:
+			s.Poller.read(p.ReadThrough)
 		}
 	}
 	s.Problems = Problems(s)
 	return s, nil
+}
+
+// Answers reports whether a program does, one replica of it at least.
+func (s Status) Answers(program string) bool {
+	return slices.ContainsFunc(s.Programs, func(p bus.ProgramStatus) bool { return p.Program == program })
 }
 
 // read notes how far one of the pollers has read: the furthest counts.
@@ -219,7 +225,7 @@ func Problems(s Status) []Problem {
 		switch {
 		case t.ReadThrough != nil && now.Sub(t.ReadThrough.Time) > listLag:
 			add("poller", "the transaction list is read up to %s ago", Span(now.Sub(t.ReadThrough.Time)))
-		case t.ReadThrough == nil && now.Sub(t.Marked.Time) > markLag:
+		case !s.Answers(bus.TransactionPoller) && t.Marked != nil && now.Sub(t.Marked.Time) > markLag:
 			add("program", "no transaction-poller answers, and none has read the list for %s: does one run?", Span(now.Sub(t.Marked.Time)))
 		}
 	}

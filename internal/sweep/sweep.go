@@ -38,8 +38,7 @@ type Sweeper[T any] struct {
 	Settings
 	Logger zerolog.Logger
 
-	// Lag, if set, is called after each sweep, complete or not, with the time since the
-	// last complete one began.
+	// Lag, if set, is called after each complete sweep with the time since it began.
 	Lag func(time.Duration)
 
 	fault    atomic.Pointer[string]
@@ -105,7 +104,7 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 	s.init()
 	begin := func() *run[T] { return &run[T]{Sweeper: s, publisher: newPublisher(s.List, s.Sink)} }
 	r := begin()
-	complete, failures, idle := time.Now(), 0, s.Interval
+	failures, idle := 0, s.Interval
 	for ctx.Err() == nil {
 		began := time.Now()
 		stored, err := r.sweep(ctx)
@@ -120,8 +119,11 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 		}
 		var wait time.Duration
 		if err == nil {
-			complete, failures = began, 0
+			failures = 0
 			s.setFault("")
+			if s.Lag != nil {
+				s.Lag(time.Since(began))
+			}
 			idle = s.idlePause(idle, stored, time.Since(began))
 			switch wait = idle; {
 			case r.scan != nil && !r.firstRead():
@@ -134,9 +136,6 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 		} else {
 			failures++
 			wait = s.failed(err, failures)
-		}
-		if s.Lag != nil {
-			s.Lag(time.Since(complete))
 		}
 		if r.pause(ctx, wait) {
 			r = begin()

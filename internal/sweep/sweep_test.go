@@ -613,6 +613,11 @@ func TestASweeperIsReadyFromItsFirstCompleteSweepOn(t *testing.T) {
 				}
 			})
 		}
+		w.sweeper.Lag = func(time.Duration) {
+			if after := time.Since(began); after < down {
+				w.Errorf("%s after the start, while its service is down, it says how far the list is read", after)
+			}
+		}
 		time.AfterFunc(down+15*time.Second, func() {
 			if why := w.sweeper.Fault(); why != "" {
 				w.Errorf("15 s after its service came back: fault %q", why)
