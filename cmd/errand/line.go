@@ -22,7 +22,7 @@ var shownFields = []struct {
 	path, name string
 	zero       bool
 }{
-	{path: "order_number"}, {path: "amount"}, {path: "status"}, {path: "enrollment.url", name: "url"},
+	{path: "order_number"}, {path: "transaction.order_number", name: "number"}, {path: "transaction.created_at", name: "made"}, {path: "amount"}, {path: "status"}, {path: "enrollment.url", name: "url"},
 	{path: "transaction.amount", name: "amount"}, {path: "mandate_status", name: "mandate"}, {path: "method"}, {path: "bytes", zero: true}, {path: "checksum"}, {path: "by"},
 	{path: "page"}, {path: "records"}, {path: "pages", zero: true}, {path: "total", zero: true},
 	{path: "subject"}, {path: "to"}, {path: "to_object.name", name: "to_object"},
@@ -112,6 +112,8 @@ func implied(e event, body map[string]any, name, text string) bool {
 	switch name {
 	case "match", "order_number":
 		return at(body, "match.confidence") == string(messages.MatchExact)
+	case "number", "made": // what tells one deduction from another
+		return body["kind"] != string(messages.DeductionKind) || text == body["order_number"]
 	case "status":
 		return text == string(messages.StateOf(e.subject))
 	case "by":

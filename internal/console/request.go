@@ -137,6 +137,9 @@ func mandateView(e inspect.Event, reveal bool) eventView {
 		Method   string                    `json:"method"`
 		Bytes    int                       `json:"bytes"`
 		Checksum messages.CallbackChecksum `json:"checksum"`
+		Record   struct {
+			Made string `json:"created_at"`
+		} `json:"transaction"`
 	}
 	_ = json.Unmarshal(e.Message.Data, &body) // what could be read before the fault is there
 	about := messages.Operation(strings.TrimSuffix(e.Subject[:strings.LastIndexByte(e.Subject, '.')], "."+string(v.State)))
@@ -146,6 +149,9 @@ func mandateView(e inspect.Event, reveal bool) eventView {
 		v.Message = fmt.Sprintf("%s, %s, checksum: %s. A callback is a hint: anybody who has its address can send one.", body.Method, bytesText(body.Bytes), body.Checksum)
 	case body.Mandate != "":
 		v.Message = "The mandate is " + strings.ReplaceAll(body.Mandate, "_", " ") + "."
+	}
+	if _, err := time.Parse(time.DateTime, body.Record.Made); about == messages.Deduction && err == nil { // what tells it from others
+		v.Message = strings.TrimSpace("Made at " + body.Record.Made + ". " + v.Message)
 	}
 	return v
 }
