@@ -70,7 +70,7 @@ func (r Reader) Find(ctx context.Context, word string, secrets []*messages.Recip
 	if strings.Contains(word, "@") {
 		searches = r.byAddress(ctx, word, secrets, since, h, &found)
 	} else {
-		searches = append(r.byNumber(ctx, word, since, h), func() error { return r.records(ctx, word, since, &found) })
+		searches = append(r.byNumber(ctx, word, since, h), func() error { return r.records(ctx, word, since, h, &found) })
 	}
 	if err := eachSeen(len(searches), func(i int) error { return searches[i]() }); err != nil {
 		return found, err

@@ -51,7 +51,7 @@ func TestRecordsOfNoRequestAreFoundByOrderNumber(t *testing.T) {
 	in.store("mandate.application.new.unmatched", body{"order_number": "dd 001", "transaction": body{"payer_name": "Ann"}, "match": body{"confidence": "ambiguous", "candidates": []string{"a", "b"}}})
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD001"})
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD0011"})
-	in.store("mandate.deduction.approved.c", body{"order_number": "DD001"})
+	in.store("mandate.deduction.approved.c", body{"request_id": "c", "order_number": "DD001"})
 	found, err := in.Find(t.Context(), "DD001", nil, time.Time{}, time.Now())
 	subjects := ids(found.Records, func(e Event) string { return e.Subject })
 	if want := []string{"mandate.application.new.unmatched", "mandate.deduction.approved.unmatched"}; err != nil || !slices.Equal(subjects, want) {
@@ -95,6 +95,37 @@ func TestTheStatusHasThePollerOfTransactionsIfThereIsOne(t *testing.T) {
 	s := status()
 	if at := read[bus.TransactionPoller]; !s.Transactions.ReadThrough.Equal(at.Time) || !s.Transactions.Watermark.Equal(through.Time) || !s.Poller.ReadThrough.Equal(through.Time) {
 		t.Errorf("%+v and %+v, want each what its own poller says", s.Transactions, s.Poller)
+	}
+}
+
+// A deduction may have an order number of its own, by which its enrollment is found.
+func TestAnEnrollmentIsFoundByTheOrderNumberOfADeduction(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	of := func(own string) body {
+		return body{"request_id": "a", "order_number": "DD001", "transaction": body{"order_number": own}}
+	}
+	in.store("mandate.enroll.started.a", body{"request_id": "a", "order_number": "DD001"})
+	in.store("mandate.enroll.succeeded.a", body{"request_id": "a", "order_number": "DD001"})
+	in.store("mandate.deduction.failed.a", of("DD001"))
+	in.store("mandate.deduction.approved.a", of("DED 7"))
+	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD002", "transaction": body{"order_number": "DED8"}})
+	for word, want := range map[string]Finding{
+		"ded7":  {Found: []Found{{RequestID: "a", As: "order number of a deduction"}}},
+		"DD001": {Found: []Found{{RequestID: "a", As: "order number"}}},
+		"DED8":  {Records: make([]Event, 1)},
+		"DED9":  {},
+	} {
+		found, err := in.Find(t.Context(), word, nil, time.Time{}, time.Now())
+		if err != nil || len(found.Found) != len(want.Found) || len(found.Records) != len(want.Records) {
+			t.Errorf("%s: %v, %+v", word, err, found)
+			continue
+		}
+		for i, f := range found.Found {
+			if f.RequestID != want.Found[i].RequestID || f.State != messages.Succeeded || f.As != want.Found[i].As {
+				t.Errorf("%s: %+v, want %+v", word, f, want.Found[i])
+			}
+		}
 	}
 }
 
