@@ -14,16 +14,21 @@ import (
 type run[T any] struct {
 	*Sweeper[T]
 	publisher[T]
-	state    Mark     // how far the list is known
-	marked   Mark     // as it was stored last
-	seen     sight    // what this sweep has seen
-	reading  Reading  // the last complete one
-	near     *reading // under way: what is not older than Overlap; nil: none
-	proof    *reading // under way: what the sink wants
-	scan     *reading // under way: everything
-	rounds   rounds
+	readings
+	state    Mark      // how far the list is known
+	marked   Mark      // as it was stored last
+	seen     sight     // what this sweep has seen
 	tailedAt time.Time // when the tail was last read
 	sweeping bool      // a sweep is under way, which counts what is stored
+}
+
+// readings are those of what is not new.
+type readings struct {
+	reading Reading  // the last complete one
+	near    *reading // under way: what is not older than Overlap; nil: none
+	proof   *reading // under way: what the sink wants
+	scan    *reading // under way: everything
+	rounds  rounds
 }
 
 // sight is what one sweep has seen.
