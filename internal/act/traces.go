@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,44 +27,27 @@ type Traces struct {
 	Unread map[string]int `json:"unread,omitempty"`
 }
 
+// finding collects what is stored of somebody, whose word is in lower case.
+type finding struct {
+	word     string
+	requests map[trace]bool
+	listings map[string]bool
+	rows     map[string][]uint64 // of the sending log, by request
+}
+
+// trace is a request that names him.
+type trace struct {
+	op messages.Operation
+	id string
+}
+
 // TracesOf looks for a word in everything that is stored: an e-mail address, an order number, or
 // whatever else a request or an event has as a whole value, such as the payer's number. Of a
 // message to several people only the rows of his address are his.
 func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*messages.RecipientSecret, now time.Time) (t Traces, err error) {
-	type key struct {
-		op messages.Operation
-		id string
-	}
-	found := map[key]bool{}
-	rows := map[string][]uint64{} // by request
-	text := strings.ToLower(word)
-	visit := func(m bus.Message) bool {
-		tokens := strings.Split(strings.TrimPrefix(m.Subject, "dead."), ".")
-		op, id := messages.Operation(tokens[0]+"."+tokens[1]), tokens[len(tokens)-1]
-		named := bytes.Contains(bytes.ToLower(m.Data), []byte(text)) && names(m.Data, text) || op == messages.Callback && namesInCallback(m.Data, text)
-		if !named {
-			return true
-		}
-		switch {
-		case strings.HasPrefix(m.Subject, "dead."):
-			found[key{op, m.Header.Get(bus.HeaderRequestID)}] = true
-		case op == messages.Transactions && messages.StateOf(m.Subject) == messages.Page:
-			if !slices.Contains(t.Listings, id) {
-				t.Listings = append(t.Listings, id)
-			}
-		case op == messages.Delivery:
-			rows[id] = append(rows[id], m.Sequence)
-		case id != messages.Unmatched && (op == messages.Application || op == messages.Deduction || op == messages.Callback):
-			found[key{messages.Enroll, id}] = true
-		case op == messages.Batch:
-			found[key{messages.Send, tokens[3]}] = true
-		default:
-			found[key{op, id}] = true
-		}
-		return true
-	}
+	found := finding{strings.ToLower(word), map[trace]bool{}, map[string]bool{}, map[string][]uint64{}}
 	for stream, filter := range map[string]string{bus.MandateEvents: "mandate.*.*.*", bus.MailEvents: "mail.>", bus.MailDeliveries: messages.Delivery.Filter("*"), bus.DeadLetters: "dead.>"} {
-		if err := (bus.Scan{Stream: stream, Filter: filter}).Each(ctx, r.Conn, visit); err != nil {
+		if err := (bus.Scan{Stream: stream, Filter: filter}).Each(ctx, r.Conn, found.visit); err != nil {
 			return t, err
 		}
 	}
@@ -71,16 +55,10 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 	if err != nil {
 		return t, err
 	}
-	t.Unread = known.Unread
 	for _, f := range known.Found {
-		found[key{f.Operation, f.RequestID}] = true
+		found.requests[trace{f.Operation, f.RequestID}] = true
 	}
-	for id := range rows {
-		if id != messages.Unmatched {
-			found[key{messages.Send, id}] = true
-		}
-	}
-	for k := range found {
+	for k := range found.requests {
 		if k.id == messages.Unmatched {
 			t.Requests = append(t.Requests, Erasure{Operation: k.op, RequestID: k.id, Refused: "records of no request are not removed one by one: they go when they are as old as events are kept"})
 			continue
@@ -93,17 +71,45 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 			return t, err
 		case e.Recipients > 1 && strings.Contains(word, "@"):
 			e.Refused = fmt.Sprintf("it was sent to %d: only the rows of this address are removed; name its id to erase all of it", e.Recipients)
-			t.Rows = append(t.Rows, rows[k.id]...)
+			t.Rows = append(t.Rows, found.rows[k.id]...)
 		}
 		t.Requests = append(t.Requests, e)
 	}
-	t.Rows = append(t.Rows, rows[messages.Unmatched]...)
+	t.Unread, t.Listings = known.Unread, slices.Sorted(maps.Keys(found.listings))
+	t.Rows = append(t.Rows, found.rows[messages.Unmatched]...)
 	slices.Sort(t.Rows)
-	slices.Sort(t.Listings)
 	slices.SortFunc(t.Requests, func(a, b Erasure) int {
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.RequestID, b.RequestID))
 	})
 	return t, nil
+}
+
+// visit notes what a message has of him.
+func (f finding) visit(m bus.Message) bool {
+	tokens := strings.Split(strings.TrimPrefix(m.Subject, "dead."), ".")
+	op, id := messages.Operation(tokens[0]+"."+tokens[1]), tokens[len(tokens)-1]
+	named := bytes.Contains(bytes.ToLower(m.Data), []byte(f.word)) && names(m.Data, f.word) || op == messages.Callback && namesInCallback(m.Data, f.word)
+	if !named {
+		return true
+	}
+	switch {
+	case strings.HasPrefix(m.Subject, "dead."):
+		id = m.Header.Get(bus.HeaderRequestID)
+	case op == messages.Transactions && messages.StateOf(m.Subject) == messages.Page:
+		f.listings[id] = true
+		return true
+	case op == messages.Delivery:
+		f.rows[id] = append(f.rows[id], m.Sequence)
+		if op = messages.Send; id == messages.Unmatched {
+			return true
+		}
+	case id != messages.Unmatched && (op == messages.Application || op == messages.Deduction || op == messages.Callback):
+		op = messages.Enroll
+	case op == messages.Batch:
+		op, id = messages.Send, tokens[3]
+	}
+	f.requests[trace{op, id}] = true
+	return true
 }
 
 // names reports whether a body has a word, in lower case, as a value, or an address within one.
