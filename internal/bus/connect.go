@@ -194,8 +194,21 @@ func (c Connection) identity(log zerolog.Logger) (opts []nats.Option, err error)
 	case c.User != "":
 		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	}
-	if c.Creds != "" {
-		opts = append(opts, nats.UserCredentials(c.Creds))
+	for _, f := range []struct {
+		variable, file string
+		option         nats.Option
+	}{
+		{"NATS_CREDS", c.Creds, nats.UserCredentials(c.Creds)},
+		{"NATS_CA", c.CA, nats.RootCAs(c.CA)},
+		{"NATS_CERT", c.Cert, nats.ClientCert(c.Cert, c.Key)},
+	} {
+		if f.file == "" {
+			continue
+		}
+		if err := readable(f.option); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.variable, err)
+		}
+		opts = append(opts, f.option)
 	}
 	if c.Nkey != "" {
 		o, err := nats.NkeyOptionFromSeed(c.Nkey)
@@ -204,16 +217,24 @@ func (c Connection) identity(log zerolog.Logger) (opts []nats.Option, err error)
 		}
 		opts = append(opts, o)
 	}
-	if c.CA != "" {
-		opts = append(opts, nats.RootCAs(c.CA))
-	}
-	if c.Cert != "" {
-		opts = append(opts, nats.ClientCert(c.Cert, c.Key))
-	}
 	if c.CA != "" || c.Cert != "" {
 		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12}))
 	}
 	return opts, nil
+}
+
+// readable returns why the files of an option cannot be used. Connecting would say so too,
+// but not which setting names them.
+func readable(option nats.Option) error {
+	var o nats.Options
+	if err := option(&o); err != nil {
+		return err
+	}
+	if o.UserJWT != nil {
+		_, err := o.UserJWT()
+		return err
+	}
+	return nil
 }
 
 // inboxToken makes a user name fit for a subject token.

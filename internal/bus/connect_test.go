@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,5 +85,24 @@ func TestTheInboxGoesByUserOrProgram(t *testing.T) {
 			t.Errorf("user %q: %s, want %s…", user, got, want)
 		}
 		nc.Close()
+	}
+}
+
+// Whoever mistyped a path must not look for the mistake in the address of the servers.
+func TestAFileThatCannotBeUsedIsRefusedByItsSetting(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	for want, c := range map[string]Connection{
+		"NATS_CREDS: ": {Creds: missing}, "NATS_NKEY: ": {Nkey: missing}, "NATS_CA: ": {CA: missing}, "NATS_CERT: ": {Cert: missing, Key: missing},
+	} {
+		c.URL = "nats://127.0.0.1:1"
+		nc, err := Connect(c, "test", zerolog.Nop())
+		if err == nil {
+			nc.Close()
+			t.Errorf("%s: a missing file is taken", want)
+			continue
+		}
+		if text := err.Error(); !strings.HasPrefix(text, want) || !strings.Contains(text, missing) {
+			t.Errorf("%q, want it to begin with %q and to name the file", text, want)
+		}
 	}
 }
