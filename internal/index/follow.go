@@ -75,6 +75,7 @@ func (f *follower) leave() {
 
 // round reads what is new, in all streams.
 func (f *follower) round(ctx context.Context) (err error) {
+	began := time.Now()
 	if broken := f.broken.Load(); broken != nil {
 		_ = f.mend(*broken) // what is broken can be mended
 	}
@@ -101,7 +102,7 @@ func (f *follower) round(ctx context.Context) (err error) {
 		}
 		f.behind = false
 	}
-	f.lag.caughtUp()
+	f.lag.caughtUp(began)
 	return nil
 }
 

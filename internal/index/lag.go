@@ -17,7 +17,7 @@ type Lag struct {
 	// Problem is why it cannot go on right now; "": it can. It is tried again.
 	Problem string    `json:"problem,omitempty"`
 	Since   time.Time `json:"since,omitzero"` // of the problem
-	// Current is when the index last knew that it had everything; zero: not since the start.
+	// Current is the time before which everything stored is in the index; zero: it has not caught up since the start.
 	Current time.Time `json:"current,omitzero"`
 }
 
@@ -87,9 +87,9 @@ func (l *lag) set(p Position) {
 	}
 }
 
-// caughtUp notes that the index has everything.
-func (l *lag) caughtUp() {
+// caughtUp notes that the index has everything that was stored before a time.
+func (l *lag) caughtUp(before time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.Rebuilding, l.Current = "", time.Now()
+	l.Rebuilding, l.Current = "", before
 }
