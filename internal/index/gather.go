@@ -123,8 +123,8 @@ func (b *batch) of(k key, m *bus.Message) *news {
 // event takes an event of a request's history.
 func (x *Index) event(b *batch, k key, state messages.State, m *bus.Message) {
 	f := factsOf(m.Data)
-	r := b.of(k, m)
-	r.Kind = Kind{Operation: k.operation, State: state, Reason: f.Reason, Outcome: f.Outcome, AfterUnknown: f.AfterUnknown}
+	r, records := b.of(k, m), recordsIn(f.Evidence)
+	r.Kind = Kind{Operation: k.operation, State: state, Reason: f.Reason, Outcome: f.Outcome, AfterUnknown: f.AfterUnknown, Listed: len(records) > 0}
 	if state != messages.Resolved {
 		r.Outcome = ""
 	}
@@ -135,27 +135,24 @@ func (x *Index) event(b *batch, k key, state messages.State, m *bus.Message) {
 	if f.Enrollment.PayerEmail != "" {
 		b.name(x.hash.address(f.Enrollment.PayerEmail), isPayer, r)
 	}
-	for _, email := range payers(f.Evidence) {
-		b.name(x.hash.address(email), isPayer, r)
+	for _, record := range records {
+		if record.PayerEmail != "" {
+			b.name(x.hash.address(record.PayerEmail), isPayer, r)
+		}
 	}
 	if state == messages.Deferred || state.Final(k.operation) {
 		b.tally[tally{slotOf(m.Time), r.Kind}]++
 	}
 }
 
-// payers are the addresses in evidence that is a list of transaction records.
-func payers(evidence json.RawMessage) (emails []string) {
-	var records []struct {
-		PayerEmail string `json:"payer_email"`
+// recordsIn are the transaction records in evidence; what else it may be holds none.
+func recordsIn(evidence json.RawMessage) (records []struct {
+	PayerEmail string `json:"payer_email"`
+}) {
+	if len(evidence) > 2 && evidence[0] == '[' && json.Unmarshal(evidence, &records) != nil {
+		return nil
 	}
-	if len(evidence) > 2 && evidence[0] == '[' && json.Unmarshal(evidence, &records) == nil {
-		for _, r := range records {
-			if r.PayerEmail != "" {
-				emails = append(emails, r.PayerEmail)
-			}
-		}
-	}
-	return emails
+	return records
 }
 
 func (b *batch) name(hash int64, what what, of *news) {

@@ -15,6 +15,8 @@ type Kind struct {
 	Outcome messages.State `json:"outcome,omitempty"`
 	// AfterUnknown: a call of unknown fate was made for it.
 	AfterUnknown bool `json:"after_unknown,omitempty"`
+	// Listed: its order number is in the transaction list.
+	Listed bool `json:"listed,omitempty"`
 	// Dead: there is a dead letter of it.
 	Dead bool `json:"dead,omitempty"`
 }
@@ -51,7 +53,7 @@ func (k Kind) Class() Class {
 		return Cancelled
 	case k.Reason == messages.ReasonConflict || k.State == messages.Erased:
 		return CannotRun
-	case k.Reason == messages.ReasonLinkLost: // the order number is listed
+	case k.Reason == messages.ReasonLinkLost || k.Listed:
 		return WasDone
 	case last == messages.Failed && k.AfterUnknown && k.State != messages.Resolved:
 		return Twice
@@ -64,7 +66,7 @@ func (k Kind) Class() Class {
 }
 
 // kindColumns are those of a kind but its number, in the order of its fields.
-const kindColumns = "operation, state, reason, outcome, after_unknown, dead"
+const kindColumns = "operation, state, reason, outcome, after_unknown, listed, dead"
 
 // operations are those whose requests are indexed. A row has the place of its own, from 1:
 // one is added at the end.

@@ -185,7 +185,7 @@ func kindsOf(ctx context.Context, db *sql.DB) (map[int64]Count, error) {
 	for rows.Next() {
 		var number int64
 		var c Count
-		if err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.AfterUnknown, &c.Dead); err != nil {
+		if err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.AfterUnknown, &c.Listed, &c.Dead); err != nil {
 			return nil, err
 		}
 		all[number] = c

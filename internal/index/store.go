@@ -17,7 +17,7 @@ import (
 
 // version is that of the tables and of what is put into them: a file with another one is
 // thrown away.
-const version = 1
+const version = 2
 
 // schema is small on purpose: what requests have in common is a kind, of which there are
 // some dozens, so that one index serves every filter, and counting is reading a few rows.
@@ -25,7 +25,7 @@ const schema = `
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE position (stream TEXT PRIMARY KEY, created INTEGER, seq INTEGER, at INTEGER) WITHOUT ROWID;
 CREATE TABLE kind (
-	kind INTEGER PRIMARY KEY, operation TEXT, state TEXT, reason TEXT, outcome TEXT, after_unknown INTEGER, dead INTEGER,
+	kind INTEGER PRIMARY KEY, operation TEXT, state TEXT, reason TEXT, outcome TEXT, after_unknown INTEGER, listed INTEGER, dead INTEGER,
 	requests INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE request (

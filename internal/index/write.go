@@ -110,7 +110,7 @@ func (w *writer) load() error {
 	for rows.Next() {
 		var n int64
 		var k Kind
-		if err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.AfterUnknown, &k.Dead); err != nil {
+		if err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.AfterUnknown, &k.Listed, &k.Dead); err != nil {
 			return err
 		}
 		w.kinds[k] = n
@@ -198,7 +198,7 @@ func (w *writer) kind(k Kind) (int64, error) {
 		return n, nil
 	}
 	n := int64(len(w.kinds)) + 1
-	err := w.exec("INSERT INTO kind (kind, "+kindColumns+") VALUES (?, ?, ?, ?, ?, ?, ?)", n, k.Operation, k.State, k.Reason, k.Outcome, k.AfterUnknown, k.Dead)
+	err := w.exec("INSERT INTO kind (kind, "+kindColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)", n, k.Operation, k.State, k.Reason, k.Outcome, k.AfterUnknown, k.Listed, k.Dead)
 	if err == nil {
 		w.kinds[k] = n
 	}
