@@ -23,7 +23,7 @@ async function send(js, request) {
   const ack = await js.publish("mail.send.requested", JSON.stringify(request), { msgID });
   if (ack.duplicate) console.log("duplicate: it was published a moment ago");
 
-  // A conflict is told under the request's position, everything else under its id. The consumer begins
+  // A conflict is reported under the request's position, everything else under its id. The consumer begins
   // with the first event, so that nothing is missed; it is gone when the loop ends.
   const position = `${ack.stream}-${ack.seq}`;
   const filterSubjects = [`mail.send.*.${request.request_id}`, `mail.send.*.${position}`];

@@ -20,7 +20,7 @@ import (
 // A message that could not be planned any more lists no batch in its outcome: that is not to say
 // that all were accepted.
 func TestAnOutcomeThatListsNoBatchDoesNotSayThatAllWereAccepted(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	const fields = `,"reason":"interrupted","recipients":4,"batches":2`
 	d.ended(messages.Send, "purged", mail, messages.Uncertain, fields)
 	if got := d.plan("purged")[0]; got.Class != act.CannotRun {
@@ -38,7 +38,7 @@ func TestAnOutcomeThatListsNoBatchDoesNotSayThatAllWereAccepted(t *testing.T) {
 // The same Nats-Msg-Id with other contents may ask for what the other one did: a sender that
 // repeats itself with another time stamp, for one.
 func TestWhatConflictedIsRunByNameAlone(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	d.ended(messages.Enroll, "MANDATE_REQUESTS-7", enrollment("1"), messages.Failed, `,"reason":"conflict","conflicts_with":"pay-1"`)
 	d.ended(messages.Send, "MAIL_REQUESTS-7", mail, messages.Failed, `,"reason":"conflict","conflicts_with":"invoice-1"`)
 	for id, other := range map[string]string{"MANDATE_REQUESTS-7": "pay-1", "MAIL_REQUESTS-7": "invoice-1"} {
@@ -56,7 +56,7 @@ func TestWhatConflictedIsRunByNameAlone(t *testing.T) {
 
 // A number may be the sequence of one dead letter and the id of another's request.
 func TestANumberThatNamesTwoDeadLettersNamesNone(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	d.ended(messages.Send, "other", mail, messages.Uncertain, `,"batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`)
 	sequence := fmt.Sprint(d.plan("other")[0].Sequence)
 	d.ended(messages.Send, sequence, mail, messages.Uncertain, `,"batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`)
@@ -78,7 +78,7 @@ func TestANumberThatNamesTwoDeadLettersNamesNone(t *testing.T) {
 
 // Whoever ends it in the middle hears of each item how far it is.
 func TestARedriveThatIsEndedTellsOfEachItem(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	for i := range 4 {
 		d.ended(messages.Enroll, fmt.Sprint("r", i), enrollment(fmt.Sprint(i)), messages.Failed, `,"reason":"refused"`)
 	}
@@ -109,7 +109,7 @@ func TestARedriveThatIsEndedTellsOfEachItem(t *testing.T) {
 func TestNobodyKeepsARedrivenRequestFromItsQueue(t *testing.T) {
 	for what, body := range map[string]string{"other contents": enrollment("2"), "the same contents": enrollment("1")} {
 		t.Run(what, func(t *testing.T) {
-			d := newDesk(t)
+			d := newDeadLetters(t)
 			sequence := d.ended(messages.Enroll, "r1", enrollment("1"), messages.Failed, `,"reason":"refused"`) + 1
 			items := d.plan("r1")
 			d.put("mandate.enroll.requested", body, nats.MsgIdHdr, fmt.Sprintf("redrive.mandate.enroll.r1.%d", sequence), bus.HeaderRequestID, "r1", bus.HeaderReopened, "99999999")
@@ -124,7 +124,7 @@ func TestNobodyKeepsARedrivenRequestFromItsQueue(t *testing.T) {
 
 // What is not known of a message is no reason to say that nothing was done.
 func TestAMessageWhoseBeginningIsGoneIsNotCancelled(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	d.put("mail.send.deferred.m1", `{"reason":"busy"}`)
 	if _, err := d.Cancel(t.Context(), messages.Send, "m1", "wrong list"); !errors.Is(err, act.ErrNothingDone) {
 		t.Errorf("its started event is gone: %v", err)
@@ -133,7 +133,7 @@ func TestAMessageWhoseBeginningIsGoneIsNotCancelled(t *testing.T) {
 
 // A rate is a promise to the upstream, however low.
 func TestAVeryLowRateIsKept(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	d.ended(messages.Enroll, "r1", enrollment("1"), messages.Failed, `,"reason":"refused"`)
 	d.ended(messages.Enroll, "r2", enrollment("2"), messages.Failed, `,"reason":"refused"`)
 	ctx, stop := context.WithCancel(t.Context())

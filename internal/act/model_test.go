@@ -50,7 +50,7 @@ type modelMessage struct {
 type modelCall struct {
 	started uint64
 	effect  bool
-	unknown bool // nobody heard what came of it
+	unknown bool // nobody knows what came of it
 }
 
 const modelID = "r1"
@@ -75,7 +75,7 @@ func (m *model) publish(contents string, redriven bool) {
 	m.queue = append(m.queue, modelMessage{contents, time.Now(), redriven})
 }
 
-// work takes messages and runs them until the end; one that does not come to its end is put back.
+// work takes messages and runs them until the end; one that does not come to its end is redelivered.
 func (m *model) work(end time.Time) {
 	caller := &attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 3}, Timeout: 30 * time.Second, Slots: make(hold.Slots, 4), Stop: make(chan struct{})}
 	for time.Now().Before(end) {

@@ -18,19 +18,19 @@ import (
 	"errand/pkg/messages"
 )
 
-// desk is a server with requests that ended, and ann who redrives them.
-type desk struct {
+// deadLetters are those of a server, and ann who redrives them.
+type deadLetters struct {
 	act.Requests
 	t *testing.T
 }
 
-func newDesk(t *testing.T) desk {
+func newDeadLetters(t *testing.T) deadLetters {
 	t.Helper()
 	t.Parallel()
-	return desk{ann(t).Requests(), t}
+	return deadLetters{ann(t).Requests(), t}
 }
 
-func (d desk) must(err error) {
+func (d deadLetters) must(err error) {
 	d.t.Helper()
 	if err != nil {
 		d.t.Fatal(err)
@@ -38,7 +38,7 @@ func (d desk) must(err error) {
 }
 
 // put stores a message as it is, and gives its sequence.
-func (d desk) put(subject, body string, headers ...string) uint64 {
+func (d deadLetters) put(subject, body string, headers ...string) uint64 {
 	d.t.Helper()
 	m := &nats.Msg{Subject: subject, Data: []byte(body), Header: nats.Header{}}
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -66,7 +66,7 @@ func printOf(t *testing.T, op messages.Operation, body string) string {
 }
 
 // ended stores the last event of a request and the dead letter that it left.
-func (d desk) ended(op messages.Operation, id, contents string, state messages.State, fields string) uint64 {
+func (d deadLetters) ended(op messages.Operation, id, contents string, state messages.State, fields string) uint64 {
 	d.t.Helper()
 	event := fmt.Sprintf(`{"request_id":%q,"attempt":1,"fingerprint":%q%s}`, id, printOf(d.t, op, contents), fields)
 	sequence := d.put(op.Subject(state, id), event)
@@ -74,12 +74,12 @@ func (d desk) ended(op messages.Operation, id, contents string, state messages.S
 	return sequence
 }
 
-func (d desk) letter(op messages.Operation, id, contents string, of uint64) {
+func (d deadLetters) letter(op messages.Operation, id, contents string, of uint64) {
 	d.t.Helper()
 	d.put("dead."+op.Requested(), contents, bus.HeaderRequestID, id, bus.HeaderReason, "no_answer", "X-Own", "kept", nats.MsgIdHdr, bus.DeadLetterID(op, id, of))
 }
 
-func (d desk) plan(names ...string) []act.Item {
+func (d deadLetters) plan(names ...string) []act.Item {
 	d.t.Helper()
 	letters, err := d.Letters(d.t.Context(), names, inspect.Query{}, time.Now())
 	d.must(err)
@@ -89,7 +89,7 @@ func (d desk) plan(names ...string) []act.Item {
 }
 
 // redrive runs everything again, as was consented to, and gives a line for each result.
-func (d desk) redrive(items []act.Item, c act.Consent) (lines []string) {
+func (d deadLetters) redrive(items []act.Item, c act.Consent) (lines []string) {
 	d.t.Helper()
 	if c.Why == "" {
 		c.Why = "the service is back"
@@ -101,7 +101,7 @@ func (d desk) redrive(items []act.Item, c act.Consent) (lines []string) {
 	return lines
 }
 
-func (d desk) queued(stream string) []bus.Message {
+func (d deadLetters) queued(stream string) []bus.Message {
 	d.t.Helper()
 	found, err := (&bus.Scan{Stream: stream, Filter: ">", Page: 1000}).Next(d.t.Context(), d.Conn)
 	d.must(err)
@@ -109,7 +109,7 @@ func (d desk) queued(stream string) []bus.Message {
 }
 
 func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	e, m := enrollment("DD1"), mail
 	for id, c := range map[string]struct{ state, fields, want string }{
 		"failed":    {"failed", `,"reason":"refused"`, "safe"},
@@ -150,7 +150,7 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 }
 
 func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	e := enrollment("DD1")
 	after := func(id, state, fields string) {
 		d.put(messages.Enroll.Subject(messages.State(state), id), fmt.Sprintf(`{"request_id":%q%s}`, id, fields))
@@ -188,7 +188,7 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 }
 
 func TestARedriveOpensTheRequestAndPublishesItsBytes(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	contents := enrollment("DD1")
 	d.ended(messages.Enroll, "MANDATE_REQUESTS-12", contents, messages.Uncertain, `,"reason":"no_answer","attempt":2`)
 	plan := d.plan("MANDATE_REQUESTS-12")
@@ -221,7 +221,7 @@ func TestARedriveOpensTheRequestAndPublishesItsBytes(t *testing.T) {
 }
 
 func TestOfTwoWhoRedriveOneDoes(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	const n = 20
 	for i := range n {
 		d.ended(messages.Enroll, fmt.Sprint("r", i), enrollment(fmt.Sprint(i)), messages.Failed, `,"reason":"refused"`)
@@ -251,7 +251,7 @@ func TestOfTwoWhoRedriveOneDoes(t *testing.T) {
 // Whoever was killed when a request was reopened and not published is finished by doing it
 // again; whoever is slow is not doubled.
 func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	contents := enrollment("DD1")
 	d.ended(messages.Enroll, "r1", contents, messages.Failed, `,"reason":"refused"`)
 	before := d.plan("r1")
@@ -282,7 +282,7 @@ func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 
 // Until it is published, all that look for what waits say that it is not.
 func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	contents := enrollment("DD1")
 	for _, id := range []string{"left", "queued", "MANDATE_REQUESTS-99"} {
 		d.ended(messages.Enroll, id, contents, messages.Failed, `,"reason":"refused"`)
@@ -324,7 +324,7 @@ func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
 }
 
 func TestOnlyTheBatchesThatWereNotAcceptedAreNamed(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	const fields = `,"batches":3,"unsettled":[{"batch":1,"state":"refused"},{"batch":3,"state":"uncertain"}],"unsettled_count":2`
 	for id, c := range map[string]struct {
 		accept []string
@@ -343,7 +343,7 @@ func TestOnlyTheBatchesThatWereNotAcceptedAreNamed(t *testing.T) {
 }
 
 func TestWhatWasDoneOrCancelledIsRunAgainByNameAlone(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	d.ended(messages.Enroll, "gone", enrollment("1"), messages.Failed, `,"reason":"cancelled"`)
 	d.ended(messages.Enroll, "listed", enrollment("2"), messages.Uncertain, `,"reason":"link_lost"`)
 	d.ended(messages.Enroll, "other", enrollment("3"), messages.Failed, `,"reason":"cancelled"`)
@@ -355,7 +355,7 @@ func TestWhatWasDoneOrCancelledIsRunAgainByNameAlone(t *testing.T) {
 }
 
 func TestACancelledRequestEndsWhereNothingWasDone(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	e := enrollment("DD1")
 	print := fmt.Sprintf(`,"fingerprint":%q`, printOf(t, messages.Enroll, e))
 	event := func(state, fields string) func(id string) {
@@ -405,7 +405,7 @@ func TestACancelledRequestEndsWhereNothingWasDone(t *testing.T) {
 }
 
 func TestAMessageOfWhichABatchWasSentIsNotCancelled(t *testing.T) {
-	d := newDesk(t)
+	d := newDeadLetters(t)
 	for state, cancelled := range map[string]bool{"accepted": false, "started": false, "uncertain": false, "refused": true, "deferred": true} {
 		d.put("mail.send.started."+state, fmt.Sprintf(`{"request_id":%q,"fingerprint":"f","batches":2}`, state))
 		d.put("mail.batch."+state+"."+state+".2", `{"batch":2}`)

@@ -29,7 +29,7 @@ func (m *model) made(id string, number int, c *realCall) {
 func (m *model) check(e messages.Event) {
 	switch b := e.Body.(type) {
 	case *messages.DeliveryBody:
-		if m.told[b.EventID]++; m.told[b.EventID] > 1 {
+		if m.published[b.EventID]++; m.published[b.EventID] > 1 {
 			m.fault("twice", "%s", b.EventID)
 		}
 		m.tally[string(b.Match.Confidence)]++
@@ -39,7 +39,7 @@ func (m *model) check(e messages.Event) {
 	case *messages.ConcludedBody:
 		m.tally[string(b.Outcome)]++
 		if note := NoteOf(e); m.streams.deliveries.Age == 0 {
-			if m.told[note]++; m.told[note] > 1 {
+			if m.published[note]++; m.published[note] > 1 {
 				m.fault("concluded twice", "%s", note)
 			}
 		}
@@ -106,7 +106,7 @@ func (m *model) concluded(id string, b messages.BatchEvidence, until time.Time) 
 func (m *model) resolved(e messages.Event) {
 	b := e.Body.(*messages.SendResolved)
 	m.tally["resolved "+string(b.Outcome)]++
-	if m.told["resolved "+e.ID]++; m.told["resolved "+e.ID] > 1 {
+	if m.published["resolved "+e.ID]++; m.published["resolved "+e.ID] > 1 {
 		m.fault("resolved twice", "%s", e.ID)
 	}
 	for _, batch := range b.Evidence.Batches {
@@ -154,7 +154,7 @@ func (m *model) rest(watched time.Time) {
 		}
 		switch {
 		case m.days.since != nil && r.created.Before(m.service.began.Add(49*time.Hour)):
-		case m.told[id] > 0, hidden, changed.After(time.Now().Add(-3 * time.Hour)), r.created.Before(watched), changed.Before(watched):
+		case m.published[id] > 0, hidden, changed.After(time.Now().Add(-3 * time.Hour)), r.created.Before(watched), changed.Before(watched):
 		case m.service.kept > 0 && !m.looked(changed, r.created.Add(m.service.kept)):
 		case age > 0 && changed.Sub(r.created) > age-4*time.Hour:
 		default:

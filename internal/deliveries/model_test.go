@@ -27,15 +27,15 @@ var modelSeeds = flag.Uint64("deliveries.seeds", 1, "logs of each kind that are 
 // model is an email service, the mail consumer's requests to it, and the pollers of its log.
 type model struct {
 	*testing.T
-	random  *rand.Rand
-	service *service
-	streams *streams
-	calls   map[string][]*realCall // by batch; guarded by streams.mu, as what follows is
-	told    map[string]int         // events by the id of the row's state, or by their note
-	tally   map[string]int
-	days    days
-	twins   sync.WaitGroup // requests that others caused
-	looks   []time.Time    // when a poller began to look, and when it ended
+	random    *rand.Rand
+	service   *service
+	streams   *streams
+	calls     map[string][]*realCall // by batch; guarded by streams.mu, as what follows is
+	published map[string]int         // events by the id of the row's state, or by their note
+	tally     map[string]int
+	days      days
+	twins     sync.WaitGroup // requests that others caused
+	looks     []time.Time    // when a poller began to look, and when it ended
 }
 
 // days are how a time goes by.
@@ -136,7 +136,7 @@ func newModel(t *testing.T, kind string, seed uint64) *model {
 		hash = hash*31 + uint64(c)
 	}
 	random := rand.New(rand.NewPCG(hash, seed))
-	m := &model{T: t, random: random, calls: map[string][]*realCall{}, told: map[string]int{}, tally: map[string]int{}}
+	m := &model{T: t, random: random, calls: map[string][]*realCall{}, published: map[string]int{}, tally: map[string]int{}}
 	m.streams = &streams{last: map[string]uint64{}, check: m.check, resolved: m.resolved}
 	m.service = &service{random: rand.New(rand.NewPCG(seed, hash)), byID: map[string]*realRow{},
 		serviceClock: serviceClock{time.Now(), time.Duration(random.IntN(800)-400) * time.Millisecond, 0}, rowManners: rowManners{late: 5 * time.Minute},

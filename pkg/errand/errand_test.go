@@ -203,7 +203,7 @@ func TestWaitTellsTheOutcomes(t *testing.T) {
 	}
 }
 
-// The id has a history of other contents. What is a conflict is told under the position,
+// The id has a history of other contents. What is a conflict is reported under the position,
 // what is a correction has an event of its own in the end.
 func TestWaitTakesNoOtherRequestsOutcomeForItsOwn(t *testing.T) {
 	w := newWorld(t)

@@ -1,4 +1,4 @@
-// Command schemas makes the JSON schemas beside it anew, of the kinds that the manifests use:
+// Command schemas makes the JSON schemas beside it again, of the kinds that the manifests use:
 //
 //	go run ./schemas
 //
