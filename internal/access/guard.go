@@ -17,7 +17,7 @@ type Handler func(w http.ResponseWriter, r *http.Request, user User)
 type Refusal struct {
 	Status      int
 	Title, Text string
-	// Login is set where it helps to log in: a link to LoginPath.
+	// Login is set where it helps to log in: a link to loginPath.
 	Login bool
 
 	cause error // for the log
@@ -74,12 +74,12 @@ func refuse(w http.ResponseWriter, _ *http.Request, why *Refusal) {
 // Wrap serves next behind what holds for every request, whoever makes it: the security
 // headers, the host's name, no request from another site. It knows no user: pages with data
 // are made with Allow, and only what says nothing (style, script, icon) without. With OIDC
-// it serves the paths of the login too: LoginPath, /login/callback and /logout.
+// it serves the paths of the login too: loginPath, /login/callback and /logout.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
 	if g.issuer != nil {
-		mux.HandleFunc("GET "+LoginPath, g.login)
+		mux.HandleFunc("GET "+loginPath, g.login)
 		mux.HandleFunc("GET "+callbackPath, g.callback)
 		mux.HandleFunc("GET "+logoutPath, g.loggedOut)
 		mux.HandleFunc("POST "+logoutPath, g.logout)

@@ -22,8 +22,8 @@ import (
 
 // The paths of the login.
 const (
-	// LoginPath logs in, and leads to the console's first page.
-	LoginPath = "/login"
+	// loginPath logs in, and leads to the console's first page.
+	loginPath = "/login"
 
 	callbackPath = "/login/callback"
 	logoutPath   = "/logout"

@@ -85,7 +85,7 @@ func TestALogoutEndsTheSessionAndBeginsNone(t *testing.T) {
 func TestTheLinkToLogInLeadsToTheFirstPage(t *testing.T) {
 	f := newFakeIssuer(t)
 	b := newBrowser(t, f)
-	if got := b.login(t, f, LoginPath).Header().Get("Location"); got != "/" {
+	if got := b.login(t, f, loginPath).Header().Get("Location"); got != "/" {
 		t.Errorf("after the login: sent to %q, want /", got)
 	}
 	if got := b.open("/read").Code; got != http.StatusOK {

@@ -89,7 +89,7 @@ type Person struct {
 
 // As is a person of that name. Errors: ErrNobody, or that of the connection.
 func As(name, via string, nc *nats.Conn, js jetstream.JetStream) (Person, error) {
-	if token := Token(name); token == "" || len(token) > maxToken {
+	if token := subjectToken(name); token == "" || len(token) > maxToken {
 		return Person{}, ErrNobody
 	}
 	p, err := bus.NewPublisher(nc)
@@ -151,7 +151,7 @@ func (p Person) record(ctx context.Context, r Record, when string) error {
 
 // subjectOf is where records are stored; an empty part is any.
 func subjectOf(verb, actor, target string) string {
-	parts := []string{"audit", verb, Token(actor), Token(target)}
+	parts := []string{"audit", verb, subjectToken(actor), subjectToken(target)}
 	for i, part := range parts {
 		if part == "" {
 			parts[i] = "*"
@@ -160,9 +160,9 @@ func subjectOf(verb, actor, target string) string {
 	return strings.Join(parts, ".")
 }
 
-// Token is a name as one token of a subject: ann@example.com is ann@example%2Ecom. No two names
+// subjectToken is a name as one token of a subject: ann@example.com is ann@example%2Ecom. No two names
 // have the same, and nameOf gives the name back.
-func Token(name string) string {
+func subjectToken(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
 		switch c := name[i]; {

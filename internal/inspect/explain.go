@@ -12,9 +12,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// Explain says why each request waits, given its queue and what the programs said; nothing
+// explain says why each request waits, given its queue and what the programs said; nothing
 // where nobody answered.
-func Explain(open []Open, q Queue, programs []bus.ProgramStatus, now time.Time) {
+func explain(open []Open, q Queue, programs []bus.ProgramStatus, now time.Time) {
 	for i := range open {
 		open[i].Why = why(&open[i], q, programs, now)
 	}
@@ -138,7 +138,7 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 			return s, err
 		}
 		s.Looked += int(min(n, uint64(limit)))
-		Explain(open, q, programs, now)
+		explain(open, q, programs, now)
 		s.Requests = append(s.Requests, open...)
 	}
 	unpublished, err := r.unpublished(ctx, before, limit)

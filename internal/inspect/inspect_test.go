@@ -155,7 +155,7 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		Explain(open, q, programs, now)
+		explain(open, q, programs, now)
 		return ids(open, func(o Open) string {
 			return strings.TrimSuffix(fmt.Sprint(o.RequestID, ": ", o.Why, ", ", o.Place), ", 0")
 		})

@@ -66,15 +66,15 @@ type Storage struct {
 	Limit int64  `json:"limit"` // -1: none
 }
 
-// Window is how far back outcomes are counted.
-const Window = time.Hour
+// window is how far back outcomes are counted.
+const window = time.Hour
 
 // Status asks for everything at once.
 func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 	s := Status{At: messages.Time{Time: now}, Queues: make([]Queue, len(Operations))}
 	questions := []func() error{
 		func() (err error) { s.Programs, err = bus.AskStatus(ctx, r.Conn); return err },
-		func() (err error) { s.Outcomes, err = r.outcomes(ctx, now.Add(-Window)); return err },
+		func() (err error) { s.Outcomes, err = r.outcomes(ctx, now.Add(-window)); return err },
 		func() (err error) {
 			s.Poller, err = r.watermark(ctx, bus.MailDeliveries, messages.Log)
 			return err
@@ -249,14 +249,11 @@ func Problems(s Status) []Problem {
 	return list
 }
 
-// Faultless is what status says of no problems.
-const Faultless = "nothing is wrong"
-
 // Says is the number of problems in words.
 func (s Status) Says() string {
 	switch n := len(s.Problems); n {
 	case 0:
-		return Faultless
+		return "nothing is wrong"
 	case 1:
 		return "1 problem"
 	default:

@@ -174,7 +174,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		return err
 	}
 	open := []Open{o}
-	Explain(open, q, programs, now)
+	explain(open, q, programs, now)
 	s.Waits, s.State = &open[0], o.State
 	s.Says = says(open[0], now)
 	return nil

@@ -71,8 +71,8 @@ func TestPagesForbidScriptsAndFrames(t *testing.T) {
 }
 
 func TestTheSandboxListensOnLoopbackByDefault(t *testing.T) {
-	host, _, err := net.SplitHostPort(DefaultAddr)
+	host, _, err := net.SplitHostPort(defaultAddr)
 	if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
-		t.Errorf("it listens on %q", DefaultAddr)
+		t.Errorf("it listens on %q", defaultAddr)
 	}
 }

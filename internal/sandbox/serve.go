@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// DefaultAddr is where Serve listens by default.
-const DefaultAddr = "127.0.0.1:8085"
+// defaultAddr is where Serve listens by default.
+const defaultAddr = "127.0.0.1:8085"
 
 // shutdownGrace is how long Serve waits for calls under way when it stops.
 const shutdownGrace = 5 * time.Second
 
-// Serve listens on addr ("" is DefaultAddr) and serves a new sandbox until ctx
+// Serve listens on addr ("" is defaultAddr) and serves a new sandbox until ctx
 // ends, which is no error. ready, if not nil, is called with the base URL as soon
 // as calls are accepted. The error is that of listening or serving.
 func Serve(ctx context.Context, addr string, o Options, ready func(url string)) error {
-	listener, err := net.Listen("tcp", cmp.Or(addr, DefaultAddr))
+	listener, err := net.Listen("tcp", cmp.Or(addr, defaultAddr))
 	if err != nil {
 		return fmt.Errorf("sandbox: %w", err)
 	}

@@ -24,8 +24,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Dialect is the version of JSON Schema.
-const Dialect = "https://json-schema.org/draft/2020-12/schema"
+// dialect is the version of JSON Schema.
+const dialect = "https://json-schema.org/draft/2020-12/schema"
 
 // object is a JSON object whose members keep their order.
 type object []member
@@ -97,7 +97,7 @@ func Files(document []byte) (map[string][]byte, error) {
 	}
 	files := map[string][]byte{}
 	add := func(subject string, body object) error {
-		head := object{{"$schema", Dialect}, {"$id", "urn:errand:" + subject}, {"title", subject}, {"description", said.about[subject]}}
+		head := object{{"$schema", dialect}, {"$id", "urn:errand:" + subject}, {"title", subject}, {"description", said.about[subject]}}
 		text, err := pretty(append(head, body...))
 		files["schemas/"+subject+".json"] = text
 		return err

@@ -26,7 +26,7 @@ type Deliveries struct {
 // New makes a sink over the connection that js and p share, and ends with it; source is
 // the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string) (*Deliveries, error) {
-	s, err := Open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
+	s, err := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
 		Filters: []string{messages.Delivery.Subject("*", "*"), messages.Log.Subject(messages.Concluded, ">")}})
 	if err != nil {
 		return nil, err

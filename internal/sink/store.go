@@ -74,8 +74,8 @@ type Stored struct {
 	Note    string    // Errand-Recipient
 }
 
-// Open makes a store over the connection that js and p share; it ends with it.
-func Open(js jetstream.JetStream, p *bus.Publisher, e Events) (*Store, error) {
+// open makes a store over the connection that js and p share; it ends with it.
+func open(js jetstream.JetStream, p *bus.Publisher, e Events) (*Store, error) {
 	stream := bus.EventsOf(e.Operation)
 	a, err := newAcks(js.Conn(), stream)
 	if err != nil {

@@ -27,7 +27,7 @@ type Transactions struct {
 // NewTransactions makes a sink over the connection that js and p share, and ends with it; source
 // is the ce-source of the events.
 func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) (*Transactions, error) {
-	s, err := Open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source, Identify: identifyTransaction,
+	s, err := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source, Identify: identifyTransaction,
 		Filters: []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
 	if err != nil {
 		return nil, err
