@@ -44,7 +44,7 @@ func (p *Program) Run(ctx context.Context) error {
 			return nil, nil, err
 		}
 		read := func(ctx context.Context, number int) (mandate.Page, error) {
-			return api.TransactionsPage(ctx, mandate.Filter{}, number, nil)
+			return api.TransactionsPage(ctx, mandate.Filter{Limit: transactions.MaxPage}, number, nil)
 		}
 		list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Zone: zone, WithoutPayer: p.EventPayerData == "none",
 			Published: with.Transaction})

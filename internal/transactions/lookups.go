@@ -162,7 +162,7 @@ const maxLooked = 1000
 const lookPages = 4
 
 func (l *LookUps) look(ctx context.Context, order string, by messages.TransactionBy) (looked bool, err error) {
-	found, err := listing.Read(ctx, nil, l.Upstream, l.Policy, mandate.Filter{OrderNumber: order}, lookPages)
+	found, err := listing.Read(ctx, nil, l.Upstream, l.Policy, mandate.Filter{OrderNumber: order, Limit: MaxPage}, lookPages)
 	if err != nil {
 		return true, err
 	}

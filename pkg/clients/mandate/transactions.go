@@ -20,6 +20,7 @@ type Filter struct {
 	ExchangeReferenceNumber string
 	PayerEmail              string
 	Redact                  string // no filter: a secret of whoever asks, removed from what is listed
+	Limit                   int64  // no filter: bytes of a page; more is a bad answer. 0: as many as fit a message, see clients.Request
 }
 
 // Page is one page of the list.
@@ -62,7 +63,7 @@ func (c *Client) Transactions(ctx context.Context, filter Filter, from int) iter
 // of the page before, if they are known), would be read for ever and is a bad answer.
 func (c *Client) TransactionsPage(ctx context.Context, filter Filter, number int, before []json.RawMessage) (page Page, err error) {
 	call := clients.Request{
-		Operation: list, Method: http.MethodGet, Path: "/v3/mandates/transactions", Query: filter.query(number), Redact: filter.Redact,
+		Operation: list, Method: http.MethodGet, Path: "/v3/mandates/transactions", Query: filter.query(number), Redact: filter.Redact, Limit: filter.Limit,
 	}
 	err = c.v3.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		var ok bool
@@ -136,8 +137,13 @@ func readPage(body []byte, number int) (page Page, ok bool) {
 	return page, true
 }
 
-// count reads a number that may be quoted, null or missing, which are 0.
+// maxCount is more records than any list has that can be read.
+const maxCount = 1000 * lastPage
+
+// count reads a number that may be quoted, null or missing, which are 0, as is one that cannot be true.
 func count(n json.Number) int {
-	value, _ := strconv.Atoi(string(n))
-	return max(value, 0)
+	if value, err := strconv.Atoi(string(n)); err == nil && value > 0 && value <= maxCount {
+		return value
+	}
+	return 0
 }
