@@ -8,5 +8,5 @@ import (
 )
 
 func main() {
-	app.Main("callback-receiver", "Takes the e-mandate service's callbacks and publishes them as mandate.callback.received events.", new(receiver.Program))
+	app.Main("callback-receiver", "Takes the e-mandate service's callbacks, GET and POST on …/<request id>/<token>, and publishes them as mandate.callback.received events. That is the return_url which mandate-consumer gives to enrollments, below MANDATE_CALLBACK_URL.", new(receiver.Program))
 }

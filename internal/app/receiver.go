@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -20,7 +19,7 @@ type Receiving struct {
 
 // Receive connects the program that stores callbacks, and serves the handler that wire returns
 // on addr until ctx ends and what was begun is answered.
-func (b *Base) Receive(ctx context.Context, addr string, wire func(Receiving) http.Handler) error {
+func (b *Base) Receive(ctx context.Context, addr string, wire func(Receiving) *callback.Handler) error {
 	if err := b.validate(); err != nil {
 		return err
 	}

@@ -43,8 +43,12 @@ type Handler struct {
 	// Store stores a callback of a request, once for each digest. Errors: bus.ErrManyCallbacks, or
 	// whatever keeps it from knowing that it is stored.
 	Store func(ctx context.Context, request string, body *messages.CallbackBody) error
-	// Answered, if set, is called with each status.
+	// Answered, if set, is called with the status of each answer that Serve gives: also of those
+	// that the HTTP server gives by itself to what it cannot read.
 	Answered func(status int)
+	// Refused, if set, is called with each other status than 200, and the request that the
+	// callback was for; "" where the token is no request's.
+	Refused func(request string, status int)
 
 	once   sync.Once
 	places chan struct{}
@@ -68,18 +72,18 @@ const (
 
 // ServeHTTP answers one callback.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	status := h.answer(w, r)
+	request := requestOf(r.URL.Path, h.Secrets)
+	status := h.answer(w, r, request)
 	if status >= http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", strconv.Itoa(int(retry.Callback/time.Second)))
 	}
 	http.Error(w, http.StatusText(status), status) // what it says is for people, of 200 too
-	if h.Answered != nil {
-		h.Answered(status)
+	if h.Refused != nil && status != http.StatusOK {
+		h.Refused(request, status)
 	}
 }
 
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request) int {
-	request := requestOf(r.URL.Path, h.Secrets)
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, request string) int {
 	switch {
 	case request == "":
 		return http.StatusNotFound

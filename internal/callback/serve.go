@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 
 	"golang.org/x/net/netutil"
@@ -25,7 +26,7 @@ const (
 // Serve has handler answer what comes on listener until ctx ends and what was begun is
 // answered, or hard ends. Nobody keeps a connection for long: one that sends nothing, or
 // slowly, is closed, and where half of them are open each answer ends its own.
-func Serve(ctx, hard context.Context, listener net.Listener, handler http.Handler) error {
+func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) error {
 	var open atomic.Int64
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,6 +48,9 @@ func Serve(ctx, hard context.Context, listener net.Listener, handler http.Handle
 		ReadHeaderTimeout:            retry.AdminRead, ReadTimeout: retry.CallbackRead,
 		WriteTimeout: retry.CallbackRead + 2*retry.Callback, IdleTimeout: retry.AdminIdle,
 	}
+	if handler.Answered != nil {
+		listener = &counted{listener, handler.Answered}
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }() // waited for below
 	select {
@@ -62,4 +66,37 @@ func Serve(ctx, hard context.Context, listener net.Listener, handler http.Handle
 		err = errors.Join(err, ended)
 	}
 	return err
+}
+
+// counted is a listener that calls answered with the status of each answer on its connections.
+// What cannot be read is answered by the HTTP server, and no handler hears of it.
+type counted struct {
+	net.Listener
+	answered func(status int)
+}
+
+// Accept waits for the next connection.
+func (c *counted) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{conn, c.answered}, nil
+}
+
+type countedConn struct {
+	net.Conn
+	answered func(status int)
+}
+
+// Write writes an answer, or a part of one. Each begins with a write of its own.
+func (c *countedConn) Write(b []byte) (int, error) {
+	const line = "HTTP/1.1 200"
+	if len(b) >= len(line) && string(b[:len("HTTP/1.")]) == "HTTP/1." {
+		status, err := strconv.Atoi(string(b[len("HTTP/1.1 "):len(line)]))
+		if err == nil && status >= http.StatusOK { // below are those before the answer
+			c.answered(status)
+		}
+	}
+	return c.Conn.Write(b)
 }

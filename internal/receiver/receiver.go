@@ -7,9 +7,11 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"errand/internal/app"
 	"errand/internal/bus"
@@ -40,16 +42,43 @@ func (p *Program) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.Receive(ctx, p.Listen, func(with app.Receiving) http.Handler {
+	return p.Receive(ctx, p.Listen, func(with app.Receiving) *callback.Handler {
 		answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_callbacks_total",
-			Help: "Callbacks by the HTTP status they were answered with; 200: stored."}, []string{"status"})
+			Help: "Callbacks, and whatever else was sent, by the HTTP status they were answered with; 200: stored."}, []string{"status"})
 		with.Metrics.MustRegister(answers)
 		for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable} { // so that the first one is an increase
 			answers.WithLabelValues(strconv.Itoa(status))
 		}
 		return &callback.Handler{Secrets: secrets, Checksum: sign, WithoutPayer: p.EventPayerData == "none", Store: store(with.Publisher, with.Logger),
-			Answered: func(status int) { answers.WithLabelValues(strconv.Itoa(status)).Inc() }}
+			Answered: func(status int) { answers.WithLabelValues(strconv.Itoa(status)).Inc() }, Refused: refusals(with.Logger)}
 	})
+}
+
+// why says of a status why a callback was refused; 503 is said where it is not stored.
+var why = map[int]string{
+	http.StatusNotFound:              "the path does not end in <request id>/<token>, or the token was made with another secret",
+	http.StatusMethodNotAllowed:      "it is neither GET nor POST",
+	http.StatusBadRequest:            "the body is cut",
+	http.StatusRequestTimeout:        "the body took too long",
+	http.StatusRequestEntityTooLarge: "the body is larger than 64 KiB",
+	http.StatusRequestURITooLong:     "the query is longer than 8 KiB",
+	http.StatusTooManyRequests:       "too many for one request",
+}
+
+// refusals logs callbacks that were refused, of each status no more than one a minute: anybody
+// can have many refused.
+func refusals(log zerolog.Logger) func(request string, status int) {
+	last := map[int]*rate.Sometimes{}
+	for status := range why {
+		last[status] = &rate.Sometimes{Interval: time.Minute}
+	}
+	return func(request string, status int) {
+		if of := last[status]; of != nil {
+			of.Do(func() {
+				log.Warn().Str("request_id", request).Int("http_status", status).Str("problem", why[status]).Msg("callback refused")
+			})
+		}
+	}
 }
 
 // store stores callbacks as events.
