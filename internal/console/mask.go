@@ -37,14 +37,23 @@ const (
 // hidden stands for what is not shown.
 const hidden = "•••"
 
+// moment is a date with a time: when a pause ends, for one. A date alone may be a day of birth.
+const moment = `\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\b`
+
 var (
 	addresses = regexp.MustCompile(`[^\s<>"'(),;:]+@[^\s<>"'(),;:]+`)
-	numbers   = regexp.MustCompile(`\d[\d -]{5,}\d`)
+	isMoment  = regexp.MustCompile(`^` + moment + `$`)
+	numbers   = regexp.MustCompile(moment + `|\d[\d -]{5,}\d`)
 )
 
-// hideIn hides addresses and long numbers in a text.
+// hideIn hides addresses and long numbers in a text, and leaves dates with a time.
 func hideIn(text string) string {
-	return numbers.ReplaceAllString(addresses.ReplaceAllString(text, hidden), hidden)
+	return numbers.ReplaceAllStringFunc(addresses.ReplaceAllString(text, hidden), func(number string) string {
+		if isMoment.MatchString(number) {
+			return number
+		}
+		return hidden
+	})
 }
 
 // Bounds of what is shown of a body. A publisher chooses how deep its own is nested, and each

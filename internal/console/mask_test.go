@@ -18,6 +18,7 @@ func TestWhatIsNotKnownToBeHarmlessIsHidden(t *testing.T) {
 		`{"to":["a@b.c",null],"batches":2,"empty":{}}`:                                                           `{"to":["•••",null],"batches":2,"empty":{}}`,
 		`{"headers":{"status":"Ann Tester","X-Of":"Ann"},"status":"for ann@example.com","by":"ben@example.com"}`: `{"headers":{"status":"•••","X-Of":"•••"},"status":"for •••","by":"ben@example.com"}`,
 		`{"to":{"ann@example.com":"Ann","900101011234":1}}`:                                                      `{"to":{"•••":"•••","•••":"•••"}}`,
+		`{"message":"until 2026-11-22 23:53:07, born 1990-01-01, 1234-56-78 90:12:345"}`:                         `{"message":"until 2026-11-22 23:53:07, born •••, •••:12:345"}`,
 		`not JSON`: hidden,
 		`{"cut":`:  hidden,
 	} {
