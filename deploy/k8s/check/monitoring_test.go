@@ -425,6 +425,7 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		poller  = `namespace="errand", job="log-poller", pod="p-0"`
 		standby = `namespace="errand", job="log-poller", pod="p-1"`
 		lister  = `namespace="errand", job="transaction-poller", pod="t-0"`
+		other   = `namespace="errand", job="transaction-poller", pod="t-1"`
 		taker   = `namespace="errand", job="callback-receiver", pod="c-0"`
 		enroll  = `, operation="mandate.enroll"`
 		calls   = `errand_upstream_call_duration_seconds_count{` + mandate + `, call="enroll"`
@@ -481,6 +482,8 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		{"ErrandTransactionsLag", "the only one", []string{`errand_transactions_lag_seconds{` + lister + `} 0+60x30`}, true},
 		{"ErrandTransactionsLag", "it is read", []string{`errand_transactions_lag_seconds{` + lister + `} 40x30`}, false},
 		{"ErrandLookUpsLate", "by callbacks", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`, `errand_lookups_total{` + lister + `, by="callback"} 0+60x30`}, true},
+		{"ErrandLookUpsLate", "one looks no more, the other in time", []string{`errand_lookups_late_seconds{` + lister + `, by="look_up"} 400x30`, `errand_lookups_total{` + lister + `, by="look_up"} 60x30`,
+			`errand_lookups_late_seconds{` + other + `, by="look_up"} 2x30`, `errand_lookups_total{` + other + `, by="look_up"} 0+60x30`}, false},
 		{"ErrandLookUpsLate", "nothing is looked up any more", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`, `errand_lookups_total{` + lister + `, by="callback"} 60x30`}, false},
 		{"ErrandCallbacksRefused", "the first one", []string{`errand_callbacks_total{` + taker + `, status="503"} 0x28 1 1`}, true},
 		{"ErrandCallbacksRefused", "one in a hundred", []string{`errand_callbacks_total{` + taker + `, status="503"} 0+1x30`, `errand_callbacks_total{` + taker + `, status="200"} 0+99x30`}, false},
