@@ -29,7 +29,7 @@ type erase struct {
 
 // Help is shown by --help in addition to the flags.
 func (*erase) Help() string {
-	return `Removes what is stored of a payer or a recipient: events, those of batches, dead letters, rows of the sending log, records of calls, pages of transaction lists. It shows what there is; with --yes it is removed. What stays of a request is an event "erased" without data, by which its id is not run again for as long as events are kept, and a record of who erased it and why.
+	return `Removes what is stored of a payer or a recipient: events, those of batches, dead letters, rows of the sending log, records of calls, what became of a mandate (applications, deductions, callbacks), pages of transaction lists. It shows what there is; with --yes it is removed. What stays of a request is an event "erased" without data, by which its id is not run again for as long as events are kept, and a record of who erased it and why.
 
 It needs the user eraser of deploy/nats/errand.conf; nobody else may remove anything. A request that has not ended is refused: cancel it first. Not reached are copies of readers, backups, recipient lists in the object store, and the services themselves. If mail-consumer has a RECIPIENT_KEY, give the same here, or recipients are not found by their address.
 

@@ -207,6 +207,9 @@ func TestProvisionOfWhatIsMissingChangesNothingElse(t *testing.T) {
 	if !strings.HasSuffix(out, want) || strings.Contains(out, "updated") || strings.Contains(out, "~") {
 		t.Errorf("it shows %q, want it to end with %q and to change nothing", out, want)
 	}
+	if !strings.Contains(out, "not as it should be: stream MANDATE_EVENTS, ") {
+		t.Errorf("it shows %q, and not what differs", out)
+	}
 	if out := errand(t, "", "provision", "--nats-url", n.URL); out != "nothing to change\n" {
 		t.Errorf("after that it shows %q", out)
 	}

@@ -26,7 +26,7 @@ type list struct {
 type selection struct {
 	Operation []string `name:"op" placeholder:"OPERATION" help:"Of one of these operations: enroll, transactions, send, account."`
 	Reason    []string `placeholder:"REASON" help:"For one of these reasons, such as refused,no_answer."`
-	Since     when     `placeholder:"TIME" help:"In that state since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00."`
+	Since     when     `placeholder:"TIME" help:"In that state, or dead-lettered, since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00."`
 	Limit     int      `default:"50" help:"The newest so many; 0 for all."`
 }
 

@@ -134,7 +134,7 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 		}
 	}
 	for _, command := range []string{"status", "stuck", "list"} { // a service has copies of the events alone, and here none yet
-		refused(t, "is NATS_USER right?", as(n, "service", command)...)
+		refused(t, "is NATS_USER one of errand's account", as(n, "service", command)...)
 	}
 	refused(t, "never seen: nobody", as(n, "ann", "show", "nobody")...)
 	refused(t, "not found", as(n, "ann", "find", "nobody@example.com")...)

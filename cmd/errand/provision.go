@@ -76,7 +76,7 @@ func (p *provision) run(ctx context.Context, c console) error {
 	}
 	plan = append(plan, feeds...)
 	if p.Missing {
-		plan = slices.DeleteFunc(plan, func(change bus.Change) bool { return !change.Create })
+		plan = onlyMissing(c, plan)
 	}
 	for _, name := range bus.WithoutHistory(plan) {
 		fmt.Fprintln(c.out, c.paint(yellow, name+" is made again, beside the requests that there are: what was run before is not known to it, and is run again if it is published again or waits. Before the programs start again: docs/operations.md, \"What does it cost to lose NATS's disk?\""))
@@ -89,6 +89,21 @@ func (p *provision) run(ctx context.Context, c console) error {
 		fmt.Fprintln(c.out, leftover)
 	}
 	return carryOut(ctx, c, plan, consent{dryRun: p.DryRun, yes: p.Yes, force: p.Force})
+}
+
+// onlyMissing leaves out what exists, and says what of that is not as it should be.
+func onlyMissing(c console, plan []bus.Change) []bus.Change {
+	var differ []string
+	plan = slices.DeleteFunc(plan, func(change bus.Change) bool {
+		if !change.Create {
+			differ = append(differ, change.Kind+" "+change.Name)
+		}
+		return !change.Create
+	})
+	if len(differ) > 0 {
+		fmt.Fprintln(c.out, "left as it is, and not as it should be: "+strings.Join(differ, ", ")+"; --dry-run in place of --missing shows how it differs")
+	}
+	return plan
 }
 
 // consent is what a person said about changes beforehand.

@@ -35,12 +35,21 @@ func (*deadRedrive) Help() string {
 	return `Has requests that ended failed, uncertain or partial run again, under their own ids and with the bytes that were published. First it shows its plan, and does nothing:
 
     safe               no call had an effect
-    may_be_done_twice  a call of unknown fate is behind it, its events have expired, or another request was published with its Nats-Msg-Id: run where --accept-twice names it. An enrollment is looked up in the transaction list right before its call, and not called where it is listed; of a message, the batches that were not accepted are sent without that too
-    was_done           it was found out that it was done, or its order number is listed: not run, unless --force names it
+    may_be_done_twice  a call of unknown fate is behind it, its events have
+                       expired, or another request was published with its
+                       Nats-Msg-Id: run where --accept-twice names it.
+                       An enrollment is looked up in the transaction list
+                       right before its call, and not called where it is
+                       listed; of a message, the batches that were not
+                       accepted are sent without that too
+    was_done           it was found out that it was done, or its order
+                       number is listed: not run, unless --force names it
     cancelled          a person withdrew it: likewise
-    open, superseded   it runs or waits already, or has gone on since: there is nothing to do
+    open, superseded   it runs or waits already, or has gone on since:
+                       there is nothing to do
     reopened           whoever redrove it was interrupted: it is published
-    cannot_run         a conflict with a request_id of its own, for one: publish it under another id
+    cannot_run         a conflict with a request_id of its own, for one:
+                       publish it under another id
 
 With --yes and --why it is done, one after the other, and the result of each is shown. A number is a sequence or a request id; where it is both, seq:17 is the sequence 17. What changed since the plan is left alone; of two who do it at once one does, and whatever was interrupted is finished by doing it again. A message sends the batches alone that were not accepted. A give_up_at that has passed does not count: the time begins again. The exit status is 1 when something was not run that is not open either.
 
