@@ -131,16 +131,8 @@ func secret(variable, value, file string) (clients.Secret, error) {
 	return clients.NewSecret(text), usable(variable+"_FILE", text)
 }
 
-// minSecret is the minimum length of a secret: a shorter one may be a part of any text, and
-// could not be removed from what the upstream says.
-const minSecret = 6
-
-// usable returns an error for a value that cannot be sent in an HTTP header, or that is
-// too short. The error does not quote the value, which is secret.
+// usable returns an error for a value that cannot be sent in an HTTP header. The error does not quote the value, which is secret.
 func usable(variable, value string) error {
-	if n := len(strings.TrimSpace(value)); n > 0 && n < minSecret {
-		return &Invalid{variable, "is shorter than 6 characters: so short a secret could not be told from other text and removed from events; is it the right value?"}
-	}
 	if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return &Invalid{variable, "contains spaces or characters that cannot be sent; is it the right value?"}
 	}

@@ -18,7 +18,7 @@ type secrets struct {
 	all    []Secret // the latest first
 	fields []string // names of members whose values are secret, whoever's they are
 	long   [][]byte // forms that are cut out of whole bodies; too short ones would break unrelated JSON
-	own    string   // a short secret of one request, cut out of texts where it stands alone
+	short  []string // secrets that may be a part of any word, cut out of texts where they stand alone
 
 	given string                  // the request's
 	last  atomic.Pointer[secrets] // that with gave: requests mostly have the same
@@ -30,8 +30,13 @@ func newSecrets(all []Secret, fields ...string) *secrets {
 	s := &secrets{all: all, fields: fields}
 	var forms []string
 	for _, secret := range all {
-		if !secret.Empty() {
-			forms = append(forms, formsOf(secret.Reveal())...)
+		if secret.Empty() {
+			continue
+		}
+		text := secret.Reveal()
+		forms = append(forms, formsOf(text)...)
+		if len(text) < longSecret {
+			s.short = append(s.short, text)
 		}
 	}
 	slices.Sort(forms)
@@ -71,10 +76,7 @@ func (s *secrets) with(own string) *secrets {
 	}
 	both := newSecrets(append(slices.Clip(s.all), secret), s.fields...)
 	both.given = own
-	defer s.last.Store(both)
-	if text := secret.Reveal(); len(text) < longSecret {
-		both.own = text
-	}
+	s.last.Store(both)
 	return both
 }
 
@@ -86,7 +88,7 @@ func (s *secrets) clean(body []byte) []byte {
 			body = bytes.ReplaceAll(body, form, []byte(redacted))
 		}
 	}
-	if s.own == "" && bytes.IndexByte(body, '\\') < 0 && !slices.ContainsFunc(s.fields, func(f string) bool { return bytes.Contains(body, []byte(f)) }) {
+	if len(s.short) == 0 && bytes.IndexByte(body, '\\') < 0 && !slices.ContainsFunc(s.fields, func(f string) bool { return bytes.Contains(body, []byte(f)) }) {
 		return body
 	}
 	return s.cleanTexts(body)
@@ -110,7 +112,7 @@ func (s *secrets) cleanTexts(body []byte) []byte {
 			name := isName(body[end:])
 			if hide && !name {
 				replace(at, end)
-			} else if escaped || s.own != "" { // else it was cleaned with the bytes
+			} else if escaped || len(s.short) > 0 { // else it was cleaned with the bytes
 				if clean := s.cleanText(text); clean != text {
 					quoted, _ := json.Marshal(clean) // a string always encodes
 					out = append(append(out, body[copied:at]...), quoted...)
@@ -191,20 +193,25 @@ func nestedEnd(body []byte, from int) int {
 	return len(body)
 }
 
-// cleanText replaces the long secrets, and a request's short one where it stands alone: a part of every word is no secret.
+// cleanText replaces the long secrets, and the short ones where they stand alone: a part of every word is no secret.
 func (s *secrets) cleanText(text string) string {
 	for _, form := range s.long {
 		text = strings.ReplaceAll(text, string(form), redacted)
 	}
-	if s.own == "" {
-		return text
+	for _, secret := range s.short {
+		text = cleanAlone(text, secret)
 	}
+	return text
+}
+
+// cleanAlone replaces a secret in a text where it is no part of a word.
+func cleanAlone(text, secret string) string {
 	for at := 0; ; {
-		i := strings.Index(text[at:], s.own)
+		i := strings.Index(text[at:], secret)
 		if i < 0 {
 			return text
 		}
-		from, to := at+i, at+i+len(s.own)
+		from, to := at+i, at+i+len(secret)
 		before, _ := utf8.DecodeLastRuneInString(text[:from])
 		after, _ := utf8.DecodeRuneInString(text[to:])
 		if at = to; !inWord(before) && !inWord(after) {

@@ -86,6 +86,11 @@ func TestSecretsAreRemovedFromTheUpstreamsWords(t *testing.T) {
 	if got := newSecrets(nil).with("e").cleanText("the payer's key e: off"); got != "the payer's key [redacted]: off" {
 		t.Errorf("a secret of one letter: got %q", got)
 	}
+	short := newSecrets([]Secret{NewSecret("abc"), NewSecret("tok")}).with("p-1")
+	if got, want := string(short.clean([]byte(`{"message":"tok, tokens, \"abc\" and p-1","url":"https://x.test/?k=tok"}`))),
+		`{"message":"[redacted], tokens, \"[redacted]\" and [redacted]","url":"https://x.test/?k=[redacted]"}`; got != want {
+		t.Errorf("short ones: got %s, want %s", got, want)
+	}
 	if got := string(s.clean([]byte(`{"abc":"s3cret\/word&more"}`))); got != `{"abc":"[redacted]"}` {
 		t.Errorf("clean: got %s", got)
 	}
