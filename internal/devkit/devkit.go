@@ -7,6 +7,7 @@ package devkit
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -38,7 +39,7 @@ type NATS struct {
 // Start starts a server that keeps its data in dir and listens on a free port of
 // the loopback interface. If dir is "", the data is in a temporary directory that
 // Close removes. The error contains the server's own message.
-func Start(dir string) (*NATS, error) { return Listen(dir, server.RANDOM_PORT) }
+func Start(dir string) (*NATS, error) { return Configured(dir, "") }
 
 // Listen is Start on a port of the caller's choice.
 func Listen(dir string, port int) (*NATS, error) {
@@ -48,7 +49,28 @@ func Listen(dir string, port int) (*NATS, error) {
 // Configured is Start with a configuration in the server's own language, for
 // accounts, TLS and the like.
 func Configured(dir, config string) (*NATS, error) {
-	return start(dir, server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}, config)
+	l, err := Loopback()
+	if err != nil {
+		return nil, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return nil, fmt.Errorf("devkit: %w", err)
+	}
+	return start(dir, server.Options{Host: "127.0.0.1", Port: port}, config)
+}
+
+// Loopback listens on a free port of the loopback interface, below those that systems give to connections and to
+// listeners that ask for any: who stops listening there finds it free again.
+func Loopback() (net.Listener, error) {
+	var err error
+	for range 100 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("devkit: %w", err)
 }
 
 // InProcess starts a server that opens no port: it is reached only by Connect and by
@@ -146,7 +168,7 @@ func (n *NATS) InProcessConn() (net.Conn, error) {
 
 // Connect opens a connection that reconnects until it is closed.
 func (n *NATS) Connect() (*nats.Conn, error) {
-	opts := []nats.Option{nats.Name("devkit"), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond)}
+	opts := []nats.Option{nats.Name("devkit"), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.Timeout(startWait)}
 	if n.URL == "" {
 		opts = append(opts, nats.InProcessServer(n))
 	}

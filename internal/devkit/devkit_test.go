@@ -42,6 +42,18 @@ func TestServerKeepsItsDataAndItsPortAcrossARestart(t *testing.T) {
 	}
 }
 
+// A connection that somebody opens while a server is away must not get the server's port.
+func TestAServersPortIsNoneThatConnectionsGet(t *testing.T) {
+	n, err := Start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if port := n.Server.Addr().(*net.TCPAddr).Port; port < 10_000 || port >= 30_000 {
+		t.Errorf("the server has port %d, want one from 10000 to 29999", port)
+	}
+}
+
 func TestServerOnAUsedPortSaysWhy(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

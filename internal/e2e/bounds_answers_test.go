@@ -58,7 +58,7 @@ func TestEndlessAnswersToAllWorkersTakeBoundedMemory(t *testing.T) {
 			t.Cleanup(web.Close)
 			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "UPSTREAM_TIMEOUT=30s", "MANDATE_API_URL="+web.URL, "MAIL_API_URL="+web.URL)
 			p := in.start(c.program)
-			in.until("its pull to wait", 30*time.Second, func() bool { return in.queue(c.queue).NumWaiting == 1 })
+			in.until("its pull to wait", time.Minute, func() bool { return in.queue(c.queue).NumWaiting == 1 })
 			before := p.peak()
 			in.pile(c.queue, "r", workers, c.body)
 			in.until("all workers to have had enough", time.Minute, func() bool { return upstream.ended.Load() >= workers })

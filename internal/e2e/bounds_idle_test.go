@@ -69,7 +69,7 @@ func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
 			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=2")
 			in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(100 * time.Millisecond) })
 			p := in.start(c.program)
-			in.until("its pull to wait", 30*time.Second, func() bool { return in.queue(c.queue).NumWaiting == 1 })
+			in.until("its pull to wait", time.Minute, func() bool { return in.queue(c.queue).NumWaiting == 1 })
 			goroutines, files := p.goroutines(), p.files()
 			in.cutting(c.call)
 			in.pile(c.queue, "r", requests, body)
@@ -78,14 +78,14 @@ func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
 				most = max(most, p.files())
 				return in.unsettled(c.queue) == 0
 			})
-			in.until("its connections to close", 30*time.Second, func() bool {
+			in.until("its connections to close", time.Minute, func() bool {
 				return p.files() <= files+3 && p.goroutines() <= goroutines+5
 			})
 			t.Logf("%d goroutines, then %d; %d files, at most %d, then %d", goroutines, p.goroutines(), files, most, p.files())
 			if most > files+calls+16 { // a call may find a connection while a new one is made for it
 				t.Errorf("%d files were open at once with %d calls, %d when idle", most, calls, files)
 			}
-			p.stop(10 * time.Second)
+			p.stop(time.Minute)
 		})
 	}
 }

@@ -58,7 +58,7 @@ func TestMemoryDoesNotGrowWithTheBacklog(t *testing.T) {
 				})
 				kib := p.peak()
 				t.Logf("%d of %d requests: %d KiB", backlog-in.unsettled(c.queue), backlog, kib)
-				p.stop(30 * time.Second)
+				p.stop(time.Minute)
 				return kib
 			}
 			few := peak("a", short)
@@ -107,7 +107,7 @@ func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 		p := in.start("mail-consumer")
 		in.waitOutcomes("mail.send.*.*", outcomes, 4*time.Minute)
 		kib := p.peak()
-		p.stop(30 * time.Second)
+		p.stop(time.Minute)
 		return kib
 	}
 	small := peak(requests)
@@ -146,7 +146,7 @@ func TestKillInAListOfManyReadingsResumes(t *testing.T) {
 	})
 	p = in.start("mail-consumer")
 	in.waitOutcomes("mail.send.*.m1", 1, 2*time.Minute)
-	p.stop(10 * time.Second)
+	p.stop(time.Minute)
 	e := decode[messages.SendOutcome](t, in.wantFinal("mail.send.*.m1"))
 	unsettled := 0
 	for _, u := range e.Unsettled {

@@ -57,7 +57,7 @@ func TestClusterLosesItsServers(t *testing.T) {
 		case <-failing:
 			c.settle()
 			for _, p := range c.programs {
-				p.stop(20 * time.Second)
+				p.stop(time.Minute)
 			}
 			c.judge()
 			return

@@ -46,12 +46,12 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				in.nats = n
 				in.publish(p.requested, p.request("warm"))
 				program := in.start(p.program)
-				in.waitOutcomes(p.events, 1, 20*time.Second)
+				in.waitOutcomes(p.events, 1, time.Minute)
 				in.untilReady(program)
 
 				in.fault(sandbox.Fault{Operation: p.operation, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(2 * time.Second)})
 				in.publish(p.requested, p.request("r1", "on_unknown", "report"))
-				in.until("the call", 20*time.Second, func() bool { return in.calls(p.operation) == 2 })
+				in.until("the call", time.Minute, func() bool { return in.calls(p.operation) == 2 })
 				room := c.fill(t, in)
 				status, page := 0, ""
 				shows := func() bool {
@@ -71,7 +71,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				room()
 				in.waitOutcomes(p.events, 2, time.Minute)
 				in.untilReady(program)
-				program.stop(10 * time.Second)
+				program.stop(time.Minute)
 				if succeeded, calls := in.count(p.succeeded), in.calls(p.operation); succeeded != 2 || calls != 2 {
 					t.Errorf("%d of 2 succeeded, with %d calls: %v", succeeded, calls, in.subjects(p.events))
 				}

@@ -55,7 +55,7 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			in.waitOutcomes(c.events, 3, time.Minute)
 			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 })
 			in.untilReady(program)
-			program.stop(10 * time.Second)
+			program.stop(time.Minute)
 			if calls := in.calls(c.operation); calls != 1+c.calls {
 				t.Errorf("%d calls, want %d", calls, 1+c.calls)
 			}
@@ -75,10 +75,10 @@ func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
 	in.waitOutcomes("mail.send.*.*", 1, time.Minute)
 	poller := in.start("log-poller")
 	in.until("the first deliveries", time.Minute, func() bool { return in.count("mail.delivery.delivered.*") == 3 })
-	poller.stop(10 * time.Second)
+	poller.stop(time.Minute)
 	in.publish("mail.send.requested", message("m2", 5))
 	in.waitOutcomes("mail.send.*.*", 2, time.Minute)
-	mail.stop(10 * time.Second)
+	mail.stop(time.Minute)
 
 	room := in.fill(bus.MailDeliveries)
 	poller = in.start("log-poller")
@@ -86,7 +86,7 @@ func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
 	room()
 	in.until("the other deliveries", time.Minute, func() bool { return in.count("mail.delivery.delivered.*") >= 8 })
 	in.untilReady(poller)
-	poller.stop(10 * time.Second)
+	poller.stop(time.Minute)
 	if n := in.count("mail.delivery.delivered.*"); n != 8 {
 		t.Errorf("%d deliveries published, want 8", n)
 	}

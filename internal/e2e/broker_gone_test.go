@@ -42,7 +42,7 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 		if err := c.take(); err != nil {
 			t.Fatal(err)
 		}
-		in.until("it to say "+c.gone, 30*time.Second, func() bool {
+		in.until("it to say "+c.gone, time.Minute, func() bool {
 			status, body := p.get("/readyz")
 			return status == http.StatusServiceUnavailable && strings.Contains(body, c.gone)
 		})
@@ -51,7 +51,7 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 			in.publish("mandate.enroll.requested", c.request)
 		}
 		if id == "events" {
-			in.until("the request to be taken", 20*time.Second, func() bool { return in.queue(bus.EnrollQueue).NumAckPending == 1 })
+			in.until("the request to be taken", time.Minute, func() bool { return in.queue(bus.EnrollQueue).NumAckPending == 1 })
 		}
 		if now := in.calls("enroll"); id == "events" && now != calls {
 			t.Errorf("%d calls whose outcome could not have been published", now-calls)
@@ -61,11 +61,11 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 		if !c.before {
 			in.publish("mandate.enroll.requested", c.request)
 		}
-		in.waitOutcomes("mandate.enroll.*."+id, 1, 30*time.Second)
+		in.waitOutcomes("mandate.enroll.*."+id, 1, time.Minute)
 		if e := in.wantFinal("mandate.enroll.*." + id); e.state() != c.state {
 			t.Errorf("%d: %s is %s: %s", n, id, e.state(), e.Raw)
 		}
-		in.until("an empty queue", 20*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+		in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
 	}
 	in.wantOne("dead.mandate.enroll.requested")
 	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Enroll.TwiceCount != 0 || o.Calls["enroll"] != 4 {
@@ -74,7 +74,7 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 	if warnings := strings.Count(p.output.String(), `"level":"warn"`); warnings > 20 {
 		t.Errorf("it warned %d times", warnings)
 	}
-	p.stop(10 * time.Second)
+	p.stop(time.Minute)
 }
 
 // The stream of the events is deleted during a call, and created again: the
@@ -84,17 +84,17 @@ func TestAStreamRecreatedDuringACallGetsItsOutcome(t *testing.T) {
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(5 * time.Second)})
 	p := in.start("mandate-consumer")
 	in.publish("mandate.enroll.requested", enrollment("r1"))
-	in.until("the call", 20*time.Second, func() bool { return in.calls("enroll") == 1 })
+	in.until("the call", time.Minute, func() bool { return in.calls("enroll") == 1 })
 	if err := in.js.DeleteStream(t.Context(), bus.MandateEvents); err != nil {
 		t.Fatal(err)
 	}
 	in.provision(in.js.Conn(), 1)
-	in.waitOutcomes("mandate.enroll.*.r1", 1, 30*time.Second)
-	in.until("an empty queue", 20*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	in.waitOutcomes("mandate.enroll.*.r1", 1, time.Minute)
+	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
 	if e := in.wantOne("mandate.enroll.*.r1"); e.state() != messages.Succeeded || in.calls("enroll") != 1 {
 		t.Errorf("%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
 	}
-	p.stop(10 * time.Second)
+	p.stop(time.Minute)
 }
 
 // The same for the mail consumer and the poller, in short.
@@ -104,14 +104,14 @@ func TestMailProgramsReportMissingStreams(t *testing.T) {
 	in.untilReady(mail)
 	in.untilReady(poller)
 	in.publish("mail.send.requested", message("m0", 3))
-	in.until("the log to be published", 30*time.Second, func() bool { return in.count("mail.delivery.*.*") >= 3 })
+	in.until("the log to be published", time.Minute, func() bool { return in.count("mail.delivery.*.*") >= 3 })
 	for _, stream := range []string{bus.MailEvents, bus.MailDeliveries} {
 		if err := in.js.DeleteStream(t.Context(), stream); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for p, stream := range map[*process]string{mail: bus.MailEvents, poller: bus.MailDeliveries} {
-		in.until("it to miss its stream", 30*time.Second, func() bool {
+		in.until("it to miss its stream", time.Minute, func() bool {
 			status, body := p.get("/readyz")
 			return status == http.StatusServiceUnavailable && strings.Contains(body, "no stream "+stream) && strings.Contains(body, ": run `errand provision --missing`")
 		})
@@ -120,13 +120,13 @@ func TestMailProgramsReportMissingStreams(t *testing.T) {
 	in.provision(in.js.Conn(), 1)
 	in.untilReady(mail)
 	in.untilReady(poller)
-	in.waitOutcomes("mail.send.*.m1", 1, 30*time.Second)
-	in.until("the new rows to be published", 30*time.Second, func() bool { return in.count("mail.delivery.*.*") >= 3 })
+	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
+	in.until("the new rows to be published", time.Minute, func() bool { return in.count("mail.delivery.*.*") >= 3 })
 	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted || in.box.Oracle(sandbox.Query{}).Mail.TwiceCount != 0 {
 		t.Errorf("body: %s", e.Raw)
 	}
-	mail.stop(10 * time.Second)
-	poller.stop(10 * time.Second)
+	mail.stop(time.Minute)
+	poller.stop(time.Minute)
 }
 
 // change sets MaxDeliver of a queue's consumer.

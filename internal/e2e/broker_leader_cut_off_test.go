@@ -25,7 +25,8 @@ type islands struct {
 func dispersed(t *testing.T) *islands {
 	t.Helper()
 	const n = 3
-	clients, monitors, listens := ports(t, n), ports(t, n), ports(t, n)
+	free := ports(t, 3*n)
+	clients, monitors, listens := free[:n], free[n:2*n], free[2*n:]
 	c := &islands{routes: map[[2]int]*proxy{}}
 	for i := range n {
 		var routes []string
@@ -121,14 +122,14 @@ func TestAnOutcomeOutlivesTheLeaderThatCouldNotStoreIt(t *testing.T) {
 			in.untilReady(program)
 			in.fault(sandbox.Fault{Operation: p.operation, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(2 * time.Second)})
 			in.publish(p.requested, p.request("r1", "on_unknown", "report"))
-			in.until("the call", 20*time.Second, func() bool { return in.calls(p.operation) == 1 })
+			in.until("the call", time.Minute, func() bool { return in.calls(p.operation) == 1 })
 			heal := c.cutOff(0)
 			wait(t.Context(), 14*time.Second) // the answer, the write and its repetition, and until the others have a leader
 			heal()
 			in.waitOutcomes(p.events, 1, 2*time.Minute)
 			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(p.queue) == 0 })
 			in.untilReady(program)
-			program.stop(20 * time.Second)
+			program.stop(time.Minute)
 			if e := in.wantFinal(p.events); in.count(p.succeeded) != 1 || in.calls(p.operation) != 1 {
 				t.Errorf("%d calls, %s %s", in.calls(p.operation), e.Subject, e.Raw)
 			}

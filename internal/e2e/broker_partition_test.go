@@ -35,8 +35,8 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 		in.publish("mandate.enroll.requested", body)
 	}
 	in.waitOutcomes("mandate.enroll.*.*", requests, 2*time.Minute)
-	in.until("an empty queue", 30*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
-	p.stop(20 * time.Second)
+	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	p.stop(time.Minute)
 	if ok, failed := in.count("mandate.enroll.succeeded.*"), in.count("mandate.enroll.failed.*"); ok != requests*9/10 || failed != requests/10 {
 		t.Errorf("%d succeeded and %d failed of %d", ok, failed, requests)
 	}
@@ -68,13 +68,13 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 	partitioned := in.start("mandate-consumer", "NATS_URL="+w.url)
 	in.untilReady(partitioned)
 	in.publish("mandate.enroll.requested", enrollment("in-call", "on_unknown", "report"))
-	in.until("the call", 20*time.Second, func() bool { return in.inFlight.Load() == 1 })
+	in.until("the call", time.Minute, func() bool { return in.inFlight.Load() == 1 })
 	w.partition()
 	began := time.Now()
 	for i := range 10 { // the server has its pulls, and sends them there
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 	}
-	in.until("it to say that it cannot work", 30*time.Second, func() bool {
+	in.until("it to say that it cannot work", time.Minute, func() bool {
 		status, _ := partitioned.get("/readyz")
 		return status == http.StatusServiceUnavailable
 	})
@@ -92,9 +92,9 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 		return partitioned.logged(`"request_id":"in-call"`, `"message":"nak with delay"`, "another worker wrote in between")
 	})
 	in.untilReady(partitioned)
-	in.until("an empty queue", 30*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
-	other.stop(20 * time.Second)
-	partitioned.stop(20 * time.Second)
+	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	other.stop(time.Minute)
+	partitioned.stop(time.Minute)
 	if calls := in.calls("enroll"); calls != 11 {
 		t.Errorf("%d calls for 11 requests", calls)
 	}
@@ -119,7 +119,7 @@ func TestPartitionedProgramPublishesItsOutcomeLater(t *testing.T) {
 	p := in.start("mandate-consumer", "NATS_URL="+w.url)
 	in.untilReady(p)
 	in.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report"))
-	in.until("the call", 20*time.Second, func() bool { return in.inFlight.Load() == 1 })
+	in.until("the call", time.Minute, func() bool { return in.inFlight.Load() == 1 })
 	w.partition()
 	began, says := time.Now(), "JetStream does not answer"
 	if *brokerPartition {
@@ -135,9 +135,9 @@ func TestPartitionedProgramPublishesItsOutcomeLater(t *testing.T) {
 	}
 	w.heal()
 	in.waitOutcomes("mandate.enroll.*.r1", 1, time.Minute)
-	in.until("an empty queue", 30*time.Second, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
 	in.untilReady(p)
-	p.stop(20 * time.Second)
+	p.stop(time.Minute)
 	if e := in.wantFinal("mandate.enroll.*.r1"); e.state() != messages.Succeeded || in.calls("enroll") != 1 {
 		t.Errorf("%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
 	}

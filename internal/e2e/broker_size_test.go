@@ -49,7 +49,7 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 	in.waitOutcomes("mail.send.*.*", 1, time.Minute)
 	for _, p := range programs {
 		in.untilReady(p)
-		p.stop(20 * time.Second)
+		p.stop(time.Minute)
 	}
 
 	well := decode[messages.EnrollSucceeded](t, in.wantOne("mandate.enroll.succeeded.long"))
@@ -76,7 +76,7 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 		t.Errorf("%d dead letters, want 2", got)
 	}
 	for _, q := range []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue, bus.SendQueue} {
-		in.until("an empty "+q.Name, 20*time.Second, func() bool { return in.unsettled(q) == 0 })
+		in.until("an empty "+q.Name, time.Minute, func() bool { return in.unsettled(q) == 0 })
 	}
 	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Calls["enroll"] != 2 || o.Calls["send"] != recipients {
 		t.Errorf("%d enrollments and %d messages called", o.Calls["enroll"], o.Calls["send"])

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -58,23 +57,11 @@ func (r *receiver) post(id, body string) (status int, retryAfter string) {
 	return answer.StatusCode, answer.Header.Get("Retry-After")
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err == nil {
-		err = free.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return free.Addr().String()
-}
-
 // What is answered with 200 is stored, once, however many come; memory stays within the limit
 // of the manifests.
 func TestEveryCallbackThatIsAnsweredWith200IsStored(t *testing.T) {
 	in := install(t, "LOG_LEVEL=info")
-	r := in.receiver(freeAddress(t), "GOMEMLIMIT=220MiB")
+	r := in.receiver(ports(t, 1)[0], "GOMEMLIMIT=220MiB")
 	body := `{"payer_name":"Test Payer","payer_email":"payer@example.test","padding":"` + strings.Repeat("x", max(0, *callbackBytes-80)) + `"}`
 	pace, ids := rate.NewLimiter(rate.Limit(*callbackRate), 100), make(chan string)
 	var senders sync.WaitGroup
@@ -116,15 +103,15 @@ func TestEveryCallbackThatIsAnsweredWith200IsStored(t *testing.T) {
 	if n := r.gauges()[`errand_callbacks_total{status="200"}`]; int(n) != len(stored) {
 		t.Errorf("%v are counted of %d", n, len(stored))
 	}
-	r.stop(20 * time.Second)
+	r.stop(time.Minute)
 }
 
 // A sender that repeats what was not answered with 200 is stored once, whatever happened:
 // NATS was away, the program was killed before it answered, others sent the same at once.
 func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 	in := installWith(t, failpointBuild)
-	first := in.receiver(freeAddress(t))
-	addr := freeAddress(t)
+	first := in.receiver(ports(t, 1)[0])
+	addr := ports(t, 1)[0]
 	second := in.receiver(addr, "ERRAND_FAILPOINT="+"after store mandate.callback.received")
 
 	if status, _ := second.post("killed", "{}"); status != 0 {
@@ -160,7 +147,7 @@ func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 	if err := in.nats.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	in.until("a repeat to be stored", 30*time.Second, func() bool { status, _ := first.post("away", `{"payer_name":"Test Payer"}`); return status == 200 })
+	in.until("a repeat to be stored", time.Minute, func() bool { status, _ := first.post("away", `{"payer_name":"Test Payer"}`); return status == 200 })
 	if status, _ := second.post("away", `{"payer_name":"Test Payer"}`); status != http.StatusOK {
 		t.Errorf("once more, elsewhere: %d", status)
 	}
@@ -179,6 +166,6 @@ func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 	in.untilReady(first.process)
 	for _, r := range []*receiver{first, second} {
 		r.get("/metrics") // looked through for payers, as the log is
-		r.stop(20 * time.Second)
+		r.stop(time.Minute)
 	}
 }

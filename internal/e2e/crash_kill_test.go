@@ -23,7 +23,7 @@ func TestKillInTheMiddleOfTwentyBatches(t *testing.T) {
 	onTheirWay := map[string]bool{}
 	for _, taken := range []int{0, 6, 11} {
 		p := in.start("mail-consumer")
-		in.until(fmt.Sprintf("%d batches taken and others on their way", taken), 30*time.Second, func() bool {
+		in.until(fmt.Sprintf("%d batches taken and others on their way", taken), time.Minute, func() bool {
 			return in.submissions() >= taken && in.inFlight.Load() > 0
 		})
 		p.kill()
@@ -38,8 +38,8 @@ func TestKillInTheMiddleOfTwentyBatches(t *testing.T) {
 	}
 	p := in.start("mail-consumer")
 	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
-	in.until("an empty queue", 10*time.Second, func() bool { return in.unsettled(bus.SendQueue) == 0 })
-	p.stop(5 * time.Second)
+	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.SendQueue) == 0 })
+	p.stop(time.Minute)
 
 	e := in.wantOne("mail.send.uncertain.m1")
 	in.wantFinal("mail.send.*.m1")

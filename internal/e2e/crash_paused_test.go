@@ -75,7 +75,7 @@ func (c *cell) comesBack() {
 	c.stopped.resume()
 	c.publish(c.operation.Requested(), next)
 	c.waitOutcomes(c.operation.Filter("r2"), 1, time.Minute)
-	c.stopped.stop(30 * time.Second)
+	c.stopped.stop(time.Minute)
 	if got := c.count("mandate.>") + c.count("mail.>"); got != before+events {
 		c.t.Errorf("%d events, want %d and %d of the next request\n%s", got, before, events, c.transcript())
 	}
@@ -101,7 +101,7 @@ func TestPausedWorkerDoesNotCallAgain(t *testing.T) {
 	paused := in.start("mandate-consumer")
 	in.publish("mandate.enroll.requested", enrollment("in-call", "on_unknown", "report"))
 	in.publish("mandate.enroll.requested", enrollment("between", "on_unknown", "report"))
-	in.until("one call to be at work and one to be refused", 20*time.Second, func() bool {
+	in.until("one call to be at work and one to be refused", time.Minute, func() bool {
 		return in.inFlight.Load() == 1 && in.calls("enroll") == 2
 	})
 	paused.pause()
@@ -122,15 +122,15 @@ func TestPausedWorkerDoesNotCallAgain(t *testing.T) {
 			return paused.logged(`"request_id":"`+id+`"`, `"message":"nak with delay"`, "another worker wrote in between")
 		}
 		settled := func() bool { return paused.logged(`"request_id":"`+id+`"`, `"message":"settled"`, `"repeated":false`) }
-		in.until("it to be done with "+id, 30*time.Second, func() bool { return lost() || settled() })
+		in.until("it to be done with "+id, time.Minute, func() bool { return lost() || settled() })
 		if settled() {
 			t.Errorf("it does not notice that it lost %s:\n%s", id, paused.lastOutput())
 		}
 	}
-	other.stop(10 * time.Second)
+	other.stop(time.Minute)
 	in.publish("mandate.enroll.requested", enrollment("afterwards"))
-	in.waitOutcomes("mandate.enroll.*.afterwards", 1, 30*time.Second)
-	paused.stop(10 * time.Second)
+	in.waitOutcomes("mandate.enroll.*.afterwards", 1, time.Minute)
+	paused.stop(time.Minute)
 	if !paused.logged("settled", `"request_id":"afterwards"`) {
 		t.Errorf("somebody else settled it:\n%s", paused.lastOutput())
 	}

@@ -66,7 +66,7 @@ func TestTheExamplesTellEveryOutcome(t *testing.T) {
 			t.Fatalf("there is no example %q", language)
 		}
 		if language == "nats" { // it does not wait
-			in.until("the nats tool to show the outcome", 30*time.Second, func() bool {
+			in.until("the nats tool to show the outcome", time.Minute, func() bool {
 				said, status := in.run(command...)
 				return status == 0 && strings.Contains(said, "mail.send.accepted.send-greeting-1")
 			})

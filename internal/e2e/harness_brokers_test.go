@@ -3,7 +3,6 @@ package e2e
 import (
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"errand/internal/devkit"
 	"errand/internal/devkit/devtest"
 )
 
@@ -67,7 +67,8 @@ type broker struct {
 func brokers(t *testing.T, n int, config string) []*broker {
 	t.Helper()
 	full(t)
-	clients, monitors, routes := ports(t, n), ports(t, n), ports(t, n)
+	free := ports(t, 3*n)
+	clients, monitors, routes := free[:n], free[n:2*n], free[2*n:]
 	all := make([]*broker, n)
 	for i := range all {
 		dir := t.TempDir()
@@ -89,11 +90,11 @@ func brokers(t *testing.T, n int, config string) []*broker {
 	return all
 }
 
-// ports gives n free addresses on the loopback interface.
+// ports gives n free addresses on the loopback interface, that stay free while a server is away.
 func ports(t *testing.T, n int) (addresses []string) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := devkit.Loopback()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +126,7 @@ func (b *broker) start() {
 // streams are as those of the others.
 func (b *broker) ready() {
 	b.t.Helper()
-	client := http.Client{Timeout: time.Second}
+	client := http.Client{Timeout: 10 * time.Second}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(time.Minute); ; <-tick.C {
@@ -144,7 +145,7 @@ func (b *broker) ready() {
 // connect gives a connection to the servers that outlives each of them.
 func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))...)
+	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(10*time.Second))...) // a paused server keeps one waiting for so long
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,7 @@ func (c *cell) begin(t *testing.T, dir string) {
 		}
 		p := c.start("mandate-consumer")
 		c.waitOutcomes("mandate.enroll.*.*", len(c.first), time.Minute)
-		p.stop(20 * time.Second)
+		p.stop(time.Minute)
 	}
 	if c.upstream.Kind != "" {
 		c.fault(c.upstream)
@@ -225,10 +225,10 @@ func (c *cell) settle() {
 	c.t.Helper()
 	c.waitOutcomes(c.filter(), 1, 2*time.Minute)
 	q := bus.Queues()[slices.IndexFunc(bus.Queues(), func(q bus.Queue) bool { return q.Filter == c.operation.Requested() })]
-	c.until("an empty queue", 30*time.Second, func() bool { return c.unsettled(q) == 0 })
-	c.worker.stop(20 * time.Second)
+	c.until("an empty queue", time.Minute, func() bool { return c.unsettled(q) == 0 })
+	c.worker.stop(time.Minute)
 	if c.poller != nil {
-		c.poller.stop(20 * time.Second)
+		c.poller.stop(time.Minute)
 	}
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -186,12 +187,15 @@ func (in *installation) launch(program string, env ...string) (*process, error) 
 	return p, nil
 }
 
-// publish puts a request on its subject.
+// publish puts a request on its subject, once: it waits for the acknowledgement for as long as a busy
+// machine may take.
 func (in *installation) publish(subject string, body any) {
 	in.t.Helper()
+	ctx, cancel := context.WithTimeout(in.t.Context(), time.Minute)
+	defer cancel()
 	data, err := json.Marshal(body)
 	if err == nil {
-		_, err = in.producer.Publish(in.t.Context(), subject, data)
+		_, err = in.producer.Publish(ctx, subject, data, jetstream.WithRetryAttempts(50))
 	}
 	if err != nil {
 		in.t.Fatal(err)

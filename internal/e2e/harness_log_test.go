@@ -95,7 +95,7 @@ func (l *sendingLog) wantEnd(pollers ...*process) {
 	// One that was paused may have said last how many rows there were before.
 	l.until("a watermark that counts every row", 2*time.Minute, func() bool { return l.marked() == len(l.rows) })
 	for _, p := range pollers {
-		p.stop(20 * time.Second)
+		p.stop(time.Minute)
 	}
 	l.wantEachOnce()
 }

@@ -30,7 +30,7 @@ func (in *installation) watchedSince(at time.Time) {
 	in.othersMail(at)
 	p := in.start("log-poller")
 	in.until("the log to be watched", time.Minute, func() bool { return in.count("mail.log.watermark") > 0 })
-	p.stop(20 * time.Second)
+	p.stop(time.Minute)
 	marks := in.events("mail.log.watermark")
 	w := decode[messages.Watermark](in.t, marks[len(marks)-1])
 	w.At, w.WatchedSince = messages.Time{Time: time.Now()}, &messages.Time{Time: at}

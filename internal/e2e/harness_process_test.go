@@ -198,7 +198,7 @@ func (p *process) get(path string) (status int, body string) {
 	if err := json.Unmarshal([]byte(p.logLine("admin server listens")), &line); err != nil {
 		p.t.Fatalf("%s does not say where its admin server is: %v\n%s", p.name, err, p.lastOutput())
 	}
-	client := &http.Client{Timeout: 5 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 	r, err := client.Get("http://" + line.Addr + path)
 	if err != nil {
 		p.t.Fatal(err)

@@ -102,7 +102,7 @@ func (in *installation) unsettled(q bus.Queue) int {
 // untilReady waits until a program says that it is ready.
 func (in *installation) untilReady(p *process) {
 	in.t.Helper()
-	in.until(p.name+" to be ready", 40*time.Second, func() bool {
+	in.until(p.name+" to be ready", time.Minute, func() bool {
 		if !p.logged("admin server listens") {
 			return false
 		}

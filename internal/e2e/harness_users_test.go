@@ -169,11 +169,11 @@ func (in *installation) wantWorks(program string, env ...string) {
 	} else {
 		in.send("logged")
 	}
-	in.until(program+" to work", 30*time.Second, func() bool { return in.count(publishes[program]) > 0 })
+	in.until(program+" to work", time.Minute, func() bool { return in.count(publishes[program]) > 0 })
 	if status, why := p.get("/readyz"); status != http.StatusOK {
 		in.t.Errorf("%s works and is not ready: %s", program, why)
 	}
-	p.stop(10 * time.Second)
+	p.stop(time.Minute)
 }
 
 // wantRefused starts a program with each of the environments and waits until each says why
@@ -185,13 +185,13 @@ func (in *installation) wantRefused(program string, envs map[string][]string) {
 		started[why] = in.start(program, env...)
 	}
 	for why, p := range started {
-		in.until(fmt.Sprintf("%s to say %q", program, why), 40*time.Second, func() bool {
+		in.until(fmt.Sprintf("%s to say %q", program, why), time.Minute, func() bool {
 			return p.logged(`"level":"warn"`, "no server answers yet", why)
 		})
 		if status, body := p.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not connected to NATS") {
 			in.t.Errorf("/readyz: %d %s", status, body)
 		}
-		p.stop(10 * time.Second) // asked to end before NATS accepted it
+		p.stop(time.Minute) // asked to end before NATS accepted it
 	}
 }
 

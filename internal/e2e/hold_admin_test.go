@@ -49,14 +49,14 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 					return got == status && strings.Contains(page, text) && (c.metric == "" || strings.Contains(metrics, "\n"+c.metric+" "+held+"\n"))
 				}
 			}
-			in.until("it to say why it is not ready", 30*time.Second, shows(http.StatusServiceUnavailable, c.says, "1"))
+			in.until("it to say why it is not ready", time.Minute, shows(http.StatusServiceUnavailable, c.says, "1"))
 			other := in.start(c.program)
-			in.until("another one to say so", 30*time.Second, func() bool { return other.logged("held: no more requests") || other.logged("sweep: failed") })
-			other.stop(10 * time.Second)
+			in.until("another one to say so", time.Minute, func() bool { return other.logged("held: no more requests") || other.logged("sweep: failed") })
+			other.stop(time.Minute)
 			in.box.ClearFaults()
 			ask() // those before may have to wait for their own time
-			in.until("it to be ready again", 30*time.Second, shows(http.StatusOK, "ready", "0"))
-			p.stop(10 * time.Second)
+			in.until("it to be ready again", time.Minute, shows(http.StatusOK, "ready", "0"))
+			p.stop(time.Minute)
 		})
 	}
 }
@@ -76,18 +76,18 @@ func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
 			return status == http.StatusOK && strings.Contains(page, text) && strings.Contains(metrics, "\nerrand_queue_paused{operation=\"mandate.enroll\"} "+paused+"\n")
 		}
 	}
-	in.until("it to be ready", 30*time.Second, shows("ready\n", "0"))
+	in.until("it to be ready", time.Minute, shows("ready\n", "0"))
 	if _, err := in.js.PauseConsumer(t.Context(), bus.MandateRequests, "mandate-enroll", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	in.publish("mandate.enroll.requested", enrollment("r1"))
-	in.until("it to say that it is paused", 30*time.Second, shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
+	in.until("it to say that it is paused", time.Minute, shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
 	if n := in.count("mandate.enroll.started.*"); n > 0 {
 		t.Errorf("%d requests were started during the pause", n)
 	}
 	if _, err := in.js.ResumeConsumer(t.Context(), bus.MandateRequests, "mandate-enroll"); err != nil {
 		t.Fatal(err)
 	}
-	in.until("the request to be done", 30*time.Second, func() bool { return in.count("mandate.enroll.succeeded.*") == 1 })
-	p.stop(10 * time.Second)
+	in.until("the request to be done", time.Minute, func() bool { return in.count("mandate.enroll.succeeded.*") == 1 })
+	p.stop(time.Minute)
 }

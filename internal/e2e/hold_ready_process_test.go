@@ -15,7 +15,7 @@ import (
 // when.
 func (in *installation) untilNotReady(p *process, words ...string) {
 	in.t.Helper()
-	in.until(p.name+" to serve", 20*time.Second, func() bool { return p.logged("admin server listens") })
+	in.until(p.name+" to serve", time.Minute, func() bool { return p.logged("admin server listens") })
 	status, page := 0, ""
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
 		status, page = p.get("/readyz")
@@ -41,7 +41,7 @@ func TestAWrongPathShowsInReadinessAndFailsNothing(t *testing.T) {
 			p := in.start(c.program, c.url+"="+in.web.URL+c.path)
 			in.untilNotReady(p, c.operation, "404")
 			wait(t.Context(), 3*time.Second) // three intervals between probes
-			p.stop(10 * time.Second)
+			p.stop(time.Minute)
 			for subject, n := range in.subjects(c.events) {
 				if (event{Subject: subject}).final() {
 					t.Errorf("%d %s", n, subject)
@@ -53,7 +53,7 @@ func TestAWrongPathShowsInReadinessAndFailsNothing(t *testing.T) {
 			p = in.start(c.program)
 			in.untilReady(p)
 			in.until("all to succeed", time.Minute, func() bool { return in.count(c.succeeded) == n })
-			p.stop(10 * time.Second)
+			p.stop(time.Minute)
 		})
 	}
 }
@@ -80,7 +80,7 @@ func TestAHangingUpstreamShowsInReadinessAndKeepsTheQueue(t *testing.T) {
 			in.untilReady(p)
 			in.until("the others to succeed", time.Minute, func() bool { return in.count(c.succeeded) >= n-spent })
 			in.waitOutcomes(c.events, n, 2*time.Minute)
-			p.stop(10 * time.Second)
+			p.stop(time.Minute)
 		})
 	}
 }

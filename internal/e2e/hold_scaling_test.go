@@ -23,7 +23,7 @@ func (in *installation) shows(p *process, want map[string]float64) {
 			in.t.Logf("want %v, got %v", want, got)
 		}
 	}()
-	in.until(fmt.Sprint(want), 30*time.Second, func() bool {
+	in.until(fmt.Sprint(want), time.Minute, func() bool {
 		got = p.gauges()
 		for name, value := range want {
 			if n, there := got[name]; !there || n != value {
@@ -47,7 +47,7 @@ func TestABusyWorkerIsOneInACall(t *testing.T) {
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-slow", Delay: sandbox.Duration(time.Hour)})
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-busy", Status: 503})
 	p := in.start("mandate-consumer")
-	in.until("it to be ready", 20*time.Second, func() bool { return p.logged(`"message":"ready"`) })
+	in.until("it to be ready", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
 	in.publish("mandate.enroll.requested", enrollment("busy"))
 	in.publish("mandate.enroll.requested", enrollment("slow"))
 	in.shows(p, map[string]float64{"errand_requests_in_flight": 2, "errand_busy_ratio": 1.0 / workers, `errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: 2})
@@ -60,37 +60,37 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 	const waiting = 40
 	in := install(t, "RETRY_MAX=20s", "RETRY_FIRST=10ms", "RETRY_TRIES=2")
 	p := in.start("mandate-consumer")
-	in.until("it to be ready", 20*time.Second, func() bool { return p.logged(`"message":"ready"`) })
+	in.until("it to be ready", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
 
 	// Deferred one at a time with a success in between: none of them is taken for an outage.
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-later", Status: 429, Headers: map[string]string{"Retry-After": "600"}})
 	const later = 5
 	for i := range later {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("later", i)))
-		in.until("it to be deferred", 20*time.Second, func() bool { return in.count("mandate.enroll.deferred.*") == i+1 })
+		in.until("it to be deferred", time.Minute, func() bool { return in.count("mandate.enroll.deferred.*") == i+1 })
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("well", i)))
-		in.waitOutcomes("mandate.enroll.succeeded.*", i+1, 20*time.Second)
+		in.waitOutcomes("mandate.enroll.succeeded.*", i+1, time.Minute)
 	}
 	in.shows(p, map[string]float64{"errand_ready": 1, "errand_requests_in_flight": 0, "errand_busy_ratio": 0, `errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: later})
 
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401})
 	in.publish("mandate.enroll.requested", enrollment("first"))
 	in.publish("mandate.enroll.requested", enrollment("second"))
-	in.until("it to be held", 20*time.Second, func() bool {
+	in.until("it to be held", time.Minute, func() bool {
 		status, why := p.get("/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(why, "held")
 	})
 	for i := range waiting {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 	}
-	in.until("the backlog to show", 30*time.Second, func() bool { // some of it came to pulls that waited, and was delayed
+	in.until("the backlog to show", time.Minute, func() bool { // some of it came to pulls that waited, and was delayed
 		got := p.gauges()
 		return got[enrollsPending]+got[enrollsTaken] == later+2+waiting
 	})
 	in.shows(p, map[string]float64{"errand_ready": 0, "errand_requests_in_flight": 0, "errand_busy_ratio": 0, `errand_held{operation="mandate.enroll"}`: 1})
 
 	in.nats.Stop()
-	in.until("the backlog to be unknown", 30*time.Second, func() bool {
+	in.until("the backlog to be unknown", time.Minute, func() bool {
 		_, shown := p.gauges()[enrollsPending]
 		return !shown
 	})

@@ -39,7 +39,7 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 	for i := range 5 {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 	}
-	in.until("the hold to be seen", 30*time.Second, func() bool {
+	in.until("the hold to be seen", time.Minute, func() bool {
 		list := problems()
 		return len(list) == 1 && strings.HasPrefix(list[0], "upstream: mandate.enroll is held for ") &&
 			strings.HasSuffix(list[0], "answers 401: credentials, account or quota")
@@ -49,7 +49,7 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 		t.Errorf("what waits: %+v, %v, want 5 requests for a hold", stuck, err)
 	}
 	in.box.ClearFaults()
-	in.until("the end of the hold to be seen", 30*time.Second, func() bool { return len(problems()) == 0 && in.count("mandate.enroll.succeeded.*") == 5 })
+	in.until("the end of the hold to be seen", time.Minute, func() bool { return len(problems()) == 0 && in.count("mandate.enroll.succeeded.*") == 5 })
 	stories, err := ann.Stories(t.Context(), "r0", time.Now())
 	if err != nil || len(stories) != 1 || stories[0].State != messages.Succeeded {
 		t.Errorf("the story of r0: %+v, %v", stories, err)

@@ -75,7 +75,7 @@ func TestAStoppedPollerPublishesNothingTwice(t *testing.T) {
 			l.caughtUp(other)
 			stopped.resume()
 			l.caughtUp(stopped)
-			other.stop(20 * time.Second)
+			other.stop(time.Minute)
 			l.add(20)
 			l.wantEnd(stopped)
 		})

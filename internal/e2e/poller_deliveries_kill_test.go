@@ -130,7 +130,7 @@ func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 	m.post(*crowd - 1)
 	m.ended(*crowd)
 	m.resolved()
-	consumer.stop(20 * time.Second)
+	consumer.stop(time.Minute)
 	m.insert(map[string]any{"to": fmt.Sprintf("r%d-0@example.test", *crowd-2), "from": "sender@example.test", "envelope_id": "of nobody"})
 	rows := m.foreign + int(m.box.Oracle(sandbox.Query{Summary: true}).Mail.Recipients)
 	m.until(fmt.Sprint(rows, " rows to be published"), 2*time.Minute, func() bool {
@@ -138,7 +138,7 @@ func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 	})
 	m.caughtUp(pollers[0]) // what is published twice is there
 	for _, p := range pollers {
-		p.stop(20 * time.Second)
+		p.stop(time.Minute)
 	}
 	m.judge(rows)
 	m.judgeSummaries()

@@ -94,8 +94,8 @@ func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 			l.caughtUp(last) // alone: who loses the turn looks for those that are overdue a minute later
 			beside := p.start("log-poller")
 			l.caughtUp(beside)
-			last.stop(20 * time.Second)
-			beside.stop(20 * time.Second)
+			last.stop(time.Minute)
+			beside.stop(time.Minute)
 			p.wantReports()
 		})
 	}

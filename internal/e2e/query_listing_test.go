@@ -161,12 +161,12 @@ func TestAListingGoesOnAfterAKill(t *testing.T) {
 	in.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 	for kill := range kills {
 		p := in.start("mandate-consumer")
-		in.until("more pages", 20*time.Second, func() bool { return in.count("mandate.transactions.page.list") >= 4*(kill+1) })
+		in.until("more pages", time.Minute, func() bool { return in.count("mandate.transactions.page.list") >= 4*(kill+1) })
 		p.kill()
 	}
 	p := in.start("mandate-consumer")
 	in.until("the list", time.Minute, func() bool { return in.count("mandate.transactions.listed.list") == 1 })
-	p.stop(10 * time.Second)
+	p.stop(time.Minute)
 	wantListed(t, in.events("mandate.transactions.*.list"), pages, pages*perPage)
 	if calls := in.calls("transactions") - before; calls > pages+kills {
 		t.Errorf("%d calls for %d pages and %d kills", calls, pages, kills)

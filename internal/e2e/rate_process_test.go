@@ -41,7 +41,7 @@ func TestTheFleetsRateOutlivesAKillAndAPause(t *testing.T) {
 		all = append(all, in.start("mandate-consumer"))
 	}
 	for _, p := range all {
-		in.until("each to have called", 30*time.Second, func() bool {
+		in.until("each to have called", time.Minute, func() bool {
 			return p.logged("admin server listens") && p.gauges()["errand_rate_leased_calls_total"] > 0
 		})
 	}
@@ -63,11 +63,11 @@ func TestTheFleetsRateOutlivesAKillAndAPause(t *testing.T) {
 	}
 	t.Logf("at most %d calls in a second, %d in five", m.most(time.Second), m.most(5*time.Second))
 	m.wantWithin(t, rate, time.Second, 5*time.Second)
-	in.until("the survivors to call on", 30*time.Second, func() bool { return m.between(10*time.Second, time.Minute) > rate })
+	in.until("the survivors to call on", time.Minute, func() bool { return m.between(10*time.Second, time.Minute) > rate })
 	shares := 0.0
 	for _, p := range all[1:] {
 		shares += p.gauges()["errand_rate_share"]
-		p.stop(10 * time.Second)
+		p.stop(time.Minute)
 	}
 	if t.Logf("shares together: %.2f", shares); shares <= 0 {
 		t.Error("the survivors have no share of the rate")
@@ -104,7 +104,7 @@ func TestAReplicaThatMayNotLeaseSaysWhichRightItLacks(t *testing.T) {
 			in.provision(connect(t, n.URL), 1)
 			p := in.start("mandate-consumer")
 			t.Cleanup(p.kill)
-			in.until("it to say what it lacks", 30*time.Second, func() bool {
+			in.until("it to say what it lacks", time.Minute, func() bool {
 				return p.logged(c.says, "deploy/nats/errand.conf")
 			})
 			if status, body := p.get("/readyz"); status != http.StatusServiceUnavailable {

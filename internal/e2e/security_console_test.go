@@ -16,7 +16,7 @@ func (in *installation) consoleOf(groups string, env ...string) func(path string
 	in.t.Helper()
 	p := in.start("console", append([]string{"CONSOLE_ADDR=127.0.0.1:0", "CONSOLE_DIR=" + in.t.TempDir(), "CONSOLE_LOGIN=proxy", "CONSOLE_URL=https://errand.example.com",
 		"CONSOLE_PROXY_PEERS=127.0.0.1", "CONSOLE_READ_GROUPS=support", "CONSOLE_REVEAL_GROUPS=privacy", "CONSOLE_ACT_GROUPS=on-call"}, env...)...)
-	in.until("the console to be ready", 30*time.Second, func() bool {
+	in.until("the console to be ready", time.Minute, func() bool {
 		if !p.logged("pages are served") {
 			return false
 		}
@@ -64,9 +64,9 @@ func TestTheConsoleWorksWithTheRightsOfItsUser(t *testing.T) {
 	in := install(t)
 	in.start("mandate-consumer")
 	in.publish("mandate.enroll.requested", enrollment("bad", "amount", "many"))
-	in.until("the request to fail", 30*time.Second, func() bool { return in.count("mandate.enroll.failed.bad") == 1 })
+	in.until("the request to fail", time.Minute, func() bool { return in.count("mandate.enroll.failed.bad") == 1 })
 	ask := in.consoleOf("privacy,on-call")
-	in.until("the console to know the request", 30*time.Second, func() bool {
+	in.until("the console to know the request", time.Minute, func() bool {
 		_, body := ask("/requests", nil)
 		return strings.Contains(body, "/requests/bad")
 	})
@@ -95,7 +95,7 @@ func TestAConsoleThatOnlyShowsWorksWithTheRightsOfPeople(t *testing.T) {
 	in.start("mandate-consumer")
 	in.publish("mandate.enroll.requested", enrollment("bad", "amount", "many"))
 	ask := in.consoleOf("privacy,on-call", "CONSOLE_ROLES=read", "NATS_USER=ann", "NATS_PASSWORD="+password("ann"))
-	in.until("the console to know the request", 30*time.Second, func() bool {
+	in.until("the console to know the request", time.Minute, func() bool {
 		_, body := ask("/requests", nil)
 		return strings.Contains(body, "/requests/bad")
 	})

@@ -53,7 +53,7 @@ func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 	}
 	told := ""
 	for range 2 {
-		m, err := outcomes.Next(jetstream.FetchMaxWait(30 * time.Second))
+		m, err := outcomes.Next(jetstream.FetchMaxWait(time.Minute))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, in.lastOutput())
 		}

@@ -21,14 +21,14 @@ func TestNoRowLosesItsCallWhileRecipientKeysChange(t *testing.T) {
 	} {
 		id := "before-" + change.program + change.key[:min(1, len(change.key))]
 		in.publish("mail.send.requested", message(id, 3, "from", "shop@example.test"))
-		in.until(id+" to be sent", 30*time.Second, func() bool { return in.count("mail.send.accepted."+id) > 0 })
+		in.until(id+" to be sent", time.Minute, func() bool { return in.count("mail.send.accepted."+id) > 0 })
 		sent += 3
 		switch change.program {
 		case "log-poller":
-			poller.stop(20 * time.Second)
+			poller.stop(time.Minute)
 			poller = in.start(change.program, "RECIPIENT_KEY="+change.key)
 		case "mail-consumer":
-			consumer.stop(20 * time.Second)
+			consumer.stop(time.Minute)
 			consumer = in.start(change.program, "RECIPIENT_KEY="+change.key)
 		}
 	}

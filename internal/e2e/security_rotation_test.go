@@ -127,32 +127,32 @@ func (in *installation) rotate(r rotation) {
 	events := 0
 	works := func(filter string) {
 		in.t.Helper()
-		in.until(r.program+" to work", 30*time.Second, func() bool {
+		in.until(r.program+" to work", time.Minute, func() bool {
 			status, _ := p.get("/readyz")
 			return status == http.StatusOK && in.count(filter) > events
 		})
 		events = in.count(filter)
 	}
-	in.until("it to be up", 30*time.Second, func() bool { return p.logged("admin server listens") })
+	in.until("it to be up", time.Minute, func() bool { return p.logged("admin server listens") })
 	works(r.does("before"))
 
 	change(key(2))
 	filter := r.does("held")
-	in.until("it to be refused", 30*time.Second, func() bool {
+	in.until("it to be refused", time.Minute, func() bool {
 		status, why := p.get("/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(why, "401")
 	})
 	v.swap(secrets("\n"))
-	in.until("it to meet an empty file", 30*time.Second, func() bool { return p.logged("secrets cannot be read again", r.file+"_FILE: the file is empty") })
+	in.until("it to meet an empty file", time.Minute, func() bool { return p.logged("secrets cannot be read again", r.file+"_FILE: the file is empty") })
 	v.swap(nil)
-	in.until("it to meet no file", 30*time.Second, func() bool { return p.logged("secrets cannot be read again", "no such file") })
+	in.until("it to meet no file", time.Minute, func() bool { return p.logged("secrets cannot be read again", "no such file") })
 	events = in.count(filter)
 	v.swap(secrets(key(2)))
 	works(filter)
 	if !p.logged("credentials reloaded") {
 		in.t.Errorf("%s does not say that it has a new key:\n%s", r.program, p.lastOutput())
 	}
-	p.stop(10 * time.Second)
+	p.stop(time.Minute)
 }
 
 // The NATS password is read from its file at each connect. A program that comes up with
@@ -171,7 +171,7 @@ func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
 	}
 	all := func(what string, is func(p *process) bool) {
 		t.Helper()
-		in.until("each program "+what, 40*time.Second, func() bool {
+		in.until("each program "+what, time.Minute, func() bool {
 			for _, p := range running {
 				if !is(p) {
 					return false
@@ -226,6 +226,6 @@ func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
 		}
 	}
 	in.publishRequests(1)
-	in.waitOutcomes("mandate.enroll.succeeded.*", 1, 30*time.Second)
-	in.waitOutcomes("mail.send.accepted.*", 1, 30*time.Second)
+	in.waitOutcomes("mandate.enroll.succeeded.*", 1, time.Minute)
+	in.waitOutcomes("mail.send.accepted.*", 1, time.Minute)
 }

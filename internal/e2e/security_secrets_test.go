@@ -101,7 +101,7 @@ func TestNoSecretAndNoPayerLeaksWhateverTheUpstreamAnswers(t *testing.T) {
 				t.Errorf("%s serves %s", p.name, path)
 			}
 		}
-		p.stop(20 * time.Second)
+		p.stop(time.Minute)
 	}
 	quoted := 0
 	for _, e := range append(in.events("mandate.enroll.*.*"), in.events("mail.send.*.*")...) {

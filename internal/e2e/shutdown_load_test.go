@@ -31,18 +31,18 @@ func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
 		{"mail-consumer", "send", bus.SendQueue, "mail.send.*.*", "mail.send.accepted.*"},
 	} {
 		p := in.start(c.program)
-		in.until("all workers full", 20*time.Second, func() bool { return in.calls(c.call) == workers })
+		in.until("all workers full", time.Minute, func() bool { return in.calls(c.call) >= workers })
 		if status, body := p.get("/readyz"); status != http.StatusOK {
 			t.Errorf("%s is not ready: %d %s", p.name, status, body)
 		}
 		if n := p.gauges()["errand_requests_in_flight"]; n < workers || n > workers+workers/4 {
 			t.Errorf("%s has %v in flight, want %d to a quarter more", p.name, n, workers)
 		}
-		in.until("all workers full again", 20*time.Second, func() bool { return in.calls(c.call) == 2*workers })
-		p.stop(5 * time.Second) // hits the calls at their beginning
+		in.until("all workers full again", time.Minute, func() bool { return in.calls(c.call) >= 2*workers })
+		p.stop(20 * time.Second) // hits the calls at their beginning
 
 		// The server has every acknowledgement when the program ends, and works them off after that.
-		for end := time.Now().Add(5 * time.Second); in.queue(c.queue).NumAckPending != 0 && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); in.queue(c.queue).NumAckPending != 0 && time.Now().Before(end); {
 			runtime.Gosched()
 		}
 		if q := in.queue(c.queue); q.NumRedelivered != 0 || q.NumAckPending != 0 || q.Delivered.Consumer != q.AckFloor.Consumer {
@@ -50,8 +50,8 @@ func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
 				q.NumRedelivered, q.NumAckPending, q.AckFloor.Consumer, q.Delivered.Consumer)
 		}
 		p = in.start(c.program)
-		in.waitOutcomes(c.history, requests, 30*time.Second)
-		p.stop(5 * time.Second)
+		in.waitOutcomes(c.history, requests, time.Minute)
+		p.stop(20 * time.Second)
 		if q := in.queue(c.queue); q.Delivered.Consumer != requests || in.unsettled(c.queue) != 0 {
 			t.Errorf("%s: %d deliveries of %d requests, %d left", c.queue.Name, q.Delivered.Consumer, requests, in.unsettled(c.queue))
 		}
@@ -69,17 +69,17 @@ func TestSIGTERMBetweenTwoBatchesLosesNone(t *testing.T) {
 	in.publish("mail.send.requested", message("m1", recipients))
 	for _, taken := range []int{0, 3} {
 		p := in.start("mail-consumer")
-		in.until("batches on their way", 20*time.Second, func() bool {
+		in.until("batches on their way", time.Minute, func() bool {
 			return in.submissions() >= taken && in.inFlight.Load() == 2
 		})
-		p.stop(5 * time.Second)
+		p.stop(20 * time.Second)
 		if in.inFlight.Load() != 0 {
 			t.Error("it ended before its calls")
 		}
 	}
 	p := in.start("mail-consumer")
-	in.waitOutcomes("mail.send.*.m1", 1, 20*time.Second)
-	p.stop(5 * time.Second)
+	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
+	p.stop(20 * time.Second)
 	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted || number(e.Body["accepted"]) != recipients {
 		t.Errorf("body: %s", e.Raw)
 	}

@@ -36,7 +36,7 @@ func TestSignalsWaitForALongCall(t *testing.T) {
 	for _, c := range consumers {
 		for n, signals := range [][]os.Signal{{syscall.SIGTERM, syscall.SIGTERM}, {os.Interrupt, syscall.SIGTERM}} {
 			p := in.start(c.program)
-			in.until("a call", 20*time.Second, func() bool { return in.inFlight.Load() == 2 })
+			in.until("a call", time.Minute, func() bool { return in.inFlight.Load() == 2 })
 			p.expectEnd()
 			for _, s := range signals {
 				p.signal(s)
@@ -45,7 +45,7 @@ func TestSignalsWaitForALongCall(t *testing.T) {
 			if !p.logged("stopped, nothing is left in flight") || in.inFlight.Load() != 0 {
 				t.Errorf("%s ended before its call\n%s", c.program, p.lastOutput())
 			}
-			in.until("the acknowledgement", 10*time.Second, func() bool { return in.queue(c.queue).NumAckPending == 0 })
+			in.until("the acknowledgement", time.Minute, func() bool { return in.queue(c.queue).NumAckPending == 0 })
 			in.wantOnce(c.queue, c.well, c.call, 2*(n+1))
 		}
 	}
@@ -93,7 +93,7 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 			in.fault(sandbox.Fault{Operation: c.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour)})
 			in.publishRequests(1)
 			p := in.start(c.program)
-			in.until("a call", 20*time.Second, func() bool { return in.calls(c.call) == 1 })
+			in.until("a call", time.Minute, func() bool { return in.calls(c.call) == 1 })
 			p.expectEnd()
 			p.signal(syscall.SIGTERM)
 			p.wantStatus(1, 3*time.Second+time.Second) // before the call's own time is over
@@ -102,12 +102,12 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 			}
 			began := time.Now()
 			p = in.start(c.program, "SHUTDOWN_GRACE=20s")
-			in.waitOutcomes(c.ends, 1, 30*time.Second)
+			in.waitOutcomes(c.ends, 1, time.Minute)
 			t.Logf("it ended %v later", time.Since(began).Round(time.Second/10))
 			if e := in.wantFinal(c.ends); e.state() != messages.Uncertain {
 				t.Errorf("it ended as %s: %s", e.state(), e.Raw)
 			}
-			in.until("an empty queue", 10*time.Second, func() bool { return in.unsettled(c.queue) == 0 && p.logged(`"message":"settled"`) })
+			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 && p.logged(`"message":"settled"`) })
 			p.stop(10 * time.Second)
 			if calls := in.calls(c.call); calls != 1 {
 				t.Errorf("%d calls", calls)
@@ -130,7 +130,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	var idle []*process
 	for _, program := range everyProgram {
 		p := in.start(program)
-		in.until("it to work", 20*time.Second, func() bool { return p.logged(`"message":"ready"`) })
+		in.until("it to work", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
 		idle = append(idle, p)
 	}
 	stopped()
@@ -144,7 +144,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	var busy []*process
 	for _, c := range consumers {
 		p := in.start(c.program)
-		in.until("all workers busy", 20*time.Second, func() bool { return in.calls(c.call) == 3 })
+		in.until("all workers busy", time.Minute, func() bool { return in.calls(c.call) == 3 })
 		busy = append(busy, p)
 	}
 	stopped()
@@ -161,7 +161,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	}
 	for _, c := range consumers {
 		in.waitOutcomes(c.ends, n, time.Minute)
-		in.until("an empty queue", 10*time.Second, func() bool { return in.unsettled(c.queue) == 0 })
+		in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 })
 		if calls := in.calls(c.call); calls != n {
 			t.Errorf("%s: %d calls of %d requests", c.program, calls, n)
 		}
@@ -179,7 +179,7 @@ func (in *installation) back() {
 	if err := in.nats.Restart(); err != nil {
 		in.t.Fatal(err)
 	}
-	in.until("JetStream", 20*time.Second, func() bool {
+	in.until("JetStream", time.Minute, func() bool {
 		_, err := in.js.Consumer(in.t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
 		return err == nil
 	})
@@ -193,9 +193,9 @@ func TestSIGTERMWhileStarting(t *testing.T) {
 	for _, program := range everyProgram {
 		for where, url := range map[string]string{"no NATS": "nats://127.0.0.1:1", "a NATS without an answer": "nats://" + deaf} {
 			p := in.start(program, "NATS_URL="+url)
-			in.until("it to start, with "+where, 20*time.Second, func() bool { return p.logged("admin server listens") })
+			in.until("it to start, with "+where, time.Minute, func() bool { return p.logged("admin server listens") })
 			if where != "no NATS" {
-				in.until("it to be connected", 20*time.Second, func() bool { _, page := p.get("/readyz"); return page == "starting: waiting for NATS\n" })
+				in.until("it to be connected", time.Minute, func() bool { _, page := p.get("/readyz"); return page == "starting: waiting for NATS\n" })
 			}
 			p.stop(10 * time.Second)
 		}
@@ -259,7 +259,7 @@ func TestSIGTERMWhileWaitingForAnObject(t *testing.T) {
 	m["to_object"] = map[string]string{"bucket": "lists", "name": "all", "digest": info.Digest}
 	in.publish("mail.send.requested", m)
 	p := in.start("mail-consumer")
-	in.until("it to have taken it", 20*time.Second, func() bool { return in.queue(bus.SendQueue).Delivered.Consumer > 0 })
+	in.until("it to have taken it", time.Minute, func() bool { return in.queue(bus.SendQueue).Delivered.Consumer > 0 })
 	p.stop(20 * time.Second)
 	if _, err := store.PutString(t.Context(), "all", "a@example.test\nb@example.test\n"); err != nil {
 		t.Fatal(err)

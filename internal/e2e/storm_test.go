@@ -90,11 +90,11 @@ func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
 	s.settle()
 	for _, p := range s.processes() {
 		if !p.exited() {
-			s.until(p.name+" to work", 20*time.Second, func() bool { return p.logged(`"message":"ready"`) })
-			p.stop(20 * time.Second)
+			s.until(p.name+" to work", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
+			p.stop(time.Minute)
 		}
 	}
-	s.until("the sandbox to be done with the calls of the dead", 20*time.Second, func() bool { return s.inFlight.Load() == 0 })
+	s.until("the sandbox to be done with the calls of the dead", time.Minute, func() bool { return s.inFlight.Load() == 0 })
 	s.judge()
 }
 

@@ -39,7 +39,7 @@ func (l *transactionList) enroll(n int) {
 	}
 	p := l.start("mandate-consumer")
 	l.waitOutcomes("mandate.enroll.succeeded.*", l.made, time.Minute)
-	p.stop(20 * time.Second)
+	p.stop(time.Minute)
 }
 
 // decide has the payers of some enrollments decide.
@@ -71,7 +71,7 @@ func (l *transactionList) wantEnd(pollers ...*process) {
 	})
 	for _, p := range pollers {
 		l.caughtUp(p)
-		p.stop(20 * time.Second)
+		p.stop(time.Minute)
 	}
 	l.judge()
 }
@@ -128,7 +128,7 @@ func TestAStoppedTransactionPollerPublishesNothingTwice(t *testing.T) {
 			l.caughtUp(other)
 			stopped.resume()
 			l.caughtUp(stopped)
-			other.stop(20 * time.Second)
+			other.stop(time.Minute)
 			l.decide(20, 40)
 			l.wantEnd(stopped)
 		})

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"maps"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -15,27 +14,20 @@ import (
 // their making, a callback that is stored, an approval that the list shows.
 func TestAnApprovalIsPublishedAndItsCallbackStored(t *testing.T) {
 	in := install(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, secret := free.Addr().String(), "MANDATE_CALLBACK_SECRET="+strings.Repeat(secretMark, 4)
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr, secret := ports(t, 1)[0], "MANDATE_CALLBACK_SECRET="+strings.Repeat(secretMark, 4)
 	receiver := in.start("callback-receiver", secret, "CALLBACK_LISTEN="+addr)
 	consumer := in.start("mandate-consumer", secret, "MANDATE_CALLBACK_URL=http://"+addr+"/mandates")
 	poller := in.start("transaction-poller", "TRANSACTIONS_INTERVAL=200ms")
 	in.publish("mandate.enroll.requested", enrollment("r1"))
-	in.until("the new application to be published", 30*time.Second, func() bool { return in.count("mandate.application.new.r1") == 1 })
+	in.until("the new application to be published", time.Minute, func() bool { return in.count("mandate.application.new.r1") == 1 })
 	order, _ := enrollment("r1")["order_number"].(string)
 	if err := in.box.Decide(order, sandbox.Approve); err != nil {
 		t.Fatal(err)
 	}
-	in.until("the callback to be stored", 30*time.Second, func() bool { return in.count("mandate.callback.received.r1") > 0 })
-	in.until("the approval to be published", 30*time.Second, func() bool { return in.count("mandate.application.approved.r1") == 1 })
+	in.until("the callback to be stored", time.Minute, func() bool { return in.count("mandate.callback.received.r1") > 0 })
+	in.until("the approval to be published", time.Minute, func() bool { return in.count("mandate.application.approved.r1") == 1 })
 	said := map[string]bool{} // how far a program has read a list, if it reads one
-	in.until("all three to say how they are", 30*time.Second, func() bool {
+	in.until("all three to say how they are", time.Minute, func() bool {
 		answers, err := bus.AskStatus(t.Context(), in.js.Conn())
 		for _, p := range answers {
 			said[p.Program] = p.ReadThrough != nil
@@ -47,6 +39,6 @@ func TestAnApprovalIsPublishedAndItsCallbackStored(t *testing.T) {
 	}
 	for _, p := range []*process{receiver, consumer, poller} {
 		in.untilReady(p)
-		p.stop(20 * time.Second)
+		p.stop(time.Minute)
 	}
 }

@@ -33,7 +33,7 @@ type mandates struct {
 // installMandates makes one with an address at which callbacks are taken.
 func installMandates(t *testing.T) (m *mandates, callbacks string) {
 	t.Helper()
-	callbacks = freeAddress(t)
+	callbacks = ports(t, 1)[0]
 	m = &mandates{orders: map[string]string{}, installation: install(t, "MANDATE_CALLBACK_SECRET="+callbackSecret,
 		"TRANSACTIONS_INTERVAL=500ms", "TRANSACTIONS_RATE=100")}
 	return m, callbacks
@@ -205,7 +205,7 @@ func TestApprovalsAndDeductionsAreToldOnceThroughKills(t *testing.T) {
 	m.caughtUp(pollers[0])
 	m.untilReady(receiver)
 	for _, p := range append(pollers, receiver, consumer) {
-		p.stop(20 * time.Second)
+		p.stop(time.Minute)
 	}
 	t.Logf("%v: all have ended", time.Since(began).Round(100*time.Millisecond))
 	m.box.Close() // the last callbacks are tried

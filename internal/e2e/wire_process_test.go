@@ -32,7 +32,7 @@ func TestAnAnswerNobodyAskedForIsNotPrinted(t *testing.T) {
 	}
 	p := in.start("mandate-consumer", "MANDATE_API_URL=http://"+l.Addr().String())
 	in.waitOutcomes("mandate.enroll.*.*", requests, time.Minute)
-	p.stop(20 * time.Second)
+	p.stop(time.Minute)
 	for id, history := range in.histories("mandate.enroll.*.*") {
 		if e, err := finalEvent(history); err != nil || e.state() != messages.Succeeded && e.reason() != "link_lost" {
 			t.Errorf("%s: %v %s", id, err, e.Raw)
