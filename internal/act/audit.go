@@ -9,7 +9,7 @@
 //	audit.go, read.go    the records, stored and read
 //	redrive.go, plan.go  dead letters run again; what is known of each, batches.go: of a message
 //	cancel.go, pause.go  requests that are withdrawn; queues that give out nothing
-//	erase.go, traces.go  what is stored of a request; of somebody
+//	erasure.go           what is stored of a request, traces.go: of somebody; removed in erase.go
 package act
 
 import (

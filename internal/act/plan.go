@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -92,6 +94,56 @@ type final struct {
 	By            string          `json:"by"`
 	Why           string          `json:"why"`
 	Evidence      json.RawMessage `json:"evidence"`
+}
+
+// Plan says of dead letters, of a request the newest first, what is known of each. It changes
+// nothing.
+func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
+	items := make([]Item, 0, len(letters))
+	waiting := map[messages.Operation]map[string]bool{}
+	for _, letter := range letters {
+		item, err := classify(ctx, r.Log, letter)
+		if err != nil {
+			return nil, err
+		}
+		if item.Class == Reopened && waiting[item.Operation] == nil {
+			waiting[item.Operation] = map[string]bool{}
+		}
+		items = append(items, item)
+	}
+	for op, in := range waiting {
+		if err := r.Reader.QueuedIDs(ctx, op, in); err != nil {
+			return nil, err
+		}
+	}
+	for i, item := range items {
+		if item.Class == Reopened && waiting[item.Operation][item.RequestID] {
+			items[i] = item.as(Underway, "it is reopened already, and waits in its queue")
+		}
+	}
+	return items, nil
+}
+
+// Letters are the dead letters of names, as those of a Consent, or else those that
+// a query asks for, of each request the newest.
+func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, now time.Time) (letters []inspect.DeadLetter, err error) {
+	if len(names) == 0 {
+		letters, err = r.Reader.DeadLetters(ctx, q)
+	}
+	for _, name := range names {
+		found, err := r.Reader.DeadLettersOf(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, found...)
+	}
+	seen := map[string]bool{}
+	return slices.DeleteFunc(letters, func(d inspect.DeadLetter) bool {
+		key := string(d.Operation) + " " + d.RequestID
+		before := seen[key]
+		seen[key] = true
+		return before
+	}), err
 }
 
 // classify says what is known of a dead letter's request.
