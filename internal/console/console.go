@@ -11,7 +11,7 @@
 //	page.go, errors.go  how a page is made of templates, and one that says what is wrong
 //	live.go     pages that stay current, by server-sent events
 //	watch.go    what is looked at all the time: queues, programs, how far the index is
-//	today.go, chart.go, find.go, requests.go, request.go, dead.go, queues.go, audit.go  the pages
+//	today.go, chart.go, find.go, requests.go, request.go, queues.go, audit.go  the pages
 //	act.go, redrive.go  what people do; runs.go: redrives under way
 //	mask.go     personal data, hidden
 //	words.go    how times, states and reasons are written
