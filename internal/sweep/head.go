@@ -49,7 +49,7 @@ func (r *run[T]) tail(ctx context.Context, size int) error {
 			return err
 		}
 		switch {
-		case page.Limit > 0 && page.Limit < size: // it begins elsewhere
+		case page.Limit > 0 && page.Limit < size && page.Limit >= len(page.Rows): // it begins elsewhere
 			size = page.Limit
 			last = (r.state.Total + size - 1) / size
 			number, step = last+1, -1

@@ -14,6 +14,7 @@ type walk struct {
 	asked window
 	size  int      // rows of a full page
 	fixed bool     // the upstream ignores limit
+	wrong bool     // what pages say of their size is not true
 	end   int      // rows up to the last one that was read
 	last  []uint64 // keys of the last page that joined
 	total int      // of that page
@@ -56,6 +57,12 @@ const (
 // take takes the page that was asked for and says what to ask for next.
 func (w *walk) take(keys []uint64, total, limit int) {
 	n := len(keys)
+	// A first page that is not as long as it says, and not the whole list. Who believed a page that
+	// says more than it shows would never ask for the next one.
+	w.wrong = w.wrong || w.asked.page == 1 && limit > 0 && (n > limit || n < limit && n != total)
+	if w.wrong {
+		limit = 0
+	}
 	w.resize(n, total, limit)
 	from := w.asked.from()
 	if limit = w.size; w.fixed || limit < w.asked.limit {

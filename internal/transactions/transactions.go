@@ -78,18 +78,13 @@ func New(c Config) *List {
 // MaxPage is how many bytes a page may have: one record with a large field must not stop the others.
 const MaxPage = 4 << 20
 
-// Page reads a page of the list. The service has pages of one size, whatever is asked for. A size
-// that the page itself shows to be wrong counts for none: the pages behind it would not be read.
+// Page reads a page of the list. The service has pages of one size, whatever is asked for.
 func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], error) {
 	page, err := l.Read(ctx, number)
 	if err != nil {
 		return sweep.Page[Record]{}, err
 	}
-	limit := page.PerPage
-	if n := len(page.Records); n > limit || n < limit && page.More {
-		limit = 0
-	}
-	return sweep.Page[Record]{Rows: l.rows(page.Records), Total: page.Total, Limit: limit}, nil
+	return sweep.Page[Record]{Rows: l.rows(page.Records), Total: page.Total, Limit: page.PerPage}, nil
 }
 
 // rows are the rows of records. No state is the last one for certain: what was deducted may
