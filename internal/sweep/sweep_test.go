@@ -280,6 +280,21 @@ func TestPagesOfAnyLengthHideNoRow(t *testing.T) {
 
 // Pages are shorter than requested, of a length of their own or of another one each time, and
 // say that they are not.
+// Where the rows read so far can be divided by every length that a page may have, no page shows the last
+// of them and the next one too: the reading goes on all the same.
+func TestAReadingGoesOnWhereNoPageOverlapsTheLast(t *testing.T) {
+	for longest, rows := range map[int]int{3: 6, 4: 12, 5: 60, 10: 2520} {
+		inWorld(t, rows+20, func(w *world) {
+			w.maxRows = longest
+			calls := w.run(time.Duration(rows)*time.Second + 10*time.Minute)
+			w.check(time.Time{})
+			if most := 2*rows + 2*600; w.sweeper.Fault() != "" || calls > most {
+				w.Errorf("pages of %d: fault %q after %d calls, want none after %d at most", longest, w.sweeper.Fault(), calls, most)
+			}
+		})
+	}
+}
+
 func TestPagesThatHideTheirLengthHideNoRow(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
 		for _, varies := range []bool{false, true} {
