@@ -33,7 +33,7 @@ func browser(t *testing.T) context.Context {
 	t.Cleanup(end)
 	ctx, closeTab := chromedp.NewContext(ctx)
 	t.Cleanup(closeTab)
-	ctx, stop := context.WithTimeout(ctx, 80*time.Second)
+	ctx, stop := context.WithTimeout(ctx, 3*time.Minute)
 	t.Cleanup(stop)
 	return ctx
 }

@@ -168,7 +168,7 @@ func (in *installation) shows(path, text string) (page string) {
 // until waits for something that is about to happen.
 func (in *installation) until(what string, happened func() bool) {
 	in.t.Helper()
-	ctx, cancel := context.WithTimeout(in.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(in.t.Context(), time.Minute)
 	defer cancel()
 	for !happened() {
 		if !retry.Pause(ctx, 50*time.Millisecond) {

@@ -46,7 +46,7 @@ func (in installation) take(from bus.Queue) {
 	in.t.Helper()
 	c, err := in.js.Consumer(in.t.Context(), from.Stream, from.Name)
 	if err == nil {
-		_, err = c.Next(jetstream.FetchMaxWait(10 * time.Second))
+		_, err = c.Next(jetstream.FetchMaxWait(time.Minute))
 	}
 	if err != nil {
 		in.t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/devkit/devtest"
@@ -73,7 +74,7 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 func (in installation) many(n int) {
 	in.t.Helper()
 	store := func(subject, body string, header ...string) {
-		if _, err := in.js.PublishMsgAsync(devtest.Message(in.t, subject, body, header...)); err != nil {
+		if _, err := in.js.PublishMsgAsync(devtest.Message(in.t, subject, body, header...), jetstream.WithStallWait(time.Minute)); err != nil {
 			in.t.Fatal(err)
 		}
 	}

@@ -192,7 +192,7 @@ func TestDelayDoesTheWorkEvenForACallerThatLeft(t *testing.T) {
 		t.Fatalf("got %v, want the caller's own deadline", err)
 	}
 	w.done(0, 0)
-	for deadline := time.Now().Add(5 * time.Second); w.s.Enrolled("DD1") == 0; {
+	for deadline := time.Now().Add(time.Minute); w.s.Enrolled("DD1") == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("the work was never done")
 		}

@@ -239,7 +239,7 @@ func TestReadersSurviveARestartOfTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.store("mail.send.started.away", own(r, ""))
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	began, got := make(chan struct{}), make(chan string, 3)
 	go func() {
@@ -377,7 +377,7 @@ func TestFollowShowsEveryEventOfARequestInOrder(t *testing.T) {
 // run collects outcomes until there are n of them.
 func run(t *testing.T, o *errand.Outcomes, n int, handle func(e errand.Event) error) (got []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := o.Run(ctx, func(_ context.Context, outcome errand.Outcome) error {
 		e := outcome.About()

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/devkit"
 )
 
 // Cluster is three servers in this process and a connection to each, named n0 to n2.
@@ -41,7 +42,7 @@ func NewCluster(t testing.TB) *Cluster {
 			NoLog: true, NoSigs: true, Routes: routes, Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}})
 		c.Start(i)
 		t.Cleanup(func() { c.Stop(i) })
-		nc, err := nats.Connect(c.servers[i].ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		nc, err := nats.Connect(c.servers[i].ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,11 +52,11 @@ func NewCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// free returns n free ports.
+// free returns n free ports, that stay free while a server is stopped.
 func free(t testing.TB, n int) (ports []int) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := devkit.Loopback()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +76,7 @@ func (c *Cluster) Start(i int) {
 	}
 	c.servers[i] = s
 	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(time.Minute) {
 		c.t.Fatal("server is not ready")
 	}
 }
@@ -103,7 +104,7 @@ func (c *Cluster) Replicate(names ...string) jetstream.JetStream {
 			if _, err = js.CreateStream(c.t.Context(), cfg); err == nil {
 				break
 			}
-			if time.Since(began) > 20*time.Second {
+			if time.Since(began) > time.Minute {
 				c.t.Fatal(err)
 			}
 		}
@@ -124,7 +125,7 @@ func (c *Cluster) Leader(js jetstream.JetStream, stream string) (i int) {
 		if err == nil {
 			return i
 		}
-		if time.Since(began) > 20*time.Second {
+		if time.Since(began) > time.Minute {
 			c.t.Fatal(err)
 		}
 	}
