@@ -52,7 +52,7 @@ func TestAListIsReadWholeWhateverItsPagesSay(t *testing.T) {
 		"a number no list has":        {says("total", json.Number("1000000000000000000")), 0},
 		"a number no computer has":    {says("total", strings.Repeat("9", 40)), 0},
 		"one record":                  {says("total", 1), 0},
-		"the truth, of large records": {func(map[string]any) {}, 60 << 10},
+		"the truth, of large records": {func(map[string]any) {}, 30 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
