@@ -28,6 +28,7 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 		"withdrawn": {"mandate.enroll", "failed", body{"reason": "cancelled"}, index.Cancelled, act.Cancelled},
 		"unknown":   {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{}}, index.Twice, act.Twice},
 		"listed":    {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": records}, index.WasDone, act.WasDone},
+		"odd":       {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{{"payer_email": 7}}}, index.WasDone, act.WasDone},
 		"link":      {"mandate.enroll", "uncertain", body{"reason": "link_lost", "evidence": records}, index.WasDone, act.WasDone},
 		"found":     {"mandate.enroll", "resolved", body{"outcome": "succeeded", "evidence": records}, index.WasDone, act.WasDone},
 		"not-found": {"mandate.enroll", "resolved", body{"outcome": "failed", "evidence": []body{}}, index.Safe, act.Safe},
