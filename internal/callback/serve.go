@@ -69,7 +69,7 @@ func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) e
 }
 
 // counted is a listener that calls answered with the status of each answer on its connections.
-// What cannot be read is answered by the HTTP server, and no handler hears of it.
+// What cannot be read is answered by the HTTP server and reaches no handler.
 type counted struct {
 	net.Listener
 	answered func(status int)
