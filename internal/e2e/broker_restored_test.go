@@ -77,7 +77,7 @@ func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 				}
 			}
 		}
-		told := func(status string, n int) func() bool { return b.published("mandate.application."+status+".*", n) }
+		listed := func(status string, n int) func() bool { return b.published("mandate.application."+status+".*", n) }
 		await := func(is func() bool) {
 			for end := time.Now().Add(3 * time.Hour); !is() && time.Now().Before(end); {
 				time.Sleep(10 * time.Second)
@@ -90,14 +90,14 @@ func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		await(told("new", n))
+		await(listed("new", n))
 		backup := b.backup(bus.MandateEvents)
 		approve(0, n)
-		await(told("approved", n))
+		await(listed("approved", n))
 		b.restore(bus.MandateEvents, backup)
 		enroll(n, 2*n)
 		approve(n, 2*n)
-		await(told("approved", 2*n))
+		await(listed("approved", 2*n))
 		time.Sleep(3 * time.Hour) // the whole list is read again
 		stop()
 		b.beside.Wait()
