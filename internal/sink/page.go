@@ -25,12 +25,14 @@ type acks struct {
 
 	mu    sync.Mutex
 	next  uint64 // number of the next write
+	last  uint64 // sequence of the last message of ours that is known to be stored
 	pages []*page
 }
 
 // page is what is known of writes that are under way together.
 type page struct {
 	first   uint64        // number of the first one
+	after   uint64        // sequence that each is stored behind
 	got     []error       // by write: nil when it is stored
 	left    int           // writes without an answer
 	refusal error         // the server's first answer that one is not stored
@@ -43,6 +45,9 @@ const writeTime = 2 * time.Millisecond
 
 // errUnanswered is what is known of a write until there is an answer.
 var errUnanswered = fmt.Errorf("%w yet", bus.ErrNoAck)
+
+// errOlder means that a write was stored where the stream had messages already: those are gone.
+var errOlder = errors.New("the stream is an older copy of itself")
 
 func newAcks(nc *nats.Conn, stream string) (*acks, error) {
 	a := &acks{prefix: nc.NewInbox() + ".", usual: []byte(`{"stream":"` + stream + `","seq":`)}
@@ -64,7 +69,7 @@ func (a *acks) begin(n int) *page {
 		writes += len(other.got)
 	}
 	p.until = time.Now().Add(retry.Answer + time.Duration(writes)*writeTime)
-	p.first = a.next
+	p.first, p.after = a.next, a.last
 	a.next += uint64(n)
 	return p
 }
@@ -88,29 +93,49 @@ func (a *acks) receive(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	var answer error
-	if !a.isStored(m.Data) {
-		_, answer = bus.ParseAck(m.Data)
+	sequence, answer := a.stored(m.Data), error(nil)
+	if sequence == 0 {
+		var ack bus.Ack
+		ack, answer = bus.ParseAck(m.Data)
+		sequence = ack.Sequence
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.pages {
 		// Far beyond the end when it is of an earlier page.
 		if i := number - p.first; i < uint64(len(p.got)) && errors.Is(p.got[i], errUnanswered) {
+			if answer == nil && 0 < sequence && sequence <= p.after {
+				answer = errOlder
+			}
+			a.last = max(a.last, sequence)
 			p.answered(int(i), answer)
 		}
 	}
 }
 
-// isStored reports whether an answer is the usual one; whatever else is stored, too, a
-// JSON decoder finds out in ten times the time.
-func (a *acks) isStored(answer []byte) bool {
-	sequence, ok := bytes.CutPrefix(answer, a.usual)
-	sequence, end := bytes.CutSuffix(sequence, []byte("}"))
-	if !ok || !end || len(sequence) == 0 || len(sequence) > 18 || sequence[0] == '0' {
-		return false
+// stored gives the sequence in an answer that is the usual one; 0: it is another. Whatever else is
+// stored, too, a JSON decoder finds out in ten times the time.
+func (a *acks) stored(answer []byte) (sequence uint64) {
+	digits, ok := bytes.CutPrefix(answer, a.usual)
+	digits, end := bytes.CutSuffix(digits, []byte("}"))
+	if !ok || !end || len(digits) == 0 || len(digits) > 18 || digits[0] == '0' {
+		return 0
 	}
-	return !slices.ContainsFunc(sequence, func(c byte) bool { return c < '0' || c > '9' })
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		sequence = 10*sequence + uint64(c-'0')
+	}
+	return sequence
+}
+
+// note notes where the last message of ours is, and reports whether the stream had messages there already.
+func (a *acks) note(sequence uint64) (older bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	older, a.last = sequence <= a.last, sequence
+	return older
 }
 
 func (p *page) answered(i int, answer error) {

@@ -54,12 +54,12 @@ func TestTheServersUsualAnswerIsRecognized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !a.isStored(answer.Data) {
+	if a.stored(answer.Data) != 1 {
 		t.Errorf("%s is not recognized", answer.Data)
 	}
 	for _, other := range []string{"", `{"stream":"` + bus.MailDeliveries + `","seq":}`, `{"stream":"` + bus.MailDeliveries + `","seq":0}`,
 		`{"stream":"` + bus.MailDeliveries + `","seq":7,"duplicate":true}`, `{"stream":"OTHER","seq":7}`, `{"error":{"code":400,"err_code":10071}}`} {
-		if a.isStored([]byte(other)) {
+		if a.stored([]byte(other)) != 0 {
 			t.Errorf("%s is taken for the usual answer", other)
 		}
 	}

@@ -145,7 +145,7 @@ func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 			yield(Stored{}, err)
 			return
 		}
-		if token < s.published.next {
+		if older := s.acks.note(token); older || token < s.published.next {
 			yield(Stored{}, s.reset())
 			return
 		}
@@ -162,6 +162,7 @@ func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 // reset has everything read again that was read, and says so: it may be there no more.
 func (s *Store) reset() error {
 	s.token = 0
+	s.acks.note(0)
 	for _, r := range s.readers {
 		r.next = 0
 	}

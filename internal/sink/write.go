@@ -56,6 +56,9 @@ func (s *Store) settle(err error) error {
 		return nil
 	}
 	s.token = 0
+	if errors.Is(err, errOlder) {
+		return s.reset()
+	}
 	if bus.IsFinal(err) || errors.Is(err, errUnencodable) {
 		return fmt.Errorf("sink: store events: %w", err)
 	}

@@ -62,7 +62,7 @@ type Sink[T any] interface {
 	// Publish begins to store an event for each row. wait returns how many of them, from
 	// the first, are certainly stored. ErrBehind: another sweeper has taken the leadership,
 	// or it is unknown whether some were stored; call Learn, after all outstanding waits.
-	// Any other error: the same call would fail again.
+	// ErrReset: see there. Any other error: the same call would fail again.
 	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
 	// Mark stores how far the list was published. Errors as those of Publish.
 	Mark(ctx context.Context, m Mark) error
