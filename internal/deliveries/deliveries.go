@@ -24,6 +24,7 @@ package deliveries
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -94,7 +95,23 @@ var (
 
 // New makes a Log that knows nothing yet.
 func New(c Config) *Log {
-	return &Log{Config: c, calls: calls{max: c.Recipients}, dirty: map[string]struct{}{}, open: map[string]*unsettled{}, erased: map[string]struct{}{}}
+	l := &Log{Config: c, erased: map[string]struct{}{}}
+	l.forget()
+	return l
+}
+
+// forget forgets what was read and learned, which is all read and learned again.
+func (l *Log) forget() {
+	l.calls, l.dirty, l.open = calls{max: l.Recipients}, map[string]struct{}{}, map[string]*unsettled{}
+	l.since, l.updated, l.trusted, l.scanned, l.unmatched = time.Time{}, time.Time{}, time.Time{}, time.Time{}, nil
+}
+
+// heed forgets where an error of the store says so, and returns it.
+func (l *Log) heed(err error) error {
+	if errors.Is(err, sweep.ErrReset) {
+		l.forget()
+	}
+	return err
 }
 
 // Page reads a page of the log.
@@ -127,7 +144,7 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 			return
 		}
 		for e, err := range l.Store.Learn(ctx) {
-			if err != nil {
+			if l.heed(err) != nil {
 				yield(sweep.Stored{}, fmt.Errorf("deliveries: learn published events: %w", err))
 				return
 			}
@@ -153,7 +170,7 @@ func (l *Log) Kept(ctx context.Context) (time.Time, error) {
 	if err == nil {
 		l.kept = kept
 	}
-	return kept, err
+	return kept, l.heed(err)
 }
 
 // lookBack is how much older than the last read of the requests a row may be, by both of its
@@ -200,7 +217,7 @@ func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (
 		for _, e := range events[:stored] {
 			l.note(storedEvent(e, time.Now()))
 		}
-		return stored, err
+		return stored, l.heed(err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 type Requests interface {
 	// Requests yields the records of calls (mail.log.sent) and then the events of
 	// requests, each in order: those since a time, without those that it has yielded
-	// before. Everything that was stored before the call is among them, and each outcome
+	// before, and all again where the store has said sweep.ErrReset. Everything that was stored before the call is among them, and each outcome
 	// comes after the record of its call.
 	Requests(ctx context.Context, since time.Time) iter.Seq2[Record, error]
 	// Resolve stores mail.send.resolved if the event with the sequence over is still the

@@ -12,7 +12,7 @@ import (
 // Mark stores a watermark.
 func (l *Log) Mark(ctx context.Context, m sweep.Mark) error {
 	_, err := l.Store.Publish(ctx, []messages.Event{{Operation: messages.Log, State: messages.Marked, Body: watermark.Of(m)}})()
-	return err
+	return l.heed(err)
 }
 
 // LastMark returns the last watermark.

@@ -32,7 +32,7 @@ func New(js jetstream.JetStream, p *bus.Publisher, source string) (*Deliveries, 
 		return nil, err
 	}
 	d := &Deliveries{Store: s, sent: reader{stream: s.stream}, outcomes: reader{stream: bus.MailEvents}}
-	s.readers = append(s.readers, &d.sent)
+	s.readers = append(s.readers, &d.sent, &d.outcomes) // these are read with the calls that they are of
 	return d, nil
 }
 

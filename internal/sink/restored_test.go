@@ -7,8 +7,22 @@ import (
 	"time"
 
 	"errand/internal/devkit/devtest"
+	"errand/internal/sink"
 	"errand/internal/sweep"
+	"errand/pkg/messages"
 )
+
+// requestsOf counts what Requests gives that it did not give before.
+func requestsOf(t *testing.T, d *sink.Deliveries) (n int) {
+	t.Helper()
+	for _, err := range d.Requests(t.Context(), time.Time{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
 
 // The disk of a server is set back, or has lost what was written last: the stream is as old as
 // before and has our leadership. The next write that is stored shows it, also the one by which the
@@ -49,6 +63,17 @@ func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
 	kept()
 	learn(t, d)
 	store(t, d, rows(0, 3))
+	if _, err := nc.Request(messages.Send.Subject(messages.Started, "r1"), []byte("{}"), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	requests := func(want int) {
+		t.Helper()
+		if got := requestsOf(t, d); got != want {
+			t.Errorf("%d events of requests are given, want %d", got, want)
+		}
+	}
+	requests(1)
+	requests(0)
 	n.Stop()
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
@@ -61,6 +86,7 @@ func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
 	if _, err := publish(d, rows(6, 7)); !errors.Is(err, sweep.ErrReset) {
 		t.Errorf("Publish where events are gone: %v, want %v", err, sweep.ErrReset)
 	}
+	requests(1) // again, as records of their calls
 	if got := learn(t, d); len(got) != 4 {
 		t.Errorf("%d events are learned, want the 3 that are left and the one that was stored", len(got))
 	}

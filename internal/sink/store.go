@@ -62,7 +62,7 @@ type Store struct {
 	token     uint64 // sequence of our message on Leadership; 0: another poller may be active
 	batched   bool   // the stream has replicas: events are stored in batches
 	published reader
-	readers   []*reader // of this stream
+	readers   []*reader // whose messages are read again with those of this stream
 	made      time.Time // when the stream was, as far as is known
 }
 
