@@ -54,7 +54,7 @@ func (p *Program) Run(ctx context.Context) error {
 	})
 }
 
-// why says of a status why a callback was refused; 503 is said where it is not stored.
+// why says of a status why a callback was refused.
 var why = map[int]string{
 	http.StatusNotFound:              "the path does not end in <request id>/<token>, or the token was made with another secret",
 	http.StatusMethodNotAllowed:      "it is neither GET nor POST",
@@ -63,6 +63,7 @@ var why = map[int]string{
 	http.StatusRequestEntityTooLarge: "the body is larger than 64 KiB",
 	http.StatusRequestURITooLong:     "the query is longer than 8 KiB",
 	http.StatusTooManyRequests:       "too many for one request",
+	http.StatusServiceUnavailable:    "not stored: NATS did not take it, or too many came at once",
 }
 
 // refusals logs callbacks that were refused, of each status no more than one a minute: anybody
@@ -75,7 +76,11 @@ func refusals(log zerolog.Logger) func(request string, status int) {
 	return func(request string, status int) {
 		if of := last[status]; of != nil {
 			of.Do(func() {
-				log.Warn().Str("request_id", request).Int("http_status", status).Str("problem", why[status]).Msg("callback refused")
+				refused := log.Warn()
+				if request != "" {
+					refused = refused.Str("request_id", request)
+				}
+				refused.Int("http_status", status).Str("problem", why[status]).Msg("callback refused")
 			})
 		}
 	}

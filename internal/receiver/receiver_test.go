@@ -18,15 +18,16 @@ func TestWhyACallbackWasRefusedIsLoggedOnceAMinute(t *testing.T) {
 			refused("", 404)
 			refused("order-1", 413)
 		}
-		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), `"request_id":"order-1","http_status":413,"problem":"the body is larger`) {
-			t.Errorf("%d lines, want one of each status:\n%s", n, &log)
+		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), `"request_id":"order-1","http_status":413,"problem":"the body is larger`) ||
+			!strings.Contains(log.String(), `{"level":"warn","http_status":404,`) {
+			t.Errorf("%d lines, want one of each status, with the request that is known:\n%s", n, &log)
 		}
 		log.Reset()
 		time.Sleep(time.Minute)
 		refused("order-1", 413)
-		refused("order-1", 503) // said where it is not stored
-		if n := strings.Count(log.String(), "\n"); n != 1 {
-			t.Errorf("a minute later: %d lines, want 1:\n%s", n, &log)
+		refused("order-1", 503)
+		if n := strings.Count(log.String(), "\n"); n != 2 {
+			t.Errorf("a minute later: %d lines, want 2:\n%s", n, &log)
 		}
 	})
 }
