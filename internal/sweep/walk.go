@@ -58,8 +58,9 @@ const (
 func (w *walk) take(keys []uint64, total, limit int) {
 	n := len(keys)
 	// A first page that is not as long as it says, and not the whole list. Who believed a page that
-	// says more than it shows would never ask for the next one.
-	w.wrong = w.wrong || w.asked.page == 1 && limit > 0 && (n > limit || n < limit && n != total)
+	// says more than it shows would never ask for the next one. The last page may say its own rows.
+	w.wrong = w.wrong || w.asked.page == 1 && limit > 0 && (n > limit || n < limit && n != total) ||
+		w.last != nil && n == limit && n < min(w.size, w.asked.limit)
 	if w.wrong {
 		limit = 0
 	}

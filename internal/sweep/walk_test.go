@@ -25,3 +25,24 @@ func TestAWalkShowsAllRowsWhateverPagesSayOfTheirSize(t *testing.T) {
 		}
 	}
 }
+
+// The last page may say how many rows it has itself: it is no shorter page than the others.
+func TestALastPageThatSaysItsOwnRowsEndsTheWalk(t *testing.T) {
+	for _, most := range []int{10, 100} { // rows of a page
+		for rows := range 300 {
+			w, seen, reads := newWalk(100), map[uint64]bool{}, 0
+			for ; !w.done() && reads < 1000; reads++ {
+				var keys []uint64
+				limit := min(w.asked.limit, most)
+				for i := (w.asked.page - 1) * limit; i < min(rows, w.asked.page*limit); i++ {
+					keys = append(keys, uint64(i))
+					seen[uint64(i)] = true
+				}
+				w.take(keys, rows, len(keys))
+			}
+			if len(seen) != rows || w.state != whole || reads > 2*rows/most+5 {
+				t.Fatalf("%d rows, %d a page: %d seen in %d reads, state %d", rows, most, len(seen), reads, w.state)
+			}
+		}
+	}
+}
