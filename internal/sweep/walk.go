@@ -18,9 +18,15 @@ type walk struct {
 	end   int      // rows up to the last one that was read
 	last  []uint64 // keys of the last page that joined
 	total int      // of that page
-	still int      // pages in a row that brought nothing further
-	lost  int      // pages in a row that showed no row of the page before
+	count counts
 	state state
+}
+
+// counts are of pages.
+type counts struct {
+	read  int
+	still int // in a row that brought nothing further
+	lost  int // in a row that showed no row of the page before
 }
 
 // state is how far a walk is.
@@ -52,6 +58,7 @@ func (w *walk) done() bool { return w.state == whole || w.state == short }
 const (
 	maxStill = 2 // how often the end of the list is read before it is believed against the total
 	maxLost  = 6 // how often a page is looked for that joins the page before
+	maxRead  = 4 // how many pages are read for each one of the list, to find rows that moved: totals may be guesses
 )
 
 // take takes the page that was asked for and says what to ask for next.
@@ -69,27 +76,39 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	if limit = w.size; w.fixed || limit < w.asked.limit {
 		from = (w.asked.page - 1) * limit
 	}
+	w.count.read++
 	first := w.last == nil // a walk that was resumed joins nothing
-	joined := first || from <= w.end && !w.overlaps() || slices.ContainsFunc(keys, func(k uint64) bool { return slices.Contains(w.last, k) })
+	shown := slices.ContainsFunc(keys, func(k uint64) bool { return slices.Contains(w.last, k) })
+	joined := first || shown || from <= w.end && !w.overlaps()
 	switch {
 	case n == 0, joined && !first && endAlike(keys, w.last):
-		w.still++
-	case !joined && w.lost < maxLost:
+		w.count.still++
+	case !joined && w.count.lost < maxLost:
 		w.lookBack(total)
 		return
 	default:
 		if !joined {
 			w.state = skipping
 		}
-		w.end, w.last, w.still, w.lost = from+n, keys, 0, 0
+		w.end, w.last, w.count.still, w.count.lost = from+n, keys, 0, 0
 	}
-	gone := max(0, w.total-total)
+	gone := 0
+	if joined && !first && !shown && total > 0 {
+		gone = max(0, w.total-total)
+	}
 	w.total = total
-	if ends := w.still > 0 || n < min(w.asked.limit, w.size); ends && (total == w.end || w.still > maxStill) {
+	if gone > 0 && w.count.read > maxRead*(w.asked.page+2) {
+		gone, w.state = 0, skipping
+	}
+	if gone > 0 { // rows of the list that were behind this page may be before it now
+		w.asked = window{max(0, from-gone)/w.size + 1, w.size}
+		return
+	}
+	if ends := w.count.still > 0 || n < min(w.asked.limit, w.size); ends && (total == w.end || w.count.still > maxStill) {
 		w.finish()
 		return
 	}
-	w.onward(gone)
+	w.onward()
 }
 
 // endAlike reports whether one of two pages is the end of the other: a single row may be
@@ -130,9 +149,9 @@ func (w *walk) capped(n, total int) bool {
 // lookBack asks for the page that joins the last one: as far ahead as the list grew, then
 // back in longer and longer steps.
 func (w *walk) lookBack(total int) {
-	w.lost++
-	at := w.end - 1 - w.size<<w.lost/4
-	if grown := total - w.total; w.lost == 1 && grown > 0 {
+	w.count.lost++
+	at := w.end - 1 - w.size<<w.count.lost/4
+	if grown := total - w.total; w.count.lost == 1 && grown > 0 {
 		at = w.end - 1 + grown
 	}
 	w.asked = windowWith(max(at, 0), w.size)
@@ -144,13 +163,13 @@ func (w *walk) overlaps() bool {
 	return !w.fixed && windowWith(max(w.end-1, 0), w.size).to() > w.end
 }
 
-// onward asks for what follows the last page that joined. gone: rows that were removed.
-func (w *walk) onward(gone int) {
+// onward asks for what follows the last page that joined.
+func (w *walk) onward() {
 	if w.overlaps() {
 		w.asked = windowWith(max(w.end-1, 0), w.size)
 		return
 	}
-	w.asked = window{max(0, w.end-gone)/w.size + 1, w.size}
+	w.asked = window{w.end/w.size + 1, w.size}
 }
 
 func (w *walk) finish() {
