@@ -48,7 +48,7 @@ var enrollments = work{bus.EnrollQueue, messages.Enroll.Requested(), `{"portal_k
 	`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",` +
 	`"frequency_mode":"MT","application_reason":"Enrollment"}`, "succeeded",
 	func(t testing.TB, s consumer.Settings, _ bus.EventStore, caller *attempt.Caller, queue jetstream.Consumer, h *hold.Hold) runner {
-		api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1", Token: clients.NewSecret("token")},
+		api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1", Token: clients.NewSecret("api-token")},
 			clients.Transport(atOnce(`{"amount":100,"application_type":"Enrollment","url":"https://mandate.example.test/intent/DD1"}`)), clients.MaxConns(at64))
 		if err != nil {
 			t.Fatal(err)
