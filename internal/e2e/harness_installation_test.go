@@ -49,6 +49,7 @@ type installation struct {
 	box      *sandbox.Sandbox
 	web      *httptest.Server
 	inFlight atomic.Int64 // upstream calls at work, those of the dead too
+	changing atomic.Int64 // those of them that are no reads
 	programs string       // the directory of the programs
 	env      []string
 
@@ -112,6 +113,10 @@ func newInstallation(t *testing.T, dir, url string, env ...string) *installation
 	in.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		in.inFlight.Add(1)
 		defer in.inFlight.Add(-1)
+		if r.Method == http.MethodPost {
+			in.changing.Add(1)
+			defer in.changing.Add(-1)
+		}
 		in.box.ServeHTTP(w, r)
 	}))
 	t.Cleanup(in.web.Close)

@@ -272,7 +272,7 @@ func (s *storm) settle() {
 		return enrollments+letters == 0
 	})
 	s.box.ClearFaults()
-	s.until("the sandbox to be done with its calls", time.Minute, func() bool { return s.inFlight.Load() == 0 })
+	s.until("the sandbox to be done with its calls", time.Minute, func() bool { return s.changing.Load() == 0 }) // pollers may read all the time
 	s.until("all of the sending log to be published", within, func() bool {
 		return s.count("mail.delivery.delivered.*")+s.count("mail.delivery.bounced.*") >= int(s.box.Oracle(sandbox.Query{Summary: true}).Mail.Recipients)
 	})

@@ -26,17 +26,15 @@ func TestAnApprovalIsPublishedAndItsCallbackStored(t *testing.T) {
 	}
 	in.until("the callback to be stored", time.Minute, func() bool { return in.count("mandate.callback.received.r1") > 0 })
 	in.until("the approval to be published", time.Minute, func() bool { return in.count("mandate.application.approved.r1") == 1 })
-	said := map[string]bool{} // how far a program has read a list, if it reads one
-	in.until("all three to say how they are", time.Minute, func() bool {
+	want := map[string]bool{"callback-receiver": false, "mandate-consumer": false, bus.TransactionPoller: true} // who says how far a list is read
+	in.until("all three to say how they are, and the poller that it has read the list", time.Minute, func() bool {
+		said := map[string]bool{}
 		answers, err := bus.AskStatus(t.Context(), in.js.Conn())
 		for _, p := range answers {
 			said[p.Program] = p.ReadThrough != nil
 		}
-		return err == nil && len(said) == 3
+		return err == nil && maps.Equal(said, want)
 	})
-	if want := map[string]bool{"callback-receiver": false, "mandate-consumer": false, bus.TransactionPoller: true}; !maps.Equal(said, want) {
-		t.Errorf("they say how far they have read: %v, want %v", said, want)
-	}
 	for _, p := range []*process{receiver, consumer, poller} {
 		in.untilReady(p)
 		p.stop(time.Minute)
