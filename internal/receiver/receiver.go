@@ -74,13 +74,13 @@ func refusals(log zerolog.Logger) func(request string, status int) {
 		last[status] = &rate.Sometimes{Interval: time.Minute}
 	}
 	return func(request string, status int) {
-		if of := last[status]; of != nil {
-			of.Do(func() {
-				refused := log.Warn()
+		if now := last[status]; now != nil {
+			now.Do(func() {
+				of := log
 				if request != "" {
-					refused = refused.Str("request_id", request)
+					of = log.With().Str("request_id", request).Logger()
 				}
-				refused.Int("http_status", status).Str("problem", why[status]).Msg("callback refused")
+				of.Warn().Int("http_status", status).Str("problem", why[status]).Msg("callback refused")
 			})
 		}
 	}
