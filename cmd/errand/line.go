@@ -112,7 +112,7 @@ func implied(e event, body map[string]any, name, text string) bool {
 	switch name {
 	case "match", "order_number":
 		return at(body, "match.confidence") == string(messages.MatchExact)
-	case "number", "made": // what tells one deduction from another
+	case "number", "made": // what distinguishes deductions
 		return body["kind"] != string(messages.DeductionKind) || text == body["order_number"]
 	case "status":
 		return text == string(messages.StateOf(e.subject))

@@ -150,7 +150,7 @@ func mandateView(e inspect.Event, reveal bool) eventView {
 	case body.Mandate != "":
 		v.Message = "The mandate is " + strings.ReplaceAll(body.Mandate, "_", " ") + "."
 	}
-	if _, err := time.Parse(time.DateTime, body.Record.Made); about == messages.Deduction && err == nil { // what tells it from others
+	if _, err := time.Parse(time.DateTime, body.Record.Made); about == messages.Deduction && err == nil { // what distinguishes it
 		v.Message = strings.TrimSpace("Made at " + body.Record.Made + ". " + v.Message)
 	}
 	return v

@@ -41,7 +41,7 @@ func (c *Consumer[R]) open(m *nats.Msg, permit *hold.Permit) *delivery[R] {
 	c.lease.take(m)
 	d := &delivery[R]{message: m, meta: meta, permit: permit}
 	said := c.decode(d)
-	if d.print = said.Fingerprint; d.print == "" { // no JSON object: the bytes are what tells it from others
+	if d.print = said.Fingerprint; d.print == "" { // no JSON object: the bytes distinguish it
 		sum := sha256.Sum256(m.Data)
 		d.print = hex.EncodeToString(sum[:])
 	}
