@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"slices"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 )
 
 // compare measures errand beside others.
@@ -27,22 +27,22 @@ var known = []string{"errand", "before", "watermill", "watermill-push", "loop", 
 // chosen returns the scenarios to run.
 func (c *compare) chosen() ([]scenario, error) {
 	if c.Rounds < 1 || c.Rounds > 100 {
-		return nil, &app.Invalid{Variable: "--rounds", Problem: "must be 1 to 100"}
+		return nil, &programs.Invalid{Variable: "--rounds", Problem: "must be 1 to 100"}
 	}
 	for _, name := range c.Contestants {
 		if !slices.Contains(known, name) {
-			return nil, &app.Invalid{Variable: "--contestants", Problem: fmt.Sprintf("%q is none of %q", name, known)}
+			return nil, &programs.Invalid{Variable: "--contestants", Problem: fmt.Sprintf("%q is none of %q", name, known)}
 		}
 	}
 	if slices.Contains(c.Contestants, "before") && c.Before == "" {
-		return nil, &app.Invalid{Variable: "--before", Problem: "is missing"}
+		return nil, &programs.Invalid{Variable: "--before", Problem: "is missing"}
 	}
 	if c.Before != "" && !slices.Contains(c.Contestants, "before") {
 		c.Contestants = slices.Insert(c.Contestants, min(1, len(c.Contestants)), "before")
 	}
 	only, err := regexp.Compile(c.Only)
 	if err != nil {
-		return nil, &app.Invalid{Variable: "--only", Problem: err.Error()}
+		return nil, &programs.Invalid{Variable: "--only", Problem: err.Error()}
 	}
 	share := 1.0
 	if c.Quick {
@@ -52,7 +52,7 @@ func (c *compare) chosen() ([]scenario, error) {
 		return !only.MatchString(s.key) || c.Quick && c.Only == "" && !s.quick || len(s.contestants(c.Contestants)) == 0
 	})
 	if len(all) == 0 {
-		return nil, &app.Invalid{Variable: "--only", Problem: "no scenario matches; see --list"}
+		return nil, &programs.Invalid{Variable: "--only", Problem: "no scenario matches; see --list"}
 	}
 	return all, nil
 }

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 )
 
 // growth measures what a request costs the more there is of everything.
@@ -28,7 +28,7 @@ type growth struct {
 // Run measures and prints one table after the other.
 func (g *growth) Run(ctx context.Context) (err error) {
 	if g.Requests < 1000 || g.Requests > 1_000_000 || g.Rounds < 1 || g.Rounds > 100 {
-		return &app.Invalid{Variable: "--requests, --rounds", Problem: "must be 1000 to 1000000 and 1 to 100"}
+		return &programs.Invalid{Variable: "--requests, --rounds", Problem: "must be 1000 to 1000000 and 1 to 100"}
 	}
 	parts := []struct {
 		name    string
@@ -36,7 +36,7 @@ func (g *growth) Run(ctx context.Context) (err error) {
 	}{{"waiting", g.waiting}, {"replicas", g.replicas}, {"history", g.history}}
 	for _, name := range g.Of {
 		if name != "waiting" && name != "replicas" && name != "history" {
-			return &app.Invalid{Variable: "growth", Problem: fmt.Sprintf("%q is not waiting, history or replicas", name)}
+			return &programs.Invalid{Variable: "growth", Problem: fmt.Sprintf("%q is not waiting, history or replicas", name)}
 		}
 	}
 	w, clean, err := build(ctx, "")

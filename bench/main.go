@@ -7,10 +7,10 @@
 // module of its own, so that what errand is compared with is not in the programs' go.mod.
 package main
 
-import "errand/internal/app"
+import "errand/internal/programs"
 
 func main() {
-	app.Main("bench", "Measure what errand costs: beside other ways to do the same work, and as it grows.", new(cli))
+	programs.Main("bench", "Measure what errand costs: beside other ways to do the same work, and as it grows.", new(cli))
 }
 
 type cli struct {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"errand/internal/devkit"
+	"errand/internal/sandbox/devkit"
 )
 
 // server is the role of the NATS servers, one or a cluster of three in one process. It keeps its data in a directory

@@ -14,8 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 	"errand/internal/retry"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
@@ -69,7 +69,7 @@ const dropsCaches = 150 * time.Second
 // Run measures each kind with a server of its own, and prints the table.
 func (s *size) Run(ctx context.Context) (err error) {
 	if s.Requests < 1000 || s.Requests > 1_000_000 {
-		return &app.Invalid{Variable: "--requests", Problem: "must be 1000 to 1000000"}
+		return &programs.Invalid{Variable: "--requests", Problem: "must be 1000 to 1000000"}
 	}
 	w, clean, err := build(ctx, "")
 	if err != nil {

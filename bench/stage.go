@@ -34,7 +34,7 @@ func build(ctx context.Context, before string) (w workshop, clean func() error, 
 		return w, nil, err
 	}
 	clean = func() error { return os.RemoveAll(w.dir) }
-	w.root, err = output(ctx, "go", "list", "-f", "{{.Module.Dir}}", "errand/internal/app")
+	w.root, err = output(ctx, "go", "list", "-f", "{{.Module.Dir}}", "errand/internal/programs")
 	if err == nil {
 		// By errand's own go.mod: here other versions of its dependencies might be chosen.
 		_, err = output(ctx, "go", "build", "-C", w.root, "-o", w.dir+"/", "./cmd/...")

@@ -8,10 +8,10 @@
 //	copy       the loop over a sending log
 package main
 
-import "errand/internal/app"
+import "errand/internal/programs"
 
 func main() {
-	app.Main("peers", "What bench compares errand with.", new(cli))
+	programs.Main("peers", "What bench compares errand with.", new(cli))
 }
 
 type cli struct {

@@ -3,10 +3,10 @@
 package main
 
 import (
-	"errand/internal/app"
-	"errand/internal/receiver"
+	"errand/internal/programs"
+	"errand/internal/programs/callbackreceiver"
 )
 
 func main() {
-	app.Main("callback-receiver", "Takes the e-mandate service's callbacks, GET and POST on …/<request id>/<token>, and publishes them as mandate.callback.received events. That is the return_url which mandate-consumer gives to enrollments, below MANDATE_CALLBACK_URL.", new(receiver.Program))
+	programs.Main("callback-receiver", "Takes the e-mandate service's callbacks, GET and POST on …/<request id>/<token>, and publishes them as mandate.callback.received events. That is the return_url which mandate-consumer gives to enrollments, below MANDATE_CALLBACK_URL.", new(callbackreceiver.Program))
 }

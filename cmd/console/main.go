@@ -3,10 +3,10 @@
 package main
 
 import (
-	"errand/internal/app"
-	"errand/internal/console"
+	"errand/internal/oncall/console"
+	"errand/internal/programs"
 )
 
 func main() {
-	app.Main("console", "Shows requests, queues and dead letters as web pages, and lets people act on them.", new(console.Program))
+	programs.Main("console", "Shows requests, queues and dead letters as web pages, and lets people act on them.", new(console.Program))
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"errand/internal/app"
-	"errand/internal/inspect"
-	"errand/internal/natscontext"
+	"errand/internal/bus/natscontext"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 )
 
 // access is how a command reaches NATS.
@@ -16,7 +16,7 @@ type access struct{ natscontext.Options }
 func (a access) open(ctx context.Context, name string, c console) (broker, error) {
 	to, err := a.Resolve()
 	if invalid, ok := errors.AsType[*natscontext.Invalid](err); ok {
-		return broker{}, &app.Invalid{Variable: "NATS_CONTEXT", Problem: invalid.Problem}
+		return broker{}, &programs.Invalid{Variable: "NATS_CONTEXT", Problem: invalid.Problem}
 	}
 	return connect(ctx, to, name, c.warnings())
 }

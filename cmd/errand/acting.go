@@ -8,8 +8,8 @@ import (
 	"os/user"
 	"strings"
 
-	"errand/internal/act"
-	"errand/internal/app"
+	"errand/internal/oncall/act"
+	"errand/internal/programs"
 )
 
 // acting is what a command has that changes something.
@@ -19,7 +19,7 @@ type acting struct {
 	As   string `env:"ERRAND_AS" placeholder:"NAME" help:"Who does it. Default: the NATS user, else the user of this machine; for erase the latter first."`
 }
 
-var noReason = &app.Invalid{Variable: "--why", Problem: "must say why, for example --why 'the quota was raised'"}
+var noReason = &programs.Invalid{Variable: "--why", Problem: "must say why, for example --why 'the quota was raised'"}
 
 // open connects a command that acts. A reason is missing before anything is looked at.
 func (a acting) open(ctx context.Context, name string, c console) (broker, act.Person, error) {
@@ -43,9 +43,9 @@ func (a acting) person(b broker) (act.Person, error) {
 }
 
 func (a acting) named(b broker, name string) (act.Person, error) {
-	person, err := act.As(name, "errand "+app.Version(), b.nc, b.js)
+	person, err := act.As(name, "errand "+programs.Version(), b.nc, b.js)
 	if err != nil {
-		return person, &app.Invalid{Variable: "--as (ERRAND_AS)", Problem: fmt.Sprintf("%q cannot be who does it", name)}
+		return person, &programs.Invalid{Variable: "--as (ERRAND_AS)", Problem: fmt.Sprintf("%q cannot be who does it", name)}
 	}
 	return person, nil
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/act"
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 )
 
 // audit shows what people did.
@@ -43,9 +43,9 @@ func (a *audit) run(ctx context.Context, c console) error {
 	q := act.Query{Verb: act.Verb(a.Verb), Actor: a.Actor, Target: a.Target, Limit: a.Limit}
 	switch {
 	case a.Verb != "" && !slices.Contains(act.Verbs, q.Verb):
-		return &app.Invalid{Variable: "--verb", Problem: fmt.Sprintf("%q is none of %s", a.Verb, joined(act.Verbs))}
+		return &programs.Invalid{Variable: "--verb", Problem: fmt.Sprintf("%q is none of %s", a.Verb, joined(act.Verbs))}
 	case a.Limit < 0:
-		return &app.Invalid{Variable: "--limit", Problem: "must not be negative"}
+		return &programs.Invalid{Variable: "--limit", Problem: "must not be negative"}
 	}
 	return a.read(ctx, a.NATS, "audit", c, func(b broker, c console, now time.Time) error {
 		q.Since = a.Since.from(now)

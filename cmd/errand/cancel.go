@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -32,7 +32,7 @@ func (k *cancel) Run(ctx context.Context) error { return k.run(ctx, standard()) 
 
 func (k *cancel) run(ctx context.Context, c console) error {
 	if !messages.IsID(k.ID) {
-		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q can be no request id: those are up to 64 letters, digits, - and _", k.ID)}
+		return &programs.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q can be no request id: those are up to 64 letters, digits, - and _", k.ID)}
 	}
 	op := messages.Operation("")
 	if k.Operation != "" {

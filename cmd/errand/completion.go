@@ -9,9 +9,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"errand/internal/act"
-	"errand/internal/inspect"
-	"errand/internal/natscontext"
+	"errand/internal/bus/natscontext"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 )
 
 // connectWait is how long a command waits for a server to answer.
@@ -30,11 +30,11 @@ type broker struct {
 // error names the servers that did not answer.
 func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Logger) (broker, error) {
 	if err := to.Validate(); err != nil {
-		return broker{}, &app.Invalid{Variable: "NATS", Problem: err.Error()}
+		return broker{}, &programs.Invalid{Variable: "NATS", Problem: err.Error()}
 	}
 	nc, err := bus.Connect(to, "errand-"+name, log)
 	if err != nil {
-		return broker{}, &app.Invalid{Variable: "NATS", Problem: err.Error()}
+		return broker{}, &programs.Invalid{Variable: "NATS", Problem: err.Error()}
 	}
 	waiting, stop := context.WithTimeout(ctx, connectWait)
 	defer stop()

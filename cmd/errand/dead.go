@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -91,7 +91,7 @@ func (d *deadShow) Run(ctx context.Context) error { return d.run(ctx, standard()
 
 func (d *deadShow) run(ctx context.Context, c console) error {
 	if !messages.IsID(d.Name) {
-		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", d.Name)}
+		return &programs.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", d.Name)}
 	}
 	return d.read(ctx, d.NATS, "dead", c, func(b broker, c console, now time.Time) error {
 		letters, err := b.reader().DeadLetter(ctx, d.Name, now)

@@ -18,13 +18,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/logpoller"
-	"errand/internal/receiver"
+	"errand/internal/programs"
+	"errand/internal/programs/callbackreceiver"
+	"errand/internal/programs/logpoller"
+	"errand/internal/programs/transactionpoller"
 	"errand/internal/sandbox"
-	"errand/internal/transactionpoller"
+	"errand/internal/sandbox/devkit"
 )
 
 // installation is everything that runs: NATS, both upstreams, the programs.
@@ -132,24 +132,24 @@ func (h *installation) close() error {
 const demoChecksum = "demo-checksum-secret"
 
 // programs returns the programs with mostly default settings.
-func (h *installation) programs(log zerolog.Logger) (map[string]app.Program, error) {
+func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program, error) {
 	callbacks, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	secrets, checksum := app.CallbackSecrets{CallbackSecret: rand.Text() + rand.Text()}, app.Checksum{ChecksumSecret: demoChecksum}
-	common := app.Common{Base: app.Base{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second, Logger: &log},
+	secrets, checksum := programs.CallbackSecrets{CallbackSecret: rand.Text() + rand.Text()}, programs.Checksum{ChecksumSecret: demoChecksum}
+	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second, Logger: &log},
 		UpstreamTimeout: 5 * time.Second, RetryFirst: 100 * time.Millisecond, RetryMax: 2 * time.Second, RetryTries: 5}
-	requests := app.Requests{Concurrency: 64, GiveUpAfter: 24 * time.Hour}
-	mandates := app.MandateAPI{APIURL: h.sandbox, APIVersion: "v3", APIToken: "demo-token", PortalKey: "demo-portal", Checksum: checksum,
+	requests := programs.Requests{Concurrency: 64, GiveUpAfter: 24 * time.Hour}
+	mandates := programs.MandateAPI{APIURL: h.sandbox, APIVersion: "v3", APIToken: "demo-token", PortalKey: "demo-portal", Checksum: checksum,
 		ChecksumAmount: "shortest", Timezone: "Asia/Kuala_Lumpur"}
-	mail := app.MailAPI{APIURL: h.sandbox, APIKey: "demo-key"}
-	return map[string]app.Program{
-		"mandate-consumer": &app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates,
-			Callbacks: app.Callbacks{CallbackURL: "http://" + callbacks, CallbackSecrets: secrets}},
+	mail := programs.MailAPI{APIURL: h.sandbox, APIKey: "demo-key"}
+	return map[string]programs.Program{
+		"mandate-consumer": &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates,
+			Callbacks: programs.Callbacks{CallbackURL: "http://" + callbacks, CallbackSecrets: secrets}},
 		"transaction-poller": &transactionpoller.Program{Common: common, MandateAPI: mandates, Interval: 30 * time.Second, FullInterval: 24 * time.Hour},
-		"callback-receiver":  &receiver.Program{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
-		"mail-consumer":      &app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
+		"callback-receiver":  &callbackreceiver.Program{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
+		"mail-consumer":      &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
 		"log-poller": &logpoller.Program{Common: common, MailAPI: mail,
 			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour},
 	}, nil
@@ -199,7 +199,7 @@ func unused(ctx context.Context, js jetstream.JetStream) error {
 		info := c.CachedInfo()
 		requests := info.NumPending + uint64(max(0, info.NumAckPending))
 		if info.NumWaiting > 0 || requests > 0 {
-			return &app.Invalid{Variable: "--nats-url", Problem: fmt.Sprintf(
+			return &programs.Invalid{Variable: "--nats-url", Problem: fmt.Sprintf(
 				"that server is in use: %d requests are waiting or programs are connected to %s, and the demo would run requests against its sandbox", requests, q.Name)}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 

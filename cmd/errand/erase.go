@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/act"
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -19,7 +19,7 @@ import (
 type erase struct {
 	acting
 	format
-	app.RecipientKey
+	programs.RecipientKey
 
 	IDs []string `arg:"" optional:"" name:"id" help:"Request ids."`
 	Of  string   `placeholder:"WORD" help:"All that is stored of this e-mail address, order number, payer id or other whole value."`
@@ -48,7 +48,7 @@ func (e *erase) run(ctx context.Context, c console) error {
 	e.Of = strings.TrimSpace(e.Of)
 	switch {
 	case (len(e.IDs) > 0) == (e.Of != ""):
-		return &app.Invalid{Variable: "ID", Problem: "name request ids, or --of somebody, one of the two"}
+		return &programs.Invalid{Variable: "ID", Problem: "name request ids, or --of somebody, one of the two"}
 	case e.Yes && strings.TrimSpace(e.Why) == "":
 		return noReason
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
+	"errand/internal/programs"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // terminal is what a command printed.
@@ -113,7 +113,7 @@ func provisioned(t *testing.T) (*devkit.NATS, jetstream.JetStream) {
 }
 
 func isInvalid(err error) bool {
-	var invalid *app.Invalid
+	var invalid *programs.Invalid
 	return errors.As(err, &invalid)
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/typo"
 	"errand/pkg/messages"
 )
@@ -32,7 +32,7 @@ func operationOf(subject string) (messages.Operation, error) {
 	if hint == "" { // an operation, perhaps
 		hint = typo.DidYouMean(subject+".requested", subjects)
 	}
-	return "", &app.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests%s Use one of %s", subject, cmp.Or(hint, "."), strings.Join(subjects, ", "))}
+	return "", &programs.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests%s Use one of %s", subject, cmp.Or(hint, "."), strings.Join(subjects, ", "))}
 }
 
 // body is the request: made from the fields, or the unchanged bytes of a file or of
@@ -40,13 +40,13 @@ func operationOf(subject string) (messages.Operation, error) {
 func body(op messages.Operation, fields []string, file string, c console) ([]byte, error) {
 	switch {
 	case len(fields) > 0 && file != "":
-		return nil, &app.Invalid{Variable: "--field", Problem: "use either fields or --file, not both"}
+		return nil, &programs.Invalid{Variable: "--field", Problem: "use either fields or --file, not both"}
 	case len(fields) > 0:
 		return object(op, fields)
 	case file != "" && file != "-":
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, &app.Invalid{Variable: "--file", Problem: err.Error()}
+			return nil, &programs.Invalid{Variable: "--file", Problem: err.Error()}
 		}
 		defer func() { _ = f.Close() }() // nothing was written
 		return readAll(f, "--file")
@@ -60,7 +60,7 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 	if op == messages.Account || op == messages.Transactions {
 		return []byte("{}"), nil
 	}
-	return nil, &app.Invalid{Variable: "--field", Problem: "the request is empty: use --field name=value, --file FILE, or JSON on standard input"}
+	return nil, &programs.Invalid{Variable: "--field", Problem: "the request is empty: use --field name=value, --file FILE, or JSON on standard input"}
 }
 
 func readAll(r io.Reader, name string) ([]byte, error) {
@@ -69,7 +69,7 @@ func readAll(r io.Reader, name string) ([]byte, error) {
 		err = fmt.Errorf("is longer than %d MiB", maxBody>>20)
 	}
 	if err != nil {
-		return nil, &app.Invalid{Variable: name, Problem: err.Error()}
+		return nil, &programs.Invalid{Variable: name, Problem: err.Error()}
 	}
 	return data, nil
 }
@@ -82,13 +82,13 @@ func object(op messages.Operation, fields []string) ([]byte, error) {
 	for _, field := range fields {
 		name, text, found := strings.Cut(field, "=")
 		if !found || name == "" {
-			return nil, &app.Invalid{Variable: "--field", Problem: fmt.Sprintf("%q is not of the form name=value", field)}
+			return nil, &programs.Invalid{Variable: "--field", Problem: fmt.Sprintf("%q is not of the form name=value", field)}
 		}
 		if !utf8.ValidString(field) { // as JSON it would be another text
-			return nil, &app.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is not UTF-8: is the terminal or the script in another encoding?", strings.ToValidUTF8(name, "\uFFFD"))}
+			return nil, &programs.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is not UTF-8: is the terminal or the script in another encoding?", strings.ToValidUTF8(name, "\uFFFD"))}
 		}
 		if slices.Contains(names, name) {
-			return nil, &app.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is given twice; write a list as %s='[…]'", name, name)}
+			return nil, &programs.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is given twice; write a list as %s='[…]'", name, name)}
 		}
 		if len(names) > 0 {
 			b = append(b, ',')

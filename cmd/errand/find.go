@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -19,7 +19,7 @@ import (
 type find struct {
 	NATS access `embed:"" group:"nats"`
 	output
-	app.RecipientKey
+	programs.RecipientKey
 	Word  string `arg:"" name:"word" help:"A request id, an order number or an e-mail address."`
 	Since when   `placeholder:"TIME" help:"Look at events since then alone: 24h, 3d, or a date. Default: all that are kept."`
 }
@@ -43,7 +43,7 @@ func (f *find) Run(ctx context.Context) error { return f.run(ctx, standard()) }
 
 func (f *find) run(ctx context.Context, c console) error {
 	if strings.TrimSpace(f.Word) == "" {
-		return &app.Invalid{Variable: "WORD", Problem: "is empty"}
+		return &programs.Invalid{Variable: "WORD", Problem: "is empty"}
 	}
 	secrets, err := f.Secrets()
 	if err != nil {

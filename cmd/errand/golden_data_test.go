@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 

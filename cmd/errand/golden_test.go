@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"errand/internal/act"
 	"errand/internal/bus"
-	"errand/internal/inspect"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -54,7 +54,7 @@ func (l *list) run(ctx context.Context, c console) error {
 	for _, name := range l.State {
 		state := messages.State(name)
 		if known := inspect.States(q.Operations); !slices.Contains(known, state) {
-			return &app.Invalid{Variable: "--state", Problem: fmt.Sprintf("%q is none of %s", name, joined(known))}
+			return &programs.Invalid{Variable: "--state", Problem: fmt.Sprintf("%q is none of %s", name, joined(known))}
 		}
 		q.States = append(q.States, state)
 	}
@@ -112,7 +112,7 @@ func stateCell(op messages.Operation, state messages.State) cell {
 func (s selection) query(now time.Time) (inspect.Query, error) {
 	q := inspect.Query{Limit: s.Limit, Since: s.Since.from(now)}
 	if s.Limit < 0 {
-		return q, &app.Invalid{Variable: "--limit", Problem: "must not be negative"}
+		return q, &programs.Invalid{Variable: "--limit", Problem: "must not be negative"}
 	}
 	var err error
 	if q.Operations, err = operationsOf("--op", s.Operation); err != nil {
@@ -120,7 +120,7 @@ func (s selection) query(now time.Time) (inspect.Query, error) {
 	}
 	for _, name := range s.Reason {
 		if !slices.Contains(messages.Reasons, messages.Reason(name)) {
-			return q, &app.Invalid{Variable: "--reason", Problem: fmt.Sprintf("%q is none of %s", name, joined(messages.Reasons))}
+			return q, &programs.Invalid{Variable: "--reason", Problem: fmt.Sprintf("%q is none of %s", name, joined(messages.Reasons))}
 		}
 		q.Reasons = append(q.Reasons, messages.Reason(name))
 	}

@@ -23,10 +23,10 @@
 //	completion has a shell complete its command line
 package main
 
-import "errand/internal/app"
+import "errand/internal/programs"
 
 func main() {
-	app.Main("errand", "Post an errand: it is run against the upstream, and its outcome is published. This is the tool for people.", new(cli))
+	programs.Main("errand", "Post an errand: it is run against the upstream, and its outcome is published. This is the tool for people.", new(cli))
 }
 
 type cli struct {

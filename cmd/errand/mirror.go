@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 )
 
 // mirror creates and updates a reader's copies of the streams of events, in the reader's
@@ -46,7 +46,7 @@ func (m *mirror) Run(ctx context.Context) error { return m.run(ctx, standard()) 
 
 func (m *mirror) run(ctx context.Context, c console) error {
 	if !bus.ValidReader(m.Reader) {
-		return &app.Invalid{Variable: "READER", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32, and not mail-log", m.Reader)}
+		return &programs.Invalid{Variable: "READER", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32, and not mail-log", m.Reader)}
 	}
 	streams := m.Streams
 	if len(streams) == 0 {
@@ -54,7 +54,7 @@ func (m *mirror) run(ctx context.Context, c console) error {
 	}
 	for _, name := range streams {
 		if !slices.Contains(bus.Readable, name) {
-			return &app.Invalid{Variable: "STREAMS", Problem: fmt.Sprintf("has %q, must be of %s", name, strings.Join(bus.Readable, ", "))}
+			return &programs.Invalid{Variable: "STREAMS", Problem: fmt.Sprintf("has %q, must be of %s", name, strings.Join(bus.Readable, ", "))}
 		}
 	}
 	limits, err := m.limits()
@@ -73,14 +73,14 @@ func (m *mirror) run(ctx context.Context, c console) error {
 	return carryOut(ctx, c, plan, consent{dryRun: m.DryRun, yes: m.Yes, force: m.Force})
 }
 
-// limits returns the given limits; an *app.Invalid names one that cannot work.
+// limits returns the given limits; an *programs.Invalid names one that cannot work.
 func (m *mirror) limits() (l bus.Limits, err error) {
 	if l.Replicas, err = replicas(m.Replicas, "--replicas (MIRROR_REPLICAS)"); err != nil {
 		return l, err
 	}
 	if m.MaxAge != nil {
 		if l.MaxAge = *m.MaxAge; l.MaxAge < time.Minute {
-			return l, &app.Invalid{Variable: "--max-age (MIRROR_MAX_AGE)", Problem: "must be a minute or more: a consumer that stands still for longer misses events"}
+			return l, &programs.Invalid{Variable: "--max-age (MIRROR_MAX_AGE)", Problem: "must be a minute or more: a consumer that stands still for longer misses events"}
 		}
 	}
 	if m.MaxBytes != nil {

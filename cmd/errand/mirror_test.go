@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
+	"errand/internal/sandbox/devkit"
 )
 
 // secured is a server under the shipped configuration, where every password is "secret".

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
+	"errand/internal/sandbox/devkit"
 	"errand/pkg/messages"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
 	"errand/internal/retry"
 	"errand/pkg/messages"
 )

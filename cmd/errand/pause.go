@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"errand/internal/act"
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -40,7 +40,7 @@ func (p *pause) run(ctx context.Context, c console) error {
 		return err
 	}
 	if p.For.Duration > act.MaxPause {
-		return &app.Invalid{Variable: "--for", Problem: "must be at most 7d: requests that wait longer are given up"}
+		return &programs.Invalid{Variable: "--for", Problem: "must be at most 7d: requests that wait longer are given up"}
 	}
 	b, person, err := p.open(ctx, "pause", c)
 	if err != nil {
@@ -94,12 +94,12 @@ func (r *resume) run(ctx context.Context, c console) error {
 	return nil
 }
 
-// operationsOf are operations by name; an *app.Invalid names one that is none.
+// operationsOf are operations by name; an *programs.Invalid names one that is none.
 func operationsOf(variable string, names []string) (all []messages.Operation, err error) {
 	for _, name := range names {
 		i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return name == inspect.Short(op) || name == string(op) })
 		if i < 0 {
-			return nil, &app.Invalid{Variable: variable, Problem: fmt.Sprintf("%q is none of enroll, transactions, send, account", name)}
+			return nil, &programs.Invalid{Variable: variable, Problem: fmt.Sprintf("%q is none of enroll, transactions, send, account", name)}
 		}
 		all = append(all, inspect.Operations[i])
 	}

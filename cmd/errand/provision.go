@@ -12,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 )
 
 // provision creates and updates the streams and consumers that the programs need. A limit
@@ -142,19 +142,19 @@ func carryOut(ctx context.Context, c console, plan []bus.Change, given consent) 
 	})
 }
 
-// limits returns the given limits; an *app.Invalid names one that cannot work.
+// limits returns the given limits; an *programs.Invalid names one that cannot work.
 func (p *provision) limits() (l bus.Limits, err error) {
 	if l.Replicas, err = replicas(p.Replicas, "--replicas (PROVISION_REPLICAS)"); err != nil {
 		return l, err
 	}
 	if p.MaxAge != nil {
 		if l.MaxAge = *p.MaxAge; l.MaxAge < time.Minute {
-			return l, &app.Invalid{Variable: "--max-age (PROVISION_MAX_AGE)", Problem: "must be a minute or more: a request that is repeated after that time is run again"}
+			return l, &programs.Invalid{Variable: "--max-age (PROVISION_MAX_AGE)", Problem: "must be a minute or more: a request that is repeated after that time is run again"}
 		}
 	}
 	if p.AckWait != nil {
 		if l.AckWait = *p.AckWait; l.AckWait < time.Second {
-			return l, &app.Invalid{Variable: "--ack-wait (PROVISION_ACK_WAIT)", Problem: "must be a second or more: the programs send progress after a third of it"}
+			return l, &programs.Invalid{Variable: "--ack-wait (PROVISION_ACK_WAIT)", Problem: "must be a second or more: the programs send progress after a third of it"}
 		}
 	}
 	if p.MaxBytes != nil {
@@ -162,7 +162,7 @@ func (p *provision) limits() (l bus.Limits, err error) {
 	}
 	for _, reader := range p.Reader {
 		if !bus.ValidReader(reader) {
-			return l, &app.Invalid{Variable: "--reader (PROVISION_READER)", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32, and not mail-log", reader)}
+			return l, &programs.Invalid{Variable: "--reader (PROVISION_READER)", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32, and not mail-log", reader)}
 		}
 	}
 	return l, nil
@@ -174,7 +174,7 @@ func replicas(chosen *int, variable string) (int, error) {
 	case chosen == nil:
 		return 0, nil
 	case *chosen != 1 && *chosen != 3 && *chosen != 5:
-		return 0, &app.Invalid{Variable: variable, Problem: fmt.Sprintf("is %d, must be 1, 3 or 5", *chosen)}
+		return 0, &programs.Invalid{Variable: variable, Problem: fmt.Sprintf("is %d, must be 1, 3 or 5", *chosen)}
 	}
 	return *chosen, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	client "errand/pkg/errand"
 	"errand/pkg/messages"
 )
@@ -62,7 +62,7 @@ func (p *publish) run(ctx context.Context, c console) error {
 		return err
 	}
 	if p.Wait && p.Timeout <= 0 {
-		return &app.Invalid{Variable: "--timeout", Problem: "must be positive (for example 60s)"}
+		return &programs.Invalid{Variable: "--timeout", Problem: "must be positive (for example 60s)"}
 	}
 	data, err := body(op, p.Field, p.File, c)
 	if err != nil {
@@ -105,7 +105,7 @@ func newMsg(op messages.Operation, data []byte, anyway bool) (*nats.Msg, error) 
 	case anyway && err != nil:
 		return &nats.Msg{Subject: op.Requested(), Data: data}, nil
 	case errors.As(err, &invalid):
-		return nil, &app.Invalid{Variable: "not published", Problem: "the request breaks a rule (--send-anyway publishes it all the same):" + faults(op, invalid)}
+		return nil, &programs.Invalid{Variable: "not published", Problem: "the request breaks a rule (--send-anyway publishes it all the same):" + faults(op, invalid)}
 	case err != nil:
 		return nil, err
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
+	"errand/internal/programs"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/internal/typo"
 	"errand/pkg/messages"
 )
@@ -310,7 +310,7 @@ func wantExit(t *testing.T, status int, what string, args ...string) {
 	t.Helper()
 	err := failing(t, what, args...)
 	got := 1
-	if exit, ok := errors.AsType[*app.Exit](err); ok {
+	if exit, ok := errors.AsType[*programs.Exit](err); ok {
 		got = exit.Status
 	}
 	if got != status {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/act"
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -109,15 +109,15 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 	case err != nil:
 		return q, err
 	case len(d.Names) == 0 && !some:
-		return q, &app.Invalid{Variable: "ID", Problem: "name request ids or sequences (errand dead list), or choose by --reason, --op or --since"}
+		return q, &programs.Invalid{Variable: "ID", Problem: "name request ids or sequences (errand dead list), or choose by --reason, --op or --since"}
 	case len(d.Names) > 0 && some:
-		return q, &app.Invalid{Variable: "ID", Problem: "is not together with --reason, --op and --since"}
+		return q, &programs.Invalid{Variable: "ID", Problem: "is not together with --reason, --op and --since"}
 	case d.Rate < 0:
-		return q, &app.Invalid{Variable: "--rate", Problem: "must be positive"}
+		return q, &programs.Invalid{Variable: "--rate", Problem: "must be positive"}
 	}
 	for _, name := range d.Names {
 		if !messages.IsID(strings.TrimPrefix(name, inspect.BySequence)) {
-			return q, &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", name)}
+			return q, &programs.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", name)}
 		}
 	}
 	return q, nil

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/act"
 	"errand/internal/bus"
-	"errand/internal/devkit"
+	"errand/internal/oncall/act"
+	"errand/internal/sandbox/devkit"
 	"errand/pkg/messages"
 )
 

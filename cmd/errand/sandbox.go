@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 )
 
@@ -48,7 +48,7 @@ func (s *standIn) Run(ctx context.Context) error { return s.run(ctx, standard())
 
 func (s *standIn) run(ctx context.Context, c console) error {
 	if u, err := url.Parse(s.PublicURL); s.PublicURL != "" && (err != nil || u.Host == "") {
-		return &app.Invalid{Variable: "SANDBOX_PUBLIC_URL", Problem: "must have a scheme and a host, such as https://sandbox.example.com"}
+		return &programs.Invalid{Variable: "SANDBOX_PUBLIC_URL", Problem: "must have a scheme and a host, such as https://sandbox.example.com"}
 	}
 	options := sandbox.Options{MandateToken: s.MandateToken, PortalKey: s.PortalKey, ChecksumSecret: s.ChecksumSecret, MailKey: s.MailKey,
 		PublicURL: s.PublicURL, Hosts: s.Hosts, Seed: s.Seed, Lean: s.Lean, AllowCallbacks: s.AllowCallbacks}
@@ -59,7 +59,7 @@ func (s *standIn) run(ctx context.Context, c console) error {
 	}
 	err := sandbox.Serve(ctx, s.Addr, options, func(base string) { s.greet(c, base) })
 	if listen, ok := errors.AsType[*net.OpError](err); ok && listen.Op == "listen" {
-		return &app.Invalid{Variable: "SANDBOX_ADDR", Problem: listen.Error()}
+		return &programs.Invalid{Variable: "SANDBOX_ADDR", Problem: listen.Error()}
 	}
 	return err
 }

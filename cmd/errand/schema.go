@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 
 	"errand/docs/schemas"
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/typo"
 )
 
@@ -44,7 +44,7 @@ func (s *schema) run(_ context.Context, c console) error {
 	tokens := strings.SplitN(s.Subject, ".", 4)
 	text, err := schemas.Files.ReadFile(strings.Join(tokens[:min(3, len(tokens))], ".") + ".json")
 	if err != nil {
-		return &app.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q has no schema%s; errand schema lists those that have", s.Subject, typo.DidYouMean(s.Subject, subjects))}
+		return &programs.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q has no schema%s; errand schema lists those that have", s.Subject, typo.DidYouMean(s.Subject, subjects))}
 	}
 	_, err = c.out.Write(text)
 	return err

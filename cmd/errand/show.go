@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -40,9 +40,9 @@ func (s *show) Run(ctx context.Context) error { return s.run(ctx, standard()) }
 func (s *show) run(ctx context.Context, c console) error {
 	switch {
 	case !messages.IsID(s.ID):
-		return &app.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q can be no request id: those are up to 64 letters, digits, - and _", s.ID)}
+		return &programs.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q can be no request id: those are up to 64 letters, digits, - and _", s.ID)}
 	case s.Follow && (s.Watch || s.Output != "table"):
-		return &app.Invalid{Variable: "--follow", Problem: "is for a table alone, and not with --watch"}
+		return &programs.Invalid{Variable: "--follow", Problem: "is for a table alone, and not with --watch"}
 	}
 	b, err := s.NATS.open(ctx, "show", c)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 

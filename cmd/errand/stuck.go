@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"errand/internal/app"
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
 )
 
 // stuck shows what waits, and why.
@@ -37,7 +37,7 @@ func (s *stuck) Run(ctx context.Context) error { return s.run(ctx, standard()) }
 
 func (s *stuck) run(ctx context.Context, c console) error {
 	if s.Limit < 1 {
-		return &app.Invalid{Variable: "--limit", Problem: "must be positive"}
+		return &programs.Invalid{Variable: "--limit", Problem: "must be positive"}
 	}
 	return s.read(ctx, s.NATS, "stuck", c, func(b broker, c console, now time.Time) error {
 		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), s.Limit, now)

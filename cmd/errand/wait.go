@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 	client "errand/pkg/errand"
 	"errand/pkg/messages"
 )
@@ -50,7 +50,7 @@ func (w *waiting) run(ctx context.Context) error {
 		case err == nil:
 			return w.show(ctx, outcome)
 		case errors.Is(err, client.ErrNoEvents):
-			return &app.Exit{Status: exitNotDone, Err: fmt.Errorf("%s is published, but its outcome cannot be read: %w", w.receipt.RequestID, unreadable(bus.ErrNoStream))}
+			return &programs.Exit{Status: exitNotDone, Err: fmt.Errorf("%s is published, but its outcome cannot be read: %w", w.receipt.RequestID, unreadable(bus.ErrNoStream))}
 		case ctx.Err() != nil:
 			return w.notDone(ctx, said)
 		}
@@ -75,7 +75,7 @@ func (w *waiting) notDone(ctx context.Context, said string) error {
 	if said == "" {
 		said = "nothing is known of it"
 	}
-	return &app.Exit{Status: exitNotDone, Err: fmt.Errorf("%s: %s. The request goes on by itself. See errand watch --since 1h '%s'",
+	return &programs.Exit{Status: exitNotDone, Err: fmt.Errorf("%s: %s. The request goes on by itself. See errand watch --since 1h '%s'",
 		after, said, w.receipt.Operation.Filter(w.receipt.RequestID))}
 }
 
@@ -139,9 +139,9 @@ func verdict(outcome client.Outcome) error {
 	case client.Succeeded:
 		return nil
 	case client.Partial:
-		return &app.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended partial: %d of %d recipients accepted", op, o.Accepted, o.Recipients)}
+		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended partial: %d of %d recipients accepted", op, o.Accepted, o.Recipients)}
 	case client.Uncertain:
-		return &app.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended uncertain%s", op, why(o.Reason, o.Message))}
+		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended uncertain%s", op, why(o.Reason, o.Message))}
 	case client.Failed:
 		if o.ConflictsWith != "" {
 			return fmt.Errorf("%s ended failed%s: the request %s has other contents", op, why(o.Reason, o.Message), printable(o.ConflictsWith))

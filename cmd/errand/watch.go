@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -55,12 +55,12 @@ func (w *watch) run(ctx context.Context, c console) error {
 			continue
 		}
 		if problem := badPattern(pattern); problem != "" {
-			return &app.Invalid{Variable: "PATTERN", Problem: fmt.Sprintf("%q %s", pattern, problem)}
+			return &programs.Invalid{Variable: "PATTERN", Problem: fmt.Sprintf("%q %s", pattern, problem)}
 		}
 		patterns = append(patterns, pattern)
 	}
 	if w.Exit && !w.Since.isSet() && w.Last == 0 {
-		return &app.Invalid{Variable: "--exit", Problem: "needs --since or --last: otherwise there is nothing to show"}
+		return &programs.Invalid{Variable: "--exit", Problem: "needs --since or --last: otherwise there is nothing to show"}
 	}
 	if len(patterns) == 0 {
 		patterns = everything

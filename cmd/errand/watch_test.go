@@ -17,9 +17,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/devkit"
+	"errand/internal/programs"
+	"errand/internal/sandbox/devkit"
 )
 
 func TestPatternsMatchAsInNATS(t *testing.T) {
@@ -403,7 +403,7 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	for _, user := range []string{"ann", "service", "producer"} {
 		var term terminal
 		err := term.errand(t.Context(), "", "publish", "mail.account.requested", "--wait", "--timeout", "200ms", "-f", "request_id=of-"+user, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret")
-		exit, ok := errors.AsType[*app.Exit](err)
+		exit, ok := errors.AsType[*programs.Exit](err)
 		if !ok || exit.Status != exitNotDone || user == "ann" != strings.Contains(err.Error(), "nobody consumes: no program asks for work") {
 			t.Errorf("%s: %v", user, err)
 		}

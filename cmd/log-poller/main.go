@@ -3,10 +3,10 @@
 package main
 
 import (
-	"errand/internal/app"
-	"errand/internal/logpoller"
+	"errand/internal/programs"
+	"errand/internal/programs/logpoller"
 )
 
 func main() {
-	app.Main("log-poller", "Turns the email service's sending log into mail.delivery events.", new(logpoller.Program))
+	programs.Main("log-poller", "Turns the email service's sending log into mail.delivery events.", new(logpoller.Program))
 }

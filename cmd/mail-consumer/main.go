@@ -2,8 +2,8 @@
 // JetStream, runs them against the email service and publishes the outcomes.
 package main
 
-import "errand/internal/app"
+import "errand/internal/programs"
 
 func main() {
-	app.Main("mail-consumer", "Runs mail.send.requested and mail.account.requested against the email service and publishes the outcomes.", new(app.MailConsumer))
+	programs.Main("mail-consumer", "Runs mail.send.requested and mail.account.requested against the email service and publishes the outcomes.", new(programs.MailConsumer))
 }

@@ -2,8 +2,8 @@
 // JetStream, runs them against the e-mandate service and publishes the outcomes.
 package main
 
-import "errand/internal/app"
+import "errand/internal/programs"
 
 func main() {
-	app.Main("mandate-consumer", "Runs mandate.enroll.requested and mandate.transactions.requested against the e-mandate service and publishes the outcomes.", new(app.MandateConsumer))
+	programs.Main("mandate-consumer", "Runs mandate.enroll.requested and mandate.transactions.requested against the e-mandate service and publishes the outcomes.", new(programs.MandateConsumer))
 }

@@ -3,10 +3,10 @@
 package main
 
 import (
-	"errand/internal/app"
-	"errand/internal/transactionpoller"
+	"errand/internal/programs"
+	"errand/internal/programs/transactionpoller"
 )
 
 func main() {
-	app.Main("transaction-poller", "Turns the e-mandate service's transaction list into mandate.application and mandate.deduction events.", new(transactionpoller.Program))
+	programs.Main("transaction-poller", "Turns the e-mandate service's transaction list into mandate.application and mandate.deduction events.", new(transactionpoller.Program))
 }

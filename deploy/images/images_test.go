@@ -272,7 +272,7 @@ func TestContainerfileAgreesWithTheImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"USER " + user, "WORKDIR /", "CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-tags=nodemo", `-ldflags="-s -w -X errand/internal/app.release=$VERSION -X errand/internal/app.commit=$REVISION"`, "/" + roots}
+	want := []string{"USER " + user, "WORKDIR /", "CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-tags=nodemo", `-ldflags="-s -w -X errand/internal/programs.release=$VERSION -X errand/internal/programs.commit=$REVISION"`, "/" + roots}
 	for key := range (&buildOrder{revision: revision}).labels("") {
 		if !strings.HasSuffix(key, ".created") { // which the builder knows
 			want = append(want, key+"=")

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // failpoints is the build tag of programs that can be killed at a failpoint, for tests.

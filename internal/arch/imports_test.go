@@ -24,14 +24,14 @@ var programs = []string{"cmd/mandate-consumer", "cmd/mail-consumer", "cmd/log-po
 
 // A handler that does not import NATS cannot acknowledge, and is tested without a server.
 func TestHandlersAndHistoryDoNotImportNATS(t *testing.T) {
-	for _, pkg := range []string{"internal/enroll", "internal/send", "internal/query", "internal/lookup", "internal/sweep", "internal/deliveries", "internal/transactions", "internal/history"} {
+	for _, pkg := range []string{"internal/requests/enroll", "internal/requests/send", "internal/requests/query", "internal/mandates", "internal/lists/sweep", "internal/lists/deliveries", "internal/lists/transactions", "internal/history"} {
 		forbid(t, pkg, func(dep string) bool { return under(dep, "github.com/nats-io") })
 	}
 }
 
 // What makes spans is in one package, for those who take requests and wire programs.
 func TestNobodyButTheWiringKnowsOfTraces(t *testing.T) {
-	for _, pkg := range []string{"internal/enroll", "internal/send", "internal/query", "internal/attempt", "internal/hold", "internal/sweep", "internal/deliveries",
+	for _, pkg := range []string{"internal/requests/enroll", "internal/requests/send", "internal/requests/query", "internal/requests/attempt", "internal/requests/hold", "internal/lists/sweep", "internal/lists/deliveries",
 		"internal/history", "internal/bus", "pkg/errand"} {
 		forbid(t, pkg, func(dep string) bool { return under(dep, "go.opentelemetry.io") })
 	}
@@ -54,8 +54,8 @@ func TestTheIndexAloneLinksSQLite(t *testing.T) {
 	}
 	for pkg := range packages {
 		name := strings.TrimPrefix(pkg, module+"/")
-		if !slices.Contains([]string{"internal/index", "internal/console", "cmd/console"}, name) {
-			forbid(t, name, func(dep string) bool { return under(dep, "modernc.org") || dep == module+"/internal/index" })
+		if !slices.Contains([]string{"internal/oncall/index", "internal/oncall/console", "cmd/console"}, name) {
+			forbid(t, name, func(dep string) bool { return under(dep, "modernc.org") || dep == module+"/internal/oncall/index" })
 		}
 	}
 }
@@ -63,20 +63,20 @@ func TestTheIndexAloneLinksSQLite(t *testing.T) {
 // It is told what happens, and decides nothing: whoever calls an upstream, or writes a
 // history, knows no index.
 func TestTheIndexWritesNoHistory(t *testing.T) {
-	forbid(t, "internal/index", ours("internal/attempt", "internal/consumer", "internal/enroll", "internal/send", "internal/act"))
+	forbid(t, "internal/oncall/index", ours("internal/requests/attempt", "internal/requests/consumer", "internal/requests/enroll", "internal/requests/send", "internal/oncall/act"))
 }
 
 func TestNothingButTestsLinksWhatIsStoredInMemory(t *testing.T) {
 	for _, pkg := range append([]string{"cmd/errand"}, programs...) {
-		forbid(t, pkg, ours("internal/history/historytest", "internal/sink/sinktest"))
+		forbid(t, pkg, ours("internal/history/historytest", "internal/lists/sink/sinktest"))
 	}
 }
 
 // A sandbox that shares types with the client proves nothing about the upstream. What its
 // pages look like, it may share.
-func TestSandboxImportsNothingOfTheProjectButTheLookOfPages(t *testing.T) {
-	forbid(t, "internal/sandbox", func(dep string) bool { return under(dep, module) && !under(dep, module+"/internal/look") })
-	forbid(t, "internal/look", func(dep string) bool { return under(dep, module) || !standard(dep) })
+func TestSandboxImportsNothingOfTheProjectButTheStyleOfPages(t *testing.T) {
+	forbid(t, "internal/sandbox", func(dep string) bool { return under(dep, module) && !under(dep, module+"/internal/style") })
+	forbid(t, "internal/style", func(dep string) bool { return under(dep, module) || !standard(dep) })
 }
 
 // Other projects import these two packages, so they have no dependencies.
@@ -109,17 +109,17 @@ func TestClientsImportTheStandardLibraryAndThemselvesOnly(t *testing.T) {
 
 // The bus is NATS and nothing else: it imports neither handlers nor the poller.
 func TestTheBusKnowsNoHandlerAndNoPoller(t *testing.T) {
-	forbid(t, "internal/bus", ours("internal/enroll", "internal/send", "internal/query", "internal/consumer",
-		"internal/sweep", "internal/deliveries", "internal/sink"))
+	forbid(t, "internal/bus", ours("internal/requests/enroll", "internal/requests/send", "internal/requests/query", "internal/requests/consumer",
+		"internal/lists/sweep", "internal/lists/deliveries", "internal/lists/sink"))
 }
 
 // A sweep reads any paged list, not only the sending log.
 func TestTheSweepKnowsNoMail(t *testing.T) {
-	forbid(t, "internal/sweep", ours("pkg/clients/mail", "pkg/messages", "internal/deliveries", "internal/sink"))
+	forbid(t, "internal/lists/sweep", ours("pkg/clients/mail", "pkg/messages", "internal/lists/deliveries", "internal/lists/sink"))
 }
 
 func TestTheMandateConsumerDoesNotLinkThePoller(t *testing.T) {
-	forbid(t, "cmd/mandate-consumer", ours("internal/sweep", "internal/deliveries", "internal/sink"))
+	forbid(t, "cmd/mandate-consumer", ours("internal/lists/sweep", "internal/lists/deliveries", "internal/lists/sink"))
 }
 
 // ours reports whether a dependency is one of these packages of the module.

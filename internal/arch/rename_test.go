@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // Whoever publishes the project under a name of his own can rename the module: the copy
@@ -59,7 +59,7 @@ func TestTheRenamedTreeBuilds(t *testing.T) {
 			t.Errorf("%s is the module %s, want %s", sub, got, want)
 		}
 	}
-	left, err := exec.CommandContext(t.Context(), "grep", "-rnE", `"`+module+`/(cmd|docs|internal|pkg)|[ =]`+module+`/internal/app`, dir).Output()
+	left, err := exec.CommandContext(t.Context(), "grep", "-rnE", `"`+module+`/(cmd|docs|internal|pkg)|[ =]`+module+`/internal/programs`, dir).Output()
 	if len(left) > 0 {
 		t.Errorf("the old path is left, %v:\n%s", err, left)
 	}

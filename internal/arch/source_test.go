@@ -52,14 +52,14 @@ func TestMainIsOneStatement(t *testing.T) {
 
 // A program ends in one place, after its cleanups have run. The builder of the images and
 // the example are separate modules and cannot import that place.
-func TestOnlyAppEndsTheProcess(t *testing.T) {
+func TestOnlyProgramsEndsTheProcess(t *testing.T) {
 	var in []string
 	for _, s := range parsed(t) {
 		if !s.test {
 			in = append(in, slices.Repeat([]string{s.dir}, calls(s.file, "os", "Exit"))...)
 		}
 	}
-	if want := []string{"deploy/images", "examples/go", "internal/app"}; !slices.Equal(in, want) {
+	if want := []string{"deploy/images", "examples/go", "internal/programs"}; !slices.Equal(in, want) {
 		t.Errorf("os.Exit is called in %q, want once in each of %q", in, want)
 	}
 }
@@ -70,7 +70,7 @@ func TestOnlyAppEndsTheProcess(t *testing.T) {
 func TestTestsSleepInBubblesOnly(t *testing.T) {
 	bubbles := map[string]bool{}
 	for _, s := range parsed(t) {
-		for _, pkg := range []string{"testing/synctest", module + "/internal/devkit/devtest"} {
+		for _, pkg := range []string{"testing/synctest", module + "/internal/sandbox/devkit/devtest"} {
 			bubbles[s.dir] = bubbles[s.dir] || importName(s.file, pkg) != ""
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
 	"errand/internal/retry"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // stand is a stream that answers as a test says.

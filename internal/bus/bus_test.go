@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit/devtest"
 	"errand/internal/history"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 

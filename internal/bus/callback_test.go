@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 

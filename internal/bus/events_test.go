@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
 	"errand/internal/history"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 

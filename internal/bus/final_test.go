@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
 	"errand/internal/history"
 	"errand/internal/retry"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 

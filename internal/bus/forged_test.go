@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"errand/internal/bus"
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // Whoever may publish a request may give it any headers, those too that the server adds to what

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 

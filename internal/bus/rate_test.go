@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/internal/throttle"
 )
 

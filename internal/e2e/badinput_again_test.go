@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // A queue that was deleted and provisioned again counts from 1, while the events of the

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"errand/internal/devkit/inshort"
+	"errand/internal/sandbox/devkit/inshort"
 )
 
 // hostileHeaders are what a careless or hostile producer may send along. The bodies are bad,

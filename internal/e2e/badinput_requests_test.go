@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"errand/internal/devkit/inshort"
+	"errand/internal/sandbox/devkit/inshort"
 )
 
 // Every kind of bad input ends as failed/invalid_request that names the field, its

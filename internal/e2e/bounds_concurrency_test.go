@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 )
 
@@ -58,11 +58,11 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 	const concurrency = 8
 	for _, c := range []struct {
 		name     string
-		program  func(b *bubble, g *gauge) app.Program
+		program  func(b *bubble, g *gauge) programs.Program
 		requests map[string]func(id string) any
 		n        int // requests of each kind
 	}{
-		{"mandates", func(b *bubble, g *gauge) app.Program {
+		{"mandates", func(b *bubble, g *gauge) programs.Program {
 			p := b.mandates()
 			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
 			return p
@@ -70,7 +70,7 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 			"mandate.enroll.requested":       func(id string) any { return enrollment(id) },
 			"mandate.transactions.requested": func(id string) any { return map[string]any{"request_id": id, "order_number": "none"} },
 		}, 40},
-		{"mail in many batches", func(b *bubble, g *gauge) app.Program {
+		{"mail in many batches", func(b *bubble, g *gauge) programs.Program {
 			p := b.mails()
 			p.BatchSize, p.BatchParallel = 2, 4
 			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
@@ -79,7 +79,7 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 			"mail.send.requested":    func(id string) any { return message(id, 12) },
 			"mail.account.requested": func(id string) any { return map[string]any{"request_id": id} },
 		}, 20},
-		{"one message of many batches", func(b *bubble, g *gauge) app.Program {
+		{"one message of many batches", func(b *bubble, g *gauge) programs.Program {
 			p := b.mails()
 			p.BatchSize, p.BatchParallel = 1, 100
 			g.next, p.Transport, p.Concurrency = p.Transport, g, concurrency
@@ -158,7 +158,7 @@ func TestConcurrencyIsAtLeastTwo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		mandates, mails := b.mandates(), b.mails()
 		mandates.Concurrency, mails.Concurrency = 1, 1
-		for name, p := range map[string]app.Program{"mandate-consumer": mandates, "mail-consumer": mails} {
+		for name, p := range map[string]programs.Program{"mandate-consumer": mandates, "mail-consumer": mails} {
 			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 			err := p.Run(ctx)
 			stop()

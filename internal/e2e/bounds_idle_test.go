@@ -16,11 +16,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/devkit/devtest"
-	"errand/internal/logpoller"
+	"errand/internal/programs"
+	"errand/internal/programs/logpoller"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // files is how many file descriptors the process has open.
@@ -106,24 +106,24 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	t.Cleanup(in.box.Close)
 	in.set(func(s *sandbox.Settings) { s.LogDelay = 0 })
 	log := zerolog.New(io.Discard)
-	common := app.Common{Base: app.Base{NATS: bus.Connection{URL: n.URL}, AdminAddr: "127.0.0.1:0", ShutdownGrace: 20 * time.Second, Logger: &log},
+	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: n.URL}, AdminAddr: "127.0.0.1:0", ShutdownGrace: 20 * time.Second, Logger: &log},
 		UpstreamTimeout: 30 * time.Second, RetryFirst: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, RetryTries: 5}
-	requests := app.Requests{Concurrency: 64, GiveUpAfter: time.Hour}
-	mandate := app.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}
-	mail := app.MailAPI{APIURL: in.web.URL, APIKey: "key-for-tests"}
+	requests := programs.Requests{Concurrency: 64, GiveUpAfter: time.Hour}
+	mandate := programs.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}
+	mail := programs.MailAPI{APIURL: in.web.URL, APIKey: "key-for-tests"}
 
 	in.pile(bus.EnrollQueue, "r", 1000, func(id string) map[string]any { return enrollment(id) })
-	in.leavesNoGoroutine(&app.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandate}, "enroll",
+	in.leavesNoGoroutine(&programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandate}, "enroll",
 		func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
 	in.pile(bus.SendQueue, "r", 1000, func(id string) map[string]any { return message(id, 1) })
-	in.leavesNoGoroutine(&app.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",
+	in.leavesNoGoroutine(&programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",
 		func() bool { return in.unsettled(bus.SendQueue) == 0 })
 	in.leavesNoGoroutine(&logpoller.Program{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour, ReportAfter: time.Hour, ConcludeAfter: time.Hour}, "logs",
 		func() bool { return in.deliveries() >= in.box.Oracle(sandbox.Query{Summary: true}).Mail.Distinct })
 }
 
 // leavesNoGoroutine runs a program until its work is done, while calls are cut.
-func (in *installation) leavesNoGoroutine(p app.Program, call string, done func() bool) {
+func (in *installation) leavesNoGoroutine(p programs.Program, call string, done func() bool) {
 	in.t.Helper()
 	before, _ := goroutines()
 	in.cutting(call)
@@ -150,7 +150,7 @@ func goroutines() (n int, stacks string) {
 }
 
 // embed runs a program in this process until its work is done.
-func (in *installation) embed(p app.Program, done func() bool) {
+func (in *installation) embed(p programs.Program, done func() bool) {
 	in.t.Helper()
 	ctx, stop := context.WithCancel(in.t.Context())
 	ended := make(chan error, 1)

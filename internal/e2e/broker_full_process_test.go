@@ -9,8 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/devkit"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit"
 )
 
 // filler is a stream that takes the room of the others.

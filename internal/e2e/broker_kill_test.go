@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // A killed server that comes back over its store has what it acknowledged, and its

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/rs/zerolog"
 
-	"errand/internal/devkit"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit"
 )
 
 // NATS is away for half an hour, all of it or only its JetStream, with calls in flight

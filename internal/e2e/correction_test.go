@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 )
 
@@ -32,7 +32,7 @@ func correctedOperations() []corrected {
 }
 
 // consumer is the program of an operation, with batches of two.
-func (b *bubble) consumer(operation string) app.Program {
+func (b *bubble) consumer(operation string) programs.Program {
 	if operation == "mandate.enroll" {
 		return b.mandates()
 	}

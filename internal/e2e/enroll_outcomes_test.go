@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/devkit/inshort"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit/inshort"
 )
 
 func TestEnrollmentSucceedsInTwoEventsAndOneCall(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 )
 
@@ -138,7 +138,7 @@ func TestNoCallIsMadeAfterGiveUpAt(t *testing.T) {
 				calls := b.watch()
 				giveUp := time.Now().Add(c.ahead).UTC().Truncate(time.Second)
 				b.publish(c.operation+".requested", c.request(giveUp.Format(time.RFC3339)))
-				var p app.Program
+				var p programs.Program
 				operation := "send"
 				if c.operation == "mandate.enroll" {
 					mandates := b.mandates()
@@ -191,7 +191,7 @@ func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
-				program := func(size int) app.Program {
+				program := func(size int) programs.Program {
 					if c.operation == "mandate.enroll" {
 						return b.mandates()
 					}

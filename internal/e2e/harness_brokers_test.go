@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // serverVariable makes this test binary a nats-server with that configuration file:

@@ -18,12 +18,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
-	"errand/internal/logpoller"
+	"errand/internal/programs"
+	"errand/internal/programs/logpoller"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 
@@ -73,25 +73,25 @@ func (b *bubble) connection() bus.Connection {
 }
 
 // common is the default configuration, over pipes.
-func (b *bubble) common() app.Common {
+func (b *bubble) common() programs.Common {
 	log := zerolog.New(b.logs).Level(zerolog.DebugLevel)
-	return app.Common{Base: app.Base{NATS: b.connection(), AdminAddr: "off", ShutdownGrace: 25 * time.Second, Logger: &log},
+	return programs.Common{Base: programs.Base{NATS: b.connection(), AdminAddr: "off", ShutdownGrace: 25 * time.Second, Logger: &log},
 		UpstreamTimeout: 30 * time.Second, RetryFirst: 200 * time.Millisecond, RetryMax: 10 * time.Second, RetryTries: 5,
 		Transport: &http.Transport{DialContext: b.pipe.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second}}
 }
 
-func (b *bubble) mandates() *app.MandateConsumer {
-	return &app.MandateConsumer{Common: b.common(), Requests: app.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
-		MandateAPI: app.MandateAPI{APIURL: "http://127.0.0.1:8085", APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}}
+func (b *bubble) mandates() *programs.MandateConsumer {
+	return &programs.MandateConsumer{Common: b.common(), Requests: programs.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
+		MandateAPI: programs.MandateAPI{APIURL: "http://127.0.0.1:8085", APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}}
 }
 
-func (b *bubble) mails() *app.MailConsumer {
-	return &app.MailConsumer{Common: b.common(), Requests: app.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
-		MailAPI: app.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"}, BatchSize: 1000, BatchParallel: 4}
+func (b *bubble) mails() *programs.MailConsumer {
+	return &programs.MailConsumer{Common: b.common(), Requests: programs.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
+		MailAPI: programs.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"}, BatchSize: 1000, BatchParallel: 4}
 }
 
 // run runs a program for a while of virtual time, or until until() is true.
-func (b *bubble) run(p app.Program, while time.Duration, until func() bool) {
+func (b *bubble) run(p programs.Program, while time.Duration, until func() bool) {
 	b.t.Helper()
 	ctx, stop := context.WithCancel(b.t.Context())
 	ended := make(chan error, 1)
@@ -178,7 +178,7 @@ func (b *bubble) runAt(from time.Time, while time.Duration) {
 }
 
 // program is the one that works off the queue.
-func (b *bubble) program(q queue, concurrency int, logger *zerolog.Logger) app.Program {
+func (b *bubble) program(q queue, concurrency int, logger *zerolog.Logger) programs.Program {
 	if strings.HasPrefix(q.subject, "mandate") {
 		p := b.mandates()
 		p.Concurrency, p.Logger = concurrency, logger
@@ -239,7 +239,7 @@ func (b *bubble) raw(subject string, header []string, body string) uint64 {
 }
 
 func (b *bubble) poller() *logpoller.Program {
-	return &logpoller.Program{Common: b.common(), MailAPI: app.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"},
+	return &logpoller.Program{Common: b.common(), MailAPI: programs.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"},
 		Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour}
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // The secrets that the programs have and must not show. The rest of it is in the requests

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 )
 
@@ -32,7 +32,7 @@ type outage struct {
 }
 
 // on begins the outage for a bubble and a program in it.
-func (o *outage) on(b *bubble, c *app.Common, lasts time.Duration) {
+func (o *outage) on(b *bubble, c *programs.Common, lasts time.Duration) {
 	o.over = time.Now().Add(lasts)
 	b.intercept = func(r *http.Request) int {
 		if r.Method == http.MethodPost && o.reads || r.Method == http.MethodGet && o.envelop != "" || !o.lasts() {

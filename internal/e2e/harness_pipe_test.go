@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"errand/internal/devkit"
+	"errand/internal/sandbox/devkit"
 )
 
 // inProcess dials the server without a network.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // build is a directory of programs, shared by the tests that run at once: the first

@@ -1,8 +1,8 @@
 package e2e
 
 import (
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -12,13 +12,13 @@ type service struct {
 	read, asked, answers     string // the read, and the event that answers it
 	succeeded, answered      messages.State
 	request                  func(id string, more ...string) map[string]any
-	program                  func(b *bubble, concurrency int, u *upstream) app.Program
+	program                  func(b *bubble, concurrency int, u *upstream) programs.Program
 }
 
 func mandateService() service {
 	return service{"enroll", "mandate.enroll.requested", "mandate.enroll.*.*",
 		"transactions", "mandate.transactions.requested", "mandate.transactions.listed.*", messages.Succeeded, messages.Listed, enrollment,
-		func(b *bubble, concurrency int, u *upstream) app.Program {
+		func(b *bubble, concurrency int, u *upstream) programs.Program {
 			p := b.mandates()
 			p.Concurrency, p.Transport = concurrency, u.transport(b)
 			return p
@@ -29,7 +29,7 @@ func mailService() service {
 	return service{"send", "mail.send.requested", "mail.send.*.*",
 		"account", "mail.account.requested", "mail.account.reported.*", messages.Accepted, messages.Reported,
 		func(id string, more ...string) map[string]any { return message(id, 1, more...) },
-		func(b *bubble, concurrency int, u *upstream) app.Program {
+		func(b *bubble, concurrency int, u *upstream) programs.Program {
 			p := b.mails()
 			p.Concurrency, p.Transport = concurrency, u.transport(b)
 			return p

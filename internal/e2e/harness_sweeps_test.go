@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/app"
-	"errand/internal/logpoller"
+	"errand/internal/programs"
+	"errand/internal/programs/logpoller"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -57,9 +57,9 @@ func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 	s.t.Helper()
 	ctx, stop := context.WithCancel(s.t.Context())
 	defer stop()
-	var programs sync.WaitGroup
-	run := func(p app.Program) {
-		programs.Go(func() {
+	var running sync.WaitGroup
+	run := func(p programs.Program) {
+		running.Go(func() {
 			if err := p.Run(ctx); err != nil {
 				s.t.Errorf("the program did not end well: %v\n%s", err, s.logs)
 			}
@@ -80,7 +80,7 @@ func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 		s.ran = append(s.ran, span{began, time.Now()})
 	}
 	stop()
-	programs.Wait()
+	running.Wait()
 	if got := len(s.events("mail.send.accepted.*")); got != s.mailed {
 		s.t.Fatalf("%d of %d messages are sent\n%s", got, s.mailed, s.logs)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
+	"errand/internal/sandbox/devkit"
 )
 
 // users are those of the shipped configuration; the programs have their names.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 	"errand/pkg/clients"
 )
@@ -295,7 +295,7 @@ func (w *wire) run(b *bubble, operation, onUnknown string) event {
 	transport := w.transport()
 	defer transport.CloseIdleConnections()
 	filter := "mandate.enroll.*.r1"
-	var program app.Program
+	var program programs.Program
 	if operation == "enroll" {
 		mandates := b.mandates()
 		mandates.APIURL = cmp.Or(w.address, mandates.APIURL)

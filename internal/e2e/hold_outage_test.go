@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 )
 
 const suspended = `{"error":true,"status_code":403,"message":"Your account was suspended.","data":{}}`
@@ -40,7 +40,7 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
-				var p app.Program
+				var p programs.Program
 				requested, well := "mandate.enroll.requested", "mandate.enroll.succeeded."
 				request := func(id string) map[string]any { return enrollment(id) }
 				if c.mail {

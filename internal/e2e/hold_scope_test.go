@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/devkit/inshort"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit/inshort"
 )
 
 // Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them
@@ -195,7 +195,7 @@ func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
 		}
 		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
 		b.publish("mail.send.requested", message("m1", 1, "on_unknown", "resend"))
-		for _, p := range []app.Program{b.mandates(), b.mails()} {
+		for _, p := range []programs.Program{b.mandates(), b.mails()} {
 			calls.Store(0)
 			b.run(p, time.Minute, func() bool { return calls.Load() == 1 })
 			if n := calls.Load(); n != 1 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/inspect"
+	"errand/internal/oncall/inspect"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
+	"errand/internal/sandbox/devkit"
 )
 
 // metered is an upstream that enrolls everybody, and when it was called.

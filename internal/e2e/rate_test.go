@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 )
 
 // replicas runs replicas of the mandate consumer with one rate for all, each until its time.
@@ -76,9 +76,9 @@ func TestAllReplicasTogetherKeepTheFleetsRate(t *testing.T) {
 func TestLookUpsBeforeCallsKeepTheRate(t *testing.T) {
 	full(t)
 	const rate, while = 2, 5 * time.Minute
-	for name, set := range map[string]func(*app.MandateConsumer){
-		"of the fleet":   func(p *app.MandateConsumer) { p.FleetRate = rate },
-		"of one replica": func(p *app.MandateConsumer) { p.Rate = rate },
+	for name, set := range map[string]func(*programs.MandateConsumer){
+		"of the fleet":   func(p *programs.MandateConsumer) { p.FleetRate = rate },
+		"of one replica": func(p *programs.MandateConsumer) { p.Rate = rate },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
@@ -110,9 +110,9 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		rate    float64
-		prepare func(b *bubble) app.Program
+		prepare func(b *bubble) programs.Program
 	}{
-		{"mandate-consumer", 2, func(b *bubble) app.Program {
+		{"mandate-consumer", 2, func(b *bubble) programs.Program {
 			for i := range 200 {
 				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 			}
@@ -120,13 +120,13 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 			p.Rate = 2
 			return p
 		}},
-		{"mail-consumer", 0.5, func(b *bubble) app.Program {
+		{"mail-consumer", 0.5, func(b *bubble) programs.Program {
 			b.publish("mail.send.requested", message("m", 100))
 			p := b.mails()
 			p.Rate, p.BatchSize = 0.5, 2
 			return p
 		}},
-		{"log-poller", 0.5, func(b *bubble) app.Program {
+		{"log-poller", 0.5, func(b *bubble) programs.Program {
 			p := b.poller()
 			p.Rate, p.Interval = 0.5, 100*time.Millisecond
 			return p

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	deeds "errand/internal/act"
-	"errand/internal/inspect"
+	deeds "errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )

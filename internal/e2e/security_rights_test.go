@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // act is something that somebody does with NATS.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/devkit/devtest"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
 

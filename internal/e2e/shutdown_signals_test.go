@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/app"
 	"errand/internal/bus"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -62,7 +62,7 @@ func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
 			mandates, mails := b.mandates(), b.mails()
 			mandates.ShutdownGrace, mails.ShutdownGrace = c.grace, c.grace
 			for _, p := range []struct {
-				program        app.Program
+				program        programs.Program
 				subject        string
 				body           any
 				started, ended string

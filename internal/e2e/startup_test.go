@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit/devtest"
 )
 
 // Bad configuration is reported with the name of the variable and status 2, missing

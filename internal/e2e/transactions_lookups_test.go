@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"errand/internal/bus"
+	"errand/internal/programs/transactionpoller"
 	"errand/internal/sandbox"
-	"errand/internal/transactionpoller"
 	"errand/pkg/messages"
 )
 

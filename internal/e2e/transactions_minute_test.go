@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/app"
 	"errand/internal/bus"
 	"errand/internal/callback"
+	"errand/internal/programs"
+	"errand/internal/programs/transactionpoller"
 	"errand/internal/sandbox"
-	"errand/internal/transactionpoller"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
@@ -43,7 +43,7 @@ func (b *bubble) defaultTransactions() *transactionpoller.Program {
 const listRate = 2
 
 // running runs programs until stop is called.
-func (b *bubble) running(programs ...app.Program) (stop func()) {
+func (b *bubble) running(programs ...programs.Program) (stop func()) {
 	ctx, end := context.WithCancel(b.t.Context())
 	var all sync.WaitGroup
 	for _, p := range programs {

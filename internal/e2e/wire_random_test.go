@@ -19,10 +19,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"errand/internal/app"
 	"errand/internal/bus"
-	"errand/internal/devkit/devtest"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
@@ -170,17 +170,17 @@ func (f *randomWire) run(enrollments, letters int) {
 	transport := f.w.transport()
 	defer transport.CloseIdleConnections()
 	log := zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.DebugLevel)
-	common := app.Common{Base: app.Base{NATS: bus.Connection{URL: f.nats}, AdminAddr: "off", ShutdownGrace: 20 * time.Second, Logger: &log}, Transport: transport,
+	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: f.nats}, AdminAddr: "off", ShutdownGrace: 20 * time.Second, Logger: &log}, Transport: transport,
 		UpstreamTimeout: 500 * time.Millisecond, RetryFirst: 5 * time.Millisecond, RetryMax: 50 * time.Millisecond, RetryTries: 4}
-	requests := app.Requests{Concurrency: 48, GiveUpAfter: 24 * time.Hour}
+	requests := programs.Requests{Concurrency: 48, GiveUpAfter: 24 * time.Hour}
 	ctx, stop := context.WithCancel(f.t.Context())
-	var programs sync.WaitGroup
-	for _, p := range []app.Program{
-		&app.MandateConsumer{Common: common, Requests: requests, MandateAPI: app.MandateAPI{APIURL: f.w.address, APIVersion: "v3",
+	var running sync.WaitGroup
+	for _, p := range []programs.Program{
+		&programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: programs.MandateAPI{APIURL: f.w.address, APIVersion: "v3",
 			APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}},
-		&app.MailConsumer{Common: common, Requests: requests, MailAPI: app.MailAPI{APIURL: f.w.address, APIKey: "key-for-tests"}, BatchSize: 5, BatchParallel: 2},
+		&programs.MailConsumer{Common: common, Requests: requests, MailAPI: programs.MailAPI{APIURL: f.w.address, APIKey: "key-for-tests"}, BatchSize: 5, BatchParallel: 2},
 	} {
-		programs.Go(func() {
+		running.Go(func() {
 			if err := p.Run(ctx); err != nil {
 				f.t.Errorf("a program ended: %v", err)
 			}
@@ -195,7 +195,7 @@ func (f *randomWire) run(enrollments, letters int) {
 	tick.Stop()
 	took := time.Since(began)
 	stop()
-	programs.Wait()
+	running.Wait()
 	o := f.box.Oracle(sandbox.Query{Summary: true})
 	f.t.Logf("seed %d: %d requests in %v, %d faults of %d kinds, calls %v, oracle %v", *wireSeed, enrollments+letters, took.Round(time.Millisecond),
 		f.hit, len(f.faults), f.w.calls, o.Calls)

@@ -118,7 +118,7 @@ func sumsOf(counts [operations]tally) (all sums) {
 type callView struct {
 	N                         int
 	At, Operation, Name, What string
-	Class                     string // of look.css: good, bad, doubt, wait
+	Class                     string // of style.css: good, bad, doubt, wait
 	Asked, Answer             string
 	asked                     string
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/look"
+	"errand/internal/style"
 )
 
 //go:embed pages/*.html
@@ -29,7 +29,7 @@ type pageOf struct{ Path, Text string }
 var pageList = []pageOf{{"/", "Overview"}, {"/calls", "Calls"}, {"/mail", "Mail"}, {"/trouble", "Trouble"}}
 
 func headOf(title, path string) head {
-	return head{title, path, look.Style.Path, look.Icon.Path, pageList}
+	return head{title, path, style.Style.Path, style.Icon.Path, pageList}
 }
 
 const (
@@ -64,10 +64,10 @@ func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 		s.guarded(http.HandlerFunc(s.callsPage)).ServeHTTP(w, r)
 	case r.URL.Path == "/trouble":
 		s.troublePage(w)
-	case r.URL.Path == look.Style.Path:
-		look.Style.ServeHTTP(w, r)
-	case r.URL.Path == look.Icon.Path:
-		look.Icon.ServeHTTP(w, r)
+	case r.URL.Path == style.Style.Path:
+		style.Style.ServeHTTP(w, r)
+	case r.URL.Path == style.Icon.Path:
+		style.Icon.ServeHTTP(w, r)
 	default:
 		http.NotFound(w, r)
 	}

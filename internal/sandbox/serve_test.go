@@ -78,7 +78,7 @@ func TestTheSandboxImportsOnlyTheLookOfPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "imports besides the standard library", strings.TrimSpace(string(out)), "errand/internal/look\nerrand/internal/sandbox")
+	equal(t, "imports besides the standard library", strings.TrimSpace(string(out)), "errand/internal/style\nerrand/internal/sandbox")
 }
 
 func BenchmarkEnroll(b *testing.B) { benchmark(b, "/v3/mandates", enrollment1().String()) }

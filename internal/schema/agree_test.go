@@ -14,7 +14,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"errand/internal/devkit/inshort"
+	"errand/internal/sandbox/devkit/inshort"
 	"errand/pkg/messages"
 )
 

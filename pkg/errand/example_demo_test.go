@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/devkit"
-	"errand/internal/devkit/devtest"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/errand"
 	"errand/pkg/messages"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"errand/internal/devkit/inshort"
+	"errand/internal/sandbox/devkit/inshort"
 )
 
 func TestAddressesAreTheTextsOfTheList(t *testing.T) {

@@ -10,10 +10,10 @@
 //	up, down  start the same cluster and keep it; remove what a killed run left
 package main
 
-import "errand/internal/app"
+import "errand/internal/programs"
 
 func main() {
-	app.Main("k8s-e2e", "Test the manifests and images on a real Kubernetes, started on this machine or yours. Needs no registry.", new(cli))
+	programs.Main("k8s-e2e", "Test the manifests and images on a real Kubernetes, started on this machine or yours. Needs no registry.", new(cli))
 }
 
 type cli struct {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 )
 
 // prove is the command that runs all assertions.
@@ -40,7 +40,7 @@ func (p *place) run() (string, error) {
 func (p *prove) Run(ctx context.Context) error {
 	for _, name := range p.Only {
 		if !slices.ContainsFunc(assertions, func(a assertion) bool { return a.name == name }) {
-			return &app.Invalid{Variable: "--only", Problem: "there is no assertion " + name}
+			return &programs.Invalid{Variable: "--only", Problem: "there is no assertion " + name}
 		}
 	}
 	var err error
@@ -48,7 +48,7 @@ func (p *prove) Run(ctx context.Context) error {
 	case p.Kubeconfig != "":
 		err = p.onTheirs(ctx)
 	case p.theirs != (theirs{}):
-		return &app.Invalid{Variable: "--kubeconfig", Problem: "is missing: --context, --load and --kill are for its cluster"}
+		return &programs.Invalid{Variable: "--kubeconfig", Problem: "is missing: --context, --load and --kill are for its cluster"}
 	default:
 		err = p.runEnclosed(ctx, p.Images, "--only="+strings.Join(p.Only, ","))
 	}

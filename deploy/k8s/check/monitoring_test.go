@@ -34,8 +34,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
 	"errand/internal/sandbox"
+	"errand/internal/sandbox/devkit"
 )
 
 // as reads a rendered object as a type.

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"errand/internal/bus"
-	"errand/internal/devkit"
+	"errand/internal/sandbox/devkit"
 )
 
 // values are what this test reads of the example values for NATS.

@@ -6,12 +6,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 	"errand/internal/schema"
 )
 
 func main() {
-	app.Main("generate", "Write the schemas and the AsyncAPI document.", new(generate))
+	programs.Main("generate", "Write the schemas and the AsyncAPI document.", new(generate))
 }
 
 type generate struct {

@@ -20,7 +20,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"errand/internal/app"
+	"errand/internal/programs"
 )
 
 const (
@@ -56,7 +56,7 @@ var custom = []struct{ module, file string }{
 type object = map[string]any
 
 func main() {
-	app.Main("schemas", "Makes the JSON schemas of the kinds that the manifests use.", new(generate))
+	programs.Main("schemas", "Makes the JSON schemas of the kinds that the manifests use.", new(generate))
 }
 
 type generate struct {

@@ -1,0 +1,253 @@
+// Package deliveries turns the rows of the email service's sending log into events, finds
+// the request that each is of, and says what the log shows about requests. The service
+// gives a submission no id, so a row is matched to a call by what both have: the
+// recipient, the sender and the time of acceptance.
+//
+//	Requests ─► calls by recipient ─┐
+//	Page ─► rows ─► Publish: match ─┴─► mail.delivery.<status>
+//	Swept ─► mail.log.concluded, mail.delivery.overdue and .summary, mail.send.resolved
+//
+//	deliveries.go  the log as a list to sweep, and as what takes its rows
+//	row.go         a row: its identity, state, times and event; reply.go reads the reply in it
+//	requests.go    what the mail consumer publishes about its requests and calls
+//	calls.go       its calls; recipients.go what became of their recipients
+//	secrets.go     what the keys of recipients are made with
+//	match.go       the call that a row is of, by the times of clock.go
+//	ambiguous.go   rows that can be of several calls, counted for all of them
+//	note.go        what is learned from an event, by whichever poller it was published
+//	judge.go       what the log concludes about calls of unknown fate
+//	report.go      summaries, and recipients that are overdue
+//	watermark.go   how far the log was published
+//	erase.go       what is not published of people who were erased
+package deliveries
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// Store stores events and lists those that were stored. One poller at a time has the
+// leadership; any other may take it.
+type Store interface {
+	// Learn takes the leadership and yields the events that were stored, by any poller,
+	// since the last call; the first time all that are kept. The leadership is taken once
+	// the sequence has ended without an error.
+	Learn(ctx context.Context) iter.Seq2[StoredEvent, error]
+	// Kept returns since when all events are kept; zero: none was ever dropped.
+	Kept(ctx context.Context) (time.Time, error)
+	// Publish begins to store events, as sweep.Sink.Publish does.
+	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
+	// Watermark returns the last one that was stored; a zero one if there is none.
+	Watermark(ctx context.Context) (messages.Watermark, error)
+}
+
+// Config is what a Log needs. Read, Store and Requests are required.
+type Config struct {
+	Read          func(ctx context.Context, page, limit int) (mail.LogPage, error)
+	Store         Store
+	Requests      Requests
+	Recipients    int           // maximum number of recipients to remember, and what takes as much memory; 0: unlimited
+	ReportAfter   time.Duration // when the summary of a request is final in any case
+	ConcludeAfter time.Duration // how long the log must go on after a call of unknown fate
+	OverdueAfter  time.Duration // when an accepted recipient without a row is overdue; 0: never
+	Secrets       Secrets
+
+	// Published, if set, is called with the number of events of a status that were stored.
+	Published func(status string, n int)
+	// Matched, if set, is called for each row to publish with the confidence of its match.
+	Matched func(messages.Confidence)
+}
+
+// Log is the sending log. What it knows about requests, and what was published about them,
+// is rebuilt from the events. Page may be called while another method is.
+type Log struct {
+	Config
+	clock clock
+	calls calls
+	dirty map[string]struct{}   // requests with counts that may have to be published
+	open  map[string]*unsettled // requests with batches of unknown fate
+
+	erased map[string]struct{} // requests whose recipients were erased since this poller began
+
+	since     time.Time     // requests were read since then; zero: all
+	updated   time.Time     // when they were last read; zero: never
+	kept      time.Time     // see Kept
+	trusted   time.Time     // since when no poller of an earlier version can have published alone
+	unmatched []StoredEvent // learned events about requests that are not known yet
+	scanned   time.Time     // when all requests were last scanned
+
+	unreadable error // a record has keys of an unknown secret: nothing is done any more
+}
+
+var (
+	_ sweep.List[mail.Entry] = (*Log)(nil)
+	_ sweep.Sink[mail.Entry] = (*Log)(nil)
+)
+
+// New makes a Log that knows nothing yet.
+func New(c Config) *Log {
+	l := &Log{Config: c, erased: map[string]struct{}{}}
+	l.forget()
+	return l
+}
+
+// forget forgets what was read and learned, which is all read and learned again.
+func (l *Log) forget() {
+	l.calls, l.dirty, l.open = calls{max: l.Recipients}, map[string]struct{}{}, map[string]*unsettled{}
+	l.since, l.updated, l.trusted, l.scanned, l.unmatched = time.Time{}, time.Time{}, time.Time{}, time.Time{}, nil
+}
+
+// heed forgets where an error of the store says so, and returns it.
+func (l *Log) heed(err error) error {
+	if errors.Is(err, sweep.ErrReset) {
+		l.forget()
+	}
+	return err
+}
+
+// Page reads a page of the log.
+func (l *Log) Page(ctx context.Context, number, limit int) (sweep.Page[mail.Entry], error) {
+	asked := time.Now()
+	page, err := l.Read(ctx, number, limit)
+	if err != nil {
+		return sweep.Page[mail.Entry]{}, err
+	}
+	now := time.Now()
+	l.clock.observe(asked, page.Date, now)
+	return sweep.Page[mail.Entry]{Rows: rowsOf(page.Entries, now), Total: page.TotalRecord, Limit: page.Limit}, nil
+}
+
+// Earlier returns the states that a row may have been in before.
+func (l *Log) Earlier(r sweep.Row[mail.Entry]) (ids []sweep.ID) {
+	for _, state := range states[delivered:] {
+		if id := idOf(r.Item, state); id != r.ID {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Learn brings what is known about requests up to date and takes the leadership.
+func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
+	return func(yield func(sweep.Stored, error) bool) {
+		if err := l.update(ctx); err != nil {
+			yield(sweep.Stored{}, err)
+			return
+		}
+		for e, err := range l.Store.Learn(ctx) {
+			if l.heed(err) != nil {
+				yield(sweep.Stored{}, fmt.Errorf("deliveries: learn published events: %w", err))
+				return
+			}
+			if e.Note != "" && !l.note(e) && time.Since(e.At) < time.Hour {
+				l.unmatched = append(l.unmatched, e)
+			}
+			if e.ID != (sweep.ID{}) && !yield(sweep.Stored{ID: e.ID, At: e.At}, nil) {
+				return
+			}
+		}
+		if len(l.unmatched) == 0 {
+			return
+		}
+		if err := l.update(ctx); err != nil { // they may be of calls that were made meanwhile
+			yield(sweep.Stored{}, err)
+		}
+	}
+}
+
+// Kept returns since when all events are kept.
+func (l *Log) Kept(ctx context.Context) (time.Time, error) {
+	kept, err := l.Store.Kept(ctx)
+	if err == nil {
+		l.kept = kept
+	}
+	return kept, l.heed(err)
+}
+
+// lookBack is how much older than the last read of the requests a row may be, by both of its
+// times, that needs another one. A record is older than its call, so those of older rows have all been read.
+const lookBack = 24 * time.Hour
+
+// Publish begins to store an event for each row, under the request that it is of.
+func (l *Log) Publish(ctx context.Context, rows []sweep.Row[mail.Entry]) func() (stored int, err error) {
+	recent := func(r sweep.Row[mail.Entry]) bool {
+		old := l.updated.Add(-lookBack)
+		return r.Item.CreatedAt.IsZero() || r.Item.CreatedAt.After(old) || envelopeTime(r.Item.EnvelopeID).After(old)
+	}
+	if slices.ContainsFunc(rows, recent) {
+		if err := l.update(ctx); err != nil {
+			return func() (int, error) { return 0, err }
+		}
+	}
+	now, offset := time.Now(), l.clock.offset()
+	events := make([]messages.Event, len(rows))
+	for i, r := range rows {
+		events[i] = l.eventFor(r, now, offset)
+	}
+	wait := l.store(ctx, events)
+	return func() (int, error) {
+		stored, err := wait()
+		counts := map[messages.State]int{}
+		for _, e := range events[:stored] {
+			counts[e.State]++
+		}
+		for state, n := range counts {
+			if l.Published != nil {
+				l.Published(string(state), n)
+			}
+		}
+		return stored, err
+	}
+}
+
+// store begins to store events; wait records those that were stored.
+func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
+	acknowledged := l.Store.Publish(ctx, events)
+	return func() (int, error) {
+		stored, err := acknowledged()
+		for _, e := range events[:stored] {
+			l.note(storedEvent(e, time.Now()))
+		}
+		return stored, l.heed(err)
+	}
+}
+
+// eventFor is the event about a row, under the request that it is of.
+func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.Duration) messages.Event {
+	r := rowOf(listed.Item, now, offset)
+	l.Secrets.add(&r, listed.Item)
+	f := l.calls.match(r)
+	e := eventOf(listed.Item, listed.ID, now)
+	body := e.Body.(*messages.DeliveryBody)
+	var n rowNote
+	switch {
+	case f.Confidence == messages.MatchExact && f.doubtful:
+		n.sign = '!'
+	case f.doubtful, f.Confidence == messages.MatchUnique, f.Confidence == messages.MatchAmbiguous:
+		n.sign = '?'
+	}
+	if f.doubtful || f.Confidence == messages.MatchAmbiguous {
+		n.row, n.id = r, rowID(listed.Item)
+	}
+	n.place = f.place
+	if f.request != "" {
+		e.ID, body.RequestID = f.request, f.request
+	}
+	body.Match, body.Recipient = f.Match, n.String()
+	if _, gone := l.erased[f.request]; gone {
+		body.Entry, body.Recipient = json.RawMessage("{}"), ""
+	}
+	if l.Matched != nil {
+		l.Matched(f.Confidence)
+	}
+	return e
+}

@@ -1,0 +1,244 @@
+package deliveries
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"errand/internal/lists/sweep"
+	"errand/internal/sandbox/devkit/inshort"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// Two calls to one person in the same second: nobody can say which row is whose, but when
+// both are delivered, both requests have all they sent delivered. A poller that learns the
+// rows from the events counts the same.
+func TestRowsThatAreAlikeAreCountedForAllOfTheirRequests(t *testing.T) {
+	const settled = "1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"
+	for name, c := range map[string]struct {
+		states  []messages.State
+		changes []messages.State // what the rows become
+		lost    bool             // one of the calls is of unknown fate
+		want    []string         // summaries of each request
+	}{
+		"one row":              {states: []messages.State{messages.Delivered}},
+		"two":                  {states: []messages.State{messages.Delivered, messages.Delivered}, want: []string{settled}},
+		"three":                {states: []messages.State{messages.Delivered, messages.Delivered, messages.Delivered}},
+		"in two states":        {states: []messages.State{messages.Delivered, messages.Bounced}},
+		"in one state at last": {states: []messages.State{messages.Delivered, messages.Deferred}, changes: []messages.State{messages.Delivered, messages.Delivered}, want: []string{settled}},
+		"one may not be sent":  {states: []messages.State{messages.Delivered, messages.Delivered}, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inScenario(t, func(s *scenario) {
+				ids := []string{"first", "second"}
+				began := time.Now()
+				for i, id := range ids {
+					s.started(id, 1, 1)
+					s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1, Count: 1,
+						Begin: messages.Time{Time: began}, Until: messages.Time{Time: began.Add(35 * time.Second)}, Keys: keysOf("x@example.test")})
+					if i == 1 && c.lost {
+						s.waits(id)
+					} else {
+						s.ends(id, messages.Accepted, 1, 1, 1)
+					}
+				}
+				time.Sleep(time.Second)
+				for i, state := range c.states {
+					s.row("x@example.test", time.Since(began), state)
+					if i == 0 {
+						s.run(30 * time.Second)
+					}
+				}
+				s.run(2 * time.Minute)
+				for i, state := range c.changes {
+					s.rows[i].state = state
+				}
+				s.run(5 * time.Minute)
+				s.run(5 * time.Minute)
+				for _, id := range ids {
+					if got := s.summaries(id); !slices.Equal(got, c.want) {
+						t.Errorf("summaries of %s: %q, want %q", id, got, c.want)
+					}
+				}
+				if n := len(s.eventsOf(messages.Delivery, messages.Delivered, "first")) + len(s.eventsOf(messages.Delivery, messages.Delivered, "second")); n > 0 {
+					t.Errorf("%d rows are published as one of the requests'", n)
+				}
+			})
+		})
+	}
+}
+
+// One sweep publishes all summaries that are due, a thousand at once. When another poller
+// takes the leadership meanwhile, the next one publishes the others.
+func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		const n = 2500
+		began := time.Now()
+		for i := range n {
+			id, to := fmt.Sprint("r", i), fmt.Sprintf("p%d@example.test", i)
+			s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1, Count: 1,
+				Begin: now(), Until: now(), Keys: keysOf(to)})
+			s.ends(id, messages.Accepted, 1, 1, 1)
+			s.row(to, 0, messages.Delivered)
+		}
+		time.Sleep(time.Second)
+		summaries := func() (all int) {
+			for _, e := range s.events {
+				if e.State == messages.Summary {
+					all++
+				}
+			}
+			return all
+		}
+		s.learn()
+		store := s.log.Store.(*store)
+		left := 1500
+		store.refuse = func(e messages.Event) error {
+			if left--; e.State == messages.Summary && left < 0 {
+				return sweep.ErrBehind
+			}
+			return nil
+		}
+		left += n // the rows themselves
+		var entries []mail.Entry
+		for _, r := range s.rows {
+			entries = append(entries, r.entry())
+		}
+		if stored, err := s.log.Publish(s.Context(), rowsOf(entries, time.Now()))(); stored != n || err != nil {
+			t.Fatalf("%d rows, %v", stored, err)
+		}
+		if _, err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); !errors.Is(err, sweep.ErrBehind) || summaries() != 1500 {
+			t.Fatalf("%d summaries, %v", summaries(), err)
+		}
+		store.refuse = nil
+		s.learn()
+		if _, err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil || summaries() != n {
+			t.Errorf("%d summaries, %v; want %d", summaries(), err, n)
+		}
+		if most := slices.Max(store.sizes[1:]); most != maxAtOnce || time.Since(began) > time.Minute {
+			t.Errorf("%d at once after %v, want %d", most, time.Since(began), maxAtOnce)
+		}
+	})
+}
+
+// Several pages may be on their way; what was not stored is not counted.
+func TestPagesThatAreOnTheirWayAreCountedWhenTheyAreStored(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		published := 0
+		s.config.Published = func(_ string, n int) { published += n }
+		s.restart()
+		s.sends("r", people("a", 6)...)
+		for _, to := range people("a", 6) {
+			s.row(to, 500*time.Millisecond, messages.Delivered)
+		}
+		s.learn()
+		var entries []mail.Entry
+		for _, r := range s.rows {
+			entries = append(entries, r.entry())
+		}
+		rows := rowsOf(entries, time.Now())
+		var waits []func() (int, error)
+		for page := range slices.Chunk(rows, 2) {
+			waits = append(waits, s.log.Publish(s.Context(), page))
+		}
+		delivered := func() int { return knownTo(s.log).Counts["r"][delivered] }
+		if got := delivered(); got != 0 {
+			t.Errorf("%d are counted before they are stored", got)
+		}
+		left := 3
+		s.log.Store.(*store).refuse = func(messages.Event) error {
+			if left--; left < 0 {
+				return sweep.ErrBehind
+			}
+			return nil
+		}
+		for i, wait := range waits {
+			if stored, err := wait(); stored != []int{2, 1, 0}[i] || (err != nil) != (i > 0) {
+				t.Errorf("page %d: %d stored, %v", i, stored, err)
+			}
+		}
+		if got := delivered(); got != 3 || published != 3 {
+			t.Errorf("%d are counted, %d published, want 3", got, published)
+		}
+	})
+}
+
+// A watermark says how the log was read, and is the mark again.
+func TestAMarkIsAWatermark(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		for _, m := range []sweep.Mark{
+			{At: s.began, CompleteThrough: s.began.Add(-time.Minute), WatchedSince: s.began.Add(-time.Hour), Since: s.began.Add(-2 * time.Hour), Total: 3, New: 2, Order: sweep.NewestFirst},
+			{At: s.began, CompleteThrough: s.began, Order: sweep.OldestFirst, Scanned: 7},
+			{At: s.began, CompleteThrough: s.began},
+		} {
+			if err := s.log.Mark(s.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.log.LastMark(s.Context()); got != m || err != nil {
+				t.Errorf("%+v, %v; want %+v", got, err, m)
+			}
+			w := s.events[len(s.events)-1].Body.(*messages.Watermark)
+			if (w.By == messages.ByWholeLog) != (m.Order == sweep.Unordered) || (w.WatchedSince == nil) != m.WatchedSince.IsZero() || (w.Since == nil) != m.Since.IsZero() {
+				t.Errorf("%+v is stored as %+v", m, w)
+			}
+		}
+	})
+}
+
+// A message to one recipient, with its row and its summary, takes as much memory as it
+// counts for Config.Recipients, and so does one to a thousand.
+func TestMemoryIsCountedTruly(t *testing.T) {
+	for _, c := range []struct{ requests, recipients int }{{200_000, 1}, {1000, 1000}} {
+		if inshort.Asked(t) {
+			c.requests /= 10
+		}
+		record := func(op messages.Operation, state messages.State, id string, body messages.Body) Record {
+			e := messages.Event{Operation: op, State: state, ID: id, Body: body}
+			data, err := e.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return Record{Subject: e.Subject(), Body: data, Sequence: 1}
+		}
+		before := heap()
+		l := New(Config{ReportAfter: time.Hour})
+		for i := range c.requests {
+			id, at := fmt.Sprintf("MAIL_REQUESTS-%d", i), now()
+			common := messages.Common{RequestID: id, At: at}
+			var keys []byte
+			for n := range c.recipients {
+				keys = messages.AppendKey(keys, messages.Key(uint64(i*c.recipients+n+1)*0x9e3779b97f4a7c15))
+			}
+			l.take(record(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: common, Batch: 1, Count: c.recipients, Begin: at, Until: at, Keys: keys}))
+			l.take(record(messages.Send, messages.Started, id, &messages.SendStarted{Common: common, Batches: 1, Recipients: c.recipients, Fingerprint: vector + vector}))
+			l.take(record(messages.Send, messages.Accepted, id, &messages.SendOutcome{Common: common, Batches: 1, Recipients: c.recipients, Accepted: c.recipients, Fingerprint: vector + vector}))
+			l.note(learnedEvent(id, "1.0", messages.Delivered))
+			summary := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id, Body: &messages.SummaryBody{Common: common, Recipients: 1, Accepted: 1, Delivered: 1, Final: true}}
+			l.note(storedEvent(summary, time.Now()))
+		}
+		for range l.summaries(time.Now(), time.Now()) {
+			t.Error("a summary is due")
+		}
+		used := heap() - before
+		t.Logf("%d messages to %d: %d bytes each, %d bytes for each of %d that are counted", c.requests, c.recipients, used/uint64(c.requests), used/uint64(l.calls.size), l.calls.size)
+		if used > 55*uint64(l.calls.size) {
+			t.Errorf("%d messages to %d take %d bytes and count as %d recipients of 55 bytes", c.requests, c.recipients, used, l.calls.size)
+		}
+		if each := used / uint64(c.requests); c.recipients == 1 && each > 354 {
+			t.Errorf("a message to one takes %d bytes", each)
+		}
+		runtime.KeepAlive(l)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // what was deleted from maps
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

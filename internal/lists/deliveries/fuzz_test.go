@@ -1,0 +1,83 @@
+package deliveries
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// FuzzRow makes an event of any row of the log: the id is always the same for the same
+// state of the same row and differs for another state, and the event fits into a message
+// and contains the row.
+func FuzzRow(f *testing.F) {
+	f.Add("e1", "a@Example.TEST", "250 2.0.0 OK", `{"envelope_id":"e1"}`, true)
+	f.Add("", "\x00@\xff", "550-5.1.1\r\n\u2028", "[1]", false)
+	f.Add("e\x00a", "@", "4.7.1", `"`+strings.Repeat("x", 70_000)+`"`, false)
+	f.Add("e", "İ@İ", "999 9.9.9", "null", true)
+	f.Fuzz(func(t *testing.T, envelope, to, response, raw string, delivered bool) {
+		if !json.Valid([]byte(raw)) {
+			return
+		}
+		row := mail.Entry{Raw: []byte(raw), EnvelopeID: envelope, To: to, Response: response, Delivered: delivered}
+		status := statusOf(row, parseReply(response))
+		id := idOf(row, status)
+		if back, ok := sweep.ParseID(hex.EncodeToString(id[:])); !ok || back != id || idOf(row, status) != id || idOf(row, status+"x") == id {
+			t.Fatalf("%+v: id %x, back %x", row, id, back)
+		}
+		if at := strings.LastIndexByte(to, '@') + 1; envelope != "" {
+			row.To = to[:at] + strings.ToLower(to[at:])
+			if idOf(row, status) != id {
+				t.Fatalf("%q: the case of the domain counts", to)
+			}
+			row.To = to
+		}
+		e := eventOf(row, rowsOf([]mail.Entry{row}, time.Now())[0].ID, time.Now())
+		body, err := e.Encode()
+		if err != nil || len(body) > 512<<10 || strings.ContainsAny(e.Subject(), " *>\r\n") || strings.Count(e.Subject(), ".") != 3 {
+			t.Fatalf("%s: %d bytes, %v", e.Subject(), len(body), err)
+		}
+		var decoded messages.DeliveryBody
+		if err := messages.DecodeEvent(body, &decoded); err != nil || decoded.EventID != hex.EncodeToString(id[:]) || !json.Valid(decoded.Entry) || decoded.SMTP.Code < 0 || decoded.SMTP.Code > 599 {
+			t.Fatalf("%q: %v", body, err)
+		}
+	})
+}
+
+// FuzzEventID reads any Nats-Msg-Id found in the stream: only a real id is accepted.
+func FuzzEventID(f *testing.F) {
+	for _, text := range []string{"", strings.Repeat("0", 32), strings.Repeat("F", 32), strings.Repeat("g", 32), strings.Repeat("0", 31) + "\xff", "mail.log.watermark.1.1", strings.Repeat("0", 34)} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		id, ok := sweep.ParseID(text)
+		if ok != (len(text) == 32 && strings.Trim(text, "0123456789abcdefABCDEF") == "") || ok && hex.EncodeToString(id[:]) != strings.ToLower(text) {
+			t.Fatalf("%q: %x %v", text, id, ok)
+		}
+	})
+}
+
+// FuzzNote learns any note: what can be read means the same when it is written again.
+func FuzzNote(f *testing.F) {
+	for _, text := range []string{"", "1.0", "1.0?", "1.0?a.b.1.2.3", "1.0!a.b.1.2.3", "?a.b.1.2", "?a.b.1.2.3", "1.x", "?", "!", "1", "-1.-1",
+		"!1.0.1.0.1.0.0.0.1", "?1.0.1.0.1.0.0.0.1.2.3", "?1.2.3.4.5.6.7.8", "?1.2.3.4.5.6.7.8.9.0.b"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, ok := parseNote("r", text)
+		if !ok {
+			return
+		}
+		if again, ok := parseNote("r", n.String()); !ok || again != n {
+			t.Fatalf("%q: %+v, again %+v %t", text, n, again, ok)
+		}
+		l := New(Config{})
+		l.calls.add(call{request: "r", batch: 1}, []messages.Key{1})
+		l.note(StoredEvent{State: messages.Delivered, Request: "r", Note: text})
+	})
+}

@@ -1,0 +1,140 @@
+package deliveries
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"iter"
+	"time"
+
+	"errand/internal/failpoint"
+	"errand/internal/lists/sweep"
+	"errand/pkg/messages"
+)
+
+const (
+	summaryEvery = time.Minute // minimum time between two summaries of a request
+	scanEvery    = time.Minute // between two scans of all requests
+	maxAtOnce    = 1000        // events that are stored at once
+)
+
+// Swept publishes what is known about requests after a sweep.
+func (l *Log) Swept(ctx context.Context, s sweep.Swept) (wanted time.Time, err error) {
+	if err := l.update(ctx); err != nil {
+		return time.Time{}, err
+	}
+	j := &judge{Swept: s, calls: &l.calls, after: l.ConcludeAfter, offset: l.clock.offset(), now: time.Now(), kept: l.kept}
+	if err := l.publish(ctx, l.conclusions(j)); err != nil {
+		return time.Time{}, err
+	}
+	if err := l.resolve(ctx, j); err != nil {
+		return time.Time{}, err
+	}
+	if j.now.Sub(l.scanned) >= scanEvery {
+		l.scan(j.now)
+		if !s.Reading.Missing && l.OverdueAfter > 0 {
+			if err := l.publish(ctx, l.overdue(j.now, latest(s.CompleteThrough, s.Reading.Began))); err != nil {
+				return time.Time{}, err
+			}
+		}
+		l.scanned = j.now
+	}
+	return j.wanted, l.publish(ctx, l.summaries(j.now, s.CompleteThrough))
+}
+
+// publish stores events, some at once. When ctx ends, the events under way are waited for:
+// they would have to be learned again.
+func (l *Log) publish(ctx context.Context, events iter.Seq[messages.Event]) error {
+	page := make([]messages.Event, 0, maxAtOnce)
+	for e := range events {
+		if page = append(page, e); len(page) < maxAtOnce {
+			continue
+		}
+		if err := l.report(ctx, page); err != nil {
+			return err
+		}
+		page = page[:0]
+	}
+	return l.report(ctx, page)
+}
+
+func (l *Log) report(ctx context.Context, events []messages.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	failpoint.Here(failpoint.BeforePublish, "report")
+	_, err := l.store(context.WithoutCancel(ctx), events)()
+	failpoint.Here(failpoint.AfterPublish, "report")
+	return cmp.Or(err, context.Cause(ctx))
+}
+
+// scan looks for requests that are too old, or whose summary becomes final.
+func (l *Log) scan(now time.Time) {
+	l.calls.forget(now.Add(-l.window()))
+	for _, id := range l.calls.settle() {
+		l.dirty[id] = struct{}{}
+	}
+	for id := range l.open {
+		if _, r := l.calls.find(id); r == nil || now.Sub(time.UnixMilli(r.at)) > l.window() {
+			delete(l.open, id)
+		}
+	}
+	for _, g := range l.calls.generations {
+		for id, r := range g.requests {
+			if age := now.Sub(time.UnixMilli(r.at)); !r.reported.final && age >= l.ReportAfter && age <= l.window() {
+				l.dirty[id] = struct{}{}
+			}
+		}
+	}
+}
+
+// overdue yields the recipients that were accepted and have no row in a log that was read
+// through a time.
+func (l *Log) overdue(now, through time.Time) iter.Seq[messages.Event] {
+	return func(yield func(messages.Event) bool) {
+		for p, at := range l.calls.silent(through.Add(-l.OverdueAfter)) {
+			if !yield(messages.Event{Operation: messages.Delivery, State: messages.Overdue, ID: p.request, Body: &messages.OverdueBody{
+				Common: messages.Common{RequestID: p.request, At: messages.Time{Time: now}}, Batch: p.batch, Recipient: p.recipient,
+				AcceptedAt: messages.Time{Time: at}, CompleteThrough: messages.Time{Time: through}}}) {
+				return
+			}
+		}
+	}
+}
+
+// summaries yields those that are due.
+func (l *Log) summaries(now, through time.Time) iter.Seq[messages.Event] {
+	return func(yield func(messages.Event) bool) {
+		for id := range l.dirty {
+			g, r := l.calls.find(id)
+			if _, gone := l.erased[id]; gone || r == nil || r.reported.final {
+				delete(l.dirty, id)
+				continue
+			}
+			if now.Sub(time.UnixMilli(r.reported.at)) < summaryEvery {
+				continue
+			}
+			body := l.summary(g, r, now, through)
+			e := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id, Body: body}
+			if body.Accepted == 0 || body.Queued == body.Accepted && !body.Final || r.reported.note == maphash.String(seed, NoteOf(e)) {
+				delete(l.dirty, id)
+				continue
+			}
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+func (l *Log) summary(g *generation, r *request, now, through time.Time) *messages.SummaryBody {
+	c := g.counts(r)
+	seen := c[delivered] + c[deferred] + c[bounced] + c[unknown]
+	b := &messages.SummaryBody{Common: messages.Common{RequestID: r.id, At: messages.Time{Time: now}},
+		Recipients: max(int(r.recipients), seen), Accepted: max(int(r.accepted), seen), Delivered: c[delivered], Deferred: c[deferred],
+		Bounced: c[bounced], Unknown: c[unknown], CompleteThrough: messages.Time{Time: through}}
+	b.Queued = b.Accepted - seen
+	settled := r.ended == ended && b.Delivered+b.Bounced == b.Accepted
+	b.Final = settled || r.at != 0 && now.Sub(time.UnixMilli(r.at)) >= l.ReportAfter
+	return b
+}

@@ -1,0 +1,446 @@
+package deliveries
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/messages"
+)
+
+// Ten recipients get their rows one after the other, every 20 seconds, and pollers are
+// replaced: a request has at most one summary a minute, and the last one is right.
+func TestSummariesOfARequestAreAMinuteApart(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		to := people("a", 10)
+		s.sends("r", to...)
+		for n, address := range to {
+			s.row(address, time.Duration(n*20)*time.Second+500*time.Millisecond, messages.Deferred)
+			s.run(10 * time.Second)
+			if n%2 == 0 {
+				s.rows[n].state = messages.Delivered
+			}
+			s.run(10 * time.Second)
+		}
+		s.rows[3].state = messages.Bounced
+		s.rows[5].state = messages.Unknown
+		s.run(3 * time.Minute)
+		s.run(3 * time.Minute)
+		all := s.summaries("r")
+		if len(all) < 4 || len(all) > 6 {
+			s.Errorf("%d summaries in 7 minutes: %q", len(all), all)
+		}
+		if want := "10 of 10: 5 delivered, 3 deferred, 1 bounced, 1 unknown, 0 queued, final false"; all[len(all)-1] != want {
+			s.Errorf("the last one is %s, want %s", all[len(all)-1], want)
+		}
+		s.interval = 10 * time.Minute
+		s.run(68 * time.Hour)
+		if n := len(s.summaries("r")); n != len(all) {
+			s.Errorf("%d summaries while nothing happened", n-len(all))
+		}
+		s.row("stranger@example.test", 0, messages.Delivered) // so that the log is complete up to today
+		s.run(time.Minute)
+		s.run(10 * time.Hour)
+		s.run(time.Hour)
+		want := append(all, "10 of 10: 5 delivered, 3 deferred, 1 bounced, 1 unknown, 0 queued, final true")
+		if diff := cmp.Diff(want, s.summaries("r")); diff != "" {
+			s.Errorf("after three days (-want +got):\n%s", diff)
+		}
+		s.rows[1].state = messages.Delivered
+		s.run(10 * time.Minute)
+		if n := len(s.summaries("r")); n != len(want) {
+			s.Errorf("%d summaries after the final one", n-len(want))
+		}
+	})
+}
+
+// A summary is final when all recipients are delivered or bounced and the request has
+// ended, not before.
+func TestASummaryIsFinalWhenTheRequestHasEndedAndEveryRecipientIsSettled(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.started("r", 4, 2)
+		s.calls("r", 1, 0, people("a", 2)...)
+		accepted := 2
+		s.consumer.put(messages.Batch, messages.Accepted, "r.1", &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
+		s.row("a0@example.test", 500*time.Millisecond, messages.Delivered)
+		s.row("a1@example.test", 500*time.Millisecond, messages.Bounced)
+		s.run(3 * time.Minute)
+		s.calls("r", 2, 2, people("b", 2)...)
+		s.ends("r", messages.Partial, 4, 2, 3)
+		s.run(2 * time.Minute)
+		s.row("b0@example.test", 2*time.Minute+500*time.Millisecond, messages.Delivered)
+		s.run(2 * time.Minute)
+		want := []string{"2 of 4: 1 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final false",
+			"3 of 4: 1 delivered, 0 deferred, 1 bounced, 0 unknown, 1 queued, final false",
+			"3 of 4: 2 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final true"}
+		if diff := cmp.Diff(want, s.summaries("r")); diff != "" {
+			s.Errorf("summaries (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// known is what a Log knows.
+type known struct {
+	Counts   map[string][statuses]int
+	Notes    map[string]reported
+	Evidence map[string]evidence
+	Silent   map[place]time.Time
+	Fates    map[string]unknownFate
+}
+
+func knownTo(l *Log) known {
+	k := known{map[string][statuses]int{}, map[string]reported{}, map[string]evidence{}, maps.Collect(l.calls.silent(time.Now())), map[string]unknownFate{}}
+	for _, g := range l.calls.generations {
+		for id, r := range g.requests {
+			k.Counts[id], k.Notes[id] = g.counts(r), r.reported
+			for n := range 3 {
+				if e, ok := l.calls.evidence(id, n); ok {
+					k.Evidence[messages.BatchID(id, n)] = e
+				}
+			}
+		}
+	}
+	for id, u := range l.open {
+		for n, f := range u.fates {
+			k.Fates[messages.BatchID(id, n)] = f
+		}
+	}
+	return k
+}
+
+// Events that are learned twice, because more of them were requested, count once.
+func TestEventsThatAreLearnedTwiceCountOnce(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.sends("settled", people("a", 3)...)
+		s.sends("open", people("b", 4)...)
+		s.sends("twin", "x@example.test")
+		s.started("waits", 1, 1)
+		s.calls("waits", 1, 0, "x@example.test")
+		s.waits("waits")
+		s.started("lost", 1, 1)
+		s.calls("lost", 1, 0, "y@example.test")
+		s.waits("lost")
+		for i, address := range people("a", 3) {
+			s.row(address, 4*time.Second+500*time.Millisecond, []messages.State{messages.Deferred, messages.Bounced, messages.Delivered}[i])
+		}
+		s.row("b0@example.test", 3*time.Second+500*time.Millisecond, messages.Deferred)
+		s.row("b1@example.test", 3*time.Second+500*time.Millisecond, messages.Deferred)
+		s.row("x@example.test", 0, messages.Delivered).envelope = "without a time"
+		s.config.OverdueAfter = time.Hour
+		s.run(time.Minute)
+		s.rows[0].state = messages.Delivered
+		s.rows[4].state = messages.Bounced
+		s.run(2 * time.Hour)
+		if want := []string{"1.2", "1.3"}; !slices.Equal(s.overdue("open"), want) {
+			s.Errorf("overdue: %v, want %v", s.overdue("open"), want)
+		}
+		published := len(s.events)
+		s.restart()
+		var first known
+		options := cmp.AllowUnexported(reported{}, evidence{}, place{}, unknownFate{})
+		for i := range 4 {
+			s.log.Store.(*store).next = 0 // so that everything is learned again
+			s.learn()
+			if i == 0 {
+				first = knownTo(s.log)
+			} else if diff := cmp.Diff(first, knownTo(s.log), options); diff != "" {
+				s.Errorf("learned %d times (-once +now):\n%s", i+1, diff)
+			}
+			if _, err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil || len(s.events) > published {
+				s.Errorf("learned %d times, it publishes %d events (%v), the first %s", i+1, len(s.events)-published, err, s.events[min(published, len(s.events)-1)].Subject())
+			}
+		}
+		if first.Counts["settled"] != ([statuses]int{delivered: 2, bounced: 1}) || first.Counts["open"] != ([statuses]int{unseen: 2, deferred: 1, bounced: 1}) {
+			s.Errorf("counts: %v", first.Counts)
+		}
+		s.run(30 * time.Minute)
+		for _, e := range s.events[published:] {
+			if e.Operation == messages.Delivery || e.State == messages.Concluded {
+				s.Errorf("published again: %s %+v", e.Subject(), e.Body)
+			}
+		}
+	})
+}
+
+// Another poller may publish events about calls that were made after this poller read the
+// requests.
+func TestEventsOfOtherPollersAboutNewCallsAreCounted(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.sends("first", "x@example.test")
+		s.log.Store.(*store).beforeLearn = func() {
+			s.started("second", 2, 1)
+			s.calls("second", 1, 0, "x@example.test", "y@example.test")
+			s.waits("second")
+			note := rowNote{sign: '?', row: row{to: partyOf("x@example.test"), created: time.Now().UnixMilli()}, id: 1}
+			for _, e := range []messages.Event{
+				{Operation: messages.Delivery, State: messages.Delivered, ID: messages.Unmatched, Body: &messages.DeliveryBody{EventID: text(sweep.ID{1}), Recipient: note.String()}},
+				{Operation: messages.Delivery, State: messages.Bounced, ID: "second", Body: &messages.DeliveryBody{EventID: text(sweep.ID{2}), Recipient: "1.1"}},
+			} {
+				s.events = append(s.events, stored{e, time.Now()})
+			}
+		}
+		s.learn()
+		k := knownTo(s.log)
+		if !k.Evidence["second.1"].doubted {
+			s.Errorf("%+v, want a doubt about the second", k.Evidence)
+		}
+		if got := k.Counts["second"][bounced]; got != 1 {
+			s.Errorf("%d bounced, want 1", got)
+		}
+	})
+}
+
+// A request that waits for a call of unknown fate gets one conclusion: accepted as soon as
+// there is a row, otherwise when the log is complete for long enough after the call.
+func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		var announced, taken time.Time // the announced end of one call; the begin of another
+		s.sends("twin", "x@example.test")
+		for id, to := range map[string]string{"taken": "t@example.test", "lost": "l@example.test", "doubtful": "x@example.test", "ended": "e@example.test", "short": "s@example.test"} {
+			s.started(id, 1, 1)
+			if id == "taken" {
+				taken = time.Now()
+			}
+			if s.calls(id, 1, 0, to); id == "lost" {
+				announced = time.Now().Add(34 * time.Second)
+			}
+			if id == "short" { // its record does not fit it
+				s.started(id, 2, 1)
+			}
+			s.waits(id)
+		}
+		s.calls("bare", 1, 0, "r@example.test") // its started event is gone
+		s.row("r@example.test", 0, messages.Delivered)
+		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
+		began := time.Now()
+		s.run(time.Minute)
+		s.row("t@example.test", 10*time.Minute, messages.Bounced) // accepted long before, so not by this call
+		s.row("x@example.test", 0, messages.Delivered).envelope = "without a time"
+		s.run(10 * time.Minute)
+		if got := s.concluded("taken", 1); got != nil {
+			s.Errorf("taken, before its row came: %q", got)
+		}
+		s.row("t@example.test", time.Since(taken), messages.Bounced)
+		s.run(time.Minute)
+		if diff := cmp.Diff([]string{"accepted, 1 of 1"}, s.concluded("taken", 1)); diff != "" {
+			s.Errorf("taken, after its row came (-want +got):\n%s", diff)
+		}
+		s.run(time.Hour + 20*time.Second - time.Since(began)) // an hour after the calls were over
+		for _, id := range []string{"lost", "doubtful", "ended", "short"} {
+			if got := s.concluded(id, 1); got != nil {
+				s.Errorf("%s is concluded too early: %q", id, got)
+			}
+		}
+		if n := len(s.consumer.resolved); n != 0 {
+			s.Errorf("%d are resolved too early", n)
+		}
+		s.run(5 * time.Minute)
+		s.run(5 * time.Minute)
+		got := map[string][]string{}
+		for _, id := range []string{"taken", "lost", "doubtful", "ended", "short", "twin"} {
+			got[id] = s.concluded(id, 1)
+		}
+		want := map[string][]string{"taken": {"accepted, 1 of 1"}, "lost": {"not_sent, 0 of 1"}, "doubtful": {"unclear, 0 of 1"}, "ended": nil, "short": nil, "twin": nil}
+		if diff := cmp.Diff(want, got); diff != "" {
+			s.Errorf("concluded (-want +got):\n%s", diff)
+		}
+		if len(s.consumer.resolved) != 1 || s.consumer.resolved[0].RequestID != "ended" || s.consumer.resolved[0].Outcome != messages.Failed {
+			s.Errorf("resolved: %+v, want the one that ended", s.consumer.resolved)
+		}
+
+		if diff := cmp.Diff([]string{"1 of 1: 0 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final false"}, s.summaries("taken")); diff != "" {
+			s.Errorf("summaries of what was taken (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final false"}, s.summaries("bare")); diff != "" {
+			s.Errorf("summaries of a request that is known only by its record (-want +got):\n%s", diff)
+		}
+
+		s.started("lost", 1, 1) // it is sent again, and the fate is unknown again
+		s.calls("lost", 1, 0)
+		time.Sleep(5 * time.Minute) // which is published late
+		s.waits("lost")
+		over := time.Now()
+		s.run(30 * time.Minute)
+		if n := len(s.concluded("lost", 1)); n != 1 {
+			s.Errorf("%d conclusions, the second one too early", n)
+		}
+		s.run(40 * time.Minute)
+		if diff := cmp.Diff([]string{"not_sent, 0 of 1", "not_sent, 0 of 1"}, s.concluded("lost", 1)); diff != "" {
+			s.Errorf("the second call (-want +got):\n%s", diff)
+		}
+		e := s.eventsOf(messages.Log, messages.Concluded, "lost.1")
+		for i, until := range []time.Time{announced, over} {
+			if got := e[i].Body.(*messages.ConcludedBody).Until; !got.Equal(until) {
+				s.Errorf("conclusion %d says that the call was over by %v, want %v", i, got, until)
+			}
+			if wait := e[i].at.Sub(until); wait < time.Hour || wait > time.Hour+time.Minute {
+				s.Errorf("conclusion %d comes %v after the call was over", i, wait)
+			}
+		}
+	})
+}
+
+// An uncertain request is resolved when the log proves the fate of all its batches.
+func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.T) {
+	unknown := func(n int) messages.Unsettled {
+		return messages.Unsettled{Batch: n, Count: 2, State: messages.Uncertain}
+	}
+	for name, c := range map[string]struct {
+		rows     []string // recipients that have one
+		accepted int      // by the calls of known fate
+		listed   int      // batches that the outcome lists; less than 2: the list is cut
+		doubt    bool
+		want     messages.State
+		seen     int
+		conclude []messages.Conclusion
+	}{
+		"both were sent":             {rows: []string{"b0", "c0", "c1"}, accepted: 2, listed: 2, want: messages.Accepted, seen: 3, conclude: []messages.Conclusion{messages.WasAccepted, messages.WasAccepted}},
+		"all but one were sent":      {rows: []string{"b0", "c0"}, accepted: 1, listed: 2, want: messages.Partial, seen: 2, conclude: []messages.Conclusion{messages.WasAccepted, messages.WasAccepted}},
+		"one was sent":               {rows: []string{"c0"}, accepted: 2, listed: 2, want: messages.Partial, seen: 1, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasAccepted}},
+		"none was sent":              {accepted: 2, listed: 2, want: messages.Partial, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasNotSent}},
+		"nothing at all was sent":    {listed: 2, want: messages.Failed, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasNotSent}},
+		"one is in doubt":            {rows: []string{"b0"}, accepted: 2, listed: 2, doubt: true},
+		"the outcome lists not both": {rows: []string{"b0", "c0"}, accepted: 2, listed: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inScenario(t, func(s *scenario) {
+				s.started("r", 6, 3)
+				s.calls("r", 1, 0, people("a", 2)...)
+				accepted := c.accepted
+				s.consumer.put(messages.Batch, map[bool]messages.State{true: messages.Accepted, false: messages.Refused}[c.accepted > 0], "r.1", &messages.BatchBody{
+					Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
+				called := map[byte]time.Time{}
+				for n, name := range map[int]string{2: "b", 3: "c"} {
+					called[name[0]] = time.Now()
+					s.calls("r", n, 2*n-2, people(name, 2)...)
+					s.consumer.put(messages.Batch, messages.Uncertain, messages.BatchID("r", n), &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: n, Count: 2})
+				}
+				if c.doubt {
+					s.sends("twin", "c1@example.test")
+					s.row("c1@example.test", 0, messages.Delivered).envelope = "without a time"
+				}
+				body := messages.SendOutcome{Common: messages.Common{RequestID: "r", At: now()}, Recipients: 6, Batches: 3, Accepted: c.accepted, UnsettledCount: 2, Fingerprint: "fingerprint of r",
+					Unsettled: []messages.Unsettled{unknown(2), unknown(3)}[:c.listed]}
+				s.consumer.put(messages.Send, messages.Uncertain, "r", &body)
+				last := len(s.consumer.outcomes)
+				for _, name := range c.rows {
+					s.row(name+"@example.test", time.Since(called[name[0]]), messages.Delivered)
+				}
+				s.run(30 * time.Minute)
+				s.run(2 * time.Hour)
+				s.run(time.Hour)
+				if c.want == "" {
+					if n := len(s.consumer.resolved); n != 0 {
+						s.Errorf("resolved: %+v", s.consumer.resolved[0])
+					}
+					return
+				}
+				if len(s.consumer.resolved) != 1 || s.consumer.resolving != last {
+					s.Fatalf("resolved %d times over the event %d, want once over %d", len(s.consumer.resolved), s.consumer.resolving, last)
+				}
+				got := s.consumer.resolved[0]
+				got.Evidence.CompleteThrough, got.At = messages.Time{}, messages.Time{}
+				want := &messages.SendResolved{Common: messages.Common{RequestID: "r"}, Outcome: c.want, By: messages.BySendingLog, Fingerprint: "fingerprint of r",
+					Evidence: messages.SendEvidence{Seen: c.seen, Count: 4}}
+				taken := c.accepted
+				for i, conclusion := range c.conclude {
+					seen := 0
+					for _, name := range c.rows {
+						if name[0] == "bc"[i] {
+							seen++
+						}
+					}
+					if conclusion == messages.WasAccepted {
+						taken += 2
+					}
+					want.Evidence.Batches = append(want.Evidence.Batches, messages.BatchEvidence{Batch: i + 2, Count: 2, Seen: seen, Outcome: conclusion})
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					s.Errorf("resolved (-want +got):\n%s", diff)
+				}
+				if all := s.eventsOf(messages.Delivery, messages.Summary, "r"); len(all) > 0 {
+					if b := all[len(all)-1].Body.(*messages.SummaryBody); b.Accepted != taken {
+						s.Errorf("the last summary says %d accepted, want %d", b.Accepted, taken)
+					}
+				} else if c.seen > 0 {
+					s.Error("no summary was published")
+				}
+			})
+		})
+	}
+}
+
+// Only recipients that were certainly accepted are overdue, each once, and not before the
+// log is complete for OverdueAfter after their call.
+func TestOnlyAcceptedRecipientsAreOverdueAndOnce(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.sends("r", people("a", 3)...)
+		began := time.Now()
+		s.sends("later", "l@example.test")
+		s.started("refused", 1, 1)
+		s.calls("refused", 1, 0, "f@example.test")
+		s.ends("refused", messages.Failed, 1, 1, 0)
+		s.started("partly", 2, 1)
+		s.calls("partly", 1, 0, people("p", 2)...)
+		s.ends("partly", messages.Partial, 2, 1, 1)
+		s.row("a1@example.test", 5*time.Second, messages.Deferred).envelope = fmt.Sprintf("%011x%07x", began.UnixMilli(), 1)
+		s.config.OverdueAfter = 2 * time.Hour
+		s.run(time.Hour)
+		s.run(time.Hour - time.Since(began.Add(time.Hour)) - 10*time.Second)
+		if got := s.overdue("r"); got != nil {
+			s.Errorf("overdue too early: %v", got)
+		}
+		for range 2 {
+			s.run(3 * time.Minute)
+		}
+		if want := []string{"1.0", "1.2"}; !slices.Equal(s.overdue("r"), want) {
+			s.Errorf("overdue: %v, want %v", s.overdue("r"), want)
+		}
+		for id, want := range map[string]int{"later": 1, "refused": 0, "partly": 0} {
+			if got := s.overdue(id); len(got) != want {
+				s.Errorf("overdue of %s: %v, want %d", id, got, want)
+			}
+			if all := s.summaries(id); len(all) > 0 {
+				s.Errorf("summaries of %s, which has no row: %q", id, all)
+			}
+		}
+		s.row("a0@example.test", time.Since(began), messages.Delivered)
+		s.run(3 * time.Minute)
+		if want, all := "3 of 3: 1 delivered, 1 deferred, 0 bounced, 0 unknown, 1 queued, final false", s.summaries("r"); all[len(all)-1] != want {
+			s.Errorf("the last summary is %s, want %s", all[len(all)-1], want)
+		}
+	})
+}
+
+// While there are rows that a sweep has not seen, the absence of a row proves nothing.
+func TestNothingIsConcludedFromAnAbsentRowWhileRowsAreMissing(t *testing.T) {
+	inScenario(t, func(s *scenario) {
+		s.sends("sent", "s@example.test")
+		s.started("waits", 1, 1)
+		s.calls("waits", 1, 0, "w@example.test")
+		s.waits("waits")
+		s.started("ended", 1, 1)
+		s.calls("ended", 1, 0, "e@example.test")
+		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
+		s.config.OverdueAfter = time.Hour
+		s.restart()
+		s.learn()
+		time.Sleep(10 * time.Hour)
+		for want, missing := range []bool{true, false} {
+			swept := s.sweptAt(time.Now())
+			swept.Reading.Missing = missing
+			if _, err := s.log.Swept(s.Context(), swept); err != nil {
+				s.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := []int{len(s.overdue("sent")), len(s.concluded("waits", 1)), len(s.consumer.resolved)}; !slices.Equal(got, []int{want, want, want}) {
+				s.Errorf("rows are missing: %t: %v overdue, concluded, resolved; want %d of each", missing, got, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,246 @@
+package deliveries
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/lists/watermark"
+	"errand/pkg/messages"
+)
+
+// Requests is where the mail consumer publishes events about its requests and calls.
+type Requests interface {
+	// Requests yields the records of calls (mail.log.sent) and then the events of
+	// requests, each in order: those since a time, without those that it has yielded
+	// before, and all again where the store has said sweep.ErrReset. Everything that was stored before the call is among them, and each outcome
+	// comes after the record of its call.
+	Requests(ctx context.Context, since time.Time) iter.Seq2[Record, error]
+	// Resolve stores mail.send.resolved if the event with the sequence over is still the
+	// last one. It is no error if another poller did so.
+	Resolve(ctx context.Context, e messages.Event, over uint64) error
+}
+
+// Record is one event of the mail consumer.
+type Record struct {
+	Subject  string
+	Sequence uint64
+	Body     []byte
+}
+
+// unsettled is a request with batches of unknown fate.
+type unsettled struct {
+	fates       map[int]unknownFate // by the batch's number
+	over        uint64              // sequence of the request's outcome
+	batches     int                 // uncertain ones in it; negative: unknown
+	fingerprint string
+}
+
+// unknownFate is what is known about a batch that may or may not have been accepted.
+type unknownFate struct {
+	waiting   bool      // the request waits for a conclusion from the log
+	over      time.Time // its last call had ended by then
+	count     int
+	concluded string // NoteOf the last conclusion published
+}
+
+// window is how long after its call a row can appear or change and still be matched.
+func (l *Log) window() time.Duration { return max(l.ReportAfter, 5*24*time.Hour) + 24*time.Hour }
+
+// update reads what the mail consumer has stored by now: the first time as far back as
+// rows that were not published may be of a call.
+func (l *Log) update(ctx context.Context) error {
+	if l.unreadable != nil {
+		return l.unreadable
+	}
+	if l.updated.IsZero() {
+		w, err := l.Store.Watermark(ctx)
+		if err != nil {
+			return fmt.Errorf("deliveries: read watermark: %w", err)
+		}
+		if !w.CompleteThrough.IsZero() {
+			l.since = slices.MinFunc([]time.Time{w.CompleteThrough.Time, time.Now()}, time.Time.Compare).Add(-l.window())
+			// Earlier versions, whose watermark did not say this, noted a row that is unique
+			// like one that is exact.
+			if l.trusted = watermark.Mark(w).WatchedSince; l.trusted.IsZero() {
+				l.trusted = time.Now()
+			}
+		}
+	}
+	now := time.Now()
+	for record, err := range l.Requests.Requests(ctx, l.since) {
+		if err != nil {
+			return fmt.Errorf("deliveries: read requests: %w", err)
+		}
+		if l.take(record); l.unreadable != nil {
+			return l.unreadable
+		}
+	}
+	l.updated = now
+	for _, e := range l.unmatched {
+		l.note(e)
+	}
+	l.unmatched = nil
+	return nil
+}
+
+// fact is what is read of an event of the mail consumer: what it does not have is zero.
+type fact struct {
+	messages.SendOutcome
+	Count    int                   `json:"count"` // recipients of a batch
+	Evidence messages.SendEvidence `json:"evidence"`
+}
+
+// take records an event of the mail consumer. An unreadable event is ignored: without it a
+// match can be less certain, but not wrong.
+func (l *Log) take(record Record) {
+	parts := strings.Split(record.Subject, ".")
+	if len(parts) < 4 {
+		return
+	}
+	op, state, id, number := messages.Operation(parts[0]+"."+parts[1]), messages.State(parts[2]), parts[3], 0
+	if len(parts) == 5 {
+		number, _ = strconv.Atoi(parts[4])
+	}
+	if op == messages.Log && state == messages.Sent && number > 0 {
+		var b messages.SentBody
+		if messages.DecodeEvent(record.Body, &b) != nil {
+			return
+		}
+		if l.unreadable = l.Secrets.check(id, b); l.unreadable == nil {
+			from, to := b.FoldedKeys()
+			l.calls.add(call{request: id, attempt: b.Attempt, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
+		}
+		return
+	}
+	if state == messages.Erased {
+		if op == messages.Send {
+			l.erase(id)
+		}
+		return
+	}
+	isBatch, starts := op == messages.Batch && number > 0, op == messages.Send && state == messages.Started
+	g, r := l.calls.find(id)
+	if !isBatch && op != messages.Send || r == nil && !starts {
+		return
+	}
+	var f fact
+	if messages.DecodeEvent(record.Body, &f) != nil {
+		return
+	}
+	switch {
+	case isBatch && state == messages.Started:
+		l.clearFate(id, number)
+	case isBatch:
+		if r.ended == running {
+			r.accepted += int32(f.Accepted)
+		}
+		l.callEnded(r, number, state, f)
+	case starts:
+		g, r = l.calls.request(id, f.At.Time)
+		r.batches, r.recipients, r.at, r.ended = int32(f.Batches), int32(f.Recipients), f.At.UnixMilli(), running
+		if f.Batches == 1 {
+			l.clearFate(id, 1)
+		}
+	case state == messages.Deferred && r.batches == 1:
+		f.Count = int(r.recipients)
+		l.callEnded(r, 1, state, f)
+	case state == messages.Resolved:
+		l.resolved(r, f)
+	case state.Final(op):
+		l.outcome(r, state, f, record.Sequence)
+	}
+	g.last = max(g.last, r.at)
+}
+
+// outcome records how a request ended.
+func (l *Log) outcome(r *request, state messages.State, f fact, sequence uint64) {
+	r.at, r.accepted, r.recipients, r.ended = f.At.UnixMilli(), int32(f.Accepted), int32(f.Recipients), ended
+	if state == messages.Uncertain {
+		r.ended = uncertain
+	}
+	if f.Batches == 1 {
+		f.Count = f.Recipients
+		l.callEnded(r, 1, state, f)
+	}
+	if u := l.open[r.id]; u != nil {
+		u.over, u.fingerprint, u.batches = sequence, f.Fingerprint, 0
+		for _, unsettled := range f.Unsettled {
+			if unsettled.State == messages.Uncertain {
+				u.batches++
+			}
+		}
+		if f.UnsettledCount > len(f.Unsettled) {
+			u.batches = -1
+		}
+	}
+	l.dirty[r.id] = struct{}{}
+}
+
+// resolved records that a request is no longer uncertain.
+func (l *Log) resolved(r *request, f fact) {
+	r.ended = ended
+	for _, batch := range f.Evidence.Batches {
+		if batch.Outcome == messages.WasAccepted {
+			r.accepted += int32(batch.Count)
+		}
+	}
+	delete(l.open, r.id)
+	l.dirty[r.id] = struct{}{}
+}
+
+// fateIn is what an event of a batch, or of a request of one batch, says about its last call.
+// AfterUnknown: calls of unknown fate were made before, perhaps under the same record.
+func fateIn(state messages.State, f fact) fate {
+	taken := state == messages.Accepted || state == messages.Partial
+	switch whole := f.Accepted == f.Count; {
+	case taken && whole && f.AfterUnknown:
+		return repeated
+	case taken && whole:
+		return accepted
+	case f.AfterUnknown:
+		return open
+	case taken:
+		return partly
+	case state == messages.Refused, state == messages.Failed, state == messages.Deferred:
+		return refused
+	}
+	return open
+}
+
+// callEnded records how a call of a batch ended.
+func (l *Log) callEnded(r *request, number int, state messages.State, f fact) {
+	r.at = max(r.at, f.At.UnixMilli())
+	l.calls.close(r.id, number, f.At.Time, fateIn(state, f))
+	waiting := state == messages.Deferred && f.AfterUnknown &&
+		(f.Reason == messages.ReasonNoAnswer || f.Reason == messages.ReasonBadAnswer || f.Reason == messages.ReasonInterrupted)
+	if !waiting && state != messages.Uncertain {
+		l.clearFate(r.id, number)
+		return
+	}
+	u := l.open[r.id]
+	if u == nil {
+		u = &unsettled{fates: map[int]unknownFate{}}
+		l.open[r.id] = u
+	}
+	was, repeated := u.fates[number]
+	if !repeated { // otherwise there was no call since
+		was.over = f.At.Time
+	}
+	was.waiting, was.count = waiting, f.Count
+	u.fates[number] = was
+}
+
+// clearFate removes a batch from those of unknown fate: its fate is known, or it is called
+// again.
+func (l *Log) clearFate(id string, number int) {
+	if u := l.open[id]; u != nil {
+		if delete(u.fates, number); len(u.fates) == 0 {
+			delete(l.open, id)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package deliveries
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// identity is what a row is known by, whatever its state: envelope_id NUL to, with the
+// domain of to in lower case. A row without an envelope_id, or one that is not an object,
+// is known by its bytes.
+func identity(text []byte, e mail.Entry) []byte {
+	if e.EnvelopeID == "" {
+		return append(text, e.Raw...)
+	}
+	text = append(text, e.EnvelopeID...)
+	text = append(text, 0)
+	at := strings.LastIndexByte(e.To, '@') + 1
+	text = append(text, e.To[:at]...)
+	return append(text, strings.ToLower(e.To[at:])...)
+}
+
+// idOf names a state of a row: the first 16 bytes of the SHA-256 of its identity, NUL and
+// the state.
+func idOf(e mail.Entry, state messages.State) sweep.ID {
+	var room [192]byte
+	text := append(identity(room[:0], e), 0)
+	sum := sha256.Sum256(append(text, state...))
+	return sweep.ID(sum[:16])
+}
+
+// rowID names a row, in every process.
+func rowID(e mail.Entry) uint64 {
+	id := idOf(e, "")
+	return binary.BigEndian.Uint64(id[:])
+}
+
+var keySeed = maphash.MakeSeed()
+
+// rowsOf are the rows of a page. One whose own time is missing, or more than a day after
+// now, has that of a neighbour.
+func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
+	rows := make([]sweep.Row[mail.Entry], len(entries))
+	var room [192]byte
+	hasTime := func(e mail.Entry) bool { return !e.CreatedAt.IsZero() && !e.CreatedAt.After(now.Add(24*time.Hour)) }
+	var at time.Time
+	if first := slices.IndexFunc(entries, hasTime); first >= 0 {
+		at = entries[first].CreatedAt
+	}
+	for i, e := range entries {
+		state := statusOf(e, parseReply(e.Response))
+		if hasTime(e) {
+			at = e.CreatedAt
+		}
+		rows[i] = sweep.Row[mail.Entry]{ID: idOf(e, state), Key: maphash.Bytes(keySeed, identity(room[:0], e)), At: at,
+			Final: state == messages.Delivered || state == messages.Bounced, Item: e}
+	}
+	return rows
+}
+
+// statusOf is the state of a row. The upstream shows no rows of failed deliveries;
+// assumed, with the reply classes of RFC 5321 and RFC 3463.
+func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
+	class := reply.Code / 100
+	if class == 0 && reply.Enhanced != "" {
+		class = int(reply.Enhanced[0] - '0')
+	}
+	switch {
+	case e.Delivered && (class == 0 || class == 2):
+		return messages.Delivered
+	case !e.Delivered && class == 4:
+		return messages.Deferred
+	case !e.Delivered && class == 5:
+		return messages.Bounced
+	}
+	return messages.Unknown // there is no reply, or it contradicts delivered
+}
+
+// longestEntry is the maximum size of the row in an event. A row with the document's
+// fields has less than half a kilobyte; one that is too large must not stop the others.
+const longestEntry = 64 << 10
+
+// eventOf is the event about a row and its state, which id names, before it is matched.
+func eventOf(e mail.Entry, id sweep.ID, now time.Time) messages.Event {
+	reply, raw := parseReply(e.Response), e.Raw
+	state := statusOf(e, reply)
+	if len(raw) > longestEntry {
+		raw, _ = json.Marshal(map[string]any{ // strings, a bool and a time always marshal
+			"created_at": e.CreatedAt, "envelope_id": messages.Cut(e.EnvelopeID), "from": messages.Cut(e.From), "to": messages.Cut(e.To),
+			"status": map[string]any{"delivered": e.Delivered, "response": messages.Cut(e.Response)},
+		})
+	}
+	return messages.Event{Operation: messages.Delivery, State: state, ID: messages.Unmatched, Body: &messages.DeliveryBody{
+		Common:  messages.Common{At: messages.Time{Time: now}},
+		EventID: hex.EncodeToString(id[:]),
+		Entry:   raw,
+		SMTP:    reply,
+	}}
+}
+
+// row is what a match needs to know of a row of the sending log, by our clock: its times
+// are in milliseconds since 1970, 0: unknown.
+type row struct {
+	to, from party
+	accepted int64 // when the upstream accepted the message
+	created  int64 // when the row was created
+	seen     int64 // when it was published, about
+}
+
+// skew is how far the upstream's clock may have been off, when it accepted the message or
+// created the row, from what was measured when the row was published.
+func (r row) skew() int64 {
+	since := cmp.Or(r.accepted, r.created, r.seen)
+	return maxSkew + max(0, r.seen-since)/driftTime
+}
+
+// party is the keys of an address that a record of a call may have: the two of
+// messages.KeysOf, of which records of earlier versions have the second one, and those
+// that the secrets make, 0 where there are no more.
+type party struct {
+	folded, exact messages.Key
+	secret        [maxSecrets]messages.Key
+}
+
+func (p party) is(k messages.Key) bool {
+	return k == p.folded || k == p.exact || k != 0 && slices.Contains(p.secret[:], k)
+}
+
+// keys are those of the party, each once.
+func (p party) keys() []messages.Key {
+	all := append(make([]messages.Key, 0, 2+maxSecrets), p.folded)
+	if p.exact != p.folded {
+		all = append(all, p.exact)
+	}
+	for _, k := range p.secret {
+		if k != 0 {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+func partyOf(mailbox string) (p party) {
+	p.folded, p.exact = messages.KeysOf(mailbox)
+	return p
+}
+
+// rowOf reads a row that is seen now. offset is how far the upstream's clock is ahead; one
+// that is too far off says nothing about times.
+func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
+	r := row{to: partyOf(e.To), from: partyOf(e.From), seen: now.UnixMilli()}
+	if wrong(offset) {
+		return r
+	}
+	created, accepted := e.CreatedAt, acceptedAt(e.EnvelopeID, e.CreatedAt)
+	switch at := envelopeTime(e.EnvelopeID); {
+	case !accepted.IsZero():
+		r.accepted = accepted.Add(-offset).UnixMilli()
+	case at.Sub(now).Abs() < maxQueueTime: // hardly by chance: the row's own time is wrong, by a time zone perhaps
+		created = at
+	case created.After(now.Add(24 * time.Hour)):
+		created = time.Time{}
+	}
+	if !created.IsZero() {
+		r.created = created.Add(-offset).UnixMilli()
+	}
+	return r
+}
+
+// acceptedDigits is the number of leading digits of an envelope_id that are the time of
+// acceptance: milliseconds since 1970, in hexadecimal. The upstream does not document it;
+// observed and assumed.
+const acceptedDigits = 11
+
+// acceptedAt reads the time of acceptance from an envelope_id. It is zero if there is
+// none, or if it does not fit the row's own time, which must be known.
+func acceptedAt(envelope string, created time.Time) time.Time {
+	at := envelopeTime(envelope)
+	if at.After(created.Add(time.Minute)) || at.Before(created.Add(-maxQueueTime)) {
+		return time.Time{}
+	}
+	return at
+}
+
+// envelopeTime is what an envelope_id is when it is read as a time; zero: it is none.
+func envelopeTime(envelope string) time.Time {
+	var all [9]byte
+	if len(envelope) != hex.EncodedLen(len(all)) {
+		return time.Time{}
+	}
+	if _, err := hex.Decode(all[:], []byte(envelope)); err != nil {
+		return time.Time{}
+	}
+	ms, _ := strconv.ParseInt(envelope[:acceptedDigits], 16, 64)
+	return time.UnixMilli(ms)
+}

@@ -1,0 +1,178 @@
+package deliveries
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+func TestReplyCodesAreFound(t *testing.T) {
+	for text, want := range map[string]messages.SMTP{
+		"":                   {},
+		"250 2.0.0 OK abc":   {Code: 250, Enhanced: "2.0.0"},
+		"250 OK":             {Code: 250},
+		"250":                {Code: 250},
+		"250-2.0.0 first":    {Code: 250, Enhanced: "2.0.0"},
+		"550-5.1.1 no\r\n..": {Code: 550, Enhanced: "5.1.1"},
+		"451 4.7.1 Greylisted, please try again later": {Code: 451, Enhanced: "4.7.1"},
+		"550 #5.1.0 Address rejected.":                 {Code: 550, Enhanced: "5.1.0"},
+		"554 5.7.1: <a@b.test>: denied":                {Code: 554, Enhanced: "5.7.1"},
+		"550 Mailbox unavailable [5.1.1]":              {Code: 550, Enhanced: "5.1.1"},
+		"550 refused, you are 4.1.1.7 or 5.1.1.7":      {Code: 550},
+		"421 4.4.2 from 5.1.1.7, 5.1.1 x":              {Code: 421, Enhanced: "4.4.2"},
+		"host mx.test[192.0.2.1] said: 550 5.1.1 <x@y.test>: unknown (in reply to RCPT TO command)": {Code: 550, Enhanced: "5.1.1"},
+		`upstream:"421 4.3.2 closing"`:       {Code: 421, Enhanced: "4.3.2"},
+		"refused (452 4.2.2 mailbox full)":   {Code: 452, Enhanced: "4.2.2"},
+		"5.1.1 user unknown":                 {Enhanced: "5.1.1"},
+		"connection timed out after 450 s":   {},
+		"192.0.2.1 refused":                  {},
+		"2500 OK":                            {},
+		"199 odd":                            {},
+		"354 go ahead":                       {},
+		"290 odd":                            {},
+		"550":                                {Code: 550},
+		"550 5.1":                            {Code: 550},
+		"550 5.1.1000 x":                     {Code: 550},
+		"550 4.2.0 disagrees with its class": {Code: 550, Enhanced: "4.2.0"},
+	} {
+		if diff := cmp.Diff(want, parseReply(text)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+func FuzzAnyReplyIsRead(f *testing.F) {
+	f.Add("550 5.1.1 no")
+	f.Fuzz(func(t *testing.T, text string) {
+		reply := parseReply(text)
+		if !strings.Contains(text, reply.Enhanced) || reply.Code < 0 || reply.Code > 559 {
+			t.Errorf("%q: %+v", text, reply)
+		}
+	})
+}
+
+func TestStatusFollowsTheFlagAndTheReply(t *testing.T) {
+	for _, c := range []struct {
+		delivered bool
+		response  string
+		want      messages.State
+	}{
+		{true, "250 2.0.0 OK", messages.Delivered},
+		{true, "", messages.Delivered},
+		{true, "queued as 1234", messages.Delivered},
+		{true, "550 5.1.1 no", messages.Unknown},
+		{false, "451 4.7.1 later", messages.Deferred},
+		{false, "550 5.1.1 no", messages.Bounced},
+		{false, "5.1.1 no such user", messages.Bounced},
+		{false, "4.4.1 no answer", messages.Deferred},
+		{false, "250 OK", messages.Unknown},
+		{false, "", messages.Unknown},
+		{false, "connection refused", messages.Unknown},
+	} {
+		if got := statusOf(mail.Entry{Delivered: c.delivered}, parseReply(c.response)); got != c.want {
+			t.Errorf("delivered %t, %q: %s, want %s", c.delivered, c.response, got, c.want)
+		}
+	}
+}
+
+func text(id sweep.ID) string { return hex.EncodeToString(id[:]) }
+
+func TestAnIDNamesAStateOfARow(t *testing.T) {
+	base := mail.Entry{EnvelopeID: "19b77cfb4c0abcdef0", To: "Payer@Example.test", Raw: json.RawMessage(`{"a":1}`)}
+	// echo -ne '19b77cfb4c0abcdef0\0Payer@example.test\0delivered' | sha256sum | head -c 32
+	if got, want := text(idOf(base, messages.Delivered)), vector; got != want {
+		t.Errorf("id = %s, want %s", got, want)
+	}
+	for name, c := range map[string]struct {
+		change func(*mail.Entry)
+		same   bool
+	}{
+		"domain without case": {func(e *mail.Entry) { e.To = "Payer@eXAMPLE.TEST" }, true},
+		"other fields":        {func(e *mail.Entry) { e.Raw, e.CreatedAt, e.Response = json.RawMessage(`{}`), time.Now(), "250" }, true},
+		"local part":          {func(e *mail.Entry) { e.To = "payer@example.test" }, false},
+		"envelope":            {func(e *mail.Entry) { e.EnvelopeID += "1" }, false},
+		"border of fields":    {func(e *mail.Entry) { e.EnvelopeID, e.To = e.EnvelopeID+"P", "ayer@example.test" }, false},
+	} {
+		e := base
+		c.change(&e)
+		if got := idOf(e, messages.Delivered) == idOf(base, messages.Delivered); got != c.same {
+			t.Errorf("%s: same id %t, want %t", name, got, c.same)
+		}
+	}
+	if idOf(base, messages.Delivered) == idOf(base, messages.Deferred) {
+		t.Error("two states have one id")
+	}
+	a, b := mail.Entry{Raw: json.RawMessage(`7`)}, mail.Entry{Raw: json.RawMessage(`8`)}
+	if idOf(a, messages.Unknown) == idOf(b, messages.Unknown) {
+		t.Error("two rows that cannot be read have one id")
+	}
+	id := idOf(base, messages.Delivered)
+	if got, ok := sweep.ParseID(text(id)); !ok || got != id {
+		t.Errorf("ParseID(%x) = %x, %t", id, got, ok)
+	}
+	for _, wrong := range []string{"", "watermark", strings.Repeat("x", 32), text(id) + "00"} {
+		if _, ok := sweep.ParseID(wrong); ok {
+			t.Errorf("%q is taken for an id", wrong)
+		}
+	}
+}
+
+const vector = "1305ed8bffe67408df8d311c78bb7f89"
+
+func TestARowThatFitsIntoNoEventIsCut(t *testing.T) {
+	e := mail.Entry{Raw: json.RawMessage(`{"to":"` + strings.Repeat("x", 2*longestEntry) + `"}`), To: strings.Repeat("x", 2*longestEntry), EnvelopeID: "1"}
+	data, err := eventOf(e, rowsOf([]mail.Entry{e}, time.Now())[0].ID, time.Now()).Encode()
+	if err != nil || len(data) > 4096 || !json.Valid(data) {
+		t.Errorf("event of %d bytes, %v", len(data), err)
+	}
+}
+
+// A row without a time of its own has that of a neighbour; a time in the future is none.
+func TestARowOfAPageHasATime(t *testing.T) {
+	now := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	at := func(h int) time.Time { return now.Add(time.Duration(h) * time.Hour) }
+	for name, c := range map[string]struct{ times, want []time.Time }{
+		"all":           {[]time.Time{at(-1), at(-2)}, []time.Time{at(-1), at(-2)}},
+		"none":          {[]time.Time{{}, at(25)}, []time.Time{{}, {}}},
+		"the first not": {[]time.Time{{}, {}, at(-2)}, []time.Time{at(-2), at(-2), at(-2)}},
+		"the last not":  {[]time.Time{at(23), at(25), {}}, []time.Time{at(23), at(23), at(23)}},
+	} {
+		var entries []mail.Entry
+		for _, at := range c.times {
+			entries = append(entries, mail.Entry{EnvelopeID: "1", To: "a@example.test", CreatedAt: at})
+		}
+		var got []time.Time
+		for _, r := range rowsOf(entries, now) {
+			got = append(got, r.At)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestARowOfAPageIsKnownInEachOfItsStates(t *testing.T) {
+	e := mail.Entry{EnvelopeID: "1", To: "a@Example.test", Response: "451 later"}
+	rows := func(e mail.Entry) sweep.Row[mail.Entry] { return rowsOf([]mail.Entry{e}, time.Now())[0] }
+	waits := rows(e)
+	e.Delivered, e.Response, e.To = true, "250 OK", "a@example.test"
+	done := rows(e)
+	if waits.ID == done.ID || waits.Key != done.Key || waits.Final || !done.Final {
+		t.Errorf("%+v, then %+v", waits, done)
+	}
+	e.To = "b@example.test"
+	if rows(e).Key == done.Key {
+		t.Error("two rows have one key")
+	}
+	if e.Delivered, e.Response = false, "550 no"; !rows(e).Final {
+		t.Error("a row that bounced may change")
+	}
+}

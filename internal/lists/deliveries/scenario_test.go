@@ -1,0 +1,356 @@
+package deliveries
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// mailConsumer holds the events of the mail consumer about its requests and calls.
+type mailConsumer struct {
+	sent      []timedRecord
+	outcomes  []timedRecord
+	resolved  []*messages.SendResolved
+	resolving int // sequence of the event that was resolved last
+}
+
+type timedRecord struct {
+	Record
+	at time.Time
+}
+
+func (o *mailConsumer) put(op messages.Operation, state messages.State, id string, body messages.Body) {
+	e := messages.Event{Operation: op, State: state, ID: id, Body: body}
+	data, err := e.Encode()
+	if err != nil {
+		panic(err)
+	}
+	list := &o.outcomes
+	if op == messages.Log {
+		list = &o.sent
+	}
+	*list = append(*list, timedRecord{Record{Subject: e.Subject(), Sequence: uint64(len(*list) + 1), Body: data}, time.Now()})
+}
+
+// mailConsumerReader is how far one poller has read them.
+type mailConsumerReader struct {
+	*mailConsumer
+	calls, events int
+}
+
+func (r *mailConsumerReader) Requests(_ context.Context, since time.Time) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for ; r.calls < len(r.sent); r.calls++ {
+			if f := r.sent[r.calls]; !f.at.Before(since) && !yield(f.Record, nil) {
+				return
+			}
+		}
+		for ; r.events < len(r.outcomes); r.events++ {
+			if f := r.outcomes[r.events]; !f.at.Before(since) && !yield(f.Record, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *mailConsumerReader) Resolve(_ context.Context, e messages.Event, over uint64) error {
+	body := e.Body.(*messages.SendResolved)
+	r.put(messages.Send, messages.Resolved, e.ID, body)
+	r.resolved, r.resolving = append(r.resolved, body), int(over)
+	return nil
+}
+
+// stored is an event that was published.
+type stored struct {
+	messages.Event
+	at time.Time
+}
+
+// store is a stream of events in memory, as one poller sees it.
+type store struct {
+	*scenario
+	next        int
+	sizes       []int  // of what was published at once
+	beforeLearn func() // runs once, before the leadership is taken
+	refuse      func(messages.Event) error
+}
+
+func (d *store) Learn(context.Context) iter.Seq2[StoredEvent, error] {
+	return func(yield func(StoredEvent, error) bool) {
+		if d.beforeLearn != nil {
+			d.beforeLearn()
+			d.beforeLearn = nil
+		}
+		for ; d.next < len(d.events); d.next++ {
+			e := d.events[d.next]
+			if learned := storedEvent(e.Event, e.at); e.State != messages.Marked && !yield(learned, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (d *store) Kept(context.Context) (time.Time, error) { return d.kept, nil }
+
+func (d *store) Publish(_ context.Context, events []messages.Event) func() (int, error) {
+	events = slices.Clone(events)
+	d.sizes = append(d.sizes, len(events))
+	return func() (int, error) {
+		for i, e := range events {
+			if _, err := e.Encode(); err != nil {
+				return i, err
+			}
+			if d.refuse != nil {
+				if err := d.refuse(e); err != nil {
+					return i, err
+				}
+			}
+			d.events = append(d.events, stored{e, time.Now()})
+		}
+		return len(events), nil
+	}
+}
+
+func (d *store) Watermark(context.Context) (w messages.Watermark, err error) {
+	for _, e := range d.events {
+		if e.State == messages.Marked {
+			w = *e.Body.(*messages.Watermark)
+		}
+	}
+	return w, nil
+}
+
+// entry is a row of the sending log.
+type logRow struct {
+	envelope, to, from string
+	created            time.Time
+	state              messages.State
+}
+
+func (r *logRow) entry() mail.Entry {
+	e := mail.Entry{CreatedAt: r.created, EnvelopeID: r.envelope, To: r.to, From: r.from, Delivered: r.state == messages.Delivered,
+		Response: map[messages.State]string{messages.Delivered: "250 2.0.0 OK", messages.Deferred: "451 4.7.1 later", messages.Bounced: "550 5.1.1 no"}[r.state]}
+	e.Raw, _ = json.Marshal(map[string]any{"envelope_id": r.envelope, "to": r.to, "state": r.state})
+	return e
+}
+
+// scenario is a sending log, the requests behind it, and the published events.
+type scenario struct {
+	*testing.T
+	consumer *mailConsumer
+	rows     []*logRow
+	events   []stored
+	config   Config
+	interval time.Duration
+	began    time.Time
+	swept    func() sweep.Swept // what a sweep knows
+	log      *Log
+	secret   *messages.RecipientSecret // of the mail consumer's records
+	known    map[sweep.ID]bool         // what the poller has published or learned; nil: it must learn
+	kept     time.Time                 // since when all events are kept; zero: all are
+}
+
+func inScenario(t *testing.T, f func(s *scenario)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scenario{T: t, consumer: &mailConsumer{}, interval: 5 * time.Second, began: time.Now()}
+		s.config = Config{ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour}
+		s.swept = func() sweep.Swept { return s.sweptAt(time.Now()) }
+		time.Sleep(time.Hour) // the poller watches before anything is sent
+		s.restart()
+		f(s)
+	})
+}
+
+// sweptAt is what a sweep at a time knows that has read the whole log, into which others
+// write without a pause.
+func (s *scenario) sweptAt(t time.Time) sweep.Swept {
+	return sweep.Swept{CompleteThrough: t, WatchedSince: s.began, Reading: sweep.Reading{Began: t, Oldest: s.began, Newest: t}}
+}
+
+// restart replaces the poller by a new process.
+func (s *scenario) restart() {
+	c := s.config
+	c.Store, c.Requests = &store{scenario: s}, &mailConsumerReader{mailConsumer: s.consumer}
+	s.log, s.known = New(c), nil
+}
+
+// learn learns what was published.
+func (s *scenario) learn() {
+	s.Helper()
+	if s.known == nil {
+		s.known = map[sweep.ID]bool{}
+	}
+	if _, err := s.log.Kept(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	for learned, err := range s.log.Learn(s.Context()) {
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.known[learned.ID] = true
+	}
+}
+
+// sweep publishes the states of rows that are not known and then what they say about
+// requests. It returns what Swept wants to be read.
+func (s *scenario) sweep() time.Time {
+	s.Helper()
+	if s.known == nil {
+		s.learn()
+	}
+	var entries []mail.Entry
+	for _, r := range s.rows {
+		entries = append(entries, r.entry())
+	}
+	rows := slices.DeleteFunc(rowsOf(entries, time.Now()), func(r sweep.Row[mail.Entry]) bool { return s.known[r.ID] })
+	if _, err := s.log.Publish(s.Context(), rows)(); err != nil {
+		s.Fatal(err)
+	}
+	for _, r := range rows {
+		s.known[r.ID] = true
+	}
+	wanted, err := s.log.Swept(s.Context(), s.swept())
+	if err != nil {
+		s.Fatal(err)
+	}
+	return wanted
+}
+
+// run lets a new poller sweep for a while.
+func (s *scenario) run(d time.Duration) {
+	s.Helper()
+	s.restart()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(s.interval, time.Until(end))) {
+		s.sweep()
+	}
+}
+
+func now() messages.Time { return messages.Time{Time: time.Now()} }
+
+// keysOf returns recipients in the format of the record of a call.
+func keysOf(to ...string) []byte {
+	var b messages.SentBody
+	b.SetKeys(nil, "", to)
+	return b.Keys
+}
+
+// calls begins a call for a batch; it takes a second.
+func (s *scenario) calls(id string, number, first int, to ...string) {
+	s.Helper()
+	s.callsFrom("", id, number, first, to...)
+}
+
+func (s *scenario) callsFrom(from, id string, number, first int, to ...string) {
+	s.Helper()
+	b := &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, From: messages.KeyOf(from),
+		Batch: number, First: first, Count: len(to), Begin: now(), Until: messages.Time{Time: time.Now().Add(35 * time.Second)}}
+	b.SetKeys(s.secret, from, to)
+	s.consumer.put(messages.Log, messages.Sent, messages.BatchID(id, number), b)
+	time.Sleep(time.Second)
+}
+
+func (s *scenario) started(id string, recipients, batches int) {
+	s.consumer.put(messages.Send, messages.Started, id, &messages.SendStarted{Common: messages.Common{RequestID: id, At: now()}, Fingerprint: "fingerprint of " + id, Recipients: recipients, Batches: batches})
+}
+
+func (s *scenario) ends(id string, state messages.State, recipients, batches, accepted int, unsettled ...messages.Unsettled) {
+	s.consumer.put(messages.Send, state, id, &messages.SendOutcome{Common: messages.Common{RequestID: id, At: now()}, Recipients: recipients, Batches: batches, Accepted: accepted,
+		Unsettled: unsettled, UnsettledCount: len(unsettled), Fingerprint: "fingerprint of " + id})
+}
+
+// waits defers a request of one batch whose call is of unknown fate.
+func (s *scenario) waits(id string) {
+	s.consumer.put(messages.Send, messages.Deferred, id, &messages.DeferredBody{Common: messages.Common{RequestID: id, At: now()}, Reason: messages.ReasonNoAnswer, AfterUnknown: true})
+}
+
+// sends makes a request of one batch that is accepted.
+func (s *scenario) sends(id string, to ...string) {
+	s.Helper()
+	s.started(id, len(to), 1)
+	s.calls(id, 1, 0, to...)
+	s.ends(id, messages.Accepted, len(to), 1, len(to))
+}
+
+// loses makes a request of one batch that waits for a call of unknown fate.
+func (s *scenario) loses(id string, to ...string) {
+	s.Helper()
+	s.started(id, len(to), 1)
+	s.calls(id, 1, 0, to...)
+	s.waits(id)
+}
+
+// row adds a row of a message that was accepted some time ago.
+func (s *scenario) row(to string, ago time.Duration, state messages.State) *logRow {
+	r := &logRow{envelope: fmt.Sprintf("%011x%07x", time.Now().Add(-ago).UnixMilli(), len(s.rows)+1), to: to, created: time.Now().Truncate(time.Millisecond), state: state}
+	s.rows = append(s.rows, r)
+	return r
+}
+
+// eventsOf returns the events of a kind about a request, in order.
+func (s *scenario) eventsOf(op messages.Operation, state messages.State, id string) (all []stored) {
+	for _, e := range s.events {
+		if e.Operation == op && e.State == state && e.ID == id {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// summaries returns the summaries of a request. No two may be the same or less than a
+// minute apart.
+func (s *scenario) summaries(id string) (all []string) {
+	s.Helper()
+	var last time.Time
+	for _, e := range s.eventsOf(messages.Delivery, messages.Summary, id) {
+		b := e.Body.(*messages.SummaryBody)
+		text := fmt.Sprintf("%d of %d: %d delivered, %d deferred, %d bounced, %d unknown, %d queued, final %t",
+			b.Accepted, b.Recipients, b.Delivered, b.Deferred, b.Bounced, b.Unknown, b.Queued, b.Final)
+		if e.at.Sub(last) < time.Minute || slices.Contains(all, text) {
+			s.Errorf("%s: a summary %v after the previous one: %s", id, e.at.Sub(last), text)
+		}
+		all, last = append(all, text), e.at
+	}
+	return all
+}
+
+// concluded returns the conclusions for a batch.
+func (s *scenario) concluded(id string, number int) (all []string) {
+	for _, e := range s.eventsOf(messages.Log, messages.Concluded, messages.BatchID(id, number)) {
+		b := e.Body.(*messages.ConcludedBody)
+		all = append(all, fmt.Sprintf("%s, %d of %d", b.Outcome, b.Seen, b.Count))
+	}
+	return all
+}
+
+// overdue returns the places of a request's recipients that were reported as overdue.
+func (s *scenario) overdue(id string) (all []string) {
+	for _, e := range s.eventsOf(messages.Delivery, messages.Overdue, id) {
+		b := e.Body.(*messages.OverdueBody)
+		all = append(all, Place(b.Batch, b.Recipient))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// people returns n addresses.
+func people(name string, n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s%d@example.test", name, i))
+	}
+	return all
+}
+
+// judgeAt is what is known after a sweep at a time.
+func (s *scenario) judgeAt(l *Log, t time.Time) *judge {
+	return &judge{Swept: s.sweptAt(t), calls: &l.calls, after: l.ConcludeAfter, now: t}
+}

@@ -1,0 +1,64 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/lists/deliveries"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// Requests gives the records of calls in MAIL_DELIVERIES and then the events in
+// MAIL_EVENTS, those since a time or those that it did not give before, up to the last
+// one of each. What the last ones are is asked of the streams' leaders, of the events
+// first: every outcome that is given comes with the record of its call.
+func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[deliveries.Record, error] {
+	records := messages.Log.Subject(messages.Sent, ">")
+	return func(yield func(deliveries.Record, error) bool) {
+		outcome, err := d.end(ctx, bus.MailEvents, "mail.>")
+		if err != nil {
+			yield(deliveries.Record{}, err)
+			return
+		}
+		sent, err := d.end(ctx, bus.MailDeliveries, records)
+		if err != nil {
+			yield(deliveries.Record{}, err)
+			return
+		}
+		if d.follow(ctx, &d.sent, []string{records}, sent, since, yield) {
+			d.follow(ctx, &d.outcomes, nil, outcome, since, yield)
+		}
+	}
+}
+
+// follow gives what r did not read yet up to end; false: an error was given, or no more
+// is wanted.
+func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Place, since time.Time, yield func(deliveries.Record, error) bool) bool {
+	complete, err := r.bodies(ctx, d.js, filters, end, since, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+		return yield(deliveries.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
+	})
+	if err != nil {
+		yield(deliveries.Record{}, err)
+		return false
+	}
+	return complete
+}
+
+// Resolve stores what became of a request over the event that left it uncertain. One
+// that another poller stored before is as good.
+func (d *Deliveries) Resolve(ctx context.Context, e messages.Event, over uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	_, err := d.events.Append(ctx, history.Record{Event: e, Last: over, Writer: d.writer})
+	if err != nil && !errors.Is(err, history.ErrFenced) {
+		return err
+	}
+	return nil
+}

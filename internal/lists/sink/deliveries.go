@@ -1,0 +1,82 @@
+package sink
+
+import (
+	"context"
+	"iter"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/lists/deliveries"
+	"errand/internal/lists/sweep"
+	"errand/pkg/messages"
+)
+
+// Deliveries stores deliveries in the stream MAIL_DELIVERIES, for one sweeper and its
+// goroutine. Beside what any program asks for it publishes to
+// mail.delivery.>, mail.log.turn, mail.log.watermark, mail.log.concluded.>,
+// mail.send.resolved.*, $JS.API.DIRECT.GET of MAIL_DELIVERIES and MAIL_EVENTS, and
+// $JS.API.CONSUMER.CREATE, DELETE and MSG.NEXT and $JS.API.STREAM.MSG.GET of both.
+type Deliveries struct {
+	*Store
+	sent, outcomes reader // see Requests
+}
+
+// New makes a sink over the connection that js and p share, and ends with it; source is
+// the ce-source of the events.
+func New(js jetstream.JetStream, p *bus.Publisher, source string) (*Deliveries, error) {
+	s, err := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
+		Filters: []string{messages.Delivery.Subject("*", "*"), messages.Log.Subject(messages.Concluded, ">")}})
+	if err != nil {
+		return nil, err
+	}
+	d := &Deliveries{Store: s, sent: reader{stream: s.stream}, outcomes: reader{stream: bus.MailEvents}}
+	s.readers = append(s.readers, &d.sent, &d.outcomes) // these are read with the calls that they are of
+	return d, nil
+}
+
+// identify names an event of the sending log. The id of a delivery event is its ce-id, by
+// which Learn knows it again.
+func identify(e messages.Event) (id, note string) {
+	switch b := e.Body.(type) {
+	case *messages.DeliveryBody:
+		return b.EventID, b.Recipient
+	case *messages.OverdueBody:
+		note = deliveries.Place(b.Batch, b.Recipient)
+		return e.Subject() + "." + note, note
+	case *messages.SummaryBody, *messages.ConcludedBody:
+		return deliveries.NoteOf(e), ""
+	case *messages.Watermark:
+		return watermarkID(e, b), ""
+	}
+	return "", ""
+}
+
+// Learn is that of the store, with what the events say of rows and requests.
+func (d *Deliveries) Learn(ctx context.Context) iter.Seq2[deliveries.StoredEvent, error] {
+	return func(yield func(deliveries.StoredEvent, error) bool) {
+		for s, err := range d.Store.Learn(ctx) {
+			e, ok := parse(s)
+			if (ok || err != nil) && !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// parse reads the headers of an event; ok: it is about a row or a request.
+func parse(s Stored) (e deliveries.StoredEvent, ok bool) {
+	e.At, e.State, e.Note = s.At, messages.StateOf(s.Subject), s.Note
+	if _, e.Request, ok = strings.Cut(s.Subject, "."+string(e.State)+"."); !ok {
+		return e, false
+	}
+	switch e.State {
+	case messages.Summary, messages.Concluded:
+		e.Note = s.ID
+	case messages.Overdue:
+	default:
+		e.ID, ok = sweep.ParseID(s.ID)
+	}
+	return e, ok
+}

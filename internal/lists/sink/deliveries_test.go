@@ -1,0 +1,360 @@
+package sink_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/lists/sink"
+	"errand/internal/lists/sweep"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
+	"errand/pkg/messages"
+)
+
+// newSink opens a sink of its own over nc.
+func newSink(t testing.TB, nc *nats.Conn) *sink.Deliveries {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := bus.NewPublisher(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := sink.New(js, p, "/errand/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func idOf(n int) (id sweep.ID) {
+	copy(id[:], fmt.Sprintf("%016d", n))
+	return id
+}
+
+func textOf(n int) string {
+	id := idOf(n)
+	return hex.EncodeToString(id[:])
+}
+
+func delivered(n int) messages.Event {
+	return messages.Event{Operation: messages.Delivery, State: messages.Delivered, ID: messages.Unmatched, Body: &messages.DeliveryBody{
+		Common: messages.Common{At: messages.Time{Time: time.Now()}}, EventID: textOf(n),
+		Entry: json.RawMessage(`{"envelope_id":"` + strconv.Itoa(n) + `"}`), Match: messages.Match{Confidence: messages.MatchNone}}}
+}
+
+func rows(from, to int) (events []messages.Event) {
+	for n := from; n < to; n++ {
+		events = append(events, delivered(n))
+	}
+	return events
+}
+
+func learn(t testing.TB, d *sink.Deliveries) map[sweep.ID]int {
+	t.Helper()
+	ids := map[sweep.ID]int{}
+	if err := count(ids, d); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// count adds what d learns to ids.
+func count(ids map[sweep.ID]int, d *sink.Deliveries) error {
+	for told, err := range d.Learn(context.Background()) {
+		if err != nil {
+			return err
+		}
+		ids[told.ID]++
+	}
+	return nil
+}
+
+// publish stores events and waits for that.
+func publish(d *sink.Deliveries, events []messages.Event) (int, error) {
+	return d.Publish(context.Background(), events)()
+}
+
+func store(t testing.TB, d *sink.Deliveries, events []messages.Event) {
+	t.Helper()
+	if n, err := publish(d, events); err != nil || n != len(events) {
+		t.Fatalf("Publish of %d events: %d, %v", len(events), n, err)
+	}
+}
+
+func TestWhatWasPublishedIsLearnedByTheNextPoller(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	first := newSink(t, nc)
+	if got := learn(t, first); len(got) != 0 {
+		t.Errorf("an empty stream gave %v", got)
+	}
+	store(t, first, rows(0, 2500))
+
+	next := newSink(t, nc)
+	want := map[sweep.ID]int{}
+	for n := range 2500 {
+		want[idOf(n)] = 1
+	}
+	if diff := cmp.Diff(want, learn(t, next)); diff != "" {
+		t.Errorf("learned (-want +got):\n%s", diff)
+	}
+	store(t, next, rows(2500, 2501))
+	if got := learn(t, next); len(got) != 1 || got[idOf(2500)] != 1 {
+		t.Errorf("the second time %d ids were learned, want the one since", len(got))
+	}
+}
+
+func TestWhoLostTheLeadershipStoresNothing(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	first, second := newSink(t, nc), newSink(t, nc)
+	if _, err := publish(first, rows(0, 1)); !errors.Is(err, sweep.ErrBehind) {
+		t.Errorf("storing before learning: %v, want ErrBehind", err)
+	}
+	learn(t, first)
+	store(t, first, rows(0, 3))
+	learn(t, second)
+	if n, err := publish(first, rows(3, 8)); n != 0 || !errors.Is(err, sweep.ErrBehind) {
+		t.Errorf("Publish = %d, %v, want 0 and ErrBehind", n, err)
+	}
+	store(t, second, rows(3, 4))
+	if got := learn(t, first); got[idOf(3)] != 1 || len(got) != 4 {
+		t.Errorf("learned %d ids, want its own three and the one of the other", len(got))
+	}
+	store(t, first, rows(4, 8))
+}
+
+func TestWatermarkIsFoundAgain(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	d := newSink(t, nc)
+	if w, err := d.Watermark(t.Context()); err != nil || !w.CompleteThrough.IsZero() {
+		t.Fatalf("Watermark of an empty stream: %v, %v", w, err)
+	}
+	learn(t, d)
+	at := time.UnixMilli(1767240000123).UTC()
+	for n := range 2 {
+		store(t, d, []messages.Event{{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{
+			Common:          messages.Common{At: messages.Time{Time: at.Add(time.Minute)}},
+			CompleteThrough: messages.Time{Time: at.Add(time.Duration(n) * time.Second)}, TotalRecord: 7, New: n}}})
+	}
+	w, err := newSink(t, nc).Watermark(t.Context())
+	if err != nil || !w.CompleteThrough.Equal(at.Add(time.Second)) || w.New != 1 || !w.At.Equal(at.Add(time.Minute)) {
+		t.Errorf("Watermark = %+v, %v", w, err)
+	}
+}
+
+func TestEventsCarryTheirHeaders(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	d := newSink(t, nc)
+	learn(t, d)
+	e := delivered(1)
+	store(t, d, []messages.Event{e})
+	js, _ := jetstream.New(nc)
+	s, err := js.Stream(t.Context(), bus.MailDeliveries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.GetLastMsgForSubject(t.Context(), "mail.delivery.delivered.unmatched")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"Nats-Msg-Id": "", "ce-id": textOf(1), "ce-type": "mail.delivery.delivered",
+		"ce-source": "/errand/test", "content-type": "application/json"} {
+		if got := m.Header.Get(name); got != want {
+			t.Errorf("header %s = %q, want %q", name, got, want)
+		}
+	}
+	if body, _ := e.Encode(); !bytes.Equal(m.Data, body) {
+		t.Errorf("body = %s, want %s", m.Data, body)
+	}
+}
+
+// race lets sweepers publish the same rows, each in an order of its own and three pages
+// at a time, and gives how often each id was stored.
+func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string]int {
+	t.Helper()
+	var wg sync.WaitGroup
+	for w := range sweepers {
+		d, order := newSink(t, conns[w%len(conns)]), rand.New(rand.NewPCG(1, uint64(w))).Perm(rows)
+		wg.Go(func() {
+			if _, err := storeMissing(d, map[sweep.ID]int{}, order, page); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return storedIDs(t, conns[0])
+}
+
+// storeMissing stores those of rows that seen has not, as a sweeper does: three pages are
+// under way, and after an error it learns and begins again with what is missing. It gives
+// how many events it is certain to have stored.
+func storeMissing(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
+	for {
+		n, err := storeOnce(d, seen, rows, page)
+		stored += n
+		if !errors.Is(err, sweep.ErrBehind) {
+			return stored, err
+		}
+		err = errors.New("not tried yet")
+		for try := 0; try < 10 && err != nil; try++ {
+			<-time.After(rand.N(20 * time.Millisecond))
+			err = count(seen, d)
+		}
+		if err != nil {
+			return stored, err
+		}
+	}
+}
+
+// storeOnce stores those of rows that seen has not up to the first error.
+func storeOnce(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page int) (stored int, first error) {
+	type underWay struct {
+		events []messages.Event
+		wait   func() (int, error)
+	}
+	var pages []underWay
+	end := func() {
+		n, err := pages[0].wait()
+		for _, e := range pages[0].events[:n] {
+			id, _ := sweep.ParseID(e.Body.(*messages.DeliveryBody).EventID)
+			seen[id]++
+		}
+		stored += n
+		if first == nil {
+			first = err
+		}
+		pages = pages[1:]
+	}
+	for chunk := range slices.Chunk(rows, page) {
+		var events []messages.Event
+		for _, row := range chunk {
+			if seen[idOf(row)] == 0 {
+				events = append(events, delivered(row))
+			}
+		}
+		pages = append(pages, underWay{events, d.Publish(context.Background(), events)})
+		if len(pages) == inFlight {
+			end()
+		}
+		if first != nil {
+			break
+		}
+	}
+	for len(pages) > 0 {
+		end()
+	}
+	return stored, first
+}
+
+// inFlight is how many pages a sweeper has under way.
+const inFlight = 3
+
+// storedIDs counts the ids of the events in the stream.
+func storedIDs(t *testing.T, nc *nats.Conn) map[string]int {
+	t.Helper()
+	js, _ := jetstream.New(nc)
+	s, err := js.Stream(t.Context(), bus.MailDeliveries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]int{}
+	for seq := s.CachedInfo().State.FirstSeq; seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, ok := sweep.ParseID(m.Header.Get("ce-id")); ok {
+			ids[hex.EncodeToString(id[:])]++
+		}
+	}
+	return ids
+}
+
+func TestPollersThatRaceNeverStoreAnEventTwice(t *testing.T) {
+	_, nc := devtest.Provisioned(t)
+	withoutDuplicateWindow(t, nc)
+	const rows = 10_000
+	once(t, race(t, []*nats.Conn{nc}, 3, rows, 100), rows)
+}
+
+// withoutDuplicateWindow leaves the fence alone with the work.
+func withoutDuplicateWindow(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, _ := jetstream.New(nc)
+	s, err := js.Stream(t.Context(), bus.MailDeliveries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.Duplicates = 100 * time.Millisecond // the least there is
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func once(t *testing.T, ids map[string]int, rows int) {
+	t.Helper()
+	if len(ids) != rows {
+		t.Errorf("%d ids were stored, want %d", len(ids), rows)
+	}
+	for id, n := range ids {
+		if n != 1 {
+			t.Errorf("%s was stored %d times", id, n)
+		}
+	}
+}
+
+// A row that fits into no message must not stop those behind it.
+func TestARowLargerThanAMessageIsPublishedAbridged(t *testing.T) {
+	n, err := devkit.Configured(t.TempDir(), "max_payload: 64KB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := devtest.Provision(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	d := newSink(t, nc)
+	learn(t, d)
+	large := delivered(1)
+	large.Body.(*messages.DeliveryBody).Entry = []byte(`{"to":"a@example.test","status":"` + strings.Repeat("x", 100<<10) + `"}`)
+	store(t, d, []messages.Event{large, delivered(2)})
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), bus.MailDeliveries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.GetMsg(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(first.Data); !strings.Contains(text, `"to":"a@example.test"`) || !strings.Contains(text, `"abridged":true`) {
+		t.Errorf("published: %.300s", text)
+	}
+}

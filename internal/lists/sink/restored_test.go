@@ -1,0 +1,103 @@
+package sink_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"errand/internal/lists/sink"
+	"errand/internal/lists/sweep"
+	"errand/internal/sandbox/devkit/devtest"
+	"errand/pkg/messages"
+)
+
+// requestsOf counts what Requests gives that it did not give before.
+func requestsOf(t *testing.T, d *sink.Deliveries) (n int) {
+	t.Helper()
+	for _, err := range d.Requests(t.Context(), time.Time{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+// The disk of a server is set back, or has lost what was written last: the stream is as old as
+// before and has our leadership. The next write that is stored shows it, also the one by which the
+// leadership is taken.
+func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
+	n, nc := devtest.Provisioned(t)
+	d := newSink(t, nc)
+	kept := func() {
+		t.Helper()
+		if _, err := d.Kept(t.Context()); err != nil {
+			t.Fatalf("Kept: %v", err)
+		}
+	}
+	dir, copied := n.Server.JetStreamConfig().StoreDir, t.TempDir()
+	restart := func() {
+		t.Helper()
+		was := nc.Stats().Reconnects
+		if err := n.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		for nc.Stats().Reconnects == was {
+			<-time.After(10 * time.Millisecond)
+		}
+	}
+	setBack := func() {
+		t.Helper()
+		n.Stop()
+		err := os.RemoveAll(dir)
+		if err == nil {
+			err = os.CopyFS(dir, os.DirFS(copied))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		restart()
+		kept()
+	}
+	kept()
+	learn(t, d)
+	store(t, d, rows(0, 3))
+	if _, err := nc.Request(messages.Send.Subject(messages.Started, "r1"), []byte("{}"), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	requests := func(want int) {
+		t.Helper()
+		if got := requestsOf(t, d); got != want {
+			t.Errorf("%d events of requests are given, want %d", got, want)
+		}
+	}
+	requests(1)
+	requests(0)
+	n.Stop()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	restart()
+	kept()
+	store(t, d, rows(3, 6)) // a restart alone is no reason to learn anything
+
+	setBack()
+	if _, err := publish(d, rows(6, 7)); !errors.Is(err, sweep.ErrReset) {
+		t.Errorf("Publish where events are gone: %v, want %v", err, sweep.ErrReset)
+	}
+	requests(1) // again, as records of their calls
+	if got := learn(t, d); len(got) != 4 {
+		t.Errorf("%d events are learned, want the 3 that are left and the one that was stored", len(got))
+	}
+	store(t, d, rows(3, 6))
+
+	setBack()
+	if err := count(map[sweep.ID]int{}, d); !errors.Is(err, sweep.ErrReset) {
+		t.Errorf("Learn where events are gone: %v, want %v", err, sweep.ErrReset)
+	}
+	if got := learn(t, d); len(got) != 3 {
+		t.Errorf("%d events are learned, want the 3 that are left", len(got))
+	}
+	store(t, d, rows(3, 6))
+}

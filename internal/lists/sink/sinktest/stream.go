@@ -1,0 +1,130 @@
+// Package sinktest has the sink of pollers in memory, for tests in virtual time: a stream that
+// forgets what is old, and processes that store in it while they lead, until they are killed.
+package sinktest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/messages"
+)
+
+// Stream keeps messages for a while. Whoever uses it holds the lock of its pollers.
+type Stream[T any] struct {
+	Age    time.Duration // 0: for ever
+	gone   uint64        // messages that were dropped
+	kept   []Message[T]
+	last   time.Time // when the last one was stored
+	leader uint64    // sequence of the last change of leadership
+}
+
+// Message is an event of a poller, what somebody else stored, or, without either, a change of
+// leadership.
+type Message[T any] struct {
+	At       time.Time
+	Sequence uint64
+	Event    *messages.Event
+	Other    *T
+}
+
+// Put stores an event of a poller, or what somebody else stores.
+func (s *Stream[T]) Put(event *messages.Event, other *T) (sequence uint64) {
+	s.last = time.Now()
+	sequence = s.First() + uint64(len(s.kept))
+	s.kept = append(s.kept, Message[T]{s.last, sequence, event, other})
+	return sequence
+}
+
+// First is the sequence of the first message that is kept.
+func (s *Stream[T]) First() uint64 {
+	for s.Age > 0 && len(s.kept) > 0 && time.Since(s.kept[0].At) > s.Age {
+		s.kept, s.gone = s.kept[1:], s.gone+1
+	}
+	return s.gone + 1
+}
+
+// After is what is kept behind a sequence, and the sequence of the last message.
+func (s *Stream[T]) After(sequence uint64) (kept []Message[T], last uint64) {
+	first := s.First()
+	return s.kept[max(sequence+1, first)-first:], s.gone + uint64(len(s.kept))
+}
+
+// Poller is a process that stores events in a stream.
+type Poller[T any] struct {
+	*Stream[T]
+	Mu     *sync.Mutex
+	Left   int // events that it stores before it is killed; negative: all
+	Kill   func()
+	Stored func(messages.Event) // called with each event
+
+	token, learned uint64
+}
+
+// ErrKilled is what a process meets that was killed.
+var ErrKilled = errors.New("the process was killed")
+
+// Lead takes the leadership, and gives the events but watermarks that were stored since the poller had it last.
+func (p *Poller[T]) Lead() (events []Message[T]) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	news, _ := p.After(p.learned)
+	p.leader = p.Put(nil, nil)
+	p.token, p.learned = p.leader, p.leader
+	for _, m := range news {
+		if m.Event != nil && m.Event.State != messages.Marked {
+			events = append(events, m)
+		}
+	}
+	return events
+}
+
+// Store stores events, each on condition that the poller leads.
+func (p *Poller[T]) Store(events ...messages.Event) (stored int, err error) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	for _, e := range events {
+		switch {
+		case p.Left == 0:
+			p.Kill()
+			return stored, ErrKilled
+		case p.token != p.leader:
+			return stored, sweep.ErrBehind
+		}
+		p.Left--
+		p.Put(&e, nil)
+		p.Stored(e)
+		stored++
+	}
+	return stored, nil
+}
+
+// Kept is that of the sink.
+func (p *Poller[T]) Kept(context.Context) (time.Time, error) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.First()
+	oldest := time.Now().Add(-p.Age)
+	switch {
+	case p.Age == 0 || p.gone == 0:
+		return time.Time{}, nil
+	case len(p.kept) == 0 && p.last.Before(oldest):
+		return p.last.Add(time.Minute), nil
+	}
+	return oldest.Add(max(time.Hour, p.Age/60)), nil
+}
+
+// Watermark is the last one that is kept.
+func (p *Poller[T]) Watermark(context.Context) (w messages.Watermark, err error) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	kept, _ := p.After(0)
+	for _, m := range kept {
+		if m.Event != nil && m.Event.State == messages.Marked {
+			w = *m.Event.Body.(*messages.Watermark)
+		}
+	}
+	return w, nil
+}

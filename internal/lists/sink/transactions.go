@@ -1,0 +1,118 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/lists/sweep"
+	"errand/internal/lists/transactions"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// Transactions stores the events of the transaction list in the stream MANDATE_EVENTS, for one
+// sweeper and its goroutine, and reads enrollments there.
+type Transactions struct {
+	*Store
+	started reader
+}
+
+// NewTransactions makes a sink over the connection that js and p share, and ends with it; source
+// is the ce-source of the events.
+func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) (*Transactions, error) {
+	s, err := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source, Identify: identifyTransaction,
+		Filters: []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
+	if err != nil {
+		return nil, err
+	}
+	t := &Transactions{Store: s, started: reader{stream: s.stream}}
+	s.readers = append(s.readers, &t.started)
+	return t, nil
+}
+
+func identifyTransaction(e messages.Event) (id, note string) {
+	switch b := e.Body.(type) {
+	case *messages.TransactionBody:
+		return b.EventID, ""
+	case *messages.Watermark:
+		return watermarkID(e, b), ""
+	}
+	return "", ""
+}
+
+// Learn is that of the store, of records alone.
+func (t *Transactions) Learn(ctx context.Context) iter.Seq2[transactions.Learned, error] {
+	return func(yield func(transactions.Learned, error) bool) {
+		for s, err := range t.Store.Learn(ctx) {
+			id, ok := sweep.ParseID(s.ID)
+			if (ok || err != nil) && !yield(transactions.Learned{ID: id, Status: messages.StateOf(s.Subject), At: s.At}, err) {
+				return
+			}
+		}
+	}
+}
+
+// Started gives the events that announce enrollments, those that it did not give before, up to
+// the last one that the stream's leader knows.
+func (t *Transactions) Started(ctx context.Context) iter.Seq2[transactions.Started, error] {
+	filter := messages.Enroll.Subject(messages.Started, "*")
+	return func(yield func(transactions.Started, error) bool) {
+		end, err := t.end(ctx, t.stream, filter)
+		if err != nil {
+			yield(transactions.Started{}, err)
+			return
+		}
+		_, err = t.started.bodies(ctx, t.js, []string{filter}, end, time.Time{}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+			var b messages.EnrollStarted
+			if messages.DecodeEvent(m.Data(), &b) != nil || b.OrderNumber == "" {
+				return true
+			}
+			return yield(transactions.Started{Sequence: meta.Sequence.Stream, Request: requestOf(m.Subject()), Order: b.OrderNumber, At: meta.Timestamp}, nil)
+		})
+		if err != nil {
+			yield(transactions.Started{}, err)
+		}
+	}
+}
+
+// Request gives the id of the request whose event has a sequence; "": it is there no more.
+func (t *Transactions) Request(ctx context.Context, sequence uint64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	subject, err := bus.SubjectAt(ctx, t.js.Conn(), t.stream, sequence)
+	return requestOf(subject), err
+}
+
+// Open gives the first event of an operation in a state: see mandates.Looks.
+func (t *Transactions) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Open, error) {
+	return t.events.Open(ctx, op, state, from, since)
+}
+
+// LastOf gives the last event of an operation and a request in a state, "*": in any; a zero
+// one when there is none.
+func (t *Transactions) LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error) {
+	return t.events.Last(ctx, op, op.Subject(state, id))
+}
+
+// First is the sequence of the oldest event that is kept.
+func (t *Transactions) First(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
+	defer cancel()
+	s, err := t.js.Stream(ctx, t.stream)
+	if err != nil {
+		return 0, fmt.Errorf("sink: %w", err)
+	}
+	return s.CachedInfo().State.FirstSeq, nil
+}
+
+// requestOf is the request of an event's subject.
+func requestOf(subject string) string {
+	return subject[strings.LastIndexByte(subject, '.')+1:]
+}

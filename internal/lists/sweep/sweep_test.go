@@ -1,0 +1,710 @@
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"errand/internal/sandbox/devkit/inshort"
+	"errand/pkg/clients"
+)
+
+var orders = map[string]Order{"newest first": NewestFirst, "oldest first": OldestFirst, "unordered": Unordered}
+
+// inWorld runs f in virtual time over a list of n rows of each order.
+func inWorld(t *testing.T, n int, f func(w *world)) {
+	t.Helper()
+	for name, o := range orders {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { f(newWorld(t, o, n)) })
+		})
+	}
+}
+
+func inOrderedWorld(t *testing.T, n int, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(newWorld(t, NewestFirst, n)) })
+}
+
+func TestAListIsReadToItsEndOnceAndThenSlowly(t *testing.T) {
+	inWorld(t, 2010, func(w *world) {
+		if n := w.run(10 * time.Second); n > 70 {
+			w.Errorf("the first reading took %d pages, want 42 and a few more", n)
+		}
+		w.check(time.Time{})
+		if n := w.run(10 * time.Minute); n > 10*60+10*12+20 {
+			w.Errorf("%d pages were read in ten idle minutes, want a page a second and a few", n)
+		}
+		w.check(time.Time{})
+	})
+}
+
+func TestANewRowIsPublishedByTheNextSweep(t *testing.T) {
+	inWorld(t, 500, func(w *world) {
+		w.run(time.Minute)
+		for range 50 {
+			w.change(func() { w.add(3) })
+			w.run(2 * time.Second)
+			if w.order != Unordered {
+				w.check(time.Time{})
+			}
+		}
+		w.run(5 * time.Minute)
+		w.check(time.Time{})
+	})
+}
+
+// The calls of a minute are bounded whatever the list does, and a new row is published
+// within two seconds.
+func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(l *list)
+		rate   int // rows a second
+		calls  int // a minute, at most
+	}{
+		"idle":                   {func(*list) {}, 0, 6 + 1 + 60},
+		"50 rows a second":       {func(*list) {}, 50, 120 + 1 + 60},
+		"pages of a fixed size":  {func(l *list) { l.fixed, l.maxRows, l.silent = true, 100, true }, 50, 120 + 1 + 60},
+		"a row out of order":     {func(l *list) { r := l.rows[len(l.rows)-40]; r.created = r.created.Add(-9 * time.Minute) }, 50, 120 + 1 + 60},
+		"nobody knows the total": {func(l *list) { l.total = func(int) int { return 0 } }, 50, 120 + 1 + 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOrderedWorld(t, 100, func(w *world) {
+				w.change(func() {
+					w.add(20_000)
+					for i, r := range w.rows {
+						r.created = r.created.Add(-time.Duration(len(w.rows)-i) * time.Minute)
+					}
+				})
+				c.change(w.list)
+				w.sweeper.Limit = 100
+				w.run(5 * time.Minute) // the first reading
+				made := w.made
+				minutes := 10
+				if inshort.Asked(t) {
+					minutes = 2
+				}
+				var others sync.WaitGroup
+				if c.rate > 0 {
+					others.Go(func() {
+						for range minutes*60 - 5 {
+							time.Sleep(time.Second)
+							w.change(func() { w.add(c.rate) })
+						}
+					})
+				}
+				if n := w.run(time.Duration(minutes) * time.Minute); n > minutes*c.calls+30 {
+					w.Errorf("%d calls a minute, want at most %d", n/minutes, c.calls)
+				}
+				others.Wait()
+				w.check(time.Time{})
+				late := 0
+				at := map[ID]time.Time{}
+				for _, e := range w.events {
+					at[e.ID] = e.At
+				}
+				for _, r := range w.rows {
+					if took := at[r.id(1)].Sub(r.created); r.key > made && took > 2*time.Second {
+						late++
+					}
+				}
+				if late > 10*c.rate { // those that came first, after an idle pause
+					w.Errorf("%d of %d rows were published more than two seconds after they came", late, w.made-made)
+				}
+			})
+		})
+	}
+}
+
+func TestLateRowsAndNewStatesAreFoundWhereverTheyAre(t *testing.T) {
+	inWorld(t, 1000, func(w *world) {
+		w.run(time.Minute)
+		w.change(func() {
+			for _, age := range []time.Duration{30 * time.Minute, 30 * time.Hour, 35 * time.Hour} {
+				w.late(age)
+			}
+			for _, r := range w.rows[:900] {
+				if !r.final {
+					r.states, r.final = 2, true
+				}
+			}
+		})
+		w.run(3 * time.Minute)
+		w.check(time.Time{})
+	})
+}
+
+// A list that is longer than what one process lives to scan is scanned all the same.
+func TestAScanGoesOnWhereTheLastProcessStopped(t *testing.T) {
+	inOrderedWorld(t, 4000, func(w *world) {
+		w.sweeper.Limit, w.maxRows = 2, 2
+		w.run(2 * time.Hour) // the first reading
+		w.change(func() { w.late(3990 * time.Minute) })
+		for range 4 {
+			w.run(20 * time.Minute)
+		}
+		w.check(time.Time{})
+	})
+}
+
+func TestAnEmptyPageLosesNothing(t *testing.T) {
+	inWorld(t, 1000, func(w *world) {
+		w.fixed, w.maxRows, w.silent = true, 50, true
+		n := 0
+		w.empty = func() bool { n++; return n == 11 || n == 12 || n == 13 || n == 14 }
+		w.run(3 * time.Minute)
+		w.check(time.Time{})
+	})
+}
+
+// A depth that answers empty pages while the total says more: the calls are bounded, the
+// list counts as read, and new rows are published.
+func TestADepthThatIsNotShownCostsNoCalls(t *testing.T) {
+	inOrderedWorld(t, 2000, func(w *world) {
+		w.depth = 1000
+		w.run(10 * time.Minute)
+		if n := w.run(30 * time.Minute); n > 30*60+30*12+30 {
+			w.Errorf("%d pages were read in 30 minutes", n)
+		}
+		w.change(func() { w.add(7) })
+		w.run(2 * time.Second)
+		w.check(w.rows[1007].created)
+		if len(w.marks) == 0 {
+			w.Error("there is no mark")
+		}
+	})
+}
+
+// Events age out: their rows are not published again, and what is new is.
+func TestWhatHasAgedOutIsNotPublishedAgain(t *testing.T) {
+	for age, days := range map[time.Duration]int{48 * time.Hour: 8, 30 * 24 * time.Hour: 45} {
+		if inshort.Asked(t) && days > 8 {
+			continue
+		}
+		inWorld(t, 100, func(w *world) {
+			w.age = age
+			w.sweeper.Interval = 10 * time.Minute
+			for range days {
+				w.change(func() { w.add(4) })
+				w.run(24 * time.Hour)
+				w.sweeper.Interval = 10 * time.Minute
+			}
+			w.check(time.Time{})
+		})
+	}
+}
+
+func TestADeferredRowsEndIsPublishedDaysLater(t *testing.T) {
+	inWorld(t, 33, func(w *world) {
+		w.run(time.Minute)
+		w.sweeper.Interval = time.Minute
+		w.age = 48 * time.Hour
+		w.change(func() { w.add(1); w.rows[33].final = false })
+		w.run(time.Minute)
+		for day := range 4 {
+			w.run(25 * time.Hour)
+			w.change(func() { w.rows[33].states++; w.rows[33].final = day == 3; w.add(2) })
+			w.run(5 * time.Minute)
+			w.check(time.Time{})
+		}
+	})
+}
+
+// A total that grows by itself is no reason to read everything each time.
+func TestALyingTotalCostsNoCalls(t *testing.T) {
+	lies := map[string]func() func(n int) int{
+		"grows by itself": func() func(n int) int { grown := 0; return func(n int) int { grown++; return n + grown } },
+		"too low":         func() func(n int) int { return func(n int) int { return n / 2 } },
+		"too high":        func() func(n int) int { return func(n int) int { return 3 * n } },
+		"none":            func() func(n int) int { return func(int) int { return 0 } },
+		"cached": func() func(n int) int {
+			var at time.Time
+			cached := 0
+			return func(n int) int {
+				if time.Since(at) > 5*time.Minute {
+					at, cached = time.Now(), n
+				}
+				return cached
+			}
+		},
+	}
+	for name, lie := range lies {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 330, func(w *world) {
+				w.total = lie()
+				w.run(2 * time.Minute)
+				w.change(func() { w.add(120) })
+				if n := w.run(20 * time.Minute); n > 20*60+20*3*12+100 {
+					w.Errorf("%d pages were read in 20 minutes", n)
+				}
+				w.check(time.Time{})
+				if len(w.marks) == 0 {
+					w.Error("there is no mark")
+				}
+			})
+		})
+	}
+}
+
+func TestPagesOfAnyLengthHideNoRow(t *testing.T) {
+	for _, size := range []int{1, 9, 49, 50, 51, 120} {
+		for _, fixed := range []bool{false, true} {
+			for _, silent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d fixed %t silent %t", size, fixed, silent), func(t *testing.T) {
+					inWorld(t, 200, func(w *world) {
+						w.maxRows, w.fixed, w.silent = size, fixed, silent
+						pages := 0
+						w.busy = func(l *list) {
+							switch pages++; {
+							case pages > 200:
+							case pages%9 == 4:
+								l.remove(3)
+							case pages%9 == 6:
+								l.add(5)
+							}
+						}
+						w.run(15 * time.Minute)
+						w.check(time.Time{})
+					})
+				})
+			}
+		}
+	}
+}
+
+// Pages are shorter than requested, of a length of their own or of another one each time, and
+// say that they are not.
+// Where the rows read so far can be divided by every length that a page may have, no page shows the last
+// of them and the next one too: the reading goes on all the same.
+func TestAReadingGoesOnWhereNoPageOverlapsTheLast(t *testing.T) {
+	for longest, rows := range map[int]int{3: 6, 4: 12, 5: 60, 10: 2520} {
+		inWorld(t, rows+20, func(w *world) {
+			w.maxRows = longest
+			calls := w.run(time.Duration(rows)*time.Second + 10*time.Minute)
+			w.check(time.Time{})
+			if most := 2*rows + 2*600; w.sweeper.Fault() != "" || calls > most {
+				w.Errorf("pages of %d: fault %q after %d calls, want none after %d at most", longest, w.sweeper.Fault(), calls, most)
+			}
+		})
+	}
+}
+
+func TestPagesThatHideTheirLengthHideNoRow(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		for _, varies := range []bool{false, true} {
+			if fixed && varies {
+				continue // nobody knows what such a page shows
+			}
+			for _, silent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("fixed %t varies %t silent %t", fixed, varies, silent), func(t *testing.T) {
+					inWorld(t, 400, func(w *world) {
+						w.maxRows, w.fixed, w.untrue, w.silent = 25, fixed, true, silent
+						w.sweeper.Limit = 100
+						w.busy = func(l *list) {
+							if varies {
+								l.maxRows = 13 + l.random.IntN(13)
+							}
+						}
+						w.run(time.Minute)
+						w.check(time.Time{})
+						if len(w.marks) == 0 {
+							w.Error("there is no mark")
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestSeveralPagesAreStoredAtOnce(t *testing.T) {
+	inOrderedWorld(t, 1000, func(w *world) {
+		w.latency = 0
+		w.run(5 * time.Second)
+		if w.sink.mostUnderWay != inFlight {
+			w.Errorf("%d pages at once, want %d", w.sink.mostUnderWay, inFlight)
+		}
+		w.check(time.Time{})
+	})
+}
+
+func TestAGapInTheWatchShows(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		w.run(time.Hour)
+		first := w.sink.lastSwept().WatchedSince
+		time.Sleep(10 * time.Hour) // nobody reads, and the list goes on
+		w.change(func() { w.add(60) })
+		w.run(time.Hour)
+		if got := w.sink.lastSwept().WatchedSince; !got.Equal(first) {
+			w.Errorf("watched since %v, want %v: rows of before are still there", got, first)
+		}
+		time.Sleep(10 * time.Hour)
+		back := time.Now()
+		w.change(func() { w.rows = nil; w.add(60) }) // it has dropped what was there
+		w.run(time.Hour)
+		if got := w.sink.lastSwept().WatchedSince; got.Before(back) {
+			w.Errorf("watched since %v, want %v or later", got, back)
+		}
+		w.change(func() { w.add(10) })
+		w.run(time.Hour)
+		if got := w.sink.lastSwept().WatchedSince; got.Before(back) {
+			w.Errorf("after a restart watched since %v, want %v or later", got, back)
+		}
+	})
+}
+
+// What the sink wants is read from the first page on, from now on.
+func TestWhatTheSinkWantsIsReadAgain(t *testing.T) {
+	inWorld(t, 600, func(w *world) {
+		w.run(time.Minute)
+		began := time.Now()
+		w.sink.wanted = began.Add(-26 * time.Hour)
+		w.run(5 * time.Minute)
+		r := w.sink.lastSwept().Reading
+		if r.Began.Before(began) || r.Back.After(w.sink.wanted) || !r.Oldest.Before(w.sink.wanted) || !r.Newest.Equal(w.rows[len(w.rows)-1].created) {
+			w.Errorf("reading = %+v, want one from %v on, back to %v", r, began, w.sink.wanted)
+		}
+	})
+}
+
+// A row that the list counts and does not show is missing until it is seen.
+func TestARowThatIsCountedAndNotShownIsMissing(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		missing := 0
+		w.total = func(n int) int { return n + missing }
+		is := func(after time.Duration, want bool) {
+			time.AfterFunc(after, func() {
+				if s := w.sink.lastSwept(); s.Reading.Missing != want {
+					w.Errorf("after %v: missing %t, want %t", after, s.Reading.Missing, want)
+				}
+			})
+		}
+		time.AfterFunc(10*time.Minute, func() { w.change(func() { missing = 1 }) })
+		time.AfterFunc(40*time.Minute, func() { w.change(func() { missing = 0; w.late(30 * time.Minute) }) })
+		is(9*time.Minute, false)
+		is(12*time.Minute, true)
+		is(39*time.Minute, true)
+		is(45*time.Minute, false)
+		w.run(time.Hour)
+		w.check(time.Time{})
+	})
+}
+
+// The rows of the sweep that ends a round are in the total by which others are missing.
+func TestARowThatIsNotShownAfterTheFirstReadingIsMissing(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		missing := 0
+		w.total = func(n int) int { return n + missing }
+		time.AfterFunc(20*time.Second, func() { w.change(func() { missing = 1 }) })
+		for _, after := range []time.Duration{40 * time.Second, 10 * time.Minute} {
+			time.AfterFunc(after, func() {
+				if !w.sink.lastSwept().Reading.Missing {
+					w.Errorf("after %v nothing is missing", after)
+				}
+			})
+		}
+		w.run(15 * time.Minute)
+	})
+}
+
+// Rows that come in the sweep that ends a round are among what the list counts then: they do not stand
+// for one that it counts and does not show.
+func TestARowThatIsNotShownStaysMissingWhileOthersCome(t *testing.T) {
+	inWorld(t, 3000, func(w *world) {
+		began, missing, without := time.Now(), 0, 0
+		w.total = func(n int) int { return n + missing }
+		time.AfterFunc(10*time.Minute, func() { w.change(func() { missing = 1 }) })
+		w.sink.onSwept = func(s Swept) {
+			if after := time.Since(began); after > 15*time.Minute && !s.Reading.Missing {
+				without++
+			}
+		}
+		var others sync.WaitGroup
+		others.Go(func() {
+			for range 2 * 44 {
+				time.Sleep(30 * time.Second)
+				w.change(func() { w.add(1) })
+			}
+		})
+		w.run(45 * time.Minute)
+		others.Wait()
+		if without > 0 {
+			w.Errorf("after %d sweeps nothing is missing", without)
+		}
+	})
+}
+
+// What another sweeper has published is not missing: of two that share the work neither would
+// ever have seen all that the list counts.
+func TestWhatAnotherSweeperHasPublishedIsNotMissing(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		ctx, stop := context.WithTimeout(w.Context(), 10*time.Minute)
+		defer stop()
+		other := &sink{store: w.store}
+		var both sync.WaitGroup
+		both.Go(func() {
+			if err := w.list.sweeper(other, 50).Run(ctx); err != nil {
+				w.Error(err)
+			}
+		})
+		both.Go(func() {
+			for wait := range 80 {
+				time.Sleep(time.Duration(wait%7+1) * time.Second)
+				w.change(func() { w.add(3); w.settle(5) })
+			}
+		})
+		w.run(10 * time.Minute)
+		both.Wait()
+		for _, d := range []*sink{w.sink, other} {
+			missing := 0
+			for _, s := range d.swept {
+				if s.Reading.Missing {
+					missing++
+				}
+			}
+			if w.order != Unordered && missing > len(d.swept)/10 { // otherwise a scan finds them first, a minute later
+				w.Errorf("%d sweeps of %d leave rows missing", missing, len(d.swept))
+			}
+			if d.lastSwept().Reading.Missing {
+				w.Error("minutes after the last row was added there is one missing")
+			}
+		}
+		w.check(time.Time{})
+	})
+}
+
+// published stores a row's state as another sweeper does, which has the leadership from then on.
+func (w *world) published(r *row, state int) {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	w.leader++
+	w.events = append(w.events, Stored{r.id(state), time.Now()})
+	w.told[r.id(state)]++
+}
+
+// A row whose first state another sweeper has published, and that this one sees in its second
+// state first, is shown by that.
+func TestARowThatAnotherSweeperSawInAnEarlierStateIsNotMissing(t *testing.T) {
+	inWorld(t, 300, func(w *world) {
+		time.AfterFunc(5*time.Minute, func() {
+			w.change(func() {
+				w.add(1)
+				added := w.rows[len(w.rows)-1]
+				w.published(added, 1)
+				added.states, added.final = 2, true
+			})
+		})
+		w.run(10 * time.Minute)
+		if w.sink.lastSwept().Reading.Missing {
+			w.Error("minutes later a row is missing")
+		}
+		w.check(time.Time{})
+	})
+}
+
+// While a round looks for a row that is counted, another sweeper publishes one that comes to a
+// page that the round has read already: neither is missing once it is shown.
+func TestARowThatAnotherSweeperPublishesDuringARoundIsNotMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Unordered, 300)
+		const first, middle = 0, math.MaxUint64 / 2
+		place := func(at uint64) *row {
+			w.add(1)
+			r := w.rows[len(w.rows)-1]
+			r.place, r.final = at, true
+			return r
+		}
+		looked := false
+		time.AfterFunc(4*time.Minute+30*time.Second, func() { // between two rounds
+			w.change(func() {
+				place(middle)
+				w.answer = func(number, _ int) error {
+					if number == 3 && !looked { // the round is on its way to the middle
+						looked = true
+						w.published(place(first), 1)
+					}
+					return nil
+				}
+			})
+		})
+		w.run(10 * time.Minute)
+		if !looked || w.sink.lastSwept().Reading.Missing {
+			w.Errorf("looked for: %t; minutes later a row is missing", looked)
+		}
+		w.check(time.Time{})
+	})
+}
+
+// A sweeper died after it had published the newest pages and before the older ones. The
+// other one goes on reading where these end, and does not mark the list as published before.
+func TestWhatADeadSweeperLeftOutIsPublishedAtOnce(t *testing.T) {
+	inOrderedWorld(t, 300, func(w *world) {
+		const published, missing = 255, 15
+		time.AfterFunc(20*time.Second, func() {
+			w.change(func() {
+				w.add(published + missing)
+				for _, r := range w.rows[len(w.rows)-published:] {
+					w.published(r, 1)
+				}
+			})
+		})
+		w.run(45 * time.Second) // the next round is not yet due
+		w.check(time.Time{})
+	})
+}
+
+func TestAHeldUpstreamIsProbedAndTheSweepResumesByItself(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		began := time.Now()
+		w.answer = func(int, int) error {
+			if time.Since(began) < time.Minute {
+				return &clients.Error{Fate: clients.Held, Status: http.StatusUnauthorized}
+			}
+			return nil
+		}
+		time.AfterFunc(50*time.Second, func() {
+			if why := w.sweeper.Fault(); !strings.Contains(why, "401") {
+				w.Errorf("after 50 s of 401: fault %q", why)
+			}
+		})
+		if n := w.run(55 * time.Second); n != 6 {
+			w.Errorf("%d calls in 55 s, want one each 10 s", n)
+		}
+		w.run(time.Minute)
+		if why := w.sweeper.Fault(); why != "" {
+			w.Errorf("after it: fault %q", why)
+		}
+		w.check(time.Time{})
+	})
+}
+
+func TestABusyUpstreamMakesTheSweeperUnreadyInTheEnd(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		busy := &clients.Error{Fate: clients.Busy, Status: http.StatusServiceUnavailable}
+		w.answer = func(_, n int) error {
+			if n%2 == 0 {
+				return nil
+			}
+			return busy
+		}
+		w.run(10 * time.Second)
+		w.check(time.Time{})
+		w.answer = func(int, int) error { return busy }
+		w.run(5 * time.Second)
+		if why := w.sweeper.Fault(); why != "" {
+			w.Errorf("one sweep that failed: fault %q", why)
+		}
+		w.run(3 * time.Minute)
+		if why := w.sweeper.Fault(); why == "" {
+			w.Error("no fault after minutes of 503")
+		}
+	})
+}
+
+// A poller that starts while its service is down says so from the first moment, and works
+// again soon after the service does.
+func TestASweeperIsReadyFromItsFirstCompleteSweepOn(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		if why := w.sweeper.Fault(); why == "" {
+			w.Error("before the first sweep: no fault")
+		}
+		began, down := time.Now(), 20*time.Minute
+		w.answer = func(int, int) error {
+			if time.Since(began) < down {
+				return &clients.Error{Fate: clients.Busy, Status: http.StatusServiceUnavailable}
+			}
+			return nil
+		}
+		for _, after := range []time.Duration{time.Second, 30 * time.Second, 10 * time.Minute} {
+			time.AfterFunc(after, func() {
+				if why := w.sweeper.Fault(); why == "" {
+					w.Errorf("%s after the start, while its service is down: no fault", after)
+				}
+			})
+		}
+		w.sweeper.Lag = func(time.Duration) {
+			if after := time.Since(began); after < down {
+				w.Errorf("%s after the start, while its service is down, it says how far the list is read", after)
+			}
+		}
+		time.AfterFunc(down+15*time.Second, func() {
+			if why := w.sweeper.Fault(); why != "" {
+				w.Errorf("15 s after its service came back: fault %q", why)
+			}
+		})
+		w.run(down + time.Minute)
+		w.check(time.Time{})
+	})
+}
+
+func TestShutdownFinishesWhatIsBeingStored(t *testing.T) {
+	inOrderedWorld(t, 500, func(w *world) {
+		ctx, stop := context.WithCancel(w.Context())
+		w.sink = &sink{store: w.store}
+		w.sweeper.Sink = w.sink
+		stored := 0
+		w.sink.crash = func() bool {
+			if stored++; stored == 60 {
+				stop()
+			}
+			return false
+		}
+		if err := w.sweeper.Run(ctx); err != nil {
+			w.Fatal(err)
+		}
+		if w.sink.underWay != 0 {
+			w.Errorf("%d pages were left", w.sink.underWay)
+		}
+	})
+}
+
+func TestPublishingBeginsAtSince(t *testing.T) {
+	inWorld(t, 500, func(w *world) {
+		since := w.rows[400].created
+		w.sweeper.Since = since
+		w.run(5 * time.Minute)
+		w.sweeper.Since = time.Now() // a later start continues from the mark
+		w.change(func() { w.add(3) })
+		w.run(5 * time.Minute)
+		w.check(since)
+		if n := len(w.told); n != 103 {
+			w.Errorf("%d states were published, want those of 103 rows", n)
+		}
+	})
+}
+
+// Where all rows were made at about the same time nobody knows the order, and the newest row
+// may be anywhere: what is not read yet is not said to be published.
+func TestAListOfTheSameTimeHasNoOrder(t *testing.T) {
+	for name, o := range orders {
+		t.Run(name, func(t *testing.T) {
+			r := newReading(50, 15*time.Minute, time.Time{})
+			now := time.Now()
+			for page := range 4 {
+				at := now.Add(time.Duration(page) * time.Minute)
+				r.note([]time.Time{at.Add(-time.Minute), at, at.Add(time.Minute)})
+			}
+			if got := r.order(o); got != o {
+				t.Errorf("got order %d, want %d as before", got, o)
+			}
+		})
+	}
+}
+
+func TestAMarkIsStoredWhenThereIsSomethingNewAndOnceAnHour(t *testing.T) {
+	inOrderedWorld(t, 120, func(w *world) {
+		w.run(150 * time.Minute)
+		if n := len(w.marks); n != 3 {
+			w.Errorf("%d marks in 2.5 idle hours, want 3", n)
+		}
+		if m := w.marks[0]; !m.CompleteThrough.Equal(w.rows[119].created) || m.New != 120 || m.Total != 120 || m.Order != NewestFirst {
+			w.Errorf("first mark = %+v", m)
+		}
+	})
+}

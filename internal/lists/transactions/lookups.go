@@ -1,0 +1,181 @@
+package transactions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/history"
+	"errand/internal/lists/sweep"
+	"errand/internal/mandates"
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/clients/mandate"
+	"errand/pkg/messages"
+)
+
+// LookUps look order numbers up one by one, beside the readings of the whole list: those of
+// open enrollments at growing ages, and at once those that a callback names. What the list
+// shows is published by the sweeper like every record of it.
+//
+// An enrollment is open while its last application is not decided, until its link has expired
+// and a day more.
+type LookUps struct {
+	List     *List
+	Upstream *mandate.Client
+	Policy   retry.Policy
+	Events   EnrollmentEvents
+	// Publish has records published: that of the sweeper.
+	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
+	// ReadLately, if set, reports whether the list was read lately as far back as a time, by its
+	// own dates: what became of a record of then is known.
+	ReadLately func(at time.Time) bool
+	// LookedUp, if set, is called for each look with what caused it and how late it was.
+	LookedUp func(by messages.TransactionBy, late time.Duration)
+	Logger   zerolog.Logger
+
+	looked map[uint64]time.Time // when requests were looked up that callbacks named
+}
+
+// EnrollmentEvents are those of single enrollments.
+type EnrollmentEvents interface {
+	// Open gives the first event in a state: see mandates.Looks.
+	Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Open, error)
+	// LastOf gives the last event of an operation and a request in a state, "*": in any; a
+	// zero one when there is none.
+	LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error)
+}
+
+// Run works until ctx ends. What is open is read from the events.
+func (l *LookUps) Run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		open := l.looks("an open enrollment", messages.ByLookUp, messages.Enroll, messages.Succeeded)
+		open.Ages, open.Look = retry.OpenAges, l.open
+		open.Run(ctx)
+	})
+	both.Go(func() {
+		called := l.looks("an enrollment that a callback names", messages.ByCallback, messages.Callback, messages.Received)
+		called.Ages, called.Back, called.Look = retry.CallbackAges, retry.CallbackBack, l.called
+		called.Run(ctx)
+	})
+	both.Wait()
+}
+
+func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State) *mandates.Looks {
+	return &mandates.Looks{What: what, Policy: l.Policy, Logger: l.Logger,
+		Next: func(ctx context.Context, from uint64, since time.Time) (history.Open, error) {
+			return l.Events.Open(ctx, op, state, from, since)
+		},
+		Late: func(late time.Duration) {
+			if l.LookedUp != nil {
+				l.LookedUp(by, late)
+			}
+		}}
+}
+
+// open looks an enrollment up whose link was published, unless it is decided or its link has
+// expired long ago.
+func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Duration) (looked bool, err error) {
+	var succeeded messages.EnrollSucceeded
+	if err := messages.DecodeEvent(o.Body, &succeeded); err != nil || succeeded.OrderNumber == "" {
+		return false, nil // nobody can look that up
+	}
+	expires := o.At.Add(linkLasts)
+	if at, err := time.ParseInLocation(time.DateTime, succeeded.LinkExpiredAt, l.List.Zone); err == nil {
+		expires = at
+	}
+	if o.At.Add(before).After(expires.Add(retry.OpenEnough)) {
+		return false, nil
+	}
+	decided, at, err := l.application(ctx, o.ID)
+	if err != nil || decided || l.ReadLately != nil && !at.IsZero() && l.ReadLately(at) {
+		return false, err
+	}
+	return l.look(ctx, succeeded.OrderNumber, messages.ByLookUp)
+}
+
+// linkLasts is how long a link does that was asked for without a time.
+const linkLasts = time.Hour
+
+// application reads the last record of an application that was published for a request: whether
+// it is decided, and when it was made; zero: that is not known.
+func (l *LookUps) application(ctx context.Context, id string) (decided bool, at time.Time, err error) {
+	last, err := l.Events.LastOf(ctx, messages.Application, "*", id)
+	var b messages.TransactionBody
+	if err != nil || last.Sequence == 0 || messages.DecodeEvent(last.Body, &b) != nil {
+		return false, at, err
+	}
+	return mandates.ReadRecord(b.Transaction).Decided() != "", read(b.Transaction, l.List.Zone).At, nil
+}
+
+// called looks an enrollment up that a callback names, at most once every retry.CallbackEvery:
+// whoever has the address can send as many as the receiver takes. One that came right after a
+// look has another one when that is due; so has one that nothing was decided by: the service may
+// call before it lists.
+func (l *LookUps) called(ctx context.Context, o history.Open, before, age time.Duration) (looked bool, err error) {
+	key, now := maphash.String(seed, o.ID), time.Now()
+	if last := l.looked[key]; last.After(o.At.Add(before)) || now.Sub(last) < retry.CallbackEvery {
+		return false, nil
+	}
+	if age > retry.CallbackEvery {
+		if decided, _, err := l.application(ctx, o.ID); err != nil || decided {
+			return false, err
+		}
+	}
+	started, err := l.Events.LastOf(ctx, messages.Enroll, messages.Started, o.ID)
+	if err != nil || started.Sequence == 0 {
+		return false, err // its events are kept no more: the list shows what is new of it
+	}
+	var b messages.EnrollStarted
+	if err := messages.DecodeEvent(started.Body, &b); err != nil || b.OrderNumber == "" {
+		return false, nil
+	}
+	looked, err = l.look(ctx, b.OrderNumber, messages.ByCallback)
+	if fate := clients.FateOf(err); fate != clients.Busy && fate != clients.Held { // then it is tried again
+		l.note(key, now)
+	}
+	return looked, err
+}
+
+// note remembers a look, and forgets those that are long ago.
+func (l *LookUps) note(key uint64, now time.Time) {
+	if l.looked == nil {
+		l.looked = map[uint64]time.Time{}
+	}
+	if l.looked[key] = now; len(l.looked)%maxLooked == 0 {
+		maps.DeleteFunc(l.looked, func(_ uint64, at time.Time) bool { return now.Sub(at) > forgetEvery })
+	}
+}
+
+// maxLooked is how many looks are remembered before it is looked whether some are long ago.
+const maxLooked = 1000
+
+// lookPages is how many pages of one order number are read: it has few records.
+const lookPages = 4
+
+func (l *LookUps) look(ctx context.Context, order string, by messages.TransactionBy) (looked bool, err error) {
+	found, err := mandates.Read(ctx, nil, l.Upstream, l.Policy, mandate.Filter{OrderNumber: order, Limit: MaxPage}, lookPages)
+	if err != nil {
+		return true, err
+	}
+	if len(found.Records) == 0 && found.Others {
+		return true, errNotNarrowed
+	}
+	rows := l.List.rows(found.Records)
+	for i := range rows {
+		rows[i].Item.by = by
+	}
+	if err := l.Publish(ctx, rows); err != nil {
+		return true, fmt.Errorf("transactions: publish what was looked up: %w", err)
+	}
+	return true, nil
+}
+
+var errNotNarrowed = errors.New("transactions: the service does not narrow its list to an order number: only readings of the whole list show what is decided")

@@ -1,0 +1,145 @@
+package transactions
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/clients/mandate"
+)
+
+// service is an e-mandate service whose list grows and changes, also between two pages, and that
+// lies about it.
+type service struct {
+	mu     *sync.Mutex
+	random *rand.Rand
+	order  sweep.Order
+	rows   []*transaction // oldest first
+	gone   []*transaction
+	made   int
+	total  func(rows int) int // what pages say
+	silent bool               // pages do not say how long they are
+	busy   func()             // runs before each page is served
+	pages  int
+}
+
+// transaction is a record of the list, in the states that it was in.
+type transaction struct {
+	id, kind string
+	order    string // of its mandate
+	own      string // its own order number
+	request  string // whose it is; "": somebody else's
+	created  time.Time
+	states   []state // the last one is the present one
+	left     time.Time
+	place    uint64 // in a list without order
+	bare     bool   // it has no mandate
+}
+
+type state struct {
+	status  string // as it is in subjects
+	since   time.Time
+	excused bool // it need not be published
+}
+
+// statuses are the states of transactions as the service writes them, by how events name them.
+var statuses = map[string]string{
+	"new": `"status":1,"status_description":"New"`, "approved": `"status":"3","status_description":"Approved"`, "failed": `"status":2,"status_description":" FAILED! "`,
+	"status_7": `"status":7,"status_description":null`, "status_erased": `"status":9,"status_description":"Erased"`, "status_4": `"status":4,"status_description":"取消"`,
+	"bounced": `"status":3,"status_description":"Bounced"`, "unmatched": `"status_description":"unmatched"`, "unknown": `"status":{}`,
+}
+
+func (s *service) add(t *transaction, status string) *transaction {
+	s.made++
+	t.created, t.place = time.Now().Truncate(time.Second), s.random.Uint64()
+	t.states = []state{{status: status, since: time.Now()}}
+	at, _ := slices.BinarySearchFunc(s.rows, t, func(a, b *transaction) int { return a.created.Compare(b.created) })
+	for at < len(s.rows) && !s.rows[at].created.After(t.created) {
+		at++
+	}
+	s.rows = slices.Insert(s.rows, at, t)
+	return t
+}
+
+func (t *transaction) is() string { return t.states[len(t.states)-1].status }
+
+// key names a state of a record.
+func (t *transaction) key(status string) string { return t.kind + " " + t.id + " " + status }
+
+// spelled is an order number as the service may have stored it.
+func (s *service) spelled(order string) string {
+	switch s.random.IntN(4) {
+	case 0:
+		return strings.ToLower(order)
+	case 1:
+		return " " + strings.ReplaceAll(order, "-", " - ")
+	}
+	return order
+}
+
+func (s *service) json(t *transaction) json.RawMessage {
+	m := "null"
+	if !t.bare {
+		m = fmt.Sprintf(`{"id":"M%s","order_number":%q,"status":1,"status_description":"Active"}`, t.id, s.spelled(t.order))
+	}
+	return json.RawMessage(fmt.Sprintf(`{"id":%q,"transaction_type":%q,"created_at":%q,"order_number":%q,%s,"mandate":%s}`,
+		t.id, t.kind, t.created.In(kualaLumpur).Format(time.DateTime), s.spelled(t.own), statuses[t.is()], m))
+}
+
+// perPage is the size of a page, whatever is asked for.
+const perPage = 25
+
+func (s *service) page(ctx context.Context, number int) (p mandate.Page, err error) {
+	if err := ctx.Err(); err != nil {
+		return p, err
+	}
+	time.Sleep(20 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pages++
+	if s.busy != nil {
+		s.busy()
+	}
+	rows := slices.Clone(s.rows)
+	switch s.order {
+	case sweep.NewestFirst:
+		slices.Reverse(rows)
+	case sweep.Unordered:
+		slices.SortFunc(rows, func(a, b *transaction) int { return cmp.Compare(a.place, b.place) })
+	}
+	if p.Total = s.total(len(rows)); !s.silent {
+		p.PerPage = perPage
+	}
+	for i := (number - 1) * perPage; i < min(number*perPage, len(rows)); i++ {
+		p.Records = append(p.Records, s.json(rows[i]))
+	}
+	return p, nil
+}
+
+// change has a record go on to another state.
+func (s *service) change(t *transaction, excused bool) {
+	next := map[string][]string{
+		"new": {"approved", "failed", "status_7", "status_4"}, "status_7": {"approved", "status_erased"}, "status_4": {"new"}, "approved": {"bounced"}, "failed": {"unknown"},
+	}[t.is()]
+	for _, n := range next {
+		if !slices.ContainsFunc(t.states, func(was state) bool { return was.status == n }) && s.random.IntN(2) == 0 {
+			t.states = append(t.states, state{n, time.Now(), excused})
+			return
+		}
+	}
+}
+
+func (s *service) remove(t *transaction) {
+	t.left = time.Now()
+	s.gone = append(s.gone, t)
+	s.rows = slices.DeleteFunc(s.rows, func(other *transaction) bool { return other == t })
+}
+
+func (s *service) any() *transaction { return s.rows[s.random.IntN(len(s.rows))] }

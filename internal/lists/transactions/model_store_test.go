@@ -1,0 +1,103 @@
+package transactions
+
+import (
+	"context"
+	"encoding/hex"
+	"iter"
+	"sync"
+	"time"
+
+	"errand/internal/lists/sink/sinktest"
+	"errand/internal/lists/sweep"
+	"errand/pkg/messages"
+)
+
+// stream has the events of enrollments and of the list, and keeps them for a while.
+type stream struct {
+	sinktest.Stream[Started]
+	mu        sync.Mutex           // guards the service too
+	matched   func(messages.Event) // called when an event is about to be stored
+	published func(messages.Event) // called when it is
+}
+
+// poller is the stream as one process sees it.
+type poller struct {
+	sinktest.Poller[Started]
+	matched func(messages.Event)
+	read    uint64
+}
+
+// poller stores as many events before it is killed; a negative number: all.
+func (s *stream) poller(left int, kill func()) *poller {
+	return &poller{Poller: sinktest.Poller[Started]{Stream: &s.Stream, Mu: &s.mu, Left: left, Kill: kill, Stored: s.published}, matched: s.matched}
+}
+
+func (p *poller) Learn(context.Context) iter.Seq2[Learned, error] {
+	return func(yield func(Learned, error) bool) {
+		time.Sleep(5 * time.Millisecond)
+		for _, m := range p.Lead() {
+			if !yield(Learned{idOf(*m.Event), m.Event.State, m.At}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Publish stores events while the caller goes on, each on condition that p leads.
+func (p *poller) Publish(_ context.Context, events []messages.Event) func() (int, error) {
+	n, done := 0, make(chan error, 1)
+	for _, e := range events {
+		p.Mu.Lock()
+		p.matched(e)
+		p.Mu.Unlock()
+	}
+	go func() {
+		for _, e := range events {
+			time.Sleep(time.Millisecond) // others may write in between
+			if _, err := p.Store(e); err != nil {
+				done <- err
+				return
+			}
+			n++
+		}
+		done <- nil
+	}()
+	return func() (int, error) { err := <-done; return n, err }
+}
+
+func (p *poller) Started(context.Context) iter.Seq2[Started, error] {
+	return func(yield func(Started, error) bool) {
+		var news []sinktest.Message[Started]
+		p.Mu.Lock()
+		news, p.read = p.After(p.read)
+		p.Mu.Unlock()
+		for _, m := range news {
+			if m.Other != nil && !yield(Started{m.Sequence, m.Other.Request, m.Other.Order, m.At}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (p *poller) Request(_ context.Context, sequence uint64) (string, error) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	kept, _ := p.After(sequence - 1)
+	if len(kept) == 0 || kept[0].Sequence != sequence {
+		return "", nil
+	}
+	return kept[0].Other.Request, nil
+}
+
+func (p *poller) First(context.Context) (uint64, error) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	return p.Stream.First(), nil
+}
+
+func idOf(e messages.Event) (id sweep.ID) {
+	if n, err := hex.Decode(id[:], []byte(e.Body.(*messages.TransactionBody).EventID)); err != nil || n != len(id) {
+		panic(e.Body)
+	}
+	return id
+}

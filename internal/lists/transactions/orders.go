@@ -1,0 +1,155 @@
+package transactions
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"slices"
+	"time"
+
+	"errand/internal/mandates"
+	"errand/pkg/messages"
+)
+
+// Enrollments gives what was published of enrollments.
+type Enrollments interface {
+	// Started gives the events that announce calls, those that it did not give before.
+	Started(ctx context.Context) iter.Seq2[Started, error]
+	// Request gives the id of the request whose event has a sequence; "": it is there no more.
+	Request(ctx context.Context, sequence uint64) (string, error)
+	// First is the sequence of the oldest event that is kept.
+	First(ctx context.Context) (uint64, error)
+}
+
+// Started is an event that announces a call.
+type Started struct {
+	Sequence uint64
+	Request  string
+	Order    string
+	At       time.Time // when it was stored
+}
+
+// orders are the requests by order number. One is known by the sequence of its newest event: an id
+// takes several times as much memory.
+type orders struct {
+	first map[uint64]place   // by order number
+	more  map[uint64][]place // further requests of an order number
+	until time.Time          // when what is kept no more is forgotten next
+}
+
+// place is where a request is found.
+type place struct {
+	sequence uint64
+	request  uint64 // tells it from others, and what is at the sequence from what was there
+	since    int64  // when its first call was announced, as far as is known: seconds since 1970
+}
+
+// forgetEvery is how often what the stream has dropped is forgotten.
+const forgetEvery = time.Hour
+
+// update learns what was published since the last time.
+func (o *orders) update(ctx context.Context, from Enrollments) error {
+	if o.first == nil {
+		o.first, o.more = map[uint64]place{}, map[uint64][]place{}
+	}
+	for s, err := range from.Started(ctx) {
+		if err != nil {
+			return fmt.Errorf("transactions: read enrollments: %w", err)
+		}
+		o.add(fold(s.Order), place{s.Sequence, maphash.String(seed, s.Request), s.At.Unix()})
+	}
+	if now := time.Now(); now.After(o.until) {
+		o.until = now.Add(forgetEvery)
+		oldest, err := from.First(ctx)
+		if err != nil {
+			return fmt.Errorf("transactions: read since when enrollments are kept: %w", err)
+		}
+		o.forget(oldest)
+	}
+	return nil
+}
+
+// add notes that an event of a request names an order number. The newest one is kept the
+// longest; of many requests the newest are enough to know that there is more than one.
+func (o *orders) add(order uint64, p place) {
+	have, there := o.first[order]
+	if there && have.request == p.request {
+		p.since = have.since
+	}
+	if !there || have.request == p.request {
+		o.first[order] = p
+		return
+	}
+	others := o.more[order]
+	if i := slices.IndexFunc(others, func(other place) bool { return other.request == p.request }); i >= 0 {
+		p.since = others[i].since
+		others = slices.Delete(others, i, i+1)
+	}
+	o.more[order] = append(others[max(0, len(others)+2-maxCandidates):], p)
+}
+
+func (o *orders) forget(oldest uint64) {
+	for order, p := range o.first {
+		if p.sequence >= oldest {
+			continue
+		}
+		rest := slices.DeleteFunc(o.more[order], func(p place) bool { return p.sequence < oldest })
+		delete(o.more, order)
+		if len(rest) == 0 {
+			delete(o.first, order)
+			continue
+		}
+		if o.first[order] = rest[0]; len(rest) > 1 {
+			o.more[order] = rest[1:]
+		}
+	}
+}
+
+// maxCandidates is how many requests an ambiguous match names.
+const maxCandidates = 10
+
+// early is how long before the first call of a request a record may have been made that is of
+// it: dates have no zone, and clocks differ. One that is older is of an earlier enrollment.
+const early = 24 * time.Hour
+
+// match is the request of a record: exact where its order number is that of one alone.
+func (o *orders) match(ctx context.Context, from Enrollments, r Record) (messages.TransactionMatch, error) {
+	match := messages.TransactionMatch{Confidence: messages.MatchNone}
+	for i, name := range r.names {
+		for _, p := range o.of(fold(name)) {
+			if len(match.Candidates) == maxCandidates {
+				break
+			}
+			id, err := from.Request(ctx, p.sequence)
+			if err != nil {
+				return match, fmt.Errorf("transactions: read the request of an order number: %w", err)
+			}
+			if maphash.String(seed, id) != p.request { // it is gone
+				continue
+			}
+			match.Candidates = append(match.Candidates, id)
+			switch older := !r.At.IsZero() && r.At.Before(time.Unix(p.since, 0).Add(-early)); {
+			case len(match.Candidates) > 1, i > 0 && !older: // of the record itself, and the mandate has another
+				match.Confidence = messages.MatchAmbiguous
+			case !older:
+				match.Confidence = messages.MatchExact
+			}
+		}
+	}
+	if match.Confidence == messages.MatchNone {
+		match.Candidates = nil
+	}
+	return match, nil
+}
+
+// of gives the requests of an order number.
+func (o *orders) of(order uint64) []place {
+	if first, there := o.first[order]; there {
+		return append([]place{first}, o.more[order]...)
+	}
+	return nil
+}
+
+// fold is the same for all spellings of an order number.
+func fold(order string) uint64 { return maphash.String(seed, mandates.Fold(order)) }

@@ -1,0 +1,196 @@
+// Package transactions turns the records of the e-mandate service's transaction list into
+// events, and finds the request that each is of: that whose order number the record's mandate
+// has.
+//
+//	Enrollments ─► requests by order number ─┐
+//	Page ─► records ─► Publish: match ───────┴─► mandate.application.<status>, mandate.deduction.<status>
+//
+//	transactions.go  the list as one to sweep, and as what takes its records
+//	record.go        a record: its identity, state and event
+//	orders.go        the requests of order numbers
+//	lookups.go       look order numbers up one by one: of open enrollments, and of those that a callback names
+package transactions
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"time"
+
+	"errand/internal/lists/sweep"
+	"errand/internal/lists/watermark"
+	"errand/pkg/clients/mandate"
+	"errand/pkg/messages"
+)
+
+// Store stores events and gives those that were stored. One poller at a time has the
+// leadership; any other may take it.
+type Store interface {
+	// Learn takes the leadership and yields the events that were stored, by any poller,
+	// since the last call; the first time all that are kept.
+	Learn(ctx context.Context) iter.Seq2[Learned, error]
+	// Kept returns since when all events are kept; zero: none was ever dropped.
+	Kept(ctx context.Context) (time.Time, error)
+	// Publish begins to store events, as sweep.Sink.Publish does.
+	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
+	// Watermark returns the last one that was stored; a zero one if there is none.
+	Watermark(ctx context.Context) (messages.Watermark, error)
+}
+
+// Learned is an event that was stored.
+type Learned struct {
+	ID     sweep.ID
+	Status messages.State
+	At     time.Time
+}
+
+// Config is what a List needs. Read, Store, Enrollments and Zone are required.
+type Config struct {
+	Read         func(ctx context.Context, page int) (mandate.Page, error)
+	Store        Store
+	Enrollments  Enrollments
+	Zone         *time.Location // of the document's dates
+	WithoutPayer bool           // events hold nothing of the payer
+
+	// Published, if set, is called for each event that was stored.
+	Published func(messages.TransactionKind, messages.Confidence)
+}
+
+// List is the transaction list. What it knows of requests is rebuilt from the events. Page may
+// be called while another method is.
+type List struct {
+	Config
+	orders   orders
+	statuses map[messages.State]struct{} // that records were in, as far as is known
+}
+
+var (
+	_ sweep.List[Record] = (*List)(nil)
+	_ sweep.Sink[Record] = (*List)(nil)
+)
+
+// New makes a List that knows nothing yet.
+func New(c Config) *List {
+	return &List{Config: c, statuses: map[messages.State]struct{}{}}
+}
+
+// MaxPage is how many bytes a page may have: one record with a large field must not stop the others.
+const MaxPage = 4 << 20
+
+// Page reads a page of the list. The service has pages of one size, whatever is asked for.
+func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], error) {
+	page, err := l.Read(ctx, number)
+	if err != nil {
+		return sweep.Page[Record]{}, err
+	}
+	return sweep.Page[Record]{Rows: l.rows(page.Records), Total: page.Total, Limit: page.PerPage}, nil
+}
+
+// rows are the rows of records. No state is the last one for certain: what was deducted may
+// bounce weeks later.
+func (l *List) rows(records []json.RawMessage) []sweep.Row[Record] {
+	rows := make([]sweep.Row[Record], len(records))
+	for i, raw := range records {
+		r := read(raw, l.Zone)
+		rows[i] = sweep.Row[Record]{ID: r.id(r.Status), Key: r.key(), At: r.At, Item: r}
+	}
+	return rows
+}
+
+// maxStatuses is how many statuses are remembered; the service is assumed to have a handful.
+const maxStatuses = 64
+
+// Earlier returns the states that a record may have been in before: those that any was seen in. The
+// events about an old one may be kept no more.
+func (l *List) Earlier(row sweep.Row[Record]) (ids []sweep.ID) {
+	l.learned(row.Item.Status)
+	for status := range l.statuses {
+		if id := row.Item.id(status); id != row.ID {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (l *List) learned(status messages.State) {
+	if status != messages.Erased && len(l.statuses) < maxStatuses {
+		l.statuses[status] = struct{}{}
+	}
+}
+
+// Learn takes the leadership, and brings what is known of order numbers up to date.
+func (l *List) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
+	return func(yield func(sweep.Stored, error) bool) {
+		if err := l.orders.update(ctx, l.Enrollments); err != nil {
+			yield(sweep.Stored{}, err)
+			return
+		}
+		for e, err := range l.Store.Learn(ctx) {
+			if err != nil {
+				yield(sweep.Stored{}, fmt.Errorf("transactions: learn published events: %w", err))
+				return
+			}
+			l.learned(e.Status)
+			if !yield(sweep.Stored{ID: e.ID, At: e.At}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Kept returns since when all events are kept.
+func (l *List) Kept(ctx context.Context) (time.Time, error) { return l.Store.Kept(ctx) }
+
+// Publish begins to store an event for each record, under the request that it is of.
+func (l *List) Publish(ctx context.Context, rows []sweep.Row[Record]) func() (stored int, err error) {
+	events, err := l.events(ctx, rows)
+	if err != nil {
+		return func() (int, error) { return 0, fmt.Errorf("%w: %w", sweep.ErrBehind, err) }
+	}
+	wait := l.Store.Publish(ctx, events)
+	return func() (int, error) {
+		stored, err := wait()
+		for _, e := range events[:stored] {
+			l.learned(e.State)
+			if l.Published != nil {
+				l.Published(kinds[e.Operation], e.Body.(*messages.TransactionBody).Match.Confidence)
+			}
+		}
+		return stored, err
+	}
+}
+
+func (l *List) events(ctx context.Context, rows []sweep.Row[Record]) ([]messages.Event, error) {
+	if err := l.orders.update(ctx, l.Enrollments); err != nil { // their requests may be newer than the last look
+		return nil, err
+	}
+	now := time.Now()
+	events := make([]messages.Event, len(rows))
+	for i, row := range rows {
+		match, err := l.orders.match(ctx, l.Enrollments, row.Item)
+		if err != nil {
+			return nil, err
+		}
+		events[i] = row.Item.event(match, now, l.WithoutPayer)
+	}
+	return events, nil
+}
+
+// Mark stores a watermark.
+func (l *List) Mark(ctx context.Context, m sweep.Mark) error {
+	_, err := l.Store.Publish(ctx, []messages.Event{{Operation: messages.Transactions, State: messages.Marked, Body: watermark.Of(m)}})()
+	return err
+}
+
+// LastMark returns the last watermark.
+func (l *List) LastMark(ctx context.Context) (sweep.Mark, error) {
+	w, err := l.Store.Watermark(ctx)
+	if err != nil {
+		return sweep.Mark{}, fmt.Errorf("transactions: read watermark: %w", err)
+	}
+	return watermark.Mark(w), nil
+}
+
+// Swept wants nothing more.
+func (l *List) Swept(context.Context, sweep.Swept) (time.Time, error) { return time.Time{}, nil }

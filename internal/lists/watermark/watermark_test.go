@@ -1,0 +1,54 @@
+package watermark
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"errand/internal/lists/sweep"
+	"errand/pkg/messages"
+)
+
+// A mark is the same after its event was stored and read, to the millisecond; what is zero stays so.
+func TestAMarkIsReadAsItWasStored(t *testing.T) {
+	at := time.Date(2026, 5, 1, 12, 0, 0, 123_000_000, time.UTC)
+	for _, m := range []sweep.Mark{
+		{},
+		{At: at},
+		{At: at, CompleteThrough: at.Add(-time.Minute), WatchedSince: at.Add(-time.Hour), Since: at.Add(-48 * time.Hour), Total: 70, New: 3, Order: sweep.NewestFirst, Scanned: 50},
+		{At: at, CompleteThrough: at, Order: sweep.OldestFirst, Total: 1},
+		{At: at, CompleteThrough: at, Order: sweep.Unordered, Scanned: 25, WatchedSince: at},
+		{At: at, CompleteThrough: at, Since: at.Add(-time.Hour), New: 1},
+	} {
+		e := messages.Event{Operation: messages.Transactions, State: messages.Marked, Body: Of(m)}
+		data, err := e.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := bytes.Contains(data, []byte("since")); got != (!m.Since.IsZero() || !m.WatchedSince.IsZero()) {
+			t.Errorf("%s: a time that is not known is written: %t", data, got)
+		}
+		var w messages.Watermark
+		if err := messages.DecodeEvent(data, &w); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		if diff := cmp.Diff(m, Mark(w)); diff != "" {
+			t.Errorf("%s (-stored +read):\n%s", data, diff)
+		}
+	}
+}
+
+// A watermark of an earlier version, which does not say the order or since when the list was
+// watched, is one of a list without order.
+func TestAWatermarkWithoutAnOrderIsOfAListWithoutOne(t *testing.T) {
+	var w messages.Watermark
+	if err := json.Unmarshal([]byte(`{"at":"2026-05-01T12:00:00Z","complete_through":"2026-05-01T11:00:00Z","by":"something new"}`), &w); err != nil {
+		t.Fatal(err)
+	}
+	if m := Mark(w); m.Order != sweep.Unordered || !m.WatchedSince.IsZero() || !m.Since.IsZero() || m.CompleteThrough.IsZero() {
+		t.Errorf("%+v", m)
+	}
+}

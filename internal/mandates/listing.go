@@ -1,0 +1,113 @@
+// Package mandates reads what the e-mandate service's transaction list shows under an order
+// number, says what that proves, and looks requests up again for as long as it takes.
+//
+//	event ─► Look at each age ─► Read the list ─► Proof ─┬─ nothing more to find ─► the next event
+//	                                                    └─ else ─────────────────► its next age
+//
+//	listing.go  the records of an order number, and what they prove
+//	record.go   what a record says
+//	lookup.go   looks at growing ages; of what is open it remembers nothing but a place in the stream for each age
+package mandates
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"errand/internal/retry"
+	"errand/pkg/clients/mandate"
+)
+
+// Listing is what the transaction list shows under an order number.
+type Listing struct {
+	Records []json.RawMessage
+	Others  bool // it shows records of other order numbers: it is not narrowed
+	Cut     bool // there may be more than was read, or it shows fewer than it counts
+	Hidden  bool // nothing at all is listed, whatever the order number
+}
+
+// Proof is what a listing proves of a call.
+type Proof int
+
+// The proofs.
+const (
+	Nothing Proof = iota
+	Listed
+	NotListed
+)
+
+// Proof is what the listing proves of a call that was made for its order number.
+func (l Listing) Proof() Proof {
+	switch {
+	case len(l.Records) > 0:
+		return Listed
+	case l.Others || l.Cut || l.Hidden:
+		return Nothing
+	}
+	return NotListed
+}
+
+// Flaw says why a listing without the order number proves nothing.
+func (l Listing) Flaw() string {
+	switch {
+	case l.Others:
+		return "it is not narrowed to the order number"
+	case l.Cut:
+		return "it is cut, or shows fewer records than it counts"
+	}
+	return "it shows nothing at all"
+}
+
+// Since leaves out the records that were created before a time: they are of an earlier
+// enrollment with the same order number. Whether one of unknown age is ours is not known, so
+// that nothing else is concluded from the list's silence.
+func (l Listing) Since(began time.Time, zone *time.Location) Listing {
+	records := l.Records
+	l.Records = nil
+	for _, record := range records {
+		at, err := time.ParseInLocation(time.DateTime, ReadRecord(record).CreatedAt, zone)
+		if err == nil && at.Before(began) {
+			l.Others = true
+			continue
+		}
+		l.Records = append(l.Records, record)
+	}
+	return l
+}
+
+const (
+	// MaxPages bounds a look at a list that is not narrowed to the order number.
+	MaxPages = 40
+	// maxEvidence is how many bytes of records are kept, if there is more than one: as many as
+	// an uncertain event carries.
+	maxEvidence = 256 << 10
+)
+
+// Read reads at most so many pages of the list under the order number of a filter. stop, which may be nil,
+// ends the waits between its tries.
+func Read(ctx context.Context, stop <-chan struct{}, upstream *mandate.Client, p retry.Policy, filter mandate.Filter, pages int) (Listing, error) {
+	return retry.Read(ctx, stop, p, func(ctx context.Context) (found Listing, err error) {
+		size, read, total, missing := 0, 0, 0, false
+		for page, err := range upstream.Transactions(ctx, filter, 1) {
+			if err != nil {
+				return Listing{}, err
+			}
+			read, total, missing = read+len(page.Records), max(total, page.Total), page.Linked || page.LastPage > page.Number
+			for _, record := range page.Records {
+				if !about(record, filter.OrderNumber) { // an upstream that ignores the filter proves nothing
+					found.Others = true
+					continue
+				}
+				if size += len(record); size <= maxEvidence || len(found.Records) == 0 {
+					found.Records = append(found.Records, record)
+				}
+			}
+			if size >= maxEvidence || page.Number >= pages && page.More {
+				found.Cut = true
+				break
+			}
+		}
+		found.Cut = found.Cut || missing || read < total
+		return found, nil
+	})
+}

@@ -1,0 +1,191 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"errand/internal/history"
+	"errand/internal/oncall/inspect"
+	"errand/pkg/messages"
+)
+
+// cancelling is what it takes to end a request before any call was made.
+type cancelling struct {
+	op          messages.Operation
+	id          string
+	last        uint64 // sequence of the event that failed follows; 0: it has none
+	fingerprint string
+	order       string // order number
+	says        string
+}
+
+// Cancel ends a request as failed for the reason cancelled: one that is queued, or deferred with
+// nothing done. Its message is acknowledged when a program meets it. A request that a call
+// was announced for is refused, and one with a call of unknown fate behind it: nobody could say
+// that nothing came of it. So is an id that nobody has seen, since it would be blocked.
+//
+// op may be left out where one operation alone has the id. Errors: ErrNothingDone with what is
+// in the way, ErrNoReason, ErrNotRecorded, or those of the connection.
+func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why string) (messages.Operation, error) {
+	c, err := r.cancellable(ctx, op, id)
+	if err != nil {
+		return op, err
+	}
+	_, err = r.Do(ctx, Act{Verb: Cancel, Operation: c.op, Target: id, Why: why, Plan: c.says}, func(ctx context.Context) (string, error) {
+		return "cancelled", c.store(ctx, r.Log, r.Name, why)
+	})
+	return c.op, err
+}
+
+// cancellable finds the operation that has an id, and what is to be done there.
+func (r Requests) cancellable(ctx context.Context, op messages.Operation, id string) (found cancelling, err error) {
+	if !messages.IsID(id) {
+		return found, fmt.Errorf("%w: %q can be no request id", ErrNothingDone, id)
+	}
+	why := fmt.Errorf("%w: %s was never seen: no queue has it, and no event of it is kept. To cancel it now would block the id", ErrNothingDone, id)
+	n := 0
+	for _, of := range inspect.Operations {
+		if op != "" && op != of {
+			continue
+		}
+		c, err := r.cancellableOf(ctx, of, id)
+		switch {
+		case errors.Is(err, errUnseen):
+		case errors.Is(err, ErrNothingDone):
+			why = err
+		case err != nil:
+			return found, err
+		default:
+			found = c
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return found, why
+	case 1:
+		return found, nil
+	}
+	return found, fmt.Errorf("%w: requests of several operations have the id %s: say which (--op)", ErrNothingDone, id)
+}
+
+var errUnseen = fmt.Errorf("%w: never seen", ErrNothingDone)
+
+func refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrNothingDone, fmt.Errorf(format, args...))
+}
+
+func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id string) (cancelling, error) {
+	c := cancelling{op: op, id: id}
+	last, err := r.Log.Last(ctx, op, op.Filter(id))
+	if err != nil {
+		return c, err
+	}
+	if last.Sequence > 0 {
+		return c, c.over(ctx, r.Log, last)
+	}
+	waiting, err := r.Reader.Waiting(ctx, op, id)
+	if err != nil {
+		return c, err
+	}
+	for _, m := range waiting {
+		print := fingerprintOf(op, m.Data)
+		if c.fingerprint != "" && c.fingerprint != print {
+			return c, refuse("its queue has the id %s more than once, with other contents: the first one to be taken would be corrected by the other", id)
+		}
+		var body struct {
+			OrderNumber any `json:"order_number"`
+		}
+		_ = json.Unmarshal(m.Data, &body) // what cannot be read names none
+		c.order, _ = body.OrderNumber.(string)
+		c.fingerprint, c.says = print, "it is queued, and nobody had it yet"
+	}
+	if len(waiting) == 0 {
+		return c, errUnseen
+	}
+	return c, nil
+}
+
+// over reports whether a request may be cancelled over its last event.
+func (c *cancelling) over(ctx context.Context, log history.Log, last history.Entry) error {
+	state := messages.StateOf(last.Subject)
+	var facts history.Facts
+	var f final
+	if messages.DecodeEvent(last.Body, &facts) != nil || messages.DecodeEvent(last.Body, &f) != nil {
+		return refuse("the last event of %s cannot be read", c.id)
+	}
+	p := history.Prior{State: state, Facts: facts}
+	switch {
+	case state.Final(c.op):
+		return refuse("%s has its outcome already: %s", c.id, state)
+	case state == messages.Started || state == messages.Page:
+		return refuse("%s is started: a call is under way or was made. Wait for its outcome", c.id)
+	case state != messages.Deferred && state != messages.Reopened:
+		return refuse("%s is %s", c.id, state)
+	case p.Acted():
+		return refuse("a call of unknown fate is behind %s, or a part of it was done: as cancelled it would be said that nothing was", c.id)
+	}
+	c.last, c.fingerprint, c.says = last.Sequence, f.Fingerprint, "it is "+string(state)+", with nothing done"
+	started, err := log.Last(ctx, c.op, c.op.Subject(messages.Started, c.id))
+	if err != nil {
+		return err
+	}
+	var begun struct {
+		Fingerprint string `json:"fingerprint"`
+		OrderNumber string `json:"order_number"`
+		Batches     int    `json:"batches"`
+	}
+	_ = messages.DecodeEvent(started.Body, &begun) // expired, it says nothing
+	if c.op == messages.Send && state == messages.Deferred && begun.Batches == 0 {
+		return refuse("the event that says how %s was begun is gone: nobody knows whether a part of it was done", c.id)
+	}
+	c.order = begun.OrderNumber
+	if state == messages.Deferred {
+		c.fingerprint = begun.Fingerprint
+	}
+	if c.op != messages.Send || begun.Batches == 1 {
+		return nil
+	}
+	for n := 1; n <= begun.Batches; n++ {
+		e, err := log.Last(ctx, messages.Batch, messages.Batch.Filter(messages.BatchID(c.id, n)))
+		if err != nil {
+			return err
+		}
+		var batch history.Facts
+		switch was := messages.StateOf(e.Subject); {
+		case e.Sequence == 0, was == messages.Refused:
+		case was == messages.Deferred && messages.DecodeEvent(e.Body, &batch) == nil && !batch.AfterUnknown:
+		default:
+			return refuse("batch %d of %s is %s: as cancelled it would be said that nothing was done", n, c.id, was)
+		}
+	}
+	return nil
+}
+
+// store ends the request over the event that it was looked at with.
+func (c *cancelling) store(ctx context.Context, log history.Log, by, why string) error {
+	h := &history.History{Log: log, Operation: c.op, ID: c.id}
+	if _, err := h.Read(ctx); err != nil {
+		if later := new(history.RetryLaterError); !errors.As(err, &later) {
+			if done := new(history.AlreadyDoneError); errors.As(err, &done) {
+				return errMeanwhile
+			}
+			return err
+		}
+	}
+	if h.Sequence() != c.last {
+		return errMeanwhile
+	}
+	message := "cancelled by " + by + ": " + why
+	var body messages.Body = &messages.FailedBody{Reason: messages.ReasonCancelled, Message: message, OrderNumber: c.order, Fingerprint: c.fingerprint}
+	if c.op == messages.Send {
+		body = &messages.SendOutcome{Reason: messages.ReasonCancelled, Message: message, Fingerprint: c.fingerprint}
+	}
+	err := h.Store(ctx, messages.Failed, body)
+	if errors.Is(err, history.ErrFenced) {
+		return errMeanwhile
+	}
+	return err
+}

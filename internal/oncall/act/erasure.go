@@ -1,0 +1,179 @@
+package act
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
+	"errand/pkg/messages"
+)
+
+// Erasure is what is stored of a request that has ended, and is removed with its data.
+type Erasure struct {
+	RequestID   string             `json:"request_id"`
+	Operation   messages.Operation `json:"operation"`
+	State       messages.State     `json:"state"`  // "": its history is gone
+	Events      int                `json:"events"` // of it and of its batches
+	Calls       int                `json:"calls"`  // records of calls, and what was concluded of them
+	Rows        int                `json:"rows"`   // of the sending log
+	DeadLetters int                `json:"dead_letters"`
+	// Recipients of a message; where they are more than one it is of others, too.
+	Recipients int `json:"recipients,omitempty"`
+	// Refused is why it cannot be erased now; "": it can.
+	Refused string `json:"refused,omitempty"`
+	// Awaits is until when the sending log may show rows that it has not shown yet: those would
+	// be published again, of no request.
+	Awaits *messages.Time `json:"awaits,omitempty"`
+
+	subjects map[string][]string // what is purged, by stream
+	batches  []string            // BatchIDs
+	dead     []uint64
+}
+
+// rowsCome is how long after the end of a message rows of it may come.
+const rowsCome = 6 * 24 * time.Hour
+
+// ErasureOf is what is stored of a request. Errors: ErrNothingDone when nothing is.
+func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id string, now time.Time) (e Erasure, err error) {
+	e = Erasure{RequestID: id, Operation: op, subjects: map[string][]string{}}
+	if !nameable(id) {
+		return e, fmt.Errorf("%w: %q can be no request id", ErrNothingDone, id)
+	}
+	last, there, err := bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))
+	if err != nil {
+		return e, err
+	}
+	if there {
+		e.State = messages.StateOf(last.Subject)
+	}
+	filters := map[string][]string{bus.EventsOf(op): {op.Filter(id)}}
+	if op == messages.Enroll {
+		for _, about := range []messages.Operation{messages.Application, messages.Deduction, messages.Callback} {
+			filters[bus.MandateEvents] = append(filters[bus.MandateEvents], about.Filter(id))
+		}
+	}
+	if op == messages.Send {
+		filters[bus.MailEvents] = append(filters[bus.MailEvents], messages.Batch.Filter(id+".*"))
+		filters[bus.MailDeliveries] = []string{messages.Delivery.Filter(id), messages.Log.Filter(id + ".*")}
+	}
+	for stream, list := range filters {
+		for _, filter := range list {
+			if err := e.count(ctx, r.JS, stream, filter); err != nil {
+				return e, err
+			}
+		}
+	}
+	if e.dead, err = deadOf(ctx, r.Conn, op, id); err != nil {
+		return e, err
+	}
+	e.DeadLetters = len(e.dead)
+	if !there && (op != messages.Enroll || e.Events == 0) { // callbacks of a mandate come for years
+		return e, fmt.Errorf("%w: no event of %s %s is kept; one that waits is cancelled first", ErrNothingDone, op, id)
+	}
+	if op == messages.Send {
+		if err := e.message(ctx, r.Conn, last, now); err != nil {
+			return e, err
+		}
+	}
+	waits, err := r.InQueue(ctx, op, id)
+	switch {
+	case err != nil:
+		return e, err
+	case there && !e.State.Final(op):
+		e.Refused = "it is " + string(e.State) + ": cancel it first, or wait for its end"
+	case waits:
+		e.Refused = "its queue has a message of it, which goes when a program takes it"
+	}
+	return e, nil
+}
+
+// count finds the subjects of a request in a stream.
+func (e *Erasure) count(ctx context.Context, js jetstream.JetStream, stream, filter string) error {
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
+	}
+	for subject, n := range info.State.Subjects {
+		tokens := strings.Split(subject, ".")
+		if op := messages.Operation(tokens[0] + "." + tokens[1]); op == messages.Batch {
+			e.batches = append(e.batches, strings.Join(tokens[3:], "."))
+		}
+		if messages.StateOf(subject) == messages.Erased {
+			continue
+		}
+		e.subjects[stream] = append(e.subjects[stream], subject)
+		switch messages.Operation(tokens[0] + "." + tokens[1]) {
+		case messages.Log:
+			e.Calls += int(n)
+		case messages.Delivery:
+			e.Rows += int(n)
+		default:
+			e.Events += int(n)
+		}
+	}
+	slices.Sort(e.batches)
+	e.batches = slices.Compact(e.batches)
+	return nil
+}
+
+// message finds out to how many a message was, and whether all its rows have come.
+func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, now time.Time) error {
+	var ended struct {
+		Recipients int `json:"recipients"`
+		Accepted   int `json:"accepted"`
+	}
+	for _, state := range []messages.State{messages.Started, e.State} { // some outcomes do not say it
+		m, there, err := bus.Last(ctx, nc, bus.MailEvents, messages.Send.Subject(state, e.RequestID))
+		if err != nil {
+			return err
+		}
+		if there {
+			_ = json.Unmarshal(m.Data, &ended) // what cannot be read says nothing
+		}
+	}
+	e.Recipients = ended.Recipients
+	m, there, err := bus.Last(ctx, nc, bus.MailDeliveries, messages.Delivery.Subject(messages.Summary, e.RequestID))
+	if err != nil {
+		return err
+	}
+	var rows messages.SummaryBody
+	if there {
+		_ = json.Unmarshal(m.Data, &rows)
+	}
+	until := last.Time.Add(rowsCome)
+	complete := there && rows.Accepted > 0 && rows.Delivered+rows.Bounced >= max(rows.Accepted, ended.Accepted)
+	maySend := e.State == messages.Accepted || e.State == messages.Partial || e.State == messages.Uncertain || e.State == messages.Resolved
+	if maySend && !complete && now.Before(until) {
+		e.Awaits = &messages.Time{Time: until}
+	}
+	return nil
+}
+
+// deadOf are the sequences of the dead letters of a request.
+func deadOf(ctx context.Context, nc *nats.Conn, op messages.Operation, id string) (sequences []uint64, err error) {
+	err = bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested()}.Each(ctx, nc, func(m bus.Message) bool {
+		if m.Header.Get(bus.HeaderRequestID) == id {
+			sequences = append(sequences, m.Sequence)
+		}
+		return true
+	})
+	return sequences, err
+}
+
+// Says is what is removed, in words.
+func (e Erasure) Says() string {
+	return fmt.Sprintf("%s; remove %d events, %d records of calls, %d rows of the sending log, %d dead letters", cmp.Or(string(e.State), "its history is gone"), e.Events, e.Calls, e.Rows, e.DeadLetters)
+}

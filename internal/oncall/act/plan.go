@@ -1,0 +1,289 @@
+package act
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/oncall/inspect"
+	"errand/pkg/messages"
+)
+
+// Class is what becomes of a dead letter that is run again, as far as anybody knows.
+type Class string
+
+// The classes.
+const (
+	Safe       Class = "safe"              // no call had an effect
+	Twice      Class = "may_be_done_twice" // a call of unknown fate is behind it, its events are gone, or another request has its id
+	WasDone    Class = "was_done"          // what it asks for was done, or its order number is listed
+	Cancelled  Class = "cancelled"         // a person withdrew it
+	Underway   Class = "open"              // it waits, or a call is under way
+	Reopened   Class = "reopened"          // opened again, and not published: whoever did that was interrupted
+	Superseded Class = "superseded"        // it went on since, or was corrected
+	CannotRun  Class = "cannot_run"
+)
+
+// Item is a dead letter and what is to be done about it.
+type Item struct {
+	RequestID string             `json:"request_id"`
+	Operation messages.Operation `json:"operation"`
+	Sequence  uint64             `json:"sequence"` // of the dead letter
+	Class     Class              `json:"class"`
+	State     messages.State     `json:"state,omitempty"` // of the request now; none: its events are gone
+	Reason    messages.Reason    `json:"reason,omitempty"`
+	Says      string             `json:"says"`
+	// Batches are those of a message that are sent, Unknown those of unknown fate: they are sent
+	// where that is accepted.
+	Batches []int `json:"batches,omitempty"`
+	Unknown []int `json:"unknown_batches,omitempty"`
+
+	opening
+}
+
+// opening is what it takes to open the request again.
+type opening struct {
+	letter       inspect.DeadLetter
+	last         uint64 // sequence of the event that reopened follows, or of reopened itself
+	was          messages.PriorOutcome
+	afterUnknown bool
+	fingerprint  string // of the dead letter's contents
+}
+
+func (i Item) as(c Class, format string, args ...any) Item {
+	i.Class, i.Says = c, fmt.Sprintf(format, args...)
+	return i
+}
+
+// Batched is the message's batches in words; "" for what has none.
+func (i Item) Batched() string {
+	said := ""
+	if len(i.Batches) > 0 {
+		said = plural(len(i.Batches), "batch", "batches") + " not accepted"
+	}
+	if len(i.Unknown) > 0 {
+		said = strings.TrimPrefix(said+", "+plural(len(i.Unknown), "batch", "batches")+" of unknown fate", ", ")
+	}
+	return said
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// final is what is read of the event that ended a request, whatever it is.
+type final struct {
+	Reason        messages.Reason `json:"reason"`
+	AfterUnknown  bool            `json:"after_unknown"`
+	Fingerprint   string          `json:"fingerprint"`
+	ConflictsWith string          `json:"conflicts_with"`
+	Outcome       messages.State  `json:"outcome"`
+	By            string          `json:"by"`
+	Why           string          `json:"why"`
+	Evidence      json.RawMessage `json:"evidence"`
+}
+
+// Plan says of dead letters, of a request the newest first, what is known of each. It changes
+// nothing.
+func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
+	items := make([]Item, 0, len(letters))
+	waiting := map[messages.Operation]map[string]bool{}
+	for _, letter := range letters {
+		item, err := classify(ctx, r.Log, letter)
+		if err != nil {
+			return nil, err
+		}
+		if item.Class == Reopened && waiting[item.Operation] == nil {
+			waiting[item.Operation] = map[string]bool{}
+		}
+		items = append(items, item)
+	}
+	for op, in := range waiting {
+		if err := r.Reader.QueuedIDs(ctx, op, in); err != nil {
+			return nil, err
+		}
+	}
+	for i, item := range items {
+		if item.Class == Reopened && waiting[item.Operation][item.RequestID] {
+			items[i] = item.as(Underway, "it is reopened already, and waits in its queue")
+		}
+	}
+	return items, nil
+}
+
+// Letters are the dead letters of names, as those of a Consent, or else those that
+// a query asks for, of each request the newest.
+func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, now time.Time) (letters []inspect.DeadLetter, err error) {
+	if len(names) == 0 {
+		letters, err = r.Reader.DeadLetters(ctx, q)
+	}
+	for _, name := range names {
+		found, err := r.Reader.DeadLettersOf(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, found...)
+	}
+	seen := map[string]bool{}
+	return slices.DeleteFunc(letters, func(d inspect.DeadLetter) bool {
+		key := string(d.Operation) + " " + d.RequestID
+		before := seen[key]
+		seen[key] = true
+		return before
+	}), err
+}
+
+// classify says what is known of a dead letter's request.
+func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (Item, error) {
+	op, id := letter.Operation, letter.RequestID
+	item := Item{RequestID: id, Operation: op, Sequence: letter.Sequence, Reason: letter.Reason,
+		opening: opening{letter: letter, fingerprint: fingerprintOf(op, letter.Event.Message.Data)}}
+	if bus.QueueOf(op) == (bus.Queue{}) || !messages.IsID(id) {
+		return item.as(CannotRun, "it names no request"), nil
+	}
+	last, err := log.Last(ctx, op, op.Filter(id))
+	if err != nil {
+		return item, err
+	}
+	if last.Sequence == 0 {
+		return item.expired(), nil
+	}
+	item.State, item.last = messages.StateOf(last.Subject), last.Sequence
+	var f final
+	if err := messages.DecodeEvent(last.Body, &f); err != nil {
+		return item.as(CannotRun, "its last event cannot be read"), nil
+	}
+	switch item.Reason = f.Reason; {
+	case item.State == messages.Reopened:
+		return item.reopened(f), nil
+	case !item.State.Final(op):
+		return item.as(Underway, "it is %s: what waits runs by itself", item.State), nil
+	case f.Fingerprint != "" && f.Fingerprint != item.fingerprint:
+		return item.as(Superseded, "other contents have its id now: it was corrected"), nil
+	}
+	return item.ended(ctx, log, last, f)
+}
+
+// expired is an item whose events are gone.
+func (i Item) expired() Item {
+	i.was, i.afterUnknown = messages.PriorOutcome{State: messages.Failed, Reason: i.Reason}, true
+	switch i.Reason {
+	case messages.ReasonNoAnswer, messages.ReasonBadAnswer, messages.ReasonInterrupted, messages.ReasonLinkLost:
+		i.was.State = messages.Uncertain
+	}
+	if i.Operation == messages.Send {
+		i.Unknown = []int{1}
+		n := 0
+		request, _, _ := messages.DecodeSend(i.letter.Event.Message.Data) // what cannot be read is refused again
+		for range request.Addresses() {
+			if n++; n > 1000 {
+				return i.as(CannotRun, "its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
+			}
+		}
+	}
+	return i.as(Twice, "its events have expired: nobody knows whether it was done")
+}
+
+// reopened is an item whose request was opened again.
+func (i Item) reopened(f final) Item {
+	switch {
+	case f.Fingerprint != i.fingerprint:
+		return i.as(Superseded, "it was reopened with other contents: it was corrected")
+	case f.By == messages.ByCorrection:
+		return i.as(Underway, "it was corrected by these contents, and waits")
+	}
+	return i.as(Reopened, "reopened by %s (%s) and not published since", f.By, f.Why)
+}
+
+// ended is an item whose request has an outcome.
+func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f final) (Item, error) {
+	outcome := last
+	if i.State == messages.Resolved {
+		var err error
+		if outcome, err = log.Last(ctx, i.Operation, i.Operation.Subject(messages.Uncertain, i.RequestID)); err != nil {
+			return i, err
+		}
+		var uncertain final
+		_ = messages.DecodeEvent(outcome.Body, &uncertain) // expired, it has no reason
+		i.Reason = uncertain.Reason
+	}
+	i.was = messages.PriorOutcome{State: messages.StateOf(outcome.Subject), Reason: i.Reason}
+	if i.was.State == "" {
+		i.was.State = messages.Uncertain
+	}
+	i.afterUnknown = f.AfterUnknown || i.was.State == messages.Uncertain
+	if n := endedBy(i.letter); n > 0 && outcome.Sequence > 0 && n != outcome.Sequence {
+		return i.as(Superseded, "it ended again since: see errand show %s", i.RequestID), nil
+	}
+	switch {
+	case i.State == messages.Resolved && f.Outcome != messages.Failed && f.Outcome != messages.Partial:
+		return i.as(WasDone, "it was found out that it has %s", f.Outcome), nil
+	case f.Reason == messages.ReasonCancelled:
+		return i.as(Cancelled, "a person withdrew it"), nil
+	case f.ConflictsWith != "" && f.Reason != messages.ReasonConflict:
+		return i.as(CannotRun, "it is a copy of %s: redrive that", f.ConflictsWith), nil
+	case f.ConflictsWith != "" && namesID(i.letter.Event.Message.Data):
+		return i.as(CannotRun, "it conflicts with %s: publish it under another id", f.ConflictsWith), nil
+	case f.ConflictsWith != "": // nobody looks up what that one did
+		return i.as(Twice, "another request has the id that it was published with, %s: it may ask for what that one did", f.ConflictsWith), nil
+	}
+	switch {
+	case i.was.State != messages.Failed && i.was.State != messages.Uncertain && i.was.State != messages.Partial:
+		return i.as(Superseded, "it went on since: it is %s", i.State), nil
+	case i.Operation == messages.Send:
+		return i.batched(ctx, log, outcome, last)
+	case i.Operation == messages.Enroll && (hasRecords(f.Evidence) || i.Reason == messages.ReasonLinkLost):
+		return i.as(WasDone, "its order number is listed: the payer is enrolled, or is about to be"), nil
+	case i.State == messages.Resolved:
+		return i.as(Safe, "it was found out that nothing came of it; its order number is looked up before the call"), nil
+	case i.afterUnknown:
+		return i.as(Twice, "a call of unknown fate is behind it; its order number is looked up before the call"), nil
+	}
+	return i.as(Safe, "no call had an effect"), nil
+}
+
+// endedBy is the sequence of the event that a dead letter was left for; 0: an older version
+// did not say.
+func endedBy(letter inspect.DeadLetter) uint64 {
+	id := letter.Event.Message.Header.Get(nats.MsgIdHdr)
+	n, err := strconv.ParseUint(id[strings.LastIndexByte(id, '.')+1:], 10, 64)
+	if err != nil || id != bus.DeadLetterID(letter.Operation, letter.RequestID, n) {
+		return 0
+	}
+	return n
+}
+
+// fingerprintOf is that of a message's contents, as the programs make it.
+func fingerprintOf(op messages.Operation, data []byte) string {
+	if meta, _ := messages.Check(op, data); meta.Fingerprint != "" {
+		return meta.Fingerprint
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func namesID(data []byte) bool {
+	var body struct {
+		RequestID any `json:"request_id"`
+	}
+	_ = json.Unmarshal(data, &body) // what cannot be read names none
+	return body.RequestID != nil && body.RequestID != ""
+}
+
+func hasRecords(evidence json.RawMessage) bool {
+	var records []json.RawMessage
+	return json.Unmarshal(evidence, &records) == nil && len(records) > 0
+}

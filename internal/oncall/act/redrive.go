@@ -1,0 +1,296 @@
+package act
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/failpoint"
+	"errand/internal/history"
+	"errand/internal/oncall/inspect"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// Requests are what a person redrives and cancels.
+//
+//	dead letter ─► plan ─► AUDIT ─► reopened stored over the outcome ─► its bytes published again ─► AUDIT
+//	                                fenced: of two at once one          under the same id
+//
+// Killed between the last two, it is finished by doing it again: what is reopened and not in
+// its queue is published. Published twice it runs once, as any repeat.
+//
+// Rights in NATS beside those of reading (errand show, errand dead): publish audit.*.<name>.*,
+// *.*.requested, and of each operation reopened.* (redrive) and failed.* (cancel).
+type Requests struct {
+	Person
+	Log    history.Log
+	Reader inspect.Reader
+}
+
+// Requests are those that a person acts on.
+func (p Person) Requests() Requests {
+	return Requests{Person: p, Log: bus.EventStore{Publisher: p.Publisher, Source: "/errand/errand"}, Reader: inspect.Reader{Conn: p.Conn, JS: p.JS}}
+}
+
+// Consent is what somebody has read in a plan and says by name.
+type Consent struct {
+	Why    string
+	Accept []string // names of what may be done twice, or All: request ids, sequences, or seq: and a sequence
+	Force  []string // of what was done or cancelled
+	Rate   float64  // a second; 0: as fast as it goes
+}
+
+// All accepts whatever a plan shows.
+const All = "all"
+
+func (i Item) named(in []string) bool {
+	sequence := strconv.FormatUint(i.Sequence, 10)
+	return slices.Contains(in, i.RequestID) || slices.Contains(in, sequence) || slices.Contains(in, inspect.BySequence+sequence)
+}
+
+// ambiguous is an error where a number names one item by its sequence and another by its
+// request id: nobody can tell which one was meant.
+func (c Consent) ambiguous(items []Item) error {
+	ids := map[string]bool{}
+	for _, i := range items {
+		ids[i.RequestID] = true
+	}
+	for _, i := range items {
+		sequence := strconv.FormatUint(i.Sequence, 10)
+		if ids[sequence] && i.RequestID != sequence && (slices.Contains(c.Accept, sequence) || slices.Contains(c.Force, sequence)) {
+			return fmt.Errorf("%w: %s %w", ErrNothingDone, sequence, inspect.ErrAmbiguous)
+		}
+	}
+	return nil
+}
+
+// consented is the item with the batches that are sent, or an error that says what is missing.
+func (i Item) consented(c Consent) (Item, error) {
+	accepted := i.named(c.Accept) || slices.Contains(c.Accept, All)
+	switch i.Class {
+	case Safe, Reopened:
+		return i, nil
+	case Twice:
+		if accepted {
+			i.Batches = append(slices.Clone(i.Batches), i.Unknown...)
+			slices.Sort(i.Batches)
+			return i, nil
+		}
+		if len(i.Batches) > 0 {
+			return i, nil
+		}
+		return i, fmt.Errorf("%w: %s; it may be done twice, which was not accepted", ErrNothingDone, i.Says)
+	case WasDone, Cancelled:
+		if i.named(c.Force) && (i.Operation != messages.Send || i.Class == Cancelled) {
+			return i, nil
+		}
+	}
+	return i, fmt.Errorf("%w: %s", ErrNothingDone, i.Says)
+}
+
+// Redriven is how it went with one item.
+type Redriven struct {
+	Item
+	Result  Result `json:"result"`
+	Message string `json:"message,omitempty"`
+
+	lost  bool  // somebody else was first
+	fault error // that the others would meet too
+}
+
+// Redrive runs items again as a person has consented to, and calls report with the result of
+// each, whatever ends it. What somebody else reopened meanwhile is looked at once more in the
+// end: whoever did that may have been interrupted. Errors: ErrNoReason, inspect.ErrAmbiguous,
+// ErrNotRecorded, which nothing is done after, or that the plan cannot be read again.
+func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, report func(Redriven)) error {
+	if strings.TrimSpace(c.Why) == "" {
+		return ErrNoReason
+	}
+	if err := c.ambiguous(items); err != nil {
+		return err
+	}
+	var lost []Item
+	for n, item := range items {
+		if n > 0 && c.Rate > 0 {
+			retry.Pause(ctx, time.Duration(min(float64(time.Second)/c.Rate, float64(MaxPause))))
+		}
+		done := r.redrive(ctx, item, c)
+		if done.lost {
+			lost = append(lost, item)
+			continue
+		}
+		if report(done); done.fault != nil {
+			for _, item := range slices.Concat(lost, items[n+1:]) {
+				report(item.notReached(done.fault))
+			}
+			return done.fault
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	retry.Pause(ctx, retry.Fenced) // whoever was first is about to publish
+	letters := make([]inspect.DeadLetter, len(lost))
+	for i, item := range lost {
+		letters[i] = item.letter
+	}
+	again, err := r.Plan(ctx, letters)
+	if err != nil {
+		for _, item := range lost {
+			report(item.notReached(err))
+		}
+	}
+	for _, item := range again {
+		report(r.redrive(ctx, item, c))
+	}
+	return err
+}
+
+func (i Item) notReached(err error) Redriven {
+	return Redriven{Item: i, Result: NotDone, Message: "not reached: " + err.Error()}
+}
+
+// redrive runs one item again.
+func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
+	if ctx.Err() != nil {
+		return item.notReached(context.Cause(ctx))
+	}
+	done := Redriven{Item: item, Result: NotDone}
+	item, err := item.consented(c)
+	var m *nats.Msg
+	if err == nil {
+		m, err = r.message(ctx, item)
+	}
+	if err != nil {
+		done.Message = err.Error()
+		return done
+	}
+	did := func(ctx context.Context) (string, error) {
+		seq, err := item.last, error(nil)
+		if item.Class != Reopened {
+			seq, err = reopen(ctx, r.Log, item, r.Name, c.Why)
+		}
+		if err != nil {
+			return "", err
+		}
+		failpoint.Here(failpoint.BeforeRepublish)
+		if err := r.publish(context.WithoutCancel(ctx), item, m, seq); err != nil { // begun is finished
+			return "", fmt.Errorf("it is reopened and not published: do it again: %w", err)
+		}
+		failpoint.Here(failpoint.AfterRepublish)
+		return "reopened and published", nil
+	}
+	done.Message, err = r.Do(ctx, Act{Verb: Redrive, Operation: item.Operation, Target: item.RequestID, Why: c.Why, Plan: string(item.Class) + ": " + item.Says}, did)
+	switch done.Result = Done; {
+	case errors.Is(err, ErrNothingDone), errors.Is(err, ErrNotRecorded):
+		done.Result, done.Message, done.lost = NotDone, err.Error(), errors.Is(err, errMeanwhile)
+		if errors.Is(err, ErrNotRecorded) {
+			done.fault = err
+		}
+	case err != nil:
+		done.Result, done.Message = Unknown, err.Error()
+	}
+	return done
+}
+
+// errMeanwhile says that the request is not as the plan has it.
+var errMeanwhile = fmt.Errorf("%w: it went on meanwhile", ErrNothingDone)
+
+// reopen stores that a person has the request of an item run again, over the event that the
+// item was planned with, and gives the sequence. Errors: errMeanwhile, or the log's: then
+// nobody knows.
+func reopen(ctx context.Context, log history.Log, item Item, by, why string) (uint64, error) {
+	if by == messages.ByCorrection {
+		return 0, fmt.Errorf("%w: nobody is called %s", ErrNothingDone, by)
+	}
+	header := item.letter.Event.Message.Header
+	h := &history.History{Log: log, Operation: item.Operation, ID: item.RequestID,
+		Trace: history.Trace{Parent: messages.Cut(header.Get("traceparent")), State: messages.Cut(header.Get("tracestate"))}}
+	_, err := h.Read(ctx)
+	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok && done.Sequence == item.last || err == nil && item.last == 0 && h.Sequence() == 0 {
+		err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: by, Why: why, Was: item.was, AfterUnknown: item.afterUnknown,
+			Batches: item.Batches, Fingerprint: item.fingerprint})
+		if !errors.Is(err, history.ErrFenced) {
+			return h.Sequence(), err
+		}
+	} else if later := new(history.RetryLaterError); err != nil && !ok && !errors.As(err, &later) {
+		return 0, err
+	}
+	return 0, errMeanwhile
+}
+
+// message is the dead letter's, as it is published again.
+func (r Requests) message(ctx context.Context, item Item) (*nats.Msg, error) {
+	of := item.letter.Event.Message
+	m := &nats.Msg{Subject: item.Operation.Requested(), Data: of.Data, Header: nats.Header{}}
+	for name, values := range of.Header {
+		if l := strings.ToLower(name); !strings.HasPrefix(l, "nats-") && !strings.HasPrefix(l, "errand-") {
+			m.Header[name] = values
+		}
+	}
+	m.Header[bus.HeaderRequestID] = []string{item.RequestID}
+	stream, err := r.JS.Stream(ctx, bus.QueueOf(item.Operation).Stream)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the queue cannot be asked for: %w", ErrNothingDone, err)
+	}
+	const more = 256 // for the headers that are still to come
+	limit := int(stream.CachedInfo().Config.MaxMsgSize)
+	if limit > 0 && m.Size()+more > limit {
+		m.Header = nats.Header{bus.HeaderRequestID: {item.RequestID}}
+	}
+	if limit > 0 && m.Size()+more > limit {
+		return nil, fmt.Errorf("%w: it is too large for its queue", ErrNothingDone)
+	}
+	return m, nil
+}
+
+// publish stores the message of a request that was reopened by the event of a sequence. The
+// same again changes nothing in the next minutes. A duplicate that its queue does not have was
+// taken out of there, or is another's who has used its Nats-Msg-Id, and is stored once more.
+func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint64) error {
+	m.Header[bus.HeaderReopened] = []string{strconv.FormatUint(seq, 10)}
+	id := fmt.Sprintf("redrive.%s.%s.%d", item.Operation, item.RequestID, seq)
+	ack, err := r.keep(ctx, m, id)
+	if err != nil || !ack.Duplicate {
+		return err
+	}
+	waiting, err := r.Reader.Waiting(ctx, item.Operation, item.RequestID)
+	if err != nil || slices.ContainsFunc(waiting, func(w bus.Message) bool {
+		return bytes.Equal(w.Data, m.Data) && w.Header.Get(bus.HeaderReopened) == m.Header.Get(bus.HeaderReopened)
+	}) {
+		return err
+	}
+	last, err := r.Log.Last(ctx, item.Operation, item.Operation.Filter(item.RequestID))
+	if err != nil || last.Sequence > seq { // it ran
+		return err
+	}
+	_, err = r.keep(ctx, m, id+"."+rand.Text()[:13])
+	return err
+}
+
+// keep publishes a message under a Nats-Msg-Id until it is stored, for some seconds.
+func (r Requests) keep(ctx context.Context, m *nats.Msg, id string) (*jetstream.PubAck, error) {
+	m.Header[nats.MsgIdHdr] = []string{id}
+	for n := 1; ; n++ {
+		tried, cancel := context.WithTimeout(ctx, retry.Answer)
+		ack, err := r.JS.PublishMsg(tried, m)
+		cancel()
+		if err == nil || bus.IsFinal(err) || n == publishTries || !retry.Pause(ctx, retry.Keep.Wait(n)) {
+			return ack, err
+		}
+	}
+}
+
+// publishTries is how often a message is published until it is left reopened.
+const publishTries = 3

@@ -1,0 +1,149 @@
+package console
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"errand/internal/oncall/index"
+	"errand/pkg/messages"
+)
+
+// chart is how many requests ended how, by hour: bars for a drawing of 720 by 190, and the
+// same in numbers.
+type chart struct {
+	Bars  []bar
+	Lines []gridLine
+	Total tally
+}
+
+// bar is an hour.
+type bar struct {
+	Begin, End time.Time
+	X, Width   float64
+	Parts      []part // from the bottom up
+	tally
+	Labelled bool
+}
+
+// Middle is that of the bar, across.
+func (b bar) Middle() float64 { return b.X + b.Width/2 }
+
+// Newest are the hours, the newest first.
+func (c chart) Newest() []bar {
+	newest := slices.Clone(c.Bars)
+	slices.Reverse(newest)
+	return newest
+}
+
+// tally is how many ended how.
+type tally struct{ Good, Bad, Doubt int }
+
+func (t tally) Sum() int { return t.Good + t.Bad + t.Doubt }
+
+// part is a rectangle in a bar.
+type part struct {
+	Class     string
+	Y, Height float64
+}
+
+// gridLine is a line across, with what it stands for.
+type gridLine struct {
+	Y     float64
+	Value int
+}
+
+// Sizes of the drawing.
+const (
+	hours      = 24
+	chartWidth = 720.0
+	chartLeft  = 44.0 // for numbers
+	chartTop   = 12.0
+	chartBase  = 162.0
+)
+
+// chartOf draws what was counted from begin on, an hour a bar.
+func chartOf(counts []index.Bar, begin time.Time) chart {
+	c := chart{Bars: make([]bar, hours)}
+	step := (chartWidth - chartLeft) / hours
+	for i := range c.Bars {
+		b := &c.Bars[i]
+		b.Begin = begin.Add(time.Duration(i) * time.Hour)
+		b.End = b.Begin.Add(time.Hour)
+		b.X, b.Width = chartLeft+float64(i)*step+2, step-4
+		b.Labelled = i%4 == 3
+	}
+	for _, n := range counts {
+		i := int(n.Begin.Sub(begin) / time.Hour)
+		if i < 0 || i >= hours {
+			continue
+		}
+		for _, t := range []*tally{&c.Bars[i].tally, &c.Total} {
+			t.add(n.State, n.Count)
+		}
+	}
+	top := 0
+	for _, b := range c.Bars {
+		top = max(top, b.Sum())
+	}
+	unit := gridUnit(top)
+	top = max(unit, (top+unit-1)/unit*unit)
+	for value := 0; value <= top; value += unit {
+		c.Lines = append(c.Lines, gridLine{Y: heightOf(value, top), Value: value})
+	}
+	for i := range c.Bars {
+		c.Bars[i].stack(top)
+	}
+	return c
+}
+
+// add counts an outcome; what was deferred or resolved is none of its own.
+func (t *tally) add(state messages.State, n int) {
+	switch class(state) {
+	case "good":
+		t.Good += n
+	case "bad":
+		t.Bad += n
+	case "doubt":
+		t.Doubt += n
+	}
+}
+
+func heightOf(value, top int) float64 {
+	return chartBase - (chartBase-chartTop)*float64(value)/float64(top)
+}
+
+func (b *bar) stack(top int) {
+	below := 0
+	for _, p := range []struct {
+		class string
+		n     int
+	}{{"good", b.Good}, {"doubt", b.Doubt}, {"bad", b.Bad}} {
+		if p.n == 0 {
+			continue
+		}
+		y := heightOf(below+p.n, top)
+		height := heightOf(below, top) - y
+		if height < 1.5 { // few among many are seen all the same
+			y, height = y-(1.5-height), 1.5
+		}
+		b.Parts = append(b.Parts, part{p.class, y, height})
+		below += p.n
+	}
+}
+
+// gridUnit is a round number of which three or four make the highest bar.
+func gridUnit(top int) int {
+	for unit := 1; ; unit *= 10 {
+		for _, f := range []int{1, 2, 5} {
+			if unit*f*4 >= top {
+				return unit * f
+			}
+		}
+	}
+}
+
+// Says is the chart in a sentence.
+func (c chart) Says() string {
+	return fmt.Sprintf("Outcomes of the last %d hours: %d good, %d uncertain or partial, %d failed. The table below has them by hour.", hours, c.Total.Good, c.Total.Doubt, c.Total.Bad)
+}

@@ -1,0 +1,310 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"html"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/bus"
+	"errand/internal/oncall/access"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/index"
+	"errand/internal/programs"
+	"errand/internal/retry"
+	"errand/internal/sandbox/devkit"
+	"errand/internal/sandbox/devkit/devtest"
+)
+
+// installation is a server of NATS with what a test stores there, and a console before it.
+type installation struct {
+	t    *testing.T
+	nats *devkit.NATS
+	js   jetstream.JetStream
+	*Server
+	base string
+}
+
+type body = map[string]any
+
+// installed starts a console over an empty installation.
+func installed(t *testing.T, roles ...string) *installation {
+	t.Helper()
+	n, nc := devtest.Provisioned(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &installation{t: t, nats: n, js: js}
+	in.open(t.TempDir(), roles...)
+	return in
+}
+
+// open starts the console.
+func (in *installation) open(dir string, roles ...string) {
+	t := in.t
+	t.Helper()
+	if len(roles) == 0 {
+		roles = []string{"read", "reveal", "act"}
+	}
+	config := access.Config{Addr: "127.0.0.1:0", Login: "none", User: "ann", Roles: roles, MaxAge: time.Hour}
+	guard, err := access.New(config, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := index.Open(index.Options{Dir: dir, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := bus.Connect(bus.Connection{URL: in.nats.URL}, "console", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Server = newServer(programs.Connected{Conn: nc, JetStream: js, Logger: zerolog.Nop(), Version: "test"}, x, guard, nil)
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, work := range []func(context.Context){func(ctx context.Context) { x.Follow(ctx, nc, js) }, in.watch.run, in.live.run, in.runs.run} {
+		wg.Go(func() { work(ctx) })
+	}
+	server := httptest.NewServer(in.handler())
+	in.base = server.URL
+	t.Cleanup(func() {
+		in.live.close()
+		stop()
+		server.Close()
+		wg.Wait()
+		nc.Close()
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// store stores a message, and waits until it is.
+func (in *installation) store(subject string, content any, header ...string) {
+	in.t.Helper()
+	if _, err := in.js.PublishMsg(in.t.Context(), devtest.Message(in.t, subject, content, header...)); err != nil {
+		in.t.Fatal(err)
+	}
+}
+
+// failed stores an enrollment that was refused, with its dead letter.
+func (in *installation) failed(id string) {
+	in.t.Helper()
+	request := body{"request_id": id, "order_number": "DD001", "payer_name": "Ann Tester", "payer_email": "ann@example.com", "payer_id": "900101011234"}
+	in.store("mandate.enroll.started."+id, body{"request_id": id, "attempt": 1, "order_number": "DD001", "deadline": time.Now()})
+	ack, err := in.js.Publish(in.t.Context(), "mandate.enroll.failed."+id, mustJSON(body{"request_id": id, "attempt": 1, "at": time.Now(), "reason": "refused", "http_status": 422,
+		"message": "The payer ann@example.com with 900101011234 is not known.", "order_number": "DD001"}))
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	in.store("dead.mandate.enroll.requested", request, "Errand-Request-Id", id, "Errand-Reason", "refused", "Nats-Msg-Id", bus.DeadLetterID("mandate.enroll", id, ack.Sequence))
+}
+
+func mustJSON(content any) []byte {
+	text, err := json.Marshal(content)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// get asks for a page as a browser without scripts does.
+func (in *installation) get(path string) (status int, page string) {
+	in.t.Helper()
+	return in.ask(http.MethodGet, path, nil)
+}
+
+// post submits a form, and gives the page that it leads to.
+func (in *installation) post(path string, form url.Values) (status int, page string) {
+	in.t.Helper()
+	return in.ask(http.MethodPost, path, form)
+}
+
+func (in *installation) ask(method, path string, form url.Values) (int, string) {
+	in.t.Helper()
+	r, err := http.NewRequestWithContext(in.t.Context(), method, in.base+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := (&http.Client{Timeout: 20 * time.Second}).Do(r)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// shows waits until a page has a text.
+func (in *installation) shows(path, text string) (page string) {
+	in.t.Helper()
+	in.until("the page "+path+" shows "+text, func() bool {
+		_, page = in.get(path)
+		return strings.Contains(page, text)
+	})
+	return page
+}
+
+// until waits for something that is about to happen.
+func (in *installation) until(what string, happened func() bool) {
+	in.t.Helper()
+	ctx, cancel := context.WithTimeout(in.t.Context(), time.Minute)
+	defer cancel()
+	for !happened() {
+		if !retry.Pause(ctx, 50*time.Millisecond) {
+			in.t.Fatal("it did not happen that ", what)
+		}
+	}
+}
+
+// events are the subjects of those that a stream has under a filter.
+func (in *installation) events(stream, filter string) (subjects []string) {
+	in.t.Helper()
+	scan := bus.Scan{Stream: stream, Filter: filter, Page: 100}
+	found, err := scan.Next(in.t.Context(), in.reader.Conn)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	for _, m := range found {
+		subjects = append(subjects, m.Subject)
+	}
+	return subjects
+}
+
+func TestPersonalDataIsHiddenUntilItIsRevealedWhichIsAudited(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.failed("order-1")
+	_, page := in.get("/requests/order-1")
+	for _, secret := range []string{"ann@example.com", "900101011234", "Ann Tester", "DD001"} {
+		if strings.Contains(page, secret) {
+			t.Errorf("the page shows %q", secret)
+		}
+	}
+	if !strings.Contains(page, "The payer ••• with ••• is not known.") {
+		t.Errorf("the page does not have the message without its data:\n%s", page)
+	}
+	if status, _ := in.post("/requests/order-1/reveal", url.Values{}); status != http.StatusBadRequest {
+		t.Errorf("without a reason: %d, want 400", status)
+	}
+	_, page = in.post("/requests/order-1/reveal", url.Values{"why": {"the payer asks"}})
+	if !strings.Contains(page, "Ann Tester") || !strings.Contains(page, "900101011234") {
+		t.Errorf("revealed, the page is\n%s", page)
+	}
+	acts, err := act.Acts(t.Context(), in.reader.Conn, act.Query{})
+	if err != nil || len(acts) != 1 || acts[0].Verb != act.Reveal || acts[0].Actor != "ann" || acts[0].Target != "order-1" || acts[0].Result != act.Done {
+		t.Errorf("the audit has %+v, %v", acts, err)
+	}
+	if page := in.shows("/audit", "the payer asks"); !strings.Contains(page, "reveal") {
+		t.Errorf("the page of the audit is\n%s", page)
+	}
+}
+
+func TestAGroupOfDeadLettersLeadsToItsLettersAndTheirPlan(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.failed("order-1")
+	page := in.shows("/dead-letters", "order-1")
+	links := regexp.MustCompile(`href="(/[a-z-]+\?operation=[^"]+)"`).FindAllStringSubmatch(page, -1)
+	if len(links) != 2 {
+		t.Fatalf("it links to %q, want a list and a plan", links)
+	}
+	for _, link := range links {
+		in.shows(html.UnescapeString(link[1]), "order-1")
+	}
+	if _, other := in.get("/dead-letters?operation=mail.send&class=safe"); strings.Contains(other, `/requests/order-1"`) {
+		t.Errorf("letters of another group:\n%s", other)
+	}
+}
+
+func TestWhoMayOnlyReadNeitherActsNorReveals(t *testing.T) {
+	t.Parallel()
+	in := installed(t, "read")
+	in.failed("order-1")
+	_, page := in.get("/requests/order-1")
+	if strings.Contains(page, "Redrive") || strings.Contains(page, "personal data") {
+		t.Error("the page offers what the user may not do")
+	}
+	for _, path := range []string{"/requests/order-1/reveal", "/requests/order-1/cancel", "/redrive", "/queues/mail.send/pause", "/queues/mail.send/resume", "/redrives/x/cancel"} {
+		if status, _ := in.post(path, url.Values{"why": {"x"}, "operation": {"mandate.enroll"}, "for": {"1h"}}); status != http.StatusForbidden {
+			t.Errorf("POST %s: %d, want 403", path, status)
+		}
+	}
+	if acts, err := act.Acts(t.Context(), in.reader.Conn, act.Query{}); err != nil || len(acts) > 0 {
+		t.Errorf("the audit has %v, %v", acts, err)
+	}
+}
+
+func TestALinkToWhatWasFoundNamesNobody(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.store("mandate.enroll.succeeded.order-1", body{"request_id": "order-1", "order_number": "DD001", "enrollment": body{"payer_email": "ann@example.com"}})
+	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD001", "payer_email": "ann@example.com"})
+	in.shows("/requests", "order-1")
+	for _, word := range []string{"ann@example.com", "DD001", "order-1"} {
+		then, err := in.startFind(formOfWord(word), anybody)
+		if err != nil || strings.Contains(then, "ann") || strings.Contains(then, "DD001") {
+			t.Errorf("%s leads to %s, %v", word, then, err)
+		}
+		_, page := in.get(then)
+		if !strings.Contains(page, `href="/requests/order-1"`) || word != "order-1" && strings.Contains(page, word+"<") {
+			t.Errorf("%s finds\n%s", word, page)
+		}
+		if waits := strings.Contains(page, `href="/requests/waits"`); waits != (word != "order-1") {
+			t.Errorf("%s finds the one that waits: %v", word, waits)
+		}
+	}
+	if status, _ := in.get("/find/nonsense"); status != http.StatusNotFound {
+		t.Errorf("a link that was not made here: %d, want 404", status)
+	}
+}
+
+func TestPagesSayThatNATSIsGoneAndComeBack(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.failed("order-1")
+	in.shows("/requests", "order-1")
+	in.shows("/", "things are wrong.")
+	in.nats.Stop()
+	in.shows("/", "NATS does not answer since")
+	in.shows("/", "things were wrong at")
+	if _, page := in.get("/requests"); !strings.Contains(page, "order-1") {
+		t.Error("the list is lost with NATS")
+	}
+	if _, page := in.get("/requests/order-1"); !strings.Contains(page, "This is what the index knows meanwhile") {
+		t.Errorf("the page of a request is\n%s", page)
+	}
+	if err := in.nats.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	in.until("the notice goes", func() bool {
+		_, page := in.get("/")
+		return !strings.Contains(page, "NATS does not answer")
+	})
+	in.shows("/requests/order-1", "What happened")
+}
+
+var anybody = access.User{Name: "ann", Roles: []access.Role{access.Read, access.Reveal, access.Act}}
+
+// formOfWord is the form of the page Find.
+func formOfWord(word string) *http.Request { return &http.Request{Form: url.Values{"word": {word}}} }

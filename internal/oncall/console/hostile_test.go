@@ -1,0 +1,138 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/oncall/access"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+func TestWhatNobodyCanMeanIsRefused(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.failed("order-1")
+	in.shows("/dead-letters", "order-1")
+	for path, want := range map[string]int{
+		"/requests?before=x":                                400,
+		"/dead-letters?before=%27":                          400,
+		"/requests?operation=nope":                          404,
+		"/requests?state=queued&operation=nope":             404,
+		"/requests?since=0000-01-01T00:00:00Z":              200,
+		"/requests?since=-1h":                               400,
+		"/audit?verb=%3E":                                   200,
+		"/audit?actor=%3E&target=*":                         200,
+		"/redrive?request=*":                                404,
+		"/redrive?letter=x":                                 404,
+		"/redrive?letter=mandate.enroll/order-1":            200,
+		"/redrive?operation=nope":                           404,
+		"/requests/..%2f..%2fetc":                           404,
+		"/requests/nope/erase?operation=mandate.enroll":     409,
+		"/requests/" + strings.Repeat("a", 65):              404,
+		"/find/" + strings.Repeat("A", 20000):               404,
+		"/live?of=/requests%2Forder-1%2Freveal":             404,
+		"/live?of=/redrive%3Frequest%3Dorder-1":             404,
+		"/live?of=" + strings.Repeat("%2F", 3) + "etc":      404,
+		"/live?of=" + url.QueryEscape("http://example.com"): 400,
+	} {
+		if status, page := in.get(path); status != want {
+			t.Errorf("%.60s: %d, want %d\n%s", path, status, want, page)
+		}
+	}
+	for _, form := range []url.Values{{"item": {"seq:999"}}, {"item": {"*"}}, {"item": {"seq:1"}, "rate": {"NaN"}}, {"item": {"seq:1"}, "rate": {"1e-300"}}, {"item": {"seq:1"}, "rate": {"Inf"}}, {}} {
+		form.Set("why", "x")
+		if status, page := in.post("/redrive", form); status != http.StatusBadRequest && status != http.StatusNotFound {
+			t.Errorf("%v: %d, want 400 or 404\n%s", form, status, page)
+		}
+	}
+	for _, word := range []string{"%", "'; drop table request; --", "@", "\x00@\xff", "a\r\nPUB x 1\r\n", "*", ">"} {
+		if status, page := in.post("/find", url.Values{"word": {word}}); status != http.StatusOK || strings.Contains(page, "order-1") {
+			t.Errorf("found by %q, %d:\n%s", word, status, page)
+		}
+	}
+}
+
+// Many pages are made in the console's own time, where nobody but itself would notice.
+func TestAFaultInOnePageEndsNoOther(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.views.HandleFunc("GET /faulty", func(w http.ResponseWriter, r *http.Request) {
+		m := w.(*match)
+		m.request, m.view = r, view{build: func(*http.Request, access.User) (page, error) { panic("nobody saw it come") }}
+	})
+	if status, page := in.get("/faulty"); status != http.StatusInternalServerError || !strings.Contains(page, "Something went wrong") {
+		t.Errorf("it answers %d:\n%s", status, page)
+	}
+	stream := in.listen("/faulty", "")
+	defer stream.stop()
+	if _, text := stream.next(); !strings.Contains(text, "Something went wrong") {
+		t.Errorf("its stream has %q", text)
+	}
+	in.shows("/", "Today")
+}
+
+func TestNothingWaitsForNATSForLong(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	for _, still := range []bool{false, true} {
+		asked := false
+		wait := func(r *http.Request, _ access.User) (page, error) {
+			end, limited := r.Context().Deadline()
+			asked = limited && time.Until(end) <= retry.PageAct
+			return page{}, notFound("")
+		}
+		in.views = http.NewServeMux()
+		in.views.HandleFunc("GET /slow", func(w http.ResponseWriter, r *http.Request) {
+			m := w.(*match)
+			m.request, m.view = r, view{build: wait, still: still}
+		})
+		if in.get("/slow"); !asked {
+			t.Errorf("a page, still: %v, has no limit", still)
+		}
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	answer := httptest.NewRecorder()
+	in.submit(func(r *http.Request, _ access.User) (string, error) {
+		if err := r.Context().Err(); err != nil {
+			t.Errorf("an act ends with the browser's connection: %v", err)
+		}
+		<-r.Context().Done()
+		return "", refusedAct(context.Cause(r.Context()))
+	}, time.Millisecond)(answer, httptest.NewRequestWithContext(gone, http.MethodPost, "/queues/mail.send/pause", http.NoBody), anybody)
+	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "Nobody knows whether it was done") {
+		t.Errorf("it answers %d:\n%s", answer.Code, answer.Body)
+	}
+}
+
+func TestAPlanSaysWhatRunsWithoutATick(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	ended := func(subject, id string, event body) {
+		event["request_id"] = id
+		ack, err := in.js.Publish(t.Context(), subject+"."+id, mustJSON(event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		op := messages.Operation(strings.Join(strings.Split(subject, ".")[:2], "."))
+		in.store("dead."+op.Requested(), body{"request_id": id}, "Errand-Request-Id", id, "Nats-Msg-Id", bus.DeadLetterID(op, id, ack.Sequence))
+	}
+	ended("mail.send.uncertain", "letter-1", body{"batches": 3, "unsettled_count": 2,
+		"unsettled": []body{{"batch": 1, "state": "refused"}, {"batch": 3, "state": "uncertain"}}})
+	ended("mandate.enroll.failed", "withdrawn", body{"reason": "cancelled"})
+	in.shows("/dead-letters", "letter-1")
+	in.shows("/dead-letters", "was cancelled")
+	_, page := in.get("/redrive?request=letter-1")
+	for _, text := range []string{"1 request runs when you say so", "1 batch not accepted, 1 batch of unknown fate", "send those of unknown fate too"} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the plan does not say %q:\n%s", text, page)
+		}
+	}
+}

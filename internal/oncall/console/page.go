@@ -1,0 +1,123 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"errand/internal/oncall/access"
+	"errand/internal/style"
+)
+
+// page is what is shown in the middle of the window.
+type page struct {
+	Title  string
+	Nav    string // path of the link to the pages of its kind
+	Name   string // of its template
+	Data   any
+	Status int
+}
+
+// frame is a page and what is around it.
+type frame struct {
+	page
+	User                access.User
+	Links               []link
+	Notices             []notice
+	Logout              string // where a form ends the session; "": there is none
+	Live                string // where changes are sent, and which version this is
+	Version             string
+	Style, Icon, Script string
+}
+
+type link struct{ Path, Text string }
+
+var links = []link{{"/", "Today"}, {"/find", "Find"}, {"/requests", "Requests"}, {"/dead-letters", "Dead letters"}, {"/queues", "Queues and programs"}, {"/audit", "Audit"}}
+
+// show writes a page.
+func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, p page, v view) {
+	f := frame{page: p, User: user, Links: links, Notices: s.watch.notices(), Logout: s.guard.LogoutPath(), Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path}
+	body, err := inner(f)
+	if err != nil {
+		s.log.Error().Err(err).Str("page", p.Name).Msg("page cannot be made")
+		http.Error(w, "This page cannot be shown; the console's log says why.", http.StatusInternalServerError)
+		return
+	}
+	if !v.still {
+		f.Live, f.Version = "/live?of="+url.QueryEscape(r.URL.RequestURI()), versionOf(body)
+	}
+	var all bytes.Buffer
+	err = templates[p.Name].ExecuteTemplate(&all, "layout", struct {
+		frame
+		Main template.HTML
+	}{f, template.HTML(body)}) //nolint:gosec // a template made it
+	if err != nil {
+		s.log.Error().Err(err).Str("page", p.Name).Msg("page cannot be made")
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if p.Status != 0 {
+		w.WriteHeader(p.Status)
+	}
+	_, _ = all.WriteTo(w) // fails only when the reader is gone
+}
+
+// inner is the part of a page that changes while it is open.
+func inner(f frame) ([]byte, error) {
+	var body bytes.Buffer
+	err := templates[f.Name].ExecuteTemplate(&body, "main", f)
+	return compact(body.Bytes()), err
+}
+
+// compact leaves out the white space that templates leave at the begin of lines, and empty lines.
+func compact(body []byte) []byte {
+	var out bytes.Buffer
+	keep := false // inside of <pre>
+	for line := range bytes.Lines(body) {
+		if !keep {
+			line = bytes.TrimLeft(line, " \t\r\n")
+		}
+		out.Write(line)
+		if open := bytes.LastIndex(line, []byte("<pre")); open >= 0 {
+			keep = !bytes.Contains(line[open:], []byte("</pre>"))
+		} else if bytes.Contains(line, []byte("</pre>")) {
+			keep = false
+		}
+	}
+	return out.Bytes()
+}
+
+func versionOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:8])
+}
+
+// templates are the pages by name, each with the layout.
+var templates = func() map[string]*template.Template {
+	all := map[string]*template.Template{}
+	base := template.Must(template.New("").Funcs(words).ParseFS(files, "pages/layout.html", "pages/parts.html"))
+	names, err := fs.Glob(files, "pages/*.html")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range names {
+		if name := strings.TrimSuffix(path.Base(file), ".html"); !slices.Contains([]string{"layout", "parts"}, name) {
+			all[name] = template.Must(template.Must(base.Clone()).ParseFS(files, file))
+		}
+	}
+	return all
+}()
+
+func mustRead(name string) []byte {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}

@@ -1,0 +1,62 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/oncall/access"
+	"errand/internal/oncall/inspect"
+	"errand/pkg/messages"
+)
+
+// queuesPage is what waits, and the programs that take it.
+type queuesPage struct {
+	known
+	Missing []string // programs that do not answer
+	Open    []inspect.Open
+	MayAct  bool
+}
+
+const longestWaits = 25
+
+func (s *Server) queues(_ *http.Request, user access.User) (page, error) {
+	k := s.watch.get()
+	p := queuesPage{known: k, MayAct: user.May(access.Act), Open: k.Stuck.Requests[:min(longestWaits, len(k.Stuck.Requests))]}
+	if !k.Status.At.IsZero() {
+		p.Missing = bus.MissingPrograms(k.Status.Programs)
+	}
+	return page{Title: "Queues and programs", Nav: "/queues", Name: "queues", Data: p}, nil
+}
+
+// pausePage is the form to pause a queue.
+type pausePage struct {
+	Operation messages.Operation
+	Queue     inspect.Queue
+	Lengths   []span
+}
+
+var pauses = []span{{"15m", "15 minutes"}, {"30m", "30 minutes"}, {"1h", "1 hour"}, {"4h", "4 hours"}, {"24h", "1 day"}}
+
+func (s *Server) pauseForm(r *http.Request, user access.User) (page, error) {
+	op, err := operationNamed(r.PathValue("queue"))
+	if err == nil && !user.May(access.Act) {
+		err = forbidden(user)
+	}
+	if err != nil {
+		return page{}, err
+	}
+	queue, err := s.reader.Queue(r.Context(), op, time.Now())
+	return page{Title: "Pause " + string(op), Nav: "/queues", Name: "pause", Data: pausePage{op, queue, pauses}}, err
+}
+
+// operationNamed is the operation that a path or a form names.
+func operationNamed(name string) (messages.Operation, error) {
+	i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return strings.EqualFold(string(op), name) })
+	if i < 0 {
+		return "", notFound("There is no queue of that name.")
+	}
+	return inspect.Operations[i], nil
+}

@@ -1,0 +1,200 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"errand/internal/oncall/access"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// requestPage is all that is known of a request id.
+type requestPage struct {
+	ID        string
+	Stories   []storyView
+	MayReveal bool
+	Revealed  bool
+	Rows      []index.Row // what the index knows, where NATS does not answer
+	Problem   string      // why the streams could not be read
+}
+
+// storyView is the story of one operation.
+type storyView struct {
+	inspect.Story
+	Events                          []eventView
+	Deliveries                      []eventView
+	Mandate                         []eventView
+	Letters                         []eventView
+	MayRedrive, MayCancel, MayErase bool
+}
+
+// eventView is an event as the page shows it.
+type eventView struct {
+	State   messages.State
+	What    string // of a batch: which
+	At      messages.Time
+	Attempt int
+	Reason  messages.Reason
+	HTTP    int
+	Message string
+	By, Why string
+	Outcome messages.State
+	Body    string
+
+	Sequence uint64
+}
+
+func (s *Server) request(r *http.Request, user access.User) (page, error) {
+	return s.requestPage(r.Context(), r.PathValue("id"), user, false)
+}
+
+// requestPage reads the streams. The index knows less, and answers while NATS does not.
+func (s *Server) requestPage(ctx context.Context, id string, user access.User, reveal bool) (page, error) {
+	p := requestPage{ID: id, MayReveal: user.May(access.Reveal) && !reveal, Revealed: reveal}
+	if !messages.IsID(id) {
+		return page{}, notFound("That is not the id of a request: an id has letters, digits, _ and - only, 64 at most.")
+	}
+	stories, err := s.reader.Stories(ctx, id, time.Now())
+	if err != nil {
+		rows, unknown := s.index.Request(ctx, id)
+		if unknown != nil || len(rows) == 0 {
+			return page{}, err
+		}
+		p.Rows = rows
+		p.Problem = s.errorPage(err).Title + "."
+	}
+	for _, story := range stories {
+		p.Stories = append(p.Stories, viewOf(story, user, reveal))
+	}
+	out := page{Title: "Request " + id, Nav: "/requests", Name: "request", Data: p}
+	if len(stories) == 1 && stories[0].State == inspect.NeverSeen && len(stories[0].Mandate) == 0 {
+		out.Status = http.StatusNotFound
+	}
+	return out, nil
+}
+
+func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
+	v := storyView{Story: s}
+	for _, e := range s.Events {
+		v.Events = append(v.Events, eventViewOf(e, reveal))
+	}
+	for _, e := range s.Delivered {
+		v.Deliveries = append(v.Deliveries, eventViewOf(e, reveal))
+	}
+	for _, e := range s.Mandate {
+		v.Mandate = append(v.Mandate, mandateView(e, reveal))
+	}
+	for _, d := range s.Dead {
+		letter := eventViewOf(d.Event, reveal)
+		letter.Reason, letter.Message, letter.At = d.Reason, d.Message, d.Time
+		v.Letters = append(v.Letters, letter)
+	}
+	if !user.May(access.Act) || s.State == inspect.NeverSeen {
+		return v
+	}
+	v.MayRedrive = len(s.Dead) > 0 && s.State.Final(s.Operation)
+	v.MayCancel = s.State == inspect.Queued || s.State == messages.Deferred
+	v.MayErase = s.State.Final(s.Operation)
+	return v
+}
+
+func eventViewOf(e inspect.Event, reveal bool) eventView {
+	var body struct {
+		Attempt    int             `json:"attempt"`
+		Batch      int             `json:"batch"`
+		Reason     messages.Reason `json:"reason"`
+		HTTPStatus int             `json:"http_status"`
+		Message    string          `json:"message"`
+		By         string          `json:"by"`
+		Why        string          `json:"why"`
+		Outcome    messages.State  `json:"outcome"`
+	}
+	_ = json.Unmarshal(e.Message.Data, &body) // what could be read before the fault is there
+	v := eventView{State: messages.StateOf(e.Subject), At: e.Time, Attempt: body.Attempt, Reason: body.Reason, HTTP: body.HTTPStatus,
+		Message: body.Message, By: body.By, Why: body.Why, Outcome: body.Outcome, Body: pretty(e.Message.Data, reveal), Sequence: e.Sequence}
+	if !reveal {
+		v.Message, v.Why = hideIn(v.Message), hideIn(v.Why)
+	}
+	if body.Batch > 0 && strings.HasPrefix(e.Subject, string(messages.Batch)+".") {
+		v.What = fmt.Sprint("batch ", body.Batch)
+	}
+	return v
+}
+
+// mandateView is an application, a deduction or a callback.
+func mandateView(e inspect.Event, reveal bool) eventView {
+	v := eventViewOf(e, reveal)
+	var body struct {
+		Mandate  string                    `json:"mandate_status"`
+		Method   string                    `json:"method"`
+		Bytes    int                       `json:"bytes"`
+		Checksum messages.CallbackChecksum `json:"checksum"`
+		Record   struct {
+			Made string `json:"created_at"`
+		} `json:"transaction"`
+	}
+	_ = json.Unmarshal(e.Message.Data, &body) // what could be read before the fault is there
+	about := messages.Operation(strings.TrimSuffix(e.Subject[:strings.LastIndexByte(e.Subject, '.')], "."+string(v.State)))
+	v.What = strings.ToLower(plain(about))
+	switch {
+	case about == messages.Callback:
+		v.Message = fmt.Sprintf("%s, %s, checksum: %s. A callback is a hint: anybody who has its address can send one.", body.Method, bytesText(body.Bytes), body.Checksum)
+	case body.Mandate != "":
+		v.Message = "The mandate is " + strings.ReplaceAll(body.Mandate, "_", " ") + "."
+	}
+	if _, err := time.Parse(time.DateTime, body.Record.Made); about == messages.Deduction && err == nil { // what distinguishes it
+		v.Message = strings.TrimSpace("Made at " + body.Record.Made + ". " + v.Message)
+	}
+	return v
+}
+
+// stampOfRequest changes with the request's events, as the index has them, and with what is
+// looked at all the time, on which depends why a request waits.
+func (s *Server) stampOfRequest(r *http.Request) string {
+	rows, err := s.index.Request(r.Context(), r.PathValue("id"))
+	if err != nil || len(rows) == 0 {
+		return s.watch.stamp()
+	}
+	var stamp strings.Builder
+	for _, row := range rows {
+		fmt.Fprint(&stamp, row.Sequence, " ", row.DeadLetter, " ")
+		if row.Open() {
+			stamp.WriteString(s.watch.get().Status.At.String())
+		}
+	}
+	return stamp.String()
+}
+
+// revealed shows a request with its personal data, once, which the audit tells.
+func (s *Server) revealed(w http.ResponseWriter, r *http.Request, user access.User) {
+	id, why := r.PathValue("id"), r.FormValue("why")
+	var p page
+	ctx, cancel := context.WithTimeout(r.Context(), retry.PageAct)
+	defer cancel()
+	_, err := s.do(ctx, user, act.Act{Verb: act.Reveal, Target: id, Why: why, Plan: "show its data"}, func(ctx context.Context) (string, error) {
+		var err error
+		p, err = s.requestPage(ctx, id, user, true)
+		return "shown", err
+	})
+	if err != nil {
+		p = s.errorPage(refusedAct(err))
+	}
+	s.show(w, r, user, p, view{still: true})
+}
+
+// revealForm asks why somebody wants to see the data.
+func (s *Server) revealForm(r *http.Request, user access.User) (page, error) {
+	id := r.PathValue("id")
+	if !messages.IsID(id) || !user.May(access.Reveal) {
+		return page{}, notFound("There is nothing to show.")
+	}
+	return page{Title: "Show personal data", Nav: "/requests", Name: "reveal", Data: struct{ ID string }{id}}, nil
+}

@@ -1,0 +1,244 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"errand/internal/oncall/access"
+	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
+	"errand/pkg/messages"
+)
+
+// requestList is a page of requests.
+type requestList struct {
+	Asked  asked
+	Rows   []requestRow
+	Next   string // path of the page after this one
+	First  string // path of the first one, if this is not it
+	Queued bool   // they are read from the queues
+}
+
+// requestRow is a request in a list.
+type requestRow struct {
+	index.Row
+	Message string
+}
+
+// asked is which requests somebody asked for, as the form says it.
+type asked struct {
+	Operation, State, Reason, Since, Until string
+
+	Operations []messages.Operation
+	States     []messages.State
+	Reasons    []messages.Reason
+	Spans      []span
+}
+
+type span struct{ Value, Text string }
+
+var spans = []span{{"1h", "the last hour"}, {"24h", "the last 24 hours"}, {"168h", "the last 7 days"}}
+
+// askedOf reads a query; what is none is left out.
+func askedOf(q url.Values) asked {
+	a := asked{Operation: q.Get("operation"), State: q.Get("state"), Reason: q.Get("reason"), Since: q.Get("since"), Until: q.Get("until"),
+		Operations: inspect.Operations, States: inspect.States(nil), Reasons: messages.Reasons, Spans: spans}
+	return a
+}
+
+// pageRows is how many requests a page has.
+const pageRows = 50
+
+// filter is the question for the index.
+func (a asked) filter(now time.Time) (f index.Filter, err error) {
+	f.Limit = pageRows
+	if a.Operation != "" {
+		op, err := operationNamed(a.Operation)
+		if err != nil {
+			return f, err
+		}
+		f.Operations = []messages.Operation{op}
+	}
+	if a.State != "" {
+		f.States = []messages.State{messages.State(a.State)}
+	}
+	if a.Reason != "" {
+		f.Reasons = []messages.Reason{messages.Reason(a.Reason)}
+	}
+	if f.Since, err = when(a.Since, now); err != nil {
+		return f, err
+	}
+	f.Until, err = when(a.Until, now)
+	return f, err
+}
+
+// when is a time, or one that is so long ago.
+func when(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	ago, err := time.ParseDuration(text)
+	if err != nil || ago <= 0 {
+		return time.Time{}, wrong("A time is written like 2026-01-31T12:00:00Z, or 24h for 24 hours ago.")
+	}
+	return now.Add(-ago), nil
+}
+
+// query is what the form says, for a link.
+func (a asked) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{"operation": a.Operation, "state": a.State, "reason": a.Reason, "since": a.Since, "until": a.Until} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// Filtered reports whether anything limits the list.
+func (a asked) Filtered() bool { return len(a.query()) > 0 }
+
+func (s *Server) requests(r *http.Request, _ access.User) (page, error) {
+	q := r.URL.Query()
+	a := askedOf(q)
+	list := requestList{Asked: a}
+	f, err := a.filter(time.Now())
+	if err != nil {
+		return page{}, err
+	}
+	if a.State == string(inspect.Queued) {
+		list.Queued = true
+		list.Rows, err = s.queuedRows(r, f)
+	} else {
+		err = s.indexed(r, &list, f, index.Cursor(q.Get("before")))
+	}
+	return page{Title: "Requests", Nav: "/requests", Name: "requests", Data: list}, err
+}
+
+func (s *Server) indexed(r *http.Request, list *requestList, f index.Filter, before index.Cursor) error {
+	f.Before = before
+	found, err := s.index.Requests(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	for _, row := range found.Rows {
+		list.Rows = append(list.Rows, requestRow{Row: row})
+	}
+	query := list.Asked.query()
+	if before != "" {
+		list.First = "/requests?" + query.Encode()
+	}
+	if found.Next != "" {
+		query.Set("before", string(found.Next))
+		list.Next = "/requests?" + query.Encode()
+	}
+	return nil
+}
+
+// queuedRows are requests that nobody took: they have no event, and are in no index.
+func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []requestRow, err error) {
+	found, err := s.reader.List(r.Context(), inspect.Query{Operations: f.Operations, States: f.States, Since: f.Since, Limit: f.Limit}, time.Now())
+	for _, row := range found {
+		rows = append(rows, requestRow{Row: index.Row{Kind: index.Kind{Operation: row.Operation, State: row.State, Reason: row.Reason},
+			RequestID: row.RequestID, At: row.Time.Time, Began: row.Time.Time}})
+	}
+	return rows, err
+}
+
+// deadList is the dead letters: how many of which kind, and a page of some.
+type deadList struct {
+	Groups []deadGroup
+	Asked  asked
+	Class  index.Class
+	Total  int
+	Chosen bool // the rows are those of a kind alone
+	Rows   []index.Row
+	Next   string
+	First  string
+	MayAct bool
+	Runs   []runPage // redrives of late
+}
+
+// deadGroup is those that have the same operation, class and reason.
+type deadGroup struct {
+	Operation messages.Operation
+	Class     index.Class
+	Reason    messages.Reason
+	Count     int
+	First     time.Time
+	Last      time.Time
+}
+
+func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
+	counts, err := s.index.Counts(r.Context())
+	if err != nil {
+		return page{}, err
+	}
+	q := r.URL.Query()
+	list := deadList{Groups: groupsOf(counts), Asked: askedOf(q), Class: index.Class(q.Get("class")), MayAct: user.May(access.Act), Runs: s.runs.list()}
+	for _, g := range list.Groups {
+		list.Total += g.Count
+	}
+	f, err := deadFilter(q)
+	if err != nil {
+		return page{}, err
+	}
+	found, err := s.index.Requests(r.Context(), f)
+	if err != nil {
+		return page{}, err
+	}
+	list.Rows, list.Chosen = found.Rows, list.Class != "" || list.Asked.Filtered()
+	if q.Get("before") != "" {
+		q.Del("before")
+		list.First = "/dead-letters?" + q.Encode()
+	}
+	if found.Next != "" {
+		q.Set("before", string(found.Next))
+		list.Next = "/dead-letters?" + q.Encode()
+	}
+	return page{Title: "Dead letters", Nav: "/dead-letters", Name: "dead", Data: list}, nil
+}
+
+// deadFilter is the question for dead letters that a query asks.
+func deadFilter(q url.Values) (index.Filter, error) {
+	f, err := askedOf(q).filter(time.Now())
+	f.Dead, f.Before = true, index.Cursor(q.Get("before"))
+	if class := index.Class(q.Get("class")); class != "" {
+		f.Classes = []index.Class{class}
+	}
+	return f, err
+}
+
+// groupsOf adds up dead letters by operation, class and reason, the most first.
+func groupsOf(counts []index.Count) (groups []deadGroup) {
+	for _, c := range counts {
+		if !c.Dead {
+			continue
+		}
+		g := deadGroup{Operation: c.Operation, Class: c.Class(), Reason: c.Reason, First: c.First, Last: c.Last}
+		i := slices.IndexFunc(groups, func(have deadGroup) bool {
+			return have.Operation == g.Operation && have.Class == g.Class && have.Reason == g.Reason
+		})
+		if i < 0 {
+			i, groups = len(groups), append(groups, g)
+		}
+		groups[i].Count += c.Count
+		if c.First.Before(groups[i].First) {
+			groups[i].First = c.First
+		}
+		if c.Last.After(groups[i].Last) {
+			groups[i].Last = c.Last
+		}
+	}
+	slices.SortFunc(groups, func(a, b deadGroup) int {
+		return cmp.Or(b.Count-a.Count, strings.Compare(string(a.Operation+"/"+messages.Operation(a.Reason)), string(b.Operation+"/"+messages.Operation(b.Reason))))
+	})
+	return groups
+}

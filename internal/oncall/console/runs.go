@@ -1,0 +1,184 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"errand/internal/oncall/access"
+	"errand/internal/oncall/act"
+)
+
+// redriveRun is a redrive that is under way, or has ended.
+type redriveRun struct {
+	ID    string
+	By    string
+	Why   string
+	Began time.Time
+	Items []act.Item
+	work  func(context.Context) error
+
+	mu      sync.Mutex
+	stop    func()
+	results []act.Redriven
+	ended   time.Time
+	err     error
+}
+
+func (r *redriveRun) add(done act.Redriven) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.results = append(r.results, done)
+}
+
+// runPage is how far a redrive is.
+type runPage struct {
+	*redriveRun
+	Results                []act.Redriven
+	Left                   []act.Item
+	Done, NotDone, Unknown int
+	Ended                  time.Time
+	Problem                string
+	MayAct                 bool
+}
+
+func (r *redriveRun) page() runPage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := runPage{redriveRun: r, Results: slices.Clone(r.results), Ended: r.ended}
+	if r.err != nil {
+		p.Problem = hideIn(r.err.Error())
+	}
+	ended := map[uint64]bool{}
+	for _, done := range r.results {
+		ended[done.Sequence] = true
+		switch done.Result {
+		case act.Done:
+			p.Done++
+		case act.NotDone:
+			p.NotDone++
+		default:
+			p.Unknown++
+		}
+	}
+	p.Left = slices.DeleteFunc(slices.Clone(r.Items), func(i act.Item) bool { return ended[i.Sequence] })
+	return p
+}
+
+// runs are redrives: those under way, and the last ones.
+type runs struct {
+	begin chan *redriveRun
+
+	mu  sync.Mutex
+	all []*redriveRun // the newest last
+}
+
+func newRuns() *runs { return &runs{begin: make(chan *redriveRun, maxRuns)} }
+
+// Bounds of runs: how many at once, and of how many it is kept how they went. The audit
+// keeps all.
+const (
+	maxRuns  = 4
+	keptRuns = 20
+)
+
+// run does what is begun until ctx ends; what is under way then stops after the request that
+// it is at.
+func (r *runs) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case one := <-r.begin:
+			wg.Go(func() {
+				ctx, stop := context.WithCancel(ctx)
+				defer stop()
+				one.mu.Lock()
+				one.stop = stop
+				one.mu.Unlock()
+				err := one.work(ctx)
+				one.mu.Lock()
+				defer one.mu.Unlock()
+				one.ended, one.err = time.Now(), err
+			})
+		}
+	}
+}
+
+// start has a run begin; false: too many are under way.
+func (r *runs) start(one *redriveRun) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	working := 0
+	for _, run := range r.all {
+		if run.page().Ended.IsZero() {
+			working++
+		}
+	}
+	if working >= maxRuns {
+		return false
+	}
+	r.all = append(r.all, one)
+	if len(r.all) > keptRuns {
+		r.all = slices.Delete(r.all, 0, len(r.all)-keptRuns)
+	}
+	r.begin <- one // there is room: fewer are under way
+	return true
+}
+
+// list gives the runs, the newest first.
+func (r *runs) list() (pages []runPage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, run := range slices.Backward(r.all) {
+		pages = append(pages, run.page())
+	}
+	return pages
+}
+
+func (r *runs) get(id string) *redriveRun {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.all, func(run *redriveRun) bool { return run.ID == id }); i >= 0 {
+		return r.all[i]
+	}
+	return nil
+}
+
+var errNoRun = notFound("This console knows no such redrive; it may have been started again since. What was done is in the audit, request by request.")
+
+func (s *Server) redriveRun(r *http.Request, user access.User) (page, error) {
+	run := s.runs.get(r.PathValue("run"))
+	if run == nil {
+		return page{}, errNoRun
+	}
+	p := run.page()
+	p.MayAct = user.May(access.Act)
+	return page{Title: "Redrive", Nav: "/dead-letters", Name: "run", Data: p}, nil
+}
+
+func (s *Server) stampOfRun(r *http.Request) string {
+	run := s.runs.get(r.PathValue("run"))
+	if run == nil {
+		return ""
+	}
+	p := run.page()
+	return fmt.Sprint(len(p.Results), p.Ended)
+}
+
+// cancelRedrive stops a redrive after the request that it is at.
+func (s *Server) cancelRedrive(r *http.Request, _ access.User) (string, error) {
+	run := s.runs.get(r.PathValue("run"))
+	if run == nil {
+		return "", errNoRun
+	}
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	run.stop()
+	return "/redrives/" + run.ID, nil
+}

@@ -1,0 +1,180 @@
+package console
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/oncall/access"
+	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
+	"errand/internal/programs"
+	"errand/internal/retry"
+	"errand/internal/style"
+	"errand/pkg/messages"
+)
+
+//go:embed pages
+var files embed.FS
+
+var script = style.New("live", ".js", "text/javascript; charset=utf-8", mustRead("pages/live.js"))
+
+// Server answers browsers.
+type Server struct {
+	reader  inspect.Reader
+	index   *index.Index
+	guard   *access.Guard
+	secrets []*messages.RecipientSecret
+	watch   *watch
+	live    *live
+	runs    *runs
+	views   *http.ServeMux // of pages that only show; see find
+	log     zerolog.Logger
+	via     string // what the audit says that was used
+}
+
+func newServer(with programs.Connected, x *index.Index, guard *access.Guard, secrets []*messages.RecipientSecret) *Server {
+	s := &Server{reader: inspect.Reader{Conn: with.Conn, JS: with.JetStream}, index: x, guard: guard, secrets: secrets,
+		log: with.Logger, via: "console " + with.Version, views: http.NewServeMux()}
+	s.watch = newWatch(s.reader, x)
+	s.live = newLive(s)
+	s.runs = newRuns()
+	for pattern, view := range map[string]view{
+		"GET /{$}":                  {build: s.today},
+		"GET /find":                 {build: s.findForm},
+		"GET /find/{token}":         {build: s.found},
+		"GET /requests":             {build: s.requests},
+		"GET /requests/{id}":        {build: s.request, stamp: s.stampOfRequest},
+		"GET /dead-letters":         {build: s.deadLetters},
+		"GET /queues":               {build: s.queues},
+		"GET /audit":                {build: s.audit},
+		"GET /redrives/{run}":       {build: s.redriveRun, stamp: s.stampOfRun},
+		"GET /redrive":              {build: s.redrivePlan, still: true},
+		"GET /requests/{id}/reveal": {build: s.revealForm, still: true},
+		"GET /requests/{id}/cancel": {build: s.cancelForm, still: true},
+		"GET /requests/{id}/erase":  {build: s.eraseForm, still: true},
+		"GET /queues/{queue}/pause": {build: s.pauseForm, still: true},
+	} {
+		s.views.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if m, ok := w.(*match); ok {
+				m.view, m.request = view, r
+			}
+		})
+	}
+	return s
+}
+
+// view is a page that only shows. A page with a form stands still while somebody fills it in.
+type view struct {
+	build func(r *http.Request, user access.User) (page, error)
+	// stamp changes with what the page shows, and costs less than to make it again; nil: it
+	// shows whatever changes.
+	stamp func(r *http.Request) string
+	still bool
+}
+
+// match is a response that takes the view which a path leads to.
+type match struct {
+	http.ResponseWriter
+	view
+	request *http.Request
+}
+
+// find gives the view that a request asks for; one without build where there is none.
+func (s *Server) find(r *http.Request) (view, *http.Request) {
+	m := &match{ResponseWriter: discard{}, request: r}
+	s.views.ServeHTTP(m, r)
+	return m.view, m.request
+}
+
+// discard is a response that nobody gets.
+type discard struct{}
+
+func (discard) Header() http.Header         { return http.Header{} }
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) WriteHeader(int)             {}
+
+// handler serves everything.
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, asset := range []style.Asset{style.Style, style.Icon, script} {
+		mux.Handle("GET "+asset.Path, asset)
+	}
+	mux.Handle("GET /live", s.guard.Allow(access.Read, s.serveLive))
+	mux.Handle("GET /", s.guard.Allow(access.Read, s.serveView))
+	mux.Handle("POST /find", s.guard.Allow(access.Read, s.submit(s.startFind, retry.PageAct)))
+	mux.Handle("POST /requests/{id}/reveal", s.guard.Allow(access.Reveal, s.revealed))
+	for pattern, do := range map[string]action{
+		"POST /requests/{id}/cancel":  s.cancel,
+		"POST /redrive":               s.startRedrive,
+		"POST /redrives/{run}/cancel": s.cancelRedrive,
+		"POST /queues/{queue}/pause":  s.pause,
+		"POST /queues/{queue}/resume": s.resume,
+	} {
+		mux.Handle(pattern, s.guard.Allow(access.Act, s.submit(do, retry.PageAct)))
+	}
+	mux.Handle("POST /requests/{id}/erase", s.guard.Allow(access.Act, s.submit(s.erase, retry.PageErase)))
+	s.guard.Refuse = s.refuse
+	return s.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(retry.PageWrite)) // of every server but those of tests
+		mux.ServeHTTP(w, r)
+	}))
+}
+
+// maxForm bounds what a browser may send.
+const maxForm = 1 << 20
+
+// action is what a form asks for. It gives the path of the page that shows what came of it.
+type action func(r *http.Request, user access.User) (then string, err error)
+
+// submit answers a form, after some time at the latest. What was begun goes on where the
+// browser is gone.
+func (s *Server) submit(do action, limit time.Duration) access.Handler {
+	return func(w http.ResponseWriter, r *http.Request, user access.User) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), limit)
+		defer cancel()
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + retry.PageWrite)) // of every server but those of tests
+		then, err := do(r.WithContext(ctx), user)
+		if err != nil {
+			s.show(w, r, user, s.errorPage(err), view{still: true})
+			return
+		}
+		http.Redirect(w, r, then, http.StatusSeeOther)
+	}
+}
+
+func (s *Server) serveView(w http.ResponseWriter, r *http.Request, user access.User) {
+	v, r := s.find(r)
+	if v.build == nil {
+		s.show(w, r, user, s.errorPage(notFound("There is no page of that name.")), view{still: true})
+		return
+	}
+	limit := retry.PageMake
+	if v.still {
+		limit = retry.PageAct
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	s.show(w, r, user, s.build(v, r.WithContext(ctx), user), v)
+}
+
+// build makes a page, or the one that says why it cannot be made. A fault of ours in one page
+// is no reason for the others to end.
+func (s *Server) build(v view, r *http.Request, user access.User) (p page) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			p = s.errorPage(fmt.Errorf("console: %v\n%s", fault, debug.Stack()))
+		}
+	}()
+	p, err := v.build(r, user)
+	if err != nil {
+		return s.errorPage(err)
+	}
+	return p
+}

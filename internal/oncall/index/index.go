@@ -1,0 +1,171 @@
+// Package index is what the web console looks requests up in: a projection of the streams
+// in SQLite. It is never a second truth. What it says was read from the streams a moment
+// ago, it can be thrown away at any time, and nothing but pages for people depends on it.
+//
+//	streams ── Follow ──> messages ── one transaction: rows and position ──> SQLite
+//	                                                                          │
+//	      pages <── Requests, Find, Outcomes, Reasons, Counts, Oldest, Deliveries
+//	      live  <── Version (in memory)          how far it is <── Lag
+//
+// A row holds an id, a state, a reason, times and sequences. Order numbers and addresses
+// are there as keyed hashes alone: who has the file and not the key learns none. What has
+// no event yet, a request in its queue, is not in it: internal/oncall/inspect reads the queues.
+//
+// The streams are read by direct gets: that leaves nothing behind in NATS, and needs the
+// rights that people have to read them with errand, to the streams of events and to the
+// dead letters: $JS.API.DIRECT.GET.<stream> and $JS.API.STREAM.INFO.<stream>.
+//
+// It begins again, from the first message that the streams keep, when the streams are not
+// those that it was made of: one was made again, or lost messages that it had; when its
+// file was made by another version or with another key; and when the file is damaged.
+//
+//	index.go    opening and closing; lock.go, hash.go: its lock and its key
+//	follow.go   reading the streams; expire.go: what they keep no more
+//	gather.go   what messages say; write.go: into the file, store.go
+//	kind.go     what requests have in common: operation, state, reason; and what may be done
+//	requests.go lists of requests, page by page
+//	find.go     requests by what they name
+//	counts.go   how many, by hour, reason and state
+//	lag.go      how far behind it is
+package index
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"errand/pkg/messages"
+)
+
+// Options say where an index is kept.
+type Options struct {
+	// Dir is a directory of its own. It is made if it is not there.
+	Dir string
+	// Key is what hashes are made with, at least 32 bytes; without one it is read from the
+	// file key in Dir, which is made if it is not there.
+	Key []byte
+	// Secrets are those that mail-consumer makes keys of recipients with (RECIPIENT_KEY).
+	// Without the right one a message is not found by its recipients.
+	Secrets []*messages.RecipientSecret
+	Log     zerolog.Logger
+}
+
+// Index is an open index. Its methods may be called at the same time, and while it follows.
+type Index struct {
+	dir     string
+	hash    *hasher // of whoever follows
+	secrets []*messages.RecipientSecret
+	log     zerolog.Logger
+	lock    *os.File
+	version atomic.Uint64
+	lag     lag
+	broken  atomic.Pointer[error] // what a question met
+
+	mu    sync.RWMutex
+	store *store // nil: it is closed, or could not be made again
+}
+
+// ErrInUse says that another process has the index open.
+var ErrInUse = errors.New("it is in use by another process: give each console a directory of its own")
+
+// errClosed says that there is nothing to ask.
+var errClosed = errors.New("index: it is closed")
+
+// Open opens the index in a directory. One that cannot be used, as another version of the
+// program made it or its file is damaged, is thrown away, which Lag tells. Errors: ErrInUse,
+// or what is wrong with the directory, the key or the disk.
+func Open(o Options) (*Index, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	lock, err := lockDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	x := &Index{dir: o.Dir, secrets: o.Secrets, log: o.Log, lock: lock}
+	if err := x.open(o.Key); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return x, nil
+}
+
+func (x *Index) open(key []byte) (err error) {
+	if key == nil {
+		if key, err = loadKey(x.dir); err != nil {
+			return err
+		}
+	}
+	if len(key) < keySize {
+		return fmt.Errorf("index: its key has %d bytes, and must have %d", len(key), keySize)
+	}
+	x.hash = newHasher(key)
+	x.store, err = open(x.dir, x.hash.check())
+	if errors.Is(err, errUnusable) || damaged(err) {
+		return x.startOver(err.Error())
+	}
+	if err == nil {
+		if unread := x.store.state(&x.lag); unread != nil {
+			return x.startOver(unread.Error())
+		}
+	}
+	return err
+}
+
+// startOver throws the file away and makes another.
+func (x *Index) startOver(why string) (err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.log.Warn().Str("why", why).Msg("index: begins again from the streams")
+	if x.store != nil {
+		_ = x.store.close() // it is thrown away
+		x.store = nil
+	}
+	x.broken.Store(nil)
+	if err := remove(x.dir); err != nil {
+		return err
+	}
+	if x.store, err = open(x.dir, x.hash.check()); err != nil {
+		return err
+	}
+	if err := x.store.setRebuilding(why); err != nil {
+		return err
+	}
+	return x.store.state(&x.lag)
+}
+
+// Close closes the index, after Follow has ended. What is being asked of it meanwhile ends
+// first.
+func (x *Index) Close() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var err error
+	if x.store != nil {
+		err = x.store.close()
+		x.store = nil
+	}
+	return errors.Join(err, x.lock.Close())
+}
+
+// Version grows whenever the index has something new. It begins again with each process.
+func (x *Index) Version() uint64 { return x.version.Load() }
+
+// ask runs a question.
+func (x *Index) ask(question func(db *sql.DB) error) error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.store == nil {
+		return errClosed
+	}
+	if err := question(x.store.read); err != nil {
+		if damaged(err) {
+			x.broken.Store(&err)
+		}
+		return fmt.Errorf("index: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"errand/internal/requests/hold"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// readiness collects the reasons why a program cannot work.
+type readiness struct {
+	mu     sync.Mutex
+	checks []func() string
+	paused string // which queues are, and until when
+	holds  []operationHold
+}
+
+// operationHold is the hold of one operation.
+type operationHold struct {
+	op   messages.Operation
+	hold *hold.Hold
+}
+
+// add adds a check that returns what is wrong, or "".
+func (r *readiness) add(check func() string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checks = append(r.checks, check)
+}
+
+// addHold adds an operation's hold: while it lasts, the program cannot work.
+func (r *readiness) addHold(op messages.Operation, h *hold.Hold) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds = append(r.holds, operationHold{op, h})
+}
+
+// pauses stores which queues give out nothing now, since somebody wants it so: the program can work.
+func (r *readiness) pauses(which string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paused = which
+}
+
+// says is what a program that can work says of itself.
+func (r *readiness) says() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.TrimSpace("ready\n" + r.paused)
+}
+
+// held are the holds that there are, whether they last or not.
+func (r *readiness) held() []operationHold {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.holds)
+}
+
+// faults lists what is wrong now, holds last.
+func (r *readiness) faults() []string {
+	out := r.others()
+	for _, held := range r.held() {
+		if why := held.hold.Why(); why != "" {
+			out = append(out, "held: "+why)
+		}
+	}
+	return out
+}
+
+// others lists what is wrong now beside holds.
+func (r *readiness) others() (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, check := range r.checks {
+		if fault := check(); fault != "" {
+			out = append(out, fault)
+		}
+	}
+	return out
+}
+
+// listen listens on addr, the value of setting; its error is an [Invalid] with an example of another one.
+func listen(setting, addr, example string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, &Invalid{setting, fmt.Sprintf("another program listens at %s: of several on one machine, give each its own, such as %s=%s", addr, setting, example)}
+	}
+	if err != nil {
+		return nil, &Invalid{setting, fmt.Sprintf("%v (for example %s)", err, example)}
+	}
+	return listener, nil
+}
+
+// serveAdmin serves server on addr until the returned function is called.
+func serveAdmin(addr string, server *http.Server, log zerolog.Logger) (stop func(), err error) {
+	if addr == "" || addr == "off" {
+		return func() {}, nil
+	}
+	listener, err := listen("ADMIN_ADDR", addr, "127.0.0.1:8081, or off")
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := server.Serve(listener); err != http.ErrServerClosed {
+			log.Error().Err(err).Msg("admin server")
+		}
+	})
+	log.Info().Str("addr", listener.Addr().String()).Msg("admin server listens")
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), retry.AdminEnd)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+		wg.Wait()
+	}, nil
+}
+
+// adminServer serves /healthz (the process is alive), /readyz (it can work, and
+// which queues are paused; if not, one line for each reason), /metrics, and a page that lists them, read-only and without
+// authentication. It closes connections of slow clients.
+func adminServer(name string, ready *readiness, metrics prometheus.Gatherer) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'")
+		fmt.Fprintf(w, adminPage, name, html.EscapeString(versionLine(name)))
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if faults := ready.faults(); len(faults) > 0 {
+			http.Error(w, strings.Join(faults, "\n"), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, ready.says())
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	return &http.Server{Handler: mux, MaxHeaderBytes: 16 << 10,
+		ReadTimeout: retry.AdminRead, WriteTimeout: retry.AdminWrite, IdleTimeout: retry.AdminIdle}
+}
+
+// adminPage has the program's name and version.
+const adminPage = `<!doctype html>
+<html lang="en">
+<meta name="color-scheme" content="light dark">
+<title>%s</title>
+<h1>%s</h1>
+<ul>
+<li><a href="/readyz">/readyz</a>: whether it can work, and if not, why
+<li><a href="/healthz">/healthz</a>: whether the process is alive
+<li><a href="/metrics">/metrics</a>: for Prometheus
+</ul>
+`

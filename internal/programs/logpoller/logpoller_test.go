@@ -1,0 +1,66 @@
+package logpoller
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"errand/internal/programs"
+)
+
+// A setting that no poller can work with is refused by name, also zero where zero does not
+// mean what one would expect.
+func TestSettingsOfThePollerThatCannotWorkAreRefusedByName(t *testing.T) {
+	for _, c := range []struct {
+		variable, value string
+		refused         bool
+	}{
+		{"POLL_INTERVAL", "0s", true}, {"POLL_INTERVAL", "-1s", true},
+		{"POLL_LIMIT", "0", true}, {"POLL_LIMIT", "10001", true},
+		{"POLL_OVERLAP", "-1s", true}, {"POLL_OVERLAP", "0s", false},
+		{"POLL_RECIPIENTS", "-1", true}, {"POLL_RECIPIENTS", "0", false},
+		{"REPORT_AFTER", "0s", true}, {"REPORT_AFTER", "-1h", true}, {"REPORT_AFTER", "1s", false},
+		{"CONCLUDE_AFTER", "0s", true}, {"CONCLUDE_AFTER", "-1h", true}, {"CONCLUDE_AFTER", "1s", false},
+		{"OVERDUE_AFTER", "-1h", true}, {"OVERDUE_AFTER", "0s", false}, {"OVERDUE_AFTER", "6h", false},
+		{"POLL_SINCE", "yesterday", true}, {"POLL_SINCE", "-72h", true}, {"POLL_SINCE", "0s", true},
+		{"POLL_SINCE", "72h", false}, {"POLL_SINCE", "2026-01-31T00:00:00Z", false},
+	} {
+		t.Run(c.variable+"="+c.value, func(t *testing.T) {
+			t.Setenv("MAIL_API_URL", "") // so that it ends in any case
+			t.Setenv(c.variable, c.value)
+			var p Program
+			parser, err := kong.New(&p, kong.ExplicitGroups([]kong.Group{{Key: "nats"}, {Key: "upstream"}, {Key: "program"}}))
+			if err == nil {
+				_, err = parser.Parse(nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = p.Run(t.Context())
+			if invalid := new(programs.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "MAIL_API_URL: ") {
+				t.Fatalf("%v, want an error about MAIL_API_URL", err)
+			}
+			if refused := strings.Contains(err.Error(), c.variable+": "); refused != c.refused {
+				t.Errorf("%v, refused: %v, want %v", err, refused, c.refused)
+			}
+		})
+	}
+}
+
+// POLL_SINCE is a time, or a duration before now.
+func TestPollSinceIsATimeOrHowLongAgo(t *testing.T) {
+	now := time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"":                          {},
+		"72h":                       time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+		"2026-01-31T00:00:00Z":      time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC),
+		"2026-01-31T00:00:00+08:00": time.Date(2026, 1, 30, 16, 0, 0, 0, time.UTC),
+	} {
+		if got, err := (&Program{Since: text}).since(now); err != nil || !got.Equal(want) {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/retry"
+)
+
+// startChecks is how often a server that does not answer is asked when a program starts: it
+// may be starting, too.
+const startChecks = 6
+
+// needs checks that the streams and consumers that the program needs are there, and keeps
+// checking: if one disappears later, or does not store events, the program is not ready.
+// Otherwise an idle program would not notice, and a busy one would wait silently until it
+// can store again.
+func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...string) (bus.Found, error) {
+	found, err := bus.Check(ctx, r.js, queues, streams...)
+	for try := 1; bus.IsUnavailable(err) && try < startChecks && retry.Pause(ctx, retry.NATSCheck); try++ {
+		r.log.Warn().Err(bus.Explain(r.nc, err)).Msg("starting: JetStream does not answer")
+		found, err = bus.Check(ctx, r.js, queues, streams...)
+	}
+	if why := r.rights.fault(); err != nil && why != "" {
+		err = fmt.Errorf("%w: %s", err, why)
+	}
+	if err != nil {
+		return found, bus.Explain(r.nc, err)
+	}
+	r.metrics.ofStreams(streams, r.publisher.Faults)
+	r.learned(found, queues)
+	var fault atomic.Pointer[string]
+	fault.Store(new(string))
+	r.ready.add(func() string { return *fault.Load() })
+	checking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var checker sync.WaitGroup
+	checker.Go(func() {
+		for retry.Pause(checking, retry.NATSCheck) {
+			before, now := *fault.Load(), r.problem(checking, queues, streams)
+			fault.Store(&now)
+			switch {
+			case now == before || checking.Err() != nil:
+			case now == "":
+				r.log.Info().Msg("what the program needs of NATS is there again")
+			default:
+				r.log.Warn().Str("why", now).Msg("not ready: NATS check failed")
+			}
+		}
+	})
+	r.cleanups = append(r.cleanups, func() { stop(); checker.Wait() })
+	return found, nil
+}
+
+// problem says what is wrong now; "" if nothing is.
+func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []string) string {
+	ctx, done := context.WithTimeout(ctx, retry.NATSCheck)
+	defer done()
+	found, err := bus.Check(ctx, r.js, queues, streams...)
+	r.learned(found, queues)
+	if missing := r.rights.fault(); missing != "" { // else what follows comes and goes with it
+		return missing
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "JetStream does not answer: " + bus.Explain(r.nc, err).Error()
+	case err != nil:
+		return err.Error()
+	case r.called: // what it could not store may be stored now: the next call shows that
+		return ""
+	}
+	return r.publisher.Fault()
+}
+
+// learned stores the result of a check; what could not be read stays as it was.
+func (r *runtime) learned(found bus.Found, queues []bus.Queue) {
+	r.metrics.queues.set(found.Queues, queues)
+	r.metrics.streams.set(found.Streams)
+	r.ready.pauses(pausesOf(found.Queues, queues))
+	if found.Queues != nil {
+		r.keptFor.Store(int64(found.Kept))
+		r.newer.Store(found.Newer)
+	}
+}
+
+// pausesOf says which queues are paused, a line for each.
+func pausesOf(found map[string]jetstream.Consumer, queues []bus.Queue) string {
+	var lines []string
+	for _, q := range queues {
+		if c := found[q.Name]; c != nil && c.CachedInfo().Paused {
+			until := time.Now().Add(c.CachedInfo().PauseRemaining)
+			lines = append(lines, fmt.Sprintf("%s is paused until %s", strings.TrimSuffix(q.Filter, ".requested"), until.UTC().Format(time.RFC3339)))
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,101 @@
+package programs
+
+import (
+	"context"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"errand/internal/history"
+	"errand/internal/requests/consumer"
+	"errand/pkg/messages"
+)
+
+// requestMetrics count what becomes of requests.
+type requestMetrics struct {
+	ended    *prometheus.CounterVec
+	deferred *prometheus.CounterVec
+	dead     *prometheus.CounterVec
+	panics   *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	age      *prometheus.HistogramVec
+}
+
+func newRequestMetrics() requestMetrics {
+	return requestMetrics{
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_requests_total",
+			Help: "Requests settled, by operation, outcome and, where it went wrong, reason; repeated: the outcome was already stored."}, []string{"operation", "outcome", "reason"}),
+		deferred: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deferred_total",
+			Help: "Times that a request was deferred, by operation and reason: nothing happened upstream, and it is tried again later."}, []string{"operation", "reason"}),
+		dead: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_dead_letters_total",
+			Help: "Dead letters stored, by operation and reason; a repeat of a request may store its dead letter again."}, []string{"operation", "reason"}),
+		panics: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_panics_total",
+			Help: "Panics that were caught while a request was handled, by operation; the request is dead-lettered at its third delivery."}, []string{"operation"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_request_duration_seconds",
+			Help: "Time from receiving a request to acknowledging it.", Buckets: durations}, []string{"operation"}),
+		age: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_request_age_seconds",
+			Help: "Time from publishing a request to its outcome, waits and retries included.", Buckets: ages}, []string{"operation", "outcome"}),
+	}
+}
+
+// ages are the buckets of requests that may wait for a week.
+var ages = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}
+
+func (m requestMetrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.ended, m.deferred, m.dead, m.panics, m.took, m.age}
+}
+
+// begin lets the counters of what goes wrong begin at zero, so that the first one is an increase.
+func (m requestMetrics) begin(operations []messages.Operation) {
+	for _, op := range operations {
+		m.panics.WithLabelValues(string(op))
+		for _, reason := range messages.Reasons {
+			m.ended.WithLabelValues(string(op), string(messages.Failed), string(reason))
+			if messages.Uncertain.Final(op) { // a read never is, and leaves no event when it is deferred
+				m.ended.WithLabelValues(string(op), string(messages.Uncertain), string(reason))
+				m.deferred.WithLabelValues(string(op), string(reason))
+			}
+			m.dead.WithLabelValues(string(op), string(reason))
+		}
+	}
+}
+
+// settled counts a request that was acknowledged.
+func (m requestMetrics) settled(o consumer.Outcome) {
+	op, outcome, reason := string(o.Operation), string(o.State), label(o.Reason)
+	if o.DeadLetter {
+		m.dead.WithLabelValues(op, reason).Inc()
+	}
+	m.took.WithLabelValues(op).Observe(o.Took.Seconds())
+	if o.Repeated {
+		m.ended.WithLabelValues(op, "repeated", "").Inc()
+		return
+	}
+	m.ended.WithLabelValues(op, outcome, reason).Inc()
+	m.age.WithLabelValues(op, outcome).Observe(o.Age.Seconds())
+}
+
+func (m requestMetrics) panicked(op messages.Operation) { m.panics.WithLabelValues(string(op)).Inc() }
+
+// label is a reason as a label has it: one that this program does not know is "other".
+func label(reason messages.Reason) string {
+	if reason == "" || slices.Contains(messages.Reasons, reason) {
+		return string(reason)
+	}
+	return "other"
+}
+
+// countingLog counts what is deferred as it is stored.
+type countingLog struct {
+	history.Log
+	metrics requestMetrics
+}
+
+// Append stores an event. Errors are those of the log.
+func (l countingLog) Append(ctx context.Context, r history.Record) (uint64, error) {
+	sequence, err := l.Log.Append(ctx, r)
+	if body, ok := r.Event.Body.(*messages.DeferredBody); ok && err == nil {
+		l.metrics.deferred.WithLabelValues(string(r.Event.Operation), label(body.Reason)).Inc()
+	}
+	return sequence, err
+}

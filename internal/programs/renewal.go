@@ -1,0 +1,52 @@
+package programs
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/pkg/clients"
+)
+
+// renewal reloads secrets from their files when the upstream refuses them, so that a new
+// secret needs no restart. The zero value never reloads.
+type renewal struct {
+	every time.Duration // minimum time between two reloads: the interval of probes
+	log   zerolog.Logger
+	// again gives the client the current secrets and reports whether any has changed.
+	// After an error, which quotes no secret, the client keeps those it has. nil: no
+	// secret is in a file.
+	again func() (changed bool, err error)
+
+	mu        sync.Mutex
+	next      time.Time // no reload before
+	lastError string    // of the last reload; "" if there was none
+}
+
+// observe is called with every call to the upstream.
+func (r *renewal) observe(c clients.Call) {
+	if r.again == nil || c.Fate != clients.Held || c.Status != http.StatusUnauthorized && c.Status != http.StatusForbidden {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if now.Before(r.next) {
+		return
+	}
+	r.next = now.Add(r.every)
+	changed, err := r.again()
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	switch {
+	case problem != "" && problem != r.lastError:
+		r.log.Warn().Err(err).Msg("secrets cannot be read again, the old ones are kept")
+	case changed:
+		r.log.Info().Int("status", c.Status).Msg("credentials reloaded")
+	}
+	r.lastError = problem
+}

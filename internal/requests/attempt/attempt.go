@@ -1,0 +1,223 @@
+// Package attempt is the only code that may make a call which changes something upstream.
+// That a call is made at most once, as long as its fate is unknown, rests on this package
+// and on the history.
+//
+//	started stored ─► record left (mail) ─► call ─┬─ answered well ─► Done
+//	  ▲    its deadline outlasts the call         ├─ refused ───────► Refused, or Uncertain behind an unknown one
+//	  │                                           ├─ busy ──────────► wait, again ──► RetryLater
+//	  └───────────────────────────────────────────┼─ held ──────────► RetryLater
+//	                                              └─ unknown ───────► what the request says: Uncertain,
+//	                                                                  AwaitLog, or again after another look
+//
+// No call begins unless started is stored by this worker and can outlast it, by the wall
+// clock and by the monotonic clock; none begins after give_up_at or against a hold, and none
+// is repeated after the program was asked to stop.
+//
+//	attempt.go   what a call is, and making it
+//	prepare.go   before a call: give up, look, announce
+//	judge.go     after a failed one: what follows from its fate
+//	deadline.go  announcing a call, and how long that holds
+//	prior.go     what an earlier delivery left, and leaving it
+package attempt
+
+import (
+	"context"
+	"time"
+
+	"errand/internal/failpoint"
+	"errand/internal/history"
+	"errand/internal/requests/hold"
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// Request is one request on one delivery, as handlers get it.
+type Request[R any] struct {
+	Body R
+	Delivery
+}
+
+// Delivery is what is known of a request on one delivery, whatever it asks for.
+type Delivery struct {
+	Prior     history.Prior
+	History   *history.History
+	Permit    *hold.Permit
+	Published time.Time // when JetStream took it in
+	GiveUpAt  time.Time
+}
+
+// Caller is what all calls of a program share.
+type Caller struct {
+	Policy  retry.Policy
+	Timeout time.Duration   // of one call, as the client has it
+	Slots   hold.Slots      // calls under way at once
+	Stop    <-chan struct{} // closed when the program is to end: no call is repeated then
+	// Throttle waits until one more call may be made, which is then made within retry.MayCall;
+	// nil: there is no limit. Errors: the context's cause, or that the program is to end.
+	Throttle func(context.Context) error
+	// Owe counts a call that did not wait for Throttle; nil: there is no limit.
+	Owe func()
+}
+
+// Pause waits between two calls, and not beyond the program's end. It reports false when ctx
+// ended.
+func (c *Caller) Pause(ctx context.Context, wait time.Duration) bool {
+	return retry.PauseUntil(ctx, c.Stop, wait)
+}
+
+// Stopping reports whether the program is to end.
+func (c *Caller) Stopping() bool { return retry.Stopped(c.Stop) }
+
+// Verdict is how a delivery's calls ended.
+type Verdict string
+
+// The verdicts.
+const (
+	Done       Verdict = "done"        // answered well
+	Refused    Verdict = "refused"     // nothing happened, and never will
+	Uncertain  Verdict = "uncertain"   // it may have happened, and no more is found out
+	RetryLater Verdict = "retry_later" // nothing happened, or it is not found out yet
+	AwaitLog   Verdict = "await_log"   // the sending log will show what happened
+	GivenUp    Verdict = "given_up"    // nothing happened until give_up_at
+)
+
+// Result is what is known after a delivery's calls.
+type Result[T any] struct {
+	Verdict Verdict
+	Value   T // of Done
+	// Why the call was not answered well, or is not to be made.
+	Reason  messages.Reason
+	Message string
+	Status  int
+	Fields  map[string][]string
+	// AfterUnknown: a call of unknown fate was made before the last one, or before the wait.
+	AfterUnknown bool
+	HeldCount    int
+	Deadline     messages.Time // of the last call that was announced; zero: none was
+	NotBefore    time.Time     // of RetryLater and AwaitLog
+	Cause        error         // likewise, for the log
+}
+
+// Call is one thing to be done upstream, at most once.
+type Call[T any] struct {
+	Delivery
+	// Unknown is why the fate of an earlier call is unknown; "": of none.
+	Unknown messages.Reason
+	// OwnKey: the request names credentials of its own.
+	OwnKey bool
+	// Before is asked before each call; not nil: nothing is called, it can never be done.
+	Before func(now time.Time) *clients.Error
+	// Started gives the body of the event that announces a call.
+	Started Started
+	// Stale reports whether what the last started event says does not hold any more; nil: it
+	// always does.
+	Stale func(now time.Time) bool
+	// Record leaves what finds the call in the sending log again; nil: nothing is left.
+	// It is called when started is stored.
+	Record func(ctx context.Context, begin, until time.Time) error
+	// OnUnknown says what to do about a call of unknown fate: Done to make it again, else
+	// Uncertain or AwaitLog; fresh: it was made just now. It is asked after such a call and
+	// right before every later one. An error means that it could not be found out now.
+	OnUnknown func(ctx context.Context, fresh bool) (Verdict, error)
+	// LooksUp: OnUnknown calls the upstream itself. A call whose worker died is taken over first.
+	LooksUp bool
+	// Make makes the call.
+	Make func(context.Context) (T, error)
+}
+
+// run is the making of one Call on one delivery.
+type run[T any] struct {
+	*Caller
+	Call[T]
+	result   Result[T]
+	deadline Deadline
+	counted  bool     // the history's attempt counts the call that comes next
+	found    Deadline // until when what OnUnknown said may be acted upon
+	slotted  bool     // a slot is taken
+	allowed  Deadline // until when the call may begin that Throttle was asked for
+	asked    int      // how often it was, for the call that comes next
+}
+
+// Run makes the call, unless something is in the way. Errors: history.ErrFenced when another
+// worker has the request, the log's, or the context's cause; then nothing is known but
+// what the history says.
+func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
+	r := &run[T]{Caller: caller, Call: call}
+	p := call.Prior
+	last := p.State == messages.Deferred && p.Reason == call.Unknown // the call of unknown fate was the last one
+	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: call.Unknown, Message: MessageOf(p, call.Unknown)}
+	if call.LooksUp && call.Prior.State == messages.Started { // fences the worker that announced the call
+		state := State{AfterUnknown: call.Prior.AfterUnknown, Unknown: call.Unknown}
+		if _, err := caller.Announce(ctx, call.History, call.Started, state); err != nil {
+			return r.finish(err)
+		}
+	}
+	waits := caller.Policy.Waits()
+	for {
+		ended, err := r.prepare(ctx)
+		if err != nil || ended {
+			return r.finish(err)
+		}
+		failed, err := r.once(ctx)
+		if err != nil || r.result.Verdict != "" {
+			return r.finish(err)
+		}
+		wait, again := waits.Next(failed)
+		if ended, err = r.judge(ctx, failed, again); err != nil || ended {
+			return r.finish(err)
+		}
+		if !r.Pause(ctx, max(0, min(wait, time.Until(r.GiveUpAt)))) {
+			return r.finish(context.Cause(ctx))
+		}
+		r.found = Deadline{} // what was found out before the wait may not hold any more
+		if r.Stopping() {
+			r.later(failed, r.Policy.Defer(r.Prior.Waited()))
+			return r.finish(nil)
+		}
+	}
+}
+
+// finish takes back what was counted for a call that was not made, and says until when the
+// last one could be at work.
+func (r *run[T]) finish(err error) (Result[T], error) {
+	if r.counted {
+		r.History.Attempt--
+	}
+	if r.deadline != (Deadline{}) {
+		r.result.Deadline = r.deadline.Time()
+	}
+	return r.result, err
+}
+
+// once makes one call. A verdict means that it was not made; failed is its error.
+func (r *run[T]) once(ctx context.Context) (failed, err error) {
+	if err := r.Slots.Take(ctx); err != nil {
+		return nil, err
+	}
+	r.slotted = true
+	defer func() { r.slotted = false; r.Slots.Free() }()
+	if ended, err := r.prepare(ctx); err != nil || ended { // the wait for a slot may have been long
+		return nil, err
+	}
+	if err := r.Permit.Call(); err != nil {
+		r.held(err)
+		return nil, nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, r.deadline.monotonic) // paused past it, we must not call
+	defer cancel()
+	if r.deadline.passed(time.Now()) { // the worker stood still between announcing and calling
+		return &clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy,
+			Message: "the call did not begin in time", Err: context.DeadlineExceeded}, nil
+	}
+	r.counted, r.allowed, r.asked = false, Deadline{}, 0
+	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
+	failpoint.Here(failpoint.BeforeCall)
+	value, failed := r.Make(ctx)
+	failpoint.Here(failpoint.Answer)
+	if failed == nil {
+		r.Permit.Observe(hold.Call{})
+		r.result = Result[T]{Verdict: Done, Value: value, AfterUnknown: r.result.AfterUnknown}
+	}
+	return failed, nil
+}

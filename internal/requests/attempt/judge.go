@@ -1,0 +1,158 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"errand/internal/requests/hold"
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// judge takes a failed call to its end, or reports that it may be repeated. again: there is
+// a try left on this delivery.
+func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended bool, err error) {
+	e, ok := errors.AsType[*clients.Error](failed)
+	if !ok {
+		e = &clients.Error{Operation: string(r.History.Operation), Fate: clients.Unknown, Reason: clients.ReasonNoAnswer, Message: "no answer", Err: failed}
+	}
+	seen := hold.Call{Err: e, Exhausted: !again}
+	switch e.Fate {
+	case clients.Refused:
+		r.Permit.Observe(seen)
+		return true, r.refused(ctx, e)
+	case clients.Busy:
+		r.Permit.Observe(seen)
+		if !again {
+			r.later(e, max(r.Policy.Defer(r.Prior.Waited()), e.RetryAfter))
+		}
+		return !again, nil
+	case clients.Held:
+		return true, r.accountFault(ctx, e)
+	}
+	r.Permit.Observe(seen)
+	if ctx.Err() != nil { // cut off by our own end: whoever takes over finds out
+		return false, context.Cause(ctx)
+	}
+	r.describe(e)
+	r.Unknown = r.result.Reason
+	if ended, err := r.look(ctx, true); err != nil || ended || again {
+		return ended, err
+	}
+	r.later(e, r.Policy.Defer(r.Prior.Waited()))
+	return true, nil
+}
+
+// look asks what to do about a call of unknown fate.
+func (r *run[T]) look(ctx context.Context, fresh bool) (ended bool, err error) {
+	verdict, err := r.ask(ctx, fresh)
+	switch {
+	case ctx.Err() != nil:
+		return false, context.Cause(ctx)
+	case err != nil:
+		wait := r.Policy.Defer(r.Prior.Waited())
+		if e, ok := errors.AsType[*clients.Error](err); ok {
+			wait = max(wait, e.RetryAfter)
+		}
+		r.later(err, wait)
+		r.result.Reason, r.result.Message = r.Unknown, "it could not be found out what became of a call: "+err.Error()
+		return true, nil
+	case verdict == AwaitLog:
+		r.later(ErrAwaitsLog, r.Policy.Defer(r.Prior.Waited()))
+		r.result.Verdict = AwaitLog
+		return true, nil
+	case verdict == Done:
+		return false, nil
+	}
+	r.result.Verdict = verdict
+	return true, nil
+}
+
+func (r *run[T]) ask(ctx context.Context, fresh bool) (Verdict, error) {
+	if r.LooksUp && !r.slotted {
+		if err := r.Slots.Take(ctx); err != nil {
+			return "", err
+		}
+		defer r.Slots.Free()
+	}
+	defer func() { r.found = newDeadline(retry.LookIsGood) }()
+	return r.OnUnknown(ctx, fresh)
+}
+
+// ErrAwaitsLog is why a request waits that is neither called nor given up.
+var ErrAwaitsLog = errors.New("attempt: the sending log does not show yet what became of a call")
+
+// refused ends a request that the upstream refused: behind a call of unknown fate that one
+// may have done what this one was refused for.
+func (r *run[T]) refused(ctx context.Context, e *clients.Error) error {
+	if r.Unknown == "" {
+		r.describe(e)
+		r.result.Verdict = Refused
+		return nil
+	}
+	if ended, err := r.look(ctx, false); err != nil || ended {
+		return err
+	}
+	r.result.Verdict, r.result.Message = Uncertain, "refused after a call of unknown fate: "+e.Message
+	r.result.Status, r.result.Fields = e.Status, e.Fields
+	return nil
+}
+
+// heldTries is how often a request may meet held while others succeed until it is taken
+// for its own fault.
+const heldTries = 5
+
+// accountFault defers a request that met held, or ends it when the fault is its own: its
+// credentials, or what it met again and again while others succeeded.
+func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
+	h := r.Permit.Hold()
+	own := r.OwnKey && (e.Status == 401 || e.Status == 402 || e.Status == 403)
+	alone := r.result.HeldCount > 0 && r.Prior.State == messages.Deferred && r.Prior.Reason == messages.ReasonHeld && h.SucceededSince(r.Prior.At.Time)
+	switch {
+	case r.result.HeldCount == 0:
+		r.result.HeldCount = 1
+	case alone:
+		r.result.HeldCount++
+	}
+	if own || r.result.HeldCount >= heldTries {
+		refused := *e
+		refused.Fate, refused.Reason = clients.Refused, clients.ReasonRefused
+		return r.refused(ctx, &refused)
+	}
+	r.Permit.Observe(hold.Call{Err: e, Suspect: alone})
+	r.later(e, max(r.Policy.Max, e.RetryAfter))
+	return nil
+}
+
+// held is for a call that was not made because of a hold. It comes back soon: while the hold
+// lasts it stays in its queue.
+func (r *run[T]) held(err error) {
+	e := &clients.Error{Operation: string(r.History.Operation), Fate: clients.Held, Reason: clients.ReasonHeld, Message: err.Error(), Err: err}
+	if active, ok := errors.AsType[*hold.ActiveError](err); ok {
+		e.Status = active.Status
+	}
+	wait := r.Policy.Max
+	if r.Unknown != "" { // each call more is a risk: rather seldom than soon
+		wait = r.Policy.Defer(r.Prior.Waited())
+	}
+	r.later(e, wait)
+}
+
+// later defers the request for a while, and not beyond give_up_at.
+func (r *run[T]) later(why error, wait time.Duration) {
+	if e, ok := errors.AsType[*clients.Error](why); ok {
+		r.describe(e)
+	}
+	r.result.Verdict, r.result.Cause = RetryLater, why
+	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""
+	r.result.NotBefore = NotBefore(wait, r.GiveUpAt)
+}
+
+func (r *run[T]) describe(e *clients.Error) {
+	r.result.Reason, r.result.Message, r.result.Status, r.result.Fields = messages.Reason(e.Reason), e.Message, e.Status, e.Fields
+	if r.result.Message == "" {
+		r.result.Message = e.Error()
+	}
+}

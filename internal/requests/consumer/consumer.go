@@ -1,0 +1,178 @@
+// Package consumer takes requests from a queue and settles each: the handler's
+// final event is stored and the request acknowledged, or it comes back later.
+//
+//	permit of the hold ─► free workers ─► a message each ─► lease ─► decode ─► handler over its history ─► ack
+//	                                                                                └─ no answer yet ─► nak with delay
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/requests/attempt"
+	"errand/internal/requests/hold"
+	"errand/internal/retry"
+	"errand/internal/telemetry"
+	"errand/pkg/messages"
+)
+
+// Handler answers one request. The event it returns is final: it is stored and the
+// request is done, whether it says success or refusal. An error means that there is
+// no answer yet, and the request comes back later.
+type Handler[R any] func(ctx context.Context, r attempt.Request[R]) (messages.Event, error)
+
+// Operation is what one operation's requests are and what is done about them.
+type Operation[R any] struct {
+	Name   messages.Operation
+	Decode func([]byte) (R, messages.Meta, error)
+	Handle Handler[R]
+	// GiveUpAt is what the request names; zero: nothing.
+	GiveUpAt func(R) time.Time
+	// Ended is the body of an event in state Failed or Uncertain that no handler wrote.
+	Ended func(R, messages.State, messages.FailedBody) messages.Body
+}
+
+// Settings are what the consumers of a program share.
+type Settings struct {
+	Conn        *nats.Conn
+	Log         history.Log
+	Dead        *bus.Publisher
+	InFlight    hold.Slots           // requests, of all consumers together
+	GiveUpAfter time.Duration        // unless the request names a time
+	Kept        func() time.Duration // how long events are kept; 0: for ever
+	Newer       func() bool          // newer programs are being rolled out: what looks invalid may be for them
+	Logger      zerolog.Logger
+	Observer
+}
+
+// Observer is who learns what becomes of requests.
+type Observer struct {
+	Settled  func(Outcome)
+	Panicked func(op messages.Operation)
+	Tracer   *telemetry.Tracer // nil: there are no traces
+}
+
+// Consumer settles the requests of one queue.
+type Consumer[R any] struct {
+	Settings
+	op     Operation[R]
+	source jetstream.Consumer
+	hold   *hold.Hold
+
+	lease    lease
+	large    large
+	fault    atomic.Pointer[string]
+	stopping atomic.Bool
+}
+
+// New makes the consumer of a queue.
+func New[R any](s Settings, source jetstream.Consumer, h *hold.Hold, op Operation[R]) *Consumer[R] {
+	return &Consumer[R]{Settings: s, op: op, source: source, hold: h, large: newLarge()}
+}
+
+// Fault says what keeps the consumer from taking work; "" when nothing does.
+func (c *Consumer[R]) Fault() string {
+	if f := c.fault.Load(); f != nil {
+		return *f
+	}
+	return ""
+}
+
+func (c *Consumer[R]) unhealthy(f string) {
+	if f != c.Fault() {
+		c.fault.Store(&f)
+		if f != "" {
+			c.Logger.Warn().Str("consumer", c.name()).Msg(f)
+		}
+	}
+}
+
+// Requests is how many requests are in flight.
+func (c *Consumer[R]) Requests() int { return c.lease.count() }
+
+func (c *Consumer[R]) name() string { return c.source.CachedInfo().Name }
+
+// Run takes and settles requests until ctx ends and every request in flight is
+// settled. hard ends the patience with those: what is not settled then is given back.
+func (c *Consumer[R]) Run(ctx, hard context.Context) error {
+	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
+	beats, stop := context.WithCancel(hard)
+	var keeper, workers, taking sync.WaitGroup
+	keeper.Go(func() { c.lease.keep(beats, c.source.CachedInfo().Config.AckWait/3) })
+	work := make(chan *nats.Msg)
+	for range cap(c.InFlight) {
+		workers.Go(func() {
+			for m := range work {
+				c.work(ctx, hard, m)
+				c.InFlight.Free()
+			}
+		})
+	}
+	q := &queue{turn: make(hold.Slots, 1), pull: bus.NewPull(c.Conn, c.source), probes: bus.NewPull(c.Conn, c.source), work: work}
+	for range takers {
+		taking.Go(func() {
+			for ctx.Err() == nil {
+				if err := c.next(ctx, hard, q); err != nil {
+					c.failed(ctx, err)
+				}
+			}
+		})
+	}
+	taking.Wait()
+	q.pull.Close()
+	q.probes.Close()
+	close(work)
+	workers.Wait()
+	stop()
+	keeper.Wait()
+	return nil
+}
+
+// work settles one request.
+func (c *Consumer[R]) work(ctx, hard context.Context, m *nats.Msg) {
+	units, err := c.admitLarge(ctx, m)
+	if err != nil {
+		return
+	}
+	defer c.large.free(units)
+	permit := c.hold.Permit()
+	switch d := c.open(m, permit); {
+	case d == nil:
+	case permit.Admit(d.ids[0]):
+		c.settle(hard, d)
+	default: // a hold began meanwhile
+		c.passOver(d)
+	}
+}
+
+// failed handles a take that brought nothing. A deleted consumer looks like a silent
+// one, so it is asked for, until it is there: a take that waits for its next message
+// would not show that it came back.
+func (c *Consumer[R]) failed(ctx context.Context, why error) {
+	if errors.Is(why, bus.ErrNoMessage) {
+		return
+	}
+	for retry.Pause(ctx, retry.MissingConsumer) {
+		_, err := c.source.Info(ctx)
+		switch {
+		case err == nil && errors.Is(why, bus.ErrRefused):
+			c.unhealthy(fmt.Sprintf("consumer %s gives no requests: %v: if this lasts, look at the limits of requests that somebody has set on it", c.name(), why))
+			return
+		case err == nil:
+			c.unhealthy("")
+			return
+		case errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound):
+			c.unhealthy(fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", c.name()))
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package consumer
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/history"
+	"errand/internal/requests/hold"
+	"errand/internal/telemetry"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// Outcome is a settled delivery of a request, for who counts them.
+type Outcome struct {
+	Operation  messages.Operation
+	State      messages.State
+	Reason     messages.Reason // "" where it went well
+	Repeated   bool            // it had ended before this delivery
+	DeadLetter bool            // one was stored
+	Took       time.Duration   // since it was taken
+	Age        time.Duration   // since it was published
+}
+
+// ending is how a request ended: what is logged, counted and, where it went
+// wrong, written on its dead letter.
+type ending struct {
+	id       string
+	state    messages.State
+	why      cause  // where it did not go well
+	sequence uint64 // of the event
+	before   bool   // it had ended before this delivery
+	attempt  int
+}
+
+// wrong reports whether the request ended otherwise than it was to.
+func (e ending) wrong() bool {
+	return e.state == messages.Failed || e.state == messages.Uncertain || e.state == messages.Partial
+}
+
+// dead reports whether the request leaves a dead letter: not where each batch of a message was
+// taken, some with fewer recipients.
+func (e ending) dead() bool { return e.wrong() && !(e.state == messages.Partial && e.why.taken) }
+
+// cause is what a final event says about why it did not go well.
+type cause struct {
+	Reason     messages.Reason            `json:"reason"`
+	Message    string                     `json:"message"`
+	HTTPStatus int                        `json:"http_status"`
+	Fields     map[string]json.RawMessage `json:"fields"`
+	Unsettled  []messages.Unsettled       `json:"unsettled"` // batches of a message
+	All        int                        `json:"unsettled_count"`
+	taken      bool                       // each of them was, some with fewer recipients
+}
+
+// causeOf reads it. A partial outcome has those of its batches alone: that of the first one that
+// was not taken is its own.
+func causeOf(body []byte) (c cause, err error) {
+	err = json.Unmarshal(body, &c)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); other { // the rest was read
+		err = nil
+	}
+	i := slices.IndexFunc(c.Unsettled, func(u messages.Unsettled) bool { return u.State != messages.Accepted })
+	c.taken = i < 0 && len(c.Unsettled) == c.All
+	if c.Reason == "" && len(c.Unsettled) > 0 {
+		first := c.Unsettled[max(i, 0)]
+		c.Reason, c.Message, c.HTTPStatus = first.Reason, first.Message, first.HTTPStatus
+	}
+	return c, err
+}
+
+// maxNames is how many fields a log line names.
+const maxNames = 20
+
+// fields are the names of the fields that are at fault. A request may have any text for a
+// name, and an upstream too: what does not look like one is shown as "?".
+func (c cause) fields() (names []string) {
+	for name := range c.Fields {
+		if !isName(name) {
+			name = "?"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names[:min(len(names), maxNames)]
+}
+
+// isName reports whether a text looks like the name of a field: some lower-case words.
+func isName(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (i == 0 || c != '_') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 40
+}
+
+// settled logs and counts a request that was acknowledged. What did not go well is a warning
+// once: a repeat of it is none.
+func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
+	c.Settled(Outcome{Operation: c.op.Name, State: end.state, Reason: end.why.Reason, Repeated: end.before, DeadLetter: end.dead(),
+		Took: took, Age: time.Since(d.meta.Timestamp)})
+	log, level := c.Logger, zerolog.InfoLevel
+	if end.wrong() {
+		log = log.With().Str("reason", string(end.why.Reason)).Int("http_status", end.why.HTTPStatus).Strs("fields", end.why.fields()).Logger()
+		if !end.before {
+			level = zerolog.WarnLevel
+		}
+	}
+	log.WithLevel(level).Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).Bool("repeated", end.before).
+		Int("attempt", end.attempt).Uint64("delivery", d.meta.NumDelivered).Dur("took", took).Msg("settled")
+}
+
+// unsettled is the end of a delivery that goes back to the queue: deferred, or by a fault of
+// ours.
+func unsettled(end ending, err error) telemetry.Ending {
+	e := telemetry.Ending{Request: end.id, State: messages.Deferred}
+	if _, later := errors.AsType[*history.RetryLaterError](err); !later {
+		e.Failed = !errors.Is(err, history.ErrFenced)
+		return e
+	}
+	if failed, ok := errors.AsType[*clients.Error](err); ok {
+		e.Reason = messages.Reason(failed.Reason)
+	} else if _, held := errors.AsType[*hold.ActiveError](err); held {
+		e.Reason = messages.ReasonHeld
+	}
+	return e
+}

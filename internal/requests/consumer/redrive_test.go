@@ -1,0 +1,208 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/internal/history"
+	"errand/internal/requests/attempt"
+	"errand/pkg/messages"
+)
+
+// unnamed is a request that goes by the id that the queue gives, or a person.
+var unnamed = enrollment(nil)
+
+// reopened stores how a request ended, and that it was opened again for the contents of a body;
+// it gives the sequence of that.
+func (h *harness) reopened(id, by, body string) uint64 {
+	h.t.Helper()
+	h.log.Put("mandate.enroll.uncertain."+id, []byte(fmt.Sprintf(`{"request_id":%q,"attempt":1,"reason":"no_answer","fingerprint":%q}`, id, fingerprint(h.t, body))))
+	return h.log.Put("mandate.enroll.reopened."+id, []byte(fmt.Sprintf(
+		`{"request_id":%q,"attempt":1,"by":%q,"was":{"state":"uncertain","reason":"no_answer"},"after_unknown":true,"fingerprint":%q}`, id, by, fingerprint(h.t, body))))
+}
+
+func fingerprint(t *testing.T, body string) string {
+	t.Helper()
+	meta, err := messages.Check(messages.Enroll, []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return meta.Fingerprint
+}
+
+// redriven opens a message that says that a person has published it again.
+func (h *harness) redriven(id string, reopened uint64, body string, ago time.Duration) *delivery[messages.EnrollRequest] {
+	h.t.Helper()
+	d := h.open("", body, 1)
+	d.message.Header = nats.Header{bus.HeaderRequestID: {id}, bus.HeaderReopened: {fmt.Sprint(reopened)}}
+	d.meta.Timestamp = time.Now().Add(-ago)
+	d.redrive = redriveOf(d.message)
+	return d
+}
+
+func (h *harness) answered() string {
+	h.t.Helper()
+	m, err := h.acks.NextMsg(5 * time.Second)
+	h.must(err)
+	return strings.Fields(string(m.Data))[0]
+}
+
+func TestARedrivenRequestRunsOnceUnderTheIDThatWasReopened(t *testing.T) {
+	for _, id := range []string{"MANDATE_REQUESTS-12", "MANDATE_REQUESTS-12-dk2x9", "pay-1"} {
+		h := newHarness(t)
+		at := h.reopened(id, "ann", unnamed)
+		var prior history.Prior
+		h.handle(func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+			prior = r.Prior
+			return succeeds(ctx, r)
+		})
+		for range 2 { // published twice, as after a kill
+			if h.settle(t.Context(), h.redriven(id, at, unnamed, 0)); h.answered() != "+ACK" {
+				t.Errorf("%s: not acknowledged", id)
+			}
+		}
+		last := h.log.Events()[2:]
+		if len(last) != 1 || last[0].Subject != "mandate.enroll.succeeded."+id || len(h.handled) != 1 {
+			t.Errorf("%s: events %v, handled %q", id, last, h.handled)
+		}
+		if prior.State != messages.Reopened || !prior.AfterUnknown || !prior.Again || prior.Reason != messages.ReasonNoAnswer {
+			t.Errorf("%s: it was run over %+v", id, prior)
+		}
+		if diff := cmp.Diff([]string{"succeeded", "repeated"}, h.settled); diff != "" {
+			t.Errorf("%s: settled (-want +got):\n%s", id, diff)
+		}
+	}
+}
+
+// What says of itself that it is redriven, and is not, is run under no id: not under the one
+// that it claims, and not under one of its own, since it may be what was done already.
+func TestNobodyTakesAnIDBySayingThatItWasReopened(t *testing.T) {
+	const victim = "pay-1"
+	for what, c := range map[string]struct {
+		id     string
+		before func(h *harness) uint64 // the sequence that the message says
+		body   string
+	}{
+		"an id that nobody has":        {id: "pay-2", before: func(*harness) uint64 { return 0 }},
+		"one that the queue will give": {id: "MANDATE_REQUESTS-999", before: func(*harness) uint64 { return 1 }},
+		"one that ended": {before: func(h *harness) uint64 {
+			return h.log.Put("mandate.enroll.failed."+victim, []byte(`{"fingerprint":""}`))
+		}},
+		"one that was corrected":         {before: func(h *harness) uint64 { return h.reopened(victim, messages.ByCorrection, unnamed) }},
+		"one reopened for other content": {before: func(h *harness) uint64 { return h.reopened(victim, "ann", enrollment(map[string]any{"amount": "200"})) }},
+		"one reopened later":             {before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) + 1 }},
+		"another than the body names":    {before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) }, body: request},
+		"a pattern":                      {id: "*", before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) }},
+		"a reopening without contents": {before: func(h *harness) uint64 {
+			return h.log.Put("mandate.enroll.reopened."+victim, []byte(`{"stream":"MANDATE_REQUESTS","seq":7}`))
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHarness(t)
+			id, body := victim, unnamed
+			if c.id != "" {
+				id = c.id
+			}
+			if c.body != "" {
+				body = c.body
+			}
+			at := c.before(h)
+			before := len(h.log.Events())
+			h.settle(t.Context(), h.redriven(id, at, body, 0)) // a replica may lag
+			if got := h.answered(); got != "-NAK" && c.body == "" && id != "*" {
+				t.Errorf("at first: %s", got)
+			}
+			h.settle(t.Context(), h.redriven(id, at, body, 2*time.Minute))
+			if got := h.answered(); got != "+ACK" {
+				t.Errorf("after two minutes: %s", got)
+			}
+			for _, e := range h.log.Events()[before:] {
+				if !strings.HasPrefix(e.Subject, "mandate.enroll.failed.MANDATE_REQUESTS-") || !strings.Contains(string(e.Body), `"invalid_request"`) ||
+					!strings.Contains(string(e.Body), fmt.Sprintf(`"conflicts_with":%q`, id)) {
+					t.Errorf("stored %s %s", e.Subject, e.Body)
+				}
+			}
+			if len(h.handled) != 0 {
+				t.Errorf("it was run under %q", h.handled)
+			}
+		})
+	}
+}
+
+// lagging is a log that a replica answers for which the last event is missing.
+type lagging struct {
+	history.Log
+	lags bool
+}
+
+func (l *lagging) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
+	e, err := l.Log.Last(ctx, op, filter)
+	if l.lags && messages.StateOf(e.Subject) == messages.Reopened && strings.Contains(filter, "*") {
+		return l.Log.Last(ctx, op, strings.Replace(filter, "*", string(messages.Uncertain), 1))
+	}
+	return e, err
+}
+
+func TestARedrivenRequestIsNotTakenForDoneByAReplicaThatLags(t *testing.T) {
+	h := newHarness(t)
+	log := &lagging{h.log, true}
+	h.Log = log
+	at := h.reopened("a1", "ann", request)
+	h.settle(t.Context(), h.redriven("a1", at, request, 0))
+	if got := h.answered(); got != "-NAK" || len(h.handled) != 0 {
+		t.Errorf("a stale read: %s, handled %q", got, h.handled)
+	}
+	log.lags = false
+	h.settle(t.Context(), h.redriven("a1", at, request, 0))
+	if got := h.answered(); got != "+ACK" || len(h.handled) != 1 {
+		t.Errorf("then: %s, handled %q", got, h.handled)
+	}
+}
+
+// A redrive is of the contents that it was decided for: where these were corrected since, it
+// corrects nothing back.
+func TestARedriveCorrectsNothing(t *testing.T) {
+	h := newHarness(t)
+	at := h.reopened("a1", "ann", request)
+	other := enrollment(map[string]any{"request_id": "a1", "amount": "200"})
+	h.log.Put("mandate.enroll.failed.a1", []byte(fmt.Sprintf(`{"request_id":"a1","reason":"refused","fingerprint":%q}`, fingerprint(t, other))))
+	h.settle(t.Context(), h.redriven("a1", at, request, 0))
+	if got := h.answered(); got != "+ACK" || len(h.handled) != 0 {
+		t.Errorf("%s, handled %q", got, h.handled)
+	}
+	h.eventsAre("a1 uncertain", "a1 reopened", "a1 failed", "own failed")
+}
+
+// What a person runs again has as much time as what is published for the first time.
+func TestTheTimeOfARedrivenRequestCountsFromItsPublication(t *testing.T) {
+	h := newHarness(t)
+	past, soon := time.Now().Add(-48*time.Hour), time.Now().Add(time.Hour)
+	for _, c := range []struct {
+		named    time.Time
+		redriven bool
+		want     time.Duration
+	}{{past, true, 24 * time.Hour}, {past, false, -48 * time.Hour}, {soon, true, time.Hour}} {
+		m := nats.NewMsg("mandate.enroll.requested")
+		m.Data = []byte(enrollment(map[string]any{"request_id": "a1", "give_up_at": c.named.UTC().Format(time.RFC3339)}))
+		if c.redriven {
+			m.Header.Set(bus.HeaderReopened, "1")
+		}
+		_, err := h.js.PublishMsg(t.Context(), m)
+		h.must(err)
+		r, err := h.pull.Next(t.Context(), time.Second)
+		h.must(err)
+		permit, err := h.hold.Acquire(t.Context())
+		h.must(err)
+		d := h.Consumer.open(r, permit)
+		if got := time.Until(d.giveUp).Round(time.Minute); got != c.want {
+			t.Errorf("named %s, redriven %v: given up in %v, want %v", c.named, c.redriven, got, c.want)
+		}
+	}
+}

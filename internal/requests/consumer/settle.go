@@ -1,0 +1,207 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/failpoint"
+	"errand/internal/history"
+	"errand/internal/requests/attempt"
+	"errand/internal/retry"
+	"errand/internal/telemetry"
+	"errand/pkg/messages"
+)
+
+// settle takes one delivery to its end: an outcome stored and the request
+// acknowledged, or the request given back. The only warning about a request is here.
+func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
+	began := time.Now()
+	ctx, span := c.Tracer.Process(ctx, telemetry.Delivery{Subject: d.message.Subject, Consumer: d.meta.Consumer, Number: d.meta.NumDelivered, Probe: d.permit.Probe(), Trace: trace(d.message)})
+	failpoint.Here(failpoint.Taken)
+	h, end, err := c.leave(ctx, d)
+	if p, ok := errors.AsType[*attempt.PanicError](errors.Join(d.invalid, err)); ok {
+		c.Panicked(c.op.Name)
+		c.Logger.Error().Str("op", string(c.op.Name)).Err(p).Bytes("stack", p.Stack).Msg("caught a panic; please report it")
+	}
+	if _, panicked := errors.AsType[*attempt.PanicError](err); panicked && d.meta.NumDelivered >= maxPanics {
+		end, err = c.quarantine(ctx, d, h)
+	}
+	if err == nil {
+		err = c.deadLetter(ctx, d, end)
+	}
+	c.lease.drop(d.message) // a late heartbeat would undo what follows
+	if err != nil {
+		c.nak(ctx, d, end.id, err)
+		span.End(unsettled(end, err))
+		return
+	}
+	failpoint.Here(failpoint.BeforeAck)
+	_ = d.message.Ack() // lost: it is delivered again, finds its outcome and is acknowledged then
+	failpoint.Here(failpoint.AfterAck)
+	c.settled(d, end, time.Since(began))
+	span.End(telemetry.Ending{Request: end.id, State: end.state, Reason: end.why.Reason, Failed: end.wrong() && !end.before, Repeated: end.before, Attempt: end.attempt})
+}
+
+// leave gives a request that this program refuses to a newer one, if such are being rolled
+// out: what is no field today may be one there. Everything else it has answered.
+func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R]) (*history.History, ending, error) {
+	if _, refused := errors.AsType[*messages.Invalid](d.invalid); refused && c.Newer() && time.Now().Before(d.giveUp) {
+		return nil, ending{id: d.ids[0]}, &history.RetryLaterError{At: time.Now().Add(retry.Newer), Cause: fmt.Errorf("left to a newer program: %w", d.invalid)}
+	}
+	return c.answer(ctx, d)
+}
+
+// answer has the request handled over its history: that of the id it names or, where that
+// one is another request's, reported under an id that the queue gives. It gives the history
+// that it was handled over last.
+func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.History, end ending, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			end, err = ending{id: d.ids[0]}, attempt.Panicked(p)
+		}
+	}()
+	if err := c.findReopened(ctx, d); err != nil {
+		return nil, ending{id: d.ids[0]}, err
+	}
+	var ev messages.Event
+	why := c.refusal(d)
+	for i, id := range d.ids {
+		h = c.history(d, id)
+		valid := d.invalid == nil && i == 0
+		if valid && !d.redriven {
+			h.Corrects = d.meta.Timestamp
+		}
+		ev, err = h.Settle(ctx, d.meta.NumDelivered == 1 && !d.redriven, func(p history.Prior) (messages.Event, error) {
+			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.meta.NumDelivered < maxPanics {
+				return messages.Event{}, d.invalid
+			}
+			if i == 0 && d.reopened > 0 && p.State == "" {
+				return messages.Event{}, errLags()
+			}
+			if !valid {
+				state := messages.Failed
+				if p.Acted() { // it was taken by older rules, and a call may have been made
+					state, why.Reason = messages.Uncertain, messages.ReasonInterrupted
+				}
+				return h.Event(state, c.op.Ended(d.body, state, why)), nil
+			}
+			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Delivery: attempt.Delivery{Prior: p, History: h, Permit: d.permit,
+				Published: d.meta.Timestamp, GiveUpAt: d.giveUp}})
+		})
+		conflict, ok := errors.AsType[*history.ConflictError](err)
+		if !ok {
+			break
+		}
+		why.ConflictsWith = conflict.ID
+	}
+	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok && h.ID == d.ids[0] && done.Sequence < d.reopened {
+		err = errLags()
+	}
+	end, err = c.ending(ctx, h, ev, err)
+	return h, end, err
+}
+
+// refusal is the outcome of a request that is not run: it breaks the rules, or its id is
+// another request's.
+func (c *Consumer[R]) refusal(d *delivery[R]) messages.FailedBody {
+	if d.invalid == nil {
+		return messages.FailedBody{Reason: messages.ReasonConflict, Fingerprint: d.print,
+			Message: "another request with other contents has this request_id"}
+	}
+	b := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: d.invalid.Error(), Fingerprint: d.print}
+	if faults, ok := errors.AsType[*messages.Invalid](d.invalid); ok {
+		b.Fields = faults.Fields
+	}
+	if d.redriven && d.reopened == 0 { // a copy of another one's message
+		b.ConflictsWith = d.of
+	}
+	return b
+}
+
+// ending is what a history's Settle gave.
+func (c *Consumer[R]) ending(ctx context.Context, h *history.History, ev messages.Event, err error) (ending, error) {
+	done, ok := errors.AsType[*history.AlreadyDoneError](err)
+	switch {
+	case ok:
+		end, body := ending{id: h.ID, state: done.State, sequence: done.Sequence, before: true, attempt: h.Attempt}, done.Body
+		if end.state == messages.Resolved {
+			was, err := c.Log.Last(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // it leaves the dead letter
+			if err != nil || was.Sequence == 0 {
+				return end, err
+			}
+			end.state, body, end.sequence = messages.Uncertain, was.Body, was.Sequence
+		}
+		if !end.wrong() {
+			return end, nil
+		}
+		end.why, err = causeOf(body)
+		return end, err
+	case err != nil:
+		return ending{id: h.ID}, err
+	}
+	end := ending{id: h.ID, state: ev.State, sequence: h.Sequence(), attempt: h.Attempt}
+	if !end.wrong() {
+		return end, nil
+	}
+	body, err := ev.Encode()
+	if err == nil {
+		end.why, err = causeOf(body)
+	}
+	return end, err
+}
+
+// maxPanics is at which delivery a request whose handling panics is taken out of the queue.
+const maxPanics = 3
+
+// quarantine ends a request whose handling panics each time. It goes on with the history of
+// that handling: a call that was announced there is at work no more.
+func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history.History) (ending, error) {
+	ev, err := h.Settle(ctx, false, func(p history.Prior) (messages.Event, error) {
+		state := messages.Uncertain
+		b := messages.FailedBody{Reason: messages.ReasonInterrupted, Message: "its handling fails each time; a call may have been made", Fingerprint: d.print}
+		if !p.Acted() && p.State != messages.Deferred {
+			state, b.Reason, b.Message = messages.Failed, messages.ReasonInvalidRequest, "its handling fails each time"
+		}
+		return h.Event(state, c.op.Ended(d.body, state, b)), nil
+	})
+	return c.ending(ctx, h, ev, err)
+}
+
+// deadLetter stores the dead letter of a request that did not go well. It is stored before
+// the acknowledgement, so a death in between repeats it and loses nothing.
+func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending) error {
+	if !end.dead() {
+		return nil
+	}
+	subject := "dead." + d.message.Subject
+	err := c.Tracer.Publish(ctx, subject, subject, func(ctx context.Context) error {
+		return c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: end.why.Reason, Message: end.why.Message, Final: end.sequence})
+	})
+	failpoint.Here(failpoint.DeadLettered)
+	return err
+}
+
+// nak gives the request back to the queue for as long as there is nothing to do for it.
+// One that fails every time, whatever the fault, comes back once a minute.
+func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err error) {
+	wait := retry.Fault.Wait(int(min(d.meta.NumDelivered, 100)))
+	later, ok := errors.AsType[*history.RetryLaterError](err)
+	switch {
+	case ctx.Err() != nil:
+		wait = 0 // the program ends
+	case errors.Is(err, history.ErrFenced):
+		wait = retry.Fenced
+	case ok:
+		wait = max(time.Until(later.At), retry.Nak)
+	}
+	if c.stopping.Load() {
+		wait = max(wait, retry.PullExpiry) // or one of our own pulls has it again
+	}
+	c.Logger.Warn().Str("op", string(c.op.Name)).Str("request_id", id).Err(err).Dur("wait", wait).Msg("nak with delay")
+	if e := d.message.NakWithDelay(wait); e != nil {
+		c.Logger.Warn().Err(fmt.Errorf("nak %s: %w", id, e)).Msg("nats")
+	}
+}

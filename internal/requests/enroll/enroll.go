@@ -1,0 +1,198 @@
+// Package enroll decides one enrollment: it knows what the transaction list says of a call
+// of unknown fate, and makes calls through attempt alone.
+//
+//	attempt ─┬─ done ────────► succeeded
+//	         ├─ refused ─────► failed
+//	         ├─ retry later ─► deferred
+//	         └─ unknown ─────► look the order number up ─┬─ listed, or the list proves nothing ─► uncertain
+//	                                                     ├─ report ─────────────────────────────► uncertain
+//	                                                     └─ retry, or a person's redrive: not listed, call again
+//	                                                        after another look
+package enroll
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"errand/internal/mandates"
+	"errand/internal/requests/attempt"
+	"errand/internal/retry"
+	"errand/pkg/clients"
+	"errand/pkg/clients/mandate"
+	"errand/pkg/messages"
+)
+
+// Handler enrolls payers. Every field but ReturnURL and WithoutPayer is required.
+type Handler struct {
+	Upstream *mandate.Client
+	Caller   *attempt.Caller
+	Zone     *time.Location // of the document's dates
+	// ReturnURL gives the return_url of a request without one; nil: it goes without.
+	ReturnURL    func(id string) string
+	WithoutPayer bool // events hold nothing of the payer
+}
+
+// enrollment is one request on one delivery.
+type enrollment struct {
+	*Handler
+	request  attempt.Request[messages.EnrollRequest]
+	defaults messages.Defaults // of the call that was announced last
+	callback string            // return_url, where the request has none
+	evidence []json.RawMessage // what is listed under the order number
+	message  string            // what a look-up found
+	again    bool              // a person said that it is to be made where it is not listed
+}
+
+// Handle answers one enrollment request. Errors: *history.RetryLaterError when it was
+// deferred, history.ErrFenced when another worker has it, or the log's.
+func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	e := &enrollment{Handler: h, request: r, again: r.Prior.Again, callback: h.returnURL(r)}
+	result, err := attempt.Run(ctx, h.Caller, attempt.Call[mandate.Enrolled]{
+		Delivery: r.Delivery, Unknown: attempt.UnknownOf(r.Prior), OwnKey: r.Body.PortalKey != "",
+		Before: e.before, Started: e.started, Stale: e.stale, OnUnknown: e.lookUp, LooksUp: true, Make: e.call})
+	if err != nil {
+		return messages.Event{}, err
+	}
+	return e.event(ctx, result)
+}
+
+// returnURL is the return_url of a request without one, "" if it has none: that of its
+// first call, so that each repetition says the same whatever was configured since.
+func (h *Handler) returnURL(r attempt.Request[messages.EnrollRequest]) string {
+	switch {
+	case r.Body.ReturnURL != "":
+		return ""
+	case r.Prior.Started != nil:
+		var first messages.EnrollStarted
+		_ = messages.DecodeEvent(r.Prior.Started, &first) // the history has read it
+		return first.ReturnURL
+	case h.ReturnURL == nil:
+		return ""
+	}
+	return h.ReturnURL(r.History.ID)
+}
+
+// before refuses a call whose link would have expired already.
+func (e *enrollment) before(now time.Time) *clients.Error {
+	at := e.request.Body.LinkExpiredAt
+	if at == "" {
+		return nil
+	}
+	expires, err := time.ParseInLocation(time.DateTime, at, e.Zone)
+	if err != nil || now.Before(expires) {
+		return nil
+	}
+	return &clients.Error{Operation: "enroll", Fate: clients.Refused, Reason: string(messages.ReasonUnavailable),
+		Message: "link_expired_at has passed before the call", Fields: map[string][]string{"link_expired_at": {"has passed before the call"}}}
+}
+
+// started is the body of the event that announces a call; the document's defaults for what
+// the request left out are those of that moment.
+func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.Body {
+	body := &e.request.Body
+	e.defaults = messages.Defaults{ReturnURL: e.callback}
+	if body.MaxFrequency == "" {
+		e.defaults.MaxFrequency = "9"
+	}
+	if body.EffectiveDate == "" {
+		e.defaults.EffectiveDate = e.tomorrow(time.Now())
+	}
+	return &messages.EnrollStarted{Deadline: deadline, Fingerprint: e.request.History.Fingerprint,
+		OrderNumber: body.OrderNumber, Defaults: e.defaults, AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
+}
+
+func (e *enrollment) tomorrow(now time.Time) string {
+	return now.In(e.Zone).AddDate(0, 0, 1).Format(time.DateOnly)
+}
+
+// stale reports whether the day has passed that a call was announced on.
+func (e *enrollment) stale(now time.Time) bool {
+	return e.request.Body.EffectiveDate == "" && e.defaults.EffectiveDate != e.tomorrow(now)
+}
+
+// call makes the call as it was announced. An omitted link_expired_at stays so: the
+// service's own default, an hour after it makes the link, is always right.
+func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
+	body := mandate.Enrollment(e.request.Body.Enrollment)
+	if body.MaxFrequency == "" {
+		body.MaxFrequency = e.defaults.MaxFrequency
+	}
+	if body.EffectiveDate == "" {
+		body.EffectiveDate = e.defaults.EffectiveDate
+	}
+	if body.ReturnURL == "" {
+		body.ReturnURL = e.defaults.ReturnURL
+	}
+	enrolled, err := e.Upstream.Enroll(ctx, body)
+	if e.WithoutPayer {
+		if enrolled.Body != nil {
+			enrolled.Body = messages.WithoutPayer(enrolled.Body)
+		}
+		err = withoutPayer(err, body)
+	}
+	return enrolled, err
+}
+
+// lookUp finds out what became of a call of unknown fate. After one that was made just now
+// it looks twice: a call that timed out may still be at work upstream.
+func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, error) {
+	e.again = e.again && !fresh // that was said of earlier calls
+	found, err := e.list(ctx)
+	if err == nil && fresh && found.Proof() != mandates.Listed {
+		if !retry.Pause(ctx, retry.SecondLook) {
+			return "", context.Cause(ctx)
+		}
+		found, err = e.list(ctx)
+	}
+	if err != nil {
+		return "", err
+	}
+	if e.WithoutPayer {
+		found.Records = messages.WithoutPayers(found.Records)
+	}
+	switch found.Proof() {
+	case mandates.Listed:
+		e.evidence, e.message = found.Records, "the order number is listed upstream, but the answer with the link never came"
+		return attempt.Uncertain, nil
+	case mandates.NotListed:
+		if e.again || e.request.Body.OnUnknown == messages.OnUnknownRetry {
+			return attempt.Done, nil
+		}
+		return attempt.Uncertain, nil
+	}
+	e.message = "the transaction list does not show what became of the call: " + found.Flaw()
+	return attempt.Uncertain, nil
+}
+
+func (e *enrollment) list(ctx context.Context) (mandates.Listing, error) {
+	filter := mandate.Filter{OrderNumber: e.request.Body.OrderNumber, Redact: e.request.Body.PortalKey}
+	return mandates.Read(ctx, e.Caller.Stop, e.Upstream, e.Caller.Policy, filter, mandates.MaxPages)
+}
+
+// event is the outcome, or stores a deferral.
+func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolled]) (messages.Event, error) {
+	h, order := e.request.History, e.request.Body.OrderNumber
+	switch r.Verdict {
+	case attempt.Done:
+		return h.Event(messages.Succeeded, &messages.EnrollSucceeded{APIVersion: r.Value.Version, OrderNumber: order,
+			Enrollment: r.Value.Body, LinkExpiredAt: e.request.Body.LinkExpiredAt, AfterUnknown: r.AfterUnknown, Fingerprint: h.Fingerprint}), nil
+	case attempt.Refused, attempt.GivenUp:
+		return h.Event(messages.Failed, &messages.FailedBody{Reason: r.Reason, Message: r.Message, HTTPStatus: r.Status,
+			Fields: r.Fields, OrderNumber: order, Fingerprint: h.Fingerprint, AfterUnknown: r.AfterUnknown}), nil
+	case attempt.Uncertain:
+		body := &messages.EnrollUncertain{Reason: r.Reason, Message: r.Message, OrderNumber: order, Evidence: e.evidence,
+			Fingerprint: h.Fingerprint, AfterUnknown: r.AfterUnknown}
+		if e.message != "" {
+			body.Message = e.message
+		}
+		if len(e.evidence) > 0 {
+			body.Reason = messages.ReasonLinkLost
+		}
+		return h.Event(messages.Uncertain, body), nil
+	case attempt.RetryLater:
+		return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
+	}
+	return messages.Event{}, fmt.Errorf("enroll: %s: no such end of a call", r.Verdict)
+}

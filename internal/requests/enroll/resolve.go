@@ -1,0 +1,145 @@
+package enroll
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/history"
+	"errand/internal/mandates"
+	"errand/internal/retry"
+	"errand/pkg/clients/mandate"
+	"errand/pkg/messages"
+)
+
+// Resolver looks enrollments that ended uncertain up again, and publishes what became of
+// them when the transaction list shows it.
+//
+//	uncertain ─► look at each age ─┬─ listed, or its state is final ─► resolved
+//	                               ├─ not listed, a day old ─────────► resolved: failed
+//	                               └─ else ──────────────────────────► the next age
+//
+// Several programs may look at once; the history takes one answer.
+type Resolver struct {
+	Upstream *mandate.Client
+	Policy   retry.Policy
+	Zone     *time.Location // of the document's dates
+	// Held reports whether the service is not to be asked now.
+	Held func() bool
+	Log  history.Log
+	// Next gives the enrollments that ended uncertain: see mandates.Looks.
+	Next func(ctx context.Context, from uint64, since time.Time) (history.Open, error)
+	// Began gives when the first event of an enrollment before a sequence was stored; zero:
+	// that is not known now.
+	Began    func(ctx context.Context, id string, before uint64) (time.Time, error)
+	Resolved func(outcome messages.State)
+	Logger   zerolog.Logger
+
+	WithoutPayer bool // events hold nothing of the payer
+}
+
+// Run works until ctx ends. What is open then is looked at again by the next program.
+func (r *Resolver) Run(ctx context.Context) {
+	looks := &mandates.Looks{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.Policy, Logger: r.Logger, Next: r.Next, Held: r.Held,
+		Look: func(ctx context.Context, o history.Open, _, age time.Duration) (bool, error) {
+			return r.look(ctx, o, age)
+		}}
+	looks.Run(ctx)
+}
+
+// look looks one enrollment up, if it is uncertain still, and stores what became of it,
+// if the list shows it. looked: the service was asked.
+func (r *Resolver) look(ctx context.Context, o history.Open, age time.Duration) (looked bool, err error) {
+	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID, Trace: o.Trace}
+	_, err = h.Read(ctx)
+	answered, ok := errors.AsType[*history.AlreadyDoneError](err)
+	switch {
+	case !ok && (errors.Is(err, history.ErrCorrupt) || ctx.Err() != nil):
+		return false, err
+	case !ok || answered.State != messages.Uncertain: // a read may lag behind: then the next look sees it
+		return false, nil
+	}
+	var was messages.EnrollUncertain
+	if err := messages.DecodeEvent(answered.Body, &was); err != nil {
+		return false, err
+	}
+	began, err := r.Began(ctx, o.ID, o.Sequence)
+	if err != nil || began.IsZero() { // a read may lag behind here, too
+		return false, err
+	}
+	found, err := mandates.Read(ctx, nil, r.Upstream, r.Policy, mandate.Filter{OrderNumber: was.OrderNumber}, mandates.MaxPages)
+	if err != nil {
+		return true, err
+	}
+	found = found.Since(began.Add(-retry.Margin), r.Zone)
+	if age >= retry.ResolveEnough && len(found.Records) == 0 {
+		if found.Hidden, err = r.hidden(ctx); err != nil {
+			return true, err
+		}
+	}
+	outcome := became(found, was, age)
+	if outcome == "" {
+		return true, nil
+	}
+	if r.WithoutPayer {
+		found.Records = messages.WithoutPayers(found.Records)
+	}
+	err = h.Store(ctx, messages.Resolved, &messages.EnrollResolved{Outcome: outcome, By: messages.ByTransactionList,
+		OrderNumber: was.OrderNumber, Evidence: found.Records, Fingerprint: was.Fingerprint})
+	if err != nil {
+		if errors.Is(err, history.ErrFenced) { // another program was first
+			err = nil
+		}
+		return true, err
+	}
+	r.Logger.Info().Str("op", string(messages.Enroll)).Str("request_id", o.ID).Str("outcome", string(outcome)).Dur("after", age).Msg("resolved")
+	r.Resolved(outcome)
+	return true, nil
+}
+
+// hidden reports whether the list shows nothing at all: it may be hidden from our token.
+func (r *Resolver) hidden(ctx context.Context) (bool, error) {
+	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (bool, error) {
+		for page, err := range r.Upstream.Transactions(ctx, mandate.Filter{}, 1) {
+			return len(page.Records) == 0, err
+		}
+		return true, nil
+	})
+}
+
+// became is what the list says of an uncertain enrollment at an age; "": nothing yet.
+//
+// Succeeded means what it means of a call: the service took the enrollment. Failed: there
+// is no mandate and none will come of it, as it is not listed after a day, or every record
+// of it has ended otherwise than approved. Of one whose link was lost it is known that it
+// was taken; there the question is what came of it.
+func became(found mandates.Listing, was messages.EnrollUncertain, age time.Duration) messages.State {
+	taken := was.Reason == messages.ReasonLinkLost || len(was.Evidence) > 0
+	if len(found.Records) == 0 {
+		if found.Others || found.Cut || found.Hidden || taken || age < retry.ResolveEnough { // what was listed once was not unmade
+			return ""
+		}
+		return messages.Failed
+	}
+	ended, approved := true, false
+	for _, record := range found.Records {
+		r := mandates.ReadRecord(record)
+		state := r.Decided()
+		if r.Deduction() { // even one that failed has a mandate
+			state = messages.Succeeded
+		}
+		approved = approved || state == messages.Succeeded
+		ended = ended && state == messages.Failed
+	}
+	switch {
+	case ended && found.Cut:
+		return ""
+	case ended:
+		return messages.Failed
+	case approved || !taken || age >= retry.ResolveEnough:
+		return messages.Succeeded
+	}
+	return ""
+}

@@ -1,0 +1,78 @@
+// Package query answers the two reads: a mandate account's transactions, page by page, and
+// the mail account's information. A read may be repeated at will, so it announces nothing;
+// its history only keeps two workers from publishing it twice.
+//
+//	transactions ─► page, page, … each stored over the one before ─► listed
+//	account      ─────────────────────────────────────────────────► reported
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"errand/internal/history"
+	"errand/internal/requests/attempt"
+	"errand/internal/requests/hold"
+	"errand/pkg/clients"
+	"errand/pkg/messages"
+)
+
+// read makes one call that changes nothing, with its slot and against its hold. What fails
+// is tried again while the delivery has tries left.
+func read[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R], f func(context.Context) (T, error)) (value T, err error) {
+	for waits := c.Policy.Waits(); ; {
+		if value, err = once(ctx, c, r, f); err == nil || !repeatable(err) {
+			return value, err
+		}
+		wait, again := waits.Next(err)
+		r.Permit.Observe(hold.Call{Err: err, Exhausted: !again})
+		if !again || !c.Pause(ctx, wait) || c.Stopping() || !time.Now().Before(r.GiveUpAt) {
+			return value, err
+		}
+	}
+}
+
+func once[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R], f func(context.Context) (T, error)) (value T, err error) {
+	if err := c.Slots.Take(ctx); err != nil {
+		return value, err
+	}
+	defer c.Slots.Free()
+	if err := r.Permit.Call(); err != nil {
+		return value, &clients.Error{Operation: string(r.History.Operation), Fate: clients.Held, Reason: clients.ReasonHeld, Message: err.Error(), Err: err}
+	}
+	if value, err = f(ctx); err == nil || !repeatable(err) {
+		r.Permit.Observe(hold.Call{Err: err})
+	}
+	return value, err
+}
+
+// repeatable reports whether the same may be asked for again at once.
+func repeatable(err error) bool {
+	fate := clients.FateOf(err)
+	return fate == clients.Busy || fate == clients.Unknown
+}
+
+// unanswered is what becomes of a read that got no answer: failed when the upstream said no
+// or talks nonsense, else it comes back later until it is given up.
+func unanswered[R any](c *attempt.Caller, r attempt.Request[R], err error) (messages.Event, error) {
+	failed, ok := errors.AsType[*clients.Error](err)
+	if !ok {
+		return messages.Event{}, err
+	}
+	body := &messages.FailedBody{Reason: messages.Reason(failed.Reason), Message: failed.Message, HTTPStatus: failed.Status,
+		Fields: failed.Fields, Fingerprint: r.History.Fingerprint}
+	final := failed.Fate == clients.Refused || failed.Reason == string(messages.ReasonBadAnswer)
+	if now := time.Now(); !final && now.Before(r.GiveUpAt) {
+		wait := c.Policy.Defer(now.Sub(r.Published) / 4) // half as long again each time
+		if failed.Fate == clients.Held {
+			wait = c.Policy.Max // it stays in its queue while the hold lasts
+		}
+		return messages.Event{}, &history.RetryLaterError{At: attempt.NotBefore(max(wait, failed.RetryAfter), r.GiveUpAt), Cause: failed}
+	}
+	if !final {
+		body.Reason, body.Message = messages.ReasonUnavailable, fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt})
+	}
+	return r.History.Event(messages.Failed, body), nil
+}

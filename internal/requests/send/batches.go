@@ -1,0 +1,272 @@
+package send
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"errand/internal/failpoint"
+	"errand/internal/history"
+	"errand/internal/requests/attempt"
+	"errand/pkg/messages"
+)
+
+// delivery is the work on a message of several batches on one delivery.
+type delivery struct {
+	*message
+	outcome
+	reopened uint64 // sequence of the event that opened the request again; 0: none
+	named    []int  // the batches that it says may be sent; none: it names none
+
+	deadline attempt.Deadline // of the request's started event
+
+	mu       sync.Mutex // guards what follows
+	deferred *result    // a batch that waits, longest of all
+	awaited  *result    // a batch that waits for the sending log
+	broken   error      // ends the work
+}
+
+// many sends a message of several batches, some of them at once.
+func (m *message) many(ctx context.Context) (messages.Event, error) {
+	d := &delivery{message: m}
+	m.request.History.Attempt++
+	if err := d.begin(ctx); err != nil {
+		return messages.Event{}, err
+	}
+	work := make(chan batch)
+	var workers sync.WaitGroup
+	for range min(max(m.Parallel, 1), m.plan.batches) {
+		workers.Go(func() {
+			for b := range work {
+				d.settle(ctx, b)
+			}
+		})
+	}
+	for b, err := range m.plan.cut(m.texts(ctx)) {
+		if err != nil {
+			d.stop(err)
+		}
+		failpoint.Here(failpoint.NextBatch)
+		if !d.goesOn(ctx) {
+			break
+		}
+		if m.calls.Load() == 0 && m.findsOut() {
+			d.settle(ctx, b)
+			continue
+		}
+		work <- b
+	}
+	close(work)
+	workers.Wait()
+	m.request.History.Attempt = m.before + int(m.calls.Load())
+	return d.finish(ctx)
+}
+
+// findsOut reports whether one call is to show whether the upstream works again, before
+// others are made.
+func (m *message) findsOut() bool {
+	p := m.request.Prior
+	return m.request.Permit.Probe() || p.State == messages.Deferred && (p.Reason == messages.ReasonHeld || p.Reason == messages.ReasonBusy)
+}
+
+// begin stores the request's own started event and finds out whether it was opened again.
+func (d *delivery) begin(ctx context.Context) error {
+	r := d.request
+	var body []byte
+	switch r.Prior.State {
+	case "":
+	case messages.Reopened: // just now, maybe: a replica may not have it yet
+		d.reopened, body = r.History.Sequence(), r.Prior.Last
+	default:
+		e, err := r.History.Log.Last(ctx, messages.Send, messages.Send.Subject(messages.Reopened, r.History.ID))
+		if err != nil {
+			return err
+		}
+		d.reopened, body = e.Sequence, e.Body
+	}
+	if body != nil {
+		var said messages.ReopenedBody
+		if err := messages.DecodeEvent(body, &said); err != nil {
+			return err
+		}
+		d.named = said.Batches
+	}
+	return d.announce(ctx)
+}
+
+func (d *delivery) announce(ctx context.Context) (err error) {
+	d.deadline, err = d.Caller.Announce(ctx, d.request.History, d.started, attempt.State{})
+	return err
+}
+
+// goesOn renews the request's started event while batches remain, and reports whether
+// to begin another one.
+func (d *delivery) goesOn(ctx context.Context) bool {
+	if d.ended() {
+		return false
+	}
+	if d.calls.Load() > 0 && d.Caller.Stopping() {
+		d.wait(result{Result: attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy,
+			Message: errStopping.Error(), NotBefore: time.Now(), Cause: errStopping}})
+		return false
+	}
+	if !d.deadline.Outlasts(time.Now(), d.Caller.Timeout) {
+		d.request.History.Attempt = d.before + int(d.calls.Load()) + 1
+		if err := d.announce(ctx); err != nil {
+			d.stop(err)
+			return false
+		}
+	}
+	return true
+}
+
+// ended reports whether no other batch is to be begun.
+func (d *delivery) ended() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.broken != nil || d.deferred != nil
+}
+
+// errStopping is why batches wait that could have been sent, or a list that could have been
+// read.
+var errStopping = errors.New("send: the program ends")
+
+// stop ends the work on this delivery.
+func (d *delivery) stop(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.broken == nil {
+		d.broken = err
+	}
+}
+
+// wait keeps that a batch waits. While one waits for a call no other is begun; while one
+// waits for the sending log the others go on.
+func (d *delivery) wait(r result) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.Verdict == attempt.AwaitLog {
+		d.awaited = &r
+	}
+	if r.Verdict == attempt.RetryLater && (d.deferred == nil || r.NotBefore.After(d.deferred.NotBefore)) {
+		d.deferred = &r
+	}
+}
+
+// settle takes one batch to its end over its own history.
+func (d *delivery) settle(ctx context.Context, b batch) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.stop(attempt.Panicked(p))
+		}
+	}()
+	r := d.request
+	h := &history.History{Log: r.History.Log, Operation: messages.Batch, ID: messages.BatchID(r.History.ID, b.number), Trace: r.History.Trace}
+	named := slices.Contains(d.named, b.number)
+	if named || len(d.named) == 0 {
+		h.ReopenedAt, h.Named = d.reopened, named
+	}
+	var got result
+	_, err := h.Settle(ctx, r.Prior.State == "", func(p history.Prior) (messages.Event, error) {
+		of := r.Delivery
+		of.History, of.Prior = h, p
+		var err error
+		if len(d.named) > 0 && !named {
+			got = leftOut(b, p)
+		} else if got, err = d.send(ctx, of, startedBatch(b), b); err != nil {
+			return messages.Event{}, err
+		}
+		if got.waits() {
+			return messages.Event{}, d.deferBatch(ctx, h, p, got)
+		}
+		return h.Event(got.state(), bodyOf(got)), nil
+	})
+	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok {
+		got, err = settledBefore(b, done)
+	}
+	later, ok := errors.AsType[*history.RetryLaterError](err)
+	switch {
+	case ok && got.Verdict == "": // it waits since an earlier delivery, or another worker has it
+		d.wait(earlier(later))
+	case ok:
+		d.wait(got)
+	case err != nil:
+		d.stop(err)
+	default:
+		d.add(got)
+	}
+}
+
+// leftOut is the result of a batch that is not among those that a person has named, and that
+// has no end in its history. It was given up before it was sent, or its events are gone: those
+// of an accepted one are no younger than the redrive, whose time may be longer than theirs.
+func leftOut(b batch, p history.Prior) result {
+	r := attempt.Result[int]{Verdict: attempt.Uncertain, Reason: messages.ReasonInterrupted,
+		Message: "it is not among the batches that were to be sent again, and its events do not show what became of it"}
+	if p.State == messages.Deferred && !p.AfterUnknown {
+		r = attempt.Result[int]{Verdict: attempt.GivenUp, Reason: p.Reason, Status: p.HTTPStatus, Message: p.Message}
+	}
+	return resultOf(b, r)
+}
+
+// earlier is the result of a batch that must be left alone until a time.
+func earlier(l *history.RetryLaterError) result {
+	r := attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy, Message: l.Error(), NotBefore: l.At, Cause: l.Cause}
+	if l.Cause == nil { // another worker may be calling: nobody knows more before its deadline
+		r.Reason = messages.ReasonInterrupted
+	}
+	return result{Result: r}
+}
+
+// startedBatch gives the body of a batch's started events.
+func startedBatch(b batch) attempt.Started {
+	return func(deadline messages.Time, s attempt.State) messages.Body {
+		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: s.AfterUnknown}
+	}
+}
+
+// deferBatch stores that a batch waits, and gives the error that says so. One that waits for
+// the sending log may be looked after whenever its request comes back; that is stored once.
+func (d *delivery) deferBatch(ctx context.Context, h *history.History, p history.Prior, got result) error {
+	later := &history.RetryLaterError{At: got.NotBefore, Cause: got.Cause}
+	if got.Verdict == attempt.AwaitLog {
+		if later.At = time.Now(); awaitsLog(p) {
+			return later
+		}
+	}
+	body := bodyOf(got)
+	body.NotBefore, body.Deadline = &messages.Time{Time: later.At}, got.UnknownUntil()
+	if err := h.Store(ctx, messages.Deferred, body); err != nil {
+		return err
+	}
+	return later
+}
+
+// bodyOf is the body of a batch's event.
+func bodyOf(r result) *messages.BatchBody {
+	b := &messages.BatchBody{Batch: r.number, First: r.first, Count: r.count, Reason: r.Reason, HTTPStatus: r.Status,
+		Message: r.Message, AfterUnknown: r.AfterUnknown, HeldCount: r.HeldCount}
+	if r.Verdict == attempt.Done {
+		b.Accepted = &r.Value
+	}
+	return b
+}
+
+// finish ends a delivery: with its outcome, or deferred because some batches wait.
+func (d *delivery) finish(ctx context.Context) (messages.Event, error) {
+	h := d.request.History
+	switch {
+	case d.broken != nil:
+		return messages.Event{}, d.broken
+	case d.deferred == nil && d.awaited == nil:
+		return d.end(&d.outcome), nil
+	case d.deferred == nil: // all the others are settled
+		d.deferred = d.awaited
+		d.deferred.NotBefore = d.notBefore()
+	}
+	d.deferred.Deadline = messages.Time{} // each batch has its own
+	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.awaited != nil || d.afterUnknown
+	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result, &messages.DeferredBody{})
+}

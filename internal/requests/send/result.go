@@ -1,0 +1,147 @@
+package send
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"errand/internal/history"
+	"errand/internal/requests/attempt"
+	"errand/pkg/messages"
+)
+
+// result is what is known of one batch.
+type result struct {
+	batch
+	attempt.Result[int] // its Value is how many recipients were accepted
+	count               int
+}
+
+// resultOf is the result of a batch's calls.
+func resultOf(b batch, r attempt.Result[int]) result {
+	got := result{batch: b, Result: r, count: len(b.to)}
+	if got.Value = min(max(r.Value, 0), got.count); r.Verdict == attempt.Done && got.Value < got.count {
+		got.Reason = messages.ReasonShortCount
+	}
+	return got
+}
+
+// waits reports whether the batch is not settled yet.
+func (r result) waits() bool { return r.Verdict == attempt.RetryLater || r.Verdict == attempt.AwaitLog }
+
+// whole reports whether every recipient was accepted.
+func (r result) whole() bool { return r.Verdict == attempt.Done && r.Reason == "" }
+
+// state is how the batch's events and the outcome name its verdict.
+func (r result) state() messages.State {
+	switch r.Verdict {
+	case attempt.Done:
+		return messages.Accepted
+	case attempt.Refused:
+		return messages.Refused
+	case attempt.Uncertain:
+		return messages.Uncertain
+	}
+	return messages.Deferred // waits, or was given up before it was sent
+}
+
+// settledBefore is the result that an earlier delivery of the request stored.
+func settledBefore(b batch, done *history.AlreadyDoneError) (result, error) {
+	var body messages.BatchBody
+	if err := messages.DecodeEvent(done.Body, &body); err != nil {
+		return result{}, err
+	}
+	r := attempt.Result[int]{Reason: body.Reason, Status: body.HTTPStatus, Message: body.Message, AfterUnknown: body.AfterUnknown}
+	switch done.State {
+	case messages.Accepted:
+		r.Verdict = attempt.Done
+		if body.Accepted != nil {
+			r.Value = *body.Accepted
+		}
+	case messages.Refused:
+		r.Verdict = attempt.Refused
+	default:
+		r.Verdict = attempt.Uncertain
+	}
+	return resultOf(b, r), nil
+}
+
+// outcome gathers what came of a request's batches; safe for concurrent use.
+type outcome struct {
+	mu           sync.Mutex
+	accepted     int
+	afterUnknown bool
+	results      []result // of batches that were not accepted whole
+}
+
+func (o *outcome) add(r result) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.accepted += r.Value
+	o.afterUnknown = o.afterUnknown || r.AfterUnknown
+	if !r.whole() {
+		r.to = nil // the addresses are not needed any more
+		o.results = append(o.results, r)
+	}
+}
+
+// end is the one final event of a request whose batches are all settled.
+func (m *message) end(o *outcome) messages.Event {
+	slices.SortFunc(o.results, func(a, b result) int { return cmp.Compare(a.number, b.number) })
+	first := func(is func(result) bool) *result {
+		if i := slices.IndexFunc(o.results, is); i >= 0 {
+			return &o.results[i]
+		}
+		return nil
+	}
+	taken := m.plan.batches // batches that the upstream took, whole or in part
+	for _, r := range o.results {
+		if r.Verdict != attempt.Done {
+			taken--
+		}
+	}
+	state, why := messages.Accepted, first(func(r result) bool { return r.Verdict == attempt.Uncertain })
+	switch {
+	case why != nil:
+		state = messages.Uncertain
+	case taken == 0:
+		state, why = messages.Failed, first(func(r result) bool { return r.Verdict != attempt.Done })
+	case len(o.results) > 0:
+		state = messages.Partial
+	}
+	body := &messages.SendOutcome{Accepted: o.accepted, AfterUnknown: o.afterUnknown}
+	if why != nil {
+		body.Reason, body.Message, body.HTTPStatus = why.Reason, why.Message, why.Status
+		if state == messages.Failed {
+			body.Fields = why.Fields
+		}
+	}
+	o.list(body)
+	return m.event(state, body)
+}
+
+// maxUnsettled is how many bytes of unsettled batches an outcome lists at most: with all
+// else in it, it stays under the smallest usual max_payload of NATS.
+const maxUnsettled = 384 << 10
+
+// list fills in the batches that were not accepted whole, as many as fit.
+func (o *outcome) list(body *messages.SendOutcome) {
+	size := 0
+	for _, r := range o.results {
+		text := messages.Cut(r.Message)
+		if size += 200 + len(text); size > maxUnsettled {
+			break
+		}
+		body.Unsettled = append(body.Unsettled, messages.Unsettled{Batch: r.number, First: r.first, Count: r.count,
+			State: r.state(), Reason: r.Reason, HTTPStatus: r.Status, Message: text})
+	}
+	body.UnsettledCount = len(o.results)
+}
+
+// event is a final event with what every outcome says.
+func (m *message) event(s messages.State, body *messages.SendOutcome) messages.Event {
+	body.Recipients, body.Batches = m.plan.recipients, m.plan.batches
+	body.Duplicates, body.InvalidCount, body.Invalid = m.plan.duplicates, m.plan.faults, m.plan.invalid
+	body.Fingerprint = m.request.History.Fingerprint
+	return m.request.History.Event(s, body)
+}

@@ -1,0 +1,233 @@
+// Package send turns one request into batches, batches into calls, and what came of them
+// into one outcome.
+//
+//	recipients ─► parsed, duplicates out ─► batches of at most 1,000 ─┬─► attempt ─► mail.batch.<state>
+//	                                                                  ├─► attempt ─► …
+//	                                          one outcome ◄───────────┘
+//
+// A message of one batch keeps that batch's ledger in its own history; with more, each
+// batch has a history of its own, so that a request that was cut off half-way goes on
+// where it was.
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"errand/internal/history"
+	"errand/internal/requests/attempt"
+	"errand/pkg/clients/mail"
+	"errand/pkg/messages"
+)
+
+// Handler submits messages. Every field but Secret is required.
+type Handler struct {
+	Upstream      *mail.Client
+	Caller        *attempt.Caller
+	Size          int // recipients a batch, at most 1,000
+	Parallel      int // batches of one request under way at once
+	MaxRecipients int // of one request; 0: any number
+
+	// Secret makes the keys of addresses in records; nil: they are plain hashes.
+	Secret *messages.RecipientSecret
+	// Open opens the object that holds a recipient list. fs.ErrNotExist: there
+	// is no such object with that digest.
+	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, error)
+	// Sent leaves a record of a call for whoever reads the sending log. No call is
+	// made before it gave nil.
+	Sent func(context.Context, messages.SentBody) error
+	// Concluded gives what the sending log last showed of batch n of a request; a
+	// zero body: nothing yet.
+	Concluded func(ctx context.Context, request string, n int) (messages.ConcludedBody, error)
+
+	planner planner
+}
+
+// message is one request on one delivery.
+type message struct {
+	*Handler
+	request attempt.Request[messages.SendRequest]
+	encoded mail.Encoded
+	from    string // the sender's bare address
+	size    int    // of a batch, pinned by the first started event
+	plan    plan
+	placed  bool         // it has one of the places for messages to long lists
+	calls   atomic.Int64 // made on this delivery
+	before  int          // made on earlier ones
+}
+
+// Handle answers one send request. Errors: *history.RetryLaterError when it was deferred,
+// history.ErrFenced when another worker has it, the log's or the object store's.
+func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.SendRequest]) (messages.Event, error) {
+	m := &message{Handler: h, request: r, size: h.Size, before: r.History.Attempt}
+	defer m.leave()
+	started, err := m.resume()
+	if err == nil {
+		err = m.prepare(ctx, started)
+	}
+	if err != nil {
+		return m.unprepared(err)
+	}
+	if m.plan.batches > 1 {
+		return m.many(ctx)
+	}
+	return m.single(ctx)
+}
+
+// errShifted is for a plan that is not the one that was begun.
+var errShifted = errors.New("send: the recipients are not those that were begun with")
+
+// errPurged is for a request under way whose plan is gone.
+var errPurged = errors.New("send: the events that say how it was begun are gone")
+
+// resume reads what was begun; nil: nothing was.
+func (m *message) resume() (*messages.SendStarted, error) {
+	prior := m.request.Prior
+	if prior.Started == nil {
+		if prior.State == messages.Deferred {
+			return nil, errPurged
+		}
+		return nil, nil
+	}
+	var started messages.SendStarted
+	if err := messages.DecodeEvent(prior.Started, &started); err != nil {
+		return nil, err
+	}
+	if started.BatchSize < 1 || started.BatchSize > mail.MaxRecipients {
+		return nil, fmt.Errorf("send: %w: it pins no batch size", history.ErrCorrupt)
+	}
+	m.size = started.BatchSize // the same batches as before
+	return &started, nil
+}
+
+// prepare encodes the message and plans the batches.
+func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (err error) {
+	body := &m.request.Body
+	m.encoded, err = mail.Encode(mail.Message{From: body.From, ReplyTo: body.ReplyTo, UnsubscribeLink: body.UnsubscribeLink,
+		Subject: body.Subject, Content: body.Content, AsHTML: body.AsHTML, Headers: body.Headers})
+	if err != nil {
+		return &invalidError{"body", "cannot be encoded"}
+	}
+	if bare, err := messages.ParseRecipient(body.From); err == nil { // else none is named
+		m.from = bare
+	}
+	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
+		return err
+	}
+	switch p := m.request.Prior; {
+	case started != nil && (m.plan.recipients != started.Recipients || m.plan.batches != started.Batches):
+		return errShifted
+	case started == nil && p.Acted() && m.plan.batches > 1: // those that were named may be others
+		return errPurged
+	}
+	return nil
+}
+
+// unprepared is what becomes of a request whose recipients cannot be read. One that is
+// under way may have been sent in part, so it waits for its list until it is given up.
+func (m *message) unprepared(err error) (messages.Event, error) {
+	invalid, isInvalid := errors.AsType[*invalidError](err)
+	over := !time.Now().Before(m.request.GiveUpAt)
+	p := m.request.Prior
+	begun := p.Acted() || p.State != "" && p.State != messages.Reopened
+	switch {
+	case errors.Is(err, errStopping):
+		return messages.Event{}, err
+	case errors.Is(err, errShifted), errors.Is(err, errPurged), begun && over && !errors.Is(err, history.ErrCorrupt):
+		return m.event(messages.Uncertain, &messages.SendOutcome{Reason: messages.ReasonInterrupted,
+			Message: "it was under way and cannot go on: " + err.Error()}), nil
+	case begun && isInvalid:
+		return messages.Event{}, &history.RetryLaterError{At: m.notBefore(), Cause: err}
+	case isInvalid:
+		fields := map[string][]string{invalid.field: {invalid.rule}}
+		return m.event(messages.Failed, &messages.SendOutcome{Reason: messages.ReasonInvalidRequest,
+			Message: (&messages.Invalid{Fields: fields}).Error(), Fields: fields}), nil
+	case over && !errors.Is(err, history.ErrCorrupt):
+		return m.event(messages.Failed, &messages.SendOutcome{Reason: messages.ReasonUnavailable,
+			Message: "the recipient list could not be read in time"}), nil
+	}
+	return messages.Event{}, err
+}
+
+// notBefore is when a request that waits now comes back.
+func (m *message) notBefore() time.Time {
+	return attempt.NotBefore(m.Caller.Policy.Defer(m.request.Prior.Waited()), m.request.GiveUpAt)
+}
+
+// single sends a message of one batch: its own history is the batch's ledger.
+func (m *message) single(ctx context.Context) (messages.Event, error) {
+	h := m.request.History
+	got, err := m.send(ctx, m.request.Delivery, m.started, batch{number: 1, to: m.plan.kept})
+	if err != nil {
+		return messages.Event{}, err
+	}
+	if got.waits() {
+		return messages.Event{}, attempt.Defer(ctx, h, got.Result, &messages.DeferredBody{})
+	}
+	o := &outcome{}
+	o.add(got)
+	return m.end(o), nil
+}
+
+// started is the body of the request's own started event.
+func (m *message) started(deadline messages.Time, _ attempt.State) messages.Body {
+	return &messages.SendStarted{Deadline: deadline, Fingerprint: m.request.History.Fingerprint,
+		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size}
+}
+
+// send takes one batch to its end: from what its history, which is d's, and the sending log
+// say, or by calling.
+func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.Started, b batch) (result, error) {
+	call, err := lastCall(d.Prior)
+	if err != nil {
+		return result{}, err
+	}
+	unknown, onUnknown, again := attempt.UnknownOf(d.Prior), m.request.Body.OnUnknown, d.Prior.Again
+	if onUnknown == messages.OnUnknownConclude && d.Prior.State == messages.Deferred && !awaitsLog(d.Prior) && !again {
+		unknown = "" // the sending log has shown that the last call of unknown fate did nothing
+	}
+	if unknown != "" && onUnknown != messages.OnUnknownResend {
+		if err := m.leaveRecord(ctx, d, b, call); err != nil {
+			return result{}, err
+		}
+	}
+	if unknown != "" && onUnknown == messages.OnUnknownConclude {
+		got, err := m.concluded(ctx, d.Prior, b, call, unknown)
+		if err != nil || got.Verdict != "" && !(again && got.Verdict != attempt.Done) {
+			return got, err
+		}
+		if !again {
+			unknown = ""
+		}
+	}
+	recorded := false
+	r, err := attempt.Run(ctx, m.Caller, attempt.Call[int]{
+		Delivery: d, Unknown: unknown, Started: started,
+		Record: func(ctx context.Context, begin, until time.Time) error {
+			record := m.record(b, d.History.Attempt, begin, until)
+			if !recorded {
+				record.SetKeys(m.Secret, m.from, b.to)
+				recorded = true // not stored: this delivery makes no call
+			}
+			return m.Sent(ctx, record)
+		},
+		OnUnknown: func(_ context.Context, fresh bool) (attempt.Verdict, error) {
+			again = again && !fresh // that was said of earlier calls
+			switch {
+			case again || onUnknown == messages.OnUnknownResend:
+				return attempt.Done, nil
+			case onUnknown == messages.OnUnknownConclude:
+				return attempt.AwaitLog, nil
+			}
+			return attempt.Uncertain, nil
+		},
+		Make: func(ctx context.Context) (int, error) {
+			m.calls.Add(1)
+			return m.Upstream.Send(ctx, m.encoded, b.to)
+		}})
+	return resultOf(b, r), err
+}

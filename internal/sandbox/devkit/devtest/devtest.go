@@ -1,0 +1,126 @@
+// Package devtest runs a nats-server for a test: provisioned like a real one and
+// stopped when the test ends.
+package devtest
+
+import (
+	"context"
+	"encoding/json"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
+	"errand/internal/sandbox/devkit"
+)
+
+// Main is the TestMain of packages that use InBubble: the server's clock goroutine
+// must be started outside any bubble, or the bubble hangs.
+//
+//	func TestMain(m *testing.M) { devtest.Main(m) }
+func Main(m *testing.M) {
+	ats.Register()
+	m.Run()
+}
+
+// Full skips the test in -short, which is for what takes seconds: no processes, no
+// clusters, no long stretches of virtual time.
+func Full(t testing.TB) {
+	t.Helper()
+	if testing.Short() { //nolint:forbidigo // a skip needs no note
+		t.Skip("skipped in -short") //nolint:forbidigo // who asks for -short knows
+	}
+}
+
+// Server starts a server on a loopback port. It is stopped when the test ends.
+func Server(t testing.TB) *devkit.NATS {
+	t.Helper()
+	return closing(t, devkit.Start)
+}
+
+// Provisioned is a Server with every stream and consumer, and a connection to it.
+func Provisioned(t testing.TB) (*devkit.NATS, *nats.Conn) {
+	t.Helper()
+	n := Server(t)
+	return n, provision(t, n)
+}
+
+// InBubble runs f in virtual time against a provisioned server without a port.
+// The package needs Main.
+func InBubble(t *testing.T, f func(t *testing.T, n *devkit.NATS, nc *nats.Conn)) {
+	t.Helper()
+	// nats.go keeps timers in a sync.Pool, and using a timer of this bubble outside of
+	// it would panic: two garbage collections empty the pool.
+	defer func() { runtime.GC(); runtime.GC() }()
+	synctest.Test(t, func(t *testing.T) {
+		n := closing(t, devkit.InProcess)
+		f(t, n, provision(t, n))
+	})
+}
+
+func closing(t testing.TB, start func(dir string) (*devkit.NATS, error)) *devkit.NATS {
+	t.Helper()
+	n, err := start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+// provision connects to n and applies the topology. The connection is closed when the
+// test ends.
+func provision(t testing.TB, n *devkit.NATS) *nats.Conn {
+	t.Helper()
+	nc, err := n.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := Provision(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
+
+// Provision creates all streams and consumers, as `errand provision` does.
+func Provision(ctx context.Context, nc *nats.Conn) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	plan, err := bus.Plan(ctx, js, Limits(nc))
+	if err != nil {
+		return err
+	}
+	return bus.Apply(ctx, plan, false, func(bus.Change) {})
+}
+
+// Limits are those that `errand provision` chooses when it is given none.
+func Limits(nc *nats.Conn) bus.Limits {
+	l := bus.Defaults
+	l.MaxPayload = nc.MaxPayload()
+	return l
+}
+
+// Message is one to publish; its body may be text or anything that becomes JSON.
+func Message(t testing.TB, subject string, body any, header ...string) *nats.Msg {
+	t.Helper()
+	m := &nats.Msg{Subject: subject, Header: nats.Header{}}
+	for pair := range slices.Chunk(header, 2) {
+		m.Header.Set(pair[0], pair[1])
+	}
+	if text, ok := body.(string); ok {
+		m.Data = []byte(text)
+		return m
+	}
+	var err error
+	if m.Data, err = json.Marshal(body); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
