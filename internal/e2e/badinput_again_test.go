@@ -14,33 +14,25 @@ import (
 // there is a history already. It gets an event and a dead letter all the same.
 func TestUnreadableMessagesOfAQueueMadeAgainAreReported(t *testing.T) {
 	for _, q := range queues() {
-		t.Run(q.subject, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				failed := q.event("failed", "*")
-				_, logger := b.logger()
-				bodies := []string{"\xff\xfe first", "{ second", "", "[3]"}
-				for n, body := range bodies {
-					if n > 0 {
-						if err := b.js.DeleteStream(t.Context(), q.stream); err != nil {
-							t.Fatal(err)
-						}
-						nc, err := b.nats.Connect()
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer nc.Close()
-						if err := devtest.Provision(t.Context(), nc); err != nil {
-							t.Fatal(err)
-						}
-					}
-					if sequence := b.raw(q.subject, nil, body); sequence != 1 {
-						t.Fatalf("the queue counts from %d", sequence)
-					}
-					b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.queued(q.stream) == 0 && b.published(failed, n+1)() })
-					b.queueEmpty(q.stream)
+		runInBubble(t, q.subject, func(t *testing.T, b *bubble) {
+			failed := q.event("failed", "*")
+			_, logger := b.logger()
+			bodies := []string{"\xff\xfe first", "{ second", "", "[3]"}
+			for n, body := range bodies {
+				if n > 0 {
+					must(t, b.js.DeleteStream(t.Context(), q.stream))
+					nc, err := b.nats.Connect()
+					must(t, err)
+					defer nc.Close()
+					must(t, devtest.Provision(t.Context(), nc))
 				}
-				b.wantReported(q, bodies)
-			})
+				if sequence := b.raw(q.subject, nil, body); sequence != 1 {
+					t.Fatalf("the queue counts from %d", sequence)
+				}
+				b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.queued(q.stream) == 0 && b.published(failed, n+1)() })
+				b.queueEmpty(q.stream)
+			}
+			b.wantReported(q, bodies)
 		})
 	}
 }
@@ -79,27 +71,25 @@ func (b *bubble) wantReported(q queue, bodies []string) {
 func TestUnreadableMessagesWhoseNumberIsTakenAreReported(t *testing.T) {
 	for _, q := range queues() {
 		for _, state := range []string{q.state, "failed"} {
-			t.Run(q.subject+" "+state, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					_, logger := b.logger()
-					taken := q.event(state, q.stream+"-1")
-					b.publish(taken, []byte(fmt.Sprintf(`{"request_id":"%s-1","at":"2000-01-01T00:00:00.000Z","attempt":1,"reason":"refused","message":"another one","fingerprint":"f00d"}`, q.stream)))
-					b.raw(q.subject, nil, "\xff unreadable")
-					b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.queued(q.stream) == 0 })
-					b.queueEmpty(q.stream)
-					reported := 0
-					for _, e := range b.events(q.event("failed", "*")) {
-						if e.reason() == "invalid_request" && strings.HasPrefix(e.id(), q.stream+"-1-") {
-							reported++
-						}
+			runInBubble(t, q.subject+" "+state, func(t *testing.T, b *bubble) {
+				_, logger := b.logger()
+				taken := q.event(state, q.stream+"-1")
+				b.publish(taken, []byte(fmt.Sprintf(`{"request_id":"%s-1","at":"2000-01-01T00:00:00.000Z","attempt":1,"reason":"refused","message":"another one","fingerprint":"f00d"}`, q.stream)))
+				b.raw(q.subject, nil, "\xff unreadable")
+				b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.queued(q.stream) == 0 })
+				b.queueEmpty(q.stream)
+				reported := 0
+				for _, e := range b.events(q.event("failed", "*")) {
+					if e.reason() == "invalid_request" && strings.HasPrefix(e.id(), q.stream+"-1-") {
+						reported++
 					}
-					if dead := b.events("dead." + q.subject); reported != 1 || len(dead) != 1 || dead[0].Raw != "\xff unreadable" || dead[0].Header.Get("Errand-Reason") != "invalid_request" {
-						t.Errorf("%d events and %d dead letters of an unreadable message: %v", reported, len(dead), dead)
-					}
-					if n := len(b.events(q.event("*", q.stream+"-1"))); n != 1 {
-						t.Errorf("the history before it has %d events, want its one", n)
-					}
-				})
+				}
+				if dead := b.events("dead." + q.subject); reported != 1 || len(dead) != 1 || dead[0].Raw != "\xff unreadable" || dead[0].Header.Get("Errand-Reason") != "invalid_request" {
+					t.Errorf("%d events and %d dead letters of an unreadable message: %v", reported, len(dead), dead)
+				}
+				if n := len(b.events(q.event("*", q.stream+"-1"))); n != 1 {
+					t.Errorf("the history before it has %d events, want its one", n)
+				}
 			})
 		}
 	}

@@ -29,39 +29,37 @@ func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 		states := map[string][]string{"enroll": {"started", "deferred", "succeeded", "failed", "uncertain"}, "send": {"started", "deferred", "accepted", "failed"},
 			"transactions": {"listed"}, "account": {"failed"}}[q.call]
 		for _, state := range states {
-			t.Run(q.subject+" "+state, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					ids := map[string]string{}
-					for name, body := range forged() {
-						id := fmt.Sprint("forged-", len(ids))
-						ids[id] = name
-						b.publish(q.event(state, id), []byte(body))
-						b.publish(q.subject, q.good(id))
+			runInBubble(t, q.subject+" "+state, func(t *testing.T, b *bubble) {
+				ids := map[string]string{}
+				for name, body := range forged() {
+					id := fmt.Sprint("forged-", len(ids))
+					ids[id] = name
+					b.publish(q.event(state, id), []byte(body))
+					b.publish(q.subject, q.good(id))
+				}
+				b.publish(q.subject, q.good("good"))
+				logged, logger := b.logger()
+				b.run(b.program(q, 2, logger), time.Hour, nil)
+				b.wantOne(q.event(q.state, "good"))
+				for id, name := range ids {
+					reported := logged.count("nak with delay", `"`+id+`"`, "not one of ours")
+					if reported < 30 || reported > 90 { // an hour with waits up to a minute
+						t.Errorf("%s: reported %d times in an hour", name, reported)
 					}
-					b.publish(q.subject, q.good("good"))
-					logged, logger := b.logger()
-					b.run(b.program(q, 2, logger), time.Hour, nil)
-					b.wantOne(q.event(q.state, "good"))
-					for id, name := range ids {
-						reported := logged.count("nak with delay", `"`+id+`"`, "not one of ours")
-						if reported < 30 || reported > 90 { // an hour with waits up to a minute
-							t.Errorf("%s: reported %d times in an hour", name, reported)
-						}
-						if got := b.events(q.event("*", id)); len(got) != 1 {
-							t.Errorf("%s: %d events, want the forged one alone", name, len(got))
-						}
+					if got := b.events(q.event("*", id)); len(got) != 1 {
+						t.Errorf("%s: %d events, want the forged one alone", name, len(got))
 					}
-					most := int64(1)
-					if q.call == "transactions" || q.call == "account" {
-						most += int64(len(ids)) // a read is made before the history is looked at, on the first delivery only
-					}
-					if n := b.box.Oracle(sandbox.Query{}).Calls[q.call]; n > most {
-						t.Errorf("%d calls of %s, want at most %d", n, q.call, most)
-					}
-					if n := logged.count(payerMarker); n != 0 {
-						t.Errorf("%d lines of the log quote a forged event", n)
-					}
-				})
+				}
+				most := int64(1)
+				if q.call == "transactions" || q.call == "account" {
+					most += int64(len(ids)) // a read is made before the history is looked at, on the first delivery only
+				}
+				if n := b.box.Oracle(sandbox.Query{}).Calls[q.call]; n > most {
+					t.Errorf("%d calls of %s, want at most %d", n, q.call, most)
+				}
+				if n := logged.count(payerMarker); n != 0 {
+					t.Errorf("%d lines of the log quote a forged event", n)
+				}
 			})
 		}
 	}
@@ -80,21 +78,19 @@ func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
 		{send, `{}`}, {send, `{` + past + `,"batch_size":0}`}, {send, `{` + past + `,"batch_size":-1}`}, {send, `{` + past + `,"batch_size":1001}`},
 		{send, `{` + past + `,"batch_size":9000000000000000000}`}, {send, `{` + past + `,"batch_size":"` + payerMarker + `"}`},
 	} {
-		t.Run(c.subject+" "+c.body, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.publish(c.event("started", "forged"), []byte(c.body))
-				b.publish(c.subject, c.good("forged"))
-				b.publish(c.subject, c.good("good"))
-				logged, logger := b.logger()
-				b.run(b.program(c.queue, 2, logger), time.Hour, nil)
-				b.wantOne(c.event(c.state, "good"))
-				if n := len(b.events(c.event("*", "forged"))); n != 1 || b.box.Oracle(sandbox.Query{}).Calls[c.call] != 1 {
-					t.Errorf("%d events of the forged request, want the forged one alone, and no call", n)
-				}
-				if n := logged.count("nak with delay", `"forged"`); n < 30 || n > 90 || logged.count(payerMarker) != 0 {
-					t.Errorf("reported %d times in an hour\n%s", n, b.logs)
-				}
-			})
+		runInBubble(t, c.subject+" "+c.body, func(t *testing.T, b *bubble) {
+			b.publish(c.event("started", "forged"), []byte(c.body))
+			b.publish(c.subject, c.good("forged"))
+			b.publish(c.subject, c.good("good"))
+			logged, logger := b.logger()
+			b.run(b.program(c.queue, 2, logger), time.Hour, nil)
+			b.wantOne(c.event(c.state, "good"))
+			if n := len(b.events(c.event("*", "forged"))); n != 1 || b.box.Oracle(sandbox.Query{}).Calls[c.call] != 1 {
+				t.Errorf("%d events of the forged request, want the forged one alone, and no call", n)
+			}
+			if n := logged.count("nak with delay", `"forged"`); n < 30 || n > 90 || logged.count(payerMarker) != 0 {
+				t.Errorf("reported %d times in an hour\n%s", n, b.logs)
+			}
 		})
 	}
 }
@@ -103,17 +99,15 @@ func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
 // be enrolled already, so the list is read first.
 func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 	for _, body := range []string{`{}`, `{"deadline":null}`, `{"deadline":"1900-01-01T00:00:00Z","attempt":3,"what":{"is":["this"]}}`} {
-		t.Run(body, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.publish("mandate.enroll.started.r1", []byte(body))
-				b.publish("mandate.enroll.requested", enrollment("r1"))
-				b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
-				e := b.wantOne("mandate.enroll.succeeded.r1")
-				calls := b.box.Oracle(sandbox.Query{}).Calls
-				if e.Body["after_unknown"] != true || calls["transactions"] == 0 || b.box.Enrolled("order-r1") != 1 {
-					t.Errorf("calls %v: %s", calls, e.Raw)
-				}
-			})
+		runInBubble(t, body, func(t *testing.T, b *bubble) {
+			b.publish("mandate.enroll.started.r1", []byte(body))
+			b.publish("mandate.enroll.requested", enrollment("r1"))
+			b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
+			e := b.wantOne("mandate.enroll.succeeded.r1")
+			calls := b.box.Oracle(sandbox.Query{}).Calls
+			if e.Body["after_unknown"] != true || calls["transactions"] == 0 || b.box.Enrolled("order-r1") != 1 {
+				t.Errorf("calls %v: %s", calls, e.Raw)
+			}
 		})
 	}
 }
@@ -123,22 +117,20 @@ func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 func TestForgedBatchIsNotSent(t *testing.T) {
 	full(t)
 	for _, body := range []string{"\xff" + payerMarker, `{"deadline":"9999-01-01T00:00:00Z"}`, `{"after_unknown":"` + payerMarker + `"}`} {
-		t.Run(body, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.publish("mail.batch.started.m1.2", []byte(body))
-				b.publish("mail.send.requested", message("m1", 2500))
-				b.publish("mail.send.requested", message("good", 1))
-				logged, logger := b.logger()
-				b.run(b.program(queues()[2], 2, logger), time.Hour, nil)
-				b.wantOne("mail.send.accepted.good")
-				o := b.box.Oracle(sandbox.Query{Recipient: "m1-1000@example.test"}).Mail
-				if len(o.ByRecipient) != 0 || o.TwiceCount != 0 {
-					t.Errorf("the forged batch: %v, twice: %v", o.ByRecipient, o.Twice)
-				}
-				if n := logged.count("nak with delay", `"m1"`); n < 30 || n > 120 || logged.count(payerMarker) != 0 {
-					t.Errorf("%d naks in an hour\n%s", n, b.logs)
-				}
-			})
+		runInBubble(t, body, func(t *testing.T, b *bubble) {
+			b.publish("mail.batch.started.m1.2", []byte(body))
+			b.publish("mail.send.requested", message("m1", 2500))
+			b.publish("mail.send.requested", message("good", 1))
+			logged, logger := b.logger()
+			b.run(b.program(queues()[2], 2, logger), time.Hour, nil)
+			b.wantOne("mail.send.accepted.good")
+			o := b.box.Oracle(sandbox.Query{Recipient: "m1-1000@example.test"}).Mail
+			if len(o.ByRecipient) != 0 || o.TwiceCount != 0 {
+				t.Errorf("the forged batch: %v, twice: %v", o.ByRecipient, o.Twice)
+			}
+			if n := logged.count("nak with delay", `"m1"`); n < 30 || n > 120 || logged.count(payerMarker) != 0 {
+				t.Errorf("%d naks in an hour\n%s", n, b.logs)
+			}
 		})
 	}
 }

@@ -35,9 +35,7 @@ func TestIDsOfOurOwnAreNotTaken(t *testing.T) {
 				body, _ := q.good("").(map[string]any)
 				body["request_id"] = id
 				data, err := json.Marshal(body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				kinds = append(kinds, poison{body: string(data), field: "request_id"})
 			}
 			wantRejected(t, q, 8, kinds)
@@ -68,9 +66,7 @@ func TestAMessageIDOfOurOwnIsNotTakenForTheRequests(t *testing.T) {
 			body := enrollment(fmt.Sprint("x", i))
 			delete(body, "request_id")
 			data, err := json.Marshal(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			m := &nats.Msg{Subject: "mandate.enroll.requested", Data: data, Header: nats.Header{nats.MsgIdHdr: {id}}}
 			if _, err := b.js.PublishMsg(t.Context(), m); err != nil {
 				t.Fatal(err)

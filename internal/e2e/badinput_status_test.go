@@ -11,29 +11,27 @@ import (
 func TestEmptyMessagesThatLookLikeTheServersOwnBlockNobody(t *testing.T) {
 	for _, q := range queues() {
 		for _, concurrency := range []int{2, 8} {
-			t.Run(fmt.Sprint(q.subject, " ", concurrency), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					const bad, goods = 48, 5
-					statuses := []string{"100", "400", "404", "408", "409", "503", payerMarker}
-					for i := range bad {
-						b.raw(q.subject, []string{"Status: " + statuses[i%len(statuses)], "Description: " + payerMarker + " Consumer Deleted"}, "")
-					}
-					for i := range goods {
-						b.publish(q.subject, q.good(fmt.Sprint("good-", i)))
-					}
-					began := time.Now()
-					logged, logger := b.logger()
-					b.run(b.program(q, concurrency, logger), time.Hour, b.published(q.event(q.state, "*"), goods))
-					if took, n := time.Since(began), len(b.events(q.event(q.state, "*"))); n != goods || took > 5*time.Minute {
-						t.Errorf("%d of %d good ones answered, after %v", n, goods, took)
-					}
-					if n := len(b.events(q.event("failed", "*"))); n != bad {
-						t.Errorf("%d of %d bad ones reported", n, bad)
-					}
-					if n := logged.count(payerMarker); n != 0 {
-						t.Errorf("%d lines of the log hold data of a request", n)
-					}
-				})
+			runInBubble(t, fmt.Sprint(q.subject, " ", concurrency), func(t *testing.T, b *bubble) {
+				const bad, goods = 48, 5
+				statuses := []string{"100", "400", "404", "408", "409", "503", payerMarker}
+				for i := range bad {
+					b.raw(q.subject, []string{"Status: " + statuses[i%len(statuses)], "Description: " + payerMarker + " Consumer Deleted"}, "")
+				}
+				for i := range goods {
+					b.publish(q.subject, q.good(fmt.Sprint("good-", i)))
+				}
+				began := time.Now()
+				logged, logger := b.logger()
+				b.run(b.program(q, concurrency, logger), time.Hour, b.published(q.event(q.state, "*"), goods))
+				if took, n := time.Since(began), len(b.events(q.event(q.state, "*"))); n != goods || took > 5*time.Minute {
+					t.Errorf("%d of %d good ones answered, after %v", n, goods, took)
+				}
+				if n := len(b.events(q.event("failed", "*"))); n != bad {
+					t.Errorf("%d of %d bad ones reported", n, bad)
+				}
+				if n := logged.count(payerMarker); n != 0 {
+					t.Errorf("%d lines of the log hold data of a request", n)
+				}
 			})
 		}
 	}

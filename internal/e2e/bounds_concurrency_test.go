@@ -37,9 +37,7 @@ func (b *bubble) inFlight(subjects ...string) (n int) {
 	synctest.Wait()
 	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
 		s, err := b.js.Stream(b.t.Context(), stream)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must(b.t, err)
 		list := s.ListConsumers(b.t.Context())
 		for c := range list.Info() {
 			for _, subject := range subjects {
@@ -86,34 +84,30 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 			return p
 		}, map[string]func(id string) any{"mail.send.requested": func(id string) any { return message(id, 80) }}, 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(5 * time.Second) }); err != nil {
-					t.Fatal(err)
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(5 * time.Second) }))
+			var subjects []string
+			for subject, request := range c.requests {
+				subjects = append(subjects, subject)
+				for i := range c.n {
+					b.publish(subject, request(fmt.Sprintf("%s-%d", strings.Split(subject, ".")[1], i)))
 				}
-				var subjects []string
-				for subject, request := range c.requests {
-					subjects = append(subjects, subject)
-					for i := range c.n {
-						b.publish(subject, request(fmt.Sprintf("%s-%d", strings.Split(subject, ".")[1], i)))
-					}
-				}
-				var g gauge
-				inFlight := 0
-				b.run(c.program(b, &g), 30*time.Minute, func() bool {
-					inFlight = max(inFlight, b.inFlight(subjects...))
-					return b.inQueues() == 0
-				})
-				if b.inQueues() != 0 {
-					t.Fatalf("not all requests ended\n%s", b.logs)
-				}
-				if most := g.most.Load(); most != concurrency {
-					t.Errorf("%d calls at once, want %d", most, concurrency)
-				}
-				if inFlight > concurrency+concurrency/4 {
-					t.Errorf("%d requests in flight, want at most %d", inFlight, concurrency+concurrency/4)
-				}
+			}
+			var g gauge
+			inFlight := 0
+			b.run(c.program(b, &g), 30*time.Minute, func() bool {
+				inFlight = max(inFlight, b.inFlight(subjects...))
+				return b.inQueues() == 0
 			})
+			if b.inQueues() != 0 {
+				t.Fatalf("not all requests ended\n%s", b.logs)
+			}
+			if most := g.most.Load(); most != concurrency {
+				t.Errorf("%d calls at once, want %d", most, concurrency)
+			}
+			if inFlight > concurrency+concurrency/4 {
+				t.Errorf("%d requests in flight, want at most %d", inFlight, concurrency+concurrency/4)
+			}
 		})
 	}
 }
@@ -123,9 +117,7 @@ func TestAnIdleQueueTakesNoCallFromTheBusyOne(t *testing.T) {
 	const requests, latency = 12, 5 * time.Second
 	for _, concurrency := range []int{2, 3, 4} {
 		inBubble(t, func(t *testing.T, b *bubble) {
-			if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(latency) }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(latency) }))
 			for i := range requests {
 				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e-", i)))
 			}
@@ -145,9 +137,7 @@ func (b *bubble) inQueues() (n uint64) {
 	b.t.Helper()
 	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
 		s, err := b.js.Stream(b.t.Context(), stream)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must(b.t, err)
 		n += s.CachedInfo().State.Msgs
 	}
 	return n

@@ -27,9 +27,7 @@ import (
 func (p *process) files() int {
 	p.t.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	return len(open)
 }
 
@@ -97,9 +95,7 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	runtime.GC()
 	n, nc := devtest.Provisioned(t)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in := &installation{t: t, js: js, box: sandbox.New(sandbox.Options{})}
 	in.web = httptest.NewServer(in.box)
 	t.Cleanup(in.web.Close)
@@ -157,8 +153,6 @@ func (in *installation) embed(p programs.Program, done func() bool) {
 	go func() { ended <- p.Run(ctx) }()
 	in.until("the work to be done", time.Minute, func() bool { return len(ended) > 0 || done() })
 	stop()
-	if err := <-ended; err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, <-ended)
 	in.web.CloseClientConnections() // which a program would close after four seconds
 }

@@ -77,9 +77,7 @@ func (in *installation) list(id string, list []byte) map[string]any {
 	if err == nil {
 		_, err = bucket.PutBytes(in.t.Context(), id, list)
 	}
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	sum := sha256.Sum256(list)
 	body := message(id, 0)
 	delete(body, "to")

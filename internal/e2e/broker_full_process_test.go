@@ -26,9 +26,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 	}{
 		{"account", "resource limits exceeded for account", func(t *testing.T, in *installation) func() {
 			account, err := in.nats.Server.LookupAccount("ERRAND")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return limitAccount(t, account)
 		}},
 		{"server", "insufficient resources", fillServer},
@@ -38,9 +36,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				dir := releaseBuild.programs(t)
 				parallel(t)
 				n, err := devkit.Configured(t.TempDir(), strings.ReplaceAll(natsConfig(t), "max_file: 256MB", "max_file: 1MB")+"jetstream { max_file_store: 10MB }\n")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				t.Cleanup(n.Close)
 				in := installAt(t, dir, n.URL, 1, "UPSTREAM_TIMEOUT=20s")
 				in.nats = n
@@ -95,8 +91,6 @@ func fillServer(t *testing.T, in *installation) (room func()) {
 		}
 	}
 	return func() {
-		if err := in.js.DeleteStream(t.Context(), filler); err != nil {
-			t.Error(err)
-		}
+		noError(t, in.js.DeleteStream(t.Context(), filler))
 	}
 }

@@ -97,9 +97,7 @@ func (in *installation) fill(stream string) (room func()) {
 	in.t.Helper()
 	limit := func(bytes int64) {
 		s, err := in.js.Stream(in.t.Context(), stream)
-		if err != nil {
-			in.t.Fatal(err)
-		}
+		must(in.t, err)
 		c := s.CachedInfo().Config
 		if c.MaxBytes = bytes; bytes == 0 {
 			c.MaxBytes = int64(s.CachedInfo().State.Bytes)
@@ -130,9 +128,7 @@ func (in *installation) showsFull(p *process, stream string) {
 		}
 	}
 	s, err := in.js.Stream(in.t.Context(), stream)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	_, metrics := p.get("/metrics")
 	all := strconv.FormatFloat(float64(s.CachedInfo().State.Bytes), 'g', -1, 64)
 	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {
@@ -146,8 +142,6 @@ func (in *installation) showsFull(p *process, stream string) {
 func (in *installation) messages(stream string) uint64 {
 	in.t.Helper()
 	s, err := in.js.Stream(in.t.Context(), stream)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	return s.CachedInfo().State.Msgs
 }

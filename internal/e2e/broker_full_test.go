@@ -36,9 +36,7 @@ var accountLimit = limit{"storage of the account", func(b *bubble, _ string) fun
 // nothing.
 func (b *bubble) limitStream(stream string, change func(*jetstream.StreamConfig, jetstream.StreamState)) (room func()) {
 	s, err := b.js.Stream(b.t.Context(), stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	was := s.CachedInfo().Config
 	was.MaxAge = 0 // an update of a stream with one drops what is there, in virtual time
 	full := was
@@ -81,21 +79,19 @@ func TestAnOutcomeWaitsForRoom(t *testing.T) {
 	for _, s := range []service{mandateService(), mailService()} {
 		for _, l := range limits {
 			for _, lasts := range []time.Duration{20 * time.Second, 3 * time.Minute} {
-				t.Run(fmt.Sprint(s.write, ", ", l.name, ", ", lasts), func(t *testing.T) {
-					inBubble(t, func(t *testing.T, b *bubble) {
-						b.warm(s)
-						b.latency(3 * time.Second)
-						u := b.upstream(func(exchange) reply { return reply{} })
-						b.publish(s.requested, s.request("r1", "on_unknown", "report"))
-						back := b.full(l, s.eventStream(), 2*time.Second, lasts)
-						b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
-						b.beside.Wait()
-						wantBy(t, b.outcomes(s.events), map[string]time.Time{"r1": back.Add(15 * time.Second)}, s.succeeded)
-						if calls := len(u.writes("r1")); calls != 1 {
-							t.Errorf("%d calls", calls)
-						}
-						b.queueEmpty(s.requestStream())
-					})
+				runInBubble(t, fmt.Sprint(s.write, ", ", l.name, ", ", lasts), func(t *testing.T, b *bubble) {
+					b.warm(s)
+					b.latency(3 * time.Second)
+					u := b.upstream(func(exchange) reply { return reply{} })
+					b.publish(s.requested, s.request("r1", "on_unknown", "report"))
+					back := b.full(l, s.eventStream(), 2*time.Second, lasts)
+					b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
+					b.beside.Wait()
+					wantBy(t, b.outcomes(s.events), map[string]time.Time{"r1": back.Add(15 * time.Second)}, s.succeeded)
+					if calls := len(u.writes("r1")); calls != 1 {
+						t.Errorf("%d calls", calls)
+					}
+					b.queueEmpty(s.requestStream())
 				})
 			}
 		}
@@ -118,29 +114,27 @@ func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
 func TestADeadLetterWaitsForRoom(t *testing.T) {
 	for _, s := range []service{mandateService(), mailService()} {
 		for _, l := range limits {
-			t.Run(fmt.Sprint(s.write, ", ", l.name), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					b.warm(s)
-					b.latency(3 * time.Second)
-					u := b.upstream(refuse(http.StatusUnprocessableEntity))
-					b.publish(s.requested, s.request("bad"))
-					b.full(l, bus.DeadLetters, 2*time.Second, 20*time.Second)
-					b.run(s.program(b, 8, u), 10*time.Minute, func() bool { return b.haveOutcomes(s.events, 3)() && b.queued(s.requestStream()) == 0 })
-					b.beside.Wait()
-					if e := b.outcomes(s.events)["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" || len(u.writes("bad")) != 1 {
-						t.Errorf("%d calls: %s %s", len(u.writes("bad")), e.Subject, e.Raw)
+			runInBubble(t, fmt.Sprint(s.write, ", ", l.name), func(t *testing.T, b *bubble) {
+				b.warm(s)
+				b.latency(3 * time.Second)
+				u := b.upstream(refuse(http.StatusUnprocessableEntity))
+				b.publish(s.requested, s.request("bad"))
+				b.full(l, bus.DeadLetters, 2*time.Second, 20*time.Second)
+				b.run(s.program(b, 8, u), 10*time.Minute, func() bool { return b.haveOutcomes(s.events, 3)() && b.queued(s.requestStream()) == 0 })
+				b.beside.Wait()
+				if e := b.outcomes(s.events)["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" || len(u.writes("bad")) != 1 {
+					t.Errorf("%d calls: %s %s", len(u.writes("bad")), e.Subject, e.Raw)
+				}
+				letters := 0
+				for _, d := range b.events("dead." + s.requested) {
+					if d.Header.Get("Errand-Request-Id") == "bad" {
+						letters++
 					}
-					letters := 0
-					for _, d := range b.events("dead." + s.requested) {
-						if d.Header.Get("Errand-Request-Id") == "bad" {
-							letters++
-						}
-					}
-					if letters != 1 {
-						t.Errorf("%d dead letters", letters)
-					}
-					b.queueEmpty(s.requestStream())
-				})
+				}
+				if letters != 1 {
+					t.Errorf("%d dead letters", letters)
+				}
+				b.queueEmpty(s.requestStream())
 			})
 		}
 	}
@@ -151,41 +145,37 @@ func TestADeadLetterWaitsForRoom(t *testing.T) {
 func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 	const parts = 10
 	for _, l := range limits {
-		t.Run("pages, "+l.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				s := mandateService()
-				b.warm(s)
-				enrollDirectly(t, b.box, parts*perPage-1) // and the one before
-				b.latency(time.Second)
-				u := b.upstream(func(exchange) reply { return reply{} })
-				b.publish(s.asked, map[string]any{"request_id": "list"})
-				b.full(l, s.eventStream(), 4500*time.Millisecond, 20*time.Second)
-				b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.answers, 1))
-				b.beside.Wait()
-				wantListed(t, b.events("mandate.transactions.*.list"), parts, parts*perPage)
-				u.wantPagesOnce(t, parts, 0)
-				b.queueEmpty(s.requestStream())
-			})
+		runInBubble(t, "pages, "+l.name, func(t *testing.T, b *bubble) {
+			s := mandateService()
+			b.warm(s)
+			enrollDirectly(t, b.box, parts*perPage-1) // and the one before
+			b.latency(time.Second)
+			u := b.upstream(func(exchange) reply { return reply{} })
+			b.publish(s.asked, map[string]any{"request_id": "list"})
+			b.full(l, s.eventStream(), 4500*time.Millisecond, 20*time.Second)
+			b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.answers, 1))
+			b.beside.Wait()
+			wantListed(t, b.events("mandate.transactions.*.list"), parts, parts*perPage)
+			u.wantPagesOnce(t, parts, 0)
+			b.queueEmpty(s.requestStream())
 		})
-		t.Run("batches, "+l.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				s := mailService()
-				b.warm(s)
-				b.latency(3 * time.Second)
-				b.publish(s.requested, message("m1", parts*1000, "on_unknown", "report"))
-				b.full(l, s.eventStream(), 4*time.Second, 20*time.Second)
-				p := b.mails()
-				p.BatchParallel = 1
-				b.run(p, time.Hour, b.haveOutcomes(s.events, 3))
-				b.beside.Wait()
-				if e := b.outcomes(s.events)["m1"]; e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000 {
-					t.Errorf("%s %s", e.Subject, e.Raw)
-				}
-				if o := b.box.Oracle(sandbox.Query{Summary: true}); o.Calls["send"] != parts+1 || o.Mail.TwiceCount != 0 {
-					t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"]-1, parts, o.Mail.TwiceCount)
-				}
-				b.queueEmpty(s.requestStream())
-			})
+		runInBubble(t, "batches, "+l.name, func(t *testing.T, b *bubble) {
+			s := mailService()
+			b.warm(s)
+			b.latency(3 * time.Second)
+			b.publish(s.requested, message("m1", parts*1000, "on_unknown", "report"))
+			b.full(l, s.eventStream(), 4*time.Second, 20*time.Second)
+			p := b.mails()
+			p.BatchParallel = 1
+			b.run(p, time.Hour, b.haveOutcomes(s.events, 3))
+			b.beside.Wait()
+			if e := b.outcomes(s.events)["m1"]; e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000 {
+				t.Errorf("%s %s", e.Subject, e.Raw)
+			}
+			if o := b.box.Oracle(sandbox.Query{Summary: true}); o.Calls["send"] != parts+1 || o.Mail.TwiceCount != 0 {
+				t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"]-1, parts, o.Mail.TwiceCount)
+			}
+			b.queueEmpty(s.requestStream())
 		})
 	}
 }
@@ -195,19 +185,17 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 func TestDeliveriesWaitForRoom(t *testing.T) {
 	const rows = 250
 	for _, l := range limits {
-		t.Run(l.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.send(message("m1", 5), messages.Accepted)
-				b.poll(time.Minute, b.published("mail.delivery.delivered.*", 5))
-				b.send(message("m2", rows), messages.Accepted)
-				b.full(l, bus.MailDeliveries, 0, 2*time.Minute)
-				time.Sleep(time.Second)
-				b.poll(time.Hour, b.published("mail.delivery.delivered.*", rows+5))
-				b.beside.Wait()
-				if n := len(b.events("mail.delivery.delivered.*")); n != rows+5 {
-					t.Errorf("%d deliveries published, want %d\n%s", n, rows+5, b.logs)
-				}
-			})
+		runInBubble(t, l.name, func(t *testing.T, b *bubble) {
+			b.send(message("m1", 5), messages.Accepted)
+			b.poll(time.Minute, b.published("mail.delivery.delivered.*", 5))
+			b.send(message("m2", rows), messages.Accepted)
+			b.full(l, bus.MailDeliveries, 0, 2*time.Minute)
+			time.Sleep(time.Second)
+			b.poll(time.Hour, b.published("mail.delivery.delivered.*", rows+5))
+			b.beside.Wait()
+			if n := len(b.events("mail.delivery.delivered.*")); n != rows+5 {
+				t.Errorf("%d deliveries published, want %d\n%s", n, rows+5, b.logs)
+			}
 		})
 	}
 }

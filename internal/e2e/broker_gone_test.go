@@ -39,9 +39,7 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 		{"consumer mandate-enroll does not suit: MaxDeliver is 7, must be -1: run `errand provision`", func() error { return in.change(bus.EnrollQueue, 7) },
 			enrollment("settings"), messages.Succeeded, true},
 	} {
-		if err := c.take(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.take())
 		in.until("it to say "+c.gone, time.Minute, func() bool {
 			status, body := p.get("/readyz")
 			return status == http.StatusServiceUnavailable && strings.Contains(body, c.gone)
@@ -85,9 +83,7 @@ func TestAStreamRecreatedDuringACallGetsItsOutcome(t *testing.T) {
 	p := in.start("mandate-consumer")
 	in.publish("mandate.enroll.requested", enrollment("r1"))
 	in.until("the call", time.Minute, func() bool { return in.calls("enroll") == 1 })
-	if err := in.js.DeleteStream(t.Context(), bus.MandateEvents); err != nil {
-		t.Fatal(err)
-	}
+	must(t, in.js.DeleteStream(t.Context(), bus.MandateEvents))
 	in.provision(in.js.Conn(), 1)
 	in.waitOutcomes("mandate.enroll.*.r1", 1, time.Minute)
 	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
@@ -106,9 +102,7 @@ func TestMailProgramsReportMissingStreams(t *testing.T) {
 	in.publish("mail.send.requested", message("m0", 3))
 	in.until("the log to be published", time.Minute, func() bool { return in.count("mail.delivery.*.*") >= 3 })
 	for _, stream := range []string{bus.MailEvents, bus.MailDeliveries} {
-		if err := in.js.DeleteStream(t.Context(), stream); err != nil {
-			t.Fatal(err)
-		}
+		must(t, in.js.DeleteStream(t.Context(), stream))
 	}
 	for p, stream := range map[*process]string{mail: bus.MailEvents, poller: bus.MailDeliveries} {
 		in.until("it to miss its stream", time.Minute, func() bool {

@@ -16,13 +16,9 @@ func TestABrokerSurvivesItsKill(t *testing.T) {
 	nc := connect(t, b.url)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := devtest.Provision(ctx, nc); err != nil {
-		t.Fatal(err)
-	}
+	must(t, devtest.Provision(ctx, nc))
 	b.kill()
 	b.start()
 	b.ready()
-	if err := devtest.Provision(ctx, nc); err != nil {
-		t.Fatal(err)
-	}
+	must(t, devtest.Provision(ctx, nc))
 }

@@ -41,9 +41,7 @@ func dispersed(t *testing.T) *islands {
 		text := fmt.Sprintf("server_name: n%d\nlisten: %s\nhttp: %s\njetstream { store_dir: %q }\n%s", i, clients[i], monitors[i], dir, natsConfig(t)) +
 			fmt.Sprintf("cluster { name: e2e, listen: %s, advertise: \"127.0.0.1:1\", no_advertise: true, routes: [%s] }\n", listens[i], strings.Join(routes, ", "))
 		b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + clients[i], monitors: "http://" + monitors[i]}
-		if err := os.WriteFile(b.file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(b.file, []byte(text), 0o600))
 		b.start()
 		c.servers = append(c.servers, b)
 	}
@@ -75,9 +73,7 @@ func (c *islands) leads(in *installation, server int) {
 	in.t.Helper()
 	name := fmt.Sprint("n", server)
 	body, err := json.Marshal(map[string]any{"placement": map[string]any{"preferred": name}})
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	in.until(name+" to lead all", time.Minute, func() bool {
 		all := true
 		for _, s := range bus.Streams(bus.Limits{}) {

@@ -28,56 +28,48 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 				return n.Server.EnableJetStream(&server.JetStreamConfig{StoreDir: store})
 			}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				const requests = 20
-				if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(3 * time.Second) }); err != nil {
-					t.Fatal(err)
+		runInBubble(t, name, func(t *testing.T, b *bubble) {
+			const requests = 20
+			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(3 * time.Second) }))
+			for i := range requests {
+				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
+			}
+			p, said := b.mandates(), &output{}
+			log := zerolog.New(said).Level(zerolog.InfoLevel)
+			p.Logger = &log
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- p.Run(ctx) }()
+			time.Sleep(4 * time.Second)                     // the first calls are done, the second ones in flight
+			store := filepath.Dir(b.nats.Server.StoreDir()) // the server adds a folder of its own
+			must(t, c.gone(b.nats, store))
+			before := said.count()
+			time.Sleep(30 * time.Minute)
+			if n := said.count() - before; n < 1 || n > 30 {
+				t.Errorf("%d lines of log in half an hour\n%s", n, said)
+			}
+			calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
+			must(t, c.back(b.nats, store))
+			time.Sleep(3 * time.Minute)
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("%v\n%s", err, said)
+			}
+			if said.count("what the program needs of NATS is there again") == 0 {
+				t.Errorf("it does not say that it works again\n%s", said)
+			}
+			for i := range requests {
+				id := fmt.Sprint("r", i)
+				if got := len(b.events("mandate.enroll.succeeded."+id)) + len(b.events("mandate.enroll.uncertain."+id)); got != 1 {
+					t.Errorf("%s has %d outcomes", id, got)
 				}
-				for i := range requests {
-					b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
-				}
-				p, said := b.mandates(), &output{}
-				log := zerolog.New(said).Level(zerolog.InfoLevel)
-				p.Logger = &log
-				ctx, stop := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() { ended <- p.Run(ctx) }()
-				time.Sleep(4 * time.Second)                     // the first calls are done, the second ones in flight
-				store := filepath.Dir(b.nats.Server.StoreDir()) // the server adds a folder of its own
-				if err := c.gone(b.nats, store); err != nil {
-					t.Fatal(err)
-				}
-				before := said.count()
-				time.Sleep(30 * time.Minute)
-				if n := said.count() - before; n < 1 || n > 30 {
-					t.Errorf("%d lines of log in half an hour\n%s", n, said)
-				}
-				calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
-				if err := c.back(b.nats, store); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(3 * time.Minute)
-				stop()
-				if err := <-ended; err != nil {
-					t.Errorf("%v\n%s", err, said)
-				}
-				if said.count("what the program needs of NATS is there again") == 0 {
-					t.Errorf("it does not say that it works again\n%s", said)
-				}
-				for i := range requests {
-					id := fmt.Sprint("r", i)
-					if got := len(b.events("mandate.enroll.succeeded."+id)) + len(b.events("mandate.enroll.uncertain."+id)); got != 1 {
-						t.Errorf("%s has %d outcomes", id, got)
-					}
-				}
-				o := b.box.Oracle(sandbox.Query{})
-				if calls < 8 || calls >= requests || o.Calls["enroll"] != requests || o.Enroll.TwiceCount != 0 {
-					t.Errorf("%d calls before and %d after, for %d requests", calls, o.Calls["enroll"], requests)
-				}
-				b.queueEmpty("MANDATE_REQUESTS")
-				t.Logf("%d succeeded; %d lines of log", len(b.events("mandate.enroll.succeeded.*")), said.count())
-			})
+			}
+			o := b.box.Oracle(sandbox.Query{})
+			if calls < 8 || calls >= requests || o.Calls["enroll"] != requests || o.Enroll.TwiceCount != 0 {
+				t.Errorf("%d calls before and %d after, for %d requests", calls, o.Calls["enroll"], requests)
+			}
+			b.queueEmpty("MANDATE_REQUESTS")
+			t.Logf("%d succeeded; %d lines of log", len(b.events("mandate.enroll.succeeded.*")), said.count())
 		})
 	}
 }

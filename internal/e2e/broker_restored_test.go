@@ -19,14 +19,10 @@ import (
 func (b *bubble) backup(stream string) (all []*nats.Msg) {
 	b.t.Helper()
 	s, err := b.js.Stream(b.t.Context(), stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		m, err := s.GetMsg(b.t.Context(), seq)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must(b.t, err)
 		for name := range m.Header {
 			if strings.HasPrefix(name, "Nats-") {
 				m.Header.Del(name)
@@ -53,9 +49,7 @@ func (b *bubble) restore(stream string, backup []*nats.Msg) {
 			err = fmt.Errorf("stored at %d, want %d", ack.Sequence, i+1)
 		}
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 }
 
 // An older copy of MANDATE_EVENTS is restored while the poller is at work: what was lost of the
@@ -72,9 +66,7 @@ func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 		}
 		approve := func(from, to int) {
 			for i := from; i < to; i++ {
-				if err := b.box.Decide(fmt.Sprint("order-r", i), sandbox.Approve); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.box.Decide(fmt.Sprint("order-r", i), sandbox.Approve))
 			}
 		}
 		listed := func(status string, n int) func() bool { return b.published("mandate.application."+status+".*", n) }
@@ -86,9 +78,7 @@ func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 		enroll(0, n)
 		ctx, stop := context.WithCancel(t.Context())
 		b.beside.Go(func() {
-			if err := b.transactions().Run(ctx); err != nil {
-				t.Error(err)
-			}
+			noError(t, b.transactions().Run(ctx))
 		})
 		await(listed("new", n))
 		backup := b.backup(bus.MandateEvents)

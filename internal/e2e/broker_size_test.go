@@ -24,9 +24,7 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 	long := strings.Repeat("é", 100<<10)
 	said := func(v any) json.RawMessage {
 		body, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return body
 	}
 	var records []map[string]any

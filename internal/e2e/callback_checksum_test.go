@@ -39,9 +39,7 @@ func (h toHandler) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestTheReceiverChecksWhatTheSandboxSigns(t *testing.T) {
 	secret := clients.NewSecret(strings.Repeat(secretMark, 4))
 	addresses, err := callback.NewAddresses("http://127.0.0.1/mandates", false, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, c := range map[string]struct {
 		signs  string
 		change func(body string) string
@@ -68,9 +66,7 @@ func TestTheReceiverChecksWhatTheSandboxSigns(t *testing.T) {
 		box := sandbox.New(sandbox.Options{MandateToken: mandateToken, PortalKey: portalKey, ChecksumSecret: c.signs, Callbacks: toHandler{h, c.change}})
 		web := httptest.NewServer(box)
 		api, err := mandate.New(mandate.Config{URL: web.URL, Token: clients.NewSecret(mandateToken), PortalKey: clients.NewSecret(portalKey), ChecksumSecret: clients.NewSecret(c.signs)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for id, payer := range map[string]string{"r1": "Test Payer", "r2": `  Zoë <O'Neill> "&" |  `} {
 			e := mandate.Enrollment{OrderNumber: "order-" + id, Amount: "100.50", PayerIDType: "1", PayerID: []byte(`"900101011234"`), PayerName: payer, PayerEmail: "payer@example.test",
 				PayerTelephoneNumber: []byte(`"0123456789"`), FrequencyMode: "MT", MaxFrequency: "9", ApplicationReason: "checksum", PayerBankCode: "TEST01", ReturnURL: addresses.URL(id),
@@ -78,9 +74,7 @@ func TestTheReceiverChecksWhatTheSandboxSigns(t *testing.T) {
 			if _, err = api.Enroll(t.Context(), e); err == nil {
 				err = box.Decide(e.OrderNumber, sandbox.Approve)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		web.Close()
 		box.Close() // what it began to send is sent

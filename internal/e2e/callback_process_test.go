@@ -36,9 +36,7 @@ const callbackSecret = "callback-secret-of-the-tests-" + secretMark
 func (in *installation) receiver(addr string, env ...string) *receiver {
 	in.t.Helper()
 	addresses, err := callback.NewAddresses("http://"+addr+"/mandates", false, clients.NewSecret(callbackSecret))
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	r := &receiver{in.start("callback-receiver", append(env, "MANDATE_CALLBACK_SECRET="+callbackSecret, "CALLBACK_LISTEN="+addr)...), addresses,
 		&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}, Timeout: 30 * time.Second}}
 	in.t.Cleanup(r.client.CloseIdleConnections)
@@ -144,9 +142,7 @@ func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 	if status, after := first.post("away", `{"payer_name":"Test Payer"}`); status != http.StatusServiceUnavailable || after == "" {
 		t.Errorf("without NATS: %d, Retry-After %q; want 503", status, after)
 	}
-	if err := in.nats.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, in.nats.Restart())
 	in.until("a repeat to be stored", time.Minute, func() bool { status, _ := first.post("away", `{"payer_name":"Test Payer"}`); return status == 200 })
 	if status, _ := second.post("away", `{"payer_name":"Test Payer"}`); status != http.StatusOK {
 		t.Errorf("once more, elsewhere: %d", status)

@@ -22,9 +22,7 @@ func typed[R messages.Request](t *testing.T, body map[string]any) (r R) {
 	if err == nil {
 		err = json.Unmarshal(data, &r)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -38,9 +36,7 @@ func ask(t *testing.T, c *errand.Client, r messages.Request) (errand.Receipt, er
 		t.Fatalf("%s: %v", r.Operation(), err)
 	}
 	outcome, err := c.Wait(ctx, receipt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return receipt, outcome
 }
 
@@ -58,9 +54,7 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	_, annJS := connectAs(t, in.nats.URL, "ann")
 	service, reader, ann, producer := errand.New(serviceJS), errand.New(readerJS), errand.New(annJS), errand.New(in.producer)
 	outcomes, err := reader.Outcomes(t.Context(), "archive", messages.Send, time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	// Each outcome once.
 	for id, want := range map[string]string{"fine": "errand.Succeeded", "refused": "errand.Failed", "half": "errand.Partial", "doubtful": "errand.Uncertain"} {
@@ -95,9 +89,7 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 
 	// A producer only publishes; a reader with the receipt learns the rest, and so does a person.
 	receipt, err := producer.Publish(t.Context(), typed[messages.SendRequest](t, message("produced", 3)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := producer.Wait(ctx, receipt); !errors.Is(err, errand.ErrNoEvents) {
@@ -113,9 +105,7 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	}
 	var seen []string
 	for e, err := range reader.Follow(ctx, receipt) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if seen = append(seen, e.Operation.Subject(e.State, "")); e.Final() {
 			break
 		}

@@ -76,39 +76,37 @@ func TestACorrectedRequestRunsUnderItsID(t *testing.T) {
 				r["give_up_at"] = time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
 			}, []string{"failed", "reopened", "started", op.good}},
 		} {
-			t.Run(op.operation+" "+c.reason, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					for _, f := range c.faults {
-						b.fault(f)
-					}
-					wrong, right := op.request("wrong"), op.request("right")
-					c.first(wrong)
-					b.publish(op.operation+".requested", wrong)
-					b.run(b.consumer(op.operation), time.Minute, b.ended(op.operation, op.id))
-					if e := b.wantEnd(op.operation, "failed", op.id); e.reason() != c.reason {
-						t.Fatalf("want %s: %s", c.reason, e.Raw)
-					}
-					b.publish(op.operation+".requested", wrong) // a repeat, which changes nothing
+			runInBubble(t, op.operation+" "+c.reason, func(t *testing.T, b *bubble) {
+				for _, f := range c.faults {
+					b.fault(f)
+				}
+				wrong, right := op.request("wrong"), op.request("right")
+				c.first(wrong)
+				b.publish(op.operation+".requested", wrong)
+				b.run(b.consumer(op.operation), time.Minute, b.ended(op.operation, op.id))
+				if e := b.wantEnd(op.operation, "failed", op.id); e.reason() != c.reason {
+					t.Fatalf("want %s: %s", c.reason, e.Raw)
+				}
+				b.publish(op.operation+".requested", wrong) // a repeat, which changes nothing
+				b.run(b.consumer(op.operation), time.Minute, nil)
+				for range 2 { // and of the correction too
+					b.publish(op.operation+".requested", right)
 					b.run(b.consumer(op.operation), time.Minute, nil)
-					for range 2 { // and of the correction too
-						b.publish(op.operation+".requested", right)
-						b.run(b.consumer(op.operation), time.Minute, nil)
-					}
-					if got := b.states(op.operation, op.id); !slices.Equal(got, c.states) {
-						t.Fatalf("the history is %v, want %v\n%s", got, c.states, b.logs)
-					}
-					b.wantReopened(op.operation, op.id, c.reason)
-					if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
-						t.Errorf("carried out %d times, want once", n)
-					}
-					b.publish(op.operation+".requested", wrong) // other contents, over what is done now
-					b.run(b.consumer(op.operation), time.Minute, nil)
-					if got := len(b.states(op.operation, op.id)); got != len(c.states) {
-						t.Errorf("the first contents changed the history again: %v", b.states(op.operation, op.id))
-					}
-					b.wantConflict(op, 1)
-					b.queueEmpty(op.stream)
-				})
+				}
+				if got := b.states(op.operation, op.id); !slices.Equal(got, c.states) {
+					t.Fatalf("the history is %v, want %v\n%s", got, c.states, b.logs)
+				}
+				b.wantReopened(op.operation, op.id, c.reason)
+				if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
+					t.Errorf("carried out %d times, want once", n)
+				}
+				b.publish(op.operation+".requested", wrong) // other contents, over what is done now
+				b.run(b.consumer(op.operation), time.Minute, nil)
+				if got := len(b.states(op.operation, op.id)); got != len(c.states) {
+					t.Errorf("the first contents changed the history again: %v", b.states(op.operation, op.id))
+				}
+				b.wantConflict(op, 1)
+				b.queueEmpty(op.stream)
 			})
 		}
 	}
@@ -149,47 +147,43 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 			{state: "uncertain", faults: []sandbox.Fault{{Operation: name, Kind: sandbox.AcceptCut, Times: 1}}},
 			{state: "failed", forged: `{"reason":"refused","message":"taken","http_status":422,"after_unknown":true}`},
 		} {
-			t.Run(op.operation+" "+c.state, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					for _, f := range c.faults {
-						b.fault(f)
+			runInBubble(t, op.operation+" "+c.state, func(t *testing.T, b *bubble) {
+				for _, f := range c.faults {
+					b.fault(f)
+				}
+				first := op.request("first")
+				first["on_unknown"] = "report"
+				if c.first != nil {
+					first = c.first(first)
+				}
+				if c.forged != "" {
+					body := map[string]any{"request_id": op.id, "at": "2000-01-01T00:00:00.000Z", "attempt": 2, "fingerprint": strings.Repeat("0", 64)}
+					must(t, json.Unmarshal([]byte(c.forged), &body))
+					b.publish(op.operation+".failed."+op.id, body)
+				} else {
+					b.publish(op.operation+".requested", first)
+					b.run(b.consumer(op.operation), time.Minute, b.published(op.operation+"."+c.state+"."+op.id, 1))
+					b.box.ClearFaults()
+				}
+				before := op.served(b.box.Oracle(sandbox.Query{}))
+				history := b.states(op.operation, op.id)
+				if last := history[len(history)-1]; last != c.state {
+					t.Fatalf("the history is %v, want %s last", history, c.state)
+				}
+				b.publish(op.operation+".requested", op.request("other"))
+				b.run(b.consumer(op.operation), 5*time.Second, nil)
+				b.wantConflict(op, 1)
+				if n := len(b.events(op.operation + ".reopened.*")); n != 0 {
+					t.Errorf("%d times reopened", n)
+				}
+				if c.state != "deferred" {
+					if now := b.states(op.operation, op.id); !slices.Equal(now, history) {
+						t.Errorf("the history was %v and is %v", history, now)
 					}
-					first := op.request("first")
-					first["on_unknown"] = "report"
-					if c.first != nil {
-						first = c.first(first)
+					if n := op.served(b.box.Oracle(sandbox.Query{})); n != before {
+						t.Errorf("carried out %d times, before %d", n, before)
 					}
-					if c.forged != "" {
-						body := map[string]any{"request_id": op.id, "at": "2000-01-01T00:00:00.000Z", "attempt": 2, "fingerprint": strings.Repeat("0", 64)}
-						if err := json.Unmarshal([]byte(c.forged), &body); err != nil {
-							t.Fatal(err)
-						}
-						b.publish(op.operation+".failed."+op.id, body)
-					} else {
-						b.publish(op.operation+".requested", first)
-						b.run(b.consumer(op.operation), time.Minute, b.published(op.operation+"."+c.state+"."+op.id, 1))
-						b.box.ClearFaults()
-					}
-					before := op.served(b.box.Oracle(sandbox.Query{}))
-					history := b.states(op.operation, op.id)
-					if last := history[len(history)-1]; last != c.state {
-						t.Fatalf("the history is %v, want %s last", history, c.state)
-					}
-					b.publish(op.operation+".requested", op.request("other"))
-					b.run(b.consumer(op.operation), 5*time.Second, nil)
-					b.wantConflict(op, 1)
-					if n := len(b.events(op.operation + ".reopened.*")); n != 0 {
-						t.Errorf("%d times reopened", n)
-					}
-					if c.state != "deferred" {
-						if now := b.states(op.operation, op.id); !slices.Equal(now, history) {
-							t.Errorf("the history was %v and is %v", history, now)
-						}
-						if n := op.served(b.box.Oracle(sandbox.Query{})); n != before {
-							t.Errorf("carried out %d times, before %d", n, before)
-						}
-					}
-				})
+				}
 			})
 		}
 	}
@@ -199,29 +193,27 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 // may be corrected again.
 func TestEachFailureLeavesItsOwnDeadLetter(t *testing.T) {
 	for _, op := range correctedOperations() {
-		t.Run(op.operation, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(often(2, op.refused))
-				contents := []string{"first", "second", "third"}
-				for _, c := range contents {
-					b.publish(op.operation+".requested", op.request(c))
-					b.run(b.consumer(op.operation), time.Minute, nil)
+		runInBubble(t, op.operation, func(t *testing.T, b *bubble) {
+			b.fault(often(2, op.refused))
+			contents := []string{"first", "second", "third"}
+			for _, c := range contents {
+				b.publish(op.operation+".requested", op.request(c))
+				b.run(b.consumer(op.operation), time.Minute, nil)
+			}
+			want := []string{"started", "failed", "reopened", "started", "failed", "reopened", "started", op.good}
+			if got := b.states(op.operation, op.id); !slices.Equal(got, want) {
+				t.Errorf("the history is %v, want %v", got, want)
+			}
+			letters := b.events("dead." + op.operation + ".requested")
+			if len(letters) != 2 {
+				t.Fatalf("%d dead letters, want 2: %v", len(letters), letters)
+			}
+			for i, d := range letters {
+				if !strings.Contains(d.Raw, contents[i]) || d.Header.Get("Errand-Request-Id") != op.id || d.Header.Get("Errand-Reason") != "refused" ||
+					d.Header.Get("Errand-Sequence") != fmt.Sprint(i+1) {
+					t.Errorf("want that of the %s: %v %s", contents[i], d.Header, d.Raw)
 				}
-				want := []string{"started", "failed", "reopened", "started", "failed", "reopened", "started", op.good}
-				if got := b.states(op.operation, op.id); !slices.Equal(got, want) {
-					t.Errorf("the history is %v, want %v", got, want)
-				}
-				letters := b.events("dead." + op.operation + ".requested")
-				if len(letters) != 2 {
-					t.Fatalf("%d dead letters, want 2: %v", len(letters), letters)
-				}
-				for i, d := range letters {
-					if !strings.Contains(d.Raw, contents[i]) || d.Header.Get("Errand-Request-Id") != op.id || d.Header.Get("Errand-Reason") != "refused" ||
-						d.Header.Get("Errand-Sequence") != fmt.Sprint(i+1) {
-						t.Errorf("want that of the %s: %v %s", contents[i], d.Header, d.Raw)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -229,23 +221,21 @@ func TestEachFailureLeavesItsOwnDeadLetter(t *testing.T) {
 // Two corrections that come at once are not both run.
 func TestOneOfTwoCorrectionsRuns(t *testing.T) {
 	for _, op := range correctedOperations() {
-		t.Run(op.operation, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(often(1, op.refused))
-				b.publish(op.operation+".requested", op.request("wrong"))
-				b.run(b.consumer(op.operation), time.Minute, b.ended(op.operation, op.id))
-				b.publish(op.operation+".requested", op.request("right"))
-				b.publish(op.operation+".requested", op.request("right too"))
-				b.run(b.consumer(op.operation), 5*time.Minute, nil)
-				want := []string{"started", "failed", "reopened", "started", op.good}
-				if got := b.states(op.operation, op.id); !slices.Equal(got, want) {
-					t.Errorf("the history is %v, want %v", got, want)
-				}
-				if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
-					t.Errorf("carried out %d times, want once", n)
-				}
-				b.wantConflict(op, 1)
-			})
+		runInBubble(t, op.operation, func(t *testing.T, b *bubble) {
+			b.fault(often(1, op.refused))
+			b.publish(op.operation+".requested", op.request("wrong"))
+			b.run(b.consumer(op.operation), time.Minute, b.ended(op.operation, op.id))
+			b.publish(op.operation+".requested", op.request("right"))
+			b.publish(op.operation+".requested", op.request("right too"))
+			b.run(b.consumer(op.operation), 5*time.Minute, nil)
+			want := []string{"started", "failed", "reopened", "started", op.good}
+			if got := b.states(op.operation, op.id); !slices.Equal(got, want) {
+				t.Errorf("the history is %v, want %v", got, want)
+			}
+			if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
+				t.Errorf("carried out %d times, want once", n)
+			}
+			b.wantConflict(op, 1)
 		})
 	}
 }
@@ -254,40 +244,38 @@ func TestOneOfTwoCorrectionsRuns(t *testing.T) {
 // batches or fewer: each recipient of the correction is served once, and no other.
 func TestAMessageOfRefusedBatchesIsCorrected(t *testing.T) {
 	for _, n := range []int{1, 3, 5, 8} {
-		t.Run(fmt.Sprint("from 5 to ", n), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(often(3, sendRefused))
-				b.publish("mail.send.requested", message("m1", 5))
-				b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
-				b.wantEnd("mail.send", "failed", "m1")
+		runInBubble(t, fmt.Sprint("from 5 to ", n), func(t *testing.T, b *bubble) {
+			b.fault(often(3, sendRefused))
+			b.publish("mail.send.requested", message("m1", 5))
+			b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
+			b.wantEnd("mail.send", "failed", "m1")
 
-				corrected := message("m1", n, "subject", "corrected")
-				b.publish("mail.send.requested", corrected)
-				b.publish("mail.send.requested", corrected)
-				accepted := b.published("mail.send.accepted.m1", 1)
-				b.run(b.consumer("mail.send"), 5*time.Minute, func() bool { return accepted() && b.inQueues() == 0 })
-				b.wantReopened("mail.send", "m1", "refused")
-				e := b.wantOne("mail.send.accepted.m1")
-				if batches := (n + 1) / 2; number(e.Body["accepted"]) != n || number(e.Body["recipients"]) != n || number(e.Body["batches"]) != batches {
-					t.Errorf("want %d accepted in %d batches: %s", n, batches, e.Raw)
+			corrected := message("m1", n, "subject", "corrected")
+			b.publish("mail.send.requested", corrected)
+			b.publish("mail.send.requested", corrected)
+			accepted := b.published("mail.send.accepted.m1", 1)
+			b.run(b.consumer("mail.send"), 5*time.Minute, func() bool { return accepted() && b.inQueues() == 0 })
+			b.wantReopened("mail.send", "m1", "refused")
+			e := b.wantOne("mail.send.accepted.m1")
+			if batches := (n + 1) / 2; number(e.Body["accepted"]) != n || number(e.Body["recipients"]) != n || number(e.Body["batches"]) != batches {
+				t.Errorf("want %d accepted in %d batches: %s", n, batches, e.Raw)
+			}
+			for batch := 1; n > 2 && batch <= (n+1)/2; batch++ {
+				b.wantOne(fmt.Sprint("mail.batch.accepted.m1.", batch))
+			}
+			o := b.box.Oracle(sandbox.Query{})
+			if int(o.Mail.Recipients) != n || o.Mail.TwiceCount != 0 {
+				t.Errorf("%d served, %d of them twice, want %d once", o.Mail.Recipients, o.Mail.TwiceCount, n)
+			}
+			for _, r := range o.Mail.ByRecipient {
+				if r.Subject != "corrected" {
+					t.Errorf("%s was served with the subject %q", r.Recipient, r.Subject)
 				}
-				for batch := 1; n > 2 && batch <= (n+1)/2; batch++ {
-					b.wantOne(fmt.Sprint("mail.batch.accepted.m1.", batch))
-				}
-				o := b.box.Oracle(sandbox.Query{})
-				if int(o.Mail.Recipients) != n || o.Mail.TwiceCount != 0 {
-					t.Errorf("%d served, %d of them twice, want %d once", o.Mail.Recipients, o.Mail.TwiceCount, n)
-				}
-				for _, r := range o.Mail.ByRecipient {
-					if r.Subject != "corrected" {
-						t.Errorf("%s was served with the subject %q", r.Recipient, r.Subject)
-					}
-				}
-				if letters := b.events("dead.mail.send.requested"); len(letters) != 1 {
-					t.Errorf("%d dead letters, want that of the first", len(letters))
-				}
-				b.queueEmpty("MAIL_REQUESTS")
-			})
+			}
+			if letters := b.events("dead.mail.send.requested"); len(letters) != 1 {
+				t.Errorf("%d dead letters, want that of the first", len(letters))
+			}
+			b.queueEmpty("MAIL_REQUESTS")
 		})
 	}
 }

@@ -47,37 +47,35 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 			fault: sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 2}},
 		{name: "given, after an outage of two days", more: []string{"effective_date", "2000-01-03"}, fault: often(5, busy), begin: epoch, down: 50 * time.Hour},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				time.Sleep(time.Until(c.begin))
-				b.fault(c.fault)
-				calls := b.watch()
-				calls.answer = func(call upstreamCall, _ []upstreamCall) int {
-					if call.operation != "enroll" {
-						return 0
-					}
-					want := call.at.In(zone).AddDate(0, 0, 1).Format(time.DateOnly)
-					if len(c.more) > 0 {
-						want = c.more[1]
-					}
-					if got := call.body["effective_date"]; got != want {
-						t.Errorf("a call at %s names effective_date %v, want %s", call.at.In(zone).Format(time.DateTime), got, want)
-					}
-					started := b.events("mandate.enroll.started.r1")
-					if last := started[len(started)-1]; len(c.more) == 0 && last.Body["effective_date"] != want {
-						t.Errorf("a call at %s is announced without its date: %s", call.at.In(zone).Format(time.DateTime), last.Raw)
-					}
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			time.Sleep(time.Until(c.begin))
+			b.fault(c.fault)
+			calls := b.watch()
+			calls.answer = func(call upstreamCall, _ []upstreamCall) int {
+				if call.operation != "enroll" {
 					return 0
 				}
-				more := append([]string{"give_up_at", time.Now().Add(100 * time.Hour).UTC().Format(time.RFC3339)}, c.more...)
-				b.publish("mandate.enroll.requested", enrollment("r1", more...))
-				if c.down > 0 {
-					b.run(b.mandates(), time.Minute, b.published("mandate.enroll.deferred.r1", 1))
-					time.Sleep(c.down)
+				want := call.at.In(zone).AddDate(0, 0, 1).Format(time.DateOnly)
+				if len(c.more) > 0 {
+					want = c.more[1]
 				}
-				b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
-				b.wantEnd("mandate.enroll", "succeeded", "r1")
-			})
+				if got := call.body["effective_date"]; got != want {
+					t.Errorf("a call at %s names effective_date %v, want %s", call.at.In(zone).Format(time.DateTime), got, want)
+				}
+				started := b.events("mandate.enroll.started.r1")
+				if last := started[len(started)-1]; len(c.more) == 0 && last.Body["effective_date"] != want {
+					t.Errorf("a call at %s is announced without its date: %s", call.at.In(zone).Format(time.DateTime), last.Raw)
+				}
+				return 0
+			}
+			more := append([]string{"give_up_at", time.Now().Add(100 * time.Hour).UTC().Format(time.RFC3339)}, c.more...)
+			b.publish("mandate.enroll.requested", enrollment("r1", more...))
+			if c.down > 0 {
+				b.run(b.mandates(), time.Minute, b.published("mandate.enroll.deferred.r1", 1))
+				time.Sleep(c.down)
+			}
+			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
+			b.wantEnd("mandate.enroll", "succeeded", "r1")
 		})
 	}
 }
@@ -102,34 +100,32 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 		{"within a delivery", 5 * time.Second, []sandbox.Fault{asked}, 0, 6 * time.Second, "failed"},
 		{"after a call of unknown fate", 30 * time.Minute, []sandbox.Fault{cut, busy}, 0, time.Hour, "uncertain"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				for _, f := range c.faults {
-					b.fault(f)
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			for _, f := range c.faults {
+				b.fault(f)
+			}
+			began := time.Now()
+			expires := began.Add(c.expires).Truncate(time.Second)
+			calls := b.watch()
+			calls.answer = func(call upstreamCall, _ []upstreamCall) int {
+				if time.Since(began) > c.heals {
+					b.box.ClearFaults()
 				}
-				began := time.Now()
-				expires := began.Add(c.expires).Truncate(time.Second)
-				calls := b.watch()
-				calls.answer = func(call upstreamCall, _ []upstreamCall) int {
-					if time.Since(began) > c.heals {
-						b.box.ClearFaults()
-					}
-					if late := call.at.Sub(expires); call.operation == "enroll" && late >= 0 {
-						t.Errorf("a call %v after its link expired", late)
-					}
-					return 0
+				if late := call.at.Sub(expires); call.operation == "enroll" && late >= 0 {
+					t.Errorf("a call %v after its link expired", late)
 				}
-				b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", upstreamTime(expires)))
-				time.Sleep(c.waits)
-				b.run(b.mandates(), 3*time.Hour, b.ended("mandate.enroll", "r1"))
-				e := b.wantEnd("mandate.enroll", c.state, "r1")
-				if c.state == "failed" && e.reason() != "unavailable" {
-					t.Errorf("want unavailable: %s", e.Raw)
-				}
-				if n := b.box.Enrolled("order-r1"); n != 0 {
-					t.Errorf("enrolled %d times", n)
-				}
-			})
+				return 0
+			}
+			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", upstreamTime(expires)))
+			time.Sleep(c.waits)
+			b.run(b.mandates(), 3*time.Hour, b.ended("mandate.enroll", "r1"))
+			e := b.wantEnd("mandate.enroll", c.state, "r1")
+			if c.state == "failed" && e.reason() != "unavailable" {
+				t.Errorf("want unavailable: %s", e.Raw)
+			}
+			if n := b.box.Enrolled("order-r1"); n != 0 {
+				t.Errorf("enrolled %d times", n)
+			}
 		})
 	}
 }

@@ -43,25 +43,23 @@ var spellings = []struct{ name, order, listed string }{
 func TestAnOrderNumberIsFoundInAnySpelling(t *testing.T) {
 	for _, c := range spellings {
 		for _, among := range []string{"", "among others"} {
-			t.Run(c.name+" "+among, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					records := []string{transaction(c.listed, 0)}
-					if among != "" {
-						records = []string{transaction(`"somebody-elses"`, 3), records[0], transaction("7", 3)}
-					}
-					b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
-					b.fault(listing(fmt.Sprintf(`{"total":%d}`, len(records)), records...))
-					calls := b.watch()
-					b.publish("mandate.enroll.requested", enrollment("r1", "order_number", c.order))
-					b.run(b.mandates(), 10*time.Minute, b.ended("mandate.enroll", "r1"))
-					if n := len(calls.of("enroll")); n != 1 {
-						t.Errorf("%d calls, want one: %s", n, calls)
-					}
-					e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-					if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
-						t.Errorf("want link_lost and the one record: %s", e.Raw)
-					}
-				})
+			runInBubble(t, c.name+" "+among, func(t *testing.T, b *bubble) {
+				records := []string{transaction(c.listed, 0)}
+				if among != "" {
+					records = []string{transaction(`"somebody-elses"`, 3), records[0], transaction("7", 3)}
+				}
+				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
+				b.fault(listing(fmt.Sprintf(`{"total":%d}`, len(records)), records...))
+				calls := b.watch()
+				b.publish("mandate.enroll.requested", enrollment("r1", "order_number", c.order))
+				b.run(b.mandates(), 10*time.Minute, b.ended("mandate.enroll", "r1"))
+				if n := len(calls.of("enroll")); n != 1 {
+					t.Errorf("%d calls, want one: %s", n, calls)
+				}
+				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
+				if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
+					t.Errorf("want link_lost and the one record: %s", e.Raw)
+				}
 			})
 		}
 	}
@@ -70,16 +68,14 @@ func TestAnOrderNumberIsFoundInAnySpelling(t *testing.T) {
 // The same holds for the looks that come after an enrollment ended uncertain.
 func TestAnUncertainEnrollmentIsResolvedInAnySpelling(t *testing.T) {
 	for _, c := range spellings {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.uncertain(sandbox.Cut, "order_number", c.order)
-				b.fault(listing(`{"total":1}`, transaction(c.listed, 3)))
-				b.run(b.mandates(), 15*time.Minute, b.published("mandate.enroll.resolved.r1", 1))
-				e := b.wantOne("mandate.enroll.resolved.r1")
-				if evidence, _ := e.Body["evidence"].([]any); e.Body["outcome"] != "succeeded" || len(evidence) != 1 {
-					t.Errorf("want succeeded and the one record: %s", e.Raw)
-				}
-			})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.uncertain(sandbox.Cut, "order_number", c.order)
+			b.fault(listing(`{"total":1}`, transaction(c.listed, 3)))
+			b.run(b.mandates(), 15*time.Minute, b.published("mandate.enroll.resolved.r1", 1))
+			e := b.wantOne("mandate.enroll.resolved.r1")
+			if evidence, _ := e.Body["evidence"].([]any); e.Body["outcome"] != "succeeded" || len(evidence) != 1 {
+				t.Errorf("want succeeded and the one record: %s", e.Raw)
+			}
 		})
 	}
 }
@@ -103,22 +99,20 @@ func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
 		{"no order number in its records", listing(`{"total":1}`, `{"id":"TXN1","status":0}`)},
 		{"no order number that is one", listing(`{"total":1}`, transaction("null", 0))},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
-				b.fault(c.list)
-				calls := b.watch()
-				b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", giveUp.Format(time.RFC3339)))
-				b.run(b.mandates(), 2*time.Hour, b.ended("mandate.enroll", "r1"))
-				if n := len(calls.of("enroll")); n != 1 {
-					t.Errorf("%d calls, want one: %.300s", n, calls)
-				}
-				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-				if stamp(t, e).After(giveUp.Add(time.Minute)) || e.reason() == "link_lost" {
-					t.Errorf("want it by %v, and not as listed: %s", giveUp, e.Raw)
-				}
-			})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
+			b.fault(c.list)
+			calls := b.watch()
+			b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", giveUp.Format(time.RFC3339)))
+			b.run(b.mandates(), 2*time.Hour, b.ended("mandate.enroll", "r1"))
+			if n := len(calls.of("enroll")); n != 1 {
+				t.Errorf("%d calls, want one: %.300s", n, calls)
+			}
+			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
+			if stamp(t, e).After(giveUp.Add(time.Minute)) || e.reason() == "link_lost" {
+				t.Errorf("want it by %v, and not as listed: %s", giveUp, e.Raw)
+			}
 		})
 	}
 }
@@ -148,9 +142,7 @@ func TestAnOlderRecordDoesNotResolveALaterEnrollment(t *testing.T) {
 		if n := b.box.Enrolled(order); n != 2 {
 			t.Fatalf("%d enrollments, want the older one and this one", n)
 		}
-		if err := b.box.Decide(order, sandbox.Approve); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.box.Decide(order, sandbox.Approve))
 		b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.resolved.r1", 1))
 		if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "succeeded" {
 			t.Errorf("resolved: %s", e.Raw)

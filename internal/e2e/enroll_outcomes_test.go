@@ -228,28 +228,26 @@ func TestCallOfUnknownFate(t *testing.T) {
 		{"not done and cut, retry", sandbox.Cut, "retry", "succeeded", "", 1, 0},
 		{"not done and 500, retry", sandbox.Status, "retry", "succeeded", "", 1, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: c.kind, Times: 1})
-				b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", c.onUnknown))
-				b.run(b.mandates(), 10*time.Minute, b.published("mandate.enroll."+c.state+".r1", 1))
-				e := b.wantOne("mandate.enroll." + c.state + ".r1")
-				if e.reason() != c.reason {
-					t.Errorf("reason %q, want %q: %s", e.reason(), c.reason, e.Raw)
-				}
-				if evidence, _ := e.Body["evidence"].([]any); len(evidence) != c.evidence {
-					t.Errorf("evidence: %s", e.Raw)
-				}
-				if after := e.Body["after_unknown"] == true; after != (c.state == "succeeded") {
-					t.Errorf("after_unknown: %s", e.Raw)
-				}
-				if got := b.box.Enrolled("order-r1"); got != c.enrolled {
-					t.Errorf("enrolled %d times, want %d", got, c.enrolled)
-				}
-				if c.state == "uncertain" {
-					b.wantOne("dead.mandate.enroll.requested")
-				}
-			})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.fault(sandbox.Fault{Operation: "enroll", Kind: c.kind, Times: 1})
+			b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", c.onUnknown))
+			b.run(b.mandates(), 10*time.Minute, b.published("mandate.enroll."+c.state+".r1", 1))
+			e := b.wantOne("mandate.enroll." + c.state + ".r1")
+			if e.reason() != c.reason {
+				t.Errorf("reason %q, want %q: %s", e.reason(), c.reason, e.Raw)
+			}
+			if evidence, _ := e.Body["evidence"].([]any); len(evidence) != c.evidence {
+				t.Errorf("evidence: %s", e.Raw)
+			}
+			if after := e.Body["after_unknown"] == true; after != (c.state == "succeeded") {
+				t.Errorf("after_unknown: %s", e.Raw)
+			}
+			if got := b.box.Enrolled("order-r1"); got != c.enrolled {
+				t.Errorf("enrolled %d times, want %d", got, c.enrolled)
+			}
+			if c.state == "uncertain" {
+				b.wantOne("dead.mandate.enroll.requested")
+			}
 		})
 	}
 }

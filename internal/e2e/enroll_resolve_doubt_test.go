@@ -26,33 +26,31 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 		"counts more than shown": empty(`{"total":3}`),
 		"not narrowed":           {},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				began := stamp(t, b.uncertain(sandbox.Cut))
-				if f.Operation = "transactions"; f.Kind != "" {
-					b.fault(f)
-				} else {
-					b.intercept = func(r *http.Request) int { r.URL.RawQuery = ""; return 0 }
-				}
-				time.Sleep(time.Until(began.Add(24*time.Hour - 3*time.Minute)))
-				b.publish("mandate.enroll.requested", enrollment("r2"))
-				b.run(b.mandates(), 10*time.Minute, nil)
-				if got := b.events("mandate.enroll.resolved.*"); len(got) != 0 {
-					t.Fatalf("resolved by such a list: %s", got[0].Raw)
-				}
-				if e := b.wantOne("mandate.enroll.succeeded.r2"); stamp(t, e).Sub(began) > 24*time.Hour {
-					t.Errorf("the other one waited until %s", e.Body["at"])
-				}
-				if strings.Contains(b.logs.String(), "no more requests are taken") {
-					t.Errorf("the list held the program:\n%s", b.logs)
-				}
-				b.intercept = nil
-				b.box.ClearFaults()
-				b.runAt(began.Add(48*time.Hour), 3*time.Minute)
-				if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "failed" {
-					t.Errorf("body: %s", e.Raw)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bubble) {
+			began := stamp(t, b.uncertain(sandbox.Cut))
+			if f.Operation = "transactions"; f.Kind != "" {
+				b.fault(f)
+			} else {
+				b.intercept = func(r *http.Request) int { r.URL.RawQuery = ""; return 0 }
+			}
+			time.Sleep(time.Until(began.Add(24*time.Hour - 3*time.Minute)))
+			b.publish("mandate.enroll.requested", enrollment("r2"))
+			b.run(b.mandates(), 10*time.Minute, nil)
+			if got := b.events("mandate.enroll.resolved.*"); len(got) != 0 {
+				t.Fatalf("resolved by such a list: %s", got[0].Raw)
+			}
+			if e := b.wantOne("mandate.enroll.succeeded.r2"); stamp(t, e).Sub(began) > 24*time.Hour {
+				t.Errorf("the other one waited until %s", e.Body["at"])
+			}
+			if strings.Contains(b.logs.String(), "no more requests are taken") {
+				t.Errorf("the list held the program:\n%s", b.logs)
+			}
+			b.intercept = nil
+			b.box.ClearFaults()
+			b.runAt(began.Add(48*time.Hour), 3*time.Minute)
+			if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "failed" {
+				t.Errorf("body: %s", e.Raw)
+			}
 		})
 	}
 }

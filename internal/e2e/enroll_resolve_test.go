@@ -40,9 +40,7 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 				}
 				was := b.uncertain(c.kind, more...)
 				if c.decision != "" {
-					if err := b.box.Decide("order-r1", c.decision); err != nil {
-						t.Fatal(err)
-					}
+					must(t, b.box.Decide("order-r1", c.decision))
 				}
 				calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
 				b.runAt(stamp(t, was).Add(c.after-30*time.Second), 3*time.Minute)
@@ -105,9 +103,7 @@ func TestLookupsGoOnWhereAnotherProgramStopped(t *testing.T) {
 		looks(1, "after a minute")
 		b.runAt(time.Now(), 10*time.Minute)
 		looks(3, "a start makes up for the last age, and ten minutes pass")
-		if err := b.nats.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.nats.Restart())
 		b.runAt(began.Add(20*time.Hour), 10*time.Minute)
 		looks(4, "one for all the ages that passed")
 		if got := b.events("mandate.enroll.resolved.*"); len(got) != 0 {
@@ -142,9 +138,7 @@ func TestOfTwoProgramsOneResolves(t *testing.T) {
 		go func() { ended <- b.mandates().Run(ctx) }()
 		b.run(b.mandates(), 10*time.Minute, nil)
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		noError(t, <-ended)
 		for i := range n {
 			if e := b.wantOne(fmt.Sprintf("mandate.enroll.resolved.many%d", i)); e.Body["outcome"] != "failed" {
 				t.Errorf("body: %s", e.Raw)

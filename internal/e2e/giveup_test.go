@@ -15,9 +15,7 @@ import (
 func (b *bubble) keepFor(stream string, d time.Duration) {
 	b.t.Helper()
 	s, err := b.js.Stream(b.t.Context(), stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	config := s.CachedInfo().Config
 	config.MaxAge = d
 	if _, err := b.js.UpdateStream(b.t.Context(), config); err != nil {
@@ -32,9 +30,7 @@ func (b *bubble) purge(stream, subject string) {
 	if err == nil {
 		err = s.Purge(b.t.Context(), jetstream.WithPurgeSubject(subject))
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 }
 
 // A request that is tried for longer than its events are kept would forget what it has
@@ -53,29 +49,27 @@ func TestGiveUpAtIsBoundedByAWeekAndByWhatIsKept(t *testing.T) {
 		{"more than a day less than they are kept", 3 * day, 2*day + time.Hour, false},
 		{"beyond what is kept", 3 * day, 4 * day, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.keepFor("MANDATE_EVENTS", c.kept)
-				b.keepFor("MAIL_EVENTS", c.kept)
-				giveUp := time.Now().Add(c.ahead).UTC().Format(time.RFC3339)
-				b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", giveUp))
-				b.publish("mail.send.requested", message("m1", 1, "give_up_at", giveUp))
-				b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
-				b.run(b.mails(), time.Minute, b.ended("mail.send", "m1"))
-				if c.valid {
-					b.wantEnd("mandate.enroll", "succeeded", "r1")
-					b.wantEnd("mail.send", "accepted", "m1")
-					return
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.keepFor("MANDATE_EVENTS", c.kept)
+			b.keepFor("MAIL_EVENTS", c.kept)
+			giveUp := time.Now().Add(c.ahead).UTC().Format(time.RFC3339)
+			b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", giveUp))
+			b.publish("mail.send.requested", message("m1", 1, "give_up_at", giveUp))
+			b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
+			b.run(b.mails(), time.Minute, b.ended("mail.send", "m1"))
+			if c.valid {
+				b.wantEnd("mandate.enroll", "succeeded", "r1")
+				b.wantEnd("mail.send", "accepted", "m1")
+				return
+			}
+			for _, e := range []event{b.wantEnd("mandate.enroll", "failed", "r1"), b.wantEnd("mail.send", "failed", "m1")} {
+				if fields, _ := e.Body["fields"].(map[string]any); e.reason() != "invalid_request" || fields["give_up_at"] == nil {
+					t.Errorf("want invalid_request for give_up_at: %s", e.Raw)
 				}
-				for _, e := range []event{b.wantEnd("mandate.enroll", "failed", "r1"), b.wantEnd("mail.send", "failed", "m1")} {
-					if fields, _ := e.Body["fields"].(map[string]any); e.reason() != "invalid_request" || fields["give_up_at"] == nil {
-						t.Errorf("want invalid_request for give_up_at: %s", e.Raw)
-					}
-				}
-				if o := b.box.Oracle(sandbox.Query{}); o.Calls["enroll"]+o.Calls["send"] != 0 {
-					t.Errorf("calls: %v", o.Calls)
-				}
-			})
+			}
+			if o := b.box.Oracle(sandbox.Query{}); o.Calls["enroll"]+o.Calls["send"] != 0 {
+				t.Errorf("calls: %v", o.Calls)
+			}
 		})
 	}
 }
@@ -132,38 +126,36 @@ func TestNoCallIsMadeAfterGiveUpAt(t *testing.T) {
 		{"one of three batches", "mail.send", func(at string) any { return message("x", 5, "give_up_at", at) }, "partial", 30,
 			sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503, Match: "x-2@"}, 6 * time.Second},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(c.fault)
-				calls := b.watch()
-				giveUp := time.Now().Add(c.ahead).UTC().Truncate(time.Second)
-				b.publish(c.operation+".requested", c.request(giveUp.Format(time.RFC3339)))
-				var p programs.Program
-				operation := "send"
-				if c.operation == "mandate.enroll" {
-					mandates := b.mandates()
-					mandates.RetryTries, operation = c.tries, "enroll"
-					p = mandates
-				} else {
-					mails := b.mails()
-					mails.RetryTries, mails.BatchSize = c.tries, 2
-					p = mails
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.fault(c.fault)
+			calls := b.watch()
+			giveUp := time.Now().Add(c.ahead).UTC().Truncate(time.Second)
+			b.publish(c.operation+".requested", c.request(giveUp.Format(time.RFC3339)))
+			var p programs.Program
+			operation := "send"
+			if c.operation == "mandate.enroll" {
+				mandates := b.mandates()
+				mandates.RetryTries, operation = c.tries, "enroll"
+				p = mandates
+			} else {
+				mails := b.mails()
+				mails.RetryTries, mails.BatchSize = c.tries, 2
+				p = mails
+			}
+			b.run(p, 5*time.Minute, b.ended(c.operation, "x"))
+			e := b.wantEnd(c.operation, c.state, "x")
+			if late := stamp(t, e).Sub(giveUp); late < 0 || late > 2*time.Second {
+				t.Errorf("ended %v after give_up_at: %s", late, e.Raw)
+			}
+			var late []time.Duration
+			for _, call := range calls.of(operation) {
+				if by := call.at.Sub(giveUp); by >= 0 {
+					late = append(late, by.Round(time.Millisecond))
 				}
-				b.run(p, 5*time.Minute, b.ended(c.operation, "x"))
-				e := b.wantEnd(c.operation, c.state, "x")
-				if late := stamp(t, e).Sub(giveUp); late < 0 || late > 2*time.Second {
-					t.Errorf("ended %v after give_up_at: %s", late, e.Raw)
-				}
-				var late []time.Duration
-				for _, call := range calls.of(operation) {
-					if by := call.at.Sub(giveUp); by >= 0 {
-						late = append(late, by.Round(time.Millisecond))
-					}
-				}
-				if len(late) > 0 {
-					t.Errorf("%d calls after give_up_at, the first by %v, the last by %v", len(late), late[0], late[len(late)-1])
-				}
-			})
+			}
+			if len(late) > 0 {
+				t.Errorf("%d calls after give_up_at, the first by %v, the last by %v", len(late), late[0], late[len(late)-1])
+			}
 		})
 	}
 }
@@ -189,38 +181,36 @@ func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 		{"a message of three batches, now of two", "mail.send", "MAIL_EVENTS", message("x", 5),
 			[]sandbox.Fault{{Operation: "send", Kind: sandbox.Status, Status: 503, Match: "x-2@", Times: 5}}, "mail.send.started.x", 3},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				program := func(size int) programs.Program {
-					if c.operation == "mandate.enroll" {
-						return b.mandates()
-					}
-					p := b.mails()
-					p.BatchSize = size
-					return p
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			program := func(size int) programs.Program {
+				if c.operation == "mandate.enroll" {
+					return b.mandates()
 				}
-				for _, f := range c.faults {
-					b.fault(f)
-				}
-				c.request["give_up_at"] = time.Now().Add(2 * time.Hour).UTC().Format(time.RFC3339)
-				b.publish(c.operation+".requested", c.request)
-				b.run(program(2), time.Minute, b.published(c.operation+".deferred.x", 1))
-				b.purge(c.stream, c.purged)
-				b.run(program(c.size), 3*time.Hour, b.ended(c.operation, "x"))
-				final := b.finalOf(c.operation, "x")
-				if len(final) != 1 {
-					t.Fatalf("%d final events an hour after give_up_at, want one\n%s", len(final), b.logs)
-				}
-				o := b.box.Oracle(sandbox.Query{})
-				if o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0 {
-					t.Errorf("%d enrolled twice, %d served twice", o.Enroll.TwiceCount, o.Mail.TwiceCount)
-				}
-				switch state := strings.Split(final[0].Subject, ".")[2]; {
-				case state == "succeeded" && o.Enroll.Accepted != 1, state == "accepted" && int(o.Mail.Recipients) != number(final[0].Body["recipients"]),
-					state == "failed" && (o.Enroll.Accepted != 0 || o.Mail.Recipients != 0):
-					t.Errorf("%d enrolled, %d served: %s", o.Enroll.Accepted, o.Mail.Recipients, final[0].Raw)
-				}
-			})
+				p := b.mails()
+				p.BatchSize = size
+				return p
+			}
+			for _, f := range c.faults {
+				b.fault(f)
+			}
+			c.request["give_up_at"] = time.Now().Add(2 * time.Hour).UTC().Format(time.RFC3339)
+			b.publish(c.operation+".requested", c.request)
+			b.run(program(2), time.Minute, b.published(c.operation+".deferred.x", 1))
+			b.purge(c.stream, c.purged)
+			b.run(program(c.size), 3*time.Hour, b.ended(c.operation, "x"))
+			final := b.finalOf(c.operation, "x")
+			if len(final) != 1 {
+				t.Fatalf("%d final events an hour after give_up_at, want one\n%s", len(final), b.logs)
+			}
+			o := b.box.Oracle(sandbox.Query{})
+			if o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0 {
+				t.Errorf("%d enrolled twice, %d served twice", o.Enroll.TwiceCount, o.Mail.TwiceCount)
+			}
+			switch state := strings.Split(final[0].Subject, ".")[2]; {
+			case state == "succeeded" && o.Enroll.Accepted != 1, state == "accepted" && int(o.Mail.Recipients) != number(final[0].Body["recipients"]),
+				state == "failed" && (o.Enroll.Accepted != 0 || o.Mail.Recipients != 0):
+				t.Errorf("%d enrolled, %d served: %s", o.Enroll.Accepted, o.Mail.Recipients, final[0].Raw)
+			}
 		})
 	}
 }
@@ -233,32 +223,30 @@ func TestAMessageWhoseListCannotBeReadEndsAtGiveUpAt(t *testing.T) {
 		name string
 		n    int
 	}{{"one batch, not sent", 2}, {"three batches, two of them sent", 5}} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-				last := about(0, sendBusy)
-				if c.n > 2 {
-					last = about(2, sendBusy)
-				}
-				b.fault(last)
-				p := b.mails()
-				p.BatchSize = 2
-				b.publish("mail.send.requested", b.putList("m1", c.n, "give_up_at", giveUp.Format(time.RFC3339)))
-				b.run(p, time.Minute, b.published("mail.send.deferred.m1", 1))
-				b.purge("OBJ_lists", "$O.lists.C.>")
-				b.box.ClearFaults()
-				p = b.mails()
-				p.BatchSize = 2
-				b.run(p, 2*time.Hour, b.ended("mail.send", "m1"))
-				final := b.finalOf("mail.send", "m1")
-				if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
-					t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
-				}
-				if sent := b.box.Oracle(sandbox.Query{}).Mail.Recipients; sent > 0 && strings.Contains(final[0].Subject, ".failed.") {
-					t.Errorf("%d were served: %s", sent, final[0].Raw)
-				}
-				b.queueEmpty("MAIL_REQUESTS")
-			})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+			last := about(0, sendBusy)
+			if c.n > 2 {
+				last = about(2, sendBusy)
+			}
+			b.fault(last)
+			p := b.mails()
+			p.BatchSize = 2
+			b.publish("mail.send.requested", b.putList("m1", c.n, "give_up_at", giveUp.Format(time.RFC3339)))
+			b.run(p, time.Minute, b.published("mail.send.deferred.m1", 1))
+			b.purge("OBJ_lists", "$O.lists.C.>")
+			b.box.ClearFaults()
+			p = b.mails()
+			p.BatchSize = 2
+			b.run(p, 2*time.Hour, b.ended("mail.send", "m1"))
+			final := b.finalOf("mail.send", "m1")
+			if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
+				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
+			}
+			if sent := b.box.Oracle(sandbox.Query{}).Mail.Recipients; sent > 0 && strings.Contains(final[0].Subject, ".failed.") {
+				t.Errorf("%d were served: %s", sent, final[0].Raw)
+			}
+			b.queueEmpty("MAIL_REQUESTS")
 		})
 	}
 }

@@ -31,17 +31,13 @@ func TestHistoriesAreThoseOnFile(t *testing.T) {
 			t.Fatalf("two scenarios are called %s", s.name)
 		}
 		known[s.name] = true
-		t.Run(s.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				s.play(t, b)
-				compare(t, s.name, b.history())
-			})
+		runInBubble(t, s.name, func(t *testing.T, b *bubble) {
+			s.play(t, b)
+			compare(t, s.name, b.history())
 		})
 	}
 	files, err := filepath.Glob("testdata/histories/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range files {
 		if !known[strings.TrimSuffix(filepath.Base(file), ".txt")] {
 			t.Errorf("%s is of no scenario", file)
@@ -53,15 +49,11 @@ func compare(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "histories", name+".txt")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := diff.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
 		t.Errorf("%s (-file +now):\n%s", file, d)
 	}
@@ -101,9 +93,7 @@ func plain(t *testing.T, body string) string {
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(simplify("", v)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Encode(simplify("", v)))
 	return strings.TrimRight(out.String(), "\n")
 }
 

@@ -31,21 +31,15 @@ import (
 func serverSubjects(t *testing.T) (patterns []string) {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/nats-io/nats-server/v2").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "server", "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ast.Inspect(tree, func(n ast.Node) bool {
 			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
 				if s, err := strconv.Unquote(text.Value); err == nil && strings.HasPrefix(s, "$") && strings.Contains(s, ".") && !strings.ContainsAny(s, " \r\n\t/") {
@@ -121,14 +115,10 @@ type target struct {
 func newTarget(t *testing.T, config string) *target {
 	t.Helper()
 	n, err := devkit.Configured(t.TempDir(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(n.Close)
 	w, ctx := &target{t: t, n: n, admin: connect(t, n.URL, nats.Timeout(time.Minute)), requests: map[string]int{}}, patiently(t)
-	if err := devtest.Provision(ctx, w.admin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, devtest.Provision(ctx, w.admin))
 	w.must(jetstream.New(w.admin))
 	w.js, _ = jetstream.New(w.admin)
 	w.must(w.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: "lists"}))
@@ -159,9 +149,7 @@ var numbers = regexp.MustCompile(`[0-9]+`)
 
 func (w *target) must(_ any, err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 }
 
 // serve gives the readers that the configuration has their copies.
@@ -183,9 +171,7 @@ func (w *target) serve(readers ...string) {
 func accountOf(t *testing.T, config string) map[string]string {
 	t.Helper()
 	var o server.Options
-	if err := o.ProcessConfigString(config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, o.ProcessConfigString(config))
 	accounts := map[string]string{}
 	for _, u := range o.Users {
 		accounts[u.Username] = u.Account.Name

@@ -78,9 +78,7 @@ func brokers(t *testing.T, n int, config string) []*broker {
 			text += fmt.Sprintf("cluster { name: e2e, listen: %s, no_advertise: true, routes: [%s] }\n", routes[i], "nats://"+strings.Join(routes, ", nats://"))
 		}
 		b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + clients[i], monitors: "http://" + monitors[i]}
-		if err := os.WriteFile(b.file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(b.file, []byte(text), 0o600))
 		b.start()
 		all[i] = b
 	}
@@ -95,9 +93,7 @@ func ports(t *testing.T, n int) (addresses []string) {
 	t.Helper()
 	for range n {
 		l, err := devkit.Loopback()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer l.Close() // only now, so that all differ
 		addresses = append(addresses, l.Addr().String())
 	}
@@ -111,9 +107,7 @@ func (b *broker) start() {
 	if err == nil {
 		b.process, err = launch(b.t, filepath.Dir(self), filepath.Base(self), append(os.Environ(), serverVariable+"="+b.file))
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	b.expectEnd() // the test ends it
 	p := b.process
 	b.t.Cleanup(func() {
@@ -146,9 +140,7 @@ func (b *broker) ready() {
 func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(10*time.Second))...) // a paused server keeps one waiting for so long
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -167,9 +159,7 @@ func limitAccount(t *testing.T, account *server.Account) (room func()) {
 	set := func(store int64) {
 		limits := server.JetStreamAccountLimits{MaxMemory: -1, MaxStore: store, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1,
 			MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1}
-		if err := account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": limits}); err != nil {
-			t.Error(err)
-		}
+		noError(t, account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": limits}))
 	}
 	set(int64(max(account.JetStreamUsage().Store, 1)))
 	return func() { set(-1) }

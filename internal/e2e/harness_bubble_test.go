@@ -46,9 +46,7 @@ func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 	t.Helper()
 	devtest.InBubble(t, func(t *testing.T, n *devkit.NATS, nc *nats.Conn) {
 		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b := &bubble{t: t, nats: n, js: js, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
 		b.box = sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085", Callbacks: receiving{b}})
 		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,6 +64,12 @@ func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 		defer b.beside.Wait()
 		f(t, b)
 	})
+}
+
+// runInBubble runs f in virtual time, as a subtest.
+func runInBubble(t *testing.T, name string, f func(*testing.T, *bubble)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, f) })
 }
 
 func (b *bubble) connection() bus.Connection {
@@ -152,9 +156,7 @@ func (b *bubble) published(filter string, n int) func() bool {
 func (b *bubble) queueEmpty(stream string) {
 	b.t.Helper()
 	s, err := b.js.Stream(b.t.Context(), stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	n := s.CachedInfo().State.Msgs
 	for range 20 { // the server works the last acknowledgements off by and by
 		if n == 0 {
@@ -162,9 +164,7 @@ func (b *bubble) queueEmpty(stream string) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		info, err := s.Info(b.t.Context())
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must(b.t, err)
 		n = info.State.Msgs
 	}
 	b.t.Errorf("%s still holds %d messages", stream, n)
@@ -200,9 +200,7 @@ func (b *bubble) logger() (*output, *zerolog.Logger) {
 func (b *bubble) raw(subject string, header []string, body string) uint64 {
 	b.t.Helper()
 	conn, err := b.nats.InProcessConn()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	defer conn.Close()
 	in := bufio.NewReader(conn)
 	if _, err := in.ReadString('\n'); err != nil { // INFO
@@ -304,9 +302,7 @@ func (b *bubble) conclude(id string, n int, outcome messages.Conclusion, until t
 	e.Body = &messages.ConcludedBody{Common: messages.Common{RequestID: id, At: messages.Time{Time: time.Now()}},
 		BatchEvidence: messages.BatchEvidence{Batch: n, Outcome: outcome}, Until: messages.Time{Time: until}}
 	data, err := e.Encode()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	b.publish(e.Subject(), data)
 }
 

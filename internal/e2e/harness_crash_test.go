@@ -138,9 +138,7 @@ func (c *cell) bytes() []byte {
 		return raw
 	}
 	data, err := json.Marshal(c.body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return data
 }
 

@@ -126,3 +126,19 @@ func readEvents(t *testing.T, js jetstream.JetStream, filter string) (out []even
 }
 
 func number(v any) int { f, _ := v.(float64); return int(f) }
+
+// must ends the test for an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noError fails the test for an error; goroutines may call it too.
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -136,16 +136,12 @@ func (in *installation) provision(nc *nats.Conn, replicas int) {
 	limits := devtest.Limits(nc)
 	limits.AckWait, limits.Replicas = ackWait, replicas
 	js, err := jetstream.New(nc)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	plan, err := bus.Plan(in.t.Context(), js, limits)
 	if err == nil {
 		err = bus.Apply(in.t.Context(), plan, false, func(bus.Change) {})
 	}
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 }
 
 // close kills what still runs and looks for leaks in the output of all programs.
@@ -173,9 +169,7 @@ func (in *installation) processes() []*process {
 func (in *installation) start(program string, env ...string) *process {
 	in.t.Helper()
 	p, err := in.launch(program, env...)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	return p
 }
 
@@ -202,17 +196,13 @@ func (in *installation) publish(subject string, body any) {
 	if err == nil {
 		_, err = in.producer.Publish(ctx, subject, data, jetstream.WithRetryAttempts(50))
 	}
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 }
 
 // set changes the settings of the sandbox.
 func (in *installation) set(change func(*sandbox.Settings)) {
 	in.t.Helper()
-	if err := in.box.Set(change); err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, in.box.Set(change))
 }
 
 // fault adds a rule to the sandbox.
@@ -245,9 +235,7 @@ func (in *installation) until(what string, within time.Duration, is func() bool)
 // that came from it.
 func (in *installation) clients() (names []string) {
 	connections, err := in.nats.Server.Connz(nil)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	for _, c := range connections.Conns {
 		names = append(names, c.Name)
 	}

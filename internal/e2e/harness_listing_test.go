@@ -23,9 +23,7 @@ func enrollDirectly(t *testing.T, box http.Handler, n int) {
 		body := enrollment(fmt.Sprint("listed", i), "portal_key", portalKey)
 		delete(body, "request_id")
 		text, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8085/v3/mandates", bytes.NewReader(text))
 		r.Header.Set("Authorization", "Bearer "+mandateToken)
 		r.Header.Set("Content-Type", "application/json")
@@ -86,17 +84,13 @@ func (u *upstream) wantPagesOnce(t *testing.T, pages, again int) {
 
 func (b *bubble) latency(d time.Duration) {
 	b.t.Helper()
-	if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(d) }); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(d) }))
 }
 
 // queued is how many requests a stream still holds.
 func (b *bubble) queued(stream string) int {
 	b.t.Helper()
 	s, err := b.js.Stream(b.t.Context(), stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	return int(s.CachedInfo().State.Msgs)
 }

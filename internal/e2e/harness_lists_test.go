@@ -52,8 +52,6 @@ func (b *bubble) uncertain(kind string, more ...string) event {
 func stamp(t *testing.T, e event) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, e.Body["at"].(string))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return at
 }

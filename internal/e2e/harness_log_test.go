@@ -144,9 +144,7 @@ func (l *sendingLog) wantEachOnce() {
 func (l *sendingLog) marked() int {
 	l.t.Helper()
 	s, err := l.js.Stream(l.t.Context(), bus.MailDeliveries)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must(l.t, err)
 	m, err := s.GetLastMsgForSubject(l.t.Context(), "mail.log.watermark")
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0
@@ -155,8 +153,6 @@ func (l *sendingLog) marked() int {
 	if err == nil {
 		err = messages.DecodeEvent(m.Data, &w)
 	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must(l.t, err)
 	return w.TotalRecord
 }

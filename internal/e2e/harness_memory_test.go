@@ -19,9 +19,7 @@ import (
 func (p *process) peak() int {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	for line := range strings.Lines(string(status)) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
 			if kib, err := strconv.Atoi(f[1]); err == nil {
@@ -52,9 +50,7 @@ func (in *installation) pile(q bus.Queue, prefix string, n int, body func(id str
 		if err == nil {
 			_, err = in.js.PublishAsync(subject, data, jetstream.WithStallWait(time.Minute))
 		}
-		if err != nil {
-			in.t.Fatal(err)
-		}
+		must(in.t, err)
 	}
 	select {
 	case <-in.js.PublishAsyncComplete():

@@ -17,13 +17,9 @@ import (
 func (in *installation) deliveries() (n int) {
 	in.t.Helper()
 	s, err := in.js.Stream(in.t.Context(), bus.MailDeliveries)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	info, err := s.Info(in.t.Context(), jetstream.WithSubjectFilter("mail.delivery.>"))
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	for _, k := range info.State.Subjects {
 		n += int(k)
 	}
@@ -82,9 +78,7 @@ func insertRow(t *testing.T, box *sandbox.Sandbox, row map[string]any) {
 	if err == nil {
 		err = box.InsertLog(text, false)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // served is how often the sandbox took each recipient of the messages made by message,

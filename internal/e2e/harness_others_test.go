@@ -39,9 +39,7 @@ func (in *installation) watchedSince(at time.Time) {
 	if err == nil {
 		_, err = in.js.Publish(in.t.Context(), e.Subject(), data)
 	}
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 }
 
 // othersGoOn puts a row of somebody else's mail into the log every pause until t ends.
@@ -57,9 +55,7 @@ func (in *installation) othersGoOn(t *testing.T, pause time.Duration) {
 			case <-end:
 				return
 			case <-tick.C:
-				if err := in.box.InsertLog([]byte(`{}`), false); err != nil {
-					t.Error(err)
-				}
+				noError(t, in.box.InsertLog([]byte(`{}`), false))
 			}
 		}
 	}()

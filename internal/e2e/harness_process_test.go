@@ -200,14 +200,10 @@ func (p *process) get(path string) (status int, body string) {
 	}
 	client := &http.Client{Timeout: time.Minute}
 	r, err := client.Get("http://" + line.Addr + path)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer r.Body.Close()
 	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	_, _ = p.output.Write(text) // a page must keep the secrets too
 	return r.StatusCode, string(text)
 }

@@ -25,9 +25,7 @@ type proxy struct {
 func newProxy(t *testing.T, url string, cutsAt func([]byte) bool) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &proxy{url: "nats://" + l.Addr().String(), dead: make(chan struct{}), cutsAt: cutsAt}
 	var passers sync.WaitGroup
 	passers.Go(func() {

@@ -116,9 +116,7 @@ func (in *installation) untilReady(p *process) {
 func (in *installation) shrinkDuplicateWindow() {
 	in.t.Helper()
 	s, err := in.js.Stream(in.t.Context(), bus.MailDeliveries)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	config := s.CachedInfo().Config
 	config.Duplicates = 100 * time.Millisecond // the least there is
 	if _, err := in.js.UpdateStream(in.t.Context(), config); err != nil {

@@ -47,9 +47,7 @@ func (s *sweeps) sweeper() *logpoller.Program {
 // set changes the settings of the sandbox.
 func (b *bubble) set(change func(*sandbox.Settings)) {
 	b.t.Helper()
-	if err := b.box.Set(change); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, b.box.Set(change))
 }
 
 // mail has n messages sent, one each pause, while so many pollers are at work.

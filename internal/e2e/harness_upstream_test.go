@@ -153,13 +153,9 @@ func (b *bubble) subjects(filter string) map[string]uint64 {
 	b.t.Helper()
 	stream := map[string]string{"mandate": bus.MandateEvents, "mail": bus.MailEvents, "dead": bus.DeadLetters}[strings.Split(filter, ".")[0]]
 	s, err := b.js.Stream(b.t.Context(), stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	info, err := s.Info(b.t.Context(), jetstream.WithSubjectFilter(filter))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	return info.State.Subjects
 }
 

@@ -39,9 +39,7 @@ func variable(user string) string {
 func natsConfig(t *testing.T) string {
 	t.Helper()
 	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var passwords strings.Builder
 	for _, user := range users {
 		fmt.Fprintf(&passwords, "%s: %q\n", variable(user), password(user))
@@ -57,9 +55,7 @@ func natsConfig(t *testing.T) string {
 func securedServer(t *testing.T) *devkit.NATS {
 	t.Helper()
 	n, err := devkit.Configured(t.TempDir(), natsConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(n.Close)
 	return n
 }
@@ -69,9 +65,7 @@ func connectAs(t *testing.T, url, user string, options ...nats.Option) (*nats.Co
 	t.Helper()
 	nc := connect(t, url, append(slices.Clip(options), nats.Name("test "+user), nats.UserInfo(user, password(user)), nats.CustomInboxPrefix("_INBOX_"+user))...)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return nc, js
 }
 
@@ -143,9 +137,7 @@ func installWithConfig(t *testing.T, config string, admin ...nats.Option) *insta
 	dir := releaseBuild.programs(t)
 	parallel(t)
 	n, err := devkit.Configured(t.TempDir(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(n.Close)
 	in := newInstallation(t, dir, n.URL, "NATS_USER=", "NATS_PASSWORD=")
 	nc := connect(t, n.URL, admin...)
@@ -198,9 +190,7 @@ func (in *installation) wantRefused(program string, envs map[string][]string) {
 func secretFile(t *testing.T, name, text string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -210,9 +200,7 @@ func (in *installation) send(id string) {
 	letter := message(id, 2, "from", "shop@example.test")
 	letter["as_html"] = 0
 	body, err := json.Marshal(letter)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v0/messages", bytes.NewReader(body))
 	r.Header.Set("X-API-Key", mailKey)
 	r.Header.Set("Content-Type", "application/json")

@@ -29,33 +29,31 @@ func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 		{"504 to submissions", 15 * time.Minute, 400, 90, reply{status: http.StatusGatewayTimeout}, false},
 	} {
 		for _, s := range []service{mandateService(), mailService()} {
-			t.Run(s.write+", "+c.name, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					over := time.Now().Add(c.lasts)
-					u := b.upstream(func(x exchange) reply {
-						if x.at.Before(over) && (x.write() || c.reads) {
-							return c.answer
-						}
-						return reply{}
-					})
-					for n := range c.n {
-						b.publish(s.requested, s.request(fmt.Sprint("r", n), "on_unknown", "report"))
+			runInBubble(t, s.write+", "+c.name, func(t *testing.T, b *bubble) {
+				over := time.Now().Add(c.lasts)
+				u := b.upstream(func(x exchange) reply {
+					if x.at.Before(over) && (x.write() || c.reads) {
+						return c.answer
 					}
-					b.run(s.program(b, concurrency, u), c.lasts+time.Hour, b.haveOutcomes(s.events, c.n))
-
-					spent := u.calls(func(x exchange) bool { return x.write() && x.at.Before(over) })
-					if most := inFlight + c.probes; len(spent) > most {
-						t.Errorf("%d submissions of %d requests while the service did not answer, want at most %d", len(spent), c.n, most)
-					}
-					ends := b.outcomes(s.events)
-					for _, x := range spent {
-						if e := ends[x.id]; e.Subject == "" || e.state() != messages.Uncertain || len(u.writes(x.id)) != 1 {
-							t.Errorf("%s was called %d times and ended as %s", x.id, len(u.writes(x.id)), e.Subject)
-						}
-					}
-					// The last read that hangs, one interval, and one more for what was deferred.
-					b.wantBack(ends, s, c.n, spent, over.Add(30*time.Second+2*retryMax+5*time.Second))
+					return reply{}
 				})
+				for n := range c.n {
+					b.publish(s.requested, s.request(fmt.Sprint("r", n), "on_unknown", "report"))
+				}
+				b.run(s.program(b, concurrency, u), c.lasts+time.Hour, b.haveOutcomes(s.events, c.n))
+
+				spent := u.calls(func(x exchange) bool { return x.write() && x.at.Before(over) })
+				if most := inFlight + c.probes; len(spent) > most {
+					t.Errorf("%d submissions of %d requests while the service did not answer, want at most %d", len(spent), c.n, most)
+				}
+				ends := b.outcomes(s.events)
+				for _, x := range spent {
+					if e := ends[x.id]; e.Subject == "" || e.state() != messages.Uncertain || len(u.writes(x.id)) != 1 {
+						t.Errorf("%s was called %d times and ended as %s", x.id, len(u.writes(x.id)), e.Subject)
+					}
+				}
+				// The last read that hangs, one interval, and one more for what was deferred.
+				b.wantBack(ends, s, c.n, spent, over.Add(30*time.Second+2*retryMax+5*time.Second))
 			})
 		}
 	}
@@ -85,36 +83,34 @@ func TestAWrongPathFailsNothing(t *testing.T) {
 	const n, reads, concurrency, lasts = 50, 3, 8, time.Hour
 	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
 		for _, s := range []service{mandateService(), mailService()} {
-			t.Run(fmt.Sprint(s.write, ", ", status), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					over := time.Now().Add(lasts)
-					u := b.upstream(func(x exchange) reply {
-						if x.at.Before(over) {
-							return reply{status: status, body: "<html>no such page</html>"}
-						}
-						return reply{}
-					})
-					for i := range n {
-						b.publish(s.requested, s.request(fmt.Sprint("r", i)))
+			runInBubble(t, fmt.Sprint(s.write, ", ", status), func(t *testing.T, b *bubble) {
+				over := time.Now().Add(lasts)
+				u := b.upstream(func(x exchange) reply {
+					if x.at.Before(over) {
+						return reply{status: status, body: "<html>no such page</html>"}
 					}
-					back := map[string]time.Time{}
-					for i := range reads {
-						id := fmt.Sprint("q", i)
-						back[id] = over.Add(2*retryMax + 5*time.Second)
-						b.publish(s.asked, map[string]any{"request_id": id})
-					}
-					answered := b.haveOutcomes(s.answers, reads)
-					b.run(s.program(b, concurrency, u), lasts+time.Hour, func() bool { return b.haveOutcomes(s.events, n)() && answered() })
-
-					if calls := u.calls(func(x exchange) bool { return x.write() && x.at.Before(over) }); len(calls) > 2*concurrency {
-						t.Errorf("%d submissions to a wrong path, want at most %d", len(calls), 2*concurrency)
-					}
-					if dead := len(b.events("dead.>")); dead != 0 {
-						t.Errorf("%d dead letters", dead)
-					}
-					b.wantBack(b.outcomes(s.events), s, n, nil, over.Add(2*retryMax+5*time.Second))
-					wantBy(t, b.outcomes(s.answers), back, s.answered)
+					return reply{}
 				})
+				for i := range n {
+					b.publish(s.requested, s.request(fmt.Sprint("r", i)))
+				}
+				back := map[string]time.Time{}
+				for i := range reads {
+					id := fmt.Sprint("q", i)
+					back[id] = over.Add(2*retryMax + 5*time.Second)
+					b.publish(s.asked, map[string]any{"request_id": id})
+				}
+				answered := b.haveOutcomes(s.answers, reads)
+				b.run(s.program(b, concurrency, u), lasts+time.Hour, func() bool { return b.haveOutcomes(s.events, n)() && answered() })
+
+				if calls := u.calls(func(x exchange) bool { return x.write() && x.at.Before(over) }); len(calls) > 2*concurrency {
+					t.Errorf("%d submissions to a wrong path, want at most %d", len(calls), 2*concurrency)
+				}
+				if dead := len(b.events("dead.>")); dead != 0 {
+					t.Errorf("%d dead letters", dead)
+				}
+				b.wantBack(b.outcomes(s.events), s, n, nil, over.Add(2*retryMax+5*time.Second))
+				wantBy(t, b.outcomes(s.answers), back, s.answered)
 			})
 		}
 	}

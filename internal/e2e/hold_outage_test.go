@@ -38,51 +38,49 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 		{"mail, 503", &outage{status: 503}, 6 * time.Hour, true, 8, "email service (send) answers 503: overloaded or out of order"},
 		{"mail, connection refused", &outage{refuses: true}, time.Hour, true, 8, "email service (send) cannot be reached"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				var p programs.Program
-				requested, well := "mandate.enroll.requested", "mandate.enroll.succeeded."
-				request := func(id string) map[string]any { return enrollment(id) }
-				if c.mail {
-					requested, well = "mail.send.requested", "mail.send.accepted."
-					request = func(id string) map[string]any { return message(id, 2) }
-					mails := b.mails()
-					p, mails.Concurrency = mails, c.workers
-					c.outage.on(b, &mails.Common, c.lasts)
-				} else {
-					mandates := b.mandates()
-					p, mandates.Concurrency = mandates, c.workers
-					c.outage.on(b, &mandates.Common, c.lasts)
-				}
-				for i := range wait {
-					b.publish(requested, request(fmt.Sprint("r", i)))
-				}
-				b.beside.Go(func() { // and some that come in when it is nearly over
-					time.Sleep(time.Until(c.outage.over) - time.Second)
-					for i := range late {
-						b.publish(requested, request(fmt.Sprint("late", i)))
-					}
-				})
-				b.run(p, c.lasts+time.Hour, b.published(well+"*", wait+late))
-
-				c.outage.wantOneHold(t, c.says, 10*time.Second)
-				if n, most := b.deliveries(requested), wait+late+4*len(c.outage.calls)+2*c.workers; n > most {
-					t.Errorf("%d deliveries, want at most %d: one each, and a probe and those that it passes over", n, most)
-				}
-				if n := len(b.events(well + "*")); n != wait+late {
-					t.Fatalf("%d ended well, want %d\n%s", n, wait+late, b.logs)
-				}
-				within := 12 * time.Second
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			var p programs.Program
+			requested, well := "mandate.enroll.requested", "mandate.enroll.succeeded."
+			request := func(id string) map[string]any { return enrollment(id) }
+			if c.mail {
+				requested, well = "mail.send.requested", "mail.send.accepted."
+				request = func(id string) map[string]any { return message(id, 2) }
+				mails := b.mails()
+				p, mails.Concurrency = mails, c.workers
+				c.outage.on(b, &mails.Common, c.lasts)
+			} else {
+				mandates := b.mandates()
+				p, mandates.Concurrency = mandates, c.workers
+				c.outage.on(b, &mandates.Common, c.lasts)
+			}
+			for i := range wait {
+				b.publish(requested, request(fmt.Sprint("r", i)))
+			}
+			b.beside.Go(func() { // and some that come in when it is nearly over
+				time.Sleep(time.Until(c.outage.over) - time.Second)
 				for i := range late {
-					b.wantEventsBy(well+fmt.Sprint("late", i), c.outage.over.Add(within))
-				}
-				if c.outage.status == 503 || c.outage.refuses {
-					within = 15 * time.Minute // each has its own time to come back, by then as far apart
-				}
-				for i := range wait {
-					b.wantEventsBy(well+fmt.Sprint("r", i), c.outage.over.Add(within+5*time.Second))
+					b.publish(requested, request(fmt.Sprint("late", i)))
 				}
 			})
+			b.run(p, c.lasts+time.Hour, b.published(well+"*", wait+late))
+
+			c.outage.wantOneHold(t, c.says, 10*time.Second)
+			if n, most := b.deliveries(requested), wait+late+4*len(c.outage.calls)+2*c.workers; n > most {
+				t.Errorf("%d deliveries, want at most %d: one each, and a probe and those that it passes over", n, most)
+			}
+			if n := len(b.events(well + "*")); n != wait+late {
+				t.Fatalf("%d ended well, want %d\n%s", n, wait+late, b.logs)
+			}
+			within := 12 * time.Second
+			for i := range late {
+				b.wantEventsBy(well+fmt.Sprint("late", i), c.outage.over.Add(within))
+			}
+			if c.outage.status == 503 || c.outage.refuses {
+				within = 15 * time.Minute // each has its own time to come back, by then as far apart
+			}
+			for i := range wait {
+				b.wantEventsBy(well+fmt.Sprint("r", i), c.outage.over.Add(within+5*time.Second))
+			}
 		})
 	}
 }
@@ -93,9 +91,7 @@ func (b *bubble) deliveries(requested string) int {
 	for _, q := range bus.Queues() {
 		if q.Filter == requested {
 			c, err := b.js.Consumer(b.t.Context(), q.Stream, q.Name)
-			if err != nil {
-				b.t.Fatal(err)
-			}
+			must(b.t, err)
 			return int(c.CachedInfo().Delivered.Consumer)
 		}
 	}

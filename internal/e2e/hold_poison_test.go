@@ -26,50 +26,48 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 		{"a portal_key of their own", mandateService(), []string{"portal_key", "theirs"}, 1, 1},
 		{"a sender that is not verified", mailService(), []string{"from", "unverified@example.test"}, 5, 8},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				u := b.upstream(refuse(http.StatusForbidden))
-				due := map[string]time.Time{}
-				ctx, stop := context.WithCancel(t.Context())
-				defer stop()
-				b.beside.Go(func() { // a trickle remains, so that others succeed as long as a bad one waits
-					for n, pace := 0, lasts/good; ; n++ {
-						if n%(good/bad) == 0 && n < good {
-							b.publish(c.requested, c.request(fmt.Sprint("bad", n), c.more...))
-						}
-						if n == good {
-							pace = 5 * time.Second
-						}
-						id := fmt.Sprint("good", n)
-						due[id] = time.Now().Add(3 * retryMax)
-						b.publish(c.requested, c.request(id))
-						select {
-						case <-time.After(pace):
-						case <-ctx.Done():
-							return
-						}
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			u := b.upstream(refuse(http.StatusForbidden))
+			due := map[string]time.Time{}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			b.beside.Go(func() { // a trickle remains, so that others succeed as long as a bad one waits
+				for n, pace := 0, lasts/good; ; n++ {
+					if n%(good/bad) == 0 && n < good {
+						b.publish(c.requested, c.request(fmt.Sprint("bad", n), c.more...))
 					}
-				})
-				failed := strings.Replace(c.events, "*", "failed", 1)
-				b.run(c.program(b, 8, u), 2*time.Hour, func() bool { return b.haveOutcomes(c.events, good)() && b.haveOutcomes(failed, bad)() })
-				stop()
-				b.beside.Wait()
-				b.run(c.program(b, 8, u), time.Minute, b.haveOutcomes(c.events, len(due)+bad))
-
-				ends := b.outcomes(c.events)
-				wantBy(t, ends, due, c.succeeded)
-				missing := 0
-				for n := 0; n < good; n += good / bad {
-					if id := fmt.Sprint("bad", n); ends[id].Subject == "" {
-						missing++
-					} else {
-						b.wantRefused(ends[id], u, c.fewest, c.max)
+					if n == good {
+						pace = 5 * time.Second
 					}
-				}
-				if missing > 0 {
-					t.Errorf("%d of %d bad requests have no outcome", missing, bad)
+					id := fmt.Sprint("good", n)
+					due[id] = time.Now().Add(3 * retryMax)
+					b.publish(c.requested, c.request(id))
+					select {
+					case <-time.After(pace):
+					case <-ctx.Done():
+						return
+					}
 				}
 			})
+			failed := strings.Replace(c.events, "*", "failed", 1)
+			b.run(c.program(b, 8, u), 2*time.Hour, func() bool { return b.haveOutcomes(c.events, good)() && b.haveOutcomes(failed, bad)() })
+			stop()
+			b.beside.Wait()
+			b.run(c.program(b, 8, u), time.Minute, b.haveOutcomes(c.events, len(due)+bad))
+
+			ends := b.outcomes(c.events)
+			wantBy(t, ends, due, c.succeeded)
+			missing := 0
+			for n := 0; n < good; n += good / bad {
+				if id := fmt.Sprint("bad", n); ends[id].Subject == "" {
+					missing++
+				} else {
+					b.wantRefused(ends[id], u, c.fewest, c.max)
+				}
+			}
+			if missing > 0 {
+				t.Errorf("%d of %d bad requests have no outcome", missing, bad)
+			}
 		})
 	}
 }
@@ -103,21 +101,19 @@ func TestRefusedRequestsAtTheHeadOfTheQueueDoNotKeepIt(t *testing.T) {
 	const good = 200
 	for _, s := range []service{mandateService(), mailService()} {
 		for _, bad := range []int{2, 20} {
-			t.Run(fmt.Sprint(s.write, ", ", bad), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					u, due := b.upstream(refuse(http.StatusForbidden)), map[string]time.Time{}
-					within := time.Duration(bad+2) * retryMax
-					for n := range bad {
-						b.publish(s.requested, s.request(fmt.Sprint("bad", n)))
-					}
-					for n := range good {
-						id := fmt.Sprint("good", n)
-						due[id] = time.Now().Add(within)
-						b.publish(s.requested, s.request(id))
-					}
-					b.run(s.program(b, 8, u), within+time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), good))
-					wantBy(t, b.outcomes(s.events), due, s.succeeded)
-				})
+			runInBubble(t, fmt.Sprint(s.write, ", ", bad), func(t *testing.T, b *bubble) {
+				u, due := b.upstream(refuse(http.StatusForbidden)), map[string]time.Time{}
+				within := time.Duration(bad+2) * retryMax
+				for n := range bad {
+					b.publish(s.requested, s.request(fmt.Sprint("bad", n)))
+				}
+				for n := range good {
+					id := fmt.Sprint("good", n)
+					due[id] = time.Now().Add(within)
+					b.publish(s.requested, s.request(id))
+				}
+				b.run(s.program(b, 8, u), within+time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), good))
+				wantBy(t, b.outcomes(s.events), due, s.succeeded)
 			})
 		}
 	}

@@ -32,32 +32,30 @@ func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 			{"503 to submissions", 503, 0, 3, 2 * concurrency * 5},
 			{"503 to both", 503, 503, 3, 2 * concurrency * 5},
 		} {
-			t.Run(s.write+", "+c.name, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					over, due := time.Now().Add(lasts), map[string]time.Time{}
-					u := b.upstream(func(x exchange) reply {
-						switch {
-						case !x.at.Before(over):
-							return reply{}
-						case x.write():
-							return reply{status: c.submit}
-						}
-						return reply{status: c.read}
-					})
-					for i := range n {
-						id := fmt.Sprint("r", i)
-						due[id] = over.Add(2*retryMax + 5*time.Second)
-						b.publish(s.requested, s.request(id))
+			runInBubble(t, s.write+", "+c.name, func(t *testing.T, b *bubble) {
+				over, due := time.Now().Add(lasts), map[string]time.Time{}
+				u := b.upstream(func(x exchange) reply {
+					switch {
+					case !x.at.Before(over):
+						return reply{}
+					case x.write():
+						return reply{status: c.submit}
 					}
-					b.run(s.program(b, concurrency, u), lasts+time.Hour, b.haveOutcomes(s.events, n))
-
-					began := b.holdBegan(s, c.begins)
-					if first := u.calls(func(x exchange) bool { return x.write() && !x.at.After(began) }); len(first) > c.first {
-						t.Errorf("%d submissions before the hold, want at most %d", len(first), c.first)
-					}
-					u.wantProbes(t, began, over, n)
-					wantBy(t, b.outcomes(s.events), due, s.succeeded)
+					return reply{status: c.read}
 				})
+				for i := range n {
+					id := fmt.Sprint("r", i)
+					due[id] = over.Add(2*retryMax + 5*time.Second)
+					b.publish(s.requested, s.request(id))
+				}
+				b.run(s.program(b, concurrency, u), lasts+time.Hour, b.haveOutcomes(s.events, n))
+
+				began := b.holdBegan(s, c.begins)
+				if first := u.calls(func(x exchange) bool { return x.write() && !x.at.After(began) }); len(first) > c.first {
+					t.Errorf("%d submissions before the hold, want at most %d", len(first), c.first)
+				}
+				u.wantProbes(t, began, over, n)
+				wantBy(t, b.outcomes(s.events), due, s.succeeded)
 			})
 		}
 	}
@@ -129,65 +127,63 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 			{401, 1, 3, "held"}, {402, 1, 3, "held"}, {403, 1, 3, "held"}, {404, 1, 3, "held"}, {405, 1, 3, "held"},
 			{503, 3, 10, "busy"}, {429, 3, 10, "busy"},
 		} {
-			t.Run(fmt.Sprint(s.write, ", ", c.status), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					var mu sync.Mutex
-					refused, due := map[string]int{}, map[string]time.Time{}
-					u := b.upstream(func(x exchange) reply {
-						mu.Lock()
-						defer mu.Unlock()
-						if !strings.HasPrefix(x.id, "bad") || refused[x.id] == c.refusals {
-							return reply{}
-						}
-						refused[x.id]++
-						return reply{status: c.status}
-					})
-					ctx, stop := context.WithCancel(t.Context())
-					defer stop()
-					b.beside.Go(func() {
-						for n := 0; ; n++ {
-							if n >= 5 && n%5 == 0 && n/5 <= c.bad {
-								b.publish(s.requested, s.request(fmt.Sprint("bad", n/5)))
-							}
-							id := fmt.Sprint("good", n)
-							due[id] = time.Now().Add(time.Second)
-							b.publish(s.requested, s.request(id))
-							select {
-							case <-time.After(time.Second):
-							case <-ctx.Done():
-								return
-							}
-						}
-					})
-					bad := func(state string) string {
-						return strings.Replace(strings.Replace(s.events, "*", state, 1), ".*", ".bad", 1)
+			runInBubble(t, fmt.Sprint(s.write, ", ", c.status), func(t *testing.T, b *bubble) {
+				var mu sync.Mutex
+				refused, due := map[string]int{}, map[string]time.Time{}
+				u := b.upstream(func(x exchange) reply {
+					mu.Lock()
+					defer mu.Unlock()
+					if !strings.HasPrefix(x.id, "bad") || refused[x.id] == c.refusals {
+						return reply{}
 					}
-					taken := func() bool {
-						for n := range c.bad {
-							if !b.haveOutcomes(bad(string(s.succeeded))+fmt.Sprint(n+1), 1)() {
-								return false
-							}
+					refused[x.id]++
+					return reply{status: c.status}
+				})
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				b.beside.Go(func() {
+					for n := 0; ; n++ {
+						if n >= 5 && n%5 == 0 && n/5 <= c.bad {
+							b.publish(s.requested, s.request(fmt.Sprint("bad", n/5)))
 						}
-						return true
-					}
-					b.run(s.program(b, 8, u), 20*time.Minute, taken)
-					stop()
-					b.beside.Wait()
-					b.run(s.program(b, 8, u), time.Minute, b.haveOutcomes(s.events, len(due)+c.bad))
-
-					ends := b.outcomes(s.events)
-					wantBy(t, ends, due, s.succeeded)
-					for n := range c.bad {
-						id := fmt.Sprint("bad", n+1)
-						if e := ends[id]; e.Subject == "" || e.state() != s.succeeded || len(u.writes(id)) != c.refusals+1 {
-							t.Errorf("%s: %d calls, want %d, and %s: %s %s", id, len(u.writes(id)), c.refusals+1, s.succeeded, e.Subject, e.Raw)
-						}
-						deferred := b.events(bad("deferred") + fmt.Sprint(n+1))
-						if len(deferred) == 0 || slices.ContainsFunc(deferred, func(e event) bool { return e.reason() != c.reason }) {
-							t.Errorf("%s was deferred as %v, want %s", id, deferred, c.reason)
+						id := fmt.Sprint("good", n)
+						due[id] = time.Now().Add(time.Second)
+						b.publish(s.requested, s.request(id))
+						select {
+						case <-time.After(time.Second):
+						case <-ctx.Done():
+							return
 						}
 					}
 				})
+				bad := func(state string) string {
+					return strings.Replace(strings.Replace(s.events, "*", state, 1), ".*", ".bad", 1)
+				}
+				taken := func() bool {
+					for n := range c.bad {
+						if !b.haveOutcomes(bad(string(s.succeeded))+fmt.Sprint(n+1), 1)() {
+							return false
+						}
+					}
+					return true
+				}
+				b.run(s.program(b, 8, u), 20*time.Minute, taken)
+				stop()
+				b.beside.Wait()
+				b.run(s.program(b, 8, u), time.Minute, b.haveOutcomes(s.events, len(due)+c.bad))
+
+				ends := b.outcomes(s.events)
+				wantBy(t, ends, due, s.succeeded)
+				for n := range c.bad {
+					id := fmt.Sprint("bad", n+1)
+					if e := ends[id]; e.Subject == "" || e.state() != s.succeeded || len(u.writes(id)) != c.refusals+1 {
+						t.Errorf("%s: %d calls, want %d, and %s: %s %s", id, len(u.writes(id)), c.refusals+1, s.succeeded, e.Subject, e.Raw)
+					}
+					deferred := b.events(bad("deferred") + fmt.Sprint(n+1))
+					if len(deferred) == 0 || slices.ContainsFunc(deferred, func(e event) bool { return e.reason() != c.reason }) {
+						t.Errorf("%s was deferred as %v, want %s", id, deferred, c.reason)
+					}
+				}
 			})
 		}
 	}
@@ -199,22 +195,20 @@ func TestOneRequestAloneBeginsNoHold(t *testing.T) {
 	full(t)
 	for _, s := range []service{mandateService(), mailService()} {
 		for _, status := range []int{401, 404, 503} {
-			t.Run(fmt.Sprint(s.write, ", ", status), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					u, due := b.upstream(refuse(status)), map[string]time.Time{}
-					b.publish(s.requested, s.request("bad"))
-					b.beside.Go(func() {
-						for n := range 3 {
-							time.Sleep(5*time.Minute + 7*time.Second)
-							id := fmt.Sprint("good", n)
-							due[id] = time.Now().Add(time.Second)
-							b.publish(s.requested, s.request(id))
-						}
-					})
-					b.run(s.program(b, 8, u), 30*time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), 3))
-					b.beside.Wait()
-					wantBy(t, b.outcomes(s.events), due, s.succeeded)
+			runInBubble(t, fmt.Sprint(s.write, ", ", status), func(t *testing.T, b *bubble) {
+				u, due := b.upstream(refuse(status)), map[string]time.Time{}
+				b.publish(s.requested, s.request("bad"))
+				b.beside.Go(func() {
+					for n := range 3 {
+						time.Sleep(5*time.Minute + 7*time.Second)
+						id := fmt.Sprint("good", n)
+						due[id] = time.Now().Add(time.Second)
+						b.publish(s.requested, s.request(id))
+					}
 				})
+				b.run(s.program(b, 8, u), 30*time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), 3))
+				b.beside.Wait()
+				wantBy(t, b.outcomes(s.events), due, s.succeeded)
 			})
 		}
 	}
@@ -225,31 +219,29 @@ func TestOneRequestAloneBeginsNoHold(t *testing.T) {
 func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 	const n, bad = 120, 6
 	for _, s := range []service{mandateService(), mailService()} {
-		t.Run(s.write, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				due := map[string]time.Time{}
-				u := b.upstream(func(x exchange) reply { return reply{hang: strings.HasPrefix(x.id, "bad")} })
-				b.beside.Go(func() {
-					for i := range n {
-						if i%(n/bad) == 0 {
-							b.publish(s.requested, s.request(fmt.Sprint("bad", i), "on_unknown", "report"))
-						}
-						id := fmt.Sprint("good", i)
-						due[id] = time.Now().Add(time.Second)
-						b.publish(s.requested, s.request(id))
-						time.Sleep(time.Second)
+		runInBubble(t, s.write, func(t *testing.T, b *bubble) {
+			due := map[string]time.Time{}
+			u := b.upstream(func(x exchange) reply { return reply{hang: strings.HasPrefix(x.id, "bad")} })
+			b.beside.Go(func() {
+				for i := range n {
+					if i%(n/bad) == 0 {
+						b.publish(s.requested, s.request(fmt.Sprint("bad", i), "on_unknown", "report"))
 					}
-				})
-				b.run(s.program(b, 8, u), 10*time.Minute, b.haveOutcomes(s.events, n+bad))
-				b.beside.Wait()
-				ends := b.outcomes(s.events)
-				wantBy(t, ends, due, s.succeeded)
-				for i := 0; i < n; i += n / bad {
-					if e := ends[fmt.Sprint("bad", i)]; e.Subject == "" || e.state() != messages.Uncertain {
-						t.Errorf("bad%d: %s %s", i, e.Subject, e.Raw)
-					}
+					id := fmt.Sprint("good", i)
+					due[id] = time.Now().Add(time.Second)
+					b.publish(s.requested, s.request(id))
+					time.Sleep(time.Second)
 				}
 			})
+			b.run(s.program(b, 8, u), 10*time.Minute, b.haveOutcomes(s.events, n+bad))
+			b.beside.Wait()
+			ends := b.outcomes(s.events)
+			wantBy(t, ends, due, s.succeeded)
+			for i := 0; i < n; i += n / bad {
+				if e := ends[fmt.Sprint("bad", i)]; e.Subject == "" || e.state() != messages.Uncertain {
+					t.Errorf("bad%d: %s %s", i, e.Subject, e.Raw)
+				}
+			}
 		})
 	}
 }
@@ -259,42 +251,40 @@ func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 func TestAHoldFailsRequestsAtTheirGiveUpTimeOnly(t *testing.T) {
 	const n, lasts, patience = 6, 20 * time.Minute, 5 * time.Minute
 	for _, s := range []service{mandateService(), mailService()} {
-		t.Run(s.write, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				began := time.Now()
-				over, giveUp := began.Add(lasts), began.Add(patience)
-				u := b.upstream(func(x exchange) reply {
-					if x.write() && x.at.Before(over) {
-						return reply{status: http.StatusUnauthorized}
-					}
-					return reply{}
-				})
-				for i := range n {
-					b.publish(s.requested, s.request(fmt.Sprint("soon", i), "give_up_at", giveUp.UTC().Format(time.RFC3339)))
-					b.publish(s.requested, s.request(fmt.Sprint("late", i)))
+		runInBubble(t, s.write, func(t *testing.T, b *bubble) {
+			began := time.Now()
+			over, giveUp := began.Add(lasts), began.Add(patience)
+			u := b.upstream(func(x exchange) reply {
+				if x.write() && x.at.Before(over) {
+					return reply{status: http.StatusUnauthorized}
 				}
-				b.run(s.program(b, 4, u), 2*lasts, b.haveOutcomes(s.events, 2*n))
-				ends, due, soon := b.outcomes(s.events), map[string]time.Time{}, map[string]time.Time{}
-				for i := range n {
-					due[fmt.Sprint("late", i)] = over.Add(2*retryMax + 5*time.Second)
-					id := fmt.Sprint("soon", i)
-					soon[id] = over.Add(time.Minute)
-					if len(u.writes(id)) > 0 {
-						soon[id] = giveUp.Add(2 * n * retryMax) // no wait goes beyond that time; each may cost a probe
-					}
-					e := ends[id]
-					if e.Subject == "" || e.reason() != "unavailable" || e.at(t).Before(giveUp) {
-						t.Errorf("%s: want unavailable, not before %v: %s %s", id, giveUp, e.Subject, e.Raw)
-					}
-					for _, x := range u.writes(id) {
-						if x.at.After(giveUp) {
-							t.Errorf("%s was called at %v, %v after its time", id, x.at, x.at.Sub(giveUp))
-						}
-					}
-				}
-				wantBy(t, ends, soon, messages.Failed)
-				wantBy(t, ends, due, s.succeeded)
+				return reply{}
 			})
+			for i := range n {
+				b.publish(s.requested, s.request(fmt.Sprint("soon", i), "give_up_at", giveUp.UTC().Format(time.RFC3339)))
+				b.publish(s.requested, s.request(fmt.Sprint("late", i)))
+			}
+			b.run(s.program(b, 4, u), 2*lasts, b.haveOutcomes(s.events, 2*n))
+			ends, due, soon := b.outcomes(s.events), map[string]time.Time{}, map[string]time.Time{}
+			for i := range n {
+				due[fmt.Sprint("late", i)] = over.Add(2*retryMax + 5*time.Second)
+				id := fmt.Sprint("soon", i)
+				soon[id] = over.Add(time.Minute)
+				if len(u.writes(id)) > 0 {
+					soon[id] = giveUp.Add(2 * n * retryMax) // no wait goes beyond that time; each may cost a probe
+				}
+				e := ends[id]
+				if e.Subject == "" || e.reason() != "unavailable" || e.at(t).Before(giveUp) {
+					t.Errorf("%s: want unavailable, not before %v: %s %s", id, giveUp, e.Subject, e.Raw)
+				}
+				for _, x := range u.writes(id) {
+					if x.at.After(giveUp) {
+						t.Errorf("%s was called at %v, %v after its time", id, x.at, x.at.Sub(giveUp))
+					}
+				}
+			}
+			wantBy(t, ends, soon, messages.Failed)
+			wantBy(t, ends, due, s.succeeded)
 		})
 	}
 }

@@ -19,30 +19,24 @@ import (
 // waits where its time runs out.
 func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 	for workers, n := range inshort.Choose(t, map[int]int{2: 120, 4: 300}, map[int]int{2: 30, 4: 60}) {
-		t.Run(fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Second) }); err != nil {
-					t.Fatal(err)
-				}
-				for i := range n {
-					b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-				}
-				p := b.mandates()
-				p.Concurrency = workers
-				began := time.Now()
-				b.run(p, 3*time.Hour, b.published("mandate.enroll.succeeded.*", n))
-				t.Logf("%d requests took %v", n, time.Since(began))
-				c, err := b.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if i := c.CachedInfo(); i.Delivered.Consumer != uint64(n) || i.NumRedelivered != 0 || i.NumAckPending != 0 {
-					t.Errorf("%d deliveries of %d requests, %d redelivered, %d in flight", i.Delivered.Consumer, n, i.NumRedelivered, i.NumAckPending)
-				}
-				if o := b.box.Oracle(sandbox.Query{}); o.Calls["enroll"] != int64(n) {
-					t.Errorf("%d calls", o.Calls["enroll"])
-				}
-			})
+		runInBubble(t, fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T, b *bubble) {
+			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Second) }))
+			for i := range n {
+				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+			}
+			p := b.mandates()
+			p.Concurrency = workers
+			began := time.Now()
+			b.run(p, 3*time.Hour, b.published("mandate.enroll.succeeded.*", n))
+			t.Logf("%d requests took %v", n, time.Since(began))
+			c, err := b.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
+			must(t, err)
+			if i := c.CachedInfo(); i.Delivered.Consumer != uint64(n) || i.NumRedelivered != 0 || i.NumAckPending != 0 {
+				t.Errorf("%d deliveries of %d requests, %d redelivered, %d in flight", i.Delivered.Consumer, n, i.NumRedelivered, i.NumAckPending)
+			}
+			if o := b.box.Oracle(sandbox.Query{}); o.Calls["enroll"] != int64(n) {
+				t.Errorf("%d calls", o.Calls["enroll"])
+			}
 		})
 	}
 }
@@ -152,30 +146,28 @@ func TestReadsAloneEndTheirHold(t *testing.T) {
 func TestPollerWaitsForItsLog(t *testing.T) {
 	full(t)
 	for status, most := range map[int]int{http.StatusUnauthorized: 1, http.StatusServiceUnavailable: 5} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				p := b.poller()
-				o := outage{status: status}
-				o.on(b, &p.Common, 6*time.Hour)
-				o.reads = true
-				const rows = 250
-				b.publish("mail.send.requested", message("m1", rows))
-				b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
-				b.run(p, 7*time.Hour, b.published("mail.delivery.delivered.*", rows))
-				events := b.events("mail.delivery.delivered.*")
-				if len(events) != rows {
-					t.Fatalf("%d published, want %d\n%s", len(events), rows, b.logs)
+		runInBubble(t, fmt.Sprint(status), func(t *testing.T, b *bubble) {
+			p := b.poller()
+			o := outage{status: status}
+			o.on(b, &p.Common, 6*time.Hour)
+			o.reads = true
+			const rows = 250
+			b.publish("mail.send.requested", message("m1", rows))
+			b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
+			b.run(p, 7*time.Hour, b.published("mail.delivery.delivered.*", rows))
+			events := b.events("mail.delivery.delivered.*")
+			if len(events) != rows {
+				t.Fatalf("%d published, want %d\n%s", len(events), rows, b.logs)
+			}
+			for _, e := range events {
+				if at, err := time.Parse(time.RFC3339, e.Body["at"].(string)); err != nil || at.After(o.over.Add(90*time.Second)) { // sweeps that fail are a minute apart in the end
+					t.Fatalf("published at %v, the log was back at %v", e.Body["at"], o.over)
 				}
-				for _, e := range events {
-					if at, err := time.Parse(time.RFC3339, e.Body["at"].(string)); err != nil || at.After(o.over.Add(90*time.Second)) { // sweeps that fail are a minute apart in the end
-						t.Fatalf("published at %v, the log was back at %v", e.Body["at"], o.over)
-					}
-				}
-				if least, limit := 6*360/2, 6*360*most+5; len(o.calls) < least || len(o.calls) > limit {
-					t.Errorf("%d reads in six hours, want %d to %d", len(o.calls), least, limit)
-				}
-				t.Logf("%d reads in six hours", len(o.calls))
-			})
+			}
+			if least, limit := 6*360/2, 6*360*most+5; len(o.calls) < least || len(o.calls) > limit {
+				t.Errorf("%d reads in six hours, want %d to %d", len(o.calls), least, limit)
+			}
+			t.Logf("%d reads in six hours", len(o.calls))
 		})
 	}
 }

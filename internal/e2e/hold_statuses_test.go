@@ -16,33 +16,31 @@ func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
 	full(t)
 	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
 		for _, q := range queues() {
-			t.Run(fmt.Sprint(status, " ", q.subject), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					began := time.Now()
-					b.intercept = func(*http.Request) int {
-						if time.Since(began) < 10*time.Minute {
-							return status
-						}
-						return 0
+			runInBubble(t, fmt.Sprint(status, " ", q.subject), func(t *testing.T, b *bubble) {
+				began := time.Now()
+				b.intercept = func(*http.Request) int {
+					if time.Since(began) < 10*time.Minute {
+						return status
 					}
-					const n = 3
-					for i := range n {
-						b.publish(q.subject, q.good(fmt.Sprint("r", i)))
+					return 0
+				}
+				const n = 3
+				for i := range n {
+					b.publish(q.subject, q.good(fmt.Sprint("r", i)))
+				}
+				_, logger := b.logger()
+				b.run(b.program(q, 8, logger), time.Hour, b.published(q.event(q.state, "*"), n))
+				if failed := b.events(q.event("failed", "*")); len(failed) != 0 {
+					t.Errorf("%d of %d failed: %v", len(failed), n, failed[0])
+				}
+				if got := len(b.events(q.event(q.state, "*"))); got != n {
+					t.Errorf("%d of %d ended well\n%s", got, n, b.logs)
+				}
+				for _, d := range b.events(q.event("deferred", "*")) {
+					if d.reason() != "held" || number(d.Body["http_status"]) != status {
+						t.Errorf("want held and %d: %v", status, d)
 					}
-					_, logger := b.logger()
-					b.run(b.program(q, 8, logger), time.Hour, b.published(q.event(q.state, "*"), n))
-					if failed := b.events(q.event("failed", "*")); len(failed) != 0 {
-						t.Errorf("%d of %d failed: %v", len(failed), n, failed[0])
-					}
-					if got := len(b.events(q.event(q.state, "*"))); got != n {
-						t.Errorf("%d of %d ended well\n%s", got, n, b.logs)
-					}
-					for _, d := range b.events(q.event("deferred", "*")) {
-						if d.reason() != "held" || number(d.Body["http_status"]) != status {
-							t.Errorf("want held and %d: %v", status, d)
-						}
-					}
-				})
+				}
 			})
 		}
 	}
@@ -51,17 +49,15 @@ func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
 // What the email service says in its envelope counts like the status.
 func TestAnEnvelopeOfAnAddressThatIsNotThereFailsNoMessage(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 200, Times: 1,
-					Body: json.RawMessage(fmt.Sprintf(`{"error":true,"status_code":%d,"message":"Not found","data":{}}`, status))})
-				b.publish("mail.send.requested", message("m1", 1))
-				b.run(b.mails(), time.Hour, b.ended("mail.send", "m1"))
-				b.wantEnd("mail.send", "accepted", "m1")
-				if d := b.wantOne("mail.send.deferred.m1"); d.reason() != "held" || number(d.Body["http_status"]) != status {
-					t.Errorf("want held and %d: %v", status, d)
-				}
-			})
+		runInBubble(t, fmt.Sprint(status), func(t *testing.T, b *bubble) {
+			b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 200, Times: 1,
+				Body: json.RawMessage(fmt.Sprintf(`{"error":true,"status_code":%d,"message":"Not found","data":{}}`, status))})
+			b.publish("mail.send.requested", message("m1", 1))
+			b.run(b.mails(), time.Hour, b.ended("mail.send", "m1"))
+			b.wantEnd("mail.send", "accepted", "m1")
+			if d := b.wantOne("mail.send.deferred.m1"); d.reason() != "held" || number(d.Body["http_status"]) != status {
+				t.Errorf("want held and %d: %v", status, d)
+			}
 		})
 	}
 }
@@ -79,27 +75,25 @@ func TestWordsOfQuotaDoNotHoldARefusedRequest(t *testing.T) {
 		{200, 422, "limit_quota reached"},
 		{400, 0, "Insufficient credits"},
 	} {
-		t.Run(fmt.Sprint(c.http, " ", c.envelope, " ", c.message), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				body := fmt.Sprintf(`{"error":true,"status_code":%d,"message":%q,"data":{}}`, c.envelope, c.message)
-				if c.envelope == 0 {
-					body = fmt.Sprintf(`{"error":true,"message":%q}`, c.message)
+		runInBubble(t, fmt.Sprint(c.http, " ", c.envelope, " ", c.message), func(t *testing.T, b *bubble) {
+			body := fmt.Sprintf(`{"error":true,"status_code":%d,"message":%q,"data":{}}`, c.envelope, c.message)
+			if c.envelope == 0 {
+				body = fmt.Sprintf(`{"error":true,"message":%q}`, c.message)
+			}
+			b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: c.http, Body: json.RawMessage(body), Match: "bad-"})
+			for _, id := range []string{"bad-1", "bad-2", "bad-3", "good"} {
+				b.publish("mail.send.requested", message(id, 1))
+			}
+			began := time.Now()
+			b.run(b.mails(), 10*time.Minute, func() bool { return b.published("mail.send.failed.*", 3)() && b.ended("mail.send", "good")() })
+			for _, id := range []string{"bad-1", "bad-2", "bad-3"} {
+				if e := b.wantEnd("mail.send", "failed", id); e.reason() != "refused" || stamp(t, e).Sub(began) > 5*time.Second {
+					t.Errorf("want refused at once: %v", e)
 				}
-				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: c.http, Body: json.RawMessage(body), Match: "bad-"})
-				for _, id := range []string{"bad-1", "bad-2", "bad-3", "good"} {
-					b.publish("mail.send.requested", message(id, 1))
-				}
-				began := time.Now()
-				b.run(b.mails(), 10*time.Minute, func() bool { return b.published("mail.send.failed.*", 3)() && b.ended("mail.send", "good")() })
-				for _, id := range []string{"bad-1", "bad-2", "bad-3"} {
-					if e := b.wantEnd("mail.send", "failed", id); e.reason() != "refused" || stamp(t, e).Sub(began) > 5*time.Second {
-						t.Errorf("want refused at once: %v", e)
-					}
-				}
-				if e := b.wantEnd("mail.send", "accepted", "good"); stamp(t, e).Sub(began) > 5*time.Second {
-					t.Errorf("the good one waited: %v", e)
-				}
-			})
+			}
+			if e := b.wantEnd("mail.send", "accepted", "good"); stamp(t, e).Sub(began) > 5*time.Second {
+				t.Errorf("the good one waited: %v", e)
+			}
 		})
 	}
 }

@@ -20,9 +20,7 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 	ann := inspect.Reader{Conn: nc, JS: js}
 	problems := func() (list []string) {
 		s, err := ann.Status(t.Context(), time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, p := range s.Problems {
 			list = append(list, p.Where+": "+p.What)
 		}

@@ -246,9 +246,7 @@ func TestAmbiguousRowsConcludeNothing(t *testing.T) {
 func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
-		if err := b.box.Set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.box.Set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) }))
 		b.send(message("slow", 3), messages.Accepted)
 		sent := time.Now()
 		between := func(from, to time.Duration) {

@@ -16,9 +16,7 @@ import (
 // fields, and with no other.
 func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
 	text, err := os.ReadFile("../../docs/deliveries.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bodies := []any{&messages.DeliveryBody{}, &messages.SummaryBody{}, &messages.OverdueBody{}, &messages.SendResolved{}, &messages.Watermark{}}
 	examples := strings.Split(string(text), "```json\n")[1:]
 	if len(examples) != len(bodies) {
@@ -31,13 +29,9 @@ func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
 			continue
 		}
 		written, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var want, got any
-		if err := errors.Join(json.Unmarshal([]byte(example), &want), json.Unmarshal(written, &got)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(json.Unmarshal([]byte(example), &want), json.Unmarshal(written, &got)))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%T, of the example (-) and as it is written (+):\n%s", body, diff)
 		}

@@ -68,9 +68,7 @@ func TestAPollerPausedForHoursPublishesNothingTwice(t *testing.T) {
 				s.mail(2, time.Minute, 1)
 				time.Sleep(6 * time.Minute) // it is alone now, and has caught up
 				stop()
-				if err := <-ended; err != nil {
-					s.t.Error(err)
-				}
+				noError(s.t, <-ended)
 				s.judge()
 				final := map[string]int{}
 				for _, e := range s.events("mail.delivery.summary.*") {

@@ -48,9 +48,7 @@ func (p *past) message(id string, state messages.State, seen int) {
 		if err == nil {
 			_, err = p.js.Publish(p.t.Context(), e.Subject(), data)
 		}
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 	}
 }
 

@@ -123,8 +123,6 @@ func TestRowsThatComeHoursLateAreFoundByTheScan(t *testing.T) {
 		time.Sleep(40 * time.Minute)
 		wantPublished(3, "in the end")
 		stop()
-		if err := <-ended; err != nil {
-			s.t.Error(err)
-		}
+		noError(s.t, <-ended)
 	})
 }

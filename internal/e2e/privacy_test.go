@@ -25,45 +25,43 @@ func ofPayer(id string, more ...string) map[string]any {
 // ends and whatever the service says of it; with full the answers do.
 func TestEventsHoldNoPayerWhereTheyAreNotTo(t *testing.T) {
 	for _, setting := range []string{"full", "none"} {
-		t.Run(setting, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				p := b.mandates()
-				p.EventPayerData = setting
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422, Match: "order-refused",
-					Body: []byte(fmt.Sprintf(`{"message":"%s is not wanted","errors":{"payer_email":["ZOE@quill.example.test, id 911122334455"]}}`, payer["payer_name"]))})
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.AcceptCut, Match: "order-lost"})
-				for _, id := range []string{"done", "refused", "lost"} {
-					b.publish("mandate.enroll.requested", ofPayer(id, "portal_key", "own-portal-of-"+id))
-				}
-				b.run(p, 5*time.Hour, func() bool {
-					return len(b.events("mandate.enroll.resolved.lost")) > 0 && len(b.events("mandate.enroll.failed.refused")) > 0
-				})
-				b.publish("mandate.transactions.requested", map[string]any{"request_id": "all"})
-				b.run(p, time.Minute, func() bool { return len(b.events("mandate.transactions.listed.all")) > 0 })
+		runInBubble(t, setting, func(t *testing.T, b *bubble) {
+			p := b.mandates()
+			p.EventPayerData = setting
+			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422, Match: "order-refused",
+				Body: []byte(fmt.Sprintf(`{"message":"%s is not wanted","errors":{"payer_email":["ZOE@quill.example.test, id 911122334455"]}}`, payer["payer_name"]))})
+			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.AcceptCut, Match: "order-lost"})
+			for _, id := range []string{"done", "refused", "lost"} {
+				b.publish("mandate.enroll.requested", ofPayer(id, "portal_key", "own-portal-of-"+id))
+			}
+			b.run(p, 5*time.Hour, func() bool {
+				return len(b.events("mandate.enroll.resolved.lost")) > 0 && len(b.events("mandate.enroll.failed.refused")) > 0
+			})
+			b.publish("mandate.transactions.requested", map[string]any{"request_id": "all"})
+			b.run(p, time.Minute, func() bool { return len(b.events("mandate.transactions.listed.all")) > 0 })
 
-				shown := map[string]bool{}
-				for _, e := range b.events("mandate.*.*.*") {
-					for name, value := range payer {
-						if strings.Contains(strings.ToLower(e.Raw+fmt.Sprint(e.Header)), strings.ToLower(value)) {
-							shown[string(messages.StateOf(e.Subject))] = true
-							if setting == "none" {
-								t.Errorf("%s shows %s: %s", e.Subject, name, e.Raw)
-							}
+			shown := map[string]bool{}
+			for _, e := range b.events("mandate.*.*.*") {
+				for name, value := range payer {
+					if strings.Contains(strings.ToLower(e.Raw+fmt.Sprint(e.Header)), strings.ToLower(value)) {
+						shown[string(messages.StateOf(e.Subject))] = true
+						if setting == "none" {
+							t.Errorf("%s shows %s: %s", e.Subject, name, e.Raw)
 						}
 					}
 				}
-				for _, state := range []string{"succeeded", "failed", "uncertain", "resolved", "page"} {
-					if setting == "full" && !shown[state] {
-						t.Errorf("no %s shows the payer: it was looked for in too little", state)
-					}
+			}
+			for _, state := range []string{"succeeded", "failed", "uncertain", "resolved", "page"} {
+				if setting == "full" && !shown[state] {
+					t.Errorf("no %s shows the payer: it was looked for in too little", state)
 				}
-				done := decode[messages.EnrollSucceeded](t, b.wantOne("mandate.enroll.succeeded.done"))
-				for _, kept := range []string{`"url":"http://127.0.0.1:8085/enroll/`, `"order_number":"order-done"`, `"amount":`, `"frequency_mode":`, `"effective_date":`} {
-					if !strings.Contains(string(done.Enrollment), kept) {
-						t.Errorf("the enrollment lacks %s: %s", kept, done.Enrollment)
-					}
+			}
+			done := decode[messages.EnrollSucceeded](t, b.wantOne("mandate.enroll.succeeded.done"))
+			for _, kept := range []string{`"url":"http://127.0.0.1:8085/enroll/`, `"order_number":"order-done"`, `"amount":`, `"frequency_mode":`, `"effective_date":`} {
+				if !strings.Contains(string(done.Enrollment), kept) {
+					t.Errorf("the enrollment lacks %s: %s", kept, done.Enrollment)
 				}
-			})
+			}
 		})
 	}
 }

@@ -64,18 +64,16 @@ func TestAListingGoesOnWhereItWasPutOff(t *testing.T) {
 		{"hanging in the middle", without(5*time.Second, 5*time.Minute, reply{hang: true}), 1},
 		{"502 in the middle", without(5*time.Second, 5*time.Minute, reply{status: http.StatusBadGateway}), 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				enrollDirectly(t, b.box, pages*perPage)
-				b.latency(time.Second)
-				u := b.upstream(c.script)
-				b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-				b.run(mandateService().program(b, 8, u), 2*time.Hour, b.published("mandate.transactions.listed.list", 1))
-				history := b.events("mandate.transactions.*.list")
-				wantListed(t, history, pages, pages*perPage)
-				u.wantPagesOnce(t, pages, c.probes)
-				b.queueEmpty("MANDATE_REQUESTS")
-			})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			enrollDirectly(t, b.box, pages*perPage)
+			b.latency(time.Second)
+			u := b.upstream(c.script)
+			b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
+			b.run(mandateService().program(b, 8, u), 2*time.Hour, b.published("mandate.transactions.listed.list", 1))
+			history := b.events("mandate.transactions.*.list")
+			wantListed(t, history, pages, pages*perPage)
+			u.wantPagesOnce(t, pages, c.probes)
+			b.queueEmpty("MANDATE_REQUESTS")
 		})
 	}
 }
@@ -94,32 +92,30 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 		{"with a rate limit", 0, rateLimit(10, true)},
 		{"while it is deferred", 20 * time.Second, rateLimit(10, true)},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				enrollDirectly(t, b.box, pages*perPage)
-				b.latency(time.Second)
-				u, began := b.upstream(c.script), time.Now()
-				b.beside.Go(func() {
-					b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-					time.Sleep(c.apart)
-					b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-				})
-				p := mandateService().program(b, 8, u)
-				b.run(p, 2*time.Hour, func() bool {
-					return b.published("mandate.transactions.listed.list", 1)() && b.queued("MANDATE_REQUESTS") == 0
-				})
-				b.beside.Wait()
-				took := time.Since(began)
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			enrollDirectly(t, b.box, pages*perPage)
+			b.latency(time.Second)
+			u, began := b.upstream(c.script), time.Now()
+			b.beside.Go(func() {
 				b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-				b.run(p, time.Minute, func() bool { return b.queued("MANDATE_REQUESTS") == 0 })
-
-				wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
-				u.wantPagesOnce(t, pages, pages/2)
-				if took > 10*time.Minute {
-					t.Errorf("it took %v", took)
-				}
-				b.queueEmpty("MANDATE_REQUESTS")
+				time.Sleep(c.apart)
+				b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 			})
+			p := mandateService().program(b, 8, u)
+			b.run(p, 2*time.Hour, func() bool {
+				return b.published("mandate.transactions.listed.list", 1)() && b.queued("MANDATE_REQUESTS") == 0
+			})
+			b.beside.Wait()
+			took := time.Since(began)
+			b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
+			b.run(p, time.Minute, func() bool { return b.queued("MANDATE_REQUESTS") == 0 })
+
+			wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
+			u.wantPagesOnce(t, pages, pages/2)
+			if took > 10*time.Minute {
+				t.Errorf("it took %v", took)
+			}
+			b.queueEmpty("MANDATE_REQUESTS")
 		})
 	}
 }
@@ -129,24 +125,22 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 func TestAListingGoesOnAfterAStop(t *testing.T) {
 	const pages = 30
 	for _, wanted := range []int{pages, 20} {
-		t.Run(fmt.Sprint(wanted, " pages"), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				enrollDirectly(t, b.box, pages*perPage)
-				b.latency(10 * time.Second)
-				u := b.upstream(func(exchange) reply { return reply{} })
-				body := map[string]any{"request_id": "list"}
-				if wanted < pages {
-					body["max_pages"] = wanted
-				}
-				b.publish("mandate.transactions.requested", body)
-				for range 2 {
-					b.run(mandateService().program(b, 8, u), 55*time.Second, nil)
-				}
-				b.run(mandateService().program(b, 8, u), time.Hour, b.published("mandate.transactions.listed.list", 1))
-				wantListed(t, b.events("mandate.transactions.*.list"), wanted, wanted*perPage)
-				u.wantPagesOnce(t, wanted, 2) // what was read when it stopped
-				b.queueEmpty("MANDATE_REQUESTS")
-			})
+		runInBubble(t, fmt.Sprint(wanted, " pages"), func(t *testing.T, b *bubble) {
+			enrollDirectly(t, b.box, pages*perPage)
+			b.latency(10 * time.Second)
+			u := b.upstream(func(exchange) reply { return reply{} })
+			body := map[string]any{"request_id": "list"}
+			if wanted < pages {
+				body["max_pages"] = wanted
+			}
+			b.publish("mandate.transactions.requested", body)
+			for range 2 {
+				b.run(mandateService().program(b, 8, u), 55*time.Second, nil)
+			}
+			b.run(mandateService().program(b, 8, u), time.Hour, b.published("mandate.transactions.listed.list", 1))
+			wantListed(t, b.events("mandate.transactions.*.list"), wanted, wanted*perPage)
+			u.wantPagesOnce(t, wanted, 2) // what was read when it stopped
+			b.queueEmpty("MANDATE_REQUESTS")
 		})
 	}
 }
@@ -191,29 +185,27 @@ func TestAListingUnderWayIsNotEndedByAnotherRequest(t *testing.T) {
 			"under way": func(exchange) reply { return reply{} },
 			"deferred":  without(5*time.Second, 2*time.Minute, reply{status: http.StatusTooManyRequests, header: map[string]string{"Retry-After": "90"}}),
 		} {
-			t.Run(c.name+", "+state, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					enrollDirectly(t, b.box, pages*perPage)
-					b.latency(time.Second)
-					b.beside.Go(func() {
-						b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-						time.Sleep(12 * time.Second)
-						b.publish("mandate.transactions.requested", []byte(c.other))
-					})
-					b.run(mandateService().program(b, 8, b.upstream(script)), time.Hour, func() bool {
-						return b.haveOutcomes("mandate.transactions.*.*", 2)()
-					})
-					b.beside.Wait()
-					wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
-					e := b.wantOne("mandate.transactions.*.MANDATE_REQUESTS-2")
-					if string(e.state()) != "failed" || e.Body["conflicts_with"] != "list" || e.reason() != c.reason[0] && e.reason() != c.reason[len(c.reason)-1] {
-						t.Errorf("the other one: %s %s, want failed for %v with list", e.Subject, e.Raw, c.reason)
-					}
-					if d := b.wantOne("dead.mandate.transactions.requested"); d.Raw != c.other {
-						t.Errorf("dead letter: %s", d.Raw)
-					}
-					b.queueEmpty("MANDATE_REQUESTS")
+			runInBubble(t, c.name+", "+state, func(t *testing.T, b *bubble) {
+				enrollDirectly(t, b.box, pages*perPage)
+				b.latency(time.Second)
+				b.beside.Go(func() {
+					b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
+					time.Sleep(12 * time.Second)
+					b.publish("mandate.transactions.requested", []byte(c.other))
 				})
+				b.run(mandateService().program(b, 8, b.upstream(script)), time.Hour, func() bool {
+					return b.haveOutcomes("mandate.transactions.*.*", 2)()
+				})
+				b.beside.Wait()
+				wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
+				e := b.wantOne("mandate.transactions.*.MANDATE_REQUESTS-2")
+				if string(e.state()) != "failed" || e.Body["conflicts_with"] != "list" || e.reason() != c.reason[0] && e.reason() != c.reason[len(c.reason)-1] {
+					t.Errorf("the other one: %s %s, want failed for %v with list", e.Subject, e.Raw, c.reason)
+				}
+				if d := b.wantOne("dead.mandate.transactions.requested"); d.Raw != c.other {
+					t.Errorf("dead letter: %s", d.Raw)
+				}
+				b.queueEmpty("MANDATE_REQUESTS")
 			})
 		}
 	}

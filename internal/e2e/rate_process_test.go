@@ -96,9 +96,7 @@ func TestAReplicaThatMayNotLeaseSaysWhichRightItLacks(t *testing.T) {
 				t.Fatalf("the shipped configuration has no %q", c.without)
 			}
 			n, err := devkit.Configured(t.TempDir(), strings.Replace(config, `"`+c.without+`"`, "", 1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(n.Close)
 			in := newInstallation(t, releaseBuild.programs(t), n.URL, "FLEET_RATE=1") // it is not closed, as one that is refused nothing
 			in.provision(connect(t, n.URL), 1)

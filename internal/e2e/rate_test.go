@@ -80,27 +80,25 @@ func TestLookUpsBeforeCallsKeepTheRate(t *testing.T) {
 		"of the fleet":   func(p *programs.MandateConsumer) { p.FleetRate = rate },
 		"of one replica": func(p *programs.MandateConsumer) { p.Rate = rate },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				for i := range 300 {
-					b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+		runInBubble(t, name, func(t *testing.T, b *bubble) {
+			for i := range 300 {
+				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+			}
+			m := newMeter()
+			b.intercept = func(r *http.Request) int {
+				if n := m.count(r); r.Method == http.MethodPost && n%3 != 0 {
+					return http.StatusInternalServerError // of unknown fate
 				}
-				m := newMeter()
-				b.intercept = func(r *http.Request) int {
-					if n := m.count(r); r.Method == http.MethodPost && n%3 != 0 {
-						return http.StatusInternalServerError // of unknown fate
-					}
-					return 0
-				}
-				p := b.mandates()
-				p.Concurrency = 64
-				set(p)
-				b.run(p, while, nil)
-				if _, reads := m.calls(http.MethodGet); reads < 50 {
-					t.Errorf("%d reads", reads)
-				}
-				m.wantWithin(t, rate, 2*time.Second, 10*time.Second, 30*time.Second)
-			})
+				return 0
+			}
+			p := b.mandates()
+			p.Concurrency = 64
+			set(p)
+			b.run(p, while, nil)
+			if _, reads := m.calls(http.MethodGet); reads < 50 {
+				t.Errorf("%d reads", reads)
+			}
+			m.wantWithin(t, rate, 2*time.Second, 10*time.Second, 30*time.Second)
 		})
 	}
 }
@@ -132,16 +130,14 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 			return p
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				p, m := c.prepare(b), newMeter()
-				b.intercept = func(r *http.Request) int { m.count(r); return 0 }
-				b.run(p, time.Minute, nil)
-				m.wantWithin(t, c.rate, 2*time.Second, 10*time.Second)
-				if c.name != "log-poller" { // which has pauses of its own
-					m.wantUsed(t, c.rate, 0, 58*time.Second)
-				}
-			})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			p, m := c.prepare(b), newMeter()
+			b.intercept = func(r *http.Request) int { m.count(r); return 0 }
+			b.run(p, time.Minute, nil)
+			m.wantWithin(t, c.rate, 2*time.Second, 10*time.Second)
+			if c.name != "log-poller" { // which has pauses of its own
+				m.wantUsed(t, c.rate, 0, 58*time.Second)
+			}
 		})
 	}
 }
@@ -163,17 +159,13 @@ func TestWhoeverWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
 		go func() { ended <- p.Run(ctx) }()
 		time.Sleep(2*time.Minute + time.Second) // several AckWaits: calls at 0, 50 and 100 seconds
 		s, err := b.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if info := s.CachedInfo(); info.Delivered.Consumer != requests {
 			t.Errorf("%d requests were delivered %d times", requests, info.Delivered.Consumer)
 		}
 		stop()
 		stopped := time.Now()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-ended)
 		if took := time.Since(stopped); took > 3*time.Second { // the last pulls end after two
 			t.Errorf("the program took %v to end", took)
 		}
@@ -198,9 +190,7 @@ func TestAReplicaThatCannotLeaseWaitsAndSaysSo(t *testing.T) {
 		b.intercept = func(r *http.Request) int { m.count(r); return 0 }
 		wait := b.replicas(5, 90*time.Second, 90*time.Second)
 		time.Sleep(20 * time.Second)
-		if err := b.js.DeleteStream(t.Context(), bus.RateLeases); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.js.DeleteStream(t.Context(), bus.RateLeases))
 		time.Sleep(20 * time.Second)
 		if n := m.between(21*time.Second, 40*time.Second); n > 0 {
 			t.Errorf("%d calls without a lease", n)
@@ -225,9 +215,7 @@ func TestAReplicaThatCannotLeaseWaitsAndSaysSo(t *testing.T) {
 // An installation from before there were rates needs no new stream unless it wants one.
 func TestOnlyAFleetsRateNeedsItsStream(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		if err := b.js.DeleteStream(t.Context(), bus.RateLeases); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.js.DeleteStream(t.Context(), bus.RateLeases))
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		p := b.mandates()
 		p.Rate = 1

@@ -16,9 +16,7 @@ import (
 func (b *bubble) ann() deeds.Requests {
 	b.t.Helper()
 	p, err := deeds.As("ann", "errand", b.js.Conn(), b.js)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	return p.Requests()
 }
 
@@ -27,17 +25,13 @@ func (b *bubble) redrive(id string, accept ...string) deeds.Redriven {
 	b.t.Helper()
 	ann := b.ann()
 	letters, err := ann.Letters(b.t.Context(), []string{id}, inspect.Query{}, time.Now())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	items, err := ann.Plan(b.t.Context(), letters)
 	if err != nil || len(items) != 1 {
 		b.t.Fatalf("the plan: %v %v", items, err)
 	}
 	var got deeds.Redriven
-	if err := ann.Redrive(b.t.Context(), items, deeds.Consent{Why: "back", Accept: accept, Force: accept}, func(r deeds.Redriven) { got = r }); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, ann.Redrive(b.t.Context(), items, deeds.Consent{Why: "back", Accept: accept, Force: accept}, func(r deeds.Redriven) { got = r }))
 	return got
 }
 
@@ -199,40 +193,36 @@ func TestARequestWithoutAnIDRunsAgainUnderTheSameOne(t *testing.T) {
 // A cancelled request makes no call, leaves its dead letter, and may be corrected, or run after all.
 func TestACancelledRequestMakesNoCall(t *testing.T) {
 	for _, op := range correctedOperations() {
-		t.Run(op.operation, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				cancel := func() error {
-					_, err := b.ann().Cancel(t.Context(), "", op.id, "withdrawn")
-					return err
-				}
-				if err := cancel(); err == nil {
-					t.Error("an id that nobody has seen was cancelled")
-				}
-				b.publish(op.operation+".requested", op.request("first"))
-				if err := cancel(); err != nil {
-					t.Fatal(err)
-				}
-				b.run(b.consumer(op.operation), time.Minute, func() bool { return b.inQueues() == 0 })
-				b.wantStates(op.operation, op.id, "failed")
-				if d := b.wantOne("dead." + op.operation + ".requested"); d.Header.Get("Errand-Reason") != "cancelled" {
-					t.Errorf("the dead letter: %v", d.Header)
-				}
-				if n := op.served(b.box.Oracle(sandbox.Query{})); n != 0 {
-					t.Fatalf("carried out %d times", n)
-				}
-				if r := b.redrive(op.id); r.Class != deeds.Cancelled || r.Result != deeds.NotDone {
-					t.Errorf("not by accident: %+v", r)
-				}
-				b.publish(op.operation+".requested", op.request("second"))
-				b.run(b.consumer(op.operation), time.Minute, b.published(op.operation+"."+op.good+"."+op.id, 1))
-				b.wantReopened(op.operation, op.id, "cancelled")
-				if err := cancel(); err == nil || !strings.Contains(err.Error(), "has its outcome already") {
-					t.Errorf("over an outcome: %v", err)
-				}
-				if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
-					t.Errorf("carried out %d times, want once", n)
-				}
-			})
+		runInBubble(t, op.operation, func(t *testing.T, b *bubble) {
+			cancel := func() error {
+				_, err := b.ann().Cancel(t.Context(), "", op.id, "withdrawn")
+				return err
+			}
+			if err := cancel(); err == nil {
+				t.Error("an id that nobody has seen was cancelled")
+			}
+			b.publish(op.operation+".requested", op.request("first"))
+			must(t, cancel())
+			b.run(b.consumer(op.operation), time.Minute, func() bool { return b.inQueues() == 0 })
+			b.wantStates(op.operation, op.id, "failed")
+			if d := b.wantOne("dead." + op.operation + ".requested"); d.Header.Get("Errand-Reason") != "cancelled" {
+				t.Errorf("the dead letter: %v", d.Header)
+			}
+			if n := op.served(b.box.Oracle(sandbox.Query{})); n != 0 {
+				t.Fatalf("carried out %d times", n)
+			}
+			if r := b.redrive(op.id); r.Class != deeds.Cancelled || r.Result != deeds.NotDone {
+				t.Errorf("not by accident: %+v", r)
+			}
+			b.publish(op.operation+".requested", op.request("second"))
+			b.run(b.consumer(op.operation), time.Minute, b.published(op.operation+"."+op.good+"."+op.id, 1))
+			b.wantReopened(op.operation, op.id, "cancelled")
+			if err := cancel(); err == nil || !strings.Contains(err.Error(), "has its outcome already") {
+				t.Errorf("over an outcome: %v", err)
+			}
+			if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
+				t.Errorf("carried out %d times, want once", n)
+			}
 		})
 	}
 }

@@ -15,9 +15,7 @@ import (
 func (in *installation) operator(env []string, args ...string) *process {
 	in.t.Helper()
 	p, err := launch(in.t, in.programs, "errand", append([]string{"NATS_URL=" + in.nats.URL, "NATS_USER=olga", "NATS_PASSWORD=" + password("olga")}, env...), args...)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	p.expectEnd()
 	in.mu.Lock()
 	defer in.mu.Unlock()

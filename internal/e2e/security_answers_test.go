@@ -102,18 +102,14 @@ func TestAnAccountHasAShareOfTheConnections(t *testing.T) {
 		refused := ""
 		for i := 0; i <= 256 && refused == ""; i++ {
 			c, err := net.Dial("tcp", strings.TrimPrefix(n.URL, "nats://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 			_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 			_, _ = fmt.Fprintf(c, "CONNECT {\"verbose\":false,\"user\":%q,\"pass\":%q}\r\nPING\r\n", user, password(user))
 			said, buffer := "", make([]byte, 4096)
 			for !strings.Contains(said, "PONG") && !strings.Contains(said, "-ERR") {
 				k, err := c.Read(buffer)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				said += string(buffer[:k])
 			}
 			if _, why, found := strings.Cut(said, "-ERR"); found {
@@ -128,7 +124,5 @@ func TestAnAccountHasAShareOfTheConnections(t *testing.T) {
 		}
 	}
 	nc, _ := connectAs(t, n.URL, "mail-consumer")
-	if err := nc.FlushWithContext(patiently(t)); err != nil {
-		t.Error(err)
-	}
+	noError(t, nc.FlushWithContext(patiently(t)))
 }

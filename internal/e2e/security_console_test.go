@@ -26,9 +26,7 @@ func (in *installation) consoleOf(groups string, env ...string) func(path string
 	var line struct {
 		Addr string `json:"addr"`
 	}
-	if err := json.Unmarshal([]byte(p.logLine("pages are served")), &line); err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, json.Unmarshal([]byte(p.logLine("pages are served")), &line))
 	client := &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return func(path string, form url.Values) (int, string) {
 		in.t.Helper()
@@ -37,21 +35,15 @@ func (in *installation) consoleOf(groups string, env ...string) func(path string
 			method = http.MethodPost
 		}
 		r, err := http.NewRequestWithContext(in.t.Context(), method, "http://"+line.Addr+path, strings.NewReader(form.Encode()))
-		if err != nil {
-			in.t.Fatal(err)
-		}
+		must(in.t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("X-Forwarded-User", "ann@example.com")
 		r.Header.Set("X-Forwarded-Groups", groups)
 		answer, err := client.Do(r)
-		if err != nil {
-			in.t.Fatal(err)
-		}
+		must(in.t, err)
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		if err != nil {
-			in.t.Fatal(err)
-		}
+		must(in.t, err)
 		return answer.StatusCode, string(body)
 	}
 }

@@ -14,17 +14,11 @@ import (
 func nkey(t *testing.T, make func() (nkeys.KeyPair, error)) (pair nkeys.KeyPair, public, seed string) {
 	t.Helper()
 	pair, err := make()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	public, err = pair.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := pair.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return pair, public, string(text)
 }
 
@@ -50,17 +44,13 @@ func TestAProgramWithCredentialsWorks(t *testing.T) {
 	for _, program := range users[:3] {
 		seed, token := o.user(program, permissionsOf(t, program))
 		creds, err := jwt.FormatUserConfig(token, []byte(seed))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		in.wantWorks(program, "NATS_CREDS="+secretFile(t, "creds", string(creds)))
 		in.wantNotLogged(seed, token)
 	}
 	seed, token = newOperator(t).user("log-poller", permissionsOf(t, "log-poller"))
 	creds, err := jwt.FormatUserConfig(token, []byte(seed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in.wantRefused("log-poller", map[string][]string{"uthorization": {"NATS_CREDS=" + secretFile(t, "creds", string(creds))}})
 	in.wantNotLogged(seed, token)
 }
@@ -81,9 +71,7 @@ func (in *installation) wantNotLogged(texts ...string) {
 func permissionsOf(t *testing.T, user string) (p jwt.Permissions) {
 	t.Helper()
 	var o server.Options
-	if err := o.ProcessConfigString(natsConfig(t)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, o.ProcessConfigString(natsConfig(t)))
 	for _, u := range o.Users {
 		if u.Username == user {
 			p.Pub.Allow, p.Sub.Allow = u.Permissions.Publish.Allow, u.Permissions.Subscribe.Allow
@@ -111,9 +99,7 @@ func newOperator(t *testing.T) *operator {
 		Encode(nkeys.KeyPair) (string, error)
 	}) string {
 		text, err := claims.Encode(pair)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return text
 	}
 	o.jwt = signed(jwt.NewOperatorClaims(public))
@@ -133,8 +119,6 @@ func (o *operator) user(name string, may jwt.Permissions) (seed, token string) {
 	claims := jwt.NewUserClaims(public)
 	claims.Name, claims.Permissions = name, may
 	token, err := claims.Encode(o.accountPair)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, err)
 	return seed, token
 }

@@ -26,16 +26,12 @@ func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	bucket, err := in.producer.ObjectStore(t.Context(), "lists")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := bucket.PutString(t.Context(), "all", "of-before@example.test\n"); err != nil {
 		t.Fatal(err)
 	}
 	list, err := bucket.PutString(t.Context(), "all", "a@example.test\nb@example.test\nc@example.test\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	body := message("listed", 0)
 	delete(body, "to")
 	body["to_object"] = map[string]string{"bucket": "lists", "name": "all", "digest": list.Digest}
@@ -48,18 +44,14 @@ func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 	}
 	outcomes, err := js.CreateOrUpdateConsumer(t.Context(), bus.MailEvents, jetstream.ConsumerConfig{
 		Durable: "billing", FilterSubject: "mail.send.accepted.*", AckPolicy: jetstream.AckExplicitPolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	told := ""
 	for range 2 {
 		m, err := outcomes.Next(jetstream.FetchMaxWait(time.Minute))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, in.lastOutput())
 		}
-		if err := m.DoubleAck(t.Context()); err != nil {
-			t.Error(err)
-		}
+		noError(t, m.DoubleAck(t.Context()))
 		told += string(m.Data())
 	}
 	if !strings.Contains(told, `"accepted":3`) || !strings.Contains(told, `"accepted":1`) {
@@ -76,14 +68,10 @@ func (in *installation) reader(provisioner *nats.Conn, name string) jetstream.Je
 		if err == nil {
 			err = bus.Apply(in.t.Context(), plan, false, func(bus.Change) {})
 		}
-		if err != nil {
-			in.t.Fatal(err)
-		}
+		must(in.t, err)
 	}
 	js, err := jetstream.New(provisioner)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, err)
 	apply(bus.PlanReaders(in.t.Context(), js, []string{name}))
 	nc, own := connectAs(in.t, in.nats.URL, name)
 	apply(bus.PlanCopies(in.t.Context(), nc, own, name, bus.Readable, bus.Limits{}))
@@ -97,16 +85,12 @@ const hashed = "$2a$04$PdE7IZl7x83vRezS64C8Pewb4JyQrkitPIpLioHrSPKNeYEgKbdP2"
 // environment, and not at all when one of them is forgotten.
 func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
 	shipped, err := os.ReadFile("../../deploy/nats/errand.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "nats.conf")
 	for name, text := range map[string]string{file: fmt.Sprintf("listen: 127.0.0.1:-1\njetstream { store_dir: %q }\ninclude errand.conf\n", dir),
 		filepath.Join(dir, "errand.conf"): string(shipped)} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	for _, user := range users {
 		if _, err := server.ProcessConfigFile(file); err == nil {
@@ -116,14 +100,10 @@ func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
 	}
 	t.Setenv(variable("log-poller"), hashed)
 	options, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options.NoLog, options.NoSigs = true, true
 	s, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.Start()
 	t.Cleanup(s.Shutdown)
 	for _, user := range users {

@@ -115,9 +115,7 @@ var acts = []act{
 func TestEachProgramMayDoItsOwnWorkAndNothingElse(t *testing.T) {
 	parallel(t)
 	n := securedServer(t)
-	if err := devtest.Provision(t.Context(), connect(t, n.URL)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, devtest.Provision(t.Context(), connect(t, n.URL)))
 	for _, user := range users[:6] {
 		nc, _ := connectAs(t, n.URL, user)
 		for _, a := range acts {

@@ -61,9 +61,7 @@ func (v *volume) swap(secrets map[string]string) {
 	version := fmt.Sprint("..v", v.version)
 	must := func(err error) {
 		v.t.Helper()
-		if err != nil {
-			v.t.Fatal(err)
-		}
+		must(v.t, err)
 	}
 	must(os.Mkdir(v.file(version), 0o700))
 	for name, secret := range secrets {
@@ -209,9 +207,7 @@ func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
 	for _, program := range everyProgram {
 		config = strings.Replace(config, fmt.Sprintf("%q", password(program)), fmt.Sprintf("%q", fresh(program)), 1)
 	}
-	if err := in.nats.Reconfigure(config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, in.nats.Reconfigure(config))
 	all("to be refused again", isRefused)
 	const unread = "NATS_PASSWORD_FILE cannot be read again"
 	swap(func(string) map[string]string { return map[string]string{file: "\n"} })

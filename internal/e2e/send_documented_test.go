@@ -14,17 +14,13 @@ import (
 // The example of docs/messages.md, with a NATS client in place of the tool `nats`.
 func TestTheDocumentedListIsSentTo(t *testing.T) {
 	document, err := os.ReadFile("../../docs/messages.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, section, _ := strings.Cut(string(document), "\n## Long lists: to_object\n")
 	list := between(t, section, "cat > recipients.txt <<'END'\n", "END\n")
 	request := between(t, section, "```json\n", "```")
 	inBubble(t, func(t *testing.T, b *bubble) {
 		bucket, err := b.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists", TTL: 336 * time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		info, err := bucket.PutString(t.Context(), "news-2026-01", list)
 		if err != nil || !strings.Contains(request, `"digest": "`+info.Digest+`"`) {
 			t.Fatalf("the digest of the list is %s, %v; the document's request is %s", info.Digest, err, request)

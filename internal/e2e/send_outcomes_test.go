@@ -66,27 +66,25 @@ func TestUnknownFateOfABatch(t *testing.T) {
 		{"three batches, report", sandbox.AcceptCut, "report", "uncertain", 2500, 0, 1},
 		{"three batches, resend", sandbox.Cut, "resend", "accepted", 2500, 0, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(sandbox.Fault{Operation: "send", Kind: c.kind, Times: 1})
-				b.publish("mail.send.requested", message("m1", c.n, "on_unknown", c.onUnknown))
-				b.run(b.mails(), 10*time.Minute, b.published("mail.send."+c.state+".m1", 1))
-				e := b.wantOne("mail.send." + c.state + ".m1")
-				unsettled, _ := e.Body["unsettled"].([]any)
-				if len(unsettled) != c.unsettled {
-					t.Fatalf("unsettled: %s", e.Raw)
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.fault(sandbox.Fault{Operation: "send", Kind: c.kind, Times: 1})
+			b.publish("mail.send.requested", message("m1", c.n, "on_unknown", c.onUnknown))
+			b.run(b.mails(), 10*time.Minute, b.published("mail.send."+c.state+".m1", 1))
+			e := b.wantOne("mail.send." + c.state + ".m1")
+			unsettled, _ := e.Body["unsettled"].([]any)
+			if len(unsettled) != c.unsettled {
+				t.Fatalf("unsettled: %s", e.Raw)
+			}
+			if c.unsettled > 0 {
+				u := unsettled[0].(map[string]any)
+				if u["state"] != "uncertain" || u["reason"] != "no_answer" {
+					t.Errorf("unsettled: %v", u)
 				}
-				if c.unsettled > 0 {
-					u := unsettled[0].(map[string]any)
-					if u["state"] != "uncertain" || u["reason"] != "no_answer" {
-						t.Errorf("unsettled: %v", u)
-					}
-					b.wantOne("dead.mail.send.requested")
-				}
-				if got := b.box.Oracle(sandbox.Query{}).Mail.TwiceCount; got != c.twice {
-					t.Errorf("%d served twice, want %d", got, c.twice)
-				}
-			})
+				b.wantOne("dead.mail.send.requested")
+			}
+			if got := b.box.Oracle(sandbox.Query{}).Mail.TwiceCount; got != c.twice {
+				t.Errorf("%d served twice, want %d", got, c.twice)
+			}
 		})
 	}
 }
@@ -155,9 +153,7 @@ func TestExhaustedQuotaHoldsHalfWayAndGoesOn(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		quota := func(n int64) {
-			if err := b.box.Set(func(s *sandbox.Settings) { s.Quota = n }); err != nil {
-				t.Error(err)
-			}
+			noError(t, b.box.Set(func(s *sandbox.Settings) { s.Quota = n }))
 		}
 		quota(3000)
 		began := time.Now()
@@ -193,9 +189,7 @@ func TestExhaustedQuotaHoldsHalfWayAndGoesOn(t *testing.T) {
 func TestRecipientsFromAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		bucket, err := b.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var list strings.Builder
 		for i := range 3333 {
 			fmt.Fprintf(&list, "reader-%d@example.test\n", i)
@@ -233,9 +227,7 @@ func TestRecipientsFromAnObject(t *testing.T) {
 func TestALongListIsReadToItsEndHoweverSlowTheCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		bucket, err := b.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var list strings.Builder
 		for i := range 20_000 {
 			fmt.Fprintf(&list, "reader-with-a-rather-long-name-%d@example.test\n", i)
@@ -247,9 +239,7 @@ func TestALongListIsReadToItsEndHoweverSlowTheCalls(t *testing.T) {
 		m := message("m1", 0)
 		delete(m, "to")
 		m["to_object"] = map[string]string{"bucket": "lists", "name": "all", "digest": "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])}
-		if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(8 * time.Second) }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(8 * time.Second) }))
 		b.publish("mail.send.requested", m)
 		began := time.Now()
 		b.run(b.mails(), time.Hour, b.published("mail.send.accepted.m1", 1))

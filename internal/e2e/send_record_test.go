@@ -100,15 +100,11 @@ func TestNoMessageIsSentWhileItsRecordCannotBeStored(t *testing.T) {
 		ctx, calls := context.WithoutCancel(t.Context()), int64(-1)
 		b.beside.Go(func() {
 			time.Sleep(5 * time.Second)
-			if err := b.js.DeleteStream(ctx, bus.MailDeliveries); err != nil {
-				t.Error(err)
-			}
+			noError(t, b.js.DeleteStream(ctx, bus.MailDeliveries))
 			b.publish("mail.send.requested", message("m1", 3))
 			time.Sleep(10 * time.Minute)
 			calls = b.box.Oracle(sandbox.Query{}).Calls["send"]
-			if err := devtest.Provision(ctx, b.js.Conn()); err != nil {
-				t.Error(err)
-			}
+			noError(t, devtest.Provision(ctx, b.js.Conn()))
 		})
 		b.run(b.mails(), 12*time.Minute, b.published("mail.send.accepted.m1", 1))
 		b.beside.Wait()

@@ -24,43 +24,37 @@ func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
 		{"as many batches, deferred", 6, 3, false, true},
 		{"a list with more recipients, deferred", 7, 4, true, true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-				body := message("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
-				if c.list {
-					body = b.putList("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
-				}
-				data, err := json.Marshal(body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, meta, err := messages.DecodeSend(data)
-				if err != nil {
-					t.Fatal(err)
-				}
-				began := messages.Time{Time: time.Now()}.String()
-				b.publish("mail.send.started.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began,
-					"fingerprint": meta.Fingerprint, "recipients": c.recipients, "batches": c.batches, "batch_size": 2})
-				b.publish("mail.batch.started.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began, "batch": 1, "first": 0, "count": 2})
-				b.publish("mail.batch.accepted.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "batch": 1, "first": 0, "count": 2, "accepted": 2})
-				if c.afterADeferral {
-					b.publish("mail.send.deferred.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "reason": "busy", "message": "", "http_status": 503, "not_before": began})
-				}
-				calls := b.watch()
-				b.publish("mail.send.requested", data)
-				b.run(b.mails(), 2*time.Hour, b.ended("mail.send", "m1"))
-				if n := len(calls.of("send")); n != 0 {
-					t.Errorf("%d calls, want none", n)
-				}
-				final := b.finalOf("mail.send", "m1")
-				if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
-					t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
-				}
-				if state := strings.Split(final[0].Subject, ".")[2]; state != "uncertain" && state != "partial" {
-					t.Errorf("want uncertain or partial: %s %s", final[0].Subject, final[0].Raw)
-				}
-			})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+			body := message("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
+			if c.list {
+				body = b.putList("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
+			}
+			data, err := json.Marshal(body)
+			must(t, err)
+			_, meta, err := messages.DecodeSend(data)
+			must(t, err)
+			began := messages.Time{Time: time.Now()}.String()
+			b.publish("mail.send.started.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began,
+				"fingerprint": meta.Fingerprint, "recipients": c.recipients, "batches": c.batches, "batch_size": 2})
+			b.publish("mail.batch.started.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began, "batch": 1, "first": 0, "count": 2})
+			b.publish("mail.batch.accepted.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "batch": 1, "first": 0, "count": 2, "accepted": 2})
+			if c.afterADeferral {
+				b.publish("mail.send.deferred.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "reason": "busy", "message": "", "http_status": 503, "not_before": began})
+			}
+			calls := b.watch()
+			b.publish("mail.send.requested", data)
+			b.run(b.mails(), 2*time.Hour, b.ended("mail.send", "m1"))
+			if n := len(calls.of("send")); n != 0 {
+				t.Errorf("%d calls, want none", n)
+			}
+			final := b.finalOf("mail.send", "m1")
+			if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
+				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
+			}
+			if state := strings.Split(final[0].Subject, ".")[2]; state != "uncertain" && state != "partial" {
+				t.Errorf("want uncertain or partial: %s %s", final[0].Subject, final[0].Raw)
+			}
 		})
 	}
 }

@@ -56,9 +56,7 @@ func TestSignalsWaitForALongCall(t *testing.T) {
 func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
 	for _, c := range []struct{ call, grace time.Duration }{{20 * time.Second, 25 * time.Second}, {29 * time.Second, 40 * time.Second}} {
 		inBubble(t, func(t *testing.T, b *bubble) {
-			if err := b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(c.call) }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(c.call) }))
 			mandates, mails := b.mandates(), b.mails()
 			mandates.ShutdownGrace, mails.ShutdownGrace = c.grace, c.grace
 			for _, p := range []struct {
@@ -176,9 +174,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 // back starts the broker again and waits until it serves.
 func (in *installation) back() {
 	in.t.Helper()
-	if err := in.nats.Restart(); err != nil {
-		in.t.Fatal(err)
-	}
+	must(in.t, in.nats.Restart())
 	in.until("JetStream", time.Minute, func() bool {
 		_, err := in.js.Consumer(in.t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
 		return err == nil
@@ -206,9 +202,7 @@ func TestSIGTERMWhileStarting(t *testing.T) {
 func mute(t *testing.T) (addr string) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	serve := func(c net.Conn) {
 		defer c.Close()
@@ -240,20 +234,14 @@ func mute(t *testing.T) (addr string) {
 func TestSIGTERMWhileWaitingForAnObject(t *testing.T) {
 	in := install(t, "SHUTDOWN_GRACE=10s") // a stop waits 2 s for the pulls that are under way
 	store, err := in.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	info, err := store.PutString(t.Context(), "all", "a@example.test\nb@example.test\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := in.js.Stream(context.Background(), "OBJ_lists")
 	if err == nil {
 		err = s.Purge(t.Context(), jetstream.WithPurgeSubject("$O.lists.C.>"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m := message("m1", 0)
 	delete(m, "to")
 	m["to_object"] = map[string]string{"bucket": "lists", "name": "all", "digest": info.Digest}

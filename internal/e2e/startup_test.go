@@ -57,9 +57,7 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 		{"mail-consumer", mail, 1, []string{"run `errand provision --missing`"}},
 	} {
 		p, err := launch(t, dir, c.program, c.env)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(p.kill)
 		p.wantStatus(c.status, 10*time.Second)
 		if !p.logged(c.says...) {
@@ -69,9 +67,7 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 	}
 	for program, env := range map[string][]string{"mandate-consumer": mandate, "mail-consumer": mail} {
 		p, err := launch(t, dir, program, env, "--help")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(p.kill)
 		p.wantStatus(0, 10*time.Second)
 		p.wantNoLeaks()

@@ -137,15 +137,11 @@ func (s *storm) wantLogPublished() {
 		}
 	}
 	api, err := mail.New(mail.Config{URL: s.web.URL, Key: clients.NewSecret(mailKey)})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	const limit = 1000
 	for number := 1; ; number++ {
 		page, err := api.LogPage(s.t.Context(), number, limit)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, err)
 		for _, row := range page.Entries {
 			state := "bounced"
 			if row.Delivered {

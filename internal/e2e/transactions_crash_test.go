@@ -47,9 +47,7 @@ func (l *transactionList) decide(from, to int) {
 	l.t.Helper()
 	for i := from; i < to; i++ {
 		state := []string{"approved", "failed"}[i%2]
-		if err := l.box.Decide(fmt.Sprint("order-r", i), map[string]string{"approved": sandbox.Approve, "failed": sandbox.Decline}[state]); err != nil {
-			l.t.Fatal(err)
-		}
+		must(l.t, l.box.Decide(fmt.Sprint("order-r", i), map[string]string{"approved": sandbox.Approve, "failed": sandbox.Decline}[state]))
 		key := fmt.Sprint("application r", i)
 		l.were[key] = append(l.were[key], state)
 	}

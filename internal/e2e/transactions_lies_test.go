@@ -54,29 +54,27 @@ func TestAListIsReadWholeWhateverItsPagesSay(t *testing.T) {
 		"one record":                  {says("total", 1), 0},
 		"the truth, of large records": {func(map[string]any) {}, 30 << 10},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				const n = 2*perPage + 10
-				list, now := &listed{meta: c.meta}, time.Now()
-				for i := range n {
-					list.records = append(list.records, map[string]any{"id": fmt.Sprint("tx-", i), "created_at": now.Add(-time.Duration(i) * time.Minute).Format(time.RFC3339),
-						"transaction_type": "Enrollment", "status": "0", "status_description": "New", "metadata": strings.Repeat("x", c.large)})
-				}
-				p := b.transactions()
-				p.Transport = list
-				b.run(p, 10*time.Minute, nil)
-				seen := map[string]bool{}
-				events := b.events("mandate.application.new." + messages.Unmatched)
-				for _, e := range events {
-					seen[decode[messages.TransactionBody](t, e).EventID] = true
-				}
-				if len(events) != n || len(seen) != n {
-					t.Errorf("%d events of %d records, want %d\n%s", len(events), len(seen), n, b.logs)
-				}
-				if said := b.logs.String(); strings.Contains(said, "sweep: failed") {
-					t.Errorf("a sweep failed:\n%s", said)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bubble) {
+			const n = 2*perPage + 10
+			list, now := &listed{meta: c.meta}, time.Now()
+			for i := range n {
+				list.records = append(list.records, map[string]any{"id": fmt.Sprint("tx-", i), "created_at": now.Add(-time.Duration(i) * time.Minute).Format(time.RFC3339),
+					"transaction_type": "Enrollment", "status": "0", "status_description": "New", "metadata": strings.Repeat("x", c.large)})
+			}
+			p := b.transactions()
+			p.Transport = list
+			b.run(p, 10*time.Minute, nil)
+			seen := map[string]bool{}
+			events := b.events("mandate.application.new." + messages.Unmatched)
+			for _, e := range events {
+				seen[decode[messages.TransactionBody](t, e).EventID] = true
+			}
+			if len(events) != n || len(seen) != n {
+				t.Errorf("%d events of %d records, want %d\n%s", len(events), len(seen), n, b.logs)
+			}
+			if said := b.logs.String(); strings.Contains(said, "sweep: failed") {
+				t.Errorf("a sweep failed:\n%s", said)
+			}
 		})
 	}
 }

@@ -22,13 +22,9 @@ func (b *bubble) seldom() *transactionpoller.Program {
 func (b *bubble) calledBack(id, digest string) {
 	b.t.Helper()
 	publisher, err := bus.NewPublisher(b.js.Conn())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	events := bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
-	if err := events.Callback(b.t.Context(), id, &messages.CallbackBody{Method: "POST", Digest: digest, Checksum: messages.ChecksumUnknown}); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, events.Callback(b.t.Context(), id, &messages.CallbackBody{Method: "POST", Digest: digest, Checksum: messages.ChecksumUnknown}))
 }
 
 // An enrollment that nothing was decided of is looked up at growing ages until its link has
@@ -46,45 +42,39 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 		"not decided":      {0, "", time.Hour, "expired", 61 * time.Minute, 6},
 		"a link for hours": {10 * time.Hour, sandbox.Decline, 5 * time.Hour, "failed", time.Hour + 5*time.Second, 7},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				seen := &lists{}
-				b.intercept = seen.look
-				var more []string
-				if c.link > 0 {
-					zone, err := time.LoadLocation("Asia/Kuala_Lumpur")
-					if err != nil {
-						t.Fatal(err)
-					}
-					more = []string{"link_expired_at", time.Now().Add(c.link).In(zone).Format(time.DateTime)}
-				}
-				b.publish("mandate.enroll.requested", enrollment("r1", more...))
-				b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
-				told := stamp(t, b.wantOne("mandate.enroll.succeeded.r1"))
-				b.beside.Go(func() {
-					time.Sleep(time.Until(told.Add(c.after)))
-					if c.decision != "" {
-						if err := b.box.Decide("order-r1", c.decision); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-				b.run(b.seldom(), 8*time.Hour, func() bool { return len(b.events("mandate.application."+c.told+".r1")) > 0 })
-				b.run(b.seldom(), 100*time.Minute, nil) // it is not looked up any more, though another age comes
-				events := b.events("mandate.application." + c.told + ".r1")
-				if len(events) != 1 {
-					t.Fatalf("%d events, of %v", len(events), b.subjects("mandate.application.>"))
-				}
-				if late := stamp(t, events[0]).Sub(told.Add(c.after)); late > c.within || late < 0 {
-					t.Errorf("told %v after the decision, want %v at most", late, c.within)
-				}
-				if by := events[0].Body["by"]; by != "look_up" {
-					t.Errorf("told by %v", by)
-				}
-				if n := len(seen.seen()); n > c.most {
-					t.Errorf("%d looks, want %d at most", n, c.most)
+		runInBubble(t, name, func(t *testing.T, b *bubble) {
+			seen := &lists{}
+			b.intercept = seen.look
+			var more []string
+			if c.link > 0 {
+				zone, err := time.LoadLocation("Asia/Kuala_Lumpur")
+				must(t, err)
+				more = []string{"link_expired_at", time.Now().Add(c.link).In(zone).Format(time.DateTime)}
+			}
+			b.publish("mandate.enroll.requested", enrollment("r1", more...))
+			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
+			told := stamp(t, b.wantOne("mandate.enroll.succeeded.r1"))
+			b.beside.Go(func() {
+				time.Sleep(time.Until(told.Add(c.after)))
+				if c.decision != "" {
+					noError(t, b.box.Decide("order-r1", c.decision))
 				}
 			})
+			b.run(b.seldom(), 8*time.Hour, func() bool { return len(b.events("mandate.application."+c.told+".r1")) > 0 })
+			b.run(b.seldom(), 100*time.Minute, nil) // it is not looked up any more, though another age comes
+			events := b.events("mandate.application." + c.told + ".r1")
+			if len(events) != 1 {
+				t.Fatalf("%d events, of %v", len(events), b.subjects("mandate.application.>"))
+			}
+			if late := stamp(t, events[0]).Sub(told.Add(c.after)); late > c.within || late < 0 {
+				t.Errorf("told %v after the decision, want %v at most", late, c.within)
+			}
+			if by := events[0].Body["by"]; by != "look_up" {
+				t.Errorf("told by %v", by)
+			}
+			if n := len(seen.seen()); n > c.most {
+				t.Errorf("%d looks, want %d at most", n, c.most)
+			}
 		})
 	}
 }
@@ -100,9 +90,7 @@ func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
 			called = time.Now()
 			b.calledBack("r1", fmt.Sprintf("%064d", 1))
 			time.Sleep(30 * time.Second)
-			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
-				t.Error(err)
-			}
+			noError(t, b.box.Decide("order-r1", sandbox.Approve))
 		})
 		b.run(b.seldom(), 25*time.Minute, nil)
 		b.beside.Wait()
@@ -124,9 +112,7 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 		b.beside.Go(func() {
 			time.Sleep(time.Minute) // before the first look of its own
 			decided = time.Now()
-			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
-				t.Error(err)
-			}
+			noError(t, b.box.Decide("order-r1", sandbox.Approve))
 			for i := range 64 {
 				b.calledBack("r1", fmt.Sprintf("%02d%062d", i, 0))
 				time.Sleep(500 * time.Millisecond)

@@ -27,9 +27,7 @@ import (
 func (b *bubble) receive() {
 	b.t.Helper()
 	publisher, err := bus.NewPublisher(b.js.Conn())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	events := bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
 	b.callbacks = &callback.Handler{Secrets: []clients.Secret{clients.NewSecret(callbackSecret)}, Store: events.Callback}
 }
@@ -132,9 +130,7 @@ func TestEveryDecisionIsToldWithinAMinute(t *testing.T) {
 			steps = append(steps, step{asked, func() { b.publish("mandate.enroll.requested", enrollment(id)) }})
 			if decision := decisionOf(i); decision != "" && decision != sandbox.Expire {
 				steps = append(steps, step{asked.Add(10*time.Second + time.Duration(draw.Int64N(int64(58*time.Minute)))), func() {
-					if err := b.box.Decide("order-"+id, decision); err != nil {
-						t.Error(err)
-					}
+					noError(t, b.box.Decide("order-"+id, decision))
 				}})
 			}
 		}
@@ -246,9 +242,7 @@ func (b *bubble) openEnrollment(id, expire string) {
 	body := enrollment(id, "portal_key", "portal-for-tests", "link_expired_at", expire)
 	delete(body, "request_id")
 	text, err := json.Marshal(body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	r := httptest.NewRequest(http.MethodPost, "/v3/mandates", bytes.NewReader(text))
 	r.Header.Set("Authorization", "Bearer token-for-tests")
 	r.Header.Set("Content-Type", "application/json")

@@ -63,9 +63,7 @@ func (m *mandates) killAgain(ctx context.Context, draw *rand.Rand, program strin
 func (m *mandates) decide(ctx context.Context, while time.Duration) {
 	m.t.Helper()
 	links, err := m.js.OrderedConsumer(ctx, bus.MandateEvents, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"mandate.enroll.succeeded.*"}})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, err)
 	draw := rand.New(rand.NewPCG(1, 2))
 	reading, err := links.Consume(func(e jetstream.Msg) {
 		var told struct{ Enrollment struct{ URL string } }
@@ -78,15 +76,11 @@ func (m *mandates) decide(ctx context.Context, while time.Duration) {
 			after := time.Duration(draw.Int64N(int64(while)))
 			m.payers.Go(func() {
 				wait(ctx, after)
-				if err := open(m.box, told.Enrollment.URL, decision); err != nil {
-					m.t.Error(err)
-				}
+				noError(m.t, open(m.box, told.Enrollment.URL, decision))
 			})
 		}
 	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, err)
 	m.t.Cleanup(reading.Stop)
 }
 
@@ -113,9 +107,7 @@ func (m *mandates) enrollElsewhere(order string) {
 	body := enrollment(order, "order_number", order, "portal_key", portalKey)
 	delete(body, "request_id")
 	text, err := json.Marshal(body)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, err)
 	r := httptest.NewRequest(http.MethodPost, "/v3/mandates", strings.NewReader(string(text)))
 	r.Header.Set("Authorization", "Bearer "+mandateToken)
 	r.Header.Set("Content-Type", "application/json")

@@ -29,9 +29,7 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 		b.run(b.mandates(), time.Hour, func() bool { return len(b.events("mandate.enroll.succeeded.*")) == n })
 		b.run(b.transactions(), time.Hour, func() bool { return len(b.events("mandate.application.new.*")) == n })
 		for i := range n {
-			if err := b.box.Decide(fmt.Sprintf("DD %d", i), []string{sandbox.Approve, sandbox.Decline, sandbox.Abandon}[i%3]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.box.Decide(fmt.Sprintf("DD %d", i), []string{sandbox.Approve, sandbox.Decline, sandbox.Abandon}[i%3]))
 		}
 		b.run(b.transactions(), 3*time.Hour, nil)
 		for cycle := range 2 {
@@ -76,9 +74,7 @@ func TestAPollerSaysHowFarItHasReadOnceItHas(t *testing.T) {
 		said := func() (n, read int) {
 			t.Helper()
 			answers, err := bus.AskStatus(t.Context(), b.js.Conn())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, p := range answers {
 				if p.ReadThrough != nil {
 					read++
@@ -110,9 +106,7 @@ func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhi
 		}
 		b.run(b.mandates(), time.Hour, func() bool { return len(b.events("mandate.enroll.succeeded.*")) == n })
 		for i := range n {
-			if err := b.box.Decide(fmt.Sprintf("order-r%d", i), sandbox.Approve); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.box.Decide(fmt.Sprintf("order-r%d", i), sandbox.Approve))
 		}
 		b.run(b.transactions(), 10*time.Minute, nil)
 		if got := len(b.events("mandate.application.approved.*")); got != n {
@@ -133,9 +127,7 @@ func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhi
 			config.MaxAge = 30 * time.Hour
 			_, err = b.js.UpdateStream(t.Context(), config)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 2 {
 			b.run(b.transactions(), 20*time.Minute, nil)
 		}

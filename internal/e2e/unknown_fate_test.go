@@ -37,33 +37,31 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 		{name: "held", made: 40 * time.Second, status: http.StatusUnauthorized},
 		{name: "busy, and nobody runs for an hour", made: 40 * time.Second, status: http.StatusServiceUnavailable, stopped: time.Hour},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
-				if c.retryAfter != "" {
-					b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1, Headers: map[string]string{"Retry-After": c.retryAfter}})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
+			if c.retryAfter != "" {
+				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1, Headers: map[string]string{"Retry-After": c.retryAfter}})
+			}
+			calls := b.watch()
+			calls.answer = func(call upstreamCall, before []upstreamCall) int {
+				if first := only("enroll", before); call.operation == "enroll" && len(first) > 0 && call.at.Sub(first[0].at) < c.made+time.Second {
+					return c.status
 				}
-				calls := b.watch()
-				calls.answer = func(call upstreamCall, before []upstreamCall) int {
-					if first := only("enroll", before); call.operation == "enroll" && len(first) > 0 && call.at.Sub(first[0].at) < c.made+time.Second {
-						return c.status
-					}
-					return 0
-				}
-				b.publish("mandate.enroll.requested", enrollment("r1"))
-				if c.stopped > 0 {
-					b.run(b.mandates(), timeout+20*time.Second, b.published("mandate.enroll.deferred.r1", 1))
-					time.Sleep(c.stopped)
-				}
-				b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
-				if n := b.box.Enrolled("order-r1"); n != 1 {
-					t.Errorf("enrolled %d times, want once: %s", n, calls)
-				}
-				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-				if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
-					t.Errorf("want link_lost and the record: %s", e.Raw)
-				}
-			})
+				return 0
+			}
+			b.publish("mandate.enroll.requested", enrollment("r1"))
+			if c.stopped > 0 {
+				b.run(b.mandates(), timeout+20*time.Second, b.published("mandate.enroll.deferred.r1", 1))
+				time.Sleep(c.stopped)
+			}
+			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
+			if n := b.box.Enrolled("order-r1"); n != 1 {
+				t.Errorf("enrolled %d times, want once: %s", n, calls)
+			}
+			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
+			if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
+				t.Errorf("want link_lost and the record: %s", e.Raw)
+			}
 		})
 	}
 }
@@ -80,26 +78,24 @@ func TestTheListIsReadRightBeforeEachCallAfterOneOfUnknownFate(t *testing.T) {
 		{"asked to wait", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 3, Headers: map[string]string{"Retry-After": "7"}}},
 		{"unknown", sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 7}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
-				b.fault(c.then)
-				calls := b.watch()
-				calls.answer = func(call upstreamCall, before []upstreamCall) int {
-					if call.operation == "enroll" && len(before) > 0 && before[len(before)-1].operation != "list" {
-						t.Errorf("a call %.1f s after another one, without a look between", call.at.Sub(before[len(before)-1].at).Seconds())
-					}
-					return 0
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
+			b.fault(c.then)
+			calls := b.watch()
+			calls.answer = func(call upstreamCall, before []upstreamCall) int {
+				if call.operation == "enroll" && len(before) > 0 && before[len(before)-1].operation != "list" {
+					t.Errorf("a call %.1f s after another one, without a look between", call.at.Sub(before[len(before)-1].at).Seconds())
 				}
-				b.publish("mandate.enroll.requested", enrollment("r1"))
-				b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
-				if e := b.wantEnd("mandate.enroll", "succeeded", "r1"); e.Body["after_unknown"] != true {
-					t.Errorf("after_unknown is missing: %s", e.Raw)
-				}
-				if n := len(calls.of("enroll")); n != c.then.Times+2 {
-					t.Errorf("%d calls, want %d: %s", n, c.then.Times+2, calls)
-				}
-			})
+				return 0
+			}
+			b.publish("mandate.enroll.requested", enrollment("r1"))
+			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
+			if e := b.wantEnd("mandate.enroll", "succeeded", "r1"); e.Body["after_unknown"] != true {
+				t.Errorf("after_unknown is missing: %s", e.Raw)
+			}
+			if n := len(calls.of("enroll")); n != c.then.Times+2 {
+				t.Errorf("%d calls, want %d: %s", n, c.then.Times+2, calls)
+			}
 		})
 	}
 }
@@ -117,39 +113,37 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 		{"listed later", 50 * time.Second, 0, 0},
 		{"after a deferral", 20 * time.Minute, 7, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
-				if c.busy > 0 {
-					b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: c.busy})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
+			if c.busy > 0 {
+				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: c.busy})
+			}
+			b.fault(enrollRefused)
+			calls := b.watch()
+			calls.answer = func(call upstreamCall, before []upstreamCall) int {
+				if call.operation == "enroll" && len(before) > 0 {
+					time.Sleep(3 * time.Second) // so that it was made before the refusal comes, or not
 				}
-				b.fault(enrollRefused)
-				calls := b.watch()
-				calls.answer = func(call upstreamCall, before []upstreamCall) int {
-					if call.operation == "enroll" && len(before) > 0 {
-						time.Sleep(3 * time.Second) // so that it was made before the refusal comes, or not
-					}
-					return 0
+				return 0
+			}
+			far := upstreamTime(time.Now().Add(72 * time.Hour))
+			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", far))
+			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
+			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
+			if evidence, _ := e.Body["evidence"].([]any); len(evidence) != c.listed {
+				t.Errorf("want %d records as evidence: %s; %s", c.listed, e.Raw, calls)
+			}
+			b.wantOne("dead.mandate.enroll.requested")
+			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
+				time.Sleep(c.made) // it is made only now
+				if err = b.box.Decide("order-r1", sandbox.Approve); err != nil {
+					t.Fatal(err)
 				}
-				far := upstreamTime(time.Now().Add(72 * time.Hour))
-				b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", far))
-				b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
-				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-				if evidence, _ := e.Body["evidence"].([]any); len(evidence) != c.listed {
-					t.Errorf("want %d records as evidence: %s; %s", c.listed, e.Raw, calls)
-				}
-				b.wantOne("dead.mandate.enroll.requested")
-				if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
-					time.Sleep(c.made) // it is made only now
-					if err = b.box.Decide("order-r1", sandbox.Approve); err != nil {
-						t.Fatal(err)
-					}
-				}
-				b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.resolved.r1", 1))
-				if r := b.wantOne("mandate.enroll.resolved.r1"); r.Body["outcome"] != "succeeded" {
-					t.Errorf("resolved: %s", r.Raw)
-				}
-			})
+			}
+			b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.resolved.r1", 1))
+			if r := b.wantOne("mandate.enroll.resolved.r1"); r.Body["outcome"] != "succeeded" {
+				t.Errorf("resolved: %s", r.Raw)
+			}
 		})
 	}
 }
@@ -171,29 +165,27 @@ func TestAMessageRefusedAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 		{"one of three batches, after a deferral", 2, 2, 7, 3, "mail.batch.uncertain.m1.2"},
 	} {
 		const recipients = 5
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) {
-				b.fault(often(1, about(c.first, sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut})))
-				if c.busy > 0 {
-					b.fault(often(c.busy, about(c.first, sendBusy)))
-				}
-				b.fault(about(c.first, sendRefused))
-				b.publish("mail.send.requested", message("m1", recipients, "on_unknown", "resend"))
-				p := b.mails()
-				p.BatchSize = c.batch
-				b.run(p, 10*time.Minute, b.ended("mail.send", "m1"))
-				if o := b.box.Oracle(sandbox.Query{}); o.Mail.Recipients != recipients {
-					t.Fatalf("%d served, want %d", o.Mail.Recipients, recipients)
-				}
-				e := b.wantEnd("mail.send", "uncertain", "m1")
-				if number(e.Body["accepted"]) != c.accepted || e.Body["after_unknown"] != true {
-					t.Errorf("want %d accepted, after_unknown: %s", c.accepted, e.Raw)
-				}
-				if c.uncertain != "" {
-					b.wantOne(c.uncertain)
-				}
-				b.wantOne("dead.mail.send.requested")
-			})
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			b.fault(often(1, about(c.first, sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut})))
+			if c.busy > 0 {
+				b.fault(often(c.busy, about(c.first, sendBusy)))
+			}
+			b.fault(about(c.first, sendRefused))
+			b.publish("mail.send.requested", message("m1", recipients, "on_unknown", "resend"))
+			p := b.mails()
+			p.BatchSize = c.batch
+			b.run(p, 10*time.Minute, b.ended("mail.send", "m1"))
+			if o := b.box.Oracle(sandbox.Query{}); o.Mail.Recipients != recipients {
+				t.Fatalf("%d served, want %d", o.Mail.Recipients, recipients)
+			}
+			e := b.wantEnd("mail.send", "uncertain", "m1")
+			if number(e.Body["accepted"]) != c.accepted || e.Body["after_unknown"] != true {
+				t.Errorf("want %d accepted, after_unknown: %s", c.accepted, e.Raw)
+			}
+			if c.uncertain != "" {
+				b.wantOne(c.uncertain)
+			}
+			b.wantOne("dead.mail.send.requested")
 		})
 	}
 }

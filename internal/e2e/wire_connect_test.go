@@ -70,40 +70,38 @@ func TestWithoutAConnectionARequestWaits(t *testing.T) {
 	names := connectFaults(newSigner())
 	for i := range names {
 		for _, operation := range []string{"enroll", "send"} {
-			t.Run(names[i].name+", "+operation, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bubble) {
-					a := newSigner() // in the bubble's time
-					l := &recorder{pipe: &pipe{make(chan net.Conn), make(chan struct{})}, fault: connectFaults(a)[i], until: time.Now().Add(5 * time.Minute)}
-					w := newWire(t, b.box, l)
-					w.address, w.config = "https://"+secureHost, &tls.Config{RootCAs: a.pool()}
-					w.secure = func(c net.Conn) net.Conn {
-						return tls.Server(c, &tls.Config{Certificates: []tls.Certificate{a.sign(secureHost, time.Now().Add(24*time.Hour))}})
+			runInBubble(t, names[i].name+", "+operation, func(t *testing.T, b *bubble) {
+				a := newSigner() // in the bubble's time
+				l := &recorder{pipe: &pipe{make(chan net.Conn), make(chan struct{})}, fault: connectFaults(a)[i], until: time.Now().Add(5 * time.Minute)}
+				w := newWire(t, b.box, l)
+				w.address, w.config = "https://"+secureHost, &tls.Config{RootCAs: a.pool()}
+				w.secure = func(c net.Conn) net.Conn {
+					return tls.Server(c, &tls.Config{Certificates: []tls.Certificate{a.sign(secureHost, time.Now().Add(24*time.Hour))}})
+				}
+				w.dial = l.dial
+				began := time.Now()
+				e := w.run(b, operation, "report")
+				if state, _, _ := (lineFault{}).expect(operation, "report"); string(e.state()) != state || time.Since(began) < 5*time.Minute {
+					t.Errorf("published %s, %s after %v: %s", e.state(), e.reason(), time.Since(began), e.Raw)
+				}
+				if w.did(operation) != 1 || w.calls[operation] != 1 {
+					t.Errorf("done %d times by %d calls", w.did(operation), w.calls[operation])
+				}
+				if o := b.box.Oracle(sandbox.Query{}); o.Calls["transactions"] != 0 {
+					t.Error("a call that was never made was looked up")
+				}
+				deferred := b.events(map[string]string{"enroll": "mandate.enroll.deferred.r1", "send": "mail.send.deferred.r1"}[operation])
+				for _, d := range deferred {
+					if d.reason() != "busy" || number(d.Body["http_status"]) != 0 {
+						t.Errorf("deferred: %s", d.Raw)
 					}
-					w.dial = l.dial
-					began := time.Now()
-					e := w.run(b, operation, "report")
-					if state, _, _ := (lineFault{}).expect(operation, "report"); string(e.state()) != state || time.Since(began) < 5*time.Minute {
-						t.Errorf("published %s, %s after %v: %s", e.state(), e.reason(), time.Since(began), e.Raw)
-					}
-					if w.did(operation) != 1 || w.calls[operation] != 1 {
-						t.Errorf("done %d times by %d calls", w.did(operation), w.calls[operation])
-					}
-					if o := b.box.Oracle(sandbox.Query{}); o.Calls["transactions"] != 0 {
-						t.Error("a call that was never made was looked up")
-					}
-					deferred := b.events(map[string]string{"enroll": "mandate.enroll.deferred.r1", "send": "mail.send.deferred.r1"}[operation])
-					for _, d := range deferred {
-						if d.reason() != "busy" || number(d.Body["http_status"]) != 0 {
-							t.Errorf("deferred: %s", d.Raw)
-						}
-					}
-					if len(deferred) < 2 {
-						t.Errorf("deferred %d times in five minutes", len(deferred))
-					}
-					w.wantOnly(t, secureHost+":443")
-					b.wantNoLeaks()
-					wantNoneOf(t, "the line", l.text(), append(wirePayers, wireSecrets...)...)
-				})
+				}
+				if len(deferred) < 2 {
+					t.Errorf("deferred %d times in five minutes", len(deferred))
+				}
+				w.wantOnly(t, secureHost+":443")
+				b.wantNoLeaks()
+				wantNoneOf(t, "the line", l.text(), append(wirePayers, wireSecrets...)...)
 			})
 		}
 	}

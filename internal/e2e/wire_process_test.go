@@ -16,9 +16,7 @@ func TestAnAnswerNobodyAskedForIsNotPrinted(t *testing.T) {
 	const requests = 20
 	in := install(t, "CONCURRENCY=2")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := newWire(t, in.box, l)
 	w.pick = func(string) fault {
 		return func(c *call) bool {

@@ -78,13 +78,9 @@ func newRandomWire(t *testing.T) *randomWire {
 	parallel(t)
 	n, nc := devtest.Provisioned(t)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f := &randomWire{t: t, js: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests", MailKey: "key-for-tests"}),
 		draw: rand.New(rand.NewPCG(*wireSeed, 1)), hidden: map[string]bool{}, faults: map[string]int{}}
 	t.Cleanup(f.box.Close)
@@ -217,13 +213,9 @@ func (f *randomWire) subjects(filter string) map[string]uint64 {
 	f.t.Helper()
 	stream := map[string]string{"mandate": bus.MandateEvents, "mail": bus.MailEvents}[strings.Split(filter, ".")[0]]
 	s, err := f.js.Stream(f.t.Context(), stream)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	info, err := s.Info(f.t.Context(), jetstream.WithSubjectFilter(filter))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return info.State.Subjects
 }
 
