@@ -53,7 +53,7 @@ function isFinal(state) {
 }
 
 /**
- * JSON with sorted keys, as docs/messages.md defines the fingerprint.
+ * JSON with sorted keys, as docs/use/reference.md defines the fingerprint.
  * @param {any} value
  * @returns {string}
  */

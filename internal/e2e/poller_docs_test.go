@@ -12,10 +12,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// The examples of docs/deliveries.md are bodies as they are published: with each of their
+// The examples of docs/use/deliveries.md are bodies as they are published: with each of their
 // fields, and with no other.
 func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
-	text, err := os.ReadFile("../../docs/deliveries.md")
+	text, err := os.ReadFile("../../docs/use/deliveries.md")
 	must(t, err)
 	bodies := []any{&messages.DeliveryBody{}, &messages.SummaryBody{}, &messages.OverdueBody{}, &messages.SendResolved{}, &messages.Watermark{}}
 	examples := strings.Split(string(text), "```json\n")[1:]

@@ -40,7 +40,7 @@ func TestServeListensUntilItsContextEnds(t *testing.T) {
 }
 
 func TestHelpAndDocumentNameEverything(t *testing.T) {
-	document, err := os.ReadFile("../../docs/sandbox.md")
+	document, err := os.ReadFile("../../docs/use/try.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestHelpAndDocumentNameEverything(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(string(document), name) {
-			t.Errorf("docs/sandbox.md does not mention %s", name)
+			t.Errorf("docs/use/try.md does not mention %s", name)
 		}
 		if !strings.Contains(Help, name) && name != "seen" && name != "fired" {
 			t.Errorf("Help does not mention %s", name)

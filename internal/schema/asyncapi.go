@@ -44,7 +44,7 @@ func asyncAPI(w descriptions) ([]byte, error) {
 		{"info", object{
 			{"title", "errand"}, {"version", fmt.Sprintf("%d.0.0", messages.Version)},
 			{"description", "Requests to enroll a payer, to list transactions, to send mail and to read the mail account, and what becomes of each. " +
-				"`version` is that of what requests may say. Explained in [messages.md](messages.md)."},
+				"`version` is that of what requests may say. Explained in [use/reference.md](use/reference.md)."},
 		}},
 		{"defaultContentType", "application/json"},
 		{"servers", object{{"nats", object{{"host", "127.0.0.1:4222"}, {"protocol", "nats"}, {"description", "NATS with JetStream: publish through JetStream, and read with a consumer."}}}}},

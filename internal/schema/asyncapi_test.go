@@ -247,9 +247,9 @@ func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
 	}
 }
 
-// The headers that publishers and subscribers see are those of docs/messages.md.
+// The headers that publishers and subscribers see are those of docs/use/reference.md.
 func TestTheHeadersOfTheDocumentAreThoseOfMessages(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(docs, "messages.md"))
+	text, err := os.ReadFile(filepath.Join(docs, "use", "reference.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,6 +274,6 @@ func TestTheHeadersOfTheDocumentAreThoseOfMessages(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-messages.md +asyncapi.yaml):\n%s", diff)
+		t.Errorf("(-reference.md +asyncapi.yaml):\n%s", diff)
 	}
 }

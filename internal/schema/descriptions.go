@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// descriptions are what docs/messages.md says.
+// descriptions are what docs/use/reference.md says.
 type descriptions struct {
 	about   map[string]string            // by subject: what it is
 	fields  map[string]map[string]string // by subject, "" for every event: what each field is
@@ -45,7 +45,7 @@ func readDescriptions(document string) (descriptions, error) {
 		}
 		for _, subject := range codes(title) {
 			if about == "" {
-				return w, fmt.Errorf("docs/messages.md does not say what %s is", subject)
+				return w, fmt.Errorf("docs/use/reference.md does not say what %s is", subject)
 			}
 			w.fields[subject], w.about[subject] = fields, about
 			if _, rest, found := strings.Cut(text, "```json\n"); found {
@@ -54,7 +54,7 @@ func readDescriptions(document string) (descriptions, error) {
 		}
 	}
 	if w.fields[""] == nil || w.reasons == nil {
-		return w, fmt.Errorf("docs/messages.md has no table of every event, or none of reasons")
+		return w, fmt.Errorf("docs/use/reference.md has no table of every event, or none of reasons")
 	}
 	return w, nil
 }
@@ -88,5 +88,5 @@ func (w descriptions) of(subject, field string) (string, error) {
 			return text, nil
 		}
 	}
-	return "", fmt.Errorf("docs/messages.md does not say what %s of %s is", field, subject)
+	return "", fmt.Errorf("docs/use/reference.md does not say what %s of %s is", field, subject)
 }

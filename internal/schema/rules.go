@@ -9,7 +9,7 @@ import (
 )
 
 // The rules of requests, as far as JSON Schema can say them in a way that every validator
-// understands alike. What it cannot say is in docs/messages.md, and in a test.
+// understands alike. What it cannot say is in docs/use/reference.md, and in a test.
 //
 //   - Patterns are read alike by ECMA-262 and RE2; a character that nobody sees is in them as
 //     itself. They are anchored.

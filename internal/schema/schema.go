@@ -4,10 +4,10 @@
 //
 //	types of pkg/messages ──┐
 //	rules of requests ──────┼──> docs/schemas/<subject>.json, docs/asyncapi.yaml
-//	docs/messages.md ───────┘    (go generate ./docs/schemas)
+//	docs/use/reference.md ───────┘    (go generate ./docs/schemas)
 //
 // The names, the types and what is required come from the Go types; the words and the
-// values of closed sets come from docs/messages.md, which tests of pkg/messages hold to the
+// values of closed sets come from docs/use/reference.md, which tests of pkg/messages hold to the
 // code; the rules of requests are here, and a test holds them to the decoders.
 package schema
 
@@ -89,7 +89,7 @@ func pretty(value any) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// Files are the documents by their path from docs/, made from the text of docs/messages.md.
+// Files are the documents by their path from docs/, made from the text of docs/use/reference.md.
 func Files(document []byte) (map[string][]byte, error) {
 	said, err := readDescriptions(string(document))
 	if err != nil {

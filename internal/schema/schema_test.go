@@ -47,7 +47,7 @@ var compileAll = sync.OnceValues(func() (map[string]*jsonschema.Schema, error) {
 })
 
 func TestWhatIsCommittedIsWhatIsGenerated(t *testing.T) {
-	document, err := os.ReadFile(filepath.Join(docs, "messages.md"))
+	document, err := os.ReadFile(filepath.Join(docs, "use", "reference.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +108,9 @@ func TestEverySchemaHasAnExampleThatIsValid(t *testing.T) {
 	}
 }
 
-// The examples of docs/messages.md are those of its schemas.
+// The examples of docs/use/reference.md are those of its schemas.
 func TestTheExamplesOfMessagesAreValid(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(docs, "messages.md"))
+	text, err := os.ReadFile(filepath.Join(docs, "use", "reference.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ type Partial struct {
 	Accepted, Recipients int
 }
 
-// Failed says that it was not done. What a Reason asks for is in docs/messages.md; Reason
+// Failed says that it was not done. What a Reason asks for is in docs/use/reference.md; Reason
 // and Message are empty for an uncertain request that was resolved.
 type Failed struct {
 	Event

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// These tests and those of docs_requests_test.go hold docs/messages.md to the code: what the one has, the other has.
+// These tests and those of docs_requests_test.go hold docs/use/reference.md to the code: what the one has, the other has.
 
 // section is what stands below a heading, up to the next one.
 type section struct {
@@ -32,7 +32,7 @@ type section struct {
 
 func sections(t *testing.T) (all []section) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "messages.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "use", "reference.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func sectionOf(t *testing.T, title string) section {
 			return s
 		}
 	}
-	t.Fatalf("docs/messages.md has no section %q", title)
+	t.Fatalf("docs/use/reference.md has no section %q", title)
 	return section{}
 }
 

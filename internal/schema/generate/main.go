@@ -20,7 +20,7 @@ type generate struct {
 
 // Run writes the files.
 func (g *generate) Run(context.Context) error {
-	document, err := os.ReadFile(filepath.Join(g.Docs, "messages.md"))
+	document, err := os.ReadFile(filepath.Join(g.Docs, "use", "reference.md"))
 	if err != nil {
 		return err
 	}
