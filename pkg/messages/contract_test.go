@@ -53,17 +53,6 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 	}
 }
 
-func TestTheThirdTokenIsTheState(t *testing.T) {
-	for subject, want := range map[string]State{
-		"mandate.enroll.started.a-1": Started, "mail.batch.refused.m.12": Refused, "mail.log.watermark": Marked,
-		"mandate.enroll.requested": "requested", "": "", "mandate": "", "mandate.enroll": "", "mandate.enroll.": "", "..failed..": Failed,
-	} {
-		if got := StateOf(subject); got != want {
-			t.Errorf("%q: got %q, want %q", subject, got, want)
-		}
-	}
-}
-
 func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
 	states := []State{
 		Started, Deferred, Succeeded, Failed, Uncertain, Resolved, Accepted, Partial, Refused,

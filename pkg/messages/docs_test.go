@@ -222,7 +222,7 @@ func TestEveryStateIsDocumentedAndRequestsAndFinalEventsHaveExamples(t *testing.
 			t.Errorf("there is no Example%s", name)
 		}
 	}
-	reached := map[string]bool{}
+	reached := map[string]bool{string(Requested): true} // of requests, which are documented apart
 	for subject, body := range documentedEvents {
 		state := StateOf(subject)
 		reached[string(state)] = true

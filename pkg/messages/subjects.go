@@ -96,20 +96,63 @@ const (
 	Overdue   State = "overdue"
 	Erased    State = "erased"
 	Received  State = "received"
+	Requested State = "requested" // of a request itself, which is not an event
 )
 
-// StateOf is the third token of a subject, "" when there is none.
-func StateOf(subject string) State {
-	for range 2 {
-		_, rest, found := strings.Cut(subject, ".")
-		if !found {
-			return ""
-		}
-		subject = rest
-	}
-	state, _, _ := strings.Cut(subject, ".")
-	return State(state)
+// Subject is what the subject of a message says. The zero Subject is of a message that is not
+// about requests.
+type Subject struct {
+	Operation Operation
+	State     State  // Requested for a request and for its dead letter
+	ID        string // the request id, or Unmatched; "" for Requested and for the log as a whole
+	Batch     int    // counted from 1; 0: the event is not about one batch
+	Dead      bool   // a dead letter; its request id is in a header
 }
+
+// ParseSubject reads
+//
+//	<domain>.<operation>.requested                 a request
+//	dead.<domain>.<operation>.requested            a dead letter
+//	<domain>.<operation>.<state>[.<id>[.<batch>]]  an event
+//
+// It returns the zero Subject for anything else. It does not allocate.
+func ParseSubject(subject string) Subject {
+	rest, dead := strings.CutPrefix(subject, "dead.")
+	dot := strings.IndexByte(rest, '.')
+	end := dot + 1 + strings.IndexByte(rest[dot+1:], '.')
+	if dot < 1 || end < dot+2 {
+		return Subject{}
+	}
+	s := Subject{Operation: Operation(rest[:end]), Dead: dead}
+	state, id, _ := strings.Cut(rest[end+1:], ".")
+	s.State = State(state)
+	if dead && s.State != Requested || state == "" {
+		return Subject{}
+	}
+	if s.State == Requested {
+		return s
+	}
+	id, batch, _ := strings.Cut(id, ".")
+	s.ID = id
+	s.Batch, _ = strconv.Atoi(batch) // 0 for what is not a number
+	return s
+}
+
+// Request returns the operation and the id of the request that the message belongs to: a batch, a
+// delivery and the record of a call belong to a message, a callback and the state of a mandate to an
+// enrollment. The id is "" for a request, a dead letter and the log as a whole.
+func (s Subject) Request() (Operation, string) {
+	switch s.Operation {
+	case Batch, Delivery, Log:
+		return Send, s.ID
+	case Application, Deduction, Callback:
+		return Enroll, s.ID
+	}
+	return s.Operation, s.ID
+}
+
+// StateOf is the state in a subject, "" when there is none.
+func StateOf(subject string) State { return ParseSubject(subject).State }
 
 // Final reports whether nothing more is done for a request of operation o once it
 // is in state s, unless it is reopened, which it never is after Erased. Resolved

@@ -1,0 +1,217 @@
+package messages
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"strings"
+)
+
+// Name is one whole value by which a message can be found: an order number, or something that identifies a person.
+type Name struct {
+	As  NamedAs
+	Key string // the same for every spelling of the value; see Word
+}
+
+// NamedAs says what a name is in the message.
+type NamedAs string
+
+// What a name can be.
+const (
+	NamedOrder     NamedAs = "order number"
+	NamedPayer     NamedAs = "payer"     // a field payer_*: email, id, name, telephone number
+	NamedRecipient NamedAs = "recipient" // of a message
+	NamedAddress   NamedAs = "address"   // an email address in any other field
+	NamedCallback  NamedAs = "callback"  // a value of what was sent to a return URL
+)
+
+// Word is what somebody looks for. It is compared with whole values after JSON is decoded, never with a part of
+// one: an order number without case and spaces; an address without case, display name and quotes, its domain in
+// ASCII; anything else without case, runs of spaces being one.
+type Word struct{ order, text string }
+
+// NewWord returns the word for a text as a person writes it.
+func NewWord(text string) Word { return Word{OrderKey(text), textKey(text)} }
+
+// Is reports whether the word and the name are the same.
+func (w Word) Is(n Name) bool {
+	if n.As == NamedOrder {
+		return n.Key != "" && n.Key == w.order
+	}
+	return n.Key != "" && n.Key == w.text
+}
+
+// Names returns the keys under which names that are the word are stored, by what they are.
+func (w Word) Names() []Name {
+	names := []Name{{NamedOrder, w.order}}
+	for _, as := range []NamedAs{NamedPayer, NamedRecipient, NamedAddress, NamedCallback} {
+		names = append(names, Name{as, w.text})
+	}
+	return names
+}
+
+// In returns what the word is in a message of an operation, "" where the message does not name it.
+func (w Word) In(op Operation, body []byte) (as NamedAs) {
+	EachName(op, body, func(n Name) bool {
+		if w.Is(n) {
+			as = n.As
+		}
+		return as == ""
+	})
+	return as
+}
+
+// OrderKey is the same for every spelling of an order number: a service that stores one may change case and spaces.
+func OrderKey(order string) string { return strings.ToLower(strings.Join(strings.Fields(order), "")) }
+
+// SameOrder reports whether two order numbers are the same. An empty one is the same as no other.
+func SameOrder(a, b string) bool {
+	key := OrderKey(a)
+	return key != "" && key == OrderKey(b)
+}
+
+// textKey is the same for every spelling of an address or of another text.
+func textKey(text string) string {
+	if strings.IndexByte(text, '@') >= 0 {
+		if key, ok := addressKey(text); ok {
+			return key
+		}
+	}
+	return strings.ToLower(strings.Join(strings.Fields(text), " "))
+}
+
+// addressKey is the same for every spelling of a mailbox; false for a text that is not one.
+func addressKey(mailbox string) (string, bool) {
+	if len(mailbox) > maxMailbox {
+		return "", false
+	}
+	address, err := ParseRecipient(bare(mailbox))
+	if err != nil {
+		return "", false
+	}
+	return string(AppendRecipient(nil, fold(address))), true
+}
+
+// EachName calls yield with every name in a message until it returns false: in a request, a dead letter, an event,
+// a record of the sending log or of the transaction list, whatever it is nested in. op is the operation in the
+// message's subject. A body that is not JSON has no names.
+func EachName(op Operation, body []byte, yield func(Name) bool) {
+	if !json.Valid(body) {
+		return
+	}
+	n := namer{text: body, yield: yield}
+	if op == Callback {
+		n.callback()
+		return
+	}
+	n.value(skipSpace(body, 0), "")
+}
+
+// namer walks over JSON and yields the names in it.
+type namer struct {
+	text  []byte
+	all   bool // every value is a name: somebody else chose the fields
+	done  bool
+	yield func(Name) bool
+}
+
+func (n *namer) add(as NamedAs, key string) {
+	if !n.done && key != "" {
+		n.done = !n.yield(Name{as, key})
+	}
+}
+
+// value visits the value at i, which is in a field or in an array in it.
+func (n *namer) value(i int, field string) {
+	switch n.text[i] {
+	case '{':
+		for c := enter(n.text, i); !n.done; {
+			key, value, ok := c.member()
+			if !ok {
+				return
+			}
+			n.value(value.from, unquote(key.of(n.text)))
+		}
+	case '[':
+		for c := enter(n.text, i); !n.done; {
+			element, ok := c.element()
+			if !ok {
+				return
+			}
+			n.value(element.from, field)
+		}
+	case '"', 't', 'f', 'n':
+		if raw := n.text[i:skipValue(n.text, i)]; raw[0] == '"' {
+			n.named(field, raw, unquote(raw))
+		}
+	default:
+		raw := n.text[i:skipValue(n.text, i)]
+		n.named(field, raw, string(appendNumber(nil, raw)))
+	}
+}
+
+// impersonalPayer are fields payer_* that many payers have in common.
+var impersonalPayer = map[string]bool{"payer_id_type": true, "payer_bank_code": true, "payer_bank_code_hashed": true, "payer_bank_name": true}
+
+// named visits a text or a number of a field. raw is the text as JSON.
+func (n *namer) named(field string, raw []byte, text string) {
+	switch {
+	case field == "order_number":
+		n.add(NamedOrder, OrderKey(text))
+	case strings.HasPrefix(field, "payer_") && !impersonalPayer[field]:
+		n.add(NamedPayer, textKey(text))
+	case field == "to" && raw[0] == '"':
+		for one := range addresses(raw) {
+			n.add(NamedRecipient, textKey(one))
+		}
+	case field == "address":
+		n.add(NamedRecipient, textKey(text))
+	case n.all:
+		n.add(NamedCallback, textKey(text))
+	case strings.IndexByte(text, '@') > 0:
+		if key, ok := addressKey(text); ok {
+			n.add(NamedAddress, key)
+		}
+	}
+}
+
+// callback visits what was sent to a return URL: JSON, a form or a text, in the body and the query.
+func (n *namer) callback() {
+	var b CallbackBody
+	_ = DecodeEvent(n.text, &b) // what cannot be read names nobody
+	sent := b.Body
+	if b.Encoding == CallbackBase64 {
+		decoded, _ := base64.StdEncoding.DecodeString(sent)
+		sent = string(decoded)
+	}
+	n.all = true
+	n.foreign("", sent)
+	for _, text := range []string{b.Query, sent} {
+		form, _ := url.ParseQuery(text) // what can be read of it
+		for field, values := range form {
+			for _, value := range values {
+				n.foreign(field, value)
+			}
+		}
+	}
+}
+
+// foreign visits a text that may be JSON.
+func (n *namer) foreign(field, text string) {
+	if json.Valid([]byte(text)) {
+		inner := namer{text: []byte(text), all: true, yield: n.yield, done: n.done}
+		inner.value(skipSpace(inner.text, 0), field)
+		n.done = inner.done
+		return
+	}
+	quoted, _ := marshal(text) // a string always encodes
+	n.named(field, quoted, text)
+}
+
+// unquote is the text of a JSON string.
+func unquote(raw []byte) string {
+	if hasEscape(raw) {
+		return string(appendText(nil, raw))
+	}
+	return string(raw[1 : len(raw)-1])
+}

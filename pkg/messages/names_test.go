@@ -1,0 +1,163 @@
+package messages
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+func TestAMessageIsFoundByWholeValuesHoweverTheyAreWritten(t *testing.T) {
+	for _, c := range []struct {
+		op   Operation
+		body string
+		word string
+		want NamedAs
+	}{
+		{Enroll, `{"order_number":"DD 001"}`, "DD001", NamedOrder},
+		{Enroll, `{"order_number":"dd001"}`, " DD  001", NamedOrder},
+		{Enroll, `{"order_number":"2026\/001"}`, "2026/001", NamedOrder},
+		{Enroll, `{"order_number":1001}`, "1001", NamedOrder},
+		{Enroll, `{"order_number":1.001e3}`, "1001", NamedOrder},
+		{Enroll, `{"order_number":"DD0011"}`, "DD001", ""},
+		{Enroll, `{"order_number":"01001"}`, "1001", ""},
+		{Enroll, `{"evidence":[{"mandate":{"order_number":"DD001"}}]}`, "dd001", NamedOrder},
+		{Enroll, `{"payer_name":"Zo\u00eb  Tan"}`, "zoë tan", NamedPayer},
+		{Enroll, `{"payer_name":"Tan \u0026 Sons"}`, "Tan & Sons", NamedPayer},
+		{Enroll, `{"payer_name":"Tan & Sons Ltd"}`, "Tan & Sons", ""},
+		{Enroll, `{"payer_id":900101145678}`, "900101145678", NamedPayer},
+		{Enroll, `{"payer_id":"0900101145678"}`, "900101145678", ""},
+		{Enroll, `{"payer_bank_code":"MB0001"}`, "MB0001", ""},
+		{Enroll, `{"enrollment":{"payer_email":"Ann@Example.com"}}`, "ann@example.com", NamedPayer},
+		{Enroll, `{"payer_email":"joann@example.com"}`, "ann@example.com", ""},
+		{Enroll, `{"payer_email":"ann@example.com.my"}`, "ann@example.com", ""},
+		{Enroll, `{"message":"ann@example.com is not known"}`, "ann@example.com", ""},
+		{Enroll, `{"reason":"refused"}`, "refused", ""},
+		{Send, `{"to":"Joann <joann@example.com>, \u0041nn <ann@EXAMPLE.com>"}`, "ann@example.com", NamedRecipient},
+		{Send, `{"to":["joann@example.com","\"ann\"@example.com"]}`, "ann@example.com", NamedRecipient},
+		{Send, `{"to":["joann@example.com"]}`, "ann@example.com", ""},
+		{Send, `{"invalid":[{"address":"ann at example"}]}`, "Ann at example", NamedRecipient},
+		{Send, `{"to":["ann@bücher.example"]}`, "ann@xn--bcher-kva.example", NamedRecipient},
+		{Send, `{"headers":{"Reply-To":"Ann <ann@example.com>"}}`, "ann@example.com", NamedAddress},
+		{Delivery, `{"entry":{"to":"ann@example.com"}}`, "Ann@example.com", NamedRecipient},
+		{Callback, `{"query":"who=ann%40example.com&n=DD+001"}`, "ann@example.com", NamedCallback},
+		{Callback, `{"body":"{\"order_number\":\"DD 001\"}","body_encoding":"text"}`, "DD001", NamedOrder},
+		{Callback, `{"body":"{\"name\":\"Zo\\u00eb\"}","body_encoding":"text"}`, "zoë", NamedCallback},
+		{Callback, `{"body":"` + base64.StdEncoding.EncodeToString([]byte(`data={"id":7}`)) + `","body_encoding":"base64"}`, "7", NamedCallback},
+		{Callback, `{"body":"Zoë","body_encoding":"text"}`, "zoë", NamedCallback},
+		{Callback, `{"body":"Zoë Tan","body_encoding":"text"}`, "zoë", ""},
+		{Send, `not JSON, ann@example.com`, "ann@example.com", ""},
+		{Enroll, `{"order_number":""}`, "", ""},
+	} {
+		if got := NewWord(c.word).In(c.op, []byte(c.body)); got != c.want {
+			t.Errorf("%q in %s %s: got %q, want %q", c.word, c.op, c.body, got, c.want)
+		}
+	}
+}
+
+// Whatever is named in a body is found, in every form that JSON can write it; no part of a longer value is.
+func FuzzNames(f *testing.F) {
+	for _, word := range []string{"DD 001", "2026/001", "Zoë", "Tan & Sons", `a"b\c`, "ann@example.com", "900101145678", "\U0001f600", "K", "ß"} {
+		f.Add(word, "x", uint64(0x5555), uint8(0))
+	}
+	bodies := []struct{ op, body string }{
+		{"mandate.enroll", `{"order_number":%s}`},
+		{"mandate.enroll", `{"at":"2026-01-01T00:00:00.000Z","enrollment":{"payer_name":%s,"url":"https://127.0.0.1/"}}`},
+		{"mandate.enroll", `{"evidence":[{},{"mandate":{"order_number":%s}}]}`},
+		{"mandate.application", `{"transaction": { "payer_id" : %s } }`},
+		{"mail.send", `{"invalid":[{"address":"other"},{"address":%s}]}`},
+	}
+	f.Fuzz(func(t *testing.T, word, more string, escapes uint64, which uint8) {
+		if !utf8.ValidString(word) || !utf8.ValidString(more) {
+			return // JSON has no other texts
+		}
+		b := bodies[int(which)%len(bodies)]
+		body := fmt.Appendf(nil, b.body, escaped(word, escapes))
+		if !json.Valid(body) {
+			t.Fatalf("the test writes %s", body)
+		}
+		w, op := NewWord(word), Operation(b.op)
+		if named := strings.TrimSpace(word) != ""; (w.In(op, body) != "") != named {
+			t.Errorf("%q in %s: found as %q", word, body, w.In(op, body))
+		}
+		if !strings.ContainsFunc(more, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) ||
+			strings.ContainsAny(word+more, "@<>()\"") { // a display name or a comment is not a part of an address
+			return
+		}
+		for _, longer := range []string{more + word, word + more, more + " " + word, word + "," + more} {
+			body := fmt.Appendf(nil, b.body, escaped(longer, escapes))
+			if as := w.In(op, body); as != "" {
+				t.Errorf("%q in %s: found as %q", word, body, as)
+			}
+		}
+	})
+}
+
+// escaped is a text as a JSON string; every bit of escapes says whether a character is escaped.
+func escaped(text string, escapes uint64) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		escapes = escapes>>1 | escapes<<63
+		plain, _ := marshal(string(r))
+		switch {
+		case escapes&1 == 0:
+			b.Write(plain[1 : len(plain)-1])
+		case r == '/':
+			b.WriteString(`\/`)
+		case r >= 0x10000:
+			fmt.Fprintf(&b, `\u%04x\u%04X`, 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String() + `"`
+}
+
+func TestASubjectIsParsed(t *testing.T) {
+	for subject, want := range map[string]Subject{
+		"mandate.enroll.started.a-1":      {Operation: Enroll, State: Started, ID: "a-1"},
+		"mandate.enroll.requested":        {Operation: Enroll, State: Requested},
+		"dead.mail.send.requested":        {Operation: Send, State: Requested, Dead: true},
+		"mail.batch.accepted.a.12":        {Operation: Batch, State: Accepted, ID: "a", Batch: 12},
+		"mail.log.sent.a.3":               {Operation: Log, State: Sent, ID: "a", Batch: 3},
+		"mail.log.watermark":              {Operation: Log, State: Marked},
+		"mandate.application.x.unmatched": {Operation: Application, State: "x", ID: Unmatched},
+		"":                                {},
+		"mandate":                         {},
+		"mandate.enroll":                  {},
+		"mandate.enroll.":                 {},
+		".enroll.started.a":               {},
+		"mandate..started.a":              {},
+		"dead.mandate.enroll.started.a":   {},
+	} {
+		if got := ParseSubject(subject); got != want {
+			t.Errorf("%q: got %+v, want %+v", subject, got, want)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { _ = ParseSubject("mail.batch.accepted.a.12") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestFactsAreReadFromAnyEvent(t *testing.T) {
+	started := Event{Operation: Send, State: Started, Body: &SendStarted{Common: Common{RequestID: "a", Attempt: 2}, Fingerprint: "f", Batches: 3, Recipients: 9}}
+	body, err := started.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := ReadFacts(body)
+	if err != nil || f.RequestID != "a" || f.Attempt != 2 || f.Fingerprint != "f" || f.Batches != 3 || f.Recipients != 9 {
+		t.Errorf("got %+v, %v", f, err)
+	}
+	f, err = ReadFacts([]byte(`{"batches":[1,2],"by":"ann","was":{"state":"failed","reason":"refused"}}`))
+	if err != nil || f.Batches != 0 || f.By != "ann" || f.Was != (PriorOutcome{State: Failed, Reason: ReasonRefused}) {
+		t.Errorf("reopened: got %+v, %v", f, err)
+	}
+	if f, err = ReadFacts([]byte(`{"reason":7,"order_number":"DD001"}`)); err == nil || f.OrderNumber != "DD001" {
+		t.Errorf("of another type: got %+v, %v", f, err)
+	}
+}
