@@ -46,7 +46,7 @@ func (m *mirror) Run(ctx context.Context) error { return m.run(ctx, standard()) 
 
 func (m *mirror) run(ctx context.Context, c console) error {
 	if !bus.ValidReader(m.Reader) {
-		return &programs.Invalid{Variable: "READER", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32, and not mail-log", m.Reader)}
+		return &programs.Invalid{Variable: "READER", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32", m.Reader)}
 	}
 	streams := m.Streams
 	if len(streams) == 0 {

@@ -81,13 +81,6 @@ func (p *provision) run(ctx context.Context, c console) error {
 	for _, name := range bus.WithoutHistory(plan) {
 		fmt.Fprintln(c.out, c.paint(yellow, name+" is made again, beside the requests that there are: what was run before is not known to it, and is run again if it is published again or waits. Before the programs start again: docs/operations.md, \"What does it cost to lose NATS's disk?\""))
 	}
-	leftover, err := bus.Leftover(ctx, b.js)
-	if err != nil {
-		return b.unanswered(err)
-	}
-	if leftover != "" {
-		fmt.Fprintln(c.out, leftover)
-	}
 	return carryOut(ctx, c, plan, consent{dryRun: p.DryRun, yes: p.Yes, force: p.Force})
 }
 
@@ -132,11 +125,8 @@ func carryOut(ctx context.Context, c console, plan []bus.Change, given consent) 
 	fmt.Fprintln(c.out)
 	return bus.Apply(ctx, plan, given.force, func(change bus.Change) {
 		done := "updated"
-		switch {
-		case change.Create:
+		if change.Create {
 			done = "created"
-		case change.Remove:
-			done = "removed"
 		}
 		fmt.Fprintf(c.out, "%s %s %s\n", done, change.Kind, change.Name)
 	})
@@ -162,7 +152,7 @@ func (p *provision) limits() (l bus.Limits, err error) {
 	}
 	for _, reader := range p.Reader {
 		if !bus.ValidReader(reader) {
-			return l, &programs.Invalid{Variable: "--reader (PROVISION_READER)", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32, and not mail-log", reader)}
+			return l, &programs.Invalid{Variable: "--reader (PROVISION_READER)", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32", reader)}
 		}
 	}
 	return l, nil
@@ -247,8 +237,6 @@ func showPlan(c console, plan []bus.Change) (destructive bool) {
 			as, destructive = red, true
 		case change.Create:
 			as = green
-		case change.Remove:
-			as = red
 		}
 		fmt.Fprintln(c.out, c.paint(as, head))
 		if rest != "" {

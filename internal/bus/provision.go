@@ -23,7 +23,6 @@ type Change struct {
 	Kind        string // "stream" or "consumer"
 	Name        string
 	Create      bool
-	Remove      bool    // nobody uses it
 	Fields      []Field // what differs, in the order of streamFields and consumerFields
 	Destructive bool    // may drop messages or make programs fail
 	apply       func(context.Context) error
@@ -38,8 +37,6 @@ func (c Change) String() string {
 	switch {
 	case c.Create:
 		fmt.Fprintf(&b, "+ %s %s", c.Kind, c.Name)
-	case c.Remove:
-		fmt.Fprintf(&b, "- %s %s (unused)", c.Kind, c.Name)
 	default:
 		fmt.Fprintf(&b, "~ %s %s", c.Kind, c.Name)
 	}
@@ -66,7 +63,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	}
 	var have installed
 	err := persist(js.Conn(), func(ctx context.Context) (err error) {
-		have, err = inspect(ctx, js, append(Queues(), unusedQueue), names...)
+		have, err = inspect(ctx, js, Queues(), names...)
 		return err
 	})(ctx)
 	if err != nil {
@@ -113,10 +110,6 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		if change := planQueue(js, q.Stream, current, want, there); change.apply != nil {
 			plan = append(plan, change)
 		}
-	}
-	if _, there := have.queues[unusedQueue.Name]; there {
-		plan = append(plan, Change{Kind: "consumer", Name: unusedQueue.Name, Remove: true,
-			apply: func(ctx context.Context) error { return js.DeleteConsumer(ctx, unusedQueue.Stream, unusedQueue.Name) }})
 	}
 	return plan, nil
 }
@@ -199,26 +192,7 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 		want.Duplicates = window(retry.EventsWindow, want.MaxAge)
 	}
 	want.DenyPurge = want.DenyPurge || have.DenyPurge
-	if have.AllowMsgSchedules { // then there is rollup, and a full stream cannot refuse: so none gets full
-		want.AllowRollup, want.Discard, want.MaxBytes = have.AllowRollup, have.Discard, have.MaxBytes
-	}
 	return want
-}
-
-// Leftover says what an older version switched on and no server can switch off; "" when
-// there is nothing.
-func Leftover(ctx context.Context, js jetstream.JetStream) (string, error) {
-	have, err := inspect(ctx, js, nil, MailDeliveries)
-	info, there := have.streams[MailDeliveries]
-	switch {
-	case err != nil || !there:
-		return "", err
-	case info.Config.AllowMsgSchedules:
-		return "stream " + MailDeliveries + " keeps schedules, TTLs and rollup, which no server can switch off; it takes no limit of bytes", nil
-	case info.Config.AllowMsgTTL:
-		return "stream " + MailDeliveries + " keeps TTLs, which no server can switch off", nil
-	}
-	return "", nil
 }
 
 // Apply makes the changes in order. Without force it refuses them all when one is destructive.

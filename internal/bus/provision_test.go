@@ -179,41 +179,6 @@ func TestDeadLettersAreKeptAsLongAsTheEvents(t *testing.T) {
 	}
 }
 
-// What an older version made is used further. Nobody reads its fifth consumer, which goes;
-// schedules and TTLs cannot be switched off, which is said and stops nothing.
-func TestWhatAnOlderVersionMadeIsProvisionedToo(t *testing.T) {
-	_, nc := devtest.Provisioned(t)
-	js := opened(t, nc)
-	if err := js.DeleteStream(t.Context(), bus.MailDeliveries); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: bus.MailDeliveries, Subjects: []string{"mail.delivery.*.*", "mail.log.>"},
-		Storage: jetstream.FileStorage, Discard: jetstream.DiscardOld, MaxAge: 30 * 24 * time.Hour, Duplicates: 10 * time.Second,
-		AllowDirect: true, AllowAtomicPublish: true, AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateConsumer(t.Context(), bus.MailDeliveries, jetstream.ConsumerConfig{Durable: "mail-log", FilterSubject: "mail.log.token",
-		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1}); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"~ stream MAIL_DELIVERIES\n    Description: \"\" -> \"errand: what the sending log says of each mail, and what log-poller needs to know\"", "- consumer mail-log (unused)"}
-	if diff := gocmp.Diff(want, planned(t, js, bus.Limits{})); diff != "" {
-		t.Errorf("planned (-want +got):\n%s", diff)
-	}
-	apply(t, js, bus.Limits{}, false)
-	if _, err := js.Consumer(t.Context(), bus.MailDeliveries, "mail-log"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		t.Errorf("the unused consumer: %v, want it to be gone", err)
-	}
-	said, err := bus.Leftover(t.Context(), js)
-	if want := "stream MAIL_DELIVERIES keeps schedules, TTLs and rollup, which no server can switch off; it takes no limit of bytes"; err != nil || said != want {
-		t.Errorf("said %q, %v; want %q", said, err, want)
-	}
-	apply(t, js, bus.Limits{MaxAge: 90 * 24 * time.Hour, MaxBytes: 1 << 30}, false)
-	if plan := planned(t, js, bus.Limits{MaxAge: 90 * 24 * time.Hour, MaxBytes: 1 << 30}); len(plan) != 0 {
-		t.Errorf("after it: %q", plan)
-	}
-}
-
 // No stream has anything that would let one of its writers wipe or forge. What is stored of
 // a person can be erased by subject, everywhere; what people did cannot.
 func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
@@ -230,9 +195,6 @@ func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
 		if err := s.Purge(t.Context(), jetstream.WithPurgeSubject("*.*.*.somebody")); (err != nil) != c.DenyPurge {
 			t.Errorf("%s: %v", c.Name, err)
 		}
-	}
-	if said, err := bus.Leftover(t.Context(), opened(t, nc)); err != nil || said != "" {
-		t.Errorf("said %q, %v", said, err)
 	}
 }
 

@@ -27,9 +27,8 @@ var Readable = []string{MandateEvents, MailEvents, MailDeliveries}
 // readerName is what a reader may be called: one token of a subject.
 var readerName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
-// ValidReader reports whether a reader may have that name. The consumer that older versions
-// made had the other one, and is removed where it is found.
-func ValidReader(name string) bool { return readerName.MatchString(name) && name != unusedQueue.Name }
+// ValidReader reports whether a reader may have that name.
+func ValidReader(name string) bool { return readerName.MatchString(name) }
 
 // externalAPI is where a reader's account has what it may ask of errand's JetStream.
 const externalAPI = "ERRAND.API"

@@ -163,9 +163,6 @@ func QueueOf(op messages.Operation) Queue {
 	return Queue{}
 }
 
-// unusedQueue is what an older version made and nobody reads.
-var unusedQueue = Queue{Stream: MailDeliveries, Name: "mail-log"}
-
 // Config is the consumer's configuration. Attempts are counted in the history, so
 // there is no MaxDeliver; waits are computed there too, so there is no BackOff.
 func (q Queue) Config(l Limits) jetstream.ConsumerConfig {
