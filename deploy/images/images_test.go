@@ -266,28 +266,6 @@ func TestADirectoryOfOthersIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A build with docker or podman gives the same.
-func TestContainerfileAgreesWithTheImages(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(source, "Containerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"USER " + user, "WORKDIR /", "CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-tags=nodemo", `-ldflags="-s -w -X errand/internal/programs.release=$VERSION -X errand/internal/programs.commit=$REVISION"`, "/" + roots}
-	for key := range (&buildOrder{revision: revision}).labels("") {
-		if !strings.HasSuffix(key, ".created") { // which the builder knows
-			want = append(want, key+"=")
-		}
-	}
-	for _, program := range programs {
-		want = append(want, "FROM image AS "+program+"\n", "COPY --from=build /out/"+program+" /\n", `ENTRYPOINT ["/`+program+`"]`)
-	}
-	for _, part := range want {
-		if !strings.Contains(string(text), part) {
-			t.Errorf("Containerfile does not contain %q", part)
-		}
-	}
-}
-
 // A reader of advisories must find every linked module with its version.
 func TestEachProgramHasABillOfMaterials(t *testing.T) {
 	for _, arch := range architectures() {

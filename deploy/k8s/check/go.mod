@@ -7,7 +7,6 @@ toolchain go1.26.8
 require (
 	errand v0.0.0-00010101000000-000000000000
 	github.com/expr-lang/expr v1.17.8
-	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_model v0.6.3
