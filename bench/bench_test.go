@@ -209,7 +209,7 @@ func TestOneSectionOfThePageIsReplaced(t *testing.T) {
 }
 
 func TestThePageHasEverySection(t *testing.T) {
-	page, err := os.ReadFile("../docs/performance.md")
+	page, err := os.ReadFile("../docs/why/performance.md")
 	if err != nil {
 		t.Fatal(err)
 	}

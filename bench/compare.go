@@ -93,7 +93,7 @@ func (c *compare) Run(ctx context.Context) (err error) {
 	if !c.Save {
 		return nil
 	}
-	if err := writeFile(filepath.Join(w.root, "docs", "performance.svg"), chart(results, about)); err != nil {
+	if err := writeFile(filepath.Join(w.root, "docs", "why", "performance.svg"), chart(results, about)); err != nil {
 		return err
 	}
 	return save(w.root, "compare", text)

@@ -46,9 +46,9 @@ func version(module string) string {
 	return "unknown"
 }
 
-// save replaces a section of docs/performance.md: what is between its two marks.
+// save replaces a section of docs/why/performance.md: what is between its two marks.
 func save(root, section, text string) error {
-	file := filepath.Join(root, "docs", "performance.md")
+	file := filepath.Join(root, "docs", "why", "performance.md")
 	page, err := os.ReadFile(file)
 	if err != nil {
 		return err

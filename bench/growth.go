@@ -22,7 +22,7 @@ type growth struct {
 	Latency  time.Duration `default:"20ms" help:"Of the upstream, while replicas are measured; else it answers at once."`
 	Requests int           `default:"20000" help:"Requests to settle in each round, 1000 to 1000000."`
 	Rounds   int           `default:"3" help:"Rounds, 1 to 100."`
-	Save     bool          `help:"Write the tables into docs/performance.md, instead of those that are there."`
+	Save     bool          `help:"Write the tables into docs/why/performance.md, instead of those that are there."`
 }
 
 // Run measures and prints one table after the other.

@@ -87,7 +87,7 @@ func (b broker) unanswered(err error) error {
 	case errors.Is(err, context.DeadlineExceeded) && errors.Is(last, nats.ErrPermissionViolation):
 		return fmt.Errorf("%w: this user may not do that; is NATS_USER right? %w", err, last)
 	case errors.Is(err, bus.ErrNoStream), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
-		return fmt.Errorf("%w: is NATS_USER one of errand's account or a person? If so, it is gone: errand provision --dry-run shows what is missing, and docs/operations.md, \"What does it cost to lose NATS's disk?\", what to do before it is made again", err)
+		return fmt.Errorf("%w: is NATS_USER one of errand's account or a person? If so, it is gone: errand provision --dry-run shows what is missing, and docs/on-call/disaster.md says what to do before it is made again", err)
 	}
 	return err
 }

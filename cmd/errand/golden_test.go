@@ -182,12 +182,16 @@ func inTrouble(s inspect.Status) inspect.Status {
 	return s
 }
 
-// The page for those on call shows what the commands print.
-func TestOperationsShowsWhatIsPrinted(t *testing.T) {
+// The pages for those on call show what the commands print.
+func TestThePagesForThoseOnCallShowWhatIsPrinted(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
+	var pages []byte
+	for _, page := range []string{"questions.md", "acts.md"} {
+		text, err := os.ReadFile("../../docs/on-call/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, text...)
 	}
 	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "find.order", "show", "show.mandate", "dead.list", "dead.redrive", "audit"} {
 		shown, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
@@ -195,8 +199,8 @@ func TestOperationsShowsWhatIsPrinted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(shown)) {
-			if line = strings.TrimRight(line, "\n"); line != "" && !strings.Contains(string(page), "\n    "+line+"\n") {
-				t.Errorf("docs/operations.md does not show what %s prints: %s", name, line)
+			if line = strings.TrimRight(line, "\n"); line != "" && !strings.Contains(string(pages), "\n    "+line+"\n") {
+				t.Errorf("docs/on-call does not show what %s prints: %s", name, line)
 			}
 		}
 	}

@@ -79,7 +79,7 @@ func (p *provision) run(ctx context.Context, c console) error {
 		plan = onlyMissing(c, plan)
 	}
 	for _, name := range bus.WithoutHistory(plan) {
-		fmt.Fprintln(c.out, c.paint(yellow, name+" is made again, beside the requests that there are: what was run before is not known to it, and is run again if it is published again or waits. Before the programs start again: docs/operations.md, \"What does it cost to lose NATS's disk?\""))
+		fmt.Fprintln(c.out, c.paint(yellow, name+" is made again, beside the requests that there are: what was run before is not known to it, and is run again if it is published again or waits. Before the programs start again: docs/on-call/disaster.md"))
 	}
 	return carryOut(ctx, c, plan, consent{dryRun: p.DryRun, yes: p.Yes, force: p.Force})
 }

@@ -19,7 +19,7 @@ func TestEveryGuaranteeNamesTestsThatExist(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "guarantees.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "why", "guarantees.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

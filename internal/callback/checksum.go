@@ -16,7 +16,7 @@ import (
 
 // checksum says whether the field checksum of a callback is right: that of its other fields
 // in the order of their names. The rule is not shown by the upstream; assumed, see
-// docs/adr/0004-sandbox-assumptions.md.
+// docs/why/adr/0004-sandbox-assumptions.md.
 func checksum(secret clients.Secret, contentType, query string, body []byte) messages.CallbackChecksum {
 	fields, ok := fieldsOf(contentType, query, body)
 	given, there := fields["checksum"]

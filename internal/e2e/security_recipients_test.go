@@ -8,7 +8,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// RECIPIENT_KEY is begun with and replaced as docs/security.md says, the poller first, while
+// RECIPIENT_KEY is begun with and replaced as docs/run/security.md says, the poller first, while
 // messages are sent: every row of the sending log finds its call, whichever secret made
 // its keys and whichever program was between two of them when it came.
 func TestNoRowLosesItsCallWhileRecipientKeysChange(t *testing.T) {

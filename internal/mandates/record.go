@@ -51,7 +51,7 @@ func (r Record) Deduction() bool { return strings.EqualFold(r.Type, "Deduction")
 
 // Decided is what the status says became of it: succeeded, failed, or "" while it may become
 // either. The codes but 3 are not shown by the upstream; assumed, see
-// docs/adr/0004-sandbox-assumptions.md. One that is not known is neither, so that it is never
+// docs/why/adr/0004-sandbox-assumptions.md. One that is not known is neither, so that it is never
 // taken for the end of a mandate.
 func (r Record) Decided() messages.State {
 	switch r.Status {

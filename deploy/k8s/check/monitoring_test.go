@@ -324,9 +324,9 @@ func TestAlertsAndDashboardNameWhatTheProgramsExport(t *testing.T) {
 	}
 }
 
-// docs/kubernetes.md has a line for each metric that the programs export of their own.
+// docs/run/observe.md has a line for each metric that the programs export of their own.
 func TestTheDocumentKnowsEveryMetric(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "../../docs/kubernetes.md"))
+	text, err := os.ReadFile(filepath.Join(root, "../../docs/run/observe.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,27 +338,27 @@ func TestTheDocumentKnowsEveryMetric(t *testing.T) {
 				base = strings.TrimSuffix(base, part)
 			}
 			if names[base] == nil {
-				t.Errorf("docs/kubernetes.md names %s, which nobody exports", name)
+				t.Errorf("docs/run/observe.md names %s, which nobody exports", name)
 			}
 			listed[name] = listed[name] || strings.HasPrefix(line, "| `")
 		}
 	}
 	for name := range names {
 		if strings.HasPrefix(name, "errand_") && !listed[name] {
-			t.Errorf("docs/kubernetes.md does not say what %s is", name)
+			t.Errorf("docs/run/observe.md does not say what %s is", name)
 		}
 	}
 }
 
 // An alert says what it is about, what to do, and where there is more.
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "../../docs/kubernetes.md"))
+	text, err := os.ReadFile(filepath.Join(root, "../../docs/on-call/alerts.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	headings := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
-		if title, ok := strings.CutPrefix(line, "### "); ok {
+		if title, ok := strings.CutPrefix(line, "## "); ok {
 			headings[strings.TrimSpace(title)] = true
 		}
 	}
@@ -383,13 +383,13 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s does not say what to do", r.Alert)
 		}
 		if !headings[r.Alert] {
-			t.Errorf("docs/kubernetes.md has no %s", r.Alert)
+			t.Errorf("docs/on-call/alerts.md has no %s", r.Alert)
 		}
 		delete(headings, r.Alert)
 	}
 	for title := range headings {
 		if strings.HasPrefix(title, "Errand") {
-			t.Errorf("docs/kubernetes.md has %s, which is no alert", title)
+			t.Errorf("docs/on-call/alerts.md has %s, which is no alert", title)
 		}
 	}
 }
@@ -397,9 +397,9 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 // In production an alert leads to its heading on the page that the overlay names; with the component alone, to the
 // document of the project.
 func TestEveryAlertLeadsToTheRunbookThatTheOverlayNames(t *testing.T) {
-	const shipped, own = "https://git.example.com/errand/blob/main/docs/kubernetes.md", "https://wiki.example.com/on-call?page=errand"
+	const shipped, own = "https://git.example.com/errand/blob/main/docs/on-call/alerts.md", "https://wiki.example.com/on-call?page=errand"
 	edited := renderEdited(t, func(text string) string { return strings.Replace(text, shipped, own, 1) }, "overlays/production", "components/monitoring")
-	for page, s := range map[string]*set{shipped: monitoring(t), own: edited, "docs/kubernetes.md": render(t, "overlays/sandbox", "components/monitoring")} {
+	for page, s := range map[string]*set{shipped: monitoring(t), own: edited, "docs/on-call/alerts.md": render(t, "overlays/sandbox", "components/monitoring")} {
 		for _, r := range alertsOf(t, s) {
 			if got, want := r.Annotations["runbook_url"], page+"#"+strings.ToLower(r.Alert); got != want {
 				t.Errorf("%s leads to %s, want %s", r.Alert, got, want)

@@ -1,0 +1,77 @@
+package arch
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	page    = regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.(?:md|svg)(?:#[a-z0-9-]+)?`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	unsaid  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// Every link of a document, and every page that a program, a manifest or a test names, exists, with its heading.
+func TestEveryLinkLeadsToAPageAndItsHeading(t *testing.T) {
+	t.Parallel()
+	anchors := map[string]map[string]bool{}
+	found := 0
+	err := walk(func(root, name string) error {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		var targets []string
+		for _, named := range page.FindAllString(string(text), -1) {
+			targets = append(targets, named)
+		}
+		if strings.HasSuffix(name, ".md") {
+			targets = targets[:0] // a page is named by its link there
+			for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+				target, anchor, _ := strings.Cut(m[1], "#")
+				if target == "" {
+					target = path.Base(name)
+				}
+				if !strings.Contains(target, ":") {
+					targets = append(targets, path.Join(path.Dir(name), target)+"#"+anchor)
+				}
+			}
+		}
+		for _, target := range targets {
+			found++
+			file, anchor, _ := strings.Cut(target, "#")
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s leads to %s, which does not exist", name, file)
+			} else if anchor != "" && !headings(t, anchors, root, file)[anchor] {
+				t.Errorf("%s leads to %s, which has no such heading", name, target)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 150 {
+		t.Errorf("%d links found, want 150 or more", found)
+	}
+}
+
+// headings returns the anchors that GitHub makes of a page's headings.
+func headings(t *testing.T, known map[string]map[string]bool, root, file string) map[string]bool {
+	if known[file] == nil {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		known[file] = map[string]bool{}
+		for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
+			known[file][strings.ReplaceAll(unsaid.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+		}
+	}
+	return known[file]
+}
