@@ -7,7 +7,7 @@
 // concurrency), security_, storm_. Helpers that several files use are in harness_ files.
 // Run one scenario by its name, with what it logs:
 //
-//	go test ./internal/e2e -run '^TestSixHourOutageLosesNothing$' -v
+//	go test ./internal/e2e -run '^TestOutageHoldsTheProgramUntilItIsOver$' -v
 //
 // A bubble (inBubble, harness_bubble_test.go) is an installation in virtual time and in
 // this process: hours pass in a second. An installation (install,

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -128,4 +129,23 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestRetryAfterIsKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var at []time.Duration
+		began := time.Now()
+		b.intercept = func(*http.Request) int { at = append(at, time.Since(began)); return 0 }
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 1, Headers: map[string]string{"Retry-After": "7"}})
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1, Headers: map[string]string{"Retry-After": "3600"}})
+		b.publish("mandate.enroll.requested", enrollment("r1"))
+		b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.succeeded.r1", 1))
+		if len(at) != 3 || at[1]-at[0] < 7*time.Second || at[1]-at[0] > 8*time.Second || at[2]-at[1] < time.Hour || at[2]-at[1] > time.Hour+5*time.Second {
+			t.Fatalf("calls at %v, want 7 s and then an hour apart\n%s", at, b.logs)
+		}
+		d := b.wantOne("mandate.enroll.deferred.r1")
+		if d.reason() != "busy" || d.Body["http_status"] != 503.0 || d.Body["not_before"] == nil {
+			t.Errorf("deferred: %s", d.Raw)
+		}
+	})
 }

@@ -29,7 +29,7 @@ func enrollScenarios() []scenario {
 		{name: "enroll.busy_until_given_up", requests: one("give_up_at", giveUp), faults: []sandbox.Fault{enrollBusy}, until: failed, lasts: time.Hour},
 		{name: "enroll.held_once", requests: one(), faults: []sandbox.Fault{often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401})}, until: succeeded},
 		{name: "enroll.invalid_request", requests: []any{bad}, until: failed},
-		{name: "enroll.repeated", requests: []any{enrollment("r1"), enrollment("r1")}, until: succeeded},
+		{name: "enroll.repeated", requests: []any{enrollment("r1"), enrollment("r1")}, lasts: time.Minute},
 		{name: "enroll.unknown.cut_beyond_tries", requests: one(), faults: []sandbox.Fault{often(7, cut)}, until: succeeded},
 		{name: "enroll.unknown.cut_until_given_up", requests: one("give_up_at", giveUp), faults: []sandbox.Fault{cut}, until: uncertain, lasts: time.Hour},
 		{name: "enroll.unknown.then_busy_once", requests: one(), faults: []sandbox.Fault{often(1, cut), often(1, enrollBusy)}, until: succeeded},

@@ -25,7 +25,7 @@ func mailScenarios() []scenario {
 	all := []scenario{
 		{name: "mail.accepted", requests: one(3), until: accepted},
 		{name: "mail.batches.accepted", requests: one(5), batch: 2, until: accepted},
-		{name: "mail.repeated", requests: append(one(3), one(3)...), until: accepted},
+		{name: "mail.repeated", requests: append(one(3), one(3)...), lasts: time.Minute},
 		{name: "mail.refused", requests: one(3), faults: []sandbox.Fault{sendRefused}, until: failed},
 		{name: "mail.batches.refused", requests: one(5), batch: 2, faults: []sandbox.Fault{sendRefused}, until: failed},
 		{name: "mail.batches.one_refused", requests: one(5), batch: 2, faults: []sandbox.Fault{about(2, sendRefused)}, until: partial},

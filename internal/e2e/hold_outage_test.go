@@ -7,6 +7,7 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/programs"
+	"errand/internal/sandbox"
 )
 
 const suspended = `{"error":true,"status_code":403,"message":"Your account was suspended.","data":{}}`
@@ -27,6 +28,7 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 		{"mandates, 401", &outage{status: 401}, time.Hour, false, 8, "mandate service (enroll) answers 401: credentials, account or quota"},
 		{"mandates, 402", &outage{status: 402}, time.Hour, false, 8, "mandate service (enroll) answers 402"},
 		{"mandates, 403", &outage{status: 403}, time.Hour, false, 8, "mandate service (enroll) answers 403"},
+		{"mandates, 404", &outage{status: 404}, time.Hour, false, 8, "mandate service (enroll) answers 404"},
 		{"mandates, 503", &outage{status: 503}, 6 * time.Hour, false, 8, "mandate service (enroll) answers 503: overloaded or out of order"},
 		{"mandates, connection refused", &outage{refuses: true}, time.Hour, false, 8, "mandate service (enroll) cannot be reached"},
 		{"mail, 401, two workers", &outage{status: 401}, time.Hour, true, 2, "email service (send) answers 401"},
@@ -34,6 +36,7 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 		{"mail, 401", &outage{status: 401}, time.Hour, true, 8, "email service (send) answers 401: credentials, account or quota"},
 		{"mail, 402", &outage{status: 402}, time.Hour, true, 8, "email service (send) answers 402"},
 		{"mail, 403", &outage{status: 403}, time.Hour, true, 8, "email service (send) answers 403"},
+		{"mail, 405", &outage{status: 405}, time.Hour, true, 8, "email service (send) answers 405"},
 		{"mail, suspended", &outage{status: 403, envelop: suspended}, time.Hour, true, 8, "email service (send) answers 403"},
 		{"mail, 503", &outage{status: 503}, 6 * time.Hour, true, 8, "email service (send) answers 503: overloaded or out of order"},
 		{"mail, connection refused", &outage{refuses: true}, time.Hour, true, 8, "email service (send) cannot be reached"},
@@ -70,6 +73,9 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 			}
 			if n := len(b.events(well + "*")); n != wait+late {
 				t.Fatalf("%d ended well, want %d\n%s", n, wait+late, b.logs)
+			}
+			if o := b.box.Oracle(sandbox.Query{}); o.Enroll.TwiceCount+o.Mail.TwiceCount+len(b.events("dead.>")) > 0 {
+				t.Errorf("%d enrolled and %d served twice, %d dead letters", o.Enroll.TwiceCount, o.Mail.TwiceCount, len(b.events("dead.>")))
 			}
 			within := 12 * time.Second
 			for i := range late {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"errand/internal/sandbox/devkit/inshort"
 	"errand/pkg/messages"
 )
 
@@ -100,7 +101,7 @@ func (b *bubble) wantRefused(e event, u *upstream, fewest, most int) {
 func TestRefusedRequestsAtTheHeadOfTheQueueDoNotKeepIt(t *testing.T) {
 	const good = 200
 	for _, s := range []service{mandateService(), mailService()} {
-		for _, bad := range []int{2, 20} {
+		for _, bad := range inshort.Choose(t, []int{2, 20, 150}, []int{2, 20}) {
 			runInBubble(t, fmt.Sprint(s.write, ", ", bad), func(t *testing.T, b *bubble) {
 				u, due := b.upstream(refuse(http.StatusForbidden)), map[string]time.Time{}
 				within := time.Duration(bad+2) * retryMax

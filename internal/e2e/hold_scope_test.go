@@ -78,45 +78,6 @@ func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 	})
 }
 
-// The token may not read the list: that is held, and reported; enrollments, which work, go
-// on. When it may, the lists come by themselves.
-func TestUnauthorizedReadsDoNotStopWrites(t *testing.T) {
-	full(t)
-	inBubble(t, func(t *testing.T, b *bubble) {
-		const n, reads, pace = 720, 5, 5 * time.Second
-		p := b.mandates()
-		o := outage{status: http.StatusForbidden, reads: true}
-		o.on(b, &p.Common, time.Hour)
-		for i := range reads {
-			b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("q", i)})
-		}
-		b.beside.Go(func() {
-			for i := range n {
-				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-				time.Sleep(pace)
-			}
-		})
-		began := time.Now()
-		b.run(p, 3*time.Hour, func() bool {
-			return b.published("mandate.enroll.succeeded.*", n)() && b.published("mandate.transactions.listed.*", reads)()
-		})
-		for i := range n {
-			due := began.Add(time.Duration(i) * pace)
-			if i < 12 {
-				due = due.Add(time.Minute) // held by the reads until it shows that writes work
-			}
-			b.wantEventsBy(fmt.Sprint("mandate.enroll.succeeded.r", i), due.Add(time.Second))
-		}
-		for i := range reads {
-			b.wantEventsBy(fmt.Sprint("mandate.transactions.listed.q", i), o.over.Add(15*time.Minute+30*time.Second))
-		}
-		// Not at all where an enrollment worked before the first list was refused.
-		if len(o.held) > 1 || len(o.held) == 1 && !strings.Contains(o.why[0], "mandate service (transactions) answers 403") {
-			t.Errorf("held at %v, why: %q, want once at most", o.held, o.why)
-		}
-	})
-}
-
 // With no writes at all, reads end a hold that they began.
 func TestReadsAloneEndTheirHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

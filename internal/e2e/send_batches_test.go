@@ -13,23 +13,6 @@ import (
 	"errand/internal/sandbox"
 )
 
-func TestMessageToThreeIsOneCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.publish("mail.send.requested", message("m1", 3))
-		b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
-		e := b.wantOne("mail.send.accepted.m1")
-		if number(e.Body["recipients"]) != 3 || number(e.Body["accepted"]) != 3 || number(e.Body["batches"]) != 1 {
-			t.Errorf("body: %s", e.Raw)
-		}
-		if got := b.events("mail.>"); len(got) != 2 {
-			t.Errorf("%d events, want started and accepted only", len(got))
-		}
-		if o := b.box.Oracle(sandbox.Query{}); o.Mail.Recipients != 3 || o.Calls["send"] != 1 {
-			t.Errorf("oracle: %+v", o)
-		}
-	})
-}
-
 func TestManyRecipientsAreCutIntoBatches(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		m := message("m1", 2500)
@@ -51,100 +34,6 @@ func TestManyRecipientsAreCutIntoBatches(t *testing.T) {
 		}
 		if o := b.box.Oracle(sandbox.Query{}); o.Mail.Recipients != 2501 || o.Mail.TwiceCount != 0 || o.Mail.Largest != 1000 {
 			t.Errorf("oracle: %+v", o.Mail)
-		}
-	})
-}
-
-func TestUnknownFateOfABatch(t *testing.T) {
-	for _, c := range []struct {
-		name, kind, onUnknown, state string
-		n, twice, unsettled          int
-	}{
-		{"one batch, report", sandbox.AcceptCut, "report", "uncertain", 5, 0, 1},
-		{"one batch, resend after it was done", sandbox.AcceptCut, "resend", "accepted", 5, 5, 0},
-		{"one batch, resend after it was not", sandbox.Cut, "resend", "accepted", 5, 0, 0},
-		{"three batches, report", sandbox.AcceptCut, "report", "uncertain", 2500, 0, 1},
-		{"three batches, resend", sandbox.Cut, "resend", "accepted", 2500, 0, 0},
-	} {
-		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			b.fault(sandbox.Fault{Operation: "send", Kind: c.kind, Times: 1})
-			b.publish("mail.send.requested", message("m1", c.n, "on_unknown", c.onUnknown))
-			b.run(b.mails(), 10*time.Minute, b.published("mail.send."+c.state+".m1", 1))
-			e := b.wantOne("mail.send." + c.state + ".m1")
-			unsettled, _ := e.Body["unsettled"].([]any)
-			if len(unsettled) != c.unsettled {
-				t.Fatalf("unsettled: %s", e.Raw)
-			}
-			if c.unsettled > 0 {
-				u := unsettled[0].(map[string]any)
-				if u["state"] != "uncertain" || u["reason"] != "no_answer" {
-					t.Errorf("unsettled: %v", u)
-				}
-				b.wantOne("dead.mail.send.requested")
-			}
-			if got := b.box.Oracle(sandbox.Query{}).Mail.TwiceCount; got != c.twice {
-				t.Errorf("%d served twice, want %d", got, c.twice)
-			}
-		})
-	}
-}
-
-func TestRefusedBatchDoesNotStopTheOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Times: 1, Body: []byte(`{"error":true,"status_code":422,"message":"no","data":{}}`)})
-		b.publish("mail.send.requested", message("m1", 2500))
-		b.run(b.mails(), time.Minute, b.published("mail.send.partial.m1", 1))
-		e := b.wantOne("mail.send.partial.m1")
-		u := e.Body["unsettled"].([]any)[0].(map[string]any)
-		if u["state"] != "refused" || u["reason"] != "refused" || number(u["http_status"]) != 422 || number(e.Body["accepted"])+number(u["count"]) != 2500 {
-			t.Errorf("body: %s", e.Raw)
-		}
-		if dead := b.events("dead.>"); len(dead) != 1 {
-			t.Errorf("%d dead letters, want one to send the refused batch by", len(dead))
-		}
-	})
-}
-
-func TestAllBatchesRefusedFail(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Body: []byte(`{"error":true,"status_code":422,"message":"no","data":{}}`)})
-		b.publish("mail.send.requested", message("m1", 2500))
-		b.publish("mail.send.requested", message("m2", 2))
-		b.run(b.mails(), time.Minute, b.published("mail.send.failed.*", 2))
-		for _, id := range []string{"m1", "m2"} {
-			e := b.wantOne("mail.send.failed." + id)
-			if e.reason() != "refused" || number(e.Body["http_status"]) != 422 || number(e.Body["accepted"]) != 0 {
-				t.Errorf("body: %s", e.Raw)
-			}
-		}
-	})
-}
-
-func TestShortCountIsPartial(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Short, Times: 1})
-		b.publish("mail.send.requested", message("m1", 10))
-		b.run(b.mails(), time.Minute, b.published("mail.send.partial.m1", 1))
-		e := b.wantOne("mail.send.partial.m1")
-		u := e.Body["unsettled"].([]any)[0].(map[string]any)
-		if number(e.Body["accepted"]) != 5 || u["reason"] != "short_count" || u["state"] != "accepted" {
-			t.Errorf("body: %s", e.Raw)
-		}
-	})
-}
-
-func TestNoValidRecipientFailsWithoutACall(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		m := message("m1", 0)
-		m["to"] = "nobody, no one"
-		b.publish("mail.send.requested", m)
-		b.run(b.mails(), time.Minute, b.published("mail.send.failed.m1", 1))
-		e := b.wantOne("mail.send.failed.m1")
-		if e.reason() != "invalid_request" || number(e.Body["invalid_count"]) != 2 || !strings.Contains(e.Raw, `"to"`) {
-			t.Errorf("body: %s", e.Raw)
-		}
-		if o := b.box.Oracle(sandbox.Query{}); o.Calls["send"] != 0 {
-			t.Errorf("%d calls", o.Calls["send"])
 		}
 	})
 }
