@@ -11,9 +11,9 @@ import (
 	"errand/internal/sandbox"
 )
 
-// The example of docs/use/reference.md, with a NATS client in place of the tool `nats`.
+// The example of docs/use/publish.md, with a NATS client in place of the tool `nats`.
 func TestTheDocumentedListIsSentTo(t *testing.T) {
-	document, err := os.ReadFile("../../docs/use/reference.md")
+	document, err := os.ReadFile("../../docs/use/publish.md")
 	must(t, err)
 	_, section, _ := strings.Cut(string(document), "\n## Long lists: to_object\n")
 	list := between(t, section, "cat > recipients.txt <<'END'\n", "END\n")

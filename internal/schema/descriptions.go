@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 )
@@ -29,13 +30,13 @@ func codes(text string) (all []string) {
 
 // readDescriptions reads the document: what is below a heading is about the subjects in it.
 func readDescriptions(document string) (descriptions, error) {
-	w := descriptions{about: map[string]string{}, fields: map[string]map[string]string{}, sample: map[string]string{}}
+	w := descriptions{about: map[string]string{}, fields: map[string]map[string]string{"": {}}, sample: map[string]string{}}
 	for _, part := range heading.Split(document, -1)[1:] {
 		title, text, _ := strings.Cut(part, "\n")
 		fields, about := tableOf(text)
 		switch title {
-		case "Every event":
-			w.fields[""] = fields
+		case "Every event", "Fields of many events":
+			maps.Copy(w.fields[""], fields)
 		case "Reasons":
 			for line := range strings.Lines(text) {
 				if strings.HasPrefix(line, "| `") {
@@ -53,7 +54,7 @@ func readDescriptions(document string) (descriptions, error) {
 			}
 		}
 	}
-	if w.fields[""] == nil || w.reasons == nil {
+	if len(w.fields[""]) == 0 || w.reasons == nil {
 		return w, fmt.Errorf("docs/use/reference.md has no table of every event, or none of reasons")
 	}
 	return w, nil
@@ -67,9 +68,10 @@ func tableOf(text string) (fields map[string]string, about string) {
 			continue
 		}
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		name := codes(cells[0])[0]
-		if len(cells) > 3 {
-			fields[name] = plain(cells[3]) // of an event its meaning, of a request its rule
+		for _, name := range codes(cells[0]) {
+			if len(cells) > 2 {
+				fields[name] = plain(cells[2]) // of an event its meaning, of a request its rule
+			}
 		}
 	}
 	about, _, _ = strings.Cut(text, "\n|")

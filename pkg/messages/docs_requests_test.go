@@ -27,24 +27,25 @@ func TestEveryFieldOfARequestIsDocumented(t *testing.T) {
 
 func requestIsDocumented[R any](t *testing.T, o Operation, kind string, fields []field[R]) {
 	t.Helper()
-	s := sectionOf(t, "`"+o.Requested()+"`")
+	s := sectionOf(t, reference, "`"+o.Requested()+"`")
 	var got, want []aField
 	for _, row := range s.rows() {
 		outer, part, nested := strings.Cut(row[0], ".")
-		if nested {
+		types, optional := strings.CutSuffix(row[1], "?")
+		switch {
+		case nested:
 			got = append(got, aField{Name: row[0]})
-		} else {
-			got = append(got, aField{row[0], row[1], row[2]})
+		case optional:
+			got = append(got, aField{row[0], types, "no"})
+		default:
+			got = append(got, aField{row[0], types, "yes"})
 		}
 		for _, rule := range rulesOf(t, kind, outer, part) {
 			for _, number := range numbers.FindAllString(rule, -1) {
-				if !slices.Contains(numbers.FindAllString(row[3], -1), number) {
+				if !slices.Contains(numbers.FindAllString(row[2], -1), number) {
 					t.Errorf("%s: %s: the program says %q, the document does not say %s", o, row[0], rule, number)
 				}
 			}
-		}
-		if from := row[4]; !slices.Contains([]string{"errand", "e-mandate", "email"}, from) {
-			t.Errorf("%s: %s is from %q", o, row[0], from)
 		}
 	}
 	for _, f := range fields {
@@ -75,13 +76,22 @@ func requestIsDocumented[R any](t *testing.T, o Operation, kind string, fields [
 	}
 }
 
+// All fields but errand's own go to the services.
+func TestErrandsOwnFieldsAreDocumented(t *testing.T) {
+	_, sentence, _ := strings.Cut(sectionOf(t, reference, "Requests").text, "Errand's own fields are ")
+	sentence, _, _ = strings.Cut(sentence, ".")
+	if diff := cmp.Diff([]string{"request_id", "on_unknown", "give_up_at", "max_pages", "to_object"}, codesIn(sentence)); diff != "" {
+		t.Errorf("(-code +document):\n%s", diff)
+	}
+}
+
 func TestLimitsOfHeadersAreDocumented(t *testing.T) {
-	for _, row := range sectionOf(t, "`mail.send.requested`").rows() {
+	for _, row := range sectionOf(t, reference, "`mail.send.requested`").rows() {
 		if row[0] != "headers" {
 			continue
 		}
 		want := []string{strconv.Itoa(MaxHeaders), strconv.Itoa(MaxHeaderName), strconv.Itoa(MaxHeaderValue)}
-		if diff := cmp.Diff(want, numbers.FindAllString(row[3], -1)); diff != "" {
+		if diff := cmp.Diff(want, numbers.FindAllString(row[2], -1)); diff != "" {
 			t.Errorf("(-code +document):\n%s", diff)
 		}
 	}
@@ -145,7 +155,7 @@ func typesOf(t *testing.T, kind, name string) string {
 func TestOnUnknownIsDocumented(t *testing.T) {
 	kinds := map[string]string{"mandate.enroll": "enroll", "mail.send": "send", "mandate.transactions": "transactions", "mail.account": "account"}
 	documented := map[string]bool{}
-	for _, row := range sectionOf(t, "When nobody knows what became of a call").rows() {
+	for _, row := range sectionOf(t, "outcomes.md", "Calls of unknown fate").rows() {
 		value := codesIn(row[1])[0]
 		documented[row[0]+" "+value] = true
 		isDefault := map[string]string{"mandate.enroll": OnUnknownRetry, "mail.send": OnUnknownReport}[row[0]] == value
@@ -169,7 +179,7 @@ func TestOnUnknownIsDocumented(t *testing.T) {
 }
 
 func TestTheDocumentedListHasTheDocumentedDigest(t *testing.T) {
-	s := sectionOf(t, "Long lists: to_object")
+	s := sectionOf(t, "publish.md", "Long lists: to_object")
 	_, list, _ := strings.Cut(s.text, "<<'END'\n")
 	list, _, found := strings.Cut(list, "END\n")
 	if !found || len(s.examples()) != 1 {

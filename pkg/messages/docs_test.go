@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// These tests and those of docs_requests_test.go hold docs/use/reference.md to the code: what the one has, the other has.
+// These tests and those of docs_requests_test.go hold docs/use to the code: what the one has, the other has.
 
 // section is what stands below a heading, up to the next one.
 type section struct {
@@ -30,9 +30,10 @@ type section struct {
 	text  string
 }
 
-func sections(t *testing.T) (all []section) {
+// sections are those of a page of docs/use.
+func sections(t *testing.T, page string) (all []section) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "use", "reference.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "use", page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,14 +44,16 @@ func sections(t *testing.T) (all []section) {
 	return all
 }
 
-func sectionOf(t *testing.T, title string) section {
+const reference = "reference.md"
+
+func sectionOf(t *testing.T, page, title string) section {
 	t.Helper()
-	for _, s := range sections(t) {
+	for _, s := range sections(t, page) {
 		if s.title == title {
 			return s
 		}
 	}
-	t.Fatalf("docs/use/reference.md has no section %q", title)
+	t.Fatalf("docs/use/%s has no section %q", page, title)
 	return section{}
 }
 
@@ -106,11 +109,11 @@ var documentedEvents = map[string]Body{
 }
 
 func TestEveryFieldOfAnEventIsDocumented(t *testing.T) {
-	if diff := cmp.Diff(fieldRows(reflect.TypeFor[Common](), ""), documentedFields(sectionOf(t, "Every event"))); diff != "" {
+	if diff := cmp.Diff(fieldRows(reflect.TypeFor[Common](), ""), documentedFields(sectionOf(t, reference, "Every event"))); diff != "" {
 		t.Errorf("every event (-code +document):\n%s", diff)
 	}
 	var seen []string
-	for _, s := range sections(t) {
+	for _, s := range sections(t, reference) {
 		for _, subject := range codesIn(s.title) {
 			if strings.HasSuffix(subject, ".requested") {
 				continue
@@ -138,10 +141,16 @@ func TestEveryFieldOfAnEventIsDocumented(t *testing.T) {
 	}
 }
 
-// documentedFields are the fields of a section as "name type there".
+// documentedFields are the fields of a section as "name type there". A row may have several names.
 func documentedFields(s section) (all []string) {
 	for _, row := range s.rows() {
-		all = append(all, strings.Join(row[:3], " "))
+		for _, name := range codesIn("`" + row[0] + "`") {
+			kind, there := row[1], "always"
+			if sometimes, optional := strings.CutSuffix(kind, "?"); optional {
+				kind, there = sometimes, "if"
+			}
+			all = append(all, strings.Join([]string{name, kind, there}, " "))
+		}
 	}
 	return sorted(all)
 }
@@ -204,7 +213,7 @@ func jsonType(of reflect.Type) string {
 
 func TestEveryReasonIsDocumented(t *testing.T) {
 	var got []string
-	for _, row := range sectionOf(t, "Reasons").rows() {
+	for _, row := range sectionOf(t, reference, "Reasons").rows() {
 		got = append(got, row[0])
 	}
 	if diff := cmp.Diff(sorted(constants(t, "Reason", "Reason")), sorted(got)); diff != "" {
@@ -283,7 +292,7 @@ func constants(t *testing.T, prefix, of string) (values []string) {
 
 func TestEveryHeaderIsDocumented(t *testing.T) {
 	documented := map[string]bool{}
-	for _, row := range sectionOf(t, "Headers").rows() {
+	for _, row := range sectionOf(t, reference, "Headers").rows() {
 		for _, name := range codesIn("`" + row[0] + "`") {
 			documented[name] = true
 		}
@@ -315,13 +324,13 @@ func TestEveryHeaderIsDocumented(t *testing.T) {
 }
 
 func TestIDsAndTheVersionAreDocumented(t *testing.T) {
-	ids := sectionOf(t, "The request id").text
+	ids := sectionOf(t, "ids-and-corrections.md", "The request id").text
 	for _, part := range append([]string{"[A-Za-z0-9_-]{1,64}", Unmatched}, streams...) {
 		if !strings.Contains(ids, "`"+part+"`") {
 			t.Errorf("the section of the request id does not say %s", part)
 		}
 	}
-	if !strings.Contains(sectionOf(t, "Versions").text, fmt.Sprintf("`messages.Version`, now %d.", Version)) {
+	if !strings.Contains(sectionOf(t, reference, "Versions").text, fmt.Sprintf("`messages.Version`, now %d.", Version)) {
 		t.Errorf("the document does not say that the version is %d", Version)
 	}
 }

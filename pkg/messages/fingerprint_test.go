@@ -93,7 +93,7 @@ func TestAFingerprintHasEachNumberInOneForm(t *testing.T) {
 
 // The fingerprint is described for those who make it in another language.
 func TestTheFingerprintOfTheDocumentIsThatOfItsBody(t *testing.T) {
-	_, block, _ := strings.Cut(sectionOf(t, "The fingerprint").text, "```text\n")
+	_, block, _ := strings.Cut(sectionOf(t, "ids-and-corrections.md", "The fingerprint").text, "```text\n")
 	lines := strings.Split(block, "\n")
 	if len(lines) < 3 {
 		t.Fatalf("the block has %d lines, want body, form and fingerprint", len(lines))

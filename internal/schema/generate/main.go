@@ -1,4 +1,4 @@
-// Command generate writes the schemas and the AsyncAPI document into docs/.
+// Command generate writes the schemas, the AsyncAPI document and the reference's tables of settings into docs/.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	programs.Main("generate", "Write the schemas and the AsyncAPI document.", new(generate))
+	programs.Main("generate", "Write the schemas, the AsyncAPI document and the tables of settings.", new(generate))
 }
 
 type generate struct {
@@ -20,7 +20,12 @@ type generate struct {
 
 // Run writes the files.
 func (g *generate) Run(context.Context) error {
-	document, err := os.ReadFile(filepath.Join(g.Docs, "use", "reference.md"))
+	reference := filepath.Join("use", "reference.md")
+	document, err := os.ReadFile(filepath.Join(g.Docs, reference))
+	if err != nil {
+		return err
+	}
+	document, err = withSettings(document)
 	if err != nil {
 		return err
 	}
@@ -28,6 +33,7 @@ func (g *generate) Run(context.Context) error {
 	if err != nil {
 		return err
 	}
+	files[reference] = document
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(g.Docs, name), text, 0o644); err != nil { //nolint:gosec // everybody may read the documents
 			return err

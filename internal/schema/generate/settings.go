@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"errand/internal/programs"
+	"errand/internal/programs/callbackreceiver"
+	"errand/internal/programs/logpoller"
+	"errand/internal/programs/transactionpoller"
+)
+
+// all are the programs whose settings docs/use/reference.md lists. The console is not among them: it links SQLite, which takes long to build.
+var all = []struct {
+	name   string
+	config func() any
+}{
+	{"mandate-consumer", func() any { return new(programs.MandateConsumer) }},
+	{"mail-consumer", func() any { return new(programs.MailConsumer) }},
+	{"log-poller", func() any { return new(logpoller.Program) }},
+	{"transaction-poller", func() any { return new(transactionpoller.Program) }},
+	{"callback-receiver", func() any { return new(callbackreceiver.Program) }},
+}
+
+// setting is one flag with its variables.
+type setting struct {
+	flag, variables, meaning string
+	file                     bool // FLAG-file reads it from a file
+	of                       []string
+}
+
+// settings are the tables of all settings, those of the same programs together.
+func settings() (string, error) {
+	var found []*setting
+	for _, program := range all {
+		parser, err := kong.New(program.config())
+		if err != nil {
+			return "", err
+		}
+		for _, flags := range parser.Model.AllFlags(true) {
+			for _, f := range flags {
+				if f.Name != "help" && f.Group.Key != "traces" { // OpenTelemetry's own, see docs/run/observe.md
+					found = add(found, program.name, f)
+				}
+			}
+		}
+	}
+	var b strings.Builder
+	var titles []string
+	for _, s := range found {
+		if title := strings.Join(s.of, ", "); !slices.Contains(titles, title) {
+			titles = append(titles, title)
+		}
+	}
+	slices.SortStableFunc(titles, func(a, b string) int { return strings.Count(b, ",") - strings.Count(a, ",") })
+	for _, title := range titles {
+		heading := title
+		if strings.Count(title, ",") == len(all)-1 {
+			heading = "every program"
+		}
+		fmt.Fprintf(&b, "\n### Settings of %s\n\n| variable | default | meaning |\n|---|---|---|\n", heading)
+		for _, s := range found {
+			if strings.Join(s.of, ", ") == title {
+				b.WriteString(s.row())
+			}
+		}
+	}
+	return b.String(), nil
+}
+
+// add adds a program's flag. A setting that two programs explain differently is two.
+func add(found []*setting, program string, f *kong.Flag) []*setting {
+	base, isFile := strings.CutSuffix(f.Name, "-file")
+	s := &setting{flag: f.Name, variables: "`" + strings.Join(f.Envs, "`, `") + "`", of: []string{program}}
+	s.meaning = fmt.Sprintf("%s | %s", f.Default, strings.TrimSuffix(strings.ReplaceAll(f.Help, "|", `\|`), "."))
+	for _, other := range found {
+		switch {
+		case isFile && other.flag == base && slices.Contains(other.of, program):
+			other.file = true
+			return found
+		case other.flag == s.flag && other.variables == s.variables && other.meaning == s.meaning:
+			other.of = append(other.of, program)
+			return found
+		}
+	}
+	return append(found, s)
+}
+
+// row is a row of a table. The flag is there only where it is not the variable in lower case.
+func (s *setting) row() string {
+	name := s.variables
+	if usual := strings.ReplaceAll(strings.ToLower(strings.Trim(s.variables, "`")), "_", "-"); usual != s.flag {
+		name += " `--" + s.flag + "`"
+	}
+	if s.file {
+		name += " (file)"
+	}
+	return fmt.Sprintf("| %s | %s |\n", name, s.meaning)
+}
+
+const begin, end = "<!-- settings: go generate ./docs/schemas -->\n", "<!-- end of settings -->\n"
+
+// withSettings is the reference with its tables of settings made again.
+func withSettings(reference []byte) ([]byte, error) {
+	before, rest, begins := bytes.Cut(reference, []byte(begin))
+	_, after, ends := bytes.Cut(rest, []byte(end))
+	if !begins || !ends {
+		return nil, errors.New("docs/use/reference.md has no place for settings")
+	}
+	tables, err := settings()
+	return slices.Concat(before, []byte(begin+tables+"\n"+end), after), err
+}
