@@ -20,9 +20,6 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/programs"
-	"errand/internal/programs/callbackreceiver"
-	"errand/internal/programs/logpoller"
-	"errand/internal/programs/transactionpoller"
 	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit"
 )
@@ -147,10 +144,10 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 	return map[string]programs.Program{
 		"mandate-consumer": &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates,
 			Callbacks: programs.Callbacks{CallbackURL: "http://" + callbacks, CallbackSecrets: secrets}},
-		"transaction-poller": &transactionpoller.Program{Common: common, MandateAPI: mandates, Interval: 30 * time.Second, FullInterval: 24 * time.Hour},
-		"callback-receiver":  &callbackreceiver.Program{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
+		"transaction-poller": &programs.TransactionPoller{Common: common, MandateAPI: mandates, Interval: 30 * time.Second, FullInterval: 24 * time.Hour},
+		"callback-receiver":  &programs.CallbackReceiver{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
 		"mail-consumer":      &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
-		"log-poller": &logpoller.Program{Common: common, MailAPI: mail,
+		"log-poller": &programs.LogPoller{Common: common, MailAPI: mail,
 			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour},
 	}, nil
 }

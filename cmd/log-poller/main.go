@@ -4,9 +4,8 @@ package main
 
 import (
 	"errand/internal/programs"
-	"errand/internal/programs/logpoller"
 )
 
 func main() {
-	programs.Main("log-poller", "Turns the email service's sending log into mail.delivery events.", new(logpoller.Program))
+	programs.Main("log-poller", "Turns the email service's sending log into mail.delivery events.", new(programs.LogPoller))
 }

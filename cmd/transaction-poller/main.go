@@ -4,9 +4,8 @@ package main
 
 import (
 	"errand/internal/programs"
-	"errand/internal/programs/transactionpoller"
 )
 
 func main() {
-	programs.Main("transaction-poller", "Turns the e-mandate service's transaction list into mandate.application and mandate.deduction events.", new(transactionpoller.Program))
+	programs.Main("transaction-poller", "Turns the e-mandate service's transaction list into mandate.application and mandate.deduction events.", new(programs.TransactionPoller))
 }

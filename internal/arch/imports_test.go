@@ -118,10 +118,6 @@ func TestTheSweepKnowsNoMail(t *testing.T) {
 	forbid(t, "internal/lists/sweep", ours("pkg/clients/mail", "pkg/messages", "internal/lists/deliveries", "internal/lists/sink"))
 }
 
-func TestTheMandateConsumerDoesNotLinkThePoller(t *testing.T) {
-	forbid(t, "cmd/mandate-consumer", ours("internal/lists/sweep", "internal/lists/deliveries", "internal/lists/sink"))
-}
-
 // ours reports whether a dependency is one of these packages of the module.
 func ours(packages ...string) func(dep string) bool {
 	return func(dep string) bool {

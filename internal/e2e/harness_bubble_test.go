@@ -20,7 +20,6 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/programs"
-	"errand/internal/programs/logpoller"
 	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit"
 	"errand/internal/sandbox/devkit/devtest"
@@ -236,8 +235,8 @@ func (b *bubble) raw(subject string, header []string, body string) uint64 {
 	}
 }
 
-func (b *bubble) poller() *logpoller.Program {
-	return &logpoller.Program{Common: b.common(), MailAPI: programs.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"},
+func (b *bubble) poller() *programs.LogPoller {
+	return &programs.LogPoller{Common: b.common(), MailAPI: programs.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"},
 		Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour}
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"errand/internal/programs"
-	"errand/internal/programs/logpoller"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -38,7 +37,7 @@ const (
 const overlap = 5 * time.Minute
 
 // sweeper is a poller that reads little of the log again.
-func (s *sweeps) sweeper() *logpoller.Program {
+func (s *sweeps) sweeper() *programs.LogPoller {
 	p := s.poller()
 	p.Overlap = overlap
 	return p

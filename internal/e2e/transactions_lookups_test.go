@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/programs/transactionpoller"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
 
 // seldom is a poller that reads the list at the start, and then long after the test.
-func (b *bubble) seldom() *transactionpoller.Program {
+func (b *bubble) seldom() *programs.TransactionPoller {
 	p := b.transactions()
 	p.Interval, p.FullInterval, p.ListRate = 1000*time.Hour, 1000*time.Hour, 2
 	return p

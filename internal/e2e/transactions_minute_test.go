@@ -17,7 +17,6 @@ import (
 	"errand/internal/bus"
 	"errand/internal/callback"
 	"errand/internal/programs"
-	"errand/internal/programs/transactionpoller"
 	"errand/internal/sandbox"
 	"errand/pkg/clients"
 	"errand/pkg/messages"
@@ -33,8 +32,8 @@ func (b *bubble) receive() {
 }
 
 // defaultTransactions is transaction-poller with its defaults.
-func (b *bubble) defaultTransactions() *transactionpoller.Program {
-	return &transactionpoller.Program{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second, FullInterval: 24 * time.Hour, ListRate: listRate}
+func (b *bubble) defaultTransactions() *programs.TransactionPoller {
+	return &programs.TransactionPoller{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second, FullInterval: 24 * time.Hour, ListRate: listRate}
 }
 
 // listRate is the default of TRANSACTIONS_RATE.

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/programs/transactionpoller"
+	"errand/internal/programs"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
 
-func (b *bubble) transactions() *transactionpoller.Program {
-	return &transactionpoller.Program{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second, FullInterval: 2 * time.Hour}
+func (b *bubble) transactions() *programs.TransactionPoller {
+	return &programs.TransactionPoller{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second, FullInterval: 2 * time.Hour}
 }
 
 // Each state of each record is one event, under the request that it is of, through restarts and

@@ -23,16 +23,24 @@ import (
 
 // readiness collects the reasons why a program cannot work.
 type readiness struct {
-	mu     sync.Mutex
-	checks []func() string
-	paused string // which queues are, and until when
-	holds  []operationHold
+	mu       sync.Mutex
+	starting string // what the program still waits for; "" when it is running
+	checks   []func() string
+	paused   string // which queues are, and until when
+	holds    []operationHold
 }
 
 // operationHold is the hold of one operation.
 type operationHold struct {
 	op   messages.Operation
 	hold *hold.Hold
+}
+
+// started ends what the program waits for.
+func (r *readiness) started() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.starting = ""
 }
 
 // add adds a check that returns what is wrong, or "".
@@ -49,21 +57,21 @@ func (r *readiness) addHold(op messages.Operation, h *hold.Hold) {
 	r.holds = append(r.holds, operationHold{op, h})
 }
 
-// pauses stores which queues give out nothing now, since somebody wants it so: the program can work.
+// pauses stores which queues are paused: the program can still work.
 func (r *readiness) pauses(which string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.paused = which
 }
 
-// says is what a program that can work says of itself.
+// says is what /readyz answers while the program can work.
 func (r *readiness) says() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.TrimSpace("ready\n" + r.paused)
 }
 
-// held are the holds that there are, whether they last or not.
+// held lists all holds, active or not.
 func (r *readiness) held() []operationHold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,10 +89,13 @@ func (r *readiness) faults() []string {
 	return out
 }
 
-// others lists what is wrong now beside holds.
+// others lists what is wrong now apart from holds.
 func (r *readiness) others() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.starting != "" {
+		out = append(out, r.starting)
+	}
 	for _, check := range r.checks {
 		if fault := check(); fault != "" {
 			out = append(out, fault)
@@ -93,11 +104,12 @@ func (r *readiness) others() (out []string) {
 	return out
 }
 
-// listen listens on addr, the value of setting; its error is an [Invalid] with an example of another one.
+// listen listens on addr, the value of setting; its error is an *Invalid with an example of another value.
 func listen(setting, addr, example string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &Invalid{setting, fmt.Sprintf("another program listens at %s: of several on one machine, give each its own, such as %s=%s", addr, setting, example)}
+		return nil, &Invalid{setting, fmt.Sprintf("another program listens at %s: of several on one machine, give each a different address, such as %s=%s",
+			addr, setting, example)}
 	}
 	if err != nil {
 		return nil, &Invalid{setting, fmt.Sprintf("%v (for example %s)", err, example)}
@@ -129,9 +141,9 @@ func serveAdmin(addr string, server *http.Server, log zerolog.Logger) (stop func
 	}, nil
 }
 
-// adminServer serves /healthz (the process is alive), /readyz (it can work, and
-// which queues are paused; if not, one line for each reason), /metrics, and a page that lists them, read-only and without
-// authentication. It closes connections of slow clients.
+// adminServer serves /healthz (the process is alive), /readyz (it can work, and which queues are
+// paused; if it cannot, one line for each reason), /metrics, and a page that lists them, read-only
+// and without authentication. It closes connections of slow clients.
 func adminServer(name string, ready *readiness, metrics prometheus.Gatherer) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

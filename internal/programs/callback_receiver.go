@@ -2,42 +2,107 @@ package programs
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"errand/internal/bus"
 	"errand/internal/callback"
+	"errand/internal/failpoint"
+	"errand/pkg/messages"
 )
 
-// Receiving is what the program that stores callbacks works with.
-type Receiving struct {
-	Publisher *bus.Publisher
-	Metrics   prometheus.Registerer
-	Logger    zerolog.Logger
+// CallbackReceiver is an HTTP server behind the ingress that stores what the e-mandate service
+// sends to the return_url of enrollments.
+type CallbackReceiver struct {
+	Base
+	CallbackSecrets
+	Checksum
+	Listen         string `env:"CALLBACK_LISTEN" default:":8090" help:"Address to take callbacks on; TLS is the ingress's affair." group:"program"`
+	EventPayerData string `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of what was sent: full, or none (a digest and the size)." group:"program"`
 }
 
-// Receive connects the program that stores callbacks, and serves the handler that wire returns
-// on addr until ctx ends and what was begun is answered.
-func (b *Base) Receive(ctx context.Context, addr string, wire func(Receiving) *callback.Handler) error {
-	if err := b.validate(); err != nil {
+// Run works until ctx ends and what was begun is answered.
+func (p *CallbackReceiver) Run(ctx context.Context) error {
+	secrets, noSecrets := p.secrets()
+	checksum, noChecksum := p.Checksum.secret()
+	if err := errors.Join(p.validate(), noSecrets, noChecksum, invalidIf(noSecrets == nil && len(secrets) == 0, "MANDATE_CALLBACK_SECRET",
+		"is not set: the secret that mandate-consumer makes return_url with (or MANDATE_CALLBACK_SECRET_FILE)")); err != nil {
 		return err
 	}
-	listener, err := listen("CALLBACK_LISTEN", addr, "127.0.0.1:8090")
+	listener, err := listen("CALLBACK_LISTEN", p.Listen, "127.0.0.1:8090")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // as a rule the server has
-	r, err := b.start(ctx, "callback-receiver", "")
+
+	r, err := p.start(ctx, "callback-receiver", "")
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	r.called = true
-	if _, err := r.needs(ctx, nil, bus.MandateEvents); err != nil {
+	r.onDemand = true
+	if _, err := r.check(ctx, nil, bus.MandateEvents); err != nil {
 		return err
 	}
-	handler := wire(Receiving{r.publisher, r.metrics.registry, r.log})
+
+	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_callbacks_total",
+		Help: "Callbacks, and whatever else was sent, by the HTTP status they were answered with; 200: stored."}, []string{"status"})
+	r.metrics.registry.MustRegister(answers)
+	answered := func(status int) prometheus.Counter { return answers.WithLabelValues(strconv.Itoa(status)) }
+	answered(http.StatusOK) // begins at zero, so that the first one is an increase
+	answered(http.StatusServiceUnavailable)
+	handler := &callback.Handler{Secrets: secrets, Checksum: checksum, WithoutPayer: p.EventPayerData == "none", Store: storeCallbacks(r),
+		Answered: func(status int) { answered(status).Inc() }, Refused: logRefusals(r.log)}
 	r.log.Info().Str("addr", listener.Addr().String()).Msg("listens")
-	return r.work(ctx, b.ShutdownGrace, func(ctx, hard context.Context) error { return callback.Serve(ctx, hard, listener, handler) })
+	return r.work(ctx, p.ShutdownGrace, func(ctx, hard context.Context) error { return callback.Serve(ctx, hard, listener, handler) })
+}
+
+// storeCallbacks stores callbacks as events.
+func storeCallbacks(r *runtime) func(context.Context, string, *messages.CallbackBody) error {
+	events := bus.EventStore{Publisher: r.publisher, Source: "/errand/callback-receiver"}
+	return func(ctx context.Context, request string, body *messages.CallbackBody) error {
+		err := events.Callback(ctx, request, body)
+		failpoint.Here(failpoint.AfterStore, string(messages.Callback), string(messages.Received))
+		if err != nil && !errors.Is(err, bus.ErrManyCallbacks) {
+			r.log.Warn().Str("request_id", request).Err(err).Msg("a callback is not stored; its sender is asked to try again")
+		}
+		return err
+	}
+}
+
+// whyRefused says why a callback got a status.
+var whyRefused = map[int]string{
+	http.StatusNotFound:              "the path does not end in <request id>/<token>, or the token was made with another secret",
+	http.StatusMethodNotAllowed:      "it is neither GET nor POST",
+	http.StatusBadRequest:            "the body is cut",
+	http.StatusRequestTimeout:        "the body took too long",
+	http.StatusRequestEntityTooLarge: "the body is larger than 64 KiB",
+	http.StatusRequestURITooLong:     "the query is longer than 8 KiB",
+	http.StatusTooManyRequests:       "too many for one request",
+	http.StatusServiceUnavailable:    "not stored: NATS did not take it, or too many came at once",
+}
+
+// logRefusals logs refused callbacks, at most one a minute for each status: anybody can have many refused.
+func logRefusals(log zerolog.Logger) func(request string, status int) {
+	last := map[int]*rate.Sometimes{}
+	for status := range whyRefused {
+		last[status] = &rate.Sometimes{Interval: time.Minute}
+	}
+	return func(request string, status int) {
+		if now := last[status]; now != nil {
+			now.Do(func() {
+				of := log
+				if request != "" {
+					of = log.With().Str("request_id", request).Logger()
+				}
+				of.Warn().Int("http_status", status).Str("problem", whyRefused[status]).Msg("callback refused")
+			})
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,35 +18,33 @@ import (
 // may be starting, too.
 const startChecks = 6
 
-// needs checks that the streams and consumers that the program needs are there, and keeps
+// check checks that the streams and consumers that the program needs are there, and keeps
 // checking: if one disappears later, or does not store events, the program is not ready.
 // Otherwise an idle program would not notice, and a busy one would wait silently until it
 // can store again.
-func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...string) (bus.Found, error) {
+func (r *runtime) check(ctx context.Context, queues []bus.Queue, streams ...string) (bus.Found, error) {
 	found, err := bus.Check(ctx, r.js, queues, streams...)
 	for try := 1; bus.IsUnavailable(err) && try < startChecks && retry.Pause(ctx, retry.NATSCheck); try++ {
 		r.log.Warn().Err(bus.Explain(r.nc, err)).Msg("starting: JetStream does not answer")
 		found, err = bus.Check(ctx, r.js, queues, streams...)
 	}
-	if why := r.rights.fault(); err != nil && why != "" {
-		err = fmt.Errorf("%w: %s", err, why)
+	if missing := r.rights.fault(); err != nil && missing != "" {
+		err = fmt.Errorf("%w: %s", err, missing)
 	}
 	if err != nil {
 		return found, bus.Explain(r.nc, err)
 	}
 	r.metrics.ofStreams(streams, r.publisher.Faults)
-	r.learned(found, queues)
+	r.note(found, queues)
 	var fault atomic.Pointer[string]
 	fault.Store(new(string))
 	r.ready.add(func() string { return *fault.Load() })
-	checking, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var checker sync.WaitGroup
-	checker.Go(func() {
-		for retry.Pause(checking, retry.NATSCheck) {
-			before, now := *fault.Load(), r.problem(checking, queues, streams)
+	r.background(ctx, func(ctx context.Context) {
+		for retry.Pause(ctx, retry.NATSCheck) {
+			before, now := *fault.Load(), r.problem(ctx, queues, streams)
 			fault.Store(&now)
 			switch {
-			case now == before || checking.Err() != nil:
+			case now == before || ctx.Err() != nil:
 			case now == "":
 				r.log.Info().Msg("what the program needs of NATS is there again")
 			default:
@@ -55,7 +52,6 @@ func (r *runtime) needs(ctx context.Context, queues []bus.Queue, streams ...stri
 			}
 		}
 	})
-	r.cleanups = append(r.cleanups, func() { stop(); checker.Wait() })
 	return found, nil
 }
 
@@ -64,8 +60,8 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 	ctx, done := context.WithTimeout(ctx, retry.NATSCheck)
 	defer done()
 	found, err := bus.Check(ctx, r.js, queues, streams...)
-	r.learned(found, queues)
-	if missing := r.rights.fault(); missing != "" { // else what follows comes and goes with it
+	r.note(found, queues)
+	if missing := r.rights.fault(); missing != "" { // first: what follows comes and goes with it
 		return missing
 	}
 	switch {
@@ -73,14 +69,14 @@ func (r *runtime) problem(ctx context.Context, queues []bus.Queue, streams []str
 		return "JetStream does not answer: " + bus.Explain(r.nc, err).Error()
 	case err != nil:
 		return err.Error()
-	case r.called: // what it could not store may be stored now: the next call shows that
+	case r.onDemand: // what it could not store may be stored now: the next call shows that
 		return ""
 	}
 	return r.publisher.Fault()
 }
 
-// learned stores the result of a check; what could not be read stays as it was.
-func (r *runtime) learned(found bus.Found, queues []bus.Queue) {
+// note keeps the result of a check; what could not be read stays as it was.
+func (r *runtime) note(found bus.Found, queues []bus.Queue) {
 	r.metrics.queues.set(found.Queues, queues)
 	r.metrics.streams.set(found.Streams)
 	r.ready.pauses(pausesOf(found.Queues, queues))

@@ -38,7 +38,7 @@ func TestAReceiverThatCouldNotStoreStaysReadyToTryAgain(t *testing.T) {
 	if why := problem(); !strings.Contains(why, "maximum bytes exceeded") {
 		t.Errorf("a program that tries again by itself: %q", why)
 	}
-	r.called = true
+	r.onDemand = true
 	if why := problem(); why != "" {
 		t.Errorf("a receiver: %q", why)
 	}

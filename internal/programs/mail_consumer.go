@@ -8,7 +8,6 @@ import (
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/query"
 	"errand/internal/requests/send"
-	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
 )
@@ -25,62 +24,14 @@ type MailConsumer struct {
 	MaxRecipients int  `env:"MAIL_MAX_RECIPIENTS" default:"5000000" help:"Maximum number of recipients of one request; a request with more is invalid. 0 for no limit." group:"program"`
 }
 
-// MailAPI says where the email service is, and has its key.
-type MailAPI struct {
-	APIURL     string `name:"api-url" env:"MAIL_API_URL" placeholder:"URL" help:"Address of the email service." group:"upstream"`
-	APIKey     string `name:"api-key" env:"MAIL_API_KEY" help:"API key; better set by the environment or --api-key-file than by this flag." group:"upstream"`
-	APIKeyFile string `name:"api-key-file" env:"MAIL_API_KEY_FILE" placeholder:"FILE" help:"File with the API key." group:"upstream"`
-}
-
-// client makes the client; an *Invalid names the variable that is wrong.
-func (a *MailAPI) client(headersAsList bool, opts ...clients.Option) (*mail.Client, error) {
-	key, err := a.key()
-	if err := errors.Join(Check(a.APIURL == "", "MAIL_API_URL", "is not set: the address of the email service, such as https://mail.example.com"), err); err != nil {
-		return nil, err
-	}
-	c, err := mail.New(mail.Config{URL: a.APIURL, Key: key, HeadersAsList: headersAsList}, opts...)
-	if err != nil {
-		return nil, badAddress("MAIL_API_URL", err)
-	}
-	return c, nil
-}
-
-// key is that of the environment, or of the file as it is now.
-func (a *MailAPI) key() (clients.Secret, error) {
-	key, err := secret("MAIL_API_KEY", a.APIKey, a.APIKeyFile)
-	if err == nil && key.Empty() {
-		err = &Invalid{"MAIL_API_KEY", "is not set: the key of the email service (or MAIL_API_KEY_FILE)"}
-	}
-	return key, err
-}
-
-// renew gives c the key of the file as it is now; nil if there is no file.
-func (a *MailAPI) renew(c *mail.Client) func() (bool, error) {
-	if a.APIKeyFile == "" {
-		return nil
-	}
-	return func() (bool, error) {
-		key, err := a.key()
-		if err != nil {
-			return false, err
-		}
-		return c.SetCredentials(key)
-	}
-}
-
 // Run works until ctx ends and all requests in flight are settled.
 func (p *MailConsumer) Run(ctx context.Context) error {
 	secrets, noSecrets := p.Secrets()
 	_, noClient := p.client(p.HeadersAsList, p.insecure()...)
 	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noSecrets,
-		Check(p.BatchSize < 1 || p.BatchSize > mail.MaxRecipients, "MAIL_BATCH_SIZE", "must be 1 to 1000: the service takes no more recipients a request"),
-		Check(p.BatchParallel < 1 || p.BatchParallel > 100, "MAIL_BATCH_PARALLEL", "must be 1 to 100"),
-		Check(p.MaxRecipients < 0, "MAIL_MAX_RECIPIENTS", "must not be negative")); err != nil {
-		return err
-	}
-	shared, limit := newObserver(p.RetryMax), p.limit(ctx)
-	api, err := p.client(p.HeadersAsList, p.options(p.Concurrency, shared, limit)...)
-	if err != nil {
+		invalidIf(p.BatchSize < 1 || p.BatchSize > mail.MaxRecipients, "MAIL_BATCH_SIZE", "must be 1 to 1000: the service takes no more recipients a request"),
+		invalidIf(p.BatchParallel < 1 || p.BatchParallel > 100, "MAIL_BATCH_PARALLEL", "must be 1 to 100"),
+		invalidIf(p.MaxRecipients < 0, "MAIL_MAX_RECIPIENTS", "must not be negative")); err != nil {
 		return err
 	}
 
@@ -89,16 +40,21 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	found, err := r.needs(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, p.streams(bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)...)
+	found, err := r.check(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, p.streams(bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)...)
 	if err != nil {
 		return err
 	}
-	r.throttle(ctx, &p.Common, limit)
-	shared.attach(r, p.renew(api))
+	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)
+	api, err := p.client(p.HeadersAsList, r.options(&p.Common, p.Concurrency, calls, limit)...)
+	if err != nil {
+		return err
+	}
+	calls.reload.secrets = p.reloader(api)
+
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mail-consumer"}
 	caller := p.caller(ctx, &p.Common, limit)
 	sendHold, accountHold := r.hold(messages.Send, "email service (send)", p.RetryMax), r.hold(messages.Account, "email service (account)", p.RetryMax)
-	sendHold.Read = reading(caller.Slots, func(ctx context.Context) error {
+	sendHold.Read = withSlot(caller.Slots, func(ctx context.Context) error {
 		_, err := api.Account(ctx)
 		return err
 	})
@@ -112,7 +68,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	sends := consumer.New(settings, found.Queues[bus.SendQueue.Name], sendHold, consumer.Sends(handler.Handle))
 	accounts := consumer.New(settings, found.Queues[bus.AccountQueue.Name], accountHold,
 		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
-	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &shared.underWay}, messages.Send, messages.Account)
+	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay}, messages.Send, messages.Account)
 	r.ready.add(sends.Fault)
 	r.ready.add(accounts.Fault)
 	return r.work(ctx, p.ShutdownGrace, sends.Run, accounts.Run)

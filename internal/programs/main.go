@@ -1,7 +1,16 @@
-// Package programs assembles the programs: configuration, wiring, the admin server,
-// shutdown. It is the only place that ends a process.
+// Package programs has the programs: each is a struct of settings with one straight Run, in
+// a file named after it. It is the only package that ends a process.
 //
-//	parse ─► check ─► connect ─► wire ─► run until SIGTERM ─► workers finish ─► exit 0
+//	main.go      parse the command line and the environment       ─► exit 2
+//	settings.go  refuse settings that cannot work                 ─► exit 2
+//	runtime.go   admin server (admin.go), connection, traces
+//	check.go     are the streams and consumers there? again every few seconds, for /readyz
+//	upstream.go  a client with a rate (rate.go) and secrets (secrets.go, reload.go)
+//	Run          wire handlers or sweeps, defined elsewhere, to consumers and streams
+//	shutdown.go  run until SIGTERM, finish what is in flight       ─► exit 0, or 1
+//
+// A program decides nothing about requests: it only connects those that do. One that needs
+// a new setting adds a field to its struct and a line to its Run.
 package programs
 
 import (
@@ -32,7 +41,7 @@ type Invalid struct{ Variable, Problem string }
 
 func (e *Invalid) Error() string { return e.Variable + ": " + e.Problem }
 
-// Exit is an error that ends the program with a status of its own.
+// Exit is an error that ends the program with its own exit status.
 type Exit struct {
 	Status int
 	Err    error
@@ -48,7 +57,8 @@ type Program interface {
 
 // Main parses the command line and the environment into cli, runs it until it ends or
 // SIGTERM or SIGINT arrives, and exits with 0 if all is well, 1 if running failed, 2 for
-// bad configuration, or the status of an *Exit. cli is a Program, or a struct of commands that are Programs.
+// bad configuration, or the status of an *Exit. cli is a Program, or a struct of commands that
+// are Programs.
 func Main(name, description string, cli any) {
 	// net/http logs unsolicited responses of an upstream there, and they may name a payer.
 	log.SetOutput(io.Discard)
@@ -62,8 +72,8 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	parser, err := kong.New(cli, kong.Name(name), kong.Description(description), kong.UsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Vars{"version": versionLine(name)}, kong.Embed(&struct {
 			Version kong.VersionFlag `help:"Show the version and exit."`
-		}{}), kong.Exit(func(code int) { status = code }),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.ExplicitGroups([]kong.Group{
+		}{}), kong.Exit(func(code int) { status = code }), kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.ExplicitGroups([]kong.Group{
 			{Key: "nats", Title: "NATS:"}, {Key: "upstream", Title: "Upstream:"}, {Key: "program", Title: "Program:"}, {Key: "access", Title: "Access:"},
 			{Key: "traces", Title: "Traces, by OpenTelemetry (its other OTEL_ variables hold too):"}}))
 	if err != nil {
@@ -75,9 +85,12 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 		return status
 	}
 	doubts := misspelt(parser, os.Environ())
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %s\n%sSee %s --help.\n", name, harmless(naming(parser, err)), lines(doubts), command(name, parsed, err))
+	refuse := func(problem, command string) int {
+		fmt.Fprintf(os.Stderr, "%s: %s\n%sSee %s --help.\n", name, harmless(problem), lines(doubts), command)
 		return exitConfig
+	}
+	if err != nil {
+		return refuse(withVariable(parser, err), command(name, parsed, err))
 	}
 	if logs, ok := cli.(interface{ doubt([]misspelling) }); ok {
 		logs.doubt(doubts)
@@ -90,20 +103,18 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 	} else {
 		err = parsed.Run()
 	}
-	var invalid *Invalid
 	var exit *Exit
+	status = exitFailed
 	switch {
 	case errors.As(err, &exit):
-		fmt.Fprintln(os.Stderr, name+":", harmless(err.Error()))
-		return exit.Status
+		status = exit.Status
 	case err == nil, ctx.Err() != nil && (errors.Is(err, bus.ErrNotUp) || errors.Is(err, context.Canceled)): // stopped before there was work
 		return 0
-	case errors.As(err, &invalid):
-		fmt.Fprintf(os.Stderr, "%s: %s\n%sSee %s --help.\n", name, harmless(err.Error()), lines(doubts), command(name, parsed, nil))
-		return exitConfig
+	case errors.As(err, new(*Invalid)):
+		return refuse(err.Error(), command(name, parsed, nil))
 	}
 	fmt.Fprintln(os.Stderr, name+":", harmless(err.Error()))
-	return exitFailed
+	return status
 }
 
 // lines are the misspellings, each on a line.
@@ -115,7 +126,7 @@ func lines(doubts []misspelling) string {
 	return b.String()
 }
 
-// command is the command whose --help explains an error: the program alone where there is none.
+// command is the command whose --help explains an error, or the program where no command was found.
 func command(name string, parsed *kong.Context, err error) string {
 	if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
 		parsed = wrong.Context
@@ -126,8 +137,8 @@ func command(name string, parsed *kong.Context, err error) string {
 	return parsed.Selected().FullPath()
 }
 
-// harmless is a text without characters that control a terminal or change the order in
-// which it shows others: an error may quote a server, or an event.
+// harmless replaces characters that control a terminal or change the order in which it shows
+// text: an error may quote a server, or an event.
 func harmless(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
@@ -137,9 +148,9 @@ func harmless(text string) string {
 	}, text)
 }
 
-// naming is a parse error that also names the variable: for a value that is not one of an
-// enum, kong names the flag only.
-func naming(parser *kong.Kong, err error) string {
+// withVariable adds the variable to a parse error: for a value that is not in an enum, kong
+// names the flag only.
+func withVariable(parser *kong.Kong, err error) string {
 	text := err.Error()
 	for _, group := range parser.Model.AllFlags(false) {
 		for _, f := range group {

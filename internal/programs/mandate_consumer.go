@@ -7,18 +7,16 @@ import (
 	"runtime/debug"
 	"time"
 
-	_ "time/tzdata" // a minimal container has none
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"errand/internal/bus"
+	"errand/internal/callback"
 	"errand/internal/history"
 	"errand/internal/requests/consumer"
 	"errand/internal/requests/enroll"
 	"errand/internal/requests/hold"
 	"errand/internal/requests/query"
 	"errand/internal/throttle"
-	"errand/pkg/clients"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -32,98 +30,23 @@ type MandateConsumer struct {
 	EventPayerData string `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (answers and records of the service as they are) or none (of them the link, order number, amount, dates, frequency and state)." group:"program"`
 }
 
-// MandateAPI says where the e-mandate service is and what it wants to see.
-type MandateAPI struct {
-	APIURL        string `name:"api-url" env:"MANDATE_API_URL" placeholder:"URL" help:"Address of the e-mandate service, v3." group:"upstream"`
-	APIV2URL      string `name:"api-v2-url" env:"MANDATE_API_V2_URL" placeholder:"URL" help:"Address of its v2 interface; needed for --api-version v2." group:"upstream"`
-	APIVersion    string `name:"api-version" env:"MANDATE_API_VERSION" default:"v3" enum:"v3,v2" help:"Version of the interface for enrollments: v3 or v2." group:"upstream"`
-	APIToken      string `name:"api-token" env:"MANDATE_API_TOKEN" help:"Access token; better set by the environment or --api-token-file than by this flag." group:"upstream"`
-	APITokenFile  string `name:"api-token-file" env:"MANDATE_API_TOKEN_FILE" placeholder:"FILE" help:"File with the access token." group:"upstream"`
-	PortalKey     string `env:"MANDATE_PORTAL_KEY" help:"Portal key for requests without one." group:"upstream"`
-	PortalKeyFile string `env:"MANDATE_PORTAL_KEY_FILE" placeholder:"FILE" help:"File with the portal key." group:"upstream"`
-	Checksum
-	ChecksumAmount string `env:"MANDATE_CHECKSUM_AMOUNT" default:"shortest" enum:"shortest,fixed2" help:"How amounts are written and signed: shortest (100, 100.5) or fixed2 (100.00)." group:"upstream"`
-	Timezone       string `env:"MANDATE_TIMEZONE" default:"Asia/Kuala_Lumpur" help:"Time zone of the service's dates." group:"upstream"`
-}
-
-// Checksum is the secret of the field checksum.
-type Checksum struct {
-	ChecksumSecret     string `name:"checksum-secret" env:"MANDATE_CHECKSUM_SECRET" help:"Secret of the field checksum: requests without one are signed, and that of callbacks is checked." group:"upstream"`
-	ChecksumSecretFile string `name:"checksum-secret-file" env:"MANDATE_CHECKSUM_SECRET_FILE" placeholder:"FILE" help:"File with the checksum secret." group:"upstream"`
-}
-
-// Secret is the secret as it is now.
-func (c *Checksum) Secret() (clients.Secret, error) {
-	return secret("MANDATE_CHECKSUM_SECRET", c.ChecksumSecret, c.ChecksumSecretFile)
-}
-
-// client makes the client; an *Invalid names the variable that is wrong.
-func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
-	token, portal, checksum, err := a.secrets()
-	if err := errors.Join(
-		Check(a.APIURL == "", "MANDATE_API_URL", "is not set: the address of the e-mandate service, such as https://mandates.example.com"),
-		Check(a.APIVersion == "v2" && a.APIV2URL == "", "MANDATE_API_V2_URL", "is not set, and MANDATE_API_VERSION is v2"), err); err != nil {
-		return nil, err
-	}
-	format := ""
-	if a.ChecksumAmount == "fixed2" {
-		format = "fixed2"
-	}
-	config := mandate.Config{URL: a.APIURL, AmountFormat: format, Token: token, PortalKey: portal, ChecksumSecret: checksum}
-	c, err := mandate.New(config, opts...)
-	if err != nil {
-		return nil, badAddress("MANDATE_API_URL", err)
-	}
-	if config.V2URL, config.Version = a.APIV2URL, a.APIVersion; config.Version == "v2" {
-		if c, err = mandate.New(config, opts...); err != nil {
-			return nil, badAddress("MANDATE_API_V2_URL", err)
-		}
-	}
-	return c, nil
-}
-
-// secrets are those of the environment and of the files as they are now.
-func (a *MandateAPI) secrets() (token, portal, checksum clients.Secret, err error) {
-	token, noToken := secret("MANDATE_API_TOKEN", a.APIToken, a.APITokenFile)
-	if noToken == nil {
-		noToken = Check(token.Empty(), "MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)")
-	}
-	portal, noPortal := secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile)
-	checksum, noChecksum := a.Secret()
-	return token, portal, checksum, errors.Join(noToken, noPortal, noChecksum)
-}
-
-// renew gives c the secrets of the files as they are now; nil if there are no files.
-func (a *MandateAPI) renew(c *mandate.Client) func() (bool, error) {
-	if a.APITokenFile == "" && a.PortalKeyFile == "" && a.ChecksumSecretFile == "" {
-		return nil
-	}
-	return func() (bool, error) {
-		token, portal, checksum, err := a.secrets()
-		if err != nil {
-			return false, err
-		}
-		return c.SetCredentials(token, portal, checksum)
-	}
+// Callbacks say where the service sends what becomes of an enrollment.
+type Callbacks struct {
+	CallbackURL string `name:"callback-url" env:"MANDATE_CALLBACK_URL" placeholder:"URL" help:"Where callback-receiver is reached from outside, such as https://callbacks.example.com/mandates: the return_url of enrollments without one is made of it. Default: none." group:"program"`
+	CallbackSecrets
 }
 
 // Run works until ctx ends and all requests in flight are settled.
 func (p *MandateConsumer) Run(ctx context.Context) error {
-	zone, noZone := time.LoadLocation(p.Timezone)
+	zone, noZone := p.zone()
 	_, noClient := p.client(p.insecure()...)
-	returnURL, noCallbacks := p.addresses(p.AllowPlainHTTP)
-	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noCallbacks,
-		Check(noZone != nil, "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")); err != nil {
+	returnURL, noCallbacks := p.returnURL(p.AllowPlainHTTP)
+	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noCallbacks, noZone); err != nil {
 		return err
 	}
 	if os.Getenv("GOGC") == "" {
 		// Requests are small: half as many garbage collections cost only 3 MB of memory.
 		debug.SetGCPercent(200)
-	}
-	shared, limit := newObserver(p.RetryMax), p.limit(ctx)
-	api, err := p.client(p.options(p.Concurrency, shared, limit)...)
-	if err != nil {
-		return err
 	}
 
 	r, err := p.start(ctx, "mandate-consumer", p.enrollURL())
@@ -131,70 +54,84 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	found, err := r.needs(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, p.streams(bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)...)
+	found, err := r.check(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, p.streams(bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)...)
 	if err != nil {
 		return err
 	}
-	r.throttle(ctx, &p.Common, limit)
-	shared.attach(r, p.renew(api))
+	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)
+	api, err := p.client(r.options(&p.Common, p.Concurrency, calls, limit)...)
+	if err != nil {
+		return err
+	}
+	calls.reload.secrets = p.reloader(api)
+
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
-	caller := p.caller(ctx, &p.Common, limit)
+	caller, withoutPayer := p.caller(ctx, &p.Common, limit), p.withoutPayer()
 	enrollHold, listHold := r.hold(messages.Enroll, "mandate service (enroll)", p.RetryMax), r.hold(messages.Transactions, "mandate service (transactions)", p.RetryMax)
-	enrollHold.Read = reading(caller.Slots, func(ctx context.Context) error { // reading a page of the list is harmless
+	enrollHold.Read = withSlot(caller.Slots, func(ctx context.Context) error { // reading a page of the list is harmless
 		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
 		return err
 	})
 	settings := p.settings(r, store)
 	enrollments := consumer.New(settings, found.Queues[bus.EnrollQueue.Name], enrollHold,
-		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, ReturnURL: returnURL, WithoutPayer: p.withoutPayer()}).Handle))
+		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, ReturnURL: returnURL, WithoutPayer: withoutPayer}).Handle))
 	listings := consumer.New(settings, found.Queues[bus.TransactionsQueue.Name], listHold,
-		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: p.withoutPayer()}).Handle))
+		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
 	resolver, err := p.resolver(r, store, zone, enrollHold, limit)
 	if err != nil {
 		return err
 	}
-	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &shared.underWay}, messages.Enroll, messages.Transactions)
+	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &calls.underWay}, messages.Enroll, messages.Transactions)
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
-	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, resolver)
+	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, func(ctx, _ context.Context) error { resolver.Run(ctx); return nil })
 }
-
-// enrollURL is the address that enrollments go to.
-func (a *MandateAPI) enrollURL() string {
-	if a.APIVersion == "v2" {
-		return a.APIV2URL
-	}
-	return a.APIURL
-}
-
-// withoutPayer reports whether events are to hold nothing of payers.
-func (p *MandateConsumer) withoutPayer() bool { return p.EventPayerData == "none" }
 
 // resolver makes the part that looks uncertain enrollments up again. It has its own client,
 // so that it takes no slot from requests.
-func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold, limit *throttle.Limit) (func(ctx, hard context.Context) error, error) {
-	own := newObserver(p.RetryMax)
-	api, err := p.client(p.options(1, own, limit)...)
+func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold, limit *throttle.Limit) (*enroll.Resolver, error) {
+	calls := r.observer(&p.Common)
+	api, err := p.client(r.options(&p.Common, 1, calls, limit)...)
 	if err != nil {
 		return nil, err
 	}
-	own.attach(r, p.renew(api))
+	calls.reload.secrets = p.reloader(api)
 	resolved := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_resolved_total",
 		Help: "Uncertain enrollments that the transaction list resolved, by outcome."}, []string{"outcome"})
 	r.metrics.registry.MustRegister(resolved)
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-	resolver := &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Logger: r.log, WithoutPayer: p.withoutPayer(),
+	return &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Logger: r.log, WithoutPayer: p.withoutPayer(),
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Open, error) {
 			return store.Open(ctx, messages.Enroll, messages.Uncertain, from, since)
 		},
 		Began: func(ctx context.Context, id string, before uint64) (time.Time, error) {
 			return store.Began(ctx, messages.Enroll, id, before)
 		},
-		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}
-	return func(ctx, _ context.Context) error {
-		resolver.Run(ctx)
-		return nil
-	}, nil
+		Resolved: func(outcome messages.State) { resolved.WithLabelValues(string(outcome)).Inc() }}, nil
+}
+
+// withoutPayer reports whether events are to hold nothing of payers.
+func (p *MandateConsumer) withoutPayer() bool { return p.EventPayerData == "none" }
+
+// returnURL returns what makes the return_url of enrollments without one; nil if they go without.
+func (c *Callbacks) returnURL(plain bool) (func(id string) string, error) {
+	secrets, err := c.secrets()
+	switch {
+	case err != nil:
+		return nil, err
+	case c.CallbackURL == "" && len(secrets) == 0:
+		return nil, nil
+	case c.CallbackURL == "":
+		return nil, &Invalid{"MANDATE_CALLBACK_URL", "is not set, and MANDATE_CALLBACK_SECRET is: where is callback-receiver reached?"}
+	case len(secrets) == 0:
+		return nil, &Invalid{"MANDATE_CALLBACK_SECRET",
+			"is not set, and MANDATE_CALLBACK_URL is: the same secret as callback-receiver has (or MANDATE_CALLBACK_SECRET_FILE)"}
+	}
+	a, err := callback.NewAddresses(c.CallbackURL, plain, secrets[0])
+	if err != nil {
+		return nil, &Invalid{"MANDATE_CALLBACK_URL", err.Error()}
+	}
+	return a.URL, nil
 }

@@ -22,7 +22,7 @@ type metrics struct {
 	deliveries   *prometheus.CounterVec
 	matched      *prometheus.CounterVec
 	transactions transactionMetrics
-	known        atomic.Int64 // when the last complete sweep began, nanoseconds since 1970
+	readSince    atomic.Int64 // when the last complete sweep began, nanoseconds since 1970; 0 before the first
 	queues       *queueMetrics
 	streams      *streamMetrics
 }
@@ -56,16 +56,16 @@ type workers struct {
 	calls    *atomic.Int64 // calls under way; a request may make several at once
 }
 
-func (h workers) inFlight() (n int) {
-	for _, count := range h.requests {
+func (w workers) inFlight() (n int) {
+	for _, count := range w.requests {
 		n += count()
 	}
 	return n
 }
 
-// busyRatio is the share of the workers that wait for an upstream's answer.
-func (h workers) busyRatio() float64 {
-	return float64(min(int(h.calls.Load()), h.inFlight())) / float64(h.total)
+// busyRatio is the share of workers that wait for an answer from the service.
+func (w workers) busyRatio() float64 {
+	return float64(min(int(w.calls.Load()), w.inFlight())) / float64(w.total)
 }
 
 // ofRequests registers the metrics of a consumer of requests. Counters of failures begin
@@ -77,53 +77,55 @@ func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) 
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_requests_in_flight",
 			Help: "Requests in flight."}, func() float64 { return float64(workers.inFlight()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_busy_ratio",
-			Help: "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and those whose call has taken a third of UPSTREAM_TIMEOUT. Scale by this."}, workers.busyRatio))
+			Help: "Share of the workers, 0 to 1, that are in an upstream call; without those that wait for a retry and those whose call " +
+				"has taken a third of UPSTREAM_TIMEOUT. Scale by this."}, workers.busyRatio))
 }
 
 // ofHold registers the metrics of one operation's hold.
 func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
-	begun := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_holds_total", ConstLabels: prometheus.Labels{"operation": string(op)},
+	operation := prometheus.Labels{"operation": string(op)}
+	begun := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_holds_total", ConstLabels: operation,
 		Help: "Times that an operation began to be held, by cause."}, []string{"cause"})
 	for _, cause := range hold.Causes {
 		begun.WithLabelValues(string(cause))
 	}
 	h.Began = func(cause hold.Cause) { begun.WithLabelValues(string(cause)).Inc() }
-	m.registry.MustRegister(begun)
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held", ConstLabels: prometheus.Labels{"operation": string(op)},
-		Help: "1 while no requests of an operation are processed because the upstream is down or refuses the account."}, func() float64 {
-		if h.Active() {
-			return 1
-		}
-		return 0
-	}))
+	m.registry.MustRegister(begun, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_held", ConstLabels: operation,
+		Help: "1 while no requests of an operation are processed because the upstream is down or refuses the account."},
+		func() float64 { return oneIf(h.Active()) }))
 }
 
 // ofDeliveries registers the metrics of the poller of the sending log.
 func (m *metrics) ofDeliveries() {
 	m.deliveries.WithLabelValues(string(messages.Overdue)) // begins at zero, so that the first one is an increase
 	m.calls.WithLabelValues("logs", string(clients.Success))
-	m.readThrough(0)
 	m.registry.MustRegister(m.deliveries, m.matched, m.lag("errand_poll_lag_seconds",
 		"Time since the beginning of the last complete sweep of the sending log, or since the start; it grows during a sweep."))
 }
 
-// lag is the time since what readThrough recorded.
+// lag is the time since what readThrough recorded, or since the start.
 func (m *metrics) lag(name, help string) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return time.Since(time.Unix(0, m.known.Load())).Seconds() })
+	began := time.Now()
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		if nanoseconds := m.readSince.Load(); nanoseconds != 0 {
+			return time.Since(time.Unix(0, nanoseconds)).Seconds()
+		}
+		return time.Since(began).Seconds()
+	})
 }
 
-// readThrough records that the list is complete up to this long ago.
-func (m *metrics) readThrough(ago time.Duration) { m.known.Store(time.Now().Add(-ago).UnixNano()) }
+// readThrough records that a complete sweep began this long ago.
+func (m *metrics) readThrough(ago time.Duration) { m.readSince.Store(time.Now().Add(-ago).UnixNano()) }
 
-// of registers the readiness as a metric.
-func (m *metrics) of(ready *readiness) {
+func (m *metrics) delivered(status string, n int) {
+	m.deliveries.WithLabelValues(status).Add(float64(n))
+}
+func (m *metrics) match(c messages.Confidence) { m.matched.WithLabelValues(string(c)).Inc() }
+
+// ofReadiness registers the readiness as a metric.
+func (m *metrics) ofReadiness(ready *readiness) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_ready",
-		Help: "1 while the program can work; /readyz says why it cannot."}, func() float64 {
-		if len(ready.faults()) > 0 {
-			return 0
-		}
-		return 1
-	}))
+		Help: "1 while the program can work; /readyz says why it cannot."}, func() float64 { return oneIf(len(ready.faults()) == 0) }))
 }
 
 func (m *metrics) call(c clients.Call) {
@@ -134,4 +136,11 @@ func (m *metrics) call(c clients.Call) {
 func (m *metrics) ofNATS(nc *nats.Conn) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_nats_reconnects_total",
 		Help: "Times that the connection to NATS was lost and came back."}, func() float64 { return float64(nc.Stats().Reconnects) }))
+}
+
+func oneIf(condition bool) float64 {
+	if condition {
+		return 1
+	}
+	return 0
 }

@@ -19,27 +19,21 @@ func newQueueMetrics() *queueMetrics {
 		ackPending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_ack_pending",
 			Help: "Requests of the queue that are in flight or deferred, by operation; every replica reports the same."}, []string{"operation"}),
 		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_queue_paused",
-			Help: "1 while somebody has the queue give out nothing, by operation; every replica reports the same."}, []string{"operation"}),
+			Help: "1 while a queue is paused, by operation; every replica reports the same."}, []string{"operation"}),
 	}
 }
 
-// set stores what the servers just reported; nothing if they did not answer.
+// set stores what the servers just reported; found is nil if they did not answer.
 func (m *queueMetrics) set(found map[string]jetstream.Consumer, of []bus.Queue) {
 	if found == nil {
-		m.pending.Reset()
-		m.ackPending.Reset()
-		m.paused.Reset()
+		reset(m.pending, m.ackPending, m.paused)
 		return
 	}
 	for _, q := range of {
 		op, info := strings.TrimSuffix(q.Filter, ".requested"), found[q.Name].CachedInfo()
 		m.pending.WithLabelValues(op).Set(float64(info.NumPending))
 		m.ackPending.WithLabelValues(op).Set(float64(info.NumAckPending))
-		paused := 0.0
-		if info.Paused {
-			paused = 1
-		}
-		m.paused.WithLabelValues(op).Set(paused)
+		m.paused.WithLabelValues(op).Set(oneIf(info.Paused))
 	}
 }
 
@@ -52,38 +46,37 @@ func newStreamMetrics() *streamMetrics {
 	}
 	return &streamMetrics{
 		bytes:    gauge("errand_stream_bytes", "Bytes that a stream has; every program that uses it reports the same."),
-		maxBytes: gauge("errand_stream_max_bytes", "Bytes beyond which a stream refuses what is published; 0: no limit of its own."),
+		maxBytes: gauge("errand_stream_max_bytes", "Bytes beyond which a stream refuses what is published; 0: the stream has no limit."),
 		replicas: gauge("errand_stream_replicas", "Copies that a stream should have."),
-		current:  gauge("errand_stream_replicas_current", "Copies of a stream that are there and have everything; with half of them or fewer it stores nothing."),
+		current:  gauge("errand_stream_replicas_current", "Copies of a stream that are up to date; with half of them or fewer it stores nothing."),
 	}
 }
 
-// ofStreams registers what is known of streams; faults are those that do not store what
-// the program writes.
+// ofStreams registers what is known of streams; faults returns why some do not store what the program writes.
 func (m *metrics) ofStreams(names []string, faults func() map[string]error) {
 	m.registry.MustRegister(m.streams.bytes, m.streams.maxBytes, m.streams.replicas, m.streams.current)
 	for _, name := range names {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_stream_fault", ConstLabels: prometheus.Labels{"stream": name},
-			Help: "1 while a stream does not store what the program writes; /readyz says why."}, func() float64 {
-			if faults()[name] != nil {
-				return 1
-			}
-			return 0
-		}))
+			Help: "1 while a stream does not store what the program writes; /readyz says why."},
+			func() float64 { return oneIf(faults()[name] != nil) }))
 	}
 }
 
-// set stores what the servers just reported; nothing if they did not answer.
+// set stores what the servers just reported; found is nil if they did not answer.
 func (m *streamMetrics) set(found map[string]*jetstream.StreamInfo) {
 	if found == nil {
-		for _, gauge := range []*prometheus.GaugeVec{m.bytes, m.maxBytes, m.replicas, m.current} {
-			gauge.Reset()
-		}
+		reset(m.bytes, m.maxBytes, m.replicas, m.current)
 	}
 	for name, info := range found {
 		m.bytes.WithLabelValues(name).Set(float64(info.State.Bytes))
 		m.maxBytes.WithLabelValues(name).Set(float64(max(info.Config.MaxBytes, 0)))
 		m.replicas.WithLabelValues(name).Set(float64(info.Config.Replicas))
 		m.current.WithLabelValues(name).Set(float64(bus.CurrentReplicas(info)))
+	}
+}
+
+func reset(gauges ...*prometheus.GaugeVec) {
+	for _, gauge := range gauges {
+		gauge.Reset()
 	}
 }

@@ -13,24 +13,23 @@ import (
 
 // requestMetrics count what becomes of requests.
 type requestMetrics struct {
-	ended    *prometheus.CounterVec
-	deferred *prometheus.CounterVec
-	dead     *prometheus.CounterVec
-	panics   *prometheus.CounterVec
-	took     *prometheus.HistogramVec
-	age      *prometheus.HistogramVec
+	ended, deferred, dead, panics *prometheus.CounterVec
+	took, age                     *prometheus.HistogramVec
 }
 
 func newRequestMetrics() requestMetrics {
 	return requestMetrics{
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_requests_total",
-			Help: "Requests settled, by operation, outcome and, where it went wrong, reason; repeated: the outcome was already stored."}, []string{"operation", "outcome", "reason"}),
+			Help: "Requests settled, by operation, outcome and, where it went wrong, reason; repeated: the outcome was already stored."},
+			[]string{"operation", "outcome", "reason"}),
 		deferred: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deferred_total",
-			Help: "Times that a request was deferred, by operation and reason: nothing happened upstream, and it is tried again later."}, []string{"operation", "reason"}),
+			Help: "Times that a request was deferred, by operation and reason: nothing happened upstream, and it is tried again later."},
+			[]string{"operation", "reason"}),
 		dead: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_dead_letters_total",
 			Help: "Dead letters stored, by operation and reason; a repeat of a request may store its dead letter again."}, []string{"operation", "reason"}),
 		panics: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_panics_total",
-			Help: "Panics that were caught while a request was handled, by operation; the request is dead-lettered at its third delivery."}, []string{"operation"}),
+			Help: "Panics that were caught while a request was handled, by operation; the request is dead-lettered at its third delivery."},
+			[]string{"operation"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_request_duration_seconds",
 			Help: "Time from receiving a request to acknowledging it.", Buckets: durations}, []string{"operation"}),
 		age: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "errand_request_age_seconds",
@@ -45,13 +44,13 @@ func (m requestMetrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.ended, m.deferred, m.dead, m.panics, m.took, m.age}
 }
 
-// begin lets the counters of what goes wrong begin at zero, so that the first one is an increase.
+// begin starts the counters of what goes wrong at zero, so that the first one is an increase.
 func (m requestMetrics) begin(operations []messages.Operation) {
 	for _, op := range operations {
 		m.panics.WithLabelValues(string(op))
 		for _, reason := range messages.Reasons {
 			m.ended.WithLabelValues(string(op), string(messages.Failed), string(reason))
-			if messages.Uncertain.Final(op) { // a read never is, and leaves no event when it is deferred
+			if messages.Uncertain.Final(op) { // a read never is, and stores no event when it is deferred
 				m.ended.WithLabelValues(string(op), string(messages.Uncertain), string(reason))
 				m.deferred.WithLabelValues(string(op), string(reason))
 			}
@@ -77,7 +76,7 @@ func (m requestMetrics) settled(o consumer.Outcome) {
 
 func (m requestMetrics) panicked(op messages.Operation) { m.panics.WithLabelValues(string(op)).Inc() }
 
-// label is a reason as a label has it: one that this program does not know is "other".
+// label is a reason as a label; one that this program does not know is "other".
 func label(reason messages.Reason) string {
 	if reason == "" || slices.Contains(messages.Reasons, reason) {
 		return string(reason)

@@ -153,7 +153,7 @@ func TestHoldsAreCountedByCause(t *testing.T) {
 func TestAStartSaysWhatIsStarted(t *testing.T) {
 	var said bytes.Buffer
 	r := &runtime{log: zerolog.New(&said)}
-	r.saysWhatStarts(bus.Connection{URL: "nats://me:hush@nats.example.test:4222"}.Servers(), "https://mandates.example.test/base")
+	r.logStart(bus.Connection{URL: "nats://me:hush@nats.example.test:4222"}.Servers(), "https://mandates.example.test/base")
 	version, revision, goVersion := build()
 	want := fmt.Sprintf(`{"level":"info","version":%q,"revision":%q,"go":%q,"nats":["nats://nats.example.test:4222"],"upstream":"mandates.example.test","message":"starting"}`+"\n",
 		version, revision, goVersion)

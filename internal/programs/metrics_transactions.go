@@ -22,14 +22,14 @@ func newTransactionMetrics() transactionMetrics {
 		late: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "errand_lookups_late_seconds",
 			Help: "How late the last of those looks was; one that is later than the next is due is left out."}, []string{"by"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_transactions_total",
-			Help: "Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."}, []string{"kind", "confidence"}),
+			Help: "Transaction events published, by kind (application, deduction) and by the confidence of their match to a request."},
+			[]string{"kind", "confidence"}),
 	}
 }
 
-// ofTransactions registers the metrics of that poller.
+// ofTransactions registers the metrics of the poller of the transaction list.
 func (m *metrics) ofTransactions() {
 	m.calls.WithLabelValues("transactions", string(clients.Success))
-	m.readThrough(0)
 	t := m.transactions
 	for _, by := range []messages.TransactionBy{messages.ByLookUp, messages.ByCallback} {
 		t.lookUps.WithLabelValues(string(by))

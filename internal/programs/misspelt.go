@@ -11,19 +11,19 @@ import (
 	"errand/internal/typo"
 )
 
-// misspelling is a variable that no setting has, and the settings that may have been meant.
+// misspelling is a variable that no setting reads, and the settings that may have been meant.
 type misspelling struct{ variable, meant string }
 
 func (m misspelling) String() string {
 	return m.variable + ": no setting has this name; was " + m.meant + " meant?"
 }
 
-// injected are the variables that Kubernetes gives each container for each service of its
-// namespace: one named nats gives NATS_PORT.
+// injected are the variables that Kubernetes sets in each container for each service of its
+// namespace: one named nats sets NATS_PORT.
 var injected = regexp.MustCompile(`(_SERVICE_(HOST|PORT(_.*)?)|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// misspelt are the variables of an environment whose names are nearly those of a program's
-// settings. Others are not its business, and short names are near to anything.
+// misspelt returns the variables of an environment whose names are close to a setting's, but not
+// equal. Names that are too short are close to anything.
 func misspelt(parser *kong.Kong, environment []string) (all []misspelling) {
 	settings := map[string]bool{}
 	var visit func(*kong.Node)

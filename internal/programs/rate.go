@@ -2,7 +2,6 @@ package programs
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,26 +10,13 @@ import (
 	"errand/internal/throttle"
 )
 
-// What RATE and FLEET_RATE may be, in calls per second.
-const (
-	minRate = 0.001
-	maxRate = 100_000
-)
+const rateProblem = "must be 0.001 to 100000 calls per second (for example 20 or 0.5), or 0 for no limit"
 
-// limit is what calls wait for; nil: for nothing. The fleet's part follows when there is
-// a connection to NATS, see runtime.throttle. Nobody waits any more when ctx ends.
-func (c *Common) limit(ctx context.Context) *throttle.Limit {
-	if c.Rate == 0 && c.FleetRate == 0 {
-		return nil
-	}
-	l := &throttle.Limit{Stop: ctx.Done()}
-	if c.Rate > 0 {
-		l.Replica = throttle.NewReplica(c.Rate)
-	}
-	return l
-}
+func isRate(perSecond float64) bool {
+	return perSecond == 0 || perSecond >= 0.001 && perSecond <= 100_000
+} // NaN is not
 
-// streams are those that a program needs, with that of its rate if it has one to share.
+// streams adds to the streams that a program needs the one that FLEET_RATE needs.
 func (c *Common) streams(names ...string) []string {
 	if c.FleetRate > 0 {
 		names = append(names, bus.RateLeases)
@@ -38,17 +24,21 @@ func (c *Common) streams(names ...string) []string {
 	return names
 }
 
-// throttle completes a limit, before the first call, and keeps it going.
-func (r *runtime) throttle(ctx context.Context, c *Common, l *throttle.Limit) {
-	if l == nil {
-		return
+// limit returns what calls wait for; nil means nothing. No call waits longer than ctx. The program
+// shares FLEET_RATE with its other replicas until it is closed.
+func (r *runtime) limit(ctx context.Context, c *Common) *throttle.Limit {
+	if c.Rate == 0 && c.FleetRate == 0 {
+		return nil
 	}
 	waits := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "errand_rate_wait_seconds",
 		Help: "Time that upstream calls waited for RATE and FLEET_RATE before they began.", Buckets: durations})
 	r.metrics.registry.MustRegister(waits)
-	l.Waited = func(d time.Duration) { waits.Observe(d.Seconds()) }
+	l := &throttle.Limit{Stop: ctx.Done(), Waited: func(d time.Duration) { waits.Observe(d.Seconds()) }}
+	if c.Rate > 0 {
+		l.Replica = throttle.NewReplica(c.Rate)
+	}
 	if c.FleetRate == 0 {
-		return
+		return l
 	}
 	l.Fleet = throttle.NewFleet(c.FleetRate, bus.LeaseStore{Conn: r.nc, Program: r.name}, r.log)
 	r.ready.add(l.Fleet.Fault)
@@ -57,8 +47,6 @@ func (r *runtime) throttle(ctx context.Context, c *Common, l *throttle.Limit) {
 			Help: "Share of FLEET_RATE, 0 to 1, that this replica has leased lately; 0 without calls."}, l.Fleet.Share),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_rate_leased_calls_total",
 			Help: "Calls of FLEET_RATE that this replica has leased, made or not."}, l.Fleet.Leased))
-	leasing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var leaser sync.WaitGroup
-	leaser.Go(func() { l.Fleet.Run(leasing) })
-	r.cleanups = append(r.cleanups, func() { stop(); leaser.Wait() })
+	r.background(ctx, l.Fleet.Run)
+	return l
 }

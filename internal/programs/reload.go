@@ -10,15 +10,14 @@ import (
 	"errand/pkg/clients"
 )
 
-// renewal reloads secrets from their files when the upstream refuses them, so that a new
-// secret needs no restart. The zero value never reloads.
-type renewal struct {
+// reload reads secrets from their files again when the upstream refuses them, so that a new
+// secret needs no restart.
+type reload struct {
 	every time.Duration // minimum time between two reloads: the interval of probes
 	log   zerolog.Logger
-	// again gives the client the current secrets and reports whether any has changed.
-	// After an error, which quotes no secret, the client keeps those it has. nil: no
-	// secret is in a file.
-	again func() (changed bool, err error)
+	// secrets gives the client the current secrets and reports whether any has changed. After an error, which
+	// quotes no secret, the client keeps those it has. nil means that no secret is in a file.
+	secrets func() (changed bool, err error)
 
 	mu        sync.Mutex
 	next      time.Time // no reload before
@@ -26,8 +25,8 @@ type renewal struct {
 }
 
 // observe is called with every call to the upstream.
-func (r *renewal) observe(c clients.Call) {
-	if r.again == nil || c.Fate != clients.Held || c.Status != http.StatusUnauthorized && c.Status != http.StatusForbidden {
+func (r *reload) observe(c clients.Call) {
+	if r.secrets == nil || c.Fate != clients.Held || c.Status != http.StatusUnauthorized && c.Status != http.StatusForbidden {
 		return
 	}
 	r.mu.Lock()
@@ -37,7 +36,7 @@ func (r *renewal) observe(c clients.Call) {
 		return
 	}
 	r.next = now.Add(r.every)
-	changed, err := r.again()
+	changed, err := r.secrets()
 	problem := ""
 	if err != nil {
 		problem = err.Error()

@@ -21,7 +21,7 @@ var (
 func TestSecretsAreReadOnceAProbeAndOnlyWhenTheyAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := 0
-		r := renewal{every: 10 * time.Second, again: func() (bool, error) { read++; return false, nil }}
+		r := reload{every: 10 * time.Second, secrets: func() (bool, error) { read++; return false, nil }}
 		for _, c := range []clients.Call{{Fate: clients.Success, Status: 200}, {Fate: clients.Held, Status: 402}, {Fate: clients.Busy, Status: 503},
 			{Fate: clients.Refused, Status: 403}} {
 			r.observe(c)
@@ -39,7 +39,7 @@ func TestSecretsAreReadOnceAProbeAndOnlyWhenTheyAreRefused(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
-		var none renewal
+		var none reload
 		none.observe(refused401)
 	})
 }
@@ -49,7 +49,7 @@ func TestUnreadableSecretsAreLoggedOnceUntilThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged bytes.Buffer
 		var wrong error
-		r := renewal{every: time.Second, log: zerolog.New(&logged), again: func() (bool, error) { return wrong == nil, wrong }}
+		r := reload{every: time.Second, log: zerolog.New(&logged), secrets: func() (bool, error) { return wrong == nil, wrong }}
 		for _, wrong = range []error{errors.New("gone"), errors.New("gone"), errors.New("empty"), nil, errors.New("empty")} {
 			r.observe(refused401)
 			time.Sleep(time.Second)

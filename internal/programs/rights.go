@@ -17,14 +17,14 @@ import (
 	"errand/internal/retry"
 )
 
-// rights are the permissions that the program's NATS user was found to lack. To whoever
-// asks or writes, a missing one looks like a server that does not answer, sometimes.
+// rights are the permissions that the program's NATS user was found to lack. To a client,
+// a missing permission can look like a server that does not answer.
 type rights struct {
 	mu      sync.Mutex
 	missing map[string]time.Time // when the servers last said so
 }
 
-// watch notes what the servers refuse on nc from now on. A new connection may have others.
+// watch notes what the servers refuse on nc from now on, until it reconnects: permissions may have changed.
 func (r *rights) watch(nc *nats.Conn) {
 	logged, reconnected := nc.ErrorHandler(), nc.ReconnectHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -39,10 +39,10 @@ func (r *rights) watch(nc *nats.Conn) {
 	})
 }
 
-// violation finds what a server refuses in its words.
+// violation matches how a server says what it refuses.
 var violation = regexp.MustCompile(`(?i)violation for (publish|subscription) to "([^"]+)"`)
 
-// note keeps a right that is missing and that the program cannot do without.
+// note keeps a missing right that the program cannot do without.
 func (r *rights) note(err error) {
 	found := violation.FindStringSubmatch(err.Error())
 	if !errors.Is(err, nats.ErrPermissionViolation) || found == nil {
@@ -64,8 +64,8 @@ func (r *rights) note(err error) {
 	r.missing[what+subject] = time.Now()
 }
 
-// withoutIDs is a subject as it stands in permissions, without what is of one request; ""
-// for what one request alone may ask for: a bucket that it names.
+// withoutIDs is a subject as it stands in permissions, without what belongs to one request; ""
+// for what only one request may ask for: a bucket that it names.
 func withoutIDs(subject string) string {
 	tokens := strings.Split(subject, ".")
 	streams := bus.Streams(bus.Limits{})
@@ -90,7 +90,7 @@ func withoutIDs(subject string) string {
 }
 
 // fault names the rights that are missing; "" for none. What the servers have not refused
-// for a while they may allow now: nothing else would say so.
+// for a while they may allow now: nothing else would show it.
 func (r *rights) fault() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,5 +98,6 @@ func (r *rights) fault() string {
 	if len(r.missing) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("this program's NATS user may not %s: compare its permissions with deploy/nats/errand.conf", strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
+	return fmt.Sprintf("this program's NATS user may not %s: compare its permissions with deploy/nats/errand.conf",
+		strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
 }

@@ -2,10 +2,7 @@ package programs
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,32 +12,34 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
-	"errand/internal/retry"
 	"errand/internal/telemetry"
 )
 
-// runtime is what every program needs: a log, a connection, an admin server. close
+// runtime is what every program needs: a log, an admin server, a connection. close
 // releases them in reverse order.
 type runtime struct {
 	name      string
+	started   time.Time
 	log       zerolog.Logger
 	metrics   *metrics
+	ready     readiness
 	nc        *nats.Conn
 	js        jetstream.JetStream
 	publisher *bus.Publisher
-	tracer    *telemetry.Tracer // nil: there are no traces
-	ready     readiness
-	rights    rights
-	started   time.Time
-	read      atomic.Bool // the list that it reads, once at least
-	called    bool        // it works only when it is called, which nobody does while it is not ready
+	tracer    *telemetry.Tracer // nil without traces
 	cleanups  []func()
-	keptFor   atomic.Int64 // how long events are kept, a time.Duration
-	newer     atomic.Bool  // newer programs are being rolled out, see bus.Found
-
-	mu       sync.Mutex
-	starting string // what the program still waits for; "" when it is running
+	natsCheck
 }
+
+// natsCheck is what checks of NATS find and go by.
+type natsCheck struct {
+	rights   rights
+	onDemand bool         // the program works only when it is called, which nobody does while it is not ready
+	keptFor  atomic.Int64 // how long events are kept, a time.Duration; 0 for ever
+	newer    atomic.Bool  // newer programs are being rolled out, see bus.Found
+}
+
+func (n *natsCheck) kept() time.Duration { return time.Duration(n.keptFor.Load()) }
 
 // start starts the admin server first, so that probes are answered, and then waits for
 // NATS. It fails with *Invalid, without JetStream, or when ctx ends first. upstream is the
@@ -72,8 +71,7 @@ func (c *Common) start(ctx context.Context, name, upstream string) (*runtime, er
 	if err != nil {
 		return nil, err
 	}
-	version, _, _ := build()
-	if r.tracer, err = c.Tracing.Open(name, version, r.log); err != nil {
+	if r.tracer, err = c.Tracing.Open(name, Version(), r.log); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -83,76 +81,46 @@ func (c *Common) start(ctx context.Context, name, upstream string) (*runtime, er
 	return r, nil
 }
 
-// saysWhatStarts logs what somebody who reads the log should know first. No address in it has
-// credentials: that of an upstream was refused otherwise. upstream is "" where there is none.
-func (r *runtime) saysWhatStarts(nats []string, upstream string) {
+// open logs what starts, starts the admin server and connects; it does not wait for NATS.
+func (b *Base) open(name, upstream string) (*runtime, error) {
+	r := &runtime{name: name, started: time.Now(), log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics()}
+	r.logStart(b.NATS.Servers(), upstream)
+	for _, doubt := range b.doubts {
+		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).Msg("no setting has the name of this variable; was another one meant?")
+	}
+	r.ready.starting = "starting: waiting for NATS"
+	r.metrics.ofReadiness(&r.ready)
+	stop, err := serveAdmin(b.AdminAddr, adminServer(name, &r.ready, r.metrics.registry), r.log)
+	if err != nil {
+		return nil, err
+	}
+	r.cleanups = append(r.cleanups, stop)
+	if r.nc, err = bus.Connect(b.NATS, name, r.log); err != nil {
+		r.close()
+		return nil, &Invalid{"NATS", err.Error()}
+	}
+	r.cleanups = append(r.cleanups, r.nc.Close)
+	r.metrics.ofNATS(r.nc)
+	r.rights.watch(r.nc)
+	r.ready.add(func() string { return bus.Fault(r.nc) })
+	return r, nil
+}
+
+// logStart logs what somebody who reads the log should know first. No address in it has
+// credentials: an upstream's address with credentials was refused. upstream is "" where there is none.
+func (r *runtime) logStart(nats []string, upstream string) {
 	version, revision, goVersion := build()
-	line := r.log.With().Str("version", version).Str("revision", revision).Str("go", goVersion).Strs("nats", nats)
+	line := r.log.Info().Str("version", version).Str("revision", revision).Str("go", goVersion).Strs("nats", nats)
 	if at, err := url.Parse(upstream); err == nil && at.Host != "" {
 		line = line.Str("upstream", at.Host)
 	}
-	log := line.Logger()
-	log.Info().Msg("starting")
+	line.Msg("starting")
 }
 
-func (r *runtime) close() {
-	for _, v := range slices.Backward(r.cleanups) {
-		v()
-	}
+// background runs work from now until the program is closed, also after ctx.
+func (r *runtime) background(ctx context.Context, work func(context.Context)) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { work(ctx) })
+	r.cleanups = append(r.cleanups, func() { stop(); wg.Wait() })
 }
-
-// kept is how long events are kept; 0: for ever.
-func (r *runtime) kept() time.Duration { return time.Duration(r.keptFor.Load()) }
-
-func (r *runtime) waitsFor() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.starting
-}
-
-// work runs all runs until ctx ends and the requests in flight are settled, or until the
-// grace period is over. If one fails, the others are stopped.
-func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ctx, hard context.Context) error) error {
-	r.mu.Lock()
-	r.starting = ""
-	r.mu.Unlock()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	hard, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	r.log.Info().Msg("ready")
-	errs := make(chan error, len(runs))
-	for _, run := range runs {
-		go func() { errs <- run(ctx, hard) }() // waited for below
-	}
-	patience := context.AfterFunc(ctx, func() {
-		r.log.Info().Dur("grace", grace).Msg("stopping: what is in flight finishes first")
-		timer := time.AfterFunc(grace, func() { end(errGrace) })
-		context.AfterFunc(hard, func() { timer.Stop() })
-	})
-	defer patience()
-	var failed []error
-	for range runs {
-		if err := <-errs; err != nil {
-			failed = append(failed, err)
-			stop(err)
-		}
-	}
-	if errors.Is(context.Cause(hard), errGrace) {
-		failed = append(failed, errGrace)
-	}
-	if r.nc.IsConnected() { // otherwise there is nothing to wait for
-		if err := r.nc.FlushTimeout(retry.Flush); err != nil && r.nc.IsConnected() {
-			failed = append(failed, fmt.Errorf("nats: flush the last acknowledgements: %w", err))
-		}
-	}
-	sending, sent := context.WithTimeout(hard, retry.SpansSent) // hard ends with the grace period
-	r.tracer.Close(sending)
-	sent()
-	if len(failed) == 0 {
-		r.log.Info().Msg("stopped, nothing is left in flight")
-	}
-	return errors.Join(failed...)
-}
-
-var errGrace = errors.New("SHUTDOWN_GRACE ended before everything in flight had finished; requests that had not will be delivered again")

@@ -6,17 +6,18 @@ import (
 	"unicode"
 
 	"errand/internal/keyfile"
+	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
 
 // RecipientKey is the secret that the keys of recipients on mail.log.sent are made with.
-// The program that leaves the records and the one that reads them have the same.
+// The program that writes the records and the one that reads them have the same.
 type RecipientKey struct {
 	RecipientKey     string `env:"RECIPIENT_KEY" help:"Secret of at least 32 characters for the keys of recipients on mail.log.sent, the same for mail-consumer and log-poller; default: plain hashes. While it is replaced, two, separated by a comma or a line break: the new one first." group:"program"`
 	RecipientKeyFile string `env:"RECIPIENT_KEY_FILE" placeholder:"FILE" help:"File with that secret, or two." group:"program"`
 }
 
-// Secrets are those that are given, the one to make keys with first; none: plain hashes.
+// Secrets returns the given secrets, the one to make keys with first; none means plain hashes.
 // Errors name the variable and do not quote it.
 func (k *RecipientKey) Secrets() (all []*messages.RecipientSecret, err error) {
 	texts, err := secretList("RECIPIENT_KEY", k.RecipientKey, k.RecipientKeyFile, "addresses could be tried with guesses of it")
@@ -26,24 +27,59 @@ func (k *RecipientKey) Secrets() (all []*messages.RecipientSecret, err error) {
 	return all, err
 }
 
+// CallbackSecrets are the secret that each return_url is made with. The program that makes
+// return_url and the one that takes what is sent there have the same.
+type CallbackSecrets struct {
+	CallbackSecret     string `name:"callback-secret" env:"MANDATE_CALLBACK_SECRET" help:"Secret of at least 32 characters that each return_url is made with, the same for mandate-consumer and callback-receiver. While it is replaced, two, separated by a comma or a line break: the new one first." group:"program"`
+	CallbackSecretFile string `name:"callback-secret-file" env:"MANDATE_CALLBACK_SECRET_FILE" placeholder:"FILE" help:"File with that secret, or two." group:"program"`
+}
+
+// secrets returns the given secrets, the one to make addresses with first.
+func (c *CallbackSecrets) secrets() (all []clients.Secret, err error) {
+	texts, err := secretList("MANDATE_CALLBACK_SECRET", c.CallbackSecret, c.CallbackSecretFile, "anybody could find it and send callbacks")
+	for _, text := range texts {
+		all = append(all, clients.NewSecret(text))
+	}
+	return all, err
+}
+
+// secretText returns a secret from its variable, or the text of the file that its _FILE variable names, and
+// which of the two it comes from; empty if neither is set. Errors name the variable and do not quote it.
+func secretText(variable, value, file string) (text, from string, err error) {
+	switch {
+	case file == "":
+		return value, variable, nil
+	case value != "":
+		return "", variable, &Invalid{variable, "set either it or " + variable + "_FILE, not both"}
+	}
+	variable += "_FILE"
+	if text, err = keyfile.Read(file); err != nil {
+		err = &Invalid{variable, err.Error()}
+	}
+	return text, variable, err
+}
+
+// secret reads one secret, which must be fit for an HTTP header.
+func secret(variable, value, file string) (clients.Secret, error) {
+	text, variable, err := secretText(variable, value, file)
+	if err == nil && strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		err = &Invalid{variable, "contains spaces or characters that cannot be sent; is it the right value?"}
+	}
+	return clients.NewSecret(text), err
+}
+
 // Length and number of the secrets in a list.
 const (
 	minListed = 32
 	maxListed = 2
 )
 
-// secretList reads secrets that are replaced one by one, separated by commas or white space,
-// from a variable or the file that its _FILE variable names: none, one, or the new one and the
-// one before. danger is what a short one would allow. Errors name the variable and do not quote it.
-func secretList(variable, text, file, danger string) (all []string, err error) {
-	if file != "" {
-		if text != "" {
-			return nil, &Invalid{variable, "set either it or " + variable + "_FILE, not both"}
-		}
-		variable += "_FILE"
-		if text, err = keyfile.Read(file); err != nil {
-			return nil, &Invalid{variable, err.Error()}
-		}
+// secretList reads a secret that is replaced without a break: none, one, or the new one and the one before,
+// separated by commas or white space. danger is what a short one would allow.
+func secretList(variable, value, file, danger string) (all []string, err error) {
+	text, variable, err := secretText(variable, value, file)
+	if err != nil {
+		return nil, err
 	}
 	for secret := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
 		switch {
@@ -56,8 +92,5 @@ func secretList(variable, text, file, danger string) (all []string, err error) {
 		}
 		all = append(all, secret)
 	}
-	if text != "" && len(all) == 0 {
-		return nil, &Invalid{variable, "has no secret, only spaces or commas"}
-	}
-	return all, nil
+	return all, invalidIf(text != "" && len(all) == 0, variable, "has no secret, only spaces or commas")
 }

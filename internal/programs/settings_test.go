@@ -77,8 +77,8 @@ func TestAPortThatIsTakenIsExplained(t *testing.T) {
 	defer func() { _ = l.Close() }() // it has served
 	taken := l.Addr().String()
 	_, ofAdmin := serveAdmin(taken, nil, zerolog.Nop())
-	program, _ := parsed[Base](t, nil)
-	ofCallbacks := program.Receive(t.Context(), taken, nil)
+	receiver, _ := parsed[CallbackReceiver](t, map[string]string{"CALLBACK_LISTEN": taken, "MANDATE_CALLBACK_SECRET": strings.Repeat("s", 32)})
+	ofCallbacks := receiver.Run(t.Context())
 	_, withoutPort := listen("CALLBACK_LISTEN", "8090", "127.0.0.1:8090")
 	for _, c := range []struct {
 		err  error

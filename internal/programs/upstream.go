@@ -1,85 +1,102 @@
 package programs
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync/atomic"
 	"time"
 
-	"errand/internal/bus"
-	"errand/internal/requests/attempt"
-	"errand/internal/requests/consumer"
-	"errand/internal/requests/hold"
+	_ "time/tzdata" // a minimal container has none
+
 	"errand/internal/telemetry"
 	"errand/internal/throttle"
 	"errand/pkg/clients"
-	"errand/pkg/messages"
+	"errand/pkg/clients/mail"
+	"errand/pkg/clients/mandate"
 )
 
-// caller is what all calls of a program share.
-func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit) *attempt.Caller {
-	caller := &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(hold.Slots, q.Concurrency), Stop: ctx.Done()}
-	if limit != nil {
-		caller.Throttle, caller.Owe = limit.Wait, limit.Owe
+// MandateAPI says where the e-mandate service is and what it wants to see.
+type MandateAPI struct {
+	APIURL        string `name:"api-url" env:"MANDATE_API_URL" placeholder:"URL" help:"Address of the e-mandate service, v3." group:"upstream"`
+	APIV2URL      string `name:"api-v2-url" env:"MANDATE_API_V2_URL" placeholder:"URL" help:"Address of its v2 interface; needed for --api-version v2." group:"upstream"`
+	APIVersion    string `name:"api-version" env:"MANDATE_API_VERSION" default:"v3" enum:"v3,v2" help:"Version of the interface for enrollments: v3 or v2." group:"upstream"`
+	APIToken      string `name:"api-token" env:"MANDATE_API_TOKEN" help:"Access token; better set by the environment or --api-token-file than by this flag." group:"upstream"`
+	APITokenFile  string `name:"api-token-file" env:"MANDATE_API_TOKEN_FILE" placeholder:"FILE" help:"File with the access token." group:"upstream"`
+	PortalKey     string `env:"MANDATE_PORTAL_KEY" help:"Portal key for requests without one." group:"upstream"`
+	PortalKeyFile string `env:"MANDATE_PORTAL_KEY_FILE" placeholder:"FILE" help:"File with the portal key." group:"upstream"`
+	Checksum
+	ChecksumAmount string `env:"MANDATE_CHECKSUM_AMOUNT" default:"shortest" enum:"shortest,fixed2" help:"How amounts are written and signed: shortest (100, 100.5) or fixed2 (100.00)." group:"upstream"`
+	Timezone       string `env:"MANDATE_TIMEZONE" default:"Asia/Kuala_Lumpur" help:"Time zone of the service's dates." group:"upstream"`
+}
+
+// Checksum is the secret of the field checksum.
+type Checksum struct {
+	ChecksumSecret     string `name:"checksum-secret" env:"MANDATE_CHECKSUM_SECRET" help:"Secret of the field checksum: requests without one are signed, and that of callbacks is checked." group:"upstream"`
+	ChecksumSecretFile string `name:"checksum-secret-file" env:"MANDATE_CHECKSUM_SECRET_FILE" placeholder:"FILE" help:"File with the checksum secret." group:"upstream"`
+}
+
+// MailAPI says where the email service is, and has its key.
+type MailAPI struct {
+	APIURL     string `name:"api-url" env:"MAIL_API_URL" placeholder:"URL" help:"Address of the email service." group:"upstream"`
+	APIKey     string `name:"api-key" env:"MAIL_API_KEY" help:"API key; better set by the environment or --api-key-file than by this flag." group:"upstream"`
+	APIKeyFile string `name:"api-key-file" env:"MAIL_API_KEY_FILE" placeholder:"FILE" help:"File with the API key." group:"upstream"`
+}
+
+// zone is the time zone of the service's dates.
+func (a *MandateAPI) zone() (*time.Location, error) {
+	zone, err := time.LoadLocation(a.Timezone)
+	return zone, invalidIf(err != nil, "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")
+}
+
+// enrollURL is the address that enrollments go to.
+func (a *MandateAPI) enrollURL() string {
+	if a.APIVersion == "v2" {
+		return a.APIV2URL
 	}
-	return caller
+	return a.APIURL
 }
 
-// settings are what the consumers of a program share. In addition to the requests that may
-// be calling, a quarter more may be reading or storing events, and one at least: an idle queue
-// keeps a place.
-func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
-	return consumer.Settings{Conn: r.nc, Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher, InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)),
-		GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
-		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}
-}
-
-// hold makes the circuit breaker of one operation, and adds it to readiness and metrics.
-func (r *runtime) hold(op messages.Operation, service string, interval time.Duration) *hold.Hold {
-	h := &hold.Hold{Service: service, Interval: interval, Log: r.log}
-	r.ready.addHold(op, h)
-	r.metrics.ofHold(op, h)
-	return h
-}
-
-// reading is the read of a probe, with a slot like every other call.
-func reading(slots hold.Slots, read func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := slots.Take(ctx); err != nil {
-			return err
+// client makes a client with the current secrets; an *Invalid names the variable that is wrong.
+func (a *MandateAPI) client(opts ...clients.Option) (*mandate.Client, error) {
+	token, portal, checksum, noSecrets := a.secrets()
+	if err := errors.Join(
+		invalidIf(a.APIURL == "", "MANDATE_API_URL", "is not set: the address of the e-mandate service, such as https://mandates.example.com"),
+		invalidIf(a.APIVersion == "v2" && a.APIV2URL == "", "MANDATE_API_V2_URL", "is not set, and MANDATE_API_VERSION is v2"),
+		noSecrets); err != nil {
+		return nil, err
+	}
+	config := mandate.Config{URL: a.APIURL, Token: token, PortalKey: portal, ChecksumSecret: checksum}
+	if a.ChecksumAmount == "fixed2" {
+		config.AmountFormat = "fixed2"
+	}
+	c, err := mandate.New(config, opts...)
+	if err != nil {
+		return nil, badAddress("MANDATE_API_URL", err)
+	}
+	if config.V2URL, config.Version = a.APIV2URL, a.APIVersion; config.Version == "v2" {
+		if c, err = mandate.New(config, opts...); err != nil {
+			return nil, badAddress("MANDATE_API_V2_URL", err)
 		}
-		defer slots.Free()
-		return read(ctx)
 	}
+	return c, nil
 }
 
-// options are what all clients of a program share.
-func (c *Common) options(conns int, o *observer, limit *throttle.Limit) []clients.Option {
-	opts := []clients.Option{clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call), clients.UnderWay(&o.underWay)}
-	if limit != nil {
-		opts = append(opts, clients.WaitToRead(limit.Wait))
+// client makes a client with the current key; an *Invalid names the variable that is wrong.
+func (a *MailAPI) client(headersAsList bool, opts ...clients.Option) (*mail.Client, error) {
+	key, noKey := a.key()
+	if err := errors.Join(
+		invalidIf(a.APIURL == "", "MAIL_API_URL", "is not set: the address of the email service, such as https://mail.example.com"),
+		noKey); err != nil {
+		return nil, err
 	}
-	if c.Tracing.On() {
-		opts = append(opts, clients.Wrap(func(next http.RoundTripper) http.RoundTripper { return traced{next, o} }))
+	c, err := mail.New(mail.Config{URL: a.APIURL, Key: key, HeadersAsList: headersAsList}, opts...)
+	if err != nil {
+		return nil, badAddress("MAIL_API_URL", err)
 	}
-	opts = append(opts, c.insecure()...)
-	if c.Transport != nil {
-		opts = append(opts, clients.Transport(c.Transport))
-	}
-	return opts
+	return c, nil
 }
 
-// insecure is what is allowed of an upstream's address by ALLOW_PLAIN_HTTP.
-func (c *Common) insecure() []clients.Option {
-	if c.AllowPlainHTTP {
-		return []clients.Option{clients.AllowPlainHTTP()}
-	}
-	return nil
-}
-
-// badAddress is the error for the address of a service, with the setting that allows it if
-// there is one.
+// badAddress is the error for a service's address. It names the setting that would allow plain HTTP.
 func badAddress(variable string, err error) error {
 	problem := err.Error()
 	if errors.Is(err, clients.ErrPlainHTTP) {
@@ -88,32 +105,103 @@ func badAddress(variable string, err error) error {
 	return &Invalid{variable, problem}
 }
 
-// observer passes every upstream call on to the renewal of secrets and the metrics.
+// secrets reads the current secrets from the environment or their files.
+func (a *MandateAPI) secrets() (token, portal, checksum clients.Secret, err error) {
+	token, noToken := secret("MANDATE_API_TOKEN", a.APIToken, a.APITokenFile)
+	if noToken == nil {
+		noToken = invalidIf(token.Empty(), "MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)")
+	}
+	portal, noPortal := secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile)
+	checksum, noChecksum := a.Checksum.secret()
+	return token, portal, checksum, errors.Join(noToken, noPortal, noChecksum)
+}
+
+func (c *Checksum) secret() (clients.Secret, error) {
+	return secret("MANDATE_CHECKSUM_SECRET", c.ChecksumSecret, c.ChecksumSecretFile)
+}
+
+// key reads the current key from the environment or its file.
+func (a *MailAPI) key() (clients.Secret, error) {
+	key, err := secret("MAIL_API_KEY", a.APIKey, a.APIKeyFile)
+	if err == nil {
+		err = invalidIf(key.Empty(), "MAIL_API_KEY", "is not set: the key of the email service (or MAIL_API_KEY_FILE)")
+	}
+	return key, err
+}
+
+// reloader returns what gives c the current secrets of the files; nil if no secret is in a file.
+func (a *MandateAPI) reloader(c *mandate.Client) func() (changed bool, err error) {
+	if a.APITokenFile == "" && a.PortalKeyFile == "" && a.ChecksumSecretFile == "" {
+		return nil
+	}
+	return func() (bool, error) {
+		token, portal, checksum, err := a.secrets()
+		if err != nil {
+			return false, err
+		}
+		return c.SetCredentials(token, portal, checksum)
+	}
+}
+
+// reloader returns what gives c the current key of the file; nil if the key is not in a file.
+func (a *MailAPI) reloader(c *mail.Client) func() (changed bool, err error) {
+	if a.APIKeyFile == "" {
+		return nil
+	}
+	return func() (bool, error) {
+		key, err := a.key()
+		if err != nil {
+			return false, err
+		}
+		return c.SetCredentials(key)
+	}
+}
+
+// observer passes every upstream call on to the reload of secrets and the metrics.
 type observer struct {
-	renewal  renewal
+	reload   reload
 	metrics  *metrics
-	tracer   *telemetry.Tracer
 	underWay atomic.Int64 // calls
 }
 
-func newObserver(every time.Duration) *observer { return &observer{renewal: renewal{every: every}} }
-
-// attach must be called before the first call.
-func (o *observer) attach(r *runtime, again func() (bool, error)) {
-	o.metrics, o.tracer, o.renewal.log, o.renewal.again = r.metrics, r.tracer, r.log, again
+func (r *runtime) observer(c *Common) *observer {
+	return &observer{metrics: r.metrics, reload: reload{every: c.RetryMax, log: r.log}}
 }
 
 func (o *observer) call(c clients.Call) {
-	o.renewal.observe(c) // first: the next probe has the new secrets
+	o.reload.observe(c) // first: the next probe has the new secrets
 	o.metrics.call(c)
+}
+
+// options are common to all clients of a program; limit may be nil.
+func (r *runtime) options(c *Common, conns int, o *observer, limit *throttle.Limit) []clients.Option {
+	opts := append(c.insecure(), clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call), clients.UnderWay(&o.underWay))
+	if limit != nil {
+		opts = append(opts, clients.WaitToRead(limit.Wait))
+	}
+	if r.tracer != nil {
+		opts = append(opts, clients.Wrap(func(next http.RoundTripper) http.RoundTripper { return traced{next, r.tracer} }))
+	}
+	if c.Transport != nil {
+		opts = append(opts, clients.Transport(c.Transport))
+	}
+	return opts
+}
+
+// insecure is what ALLOW_PLAIN_HTTP permits of an upstream's address.
+func (c *Common) insecure() []clients.Option {
+	if c.AllowPlainHTTP {
+		return []clients.Option{clients.AllowPlainHTTP()}
+	}
+	return nil
 }
 
 // traced makes the calls of a client in spans.
 type traced struct {
 	http.RoundTripper
-	observer *observer
+	tracer *telemetry.Tracer
 }
 
 func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
-	return t.observer.tracer.RoundTrip(t.RoundTripper, r)
+	return t.tracer.RoundTrip(t.RoundTripper, r)
 }

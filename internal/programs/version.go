@@ -33,7 +33,7 @@ func versionLine(name string) string {
 	return name + " " + version + " (" + revision + ", " + goVersion + ")"
 }
 
-// Version is the release that this program is; "dev" when it is none.
+// Version is the release of this program; "dev" for any other build.
 func Version() string {
 	version, _, _ := build()
 	return version

@@ -1,4 +1,4 @@
-package callbackreceiver
+package programs
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 func TestWhyACallbackWasRefusedIsLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		refused := refusals(zerolog.New(&log))
+		refused := logRefusals(zerolog.New(&log))
 		for range 100 {
 			refused("", 404)
 			refused("order-1", 413)

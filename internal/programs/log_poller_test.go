@@ -1,14 +1,10 @@
-package logpoller
+package programs
 
 import (
 	"errors"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/alecthomas/kong"
-
-	"errand/internal/programs"
 )
 
 // A setting that no poller can work with is refused by name, also zero where zero does not
@@ -29,18 +25,9 @@ func TestSettingsOfThePollerThatCannotWorkAreRefusedByName(t *testing.T) {
 		{"POLL_SINCE", "72h", false}, {"POLL_SINCE", "2026-01-31T00:00:00Z", false},
 	} {
 		t.Run(c.variable+"="+c.value, func(t *testing.T) {
-			t.Setenv("MAIL_API_URL", "") // so that it ends in any case
-			t.Setenv(c.variable, c.value)
-			var p Program
-			parser, err := kong.New(&p, kong.ExplicitGroups([]kong.Group{{Key: "nats"}, {Key: "upstream"}, {Key: "program"}}))
-			if err == nil {
-				_, err = parser.Parse(nil)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = p.Run(t.Context())
-			if invalid := new(programs.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "MAIL_API_URL: ") {
+			p, _ := parsed[LogPoller](t, map[string]string{"MAIL_API_URL": "", c.variable: c.value}) // no address, so that it ends in any case
+			err := p.Run(t.Context())
+			if invalid := new(Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "MAIL_API_URL: ") {
 				t.Fatalf("%v, want an error about MAIL_API_URL", err)
 			}
 			if refused := strings.Contains(err.Error(), c.variable+": "); refused != c.refused {
@@ -59,7 +46,7 @@ func TestPollSinceIsATimeOrHowLongAgo(t *testing.T) {
 		"2026-01-31T00:00:00Z":      time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC),
 		"2026-01-31T00:00:00+08:00": time.Date(2026, 1, 30, 16, 0, 0, 0, time.UTC),
 	} {
-		if got, err := (&Program{Since: text}).since(now); err != nil || !got.Equal(want) {
+		if got, err := (&LogPoller{Since: text}).since(now); err != nil || !got.Equal(want) {
 			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
 		}
 	}

@@ -1,0 +1,102 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"errand/internal/bus"
+	"errand/internal/lists/deliveries"
+	"errand/internal/lists/sink"
+	"errand/internal/lists/sweep"
+	"errand/pkg/clients/mail"
+)
+
+// LogPoller turns the sending log into delivery events.
+type LogPoller struct {
+	Common
+	MailAPI
+	RecipientKey
+	Interval time.Duration `env:"POLL_INTERVAL" default:"10s" help:"Maximum pause between two sweeps of the log." group:"program"`
+	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to request per page." group:"program"`
+	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row the log is read again once a minute, for rows that were late or have changed. All else is read again slowly, a page a second." group:"program"`
+
+	Since         string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
+	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients to keep for matching rows to requests; a batch counts as 12 more. 10 million take half a gigabyte, at the peak a whole one. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
+	ReportAfter   time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
+	ConcludeAfter time.Duration `env:"CONCLUDE_AFTER" default:"1h" help:"How long the log must go on after a call of unknown fate, without a row of it, to conclude that it was not sent." group:"program"`
+	OverdueAfter  time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after acceptance a recipient without a row is reported as overdue; 0 for never." group:"program"`
+}
+
+// Run works until ctx ends and the page under way is published.
+func (p *LogPoller) Run(ctx context.Context) error {
+	since, noSince := p.since(time.Now())
+	secrets, noSecrets := p.Secrets()
+	_, noClient := p.client(false, p.insecure()...)
+	if err := errors.Join(p.validate(), noClient, noSince, noSecrets,
+		invalidIf(p.Interval <= 0, "POLL_INTERVAL", "must be positive (for example 10s)"),
+		invalidIf(p.Limit < 1 || p.Limit > 10_000, "POLL_LIMIT", "must be 1 to 10000"),
+		invalidIf(p.Overlap < 0, "POLL_OVERLAP", "must not be negative"),
+		invalidIf(p.Recipients < 0, "POLL_RECIPIENTS", "must not be negative"),
+		invalidIf(p.ReportAfter <= 0, "REPORT_AFTER", "must be positive (for example 72h)"),
+		// A log is never complete up to now: with zero, messages would be sent twice.
+		invalidIf(p.ConcludeAfter <= 0, "CONCLUDE_AFTER", "must be positive (for example 1h)"),
+		invalidIf(p.OverdueAfter < 0, "OVERDUE_AFTER", "must not be negative")); err != nil {
+		return err
+	}
+
+	r, err := p.start(ctx, bus.LogPoller, p.APIURL)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if _, err := r.check(ctx, nil, p.streams(bus.MailDeliveries, bus.MailEvents)...); err != nil {
+		return err
+	}
+	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)
+	api, err := p.client(false, r.options(&p.Common, 1, calls, limit)...)
+	if err != nil {
+		return err
+	}
+	calls.reload.secrets = p.reloader(api)
+	r.metrics.ofDeliveries()
+
+	store, err := sink.New(r.js, r.publisher, "/errand/log-poller")
+	if err != nil {
+		return err
+	}
+	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
+		Recipients: p.Recipients, ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter,
+		Secrets:   deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)},
+		Published: r.metrics.delivered, Matched: r.metrics.match})
+	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
+		Settings: sweep.Settings{Name: "email service (logs)", Interval: p.Interval, Limit: p.Limit, Overlap: p.Overlap, Since: since}}
+	r.ready.add(s.Fault)
+	return r.work(ctx, p.ShutdownGrace, func(ctx, _ context.Context) error { return s.Run(ctx) })
+}
+
+// warnOnce warns once that a record has keys that anybody can make.
+func warnOnce(log zerolog.Logger) func(request string) {
+	var once sync.Once
+	return func(request string) {
+		once.Do(func() {
+			log.Warn().Str("request_id", request).Msg("records of calls have plain keys of recipients, though RECIPIENT_KEY is set: is it set for mail-consumer too? " +
+				"Records from before it was set stay until they age out")
+		})
+	}
+}
+
+// since reads POLL_SINCE; the zero time means the whole log.
+func (p *LogPoller) since(now time.Time) (time.Time, error) {
+	if p.Since == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, p.Since); err == nil {
+		return at, nil
+	}
+	back, err := time.ParseDuration(p.Since)
+	return now.Add(-back), invalidIf(err != nil || back <= 0, "POLL_SINCE", "must be a time such as 2026-01-31T00:00:00Z, or a duration such as 72h")
+}

@@ -1,0 +1,62 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/requests/attempt"
+	"errand/internal/requests/consumer"
+	"errand/internal/requests/hold"
+	"errand/internal/throttle"
+	"errand/pkg/messages"
+)
+
+// Requests is the configuration that the two consumers of requests share.
+type Requests struct {
+	Concurrency int           `env:"CONCURRENCY" default:"64" help:"Calls under way at once, all operations together, at least 2; up to a quarter more requests are in flight, or one." group:"program"`
+	GiveUpAfter time.Duration `env:"GIVE_UP_AFTER" default:"24h" help:"How long after publishing a request is retried, unless it has its own give_up_at; at most 7 days, and a day less than events are kept." group:"program"`
+}
+
+func (q *Requests) validate() error {
+	return errors.Join(
+		invalidIf(q.Concurrency < 2 || q.Concurrency > 10_000, "CONCURRENCY", "must be 2 to 10000: reads and writes need one each"),
+		invalidIf(q.GiveUpAfter <= 0, "GIVE_UP_AFTER", "must be positive (for example 24h)"))
+}
+
+// caller is what all calls of a program share.
+func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit) *attempt.Caller {
+	caller := &attempt.Caller{Policy: c.policy(), Timeout: c.UpstreamTimeout, Slots: make(hold.Slots, q.Concurrency), Stop: ctx.Done()}
+	if limit != nil {
+		caller.Throttle, caller.Owe = limit.Wait, limit.Owe
+	}
+	return caller
+}
+
+// settings are what the consumers of a program share. In addition to the requests that may be calling,
+// a quarter more may be reading or storing events, and at least one: an idle queue keeps a place.
+func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
+	return consumer.Settings{Conn: r.nc, Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher,
+		InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)), GiveUpAfter: q.GiveUpAfter, Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
+		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}
+}
+
+// hold makes the circuit breaker of one operation, and adds it to readiness and metrics.
+func (r *runtime) hold(op messages.Operation, service string, interval time.Duration) *hold.Hold {
+	h := &hold.Hold{Service: service, Interval: interval, Log: r.log}
+	r.ready.addHold(op, h)
+	r.metrics.ofHold(op, h)
+	return h
+}
+
+// withSlot makes a probe's read take a slot like every other call.
+func withSlot(slots hold.Slots, read func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := slots.Take(ctx); err != nil {
+			return err
+		}
+		defer slots.Free()
+		return read(ctx)
+	}
+}

@@ -1,0 +1,79 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/lists/sink"
+	"errand/internal/lists/sweep"
+	"errand/internal/lists/transactions"
+	"errand/pkg/clients/mandate"
+)
+
+// TransactionPoller turns the transaction list into events.
+type TransactionPoller struct {
+	Common
+	MandateAPI
+	Interval       time.Duration `env:"TRANSACTIONS_INTERVAL" default:"30s" help:"Maximum pause between two looks at the newest records." group:"program"`
+	FullInterval   time.Duration `env:"TRANSACTIONS_FULL_INTERVAL" default:"24h" help:"How often the whole list is read, for records that have changed." group:"program"`
+	ListRate       float64       `name:"transactions-rate" env:"TRANSACTIONS_RATE" default:"2" help:"Maximum calls per second of this replica, such as 2 or 0.5; 0: only RATE and FLEET_RATE limit them." group:"program"`
+	EventPayerData string        `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of payers: full (records of the service as they are) or none (of them the order number, amount, dates, frequency and state)." group:"program"`
+}
+
+const (
+	perPage = 25               // the size of a page in the service's document
+	recent  = time.Hour        // records this young are read again every minute: payers decide while their link lasts, as a rule an hour
+	overlap = 15 * time.Minute // how late a record may be listed, by its own time
+)
+
+// Run works until ctx ends and the page under way is published.
+func (p *TransactionPoller) Run(ctx context.Context) error {
+	zone, noZone := p.zone()
+	_, noClient := p.client(p.insecure()...)
+	if err := errors.Join(p.validate(), noClient, noZone,
+		invalidIf(p.Interval <= 0, "TRANSACTIONS_INTERVAL", "must be positive (for example 30s)"),
+		invalidIf(p.FullInterval <= 0, "TRANSACTIONS_FULL_INTERVAL", "must be positive (for example 24h)"),
+		invalidIf(!isRate(p.ListRate), "TRANSACTIONS_RATE", rateProblem)); err != nil {
+		return err
+	}
+	if p.Rate == 0 || p.ListRate > 0 && p.ListRate < p.Rate {
+		p.Rate = p.ListRate
+	}
+
+	r, err := p.start(ctx, bus.TransactionPoller, p.APIURL)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if _, err := r.check(ctx, nil, p.streams(bus.MandateEvents)...); err != nil {
+		return err
+	}
+	calls, limit := r.observer(&p.Common), r.limit(ctx, &p.Common)
+	api, err := p.client(r.options(&p.Common, 3, calls, limit)...) // for a sweep, a look-up and a callback at once
+	if err != nil {
+		return err
+	}
+	calls.reload.secrets = p.reloader(api)
+	r.metrics.ofTransactions()
+
+	store, err := sink.NewTransactions(r.js, r.publisher, "/errand/transaction-poller")
+	if err != nil {
+		return err
+	}
+	read := func(ctx context.Context, number int) (mandate.Page, error) {
+		return api.TransactionsPage(ctx, mandate.Filter{Limit: transactions.MaxPage}, number, nil)
+	}
+	list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Zone: zone, WithoutPayer: p.EventPayerData == "none",
+		Published: r.metrics.transactions.published})
+	s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
+		Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap,
+			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}
+	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Events: store, Publish: s.Publish, ReadLately: s.ReadLately,
+		LookedUp: r.metrics.transactions.lookedUp, Logger: r.log}
+	r.ready.add(s.Fault)
+	return r.work(ctx, p.ShutdownGrace,
+		func(ctx, _ context.Context) error { return s.Run(ctx) },
+		func(ctx, _ context.Context) error { lookUps.Run(ctx); return nil })
+}
