@@ -10,9 +10,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"errand/internal/programs"
-	"errand/internal/programs/callbackreceiver"
-	"errand/internal/programs/logpoller"
-	"errand/internal/programs/transactionpoller"
 )
 
 // all are the programs whose settings docs/use/reference.md lists. The console is not among them: it links SQLite, which takes long to build.
@@ -22,9 +19,9 @@ var all = []struct {
 }{
 	{"mandate-consumer", func() any { return new(programs.MandateConsumer) }},
 	{"mail-consumer", func() any { return new(programs.MailConsumer) }},
-	{"log-poller", func() any { return new(logpoller.Program) }},
-	{"transaction-poller", func() any { return new(transactionpoller.Program) }},
-	{"callback-receiver", func() any { return new(callbackreceiver.Program) }},
+	{"log-poller", func() any { return new(programs.LogPoller) }},
+	{"transaction-poller", func() any { return new(programs.TransactionPoller) }},
+	{"callback-receiver", func() any { return new(programs.CallbackReceiver) }},
 }
 
 // setting is one flag with its variables.
