@@ -186,7 +186,7 @@ func (a answer) write(w http.ResponseWriter) {
 }
 
 // refuse returns an error answer in the format of the service that was called.
-// The upstreams show no error answers; assumed, see docs/use/try.md.
+// The upstreams show no error answers; assumed, see docs/why/adr/0004-sandbox-assumptions.md.
 func refuse(op operation, status int, text string) answer {
 	if op.mail() {
 		return refusal(status, text)

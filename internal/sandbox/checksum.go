@@ -9,7 +9,7 @@ import (
 
 // checksum is the HMAC-SHA256, in lower-case hex, over the trimmed values joined
 // by "|", in the order of their field names; a missing one is empty. Not shown by
-// the upstream; assumed, see docs/use/try.md.
+// the upstream; assumed, see docs/why/adr/0004-sandbox-assumptions.md.
 func checksum(secret string, values ...string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(strings.Join(values, "|")))

@@ -75,7 +75,7 @@ func (s *Sandbox) effective(e *enrollment, v *values) string {
 }
 
 // The upstream does not show the format of its refusals; assumed, see
-// docs/use/try.md.
+// docs/why/adr/0004-sandbox-assumptions.md.
 
 func unprocessable(problems map[string][]string) answer {
 	body, _ := json.Marshal(map[string]any{"error": problems}) // strings always marshal

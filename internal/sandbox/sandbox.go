@@ -12,7 +12,7 @@
 // types with the client under test would also share its mistakes.
 //
 // Where the documents say "not shown", it follows the assumptions listed in
-// docs/use/try.md.
+// docs/why/adr/0004-sandbox-assumptions.md.
 package sandbox
 
 import (

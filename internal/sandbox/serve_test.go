@@ -66,6 +66,9 @@ func TestHelpAndDocumentNameEverything(t *testing.T) {
 			t.Errorf("Help does not mention %s", name)
 		}
 	}
+	if !strings.Contains(string(document), "\n```text\n"+Help+"```\n") {
+		t.Error("docs/use/try.md does not show Help as it is")
+	}
 	for line := range strings.Lines(Help) {
 		if len(line) > 101 {
 			t.Errorf("Help has a line of more than 100 columns: %s", line)

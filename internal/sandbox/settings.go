@@ -14,7 +14,7 @@ const (
 )
 
 // Settings say how the upstreams behave when nothing is wrong with the network.
-// docs/use/try.md explains each one.
+// Help explains each one.
 type Settings struct {
 	Latency Duration `json:"latency"` // of every call, before its work is done
 

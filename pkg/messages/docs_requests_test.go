@@ -30,20 +30,22 @@ func requestIsDocumented[R any](t *testing.T, o Operation, kind string, fields [
 	s := sectionOf(t, reference, "`"+o.Requested()+"`")
 	var got, want []aField
 	for _, row := range s.rows() {
-		outer, part, nested := strings.Cut(row[0], ".")
-		types, optional := strings.CutSuffix(row[1], "?")
-		switch {
-		case nested:
-			got = append(got, aField{Name: row[0]})
-		case optional:
-			got = append(got, aField{row[0], types, "no"})
-		default:
-			got = append(got, aField{row[0], types, "yes"})
-		}
-		for _, rule := range rulesOf(t, kind, outer, part) {
-			for _, number := range numbers.FindAllString(rule, -1) {
-				if !slices.Contains(numbers.FindAllString(row[2], -1), number) {
-					t.Errorf("%s: %s: the program says %q, the document does not say %s", o, row[0], rule, number)
+		for _, name := range codesIn("`" + row[0] + "`") {
+			outer, part, nested := strings.Cut(name, ".")
+			types, optional := strings.CutSuffix(row[1], "?")
+			switch {
+			case nested:
+				got = append(got, aField{Name: name})
+			case optional:
+				got = append(got, aField{name, types, "no"})
+			default:
+				got = append(got, aField{name, types, "yes"})
+			}
+			for _, rule := range rulesOf(t, kind, outer, part) {
+				for _, number := range numbers.FindAllString(rule, -1) {
+					if !slices.Contains(numbers.FindAllString(row[2], -1), number) {
+						t.Errorf("%s: %s: the program says %q, the document does not say %s", o, name, rule, number)
+					}
 				}
 			}
 		}
