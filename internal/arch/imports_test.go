@@ -4,6 +4,7 @@
 //	imports_test.go  what a package depends on, by `go list -deps`
 //	source_test.go   what its source looks like, by go/parser
 //	tree_test.go     what no file of the tree may contain
+//	links_test.go    what documents name: pages, headings, rooms
 package arch
 
 import (

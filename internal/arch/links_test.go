@@ -5,6 +5,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -74,4 +75,32 @@ func headings(t *testing.T, known map[string]map[string]bool, root, file string)
 		}
 	}
 	return known[file]
+}
+
+// The tree that a newcomer reads is the tree that there is: each entry exists, and no package is outside of it.
+func TestTheTreeOfRoomsNamesEveryPackage(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/why/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tree, _ := strings.Cut(string(text), "\n## Rooms\n")
+	tree, _, _ = strings.Cut(tree, "\n## ")
+	var rooms []string
+	for _, m := range regexp.MustCompile(`(?m)^    ([a-z0-9/]+)  `).FindAllStringSubmatch(tree, -1) {
+		if _, err := os.Stat(filepath.Join("../..", m[1])); err != nil {
+			t.Errorf("%s does not exist", m[1])
+		}
+		rooms = append(rooms, module+"/"+m[1])
+	}
+	packages, err := list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range packages {
+		inside := func(room string) bool { return under(name, room) }
+		if !slices.ContainsFunc(rooms, inside) && name != module+"/docs/schemas" && under(name, module) {
+			t.Errorf("%s is in no room", name)
+		}
+	}
 }
