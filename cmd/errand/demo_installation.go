@@ -148,7 +148,7 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 		"callback-receiver":  &programs.CallbackReceiver{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
 		"mail-consumer":      &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
 		"log-poller": &programs.LogPoller{Common: common, MailAPI: mail,
-			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour},
+			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour},
 	}, nil
 }
 

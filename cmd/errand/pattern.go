@@ -21,7 +21,7 @@ var states = map[messages.Operation][]messages.State{
 	messages.Batch:        {messages.Started, messages.Deferred, messages.Accepted, messages.Refused, messages.Uncertain, messages.Erased},
 	messages.Account:      {messages.Reported, messages.Failed, messages.Reopened, messages.Erased},
 	messages.Delivery:     {messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Summary, messages.Overdue, messages.Erased},
-	messages.Log:          {messages.Sent, messages.Concluded, messages.Marked, "turn"},
+	messages.Log:          {messages.Sent, messages.Marked, "turn"},
 }
 
 // badPattern says why no event can have a subject that matches a pattern; "" if one can.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"errand/internal/history"
 	"errand/pkg/messages"
 )
 
@@ -29,19 +28,4 @@ func (s EventStore) Sent(ctx context.Context, body messages.SentBody) error {
 		return fmt.Errorf("bus: store %s: %w", m.Subject, err)
 	}
 	return nil
-}
-
-// Concluded gives what the sending log last said of batch n of a request, a zero body
-// when it said nothing. Errors: history.ErrCorrupt, or the context ended.
-func (s EventStore) Concluded(ctx context.Context, request string, n int) (messages.ConcludedBody, error) {
-	var body messages.ConcludedBody
-	subject := messages.Log.Subject(messages.Concluded, messages.BatchID(request, n))
-	e, err := s.Last(ctx, messages.Delivery, subject) // they share a stream
-	if err != nil || e.Sequence == 0 {
-		return body, err
-	}
-	if messages.DecodeEvent(e.Body, &body) != nil {
-		return messages.ConcludedBody{}, fmt.Errorf("bus: read %s: %w: sequence %d", subject, history.ErrCorrupt, e.Sequence)
-	}
-	return body, nil
 }

@@ -113,7 +113,7 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	in.pile(bus.SendQueue, "r", 1000, func(id string) map[string]any { return message(id, 1) })
 	in.leavesNoGoroutine(&programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",
 		func() bool { return in.unsettled(bus.SendQueue) == 0 })
-	in.leavesNoGoroutine(&programs.LogPoller{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour, ReportAfter: time.Hour, ConcludeAfter: time.Hour}, "logs",
+	in.leavesNoGoroutine(&programs.LogPoller{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour, ReportAfter: time.Hour}, "logs",
 		func() bool { return in.deliveries() >= in.box.Oracle(sandbox.Query{Summary: true}).Mail.Distinct })
 }
 

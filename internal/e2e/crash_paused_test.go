@@ -51,10 +51,6 @@ func TestAStoppedWorkerIsFencedWhenItResumes(t *testing.T) {
 	split(late, "report", interrupted(5, 10), inCall)
 	split(good, "resend", again(accepted(5, 10)), "after store mail.batch.started@3", "before call@3")
 
-	rows.conclude(good, again(accepted(1, 3)), stop("after store started", "before call", "answer")...)
-	rows.conclude(cutOnce, again(accepted(2, 3)), stop("before store deferred",
-		"before store started@2", "after store started@2", "before call@2")...) // the log said that it was not sent
-
 	matrix(t, rows, func(c *cell) { c.comesBack() })
 }
 

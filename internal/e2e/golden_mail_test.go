@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"errand/internal/sandbox"
-	"errand/pkg/messages"
 )
 
 func mailScenarios() []scenario {
@@ -48,7 +47,6 @@ func mailScenarios() []scenario {
 		{name: "mail.unknown.then_refused.resend", requests: one(3, "on_unknown", "resend"), lasts: time.Minute, faults: []sandbox.Fault{often(1, cut), sendRefused}},
 		{name: "mail.batches.unknown.then_refused.resend", requests: one(5, "on_unknown", "resend"), batch: 2, until: uncertain,
 			faults: []sandbox.Fault{often(1, about(2, cut)), about(2, sendRefused)}},
-		{name: "mail.unknown.until_given_up.conclude", requests: one(3, "on_unknown", "conclude", "give_up_at", giveUp), until: uncertain, lasts: time.Hour, faults: []sandbox.Fault{cut}},
 	}
 	conflict := scenario{name: "mail.conflict", requests: one(3), until: accepted}
 	conflict.after = func(b *bubble) {
@@ -67,34 +65,6 @@ func mailScenarios() []scenario {
 			batches.name, batches.batch, batches.requests = "mail.batches"+single.name[len("mail"):], 2, one(5, "on_unknown", onUnknown)
 			batches.faults = []sandbox.Fault{about(2, single.faults[0])}
 			all = append(all, single, batches)
-		}
-	}
-	return append(all, concludeScenarios()...)
-}
-
-// concludeScenarios are messages of unknown fate that wait for the sending log.
-func concludeScenarios() (all []scenario) {
-	for _, c := range []struct {
-		outcome messages.Conclusion
-		kind    string
-		end     string
-	}{
-		{messages.WasAccepted, sandbox.AcceptCut, "accepted"}, {messages.WasNotSent, sandbox.Cut, "accepted"}, {messages.Unclear, sandbox.AcceptCut, "uncertain"},
-	} {
-		for _, n := range []int{3, 5} {
-			s := scenario{name: fmt.Sprintf("mail.unknown.%s.conclude", c.outcome), requests: []any{message("m1", n, "on_unknown", "conclude")}, until: "mail.send.deferred.m1",
-				faults: []sandbox.Fault{{Operation: "send", Kind: c.kind, Times: 1}}}
-			number, started := 1, "mail.send.started.m1"
-			if n == 5 {
-				s.name, s.batch = "mail.batches"+s.name[len("mail"):], 2
-				s.faults[0] = about(2, s.faults[0])
-				number, started = 2, "mail.batch.started.m1.2"
-			}
-			s.after = func(b *bubble) {
-				b.conclude("m1", number, c.outcome, b.endOfCall(started))
-				b.play(&scenario{name: s.name, batch: s.batch, until: "mail.send." + c.end + ".m1"})
-			}
-			all = append(all, s)
 		}
 	}
 	return all

@@ -237,7 +237,7 @@ func (b *bubble) raw(subject string, header []string, body string) uint64 {
 
 func (b *bubble) poller() *programs.LogPoller {
 	return &programs.LogPoller{Common: b.common(), MailAPI: programs.MailAPI{APIURL: "http://127.0.0.1:8085", APIKey: "key-for-tests"},
-		Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour}
+		Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour}
 }
 
 // poll runs a poller for a while of virtual time, or until until() is true.
@@ -255,8 +255,7 @@ func (b *bubble) otherMail() {
 // other is whom somebody else's mail is to.
 const other = "other@elsewhere.test"
 
-// watchLog has a poller see a row of the log. What is called from now on can be concluded: the
-// log reaches back before the call, and was watched since before it.
+// watchLog has a poller see a row of the log, before what is called from now on.
 func (b *bubble) watchLog() {
 	b.t.Helper()
 	b.otherMail()
@@ -292,25 +291,4 @@ func (b *bubble) send(body map[string]any, state messages.State) {
 	b.t.Helper()
 	b.publish("mail.send.requested", body)
 	b.run(b.mails(), 10*time.Minute, b.published(fmt.Sprint("mail.send.", state, ".", body["request_id"]), 1))
-}
-
-// conclude says what the sending log shows of calls until then.
-func (b *bubble) conclude(id string, n int, outcome messages.Conclusion, until time.Time) {
-	b.t.Helper()
-	e := messages.Event{Operation: messages.Log, State: messages.Concluded, ID: messages.BatchID(id, n)}
-	e.Body = &messages.ConcludedBody{Common: messages.Common{RequestID: id, At: messages.Time{Time: time.Now()}},
-		BatchEvidence: messages.BatchEvidence{Batch: n, Outcome: outcome}, Until: messages.Time{Time: until}}
-	data, err := e.Encode()
-	must(b.t, err)
-	b.publish(e.Subject(), data)
-}
-
-// endOfCall is the deadline of the last call that was announced under a subject.
-func (b *bubble) endOfCall(subject string) time.Time {
-	b.t.Helper()
-	started := b.events(subject)
-	if len(started) == 0 {
-		b.t.Fatalf("%s: no call\n%s", subject, b.logs)
-	}
-	return decode[messages.BatchBody](b.t, started[len(started)-1]).Deadline.Time
 }

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"time"
-
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -46,23 +44,6 @@ func (c *cell) agrees() (lost int) {
 	}
 	c.wantDeadLetter(e)
 	return count[messages.Uncertain]
-}
-
-// reads starts a poller that watches the log from now on, which goes on with mail of
-// others, and concludes a second after a call is over. Rows come at once.
-func (c *cell) reads() {
-	c.t.Helper()
-	c.installation.set(func(s *sandbox.Settings) { s.LogDelay = sandbox.Duration(50 * time.Millisecond) })
-	c.shrinkDuplicateWindow()
-	c.poller = c.start("log-poller", "POLL_INTERVAL=2s", "POLL_OVERLAP=1s", "CONCLUDE_AFTER=1s")
-	c.watched()
-	c.othersGoOn(c.t, 2*time.Second)
-}
-
-func (t *table) conclude(f sandbox.Fault, want outcome, die ...string) {
-	r := sending(message("r1", 3, "on_unknown", "conclude"), f, want, die...)
-	r.log = true
-	*t = append(*t, r)
 }
 
 func (c *cell) to() []string {

@@ -24,7 +24,6 @@ type row struct {
 	first     []any         // requests for enrollment that are done before
 	upstream  sandbox.Fault // what is wrong with its calls
 	set       []string      // of the environment
-	log       bool          // a poller reads the sending log meanwhile
 	die       []string      // a cell each; "a, b" is to die at a, to be started again and to die at b
 	want      outcome
 }
@@ -47,7 +46,6 @@ type cell struct {
 	*installation
 	crashes []string
 	worker  *process
-	poller  *process      // it reads the log
 	stopped *process      // it is paused where the others die
 	hit     chan struct{} // closed when the worker was killed or stopped in a call
 }
@@ -121,9 +119,6 @@ func (c *cell) begin(t *testing.T, dir string) {
 	}
 	if c.upstream.Kind != "" {
 		c.fault(c.upstream)
-	}
-	if c.log {
-		c.reads()
 	}
 	if _, err := c.js.Publish(t.Context(), c.operation.Requested(), c.bytes()); err != nil {
 		t.Fatal(err)
@@ -225,9 +220,6 @@ func (c *cell) settle() {
 	q := bus.Queues()[slices.IndexFunc(bus.Queues(), func(q bus.Queue) bool { return q.Filter == c.operation.Requested() })]
 	c.until("an empty queue", time.Minute, func() bool { return c.unsettled(q) == 0 })
 	c.worker.stop(time.Minute)
-	if c.poller != nil {
-		c.poller.stop(time.Minute)
-	}
 }
 
 // reported is the id under which the request is reported.

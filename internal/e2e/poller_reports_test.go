@@ -30,8 +30,6 @@ func (p *past) message(id string, state messages.State, seen int) {
 	}
 	end := messages.Event{Operation: messages.Send, State: state, ID: id}
 	switch state {
-	case messages.Deferred:
-		end.Body = &messages.DeferredBody{Common: common, Reason: messages.ReasonNoAnswer, AfterUnknown: true}
 	case messages.Uncertain:
 		end.Body = &messages.SendOutcome{Common: common, Recipients: 2, Batches: 1, Reason: messages.ReasonNoAnswer, Fingerprint: "f", UnsettledCount: 1,
 			Unsettled: []messages.Unsettled{{Batch: 1, Count: 2, State: messages.Uncertain, Reason: messages.ReasonNoAnswer}}}
@@ -59,13 +57,13 @@ func (p *past) row(row map[string]any) {
 }
 
 // A poller dies before, while and after it publishes what the log says of requests, once and
-// again; another one publishes the rest, and a third one beside it: each summary, conclusion,
-// resolution and recipient that is overdue is published, and once.
+// again; another one publishes the rest, and a third one beside it: each summary, resolution
+// and recipient that is overdue is published, and once.
 func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 	failpointBuild.programs(t)
-	const rows, mark, reports = 7, 1, 6 // two conclusions, two that are overdue, two summaries at least
-	die := []string{"before mark", "after mark", "before publish report", "after publish report", "before publish resolved", "after publish resolved", "before publish resolved@2",
-		"after publish resolved@2", "before publish report, before publish resolved", "after publish report, after publish resolved", "after publish resolved, after publish resolved"}
+	const rows, mark, reports = 5, 1, 4 // two that are overdue, two summaries at least
+	die := []string{"before mark", "after mark", "before publish report", "after publish report", "before publish resolved", "after publish resolved",
+		"before publish report, before publish resolved", "after publish report, after publish resolved", "after publish resolved, after publish resolved"}
 	for n := 1; n <= reports; n++ {
 		die = append(die, fmt.Sprint("publishing@", rows+mark+n))
 	}
@@ -74,13 +72,11 @@ func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 		t.Run(deaths, func(t *testing.T) {
 			p := &past{installation: installWith(t, failpointBuild, "POLL_INTERVAL=300ms", "OVERDUE_AFTER=1h"), at: time.Now().Add(-2 * time.Hour)}
 			p.shrinkDuplicateWindow()
-			p.watchedSince(p.at.Add(-time.Hour))
+			p.readBefore(p.at.Add(-time.Hour))
 			p.message("seen", messages.Accepted, 2)
 			p.message("silent", messages.Accepted, 0)
 			p.message("taken", messages.Uncertain, 2)
 			p.message("lost", messages.Uncertain, 0)
-			p.message("awaits-taken", messages.Deferred, 2)
-			p.message("awaits-lost", messages.Deferred, 0)
 			p.row(map[string]any{"to": "else@example.test"}) // the log goes on up to now
 			if p.rows != rows {
 				t.Fatalf("%d rows", p.rows)
@@ -104,15 +100,8 @@ func (p *past) wantReports() {
 	if n := p.count("mail.delivery.delivered.*"); n != p.rows+1 { // and one from before
 		p.t.Errorf("%d events of %d rows", n, p.rows+1)
 	}
-	for id, want := range map[string]messages.State{"taken": messages.Accepted, "lost": messages.Failed} {
-		if r := decode[messages.SendResolved](p.t, p.wantOne("mail.send.resolved."+id)); r.Outcome != want {
-			p.t.Errorf("%s is resolved as %s", id, r.Outcome)
-		}
-	}
-	for id, want := range map[string]messages.Conclusion{"awaits-taken": messages.WasAccepted, "awaits-lost": messages.WasNotSent} {
-		if c := decode[messages.ConcludedBody](p.t, p.wantOne("mail.log.concluded."+id+".1")); c.Outcome != want {
-			p.t.Errorf("%s is concluded as %s", id, c.Outcome)
-		}
+	if r := decode[messages.SendResolved](p.t, p.wantOne("mail.send.resolved.*")); r.RequestID != "taken" || r.Outcome != messages.Accepted {
+		p.t.Errorf("%s is resolved as %s", r.RequestID, r.Outcome)
 	}
 	overdue := map[string]int{}
 	for _, e := range p.events("mail.delivery.overdue.*") {
@@ -125,10 +114,8 @@ func (p *past) wantReports() {
 	if s := decode[messages.SummaryBody](p.t, p.wantOne("mail.delivery.summary.seen")); !s.Final || s.Delivered != 2 {
 		p.t.Errorf("summary: %s", counts(s))
 	}
-	for _, id := range []string{"taken", "awaits-taken"} {
-		p.wantOne("mail.delivery.summary." + id)
-	}
-	if n := p.count("mail.delivery.summary.*"); n != 3 {
+	p.wantOne("mail.delivery.summary.taken")
+	if n := p.count("mail.delivery.summary.*"); n != 2 {
 		p.t.Errorf("%d summaries", n)
 	}
 	if p.t.Failed() {

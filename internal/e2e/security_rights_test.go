@@ -47,7 +47,6 @@ var acts = []act{
 	{what: "publish the account", publish: "mail.account.reported.r1", may: []string{"mail-consumer"}},
 	{what: "publish a delivery", publish: "mail.delivery.bounced.unmatched", may: []string{"log-poller"}},
 	{what: "publish how far a message is", publish: "mail.delivery.summary.r1", may: []string{"log-poller"}},
-	{what: "conclude what became of a call", publish: "mail.log.concluded.r1.1", may: []string{"log-poller"}},
 	{what: "settle what is uncertain of a message", publish: "mail.send.resolved.r1", may: []string{"log-poller"}},
 	{what: "become the active publisher", publish: "mail.log.turn", may: []string{"log-poller"}},
 	{what: "publish an approval", publish: "mandate.application.approved.r1", may: []string{"transaction-poller"}},
@@ -75,7 +74,7 @@ var acts = []act{
 	{what: "read the last callback", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.callback.received.r1", may: []string{"callback-receiver"}},
 	{what: "read an enrollment by its subject", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.enroll.succeeded.r1"},
 	{what: "see what callbacks say as they come", listen: "mandate.callback.received.*"},
-	{what: "read what the log said of a call", publish: "$JS.API.DIRECT.GET.MAIL_DELIVERIES", may: []string{"mail-consumer", "log-poller"}},
+	{what: "read a delivery", publish: "$JS.API.DIRECT.GET.MAIL_DELIVERIES", may: []string{"log-poller"}},
 	{what: "read the state of a message", publish: "$JS.API.DIRECT.GET.MAIL_EVENTS", may: []string{"mail-consumer", "log-poller"}},
 
 	{what: "lease calls of the mandate consumers", publish: "rate.mandate-consumer", may: []string{"mandate-consumer"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/sandbox"
+	"errand/pkg/messages"
 )
 
 func TestManyRecipientsAreCutIntoBatches(t *testing.T) {
@@ -137,4 +138,32 @@ func TestALongListIsReadToItsEndHoweverSlowTheCalls(t *testing.T) {
 			t.Errorf("took %v\n%s", took, b.logs)
 		}
 	})
+}
+
+// Whether a call of unknown fate was made is not forgotten while the service is busy: the
+// message is given up as uncertain, not as unsent.
+func TestWhatWasUnknownOnceStaysSoWhileTheServiceIsBusy(t *testing.T) {
+	for _, n := range []int{5, 2500} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				match, subject := "m1-0@", "mail.send.deferred.m1"
+				if n > 1000 {
+					match, subject = "m1-1000@", "mail.batch.deferred.m1.2"
+				}
+				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Times: 1, Match: match})
+				b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503, Match: match})
+				giveUp := time.Now().Add(10 * time.Minute).UTC()
+				b.publish("mail.send.requested", message("m1", n, "on_unknown", "resend", "give_up_at", giveUp.Format(time.RFC3339)))
+				b.run(b.mails(), 20*time.Minute, b.published("mail.send.uncertain.m1", 1))
+				for _, e := range b.events(subject) {
+					if body := decode[messages.DeferredBody](t, e); body.Reason != messages.ReasonBusy || !body.AfterUnknown {
+						t.Errorf("%s: %s", e.Subject, e.Raw)
+					}
+				}
+				if e := b.wantOne("mail.send.uncertain.m1"); e.reason() != "no_answer" || e.Body["after_unknown"] != true {
+					t.Errorf("body: %s", e.Raw)
+				}
+			})
+		})
+	}
 }

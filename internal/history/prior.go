@@ -29,7 +29,7 @@ type Prior struct {
 type Facts struct {
 	At           messages.Time         `json:"at"`
 	NotBefore    messages.Time         `json:"not_before"`
-	Deadline     messages.Time         `json:"deadline"`      // of the last call; of deferred only behind one of unknown fate
+	Deadline     messages.Time         `json:"deadline"`      // of the announced call; started only
 	AfterUnknown bool                  `json:"after_unknown"` // a call of unknown fate was made
 	Unknown      messages.Reason       `json:"unknown"`       // why it is unknown, while that is found out
 	HeldCount    int                   `json:"held_count"`    // how often it met held while others succeeded

@@ -24,11 +24,10 @@ type LogPoller struct {
 	Limit    int           `env:"POLL_LIMIT" default:"100" help:"Rows to request per page." group:"program"`
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row the log is read again once a minute, for rows that were late or have changed. All else is read again slowly, a page a second." group:"program"`
 
-	Since         string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
-	Recipients    int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients to keep for matching rows to requests; a batch counts as 12 more. 10 million take half a gigabyte, at the peak a whole one. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
-	ReportAfter   time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
-	ConcludeAfter time.Duration `env:"CONCLUDE_AFTER" default:"1h" help:"How long the log must go on after a call of unknown fate, without a row of it, to conclude that it was not sent." group:"program"`
-	OverdueAfter  time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after acceptance a recipient without a row is reported as overdue; 0 for never." group:"program"`
+	Since        string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
+	Recipients   int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients to keep for matching rows to requests; a batch counts as 12 more. 10 million take half a gigabyte, at the peak a whole one. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
+	ReportAfter  time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
+	OverdueAfter time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after acceptance a recipient without a row is reported as overdue; 0 for never." group:"program"`
 }
 
 // Run works until ctx ends and the page under way is published.
@@ -43,7 +42,6 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		invalidIf(p.Recipients < 0, "POLL_RECIPIENTS", "must not be negative"),
 		invalidIf(p.ReportAfter <= 0, "REPORT_AFTER", "must be positive (for example 72h)"),
 		// A log is never complete up to now: with zero, messages would be sent twice.
-		invalidIf(p.ConcludeAfter <= 0, "CONCLUDE_AFTER", "must be positive (for example 1h)"),
 		invalidIf(p.OverdueAfter < 0, "OVERDUE_AFTER", "must not be negative")); err != nil {
 		return err
 	}
@@ -69,7 +67,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 		return err
 	}
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
-		Recipients: p.Recipients, ReportAfter: p.ReportAfter, ConcludeAfter: p.ConcludeAfter, OverdueAfter: p.OverdueAfter,
+		Recipients: p.Recipients, ReportAfter: p.ReportAfter, OverdueAfter: p.OverdueAfter,
 		Secrets:   deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)},
 		Published: r.metrics.delivered, Matched: r.metrics.match})
 	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,

@@ -59,7 +59,7 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	})
 	handler := &send.Handler{Upstream: api, Caller: caller, Size: p.BatchSize, Parallel: p.BatchParallel, MaxRecipients: p.MaxRecipients,
-		Open: bus.Objects{Conn: r.nc}.Open, Sent: store.Sent, Concluded: store.Concluded}
+		Open: bus.Objects{Conn: r.nc}.Open, Sent: store.Sent}
 	if len(secrets) > 0 {
 		handler.Secret = secrets[0]
 		r.log.Info().Str("secret", handler.Secret.ID()).Msg("recipients' keys are made with RECIPIENT_KEY")

@@ -62,7 +62,7 @@ func typeSchema(of reflect.Type, subject, path string, w descriptions) (object, 
 		return object{{"type", "array"}}, nil // of whatever the service sent
 	case reflect.TypeFor[messages.Reason]():
 		return object{{"type", "string"}, {"enum", w.reasons}}, nil
-	case reflect.TypeFor[messages.State](), reflect.TypeFor[messages.Confidence](), reflect.TypeFor[messages.Conclusion](), reflect.TypeFor[messages.Known](),
+	case reflect.TypeFor[messages.State](), reflect.TypeFor[messages.Confidence](), reflect.TypeFor[messages.Known](),
 		reflect.TypeFor[messages.CallbackEncoding](), reflect.TypeFor[messages.CallbackChecksum](), reflect.TypeFor[messages.TransactionKind](),
 		reflect.TypeFor[messages.TransactionBy]():
 		about, err := w.of(subject, path)

@@ -94,9 +94,6 @@ func fill(v reflect.Value, full bool) {
 	case messages.Confidence:
 		v.SetString(string(messages.MatchNone))
 		return
-	case messages.Conclusion:
-		v.SetString(string(messages.Unclear))
-		return
 	case messages.TransactionKind:
 		v.SetString(string(messages.DeductionKind))
 		return
@@ -158,18 +155,16 @@ func TestEventsAreOpenAndRequestsAreClosed(t *testing.T) {
 // A closed set has the values that the types have.
 func TestClosedSetsAreThoseOfTheTypes(t *testing.T) {
 	for path, want := range map[string][]string{
-		"mandate.enroll.resolved outcome":               {"succeeded", "failed"},
-		"mail.send.resolved outcome":                    {"accepted", "partial", "failed"},
-		"mail.send.resolved evidence.batches[].outcome": {"accepted", "not_sent", "unclear"},
-		"mail.send.partial unsettled[].state":           {"accepted", "refused", "uncertain", "deferred"},
-		"mail.send.reopened was.state":                  {"failed", "uncertain", "partial"},
-		"mail.delivery.delivered match.confidence":      {"exact", "unique", "ambiguous", "none"},
-		"mail.log.concluded outcome":                    {"accepted", "not_sent", "unclear"},
-		"mail.log.watermark by":                         {"whole_log", "newest_first", "oldest_first"},
-		"mandate.callback.received body_encoding":       {"text", "base64", "withheld"},
-		"mandate.application kind":                      {"application", "deduction"},
-		"mandate.deduction match.confidence":            {"exact", "ambiguous", "none"},
-		"mandate.callback.received checksum":            {"valid", "invalid", "absent", "unknown"},
+		"mandate.enroll.resolved outcome":          {"succeeded", "failed"},
+		"mail.send.resolved outcome":               {"accepted", "partial", "failed"},
+		"mail.send.partial unsettled[].state":      {"accepted", "refused", "uncertain", "deferred"},
+		"mail.send.reopened was.state":             {"failed", "uncertain", "partial"},
+		"mail.delivery.delivered match.confidence": {"exact", "unique", "ambiguous", "none"},
+		"mail.log.watermark by":                    {"whole_log", "newest_first", "oldest_first"},
+		"mandate.callback.received body_encoding":  {"text", "base64", "withheld"},
+		"mandate.application kind":                 {"application", "deduction"},
+		"mandate.deduction match.confidence":       {"exact", "ambiguous", "none"},
+		"mandate.callback.received checksum":       {"valid", "invalid", "absent", "unknown"},
 	} {
 		subject, member, _ := strings.Cut(path, " ")
 		if got := memberOf(t, subject, member).Enum; !slices.Equal(got, want) {

@@ -79,16 +79,15 @@ var events = []messages.Event{
 		Status: "failed", MandateStatus: "approved", OrderNumber: "DD001", Match: messages.TransactionMatch{Confidence: messages.MatchAmbiguous, Candidates: []string{signup, signup + "-2"}}, By: messages.ByList, Transaction: bounced}},
 	{Operation: messages.Application, State: messages.Erased, ID: signup, Body: &messages.ErasedBody{Common: common(signup, 0), EventID: "0f3c5a2fac3a1f4f9f2c4a2fac3a1f4f"}},
 	{Operation: messages.Deduction, State: messages.Erased, ID: signup, Body: &messages.ErasedBody{Common: common(signup, 0), EventID: "1e4c5a2fac3a1f4f9f2c4a2fac3a1f4f"}},
-	{Operation: messages.Transactions, State: messages.Marked, Body: &messages.Watermark{Common: common("", 0), CompleteThrough: at(0), WatchedSince: new(at(-3600)), TotalRecord: 4000, New: 3,
+	{Operation: messages.Transactions, State: messages.Marked, Body: &messages.Watermark{Common: common("", 0), CompleteThrough: at(0), TotalRecord: 4000, New: 3,
 		By: messages.ByWholeLog}},
 
 	{Operation: messages.Callback, State: messages.Received, ID: signup, Body: &messages.CallbackBody{Common: common(signup, 0), Method: "POST", ContentType: "application/json",
 		Body: `{"order_number":"DD001","status":"3"}`, Encoding: messages.CallbackText, Bytes: 37, Digest: strings.Repeat("5f", 32), Checksum: messages.ChecksumAbsent}},
 
-	{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{Common: common("", 0), CompleteThrough: at(0), WatchedSince: new(at(-3600)), TotalRecord: 120000, New: 12,
+	{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{Common: common("", 0), CompleteThrough: at(0), TotalRecord: 120000, New: 12,
 		By: messages.ByNewestFirst}},
 	{Operation: messages.Log, State: messages.Sent, ID: batch, Body: sent()},
-	{Operation: messages.Log, State: messages.Concluded, ID: batch, Body: &messages.ConcludedBody{Common: common(news, 2), BatchEvidence: evidence, Until: at(35), CompleteThrough: at(3600)}},
 }
 
 // The requests of the examples.
@@ -107,7 +106,7 @@ var (
 	approved = json.RawMessage(`{"id":"TXN00000001","transaction_type":"Application","status":3,"status_description":"Approved","mandate":{"order_number":"DD001","status":3,"status_description":"Approved"}}`)
 	bounced  = json.RawMessage(`{"id":"TXN00000002","transaction_type":"Deduction","status":2,"status_description":"Failed","mandate":{"order_number":"DD001","status":3,"status_description":"Approved"}}`)
 	invalid  = []messages.InvalidAddress{{Address: "bob", Reason: "is not an email address"}}
-	evidence = messages.BatchEvidence{Batch: 2, Count: 1000, Seen: 998, Outcome: messages.WasAccepted}
+	evidence = messages.BatchEvidence{Batch: 2, Count: 1000, Seen: 998}
 )
 
 // at is a time in seconds after that of the examples.

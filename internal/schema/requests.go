@@ -31,7 +31,7 @@ var requests = []request{
 		"payer_email": "email", "max_pages": "positive",
 	}, nil},
 	{messages.Send, reflect.TypeFor[messages.SendRequest](), map[string]string{
-		"request_id": "requestID", "on_unknown": "reportResendOrConclude", "give_up_at": "time",
+		"request_id": "requestID", "on_unknown": "reportOrResend", "give_up_at": "time",
 		"from": "mailbox", "reply_to": "mailbox", "unsubscribe_link": "unsubscribe", "subject": "line", "content": "text", "as_html": "flag",
 		"headers": "headers", "to": "recipients", "to_object": "listObject",
 	}, map[string]any{"on_unknown": messages.OnUnknownReport, "as_html": 0}},

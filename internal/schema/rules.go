@@ -98,9 +98,9 @@ var rules = map[string]object{
 		object{{"type", "integer"}, {"minimum", 0}, {"maximum", most(9)}},
 		text(messages.MaxLine, within+"*[^"+control+space+"]"+within+"*"),
 	}}},
-	"flag":                   {{"enum", []any{0, 1, false, true}}},
-	"retryOrReport":          {{"enum", []string{messages.OnUnknownRetry, messages.OnUnknownReport}}},
-	"reportResendOrConclude": {{"enum", []string{messages.OnUnknownReport, messages.OnUnknownResend, messages.OnUnknownConclude}}},
+	"flag":           {{"enum", []any{0, 1, false, true}}},
+	"retryOrReport":  {{"enum", []string{messages.OnUnknownRetry, messages.OnUnknownReport}}},
+	"reportOrResend": {{"enum", []string{messages.OnUnknownReport, messages.OnUnknownResend}}},
 
 	"recipients": {{"anyOf", []any{
 		object{{"type", "string"}, {"pattern", someone}},

@@ -42,7 +42,6 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 		{Delivery.Subject(Overdue, "m"), "mail.delivery.overdue.m"},
 		{Log.Subject(Marked, ""), "mail.log.watermark"},
 		{Log.Subject(Sent, BatchID("m", 1)), "mail.log.sent.m.1"},
-		{Log.Subject(Concluded, BatchID("m", 12)), "mail.log.concluded.m.12"},
 		{Enroll.Filter("a-1"), "mandate.enroll.*.a-1"},
 		{Send.Filter("m"), "mail.send.*.m"},
 		{Batch.Filter(BatchID("m", 3)), "mail.batch.*.m.3"},
@@ -56,7 +55,7 @@ func TestSubjectsAreThoseOfTheContract(t *testing.T) {
 func TestFinalStatesAreThoseOfTheContract(t *testing.T) {
 	states := []State{
 		Started, Deferred, Succeeded, Failed, Uncertain, Resolved, Accepted, Partial, Refused,
-		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Sent, Concluded, Summary, Overdue, Reopened, "requested", "",
+		Page, Listed, Reported, Delivered, Bounced, Unknown, Marked, Sent, Summary, Overdue, Reopened, "requested", "",
 	}
 	finals := map[Operation][]State{
 		Enroll:       {"succeeded", "failed", "uncertain", "resolved"},
@@ -98,7 +97,7 @@ var bodyFields = []struct {
 	fields string
 }{
 	{&EnrollStarted{}, "deadline fingerprint order_number | max_frequency effective_date return_url after_unknown unknown"},
-	{&DeferredBody{}, "reason message http_status not_before | after_unknown deadline held_count"},
+	{&DeferredBody{}, "reason message http_status not_before | after_unknown held_count"},
 	{&ReopenedBody{}, "by was fingerprint | why after_unknown batches"},
 	{&EnrollSucceeded{}, "api_version order_number enrollment fingerprint | link_expired_at after_unknown"},
 	{&FailedBody{}, "reason message http_status fields fingerprint | order_number conflicts_with after_unknown"},
@@ -113,12 +112,11 @@ var bodyFields = []struct {
 	{&AccountReported{}, "account fingerprint |"},
 	{&DeliveryBody{}, "event_id entry smtp match |"},
 	{&SentBody{}, "batch first count begin until | from keys folded secret"},
-	{&ConcludedBody{}, "batch count seen outcome until complete_through |"},
 	{&SendResolved{}, "outcome by evidence fingerprint |"},
 	{&EnrollResolved{}, "outcome by order_number evidence fingerprint |"},
 	{&SummaryBody{}, "recipients accepted delivered deferred bounced unknown queued final complete_through |"},
 	{&OverdueBody{}, "batch recipient accepted_at complete_through |"},
-	{&Watermark{}, "complete_through total_record new by | since watched_since scanned"},
+	{&Watermark{}, "complete_through total_record new by | since scanned"},
 }
 
 func TestBodiesHaveTheFieldsOfTheContract(t *testing.T) {
@@ -148,8 +146,7 @@ func TestPartsOfBodiesHaveTheFieldsOfTheContract(t *testing.T) {
 		{SMTP{}, `{"code":0,"enhanced":""}`},
 		{Match{Confidence: MatchNone}, `{"confidence":"none"}`},
 		{Match{MatchAmbiguous, 2, []string{"a", "b"}}, `{"confidence":"ambiguous","batch":2,"candidates":["a","b"]}`},
-		{BatchEvidence{1, 5, 2, WasAccepted}, `{"batch":1,"count":5,"seen":2,"outcome":"accepted"}`},
-		{[]Conclusion{WasAccepted, WasNotSent, Unclear}, `["accepted","not_sent","unclear"]`},
+		{BatchEvidence{1, 5, 2}, `{"batch":1,"count":5,"seen":2}`},
 		{[]string{BySendingLog, ByTransactionList, ByCorrection}, `["sending_log","transaction_list","correction"]`},
 		{PriorOutcome{State: Partial}, `{"state":"partial"}`},
 		{PriorOutcome{Failed, ReasonRefused}, `{"state":"failed","reason":"refused"}`},

@@ -8,10 +8,9 @@ import (
 
 // What is done when the fate of a call is not known, as on_unknown names it.
 const (
-	OnUnknownRetry    = "retry"    // enroll, the default: look it up, and call again when it is not listed
-	OnUnknownReport   = "report"   // send's default: end as uncertain
-	OnUnknownResend   = "resend"   // send: send the batch again
-	OnUnknownConclude = "conclude" // send: wait for the sending log, and send again only what it says was not sent
+	OnUnknownRetry  = "retry"  // enroll, the default: look it up, and call again when it is not listed
+	OnUnknownReport = "report" // send's default: end as uncertain
+	OnUnknownResend = "resend" // send: send the batch again
 )
 
 // EnrollRequest is the body of mandate.enroll.requested.

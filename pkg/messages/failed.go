@@ -42,8 +42,6 @@ type DeferredBody struct {
 	HTTPStatus   int    `json:"http_status"` // 0 without an answer
 	NotBefore    Time   `json:"not_before"`
 	AfterUnknown bool   `json:"after_unknown,omitempty"`
-	// Deadline is that of the last call, where one of unknown fate was made.
-	Deadline *Time `json:"deadline,omitempty"`
 	// HeldCount is how often the request was held while others succeeded in
 	// between.
 	HeldCount int `json:"held_count,omitempty"`

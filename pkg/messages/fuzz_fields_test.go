@@ -187,7 +187,7 @@ func FuzzEventBody(f *testing.F) {
 		for _, fresh := range []func() Body{
 			func() Body { return &EnrollStarted{} }, func() Body { return &DeferredBody{} }, func() Body { return &SendStarted{} }, func() Body { return &BatchBody{} },
 			func() Body { return &FailedBody{} }, func() Body { return &SendOutcome{} }, func() Body { return &Watermark{} },
-			func() Body { return &SentBody{} }, func() Body { return &ConcludedBody{} }, func() Body { return &SendResolved{} }, func() Body { return &SummaryBody{} },
+			func() Body { return &SentBody{} }, func() Body { return &SendResolved{} }, func() Body { return &SummaryBody{} },
 			func() Body { return &ReopenedBody{} }, func() Body { return &TransactionsPage{} },
 		} {
 			body := fresh()

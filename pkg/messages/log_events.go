@@ -19,8 +19,6 @@ type SentBody struct {
 	// fold goes by: without them it would find no row, and conclude that nothing was sent.
 	Folded []byte `json:"folded,omitempty"`
 	// Secret is in place of From, Keys and Folded where the keys are made with a secret.
-	// A log-poller that does not know it sees a call without recipients, and concludes
-	// nothing of it.
 	Secret *SecretKeys `json:"secret,omitempty"`
 }
 
@@ -74,32 +72,12 @@ func (b *SentBody) FoldedKeys() (from Key, to []Key) {
 	return b.From, Keys(b.Keys)
 }
 
-// ConcludedBody is the body of mail.log.concluded.<id>.<n>: what the sending log says
-// of a call whose fate is unknown.
-type ConcludedBody struct {
-	Common
-	BatchEvidence
-	Until           Time `json:"until"` // end of the last call that it is about
-	CompleteThrough Time `json:"complete_through"`
-}
-
-// BatchEvidence is what the sending log shows of a batch of unknown fate.
+// BatchEvidence is what proves that a batch of unknown fate was sent.
 type BatchEvidence struct {
-	Batch   int        `json:"batch"` // from 1
-	Count   int        `json:"count"` // recipients
-	Seen    int        `json:"seen"`  // of them, with a row of this batch
-	Outcome Conclusion `json:"outcome"`
+	Batch int `json:"batch"` // from 1
+	Count int `json:"count"` // recipients
+	Seen  int `json:"seen"`  // of them, with a row that was accepted during the call
 }
-
-// Conclusion is what evidence shows.
-type Conclusion string
-
-// The conclusions.
-const (
-	WasAccepted Conclusion = "accepted" // there are rows of it
-	WasNotSent  Conclusion = "not_sent" // the log is complete beyond the call, and there is none
-	Unclear     Conclusion = "unclear"  // there are rows, but they may be another batch's
-)
 
 // The values of by: where evidence comes from.
 const (
@@ -175,10 +153,8 @@ type OverdueBody struct {
 type Watermark struct {
 	Common
 	CompleteThrough Time `json:"complete_through"`
-	// WatchedSince: no entry can have come and gone unseen since then.
-	WatchedSince *Time `json:"watched_since,omitempty"`
-	TotalRecord  int   `json:"total_record"` // entries in the log, as the upstream counts
-	New          int   `json:"new"`          // events since the watermark before
+	TotalRecord     int  `json:"total_record"` // entries in the log, as the upstream counts
+	New             int  `json:"new"`          // events since the watermark before
 	// By is how that is known.
 	By Known `json:"by"`
 	// Since: entries that were created before are not published, as the first

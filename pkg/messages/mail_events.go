@@ -92,7 +92,7 @@ type BatchBody struct {
 	Batch      int    `json:"batch"` // from 1
 	First      int    `json:"first"` // index into the recipients, from 0
 	Count      int    `json:"count"`
-	Deadline   *Time  `json:"deadline,omitempty"`   // of the call; deferred: of the last one, where one of unknown fate was made
+	Deadline   *Time  `json:"deadline,omitempty"`   // started only: of the call
 	NotBefore  *Time  `json:"not_before,omitempty"` // deferred only
 	Accepted   *int   `json:"accepted,omitempty"`   // accepted only, there even when 0
 	Reason     Reason `json:"reason,omitempty"`

@@ -237,7 +237,7 @@ func randomEnroll(r *rand.Rand) EnrollRequest {
 
 func randomSend(r *rand.Rand) SendRequest {
 	s := SendRequest{
-		RequestID: maybe(r, randomID), OnUnknown: []string{"", OnUnknownReport, OnUnknownResend, OnUnknownConclude}[r.IntN(4)], GiveUpAt: maybe(r, randomTime),
+		RequestID: maybe(r, randomID), OnUnknown: []string{"", OnUnknownReport, OnUnknownResend}[r.IntN(3)], GiveUpAt: maybe(r, randomTime),
 		From: maybe(r, randomEmail), ReplyTo: maybe(r, randomEmail), UnsubscribeLink: maybe(r, randomURL), Subject: randomLine(r), Content: randomText(r), AsHTML: r.IntN(2),
 	}
 	for i := range r.IntN(3) {

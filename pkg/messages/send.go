@@ -51,7 +51,7 @@ var sendFields = []field[SendRequest]{
 	{"give_up_at", optional, func(r *SendRequest, v value) { r.GiveUpAt = v.when() }},
 	{"headers", optional, func(r *SendRequest, v value) { r.Headers = v.headers() }},
 	{"on_unknown", optional, func(r *SendRequest, v value) {
-		r.OnUnknown = v.choice("must be report, resend or conclude", OnUnknownReport, OnUnknownResend, OnUnknownConclude)
+		r.OnUnknown = v.choice("must be report or resend", OnUnknownReport, OnUnknownResend)
 	}},
 	{"reply_to", optional, func(r *SendRequest, v value) { r.ReplyTo = v.mailbox() }},
 	{"request_id", optional, func(r *SendRequest, v value) { r.RequestID = v.requestID() }},

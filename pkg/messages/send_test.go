@@ -151,7 +151,7 @@ func TestRulesOfTheFieldsOfAMessage(t *testing.T) {
 			[]string{`"Shop"`, `"a@b.example, c@d.example"`, `"a@b.example\r\nBcc: x@y.example"`, `1`, `["a@b.example"]`, `"<>"`}},
 		{"unsubscribe_link", []string{`"https://b.example/u?id=1"`, `"mailto:u@b.example?subject=stop"`},
 			[]string{`"b.example/u"`, `"mailto:"`, `"ftp://b.example/u"`, `"https://b.example/u\n"`, `1`}},
-		{"on_unknown", []string{`"report"`, `"resend"`, `"conclude"`, `""`}, []string{`"retry"`, `"x"`, `1`}},
+		{"on_unknown", []string{`"report"`, `"resend"`, `""`}, []string{`"retry"`, `"conclude"`, `"x"`, `1`}},
 		{"give_up_at", []string{`"2026-01-02T03:04:05Z"`, `null`}, []string{`"2026-01-02"`, `1`}},
 		{"to", []string{`"a@b.example"`, `"a@b.example, c@d.example"`, `["a@b.example"]`, `["not valid at all"]`, `["", "a"]`, `"x"`},
 			[]string{`1`, `true`, `{"a":"b"}`, `[1]`, `["a@b.example",null]`, `["a@b.example",["c@d.example"]]`, `[""]`, `[" ","\n"]`, `" , ,"`, `","`, `[","]`}},

@@ -69,8 +69,8 @@ func BatchID(id string, n int) string { return id + "." + strconv.Itoa(n) }
 type State string
 
 // The states. Those of a delivery are Delivered, Deferred, Bounced and Unknown; its
-// request has Summary and Overdue. Marked, Sent and Concluded are events of the log,
-// the last two for the programs alone. Erased is what stays of a request, a batch or a
+// request has Summary and Overdue. Marked and Sent are events of the log, Sent for the
+// programs alone. Erased is what stays of a request, a batch or a
 // delivery whose data was erased.
 const (
 	Started   State = "started"
@@ -91,7 +91,6 @@ const (
 	Unknown   State = "unknown"
 	Marked    State = "watermark"
 	Sent      State = "sent"
-	Concluded State = "concluded"
 	Summary   State = "summary"
 	Overdue   State = "overdue"
 	Erased    State = "erased"

@@ -11,7 +11,6 @@ import (
 // call is one submission of a batch, under way or finished.
 type call struct {
 	request    string
-	attempt    int          // of the batch, from 1; 0: unknown
 	batch      int          // from 1
 	first      int          // index of its first recipient in the request, from 0
 	from       messages.Key // 0: the request names no sender
@@ -87,10 +86,8 @@ type batch struct {
 	first    int32  // index of its first recipient in the request
 	start    uint32 // its first recipient
 	count    uint32
-	doubted  bool // there may be a row of it that is not surely its own, or is not known
 	accepted bool // certainly, with all its recipients
 	from     messages.Key
-	until    int64  // announced end of its last call
 	spans    []span // the calls that may have been accepted
 }
 
@@ -116,12 +113,11 @@ func (x *calls) add(c call, recipients []messages.Key) {
 		if n := len(b.spans); n > 0 {
 			b.spans[n-1].endBy(begin)
 		}
-		b.spans, b.until = append(b.spans, s), s.end
+		b.spans = append(b.spans, s)
 		return
 	}
 	g.batches = append(g.batches, batch{request: r, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
-		count: uint32(len(recipients)), from: c.from, until: s.end, spans: []span{s},
-		doubted: c.attempt > 1}) // rows of the calls before may be forgotten
+		count: uint32(len(recipients)), from: c.from, spans: []span{s}})
 	number := uint32(len(g.batches))
 	if c.batch == 1 {
 		r.one = number

@@ -133,15 +133,6 @@ func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 			}
 		}
 	}
-	x := &calls{}
-	add(x, "r", 1, 0, time.Second, 1)
-	add(x, "r", 1, time.Hour, 2*time.Hour)
-	if e, ok := x.evidence("r", 1); !ok || !e.until.Equal(start.Add(2*time.Hour)) || e.count != 1 {
-		t.Errorf("evidence: %+v, %t", e, ok)
-	}
-	if e, ok := x.evidence("r", 2); ok {
-		t.Errorf("evidence of an unknown batch: %+v", e)
-	}
 }
 
 // A recipient that was accepted once stays accepted, whatever the fate of another call.

@@ -53,6 +53,6 @@ func (c *clock) offset() time.Duration {
 	return (all.low + all.high) / 2
 }
 
-// wrong reports whether an offset is larger than what raises doubts: then it is as likely
-// that the Date of the answers is wrong as that the times of the rows are.
-func wrong(offset time.Duration) bool { return offset.Abs().Milliseconds() > doubtSkew }
+// wrong reports whether an offset is so large that the Date of the answers is as likely to be
+// wrong as the times of the rows are.
+func wrong(offset time.Duration) bool { return offset.Abs() > time.Hour }

@@ -5,7 +5,7 @@
 //
 //	Requests ─► calls by recipient ─┐
 //	Page ─► rows ─► Publish: match ─┴─► mail.delivery.<status>
-//	Swept ─► mail.log.concluded, mail.delivery.overdue and .summary, mail.send.resolved
+//	Swept ─► mail.delivery.overdue and .summary, mail.send.resolved
 //
 //	deliveries.go  the log as a list to sweep, and as what takes its rows
 //	row.go         a row: its identity, state, times and event; reply.go reads the reply in it
@@ -15,7 +15,7 @@
 //	match.go       the call that a row is of, by the times of clock.go
 //	ambiguous.go   rows that can be of several calls, counted for all of them
 //	note.go        what is learned from an event, by whichever poller it was published
-//	judge.go       what the log concludes about calls of unknown fate
+//	resolve.go     requests of unknown fate that rows prove to have been sent
 //	report.go      summaries, and recipients that are overdue
 //	watermark.go   how far the log was published
 //	erase.go       what is not published of people who were erased
@@ -52,14 +52,13 @@ type Store interface {
 
 // Config is what a Log needs. Read, Store and Requests are required.
 type Config struct {
-	Read          func(ctx context.Context, page, limit int) (mail.LogPage, error)
-	Store         Store
-	Requests      Requests
-	Recipients    int           // maximum number of recipients to remember, and what takes as much memory; 0: unlimited
-	ReportAfter   time.Duration // when the summary of a request is final in any case
-	ConcludeAfter time.Duration // how long the log must go on after a call of unknown fate
-	OverdueAfter  time.Duration // when an accepted recipient without a row is overdue; 0: never
-	Secrets       Secrets
+	Read         func(ctx context.Context, page, limit int) (mail.LogPage, error)
+	Store        Store
+	Requests     Requests
+	Recipients   int           // maximum number of recipients to remember, and what takes as much memory; 0: unlimited
+	ReportAfter  time.Duration // when the summary of a request is final in any case
+	OverdueAfter time.Duration // when an accepted recipient without a row is overdue; 0: never
+	Secrets      Secrets
 
 	// Published, if set, is called with the number of events of a status that were stored.
 	Published func(status string, n int)
@@ -80,8 +79,6 @@ type Log struct {
 
 	since     time.Time     // requests were read since then; zero: all
 	updated   time.Time     // when they were last read; zero: never
-	kept      time.Time     // see Kept
-	trusted   time.Time     // since when no poller of an earlier version can have published alone
 	unmatched []StoredEvent // learned events about requests that are not known yet
 	scanned   time.Time     // when all requests were last scanned
 
@@ -103,7 +100,7 @@ func New(c Config) *Log {
 // forget forgets what was read and learned, which is all read and learned again.
 func (l *Log) forget() {
 	l.calls, l.dirty, l.open = calls{max: l.Recipients}, map[string]struct{}{}, map[string]*unsettled{}
-	l.since, l.updated, l.trusted, l.scanned, l.unmatched = time.Time{}, time.Time{}, time.Time{}, time.Time{}, nil
+	l.since, l.updated, l.scanned, l.unmatched = time.Time{}, time.Time{}, time.Time{}, nil
 }
 
 // heed forgets where an error of the store says so, and returns it.
@@ -167,9 +164,6 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 // Kept returns since when all events are kept.
 func (l *Log) Kept(ctx context.Context) (time.Time, error) {
 	kept, err := l.Store.Kept(ctx)
-	if err == nil {
-		l.kept = kept
-	}
 	return kept, l.heed(err)
 }
 
@@ -228,17 +222,10 @@ func (l *Log) eventFor(listed sweep.Row[mail.Entry], now time.Time, offset time.
 	f := l.calls.match(r)
 	e := eventOf(listed.Item, listed.ID, now)
 	body := e.Body.(*messages.DeliveryBody)
-	var n rowNote
-	switch {
-	case f.Confidence == messages.MatchExact && f.doubtful:
-		n.sign = '!'
-	case f.doubtful, f.Confidence == messages.MatchUnique, f.Confidence == messages.MatchAmbiguous:
-		n.sign = '?'
-	}
-	if f.doubtful || f.Confidence == messages.MatchAmbiguous {
+	n := rowNote{place: f.place, unsure: f.Confidence == messages.MatchUnique}
+	if f.Confidence == messages.MatchAmbiguous {
 		n.row, n.id = r, rowID(listed.Item)
 	}
-	n.place = f.place
 	if f.request != "" {
 		e.ID, body.RequestID = f.request, f.request
 	}

@@ -111,12 +111,12 @@ func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
 		if stored, err := s.log.Publish(s.Context(), rowsOf(entries, time.Now()))(); stored != n || err != nil {
 			t.Fatalf("%d rows, %v", stored, err)
 		}
-		if _, err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); !errors.Is(err, sweep.ErrBehind) || summaries() != 1500 {
+		if err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); !errors.Is(err, sweep.ErrBehind) || summaries() != 1500 {
 			t.Fatalf("%d summaries, %v", summaries(), err)
 		}
 		store.refuse = nil
 		s.learn()
-		if _, err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil || summaries() != n {
+		if err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil || summaries() != n {
 			t.Errorf("%d summaries, %v; want %d", summaries(), err, n)
 		}
 		if most := slices.Max(store.sizes[1:]); most != maxAtOnce || time.Since(began) > time.Minute {
@@ -171,7 +171,7 @@ func TestPagesThatAreOnTheirWayAreCountedWhenTheyAreStored(t *testing.T) {
 func TestAMarkIsAWatermark(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		for _, m := range []sweep.Mark{
-			{At: s.began, CompleteThrough: s.began.Add(-time.Minute), WatchedSince: s.began.Add(-time.Hour), Since: s.began.Add(-2 * time.Hour), Total: 3, New: 2, Order: sweep.NewestFirst},
+			{At: s.began, CompleteThrough: s.began.Add(-time.Minute), Since: s.began.Add(-2 * time.Hour), Total: 3, New: 2, Order: sweep.NewestFirst},
 			{At: s.began, CompleteThrough: s.began, Order: sweep.OldestFirst, Scanned: 7},
 			{At: s.began, CompleteThrough: s.began},
 		} {
@@ -182,7 +182,7 @@ func TestAMarkIsAWatermark(t *testing.T) {
 				t.Errorf("%+v, %v; want %+v", got, err, m)
 			}
 			w := s.events[len(s.events)-1].Body.(*messages.Watermark)
-			if (w.By == messages.ByWholeLog) != (m.Order == sweep.Unordered) || (w.WatchedSince == nil) != m.WatchedSince.IsZero() || (w.Since == nil) != m.Since.IsZero() {
+			if (w.By == messages.ByWholeLog) != (m.Order == sweep.Unordered) || (w.Since == nil) != m.Since.IsZero() {
 				t.Errorf("%+v is stored as %+v", m, w)
 			}
 		}

@@ -10,8 +10,7 @@ import (
 // found is the recipient that a row belongs to.
 type found struct {
 	messages.Match
-	place         // zero unless exact or unique
-	doubtful bool // it may be of a call of unknown fate; none that it certainly belongs to
+	place // zero unless exact or unique
 }
 
 const (
@@ -22,9 +21,6 @@ const (
 	driftTime = 10_000
 	// maxLateness is how long after its end a call may still be accepted whose fate is unknown.
 	maxLateness = int64(15 * time.Minute / time.Millisecond)
-	// doubtSkew is how far it may be off for a row to raise a doubt about a call of
-	// unknown fate.
-	doubtSkew = int64(time.Hour / time.Millisecond)
 	// maxQueueTime is the maximum time from the acceptance of a message to its row, used
 	// when only the row's own time is known: mail servers give up after five days
 	// (RFC 5321).
@@ -41,7 +37,7 @@ const (
 //   - ambiguous: there are several possible calls.
 func (x *calls) match(r row) found {
 	c := x.candidates(r)
-	f := found{Match: messages.Match{Confidence: messages.MatchNone}, doubtful: len(c.doubts) > 0}
+	f := found{Match: messages.Match{Confidence: messages.MatchNone}}
 	if len(c.likely) > 1 {
 		f.Confidence, f.Candidates = messages.MatchAmbiguous, c.requests()
 	}
@@ -53,17 +49,14 @@ func (x *calls) match(r row) found {
 	if c.inside && (!c.rival || only.from != 0 && r.from.is(only.from)) {
 		f.Confidence = messages.MatchExact
 	}
-	certain := f.Confidence == messages.MatchExact && only.accepted
-	f.doubtful = !certain && slices.ContainsFunc(c.doubts, func(b *batch) bool { return b != only.batch })
 	return f
 }
 
 // candidates are the calls that a row can be of.
 type candidates struct {
 	likely []candidate
-	inside bool     // it was accepted during one of them
-	rival  bool     // it was accepted near a call of another sender
-	doubts []*batch // of unknown fate, and it may be of them
+	inside bool // it was accepted during one of them
+	rival  bool // it was accepted near a call of another sender
 }
 
 type candidate struct {
@@ -87,7 +80,7 @@ func (x *calls) candidates(r row) (c candidates) {
 // add adds the batch of a recipient, by its index, if a row to the recipient can be of it.
 func (c *candidates) add(g *generation, index uint32, r row) {
 	b := &g.batches[g.recipients[index].batch]
-	calls, inside, doubt := b.callsOf(r)
+	calls, inside := b.callsOf(r)
 	switch other := b.from != 0 && r.from.folded != 0 && !r.from.is(b.from); {
 	case calls == 0:
 	case other:
@@ -96,14 +89,11 @@ func (c *candidates) add(g *generation, index uint32, r row) {
 		c.likely = append(c.likely, candidate{b, place{b.request.id, int(b.number), int(b.first) + int(index-b.start)}, calls})
 		c.inside = c.inside || inside
 	}
-	if doubt {
-		c.doubts = append(c.doubts, b)
-	}
 }
 
 // callsOf is the number of calls of the batch that a row may be of. inside: the message was
-// accepted during one of them. doubt: the row may be of one of unknown fate, if a clock is wrong.
-func (b *batch) callsOf(r row) (n int, inside, doubt bool) {
+// accepted during one of them.
+func (b *batch) callsOf(r row) (n int, inside bool) {
 	skew := r.skew()
 	for _, s := range b.spans {
 		at, until := r.accepted, s.end+skew
@@ -113,14 +103,12 @@ func (b *batch) callsOf(r row) (n int, inside, doubt bool) {
 		if at == 0 {
 			at, until = r.created, s.end+maxQueueTime.Milliseconds()
 		}
-		possible := at == 0 || s.begin-skew <= at && at <= until // 0: of no known time
-		if possible {
+		if at == 0 || s.begin-skew <= at && at <= until { // 0: of no known time
 			n++
 		}
 		inside = inside || r.accepted != 0 && s.begin <= at && at <= s.end
-		doubt = doubt || !b.accepted && s.open && (possible || s.begin-doubtSkew <= at && at <= s.end+doubtSkew)
 	}
-	return n, inside, doubt
+	return n, inside
 }
 
 // maxCandidates is the maximum number of candidates in an event.
@@ -134,12 +122,4 @@ func (c *candidates) requests() (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-// doubt records a row that may or may not belong to calls of unknown fate, except that it
-// is certainly of one. Recording it again changes nothing.
-func (x *calls) doubt(r row) {
-	for _, b := range x.candidates(r).doubts {
-		b.doubted = true
-	}
 }

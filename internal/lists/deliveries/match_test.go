@@ -179,9 +179,8 @@ func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
 	}
 }
 
-// A row from about the time of a call of unknown fate may belong to it if a clock is
-// wrong: it is no match but a doubt. A row that matches a call is no doubt about another.
-func TestARowWithAWrongClockIsADoubtAboutACallOfUnknownFate(t *testing.T) {
+// A row matches a call by the time of its acceptance, or its own time, and by the sender.
+func TestARowMatchesTheCallThatItIsNear(t *testing.T) {
 	const begin, over = 2 * time.Hour, 2*time.Hour + time.Second
 	const none, unique, exact = messages.MatchNone, messages.MatchUnique, messages.MatchExact
 	for name, c := range map[string]struct {
@@ -192,33 +191,32 @@ func TestARowWithAWrongClockIsADoubtAboutACallOfUnknownFate(t *testing.T) {
 		created  time.Duration // 0: unknown
 		other    bool          // another call was accepted a minute before
 		want     messages.Confidence
-		doubt    bool
 	}{
-		"before the call":                   {accepted: begin - 2*time.Second - time.Millisecond, want: none, doubt: true},
-		"before one that is under way":      {running: true, accepted: begin - 3*time.Second, want: none, doubt: true},
-		"an hour before":                    {accepted: begin - time.Hour, want: none, doubt: true},
+		"before the call":                   {accepted: begin - 2*time.Second - time.Millisecond, want: none},
+		"before one that is under way":      {running: true, accepted: begin - 3*time.Second, want: none},
+		"an hour before":                    {accepted: begin - time.Hour, want: none},
 		"more than an hour before":          {accepted: begin - time.Hour - time.Millisecond, want: none},
 		"just before":                       {accepted: begin - 2*time.Second, want: unique},
 		"at its begin":                      {accepted: begin, want: exact},
 		"at its end":                        {accepted: over, want: exact},
 		"just after":                        {accepted: over + time.Millisecond, want: unique},
 		"late":                              {accepted: over + 15*time.Minute, want: unique},
-		"later than late":                   {accepted: over + 16*time.Minute, want: none, doubt: true},
-		"an hour after":                     {accepted: over + time.Hour, want: none, doubt: true},
+		"later than late":                   {accepted: over + 16*time.Minute, want: none},
+		"an hour after":                     {accepted: over + time.Hour, want: none},
 		"more than an hour after":           {accepted: over + time.Hour + time.Millisecond, want: none},
-		"by the row's own time":             {created: begin - 3*time.Second, want: none, doubt: true},
+		"by the row's own time":             {created: begin - 3*time.Second, want: none},
 		"by the row's own time, just then":  {created: begin - 2*time.Second, want: unique},
 		"by the row's own time, meanwhile":  {created: begin + time.Millisecond, want: unique},
 		"by the row's own time, days after": {created: over + 5*24*time.Hour, want: unique},
 		"by the row's own time, too late":   {created: over + 5*24*time.Hour + time.Millisecond, want: none},
 		"by the row's own time, too early":  {created: begin - time.Hour - time.Millisecond, want: none},
 		"by no time":                        {want: unique},
-		"of another sender":                 {from: 2, accepted: begin - 3*time.Second, want: none, doubt: true},
-		"of another sender, meanwhile":      {from: 2, accepted: begin, want: none, doubt: true},
-		"of another sender, later":          {from: 2, accepted: over + time.Hour, want: none, doubt: true},
+		"of another sender":                 {from: 2, accepted: begin - 3*time.Second, want: none},
+		"of another sender, meanwhile":      {from: 2, accepted: begin, want: none},
+		"of another sender, later":          {from: 2, accepted: over + time.Hour, want: none},
 		"of another sender, much later":     {from: 2, accepted: over + time.Hour + time.Millisecond, want: none},
 		"of another, of one that was":       {fate: accepted, from: 2, accepted: begin, want: none},
-		"of the sender":                     {from: 1, accepted: begin - 3*time.Second, want: none, doubt: true},
+		"of the sender":                     {from: 1, accepted: begin - 3*time.Second, want: none},
 		"of a call that was accepted":       {fate: accepted, accepted: begin - 3*time.Second, want: none},
 		"just after it was accepted":        {fate: accepted, accepted: over + 2*time.Second, want: unique},
 		"later than just after":             {fate: accepted, accepted: over + 2*time.Second + time.Millisecond, want: none},
@@ -257,63 +255,8 @@ func TestARowWithAWrongClockIsADoubtAboutACallOfUnknownFate(t *testing.T) {
 				r.created = ms(start.Add(c.created))
 			}
 			m := x.match(r)
-			if m.Confidence != c.want || m.doubtful != c.doubt || c.other && m.request != "other" {
-				t.Errorf("%s: %+v, want %s and a doubt: %t", name, m, c.want, c.doubt)
-			}
-			if c.want != none {
-				continue
-			}
-			x.doubt(r)
-			if e, _ := x.evidence("r", 1); e.doubted != c.doubt {
-				t.Errorf("%s: doubted: %t, want %t", name, e.doubted, c.doubt)
-			}
-		}
-	}
-}
-
-// A row is a doubt about all calls of unknown fate that it may be of, if a clock is wrong,
-// whatever else it may be of; but not if it is certainly of a call that was accepted.
-func TestARowIsADoubtAboutAllCallsThatItMayBeOf(t *testing.T) {
-	for name, c := range map[string]struct {
-		accepted time.Duration // when the message was accepted
-		of       int           // the call that was accepted; -1: none
-		want     []bool
-	}{
-		"of two":                               {20 * time.Minute, -1, []bool{true, true, true, true, true}},
-		"of none":                              {-time.Minute, -1, []bool{true, true, true, true, true}},
-		"certainly of one":                     {3 * time.Hour, -1, []bool{false, false, false, false, false}},
-		"certainly of one, and near another":   {40 * time.Minute, 4, []bool{false, false, false, false, false}},
-		"certainly of an open one, and others": {40 * time.Minute, -1, []bool{true, true, true, true, false}},
-	} {
-		for _, order := range [][]int{{0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}, {1, 4, 3, 0, 2}} {
-			x := &calls{}
-			for _, n := range order {
-				at := start.Add(time.Duration(n/2) * 20 * time.Minute)
-				if name == "certainly of one" && n == 4 {
-					at = start.Add(3 * time.Hour)
-				}
-				x.add(call{request: fmt.Sprint("r", n), batch: 1, begin: at, end: at.Add(time.Second)}, []messages.Key{key(1)})
-				if n == c.of {
-					x.close(fmt.Sprint("r", n), 1, at.Add(time.Second), accepted)
-				}
-			}
-			r := row{to: one(key(1)), accepted: ms(start.Add(c.accepted))}
-			l := &Log{calls: *x, dirty: map[string]struct{}{}}
-			f := x.match(r)
-			n := rowNote{place: f.place, sign: '?', row: r}
-			if f.Confidence == messages.MatchExact {
-				n.sign = '!'
-			}
-			if f.doubtful {
-				l.note(StoredEvent{State: messages.Delivered, Request: f.request, Note: n.String()})
-			}
-			var doubted []bool
-			for n := range 5 {
-				e, _ := x.evidence(fmt.Sprint("r", n), 1)
-				doubted = append(doubted, e.doubted && e.proven == 0)
-			}
-			if !slices.Equal(doubted, c.want) {
-				t.Errorf("%s, %v: doubted: %v, want %v", name, order, doubted, c.want)
+			if m.Confidence != c.want || c.other && m.request != "other" {
+				t.Errorf("%s: %+v, want %s", name, m, c.want)
 			}
 		}
 	}
@@ -380,10 +323,8 @@ func TestEachRecipientIsSeenOnceAndStaysAsItEnded(t *testing.T) {
 	}
 	for range 2 {
 		x.observe(at(12), delivered, false)
-		want := evidence{count: 3, proven: 2, doubted: true, begin: start, until: start.Add(time.Minute)}
-		got, ok := x.evidence("r", 2)
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(evidence{}), cmp.Transformer("utc", time.Time.UTC)); diff != "" || !ok {
-			t.Errorf("evidence (-want +got):\n%s", diff)
+		if n := x.proven("r", 2, 3); n != 2 {
+			t.Errorf("%d are proven, want 2", n)
 		}
 	}
 	if n := len(maps.Collect(x.silent(start))); n != 0 {

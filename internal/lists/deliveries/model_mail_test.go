@@ -24,7 +24,6 @@ type sendingBatch struct {
 	to            []string
 	state         messages.State // how it ended; "": it has not
 	reason        messages.Reason
-	waiting       bool // for a conclusion
 	unknown       bool // a call of unknown fate was made, and nothing is known of it
 	until         time.Time
 	attempt       int
@@ -101,30 +100,6 @@ func (r *sending) started(at time.Time) {
 
 // visit takes a batch as far as it comes.
 func (r *sending) visit(b *sendingBatch) {
-	if b.waiting {
-		said := r.streams.concluded(r.id, b.number)
-		if said.Until.Before(b.until.Truncate(time.Millisecond)) {
-			said.Outcome = ""
-		}
-		over := !time.Now().Before(r.giveUp)
-		switch {
-		case said.Outcome == messages.WasAccepted:
-			r.settle(b, messages.Accepted, "")
-			return
-		case said.Outcome == messages.WasNotSent && over:
-			b.unknown = false
-			r.settle(b, messages.Refused, messages.ReasonUnavailable)
-			return
-		case said.Outcome == messages.WasNotSent:
-			b.waiting, b.unknown = false, false
-		case said.Outcome == messages.Unclear || over:
-			r.settle(b, messages.Uncertain, b.reason)
-			return
-		default:
-			r.deferred(b, b.reason, true)
-			return
-		}
-	}
 	b.recorded = false
 	for !r.call(b) {
 	}
@@ -203,24 +178,16 @@ func (r *sending) diedDuring(b *sendingBatch, c *realCall) bool {
 		time.Sleep(r.upTo(r.away))
 	}
 	b.recorded = false // somebody else takes over
-	if r.onUnknown != messages.OnUnknownResend {
-		r.record(b, c)
-	}
 	return r.lost(b, messages.ReasonInterrupted)
 }
 
 // lost is what follows a call of unknown fate.
 func (r *sending) lost(b *sendingBatch, reason messages.Reason) (done bool) {
 	b.reason = reason
-	switch r.onUnknown {
-	case messages.OnUnknownResend:
+	if r.onUnknown == messages.OnUnknownResend {
 		return false
-	case messages.OnUnknownConclude:
-		b.waiting = true
-		r.deferred(b, reason, true)
-	default:
-		r.settle(b, messages.Uncertain, reason)
 	}
+	r.settle(b, messages.Uncertain, reason)
 	return true
 }
 
@@ -256,7 +223,7 @@ func (r *sending) settle(b *sendingBatch, state messages.State, reason messages.
 	if state == messages.Refused && b.unknown {
 		state = messages.Uncertain // never failed with a call of unknown fate behind it
 	}
-	b.state, b.reason, b.waiting = state, reason, false
+	b.state, b.reason = state, reason
 	if len(r.batches) == 1 {
 		return
 	}
@@ -307,7 +274,7 @@ var (
 // newSending is a request with random recipients.
 func (m *model) newSending(id string, random *rand.Rand) *sending {
 	r := &sending{model: m, random: random, id: id, from: modelSenders[random.IntN(3)], away: m.days.dead}
-	r.onUnknown = []string{messages.OnUnknownConclude, messages.OnUnknownConclude, messages.OnUnknownReport, messages.OnUnknownResend}[random.IntN(4)]
+	r.onUnknown = []string{messages.OnUnknownReport, messages.OnUnknownReport, messages.OnUnknownReport, messages.OnUnknownResend}[random.IntN(4)]
 	order, first := random.Perm(len(modelPeople)), 0
 	for number := range []int{1, 1, 2, 3}[random.IntN(4)] {
 		b := &sendingBatch{number: number + 1, first: first}

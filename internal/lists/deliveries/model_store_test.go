@@ -121,16 +121,3 @@ func (s *streams) put(e messages.Event, request string) {
 		s.last[request] = s.events.Put(nil, r)
 	}
 }
-
-// concluded is what was last concluded about a batch.
-func (s *streams) concluded(id string, number int) (b messages.ConcludedBody) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept, _ := s.deliveries.After(0)
-	for _, m := range kept {
-		if m.Event != nil && m.Event.State == messages.Concluded && m.Event.ID == messages.BatchID(id, number) {
-			b = *m.Event.Body.(*messages.ConcludedBody)
-		}
-	}
-	return b
-}

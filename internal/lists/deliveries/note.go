@@ -16,8 +16,8 @@ type StoredEvent struct {
 	ID      sweep.ID  // of a row's state; zero: the event is about a whole request
 	At      time.Time // when it was stored
 	State   messages.State
-	Request string // the request's id, for messages.Concluded with the batch's number; or messages.Unmatched
-	Note    string // the header Errand-Recipient; for a summary or a conclusion its NoteOf
+	Request string // the request's id, or messages.Unmatched
+	Note    string // the header Errand-Recipient; for a summary its NoteOf
 }
 
 // storedEvent is what is learned from an event.
@@ -38,8 +38,12 @@ func storedEvent(e messages.Event, at time.Time) StoredEvent {
 // note records an event that was stored. It returns false if the event may be about a
 // call that is not known yet.
 func (l *Log) note(e StoredEvent) bool {
-	if e.State == messages.Summary || e.State == messages.Concluded {
-		return l.noteReport(e)
+	if e.State == messages.Summary {
+		_, r := l.calls.find(e.Request)
+		if r != nil {
+			r.reported = reported{maphash.String(seed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)}
+		}
+		return r != nil
 	}
 	n, ok := parseNote(e.Request, e.Note)
 	switch {
@@ -49,58 +53,30 @@ func (l *Log) note(e StoredEvent) bool {
 		l.calls.markOverdue(n.place)
 		return true
 	}
-	found := true
-	if n.place.request != "" {
-		if found = l.calls.observe(n.place, statusIn(e.State), n.sign == '!' || n.sign == 0 && !e.At.Before(l.trusted)); found {
-			l.dirty[e.Request] = struct{}{}
-		}
-	}
-	if n.row.to.folded == 0 {
-		return found
-	}
-	n.row.seen = e.At.UnixMilli()
-	l.calls.doubt(n.row)
-	if n.place.request == "" && n.id != 0 {
+	if n.place.request == "" {
+		n.row.seen = e.At.UnixMilli()
 		l.calls.addAmbiguous(n.row, n.id, statusIn(e.State))
-	}
-	return false
-}
-
-// noteReport records a summary or a conclusion that was stored.
-func (l *Log) noteReport(e StoredEvent) bool {
-	id, number, _ := strings.Cut(e.Request, ".")
-	_, r := l.calls.find(id)
-	if r == nil {
 		return false
 	}
-	if e.State == messages.Summary {
-		r.reported = reported{maphash.String(seed, e.Note), e.At.UnixMilli(), strings.HasSuffix(e.Note, finalSuffix)}
-		return true
+	found := l.calls.observe(n.place, statusIn(e.State), !n.unsure)
+	if found {
+		l.dirty[e.Request] = struct{}{}
 	}
-	n, _ := strconv.Atoi(number)
-	if u := l.open[id]; u != nil {
-		if f, ok := u.fates[n]; ok {
-			f.concluded = e.Note
-			u.fates[n] = f
-		}
-	}
-	return true
+	return found
 }
 
-// NoteOf identifies the contents of a summary or a conclusion, so that the same is not
-// published twice. It is "" for any other event.
+// NoteOf identifies the contents of a summary, so that the same is not published twice. It
+// is "" for any other event.
 func NoteOf(e messages.Event) string {
-	switch b := e.Body.(type) {
-	case *messages.SummaryBody:
-		note := fmt.Sprintf("%s.%d.%d.%d.%d.%d.%d", e.Subject(), b.Recipients, b.Accepted, b.Delivered, b.Deferred, b.Bounced, b.Unknown)
-		if b.Final {
-			note += finalSuffix
-		}
-		return note
-	case *messages.ConcludedBody:
-		return fmt.Sprintf("%s.%d.%s", e.Subject(), b.Until.UnixMilli(), b.Outcome)
+	b, ok := e.Body.(*messages.SummaryBody)
+	if !ok {
+		return ""
 	}
-	return ""
+	note := fmt.Sprintf("%s.%d.%d.%d.%d.%d.%d", e.Subject(), b.Recipients, b.Accepted, b.Delivered, b.Deferred, b.Bounced, b.Unknown)
+	if b.Final {
+		note += finalSuffix
+	}
+	return note
 }
 
 const finalSuffix = ".final"
@@ -110,71 +86,44 @@ func Place(batch, recipient int) string { return strconv.Itoa(batch) + "." + str
 
 // rowNote is what the header Errand-Recipient says about a row:
 //
-//	<batch>.<recipient>        it is certainly of that one
-//	<batch>.<recipient>?       it is, as far as is known
-//	<batch>.<recipient>?<row>  likewise; or it is of another call of unknown fate
-//	<batch>.<recipient>!<row>  it certainly is, of a call of unknown fate; a clock may be wrong
-//	?<row>                     it is of none, or of any of several
+//	<batch>.<recipient>   it is certainly of that one
+//	<batch>.<recipient>?  it is, as far as is known
+//	?<row>                it can be of any of several
 //
-// Whoever learns a row finds the same calls for it.
+// Every poller that learns an ambiguous row finds the same calls for it.
 type rowNote struct {
-	place place
-	sign  byte // '?', '!' or 0
-	row   row
-	id    uint64 // of the row, whatever its state; 0: unknown
+	place  place
+	unsure bool
+	row    row    // of an ambiguous one
+	id     uint64 // of that row, whatever its state
 }
 
 func (n rowNote) String() string {
-	text := ""
-	if n.place.request != "" {
-		text = Place(n.place.batch, n.place.recipient)
+	switch {
+	case n.id != 0:
+		r := n.row
+		return "?" + fmt.Sprintf(rowFormat, uint64(r.to.folded), uint64(r.from.folded), r.accepted, r.created, n.id, uint64(r.to.exact), uint64(r.from.exact),
+			uint64(r.to.secret[0]), uint64(r.from.secret[0]), uint64(r.to.secret[1]), uint64(r.from.secret[1]))
+	case n.place.request == "":
+		return ""
+	case n.unsure:
+		return Place(n.place.batch, n.place.recipient) + "?"
 	}
-	if n.sign != 0 {
-		text += string(n.sign)
-	}
-	if n.sign != 0 && n.row.to.folded != 0 {
-		text += fmt.Sprintf(rowFormat, uint64(n.row.to.folded), uint64(n.row.from.folded), n.row.accepted, n.row.created, n.id, uint64(n.row.to.exact), uint64(n.row.from.exact))
-		none := ""
-		for i, to := range n.row.to.secret {
-			from := n.row.from.secret[i]
-			if to == 0 && from == 0 { // it is written only for what comes after it
-				none += ".0.0"
-				continue
-			}
-			text += none + fmt.Sprintf(secretFormat, uint64(to), uint64(from))
-			none = ""
-		}
-	}
-	return text
+	return Place(n.place.batch, n.place.recipient)
 }
 
-// rowFormat is a row in a note; earlier versions end it after its fourth number. The keys
-// that a secret makes follow, a secretFormat for each, and earlier versions overlook them.
-const (
-	rowFormat    = "%x.%x.%d.%d.%x.%x.%x"
-	secretFormat = ".%x.%x"
-)
+const rowFormat = "%x.%x.%d.%d.%x.%x.%x.%x.%x.%x.%x"
 
 // parseNote reads the note of an event about a row of a request, or of messages.Unmatched.
 func parseNote(request, text string) (n rowNote, ok bool) {
-	at := text
-	if i := strings.IndexAny(text, "?!"); i >= 0 {
-		var to, from party
-		if at, n.sign = text[:i], text[i]; i+1 < len(text) {
-			got, _ := fmt.Sscanf(text[i+1:], rowFormat+secretFormat+secretFormat, &to.folded, &from.folded, &n.row.accepted, &n.row.created, &n.id, &to.exact, &from.exact,
-				&to.secret[0], &from.secret[0], &to.secret[1], &from.secret[1])
-			if got < 7 {
-				to.exact, from.exact, n.id = to.folded, from.folded, 0
-			}
-			if n.row.to, n.row.from = to, from; got < 4 || to.folded == 0 {
-				return n, false
-			}
-		}
+	if text, ambiguous := strings.CutPrefix(text, "?"); ambiguous {
+		to, from := &n.row.to, &n.row.from
+		got, err := fmt.Sscanf(text, rowFormat, &to.folded, &from.folded, &n.row.accepted, &n.row.created, &n.id, &to.exact, &from.exact,
+			&to.secret[0], &from.secret[0], &to.secret[1], &from.secret[1])
+		return n, err == nil && got == 11 && n.id != 0
 	}
-	if at == "" {
-		return n, n.sign != 0
-	}
-	batch, recipient, _ := strings.Cut(at, ".")
+	text, n.unsure = strings.CutSuffix(text, "?")
+	batch, recipient, _ := strings.Cut(text, ".")
 	var wrong, also error
 	n.place.request = request
 	n.place.batch, wrong = strconv.Atoi(batch)

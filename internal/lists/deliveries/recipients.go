@@ -65,15 +65,14 @@ func (x *calls) recipient(p place) (*batch, *recipient) {
 	return b, &g.recipients[int(b.start)+p.recipient-int(b.first)]
 }
 
-// observe records a state of a recipient; exact: the row is certainly of that batch, else
-// it raises a doubt about it. It returns false if the recipient is unknown.
+// observe records a state of a recipient; exact: the row is certainly of that batch. It
+// returns false if the recipient is unknown.
 func (x *calls) observe(p place, s status, exact bool) bool {
-	b, r := x.recipient(p)
+	_, r := x.recipient(p)
 	if r == nil {
 		return false
 	}
-	r.status = r.status.then(s)
-	r.proven, b.doubted = r.proven || exact, b.doubted || !exact
+	r.status, r.proven = r.status.then(s), r.proven || exact
 	return true
 }
 
@@ -99,43 +98,19 @@ func (g *generation) counts(r *request) (n [statuses]int) {
 // of are the recipients of a batch.
 func (g *generation) of(b *batch) []recipient { return g.recipients[b.start : b.start+b.count] }
 
-// evidence is what the rows show about a batch.
-type evidence struct {
-	count        int       // recipients
-	proven       int       // recipients with a row that is certainly of this batch
-	doubted      bool      // there is a row that may or may not belong to this batch
-	begin, until time.Time // when its first call began, and its last one had ended
-}
-
-// evidence returns the evidence for a batch. ok is false if the batch is unknown.
-func (x *calls) evidence(request string, number int) (v evidence, ok bool) {
+// proven is the number of recipients of a batch of this size that have a row which is
+// certainly of it: one is proof that the batch was sent. 0: none, or the batch is unknown.
+func (x *calls) proven(request string, number, count int) (n int) {
 	g, b := x.findBatch(request, number)
-	if b == nil {
-		return v, false
-	}
-	v = evidence{count: int(b.count), doubted: b.doubted, begin: time.UnixMilli(b.until), until: time.UnixMilli(b.until)}
-	if len(b.spans) > 0 {
-		v.begin = time.UnixMilli(b.spans[0].begin)
+	if b == nil || int(b.count) != count {
+		return 0
 	}
 	for _, r := range g.of(b) {
 		if r.proven {
-			v.proven++
+			n++
 		}
 	}
-	return v, true
-}
-
-// acceptedBefore yields the batches that were accepted before a time.
-func (x *calls) acceptedBefore(before time.Time) iter.Seq2[*generation, *batch] {
-	return func(yield func(*generation, *batch) bool) {
-		for _, g := range x.generations {
-			for i := range g.batches {
-				if b := &g.batches[i]; b.accepted && len(b.spans) > 0 && b.lastEnd().Before(before) && !yield(g, b) {
-					return
-				}
-			}
-		}
-	}
+	return n
 }
 
 // lastEnd is when the last call that may have been accepted ended at the latest.
@@ -145,10 +120,16 @@ func (b *batch) lastEnd() time.Time { return time.UnixMilli(b.spans[len(b.spans)
 // not reported as overdue, and when they were accepted at the latest.
 func (x *calls) silent(before time.Time) iter.Seq2[place, time.Time] {
 	return func(yield func(place, time.Time) bool) {
-		for g, b := range x.acceptedBefore(before) {
-			for n, r := range g.of(b) {
-				if r.status == unseen && !r.overdue && !yield(place{b.request.id, int(b.number), int(b.first) + n}, b.lastEnd()) {
-					return
+		for _, g := range x.generations {
+			for i := range g.batches {
+				b := &g.batches[i]
+				if !b.accepted || len(b.spans) == 0 || !b.lastEnd().Before(before) {
+					continue
+				}
+				for n, r := range g.of(b) {
+					if r.status == unseen && !r.overdue && !yield(place{b.request.id, int(b.number), int(b.first) + n}, b.lastEnd()) {
+						return
+					}
 				}
 			}
 		}

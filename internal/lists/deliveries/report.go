@@ -5,6 +5,7 @@ import (
 	"context"
 	"hash/maphash"
 	"iter"
+	"slices"
 	"time"
 
 	"errand/internal/failpoint"
@@ -19,27 +20,24 @@ const (
 )
 
 // Swept publishes what is known about requests after a sweep.
-func (l *Log) Swept(ctx context.Context, s sweep.Swept) (wanted time.Time, err error) {
+func (l *Log) Swept(ctx context.Context, s sweep.Swept) error {
 	if err := l.update(ctx); err != nil {
-		return time.Time{}, err
+		return err
 	}
-	j := &judge{Swept: s, calls: &l.calls, after: l.ConcludeAfter, offset: l.clock.offset(), now: time.Now(), kept: l.kept}
-	if err := l.publish(ctx, l.conclusions(j)); err != nil {
-		return time.Time{}, err
+	now := time.Now()
+	if err := l.resolve(ctx, now, s.CompleteThrough); err != nil {
+		return err
 	}
-	if err := l.resolve(ctx, j); err != nil {
-		return time.Time{}, err
-	}
-	if j.now.Sub(l.scanned) >= scanEvery {
-		l.scan(j.now)
-		if !s.Reading.Missing && l.OverdueAfter > 0 {
-			if err := l.publish(ctx, l.overdue(j.now, latest(s.CompleteThrough, s.Reading.Began))); err != nil {
-				return time.Time{}, err
+	if now.Sub(l.scanned) >= scanEvery {
+		l.scan(now)
+		if l.OverdueAfter > 0 {
+			if err := l.publish(ctx, l.overdue(now, slices.MaxFunc([]time.Time{s.CompleteThrough, s.ReadAt}, time.Time.Compare))); err != nil {
+				return err
 			}
 		}
-		l.scanned = j.now
+		l.scanned = now
 	}
-	return j.wanted, l.publish(ctx, l.summaries(j.now, s.CompleteThrough))
+	return l.publish(ctx, l.summaries(now, s.CompleteThrough))
 }
 
 // publish stores events, some at once. When ctx ends, the events under way are waited for:

@@ -86,28 +86,30 @@ func TestASummaryIsFinalWhenTheRequestHasEndedAndEveryRecipientIsSettled(t *test
 
 // known is what a Log knows.
 type known struct {
-	Counts   map[string][statuses]int
-	Notes    map[string]reported
-	Evidence map[string]evidence
-	Silent   map[place]time.Time
-	Fates    map[string]unknownFate
+	Counts map[string][statuses]int
+	Notes  map[string]reported
+	Proven map[place]bool
+	Silent map[place]time.Time
+	Open   map[string]int
+	Groups int
 }
 
 func knownTo(l *Log) known {
-	k := known{map[string][statuses]int{}, map[string]reported{}, map[string]evidence{}, maps.Collect(l.calls.silent(time.Now())), map[string]unknownFate{}}
+	k := known{map[string][statuses]int{}, map[string]reported{}, map[place]bool{}, maps.Collect(l.calls.silent(time.Now())), map[string]int{}, 0}
 	for _, g := range l.calls.generations {
+		k.Groups += len(g.groups)
 		for id, r := range g.requests {
 			k.Counts[id], k.Notes[id] = g.counts(r), r.reported
-			for n := range 3 {
-				if e, ok := l.calls.evidence(id, n); ok {
-					k.Evidence[messages.BatchID(id, n)] = e
+			for n := range 4 {
+				if _, to := l.calls.recipient(place{id, 1, n}); to != nil {
+					k.Proven[place{id, 1, n}] = to.proven
 				}
 			}
 		}
 	}
 	for id, u := range l.open {
-		for n, f := range u.fates {
-			k.Fates[messages.BatchID(id, n)] = f
+		for n, count := range u.counts {
+			k.Open[messages.BatchID(id, n)] = count
 		}
 	}
 	return k
@@ -142,7 +144,7 @@ func TestEventsThatAreLearnedTwiceCountOnce(t *testing.T) {
 		published := len(s.events)
 		s.restart()
 		var first known
-		options := cmp.AllowUnexported(reported{}, evidence{}, place{}, unknownFate{})
+		options := cmp.AllowUnexported(reported{}, place{})
 		for i := range 4 {
 			s.log.Store.(*store).next = 0 // so that everything is learned again
 			s.learn()
@@ -151,7 +153,7 @@ func TestEventsThatAreLearnedTwiceCountOnce(t *testing.T) {
 			} else if diff := cmp.Diff(first, knownTo(s.log), options); diff != "" {
 				s.Errorf("learned %d times (-once +now):\n%s", i+1, diff)
 			}
-			if _, err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil || len(s.events) > published {
+			if err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil || len(s.events) > published {
 				s.Errorf("learned %d times, it publishes %d events (%v), the first %s", i+1, len(s.events)-published, err, s.events[min(published, len(s.events)-1)].Subject())
 			}
 		}
@@ -160,7 +162,7 @@ func TestEventsThatAreLearnedTwiceCountOnce(t *testing.T) {
 		}
 		s.run(30 * time.Minute)
 		for _, e := range s.events[published:] {
-			if e.Operation == messages.Delivery || e.State == messages.Concluded {
+			if e.Operation == messages.Delivery {
 				s.Errorf("published again: %s %+v", e.Subject(), e.Body)
 			}
 		}
@@ -176,7 +178,7 @@ func TestEventsOfOtherPollersAboutNewCallsAreCounted(t *testing.T) {
 			s.started("second", 2, 1)
 			s.calls("second", 1, 0, "x@example.test", "y@example.test")
 			s.waits("second")
-			note := rowNote{sign: '?', row: row{to: partyOf("x@example.test"), created: time.Now().UnixMilli()}, id: 1}
+			note := rowNote{row: row{to: partyOf("x@example.test"), created: time.Now().UnixMilli()}, id: 1}
 			for _, e := range []messages.Event{
 				{Operation: messages.Delivery, State: messages.Delivered, ID: messages.Unmatched, Body: &messages.DeliveryBody{EventID: text(sweep.ID{1}), Recipient: note.String()}},
 				{Operation: messages.Delivery, State: messages.Bounced, ID: "second", Body: &messages.DeliveryBody{EventID: text(sweep.ID{2}), Recipient: "1.1"}},
@@ -186,8 +188,8 @@ func TestEventsOfOtherPollersAboutNewCallsAreCounted(t *testing.T) {
 		}
 		s.learn()
 		k := knownTo(s.log)
-		if !k.Evidence["second.1"].doubted {
-			s.Errorf("%+v, want a doubt about the second", k.Evidence)
+		if k.Groups != 1 {
+			s.Errorf("%d groups, want that of the row that may be of both", k.Groups)
 		}
 		if got := k.Counts["second"][bounced]; got != 1 {
 			s.Errorf("%d bounced, want 1", got)
@@ -195,98 +197,8 @@ func TestEventsOfOtherPollersAboutNewCallsAreCounted(t *testing.T) {
 	})
 }
 
-// A request that waits for a call of unknown fate gets one conclusion: accepted as soon as
-// there is a row, otherwise when the log is complete for long enough after the call.
-func TestACallOfUnknownFateIsConcludedOnce(t *testing.T) {
-	inScenario(t, func(s *scenario) {
-		var announced, taken time.Time // the announced end of one call; the begin of another
-		s.sends("twin", "x@example.test")
-		for id, to := range map[string]string{"taken": "t@example.test", "lost": "l@example.test", "doubtful": "x@example.test", "ended": "e@example.test", "short": "s@example.test"} {
-			s.started(id, 1, 1)
-			if id == "taken" {
-				taken = time.Now()
-			}
-			if s.calls(id, 1, 0, to); id == "lost" {
-				announced = time.Now().Add(34 * time.Second)
-			}
-			if id == "short" { // its record does not fit it
-				s.started(id, 2, 1)
-			}
-			s.waits(id)
-		}
-		s.calls("bare", 1, 0, "r@example.test") // its started event is gone
-		s.row("r@example.test", 0, messages.Delivered)
-		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
-		began := time.Now()
-		s.run(time.Minute)
-		s.row("t@example.test", 10*time.Minute, messages.Bounced) // accepted long before, so not by this call
-		s.row("x@example.test", 0, messages.Delivered).envelope = "without a time"
-		s.run(10 * time.Minute)
-		if got := s.concluded("taken", 1); got != nil {
-			s.Errorf("taken, before its row came: %q", got)
-		}
-		s.row("t@example.test", time.Since(taken), messages.Bounced)
-		s.run(time.Minute)
-		if diff := cmp.Diff([]string{"accepted, 1 of 1"}, s.concluded("taken", 1)); diff != "" {
-			s.Errorf("taken, after its row came (-want +got):\n%s", diff)
-		}
-		s.run(time.Hour + 20*time.Second - time.Since(began)) // an hour after the calls were over
-		for _, id := range []string{"lost", "doubtful", "ended", "short"} {
-			if got := s.concluded(id, 1); got != nil {
-				s.Errorf("%s is concluded too early: %q", id, got)
-			}
-		}
-		if n := len(s.consumer.resolved); n != 0 {
-			s.Errorf("%d are resolved too early", n)
-		}
-		s.run(5 * time.Minute)
-		s.run(5 * time.Minute)
-		got := map[string][]string{}
-		for _, id := range []string{"taken", "lost", "doubtful", "ended", "short", "twin"} {
-			got[id] = s.concluded(id, 1)
-		}
-		want := map[string][]string{"taken": {"accepted, 1 of 1"}, "lost": {"not_sent, 0 of 1"}, "doubtful": {"unclear, 0 of 1"}, "ended": nil, "short": nil, "twin": nil}
-		if diff := cmp.Diff(want, got); diff != "" {
-			s.Errorf("concluded (-want +got):\n%s", diff)
-		}
-		if len(s.consumer.resolved) != 1 || s.consumer.resolved[0].RequestID != "ended" || s.consumer.resolved[0].Outcome != messages.Failed {
-			s.Errorf("resolved: %+v, want the one that ended", s.consumer.resolved)
-		}
-
-		if diff := cmp.Diff([]string{"1 of 1: 0 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final false"}, s.summaries("taken")); diff != "" {
-			s.Errorf("summaries of what was taken (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff([]string{"1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final false"}, s.summaries("bare")); diff != "" {
-			s.Errorf("summaries of a request that is known only by its record (-want +got):\n%s", diff)
-		}
-
-		s.started("lost", 1, 1) // it is sent again, and the fate is unknown again
-		s.calls("lost", 1, 0)
-		time.Sleep(5 * time.Minute) // which is published late
-		s.waits("lost")
-		over := time.Now()
-		s.run(30 * time.Minute)
-		if n := len(s.concluded("lost", 1)); n != 1 {
-			s.Errorf("%d conclusions, the second one too early", n)
-		}
-		s.run(40 * time.Minute)
-		if diff := cmp.Diff([]string{"not_sent, 0 of 1", "not_sent, 0 of 1"}, s.concluded("lost", 1)); diff != "" {
-			s.Errorf("the second call (-want +got):\n%s", diff)
-		}
-		e := s.eventsOf(messages.Log, messages.Concluded, "lost.1")
-		for i, until := range []time.Time{announced, over} {
-			if got := e[i].Body.(*messages.ConcludedBody).Until; !got.Equal(until) {
-				s.Errorf("conclusion %d says that the call was over by %v, want %v", i, got, until)
-			}
-			if wait := e[i].at.Sub(until); wait < time.Hour || wait > time.Hour+time.Minute {
-				s.Errorf("conclusion %d comes %v after the call was over", i, wait)
-			}
-		}
-	})
-}
-
-// An uncertain request is resolved when the log proves the fate of all its batches.
-func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.T) {
+// An uncertain request is resolved when rows prove that each of its batches of unknown fate was sent.
+func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsProven(t *testing.T) {
 	unknown := func(n int) messages.Unsettled {
 		return messages.Unsettled{Batch: n, Count: 2, State: messages.Uncertain}
 	}
@@ -296,14 +208,12 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.
 		listed   int      // batches that the outcome lists; less than 2: the list is cut
 		doubt    bool
 		want     messages.State
-		seen     int
-		conclude []messages.Conclusion
+		seen     []int
 	}{
-		"both were sent":             {rows: []string{"b0", "c0", "c1"}, accepted: 2, listed: 2, want: messages.Accepted, seen: 3, conclude: []messages.Conclusion{messages.WasAccepted, messages.WasAccepted}},
-		"all but one were sent":      {rows: []string{"b0", "c0"}, accepted: 1, listed: 2, want: messages.Partial, seen: 2, conclude: []messages.Conclusion{messages.WasAccepted, messages.WasAccepted}},
-		"one was sent":               {rows: []string{"c0"}, accepted: 2, listed: 2, want: messages.Partial, seen: 1, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasAccepted}},
-		"none was sent":              {accepted: 2, listed: 2, want: messages.Partial, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasNotSent}},
-		"nothing at all was sent":    {listed: 2, want: messages.Failed, conclude: []messages.Conclusion{messages.WasNotSent, messages.WasNotSent}},
+		"both were sent":             {rows: []string{"b0", "c0", "c1"}, accepted: 2, listed: 2, want: messages.Accepted, seen: []int{1, 2}},
+		"all but one were sent":      {rows: []string{"b0", "c0"}, accepted: 1, listed: 2, want: messages.Partial, seen: []int{1, 1}},
+		"one was sent":               {rows: []string{"c0"}, accepted: 2, listed: 2},
+		"none was sent":              {accepted: 2, listed: 2},
 		"one is in doubt":            {rows: []string{"b0"}, accepted: 2, listed: 2, doubt: true},
 		"the outcome lists not both": {rows: []string{"b0", "c0"}, accepted: 2, listed: 1},
 	} {
@@ -346,20 +256,9 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.
 				got := s.consumer.resolved[0]
 				got.Evidence.CompleteThrough, got.At = messages.Time{}, messages.Time{}
 				want := &messages.SendResolved{Common: messages.Common{RequestID: "r"}, Outcome: c.want, By: messages.BySendingLog, Fingerprint: "fingerprint of r",
-					Evidence: messages.SendEvidence{Seen: c.seen, Count: 4}}
-				taken := c.accepted
-				for i, conclusion := range c.conclude {
-					seen := 0
-					for _, name := range c.rows {
-						if name[0] == "bc"[i] {
-							seen++
-						}
-					}
-					if conclusion == messages.WasAccepted {
-						taken += 2
-					}
-					want.Evidence.Batches = append(want.Evidence.Batches, messages.BatchEvidence{Batch: i + 2, Count: 2, Seen: seen, Outcome: conclusion})
-				}
+					Evidence: messages.SendEvidence{Seen: c.seen[0] + c.seen[1], Count: 4,
+						Batches: []messages.BatchEvidence{{Batch: 2, Count: 2, Seen: c.seen[0]}, {Batch: 3, Count: 2, Seen: c.seen[1]}}}}
+				taken := c.accepted + 4
 				if diff := cmp.Diff(want, got); diff != "" {
 					s.Errorf("resolved (-want +got):\n%s", diff)
 				}
@@ -367,7 +266,7 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsConcluded(t *testing.
 					if b := all[len(all)-1].Body.(*messages.SummaryBody); b.Accepted != taken {
 						s.Errorf("the last summary says %d accepted, want %d", b.Accepted, taken)
 					}
-				} else if c.seen > 0 {
+				} else {
 					s.Error("no summary was published")
 				}
 			})
@@ -413,34 +312,6 @@ func TestOnlyAcceptedRecipientsAreOverdueAndOnce(t *testing.T) {
 		s.run(3 * time.Minute)
 		if want, all := "3 of 3: 1 delivered, 1 deferred, 0 bounced, 0 unknown, 1 queued, final false", s.summaries("r"); all[len(all)-1] != want {
 			s.Errorf("the last summary is %s, want %s", all[len(all)-1], want)
-		}
-	})
-}
-
-// While there are rows that a sweep has not seen, the absence of a row proves nothing.
-func TestNothingIsConcludedFromAnAbsentRowWhileRowsAreMissing(t *testing.T) {
-	inScenario(t, func(s *scenario) {
-		s.sends("sent", "s@example.test")
-		s.started("waits", 1, 1)
-		s.calls("waits", 1, 0, "w@example.test")
-		s.waits("waits")
-		s.started("ended", 1, 1)
-		s.calls("ended", 1, 0, "e@example.test")
-		s.ends("ended", messages.Uncertain, 1, 1, 0, messages.Unsettled{Batch: 1, Count: 1, State: messages.Uncertain})
-		s.config.OverdueAfter = time.Hour
-		s.restart()
-		s.learn()
-		time.Sleep(10 * time.Hour)
-		for want, missing := range []bool{true, false} {
-			swept := s.sweptAt(time.Now())
-			swept.Reading.Missing = missing
-			if _, err := s.log.Swept(s.Context(), swept); err != nil {
-				s.Fatal(err)
-			}
-			time.Sleep(time.Minute)
-			if got := []int{len(s.overdue("sent")), len(s.concluded("waits", 1)), len(s.consumer.resolved)}; !slices.Equal(got, []int{want, want, want}) {
-				s.Errorf("rows are missing: %t: %v overdue, concluded, resolved; want %d of each", missing, got, want)
-			}
 		}
 	})
 }

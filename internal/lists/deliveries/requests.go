@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/lists/watermark"
 	"errand/pkg/messages"
 )
 
@@ -32,22 +31,6 @@ type Record struct {
 	Body     []byte
 }
 
-// unsettled is a request with batches of unknown fate.
-type unsettled struct {
-	fates       map[int]unknownFate // by the batch's number
-	over        uint64              // sequence of the request's outcome
-	batches     int                 // uncertain ones in it; negative: unknown
-	fingerprint string
-}
-
-// unknownFate is what is known about a batch that may or may not have been accepted.
-type unknownFate struct {
-	waiting   bool      // the request waits for a conclusion from the log
-	over      time.Time // its last call had ended by then
-	count     int
-	concluded string // NoteOf the last conclusion published
-}
-
 // window is how long after its call a row can appear or change and still be matched.
 func (l *Log) window() time.Duration { return max(l.ReportAfter, 5*24*time.Hour) + 24*time.Hour }
 
@@ -64,11 +47,6 @@ func (l *Log) update(ctx context.Context) error {
 		}
 		if !w.CompleteThrough.IsZero() {
 			l.since = slices.MinFunc([]time.Time{w.CompleteThrough.Time, time.Now()}, time.Time.Compare).Add(-l.window())
-			// Earlier versions, whose watermark did not say this, noted a row that is unique
-			// like one that is exact.
-			if l.trusted = watermark.Mark(w).WatchedSince; l.trusted.IsZero() {
-				l.trusted = time.Now()
-			}
 		}
 	}
 	now := time.Now()
@@ -113,7 +91,7 @@ func (l *Log) take(record Record) {
 		}
 		if l.unreadable = l.Secrets.check(id, b); l.unreadable == nil {
 			from, to := b.FoldedKeys()
-			l.calls.add(call{request: id, attempt: b.Attempt, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
+			l.calls.add(call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
 		}
 		return
 	}
@@ -185,9 +163,7 @@ func (l *Log) outcome(r *request, state messages.State, f fact, sequence uint64)
 func (l *Log) resolved(r *request, f fact) {
 	r.ended = ended
 	for _, batch := range f.Evidence.Batches {
-		if batch.Outcome == messages.WasAccepted {
-			r.accepted += int32(batch.Count)
-		}
+		r.accepted += int32(batch.Count)
 	}
 	delete(l.open, r.id)
 	l.dirty[r.id] = struct{}{}
@@ -216,31 +192,14 @@ func fateIn(state messages.State, f fact) fate {
 func (l *Log) callEnded(r *request, number int, state messages.State, f fact) {
 	r.at = max(r.at, f.At.UnixMilli())
 	l.calls.close(r.id, number, f.At.Time, fateIn(state, f))
-	waiting := state == messages.Deferred && f.AfterUnknown &&
-		(f.Reason == messages.ReasonNoAnswer || f.Reason == messages.ReasonBadAnswer || f.Reason == messages.ReasonInterrupted)
-	if !waiting && state != messages.Uncertain {
+	if state != messages.Uncertain {
 		l.clearFate(r.id, number)
 		return
 	}
 	u := l.open[r.id]
 	if u == nil {
-		u = &unsettled{fates: map[int]unknownFate{}}
+		u = &unsettled{counts: map[int]int{}}
 		l.open[r.id] = u
 	}
-	was, repeated := u.fates[number]
-	if !repeated { // otherwise there was no call since
-		was.over = f.At.Time
-	}
-	was.waiting, was.count = waiting, f.Count
-	u.fates[number] = was
-}
-
-// clearFate removes a batch from those of unknown fate: its fate is known, or it is called
-// again.
-func (l *Log) clearFate(id string, number int) {
-	if u := l.open[id]; u != nil {
-		if delete(u.fates, number); len(u.fates) == 0 {
-			delete(l.open, id)
-		}
-	}
+	u.counts[number] = f.Count
 }

@@ -152,7 +152,6 @@ type scenario struct {
 	config   Config
 	interval time.Duration
 	began    time.Time
-	swept    func() sweep.Swept // what a sweep knows
 	log      *Log
 	secret   *messages.RecipientSecret // of the mail consumer's records
 	known    map[sweep.ID]bool         // what the poller has published or learned; nil: it must learn
@@ -163,8 +162,7 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scenario{T: t, consumer: &mailConsumer{}, interval: 5 * time.Second, began: time.Now()}
-		s.config = Config{ReportAfter: 72 * time.Hour, ConcludeAfter: time.Hour}
-		s.swept = func() sweep.Swept { return s.sweptAt(time.Now()) }
+		s.config = Config{ReportAfter: 72 * time.Hour}
 		time.Sleep(time.Hour) // the poller watches before anything is sent
 		s.restart()
 		f(s)
@@ -174,7 +172,7 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 // sweptAt is what a sweep at a time knows that has read the whole log, into which others
 // write without a pause.
 func (s *scenario) sweptAt(t time.Time) sweep.Swept {
-	return sweep.Swept{CompleteThrough: t, WatchedSince: s.began, Reading: sweep.Reading{Began: t, Oldest: s.began, Newest: t}}
+	return sweep.Swept{CompleteThrough: t, ReadAt: t}
 }
 
 // restart replaces the poller by a new process.
@@ -202,8 +200,8 @@ func (s *scenario) learn() {
 }
 
 // sweep publishes the states of rows that are not known and then what they say about
-// requests. It returns what Swept wants to be read.
-func (s *scenario) sweep() time.Time {
+// requests.
+func (s *scenario) sweep() {
 	s.Helper()
 	if s.known == nil {
 		s.learn()
@@ -219,11 +217,9 @@ func (s *scenario) sweep() time.Time {
 	for _, r := range rows {
 		s.known[r.ID] = true
 	}
-	wanted, err := s.log.Swept(s.Context(), s.swept())
-	if err != nil {
+	if err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil {
 		s.Fatal(err)
 	}
-	return wanted
 }
 
 // run lets a new poller sweep for a while.
@@ -323,15 +319,6 @@ func (s *scenario) summaries(id string) (all []string) {
 	return all
 }
 
-// concluded returns the conclusions for a batch.
-func (s *scenario) concluded(id string, number int) (all []string) {
-	for _, e := range s.eventsOf(messages.Log, messages.Concluded, messages.BatchID(id, number)) {
-		b := e.Body.(*messages.ConcludedBody)
-		all = append(all, fmt.Sprintf("%s, %d of %d", b.Outcome, b.Seen, b.Count))
-	}
-	return all
-}
-
 // overdue returns the places of a request's recipients that were reported as overdue.
 func (s *scenario) overdue(id string) (all []string) {
 	for _, e := range s.eventsOf(messages.Delivery, messages.Overdue, id) {
@@ -348,9 +335,4 @@ func people(name string, n int) (all []string) {
 		all = append(all, fmt.Sprintf("%s%d@example.test", name, i))
 	}
 	return all
-}
-
-// judgeAt is what is known after a sweep at a time.
-func (s *scenario) judgeAt(l *Log, t time.Time) *judge {
-	return &judge{Swept: s.sweptAt(t), calls: &l.calls, after: l.ConcludeAfter, now: t}
 }

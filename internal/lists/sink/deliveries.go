@@ -15,8 +15,7 @@ import (
 
 // Deliveries stores deliveries in the stream MAIL_DELIVERIES, for one sweeper and its
 // goroutine. Beside what any program asks for it publishes to
-// mail.delivery.>, mail.log.turn, mail.log.watermark, mail.log.concluded.>,
-// mail.send.resolved.*, $JS.API.DIRECT.GET of MAIL_DELIVERIES and MAIL_EVENTS, and
+// mail.delivery.>, mail.log.turn, mail.log.watermark, mail.send.resolved.*, $JS.API.DIRECT.GET of MAIL_DELIVERIES and MAIL_EVENTS, and
 // $JS.API.CONSUMER.CREATE, DELETE and MSG.NEXT and $JS.API.STREAM.MSG.GET of both.
 type Deliveries struct {
 	*Store
@@ -27,7 +26,7 @@ type Deliveries struct {
 // the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string) (*Deliveries, error) {
 	s, err := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
-		Filters: []string{messages.Delivery.Subject("*", "*"), messages.Log.Subject(messages.Concluded, ">")}})
+		Filters: []string{messages.Delivery.Subject("*", "*")}})
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +44,7 @@ func identify(e messages.Event) (id, note string) {
 	case *messages.OverdueBody:
 		note = deliveries.Place(b.Batch, b.Recipient)
 		return e.Subject() + "." + note, note
-	case *messages.SummaryBody, *messages.ConcludedBody:
+	case *messages.SummaryBody:
 		return deliveries.NoteOf(e), ""
 	case *messages.Watermark:
 		return watermarkID(e, b), ""
@@ -72,7 +71,7 @@ func parse(s Stored) (e deliveries.StoredEvent, ok bool) {
 		return e, false
 	}
 	switch e.State {
-	case messages.Summary, messages.Concluded:
+	case messages.Summary:
 		e.Note = s.ID
 	case messages.Overdue:
 	default:

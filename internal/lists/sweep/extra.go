@@ -82,7 +82,7 @@ func (r *run[T]) extra(ctx context.Context, rows []Row[T]) error {
 	r.otherwise = true
 	defer func() { r.otherwise = false }()
 	before := r.stored
-	err := r.publish(ctx, r.unknown(rows, time.Now()))
+	err := r.publish(ctx, r.unknown(rows))
 	if err == nil {
 		err = r.collect(ctx, 0)
 	}

@@ -9,7 +9,7 @@ import (
 
 // head reads from the first page on, to one that is wholly known.
 func (r *run[T]) head(ctx context.Context) (size int, err error) {
-	h := newReading(r.Limit, r.Overlap, time.Time{})
+	h := r.newReading(time.Time{})
 	first := r.known.empty() // then the rest is left to scan
 	err = r.follow(ctx, h, func(news int, newest time.Time) bool {
 		if h.pages <= 1 && r.seen.head.IsZero() {
@@ -33,18 +33,17 @@ func (r *run[T]) head(ctx context.Context) (size int, err error) {
 func (r *run[T]) tail(ctx context.Context, size int) error {
 	found := r.stored - r.seen.stored + len(r.pending)
 	last := (r.state.Total + size - 1) / size
-	grown := r.state.Total-r.debt.last > found || r.state.Order == OldestFirst
-	if r.debt.last = r.state.Total; last < 2 || !grown && r.seen.began.Sub(r.tailedAt) < retry.TailEvery {
+	grown := r.state.Total-r.total > found || r.state.Order == OldestFirst
+	if r.total = r.state.Total; last < 2 || !grown && r.seen.began.Sub(r.tailedAt) < retry.TailEvery {
 		return nil
 	}
 	r.tailedAt = r.seen.began
 	for number, step := last, -1; number > 1; number += step {
-		learned := r.learned
 		page, err := r.page(ctx, window{number, size})
 		if err != nil {
 			return err
 		}
-		unknown, news := r.look(page.Rows, learned)
+		unknown, news := r.look(page.Rows)
 		if err := r.publish(ctx, unknown); err != nil {
 			return err
 		}

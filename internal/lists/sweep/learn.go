@@ -37,13 +37,12 @@ func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 	}
 	// Two sweepers must not take the leadership from each other for ever.
 	retry.Pause(ctx, rand.N(time.Duration(min(try, 10))*retry.RelearnStep))
-	return p.learn(ctx, time.Time{}, p.others)
+	return p.learn(ctx, time.Time{}, true)
 }
 
-// learn learns what was published. What was stored after the last mark is fresh: it does
-// not show that the list was watched before. What was not known is noted in others, if
-// that is not nil.
-func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[uint64]struct{}) error {
+// learn learns what was published. What was stored after the last mark may be in front of
+// rows that were not; others: note what was not known.
+func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others bool) error {
 	if err := p.readKept(ctx); err != nil {
 		return err
 	}
@@ -52,11 +51,11 @@ func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others map[uin
 		if err != nil {
 			return fmt.Errorf("sweep: learn published events: %w", err)
 		}
-		if others != nil && !p.known.has(s.ID) {
-			others[s.ID.short()] = struct{}{}
+		if others && !p.known.has(s.ID) {
+			p.others[s.ID.short()] = p.learned
 		}
 		if s.At.Truncate(time.Millisecond).After(mark) && !p.known.has(s.ID) { // as marks are written
-			p.fresh[s.ID.short()] = s.At.UnixNano()
+			p.believed = later(p.believed, s.At)
 			p.doubt(s.ID)
 		}
 		p.known.add(s.ID, s.At)

@@ -68,10 +68,8 @@ type Sink[T any] interface {
 	Mark(ctx context.Context, m Mark) error
 	// LastMark returns the last one that was stored; a zero one if there is none.
 	LastMark(ctx context.Context) (Mark, error)
-	// Swept is called after each sweep that came through. wanted: rows made since then
-	// must be read completely, by a reading that begins from now on; zero: nothing.
-	// Errors as those of Publish.
-	Swept(ctx context.Context, s Swept) (wanted time.Time, err error)
+	// Swept is called after each sweep that came through. Errors as those of Publish.
+	Swept(ctx context.Context, s Swept) error
 }
 
 // Stored is a state whose event was stored.
@@ -91,7 +89,6 @@ var ErrReset = errors.New("sweep: events that were published are gone: all must 
 type Mark struct {
 	At              time.Time // when it was stored
 	CompleteThrough time.Time // every row made up to then was published
-	WatchedSince    time.Time // since then no row can have come and gone unseen
 	Since           time.Time // rows made before are not published; zero: all are
 	Total           int       // rows of the list, as its last page said
 	New             int       // events since the mark before
@@ -102,16 +99,5 @@ type Mark struct {
 // Swept says what is known after a sweep.
 type Swept struct {
 	CompleteThrough time.Time
-	WatchedSince    time.Time
-	Since           time.Time // see Mark
-	Reading         Reading   // the last complete one
-}
-
-// Reading is a complete reading of the list, or of its newer part.
-type Reading struct {
-	Began          time.Time // every row that was listed then was read; zero: there was none yet
-	Back           time.Time // ... if it was made since then; zero: whenever it was made
-	Oldest, Newest time.Time // of the rows read
-	Missing        bool      // the list counted rows that it has not shown
-	Short          bool      // ... in the last reading of the whole list; or there was none yet
+	ReadAt          time.Time // when the last complete reading began; zero: there was none yet
 }

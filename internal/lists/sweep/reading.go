@@ -10,6 +10,7 @@ type reading struct {
 	walk
 	Reading
 	tolerance time.Duration // rows may be out of order by that
+	learned   int           // how often events of others were learned when it began
 	isCut     bool          // it ended before the end of the list
 	found     int           // states that it found
 	pages     int           // with times
@@ -20,9 +21,16 @@ type reading struct {
 	up, down  int           // of them: newer, and older, than the row before on the page
 }
 
+// Reading is a complete reading of the list, or of its newer part.
+type Reading struct {
+	Began          time.Time // every row that was listed then was read; zero: there was none yet
+	Back           time.Time // ... if it was made since then; zero: whenever it was made
+	Oldest, Newest time.Time // of the rows read
+}
+
 // newReading begins a reading back to a time; zero: of the whole list.
-func newReading(limit int, tolerance time.Duration, back time.Time) *reading {
-	return &reading{walk: newWalk(limit), tolerance: tolerance, Reading: Reading{Began: time.Now(), Back: back}}
+func (r *run[T]) newReading(back time.Time) *reading {
+	return &reading{walk: newWalk(r.Limit), tolerance: r.Overlap, learned: r.learned, Reading: Reading{Began: time.Now(), Back: back}}
 }
 
 // note notes the times of a page's rows, and returns the newest. The time of a page is the

@@ -3,6 +3,7 @@ package sweep
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"time"
 
@@ -72,14 +73,14 @@ func (r *rounds) ended(reading *reading, complete bool) bool {
 }
 
 // rest goes on with the readings of what is not new. All together read Pace pages a second, and
-// as fast as they can until the list was read once; what the sink wants, as much again.
+// as fast as they can until the list was read once.
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
 	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery() {
-		r.near, r.rounds.near = newReading(r.Limit, r.Overlap, r.nearBack(now)), now
+		r.near, r.rounds.near = r.newReading(r.nearBack(now)), now
 	}
 	if r.scan == nil && now.Sub(r.rounds.began) >= r.scanEvery() {
-		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, r.scanBack(now)), now
+		r.scan, r.rounds.began = r.newReading(r.scanBack(now)), now
 	}
 	pages := r.rounds.pages(now, r.pace(), max(maxPages, int(r.pace()*r.Interval.Seconds())))
 	if !r.firstRead() {
@@ -93,9 +94,6 @@ func (r *run[T]) rest(ctx context.Context) error {
 	if err := r.step(ctx, &r.near, near); err != nil {
 		return err
 	}
-	if err := r.step(ctx, &r.proof, pages); err != nil {
-		return err
-	}
 	return r.step(ctx, &r.scan, scan)
 }
 
@@ -106,7 +104,7 @@ func (r *run[T]) fail() {
 	if len(rest) == 0 && !r.lost {
 		return
 	}
-	r.lost, r.near, r.proof = false, nil, nil
+	r.lost, r.near = false, nil
 	if r.scan != nil && r.scan.done() {
 		r.scan = nil
 	}
@@ -143,15 +141,11 @@ func (r *run[T]) scanEvery() time.Duration {
 
 func (r *run[T]) pace() float64 { return cmp.Or(r.Pace, 1) }
 
-// scanBack is how far back the next scan reads: nothing is published that is older than Since,
-// but only the whole list shows whether it counts more. While rows are watched whose state may
+// scanBack is how far back the next scan reads: nothing is published that is older than Since. While rows are watched whose state may
 // change, every other scan of a long list reads only as far back as they can be; not of one that
 // is read as seldom as it may be.
 func (r *run[T]) scanBack(now time.Time) time.Time {
 	back := r.state.Since
-	if r.debt.counts() && (!r.debt.none || r.debt.missing > 0) {
-		back = time.Time{}
-	}
 	if r.rounds.recent = r.RoundEvery == 0 && !r.rounds.recent && len(r.known.open) > 0 && r.rounds.took > retry.LongRound && r.state.Order == NewestFirst; r.rounds.recent {
 		back = later(back, now.Add(-watchOpen))
 	}
@@ -211,56 +205,8 @@ func (r *run[T]) ended(reading *reading) {
 	if reading != r.scan && !reading.Back.IsZero() || reading == r.scan && r.rounds.recent {
 		return
 	}
-	if !reading.isCut {
-		r.debt.none = reading.end >= reading.total
-	}
 	if r.rounds.ended(reading, complete) {
 		r.state.Order = reading.order(r.state.Order)
-		// What this sweep has found is among what the list counts: it must not count again.
-		r.debt.note(r.state.Total, r.grown, time.Now())
-		r.grown = 0
-		if (r.debt.missing == 0 || !reading.isCut) && r.debt.forgive(reading.Began, cmp.Or(reading.total, r.state.Total)) {
-			clear(r.others) // what others published is among what the list counts
-		}
+		maps.DeleteFunc(r.others, func(_ uint64, learned int) bool { return learned <= reading.learned })
 	}
-}
-
-// debt is how many rows the list counts and has not shown.
-type debt struct {
-	base    int // total when everything was known
-	seen    int // rows seen since then
-	missing int
-	since   time.Time // when missing grew
-	last    int       // total of the sweep before
-	none    bool      // the last reading of the whole list showed all that it counts
-}
-
-// counts reports whether rows that are seen first matter: not before the list was read once.
-func (d *debt) counts() bool { return d.base > 0 }
-
-// note notes the rows that a sweep has seen first. Without totals nothing is missing; a
-// single page without one says nothing.
-func (d *debt) note(total, found int, now time.Time) {
-	d.seen += found
-	if total == 0 {
-		return
-	}
-	missing := 0
-	if d.counts() {
-		missing = total - d.base - d.seen
-	}
-	if missing > d.missing {
-		d.since = now
-	}
-	d.missing = max(0, missing)
-}
-
-// forgive forgets what was missing for an hour when a round has not found it: a total may
-// count what no page shows. It reports whether the list counts as wholly seen.
-func (d *debt) forgive(began time.Time, total int) bool {
-	if d.missing > 0 && began.Before(d.since.Add(retry.MissingFor)) {
-		return false
-	}
-	d.base, d.seen, d.missing = total, 0, 0
-	return true
 }

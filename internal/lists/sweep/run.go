@@ -19,6 +19,7 @@ type run[T any] struct {
 	marked   Mark      // as it was stored last
 	seen     sight     // what this sweep has seen
 	tailedAt time.Time // when the tail was last read
+	total    int       // rows of the list at the sweep before
 	sweeping bool      // a sweep is under way, which counts what is stored
 }
 
@@ -26,7 +27,6 @@ type run[T any] struct {
 type readings struct {
 	reading Reading  // the last complete one
 	near    *reading // under way: what is not older than Overlap; nil: none
-	proof   *reading // under way: what the sink wants
 	scan    *reading // under way: everything
 	rounds  rounds
 }
@@ -38,8 +38,6 @@ type sight struct {
 	head   time.Time // the newest row of the first page
 	whole  bool      // the first page is the whole list
 	newest time.Time // of all rows, of all sweeps
-	rows   bool      // there were rows
-	met    bool      // there was a row that was known before the sweep
 }
 
 // sweep reads what may be new, and a few pages of the rest. It returns how many events it
@@ -88,7 +86,7 @@ func (r *run[T]) lead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sweep: read the last mark: %w", err)
 	}
-	if err := r.learn(ctx, m.At, nil); err != nil {
+	if err := r.learn(ctx, m.At, false); err != nil {
 		return err
 	}
 	// A mark in the future, by a wrong clock or by mistake, would hide every row until then.
@@ -96,15 +94,12 @@ func (r *run[T]) lead(ctx context.Context) error {
 	if m.CompleteThrough.IsZero() {
 		m.Since = r.Since
 	}
-	if m.WatchedSince.IsZero() {
-		m.WatchedSince = now
-	}
 	m.At, m.CompleteThrough, m.Since = earlier(m.At, now), earlier(m.CompleteThrough, now), earlier(m.Since, now)
 	r.since, r.state, r.marked, r.moved = m.Since, m, m, m.CompleteThrough
-	r.believed = m.CompleteThrough.Add(4 * r.Overlap) // a mark is behind what is known by about as much
+	r.believed = later(r.believed, m.CompleteThrough.Add(4*r.Overlap)) // a mark is behind what is known by about as much
 	r.state.At, r.state.New = now, 0
 	if m.Scanned > 0 {
-		r.scan, r.rounds.began = newReading(r.Limit, r.Overlap, time.Time{}), now
+		r.scan, r.rounds.began = r.newReading(time.Time{}), now
 		r.scan.resume(m.Scanned)
 	}
 	return nil
@@ -124,7 +119,7 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 // look takes a page and returns the rows to publish, in its room, and how many rows are new
 // to us. What another sweeper has published is new, too: it may have died before it published
 // what is older. See unproven for the others.
-func (r *run[T]) look(rows []Row[T], learned int) (unknown []Row[T], news int) {
+func (r *run[T]) look(rows []Row[T]) (unknown []Row[T], news int) {
 	for _, row := range rows {
 		r.seen.newest = later(r.seen.newest, row.At)
 		if r.isUnproven(row.ID) {
@@ -132,8 +127,7 @@ func (r *run[T]) look(rows []Row[T], learned int) (unknown []Row[T], news int) {
 		}
 	}
 	others := len(r.others)
-	unknown, met := r.take(rows, learned)
-	r.seen.rows, r.seen.met = r.seen.rows || len(rows) > 0, r.seen.met || met
+	unknown = r.take(rows)
 	return unknown, news + len(unknown) + others - len(r.others)
 }
 
@@ -144,7 +138,6 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 	var ahead sync.WaitGroup
 	defer ahead.Wait()
 	defer stop()
-	learned := r.learned
 	page, err := r.page(ctx, reading.asked)
 	for {
 		if err != nil {
@@ -156,12 +149,12 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 				times = append(times, row.At)
 			}
 		}
-		unknown, news := r.look(page.Rows, learned)
+		unknown, news := r.look(page.Rows)
 		newest := reading.note(times)
 		reading.take(keys, page.Total, page.Limit)
 		reading.found += len(unknown)
 		done := enough(news, newest) || reading.done()
-		if learned = r.learned; !done {
+		if !done {
 			ahead.Go(func() { page, err = r.page(ctx, reading.asked) })
 		}
 		failpoint.Here(failpoint.Page)
@@ -182,10 +175,6 @@ func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news 
 func (r *run[T]) finish(ctx context.Context) error {
 	now := time.Now()
 	r.prove()
-	if r.seen.rows && !r.seen.met { // what was there before may have come and gone
-		r.state.WatchedSince = now
-		clear(r.fresh)
-	}
 	r.state.At = now
 	r.state.New += r.stored - r.seen.stored
 	r.state.CompleteThrough = later(earlier(r.through(), r.moved), r.state.CompleteThrough)
@@ -193,8 +182,6 @@ func (r *run[T]) finish(ctx context.Context) error {
 	if r.scan != nil && now.Sub(r.rounds.began) > retry.LongRound {
 		r.state.Scanned = r.scan.end
 	}
-	r.debt.note(r.state.Total, r.grown, now)
-	r.grown = 0
 	if r.markIsDue(now) {
 		failpoint.Here(failpoint.BeforeMark)
 		if err := r.again(ctx, func(ctx context.Context) error { return r.Sink.Mark(ctx, r.state) }); err != nil {
@@ -209,16 +196,8 @@ func (r *run[T]) finish(ctx context.Context) error {
 		}
 	}
 	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
-	reading := r.reading
-	reading.Missing, reading.Short = r.debt.missing > 0, !r.debt.none
-	// A row of the future does not show that the list goes on.
-	reading.Newest = earlier(reading.Newest, r.moved)
 	return r.again(ctx, func(ctx context.Context) error {
-		wanted, err := r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, WatchedSince: r.state.WatchedSince, Since: r.state.Since, Reading: reading})
-		if err == nil && !wanted.IsZero() && r.proof == nil {
-			r.proof = newReading(r.Limit, r.Overlap, wanted)
-		}
-		return err
+		return r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, ReadAt: r.reading.Began})
 	})
 }
 
@@ -237,7 +216,7 @@ func (r *run[T]) through() time.Time {
 // markIsDue reports whether a mark must be stored. An idle sweeper does so every hour: the
 // stream drops old events, and a list without a mark is published again.
 func (r *run[T]) markIsDue(now time.Time) bool {
-	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 || !r.state.WatchedSince.Equal(r.marked.WatchedSince) ||
+	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 ||
 		r.state.CompleteThrough.After(r.marked.CompleteThrough) && !r.state.CompleteThrough.Before(r.seen.newest) ||
 		r.state.CompleteThrough.Sub(r.marked.CompleteThrough) > time.Minute || now.Sub(r.marked.At) > retry.MarkEvery ||
 		r.state.Total != r.marked.Total && now.Sub(r.marked.At) > time.Minute || // by a sweep that was paused

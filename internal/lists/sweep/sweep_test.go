@@ -3,7 +3,6 @@ package sweep
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -334,151 +333,6 @@ func TestSeveralPagesAreStoredAtOnce(t *testing.T) {
 	})
 }
 
-func TestAGapInTheWatchShows(t *testing.T) {
-	inWorld(t, 300, func(w *world) {
-		w.run(time.Hour)
-		first := w.sink.lastSwept().WatchedSince
-		time.Sleep(10 * time.Hour) // nobody reads, and the list goes on
-		w.change(func() { w.add(60) })
-		w.run(time.Hour)
-		if got := w.sink.lastSwept().WatchedSince; !got.Equal(first) {
-			w.Errorf("watched since %v, want %v: rows of before are still there", got, first)
-		}
-		time.Sleep(10 * time.Hour)
-		back := time.Now()
-		w.change(func() { w.rows = nil; w.add(60) }) // it has dropped what was there
-		w.run(time.Hour)
-		if got := w.sink.lastSwept().WatchedSince; got.Before(back) {
-			w.Errorf("watched since %v, want %v or later", got, back)
-		}
-		w.change(func() { w.add(10) })
-		w.run(time.Hour)
-		if got := w.sink.lastSwept().WatchedSince; got.Before(back) {
-			w.Errorf("after a restart watched since %v, want %v or later", got, back)
-		}
-	})
-}
-
-// What the sink wants is read from the first page on, from now on.
-func TestWhatTheSinkWantsIsReadAgain(t *testing.T) {
-	inWorld(t, 600, func(w *world) {
-		w.run(time.Minute)
-		began := time.Now()
-		w.sink.wanted = began.Add(-26 * time.Hour)
-		w.run(5 * time.Minute)
-		r := w.sink.lastSwept().Reading
-		if r.Began.Before(began) || r.Back.After(w.sink.wanted) || !r.Oldest.Before(w.sink.wanted) || !r.Newest.Equal(w.rows[len(w.rows)-1].created) {
-			w.Errorf("reading = %+v, want one from %v on, back to %v", r, began, w.sink.wanted)
-		}
-	})
-}
-
-// A row that the list counts and does not show is missing until it is seen.
-func TestARowThatIsCountedAndNotShownIsMissing(t *testing.T) {
-	inWorld(t, 300, func(w *world) {
-		missing := 0
-		w.total = func(n int) int { return n + missing }
-		is := func(after time.Duration, want bool) {
-			time.AfterFunc(after, func() {
-				if s := w.sink.lastSwept(); s.Reading.Missing != want {
-					w.Errorf("after %v: missing %t, want %t", after, s.Reading.Missing, want)
-				}
-			})
-		}
-		time.AfterFunc(10*time.Minute, func() { w.change(func() { missing = 1 }) })
-		time.AfterFunc(40*time.Minute, func() { w.change(func() { missing = 0; w.late(30 * time.Minute) }) })
-		is(9*time.Minute, false)
-		is(12*time.Minute, true)
-		is(39*time.Minute, true)
-		is(45*time.Minute, false)
-		w.run(time.Hour)
-		w.check(time.Time{})
-	})
-}
-
-// The rows of the sweep that ends a round are in the total by which others are missing.
-func TestARowThatIsNotShownAfterTheFirstReadingIsMissing(t *testing.T) {
-	inWorld(t, 300, func(w *world) {
-		missing := 0
-		w.total = func(n int) int { return n + missing }
-		time.AfterFunc(20*time.Second, func() { w.change(func() { missing = 1 }) })
-		for _, after := range []time.Duration{40 * time.Second, 10 * time.Minute} {
-			time.AfterFunc(after, func() {
-				if !w.sink.lastSwept().Reading.Missing {
-					w.Errorf("after %v nothing is missing", after)
-				}
-			})
-		}
-		w.run(15 * time.Minute)
-	})
-}
-
-// Rows that come in the sweep that ends a round are among what the list counts then: they do not stand
-// for one that it counts and does not show.
-func TestARowThatIsNotShownStaysMissingWhileOthersCome(t *testing.T) {
-	inWorld(t, 3000, func(w *world) {
-		began, missing, without := time.Now(), 0, 0
-		w.total = func(n int) int { return n + missing }
-		time.AfterFunc(10*time.Minute, func() { w.change(func() { missing = 1 }) })
-		w.sink.onSwept = func(s Swept) {
-			if after := time.Since(began); after > 15*time.Minute && !s.Reading.Missing {
-				without++
-			}
-		}
-		var others sync.WaitGroup
-		others.Go(func() {
-			for range 2 * 44 {
-				time.Sleep(30 * time.Second)
-				w.change(func() { w.add(1) })
-			}
-		})
-		w.run(45 * time.Minute)
-		others.Wait()
-		if without > 0 {
-			w.Errorf("after %d sweeps nothing is missing", without)
-		}
-	})
-}
-
-// What another sweeper has published is not missing: of two that share the work neither would
-// ever have seen all that the list counts.
-func TestWhatAnotherSweeperHasPublishedIsNotMissing(t *testing.T) {
-	inWorld(t, 300, func(w *world) {
-		ctx, stop := context.WithTimeout(w.Context(), 10*time.Minute)
-		defer stop()
-		other := &sink{store: w.store}
-		var both sync.WaitGroup
-		both.Go(func() {
-			if err := w.list.sweeper(other, 50).Run(ctx); err != nil {
-				w.Error(err)
-			}
-		})
-		both.Go(func() {
-			for wait := range 80 {
-				time.Sleep(time.Duration(wait%7+1) * time.Second)
-				w.change(func() { w.add(3); w.settle(5) })
-			}
-		})
-		w.run(10 * time.Minute)
-		both.Wait()
-		for _, d := range []*sink{w.sink, other} {
-			missing := 0
-			for _, s := range d.swept {
-				if s.Reading.Missing {
-					missing++
-				}
-			}
-			if w.order != Unordered && missing > len(d.swept)/10 { // otherwise a scan finds them first, a minute later
-				w.Errorf("%d sweeps of %d leave rows missing", missing, len(d.swept))
-			}
-			if d.lastSwept().Reading.Missing {
-				w.Error("minutes after the last row was added there is one missing")
-			}
-		}
-		w.check(time.Time{})
-	})
-}
-
 // published stores a row's state as another sweeper does, which has the leadership from then on.
 func (w *world) published(r *row, state int) {
 	w.store.mu.Lock()
@@ -486,59 +340,6 @@ func (w *world) published(r *row, state int) {
 	w.leader++
 	w.events = append(w.events, Stored{r.id(state), time.Now()})
 	w.told[r.id(state)]++
-}
-
-// A row whose first state another sweeper has published, and that this one sees in its second
-// state first, is shown by that.
-func TestARowThatAnotherSweeperSawInAnEarlierStateIsNotMissing(t *testing.T) {
-	inWorld(t, 300, func(w *world) {
-		time.AfterFunc(5*time.Minute, func() {
-			w.change(func() {
-				w.add(1)
-				added := w.rows[len(w.rows)-1]
-				w.published(added, 1)
-				added.states, added.final = 2, true
-			})
-		})
-		w.run(10 * time.Minute)
-		if w.sink.lastSwept().Reading.Missing {
-			w.Error("minutes later a row is missing")
-		}
-		w.check(time.Time{})
-	})
-}
-
-// While a round looks for a row that is counted, another sweeper publishes one that comes to a
-// page that the round has read already: neither is missing once it is shown.
-func TestARowThatAnotherSweeperPublishesDuringARoundIsNotMissing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Unordered, 300)
-		const first, middle = 0, math.MaxUint64 / 2
-		place := func(at uint64) *row {
-			w.add(1)
-			r := w.rows[len(w.rows)-1]
-			r.place, r.final = at, true
-			return r
-		}
-		looked := false
-		time.AfterFunc(4*time.Minute+30*time.Second, func() { // between two rounds
-			w.change(func() {
-				place(middle)
-				w.answer = func(number, _ int) error {
-					if number == 3 && !looked { // the round is on its way to the middle
-						looked = true
-						w.published(place(first), 1)
-					}
-					return nil
-				}
-			})
-		})
-		w.run(10 * time.Minute)
-		if !looked || w.sink.lastSwept().Reading.Missing {
-			w.Errorf("looked for: %t; minutes later a row is missing", looked)
-		}
-		w.check(time.Time{})
-	})
 }
 
 // A sweeper died after it had published the newest pages and before the older ones. The
@@ -684,7 +485,7 @@ func TestPublishingBeginsAtSince(t *testing.T) {
 func TestAListOfTheSameTimeHasNoOrder(t *testing.T) {
 	for name, o := range orders {
 		t.Run(name, func(t *testing.T) {
-			r := newReading(50, 15*time.Minute, time.Time{})
+			r := (&run[int]{Sweeper: &Sweeper[int]{Settings: Settings{Limit: 50, Overlap: 15 * time.Minute}}}).newReading(time.Time{})
 			now := time.Now()
 			for page := range 4 {
 				at := now.Add(time.Duration(page) * time.Minute)

@@ -214,7 +214,6 @@ type sink struct {
 	swept        []Swept
 	onSwept      func(Swept)
 	before       func(what string) // a page or a mark is stored
-	wanted       time.Time
 }
 
 var errCrash = errors.New("the process died")
@@ -312,14 +311,14 @@ func (d *sink) LastMark(context.Context) (m Mark, err error) {
 	return m, nil
 }
 
-func (d *sink) Swept(_ context.Context, s Swept) (time.Time, error) {
+func (d *sink) Swept(_ context.Context, s Swept) error {
 	d.mu.Lock()
 	d.swept = append(d.swept, s)
 	d.mu.Unlock()
 	if d.onSwept != nil {
 		d.onSwept(s)
 	}
-	return d.wanted, nil
+	return nil
 }
 
 // lastSwept is what was said after the last sweep.
@@ -359,7 +358,7 @@ func (l *list) sweeper(d *sink, limit int) *Sweeper[int] {
 // run sweeps for d, in a new process, and returns the number of pages that were read.
 func (w *world) run(d time.Duration) int {
 	w.Helper()
-	w.sink = &sink{store: w.store, crash: w.sink.crash, wanted: w.sink.wanted, onSwept: w.sink.onSwept, before: w.sink.before}
+	w.sink = &sink{store: w.store, crash: w.sink.crash, onSwept: w.sink.onSwept, before: w.sink.before}
 	w.sweeper.Sink = w.sink
 	before := w.called()
 	ctx, stop := context.WithTimeout(w.Context(), d)

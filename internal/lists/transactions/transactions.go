@@ -192,5 +192,5 @@ func (l *List) LastMark(ctx context.Context) (sweep.Mark, error) {
 	return watermark.Mark(w), nil
 }
 
-// Swept wants nothing more.
-func (l *List) Swept(context.Context, sweep.Swept) (time.Time, error) { return time.Time{}, nil }
+// Swept does nothing.
+func (l *List) Swept(context.Context, sweep.Swept) error { return nil }

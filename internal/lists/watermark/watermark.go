@@ -15,13 +15,13 @@ var knownBy = map[sweep.Order]messages.Known{sweep.Unordered: messages.ByWholeLo
 // Of is the body of the event that stores a mark.
 func Of(m sweep.Mark) *messages.Watermark {
 	return &messages.Watermark{Common: messages.Common{At: messages.Time{Time: m.At}},
-		CompleteThrough: messages.Time{Time: m.CompleteThrough}, WatchedSince: optional(m.WatchedSince), Since: optional(m.Since),
+		CompleteThrough: messages.Time{Time: m.CompleteThrough}, Since: optional(m.Since),
 		TotalRecord: m.Total, New: m.New, By: knownBy[m.Order], Scanned: m.Scanned}
 }
 
 // Mark is the mark that a watermark stored.
 func Mark(w messages.Watermark) sweep.Mark {
-	m := sweep.Mark{At: w.At.Time, CompleteThrough: w.CompleteThrough.Time, WatchedSince: given(w.WatchedSince), Since: given(w.Since),
+	m := sweep.Mark{At: w.At.Time, CompleteThrough: w.CompleteThrough.Time, Since: given(w.Since),
 		Total: w.TotalRecord, New: w.New, Scanned: w.Scanned}
 	for order, by := range knownBy {
 		if by == w.By {

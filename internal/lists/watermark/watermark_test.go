@@ -18,9 +18,9 @@ func TestAMarkIsReadAsItWasStored(t *testing.T) {
 	for _, m := range []sweep.Mark{
 		{},
 		{At: at},
-		{At: at, CompleteThrough: at.Add(-time.Minute), WatchedSince: at.Add(-time.Hour), Since: at.Add(-48 * time.Hour), Total: 70, New: 3, Order: sweep.NewestFirst, Scanned: 50},
+		{At: at, CompleteThrough: at.Add(-time.Minute), Since: at.Add(-48 * time.Hour), Total: 70, New: 3, Order: sweep.NewestFirst, Scanned: 50},
 		{At: at, CompleteThrough: at, Order: sweep.OldestFirst, Total: 1},
-		{At: at, CompleteThrough: at, Order: sweep.Unordered, Scanned: 25, WatchedSince: at},
+		{At: at, CompleteThrough: at, Order: sweep.Unordered, Scanned: 25},
 		{At: at, CompleteThrough: at, Since: at.Add(-time.Hour), New: 1},
 	} {
 		e := messages.Event{Operation: messages.Transactions, State: messages.Marked, Body: Of(m)}
@@ -28,7 +28,7 @@ func TestAMarkIsReadAsItWasStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := bytes.Contains(data, []byte("since")); got != (!m.Since.IsZero() || !m.WatchedSince.IsZero()) {
+		if got := bytes.Contains(data, []byte("since")); got != !m.Since.IsZero() {
 			t.Errorf("%s: a time that is not known is written: %t", data, got)
 		}
 		var w messages.Watermark
@@ -48,7 +48,7 @@ func TestAWatermarkWithoutAnOrderIsOfAListWithoutOne(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"at":"2026-05-01T12:00:00Z","complete_through":"2026-05-01T11:00:00Z","by":"something new"}`), &w); err != nil {
 		t.Fatal(err)
 	}
-	if m := Mark(w); m.Order != sweep.Unordered || !m.WatchedSince.IsZero() || !m.Since.IsZero() || m.CompleteThrough.IsZero() {
+	if m := Mark(w); m.Order != sweep.Unordered || !m.Since.IsZero() || m.CompleteThrough.IsZero() {
 		t.Errorf("%+v", m)
 	}
 }

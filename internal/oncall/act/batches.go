@@ -15,14 +15,14 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 	if err := messages.DecodeEvent(outcome.Body, &body); err != nil {
 		return i.as(CannotRun, "its outcome cannot be read"), nil
 	}
-	proven := map[int]messages.Conclusion{}
+	proven := map[int]bool{}
 	if i.State == messages.Resolved {
 		var resolved messages.SendResolved
 		if err := messages.DecodeEvent(last.Body, &resolved); err != nil {
 			return i.as(CannotRun, "what was found out of it cannot be read"), nil
 		}
 		for _, b := range resolved.Evidence.Batches {
-			proven[b.Batch] = b.Outcome
+			proven[b.Batch] = true
 		}
 	}
 	listed := map[int]messages.State{}
@@ -51,8 +51,8 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 			}
 		}
 		switch {
-		case state == messages.Accepted, proven[n] == messages.WasAccepted:
-		case state == messages.Refused, state == messages.Deferred, proven[n] == messages.WasNotSent:
+		case state == messages.Accepted, proven[n]:
+		case state == messages.Refused, state == messages.Deferred:
 			i.Batches = append(i.Batches, n)
 		default:
 			i.Unknown = append(i.Unknown, n)

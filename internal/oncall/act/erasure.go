@@ -23,7 +23,7 @@ type Erasure struct {
 	Operation   messages.Operation `json:"operation"`
 	State       messages.State     `json:"state"`  // "": its history is gone
 	Events      int                `json:"events"` // of it and of its batches
-	Calls       int                `json:"calls"`  // records of calls, and what was concluded of them
+	Calls       int                `json:"calls"`  // records of calls
 	Rows        int                `json:"rows"`   // of the sending log
 	DeadLetters int                `json:"dead_letters"`
 	// Recipients of a message; where they are more than one it is of others, too.

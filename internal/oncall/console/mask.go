@@ -17,7 +17,7 @@ var shown = func() map[string]bool {
 		invalid_count reason http_status not_before outcome by state after_unknown conflicts_with api_version
 		pages page total status code enhanced confidence event_id final complete_through delivered deferred bounced
 		unknown queued seen begin until accepted_at recipient on_unknown give_up_at as_html max_frequency
-		frequency_mode effective_date link_expired_at watched_since total_record new since scanned digest bucket
+		frequency_mode effective_date link_expired_at total_record new since scanned digest bucket
 		kind mandate_status method bytes body_encoding transaction_type status_description`) {
 		all[name] = true
 	}

@@ -7,7 +7,7 @@
 //	  │                                           ├─ busy ──────────► wait, again ──► RetryLater
 //	  └───────────────────────────────────────────┼─ held ──────────► RetryLater
 //	                                              └─ unknown ───────► what the request says: Uncertain,
-//	                                                                  AwaitLog, or again after another look
+//	                                                                  or again after another look
 //
 // No call begins unless started is stored by this worker and can outlast it, by the wall
 // clock and by the monotonic clock; none begins after give_up_at or against a hold, and none
@@ -78,7 +78,6 @@ const (
 	Refused    Verdict = "refused"     // nothing happened, and never will
 	Uncertain  Verdict = "uncertain"   // it may have happened, and no more is found out
 	RetryLater Verdict = "retry_later" // nothing happened, or it is not found out yet
-	AwaitLog   Verdict = "await_log"   // the sending log will show what happened
 	GivenUp    Verdict = "given_up"    // nothing happened until give_up_at
 )
 
@@ -94,9 +93,8 @@ type Result[T any] struct {
 	// AfterUnknown: a call of unknown fate was made before the last one, or before the wait.
 	AfterUnknown bool
 	HeldCount    int
-	Deadline     messages.Time // of the last call that was announced; zero: none was
-	NotBefore    time.Time     // of RetryLater and AwaitLog
-	Cause        error         // likewise, for the log
+	NotBefore    time.Time // of RetryLater
+	Cause        error     // likewise, for the log
 }
 
 // Call is one thing to be done upstream, at most once.
@@ -116,8 +114,8 @@ type Call[T any] struct {
 	// Record leaves what finds the call in the sending log again; nil: nothing is left.
 	// It is called when started is stored.
 	Record func(ctx context.Context, begin, until time.Time) error
-	// OnUnknown says what to do about a call of unknown fate: Done to make it again, else
-	// Uncertain or AwaitLog; fresh: it was made just now. It is asked after such a call and
+	// OnUnknown says what to do about a call of unknown fate: Done to make it again, or
+	// Uncertain; fresh: it was made just now. It is asked after such a call and
 	// right before every later one. An error means that it could not be found out now.
 	OnUnknown func(ctx context.Context, fresh bool) (Verdict, error)
 	// LooksUp: OnUnknown calls the upstream itself. A call whose worker died is taken over first.
@@ -178,14 +176,10 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 	}
 }
 
-// finish takes back what was counted for a call that was not made, and says until when the
-// last one could be at work.
+// finish takes back what was counted for a call that was not made.
 func (r *run[T]) finish(err error) (Result[T], error) {
 	if r.counted {
 		r.History.Attempt--
-	}
-	if r.deadline != (Deadline{}) {
-		r.result.Deadline = r.deadline.Time()
 	}
 	return r.result, err
 }

@@ -43,7 +43,6 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 		{"nothing", "unknown", "uncertain", Uncertain, "no_answer", 1, 1, "started/1 uncertain/1", false, 0, 0},
 		{"nothing", "unreadable", "uncertain", Uncertain, "bad_answer", 1, 1, "started/1 uncertain/1", false, 0, 0},
 		{"nothing", "other", "uncertain", Uncertain, "no_answer", 1, 1, "started/1 uncertain/1", false, 0, 0},
-		{"nothing", "unknown", "await", AwaitLog, "no_answer", 1, 1, "started/1 deferred/1", true, 0, first},
 		{"nothing", "unknown", "error", RetryLater, "no_answer", 1, 1, "started/1 deferred/1", true, 0, first},
 		{"nothing", "unreadable", "error", RetryLater, "bad_answer", 1, 1, "started/1 deferred/1", true, 0, first},
 		{"nothing", "unknown, ok", "again", Done, "", 2, 2, "started/1 succeeded/2", true, 0, 0},
@@ -59,7 +58,6 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 		// A worker died between started and the outcome.
 		{"interrupted", "ok", "again", Done, "", 1, 1, "started/1 started/2 succeeded/2", true, 0, 0},
 		{"interrupted", "ok", "uncertain", Uncertain, "interrupted", 0, 1, "started/1 uncertain/1", false, 0, 0},
-		{"interrupted", "ok", "await", AwaitLog, "interrupted", 0, 1, "started/1 deferred/1", true, 0, first},
 		{"interrupted", "ok", "error", RetryLater, "interrupted", 0, 1, "started/1 deferred/1", true, 0, first},
 		{"interrupted", "refused", "again", Uncertain, "interrupted", 1, 2, "started/1 started/2 uncertain/2", true, 0, 0},
 		{"interrupted", "busy", "again", RetryLater, "busy", 3, 3, "started/1 started/2 deferred/4", true, 0, first},
@@ -73,7 +71,6 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 		{"busy", "busy", "", RetryLater, "busy", 3, 0, "started/1 deferred/1 started/2 deferred/4", false, 0, second},
 		{"busy", "busy 2m", "", RetryLater, "busy", 1, 0, "started/1 deferred/1 started/2 deferred/2", false, 0, 2 * time.Minute},
 		{"busy", "held", "", RetryLater, "held", 1, 0, "started/1 deferred/1 started/2 deferred/2", false, 1, first},
-		{"busy", "unknown", "await", AwaitLog, "no_answer", 1, 1, "started/1 deferred/1 started/2 deferred/2", true, 0, second},
 		// A call of unknown fate is behind it, and a busy upstream after that.
 		{"busy after unknown", "ok", "again", Done, "", 1, 1, "started/1 deferred/1 started/2 succeeded/2", true, 0, 0},
 		{"busy after unknown", "ok", "uncertain", Uncertain, "no_answer", 0, 1, "started/1 deferred/1 uncertain/1", true, 0, 0},
@@ -87,7 +84,6 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 		// It waited after a call of unknown fate.
 		{"unknown", "ok", "again", Done, "", 1, 1, "started/1 deferred/1 started/2 succeeded/2", true, 0, 0},
 		{"unknown", "ok", "uncertain", Uncertain, "no_answer", 0, 1, "started/1 deferred/1 uncertain/1", false, 0, 0},
-		{"unknown", "ok", "await", AwaitLog, "no_answer", 0, 1, "started/1 deferred/1 deferred/1", true, 0, second},
 		{"unknown", "ok", "error", RetryLater, "no_answer", 0, 1, "started/1 deferred/1 deferred/1", true, 0, second},
 		{"unknown", "refused", "again", Uncertain, "no_answer", 1, 2, "started/1 deferred/1 started/2 uncertain/2", true, 0, 0},
 	} {
@@ -114,7 +110,7 @@ func summary(o outcome) string {
 // What must hold whatever was before, calls come to and looks show.
 func TestNoMixtureOfResultsMakesACallThatIsNotSafe(t *testing.T) {
 	results := []string{"ok", "refused", "busy", "busy 8s", "held", "unknown", "other"}
-	looks := []string{"again", "again, uncertain", "again, error", "uncertain", "await", "error"}
+	looks := []string{"again", "again, uncertain", "again, error", "uncertain", "error"}
 	synctest.Test(t, func(t *testing.T) {
 		for _, before := range []string{"nothing", "interrupted", "busy", "busy after unknown", "held four times", "unknown"} {
 			for _, first := range results {

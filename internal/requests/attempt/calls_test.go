@@ -88,7 +88,6 @@ func TestAGivenUpRequestOfUnknownFateIsLookedAtOnceMore(t *testing.T) {
 		message string
 	}{
 		{"again", ""},
-		{"await", ""},
 		{"error", "; what became of its call could not be found out: enroll: busy: status 503"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -128,8 +128,6 @@ func answerOf(name string) (Verdict, error) {
 		return Done, nil
 	case "uncertain":
 		return Uncertain, nil
-	case "await":
-		return AwaitLog, nil
 	case "error":
 		return "", resultOf("busy")
 	}
@@ -171,7 +169,7 @@ func (h *harness) deliver(ctx context.Context) (o outcome) {
 			return ledger.Event(messages.Succeeded, &messages.EnrollSucceeded{AfterUnknown: o.AfterUnknown, Fingerprint: "f"}), nil
 		case Uncertain:
 			return ledger.Event(messages.Uncertain, &messages.EnrollUncertain{Reason: o.Reason, AfterUnknown: o.AfterUnknown}), nil
-		case RetryLater, AwaitLog:
+		case RetryLater:
 			o.wait = time.Until(o.NotBefore)
 			return messages.Event{}, Defer(ctx, ledger, o.Result, &messages.DeferredBody{})
 		}

@@ -59,10 +59,6 @@ func (r *run[T]) look(ctx context.Context, fresh bool) (ended bool, err error) {
 		r.later(err, wait)
 		r.result.Reason, r.result.Message = r.Unknown, "it could not be found out what became of a call: "+err.Error()
 		return true, nil
-	case verdict == AwaitLog:
-		r.later(ErrAwaitsLog, r.Policy.Defer(r.Prior.Waited()))
-		r.result.Verdict = AwaitLog
-		return true, nil
 	case verdict == Done:
 		return false, nil
 	}
@@ -80,9 +76,6 @@ func (r *run[T]) ask(ctx context.Context, fresh bool) (Verdict, error) {
 	defer func() { r.found = newDeadline(retry.LookIsGood) }()
 	return r.OnUnknown(ctx, fresh)
 }
-
-// ErrAwaitsLog is why a request waits that is neither called nor given up.
-var ErrAwaitsLog = errors.New("attempt: the sending log does not show yet what became of a call")
 
 // refused ends a request that the upstream refused: behind a call of unknown fate that one
 // may have done what this one was refused for.

@@ -44,19 +44,10 @@ func NotBefore(wait time.Duration, giveUp time.Time) time.Time {
 	return at
 }
 
-// UnknownUntil is the deadline of the last call where one of unknown fate was made; nil: none
-// was, or it is not known.
-func (r Result[T]) UnknownUntil() *messages.Time {
-	if !r.AfterUnknown || r.Deadline.IsZero() {
-		return nil
-	}
-	return &r.Deadline
-}
-
 // Defer stores that a request waits, as r says, and gives the error that says so to the queue.
 func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *messages.DeferredBody) error {
 	body.Reason, body.Message, body.HTTPStatus, body.NotBefore = r.Reason, r.Message, r.Status, messages.Time{Time: r.NotBefore}
-	body.AfterUnknown, body.HeldCount, body.Deadline = r.AfterUnknown, r.HeldCount, r.UnknownUntil()
+	body.AfterUnknown, body.HeldCount = r.AfterUnknown, r.HeldCount
 	if err := h.Store(ctx, messages.Deferred, body); err != nil {
 		return err
 	}

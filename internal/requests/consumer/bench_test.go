@@ -64,8 +64,8 @@ var mails = work{bus.SendQueue, messages.Send.Requested(), `{"to":["one%d@exampl
 			t.Fatal(err)
 		}
 		return consumer.New(s, queue, h, consumer.Sends((&mailing.Handler{Upstream: api, Caller: caller, Size: 1000, Parallel: 4,
-			Open:      func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return nil, errors.ErrUnsupported },
-			Concluded: store.Concluded, Sent: store.Sent}).Handle))
+			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return nil, errors.ErrUnsupported },
+			Sent: store.Sent}).Handle))
 	}}
 
 // settle publishes n requests and settles them, between begin and end. The broker runs in

@@ -24,7 +24,6 @@ type delivery struct {
 
 	mu       sync.Mutex // guards what follows
 	deferred *result    // a batch that waits, longest of all
-	awaited  *result    // a batch that waits for the sending log
 	broken   error      // ends the work
 }
 
@@ -142,15 +141,11 @@ func (d *delivery) stop(err error) {
 	}
 }
 
-// wait keeps that a batch waits. While one waits for a call no other is begun; while one
-// waits for the sending log the others go on.
+// wait keeps that a batch waits. While one does no other is begun.
 func (d *delivery) wait(r result) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r.Verdict == attempt.AwaitLog {
-		d.awaited = &r
-	}
-	if r.Verdict == attempt.RetryLater && (d.deferred == nil || r.NotBefore.After(d.deferred.NotBefore)) {
+	if d.deferred == nil || r.NotBefore.After(d.deferred.NotBefore) {
 		d.deferred = &r
 	}
 }
@@ -179,7 +174,7 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 			return messages.Event{}, err
 		}
 		if got.waits() {
-			return messages.Event{}, d.deferBatch(ctx, h, p, got)
+			return messages.Event{}, deferBatch(ctx, h, got)
 		}
 		return h.Event(got.state(), bodyOf(got)), nil
 	})
@@ -227,21 +222,14 @@ func startedBatch(b batch) attempt.Started {
 	}
 }
 
-// deferBatch stores that a batch waits, and gives the error that says so. One that waits for
-// the sending log may be looked after whenever its request comes back; that is stored once.
-func (d *delivery) deferBatch(ctx context.Context, h *history.History, p history.Prior, got result) error {
-	later := &history.RetryLaterError{At: got.NotBefore, Cause: got.Cause}
-	if got.Verdict == attempt.AwaitLog {
-		if later.At = time.Now(); awaitsLog(p) {
-			return later
-		}
-	}
+// deferBatch stores that a batch waits, and gives the error that says so.
+func deferBatch(ctx context.Context, h *history.History, got result) error {
 	body := bodyOf(got)
-	body.NotBefore, body.Deadline = &messages.Time{Time: later.At}, got.UnknownUntil()
+	body.NotBefore = &messages.Time{Time: got.NotBefore}
 	if err := h.Store(ctx, messages.Deferred, body); err != nil {
 		return err
 	}
-	return later
+	return &history.RetryLaterError{At: got.NotBefore, Cause: got.Cause}
 }
 
 // bodyOf is the body of a batch's event.
@@ -260,13 +248,9 @@ func (d *delivery) finish(ctx context.Context) (messages.Event, error) {
 	switch {
 	case d.broken != nil:
 		return messages.Event{}, d.broken
-	case d.deferred == nil && d.awaited == nil:
+	case d.deferred == nil:
 		return d.end(&d.outcome), nil
-	case d.deferred == nil: // all the others are settled
-		d.deferred = d.awaited
-		d.deferred.NotBefore = d.notBefore()
 	}
-	d.deferred.Deadline = messages.Time{} // each batch has its own
-	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.awaited != nil || d.afterUnknown
+	d.deferred.AfterUnknown = d.deferred.AfterUnknown || d.afterUnknown
 	return messages.Event{}, attempt.Defer(ctx, h, d.deferred.Result, &messages.DeferredBody{})
 }

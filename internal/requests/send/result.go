@@ -27,7 +27,7 @@ func resultOf(b batch, r attempt.Result[int]) result {
 }
 
 // waits reports whether the batch is not settled yet.
-func (r result) waits() bool { return r.Verdict == attempt.RetryLater || r.Verdict == attempt.AwaitLog }
+func (r result) waits() bool { return r.Verdict == attempt.RetryLater }
 
 // whole reports whether every recipient was accepted.
 func (r result) whole() bool { return r.Verdict == attempt.Done && r.Reason == "" }

@@ -40,9 +40,6 @@ type Handler struct {
 	// Sent leaves a record of a call for whoever reads the sending log. No call is
 	// made before it gave nil.
 	Sent func(context.Context, messages.SentBody) error
-	// Concluded gives what the sending log last showed of batch n of a request; a
-	// zero body: nothing yet.
-	Concluded func(ctx context.Context, request string, n int) (messages.ConcludedBody, error)
 
 	planner planner
 }
@@ -179,34 +176,12 @@ func (m *message) started(deadline messages.Time, _ attempt.State) messages.Body
 		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size}
 }
 
-// send takes one batch to its end: from what its history, which is d's, and the sending log
-// say, or by calling.
+// send takes one batch to its end: from what its history, which is d's, says, or by calling.
 func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.Started, b batch) (result, error) {
-	call, err := lastCall(d.Prior)
-	if err != nil {
-		return result{}, err
-	}
-	unknown, onUnknown, again := attempt.UnknownOf(d.Prior), m.request.Body.OnUnknown, d.Prior.Again
-	if onUnknown == messages.OnUnknownConclude && d.Prior.State == messages.Deferred && !awaitsLog(d.Prior) && !again {
-		unknown = "" // the sending log has shown that the last call of unknown fate did nothing
-	}
-	if unknown != "" && onUnknown != messages.OnUnknownResend {
-		if err := m.leaveRecord(ctx, d, b, call); err != nil {
-			return result{}, err
-		}
-	}
-	if unknown != "" && onUnknown == messages.OnUnknownConclude {
-		got, err := m.concluded(ctx, d.Prior, b, call, unknown)
-		if err != nil || got.Verdict != "" && !(again && got.Verdict != attempt.Done) {
-			return got, err
-		}
-		if !again {
-			unknown = ""
-		}
-	}
+	onUnknown, again := m.request.Body.OnUnknown, d.Prior.Again
 	recorded := false
 	r, err := attempt.Run(ctx, m.Caller, attempt.Call[int]{
-		Delivery: d, Unknown: unknown, Started: started,
+		Delivery: d, Unknown: attempt.UnknownOf(d.Prior), Started: started,
 		Record: func(ctx context.Context, begin, until time.Time) error {
 			record := m.record(b, d.History.Attempt, begin, until)
 			if !recorded {
@@ -217,11 +192,8 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 		},
 		OnUnknown: func(_ context.Context, fresh bool) (attempt.Verdict, error) {
 			again = again && !fresh // that was said of earlier calls
-			switch {
-			case again || onUnknown == messages.OnUnknownResend:
+			if again || onUnknown == messages.OnUnknownResend {
 				return attempt.Done, nil
-			case onUnknown == messages.OnUnknownConclude:
-				return attempt.AwaitLog, nil
 			}
 			return attempt.Uncertain, nil
 		},
@@ -230,4 +202,15 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 			return m.Upstream.Send(ctx, m.encoded, b.to)
 		}})
 	return resultOf(b, r), err
+}
+
+// record is what it takes to find the rows of a batch's call in the sending log, but for
+// the keys of its recipients.
+func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
+	record := messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()}, Attempt: attempt},
+		Batch: b.number, First: b.first, Count: len(b.to), Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
+	if m.Secret == nil {
+		record.From = messages.KeyOf(m.from)
+	}
+	return record
 }

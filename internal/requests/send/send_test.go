@@ -191,70 +191,32 @@ func TestACallWithoutARecordIsPutOffUnmade(t *testing.T) {
 	}
 }
 
-// A record that NATS does not take for good was not taken before either: there was no
-// call, and the request ends. While the program ends nothing is said of it.
-func TestADeadCallersRequestEndsWithoutARecord(t *testing.T) {
-	for _, ended := range []bool{false, true} {
-		ctx, end := context.WithCancel(t.Context())
-		defer end()
-		u := &upstream{to: map[string]int{}}
-		h := handler(t, u)
-		h.Sent = func(context.Context, messages.SentBody) error {
-			if ended {
-				end()
-			}
-			return errors.New("no room")
-		}
-		r := request(t, &nowhere{}, many(3))
-		r.Body.OnUnknown = messages.OnUnknownReport
-		started, err := json.Marshal(&messages.SendStarted{Deadline: messages.Time{Time: time.Now().Add(-time.Second)}, Recipients: 3, Batches: 1, BatchSize: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Prior = history.Prior{State: messages.Started, Started: started, Last: started}
-		ev, err := h.Handle(ctx, r)
-		if (err != nil) != ended || err == nil && ev.State != messages.Uncertain || len(u.sizes) != 0 {
-			t.Errorf("ended %t: %s, %v, %d calls", ended, ev.State, err, len(u.sizes))
-		}
-	}
-}
-
 // The sending log may show an address in another case than the request has: the record
-// holds what finds it, whoever leaves it, and what is sent stays as it is.
+// holds what finds it, and what is sent stays as it is.
 func TestARecordFindsItsRecipientsInAnyCase(t *testing.T) {
 	folded := func(address string) messages.Key { key, _ := messages.KeysOf(address); return key }
 	to := []string{"Ann@example.test", "ann@example.test", "bob@example.test"}
-	for name, dead := range map[string]bool{"a call": false, "a call whose worker died": true} {
-		u := &upstream{to: map[string]int{}}
-		h := handler(t, u)
-		var records []messages.SentBody
-		h.Sent = func(_ context.Context, r messages.SentBody) error { records = append(records, r); return nil }
-		r := request(t, &nowhere{}, to)
-		r.Body.From = "The Shop <Shop@example.test>"
-		if dead {
-			r.Body.OnUnknown = messages.OnUnknownReport
-			started, err := json.Marshal(&messages.SendStarted{Deadline: messages.Time{Time: time.Now().Add(-time.Second)}, Recipients: 3, Batches: 1, BatchSize: 1000})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Prior = history.Prior{State: messages.Started, Started: started, Last: started}
-		}
-		if _, err := h.Handle(t.Context(), r); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if len(records) != 1 {
-			t.Fatalf("%s: %d records", name, len(records))
-		}
-		from, keys := records[0].FoldedKeys()
-		if from != folded("shop@example.test") || !slices.Equal(keys, []messages.Key{folded(to[1]), folded(to[1]), folded(to[2])}) {
-			t.Errorf("%s: the folded keys are %v and %v", name, from, keys)
-		}
-		exact := []messages.Key{messages.KeyOf(to[0]), messages.KeyOf(to[1]), messages.KeyOf(to[2])}
-		if records[0].From != messages.KeyOf("Shop@example.test") || !slices.Equal(messages.Keys(records[0].Keys), exact) {
-			t.Errorf("%s: the exact keys are %v and %v", name, records[0].From, messages.Keys(records[0].Keys))
-		}
-		if !dead && (u.to[to[0]] != 1 || u.to[to[1]] != 1) {
-			t.Errorf("%s: sent to %v", name, u.to)
-		}
+	u := &upstream{to: map[string]int{}}
+	h := handler(t, u)
+	var records []messages.SentBody
+	h.Sent = func(_ context.Context, r messages.SentBody) error { records = append(records, r); return nil }
+	r := request(t, &nowhere{}, to)
+	r.Body.From = "The Shop <Shop@example.test>"
+	if _, err := h.Handle(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if len(records) != 1 {
+		t.Fatalf("%d records", len(records))
+	}
+	from, keys := records[0].FoldedKeys()
+	if from != folded("shop@example.test") || !slices.Equal(keys, []messages.Key{folded(to[1]), folded(to[1]), folded(to[2])}) {
+		t.Errorf("the folded keys are %v and %v", from, keys)
+	}
+	exact := []messages.Key{messages.KeyOf(to[0]), messages.KeyOf(to[1]), messages.KeyOf(to[2])}
+	if records[0].From != messages.KeyOf("Shop@example.test") || !slices.Equal(messages.Keys(records[0].Keys), exact) {
+		t.Errorf("the exact keys are %v and %v", records[0].From, messages.Keys(records[0].Keys))
+	}
+	if u.to[to[0]] != 1 || u.to[to[1]] != 1 {
+		t.Errorf("sent to %v", u.to)
 	}
 }
