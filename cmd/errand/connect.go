@@ -83,7 +83,7 @@ func (o output) read(ctx context.Context, nats access, command string, c console
 func (b broker) unanswered(err error) error {
 	switch last := b.nc.LastError(); {
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w: the account of this user has no JetStream; is NATS_USER right?", err)
+		return fmt.Errorf("%w: the account of this user has no JetStream, or it may not do that; is NATS_USER right?", err)
 	case errors.Is(err, context.DeadlineExceeded) && errors.Is(last, nats.ErrPermissionViolation):
 		return fmt.Errorf("%w: this user may not do that; is NATS_USER right? %w", err, last)
 	case errors.Is(err, bus.ErrNoStream), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):

@@ -62,7 +62,7 @@ func (d *deadList) write(c console, letters []inspect.DeadLetter, now time.Time)
 	l := listing{head: []string{"SEQUENCE", "TIME", "OPERATION", "REASON", "NOW", "REQUEST", "MESSAGE"}, none: "none"}
 	for _, letter := range letters {
 		l.rows = append(l.rows, []cell{cellOf(strconv.FormatUint(letter.Sequence, 10)), {stamp(letter.Time.Time, now), dim}, cellOf(inspect.Short(letter.Operation)),
-			cellOf(string(letter.Reason)), stateCell(letter.Operation, letter.Now), cellOf(letter.RequestID), cellOf(letter.Message)})
+			cellOf(string(letter.Reason)), stateCell(letter.Now), cellOf(letter.RequestID), cellOf(letter.Message)})
 		l.names, l.values = append(l.names, strconv.FormatUint(letter.Sequence, 10)), append(l.values, letter)
 	}
 	d.show(c, l)

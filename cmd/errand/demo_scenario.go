@@ -160,42 +160,39 @@ const pace = 400 * time.Millisecond
 
 // observe records an event.
 func (s *scenario) observe(e event) {
-	if strings.HasPrefix(e.subject, string(messages.Delivery)+".") {
+	subject := messages.ParseSubject(e.subject)
+	if subject.Operation == messages.Delivery {
 		s.delivery(e)
 		return
 	}
-	kind, id := e.split()
 	for _, r := range s.requests {
-		if batch, _, _ := strings.Cut(id, "."); batch == r.id {
-			r.observe(kind, e)
+		if subject.ID == r.id {
+			r.observe(subject, e.data)
 		}
 	}
-	if kind == string(messages.Enroll)+"."+string(messages.Succeeded) && id == s.requests[0].id {
+	if e.subject == messages.Enroll.Subject(messages.Succeeded, s.requests[0].id) {
 		close(s.linked)
 	}
 }
 
-func (r *demoRequest) observe(kind string, e event) {
-	var b struct {
-		Attempt, Accepted, Batches, Duplicates int
-		InvalidCount                           int `json:"invalid_count"`
-		Enrollment                             struct{ URL string }
-	}
-	_ = json.Unmarshal(e.data, &b) // a missing value shows in the table
-	state := messages.StateOf(e.subject)
-	switch {
-	case strings.HasPrefix(kind, string(messages.Application)+"."):
+func (r *demoRequest) observe(subject messages.Subject, data []byte) {
+	var b messages.SendOutcome
+	_ = messages.DecodeEvent(data, &b) // a missing value shows in the table
+	state := subject.State
+	switch subject.Operation {
+	case messages.Application:
 		r.got.application = state
 		return
-	case strings.HasPrefix(kind, string(messages.Batch)+"."):
+	case messages.Batch:
 		if state.Final(messages.Batch) {
 			r.got.batches, r.got.calls = r.got.batches+1, r.got.calls+b.Attempt
 		}
 		return
-	case !state.Final(r.op):
+	}
+	if !state.Final(r.op) {
 		return
 	}
-	r.ended, r.url, r.got.state = true, b.Enrollment.URL, state
+	r.ended, r.url, r.got.state = true, urlOf(data), state
 	if r.got.batches == 0 { // one call, or a single batch
 		r.got.batches, r.got.calls = b.Batches, b.Attempt
 	}
@@ -207,6 +204,13 @@ func (r *demoRequest) observe(kind string, e event) {
 	case state == messages.Failed:
 		r.got.refused = 1
 	}
+}
+
+// urlOf is the address of an enrollment's page in its outcome.
+func urlOf(data []byte) string {
+	var b struct{ Enrollment struct{ URL string } }
+	_ = json.Unmarshal(data, &b) // other outcomes have none
+	return b.Enrollment.URL
 }
 
 // delivery records the state of a recipient; a deferred one is delivered later.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -65,18 +64,18 @@ func (f *find) write(c console, found inspect.Finding, now time.Time) error {
 		if r.MailTime != nil {
 			mail += ", " + stamp(r.MailTime.Time, now)
 		}
-		l.rows = append(l.rows, []cell{{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.Operation, r.State),
+		l.rows = append(l.rows, []cell{{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.State),
 			cellOf(r.RequestID), cellOf(r.As), {mail, mailColour(mail)}})
 		l.names, l.values = append(l.names, r.RequestID), append(l.values, r)
 	}
 	f.show(c, l)
 	if len(found.Rows) > 0 && f.Output == "table" {
 		fmt.Fprintln(c.out, "\nRows of the sending log that no request is sure to be meant by:")
-		c.table([]string{"", "", ""}, rowsOf(found.Rows, now))
+		c.table([]string{"", "", ""}, unmatchedRows(found.Rows, now))
 	}
 	if len(found.Records) > 0 && f.Output == "table" {
 		fmt.Fprintln(c.out, "\nRecords of the transaction list that no request is sure to be meant by:")
-		c.table([]string{"", "", "", ""}, recordsOf(found.Records, now))
+		c.table([]string{"", "", "", ""}, unmatchedRows(found.Records, now))
 	}
 	writeUnread(c, found.Unread)
 	if len(found.Found)+len(found.Rows)+len(found.Records) == 0 {
@@ -94,37 +93,26 @@ func writeUnread(c console, unread map[string]int) {
 
 func mailColour(mail string) colour {
 	state, _, _ := strings.Cut(mail, " ")
-	return colourOf(messages.Delivery.Subject(messages.State(strings.TrimRight(state, ",")), ""))
+	return colourOf(messages.State(strings.TrimRight(state, ",")))
 }
 
-// rowsOf are rows without a request, with those that they may be of.
-func rowsOf(rows []inspect.Event, now time.Time) (cells [][]cell) {
-	for _, e := range rows {
-		cells = append(cells, []cell{{stamp(e.Time.Time, now), dim}, stateCell(messages.Delivery, messages.StateOf(e.Subject)), cellOf(candidatesOf(e))})
-	}
-	return cells
-}
-
-// recordsOf are the same of the transaction list.
-func recordsOf(records []inspect.Event, now time.Time) (cells [][]cell) {
-	for _, e := range records {
-		kind := messages.Application
-		if strings.HasPrefix(e.Subject, string(messages.Deduction)+".") {
-			kind = messages.Deduction
+// unmatchedRows are rows of the sending log or records of the transaction list that no request is certain to be meant by.
+func unmatchedRows(events []inspect.Event, now time.Time) (cells [][]cell) {
+	for _, e := range events {
+		s := messages.ParseSubject(e.Subject)
+		row := []cell{{stamp(e.Time.Time, now), dim}}
+		if s.Operation != messages.Delivery {
+			row = append(row, cellOf(inspect.Short(s.Operation)))
 		}
-		cells = append(cells, []cell{{stamp(e.Time.Time, now), dim}, cellOf(inspect.Short(kind)), stateCell(kind, messages.StateOf(e.Subject)), cellOf(candidatesOf(e))})
+		cells = append(cells, append(row, stateCell(s.State), cellOf(candidatesOf(e))))
 	}
 	return cells
 }
 
 // candidatesOf are the requests that a row or a record may be of.
 func candidatesOf(e inspect.Event) string {
-	var body struct {
-		Match struct {
-			Candidates []string `json:"candidates"`
-		} `json:"match"`
-	}
-	_ = json.Unmarshal(e.Message.Data, &body) // it could be read before
+	var body messages.DeliveryBody
+	_ = messages.DecodeEvent(e.Message.Data, &body) // it could be read before
 	if len(body.Match.Candidates) == 0 {
 		return "of no request"
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/pkg/messages"
 )
 
 // event is a message to show: an event or a dead letter.
@@ -23,27 +23,17 @@ type event struct {
 	data    []byte
 }
 
-// split returns the subject without the id, and the id. The id of a request is not in its
-// subject but in the body or the header, if it has one.
+// split returns the subject without the id, and the id, with a batch's number if it has one.
 func (e event) split() (kind, id string) {
-	tokens := strings.SplitN(e.subject, ".", 4)
-	if dead, rest, _ := strings.Cut(e.subject, "."); dead == "dead" {
-		return e.subject, event{subject: rest, header: nats.Header{nats.MsgIdHdr: {e.header.Get(bus.HeaderRequestID)}}}.requestID()
+	s := messages.ParseSubject(e.subject)
+	switch {
+	case s.Dead:
+		return e.subject, e.header.Get(bus.HeaderRequestID)
+	case s.ID == "":
+		return e.subject, ""
 	}
-	if len(tokens) == 4 {
-		return strings.Join(tokens[:3], "."), tokens[3]
-	}
-	return e.subject, e.requestID()
-}
-
-func (e event) requestID() string {
-	var body struct {
-		RequestID string `json:"request_id"`
-	}
-	if json.Unmarshal(e.data, &body) == nil && body.RequestID != "" {
-		return body.RequestID
-	}
-	return e.header.Get(nats.MsgIdHdr)
+	kind = s.Operation.Subject(s.State, "")
+	return kind, e.subject[len(kind)+1:]
 }
 
 // startAt says which stored events are shown first.
@@ -101,7 +91,7 @@ func sources(patterns []string) (list []*source) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
 		var earlier []string
 		for _, pattern := range patterns {
-			if stream.Retention != jetstream.LimitsPolicy || !slices.ContainsFunc(stream.Subjects, func(s string) bool { return overlap(pattern, s) }) {
+			if stream.Retention != jetstream.LimitsPolicy || !slices.ContainsFunc(stream.Subjects, func(s string) bool { return messages.PatternsOverlap(pattern, s) }) {
 				continue
 			}
 			list = append(list, &source{scan: bus.Scan{Stream: stream.Name, Filter: pattern, Page: pageSize}, earlier: slices.Clone(earlier)})
@@ -109,20 +99,6 @@ func sources(patterns []string) (list []*source) {
 		}
 	}
 	return list
-}
-
-// overlap reports whether a subject can match both patterns.
-func overlap(one, other string) bool {
-	a, b := strings.Split(one, "."), strings.Split(other, ".")
-	for i := 0; i < len(a) && i < len(b); i++ {
-		switch {
-		case a[i] == ">" || b[i] == ">":
-			return true
-		case a[i] != b[i] && a[i] != "*" && b[i] != "*":
-			return false
-		}
-	}
-	return len(a) == len(b)
 }
 
 func (s *source) open(ctx context.Context, b broker, from startAt) error {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf16"
 
 	"errand/internal/bus"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -54,23 +55,13 @@ func (l *lines) line(e event) string {
 	}
 	l.kind, l.id = max(l.kind, min(len(kind), 32)), max(l.id, min(len(id), 32))
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", l.paint(dim, stamp(e.at, now)+e.at.Format(".000")),
-		l.paint(colourOf(kind), pad(kind, l.kind)), pad(id, l.id), summary(e, now)), " ")
+		l.paint(colourOf(messages.StateOf(e.subject)), pad(kind, l.kind)), pad(id, l.id), summary(e, now)), " ")
 }
 
-// colourOf is green for good states, red for bad ones, yellow for those in between.
-func colourOf(kind string) colour {
-	switch messages.StateOf(strings.TrimPrefix(kind, "dead.")) {
-	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported, messages.Delivered, "approved":
-		return green
-	case messages.Failed, messages.Refused, messages.Bounced:
-		return red
-	case messages.Deferred, messages.Partial, messages.Uncertain, messages.Unknown:
-		return yellow
-	case "requested":
-		return cyan
-	}
-	return plain
-}
+var colours = map[style.Look]colour{style.Good: green, style.Bad: red, style.Doubt: yellow, style.Wait: cyan}
+
+// colourOf is the colour of a state.
+func colourOf(state messages.State) colour { return colours[style.OfState(state)] }
 
 // summary is a short form of an event's body: name=value, with quotes where needed.
 func summary(e event, now time.Time) string {

@@ -79,7 +79,7 @@ func (l *list) write(c console, rows []inspect.Row, now time.Time) {
 	}
 	out := listing{head: []string{"TIME", "OPERATION", "STATE", "REQUEST", "REASON", "MESSAGE"}, none: "none"}
 	for _, r := range rows {
-		out.rows = append(out.rows, []cell{{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.Operation, r.State),
+		out.rows = append(out.rows, []cell{{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.State),
 			cellOf(r.RequestID), cellOf(reasonOf(r)), cellOf(r.Message)})
 		out.names, out.values = append(out.names, r.RequestID), append(out.values, r)
 	}
@@ -89,7 +89,7 @@ func (l *list) write(c console, rows []inspect.Row, now time.Time) {
 func groupListing(groups []inspect.Group, now time.Time) listing {
 	out := listing{head: []string{"COUNT", "OPERATION", "STATE", "REASON", "LAST", "EXAMPLE", "MESSAGE"}, none: "none"}
 	for _, g := range groups {
-		out.rows = append(out.rows, []cell{cellOf(strconv.Itoa(g.Count)), cellOf(inspect.Short(g.Operation)), stateCell(g.Operation, g.State), cellOf(string(g.Reason)),
+		out.rows = append(out.rows, []cell{cellOf(strconv.Itoa(g.Count)), cellOf(inspect.Short(g.Operation)), stateCell(g.State), cellOf(string(g.Reason)),
 			{stamp(g.Last.Time, now), dim}, cellOf(g.Example), cellOf(g.Message)})
 		out.names, out.values = append(out.names, g.Example), append(out.values, g)
 	}
@@ -104,9 +104,7 @@ func reasonOf(r inspect.Row) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %d", r.Reason, r.HTTPStatus))
 }
 
-func stateCell(op messages.Operation, state messages.State) cell {
-	return cell{string(state), colourOf(op.Subject(state, ""))}
-}
+func stateCell(state messages.State) cell { return cell{string(state), colourOf(state)} }
 
 // query is a selection that was checked.
 func (s selection) query(now time.Time) (inspect.Query, error) {

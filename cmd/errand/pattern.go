@@ -35,21 +35,21 @@ func badPattern(pattern string) string {
 	if tokens[0] != "dead" && slices.Contains(tokens, "requested") {
 		return "matches requests, which are not shown: what becomes of one is, from its first event on; and errand stuck shows what waits"
 	}
-	if !slices.ContainsFunc(events(), func(subject string) bool { return overlap(pattern, subject) }) {
+	if !slices.ContainsFunc(events(), func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }) {
 		return "matches no event: subjects are <domain>.<operation>.<state>.<request id>, such as 'mandate.enroll.failed.*'" + meant(tokens)
 	}
 	if len(tokens) < 3 || tokens[0] == "dead" || tokens[2] == "*" || tokens[2] == ">" {
 		return ""
 	}
 	for _, op := range []messages.Operation{messages.Application, messages.Deduction} {
-		if overlap(tokens[0]+"."+tokens[1], string(op)) {
+		if messages.PatternsOverlap(tokens[0]+"."+tokens[1], string(op)) {
 			return ""
 		}
 	}
 	var known []messages.State
 	for op, list := range states {
 		domain, operation, _ := strings.Cut(string(op), ".")
-		if overlap(tokens[0]+"."+tokens[1], domain+"."+operation) {
+		if messages.PatternsOverlap(tokens[0]+"."+tokens[1], domain+"."+operation) {
 			known = append(known, list...)
 		}
 	}

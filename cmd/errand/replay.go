@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"errand/internal/bus"
 	"errand/internal/retry"
+	"errand/pkg/messages"
 )
 
 // run shows stored events in the order of time, then new ones until ctx ends, which is no
@@ -134,7 +134,7 @@ func (s *source) peek(ctx context.Context, b broker) (e event, sequence uint64, 
 
 // elsewhere reports whether another source of the same stream shows the event.
 func (s *source) elsewhere(e event) bool {
-	return slices.ContainsFunc(s.earlier, func(pattern string) bool { return matches(pattern, e.subject) })
+	return slices.ContainsFunc(s.earlier, func(pattern string) bool { return messages.MatchSubject(pattern, e.subject) })
 }
 
 // ended returns err, unless it only says that ctx ended.
@@ -143,18 +143,4 @@ func ended(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-// matches reports whether a subject matches a NATS pattern.
-func matches(pattern, subject string) bool {
-	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for i, token := range want {
-		switch {
-		case token == ">":
-			return len(have) > i
-		case i >= len(have) || token != "*" && token != have[i]:
-			return false
-		}
-	}
-	return len(want) == len(have)
 }

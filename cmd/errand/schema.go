@@ -10,6 +10,7 @@ import (
 	"errand/docs/schemas"
 	"errand/internal/programs"
 	"errand/internal/typo"
+	"errand/pkg/messages"
 )
 
 // schema prints what a body must be.
@@ -41,8 +42,8 @@ func (s *schema) run(_ context.Context, c console) error {
 	if s.Subject == "" {
 		return listSchemas(c, subjects)
 	}
-	tokens := strings.SplitN(s.Subject, ".", 4)
-	text, err := schemas.Files.ReadFile(strings.Join(tokens[:min(3, len(tokens))], ".") + ".json")
+	parsed := messages.ParseSubject(s.Subject)
+	text, err := schemas.Files.ReadFile(parsed.Operation.Subject(parsed.State, "") + ".json")
 	if err != nil {
 		return &programs.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q has no schema%s; errand schema lists those that have", s.Subject, typo.DidYouMean(s.Subject, subjects))}
 	}

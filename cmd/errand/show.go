@@ -85,10 +85,7 @@ func (s *show) goOn(ctx context.Context, f *follower, c console) error {
 	layout := newLines(c)
 	return f.run(ctx, 0, func(e event) {
 		fmt.Fprintln(c.out, layout.line(e))
-		kind, _ := e.split()
-		state := messages.StateOf(kind)
-		op := messages.Operation(strings.TrimSuffix(kind, "."+string(state)))
-		if state.Final(op) && slices.Contains(inspect.Operations, op) {
+		if s := messages.ParseSubject(e.subject); s.State.Final(s.Operation) && slices.Contains(inspect.Operations, s.Operation) {
 			stop()
 		}
 	})
@@ -116,13 +113,12 @@ const shownDeliveries = 20
 
 // writeStory writes a story for people.
 func writeStory(c console, s inspect.Story, now time.Time) {
-	as := colourOf(s.Operation.Subject(s.State, ""))
 	head := s.RequestID
 	if s.Operation != "" {
 		head = string(s.Operation) + "  " + head
 	}
 	fmt.Fprintln(c.out, c.paint(bold, printable(head)))
-	fmt.Fprintln(c.out, c.paint(as, printable(s.Says)))
+	fmt.Fprintln(c.out, c.paint(colourOf(s.State), printable(s.Says)))
 	part := func(title string, rows [][]cell) {
 		if len(rows) > 0 {
 			fmt.Fprintf(c.out, "\n%s\n", c.paint(dim, title))
@@ -157,16 +153,15 @@ func writeStory(c console, s inspect.Story, now time.Time) {
 func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 	for _, e := range events {
 		shown := event{at: e.Time.Time, subject: e.Subject, header: e.Message.Header, data: e.Message.Data}
-		kind, id := shown.split()
-		state := string(messages.StateOf(kind))
-		if _, batch, found := strings.Cut(id, "."); found {
-			state = "batch " + batch + " " + state
-		}
-		switch op := messages.Operation(strings.TrimSuffix(kind, "."+state)); op {
+		subject := messages.ParseSubject(e.Subject)
+		what := string(subject.State)
+		switch subject.Operation {
+		case messages.Batch:
+			what = fmt.Sprintf("batch %d %s", subject.Batch, what)
 		case messages.Application, messages.Deduction, messages.Callback:
-			state = inspect.Short(op) + " " + state
+			what = inspect.Short(subject.Operation) + " " + what
 		}
-		rows = append(rows, []cell{{stamp(shown.at, now), dim}, {state, colourOf(kind)}, cellOf(summary(shown, now))})
+		rows = append(rows, []cell{{stamp(shown.at, now), dim}, {what, colourOf(subject.State)}, cellOf(summary(shown, now))})
 	}
 	return rows
 }

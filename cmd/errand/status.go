@@ -166,7 +166,7 @@ func count(outcomes []inspect.Outcome, op messages.Operation, states []messages.
 		for _, state := range states {
 			if o.Operation == op && o.State == state {
 				sum, known = sum+o.Count, true
-				as = colourOf(string(op) + "." + string(state))
+				as = colourOf(state)
 			}
 		}
 	}

@@ -63,7 +63,7 @@ func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
 				place = strconv.FormatUint(o.Place, 10)
 			}
 			cause := slices.IndexFunc(found.Causes, func(c inspect.Cause) bool { return c.Why == o.Why && c.Operation == o.Operation })
-			rows = append(rows, []cell{{since(&o.Published, now), dim}, cellOf(inspect.Short(o.Operation)), stateCell(o.Operation, o.State),
+			rows = append(rows, []cell{{since(&o.Published, now), dim}, cellOf(inspect.Short(o.Operation)), stateCell(o.State),
 				cellOf(place), cellOf(until(o.Next, now)), cellOf(strconv.Itoa(cause + 1)), cellOf(o.RequestID)})
 		}
 	}

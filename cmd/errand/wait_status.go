@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,13 +22,7 @@ func (w *waiting) status(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	var b struct {
-		Reason, Message, By string
-		Attempt             int
-		NotBefore           messages.Time `json:"not_before"`
-		Deadline            messages.Time
-	}
-	_ = json.Unmarshal(last.Data, &b) // what is missing is left out
+	b, _ := messages.ReadFacts(last.Data) // what cannot be read is left out
 	at := clock(last.Time)
 	switch last.State {
 	case "":

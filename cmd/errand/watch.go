@@ -89,7 +89,7 @@ func (w *watch) run(ctx context.Context, c console) error {
 // withoutCovered removes patterns that another one covers.
 func withoutCovered(patterns []string) (list []string) {
 	covers := func(wide, narrow string) bool {
-		return matches(wide, narrow) && (strings.HasSuffix(wide, ">") || !strings.HasSuffix(narrow, ">"))
+		return messages.MatchSubject(wide, narrow) && (strings.HasSuffix(wide, ">") || !strings.HasSuffix(narrow, ">"))
 	}
 	for _, p := range patterns {
 		if slices.ContainsFunc(list, func(q string) bool { return covers(q, p) }) {

@@ -22,27 +22,6 @@ import (
 	"errand/internal/sandbox/devkit"
 )
 
-func TestPatternsMatchAsInNATS(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		pattern, subject string
-		want             bool
-	}{
-		{"mail.>", "mail.send.requested", true},
-		{"mail.>", "mail", false},
-		{"mail.*.requested", "mail.send.requested", true},
-		{"mail.*", "mail.send.requested", false},
-		{"mail.send.requested.*", "mail.send.requested", false},
-		{"mandate.>", "mail.send.requested", false},
-		{">", "mail.send.requested", true},
-		{"mail.send.requested", "mail.send.requested", true},
-	} {
-		if got := matches(c.pattern, c.subject); got != c.want {
-			t.Errorf("%s on %s: got %v, want %v", c.pattern, c.subject, got, c.want)
-		}
-	}
-}
-
 func TestPatternsCoveredByAnotherAreLeftOut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ patterns, want []string }{

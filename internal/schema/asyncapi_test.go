@@ -172,7 +172,7 @@ func TestTheChannelsAreTheSubjectsOfTheStreams(t *testing.T) {
 		var in []string
 		for _, s := range bus.Streams(bus.Limits{MaxPayload: 1 << 20}) {
 			for _, filter := range s.Subjects {
-				if matches(filter, subject) {
+				if messages.MatchSubject(filter, subject) {
 					in = append(in, s.Name)
 					matched[filter] = true
 				}
@@ -199,20 +199,6 @@ func TestTheChannelsAreTheSubjectsOfTheStreams(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("channels (-want +got):\n%s", diff)
 	}
-}
-
-// matches says whether a subject matches a NATS pattern.
-func matches(pattern, subject string) bool {
-	want, got := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for i, token := range want {
-		switch {
-		case token == ">":
-			return len(got) > i
-		case i >= len(got) || token != "*" && token != got[i]:
-			return false
-		}
-	}
-	return len(want) == len(got)
 }
 
 func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {

@@ -3,7 +3,6 @@ package historytest
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,25 +48,11 @@ func (l *Log) Last(_ context.Context, _ messages.Operation, filter string) (hist
 
 func (l *Log) last(filter string) (last history.Entry) {
 	for _, e := range l.events {
-		if matches(filter, e.Subject) {
+		if messages.MatchSubject(filter, e.Subject) {
 			last = e
 		}
 	}
 	return last
-}
-
-// matches reports whether a subject is under a filter.
-func matches(filter, subject string) bool {
-	want, have := strings.Split(filter, "."), strings.Split(subject, ".")
-	if len(want) != len(have) {
-		return false
-	}
-	for i, token := range want {
-		if token != "*" && token != have[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // Put stores an event without asking for a fence, and calls no Before.
