@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"errand/internal/oncall/index"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
@@ -43,7 +44,7 @@ func (t tally) Sum() int { return t.Good + t.Bad + t.Doubt }
 
 // part is a rectangle in a bar.
 type part struct {
-	Class     string
+	Class     style.Look
 	Y, Height float64
 }
 
@@ -99,12 +100,12 @@ func chartOf(counts []index.Bar, begin time.Time) chart {
 
 // add counts an outcome; what was deferred or resolved is none of its own.
 func (t *tally) add(state messages.State, n int) {
-	switch class(state) {
-	case "good":
+	switch style.OfState(state) {
+	case style.Good:
 		t.Good += n
-	case "bad":
+	case style.Bad:
 		t.Bad += n
-	case "doubt":
+	case style.Doubt:
 		t.Doubt += n
 	}
 }
@@ -116,9 +117,9 @@ func heightOf(value, top int) float64 {
 func (b *bar) stack(top int) {
 	below := 0
 	for _, p := range []struct {
-		class string
+		class style.Look
 		n     int
-	}{{"good", b.Good}, {"doubt", b.Doubt}, {"bad", b.Bad}} {
+	}{{style.Good, b.Good}, {style.Doubt, b.Doubt}, {style.Bad, b.Bad}} {
 		if p.n == 0 {
 			continue
 		}

@@ -291,7 +291,7 @@ func TestPagesSayThatNATSIsGoneAndComeBack(t *testing.T) {
 	if _, page := in.get("/requests"); !strings.Contains(page, "order-1") {
 		t.Error("the list is lost with NATS")
 	}
-	if _, page := in.get("/requests/order-1"); !strings.Contains(page, "This is what the index knows meanwhile") {
+	if _, page := in.get("/requests/order-1"); !strings.Contains(page, "This is what the index knows") {
 		t.Errorf("the page of a request is\n%s", page)
 	}
 	if err := in.nats.Restart(); err != nil {

@@ -130,7 +130,7 @@ func TestAPlanSaysWhatRunsWithoutATick(t *testing.T) {
 	in.shows("/dead-letters", "letter-1")
 	in.shows("/dead-letters", "was cancelled")
 	_, page := in.get("/redrive?request=letter-1")
-	for _, text := range []string{"1 request runs when you say so", "1 batch not accepted, 1 batch of unknown fate", "send those of unknown fate too"} {
+	for _, text := range []string{"1 request runs when you confirm", "1 batch not accepted, 1 batch of unknown fate", "also send the batches of unknown fate"} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the plan does not say %q:\n%s", text, page)
 		}

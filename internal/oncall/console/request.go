@@ -2,12 +2,12 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"errand/internal/mandates"
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
@@ -35,6 +35,9 @@ type storyView struct {
 	Letters                         []eventView
 	MayRedrive, MayCancel, MayErase bool
 }
+
+// Unseen reports whether the story is only of what is published about a request, or of nothing.
+func (v storyView) Unseen() bool { return v.State == inspect.NeverSeen }
 
 // eventView is an event as the page shows it.
 type eventView struct {
@@ -107,24 +110,15 @@ func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 }
 
 func eventViewOf(e inspect.Event, reveal bool) eventView {
-	var body struct {
-		Attempt    int             `json:"attempt"`
-		Batch      int             `json:"batch"`
-		Reason     messages.Reason `json:"reason"`
-		HTTPStatus int             `json:"http_status"`
-		Message    string          `json:"message"`
-		By         string          `json:"by"`
-		Why        string          `json:"why"`
-		Outcome    messages.State  `json:"outcome"`
-	}
-	_ = json.Unmarshal(e.Message.Data, &body) // what could be read before the fault is there
-	v := eventView{State: messages.StateOf(e.Subject), At: e.Time, Attempt: body.Attempt, Reason: body.Reason, HTTP: body.HTTPStatus,
-		Message: body.Message, By: body.By, Why: body.Why, Outcome: body.Outcome, Body: pretty(e.Message.Data, reveal), Sequence: e.Sequence}
+	facts, _ := messages.ReadFacts(e.Message.Data) // fields that cannot be read stay empty
+	subject := messages.ParseSubject(e.Subject)
+	v := eventView{State: subject.State, At: e.Time, Attempt: facts.Attempt, Reason: facts.Reason, HTTP: facts.HTTPStatus,
+		Message: facts.Message, By: facts.By, Why: facts.Why, Outcome: facts.Outcome, Body: pretty(e.Message.Data, reveal), Sequence: e.Sequence}
 	if !reveal {
 		v.Message, v.Why = hideIn(v.Message), hideIn(v.Why)
 	}
-	if body.Batch > 0 && strings.HasPrefix(e.Subject, string(messages.Batch)+".") {
-		v.What = fmt.Sprint("batch ", body.Batch)
+	if subject.Batch > 0 {
+		v.What = fmt.Sprint("batch ", subject.Batch)
 	}
 	return v
 }
@@ -132,26 +126,23 @@ func eventViewOf(e inspect.Event, reveal bool) eventView {
 // mandateView is an application, a deduction or a callback.
 func mandateView(e inspect.Event, reveal bool) eventView {
 	v := eventViewOf(e, reveal)
-	var body struct {
-		Mandate  string                    `json:"mandate_status"`
-		Method   string                    `json:"method"`
-		Bytes    int                       `json:"bytes"`
-		Checksum messages.CallbackChecksum `json:"checksum"`
-		Record   struct {
-			Made string `json:"created_at"`
-		} `json:"transaction"`
+	op := messages.ParseSubject(e.Subject).Operation
+	v.What = strings.ToLower(plain(op))
+	if op == messages.Callback {
+		var b messages.CallbackBody
+		_ = messages.DecodeEvent(e.Message.Data, &b) // fields that cannot be read stay empty
+		v.Message = fmt.Sprintf("%s, %s, checksum: %s. A callback is only a hint: anyone who knows its address can send one.",
+			b.Method, bytesText(b.Bytes), b.Checksum)
+		return v
 	}
-	_ = json.Unmarshal(e.Message.Data, &body) // what could be read before the fault is there
-	about := messages.Operation(strings.TrimSuffix(e.Subject[:strings.LastIndexByte(e.Subject, '.')], "."+string(v.State)))
-	v.What = strings.ToLower(plain(about))
-	switch {
-	case about == messages.Callback:
-		v.Message = fmt.Sprintf("%s, %s, checksum: %s. A callback is a hint: anybody who has its address can send one.", body.Method, bytesText(body.Bytes), body.Checksum)
-	case body.Mandate != "":
-		v.Message = "The mandate is " + strings.ReplaceAll(body.Mandate, "_", " ") + "."
+	var b messages.TransactionBody
+	_ = messages.DecodeEvent(e.Message.Data, &b)
+	if b.MandateStatus != "" {
+		v.Message = "The mandate is " + strings.ReplaceAll(b.MandateStatus, "_", " ") + "."
 	}
-	if _, err := time.Parse(time.DateTime, body.Record.Made); about == messages.Deduction && err == nil { // what distinguishes it
-		v.Message = strings.TrimSpace("Made at " + body.Record.Made + ". " + v.Message)
+	made := mandates.ReadRecord(b.Transaction).CreatedAt
+	if _, err := time.Parse(time.DateTime, made); op == messages.Deduction && err == nil { // deductions differ by it
+		v.Message = strings.TrimSpace("Made at " + made + ". " + v.Message)
 	}
 	return v
 }

@@ -1,25 +1,142 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
+	"errand/internal/style"
 	"errand/pkg/messages"
 )
 
 // words are the functions that templates write with.
 var words = template.FuncMap{
-	"time": timeTag, "date": dateTag, "hour": hourTag, "span": inspect.Span, "ago": func(t time.Time) string { return inspect.Span(time.Since(t)) },
-	"count": count, "short": inspect.Short, "plain": plain, "reason": reason, "class": class, "path": url.PathEscape,
-	"hidden": func(text any) string { return hideIn(fmt.Sprint(text)) }, "capital": capital, "lower": strings.ToLower, "instant": func(t time.Time) string { return t.UTC().Format(time.RFC3339) }, "hourText": func(t time.Time) string { return t.UTC().Format("15:04") }, "plural": plural, "bytes": bytesText,
-	"label": func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") },
+	"time": timeTag, "date": dateTag, "hour": hourTag, "span": inspect.Span,
+	"ago":      func(t time.Time) string { return inspect.Span(time.Since(t)) },
+	"instant":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"hourText": func(t time.Time) string { return t.UTC().Format("15:04") },
+	"count":    count, "plural": plural, "bytes": bytesText,
+	"badge": badgeOf, "label": label, "plain": plain, "reason": reason, "where": where, "short": inspect.Short,
+	"capital": capital, "lower": strings.ToLower, "path": url.PathEscape,
+	"hidden":  func(text any) string { return hideIn(fmt.Sprint(text)) },
+	"legend":  func() []explained { return legend },
+	"consent": consentOf,
+	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
 }
+
+// badge is a word in the colour of what it says.
+type badge struct {
+	Look style.Look
+	Text string
+}
+
+var classes = map[act.Class]badge{
+	act.Safe:       {style.Good, "safe"},
+	act.Reopened:   {style.Good, "already reopened"},
+	act.Twice:      {style.Doubt, "may be done twice"},
+	act.WasDone:    {"", "was done"},
+	act.Cancelled:  {"", "was cancelled"},
+	act.CannotRun:  {"", "cannot run"},
+	act.Superseded: {"", "superseded"},
+	act.Underway:   {style.Wait, "not over"},
+}
+
+// explained is a class that the list of dead letters explains.
+type explained struct {
+	Class act.Class
+	Means string
+}
+
+var legend = []explained{
+	{act.Safe, "no call had an effect"},
+	{act.Twice, "a call may have had an effect, or its history is gone"},
+	{act.WasDone, "it turned out to be done"},
+}
+
+// tick is a box in the form of a redrive: an item of these classes runs only where it is ticked.
+type tick struct{ Field, Text string }
+
+var consents = map[act.Class]tick{
+	act.Twice:     {"accept", "run, though it may be done twice"},
+	act.WasDone:   {"force", "run, though it was done"},
+	act.Cancelled: {"force", "run, though it was cancelled"},
+}
+
+// consentOf is the box of an item; nil means that it has none.
+func consentOf(i act.Item) *tick {
+	t, found := consents[i.Class]
+	switch {
+	case !found:
+		return nil
+	case i.Class == act.Twice && len(i.Batches) > 0:
+		t.Text = "also send the batches of unknown fate"
+	}
+	return &t
+}
+
+var results = map[act.Result]badge{
+	act.Done:    {style.Good, "done"},
+	act.NotDone: {"", "not done"},
+	act.Unknown: {style.Doubt, "unknown"},
+}
+
+// badgeOf is the badge of a state, a class of dead letters or the result of an act.
+func badgeOf(what any) badge {
+	switch what := what.(type) {
+	case index.Class:
+		return classes[act.Class(what)]
+	case act.Class:
+		return classes[what]
+	case act.Result:
+		return results[what]
+	}
+	return badge{style.OfState(fmt.Sprint(what)), label(what)}
+}
+
+// label is a name of the contract as text.
+func label(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") }
+
+// where is the place of a problem.
+func where(place any) string {
+	if fmt.Sprint(place) == "nats" {
+		return "NATS"
+	}
+	return capital(fmt.Sprint(place))
+}
+
+var operations = map[messages.Operation]string{
+	messages.Enroll: "Enrollment", messages.Transactions: "Transaction list", messages.Send: "Message", messages.Account: "Mail account",
+	messages.Batch: "Batch", messages.Delivery: "Delivery",
+	messages.Application: "Application", messages.Deduction: "Deduction", messages.Callback: "Callback",
+}
+
+// plain is an operation in words.
+func plain(op messages.Operation) string { return cmp.Or(operations[op], string(op)) }
+
+var reasons = map[messages.Reason]string{
+	messages.ReasonInvalidRequest: "the request is not valid",
+	messages.ReasonConflict:       "another request with other contents has the id",
+	messages.ReasonCancelled:      "a person cancelled it",
+	messages.ReasonRefused:        "the upstream refused it",
+	messages.ReasonUnavailable:    "the upstream was unavailable until the request was given up",
+	messages.ReasonBusy:           "the upstream was busy or not reached; nothing happened there",
+	messages.ReasonHeld:           "the upstream refuses every call: check credentials, quota and address",
+	messages.ReasonShortCount:     "the upstream accepted fewer recipients than it was sent",
+	messages.ReasonNoAnswer:       "a call got no answer: it may have had an effect",
+	messages.ReasonBadAnswer:      "a call got an unreadable answer: it may have had an effect",
+	messages.ReasonInterrupted:    "a program died during a call: it may have had an effect",
+	messages.ReasonLinkLost:       "the payer is enrolled, but the link to the page was lost",
+}
+
+// reason is what a reason means.
+func reason(r messages.Reason) string { return cmp.Or(reasons[r], string(r)) }
 
 // clock is a time of any of the types that have one.
 func clock(at any) (t time.Time) {
@@ -89,76 +206,4 @@ func bytesText(n any) string {
 		f /= 1024
 	}
 	return strconv.FormatFloat(f, 'f', 1, 64) + " TiB"
-}
-
-// plain is an operation in words.
-func plain(op messages.Operation) string {
-	switch op {
-	case messages.Enroll:
-		return "Enrollment"
-	case messages.Transactions:
-		return "Transaction list"
-	case messages.Send:
-		return "Message"
-	case messages.Account:
-		return "Mail account"
-	case messages.Batch:
-		return "Batch"
-	case messages.Application:
-		return "Application"
-	case messages.Deduction:
-		return "Deduction"
-	case messages.Callback:
-		return "Callback"
-	case messages.Delivery:
-		return "Delivery"
-	}
-	return string(op)
-}
-
-// reason is what a reason means.
-func reason(r messages.Reason) string {
-	switch r {
-	case messages.ReasonInvalidRequest:
-		return "the request is not valid"
-	case messages.ReasonConflict:
-		return "the id was used before with other contents"
-	case messages.ReasonCancelled:
-		return "somebody cancelled it"
-	case messages.ReasonRefused:
-		return "the upstream refused it"
-	case messages.ReasonUnavailable:
-		return "the upstream could not be used until it was given up"
-	case messages.ReasonBusy:
-		return "the upstream was busy or not reached; nothing happened there"
-	case messages.ReasonHeld:
-		return "the upstream refuses everything: credentials, quota or address"
-	case messages.ReasonShortCount:
-		return "the upstream took fewer recipients than it was sent"
-	case messages.ReasonNoAnswer:
-		return "a call got no answer: it may have had an effect"
-	case messages.ReasonBadAnswer:
-		return "a call got an answer that cannot be read: it may have had an effect"
-	case messages.ReasonInterrupted:
-		return "a program died during a call: it may have had an effect"
-	case messages.ReasonLinkLost:
-		return "it was enrolled, and the link to its page was lost"
-	}
-	return string(r)
-}
-
-// class is how a state looks: good, bad, doubt or wait.
-func class(state any) string {
-	s := messages.State(fmt.Sprint(state))
-	switch {
-	case slices.Contains([]messages.State{messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported, messages.Delivered, "approved", "safe"}, s):
-		return "good"
-	case slices.Contains([]messages.State{messages.Failed, messages.Refused, messages.Bounced, "not_done"}, s):
-		return "bad"
-	case slices.Contains([]messages.State{messages.Uncertain, messages.Partial, messages.Unknown, messages.Overdue, "may_be_done_twice"}, s):
-		return "doubt"
-	case slices.Contains([]messages.State{inspect.Queued, messages.Started, messages.Deferred, messages.Reopened, messages.Page}, s):
-		return "wait"
-	}
-	return ""
 }
