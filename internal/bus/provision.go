@@ -62,10 +62,10 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 		names = append(names, s.Name)
 	}
 	var have installed
-	err := persist(js.Conn(), func(ctx context.Context) (err error) {
+	err := persist(ctx, js.Conn(), retry.Election, func(ctx context.Context) (err error) {
 		have, err = inspect(ctx, js, Queues(), names...)
 		return err
-	})(ctx)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -238,14 +238,19 @@ func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstrea
 	change := Change{Kind: "stream", Name: want.Name, Create: now == nil, Fields: diff(have, want, fields)}
 	switch {
 	case now == nil:
-		change.apply = persist(js.Conn(), func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err })
+		change.apply = patient(js, func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err })
 	case len(change.Fields) > 0:
 		merged := merge(have, want, fields)
 		full := merged.MaxBytes > 0 && now.State.Bytes > uint64(merged.MaxBytes) // it would refuse or drop at once
 		change.Destructive = full || destructive(have, merged)
-		change.apply = persist(js.Conn(), func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err })
+		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err })
 	}
 	return change
+}
+
+// patient repeats what may be asked again while a cluster starts or elects a leader.
+func patient(js jetstream.JetStream, ask func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return persist(ctx, js.Conn(), retry.Election, ask) }
 }
 
 // destructive reports whether an update can drop messages that are kept now, or is
@@ -262,11 +267,11 @@ func planQueue(js jetstream.JetStream, stream string, have, want jetstream.Consu
 	change := Change{Kind: "consumer", Name: want.Durable, Create: !there, Fields: diff(have, want, consumerFields)}
 	switch {
 	case !there:
-		change.apply = persist(js.Conn(), func(ctx context.Context) error { _, err := js.CreateConsumer(ctx, stream, want); return err })
+		change.apply = patient(js, func(ctx context.Context) error { _, err := js.CreateConsumer(ctx, stream, want); return err })
 	case len(change.Fields) > 0:
 		merged := merge(have, want, consumerFields)
 		change.Destructive = have.AckPolicy != want.AckPolicy || have.FilterSubject != want.FilterSubject
-		change.apply = persist(js.Conn(), func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err }) // a pause stays as the server has it
+		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err }) // a pause stays as the server has it
 	}
 	return change
 }

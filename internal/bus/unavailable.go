@@ -17,31 +17,17 @@ import (
 // minLevel is the JetStream API level of nats-server 2.14.
 const minLevel = 4
 
-// startTries is how often a server is asked that says that it has no JetStream.
-const startTries = 20
-
-// starting reports whether err may be that of a server that has just started: it takes
-// clients before its JetStream is up.
-func starting(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && api.Code >= 500
-}
-
-// IsUnavailable reports whether err may be that of a server that restarts just now.
-func IsUnavailable(err error) bool {
-	return starting(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout)
-}
-
 // JetStream opens JetStream and checks that the servers are recent enough.
 func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	info, err := js.AccountInfo(ctx)
-	for n := 1; starting(err) && n < startTries && retry.Pause(ctx, retry.Reconnect); n++ {
+	var info *jetstream.AccountInfo
+	err = persist(ctx, nc, retry.JetStreamStarts, func(ctx context.Context) (err error) {
 		info, err = js.AccountInfo(ctx)
-	}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("nats: JetStream does not answer (is it enabled, may this user ask $JS.API.INFO?): %w", err)
 	}
@@ -51,31 +37,32 @@ func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) 
 	return js, nil
 }
 
-// electionTime is for how long a cluster is asked again. A server that has just started counts as offline for up
-// to ten seconds more.
-const electionTime = 30 * time.Second
-
-// persist makes of an ask that may be repeated one that is repeated while a cluster starts or elects a leader: its
-// servers answer nobody meanwhile, or say that they cannot. A user who may not ask is not answered either; that
-// is not waited for.
-func persist(nc *nats.Conn, ask func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		end := time.Now().Add(electionTime)
-		err := ask(ctx)
-		for electing(err) && !errors.Is(nc.LastError(), nats.ErrPermissionViolation) && time.Now().Before(end) && retry.Pause(ctx, retry.Reconnect) {
-			err = ask(ctx)
-		}
-		return err
+// persist asks again, for so long, while JetStream is unavailable. A user who lacks the right to ask gets no answer
+// either; that is not waited for.
+func persist(ctx context.Context, nc *nats.Conn, patience time.Duration, ask func(context.Context) error) error {
+	end := time.Now().Add(patience)
+	err := ask(ctx)
+	for IsUnavailable(err) && !errors.Is(nc.LastError(), nats.ErrPermissionViolation) && time.Now().Before(end) && retry.Pause(ctx, retry.Reconnect) {
+		err = ask(ctx)
 	}
+	return err
 }
 
-// electing reports whether err may be that of a cluster without a leader, or with a server that is not counted yet.
-func electing(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && (api.Code == http.StatusServiceUnavailable || peerOffline(api)) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+// IsUnavailable reports whether JetStream may answer the same question a little later: a server that starts accepts
+// clients before its JetStream is up, and a cluster that elects a leader is silent or refuses.
+func IsUnavailable(err error) bool {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.Code == http.StatusServiceUnavailable || api.ErrorCode == errCodeStreamOffline || api.ErrorCode == errCodeConsumerOffline || peerOffline(api)
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// peerOffline reports whether a stream could not be placed because a server is away; the server says so in words alone.
+const (
+	errCodeStreamOffline   = 10118
+	errCodeConsumerOffline = 10119
+)
+
+// peerOffline reports whether a stream could not be placed because a server is away; only the description says so.
 func peerOffline(api *jetstream.APIError) bool {
 	return api.ErrorCode == errCodeNoPeers && strings.Contains(api.Description, "offline")
 }

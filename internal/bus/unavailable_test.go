@@ -1,6 +1,8 @@
 package bus_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -52,5 +54,32 @@ func TestProvisioningOutlastsTheElectionOfALeader(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A question is repeated only where a later answer may differ: a fault of the configuration or of storage is reported at once.
+func TestOnlyWhatPassesByItselfIsUnavailable(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{&jetstream.APIError{Code: 503, ErrorCode: 10008}, true},
+		{jetstream.ErrJetStreamNotEnabled, true}, // a server that starts says so too
+		{&jetstream.APIError{Code: 500, ErrorCode: 10118, Description: "stream is offline"}, true},
+		{&jetstream.APIError{Code: 500, ErrorCode: 10119, Description: "consumer is offline"}, true},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, peer offline"}, true},
+		{fmt.Errorf("stream S: %w", context.DeadlineExceeded), true},
+		{nats.ErrTimeout, true},
+		{nats.ErrNoResponders, true},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, insufficient storage"}, false},
+		{&jetstream.APIError{Code: 500, ErrorCode: 10047}, false},
+		{&jetstream.APIError{Code: 500, ErrorCode: 10052}, false},
+		{jetstream.ErrStreamNotFound, false},
+		{context.Canceled, false},
+		{nil, false},
+	} {
+		if got := bus.IsUnavailable(c.err); got != c.want {
+			t.Errorf("%v: got %v, want %v", c.err, got, c.want)
+		}
 	}
 }

@@ -52,6 +52,11 @@ const (
 	NotConnected = 100 * time.Millisecond
 	// Reconnect is the pause between two tries to reach a server of NATS.
 	Reconnect = 500 * time.Millisecond
+	// JetStreamStarts is for how long a server without JetStream may still be starting.
+	JetStreamStarts = 10 * time.Second
+	// Election is for how long a cluster may be without a leader. A server that has just started counts as
+	// offline for up to ten seconds more.
+	Election = 30 * time.Second
 	// Ping is how often a quiet server is asked whether it is there: one that is not shows
 	// within a minute.
 	Ping = 20 * time.Second
