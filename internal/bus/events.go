@@ -127,12 +127,6 @@ func wrote(got *stored, m *nats.Msg) bool {
 // eventID is the header of an event's CloudEvents id.
 const eventID = "ce-id"
 
-// IsConflict reports whether a fenced write was refused for another one: 10164 is 10071 with another write to the same history still in flight.
-func IsConflict(err error) bool {
-	code := codeOf(err)
-	return code == jetstream.JSErrCodeStreamWrongLastSequence || code == jetstream.JSErrCodeStreamWrongLastSequenceConstant
-}
-
 // encode makes the message of an event. Its ce-id is the same for the same step of the
 // same history, whoever writes it. It has no Nats-Msg-Id: the fence keeps it single, and
 // by an id the server would refuse it while an earlier try of it is still in flight.

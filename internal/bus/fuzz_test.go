@@ -3,6 +3,7 @@ package bus
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -56,14 +57,18 @@ func FuzzDeadLetter(f *testing.F) {
 	})
 }
 
-// FuzzAcknowledgement reads any answer to a write: only one that names a stream and no
-// error counts as stored, and a foreign or late one disturbs nobody.
+// FuzzAcknowledgement reads any answer to one write and to one of several: only one that names a stream and a sequence,
+// and no error, counts as stored, a refusal ends the wait, and a foreign or late one changes nothing.
 func FuzzAcknowledgement(f *testing.F) {
-	for _, data := range []string{"", "null", "{}", `{"stream":"S","seq":7}`, `{"stream":"S","seq":-1}`, `{"stream":"","seq":1}`, `{"stream":"S","duplicate":true}`, `{"error":{"code":503}}`, `{"stream":"S","error":{"err_code":10071}}`, `{"stream":7}`, "\xff"} {
-		f.Add([]byte(data), "1")
+	for _, data := range []string{"", "null", "{}", `{"stream":"S","seq":7}`, `{"stream":"S","seq":-1}`, `{"stream":"","seq":1}`, `{"stream":"S","duplicate":true}`, `{"error":{"code":503}}`, `{"stream":"S","error":{"err_code":10071}}`, `{"stream":7}`, "\xff",
+		`{"stream":"S","seq":}`, `{"stream":"S","seq":07}`, `{"stream":"S","seq":99999999999999999999}`} {
+		for _, token := range []string{"1", "2.0", "2.1"} {
+			f.Add([]byte(data), token)
+		}
 	}
-	f.Add([]byte(`{"stream":"S"}`), "zzzzzzzzzzzzzzzzzz")
-	f.Add([]byte(`{"stream":"S"}`), "-1")
+	for _, token := range []string{"zzzzzzzzzzzzzzzzzz", "-1", "1.0", "2", "2.2", "2.-1", "2.00", "3.1.1", "2.zzzzzzzzzzzzzzzzzz"} {
+		f.Add([]byte(`{"stream":"S","seq":7}`), token)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, token string) {
 		var said struct {
 			Stream    string
@@ -71,24 +76,29 @@ func FuzzAcknowledgement(f *testing.F) {
 			Duplicate bool
 			Error     *jetstream.APIError
 		}
-		good := json.Unmarshal(data, &said) == nil && said.Stream != "" && said.Error == nil
+		readable := json.Unmarshal(data, &said) == nil
+		good := readable && said.Stream != "" && said.Seq > 0 && said.Error == nil
 
-		all := newAnswers("in.")
+		all := newAcks("in.")
 		defer all.timer.Stop()
-		s := all.take("S", true)
-		done := s.done
-		s.stored.Stream = "S"
-		all.came(&nats.Msg{Subject: "in." + token, Data: data})
-		all.came(&nats.Msg{Subject: "in." + token, Data: data})
-		good = good && (said.Stream != "S" || said.Seq > 0)
-		stale := said.Stream == "S" && said.Seq == 0 && said.Error == nil && json.Unmarshal(data, &said) == nil
-		if len(done) != 0 != (token == "1" && !stale) {
-			t.Fatalf("%q to %q: %d answers", data, token, len(done))
-		}
-		if len(done) == 1 {
-			if a := <-done; (a.err == nil) != good || (a.Stream != "") != good {
-				t.Fatalf("%q counts as %+v", data, a)
+		one, several := all.take("S", true), all.begin("S", 2, false, new(uint64))
+		all.receive(&nats.Msg{Subject: "in." + token, Data: data})
+		all.receive(&nats.Msg{Subject: "in." + token, Data: data})
+		seen := 0
+		for _, got := range append(slices.Clone(one.results), several.results...) {
+			if !errors.Is(got, errUnanswered) {
+				seen++
+				if (got == nil) != good {
+					t.Fatalf("%q counts as %v", data, got)
+				}
 			}
+		}
+		if seen > 1 || one.left+several.left != 3-seen || seen == 0 && (token == "1" || token == "2.0" || token == "2.1") {
+			t.Fatalf("%q to %q: %d answers, left %d and %d", data, token, seen, one.left, several.left)
+		}
+		refusal := seen > 0 && readable && said.Error != nil
+		if ends := len(one.done)+len(several.done) > 0; ends != (refusal || one.left == 0) {
+			t.Fatalf("%q to %q: ends the wait %v", data, token, ends)
 		}
 	})
 }

@@ -10,17 +10,15 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
 )
 
-// Publisher stores messages in JetStream. Any number of goroutines may wait for
-// their acknowledgements at once: they share one subscription and one flush of
-// the connection, which is what makes a waited write cheap.
+// Publisher stores messages in JetStream. Any number of goroutines may wait for their acknowledgements at once: they
+// share one subscription and one flush of the connection, which is what makes a waited write cheap.
 type Publisher struct {
-	nc      *nats.Conn
-	answers *answers
+	nc   *nats.Conn
+	acks *acks
 
 	mu     sync.Mutex
 	faults map[string]error // of the streams that did not store, until they do
@@ -28,24 +26,8 @@ type Publisher struct {
 
 // NewPublisher listens for acknowledgements on nc; they stop with nc.
 func NewPublisher(nc *nats.Conn) (*Publisher, error) {
-	p := &Publisher{nc: nc, answers: newAnswers(nc.NewInbox() + "."), faults: map[string]error{}}
-	sub, err := nc.Subscribe(p.answers.prefix+"*", p.answers.came)
-	if err != nil {
-		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
-	}
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, err
-	}
-	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	go func() { // ends with the connection
-		for s := range status {
-			p.answers.lost()
-			if s == nats.CLOSED {
-				return
-			}
-		}
-	}()
-	return p, nil
+	p := &Publisher{nc: nc, acks: newAcks(nc.NewInbox() + "."), faults: map[string]error{}}
+	return p, p.acks.listen(nc)
 }
 
 // Publish stores m once and waits for the server's answer. Errors: ErrNoAck, the server's
@@ -60,16 +42,27 @@ func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
 	return a, err
 }
 
-func (p *Publisher) publish(ctx context.Context, stream string, m *nats.Msg) (a Ack, err error) {
-	// With an id, it may be told where it was stored long before.
-	s := p.answers.take(stream, m.Header[nats.MsgIdHdr] == nil)
-	m.Reply = s.subject
-	if err = p.nc.PublishMsg(m); err == nil {
-		a, err = s.wait(ctx)
-	}
-	p.answers.leave(s, stream, err)
+func (p *Publisher) publish(ctx context.Context, stream string, m *nats.Msg) (Ack, error) {
+	// A message with an id may be answered with the sequence at which it was stored long before.
+	w := p.acks.take(stream, m.Header[nats.MsgIdHdr] == nil)
+	_ = w.Send(m) // wait returns its error
+	_, a, err := w.wait(ctx)
 	return a, err
 }
+
+// Begin begins n writes to a stream, which are sent without waiting for one another. The answers raise highest,
+// the sequence known to be stored; whoever owns it reads it only while none of its writes are under way.
+func (p *Publisher) Begin(stream string, n int, highest *uint64) *Writes {
+	return p.acks.begin(stream, n, false, highest)
+}
+
+// BeginAtomic is Begin for messages of which all are stored or none; n is at most MaxAtomic.
+func (p *Publisher) BeginAtomic(stream string, n int, highest *uint64) *Writes {
+	return p.acks.begin(stream, n, true, highest)
+}
+
+// MaxAtomic is the server's limit of the messages in one atomic batch.
+const MaxAtomic = 1000
 
 // note keeps why a stream did not store, until it does. A conflict says only that it answers.
 func (p *Publisher) note(stream string, err error) {
@@ -111,31 +104,4 @@ func (p *Publisher) Keep(ctx context.Context, m *nats.Msg) error {
 			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
-}
-
-// What the server says of a message that it never takes.
-const (
-	errCodeMessageTooLarge = 10054
-	errCodeHeaderTooLarge  = 10097
-)
-
-// tooLarge reports whether the server takes nothing of that size.
-func tooLarge(err error) bool {
-	code := codeOf(err)
-	return errors.Is(err, nats.ErrMaxPayload) || code == errCodeMessageTooLarge || code == errCodeHeaderTooLarge
-}
-
-// codeOf is JetStream's code of an error; 0: it is none of JetStream's.
-func codeOf(err error) jetstream.ErrorCode {
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return api.ErrorCode
-	}
-	return 0
-}
-
-// IsFinal reports whether the same write would fail again for ever: the message is too
-// large, its subject or a header's name is none, or the connection was closed. Every
-// other answer of a server may become better, those too that no version so far has given.
-func IsFinal(err error) bool {
-	return tooLarge(err) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, nats.ErrConnectionClosed)
 }

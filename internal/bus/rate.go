@@ -14,8 +14,8 @@ import (
 
 // LeaseStore keeps what the replicas of one program lease of its rate.
 type LeaseStore struct {
-	Conn    *nats.Conn
-	Program string
+	Publisher *Publisher
+	Program   string
 }
 
 var _ throttle.Leases = LeaseStore{}
@@ -24,7 +24,7 @@ func (s LeaseStore) subject() string { return "rate." + s.Program }
 
 // Last gives the last lease, as any replica of the stream has it.
 func (s LeaseStore) Last(ctx context.Context) (throttle.Entry, error) {
-	got, err := direct(ctx, s.Conn, RateLeases, lastOf(s.subject()))
+	got, err := direct(ctx, s.Publisher.nc, RateLeases, lastOf(s.subject()))
 	if err != nil {
 		return throttle.Entry{}, fmt.Errorf("read a lease: %w", s.explain(err))
 	}
@@ -49,18 +49,14 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 	Fence(m.Header, m.Subject, last)
 	limited, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
-	answer, err := s.Conn.RequestMsgWithContext(limited, m)
-	var ack Ack
+	ack, err := s.Publisher.publish(limited, RateLeases, m)
 	known := time.Now()
-	if err == nil {
-		ack, err = ParseAck(answer.Data)
-	}
 	if IsConflict(err) {
 		return throttle.Entry{}, throttle.ErrConflict
 	}
 	for n := 1; err == nil; n++ {
 		var got *stored
-		got, err = direct(limited, s.Conn, RateLeases, map[string]any{"seq": ack.Sequence})
+		got, err = direct(limited, s.Publisher.nc, RateLeases, map[string]any{"seq": ack.Sequence})
 		switch {
 		case err != nil:
 		case got != nil:
@@ -79,5 +75,5 @@ func (s LeaseStore) explain(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("%w: NATS has no stream %s, or it does not answer: run `errand provision --missing`", err, RateLeases)
 	}
-	return Explain(s.Conn, err)
+	return Explain(s.Publisher.nc, err)
 }

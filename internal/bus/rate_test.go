@@ -17,7 +17,7 @@ import (
 
 func TestOneOfTwoLeasesIsStored(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
-	store := bus.LeaseStore{Conn: nc, Program: "mandate-consumer"}
+	store := bus.LeaseStore{Publisher: newLog(t, nc).Publisher, Program: "mandate-consumer"}
 	if last, err := store.Last(t.Context()); err != nil || last.Sequence != 0 {
 		t.Fatalf("at first: %+v, %v", last, err)
 	}
@@ -29,7 +29,7 @@ func TestOneOfTwoLeasesIsStored(t *testing.T) {
 	if _, err := store.Store(t.Context(), []byte("second"), 0); !errors.Is(err, throttle.ErrConflict) {
 		t.Errorf("over one that is not the last any more: %v", err)
 	}
-	other := bus.LeaseStore{Conn: nc, Program: "mail-consumer"}
+	other := bus.LeaseStore{Publisher: newLog(t, nc).Publisher, Program: "mail-consumer"}
 	if _, err := other.Store(t.Context(), []byte("another program's"), 0); err != nil {
 		t.Errorf("of another program: %v", err)
 	}
@@ -47,7 +47,7 @@ func TestAFleetKeepsItsRateAtThreeServers(t *testing.T) {
 	var all sync.WaitGroup
 	var calls atomic.Int64
 	for i := range 4 {
-		fleet := throttle.NewFleet(rate, bus.LeaseStore{Conn: c.Conns[i%3], Program: "mandate-consumer"}, zerolog.Nop())
+		fleet := throttle.NewFleet(rate, bus.LeaseStore{Publisher: newLog(t, c.Conns[i%3]).Publisher, Program: "mandate-consumer"}, zerolog.Nop())
 		all.Go(func() { fleet.Run(ctx) })
 		limit := &throttle.Limit{Fleet: fleet, Waited: func(time.Duration) {}}
 		for range 8 {

@@ -62,10 +62,7 @@ func (p *LogPoller) Run(ctx context.Context) error {
 	calls.reload.secrets = p.reloader(api)
 	r.metrics.ofDeliveries()
 
-	store, err := sink.New(r.js, r.publisher, "/errand/log-poller")
-	if err != nil {
-		return err
-	}
+	store := sink.New(r.js, r.publisher, "/errand/log-poller")
 	log := deliveries.New(deliveries.Config{Read: api.LogPage, Store: store, Requests: store,
 		Recipients: p.Recipients, ReportAfter: p.ReportAfter, OverdueAfter: p.OverdueAfter,
 		Secrets:   deliveries.Secrets{Known: secrets, Plain: warnOnce(r.log)},

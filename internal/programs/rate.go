@@ -40,7 +40,7 @@ func (r *runtime) limit(ctx context.Context, c *Common) *throttle.Limit {
 	if c.FleetRate == 0 {
 		return l
 	}
-	l.Fleet = throttle.NewFleet(c.FleetRate, bus.LeaseStore{Conn: r.nc, Program: r.name}, r.log)
+	l.Fleet = throttle.NewFleet(c.FleetRate, bus.LeaseStore{Publisher: r.publisher, Program: r.name}, r.log)
 	r.ready.add(l.Fleet.Fault)
 	r.metrics.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_rate_share",

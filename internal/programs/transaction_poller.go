@@ -58,10 +58,7 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	calls.reload.secrets = p.reloader(api)
 	r.metrics.ofTransactions()
 
-	store, err := sink.NewTransactions(r.js, r.publisher, "/errand/transaction-poller")
-	if err != nil {
-		return err
-	}
+	store := sink.NewTransactions(r.js, r.publisher, "/errand/transaction-poller")
 	read := func(ctx context.Context, number int) (mandate.Page, error) {
 		return api.TransactionsPage(ctx, mandate.Filter{Limit: transactions.MaxPage}, number, nil)
 	}

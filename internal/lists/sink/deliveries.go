@@ -24,15 +24,12 @@ type Deliveries struct {
 
 // New makes a sink over the connection that js and p share, and ends with it; source is
 // the ce-source of the events.
-func New(js jetstream.JetStream, p *bus.Publisher, source string) (*Deliveries, error) {
-	s, err := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
+func New(js jetstream.JetStream, p *bus.Publisher, source string) *Deliveries {
+	s := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
 		Filters: []string{messages.Delivery.Subject("*", "*")}})
-	if err != nil {
-		return nil, err
-	}
 	d := &Deliveries{Store: s, sent: reader{stream: s.stream}, outcomes: reader{stream: bus.MailEvents}}
 	s.readers = append(s.readers, &d.sent, &d.outcomes) // these are read with the calls that they are of
-	return d, nil
+	return d
 }
 
 // identify names an event of the sending log. The id of a delivery event is its ce-id, by

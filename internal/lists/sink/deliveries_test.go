@@ -38,10 +38,7 @@ func newSink(t testing.TB, nc *nats.Conn) *sink.Deliveries {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := sink.New(js, p, "/errand/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := sink.New(js, p, "/errand/test")
 	return d
 }
 

@@ -56,11 +56,11 @@ type Store struct {
 	events  bus.EventStore
 	stream  string
 	writer  string // names this store, in what it writes
-	acks    *acks
 	encoder encoder
 
-	token     uint64 // sequence of our message on Leadership; 0: another poller may be active
-	batched   bool   // the stream has replicas: events are stored in batches
+	token     uint64  // sequence of our message on Leadership; 0 means that another poller may be active
+	highest   *uint64 // sequence of our messages that is known to be stored
+	atomic    bool    // the stream has replicas: events are stored in atomic batches
 	published reader
 	readers   []*reader // whose messages are read again with those of this stream
 	made      time.Time // when the stream was, as far as is known
@@ -75,16 +75,12 @@ type Stored struct {
 }
 
 // open makes a store over the connection that js and p share; it ends with it.
-func open(js jetstream.JetStream, p *bus.Publisher, e Events) (*Store, error) {
+func open(js jetstream.JetStream, p *bus.Publisher, e Events) *Store {
 	stream := bus.EventsOf(e.Operation)
-	a, err := newAcks(js.Conn(), stream)
-	if err != nil {
-		return nil, err
-	}
-	s := &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream, writer: rand.Text()[:13], acks: a,
+	s := &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream, writer: rand.Text()[:13], highest: new(uint64),
 		encoder: encoder{source: e.Source, limit: js.Conn().MaxPayload, identify: e.Identify}, published: reader{stream: stream}}
 	s.readers = []*reader{&s.published}
-	return s, nil
+	return s
 }
 
 // Kept gives since when everything that was published is in the stream; zero: since ever.
@@ -145,7 +141,8 @@ func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 			yield(Stored{}, err)
 			return
 		}
-		if older := s.acks.note(token); older || token < s.published.next {
+		older := token <= *s.highest
+		if s.highest = &token; older || token < s.published.next {
 			yield(Stored{}, s.reset())
 			return
 		}
@@ -162,7 +159,7 @@ func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 // reset has everything read again that was read, and says so: it may be there no more.
 func (s *Store) reset() error {
 	s.token = 0
-	s.acks.note(0)
+	s.highest = new(uint64) // what is under way still raises the other one
 	for _, r := range s.readers {
 		r.next = 0
 	}

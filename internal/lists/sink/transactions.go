@@ -26,15 +26,12 @@ type Transactions struct {
 
 // NewTransactions makes a sink over the connection that js and p share, and ends with it; source
 // is the ce-source of the events.
-func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) (*Transactions, error) {
-	s, err := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source, Identify: identifyTransaction,
+func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) *Transactions {
+	s := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source, Identify: identifyTransaction,
 		Filters: []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
-	if err != nil {
-		return nil, err
-	}
 	t := &Transactions{Store: s, started: reader{stream: s.stream}}
 	s.readers = append(s.readers, &t.started)
-	return t, nil
+	return t
 }
 
 func identifyTransaction(e messages.Event) (id, note string) {

@@ -173,10 +173,7 @@ func TestRowsThatWereErasedAreKnownToThePollers(t *testing.T) {
 	if err := erase(t, p, messages.Send, "r1"); err != nil {
 		t.Fatal(err)
 	}
-	s, err := sink.New(p.JS, p.Publisher, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := sink.New(p.JS, p.Publisher, "/test")
 	known := map[string]bool{}
 	for e, err := range s.Learn(t.Context()) {
 		if err != nil {
