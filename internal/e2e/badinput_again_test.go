@@ -29,7 +29,7 @@ func TestUnreadableMessagesOfAQueueMadeAgainAreReported(t *testing.T) {
 				if sequence := b.raw(q.subject, nil, body); sequence != 1 {
 					t.Fatalf("the queue counts from %d", sequence)
 				}
-				b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.queued(q.stream) == 0 && b.published(failed, n+1)() })
+				b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.stored(q.stream) == 0 && b.published(failed, n+1)() })
 				b.queueEmpty(q.stream)
 			}
 			b.wantReported(q, bodies)
@@ -76,7 +76,7 @@ func TestUnreadableMessagesWhoseNumberIsTakenAreReported(t *testing.T) {
 				taken := q.event(state, q.stream+"-1")
 				b.publish(taken, []byte(fmt.Sprintf(`{"request_id":"%s-1","at":"2000-01-01T00:00:00.000Z","attempt":1,"reason":"refused","message":"another one","fingerprint":"f00d"}`, q.stream)))
 				b.raw(q.subject, nil, "\xff unreadable")
-				b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.queued(q.stream) == 0 })
+				b.run(b.program(q, 8, logger), 2*time.Minute, func() bool { return b.stored(q.stream) == 0 })
 				b.queueEmpty(q.stream)
 				reported := 0
 				for _, e := range b.events(q.event("failed", "*")) {
@@ -87,7 +87,7 @@ func TestUnreadableMessagesWhoseNumberIsTakenAreReported(t *testing.T) {
 				if dead := b.events("dead." + q.subject); reported != 1 || len(dead) != 1 || dead[0].Raw != "\xff unreadable" || dead[0].Header.Get("Errand-Reason") != "invalid_request" {
 					t.Errorf("%d events and %d dead letters of an unreadable message: %v", reported, len(dead), dead)
 				}
-				if n := len(b.events(q.event("*", q.stream+"-1"))); n != 1 {
+				if n := b.count(q.event("*", q.stream+"-1")); n != 1 {
 					t.Errorf("the history before it has %d events, want its one", n)
 				}
 			})

@@ -54,7 +54,7 @@ func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 				if q.call == "transactions" || q.call == "account" {
 					most += int64(len(ids)) // a read is made before the history is looked at, on the first delivery only
 				}
-				if n := b.box.Oracle(sandbox.Query{}).Calls[q.call]; n > most {
+				if n := b.oracle().Calls[q.call]; n > most {
 					t.Errorf("%d calls of %s, want at most %d", n, q.call, most)
 				}
 				if n := logged.count(payerMarker); n != 0 {
@@ -85,7 +85,7 @@ func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
 			logged, logger := b.logger()
 			b.run(b.program(c.queue, 2, logger), time.Hour, nil)
 			b.wantOne(c.event(c.state, "good"))
-			if n := len(b.events(c.event("*", "forged"))); n != 1 || b.box.Oracle(sandbox.Query{}).Calls[c.call] != 1 {
+			if n := b.count(c.event("*", "forged")); n != 1 || b.oracle().Calls[c.call] != 1 {
 				t.Errorf("%d events of the forged request, want the forged one alone, and no call", n)
 			}
 			if n := logged.count("nak with delay", `"forged"`); n < 30 || n > 90 || logged.count(payerMarker) != 0 {
@@ -104,7 +104,7 @@ func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 			b.publish("mandate.enroll.requested", enrollment("r1"))
 			b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
 			e := b.wantOne("mandate.enroll.succeeded.r1")
-			calls := b.box.Oracle(sandbox.Query{}).Calls
+			calls := b.oracle().Calls
 			if e.Body["after_unknown"] != true || calls["transactions"] == 0 || b.box.Enrolled("order-r1") != 1 {
 				t.Errorf("calls %v: %s", calls, e.Raw)
 			}

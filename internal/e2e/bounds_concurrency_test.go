@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"errand/internal/programs"
-	"errand/internal/sandbox"
 )
 
 // gauge is a transport that knows how many calls are under way.
@@ -85,7 +84,7 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 		}, map[string]func(id string) any{"mail.send.requested": func(id string) any { return message(id, 80) }}, 1},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(5 * time.Second) }))
+			b.latency(5 * time.Second)
 			var subjects []string
 			for subject, request := range c.requests {
 				subjects = append(subjects, subject)
@@ -97,9 +96,9 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 			inFlight := 0
 			b.run(c.program(b, &g), 30*time.Minute, func() bool {
 				inFlight = max(inFlight, b.inFlight(subjects...))
-				return b.inQueues() == 0
+				return b.queued() == 0
 			})
-			if b.inQueues() != 0 {
+			if b.queued() != 0 {
 				t.Fatalf("not all requests ended\n%s", b.logs)
 			}
 			if most := g.most.Load(); most != concurrency {
@@ -117,30 +116,19 @@ func TestAnIdleQueueTakesNoCallFromTheBusyOne(t *testing.T) {
 	const requests, latency = 12, 5 * time.Second
 	for _, concurrency := range []int{2, 3, 4} {
 		inBubble(t, func(t *testing.T, b *bubble) {
-			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(latency) }))
+			b.latency(latency)
 			for i := range requests {
 				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e-", i)))
 			}
 			p := b.mandates()
 			p.Concurrency = concurrency
 			began := time.Now()
-			b.run(p, 5*time.Minute, func() bool { return b.inQueues() == 0 })
+			b.run(p, 5*time.Minute, func() bool { return b.queued() == 0 })
 			if took, want := time.Since(began), requests*latency/time.Duration(concurrency); took > want+8*time.Second {
 				t.Errorf("%d at once: %d calls of %v took %v, want %v and a little more", concurrency, requests, latency, took, want)
 			}
 		})
 	}
-}
-
-// inQueues is how many requests are not acknowledged yet.
-func (b *bubble) inQueues() (n uint64) {
-	b.t.Helper()
-	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
-		s, err := b.js.Stream(b.t.Context(), stream)
-		must(b.t, err)
-		n += s.CachedInfo().State.Msgs
-	}
-	return n
 }
 
 // With one call at a time, nothing could be read while something is written.

@@ -64,7 +64,7 @@ func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
 		}
 		t.Run(c.program, func(t *testing.T) {
 			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=2")
-			in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(100 * time.Millisecond) })
+			in.latency(100 * time.Millisecond)
 			p := in.start(c.program)
 			in.until("its pull to wait", time.Minute, func() bool { return in.queue(c.queue).NumWaiting == 1 })
 			goroutines, files := p.goroutines(), p.files()
@@ -95,7 +95,8 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
 	js, err := jetstream.New(nc)
 	must(t, err)
-	in := &installation{t: t, js: js, box: sandbox.New(sandbox.Options{})}
+	in := &installation{world: world{t: t, js: js, producer: js, box: sandbox.New(sandbox.Options{})}}
+	in.lastOutput = in.outputs
 	in.web = httptest.NewServer(in.box)
 	t.Cleanup(in.web.Close)
 	t.Cleanup(in.box.Close)
@@ -114,7 +115,7 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	in.leavesNoGoroutine(&programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",
 		func() bool { return in.unsettled(bus.SendQueue) == 0 })
 	in.leavesNoGoroutine(&programs.LogPoller{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour, ReportAfter: time.Hour}, "logs",
-		func() bool { return in.deliveries() >= in.box.Oracle(sandbox.Query{Summary: true}).Mail.Distinct })
+		func() bool { return in.count("mail.delivery.>") >= in.totals().Mail.Distinct })
 }
 
 // leavesNoGoroutine runs a program until its work is done, while calls are cut.

@@ -3,9 +3,6 @@
 package e2e
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"flag"
 	"fmt"
 	"io"
@@ -16,10 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"errand/internal/bus"
-	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
 
@@ -69,37 +63,13 @@ func TestMemoryDoesNotGrowWithTheBacklog(t *testing.T) {
 	}
 }
 
-// list puts a list of recipients into the object store, and gives the request that
-// names it.
-func (in *installation) list(id string, list []byte) map[string]any {
-	in.t.Helper()
-	bucket, err := in.js.CreateOrUpdateObjectStore(in.t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
-	if err == nil {
-		_, err = bucket.PutBytes(in.t.Context(), id, list)
-	}
-	must(in.t, err)
-	sum := sha256.Sum256(list)
-	body := message(id, 0)
-	delete(body, "to")
-	body["to_object"] = map[string]string{"bucket": "lists", "name": id, "digest": "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])}
-	return body
-}
-
-// linesOf is a list of n recipients, named as message names them.
-func linesOf(id string, n int) (list []byte) {
-	for i := range n {
-		list = fmt.Appendf(list, "%s-%d@example.test\n", id, i)
-	}
-	return list
-}
-
 // A million recipients of one request take no more memory than those of many requests:
 // they are read as they are sent, and compared part by part.
 func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 	const few, requests, many = 2000, 250, 1_000_000
 	in := install(t, "UPSTREAM_TIMEOUT=30s")
 	for i := range requests {
-		in.publish("mail.send.requested", in.list(fmt.Sprint("few", i), linesOf(fmt.Sprint("few", i), few)))
+		in.publish("mail.send.requested", in.listed(fmt.Sprint("few", i), few))
 	}
 	peak := func(outcomes int) int {
 		p := in.start("mail-consumer")
@@ -109,18 +79,19 @@ func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 		return kib
 	}
 	small := peak(requests)
-	list := linesOf("many", many)
-	in.publish("mail.send.requested", in.list("many", append(list, list[:bytes.IndexByte(list, '\n')]...))) // the first is the last, too
-	large := peak(requests + 1)
-	if t.Logf("peak memory: %d KiB, with %d recipients a request %d KiB", large, few, small); float64(large) > growth*float64(small) {
-		t.Errorf("peak memory is %d KiB with %d recipients in a request, %d KiB with %d", large, many, small, few)
+	large := message("many", many)
+	to := large["to"].([]string)
+	in.publish("mail.send.requested", in.listedAs(large, strings.Join(append(to, to[0]), "\n"))) // the first is the last, too
+	after := peak(requests + 1)
+	if t.Logf("peak memory: %d KiB, with %d recipients a request %d KiB", after, few, small); float64(after) > growth*float64(small) {
+		t.Errorf("peak memory is %d KiB with %d recipients in a request, %d KiB with %d", after, many, small, few)
 	}
 	e := decode[messages.SendOutcome](t, in.wantOne("mail.send.accepted.many"))
 	if e.Recipients != many || e.Accepted != many || e.Batches != many/1000 || e.Duplicates != 1 {
 		t.Errorf("%d of %d recipients accepted in %d batches, %d duplicates", e.Accepted, e.Recipients, e.Batches, e.Duplicates)
 	}
 	const all = requests*few + many
-	o := in.box.Oracle(sandbox.Query{Summary: true})
+	o := in.totals()
 	if o.Mail.TwiceCount != 0 || o.Mail.Distinct != all || o.Mail.Recipients != all || o.Calls["send"] != all/1000 {
 		t.Errorf("%d calls served %d recipients, %d different ones, %d twice", o.Calls["send"], o.Mail.Recipients, o.Mail.Distinct, o.Mail.TwiceCount)
 	}
@@ -134,10 +105,12 @@ func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 func TestKillInAListOfManyReadingsResumes(t *testing.T) {
 	const recipients, batches = 250_000, 250
 	in := install(t, "UPSTREAM_TIMEOUT=1s", "MAIL_BATCH_PARALLEL=3")
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Millisecond) })
-	in.publish("mail.send.requested", in.list("m1", append(linesOf("m1", recipients), linesOf("m1", recipients/2)...)))
+	in.latency(20 * time.Millisecond)
+	body := message("m1", recipients)
+	to := body["to"].([]string)
+	in.publish("mail.send.requested", in.listedAs(body, strings.Join(append(to, to[:recipients/2]...), "\n")))
 	p := in.start("mail-consumer")
-	in.until("half of the batches taken", time.Minute, func() bool { return in.submissions() >= batches/2 })
+	in.until("half of the batches taken", time.Minute, func() bool { return in.totals().Mail.Accepted >= batches/2 })
 	p.kill()
 	in.until("NATS and the sandbox to be done with the dead one", time.Minute, func() bool {
 		return !slices.Contains(in.clients(), "mail-consumer") && in.inFlight.Load() == 0
@@ -154,7 +127,7 @@ func TestKillInAListOfManyReadingsResumes(t *testing.T) {
 		t.Errorf("%d accepted and %d unsettled of %d recipients in %d batches, %d duplicates", e.Accepted, unsettled, e.Recipients, e.Batches, e.Duplicates)
 	}
 	in.wantBatchesMatchOracle("m1", recipients, batches)
-	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Mail.TwiceCount != 0 || o.Calls["send"] > batches {
+	if o := in.totals(); o.Mail.TwiceCount != 0 || o.Calls["send"] > batches {
 		t.Errorf("%d served twice by %d calls", o.Mail.TwiceCount, o.Calls["send"])
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"errand/internal/bus"
 )
 
@@ -38,8 +40,8 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			in.publish(c.requested, map[string]any{"request_id": "bad"}) // for the dead letters
 			program := in.start(c.program)
 			in.waitOutcomes(c.events, 2, time.Minute)
-			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 })
-			stored, letters := in.messages(c.stream), in.messages(bus.DeadLetters)
+			in.untilSettled(c.queue)
+			stored, letters := in.stored(c.stream), in.stored(bus.DeadLetters)
 
 			room := in.fill(c.stream)
 			in.publish(c.requested, c.request)
@@ -47,19 +49,19 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			if calls := in.calls(c.operation); calls != 1 {
 				t.Errorf("%d calls, want only the one before there was no room", calls)
 			}
-			if now := in.messages(c.stream); now != stored {
+			if now := in.stored(c.stream); now != stored {
 				t.Errorf("%s has %d messages, had %d before it was full", c.stream, now, stored)
 			}
 
 			room()
 			in.waitOutcomes(c.events, 3, time.Minute)
-			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 })
+			in.untilSettled(c.queue)
 			in.untilReady(program)
 			program.stop(time.Minute)
 			if calls := in.calls(c.operation); calls != 1+c.calls {
 				t.Errorf("%d calls, want %d", calls, 1+c.calls)
 			}
-			if more := in.messages(bus.DeadLetters) - letters; more != uint64(1-c.calls) {
+			if more := in.stored(bus.DeadLetters) - letters; more != int(1-c.calls) {
 				t.Errorf("%d more dead letters, want %d", more, 1-c.calls)
 			}
 		})
@@ -95,19 +97,9 @@ func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
 // fill gives a stream no room for more than it holds.
 func (in *installation) fill(stream string) (room func()) {
 	in.t.Helper()
-	limit := func(bytes int64) {
-		s, err := in.js.Stream(in.t.Context(), stream)
-		must(in.t, err)
-		c := s.CachedInfo().Config
-		if c.MaxBytes = bytes; bytes == 0 {
-			c.MaxBytes = int64(s.CachedInfo().State.Bytes)
-		}
-		if _, err := in.js.UpdateStream(in.t.Context(), c); err != nil {
-			in.t.Fatal(err)
-		}
-	}
-	limit(0)
-	return func() { limit(bus.Unlimited) }
+	bytes := int64(in.stream(stream).CachedInfo().State.Bytes)
+	in.configure(stream, func(c *jetstream.StreamConfig) { c.MaxBytes = bytes })
+	return func() { in.configure(stream, func(c *jetstream.StreamConfig) { c.MaxBytes = bus.Unlimited }) }
 }
 
 // showsFull waits until a program says that a stream is full, and holds it to that through
@@ -127,21 +119,11 @@ func (in *installation) showsFull(p *process, stream string) {
 			return
 		}
 	}
-	s, err := in.js.Stream(in.t.Context(), stream)
-	must(in.t, err)
 	_, metrics := p.get("/metrics")
-	all := strconv.FormatFloat(float64(s.CachedInfo().State.Bytes), 'g', -1, 64)
+	all := strconv.FormatFloat(float64(in.stream(stream).CachedInfo().State.Bytes), 'g', -1, 64)
 	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {
 		if want := fmt.Sprintf("%s{stream=%q} %s\n", name, stream, value); !strings.Contains(metrics, want) {
 			in.t.Errorf("/metrics does not say %s", want)
 		}
 	}
-}
-
-// messages is how many messages a stream has.
-func (in *installation) messages(stream string) uint64 {
-	in.t.Helper()
-	s, err := in.js.Stream(in.t.Context(), stream)
-	must(in.t, err)
-	return s.CachedInfo().State.Msgs
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
-	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
 
@@ -32,26 +31,19 @@ var limits = []limit{
 
 var accountLimit = limit{"storage of the account", func(b *bubble, _ string) func() { return limitAccount(b.t, b.nats.Server.GlobalAccount()) }}
 
-// limitStream gives a stream no room for more than it holds; it refuses, and drops
-// nothing.
+// limitStream gives a stream no room for more than it holds; it refuses, and drops nothing.
 func (b *bubble) limitStream(stream string, change func(*jetstream.StreamConfig, jetstream.StreamState)) (room func()) {
-	s, err := b.js.Stream(b.t.Context(), stream)
-	must(b.t, err)
-	was := s.CachedInfo().Config
-	was.MaxAge = 0 // an update of a stream with one drops what is there, in virtual time
-	full := was
-	full.Discard = jetstream.DiscardNew
-	change(&full, s.CachedInfo().State)
-	update := func(c jetstream.StreamConfig) {
-		if _, err := b.js.UpdateStream(b.t.Context(), c); err != nil {
-			b.t.Error(err)
-		}
-	}
-	if s.CachedInfo().State.Msgs == 0 { // a limit needs something that it lets in
+	was, state := b.stream(stream).CachedInfo().Config, b.stream(stream).CachedInfo().State
+	if state.Msgs == 0 { // a limit needs something that it lets in
 		b.t.Fatalf("%s is empty, it cannot be full", stream)
 	}
-	update(full)
-	return func() { update(was) }
+	was.MaxAge = 0 // an update of a stream with one drops what is there, in virtual time
+	b.configure(stream, func(c *jetstream.StreamConfig) {
+		*c = was
+		c.Discard = jetstream.DiscardNew
+		change(c, state)
+	})
+	return func() { b.configure(stream, func(c *jetstream.StreamConfig) { *c = was }) }
 }
 
 // full takes the room away after a time, for a while, and gives when it came back.
@@ -120,7 +112,7 @@ func TestADeadLetterWaitsForRoom(t *testing.T) {
 				u := b.upstream(refuse(http.StatusUnprocessableEntity))
 				b.publish(s.requested, s.request("bad"))
 				b.full(l, bus.DeadLetters, 2*time.Second, 20*time.Second)
-				b.run(s.program(b, 8, u), 10*time.Minute, func() bool { return b.haveOutcomes(s.events, 3)() && b.queued(s.requestStream()) == 0 })
+				b.run(s.program(b, 8, u), 10*time.Minute, func() bool { return b.haveOutcomes(s.events, 3)() && b.stored(s.requestStream()) == 0 })
 				b.beside.Wait()
 				if e := b.outcomes(s.events)["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" || len(u.writes("bad")) != 1 {
 					t.Errorf("%d calls: %s %s", len(u.writes("bad")), e.Subject, e.Raw)
@@ -172,7 +164,7 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 			if e := b.outcomes(s.events)["m1"]; e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000 {
 				t.Errorf("%s %s", e.Subject, e.Raw)
 			}
-			if o := b.box.Oracle(sandbox.Query{Summary: true}); o.Calls["send"] != parts+1 || o.Mail.TwiceCount != 0 {
+			if o := b.totals(); o.Calls["send"] != parts+1 || o.Mail.TwiceCount != 0 {
 				t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"]-1, parts, o.Mail.TwiceCount)
 			}
 			b.queueEmpty(s.requestStream())
@@ -193,7 +185,7 @@ func TestDeliveriesWaitForRoom(t *testing.T) {
 			time.Sleep(time.Second)
 			b.poll(time.Hour, b.published("mail.delivery.delivered.*", rows+5))
 			b.beside.Wait()
-			if n := len(b.events("mail.delivery.delivered.*")); n != rows+5 {
+			if n := b.count("mail.delivery.delivered.*"); n != rows+5 {
 				t.Errorf("%d deliveries published, want %d\n%s", n, rows+5, b.logs)
 			}
 		})

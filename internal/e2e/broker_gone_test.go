@@ -63,10 +63,10 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 		if e := in.wantFinal("mandate.enroll.*." + id); e.state() != c.state {
 			t.Errorf("%d: %s is %s: %s", n, id, e.state(), e.Raw)
 		}
-		in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+		in.untilSettled(bus.EnrollQueue)
 	}
 	in.wantOne("dead.mandate.enroll.requested")
-	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Enroll.TwiceCount != 0 || o.Calls["enroll"] != 4 {
+	if o := in.totals(); o.Enroll.TwiceCount != 0 || o.Calls["enroll"] != 4 {
 		t.Errorf("%d enrolled twice by %d calls for four requests", o.Enroll.TwiceCount, o.Calls["enroll"])
 	}
 	if warnings := strings.Count(p.output.String(), `"level":"warn"`); warnings > 20 {
@@ -86,7 +86,7 @@ func TestAStreamRecreatedDuringACallGetsItsOutcome(t *testing.T) {
 	must(t, in.js.DeleteStream(t.Context(), bus.MandateEvents))
 	in.provision(in.js.Conn(), 1)
 	in.waitOutcomes("mandate.enroll.*.r1", 1, time.Minute)
-	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	in.untilSettled(bus.EnrollQueue)
 	if e := in.wantOne("mandate.enroll.*.r1"); e.state() != messages.Succeeded || in.calls("enroll") != 1 {
 		t.Errorf("%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
 	}
@@ -116,7 +116,7 @@ func TestMailProgramsReportMissingStreams(t *testing.T) {
 	in.untilReady(poller)
 	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
 	in.until("the new rows to be published", time.Minute, func() bool { return in.count("mail.delivery.*.*") >= 3 })
-	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted || in.box.Oracle(sandbox.Query{}).Mail.TwiceCount != 0 {
+	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted || in.oracle().Mail.TwiceCount != 0 {
 		t.Errorf("body: %s", e.Raw)
 	}
 	mail.stop(time.Minute)

@@ -123,7 +123,7 @@ func TestAnOutcomeOutlivesTheLeaderThatCouldNotStoreIt(t *testing.T) {
 			wait(t.Context(), 14*time.Second) // the answer, the write and its repetition, and until the others have a leader
 			heal()
 			in.waitOutcomes(p.events, 1, 2*time.Minute)
-			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(p.queue) == 0 })
+			in.untilSettled(p.queue)
 			in.untilReady(program)
 			program.stop(time.Minute)
 			if e := in.wantFinal(p.events); in.count(p.succeeded) != 1 || in.calls(p.operation) != 1 {

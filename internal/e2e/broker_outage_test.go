@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/rs/zerolog"
 
-	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit"
 )
 
@@ -30,7 +29,7 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bubble) {
 			const requests = 20
-			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(3 * time.Second) }))
+			b.latency(3 * time.Second)
 			for i := range requests {
 				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
 			}
@@ -48,7 +47,7 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 			if n := said.count() - before; n < 1 || n > 30 {
 				t.Errorf("%d lines of log in half an hour\n%s", n, said)
 			}
-			calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
+			calls := b.calls("enroll")
 			must(t, c.back(b.nats, store))
 			time.Sleep(3 * time.Minute)
 			stop()
@@ -60,16 +59,16 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 			}
 			for i := range requests {
 				id := fmt.Sprint("r", i)
-				if got := len(b.events("mandate.enroll.succeeded."+id)) + len(b.events("mandate.enroll.uncertain."+id)); got != 1 {
+				if got := b.count("mandate.enroll.succeeded."+id) + b.count("mandate.enroll.uncertain."+id); got != 1 {
 					t.Errorf("%s has %d outcomes", id, got)
 				}
 			}
-			o := b.box.Oracle(sandbox.Query{})
+			o := b.oracle()
 			if calls < 8 || calls >= requests || o.Calls["enroll"] != requests || o.Enroll.TwiceCount != 0 {
 				t.Errorf("%d calls before and %d after, for %d requests", calls, o.Calls["enroll"], requests)
 			}
 			b.queueEmpty("MANDATE_REQUESTS")
-			t.Logf("%d succeeded; %d lines of log", len(b.events("mandate.enroll.succeeded.*")), said.count())
+			t.Logf("%d succeeded; %d lines of log", b.count("mandate.enroll.succeeded.*"), said.count())
 		})
 	}
 }

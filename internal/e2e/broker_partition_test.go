@@ -25,7 +25,7 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 		n := bytes.Count(sent, []byte("HPUB mandate.enroll.")) + bytes.Count(sent, []byte("HPUB dead."))
 		return n > 0 && writes.Add(int64(n))%7 < int64(n)
 	})
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(50 * time.Millisecond) })
+	in.latency(50 * time.Millisecond)
 	p := in.start("mandate-consumer", "NATS_URL="+w.url)
 	for i := range requests {
 		body := enrollment(fmt.Sprint("r", i), "on_unknown", "report") // what is not known would show
@@ -35,7 +35,7 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 		in.publish("mandate.enroll.requested", body)
 	}
 	in.waitOutcomes("mandate.enroll.*.*", requests, 2*time.Minute)
-	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	in.untilSettled(bus.EnrollQueue)
 	p.stop(time.Minute)
 	if ok, failed := in.count("mandate.enroll.succeeded.*"), in.count("mandate.enroll.failed.*"); ok != requests*9/10 || failed != requests/10 {
 		t.Errorf("%d succeeded and %d failed of %d", ok, failed, requests)
@@ -92,7 +92,7 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 		return partitioned.logged(`"request_id":"in-call"`, `"message":"nak with delay"`, "another worker wrote in between")
 	})
 	in.untilReady(partitioned)
-	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	in.untilSettled(bus.EnrollQueue)
 	other.stop(time.Minute)
 	partitioned.stop(time.Minute)
 	if calls := in.calls("enroll"); calls != 11 {
@@ -135,7 +135,7 @@ func TestPartitionedProgramPublishesItsOutcomeLater(t *testing.T) {
 	}
 	w.heal()
 	in.waitOutcomes("mandate.enroll.*.r1", 1, time.Minute)
-	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+	in.untilSettled(bus.EnrollQueue)
 	in.untilReady(p)
 	p.stop(time.Minute)
 	if e := in.wantFinal("mandate.enroll.*.r1"); e.state() != messages.Succeeded || in.calls("enroll") != 1 {

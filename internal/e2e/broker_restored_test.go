@@ -18,8 +18,7 @@ import (
 // backup gives the messages of a stream, as they are now.
 func (b *bubble) backup(stream string) (all []*nats.Msg) {
 	b.t.Helper()
-	s, err := b.js.Stream(b.t.Context(), stream)
-	must(b.t, err)
+	s := b.stream(stream)
 	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		m, err := s.GetMsg(b.t.Context(), seq)
 		must(b.t, err)
@@ -36,12 +35,10 @@ func (b *bubble) backup(stream string) (all []*nats.Msg) {
 // restore makes a stream again that has only what a backup has.
 func (b *bubble) restore(stream string, backup []*nats.Msg) {
 	b.t.Helper()
-	s, err := b.js.Stream(b.t.Context(), stream)
+	config := b.stream(stream).CachedInfo().Config
+	err := b.js.DeleteStream(b.t.Context(), stream)
 	if err == nil {
-		err = b.js.DeleteStream(b.t.Context(), stream)
-	}
-	if err == nil {
-		_, err = b.js.CreateStream(b.t.Context(), s.CachedInfo().Config)
+		_, err = b.js.CreateStream(b.t.Context(), config)
 	}
 	for i := 0; i < len(backup) && err == nil; i++ {
 		var ack *jetstream.PubAck
@@ -62,11 +59,11 @@ func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 			for i := from; i < to; i++ {
 				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 			}
-			b.run(b.mandates(), time.Hour, func() bool { return len(b.events("mandate.enroll.succeeded.*")) == to })
+			b.run(b.mandates(), time.Hour, func() bool { return b.count("mandate.enroll.succeeded.*") == to })
 		}
 		approve := func(from, to int) {
 			for i := from; i < to; i++ {
-				must(t, b.box.Decide(fmt.Sprint("order-r", i), sandbox.Approve))
+				b.decide(fmt.Sprint("order-r", i), sandbox.Approve)
 			}
 		}
 		listed := func(status string, n int) func() bool { return b.published("mandate.application."+status+".*", n) }

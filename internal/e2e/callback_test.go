@@ -17,7 +17,7 @@ func TestARequestHasOneReturnURL(t *testing.T) {
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		configured := b.mandates()
 		configured.CallbackURL, configured.CallbackSecret = "https://callbacks.example.com/a/", strings.Repeat("secret-a", 4)
-		b.run(configured, time.Minute, func() bool { return len(b.events("mandate.enroll.deferred.r1")) > 0 })
+		b.run(configured, time.Minute, func() bool { return b.count("mandate.enroll.deferred.r1") > 0 })
 		b.publish("mandate.enroll.requested", enrollment("r2", "return_url", "https://shop.example.com/back"))
 		moved := b.mandates()
 		moved.CallbackURL, moved.CallbackSecret = "https://callbacks.example.com/b", strings.Repeat("secret-b", 4)

@@ -97,7 +97,7 @@ func TestACorrectedRequestRunsUnderItsID(t *testing.T) {
 					t.Fatalf("the history is %v, want %v\n%s", got, c.states, b.logs)
 				}
 				b.wantReopened(op.operation, op.id, c.reason)
-				if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
+				if n := op.served(b.oracle()); n != 1 {
 					t.Errorf("carried out %d times, want once", n)
 				}
 				b.publish(op.operation+".requested", wrong) // other contents, over what is done now
@@ -165,7 +165,7 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 					b.run(b.consumer(op.operation), time.Minute, b.published(op.operation+"."+c.state+"."+op.id, 1))
 					b.box.ClearFaults()
 				}
-				before := op.served(b.box.Oracle(sandbox.Query{}))
+				before := op.served(b.oracle())
 				history := b.states(op.operation, op.id)
 				if last := history[len(history)-1]; last != c.state {
 					t.Fatalf("the history is %v, want %s last", history, c.state)
@@ -173,14 +173,14 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 				b.publish(op.operation+".requested", op.request("other"))
 				b.run(b.consumer(op.operation), 5*time.Second, nil)
 				b.wantConflict(op, 1)
-				if n := len(b.events(op.operation + ".reopened.*")); n != 0 {
+				if n := b.count(op.operation + ".reopened.*"); n != 0 {
 					t.Errorf("%d times reopened", n)
 				}
 				if c.state != "deferred" {
 					if now := b.states(op.operation, op.id); !slices.Equal(now, history) {
 						t.Errorf("the history was %v and is %v", history, now)
 					}
-					if n := op.served(b.box.Oracle(sandbox.Query{})); n != before {
+					if n := op.served(b.oracle()); n != before {
 						t.Errorf("carried out %d times, before %d", n, before)
 					}
 				}
@@ -232,7 +232,7 @@ func TestOneOfTwoCorrectionsRuns(t *testing.T) {
 			if got := b.states(op.operation, op.id); !slices.Equal(got, want) {
 				t.Errorf("the history is %v, want %v", got, want)
 			}
-			if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
+			if n := op.served(b.oracle()); n != 1 {
 				t.Errorf("carried out %d times, want once", n)
 			}
 			b.wantConflict(op, 1)
@@ -254,7 +254,7 @@ func TestAMessageOfRefusedBatchesIsCorrected(t *testing.T) {
 			b.publish("mail.send.requested", corrected)
 			b.publish("mail.send.requested", corrected)
 			accepted := b.published("mail.send.accepted.m1", 1)
-			b.run(b.consumer("mail.send"), 5*time.Minute, func() bool { return accepted() && b.inQueues() == 0 })
+			b.run(b.consumer("mail.send"), 5*time.Minute, func() bool { return accepted() && b.queued() == 0 })
 			b.wantReopened("mail.send", "m1", "refused")
 			e := b.wantOne("mail.send.accepted.m1")
 			if batches := (n + 1) / 2; number(e.Body["accepted"]) != n || number(e.Body["recipients"]) != n || number(e.Body["batches"]) != batches {
@@ -263,7 +263,7 @@ func TestAMessageOfRefusedBatchesIsCorrected(t *testing.T) {
 			for batch := 1; n > 2 && batch <= (n+1)/2; batch++ {
 				b.wantOne(fmt.Sprint("mail.batch.accepted.m1.", batch))
 			}
-			o := b.box.Oracle(sandbox.Query{})
+			o := b.oracle()
 			if int(o.Mail.Recipients) != n || o.Mail.TwiceCount != 0 {
 				t.Errorf("%d served, %d of them twice, want %d once", o.Mail.Recipients, o.Mail.TwiceCount, n)
 			}
@@ -290,7 +290,7 @@ func TestAPartialMessageIsNotCorrected(t *testing.T) {
 		b.publish("mail.send.requested", message("m1", 5, "subject", "corrected"))
 		b.run(b.consumer("mail.send"), time.Minute, nil)
 		b.wantConflict(correctedOperations()[1], 1)
-		if o := b.box.Oracle(sandbox.Query{}); o.Calls["send"] != 3 {
+		if o := b.oracle(); o.Calls["send"] != 3 {
 			t.Errorf("%d calls, want the first three", o.Calls["send"])
 		}
 	})

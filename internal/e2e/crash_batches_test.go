@@ -24,7 +24,7 @@ func TestAMessageOfBatchesSurvivesEveryCrash(t *testing.T) {
 			c.agrees()
 			return
 		}
-		o := c.box.Oracle(sandbox.Query{})
+		o := c.oracle()
 		if lost := c.agrees(); lost > 3 || o.Mail.TwiceCount != 0 || o.Calls["send"] > 5 || o.Calls["send"] < int64(5-lost) {
 			c.t.Errorf("%d batches lost, %d calls, served twice: %v\n%s", lost, o.Calls["send"], o.Mail.Twice, c.transcript())
 		}

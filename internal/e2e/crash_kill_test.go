@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
 
@@ -17,14 +16,14 @@ import (
 func TestKillInTheMiddleOfTwentyBatches(t *testing.T) {
 	const recipients, batches = 20_000, 20
 	in := install(t, "UPSTREAM_TIMEOUT=1s", "MAIL_BATCH_PARALLEL=3")
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(200 * time.Millisecond) })
+	in.latency(200 * time.Millisecond)
 	in.publish("mail.send.requested", message("m1", recipients, "on_unknown", "report"))
 
 	onTheirWay := map[string]bool{}
 	for _, taken := range []int{0, 6, 11} {
 		p := in.start("mail-consumer")
 		in.until(fmt.Sprintf("%d batches taken and others on their way", taken), time.Minute, func() bool {
-			return in.submissions() >= taken && in.inFlight.Load() > 0
+			return in.totals().Mail.Accepted >= taken && in.inFlight.Load() > 0
 		})
 		p.kill()
 		in.until("NATS and the sandbox to be done with the dead one", time.Minute, func() bool {
@@ -38,7 +37,7 @@ func TestKillInTheMiddleOfTwentyBatches(t *testing.T) {
 	}
 	p := in.start("mail-consumer")
 	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
-	in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.SendQueue) == 0 })
+	in.untilSettled(bus.SendQueue)
 	p.stop(time.Minute)
 
 	e := in.wantOne("mail.send.uncertain.m1")
@@ -56,7 +55,7 @@ func TestKillInTheMiddleOfTwentyBatches(t *testing.T) {
 		t.Errorf("%d accepted and %d unsettled of %d recipients in %d batches", outcome.Accepted, unsettled, outcome.Recipients, outcome.Batches)
 	}
 	in.wantBatchesMatchOracle("m1", recipients, batches)
-	o := in.box.Oracle(sandbox.Query{Summary: true})
+	o := in.totals()
 	if o.Mail.TwiceCount != 0 || o.Calls["send"] > batches || o.Mail.Largest > 1000 {
 		t.Errorf("%d served twice by %d calls of at most %d", o.Mail.TwiceCount, o.Calls["send"], o.Mail.Largest)
 	}

@@ -142,7 +142,7 @@ func TestAnOlderRecordDoesNotResolveALaterEnrollment(t *testing.T) {
 		if n := b.box.Enrolled(order); n != 2 {
 			t.Fatalf("%d enrollments, want the older one and this one", n)
 		}
-		must(t, b.box.Decide(order, sandbox.Approve))
+		b.decide(order, sandbox.Approve)
 		b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.resolved.r1", 1))
 		if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "succeeded" {
 			t.Errorf("resolved: %s", e.Raw)

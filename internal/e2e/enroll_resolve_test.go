@@ -40,9 +40,9 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 				}
 				was := b.uncertain(c.kind, more...)
 				if c.decision != "" {
-					must(t, b.box.Decide("order-r1", c.decision))
+					b.decide("order-r1", c.decision)
 				}
-				calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
+				calls := b.calls("enroll")
 				b.runAt(stamp(t, was).Add(c.after-30*time.Second), 3*time.Minute)
 				e := b.wantOne("mandate.enroll.resolved.r1")
 				records, ok := e.Body["evidence"].([]any)
@@ -57,7 +57,7 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 				if took := stamp(t, e).Sub(stamp(t, was)); took < c.after || took > c.after+2*time.Minute {
 					t.Errorf("resolved after %v, want %v", took, c.after)
 				}
-				if now := b.box.Oracle(sandbox.Query{}).Calls["enroll"]; now != calls {
+				if now := b.calls("enroll"); now != calls {
 					t.Errorf("%d calls to enroll on the way", now-calls)
 				}
 			})
@@ -199,7 +199,7 @@ func TestARequestThatComesAgainWhenOnlyItsResolutionIsLeft(t *testing.T) {
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Minute, nil)
 		b.queueEmpty("MANDATE_REQUESTS")
-		if letters, calls := b.events("dead.>"), b.box.Oracle(sandbox.Query{}).Calls["enroll"]; len(letters) != 0 || calls != 0 {
+		if letters, calls := b.events("dead.>"), b.calls("enroll"); len(letters) != 0 || calls != 0 {
 			t.Errorf("%d dead letters, %d calls", len(letters), calls)
 		}
 	})

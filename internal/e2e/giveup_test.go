@@ -12,25 +12,9 @@ import (
 )
 
 // keepFor sets how long a stream keeps its messages.
-func (b *bubble) keepFor(stream string, d time.Duration) {
-	b.t.Helper()
-	s, err := b.js.Stream(b.t.Context(), stream)
-	must(b.t, err)
-	config := s.CachedInfo().Config
-	config.MaxAge = d
-	if _, err := b.js.UpdateStream(b.t.Context(), config); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// purge removes what a stream holds under a subject.
-func (b *bubble) purge(stream, subject string) {
-	b.t.Helper()
-	s, err := b.js.Stream(b.t.Context(), stream)
-	if err == nil {
-		err = s.Purge(b.t.Context(), jetstream.WithPurgeSubject(subject))
-	}
-	must(b.t, err)
+func (w *world) keepFor(stream string, d time.Duration) {
+	w.t.Helper()
+	w.configure(stream, func(c *jetstream.StreamConfig) { c.MaxAge = d })
 }
 
 // A request that is tried for longer than its events are kept would forget what it has
@@ -67,7 +51,7 @@ func TestGiveUpAtIsBoundedByAWeekAndByWhatIsKept(t *testing.T) {
 					t.Errorf("want invalid_request for give_up_at: %s", e.Raw)
 				}
 			}
-			if o := b.box.Oracle(sandbox.Query{}); o.Calls["enroll"]+o.Calls["send"] != 0 {
+			if o := b.oracle(); o.Calls["enroll"]+o.Calls["send"] != 0 {
 				t.Errorf("calls: %v", o.Calls)
 			}
 		})
@@ -98,7 +82,7 @@ func TestAcceptedBatchesAreNotForgottenBeforeTheirRequestEnds(t *testing.T) {
 		p = b.mails()
 		p.BatchSize = 2
 		b.run(p, time.Hour, b.ended("mail.send", "m1"))
-		if o := b.box.Oracle(sandbox.Query{}); o.Mail.TwiceCount != 0 {
+		if o := b.oracle(); o.Mail.TwiceCount != 0 {
 			t.Errorf("%d recipients served twice: %v", o.Mail.TwiceCount, o.Mail.Twice)
 		}
 		if final += len(b.finalOf("mail.send", "m1")); final != 1 {
@@ -202,7 +186,7 @@ func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 			if len(final) != 1 {
 				t.Fatalf("%d final events an hour after give_up_at, want one\n%s", len(final), b.logs)
 			}
-			o := b.box.Oracle(sandbox.Query{})
+			o := b.oracle()
 			if o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0 {
 				t.Errorf("%d enrolled twice, %d served twice", o.Enroll.TwiceCount, o.Mail.TwiceCount)
 			}
@@ -232,7 +216,7 @@ func TestAMessageWhoseListCannotBeReadEndsAtGiveUpAt(t *testing.T) {
 			b.fault(last)
 			p := b.mails()
 			p.BatchSize = 2
-			b.publish("mail.send.requested", b.putList("m1", c.n, "give_up_at", giveUp.Format(time.RFC3339)))
+			b.publish("mail.send.requested", b.listed("m1", c.n, "give_up_at", giveUp.Format(time.RFC3339)))
 			b.run(p, time.Minute, b.published("mail.send.deferred.m1", 1))
 			b.purge("OBJ_lists", "$O.lists.C.>")
 			b.box.ClearFaults()
@@ -243,7 +227,7 @@ func TestAMessageWhoseListCannotBeReadEndsAtGiveUpAt(t *testing.T) {
 			if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
 				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
 			}
-			if sent := b.box.Oracle(sandbox.Query{}).Mail.Recipients; sent > 0 && strings.Contains(final[0].Subject, ".failed.") {
+			if sent := b.oracle().Mail.Recipients; sent > 0 && strings.Contains(final[0].Subject, ".failed.") {
 				t.Errorf("%d were served: %s", sent, final[0].Raw)
 			}
 			b.queueEmpty("MAIL_REQUESTS")

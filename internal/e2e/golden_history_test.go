@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/sandbox"
-
 	diff "github.com/google/go-cmp/cmp"
 )
 
@@ -81,7 +79,7 @@ func (b *bubble) history() string {
 			fmt.Fprintf(&out, "  %s: %s\n", name, offsets(d.Header.Get(name)))
 		}
 	}
-	o := b.box.Oracle(sandbox.Query{})
+	o := b.oracle()
 	fmt.Fprintf(&out, "calls: %v\n", o.Calls)
 	fmt.Fprintf(&out, "enrolled: %d, twice: %d\n", o.Enroll.Accepted, o.Enroll.TwiceCount)
 	fmt.Fprintf(&out, "served: %d, twice: %d\n", o.Mail.Recipients, o.Mail.TwiceCount)

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"errand/internal/sandbox"
 )
 
 // payerMarker stands for a payer's data: it is in many values of bad input,
@@ -96,7 +94,7 @@ func wantRejected(t *testing.T, q queue, concurrency int, kinds []poison) {
 			}
 			k.check(t, id, events[id], dead[fmt.Sprint(sequences[i])])
 		}
-		if n := b.box.Oracle(sandbox.Query{}).Calls[q.call]; n != goods {
+		if n := b.oracle().Calls[q.call]; n != goods {
 			t.Errorf("%d calls of %s, want %d: those of the good ones", n, q.call, goods)
 		}
 		if n := logged.count(payerMarker); n != 0 {

@@ -29,10 +29,8 @@ import (
 // bubble is a whole installation in virtual time: a JetStream server, the sandbox
 // behind a pipe, and the programs.
 type bubble struct {
-	t         *testing.T
+	world
 	nats      *devkit.NATS
-	js        jetstream.JetStream
-	box       *sandbox.Sandbox
 	pipe      *pipe
 	logs      *lines
 	intercept func(*http.Request) int // a status to answer instead of the upstream, or 0
@@ -46,7 +44,8 @@ func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 	devtest.InBubble(t, func(t *testing.T, n *devkit.NATS, nc *nats.Conn) {
 		js, err := jetstream.New(nc)
 		must(t, err)
-		b := &bubble{t: t, nats: n, js: js, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
+		b := &bubble{world: world{t: t, js: js, producer: js}, nats: n, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
+		b.lastOutput = b.logs.String
 		b.box = sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085", Callbacks: receiving{b}})
 		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if b.intercept != nil {
@@ -112,61 +111,16 @@ func (b *bubble) run(p programs.Program, while time.Duration, until func() bool)
 	}
 }
 
-// publish puts a request on its subject.
-func (b *bubble) publish(subject string, body any) {
-	b.t.Helper()
-	data, ok := body.([]byte)
-	if !ok {
-		data, _ = json.Marshal(body)
-	}
-	if _, err := b.js.Publish(b.t.Context(), subject, data); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// events lists the events under a subject or filter, oldest first.
-func (b *bubble) events(filter string) []event {
-	b.t.Helper()
-	return readEvents(b.t, b.js, filter)
-}
-
-// wantOne fails unless exactly one event is under filter, and gives it.
-func (b *bubble) wantOne(filter string) event {
-	b.t.Helper()
-	got := b.events(filter)
-	if len(got) != 1 {
-		b.t.Fatalf("%s: got %d events, want 1\n%s", filter, len(got), b.logs)
-	}
-	return got[0]
-}
-
-func (b *bubble) fault(f sandbox.Fault) {
-	b.t.Helper()
-	if _, err := b.box.AddFault(f); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// published reports whether there are n events or more under a filter.
-func (b *bubble) published(filter string, n int) func() bool {
-	return func() bool { return len(b.events(filter)) >= n }
-}
-
+// queueEmpty wants a stream of requests to be empty soon: the server works the last acknowledgements off by and by.
 func (b *bubble) queueEmpty(stream string) {
 	b.t.Helper()
-	s, err := b.js.Stream(b.t.Context(), stream)
-	must(b.t, err)
-	n := s.CachedInfo().State.Msgs
-	for range 20 { // the server works the last acknowledgements off by and by
-		if n == 0 {
+	for range 20 {
+		if b.stored(stream) == 0 {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
-		info, err := s.Info(b.t.Context())
-		must(b.t, err)
-		n = info.State.Msgs
 	}
-	b.t.Errorf("%s still holds %d messages", stream, n)
+	b.t.Errorf("%s still holds %d messages", stream, b.stored(stream))
 }
 
 // runAt runs the mandate consumer for a while from some time on; until then nobody runs.
@@ -249,7 +203,7 @@ func (b *bubble) poll(while time.Duration, until func() bool) {
 // otherMail puts a row of somebody else's mail into the sending log, made now.
 func (b *bubble) otherMail() {
 	b.t.Helper()
-	insertRow(b.t, b.box, map[string]any{"to": other})
+	b.insertRow(map[string]any{"to": other})
 }
 
 // other is whom somebody else's mail is to.

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -46,37 +45,6 @@ func (l *callLog) of(operation string) (calls []upstreamCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return only(operation, l.all)
-}
-
-// finalOf are the final events of a request, whatever they say.
-func (b *bubble) finalOf(operation, id string) (final []event) {
-	b.t.Helper()
-	for _, e := range b.events(operation + ".*." + id) {
-		switch strings.Split(e.Subject, ".")[2] {
-		case "succeeded", "accepted", "partial", "failed", "uncertain":
-			final = append(final, e)
-		}
-	}
-	return final
-}
-
-// ended waits for a final event of a request.
-func (b *bubble) ended(operation, id string) func() bool {
-	return func() bool { return len(b.finalOf(operation, id)) > 0 }
-}
-
-// wantEnd wants one final event of a request, in that state.
-func (b *bubble) wantEnd(operation, state, id string) event {
-	b.t.Helper()
-	final := b.finalOf(operation, id)
-	if len(final) != 1 || !strings.HasPrefix(final[0].Subject, operation+"."+state+".") {
-		all := ""
-		for _, e := range final {
-			all += fmt.Sprintf("%s %.600s\n", e.Subject, e.Raw)
-		}
-		b.t.Fatalf("%s has %d final events, want %s once:\n%s%s", id, len(final), state, all, b.logs)
-	}
-	return final[0]
 }
 
 func (l *callLog) note(r *http.Request) int {

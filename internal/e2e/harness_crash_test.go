@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -217,8 +216,7 @@ func (p *process) wantKilled() {
 func (c *cell) settle() {
 	c.t.Helper()
 	c.waitOutcomes(c.filter(), 1, 2*time.Minute)
-	q := bus.Queues()[slices.IndexFunc(bus.Queues(), func(q bus.Queue) bool { return q.Filter == c.operation.Requested() })]
-	c.until("an empty queue", time.Minute, func() bool { return c.unsettled(q) == 0 })
+	c.untilSettled(queueOf(c.operation.Requested()))
 	c.worker.stop(time.Minute)
 }
 
@@ -231,7 +229,7 @@ func (c *cell) filter() string { return c.operation.Filter(c.reported()) }
 func checkCell(c *cell) {
 	c.t.Helper()
 	e := c.wantFinal(c.filter())
-	o := c.box.Oracle(sandbox.Query{})
+	o := c.oracle()
 	got := outcome{state: e.state(), reason: messages.Reason(e.reason())}
 	got.again, _ = e.Body["after_unknown"].(bool)
 	switch c.operation {

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
@@ -35,17 +32,6 @@ func decode[B any](t *testing.T, e event) (body B) {
 	return body
 }
 
-// histories gives every event under a filter by what it is about, in the order in
-// which they were stored.
-func (in *installation) histories(filter string) map[string][]event {
-	in.t.Helper()
-	out := map[string][]event{}
-	for _, e := range in.events(filter) {
-		out[e.id()] = append(out[e.id()], e)
-	}
-	return out
-}
-
 // finalEvent gives the one final event of a history; the error says that there is none, or
 // more than one, or something after it. What becomes known later of one that ended as
 // uncertain is left out.
@@ -67,16 +53,6 @@ func finalEvent(history []event) (event, error) {
 	return history[len(history)-1], nil
 }
 
-// wantFinal fails unless the history under filter has exactly one final event, the last.
-func (in *installation) wantFinal(filter string) event {
-	in.t.Helper()
-	e, err := finalEvent(in.events(filter))
-	if err != nil {
-		in.t.Fatalf("%s: %v\n%s", filter, err, in.lastOutput())
-	}
-	return e
-}
-
 // event is one stored event, read back.
 type event struct {
 	Subject  string
@@ -87,43 +63,6 @@ type event struct {
 }
 
 func (e event) reason() string { s, _ := e.Body["reason"].(string); return s }
-
-func readEvents(t *testing.T, js jetstream.JetStream, filter string) (out []event) {
-	t.Helper()
-	stream := map[string]string{"mandate": bus.MandateEvents, "mail": bus.MailEvents, "dead": bus.DeadLetters}[strings.Split(filter, ".")[0]]
-	if strings.HasPrefix(filter, "mail.delivery") || strings.HasPrefix(filter, "mail.log") {
-		stream = bus.MailDeliveries
-	}
-	c := insist(t, func() (jetstream.Consumer, error) {
-		return js.OrderedConsumer(t.Context(), stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
-	})
-	info := insist(t, func() (*jetstream.ConsumerInfo, error) { return c.Info(t.Context()) })
-	end := time.Now().Add(time.Minute)
-	for left := info.NumPending; left > 0; {
-		batch, err := c.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(5*time.Second))
-		if err == nil {
-			for m := range batch.Messages() {
-				e := event{Subject: m.Subject(), Header: m.Headers(), Raw: string(m.Data())}
-				if meta, err := m.Metadata(); err == nil {
-					e.Sequence = meta.Sequence.Stream
-				}
-				_ = json.Unmarshal(m.Data(), &e.Body) // dead letters need not be JSON
-				out = append(out, e)
-				left--
-				end = time.Now().Add(time.Minute)
-			}
-			err = batch.Error()
-		}
-		// In a cluster the consumer's server may not know yet who asks.
-		if left > 0 && (err != nil && !bus.IsUnavailable(err) || time.Now().After(end)) {
-			t.Fatalf("%s: %d events do not come: %v", filter, left, err)
-		}
-		if err != nil {
-			<-time.After(100 * time.Millisecond)
-		}
-	}
-	return out
-}
 
 func number(v any) int { f, _ := v.(float64); return int(f) }
 

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -42,11 +40,8 @@ var leaks = []string{secretMark, "@example.test", "Test Payer", "900101011234", 
 // it outlives whatever is killed, and so the JetStream server, unless the test is
 // about brokers.
 type installation struct {
-	t        *testing.T
-	nats     *devkit.NATS        // nil where brokers are processes
-	js       jetstream.JetStream // may do anything, as no program may
-	producer jetstream.JetStream // the producer's
-	box      *sandbox.Sandbox
+	world
+	nats     *devkit.NATS // nil where brokers are processes
 	web      *httptest.Server
 	inFlight atomic.Int64 // upstream calls at work, those of the dead too
 	changing atomic.Int64 // those of them that are no reads
@@ -108,7 +103,8 @@ func installAt(t *testing.T, dir, url string, replicas int, env ...string) *inst
 // first of all cleanups.
 func newInstallation(t *testing.T, dir, url string, env ...string) *installation {
 	t.Helper()
-	in := &installation{t: t, programs: dir}
+	in := &installation{world: world{t: t}, programs: dir}
+	in.lastOutput = in.outputs
 	in.box = sandbox.New(sandbox.Options{MandateToken: mandateToken, PortalKey: portalKey, ChecksumSecret: checksumSecret, MailKey: mailKey})
 	in.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		in.inFlight.Add(1)
@@ -186,33 +182,6 @@ func (in *installation) launch(program string, env ...string) (*process, error) 
 	return p, nil
 }
 
-// publish puts a request on its subject, once: it waits for the acknowledgement for as long as a busy
-// machine may take.
-func (in *installation) publish(subject string, body any) {
-	in.t.Helper()
-	ctx, cancel := context.WithTimeout(in.t.Context(), time.Minute)
-	defer cancel()
-	data, err := json.Marshal(body)
-	if err == nil {
-		_, err = in.producer.Publish(ctx, subject, data, jetstream.WithRetryAttempts(50))
-	}
-	must(in.t, err)
-}
-
-// set changes the settings of the sandbox.
-func (in *installation) set(change func(*sandbox.Settings)) {
-	in.t.Helper()
-	must(in.t, in.box.Set(change))
-}
-
-// fault adds a rule to the sandbox.
-func (in *installation) fault(f sandbox.Fault) {
-	in.t.Helper()
-	if _, err := in.box.AddFault(f); err != nil {
-		in.t.Fatal(err)
-	}
-}
-
 // until waits for something to be so. A program that ends in between without having
 // being asked to ends the test.
 func (in *installation) until(what string, within time.Duration, is func() bool) {
@@ -242,8 +211,8 @@ func (in *installation) clients() (names []string) {
 	return names
 }
 
-// lastOutput is the last output of the programs started last.
-func (in *installation) lastOutput() string {
+// outputs is the last output of the programs started last.
+func (in *installation) outputs() string {
 	all := in.processes()
 	var b strings.Builder
 	for _, p := range all[max(0, len(all)-4):] {

@@ -8,9 +8,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"testing"
-	"time"
-
-	"errand/internal/sandbox"
 )
 
 // perPage is how many records the service shows on a page.
@@ -80,17 +77,4 @@ func (u *upstream) wantPagesOnce(t *testing.T, pages, again int) {
 	if len(read) != pages || len(calls) > pages+again {
 		t.Errorf("%d pages were read by %d calls, want %d by at most %d: %v", len(read), len(calls), pages, pages+again, read)
 	}
-}
-
-func (b *bubble) latency(d time.Duration) {
-	b.t.Helper()
-	must(b.t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(d) }))
-}
-
-// queued is how many requests a stream still holds.
-func (b *bubble) queued(stream string) int {
-	b.t.Helper()
-	s, err := b.js.Stream(b.t.Context(), stream)
-	must(b.t, err)
-	return int(s.CachedInfo().State.Msgs)
 }

@@ -63,14 +63,8 @@ func (l *sendingLog) show(r *trackedRow, state messages.State) {
 	r.states = append(r.states, state)
 	reply := map[messages.State]string{messages.Deferred: "451 4.7.1 later", messages.Delivered: "250 2.0.0 OK", messages.Bounced: "550 5.1.1 no"}[state]
 	delivered := state == messages.Delivered
-	insertRow(l.t, l.box, map[string]any{"created_at": r.created.UTC(), "envelope_id": r.envelope, "to": r.to,
+	l.insertRow(map[string]any{"created_at": r.created.UTC(), "envelope_id": r.envelope, "to": r.to,
 		"delivered": map[bool]int{true: 1}[delivered], "status": map[string]any{"delivered": delivered, "response": reply}})
-}
-
-// deliveries is how many delivery events there are.
-func (l *sendingLog) deliveries() int {
-	l.t.Helper()
-	return l.count("mail.delivery.*.*")
 }
 
 // caughtUp waits until p has swept its list twice from now on: what it has not published then
@@ -143,16 +137,12 @@ func (l *sendingLog) wantEachOnce() {
 // marked is how many rows the last watermark counts.
 func (l *sendingLog) marked() int {
 	l.t.Helper()
-	s, err := l.js.Stream(l.t.Context(), bus.MailDeliveries)
-	must(l.t, err)
-	m, err := s.GetLastMsgForSubject(l.t.Context(), "mail.log.watermark")
+	m, err := l.stream(bus.MailDeliveries).GetLastMsgForSubject(l.t.Context(), "mail.log.watermark")
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0
 	}
-	var w messages.Watermark
-	if err == nil {
-		err = messages.DecodeEvent(m.Data, &w)
-	}
 	must(l.t, err)
+	var w messages.Watermark
+	must(l.t, messages.DecodeEvent(m.Data, &w))
 	return w.TotalRecord
 }

@@ -1,34 +1,12 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"errand/internal/bus"
-	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
-
-// deliveries counts the delivery events.
-func (in *installation) deliveries() (n int) {
-	in.t.Helper()
-	s, err := in.js.Stream(in.t.Context(), bus.MailDeliveries)
-	must(in.t, err)
-	info, err := s.Info(in.t.Context(), jetstream.WithSubjectFilter("mail.delivery.>"))
-	must(in.t, err)
-	for _, k := range info.State.Subjects {
-		n += int(k)
-	}
-	return n
-}
-
-func (in *installation) submissions() int {
-	return in.box.Oracle(sandbox.Query{Summary: true}).Mail.Accepted
-}
 
 // batches gives the last state of each batch of a request, by <request id>.<n>.
 func (in *installation) batches(id string) map[string]messages.State {
@@ -71,22 +49,12 @@ func rowOf(t *testing.T, e event) logRow {
 	return decode[struct{ Entry logRow }](t, e).Entry
 }
 
-// insertRow puts a row into the sending log.
-func insertRow(t *testing.T, box *sandbox.Sandbox, row map[string]any) {
-	t.Helper()
-	text, err := json.Marshal(row)
-	if err == nil {
-		err = box.InsertLog(text, false)
-	}
-	must(t, err)
-}
-
 // served is how often the sandbox took each recipient of the messages made by message,
 // by request and number.
 func (in *installation) served(recipients int) map[string][]int {
 	in.t.Helper()
 	out := map[string][]int{}
-	for _, r := range in.box.Oracle(sandbox.Query{}).Mail.ByRecipient {
+	for _, r := range in.oracle().Mail.ByRecipient {
 		name, _, _ := strings.Cut(r.Recipient, "@")
 		at := strings.LastIndexByte(name, '-')
 		id, n := name[:at], 0
@@ -131,8 +99,4 @@ func sum(numbers []int) (total int) {
 func counts(s messages.SummaryBody) string {
 	return fmt.Sprintf("%d of %d: %d delivered, %d deferred, %d bounced, %d unknown, %d queued, final %t",
 		s.Accepted, s.Recipients, s.Delivered, s.Deferred, s.Bounced, s.Unknown, s.Queued, s.Final)
-}
-
-func (in *installation) calls(operation string) int64 {
-	return in.box.Oracle(sandbox.Query{Summary: true}).Calls[operation]
 }

@@ -10,7 +10,7 @@ import (
 // othersMail puts a row of somebody else's mail into the log, made at a time.
 func (in *installation) othersMail(at time.Time) {
 	in.t.Helper()
-	insertRow(in.t, in.box, map[string]any{"created_at": at.UTC().Format(time.RFC3339Nano)})
+	in.insertRow(map[string]any{"created_at": at.UTC().Format(time.RFC3339Nano)})
 }
 
 // watched waits until a poller has published a row from before now: the log is watched from

@@ -36,28 +36,40 @@ func message(id string, n int, more ...string) map[string]any {
 	return body
 }
 
-// putList stores n recipients, as message names them, as an object of one chunk, and gives
-// a request for them. The messages are those of the object store, written by hand: its own
-// Put leaves a goroutine behind now and then, which a bubble does not forgive.
-func (b *bubble) putList(id string, n int, more ...string) map[string]any {
-	b.t.Helper()
-	body := message(id, n, more...)
-	list := []byte(strings.Join(body["to"].([]string), "\n"))
-	delete(body, "to")
-	sum := sha256.Sum256(list)
-	digest := "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])
-	if _, err := b.js.CreateOrUpdateObjectStore(b.t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"}); err != nil {
-		b.t.Fatal(err)
-	}
-	b.publish("$O.lists.C."+id, list)
-	b.publish("$O.lists.M."+base64.URLEncoding.EncodeToString([]byte(id)), map[string]any{
-		"name": id, "bucket": "lists", "nuid": id, "size": len(list), "chunks": 1, "digest": digest, "mtime": time.Now().UTC()})
-	body["to_object"] = map[string]string{"bucket": "lists", "name": id, "digest": digest}
-	return body
-}
-
 // about is a fault of the calls with a recipient of the request m1 alone.
 func about(recipient int, f sandbox.Fault) sandbox.Fault {
 	f.Match = fmt.Sprintf("m1-%d@", recipient)
 	return f
+}
+
+// listed stores n recipients, as message names them, in the object store, and returns a request for them.
+func (w *world) listed(id string, n int, more ...string) map[string]any {
+	w.t.Helper()
+	body := message(id, n, more...)
+	return w.listedAs(body, strings.Join(body["to"].([]string), "\n"))
+}
+
+// listedAs stores a list as an object of one chunk, and has a request name it instead of its recipients. The messages are
+// written by hand: the object store's own Put leaves a goroutine behind now and then, which a bubble does not forgive.
+func (w *world) listedAs(body map[string]any, list string) map[string]any {
+	w.t.Helper()
+	id := body["request_id"].(string)
+	sum := sha256.Sum256([]byte(list))
+	digest := "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])
+	ctx := w.t.Context()
+	_, err := w.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: "lists"})
+	must(w.t, err)
+	chunks := 0
+	for rest := []byte(list); len(rest) > 0; chunks++ {
+		n := min(len(rest), 128<<10)
+		_, err := w.js.Publish(ctx, "$O.lists.C."+id, rest[:n])
+		must(w.t, err)
+		rest = rest[n:]
+	}
+	_, err = w.js.Publish(ctx, "$O.lists.M."+base64.URLEncoding.EncodeToString([]byte(id)), encode(w.t, map[string]any{
+		"name": id, "bucket": "lists", "nuid": id, "size": len(list), "chunks": chunks, "digest": digest, "mtime": time.Now().UTC()}))
+	must(w.t, err)
+	delete(body, "to")
+	body["to_object"] = map[string]string{"bucket": "lists", "name": id, "digest": digest}
+	return body
 }

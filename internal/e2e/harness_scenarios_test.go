@@ -59,7 +59,7 @@ func (s *scenario) play(t *testing.T, b *bubble) {
 		time.Sleep(time.Until(epoch.Add(time.Minute))) // a run ends some seconds after its event
 		s.after(b)
 	}
-	if s.until != "" && len(b.events(s.until)) == 0 {
+	if s.until != "" && b.count(s.until) == 0 {
 		t.Errorf("nothing under %s\n%s", s.until, b.logs)
 	}
 }
@@ -67,7 +67,7 @@ func (s *scenario) play(t *testing.T, b *bubble) {
 // play runs the scenario's program. Its quick waits are too short to show in whole
 // seconds, and it has one call of a request on its way at a time.
 func (b *bubble) play(s *scenario) {
-	lasts, until := cmp.Or(s.lasts, 10*time.Minute), func() bool { return s.until != "" && len(b.events(s.until)) > 0 }
+	lasts, until := cmp.Or(s.lasts, 10*time.Minute), func() bool { return s.until != "" && b.count(s.until) > 0 }
 	if strings.HasPrefix(s.name, "enroll.") {
 		p := b.mandates()
 		p.RetryFirst = time.Millisecond

@@ -43,12 +43,6 @@ func (s *sweeps) sweeper() *programs.LogPoller {
 	return p
 }
 
-// set changes the settings of the sandbox.
-func (b *bubble) set(change func(*sandbox.Settings)) {
-	b.t.Helper()
-	must(b.t, b.box.Set(change))
-}
-
 // mail has n messages sent, one each pause, while so many pollers are at work.
 func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 	s.t.Helper()
@@ -78,7 +72,7 @@ func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 	}
 	stop()
 	running.Wait()
-	if got := len(s.events("mail.send.accepted.*")); got != s.mailed {
+	if got := s.count("mail.send.accepted.*"); got != s.mailed {
 		s.t.Fatalf("%d of %d messages are sent\n%s", got, s.mailed, s.logs)
 	}
 }
@@ -140,7 +134,7 @@ func (s *sweeps) judge() {
 	if len(rows) == 0 {
 		s.t.Error("there is no row")
 	}
-	s.t.Logf("%d rows, %d of them late, %d gone; %d reads", len(rows), late, gone, s.box.Oracle(sandbox.Query{Summary: true}).Calls["logs"])
+	s.t.Logf("%d rows, %d of them late, %d gone; %d reads", len(rows), late, gone, s.calls("logs"))
 	s.watermarks(rows, first)
 }
 

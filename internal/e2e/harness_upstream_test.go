@@ -13,9 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
@@ -146,48 +143,6 @@ func (u *upstream) calls(f func(exchange) bool) (out []exchange) {
 // writes gives the submissions for a request; "" is for all of them.
 func (u *upstream) writes(id string) []exchange {
 	return u.calls(func(x exchange) bool { return x.write() && (id == "" || x.id == id) })
-}
-
-// subjects counts the events under a filter by subject, without reading them.
-func (b *bubble) subjects(filter string) map[string]uint64 {
-	b.t.Helper()
-	stream := map[string]string{"mandate": bus.MandateEvents, "mail": bus.MailEvents, "dead": bus.DeadLetters}[strings.Split(filter, ".")[0]]
-	s, err := b.js.Stream(b.t.Context(), stream)
-	must(b.t, err)
-	info, err := s.Info(b.t.Context(), jetstream.WithSubjectFilter(filter))
-	must(b.t, err)
-	return info.State.Subjects
-}
-
-// haveOutcomes reports whether n requests have an outcome under a filter.
-func (b *bubble) haveOutcomes(filter string, n int) func() bool {
-	return func() bool {
-		ends := 0
-		for subject := range b.subjects(filter) {
-			if (event{Subject: subject}).final() {
-				ends++
-			}
-		}
-		return ends >= n
-	}
-}
-
-// outcomes gives the one final event of each request under a filter that has ended.
-func (b *bubble) outcomes(filter string) map[string]event {
-	b.t.Helper()
-	histories := map[string][]event{}
-	for _, e := range b.events(filter) {
-		histories[e.id()] = append(histories[e.id()], e)
-	}
-	out := map[string]event{}
-	for id, history := range histories {
-		if e, err := finalEvent(history); err == nil {
-			out[id] = e
-		} else if slices.ContainsFunc(history, event.final) {
-			b.t.Errorf("%s: %v", id, err)
-		}
-	}
-	return out
 }
 
 // at is when an event was written.

@@ -2,12 +2,12 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"errand/internal/bus"
 	"errand/internal/programs"
-	"errand/internal/sandbox"
 )
 
 const suspended = `{"error":true,"status_code":403,"message":"Your account was suspended.","data":{}}`
@@ -68,14 +68,14 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 			b.run(p, c.lasts+time.Hour, b.published(well+"*", wait+late))
 
 			c.outage.wantOneHold(t, c.says, 10*time.Second)
-			if n, most := b.deliveries(requested), wait+late+4*len(c.outage.calls)+2*c.workers; n > most {
+			if n, most := int(b.queue(queueOf(requested)).Delivered.Consumer), wait+late+4*len(c.outage.calls)+2*c.workers; n > most {
 				t.Errorf("%d deliveries, want at most %d: one each, and a probe and those that it passes over", n, most)
 			}
-			if n := len(b.events(well + "*")); n != wait+late {
+			if n := b.count(well + "*"); n != wait+late {
 				t.Fatalf("%d ended well, want %d\n%s", n, wait+late, b.logs)
 			}
-			if o := b.box.Oracle(sandbox.Query{}); o.Enroll.TwiceCount+o.Mail.TwiceCount+len(b.events("dead.>")) > 0 {
-				t.Errorf("%d enrolled and %d served twice, %d dead letters", o.Enroll.TwiceCount, o.Mail.TwiceCount, len(b.events("dead.>")))
+			if o := b.oracle(); o.Enroll.TwiceCount+o.Mail.TwiceCount+b.count("dead.>") > 0 {
+				t.Errorf("%d enrolled and %d served twice, %d dead letters", o.Enroll.TwiceCount, o.Mail.TwiceCount, b.count("dead.>"))
 			}
 			within := 12 * time.Second
 			for i := range late {
@@ -91,16 +91,7 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 	}
 }
 
-// deliveries is how often requests on a subject were delivered.
-func (b *bubble) deliveries(requested string) int {
-	b.t.Helper()
-	for _, q := range bus.Queues() {
-		if q.Filter == requested {
-			c, err := b.js.Consumer(b.t.Context(), q.Stream, q.Name)
-			must(b.t, err)
-			return int(c.CachedInfo().Delivered.Consumer)
-		}
-	}
-	b.t.Fatalf("no queue of %s", requested)
-	return 0
+// queueOf is the queue of a subject's requests.
+func queueOf(requested string) bus.Queue {
+	return bus.Queues()[slices.IndexFunc(bus.Queues(), func(q bus.Queue) bool { return q.Filter == requested })]
 }

@@ -11,7 +11,6 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/programs"
-	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit/inshort"
 )
 
@@ -20,7 +19,7 @@ import (
 func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 	for workers, n := range inshort.Choose(t, map[int]int{2: 120, 4: 300}, map[int]int{2: 30, 4: 60}) {
 		runInBubble(t, fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T, b *bubble) {
-			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(20 * time.Second) }))
+			b.latency(20 * time.Second)
 			for i := range n {
 				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 			}
@@ -29,12 +28,10 @@ func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 			began := time.Now()
 			b.run(p, 3*time.Hour, b.published("mandate.enroll.succeeded.*", n))
 			t.Logf("%d requests took %v", n, time.Since(began))
-			c, err := b.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
-			must(t, err)
-			if i := c.CachedInfo(); i.Delivered.Consumer != uint64(n) || i.NumRedelivered != 0 || i.NumAckPending != 0 {
+			if i := b.queue(bus.EnrollQueue); i.Delivered.Consumer != uint64(n) || i.NumRedelivered != 0 || i.NumAckPending != 0 {
 				t.Errorf("%d deliveries of %d requests, %d redelivered, %d in flight", i.Delivered.Consumer, n, i.NumRedelivered, i.NumAckPending)
 			}
-			if o := b.box.Oracle(sandbox.Query{}); o.Calls["enroll"] != int64(n) {
+			if o := b.oracle(); o.Calls["enroll"] != int64(n) {
 				t.Errorf("%d calls", o.Calls["enroll"])
 			}
 		})

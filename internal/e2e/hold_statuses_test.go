@@ -33,7 +33,7 @@ func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
 				if failed := b.events(q.event("failed", "*")); len(failed) != 0 {
 					t.Errorf("%d of %d failed: %v", len(failed), n, failed[0])
 				}
-				if got := len(b.events(q.event(q.state, "*"))); got != n {
+				if got := b.count(q.event(q.state, "*")); got != n {
 					t.Errorf("%d of %d ended well\n%s", got, n, b.logs)
 				}
 				for _, d := range b.events(q.event("deferred", "*")) {

@@ -57,7 +57,7 @@ func (m *mailing) strangers() {
 
 func (m *mailing) insert(row map[string]any) {
 	m.t.Helper()
-	insertRow(m.t, m.box, row)
+	m.insertRow(row)
 	m.foreign++
 }
 
@@ -131,7 +131,7 @@ func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 	m.resolved()
 	consumer.stop(time.Minute)
 	m.insert(map[string]any{"to": fmt.Sprintf("r%d-0@example.test", *crowd-2), "from": "sender@example.test", "envelope_id": "of nobody"})
-	rows := m.foreign + int(m.box.Oracle(sandbox.Query{Summary: true}).Mail.Recipients)
+	rows := m.foreign + int(m.totals().Mail.Recipients)
 	m.until(fmt.Sprint(rows, " rows to be published"), 2*time.Minute, func() bool {
 		return m.count("mail.delivery.delivered.*")+m.count("mail.delivery.bounced.*") >= rows
 	})

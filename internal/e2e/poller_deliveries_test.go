@@ -44,7 +44,7 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 			b.run(p, time.Minute, b.published("mail.send.accepted."+id, 1))
 			b.poll(4*time.Minute, nil)
 		}
-		insertRow(t, b.box, map[string]any{"to": "a@example.test"}) // somebody else's
+		b.insertRow(map[string]any{"to": "a@example.test"}) // somebody else's
 		b.poll(10*time.Minute, nil)
 		b.poll(3*time.Minute, nil)
 		got := map[string]int{}
@@ -155,7 +155,7 @@ func TestAmbiguousRowsResolveNothing(t *testing.T) {
 			}
 			b.send(m, end)
 		}
-		insertRow(t, b.box, map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
+		b.insertRow(map[string]any{"to": "x@example.test", "envelope_id": "of nobody", "from": "", "created_at": time.Now().UTC()})
 		b.pollOn(30*time.Minute, nil)
 		b.pollOn(2*time.Hour, nil) // another one, which only learns of the row
 		var candidates []string
@@ -174,7 +174,7 @@ func TestAmbiguousRowsResolveNothing(t *testing.T) {
 func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
-		must(t, b.box.Set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) }))
+		b.set(func(s *sandbox.Settings) { s.LogSpread = sandbox.Duration(1000 * time.Hour) })
 		b.send(message("slow", 3), messages.Accepted)
 		sent := time.Now()
 		between := func(from, to time.Duration) {

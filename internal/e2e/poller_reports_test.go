@@ -52,7 +52,7 @@ func (p *past) message(id string, state messages.State, seen int) {
 
 func (p *past) row(row map[string]any) {
 	p.t.Helper()
-	insertRow(p.t, p.box, row)
+	p.insertRow(row)
 	p.rows++
 }
 

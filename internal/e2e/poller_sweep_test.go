@@ -104,10 +104,10 @@ func TestRowsThatComeHoursLateAreFoundByTheScan(t *testing.T) {
 		time.Sleep(time.Hour)
 		s.mail(3, 5*time.Second, 0)
 		late := func(to string) {
-			insertRow(s.t, s.box, map[string]any{"to": to, "created_at": time.Now().Add(-3 * time.Hour).UTC()})
+			s.insertRow(map[string]any{"to": to, "created_at": time.Now().Add(-3 * time.Hour).UTC()})
 		}
 		wantPublished := func(want int, when string) {
-			if n := len(s.events("mail.delivery.delivered.unmatched")); n != want {
+			if n := s.count("mail.delivery.delivered.unmatched"); n != want {
 				s.t.Errorf("%s %d rows are published that came hours late, want %d", when, n, want)
 			}
 		}

@@ -35,10 +35,10 @@ func TestEventsHoldNoPayerWhereTheyAreNotTo(t *testing.T) {
 				b.publish("mandate.enroll.requested", ofPayer(id, "portal_key", "own-portal-of-"+id))
 			}
 			b.run(p, 5*time.Hour, func() bool {
-				return len(b.events("mandate.enroll.resolved.lost")) > 0 && len(b.events("mandate.enroll.failed.refused")) > 0
+				return b.count("mandate.enroll.resolved.lost") > 0 && b.count("mandate.enroll.failed.refused") > 0
 			})
 			b.publish("mandate.transactions.requested", map[string]any{"request_id": "all"})
-			b.run(p, time.Minute, func() bool { return len(b.events("mandate.transactions.listed.all")) > 0 })
+			b.run(p, time.Minute, func() bool { return b.count("mandate.transactions.listed.all") > 0 })
 
 			shown := map[string]bool{}
 			for _, e := range b.events("mandate.*.*.*") {
@@ -74,8 +74,8 @@ func TestRecipientsKeysAreMadeWithTheSecret(t *testing.T) {
 		consumer, poller := b.mails(), b.poller()
 		consumer.RecipientKey.RecipientKey, poller.RecipientKey.RecipientKey = secret, strings.Repeat("n", 40)+","+secret
 		b.publish("mail.send.requested", map[string]any{"request_id": "m", "from": "shop@example.test", "to": []string{"Zoe@example.test"}, "subject": "s", "content": "c"})
-		b.run(consumer, time.Minute, func() bool { return len(b.events("mail.send.accepted.m")) > 0 })
-		b.run(poller, 10*time.Minute, func() bool { return len(b.events("mail.delivery.delivered.m")) > 0 })
+		b.run(consumer, time.Minute, func() bool { return b.count("mail.send.accepted.m") > 0 })
+		b.run(poller, 10*time.Minute, func() bool { return b.count("mail.delivery.delivered.m") > 0 })
 		record := decode[messages.SentBody](t, b.wantOne("mail.log.sent.m.1"))
 		if record.Secret == nil || record.Secret.ID != messages.NewRecipientSecret(secret).ID() || record.Keys != nil || record.Folded != nil || record.From != 0 {
 			t.Errorf("the record is %+v", record)
@@ -98,7 +98,7 @@ func TestARequestsOwnPortalKeyReachesNoEvent(t *testing.T) {
 		b.publish("mandate.enroll.requested", enrollment("quoted", "portal_key", own))
 		b.publish("mandate.transactions.requested", map[string]any{"request_id": "all"})
 		b.run(b.mandates(), time.Minute, func() bool {
-			return len(b.events("mandate.enroll.succeeded.quoted")) > 0 && len(b.events("mandate.transactions.listed.all")) > 0
+			return b.count("mandate.enroll.succeeded.quoted") > 0 && b.count("mandate.transactions.listed.all") > 0
 		})
 		for _, e := range b.events("mandate.*.*.*") {
 			for _, secret := range []string{"portal/key", `portal\/key`, "u002d", "portal-for-tests", "whose-is-it"} {

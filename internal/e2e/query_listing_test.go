@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"errand/internal/sandbox"
 )
 
 // rateLimit answers 429 once it has let so many calls through in a minute.
@@ -103,12 +101,12 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 			})
 			p := mandateService().program(b, 8, u)
 			b.run(p, 2*time.Hour, func() bool {
-				return b.published("mandate.transactions.listed.list", 1)() && b.queued("MANDATE_REQUESTS") == 0
+				return b.published("mandate.transactions.listed.list", 1)() && b.stored("MANDATE_REQUESTS") == 0
 			})
 			b.beside.Wait()
 			took := time.Since(began)
 			b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-			b.run(p, time.Minute, func() bool { return b.queued("MANDATE_REQUESTS") == 0 })
+			b.run(p, time.Minute, func() bool { return b.stored("MANDATE_REQUESTS") == 0 })
 
 			wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
 			u.wantPagesOnce(t, pages, pages/2)
@@ -150,7 +148,7 @@ func TestAListingGoesOnAfterAKill(t *testing.T) {
 	const pages, kills = 20, 3
 	in := install(t)
 	enrollDirectly(t, in.box, pages*perPage)
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(200 * time.Millisecond) })
+	in.latency(200 * time.Millisecond)
 	before := in.calls("transactions")
 	in.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 	for kill := range kills {

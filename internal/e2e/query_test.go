@@ -36,7 +36,7 @@ func TestReadsAreAnswered(t *testing.T) {
 			if number(e.Body["pages"]) != want[0] || number(e.Body["total"]) != want[1] {
 				t.Errorf("%s: %s", id, e.Raw)
 			}
-			if got := len(b.events("mandate.transactions.page." + id)); got != want[0] {
+			if got := b.count("mandate.transactions.page." + id); got != want[0] {
 				t.Errorf("%s: %d pages published, want %d", id, got, want[0])
 			}
 		}

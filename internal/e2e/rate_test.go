@@ -59,7 +59,7 @@ func TestAllReplicasTogetherKeepTheFleetsRate(t *testing.T) {
 		if t.Logf("%d calls, %d of them reads", len(all), reads); reads < 40 || posts < 200 || reads+posts != len(all) {
 			t.Errorf("%d calls, %d posts, %d reads", len(all), posts, reads)
 		}
-		if b.inQueues() == 0 {
+		if b.queued() == 0 {
 			t.Error("there was not enough to do")
 		}
 		m.wantWithin(t, rate, time.Second, 5*time.Second, 30*time.Second)
@@ -158,9 +158,7 @@ func TestWhoeverWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- p.Run(ctx) }()
 		time.Sleep(2*time.Minute + time.Second) // several AckWaits: calls at 0, 50 and 100 seconds
-		s, err := b.js.Consumer(t.Context(), bus.EnrollQueue.Stream, bus.EnrollQueue.Name)
-		must(t, err)
-		if info := s.CachedInfo(); info.Delivered.Consumer != requests {
+		if info := b.queue(bus.EnrollQueue); info.Delivered.Consumer != requests {
 			t.Errorf("%d requests were delivered %d times", requests, info.Delivered.Consumer)
 		}
 		stop()
@@ -170,11 +168,11 @@ func TestWhoeverWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
 			t.Errorf("the program took %v to end", took)
 		}
 		calls, _ := m.calls("")
-		if begun, done := len(b.events("mandate.enroll.started.*")), len(b.events("mandate.enroll.succeeded.*")); len(calls) != 3 || begun != 3 || done != 3 {
+		if begun, done := b.count("mandate.enroll.started.*"), b.count("mandate.enroll.succeeded.*"); len(calls) != 3 || begun != 3 || done != 3 {
 			t.Errorf("%d calls, %d announced, %d done, want three of each\n%s", len(calls), begun, done, b.logs)
 		}
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.*", requests))
-		if calls, _ := m.calls(""); len(calls) != requests || len(b.events("mandate.enroll.succeeded.*")) != requests {
+		if calls, _ := m.calls(""); len(calls) != requests || b.count("mandate.enroll.succeeded.*") != requests {
 			t.Errorf("%d calls for %d requests\n%s", len(calls), requests, b.logs)
 		}
 	})

@@ -52,13 +52,13 @@ func TestARedrivenMessageSendsOnlyTheBatchesThatWereNotAccepted(t *testing.T) {
 		b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
 		b.wantEnd("mail.send", "uncertain", "m1")
 		b.box.ClearFaults()
-		calls := b.box.Oracle(sandbox.Query{}).Calls["send"]
+		calls := b.calls("send")
 
 		if r := b.redrive("m1"); r.Class != deeds.Twice || r.Result != deeds.Done || !slices.Equal(r.Batches, []int{2}) || !slices.Equal(r.Unknown, []int{3}) {
 			t.Fatalf("%+v", r)
 		}
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.uncertain.m1", 2))
-		if n := b.box.Oracle(sandbox.Query{}).Calls["send"] - calls; n != 1 {
+		if n := b.calls("send") - calls; n != 1 {
 			t.Errorf("%d calls, want that of the second batch", n)
 		}
 		b.wantOne("mail.batch.uncertain.m1.3") // nothing was done about it
@@ -71,7 +71,7 @@ func TestARedrivenMessageSendsOnlyTheBatchesThatWereNotAccepted(t *testing.T) {
 		if number(e.Body["accepted"]) != 8 || e.Body["after_unknown"] != true {
 			t.Errorf("want all of them, after one of unknown fate: %s", e.Raw)
 		}
-		o := b.box.Oracle(sandbox.Query{})
+		o := b.oracle()
 		var twice []string
 		for _, r := range o.Mail.Twice {
 			twice = append(twice, r.Recipient)
@@ -103,7 +103,7 @@ func TestAPartialMessageLeavesADeadLetter(t *testing.T) {
 		}
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.accepted.m1", 1))
 		b.wantStates("mail.send", "m1", "started", "partial", "reopened", "started", "accepted")
-		if o := b.box.Oracle(sandbox.Query{}); o.Mail.TwiceCount != 0 {
+		if o := b.oracle(); o.Mail.TwiceCount != 0 {
 			t.Errorf("twice: %v", o.Mail.Twice)
 		}
 	})
@@ -124,12 +124,12 @@ func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 		if r := b.redrive("r1", "r1"); r.Result != deeds.Done {
 			t.Fatalf("%+v", r)
 		}
-		listings := b.box.Oracle(sandbox.Query{}).Calls["transactions"]
+		listings := b.calls("transactions")
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
 		if e := b.wantOne("mandate.enroll.succeeded.r1"); e.Body["after_unknown"] != true {
 			t.Errorf("want after_unknown: %s", e.Raw)
 		}
-		o := b.box.Oracle(sandbox.Query{})
+		o := b.oracle()
 		if o.Enroll.Accepted != 1 || o.Calls["transactions"]-listings < 2 {
 			t.Errorf("%d enrolled; the list was read %d times for two calls", o.Enroll.Accepted, o.Calls["transactions"]-listings)
 		}
@@ -140,10 +140,10 @@ func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r2"))
 		b.publish("mandate.enroll.requested", enrollment("r3", "order_number", "order-r2"))
 		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r3"))
-		calls := b.box.Oracle(sandbox.Query{}).Calls["enroll"]
+		calls := b.calls("enroll")
 		b.redrive("r2", "r2")
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.uncertain.r2", 2))
-		if e := b.events("mandate.enroll.uncertain.r2")[1]; e.reason() != "link_lost" || b.box.Oracle(sandbox.Query{}).Calls["enroll"] != calls {
+		if e := b.events("mandate.enroll.uncertain.r2")[1]; e.reason() != "link_lost" || b.calls("enroll") != calls {
 			t.Errorf("want no call: %s", e.Raw)
 		}
 		if r := b.redrive("r2"); r.Class != deeds.WasDone || r.Result != deeds.NotDone {
@@ -161,7 +161,7 @@ func TestARedriveAcceptsOneCallOfUnknownFateAndNoSecond(t *testing.T) {
 		b.redrive("r1", "r1")
 		b.run(b.mandates(), 5*time.Minute, nil)
 		b.wantStates("mandate.enroll", "r1", "started", "uncertain", "reopened", "started", "uncertain")
-		if n := b.box.Oracle(sandbox.Query{}).Calls["enroll"]; n != 2 {
+		if n := b.calls("enroll"); n != 2 {
 			t.Errorf("%d calls, want one for each", n)
 		}
 	})
@@ -183,7 +183,7 @@ func TestARequestWithoutAnIDRunsAgainUnderTheSameOne(t *testing.T) {
 		}
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded."+id, 1))
 		b.wantStates("mandate.enroll", id, "started", "failed", "reopened", "started", "succeeded")
-		if o := b.box.Oracle(sandbox.Query{}); o.Enroll.Accepted != 1 {
+		if o := b.oracle(); o.Enroll.Accepted != 1 {
 			t.Errorf("%d enrolled", o.Enroll.Accepted)
 		}
 		b.queueEmpty("MANDATE_REQUESTS")
@@ -203,12 +203,12 @@ func TestACancelledRequestMakesNoCall(t *testing.T) {
 			}
 			b.publish(op.operation+".requested", op.request("first"))
 			must(t, cancel())
-			b.run(b.consumer(op.operation), time.Minute, func() bool { return b.inQueues() == 0 })
+			b.run(b.consumer(op.operation), time.Minute, func() bool { return b.queued() == 0 })
 			b.wantStates(op.operation, op.id, "failed")
 			if d := b.wantOne("dead." + op.operation + ".requested"); d.Header.Get("Errand-Reason") != "cancelled" {
 				t.Errorf("the dead letter: %v", d.Header)
 			}
-			if n := op.served(b.box.Oracle(sandbox.Query{})); n != 0 {
+			if n := op.served(b.oracle()); n != 0 {
 				t.Fatalf("carried out %d times", n)
 			}
 			if r := b.redrive(op.id); r.Class != deeds.Cancelled || r.Result != deeds.NotDone {
@@ -220,7 +220,7 @@ func TestACancelledRequestMakesNoCall(t *testing.T) {
 			if err := cancel(); err == nil || !strings.Contains(err.Error(), "has its outcome already") {
 				t.Errorf("over an outcome: %v", err)
 			}
-			if n := op.served(b.box.Oracle(sandbox.Query{})); n != 1 {
+			if n := op.served(b.oracle()); n != 1 {
 				t.Errorf("carried out %d times, want once", n)
 			}
 		})
@@ -236,15 +236,15 @@ func TestADeferredRequestIsCancelledAndAStartedOneIsNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.box.ClearFaults()
-		b.run(b.mandates(), time.Hour, func() bool { return b.inQueues() == 0 })
-		if last := b.states("mandate.enroll", "r1"); last[len(last)-1] != "failed" || b.box.Oracle(sandbox.Query{}).Enroll.Accepted != 0 {
-			t.Errorf("%v, %d enrolled", last, b.box.Oracle(sandbox.Query{}).Enroll.Accepted)
+		b.run(b.mandates(), time.Hour, func() bool { return b.queued() == 0 })
+		if last := b.states("mandate.enroll", "r1"); last[len(last)-1] != "failed" || b.oracle().Enroll.Accepted != 0 {
+			t.Errorf("%v, %d enrolled", last, b.oracle().Enroll.Accepted)
 		}
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(20 * time.Second), Match: "order-r2"})
 		b.publish("mandate.enroll.requested", enrollment("r2"))
 		b.run(b.mandates(), time.Minute, func() bool {
-			if len(b.events("mandate.enroll.started.r2")) == 0 || len(b.events("mandate.enroll.succeeded.r2")) > 0 {
-				return len(b.events("mandate.enroll.succeeded.r2")) > 0
+			if b.count("mandate.enroll.started.r2") == 0 || b.count("mandate.enroll.succeeded.r2") > 0 {
+				return b.count("mandate.enroll.succeeded.r2") > 0
 			}
 			if _, err := b.ann().Cancel(t.Context(), messages.Enroll, "r2", "withdrawn"); err == nil || !strings.Contains(err.Error(), "a call is under way") {
 				t.Errorf("a started one: %v", err)

@@ -121,7 +121,7 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	in.until("all to be run", time.Minute, func() bool {
 		return done("mandate.enroll", "", "succeeded") == 220 && done("mail.send", "", "accepted") == 40
 	})
-	o := in.box.Oracle(sandbox.Query{})
+	o := in.oracle()
 	if o.Enroll.Accepted != 240 || o.Enroll.TwiceCount != 0 {
 		t.Errorf("%d enrolled, want 240; twice: %v", o.Enroll.Accepted, o.Enroll.Twice)
 	}
@@ -173,7 +173,7 @@ func TestARedriveSurvivesEveryCrash(t *testing.T) {
 			}
 		}
 	}
-	if o := in.box.Oracle(sandbox.Query{}); o.Enroll.Accepted != 2*len(points) || o.Enroll.TwiceCount != 0 {
+	if o := in.oracle(); o.Enroll.Accepted != 2*len(points) || o.Enroll.TwiceCount != 0 {
 		t.Errorf("%d enrolled, want %d; twice: %v", o.Enroll.Accepted, 2*len(points), o.Enroll.Twice)
 	}
 }

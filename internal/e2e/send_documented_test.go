@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"errand/internal/sandbox"
 )
 
 // The example of docs/use/publish.md, with a NATS client in place of the tool `nats`.
@@ -30,7 +28,7 @@ func TestTheDocumentedListIsSentTo(t *testing.T) {
 		if e := b.wantOne("mail.send.accepted.send-news-2026-01"); number(e.Body["accepted"]) != 2 {
 			t.Errorf("body: %s", e.Raw)
 		}
-		if o := b.box.Oracle(sandbox.Query{}); o.Mail.Recipients != 2 {
+		if o := b.oracle(); o.Mail.Recipients != 2 {
 			t.Errorf("oracle: %+v", o.Mail)
 		}
 	})

@@ -103,13 +103,13 @@ func TestNoMessageIsSentWhileItsRecordCannotBeStored(t *testing.T) {
 			noError(t, b.js.DeleteStream(ctx, bus.MailDeliveries))
 			b.publish("mail.send.requested", message("m1", 3))
 			time.Sleep(10 * time.Minute)
-			calls = b.box.Oracle(sandbox.Query{}).Calls["send"]
+			calls = b.calls("send")
 			noError(t, devtest.Provision(ctx, b.js.Conn()))
 		})
 		b.run(b.mails(), 12*time.Minute, b.published("mail.send.accepted.m1", 1))
 		b.beside.Wait()
 		b.wantOne("mail.send.accepted.m1")
-		if o := b.box.Oracle(sandbox.Query{}); calls != 0 || o.Calls["send"] != 1 {
+		if o := b.oracle(); calls != 0 || o.Calls["send"] != 1 {
 			t.Errorf("%d calls without a record, %d in all", calls, o.Calls["send"])
 		}
 	})

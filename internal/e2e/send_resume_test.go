@@ -28,7 +28,7 @@ func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
 			giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 			body := message("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
 			if c.list {
-				body = b.putList("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
+				body = b.listed("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
 			}
 			data, err := json.Marshal(body)
 			must(t, err)

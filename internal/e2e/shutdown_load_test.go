@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
 
@@ -17,7 +16,7 @@ import (
 func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
 	const requests, workers = 30, 8 // up to a quarter more requests wait for a call's end
 	in := install(t, "CONCURRENCY=8", "UPSTREAM_TIMEOUT=10s")
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(1500 * time.Millisecond) })
+	in.latency(1500 * time.Millisecond)
 	for i := range requests {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
@@ -65,12 +64,12 @@ func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
 func TestSIGTERMBetweenTwoBatchesLosesNone(t *testing.T) {
 	const recipients, batches = 8000, 8
 	in := install(t, "MAIL_BATCH_PARALLEL=2")
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(500 * time.Millisecond) })
+	in.latency(500 * time.Millisecond)
 	in.publish("mail.send.requested", message("m1", recipients))
 	for _, taken := range []int{0, 3} {
 		p := in.start("mail-consumer")
 		in.until("batches on their way", time.Minute, func() bool {
-			return in.submissions() >= taken && in.inFlight.Load() == 2
+			return in.totals().Mail.Accepted >= taken && in.inFlight.Load() == 2
 		})
 		p.stop(20 * time.Second)
 		if in.inFlight.Load() != 0 {
@@ -84,7 +83,7 @@ func TestSIGTERMBetweenTwoBatchesLosesNone(t *testing.T) {
 		t.Errorf("body: %s", e.Raw)
 	}
 	in.wantBatchesMatchOracle("m1", recipients, batches)
-	if o := in.box.Oracle(sandbox.Query{Summary: true}); o.Calls["send"] != batches || o.Mail.TwiceCount != 0 {
+	if o := in.totals(); o.Calls["send"] != batches || o.Mail.TwiceCount != 0 {
 		t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"], batches, o.Mail.TwiceCount)
 	}
 }

@@ -42,7 +42,7 @@ func TestRollingRestartRedeliversNothing(t *testing.T) {
 				}
 			}
 			in.waitOutcomes("mandate.enroll.*.*", published, time.Minute)
-			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
+			in.untilSettled(bus.EnrollQueue)
 			for _, p := range replicas {
 				p.stop(10 * time.Second)
 			}

@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/programs"
@@ -31,7 +28,7 @@ var consumers = []struct {
 // often the program is asked to end.
 func TestSignalsWaitForALongCall(t *testing.T) {
 	in := install(t, "UPSTREAM_TIMEOUT=15s", "CONCURRENCY=2")
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(2 * ackWait) })
+	in.latency(2 * ackWait)
 	in.publishRequests(4)
 	for _, c := range consumers {
 		for n, signals := range [][]os.Signal{{syscall.SIGTERM, syscall.SIGTERM}, {os.Interrupt, syscall.SIGTERM}} {
@@ -56,7 +53,7 @@ func TestSignalsWaitForALongCall(t *testing.T) {
 func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
 	for _, c := range []struct{ call, grace time.Duration }{{20 * time.Second, 25 * time.Second}, {29 * time.Second, 40 * time.Second}} {
 		inBubble(t, func(t *testing.T, b *bubble) {
-			must(t, b.box.Set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(c.call) }))
+			b.latency(c.call)
 			mandates, mails := b.mandates(), b.mails()
 			mandates.ShutdownGrace, mails.ShutdownGrace = c.grace, c.grace
 			for _, p := range []struct {
@@ -137,7 +134,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	}
 	in.back()
 
-	in.set(func(s *sandbox.Settings) { s.Latency = sandbox.Duration(2 * time.Second) })
+	in.latency(2 * time.Second)
 	in.publishRequests(n)
 	var busy []*process
 	for _, c := range consumers {
@@ -159,7 +156,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	}
 	for _, c := range consumers {
 		in.waitOutcomes(c.ends, n, time.Minute)
-		in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 })
+		in.untilSettled(c.queue)
 		if calls := in.calls(c.call); calls != n {
 			t.Errorf("%s: %d calls of %d requests", c.program, calls, n)
 		}
@@ -233,25 +230,13 @@ func mute(t *testing.T) (addr string) {
 // A list of recipients whose bytes are missing is waited for; a stop does not.
 func TestSIGTERMWhileWaitingForAnObject(t *testing.T) {
 	in := install(t, "SHUTDOWN_GRACE=10s") // a stop waits 2 s for the pulls that are under way
-	store, err := in.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
-	must(t, err)
-	info, err := store.PutString(t.Context(), "all", "a@example.test\nb@example.test\n")
-	must(t, err)
-	s, err := in.js.Stream(context.Background(), "OBJ_lists")
-	if err == nil {
-		err = s.Purge(t.Context(), jetstream.WithPurgeSubject("$O.lists.C.>"))
-	}
-	must(t, err)
-	m := message("m1", 0)
-	delete(m, "to")
-	m["to_object"] = map[string]string{"bucket": "lists", "name": "all", "digest": info.Digest}
+	m := in.listed("m1", 2)
+	in.purge("OBJ_lists", "$O.lists.C.>")
 	in.publish("mail.send.requested", m)
 	p := in.start("mail-consumer")
 	in.until("it to have taken it", time.Minute, func() bool { return in.queue(bus.SendQueue).Delivered.Consumer > 0 })
 	p.stop(20 * time.Second)
-	if _, err := store.PutString(t.Context(), "all", "a@example.test\nb@example.test\n"); err != nil {
-		t.Fatal(err)
-	}
+	in.listed("m1", 2)
 	p = in.start("mail-consumer")
 	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
 	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted {

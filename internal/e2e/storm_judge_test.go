@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"errand/internal/bus"
-	"errand/internal/sandbox"
 	"errand/pkg/clients"
 	"errand/pkg/clients/mail"
 	"errand/pkg/messages"
@@ -15,7 +14,7 @@ import (
 // judge compares what was published with what was asked and what was done.
 func (s *storm) judge() {
 	s.t.Helper()
-	o := s.box.Oracle(sandbox.Query{})
+	o := s.oracle()
 	if o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0 {
 		s.t.Errorf("enrolled twice: %v; served twice: %d, such as %v", o.Enroll.Twice, o.Mail.TwiceCount, o.Mail.Twice[:min(5, len(o.Mail.Twice))])
 	}

@@ -274,6 +274,6 @@ func (s *storm) settle() {
 	s.box.ClearFaults()
 	s.until("the sandbox to be done with its calls", time.Minute, func() bool { return s.changing.Load() == 0 }) // pollers may read all the time
 	s.until("all of the sending log to be published", within, func() bool {
-		return s.count("mail.delivery.delivered.*")+s.count("mail.delivery.bounced.*") >= int(s.box.Oracle(sandbox.Query{Summary: true}).Mail.Recipients)
+		return s.count("mail.delivery.delivered.*")+s.count("mail.delivery.bounced.*") >= int(s.totals().Mail.Recipients)
 	})
 }

@@ -157,7 +157,7 @@ func TestATraceShowsRetriesRedeliveriesAndFailures(t *testing.T) {
 			b.traced("mandate.enroll.requested", enrollment(id))
 		}
 		b.run(p, time.Hour, func() bool {
-			return len(b.events("mandate.enroll.succeeded.busy")) > 0 && len(b.events("mandate.enroll.failed.refused")) > 0
+			return b.count("mandate.enroll.succeeded.busy") > 0 && b.count("mandate.enroll.failed.refused") > 0
 		})
 		var endings []string
 		for _, s := range spans.named("process mandate.enroll.requested") {
@@ -238,7 +238,7 @@ func TestNoSpanHoldsWhatARequestSays(t *testing.T) {
 		b.publish("mail.send.requested", map[string]any{"request_id": "m", "from": "marked@example.test", "to": []string{"zoe@quill.example.test", "two@quill.example.test", "no address"},
 			"subject": "marked-subject", "content": "marked-content"})
 		b.run(p, time.Hour, func() bool {
-			return len(b.events("dead.mandate.enroll.requested"))+len(b.events("mandate.enroll.succeeded.*")) > 4 && len(b.events("mandate.transactions.listed.all")) > 0
+			return b.count("dead.mandate.enroll.requested")+b.count("mandate.enroll.succeeded.*") > 4 && b.count("mandate.transactions.listed.all") > 0
 		})
 		b.run(m, time.Minute, b.published("mail.send.accepted.m", 1))
 		text := strings.ToLower(spans.String())

@@ -60,7 +60,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 					noError(t, b.box.Decide("order-r1", c.decision))
 				}
 			})
-			b.run(b.seldom(), 8*time.Hour, func() bool { return len(b.events("mandate.application."+c.told+".r1")) > 0 })
+			b.run(b.seldom(), 8*time.Hour, func() bool { return b.count("mandate.application."+c.told+".r1") > 0 })
 			b.run(b.seldom(), 100*time.Minute, nil) // it is not looked up any more, though another age comes
 			events := b.events("mandate.application." + c.told + ".r1")
 			if len(events) != 1 {

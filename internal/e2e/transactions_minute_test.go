@@ -160,7 +160,7 @@ func TestEveryDecisionIsToldWithinAMinute(t *testing.T) {
 		made := calls.between(began, decided)
 		t.Logf("%d decisions by %v; %.1f calls for each, %.0f an hour, %d of them look-ups", told.decisions, told.by, float64(made)/float64(told.decisions),
 			float64(made)/decided.Sub(began).Hours(), calls.lookUps)
-		t.Logf("callbacks %+v", b.box.Oracle(sandbox.Query{Summary: true}).Callbacks)
+		t.Logf("callbacks %+v", b.totals().Callbacks)
 	})
 }
 
@@ -225,7 +225,7 @@ func TestTenThousandOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 		}
 		stop()
 		calls.wantRate(t)
-		if told := len(b.events("mandate.application.new.*")); told != n {
+		if told := b.count("mandate.application.new.*"); told != n {
 			t.Errorf("%d of %d are told\n%s", told, n, b.logs)
 		}
 		if idle := hours[len(hours)-1]; idle > 1000 {

@@ -21,7 +21,7 @@ func TestAnApprovalIsPublishedAndItsCallbackStored(t *testing.T) {
 	in.publish("mandate.enroll.requested", enrollment("r1"))
 	in.until("the new application to be published", time.Minute, func() bool { return in.count("mandate.application.new.r1") == 1 })
 	order, _ := enrollment("r1")["order_number"].(string)
-	must(t, in.box.Decide(order, sandbox.Approve))
+	in.decide(order, sandbox.Approve)
 	in.until("the callback to be stored", time.Minute, func() bool { return in.count("mandate.callback.received.r1") > 0 })
 	in.until("the approval to be published", time.Minute, func() bool { return in.count("mandate.application.approved.r1") == 1 })
 	want := map[string]bool{"callback-receiver": false, "mandate-consumer": false, bus.TransactionPoller: true} // who says how far a list is read

@@ -136,7 +136,7 @@ func (m *mandates) approved() (orders []string) {
 
 // isTold reports whether there are as many events of each state as records are in it, or more.
 func (m *mandates) isTold() bool {
-	o := m.box.Oracle(sandbox.Query{Summary: true}).Enroll
+	o := m.totals().Enroll
 	for op, states := range map[messages.Operation]map[string]int{messages.Application: o.States, messages.Deduction: o.Deductions} {
 		for state, n := range states {
 			if m.count(op.Subject(messages.State(strings.ToLower(state)), "*")) < n {
@@ -208,7 +208,7 @@ func TestApprovalsAndDeductionsAreToldOnceThroughKills(t *testing.T) {
 // judge compares what was published with what the sandbox knows.
 func (m *mandates) judge() {
 	m.t.Helper()
-	o := m.box.Oracle(sandbox.Query{Summary: true})
+	o := m.totals()
 	first := wantEachState(m.t, m.box, append(m.events("mandate.application.>"), m.events("mandate.deduction.>")...))
 	by := map[string]int{}
 	for _, p := range first {

@@ -26,10 +26,10 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 		for i := range n {
 			b.publish("mandate.enroll.requested", enrollment(fmt.Sprintf("r%d", i), "order_number", fmt.Sprintf("DD %d", i)))
 		}
-		b.run(b.mandates(), time.Hour, func() bool { return len(b.events("mandate.enroll.succeeded.*")) == n })
-		b.run(b.transactions(), time.Hour, func() bool { return len(b.events("mandate.application.new.*")) == n })
+		b.run(b.mandates(), time.Hour, func() bool { return b.count("mandate.enroll.succeeded.*") == n })
+		b.run(b.transactions(), time.Hour, func() bool { return b.count("mandate.application.new.*") == n })
 		for i := range n {
-			must(t, b.box.Decide(fmt.Sprintf("DD %d", i), []string{sandbox.Approve, sandbox.Decline, sandbox.Abandon}[i%3]))
+			b.decide(fmt.Sprintf("DD %d", i), []string{sandbox.Approve, sandbox.Decline, sandbox.Abandon}[i%3])
 		}
 		b.run(b.transactions(), 3*time.Hour, nil)
 		for cycle := range 2 {
@@ -56,7 +56,7 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 		if len(got) != len(want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		t.Logf("%d calls in 5 hours", b.box.Oracle(sandbox.Query{}).Calls["transactions"])
+		t.Logf("%d calls in 5 hours", b.calls("transactions"))
 	})
 }
 
@@ -104,12 +104,12 @@ func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhi
 		for i := range n {
 			b.publish("mandate.enroll.requested", enrollment(fmt.Sprintf("r%d", i)))
 		}
-		b.run(b.mandates(), time.Hour, func() bool { return len(b.events("mandate.enroll.succeeded.*")) == n })
+		b.run(b.mandates(), time.Hour, func() bool { return b.count("mandate.enroll.succeeded.*") == n })
 		for i := range n {
-			must(t, b.box.Decide(fmt.Sprintf("order-r%d", i), sandbox.Approve))
+			b.decide(fmt.Sprintf("order-r%d", i), sandbox.Approve)
 		}
 		b.run(b.transactions(), 10*time.Minute, nil)
-		if got := len(b.events("mandate.application.approved.*")); got != n {
+		if got := b.count("mandate.application.approved.*"); got != n {
 			t.Fatalf("%d approvals, want %d", got, n)
 		}
 		for _, hours := range []time.Duration{1, 10, 20} {
@@ -118,16 +118,8 @@ func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhi
 				t.Fatal(err)
 			}
 		}
-		s, err := b.js.Stream(t.Context(), bus.MandateEvents)
-		if err == nil {
-			err = s.Purge(t.Context()) // the server would drop them by the real time
-		}
-		if err == nil {
-			config := s.CachedInfo().Config
-			config.MaxAge = 30 * time.Hour
-			_, err = b.js.UpdateStream(t.Context(), config)
-		}
-		must(t, err)
+		b.purge(bus.MandateEvents, ">") // the server would drop them by the real time
+		b.keepFor(bus.MandateEvents, 30*time.Hour)
 		for range 2 {
 			b.run(b.transactions(), 20*time.Minute, nil)
 		}
@@ -141,7 +133,7 @@ func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhi
 				t.Errorf("%s, %+v", e.Subject, body.Match)
 			}
 		}
-		if got := len(b.events("mandate.deduction.>")); got != 3*n || len(ids) != 3*n {
+		if got := b.count("mandate.deduction.>"); got != 3*n || len(ids) != 3*n {
 			t.Errorf("%d events of %d deductions, want %d", got, len(ids), 3*n)
 		}
 	})

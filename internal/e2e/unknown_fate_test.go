@@ -175,7 +175,7 @@ func TestAMessageRefusedAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 			p := b.mails()
 			p.BatchSize = c.batch
 			b.run(p, 10*time.Minute, b.ended("mail.send", "m1"))
-			if o := b.box.Oracle(sandbox.Query{}); o.Mail.Recipients != recipients {
+			if o := b.oracle(); o.Mail.Recipients != recipients {
 				t.Fatalf("%d served, want %d", o.Mail.Recipients, recipients)
 			}
 			e := b.wantEnd("mail.send", "uncertain", "m1")

@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"errand/internal/sandbox"
 )
 
 // secureHost is the upstream's name where it is reached by TLS.
@@ -87,7 +85,7 @@ func TestWithoutAConnectionARequestWaits(t *testing.T) {
 				if w.did(operation) != 1 || w.calls[operation] != 1 {
 					t.Errorf("done %d times by %d calls", w.did(operation), w.calls[operation])
 				}
-				if o := b.box.Oracle(sandbox.Query{}); o.Calls["transactions"] != 0 {
+				if o := b.oracle(); o.Calls["transactions"] != 0 {
 					t.Error("a call that was never made was looked up")
 				}
 				deferred := b.events(map[string]string{"enroll": "mandate.enroll.deferred.r1", "send": "mail.send.deferred.r1"}[operation])

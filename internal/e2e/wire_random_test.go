@@ -37,10 +37,8 @@ var (
 
 // randomWire is an installation in real time behind a connection whose faults are drawn.
 type randomWire struct {
-	t    *testing.T
-	js   jetstream.JetStream
+	world
 	nats string
-	box  *sandbox.Sandbox
 	w    *wire
 	log  bytes.Buffer // of both programs, complete; zerolog writes it line by line
 
@@ -81,8 +79,9 @@ func newRandomWire(t *testing.T) *randomWire {
 	must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	f := &randomWire{t: t, js: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests", MailKey: "key-for-tests"}),
+	f := &randomWire{world: world{t: t, js: js, producer: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests", MailKey: "key-for-tests"})},
 		draw: rand.New(rand.NewPCG(*wireSeed, 1)), hidden: map[string]bool{}, faults: map[string]int{}}
+	f.lastOutput = f.log.String
 	t.Cleanup(f.box.Close)
 	f.w = newWire(t, f.box, l)
 	f.w.second, f.w.address, f.nats = 10*time.Millisecond, "http://"+l.Addr().String(), n.URL
@@ -151,14 +150,6 @@ func (f *randomWire) hides(order string) {
 	f.hidden[order] = true
 }
 
-func (f *randomWire) publish(subject string, body any) {
-	f.t.Helper()
-	data, _ := json.Marshal(body)
-	if _, err := f.js.Publish(f.t.Context(), subject, data); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
 // run has both programs work until so many requests have ended.
 func (f *randomWire) run(enrollments, letters int) {
 	f.t.Helper()
@@ -184,7 +175,7 @@ func (f *randomWire) run(enrollments, letters int) {
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	for end := time.Now().Add(2*time.Minute + time.Duration(enrollments+letters)*time.Second); time.Now().Before(end); <-tick.C {
-		if f.ended("mandate.enroll.*.*") >= enrollments && f.ended("mail.send.*.*") >= letters {
+		if f.haveOutcomes("mandate.enroll.*.*", enrollments)() && f.haveOutcomes("mail.send.*.*", letters)() {
 			break
 		}
 	}
@@ -192,38 +183,18 @@ func (f *randomWire) run(enrollments, letters int) {
 	took := time.Since(began)
 	stop()
 	running.Wait()
-	o := f.box.Oracle(sandbox.Query{Summary: true})
+	o := f.totals()
 	f.t.Logf("seed %d: %d requests in %v, %d faults of %d kinds, calls %v, oracle %v", *wireSeed, enrollments+letters, took.Round(time.Millisecond),
 		f.hit, len(f.faults), f.w.calls, o.Calls)
 	f.w.wantOnly(f.t, strings.TrimPrefix(f.w.address, "http://"))
 	wantNoneOf(f.t, "the log", f.log.String(), append(wirePayers, wireSecrets...)...)
 }
 
-func (f *randomWire) ended(filter string) (n int) {
-	f.t.Helper()
-	for subject := range f.subjects(filter) {
-		if (event{Subject: subject}).final() {
-			n++
-		}
-	}
-	return n
-}
-
-func (f *randomWire) subjects(filter string) map[string]uint64 {
-	f.t.Helper()
-	stream := map[string]string{"mandate": bus.MandateEvents, "mail": bus.MailEvents}[strings.Split(filter, ".")[0]]
-	s, err := f.js.Stream(f.t.Context(), stream)
-	must(f.t, err)
-	info, err := s.Info(f.t.Context(), jetstream.WithSubjectFilter(filter))
-	must(f.t, err)
-	return info.State.Subjects
-}
-
 // ends gives the one end of each request, and counts them.
 func (f *randomWire) ends(filter string, want int) map[string]event {
 	f.t.Helper()
 	ends, tally := map[string]event{}, map[string]int{}
-	for _, e := range readEvents(f.t, f.js, filter) {
+	for _, e := range f.events(filter) {
 		wantNoneOf(f.t, e.Subject, e.Raw, wireSecrets...)
 		if !e.final() {
 			continue
@@ -264,7 +235,7 @@ func (f *randomWire) judgeEnrollments(want int, onUnknown string) {
 func (f *randomWire) judgeMessages(want int) {
 	f.t.Helper()
 	served := map[string]int{}
-	for _, r := range f.box.Oracle(sandbox.Query{}).Mail.ByRecipient {
+	for _, r := range f.oracle().Mail.ByRecipient {
 		if r.Count > 1 {
 			f.t.Errorf("%s got the same mail %d times", r.Recipient, r.Count)
 		}
