@@ -51,13 +51,13 @@ func hostileHeaders() (kinds []poison) {
 }
 
 func TestHostileHeadersBlockNothing(t *testing.T) {
-	for _, q := range queues() {
+	for _, q := range operations {
 		for _, concurrency := range inshort.Choose(t, []int{2, 8}, []int{8}) {
-			t.Run(fmt.Sprint(q.subject, " ", concurrency), func(t *testing.T) {
+			t.Run(fmt.Sprint(q.Requested(), " ", concurrency), func(t *testing.T) {
 				kinds := hostileHeaders()
 				for i, k := range kinds {
 					for j, line := range k.header {
-						kinds[i].header[j] = strings.Replace(line, "Nats-Expected-Stream: *", "Nats-Expected-Stream: "+q.stream, 1)
+						kinds[i].header[j] = strings.Replace(line, "Nats-Expected-Stream: *", "Nats-Expected-Stream: "+q.queue.Stream, 1)
 					}
 				}
 				wantRejected(t, q, concurrency, kinds)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"errand/internal/sandbox"
+	"errand/pkg/messages"
 )
 
 // forged are events in a request's history that no worker of ours wrote.
@@ -25,28 +26,28 @@ func forged() map[string]string {
 // for its request, and the ones behind it go on, with one worker too.
 func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 	full(t)
-	for _, q := range queues() {
-		states := map[string][]string{"enroll": {"started", "deferred", "succeeded", "failed", "uncertain"}, "send": {"started", "deferred", "accepted", "failed"},
+	for _, q := range operations {
+		states := map[string][]messages.State{"enroll": {"started", "deferred", "succeeded", "failed", "uncertain"}, "send": {"started", "deferred", "accepted", "failed"},
 			"transactions": {"listed"}, "account": {"failed"}}[q.call]
 		for _, state := range states {
-			runInBubble(t, q.subject+" "+state, func(t *testing.T, b *bubble) {
+			runInBubble(t, fmt.Sprint(q.Requested(), " ", state), func(t *testing.T, b *bubble) {
 				ids := map[string]string{}
 				for name, body := range forged() {
 					id := fmt.Sprint("forged-", len(ids))
 					ids[id] = name
-					b.publish(q.event(state, id), []byte(body))
-					b.publish(q.subject, q.good(id))
+					b.publish(q.Subject(state, id), []byte(body))
+					b.publish(q.Requested(), q.request(id))
 				}
-				b.publish(q.subject, q.good("good"))
-				logged, logger := b.logger()
-				b.run(b.program(q, 2, logger), time.Hour, nil)
-				b.wantOne(q.event(q.state, "good"))
+				b.publish(q.Requested(), q.request("good"))
+				logged := b.keepLogs()
+				b.run(b.program(q, 2), time.Hour, nil)
+				b.wantOne(q.Subject(q.succeeded, "good"))
 				for id, name := range ids {
 					reported := logged.count("nak with delay", `"`+id+`"`, "not one of ours")
 					if reported < 30 || reported > 90 { // an hour with waits up to a minute
 						t.Errorf("%s: reported %d times in an hour", name, reported)
 					}
-					if got := b.events(q.event("*", id)); len(got) != 1 {
+					if got := b.events(q.Subject("*", id)); len(got) != 1 {
 						t.Errorf("%s: %d events, want the forged one alone", name, len(got))
 					}
 				}
@@ -70,22 +71,16 @@ func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
 	full(t)
 	past := `"deadline":"1900-01-01T00:00:00Z"`
-	send := queues()[2]
-	for _, c := range []struct {
-		queue
-		body string
-	}{
-		{send, `{}`}, {send, `{` + past + `,"batch_size":0}`}, {send, `{` + past + `,"batch_size":-1}`}, {send, `{` + past + `,"batch_size":1001}`},
-		{send, `{` + past + `,"batch_size":9000000000000000000}`}, {send, `{` + past + `,"batch_size":"` + payerMarker + `"}`},
-	} {
-		runInBubble(t, c.subject+" "+c.body, func(t *testing.T, b *bubble) {
-			b.publish(c.event("started", "forged"), []byte(c.body))
-			b.publish(c.subject, c.good("forged"))
-			b.publish(c.subject, c.good("good"))
-			logged, logger := b.logger()
-			b.run(b.program(c.queue, 2, logger), time.Hour, nil)
-			b.wantOne(c.event(c.state, "good"))
-			if n := b.count(c.event("*", "forged")); n != 1 || b.oracle().Calls[c.call] != 1 {
+	for _, body := range []string{`{}`, `{` + past + `,"batch_size":0}`, `{` + past + `,"batch_size":-1}`, `{` + past + `,"batch_size":1001}`,
+		`{` + past + `,"batch_size":9000000000000000000}`, `{` + past + `,"batch_size":"` + payerMarker + `"}`} {
+		runInBubble(t, sendOp.Requested()+" "+body, func(t *testing.T, b *bubble) {
+			b.publish(sendOp.Subject("started", "forged"), []byte(body))
+			b.publish(sendOp.Requested(), sendOp.request("forged"))
+			b.publish(sendOp.Requested(), sendOp.request("good"))
+			logged := b.keepLogs()
+			b.run(b.program(sendOp, 2), time.Hour, nil)
+			b.wantOne(sendOp.Subject(sendOp.succeeded, "good"))
+			if n := b.count(sendOp.Subject("*", "forged")); n != 1 || b.oracle().Calls[sendOp.call] != 1 {
 				t.Errorf("%d events of the forged request, want the forged one alone, and no call", n)
 			}
 			if n := logged.count("nak with delay", `"forged"`); n < 30 || n > 90 || logged.count(payerMarker) != 0 {
@@ -121,8 +116,8 @@ func TestForgedBatchIsNotSent(t *testing.T) {
 			b.publish("mail.batch.started.m1.2", []byte(body))
 			b.publish("mail.send.requested", message("m1", 2500))
 			b.publish("mail.send.requested", message("good", 1))
-			logged, logger := b.logger()
-			b.run(b.program(queues()[2], 2, logger), time.Hour, nil)
+			logged := b.keepLogs()
+			b.run(b.program(sendOp, 2), time.Hour, nil)
 			b.wantOne("mail.send.accepted.good")
 			o := b.box.Oracle(sandbox.Query{Recipient: "m1-1000@example.test"}).Mail
 			if len(o.ByRecipient) != 0 || o.TwiceCount != 0 {

@@ -19,20 +19,20 @@ func TestAnOrderNumberHasNoSpaceAtItsEnds(t *testing.T) {
 	for _, value := range []string{`" DD001"`, `"DD001 "`, `" "`, `"  DD 001"`, `"DD001\u00a0"`} {
 		kinds = append(kinds, with(enrollment("x"), "order_number", value))
 	}
-	wantRejected(t, queues()[0], 8, kinds)
+	wantRejected(t, enrollOp, 8, kinds)
 }
 
 // Ids that the programs give themselves cannot be taken by a request.
 func TestIDsOfOurOwnAreNotTaken(t *testing.T) {
-	for _, q := range queues() {
-		t.Run(q.subject, func(t *testing.T) {
+	for _, q := range operations {
+		t.Run(q.Requested(), func(t *testing.T) {
 			var kinds []poison
 			ids := []string{"unmatched", "MAIL_EVENTS-0", "MANDATE_EVENTS-18446744073709551616"}
 			for _, stream := range streams {
 				ids = append(ids, stream+"-12")
 			}
 			for _, id := range ids {
-				body, _ := q.good("").(map[string]any)
+				body := q.request("")
 				body["request_id"] = id
 				data, err := json.Marshal(body)
 				must(t, err)

@@ -12,9 +12,9 @@ import (
 // Every kind of bad input ends as failed/invalid_request that names the field, its
 // bytes are on dead.…, no upstream is called, and the good ones behind are answered.
 func TestBadInputIsReported(t *testing.T) {
-	for _, q := range queues() {
+	for _, q := range operations {
 		for _, concurrency := range inshort.Choose(t, []int{2, 8}, []int{8}) {
-			t.Run(fmt.Sprint(q.subject, " ", concurrency), func(t *testing.T) {
+			t.Run(fmt.Sprint(q.Requested(), " ", concurrency), func(t *testing.T) {
 				kinds := slices.Concat(unreadable(), strangeMembers(), badIDs())
 				switch q.call {
 				case "enroll":

@@ -51,7 +51,7 @@ func TestEndlessAnswersToAllWorkersTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	const workers = 63 // the last one waits at the program's other queue
 	const bound = workers * 4 * 512
-	for _, c := range shapes {
+	for _, c := range writes {
 		t.Run(c.program, func(t *testing.T) {
 			upstream := &endless{workers: workers, all: make(chan struct{}), beginning: bytes.Repeat([]byte("["), 500<<10)}
 			web := httptest.NewServer(upstream)
@@ -60,7 +60,7 @@ func TestEndlessAnswersToAllWorkersTakeBoundedMemory(t *testing.T) {
 			p := in.start(c.program)
 			in.until("its pull to wait", time.Minute, func() bool { return in.queue(c.queue).NumWaiting == 1 })
 			before := p.peak()
-			in.pile(c.queue, "r", workers, c.body)
+			in.pile(c.queue, "r", workers, c.request)
 			in.until("all workers to have had enough", time.Minute, func() bool { return upstream.ended.Load() >= workers })
 			if took := p.peak() - before; took > bound {
 				t.Errorf("%d endless answers took %d KiB, want at most %d", workers, took, bound)

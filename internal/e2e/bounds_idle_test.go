@@ -57,10 +57,10 @@ func (in *installation) cutting(operation string) {
 func TestAnIdleProgramHoldsWhatItHeldBeforeTheLoad(t *testing.T) {
 	t.Parallel()
 	const requests, workers = 1000, 64
-	for _, c := range shapes {
-		calls, body := workers, c.body
+	for _, c := range writes {
+		calls, body := workers, c.request
 		if c.call == "send" {
-			calls, body = 2*workers, func(id string) map[string]any { return message(id, 4) }
+			calls, body = 2*workers, func(id string, _ ...string) map[string]any { return message(id, 4) }
 		}
 		t.Run(c.program, func(t *testing.T) {
 			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=2")
@@ -108,10 +108,10 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	mandate := programs.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}
 	mail := programs.MailAPI{APIURL: in.web.URL, APIKey: "key-for-tests"}
 
-	in.pile(bus.EnrollQueue, "r", 1000, func(id string) map[string]any { return enrollment(id) })
+	in.pile(bus.EnrollQueue, "r", 1000, enrollment)
 	in.leavesNoGoroutine(&programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandate}, "enroll",
 		func() bool { return in.unsettled(bus.EnrollQueue) == 0 })
-	in.pile(bus.SendQueue, "r", 1000, func(id string) map[string]any { return message(id, 1) })
+	in.pile(bus.SendQueue, "r", 1000, toOne)
 	in.leavesNoGoroutine(&programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",
 		func() bool { return in.unsettled(bus.SendQueue) == 0 })
 	in.leavesNoGoroutine(&programs.LogPoller{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour, ReportAfter: time.Hour}, "logs",

@@ -39,11 +39,11 @@ func TestMemoryDoesNotGrowWithTheBacklog(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	}))
 	t.Cleanup(upstream.Close)
-	for _, c := range shapes {
+	for _, c := range writes {
 		t.Run(c.program, func(t *testing.T) {
 			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "UPSTREAM_TIMEOUT=30s", "MANDATE_API_URL="+upstream.URL, "MAIL_API_URL="+upstream.URL)
 			peak := func(prefix string, backlog int) int {
-				in.pile(c.queue, prefix, backlog, c.body)
+				in.pile(c.queue, prefix, backlog, c.request)
 				in.until("the queue to know its backlog", time.Minute, func() bool { return in.unsettled(c.queue) == backlog })
 				p := in.start(c.program)
 				end := time.Now().Add(time.Minute)

@@ -31,7 +31,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 		}},
 		{"server", "insufficient resources", fillServer},
 	} {
-		for _, p := range operated {
+		for _, p := range writes {
 			t.Run(c.name+", "+p.program, func(t *testing.T) {
 				dir := releaseBuild.programs(t)
 				parallel(t)
@@ -40,14 +40,14 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				t.Cleanup(n.Close)
 				in := installAt(t, dir, n.URL, 1, "UPSTREAM_TIMEOUT=20s")
 				in.nats = n
-				in.publish(p.requested, p.request("warm"))
+				in.publish(p.Requested(), p.request("warm"))
 				program := in.start(p.program)
-				in.waitOutcomes(p.events, 1, time.Minute)
+				in.waitOutcomes(p.events(), 1, time.Minute)
 				in.untilReady(program)
 
-				in.fault(sandbox.Fault{Operation: p.operation, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(2 * time.Second)})
-				in.publish(p.requested, p.request("r1", "on_unknown", "report"))
-				in.until("the call", time.Minute, func() bool { return in.calls(p.operation) == 2 })
+				in.fault(sandbox.Fault{Operation: p.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(2 * time.Second)})
+				in.publish(p.Requested(), p.request("r1", "on_unknown", "report"))
+				in.until("the call", time.Minute, func() bool { return in.calls(p.call) == 2 })
 				room := c.fill(t, in)
 				status, page := 0, ""
 				shows := func() bool {
@@ -65,11 +65,11 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 					wait(t.Context(), 500*time.Millisecond)
 				}
 				room()
-				in.waitOutcomes(p.events, 2, time.Minute)
+				in.waitOutcomes(p.events(), 2, time.Minute)
 				in.untilReady(program)
 				program.stop(time.Minute)
-				if succeeded, calls := in.count(p.succeeded), in.calls(p.operation); succeeded != 2 || calls != 2 {
-					t.Errorf("%d of 2 succeeded, with %d calls: %v", succeeded, calls, in.subjects(p.events))
+				if succeeded, calls := in.count(p.good()), in.calls(p.call); succeeded != 2 || calls != 2 {
+					t.Errorf("%d of 2 succeeded, with %d calls: %v", succeeded, calls, in.subjects(p.events()))
 				}
 				if left := in.unsettled(p.queue); left != 0 {
 					t.Errorf("%d requests left", left)

@@ -17,36 +17,29 @@ import (
 // to it says so at /readyz for as long as that lasts, makes no call that it cannot record,
 // drops nothing, and goes on by itself when there is room.
 func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
-	mandate, mail := operated[0], operated[1]
+	bad := func(id string, _ ...string) map[string]any { return query(id) }
 	for _, c := range []struct {
-		stream, program, operation, requested, events string
-		queue                                         bus.Queue
-		request                                       map[string]any
-		calls                                         int64 // more, when there is room
+		stream string
+		*operation
+		request func(id string, more ...string) map[string]any
+		calls   int64 // more, when there is room
 	}{
-		{bus.MandateEvents, mandate.program, mandate.operation, mandate.requested, mandate.events, mandate.queue, enrollment("r1"), 1},
-		{bus.MailEvents, mail.program, mail.operation, mail.requested, mail.events, mail.queue, message("r1", 1), 1},
-		{bus.MailDeliveries, mail.program, mail.operation, mail.requested, mail.events, mail.queue, message("r1", 1), 1},
-		{bus.DeadLetters, mandate.program, mandate.operation, mandate.requested, mandate.events, mandate.queue, map[string]any{"request_id": "r1"}, 0},
-		{bus.DeadLetters, mail.program, mail.operation, mail.requested, mail.events, mail.queue, map[string]any{"request_id": "r1"}, 0},
+		{bus.MandateEvents, enrollOp, enrollment, 1}, {bus.MailEvents, sendOp, toOne, 1}, {bus.MailDeliveries, sendOp, toOne, 1},
+		{bus.DeadLetters, enrollOp, bad, 0}, {bus.DeadLetters, sendOp, bad, 0},
 	} {
 		t.Run(c.stream+", "+c.program, func(t *testing.T) {
 			in := install(t)
-			warm := enrollment("warm")
-			if c.program == mail.program {
-				warm = message("warm", 1)
-			}
-			in.publish(c.requested, warm)
-			in.publish(c.requested, map[string]any{"request_id": "bad"}) // for the dead letters
+			in.publish(c.Requested(), c.operation.request("warm"))
+			in.publish(c.Requested(), bad("bad")) // for the dead letters
 			program := in.start(c.program)
-			in.waitOutcomes(c.events, 2, time.Minute)
+			in.waitOutcomes(c.events(), 2, time.Minute)
 			in.untilSettled(c.queue)
 			stored, letters := in.stored(c.stream), in.stored(bus.DeadLetters)
 
 			room := in.fill(c.stream)
-			in.publish(c.requested, c.request)
+			in.publish(c.Requested(), c.request("r1"))
 			in.showsFull(program, c.stream)
-			if calls := in.calls(c.operation); calls != 1 {
+			if calls := in.calls(c.call); calls != 1 {
 				t.Errorf("%d calls, want only the one before there was no room", calls)
 			}
 			if now := in.stored(c.stream); now != stored {
@@ -54,11 +47,11 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			}
 
 			room()
-			in.waitOutcomes(c.events, 3, time.Minute)
+			in.waitOutcomes(c.events(), 3, time.Minute)
 			in.untilSettled(c.queue)
 			in.untilReady(program)
 			program.stop(time.Minute)
-			if calls := in.calls(c.operation); calls != 1+c.calls {
+			if calls := in.calls(c.call); calls != 1+c.calls {
 				t.Errorf("%d calls, want %d", calls, 1+c.calls)
 			}
 			if more := in.stored(bus.DeadLetters) - letters; more != int(1-c.calls) {

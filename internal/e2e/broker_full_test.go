@@ -58,32 +58,31 @@ func (b *bubble) full(l limit, stream string, after, lasts time.Duration) (back 
 }
 
 // warm has each service do one request, so that no stream is empty.
-func (b *bubble) warm(s service) {
+func (b *bubble) warm(s *operation) {
 	b.t.Helper()
-	b.publish(s.requested, []byte(`unreadable`)) // for the dead letters
-	b.publish(s.requested, s.request("warm"))
-	b.run(s.program(b, 8, b.upstream(func(exchange) reply { return reply{} })), time.Minute, b.haveOutcomes(s.events, 2))
+	b.publish(s.Requested(), []byte(`unreadable`)) // for the dead letters
+	b.publish(s.Requested(), s.request("warm"))
+	b.run(b.program(s, 8), time.Minute, b.haveOutcomes(s.events(), 2))
 }
 
 // There is no room for the outcome of a call, for twenty seconds or for longer than the
 // call's own deadline: it is kept, and stored when there is.
 func TestAnOutcomeWaitsForRoom(t *testing.T) {
-	for _, s := range []service{mandateService(), mailService()} {
+	for _, s := range writes {
 		for _, l := range limits {
 			for _, lasts := range []time.Duration{20 * time.Second, 3 * time.Minute} {
-				runInBubble(t, fmt.Sprint(s.write, ", ", l.name, ", ", lasts), func(t *testing.T, b *bubble) {
+				runInBubble(t, fmt.Sprint(s.call, ", ", l.name, ", ", lasts), func(t *testing.T, b *bubble) {
 					b.warm(s)
 					b.latency(3 * time.Second)
-					u := b.upstream(func(exchange) reply { return reply{} })
-					b.publish(s.requested, s.request("r1", "on_unknown", "report"))
-					back := b.full(l, s.eventStream(), 2*time.Second, lasts)
-					b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
+					b.publish(s.Requested(), s.request("r1", "on_unknown", "report"))
+					back := b.full(l, streamOf(s.events()), 2*time.Second, lasts)
+					b.run(b.program(s, 8), time.Hour, b.haveOutcomes(s.events(), 3))
 					b.beside.Wait()
-					wantBy(t, b.outcomes(s.events), map[string]time.Time{"r1": back.Add(15 * time.Second)}, s.succeeded)
-					if calls := len(u.writes("r1")); calls != 1 {
+					wantBy(t, b.outcomes(s.events()), map[string]time.Time{"r1": back.Add(15 * time.Second)}, s.succeeded)
+					if calls := len(b.writes("r1")); calls != 1 {
 						t.Errorf("%d calls", calls)
 					}
-					b.queueEmpty(s.requestStream())
+					b.queueEmpty(s.queue.Stream)
 				})
 			}
 		}
@@ -92,10 +91,10 @@ func TestAnOutcomeWaitsForRoom(t *testing.T) {
 
 // There is no room for the announcement of a call: the call is not made before there is.
 func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
-	for _, s := range []service{mandateService(), mailService()} {
+	for _, s := range writes {
 		for _, l := range limits {
-			t.Run(fmt.Sprint(s.write, ", ", l.name), func(t *testing.T) {
-				inBubble(t, func(_ *testing.T, b *bubble) { b.calledOnceThereIsRoom(s, l, s.eventStream()) })
+			t.Run(fmt.Sprint(s.call, ", ", l.name), func(t *testing.T) {
+				inBubble(t, func(_ *testing.T, b *bubble) { b.calledOnceThereIsRoom(s, l, streamOf(s.events())) })
 			})
 		}
 	}
@@ -104,21 +103,21 @@ func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
 // There is no room for the dead letter of a request that was refused: the request is
 // acknowledged when its letter is stored, once.
 func TestADeadLetterWaitsForRoom(t *testing.T) {
-	for _, s := range []service{mandateService(), mailService()} {
+	for _, s := range writes {
 		for _, l := range limits {
-			runInBubble(t, fmt.Sprint(s.write, ", ", l.name), func(t *testing.T, b *bubble) {
+			runInBubble(t, fmt.Sprint(s.call, ", ", l.name), func(t *testing.T, b *bubble) {
 				b.warm(s)
 				b.latency(3 * time.Second)
-				u := b.upstream(refuse(http.StatusUnprocessableEntity))
-				b.publish(s.requested, s.request("bad"))
+				b.script = refuse(http.StatusUnprocessableEntity)
+				b.publish(s.Requested(), s.request("bad"))
 				b.full(l, bus.DeadLetters, 2*time.Second, 20*time.Second)
-				b.run(s.program(b, 8, u), 10*time.Minute, func() bool { return b.haveOutcomes(s.events, 3)() && b.stored(s.requestStream()) == 0 })
+				b.run(b.program(s, 8), 10*time.Minute, func() bool { return b.haveOutcomes(s.events(), 3)() && b.stored(s.queue.Stream) == 0 })
 				b.beside.Wait()
-				if e := b.outcomes(s.events)["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" || len(u.writes("bad")) != 1 {
-					t.Errorf("%d calls: %s %s", len(u.writes("bad")), e.Subject, e.Raw)
+				if e := b.outcomes(s.events())["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" || len(b.writes("bad")) != 1 {
+					t.Errorf("%d calls: %s %s", len(b.writes("bad")), e.Subject, e.Raw)
 				}
 				letters := 0
-				for _, d := range b.events("dead." + s.requested) {
+				for _, d := range b.events("dead." + s.Requested()) {
 					if d.Header.Get("Errand-Request-Id") == "bad" {
 						letters++
 					}
@@ -126,7 +125,7 @@ func TestADeadLetterWaitsForRoom(t *testing.T) {
 				if letters != 1 {
 					t.Errorf("%d dead letters", letters)
 				}
-				b.queueEmpty(s.requestStream())
+				b.queueEmpty(s.queue.Stream)
 			})
 		}
 	}
@@ -138,36 +137,35 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 	const parts = 10
 	for _, l := range limits {
 		runInBubble(t, "pages, "+l.name, func(t *testing.T, b *bubble) {
-			s := mandateService()
+			s := enrollOp
 			b.warm(s)
 			enrollDirectly(t, b.box, parts*perPage-1) // and the one before
 			b.latency(time.Second)
-			u := b.upstream(func(exchange) reply { return reply{} })
-			b.publish(s.asked, map[string]any{"request_id": "list"})
-			b.full(l, s.eventStream(), 4500*time.Millisecond, 20*time.Second)
-			b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.answers, 1))
+			b.publish(s.read.Requested(), map[string]any{"request_id": "list"})
+			b.full(l, streamOf(s.events()), 4500*time.Millisecond, 20*time.Second)
+			b.run(b.program(s, 8), time.Hour, b.haveOutcomes(s.read.events(), 1))
 			b.beside.Wait()
 			wantListed(t, b.events("mandate.transactions.*.list"), parts, parts*perPage)
-			u.wantPagesOnce(t, parts, 0)
-			b.queueEmpty(s.requestStream())
+			b.wantPagesOnce(parts, 0)
+			b.queueEmpty(s.queue.Stream)
 		})
 		runInBubble(t, "batches, "+l.name, func(t *testing.T, b *bubble) {
-			s := mailService()
+			s := sendOp
 			b.warm(s)
 			b.latency(3 * time.Second)
-			b.publish(s.requested, message("m1", parts*1000, "on_unknown", "report"))
-			b.full(l, s.eventStream(), 4*time.Second, 20*time.Second)
+			b.publish(s.Requested(), message("m1", parts*1000, "on_unknown", "report"))
+			b.full(l, streamOf(s.events()), 4*time.Second, 20*time.Second)
 			p := b.mails()
 			p.BatchParallel = 1
-			b.run(p, time.Hour, b.haveOutcomes(s.events, 3))
+			b.run(p, time.Hour, b.haveOutcomes(s.events(), 3))
 			b.beside.Wait()
-			if e := b.outcomes(s.events)["m1"]; e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000 {
+			if e := b.outcomes(s.events())["m1"]; e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000 {
 				t.Errorf("%s %s", e.Subject, e.Raw)
 			}
 			if o := b.totals(); o.Calls["send"] != parts+1 || o.Mail.TwiceCount != 0 {
 				t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"]-1, parts, o.Mail.TwiceCount)
 			}
-			b.queueEmpty(s.requestStream())
+			b.queueEmpty(s.queue.Stream)
 		})
 	}
 }
@@ -195,7 +193,7 @@ func TestDeliveriesWaitForRoom(t *testing.T) {
 // There is no room for the record of a call, by which rows of the sending log are matched:
 // the message is sent when there is.
 func TestNoMessageIsSentWhoseRecordCannotBeStored(t *testing.T) {
-	s := mailService()
+	s := sendOp
 	for _, l := range limits {
 		t.Run(l.name, func(t *testing.T) {
 			inBubble(t, func(_ *testing.T, b *bubble) { b.calledOnceThereIsRoom(s, l, bus.MailDeliveries) })
@@ -205,21 +203,20 @@ func TestNoMessageIsSentWhoseRecordCannotBeStored(t *testing.T) {
 
 // calledOnceThereIsRoom runs a request while a stream is full, before which nothing may be
 // called, and which ends well afterwards.
-func (b *bubble) calledOnceThereIsRoom(s service, l limit, stream string) {
+func (b *bubble) calledOnceThereIsRoom(s *operation, l limit, stream string) {
 	b.warm(s)
-	u := b.upstream(func(exchange) reply { return reply{} })
-	b.publish(s.requested, s.request("r1", "on_unknown", "report"))
+	b.publish(s.Requested(), s.request("r1", "on_unknown", "report"))
 	back := b.full(l, stream, 0, 10*time.Minute)
 	time.Sleep(time.Second)
-	b.run(s.program(b, 8, u), time.Hour, b.haveOutcomes(s.events, 3))
+	b.run(b.program(s, 8), time.Hour, b.haveOutcomes(s.events(), 3))
 	b.beside.Wait()
-	for _, x := range u.writes("r1") {
+	for _, x := range b.writes("r1") {
 		if x.at.Before(back) {
 			b.t.Errorf("a call %v before there was room", back.Sub(x.at))
 		}
 	}
-	if e := b.outcomes(s.events)["r1"]; e.Subject == "" || e.state() != s.succeeded || len(u.writes("r1")) != 1 {
-		b.t.Errorf("%d calls: %s %s", len(u.writes("r1")), e.Subject, e.Raw)
+	if e := b.outcomes(s.events())["r1"]; e.Subject == "" || e.state() != s.succeeded || len(b.writes("r1")) != 1 {
+		b.t.Errorf("%d calls: %s %s", len(b.writes("r1")), e.Subject, e.Raw)
 	}
-	b.queueEmpty(s.requestStream())
+	b.queueEmpty(s.queue.Stream)
 }

@@ -107,7 +107,7 @@ func (c *islands) led(in *installation, info, stepDown, name string, body []byte
 // says of the same event, written again, that it is in process. The outcome is kept until
 // the others have it: no call becomes one of unknown fate.
 func TestAnOutcomeOutlivesTheLeaderThatCouldNotStoreIt(t *testing.T) {
-	for _, p := range operated {
+	for _, p := range writes {
 		t.Run(p.program, func(t *testing.T) {
 			dir := releaseBuild.programs(t)
 			parallel(t)
@@ -116,18 +116,18 @@ func TestAnOutcomeOutlivesTheLeaderThatCouldNotStoreIt(t *testing.T) {
 			c.leads(in, 0)
 			program := in.start(p.program, "NATS_URL="+c.servers[0].url)
 			in.untilReady(program)
-			in.fault(sandbox.Fault{Operation: p.operation, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(2 * time.Second)})
-			in.publish(p.requested, p.request("r1", "on_unknown", "report"))
-			in.until("the call", time.Minute, func() bool { return in.calls(p.operation) == 1 })
+			in.fault(sandbox.Fault{Operation: p.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(2 * time.Second)})
+			in.publish(p.Requested(), p.request("r1", "on_unknown", "report"))
+			in.until("the call", time.Minute, func() bool { return in.calls(p.call) == 1 })
 			heal := c.cutOff(0)
 			wait(t.Context(), 14*time.Second) // the answer, the write and its repetition, and until the others have a leader
 			heal()
-			in.waitOutcomes(p.events, 1, 2*time.Minute)
+			in.waitOutcomes(p.events(), 1, 2*time.Minute)
 			in.untilSettled(p.queue)
 			in.untilReady(program)
 			program.stop(time.Minute)
-			if e := in.wantFinal(p.events); in.count(p.succeeded) != 1 || in.calls(p.operation) != 1 {
-				t.Errorf("%d calls, %s %s", in.calls(p.operation), e.Subject, e.Raw)
+			if e := in.wantFinal(p.events()); in.count(p.good()) != 1 || in.calls(p.call) != 1 {
+				t.Errorf("%d calls, %s %s", in.calls(p.call), e.Subject, e.Raw)
 			}
 		})
 	}

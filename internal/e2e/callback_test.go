@@ -12,7 +12,6 @@ import (
 // again; what the sender named stays.
 func TestARequestHasOneReturnURL(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		calls := b.watch()
 		b.fault(often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Headers: map[string]string{"Retry-After": "60"}}))
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		configured := b.mandates()
@@ -25,7 +24,7 @@ func TestARequestHasOneReturnURL(t *testing.T) {
 		b.wantEnd("mandate.enroll", "succeeded", "r1")
 		b.wantEnd("mandate.enroll", "succeeded", "r2")
 		var got []string
-		for _, call := range calls.of("enroll") {
+		for _, call := range b.of("enroll") {
 			got = append(got, call.body["return_url"].(string))
 		}
 		for _, e := range b.events("mandate.enroll.started.r1") {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
@@ -12,11 +11,10 @@ import (
 // is made: the programs send none and report none.
 func TestAnOmittedLinkExpiryIsLeftToTheService(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		calls := b.watch()
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
 		b.wantEnd("mandate.enroll", "succeeded", "r1")
-		for _, call := range calls.of("enroll") {
+		for _, call := range b.of("enroll") {
 			if at, given := call.body["link_expired_at"]; given {
 				t.Errorf("the call names link_expired_at %v", at)
 			}
@@ -51,10 +49,9 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			time.Sleep(time.Until(c.begin))
 			b.fault(c.fault)
-			calls := b.watch()
-			calls.answer = func(call upstreamCall, _ []upstreamCall) int {
+			b.script = func(call exchange) reply {
 				if call.operation != "enroll" {
-					return 0
+					return reply{}
 				}
 				want := call.at.In(zone).AddDate(0, 0, 1).Format(time.DateOnly)
 				if len(c.more) > 0 {
@@ -67,7 +64,7 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 				if last := started[len(started)-1]; len(c.more) == 0 && last.Body["effective_date"] != want {
 					t.Errorf("a call at %s is announced without its date: %s", call.at.In(zone).Format(time.DateTime), last.Raw)
 				}
-				return 0
+				return reply{}
 			}
 			more := append([]string{"give_up_at", time.Now().Add(100 * time.Hour).UTC().Format(time.RFC3339)}, c.more...)
 			b.publish("mandate.enroll.requested", enrollment("r1", more...))
@@ -107,15 +104,14 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 			}
 			began := time.Now()
 			expires := began.Add(c.expires).Truncate(time.Second)
-			calls := b.watch()
-			calls.answer = func(call upstreamCall, _ []upstreamCall) int {
+			b.script = func(call exchange) reply {
 				if time.Since(began) > c.heals {
 					b.box.ClearFaults()
 				}
 				if late := call.at.Sub(expires); call.operation == "enroll" && late >= 0 {
 					t.Errorf("a call %v after its link expired", late)
 				}
-				return 0
+				return reply{}
 			}
 			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", upstreamTime(expires)))
 			time.Sleep(c.waits)
@@ -133,13 +129,14 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 
 func TestRetryAfterIsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		var at []time.Duration
-		began := time.Now()
-		b.intercept = func(*http.Request) int { at = append(at, time.Since(began)); return 0 }
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 1, Headers: map[string]string{"Retry-After": "7"}})
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1, Headers: map[string]string{"Retry-After": "3600"}})
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.succeeded.r1", 1))
+		var at []time.Duration
+		for _, x := range b.exchanges(nil) {
+			at = append(at, x.at.Sub(epoch))
+		}
 		if len(at) != 3 || at[1]-at[0] < 7*time.Second || at[1]-at[0] > 8*time.Second || at[2]-at[1] < time.Hour || at[2]-at[1] > time.Hour+5*time.Second {
 			t.Fatalf("calls at %v, want 7 s and then an hour apart\n%s", at, b.logs)
 		}

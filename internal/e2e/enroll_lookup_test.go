@@ -50,11 +50,10 @@ func TestAnOrderNumberIsFoundInAnySpelling(t *testing.T) {
 				}
 				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
 				b.fault(listing(fmt.Sprintf(`{"total":%d}`, len(records)), records...))
-				calls := b.watch()
 				b.publish("mandate.enroll.requested", enrollment("r1", "order_number", c.order))
 				b.run(b.mandates(), 10*time.Minute, b.ended("mandate.enroll", "r1"))
-				if n := len(calls.of("enroll")); n != 1 {
-					t.Errorf("%d calls, want one: %s", n, calls)
+				if n := len(b.of("enroll")); n != 1 {
+					t.Errorf("%d calls, want one: %s", n, b.timeline())
 				}
 				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
 				if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
@@ -103,11 +102,10 @@ func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
 			giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
 			b.fault(c.list)
-			calls := b.watch()
 			b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", giveUp.Format(time.RFC3339)))
 			b.run(b.mandates(), 2*time.Hour, b.ended("mandate.enroll", "r1"))
-			if n := len(calls.of("enroll")); n != 1 {
-				t.Errorf("%d calls, want one: %.300s", n, calls)
+			if n := len(b.of("enroll")); n != 1 {
+				t.Errorf("%d calls, want one: %.300s", n, b.timeline())
 			}
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
 			if stamp(t, e).After(giveUp.Add(time.Minute)) || e.reason() == "link_lost" {

@@ -31,7 +31,7 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 			if f.Operation = "transactions"; f.Kind != "" {
 				b.fault(f)
 			} else {
-				b.intercept = func(r *http.Request) int { r.URL.RawQuery = ""; return 0 }
+				b.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { r.URL.RawQuery = ""; b.box.ServeHTTP(w, r) })
 			}
 			time.Sleep(time.Until(began.Add(24*time.Hour - 3*time.Minute)))
 			b.publish("mandate.enroll.requested", enrollment("r2"))
@@ -45,7 +45,7 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 			if strings.Contains(b.logs.String(), "no more requests are taken") {
 				t.Errorf("the list held the program:\n%s", b.logs)
 			}
-			b.intercept = nil
+			b.next = b.box
 			b.box.ClearFaults()
 			b.runAt(began.Add(48*time.Hour), 3*time.Minute)
 			if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "failed" {
@@ -59,23 +59,17 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 func TestNothingIsLookedUpWhileTheProgramIsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		began := stamp(t, b.uncertain(sandbox.Cut))
-		seen := &lists{}
-		b.intercept = func(r *http.Request) int {
-			seen.look(r)
-			if time.Since(began) < 30*time.Minute {
-				return http.StatusUnauthorized
-			}
-			return 0
-		}
+		seen := time.Now()
+		b.script = answers(http.StatusUnauthorized, began.Add(30*time.Minute))
 		b.publish("mandate.enroll.requested", enrollment("r2"))
 		b.publish("mandate.enroll.requested", enrollment("r3"))
 		b.run(b.mandates(), time.Until(began.Add(29*time.Minute)), nil)
-		if got := len(seen.seen()); got != 0 {
+		if got := len(b.lookUps(seen)); got != 0 {
 			t.Errorf("%d looks while the program was held", got)
 		}
 		b.run(b.mandates(), 10*time.Minute, nil)
 		b.wantOne("mandate.enroll.succeeded.r2")
-		if len(seen.seen()) == 0 {
+		if len(b.lookUps(seen)) == 0 {
 			t.Error("no look after the hold")
 		}
 	})

@@ -91,11 +91,10 @@ func TestLookupsGoOnWhereAnotherProgramStopped(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		began := stamp(t, b.uncertain(sandbox.Cut))
-		seen := &lists{}
-		b.intercept = seen.look
+		seen := time.Now()
 		looks := func(want int, what string) {
 			t.Helper()
-			if got := len(seen.seen()); got != want {
+			if got := len(b.lookUps(seen)); got != want {
 				t.Fatalf("%s: %d looks, want %d\n%s", what, got, want, b.logs)
 			}
 		}
@@ -131,8 +130,7 @@ func TestOfTwoProgramsOneResolves(t *testing.T) {
 		}
 		b.run(b.mandates(), 10*time.Minute, b.published("mandate.enroll.uncertain.*", n+1))
 		time.Sleep(25 * time.Hour) // all of them are due at once
-		seen := &lists{}
-		b.intercept = seen.look
+		seen := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.mandates().Run(ctx) }()
@@ -144,12 +142,12 @@ func TestOfTwoProgramsOneResolves(t *testing.T) {
 				t.Errorf("body: %s", e.Raw)
 			}
 		}
-		at := seen.seen()
+		at := b.lookUps(seen)
 		if len(at) < n+1 || len(at) > 2*(n+1) {
 			t.Fatalf("%d looks at %d enrollments by two programs", len(at), n+1)
 		}
 		for i := range at[:max(len(at)-10, 0)] { // each takes four a second
-			if took := at[i+10].Sub(at[i]); took < time.Second {
+			if took := at[i+10].at.Sub(at[i].at); took < time.Second {
 				t.Fatalf("ten looks in %v", took)
 			}
 		}

@@ -28,52 +28,29 @@ func (p poison) String() string {
 	return fmt.Sprintf("%q %q", p.body, p.header)
 }
 
-// queue is one of the four kinds of requests.
-type queue struct {
-	subject, stream string
-	good            func(id string) any
-	state           string // that good ends in
-	call            string // its call, in the oracle
-}
-
-func queues() []queue {
-	asking := func(id string) any { return map[string]any{"request_id": id} }
-	return []queue{
-		{"mandate.enroll.requested", "MANDATE_REQUESTS", func(id string) any { return enrollment(id) }, "succeeded", "enroll"},
-		{"mandate.transactions.requested", "MANDATE_REQUESTS", asking, "listed", "transactions"},
-		{"mail.send.requested", "MAIL_REQUESTS", func(id string) any { return message(id, 1) }, "accepted", "send"},
-		{"mail.account.requested", "MAIL_REQUESTS", asking, "reported", "account"},
-	}
-}
-
-// event is the subject of the queue's event in a state.
-func (q queue) event(state, id string) string {
-	return strings.Replace(q.subject, "requested", state+"."+id, 1)
-}
-
 // wantRejected runs a queue that begins with bad requests: each gets its one
 // event and its dead letter, none is called for, and the good ones behind it are answered.
-func wantRejected(t *testing.T, q queue, concurrency int, kinds []poison) {
+func wantRejected(t *testing.T, q *operation, concurrency int, kinds []poison) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		sequences := make([]uint64, len(kinds))
 		for i, k := range kinds {
-			sequences[i] = b.raw(q.subject, k.header, k.body)
+			sequences[i] = b.raw(q.Requested(), k.header, k.body)
 		}
 		const goods = 3
 		for i := range goods {
-			b.publish(q.subject, q.good(fmt.Sprint("good-", i)))
+			b.publish(q.Requested(), q.request(fmt.Sprint("good-", i)))
 		}
-		logged, logger := b.logger()
-		failed := b.published(q.event("failed", "*"), len(kinds))
-		good := b.published(q.event(q.state, "*"), goods)
-		b.run(b.program(q, concurrency, logger), 10*time.Minute, func() bool { return failed() && good() })
+		logged := b.keepLogs()
+		failed := b.published(q.Subject("failed", "*"), len(kinds))
+		good := b.published(q.Subject(q.succeeded, "*"), goods)
+		b.run(b.program(q, concurrency), 10*time.Minute, func() bool { return failed() && good() })
 		for i := range goods {
-			b.wantOne(q.event(q.state, fmt.Sprint("good-", i)))
+			b.wantOne(q.Subject(q.succeeded, fmt.Sprint("good-", i)))
 		}
-		b.queueEmpty(q.stream)
+		b.queueEmpty(q.queue.Stream)
 
 		events, dead := map[string]event{}, map[string]event{}
-		for _, e := range b.events(q.event("*", "*")) {
+		for _, e := range b.events(q.Subject("*", "*")) {
 			if _, id, _ := cutLast(e.Subject); !strings.HasPrefix(id, "good-") {
 				if events[id].Subject != "" {
 					t.Errorf("%s has two events, %s and %s", id, events[id].Subject, e.Subject)
@@ -81,7 +58,7 @@ func wantRejected(t *testing.T, q queue, concurrency int, kinds []poison) {
 				events[id] = e
 			}
 		}
-		for _, d := range b.events("dead." + q.subject) {
+		for _, d := range b.events("dead." + q.Requested()) {
 			dead[d.Header.Get("Errand-Sequence")] = d
 		}
 		if len(events) != len(kinds) || len(dead) != len(kinds) {
@@ -90,7 +67,7 @@ func wantRejected(t *testing.T, q queue, concurrency int, kinds []poison) {
 		for i, k := range kinds {
 			id := k.id
 			if id == "" {
-				id = fmt.Sprint(q.stream, "-", sequences[i])
+				id = fmt.Sprint(q.queue.Stream, "-", sequences[i])
 			}
 			k.check(t, id, events[id], dead[fmt.Sprint(sequences[i])])
 		}

@@ -30,12 +30,13 @@ import (
 // behind a pipe, and the programs.
 type bubble struct {
 	world
+	*upstream
 	nats      *devkit.NATS
 	pipe      *pipe
 	logs      *lines
-	intercept func(*http.Request) int // a status to answer instead of the upstream, or 0
-	beside    sync.WaitGroup          // what runs beside the test, which ends after it
-	callbacks http.Handler            // takes what the sandbox sends to any return_url; nil: nobody does
+	kept      *output        // everything that is logged; nil keeps the last lines only
+	beside    sync.WaitGroup // what runs beside the test, which ends after it
+	callbacks http.Handler   // takes what the sandbox sends to any return_url; nil: nobody does
 }
 
 // inBubble runs f in virtual time.
@@ -44,18 +45,11 @@ func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 	devtest.InBubble(t, func(t *testing.T, n *devkit.NATS, nc *nats.Conn) {
 		js, err := jetstream.New(nc)
 		must(t, err)
-		b := &bubble{world: world{t: t, js: js, producer: js}, nats: n, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
+		b := &bubble{world: world{t: t, js: js, producer: js}, upstream: &upstream{}, nats: n, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
 		b.lastOutput = b.logs.String
 		b.box = sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085", Callbacks: receiving{b}})
-		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if b.intercept != nil {
-				if status := b.intercept(r); status != 0 {
-					http.Error(w, `{"message":"out of order"}`, status)
-					return
-				}
-			}
-			b.box.ServeHTTP(w, r)
-		})}
+		b.next = b.box
+		web := &http.Server{Handler: b.upstream}
 		served := make(chan struct{})
 		go func() { _ = web.Serve(b.pipe); close(served) }()
 		defer func() { _ = web.Close(); <-served; b.box.Close() }()
@@ -76,10 +70,20 @@ func (b *bubble) connection() bus.Connection {
 
 // common is the default configuration, over pipes.
 func (b *bubble) common() programs.Common {
-	log := zerolog.New(b.logs).Level(zerolog.DebugLevel)
+	var into io.Writer = b.logs
+	if b.kept != nil {
+		into = io.MultiWriter(b.logs, b.kept)
+	}
+	log := zerolog.New(into).Level(zerolog.DebugLevel)
 	return programs.Common{Base: programs.Base{NATS: b.connection(), AdminAddr: "off", ShutdownGrace: 25 * time.Second, Logger: &log},
 		UpstreamTimeout: 30 * time.Second, RetryFirst: 200 * time.Millisecond, RetryMax: 10 * time.Second, RetryTries: 5,
 		Transport: &http.Transport{DialContext: b.pipe.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second}}
+}
+
+// keepLogs keeps everything that the programs log which are made from now on.
+func (b *bubble) keepLogs() *output {
+	b.kept = &output{}
+	return b.kept
 }
 
 func (b *bubble) mandates() *programs.MandateConsumer {
@@ -128,24 +132,6 @@ func (b *bubble) runAt(from time.Time, while time.Duration) {
 	b.t.Helper()
 	time.Sleep(time.Until(from))
 	b.run(b.mandates(), while, nil)
-}
-
-// program is the one that works off the queue.
-func (b *bubble) program(q queue, concurrency int, logger *zerolog.Logger) programs.Program {
-	if strings.HasPrefix(q.subject, "mandate") {
-		p := b.mandates()
-		p.Concurrency, p.Logger = concurrency, logger
-		return p
-	}
-	p := b.mails()
-	p.Concurrency, p.Logger = concurrency, logger
-	return p
-}
-
-func (b *bubble) logger() (*output, *zerolog.Logger) {
-	r := &output{}
-	logger := zerolog.New(io.MultiWriter(b.logs, r)).Level(zerolog.DebugLevel)
-	return r, &logger
 }
 
 // raw publishes as a client does that checks nothing: the header lines go to the

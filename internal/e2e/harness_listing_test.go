@@ -63,10 +63,10 @@ func wantListed(t *testing.T, history []event, pages, total int) {
 }
 
 // wantPagesOnce wants each page to have been read well once, and at most so many again.
-func (u *upstream) wantPagesOnce(t *testing.T, pages, again int) {
-	t.Helper()
+func (b *bubble) wantPagesOnce(pages, again int) {
+	b.t.Helper()
 	read := map[int]int{}
-	calls := u.calls(func(x exchange) bool { return x.operation == "transactions" && x.status == http.StatusOK })
+	calls := b.exchanges(func(x exchange) bool { return x.operation == "transactions" && x.status == http.StatusOK })
 	for _, x := range calls {
 		n, err := strconv.Atoi(x.page)
 		if err != nil {
@@ -75,6 +75,6 @@ func (u *upstream) wantPagesOnce(t *testing.T, pages, again int) {
 		read[n]++
 	}
 	if len(read) != pages || len(calls) > pages+again {
-		t.Errorf("%d pages were read by %d calls, want %d by at most %d: %v", len(read), len(calls), pages, pages+again, read)
+		b.t.Errorf("%d pages were read by %d calls, want %d by at most %d: %v", len(read), len(calls), pages, pages+again, read)
 	}
 }

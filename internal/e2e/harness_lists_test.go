@@ -1,36 +1,11 @@
 package e2e
 
 import (
-	"net/http"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"errand/internal/sandbox"
 )
-
-// lists counts the looks at the transaction list from now on, when they were.
-type lists struct {
-	mu sync.Mutex
-	at []time.Time
-}
-
-func (l *lists) seen() []time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]time.Time(nil), l.at...)
-}
-
-// look is a hook that notes each call under an order number.
-func (l *lists) look(r *http.Request) int {
-	if strings.HasSuffix(r.URL.Path, "/transactions") && r.URL.Query().Get("order_number") != "" {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.at = append(l.at, time.Now())
-	}
-	return 0
-}
 
 // uncertain makes an enrollment that ends so, and another one that does not, so that
 // the list is never empty. Kind is what goes wrong.

@@ -31,22 +31,12 @@ func (p *process) peak() int {
 	return 0
 }
 
-// shapes are the consumers and a request to each that takes one call.
-var shapes = []struct {
-	program, call string
-	queue         bus.Queue
-	body          func(id string) map[string]any
-}{
-	{"mandate-consumer", "enroll", bus.EnrollQueue, func(id string) map[string]any { return enrollment(id, "on_unknown", "report") }},
-	{"mail-consumer", "send", bus.SendQueue, func(id string) map[string]any { return message(id, 1) }},
-}
-
 // pile puts many requests into a queue at once.
-func (in *installation) pile(q bus.Queue, prefix string, n int, body func(id string) map[string]any) {
+func (in *installation) pile(q bus.Queue, prefix string, n int, request func(id string, more ...string) map[string]any) {
 	in.t.Helper()
 	subject := in.queue(q).Config.FilterSubject
 	for i := range n {
-		data, err := json.Marshal(body(fmt.Sprint(prefix, i)))
+		data, err := json.Marshal(request(fmt.Sprint(prefix, i)))
 		if err == nil {
 			_, err = in.js.PublishAsync(subject, data, jetstream.WithStallWait(time.Minute))
 		}

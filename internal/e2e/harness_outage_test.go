@@ -4,10 +4,10 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,17 +16,16 @@ import (
 	"errand/internal/sandbox"
 )
 
-// outage is an upstream out of order, and what shows of it outside: every call that
-// is made, and what the program says of its hold.
+// outage is an upstream out of order, and what the program logs of its hold.
 type outage struct {
-	status  int    // answered to all calls but those that pass
-	envelop string // answered to submissions instead, under its status
-	refuses bool   // no connection is got
-	reads   bool   // it hits reads only
-	over    time.Time
+	status   int    // answered to all calls but those that pass
+	envelope string // answered to submissions instead, under the status
+	refuses  bool   // there is no connection
+	reads    bool   // it hits reads only
+	over     time.Time
 
 	mu          sync.Mutex
-	calls       []time.Time
+	dials       []time.Time // that were refused
 	held, ended []time.Time
 	why         []string
 }
@@ -34,35 +33,41 @@ type outage struct {
 // on begins the outage for a bubble and a program in it.
 func (o *outage) on(b *bubble, c *programs.Common, lasts time.Duration) {
 	o.over = time.Now().Add(lasts)
-	b.intercept = func(r *http.Request) int {
-		if r.Method == http.MethodPost && o.reads || r.Method == http.MethodGet && o.envelop != "" || !o.lasts() {
-			return 0
-		}
-		o.called()
-		return o.status
-	}
-	if o.envelop != "" {
-		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: o.status, Body: []byte(o.envelop)})
-		o.status = 0
+	switch {
+	case o.envelope != "":
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: o.status, Body: []byte(o.envelope)})
 		b.beside.Go(func() { time.Sleep(lasts); b.box.ClearFaults() })
-	}
-	c.Transport = &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if o.refuses && o.lasts() {
-			o.called()
+	case o.refuses:
+		c.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if !o.lasts() {
+				return b.pipe.dial(ctx, network, addr)
+			}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.dials = append(o.dials, time.Now())
 			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		}}
+	case o.status != 0:
+		b.script = func(x exchange) reply {
+			if !o.lasts() || o.reads && x.write() {
+				return reply{}
+			}
+			return reply{status: o.status}
 		}
-		return b.pipe.dial(ctx, network, addr)
-	}}
+	}
 	log := zerolog.New(zerolog.MultiLevelWriter(b.logs, o)).Level(zerolog.DebugLevel)
 	c.Logger = &log
 }
 
 func (o *outage) lasts() bool { return time.Now().Before(o.over) }
 
-func (o *outage) called() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.calls = append(o.calls, time.Now())
+// calls are those that the outage hit.
+func (o *outage) calls(b *bubble) []time.Time {
+	hit := slices.Clone(o.dials)
+	for _, x := range b.exchanges(func(x exchange) bool { return x.status == o.status && x.at.Before(o.over) }) {
+		hit = append(hit, x.at)
+	}
+	return hit
 }
 
 // Write reads the log of the program.
@@ -80,8 +85,10 @@ func (o *outage) Write(line []byte) (int, error) {
 
 // wantOneHold wants one hold over the whole outage, that says why, with one call an
 // interval at most, and that ends within an interval after the outage.
-func (o *outage) wantOneHold(t *testing.T, why string, interval time.Duration) {
+func (o *outage) wantOneHold(b *bubble, why string, interval time.Duration) {
+	t := b.t
 	t.Helper()
+	calls := o.calls(b)
 	if len(o.held) != 1 || len(o.ended) != 1 || !strings.Contains(o.why[0], why) {
 		t.Fatalf("held at %v, ended at %v, want once; said %q, want %q", o.held, o.ended, o.why, why)
 	}
@@ -89,7 +96,7 @@ func (o *outage) wantOneHold(t *testing.T, why string, interval time.Duration) {
 		t.Errorf("the hold ended %v after the outage", late)
 	}
 	last, probes := o.held[0], 0
-	for _, at := range o.calls {
+	for _, at := range calls {
 		if !at.After(o.held[0]) {
 			continue // in flight when it began
 		}
@@ -102,7 +109,7 @@ func (o *outage) wantOneHold(t *testing.T, why string, interval time.Duration) {
 	if least := int(o.over.Sub(o.held[0])/interval) / 2; probes < least {
 		t.Errorf("%d probes, want at least %d", probes, least)
 	}
-	t.Logf("%d calls before the hold, %d probes", len(o.calls)-probes, probes)
+	t.Logf("%d calls before the hold, %d probes", len(calls)-probes, probes)
 }
 
 // wantEventsBy wants one event under a filter, published by then.

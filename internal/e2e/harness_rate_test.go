@@ -1,43 +1,31 @@
 package e2e
 
 import (
-	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 )
 
-// meter notes when an upstream is called.
+// meter says when the upstream was called.
 type meter struct {
-	mu    sync.Mutex
+	*upstream
 	began time.Time
-	at    []time.Duration // of each call, since began
-	kinds map[string]int  // calls by method
 }
 
-func newMeter() *meter { return &meter{began: time.Now(), kinds: map[string]int{}} }
+// newMeter counts calls from now on.
+func newMeter(u *upstream) *meter { return &meter{u, time.Now()} }
 
-// count notes a call and gives the number that it has among those of its method, from 1.
-func (m *meter) count(r *http.Request) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.at = append(m.at, time.Since(m.began))
-	m.kinds[r.Method]++
-	return m.kinds[r.Method]
-}
-
-// calls are all until now, in order, and how many of them were of a method.
-func (m *meter) calls(method string) (at []time.Duration, of int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Sorted(slices.Values(m.at)), m.kinds[method]
+// at are the calls until now, since the meter began.
+func (m *meter) at() (all []time.Duration) {
+	for _, x := range m.exchanges(func(x exchange) bool { return !x.at.Before(m.began) }) {
+		all = append(all, x.at.Sub(m.began))
+	}
+	return all
 }
 
 // between counts the calls from one time to another.
 func (m *meter) between(from, to time.Duration) (n int) {
-	all, _ := m.calls("")
-	for _, at := range all {
+	for _, at := range m.at() {
 		if at >= from && at < to {
 			n++
 		}
@@ -47,7 +35,7 @@ func (m *meter) between(from, to time.Duration) (n int) {
 
 // most is the largest number of calls in any window of a length.
 func (m *meter) most(window time.Duration) (most int) {
-	all, _ := m.calls("")
+	all := m.at()
 	for i, first := range all {
 		end, _ := slices.BinarySearch(all, first+window)
 		most = max(most, end-i)

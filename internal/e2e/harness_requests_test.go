@@ -14,9 +14,13 @@ import (
 
 // enrollment is a valid request.
 func enrollment(id string, more ...string) map[string]any {
-	body := map[string]any{"request_id": id, "order_number": "order-" + id, "amount": 100, "payer_id_type": 1, "payer_id": "900101011234",
+	return having(map[string]any{"request_id": id, "order_number": "order-" + id, "amount": 100, "payer_id_type": 1, "payer_id": "900101011234",
 		"payer_name": "Test Payer", "payer_email": "payer@example.test", "payer_telephone_number": "0123456789",
-		"frequency_mode": "MT", "application_reason": "story"}
+		"frequency_mode": "MT", "application_reason": "story"}, more)
+}
+
+// having sets more fields of a body: names and values in turn.
+func having(body map[string]any, more []string) map[string]any {
 	for i := 0; i+1 < len(more); i += 2 {
 		body[more[i]] = more[i+1]
 	}
@@ -29,11 +33,7 @@ func message(id string, n int, more ...string) map[string]any {
 	for i := range to {
 		to[i] = fmt.Sprintf("%s-%d@example.test", id, i)
 	}
-	body := map[string]any{"request_id": id, "to": to, "subject": "story " + id, "content": "hello"}
-	for i := 0; i+1 < len(more); i += 2 {
-		body[more[i]] = more[i+1]
-	}
-	return body
+	return having(map[string]any{"request_id": id, "to": to, "subject": "story " + id, "content": "hello"}, more)
 }
 
 // about is a fault of the calls with a recipient of the request m1 alone.
@@ -73,3 +73,11 @@ func (w *world) listedAs(body map[string]any, list string) map[string]any {
 	body["to_object"] = map[string]string{"bucket": "lists", "name": id, "digest": digest}
 	return body
 }
+
+// upstreamTime is a time as the e-mandate service writes it.
+func upstreamTime(t time.Time) string {
+	return t.In(zone).Format(time.DateTime)
+}
+
+// zone is the time zone of the e-mandate service's dates.
+var zone = time.FixedZone("UTC+8", 8*60*60)

@@ -3,9 +3,9 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,23 +19,24 @@ import (
 // retryMax is RETRY_MAX of a bubble's programs: the time between two probes.
 const retryMax = 10 * time.Second
 
-// upstream is both services in a bubble: the sandbox behind a script, and a record of
-// every exchange with it.
+// upstream is both services: the sandbox behind a script, and a record of every call.
 type upstream struct {
-	box    http.Handler
-	script func(exchange) reply
+	next   http.Handler         // the sandbox
+	script func(exchange) reply // asked about every call, and by several at once; nil leaves all calls to the sandbox
 
-	mu        sync.Mutex
-	exchanges []exchange
+	mu  sync.Mutex
+	all []*exchange
 }
 
 // exchange is one call and what it was answered.
 type exchange struct {
 	at        time.Time
-	operation string // enroll, transactions, send, account, or the path if it is none of theirs
-	id        string // request id of a submission made by enrollment or message
-	page      string // of a listing; "" is the first
-	status    int    // 0: there was no answer
+	operation string         // enroll, transactions, send, account, logs, otherwise the path
+	id        string         // request id of a submission made by enrollment or message
+	body      map[string]any // of a submission
+	page      string         // of a listing; "" is the first
+	order     string         // that a list is narrowed to
+	status    int            // 0: there was no answer
 }
 
 func (x exchange) write() bool { return x.operation == "enroll" || x.operation == "send" }
@@ -48,57 +49,45 @@ type reply struct {
 	hang   bool // no answer until the caller leaves
 }
 
-// upstream puts a script between a program and the sandbox. The script is asked about
-// every call and may be asked by several at once.
-func (b *bubble) upstream(script func(exchange) reply) *upstream {
-	return &upstream{box: b.box, script: script}
-}
-
-// transport gives a program the upstream. It ends with the test.
-func (u *upstream) transport(b *bubble) *http.Transport {
-	listener := &pipe{make(chan net.Conn), make(chan struct{})}
-	server, served := &http.Server{Handler: u}, make(chan struct{})
-	go func() { _ = server.Serve(listener); close(served) }()
-	transport := &http.Transport{DialContext: listener.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 4 * time.Second}
-	b.t.Cleanup(func() { transport.CloseIdleConnections(); _ = server.Close(); <-served })
-	return transport
-}
-
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the caller left while writing
 	}
-	x := exchange{at: time.Now(), page: r.URL.Query().Get("page")}
-	var fields struct {
-		OrderNumber string `json:"order_number"`
-		Subject     string `json:"subject"`
-	}
-	_ = json.Unmarshal(body, &fields) // a read has no body
-	switch x.operation = r.URL.Path; r.Method + " " + r.URL.Path {
+	x := exchange{at: time.Now(), operation: r.URL.Path, page: r.URL.Query().Get("page"), order: r.URL.Query().Get("order_number")}
+	_ = json.Unmarshal(body, &x.body) // a read has no body
+	text := func(field string) string { s, _ := x.body[field].(string); return s }
+	switch r.Method + " " + r.URL.Path {
 	case "POST /v3/mandates":
-		x.operation, x.id = "enroll", strings.TrimPrefix(fields.OrderNumber, "order-")
+		x.operation, x.id = "enroll", strings.TrimPrefix(text("order_number"), "order-")
 	case "POST /api/v0/messages":
-		x.operation, x.id = "send", strings.TrimPrefix(fields.Subject, "story ")
+		x.operation, x.id = "send", strings.TrimPrefix(text("subject"), "story ")
 	case "GET /v3/mandates/transactions":
 		x.operation = "transactions"
 	case "GET /api/v0/user":
 		x.operation = "account"
+	case "GET /api/v0/logs":
+		x.operation = "logs"
 	}
-	answer := u.script(x)
+	var answer reply
+	if u.script != nil {
+		answer = u.script(x)
+	}
 	x.status = answer.status
+	u.mu.Lock()
+	u.all = append(u.all, &x)
+	u.mu.Unlock()
 	switch {
 	case answer.hang:
-		u.record(x)
 		<-r.Context().Done()
 	case answer.status == 0:
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-		u.box.ServeHTTP(seen, r)
+		seen := &statusWriter{w, http.StatusOK}
+		u.next.ServeHTTP(seen, r)
+		u.mu.Lock()
 		x.status = seen.status
-		u.record(x)
+		u.mu.Unlock()
 	default:
-		u.record(x)
 		if answer.body == "" {
 			answer.body = `{"message":"` + http.StatusText(answer.status) + `"}`
 		}
@@ -106,7 +95,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(name, value)
 		}
 		w.WriteHeader(answer.status)
-		_, _ = io.WriteString(w, answer.body) // a caller that left is its own business
+		_, _ = io.WriteString(w, answer.body) // a caller may have left
 	}
 }
 
@@ -121,28 +110,53 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (u *upstream) record(x exchange) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.exchanges = append(u.exchanges, x)
-}
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// calls gives the exchanges that f picks, in the order of their beginning.
-func (u *upstream) calls(f func(exchange) bool) (out []exchange) {
+// exchanges are the calls that pick picks, in the order of their beginning; nil picks all.
+func (u *upstream) exchanges(pick func(exchange) bool) (out []exchange) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, x := range u.exchanges {
-		if f(x) {
-			out = append(out, x)
+	for _, x := range u.all {
+		if pick == nil || pick(*x) {
+			out = append(out, *x)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b exchange) int { return a.at.Compare(b.at) })
 	return out
 }
 
-// writes gives the submissions for a request; "" is for all of them.
+// of are the calls of an operation.
+func (u *upstream) of(operation string) []exchange {
+	return u.exchanges(func(x exchange) bool { return x.operation == operation })
+}
+
+// writes are the submissions for a request; "" is for all requests.
 func (u *upstream) writes(id string) []exchange {
-	return u.calls(func(x exchange) bool { return x.write() && (id == "" || x.id == id) })
+	return u.exchanges(func(x exchange) bool { return x.write() && (id == "" || x.id == id) })
+}
+
+// lookUps are the looks at the list for one order number, from a time on.
+func (u *upstream) lookUps(from time.Time) []exchange {
+	return u.exchanges(func(x exchange) bool { return x.operation == "transactions" && x.order != "" && !x.at.Before(from) })
+}
+
+// timeline is the calls in order, each with its second.
+func (u *upstream) timeline() string {
+	var out []string
+	for _, x := range u.exchanges(nil) {
+		out = append(out, fmt.Sprintf("%s at %.1fs", x.operation, x.at.Sub(epoch).Seconds()))
+	}
+	return strings.Join(out, ", ")
+}
+
+// answers answers every call with a status until a time.
+func answers(status int, until time.Time) func(exchange) reply {
+	return func(x exchange) reply {
+		if x.at.Before(until) {
+			return reply{status: status}
+		}
+		return reply{}
+	}
 }
 
 // at is when an event was written.

@@ -28,28 +28,28 @@ func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 		{"504 to everything", time.Hour, 100, 0, reply{status: http.StatusGatewayTimeout}, true},
 		{"504 to submissions", 15 * time.Minute, 400, 90, reply{status: http.StatusGatewayTimeout}, false},
 	} {
-		for _, s := range []service{mandateService(), mailService()} {
-			runInBubble(t, s.write+", "+c.name, func(t *testing.T, b *bubble) {
+		for _, s := range writes {
+			runInBubble(t, s.call+", "+c.name, func(t *testing.T, b *bubble) {
 				over := time.Now().Add(c.lasts)
-				u := b.upstream(func(x exchange) reply {
+				b.script = func(x exchange) reply {
 					if x.at.Before(over) && (x.write() || c.reads) {
 						return c.answer
 					}
 					return reply{}
-				})
-				for n := range c.n {
-					b.publish(s.requested, s.request(fmt.Sprint("r", n), "on_unknown", "report"))
 				}
-				b.run(s.program(b, concurrency, u), c.lasts+time.Hour, b.haveOutcomes(s.events, c.n))
+				for n := range c.n {
+					b.publish(s.Requested(), s.request(fmt.Sprint("r", n), "on_unknown", "report"))
+				}
+				b.run(b.program(s, concurrency), c.lasts+time.Hour, b.haveOutcomes(s.events(), c.n))
 
-				spent := u.calls(func(x exchange) bool { return x.write() && x.at.Before(over) })
+				spent := b.exchanges(func(x exchange) bool { return x.write() && x.at.Before(over) })
 				if most := inFlight + c.probes; len(spent) > most {
 					t.Errorf("%d submissions of %d requests while the service did not answer, want at most %d", len(spent), c.n, most)
 				}
-				ends := b.outcomes(s.events)
+				ends := b.outcomes(s.events())
 				for _, x := range spent {
-					if e := ends[x.id]; e.Subject == "" || e.state() != messages.Uncertain || len(u.writes(x.id)) != 1 {
-						t.Errorf("%s was called %d times and ended as %s", x.id, len(u.writes(x.id)), e.Subject)
+					if e := ends[x.id]; e.Subject == "" || e.state() != messages.Uncertain || len(b.writes(x.id)) != 1 {
+						t.Errorf("%s was called %d times and ended as %s", x.id, len(b.writes(x.id)), e.Subject)
 					}
 				}
 				// The last read that hangs, one interval, and one more for what was deferred.
@@ -61,7 +61,7 @@ func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 
 // wantBack wants every request r0, r1, … without a submission in spent to have succeeded
 // by then.
-func (b *bubble) wantBack(ends map[string]event, s service, n int, spent []exchange, then time.Time) {
+func (b *bubble) wantBack(ends map[string]event, s *operation, n int, spent []exchange, then time.Time) {
 	b.t.Helper()
 	called := map[string]bool{}
 	for _, x := range spent {

@@ -37,7 +37,7 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 		{"mail, 402", &outage{status: 402}, time.Hour, true, 8, "email service (send) answers 402"},
 		{"mail, 403", &outage{status: 403}, time.Hour, true, 8, "email service (send) answers 403"},
 		{"mail, 405", &outage{status: 405}, time.Hour, true, 8, "email service (send) answers 405"},
-		{"mail, suspended", &outage{status: 403, envelop: suspended}, time.Hour, true, 8, "email service (send) answers 403"},
+		{"mail, suspended", &outage{status: 403, envelope: suspended}, time.Hour, true, 8, "email service (send) answers 403"},
 		{"mail, 503", &outage{status: 503}, 6 * time.Hour, true, 8, "email service (send) answers 503: overloaded or out of order"},
 		{"mail, connection refused", &outage{refuses: true}, time.Hour, true, 8, "email service (send) cannot be reached"},
 	} {
@@ -67,8 +67,8 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 			})
 			b.run(p, c.lasts+time.Hour, b.published(well+"*", wait+late))
 
-			c.outage.wantOneHold(t, c.says, 10*time.Second)
-			if n, most := int(b.queue(queueOf(requested)).Delivered.Consumer), wait+late+4*len(c.outage.calls)+2*c.workers; n > most {
+			c.outage.wantOneHold(b, c.says, 10*time.Second)
+			if n, most := int(b.queue(queueOf(requested)).Delivered.Consumer), wait+late+4*len(c.outage.calls(b))+2*c.workers; n > most {
 				t.Errorf("%d deliveries, want at most %d: one each, and a probe and those that it passes over", n, most)
 			}
 			if n := b.count(well + "*"); n != wait+late {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,29 +19,29 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 	const good, bad, lasts = 4800, 20, 4 * time.Minute
 	for _, c := range []struct {
 		name string
-		service
+		*operation
 		more        []string
 		fewest, max int // calls for each bad one
 	}{
-		{"a portal_key of their own", mandateService(), []string{"portal_key", "theirs"}, 1, 1},
-		{"a sender that is not verified", mailService(), []string{"from", "unverified@example.test"}, 5, 8},
+		{"a portal_key of their own", enrollOp, []string{"portal_key", "theirs"}, 1, 1},
+		{"a sender that is not verified", sendOp, []string{"from", "unverified@example.test"}, 5, 8},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			u := b.upstream(refuse(http.StatusForbidden))
+			b.script = refuse(http.StatusForbidden)
 			due := map[string]time.Time{}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			b.beside.Go(func() { // a trickle remains, so that others succeed as long as a bad one waits
 				for n, pace := 0, lasts/good; ; n++ {
 					if n%(good/bad) == 0 && n < good {
-						b.publish(c.requested, c.request(fmt.Sprint("bad", n), c.more...))
+						b.publish(c.Requested(), c.request(fmt.Sprint("bad", n), c.more...))
 					}
 					if n == good {
 						pace = 5 * time.Second
 					}
 					id := fmt.Sprint("good", n)
 					due[id] = time.Now().Add(3 * retryMax)
-					b.publish(c.requested, c.request(id))
+					b.publish(c.Requested(), c.request(id))
 					select {
 					case <-time.After(pace):
 					case <-ctx.Done():
@@ -50,20 +49,20 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 					}
 				}
 			})
-			failed := strings.Replace(c.events, "*", "failed", 1)
-			b.run(c.program(b, 8, u), 2*time.Hour, func() bool { return b.haveOutcomes(c.events, good)() && b.haveOutcomes(failed, bad)() })
+			failed := c.Subject("failed", "*")
+			b.run(b.program(c.operation, 8), 2*time.Hour, func() bool { return b.haveOutcomes(c.events(), good)() && b.haveOutcomes(failed, bad)() })
 			stop()
 			b.beside.Wait()
-			b.run(c.program(b, 8, u), time.Minute, b.haveOutcomes(c.events, len(due)+bad))
+			b.run(b.program(c.operation, 8), time.Minute, b.haveOutcomes(c.events(), len(due)+bad))
 
-			ends := b.outcomes(c.events)
+			ends := b.outcomes(c.events())
 			wantBy(t, ends, due, c.succeeded)
 			missing := 0
 			for n := 0; n < good; n += good / bad {
 				if id := fmt.Sprint("bad", n); ends[id].Subject == "" {
 					missing++
 				} else {
-					b.wantRefused(ends[id], u, c.fewest, c.max)
+					b.wantRefused(ends[id], c.fewest, c.max)
 				}
 			}
 			if missing > 0 {
@@ -75,13 +74,13 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 
 // wantRefused wants a request to have ended as refused by a 403, after so many calls,
 // and its deferrals to be those of a request that was held.
-func (b *bubble) wantRefused(e event, u *upstream, fewest, most int) {
+func (b *bubble) wantRefused(e event, fewest, most int) {
 	b.t.Helper()
 	if e.state() != messages.Failed || e.reason() != "refused" || number(e.Body["http_status"]) != http.StatusForbidden {
 		b.t.Errorf("%s: want failed/refused by 403: %s", e.Subject, e.Raw)
 		return
 	}
-	calls := len(u.writes(e.id()))
+	calls := len(b.writes(e.id()))
 	if calls < fewest || calls > most {
 		b.t.Errorf("%s: %d calls, want %d to %d", e.Subject, calls, fewest, most)
 	}
@@ -100,21 +99,22 @@ func (b *bubble) wantRefused(e event, u *upstream, fewest, most int) {
 // probe once, so that the first of the others is found before long.
 func TestRefusedRequestsAtTheHeadOfTheQueueDoNotKeepIt(t *testing.T) {
 	const good = 200
-	for _, s := range []service{mandateService(), mailService()} {
+	for _, s := range writes {
 		for _, bad := range inshort.Choose(t, []int{2, 20, 150}, []int{2, 20}) {
-			runInBubble(t, fmt.Sprint(s.write, ", ", bad), func(t *testing.T, b *bubble) {
-				u, due := b.upstream(refuse(http.StatusForbidden)), map[string]time.Time{}
+			runInBubble(t, fmt.Sprint(s.call, ", ", bad), func(t *testing.T, b *bubble) {
+				b.script = refuse(http.StatusForbidden)
+				due := map[string]time.Time{}
 				within := time.Duration(bad+2) * retryMax
 				for n := range bad {
-					b.publish(s.requested, s.request(fmt.Sprint("bad", n)))
+					b.publish(s.Requested(), s.request(fmt.Sprint("bad", n)))
 				}
 				for n := range good {
 					id := fmt.Sprint("good", n)
 					due[id] = time.Now().Add(within)
-					b.publish(s.requested, s.request(id))
+					b.publish(s.Requested(), s.request(id))
 				}
-				b.run(s.program(b, 8, u), within+time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), good))
-				wantBy(t, b.outcomes(s.events), due, s.succeeded)
+				b.run(b.program(s, 8), within+time.Minute, b.haveOutcomes(s.good(), good))
+				wantBy(t, b.outcomes(s.events()), due, s.succeeded)
 			})
 		}
 	}

@@ -31,18 +31,18 @@ func (in *installation) untilNotReady(p *process, words ...string) {
 // the program says at /readyz what the service answers, no request fails, and all of
 // them succeed once the address is right.
 func TestAWrongPathShowsInReadinessAndFailsNothing(t *testing.T) {
-	for _, c := range operated {
+	for _, c := range writes {
 		t.Run(c.program, func(t *testing.T) {
 			const n = 40
 			in := install(t)
 			for i := range n {
-				in.publish(c.requested, c.request(fmt.Sprint("r", i)))
+				in.publish(c.Requested(), c.request(fmt.Sprint("r", i)))
 			}
-			p := in.start(c.program, c.url+"="+in.web.URL+c.path)
-			in.untilNotReady(p, c.operation, "404")
+			p := in.start(c.program, map[*operation]string{enrollOp: "MANDATE_API_URL=" + in.web.URL + "/v3/mandates", sendOp: "MAIL_API_URL=" + in.web.URL + "/api/v0/messages"}[c])
+			in.untilNotReady(p, c.call, "404")
 			wait(t.Context(), 3*time.Second) // three intervals between probes
 			p.stop(time.Minute)
-			for subject, n := range in.subjects(c.events) {
+			for subject, n := range in.subjects(c.events()) {
 				if (event{Subject: subject}).final() {
 					t.Errorf("%d %s", n, subject)
 				}
@@ -52,7 +52,7 @@ func TestAWrongPathShowsInReadinessAndFailsNothing(t *testing.T) {
 			}
 			p = in.start(c.program)
 			in.untilReady(p)
-			in.until("all to succeed", time.Minute, func() bool { return in.count(c.succeeded) == n })
+			in.until("all to succeed", time.Minute, func() bool { return in.count(c.good()) == n })
 			p.stop(time.Minute)
 		})
 	}
@@ -61,25 +61,25 @@ func TestAWrongPathShowsInReadinessAndFailsNothing(t *testing.T) {
 // The service takes calls and does not answer: the program says so at /readyz, and the
 // rest of the queue is there when it answers again.
 func TestAHangingUpstreamShowsInReadinessAndKeepsTheQueue(t *testing.T) {
-	for _, c := range operated {
+	for _, c := range writes {
 		t.Run(c.program, func(t *testing.T) {
 			const n, most = 60, 2 * 16 // CONCURRENCY, and those taken before the third was known
 			in := install(t)
 			in.fault(sandbox.Fault{Operation: "*", Kind: sandbox.Delay, Delay: sandbox.Duration(time.Hour)})
 			for i := range n {
-				in.publish(c.requested, c.request(fmt.Sprint("r", i), "on_unknown", "report"))
+				in.publish(c.Requested(), c.request(fmt.Sprint("r", i), "on_unknown", "report"))
 			}
 			p := in.start(c.program)
-			in.untilNotReady(p, c.operation)
+			in.untilNotReady(p, c.call)
 			wait(t.Context(), 5*time.Second) // two calls of UPSTREAM_TIMEOUT each
-			spent := int(in.calls(c.operation))
+			spent := int(in.calls(c.call))
 			if spent > most {
 				t.Errorf("%d calls of unknown fate for %d requests, want at most %d", spent, n, most)
 			}
 			in.box.ClearFaults()
 			in.untilReady(p)
-			in.until("the others to succeed", time.Minute, func() bool { return in.count(c.succeeded) >= n-spent })
-			in.waitOutcomes(c.events, n, 2*time.Minute)
+			in.until("the others to succeed", time.Minute, func() bool { return in.count(c.good()) >= n-spent })
+			in.waitOutcomes(c.events(), n, 2*time.Minute)
 			p.stop(time.Minute)
 		})
 	}

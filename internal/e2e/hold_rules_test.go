@@ -20,7 +20,7 @@ import (
 func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 	full(t)
 	const n, concurrency, lasts = 30, 8, 10 * time.Minute
-	for _, s := range []service{mandateService(), mailService()} {
+	for _, s := range writes {
 		for _, c := range []struct {
 			name          string
 			submit, read  int // status of each, 0: as it should be
@@ -32,9 +32,9 @@ func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 			{"503 to submissions", 503, 0, 3, 2 * concurrency * 5},
 			{"503 to both", 503, 503, 3, 2 * concurrency * 5},
 		} {
-			runInBubble(t, s.write+", "+c.name, func(t *testing.T, b *bubble) {
+			runInBubble(t, s.call+", "+c.name, func(t *testing.T, b *bubble) {
 				over, due := time.Now().Add(lasts), map[string]time.Time{}
-				u := b.upstream(func(x exchange) reply {
+				b.script = func(x exchange) reply {
 					switch {
 					case !x.at.Before(over):
 						return reply{}
@@ -42,30 +42,30 @@ func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 						return reply{status: c.submit}
 					}
 					return reply{status: c.read}
-				})
+				}
 				for i := range n {
 					id := fmt.Sprint("r", i)
 					due[id] = over.Add(2*retryMax + 5*time.Second)
-					b.publish(s.requested, s.request(id))
+					b.publish(s.Requested(), s.request(id))
 				}
-				b.run(s.program(b, concurrency, u), lasts+time.Hour, b.haveOutcomes(s.events, n))
+				b.run(b.program(s, concurrency), lasts+time.Hour, b.haveOutcomes(s.events(), n))
 
 				began := b.holdBegan(s, c.begins)
-				if first := u.calls(func(x exchange) bool { return x.write() && !x.at.After(began) }); len(first) > c.first {
+				if first := b.exchanges(func(x exchange) bool { return x.write() && !x.at.After(began) }); len(first) > c.first {
 					t.Errorf("%d submissions before the hold, want at most %d", len(first), c.first)
 				}
-				u.wantProbes(t, began, over, n)
-				wantBy(t, b.outcomes(s.events), due, s.succeeded)
+				b.wantProbes(began, over, n)
+				wantBy(t, b.outcomes(s.events()), due, s.succeeded)
 			})
 		}
 	}
 }
 
 // holdBegan is when so many different requests had been deferred.
-func (b *bubble) holdBegan(s service, requests int) time.Time {
+func (b *bubble) holdBegan(s *operation, requests int) time.Time {
 	b.t.Helper()
 	seen := map[string]bool{}
-	for _, e := range b.events(strings.Replace(s.events, "*", "deferred", 1)) {
+	for _, e := range b.events(s.Subject("deferred", "*")) {
 		if seen[e.id()] = true; len(seen) == requests {
 			return e.at(b.t)
 		}
@@ -75,18 +75,18 @@ func (b *bubble) holdBegan(s service, requests int) time.Time {
 }
 
 // wantProbes wants what was called in a hold to be probes, of n requests that wait.
-func (u *upstream) wantProbes(t *testing.T, began, over time.Time, n int) {
-	t.Helper()
+func (b *bubble) wantProbes(began, over time.Time, n int) {
+	b.t.Helper()
 	const settling = 5 * time.Second // what was in flight when it began may end its tries
 	before, probed := map[string]bool{}, map[string]bool{}
 	var read exchange // the last one
 	probes, faults := 0, 0
 	fault := func(format string, args ...any) {
 		if faults++; faults <= 5 {
-			t.Errorf(format, args...)
+			b.t.Errorf(format, args...)
 		}
 	}
-	for _, x := range u.calls(func(x exchange) bool { return x.at.Before(over) }) {
+	for _, x := range b.exchanges(func(x exchange) bool { return x.at.Before(over) }) {
 		since := x.at.Sub(began).Round(time.Millisecond)
 		switch {
 		case since <= 0:
@@ -109,17 +109,17 @@ func (u *upstream) wantProbes(t *testing.T, began, over time.Time, n int) {
 		}
 	}
 	if least := int(over.Sub(began)/retryMax) / 2; probes < least {
-		t.Errorf("%d probes in %v, want at least %d", probes, over.Sub(began), least)
+		b.t.Errorf("%d probes in %v, want at least %d", probes, over.Sub(began), least)
 	}
 	if faults > 0 {
-		t.Errorf("%d calls against the rules of a hold", faults)
+		b.t.Errorf("%d calls against the rules of a hold", faults)
 	}
 }
 
 // Requests that the service does not take for a fault of their own, while it takes all
 // others: they are deferred by themselves, and the others do not notice.
 func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
-	for _, s := range []service{mandateService(), mailService()} {
+	for _, s := range writes {
 		for _, c := range []struct {
 			status, bad, refusals int // refusals of each before it is taken
 			reason                string
@@ -127,10 +127,10 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 			{401, 1, 3, "held"}, {402, 1, 3, "held"}, {403, 1, 3, "held"}, {404, 1, 3, "held"}, {405, 1, 3, "held"},
 			{503, 3, 10, "busy"}, {429, 3, 10, "busy"},
 		} {
-			runInBubble(t, fmt.Sprint(s.write, ", ", c.status), func(t *testing.T, b *bubble) {
+			runInBubble(t, fmt.Sprint(s.call, ", ", c.status), func(t *testing.T, b *bubble) {
 				var mu sync.Mutex
 				refused, due := map[string]int{}, map[string]time.Time{}
-				u := b.upstream(func(x exchange) reply {
+				b.script = func(x exchange) reply {
 					mu.Lock()
 					defer mu.Unlock()
 					if !strings.HasPrefix(x.id, "bad") || refused[x.id] == c.refusals {
@@ -138,17 +138,17 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 					}
 					refused[x.id]++
 					return reply{status: c.status}
-				})
+				}
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				b.beside.Go(func() {
 					for n := 0; ; n++ {
 						if n >= 5 && n%5 == 0 && n/5 <= c.bad {
-							b.publish(s.requested, s.request(fmt.Sprint("bad", n/5)))
+							b.publish(s.Requested(), s.request(fmt.Sprint("bad", n/5)))
 						}
 						id := fmt.Sprint("good", n)
 						due[id] = time.Now().Add(time.Second)
-						b.publish(s.requested, s.request(id))
+						b.publish(s.Requested(), s.request(id))
 						select {
 						case <-time.After(time.Second):
 						case <-ctx.Done():
@@ -157,7 +157,7 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 					}
 				})
 				bad := func(state string) string {
-					return strings.Replace(strings.Replace(s.events, "*", state, 1), ".*", ".bad", 1)
+					return strings.Replace(strings.Replace(s.events(), "*", state, 1), ".*", ".bad", 1)
 				}
 				taken := func() bool {
 					for n := range c.bad {
@@ -167,17 +167,17 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 					}
 					return true
 				}
-				b.run(s.program(b, 8, u), 20*time.Minute, taken)
+				b.run(b.program(s, 8), 20*time.Minute, taken)
 				stop()
 				b.beside.Wait()
-				b.run(s.program(b, 8, u), time.Minute, b.haveOutcomes(s.events, len(due)+c.bad))
+				b.run(b.program(s, 8), time.Minute, b.haveOutcomes(s.events(), len(due)+c.bad))
 
-				ends := b.outcomes(s.events)
+				ends := b.outcomes(s.events())
 				wantBy(t, ends, due, s.succeeded)
 				for n := range c.bad {
 					id := fmt.Sprint("bad", n+1)
-					if e := ends[id]; e.Subject == "" || e.state() != s.succeeded || len(u.writes(id)) != c.refusals+1 {
-						t.Errorf("%s: %d calls, want %d, and %s: %s %s", id, len(u.writes(id)), c.refusals+1, s.succeeded, e.Subject, e.Raw)
+					if e := ends[id]; e.Subject == "" || e.state() != s.succeeded || len(b.writes(id)) != c.refusals+1 {
+						t.Errorf("%s: %d calls, want %d, and %s: %s %s", id, len(b.writes(id)), c.refusals+1, s.succeeded, e.Subject, e.Raw)
 					}
 					deferred := b.events(bad("deferred") + fmt.Sprint(n+1))
 					if len(deferred) == 0 || slices.ContainsFunc(deferred, func(e event) bool { return e.reason() != c.reason }) {
@@ -193,22 +193,23 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 // comes: there is no hold for it, and what comes later is taken at once.
 func TestOneRequestAloneBeginsNoHold(t *testing.T) {
 	full(t)
-	for _, s := range []service{mandateService(), mailService()} {
+	for _, s := range writes {
 		for _, status := range []int{401, 404, 503} {
-			runInBubble(t, fmt.Sprint(s.write, ", ", status), func(t *testing.T, b *bubble) {
-				u, due := b.upstream(refuse(status)), map[string]time.Time{}
-				b.publish(s.requested, s.request("bad"))
+			runInBubble(t, fmt.Sprint(s.call, ", ", status), func(t *testing.T, b *bubble) {
+				b.script = refuse(status)
+				due := map[string]time.Time{}
+				b.publish(s.Requested(), s.request("bad"))
 				b.beside.Go(func() {
 					for n := range 3 {
 						time.Sleep(5*time.Minute + 7*time.Second)
 						id := fmt.Sprint("good", n)
 						due[id] = time.Now().Add(time.Second)
-						b.publish(s.requested, s.request(id))
+						b.publish(s.Requested(), s.request(id))
 					}
 				})
-				b.run(s.program(b, 8, u), 30*time.Minute, b.haveOutcomes(strings.Replace(s.events, "*", string(s.succeeded), 1), 3))
+				b.run(b.program(s, 8), 30*time.Minute, b.haveOutcomes(s.good(), 3))
 				b.beside.Wait()
-				wantBy(t, b.outcomes(s.events), due, s.succeeded)
+				wantBy(t, b.outcomes(s.events()), due, s.succeeded)
 			})
 		}
 	}
@@ -218,24 +219,24 @@ func TestOneRequestAloneBeginsNoHold(t *testing.T) {
 // held.
 func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 	const n, bad = 120, 6
-	for _, s := range []service{mandateService(), mailService()} {
-		runInBubble(t, s.write, func(t *testing.T, b *bubble) {
+	for _, s := range writes {
+		runInBubble(t, s.call, func(t *testing.T, b *bubble) {
 			due := map[string]time.Time{}
-			u := b.upstream(func(x exchange) reply { return reply{hang: strings.HasPrefix(x.id, "bad")} })
+			b.script = func(x exchange) reply { return reply{hang: strings.HasPrefix(x.id, "bad")} }
 			b.beside.Go(func() {
 				for i := range n {
 					if i%(n/bad) == 0 {
-						b.publish(s.requested, s.request(fmt.Sprint("bad", i), "on_unknown", "report"))
+						b.publish(s.Requested(), s.request(fmt.Sprint("bad", i), "on_unknown", "report"))
 					}
 					id := fmt.Sprint("good", i)
 					due[id] = time.Now().Add(time.Second)
-					b.publish(s.requested, s.request(id))
+					b.publish(s.Requested(), s.request(id))
 					time.Sleep(time.Second)
 				}
 			})
-			b.run(s.program(b, 8, u), 10*time.Minute, b.haveOutcomes(s.events, n+bad))
+			b.run(b.program(s, 8), 10*time.Minute, b.haveOutcomes(s.events(), n+bad))
 			b.beside.Wait()
-			ends := b.outcomes(s.events)
+			ends := b.outcomes(s.events())
 			wantBy(t, ends, due, s.succeeded)
 			for i := 0; i < n; i += n / bad {
 				if e := ends[fmt.Sprint("bad", i)]; e.Subject == "" || e.state() != messages.Uncertain {
@@ -250,34 +251,34 @@ func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 // without a call after that.
 func TestAHoldFailsRequestsAtTheirGiveUpTimeOnly(t *testing.T) {
 	const n, lasts, patience = 6, 20 * time.Minute, 5 * time.Minute
-	for _, s := range []service{mandateService(), mailService()} {
-		runInBubble(t, s.write, func(t *testing.T, b *bubble) {
+	for _, s := range writes {
+		runInBubble(t, s.call, func(t *testing.T, b *bubble) {
 			began := time.Now()
 			over, giveUp := began.Add(lasts), began.Add(patience)
-			u := b.upstream(func(x exchange) reply {
+			b.script = func(x exchange) reply {
 				if x.write() && x.at.Before(over) {
 					return reply{status: http.StatusUnauthorized}
 				}
 				return reply{}
-			})
-			for i := range n {
-				b.publish(s.requested, s.request(fmt.Sprint("soon", i), "give_up_at", giveUp.UTC().Format(time.RFC3339)))
-				b.publish(s.requested, s.request(fmt.Sprint("late", i)))
 			}
-			b.run(s.program(b, 4, u), 2*lasts, b.haveOutcomes(s.events, 2*n))
-			ends, due, soon := b.outcomes(s.events), map[string]time.Time{}, map[string]time.Time{}
+			for i := range n {
+				b.publish(s.Requested(), s.request(fmt.Sprint("soon", i), "give_up_at", giveUp.UTC().Format(time.RFC3339)))
+				b.publish(s.Requested(), s.request(fmt.Sprint("late", i)))
+			}
+			b.run(b.program(s, 4), 2*lasts, b.haveOutcomes(s.events(), 2*n))
+			ends, due, soon := b.outcomes(s.events()), map[string]time.Time{}, map[string]time.Time{}
 			for i := range n {
 				due[fmt.Sprint("late", i)] = over.Add(2*retryMax + 5*time.Second)
 				id := fmt.Sprint("soon", i)
 				soon[id] = over.Add(time.Minute)
-				if len(u.writes(id)) > 0 {
+				if len(b.writes(id)) > 0 {
 					soon[id] = giveUp.Add(2 * n * retryMax) // no wait goes beyond that time; each may cost a probe
 				}
 				e := ends[id]
 				if e.Subject == "" || e.reason() != "unavailable" || e.at(t).Before(giveUp) {
 					t.Errorf("%s: want unavailable, not before %v: %s %s", id, giveUp, e.Subject, e.Raw)
 				}
-				for _, x := range u.writes(id) {
+				for _, x := range b.writes(id) {
 					if x.at.After(giveUp) {
 						t.Errorf("%s was called at %v, %v after its time", id, x.at, x.at.Sub(giveUp))
 					}

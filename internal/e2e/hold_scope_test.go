@@ -46,15 +46,9 @@ func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 		lasts := inshort.Choose(t, time.Hour, 15*time.Minute)
 		first, other := b.mandates(), b.mandates()
 		one, two := &outage{status: http.StatusUnauthorized}, &outage{}
-		one.on(b, &first.Common, lasts)
 		two.on(b, &other.Common, lasts)
-		b.intercept = func(*http.Request) int { // counted together
-			if !one.lasts() {
-				return 0
-			}
-			one.called()
-			return one.status
-		}
+		one.on(b, &first.Common, lasts)
+		b.script = answers(one.status, one.over)
 		for i := range n {
 			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 		}
@@ -66,8 +60,8 @@ func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 			b.wantEventsBy(fmt.Sprint("mandate.enroll.succeeded.r", i), one.over.Add(25*time.Second))
 		}
 		probes := int(lasts / (10 * time.Second))
-		if most := 2*probes + 2*8; len(one.calls) > most || len(one.calls) < probes {
-			t.Errorf("%d calls of two programs in %v, want at most %d", len(one.calls), lasts, most)
+		if most := 2*probes + 2*8; len(one.calls(b)) > most || len(one.calls(b)) < probes {
+			t.Errorf("%d calls of two programs in %v, want at most %d", len(one.calls(b)), lasts, most)
 		}
 		if len(one.held) != 1 || len(two.held) != 1 || len(one.ended) != 1 || len(two.ended) != 1 {
 			t.Errorf("held at %v and %v, ended at %v and %v, want once each", one.held, two.held, one.ended, two.ended)
@@ -122,10 +116,10 @@ func TestPollerWaitsForItsLog(t *testing.T) {
 					t.Fatalf("published at %v, the log was back at %v", e.Body["at"], o.over)
 				}
 			}
-			if least, limit := 6*360/2, 6*360*most+5; len(o.calls) < least || len(o.calls) > limit {
-				t.Errorf("%d reads in six hours, want %d to %d", len(o.calls), least, limit)
+			if least, limit := 6*360/2, 6*360*most+5; len(o.calls(b)) < least || len(o.calls(b)) > limit {
+				t.Errorf("%d reads in six hours, want %d to %d", len(o.calls(b)), least, limit)
 			}
-			t.Logf("%d reads in six hours", len(o.calls))
+			t.Logf("%d reads in six hours", len(o.calls(b)))
 		})
 	}
 }
@@ -135,13 +129,13 @@ func TestPollerWaitsForItsLog(t *testing.T) {
 func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		var calls atomic.Int64
-		b.intercept = func(r *http.Request) int { // nothing is done, and the answer does not say so
-			if r.Method != http.MethodPost {
-				return 0
+		b.script = func(x exchange) reply { // nothing is done, and the answer does not say so
+			if !x.write() {
+				return reply{}
 			}
 			calls.Add(1)
 			time.Sleep(5 * time.Second)
-			return http.StatusInternalServerError
+			return reply{status: http.StatusInternalServerError}
 		}
 		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
 		b.publish("mail.send.requested", message("m1", 1, "on_unknown", "resend"))
@@ -152,7 +146,7 @@ func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
 				t.Errorf("%T: %d calls, want the one that was on its way", p, n)
 			}
 		}
-		b.intercept = nil
+		b.script = nil
 		b.run(b.mandates(), time.Hour, b.published("mandate.enroll.succeeded.r1", 1))
 		b.run(b.mails(), time.Hour, b.published("mail.send.accepted.m1", 1))
 		b.wantOne("mandate.enroll.succeeded.r1")

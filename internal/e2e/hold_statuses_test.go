@@ -15,28 +15,21 @@ import (
 func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
 	full(t)
 	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
-		for _, q := range queues() {
-			runInBubble(t, fmt.Sprint(status, " ", q.subject), func(t *testing.T, b *bubble) {
-				began := time.Now()
-				b.intercept = func(*http.Request) int {
-					if time.Since(began) < 10*time.Minute {
-						return status
-					}
-					return 0
-				}
+		for _, q := range operations {
+			runInBubble(t, fmt.Sprint(status, " ", q.Requested()), func(t *testing.T, b *bubble) {
+				b.script = answers(status, time.Now().Add(10*time.Minute))
 				const n = 3
 				for i := range n {
-					b.publish(q.subject, q.good(fmt.Sprint("r", i)))
+					b.publish(q.Requested(), q.request(fmt.Sprint("r", i)))
 				}
-				_, logger := b.logger()
-				b.run(b.program(q, 8, logger), time.Hour, b.published(q.event(q.state, "*"), n))
-				if failed := b.events(q.event("failed", "*")); len(failed) != 0 {
+				b.run(b.program(q, 8), time.Hour, b.published(q.Subject(q.succeeded, "*"), n))
+				if failed := b.events(q.Subject("failed", "*")); len(failed) != 0 {
 					t.Errorf("%d of %d failed: %v", len(failed), n, failed[0])
 				}
-				if got := b.count(q.event(q.state, "*")); got != n {
+				if got := b.count(q.Subject(q.succeeded, "*")); got != n {
 					t.Errorf("%d of %d ended well\n%s", got, n, b.logs)
 				}
-				for _, d := range b.events(q.event("deferred", "*")) {
+				for _, d := range b.events(q.Subject("deferred", "*")) {
 					if d.reason() != "held" || number(d.Body["http_status"]) != status {
 						t.Errorf("want held and %d: %v", status, d)
 					}

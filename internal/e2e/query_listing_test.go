@@ -65,12 +65,12 @@ func TestAListingGoesOnWhereItWasPutOff(t *testing.T) {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			enrollDirectly(t, b.box, pages*perPage)
 			b.latency(time.Second)
-			u := b.upstream(c.script)
+			b.script = c.script
 			b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
-			b.run(mandateService().program(b, 8, u), 2*time.Hour, b.published("mandate.transactions.listed.list", 1))
+			b.run(b.program(enrollOp, 8), 2*time.Hour, b.published("mandate.transactions.listed.list", 1))
 			history := b.events("mandate.transactions.*.list")
 			wantListed(t, history, pages, pages*perPage)
-			u.wantPagesOnce(t, pages, c.probes)
+			b.wantPagesOnce(pages, c.probes)
 			b.queueEmpty("MANDATE_REQUESTS")
 		})
 	}
@@ -85,21 +85,22 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 		apart  time.Duration
 		script func(exchange) reply
 	}{
-		{"at once", 0, func(exchange) reply { return reply{} }},
-		{"while it is under way", 5 * time.Second, func(exchange) reply { return reply{} }},
+		{"at once", 0, nil},
+		{"while it is under way", 5 * time.Second, nil},
 		{"with a rate limit", 0, rateLimit(10, true)},
 		{"while it is deferred", 20 * time.Second, rateLimit(10, true)},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			enrollDirectly(t, b.box, pages*perPage)
 			b.latency(time.Second)
-			u, began := b.upstream(c.script), time.Now()
+			b.script = c.script
+			began := time.Now()
 			b.beside.Go(func() {
 				b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 				time.Sleep(c.apart)
 				b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 			})
-			p := mandateService().program(b, 8, u)
+			p := b.program(enrollOp, 8)
 			b.run(p, 2*time.Hour, func() bool {
 				return b.published("mandate.transactions.listed.list", 1)() && b.stored("MANDATE_REQUESTS") == 0
 			})
@@ -109,7 +110,7 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 			b.run(p, time.Minute, func() bool { return b.stored("MANDATE_REQUESTS") == 0 })
 
 			wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
-			u.wantPagesOnce(t, pages, pages/2)
+			b.wantPagesOnce(pages, pages/2)
 			if took > 10*time.Minute {
 				t.Errorf("it took %v", took)
 			}
@@ -126,18 +127,17 @@ func TestAListingGoesOnAfterAStop(t *testing.T) {
 		runInBubble(t, fmt.Sprint(wanted, " pages"), func(t *testing.T, b *bubble) {
 			enrollDirectly(t, b.box, pages*perPage)
 			b.latency(10 * time.Second)
-			u := b.upstream(func(exchange) reply { return reply{} })
 			body := map[string]any{"request_id": "list"}
 			if wanted < pages {
 				body["max_pages"] = wanted
 			}
 			b.publish("mandate.transactions.requested", body)
 			for range 2 {
-				b.run(mandateService().program(b, 8, u), 55*time.Second, nil)
+				b.run(b.program(enrollOp, 8), 55*time.Second, nil)
 			}
-			b.run(mandateService().program(b, 8, u), time.Hour, b.published("mandate.transactions.listed.list", 1))
+			b.run(b.program(enrollOp, 8), time.Hour, b.published("mandate.transactions.listed.list", 1))
 			wantListed(t, b.events("mandate.transactions.*.list"), wanted, wanted*perPage)
-			u.wantPagesOnce(t, wanted, 2) // what was read when it stopped
+			b.wantPagesOnce(wanted, 2) // what was read when it stopped
 			b.queueEmpty("MANDATE_REQUESTS")
 		})
 	}
@@ -180,18 +180,19 @@ func TestAListingUnderWayIsNotEndedByAnotherRequest(t *testing.T) {
 		{"fewer pages", `{"request_id":"list","max_pages":1}`, []string{"conflict"}},
 	} {
 		for state, script := range map[string]func(exchange) reply{
-			"under way": func(exchange) reply { return reply{} },
+			"under way": nil,
 			"deferred":  without(5*time.Second, 2*time.Minute, reply{status: http.StatusTooManyRequests, header: map[string]string{"Retry-After": "90"}}),
 		} {
 			runInBubble(t, c.name+", "+state, func(t *testing.T, b *bubble) {
 				enrollDirectly(t, b.box, pages*perPage)
 				b.latency(time.Second)
+				b.script = script
 				b.beside.Go(func() {
 					b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
 					time.Sleep(12 * time.Second)
 					b.publish("mandate.transactions.requested", []byte(c.other))
 				})
-				b.run(mandateService().program(b, 8, b.upstream(script)), time.Hour, func() bool {
+				b.run(b.program(enrollOp, 8), time.Hour, func() bool {
 					return b.haveOutcomes("mandate.transactions.*.*", 2)()
 				})
 				b.beside.Wait()

@@ -14,16 +14,14 @@ func TestReadsAreAnswered(t *testing.T) {
 			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 		}
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.*", n))
-		b.intercept = func() func(*http.Request) int { // the second page fails once
-			failed := false
-			return func(r *http.Request) int {
-				if r.URL.Query().Get("page") == "2" && !failed {
-					failed = true
-					return 500
-				}
-				return 0
+		failed := false
+		b.script = func(x exchange) reply { // the second page fails once
+			if x.page == "2" && !failed {
+				failed = true
+				return reply{status: http.StatusInternalServerError}
 			}
-		}()
+			return reply{}
+		}
 		b.publish("mandate.transactions.requested", map[string]any{"request_id": "t1"})
 		b.publish("mandate.transactions.requested", map[string]any{"request_id": "t2", "order_number": "order-r7"})
 		b.publish("mandate.transactions.requested", map[string]any{"request_id": "t3", "max_pages": 1})

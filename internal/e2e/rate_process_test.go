@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,14 +17,12 @@ import (
 // metered is an upstream that enrolls everybody, and when it was called.
 func metered(t *testing.T) (*meter, string) {
 	t.Helper()
-	m := newMeter()
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.count(r)
-		_, _ = io.Copy(io.Discard, r.Body)
-		_, _ = io.WriteString(w, `{"url":"https://mandate.example.com/intent"}`)
-	}))
+	u := &upstream{script: func(exchange) reply {
+		return reply{status: http.StatusOK, body: `{"url":"https://mandate.example.com/intent"}`}
+	}}
+	web := httptest.NewServer(u)
 	t.Cleanup(web.Close)
-	return m, web.URL
+	return newMeter(u), web.URL
 }
 
 // Of four replicas one is killed and one stands still for longer than a lease: the upstream
@@ -35,7 +32,7 @@ func TestTheFleetsRateOutlivesAKillAndAPause(t *testing.T) {
 	const rate = 50
 	m, url := metered(t)
 	in := install(t, fmt.Sprint("FLEET_RATE=", rate), "MANDATE_API_URL="+url, "LOG_LEVEL=info")
-	in.pile(bus.EnrollQueue, "r", 2000, func(id string) map[string]any { return enrollment(id) })
+	in.pile(bus.EnrollQueue, "r", 2000, enrollment)
 	var all []*process
 	for range 4 {
 		all = append(all, in.start("mandate-consumer"))
@@ -45,9 +42,7 @@ func TestTheFleetsRateOutlivesAKillAndAPause(t *testing.T) {
 			return p.logged("admin server listens") && p.gauges()["errand_rate_leased_calls_total"] > 0
 		})
 	}
-	m.mu.Lock() // from here on
-	m.began, m.at = time.Now(), nil
-	m.mu.Unlock()
+	m.began = time.Now()
 	after := func(at time.Duration) {
 		in.until(at.String(), time.Minute, func() bool { return time.Since(m.began) > at })
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,21 +44,22 @@ func TestAllReplicasTogetherKeepTheFleetsRate(t *testing.T) {
 		for i := range 40 {
 			b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("t", i), "max_pages": 2})
 		}
-		m := newMeter()
-		b.intercept = func(r *http.Request) int {
-			switch n := m.count(r); {
-			case r.Method == http.MethodPost && n%10 == 0:
-				return http.StatusInternalServerError // of unknown fate
-			case r.Method == http.MethodPost && n%7 == 0:
-				return http.StatusServiceUnavailable
+		m := newMeter(b.upstream)
+		var posts atomic.Int64
+		b.script = func(x exchange) reply {
+			switch n := posts.Add(1); {
+			case !x.write():
+				posts.Add(-1)
+			case n%10 == 0:
+				return reply{status: http.StatusInternalServerError} // of unknown fate
+			case n%7 == 0:
+				return reply{status: http.StatusServiceUnavailable}
 			}
-			return 0
+			return reply{}
 		}
 		b.replicas(rate, 20*time.Second, minute, minute, minute)()
-		_, reads := m.calls(http.MethodGet)
-		all, posts := m.calls(http.MethodPost)
-		if t.Logf("%d calls, %d of them reads", len(all), reads); reads < 40 || posts < 200 || reads+posts != len(all) {
-			t.Errorf("%d calls, %d posts, %d reads", len(all), posts, reads)
+		if all, writes := len(m.at()), len(b.writes("")); all-writes < 40 || writes < 200 {
+			t.Errorf("%d calls, %d of them submissions", all, writes)
 		}
 		if b.queued() == 0 {
 			t.Error("there was not enough to do")
@@ -84,18 +86,19 @@ func TestLookUpsBeforeCallsKeepTheRate(t *testing.T) {
 			for i := range 300 {
 				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 			}
-			m := newMeter()
-			b.intercept = func(r *http.Request) int {
-				if n := m.count(r); r.Method == http.MethodPost && n%3 != 0 {
-					return http.StatusInternalServerError // of unknown fate
+			m := newMeter(b.upstream)
+			var posts atomic.Int64
+			b.script = func(x exchange) reply {
+				if x.write() && posts.Add(1)%3 != 0 {
+					return reply{status: http.StatusInternalServerError} // of unknown fate
 				}
-				return 0
+				return reply{}
 			}
 			p := b.mandates()
 			p.Concurrency = 64
 			set(p)
 			b.run(p, while, nil)
-			if _, reads := m.calls(http.MethodGet); reads < 50 {
+			if reads := len(b.of("transactions")); reads < 50 {
 				t.Errorf("%d reads", reads)
 			}
 			m.wantWithin(t, rate, 2*time.Second, 10*time.Second, 30*time.Second)
@@ -131,8 +134,7 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 		}},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			p, m := c.prepare(b), newMeter()
-			b.intercept = func(r *http.Request) int { m.count(r); return 0 }
+			p, m := c.prepare(b), newMeter(b.upstream)
 			b.run(p, time.Minute, nil)
 			m.wantWithin(t, c.rate, 2*time.Second, 10*time.Second)
 			if c.name != "log-poller" { // which has pauses of its own
@@ -150,8 +152,7 @@ func TestWhoeverWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
 		for i := range requests {
 			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
 		}
-		m := newMeter()
-		b.intercept = func(r *http.Request) int { m.count(r); return 0 }
+		m := newMeter(b.upstream)
 		p := b.mandates()
 		p.FleetRate = 0.02
 		ctx, stop := context.WithCancel(t.Context())
@@ -167,12 +168,12 @@ func TestWhoeverWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
 		if took := time.Since(stopped); took > 3*time.Second { // the last pulls end after two
 			t.Errorf("the program took %v to end", took)
 		}
-		calls, _ := m.calls("")
+		calls := m.at()
 		if begun, done := b.count("mandate.enroll.started.*"), b.count("mandate.enroll.succeeded.*"); len(calls) != 3 || begun != 3 || done != 3 {
 			t.Errorf("%d calls, %d announced, %d done, want three of each\n%s", len(calls), begun, done, b.logs)
 		}
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.*", requests))
-		if calls, _ := m.calls(""); len(calls) != requests || b.count("mandate.enroll.succeeded.*") != requests {
+		if calls := m.at(); len(calls) != requests || b.count("mandate.enroll.succeeded.*") != requests {
 			t.Errorf("%d calls for %d requests\n%s", len(calls), requests, b.logs)
 		}
 	})
@@ -184,8 +185,7 @@ func TestAReplicaThatCannotLeaseWaitsAndSaysSo(t *testing.T) {
 		for i := range 400 {
 			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 		}
-		m := newMeter()
-		b.intercept = func(r *http.Request) int { m.count(r); return 0 }
+		m := newMeter(b.upstream)
 		wait := b.replicas(5, 90*time.Second, 90*time.Second)
 		time.Sleep(20 * time.Second)
 		must(t, b.js.DeleteStream(t.Context(), bus.RateLeases))

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,8 +20,8 @@ func TestEachCallLeavesARecordBeforeItIsMade(t *testing.T) {
 		// A second call that begins too late for the first one's deadline.
 		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503, Times: 1, Match: "m2-0@", Headers: map[string]string{"Retry-After": "8"}})
 		var calls atomic.Int64
-		b.intercept = func(r *http.Request) int {
-			if n := calls.Add(1); r.Method == http.MethodPost {
+		b.script = func(x exchange) reply {
+			if n := calls.Add(1); x.write() {
 				all := b.events("mail.log.sent.>")
 				if len(all) != int(n) {
 					t.Errorf("call %d is made with %d records", n, len(all))
@@ -30,7 +29,7 @@ func TestEachCallLeavesARecordBeforeItIsMade(t *testing.T) {
 					t.Errorf("call %d is made at %v: %s", n, time.Now(), all[n-1].Raw)
 				}
 			}
-			return 0
+			return reply{}
 		}
 		for _, m := range []map[string]any{message("m1", 2500, "from", "The Shop <shop@Example.test>"), message("m2", 3)} {
 			before := calls.Load()

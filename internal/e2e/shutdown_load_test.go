@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/bus"
 	"errand/pkg/messages"
 )
 
@@ -21,14 +20,7 @@ func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
 	}
-	for _, c := range []struct {
-		program, call string
-		queue         bus.Queue
-		history, well string
-	}{
-		{"mandate-consumer", "enroll", bus.EnrollQueue, "mandate.enroll.*.*", "mandate.enroll.succeeded.*"},
-		{"mail-consumer", "send", bus.SendQueue, "mail.send.*.*", "mail.send.accepted.*"},
-	} {
+	for _, c := range writes {
 		p := in.start(c.program)
 		in.until("all workers full", time.Minute, func() bool { return in.calls(c.call) >= workers })
 		if status, body := p.get("/readyz"); status != http.StatusOK {
@@ -49,12 +41,12 @@ func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
 				q.NumRedelivered, q.NumAckPending, q.AckFloor.Consumer, q.Delivered.Consumer)
 		}
 		p = in.start(c.program)
-		in.waitOutcomes(c.history, requests, time.Minute)
+		in.waitOutcomes(c.events(), requests, time.Minute)
 		p.stop(20 * time.Second)
 		if q := in.queue(c.queue); q.Delivered.Consumer != requests || in.unsettled(c.queue) != 0 {
 			t.Errorf("%s: %d deliveries of %d requests, %d left", c.queue.Name, q.Delivered.Consumer, requests, in.unsettled(c.queue))
 		}
-		if well, calls := in.count(c.well), in.calls(c.call); well != requests || calls != requests {
+		if well, calls := in.count(c.good()), in.calls(c.call); well != requests || calls != requests {
 			t.Errorf("%d of %d requests ended well, with %d calls", well, requests, calls)
 		}
 	}

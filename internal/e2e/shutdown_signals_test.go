@@ -14,23 +14,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// consumers are the two programs that work on requests.
-var consumers = []struct {
-	program, call string
-	queue         bus.Queue
-	ends, well    string
-}{
-	{"mandate-consumer", "enroll", bus.EnrollQueue, "mandate.enroll.*.*", "mandate.enroll.succeeded.*"},
-	{"mail-consumer", "send", bus.SendQueue, "mail.send.*.*", "mail.send.accepted.*"},
-}
-
 // A call that is longer than AckWait and shorter than the grace ends in order, however
 // often the program is asked to end.
 func TestSignalsWaitForALongCall(t *testing.T) {
 	in := install(t, "UPSTREAM_TIMEOUT=15s", "CONCURRENCY=2")
 	in.latency(2 * ackWait)
 	in.publishRequests(4)
-	for _, c := range consumers {
+	for _, c := range writes {
 		for n, signals := range [][]os.Signal{{syscall.SIGTERM, syscall.SIGTERM}, {os.Interrupt, syscall.SIGTERM}} {
 			p := in.start(c.program)
 			in.until("a call", time.Minute, func() bool { return in.inFlight.Load() == 2 })
@@ -43,7 +33,7 @@ func TestSignalsWaitForALongCall(t *testing.T) {
 				t.Errorf("%s ended before its call\n%s", c.program, p.lastOutput())
 			}
 			in.until("the acknowledgement", time.Minute, func() bool { return in.queue(c.queue).NumAckPending == 0 })
-			in.wantOnce(c.queue, c.well, c.call, 2*(n+1))
+			in.wantOnce(c.queue, c.good(), c.call, 2*(n+1))
 		}
 	}
 }
@@ -82,7 +72,7 @@ func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
 // A call that is longer than the grace is given up: the program says so, and another
 // one finds out what became of the call as soon as its deadline has passed.
 func TestGraceEndsACallThatIsTooLong(t *testing.T) {
-	for _, c := range consumers {
+	for _, c := range writes {
 		t.Run(c.program, func(t *testing.T) {
 			in := install(t, "SHUTDOWN_GRACE=1s", "UPSTREAM_TIMEOUT=4s", "RETRY_TRIES=1")
 			in.fault(sandbox.Fault{Operation: c.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour)})
@@ -97,9 +87,9 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 			}
 			began := time.Now()
 			p = in.start(c.program, "SHUTDOWN_GRACE=20s")
-			in.waitOutcomes(c.ends, 1, time.Minute)
+			in.waitOutcomes(c.events(), 1, time.Minute)
 			t.Logf("it ended %v later", time.Since(began).Round(time.Second/10))
-			if e := in.wantFinal(c.ends); e.state() != messages.Uncertain {
+			if e := in.wantFinal(c.events()); e.state() != messages.Uncertain {
 				t.Errorf("it ended as %s: %s", e.state(), e.Raw)
 			}
 			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 && p.logged(`"message":"settled"`) })
@@ -137,7 +127,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	in.latency(2 * time.Second)
 	in.publishRequests(n)
 	var busy []*process
-	for _, c := range consumers {
+	for _, c := range writes {
 		p := in.start(c.program)
 		in.until("all workers busy", time.Minute, func() bool { return in.calls(c.call) == 3 })
 		busy = append(busy, p)
@@ -151,16 +141,16 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 		p.wantStatus(1, 10*time.Second)
 	}
 	in.back()
-	for _, c := range consumers {
+	for _, c := range writes {
 		in.start(c.program)
 	}
-	for _, c := range consumers {
-		in.waitOutcomes(c.ends, n, time.Minute)
+	for _, c := range writes {
+		in.waitOutcomes(c.events(), n, time.Minute)
 		in.untilSettled(c.queue)
 		if calls := in.calls(c.call); calls != n {
 			t.Errorf("%s: %d calls of %d requests", c.program, calls, n)
 		}
-		for id, history := range in.histories(c.ends) {
+		for id, history := range in.histories(c.events()) {
 			if _, err := finalEvent(history); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}

@@ -260,13 +260,13 @@ func TestNoSpanHoldsWhatARequestSays(t *testing.T) {
 func TestWithoutItsCollectorAProgramWorksAndEnds(t *testing.T) {
 	in := install(t)
 	in.publishRequests(2)
-	for _, c := range consumers {
+	for _, c := range writes {
 		p := in.start(c.program, "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=50")
-		in.waitOutcomes(c.ends, 2, time.Minute)
+		in.waitOutcomes(c.events(), 2, time.Minute)
 		p.stop(time.Minute)
 		if !p.logged(`"level":"warn"`, "spans of traces are lost", "connection refused") || strings.Count(p.lastOutput(), "spans of traces") > 1 {
 			t.Errorf("%s does not say once that it reaches no collector:\n%s", c.program, p.lastOutput())
 		}
-		in.wantOnce(c.queue, c.well, c.call, 2)
+		in.wantOnce(c.queue, c.good(), c.call, 2)
 	}
 }

@@ -43,8 +43,6 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 		"a link for hours": {10 * time.Hour, sandbox.Decline, 5 * time.Hour, "failed", time.Hour + 5*time.Second, 7},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bubble) {
-			seen := &lists{}
-			b.intercept = seen.look
 			var more []string
 			if c.link > 0 {
 				zone, err := time.LoadLocation("Asia/Kuala_Lumpur")
@@ -72,7 +70,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 			if by := events[0].Body["by"]; by != "look_up" {
 				t.Errorf("told by %v", by)
 			}
-			if n := len(seen.seen()); n > c.most {
+			if n := len(b.lookUps(epoch)); n > c.most {
 				t.Errorf("%d looks, want %d at most", n, c.most)
 			}
 		})
@@ -104,8 +102,6 @@ func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
 // A callback has its request looked up at once, and many of them a bounded number of times.
 func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		seen := &lists{}
-		b.intercept = seen.look
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
 		var decided time.Time
@@ -125,7 +121,7 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 		if late := stamp(t, e).Sub(decided); late > 3*time.Second || e.Body["by"] != "callback" {
 			t.Errorf("told %v after the callback, by %v", late, e.Body["by"])
 		}
-		if n := len(seen.seen()); n < 3 || n > 5 {
+		if n := len(b.lookUps(epoch)); n < 3 || n > 5 {
 			t.Errorf("%d looks in half a minute of callbacks, want one every ten seconds", n)
 		}
 	})

@@ -53,50 +53,19 @@ func (b *bubble) running(programs ...programs.Program) (stop func()) {
 	return func() { end(); all.Wait() }
 }
 
-// listCalls are those for the transaction list.
-type listCalls struct {
-	mu      sync.Mutex
-	at      []time.Time
-	lookUps int // of them, for one order number
+// between counts the calls for the transaction list in a while.
+func (b *bubble) between(from, to time.Time) int {
+	return len(b.exchanges(func(x exchange) bool { return x.operation == "transactions" && !x.at.Before(from) && x.at.Before(to) }))
 }
 
-func (b *bubble) watchList() *listCalls {
-	l := &listCalls{}
-	b.intercept = func(r *http.Request) int {
-		if strings.HasSuffix(r.URL.Path, "/transactions") {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.at = append(l.at, time.Now())
-			if r.URL.Query().Get("order_number") != "" {
-				l.lookUps++
-			}
-		}
-		return 0
-	}
-	return l
-}
-
-// between is how many came in a while.
-func (l *listCalls) between(from, to time.Time) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, at := range l.at {
-		if !at.Before(from) && at.Before(to) {
-			n++
-		}
-	}
-	return n
-}
-
-// wantRate fails the test when there were more calls in any minute than the rate allows.
-func (l *listCalls) wantRate(t *testing.T) {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// wantListRate fails the test when there were more calls for the list in any minute than the rate allows.
+func (b *bubble) wantListRate() {
+	b.t.Helper()
 	const most = 60*listRate + 1
-	for i := most; i < len(l.at); i++ {
-		if l.at[i].Sub(l.at[i-most]) < time.Minute {
-			t.Fatalf("more than %d calls in a minute from %v on", most, l.at[i-most])
+	calls := b.of("transactions")
+	for i := most; i < len(calls); i++ {
+		if calls[i].at.Sub(calls[i-most].at) < time.Minute {
+			b.t.Fatalf("more than %d calls in a minute from %v on", most, calls[i-most].at)
 		}
 	}
 }
@@ -118,7 +87,6 @@ func TestEveryDecisionIsToldWithinAMinute(t *testing.T) {
 			come = 150 * time.Minute
 		)
 		b.receive()
-		calls := b.watchList()
 		b.set(func(s *sandbox.Settings) { s.CallbackLost, s.CallbackForged = 0.1, 0.05 })
 		began, draw := time.Now(), rand.New(rand.NewPCG(5, 5))
 		steps := []step{{began.Add(come), func() {
@@ -156,10 +124,10 @@ func TestEveryDecisionIsToldWithinAMinute(t *testing.T) {
 		stop()
 		first := wantEachState(t, b.box, append(b.events("mandate.application.>"), b.events("mandate.deduction.>")...))
 		told := b.wantWithin(first, time.Minute)
-		calls.wantRate(t)
-		made := calls.between(began, decided)
+		b.wantListRate()
+		made := b.between(began, decided)
 		t.Logf("%d decisions by %v; %.1f calls for each, %.0f an hour, %d of them look-ups", told.decisions, told.by, float64(made)/float64(told.decisions),
-			float64(made)/decided.Sub(began).Hours(), calls.lookUps)
+			float64(made)/decided.Sub(began).Hours(), len(b.lookUps(epoch)))
 		t.Logf("callbacks %+v", b.totals().Callbacks)
 	})
 }
@@ -209,7 +177,6 @@ func TestTenThousandOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n, come = 10_000, 2 * time.Hour
-		calls := b.watchList()
 		expire := upstreamTime(time.Now().Add(30 * 24 * time.Hour))
 		for i := range n {
 			b.openEnrollment(fmt.Sprint("r", i), expire)
@@ -221,17 +188,17 @@ func TestTenThousandOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 		for range 4 {
 			from := time.Now()
 			time.Sleep(time.Hour)
-			hours = append(hours, calls.between(from, time.Now()))
+			hours = append(hours, b.between(from, time.Now()))
 		}
 		stop()
-		calls.wantRate(t)
+		b.wantListRate()
 		if told := b.count("mandate.application.new.*"); told != n {
 			t.Errorf("%d of %d are told\n%s", told, n, b.logs)
 		}
 		if idle := hours[len(hours)-1]; idle > 1000 {
 			t.Errorf("%d calls in an hour in which none was due", idle)
 		}
-		t.Logf("calls by the hour: %v; %d look-ups of %d in %v", hours, calls.lookUps, len(calls.at), time.Since(began))
+		t.Logf("calls by the hour: %v; %d look-ups of %d in %v", hours, len(b.lookUps(epoch)), len(b.of("transactions")), time.Since(began))
 	})
 }
 

@@ -65,11 +65,11 @@ func TestAPollerSaysHowFarItHasReadOnceItHas(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		var down atomic.Bool
 		down.Store(true)
-		b.intercept = func(*http.Request) int {
+		b.script = func(exchange) reply {
 			if down.Load() {
-				return http.StatusServiceUnavailable
+				return reply{status: http.StatusServiceUnavailable}
 			}
-			return 0
+			return reply{}
 		}
 		said := func() (n, read int) {
 			t.Helper()

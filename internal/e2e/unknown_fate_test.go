@@ -3,23 +3,11 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"errand/internal/sandbox"
 )
-
-// String is the operations in order, each with its second.
-func (l *callLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []string
-	for _, c := range l.all {
-		out = append(out, fmt.Sprintf("%s at %.1fs", c.operation, c.at.Sub(epoch).Seconds()))
-	}
-	return strings.Join(out, ", ")
-}
 
 // A call that timed out is carried out upstream later, while its request waits for
 // something else. The list shows it by the time of the next call, which is not made.
@@ -42,12 +30,11 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 			if c.retryAfter != "" {
 				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1, Headers: map[string]string{"Retry-After": c.retryAfter}})
 			}
-			calls := b.watch()
-			calls.answer = func(call upstreamCall, before []upstreamCall) int {
-				if first := only("enroll", before); call.operation == "enroll" && len(first) > 0 && call.at.Sub(first[0].at) < c.made+time.Second {
-					return c.status
+			b.script = func(call exchange) reply {
+				if first := b.of("enroll"); call.operation == "enroll" && len(first) > 0 && call.at.Sub(first[0].at) < c.made+time.Second {
+					return reply{status: c.status}
 				}
-				return 0
+				return reply{}
 			}
 			b.publish("mandate.enroll.requested", enrollment("r1"))
 			if c.stopped > 0 {
@@ -56,7 +43,7 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 			}
 			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
 			if n := b.box.Enrolled("order-r1"); n != 1 {
-				t.Errorf("enrolled %d times, want once: %s", n, calls)
+				t.Errorf("enrolled %d times, want once: %s", n, b.timeline())
 			}
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
 			if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
@@ -81,20 +68,19 @@ func TestTheListIsReadRightBeforeEachCallAfterOneOfUnknownFate(t *testing.T) {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
 			b.fault(c.then)
-			calls := b.watch()
-			calls.answer = func(call upstreamCall, before []upstreamCall) int {
-				if call.operation == "enroll" && len(before) > 0 && before[len(before)-1].operation != "list" {
+			b.script = func(call exchange) reply {
+				if before := b.exchanges(nil); call.operation == "enroll" && len(before) > 0 && before[len(before)-1].operation != "transactions" {
 					t.Errorf("a call %.1f s after another one, without a look between", call.at.Sub(before[len(before)-1].at).Seconds())
 				}
-				return 0
+				return reply{}
 			}
 			b.publish("mandate.enroll.requested", enrollment("r1"))
 			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
 			if e := b.wantEnd("mandate.enroll", "succeeded", "r1"); e.Body["after_unknown"] != true {
 				t.Errorf("after_unknown is missing: %s", e.Raw)
 			}
-			if n := len(calls.of("enroll")); n != c.then.Times+2 {
-				t.Errorf("%d calls, want %d: %s", n, c.then.Times+2, calls)
+			if n := len(b.of("enroll")); n != c.then.Times+2 {
+				t.Errorf("%d calls, want %d: %s", n, c.then.Times+2, b.timeline())
 			}
 		})
 	}
@@ -119,19 +105,18 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: c.busy})
 			}
 			b.fault(enrollRefused)
-			calls := b.watch()
-			calls.answer = func(call upstreamCall, before []upstreamCall) int {
-				if call.operation == "enroll" && len(before) > 0 {
+			b.script = func(call exchange) reply {
+				if call.operation == "enroll" && len(b.exchanges(nil)) > 0 {
 					time.Sleep(3 * time.Second) // so that it was made before the refusal comes, or not
 				}
-				return 0
+				return reply{}
 			}
 			far := upstreamTime(time.Now().Add(72 * time.Hour))
 			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", far))
 			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
 			if evidence, _ := e.Body["evidence"].([]any); len(evidence) != c.listed {
-				t.Errorf("want %d records as evidence: %s; %s", c.listed, e.Raw, calls)
+				t.Errorf("want %d records as evidence: %s; %s", c.listed, e.Raw, b.timeline())
 			}
 			b.wantOne("dead.mandate.enroll.requested")
 			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {

@@ -39,17 +39,16 @@ func TestAStopEndsTheWaitForALookUp(t *testing.T) {
 // A list that asks for a long wait is not asked before.
 func TestALookUpWaitsAsLongAsItIsAskedTo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		calls := b.watch()
 		b.askedToWait("600")
 		b.run(b.mandates(), time.Hour, nil)
-		lists := calls.of("list")
+		lists := b.of("transactions")
 		for i := 1; i < len(lists); i++ {
 			if wait := lists[i].at.Sub(lists[i-1].at); wait < 10*time.Minute {
-				t.Errorf("asked again after %v: %s", wait, calls)
+				t.Errorf("asked again after %v: %s", wait, b.timeline())
 			}
 		}
 		if len(lists) < 3 {
-			t.Errorf("%d looks in an hour: %s", len(lists), calls)
+			t.Errorf("%d looks in an hour: %s", len(lists), b.timeline())
 		}
 	})
 }
