@@ -10,8 +10,8 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// Whoever publishes the project under a name of his own can rename the module: the copy
-// builds, with its tests and the modules beside it, and nothing in it has the old path.
+// The module can be renamed to publish the project under another name: the copy builds, with its tests and the modules
+// beside it, and nothing in it has the old path.
 func TestTheRenamedTreeBuilds(t *testing.T) {
 	devtest.Full(t)
 	dir, renamed := t.TempDir(), "example.com/some.one/errand-fork"
@@ -44,11 +44,11 @@ func TestTheRenamedTreeBuilds(t *testing.T) {
 		}
 		return string(out)
 	}
-	for _, none := range []string{"example.com//x", "a/../b", "go", "example.com/x."} { // the tree would not be a module
-		cmd := exec.CommandContext(t.Context(), "scripts/module-path", none)
+	for _, invalid := range []string{"example.com//x", "a/../b", "go", "example.com/x."} { // the tree would not be a module
+		cmd := exec.CommandContext(t.Context(), "scripts/module-path", invalid)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err == nil {
-			t.Fatalf("%s is taken for a module's path: %s", none, out)
+			t.Fatalf("%s is accepted as a module path: %s", invalid, out)
 		}
 	}
 	in(".", "scripts/module-path", renamed)
@@ -59,7 +59,8 @@ func TestTheRenamedTreeBuilds(t *testing.T) {
 			t.Errorf("%s is the module %s, want %s", sub, got, want)
 		}
 	}
-	left, err := exec.CommandContext(t.Context(), "grep", "-rnE", `"`+module+`/(cmd|docs|internal|pkg)|[ =]`+module+`/internal/programs`, dir).Output()
+	old := `"` + module + `/(cmd|docs|internal|pkg)|[ =]` + module + `/internal/programs`
+	left, err := exec.CommandContext(t.Context(), "grep", "-rnE", old, dir).Output()
 	if len(left) > 0 {
 		t.Errorf("the old path is left, %v:\n%s", err, left)
 	}

@@ -2,8 +2,6 @@ package arch
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 )
@@ -16,23 +14,14 @@ var forbidden = []*regexp.Regexp{
 }
 
 func TestTreeNamesNoMachine(t *testing.T) {
-	err := walk(func(root, name string) error {
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			return err
-		}
+	eachFile(t, func(name string, text []byte) {
 		if bytes.IndexByte(text, 0) >= 0 {
-			return nil // a binary
+			return // a binary
 		}
 		for _, re := range forbidden {
 			for _, at := range re.FindAllIndex(text, -1) {
-				line := 1 + bytes.Count(text[:at[1]], []byte("\n"))
-				t.Errorf("%s:%d contains %q", name, line, text[at[0]:at[1]])
+				t.Errorf("%s:%d contains %q", name, 1+bytes.Count(text[:at[1]], []byte("\n")), text[at[0]:at[1]])
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
