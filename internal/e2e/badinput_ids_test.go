@@ -3,10 +3,14 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"errand/internal/sandbox/devkit/devtest"
+	"errand/pkg/messages"
 )
 
 // streams are those whose names our own ids begin with.
@@ -77,4 +81,88 @@ func TestAMessageIDOfOurOwnIsNotTakenForTheRequests(t *testing.T) {
 			b.wantEnd("mandate.enroll", "succeeded", fmt.Sprint("MANDATE_REQUESTS-", i+1))
 		}
 	})
+}
+
+// A queue that was deleted and provisioned again counts from 1, while the events of the
+// one before are still there: an unreadable message goes by its number, under which
+// there is a history already. It gets an event and a dead letter all the same.
+func TestUnreadableMessagesOfAQueueMadeAgainAreReported(t *testing.T) {
+	for _, q := range operations {
+		runInBubble(t, q.Requested(), func(t *testing.T, b *bubble) {
+			failed := q.Subject("failed", "*")
+			bodies := []string{"\xff\xfe first", "{ second", "", "[3]"}
+			for n, body := range bodies {
+				if n > 0 {
+					must(t, b.js.DeleteStream(t.Context(), q.queue.Stream))
+					nc, err := b.nats.Connect()
+					must(t, err)
+					defer nc.Close()
+					must(t, devtest.Provision(t.Context(), nc))
+				}
+				if sequence := b.raw(q.Requested(), nil, body); sequence != 1 {
+					t.Fatalf("the queue counts from %d", sequence)
+				}
+				b.run(b.program(q, 8), 2*time.Minute, func() bool { return b.stored(q.queue.Stream) == 0 && b.published(failed, n+1)() })
+				b.queueEmpty(q.queue.Stream)
+			}
+			b.wantReported(q, bodies)
+		})
+	}
+}
+
+// wantReported wants an event and a dead letter of each of these unreadable messages,
+// under the same id.
+func (b *bubble) wantReported(q *operation, bodies []string) {
+	b.t.Helper()
+	events := map[string]event{}
+	for _, e := range b.events(q.Subject("*", "*")) {
+		if string(e.state()) != "failed" || e.reason() != "invalid_request" || !strings.HasPrefix(e.id(), q.queue.Stream+"-1") || events[e.id()].Subject != "" {
+			b.t.Errorf("%s: %s", e.Subject, e.Raw)
+		}
+		events[e.id()] = e
+	}
+	dead := map[string]int{}
+	for _, d := range b.events("dead." + q.Requested()) {
+		dead[d.Raw]++
+		id := d.Header.Get("Errand-Request-Id")
+		if events[id].Subject == "" || d.Header.Get("Errand-Reason") != "invalid_request" {
+			b.t.Errorf("dead letter of %q (%q), of which there is no event: %v", id, d.Raw, d.Header)
+		}
+	}
+	if len(events) != len(bodies) {
+		b.t.Errorf("%d events of %d messages", len(events), len(bodies))
+	}
+	for _, body := range bodies {
+		if dead[body] != 1 {
+			b.t.Errorf("%d dead letters of %q, want one", dead[body], body)
+		}
+	}
+}
+
+// Whatever there is under an unreadable message's number, by an older release or by
+// anybody's delivery: its own event and dead letter are not left out for it.
+func TestUnreadableMessagesWhoseNumberIsTakenAreReported(t *testing.T) {
+	for _, q := range operations {
+		for _, state := range []messages.State{q.succeeded, messages.Failed} {
+			runInBubble(t, fmt.Sprint(q.Requested(), " ", state), func(t *testing.T, b *bubble) {
+				taken := q.Subject(state, q.queue.Stream+"-1")
+				b.publish(taken, []byte(fmt.Sprintf(`{"request_id":"%s-1","at":"2000-01-01T00:00:00.000Z","attempt":1,"reason":"refused","message":"another one","fingerprint":"f00d"}`, q.queue.Stream)))
+				b.raw(q.Requested(), nil, "\xff unreadable")
+				b.run(b.program(q, 8), 2*time.Minute, func() bool { return b.stored(q.queue.Stream) == 0 })
+				b.queueEmpty(q.queue.Stream)
+				reported := 0
+				for _, e := range b.events(q.Subject("failed", "*")) {
+					if e.reason() == "invalid_request" && strings.HasPrefix(e.id(), q.queue.Stream+"-1-") {
+						reported++
+					}
+				}
+				if dead := b.events("dead." + q.Requested()); reported != 1 || len(dead) != 1 || dead[0].Raw != "\xff unreadable" || dead[0].Header.Get("Errand-Reason") != "invalid_request" {
+					t.Errorf("%d events and %d dead letters of an unreadable message: %v", reported, len(dead), dead)
+				}
+				if n := b.count(q.Subject("*", q.queue.Stream+"-1")); n != 1 {
+					t.Errorf("the history before it has %d events, want its one", n)
+				}
+			})
+		}
+	}
 }

@@ -2,10 +2,14 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,3 +167,122 @@ func (c *cluster) leader(stream string) (found *broker) {
 }
 
 func (c *cluster) log(what string) { c.t.Logf("%v: %s", time.Since(c.began).Round(time.Second), what) }
+
+// islands are the servers of a cluster whose routes pass through proxies of the test's
+// own, so that one server can be cut off from the others while its clients are not.
+type islands struct {
+	servers []*broker
+	routes  map[[2]int]*proxy // from, to
+}
+
+// dispersed starts such a cluster of three and waits until it works.
+func dispersed(t *testing.T) *islands {
+	t.Helper()
+	const n = 3
+	free := ports(t, 3*n)
+	clients, monitors, listens := free[:n], free[n:2*n], free[2*n:]
+	c := &islands{routes: map[[2]int]*proxy{}}
+	for i := range n {
+		var routes []string
+		for j := range n {
+			if i != j {
+				l := newProxy(t, "nats://"+listens[j], nil)
+				c.routes[[2]int{i, j}] = l
+				routes = append(routes, l.url)
+			}
+		}
+		dir := t.TempDir()
+		text := fmt.Sprintf("server_name: n%d\nlisten: %s\nhttp: %s\njetstream { store_dir: %q }\n%s", i, clients[i], monitors[i], dir, natsConfig(t)) +
+			fmt.Sprintf("cluster { name: e2e, listen: %s, advertise: \"127.0.0.1:1\", no_advertise: true, routes: [%s] }\n", listens[i], strings.Join(routes, ", "))
+		b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + clients[i], monitors: "http://" + monitors[i]}
+		must(t, os.WriteFile(b.file, []byte(text), 0o600))
+		b.start()
+		c.servers = append(c.servers, b)
+	}
+	for _, b := range c.servers {
+		b.ready()
+	}
+	return c
+}
+
+// cutOff parts a server from the others, in silence, until the returned function is
+// called.
+func (c *islands) cutOff(server int) (heal func()) {
+	for pair, l := range c.routes {
+		if pair[0] == server || pair[1] == server {
+			l.partition()
+		}
+	}
+	return func() {
+		for pair, l := range c.routes {
+			if pair[0] == server || pair[1] == server {
+				l.heal()
+			}
+		}
+	}
+}
+
+// leads makes a server the leader of everything.
+func (c *islands) leads(in *installation, server int) {
+	in.t.Helper()
+	name := fmt.Sprint("n", server)
+	body, err := json.Marshal(map[string]any{"placement": map[string]any{"preferred": name}})
+	must(in.t, err)
+	in.until(name+" to lead all", time.Minute, func() bool {
+		all := true
+		for _, s := range bus.Streams(bus.Limits{}) {
+			all = c.led(in, "$JS.API.STREAM.INFO."+s.Name, "$JS.API.STREAM.LEADER.STEPDOWN."+s.Name, name, body) && all
+		}
+		for _, q := range bus.Queues() {
+			all = c.led(in, "$JS.API.CONSUMER.INFO."+q.Stream+"."+q.Name, "$JS.API.CONSUMER.LEADER.STEPDOWN."+q.Stream+"."+q.Name, name, body) && all
+		}
+		return all
+	})
+}
+
+// led reports whether a server leads a stream or consumer, and asks for it if it does not.
+func (c *islands) led(in *installation, info, stepDown, name string, body []byte) bool {
+	ctx, cancel := context.WithTimeout(in.t.Context(), 2*time.Second)
+	defer cancel()
+	m, err := in.js.Conn().RequestWithContext(ctx, info, nil)
+	if err != nil {
+		return false
+	}
+	var answer struct{ Cluster struct{ Leader string } }
+	if json.Unmarshal(m.Data, &answer) == nil && answer.Cluster.Leader == name {
+		return true
+	}
+	_, _ = in.js.Conn().RequestWithContext(ctx, stepDown, body) // asked for again if it did not help
+	return false
+}
+
+// The server that a program is connected to, and that leads its streams, is cut off from
+// the two others while a call is under way: it takes the outcome and cannot store it, and
+// says of the same event, written again, that it is in process. The outcome is kept until
+// the others have it: no call becomes one of unknown fate.
+func TestAnOutcomeOutlivesTheLeaderThatCouldNotStoreIt(t *testing.T) {
+	for _, p := range writes {
+		t.Run(p.program, func(t *testing.T) {
+			dir := releaseBuild.programs(t)
+			parallel(t)
+			c := dispersed(t)
+			in := installAt(t, dir, urls(c.servers), 3, "UPSTREAM_TIMEOUT=45s")
+			c.leads(in, 0)
+			program := in.start(p.program, "NATS_URL="+c.servers[0].url)
+			in.untilReady(program)
+			in.fault(sandbox.Fault{Operation: p.call, Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(2 * time.Second)})
+			in.publish(p.Requested(), p.request("r1", "on_unknown", "report"))
+			in.until("the call", time.Minute, func() bool { return in.calls(p.call) == 1 })
+			heal := c.cutOff(0)
+			wait(t.Context(), 14*time.Second) // the answer, the write and its repetition, and until the others have a leader
+			heal()
+			in.waitOutcomes(p.events(), 1, 2*time.Minute)
+			in.untilSettled(p.queue)
+			in.untilReady(program)
+			program.stop(time.Minute)
+			if e := in.wantFinal(p.events()); in.count(p.good()) != 1 || in.calls(p.call) != 1 {
+				t.Errorf("%d calls, %s %s", in.calls(p.call), e.Subject, e.Raw)
+			}
+		})
+	}
+}

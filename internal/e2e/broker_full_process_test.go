@@ -2,13 +2,16 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit"
 )
@@ -92,5 +95,113 @@ func fillServer(t *testing.T, in *installation) (room func()) {
 	}
 	return func() {
 		noError(t, in.js.DeleteStream(t.Context(), filler))
+	}
+}
+
+// A stream has reached its limit of bytes while others have room: the program that writes
+// to it says so at /readyz for as long as that lasts, makes no call that it cannot record,
+// drops nothing, and goes on by itself when there is room.
+func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
+	bad := func(id string, _ ...string) map[string]any { return query(id) }
+	for _, c := range []struct {
+		stream string
+		*operation
+		request func(id string, more ...string) map[string]any
+		calls   int64 // more, when there is room
+	}{
+		{bus.MandateEvents, enrollOp, enrollment, 1}, {bus.MailEvents, sendOp, toOne, 1}, {bus.MailDeliveries, sendOp, toOne, 1},
+		{bus.DeadLetters, enrollOp, bad, 0}, {bus.DeadLetters, sendOp, bad, 0},
+	} {
+		t.Run(c.stream+", "+c.program, func(t *testing.T) {
+			in := install(t)
+			in.publish(c.Requested(), c.operation.request("warm"))
+			in.publish(c.Requested(), bad("bad")) // for the dead letters
+			program := in.start(c.program)
+			in.waitOutcomes(c.events(), 2, time.Minute)
+			in.untilSettled(c.queue)
+			stored, letters := in.stored(c.stream), in.stored(bus.DeadLetters)
+
+			room := in.fill(c.stream)
+			in.publish(c.Requested(), c.request("r1"))
+			in.showsFull(program, c.stream)
+			if calls := in.calls(c.call); calls != 1 {
+				t.Errorf("%d calls, want only the one before there was no room", calls)
+			}
+			if now := in.stored(c.stream); now != stored {
+				t.Errorf("%s has %d messages, had %d before it was full", c.stream, now, stored)
+			}
+
+			room()
+			in.waitOutcomes(c.events(), 3, time.Minute)
+			in.untilSettled(c.queue)
+			in.untilReady(program)
+			program.stop(time.Minute)
+			if calls := in.calls(c.call); calls != 1+c.calls {
+				t.Errorf("%d calls, want %d", calls, 1+c.calls)
+			}
+			if more := in.stored(bus.DeadLetters) - letters; more != int(1-c.calls) {
+				t.Errorf("%d more dead letters, want %d", more, 1-c.calls)
+			}
+		})
+	}
+}
+
+// The stream of deliveries is full: the poller says so, and publishes each delivery once
+// when there is room.
+func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
+	in := install(t)
+	mail := in.start("mail-consumer")
+	in.publish("mail.send.requested", message("m1", 3))
+	in.waitOutcomes("mail.send.*.*", 1, time.Minute)
+	poller := in.start("log-poller")
+	in.until("the first deliveries", time.Minute, func() bool { return in.count("mail.delivery.delivered.*") == 3 })
+	poller.stop(time.Minute)
+	in.publish("mail.send.requested", message("m2", 5))
+	in.waitOutcomes("mail.send.*.*", 2, time.Minute)
+	mail.stop(time.Minute)
+
+	room := in.fill(bus.MailDeliveries)
+	poller = in.start("log-poller")
+	in.showsFull(poller, bus.MailDeliveries)
+	room()
+	in.until("the other deliveries", time.Minute, func() bool { return in.count("mail.delivery.delivered.*") >= 8 })
+	in.untilReady(poller)
+	poller.stop(time.Minute)
+	if n := in.count("mail.delivery.delivered.*"); n != 8 {
+		t.Errorf("%d deliveries published, want 8", n)
+	}
+}
+
+// fill gives a stream no room for more than it holds.
+func (in *installation) fill(stream string) (room func()) {
+	in.t.Helper()
+	bytes := int64(in.stream(stream).CachedInfo().State.Bytes)
+	in.configure(stream, func(c *jetstream.StreamConfig) { c.MaxBytes = bytes })
+	return func() { in.configure(stream, func(c *jetstream.StreamConfig) { c.MaxBytes = bus.Unlimited }) }
+}
+
+// showsFull waits until a program says that a stream is full, and holds it to that through
+// two more of its checks.
+func (in *installation) showsFull(p *process, stream string) {
+	in.t.Helper()
+	status, page := 0, ""
+	in.until(p.name+" listening", time.Minute, func() bool { return p.logged("admin server listens", "\n") })
+	full := func() bool {
+		status, page = p.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(page, "NATS does not store in "+stream) && strings.Contains(page, "maximum bytes exceeded")
+	}
+	in.until("/readyz saying that "+stream+" is full", time.Minute, full)
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
+		if !full() {
+			in.t.Errorf("/readyz answers %d %q while there is no room", status, page)
+			return
+		}
+	}
+	_, metrics := p.get("/metrics")
+	all := strconv.FormatFloat(float64(in.stream(stream).CachedInfo().State.Bytes), 'g', -1, 64)
+	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {
+		if want := fmt.Sprintf("%s{stream=%q} %s\n", name, stream, value); !strings.Contains(metrics, want) {
+			in.t.Errorf("/metrics does not say %s", want)
+		}
 	}
 }

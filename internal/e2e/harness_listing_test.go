@@ -8,6 +8,9 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"testing"
+	"time"
+
+	"errand/internal/sandbox"
 )
 
 // perPage is how many records the service shows on a page.
@@ -77,4 +80,28 @@ func (b *bubble) wantPagesOnce(pages, again int) {
 	if len(read) != pages || len(calls) > pages+again {
 		b.t.Errorf("%d pages were read by %d calls, want %d by at most %d: %v", len(read), len(calls), pages, pages+again, read)
 	}
+}
+
+// uncertain makes an enrollment that ends so, and another one that does not, so that
+// the list is never empty. Kind is what goes wrong.
+func (b *bubble) uncertain(kind string, more ...string) event {
+	b.t.Helper()
+	b.publish("mandate.enroll.requested", enrollment("other"))
+	b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.other", 1))
+	f := sandbox.Fault{Operation: "enroll", Kind: kind, Times: 1}
+	if kind == sandbox.Delay {
+		f.Delay = sandbox.Duration(40 * time.Second) // done when its caller has left and looked twice
+	}
+	b.fault(f)
+	b.publish("mandate.enroll.requested", enrollment("r1", append([]string{"on_unknown", "report"}, more...)...))
+	b.run(b.mandates(), 5*time.Minute, b.published("mandate.enroll.uncertain.r1", 1))
+	return b.wantOne("mandate.enroll.uncertain.r1")
+}
+
+// stamp is when an event says that it happened.
+func stamp(t *testing.T, e event) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, e.Body["at"].(string))
+	must(t, err)
+	return at
 }

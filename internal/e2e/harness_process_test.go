@@ -18,6 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
 )
 
@@ -245,4 +248,93 @@ func (p *process) gauges() map[string]float64 {
 		}
 	}
 	return out
+}
+
+// lines keeps the last lines that a program logged, to show them when a test fails.
+type lines struct {
+	mu   sync.Mutex
+	last []string
+}
+
+const keptLines = 60
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last = append(l.last, string(p)); len(l.last) > keptLines {
+		l.last = l.last[1:]
+	}
+	return len(p), nil
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.last, "")
+}
+
+// output keeps everything that a program writes.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *output) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *output) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// count is how many lines hold all of the words.
+func (r *output) count(words ...string) (n int) {
+next:
+	for line := range strings.Lines(r.String()) {
+		for _, w := range words {
+			if !strings.Contains(line, w) {
+				continue next
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// peak is the most memory that the process has had resident so far, in KiB.
+func (p *process) peak() int {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	must(p.t, err)
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
+			if kib, err := strconv.Atoi(f[1]); err == nil {
+				return kib
+			}
+		}
+	}
+	p.t.Fatalf("no VmHWM: %s", status)
+	return 0
+}
+
+// pile puts many requests into a queue at once.
+func (in *installation) pile(q bus.Queue, prefix string, n int, request func(id string, more ...string) map[string]any) {
+	in.t.Helper()
+	subject := in.queue(q).Config.FilterSubject
+	for i := range n {
+		data, err := json.Marshal(request(fmt.Sprint(prefix, i)))
+		if err == nil {
+			_, err = in.js.PublishAsync(subject, data, jetstream.WithStallWait(time.Minute))
+		}
+		must(in.t, err)
+	}
+	select {
+	case <-in.js.PublishAsyncComplete():
+	case <-time.After(time.Minute):
+		in.t.Fatal("the requests are not stored")
+	}
 }

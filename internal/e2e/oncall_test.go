@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -51,5 +55,98 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 	stories, err := ann.Stories(t.Context(), "r0", time.Now())
 	if err != nil || len(stories) != 1 || stories[0].State != messages.Succeeded {
 		t.Errorf("the story of r0: %+v, %v", stories, err)
+	}
+}
+
+// consoleOf starts a console behind a proxy, which is the test, and gives a function that asks
+// it for a page, or posts a form, as ann@example.com of these groups.
+func (in *installation) consoleOf(groups string, env ...string) func(path string, form url.Values) (status int, body string) {
+	in.t.Helper()
+	p := in.start("console", append([]string{"CONSOLE_ADDR=127.0.0.1:0", "CONSOLE_DIR=" + in.t.TempDir(), "CONSOLE_LOGIN=proxy", "CONSOLE_URL=https://errand.example.com",
+		"CONSOLE_PROXY_PEERS=127.0.0.1", "CONSOLE_READ_GROUPS=support", "CONSOLE_REVEAL_GROUPS=privacy", "CONSOLE_ACT_GROUPS=on-call"}, env...)...)
+	in.until("the console to be ready", time.Minute, func() bool {
+		if !p.logged("pages are served") {
+			return false
+		}
+		status, _ := p.get("/readyz")
+		return status == http.StatusOK
+	})
+	var line struct {
+		Addr string `json:"addr"`
+	}
+	must(in.t, json.Unmarshal([]byte(p.logLine("pages are served")), &line))
+	client := &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return func(path string, form url.Values) (int, string) {
+		in.t.Helper()
+		method := http.MethodGet
+		if form != nil {
+			method = http.MethodPost
+		}
+		r, err := http.NewRequestWithContext(in.t.Context(), method, "http://"+line.Addr+path, strings.NewReader(form.Encode()))
+		must(in.t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Forwarded-User", "ann@example.com")
+		r.Header.Set("X-Forwarded-Groups", groups)
+		answer, err := client.Do(r)
+		must(in.t, err)
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		must(in.t, err)
+		return answer.StatusCode, string(body)
+	}
+}
+
+// consolePages are all kinds, of a request that failed.
+var consolePages = []string{"/", "/find", "/requests", "/requests?state=failed", "/requests/bad", "/dead-letters", "/queues", "/audit"}
+
+// Whatever the server refuses its user fails the test (installation.close).
+func TestTheConsoleWorksWithTheRightsOfItsUser(t *testing.T) {
+	in := install(t)
+	in.start("mandate-consumer")
+	in.publish("mandate.enroll.requested", enrollment("bad", "amount", "many"))
+	in.until("the request to fail", time.Minute, func() bool { return in.count("mandate.enroll.failed.bad") == 1 })
+	ask := in.consoleOf("privacy,on-call")
+	in.until("the console to know the request", time.Minute, func() bool {
+		_, body := ask("/requests", nil)
+		return strings.Contains(body, "/requests/bad")
+	})
+	for _, page := range consolePages {
+		if status, body := ask(page, nil); status != http.StatusOK {
+			t.Errorf("%s: %d\n%s", page, status, body)
+		}
+	}
+	why := url.Values{"why": {"to be tried"}, "for": {"1h"}}
+	for _, path := range []string{"/queues/mandate.enroll/pause", "/queues/mandate.enroll/resume"} {
+		if status, body := ask(path, why); status != http.StatusSeeOther {
+			t.Errorf("%s: %d\n%s", path, status, body)
+		}
+	}
+	if status, body := ask("/requests/bad/reveal", why); status != http.StatusOK || !strings.Contains(body, "payer@example.test") {
+		t.Errorf("to reveal: %d\n%s", status, body)
+	}
+	if _, body := ask("/audit", nil); strings.Count(body, "ann@example.com") < 3 {
+		t.Errorf("the audit does not say that ann@example.com did three things:\n%s", body)
+	}
+}
+
+// A console that only shows does with the rights of one who only reads.
+func TestAConsoleThatOnlyShowsWorksWithTheRightsOfPeople(t *testing.T) {
+	in := install(t)
+	in.start("mandate-consumer")
+	in.publish("mandate.enroll.requested", enrollment("bad", "amount", "many"))
+	ask := in.consoleOf("privacy,on-call", "CONSOLE_ROLES=read", "NATS_USER=ann", "NATS_PASSWORD="+password("ann"))
+	in.until("the console to know the request", time.Minute, func() bool {
+		_, body := ask("/requests", nil)
+		return strings.Contains(body, "/requests/bad")
+	})
+	for _, page := range consolePages {
+		if status, body := ask(page, nil); status != http.StatusOK || strings.Contains(body, "payer@example.test") {
+			t.Errorf("%s: %d\n%s", page, status, body)
+		}
+	}
+	for _, path := range []string{"/queues/mandate.enroll/pause", "/requests/bad/reveal"} {
+		if status, _ := ask(path, url.Values{"why": {"to be tried"}, "for": {"1h"}}); status != http.StatusForbidden {
+			t.Errorf("%s: %d, want 403", path, status)
+		}
 	}
 }

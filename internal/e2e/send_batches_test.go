@@ -2,10 +2,14 @@ package e2e
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
@@ -134,4 +138,89 @@ func TestWhatWasUnknownOnceStaysSoWhileTheServiceIsBusy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What was announced of a message under way is not what its recipients are cut into now,
+// say by a newer program that reads addresses in another way: another batch would begin
+// where one was accepted. Nothing more is sent, and it is not reported as if all was well.
+func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
+	for _, c := range []struct {
+		name                 string
+		recipients, batches  int // as announced; it is 5 in 3 now
+		list, afterADeferral bool
+	}{
+		{"more recipients, interrupted", 7, 4, false, false},
+		{"more recipients, deferred", 7, 4, false, true},
+		{"fewer recipients, deferred", 4, 2, false, true},
+		{"as many batches, deferred", 6, 3, false, true},
+		{"a list with more recipients, deferred", 7, 4, true, true},
+	} {
+		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
+			giveUp := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+			body := message("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
+			if c.list {
+				body = b.listed("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
+			}
+			data, err := json.Marshal(body)
+			must(t, err)
+			_, meta, err := messages.DecodeSend(data)
+			must(t, err)
+			began := messages.Time{Time: time.Now()}.String()
+			b.publish("mail.send.started.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began,
+				"fingerprint": meta.Fingerprint, "recipients": c.recipients, "batches": c.batches, "batch_size": 2})
+			b.publish("mail.batch.started.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began, "batch": 1, "first": 0, "count": 2})
+			b.publish("mail.batch.accepted.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "batch": 1, "first": 0, "count": 2, "accepted": 2})
+			if c.afterADeferral {
+				b.publish("mail.send.deferred.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "reason": "busy", "message": "", "http_status": 503, "not_before": began})
+			}
+			b.publish("mail.send.requested", data)
+			b.run(b.mails(), 2*time.Hour, b.ended("mail.send", "m1"))
+			if n := len(b.of("send")); n != 0 {
+				t.Errorf("%d calls, want none", n)
+			}
+			final := b.finalOf("mail.send", "m1")
+			if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
+				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
+			}
+			if state := strings.Split(final[0].Subject, ".")[2]; state != "uncertain" && state != "partial" {
+				t.Errorf("want uncertain or partial: %s %s", final[0].Subject, final[0].Raw)
+			}
+		})
+	}
+}
+
+// The example of docs/use/publish.md, with a NATS client in place of the tool `nats`.
+func TestTheDocumentedListIsSentTo(t *testing.T) {
+	document, err := os.ReadFile("../../docs/use/publish.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(document), "\n## Long lists: to_object\n")
+	list := between(t, section, "cat > recipients.txt <<'END'\n", "END\n")
+	request := between(t, section, "```json\n", "```")
+	inBubble(t, func(t *testing.T, b *bubble) {
+		bucket, err := b.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists", TTL: 336 * time.Hour})
+		must(t, err)
+		info, err := bucket.PutString(t.Context(), "news-2026-01", list)
+		if err != nil || !strings.Contains(request, `"digest": "`+info.Digest+`"`) {
+			t.Fatalf("the digest of the list is %s, %v; the document's request is %s", info.Digest, err, request)
+		}
+		b.publish("mail.send.requested", []byte(request))
+		b.run(b.mails(), time.Minute, b.published("mail.send.accepted.send-news-2026-01", 1))
+		if e := b.wantOne("mail.send.accepted.send-news-2026-01"); number(e.Body["accepted"]) != 2 {
+			t.Errorf("body: %s", e.Raw)
+		}
+		if o := b.oracle(); o.Mail.Recipients != 2 {
+			t.Errorf("oracle: %+v", o.Mail)
+		}
+	})
+}
+
+// between is what stands between two texts.
+func between(t *testing.T, text, before, after string) string {
+	t.Helper()
+	_, text, begins := strings.Cut(text, before)
+	text, _, ends := strings.Cut(text, after)
+	if !begins || !ends {
+		t.Fatalf("nothing stands between %q and %q", before, after)
+	}
+	return text
 }

@@ -1,9 +1,25 @@
 package e2e
 
 import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
+	"io"
+	"math/big"
+	"net"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"errand/pkg/messages"
 )
 
 // A request's outcome is what the sandbox knows, whatever happens to its call on the
@@ -67,6 +83,197 @@ func TestEveryFaultOfTheLookUpIsOvercome(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// secureHost is the upstream's name where it is reached by TLS.
+const secureHost = "upstream.example.test"
+
+// connectFault keeps a call from getting a connection: dial is instead of the
+// network, or server is what the other side does with the connection.
+type connectFault struct {
+	name   string
+	dial   func(context.Context) (net.Conn, error)
+	server func(net.Conn)
+}
+
+// connectFaults need the authority that the programs trust, to sign what is wrong in
+// another way.
+func connectFaults(a *signer) []connectFault {
+	fails := func(err error) func(context.Context) (net.Conn, error) {
+		return func(context.Context) (net.Conn, error) { return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	}
+	shows := func(c tls.Certificate) func(net.Conn) {
+		return func(conn net.Conn) {
+			secure := tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{c}})
+			io.Copy(conn, secure) // nothing must come
+		}
+	}
+	now := time.Now()
+	return []connectFault{
+		{name: "nothing listens", dial: fails(syscall.ECONNREFUSED)},
+		{name: "no way there", dial: fails(syscall.ENETUNREACH)},
+		{name: "the name is unknown", dial: fails(&net.DNSError{Err: "no such host", Name: secureHost, IsNotFound: true})},
+		{name: "the name server is silent", dial: fails(&net.DNSError{Err: "i/o timeout", Name: secureHost, IsTimeout: true})},
+		{name: "a black hole", dial: func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }},
+		{name: "closed at once", server: func(net.Conn) {}},
+		{name: "plain HTTP", server: func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") }},
+		{name: "a silent handshake", server: func(c net.Conn) { io.Copy(io.Discard, c) }},
+		{name: "a handshake of garbage", server: func(c net.Conn) { c.Write(bytes.Repeat([]byte{0x16, 3, 3, 0, 9}, 9)) }},
+		{name: "a handshake cut", server: func(c net.Conn) { c.Read(make([]byte, 100)) }},
+		{name: "an alert", server: func(c net.Conn) { c.Read(make([]byte, 2000)); c.Write([]byte{21, 3, 3, 0, 2, 2, 40}) }},
+		{name: "an unknown authority", server: shows(newSigner().sign(secureHost, now.Add(time.Hour)))},
+		{name: "another host's certificate", server: shows(a.sign(secureHost+".stranger.test", now.Add(time.Hour)))},
+		{name: "an expired certificate", server: shows(a.sign(secureHost, now.Add(-time.Minute)))},
+	}
+}
+
+// Without a connection nothing happened: the request waits, and is done when the
+// fault is over. Nothing of it was sent before, above all no secret.
+func TestWithoutAConnectionARequestWaits(t *testing.T) {
+	full(t)
+	names := connectFaults(newSigner())
+	for i := range names {
+		for _, operation := range []string{"enroll", "send"} {
+			runInBubble(t, names[i].name+", "+operation, func(t *testing.T, b *bubble) {
+				a := newSigner() // in the bubble's time
+				l := &recorder{pipe: &pipe{make(chan net.Conn), make(chan struct{})}, fault: connectFaults(a)[i], until: time.Now().Add(5 * time.Minute)}
+				w := newWire(t, b.box, l)
+				w.address, w.config = "https://"+secureHost, &tls.Config{RootCAs: a.pool()}
+				w.secure = func(c net.Conn) net.Conn {
+					return tls.Server(c, &tls.Config{Certificates: []tls.Certificate{a.sign(secureHost, time.Now().Add(24*time.Hour))}})
+				}
+				w.dial = l.dial
+				began := time.Now()
+				e := w.run(b, operation, "report")
+				if state, _, _ := (lineFault{}).expect(operation, "report"); string(e.state()) != state || time.Since(began) < 5*time.Minute {
+					t.Errorf("published %s, %s after %v: %s", e.state(), e.reason(), time.Since(began), e.Raw)
+				}
+				if w.did(operation) != 1 || w.calls[operation] != 1 {
+					t.Errorf("done %d times by %d calls", w.did(operation), w.calls[operation])
+				}
+				if o := b.oracle(); o.Calls["transactions"] != 0 {
+					t.Error("a call that was never made was looked up")
+				}
+				deferred := b.events(map[string]string{"enroll": "mandate.enroll.deferred.r1", "send": "mail.send.deferred.r1"}[operation])
+				for _, d := range deferred {
+					if d.reason() != "busy" || number(d.Body["http_status"]) != 0 {
+						t.Errorf("deferred: %s", d.Raw)
+					}
+				}
+				if len(deferred) < 2 {
+					t.Errorf("deferred %d times in five minutes", len(deferred))
+				}
+				w.wantOnly(t, secureHost+":443")
+				b.wantNoLeaks()
+				wantNoneOf(t, "the line", l.text(), append(wirePayers, wireSecrets...)...)
+			})
+		}
+	}
+}
+
+// recorder is a listener that only comes to be what it should after a while, and
+// that keeps what is said on its connections until then.
+type recorder struct {
+	*pipe
+	fault connectFault
+	until time.Time
+
+	mu   sync.Mutex
+	said strings.Builder
+}
+
+func (o *recorder) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	switch {
+	case time.Now().After(o.until):
+		return o.pipe.dial(ctx, network, address)
+	case o.fault.dial != nil:
+		return o.fault.dial(ctx)
+	}
+	client, server := net.Pipe()
+	go func() { // ends with the client's end
+		defer server.Close()
+		o.fault.server(server)
+	}()
+	return recordingConn{client, o}, nil
+}
+
+func (o *recorder) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.said.String()
+}
+
+type recordingConn struct {
+	net.Conn
+	o *recorder
+}
+
+func (m recordingConn) Write(b []byte) (int, error) {
+	m.o.mu.Lock()
+	m.o.said.Write(b)
+	m.o.mu.Unlock()
+	return m.Conn.Write(b)
+}
+
+// signer signs certificates.
+type signer struct {
+	key *ecdsa.PrivateKey
+	own *x509.Certificate
+}
+
+func newSigner() *signer {
+	a := &signer{}
+	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour)}
+	der, _ := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	a.own, _ = x509.ParseCertificate(der)
+	return a
+}
+
+func (a *signer) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.own)
+	return pool
+}
+
+// sign makes a certificate for a host.
+func (a *signer) sign(host string, until time.Time) tls.Certificate {
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{host}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.own, &a.key.PublicKey, a.key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
+}
+
+// What an upstream says on a connection on which nobody asks names payers: a second
+// answer, the rest of one. Of that nothing reaches what a program prints, which every
+// installation looks at in the end.
+func TestAnAnswerNobodyAskedForIsNotPrinted(t *testing.T) {
+	const requests = 20
+	in := install(t, "CONCURRENCY=2")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	w := newWire(t, in.box, l)
+	w.pick = func(string) fault {
+		return func(c *call) bool {
+			a := c.work()
+			a.body = a.body[:len(a.body)-1] + `,"payer_name":"Test Payer"}`
+			return c.say(a.with("") + a.with(""))
+		}
+	}
+	for i := range requests {
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+	}
+	p := in.start("mandate-consumer", "MANDATE_API_URL=http://"+l.Addr().String())
+	in.waitOutcomes("mandate.enroll.*.*", requests, time.Minute)
+	p.stop(time.Minute)
+	for id, history := range in.histories("mandate.enroll.*.*") {
+		if e, err := finalEvent(history); err != nil || e.state() != messages.Succeeded && e.reason() != "link_lost" {
+			t.Errorf("%s: %v %s", id, err, e.Raw)
 		}
 	}
 }

@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/internal/retry"
+	"errand/internal/sandbox"
+)
+
+// Who is on call sees at /readyz which service does not let us in, and an alert sees
+// it in the metrics; both end by themselves. A program that is held ends at once.
+func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
+	in := install(t, "RETRY_MAX=200ms", "RETRY_TRIES=2")
+	asked := 0
+	ask := func() {
+		for range 5 {
+			asked++
+			in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", asked)))
+			in.publish("mail.send.requested", message(fmt.Sprint("m", asked), 1))
+		}
+	}
+	for _, c := range []struct {
+		program, operation string
+		status             int
+		says, metric       string
+	}{
+		{"mandate-consumer", "enroll", 401, "held: mandate service (enroll) answers 401: credentials, account or quota", `errand_held{operation="mandate.enroll"}`},
+		{"mail-consumer", "send", 402, "held: email service (send) answers 402: credentials, account or quota", `errand_held{operation="mail.send"}`},
+		{"mail-consumer", "send", 503, "held: email service (send) answers 503: overloaded or out of order", `errand_held{operation="mail.send"}`},
+		{"log-poller", "logs", 401, "email service (logs) answers 401", ""},
+		{"log-poller", "logs", 503, "email service (logs): no sweep came through lately", ""},
+	} {
+		t.Run(c.program+" "+http.StatusText(c.status), func(t *testing.T) {
+			in.fault(sandbox.Fault{Operation: c.operation, Kind: sandbox.Status, Status: c.status})
+			p := in.start(c.program)
+			defer p.kill()
+			ask()
+			shows := func(status int, text, held string) func() bool {
+				return func() bool {
+					if !p.logged("admin server listens") {
+						return false
+					}
+					got, page := p.get("/readyz")
+					_, metrics := p.get("/metrics")
+					return got == status && strings.Contains(page, text) && (c.metric == "" || strings.Contains(metrics, "\n"+c.metric+" "+held+"\n"))
+				}
+			}
+			in.until("it to say why it is not ready", time.Minute, shows(http.StatusServiceUnavailable, c.says, "1"))
+			other := in.start(c.program)
+			in.until("another one to say so", time.Minute, func() bool { return other.logged("held: no more requests") || other.logged("sweep: failed") })
+			other.stop(time.Minute)
+			in.box.ClearFaults()
+			ask() // those before may have to wait for their own time
+			in.until("it to be ready again", time.Minute, shows(http.StatusOK, "ready", "0"))
+			p.stop(time.Minute)
+		})
+	}
+}
+
+// A pause is wanted: the program can work, says what is paused and until when, and takes no
+// request of it until that is over.
+func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
+	in := install(t)
+	p := in.start("mandate-consumer")
+	shows := func(text, paused string) func() bool {
+		return func() bool {
+			if !p.logged("admin server listens") {
+				return false
+			}
+			status, page := p.get("/readyz")
+			_, metrics := p.get("/metrics")
+			return status == http.StatusOK && strings.Contains(page, text) && strings.Contains(metrics, "\nerrand_queue_paused{operation=\"mandate.enroll\"} "+paused+"\n")
+		}
+	}
+	in.until("it to be ready", time.Minute, shows("ready\n", "0"))
+	if _, err := in.js.PauseConsumer(t.Context(), bus.MandateRequests, "mandate-enroll", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	in.publish("mandate.enroll.requested", enrollment("r1"))
+	in.until("it to say that it is paused", time.Minute, shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
+	if n := in.count("mandate.enroll.started.*"); n > 0 {
+		t.Errorf("%d requests were started during the pause", n)
+	}
+	if _, err := in.js.ResumeConsumer(t.Context(), bus.MandateRequests, "mandate-enroll"); err != nil {
+		t.Fatal(err)
+	}
+	in.until("the request to be done", time.Minute, func() bool { return in.count("mandate.enroll.succeeded.*") == 1 })
+	p.stop(time.Minute)
+}
+
+// untilNotReady waits until a program says that it is not ready, in these words and since
+// when.
+func (in *installation) untilNotReady(p *process, words ...string) {
+	in.t.Helper()
+	in.until(p.name+" to serve", time.Minute, func() bool { return p.logged("admin server listens") })
+	status, page := 0, ""
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
+		status, page = p.get("/readyz")
+		missing := func(word string) bool { return !strings.Contains(page, word) }
+		if status == http.StatusServiceUnavailable && !slices.ContainsFunc(words, missing) && strings.Contains(page, "since") {
+			return
+		}
+	}
+	in.t.Fatalf("/readyz of %s answers %d %q, want 503, since when, and %q", p.name, status, page, words)
+}
+
+// The address of the service has a path too much, as the one that the sandbox prints has:
+// the program says at /readyz what the service answers, no request fails, and all of
+// them succeed once the address is right.
+func TestAWrongPathShowsInReadinessAndFailsNothing(t *testing.T) {
+	for _, c := range writes {
+		t.Run(c.program, func(t *testing.T) {
+			const n = 40
+			in := install(t)
+			for i := range n {
+				in.publish(c.Requested(), c.request(fmt.Sprint("r", i)))
+			}
+			p := in.start(c.program, map[*operation]string{enrollOp: "MANDATE_API_URL=" + in.web.URL + "/v3/mandates", sendOp: "MAIL_API_URL=" + in.web.URL + "/api/v0/messages"}[c])
+			in.untilNotReady(p, c.call, "404")
+			wait(t.Context(), 3*time.Second) // three intervals between probes
+			p.stop(time.Minute)
+			for subject, n := range in.subjects(c.events()) {
+				if (event{Subject: subject}).final() {
+					t.Errorf("%d %s", n, subject)
+				}
+			}
+			if left, dead := in.unsettled(c.queue), in.count("dead.>"); left != n || dead != 0 {
+				t.Fatalf("%d of %d requests left, %d dead letters\n%s", left, n, dead, in.lastOutput())
+			}
+			p = in.start(c.program)
+			in.untilReady(p)
+			in.until("all to succeed", time.Minute, func() bool { return in.count(c.good()) == n })
+			p.stop(time.Minute)
+		})
+	}
+}
+
+// The service takes calls and does not answer: the program says so at /readyz, and the
+// rest of the queue is there when it answers again.
+func TestAHangingUpstreamShowsInReadinessAndKeepsTheQueue(t *testing.T) {
+	for _, c := range writes {
+		t.Run(c.program, func(t *testing.T) {
+			const n, most = 60, 2 * 16 // CONCURRENCY, and those taken before the third was known
+			in := install(t)
+			in.fault(sandbox.Fault{Operation: "*", Kind: sandbox.Delay, Delay: sandbox.Duration(time.Hour)})
+			for i := range n {
+				in.publish(c.Requested(), c.request(fmt.Sprint("r", i), "on_unknown", "report"))
+			}
+			p := in.start(c.program)
+			in.untilNotReady(p, c.call)
+			wait(t.Context(), 5*time.Second) // two calls of UPSTREAM_TIMEOUT each
+			spent := int(in.calls(c.call))
+			if spent > most {
+				t.Errorf("%d calls of unknown fate for %d requests, want at most %d", spent, n, most)
+			}
+			in.box.ClearFaults()
+			in.untilReady(p)
+			in.until("the others to succeed", time.Minute, func() bool { return in.count(c.good()) >= n-spent })
+			in.waitOutcomes(c.events(), n, 2*time.Minute)
+			p.stop(time.Minute)
+		})
+	}
+}
+
+// shows waits until the program exports all of want.
+func (in *installation) shows(p *process, want map[string]float64) {
+	in.t.Helper()
+	var got map[string]float64
+	defer func() {
+		if in.t.Failed() {
+			in.t.Logf("want %v, got %v", want, got)
+		}
+	}()
+	in.until(fmt.Sprint(want), time.Minute, func() bool {
+		got = p.gauges()
+		for name, value := range want {
+			if n, there := got[name]; !there || n != value {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+const (
+	enrollsPending = `errand_queue_pending{operation="mandate.enroll"}`
+	enrollsTaken   = `errand_queue_ack_pending{operation="mandate.enroll"}`
+)
+
+// What a program is scaled by: a worker in a call is busy, one that waits to repeat a call
+// is not.
+func TestABusyWorkerIsOneInACall(t *testing.T) {
+	const workers = 4
+	in := install(t, "CONCURRENCY=4", "UPSTREAM_TIMEOUT=60s", "RETRY_FIRST=1m", "RETRY_MAX=1m")
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-slow", Delay: sandbox.Duration(time.Hour)})
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-busy", Status: 503})
+	p := in.start("mandate-consumer")
+	in.until("it to be ready", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
+	in.publish("mandate.enroll.requested", enrollment("busy"))
+	in.publish("mandate.enroll.requested", enrollment("slow"))
+	in.shows(p, map[string]float64{"errand_requests_in_flight": 2, "errand_busy_ratio": 1.0 / workers, `errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: 2})
+	in.box.ClearFaults()
+}
+
+// A program that is held has nothing in flight however much waits; nor does one whose
+// requests were all delayed.
+func TestWhatWaitsIsNotBusy(t *testing.T) {
+	const waiting = 40
+	in := install(t, "RETRY_MAX=20s", "RETRY_FIRST=10ms", "RETRY_TRIES=2")
+	p := in.start("mandate-consumer")
+	in.until("it to be ready", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
+
+	// Deferred one at a time with a success in between: none of them is taken for an outage.
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-later", Status: 429, Headers: map[string]string{"Retry-After": "600"}})
+	const later = 5
+	for i := range later {
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("later", i)))
+		in.until("it to be deferred", time.Minute, func() bool { return in.count("mandate.enroll.deferred.*") == i+1 })
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("well", i)))
+		in.waitOutcomes("mandate.enroll.succeeded.*", i+1, time.Minute)
+	}
+	in.shows(p, map[string]float64{"errand_ready": 1, "errand_requests_in_flight": 0, "errand_busy_ratio": 0, `errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: later})
+
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401})
+	in.publish("mandate.enroll.requested", enrollment("first"))
+	in.publish("mandate.enroll.requested", enrollment("second"))
+	in.until("it to be held", time.Minute, func() bool {
+		status, why := p.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(why, "held")
+	})
+	for i := range waiting {
+		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+	}
+	in.until("the backlog to show", time.Minute, func() bool { // some of it came to pulls that waited, and was delayed
+		got := p.gauges()
+		return got[enrollsPending]+got[enrollsTaken] == later+2+waiting
+	})
+	in.shows(p, map[string]float64{"errand_ready": 0, "errand_requests_in_flight": 0, "errand_busy_ratio": 0, `errand_held{operation="mandate.enroll"}`: 1})
+
+	in.nats.Stop()
+	in.until("the backlog to be unknown", time.Minute, func() bool {
+		_, shown := p.gauges()[enrollsPending]
+		return !shown
+	})
+}
+
+// An upstream that swallows connections keeps all workers busy until the program is held:
+// the minute and a half that the manifests wait before they add replicas must be longer.
+func TestAnUpstreamThatCannotBeReachedHoldsBeforeReplicasAreAdded(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		p, o := b.mandates(), &outage{}
+		o.on(b, &p.Common, time.Hour)
+		p.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			retry.Pause(ctx, 10*time.Second) // as long as the clients try
+			return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+		}}
+		for i := range 20 {
+			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
+		}
+		began := time.Now()
+		b.run(p, 5*time.Minute, func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.held) > 0 })
+		if len(o.held) == 0 {
+			t.Fatalf("it is not held after %v", time.Since(began))
+		}
+		if took := o.held[0].Sub(began); took > 75*time.Second {
+			t.Errorf("it is held after %v", took)
+		}
+	})
+}
