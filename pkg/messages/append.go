@@ -75,7 +75,7 @@ func (b SendStarted) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON writes what encoding/json would.
 func (b SentBody) MarshalJSON() ([]byte, error) {
-	size := 384 + base64.StdEncoding.EncodedLen(len(b.Keys)) + base64.StdEncoding.EncodedLen(len(b.Folded))
+	size := 384 + base64.StdEncoding.EncodedLen(len(b.Keys))
 	if b.Secret != nil {
 		size += base64.StdEncoding.EncodedLen(len(b.Secret.Keys))
 	}
@@ -90,9 +90,6 @@ func (b SentBody) MarshalJSON() ([]byte, error) {
 	j = append(b.Until.append(append(j, `","until":"`...)), '"')
 	if len(b.Keys) > 0 {
 		j = appendKeys(j, "keys", b.Keys)
-	}
-	if len(b.Folded) > 0 {
-		j = appendKeys(j, "folded", b.Folded)
 	}
 	if b.Secret != nil {
 		j = appendString(append(j, `,"secret":{"id":`...), b.Secret.ID)

@@ -23,11 +23,10 @@ func FuzzAppendedEvents(f *testing.F) {
 			succeeded.Enrollment = nil
 		}
 		send := SendStarted{Common: common, Deadline: Time{when.Add(time.Minute)}, Fingerprint: print, Recipients: attempt, Batches: len(date), BatchSize: len(id)}
-		sent := SentBody{Common: common, Batch: attempt, First: len(id), Count: -attempt, From: Key(at), Begin: when, Until: Time{when.Add(time.Second)},
-			Keys: []byte(order), Folded: []byte(date)}
+		sent := SentBody{Common: common, Batch: attempt, First: len(id), Count: -attempt, From: Key(at), Begin: when, Until: Time{when.Add(time.Second)}, Keys: []byte(order)}
 		secret := sent
 		if secret.Secret = (&SecretKeys{ID: print, Keys: []byte(order)}); flag {
-			secret.Keys, secret.Folded, secret.Secret.Keys = nil, nil, nil
+			secret.Keys, secret.Secret.Keys = nil, nil
 		}
 		type plainStarted EnrollStarted
 		type plainSucceeded EnrollSucceeded

@@ -8,33 +8,20 @@ import (
 )
 
 // Key represents an address where the address itself must not be stored: the first
-// 8 bytes of its RecipientKey. 0 is no address. It hides nothing from whoever has a
-// list of addresses to try; one that a RecipientSecret makes does.
+// 8 bytes of its RecipientKey; 0 means no address. Anybody who has a list of addresses can
+// try them, except where a RecipientSecret made the key.
 type Key uint64
 
-// KeyOf is the key of a bare address as it is written; 0 for "". See KeysOf for
-// comparing what two systems write.
-func KeyOf(address string) Key {
-	if address == "" {
+// KeyOf returns the key of a mailbox, which may have a display name; 0 for "". It is the same
+// for all spellings of an address: in any case, the local part included, with quotes or
+// without where none are needed, with the domain in Unicode or in ASCII, with or without a
+// dot at its end. Two recipients of one request may have the same key.
+func KeyOf(mailbox string) Key {
+	if mailbox == "" {
 		return 0
 	}
-	k := RecipientKey(address)
+	k := RecipientKey(fold(bare(mailbox)))
 	return Key(binary.BigEndian.Uint64(k[:]))
-}
-
-// KeysOf gives two keys of a mailbox, which may have a display name. folded is the
-// same for all spellings of an address: in any case, the local part included, with
-// quotes or without where none are needed, with the domain in Unicode or in ASCII,
-// with the dot that may end it or without. exact is the KeyOf of the bare address,
-// the only key in records of programs that did not fold. Two recipients of one request
-// may have the same folded key.
-func KeysOf(mailbox string) (folded, exact Key) {
-	address := bare(mailbox)
-	exact = KeyOf(address)
-	if folded := fold(address); folded != address {
-		return KeyOf(folded), exact
-	}
-	return exact, exact
 }
 
 // fold is a bare address with the local part in lower case.

@@ -14,11 +14,7 @@ type SentBody struct {
 	Begin Time   `json:"begin"`
 	Until Time   `json:"until"`          // the call is over by then
 	Keys  []byte `json:"keys,omitempty"` // AppendKey of each recipient, in order; left out when the batch is called again
-	// Folded is AppendKey of the folded keys, see KeysOf: the sender's and then those of
-	// Keys. It is left out where they are From and Keys, which a log-poller that does not
-	// fold goes by: without them it would find no row, and conclude that nothing was sent.
-	Folded []byte `json:"folded,omitempty"`
-	// Secret is in place of From, Keys and Folded where the keys are made with a secret.
+	// Secret is in place of From and Keys where the keys are made with a secret.
 	Secret *SecretKeys `json:"secret,omitempty"`
 }
 
@@ -31,45 +27,33 @@ type SecretKeys struct {
 // SetKeys sets the keys of a sender, "" if none is named, and recipients: with a secret,
 // or without one if that is nil.
 func (b *SentBody) SetKeys(secret *RecipientSecret, from string, to []string) {
-	b.Keys, b.Folded, b.Secret = nil, nil, nil
+	b.From, b.Keys, b.Secret = 0, nil, nil
+	keyOf, keys := KeyOf, make([]byte, 0, keySize*(1+len(to)))
 	if secret == nil {
-		b.setPlainKeys(from, to)
-		return
+		b.From = KeyOf(from)
+	} else {
+		keyOf = secret.KeyOf
+		keys = AppendKey(keys, secret.KeyOf(from))
 	}
-	b.From, b.Secret = 0, &SecretKeys{ID: secret.ID(), Keys: AppendKey(make([]byte, 0, keySize*(1+len(to))), secret.KeyOf(from))}
 	for _, address := range to {
-		b.Secret.Keys = AppendKey(b.Secret.Keys, secret.KeyOf(address))
+		keys = AppendKey(keys, keyOf(address))
+	}
+	if secret == nil {
+		b.Keys = keys
+	} else {
+		b.Secret = &SecretKeys{ID: secret.ID(), Keys: keys}
 	}
 }
 
-func (b *SentBody) setPlainKeys(from string, to []string) {
-	folded, exact := KeysOf(from)
-	same := folded == exact
-	b.Keys, b.Folded = make([]byte, 0, keySize*len(to)), AppendKey(make([]byte, 0, keySize*(1+len(to))), folded)
-	for _, address := range to {
-		folded, exact := KeysOf(address)
-		same = same && folded == exact
-		b.Keys, b.Folded = AppendKey(b.Keys, exact), AppendKey(b.Folded, folded)
+// Parties returns the keys of the sender, 0 if none is named, and of the recipients.
+func (b *SentBody) Parties() (from Key, to []Key) {
+	if b.Secret == nil {
+		return b.From, Keys(b.Keys)
 	}
-	if same {
-		b.Folded = nil
+	if keys := Keys(b.Secret.Keys); len(keys) > 0 {
+		return keys[0], keys[1:]
 	}
-}
-
-// FoldedKeys gives the folded keys of the sender and the recipients. A record of a
-// program that did not fold has the exact ones in their place: of an address with
-// capitals in its local part that is another key. Those of a secret are its own.
-func (b *SentBody) FoldedKeys() (from Key, to []Key) {
-	if b.Secret != nil {
-		if keys := Keys(b.Secret.Keys); len(keys) > 0 {
-			return keys[0], keys[1:]
-		}
-		return 0, nil
-	}
-	if folded := Keys(b.Folded); len(b.Keys) > 0 && len(b.Folded) == len(b.Keys)+keySize {
-		return folded[0], folded[1:]
-	}
-	return b.From, Keys(b.Keys)
+	return 0, nil
 }
 
 // BatchEvidence is what proves that a batch of unknown fate was sent.

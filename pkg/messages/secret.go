@@ -9,7 +9,7 @@ import (
 )
 
 // RecipientSecret makes keys of addresses that nobody can try who does not have it: the
-// first 8 bytes of an HMAC-SHA-256 of the folded address, see KeysOf.
+// first 8 bytes of an HMAC-SHA-256 of the address in the spelling that KeyOf hashes.
 type RecipientSecret struct {
 	text []byte
 	id   string

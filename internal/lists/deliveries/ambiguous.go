@@ -30,7 +30,7 @@ func (x *calls) addAmbiguous(r row, id uint64, s status) {
 		made.places, made.calls = append(made.places, l.place), made.calls+l.calls
 	}
 	home, _ := x.find(made.places[0].request)
-	key := maphash.String(seed, fmt.Sprint(r.to.folded, r.to.exact, made.places))
+	key := maphash.String(seed, fmt.Sprint(r.to.plain, made.places))
 	g := home.groups[key]
 	if g == nil {
 		g, home.groups[key] = made, made

@@ -64,7 +64,7 @@ func FuzzEventID(f *testing.F) {
 
 // FuzzNote learns any note: what can be read means the same when it is written again.
 func FuzzNote(f *testing.F) {
-	for _, text := range []string{"", "1.0", "1.0?", "?a.b.1.2.3", "1.x", "?", "1", "-1.-1", "?1.0.1.0.1.0.0.0.1.2.3", "?1.2.3.4.5.6.7.8.9.0.b"} {
+	for _, text := range []string{"", "1.0", "1.0?", "?a.b.1.2.3", "1.x", "?", "1", "-1.-1", "?1.0.1.0.1.0.1.2.3", "?1.2.3.4.5.6.7.8.9"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

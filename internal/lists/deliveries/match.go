@@ -81,7 +81,7 @@ func (x *calls) candidates(r row) (c candidates) {
 func (c *candidates) add(g *generation, index uint32, r row) {
 	b := &g.batches[g.recipients[index].batch]
 	calls, inside := b.callsOf(r)
-	switch other := b.from != 0 && r.from.folded != 0 && !r.from.is(b.from); {
+	switch other := b.from != 0 && r.from.plain != 0 && !r.from.is(b.from); {
 	case calls == 0:
 	case other:
 		c.rival = true

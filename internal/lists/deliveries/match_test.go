@@ -33,7 +33,7 @@ type mailing struct {
 
 func key(n int) messages.Key { return messages.KeyOf(fmt.Sprintf("p%d@example.test", n)) }
 
-func one(k messages.Key) party { return party{folded: k, exact: k} }
+func one(k messages.Key) party { return party{plain: k} }
 
 func ms(t time.Time) int64 { return t.UnixMilli() }
 

@@ -101,9 +101,9 @@ type rowNote struct {
 func (n rowNote) String() string {
 	switch {
 	case n.id != 0:
-		r := n.row
-		return "?" + fmt.Sprintf(rowFormat, uint64(r.to.folded), uint64(r.from.folded), r.accepted, r.created, n.id, uint64(r.to.exact), uint64(r.from.exact),
-			uint64(r.to.secret[0]), uint64(r.from.secret[0]), uint64(r.to.secret[1]), uint64(r.from.secret[1]))
+		to, from := n.row.to, n.row.from
+		return "?" + fmt.Sprintf(rowFormat, uint64(to.plain), uint64(from.plain), n.row.accepted, n.row.created, n.id,
+			uint64(to.secret[0]), uint64(from.secret[0]), uint64(to.secret[1]), uint64(from.secret[1]))
 	case n.place.request == "":
 		return ""
 	case n.unsure:
@@ -112,15 +112,15 @@ func (n rowNote) String() string {
 	return Place(n.place.batch, n.place.recipient)
 }
 
-const rowFormat = "%x.%x.%d.%d.%x.%x.%x.%x.%x.%x.%x"
+const rowFormat = "%x.%x.%d.%d.%x.%x.%x.%x.%x"
 
 // parseNote reads the note of an event about a row of a request, or of messages.Unmatched.
 func parseNote(request, text string) (n rowNote, ok bool) {
 	if text, ambiguous := strings.CutPrefix(text, "?"); ambiguous {
 		to, from := &n.row.to, &n.row.from
-		got, err := fmt.Sscanf(text, rowFormat, &to.folded, &from.folded, &n.row.accepted, &n.row.created, &n.id, &to.exact, &from.exact,
+		_, err := fmt.Sscanf(text, rowFormat, &to.plain, &from.plain, &n.row.accepted, &n.row.created, &n.id,
 			&to.secret[0], &from.secret[0], &to.secret[1], &from.secret[1])
-		return n, err == nil && got == 11 && n.id != 0
+		return n, err == nil && n.id != 0
 	}
 	text, n.unsure = strings.CutSuffix(text, "?")
 	batch, recipient, _ := strings.Cut(text, ".")

@@ -178,7 +178,7 @@ func TestEventsOfOtherPollersAboutNewCallsAreCounted(t *testing.T) {
 			s.started("second", 2, 1)
 			s.calls("second", 1, 0, "x@example.test", "y@example.test")
 			s.waits("second")
-			note := rowNote{row: row{to: partyOf("x@example.test"), created: time.Now().UnixMilli()}, id: 1}
+			note := rowNote{row: row{to: party{plain: messages.KeyOf("x@example.test")}, created: time.Now().UnixMilli()}, id: 1}
 			for _, e := range []messages.Event{
 				{Operation: messages.Delivery, State: messages.Delivered, ID: messages.Unmatched, Body: &messages.DeliveryBody{EventID: text(sweep.ID{1}), Recipient: note.String()}},
 				{Operation: messages.Delivery, State: messages.Bounced, ID: "second", Body: &messages.DeliveryBody{EventID: text(sweep.ID{2}), Recipient: "1.1"}},

@@ -90,7 +90,7 @@ func (l *Log) take(record Record) {
 			return
 		}
 		if l.unreadable = l.Secrets.check(id, b); l.unreadable == nil {
-			from, to := b.FoldedKeys()
+			from, to := b.Parties()
 			l.calls.add(call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
 		}
 		return

@@ -356,38 +356,22 @@ func TestASummaryIsFinalAWhileAfterTheLastEvent(t *testing.T) {
 	})
 }
 
-// A row is of a call whatever the spelling of its addresses; the record of a program that
-// did not fold is found by the spelling of the request.
+// A row is of a call whatever the spelling of its addresses.
 func TestARowIsMatchedInAnySpelling(t *testing.T) {
-	for _, folded := range []bool{true, false} {
-		inScenario(t, func(s *scenario) {
-			s.started("r", 1, 1)
-			began := time.Now()
-			s.callsFrom("Shop@Example.test", "r", 1, 0, "Payer@Bücher.example")
-			if !folded {
-				var b messages.SentBody
-				if err := messages.DecodeEvent(s.consumer.sent[0].Body, &b); err != nil {
-					t.Fatal(err)
-				}
-				b.Folded = nil
-				s.consumer.sent = nil
-				s.consumer.put(messages.Log, messages.Sent, "r.1", &b)
+	inScenario(t, func(s *scenario) {
+		s.started("r", 1, 1)
+		began := time.Now()
+		s.callsFrom("Shop@Example.test", "r", 1, 0, "Payer@Bücher.example")
+		l := s.newLog()
+		for to, from := range map[string]string{
+			"Payer@bücher.example":        "Shop@example.test",
+			"Payer@xn--bcher-kva.example": "Shop <Shop@example.TEST>",
+			"payer@xn--bcher-kva.example": "shop@example.test",
+			`"payer"@BÜCHER.example.`:     `"The Shop, Ltd" <shop@example.test>`,
+		} {
+			if got := s.matchOf(l, to, from, began.Add(time.Second)); got != "exact r 1.0" {
+				t.Errorf("a row to %s from %s: %q", to, from, got)
 			}
-			l := s.newLog()
-			for row, always := range map[[2]string]bool{
-				{"Payer@bücher.example", "Shop@example.test"}:                      true,
-				{"Payer@xn--bcher-kva.example", "Shop <Shop@example.TEST>"}:        true,
-				{"payer@xn--bcher-kva.example", "shop@example.test"}:               false,
-				{`"payer"@BÜCHER.example.`, `"The Shop, Ltd" <shop@example.test>`}: false,
-			} {
-				want := "exact r 1.0"
-				if !always && !folded {
-					want = "none"
-				}
-				if got := s.matchOf(l, row[0], row[1], began.Add(time.Second)); got != want {
-					t.Errorf("a row to %s from %s, folded %t: %q, want %q", row[0], row[1], folded, got, want)
-				}
-			}
-		})
-	}
+		}
+	})
 }

@@ -125,24 +125,20 @@ func (r row) skew() int64 {
 	return maxSkew + max(0, r.seen-since)/driftTime
 }
 
-// party is the keys of an address that a record of a call may have: the two of
-// messages.KeysOf, of which records of earlier versions have the second one, and those
-// that the secrets make, 0 where there are no more.
+// party is the keys of an address that a record of a call may have: messages.KeyOf, and
+// those that the secrets make, 0 where there are fewer.
 type party struct {
-	folded, exact messages.Key
-	secret        [maxSecrets]messages.Key
+	plain  messages.Key
+	secret [maxSecrets]messages.Key
 }
 
 func (p party) is(k messages.Key) bool {
-	return k == p.folded || k == p.exact || k != 0 && slices.Contains(p.secret[:], k)
+	return k == p.plain || k != 0 && slices.Contains(p.secret[:], k)
 }
 
-// keys are those of the party, each once.
+// keys returns the party's keys.
 func (p party) keys() []messages.Key {
-	all := append(make([]messages.Key, 0, 2+maxSecrets), p.folded)
-	if p.exact != p.folded {
-		all = append(all, p.exact)
-	}
+	all := append(make([]messages.Key, 0, 1+maxSecrets), p.plain)
 	for _, k := range p.secret {
 		if k != 0 {
 			all = append(all, k)
@@ -151,15 +147,10 @@ func (p party) keys() []messages.Key {
 	return all
 }
 
-func partyOf(mailbox string) (p party) {
-	p.folded, p.exact = messages.KeysOf(mailbox)
-	return p
-}
-
 // rowOf reads a row that is seen now. offset is how far the upstream's clock is ahead; one
 // that is too far off says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
-	r := row{to: partyOf(e.To), from: partyOf(e.From), seen: now.UnixMilli()}
+	r := row{to: party{plain: messages.KeyOf(e.To)}, from: party{plain: messages.KeyOf(e.From)}, seen: now.UnixMilli()}
 	if wrong(offset) {
 		return r
 	}

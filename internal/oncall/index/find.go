@@ -99,8 +99,7 @@ func (x *Index) byNumber(q *search, word string) error {
 
 func (x *Index) byAddress(q *search, word string, into *Finding) error {
 	h := newHasher(x.hash.key)
-	_, exact := messages.KeysOf(word)
-	hashes := []int64{h.address(word), h.recipient("", exact)}
+	hashes := []int64{h.address(word)}
 	known := map[string]bool{}
 	for _, s := range x.secrets {
 		known[s.ID()] = true

@@ -172,7 +172,7 @@ func (x *Index) sent(b *batch, id string, m *bus.Message) {
 		b.secrets[secret] = struct{}{}
 	}
 	r := b.of(key{request, messages.Send}, m)
-	_, to := body.FoldedKeys()
+	_, to := body.Parties()
 	for _, k := range to {
 		b.name(x.hash.recipient(secret, k), isRecipient, r)
 	}

@@ -78,8 +78,7 @@ func (h *hasher) order(number string) int64 {
 
 // address is the hash of an address, the same for all of its spellings.
 func (h *hasher) address(mailbox string) int64 {
-	folded, _ := messages.KeysOf(mailbox)
-	return h.recipient("", folded)
+	return h.recipient("", messages.KeyOf(mailbox))
 }
 
 // recipient is the hash of an address of which only the key is known: one that a secret

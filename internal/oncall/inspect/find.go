@@ -177,13 +177,13 @@ func (r Reader) deadPayers(ctx context.Context, word, text string, since time.Ti
 
 // recipients searches the records of calls for an address.
 func (r Reader) recipients(ctx context.Context, word string, secrets []*messages.RecipientSecret, since time.Time, h *hits, into *Finding) error {
-	folded, exact := messages.KeysOf(word)
+	plain := messages.KeyOf(word)
 	return bus.EachBody(ctx, r.Conn, bus.MailDeliveries, messages.Log.Subject(messages.Sent, "*.*"), since, func(body []byte) bool {
 		var sent messages.SentBody
 		if json.Unmarshal(body, &sent) != nil {
 			return true
 		}
-		want := []messages.Key{folded, exact}
+		want := plain
 		if sent.Secret != nil {
 			i := slices.IndexFunc(secrets, func(s *messages.RecipientSecret) bool { return s.ID() == sent.Secret.ID })
 			if i < 0 {
@@ -193,10 +193,9 @@ func (r Reader) recipients(ctx context.Context, word string, secrets []*messages
 				into.Unread[sent.Secret.ID]++
 				return true
 			}
-			want = []messages.Key{secrets[i].KeyOf(word)}
+			want = secrets[i].KeyOf(word)
 		}
-		_, to := sent.FoldedKeys()
-		if slices.ContainsFunc(to, func(k messages.Key) bool { return slices.Contains(want, k) }) {
+		if _, to := sent.Parties(); slices.Contains(to, want) {
 			h.add(Found{RequestID: sent.RequestID, Operation: messages.Send, As: "recipient", recipient: true})
 		}
 		return true
@@ -223,9 +222,7 @@ func isTo(body []byte, word string) bool {
 	if json.Unmarshal(body, &row) != nil {
 		return false
 	}
-	have, _ := messages.KeysOf(row.Entry.To)
-	want, _ := messages.KeysOf(word)
-	return have == want
+	return messages.KeyOf(row.Entry.To) == messages.KeyOf(word)
 }
 
 // mailOf says what the sending log last said of the mail to an address.
