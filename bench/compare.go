@@ -88,15 +88,14 @@ func (c *compare) Run(ctx context.Context) (err error) {
 		fmt.Printf("\n%d of %d\n%s", i+1, len(all), table(results[i:]))
 	}
 	about := fmt.Sprintf("%s; medians of %d rounds.", on, c.Rounds)
-	text := about + "\n\n" + table(results) + "\n" + ratios(results)
-	fmt.Printf("\n%s\n%s", text, explanation)
+	fmt.Printf("\n%s\n\n%s\n%s\n%s", about, table(results), ratios(results), explanation)
 	if !c.Save {
 		return nil
 	}
 	if err := writeFile(filepath.Join(w.root, "docs", "why", "performance.svg"), chart(results, about)); err != nil {
 		return err
 	}
-	return save(w.root, "compare", text)
+	return save(w.root, "compare", about+"\n\n"+summary(results))
 }
 
 // result is what a scenario showed.

@@ -56,7 +56,7 @@ func (g *growth) Run(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
-		text := fmt.Sprintf("%s; %d requests a round, medians of %d rounds.\n\n%s", on, g.Requests, g.Rounds, found)
+		text := fmt.Sprintf("%s;\n%d requests a round, medians of %d rounds.\n\n%s", on, g.Requests, g.Rounds, found)
 		fmt.Printf("\n%s\n", text)
 		if g.Save {
 			if err := save(w.root, part.name, text); err != nil {
@@ -77,20 +77,20 @@ type grown struct {
 
 // medians are the cells of a table.
 func medians(rounds []grown) []string {
-	of := func(format string, figure func(grown) float64) string {
+	of := func(figure func(grown) float64) spread {
 		values := make([]float64, len(rounds))
 		for i, r := range rounds {
 			values[i] = figure(r)
 		}
-		s := spreadOf(values)
-		return fmt.Sprintf(format+" ("+format+" to "+format+")", s.median, s.low, s.high)
+		return spreadOf(values)
 	}
+	rate := of(func(g grown) float64 { return g.rate })
 	return []string{
-		of("%.0f", func(g grown) float64 { return g.rate }),
-		of("%.3f", func(g grown) float64 { return g.cost.contestants }),
-		of("%.3f", func(g grown) float64 { return g.cost.server }),
-		of("%.1f", func(g grown) float64 { return g.peak }),
-		of("%.0f", func(g grown) float64 { return g.server }),
+		fmt.Sprintf("%.0f (%.0f to %.0f)", rate.median, rate.low, rate.high),
+		fmt.Sprintf("%.3f", of(func(g grown) float64 { return g.cost.contestants }).median),
+		fmt.Sprintf("%.3f", of(func(g grown) float64 { return g.cost.server }).median),
+		fmt.Sprintf("%.1f", of(func(g grown) float64 { return g.peak }).median),
+		fmt.Sprintf("%.0f", of(func(g grown) float64 { return g.server }).median),
 	}
 }
 
@@ -171,7 +171,7 @@ func (g *growth) waiting(ctx context.Context, w workshop) (string, error) {
 		lines = append(lines, append([]string{fmt.Sprint(n), disk}, medians(rounds)...))
 		fmt.Println(lines[len(lines)-1])
 	}
-	return markdown(lines), nil
+	return markdown(lines, 2), nil
 }
 
 func (g *growth) waitingRounds(ctx context.Context, w workshop, n int) (rounds []grown, disk string, err error) {
@@ -220,7 +220,7 @@ func (g *growth) replicas(ctx context.Context, w workshop) (string, error) {
 			fmt.Println(lines[len(lines)-1])
 		}
 	}
-	return markdown(lines), nil
+	return markdown(lines, 2), nil
 }
 
 func (g *growth) replicaRounds(ctx context.Context, w workshop, servers, n int) (rounds []grown, err error) {

@@ -64,7 +64,7 @@ func (g *growth) history(ctx context.Context, w workshop) (table string, err err
 		lines = append(lines, append(line, fmt.Sprintf("%.0f", rest)))
 		fmt.Println(lines[len(lines)-1])
 	}
-	return markdown(lines), nil
+	return markdown(lines, 2), nil
 }
 
 // events are the two of one request, as errand has stored them.

@@ -53,7 +53,7 @@ func table(results []result) string {
 			lines = append(lines, append(line, share))
 		}
 	}
-	return markdown(lines)
+	return markdown(lines, 2)
 }
 
 // ratios has the ratios of the first contestant, errand, to each of the others in the same round: other load on the
@@ -76,7 +76,29 @@ func ratios(results []result) string {
 			lines = append(lines, line)
 		}
 	}
-	return markdown(lines)
+	return markdown(lines, 2)
+}
+
+// summary has the median ratios of rate and CPU time, one line for each scenario.
+func summary(results []result) string {
+	lines := [][]string{{"errand divided by"}}
+	for i, r := range results {
+		line := []string{r.title}
+		for _, column := range columns[:2] {
+			for _, rival := range results[0].contestants[1:] {
+				if i == 0 {
+					lines[0] = append(lines[0], strings.TrimSuffix(column.head, " s per 1,000")+", "+rival.name)
+				}
+				cell := ""
+				if n := slices.IndexFunc(r.contestants, func(c contestant) bool { return c.name == rival.name }); n > 0 {
+					cell = fmt.Sprintf("%.2f", r.ratio(n, column.of).median)
+				}
+				line = append(line, cell)
+			}
+		}
+		lines = append(lines, line)
+	}
+	return markdown(lines, 1)
 }
 
 // spread is the median of some values, their minimum and their maximum.
@@ -106,8 +128,8 @@ func (r result) ratio(i int, of func(figures) float64) spread {
 	return spreadOf(values)
 }
 
-// markdown is a table whose first line is its head, aligned for a terminal, too. The first two columns are texts.
-func markdown(lines [][]string) string {
+// markdown is a table whose first line is its head, aligned for a terminal, too. The first columns are texts.
+func markdown(lines [][]string, texts int) string {
 	widths := make([]int, len(lines[0]))
 	for _, line := range lines {
 		for i, cell := range line {
@@ -118,7 +140,7 @@ func markdown(lines [][]string) string {
 	for n, line := range lines {
 		for i, cell := range line {
 			gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i < 2 {
+			if i < texts {
 				b.WriteString("| " + cell + gap + " ")
 			} else {
 				b.WriteString("| " + gap + cell + " ")
@@ -129,7 +151,7 @@ func markdown(lines [][]string) string {
 			continue
 		}
 		for i, width := range widths {
-			if i < 2 {
+			if i < texts {
 				b.WriteString("|-" + strings.Repeat("-", width) + "-")
 			} else {
 				b.WriteString("|-" + strings.Repeat("-", width) + ":")
