@@ -22,7 +22,8 @@ func proxied() Config {
 	c := local()
 	c.Addr, c.Login, c.URL = ":8088", loginProxy, "https://errand.example.com"
 	c.Groups = Groups{Read: []string{"support", ""}, Reveal: []string{"privacy"}, Act: []string{"on-call"}}
-	c.Proxy = Proxy{Peers: []string{"10.1.2.3", "192.0.2.0/24", "2001:db8::/64"}, UserHeader: "X-Forwarded-User", GroupsHeader: "X-Forwarded-Groups"}
+	c.Proxy = Proxy{Peers: []string{"10.1.2.3", "192.0.2.0/24", "2001:db8::/64"}, UserHeader: "X-Forwarded-User",
+		GroupsHeader: "X-Forwarded-Groups"}
 	return c
 }
 
@@ -109,7 +110,8 @@ func TestSettingsThatWouldLetEverybodyInAreRefusedByName(t *testing.T) {
 
 // As a ConfigMap has them that names every setting.
 func TestSettingsThatAreEmptyAreNone(t *testing.T) {
-	for _, name := range []string{"CONSOLE_URL", "CONSOLE_READ_GROUPS", "CONSOLE_REVEAL_GROUPS", "CONSOLE_ACT_GROUPS", "CONSOLE_PROXY_PEERS", "CONSOLE_OIDC_ISSUER",
+	for _, name := range []string{"CONSOLE_URL", "CONSOLE_READ_GROUPS", "CONSOLE_REVEAL_GROUPS", "CONSOLE_ACT_GROUPS", "CONSOLE_PROXY_PEERS",
+		"CONSOLE_OIDC_ISSUER",
 		"CONSOLE_OIDC_CLIENT_ID", "CONSOLE_OIDC_CLIENT_SECRET", "CONSOLE_OIDC_CLIENT_SECRET_FILE"} {
 		t.Setenv(name, "")
 	}
@@ -238,7 +240,8 @@ func TestAnotherSiteMayLinkToAPageAndNothingElse(t *testing.T) {
 		{"a neighbour's script", "GET", "same-site", "no-cors", "script", "", 403},
 	} {
 		headers := map[string]string{}
-		for name, value := range map[string]string{"Sec-Fetch-Site": test.site, "Sec-Fetch-Mode": test.mode, "Sec-Fetch-Dest": test.dest, "Origin": test.origin} {
+		for name, value := range map[string]string{"Sec-Fetch-Site": test.site, "Sec-Fetch-Mode": test.mode, "Sec-Fetch-Dest": test.dest,
+			"Origin": test.origin} {
 			if value != "" {
 				headers[name] = value
 			}
@@ -252,7 +255,8 @@ func TestAnotherSiteMayLinkToAPageAndNothingElse(t *testing.T) {
 func TestEveryAnswerHasTheSecurityHeaders(t *testing.T) {
 	console := pages(t, local())
 	for _, r := range []*http.Request{request("GET", "/read", nil), request("GET", "/nowhere", nil),
-		request("GET", "/read", map[string]string{"host": "evil.example"}), request("POST", "/act", map[string]string{"Sec-Fetch-Site": "cross-site"})} {
+		request("GET", "/read", map[string]string{"host": "evil.example"}), request("POST", "/act",
+			map[string]string{"Sec-Fetch-Site": "cross-site"})} {
 		header := serve(console, r).Header()
 		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store"} {

@@ -1,10 +1,15 @@
 // Package access decides who may use the console, and for what.
 //
-//	a request ─► Guard.Wrap: security headers, host, no cross-site request
-//	          ─► Guard.Allow(role): who is it (nobody logs in | a proxy says it | a session of OIDC), may they
-//	          ─► the page, with its User
+//	request ─► Guard.Wrap: security headers, host name, no cross-site requests   headers.go
+//	        ─► Guard.Allow(role): who is it?                                    guard.go
+//	             CONSOLE_LOGIN=none   the configured user, on loopback only      config.go
+//	             CONSOLE_LOGIN=proxy  whom the proxy's headers name              proxy.go
+//	             CONSOLE_LOGIN=oidc   the session's user                         oidc.go, session.go
+//	           do their roles include it?                                        user.go
+//	        ─► the page, with its User
 //
-// Nothing is stored: what is known of a user comes with each request.
+// Nothing is stored: each request carries what is known about its user. The defaults refuse; a change here needs a
+// test of what it must not authorize.
 package access
 
 import (
@@ -27,51 +32,51 @@ const (
 
 // Config says where the console listens, who may use it, and how it learns who that is.
 type Config struct {
-	Addr   string        `name:"addr" env:"CONSOLE_ADDR" default:"127.0.0.1:8088" help:"Address of the pages. Without a login it must be one that only this machine can reach." group:"access"`
-	URL    string        `name:"url" env:"CONSOLE_URL" placeholder:"URL" help:"Address under which browsers reach the console, such as https://errand.example.com; needed with a login." group:"access"`
-	Login  string        `name:"login" env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy,oidc" help:"How the console learns who somebody is: none (whoever reaches this machine's own address is authorized), proxy (a proxy in front names user and groups) or oidc (OpenID Connect)." group:"access"`
-	User   string        `name:"user" env:"CONSOLE_USER" default:"local" help:"Name of whoever uses the console without a login, for the audit." group:"access"`
-	Roles  []string      `name:"roles" env:"CONSOLE_ROLES" default:"read,reveal,act" help:"Roles that the console gives at all: read, reveal (personal data) and act." group:"access"`
-	MaxAge time.Duration `name:"session" env:"CONSOLE_SESSION" default:"1h" help:"How long a login lasts, and a page's stream of live changes; then it is made again." group:"access"`
+	Addr   string        `env:"CONSOLE_ADDR" default:"127.0.0.1:8088" help:"Address of the pages; loopback unless there is a login."`
+	URL    string        `env:"CONSOLE_URL" placeholder:"URL" help:"Where browsers reach the console; required with a login."`
+	Login  string        `env:"CONSOLE_LOGIN" default:"none" enum:"none,proxy,oidc" help:"What identifies users: none, a proxy, or oidc."`
+	User   string        `env:"CONSOLE_USER" default:"local" help:"Name of the user without a login, for the audit."`
+	Roles  []string      `env:"CONSOLE_ROLES" default:"read,reveal,act" help:"Roles this console grants: read, reveal (personal data), act."`
+	MaxAge time.Duration `name:"session" env:"CONSOLE_SESSION" default:"1h" help:"How long a login and a live page last."`
 	Groups Groups        `embed:""`
 	Proxy  Proxy         `embed:"" prefix:"proxy-"`
 	OIDC   OIDC          `embed:"" prefix:"oidc-"`
 }
 
-// Groups says which groups' members have which role. Whoever has any role may read.
+// Groups says which groups have which role. Every role includes Read.
 type Groups struct {
-	Read   []string `name:"read-groups" env:"CONSOLE_READ_GROUPS" placeholder:"GROUP" help:"Groups that may read, with personal data masked." group:"access"`
-	Reveal []string `name:"reveal-groups" env:"CONSOLE_REVEAL_GROUPS" placeholder:"GROUP" help:"Groups that may also see personal data; each time is audited." group:"access"`
-	Act    []string `name:"act-groups" env:"CONSOLE_ACT_GROUPS" placeholder:"GROUP" help:"Groups that may also redrive, cancel, pause and the like." group:"access"`
+	Read   []string `name:"read-groups" env:"CONSOLE_READ_GROUPS" placeholder:"GROUP" help:"Groups that may read; personal data is masked."`
+	Reveal []string `name:"reveal-groups" env:"CONSOLE_REVEAL_GROUPS" placeholder:"GROUP" help:"Groups that may also see personal data."`
+	Act    []string `name:"act-groups" env:"CONSOLE_ACT_GROUPS" placeholder:"GROUP" help:"Groups that may also redrive, cancel, pause, erase."`
 }
 
-// Invalid is a setting that is wrong. It names the variable and says what would break.
+// Invalid is a wrong setting: it names the variable and says what would break.
 type Invalid struct{ Variable, Problem string }
 
 func (e *Invalid) Error() string { return e.Variable + ": " + e.Problem }
 
-// Validate returns an *Invalid for the first setting that is wrong, above all for one that
-// would let everybody in.
+// Validate returns an *Invalid for the first wrong setting, above all for one that would authorize everyone.
 func (c *Config) Validate() error {
 	if err := c.validateAddr(); err != nil {
 		return err
 	}
 	for _, role := range c.Roles {
 		if !slices.Contains(allRoles, Role(role)) {
-			return &Invalid{"CONSOLE_ROLES", fmt.Sprintf("%q is none of read, reveal and act", role)}
+			return &Invalid{"CONSOLE_ROLES", fmt.Sprintf("must be read, reveal or act, got %q", role)}
 		}
 	}
 	if !slices.Contains(c.Roles, string(Read)) {
-		return &Invalid{"CONSOLE_ROLES", "without read nobody could open a page"}
+		return &Invalid{"CONSOLE_ROLES", "must include read: nobody could open a page"}
 	}
 	if c.MaxAge < time.Minute || c.MaxAge > 12*time.Hour {
-		return &Invalid{"CONSOLE_SESSION", "must be 1m to 12h: whoever leaves a group keeps its role for as long"}
+		return &Invalid{"CONSOLE_SESSION", "must be 1m to 12h: users who leave a group keep its role that long"}
 	}
 	if c.Login == loginNone {
 		return c.validateNone()
 	}
 	if c.Groups.empty() {
-		return &Invalid{"CONSOLE_READ_GROUPS", "name a group, here or in CONSOLE_REVEAL_GROUPS or CONSOLE_ACT_GROUPS: nobody else is authorized"}
+		return &Invalid{"CONSOLE_READ_GROUPS",
+			"must name a group, here or in CONSOLE_REVEAL_GROUPS or CONSOLE_ACT_GROUPS: only members are authorized"}
 	}
 	if err := c.validateURL(); err != nil {
 		return err
@@ -82,11 +87,11 @@ func (c *Config) Validate() error {
 	return c.Proxy.validate()
 }
 
-// validateAddr refuses an address that others can reach while nobody has to log in.
+// validateAddr refuses an address that other machines can reach if there is no login.
 func (c *Config) validateAddr() error {
 	host, _, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		return &Invalid{"CONSOLE_ADDR", "is no address with a port, such as 127.0.0.1:8088"}
+		return &Invalid{"CONSOLE_ADDR", "must be an address with a port, such as 127.0.0.1:8088"}
 	}
 	if c.Login == loginNone && !isLoopback(host) {
 		return errReachable(c.Addr)
@@ -94,16 +99,16 @@ func (c *Config) validateAddr() error {
 	return nil
 }
 
-// validateNone refuses settings of a login where there is none: somebody believes there is.
+// validateNone refuses settings for a login if there is none: somebody believes there is one.
 func (c *Config) validateNone() error {
 	if !c.Groups.empty() {
-		return &Invalid{"CONSOLE_LOGIN", "groups are given, and nobody would have to be in one: set it to proxy or oidc"}
+		return &Invalid{"CONSOLE_LOGIN", "must be proxy or oidc if groups are set: nobody would have to be a member"}
 	}
 	if len(c.Proxy.Peers) > 0 {
-		return &Invalid{"CONSOLE_LOGIN", "CONSOLE_PROXY_PEERS is given, and the proxy's users would not be asked for: set it to proxy"}
+		return &Invalid{"CONSOLE_LOGIN", "must be proxy if CONSOLE_PROXY_PEERS is set: the proxy's users would be ignored"}
 	}
 	if c.OIDC.Issuer != "" {
-		return &Invalid{"CONSOLE_LOGIN", "CONSOLE_OIDC_ISSUER is given, and nobody would have to log in there: set it to oidc"}
+		return &Invalid{"CONSOLE_LOGIN", "must be oidc if CONSOLE_OIDC_ISSUER is set: nobody would have to log in there"}
 	}
 	if _, err := userName(c.User); err != nil {
 		return &Invalid{"CONSOLE_USER", err.Error()}
@@ -114,7 +119,7 @@ func (c *Config) validateNone() error {
 func (c *Config) validateURL() error {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return &Invalid{"CONSOLE_URL", "must be what browsers go to, without a path, such as https://errand.example.com"}
+		return &Invalid{"CONSOLE_URL", "must be the address for browsers, without a path, such as https://errand.example.com"}
 	}
 	if u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
 		return &Invalid{"CONSOLE_URL", "must begin with https: sessions and personal data would travel in the clear"}
@@ -125,8 +130,7 @@ func (c *Config) validateURL() error {
 // origin is CONSOLE_URL as browsers name it in Origin.
 func (c *Config) origin() string { return strings.TrimRight(strings.ToLower(c.URL), "/") }
 
-// Listen listens on the address. Without a login it returns an *Invalid if that turns out
-// to be one that others can reach.
+// Listen listens on the address. Without a login it returns an *Invalid if other machines can reach it.
 func (c *Config) Listen(ctx context.Context) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
@@ -140,11 +144,10 @@ func (c *Config) Listen(ctx context.Context) (net.Listener, error) {
 }
 
 func errReachable(addr string) error {
-	return &Invalid{"CONSOLE_ADDR", addr + " can be reached from other machines, and nobody would have to log in: listen on 127.0.0.1, or set CONSOLE_LOGIN"}
+	return &Invalid{"CONSOLE_ADDR", addr + " can be reached from other machines without a login: use 127.0.0.1, or set CONSOLE_LOGIN"}
 }
 
-// isLoopback reports whether a host is this machine by its own address. A name is not: what
-// it means is decided elsewhere.
+// isLoopback reports whether a host is a loopback address. A name other than localhost is not: it resolves elsewhere.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()

@@ -10,15 +10,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Handler serves a page to a user, who is authorized and has the role that the page asks for.
+// Handler serves a page to a user who has the role that the page requires.
 type Handler func(w http.ResponseWriter, r *http.Request, user User)
 
-// Refusal says why a request is not served. It is what Guard.Refuse shows.
+// Refusal says why a request is refused. Guard.Refuse shows it.
 type Refusal struct {
 	Status      int
 	Title, Text string
-	// Login is set where it helps to log in: a link to loginPath.
-	Login bool
+	Login       bool // logging in would help: show a link to /login
 
 	cause error // for the log
 }
@@ -28,22 +27,20 @@ func (e *Refusal) Unwrap() error { return e.cause }
 
 // Guard stands before the pages of the console. New makes one.
 type Guard struct {
-	// Refuse answers a request that is not served, with the refusal's status; with plain
-	// text unless it is set.
+	// Refuse answers a refused request with the refusal's status. New sets one that writes plain text.
 	Refuse func(w http.ResponseWriter, r *http.Request, why *Refusal)
 
 	config Config
 	log    zerolog.Logger
-	// identify is who makes a request, and until when that holds. Its error is a *Refusal.
+	// identify returns the user of a request, and until when that holds. Its error is a *Refusal.
 	identify func(r *http.Request) (User, time.Time, error)
 	origins  *http.CrossOriginProtection
 	sessions *sessions // nil without OIDC
 	issuer   *issuer   // nil without OIDC
 }
 
-// New returns the guard of a configuration that is valid. Refused requests are logged as
-// warnings, with the peer's address and the reason. The issuer of OIDC is first asked for
-// its addresses when somebody logs in.
+// New returns the guard for a valid configuration. Refused requests are logged as warnings, with the peer's address
+// and the reason. The OIDC issuer is first contacted when a user logs in.
 func New(c Config, log zerolog.Logger) (*Guard, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -52,7 +49,7 @@ func New(c Config, log zerolog.Logger) (*Guard, error) {
 	switch c.Login {
 	case loginNone:
 		g.identify = func(*http.Request) (User, time.Time, error) {
-			return User{c.User, c.given(allRoles)}, time.Now().Add(c.MaxAge), nil
+			return User{c.User, c.granted(allRoles)}, time.Now().Add(c.MaxAge), nil
 		}
 		return g, nil
 	case loginProxy:
@@ -71,10 +68,8 @@ func refuse(w http.ResponseWriter, _ *http.Request, why *Refusal) {
 	http.Error(w, why.Title+"\n\n"+why.Text, why.Status)
 }
 
-// Wrap serves next behind what holds for every request, whoever makes it: the security
-// headers, the host's name, no request from another site. It knows no user: pages with data
-// are made with Allow, and only what says nothing (style, script, icon) without. With OIDC
-// it serves the paths of the login too: loginPath, /login/callback and /logout.
+// Wrap serves next behind the checks that need no user: security headers, host name, no request from another site.
+// Pages with data also need Allow; only style, script and icon do without. With OIDC it serves the login's paths too.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
@@ -98,7 +93,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// LogoutPath is where a form posts to that ends the session, or "" where there is none.
+// LogoutPath is where a form posts to end the session, "" without sessions.
 func (g *Guard) LogoutPath() string {
 	if g.sessions == nil {
 		return ""
@@ -106,14 +101,13 @@ func (g *Guard) LogoutPath() string {
 	return logoutPath
 }
 
-// Allow serves a page to users who have the role. Whoever opens one without a session is
-// sent to log in; other requests, such as those of a script, are refused with 401. The request's context ends when the
-// login must be made again, and with it a stream of live changes.
+// Allow serves a page to users who have the role. A browser without a session is sent to log in; a script's request is
+// refused with 401. The request's context ends with the login, and a stream of live changes with it.
 func (g *Guard) Allow(role Role, page Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, until, err := g.identify(r)
 		if err == nil && !user.May(role) {
-			err = &Refusal{Status: http.StatusForbidden, Title: "Not allowed", Text: user.Name + " does not have the role " + string(role) + " that this needs."}
+			err = &Refusal{Status: http.StatusForbidden, Title: "Not allowed", Text: user.Name + " needs the role " + string(role) + " for this."}
 		}
 		if why, ok := errors.AsType[*Refusal](err); ok && why.Login && isNavigation(r) {
 			if err = g.begin(w, r, returnPath(r.URL)); err == nil {
@@ -130,13 +124,13 @@ func (g *Guard) Allow(role Role, page Handler) http.Handler {
 	})
 }
 
-// deny answers a request that is not served, and logs why. It logs neither path nor query.
+// deny answers a refused request and logs why. It logs neither path nor query: they may name a person.
 func (g *Guard) deny(w http.ResponseWriter, r *http.Request, err error) {
 	why, ok := errors.AsType[*Refusal](err)
 	if !ok {
-		why = &Refusal{Status: http.StatusInternalServerError, Title: "Something went wrong", Text: "The console could not find out who you are."}
+		why = &Refusal{Status: http.StatusInternalServerError, Title: "Something went wrong", Text: "The console could not identify you."}
 	}
 	peer, _, _ := net.SplitHostPort(r.RemoteAddr)
-	g.log.Warn().Err(why.cause).Str("peer", peer).Int("http_status", why.Status).Str("reason", why.Text).Msg("request to the console refused")
+	g.log.Warn().Err(why.cause).Str("peer", peer).Int("http_status", why.Status).Str("reason", why.Text).Msg("request refused")
 	g.Refuse(w, r, why)
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// setHeaders sets what every answer asks of browsers: to load nothing from elsewhere,
-// to run nothing that stands in a page, to keep nothing, and to say nothing to other sites.
-// What holds no data may set a Cache-Control of its own.
+// setHeaders forbids browsers to load anything from elsewhere, to run inline scripts, to cache, and to send a referrer.
+// An answer without data may replace Cache-Control.
 func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
 		"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
@@ -19,49 +18,50 @@ func setHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// checkHost refuses requests under a foreign name where nobody logs in: a web site whose
-// name was made to point to this machine (DNS rebinding) would otherwise be of the same
-// origin. And it refuses a proxy there, which would open the console to its own users.
-// With sessions it refuses all names but the one that they are for.
+// checkHost refuses host names that are not the console's. Without a login these are all but loopback, as a site whose
+// name resolves to this machine (DNS rebinding) would otherwise have the same origin, and requests through a proxy, which
+// would open the console to its users. With OIDC only the name in CONSOLE_URL is served.
 func (g *Guard) checkHost(r *http.Request) error {
 	switch {
-	case g.config.Login == loginProxy: // the peer is checked, and proxies name hosts as they like
+	case g.config.Login == loginProxy: // its peer is checked, and a proxy may use any host name
 		return nil
 	case g.config.Login == loginOIDC && strings.HasSuffix(g.config.origin(), "://"+strings.ToLower(r.Host)):
 		return nil
 	case g.config.Login == loginOIDC:
-		return &Refusal{Status: http.StatusMisdirectedRequest, Title: "Not this console's name", Text: "The console answers under " + g.config.URL + " only."}
+		return &Refusal{Status: http.StatusMisdirectedRequest, Title: "Wrong host name",
+			Text: "This console only answers at " + g.config.URL + "."}
 	}
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
 	}
 	if !isLoopback(host) {
-		return &Refusal{Status: http.StatusMisdirectedRequest, Title: "Not this console's name",
-			Text: "Without a login the console answers to localhost and addresses such as 127.0.0.1 only."}
+		return &Refusal{Status: http.StatusMisdirectedRequest, Title: "Wrong host name",
+			Text: "Without a login the console only answers at localhost and loopback addresses such as 127.0.0.1."}
 	}
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
 		if len(r.Header.Values(header)) > 0 {
 			return &Refusal{Status: http.StatusForbidden, Title: "Not behind a proxy",
-				Text: "The request came through a proxy, and nobody had to log in: set CONSOLE_LOGIN."}
+				Text: "The request came through a proxy, and there is no login: set CONSOLE_LOGIN."}
 		}
 	}
 	return nil
 }
 
-// checkSite refuses what another site makes a browser do: a change, or anything but
-// following a link to a page.
+// checkSite refuses requests that another site makes a browser send, but for following a link to a page.
 func (g *Guard) checkSite(r *http.Request) error {
 	err := g.origins.Check(r)
-	site, link := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	site := r.Header.Get("Sec-Fetch-Site")
+	link := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 	if err == nil && (site == "" || site == "same-origin" || site == "none" || link) {
 		return nil
 	}
-	return &Refusal{Status: http.StatusForbidden, Title: "Not from another site", Text: "Another site asked for this. Open the console itself and try again."}
+	return &Refusal{Status: http.StatusForbidden, Title: "Not from another site",
+		Text: "Another site sent this. Open the console and try again."}
 }
 
-// isNavigation reports whether a browser shows the answer as a page: it may be sent to log
-// in, whereas a script or a form would lose what it wanted.
+// isNavigation reports whether a browser shows the answer as a page. Only then is it sent to log in: a script or a form
+// would lose its request.
 func isNavigation(r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode")
 	return r.Method == http.MethodGet && (mode == "navigate" || mode == "" && strings.Contains(r.Header.Get("Accept"), "text/html"))

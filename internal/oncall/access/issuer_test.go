@@ -71,8 +71,9 @@ func (f *fakeIssuer) authorize(t *testing.T, location string) (code, state strin
 		t.Fatal(err)
 	}
 	query := u.Query()
-	for name, want := range map[string]string{"response_type": "code", "client_id": "console", "redirect_uri": "https://errand.example.com/login/callback",
-		"scope": "openid profile email", "code_challenge_method": "S256"} {
+	for name, want := range map[string]string{"response_type": "code", "client_id": "console",
+		"redirect_uri": "https://errand.example.com/login/callback",
+		"scope":        "openid profile email", "code_challenge_method": "S256"} {
 		if got := query.Get(name); got != want {
 			t.Errorf("the issuer is asked with %s %q, want %q", name, got, want)
 		}
@@ -100,7 +101,8 @@ func (f *fakeIssuer) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	header := map[string]any{"alg": "ES256", "kid": "1"}
-	claims := map[string]any{"iss": f.URL, "aud": "console", "sub": "4711", "exp": time.Now().Add(time.Minute).Unix(), "iat": time.Now().Unix(),
+	claims := map[string]any{"iss": f.URL, "aud": "console", "sub": "4711", "exp": time.Now().Add(time.Minute).Unix(),
+		"iat":   time.Now().Unix(),
 		"nonce": asked.Get("nonce"), "email": "ann@example.com", "email_verified": true, "groups": []string{"staff", "on-call"}}
 	f.forge(header, claims)
 	f.answer(w, map[string]any{"access_token": "the access token", "token_type": "Bearer", "id_token": f.sign(header, claims)})
@@ -133,7 +135,8 @@ type browser struct {
 
 // open is a link to a page, followed.
 func (b *browser) open(target string) *httptest.ResponseRecorder {
-	return b.send(request("GET", target, map[string]string{"host": "errand.example.com", "Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}))
+	return b.send(request("GET", target, map[string]string{"host": "errand.example.com", "Sec-Fetch-Site": "none",
+		"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}))
 }
 
 func (b *browser) send(r *http.Request) *httptest.ResponseRecorder {

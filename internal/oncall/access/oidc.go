@@ -22,23 +22,21 @@ import (
 
 // The paths of the login.
 const (
-	// loginPath logs in, and leads to the console's first page.
-	loginPath = "/login"
-
+	loginPath    = "/login"
 	callbackPath = "/login/callback"
 	logoutPath   = "/logout"
 )
 
-// OIDC says which OpenID Connect issuer logs users in, and what it calls them. The address
-// to register there is CONSOLE_URL with /login/callback.
+// OIDC says which OpenID Connect issuer logs users in. The redirect address to register there is
+// CONSOLE_URL/login/callback.
 type OIDC struct {
-	Issuer           string   `name:"issuer" env:"CONSOLE_OIDC_ISSUER" placeholder:"URL" help:"Issuer, as its own configuration names it." group:"access"`
-	ClientID         string   `name:"client-id" env:"CONSOLE_OIDC_CLIENT_ID" help:"What the issuer calls the console." group:"access"`
-	ClientSecret     string   `name:"client-secret" env:"CONSOLE_OIDC_CLIENT_SECRET" help:"Its secret, if it has one; better given by the environment than as a flag, which the process list shows." group:"access"`
-	ClientSecretFile string   `name:"client-secret-file" env:"CONSOLE_OIDC_CLIENT_SECRET_FILE" placeholder:"FILE" help:"File that holds the secret; read again at each login." group:"access"`
-	Scopes           []string `name:"scopes" env:"CONSOLE_OIDC_SCOPES" default:"openid,profile,email" help:"What the issuer is asked for; some need groups too." group:"access"`
-	UserClaim        string   `name:"user-claim" env:"CONSOLE_OIDC_USER_CLAIM" default:"email" help:"Claim of the ID token that names the user." group:"access"`
-	GroupsClaim      string   `name:"groups-claim" env:"CONSOLE_OIDC_GROUPS_CLAIM" default:"groups" help:"Claim of the ID token that names the user's groups." group:"access"`
+	Issuer           string   `env:"CONSOLE_OIDC_ISSUER" placeholder:"URL" help:"Issuer, as its discovery document names it."`
+	ClientID         string   `env:"CONSOLE_OIDC_CLIENT_ID" help:"Client id of the console at the issuer."`
+	ClientSecret     string   `env:"CONSOLE_OIDC_CLIENT_SECRET" help:"Client secret, if there is one. A flag shows in the process list."`
+	ClientSecretFile string   `env:"CONSOLE_OIDC_CLIENT_SECRET_FILE" placeholder:"FILE" help:"File with the secret; read at each login."`
+	Scopes           []string `env:"CONSOLE_OIDC_SCOPES" default:"openid,profile,email" help:"Scopes; some issuers need groups too."`
+	UserClaim        string   `env:"CONSOLE_OIDC_USER_CLAIM" default:"email" help:"Claim of the ID token that names the user."`
+	GroupsClaim      string   `env:"CONSOLE_OIDC_GROUPS_CLAIM" default:"groups" help:"Claim of the ID token that names the user's groups."`
 }
 
 func (o OIDC) validate() error {
@@ -47,9 +45,9 @@ func (o OIDC) validate() error {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
 		return &Invalid{"CONSOLE_OIDC_ISSUER", "must be the issuer's https:// address, such as https://login.example.com/realms/staff"}
 	case o.ClientID == "":
-		return &Invalid{"CONSOLE_OIDC_CLIENT_ID", "name the client that was registered at the issuer for the console"}
+		return &Invalid{"CONSOLE_OIDC_CLIENT_ID", "must name the client that is registered at the issuer"}
 	case o.ClientSecret != "" && o.ClientSecretFile != "":
-		return &Invalid{"CONSOLE_OIDC_CLIENT_SECRET", "set either it or CONSOLE_OIDC_CLIENT_SECRET_FILE, not both"}
+		return &Invalid{"CONSOLE_OIDC_CLIENT_SECRET", "must not be set together with CONSOLE_OIDC_CLIENT_SECRET_FILE"}
 	case o.UserClaim == "":
 		return &Invalid{"CONSOLE_OIDC_USER_CLAIM", "must name a claim, such as email"}
 	case o.GroupsClaim == "":
@@ -76,21 +74,20 @@ type issuer struct {
 	client *http.Client
 
 	mu       sync.Mutex
-	provider *oidc.Provider // nil until it answered once
+	provider *oidc.Provider // nil until it has answered once
 	err      error          // of the last try
-	next     time.Time      // not before then is it tried again
+	next     time.Time      // when to try again
 }
 
 func newIssuer(c *Config) *issuer {
 	return &issuer{config: c, client: &http.Client{
 		Timeout:       retry.IssuerAnswer,
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: retry.AdminIdle},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would take the secret along
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // would forward the secret
 	}}
 }
 
-// discover is the issuer's own configuration. It is asked for until it is there once, and
-// by one login at a time.
+// discover returns the issuer's discovery document, which is fetched once, by one login at a time.
 func (i *issuer) discover(ctx context.Context) (*oidc.Provider, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -103,13 +100,13 @@ func (i *issuer) discover(ctx context.Context) (*oidc.Provider, error) {
 	}
 	if i.provider == nil {
 		return nil, &Refusal{Status: http.StatusServiceUnavailable, Title: "Nobody can log in", Login: true, cause: i.err,
-			Text: "The service that users log in with does not answer as it should. The console's log says more."}
+			Text: "The login service does not answer as it should. The console's log says more."}
 	}
 	return i.provider, nil
 }
 
-// oauth is what the issuer is asked with. It says how the secret is sent: tried out, the
-// issuer would get a code twice, which some take for theft.
+// oauth returns the client's configuration. It sets how the secret is sent, as trying both ways would send a code twice,
+// which some issuers take for theft.
 func (i *issuer) oauth(p *oidc.Provider) (*oauth2.Config, error) {
 	secret, err := i.config.OIDC.secret()
 	if err != nil {
@@ -130,7 +127,7 @@ func (i *issuer) oauth(p *oidc.Provider) (*oauth2.Config, error) {
 		RedirectURL: i.config.origin() + callbackPath, Scopes: i.config.OIDC.Scopes}, nil
 }
 
-// pending is a login under way, which the browser that began it keeps in a cookie.
+// pending is a login under way; the browser keeps it in a cookie.
 type pending struct {
 	State    string    `json:"state"`
 	Nonce    string    `json:"nonce"`
@@ -139,14 +136,14 @@ type pending struct {
 	Until    time.Time `json:"until"`
 }
 
-// login sends a browser to log in that wants no page in particular.
+// login sends a browser to log in, and then to the first page.
 func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
 	if err := g.begin(w, r, "/"); err != nil {
 		g.deny(w, r, err)
 	}
 }
 
-// begin sends a browser to log in, and notes where it is to go then.
+// begin sends a browser to log in, and notes the page to return to.
 func (g *Guard) begin(w http.ResponseWriter, r *http.Request, then string) error {
 	provider, err := g.issuer.discover(oidc.ClientContext(r.Context(), g.issuer.client))
 	if err != nil {
@@ -156,15 +153,15 @@ func (g *Guard) begin(w http.ResponseWriter, r *http.Request, then string) error
 	if err != nil {
 		return err
 	}
-	a := pending{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Return: then, Until: time.Now().Add(retry.Login)}
-	if err := g.sessions.set(w, loginCookie, a, retry.Login); err != nil {
+	p := pending{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Return: then, Until: time.Now().Add(retry.Login)}
+	if err := g.sessions.set(w, loginCookie, p, retry.Login); err != nil {
 		return err
 	}
-	http.Redirect(w, r, oauth.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), http.StatusSeeOther)
+	http.Redirect(w, r, oauth.AuthCodeURL(p.State, oidc.Nonce(p.Nonce), oauth2.S256ChallengeOption(p.Verifier)), http.StatusSeeOther)
 	return nil
 }
 
-// returnPath is the path and query of a page of this console, or that of its first page.
+// returnPath returns the path and query of a page of this console, "/" for anything else.
 func returnPath(u *url.URL) string {
 	path := u.RequestURI()
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.Contains(path, `\`) || len(path) > 1000 {
@@ -173,10 +170,10 @@ func returnPath(u *url.URL) string {
 	return path
 }
 
-// callback is where the issuer sends a browser back to, with a code.
+// callback serves the browser that the issuer sends back with a code.
 func (g *Guard) callback(w http.ResponseWriter, r *http.Request) {
 	remove(w, loginCookie)
-	a, user, err := g.finish(r)
+	login, user, err := g.finish(r)
 	until := time.Now().Add(g.config.MaxAge)
 	if err == nil {
 		err = g.sessions.set(w, sessionCookie, session{user, until}, g.config.MaxAge)
@@ -185,41 +182,40 @@ func (g *Guard) callback(w http.ResponseWriter, r *http.Request) {
 		g.deny(w, r, err)
 		return
 	}
-	g.log.Info().Str("user", user.Name).Any("roles", user.Roles).Msg("logged in to the console")
-	http.Redirect(w, r, a.Return, http.StatusSeeOther)
+	g.log.Info().Str("user", user.Name).Any("roles", user.Roles).Msg("user logged in")
+	http.Redirect(w, r, login.Return, http.StatusSeeOther)
 }
 
-// finish checks what the browser brought and what the issuer says to it. The error is a
-// *Refusal or one of ours.
+// finish checks the browser's cookie and code, and returns the user of the issuer's ID token. The error is a *Refusal,
+// or an internal one.
 func (g *Guard) finish(r *http.Request) (pending, User, error) {
-	var a pending
+	var p pending
 	query := r.URL.Query()
-	if err := g.sessions.get(r, loginCookie, &a); err != nil || !time.Now().Before(a.Until) || !equal(query.Get("state"), a.State) {
-		return a, User{}, &Refusal{Status: http.StatusBadRequest, Title: "Not logged in", Login: true, cause: err,
-			Text: "This login was not begun in this browser, took too long, or was finished before. Begin again."}
+	if err := g.sessions.get(r, loginCookie, &p); err != nil || !time.Now().Before(p.Until) || !equal(query.Get("state"), p.State) {
+		return p, User{}, &Refusal{Status: http.StatusBadRequest, Title: "Not logged in", Login: true, cause: err,
+			Text: "This login was started in another browser, took too long, or was already finished. Start again."}
 	}
 	if iss := query.Get("iss"); iss != "" && iss != g.config.OIDC.Issuer {
-		return a, User{}, notAccepted(errors.New("another issuer sent the answer"))
+		return p, User{}, notAccepted(errors.New("another issuer sent the answer"))
 	}
 	if said := query.Get("error"); said != "" {
-		return a, User{}, &Refusal{Status: http.StatusForbidden, Title: "Not logged in", Login: true, cause: fmt.Errorf("the issuer says %.100q", said),
-			Text: "The service that users log in with did not let you in."}
+		return p, User{}, &Refusal{Status: http.StatusForbidden, Title: "Not logged in", Login: true,
+			cause: fmt.Errorf("the issuer says %.100q", said), Text: "The login service refused you."}
 	}
-	token, err := g.redeem(oidc.ClientContext(r.Context(), g.issuer.client), query.Get("code"), a)
+	token, err := g.redeem(oidc.ClientContext(r.Context(), g.issuer.client), query.Get("code"), p)
 	if err != nil {
-		return a, User{}, err
+		return p, User{}, err
 	}
 	claims := map[string]any{}
 	if err := token.Claims(&claims); err != nil {
-		return a, User{}, notAccepted(err)
+		return p, User{}, notAccepted(err)
 	}
 	user, err := g.config.byClaims(claims)
-	return a, user, err
+	return p, user, err
 }
 
-// redeem gives the code to the issuer for an ID token, and checks that it is one for this
-// console and this login.
-func (g *Guard) redeem(ctx context.Context, code string, a pending) (*oidc.IDToken, error) {
+// redeem exchanges the code for an ID token, and checks that it is for this console and this login.
+func (g *Guard) redeem(ctx context.Context, code string, p pending) (*oidc.IDToken, error) {
 	provider, err := g.issuer.discover(ctx)
 	if err != nil {
 		return nil, err
@@ -228,8 +224,8 @@ func (g *Guard) redeem(ctx context.Context, code string, a pending) (*oidc.IDTok
 	if err != nil {
 		return nil, err
 	}
-	answer, err := oauth.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
-	if wrong, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // its text quotes the whole answer
+	answer, err := oauth.Exchange(ctx, code, oauth2.VerifierOption(p.Verifier))
+	if wrong, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // its text quotes the answer
 		err = fmt.Errorf("the issuer says %.100q to the code, with status %d", wrong.ErrorCode, wrong.Response.StatusCode)
 	}
 	if err != nil {
@@ -246,10 +242,10 @@ func (g *Guard) redeem(ctx context.Context, code string, a pending) (*oidc.IDTok
 	switch err := token.Claims(&party); {
 	case err != nil:
 		return nil, notAccepted(err)
-	case !equal(token.Nonce, a.Nonce):
-		return nil, notAccepted(errors.New("the ID token is of another login"))
-	case len(token.Audience) > 1 && party.Authorized != oauth.ClientID, party.Authorized != "" && party.Authorized != oauth.ClientID:
-		return nil, notAccepted(errors.New("the ID token was given to another client"))
+	case !equal(token.Nonce, p.Nonce):
+		return nil, notAccepted(errors.New("the ID token is for another login"))
+	case party.Authorized != oauth.ClientID && (len(token.Audience) > 1 || party.Authorized != ""):
+		return nil, notAccepted(errors.New("the ID token is for another client"))
 	}
 	return token, nil
 }
@@ -260,14 +256,15 @@ func equal(got, want string) bool {
 
 func notAccepted(cause error) error {
 	return &Refusal{Status: http.StatusForbidden, Title: "Not logged in", Login: true, cause: cause,
-		Text: "What the service that users log in with said about you was not accepted. The console's log says why."}
+		Text: "The login service's answer was not accepted. The console's log says why."}
 }
 
-// byClaims is whom an ID token is about. The error is a *Refusal.
+// byClaims returns the user of an ID token. The error is a *Refusal.
 func (c *Config) byClaims(claims map[string]any) (User, error) {
 	verified, said := claims["email_verified"] // some issuers give a text
 	if c.OIDC.UserClaim == "email" && said && verified != true && verified != "true" {
-		return User{}, &Refusal{Status: http.StatusForbidden, Title: "Not authorized", Text: "Your e-mail address was not verified: it might be somebody else's."}
+		return User{}, &Refusal{Status: http.StatusForbidden, Title: "Not authorized",
+			Text: "Your e-mail address is not verified: it may belong to another person."}
 	}
 	name, _ := claims[c.OIDC.UserClaim].(string)
 	if name == "" {

@@ -20,7 +20,8 @@ import (
 func loggedInWith(f *fakeIssuer) Config {
 	c := proxied()
 	c.Login, c.Proxy = loginOIDC, Proxy{}
-	c.OIDC = OIDC{Issuer: f.URL, ClientID: "console", ClientSecret: clientSecret, Scopes: []string{"openid", "profile", "email"}, UserClaim: "email", GroupsClaim: "groups"}
+	c.OIDC = OIDC{Issuer: f.URL, ClientID: "console", ClientSecret: clientSecret, Scopes: []string{"openid", "profile", "email"},
+		UserClaim: "email", GroupsClaim: "groups"}
 	return c
 }
 
@@ -45,7 +46,8 @@ func TestALoginLeadsBackToThePageWithTheRolesOfItsGroups(t *testing.T) {
 		t.Errorf("the page was served to %q", got)
 	}
 	for _, c := range w.Result().Cookies() {
-		if !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" || !strings.HasPrefix(c.Name, "__Host-") {
+		if !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" ||
+			!strings.HasPrefix(c.Name, "__Host-") {
 			t.Errorf("a cookie that others may read or set: %s", c)
 		}
 		if c.Name == sessionCookie && c.MaxAge != 3600 {
@@ -182,8 +184,9 @@ func TestALoginLeadsToNoOtherSite(t *testing.T) {
 func TestTheConsoleAnswersUnderItsOwnNameOnly(t *testing.T) {
 	f := newFakeIssuer(t)
 	b := newBrowser(t, f)
-	for host, want := range map[string]int{"errand.example.com": 303, "ERRAND.example.com": 303, "evil.example": 421, "errand.example.com.evil.example": 421,
-		"example.com": 421, "10.1.2.3:8088": 421, "": 421} {
+	for host, want := range map[string]int{"errand.example.com": 303, "ERRAND.example.com": 303, "evil.example": 421,
+		"errand.example.com.evil.example": 421,
+		"example.com":                     421, "10.1.2.3:8088": 421, "": 421} {
 		if got := b.send(request("GET", "/read", map[string]string{"host": host, "Sec-Fetch-Mode": "navigate"})).Code; got != want {
 			t.Errorf("Host %q: got %d, want %d", host, got, want)
 		}
@@ -237,15 +240,16 @@ func TestTheLogSaysWhyAndNoSecret(t *testing.T) {
 	b := &browser{guard.Wrap(guard.Allow(Read, func(http.ResponseWriter, *http.Request, User) {})), map[string]string{}}
 	location := b.sent(t, f, "/find?word=payer@example.com")
 	code, state := f.authorize(t, location)
-	secrets := []string{clientSecret, code, state, f.codes[code].Get("nonce"), b.cookies[loginCookie], "payer@example.com", "the access token", "eyJ"}
+	secrets := []string{clientSecret, code, state, f.codes[code].Get("nonce"), b.cookies[loginCookie], "payer@example.com", "the access token",
+		"eyJ"}
 	b.open("/login/callback?" + url.Values{"code": {code}, "state": {state}}.Encode())
 	secrets = append(secrets, b.cookies[sessionCookie])
 	for why, forge := range map[string]func(_, _ map[string]any){
-		"of another login":         func(_, c map[string]any) { c["nonce"] = "another" },
+		"for another login":        func(_, c map[string]any) { c["nonce"] = "another" },
 		"no claim groups":          func(_, c map[string]any) { delete(c, "groups") },
 		"expected audience":        func(_, c map[string]any) { c["aud"] = "mailer" },
 		"token is expired":         func(_, c map[string]any) { c["exp"] = 1 },
-		"in none of the groups":    func(_, c map[string]any) { c["groups"] = "sales" },
+		"is not in a group":        func(_, c map[string]any) { c["groups"] = "sales" },
 		"failed to verify":         func(h, _ map[string]any) { h["kid"] = "2" },
 		"different provider":       func(_, c map[string]any) { c["iss"] = "https://login.evil.example" },
 		"unexpected signature alg": func(h, _ map[string]any) { h["alg"] = "none" },
@@ -307,7 +311,8 @@ func TestSettingsOfOIDCThatAreWrongAreRefusedByName(t *testing.T) {
 		{"no claim of the user", func(c *Config) { c.OIDC.UserClaim = "" }, "CONSOLE_OIDC_USER_CLAIM"},
 		{"no claim of the groups", func(c *Config) { c.OIDC.GroupsClaim = "" }, "CONSOLE_OIDC_GROUPS_CLAIM"},
 		{"nobody is let in", func(c *Config) { c.Groups = Groups{} }, "CONSOLE_READ_GROUPS"},
-		{"an issuer that nobody must log in at", func(c *Config) { c.Login, c.Addr, c.Groups = loginNone, "127.0.0.1:0", Groups{} }, "CONSOLE_LOGIN"},
+		{"an issuer that nobody must log in at", func(c *Config) { c.Login, c.Addr, c.Groups = loginNone, "127.0.0.1:0", Groups{} },
+			"CONSOLE_LOGIN"},
 	} {
 		c := loggedInWith(f)
 		test.change(&c)

@@ -1,39 +1,40 @@
 package access
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 )
 
-// Proxy says which proxy in front names the users, and how.
+// Proxy says which proxy identifies users, and how.
 type Proxy struct {
-	Peers        []string `name:"peers" env:"CONSOLE_PROXY_PEERS" placeholder:"CIDR" help:"Addresses of the proxy, such as 10.1.2.3 or 10.1.2.0/24; nobody else is served." group:"access"`
-	UserHeader   string   `name:"user-header" env:"CONSOLE_PROXY_USER_HEADER" default:"X-Forwarded-User" help:"Header in which the proxy names the user. It must replace what browsers send." group:"access"`
-	GroupsHeader string   `name:"groups-header" env:"CONSOLE_PROXY_GROUPS_HEADER" default:"X-Forwarded-Groups" help:"Header in which the proxy names the user's groups, separated by commas." group:"access"`
+	Peers        []string `env:"CONSOLE_PROXY_PEERS" placeholder:"CIDR" help:"Addresses of the proxy; only they are served."`
+	UserHeader   string   `env:"CONSOLE_PROXY_USER_HEADER" default:"X-Forwarded-User" help:"Header with the user, which the proxy must set."`
+	GroupsHeader string   `env:"CONSOLE_PROXY_GROUPS_HEADER" default:"X-Forwarded-Groups" help:"Header with their groups, comma-separated."`
 }
 
 func (p Proxy) validate() error {
 	if len(p.Peers) == 0 {
-		return &Invalid{"CONSOLE_PROXY_PEERS", "name the proxy's addresses: whoever else could reach the console would choose who they are"}
+		return &Invalid{"CONSOLE_PROXY_PEERS", "must name the proxy's addresses: otherwise anyone could claim to be anyone"}
 	}
 	for _, peer := range p.Peers {
 		prefix, err := parsePeer(peer)
 		if err != nil {
-			return &Invalid{"CONSOLE_PROXY_PEERS", peer + " is no address or range such as 10.1.2.0/24"}
+			return &Invalid{"CONSOLE_PROXY_PEERS", fmt.Sprintf("must be addresses or ranges such as 10.1.2.0/24, got %q", peer)}
 		}
 		if prefix.Bits() == 0 {
-			return &Invalid{"CONSOLE_PROXY_PEERS", peer + " is everybody, who could choose who they are"}
+			return &Invalid{"CONSOLE_PROXY_PEERS", "must not be every address: anyone could claim to be anyone, got " + peer}
 		}
 	}
 	for variable, header := range map[string]string{"CONSOLE_PROXY_USER_HEADER": p.UserHeader, "CONSOLE_PROXY_GROUPS_HEADER": p.GroupsHeader} {
 		if header == "" || strings.ContainsFunc(header, func(r rune) bool { return r != '-' && r != '_' && !isAlphanumeric(r) }) {
-			return &Invalid{variable, "is no name of a header"}
+			return &Invalid{variable, fmt.Sprintf("is not a valid header name: %q", header)}
 		}
 	}
 	if strings.EqualFold(p.UserHeader, p.GroupsHeader) {
-		return &Invalid{"CONSOLE_PROXY_GROUPS_HEADER", "is the header of the user's name"}
+		return &Invalid{"CONSOLE_PROXY_GROUPS_HEADER", "must differ from CONSOLE_PROXY_USER_HEADER"}
 	}
 	return nil
 }
@@ -58,17 +59,18 @@ func (p Proxy) trusts(remote string) bool {
 	})
 }
 
-// byProxy is who the proxy says that makes the request. The error is a *Refusal.
+// byProxy returns the user that the proxy names. The error is a *Refusal.
 func (c *Config) byProxy(r *http.Request) (User, error) {
 	if !c.Proxy.trusts(r.RemoteAddr) {
-		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: "The console is reached through its proxy only."}
+		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: "This console is served only through its proxy."}
 	}
 	names, groups := r.Header.Values(c.Proxy.UserHeader), r.Header.Values(c.Proxy.GroupsHeader)
 	if len(names) == 0 {
 		return User{}, &Refusal{Status: 401, Title: "Not logged in", Text: "The proxy did not say who you are."}
 	}
-	if len(names) > 1 || len(groups) > 1 { // a proxy that adds its own to a browser's: who is to be believed?
-		return User{}, &Refusal{Status: 400, Title: "Not authorized", Text: "User or groups were named twice: the proxy must replace what browsers send."}
+	if len(names) > 1 || len(groups) > 1 { // the proxy added its header to the browser's
+		return User{}, &Refusal{Status: 400, Title: "Not authorized",
+			Text: "User or groups were named twice: the proxy must replace what browsers send."}
 	}
 	var in []string
 	if len(groups) == 1 {

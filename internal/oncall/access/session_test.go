@@ -17,7 +17,8 @@ func TestASessionThatWasTamperedWithIsNone(t *testing.T) {
 	other.login(t, f, "/read")
 	delete(b.cookies, sessionCookie)
 	b.sent(t, f, "/read") // another login, which is not finished
-	tampered := map[string]string{"another process's": other.cookies[sessionCookie], "nothing": "", "no base64": "%%%", "cut": good[:len(good)-4], "a login's": b.cookies[loginCookie]}
+	tampered := map[string]string{"another process's": other.cookies[sessionCookie], "nothing": "", "no base64": "%%%",
+		"cut": good[:len(good)-4], "a login's": b.cookies[loginCookie]}
 	for i := range good { // the last character's lowest bits mean nothing
 		if i < len(good)-1 {
 			tampered["changed at "+good[:i]] = good[:i] + string(good[i]^1) + good[i+1:]
@@ -69,11 +70,13 @@ func TestALogoutEndsTheSessionAndBeginsNone(t *testing.T) {
 	if b.open("/logout"); b.open("/read").Code != http.StatusOK {
 		t.Error("a link logs out; only a form may")
 	}
-	elsewhere := request("POST", "/logout", map[string]string{"host": "errand.example.com", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
+	elsewhere := request("POST", "/logout", map[string]string{"host": "errand.example.com", "Sec-Fetch-Site": "cross-site",
+		"Sec-Fetch-Mode": "navigate"})
 	if got := b.send(elsewhere).Code; got != http.StatusForbidden {
 		t.Errorf("another site's form: got %d, want 403", got)
 	}
-	w := b.send(request("POST", "/logout", map[string]string{"host": "errand.example.com", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}))
+	w := b.send(request("POST", "/logout", map[string]string{"host": "errand.example.com", "Sec-Fetch-Site": "same-origin",
+		"Sec-Fetch-Mode": "navigate"}))
 	if got := w.Header().Get("Location"); got != "/logout" || len(b.cookies) > 0 {
 		t.Errorf("after a logout: sent to %q with cookies %v", got, b.cookies)
 	}

@@ -13,31 +13,26 @@ type Role string
 
 // The roles.
 const (
-	// Read shows every page, with personal data masked.
-	Read Role = "read"
-	// Reveal shows personal data, which the console audits.
-	Reveal Role = "reveal"
-	// Act changes something: redrive, cancel, pause and the like.
-	Act Role = "act"
+	Read   Role = "read"   // see every page, with personal data masked
+	Reveal Role = "reveal" // see personal data, which is audited
+	Act    Role = "act"    // redrive, cancel, pause, erase
 )
 
 var allRoles = []Role{Read, Reveal, Act}
 
 // User is who makes a request.
 type User struct {
-	// Name is what the login calls the user: printable text of 1 to 100 bytes.
-	Name  string `json:"name"`
+	Name  string `json:"name"` // as the login names them: 1 to 100 bytes of printable text
 	Roles []Role `json:"roles"`
 }
 
 // May reports whether the user has a role.
 func (u User) May(role Role) bool { return slices.Contains(u.Roles, role) }
 
-// maxName bounds a user's name in bytes.
+// maxName is the maximum length of a user's name in bytes.
 const maxName = 100
 
-// userName returns a name that a login gave, without surrounding white space, or what is
-// wrong with it.
+// userName returns a valid name without surrounding white space, or an error that says what is wrong with it.
 func userName(name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch {
@@ -46,14 +41,14 @@ func userName(name string) (string, error) {
 	case len(name) > maxName:
 		return "", errors.New("the user's name is longer than 100 bytes")
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return "", errors.New("the user's name has characters that cannot be printed")
+		return "", errors.New("the user's name has characters that are not printable")
 	}
 	return name, nil
 }
 
 func (g Groups) empty() bool { return len(g.Read)+len(g.Reveal)+len(g.Act) == 0 }
 
-// roles are those of somebody who is in these groups; none for a stranger.
+// roles returns the roles of a member of these groups.
 func (g Groups) roles(of []string) (roles []Role) {
 	in := func(groups []string) bool {
 		return slices.ContainsFunc(groups, func(group string) bool { return group != "" && slices.Contains(of, group) })
@@ -71,21 +66,20 @@ func (g Groups) roles(of []string) (roles []Role) {
 	return roles
 }
 
-// user is somebody of whom a login gave name and groups, with the roles that the console
-// gives. The error is a *Refusal.
+// user returns the user of a login with the roles that the console grants. The error is a *Refusal.
 func (c *Config) user(name string, groups []string) (User, error) {
 	name, err := userName(name)
 	if err != nil {
-		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: "The login gave no name that can be used: " + err.Error() + "."}
+		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: "The login did not provide a valid name: " + err.Error() + "."}
 	}
 	roles := c.Groups.roles(groups)
 	if len(roles) == 0 {
-		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: name + " is in none of the groups that may use this console."}
+		return User{}, &Refusal{Status: 403, Title: "Not authorized", Text: name + " is not in a group that may use this console."}
 	}
-	return User{name, c.given(roles)}, nil
+	return User{name, c.granted(roles)}, nil
 }
 
-// given are those of some roles that the console gives at all.
-func (c *Config) given(roles []Role) []Role {
+// granted returns the roles that the console grants, of those given.
+func (c *Config) granted(roles []Role) []Role {
 	return slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return !slices.Contains(c.Roles, string(r)) })
 }

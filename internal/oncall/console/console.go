@@ -37,8 +37,8 @@ import (
 type Program struct {
 	programs.Pages
 	programs.RecipientKey
-	Access access.Config `embed:""`
-	Dir    string        `name:"dir" env:"CONSOLE_DIR" default:"console-index" help:"Directory of the index, which is made from the streams again when it is lost. One for each replica." group:"program"`
+	Access access.Config `embed:"" group:"access"`
+	Dir    string        `env:"CONSOLE_DIR" default:"console-index" help:"Directory of the index, one per replica; rebuilt when lost." group:"program"`
 }
 
 // Run serves pages until ctx ends and what people began is done.
