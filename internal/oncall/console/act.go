@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -15,12 +14,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// person is the user as the audit names them.
+// person returns the user as the audit names them.
 func (s *Server) person(user access.User) (act.Person, error) {
 	return act.As(user.Name, s.via, s.reader.Conn, s.reader.JS)
 }
 
-// do records what a user does, does it, and records how it went.
+// do records what a user does, does it, and records the result.
 func (s *Server) do(ctx context.Context, user access.User, a act.Act, do func(context.Context) (string, error)) (string, error) {
 	p, err := s.person(user)
 	if err != nil {
@@ -29,24 +28,27 @@ func (s *Server) do(ctx context.Context, user access.User, a act.Act, do func(co
 	return p.Do(ctx, a, do)
 }
 
-// refusedAct is an error of an act as a person reads it.
+// refusedAct returns the error of an act in words for a person.
 func refusedAct(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, act.ErrNoReason):
-		return wrong("Nothing was done: say why. The reason is kept in the audit.")
+		return wrong("Nothing was done: a reason is required. The audit keeps it.")
 	case errors.Is(err, act.ErrNotRecorded):
-		return &mistake{http.StatusServiceUnavailable, "Nothing was done", "It could not be recorded in the audit first, so it was not done. Does NATS answer, and has errand provision made the stream AUDIT?"}
+		return &mistake{http.StatusServiceUnavailable, "Nothing was done",
+			"It could not be recorded in the audit first. Does NATS answer, and has errand provision created the stream AUDIT?"}
 	case errors.Is(err, act.ErrNothingDone):
-		return &mistake{http.StatusConflict, "Nothing was done", capital(hideIn(strings.TrimPrefix(err.Error(), act.ErrNothingDone.Error()+": "))) + "."}
+		return &mistake{http.StatusConflict, "Nothing was done", capital(hideIn(strings.TrimPrefix(err.Error(),
+			act.ErrNothingDone.Error()+": "))) + "."}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return &mistake{http.StatusServiceUnavailable, "NATS does not answer", "Nobody knows whether it was done. The audit says what was begun, and the page of the request or queue what came of it, as soon as NATS answers."}
+		return &mistake{http.StatusServiceUnavailable, "NATS does not answer",
+			"It is unknown whether it was done. Once NATS answers, see the audit and the page of the request or queue."}
 	}
 	return err
 }
 
-// capital is a sentence that begins with a capital letter.
+// capital returns a text with a capital first letter.
 func capital(text string) string {
 	if text == "" {
 		return ""
@@ -55,7 +57,7 @@ func capital(text string) string {
 }
 
 func forbidden(user access.User) error {
-	return &mistake{http.StatusForbidden, "Not allowed", fmt.Sprintf("%s does not have the role act, which this needs.", user.Name)}
+	return &mistake{http.StatusForbidden, "Not allowed", user.Name + " needs the role act for this."}
 }
 
 // pause pauses a queue.
@@ -66,7 +68,7 @@ func (s *Server) pause(r *http.Request, user access.User) (string, error) {
 	}
 	how, err := time.ParseDuration(r.FormValue("for"))
 	if err != nil || how <= 0 || how > act.MaxPause {
-		return "", wrong("A pause is a time such as 30m, of 7 days at most.")
+		return "", wrong("A pause must be a time such as 30m, at most 7 days.")
 	}
 	p, err := s.person(user)
 	if err == nil {
@@ -90,20 +92,20 @@ func (s *Server) resume(r *http.Request, user access.User) (string, error) {
 	return "/queues", refusedAct(err)
 }
 
-// actForm is a request of which somebody is asked why.
+// actForm asks why a request is to be cancelled.
 type actForm struct {
 	ID        string
 	Operation messages.Operation
 }
 
-// formOf reads which request a form is for.
+// formOf returns the request that a form is about.
 func formOf(r *http.Request, user access.User) (actForm, error) {
 	f := actForm{ID: r.PathValue("id")}
 	if !user.May(access.Act) {
 		return f, forbidden(user)
 	}
 	if !messages.IsID(f.ID) {
-		return f, notFound("That is not the id of a request.")
+		return f, notFound("That is not a request id.")
 	}
 	var err error
 	f.Operation, err = operationNamed(r.FormValue("operation"))
@@ -115,7 +117,7 @@ func (s *Server) cancelForm(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Cancel " + f.ID, Nav: "/requests", Name: "cancel", Data: f}, err
 }
 
-// cancel ends a request before any call was made.
+// cancel ends a request for which no call was made.
 func (s *Server) cancel(r *http.Request, user access.User) (string, error) {
 	f, err := formOf(r, user)
 	if err != nil {
@@ -128,7 +130,7 @@ func (s *Server) cancel(r *http.Request, user access.User) (string, error) {
 	return "/requests/" + f.ID, refusedAct(err)
 }
 
-// eraseForm shows what would be removed of a request.
+// eraseForm shows what would be removed.
 func (s *Server) eraseForm(r *http.Request, user access.User) (page, error) {
 	f, err := formOf(r, user)
 	if err != nil {
@@ -141,8 +143,7 @@ func (s *Server) eraseForm(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Erase " + f.ID, Nav: "/requests", Name: "erase", Data: erasure}, refusedAct(err)
 }
 
-// erase removes what is stored of a request. The console's NATS user may have no right to
-// it: then nothing is removed.
+// erase removes what is stored of a request, if the console's NATS user may.
 func (s *Server) erase(r *http.Request, user access.User) (string, error) {
 	f, err := formOf(r, user)
 	if err != nil {

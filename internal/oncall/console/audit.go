@@ -8,7 +8,7 @@ import (
 	"errand/internal/oncall/act"
 )
 
-// auditPage is who did what.
+// auditPage shows who did what.
 type auditPage struct {
 	Verb, Actor, Target, Since string
 
@@ -26,6 +26,7 @@ func (s *Server) audit(r *http.Request, _ access.User) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p.Acts, err = act.Acts(r.Context(), s.reader.Conn, act.Query{Verb: act.Verb(p.Verb), Actor: p.Actor, Target: p.Target, Since: since, Limit: actsShown})
+	p.Acts, err = act.Acts(r.Context(), s.reader.Conn, act.Query{Verb: act.Verb(p.Verb), Actor: p.Actor, Target: p.Target, Since: since,
+		Limit: actsShown})
 	return page{Title: "Audit", Nav: "/audit", Name: "audit", Data: p}, err
 }

@@ -21,7 +21,8 @@ import (
 //go:embed testdata/axe-core/axe.min.js
 var axe string
 
-var browserPath = flag.String("browser", "", "a Chromium to run pages in, such as chromium-headless-shell; default: none, and the tests that need one are left out")
+var browserPath = flag.String("browser", "",
+	"a Chromium to run pages in, such as chromium-headless-shell; default: none, and the tests that need one are left out")
 
 // browser starts Chromium, or skips the test where none is named: .ci/run console names one.
 func browser(t *testing.T) context.Context {
@@ -29,7 +30,8 @@ func browser(t *testing.T) context.Context {
 	if *browserPath == "" {
 		t.Skip("it needs -browser") //nolint:forbidigo // .ci/run console has it
 	}
-	ctx, end := chromedp.NewExecAllocator(context.Background(), chromedp.ExecPath(*browserPath), chromedp.Headless, chromedp.NoSandbox, chromedp.NoFirstRun)
+	ctx, end := chromedp.NewExecAllocator(context.Background(), chromedp.ExecPath(*browserPath), chromedp.Headless, chromedp.NoSandbox,
+		chromedp.NoFirstRun)
 	t.Cleanup(end)
 	ctx, closeTab := chromedp.NewContext(ctx)
 	t.Cleanup(closeTab)
@@ -71,7 +73,8 @@ func populated(t *testing.T) *installation {
 	in.failed("order-1")
 	in.store("mandate.enroll.started.order-2", body{"request_id": "order-2", "deadline": time.Now()})
 	in.store("mandate.enroll.uncertain.order-2", body{"request_id": "order-2", "reason": "no_answer", "message": "timeout"})
-	in.store("dead.mandate.enroll.requested", body{"request_id": "order-2", "order_number": "DD002"}, "Errand-Request-Id", "order-2", "Errand-Reason", "no_answer", "Nats-Msg-Id", "x")
+	in.store("dead.mandate.enroll.requested", body{"request_id": "order-2", "order_number": "DD002"}, "Errand-Request-Id", "order-2",
+		"Errand-Reason", "no_answer", "Nats-Msg-Id", "x")
 	in.store("mandate.enroll.succeeded.order-3", body{"request_id": "order-3"})
 	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD004"})
 	in.store("mail.send.accepted.letter-1", body{"request_id": "letter-1"})
@@ -86,7 +89,8 @@ func populated(t *testing.T) *installation {
 func violations(ctx context.Context, t *testing.T) []string {
 	t.Helper()
 	evaluate[chromedp.Void](ctx, t, axe)
-	return evaluate[[]string](ctx, t, `axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`,
+	return evaluate[[]string](ctx, t,
+		`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`,
 		chromedp.EvalAwaitPromise)
 }
 
@@ -99,8 +103,11 @@ func TestEveryPageIsAccessibleInBothThemesAndFitsAPhone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages := []string{"/", "/find", found, "/requests", "/requests?state=failed&since=1h", "/requests/order-1", "/requests/letter-1", "/requests/waits", "/requests/never", "/dead-letters",
-		"/redrive?operation=mandate.enroll", "/queues", "/queues/mandate.enroll/pause", "/queues/mail.send/pause", "/audit", "/requests/waits/cancel?operation=mandate.enroll", "/requests/order-1/reveal", "/requests/order-3/erase?operation=mandate.enroll", "/nothing"}
+	pages := []string{"/", "/find", found, "/requests", "/requests?state=failed&since=1h", "/requests/order-1", "/requests/letter-1",
+		"/requests/waits", "/requests/never", "/dead-letters",
+		"/redrive?operation=mandate.enroll", "/queues", "/queues/mandate.enroll/pause", "/queues/mail.send/pause", "/audit",
+		"/requests/waits/cancel?operation=mandate.enroll", "/requests/order-1/reveal",
+		"/requests/order-3/erase?operation=mandate.enroll", "/nothing"}
 	for _, page := range pages {
 		do(ctx, t, chromedp.Navigate(in.base+page))
 		for theme, width := range map[string]int64{"light": 1280, "dark": 390} {
@@ -118,16 +125,19 @@ func TestEveryPageIsAccessibleInBothThemesAndFitsAPhone(t *testing.T) {
 func TestAnOpenPageShowsWhatHappensAndKeepsWhatSomebodyOpened(t *testing.T) {
 	ctx := browser(t)
 	in := populated(t)
-	do(ctx, t, chromedp.Navigate(in.base+"/requests"), chromedp.WaitVisible(`[data-live-state]`), chromedp.Focus(`main a[href="/requests/order-3"]`))
+	do(ctx, t, chromedp.Navigate(in.base+"/requests"), chromedp.WaitVisible(`[data-live-state]`),
+		chromedp.Focus(`main a[href="/requests/order-3"]`))
 	in.store("mandate.enroll.succeeded.order-9", body{"request_id": "order-9"})
 	do(ctx, t, chromedp.WaitVisible(`main a[href="/requests/order-9"]`))
 	if focused := evaluate[string](ctx, t, "document.activeElement.textContent"); focused != "order-3" {
 		t.Errorf("the focus went to %q", focused)
 	}
-	if fresh := evaluate[[]string](ctx, t, `[...document.querySelectorAll("tr.fresh")].map(row => row.dataset.key)`); !slices.Equal(fresh, []string{"mandate.enrollorder-9"}) {
+	if fresh := evaluate[[]string](ctx, t, `[...document.querySelectorAll("tr.fresh")].map(row => row.dataset.key)`); !slices.Equal(fresh,
+		[]string{"mandate.enrollorder-9"}) {
 		t.Errorf("marked as new are %q", fresh)
 	}
-	do(ctx, t, chromedp.Navigate(in.base+"/requests/order-3"), chromedp.WaitVisible(`[data-live-state]`), chromedp.Click("main details summary"))
+	do(ctx, t, chromedp.Navigate(in.base+"/requests/order-3"), chromedp.WaitVisible(`[data-live-state]`),
+		chromedp.Click("main details summary"))
 	in.store("mandate.enroll.reopened.order-3", body{"request_id": "order-3", "by": "ann", "why": "live"})
 	do(ctx, t, chromedp.WaitVisible(`main .timeline li:nth-child(2)`))
 	if open := evaluate[bool](ctx, t, "document.querySelector('main details').open"); !open {
@@ -139,22 +149,26 @@ func TestAnOpenPageShowsWhatHappensAndKeepsWhatSomebodyOpened(t *testing.T) {
 func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 	ctx := browser(t)
 	in := populated(t)
-	if _, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+	if _, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
 		t.Fatal(err)
 	}
 	why := chromedp.SendKeys("#why", "a test does it")
 	submit := chromedp.Click("main form:last-of-type button")
 
-	do(ctx, t, chromedp.Navigate(in.base+"/find"), chromedp.SendKeys("#word", "order-1"), chromedp.Click("main form button"), chromedp.WaitVisible(`main a[href="/requests/order-1"]`),
+	do(ctx, t, chromedp.Navigate(in.base+"/find"), chromedp.SendKeys("#word", "order-1"), chromedp.Click("main form button"),
+		chromedp.WaitVisible(`main a[href="/requests/order-1"]`),
 		chromedp.Click(`main a[href="/requests/order-1"]`), chromedp.WaitVisible(".timeline"))
 
-	do(ctx, t, chromedp.Click(`main a[href^="/redrive"]`), chromedp.WaitVisible("#why"), why, chromedp.Click("main button.main"), chromedp.WaitVisible("progress"))
+	do(ctx, t, chromedp.Click(`main a[href^="/redrive"]`), chromedp.WaitVisible("#why"), why, chromedp.Click("main button.main"),
+		chromedp.WaitVisible("progress"))
 	in.until("order-1 is reopened and queued", func() bool {
 		return slices.Contains(in.events("MANDATE_EVENTS", "mandate.enroll.*.order-1"), "mandate.enroll.reopened.order-1") &&
 			len(in.events("MANDATE_REQUESTS", "mandate.enroll.requested")) == 2
 	})
 
-	do(ctx, t, chromedp.Navigate(in.base+"/requests/waits"), chromedp.Click(`main a[href*="/cancel"]`), chromedp.WaitVisible("#why"), why, submit, chromedp.WaitVisible(".timeline"))
+	do(ctx, t, chromedp.Navigate(in.base+"/requests/waits"), chromedp.Click(`main a[href*="/cancel"]`), chromedp.WaitVisible("#why"), why,
+		submit, chromedp.WaitVisible(".timeline"))
 	if got := in.events("MANDATE_EVENTS", "mandate.enroll.*.waits"); !slices.Equal(got, []string{"mandate.enroll.failed.waits"}) {
 		t.Errorf("cancelled, it has the events %q", got)
 	}
@@ -164,7 +178,8 @@ func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 	if err != nil || queue.PausedUntil == nil {
 		t.Errorf("paused, the queue is %+v, %v", queue, err)
 	}
-	do(ctx, t, chromedp.Navigate(in.base+"/queues/mail.send/pause"), chromedp.WaitVisible(`form[action$="/resume"]`), why, submit, chromedp.WaitVisible("#programs"))
+	do(ctx, t, chromedp.Navigate(in.base+"/queues/mail.send/pause"), chromedp.WaitVisible(`form[action$="/resume"]`), why, submit,
+		chromedp.WaitVisible("#programs"))
 	if queue, err = in.reader.Queue(t.Context(), messages.Send, time.Now()); err != nil || queue.PausedUntil != nil {
 		t.Errorf("resumed, the queue is %+v, %v", queue, err)
 	}
@@ -174,7 +189,8 @@ func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 		t.Errorf("revealed, the page is %q, %v", page, err)
 	}
 
-	do(ctx, t, chromedp.Navigate(in.base+"/requests/order-3"), chromedp.Click(`main a[href*="/erase"]`), chromedp.WaitVisible("#why"), why, submit, chromedp.WaitVisible("main h1 .id"))
+	do(ctx, t, chromedp.Navigate(in.base+"/requests/order-3"), chromedp.Click(`main a[href*="/erase"]`), chromedp.WaitVisible("#why"), why,
+		submit, chromedp.WaitVisible("main h1 .id"))
 	if got := in.events("MANDATE_EVENTS", "mandate.enroll.*.order-3"); len(got) != 1 || got[0] == "mandate.enroll.succeeded.order-3" {
 		t.Errorf("erased, it has the events %q", got)
 	}
@@ -187,7 +203,8 @@ func TestEveryActWorksWithoutScriptsAndHasItsEffect(t *testing.T) {
 	for _, a := range acts {
 		did = append(did, fmt.Sprint(a.Verb, " ", a.Target, " ", a.Result, ": ", a.Why))
 	}
-	want := []string{"erase order-3 done", "reveal order-1 done", "resume mail-send done", "pause mail-send done", "cancel waits done", "redrive order-1 done"}
+	want := []string{"erase order-3 done", "reveal order-1 done", "resume mail-send done", "pause mail-send done", "cancel waits done",
+		"redrive order-1 done"}
 	for i := range want {
 		want[i] += ": a test does it"
 	}

@@ -10,34 +10,33 @@ import (
 	"errand/pkg/messages"
 )
 
-// chart is how many requests ended how, by hour: bars for a drawing of 720 by 190, and the
-// same in numbers.
+// chart shows outcomes by hour, as bars in a drawing of 720 by 190, and in numbers.
 type chart struct {
 	Bars  []bar
 	Lines []gridLine
 	Total tally
 }
 
-// bar is an hour.
+// bar is one hour.
 type bar struct {
 	Begin, End time.Time
 	X, Width   float64
-	Parts      []part // from the bottom up
+	Parts      []part // bottom first
 	tally
 	Labelled bool
 }
 
-// Middle is that of the bar, across.
+// Middle is the x coordinate of the bar's middle.
 func (b bar) Middle() float64 { return b.X + b.Width/2 }
 
-// Newest are the hours, the newest first.
+// Newest returns the hours, newest first.
 func (c chart) Newest() []bar {
 	newest := slices.Clone(c.Bars)
 	slices.Reverse(newest)
 	return newest
 }
 
-// tally is how many ended how.
+// tally counts outcomes.
 type tally struct{ Good, Bad, Doubt int }
 
 func (t tally) Sum() int { return t.Good + t.Bad + t.Doubt }
@@ -48,7 +47,7 @@ type part struct {
 	Y, Height float64
 }
 
-// gridLine is a line across, with what it stands for.
+// gridLine is a horizontal line and its value.
 type gridLine struct {
 	Y     float64
 	Value int
@@ -58,12 +57,12 @@ type gridLine struct {
 const (
 	hours      = 24
 	chartWidth = 720.0
-	chartLeft  = 44.0 // for numbers
+	chartLeft  = 44.0 // room for numbers
 	chartTop   = 12.0
 	chartBase  = 162.0
 )
 
-// chartOf draws what was counted from begin on, an hour a bar.
+// chartOf draws the hours from begin on.
 func chartOf(counts []index.Bar, begin time.Time) chart {
 	c := chart{Bars: make([]bar, hours)}
 	step := (chartWidth - chartLeft) / hours
@@ -98,7 +97,7 @@ func chartOf(counts []index.Bar, begin time.Time) chart {
 	return c
 }
 
-// add counts an outcome; what was deferred or resolved is none of its own.
+// add counts outcomes. Deferred and resolved are not outcomes.
 func (t *tally) add(state messages.State, n int) {
 	switch style.OfState(state) {
 	case style.Good:
@@ -125,7 +124,7 @@ func (b *bar) stack(top int) {
 		}
 		y := heightOf(below+p.n, top)
 		height := heightOf(below, top) - y
-		if height < 1.5 { // few among many are seen all the same
+		if height < 1.5 { // keep few among many visible
 			y, height = y-(1.5-height), 1.5
 		}
 		b.Parts = append(b.Parts, part{p.class, y, height})
@@ -133,7 +132,7 @@ func (b *bar) stack(top int) {
 	}
 }
 
-// gridUnit is a round number of which three or four make the highest bar.
+// gridUnit returns a round number; at most four of them make the highest bar.
 func gridUnit(top int) int {
 	for unit := 1; ; unit *= 10 {
 		for _, f := range []int{1, 2, 5} {
@@ -144,7 +143,8 @@ func gridUnit(top int) int {
 	}
 }
 
-// Says is the chart in a sentence.
+// Says describes the chart in a sentence.
 func (c chart) Says() string {
-	return fmt.Sprintf("Outcomes of the last %d hours: %d good, %d uncertain or partial, %d failed. The table below has them by hour.", hours, c.Total.Good, c.Total.Doubt, c.Total.Bad)
+	return fmt.Sprintf("Outcomes of the last %d hours: %d good, %d uncertain or partial, %d failed. The table below shows them by hour.",
+		hours, c.Total.Good, c.Total.Doubt, c.Total.Bad)
 }

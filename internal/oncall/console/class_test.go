@@ -28,7 +28,8 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 		"withdrawn": {"mandate.enroll", "failed", body{"reason": "cancelled"}, index.Cancelled, act.Cancelled},
 		"unknown":   {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{}}, index.Twice, act.Twice},
 		"listed":    {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": records}, index.WasDone, act.WasDone},
-		"odd":       {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{{"payer_email": 7}}}, index.WasDone, act.WasDone},
+		"odd": {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{{"payer_email": 7}}}, index.WasDone,
+			act.WasDone},
 		"link":      {"mandate.enroll", "uncertain", body{"reason": "link_lost", "evidence": records}, index.WasDone, act.WasDone},
 		"found":     {"mandate.enroll", "resolved", body{"outcome": "succeeded", "evidence": records}, index.WasDone, act.WasDone},
 		"not-found": {"mandate.enroll", "resolved", body{"outcome": "failed", "evidence": []body{}}, index.Safe, act.Safe},
@@ -37,7 +38,8 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 		"waits":     {"mail.send", "deferred", body{"reason": "busy"}, index.Underway, act.Underway},
 		"partial": {"mail.send", "partial", body{"batches": 2, "unsettled": []body{{"batch": 2, "state": "refused"}}, "unsettled_count": 1},
 			index.Safe, act.Safe},
-		"mail": {"mail.send", "uncertain", body{"reason": "no_answer", "batches": 1, "unsettled": []body{{"batch": 1, "state": "uncertain"}}, "unsettled_count": 1},
+		"mail": {"mail.send", "uncertain", body{"reason": "no_answer", "batches": 1, "unsettled": []body{{"batch": 1, "state": "uncertain"}},
+			"unsettled_count": 1},
 			index.Twice, act.Twice},
 		"clash": {"mandate.enroll", "failed", body{"reason": "conflict", "conflicts_with": "other"}, index.CannotRun, act.Twice},
 		"copy":  {"mandate.enroll", "failed", body{"reason": "invalid_request", "conflicts_with": "other"}, index.Safe, act.CannotRun},
@@ -67,7 +69,8 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 			c.group, c.plan = index.Twice, act.Twice
 		}
 		if group := row.Class(); group != c.group || plan[i].Class != c.plan || plan[i].RequestID != row.RequestID {
-			t.Errorf("%s: the group says %s, want %s; the plan of %s %s, want %s (%s)", row.RequestID, group, c.group, plan[i].RequestID, plan[i].Class, c.plan, plan[i].Says)
+			t.Errorf("%s: the group says %s, want %s; the plan of %s %s, want %s (%s)", row.RequestID, group, c.group, plan[i].RequestID,
+				plan[i].Class, c.plan, plan[i].Says)
 		}
 	}
 }

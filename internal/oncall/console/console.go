@@ -1,23 +1,17 @@
-// Package console is the program that shows pages to those on call: what is wrong, what
-// became of a request, what waits, dead letters; and with which they act.
+// Package console serves pages to people on call: what is wrong, what became of a request, what waits, dead letters. People
+// also act here.
 //
-//	streams ──> index ──┐                      ┌─> GET  a page: text that a template makes
-//	programs ─> watch ──┼── a page's function ─┤
-//	one request's events┘                      └─> GET /live: the same page again, when it changed
-//	                        POST ──> internal/oncall/act
+//	streams ──> index ────┐                ┌─> GET        a page, from a template        page.go, pages/
+//	programs ─> watch.go ─┼─ page function ┤
+//	a request's events ───┘                └─> GET /live  its new versions, as they change  live.go
+//	                         POST ─> act.go, redrive.go ─> internal/oncall/act
 //
-//	console.go  the program
-//	server.go   routes
-//	page.go, errors.go  how a page is made of templates, and one that says what is wrong
-//	live.go     pages that stay current, by server-sent events
-//	watch.go    what is looked at all the time: queues, programs, how far the index is
-//	today.go, chart.go, find.go, requests.go, request.go, queues.go, audit.go  the pages
-//	act.go, redrive.go  what people do; runs.go: redrives under way
-//	mask.go     personal data, hidden
-//	words.go    how times, states and reasons are written
+// console.go is the program, server.go has the routes, and each page has a file of its name: today.go (with chart.go),
+// find.go, requests.go (lists, dead letters), request.go, queues.go, audit.go. runs.go keeps redrives under way. mask.go
+// hides personal data, and whatever a page shows of a body or a message passes it. words.go has the words and colours for
+// states, classes, results and reasons: change them there, not in templates.
 //
-// Every page is HTML that the server makes, and works without scripts. The script keeps an
-// open page current by putting the server's new version of it in place of the old one.
+// The pages work without scripts. The script replaces an open page by the server's new version of it.
 package console
 
 import (
@@ -38,10 +32,10 @@ type Program struct {
 	programs.Pages
 	programs.RecipientKey
 	Access access.Config `embed:"" group:"access"`
-	Dir    string        `env:"CONSOLE_DIR" default:"console-index" help:"Directory of the index, one per replica; rebuilt when lost." group:"program"`
+	Dir    string        `env:"CONSOLE_DIR" default:"console-index" help:"Directory of the index; one per replica." group:"program"`
 }
 
-// Run serves pages until ctx ends and what people began is done.
+// Run serves pages until ctx ends and every act under way is done.
 func (p *Program) Run(ctx context.Context) error {
 	if err := p.Access.Validate(); err != nil {
 		return invalid(err)
@@ -64,14 +58,14 @@ func (p *Program) Run(ctx context.Context) error {
 			return nil, errors.Join(&programs.Invalid{Variable: "CONSOLE_DIR", Problem: err.Error()}, listener.Close())
 		}
 		s := newServer(with, x, guard, secrets)
-		with.Logger.Info().Str("addr", listener.Addr().String()).Msg("pages are served")
+		with.Logger.Info().Str("addr", listener.Addr().String()).Msg("serving pages")
 		return func(ctx, hard context.Context) error {
 			return errors.Join(s.run(ctx, hard, listener), x.Close())
 		}, nil
 	})
 }
 
-// invalid is an error of the access configuration as one of the program's.
+// invalid turns an error of the access configuration into one of the program.
 func invalid(err error) error {
 	if wrong, ok := errors.AsType[*access.Invalid](err); ok {
 		return &programs.Invalid{Variable: wrong.Variable, Problem: wrong.Problem}
@@ -79,7 +73,7 @@ func invalid(err error) error {
 	return err
 }
 
-// run serves until ctx ends; then streams are closed, and the rest has until hard ends.
+// run serves until ctx ends. Then it closes live streams; other requests have until hard ends.
 func (s *Server) run(ctx, hard context.Context, listener net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -91,7 +85,8 @@ func (s *Server) run(ctx, hard context.Context, listener net.Listener) error {
 	} {
 		wg.Go(func() { work(ctx) })
 	}
-	server := &http.Server{Handler: s.handler(), MaxHeaderBytes: 32 << 10, ReadHeaderTimeout: retry.AdminRead, ReadTimeout: retry.PageRead, IdleTimeout: retry.AdminIdle}
+	server := &http.Server{Handler: s.handler(), MaxHeaderBytes: 32 << 10,
+		ReadHeaderTimeout: retry.AdminRead, ReadTimeout: retry.PageRead, IdleTimeout: retry.AdminIdle}
 	context.AfterFunc(ctx, s.live.close)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }() // waited for below

@@ -106,14 +106,17 @@ func (in *installation) store(subject string, content any, header ...string) {
 // failed stores an enrollment that was refused, with its dead letter.
 func (in *installation) failed(id string) {
 	in.t.Helper()
-	request := body{"request_id": id, "order_number": "DD001", "payer_name": "Ann Tester", "payer_email": "ann@example.com", "payer_id": "900101011234"}
+	request := body{"request_id": id, "order_number": "DD001", "payer_name": "Ann Tester", "payer_email": "ann@example.com",
+		"payer_id": "900101011234"}
 	in.store("mandate.enroll.started."+id, body{"request_id": id, "attempt": 1, "order_number": "DD001", "deadline": time.Now()})
-	ack, err := in.js.Publish(in.t.Context(), "mandate.enroll.failed."+id, mustJSON(body{"request_id": id, "attempt": 1, "at": time.Now(), "reason": "refused", "http_status": 422,
-		"message": "The payer ann@example.com with 900101011234 is not known.", "order_number": "DD001"}))
+	ack, err := in.js.Publish(in.t.Context(), "mandate.enroll.failed."+id,
+		mustJSON(body{"request_id": id, "attempt": 1, "at": time.Now(), "reason": "refused", "http_status": 422,
+			"message": "The payer ann@example.com with 900101011234 is not known.", "order_number": "DD001"}))
 	if err != nil {
 		in.t.Fatal(err)
 	}
-	in.store("dead.mandate.enroll.requested", request, "Errand-Request-Id", id, "Errand-Reason", "refused", "Nats-Msg-Id", bus.DeadLetterID("mandate.enroll", id, ack.Sequence))
+	in.store("dead.mandate.enroll.requested", request, "Errand-Request-Id", id, "Errand-Reason", "refused", "Nats-Msg-Id",
+		bus.DeadLetterID("mandate.enroll", id, ack.Sequence))
 }
 
 func mustJSON(content any) []byte {
@@ -212,7 +215,8 @@ func TestPersonalDataIsHiddenUntilItIsRevealedWhichIsAudited(t *testing.T) {
 		t.Errorf("revealed, the page is\n%s", page)
 	}
 	acts, err := act.Acts(t.Context(), in.reader.Conn, act.Query{})
-	if err != nil || len(acts) != 1 || acts[0].Verb != act.Reveal || acts[0].Actor != "ann" || acts[0].Target != "order-1" || acts[0].Result != act.Done {
+	if err != nil || len(acts) != 1 || acts[0].Verb != act.Reveal || acts[0].Actor != "ann" || acts[0].Target != "order-1" ||
+		acts[0].Result != act.Done {
 		t.Errorf("the audit has %+v, %v", acts, err)
 	}
 	if page := in.shows("/audit", "the payer asks"); !strings.Contains(page, "reveal") {
@@ -245,7 +249,8 @@ func TestWhoMayOnlyReadNeitherActsNorReveals(t *testing.T) {
 	if strings.Contains(page, "Redrive") || strings.Contains(page, "personal data") {
 		t.Error("the page offers what the user may not do")
 	}
-	for _, path := range []string{"/requests/order-1/reveal", "/requests/order-1/cancel", "/redrive", "/queues/mail.send/pause", "/queues/mail.send/resume", "/redrives/x/cancel"} {
+	for _, path := range []string{"/requests/order-1/reveal", "/requests/order-1/cancel", "/redrive", "/queues/mail.send/pause",
+		"/queues/mail.send/resume", "/redrives/x/cancel"} {
 		if status, _ := in.post(path, url.Values{"why": {"x"}, "operation": {"mandate.enroll"}, "for": {"1h"}}); status != http.StatusForbidden {
 			t.Errorf("POST %s: %d, want 403", path, status)
 		}
@@ -258,7 +263,8 @@ func TestWhoMayOnlyReadNeitherActsNorReveals(t *testing.T) {
 func TestALinkToWhatWasFoundNamesNobody(t *testing.T) {
 	t.Parallel()
 	in := installed(t)
-	in.store("mandate.enroll.succeeded.order-1", body{"request_id": "order-1", "order_number": "DD001", "enrollment": body{"payer_email": "ann@example.com"}})
+	in.store("mandate.enroll.succeeded.order-1", body{"request_id": "order-1", "order_number": "DD001",
+		"enrollment": body{"payer_email": "ann@example.com"}})
 	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD001", "payer_email": "ann@example.com"})
 	in.shows("/requests", "order-1")
 	for _, word := range []string{"ann@example.com", "DD001", "order-1"} {

@@ -12,7 +12,7 @@ import (
 	"errand/internal/oncall/index"
 )
 
-// mistake is an error that a person can do something about.
+// mistake is an error in words for a person, who can do something about it.
 type mistake struct {
 	Status      int
 	Title, Text string
@@ -21,11 +21,11 @@ type mistake struct {
 func (m *mistake) Error() string { return m.Text }
 
 func notFound(text string) error { return &mistake{http.StatusNotFound, "Not found", text} }
-func wrong(text string) error    { return &mistake{http.StatusBadRequest, "That cannot be done", text} }
+func wrong(text string) error    { return &mistake{http.StatusBadRequest, "Invalid request", text} }
 
-// errorPage says in plain words what is wrong.
+// errorPage returns the page that says what is wrong.
 func (s *Server) errorPage(err error) page {
-	why := &mistake{http.StatusInternalServerError, "Something went wrong", "The console's log says what it was."}
+	why := &mistake{http.StatusInternalServerError, "Something went wrong", "The console's log says more."}
 	refused, denied := errors.AsType[*access.Refusal](err)
 	mine, known := errors.AsType[*mistake](err)
 	var large *http.MaxBytesError
@@ -35,25 +35,26 @@ func (s *Server) errorPage(err error) page {
 	case denied:
 		why = &mistake{refused.Status, refused.Title, refused.Text}
 	case errors.Is(err, index.ErrCursor):
-		why = &mistake{http.StatusBadRequest, "There is no such page", "The link to it is not whole. Begin with the newest again."}
+		why = &mistake{http.StatusBadRequest, "There is no such page", "The link is incomplete. Start again with the newest."}
 	case errors.As(err, &large):
-		why = &mistake{http.StatusRequestEntityTooLarge, "Too much", "The form holds too much."}
-	case bus.Fault(s.reader.Conn) != "", errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed):
-		why = &mistake{http.StatusServiceUnavailable, "NATS does not answer", "This page is read from NATS. It comes back by itself as soon as NATS does."}
+		why = &mistake{http.StatusRequestEntityTooLarge, "Too large", "The form is too large."}
+	case bus.Fault(s.reader.Conn) != "", errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, nats.ErrConnectionClosed):
+		why = &mistake{http.StatusServiceUnavailable, "NATS does not answer", "This page is read from NATS, and returns as soon as NATS does."}
 	case errors.Is(err, bus.ErrNoStream), errors.Is(err, nats.ErrNoResponders):
-		why = &mistake{http.StatusServiceUnavailable, "A stream is missing", "A stream that this page reads is not there, or the console's NATS user may not read it. Has errand provision been run?"}
+		why = &mistake{http.StatusServiceUnavailable, "A stream is missing",
+			"A stream does not exist, or the console's NATS user may not read it. Has errand provision been run?"}
 	case errors.Is(err, context.Canceled):
 		why = &mistake{http.StatusServiceUnavailable, "The console is stopping", "Try again in a moment."}
 	default:
-		s.log.Warn().Err(err).Msg("page cannot be made")
+		s.log.Warn().Err(err).Msg("page failed")
 	}
 	return page{Title: why.Title, Name: "error", Data: why, Status: why.Status}
 }
 
-// refuse shows why somebody is not authorized.
+// refuse shows why a request is refused.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *access.Refusal) {
 	p := s.errorPage(why)
-	p.Data = why
-	p.Name = "refused"
+	p.Data, p.Name = why, "refused"
 	s.show(w, r, access.User{}, p, view{still: true})
 }

@@ -11,14 +11,12 @@ import (
 
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/index"
-	"errand/internal/oncall/inspect"
 )
 
 // findPage is the form, and what was found.
 type findPage struct {
-	Asked bool
-	// Of is what kind of thing was looked for; the thing itself is on no page.
-	Of     string
+	Asked  bool
+	Of     string // the kind of word that was searched for; the word itself is on no page
 	Found  []foundRow
 	Mails  []index.Mail
 	Unread []string
@@ -36,25 +34,26 @@ func (s *Server) findForm(*http.Request, access.User) (page, error) {
 	return page{Title: "Find", Nav: "/find", Name: "find", Data: findPage{}}, nil
 }
 
-// startFind leads to the page of what is found. Neither path nor query of it shows what was
-// looked for, which may be somebody's address: both are kept by browsers and proxies.
+// startFind redirects to the page of results. Its address does not show the word, which may be a person's e-mail address:
+// browsers and proxies keep addresses.
 func (s *Server) startFind(r *http.Request, _ access.User) (string, error) {
 	word := strings.TrimSpace(r.FormValue("word"))
 	switch {
 	case word == "":
-		return "", wrong("Nothing was entered: a request id, an order number or an e-mail address.")
+		return "", wrong("Enter a request id, an order number or an e-mail address.")
 	case len(word) > maxWord:
-		return "", wrong("That is longer than any id, order number or address.")
+		return "", wrong("No id, order number or address is that long.")
 	}
 	return "/find/" + url.PathEscape(s.index.Seal(word)), nil
 }
 
-const maxWord = 320 // of an address
+const maxWord = 320 // the maximum length of an address
 
 func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 	word, err := s.index.Unseal(r.PathValue("token"))
 	if errors.Is(err, index.ErrToken) {
-		return page{}, &mistake{http.StatusNotFound, "The link is no longer valid", "It was made by another console, or before its index was given another key. Search again."}
+		return page{}, &mistake{http.StatusNotFound, "The link is no longer valid",
+			"Another console made it, or the index has a new key. Search again."}
 	}
 	if err != nil {
 		return page{}, err
@@ -68,19 +67,20 @@ func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 		p.Found = append(p.Found, foundRow{f.Row, f.As, f.Mail})
 	}
 	if err := s.addQueued(r, word, &p); err != nil {
-		p.Note = "What waits in the queues could not be searched: " + s.errorPage(err).Title + "."
+		p.Note = "The queues could not be searched: " + s.errorPage(err).Title + "."
 	}
 	return page{Title: "Find", Nav: "/find", Name: "find", Data: p}, nil
 }
 
-// addQueued adds requests that wait in a queue and have no event yet.
+// addQueued adds requests in the queues that have no event yet.
 func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
 	now := time.Now()
-	queued, err := s.reader.Find(r.Context(), word, s.secrets, now, now) // since now: the index has what was before
+	queued, err := s.reader.Find(r.Context(), word, s.secrets, now, now) // since now, as the index has all before
 	for _, f := range queued.Found {
-		if !slices.ContainsFunc(p.Found, func(have foundRow) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }) {
-			row := foundRow{Row: index.Row{Kind: index.Kind{Operation: f.Operation, State: f.State}, RequestID: f.RequestID, At: f.Time.Time}, As: []index.As{index.As(f.As)}}
-			p.Found = append(p.Found, row)
+		known := func(have foundRow) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }
+		if !slices.ContainsFunc(p.Found, known) {
+			row := index.Row{Kind: index.Kind{Operation: f.Operation, State: f.State}, RequestID: f.RequestID, At: f.Time.Time}
+			p.Found = append(p.Found, foundRow{Row: row, As: []index.As{index.As(f.As)}})
 		}
 	}
 	slices.SortStableFunc(p.Found, func(a, b foundRow) int { return cmp.Or(b.At.Compare(a.At), strings.Compare(a.RequestID, b.RequestID)) })
@@ -93,6 +93,3 @@ func kindOf(word string) string {
 	}
 	return "that id or order number"
 }
-
-// OnlyQueued reports whether a request has not been taken yet.
-func (f foundRow) OnlyQueued() bool { return f.State == inspect.Queued }

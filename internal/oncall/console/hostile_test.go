@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -46,7 +47,8 @@ func TestWhatNobodyCanMeanIsRefused(t *testing.T) {
 			t.Errorf("%.60s: %d, want %d\n%s", path, status, want, page)
 		}
 	}
-	for _, form := range []url.Values{{"item": {"seq:999"}}, {"item": {"*"}}, {"item": {"seq:1"}, "rate": {"NaN"}}, {"item": {"seq:1"}, "rate": {"1e-300"}}, {"item": {"seq:1"}, "rate": {"Inf"}}, {}} {
+	for _, form := range []url.Values{{"item": {"seq:999"}}, {"item": {"*"}}, {"item": {"seq:1"}, "rate": {"NaN"}},
+		{"item": {"seq:1"}, "rate": {"1e-300"}}, {"item": {"seq:1"}, "rate": {"Inf"}}, {}} {
 		form.Set("why", "x")
 		if status, page := in.post("/redrive", form); status != http.StatusBadRequest && status != http.StatusNotFound {
 			t.Errorf("%v: %d, want 400 or 404\n%s", form, status, page)
@@ -101,13 +103,13 @@ func TestNothingWaitsForNATSForLong(t *testing.T) {
 	leave()
 	answer := httptest.NewRecorder()
 	in.submit(func(r *http.Request, _ access.User) (string, error) {
-		if err := r.Context().Err(); err != nil {
+		if err := r.Context().Err(); errors.Is(err, context.Canceled) {
 			t.Errorf("an act ends with the browser's connection: %v", err)
 		}
 		<-r.Context().Done()
 		return "", refusedAct(context.Cause(r.Context()))
 	}, time.Millisecond)(answer, httptest.NewRequestWithContext(gone, http.MethodPost, "/queues/mail.send/pause", http.NoBody), anybody)
-	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "Nobody knows whether it was done") {
+	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "It is unknown whether it was done") {
 		t.Errorf("it answers %d:\n%s", answer.Code, answer.Body)
 	}
 }
@@ -130,7 +132,8 @@ func TestAPlanSaysWhatRunsWithoutATick(t *testing.T) {
 	in.shows("/dead-letters", "letter-1")
 	in.shows("/dead-letters", "was cancelled")
 	_, page := in.get("/redrive?request=letter-1")
-	for _, text := range []string{"1 request runs when you confirm", "1 batch not accepted, 1 batch of unknown fate", "also send the batches of unknown fate"} {
+	for _, text := range []string{"1 request runs when you confirm", "1 batch not accepted, 1 batch of unknown fate",
+		"also send the batches of unknown fate"} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the plan does not say %q:\n%s", text, page)
 		}

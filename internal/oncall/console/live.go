@@ -16,10 +16,8 @@ import (
 	"errand/internal/retry"
 )
 
-// live keeps open pages current. Everybody who has the same page open with the same roles
-// shares one version of it, which is made again when something changed, once a second at
-// most. A reader gets the newest version and none that it was too slow for: so nothing is
-// kept for anybody, and whoever comes back needs to name only the version that it has.
+// live keeps open pages current. Readers with the same page and roles share its versions. A new one is made after a change,
+// at most once a second. A slow reader skips versions, so none is kept, and a reader that reconnects names the one it has.
 type live struct {
 	server *Server
 	closed chan struct{}
@@ -30,30 +28,30 @@ type live struct {
 	readers int
 }
 
-// topic is a page that somebody has open.
+// topic is an open page.
 type topic struct {
 	view    view
-	request *http.Request // as one of them asked for it
+	request *http.Request // of its first reader
 	user    access.User
 
 	mu      sync.Mutex
-	stamp   string // what the version was made of
+	stamp   string // of what the version was made from
 	made    time.Time
 	took    time.Duration // to make it
 	version string
 	body    []byte
-	readers map[chan struct{}]bool // each has room for one word: there is a new version
+	readers map[chan struct{}]bool // each holds one signal: there is a new version
 }
 
 func newLive(s *Server) *live {
 	return &live{server: s, closed: make(chan struct{}), topics: map[string]*topic{}}
 }
 
-// Bounds of what is done at once.
+// Bounds of what happens at once.
 const (
 	maxReaders = 500
 	makers     = 4
-	restOf     = 10 // a page that takes long, as it reads a queue, rests for so many times as long
+	restOf     = 10 // a page rests this many times as long as it took to make
 )
 
 // run makes new versions until ctx ends.
@@ -69,7 +67,7 @@ func (l *live) run(ctx context.Context) {
 	}
 }
 
-// refresh makes several at once.
+// refresh makes new versions, several at once.
 func (l *live) refresh(ctx context.Context, topics []*topic) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, makers)
@@ -83,7 +81,7 @@ func (l *live) refresh(ctx context.Context, topics []*topic) {
 	wg.Wait()
 }
 
-// make makes a new version of a page if something changed, and tells its readers.
+// make makes a new version of a page after a change, and signals its readers.
 func (l *live) make(ctx context.Context, t *topic) {
 	ctx, cancel := context.WithTimeout(ctx, retry.PageMake)
 	defer cancel()
@@ -102,7 +100,7 @@ func (l *live) make(ctx context.Context, t *topic) {
 	body, err := inner(frame{page: l.server.build(t.view, r, t.user), User: t.user, Notices: notices})
 	t.made, t.took = time.Now(), time.Since(begin)
 	if err != nil || ctx.Err() != nil {
-		return // the page itself says it, or the console is stopping
+		return // a reload shows the error, or the console is stopping
 	}
 	version := versionOf(body)
 	t.mu.Lock()
@@ -115,15 +113,15 @@ func (l *live) make(ctx context.Context, t *topic) {
 	for reader := range t.readers {
 		select {
 		case reader <- struct{}{}:
-		default: // it has not read of the one before yet
+		default: // it has not taken the signal before
 		}
 	}
 }
 
-// close ends all streams; browsers come back by themselves.
+// close ends all streams; browsers reconnect by themselves.
 func (l *live) close() { l.once.Do(func() { close(l.closed) }) }
 
-// join adds a reader of a page; false: there are too many.
+// join adds a reader to a page. It returns false if there are too many.
 func (l *live) join(key string, v view, r *http.Request, user access.User) (t *topic, news chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,19 +162,19 @@ func (t *topic) newest() (version string, body []byte) {
 	return t.version, t.body
 }
 
-// serveLive streams the versions of a page. The id of each is what it holds, hashed: a
-// console that was started again sends nothing to whoever has it already.
+// serveLive streams the versions of a page. The id of each is a hash of it, so that a restarted console sends no version
+// that the browser already has.
 func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, user access.User) {
 	of, err := url.ParseRequestURI(r.FormValue("of"))
 	if err != nil || of.Host != "" || !strings.HasPrefix(of.Path, "/") {
-		http.Error(w, "of: is no page", http.StatusBadRequest)
+		http.Error(w, "of: must be the path of a page", http.StatusBadRequest)
 		return
 	}
 	asked := r.Clone(context.WithoutCancel(r.Context()))
 	asked.URL, asked.RequestURI, asked.Form, asked.Pattern = of, of.RequestURI(), nil, ""
 	v, asked := s.find(asked)
 	if v.build == nil || v.still {
-		http.Error(w, "of: there is no such page that changes", http.StatusNotFound)
+		http.Error(w, "of: there is no such live page", http.StatusNotFound)
 		return
 	}
 	roles := slices.Sorted(slices.Values(user.Roles))
@@ -193,16 +191,16 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, user access.U
 		have = r.FormValue("have")
 	}
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.Header().Set("X-Accel-Buffering", "no") // proxies would keep it back
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy would buffer it
 	stream(r.Context(), w, t, news, have, s.live.closed)
 }
 
-// stream writes until the reader is gone or too slow, its login ends, or the console does.
+// stream writes until the reader is gone or too slow, its login ends, or the console stops.
 func stream(ctx context.Context, w http.ResponseWriter, t *topic, news <-chan struct{}, have string, closed <-chan struct{}) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // it would end the stream; of every server but those of tests
+	_ = control.SetReadDeadline(time.Time{}) // it would end the stream; only servers of tests have none
 	write := func(text []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(retry.PageWrite)) // of every server but those of tests
+		_ = control.SetWriteDeadline(time.Now().Add(retry.PageWrite)) // only servers of tests have none
 		_, err := w.Write(text)
 		return err == nil && control.Flush() == nil
 	}

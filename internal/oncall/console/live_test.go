@@ -116,7 +116,8 @@ func TestAPageThatTakesLongRests(t *testing.T) {
 	t.Parallel()
 	in := installed(t)
 	made := 0
-	v := view{build: func(*http.Request, access.User) (page, error) { made++; return page{}, notFound("") }, stamp: func(*http.Request) string { return fmt.Sprint(made, time.Now()) }}
+	v := view{build: func(*http.Request, access.User) (page, error) { made++; return page{}, notFound("") },
+		stamp: func(*http.Request) string { return fmt.Sprint(made, time.Now()) }}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 	for _, c := range []struct {
 		age, took time.Duration

@@ -14,15 +14,18 @@ import (
 func TestWhatBecameOfAMandateIsShownWithoutThePayer(t *testing.T) {
 	t.Parallel()
 	in := installed(t)
-	approved := body{"order_number": "DD001", "status": "approved", "mandate_status": "active", "transaction": body{"payer_name": "Ann Tester", "status_description": "Approved", "created_at": "2026-01-31 10:00:00"}}
+	approved := body{"order_number": "DD001", "status": "approved", "mandate_status": "active",
+		"transaction": body{"payer_name": "Ann Tester", "status_description": "Approved", "created_at": "2026-01-31 10:00:00"}}
 	in.store("mandate.enroll.succeeded.order-1", body{"request_id": "order-1"})
 	in.store("mandate.callback.received.order-1", body{"method": "POST", "bytes": 312, "checksum": "valid", "body": "payer=Ann Tester"})
 	in.store("mandate.application.approved.order-1", approved)
 	in.store("mandate.deduction.failed.expired", approved)
 	in.store("mandate.transactions.watermark", body{"complete_through": time.Now()})
 	for path, shown := range map[string][]string{
-		"/requests/order-1": {"POST, 312 B, checksum: valid.", "The mandate is active.", `<span>application</span>`, `"status_description": "Approved"`},
-		"/requests/expired": {"No event of the enrollment itself is kept any more", `<span>deduction</span>`, "Made at 2026-01-31 10:00:00. The mandate is active."},
+		"/requests/order-1": {"POST, 312 B, checksum: valid.", "The mandate is active.", `<span>application</span>`,
+			`"status_description": "Approved"`},
+		"/requests/expired": {"No event of the enrollment itself is kept any more", `<span>deduction</span>`,
+			"Made at 2026-01-31 10:00:00. The mandate is active."},
 	} {
 		status, page := in.get(path)
 		for _, text := range shown {

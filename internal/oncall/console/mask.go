@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// shown are the fields whose values are no personal data, wherever they are in a body. All
-// others are hidden: a field that is added to an upstream's answers tomorrow is, too.
+// shown are the fields that hold no personal data wherever they are in a body. All others are hidden, and so is a field that
+// an upstream adds tomorrow.
 var shown = func() map[string]bool {
 	all := map[string]bool{}
 	for name := range strings.FieldsSeq(`
@@ -24,20 +24,20 @@ var shown = func() map[string]bool {
 	return all
 }()
 
-// texts are fields with sentences, of which only what looks like somebody's is hidden.
+// texts are fields with sentences, in which addresses and long numbers are hidden.
 var texts = map[string]bool{"message": true, "why": true, "problem": true, fields: true}
 
-// Fields of objects whose keys are no names of ours: fields says of each field of a request
-// what is wrong with it, headers are a message's, and nothing in them is known to be harmless.
+// Objects whose keys are not names of the contract: fields has a request's fields and what is wrong with them, headers a
+// message's headers. Nothing in them is known to be harmless.
 const (
 	fields  = "fields"
 	headers = "headers"
 )
 
-// hidden stands for what is not shown.
+// hidden replaces personal data.
 const hidden = "•••"
 
-// moment is a date with a time: when a pause ends, for one. A date alone may be a day of birth.
+// moment is a date with a time, such as the end of a pause. A date alone may be a date of birth.
 const moment = `\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\b`
 
 var (
@@ -46,7 +46,7 @@ var (
 	numbers   = regexp.MustCompile(moment + `|\d[\d -]{5,}\d`)
 )
 
-// hideIn hides addresses and long numbers in a text, and leaves dates with a time.
+// hideIn hides addresses and long numbers in a text, but not a moment.
 func hideIn(text string) string {
 	return numbers.ReplaceAllStringFunc(addresses.ReplaceAllString(text, hidden), func(number string) string {
 		if isMoment.MatchString(number) {
@@ -56,21 +56,19 @@ func hideIn(text string) string {
 	})
 }
 
-// Bounds of what is shown of a body. A publisher chooses how deep its own is nested, and each
-// level is indented further.
+// Bounds of what is shown of a body. Publishers choose how deeply theirs is nested, and each level is indented further.
 const (
 	maxDepth = 50
 	maxShown = 2 << 20
 )
 
 var (
-	errDeep = errors.New("it is nested too deep")
-	errLong = errors.New("it is too long")
+	errDeep = errors.New("nested too deeply")
+	errLong = errors.New("too long")
 )
 
-// pretty is JSON as people read it: line by line and, unless it is revealed, without
-// personal data. What is no JSON, or nested too deep, is hidden as a whole; what is too long
-// is cut.
+// pretty returns JSON indented and, unless reveal is set, without personal data. A body that is not JSON or is nested too
+// deeply is hidden entirely; a long one is cut.
 func pretty(body []byte, reveal bool) string {
 	var out bytes.Buffer
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -86,14 +84,14 @@ func pretty(body []byte, reveal bool) string {
 	return out.String()
 }
 
-// printer copies JSON in the order in which it is.
+// printer copies JSON and keeps its order.
 type printer struct {
 	out    *bytes.Buffer
 	in     *json.Decoder
 	reveal bool
 }
 
-// value copies the next value; name is that of the field that it is of, or is in.
+// value copies the next value, which is in the field name.
 func (p *printer) value(name string, depth int) error {
 	token, err := p.in.Token()
 	if err != nil {
@@ -124,8 +122,12 @@ func (p *printer) value(name string, depth int) error {
 			if err != nil {
 				return err
 			}
-			text, _ := key.(string) // keys are
-			p.text(p.key(text))
+			text, _ := key.(string) // a key is a string
+			shown := text
+			if !p.reveal {
+				shown = hideIn(text) // a publisher may have used an address as a key
+			}
+			p.text(shown)
 			if name != fields && name != headers {
 				of = text
 			}
@@ -145,21 +147,12 @@ func (p *printer) value(name string, depth int) error {
 	return err
 }
 
-// key is the name of a field, which may be somebody's address where a publisher made a
-// mistake.
-func (p *printer) key(name string) string {
-	if p.reveal {
-		return name
-	}
-	return hideIn(name)
-}
-
 func (p *printer) line(depth int) { p.out.WriteString("\n" + strings.Repeat("  ", depth)) }
 
 func (p *printer) leaf(name string, token json.Token) {
 	text, isText := token.(string)
 	switch {
-	case token == nil, p.reveal, shown[name] && !isText, name == "by": // who acts, which the audit has too
+	case token == nil, p.reveal, shown[name] && !isText, name == "by": // the audit names who acts too
 	case shown[name]:
 		token = addresses.ReplaceAllString(text, hidden)
 	case texts[name] && isText:
@@ -171,13 +164,13 @@ func (p *printer) leaf(name string, token json.Token) {
 		p.text(text)
 		return
 	}
-	encoded, _ := json.Marshal(token) // numbers, true, false and null do
+	encoded, _ := json.Marshal(token) // numbers, true, false and null always encode
 	p.out.Write(encoded)
 }
 
 func (p *printer) text(text string) {
 	encoder := json.NewEncoder(p.out)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text)        // a text always does
+	_ = encoder.Encode(text)        // a string always encodes
 	p.out.Truncate(p.out.Len() - 1) // its line break
 }

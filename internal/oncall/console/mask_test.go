@@ -11,24 +11,27 @@ import (
 
 func TestWhatIsNotKnownToBeHarmlessIsHidden(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{
-		`{"reason":"refused","payer_id":900101011234,"new_field":"Ann"}`:                                         `{"reason":"refused","payer_id":"•••","new_field":"•••"}`,
-		`{"message":"ann@example.com is not known, nor 9001-0101-1234 at 12"}`:                                   `{"message":"••• is not known, nor ••• at 12"}`,
-		`{"fields":{"payer_id":["900101011234 is wrong"]},"payer":{"a":[true]}}`:                                 `{"fields":{"payer_id":["••• is wrong"]},"payer":{"a":["•••"]}}`,
-		`{"to":["a@b.c",null],"batches":2,"empty":{}}`:                                                           `{"to":["•••",null],"batches":2,"empty":{}}`,
-		`{"headers":{"status":"Ann Tester","X-Of":"Ann"},"status":"for ann@example.com","by":"ben@example.com"}`: `{"headers":{"status":"•••","X-Of":"•••"},"status":"for •••","by":"ben@example.com"}`,
-		`{"to":{"ann@example.com":"Ann","900101011234":1}}`:                                                      `{"to":{"•••":"•••","•••":"•••"}}`,
-		`{"message":"until 2026-11-22 23:53:07, born 1990-01-01, 1234-56-78 90:12:345"}`:                         `{"message":"until 2026-11-22 23:53:07, born •••, •••:12:345"}`,
-		`not JSON`: hidden,
-		`{"cut":`:  hidden,
+	for _, c := range []struct{ in, want string }{
+		{`{"reason":"refused","payer_id":900101011234,"new_field":"Ann"}`, `{"reason":"refused","payer_id":"•••","new_field":"•••"}`},
+		{`{"message":"ann@example.com is not known, nor 9001-0101-1234 at 12"}`, `{"message":"••• is not known, nor ••• at 12"}`},
+		{`{"fields":{"payer_id":["900101011234 is wrong"]},"payer":{"a":[true]}}`,
+			`{"fields":{"payer_id":["••• is wrong"]},"payer":{"a":["•••"]}}`},
+		{`{"to":["a@b.c",null],"batches":2,"empty":{}}`, `{"to":["•••",null],"batches":2,"empty":{}}`},
+		{`{"headers":{"status":"Ann Tester","X-Of":"Ann"},"status":"for ann@example.com","by":"ben@example.com"}`,
+			`{"headers":{"status":"•••","X-Of":"•••"},"status":"for •••","by":"ben@example.com"}`},
+		{`{"to":{"ann@example.com":"Ann","900101011234":1}}`, `{"to":{"•••":"•••","•••":"•••"}}`},
+		{`{"message":"until 2026-11-22 23:53:07, born 1990-01-01, 1234-56-78 90:12:345"}`,
+			`{"message":"until 2026-11-22 23:53:07, born •••, •••:12:345"}`},
+		{`not JSON`, hidden},
+		{`{"cut":`, hidden},
 	} {
-		got := strings.Join(strings.Fields(pretty([]byte(in), false)), " ")
+		got := strings.Join(strings.Fields(pretty([]byte(c.in), false)), " ")
 		got = strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]", ": ", ":", ", \"", ",\"", ", null", ",null").Replace(got)
-		if got != want {
-			t.Errorf("%s is shown as\n%s, want\n%s", in, got, want)
+		if got != c.want {
+			t.Errorf("%s is shown as\n%s, want\n%s", c.in, got, c.want)
 		}
-		if revealed := pretty([]byte(in), true); strings.Contains(revealed, hidden) {
-			t.Errorf("%s is revealed as %s", in, revealed)
+		if revealed := pretty([]byte(c.in), true); strings.Contains(revealed, hidden) {
+			t.Errorf("%s is revealed as %s", c.in, revealed)
 		}
 	}
 }
@@ -37,7 +40,8 @@ func TestTheChartHasEveryHourAndTheFewAmongMany(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
 	c := chartOf([]index.Bar{{Begin: begin, State: messages.Succeeded, Count: 9000}, {Begin: begin, State: messages.Failed, Count: 1},
-		{Begin: begin.Add(23 * time.Hour), State: messages.Uncertain, Count: 2}, {Begin: begin.Add(24 * time.Hour), State: messages.Failed, Count: 5},
+		{Begin: begin.Add(23 * time.Hour), State: messages.Uncertain, Count: 2}, {Begin: begin.Add(24 * time.Hour), State: messages.Failed,
+			Count: 5},
 		{Begin: begin, State: messages.Deferred, Count: 7}}, begin)
 	if len(c.Bars) != 24 || c.Total != (tally{Good: 9000, Bad: 1, Doubt: 2}) {
 		t.Fatalf("%d bars, in all %+v", len(c.Bars), c.Total)

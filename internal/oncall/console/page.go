@@ -16,37 +16,39 @@ import (
 	"errand/internal/style"
 )
 
-// page is what is shown in the middle of the window.
+// page is the main part of what a browser shows.
 type page struct {
 	Title  string
-	Nav    string // path of the link to the pages of its kind
+	Nav    string // path of the link that leads to pages like it
 	Name   string // of its template
 	Data   any
 	Status int
 }
 
-// frame is a page and what is around it.
+// frame is a page and what surrounds it.
 type frame struct {
 	page
 	User                access.User
 	Links               []link
 	Notices             []notice
-	Logout              string // where a form ends the session; "": there is none
-	Live                string // where changes are sent, and which version this is
+	Logout              string // where a form ends the session, "" without sessions
+	Live                string // where changes come from, "" for none, and which version this is
 	Version             string
 	Style, Icon, Script string
 }
 
 type link struct{ Path, Text string }
 
-var links = []link{{"/", "Today"}, {"/find", "Find"}, {"/requests", "Requests"}, {"/dead-letters", "Dead letters"}, {"/queues", "Queues and programs"}, {"/audit", "Audit"}}
+var links = []link{{"/", "Today"}, {"/find", "Find"}, {"/requests", "Requests"}, {"/dead-letters", "Dead letters"},
+	{"/queues", "Queues and programs"}, {"/audit", "Audit"}}
 
 // show writes a page.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, p page, v view) {
-	f := frame{page: p, User: user, Links: links, Notices: s.watch.notices(), Logout: s.guard.LogoutPath(), Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path}
+	f := frame{page: p, User: user, Links: links, Notices: s.watch.notices(), Logout: s.guard.LogoutPath(),
+		Style: style.Style.Path, Icon: style.Icon.Path, Script: script.Path}
 	body, err := inner(f)
 	if err != nil {
-		s.log.Error().Err(err).Str("page", p.Name).Msg("page cannot be made")
+		s.log.Error().Err(err).Str("page", p.Name).Msg("page failed")
 		http.Error(w, "This page cannot be shown; the console's log says why.", http.StatusInternalServerError)
 		return
 	}
@@ -57,25 +59,25 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, user access.User, 
 	err = templates[p.Name].ExecuteTemplate(&all, "layout", struct {
 		frame
 		Main template.HTML
-	}{f, template.HTML(body)}) //nolint:gosec // a template made it
+	}{f, template.HTML(body)}) //nolint:gosec // the output of a template
 	if err != nil {
-		s.log.Error().Err(err).Str("page", p.Name).Msg("page cannot be made")
+		s.log.Error().Err(err).Str("page", p.Name).Msg("page failed")
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if p.Status != 0 {
 		w.WriteHeader(p.Status)
 	}
-	_, _ = all.WriteTo(w) // fails only when the reader is gone
+	_, _ = all.WriteTo(w) // fails only if the reader is gone
 }
 
-// inner is the part of a page that changes while it is open.
+// inner returns the part of a page that changes while it is open.
 func inner(f frame) ([]byte, error) {
 	var body bytes.Buffer
 	err := templates[f.Name].ExecuteTemplate(&body, "main", f)
 	return compact(body.Bytes()), err
 }
 
-// compact leaves out the white space that templates leave at the begin of lines, and empty lines.
+// compact removes empty lines and indentation, which templates leave.
 func compact(body []byte) []byte {
 	var out bytes.Buffer
 	keep := false // inside of <pre>

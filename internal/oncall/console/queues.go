@@ -12,7 +12,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// queuesPage is what waits, and the programs that take it.
+// queuesPage shows what waits, and the programs.
 type queuesPage struct {
 	known
 	Missing []string // programs that do not answer
@@ -52,11 +52,11 @@ func (s *Server) pauseForm(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Pause " + string(op), Nav: "/queues", Name: "pause", Data: pausePage{op, queue, pauses}}, err
 }
 
-// operationNamed is the operation that a path or a form names.
+// operationNamed returns the operation that a path or a form names.
 func operationNamed(name string) (messages.Operation, error) {
 	i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return strings.EqualFold(string(op), name) })
 	if i < 0 {
-		return "", notFound("There is no queue of that name.")
+		return "", notFound("There is no queue with that name.")
 	}
 	return inspect.Operations[i], nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,24 +17,24 @@ import (
 	"errand/internal/oncall/inspect"
 )
 
-// maxPlan is how many dead letters are redriven at once.
+// maxPlan is the maximum number of dead letters in one redrive.
 const maxPlan = 500
 
-// Bounds of how many are redriven in a second.
+// Bounds of how many run per second.
 const (
 	minRate = 0.001
 	maxRate = 1000
 )
 
-// planPage is what is known of dead letters before anything is done.
+// planPage shows what redriving some dead letters would do.
 type planPage struct {
 	Items []act.Item
-	Runs  int // how many run without a word more
+	Runs  int // how many run without a tick
 	Asks  int // how many may be done twice
 	Cut   bool
 }
 
-// redrivePlan shows what it would mean to run dead letters again. It changes nothing.
+// redrivePlan shows what running dead letters again would do. It changes nothing.
 func (s *Server) redrivePlan(r *http.Request, user access.User) (page, error) {
 	if !user.May(access.Act) {
 		return page{}, forbidden(user)
@@ -53,7 +54,7 @@ func (s *Server) redrivePlan(r *http.Request, user access.User) (page, error) {
 			p.Runs++
 		case act.Twice:
 			p.Asks++
-			if len(item.Batches) > 0 { // those that were not accepted are sent in any case
+			if len(item.Batches) > 0 { // batches that were not accepted are sent anyway
 				p.Runs++
 			}
 		}
@@ -61,8 +62,7 @@ func (s *Server) redrivePlan(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Redrive", Nav: "/dead-letters", Name: "redrive", Data: p}, nil
 }
 
-// lettersAsked are the dead letters that a query names, by request or by what they have in
-// common: their sequences. They are cut to what is redriven at once.
+// lettersAsked returns the names of the dead letters that a query chooses, by request or by a filter, up to maxPlan.
 func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string, cut bool, err error) {
 	if id := q.Get("request"); id != "" {
 		rows, err := s.index.Request(ctx, id)
@@ -71,7 +71,7 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 				names = append(names, bySequence(row.DeadLetter))
 			}
 		}
-		if len(names) == 0 { // the index does not have it yet
+		if len(names) == 0 { // not indexed yet
 			names = []string{id}
 		}
 		return names, false, err
@@ -92,7 +92,7 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 		return names, len(chosen) > maxPlan, nil
 	}
 	if q.Get("operation") == "" {
-		return nil, false, wrong("Choose dead letters first.")
+		return nil, false, wrong("Select dead letters first.")
 	}
 	f, err := deadFilter(q)
 	if err != nil {
@@ -106,13 +106,13 @@ func (s *Server) lettersAsked(ctx context.Context, q url.Values) (names []string
 	return names, found.Next != "", err
 }
 
-// bySequence is a dead letter's name: a bare number may be the id of another one's request.
+// bySequence returns a dead letter's name. A bare number could be another request's id.
 func bySequence(n uint64) string { return inspect.BySequence + strconv.FormatUint(n, 10) }
 
-// planOf says of dead letters what is known of each.
+// planOf classifies dead letters.
 func (s *Server) planOf(ctx context.Context, user access.User, names []string) ([]act.Item, error) {
 	if len(names) == 0 {
-		return nil, notFound("There is no such dead letter any more.")
+		return nil, notFound("These dead letters no longer exist.")
 	}
 	p, err := s.person(user)
 	if err != nil {
@@ -121,16 +121,16 @@ func (s *Server) planOf(ctx context.Context, user access.User, names []string) (
 	letters, err := p.Requests().Letters(ctx, names, inspect.Query{}, time.Now())
 	switch {
 	case errors.Is(err, inspect.ErrNoDeadLetter):
-		return nil, notFound("One of these dead letters is not there any more, and nothing was done. Choose again.")
+		return nil, notFound("Nothing was done: one of these dead letters no longer exists. Select again.")
 	case errors.Is(err, inspect.ErrAmbiguous):
-		return nil, wrong("One of these numbers names two dead letters, and nothing was done. Choose again.")
+		return nil, wrong("Nothing was done: one of these numbers names two dead letters. Select again.")
 	case err != nil:
 		return nil, err
 	}
 	return p.Requests().Plan(ctx, letters)
 }
 
-// startRedrive begins to run dead letters again as somebody has consented to.
+// startRedrive starts a redrive with the consent in a form.
 func (s *Server) startRedrive(r *http.Request, user access.User) (string, error) {
 	why := strings.TrimSpace(r.FormValue("why"))
 	if why == "" {
@@ -138,11 +138,11 @@ func (s *Server) startRedrive(r *http.Request, user access.User) (string, error)
 	}
 	rate, err := strconv.ParseFloat(cmp.Or(r.FormValue("rate"), "0"), 64)
 	if err != nil || rate != 0 && !(rate >= minRate && rate <= maxRate) {
-		return "", wrong("The rate is a number of requests a second, 1000 at most; 0.001 is one in a quarter of an hour.")
+		return "", wrong("The rate must be 0.001 to 1000 requests per second; 0.001 is about one in a quarter of an hour.")
 	}
 	names := r.Form["item"]
 	if len(names) > maxPlan {
-		return "", wrong("That is more than is redriven at once.")
+		return "", wrong(fmt.Sprintf("Select at most %d dead letters.", maxPlan))
 	}
 	items, err := s.planOf(r.Context(), user, names)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *Server) startRedrive(r *http.Request, user access.User) (string, error)
 	consent := act.Consent{Why: why, Accept: r.Form["accept"], Force: r.Form["force"], Rate: rate}
 	run.work = func(ctx context.Context) error { return p.Requests().Redrive(ctx, items, consent, run.add) }
 	if !s.runs.start(run) {
-		return "", &mistake{http.StatusServiceUnavailable, "Too much at once", "Several redrives are under way. Wait until one has ended."}
+		return "", &mistake{http.StatusServiceUnavailable, "Too many redrives", "Several redrives are under way. Wait until one ends."}
 	}
 	return "/redrives/" + run.ID, nil
 }

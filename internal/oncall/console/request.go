@@ -16,17 +16,17 @@ import (
 	"errand/pkg/messages"
 )
 
-// requestPage is all that is known of a request id.
+// requestPage shows everything known about a request id.
 type requestPage struct {
 	ID        string
 	Stories   []storyView
 	MayReveal bool
 	Revealed  bool
-	Rows      []index.Row // what the index knows, where NATS does not answer
+	Rows      []index.Row // what the index knows, if NATS does not answer
 	Problem   string      // why the streams could not be read
 }
 
-// storyView is the story of one operation.
+// storyView shows the story of one operation.
 type storyView struct {
 	inspect.Story
 	Events                          []eventView
@@ -36,13 +36,13 @@ type storyView struct {
 	MayRedrive, MayCancel, MayErase bool
 }
 
-// Unseen reports whether the story is only of what is published about a request, or of nothing.
+// Unseen reports whether there is no request, though its mandate may have events.
 func (v storyView) Unseen() bool { return v.State == inspect.NeverSeen }
 
-// eventView is an event as the page shows it.
+// eventView shows an event.
 type eventView struct {
 	State   messages.State
-	What    string // of a batch: which
+	What    string // which batch, or the kind of a mandate event
 	At      messages.Time
 	Attempt int
 	Reason  messages.Reason
@@ -59,11 +59,11 @@ func (s *Server) request(r *http.Request, user access.User) (page, error) {
 	return s.requestPage(r.Context(), r.PathValue("id"), user, false)
 }
 
-// requestPage reads the streams. The index knows less, and answers while NATS does not.
+// requestPage reads the streams, or the index while NATS does not answer: it knows less.
 func (s *Server) requestPage(ctx context.Context, id string, user access.User, reveal bool) (page, error) {
 	p := requestPage{ID: id, MayReveal: user.May(access.Reveal) && !reveal, Revealed: reveal}
 	if !messages.IsID(id) {
-		return page{}, notFound("That is not the id of a request: an id has letters, digits, _ and - only, 64 at most.")
+		return page{}, notFound("That is not a request id: an id has 1 to 64 letters, digits, _ and -.")
 	}
 	stories, err := s.reader.Stories(ctx, id, time.Now())
 	if err != nil {
@@ -71,8 +71,7 @@ func (s *Server) requestPage(ctx context.Context, id string, user access.User, r
 		if unknown != nil || len(rows) == 0 {
 			return page{}, err
 		}
-		p.Rows = rows
-		p.Problem = s.errorPage(err).Title + "."
+		p.Rows, p.Problem = rows, s.errorPage(err).Title+"."
 	}
 	for _, story := range stories {
 		p.Stories = append(p.Stories, viewOf(story, user, reveal))
@@ -86,15 +85,13 @@ func (s *Server) requestPage(ctx context.Context, id string, user access.User, r
 
 func viewOf(s inspect.Story, user access.User, reveal bool) storyView {
 	v := storyView{Story: s}
-	for _, e := range s.Events {
-		v.Events = append(v.Events, eventViewOf(e, reveal))
+	views := func(events []inspect.Event, view func(inspect.Event, bool) eventView) (all []eventView) {
+		for _, e := range events {
+			all = append(all, view(e, reveal))
+		}
+		return all
 	}
-	for _, e := range s.Delivered {
-		v.Deliveries = append(v.Deliveries, eventViewOf(e, reveal))
-	}
-	for _, e := range s.Mandate {
-		v.Mandate = append(v.Mandate, mandateView(e, reveal))
-	}
+	v.Events, v.Deliveries, v.Mandate = views(s.Events, eventViewOf), views(s.Delivered, eventViewOf), views(s.Mandate, mandateView)
 	for _, d := range s.Dead {
 		letter := eventViewOf(d.Event, reveal)
 		letter.Reason, letter.Message, letter.At = d.Reason, d.Message, d.Time
@@ -123,7 +120,7 @@ func eventViewOf(e inspect.Event, reveal bool) eventView {
 	return v
 }
 
-// mandateView is an application, a deduction or a callback.
+// mandateView shows an application, a deduction or a callback.
 func mandateView(e inspect.Event, reveal bool) eventView {
 	v := eventViewOf(e, reveal)
 	op := messages.ParseSubject(e.Subject).Operation
@@ -147,8 +144,8 @@ func mandateView(e inspect.Event, reveal bool) eventView {
 	return v
 }
 
-// stampOfRequest changes with the request's events, as the index has them, and with what is
-// looked at all the time, on which depends why a request waits.
+// stampOfRequest changes with the request's events in the index and, while it is open, with the status, which says why it
+// waits.
 func (s *Server) stampOfRequest(r *http.Request) string {
 	rows, err := s.index.Request(r.Context(), r.PathValue("id"))
 	if err != nil || len(rows) == 0 {
@@ -164,24 +161,25 @@ func (s *Server) stampOfRequest(r *http.Request) string {
 	return stamp.String()
 }
 
-// revealed shows a request with its personal data, once, which the audit tells.
+// revealed shows a request with its personal data, once, and records it in the audit.
 func (s *Server) revealed(w http.ResponseWriter, r *http.Request, user access.User) {
 	id, why := r.PathValue("id"), r.FormValue("why")
 	var p page
 	ctx, cancel := context.WithTimeout(r.Context(), retry.PageAct)
 	defer cancel()
-	_, err := s.do(ctx, user, act.Act{Verb: act.Reveal, Target: id, Why: why, Plan: "show its data"}, func(ctx context.Context) (string, error) {
-		var err error
-		p, err = s.requestPage(ctx, id, user, true)
-		return "shown", err
-	})
+	_, err := s.do(ctx, user, act.Act{Verb: act.Reveal, Target: id, Why: why, Plan: "show its data"},
+		func(ctx context.Context) (string, error) {
+			var err error
+			p, err = s.requestPage(ctx, id, user, true)
+			return "shown", err
+		})
 	if err != nil {
 		p = s.errorPage(refusedAct(err))
 	}
 	s.show(w, r, user, p, view{still: true})
 }
 
-// revealForm asks why somebody wants to see the data.
+// revealForm asks why a user wants to see the data.
 func (s *Server) revealForm(r *http.Request, user access.User) (page, error) {
 	id := r.PathValue("id")
 	if !messages.IsID(id) || !user.May(access.Reveal) {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"errand/internal/oncall/access"
@@ -29,7 +28,7 @@ type requestRow struct {
 	Message string
 }
 
-// asked is which requests somebody asked for, as the form says it.
+// asked is a filter as the form has it.
 type asked struct {
 	Operation, State, Reason, Since, Until string
 
@@ -43,17 +42,16 @@ type span struct{ Value, Text string }
 
 var spans = []span{{"1h", "the last hour"}, {"24h", "the last 24 hours"}, {"168h", "the last 7 days"}}
 
-// askedOf reads a query; what is none is left out.
+// askedOf reads the filter in a query.
 func askedOf(q url.Values) asked {
-	a := asked{Operation: q.Get("operation"), State: q.Get("state"), Reason: q.Get("reason"), Since: q.Get("since"), Until: q.Get("until"),
+	return asked{Operation: q.Get("operation"), State: q.Get("state"), Reason: q.Get("reason"), Since: q.Get("since"), Until: q.Get("until"),
 		Operations: inspect.Operations, States: inspect.States(nil), Reasons: messages.Reasons, Spans: spans}
-	return a
 }
 
 // pageRows is how many requests a page has.
 const pageRows = 50
 
-// filter is the question for the index.
+// filter returns the filter for the index.
 func (a asked) filter(now time.Time) (f index.Filter, err error) {
 	f.Limit = pageRows
 	if a.Operation != "" {
@@ -76,7 +74,7 @@ func (a asked) filter(now time.Time) (f index.Filter, err error) {
 	return f, err
 }
 
-// when is a time, or one that is so long ago.
+// when reads a time, or how long ago it was.
 func when(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -86,15 +84,16 @@ func when(text string, now time.Time) (time.Time, error) {
 	}
 	ago, err := time.ParseDuration(text)
 	if err != nil || ago <= 0 {
-		return time.Time{}, wrong("A time is written like 2026-01-31T12:00:00Z, or 24h for 24 hours ago.")
+		return time.Time{}, wrong("A time must be like 2026-01-31T12:00:00Z, or 24h for 24 hours ago.")
 	}
 	return now.Add(-ago), nil
 }
 
-// query is what the form says, for a link.
+// query returns the filter for a link.
 func (a asked) query() url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"operation": a.Operation, "state": a.State, "reason": a.Reason, "since": a.Since, "until": a.Until} {
+	for name, value := range map[string]string{"operation": a.Operation, "state": a.State, "reason": a.Reason, "since": a.Since,
+		"until": a.Until} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -142,9 +141,10 @@ func (s *Server) indexed(r *http.Request, list *requestList, f index.Filter, bef
 	return nil
 }
 
-// queuedRows are requests that nobody took: they have no event, and are in no index.
+// queuedRows returns requests that no worker has taken: they have no event and are not in the index.
 func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []requestRow, err error) {
-	found, err := s.reader.List(r.Context(), inspect.Query{Operations: f.Operations, States: f.States, Since: f.Since, Limit: f.Limit}, time.Now())
+	q := inspect.Query{Operations: f.Operations, States: f.States, Since: f.Since, Limit: f.Limit}
+	found, err := s.reader.List(r.Context(), q, time.Now())
 	for _, row := range found {
 		rows = append(rows, requestRow{Row: index.Row{Kind: index.Kind{Operation: row.Operation, State: row.State, Reason: row.Reason},
 			RequestID: row.RequestID, At: row.Time.Time, Began: row.Time.Time}})
@@ -152,21 +152,21 @@ func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []requestRow,
 	return rows, err
 }
 
-// deadList is the dead letters: how many of which kind, and a page of some.
+// deadList shows dead letters: how many of each kind, and a page of them.
 type deadList struct {
 	Groups []deadGroup
 	Asked  asked
 	Class  index.Class
 	Total  int
-	Chosen bool // the rows are those of a kind alone
+	Chosen bool // the rows are filtered
 	Rows   []index.Row
 	Next   string
 	First  string
 	MayAct bool
-	Runs   []runPage // redrives of late
+	Runs   []runPage // recent redrives
 }
 
-// deadGroup is those that have the same operation, class and reason.
+// deadGroup counts dead letters with the same operation, class and reason.
 type deadGroup struct {
 	Operation messages.Operation
 	Class     index.Class
@@ -182,7 +182,8 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 		return page{}, err
 	}
 	q := r.URL.Query()
-	list := deadList{Groups: groupsOf(counts), Asked: askedOf(q), Class: index.Class(q.Get("class")), MayAct: user.May(access.Act), Runs: s.runs.list()}
+	list := deadList{Groups: groupsOf(counts), Asked: askedOf(q), Class: index.Class(q.Get("class")),
+		MayAct: user.May(access.Act), Runs: s.runs.list()}
 	for _, g := range list.Groups {
 		list.Total += g.Count
 	}
@@ -206,7 +207,7 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 	return page{Title: "Dead letters", Nav: "/dead-letters", Name: "dead", Data: list}, nil
 }
 
-// deadFilter is the question for dead letters that a query asks.
+// deadFilter returns a query's filter of dead letters.
 func deadFilter(q url.Values) (index.Filter, error) {
 	f, err := askedOf(q).filter(time.Now())
 	f.Dead, f.Before = true, index.Cursor(q.Get("before"))
@@ -216,7 +217,7 @@ func deadFilter(q url.Values) (index.Filter, error) {
 	return f, err
 }
 
-// groupsOf adds up dead letters by operation, class and reason, the most first.
+// groupsOf counts dead letters by operation, class and reason, the largest group first.
 func groupsOf(counts []index.Count) (groups []deadGroup) {
 	for _, c := range counts {
 		if !c.Dead {
@@ -238,7 +239,7 @@ func groupsOf(counts []index.Count) (groups []deadGroup) {
 		}
 	}
 	slices.SortFunc(groups, func(a, b deadGroup) int {
-		return cmp.Or(b.Count-a.Count, strings.Compare(string(a.Operation+"/"+messages.Operation(a.Reason)), string(b.Operation+"/"+messages.Operation(b.Reason))))
+		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Reason, b.Reason))
 	})
 	return groups
 }

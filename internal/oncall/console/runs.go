@@ -34,7 +34,7 @@ func (r *redriveRun) add(done act.Redriven) {
 	r.results = append(r.results, done)
 }
 
-// runPage is how far a redrive is.
+// runPage shows the progress of a redrive.
 type runPage struct {
 	*redriveRun
 	Results                []act.Redriven
@@ -68,7 +68,7 @@ func (r *redriveRun) page() runPage {
 	return p
 }
 
-// runs are redrives: those under way, and the last ones.
+// runs keeps redrives: those under way, and recent ones.
 type runs struct {
 	begin chan *redriveRun
 
@@ -78,15 +78,13 @@ type runs struct {
 
 func newRuns() *runs { return &runs{begin: make(chan *redriveRun, maxRuns)} }
 
-// Bounds of runs: how many at once, and of how many it is kept how they went. The audit
-// keeps all.
+// Bounds of runs: how many at once, and how many are kept. The audit keeps all.
 const (
 	maxRuns  = 4
 	keptRuns = 20
 )
 
-// run does what is begun until ctx ends; what is under way then stops after the request that
-// it is at.
+// run starts redrives until ctx ends. Redrives under way then stop after their current request.
 func (r *runs) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -110,7 +108,7 @@ func (r *runs) run(ctx context.Context) {
 	}
 }
 
-// start has a run begin; false: too many are under way.
+// start starts a run. It returns false if too many are under way.
 func (r *runs) start(one *redriveRun) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,11 +125,11 @@ func (r *runs) start(one *redriveRun) bool {
 	if len(r.all) > keptRuns {
 		r.all = slices.Delete(r.all, 0, len(r.all)-keptRuns)
 	}
-	r.begin <- one // there is room: fewer are under way
+	r.begin <- one // it has room, as fewer are under way
 	return true
 }
 
-// list gives the runs, the newest first.
+// list returns the runs, newest first.
 func (r *runs) list() (pages []runPage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +148,7 @@ func (r *runs) get(id string) *redriveRun {
 	return nil
 }
 
-var errNoRun = notFound("This console knows no such redrive; it may have been started again since. What was done is in the audit, request by request.")
+var errNoRun = notFound("This console knows no such redrive; it may have been restarted since. The audit has every request's result.")
 
 func (s *Server) redriveRun(r *http.Request, user access.User) (page, error) {
 	run := s.runs.get(r.PathValue("run"))
@@ -171,7 +169,7 @@ func (s *Server) stampOfRun(r *http.Request) string {
 	return fmt.Sprint(len(p.Results), p.Ended)
 }
 
-// cancelRedrive stops a redrive after the request that it is at.
+// cancelRedrive stops a redrive after its current request.
 func (s *Server) cancelRedrive(r *http.Request, _ access.User) (string, error) {
 	run := s.runs.get(r.PathValue("run"))
 	if run == nil {

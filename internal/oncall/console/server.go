@@ -33,9 +33,9 @@ type Server struct {
 	watch   *watch
 	live    *live
 	runs    *runs
-	views   *http.ServeMux // of pages that only show; see find
+	views   *http.ServeMux // the pages; see find
 	log     zerolog.Logger
-	via     string // what the audit says that was used
+	via     string // the audit's name for this program
 }
 
 func newServer(with programs.Connected, x *index.Index, guard *access.Guard, secrets []*messages.RecipientSecret) *Server {
@@ -69,35 +69,30 @@ func newServer(with programs.Connected, x *index.Index, guard *access.Guard, sec
 	return s
 }
 
-// view is a page that only shows. A page with a form stands still while somebody fills it in.
+// view is a page that changes nothing.
 type view struct {
 	build func(r *http.Request, user access.User) (page, error)
-	// stamp changes with what the page shows, and costs less than to make it again; nil: it
-	// shows whatever changes.
+	// stamp changes with the contents of the page and is cheaper to make. nil means that any change may concern the page.
 	stamp func(r *http.Request) string
-	still bool
+	still bool // it has a form, and does not change while a person fills it in
 }
 
-// match is a response that takes the view which a path leads to.
+// match is a response that receives the view for a path, and the request with the path's values.
 type match struct {
-	http.ResponseWriter
 	view
 	request *http.Request
 }
 
-// find gives the view that a request asks for; one without build where there is none.
+func (*match) Header() http.Header         { return http.Header{} }
+func (*match) Write(p []byte) (int, error) { return len(p), nil }
+func (*match) WriteHeader(int)             {}
+
+// find returns the view for a request. Its build is nil if there is no such page.
 func (s *Server) find(r *http.Request) (view, *http.Request) {
-	m := &match{ResponseWriter: discard{}, request: r}
+	m := &match{request: r}
 	s.views.ServeHTTP(m, r)
 	return m.view, m.request
 }
-
-// discard is a response that nobody gets.
-type discard struct{}
-
-func (discard) Header() http.Header         { return http.Header{} }
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-func (discard) WriteHeader(int)             {}
 
 // handler serves everything.
 func (s *Server) handler() http.Handler {
@@ -122,24 +117,23 @@ func (s *Server) handler() http.Handler {
 	s.guard.Refuse = s.refuse
 	return s.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(retry.PageWrite)) // of every server but those of tests
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(retry.PageWrite)) // only servers of tests have none
 		mux.ServeHTTP(w, r)
 	}))
 }
 
-// maxForm bounds what a browser may send.
+// maxForm is the maximum size of a form in bytes.
 const maxForm = 1 << 20
 
-// action is what a form asks for. It gives the path of the page that shows what came of it.
+// action does what a form asks for. It returns the path of the page to show then.
 type action func(r *http.Request, user access.User) (then string, err error)
 
-// submit answers a form, after some time at the latest. What was begun goes on where the
-// browser is gone.
+// submit answers a form within a time limit. An action goes on after its browser is gone.
 func (s *Server) submit(do action, limit time.Duration) access.Handler {
 	return func(w http.ResponseWriter, r *http.Request, user access.User) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), limit)
 		defer cancel()
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + retry.PageWrite)) // of every server but those of tests
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + retry.PageWrite)) // only servers of tests have none
 		then, err := do(r.WithContext(ctx), user)
 		if err != nil {
 			s.show(w, r, user, s.errorPage(err), view{still: true})
@@ -152,7 +146,7 @@ func (s *Server) submit(do action, limit time.Duration) access.Handler {
 func (s *Server) serveView(w http.ResponseWriter, r *http.Request, user access.User) {
 	v, r := s.find(r)
 	if v.build == nil {
-		s.show(w, r, user, s.errorPage(notFound("There is no page of that name.")), view{still: true})
+		s.show(w, r, user, s.errorPage(notFound("There is no such page.")), view{still: true})
 		return
 	}
 	limit := retry.PageMake
@@ -164,8 +158,7 @@ func (s *Server) serveView(w http.ResponseWriter, r *http.Request, user access.U
 	s.show(w, r, user, s.build(v, r.WithContext(ctx), user), v)
 }
 
-// build makes a page, or the one that says why it cannot be made. A fault of ours in one page
-// is no reason for the others to end.
+// build makes a page, or the page that says why not. A panic in one page does not end the others.
 func (s *Server) build(v view, r *http.Request, user access.User) (p page) {
 	defer func() {
 		if fault := recover(); fault != nil {

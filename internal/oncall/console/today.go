@@ -11,11 +11,11 @@ import (
 	"errand/pkg/messages"
 )
 
-// today is how everything is.
+// today shows the current state of everything.
 type today struct {
 	known
 	Chart      chart
-	Since      time.Time // of what is counted
+	Since      time.Time // when counting starts
 	Reasons    []index.Count
 	Deliveries []share
 	Dead       int
@@ -23,17 +23,17 @@ type today struct {
 	Oldest     *messages.Time
 	Held       []held
 	Paused     []inspect.Queue
-	Stale      bool // queues and programs do not answer now
+	Stale      bool // queues and programs do not answer
 }
 
-// share is a part of a whole.
+// share is one state's part of all deliveries.
 type share struct {
 	State messages.State
 	Count int
 	Width float64 // of 100
 }
 
-// held is an operation that is not called now.
+// held is an operation under a hold.
 type held struct {
 	Operation messages.Operation
 	Why       string
@@ -74,7 +74,7 @@ func (s *Server) today(r *http.Request, _ access.User) (page, error) {
 	return page{Title: "Today", Nav: "/", Name: "today", Data: t}, nil
 }
 
-// ofQueues sums up what queues and programs said.
+// ofQueues sums up the status of queues and programs.
 func (t *today) ofQueues() {
 	for _, q := range t.Status.Queues {
 		t.Waiting += q.Untaken + uint64(max(0, q.Taken))
@@ -87,14 +87,15 @@ func (t *today) ofQueues() {
 	}
 	for _, p := range t.Status.Programs {
 		for _, h := range p.Holds {
-			if !slices.ContainsFunc(t.Held, func(have held) bool { return have.Operation == h.Operation }) { // its replicas say the same
+			known := func(have held) bool { return have.Operation == h.Operation } // from another replica
+			if !slices.ContainsFunc(t.Held, known) {
 				t.Held = append(t.Held, held{h.Operation, h.Why, h.Since})
 			}
 		}
 	}
 }
 
-// sharesOf adds up counts by state.
+// sharesOf sums up counts by state.
 func sharesOf(counts []index.Count) (all []share) {
 	total := 0
 	for _, c := range counts {

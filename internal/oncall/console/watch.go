@@ -15,33 +15,32 @@ import (
 	"errand/internal/retry"
 )
 
-// watch looks at queues and programs all the time, so that pages need not wait for their
-// answers, and have the last ones while NATS is gone.
+// watch keeps the status of queues and programs, so that pages do not wait for it and show the last one while NATS is gone.
 type watch struct {
 	reader  inspect.Reader
 	index   *index.Index
-	version atomic.Uint64 // grows with each look
+	version atomic.Uint64 // increases with each update
 
 	mu    sync.Mutex
 	known known
-	lost  time.Time // when NATS was first found gone; zero: it is there
+	lost  time.Time // when NATS was first found gone, zero while it is connected
 }
 
-// known is what was learned last.
+// known is the last status.
 type known struct {
 	Status inspect.Status
 	Stuck  inspect.Stuck
 	Lag    index.Lag
-	Err    error     // why it could not be learned again
-	Since  time.Time // of that
+	Err    error     // why it could not be updated
+	Since  time.Time // when that began
 }
 
 func newWatch(reader inspect.Reader, x *index.Index) *watch { return &watch{reader: reader, index: x} }
 
-// mostStuck is how many of the oldest requests of each queue are looked at.
-const mostStuck = 100
+// maxStuck is how many of the oldest requests of each queue are read.
+const maxStuck = 100
 
-// run looks until ctx ends.
+// run updates the status until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	for {
 		w.look(ctx)
@@ -58,7 +57,7 @@ func (w *watch) look(ctx context.Context) {
 	status, err := w.reader.Status(ctx, now)
 	var stuck inspect.Stuck
 	if err == nil {
-		stuck, err = w.reader.Stuck(ctx, now, mostStuck, now)
+		stuck, err = w.reader.Stuck(ctx, now, maxStuck, now)
 	}
 	lag := w.index.Lag()
 	w.mu.Lock()
@@ -73,7 +72,7 @@ func (w *watch) look(ctx context.Context) {
 	w.version.Add(1)
 }
 
-// stamp changes whenever something changed, here or in the index.
+// stamp changes with the status and with the index.
 func (w *watch) stamp() string { return fmt.Sprint(w.version.Load(), "-", w.index.Version()) }
 
 func (w *watch) get() known {
@@ -82,41 +81,44 @@ func (w *watch) get() known {
 	return w.known
 }
 
-// notice is said above every page.
+// notice is shown above every page.
 type notice struct{ Kind, Text string }
 
-// notices are what whoever looks at a page has to know of how current it is.
+// notices say how current the pages are.
 func (w *watch) notices() (all []notice) {
 	k := w.get()
 	add := func(kind, format string, args ...any) { all = append(all, notice{kind, fmt.Sprintf(format, args...)}) }
 	if gone := w.gone(); !gone.IsZero() {
-		add("bad", "NATS does not answer since %s. What is shown is what was known then; the pages come back by themselves.", clockText(gone))
+		add("bad", "NATS does not answer since %s. Pages show what was known then, and recover by themselves.", clockText(gone))
 		return all
 	}
 	switch {
 	case k.Err != nil && errors.Is(k.Err, bus.ErrNoStream):
-		add("bad", "A stream is missing since %s: queues and programs are shown as they were. Has errand provision been run?", clockText(k.Since))
+		add("bad", "A stream is missing since %s. Queues and programs are shown as they were. Has errand provision been run?", clockText(k.Since))
 	case k.Err != nil:
 		add("doubt", "Queues and programs have not answered since %s; they are shown as they were.", clockText(k.Since))
 	}
 	switch lag := k.Lag; {
 	case lag.Rebuilding != "":
-		add("wait", "The index is being built again (%s): %s messages are still to be read. Lists and counts are incomplete until then; a request's own page is not.", lag.Rebuilding, count(lag.Behind))
+		add("wait", "The index is being rebuilt (%s): %s messages are left. Lists and counts are incomplete until then."+
+			" A request's page is complete.",
+			lag.Rebuilding, count(lag.Behind))
 	case lag.Problem != "":
-		add("doubt", "The index stands still since %s: %s. Lists and counts may lack what is newest.", clockText(lag.Since), lag.Problem)
+		add("doubt", "The index has stopped since %s: %s. Lists and counts may lack the newest events.", clockText(lag.Since), lag.Problem)
 	case lag.Behind > farBehind:
-		add("wait", "The index is %s messages behind: lists and counts lack what is newest.", count(lag.Behind))
+		add("wait", "The index is %s messages behind: lists and counts lack the newest events.", count(lag.Behind))
 	}
-	for _, p := range madeAgain(k.Lag.Streams, time.Now()) {
-		add("doubt", "The stream %s was made again at %s: what it held before is gone, and requests from before may be unknown here.", p.Stream, clockText(p.Created))
+	for _, p := range recreated(k.Lag.Streams, time.Now()) {
+		add("doubt", "The stream %s was recreated at %s: its earlier events are gone, and earlier requests may be unknown here.",
+			p.Stream, clockText(p.Created))
 	}
 	return all
 }
 
-// farBehind is how many messages the index may lack without a word.
+// farBehind is how many messages the index may lack without a notice.
 const farBehind = 1000
 
-// gone is since when there is no connection; zero: there is one.
+// gone returns since when there is no connection, zero if there is one.
 func (w *watch) gone() time.Time {
 	fault := bus.Fault(w.reader.Conn)
 	w.mu.Lock()
@@ -130,20 +132,20 @@ func (w *watch) gone() time.Time {
 	return w.lost
 }
 
-// From when to when it is said that a stream is younger than the others.
+// A stream that is younger than the others is reported for a while.
 const (
-	together  = 10 * time.Minute // streams are provisioned within such a time
-	toldAgain = 24 * time.Hour
+	together    = 10 * time.Minute // all streams are provisioned within this time
+	reportedFor = 24 * time.Hour
 )
 
-// madeAgain are the streams that were made long after the others, and lately.
-func madeAgain(streams []index.Position, now time.Time) []index.Position {
+// recreated returns the streams that were recently created, long after the others.
+func recreated(streams []index.Position, now time.Time) []index.Position {
 	streams = slices.DeleteFunc(slices.Clone(streams), func(p index.Position) bool { return p.Created.IsZero() })
 	if len(streams) == 0 {
 		return nil
 	}
 	first := slices.MinFunc(streams, func(a, b index.Position) int { return a.Created.Compare(b.Created) }).Created
 	return slices.DeleteFunc(streams, func(p index.Position) bool {
-		return p.Created.Sub(first) < together || now.Sub(p.Created) > toldAgain
+		return p.Created.Sub(first) < together || now.Sub(p.Created) > reportedFor
 	})
 }

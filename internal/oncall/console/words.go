@@ -138,7 +138,7 @@ var reasons = map[messages.Reason]string{
 // reason is what a reason means.
 func reason(r messages.Reason) string { return cmp.Or(reasons[r], string(r)) }
 
-// clock is a time of any of the types that have one.
+// clock returns the time in any of the types that have one.
 func clock(at any) (t time.Time) {
 	switch at := at.(type) {
 	case time.Time:
@@ -153,25 +153,26 @@ func clock(at any) (t time.Time) {
 	return t.UTC()
 }
 
-// timeTag is a time as a page shows it: the script writes it in the browser's own zone.
+// timeTag returns a time as a page shows it. The script rewrites it in the browser's time zone.
 func timeTag(at any) template.HTML { return tag(clock(at), "clock", clockText(clock(at))) }
 
-// dateTag is a time with its day, always.
+// dateTag returns a time with its day.
 func dateTag(at any) template.HTML {
 	return tag(clock(at), "date", clock(at).Format("2 Jan 2006, 15:04:05"))
 }
 
-// hourTag is the begin of an hour.
+// hourTag returns the start of an hour.
 func hourTag(at time.Time) template.HTML { return tag(at.UTC(), "hour", at.UTC().Format("15:04")) }
 
-func tag(t time.Time, style, text string) template.HTML {
+func tag(t time.Time, format, text string) template.HTML {
 	if t.IsZero() {
 		return "–"
 	}
-	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `" data-style="` + style + `">` + text + `</time>`) //nolint:gosec // digits and names of months
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `" data-style="` + format + `">` + text +
+		`</time>`) //nolint:gosec // no text of others
 }
 
-// clockText is a time of today, or with its day.
+// clockText returns a time, with its day unless that is today.
 func clockText(t time.Time) string {
 	t = t.UTC()
 	if now := time.Now().UTC(); t.Format(time.DateOnly) == now.Format(time.DateOnly) {
@@ -180,7 +181,7 @@ func clockText(t time.Time) string {
 	return t.Format("2 Jan 15:04")
 }
 
-// count is a number with its thousands apart.
+// count returns a number with its thousands separated.
 func count(n any) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -189,7 +190,7 @@ func count(n any) string {
 	return digits
 }
 
-// plural is a number of things.
+// plural returns a number of things.
 func plural(n any, one, many string) string {
 	if fmt.Sprint(n) == "1" {
 		return "1 " + one
