@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -70,11 +71,18 @@ func settings() (string, error) {
 	return b.String(), nil
 }
 
+// explained is a default that a text has at its end.
+var explained = regexp.MustCompile(`[.;] [Dd]efault: ([^.]+)$`)
+
 // add adds a program's flag. A setting that two programs explain differently is two.
 func add(found []*setting, program string, f *kong.Flag) []*setting {
 	base, isFile := strings.CutSuffix(f.Name, "-file")
 	s := &setting{flag: f.Name, variables: "`" + strings.Join(f.Envs, "`, `") + "`", of: []string{program}}
-	s.meaning = fmt.Sprintf("%s | %s", f.Default, strings.TrimSuffix(strings.ReplaceAll(f.Help, "|", `\|`), "."))
+	help, initial := strings.TrimSuffix(strings.ReplaceAll(f.Help, "|", `\|`), "."), f.Default
+	if said := explained.FindStringSubmatchIndex(help); initial == "" && said != nil {
+		help, initial = help[:said[0]], help[said[2]:said[3]]
+	}
+	s.meaning = initial + " | " + help
 	for _, other := range found {
 		switch {
 		case isFile && other.flag == base && slices.Contains(other.of, program):
