@@ -203,3 +203,19 @@ func TestNobodyAnswersWhereThereIsNoStream(t *testing.T) {
 		t.Errorf("got %v, want ErrNoAck and ErrNoResponders", err)
 	}
 }
+
+// A message that was stored long before is acknowledged at once, with its old sequence.
+func TestARepeatedMessageIsAcknowledgedAtOnce(t *testing.T) {
+	devtest.InBubble(t, func(t *testing.T, _ *devkit.NATS, nc *nats.Conn) {
+		p, began := newLog(t, nc).Publisher, time.Now()
+		for n, id := range []string{"a", "b", "a"} {
+			m := &nats.Msg{Subject: "dead.mail.send.requested", Header: nats.Header{nats.MsgIdHdr: {id}}}
+			if a, err := p.Publish(t.Context(), m); err != nil || a.Duplicate != (n == 2) || a.Sequence != uint64(n%2+1) {
+				t.Errorf("message %d: %+v, %v", n, a, err)
+			}
+		}
+		if took := time.Since(began); took >= retry.Answer {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

@@ -80,7 +80,7 @@ func (s EventStore) lastCallback(ctx context.Context, subject string, at time.Ti
 	if err != nil || got == nil {
 		return 0, nil, noStream(MandateEvents, err)
 	}
-	return got.seq, knownAt(got.header.Get(earlier), at), nil
+	return got.Sequence, knownAt(got.Header.Get(earlier), at), nil
 }
 
 // knownAt are those that the header earlier names and that are not forgotten at a time: a

@@ -27,15 +27,12 @@ const writer = "Errand-Writer"
 
 var _ history.Log = EventStore{}
 
-// Append stores one event if the last one of its history is still the one that the
-// writer saw. When the acknowledgement is lost it finds out what became of the
-// write: an error other than history.ErrFenced and history.ErrTooLarge is given
-// only when the context ended first, when the server refuses the event for good, or
-// when what it says of the history makes no sense for a minute.
+// Append stores one event if the last one of its history is still the one that the writer saw, and returns its sequence.
+// When the acknowledgement is lost it finds out what became of the write. Errors: history.ErrFenced, history.ErrTooLarge,
+// or that the context ended, the server never takes the event, or its refusal stayed unexplained for retry.Unexplained.
 //
-// Over a history that is gone from the stream, removed by somebody or by its age,
-// everything but started and reopened is stored: what became of a call must be published
-// nevertheless.
+// Over a history that was removed or aged out, everything but started and reopened is stored: what became of a call must
+// be published nevertheless.
 func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error) {
 	m, err := s.encode(r)
 	if err != nil {
@@ -43,7 +40,7 @@ func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error
 	}
 	defer recycle(m.Header)
 	unsure := r.Last > 0     // whether a conflict may mean something other than another's event
-	var conflicted time.Time // since when the server refuses it for one; zero: it does not
+	var conflicted time.Time // since when the server refuses it for one; zero means that it does not
 	for n := 1; ; n++ {
 		a, err := s.Publisher.Publish(ctx, m)
 		switch {
@@ -82,9 +79,8 @@ func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error
 
 var errUnexplained = errors.New("the server refuses the event for another one, and shows none")
 
-// explain reads why m, the message of r, was refused for a conflict. It gives the
-// sequence of our own event if that is what was stored. Errors: history.ErrFenced,
-// errUnexplained (m is ready to be tried again), or that nothing can be read.
+// explain reads why m, the message of r, was refused for a conflict. It returns the sequence of m if that is what was
+// stored. Errors: history.ErrFenced, errUnexplained (m can be tried again), or that nothing can be read.
 func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) (uint64, error) {
 	got, err := s.get(ctx, r.Event.Operation, lastOf(r.Event.Operation.Filter(r.Event.ID)))
 	switch {
@@ -95,8 +91,8 @@ func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) 
 	case got == nil:
 	case wrote(got, m):
 		s.Publisher.note(streamOf(m.Subject), nil)
-		return got.seq, nil
-	case got.seq > r.Last:
+		return got.Sequence, nil
+	case got.Sequence > r.Last:
 		return 0, history.ErrFenced
 	default: // a stale read, or the write is not through yet
 		expect(m.Header, r.Last)
@@ -104,9 +100,8 @@ func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) 
 	return 0, errUnexplained
 }
 
-// Fence makes the server store a message only if the last one under filter still has the
-// sequence last; 0: if there is none. All writers must name the same filter: in a cluster
-// the server keeps writes in flight apart by it.
+// Fence makes the server store a message only if the last one under filter still has the sequence last, 0 if there is
+// none. All writers must name the same filter: in a cluster the server tells writes in flight apart by it.
 func Fence(h nats.Header, filter string, last uint64) {
 	expect(h, last)
 	h[expectedSubject] = []string{filter}
@@ -116,20 +111,20 @@ func expect(h nats.Header, last uint64) {
 	h[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(last, 10)}
 }
 
-// expectedSubject is the header that names the filter which a fence is held against.
+// expectedSubject is the header with the filter of a fence.
 const expectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 
-// wrote reports whether the last event of the history is the message that we sent.
-func wrote(got *stored, m *nats.Msg) bool {
-	return got.header.Get(writer) == m.Header.Get(writer) && got.header.Get(eventID) == m.Header.Get(eventID)
+// wrote reports whether a stored event is the message that we sent.
+func wrote(got *Message, m *nats.Msg) bool {
+	return got.Header.Get(writer) == m.Header.Get(writer) && got.Header.Get(eventID) == m.Header.Get(eventID)
 }
 
 // eventID is the header of an event's CloudEvents id.
 const eventID = "ce-id"
 
-// encode makes the message of an event. Its ce-id is the same for the same step of the
-// same history, whoever writes it. It has no Nats-Msg-Id: the fence keeps it single, and
-// by an id the server would refuse it while an earlier try of it is still in flight.
+// encode makes the message of an event. Its ce-id is the same for the same step of the same history, whichever worker
+// writes it. It has no Nats-Msg-Id: the fence keeps it single, and the server would refuse the id while an earlier try is
+// still in flight.
 func (s EventStore) encode(r history.Record) (*nats.Msg, error) {
 	body, err := r.Event.Encode()
 	if err != nil {
@@ -147,16 +142,32 @@ func (s EventStore) encode(r history.Record) (*nats.Msg, error) {
 	return m, nil
 }
 
-// headerMaps are used again: a map of twelve headers is half a kilobyte.
+// headerMaps are reused: a map of twelve headers is half a kilobyte.
 var headerMaps = sync.Pool{New: func() any { return make(nats.Header, 12) }}
 
-// recycle is for the headers of a message that was published: the connection has its own copy.
+// recycle reuses the headers of a message that was published: the connection has copied them.
 func recycle(h nats.Header) {
 	clear(h)
 	headerMaps.Put(h)
 }
 
-// Last gives the last event under a subject or filter of op.
+// insist is get until there is an answer or ctx ends.
+func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[string]any) (*Message, error) {
+	for n := 1; ; n++ {
+		got, err := s.get(ctx, op, what)
+		if err == nil || !retry.Pause(ctx, retry.Store.Wait(n)) {
+			return got, err
+		}
+	}
+}
+
+// get asks the events stream of op for one event; nil means that there is none. The fences of
+// what is written upon it make a stale answer harmless.
+func (s EventStore) get(ctx context.Context, op messages.Operation, what map[string]any) (*Message, error) {
+	return direct(ctx, s.Publisher.nc, EventsOf(op), what)
+}
+
+// Last returns the last event under a subject or filter of op, a zero one when there is none.
 func (s EventStore) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
 	got, err := s.insist(ctx, op, lastOf(filter))
 	if err != nil {
@@ -165,5 +176,53 @@ func (s EventStore) Last(ctx context.Context, op messages.Operation, filter stri
 	if got == nil {
 		return history.Entry{}, nil
 	}
-	return history.Entry{Subject: got.subject, Sequence: got.seq, At: got.at, Body: got.data}, nil
+	return history.Entry{Subject: got.Subject, Sequence: got.Sequence, At: got.Time, Body: got.Data}, nil
+}
+
+// Open returns the first event of an operation in a state at or behind a sequence of the events stream or, where that is
+// 0, a time; a zero one when there is none. It asks for one event at a time: no consumer can be lost or left behind.
+func (s EventStore) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Open, error) {
+	what := map[string]any{"next_by_subj": op.Subject(state, "*"), "seq": from}
+	if from == 0 {
+		delete(what, "seq")
+		what["start_time"] = since.UTC()
+	}
+	got, err := s.insist(ctx, op, what)
+	if err != nil {
+		return history.Open{}, fmt.Errorf("bus: read %s: %w", op.Subject(state, "*"), err)
+	}
+	if got == nil {
+		return history.Open{}, nil
+	}
+	return history.Open{ID: messages.ParseSubject(got.Subject).ID, Sequence: got.Sequence, At: got.Time, Body: got.Data,
+		Trace: history.Trace{Parent: got.Header.Get("traceparent"), State: got.Header.Get("tracestate")}}, nil
+}
+
+// Began returns when the first event of a request was stored, if that was before a sequence. A zero time means that there
+// is none, or that the replica that answered lags behind.
+func (s EventStore) Began(ctx context.Context, op messages.Operation, id string, before uint64) (time.Time, error) {
+	first, err := s.insist(ctx, op, map[string]any{"next_by_subj": op.Filter(id), "seq": 1})
+	if err != nil || first == nil || first.Sequence > before {
+		return time.Time{}, err
+	}
+	return first.Time, nil
+}
+
+// Sent stores the record of a call, however long that takes. It has no fence: a repetition says the same. An error means
+// that the context ended, or that the server never takes the message.
+func (s EventStore) Sent(ctx context.Context, body messages.SentBody) error {
+	e := messages.Event{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(body.RequestID, body.Batch), Body: &body}
+	data, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	m := &nats.Msg{Subject: e.Subject(), Data: data, Header: headerMaps.Get().(nats.Header)}
+	defer recycle(m.Header)
+	id := m.Subject + "." + strconv.FormatInt(body.Until.UnixMilli(), 10) // no two calls end at the same time
+	e.Headers(m.Header, s.Source, id)
+	m.Header[nats.MsgIdHdr] = []string{id}
+	if err := s.Publisher.Keep(ctx, m); err != nil {
+		return fmt.Errorf("bus: store %s: %w", m.Subject, err)
+	}
+	return nil
 }

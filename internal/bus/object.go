@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -39,8 +38,8 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	return &object{
-		chunk: func(from uint64) (*stored, error) {
-			return o.get(ctx, "OBJ_"+info.Bucket, map[string]any{"seq": from, "next_by_subj": "$O." + info.Bucket + ".C." + info.NUID})
+		chunk: func(from uint64) (*Message, error) {
+			return anywhere(ctx, o.Conn, "OBJ_"+info.Bucket, map[string]any{"seq": from, "next_by_subj": "$O." + info.Bucket + ".C." + info.NUID})
 		},
 		pause: func() bool { return retry.Pause(ctx, retry.ObjectRead) },
 		close: cancel, left: info.Size, next: 1, sum: sha256.New(), digest: info.Digest,
@@ -65,7 +64,7 @@ func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.
 	case m == nil:
 		return info, fs.ErrNotExist
 	}
-	if err := json.Unmarshal(m.data, &info); err != nil {
+	if err := json.Unmarshal(m.Data, &info); err != nil {
 		return info, fmt.Errorf("bus: object store: %w", jetstream.ErrBadObjectMeta)
 	}
 	if info.Deleted {
@@ -74,25 +73,11 @@ func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.
 	return info, nil
 }
 
-// get reads one message of any replica or, where that gives none, of the leader;
-// jetstream.ErrMsgNotFound: there is none.
-func (o Objects) get(ctx context.Context, stream string, what map[string]any) (*stored, error) {
-	m, err := direct(ctx, o.Conn, stream, what)
-	if err == nil && m != nil {
-		return m, nil
-	}
-	m, err = fromLeader(ctx, o.Conn, stream, what)
-	if err == nil && m == nil {
-		return nil, jetstream.ErrMsgNotFound
-	}
-	return m, err
-}
-
 // object reads the chunks of an object one by one, each when the one before is used
 // up. The library's own reader has the server send them all: a list that is read as
 // slowly as its batches are sent would wait in this process's memory.
 type object struct {
-	chunk  func(from uint64) (*stored, error)
+	chunk  func(from uint64) (*Message, error)
 	pause  func() bool // false when the reading has ended
 	close  func()
 	next   uint64 // stream sequence that the next chunk has at least
@@ -115,19 +100,22 @@ func (o *object) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("bus: read object: %w", err)
 		}
-		o.rest, o.next = m.data, m.seq+1
-		o.left -= min(o.left, uint64(len(m.data)))
-		_, _ = o.sum.Write(m.data) // a hash takes all
+		o.rest, o.next = m.Data, m.Sequence+1
+		o.left -= min(o.left, uint64(len(m.Data)))
+		_, _ = o.sum.Write(m.Data) // a hash takes all
 	}
 	n := copy(p, o.rest)
 	o.rest = o.rest[n:]
 	return n, nil
 }
 
-func (o *object) fetch() (*stored, error) {
+func (o *object) fetch() (*Message, error) {
 	for end := time.Now().Add(retry.ObjectAnswer); ; {
 		m, err := o.chunk(o.next)
-		if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) || !time.Now().Before(end) || !o.pause() {
+		switch {
+		case err == nil && m == nil:
+			return nil, jetstream.ErrMsgNotFound
+		case err == nil || !time.Now().Before(end) || !o.pause():
 			return m, err
 		}
 	}

@@ -31,11 +31,11 @@ func (s LeaseStore) Last(ctx context.Context) (throttle.Entry, error) {
 	return entryOf(got), nil
 }
 
-func entryOf(got *stored) throttle.Entry {
+func entryOf(got *Message) throttle.Entry {
 	if got == nil {
 		return throttle.Entry{}
 	}
-	return throttle.Entry{Sequence: got.seq, At: got.at, Body: got.data}
+	return throttle.Entry{Sequence: got.Sequence, At: got.Time, Body: got.Data}
 }
 
 // leaseReads is how often a lease that was just stored is asked for: the replica of the
@@ -55,7 +55,7 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 		return throttle.Entry{}, throttle.ErrConflict
 	}
 	for n := 1; err == nil; n++ {
-		var got *stored
+		var got *Message
 		got, err = direct(limited, s.Publisher.nc, RateLeases, map[string]any{"seq": ack.Sequence})
 		switch {
 		case err != nil:

@@ -12,48 +12,81 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/retry"
-	"errand/pkg/messages"
 )
 
-// stored is a message as a stream has it.
-type stored struct {
-	subject string
-	seq     uint64
-	at      time.Time
-	header  nats.Header // of a direct get only
-	data    []byte
+// Message is a message as a stream has it.
+type Message struct {
+	Subject  string
+	Sequence uint64
+	Time     time.Time
+	Header   nats.Header // missing where the stream's leader answered
+	Data     []byte
+	Pending  uint64 // messages under the filter after this one; of a Scan only
 }
 
-// insist is get until there is an answer or ctx ends.
-func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[string]any) (*stored, error) {
-	for n := 1; ; n++ {
-		got, err := s.get(ctx, op, what)
-		if err == nil || !retry.Pause(ctx, retry.Store.Wait(n)) {
-			return got, err
-		}
+// ErrNoStream says that no stream of that name answers this user.
+var ErrNoStream = errors.New("there is no such stream, or this user may not read it")
+
+func noStream(stream string, err error) error {
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("stream %s: %w", stream, ErrNoStream)
 	}
+	return err
 }
 
-// get asks the events stream of op for one event; nil: there is none. What is stale in it
-// the fences of whatever is written upon it make harmless.
-func (s EventStore) get(ctx context.Context, op messages.Operation, what map[string]any) (*stored, error) {
-	return direct(ctx, s.Publisher.nc, EventsOf(op), what)
+// Last returns the last message of a stream under a filter, as any replica has it; false means that there is none.
+// ErrNoStream: nothing answers there.
+func Last(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, bool, error) {
+	got, err := direct(ctx, nc, stream, lastOf(filter))
+	if err != nil || got == nil {
+		return Message{}, false, noStream(stream, err)
+	}
+	return *got, true, nil
+}
+
+// LastOfLeader asks the leader of a stream for its last message under a filter: no replica that lags behind answers. The
+// message is zero when there is none. Errors: the server's *jetstream.APIError, or no answer within retry.Answer.
+func LastOfLeader(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, error) {
+	got, err := fromLeader(ctx, nc, stream, lastOf(filter))
+	if err != nil || got == nil {
+		return Message{}, err
+	}
+	return *got, nil
+}
+
+// SubjectAt is the subject of the message with a sequence; "" means that it is gone. ErrNoStream: nothing answers there.
+func SubjectAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (string, error) {
+	got, err := anywhere(ctx, nc, stream, map[string]any{"seq": sequence})
+	if err != nil || got == nil {
+		return "", noStream(stream, err)
+	}
+	return got.Subject, nil
 }
 
 func lastOf(filter string) map[string]any { return map[string]any{"last_by_subj": filter} }
 
-// direct asks any replica of a stream for one message; nil: it has none. It may lag
-// behind the others.
-func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*stored, error) {
-	m, err := ask(ctx, nc, "$JS.API.DIRECT.GET."+stream, what)
-	if errors.Is(err, nats.ErrNoResponders) { // or so a message without a body says
-		m, err = askOnce(ctx, nc, "$JS.API.DIRECT.GET."+stream, what)
+// anywhere asks any replica of a stream for one message and, if it has none, the leader; nil means that there is none.
+func anywhere(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*Message, error) {
+	got, err := direct(ctx, nc, stream, what)
+	if err == nil && got == nil {
+		got, err = fromLeader(ctx, nc, stream, what)
+	}
+	return got, err
+}
+
+// direct asks any replica of a stream for one message; nil means that it has none. It may lag behind the others.
+func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*Message, error) {
+	subject := "$JS.API.DIRECT.GET." + stream
+	m, err := ask(ctx, nc, subject, what)
+	if errors.Is(err, nats.ErrNoResponders) { // or the client took a message without a body for that
+		m, err = askOnce(ctx, nc, subject, what)
 	}
 	if err != nil {
 		return nil, err
 	}
 	switch status := statusOf(m); status {
 	case "":
+		return messageIn(m)
 	case "404":
 		return nil, nil
 	case "503":
@@ -61,14 +94,13 @@ func direct(ctx context.Context, nc *nats.Conn, stream string, what map[string]a
 	default:
 		return nil, fmt.Errorf("nats: direct get: status %s %s", status, m.Header.Get("Description"))
 	}
-	return storedIn(m)
 }
 
-// storedIn is the message in the answer to a direct get.
-func storedIn(m *nats.Msg) (got *stored, err error) {
-	got = &stored{subject: added(m, jetstream.SubjectHeader), header: m.Header, data: m.Data}
-	if got.seq, err = strconv.ParseUint(added(m, jetstream.SequenceHeader), 10, 64); err == nil {
-		got.at, err = time.Parse(time.RFC3339Nano, added(m, jetstream.TimeStampHeaer))
+// messageIn reads the message in the answer to a direct get.
+func messageIn(m *nats.Msg) (got *Message, err error) {
+	got = &Message{Subject: added(m, jetstream.SubjectHeader), Header: m.Header, Data: m.Data}
+	if got.Sequence, err = strconv.ParseUint(added(m, jetstream.SequenceHeader), 10, 64); err == nil {
+		got.Time, err = time.Parse(time.RFC3339Nano, added(m, jetstream.TimeStampHeaer))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: direct get: %w", err)
@@ -76,8 +108,8 @@ func storedIn(m *nats.Msg) (got *stored, err error) {
 	return got, nil
 }
 
-// added is a header that the server has added to a stored message. Whoever stored it may have
-// given it the same: the server's is the last one.
+// added is a header that the server has added to a stored message. Its publisher may have given it the same: the
+// server's is the last one.
 func added(m *nats.Msg, name string) string {
 	if values := m.Header[name]; len(values) > 0 {
 		return values[len(values)-1]
@@ -85,8 +117,8 @@ func added(m *nats.Msg, name string) string {
 	return ""
 }
 
-// statusOf is what the server says instead of a message; "": this is a stored one, which may
-// have any status of its own.
+// statusOf is what the server says instead of a message; "" means that this is a stored one, which may have any Status
+// header itself.
 func statusOf(m *nats.Msg) string {
 	if added(m, jetstream.StreamHeader) != "" {
 		return ""
@@ -94,9 +126,9 @@ func statusOf(m *nats.Msg) string {
 	return m.Header.Get("Status")
 }
 
-// fromLeader asks the leader of a stream for one message; nil: the stream has none.
-// Errors: the leader's *jetstream.APIError, or that nobody answers within retry.Answer.
-func fromLeader(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*stored, error) {
+// fromLeader asks the leader of a stream for one message; nil means that the stream has none.
+// Errors: the leader's *jetstream.APIError, or no answer within retry.Answer.
+func fromLeader(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*Message, error) {
 	var answer struct {
 		Message struct {
 			Subject  string    `json:"subject"`
@@ -110,10 +142,10 @@ func fromLeader(ctx context.Context, nc *nats.Conn, stream string, what map[stri
 	if err == nil {
 		err = json.Unmarshal(m.Data, &answer)
 	}
-	switch {
+	switch got := answer.Message; {
 	case err != nil:
 	case answer.Error == nil:
-		return &stored{subject: answer.Message.Subject, seq: answer.Message.Sequence, at: answer.Message.Time, data: answer.Message.Data}, nil
+		return &Message{Subject: got.Subject, Sequence: got.Sequence, Time: got.Time, Data: got.Data}, nil
 	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, nil
 	default:
@@ -130,52 +162,39 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, what map[string]any
 	return nc.RequestWithContext(ctx, subject, body)
 }
 
-// Place is where a message lies in its stream; a zero one: there is no message.
-type Place struct {
-	Sequence uint64
-	Time     time.Time
-}
-
-// answersTo asks JetStream and gives the answers, up to n. The client takes nothing of them for a
-// status, as it does with those of a subscription of its own.
-func answersTo(nc *nats.Conn, subject string, what map[string]any, n int) (answers chan *nats.Msg, end func(), err error) {
-	body, _ := json.Marshal(what) // texts, numbers and times always encode
-	answers = make(chan *nats.Msg, n)
-	sub, err := nc.ChanSubscribe(nc.NewInbox(), answers)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := nc.PublishRequest(subject, sub.Subject, body); err != nil {
-		_ = sub.Unsubscribe()
-		return nil, nil, err
-	}
-	return answers, func() { _ = sub.Unsubscribe() }, nil // the rest is given up
-}
-
 // askOnce is ask, for an answer that may be a message with any headers.
-func askOnce(ctx context.Context, nc *nats.Conn, subject string, what map[string]any) (*nats.Msg, error) {
+func askOnce(ctx context.Context, nc *nats.Conn, subject string, what map[string]any) (first *nats.Msg, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
-	answers, end, err := answersTo(nc, subject, what, 1)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	select {
-	case m := <-answers:
-		return m, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	err = askMany(ctx, nc, subject, what, 1, func(m *nats.Msg) (more bool, err error) {
+		first = m
+		return false, nil
+	})
+	return first, err
 }
 
-// LastPlace asks the leader of a stream for its last message under a filter: unlike a
-// direct get it is not answered by a replica that lags behind. Errors: the server's
-// *jetstream.APIError, or that nobody answers within retry.Answer.
-func LastPlace(ctx context.Context, nc *nats.Conn, stream, filter string) (Place, error) {
-	m, err := fromLeader(ctx, nc, stream, lastOf(filter))
-	if err != nil || m == nil {
-		return Place{}, err
+// askMany sends a request to JetStream and calls each with up to n answers, until it wants no more. The client takes no
+// answer for a status, as it does in a subscription without a channel.
+func askMany(ctx context.Context, nc *nats.Conn, subject string, what map[string]any, n int, each func(*nats.Msg) (more bool, err error)) error {
+	body, _ := json.Marshal(what) // texts, numbers and times always encode
+	answers := make(chan *nats.Msg, n)
+	sub, err := nc.ChanSubscribe(nc.NewInbox(), answers)
+	if err != nil {
+		return fmt.Errorf("nats: ask %s: %w", subject, err)
 	}
-	return Place{m.seq, m.at}, nil
+	defer func() { _ = sub.Unsubscribe() }() // the rest is given up
+	if err := nc.PublishRequest(subject, sub.Subject, body); err != nil {
+		return fmt.Errorf("nats: ask %s: %w", subject, err)
+	}
+	for more := true; more; {
+		select {
+		case m := <-answers:
+			if more, err = each(m); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -13,47 +12,96 @@ import (
 	"errand/internal/retry"
 )
 
-// Scan reads what a stream has stored under a filter, page by page, and new messages as
-// they are stored. It leaves nothing at the server, as a consumer would, and needs the
-// right to $JS.API.DIRECT.GET.<stream> alone.
+// Scan reads what a stream has stored under a filter, page by page, and new messages as they are stored. It leaves
+// nothing at the server, as a consumer would, and needs the right to $JS.API.DIRECT.GET.<stream> alone.
 type Scan struct {
 	Stream, Filter string
 	From           uint64    // sequence that the next message has at least
 	Since          time.Time // counts instead of From for the first message
-	Page           int       // messages asked for at once; 0: eachPage, where Each asks
+	Page           int       // messages asked for at once; 0 means eachPage, where Each asks
 }
 
-// Message is what a stream has stored.
-type Message struct {
-	Subject  string
-	Sequence uint64
-	Time     time.Time
-	Header   nats.Header
-	Data     []byte
-	Pending  uint64 // messages under the filter after this one
-}
-
-// Next gives the messages that come next, none when there are none yet. A replica that
-// lags may answer: it gives what comes next later. ErrNoStream: nothing answers there.
-func (s *Scan) Next(ctx context.Context, nc *nats.Conn) ([]Message, error) {
-	what := map[string]any{"next_by_subj": s.Filter, "batch": s.Page, "max_bytes": 4 << 20}
+// question is what the server is asked from the scan's place on.
+func (s *Scan) question(page, bytes int) map[string]any {
+	what := map[string]any{"next_by_subj": s.Filter, "batch": page, "max_bytes": bytes}
 	if s.Since.IsZero() {
 		what["seq"] = max(s.From, 1)
 	} else {
 		what["start_time"] = s.Since
 	}
-	page, err := directPage(ctx, nc, s.Stream, what)
+	return what
+}
+
+// Next returns the messages that come next, none when there are none yet. A replica that lags may answer: it returns
+// later what comes next. ErrNoStream: nothing answers there.
+func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
+	defer cancel()
+	_, err = s.ask(ctx, nc, s.question(s.Page, 4<<20), func(m *nats.Msg) (more bool, err error) {
+		next, err := scanned(m)
+		if err != nil {
+			return false, err
+		}
+		if len(page) > 0 {
+			if last := page[len(page)-1].Sequence; added(m, "Nats-Last-Sequence") != strconv.FormatUint(last, 10) {
+				return false, fmt.Errorf("nats: direct get from %s: a message after %d was lost on the way", s.Stream, last)
+			}
+		}
+		page = append(page, next)
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	if len(page) > 0 {
 		s.From, s.Since = page[len(page)-1].Sequence+1, time.Time{}
 	}
-	return page, err
+	return page, nil
+}
+
+// ask asks any replica for a page; end is the answer behind its messages, nil when each wanted no more.
+func (s *Scan) ask(ctx context.Context, nc *nats.Conn, what map[string]any, each func(*nats.Msg) (more bool, err error)) (end *nats.Msg, err error) {
+	err = askMany(ctx, nc, "$JS.API.DIRECT.GET."+s.Stream, what, what["batch"].(int)+1, func(m *nats.Msg) (more bool, err error) {
+		switch status := statusOf(m); status {
+		case "":
+			return each(m)
+		case "204", "404": // the end of the page; there is none
+			end = m
+			return false, nil
+		case "503":
+			return false, noStream(s.Stream, nats.ErrNoResponders)
+		default:
+			return false, fmt.Errorf("nats: direct get from %s: status %s %s", s.Stream, status, m.Header.Get("Description"))
+		}
+	})
+	return end, err
+}
+
+// scanned reads a message of a page; the headers that the server added are taken off.
+func scanned(m *nats.Msg) (Message, error) {
+	got, err := messageIn(m)
+	if err != nil {
+		return Message{}, err
+	}
+	if got.Pending, err = strconv.ParseUint(added(m, "Nats-Num-Pending"), 10, 64); err != nil {
+		return Message{}, fmt.Errorf("nats: direct get: %w", err)
+	}
+	got.Header = nats.Header{}
+	for name, values := range m.Header {
+		switch name {
+		case jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer, "Nats-Num-Pending", "Nats-Last-Sequence":
+		default:
+			got.Header[name] = values
+		}
+	}
+	return *got, nil
 }
 
 // eachPage is how many messages Each asks for at once.
 const eachPage = 4096
 
-// Each gives visit what the stream has from the scan's place on, until it returns false.
-// Errors: those of Next.
+// Each calls visit with what the stream has from the scan's place on, until it returns false.
+// Errors: see Next.
 func (s Scan) Each(ctx context.Context, nc *nats.Conn, visit func(Message) bool) error {
 	if s.Page == 0 {
 		s.Page = eachPage
@@ -74,8 +122,42 @@ func (s Scan) Each(ctx context.Context, nc *nats.Conn, visit func(Message) bool)
 	}
 }
 
+const (
+	bodiesPage  = 20_000
+	bodiesBytes = 8 << 20
+)
+
+// EachBody calls visit with the body of every message that a stream has under a filter since a time, oldest first, until
+// it returns false. Without headers and subjects that takes half the work: it is for what no subject says.
+// ErrNoStream: nothing answers there.
+func EachBody(ctx context.Context, nc *nats.Conn, stream, filter string, since time.Time, visit func(body []byte) bool) error {
+	s := Scan{Stream: stream, Filter: filter, Since: since}
+	for {
+		end, err := s.bodies(ctx, nc, visit)
+		if err != nil || end == nil || end.Header.Get("Status") == "404" {
+			return err
+		}
+		last, err := strconv.ParseUint(end.Header.Get("Nats-Last-Sequence"), 10, 64)
+		if err != nil {
+			return fmt.Errorf("nats: direct get: %w", err)
+		}
+		if end.Header.Get("Nats-Num-Pending") == "0" {
+			return nil
+		}
+		s.From, s.Since = last+1, time.Time{}
+	}
+}
+
+func (s *Scan) bodies(ctx context.Context, nc *nats.Conn, visit func(body []byte) bool) (end *nats.Msg, err error) {
+	ctx, cancel := context.WithTimeout(ctx, retry.ReplayAnswer)
+	defer cancel()
+	what := s.question(bodiesPage, bodiesBytes)
+	what["no_hdr"] = true
+	return s.ask(ctx, nc, what, func(m *nats.Msg) (more bool, err error) { return visit(m.Data), nil })
+}
+
 // Newest puts the scan before the last n messages under its filter since its time, and has
-// it ask for those alone; 0: for all. It reports whether there may be one.
+// it ask for those alone; 0 means all. It reports whether there may be one.
 func (s *Scan) Newest(ctx context.Context, nc *nats.Conn, n int) (some bool, err error) {
 	if n == 0 {
 		return true, nil
@@ -101,7 +183,7 @@ func (s *Scan) Any(ctx context.Context, nc *nats.Conn) (bool, error) {
 func (s *Scan) ToEnd(ctx context.Context, nc *nats.Conn) error {
 	last, err := direct(ctx, nc, s.Stream, lastOf(">"))
 	if last != nil {
-		s.From, s.Since = last.seq+1, time.Time{}
+		s.From, s.Since = last.Sequence+1, time.Time{}
 	}
 	return noStream(s.Stream, err)
 }
@@ -130,106 +212,12 @@ func (s *Scan) ToLast(ctx context.Context, nc *nats.Conn, n uint64) error {
 	return nil
 }
 
-// ErrNoStream says that no stream of that name answers this user.
-var ErrNoStream = errors.New("there is no such stream, or this user may not read it")
-
-func noStream(stream string, err error) error {
-	if errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("stream %s: %w", stream, ErrNoStream)
-	}
-	return err
-}
-
-// directPage asks any replica of a stream for some messages.
-func directPage(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (page []Message, err error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
-	defer cancel()
-	most, _ := what["batch"].(int)
-	answers, end, err := answersTo(nc, "$JS.API.DIRECT.GET."+stream, what, most+1) // and the end of the page
-	if err != nil {
-		return nil, fmt.Errorf("nats: direct get: %w", err)
-	}
-	defer end()
-	for {
-		var m *nats.Msg
-		select {
-		case m = <-answers:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		switch status := statusOf(m); status {
-		case "":
-		case "204", "404": // the end of the page; there is none
-			return page, nil
-		case "503":
-			return nil, noStream(stream, nats.ErrNoResponders)
-		default:
-			return nil, fmt.Errorf("nats: direct get from %s: status %s %s", stream, status, m.Header.Get("Description"))
-		}
-		next, err := messageOf(m)
-		if err != nil {
-			return nil, err
-		}
-		if last := uint64(0); len(page) > 0 {
-			last = page[len(page)-1].Sequence
-			if added(m, "Nats-Last-Sequence") != strconv.FormatUint(last, 10) {
-				return nil, fmt.Errorf("nats: direct get from %s: a message after %d was lost on the way", stream, last)
-			}
-		}
-		page = append(page, next)
-	}
-}
-
-// messageOf reads a direct get's answer; the headers that the server added are taken off.
-func messageOf(m *nats.Msg) (out Message, err error) {
-	got, err := storedIn(m)
-	if err != nil {
-		return out, err
-	}
-	out = Message{Subject: got.subject, Sequence: got.seq, Time: got.at, Header: nats.Header{}, Data: got.data}
-	if out.Pending, err = strconv.ParseUint(added(m, "Nats-Num-Pending"), 10, 64); err != nil {
-		return out, fmt.Errorf("nats: direct get: %w", err)
-	}
-	for name, values := range m.Header {
-		switch name {
-		case jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer, "Nats-Num-Pending", "Nats-Last-Sequence":
-		default:
-			out.Header[name] = values
-		}
-	}
-	return out, nil
-}
-
-// Last gives the last message of a stream under a filter, as any replica has it; false:
-// there is none. ErrNoStream: nothing answers there.
-func Last(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, bool, error) {
-	got, err := direct(ctx, nc, stream, lastOf(filter))
-	if err != nil || got == nil {
-		return Message{}, false, noStream(stream, err)
-	}
-	return Message{Subject: got.subject, Sequence: got.seq, Time: got.at, Header: got.header, Data: got.data}, true, nil
-}
-
 // Count is how many messages a stream has under a filter since a time, and the first of
-// them; 0: none. ErrNoStream: nothing answers there.
+// them. ErrNoStream: nothing answers there.
 func Count(ctx context.Context, nc *nats.Conn, stream, filter string, since time.Time) (n uint64, first Message, err error) {
 	page, err := (&Scan{Stream: stream, Filter: filter, Since: since, Page: 1}).Next(ctx, nc)
 	if err != nil || len(page) == 0 {
 		return 0, first, err
 	}
 	return page[0].Pending + 1, page[0], nil
-}
-
-// SubjectAt is the subject of the message with a sequence; "": it is there no more. A replica
-// that does not have it may lag behind: then the leader is asked. ErrNoStream: nothing answers there.
-func SubjectAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (string, error) {
-	at := map[string]any{"seq": sequence}
-	got, err := direct(ctx, nc, stream, at)
-	if err == nil && got == nil {
-		got, err = fromLeader(ctx, nc, stream, at)
-	}
-	if err != nil || got == nil {
-		return "", noStream(stream, err)
-	}
-	return got.subject, nil
 }

@@ -40,7 +40,7 @@ func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[de
 
 // follow gives what r did not read yet up to end; false: an error was given, or no more
 // is wanted.
-func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Place, since time.Time, yield func(deliveries.Record, error) bool) bool {
+func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Message, since time.Time, yield func(deliveries.Record, error) bool) bool {
 	complete, err := r.bodies(ctx, d.js, filters, end, since, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 		return yield(deliveries.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
 	})

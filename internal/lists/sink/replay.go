@@ -40,7 +40,7 @@ type reader struct {
 
 // bodies gives what was not read yet up to end, of the messages under filters, those since a
 // time; complete says that all of them were taken.
-func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []string, end bus.Place, since time.Time, take func(jetstream.Msg, *jetstream.MsgMetadata) bool) (complete bool, err error) {
+func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []string, end bus.Message, since time.Time, take func(jetstream.Msg, *jetstream.MsgMetadata) bool) (complete bool, err error) {
 	if end.Sequence+1 < r.next && end.Time.After(r.at) { // the stream was made again
 		r.next = 0
 	}

@@ -193,9 +193,9 @@ const leadTries = 10
 // end asks the leader of a stream for its last message on a subject. What the stream's
 // state calls its last may have been removed: who waited for that would wait until there
 // is another.
-func (s *Store) end(ctx context.Context, stream, filter string) (bus.Place, error) {
+func (s *Store) end(ctx context.Context, stream, filter string) (bus.Message, error) {
 	for try := 1; ; try++ {
-		last, err := bus.LastPlace(ctx, s.js.Conn(), stream, filter)
+		last, err := bus.LastOfLeader(ctx, s.js.Conn(), stream, filter)
 		if err == nil || try == lastTries || !retry.Pause(ctx, time.Duration(try)*retry.PlaceStep) {
 			return last, err
 		}
