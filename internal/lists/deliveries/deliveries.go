@@ -17,7 +17,6 @@
 //	note.go        what is learned from an event, by whichever poller it was published
 //	resolve.go     requests of unknown fate that rows prove to have been sent
 //	report.go      summaries, and recipients that are overdue
-//	watermark.go   how far the log was published
 //	erase.go       what is not published of people who were erased
 package deliveries
 
@@ -46,8 +45,9 @@ type Store interface {
 	Kept(ctx context.Context) (time.Time, error)
 	// Publish begins to store events, as sweep.Sink.Publish does.
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
-	// Watermark returns the last one that was stored; a zero one if there is none.
-	Watermark(ctx context.Context) (messages.Watermark, error)
+	// Mark stores how far the list was published; LastMark returns the last one, or a zero one.
+	Mark(ctx context.Context, m sweep.Mark) error
+	LastMark(ctx context.Context) (sweep.Mark, error)
 }
 
 // Config is what a Log needs. Read, Store and Requests are required.
@@ -166,6 +166,12 @@ func (l *Log) Kept(ctx context.Context) (time.Time, error) {
 	kept, err := l.Store.Kept(ctx)
 	return kept, l.heed(err)
 }
+
+// Mark stores how far the log was published.
+func (l *Log) Mark(ctx context.Context, m sweep.Mark) error { return l.heed(l.Store.Mark(ctx, m)) }
+
+// LastMark returns the last mark.
+func (l *Log) LastMark(ctx context.Context) (sweep.Mark, error) { return l.Store.LastMark(ctx) }
 
 // lookBack is how much older than the last read of the requests a row may be, by both of its
 // times, that needs another one. A record is older than its call, so those of older rows have all been read.

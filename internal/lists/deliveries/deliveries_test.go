@@ -167,28 +167,6 @@ func TestPagesThatAreOnTheirWayAreCountedWhenTheyAreStored(t *testing.T) {
 	})
 }
 
-// A watermark says how the log was read, and is the mark again.
-func TestAMarkIsAWatermark(t *testing.T) {
-	inScenario(t, func(s *scenario) {
-		for _, m := range []sweep.Mark{
-			{At: s.began, CompleteThrough: s.began.Add(-time.Minute), Since: s.began.Add(-2 * time.Hour), Total: 3, New: 2, Order: sweep.NewestFirst},
-			{At: s.began, CompleteThrough: s.began, Order: sweep.OldestFirst, Scanned: 7},
-			{At: s.began, CompleteThrough: s.began},
-		} {
-			if err := s.log.Mark(s.Context(), m); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := s.log.LastMark(s.Context()); got != m || err != nil {
-				t.Errorf("%+v, %v; want %+v", got, err, m)
-			}
-			w := s.events[len(s.events)-1].Body.(*messages.Watermark)
-			if (w.By == messages.ByWholeLog) != (m.Order == sweep.Unordered) || (w.Since == nil) != m.Since.IsZero() {
-				t.Errorf("%+v is stored as %+v", m, w)
-			}
-		}
-	})
-}
-
 // A message to one recipient, with its row and its summary, takes as much memory as it
 // counts for Config.Recipients, and so does one to a thousand.
 func TestMemoryIsCountedTruly(t *testing.T) {

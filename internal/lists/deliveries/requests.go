@@ -41,12 +41,12 @@ func (l *Log) update(ctx context.Context) error {
 		return l.unreadable
 	}
 	if l.updated.IsZero() {
-		w, err := l.Store.Watermark(ctx)
+		m, err := l.Store.LastMark(ctx)
 		if err != nil {
-			return fmt.Errorf("deliveries: read watermark: %w", err)
+			return fmt.Errorf("deliveries: read the last mark: %w", err)
 		}
-		if !w.CompleteThrough.IsZero() {
-			l.since = slices.MinFunc([]time.Time{w.CompleteThrough.Time, time.Now()}, time.Time.Compare).Add(-l.window())
+		if !m.CompleteThrough.IsZero() {
+			l.since = slices.MinFunc([]time.Time{m.CompleteThrough, time.Now()}, time.Time.Compare).Add(-l.window())
 		}
 	}
 	now := time.Now()

@@ -92,7 +92,7 @@ func (d *store) Learn(context.Context) iter.Seq2[StoredEvent, error] {
 		}
 		for ; d.next < len(d.events); d.next++ {
 			e := d.events[d.next]
-			if learned := storedEvent(e.Event, e.at); e.State != messages.Marked && !yield(learned, nil) {
+			if !yield(storedEvent(e.Event, e.at), nil) {
 				return
 			}
 		}
@@ -120,13 +120,16 @@ func (d *store) Publish(_ context.Context, events []messages.Event) func() (int,
 	}
 }
 
-func (d *store) Watermark(context.Context) (w messages.Watermark, err error) {
-	for _, e := range d.events {
-		if e.State == messages.Marked {
-			w = *e.Body.(*messages.Watermark)
-		}
+func (d *store) Mark(_ context.Context, m sweep.Mark) error {
+	d.marks = append(d.marks, m)
+	return nil
+}
+
+func (d *store) LastMark(context.Context) (m sweep.Mark, err error) {
+	if n := len(d.marks); n > 0 {
+		m = d.marks[n-1]
 	}
-	return w, nil
+	return m, nil
 }
 
 // entry is a row of the sending log.
@@ -149,6 +152,7 @@ type scenario struct {
 	consumer *mailConsumer
 	rows     []*logRow
 	events   []stored
+	marks    []sweep.Mark
 	config   Config
 	interval time.Duration
 	began    time.Time

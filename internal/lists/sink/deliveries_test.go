@@ -138,22 +138,23 @@ func TestWhoLostTheLeadershipStoresNothing(t *testing.T) {
 	store(t, first, rows(4, 8))
 }
 
-func TestWatermarkIsFoundAgain(t *testing.T) {
+func TestTheLastMarkIsFoundAgain(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	d := newSink(t, nc)
-	if w, err := d.Watermark(t.Context()); err != nil || !w.CompleteThrough.IsZero() {
-		t.Fatalf("Watermark of an empty stream: %v, %v", w, err)
+	if m, err := d.LastMark(t.Context()); err != nil || m != (sweep.Mark{}) {
+		t.Fatalf("the last mark of an empty stream: %+v, %v", m, err)
 	}
 	learn(t, d)
 	at := time.UnixMilli(1767240000123).UTC()
+	var want sweep.Mark
 	for n := range 2 {
-		store(t, d, []messages.Event{{Operation: messages.Log, State: messages.Marked, Body: &messages.Watermark{
-			Common:          messages.Common{At: messages.Time{Time: at.Add(time.Minute)}},
-			CompleteThrough: messages.Time{Time: at.Add(time.Duration(n) * time.Second)}, TotalRecord: 7, New: n}}})
+		want = sweep.Mark{At: at.Add(time.Minute), CompleteThrough: at.Add(time.Duration(n) * time.Second), Total: 7, New: n}
+		if err := d.Mark(t.Context(), want); err != nil {
+			t.Fatal(err)
+		}
 	}
-	w, err := newSink(t, nc).Watermark(t.Context())
-	if err != nil || !w.CompleteThrough.Equal(at.Add(time.Second)) || w.New != 1 || !w.At.Equal(at.Add(time.Minute)) {
-		t.Errorf("Watermark = %+v, %v", w, err)
+	if m, err := newSink(t, nc).LastMark(t.Context()); err != nil || m != want {
+		t.Errorf("the last mark is %+v, %v; want %+v", m, err, want)
 	}
 }
 

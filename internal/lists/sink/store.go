@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -122,15 +121,6 @@ func (s *Store) last(ctx context.Context, subject string) (history.Entry, error)
 	return s.events.Last(ctx, s.Operation, subject)
 }
 
-// Watermark gives the last one that was stored.
-func (s *Store) Watermark(ctx context.Context) (w messages.Watermark, err error) {
-	e, err := s.last(ctx, s.Operation.Subject(messages.Marked, ""))
-	if err != nil || e.Sequence == 0 {
-		return w, err
-	}
-	return w, messages.DecodeEvent(e.Body, &w)
-}
-
 // Learn takes the leadership and gives the events in the stream up to there, headers
 // only: the first time all of them, then those that it did not give before. It must not
 // be called before all waits have ended. sweep.ErrReset: the stream has not all that it had.
@@ -200,11 +190,6 @@ func (s *Store) end(ctx context.Context, stream, filter string) (bus.Message, er
 			return last, err
 		}
 	}
-}
-
-// watermarkID is the ce-id of a watermark.
-func watermarkID(e messages.Event, w *messages.Watermark) string {
-	return e.Type() + "." + strconv.FormatInt(w.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(w.At.UnixMilli(), 10)
 }
 
 // lastTries is how often a stream's end is asked for before that is an error.

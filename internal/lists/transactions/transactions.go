@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"errand/internal/lists/sweep"
-	"errand/internal/lists/watermark"
 	"errand/pkg/clients/mandate"
 	"errand/pkg/messages"
 )
@@ -34,8 +33,9 @@ type Store interface {
 	Kept(ctx context.Context) (time.Time, error)
 	// Publish begins to store events, as sweep.Sink.Publish does.
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
-	// Watermark returns the last one that was stored; a zero one if there is none.
-	Watermark(ctx context.Context) (messages.Watermark, error)
+	// Mark stores how far the list was published; LastMark returns the last one, or a zero one.
+	Mark(ctx context.Context, m sweep.Mark) error
+	LastMark(ctx context.Context) (sweep.Mark, error)
 }
 
 // Learned is an event that was stored.
@@ -177,20 +177,11 @@ func (l *List) events(ctx context.Context, rows []sweep.Row[Record]) ([]messages
 	return events, nil
 }
 
-// Mark stores a watermark.
-func (l *List) Mark(ctx context.Context, m sweep.Mark) error {
-	_, err := l.Store.Publish(ctx, []messages.Event{{Operation: messages.Transactions, State: messages.Marked, Body: watermark.Of(m)}})()
-	return err
-}
+// Mark stores how far the list was published.
+func (l *List) Mark(ctx context.Context, m sweep.Mark) error { return l.Store.Mark(ctx, m) }
 
-// LastMark returns the last watermark.
-func (l *List) LastMark(ctx context.Context) (sweep.Mark, error) {
-	w, err := l.Store.Watermark(ctx)
-	if err != nil {
-		return sweep.Mark{}, fmt.Errorf("transactions: read watermark: %w", err)
-	}
-	return watermark.Mark(w), nil
-}
+// LastMark returns the last mark.
+func (l *List) LastMark(ctx context.Context) (sweep.Mark, error) { return l.Store.LastMark(ctx) }
 
 // Swept does nothing.
 func (l *List) Swept(context.Context, sweep.Swept) error { return nil }

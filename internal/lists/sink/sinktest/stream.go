@@ -116,15 +116,28 @@ func (p *Poller[T]) Kept(context.Context) (time.Time, error) {
 	return oldest.Add(max(time.Hour, p.Age/60)), nil
 }
 
-// Watermark is the last one that is kept.
-func (p *Poller[T]) Watermark(context.Context) (w messages.Watermark, err error) {
+// markBody is the body of a stored mark.
+type markBody struct {
+	messages.Watermark
+	mark sweep.Mark
+}
+
+// Mark stores a mark, on condition that the poller leads.
+func (p *Poller[T]) Mark(_ context.Context, m sweep.Mark) error {
+	time.Sleep(time.Millisecond)
+	_, err := p.Store(messages.Event{State: messages.Marked, Body: &markBody{mark: m}})
+	return err
+}
+
+// LastMark returns the last mark that is kept.
+func (p *Poller[T]) LastMark(context.Context) (last sweep.Mark, err error) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	kept, _ := p.After(0)
 	for _, m := range kept {
 		if m.Event != nil && m.Event.State == messages.Marked {
-			w = *m.Event.Body.(*messages.Watermark)
+			last = m.Event.Body.(*markBody).mark
 		}
 	}
-	return w, nil
+	return last, nil
 }

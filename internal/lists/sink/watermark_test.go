@@ -1,4 +1,4 @@
-package watermark
+package sink
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func TestAMarkIsReadAsItWasStored(t *testing.T) {
 		{At: at, CompleteThrough: at, Order: sweep.Unordered, Scanned: 25},
 		{At: at, CompleteThrough: at, Since: at.Add(-time.Hour), New: 1},
 	} {
-		e := messages.Event{Operation: messages.Transactions, State: messages.Marked, Body: Of(m)}
+		e := messages.Event{Operation: messages.Transactions, State: messages.Marked, Body: watermarkOf(m)}
 		data, err := e.Encode()
 		if err != nil {
 			t.Fatal(err)
@@ -35,20 +35,19 @@ func TestAMarkIsReadAsItWasStored(t *testing.T) {
 		if err := messages.DecodeEvent(data, &w); err != nil {
 			t.Fatalf("%s: %v", data, err)
 		}
-		if diff := cmp.Diff(m, Mark(w)); diff != "" {
+		if diff := cmp.Diff(m, markOf(w)); diff != "" {
 			t.Errorf("%s (-stored +read):\n%s", data, diff)
 		}
 	}
 }
 
-// A watermark of an earlier version, which does not say the order or since when the list was
-// watched, is one of a list without order.
+// A watermark of another version, whose order is not known here, is one of a list without order.
 func TestAWatermarkWithoutAnOrderIsOfAListWithoutOne(t *testing.T) {
 	var w messages.Watermark
 	if err := json.Unmarshal([]byte(`{"at":"2026-05-01T12:00:00Z","complete_through":"2026-05-01T11:00:00Z","by":"something new"}`), &w); err != nil {
 		t.Fatal(err)
 	}
-	if m := Mark(w); m.Order != sweep.Unordered || !m.Since.IsZero() || m.CompleteThrough.IsZero() {
+	if m := markOf(w); m.Order != sweep.Unordered || !m.Since.IsZero() || m.CompleteThrough.IsZero() {
 		t.Errorf("%+v", m)
 	}
 }
