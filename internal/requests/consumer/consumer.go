@@ -3,6 +3,14 @@
 //
 //	permit of the hold ─► free workers ─► a message each ─► lease ─► decode ─► handler over its history ─► ack
 //	                                                                                └─ no answer yet ─► nak with delay
+//
+//	consumer.go    workers, and what ends them
+//	take.go        pull as many requests as workers are free; probe.go: the one that a hold lets pass
+//	lease.go       keep what is in flight from being delivered again; large.go: bound its bytes
+//	open.go        read the message: its body, id, time to give up; redrive.go: was it reopened by a person?
+//	settle.go      outcome, dead letter, ack, nak; the only place that decides about a delivery
+//	outcome.go     what is logged and counted
+//	operations.go  the four operations
 package consumer
 
 import (
@@ -31,12 +39,12 @@ import (
 // no answer yet, and the request comes back later.
 type Handler[R any] func(ctx context.Context, r attempt.Request[R]) (messages.Event, error)
 
-// Operation is what one operation's requests are and what is done about them.
+// Operation says what one operation's requests are and what is done about them.
 type Operation[R any] struct {
 	Name   messages.Operation
 	Decode func([]byte) (R, messages.Meta, error)
 	Handle Handler[R]
-	// GiveUpAt is what the request names; zero: nothing.
+	// GiveUpAt is the request's give_up_at, or zero.
 	GiveUpAt func(R) time.Time
 	// Ended is the body of an event in state Failed or Uncertain that no handler wrote.
 	Ended func(R, messages.State, messages.FailedBody) messages.Body
@@ -49,17 +57,17 @@ type Settings struct {
 	Dead        *bus.Publisher
 	InFlight    hold.Slots           // requests, of all consumers together
 	GiveUpAfter time.Duration        // unless the request names a time
-	Kept        func() time.Duration // how long events are kept; 0: for ever
+	Kept        func() time.Duration // how long events are kept; 0 means forever
 	Newer       func() bool          // newer programs are being rolled out: what looks invalid may be for them
 	Logger      zerolog.Logger
 	Observer
 }
 
-// Observer is who learns what becomes of requests.
+// Observer is notified of what becomes of requests.
 type Observer struct {
 	Settled  func(Outcome)
 	Panicked func(op messages.Operation)
-	Tracer   *telemetry.Tracer // nil: there are no traces
+	Tracer   *telemetry.Tracer // nil without traces
 }
 
 // Consumer settles the requests of one queue.
@@ -103,7 +111,7 @@ func (c *Consumer[R]) Requests() int { return c.lease.count() }
 func (c *Consumer[R]) name() string { return c.source.CachedInfo().Name }
 
 // Run takes and settles requests until ctx ends and every request in flight is
-// settled. hard ends the patience with those: what is not settled then is given back.
+// settled. Requests that are not settled when hard ends are given back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
 	beats, stop := context.WithCancel(hard)
@@ -118,12 +126,12 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 			}
 		})
 	}
-	q := &queue{turn: make(hold.Slots, 1), pull: bus.NewPull(c.Conn, c.source), probes: bus.NewPull(c.Conn, c.source), work: work}
+	q := &queue{pulling: make(hold.Slots, 1), pull: bus.NewPull(c.Conn, c.source), probes: bus.NewPull(c.Conn, c.source), work: work}
 	for range takers {
 		taking.Go(func() {
 			for ctx.Err() == nil {
-				if err := c.next(ctx, hard, q); err != nil {
-					c.failed(ctx, err)
+				if err := c.take(ctx, hard, q); err != nil {
+					c.awaitQueue(ctx, err)
 				}
 			}
 		})
@@ -155,10 +163,10 @@ func (c *Consumer[R]) work(ctx, hard context.Context, m *nats.Msg) {
 	}
 }
 
-// failed handles a take that brought nothing. A deleted consumer looks like a silent
-// one, so it is asked for, until it is there: a take that waits for its next message
+// awaitQueue handles a take that brought nothing. A deleted consumer looks like a silent
+// one, so it is looked up until it is there: a take that waits for its next message
 // would not show that it came back.
-func (c *Consumer[R]) failed(ctx context.Context, why error) {
+func (c *Consumer[R]) awaitQueue(ctx context.Context, why error) {
 	if errors.Is(why, bus.ErrNoMessage) {
 		return
 	}
@@ -166,7 +174,7 @@ func (c *Consumer[R]) failed(ctx context.Context, why error) {
 		_, err := c.source.Info(ctx)
 		switch {
 		case err == nil && errors.Is(why, bus.ErrRefused):
-			c.unhealthy(fmt.Sprintf("consumer %s gives no requests: %v: if this lasts, look at the limits of requests that somebody has set on it", c.name(), why))
+			c.unhealthy(fmt.Sprintf("consumer %s delivers no requests: %v: if this lasts, look at the request limits that were set on it", c.name(), why))
 			return
 		case err == nil:
 			c.unhealthy("")

@@ -10,7 +10,7 @@ import (
 	"errand/internal/retry"
 )
 
-// largeUnit is what the bytes of large requests are counted in. A smaller request is not
+// largeUnit is what the bytes of large requests are counted in. Smaller requests are not
 // counted: all that may be in flight together are few bytes.
 const largeUnit = 64 << 10
 
@@ -18,11 +18,11 @@ const largeUnit = 64 << 10
 // several times its bytes while it is processed.
 const largeUnits = 256
 
-// large is the room that large requests share. While one that finds none waits, no more are
-// taken.
+// large is the memory that large requests share. While one of them waits for its part, no more
+// requests are taken.
 type large struct {
 	waiting *sync.WaitGroup
-	turn    hold.Slots // of whoever takes units: two that each have a part would wait forever
+	taking  hold.Slots // of one request at a time: two that each have a part would wait forever
 	units   hold.Slots
 }
 
@@ -31,16 +31,16 @@ func newLarge() large {
 }
 
 // take waits until there is room for a request of so many bytes; one that is larger than
-// all room takes all of it. The units that it returns are to be freed.
+// all the room takes all of it. The caller frees the returned units.
 func (l large) take(ctx context.Context, bytes int) (units int, err error) {
 	if bytes < largeUnit {
 		return 0, nil
 	}
 	want := min((bytes+largeUnit-1)/largeUnit, cap(l.units))
-	if err := l.turn.Take(ctx); err != nil {
+	if err := l.taking.Take(ctx); err != nil {
 		return 0, err
 	}
-	defer l.turn.Free()
+	defer l.taking.Free()
 	for n := range want {
 		if err := l.units.Take(ctx); err != nil {
 			l.free(n)
@@ -56,18 +56,18 @@ func (l large) free(units int) {
 	}
 }
 
-// comes is called with a request that a worker is about to get.
-func (l large) comes(m *nats.Msg) {
+// expect is called with a request before a worker gets it.
+func (l large) expect(m *nats.Msg) {
 	if len(m.Data) >= largeUnit {
 		l.waiting.Add(1)
 	}
 }
 
-// wait waits until every request that came has its room.
+// wait waits until every expected request has its room.
 func (l large) wait() { l.waiting.Wait() }
 
-// admitLarge waits, with its lease kept, until there is room for a request. One that has
-// none when the program ends goes back to the queue.
+// admitLarge waits until there is room for a request, while its lease is kept. If there is none
+// when the program ends, the request goes back to the queue.
 func (c *Consumer[R]) admitLarge(ctx context.Context, m *nats.Msg) (units int, err error) {
 	if len(m.Data) < largeUnit {
 		return 0, nil

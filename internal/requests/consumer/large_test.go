@@ -44,8 +44,8 @@ func TestLargeRequestsShareTheirRoom(t *testing.T) {
 			t.Errorf("a request beside it: %v", err)
 		}
 		room.free(units)
-		if len(room.units) != 0 || len(room.turn) != 0 {
-			t.Errorf("%d units and %d turns stay taken", len(room.units), len(room.turn))
+		if len(room.units) != 0 || len(room.taking) != 0 {
+			t.Errorf("%d units and %d turns stay taken", len(room.units), len(room.taking))
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// lease keeps the messages in flight from being delivered to somebody else: one
+// lease keeps the messages in flight from being delivered to another worker: one
 // heartbeat for all of them at a third of AckWait.
 type lease struct {
 	mu   sync.Mutex
@@ -48,7 +48,7 @@ func (l *lease) keep(ctx context.Context, every time.Duration) {
 		}
 		l.mu.Lock()
 		for m := range l.held {
-			_ = m.InProgress() // a lost beat is made good by the next one
+			_ = m.InProgress() // the next beat makes up for a lost one
 		}
 		l.mu.Unlock()
 	}

@@ -21,16 +21,16 @@ type delivery[R any] struct {
 	meta    *nats.MsgMetadata
 	permit  *hold.Permit
 	body    R
-	print   string // fingerprint
+	digest  string // its fingerprint
 	invalid error  // why it cannot be run
-	// ids are those that it may go by: its own, and where another request has that, those
-	// that the queue gives.
+	// ids are the ids it may be reported under: the one it names, then those that the queue gives, for
+	// when another request has the first.
 	ids    []string
 	giveUp time.Time
 	redrive
 }
 
-// open reads a message, and keeps it leased; nil: it is none of JetStream's.
+// open reads a message, and keeps it leased; it returns nil for a message that is not JetStream's.
 func (c *Consumer[R]) open(m *nats.Msg, permit *hold.Permit) *delivery[R] {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -40,48 +40,48 @@ func (c *Consumer[R]) open(m *nats.Msg, permit *hold.Permit) *delivery[R] {
 	c.unhealthy("")
 	c.lease.take(m)
 	d := &delivery[R]{message: m, meta: meta, permit: permit}
-	said := c.decode(d)
-	if d.print = said.Fingerprint; d.print == "" { // no JSON object: the bytes distinguish it
+	named := c.decode(d)
+	d.digest = named.Fingerprint
+	if d.digest == "" { // not a JSON object: its bytes distinguish it
 		sum := sha256.Sum256(m.Data)
-		d.print = hex.EncodeToString(sum[:])
+		d.digest = hex.EncodeToString(sum[:])
 	}
 	kept := c.Kept()
-	named := time.Time{}
 	if d.invalid == nil {
-		if named = c.op.GiveUpAt(d.body); !named.IsZero() {
-			d.invalid = messages.CheckGiveUpAt(named, meta.Timestamp, kept)
+		if d.giveUp = c.op.GiveUpAt(d.body); !d.giveUp.IsZero() {
+			d.invalid = messages.CheckGiveUpAt(d.giveUp, meta.Timestamp, kept)
 		}
 	}
 	d.redrive = redriveOf(m)
-	if d.giveUp = named; named.IsZero() || d.redriven && named.Before(meta.Timestamp) { // what a person runs again has its time from then on
+	if d.giveUp.IsZero() || d.redriven && d.giveUp.Before(meta.Timestamp) { // a redrive has its time from its publishing on
 		d.giveUp = meta.Timestamp.Add(min(c.GiveUpAfter, messages.MaxGiveUp(kept)))
 	}
 	own := meta.Stream + "-" + strconv.FormatUint(meta.Sequence.Stream, 10)
 	d.ids = []string{own, own + "-" + strconv.FormatInt(meta.Timestamp.UnixNano(), 36)}
-	if id := idOf(m.Header, said, d.invalid); id != "" {
+	if id := idOf(m.Header, named, d.invalid); id != "" {
 		d.ids = append([]string{id}, d.ids...)
 	}
 	return d
 }
 
-// decode reads the body. A panic is the fault of the body, and its request's alone.
-func (c *Consumer[R]) decode(d *delivery[R]) (said messages.Meta) {
+// decode reads the body. A panic is this request's fault alone.
+func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 	defer func() {
 		if p := recover(); p != nil {
 			d.invalid = attempt.Panicked(p)
 		}
 	}()
-	d.body, said, d.invalid = c.op.Decode(d.message.Data)
-	return said
+	d.body, meta, d.invalid = c.op.Decode(d.message.Data)
+	return meta
 }
 
-// idOf is the id that a request names: its body's, else its header's if it fits; "" for what
-// cannot be read, or names an id that does not fit.
-func idOf(h nats.Header, said messages.Meta, invalid error) string {
-	if said.RequestID != "" {
-		return said.RequestID
+// idOf is the id that a request names: in its body, or else in its header, if it fits. It is ""
+// for a request that cannot be read or that names an id which does not fit.
+func idOf(h nats.Header, named messages.Meta, invalid error) string {
+	if named.RequestID != "" {
+		return named.RequestID
 	}
-	if faults, ok := errors.AsType[*messages.Invalid](invalid); ok && (said.Fingerprint == "" || faults.Fields["request_id"] != nil) {
+	if faults, ok := errors.AsType[*messages.Invalid](invalid); ok && (named.Fingerprint == "" || faults.Fields["request_id"] != nil) {
 		return ""
 	}
 	if _, ok := errors.AsType[*attempt.PanicError](invalid); ok {
@@ -93,9 +93,9 @@ func idOf(h nats.Header, said messages.Meta, invalid error) string {
 	return ""
 }
 
-// history is the request's under one of its ids.
+// history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.print, Trace: trace(d.message)}
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Trace: trace(d.message)}
 }
 
 // trace is the request's W3C trace context, if it has a plausible one.

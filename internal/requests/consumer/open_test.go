@@ -52,12 +52,12 @@ func TestARequestGoesByTheIDItNamesElseByItsQueues(t *testing.T) {
 func TestWhatIsNoJSONIsToldApartByItsBytes(t *testing.T) {
 	h := newHarness(t)
 	sum := sha256.Sum256([]byte("hello"))
-	if got, want := h.open("", "hello", 1).print, hex.EncodeToString(sum[:]); got != want {
+	if got, want := h.open("", "hello", 1).digest, hex.EncodeToString(sum[:]); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	one, same := h.open("", enrollment(map[string]any{"request_id": "a1"}), 1), h.open("", enrollment(map[string]any{"request_id": "a2"}), 1)
-	if one.print == "" || one.print != same.print {
-		t.Errorf("the fingerprints of the same request are %s and %s", one.print, same.print)
+	if one.digest == "" || one.digest != same.digest {
+		t.Errorf("the fingerprints of the same request are %s and %s", one.digest, same.digest)
 	}
 }
 

@@ -12,7 +12,8 @@ func Enrollments(handle Handler[messages.EnrollRequest]) Operation[messages.Enro
 		GiveUpAt: func(r messages.EnrollRequest) time.Time { return r.GiveUpAt },
 		Ended: func(r messages.EnrollRequest, s messages.State, b messages.FailedBody) messages.Body {
 			if s == messages.Uncertain {
-				return &messages.EnrollUncertain{Reason: b.Reason, Message: b.Message, OrderNumber: r.OrderNumber, Fingerprint: b.Fingerprint, AfterUnknown: true}
+				return &messages.EnrollUncertain{Reason: b.Reason, Message: b.Message, OrderNumber: r.OrderNumber,
+					Fingerprint: b.Fingerprint, AfterUnknown: true}
 			}
 			b.OrderNumber = r.OrderNumber
 			return &b
@@ -39,8 +40,8 @@ func Accounts(handle Handler[messages.AccountRequest]) Operation[messages.Accoun
 	return read(messages.Account, messages.DecodeAccount, handle)
 }
 
-// read is an operation that changes nothing upstream: it names no time to give up, and never
-// ends uncertain.
+// read is an operation that changes nothing upstream: its requests have no give_up_at, and never
+// end uncertain.
 func read[R any](name messages.Operation, decode func([]byte) (R, messages.Meta, error), handle Handler[R]) Operation[R] {
 	return Operation[R]{Name: name, Decode: decode, Handle: handle,
 		GiveUpAt: func(R) time.Time { return time.Time{} },

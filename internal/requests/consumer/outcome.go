@@ -15,7 +15,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Outcome is a settled delivery of a request, for who counts them.
+// Outcome is a settled delivery of a request, as an Observer gets it.
 type Outcome struct {
 	Operation  messages.Operation
 	State      messages.State
@@ -37,35 +37,32 @@ type ending struct {
 	attempt  int
 }
 
-// wrong reports whether the request ended otherwise than it was to.
+// wrong reports whether the request did not end well.
 func (e ending) wrong() bool {
 	return e.state == messages.Failed || e.state == messages.Uncertain || e.state == messages.Partial
 }
 
-// dead reports whether the request leaves a dead letter: not where each batch of a message was
-// taken, some with fewer recipients.
-func (e ending) dead() bool { return e.wrong() && !(e.state == messages.Partial && e.why.taken) }
+// dead reports whether the request gets a dead letter: not if every batch of a message was
+// accepted, some with fewer recipients.
+func (e ending) dead() bool { return e.wrong() && !(e.state == messages.Partial && e.why.accepted) }
 
-// cause is what a final event says about why it did not go well.
+// cause is why a request did not end well.
 type cause struct {
-	Reason     messages.Reason            `json:"reason"`
-	Message    string                     `json:"message"`
-	HTTPStatus int                        `json:"http_status"`
-	Fields     map[string]json.RawMessage `json:"fields"`
-	Unsettled  []messages.Unsettled       `json:"unsettled"` // batches of a message
-	All        int                        `json:"unsettled_count"`
-	taken      bool                       // each of them was, some with fewer recipients
+	messages.Facts
+	Unsettled []messages.Unsettled `json:"unsettled"` // batches of a message
+	All       int                  `json:"unsettled_count"`
+	accepted  bool                 // every batch was, some with fewer recipients
 }
 
-// causeOf reads it. A partial outcome has those of its batches alone: that of the first one that
-// was not taken is its own.
+// causeOf reads the cause from a final event. A partial outcome has none but those of its batches: the
+// first batch that was not accepted counts.
 func causeOf(body []byte) (c cause, err error) {
 	err = json.Unmarshal(body, &c)
 	if _, other := errors.AsType[*json.UnmarshalTypeError](err); other { // the rest was read
 		err = nil
 	}
 	i := slices.IndexFunc(c.Unsettled, func(u messages.Unsettled) bool { return u.State != messages.Accepted })
-	c.taken = i < 0 && len(c.Unsettled) == c.All
+	c.accepted = i < 0 && len(c.Unsettled) == c.All
 	if c.Reason == "" && len(c.Unsettled) > 0 {
 		first := c.Unsettled[max(i, 0)]
 		c.Reason, c.Message, c.HTTPStatus = first.Reason, first.Message, first.HTTPStatus
@@ -76,8 +73,8 @@ func causeOf(body []byte) (c cause, err error) {
 // maxNames is how many fields a log line names.
 const maxNames = 20
 
-// fields are the names of the fields that are at fault. A request may have any text for a
-// name, and an upstream too: what does not look like one is shown as "?".
+// fields are the names of the fields at fault. A request, or the service, may use any text as a
+// name: text that does not look like a name is shown as "?".
 func (c cause) fields() (names []string) {
 	for name := range c.Fields {
 		if !isName(name) {
@@ -100,8 +97,8 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 40
 }
 
-// settled logs and counts a request that was acknowledged. What did not go well is a warning
-// once: a repeat of it is none.
+// settled logs and counts a request that was acknowledged. One that did not end well is a warning
+// the first time, and not when it is repeated.
 func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 	c.Settled(Outcome{Operation: c.op.Name, State: end.state, Reason: end.why.Reason, Repeated: end.before, DeadLetter: end.dead(),
 		Took: took, Age: time.Since(d.meta.Timestamp)})
@@ -112,12 +109,12 @@ func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 			level = zerolog.WarnLevel
 		}
 	}
-	log.WithLevel(level).Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).Bool("repeated", end.before).
-		Int("attempt", end.attempt).Uint64("delivery", d.meta.NumDelivered).Dur("took", took).Msg("settled")
+	log.WithLevel(level).Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).
+		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.meta.NumDelivered).Dur("took", took).Msg("settled")
 }
 
-// unsettled is the end of a delivery that goes back to the queue: deferred, or by a fault of
-// ours.
+// unsettled is the end of a delivery that goes back to the queue: deferred, or for a fault of
+// the program or of NATS.
 func unsettled(end ending, err error) telemetry.Ending {
 	e := telemetry.Ending{Request: end.id, State: messages.Deferred}
 	if _, later := errors.AsType[*history.RetryLaterError](err); !later {

@@ -10,9 +10,9 @@ import (
 	"errand/internal/requests/hold"
 )
 
-// probe settles requests of a held operation until the probe's call was made. One that made
-// no call has proven nothing, and those that are overdue may end without. The error is why
-// the queue gave none.
+// probe settles requests of a held operation until the probe's call was made. A request that made
+// no call has proven nothing; one that is overdue may end without a call. The error is why the
+// queue had none.
 func (c *Consumer[R]) probe(ctx, hard context.Context, p *bus.Pull, permit *hold.Permit) error {
 	for {
 		d, err := c.choose(ctx, p, permit)
@@ -30,11 +30,11 @@ func (c *Consumer[R]) probe(ctx, hard context.Context, p *bus.Pull, permit *hold
 	}
 }
 
-// maxPassedOver is how many requests a probe passes over that were probes already: as many
-// as a hold of a day has by default, so that the next one is found behind all of them.
+// maxPassedOver is how many requests that were probes already a probe passes over: as many as
+// a hold of a day makes by default, so that the next request is found behind all of them.
 const maxPassedOver = 10_000
 
-// choose takes the first request that was no probe of this hold yet or, if the queue gives no
+// choose takes the first request that was not yet a probe of this hold or, if the queue has no
 // other, the first that was.
 func (c *Consumer[R]) choose(ctx context.Context, p *bus.Pull, permit *hold.Permit) (*delivery[R], error) {
 	var again *delivery[R]
@@ -70,7 +70,7 @@ func (c *Consumer[R]) choose(ctx context.Context, p *bus.Pull, permit *hold.Perm
 	return again, nil
 }
 
-// passOver gives a request back that may not be worked on now. It is there again when the
+// passOver gives back a request that may not be worked on now. It returns before the
 // next probe is due.
 func (c *Consumer[R]) passOver(d *delivery[R]) {
 	if d != nil {
@@ -79,8 +79,8 @@ func (c *Consumer[R]) passOver(d *delivery[R]) {
 	}
 }
 
-// empty reports whether the queue has no request, also none that was deferred or is with
-// another worker. It is not when nobody knows.
+// empty reports whether the queue has no request at all, neither deferred nor with another worker.
+// It reports false when that cannot be found out.
 func (c *Consumer[R]) empty(ctx context.Context) bool {
 	info, err := c.source.Info(ctx)
 	return err == nil && info.NumPending == 0 && info.NumAckPending == 0

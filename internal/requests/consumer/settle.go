@@ -19,9 +19,14 @@ import (
 // acknowledged, or the request given back. The only warning about a request is here.
 func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	began := time.Now()
-	ctx, span := c.Tracer.Process(ctx, telemetry.Delivery{Subject: d.message.Subject, Consumer: d.meta.Consumer, Number: d.meta.NumDelivered, Probe: d.permit.Probe(), Trace: trace(d.message)})
+	ctx, span := c.Tracer.Process(ctx, telemetry.Delivery{Subject: d.message.Subject, Consumer: d.meta.Consumer, Number: d.meta.NumDelivered,
+		Probe: d.permit.Probe(), Trace: trace(d.message)})
 	failpoint.Here(failpoint.Taken)
-	h, end, err := c.leave(ctx, d)
+	var h *history.History
+	end, err := ending{id: d.ids[0]}, c.forNewer(d)
+	if err == nil {
+		h, end, err = c.answer(ctx, d)
+	}
 	if p, ok := errors.AsType[*attempt.PanicError](errors.Join(d.invalid, err)); ok {
 		c.Panicked(c.op.Name)
 		c.Logger.Error().Str("op", string(c.op.Name)).Err(p).Bytes("stack", p.Stack).Msg("caught a panic; please report it")
@@ -39,24 +44,24 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 		return
 	}
 	failpoint.Here(failpoint.BeforeAck)
-	_ = d.message.Ack() // lost: it is delivered again, finds its outcome and is acknowledged then
+	_ = d.message.Ack() // if it is lost, the request is delivered again, finds its outcome and is acknowledged then
 	failpoint.Here(failpoint.AfterAck)
 	c.settled(d, end, time.Since(began))
-	span.End(telemetry.Ending{Request: end.id, State: end.state, Reason: end.why.Reason, Failed: end.wrong() && !end.before, Repeated: end.before, Attempt: end.attempt})
+	span.End(telemetry.Ending{Request: end.id, State: end.state, Reason: end.why.Reason, Attempt: end.attempt,
+		Failed: end.wrong() && !end.before, Repeated: end.before})
 }
 
-// leave gives a request that this program refuses to a newer one, if such are being rolled
-// out: what is no field today may be one there. Everything else it has answered.
-func (c *Consumer[R]) leave(ctx context.Context, d *delivery[R]) (*history.History, ending, error) {
+// forNewer returns an error for an invalid request while newer programs are being rolled out: a field
+// that is unknown here may be known there.
+func (c *Consumer[R]) forNewer(d *delivery[R]) error {
 	if _, refused := errors.AsType[*messages.Invalid](d.invalid); refused && c.Newer() && time.Now().Before(d.giveUp) {
-		return nil, ending{id: d.ids[0]}, &history.RetryLaterError{At: time.Now().Add(retry.Newer), Cause: fmt.Errorf("left to a newer program: %w", d.invalid)}
+		return &history.RetryLaterError{At: time.Now().Add(retry.Newer), Cause: fmt.Errorf("left to a newer program: %w", d.invalid)}
 	}
-	return c.answer(ctx, d)
+	return nil
 }
 
-// answer has the request handled over its history: that of the id it names or, where that
-// one is another request's, reported under an id that the queue gives. It gives the history
-// that it was handled over last.
+// answer has the request handled over the history of the id it names or, where another request has
+// that id, reported under an id that the queue gives. It returns the history that was used last.
 func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.History, end ending, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -83,7 +88,7 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 			}
 			if !valid {
 				state := messages.Failed
-				if p.Acted() { // it was taken by older rules, and a call may have been made
+				if p.Acted() { // it was accepted by older rules, and a call may have been made
 					state, why.Reason = messages.Uncertain, messages.ReasonInterrupted
 				}
 				return h.Event(state, c.op.Ended(d.body, state, why)), nil
@@ -104,31 +109,31 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 	return h, end, err
 }
 
-// refusal is the outcome of a request that is not run: it breaks the rules, or its id is
-// another request's.
+// refusal is the outcome of a request that is not run: it breaks the rules, or another request
+// has its id.
 func (c *Consumer[R]) refusal(d *delivery[R]) messages.FailedBody {
 	if d.invalid == nil {
-		return messages.FailedBody{Reason: messages.ReasonConflict, Fingerprint: d.print,
+		return messages.FailedBody{Reason: messages.ReasonConflict, Fingerprint: d.digest,
 			Message: "another request with other contents has this request_id"}
 	}
-	b := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: d.invalid.Error(), Fingerprint: d.print}
+	b := messages.FailedBody{Reason: messages.ReasonInvalidRequest, Message: d.invalid.Error(), Fingerprint: d.digest}
 	if faults, ok := errors.AsType[*messages.Invalid](d.invalid); ok {
 		b.Fields = faults.Fields
 	}
-	if d.redriven && d.reopened == 0 { // a copy of another one's message
+	if d.redriven && d.reopened == 0 { // a copy of another request's message
 		b.ConflictsWith = d.of
 	}
 	return b
 }
 
-// ending is what a history's Settle gave.
+// ending is what a history's Settle returned.
 func (c *Consumer[R]) ending(ctx context.Context, h *history.History, ev messages.Event, err error) (ending, error) {
 	done, ok := errors.AsType[*history.AlreadyDoneError](err)
 	switch {
 	case ok:
 		end, body := ending{id: h.ID, state: done.State, sequence: done.Sequence, before: true, attempt: h.Attempt}, done.Body
 		if end.state == messages.Resolved {
-			was, err := c.Log.Last(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // it leaves the dead letter
+			was, err := c.Log.Last(ctx, c.op.Name, c.op.Name.Subject(messages.Uncertain, h.ID)) // the dead letter is about it
 			if err != nil || was.Sequence == 0 {
 				return end, err
 			}
@@ -143,25 +148,24 @@ func (c *Consumer[R]) ending(ctx context.Context, h *history.History, ev message
 		return ending{id: h.ID}, err
 	}
 	end := ending{id: h.ID, state: ev.State, sequence: h.Sequence(), attempt: h.Attempt}
-	if !end.wrong() {
-		return end, nil
-	}
-	body, err := ev.Encode()
-	if err == nil {
-		end.why, err = causeOf(body)
+	if end.wrong() {
+		var body []byte
+		if body, err = ev.Encode(); err == nil {
+			end.why, err = causeOf(body)
+		}
 	}
 	return end, err
 }
 
-// maxPanics is at which delivery a request whose handling panics is taken out of the queue.
+// maxPanics is the delivery at which a request whose handling panics is taken out of the queue.
 const maxPanics = 3
 
-// quarantine ends a request whose handling panics each time. It goes on with the history of
-// that handling: a call that was announced there is at work no more.
+// quarantine ends a request whose handling panics each time. It continues the history of
+// that handling: a call that was announced there is no longer under way.
 func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history.History) (ending, error) {
 	ev, err := h.Settle(ctx, false, func(p history.Prior) (messages.Event, error) {
 		state := messages.Uncertain
-		b := messages.FailedBody{Reason: messages.ReasonInterrupted, Message: "its handling fails each time; a call may have been made", Fingerprint: d.print}
+		b := messages.FailedBody{Reason: messages.ReasonInterrupted, Message: "its handling fails each time; a call may have been made", Fingerprint: d.digest}
 		if !p.Acted() && p.State != messages.Deferred {
 			state, b.Reason, b.Message = messages.Failed, messages.ReasonInvalidRequest, "its handling fails each time"
 		}
@@ -178,14 +182,15 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 	}
 	subject := "dead." + d.message.Subject
 	err := c.Tracer.Publish(ctx, subject, subject, func(ctx context.Context) error {
-		return c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Reason: end.why.Reason, Message: end.why.Message, Final: end.sequence})
+		return c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Final: end.sequence,
+			Reason: end.why.Reason, Message: end.why.Message})
 	})
 	failpoint.Here(failpoint.DeadLettered)
 	return err
 }
 
 // nak gives the request back to the queue for as long as there is nothing to do for it.
-// One that fails every time, whatever the fault, comes back once a minute.
+// One that fails every time comes back once a minute, whatever the fault.
 func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err error) {
 	wait := retry.Fault.Wait(int(min(d.meta.NumDelivered, 100)))
 	later, ok := errors.AsType[*history.RetryLaterError](err)

@@ -10,28 +10,28 @@ import (
 	"errand/internal/requests/hold"
 )
 
-// takers is how many goroutines take requests, one at a time. While the operation is held one
-// of them probes, and the other goes on as soon as a call under way ends the hold.
+// takers is how many goroutines take requests, one at a time. While the operation is held, one
+// of them probes, and the other continues as soon as a call under way ends the hold.
 const takers = 2
 
-// queue is where they take them from, and what they share.
+// queue is what the takers share.
 type queue struct {
-	turn   hold.Slots // of whoever asks
-	pull   *bus.Pull  // with the turn
-	probes *bus.Pull  // with the permit of a probe
-	work   chan<- *nats.Msg
-	more   bool // the last time there were some
+	pulling hold.Slots // of the taker that uses pull
+	pull    *bus.Pull
+	probes  *bus.Pull // of the taker with the permit of a probe
+	work    chan<- *nats.Msg
+	more    bool // the last pull brought as many as were asked for
 }
 
-// next takes the requests that are there, as many as workers are free, or is a probe. None
+// take takes the requests that are there, as many as workers are free, or makes a probe. None
 // waits in a buffer, where its AckWait would run out. The error is why there was none.
-func (c *Consumer[R]) next(ctx, hard context.Context, q *queue) error {
+func (c *Consumer[R]) take(ctx, hard context.Context, q *queue) error {
 	permit, err := c.hold.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	if !permit.Probe() {
-		return c.some(ctx, permit, q)
+		return c.takeForWorkers(ctx, permit, q)
 	}
 	if err := c.InFlight.Take(ctx); err != nil {
 		permit.Release()
@@ -43,14 +43,14 @@ func (c *Consumer[R]) next(ctx, hard context.Context, q *queue) error {
 	return err
 }
 
-// some hands requests to the workers. A queue that has nothing is asked for one until there is
-// one, so that it keeps one worker from the program's other queues, and they never keep that
-// one from it.
-func (c *Consumer[R]) some(ctx context.Context, permit *hold.Permit, q *queue) error {
-	if err := q.turn.Take(ctx); err != nil {
+// takeForWorkers passes requests to the workers. An empty queue is asked for one request until
+// there is one: so it keeps one worker from the program's other queues, and they never keep that
+// worker from it.
+func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, q *queue) error {
+	if err := q.pulling.Take(ctx); err != nil {
 		return err
 	}
-	defer q.turn.Free()
+	defer q.pulling.Free()
 	c.large.wait()
 	n := 1
 	if q.more {
@@ -76,7 +76,7 @@ func (c *Consumer[R]) some(ctx context.Context, permit *hold.Permit, q *queue) e
 			c.lease.take(m)
 			c.InFlight <- struct{}{}
 		}
-		c.large.comes(m)
+		c.large.expect(m)
 		q.work <- m
 	}
 	if q.more {

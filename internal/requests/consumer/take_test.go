@@ -190,7 +190,7 @@ func TestAQueueThatRefusesPullsIsSaidToUntilItGivesAgain(t *testing.T) {
 	})
 	until := func(said bool) {
 		t.Helper()
-		for began := time.Now(); strings.Contains(h.Fault(), "gives no requests") != said; {
+		for began := time.Now(); strings.Contains(h.Fault(), "delivers no requests") != said; {
 			if time.Since(began) > time.Minute {
 				t.Fatalf("got %q, want it said: %v", h.Fault(), said)
 			}
