@@ -5,5 +5,6 @@ package main
 import "errand/internal/programs"
 
 func main() {
-	programs.Main("mail-consumer", "Runs mail.send.requested and mail.account.requested against the email service and publishes the outcomes.", new(programs.MailConsumer))
+	programs.Main("mail-consumer", "Runs mail.send.requested and mail.account.requested against the email service and publishes the outcomes.",
+		new(programs.MailConsumer))
 }

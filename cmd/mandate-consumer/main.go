@@ -5,5 +5,7 @@ package main
 import "errand/internal/programs"
 
 func main() {
-	programs.Main("mandate-consumer", "Runs mandate.enroll.requested and mandate.transactions.requested against the e-mandate service and publishes the outcomes.", new(programs.MandateConsumer))
+	programs.Main("mandate-consumer",
+		"Runs mandate.enroll.requested and mandate.transactions.requested against the e-mandate service and publishes the outcomes.",
+		new(programs.MandateConsumer))
 }

@@ -7,5 +7,6 @@ import (
 )
 
 func main() {
-	programs.Main("transaction-poller", "Turns the e-mandate service's transaction list into mandate.application and mandate.deduction events.", new(programs.TransactionPoller))
+	programs.Main("transaction-poller",
+		"Turns the e-mandate service's transaction list into mandate.application and mandate.deduction events.", new(programs.TransactionPoller))
 }

@@ -174,7 +174,8 @@ func (h *Handler) allow(request string) bool {
 // bodyOf is the event of what was sent.
 func (h *Handler) bodyOf(r *http.Request, sent []byte) *messages.CallbackBody {
 	contentType, query := r.Header.Get("Content-Type"), r.URL.RawQuery
-	b := &messages.CallbackBody{Method: r.Method, ContentType: contentType, Query: queryText(query), Bytes: len(sent), Digest: digest(r.Method, query, sent),
+	b := &messages.CallbackBody{Method: r.Method, ContentType: contentType, Query: queryText(query), Bytes: len(sent),
+		Digest:   digest(r.Method, query, sent),
 		Checksum: checksum(h.Checksum, contentType, query, sent)}
 	switch {
 	case h.WithoutPayer:

@@ -69,16 +69,22 @@ func TestACallbackIsStoredAsItWasSent(t *testing.T) {
 		method, query, contentType, body string
 		want                             messages.CallbackBody
 	}{
-		{"POST", "", "application/json", `{"status":"3"}`, messages.CallbackBody{ContentType: "application/json", Body: `{"status":"3"}`, Encoding: "text", Checksum: "absent"}},
-		{"POST", "", "application/x-www-form-urlencoded", "status=3", messages.CallbackBody{ContentType: "application/x-www-form-urlencoded", Body: "status=3", Encoding: "text", Checksum: "absent"}},
+		{"POST", "", "application/json", `{"status":"3"}`, messages.CallbackBody{ContentType: "application/json", Body: `{"status":"3"}`,
+			Encoding: "text", Checksum: "absent"}},
+		{"POST", "", "application/x-www-form-urlencoded", "status=3", messages.CallbackBody{ContentType: "application/x-www-form-urlencoded",
+			Body: "status=3", Encoding: "text", Checksum: "absent"}},
 		{"GET", "status=3", "", "", messages.CallbackBody{Query: "status=3", Checksum: "absent"}},
 		{"GET", "", "", "", messages.CallbackBody{Checksum: "absent"}},
 		{"GET", "name=Jos\xe9", "", "", messages.CallbackBody{Query: "name=Jos%E9", Checksum: "absent"}},
 		{"GET", "name=José", "", "", messages.CallbackBody{Query: "name=José", Checksum: "absent"}},
-		{"POST", "", "image/png", "\xff\xfe", messages.CallbackBody{ContentType: "image/png", Body: "//4=", Encoding: "base64", Checksum: "unknown"}},
-		{"POST", "", "text/plain", "a\x00", messages.CallbackBody{ContentType: "text/plain", Body: "YQA=", Encoding: "base64", Checksum: "unknown"}},
-		{"POST", "", "application/json", `{"a":`, messages.CallbackBody{ContentType: "application/json", Body: `{"a":`, Encoding: "text", Checksum: "unknown"}},
-		{"POST", "", "application/json", `{"a":{"checksum":"x"}}`, messages.CallbackBody{ContentType: "application/json", Body: `{"a":{"checksum":"x"}}`, Encoding: "text", Checksum: "unknown"}},
+		{"POST", "", "image/png", "\xff\xfe", messages.CallbackBody{ContentType: "image/png", Body: "//4=", Encoding: "base64",
+			Checksum: "unknown"}},
+		{"POST", "", "text/plain", "a\x00", messages.CallbackBody{ContentType: "text/plain", Body: "YQA=", Encoding: "base64",
+			Checksum: "unknown"}},
+		{"POST", "", "application/json", `{"a":`, messages.CallbackBody{ContentType: "application/json", Body: `{"a":`, Encoding: "text",
+			Checksum: "unknown"}},
+		{"POST", "", "application/json", `{"a":{"checksum":"x"}}`, messages.CallbackBody{ContentType: "application/json",
+			Body: `{"a":{"checksum":"x"}}`, Encoding: "text", Checksum: "unknown"}},
 	} {
 		secret, id := secretText, "order-1"
 		if c.method == "GET" { // as made before the secret was replaced
@@ -153,7 +159,8 @@ func TestAForeignTokenIsNotFoundAndNothingElseIsLookedAt(t *testing.T) {
 	for _, target := range []string{
 		"https://h/", "https://h/order-1", "https://h/order-1/", own[:len(own)-1], own + "/", own + "x",
 		strings.Replace(own, "order-1", "order-2", 1), strings.Replace(own, "order-1", "Order-1", 1), strings.Replace(own, "order-1", "", 1),
-		addressOf(t, "another secret, of 32 characters or more", "order-1"), "https://h/order-1/%00", "https://h//" + own[strings.LastIndex(own, "/")+1:],
+		addressOf(t, "another secret, of 32 characters or more", "order-1"), "https://h/order-1/%00", "https://h//" +
+			own[strings.LastIndex(own, "/")+1:],
 	} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
 			if w := in.send(method, target, "", unread{t}); w.Code != 404 {
@@ -282,9 +289,12 @@ func TestAnEventHoldsNothingOfThePayerWhereItMustNot(t *testing.T) {
 
 func TestAnAddressThatIsNotSafeIsRefused(t *testing.T) {
 	secret := clients.NewSecret(secretText)
-	for base, want := range map[string]bool{"https://a.example": true, "https://a.example/b/": true, "http://127.0.0.1:8088": true, "http://localhost": true,
-		"http://a.example": false, "a.example": false, "https://": false, "ftp://a.example": false, "https://u:p@a.example": false, "https://a.example?q": false, "https://a.example#f": false, "https://a b": false,
-		"https://a.example/b?": false, "https://a.example/b#": false, "https://:8090": false, "https://a.example/b c": false, "https://a.example/%zz": false, "https://a.example/b ": false} {
+	for base, want := range map[string]bool{"https://a.example": true, "https://a.example/b/": true, "http://127.0.0.1:8088": true,
+		"http://localhost": true,
+		"http://a.example": false, "a.example": false, "https://": false, "ftp://a.example": false, "https://u:p@a.example": false,
+		"https://a.example?q": false, "https://a.example#f": false, "https://a b": false,
+		"https://a.example/b?": false, "https://a.example/b#": false, "https://:8090": false, "https://a.example/b c": false,
+		"https://a.example/%zz": false, "https://a.example/b ": false} {
 		if _, err := NewAddresses(base, false, secret); (err == nil) != want {
 			t.Errorf("%s: %v", base, err)
 		}

@@ -159,7 +159,8 @@ func TestSlowSendersKeepNobodyOut(t *testing.T) {
 
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	const foreign = "GET /a/b HTTP/1.1\r\nHost: h\r\n\r\n"
-	for name, said := range map[string][2]string{"nothing, or half a request": {"", "GET / HTTP/1.1\r\nHost:"}, "foreign callbacks": {foreign, foreign}} {
+	for name, said := range map[string][2]string{"nothing, or half a request": {"", "GET / HTTP/1.1\r\nHost:"},
+		"foreign callbacks": {foreign, foreign}} {
 		t.Run(name, func(t *testing.T) {
 			serving(t, func(s *served) {
 				for i := range maxConnections + 100 {

@@ -108,8 +108,8 @@ func (r *readiness) others() (out []string) {
 func listen(setting, addr, example string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &Invalid{setting, fmt.Sprintf("another program listens at %s: of several on one machine, give each a different address, such as %s=%s",
-			addr, setting, example)}
+		return nil, &Invalid{setting, fmt.Sprintf("another program listens at %s: of several on one machine, "+
+			"give each a different address, such as %s=%s", addr, setting, example)}
 	}
 	if err != nil {
 		return nil, &Invalid{setting, fmt.Sprintf("%v (for example %s)", err, example)}

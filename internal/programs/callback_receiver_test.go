@@ -18,7 +18,8 @@ func TestWhyACallbackWasRefusedIsLoggedOnceAMinute(t *testing.T) {
 			refused("", 404)
 			refused("order-1", 413)
 		}
-		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), `"request_id":"order-1","http_status":413,"problem":"the body is larger`) ||
+		if n := strings.Count(log.String(), "\n"); n != 2 ||
+			!strings.Contains(log.String(), `"request_id":"order-1","http_status":413,"problem":"the body is larger`) ||
 			!strings.Contains(log.String(), `{"level":"warn","http_status":404,`) {
 			t.Errorf("%d lines, want one of each status, with the request that is known:\n%s", n, &log)
 		}

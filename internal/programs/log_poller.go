@@ -78,8 +78,8 @@ func warnOnce(log zerolog.Logger) func(request string) {
 	var once sync.Once
 	return func(request string) {
 		once.Do(func() {
-			log.Warn().Str("request_id", request).Msg("records of calls have plain keys of recipients, though RECIPIENT_KEY is set: is it set for mail-consumer too? " +
-				"Records from before it was set stay until they age out")
+			log.Warn().Str("request_id", request).Msg("records of calls have plain keys of recipients, though RECIPIENT_KEY is set: " +
+				"is it set for mail-consumer too? Records from before it was set stay until they age out")
 		})
 	}
 }
@@ -93,5 +93,6 @@ func (p *LogPoller) since(now time.Time) (time.Time, error) {
 		return at, nil
 	}
 	back, err := time.ParseDuration(p.Since)
-	return now.Add(-back), invalidIf(err != nil || back <= 0, "POLL_SINCE", "must be a time such as 2026-01-31T00:00:00Z, or a duration such as 72h")
+	return now.Add(-back), invalidIf(err != nil || back <= 0, "POLL_SINCE",
+		"must be a time such as 2026-01-31T00:00:00Z, or a duration such as 72h")
 }

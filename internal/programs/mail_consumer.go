@@ -29,7 +29,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	secrets, noSecrets := p.Secrets()
 	_, noClient := p.client(p.HeadersAsList, p.insecure()...)
 	if err := errors.Join(p.Common.validate(), p.Requests.validate(), noClient, noSecrets,
-		invalidIf(p.BatchSize < 1 || p.BatchSize > mail.MaxRecipients, "MAIL_BATCH_SIZE", "must be 1 to 1000: the service takes no more recipients a request"),
+		invalidIf(p.BatchSize < 1 || p.BatchSize > mail.MaxRecipients, "MAIL_BATCH_SIZE",
+			"must be 1 to 1000: the service takes no more recipients a request"),
 		invalidIf(p.BatchParallel < 1 || p.BatchParallel > 100, "MAIL_BATCH_PARALLEL", "must be 1 to 100"),
 		invalidIf(p.MaxRecipients < 0, "MAIL_MAX_RECIPIENTS", "must not be negative")); err != nil {
 		return err
@@ -40,7 +41,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	found, err := r.check(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue}, p.streams(bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)...)
+	found, err := r.check(ctx, []bus.Queue{bus.SendQueue, bus.AccountQueue},
+		p.streams(bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters)...)
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mail-consumer"}
 	caller := p.caller(ctx, &p.Common, limit)
-	sendHold, accountHold := r.hold(messages.Send, "email service (send)", p.RetryMax), r.hold(messages.Account, "email service (account)", p.RetryMax)
+	sendHold := r.hold(messages.Send, "email service (send)", p.RetryMax)
+	accountHold := r.hold(messages.Account, "email service (account)", p.RetryMax)
 	sendHold.Read = withSlot(caller.Slots, func(ctx context.Context) error {
 		_, err := api.Account(ctx)
 		return err
@@ -68,7 +71,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 	sends := consumer.New(settings, found.Queues[bus.SendQueue.Name], sendHold, consumer.Sends(handler.Handle))
 	accounts := consumer.New(settings, found.Queues[bus.AccountQueue.Name], accountHold,
 		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
-	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay}, messages.Send, messages.Account)
+	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay},
+		messages.Send, messages.Account)
 	r.ready.add(sends.Fault)
 	r.ready.add(accounts.Fault)
 	return r.work(ctx, p.ShutdownGrace, sends.Run, accounts.Run)

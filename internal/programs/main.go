@@ -74,7 +74,8 @@ func run(ctx context.Context, name, description string, cli any, args []string) 
 			Version kong.VersionFlag `help:"Show the version and exit."`
 		}{}), kong.Exit(func(code int) { status = code }), kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ExplicitGroups([]kong.Group{
-			{Key: "nats", Title: "NATS:"}, {Key: "upstream", Title: "Upstream:"}, {Key: "program", Title: "Program:"}, {Key: "access", Title: "Access:"},
+			{Key: "nats", Title: "NATS:"}, {Key: "upstream", Title: "Upstream:"},
+			{Key: "program", Title: "Program:"}, {Key: "access", Title: "Access:"},
 			{Key: "traces", Title: "Traces, by OpenTelemetry (its other OTEL_ variables hold too):"}}))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)

@@ -54,7 +54,8 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	found, err := r.check(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue}, p.streams(bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)...)
+	found, err := r.check(ctx, []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue},
+		p.streams(bus.MandateRequests, bus.MandateEvents, bus.DeadLetters)...)
 	if err != nil {
 		return err
 	}
@@ -67,21 +68,24 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 
 	store := bus.EventStore{Publisher: r.publisher, Source: "/errand/mandate-consumer"}
 	caller, withoutPayer := p.caller(ctx, &p.Common, limit), p.withoutPayer()
-	enrollHold, listHold := r.hold(messages.Enroll, "mandate service (enroll)", p.RetryMax), r.hold(messages.Transactions, "mandate service (transactions)", p.RetryMax)
+	enrollHold := r.hold(messages.Enroll, "mandate service (enroll)", p.RetryMax)
+	listHold := r.hold(messages.Transactions, "mandate service (transactions)", p.RetryMax)
 	enrollHold.Read = withSlot(caller.Slots, func(ctx context.Context) error { // reading a page of the list is harmless
 		_, err := api.TransactionsPage(ctx, mandate.Filter{}, 1, nil)
 		return err
 	})
 	settings := p.settings(r, store)
 	enrollments := consumer.New(settings, found.Queues[bus.EnrollQueue.Name], enrollHold,
-		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, ReturnURL: returnURL, WithoutPayer: withoutPayer}).Handle))
+		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, ReturnURL: returnURL,
+			WithoutPayer: withoutPayer}).Handle))
 	listings := consumer.New(settings, found.Queues[bus.TransactionsQueue.Name], listHold,
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
 	resolver, err := p.resolver(r, store, zone, enrollHold, limit)
 	if err != nil {
 		return err
 	}
-	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &calls.underWay}, messages.Enroll, messages.Transactions)
+	r.metrics.ofRequests(workers{p.Concurrency, []func() int{enrollments.Requests, listings.Requests}, &calls.underWay},
+		messages.Enroll, messages.Transactions)
 	r.ready.add(enrollments.Fault)
 	r.ready.add(listings.Fault)
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, func(ctx, _ context.Context) error { resolver.Run(ctx); return nil })
@@ -89,7 +93,8 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 
 // resolver makes the part that looks uncertain enrollments up again. It has its own client,
 // so that it takes no slot from requests.
-func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold, limit *throttle.Limit) (*enroll.Resolver, error) {
+func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold, limit *throttle.Limit,
+) (*enroll.Resolver, error) {
 	calls := r.observer(&p.Common)
 	api, err := p.client(r.options(&p.Common, 1, calls, limit)...)
 	if err != nil {
@@ -102,7 +107,8 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-	return &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Logger: r.log, WithoutPayer: p.withoutPayer(),
+	return &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Logger: r.log,
+		WithoutPayer: p.withoutPayer(),
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Open, error) {
 			return store.Open(ctx, messages.Enroll, messages.Uncertain, from, since)
 		},

@@ -42,7 +42,8 @@ func newMetrics() *metrics {
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_deliveries_total",
 			Help: "Delivery events published, by status."}, []string{"status"}),
 		matched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_matches_total",
-			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."}, []string{"confidence"}),
+			Help: "States of log entries by the confidence of their match to a request; with two pollers a state may count twice."},
+			[]string{"confidence"}),
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.calls)
 	m.ofBuild()

@@ -48,7 +48,8 @@ func newStreamMetrics() *streamMetrics {
 		bytes:    gauge("errand_stream_bytes", "Bytes that a stream has; every program that uses it reports the same."),
 		maxBytes: gauge("errand_stream_max_bytes", "Bytes beyond which a stream refuses what is published; 0: the stream has no limit."),
 		replicas: gauge("errand_stream_replicas", "Copies that a stream should have."),
-		current:  gauge("errand_stream_replicas_current", "Copies of a stream that are up to date; with half of them or fewer it stores nothing."),
+		current: gauge("errand_stream_replicas_current",
+			"Copies of a stream that are up to date; with half of them or fewer it stores nothing."),
 	}
 }
 
@@ -56,8 +57,9 @@ func newStreamMetrics() *streamMetrics {
 func (m *metrics) ofStreams(names []string, faults func() map[string]error) {
 	m.registry.MustRegister(m.streams.bytes, m.streams.maxBytes, m.streams.replicas, m.streams.current)
 	for _, name := range names {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_stream_fault", ConstLabels: prometheus.Labels{"stream": name},
-			Help: "1 while a stream does not store what the program writes; /readyz says why."},
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_stream_fault",
+			ConstLabels: prometheus.Labels{"stream": name},
+			Help:        "1 while a stream does not store what the program writes; /readyz says why."},
 			func() float64 { return oneIf(faults()[name] != nil) }))
 	}
 }

@@ -59,7 +59,8 @@ func TestAPollerIsMeasuredBeforeItsFirstSweep(t *testing.T) {
 				found[f.GetName()] += one.GetGauge().GetValue() + one.GetCounter().GetValue() + float64(one.GetHistogram().GetSampleCount())
 			}
 		}
-		for name, want := range map[string]float64{"errand_poll_lag_seconds": 3600, "errand_deliveries_total": 0, "errand_upstream_call_duration_seconds": 0} {
+		for name, want := range map[string]float64{"errand_poll_lag_seconds": 3600, "errand_deliveries_total": 0,
+			"errand_upstream_call_duration_seconds": 0} {
 			if got, there := found[name]; !there || got != want {
 				t.Errorf("%s is %v (%v), want %v", name, got, there, want)
 			}
@@ -74,11 +75,14 @@ func TestStreamsShowTheirSizeAndTheCopiesThatFollow(t *testing.T) {
 	peers := []*jetstream.PeerInfo{{Current: true}, {Current: true, Offline: true}, {}}
 	m.streams.set(map[string]*jetstream.StreamInfo{
 		"A": {Config: jetstream.StreamConfig{MaxBytes: -1, Replicas: 1}, State: jetstream.StreamState{Bytes: 10}},
-		"B": {Config: jetstream.StreamConfig{MaxBytes: 30, Replicas: 4}, State: jetstream.StreamState{Bytes: 20}, Cluster: &jetstream.ClusterInfo{Replicas: peers}},
+		"B": {Config: jetstream.StreamConfig{MaxBytes: 30, Replicas: 4}, State: jetstream.StreamState{Bytes: 20},
+			Cluster: &jetstream.ClusterInfo{Replicas: peers}},
 	})
 	want := map[string]float64{
-		"errand_stream_bytes A": 10, "errand_stream_max_bytes A": 0, "errand_stream_replicas A": 1, "errand_stream_replicas_current A": 1, "errand_stream_fault A": 0,
-		"errand_stream_bytes B": 20, "errand_stream_max_bytes B": 30, "errand_stream_replicas B": 4, "errand_stream_replicas_current B": 2, "errand_stream_fault B": 1,
+		"errand_stream_bytes A": 10, "errand_stream_max_bytes A": 0, "errand_stream_replicas A": 1, "errand_stream_replicas_current A": 1,
+		"errand_stream_fault A": 0,
+		"errand_stream_bytes B": 20, "errand_stream_max_bytes B": 30, "errand_stream_replicas B": 4, "errand_stream_replicas_current B": 2,
+		"errand_stream_fault B": 1,
 	}
 	if diff := cmp.Diff(want, streamValues(t, m)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -96,7 +100,8 @@ func TestRequestsAreCountedByReason(t *testing.T) {
 	m.ofRequests(workers{1, nil, new(atomic.Int64)}, messages.Enroll, messages.Account)
 	for _, o := range []consumer.Outcome{
 		{Operation: messages.Enroll, State: messages.Succeeded, Took: 300 * time.Millisecond, Age: time.Hour},
-		{Operation: messages.Enroll, State: messages.Failed, Reason: messages.ReasonRefused, DeadLetter: true, Took: 3 * time.Second, Age: 3 * time.Second},
+		{Operation: messages.Enroll, State: messages.Failed, Reason: messages.ReasonRefused, DeadLetter: true, Took: 3 * time.Second,
+			Age: 3 * time.Second},
 		{Operation: messages.Enroll, State: messages.Failed, Reason: messages.ReasonRefused, DeadLetter: true, Repeated: true},
 		{Operation: messages.Enroll, State: messages.Failed, Reason: "of a newer program"},
 	} {
@@ -142,7 +147,8 @@ func TestHoldsAreCountedByCause(t *testing.T) {
 		p.Observe(hold.Call{Err: &clients.Error{Fate: clients.Held, Status: 401}})
 	}
 	page := string(scrape(t, m))
-	for _, want := range []string{`errand_holds_total{cause="refused",operation="mandate.enroll"} 1`, `errand_holds_total{cause="no_answer",operation="mandate.enroll"} 0`} {
+	for _, want := range []string{`errand_holds_total{cause="refused",operation="mandate.enroll"} 1`,
+		`errand_holds_total{cause="no_answer",operation="mandate.enroll"} 0`} {
 		if !strings.Contains(page, "\n"+want+"\n") {
 			t.Errorf("no %s in\n%s", want, page)
 		}
@@ -155,7 +161,8 @@ func TestAStartSaysWhatIsStarted(t *testing.T) {
 	r := &runtime{log: zerolog.New(&said)}
 	r.logStart(bus.Connection{URL: "nats://me:hush@nats.example.test:4222"}.Servers(), "https://mandates.example.test/base")
 	version, revision, goVersion := build()
-	want := fmt.Sprintf(`{"level":"info","version":%q,"revision":%q,"go":%q,"nats":["nats://nats.example.test:4222"],"upstream":"mandates.example.test","message":"starting"}`+"\n",
+	want := fmt.Sprintf(`{"level":"info","version":%q,"revision":%q,"go":%q,"nats":["nats://nats.example.test:4222"],`+
+		`"upstream":"mandates.example.test","message":"starting"}`+"\n",
 		version, revision, goVersion)
 	if said.String() != want {
 		t.Errorf("got %s, want %s", said.String(), want)

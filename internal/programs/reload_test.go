@@ -22,8 +22,8 @@ func TestSecretsAreReadOnceAProbeAndOnlyWhenTheyAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := 0
 		r := reload{every: 10 * time.Second, secrets: func() (bool, error) { read++; return false, nil }}
-		for _, c := range []clients.Call{{Fate: clients.Success, Status: 200}, {Fate: clients.Held, Status: 402}, {Fate: clients.Busy, Status: 503},
-			{Fate: clients.Refused, Status: 403}} {
+		for _, c := range []clients.Call{{Fate: clients.Success, Status: 200}, {Fate: clients.Held, Status: 402},
+			{Fate: clients.Busy, Status: 503}, {Fate: clients.Refused, Status: 403}} {
 			r.observe(c)
 		}
 		if read != 0 {

@@ -86,7 +86,8 @@ func (b *Base) open(name, upstream string) (*runtime, error) {
 	r := &runtime{name: name, started: time.Now(), log: b.logger().With().Str("program", name).Logger(), metrics: newMetrics()}
 	r.logStart(b.NATS.Servers(), upstream)
 	for _, doubt := range b.doubts {
-		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).Msg("no setting has the name of this variable; was another one meant?")
+		r.log.Warn().Str("variable", doubt.variable).Str("meant", doubt.meant).
+			Msg("no setting has the name of this variable; was another one meant?")
 	}
 	r.ready.starting = "starting: waiting for NATS"
 	r.metrics.ofReadiness(&r.ready)

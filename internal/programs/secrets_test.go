@@ -28,7 +28,8 @@ func TestRecipientKeysAreOneOrTwoLongSecrets(t *testing.T) {
 			if (err != nil) != (given.want < 0) || err == nil && len(all) != given.want {
 				t.Errorf("%q: %d secrets, %v, want %d", given.text, len(all), err, given.want)
 			}
-			if err != nil && (!strings.Contains(err.Error(), "RECIPIENT_KEY") || strings.Contains(err.Error(), a) || strings.Contains(err.Error(), "short,")) {
+			if err != nil && (!strings.Contains(err.Error(), "RECIPIENT_KEY") || strings.Contains(err.Error(), a) ||
+				strings.Contains(err.Error(), "short,")) {
 				t.Errorf("%q: the error is %v", given.text, err)
 			}
 		}

@@ -43,7 +43,8 @@ func named(t *testing.T, err error) (variables []string) {
 }
 
 func TestAllMissingAndWrongSettingsAreNamedAtOnce(t *testing.T) {
-	mandate, _ := parsed[MandateConsumer](t, map[string]string{"CONCURRENCY": "1", "RETRY_TRIES": "0", "MANDATE_API_VERSION": "v2", "MANDATE_TIMEZONE": "Mars"})
+	mandate, _ := parsed[MandateConsumer](t, map[string]string{"CONCURRENCY": "1", "RETRY_TRIES": "0", "MANDATE_API_VERSION": "v2",
+		"MANDATE_TIMEZONE": "Mars"})
 	want := []string{"RETRY_TRIES", "CONCURRENCY", "MANDATE_API_URL", "MANDATE_API_V2_URL", "MANDATE_API_TOKEN", "MANDATE_TIMEZONE"}
 	if diff := cmp.Diff(want, named(t, mandate.Run(t.Context()))); diff != "" {
 		t.Errorf("mandate-consumer (-want +got):\n%s", diff)
@@ -56,7 +57,8 @@ func TestAllMissingAndWrongSettingsAreNamedAtOnce(t *testing.T) {
 }
 
 func TestTheRefusalOfPlainHTTPNamesWhatAllowsIt(t *testing.T) {
-	p, _ := parsed[MailConsumer](t, map[string]string{"MAIL_API_URL": "http://mail.example.com", "MAIL_API_KEY": "a-long-key", "NATS_URL": "nats://127.0.0.1:1"})
+	p, _ := parsed[MailConsumer](t, map[string]string{"MAIL_API_URL": "http://mail.example.com", "MAIL_API_KEY": "a-long-key",
+		"NATS_URL": "nats://127.0.0.1:1"})
 	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "ALLOW_PLAIN_HTTP=true") {
 		t.Errorf("without it: got %v", err)
 	}
@@ -105,10 +107,12 @@ func TestAMisspeltVariableIsNamedWithTheSettingThatWasMeant(t *testing.T) {
 		"NATS_URI":              "NATS_URL",
 		"NATS_PASWORD":          "NATS_PASSWORD",
 		// What is set, what others set, and what is near to nothing.
-		"CONCURRENCY": "", "MAIL_API_KEY": "", "DATE": "", "RATES": "", "PATH": "", "GOGC": "", "LOG_DIR": "", "NATS_CONTEXT": "", "POLL_INTERVAL": "",
+		"CONCURRENCY": "", "MAIL_API_KEY": "", "DATE": "", "RATES": "", "PATH": "", "GOGC": "", "LOG_DIR": "", "NATS_CONTEXT": "",
+		"POLL_INTERVAL": "",
 		// What Kubernetes gives a container for services named nats, nats-url and mandate-api.
-		"NATS_PORT": "", "NATS_SERVICE_HOST": "", "NATS_SERVICE_PORT": "", "NATS_SERVICE_PORT_CLIENT": "", "NATS_PORT_4222_TCP": "", "NATS_PORT_4222_TCP_ADDR": "",
-		"NATS_URL_PORT": "", "MANDATE_API_PORT": "", "MANDATE_API_SERVICE_HOST": "",
+		"NATS_PORT": "", "NATS_SERVICE_HOST": "", "NATS_SERVICE_PORT": "", "NATS_SERVICE_PORT_CLIENT": "", "NATS_PORT_4222_TCP": "",
+		"NATS_PORT_4222_TCP_ADDR": "",
+		"NATS_URL_PORT":           "", "MANDATE_API_PORT": "", "MANDATE_API_SERVICE_HOST": "",
 	} {
 		got := ""
 		for _, m := range misspelt(parser, []string{variable + "=value"}) {

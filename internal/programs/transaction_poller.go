@@ -62,13 +62,13 @@ func (p *TransactionPoller) Run(ctx context.Context) error {
 	read := func(ctx context.Context, number int) (mandate.Page, error) {
 		return api.TransactionsPage(ctx, mandate.Filter{Limit: transactions.MaxPage}, number, nil)
 	}
-	list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Zone: zone, WithoutPayer: p.EventPayerData == "none",
-		Published: r.metrics.transactions.published})
+	list := transactions.New(transactions.Config{Read: read, Store: store, Enrollments: store, Zone: zone,
+		WithoutPayer: p.EventPayerData == "none", Published: r.metrics.transactions.published})
 	s := &sweep.Sweeper[transactions.Record]{List: list, Sink: list, Policy: p.policy(), Logger: r.log, Lag: r.metrics.readThrough,
 		Settings: sweep.Settings{Name: "mandate service (transactions)", Interval: p.Interval, Limit: perPage, Overlap: overlap,
 			RoundEvery: p.FullInterval, Recent: recent, Pace: p.Rate}}
-	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Events: store, Publish: s.Publish, ReadLately: s.ReadLately,
-		LookedUp: r.metrics.transactions.lookedUp, Logger: r.log}
+	lookUps := &transactions.LookUps{List: list, Upstream: api, Policy: p.policy(), Events: store, Logger: r.log,
+		Publish: s.Publish, ReadLately: s.ReadLately, LookedUp: r.metrics.transactions.lookedUp}
 	r.ready.add(s.Fault)
 	return r.work(ctx, p.ShutdownGrace,
 		func(ctx, _ context.Context) error { return s.Run(ctx) },

@@ -109,7 +109,8 @@ func badAddress(variable string, err error) error {
 func (a *MandateAPI) secrets() (token, portal, checksum clients.Secret, err error) {
 	token, noToken := secret("MANDATE_API_TOKEN", a.APIToken, a.APITokenFile)
 	if noToken == nil {
-		noToken = invalidIf(token.Empty(), "MANDATE_API_TOKEN", "is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)")
+		noToken = invalidIf(token.Empty(), "MANDATE_API_TOKEN",
+			"is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)")
 	}
 	portal, noPortal := secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile)
 	checksum, noChecksum := a.Checksum.secret()
@@ -175,7 +176,8 @@ func (o *observer) call(c clients.Call) {
 
 // options are common to all clients of a program; limit may be nil.
 func (r *runtime) options(c *Common, conns int, o *observer, limit *throttle.Limit) []clients.Option {
-	opts := append(c.insecure(), clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call), clients.UnderWay(&o.underWay))
+	opts := append(c.insecure(), clients.Timeout(c.UpstreamTimeout), clients.MaxConns(conns), clients.Observe(o.call),
+		clients.UnderWay(&o.underWay))
 	if limit != nil {
 		opts = append(opts, clients.WaitToRead(limit.Wait))
 	}

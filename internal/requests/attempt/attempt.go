@@ -1,6 +1,5 @@
 // Package attempt is the only code that may make a call which changes something upstream.
-// That a call is made at most once, as long as its fate is unknown, rests on this package
-// and on the history.
+// This package and the history ensure that a call of unknown fate is not made again.
 //
 //	started stored ─► record left (mail) ─► call ─┬─ answered well ─► Done
 //	  ▲    its deadline outlasts the call         ├─ refused ───────► Refused, or Uncertain behind an unknown one
@@ -17,7 +16,7 @@
 //	prepare.go   before a call: give up, look, announce
 //	judge.go     after a failed one: what follows from its fate
 //	deadline.go  announcing a call, and how long that holds
-//	prior.go     what an earlier delivery left, and leaving it
+//	prior.go     what an earlier delivery stored, and storing it for the next
 package attempt
 
 import (
@@ -53,10 +52,10 @@ type Caller struct {
 	Timeout time.Duration   // of one call, as the client has it
 	Slots   hold.Slots      // calls under way at once
 	Stop    <-chan struct{} // closed when the program is to end: no call is repeated then
-	// Throttle waits until one more call may be made, which is then made within retry.MayCall;
-	// nil: there is no limit. Errors: the context's cause, or that the program is to end.
+	// Throttle waits until one more call may be made, which is then made within retry.MayCall; nil
+	// means no limit. Errors: the context's cause, or that the program is to end.
 	Throttle func(context.Context) error
-	// Owe counts a call that did not wait for Throttle; nil: there is no limit.
+	// Owe counts a call that did not wait for Throttle; nil means no limit.
 	Owe func()
 }
 
@@ -76,8 +75,8 @@ type Verdict string
 const (
 	Done       Verdict = "done"        // answered well
 	Refused    Verdict = "refused"     // nothing happened, and never will
-	Uncertain  Verdict = "uncertain"   // it may have happened, and no more is found out
-	RetryLater Verdict = "retry_later" // nothing happened, or it is not found out yet
+	Uncertain  Verdict = "uncertain"   // it may have happened, and nothing more can be found out
+	RetryLater Verdict = "retry_later" // nothing happened, or that is not found out yet
 	GivenUp    Verdict = "given_up"    // nothing happened until give_up_at
 )
 
@@ -90,7 +89,7 @@ type Result[T any] struct {
 	Message string
 	Status  int
 	Fields  map[string][]string
-	// AfterUnknown: a call of unknown fate was made before the last one, or before the wait.
+	// AfterUnknown is set if a call of unknown fate was made before the last one, or before the wait.
 	AfterUnknown bool
 	HeldCount    int
 	NotBefore    time.Time // of RetryLater
@@ -100,25 +99,24 @@ type Result[T any] struct {
 // Call is one thing to be done upstream, at most once.
 type Call[T any] struct {
 	Delivery
-	// Unknown is why the fate of an earlier call is unknown; "": of none.
+	// Unknown is why the fate of an earlier call is unknown; "" if no call's is.
 	Unknown messages.Reason
-	// OwnKey: the request names credentials of its own.
+	// OwnKey is set if the request names its own credentials.
 	OwnKey bool
-	// Before is asked before each call; not nil: nothing is called, it can never be done.
+	// Before, if set, is asked before each call. An error means that the call can never be made.
 	Before func(now time.Time) *clients.Error
-	// Started gives the body of the event that announces a call.
+	// Started returns the body of the event that announces a call.
 	Started Started
-	// Stale reports whether what the last started event says does not hold any more; nil: it
-	// always does.
+	// Stale, if set, reports whether what the last started event says no longer holds.
 	Stale func(now time.Time) bool
-	// Record leaves what finds the call in the sending log again; nil: nothing is left.
-	// It is called when started is stored.
+	// Record, if set, stores what finds the call in the sending log. It is called when started is
+	// stored.
 	Record func(ctx context.Context, begin, until time.Time) error
 	// OnUnknown says what to do about a call of unknown fate: Done to make it again, or
-	// Uncertain; fresh: it was made just now. It is asked after such a call and
-	// right before every later one. An error means that it could not be found out now.
+	// Uncertain. It is asked after such a call (fresh) and right before every later one. An
+	// error means that it could not be found out now.
 	OnUnknown func(ctx context.Context, fresh bool) (Verdict, error)
-	// LooksUp: OnUnknown calls the upstream itself. A call whose worker died is taken over first.
+	// LooksUp is set if OnUnknown calls the upstream. A call whose worker died is taken over first.
 	LooksUp bool
 	// Make makes the call.
 	Make func(context.Context) (T, error)
@@ -131,20 +129,21 @@ type run[T any] struct {
 	result   Result[T]
 	deadline Deadline
 	counted  bool     // the history's attempt counts the call that comes next
-	found    Deadline // until when what OnUnknown said may be acted upon
+	found    Deadline // until when OnUnknown's answer may be acted upon
 	slotted  bool     // a slot is taken
-	allowed  Deadline // until when the call may begin that Throttle was asked for
-	asked    int      // how often it was, for the call that comes next
+	allowed  Deadline // until when the call that Throttle let pass may begin
+	asked    int      // how often Throttle was asked for the next call
 }
 
 // Run makes the call, unless something is in the way. Errors: history.ErrFenced when another
-// worker has the request, the log's, or the context's cause; then nothing is known but
-// what the history says.
+// worker has the request, the log's, or the context's cause; then only the history says what
+// is known.
 func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
 	r := &run[T]{Caller: caller, Call: call}
 	p := call.Prior
 	last := p.State == messages.Deferred && p.Reason == call.Unknown // the call of unknown fate was the last one
-	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: call.Unknown, Message: MessageOf(p, call.Unknown)}
+	r.result = Result[T]{AfterUnknown: p.AfterUnknown && !last, HeldCount: p.HeldCount, Reason: call.Unknown,
+		Message: MessageOf(p, call.Unknown)}
 	if call.LooksUp && call.Prior.State == messages.Started { // fences the worker that announced the call
 		state := State{AfterUnknown: call.Prior.AfterUnknown, Unknown: call.Unknown}
 		if _, err := caller.Announce(ctx, call.History, call.Started, state); err != nil {
@@ -168,7 +167,7 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 		if !r.Pause(ctx, max(0, min(wait, time.Until(r.GiveUpAt)))) {
 			return r.finish(context.Cause(ctx))
 		}
-		r.found = Deadline{} // what was found out before the wait may not hold any more
+		r.found = Deadline{} // what was found out before the wait may no longer hold
 		if r.Stopping() {
 			r.later(failed, r.Policy.Defer(r.Prior.Waited()))
 			return r.finish(nil)

@@ -9,9 +9,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// Deadline holds by two clocks: the wall clock, which others read, and the monotonic one,
+// Deadline holds by two clocks: the wall clock, which others read, and the monotonic clock,
 // which stands still while the machine is suspended and cannot be set. It is a whole
-// millisecond, so that it is the one that events say.
+// millisecond, as in events.
 type Deadline struct{ wall, monotonic time.Time }
 
 func newDeadline(d time.Duration) Deadline {
@@ -23,23 +23,23 @@ func newDeadline(d time.Duration) Deadline {
 // Time is the deadline as events say it.
 func (l Deadline) Time() messages.Time { return messages.Time{Time: l.wall} }
 
-// Outlasts reports whether d from now on is not too long by either clock.
+// Outlasts reports whether d from now on ends before the deadline by both clocks.
 func (l Deadline) Outlasts(now time.Time, d time.Duration) bool {
 	return !now.Add(d).After(l.monotonic) && !now.Round(0).Add(d).After(l.wall)
 }
 
 func (l Deadline) passed(now time.Time) bool { return !l.Outlasts(now, 0) }
 
-// Deadline is until when a call that is announced now may last.
+// Deadline is when a call that is announced now must be over.
 func (c *Caller) Deadline() Deadline { return newDeadline(c.Timeout + retry.Margin) }
 
-// Started gives the body of the event that announces a call.
+// Started returns the body of the event that announces a call.
 type Started func(deadline messages.Time, s State) messages.Body
 
 // State is what a started event says beside its deadline.
 type State struct {
 	AfterUnknown bool
-	Unknown      messages.Reason // why the fate of the call before is unknown, while it is found out
+	Unknown      messages.Reason // why the previous call's fate is unknown, while it is found out
 }
 
 // Announce stores started with a new deadline over the last event of a history.

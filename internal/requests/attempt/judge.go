@@ -11,12 +11,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// judge takes a failed call to its end, or reports that it may be repeated. again: there is
-// a try left on this delivery.
+// judge takes a failed call to its end, or reports that it may be repeated; again says whether
+// this delivery has a try left.
 func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended bool, err error) {
 	e, ok := errors.AsType[*clients.Error](failed)
 	if !ok {
-		e = &clients.Error{Operation: string(r.History.Operation), Fate: clients.Unknown, Reason: clients.ReasonNoAnswer, Message: "no answer", Err: failed}
+		e = &clients.Error{Operation: string(r.History.Operation), Fate: clients.Unknown, Reason: clients.ReasonNoAnswer, Message: "no answer",
+			Err: failed}
 	}
 	seen := hold.Call{Err: e, Exhausted: !again}
 	switch e.Fate {
@@ -33,7 +34,7 @@ func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended boo
 		return true, r.accountFault(ctx, e)
 	}
 	r.Permit.Observe(seen)
-	if ctx.Err() != nil { // cut off by our own end: whoever takes over finds out
+	if ctx.Err() != nil { // cut off by this program's end: the next worker finds out
 		return false, context.Cause(ctx)
 	}
 	r.describe(e)
@@ -77,8 +78,8 @@ func (r *run[T]) ask(ctx context.Context, fresh bool) (Verdict, error) {
 	return r.OnUnknown(ctx, fresh)
 }
 
-// refused ends a request that the upstream refused: behind a call of unknown fate that one
-// may have done what this one was refused for.
+// refused ends a request that the upstream refused. After a call of unknown fate, that call may
+// have done what this one was refused for.
 func (r *run[T]) refused(ctx context.Context, e *clients.Error) error {
 	if r.Unknown == "" {
 		r.describe(e)
@@ -93,16 +94,17 @@ func (r *run[T]) refused(ctx context.Context, e *clients.Error) error {
 	return nil
 }
 
-// heldTries is how often a request may meet held while others succeed until it is taken
-// for its own fault.
+// heldTries is how often a request may meet held, while others succeed, until the fault is taken
+// to be the request's.
 const heldTries = 5
 
-// accountFault defers a request that met held, or ends it when the fault is its own: its
-// credentials, or what it met again and again while others succeeded.
+// accountFault defers a request that met held, or ends it if the fault is the request's: its
+// credentials, or held again and again while others succeeded.
 func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
 	h := r.Permit.Hold()
 	own := r.OwnKey && (e.Status == 401 || e.Status == 402 || e.Status == 403)
-	alone := r.result.HeldCount > 0 && r.Prior.State == messages.Deferred && r.Prior.Reason == messages.ReasonHeld && h.SucceededSince(r.Prior.At.Time)
+	alone := r.result.HeldCount > 0 && r.Prior.State == messages.Deferred && r.Prior.Reason == messages.ReasonHeld &&
+		h.SucceededSince(r.Prior.At.Time)
 	switch {
 	case r.result.HeldCount == 0:
 		r.result.HeldCount = 1
@@ -119,15 +121,15 @@ func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
 	return nil
 }
 
-// held is for a call that was not made because of a hold. It comes back soon: while the hold
-// lasts it stays in its queue.
+// held defers a request whose call was not made because of a hold. It comes back soon: while the
+// hold lasts it stays in its queue.
 func (r *run[T]) held(err error) {
 	e := &clients.Error{Operation: string(r.History.Operation), Fate: clients.Held, Reason: clients.ReasonHeld, Message: err.Error(), Err: err}
 	if active, ok := errors.AsType[*hold.ActiveError](err); ok {
 		e.Status = active.Status
 	}
 	wait := r.Policy.Max
-	if r.Unknown != "" { // each call more is a risk: rather seldom than soon
+	if r.Unknown != "" { // each further call is a risk: rather seldom than soon
 		wait = r.Policy.Defer(r.Prior.Waited())
 	}
 	r.later(e, wait)

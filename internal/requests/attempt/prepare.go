@@ -30,8 +30,8 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 			if ended, err := r.look(ctx, false); err != nil || ended {
 				return ended, err
 			}
-			// It waited itself where it called. If the call waited too, before or after it,
-			// one of them would be too old, or many calls that waited be made at once.
+			// A look-up waits for the rate itself. If the call waited too, before or after it,
+			// one of them would be too old, or many calls would be made at once.
 			if r.allowed = r.found; r.LooksUp && r.Owe != nil {
 				r.Owe()
 			}
@@ -58,10 +58,10 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 	}
 }
 
-// await waits until the call may be made, and not beyond give_up_at. It comes before all
-// that ages: what is looked up, and above all the announcement, since a worker that died
-// while it waited must not leave a call of unknown fate. A program that ends gives the
-// request back; where a call was announced that it did not make, it says so.
+// await waits until the call may be made, and not beyond give_up_at. It comes before everything
+// that ages: look-ups, and above all the announcement, since a worker that died while it waited
+// must not leave a call of unknown fate. A program that ends gives the request back; if a call was
+// announced and not made, it stores that.
 func (r *run[T]) await(ctx context.Context) error {
 	limited, cancel := context.WithDeadline(ctx, r.GiveUpAt)
 	defer cancel()
@@ -91,7 +91,7 @@ func (r *run[T]) announce(ctx context.Context) error {
 	}
 	r.deadline = until
 	begin := time.Now()
-	if r.Record == nil || until.passed(begin) { // passed: another worker may have it, announcing it again will show
+	if r.Record == nil || until.passed(begin) { // if it has passed, another worker may have it: announcing it again will show
 		return nil
 	}
 	if err := r.Record(ctx, begin, until.wall); err != nil {
@@ -104,8 +104,7 @@ func (r *run[T]) announce(ctx context.Context) error {
 	return nil
 }
 
-// giveUp ends a request after give_up_at. Behind a call of unknown fate it is looked at
-// once more.
+// giveUp ends a request after give_up_at. After a call of unknown fate it is looked up once more.
 func (r *run[T]) giveUp(ctx context.Context) error {
 	r.result.Verdict, r.result.Reason, r.result.Status = GivenUp, messages.ReasonUnavailable, 0
 	r.result.Message = fmt.Sprintf("given up after %s", messages.Time{Time: r.GiveUpAt})

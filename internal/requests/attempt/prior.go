@@ -9,7 +9,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// UnknownOf is why the fate of a call in a history is unknown; "": none is.
+// UnknownOf is why the fate of a call in a history is unknown; "" if no call's is.
 func UnknownOf(p history.Prior) messages.Reason {
 	switch {
 	case p.State == messages.Started && p.Unknown != "":
@@ -44,7 +44,7 @@ func NotBefore(wait time.Duration, giveUp time.Time) time.Time {
 	return at
 }
 
-// Defer stores that a request waits, as r says, and gives the error that says so to the queue.
+// Defer stores that a request waits, as r says, and returns the error that tells the queue.
 func Defer[T any](ctx context.Context, h *history.History, r Result[T], body *messages.DeferredBody) error {
 	body.Reason, body.Message, body.HTTPStatus, body.NotBefore = r.Reason, r.Message, r.Status, messages.Time{Time: r.NotBefore}
 	body.AfterUnknown, body.HeldCount = r.AfterUnknown, r.HeldCount

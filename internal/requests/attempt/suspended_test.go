@@ -23,10 +23,11 @@ func TestWhatWasFoundOutBeforeASuspensionIsFoundOutAgain(t *testing.T) {
 	} {
 		looks := 0
 		r := &run[int]{Caller: &Caller{Timeout: time.Second}, found: c.found, counted: true, deadline: newDeadline(time.Minute),
-			Call: Call[int]{Unknown: "no_answer", Delivery: Delivery{GiveUpAt: now.Add(time.Hour)}, OnUnknown: func(context.Context, bool) (Verdict, error) {
-				looks++
-				return Done, nil
-			}}}
+			Call: Call[int]{Unknown: "no_answer", Delivery: Delivery{GiveUpAt: now.Add(time.Hour)},
+				OnUnknown: func(context.Context, bool) (Verdict, error) {
+					looks++
+					return Done, nil
+				}}}
 		if ended, err := r.prepare(t.Context()); ended || err != nil || looks != c.looks {
 			t.Errorf("%s: %d looks, want %d; %t, %v", c.name, looks, c.looks, ended, err)
 		}

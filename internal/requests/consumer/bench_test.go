@@ -44,19 +44,22 @@ type runner interface {
 	Run(ctx, hard context.Context) error
 }
 
-var enrollments = work{bus.EnrollQueue, messages.Enroll.Requested(), `{"portal_key":"portal","order_number":"DD%d","amount":100,"payer_id_type":1,"payer_id":"900101011234",` +
-	`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",` +
-	`"frequency_mode":"MT","application_reason":"Enrollment"}`, "succeeded",
+var enrollments = work{bus.EnrollQueue, messages.Enroll.Requested(),
+	`{"portal_key":"portal","order_number":"DD%d","amount":100,"payer_id_type":1,"payer_id":"900101011234",` +
+		`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",` +
+		`"frequency_mode":"MT","application_reason":"Enrollment"}`, "succeeded",
 	func(t testing.TB, s consumer.Settings, _ bus.EventStore, caller *attempt.Caller, queue jetstream.Consumer, h *hold.Hold) runner {
 		api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1", Token: clients.NewSecret("api-token")},
-			clients.Transport(atOnce(`{"amount":100,"application_type":"Enrollment","url":"https://mandate.example.test/intent/DD1"}`)), clients.MaxConns(at64))
+			clients.Transport(atOnce(`{"amount":100,"application_type":"Enrollment","url":"https://mandate.example.test/intent/DD1"}`)),
+			clients.MaxConns(at64))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return consumer.New(s, queue, h, consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: time.UTC}).Handle))
 	}}
 
-var mails = work{bus.SendQueue, messages.Send.Requested(), `{"to":["one%d@example.test"],"from":"shop@example.test","subject":"Your order","content":"Thank you."}`, "accepted",
+var mails = work{bus.SendQueue, messages.Send.Requested(),
+	`{"to":["one%d@example.test"],"from":"shop@example.test","subject":"Your order","content":"Thank you."}`, "accepted",
 	func(t testing.TB, s consumer.Settings, store bus.EventStore, caller *attempt.Caller, queue jetstream.Consumer, h *hold.Hold) runner {
 		api, err := mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("secret-key")},
 			clients.Transport(atOnce(`{"error":false,"status_code":200,"message":"OK","data":{"total_recipient":1}}`)), clients.MaxConns(at64))
@@ -78,7 +81,8 @@ func (w work) settle(t testing.TB, n int, begin, end func()) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		if _, err := js.PublishAsync(w.subject, fmt.Appendf(nil, w.body, i), jetstream.WithMsgID(fmt.Sprintf("request-%d", i)), jetstream.WithStallWait(time.Minute)); err != nil {
+		if _, err := js.PublishAsync(w.subject, fmt.Appendf(nil, w.body, i), jetstream.WithMsgID(fmt.Sprintf("request-%d", i)),
+			jetstream.WithStallWait(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +103,8 @@ func (w work) settle(t testing.TB, n int, begin, end func()) {
 	store := bus.EventStore{Publisher: publisher, Source: "/errand/bench"}
 	caller := &attempt.Caller{Timeout: 30 * time.Second, Slots: make(hold.Slots, at64)}
 	settings := consumer.Settings{Conn: nc, Log: store, Dead: publisher,
-		InFlight: make(hold.Slots, at64+at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
+		InFlight: make(hold.Slots, at64+at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 },
+		Newer:    func() bool { return false },
 		Logger:   zerolog.New(io.Discard).With().Timestamp().Logger(),
 		Observer: consumer.Observer{Settled: func(o consumer.Outcome) { settled <- string(o.State) }, Panicked: func(messages.Operation) {}}}
 	c := w.make(t, settings, store, caller, found.Queues[w.queue.Name], &hold.Hold{Interval: time.Second, Log: zerolog.Nop()})
@@ -130,7 +135,8 @@ func BenchmarkSettleMail(b *testing.B) {
 }
 
 // What a request costs must not grow unseen. Its allocations hardly vary, unlike its time; the
-// broker's buffers make their bytes vary by some percent. Where this fails, BenchmarkSettle with -memprofile shows what allocates. Where that is worth its
+// broker's buffers make their bytes vary by some percent. Where this fails, BenchmarkSettle with -memprofile shows what allocates. Where
+// that is worth its
 // price write the new figures here, and say in the commit what they buy; where one falls by more
 // than a few percent, write that here too.
 func TestARequestAllocatesNoMoreThanItDid(t *testing.T) {
@@ -148,7 +154,8 @@ func TestARequestAllocatesNoMoreThanItDid(t *testing.T) {
 		allocs, bytes := float64(after.Mallocs-before.Mallocs)/n, float64(after.TotalAlloc-before.TotalAlloc)/n
 		t.Logf("%s allocates %.1f times, %.0f bytes, with its part of the broker's", what, allocs, bytes)
 		if allocs > more*c.allocs || bytes > larger*c.bytes {
-			t.Errorf("%s allocates %.1f times and %.0f bytes, the figures here are %.0f and %.0f: see the comment", what, allocs, bytes, c.allocs, c.bytes)
+			t.Errorf("%s allocates %.1f times and %.0f bytes, the figures here are %.0f and %.0f: see the comment", what, allocs, bytes, c.allocs,
+				c.bytes)
 		}
 	}
 }

@@ -174,7 +174,8 @@ func (c *Consumer[R]) awaitQueue(ctx context.Context, why error) {
 		_, err := c.source.Info(ctx)
 		switch {
 		case err == nil && errors.Is(why, bus.ErrRefused):
-			c.unhealthy(fmt.Sprintf("consumer %s delivers no requests: %v: if this lasts, look at the request limits that were set on it", c.name(), why))
+			c.unhealthy(fmt.Sprintf("consumer %s delivers no requests: %v: if this lasts, look at the request limits that were set on it",
+				c.name(), why))
 			return
 		case err == nil:
 			c.unhealthy("")

@@ -53,8 +53,10 @@ func newHarness(t *testing.T) *harness {
 	queue := found.Queues[bus.EnrollQueue.Name]
 	h.pull = bus.NewPull(nc, queue)
 	t.Cleanup(h.pull.Close)
-	h.Consumer = New(Settings{Conn: nc, Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
-		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Observer: Observer{Settled: h.count, Panicked: func(messages.Operation) { h.panics++ }}}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
+	h.Consumer = New(Settings{Conn: nc, Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
+		Newer:  func() bool { return false },
+		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Observer: Observer{Settled: h.count,
+			Panicked: func(messages.Operation) { h.panics++ }}}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
 	h.handle(succeeds)
 	return h
 }

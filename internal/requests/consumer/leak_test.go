@@ -104,7 +104,8 @@ func TestNothingIsLeftOfAStorm(t *testing.T) {
 					t.Fatal(err)
 				}
 				upstream := &stormy{}
-				api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1", Token: clients.NewSecret("token"), PortalKey: clients.NewSecret("portal")},
+				api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1", Token: clients.NewSecret("token"),
+					PortalKey: clients.NewSecret("portal")},
 					clients.Transport(upstream), clients.Timeout(30*time.Second))
 				if err != nil {
 					t.Fatal(err)
@@ -118,7 +119,8 @@ func TestNothingIsLeftOfAStorm(t *testing.T) {
 					caller := &attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
 						Timeout: 30 * time.Second, Slots: make(hold.Slots, concurrency), Stop: ctx.Done()}
 					settings := consumer.Settings{Conn: nc, Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher,
-						InFlight: make(hold.Slots, concurrency+2), GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
+						InFlight: make(hold.Slots, concurrency+2), GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
+						Newer:  func() bool { return false },
 						Logger: zerolog.Nop(), Observer: consumer.Observer{Panicked: func(messages.Operation) {},
 							Settled: func(consumer.Outcome) { mu.Lock(); settled++; mu.Unlock() }}}
 					all := consumer.New(settings, found.Queues[bus.EnrollQueue.Name], &hold.Hold{Interval: 10 * time.Second, Log: zerolog.Nop()},
@@ -132,7 +134,8 @@ func TestNothingIsLeftOfAStorm(t *testing.T) {
 						t.Error(err)
 					}
 					if all.Requests() != 0 || len(settings.InFlight) != 0 || len(caller.Slots) != 0 {
-						t.Errorf("after %v: %d requests are leased, %d in flight, %d slots are taken", while, all.Requests(), len(settings.InFlight), len(caller.Slots))
+						t.Errorf("after %v: %d requests are leased, %d in flight, %d slots are taken", while, all.Requests(), len(settings.InFlight),
+							len(caller.Slots))
 					}
 				}
 				if c.stop > 0 {

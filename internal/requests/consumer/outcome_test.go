@@ -22,7 +22,8 @@ func TestWhatDidNotGoWellIsAWarningWithItsReason(t *testing.T) {
 		want         string
 		counted      Outcome
 	}{
-		{what: "it succeeded", state: messages.Succeeded, body: &messages.EnrollSucceeded{Enrollment: json.RawMessage(`{}`)}, want: `{"level":"info","state":"succeeded"}`,
+		{what: "it succeeded", state: messages.Succeeded, body: &messages.EnrollSucceeded{Enrollment: json.RawMessage(`{}`)},
+			want:    `{"level":"info","state":"succeeded"}`,
 			counted: Outcome{State: messages.Succeeded}},
 		{what: "it failed", state: messages.Failed, body: &messages.FailedBody{Reason: messages.ReasonRefused, Message: values, HTTPStatus: 422,
 			Fields: map[string][]string{"payer_name": {values}, "amount": {values}, values: {values}, "900101015555": {values}}},
@@ -32,15 +33,18 @@ func TestWhatDidNotGoWellIsAWarningWithItsReason(t *testing.T) {
 			want:    `{"level":"warn","state":"uncertain","reason":"no_answer","http_status":0,"fields":[]}`,
 			counted: Outcome{State: messages.Uncertain, Reason: messages.ReasonNoAnswer, DeadLetter: true}},
 		{what: "it is partial", state: messages.Partial, body: &messages.SendOutcome{UnsettledCount: 2, Unsettled: []messages.Unsettled{
-			{State: messages.Accepted, Reason: messages.ReasonShortCount}, {State: messages.Refused, Reason: messages.ReasonRefused, HTTPStatus: 413, Message: values}}},
+			{State: messages.Accepted, Reason: messages.ReasonShortCount}, {State: messages.Refused, Reason: messages.ReasonRefused, HTTPStatus: 413,
+				Message: values}}},
 			want:    `{"level":"warn","state":"partial","reason":"refused","http_status":413,"fields":[]}`,
 			counted: Outcome{State: messages.Partial, Reason: messages.ReasonRefused, DeadLetter: true}},
-		{what: "it was taken short", state: messages.Partial, body: &messages.SendOutcome{UnsettledCount: 1, Unsettled: []messages.Unsettled{{State: messages.Accepted, Reason: messages.ReasonShortCount, Message: values}}},
+		{what: "it was taken short", state: messages.Partial, body: &messages.SendOutcome{UnsettledCount: 1,
+			Unsettled: []messages.Unsettled{{State: messages.Accepted, Reason: messages.ReasonShortCount, Message: values}}},
 			want:    `{"level":"warn","state":"partial","reason":"short_count","http_status":0,"fields":[]}`,
 			counted: Outcome{State: messages.Partial, Reason: messages.ReasonShortCount}},
-		{what: "it had failed", stored: `{"reason":"refused","http_status":422,"fields":{"amount":["` + values + `"]}}`, state: messages.Failed, repeated: true,
-			want:    `{"level":"info","state":"failed","reason":"refused","http_status":422,"fields":["amount"]}`,
-			counted: Outcome{State: messages.Failed, Reason: messages.ReasonRefused, Repeated: true, DeadLetter: true}},
+		{what: "it had failed", stored: `{"reason":"refused","http_status":422,"fields":{"amount":["` + values + `"]}}`, state: messages.Failed,
+			repeated: true,
+			want:     `{"level":"info","state":"failed","reason":"refused","http_status":422,"fields":["amount"]}`,
+			counted:  Outcome{State: messages.Failed, Reason: messages.ReasonRefused, Repeated: true, DeadLetter: true}},
 	} {
 		h := newHarness(t)
 		delivery := uint64(1)

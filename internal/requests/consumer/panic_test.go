@@ -102,7 +102,8 @@ func run(t *testing.T, nc *nats.Conn, panics *atomic.Int64, handle consumer.Hand
 		t.Fatal(err)
 	}
 	c := consumer.New(consumer.Settings{Conn: nc, Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher,
-		InFlight: make(hold.Slots, 4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false }, Logger: zerolog.Nop(),
+		InFlight: make(hold.Slots, 4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
+		Logger:   zerolog.Nop(),
 		Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) { panics.Add(1) }}},
 		found.Queues[bus.SendQueue.Name], &hold.Hold{Interval: 10 * time.Second, Log: zerolog.Nop()}, consumer.Sends(handle))
 	ctx, stop := context.WithCancel(t.Context())

@@ -59,7 +59,8 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 		}
 	}
 	d.ids, d.reopened = own, 0
-	d.invalid = &messages.Invalid{Fields: map[string][]string{bus.HeaderRequestID: {"names a request that was not reopened with these contents"}}}
+	d.invalid = &messages.Invalid{Fields: map[string][]string{
+		bus.HeaderRequestID: {"names a request that was not reopened with these contents"}}}
 	return nil
 }
 

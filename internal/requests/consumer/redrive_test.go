@@ -23,9 +23,11 @@ var unnamed = enrollment(nil)
 // it gives the sequence of that.
 func (h *harness) reopened(id, by, body string) uint64 {
 	h.t.Helper()
-	h.log.Put("mandate.enroll.uncertain."+id, []byte(fmt.Sprintf(`{"request_id":%q,"attempt":1,"reason":"no_answer","fingerprint":%q}`, id, fingerprint(h.t, body))))
+	h.log.Put("mandate.enroll.uncertain."+id, []byte(fmt.Sprintf(`{"request_id":%q,"attempt":1,"reason":"no_answer","fingerprint":%q}`, id,
+		fingerprint(h.t, body))))
 	return h.log.Put("mandate.enroll.reopened."+id, []byte(fmt.Sprintf(
-		`{"request_id":%q,"attempt":1,"by":%q,"was":{"state":"uncertain","reason":"no_answer"},"after_unknown":true,"fingerprint":%q}`, id, by, fingerprint(h.t, body))))
+		`{"request_id":%q,"attempt":1,"by":%q,"was":{"state":"uncertain","reason":"no_answer"},"after_unknown":true,"fingerprint":%q}`, id, by,
+		fingerprint(h.t, body))))
 }
 
 func fingerprint(t *testing.T, body string) string {
@@ -95,11 +97,13 @@ func TestNobodyTakesAnIDBySayingThatItWasReopened(t *testing.T) {
 		"one that ended": {before: func(h *harness) uint64 {
 			return h.log.Put("mandate.enroll.failed."+victim, []byte(`{"fingerprint":""}`))
 		}},
-		"one that was corrected":         {before: func(h *harness) uint64 { return h.reopened(victim, messages.ByCorrection, unnamed) }},
-		"one reopened for other content": {before: func(h *harness) uint64 { return h.reopened(victim, "ann", enrollment(map[string]any{"amount": "200"})) }},
-		"one reopened later":             {before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) + 1 }},
-		"another than the body names":    {before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) }, body: request},
-		"a pattern":                      {id: "*", before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) }},
+		"one that was corrected": {before: func(h *harness) uint64 { return h.reopened(victim, messages.ByCorrection, unnamed) }},
+		"one reopened for other content": {before: func(h *harness) uint64 {
+			return h.reopened(victim, "ann", enrollment(map[string]any{"amount": "200"}))
+		}},
+		"one reopened later":          {before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) + 1 }},
+		"another than the body names": {before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) }, body: request},
+		"a pattern":                   {id: "*", before: func(h *harness) uint64 { return h.reopened(victim, "ann", unnamed) }},
 		"a reopening without contents": {before: func(h *harness) uint64 {
 			return h.log.Put("mandate.enroll.reopened."+victim, []byte(`{"stream":"MANDATE_REQUESTS","seq":7}`))
 		}},
@@ -172,7 +176,8 @@ func TestARedriveCorrectsNothing(t *testing.T) {
 	h := newHarness(t)
 	at := h.reopened("a1", "ann", request)
 	other := enrollment(map[string]any{"request_id": "a1", "amount": "200"})
-	h.log.Put("mandate.enroll.failed.a1", []byte(fmt.Sprintf(`{"request_id":"a1","reason":"refused","fingerprint":%q}`, fingerprint(t, other))))
+	h.log.Put("mandate.enroll.failed.a1", []byte(fmt.Sprintf(`{"request_id":"a1","reason":"refused","fingerprint":%q}`,
+		fingerprint(t, other))))
 	h.settle(t.Context(), h.redriven("a1", at, request, 0))
 	if got := h.answered(); got != "+ACK" || len(h.handled) != 0 {
 		t.Errorf("%s, handled %q", got, h.handled)

@@ -165,7 +165,8 @@ const maxPanics = 3
 func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history.History) (ending, error) {
 	ev, err := h.Settle(ctx, false, func(p history.Prior) (messages.Event, error) {
 		state := messages.Uncertain
-		b := messages.FailedBody{Reason: messages.ReasonInterrupted, Message: "its handling fails each time; a call may have been made", Fingerprint: d.digest}
+		b := messages.FailedBody{Reason: messages.ReasonInterrupted, Message: "its handling fails each time; a call may have been made",
+			Fingerprint: d.digest}
 		if !p.Acted() && p.State != messages.Deferred {
 			state, b.Reason, b.Message = messages.Failed, messages.ReasonInvalidRequest, "its handling fails each time"
 		}

@@ -93,7 +93,8 @@ func TestAnInvalidRequestEndsWithItsFaultsAndADeadLetter(t *testing.T) {
 	if failed.Reason != messages.ReasonInvalidRequest || len(failed.Fields["amount"]) != 1 || failed.OrderNumber != "DD-1" {
 		t.Errorf("got %+v", failed)
 	}
-	if d := h.dead(); d == nil || string(d.Data) != body || d.Header.Get("Errand-Reason") != "invalid_request" || d.Header.Get("Errand-Request-Id") != "a1" {
+	if d := h.dead(); d == nil || string(d.Data) != body || d.Header.Get("Errand-Reason") != "invalid_request" ||
+		d.Header.Get("Errand-Request-Id") != "a1" {
 		t.Errorf("the dead letter is %+v", d)
 	}
 }
@@ -190,8 +191,10 @@ func TestOnlyAValidRequestCorrectsOneThatFailed(t *testing.T) {
 		handled             int
 	}{
 		{"a valid one", `{"reason":"refused","fingerprint":"f"}`, request, []string{"a1 failed", "a1 reopened", "a1 succeeded"}, 1},
-		{"an invalid one", `{"reason":"refused","fingerprint":"f"}`, enrollment(map[string]any{"request_id": "a1", "amount": "1"}), []string{"a1 failed", "own failed"}, 0},
-		{"one behind a call of unknown fate", `{"reason":"refused","fingerprint":"f","after_unknown":true}`, request, []string{"a1 failed", "own failed"}, 0},
+		{"an invalid one", `{"reason":"refused","fingerprint":"f"}`, enrollment(map[string]any{"request_id": "a1", "amount": "1"}),
+			[]string{"a1 failed", "own failed"}, 0},
+		{"one behind a call of unknown fate", `{"reason":"refused","fingerprint":"f","after_unknown":true}`, request,
+			[]string{"a1 failed", "own failed"}, 0},
 	} {
 		h := newHarness(t)
 		h.log.Put("mandate.enroll.failed.a1", []byte(c.first))

@@ -22,7 +22,8 @@ import (
 func (h *harness) run(n int, inFlight hold.Slots, handle Handler[messages.EnrollRequest]) (stop func() *jetstream.ConsumerInfo) {
 	h.t.Helper()
 	for i := range n {
-		if _, err := h.js.Publish(h.t.Context(), messages.Enroll.Requested(), []byte(enrollment(map[string]any{"request_id": fmt.Sprint("r", i)}))); err != nil {
+		if _, err := h.js.Publish(h.t.Context(), messages.Enroll.Requested(),
+			[]byte(enrollment(map[string]any{"request_id": fmt.Sprint("r", i)}))); err != nil {
 			h.t.Fatal(err)
 		}
 	}
@@ -95,7 +96,8 @@ func TestAStopLeavesNoMessageBehind(t *testing.T) {
 	}
 	info := stop()
 	if info.NumAckPending != 0 || info.NumRedelivered != 0 || info.NumPending+uint64(len(h.log.Events())) != 1000 {
-		t.Errorf("%d messages are in no process, %d came again; %d wait and %d are settled", info.NumAckPending, info.NumRedelivered, info.NumPending, len(h.log.Events()))
+		t.Errorf("%d messages are in no process, %d came again; %d wait and %d are settled", info.NumAckPending, info.NumRedelivered,
+			info.NumPending, len(h.log.Events()))
 	}
 }
 
@@ -109,7 +111,8 @@ func TestAHoldThatBeginsGivesBackWhatComes(t *testing.T) {
 	var calls atomic.Int64 // that were refused
 	down.Store(true)
 	refused, handled := make(chan struct{}, requests), make(chan string, 2*requests)
-	stop := h.run(requests, make(hold.Slots, inFlight), func(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
+	stop := h.run(requests, make(hold.Slots, inFlight), func(ctx context.Context, r attempt.Request[messages.EnrollRequest],
+	) (messages.Event, error) {
 		defer func() { handled <- r.History.ID }()
 		if err := r.Permit.Call(); err != nil { // it began just now
 			return messages.Event{}, err

@@ -6,8 +6,8 @@
 //	         ├─ retry later ─► deferred
 //	         └─ unknown ─────► look the order number up ─┬─ listed, or the list proves nothing ─► uncertain
 //	                                                     ├─ report ─────────────────────────────► uncertain
-//	                                                     └─ retry, or a person's redrive: not listed, call again
-//	                                                        after another look
+//	                                                     └─ not listed, and retry or a person's redrive ─► look
+//	                                                        again, call again
 package enroll
 
 import (
@@ -29,7 +29,7 @@ type Handler struct {
 	Upstream *mandate.Client
 	Caller   *attempt.Caller
 	Zone     *time.Location // of the document's dates
-	// ReturnURL gives the return_url of a request without one; nil: it goes without.
+	// ReturnURL, if set, returns the return_url of a request without one.
 	ReturnURL    func(id string) string
 	WithoutPayer bool // events hold nothing of the payer
 }
@@ -42,7 +42,7 @@ type enrollment struct {
 	callback string            // return_url, where the request has none
 	evidence []json.RawMessage // what is listed under the order number
 	message  string            // what a look-up found
-	again    bool              // a person said that it is to be made where it is not listed
+	again    bool              // a person said to make it again if it is not listed
 }
 
 // Handle answers one enrollment request. Errors: *history.RetryLaterError when it was
@@ -58,8 +58,8 @@ func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollR
 	return e.event(ctx, result)
 }
 
-// returnURL is the return_url of a request without one, "" if it has none: that of its
-// first call, so that each repetition says the same whatever was configured since.
+// returnURL is what is sent as return_url for a request without one: what its first call sent, so
+// that each repetition sends the same whatever was configured since.
 func (h *Handler) returnURL(r attempt.Request[messages.EnrollRequest]) string {
 	switch {
 	case r.Body.ReturnURL != "":
@@ -88,8 +88,8 @@ func (e *enrollment) before(now time.Time) *clients.Error {
 		Message: "link_expired_at has passed before the call", Fields: map[string][]string{"link_expired_at": {"has passed before the call"}}}
 }
 
-// started is the body of the event that announces a call; the document's defaults for what
-// the request left out are those of that moment.
+// started is the body of the event that announces a call, with the document's defaults at that
+// moment for what the request left out.
 func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.Body {
 	body := &e.request.Body
 	e.defaults = messages.Defaults{ReturnURL: e.callback}
@@ -107,7 +107,7 @@ func (e *enrollment) tomorrow(now time.Time) string {
 	return now.In(e.Zone).AddDate(0, 0, 1).Format(time.DateOnly)
 }
 
-// stale reports whether the day has passed that a call was announced on.
+// stale reports whether the day on which a call was announced has passed.
 func (e *enrollment) stale(now time.Time) bool {
 	return e.request.Body.EffectiveDate == "" && e.defaults.EffectiveDate != e.tomorrow(now)
 }
@@ -138,7 +138,7 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 // lookUp finds out what became of a call of unknown fate. After one that was made just now
 // it looks twice: a call that timed out may still be at work upstream.
 func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, error) {
-	e.again = e.again && !fresh // that was said of earlier calls
+	e.again = e.again && !fresh // it was said about earlier calls
 	found, err := e.list(ctx)
 	if err == nil && fresh && found.Proof() != mandates.Listed {
 		if !retry.Pause(ctx, retry.SecondLook) {
@@ -194,5 +194,5 @@ func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolle
 	case attempt.RetryLater:
 		return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
 	}
-	return messages.Event{}, fmt.Errorf("enroll: %s: no such end of a call", r.Verdict)
+	return messages.Event{}, fmt.Errorf("enroll: unknown verdict %q", r.Verdict)
 }

@@ -16,5 +16,6 @@ func withoutPayer(err error, of mandate.Enrollment) error {
 		return err
 	}
 	digits := func(raw json.RawMessage) string { return strings.Trim(string(raw), `"`) }
-	return failed.Without(of.PayerName, of.PayerEmail, digits(of.PayerID), digits(of.PayerTelephoneNumber), of.PayerBankCode, of.PayerBankCodeHashed, of.Metadata)
+	return failed.Without(of.PayerName, of.PayerEmail, digits(of.PayerID), digits(of.PayerTelephoneNumber),
+		of.PayerBankCode, of.PayerBankCodeHashed, of.Metadata)
 }

@@ -29,9 +29,9 @@ type Resolver struct {
 	// Held reports whether the service is not to be asked now.
 	Held func() bool
 	Log  history.Log
-	// Next gives the enrollments that ended uncertain: see mandates.Looks.
+	// Next returns the enrollments that ended uncertain: see mandates.Looks.
 	Next func(ctx context.Context, from uint64, since time.Time) (history.Open, error)
-	// Began gives when the first event of an enrollment before a sequence was stored; zero:
+	// Began returns when the first event of an enrollment before a sequence was stored; zero if
 	// that is not known now.
 	Began    func(ctx context.Context, id string, before uint64) (time.Time, error)
 	Resolved func(outcome messages.State)
@@ -42,15 +42,16 @@ type Resolver struct {
 
 // Run works until ctx ends. What is open then is looked at again by the next program.
 func (r *Resolver) Run(ctx context.Context) {
-	looks := &mandates.Looks{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.Policy, Logger: r.Logger, Next: r.Next, Held: r.Held,
+	looks := &mandates.Looks{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.Policy, Logger: r.Logger,
+		Next: r.Next, Held: r.Held,
 		Look: func(ctx context.Context, o history.Open, _, age time.Duration) (bool, error) {
 			return r.look(ctx, o, age)
 		}}
 	looks.Run(ctx)
 }
 
-// look looks one enrollment up, if it is uncertain still, and stores what became of it,
-// if the list shows it. looked: the service was asked.
+// look looks one enrollment up if it is still uncertain, and stores what became of it if the list
+// shows it. It reports whether the service was asked.
 func (r *Resolver) look(ctx context.Context, o history.Open, age time.Duration) (looked bool, err error) {
 	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID, Trace: o.Trace}
 	_, err = h.Read(ctx)
@@ -94,12 +95,13 @@ func (r *Resolver) look(ctx context.Context, o history.Open, age time.Duration) 
 		}
 		return true, err
 	}
-	r.Logger.Info().Str("op", string(messages.Enroll)).Str("request_id", o.ID).Str("outcome", string(outcome)).Dur("after", age).Msg("resolved")
+	r.Logger.Info().Str("op", string(messages.Enroll)).Str("request_id", o.ID).Str("outcome", string(outcome)).
+		Dur("after", age).Msg("resolved")
 	r.Resolved(outcome)
 	return true, nil
 }
 
-// hidden reports whether the list shows nothing at all: it may be hidden from our token.
+// hidden reports whether the list shows nothing at all: it may be hidden from this token.
 func (r *Resolver) hidden(ctx context.Context) (bool, error) {
 	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (bool, error) {
 		for page, err := range r.Upstream.Transactions(ctx, mandate.Filter{}, 1) {
@@ -109,16 +111,16 @@ func (r *Resolver) hidden(ctx context.Context) (bool, error) {
 	})
 }
 
-// became is what the list says of an uncertain enrollment at an age; "": nothing yet.
+// became is what the list says of an uncertain enrollment at an age; "" if it says nothing yet.
 //
-// Succeeded means what it means of a call: the service took the enrollment. Failed: there
-// is no mandate and none will come of it, as it is not listed after a day, or every record
-// of it has ended otherwise than approved. Of one whose link was lost it is known that it
-// was taken; there the question is what came of it.
+// Succeeded means, as for a call, that the service accepted the enrollment. Failed means that there is
+// no mandate and will be none: it is not listed after a day, or every record of it has ended without
+// approval. An enrollment whose link was lost is known to have been accepted; there the question is
+// what came of it.
 func became(found mandates.Listing, was messages.EnrollUncertain, age time.Duration) messages.State {
 	taken := was.Reason == messages.ReasonLinkLost || len(was.Evidence) > 0
 	if len(found.Records) == 0 {
-		if found.Others || found.Cut || found.Hidden || taken || age < retry.ResolveEnough { // what was listed once was not unmade
+		if found.Others || found.Cut || found.Hidden || taken || age < retry.ResolveEnough { // what was listed once is not undone
 			return ""
 		}
 		return messages.Failed

@@ -16,10 +16,10 @@ const (
 
 // Call is what came of one call.
 type Call struct {
-	Err       error // nil: it was answered well
+	Err       error // nil if it was answered well
 	Exhausted bool  // it was the last try of a delivery
-	// Suspect: the request met the same before while others succeeded, so that it says
-	// nothing of the account.
+	// Suspect is set if the request met the same before while others succeeded: it proves nothing
+	// about the account.
 	Suspect bool
 }
 
@@ -30,10 +30,10 @@ type counts struct {
 	unknown   int // calls
 }
 
-// requests are a set of them. It stays small: it begins a hold when it is full.
+// requests is a set of requests. It stays small: it begins a hold when it is full.
 type requests map[string]struct{}
 
-// add puts a request into the set and gives the set's size.
+// add puts a request into the set and returns the set's size.
 func (r *requests) add(request string) int {
 	if *r == nil {
 		*r = requests{}
@@ -42,8 +42,8 @@ func (r *requests) add(request string) int {
 	return len(*r)
 }
 
-// add counts a call that failed, and gives what its service is to be held for; a zero fault:
-// it may be this request's alone.
+// add counts a call that failed, and returns what its service is to be held for; the zero fault
+// if the failure may be this request's alone.
 func (n *counts) add(service, request string, c Call) fault {
 	status := failure(c.Err).Status
 	switch fate := clients.FateOf(c.Err); {

@@ -1,5 +1,5 @@
-// Package hold is the circuit breaker of one operation: it stops the taking of requests
-// while the fault is surely not one request's, and finds out when it is over.
+// Package hold is the circuit breaker of one operation: it stops requests from being taken
+// while the fault is surely not one request's, and finds out when the fault is over.
 //
 //	open ── two requests in a row refused for the account, three out of tries, ──► held
 //	  ▲     or three calls in a row of unknown fate, with no success between        │
@@ -7,7 +7,7 @@
 //	  └──── a call is answered well ◄── one request, not twice the same ◄── a read that harms nobody
 //
 // A [Permit] goes with each delivery of a request: it says whether a call may be made,
-// and learns what came of it.
+// and observes what came of it.
 //
 //	hold.go    what an operation is held for, and since when
 //	counts.go  which failures in a row begin that
@@ -28,10 +28,10 @@ import (
 type Hold struct {
 	Service  string        // as an operator knows it: "email service (send)"
 	Interval time.Duration // between two probes, at least
-	// Read is a call that changes nothing, made before a request is risked; nil: there is none.
+	// Read, if set, is a call that changes nothing, made before a request is risked.
 	Read func(context.Context) error
 	Log  zerolog.Logger
-	// Began is called with the cause of each hold when it begins, and must not ask the hold; nil: nobody counts.
+	// Began, if set, is called with the cause of each hold that begins. It must not use the hold.
 	Began func(Cause)
 
 	mu      sync.Mutex
@@ -49,25 +49,25 @@ type Cause string
 const (
 	Refused     Cause = "refused"     // credentials, account, quota or address
 	Busy        Cause = "busy"        // it answers that it cannot
-	Unreachable Cause = "unreachable" // there is no connection
-	NoAnswer    Cause = "no_answer"   // what its last calls did is unknown
+	Unreachable Cause = "unreachable" // it cannot be connected to
+	NoAnswer    Cause = "no_answer"   // its last calls have an unknown fate
 )
 
-// Causes are all of them.
+// Causes are all causes.
 var Causes = []Cause{Refused, Busy, Unreachable, NoAnswer}
 
 // fault is what an operation is held for.
 type fault struct {
-	why    string // "": nothing is held
+	why    string // "" if nothing is held
 	cause  Cause
-	status int // of the call that began it; 0: there was no answer
+	status int // of the call that began it; 0 without an answer
 	since  time.Time
 }
 
 // ActiveError is why a call may not be made now.
 type ActiveError struct {
 	Why    string
-	Status int // that began the hold; 0: there was no answer
+	Status int // of the call that began the hold; 0 without an answer
 }
 
 func (e *ActiveError) Error() string { return "held: " + e.Why }
@@ -100,7 +100,7 @@ func (h *Hold) SucceededSince(t time.Time) bool {
 	return h.success.After(t)
 }
 
-// observe learns what came of a call.
+// observe notes what came of a call.
 func (h *Hold) observe(request string, c Call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +128,8 @@ func (h *Hold) begin(f fault) {
 		if h.Began != nil {
 			h.Began(f.cause)
 		}
-		h.Log.Warn().Str("why", f.why).Str("cause", string(f.cause)).Dur("probe_every", h.Interval).Msg("held: no more requests are taken until the upstream works")
+		h.Log.Warn().Str("why", f.why).Str("cause", string(f.cause)).Dur("probe_every", h.Interval).
+			Msg("held: no more requests are taken until the upstream works")
 	}
 	h.fault = f
 	h.wake()

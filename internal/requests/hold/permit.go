@@ -12,12 +12,12 @@ import (
 // requests were: some keys may write and not read.
 const withoutRead = 60
 
-// probes are those of one hold.
+// probes are the probes of one hold.
 type probes struct {
 	next   time.Time // none before
 	active bool      // one is under way
 	denied int       // reads in a row that were refused as the requests were
-	made   requests  // that were probes of this hold
+	made   requests  // which were probes of this hold
 }
 
 // Acquire waits until a request may be taken: at once while nothing is held, else until a
@@ -53,7 +53,7 @@ func (h *Hold) Acquire(ctx context.Context) (*Permit, error) {
 	}
 }
 
-// Permit is that of a request which was taken while nothing was held.
+// Permit is the permit of a request that was taken while nothing was held.
 func (h *Hold) Permit() *Permit { return &Permit{hold: h} }
 
 // readIsWell makes the harmless read of a probe. If it fails the probe is over.
@@ -95,17 +95,16 @@ func (h *Hold) postpone(asked time.Duration) {
 	h.probes.next = time.Now().Add(max(h.Interval, min(asked, retry.RetryAfterMax)))
 }
 
-// Permit goes with one delivery of a request. Its methods may be called by all who work on
-// that request.
+// Permit goes with one delivery of a request. Its methods are safe for concurrent use.
 type Permit struct {
 	hold    *Hold
 	probe   bool
-	used    bool // the probe made its call, or is to make none; guarded by the hold
+	used    bool // the probe made its call, or may not make one; guarded by the hold
 	request string
 }
 
 // Admit names the request that was taken, and reports whether it may be worked on: not if a
-// hold began meanwhile, nor if it was a probe of this hold already.
+// hold began meanwhile, nor if the request was already a probe of this hold.
 func (p *Permit) Admit(request string) bool {
 	h := p.hold
 	h.mu.Lock()
@@ -115,14 +114,14 @@ func (p *Permit) Admit(request string) bool {
 		return !h.held()
 	}
 	if p.used {
-		return true // to be looked at, and not to be called
+		return true // it may end, but not call
 	}
 	_, before := h.probes.made[request]
 	h.probes.made.add(request)
 	return !before
 }
 
-// AdmitAgain admits a request that was a probe of this hold already: there is no other.
+// AdmitAgain admits a request that was already a probe of this hold: there is no other.
 func (p *Permit) AdmitAgain(request string) {
 	p.hold.mu.Lock()
 	p.hold.probes.made = nil
@@ -130,7 +129,7 @@ func (p *Permit) AdmitAgain(request string) {
 	p.Admit(request)
 }
 
-// Spent reports whether a hold lasts, and the permit may make no call any more.
+// Spent reports whether a hold lasts and the permit may no longer make a call.
 func (p *Permit) Spent() bool {
 	p.hold.mu.Lock()
 	defer p.hold.mu.Unlock()
@@ -139,8 +138,8 @@ func (p *Permit) Spent() bool {
 
 func (p *Permit) spent() bool { return p.hold.held() && (!p.probe || p.used) }
 
-// Call asks for one call. *ActiveError: the operation is held, and it is not this one's
-// probe, or the probe was made.
+// Call asks to make one call. *ActiveError means that the operation is held, and that this is not
+// a probe or that its call was made.
 func (p *Permit) Call() error {
 	h := p.hold
 	h.mu.Lock()
@@ -152,20 +151,20 @@ func (p *Permit) Call() error {
 	return nil
 }
 
-// Observe learns what came of a call.
+// Observe notes what came of a call.
 func (p *Permit) Observe(c Call) { p.hold.observe(p.request, c) }
 
 // Hold is the breaker of the permit's operation.
 func (p *Permit) Hold() *Hold { return p.hold }
 
-// Probe reports whether the permit is that of a probe.
+// Probe reports whether the permit is for a probe.
 func (p *Permit) Probe() bool { return p.probe }
 
 // Release ends the permit.
 func (p *Permit) Release() { p.Unused(false) }
 
-// Unused ends the permit of a probe for which there was no request. empty: the queue has
-// none at all that waits for the end of the hold, so it ends.
+// Unused ends the permit of a probe for which there was no request. If the queue is empty, no
+// request waits for the end of the hold, so it ends.
 func (p *Permit) Unused(empty bool) {
 	if !p.probe {
 		return

@@ -40,7 +40,8 @@ func once[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R]
 	}
 	defer c.Slots.Free()
 	if err := r.Permit.Call(); err != nil {
-		return value, &clients.Error{Operation: string(r.History.Operation), Fate: clients.Held, Reason: clients.ReasonHeld, Message: err.Error(), Err: err}
+		return value, &clients.Error{Operation: string(r.History.Operation), Fate: clients.Held, Reason: clients.ReasonHeld,
+			Message: err.Error(), Err: err}
 	}
 	if value, err = f(ctx); err == nil || !repeatable(err) {
 		r.Permit.Observe(hold.Call{Err: err})
@@ -54,8 +55,8 @@ func repeatable(err error) bool {
 	return fate == clients.Busy || fate == clients.Unknown
 }
 
-// unanswered is what becomes of a read that got no answer: failed when the upstream said no
-// or talks nonsense, else it comes back later until it is given up.
+// unanswered is what becomes of a read that got no answer: failed if the upstream refused it or its
+// answer cannot be read; otherwise it comes back later until it is given up.
 func unanswered[R any](c *attempt.Caller, r attempt.Request[R], err error) (messages.Event, error) {
 	failed, ok := errors.AsType[*clients.Error](err)
 	if !ok {

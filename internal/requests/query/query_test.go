@@ -38,12 +38,14 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if status == http.StatusTooManyRequests {
 		header.Set("Retry-After", "120")
 	}
-	return &http.Response{StatusCode: status, Header: header, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	return &http.Response{StatusCode: status, Header: header, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body)),
+		Request: r}, nil
 }
 
 // page is one of three that have two records each.
 func page(number int) string {
-	return fmt.Sprintf(`{"data":[{"id":"TX-%d"},{"id":"TX-%d"}],"meta":{"current_page":%d,"last_page":3,"total":6}}`, 2*number-1, 2*number, number)
+	return fmt.Sprintf(`{"data":[{"id":"TX-%d"},{"id":"TX-%d"}],"meta":{"current_page":%d,"last_page":3,"total":6}}`,
+		2*number-1, 2*number, number)
 }
 
 func answersPages(first int) func(int) (int, string) {
@@ -63,13 +65,15 @@ type harness struct {
 }
 
 func newHarness(answer func(int) (int, string)) *harness {
-	h := &harness{upstream: upstream{answer: answer}, stop: make(chan struct{}), giveUp: time.Now().Add(time.Hour), hold: hold.Hold{Interval: time.Minute}}
+	h := &harness{upstream: upstream{answer: answer}, stop: make(chan struct{}), giveUp: time.Now().Add(time.Hour),
+		hold: hold.Hold{Interval: time.Minute}}
 	h.caller = attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 3},
 		Timeout: 30 * time.Second, Slots: make(hold.Slots, 1), Stop: h.stop}
 	return h
 }
 
-func settle[R any](t *testing.T, h *harness, op messages.Operation, body R, handle func(context.Context, attempt.Request[R]) (messages.Event, error)) (messages.Event, error) {
+func settle[R any](t *testing.T, h *harness, op messages.Operation, body R,
+	handle func(context.Context, attempt.Request[R]) (messages.Event, error)) (messages.Event, error) {
 	t.Helper()
 	permit, err := h.hold.Acquire(t.Context())
 	if err != nil {
@@ -80,7 +84,8 @@ func settle[R any](t *testing.T, h *harness, op messages.Operation, body R, hand
 	ledger := &history.History{Log: &h.log, Operation: op, ID: "r1", Fingerprint: "f"}
 	published := time.Now().Add(-h.age)
 	return ledger.Settle(t.Context(), len(h.log.Events()) == 0, func(p history.Prior) (messages.Event, error) {
-		return handle(t.Context(), attempt.Request[R]{Body: body, Delivery: attempt.Delivery{Prior: p, History: ledger, Permit: permit, Published: published, GiveUpAt: h.giveUp}})
+		return handle(t.Context(), attempt.Request[R]{Body: body, Delivery: attempt.Delivery{Prior: p, History: ledger, Permit: permit,
+			Published: published, GiveUpAt: h.giveUp}})
 	})
 }
 
@@ -135,7 +140,8 @@ func TestAListingPublishesEveryPageOnce(t *testing.T) {
 	if _, err := h.list(t); err != nil {
 		t.Fatal(err)
 	}
-	h.publishedAre(t, "page 1, 2 records, total 2, more", "page 2, 2 records, total 4, more", "page 3, 2 records, total 6", "listed 6 in 3 pages")
+	h.publishedAre(t, "page 1, 2 records, total 2, more", "page 2, 2 records, total 4, more", "page 3, 2 records, total 6",
+		"listed 6 in 3 pages")
 	const filters = "/v3/mandates/transactions?exchange_reference_number=EX&order_number=DD+1"
 	want := []string{filters + "&payer_email=p%40example.test&status=3", filters + "&page=2&payer_email=p%40example.test&status=3",
 		filters + "&page=3&payer_email=p%40example.test&status=3"}
@@ -297,7 +303,8 @@ func TestAReadThatFails(t *testing.T) {
 		{denied, 1, "", 10 * time.Second},
 		{http.StatusTooManyRequests, 1, "", 2 * time.Minute},
 	} {
-		for name, read := range map[string]func(*harness, *testing.T) (messages.Event, error){"account": (*harness).account, "list": (*harness).list} {
+		for name, read := range map[string]func(*harness, *testing.T) (messages.Event, error){"account": (*harness).account,
+			"list": (*harness).list} {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHarness(func(int) (int, string) { return c.status, `{"error":` })
 				_, err := read(h, t)
@@ -354,7 +361,8 @@ func TestAReadWaitsWhileItsOperationIsHeld(t *testing.T) {
 			return http.StatusServiceUnavailable, ""
 		}
 		_, err := h.account(t)
-		if later, ok := errors.AsType[*history.RetryLaterError](err); !ok || time.Until(later.At) != 10*time.Second || len(h.upstream.asked) != 1 {
+		if later, ok := errors.AsType[*history.RetryLaterError](err); !ok || time.Until(later.At) != 10*time.Second ||
+			len(h.upstream.asked) != 1 {
 			t.Errorf("got %v after %d calls", err, len(h.upstream.asked))
 		}
 	})

@@ -23,9 +23,9 @@ type Transactions struct {
 	WithoutPayer bool // events hold nothing of the payers
 }
 
-// Handle answers one listing request. A listing that was interrupted or deferred goes on with
-// the page after the last one published. Each page says until when its lister goes on: of two
-// that list the same id one waits.
+// Handle answers one listing request. A listing that was interrupted or deferred continues with
+// the page after the last one published. Each page says until when its worker continues: of two
+// workers that list the same id, one waits.
 func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.TransactionsRequest]) (messages.Event, error) {
 	h := r.History
 	last := messages.TransactionsPage{More: true} // none was published
@@ -65,7 +65,7 @@ func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.Tr
 	return h.Event(messages.Listed, &messages.TransactionsListed{Pages: last.Page, Total: last.Total, Fingerprint: h.Fingerprint}), nil
 }
 
-// shown is what an event may say of a listing that failed.
+// shown is what an event may say about a listing that failed.
 func (q *Transactions) shown(err error, filter mandate.Filter) error {
 	if failed, ok := errors.AsType[*clients.Error](err); ok && q.WithoutPayer {
 		return failed.Without(filter.PayerEmail)

@@ -17,13 +17,13 @@ import (
 type delivery struct {
 	*message
 	outcome
-	reopened uint64 // sequence of the event that opened the request again; 0: none
-	named    []int  // the batches that it says may be sent; none: it names none
+	reopened uint64 // sequence of the event that reopened the request; 0 if none did
+	named    []int  // the batches that this event allows to be sent; empty if it names none
 
 	deadline attempt.Deadline // of the request's started event
 
 	mu       sync.Mutex // guards what follows
-	deferred *result    // a batch that waits, longest of all
+	deferred *result    // the batch that waits longest
 	broken   error      // ends the work
 }
 
@@ -63,20 +63,20 @@ func (m *message) many(ctx context.Context) (messages.Event, error) {
 	return d.finish(ctx)
 }
 
-// findsOut reports whether one call is to show whether the upstream works again, before
-// others are made.
+// findsOut reports whether one call must show that the upstream works again before others are
+// made.
 func (m *message) findsOut() bool {
 	p := m.request.Prior
 	return m.request.Permit.Probe() || p.State == messages.Deferred && (p.Reason == messages.ReasonHeld || p.Reason == messages.ReasonBusy)
 }
 
-// begin stores the request's own started event and finds out whether it was opened again.
+// begin stores the request's started event and finds out whether it was reopened.
 func (d *delivery) begin(ctx context.Context) error {
 	r := d.request
 	var body []byte
 	switch r.Prior.State {
 	case "":
-	case messages.Reopened: // just now, maybe: a replica may not have it yet
+	case messages.Reopened: // perhaps just now: a replica may not have it yet
 		d.reopened, body = r.History.Sequence(), r.Prior.Last
 	default:
 		e, err := r.History.Log.Last(ctx, messages.Send, messages.Send.Subject(messages.Reopened, r.History.ID))
@@ -100,8 +100,8 @@ func (d *delivery) announce(ctx context.Context) (err error) {
 	return err
 }
 
-// goesOn renews the request's started event while batches remain, and reports whether
-// to begin another one.
+// goesOn renews the request's started event while batches remain, and reports whether to begin
+// another batch.
 func (d *delivery) goesOn(ctx context.Context) bool {
 	if d.ended() {
 		return false
@@ -121,14 +121,14 @@ func (d *delivery) goesOn(ctx context.Context) bool {
 	return true
 }
 
-// ended reports whether no other batch is to be begun.
+// ended reports whether no other batch may be begun.
 func (d *delivery) ended() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.broken != nil || d.deferred != nil
 }
 
-// errStopping is why batches wait that could have been sent, or a list that could have been
+// errStopping is why a batch waits that could have been sent, or a list that could have been
 // read.
 var errStopping = errors.New("send: the program ends")
 
@@ -141,7 +141,7 @@ func (d *delivery) stop(err error) {
 	}
 }
 
-// wait keeps that a batch waits. While one does no other is begun.
+// wait notes that a batch waits. Then no other is begun.
 func (d *delivery) wait(r result) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,9 +194,9 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	}
 }
 
-// leftOut is the result of a batch that is not among those that a person has named, and that
-// has no end in its history. It was given up before it was sent, or its events are gone: those
-// of an accepted one are no younger than the redrive, whose time may be longer than theirs.
+// leftOut is the result of a batch that a person's redrive did not name and whose history has no end.
+// It was given up before it was sent, or its events are gone: they are older than the redrive and
+// may have expired before it.
 func leftOut(b batch, p history.Prior) result {
 	r := attempt.Result[int]{Verdict: attempt.Uncertain, Reason: messages.ReasonInterrupted,
 		Message: "it is not among the batches that were to be sent again, and its events do not show what became of it"}
@@ -206,23 +206,23 @@ func leftOut(b batch, p history.Prior) result {
 	return resultOf(b, r)
 }
 
-// earlier is the result of a batch that must be left alone until a time.
+// earlier is the result of a batch that must not be touched until a time.
 func earlier(l *history.RetryLaterError) result {
 	r := attempt.Result[int]{Verdict: attempt.RetryLater, Reason: messages.ReasonBusy, Message: l.Error(), NotBefore: l.At, Cause: l.Cause}
-	if l.Cause == nil { // another worker may be calling: nobody knows more before its deadline
+	if l.Cause == nil { // another worker may be calling: nothing more is known before its deadline
 		r.Reason = messages.ReasonInterrupted
 	}
 	return result{Result: r}
 }
 
-// startedBatch gives the body of a batch's started events.
+// startedBatch returns the body of a batch's started events.
 func startedBatch(b batch) attempt.Started {
 	return func(deadline messages.Time, s attempt.State) messages.Body {
 		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: s.AfterUnknown}
 	}
 }
 
-// deferBatch stores that a batch waits, and gives the error that says so.
+// deferBatch stores that a batch waits, and returns the error that says so.
 func deferBatch(ctx context.Context, h *history.History, got result) error {
 	body := bodyOf(got)
 	body.NotBefore = &messages.Time{Time: got.NotBefore}

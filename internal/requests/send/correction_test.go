@@ -68,7 +68,8 @@ func TestACorrectionSendsRefusedBatchesWhateverAReplicaKnows(t *testing.T) {
 	deliver := func(transport http.RoundTripper, recipients int) messages.Event {
 		h := handler(t, taken)
 		var err error
-		if h.Upstream, err = mail.New(mail.Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret("key")}, clients.Transport(transport)); err != nil {
+		if h.Upstream, err = mail.New(mail.Config{URL: "http://127.0.0.1:1", Key: clients.NewSecret("key")},
+			clients.Transport(transport)); err != nil {
 			t.Fatal(err)
 		}
 		r := request(t, log, many(recipients))

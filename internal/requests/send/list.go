@@ -12,13 +12,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// invalidError is a request that no repetition would mend.
+// invalidError is a fault of a request that no repetition mends.
 type invalidError struct{ field, rule string }
 
 func (e *invalidError) Error() string { return e.field + " " + e.rule }
 
-// makePlan plans the request's list. One that was begun is within the limit of its time,
-// whatever the limit is now.
+// makePlan plans the request's list. A list that was begun was within the limit then, whatever the
+// limit is now.
 func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	limit := m.MaxRecipients
 	if begun {
@@ -45,13 +45,13 @@ const (
 	longList     = 100_000
 )
 
-// errCrowded defers a message to a long list: as many of those are being sent as may be at
-// once, and one more would take a slot from messages to few recipients.
+// errCrowded defers a message to a long list: enough of those are being sent, and one more would
+// take a slot from messages to few recipients.
 var errCrowded = errors.New("send: enough messages to long lists are being sent")
 
-// admitted is texts for a plan. After manyTexts it waits until fewer such lists are compared.
-// It ends with errCrowded where the list is long and no more of those may be sent now, and
-// with errStopping when the program ends.
+// admitted yields texts for a plan. After manyTexts it waits until fewer such lists are compared.
+// It ends with errCrowded if the list is long and no more long lists may be sent now, and with
+// errStopping when the program ends.
 func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		crowd := &m.planner.crowd
@@ -96,7 +96,7 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 }
 
 // admit takes one of the places for messages to long lists, until leave. A message whose
-// GiveUpAt is past goes on without one.
+// GiveUpAt has passed continues without one.
 func (m *message) admit() bool {
 	if m.placed || !time.Now().Before(m.request.GiveUpAt) {
 		return true
@@ -116,10 +116,10 @@ func (m *message) leave() {
 type crowd struct {
 	mu      sync.Mutex
 	sending int
-	known   map[string]struct{} // digests of long lists, which need not be read again to be deferred
+	known   map[string]struct{} // digests of long lists: to defer them, they need not be read again
 }
 
-// enter takes one of so many places, if one is free.
+// enter takes a place, unless as many are taken as there are.
 func (c *crowd) enter(places int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

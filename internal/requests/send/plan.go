@@ -19,9 +19,9 @@ type plan struct {
 	batches    int
 	duplicates int
 	invalid    []messages.InvalidAddress // the first hundred
-	faults     int                       // all of them
-	kept       []string                  // the recipients, where they are maxKept or one batch at most
-	out        set                       // which texts are no recipients: those that are invalid or duplicates
+	faults     int                       // how many are invalid
+	kept       []string                  // the recipients, if they are at most maxKept or one batch
+	out        set                       // which texts are left out: invalid ones and duplicates
 }
 
 // batch is one call's share of the recipients.
@@ -31,8 +31,8 @@ type batch struct {
 	to     []string
 }
 
-// maxKept is up to how many recipients of several batches are kept until they are sent, since
-// so many are sent at once by default. Longer lists are read again.
+// maxKept is how many recipients of several batches are kept until they are sent: as many as are
+// sent at once by default. Longer lists are read again.
 const maxKept = 4000
 
 // listFault is a rule that a list breaks, whenever it is read.
@@ -42,7 +42,7 @@ func (f listFault) Error() string { return "send: the recipient list " + string(
 
 // memory is how much of a list is kept while its duplicates are looked for.
 type memory struct {
-	maxExact    int // recipients that are compared exactly, at least a batch: a list of no more is read once
+	maxExact    int // recipients that are compared exactly, at least a batch: such a list is read once
 	maxSuspects int // recipients that are settled in one further reading
 	blocks      int // of the filter's first part, 64 bytes each
 	perBlock    int // recipients of the filter, for each block
@@ -57,7 +57,7 @@ var usual = memory{maxExact: 100_000, maxSuspects: 200_000, blocks: 512 << 10 / 
 // does not grow with the length of the lists, nor with their number beyond what
 // short lists take. The zero planner is ready.
 type planner struct {
-	memory memory // usual, where it is zero
+	memory memory // usual, if it is zero
 	crowd  crowd
 
 	once      sync.Once     // makes the channels
@@ -73,12 +73,12 @@ type planner struct {
 //	                           recipient is new, but not that it is a duplicate;
 //	                           then once for every 200,000 suspects
 //
-// The list has about as many texts as is said, 0: nobody knows. One with more recipients
-// than limit, or with more than twice as many texts, is refused; a limit of 0 refuses none.
+// about is an estimate of how many texts the list has, 0 if that is unknown. A list with more
+// recipients than limit, or with more than twice as many texts, is refused; 0 means no limit.
 //
-// Errors: a listFault that no repetition mends, the list's own, or the cause of
-// ctx when it ends while another long list is planned. With the fault that there
-// is no recipient at all, the plan says what there is instead.
+// Errors: a listFault, which no repetition mends; the list's error; or the cause of ctx when it ends
+// while another long list is planned. With the fault that there is no recipient at all, the plan
+// says what there is instead.
 func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error], about, size, limit int) (plan, error) {
 	p.once.Do(func() { p.comparing, p.filtering = make(chan struct{}, maxComparing), make(chan struct{}, 1) })
 	alone := false
@@ -87,7 +87,8 @@ func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error
 			<-p.filtering
 		}
 	}()
-	c := comparison{plan: plan{size: size, kept: make([]string, 0, min(about, max(size, maxKept)))}, memory: cmp.Or(p.memory, usual), limit: limit}
+	c := comparison{plan: plan{size: size, kept: make([]string, 0, min(about, max(size, maxKept)))}, memory: cmp.Or(p.memory, usual),
+		limit: limit}
 	c.exact = make(map[recipient]struct{}, min(about, c.memory.maxExact))
 	c.lengthen = func() error {
 		select {
@@ -112,8 +113,8 @@ func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error
 	return c.plan, nil
 }
 
-// cut gives the batches of the list that was planned, in order; the list is read unless it
-// was kept. An error comes last, after the batches that were whole before it.
+// cut yields the batches of the planned list in order; the list is read again unless it was kept.
+// An error comes last, after the batches that were complete before it.
 func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		for i := 0; i < len(p.kept); i += p.size {
@@ -152,8 +153,8 @@ func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
 	}
 }
 
-// recipient is what two texts have in common that name one recipient: two hashes, so that no
-// two recipients have the same. Nobody can know them beforehand: their seeds are this process's.
+// recipient is equal for two texts that name one recipient: two hashes, so that no two recipients
+// have the same. They cannot be predicted: the seeds belong to this process.
 type recipient [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -173,8 +174,8 @@ type comparison struct {
 	lengthen func() error           // waits until a long list may be planned
 	filter   *filter                // all recipients so far of a long list
 	doubtful set                    // texts that the filter takes for duplicates, a few of them wrongly
-	suspects map[recipient]bool     // what doubtful texts name, to be settled in the next reading: whether it was met there
-	rest     int                    // the first doubtful text that suspects had no room for; 0: none
+	suspects map[recipient]bool     // recipients of doubtful texts, for the next reading: whether they were met there
+	rest     int                    // the first doubtful text that suspects had no room for; 0 if it had room
 }
 
 // compare reads the list until each text is known to be a recipient, invalid or
@@ -188,7 +189,7 @@ func (c *comparison) compare(texts func() iter.Seq2[string, error]) error {
 	return err
 }
 
-// read gives the recipients that are neither invalid nor known to be duplicates.
+// read calls each with the recipients that are neither invalid nor known to be duplicates.
 func (c *comparison) read(texts iter.Seq2[string, error], each func(i int, r recipient, address string) error) error {
 	i := -1
 	for text, err := range texts {
@@ -260,8 +261,8 @@ func (c *comparison) suspect(i int, r recipient) {
 	}
 }
 
-// settle says of the suspects so far which text is the first and which are its
-// duplicates, and gathers suspects among the rest.
+// settle finds out which text of each suspect so far is the first and which are its duplicates,
+// and gathers suspects among the rest.
 func (c *comparison) settle() func(i int, r recipient, _ string) error {
 	settled, rest := c.suspects, c.rest
 	c.suspects, c.rest = map[recipient]bool{}, 0
@@ -271,7 +272,7 @@ func (c *comparison) settle() func(i int, r recipient, _ string) error {
 			c.duplicate(i)
 		case suspected:
 			settled[r] = true
-			if c.doubtful.has(i) { // else it was counted when it was met
+			if c.doubtful.has(i) { // otherwise it was counted when it was met
 				c.recipients++
 			}
 		case rest > 0 && i >= rest && c.doubtful.has(i):

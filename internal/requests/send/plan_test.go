@@ -61,7 +61,8 @@ func TestDuplicatesAreFoundHoweverFarApart(t *testing.T) {
 		"each twice in a row":      {strings.Repeat(addresses(0, 1), 2) + addresses(0, known) + addresses(1, known) + addresses(known, known), 2},
 		"each three times":         {strings.Repeat(addresses(0, known+known/2), 3), 2},
 		"domains in other letters": {addresses(0, 2*known) + "reader-0@EXAMPLE.test\nReader-0@example.test\nreader-199999@Example.Test\n", 2},
-		"faults in every part":     {"nobody\n" + addresses(0, known) + "Name <reader-5@example.test>\nno@one@\n" + addresses(0, 2*known) + "nobody\n", 2},
+		"faults in every part": {"nobody\n" + addresses(0, known) + "Name <reader-5@example.test>\nno@one@\n" + addresses(0, 2*known) +
+			"nobody\n", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,9 +143,11 @@ func plainly(list string) (to []string, duplicates, faults int) {
 func wantPlan(t *testing.T, p plan, texts func() iter.Seq2[string, error], list string) {
 	t.Helper()
 	want, duplicates, faults := plainly(list)
-	if p.recipients != len(want) || p.duplicates != duplicates || p.faults != faults || len(p.invalid) != min(faults, messages.ListedInvalid) ||
+	if p.recipients != len(want) || p.duplicates != duplicates || p.faults != faults ||
+		len(p.invalid) != min(faults, messages.ListedInvalid) ||
 		p.batches != (len(want)+p.size-1)/p.size {
-		t.Errorf("planned %d recipients in %d batches, %d duplicates, %d invalid; want %d, %d, %d", p.recipients, p.batches, p.duplicates, p.faults, len(want), duplicates, faults)
+		t.Errorf("planned %d recipients in %d batches, %d duplicates, %d invalid; want %d, %d, %d", p.recipients, p.batches, p.duplicates,
+			p.faults, len(want), duplicates, faults)
 	}
 	if p.kept != nil && !slices.Equal(p.kept, want) || p.kept == nil && p.batches == 1 || len(p.kept) > max(p.size, maxKept) {
 		t.Errorf("%d recipients are kept of %d in %d batches", len(p.kept), len(want), p.batches)
@@ -160,7 +163,8 @@ func wantPlan(t *testing.T, p plan, texts func() iter.Seq2[string, error], list 
 		got = append(got, b.to...)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%d recipients cut, want %d; first difference: %s", len(got), len(want), cmp.Diff(want[:min(3, len(want))], got[:min(3, len(got))]))
+		t.Errorf("%d recipients cut, want %d; first difference: %s", len(got), len(want),
+			cmp.Diff(want[:min(3, len(want))], got[:min(3, len(got))]))
 	}
 }
 
@@ -171,12 +175,13 @@ func TestAListBeyondItsLimitIsRefused(t *testing.T) {
 		limit int
 		rule  string
 	}{
-		"as many as the limit":        {addresses(0, 50) + addresses(0, 50), 50, ""},
-		"one more":                    {addresses(0, 51), 50, "holds more than 50 recipients"},
-		"far more":                    {addresses(0, 500), 50, "holds more than 50 recipients"},
-		"long, as many as the limit":  {addresses(0, known+500) + addresses(0, known+500), known + 500, ""},
-		"long, one more":              {addresses(0, known+501), known + 500, fmt.Sprintf("holds more than %d recipients", known+500)},
-		"duplicates without end":      {strings.Repeat(addresses(0, 1), 101), 50, "holds more than 100 addresses, with duplicates and invalid ones"},
+		"as many as the limit":       {addresses(0, 50) + addresses(0, 50), 50, ""},
+		"one more":                   {addresses(0, 51), 50, "holds more than 50 recipients"},
+		"far more":                   {addresses(0, 500), 50, "holds more than 50 recipients"},
+		"long, as many as the limit": {addresses(0, known+500) + addresses(0, known+500), known + 500, ""},
+		"long, one more":             {addresses(0, known+501), known + 500, fmt.Sprintf("holds more than %d recipients", known+500)},
+		"duplicates without end": {strings.Repeat(addresses(0, 1), 101), 50,
+			"holds more than 100 addresses, with duplicates and invalid ones"},
 		"invalid addresses, likewise": {strings.Repeat("nobody\n", 101), 50, "holds more than 100 addresses, with duplicates and invalid ones"},
 		"no limit":                    {addresses(0, 51), 0, ""},
 		"nothing":                     {"", 50, "holds no valid address"},
@@ -200,7 +205,8 @@ func TestAListBeyondItsLimitIsRefused(t *testing.T) {
 func TestAListWithoutARecipientSaysWhatItHolds(t *testing.T) {
 	var planner planner
 	p, err := planner.plan(t.Context(), lines("nobody\nno@one@\n", new(int)), 0, 1000, 0)
-	want := []messages.InvalidAddress{{Address: "nobody", Reason: "is not an email address"}, {Address: "no@one@", Reason: "is not an email address"}}
+	want := []messages.InvalidAddress{{Address: "nobody", Reason: "is not an email address"},
+		{Address: "no@one@", Reason: "is not an email address"}}
 	if diff := cmp.Diff(want, p.invalid); diff != "" || p.faults != 2 || err == nil {
 		t.Errorf("%v, %d invalid (-want +got):\n%s", err, p.faults, diff)
 	}
@@ -317,7 +323,8 @@ func TestLongListsArePlannedOneAtATime(t *testing.T) {
 // listed is a message whose recipients are in an object.
 func listed(object io.Reader) *message {
 	return &message{size: 1000, request: attempt.Request[messages.SendRequest]{Body: messages.SendRequest{ToObject: &messages.ObjectRef{}}},
-		Handler: &Handler{Caller: &attempt.Caller{}, Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return io.NopCloser(object), nil }}}
+		Handler: &Handler{Caller: &attempt.Caller{},
+			Open: func(context.Context, messages.ObjectRef) (io.ReadCloser, error) { return io.NopCloser(object), nil }}}
 }
 
 // What cannot be read to its end is not sent as if it were shorter.

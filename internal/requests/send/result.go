@@ -29,8 +29,8 @@ func resultOf(b batch, r attempt.Result[int]) result {
 // waits reports whether the batch is not settled yet.
 func (r result) waits() bool { return r.Verdict == attempt.RetryLater }
 
-// whole reports whether every recipient was accepted.
-func (r result) whole() bool { return r.Verdict == attempt.Done && r.Reason == "" }
+// complete reports whether every recipient was accepted.
+func (r result) complete() bool { return r.Verdict == attempt.Done && r.Reason == "" }
 
 // state is how the batch's events and the outcome name its verdict.
 func (r result) state() messages.State {
@@ -71,7 +71,7 @@ type outcome struct {
 	mu           sync.Mutex
 	accepted     int
 	afterUnknown bool
-	results      []result // of batches that were not accepted whole
+	results      []result // of batches that were not accepted completely
 }
 
 func (o *outcome) add(r result) {
@@ -79,8 +79,8 @@ func (o *outcome) add(r result) {
 	defer o.mu.Unlock()
 	o.accepted += r.Value
 	o.afterUnknown = o.afterUnknown || r.AfterUnknown
-	if !r.whole() {
-		r.to = nil // the addresses are not needed any more
+	if !r.complete() {
+		r.to = nil // the addresses are no longer needed
 		o.results = append(o.results, r)
 	}
 }
@@ -94,17 +94,17 @@ func (m *message) end(o *outcome) messages.Event {
 		}
 		return nil
 	}
-	taken := m.plan.batches // batches that the upstream took, whole or in part
+	accepted := m.plan.batches // completely or in part
 	for _, r := range o.results {
 		if r.Verdict != attempt.Done {
-			taken--
+			accepted--
 		}
 	}
 	state, why := messages.Accepted, first(func(r result) bool { return r.Verdict == attempt.Uncertain })
 	switch {
 	case why != nil:
 		state = messages.Uncertain
-	case taken == 0:
+	case accepted == 0:
 		state, why = messages.Failed, first(func(r result) bool { return r.Verdict != attempt.Done })
 	case len(o.results) > 0:
 		state = messages.Partial
@@ -120,11 +120,11 @@ func (m *message) end(o *outcome) messages.Event {
 	return m.event(state, body)
 }
 
-// maxUnsettled is how many bytes of unsettled batches an outcome lists at most: with all
-// else in it, it stays under the smallest usual max_payload of NATS.
+// maxUnsettled bounds the bytes of unsettled batches in an outcome: with everything else in it,
+// it stays below the smallest usual max_payload of NATS.
 const maxUnsettled = 384 << 10
 
-// list fills in the batches that were not accepted whole, as many as fit.
+// list fills in the batches that were not accepted completely, as many as fit.
 func (o *outcome) list(body *messages.SendOutcome) {
 	size := 0
 	for _, r := range o.results {
@@ -138,7 +138,7 @@ func (o *outcome) list(body *messages.SendOutcome) {
 	body.UnsettledCount = len(o.results)
 }
 
-// event is a final event with what every outcome says.
+// event is a final event, with the fields that every outcome has.
 func (m *message) event(s messages.State, body *messages.SendOutcome) messages.Event {
 	body.Recipients, body.Batches = m.plan.recipients, m.plan.batches
 	body.Duplicates, body.InvalidCount, body.Invalid = m.plan.duplicates, m.plan.faults, m.plan.invalid

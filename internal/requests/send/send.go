@@ -1,13 +1,18 @@
-// Package send turns one request into batches, batches into calls, and what came of them
+// Package send divides one request into batches, makes a call for each, and gathers their results
 // into one outcome.
 //
 //	recipients ─► parsed, duplicates out ─► batches of at most 1,000 ─┬─► attempt ─► mail.batch.<state>
 //	                                                                  ├─► attempt ─► …
 //	                                          one outcome ◄───────────┘
 //
-// A message of one batch keeps that batch's ledger in its own history; with more, each
-// batch has a history of its own, so that a request that was cut off half-way goes on
-// where it was.
+// A message of one batch uses its own history for that batch; with more, each batch has a
+// separate history, so that a request that was cut off half-way continues where it was.
+//
+//	send.go      one message: resume, plan, send its batch
+//	list.go      where recipients come from; how many long lists at once
+//	plan.go      which recipients are valid and distinct, and how they are cut; filter.go: for long lists
+//	batches.go   several batches, some at once
+//	result.go    what is known of a batch, and the outcome of all
 package send
 
 import (
@@ -30,15 +35,15 @@ type Handler struct {
 	Caller        *attempt.Caller
 	Size          int // recipients a batch, at most 1,000
 	Parallel      int // batches of one request under way at once
-	MaxRecipients int // of one request; 0: any number
+	MaxRecipients int // of one request; 0 for any number
 
-	// Secret makes the keys of addresses in records; nil: they are plain hashes.
+	// Secret makes the keys of addresses in records; nil makes plain hashes.
 	Secret *messages.RecipientSecret
-	// Open opens the object that holds a recipient list. fs.ErrNotExist: there
+	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
 	// is no such object with that digest.
 	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, error)
-	// Sent leaves a record of a call for whoever reads the sending log. No call is
-	// made before it gave nil.
+	// Sent stores a record of a call for the readers of the sending log. No call is made
+	// before it returned nil.
 	Sent func(context.Context, messages.SentBody) error
 
 	planner planner
@@ -52,7 +57,7 @@ type message struct {
 	from    string // the sender's bare address
 	size    int    // of a batch, pinned by the first started event
 	plan    plan
-	placed  bool         // it has one of the places for messages to long lists
+	placed  bool         // it has a place among the messages to long lists
 	calls   atomic.Int64 // made on this delivery
 	before  int          // made on earlier ones
 }
@@ -75,13 +80,13 @@ func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.SendReq
 	return m.single(ctx)
 }
 
-// errShifted is for a plan that is not the one that was begun.
-var errShifted = errors.New("send: the recipients are not those that were begun with")
+// errShifted is for a plan that differs from the one that was begun.
+var errShifted = errors.New("send: the recipients differ from those at the beginning")
 
 // errPurged is for a request under way whose plan is gone.
 var errPurged = errors.New("send: the events that say how it was begun are gone")
 
-// resume reads what was begun; nil: nothing was.
+// resume reads the started event; nil if there is none.
 func (m *message) resume() (*messages.SendStarted, error) {
 	prior := m.request.Prior
 	if prior.Started == nil {
@@ -109,7 +114,7 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 	if err != nil {
 		return &invalidError{"body", "cannot be encoded"}
 	}
-	if bare, err := messages.ParseRecipient(body.From); err == nil { // else none is named
+	if bare, err := messages.ParseRecipient(body.From); err == nil { // otherwise the record names no sender
 		m.from = bare
 	}
 	if m.plan, err = m.makePlan(ctx, started != nil); err != nil {
@@ -118,14 +123,14 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 	switch p := m.request.Prior; {
 	case started != nil && (m.plan.recipients != started.Recipients || m.plan.batches != started.Batches):
 		return errShifted
-	case started == nil && p.Acted() && m.plan.batches > 1: // those that were named may be others
+	case started == nil && p.Acted() && m.plan.batches > 1: // the plan that was begun may have been another
 		return errPurged
 	}
 	return nil
 }
 
-// unprepared is what becomes of a request whose recipients cannot be read. One that is
-// under way may have been sent in part, so it waits for its list until it is given up.
+// unprepared is what becomes of a request whose recipients cannot be read. A request under way
+// may have been sent in part, so it waits for its list until it is given up.
 func (m *message) unprepared(err error) (messages.Event, error) {
 	invalid, isInvalid := errors.AsType[*invalidError](err)
 	over := !time.Now().Before(m.request.GiveUpAt)
@@ -150,12 +155,12 @@ func (m *message) unprepared(err error) (messages.Event, error) {
 	return messages.Event{}, err
 }
 
-// notBefore is when a request that waits now comes back.
+// notBefore is when a request that is deferred now comes back.
 func (m *message) notBefore() time.Time {
 	return attempt.NotBefore(m.Caller.Policy.Defer(m.request.Prior.Waited()), m.request.GiveUpAt)
 }
 
-// single sends a message of one batch: its own history is the batch's ledger.
+// single sends a message of one batch: its history is the batch's.
 func (m *message) single(ctx context.Context) (messages.Event, error) {
 	h := m.request.History
 	got, err := m.send(ctx, m.request.Delivery, m.started, batch{number: 1, to: m.plan.kept})
@@ -176,7 +181,7 @@ func (m *message) started(deadline messages.Time, _ attempt.State) messages.Body
 		Recipients: m.plan.recipients, Batches: m.plan.batches, BatchSize: m.size}
 }
 
-// send takes one batch to its end: from what its history, which is d's, says, or by calling.
+// send takes one batch to its end, by what its history (d's) says or by calling.
 func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.Started, b batch) (result, error) {
 	onUnknown, again := m.request.Body.OnUnknown, d.Prior.Again
 	recorded := false
@@ -186,12 +191,12 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 			record := m.record(b, d.History.Attempt, begin, until)
 			if !recorded {
 				record.SetKeys(m.Secret, m.from, b.to)
-				recorded = true // not stored: this delivery makes no call
+				recorded = true // if it is not stored, this delivery makes no call
 			}
 			return m.Sent(ctx, record)
 		},
 		OnUnknown: func(_ context.Context, fresh bool) (attempt.Verdict, error) {
-			again = again && !fresh // that was said of earlier calls
+			again = again && !fresh // it was said about earlier calls
 			if again || onUnknown == messages.OnUnknownResend {
 				return attempt.Done, nil
 			}
@@ -204,10 +209,11 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 	return resultOf(b, r), err
 }
 
-// record is what it takes to find the rows of a batch's call in the sending log, but for
-// the keys of its recipients.
+// record is what finds the rows of a batch's call in the sending log, without the keys of its
+// recipients.
 func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
-	record := messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()}, Attempt: attempt},
+	record := messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()},
+		Attempt: attempt},
 		Batch: b.number, First: b.first, Count: len(b.to), Begin: messages.Time{Time: begin}, Until: messages.Time{Time: until}}
 	if m.Secret == nil {
 		record.From = messages.KeyOf(m.from)

@@ -73,7 +73,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		u.mu.Unlock()
 	}
 	answer := fmt.Appendf(nil, `{"error":false,"status_code":200,"message":"OK","data":{"total_recipient":%d}}`, n)
-	return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: int64(len(answer)), Body: io.NopCloser(bytes.NewReader(answer)), Request: r}, nil
+	return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: int64(len(answer)),
+		Body: io.NopCloser(bytes.NewReader(answer)), Request: r}, nil
 }
 
 func request(t testing.TB, log history.Log, to []string) attempt.Request[messages.SendRequest] {
@@ -146,11 +147,13 @@ func TestEveryRecipientIsInExactlyOneBatch(t *testing.T) {
 }
 
 func TestOutcomeOfVeryManyUnsettledBatchesFitsAMessage(t *testing.T) {
-	m := &message{request: attempt.Request[messages.SendRequest]{Delivery: attempt.Delivery{History: &history.History{Operation: messages.Send, ID: "r1"}}}}
+	m := &message{request: attempt.Request[messages.SendRequest]{Delivery: attempt.Delivery{History: &history.History{Operation: messages.Send,
+		ID: "r1"}}}}
 	m.plan.batches = 10_000
 	o := &outcome{}
 	for i := range 10_000 {
-		o.add(result{batch: batch{number: i + 1}, count: 1000, Result: attempt.Result[int]{Verdict: attempt.Refused, Reason: messages.ReasonRefused,
+		o.add(result{batch: batch{number: i + 1}, count: 1000, Result: attempt.Result[int]{Verdict: attempt.Refused,
+			Reason:  messages.ReasonRefused,
 			Message: string(bytes.Repeat([]byte("é"), 500))}})
 	}
 	for range messages.ListedInvalid {
