@@ -34,7 +34,7 @@ var programs = []string{"cmd/mandate-consumer", "cmd/mail-consumer", "cmd/log-po
 var doors = map[string]string{
 	"cmd": "programs oncall/console",
 	// The tool for people. It alone links an embedded server, for its demo and its sandbox.
-	"cmd/errand": "programs oncall/act oncall/inspect bus retry sandbox typo docs/schemas pkg/errand pkg/messages " +
+	"cmd/errand": "programs oncall/act oncall/inspect bus retry sandbox style typo docs/schemas pkg/errand pkg/messages " +
 		"kong isatty nats.go nuid zerolog x/term",
 
 	// What other projects import has no dependencies but, in the client, NATS.
@@ -58,7 +58,7 @@ var doors = map[string]string{
 	// The index decides nothing, so it sees neither what calls nor what acts. It alone has SQLite: a minute to compile.
 	"internal/oncall":         "bus history mandates lists/deliveries retry failpoint keyfile pkg/messages nats.go zerolog oidc x/oauth2",
 	"internal/oncall/index":   "bus retry pkg/messages nats.go zerolog sqlite",
-	"internal/oncall/console": "oncall programs bus retry style pkg/messages nats.go zerolog",
+	"internal/oncall/console": "oncall programs bus mandates retry style pkg/messages nats.go zerolog",
 
 	// The bus is NATS and nothing else; the history knows no NATS.
 	"internal/bus":       "history throttle retry keyfile pkg/messages nats.go zerolog",
