@@ -58,9 +58,7 @@ func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 				if n := b.oracle().Calls[q.call]; n > most {
 					t.Errorf("%d calls of %s, want at most %d", n, q.call, most)
 				}
-				if n := logged.count(payerMarker); n != 0 {
-					t.Errorf("%d lines of the log quote a forged event", n)
-				}
+				equal(t, "lines of the log quote a forged event", logged.count(payerMarker), 0)
 			})
 		}
 	}

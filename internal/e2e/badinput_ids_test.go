@@ -159,9 +159,7 @@ func TestUnreadableMessagesWhoseNumberIsTakenAreReported(t *testing.T) {
 				if dead := b.events("dead." + q.Requested()); reported != 1 || len(dead) != 1 || dead[0].Raw != "\xff unreadable" || dead[0].Header.Get("Errand-Reason") != "invalid_request" {
 					t.Errorf("%d events and %d dead letters of an unreadable message: %v", reported, len(dead), dead)
 				}
-				if n := b.count(q.Subject("*", q.queue.Stream+"-1")); n != 1 {
-					t.Errorf("the history before it has %d events, want its one", n)
-				}
+				equal(t, "events of the history before", b.count(q.Subject("*", q.queue.Stream+"-1")), 1)
 			})
 		}
 	}

@@ -232,9 +232,7 @@ func TestEmptyMessagesThatLookLikeTheServersOwnBlockNobody(t *testing.T) {
 				if took, n := time.Since(began), b.count(q.Subject(q.succeeded, "*")); n != goods || took > 5*time.Minute {
 					t.Errorf("%d of %d good ones answered, after %v", n, goods, took)
 				}
-				if n := b.count(q.Subject("failed", "*")); n != bad {
-					t.Errorf("%d of %d bad ones reported", n, bad)
-				}
+				equal(t, "bad requests reported", b.count(q.Subject("failed", "*")), bad)
 				if n := logged.count(payerMarker); n != 0 {
 					t.Errorf("%d lines of the log hold data of a request", n)
 				}

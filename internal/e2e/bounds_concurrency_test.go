@@ -101,9 +101,7 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 			if b.queued() != 0 {
 				t.Fatalf("not all requests ended\n%s", b.logs)
 			}
-			if most := g.most.Load(); most != concurrency {
-				t.Errorf("%d calls at once, want %d", most, concurrency)
-			}
+			equal(t, "calls at once", g.most.Load(), concurrency)
 			if inFlight > concurrency+concurrency/4 {
 				t.Errorf("%d requests in flight, want at most %d", inFlight, concurrency+concurrency/4)
 			}

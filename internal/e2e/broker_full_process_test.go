@@ -74,9 +74,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				if succeeded, calls := in.count(p.good()), in.calls(p.call); succeeded != 2 || calls != 2 {
 					t.Errorf("%d of 2 succeeded, with %d calls: %v", succeeded, calls, in.subjects(p.events()))
 				}
-				if left := in.unsettled(p.queue); left != 0 {
-					t.Errorf("%d requests left", left)
-				}
+				equal(t, "requests left", in.unsettled(p.queue), 0)
 			})
 		}
 	}
@@ -124,9 +122,7 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			room := in.fill(c.stream)
 			in.publish(c.Requested(), c.request("r1"))
 			in.showsFull(program, c.stream)
-			if calls := in.calls(c.call); calls != 1 {
-				t.Errorf("%d calls, want only the one before there was no room", calls)
-			}
+			equal(t, "calls", in.calls(c.call), 1)
 			if now := in.stored(c.stream); now != stored {
 				t.Errorf("%s has %d messages, had %d before it was full", c.stream, now, stored)
 			}
@@ -136,9 +132,7 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			in.untilSettled(c.queue)
 			in.untilReady(program)
 			program.stop(time.Minute)
-			if calls := in.calls(c.call); calls != 1+c.calls {
-				t.Errorf("%d calls, want %d", calls, 1+c.calls)
-			}
+			equal(t, "calls", in.calls(c.call), 1+c.calls)
 			if more := in.stored(bus.DeadLetters) - letters; more != int(1-c.calls) {
 				t.Errorf("%d more dead letters, want %d", more, 1-c.calls)
 			}
@@ -167,9 +161,7 @@ func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
 	in.until("the other deliveries", time.Minute, func() bool { return in.count("mail.delivery.delivered.*") >= 8 })
 	in.untilReady(poller)
 	poller.stop(time.Minute)
-	if n := in.count("mail.delivery.delivered.*"); n != 8 {
-		t.Errorf("%d deliveries published, want 8", n)
-	}
+	equal(t, "deliveries published", in.count("mail.delivery.delivered.*"), 8)
 }
 
 // fill gives a stream no room for more than it holds.

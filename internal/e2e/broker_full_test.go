@@ -79,9 +79,7 @@ func TestAnOutcomeWaitsForRoom(t *testing.T) {
 					b.run(b.program(s, 8), time.Hour, b.haveOutcomes(s.events(), 3))
 					b.beside.Wait()
 					wantBy(t, b.outcomes(s.events()), map[string]time.Time{"r1": back.Add(15 * time.Second)}, s.succeeded)
-					if calls := len(b.writes("r1")); calls != 1 {
-						t.Errorf("%d calls", calls)
-					}
+					equal(t, "calls", len(b.writes("r1")), 1)
 					b.queueEmpty(s.queue.Stream)
 				})
 			}
@@ -139,7 +137,7 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 		runInBubble(t, "pages, "+l.name, func(t *testing.T, b *bubble) {
 			s := enrollOp
 			b.warm(s)
-			enrollDirectly(t, b.box, parts*perPage-1) // and the one before
+			b.enrollDirectly(parts*perPage - 1) // and the one before
 			b.latency(time.Second)
 			b.publish(s.read.Requested(), map[string]any{"request_id": "list"})
 			b.full(l, streamOf(s.events()), 4500*time.Millisecond, 20*time.Second)

@@ -37,9 +37,7 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 			p, said := b.mandates(), &output{}
 			log := zerolog.New(said).Level(zerolog.InfoLevel)
 			p.Logger = &log
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- p.Run(ctx) }()
+			stop := b.running(p)
 			time.Sleep(4 * time.Second)                     // the first calls are done, the second ones in flight
 			store := filepath.Dir(b.nats.Server.StoreDir()) // the server adds a folder of its own
 			must(t, c.gone(b.nats, store))
@@ -52,9 +50,6 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 			must(t, c.back(b.nats, store))
 			time.Sleep(3 * time.Minute)
 			stop()
-			if err := <-ended; err != nil {
-				t.Errorf("%v\n%s", err, said)
-			}
 			if said.count("what the program needs of NATS is there again") == 0 {
 				t.Errorf("it does not say that it works again\n%s", said)
 			}

@@ -40,17 +40,13 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 	if ok, failed := in.count("mandate.enroll.succeeded.*"), in.count("mandate.enroll.failed.*"); ok != requests*9/10 || failed != requests/10 {
 		t.Errorf("%d succeeded and %d failed of %d", ok, failed, requests)
 	}
-	if calls := in.calls("enroll"); calls != requests*9/10 {
-		t.Errorf("%d calls", calls)
-	}
+	equal(t, "calls", in.calls("enroll"), requests*9/10)
 	for id, history := range in.histories("mandate.enroll.*.*") {
 		if _, err := finalEvent(history); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if dead := in.count("dead.mandate.enroll.requested"); dead != requests/10 {
-		t.Errorf("%d dead letters", dead)
-	}
+	equal(t, "dead letters", in.count("dead.mandate.enroll.requested"), requests/10)
 	if w.cuts.Load() < 5 {
 		t.Errorf("only %d cuts", w.cuts.Load())
 	}
@@ -79,9 +75,7 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 		return status == http.StatusServiceUnavailable
 	})
 	t.Logf("not ready after %v", time.Since(began).Round(time.Second/10))
-	if calls := in.calls("enroll"); calls != 1 {
-		t.Errorf("%d calls, want the one before", calls)
-	}
+	equal(t, "calls", in.calls("enroll"), 1)
 	other := in.start("mandate-consumer")
 	in.waitOutcomes("mandate.enroll.*.*", 11, time.Minute)
 	if e := in.wantOne("mandate.enroll.uncertain.in-call"); e.reason() != "link_lost" {
@@ -95,9 +89,7 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 	in.untilSettled(bus.EnrollQueue)
 	other.stop(time.Minute)
 	partitioned.stop(time.Minute)
-	if calls := in.calls("enroll"); calls != 11 {
-		t.Errorf("%d calls for 11 requests", calls)
-	}
+	equal(t, "calls", in.calls("enroll"), 11)
 	for id, history := range in.histories("mandate.enroll.*.*") {
 		if e, err := finalEvent(history); err != nil || (id != "in-call") != (e.state() == messages.Succeeded) {
 			t.Errorf("%s: %s, %v", id, e.state(), err)

@@ -70,9 +70,7 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 	if n := len(mail.Unsettled); n == 0 || n == recipients || mail.UnsettledCount != recipients || mail.Recipients != recipients || !mail.Abridged {
 		t.Errorf("%d of %d unsettled batches are listed, abridged %v", n, mail.UnsettledCount, mail.Abridged)
 	}
-	if got := in.count("dead.mandate.enroll.requested") + in.count("dead.mail.send.requested"); got != 2 {
-		t.Errorf("%d dead letters, want 2", got)
-	}
+	equal(t, "dead letters", in.count("dead.mandate.enroll.requested")+in.count("dead.mail.send.requested"), 2)
 	for _, q := range []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue, bus.SendQueue} {
 		in.until("an empty "+q.Name, time.Minute, func() bool { return in.unsettled(q) == 0 })
 	}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -199,10 +198,7 @@ func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 			}
 		}
 		enroll(0, n)
-		ctx, stop := context.WithCancel(t.Context())
-		b.beside.Go(func() {
-			noError(t, b.transactions().Run(ctx))
-		})
+		stop := b.running(b.transactions())
 		await(listed("new", n))
 		backup := b.backup(bus.MandateEvents)
 		approve(0, n)
@@ -213,7 +209,6 @@ func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 		await(listed("approved", 2*n))
 		time.Sleep(3 * time.Hour) // the whole list is read again
 		stop()
-		b.beside.Wait()
 		for _, status := range []messages.State{"new", "approved"} {
 			for i := range 2 * n {
 				got := len(b.events(messages.Application.Subject(status, fmt.Sprint("r", i))))

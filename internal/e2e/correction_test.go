@@ -97,9 +97,7 @@ func TestACorrectedRequestRunsUnderItsID(t *testing.T) {
 					t.Fatalf("the history is %v, want %v\n%s", got, c.states, b.logs)
 				}
 				b.wantReopened(op.operation, op.id, c.reason)
-				if n := op.served(b.oracle()); n != 1 {
-					t.Errorf("carried out %d times, want once", n)
-				}
+				equal(t, "times carried out", op.served(b.oracle()), 1)
 				b.publish(op.operation+".requested", wrong) // other contents, over what is done now
 				b.run(b.consumer(op.operation), time.Minute, nil)
 				if got := len(b.states(op.operation, op.id)); got != len(c.states) {
@@ -173,16 +171,12 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 				b.publish(op.operation+".requested", op.request("other"))
 				b.run(b.consumer(op.operation), 5*time.Second, nil)
 				b.wantConflict(op, 1)
-				if n := b.count(op.operation + ".reopened.*"); n != 0 {
-					t.Errorf("%d times reopened", n)
-				}
+				equal(t, "reopened events", b.count(op.operation+".reopened.*"), 0)
 				if c.state != "deferred" {
 					if now := b.states(op.operation, op.id); !slices.Equal(now, history) {
 						t.Errorf("the history was %v and is %v", history, now)
 					}
-					if n := op.served(b.oracle()); n != before {
-						t.Errorf("carried out %d times, before %d", n, before)
-					}
+					equal(t, "times carried out", op.served(b.oracle()), before)
 				}
 			})
 		}
@@ -232,9 +226,7 @@ func TestOneOfTwoCorrectionsRuns(t *testing.T) {
 			if got := b.states(op.operation, op.id); !slices.Equal(got, want) {
 				t.Errorf("the history is %v, want %v", got, want)
 			}
-			if n := op.served(b.oracle()); n != 1 {
-				t.Errorf("carried out %d times, want once", n)
-			}
+			equal(t, "times carried out", op.served(b.oracle()), 1)
 			b.wantConflict(op, 1)
 		})
 	}

@@ -137,13 +137,9 @@ func TestPausedWorkerDoesNotCallAgain(t *testing.T) {
 	for _, id := range []string{"in-call", "between", "afterwards"} {
 		in.wantFinal("mandate.enroll.*." + id)
 	}
-	if calls := in.calls("enroll"); calls != 3 {
-		t.Errorf("%d calls for three requests", calls)
-	}
+	equal(t, "calls", in.calls("enroll"), 3)
 	if n := in.box.Enrolled("order-in-call"); n != 1 {
 		t.Errorf("enrolled %d times", n)
 	}
-	if n := in.unsettled(bus.EnrollQueue); n != 0 {
-		t.Errorf("%d requests left", n)
-	}
+	equal(t, "requests left", in.unsettled(bus.EnrollQueue), 0)
 }

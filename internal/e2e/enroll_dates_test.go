@@ -120,9 +120,7 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 			if c.state == "failed" && e.reason() != "unavailable" {
 				t.Errorf("want unavailable: %s", e.Raw)
 			}
-			if n := b.box.Enrolled("order-r1"); n != 0 {
-				t.Errorf("enrolled %d times", n)
-			}
+			equal(t, "enrollments", b.box.Enrolled("order-r1"), 0)
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -80,9 +79,7 @@ func TestAResolvedEnrollmentKeepsItsTrace(t *testing.T) {
 		}
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.uncertain.r1", 1))
 		b.runAt(time.Now().Add(25*time.Hour), time.Minute)
-		if got := b.wantOne("mandate.enroll.resolved.r1").Header.Get("traceparent"); got != parent {
-			t.Errorf("traceparent is %q", got)
-		}
+		equal(t, "traceparent", b.wantOne("mandate.enroll.resolved.r1").Header.Get("traceparent"), parent)
 	})
 }
 
@@ -132,12 +129,9 @@ func TestOfTwoProgramsOneResolves(t *testing.T) {
 		b.run(b.mandates(), 10*time.Minute, b.published("mandate.enroll.uncertain.*", n+1))
 		time.Sleep(25 * time.Hour) // all of them are due at once
 		seen := time.Now()
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- b.mandates().Run(ctx) }()
+		stop := b.running(b.mandates())
 		b.run(b.mandates(), 10*time.Minute, nil)
 		stop()
-		noError(t, <-ended)
 		for i := range n {
 			if e := b.wantOne(fmt.Sprintf("mandate.enroll.resolved.many%d", i)); e.Body["outcome"] != "failed" {
 				t.Errorf("body: %s", e.Raw)
@@ -181,9 +175,7 @@ func TestARequestThatComesAgainAfterItWasResolved(t *testing.T) {
 		if letters != 2 {
 			t.Errorf("%d dead letters of r1, want one for each time that it came", letters)
 		}
-		if now := b.box.Enrolled("order-r1"); now != made {
-			t.Errorf("enrolled %d times, before %d", now, made)
-		}
+		equal(t, "enrollments", b.box.Enrolled("order-r1"), made)
 		b.wantOne("mandate.enroll.resolved.r1")
 		b.queueEmpty("MANDATE_REQUESTS")
 	})
@@ -259,9 +251,7 @@ func TestNothingIsLookedUpWhileTheProgramIsHeld(t *testing.T) {
 		b.publish("mandate.enroll.requested", enrollment("r2"))
 		b.publish("mandate.enroll.requested", enrollment("r3"))
 		b.run(b.mandates(), time.Until(began.Add(29*time.Minute)), nil)
-		if got := len(b.lookUps(seen)); got != 0 {
-			t.Errorf("%d looks while the program was held", got)
-		}
+		equal(t, "looks while the program was held", len(b.lookUps(seen)), 0)
 		b.run(b.mandates(), 10*time.Minute, nil)
 		b.wantOne("mandate.enroll.succeeded.r2")
 		if len(b.lookUps(seen)) == 0 {

@@ -289,3 +289,17 @@ func (r receiving) RoundTrip(request *http.Request) (*http.Response, error) {
 	r.b.callbacks.ServeHTTP(w, request)
 	return w.Result(), nil
 }
+
+// running runs programs until stop is called.
+func (b *bubble) running(programs ...programs.Program) (stop func()) {
+	ctx, end := context.WithCancel(b.t.Context())
+	var all sync.WaitGroup
+	for _, p := range programs {
+		all.Go(func() {
+			if err := p.Run(ctx); err != nil {
+				b.t.Errorf("the program did not end well: %v\n%s", err, b.logs)
+			}
+		})
+	}
+	return func() { end(); all.Wait() }
+}

@@ -81,3 +81,11 @@ func noError(t *testing.T, err error) {
 		t.Error(err)
 	}
 }
+
+// equal fails the test when got is not want.
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}

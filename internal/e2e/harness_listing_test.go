@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
@@ -17,20 +14,10 @@ import (
 const perPage = 25
 
 // enrollDirectly makes enrollments without a program: pages to list.
-func enrollDirectly(t *testing.T, box http.Handler, n int) {
-	t.Helper()
+func (w *world) enrollDirectly(n int) {
+	w.t.Helper()
 	for i := range n {
-		body := enrollment(fmt.Sprint("listed", i), "portal_key", portalKey)
-		delete(body, "request_id")
-		text, err := json.Marshal(body)
-		must(t, err)
-		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8085/v3/mandates", bytes.NewReader(text))
-		r.Header.Set("Authorization", "Bearer "+mandateToken)
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		if box.ServeHTTP(w, r); w.Code != http.StatusOK {
-			t.Fatalf("enrolled: %d %s", w.Code, w.Body)
-		}
+		w.direct("/v3/mandates", enrollment(fmt.Sprint("listed", i), "portal_key", portalKey))
 	}
 }
 

@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -46,21 +44,11 @@ func (s *sweeps) sweeper() *programs.LogPoller {
 // mail has n messages sent, one each pause, while so many pollers are at work.
 func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 	s.t.Helper()
-	ctx, stop := context.WithCancel(s.t.Context())
-	defer stop()
-	var running sync.WaitGroup
-	run := func(p programs.Program) {
-		running.Go(func() {
-			if err := p.Run(ctx); err != nil {
-				s.t.Errorf("the program did not end well: %v\n%s", err, s.logs)
-			}
-		})
-	}
-	began := time.Now()
-	run(s.mails())
+	all := []programs.Program{s.mails()}
 	for range pollers {
-		run(s.sweeper())
+		all = append(all, s.sweeper())
 	}
+	began, stop := time.Now(), s.running(all...)
 	for range n {
 		id := fmt.Sprint("m", s.mailed)
 		s.mailed++
@@ -71,7 +59,6 @@ func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 		s.ran = append(s.ran, span{began, time.Now()})
 	}
 	stop()
-	running.Wait()
 	if got := s.count("mail.send.accepted.*"); got != s.mailed {
 		s.t.Fatalf("%d of %d messages are sent\n%s", got, s.mailed, s.logs)
 	}

@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -199,14 +196,7 @@ func (in *installation) send(id string) {
 	in.t.Helper()
 	letter := message(id, 2, "from", "shop@example.test")
 	letter["as_html"] = 0
-	body, err := json.Marshal(letter)
-	must(in.t, err)
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v0/messages", bytes.NewReader(body))
-	r.Header.Set("X-API-Key", mailKey)
-	r.Header.Set("Content-Type", "application/json")
-	if in.box.ServeHTTP(w, r); w.Code != http.StatusOK {
-		in.t.Fatalf("send: %d %s", w.Code, w.Body)
-	}
+	in.direct("/api/v0/messages", letter)
 }
 
 // everyProgram are the three that run for ever.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,17 +29,21 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 	}
 	for _, c := range []struct {
 		program, operation string
-		status             int
-		says, metric       string
+		fault              sandbox.Fault
+		says               string
 	}{
-		{"mandate-consumer", "enroll", 401, "held: mandate service (enroll) answers 401: credentials, account or quota", `errand_held{operation="mandate.enroll"}`},
-		{"mail-consumer", "send", 402, "held: email service (send) answers 402: credentials, account or quota", `errand_held{operation="mail.send"}`},
-		{"mail-consumer", "send", 503, "held: email service (send) answers 503: overloaded or out of order", `errand_held{operation="mail.send"}`},
-		{"log-poller", "logs", 401, "email service (logs) answers 401", ""},
-		{"log-poller", "logs", 503, "email service (logs): no sweep came through lately", ""},
+		{"mandate-consumer", "enroll", answering(401), "held: mandate service (enroll) answers 401: credentials, account or quota"},
+		{"mandate-consumer", "enroll", answering(404), "held: mandate service (enroll) answers 404"},
+		{"mail-consumer", "send", answering(402), "held: email service (send) answers 402: credentials, account or quota"},
+		{"mail-consumer", "send", answering(503), "held: email service (send) answers 503: overloaded or out of order"},
+		{"mail-consumer", "send", sandbox.Fault{Kind: sandbox.Delay, Delay: sandbox.Duration(time.Hour)}, "held: email service (send)"},
+		{"log-poller", "logs", answering(401), "email service (logs) answers 401"},
+		{"log-poller", "logs", answering(503), "email service (logs): no sweep came through lately"},
 	} {
-		t.Run(c.program+" "+http.StatusText(c.status), func(t *testing.T) {
-			in.fault(sandbox.Fault{Operation: c.operation, Kind: sandbox.Status, Status: c.status})
+		t.Run(fmt.Sprint(c.program, " ", c.fault.Kind, " ", c.fault.Status), func(t *testing.T) {
+			c.fault.Operation = c.operation
+			in.fault(c.fault)
+			metric := map[string]string{"enroll": `errand_held{operation="mandate.enroll"}`, "send": `errand_held{operation="mail.send"}`}[c.operation]
 			p := in.start(c.program)
 			defer p.kill()
 			ask()
@@ -51,7 +54,8 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 					}
 					got, page := p.get("/readyz")
 					_, metrics := p.get("/metrics")
-					return got == status && strings.Contains(page, text) && (c.metric == "" || strings.Contains(metrics, "\n"+c.metric+" "+held+"\n"))
+					return got == status && strings.Contains(page, text) && (status == http.StatusOK || strings.Contains(page, "since")) &&
+						(metric == "" || strings.Contains(metrics, "\n"+metric+" "+held+"\n"))
 				}
 			}
 			in.until("it to say why it is not ready", time.Minute, shows(http.StatusServiceUnavailable, c.says, "1"))
@@ -65,6 +69,9 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 		})
 	}
 }
+
+// answering is a fault that answers a status.
+func answering(status int) sandbox.Fault { return sandbox.Fault{Kind: sandbox.Status, Status: status} }
 
 // A pause is wanted: the program can work, says what is paused and until when, and takes no
 // request of it until that is over.
@@ -95,80 +102,6 @@ func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
 	}
 	in.until("the request to be done", time.Minute, func() bool { return in.count("mandate.enroll.succeeded.*") == 1 })
 	p.stop(time.Minute)
-}
-
-// untilNotReady waits until a program says that it is not ready, in these words and since
-// when.
-func (in *installation) untilNotReady(p *process, words ...string) {
-	in.t.Helper()
-	in.until(p.name+" to serve", time.Minute, func() bool { return p.logged("admin server listens") })
-	status, page := 0, ""
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
-		status, page = p.get("/readyz")
-		missing := func(word string) bool { return !strings.Contains(page, word) }
-		if status == http.StatusServiceUnavailable && !slices.ContainsFunc(words, missing) && strings.Contains(page, "since") {
-			return
-		}
-	}
-	in.t.Fatalf("/readyz of %s answers %d %q, want 503, since when, and %q", p.name, status, page, words)
-}
-
-// The address of the service has a path too much, as the one that the sandbox prints has:
-// the program says at /readyz what the service answers, no request fails, and all of
-// them succeed once the address is right.
-func TestAWrongPathShowsInReadinessAndFailsNothing(t *testing.T) {
-	for _, c := range writes {
-		t.Run(c.program, func(t *testing.T) {
-			const n = 40
-			in := install(t)
-			for i := range n {
-				in.publish(c.Requested(), c.request(fmt.Sprint("r", i)))
-			}
-			p := in.start(c.program, map[*operation]string{enrollOp: "MANDATE_API_URL=" + in.web.URL + "/v3/mandates", sendOp: "MAIL_API_URL=" + in.web.URL + "/api/v0/messages"}[c])
-			in.untilNotReady(p, c.call, "404")
-			wait(t.Context(), 3*time.Second) // three intervals between probes
-			p.stop(time.Minute)
-			for subject, n := range in.subjects(c.events()) {
-				if (event{Subject: subject}).final() {
-					t.Errorf("%d %s", n, subject)
-				}
-			}
-			if left, dead := in.unsettled(c.queue), in.count("dead.>"); left != n || dead != 0 {
-				t.Fatalf("%d of %d requests left, %d dead letters\n%s", left, n, dead, in.lastOutput())
-			}
-			p = in.start(c.program)
-			in.untilReady(p)
-			in.until("all to succeed", time.Minute, func() bool { return in.count(c.good()) == n })
-			p.stop(time.Minute)
-		})
-	}
-}
-
-// The service takes calls and does not answer: the program says so at /readyz, and the
-// rest of the queue is there when it answers again.
-func TestAHangingUpstreamShowsInReadinessAndKeepsTheQueue(t *testing.T) {
-	for _, c := range writes {
-		t.Run(c.program, func(t *testing.T) {
-			const n, most = 60, 2 * 16 // CONCURRENCY, and those taken before the third was known
-			in := install(t)
-			in.fault(sandbox.Fault{Operation: "*", Kind: sandbox.Delay, Delay: sandbox.Duration(time.Hour)})
-			for i := range n {
-				in.publish(c.Requested(), c.request(fmt.Sprint("r", i), "on_unknown", "report"))
-			}
-			p := in.start(c.program)
-			in.untilNotReady(p, c.call)
-			wait(t.Context(), 5*time.Second) // two calls of UPSTREAM_TIMEOUT each
-			spent := int(in.calls(c.call))
-			if spent > most {
-				t.Errorf("%d calls of unknown fate for %d requests, want at most %d", spent, n, most)
-			}
-			in.box.ClearFaults()
-			in.untilReady(p)
-			in.until("the others to succeed", time.Minute, func() bool { return in.count(c.good()) >= n-spent })
-			in.waitOutcomes(c.events(), n, 2*time.Minute)
-			p.stop(time.Minute)
-		})
-	}
 }
 
 // shows waits until the program exports all of want.
@@ -204,7 +137,7 @@ func TestABusyWorkerIsOneInACall(t *testing.T) {
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-slow", Delay: sandbox.Duration(time.Hour)})
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-busy", Status: 503})
 	p := in.start("mandate-consumer")
-	in.until("it to be ready", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
+	in.untilReady(p)
 	in.publish("mandate.enroll.requested", enrollment("busy"))
 	in.publish("mandate.enroll.requested", enrollment("slow"))
 	in.shows(p, map[string]float64{"errand_requests_in_flight": 2, "errand_busy_ratio": 1.0 / workers, `errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: 2})
@@ -217,7 +150,7 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 	const waiting = 40
 	in := install(t, "RETRY_MAX=20s", "RETRY_FIRST=10ms", "RETRY_TRIES=2")
 	p := in.start("mandate-consumer")
-	in.until("it to be ready", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
+	in.untilReady(p)
 
 	// Deferred one at a time with a success in between: none of them is taken for an outage.
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-later", Status: 429, Headers: map[string]string{"Retry-After": "600"}})

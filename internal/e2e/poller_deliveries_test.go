@@ -188,9 +188,7 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 		overdue := func() []event { return b.events("mail.delivery.overdue.slow") }
 		between(0, 10*time.Minute)
 		between(5*time.Hour+40*time.Minute, 5*time.Hour+59*time.Minute)
-		if n := len(overdue()); n != 0 {
-			t.Errorf("%d recipients are overdue before the log is known for six hours", n)
-		}
+		equal(t, "recipients are overdue before the log is known for six hours", len(overdue()), 0)
 		between(6*time.Hour, 6*time.Hour+31*time.Minute)
 		between(6*time.Hour+32*time.Minute, 6*time.Hour+42*time.Minute)
 		got := map[string]int{}
@@ -215,9 +213,7 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 				t.Errorf("summaries (-want +got):\n%s", diff)
 			}
 		}
-		if n := len(overdue()); n != 2 {
-			t.Errorf("%d events in the end, want the two", n)
-		}
+		equal(t, "overdue events in the end", len(overdue()), 2)
 	})
 }
 

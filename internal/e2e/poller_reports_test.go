@@ -115,9 +115,7 @@ func (p *past) wantReports() {
 		p.t.Errorf("summary: %s", counts(s))
 	}
 	p.wantOne("mail.delivery.summary.taken")
-	if n := p.count("mail.delivery.summary.*"); n != 2 {
-		p.t.Errorf("%d summaries", n)
-	}
+	equal(p.t, "summaries", p.count("mail.delivery.summary.*"), 2)
 	if p.t.Failed() {
 		p.t.Log(p.lastOutput())
 	}

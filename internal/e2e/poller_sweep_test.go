@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -115,9 +114,7 @@ func TestRowsThatComeHoursLateAreFoundByTheScan(t *testing.T) {
 				s.t.Errorf("%s %d rows are published that came hours late, want %d", when, n, want)
 			}
 		}
-		ctx, stop := context.WithCancel(s.t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- s.sweeper().Run(ctx) }()
+		stop := s.running(s.sweeper())
 		time.Sleep(5 * time.Minute)
 		for n, to := range []string{"one@example.test", "two@example.test", "three@example.test"} {
 			late(to)
@@ -127,7 +124,6 @@ func TestRowsThatComeHoursLateAreFoundByTheScan(t *testing.T) {
 		time.Sleep(40 * time.Minute)
 		wantPublished(3, "in the end")
 		stop()
-		noError(s.t, <-ended)
 	})
 }
 
@@ -174,9 +170,7 @@ func TestAPollerPausedForHoursPublishesNothingTwice(t *testing.T) {
 				line := &still{RoundTripper: stopped.Transport, there: make(chan struct{}), goOn: make(chan struct{})}
 				line.left.Store(c.page)
 				stopped.Transport = line
-				ctx, stop := context.WithCancel(s.t.Context())
-				ended := make(chan error, 1)
-				go func() { ended <- stopped.Run(ctx) }()
+				stop := s.running(stopped)
 				<-line.there
 				time.Sleep(c.absent)
 				s.mail(2, time.Minute, 1)
@@ -186,7 +180,6 @@ func TestAPollerPausedForHoursPublishesNothingTwice(t *testing.T) {
 				s.mail(2, time.Minute, 1)
 				time.Sleep(6 * time.Minute) // it is alone now, and has caught up
 				stop()
-				noError(s.t, <-ended)
 				s.judge()
 				final := map[string]int{}
 				for _, e := range s.events("mail.delivery.summary.*") {

@@ -102,7 +102,7 @@ func TestAListingGoesOnWhereItWasPutOff(t *testing.T) {
 		{"502 in the middle", without(5*time.Second, 5*time.Minute, reply{status: http.StatusBadGateway}), 1},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			enrollDirectly(t, b.box, pages*perPage)
+			b.enrollDirectly(pages * perPage)
 			b.latency(time.Second)
 			b.script = c.script
 			b.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
@@ -130,7 +130,7 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 		{"while it is deferred", 20 * time.Second, rateLimit(10, true)},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			enrollDirectly(t, b.box, pages*perPage)
+			b.enrollDirectly(pages * perPage)
 			b.latency(time.Second)
 			b.script = c.script
 			began := time.Now()
@@ -164,7 +164,7 @@ func TestAListingGoesOnAfterAStop(t *testing.T) {
 	const pages = 30
 	for _, wanted := range []int{pages, 20} {
 		runInBubble(t, fmt.Sprint(wanted, " pages"), func(t *testing.T, b *bubble) {
-			enrollDirectly(t, b.box, pages*perPage)
+			b.enrollDirectly(pages * perPage)
 			b.latency(10 * time.Second)
 			body := map[string]any{"request_id": "list"}
 			if wanted < pages {
@@ -186,7 +186,7 @@ func TestAListingGoesOnAfterAStop(t *testing.T) {
 func TestAListingGoesOnAfterAKill(t *testing.T) {
 	const pages, kills = 20, 3
 	in := install(t)
-	enrollDirectly(t, in.box, pages*perPage)
+	in.enrollDirectly(pages * perPage)
 	in.latency(200 * time.Millisecond)
 	before := in.calls("transactions")
 	in.publish("mandate.transactions.requested", map[string]any{"request_id": "list"})
@@ -223,7 +223,7 @@ func TestAListingUnderWayIsNotEndedByAnotherRequest(t *testing.T) {
 			"deferred":  without(5*time.Second, 2*time.Minute, reply{status: http.StatusTooManyRequests, header: map[string]string{"Retry-After": "90"}}),
 		} {
 			runInBubble(t, c.name+", "+state, func(t *testing.T, b *bubble) {
-				enrollDirectly(t, b.box, pages*perPage)
+				b.enrollDirectly(pages * perPage)
 				b.latency(time.Second)
 				b.script = script
 				b.beside.Go(func() {

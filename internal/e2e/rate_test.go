@@ -155,16 +155,13 @@ func TestWhoeverWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
 		m := newMeter(b.upstream)
 		p := b.mandates()
 		p.FleetRate = 0.02
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- p.Run(ctx) }()
+		stop := b.running(p)
 		time.Sleep(2*time.Minute + time.Second) // several AckWaits: calls at 0, 50 and 100 seconds
 		if info := b.queue(bus.EnrollQueue); info.Delivered.Consumer != requests {
 			t.Errorf("%d requests were delivered %d times", requests, info.Delivered.Consumer)
 		}
-		stop()
 		stopped := time.Now()
-		must(t, <-ended)
+		stop()
 		if took := time.Since(stopped); took > 3*time.Second { // the last pulls end after two
 			t.Errorf("the program took %v to end", took)
 		}

@@ -58,9 +58,7 @@ func TestARedrivenMessageSendsOnlyTheBatchesThatWereNotAccepted(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.uncertain.m1", 2))
-		if n := b.calls("send") - calls; n != 1 {
-			t.Errorf("%d calls, want that of the second batch", n)
-		}
+		equal(t, "calls", b.calls("send")-calls, 1)
 		b.wantOne("mail.batch.uncertain.m1.3") // nothing was done about it
 		if r := b.redrive("m1", "m1"); r.Result != deeds.Done || len(r.Batches) != 0 || !slices.Equal(r.Unknown, []int{3}) {
 			t.Fatalf("%+v", r)
@@ -161,9 +159,7 @@ func TestARedriveAcceptsOneCallOfUnknownFateAndNoSecond(t *testing.T) {
 		b.redrive("r1", "r1")
 		b.run(b.mandates(), 5*time.Minute, nil)
 		b.wantStates("mandate.enroll", "r1", "started", "uncertain", "reopened", "started", "uncertain")
-		if n := b.calls("enroll"); n != 2 {
-			t.Errorf("%d calls, want one for each", n)
-		}
+		equal(t, "calls", b.calls("enroll"), 2)
 	})
 }
 
@@ -220,9 +216,7 @@ func TestACancelledRequestMakesNoCall(t *testing.T) {
 			if err := cancel(); err == nil || !strings.Contains(err.Error(), "has its outcome already") {
 				t.Errorf("over an outcome: %v", err)
 			}
-			if n := op.served(b.oracle()); n != 1 {
-				t.Errorf("carried out %d times, want once", n)
-			}
+			equal(t, "times carried out", op.served(b.oracle()), 1)
 		})
 	}
 }

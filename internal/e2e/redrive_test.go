@@ -135,9 +135,7 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	if len(twice) != 5 {
 		t.Errorf("sent twice: %q, want the five that were taken and are named", twice)
 	}
-	if n := done("mandate.enroll", "", "reopened"); n != 220 {
-		t.Errorf("%d enrollments were reopened, want 220, each once", n)
-	}
+	equal(t, "enrollments were reopened", done("mandate.enroll", "", "reopened"), 220)
 	if n := done("mail.send", "", "reopened"); n != 40 {
 		t.Errorf("%d messages were reopened, want 40, each once", n)
 	}

@@ -175,9 +175,7 @@ func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
 			}
 			b.publish("mail.send.requested", data)
 			b.run(b.mails(), 2*time.Hour, b.ended("mail.send", "m1"))
-			if n := len(b.of("send")); n != 0 {
-				t.Errorf("%d calls, want none", n)
-			}
+			equal(t, "calls", len(b.of("send")), 0)
 			final := b.finalOf("mail.send", "m1")
 			if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
 				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)

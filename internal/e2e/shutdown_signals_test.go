@@ -94,9 +94,7 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 			}
 			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 && p.logged(`"message":"settled"`) })
 			p.stop(10 * time.Second)
-			if calls := in.calls(c.call); calls != 1 {
-				t.Errorf("%d calls", calls)
-			}
+			equal(t, "calls", in.calls(c.call), 1)
 		})
 	}
 }
@@ -115,7 +113,7 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	var idle []*process
 	for _, program := range everyProgram {
 		p := in.start(program)
-		in.until("it to work", time.Minute, func() bool { return p.logged(`"message":"ready"`) })
+		in.untilReady(p)
 		idle = append(idle, p)
 	}
 	stopped()

@@ -67,9 +67,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 			if late := stamp(t, events[0]).Sub(told.Add(c.after)); late > c.within || late < 0 {
 				t.Errorf("told %v after the decision, want %v at most", late, c.within)
 			}
-			if by := events[0].Body["by"]; by != "look_up" {
-				t.Errorf("told by %v", by)
-			}
+			equal(t, "found by", events[0].Body["by"], "look_up")
 			if n := len(b.lookUps(epoch)); n > c.most {
 				t.Errorf("%d looks, want %d at most", n, c.most)
 			}

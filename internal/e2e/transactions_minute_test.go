@@ -1,16 +1,11 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,20 +33,6 @@ func (b *bubble) defaultTransactions() *programs.TransactionPoller {
 
 // listRate is the default of TRANSACTIONS_RATE.
 const listRate = 2
-
-// running runs programs until stop is called.
-func (b *bubble) running(programs ...programs.Program) (stop func()) {
-	ctx, end := context.WithCancel(b.t.Context())
-	var all sync.WaitGroup
-	for _, p := range programs {
-		all.Go(func() {
-			if err := p.Run(ctx); err != nil {
-				b.t.Errorf("the program did not end well: %v\n%s", err, b.logs)
-			}
-		})
-	}
-	return func() { end(); all.Wait() }
-}
 
 // between counts the calls for the transaction list in a while.
 func (b *bubble) between(from, to time.Time) int {
@@ -202,23 +183,12 @@ func TestTenThousandOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 	})
 }
 
-// openEnrollment is an enrollment whose link was told, as the sandbox and the events have it.
+// openEnrollment is an enrollment whose link is published, as the sandbox and the events have it.
 func (b *bubble) openEnrollment(id, expire string) {
 	b.t.Helper()
-	body := enrollment(id, "portal_key", "portal-for-tests", "link_expired_at", expire)
-	delete(body, "request_id")
-	text, err := json.Marshal(body)
-	must(b.t, err)
-	r := httptest.NewRequest(http.MethodPost, "/v3/mandates", bytes.NewReader(text))
-	r.Header.Set("Authorization", "Bearer token-for-tests")
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	b.box.ServeHTTP(w, r)
-	if w.Code != http.StatusOK {
-		b.t.Fatalf("%d %s", w.Code, w.Body)
-	}
+	answer := b.direct("/v3/mandates", enrollment(id, "portal_key", "portal-for-tests", "link_expired_at", expire))
 	for _, state := range []messages.State{messages.Started, messages.Succeeded} {
-		b.publish(messages.Enroll.Subject(state, id), map[string]any{"request_id": id, "at": time.Now(), "order_number": body["order_number"], "link_expired_at": expire,
-			"enrollment": json.RawMessage(w.Body.Bytes())})
+		b.publish(messages.Enroll.Subject(state, id), map[string]any{"request_id": id, "at": time.Now(), "order_number": "order-" + id,
+			"link_expired_at": expire, "enrollment": json.RawMessage(answer)})
 	}
 }

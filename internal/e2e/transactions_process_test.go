@@ -3,12 +3,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -97,31 +94,8 @@ func (m *mandates) ask(n, others int) {
 		}
 		m.publish("mandate.enroll.requested", enrollment(id, "order_number", m.orders[id]))
 		if i%(n/others) == 0 {
-			m.enrollElsewhere(fmt.Sprint("else-", i))
+			m.direct("/v3/mandates", enrollment("else", "order_number", fmt.Sprint("else-", i), "portal_key", portalKey))
 		}
-	}
-}
-
-// enrollElsewhere enrolls a payer as somebody else does who has the account.
-func (m *mandates) enrollElsewhere(order string) {
-	m.t.Helper()
-	body := enrollment(order, "order_number", order, "portal_key", portalKey)
-	delete(body, "request_id")
-	text, err := json.Marshal(body)
-	must(m.t, err)
-	r := httptest.NewRequest(http.MethodPost, "/v3/mandates", strings.NewReader(string(text)))
-	r.Header.Set("Authorization", "Bearer "+mandateToken)
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	defer func() {
-		lost := recover()
-		if err, _ := lost.(error); lost != nil && !errors.Is(err, http.ErrAbortHandler) { // their link may be lost as ours may
-			panic(lost)
-		}
-	}()
-	m.box.ServeHTTP(w, r)
-	if w.Code != http.StatusOK {
-		m.t.Fatalf("%d %s", w.Code, w.Body)
 	}
 }
 
@@ -146,15 +120,6 @@ func (m *mandates) isTold() bool {
 		}
 	}
 	return true
-}
-
-// caughtUp waits until a poller has looked twice at what is new from now on: what it publishes twice
-// it has published twice.
-func (m *mandates) caughtUp(p *process) {
-	m.t.Helper()
-	sweeps := func() int { return strings.Count(p.output.String(), `"message":"sweep: done"`) }
-	from := sweeps()
-	m.until("two more sweeps", time.Minute, func() bool { return sweeps() >= from+3 })
 }
 
 // Payers approve, decline, cancel, let the link expire or never open it; the service calls back

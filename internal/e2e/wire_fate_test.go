@@ -78,9 +78,7 @@ func TestEveryFaultOfTheLookUpIsOvercome(t *testing.T) {
 					if string(e.state()) != state || e.reason() != reason {
 						t.Errorf("published %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
 					}
-					if got := w.did("enroll"); got != enrolled {
-						t.Errorf("enrolled %d times, want %d", got, enrolled)
-					}
+					equal(t, "enrollments", w.did("enroll"), enrolled)
 				})
 			})
 		}
