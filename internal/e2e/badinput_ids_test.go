@@ -16,8 +16,7 @@ import (
 // streams are those whose names our own ids begin with.
 var streams = []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "RATE_LEASES"}
 
-// An order number with a space at an end is listed without it by some services, where it
-// may be taken for another one.
+// An order number with a space at an end is listed without it by some services, where it may be taken for another one.
 func TestAnOrderNumberHasNoSpaceAtItsEnds(t *testing.T) {
 	var kinds []poison
 	for _, value := range []string{`" DD001"`, `"DD001 "`, `" "`, `"  DD 001"`, `"DD001\u00a0"`} {
@@ -26,7 +25,7 @@ func TestAnOrderNumberHasNoSpaceAtItsEnds(t *testing.T) {
 	wantRejected(t, enrollOp, 8, kinds)
 }
 
-// Ids that the programs give themselves cannot be taken by a request.
+// A request cannot take an id that the programs make themselves.
 func TestIDsOfOurOwnAreNotTaken(t *testing.T) {
 	for _, q := range operations {
 		t.Run(q.Requested(), func(t *testing.T) {
@@ -61,8 +60,7 @@ func TestIDsNearOurOwnAreTaken(t *testing.T) {
 	})
 }
 
-// A message id that is one of ours, or no id, is none: the request goes by its place in
-// its stream.
+// A message id that is one of ours, or no id, is none: the request goes by its place in its stream.
 func TestAMessageIDOfOurOwnIsNotTakenForTheRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		ids := []string{"unmatched", "MANDATE_REQUESTS-77", "MAIL_EVENTS-3", "a.b"}
@@ -110,8 +108,7 @@ func TestUnreadableMessagesOfAQueueMadeAgainAreReported(t *testing.T) {
 	}
 }
 
-// wantReported wants an event and a dead letter of each of these unreadable messages,
-// under the same id.
+// wantReported wants an event and a dead letter of each of these unreadable messages, under the same id.
 func (b *bubble) wantReported(q *operation, bodies []string) {
 	b.t.Helper()
 	events := map[string]event{}

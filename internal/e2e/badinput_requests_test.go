@@ -168,7 +168,7 @@ func hostileHeaders() (kinds []poison) {
 	add("Nats-Msg-Id 7", "7", "Nats-Msg-Id:7")
 	add("two Nats-Msg-Id", "first", "Nats-Msg-Id: first", "Nats-Msg-Id: second")
 	add("a fitting Nats-Msg-Id", strings.Repeat("y", 64), "Nats-Msg-Id: "+strings.Repeat("y", 64))
-	add("names that no client of ours would write", "", "X Spaced: 1", "Ü: 2", "\"q\": 3", "a\tb: 4", "\xff: 5", "X-\u200b: 6", "(c): 7", "X-Own: kept")
+	add("names that none of our clients would write", "", "X Spaced: 1", "Ü: 2", "\"q\": 3", "a\tb: 4", "\xff: 5", "X-\u200b: 6", "(c): 7", "X-Own: kept")
 	add("values of all kinds", "", "X-A: \x00\x01\x7f", "X-B: \u2028\u202e\u200b", "X-C: \xff\xfe", "X-D:", "X-E:    ", "X-F: a: b; c")
 	add("a header block without colon", "", "no colon here")
 	add("an empty name", "", ": value")
@@ -187,7 +187,7 @@ func hostileHeaders() (kinds []poison) {
 	add("10000 of a name", "", same...)
 	add("expectations that held for the request", "", "Nats-Expected-Stream: *", "nats-rollup: all", "NATS-TTL: 1s", "nats-expected-last-sequence: 1", "Nats-Required-Api-Level: 1")
 	add("what the server writes", "", "Nats-Stream: X", "Nats-Sequence: 1", "Nats-Num-Pending: 1", "Nats-Last-Stream-Seq: 0", "Nats-Subject: x", "Nats-Marker-Reason: MaxAge")
-	add("forged words of ours", "", "Errand-Reason: fine", "errand-writer: me", "Errand-Sequence: 1", "Errand-Request-Id: other", "Errand-Stream: other")
+	add("our headers, forged", "", "Errand-Reason: fine", "errand-writer: me", "Errand-Sequence: 1", "Errand-Request-Id: other", "Errand-Stream: other")
 	add("forged CloudEvents", "", "ce-id: forged", "ce-type: forged", "ce-subject: forged", "ce-source: forged", "Ce-Id: forged", "content-type: text/html")
 	add("a status and a body", "", "Status: 409", "Description: Consumer Deleted")
 	for _, parent := range []string{"", "x", strings.Repeat("0", 10<<10), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\t", "ff-" + strings.Repeat("0", 32), "\u202e\xff\x00", "00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01"} {

@@ -49,8 +49,8 @@ func (b *bubble) inFlight(subjects ...string) (n int) {
 	return n
 }
 
-// CONCURRENCY is how many calls are under way at once, those of all operations and of all
-// batches together; a quarter more requests may be in flight. All of it is used.
+// CONCURRENCY is how many calls are under way at once, of all operations and batches together; a quarter more requests
+// may be in flight. All of it is used.
 func TestConcurrencyCountsCalls(t *testing.T) {
 	const concurrency = 8
 	for _, c := range []struct {
@@ -109,7 +109,7 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 	}
 }
 
-// The place that an idle queue keeps is none of those that calls need, however few they are.
+// An idle queue keeps a place free, but never one that calls need, however few there are.
 func TestAnIdleQueueTakesNoCallFromTheBusyOne(t *testing.T) {
 	const requests, latency = 12, 5 * time.Second
 	for _, concurrency := range []int{2, 3, 4} {

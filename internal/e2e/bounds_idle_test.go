@@ -43,8 +43,7 @@ func (p *process) goroutines() (n int) {
 	return 0
 }
 
-// cutting lets a share of the calls of one kind end in a cut connection, before or
-// after the work.
+// cutting lets a share of the calls of one kind end in a cut connection, before or after the work.
 func (in *installation) cutting(operation string) {
 	in.t.Helper()
 	for seed, kind := range []string{sandbox.Cut, sandbox.AcceptCut, sandbox.Truncate} {
@@ -133,7 +132,7 @@ func (in *installation) leavesNoGoroutine(p programs.Program, call string, done 
 	}
 }
 
-// goroutines counts those of this process that are not the NATS server's.
+// goroutines counts the goroutines of this process without the NATS server's.
 func goroutines() (n int, stacks string) {
 	b := make([]byte, 4<<20)
 	stacks = string(b[:runtime.Stack(b, true)])

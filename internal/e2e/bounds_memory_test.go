@@ -26,7 +26,7 @@ var boundsBacklog = flag.Int("bounds.backlog", 20_000, "requests that wait in fr
 const growth = 1.3
 
 // A program that works through what waits for it must not hold what it has done or has
-// yet to do: its peak is that of a short queue.
+// yet to do: its peak is no higher than with a short queue.
 func TestMemoryDoesNotGrowWithTheBacklog(t *testing.T) {
 	t.Parallel()
 	const short = 2000
@@ -63,7 +63,7 @@ func TestMemoryDoesNotGrowWithTheBacklog(t *testing.T) {
 	}
 }
 
-// A million recipients of one request take no more memory than those of many requests:
+// A million recipients of one request take no more memory than the recipients of many requests:
 // they are read as they are sent, and compared part by part.
 func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 	const few, requests, many = 2000, 250, 1_000_000

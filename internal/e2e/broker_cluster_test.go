@@ -144,7 +144,7 @@ func (c *cluster) stepDown() {
 
 func (c *cluster) ask(subject string) int {
 	if _, err := c.js.Conn().Request(subject, nil, 5*time.Second); err != nil {
-		return 0 // without a leader there is none to step down
+		return 0 // there is no leader to step down
 	}
 	return 1
 }
@@ -205,8 +205,7 @@ func dispersed(t *testing.T) *islands {
 	return c
 }
 
-// cutOff parts a server from the others, in silence, until the returned function is
-// called.
+// cutOff parts a server from the others, in silence, until the returned function is called.
 func (c *islands) cutOff(server int) (heal func()) {
 	for pair, l := range c.routes {
 		if pair[0] == server || pair[1] == server {
@@ -256,10 +255,9 @@ func (c *islands) led(in *installation, info, stepDown, name string, body []byte
 	return false
 }
 
-// The server that a program is connected to, and that leads its streams, is cut off from
-// the two others while a call is under way: it takes the outcome and cannot store it, and
-// says of the same event, written again, that it is in process. The outcome is kept until
-// the others have it: no call becomes one of unknown fate.
+// The server that a program is connected to, and that leads its streams, is cut off from the two others while a call is
+// under way: it takes the outcome and cannot store it, and says of the same event, written again, that it is in
+// process. The outcome is kept until the others have it: no call becomes one of unknown fate.
 func TestAnOutcomeOutlivesTheLeaderThatCouldNotStoreIt(t *testing.T) {
 	for _, p := range writes {
 		t.Run(p.program, func(t *testing.T) {

@@ -19,9 +19,8 @@ import (
 // filler is a stream that takes the room of the others.
 const filler = "FILLER"
 
-// The account, or the whole server, has no room while calls are under way: each program
-// says at /readyz what the server answers, for as long as that lasts; it stores its
-// outcomes when there is room, and is ready again by itself.
+// The account, or the whole server, has no room while calls are under way: each program says at /readyz what the server
+// answers, for as long as that lasts; it stores its outcomes when there is room, and is ready again by itself.
 func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 	for _, c := range []struct {
 		name, says string
@@ -96,9 +95,8 @@ func fillServer(t *testing.T, in *installation) (room func()) {
 	}
 }
 
-// A stream has reached its limit of bytes while others have room: the program that writes
-// to it says so at /readyz for as long as that lasts, makes no call that it cannot record,
-// drops nothing, and goes on by itself when there is room.
+// A stream has reached its limit of bytes while others have room: the program that writes to it says so at /readyz for
+// as long as that lasts, makes no call that it cannot record, drops nothing, and goes on by itself when there is room.
 func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 	bad := func(id string, _ ...string) map[string]any { return query(id) }
 	for _, c := range []struct {
@@ -140,8 +138,7 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 	}
 }
 
-// The stream of deliveries is full: the poller says so, and publishes each delivery once
-// when there is room.
+// The stream of deliveries is full: the poller says so, and publishes each delivery once when there is room.
 func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
 	in := install(t)
 	mail := in.start("mail-consumer")
@@ -164,7 +161,7 @@ func TestAFullStreamOfDeliveriesShowsInThePollersReadiness(t *testing.T) {
 	equal(t, "deliveries published", in.count("mail.delivery.delivered.*"), 8)
 }
 
-// fill gives a stream no room for more than it holds.
+// fill leaves a stream no room for more than it holds.
 func (in *installation) fill(stream string) (room func()) {
 	in.t.Helper()
 	bytes := int64(in.stream(stream).CachedInfo().State.Bytes)
@@ -172,8 +169,7 @@ func (in *installation) fill(stream string) (room func()) {
 	return func() { in.configure(stream, func(c *jetstream.StreamConfig) { c.MaxBytes = bus.Unlimited }) }
 }
 
-// showsFull waits until a program says that a stream is full, and holds it to that through
-// two more of its checks.
+// showsFull waits until a program says that a stream is full, and holds it to that through two more of its checks.
 func (in *installation) showsFull(p *process, stream string) {
 	in.t.Helper()
 	status, page := 0, ""

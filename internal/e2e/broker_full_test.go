@@ -12,7 +12,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// limit is one way for a server to have no room: what it takes away, and gives back.
+// limit is one way for a server to have no room: what it takes away and returns.
 type limit struct {
 	name string
 	fill func(b *bubble, stream string) (room func())
@@ -31,7 +31,7 @@ var limits = []limit{
 
 var accountLimit = limit{"storage of the account", func(b *bubble, _ string) func() { return limitAccount(b.t, b.nats.Server.GlobalAccount()) }}
 
-// limitStream gives a stream no room for more than it holds; it refuses, and drops nothing.
+// limitStream leaves a stream no room for more than it holds; it refuses, and drops nothing.
 func (b *bubble) limitStream(stream string, change func(*jetstream.StreamConfig, jetstream.StreamState)) (room func()) {
 	was, state := b.stream(stream).CachedInfo().Config, b.stream(stream).CachedInfo().State
 	if state.Msgs == 0 { // a limit needs something that it lets in
@@ -46,7 +46,7 @@ func (b *bubble) limitStream(stream string, change func(*jetstream.StreamConfig,
 	return func() { b.configure(stream, func(c *jetstream.StreamConfig) { *c = was }) }
 }
 
-// full takes the room away after a time, for a while, and gives when it came back.
+// full takes the room away after a time, for a while, and returns when it is back.
 func (b *bubble) full(l limit, stream string, after, lasts time.Duration) (back time.Time) {
 	b.beside.Go(func() {
 		time.Sleep(after)
@@ -168,8 +168,7 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 	}
 }
 
-// There is no room for the deliveries that the sending log shows: each is published once
-// when there is.
+// There is no room for the deliveries that the sending log shows: each is published once when there is.
 func TestDeliveriesWaitForRoom(t *testing.T) {
 	const rows = 250
 	for _, l := range limits {

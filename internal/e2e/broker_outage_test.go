@@ -14,9 +14,8 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// NATS is away for half an hour, all of it or only its JetStream, with calls in flight
-// and more requests waiting: each call has an outcome or is known to be lost, none is made
-// twice, the waiting ones are made, and the log stays short.
+// NATS is away for half an hour, all of it or only its JetStream, with calls in flight and more requests waiting: each
+// call has an outcome or is known to be lost, none is made twice, the waiting ones are made, and the log stays short.
 func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 	full(t) // nor under the race detector: the server itself races when its JetStream is enabled
 	for name, c := range map[string]struct {
@@ -69,8 +68,7 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 	}
 }
 
-// A killed server that comes back over its store has what it acknowledged, and its
-// clients come back by themselves.
+// A killed server that comes back over its store has what it acknowledged, and its clients come back by themselves.
 func TestABrokerSurvivesItsKill(t *testing.T) {
 	t.Parallel()
 	b := brokers(t, 1, "")[0]

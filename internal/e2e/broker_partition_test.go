@@ -53,10 +53,9 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 	t.Logf("%d cuts", w.cuts.Load())
 }
 
-// The network swallows all between a program and its server while a call is on its
-// way; the connection does not break. The program says soon that it cannot work and
-// calls for nothing else; another one takes its work over. When all is well again, it
-// finds itself fenced.
+// The network swallows all between a program and its server while a call is on its way; the connection does not break.
+// The program says soon that it cannot work and calls for nothing else; another one takes its work over. When all is
+// well again, it finds itself fenced.
 func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 	in := install(t)
 	w := newProxy(t, in.nats.URL, nil)
@@ -99,8 +98,8 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 
 // A minute is long; by default the partition ends when the program has noticed.
 //
-//	go test ./internal/e2e -run TestPartedProgramTells -v -broker.partition
-var brokerPartition = flag.Bool("broker.partition", false, "partition a program from its server until it gives the connection up, which takes a minute")
+//	go test ./internal/e2e -run TestPartitionedProgramPublishesItsOutcomeLater -v -broker.partition
+var brokerPartition = flag.Bool("broker.partition", false, "partition a program from its server until it drops the connection, which takes a minute")
 
 // The same with no replacement: the call's answer is kept and published when all is
 // well again, over the same connection or over another one.

@@ -15,9 +15,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Somebody deletes from under a running program each thing that it needs, or changes
-// it: the program says so, makes no call whose outcome it could not publish, and works again by
-// itself when it is provisioned.
+// Somebody deletes from under a running program each thing that it needs, or changes it: the program says so, makes no
+// call whose outcome it could not publish, and works again by itself when it is provisioned.
 func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 	in := install(t)
 	p := in.start("mandate-consumer")
@@ -140,7 +139,7 @@ func (in *installation) change(q bus.Queue, deliveries int) error {
 	return nil
 }
 
-// backup gives the messages of a stream, as they are now.
+// backup returns the messages of a stream, as they are now.
 func (b *bubble) backup(stream string) (all []*nats.Msg) {
 	b.t.Helper()
 	s := b.stream(stream)

@@ -55,8 +55,7 @@ func (r *receiver) post(id, body string) (status int, retryAfter string) {
 	return answer.StatusCode, answer.Header.Get("Retry-After")
 }
 
-// What is answered with 200 is stored, once, however many come; memory stays within the limit
-// of the manifests.
+// What is answered with 200 is stored, once, however many come; memory stays within the limit of the manifests.
 func TestEveryCallbackThatIsAnsweredWith200IsStored(t *testing.T) {
 	in := install(t, "LOG_LEVEL=info")
 	r := in.receiver(ports(t, 1)[0], "GOMEMLIMIT=220MiB")

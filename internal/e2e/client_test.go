@@ -45,7 +45,7 @@ func ask(t *testing.T, c *errand.Client, r messages.Request) (errand.Receipt, er
 }
 
 // Services, producers, readers and people publish and read by the client, each with no more
-// rights than the shipped configuration gives.
+// rights than the shipped configuration grants.
 func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	in := install(t, "MAIL_BATCH_SIZE=2")
 	in.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Match: "story refused"})
@@ -138,7 +138,7 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 // Node and the nats tool are not part of Go: `.ci/run examples` installs them.
 var examples = flag.String("examples", "go,shell", "run these examples: go, shell, node, nats")
 
-// exampleCommands builds what the examples need and gives the command of each.
+// exampleCommands builds what the examples need and returns the command of each.
 func exampleCommands(t *testing.T, in *installation) map[string][]string {
 	t.Helper()
 	dir := t.TempDir()
@@ -156,7 +156,7 @@ func exampleCommands(t *testing.T, in *installation) map[string][]string {
 		"node": {"node", "../../examples/node/invoice.js"}, "nats": {"sh", "../../examples/shell/nats.sh"}}
 }
 
-// run runs a command with in.env and gives all that it says and its exit status.
+// run runs a command with in.env and returns its output and its exit status.
 func (in *installation) run(command ...string) (said string, status int) {
 	in.t.Helper()
 	ctx, cancel := context.WithTimeout(in.t.Context(), 90*time.Second)
@@ -172,8 +172,8 @@ func (in *installation) run(command ...string) (said string, status int) {
 	return string(out), status
 }
 
-// The examples tell every outcome, as a service with no more rights than the shipped ones.
-func TestTheExamplesTellEveryOutcome(t *testing.T) {
+// The examples report every outcome, with no more rights than the shipped service has.
+func TestTheExamplesReportEveryOutcome(t *testing.T) {
 	in := install(t)
 	in.fault(sandbox.Fault{Operation: "send", Kind: sandbox.AcceptCut, Match: "nobody-knows@"})
 	in.start("mail-consumer")

@@ -41,7 +41,7 @@ func (b *bubble) consumer(operation string) programs.Program {
 	return p
 }
 
-// states are those of a request's history, in order.
+// states are the states of a request's history, in order.
 func (b *bubble) states(operation, id string) (states []string) {
 	b.t.Helper()
 	for _, e := range b.events(operation + ".*." + id) {
@@ -183,8 +183,7 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 	}
 }
 
-// A correction that fails too leaves a dead letter of its own, with its own contents, and
-// may be corrected again.
+// A correction that fails too leaves a dead letter of its own, with its own contents, and may be corrected again.
 func TestEachFailureLeavesItsOwnDeadLetter(t *testing.T) {
 	for _, op := range correctedOperations() {
 		runInBubble(t, op.operation, func(t *testing.T, b *bubble) {
@@ -205,7 +204,7 @@ func TestEachFailureLeavesItsOwnDeadLetter(t *testing.T) {
 			for i, d := range letters {
 				if !strings.Contains(d.Raw, contents[i]) || d.Header.Get("Errand-Request-Id") != op.id || d.Header.Get("Errand-Reason") != "refused" ||
 					d.Header.Get("Errand-Sequence") != fmt.Sprint(i+1) {
-					t.Errorf("want that of the %s: %v %s", contents[i], d.Header, d.Raw)
+					t.Errorf("want the one of the %s: %v %s", contents[i], d.Header, d.Raw)
 				}
 			}
 		})
@@ -265,7 +264,7 @@ func TestAMessageOfRefusedBatchesIsCorrected(t *testing.T) {
 				}
 			}
 			if letters := b.events("dead.mail.send.requested"); len(letters) != 1 {
-				t.Errorf("%d dead letters, want that of the first", len(letters))
+				t.Errorf("%d dead letters, want the first one's", len(letters))
 			}
 			b.queueEmpty("MAIL_REQUESTS")
 		})

@@ -33,9 +33,8 @@ func TestAMessageOfBatchesSurvivesEveryCrash(t *testing.T) {
 	})
 }
 
-// A message of five batches stores twelve events: started, two for each batch, and its
-// outcome. Dying before and after each of them costs at most the one batch that was on
-// its way, and nothing once that one's end is stored.
+// A message of five batches stores twelve events: started, two for each batch, and its outcome. Dying before and after
+// each of them costs at most the one batch that was on its way, and nothing once that one's end is stored.
 func (rows *table) atEveryStore() {
 	for n := 1; n <= 12; n++ {
 		before, after := accepted(5, 10), accepted(5, 10)
@@ -51,8 +50,7 @@ func (rows *table) atEveryStore() {
 	}
 }
 
-// What must have become of a message when one of its batches meets a fault: the others
-// are as they would be without it.
+// What must have become of a message when one of its batches meets a fault: the others are as they would be without it.
 func (rows *table) batchesThatMeetAFault() {
 	add := func(onUnknown string, f sandbox.Fault, want outcome, die ...string) {
 		*rows = append(*rows, sending(ten(onUnknown), f, want, die...))
@@ -101,9 +99,8 @@ func (rows *table) batchesAtOnce() {
 	}
 }
 
-// A campaign of twenty batches loses its worker three times: with nothing taken yet,
-// a third through, half through. What was on its way at a kill is reported, what was
-// taken stays taken, and the rest is sent.
+// A campaign of twenty batches loses its worker three times: with nothing taken yet, a third through, half through.
+// What was on its way at a kill is reported, what was taken stays taken, and the rest is sent.
 func TestKillInTheMiddleOfTwentyBatches(t *testing.T) {
 	const recipients, batches = 20_000, 20
 	in := install(t, "UPSTREAM_TIMEOUT=1s", "MAIL_BATCH_PARALLEL=3")

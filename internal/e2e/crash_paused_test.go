@@ -9,9 +9,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// A worker is paused at a step until another one has taken its request over and
-// ended it. When it goes on it makes no call and publishes nothing, and the next request
-// finds it as good as before.
+// A worker is paused at a step until another one has taken its request over and ended it. When it goes on it makes no
+// call and publishes nothing, and the next request finds it as good as before.
 func TestAStoppedWorkerIsFencedWhenItResumes(t *testing.T) {
 	stop := func(places ...string) (all []string) {
 		for _, at := range places {
@@ -54,8 +53,7 @@ func TestAStoppedWorkerIsFencedWhenItResumes(t *testing.T) {
 	matrix(t, rows, func(c *cell) { c.comesBack() })
 }
 
-// comesBack lets the stopped worker go on, with another request to do, and then holds
-// the cell against its row.
+// comesBack lets the stopped worker go on, with another request to do, and then holds the cell against its row.
 func (c *cell) comesBack() {
 	c.t.Helper()
 	before := c.count("mandate.>") + c.count("mail.>")
@@ -87,9 +85,8 @@ func (c *cell) comesBack() {
 	}
 }
 
-// A worker is paused past its deadline, once during a call and once between two,
-// while another one takes over. When it goes on, it finds itself fenced: it makes no
-// call, publishes nothing, and works as before.
+// A worker is paused past its deadline, once during a call and once between two, while another one takes over. When it
+// goes on, it finds itself fenced: it makes no call, publishes nothing, and works as before.
 func TestPausedWorkerDoesNotCallAgain(t *testing.T) {
 	in := install(t, "RETRY_FIRST=2s", "RETRY_MAX=2s")
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-in-call", Delay: sandbox.Duration(time.Hour)})

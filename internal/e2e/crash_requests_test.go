@@ -121,8 +121,7 @@ func (rows *table) messagesThatMeetAFault() {
 	rows.report(short, interrupted(1, 1), "before store partial")
 }
 
-// A read is made again after a crash, until its outcome is stored; of each page of a
-// listing the last event counts.
+// A read is made again after a crash, until its outcome is stored; of each page of a listing the last event counts.
 func TestReadsSurviveEveryCrash(t *testing.T) {
 	const records = 26 // one more than a page of the sandbox holds
 	var before []any
@@ -172,8 +171,7 @@ func TestReadsSurviveEveryCrash(t *testing.T) {
 	})
 }
 
-// Bad input is reported once and has one dead letter, wherever its worker dies; nothing is
-// called for it.
+// Bad input is reported once and has one dead letter, wherever its worker dies; nothing is called for it.
 func TestBadInputSurvivesEveryCrash(t *testing.T) {
 	failed := func(reason messages.Reason) outcome { return outcome{state: messages.Failed, reason: reason} }
 	invalid, conflict := failed(messages.ReasonInvalidRequest), failed(messages.ReasonConflict)

@@ -89,7 +89,7 @@ func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
 	}{
 		{"counts more than it shows", listing(`{"total":1}`)},
 		{"counts more than its pages show", listing(`{"total":26,"current_page":1,"last_page":1}`)},
-		{"has more pages than it gives", listing(`{"current_page":1,"last_page":2}`)},
+		{"has more pages than it shows", listing(`{"current_page":1,"last_page":2}`)},
 		{"shows nothing, and links to another page", linked(`{}`)},
 		{"links to another page, and counts one", linked(`{"current_page":1,"last_page":1}`)},
 		{"not narrowed", listing(`{"total":1}`, others)},

@@ -153,7 +153,7 @@ func TestOfTwoProgramsOneResolves(t *testing.T) {
 }
 
 // What was resolved is an outcome like any other for a request that comes again: its
-// dead letter is that of the uncertain one, and other contents are another request.
+// dead letter is the uncertain one's, and other contents are another request.
 func TestARequestThatComesAgainAfterItWasResolved(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		was := b.uncertain(sandbox.AcceptCut)

@@ -58,8 +58,7 @@ func TestGiveUpAtIsBoundedByAWeekAndByWhatIsKept(t *testing.T) {
 	}
 }
 
-// Batches that were accepted are not sent again when the service comes back for the last
-// one, however long that took.
+// Batches that were accepted are not sent again when the service comes back for the last one, however long that took.
 func TestAcceptedBatchesAreNotForgottenBeforeTheirRequestEnds(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {

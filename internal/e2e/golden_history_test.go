@@ -21,9 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/histories as the programs behave now")
 
-// TestHistoriesAreThoseOnFile holds every event that a request leaves, in the order of
-// its stream, against a file in testdata/histories. To write the files again and read
-// what changed:
+// TestHistoriesAreThoseOnFile holds every event that a request leaves, in the order of its stream, against a file in
+// testdata/histories. To write the files again and read what changed:
 //
 //	go test ./internal/e2e -run TestHistoriesAreThoseOnFile -update && git diff internal/e2e/testdata
 func TestHistoriesAreThoseOnFile(t *testing.T) {
@@ -152,8 +151,7 @@ func often(n int, f sandbox.Fault) sandbox.Fault {
 	return f
 }
 
-// unknownFates are the ways in which a call's fate is not known: whether the work was
-// done, and what the caller sees.
+// unknownFates are the ways in which a call's fate is not known: whether the work was done, and what the caller sees.
 var unknownFates = []struct{ name, kind string }{
 	{"done_and_cut", sandbox.AcceptCut}, {"cut", sandbox.Cut}, {"status_500", sandbox.Status},
 	{"done_and_unreadable", sandbox.Garbage}, {"done_and_empty", sandbox.AcceptEmpty},
@@ -161,7 +159,7 @@ var unknownFates = []struct{ name, kind string }{
 
 // scenario is what the upstream does with requests; the history of them is on file.
 type scenario struct {
-	name     string // enroll.… or mail.…, and that of the file
+	name     string // enroll.… or mail.…; the file has the same name
 	requests []any
 	faults   []sandbox.Fault
 	batch    int           // recipients a batch; 1000 when left out

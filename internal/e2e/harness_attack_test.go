@@ -106,7 +106,7 @@ type target struct {
 	admin *nats.Conn
 	js    jetstream.JetStream
 
-	mayWrite *regexp.Regexp // subjects that do not count as changed; nil: none
+	mayWrite *regexp.Regexp // subjects that do not count as changed; nil means none
 
 	mu       sync.Mutex
 	requests map[string]int // requests that came in, without what differs from one to the next
@@ -152,7 +152,7 @@ func (w *target) must(_ any, err error) {
 	must(w.t, err)
 }
 
-// serve gives the readers that the configuration has their copies.
+// serve makes the copies of the configured readers.
 func (w *target) serve(readers ...string) {
 	w.t.Helper()
 	ctx := patiently(w.t)

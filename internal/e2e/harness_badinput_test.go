@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// payerMarker stands for a payer's data: it is in many values of bad input,
-// and must never be in a log.
+// payerMarker stands for a payer's data: it is in many values of bad input, and must never be in a log.
 const payerMarker = "zqPayer"
 
 // poison is a request that ends as failed/invalid_request.
@@ -72,7 +71,7 @@ func wantRejected(t *testing.T, q *operation, concurrency int, kinds []poison) {
 			k.check(t, id, events[id], dead[fmt.Sprint(sequences[i])])
 		}
 		if n := b.oracle().Calls[q.call]; n != goods {
-			t.Errorf("%d calls of %s, want %d: those of the good ones", n, q.call, goods)
+			t.Errorf("%d calls of %s, want %d, for the good ones", n, q.call, goods)
 		}
 		if n := logged.count(payerMarker); n != 0 {
 			t.Errorf("%d lines of the log hold data of a request", n)

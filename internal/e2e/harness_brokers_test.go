@@ -24,8 +24,7 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// serverVariable makes this test binary a nats-server with that configuration file:
-// a process that can be killed.
+// serverVariable makes this test binary a nats-server with that configuration file: a process that can be killed.
 const serverVariable = "ERRAND_E2E_SERVER"
 
 func TestMain(m *testing.M) {
@@ -58,8 +57,7 @@ func serve(file string) {
 	s.WaitForShutdown()
 }
 
-// broker is a nats-server as a process of its own, with a store and ports that
-// outlive it.
+// broker is a nats-server as a process of its own, with a store and ports that outlive it.
 type broker struct {
 	t                   *testing.T
 	file, url, monitors string
@@ -67,7 +65,7 @@ type broker struct {
 }
 
 // brokers starts a nats-server, or a cluster of several, and waits until it works.
-// They know the users of the shipped configuration; config is appended to that of each.
+// They know the users of the shipped configuration; config is appended to each one's configuration.
 func brokers(t *testing.T, n int, config string) []*broker {
 	t.Helper()
 	full(t)
@@ -92,7 +90,7 @@ func brokers(t *testing.T, n int, config string) []*broker {
 	return all
 }
 
-// ports gives n free addresses on the loopback interface, that stay free while a server is away.
+// ports returns n free addresses on the loopback interface, that stay free while a server is away.
 func ports(t *testing.T, n int) (addresses []string) {
 	t.Helper()
 	for range n {
@@ -120,8 +118,7 @@ func (b *broker) start() {
 	})
 }
 
-// ready waits until the server says that it is healthy: in a cluster, that its
-// streams are as those of the others.
+// ready waits until the server says that it is healthy: in a cluster, that its streams are up to date.
 func (b *broker) ready() {
 	b.t.Helper()
 	client := http.Client{Timeout: 10 * time.Second}
@@ -140,7 +137,7 @@ func (b *broker) ready() {
 	}
 }
 
-// connect gives a connection to the servers that outlives each of them.
+// connect returns a connection to the servers that outlives each of them.
 func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(10*time.Second))...) // a paused server keeps one waiting for so long
@@ -158,7 +155,7 @@ func urls(all []*broker) string {
 	return strings.Join(list, ",")
 }
 
-// limitAccount gives an account no room for more than it has.
+// limitAccount leaves an account no room for more than it has.
 func limitAccount(t *testing.T, account *server.Account) (room func()) {
 	set := func(store int64) {
 		limits := server.JetStreamAccountLimits{MaxMemory: -1, MaxStore: store, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1,
@@ -259,7 +256,7 @@ func (w *proxy) passes() bool {
 	}
 }
 
-// partition lets nothing pass any more, and no end of the connections notices; heal ends it.
+// partition silently lets nothing pass until heal; no end of the connections notices.
 func (w *proxy) partition() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,8 +27,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// bubble is a whole installation in virtual time: a JetStream server, the sandbox
-// behind a pipe, and the programs.
+// bubble is a whole installation in virtual time: a JetStream server, the sandbox behind a pipe, and the programs.
 type bubble struct {
 	world
 	*upstream
@@ -37,7 +36,7 @@ type bubble struct {
 	logs      *lines
 	kept      *output        // everything that is logged; nil keeps the last lines only
 	beside    sync.WaitGroup // what runs beside the test, which ends after it
-	callbacks http.Handler   // takes what the sandbox sends to any return_url; nil: nobody does
+	callbacks http.Handler   // takes what the sandbox sends to any return_url; nil refuses it
 }
 
 // inBubble runs f in virtual time.
@@ -116,7 +115,7 @@ func (b *bubble) run(p programs.Program, while time.Duration, until func() bool)
 	}
 }
 
-// queueEmpty wants a stream of requests to be empty soon: the server works the last acknowledgements off by and by.
+// queueEmpty wants a stream of requests to be empty soon: the server works off the last acknowledgements after a while.
 func (b *bubble) queueEmpty(stream string) {
 	b.t.Helper()
 	for range 20 {
@@ -136,7 +135,7 @@ func (b *bubble) runAt(from time.Time, while time.Duration) {
 }
 
 // raw publishes as a client does that checks nothing: the header lines go to the
-// server as they are. It gives the sequence in the stream.
+// server as they are. It returns the sequence in the stream.
 func (b *bubble) raw(subject string, header []string, body string) uint64 {
 	b.t.Helper()
 	conn, err := b.nats.InProcessConn()
@@ -187,13 +186,13 @@ func (b *bubble) poll(while time.Duration, until func() bool) {
 	b.run(b.poller(), while, until)
 }
 
-// otherMail puts a row of somebody else's mail into the sending log, made now.
+// otherMail puts a row of mail of others into the sending log, made now.
 func (b *bubble) otherMail() {
 	b.t.Helper()
 	b.insertRow(map[string]any{"to": other})
 }
 
-// other is whom somebody else's mail is to.
+// other is whom mail of others is to.
 const other = "other@elsewhere.test"
 
 // watchLog has a poller see a row of the log, before what is called from now on.
@@ -205,7 +204,7 @@ func (b *bubble) watchLog() {
 	time.Sleep(time.Second) // the row is older than the call
 }
 
-// pollOn runs a poller while somebody else's mail goes on, which shows how far the log is.
+// pollOn runs a poller while mail of others goes on, which shows how far the log is.
 func (b *bubble) pollOn(while time.Duration, until func() bool) {
 	b.t.Helper()
 	over := make(chan struct{})

@@ -11,8 +11,7 @@ func ten(onUnknown string) map[string]any { return message("r1", 10, "on_unknown
 // oneByOne sends the batches one after the other: which of them a crash hits is exact.
 var oneByOne = []string{"MAIL_BATCH_SIZE=2", "MAIL_BATCH_PARALLEL=1"}
 
-// agrees holds each batch against the sandbox, and the outcome against the batches. It
-// gives how many are uncertain.
+// agrees holds each batch against the sandbox, and the outcome against the batches. It returns how many are uncertain.
 func (c *cell) agrees() (lost int) {
 	c.t.Helper()
 	if c.totals().Mail.TwiceCount == 0 {
@@ -51,10 +50,9 @@ func (c *cell) to() []string {
 	return to
 }
 
-// What must have become of an enrollment. Before started is stored nothing is known and
-// it is simply made. From then on until its outcome is stored nobody knows what became
-// of the call: it is looked up, and what is listed is link_lost, while what is not is
-// reported (report) or called again (retry).
+// What must have become of an enrollment. Before started is stored nothing is known and it is simply made. From then on
+// until its outcome is stored nobody knows what became of the call: it is looked up, and what is listed is link_lost,
+// while what is not is reported (report) or called again (retry).
 var (
 	retrying, reporting = enrollment("r1", "on_unknown", "retry"), enrollment("r1", "on_unknown", "report")
 	good                = sandbox.Fault{}

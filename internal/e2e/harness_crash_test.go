@@ -53,9 +53,8 @@ type cell struct {
 // because everything starts at the same moment.
 const atOnce = 12
 
-// matrix lets the workers of all cells die, each in an installation of its own, and
-// judges what became of their requests. What takes long is the waiting for those that
-// died, and that goes on at once.
+// matrix lets the workers of all cells die, each in an installation of its own, and judges what became of their
+// requests. What takes long is the waiting for those that died, and that goes on at once.
 func matrix(t *testing.T, rows []row, judge func(*cell)) {
 	t.Helper()
 	dir := failpointBuild.programs(t)
@@ -125,7 +124,7 @@ func (c *cell) begin(t *testing.T, dir string) {
 	c.work(0)
 }
 
-// bytes are those of the request.
+// bytes is the request as it is published.
 func (c *cell) bytes() []byte {
 	c.t.Helper()
 	if raw, ok := c.body.([]byte); ok {

@@ -21,8 +21,7 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// The secrets that the programs have and must not show. The rest of it is in the requests
-// of these tests: see leaks.
+// The secrets that the programs have and must not show. The rest of it is in the requests of these tests: see leaks.
 const (
 	secretMark     = "that-nobody-may-see" // every secret ends with it
 	mandateToken   = "token-" + secretMark
@@ -35,16 +34,15 @@ const (
 // payers and recipients of enrollment and message are.
 var leaks = []string{secretMark, "@example.test", "Test Payer", "900101011234", "0123456789"}
 
-// installation is everything in real time: the programs as processes of their
-// own, configured by environment variables alone; the sandbox in this process, where
-// it outlives whatever is killed, and so the JetStream server, unless the test is
-// about brokers.
+// installation is everything in real time: the programs as processes of their own, configured by environment variables
+// alone; the sandbox in this process, where it outlives whatever is killed, and so the JetStream server, unless the
+// test is about brokers.
 type installation struct {
 	world
 	nats     *devkit.NATS // nil where brokers are processes
 	web      *httptest.Server
 	inFlight atomic.Int64 // upstream calls at work, those of the dead too
-	changing atomic.Int64 // those of them that are no reads
+	changing atomic.Int64 // of them, the ones that are not reads
 	programs string       // the directory of the programs
 	env      []string
 
@@ -182,8 +180,7 @@ func (in *installation) launch(program string, env ...string) (*process, error) 
 	return p, nil
 }
 
-// until waits for something to be so. A program that ends in between without having
-// being asked to ends the test.
+// until waits for something to be so. A program that ends in between without having being asked to ends the test.
 func (in *installation) until(what string, within time.Duration, is func() bool) {
 	in.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -200,8 +197,7 @@ func (in *installation) until(what string, within time.Duration, is func() bool)
 	}
 }
 
-// clients names those connected to NATS; the server forgets one when it has read all
-// that came from it.
+// clients names those connected to NATS; the server forgets one when it has read all that came from it.
 func (in *installation) clients() (names []string) {
 	connections, err := in.nats.Server.Connz(nil)
 	must(in.t, err)

@@ -21,8 +21,7 @@ func (w *world) enrollDirectly(n int) {
 	}
 }
 
-// wantListed wants a listing's events to be its pages, each once and in order, and then
-// its end.
+// wantListed wants a listing's events to be its pages, each once and in order, and then its end.
 func wantListed(t *testing.T, history []event, pages, total int) {
 	t.Helper()
 	var got []int

@@ -148,16 +148,15 @@ func (l *sendingLog) marked() int {
 }
 
 // What the sending log does not show of a call proves something only in a log that was
-// watched since before the call and that goes on after it: by somebody else's mail.
+// watched since before the call and that goes on after it: by mail of others.
 
-// othersMail puts a row of somebody else's mail into the log, made at a time.
+// othersMail puts a row of mail of others into the log, made at a time.
 func (in *installation) othersMail(at time.Time) {
 	in.t.Helper()
 	in.insertRow(map[string]any{"created_at": at.UTC().Format(time.RFC3339Nano)})
 }
 
-// watched waits until a poller has published a row from before now: the log is watched from
-// now on.
+// watched waits until a poller has published a row from before now: the log is watched from now on.
 func (in *installation) watched() {
 	in.t.Helper()
 	in.othersMail(time.Now().Add(-time.Minute))
@@ -173,7 +172,7 @@ func (in *installation) readBefore(at time.Time) {
 	p.stop(time.Minute)
 }
 
-// batches gives the last state of each batch of a request, by <request id>.<n>.
+// batches returns the last state of each batch of a request, by <request id>.<n>.
 func (in *installation) batches(id string) map[string]messages.State {
 	in.t.Helper()
 	states := map[string]messages.State{}
@@ -214,8 +213,7 @@ func rowOf(t *testing.T, e event) logRow {
 	return decode[struct{ Entry logRow }](t, e).Entry
 }
 
-// served is how often the sandbox took each recipient of the messages made by message,
-// by request and number.
+// served is how often the sandbox took each recipient of the messages made by message, by request and number.
 func (in *installation) served(recipients int) map[string][]int {
 	in.t.Helper()
 	out := map[string][]int{}
@@ -260,7 +258,7 @@ func sum(numbers []int) (total int) {
 	return total
 }
 
-// counts are those of a summary.
+// counts is a summary's numbers as text.
 func counts(s messages.SummaryBody) string {
 	return fmt.Sprintf("%d of %d: %d delivered, %d deferred, %d bounced, %d unknown, %d queued, final %t",
 		s.Accepted, s.Recipients, s.Delivered, s.Deferred, s.Bounced, s.Unknown, s.Queued, s.Final)

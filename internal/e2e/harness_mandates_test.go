@@ -67,7 +67,7 @@ type published struct {
 
 func (p *published) state() recordState { return recordState{p.transaction.ID, p.Status} }
 
-// request is the one that the record is of: each call has a return_url with its id, "": it is somebody else's.
+// request is the one that the record is of: each call has a return_url with its id, "": it is another program's.
 func (p *published) request() string {
 	if parts := strings.Split(p.transaction.ReturnURL, "/"); len(parts) > 2 {
 		return parts[len(parts)-2]
@@ -88,9 +88,8 @@ func readPublished(t *testing.T, events []event) (all []published) {
 	return all
 }
 
-// wantEachState wants the last state of each of the sandbox's records published once, those
-// before at most once, and none that was not; and each under the request that the record is of.
-// It gives the events by what they are about.
+// wantEachState wants the last state of each of the sandbox's records published once, those before at most once, and
+// none that was not; and each under the request that the record is of. It returns the events by what they are about.
 func wantEachState(t *testing.T, box *sandbox.Sandbox, events []event) map[recordState]published {
 	t.Helper()
 	all, wrong := readPublished(t, events), 0

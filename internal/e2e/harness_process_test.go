@@ -35,21 +35,20 @@ type build struct {
 	err   error
 }
 
-// releaseBuild has the programs as they are shipped; those of failpointBuild die at the failpoint that
+// releaseBuild has the programs as they are shipped; the programs of failpointBuild die at the failpoint that
 // ERRAND_FAILPOINT names.
 var releaseBuild, failpointBuild = &build{}, &build{tags: "failpoints"}
 
 // toolBuild is failpointBuild with errand, the tool for people.
 var toolBuild = &build{tags: "failpoints,nodemo", tool: true}
 
-// full skips the test in -short. Whoever builds programs or starts brokers need not
-// call it.
+// full skips the test in -short. Building programs and starting brokers imply it.
 func full(t *testing.T) {
 	t.Helper()
 	devtest.Full(t)
 }
 
-// programs gives the directory of the programs.
+// programs returns the directory of the programs.
 func (b *build) programs(t *testing.T) string {
 	t.Helper()
 	full(t)

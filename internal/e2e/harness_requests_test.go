@@ -114,7 +114,7 @@ func query(id string, more ...string) map[string]any {
 // toOne is a valid message to one recipient.
 func toOne(id string, more ...string) map[string]any { return message(id, 1, more...) }
 
-// events filters all events of the operation's requests, good those of the ones that ended well.
+// events filters all events of the operation's requests, good the last events of requests that ended well.
 func (o *operation) events() string { return o.Filter("*") }
 func (o *operation) good() string   { return o.Subject(o.succeeded, "*") }
 

@@ -24,9 +24,8 @@ type sweeps struct {
 
 type span struct{ from, to time.Time }
 
-// soon is how long a state must last to be seen by a poller that is at work: the pause
-// between two scans of the log, and a scan of a page a second. Without order each page must be
-// looked for, in several reads, when rows come and go.
+// soon is how long a state must last to be seen by a poller that is at work: the pause between two scans of the log,
+// and a scan of a page a second. Without order each page must be looked for, in several reads, when rows come and go.
 const (
 	soon        = 2 * time.Minute
 	soonNoOrder = 5 * time.Minute
@@ -64,7 +63,7 @@ func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 	}
 }
 
-// quiet lets the last poller see what is left: the log changes no more. Without order it is
+// quiet lets the last poller see what is left: the log does not change any longer. Without order it is
 // known up to an overlap ago, and where totals are wrong after three scans that found nothing.
 func (s *sweeps) quiet() {
 	s.t.Helper()
@@ -176,9 +175,8 @@ func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.ListedState, e event) 
 	}
 }
 
-// watermarks wants each to be true: every row that was there, and created by then, was
-// published before, one that came in late as soon as there was time to see it; and the last one
-// to be as far as the log.
+// watermarks wants each to be true: every row that was there, and created by then, was published before, one that came
+// in late as soon as there was time to see it; and the last one to be as far as the log.
 func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 	s.t.Helper()
 	marks := s.events("mail.log.watermark")
@@ -211,8 +209,7 @@ func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 	}
 }
 
-// inSweeps runs f over a log of small pages, whose rows bounce, are deferred first and
-// come one after the other.
+// inSweeps runs f over a log of small pages, whose rows bounce, are deferred first and come one after the other.
 func inSweeps(t *testing.T, change func(*sandbox.Settings), f func(s *sweeps)) {
 	t.Helper()
 	inBubble(t, func(_ *testing.T, b *bubble) {

@@ -170,8 +170,7 @@ func (e event) at(t *testing.T) time.Time {
 	return at
 }
 
-// wantBy wants each of these requests to have ended in a state by its time, and says
-// how many did not.
+// wantBy wants each of these requests to have ended in a state by its time, and says how many did not.
 func wantBy(t *testing.T, ends map[string]event, due map[string]time.Time, state messages.State) {
 	t.Helper()
 	missing, other, late, worst := 0, 0, 0, time.Duration(0)

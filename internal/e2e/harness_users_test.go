@@ -20,7 +20,7 @@ import (
 	"errand/internal/sandbox/devkit"
 )
 
-// users are those of the shipped configuration; the programs have their names.
+// users are the users of the shipped configuration; a program's user has its name.
 var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner", "service", "producer", "subscriber", "ann", "olga", "eraser", "console"}
 
 // password is a user's; keptItsSecrets looks for it in all that is said.
@@ -57,7 +57,7 @@ func securedServer(t *testing.T) *devkit.NATS {
 	return n
 }
 
-// connectAs gives a connection of one of users, set up as the programs are.
+// connectAs returns a connection of one of users, set up as the programs are.
 func connectAs(t *testing.T, url, user string, options ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc := connect(t, url, append(slices.Clip(options), nats.Name("test "+user), nats.UserInfo(user, password(user)), nats.CustomInboxPrefix("_INBOX_"+user))...)
@@ -66,8 +66,7 @@ func connectAs(t *testing.T, url, user string, options ...nats.Option) (*nats.Co
 	return nc, js
 }
 
-// wasRefused finds what a program, a client or a nats-server says of a permission
-// that is missing.
+// wasRefused finds what a program, a client or a nats-server says of a permission that is missing.
 var wasRefused = regexp.MustCompile(`(?i).*(permissions|publish|subscription) violation.*`)
 
 // wantNoViolations fails the test when the process tried what it has no permission for.

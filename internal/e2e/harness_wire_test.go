@@ -20,13 +20,12 @@ import (
 	"errand/pkg/clients"
 )
 
-// wire is in place of the upstream. It reads each call, has the sandbox do it where
-// the fault lets it through, and answers what the fault says, byte by byte: so the
-// sandbox knows what was really done.
+// wire is in place of the upstream. It reads each call, has the sandbox do it where the fault lets it through, and
+// answers what the fault says, byte by byte: so the sandbox knows what was really done.
 type wire struct {
 	box     *sandbox.Sandbox
-	pick    func(operation string) fault // of each call; nil from it is none
-	secure  func(net.Conn) net.Conn      // nil: no TLS
+	pick    func(operation string) fault // of each call; it may return nil for no fault
+	secure  func(net.Conn) net.Conn      // nil means no TLS
 	second  time.Duration                // of the faults; shorter in real time
 	address string                       // the upstream's URL in the programs' settings; "" leaves it as it is
 	config  *tls.Config                  // of the programs
@@ -234,8 +233,7 @@ func times(n int, operation string, f fault) func(string) fault {
 	}
 }
 
-// secrets are those of a bubble's programs, which they must not show, and who the
-// payers and recipients are that no log may name.
+// What a bubble's programs must not show: their secrets, and in logs the payers and recipients.
 var (
 	wireSecrets = []string{"token-for-tests", "key-for-tests"}
 	wirePayers  = []string{"Test Payer", "900101011234", "0123456789", "@example.test"}
@@ -250,8 +248,7 @@ func wantNoneOf(t *testing.T, where, text string, secrets ...string) {
 	}
 }
 
-// expect is the event that reports a fault, its reason, and how often the work is
-// done in the end.
+// expect is the event that reports a fault, its reason, and how often the work is done in the end.
 func (f lineFault) expect(operation, onUnknown string) (state, reason string, done int) {
 	well := map[string]string{"enroll": "succeeded", "send": "accepted"}[operation]
 	switch {
@@ -289,7 +286,7 @@ func (b *bubble) wantNoLeaks() {
 	wantNoneOf(b.t, "the log", b.logs.String(), append(wirePayers, wireSecrets...)...)
 }
 
-// run has a program deal with one request r1 and gives its one final event.
+// run has a program deal with one request r1 and returns its one final event.
 func (w *wire) run(b *bubble, operation, onUnknown string) event {
 	b.t.Helper()
 	transport := w.transport()

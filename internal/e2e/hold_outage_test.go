@@ -144,8 +144,7 @@ func TestAnEnvelopeOfAnAddressThatIsNotThereFailsNoMessage(t *testing.T) {
 	}
 }
 
-// A 400 or 422 is about its request, whatever words it uses: it fails at once, and keeps
-// no other one waiting.
+// A 400 or 422 is about its request, whatever words it uses: it fails at once, and keeps no other one waiting.
 func TestWordsOfQuotaDoNotHoldARefusedRequest(t *testing.T) {
 	for _, c := range []struct {
 		http, envelope int

@@ -11,9 +11,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Twenty requests that the service refuses with 403 for something of their own, spread
-// over 4,800 good ones in four minutes: the good ones are not kept waiting, and the bad
-// ones end as refused once it is clear that others may.
+// Twenty requests that the service refuses with 403 for something of their own, spread over 4,800 good ones in four
+// minutes: the good ones are not kept waiting, and the bad ones end as refused once it is clear that others may.
 func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 	full(t)
 	const good, bad, lasts = 4800, 20, 4 * time.Minute
@@ -72,8 +71,7 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 	}
 }
 
-// wantRefused wants a request to have ended as refused by a 403, after so many calls,
-// and its deferrals to be those of a request that was held.
+// wantRefused wants a request to have ended as refused by a 403, after so many calls, with deferrals as held.
 func (b *bubble) wantRefused(e event, fewest, most int) {
 	b.t.Helper()
 	if e.state() != messages.Failed || e.reason() != "refused" || number(e.Body["http_status"]) != http.StatusForbidden {
@@ -120,12 +118,11 @@ func TestRefusedRequestsAtTheHeadOfTheQueueDoNotKeepIt(t *testing.T) {
 	}
 }
 
-// An upstream that takes every call and answers none, or answers all with 504: after
-// three of them in a row nothing more is taken, so that the rest of the queue is not
-// spent on calls whose fate nobody knows.
+// An upstream that takes every call and answers none, or answers all with 504: after three of them in a row nothing
+// more is taken, so that the rest of the queue is not spent on calls whose fate nobody knows.
 func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 	full(t)
-	const concurrency, inFlight = 8, 2 * 8 // those of the beginning, and those taken before the third was known
+	const concurrency, inFlight = 8, 2 * 8 // the first ones, and those taken before the third result was known
 	for _, c := range []struct {
 		name   string
 		lasts  time.Duration
@@ -170,8 +167,7 @@ func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 	}
 }
 
-// wantBack wants every request r0, r1, … without a submission in spent to have succeeded
-// by then.
+// wantBack wants every request r0, r1, … without a submission in spent to have succeeded by then.
 func (b *bubble) wantBack(ends map[string]event, s *operation, n int, spent []exchange, then time.Time) {
 	b.t.Helper()
 	called := map[string]bool{}

@@ -15,7 +15,7 @@ import (
 	"errand/internal/sandbox"
 )
 
-// Who is on call sees at /readyz which service does not let us in, and an alert sees
+// A person on call sees at /readyz which service does not let us in, and an alert sees
 // it in the metrics; both end by themselves. A program that is held ends at once.
 func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 	in := install(t, "RETRY_MAX=200ms", "RETRY_TRIES=2")
@@ -129,8 +129,7 @@ const (
 	enrollsTaken   = `errand_queue_ack_pending{operation="mandate.enroll"}`
 )
 
-// What a program is scaled by: a worker in a call is busy, one that waits to repeat a call
-// is not.
+// What a program is scaled by: a worker in a call is busy, one that waits to repeat a call is not.
 func TestABusyWorkerIsOneInACall(t *testing.T) {
 	const workers = 4
 	in := install(t, "CONCURRENCY=4", "UPSTREAM_TIMEOUT=60s", "RETRY_FIRST=1m", "RETRY_MAX=1m")
@@ -144,8 +143,7 @@ func TestABusyWorkerIsOneInACall(t *testing.T) {
 	in.box.ClearFaults()
 }
 
-// A program that is held has nothing in flight however much waits; nor does one whose
-// requests were all delayed.
+// A program that is held has nothing in flight however much waits; nor does one whose requests were all delayed.
 func TestWhatWaitsIsNotBusy(t *testing.T) {
 	const waiting = 40
 	in := install(t, "RETRY_MAX=20s", "RETRY_FIRST=10ms", "RETRY_TRIES=2")

@@ -13,10 +13,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// A hold, from its beginning to its end. It begins when the fault is surely not one
-// request's; while it lasts there is one probe an interval, first a read that harms
-// nobody, and only after a good answer to that one request, each of them once while
-// others wait; a success ends it, and all that it put off comes back.
+// A hold, from its beginning to its end. It begins when the fault is surely not one request's; while it lasts there is
+// one probe an interval, first a read that harms nobody, and only after a good answer to that one request, each of them
+// once while others wait; a success ends it, and all that it put off comes back.
 func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 	full(t)
 	const n, concurrency, lasts = 30, 8, 10 * time.Minute
@@ -215,8 +214,7 @@ func TestOneRequestAloneBeginsNoHold(t *testing.T) {
 	}
 }
 
-// Calls of unknown fate with successes between them are each request's own: nothing is
-// held.
+// Calls of unknown fate with successes between them are each request's own: nothing is held.
 func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 	const n, bad = 120, 6
 	for _, s := range writes {
@@ -247,8 +245,7 @@ func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 	}
 }
 
-// Nothing fails for a hold but what must not wait any longer: at its own time, and
-// without a call after that.
+// Nothing fails for a hold but what must not wait any longer: at its own time, and without a call after that.
 func TestAHoldFailsRequestsAtTheirGiveUpTimeOnly(t *testing.T) {
 	const n, lasts, patience = 6, 20 * time.Minute, 5 * time.Minute
 	for _, s := range writes {

@@ -14,8 +14,7 @@ import (
 	"errand/internal/sandbox/devkit/inshort"
 )
 
-// Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them
-// waits where its time runs out.
+// Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them waits where its time runs out.
 func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 	for workers, n := range inshort.Choose(t, map[int]int{2: 120, 4: 300}, map[int]int{2: 30, 4: 60}) {
 		runInBubble(t, fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T, b *bubble) {
@@ -38,8 +37,8 @@ func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 	}
 }
 
-// Two replicas are held for the same thing: each asks once an interval, whoever of
-// them gets the requests, and both go on.
+// Two replicas are held for the same thing: each asks once an interval, whichever
+// of them gets the requests, and both go on.
 func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 20
@@ -124,8 +123,7 @@ func TestPollerWaitsForItsLog(t *testing.T) {
 	}
 }
 
-// A call of unknown fate that the request wants made again is not, once the program is
-// asked to end; the next run does.
+// A call of unknown fate that the request wants made again is not, once the program is asked to end; the next run does.
 func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		var calls atomic.Int64

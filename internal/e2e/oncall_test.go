@@ -58,7 +58,7 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 	}
 }
 
-// consoleOf starts a console behind a proxy, which is the test, and gives a function that asks
+// consoleOf starts a console behind a proxy, which is the test, and returns a function that asks
 // it for a page, or posts a form, as ann@example.com of these groups.
 func (in *installation) consoleOf(groups string, env ...string) func(path string, form url.Values) (status int, body string) {
 	in.t.Helper()

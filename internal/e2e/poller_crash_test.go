@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// A poller dies in its first sweep of three pages, at each of its steps and with a page
-// half published; rows change and come in before the next one starts, which goes on from there.
-// It publishes 100 rows of the first page, 50 of the last one, 98 and 2 of those between. Up
-// to three of these are on their way at once, and what was written is not yet sent.
+// A poller dies in its first sweep of three pages, at each of its steps and with a page half published; rows change and
+// come in before the next one starts, which goes on from there. It publishes 100 rows of the first page, 50 of the last
+// one, 98 and 2 of those between. Up to three of these are on their way at once, and what was written is not yet sent.
 func TestAPollerSurvivesEveryCrash(t *testing.T) {
 	failpointBuild.programs(t)
 	for _, c := range []struct {

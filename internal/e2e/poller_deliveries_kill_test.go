@@ -36,9 +36,8 @@ func (m *mailing) post(n int) {
 	m.publish("mail.send.requested", body)
 }
 
-// others puts mail of somebody else into the log: to recipients in the first batch of
-// request n from another sender now, and from the same one long ago; with an id that proves
-// nothing; and to people that nobody here knows.
+// others puts mail of somebody else into the log: to recipients in the first batch of request n from another sender
+// now, and from the same one long ago; with an id that proves nothing; and to people that nobody here knows.
 func (m *mailing) others(n int) {
 	m.t.Helper()
 	to := fmt.Sprintf("r%d-%d@example.test", n, m.foreign%inBatch)
@@ -61,8 +60,7 @@ func (m *mailing) insert(row map[string]any) {
 	m.foreign++
 }
 
-// truth is the request and the place of the recipient that a row is about; "": it is
-// somebody else's.
+// truth is the request and the place of the recipient that a row is about; "": it is somebody else's.
 func (m *mailing) truth(to, from, envelope string) (id, recipient string) {
 	ms, err := strconv.ParseInt(envelope[:min(11, len(envelope))], 16, 64)
 	if from != "sender@example.test" || strings.HasPrefix(to, "else-") || err != nil || time.Since(time.UnixMilli(ms)) > 40*time.Hour {
@@ -86,10 +84,9 @@ var mishaps = []sandbox.Fault{
 	{Operation: "send", Kind: sandbox.Delay, Skip: 150, Times: 3, Delay: sandbox.Duration(3 * time.Second)}, // when the kills are over
 }
 
-// Three pollers publish the log of 40 requests, mail of others among it, while one after
-// the other is killed, and the consumer with calls in flight. Every row's every state is
-// one event, none names the wrong request; nobody is served twice, and what nobody
-// knew of a batch that was sent the log shows.
+// Three pollers publish the log of 40 requests, mail of others among it, while one after the other is killed, and the
+// consumer with calls in flight. Every row's every state is one event, none names the wrong request; nobody is served
+// twice, and what nobody knew of a batch that was sent the log shows.
 func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 	m := &mailing{sendingLog: installLog(t, 500)}
 	m.set(func(s *sandbox.Settings) {
@@ -144,8 +141,7 @@ func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 	m.judgeOutcomes()
 }
 
-// ended waits until n requests have. Mail of others goes on: the log is known up to its
-// newest row.
+// ended waits until n requests have. Mail of others goes on: the log is known up to its newest row.
 func (m *mailing) ended(n int) {
 	m.t.Helper()
 	m.goesOn(fmt.Sprint(n, " ends"), func() bool {

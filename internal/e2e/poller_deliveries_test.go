@@ -15,7 +15,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// summaries are all those of a request, at least a minute apart.
+// summaries are all summaries of a request, at least a minute apart.
 func (b *bubble) summaries(id string) (all []string) {
 	b.t.Helper()
 	var last time.Time
@@ -30,10 +30,9 @@ func (b *bubble) summaries(id string) (all []string) {
 	return all
 }
 
-// A list to people of whom some bounce and some are deferred first, and the same list
-// four minutes later: every delivery names its request, batch and recipient, and the
-// summaries show how far each is, the last time when all is settled. A new poller, or a
-// second one, publishes nothing again.
+// A list to people of whom some bounce and some are deferred first, and the same list four minutes later: every
+// delivery names its request, batch and recipient, and the summaries show how far each is, the last time when all is
+// settled. A new poller, or a second one, publishes nothing again.
 func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		to := []string{"a@example.test", "bounce@example.test", "B <defer@Example.test>", "c@example.test", "d@example.test"}
@@ -141,7 +140,7 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindProveNothing(t *testing.T) {
 	})
 }
 
-// Somebody else's mail to the same person at the same time, by an id that proves nothing,
+// Mail of others to the same person at the same time, by an id that proves nothing,
 // may be the row of a call of unknown fate or not: it resolves nothing.
 func TestAmbiguousRowsResolveNothing(t *testing.T) {
 	full(t)

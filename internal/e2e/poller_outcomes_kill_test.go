@@ -16,7 +16,7 @@ type truth struct {
 	accepted time.Time // of the last call that was
 }
 
-// truths are those of the batches of which anybody was served, by <request id>.<n>.
+// truths says what became of each batch of which anybody was served, by <request id>.<n>.
 func (m *mailing) truths() map[string]truth {
 	m.t.Helper()
 	out := map[string]truth{}

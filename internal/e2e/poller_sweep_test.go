@@ -97,7 +97,7 @@ func TestAnOldLogIsPublishedFromPollSinceOn(t *testing.T) {
 	}
 }
 
-// Rows that come in where no sweep reads any more, hours behind the newest, are found by the
+// Rows that come in where no sweep reads any longer, hours behind the newest, are found by the
 // scan around the log, however often they come.
 func TestRowsThatComeHoursLateAreFoundByTheScan(t *testing.T) {
 	inSweeps(t, func(*sandbox.Settings) {}, func(s *sweeps) {

@@ -86,8 +86,7 @@ func TestRecipientsKeysAreMadeWithTheSecret(t *testing.T) {
 	})
 }
 
-// An upstream that quotes a request's own portal_key in its answers, or another's in its
-// list, makes no event show it.
+// An upstream that quotes a request's own portal_key in its answers, or another's in its list, makes no event show it.
 func TestARequestsOwnPortalKeyReachesNoEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const own = "own-portal/key-of-one"

@@ -84,9 +84,8 @@ func without(from, to time.Duration, answer reply) func(exchange) reply {
 	}
 }
 
-// A listing has more pages than the service gives in a minute, or the service is away
-// for some minutes in the middle: the listing goes on with the page after the last one
-// that was published.
+// A listing has more pages than the service answers in a minute, or the service is away for some minutes in the middle:
+// the listing goes on with the page after the last one that was published.
 func TestAListingGoesOnWhereItWasPutOff(t *testing.T) {
 	const pages = 30
 	for _, c := range []struct {

@@ -146,7 +146,7 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 
 // A request that waits for its call keeps its lease, goes back at once when the program is
 // to end, and nobody takes its call for one that was begun.
-func TestWhoeverWaitsForTheRateGoesBackWhenTheProgramEnds(t *testing.T) {
+func TestARequestThatWaitsForTheRateReturnsToItsQueueWhenTheProgramEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const requests = 8
 		for i := range requests {

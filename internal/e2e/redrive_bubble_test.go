@@ -20,7 +20,7 @@ func (b *bubble) ann() deeds.Requests {
 	return p.Requests()
 }
 
-// redrive has a request run again, and gives how that went.
+// redrive has a request run again, and returns the result.
 func (b *bubble) redrive(id string, accept ...string) deeds.Redriven {
 	b.t.Helper()
 	ann := b.ann()
@@ -107,7 +107,7 @@ func TestAPartialMessageLeavesADeadLetter(t *testing.T) {
 	})
 }
 
-// An enrollment of unknown fate is looked up before its call: where it is listed there is none.
+// An enrollment of unknown fate is looked up before its call: if it is listed, there is no call.
 func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
@@ -163,8 +163,7 @@ func TestARedriveAcceptsOneCallOfUnknownFateAndNoSecond(t *testing.T) {
 	})
 }
 
-// A request without an id of its own runs again under the one that its queue gave, also where
-// it is published twice.
+// A request without an id of its own runs again under the one that its queue gave, also where it is published twice.
 func TestARequestWithoutAnIDRunsAgainUnderTheSameOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422}))

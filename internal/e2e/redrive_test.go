@@ -81,7 +81,7 @@ func (in *installation) troubled(enrollments, mails map[string]int) {
 }
 
 // Two who redrive the same dead letters at once, of whom one is killed in the middle, have each
-// run once; nothing is done twice but what was accepted by name, and each result is told.
+// run once; nothing is done twice but what was accepted by name, and each result is reported.
 func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	in := installWith(t, toolBuild, "RETRY_TRIES=1", "RETRY_MAX=200ms")
 	in.start("mandate-consumer")
@@ -103,9 +103,9 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	if killed.status != -1 || other.status != 1 { // 40 were not accepted
 		t.Fatalf("exit status %d and %d, want a kill and 1\n%s\n%s", killed.status, other.status, killed.lastOutput(), other.lastOutput())
 	}
-	told := other.results()
-	if len(told) != 300 {
-		t.Errorf("the other told %d results of 300\n%s", len(told), other.lastOutput())
+	reported := other.results()
+	if len(reported) != 300 {
+		t.Errorf("the other one reported %d results of 300\n%s", len(reported), other.lastOutput())
 	}
 	again := in.operator(nil, args...) // whatever is left over is finished
 	again.await(2 * time.Minute)

@@ -25,8 +25,8 @@ var readByPeople = []string{"requests", "events", "callbacks", "log", "dead", "a
 // Everybody outside of the programs' account asks the server for whatever its source has a subject for, with
 // each body and each reply subject that could do harm, and it leaves errand's streams,
 // messages, consumers and their configuration as they were; the only requests that come of
-// it are those that were published as such; and nobody comes to know what is not for him.
-func TestNobodyButTheProgramsCanChangeOrReadWhatIsNotNamedForHim(t *testing.T) {
+// it are those that were published as such; and nobody learns what is not for them.
+func TestNobodyButTheProgramsCanChangeOrReadWhatIsNotNamedForThem(t *testing.T) {
 	parallel(t)
 	config := withBen(natsConfig(t))
 	accounts := accountOf(t, config)
@@ -83,8 +83,7 @@ func TestNobodyButTheProgramsCanChangeOrReadWhatIsNotNamedForHim(t *testing.T) {
 	}
 }
 
-// mayWrite are the subjects that those may write to who act; what else of their streams
-// changes is found by subject.
+// mayWrite are the subjects that those may write to who act; what else of their streams changes is found by subject.
 var mayWrite = map[string]*regexp.Regexp{
 	"olga":    regexp.MustCompile(`^(audit\.\w+\.olga\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
 	"console": regexp.MustCompile(`^(audit\.\w+\.\w+\.\w+|\w+\.\w+\.(reopened|failed)\.\w+)$`),
@@ -174,8 +173,7 @@ func (a *attacker) sync() {
 	a.must(nil, a.nc.FlushWithContext(ctx))
 }
 
-// bodies are what a subject is asked with; for a consumer, one that has the server publish
-// to goal.
+// bodies are what a subject is asked with; for a consumer, one that has the server publish to goal.
 func bodies(subject, goal string) []string {
 	switch {
 	case strings.Contains(subject, ".CREATE."):

@@ -94,7 +94,7 @@ func TestAProducerPurgesNothing(t *testing.T) {
 	}
 }
 
-// An account outside of errand's takes no more than its share of a server's connections.
+// An account other than errand's takes no more than its share of a server's connections.
 func TestAnAccountHasAShareOfTheConnections(t *testing.T) {
 	t.Parallel()
 	n := securedServer(t)

@@ -77,7 +77,7 @@ func (in *installation) wantNotLogged(texts ...string) {
 	}
 }
 
-// permissionsOf are those of a user in the shipped configuration, as a JWT has them.
+// permissionsOf are a user's permissions in the shipped configuration, as a JWT has them.
 func permissionsOf(t *testing.T, user string) (p jwt.Permissions) {
 	t.Helper()
 	var o server.Options
@@ -148,8 +148,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign makes a certificate for a server on this machine or a client of that name; the
-// first is the authority's own.
+// sign makes a certificate for a server on this machine or a client of that name; the first is the authority's own.
 func (a *authority) sign(name string) (cert, key string) {
 	a.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -173,9 +172,8 @@ func (a *authority) sign(name string) (cert, key string) {
 		secretFile(a.t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// A program that shows a certificate is the user of that name and works with its
-// permissions. One without a certificate, with a stranger's, or that does not trust the
-// server, is not authorized and says why.
+// A program that shows a certificate is the user of that name and works with its permissions. One without a
+// certificate, with a stranger's, or that does not trust the server, is not authorized and says why.
 func TestAProgramKnownByItsCertificateWorks(t *testing.T) {
 	ours, stranger := newAuthority(t), newAuthority(t)
 	serverCert, serverKey := ours.sign("server")

@@ -45,22 +45,21 @@ func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 	outcomes, err := js.CreateOrUpdateConsumer(t.Context(), bus.MailEvents, jetstream.ConsumerConfig{
 		Durable: "billing", FilterSubject: "mail.send.accepted.*", AckPolicy: jetstream.AckExplicitPolicy})
 	must(t, err)
-	told := ""
+	read := ""
 	for range 2 {
 		m, err := outcomes.Next(jetstream.FetchMaxWait(time.Minute))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, in.lastOutput())
 		}
 		noError(t, m.DoubleAck(t.Context()))
-		told += string(m.Data())
+		read += string(m.Data())
 	}
-	if !strings.Contains(told, `"accepted":3`) || !strings.Contains(told, `"accepted":1`) {
-		t.Errorf("the service reads %s", told)
+	if !strings.Contains(read, `"accepted":3`) || !strings.Contains(read, `"accepted":1`) {
+		t.Errorf("the service reads %s", read)
 	}
 }
 
-// reader makes a reader's copies as errand provision and errand mirror do, each with the
-// rights of its own user.
+// reader makes a reader's copies as errand provision and errand mirror do, each with the rights of its own user.
 func (in *installation) reader(provisioner *nats.Conn, name string) jetstream.JetStream {
 	in.t.Helper()
 	apply := func(plan []bus.Change, err error) {

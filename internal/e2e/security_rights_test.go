@@ -131,9 +131,9 @@ func TestEachProgramMayDoItsOwnWorkAndNothingElse(t *testing.T) {
 	}
 }
 
-// Who acts may write what his acts say, under his own name, and no other event; who only reads
-// may not. The console acts for its users, and so under any name.
-func TestWhoActsMayWriteHisActsAndNothingElse(t *testing.T) {
+// A person who acts may write their acts under their own name, and no other event; one who only reads may not. The
+// console acts for its users, and so under any name.
+func TestAPersonWhoActsMayWriteTheirActsAndNothingElse(t *testing.T) {
 	parallel(t)
 	n := securedServer(t)
 	olga, _ := connectAs(t, n.URL, "olga")
@@ -187,13 +187,13 @@ func TestTheEraserMayRemoveAndNobodyElse(t *testing.T) {
 	}
 }
 
-// inOtherAccount reports whether a user has an account of his own, in which he may publish what
-// he likes: it does not reach errand's.
+// inOtherAccount reports whether a user has another account, in which they may publish what
+// they like: it does not reach errand's.
 func inOtherAccount(user string) bool {
 	return user == "service" || user == "producer" || user == "subscriber"
 }
 
-// try does it and gives the server's refusal. There is no reply subject, so that nothing
+// try does it and returns the server's refusal. There is no reply subject, so that nothing
 // else comes back, and the server answers in order: before the flush is over it is here.
 func (a act) try(nc *nats.Conn) error {
 	if a.listen != "" {

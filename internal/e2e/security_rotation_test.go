@@ -15,8 +15,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// gate is in front of the sandbox and accepts one key at a time. It shows whoever comes
-// with another one what that was.
+// gate is in front of the sandbox and accepts one key at a time. It quotes any other key in its answer.
 type gate struct {
 	key atomic.Pointer[string]
 	box *sandbox.Sandbox

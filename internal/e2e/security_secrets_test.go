@@ -17,9 +17,8 @@ import (
 	"errand/internal/sandbox"
 )
 
-// gossip is an upstream that quotes to the caller all that it was sent, in one of its
-// ways at the first call about each order number, subject or address; the second goes
-// to the sandbox.
+// gossip is an upstream that quotes to the caller all that it was sent, in one of its ways at the first call about each
+// order number, subject or address; the second goes to the sandbox.
 type gossip struct {
 	box   *sandbox.Sandbox
 	mu    sync.Mutex
@@ -35,7 +34,7 @@ var gossipWays = []string{
 	`<html><title>%[1]s</title>`,
 }
 
-// gossipStatuses are those of the answers; 0 cuts the connection in the middle of one.
+// gossipStatuses are the answers' statuses; 0 cuts the connection in the middle of one.
 var gossipStatuses = []int{0, 200, 302, 400, 401, 402, 403, 404, 422, 429, 500, 503}
 
 func (g *gossip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -70,9 +69,8 @@ func (g *gossip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer) // a caller that left is its own business
 }
 
-// An upstream quotes keys and payers in answers of every kind, and requests hold payers
-// where nothing of the kind belongs. Logs, metrics and pages show neither, at any
-// level; events and dead letters show no key.
+// An upstream quotes keys and payers in answers of every kind, and requests hold payers where nothing of the kind
+// belongs. Logs, metrics and pages show neither, at any level; events and dead letters show no key.
 func TestNoSecretAndNoPayerLeaksWhateverTheUpstreamAnswers(t *testing.T) {
 	in := install(t, "UPSTREAM_TIMEOUT=5s", "RETRY_FIRST=10ms", "RETRY_MAX=200ms", "CONCURRENCY=8", "MAIL_BATCH_SIZE=1")
 	web := httptest.NewServer(&gossip{box: in.box, asked: map[string]bool{}})
@@ -115,7 +113,7 @@ func TestNoSecretAndNoPayerLeaksWhateverTheUpstreamAnswers(t *testing.T) {
 }
 
 // hostile publishes requests that hold payers where nothing of the kind belongs, as many
-// to the enrollments as to the messages, and gives how many of each.
+// to the enrollments as to the messages, and returns how many of each.
 func (in *installation) hostile() (each int) {
 	in.t.Helper()
 	const who = "Test Payer <payer@example.test> 900101011234"

@@ -166,8 +166,7 @@ func (in *installation) back() {
 	})
 }
 
-// Asked to end before there is any work, a program ends well: there is no NATS yet, or
-// it does not answer.
+// Asked to end before there is any work, a program ends well: there is no NATS yet, or it does not answer.
 func TestSIGTERMWhileStarting(t *testing.T) {
 	in := install(t)
 	deaf := mute(t)

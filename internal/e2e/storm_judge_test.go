@@ -70,7 +70,7 @@ func (s *storm) judge() {
 	s.report(o, enrollments, letters)
 }
 
-// ends gives the one end of each request; what has none or several is an error.
+// ends returns the one end of each request; none or several is an error.
 func (s *storm) ends(operation messages.Operation, ids []string) map[string]event {
 	s.t.Helper()
 	histories := s.histories(string(operation) + ".*.*")
@@ -120,8 +120,7 @@ func (s *storm) wantDeadLetters(subject string, ends map[string]event) {
 	}
 }
 
-// wantLogPublished wants each state of each row of the sending log published once, and the last
-// state of every row.
+// wantLogPublished wants each state of each row of the sending log published once, and the last state of every row.
 func (s *storm) wantLogPublished() {
 	s.t.Helper()
 	times := map[string]int{}

@@ -47,13 +47,11 @@ type storm struct {
 	trouble
 }
 
-// Every fault that the sandbox knows, on every operation; of each program one instance
-// that is killed or stopped about once a second, and one that is paused for
-// longer than a call's deadline; a nats-server that is killed too, and has no room for
-// some seconds; operations that hang; and requests come in all the while, some of which
-// nobody takes or can read. Each of them ends exactly once, nobody is enrolled or gets a
-// mail twice, what is published agrees with what was done, and each state of each row of the
-// sending log is published once.
+// Every fault that the sandbox knows, on every operation; of each program one instance that is killed or stopped about
+// once a second, and one that is paused for longer than a call's deadline; a nats-server that is killed too, and has no
+// room for some seconds; operations that hang; and requests come in all the while, some of which nobody takes or can
+// read. Each of them ends exactly once, nobody is enrolled or gets a mail twice, what is published agrees with what was
+// done, and each state of each row of the sending log is published once.
 func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
 	dir := releaseBuild.programs(t)
 	parallel(t)
@@ -98,7 +96,7 @@ func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
 	s.judge()
 }
 
-// draw gives the random numbers of one part of the storm.
+// draw returns the random numbers of one part of the storm.
 func (s *storm) draw(part uint64) *rand.Rand { return rand.New(rand.NewPCG(*stormSeed, part)) }
 
 // unleash gives the sandbox its faults, in a drawn order for each operation. The first
@@ -133,8 +131,7 @@ func around(d time.Duration, draw *rand.Rand) time.Duration {
 	return d/2 + time.Duration(draw.Int64N(int64(d)+1))
 }
 
-// kill ends a program again and again, mostly by SIGKILL, and starts it again at once;
-// the last run lives.
+// kill ends a program again and again, mostly by SIGKILL, and starts it again at once; the last run lives.
 func (s *storm) kill(ctx context.Context, program string, draw *rand.Rand) {
 	for {
 		p, err := s.launch(program)
@@ -171,8 +168,7 @@ func (s *storm) kill(ctx context.Context, program string, draw *rand.Rand) {
 	}
 }
 
-// pause pauses a program again and again, each time for so long that others
-// take its work over.
+// pause pauses a program again and again, each time for so long that others take its work over.
 func (s *storm) pause(ctx context.Context, program string, draw *rand.Rand) {
 	const still = 9 * time.Second // UPSTREAM_TIMEOUT, the margin of a deadline, ackWait
 	p, err := s.launch(program)
@@ -201,7 +197,7 @@ func (s *storm) killBroker(ctx context.Context, draw *rand.Rand) {
 	}
 }
 
-// publishRequests publishes requests for as long as the storm lasts. Who gets no acknowledgement
+// publishRequests publishes requests for as long as the storm lasts. Without an acknowledgement it
 // publishes again, as any producer does: some are in the queue twice.
 func (s *storm) ask() {
 	s.t.Helper()
@@ -251,8 +247,7 @@ func (s *storm) insist(subject string, body any, options ...jetstream.PublishOpt
 	}
 }
 
-// settle waits until nothing is left in the queues and all of the sending log is published,
-// and logs how far it is.
+// settle waits until nothing is left in the queues and all of the sending log is published, and logs how far it is.
 func (s *storm) settle() {
 	s.t.Helper()
 	report := time.NewTicker(5 * time.Second)

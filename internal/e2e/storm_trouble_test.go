@@ -46,8 +46,7 @@ type trouble struct {
 	hung, full, made atomic.Int64 // times, and requests to bring them about
 }
 
-// unsent is a sender that the service does not know, and unordered an order number that
-// it takes from nobody.
+// unsent is a sender that the service does not know, and unordered an order number that it takes from nobody.
 const unsent, unordered = "unverified@example.test", "refused"
 
 // refuseSome has the sandbox refuse them before any other fault comes.
@@ -117,8 +116,7 @@ func (s *storm) keepSucceeding() {
 	}
 }
 
-// hang lets every call of one operation time out for a while, again and again. Half of
-// them are done nevertheless.
+// hang lets every call of one operation time out for a while, again and again. Half of them are done nevertheless.
 func (s *storm) hang(ctx context.Context, draw *rand.Rand) {
 	for wait(ctx, around(*stormHang, draw)) {
 		paths := []string{"/v3/mandates", "/v3/mandates/transactions", "/api/v0/messages", "/api/v0/logs"}
@@ -154,8 +152,7 @@ func (s *storm) hangable(next http.Handler) http.Handler {
 	})
 }
 
-// leaveNoRoom takes the room of a stream, or of the account, again and again, and gives
-// it back after some seconds.
+// leaveNoRoom takes the room of a stream, or of the account, again and again, and returns it after some seconds.
 func (s *storm) leaveNoRoom(ctx context.Context, draw *rand.Rand) {
 	streams := []string{bus.MandateEvents, bus.MailEvents, bus.DeadLetters}
 	for wait(ctx, around(*stormFull, draw)) {
@@ -184,7 +181,7 @@ func (s *storm) leaveNoRoom(ctx context.Context, draw *rand.Rand) {
 	}
 }
 
-// limitStream gives a stream no room for more than it has, or for whatever comes.
+// limitStream leaves a stream no room for more than it has, or room for everything.
 func (s *storm) limitStream(name string, full bool) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 	defer cancel()
@@ -234,7 +231,7 @@ func (s *storm) limitAccount(full bool) error {
 	return fmt.Errorf("the server did not change the limit of the account: %w", err)
 }
 
-// byNumber reports whether an id is that of a message that cannot be read.
+// byNumber reports whether an id belongs to a message that cannot be read.
 func byNumber(id string) bool {
 	return strings.HasPrefix(id, bus.MandateRequests+"-") || strings.HasPrefix(id, bus.MailRequests+"-")
 }

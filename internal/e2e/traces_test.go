@@ -112,8 +112,7 @@ func ofThePublisher(t *testing.T, s sdk.ReadOnlySpan) {
 	}
 }
 
-// From the publisher over the delivery and the upstream's call to whoever reads the outcome,
-// it is one trace.
+// From the publisher over the delivery and the upstream's call to the reader of the outcome, it is one trace.
 func TestATraceGoesFromThePublisherToTheSubscriber(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		spans, p := &spanRecorder{}, b.mandates()
@@ -146,7 +145,7 @@ func TestATraceGoesFromThePublisherToTheSubscriber(t *testing.T) {
 }
 
 // Each delivery is a span of the publisher's, with all its calls; what went wrong is an error
-// with the reason, and what was deferred is none.
+// with the reason; a deferral is not.
 func TestATraceShowsRetriesRedeliveriesAndFailures(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		spans, p := &spanRecorder{}, b.mandates()

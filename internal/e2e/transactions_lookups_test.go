@@ -34,7 +34,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 		link     time.Duration // 0: none is named
 		decision string
 		after    time.Duration
-		told     string
+		found    string
 		within   time.Duration // of the decision, or of the link's end
 		most     int           // looks
 	}{
@@ -51,21 +51,21 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 			}
 			b.publish("mandate.enroll.requested", enrollment("r1", more...))
 			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
-			told := stamp(t, b.wantOne("mandate.enroll.succeeded.r1"))
+			found := stamp(t, b.wantOne("mandate.enroll.succeeded.r1"))
 			b.beside.Go(func() {
-				time.Sleep(time.Until(told.Add(c.after)))
+				time.Sleep(time.Until(found.Add(c.after)))
 				if c.decision != "" {
 					noError(t, b.box.Decide("order-r1", c.decision))
 				}
 			})
-			b.run(b.seldom(), 8*time.Hour, func() bool { return b.count("mandate.application."+c.told+".r1") > 0 })
-			b.run(b.seldom(), 100*time.Minute, nil) // it is not looked up any more, though another age comes
-			events := b.events("mandate.application." + c.told + ".r1")
+			b.run(b.seldom(), 8*time.Hour, func() bool { return b.count("mandate.application."+c.found+".r1") > 0 })
+			b.run(b.seldom(), 100*time.Minute, nil) // it is not looked up again, though another age comes
+			events := b.events("mandate.application." + c.found + ".r1")
 			if len(events) != 1 {
 				t.Fatalf("%d events, of %v", len(events), b.subjects("mandate.application.>"))
 			}
-			if late := stamp(t, events[0]).Sub(told.Add(c.after)); late > c.within || late < 0 {
-				t.Errorf("told %v after the decision, want %v at most", late, c.within)
+			if late := stamp(t, events[0]).Sub(found.Add(c.after)); late > c.within || late < 0 {
+				t.Errorf("published %v after the decision, want %v at most", late, c.within)
 			}
 			equal(t, "found by", events[0].Body["by"], "look_up")
 			if n := len(b.lookUps(epoch)); n > c.most {
@@ -92,7 +92,7 @@ func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
 		b.beside.Wait()
 		e := b.wantOne("mandate.application.approved.r1")
 		if late := stamp(t, e).Sub(called); late > 63*time.Second || e.Body["by"] != "callback" {
-			t.Errorf("told %v after the callback, by %v", late, e.Body["by"])
+			t.Errorf("published %v after the callback, by %v", late, e.Body["by"])
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 		b.beside.Wait()
 		e := b.wantOne("mandate.application.approved.r1")
 		if late := stamp(t, e).Sub(decided); late > 3*time.Second || e.Body["by"] != "callback" {
-			t.Errorf("told %v after the callback, by %v", late, e.Body["by"])
+			t.Errorf("published %v after the callback, by %v", late, e.Body["by"])
 		}
 		if n := len(b.lookUps(epoch)); n < 3 || n > 5 {
 			t.Errorf("%d looks in half a minute of callbacks, want one every ten seconds", n)

@@ -59,8 +59,8 @@ type step struct {
 
 // Enrollments come for two hours and a half, and each payer decides within the hour of the link, some never;
 // nine in ten decisions are called back, in the second half of the time some seconds before they
-// are listed. Every decision is told within a minute of its being listed.
-func TestEveryDecisionIsToldWithinAMinute(t *testing.T) {
+// are listed. Every decision is published within a minute of its being listed.
+func TestEveryDecisionIsPublishedWithinAMinute(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const (
@@ -104,26 +104,26 @@ func TestEveryDecisionIsToldWithinAMinute(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		stop()
 		first := wantEachState(t, b.box, append(b.events("mandate.application.>"), b.events("mandate.deduction.>")...))
-		told := b.wantWithin(first, time.Minute)
+		found := b.wantWithin(first, time.Minute)
 		b.wantListRate()
 		made := b.between(began, decided)
-		t.Logf("%d decisions by %v; %.1f calls for each, %.0f an hour, %d of them look-ups", told.decisions, told.by, float64(made)/float64(told.decisions),
+		t.Logf("%d decisions by %v; %.1f calls for each, %.0f an hour, %d of them look-ups", found.decisions, found.by, float64(made)/float64(found.decisions),
 			float64(made)/decided.Sub(began).Hours(), len(b.lookUps(epoch)))
 		t.Logf("callbacks %+v", b.totals().Callbacks)
 	})
 }
 
-// toldDecisions is how decisions were found.
-type toldDecisions struct {
+// decisionsFound is how decisions were found.
+type decisionsFound struct {
 	decisions int
 	by        map[string]int
 }
 
 // wantWithin wants the last state of each record that it was not made in to be published within a time of its being
 // listed, and logs how long that took.
-func (b *bubble) wantWithin(first map[recordState]published, most time.Duration) toldDecisions {
+func (b *bubble) wantWithin(first map[recordState]published, most time.Duration) decisionsFound {
 	b.t.Helper()
-	took, told := map[string][]time.Duration{}, toldDecisions{by: map[string]int{}}
+	took, found := map[string][]time.Duration{}, decisionsFound{by: map[string]int{}}
 	for _, r := range b.box.Oracle(sandbox.Query{Records: true}).Records {
 		for i, s := range r.States {
 			p, ok := first[recordState{r.ID, strings.ToLower(s.State)}]
@@ -135,13 +135,13 @@ func (b *bubble) wantWithin(first map[recordState]published, most time.Duration)
 				what = r.Type + " decided"
 			}
 			if i > 0 {
-				told.decisions++
-				told.by[p.by]++
+				found.decisions++
+				found.by[p.by]++
 				what += " by " + p.by
 			}
 			took[what] = append(took[what], late)
 			if i > 0 && late > most {
-				b.t.Errorf("%s of %s, listed at %v, is told %v later by %s", s.State, r.OrderNumber, s.Since, late, p.by)
+				b.t.Errorf("%s of %s, listed at %v, is published %v later by %s", s.State, r.OrderNumber, s.Since, late, p.by)
 			}
 		}
 	}
@@ -149,7 +149,7 @@ func (b *bubble) wantWithin(first map[recordState]published, most time.Duration)
 		slices.Sort(all)
 		b.t.Logf("%s: %d, median %v, 99%% %v, longest %v", what, len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
 	}
-	return told
+	return found
 }
 
 // Ten thousand enrollments that nothing was decided of, made within two hours, cost no more calls
@@ -173,8 +173,8 @@ func TestTenThousandOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 		}
 		stop()
 		b.wantListRate()
-		if told := b.count("mandate.application.new.*"); told != n {
-			t.Errorf("%d of %d are told\n%s", told, n, b.logs)
+		if found := b.count("mandate.application.new.*"); found != n {
+			t.Errorf("%d of %d are published\n%s", found, n, b.logs)
 		}
 		if idle := hours[len(hours)-1]; idle > 1000 {
 			t.Errorf("%d calls in an hour in which none was due", idle)

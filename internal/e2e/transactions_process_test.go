@@ -57,24 +57,24 @@ func (m *mandates) killAgain(ctx context.Context, draw *rand.Rand, program strin
 	}
 }
 
-// decide has each payer decide some time after the link is told, up to a while.
+// decide has each payer decide some time after the link is published.
 func (m *mandates) decide(ctx context.Context, while time.Duration) {
 	m.t.Helper()
 	links, err := m.js.OrderedConsumer(ctx, bus.MandateEvents, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"mandate.enroll.succeeded.*"}})
 	must(m.t, err)
 	draw := rand.New(rand.NewPCG(1, 2))
 	reading, err := links.Consume(func(e jetstream.Msg) {
-		var told struct{ Enrollment struct{ URL string } }
+		var event struct{ Enrollment struct{ URL string } }
 		var n int
 		id := e.Subject()[strings.LastIndexByte(e.Subject(), '.')+1:]
-		if _, err := fmt.Sscanf(id, "r%d", &n); err != nil || json.Unmarshal(e.Data(), &told) != nil {
+		if _, err := fmt.Sscanf(id, "r%d", &n); err != nil || json.Unmarshal(e.Data(), &event) != nil {
 			m.t.Errorf("%s: %v: %s", e.Subject(), err, e.Data())
 		}
 		if decision := decisionOf(n); decision != "" {
 			after := time.Duration(draw.Int64N(int64(while)))
 			m.payers.Go(func() {
 				wait(ctx, after)
-				noError(m.t, open(m.box, told.Enrollment.URL, decision))
+				noError(m.t, open(m.box, event.Enrollment.URL, decision))
 			})
 		}
 	})
@@ -82,8 +82,7 @@ func (m *mandates) decide(ctx context.Context, while time.Duration) {
 	m.t.Cleanup(reading.Stop)
 }
 
-// ask publishes n enrollments, two of which have one order number now and then; others than we
-// enroll payers meanwhile.
+// ask publishes n enrollments, two of which have one order number now and then; others than we enroll payers meanwhile.
 func (m *mandates) ask(n, others int) {
 	m.t.Helper()
 	for i := range n {
@@ -109,8 +108,8 @@ func (m *mandates) approved() (orders []string) {
 	return orders
 }
 
-// isTold reports whether there are as many events of each state as records are in it, or more.
-func (m *mandates) isTold() bool {
+// allPublished reports whether there are as many events of each state as records are in it, or more.
+func (m *mandates) allPublished() bool {
 	o := m.totals().Enroll
 	for op, states := range map[messages.Operation]map[string]int{messages.Application: o.States, messages.Deduction: o.Deductions} {
 		for state, n := range states {
@@ -126,7 +125,7 @@ func (m *mandates) isTold() bool {
 // twice, forges, or forgets; the link of some is lost; deductions are made in three cycles, and
 // some bounce. Two pollers and the receiver are killed every second all the while. In the end the
 // state of each record is one event, under the request that it is of.
-func TestApprovalsAndDeductionsAreToldOnceThroughKills(t *testing.T) {
+func TestApprovalsAndDeductionsArePublishedOnceThroughKills(t *testing.T) {
 	const n = 2000
 	m, callbacks := installMandates(t)
 	m.set(func(s *sandbox.Settings) {
@@ -158,8 +157,8 @@ func TestApprovalsAndDeductionsAreToldOnceThroughKills(t *testing.T) {
 	pollers := []*process{m.start("transaction-poller"), m.start("transaction-poller")}
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	m.until("all to be told", 3*time.Minute, func() bool { <-tick.C; return m.isTold() })
-	t.Logf("%v: all is told", time.Since(began).Round(100*time.Millisecond))
+	m.until("all to be published", 3*time.Minute, func() bool { <-tick.C; return m.allPublished() })
+	t.Logf("%v: all is published", time.Since(began).Round(100*time.Millisecond))
 	m.caughtUp(pollers[0])
 	m.untilReady(receiver)
 	for _, p := range append(pollers, receiver, consumer) {

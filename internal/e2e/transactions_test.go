@@ -101,7 +101,7 @@ func TestAPollerSaysHowFarItHasReadOnceItHas(t *testing.T) {
 }
 
 // After 31 hours without a poller, of which the events of 30 are kept, what was made meanwhile is
-// published once, under no request, as that is kept no more; and nothing that was published before.
+// published once, under no request, as its events are gone; and nothing that was published before.
 func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 30

@@ -133,8 +133,7 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 	}
 }
 
-// The recipients of a call of unknown fate may have been served, whatever the call after
-// it is answered.
+// The recipients of a call of unknown fate may have been served, whatever the call after it is answered.
 func TestAMessageRefusedAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 	for _, c := range []struct {
 		name      string

@@ -53,8 +53,7 @@ func TestEveryFaultOfAConnectionIsReportedAsWhatItIs(t *testing.T) {
 	}
 }
 
-// The look-up that shows what became of an enrollment meets the same faults, and the
-// evidence is right all the same.
+// The look-up that shows what became of an enrollment meets the same faults, and the evidence is right all the same.
 func TestEveryFaultOfTheLookUpIsOvercome(t *testing.T) {
 	full(t)
 	for _, f := range lineFaults() {
@@ -96,8 +95,7 @@ type connectFault struct {
 	server func(net.Conn)
 }
 
-// connectFaults need the authority that the programs trust, to sign what is wrong in
-// another way.
+// connectFaults need the authority that the programs trust, to sign what is wrong in another way.
 func connectFaults(a *signer) []connectFault {
 	fails := func(err error) func(context.Context) (net.Conn, error) {
 		return func(context.Context) (net.Conn, error) { return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} }
@@ -247,9 +245,8 @@ func (a *signer) sign(host string, until time.Time) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
 }
 
-// What an upstream says on a connection on which nobody asks names payers: a second
-// answer, the rest of one. Of that nothing reaches what a program prints, which every
-// installation looks at in the end.
+// What an upstream says on a connection on which nobody asks names payers: a second answer, the rest of one. Of that
+// nothing reaches what a program prints, which every installation looks at in the end.
 func TestAnAnswerNobodyAskedForIsNotPrinted(t *testing.T) {
 	const requests = 20
 	in := install(t, "CONCURRENCY=2")

@@ -109,7 +109,7 @@ func (f *randomWire) pick(operation string) fault {
 	if f.draw.Float64() > 0.4 {
 		return nil
 	}
-	all := append(lineFaults(), lineFault{name: "works when nobody waits any more", fault: f.late},
+	all := append(lineFaults(), lineFault{name: "works when nobody waits any longer", fault: f.late},
 		lineFault{name: "closed after the answer", fault: func(c *call) bool { return c.say(c.work().with("")) && false }})
 	if operation == "transactions" {
 		all = append(all, lineFault{name: "hides what is listed", fault: f.hide}, lineFault{name: "hides what is listed", fault: f.hide})
@@ -190,7 +190,7 @@ func (f *randomWire) run(enrollments, letters int) {
 	wantNoneOf(f.t, "the log", f.log.String(), append(wirePayers, wireSecrets...)...)
 }
 
-// ends gives the one end of each request, and counts them.
+// ends returns the one end of each request, and counts them.
 func (f *randomWire) ends(filter string, want int) map[string]event {
 	f.t.Helper()
 	ends, tally := map[string]event{}, map[string]int{}
