@@ -13,11 +13,14 @@ import (
 // forged are events in a request's history that none of our workers wrote.
 func forged() map[string]string {
 	return map[string]string{
-		"binary": "\xff\x00" + payerMarker, "empty": "", "text": `"` + payerMarker + `"`, "array": "[1]", "number": "1e999", "cut off": `{"deadline":"2026-`,
-		"deadline a number": `{"deadline":17}`, "deadline no time": `{"deadline":"` + payerMarker + `"}`, "deadline in 9999": `{"deadline":"9999-12-31T23:59:59Z"}`,
+		"binary": "\xff\x00" + payerMarker, "empty": "", "text": `"` + payerMarker + `"`, "array": "[1]", "number": "1e999",
+		"cut off":           `{"deadline":"2026-`,
+		"deadline a number": `{"deadline":17}`, "deadline no time": `{"deadline":"` + payerMarker + `"}`,
+		"deadline in 9999":    `{"deadline":"9999-12-31T23:59:59Z"}`,
 		"not_before in 9999":  `{"not_before":"9999-12-31T23:59:59Z","deadline":"1900-01-01T00:00:00Z"}`,
 		"deadline in a month": `{"deadline":"2000-02-01T00:00:00Z"}`, // a bubble begins on the first day of 2000
-		"attempt huge":        `{"attempt":1e999}`, "attempt at the end": `{"attempt":9223372036854775807}`, "attempt negative": `{"attempt":-1}`, "attempt a text": `{"attempt":"1"}`,
+		"attempt huge":        `{"attempt":1e999}`, "attempt at the end": `{"attempt":9223372036854775807}`,
+		"attempt negative": `{"attempt":-1}`, "attempt a text": `{"attempt":"1"}`,
 		"fingerprint a number": `{"fingerprint":1}`, "deep": strings.Repeat("[", 20_000),
 	}
 }
@@ -27,7 +30,8 @@ func forged() map[string]string {
 func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 	full(t)
 	for _, q := range operations {
-		states := map[string][]messages.State{"enroll": {"started", "deferred", "succeeded", "failed", "uncertain"}, "send": {"started", "deferred", "accepted", "failed"},
+		states := map[string][]messages.State{"enroll": {"started", "deferred", "succeeded", "failed", "uncertain"},
+			"send":         {"started", "deferred", "accepted", "failed"},
 			"transactions": {"listed"}, "account": {"failed"}}[q.call]
 		for _, state := range states {
 			runInBubble(t, fmt.Sprint(q.Requested(), " ", state), func(t *testing.T, b *bubble) {

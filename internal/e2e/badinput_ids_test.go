@@ -14,16 +14,8 @@ import (
 )
 
 // streams are those whose names our own ids begin with.
-var streams = []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "RATE_LEASES"}
-
-// An order number with a space at an end is listed without it by some services, where it may be taken for another one.
-func TestAnOrderNumberHasNoSpaceAtItsEnds(t *testing.T) {
-	var kinds []poison
-	for _, value := range []string{`" DD001"`, `"DD001 "`, `" "`, `"  DD 001"`, `"DD001\u00a0"`} {
-		kinds = append(kinds, with(enrollment("x"), "order_number", value))
-	}
-	wantRejected(t, enrollOp, 8, kinds)
-}
+var streams = []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
+	"RATE_LEASES"}
 
 // A request cannot take an id that the programs make themselves.
 func TestIDsOfOurOwnAreNotTaken(t *testing.T) {
@@ -49,7 +41,8 @@ func TestIDsOfOurOwnAreNotTaken(t *testing.T) {
 // Ids that only look like our own are like any other.
 func TestIDsNearOurOwnAreTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		ids := []string{"MANDATE_REQUESTS", "MANDATE_REQUESTS-", "MANDATE_REQUESTS-1a", "MANDATE_REQUESTS-1-2", "mandate_requests-1", "ORDERS-12", "unmatched-1", "Unmatched"}
+		ids := []string{"MANDATE_REQUESTS", "MANDATE_REQUESTS-", "MANDATE_REQUESTS-1a", "MANDATE_REQUESTS-1-2", "mandate_requests-1",
+			"ORDERS-12", "unmatched-1", "Unmatched"}
 		for _, id := range ids {
 			b.publish("mandate.enroll.requested", enrollment(id))
 		}
@@ -113,7 +106,8 @@ func (b *bubble) wantReported(q *operation, bodies []string) {
 	b.t.Helper()
 	events := map[string]event{}
 	for _, e := range b.events(q.Subject("*", "*")) {
-		if string(e.state()) != "failed" || e.reason() != "invalid_request" || !strings.HasPrefix(e.id(), q.queue.Stream+"-1") || events[e.id()].Subject != "" {
+		if string(e.state()) != "failed" || e.reason() != "invalid_request" || !strings.HasPrefix(e.id(), q.queue.Stream+"-1") ||
+			events[e.id()].Subject != "" {
 			b.t.Errorf("%s: %s", e.Subject, e.Raw)
 		}
 		events[e.id()] = e
@@ -143,7 +137,8 @@ func TestUnreadableMessagesWhoseNumberIsTakenAreReported(t *testing.T) {
 		for _, state := range []messages.State{q.succeeded, messages.Failed} {
 			runInBubble(t, fmt.Sprint(q.Requested(), " ", state), func(t *testing.T, b *bubble) {
 				taken := q.Subject(state, q.queue.Stream+"-1")
-				b.publish(taken, []byte(fmt.Sprintf(`{"request_id":"%s-1","at":"2000-01-01T00:00:00.000Z","attempt":1,"reason":"refused","message":"another one","fingerprint":"f00d"}`, q.queue.Stream)))
+				b.publish(taken, map[string]any{"request_id": q.queue.Stream + "-1", "at": "2000-01-01T00:00:00.000Z", "attempt": 1,
+					"reason": "refused", "message": "another one", "fingerprint": "f00d"})
 				b.raw(q.Requested(), nil, "\xff unreadable")
 				b.run(b.program(q, 8), 2*time.Minute, func() bool { return b.stored(q.queue.Stream) == 0 })
 				b.queueEmpty(q.queue.Stream)
@@ -153,7 +148,8 @@ func TestUnreadableMessagesWhoseNumberIsTakenAreReported(t *testing.T) {
 						reported++
 					}
 				}
-				if dead := b.events("dead." + q.Requested()); reported != 1 || len(dead) != 1 || dead[0].Raw != "\xff unreadable" || dead[0].Header.Get("Errand-Reason") != "invalid_request" {
+				if dead := b.events("dead." + q.Requested()); reported != 1 || len(dead) != 1 || dead[0].Raw != "\xff unreadable" ||
+					dead[0].Header.Get("Errand-Reason") != "invalid_request" {
 					t.Errorf("%d events and %d dead letters of an unreadable message: %v", reported, len(dead), dead)
 				}
 				equal(t, "events of the history before", b.count(q.Subject("*", q.queue.Stream+"-1")), 1)

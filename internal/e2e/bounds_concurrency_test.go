@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -127,20 +126,4 @@ func TestAnIdleQueueTakesNoCallFromTheBusyOne(t *testing.T) {
 			}
 		})
 	}
-}
-
-// With one call at a time, nothing could be read while something is written.
-func TestConcurrencyIsAtLeastTwo(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		mandates, mails := b.mandates(), b.mails()
-		mandates.Concurrency, mails.Concurrency = 1, 1
-		for name, p := range map[string]programs.Program{"mandate-consumer": mandates, "mail-consumer": mails} {
-			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-			err := p.Run(ctx)
-			stop()
-			if err == nil || !strings.Contains(err.Error(), "CONCURRENCY") {
-				t.Errorf("%s: got %v, want an error that names CONCURRENCY", name, err)
-			}
-		}
-	})
 }

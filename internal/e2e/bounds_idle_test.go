@@ -101,10 +101,12 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	t.Cleanup(in.box.Close)
 	in.set(func(s *sandbox.Settings) { s.LogDelay = 0 })
 	log := zerolog.New(io.Discard)
-	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: n.URL}, AdminAddr: "127.0.0.1:0", ShutdownGrace: 20 * time.Second, Logger: &log},
+	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: n.URL}, AdminAddr: "127.0.0.1:0",
+		ShutdownGrace: 20 * time.Second, Logger: &log},
 		UpstreamTimeout: 30 * time.Second, RetryFirst: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, RetryTries: 5}
 	requests := programs.Requests{Concurrency: 64, GiveUpAfter: time.Hour}
-	mandate := programs.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}
+	mandate := programs.MandateAPI{APIURL: in.web.URL, APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests",
+		Timezone: "Asia/Kuala_Lumpur"}
 	mail := programs.MailAPI{APIURL: in.web.URL, APIKey: "key-for-tests"}
 
 	in.pile(bus.EnrollQueue, "r", 1000, enrollment)
@@ -113,7 +115,8 @@ func TestAProgramThatEndedLeavesNoGoroutine(t *testing.T) {
 	in.pile(bus.SendQueue, "r", 1000, toOne)
 	in.leavesNoGoroutine(&programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4}, "send",
 		func() bool { return in.unsettled(bus.SendQueue) == 0 })
-	in.leavesNoGoroutine(&programs.LogPoller{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour, ReportAfter: time.Hour}, "logs",
+	in.leavesNoGoroutine(&programs.LogPoller{Common: common, MailAPI: mail, Interval: 10 * time.Millisecond, Limit: 20, Overlap: time.Hour,
+		ReportAfter: time.Hour}, "logs",
 		func() bool { return in.count("mail.delivery.>") >= in.totals().Mail.Distinct })
 }
 

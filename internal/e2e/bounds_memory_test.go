@@ -41,7 +41,8 @@ func TestMemoryDoesNotGrowWithTheBacklog(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	for _, c := range writes {
 		t.Run(c.program, func(t *testing.T) {
-			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "UPSTREAM_TIMEOUT=30s", "MANDATE_API_URL="+upstream.URL, "MAIL_API_URL="+upstream.URL)
+			in := install(t, "CONCURRENCY=64", "LOG_LEVEL=info", "UPSTREAM_TIMEOUT=30s", "MANDATE_API_URL="+upstream.URL,
+				"MAIL_API_URL="+upstream.URL)
 			peak := func(prefix string, backlog int) int {
 				in.pile(c.queue, prefix, backlog, c.request)
 				in.until("the queue to know its backlog", time.Minute, func() bool { return in.unsettled(c.queue) == backlog })
@@ -93,7 +94,8 @@ func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 	const all = requests*few + many
 	o := in.totals()
 	if o.Mail.TwiceCount != 0 || o.Mail.Distinct != all || o.Mail.Recipients != all || o.Calls["send"] != all/1000 {
-		t.Errorf("%d calls served %d recipients, %d different ones, %d twice", o.Calls["send"], o.Mail.Recipients, o.Mail.Distinct, o.Mail.TwiceCount)
+		t.Errorf("%d calls served %d recipients, %d different ones, %d twice", o.Calls["send"], o.Mail.Recipients, o.Mail.Distinct,
+			o.Mail.TwiceCount)
 	}
 	if q := in.queue(bus.SendQueue); q.Delivered.Consumer != requests+1 {
 		t.Errorf("%d deliveries of %d requests", q.Delivered.Consumer, requests+1)
@@ -123,8 +125,10 @@ func TestKillInAListOfManyReadingsResumes(t *testing.T) {
 	for _, u := range e.Unsettled {
 		unsettled += u.Count
 	}
-	if e.Recipients != recipients || e.Duplicates != recipients/2 || e.Batches != batches || e.Accepted+unsettled != recipients || unsettled > 3000 {
-		t.Errorf("%d accepted and %d unsettled of %d recipients in %d batches, %d duplicates", e.Accepted, unsettled, e.Recipients, e.Batches, e.Duplicates)
+	if e.Recipients != recipients || e.Duplicates != recipients/2 || e.Batches != batches || e.Accepted+unsettled != recipients ||
+		unsettled > 3000 {
+		t.Errorf("%d accepted and %d unsettled of %d recipients in %d batches, %d duplicates", e.Accepted, unsettled, e.Recipients, e.Batches,
+			e.Duplicates)
 	}
 	in.wantBatchesMatchOracle("m1", recipients, batches)
 	if o := in.totals(); o.Mail.TwiceCount != 0 || o.Calls["send"] > batches {

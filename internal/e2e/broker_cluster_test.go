@@ -36,7 +36,8 @@ func TestClusterLosesItsServers(t *testing.T) {
 	dir := releaseBuild.programs(t)
 	parallel(t)
 	c := &cluster{servers: brokers(t, 3, "")}
-	c.storm = &storm{began: time.Now(), installation: installAt(t, dir, urls(c.servers), 3, "RETRY_MAX=500ms", "MAIL_BATCH_SIZE=100", "POLL_LIMIT=500")}
+	c.storm = &storm{began: time.Now(), installation: installAt(t, dir, urls(c.servers), 3, "RETRY_MAX=500ms", "MAIL_BATCH_SIZE=100",
+		"POLL_LIMIT=500")}
 	c.set(func(s *sandbox.Settings) {
 		s.Latency, s.LogDelay = sandbox.Duration(300*time.Millisecond), sandbox.Duration(200*time.Millisecond)
 	})
@@ -192,8 +193,10 @@ func dispersed(t *testing.T) *islands {
 			}
 		}
 		dir := t.TempDir()
-		text := fmt.Sprintf("server_name: n%d\nlisten: %s\nhttp: %s\njetstream { store_dir: %q }\n%s", i, clients[i], monitors[i], dir, natsConfig(t)) +
-			fmt.Sprintf("cluster { name: e2e, listen: %s, advertise: \"127.0.0.1:1\", no_advertise: true, routes: [%s] }\n", listens[i], strings.Join(routes, ", "))
+		text := fmt.Sprintf("server_name: n%d\nlisten: %s\nhttp: %s\njetstream { store_dir: %q }\n%s", i, clients[i], monitors[i], dir,
+			natsConfig(t)) +
+			fmt.Sprintf("cluster { name: e2e, listen: %s, advertise: \"127.0.0.1:1\", no_advertise: true, routes: [%s] }\n", listens[i],
+				strings.Join(routes, ", "))
 		b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + clients[i], monitors: "http://" + monitors[i]}
 		must(t, os.WriteFile(b.file, []byte(text), 0o600))
 		b.start()

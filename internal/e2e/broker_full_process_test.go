@@ -37,7 +37,8 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 			t.Run(c.name+", "+p.program, func(t *testing.T) {
 				dir := releaseBuild.programs(t)
 				parallel(t)
-				n, err := devkit.Configured(t.TempDir(), strings.ReplaceAll(natsConfig(t), "max_file: 256MB", "max_file: 1MB")+"jetstream { max_file_store: 10MB }\n")
+				n, err := devkit.Configured(t.TempDir(), strings.ReplaceAll(natsConfig(t), "max_file: 256MB",
+					"max_file: 1MB")+"jetstream { max_file_store: 10MB }\n")
 				must(t, err)
 				t.Cleanup(n.Close)
 				in := installAt(t, dir, n.URL, 1, "UPSTREAM_TIMEOUT=20s")
@@ -176,7 +177,8 @@ func (in *installation) showsFull(p *process, stream string) {
 	in.until(p.name+" listening", time.Minute, func() bool { return p.logged("admin server listens", "\n") })
 	full := func() bool {
 		status, page = p.get("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(page, "NATS does not store in "+stream) && strings.Contains(page, "maximum bytes exceeded")
+		return status == http.StatusServiceUnavailable && strings.Contains(page, "NATS does not store in "+stream) &&
+			strings.Contains(page, "maximum bytes exceeded")
 	}
 	in.until("/readyz saying that "+stream+" is full", time.Minute, full)
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {

@@ -29,7 +29,10 @@ var limits = []limit{
 	accountLimit,
 }
 
-var accountLimit = limit{"storage of the account", func(b *bubble, _ string) func() { return limitAccount(b.t, b.nats.Server.GlobalAccount()) }}
+var accountLimit = limit{"storage of the account", func(b *bubble, _ string) func() {
+	return limitAccount(b.t,
+		b.nats.Server.GlobalAccount())
+}}
 
 // limitStream leaves a stream no room for more than it holds; it refuses, and drops nothing.
 func (b *bubble) limitStream(stream string, change func(*jetstream.StreamConfig, jetstream.StreamState)) (room func()) {
@@ -111,7 +114,8 @@ func TestADeadLetterWaitsForRoom(t *testing.T) {
 				b.full(l, bus.DeadLetters, 2*time.Second, 20*time.Second)
 				b.run(b.program(s, 8), 10*time.Minute, func() bool { return b.haveOutcomes(s.events(), 3)() && b.stored(s.queue.Stream) == 0 })
 				b.beside.Wait()
-				if e := b.outcomes(s.events())["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" || len(b.writes("bad")) != 1 {
+				if e := b.outcomes(s.events())["bad"]; e.Subject == "" || e.state() != messages.Failed || e.reason() != "refused" ||
+					len(b.writes("bad")) != 1 {
 					t.Errorf("%d calls: %s %s", len(b.writes("bad")), e.Subject, e.Raw)
 				}
 				letters := 0

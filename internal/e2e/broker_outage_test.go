@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/sandbox/devkit"
-	"errand/internal/sandbox/devkit/devtest"
 )
 
 // NATS is away for half an hour, all of it or only its JetStream, with calls in flight and more requests waiting: each
@@ -66,18 +64,4 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 			t.Logf("%d succeeded; %d lines of log", b.count("mandate.enroll.succeeded.*"), said.count())
 		})
 	}
-}
-
-// A killed server that comes back over its store has what it acknowledged, and its clients come back by themselves.
-func TestABrokerSurvivesItsKill(t *testing.T) {
-	t.Parallel()
-	b := brokers(t, 1, "")[0]
-	nc := connect(t, b.url)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	must(t, devtest.Provision(ctx, nc))
-	b.kill()
-	b.start()
-	b.ready()
-	must(t, devtest.Provision(ctx, nc))
 }

@@ -37,7 +37,8 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 	in.waitOutcomes("mandate.enroll.*.*", requests, 2*time.Minute)
 	in.untilSettled(bus.EnrollQueue)
 	p.stop(time.Minute)
-	if ok, failed := in.count("mandate.enroll.succeeded.*"), in.count("mandate.enroll.failed.*"); ok != requests*9/10 || failed != requests/10 {
+	if ok, failed := in.count("mandate.enroll.succeeded.*"), in.count("mandate.enroll.failed.*"); ok != requests*9/10 ||
+		failed != requests/10 {
 		t.Errorf("%d succeeded and %d failed of %d", ok, failed, requests)
 	}
 	equal(t, "calls", in.calls("enroll"), requests*9/10)
@@ -59,7 +60,8 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 	in := install(t)
 	w := newProxy(t, in.nats.URL, nil)
-	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-in-call", Delay: sandbox.Duration(1500 * time.Millisecond)})
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-in-call",
+		Delay: sandbox.Duration(1500 * time.Millisecond)})
 	partitioned := in.start("mandate-consumer", "NATS_URL="+w.url)
 	in.untilReady(partitioned)
 	in.publish("mandate.enroll.requested", enrollment("in-call", "on_unknown", "report"))
@@ -99,7 +101,8 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 // A minute is long; by default the partition ends when the program has noticed.
 //
 //	go test ./internal/e2e -run TestPartitionedProgramPublishesItsOutcomeLater -v -broker.partition
-var brokerPartition = flag.Bool("broker.partition", false, "partition a program from its server until it drops the connection, which takes a minute")
+var brokerPartition = flag.Bool("broker.partition", false,
+	"partition a program from its server until it drops the connection, which takes a minute")
 
 // The same with no replacement: the call's answer is kept and published when all is
 // well again, over the same connection or over another one.

@@ -32,11 +32,13 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 		records = append(records, map[string]any{"id": fmt.Sprint("TXN", i), "order_number": "order-lost", "more": long[:2000]})
 	}
 	const url = "https://pay.example/?a=1&b=2"
-	in.fault(sandbox.Fault{Operation: "enroll", Match: "order-long", Kind: sandbox.AcceptStatus, Status: http.StatusOK, Body: said(map[string]any{"url": url, "order_number": "order-long", "more": long})})
+	in.fault(sandbox.Fault{Operation: "enroll", Match: "order-long", Kind: sandbox.AcceptStatus, Status: http.StatusOK,
+		Body: said(map[string]any{"url": url, "order_number": "order-long", "more": long})})
 	in.fault(sandbox.Fault{Operation: "enroll", Match: "order-lost", Kind: sandbox.AcceptCut})
 	in.fault(sandbox.Fault{Operation: "transactions", Kind: sandbox.Status, Status: http.StatusOK, Body: said(map[string]any{"data": records,
 		"links": map[string]any{"next": nil}, "meta": map[string]any{"current_page": 1, "last_page": 1, "per_page": 100, "total": 100}})})
-	in.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: http.StatusUnprocessableEntity, Body: said(map[string]any{"message": long})})
+	in.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: http.StatusUnprocessableEntity,
+		Body: said(map[string]any{"message": long})})
 	for _, request := range []string{"long", "lost"} {
 		in.publish("mandate.enroll.requested", enrollment(request, "on_unknown", "report"))
 	}
@@ -52,7 +54,8 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 
 	well := decode[messages.EnrollSucceeded](t, in.wantOne("mandate.enroll.succeeded.long"))
 	var answer map[string]string
-	if err := json.Unmarshal(well.Enrollment, &answer); err != nil || answer["url"] != url || answer["order_number"] != "order-long" || answer["more"] != "" || !well.Abridged {
+	if err := json.Unmarshal(well.Enrollment, &answer); err != nil || answer["url"] != url || answer["order_number"] != "order-long" ||
+		answer["more"] != "" || !well.Abridged {
 		t.Errorf("enrollment: %v, abridged %v: %.300s", err, well.Abridged, well.Enrollment)
 	}
 	lost := decode[messages.EnrollUncertain](t, in.wantOne("mandate.enroll.uncertain.lost"))
@@ -63,11 +66,13 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 	if n := len(page.Records); n == 0 || n == 100 || !page.Abridged {
 		t.Errorf("page of %d records, abridged %v", n, page.Abridged)
 	}
-	if listed := decode[messages.TransactionsListed](t, in.wantOne("mandate.transactions.listed.list")); listed.Total != 100 || listed.Abridged {
+	if listed := decode[messages.TransactionsListed](t, in.wantOne("mandate.transactions.listed.list")); listed.Total != 100 ||
+		listed.Abridged {
 		t.Errorf("listed: %+v", listed)
 	}
 	mail := decode[messages.SendOutcome](t, in.wantOne("mail.send.failed.mail"))
-	if n := len(mail.Unsettled); n == 0 || n == recipients || mail.UnsettledCount != recipients || mail.Recipients != recipients || !mail.Abridged {
+	if n := len(mail.Unsettled); n == 0 || n == recipients || mail.UnsettledCount != recipients || mail.Recipients != recipients ||
+		!mail.Abridged {
 		t.Errorf("%d of %d unsettled batches are listed, abridged %v", n, mail.UnsettledCount, mail.Abridged)
 	}
 	equal(t, "dead letters", in.count("dead.mandate.enroll.requested")+in.count("dead.mail.send.requested"), 2)

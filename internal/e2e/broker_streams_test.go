@@ -30,15 +30,18 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 		state   messages.State
 		before  bool // the request comes while it is gone
 	}{
-		{"consumer mandate-enroll is gone: run `errand provision --missing`", func() error { return in.js.DeleteConsumer(t.Context(), bus.MandateRequests, "mandate-enroll") },
+		{"consumer mandate-enroll is gone: run `errand provision --missing`",
+			func() error { return in.js.DeleteConsumer(t.Context(), bus.MandateRequests, "mandate-enroll") },
 			enrollment("consumer"), messages.Succeeded, true},
 		{"no stream MANDATE_EVENTS: run `errand provision --missing`", func() error { return in.js.DeleteStream(t.Context(), bus.MandateEvents) },
 			enrollment("events"), messages.Succeeded, true},
 		{"no stream DEAD_LETTERS: run `errand provision --missing`", func() error { return in.js.DeleteStream(t.Context(), bus.DeadLetters) },
 			bad, messages.Failed, true},
-		{"consumer mandate-enroll is gone: run `errand provision --missing`", func() error { return in.js.DeleteStream(t.Context(), bus.MandateRequests) },
+		{"consumer mandate-enroll is gone: run `errand provision --missing`",
+			func() error { return in.js.DeleteStream(t.Context(), bus.MandateRequests) },
 			enrollment("requests"), messages.Succeeded, false},
-		{"consumer mandate-enroll does not suit: MaxDeliver is 7, must be -1: run `errand provision`", func() error { return in.change(bus.EnrollQueue, 7) },
+		{"consumer mandate-enroll does not suit: MaxDeliver is 7, must be -1: run `errand provision`",
+			func() error { return in.change(bus.EnrollQueue, 7) },
 			enrollment("settings"), messages.Succeeded, true},
 	} {
 		must(t, c.take())
@@ -109,7 +112,8 @@ func TestMailProgramsReportMissingStreams(t *testing.T) {
 	for p, stream := range map[*process]string{mail: bus.MailEvents, poller: bus.MailDeliveries} {
 		in.until("it to miss its stream", time.Minute, func() bool {
 			status, body := p.get("/readyz")
-			return status == http.StatusServiceUnavailable && strings.Contains(body, "no stream "+stream) && strings.Contains(body, ": run `errand provision --missing`")
+			return status == http.StatusServiceUnavailable && strings.Contains(body, "no stream "+stream) &&
+				strings.Contains(body, ": run `errand provision --missing`")
 		})
 	}
 	in.publish("mail.send.requested", message("m1", 3))

@@ -37,7 +37,8 @@ func (in *installation) receiver(addr string, env ...string) *receiver {
 	in.t.Helper()
 	addresses, err := callback.NewAddresses("http://"+addr+"/mandates", false, clients.NewSecret(callbackSecret))
 	must(in.t, err)
-	r := &receiver{in.start("callback-receiver", append(env, "MANDATE_CALLBACK_SECRET="+callbackSecret, "CALLBACK_LISTEN="+addr)...), addresses,
+	r := &receiver{in.start("callback-receiver", append(env, "MANDATE_CALLBACK_SECRET="+callbackSecret, "CALLBACK_LISTEN="+addr)...),
+		addresses,
 		&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}, Timeout: 30 * time.Second}}
 	in.t.Cleanup(r.client.CloseIdleConnections)
 	in.untilReady(r.process)
@@ -142,7 +143,11 @@ func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 		t.Errorf("without NATS: %d, Retry-After %q; want 503", status, after)
 	}
 	must(t, in.nats.Restart())
-	in.until("a repeat to be stored", time.Minute, func() bool { status, _ := first.post("away", `{"payer_name":"Test Payer"}`); return status == 200 })
+	in.until("a repeat to be stored", time.Minute, func() bool {
+		status,
+			_ := first.post("away", `{"payer_name":"Test Payer"}`)
+		return status == 200
+	})
 	if status, _ := second.post("away", `{"payer_name":"Test Payer"}`); status != http.StatusOK {
 		t.Errorf("once more, elsewhere: %d", status)
 	}

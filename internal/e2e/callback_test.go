@@ -87,8 +87,9 @@ func TestTheReceiverChecksWhatTheSandboxSigns(t *testing.T) {
 		change func(body string) string
 		want   messages.CallbackChecksum
 	}{
-		"as signed":      {checksumSecret, func(body string) string { return body }, messages.ChecksumValid},
-		"changed":        {checksumSecret, func(body string) string { return strings.Replace(body, `"currency":"MYR"`, `"currency":"USD"`, 1) }, messages.ChecksumInvalid},
+		"as signed": {checksumSecret, func(body string) string { return body }, messages.ChecksumValid},
+		"changed": {checksumSecret, func(body string) string { return strings.Replace(body, `"currency":"MYR"`, `"currency":"USD"`, 1) },
+			messages.ChecksumInvalid},
 		"another secret": {"another", func(body string) string { return body }, messages.ChecksumInvalid},
 		"not signed":     {"", func(body string) string { return body }, messages.ChecksumAbsent},
 	} {
@@ -105,13 +106,17 @@ func TestTheReceiverChecksWhatTheSandboxSigns(t *testing.T) {
 				got[request+" "+kind] = b.Checksum
 				return nil
 			}}
-		box := sandbox.New(sandbox.Options{MandateToken: mandateToken, PortalKey: portalKey, ChecksumSecret: c.signs, Callbacks: toHandler{h, c.change}})
+		box := sandbox.New(sandbox.Options{MandateToken: mandateToken, PortalKey: portalKey, ChecksumSecret: c.signs,
+			Callbacks: toHandler{h, c.change}})
 		web := httptest.NewServer(box)
-		api, err := mandate.New(mandate.Config{URL: web.URL, Token: clients.NewSecret(mandateToken), PortalKey: clients.NewSecret(portalKey), ChecksumSecret: clients.NewSecret(c.signs)})
+		api, err := mandate.New(mandate.Config{URL: web.URL, Token: clients.NewSecret(mandateToken), PortalKey: clients.NewSecret(portalKey),
+			ChecksumSecret: clients.NewSecret(c.signs)})
 		must(t, err)
 		for id, payer := range map[string]string{"r1": "Test Payer", "r2": `  Zoë <O'Neill> "&" |  `} {
-			e := mandate.Enrollment{OrderNumber: "order-" + id, Amount: "100.50", PayerIDType: "1", PayerID: []byte(`"900101011234"`), PayerName: payer, PayerEmail: "payer@example.test",
-				PayerTelephoneNumber: []byte(`"0123456789"`), FrequencyMode: "MT", MaxFrequency: "9", ApplicationReason: "checksum", PayerBankCode: "TEST01", ReturnURL: addresses.URL(id),
+			e := mandate.Enrollment{OrderNumber: "order-" + id, Amount: "100.50", PayerIDType: "1", PayerID: []byte(`"900101011234"`),
+				PayerName: payer, PayerEmail: "payer@example.test",
+				PayerTelephoneNumber: []byte(`"0123456789"`), FrequencyMode: "MT", MaxFrequency: "9", ApplicationReason: "checksum",
+				PayerBankCode: "TEST01", ReturnURL: addresses.URL(id),
 				EffectiveDate: time.Now().Add(48 * time.Hour).Format(time.DateOnly)}
 			if _, err = api.Enroll(t.Context(), e); err == nil {
 				err = box.Decide(e.OrderNumber, sandbox.Approve)

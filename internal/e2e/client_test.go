@@ -61,7 +61,8 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	must(t, err)
 
 	// Each outcome once.
-	for id, want := range map[string]string{"fine": "errand.Succeeded", "refused": "errand.Failed", "half": "errand.Partial", "doubtful": "errand.Uncertain"} {
+	for id, want := range map[string]string{"fine": "errand.Succeeded", "refused": "errand.Failed", "half": "errand.Partial",
+		"doubtful": "errand.Uncertain"} {
 		if _, o := ask(t, service, typed[messages.SendRequest](t, message(id, 4))); fmt.Sprintf("%T", o) != want {
 			t.Errorf("%s: got %+v, want %s", id, o, want)
 		}
@@ -129,7 +130,8 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 		return nil
 	})
 	slices.Sort(all)
-	want := []string{"errand.Failed", "errand.Failed", "errand.Partial", "errand.Succeeded", "errand.Succeeded", "errand.Succeeded", "errand.Uncertain"}
+	want := []string{"errand.Failed", "errand.Failed", "errand.Partial", "errand.Succeeded", "errand.Succeeded", "errand.Succeeded",
+		"errand.Uncertain"}
 	if err != nil || !slices.Equal(all, want) {
 		t.Errorf("the outcomes are %q, %v, want %q", all, err, want)
 	}

@@ -24,9 +24,13 @@ type corrected struct {
 
 func correctedOperations() []corrected {
 	return []corrected{
-		{"mandate.enroll", "r1", "MANDATE_REQUESTS", "succeeded", func(contents string) map[string]any { return enrollment("r1", "payer_name", contents) }, enrollRefused,
+		{"mandate.enroll", "r1", "MANDATE_REQUESTS", "succeeded", func(contents string) map[string]any {
+			return enrollment("r1", "payer_name",
+				contents)
+		}, enrollRefused,
 			func(o sandbox.Oracle) int { return o.Enroll.Accepted }},
-		{"mail.send", "m1", "MAIL_REQUESTS", "accepted", func(contents string) map[string]any { return message("m1", 1, "content", contents) }, sendRefused,
+		{"mail.send", "m1", "MAIL_REQUESTS", "accepted", func(contents string) map[string]any { return message("m1", 1, "content", contents) },
+			sendRefused,
 			func(o sandbox.Oracle) int { return int(o.Mail.Recipients) }},
 	}
 }
@@ -55,7 +59,8 @@ func (b *bubble) wantReopened(operation, id, reason string) {
 	b.t.Helper()
 	e := b.wantOne(operation + ".reopened." + id)
 	was, _ := json.Marshal(e.Body["was"])
-	if e.Body["by"] != "correction" || !strings.Contains(string(was), `"failed"`) || !strings.Contains(string(was), fmt.Sprintf("%q", reason)) {
+	if e.Body["by"] != "correction" || !strings.Contains(string(was), `"failed"`) ||
+		!strings.Contains(string(was), fmt.Sprintf("%q", reason)) {
 		b.t.Errorf("want by correction, was failed and %s: %s", reason, e.Raw)
 	}
 }
@@ -70,7 +75,8 @@ func TestACorrectedRequestRunsUnderItsID(t *testing.T) {
 			first  func(r map[string]any)
 			states []string
 		}{
-			{"refused", []sandbox.Fault{often(1, op.refused)}, func(map[string]any) {}, []string{"started", "failed", "reopened", "started", op.good}},
+			{"refused", []sandbox.Fault{often(1, op.refused)}, func(map[string]any) {}, []string{"started", "failed", "reopened", "started",
+				op.good}},
 			{"invalid_request", nil, func(r map[string]any) { r["on_unknown"] = "maybe" }, []string{"failed", "reopened", "started", op.good}},
 			{"unavailable", nil, func(r map[string]any) {
 				r["give_up_at"] = time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
@@ -120,7 +126,8 @@ func (b *bubble) wantConflict(op corrected, n int) {
 	}
 	for _, e := range conflicts {
 		// One that is not valid either has its own faults reported beside that.
-		if e.reason() != "conflict" && e.reason() != "invalid_request" || e.Body["conflicts_with"] != op.id || !strings.Contains(e.Subject, ".failed."+op.stream+"-") {
+		if e.reason() != "conflict" && e.reason() != "invalid_request" || e.Body["conflicts_with"] != op.id ||
+			!strings.Contains(e.Subject, ".failed."+op.stream+"-") {
 			b.t.Errorf("want a conflict with %s under %s-…: %s %s", op.id, op.stream, e.Subject, e.Raw)
 		}
 	}

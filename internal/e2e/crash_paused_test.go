@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/bus"
 	"errand/internal/sandbox"
 	"errand/pkg/messages"
 )
@@ -28,6 +27,10 @@ func TestAStoppedWorkerIsFencedWhenItResumes(t *testing.T) {
 	enroll("report", interrupted(0, 0), "after store started", "before call")
 	enroll("report", linkLost(1), "answer", "before store succeeded")
 	enroll("retry", again(enrolled(1)), "after store started", "before call")
+	slow, busyOnce := late, busyTwice
+	slow.Operation, busyOnce.Times = "enroll", 1
+	rows.enroll(reporting, slow, linkLost(1), stop(inCall)...)
+	rows.enroll(reporting, busyOnce, interrupted(1, 0), stop("before call@2")...)
 
 	send := func(f sandbox.Fault, onUnknown string, want outcome, places ...string) {
 		rows = append(rows, sending(message("r1", 3, "on_unknown", onUnknown), f, want, stop(places...)...))
@@ -43,7 +46,8 @@ func TestAStoppedWorkerIsFencedWhenItResumes(t *testing.T) {
 		r.set = oneByOne
 		rows = append(rows, r)
 	}
-	split(good, "report", accepted(5, 10), "before store started", "before store mail.batch.started@3", "after store mail.batch.accepted@5", "before store accepted")
+	split(good, "report", accepted(5, 10), "before store started", "before store mail.batch.started@3", "after store mail.batch.accepted@5",
+		"before store accepted")
 	split(good, "report", interrupted(4, 8), "after store mail.batch.started@3", "before call@3")
 	split(good, "report", interrupted(5, 10), "answer@3", "before store mail.batch.accepted@3")
 	late.Match = "r1-4@"
@@ -83,60 +87,4 @@ func (c *cell) comesBack() {
 			c.t.Errorf("a call is recorded after its time: %s", e.Raw)
 		}
 	}
-}
-
-// A worker is paused past its deadline, once during a call and once between two, while another one takes over. When it
-// goes on, it finds itself fenced: it makes no call, publishes nothing, and works as before.
-func TestPausedWorkerDoesNotCallAgain(t *testing.T) {
-	in := install(t, "RETRY_FIRST=2s", "RETRY_MAX=2s")
-	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.DelayAnswer, Match: "order-in-call", Delay: sandbox.Duration(time.Hour)})
-	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-between", Status: 503})
-	paused := in.start("mandate-consumer")
-	in.publish("mandate.enroll.requested", enrollment("in-call", "on_unknown", "report"))
-	in.publish("mandate.enroll.requested", enrollment("between", "on_unknown", "report"))
-	in.until("one call to be at work and one to be refused", time.Minute, func() bool {
-		return in.inFlight.Load() == 1 && in.calls("enroll") == 2
-	})
-	paused.pause()
-
-	other := in.start("mandate-consumer")
-	in.waitOutcomes("mandate.enroll.*.*", 2, time.Minute)
-	if e := in.wantOne("mandate.enroll.uncertain.in-call"); e.reason() != "link_lost" {
-		t.Errorf("body: %s", e.Raw)
-	}
-	if e := in.wantOne("mandate.enroll.uncertain.between"); e.reason() != "interrupted" {
-		t.Errorf("body: %s", e.Raw)
-	}
-	before := in.count("mandate.enroll.*.*")
-
-	paused.resume()
-	for _, id := range []string{"in-call", "between"} {
-		lost := func() bool {
-			return paused.logged(`"request_id":"`+id+`"`, `"message":"nak with delay"`, "another worker wrote in between")
-		}
-		settled := func() bool { return paused.logged(`"request_id":"`+id+`"`, `"message":"settled"`, `"repeated":false`) }
-		in.until("it to be done with "+id, time.Minute, func() bool { return lost() || settled() })
-		if settled() {
-			t.Errorf("it does not notice that it lost %s:\n%s", id, paused.lastOutput())
-		}
-	}
-	other.stop(time.Minute)
-	in.publish("mandate.enroll.requested", enrollment("afterwards"))
-	in.waitOutcomes("mandate.enroll.*.afterwards", 1, time.Minute)
-	paused.stop(time.Minute)
-	if !paused.logged("settled", `"request_id":"afterwards"`) {
-		t.Errorf("somebody else settled it:\n%s", paused.lastOutput())
-	}
-
-	if got := in.count("mandate.enroll.*.*"); got != before+2 {
-		t.Errorf("%d events, want %d and the two of the last request", got, before)
-	}
-	for _, id := range []string{"in-call", "between", "afterwards"} {
-		in.wantFinal("mandate.enroll.*." + id)
-	}
-	equal(t, "calls", in.calls("enroll"), 3)
-	if n := in.box.Enrolled("order-in-call"); n != 1 {
-		t.Errorf("enrolled %d times", n)
-	}
-	equal(t, "requests left", in.unsettled(bus.EnrollQueue), 0)
 }

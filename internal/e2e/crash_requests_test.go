@@ -26,12 +26,15 @@ func (rows *table) enrollments() {
 		rows.enroll(body, good, enrolled(1), "taken", "before store started", "after store succeeded", "before ack", "after ack")
 		rows.enroll(body, good, linkLost(1), "answer", "before store succeeded")
 		rows.enroll(body, sandbox.Fault{Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour)}, linkLost(1), inCall)
-		rows.enroll(body, sandbox.Fault{Kind: sandbox.Delay, Delay: sandbox.Duration(3 * time.Second)}, linkLost(1), inCall) // done when its caller is dead
-		rows.enroll(body, sandbox.Fault{Kind: sandbox.AcceptCut}, linkLost(1), "answer", "before store uncertain", "after store uncertain", "dead-lettered", "before ack")
+		// done when its caller is dead
+		rows.enroll(body, sandbox.Fault{Kind: sandbox.Delay, Delay: sandbox.Duration(3 * time.Second)}, linkLost(1), inCall)
+		rows.enroll(body, sandbox.Fault{Kind: sandbox.AcceptCut}, linkLost(1), "answer", "before store uncertain", "after store uncertain",
+			"dead-lettered", "before ack")
 		rows.enroll(body, unprocessable, refused(1), "after store failed", "dead-lettered", "before ack", "after ack")
 		rows.enroll(body, busyTwice, enrolled(3), "after store deferred", "before store started@2")
 	}
-	rows.enroll(enrollment("r1", "give_up_at", "2020-01-01T00:00:00Z"), good, outcome{state: messages.Failed, reason: messages.ReasonUnavailable},
+	rows.enroll(enrollment("r1", "give_up_at", "2020-01-01T00:00:00Z"), good,
+		outcome{state: messages.Failed, reason: messages.ReasonUnavailable},
 		"before store failed", "after store failed", "dead-lettered")
 }
 
@@ -43,7 +46,8 @@ func (rows *table) enrollmentsOfUnknownFate() {
 	rows.enroll(retrying, unprocessable, again(interrupted(2, 0)), "answer", "before store failed")
 
 	rows.enroll(reporting, cutOnce, interrupted(1, 0), "answer", "before store uncertain")
-	rows.enroll(reporting, cutOnce, outcome{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 1}, "after store uncertain", "dead-lettered", "before ack")
+	rows.enroll(reporting, cutOnce, outcome{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 1}, "after store uncertain",
+		"dead-lettered", "before ack")
 	rows.enroll(retrying, cutOnce, again(enrolled(2)), "answer", "before call@2", "after store succeeded")
 	rows.enroll(retrying, cutOnce, linkLost(2), "answer@2", "before store succeeded")
 
@@ -61,8 +65,10 @@ func (rows *table) enrollmentsOfUnknownFate() {
 func (rows *table) enrollmentsTakenOver() {
 	rows.enroll(retrying, good, enrolled(1), "taken, before store started, before ack")
 	rows.enroll(retrying, good, again(enrolled(1)), "before call, before call", "before call, after store succeeded")
-	rows.enroll(retrying, good, linkLost(1), "before call, answer", "answer, before store uncertain", "answer, dead-lettered", "before store succeeded, before store started")
-	rows.enroll(reporting, good, interrupted(0, 0), "before call, before store started", "before call, after store started", "before call, before store uncertain",
+	rows.enroll(retrying, good, linkLost(1), "before call, answer", "answer, before store uncertain", "answer, dead-lettered",
+		"before store succeeded, before store started")
+	rows.enroll(reporting, good, interrupted(0, 0), "before call, before store started", "before call, after store started",
+		"before call, before store uncertain",
 		"before call, after store uncertain", "before call, dead-lettered")
 	slowList := sandbox.Fault{Operation: "transactions", Kind: sandbox.DelayAnswer, Delay: sandbox.Duration(time.Hour), Times: 1}
 	rows.enroll(reporting, slowList, interrupted(0, 0), "before call, "+inCall)
@@ -80,8 +86,10 @@ func TestAMessageSurvivesEveryCrash(t *testing.T) {
 
 func (rows *table) messages() {
 	rows.report(good, accepted(1, 3), "taken", "before store started", "after store accepted", "before ack", "after ack")
-	rows.resend(good, accepted(1, 3), "taken", "before store started", "after store accepted", "before ack", "after ack", "taken, before store started, before ack")
-	rows.report(good, interrupted(0, 0), "after store started", "before call", "before call, before store uncertain", "before call, after store uncertain", "before call, dead-lettered")
+	rows.resend(good, accepted(1, 3), "taken", "before store started", "after store accepted", "before ack", "after ack",
+		"taken, before store started, before ack")
+	rows.report(good, interrupted(0, 0), "after store started", "before call", "before call, before store uncertain",
+		"before call, after store uncertain", "before call, dead-lettered")
 	rows.resend(good, again(accepted(1, 3)), "after store started", "before call", "before call, before call")
 	rows.report(good, interrupted(1, 3), "answer", "before store accepted", "answer, before ack")
 	rows.resend(good, again(accepted(2, 6)), "answer", "before store accepted", "before call, answer, after store accepted")
@@ -100,7 +108,8 @@ func (rows *table) messagesThatMeetAFault() {
 	took := sandbox.Fault{Kind: sandbox.AcceptCut, Times: 1}
 	rows.report(cutOnce, interrupted(1, 0), "answer", "before store uncertain")
 	rows.report(took, interrupted(1, 3), "before store uncertain")
-	rows.report(cutOnce, outcome{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 1}, "after store uncertain", "dead-lettered", "before ack")
+	rows.report(cutOnce, outcome{state: messages.Uncertain, reason: messages.ReasonNoAnswer, calls: 1}, "after store uncertain",
+		"dead-lettered", "before ack")
 	rows.resend(cutOnce, again(accepted(2, 3)), "answer", "before call@2", "after store accepted")
 	rows.resend(cutOnce, again(accepted(3, 6)), "answer@2")
 	rows.resend(took, again(accepted(2, 6)), "answer", "before call@2")

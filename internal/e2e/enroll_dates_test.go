@@ -44,7 +44,8 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 			fault: sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 2, Headers: map[string]string{"Retry-After": "8"}}},
 		{name: "over midnight after a call of unknown fate", begin: epoch.Add(15*time.Hour + 59*time.Minute + 59*time.Second),
 			fault: sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 2}},
-		{name: "given, after an outage of two days", more: []string{"effective_date", "2000-01-03"}, fault: often(5, busy), begin: epoch, down: 50 * time.Hour},
+		{name: "given, after an outage of two days", more: []string{"effective_date", "2000-01-03"}, fault: often(5, busy), begin: epoch,
+			down: 50 * time.Hour},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			time.Sleep(time.Until(c.begin))
@@ -128,14 +129,16 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 func TestRetryAfterIsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 1, Headers: map[string]string{"Retry-After": "7"}})
-		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1, Headers: map[string]string{"Retry-After": "3600"}})
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1,
+			Headers: map[string]string{"Retry-After": "3600"}})
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.succeeded.r1", 1))
 		var at []time.Duration
 		for _, x := range b.exchanges(nil) {
 			at = append(at, x.at.Sub(epoch))
 		}
-		if len(at) != 3 || at[1]-at[0] < 7*time.Second || at[1]-at[0] > 8*time.Second || at[2]-at[1] < time.Hour || at[2]-at[1] > time.Hour+5*time.Second {
+		if len(at) != 3 || at[1]-at[0] < 7*time.Second || at[1]-at[0] > 8*time.Second || at[2]-at[1] < time.Hour ||
+			at[2]-at[1] > time.Hour+5*time.Second {
 			t.Fatalf("calls at %v, want 7 s and then an hour apart\n%s", at, b.logs)
 		}
 		d := b.wantOne("mandate.enroll.deferred.r1")

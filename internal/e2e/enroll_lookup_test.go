@@ -19,7 +19,8 @@ func listing(meta string, records ...string) sandbox.Fault {
 // linked is a listing whose page links to another one.
 func linked(meta string, records ...string) sandbox.Fault {
 	f := listing(meta, records...)
-	f.Body = json.RawMessage(strings.Replace(string(f.Body), `"next":null`, `"next":"http://127.0.0.1:8085/v3/mandates/transactions?page=2"`, 1))
+	f.Body = json.RawMessage(strings.Replace(string(f.Body), `"next":null`, `"next":"http://127.0.0.1:8085/v3/mandates/transactions?page=2"`,
+		1))
 	return f
 }
 

@@ -185,7 +185,8 @@ func TestARequestThatComesAgainAfterItWasResolved(t *testing.T) {
 // comes again is done with, and leaves no dead letter.
 func TestARequestThatComesAgainWhenOnlyItsResolutionIsLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.publish("mandate.enroll.resolved.r1", &messages.EnrollResolved{Common: messages.Common{RequestID: "r1", At: messages.Time{Time: time.Now()}, Attempt: 1},
+		b.publish("mandate.enroll.resolved.r1", &messages.EnrollResolved{Common: messages.Common{RequestID: "r1",
+			At: messages.Time{Time: time.Now()}, Attempt: 1},
 			Outcome: messages.Succeeded, By: messages.ByTransactionList, OrderNumber: "order-r1"})
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Minute, nil)

@@ -100,7 +100,8 @@ func TestNoCallIsMadeAfterGiveUpAt(t *testing.T) {
 		fault           sandbox.Fault
 		ahead           time.Duration
 	}{
-		{"an enrollment", "mandate.enroll", func(at string) any { return enrollment("x", "give_up_at", at) }, "failed", 30, enrollBusy, 6 * time.Second},
+		{"an enrollment", "mandate.enroll", func(at string) any { return enrollment("x", "give_up_at", at) }, "failed", 30, enrollBusy,
+			6 * time.Second},
 		{"an enrollment that is asked to wait", "mandate.enroll", func(at string) any { return enrollment("x", "give_up_at", at) }, "failed", 5,
 			sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Headers: map[string]string{"Retry-After": "8"}}, 5 * time.Second},
 		{"a message", "mail.send", func(at string) any { return message("x", 2, "give_up_at", at) }, "failed", 30, sendBusy, 6 * time.Second},
@@ -153,8 +154,10 @@ func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 		purged                  string
 		size                    int // recipients a batch afterwards; before it is 2
 	}{
-		{"an enrollment", "mandate.enroll", "MANDATE_EVENTS", enrollment("x"), []sandbox.Fault{often(5, enrollBusy)}, "mandate.enroll.started.x", 0},
-		{"an enrollment, and the deferral", "mandate.enroll", "MANDATE_EVENTS", enrollment("x"), []sandbox.Fault{often(5, enrollBusy)}, "mandate.enroll.*.x", 0},
+		{"an enrollment", "mandate.enroll", "MANDATE_EVENTS", enrollment("x"), []sandbox.Fault{often(5, enrollBusy)},
+			"mandate.enroll.started.x", 0},
+		{"an enrollment, and the deferral", "mandate.enroll", "MANDATE_EVENTS", enrollment("x"), []sandbox.Fault{often(5, enrollBusy)},
+			"mandate.enroll.*.x", 0},
 		{"an enrollment of unknown fate", "mandate.enroll", "MANDATE_EVENTS", enrollment("x"),
 			[]sandbox.Fault{{Operation: "enroll", Kind: sandbox.Cut, Times: 1}, often(5, enrollBusy)}, "mandate.enroll.started.x", 0},
 		{"a message", "mail.send", "MAIL_EVENTS", message("x", 2), []sandbox.Fault{often(5, sendBusy)}, "mail.send.started.x", 2},
@@ -189,7 +192,8 @@ func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 				t.Errorf("%d enrolled twice, %d served twice", o.Enroll.TwiceCount, o.Mail.TwiceCount)
 			}
 			switch state := strings.Split(final[0].Subject, ".")[2]; {
-			case state == "succeeded" && o.Enroll.Accepted != 1, state == "accepted" && int(o.Mail.Recipients) != number(final[0].Body["recipients"]),
+			case state == "succeeded" && o.Enroll.Accepted != 1, state == "accepted" &&
+				int(o.Mail.Recipients) != number(final[0].Body["recipients"]),
 				state == "failed" && (o.Enroll.Accepted != 0 || o.Mail.Recipients != 0):
 				t.Errorf("%d enrolled, %d served: %s", o.Enroll.Accepted, o.Mail.Recipients, final[0].Raw)
 			}

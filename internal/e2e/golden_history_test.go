@@ -77,7 +77,8 @@ func (b *bubble) history() string {
 	}
 	for _, d := range b.events("dead.>") {
 		fmt.Fprintf(&out, "%s\n", d.Subject)
-		for _, name := range []string{"Errand-Request-Id", "Errand-Reason", "Errand-Message", "Errand-Stream", "Errand-Sequence", "Errand-Deliveries"} {
+		for _, name := range []string{"Errand-Request-Id", "Errand-Reason", "Errand-Message", "Errand-Stream", "Errand-Sequence",
+			"Errand-Deliveries"} {
 			fmt.Fprintf(&out, "  %s: %s\n", name, offsets(d.Header.Get(name)))
 		}
 	}
@@ -141,8 +142,9 @@ func offsets(text string) string {
 
 // Faults of the enroll operation that the scenarios share.
 var (
-	enrollRefused = sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422, Body: []byte(`{"error":{"order_number":["The order number is taken."]}}`)}
-	enrollBusy    = sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503}
+	enrollRefused = sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422,
+		Body: []byte(`{"error":{"order_number":["The order number is taken."]}}`)}
+	enrollBusy = sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503}
 )
 
 // often is a fault that comes so often.
@@ -216,7 +218,8 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Faults of the send operation that the scenarios share.
 var (
-	sendRefused = sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422, Body: []byte(`{"error":true,"status_code":422,"message":"The subject is not allowed.","data":{}}`)}
-	sendBusy    = sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503}
-	sendHeld    = sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 402}
+	sendRefused = sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 422,
+		Body: []byte(`{"error":true,"status_code":422,"message":"The subject is not allowed.","data":{}}`)}
+	sendBusy = sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503}
+	sendHeld = sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 402}
 )

@@ -26,24 +26,32 @@ func enrollScenarios() []scenario {
 		{name: "enroll.refused", requests: one(), faults: []sandbox.Fault{enrollRefused}, until: failed},
 		{name: "enroll.busy_once", requests: one(), faults: []sandbox.Fault{often(1, enrollBusy)}, until: succeeded},
 		{name: "enroll.busy_beyond_tries", requests: one(), faults: []sandbox.Fault{often(12, enrollBusy)}, until: succeeded},
-		{name: "enroll.busy_until_given_up", requests: one("give_up_at", giveUp), faults: []sandbox.Fault{enrollBusy}, until: failed, lasts: time.Hour},
-		{name: "enroll.held_once", requests: one(), faults: []sandbox.Fault{often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401})}, until: succeeded},
+		{name: "enroll.busy_until_given_up", requests: one("give_up_at", giveUp), faults: []sandbox.Fault{enrollBusy}, until: failed,
+			lasts: time.Hour},
+		{name: "enroll.held_once", requests: one(), faults: []sandbox.Fault{often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status,
+			Status: 401})}, until: succeeded},
 		{name: "enroll.invalid_request", requests: []any{bad}, until: failed},
 		{name: "enroll.repeated", requests: []any{enrollment("r1"), enrollment("r1")}, lasts: time.Minute},
 		{name: "enroll.unknown.cut_beyond_tries", requests: one(), faults: []sandbox.Fault{often(7, cut)}, until: succeeded},
-		{name: "enroll.unknown.cut_until_given_up", requests: one("give_up_at", giveUp), faults: []sandbox.Fault{cut}, until: uncertain, lasts: time.Hour},
+		{name: "enroll.unknown.cut_until_given_up", requests: one("give_up_at", giveUp), faults: []sandbox.Fault{cut}, until: uncertain,
+			lasts: time.Hour},
 		{name: "enroll.unknown.then_busy_once", requests: one(), faults: []sandbox.Fault{often(1, cut), often(1, enrollBusy)}, until: succeeded},
-		{name: "enroll.unknown.then_busy_beyond_tries", requests: one(), faults: []sandbox.Fault{often(1, cut), often(7, enrollBusy)}, until: succeeded},
-		{name: "enroll.unknown.then_busy_until_given_up", requests: one("give_up_at", giveUp), faults: []sandbox.Fault{often(1, cut), enrollBusy}, until: uncertain, lasts: time.Hour},
+		{name: "enroll.unknown.then_busy_beyond_tries", requests: one(), faults: []sandbox.Fault{often(1, cut), often(7, enrollBusy)},
+			until: succeeded},
+		{name: "enroll.unknown.then_busy_until_given_up", requests: one("give_up_at", giveUp),
+			faults: []sandbox.Fault{often(1, cut), enrollBusy}, until: uncertain, lasts: time.Hour},
 		{name: "enroll.unknown.then_refused", requests: one(), faults: []sandbox.Fault{often(1, cut), enrollRefused}, lasts: 50 * time.Second},
 		{name: "enroll.unknown.list_out_of_order", requests: one(), until: succeeded,
 			faults: []sandbox.Fault{often(1, cut), often(7, sandbox.Fault{Operation: "transactions", Kind: sandbox.Status, Status: 500})}},
 		{name: "enroll.interrupted", requests: one(), until: succeeded, before: func(b *bubble) {
-			b.publish("mandate.enroll.started.r1", []byte(`{"request_id":"r1","at":"2000-01-01T00:00:00Z","attempt":1,"deadline":"2000-01-01T00:00:00Z"}`))
+			b.publish("mandate.enroll.started.r1",
+				[]byte(`{"request_id":"r1","at":"2000-01-01T00:00:00Z","attempt":1,"deadline":"2000-01-01T00:00:00Z"}`))
 		}},
-		{name: "enroll.resolved.not_listed", requests: one("on_unknown", "report"), before: list, until: "mandate.enroll.resolved.r1", lasts: 30 * time.Hour,
+		{name: "enroll.resolved.not_listed", requests: one("on_unknown", "report"), before: list, until: "mandate.enroll.resolved.r1",
+			lasts:  30 * time.Hour,
 			faults: []sandbox.Fault{{Operation: "enroll", Kind: sandbox.Cut, Match: "order-r1"}}},
-		{name: "enroll.resolved.link_expired", requests: one("on_unknown", "report"), before: list, until: "mandate.enroll.resolved.r1", lasts: 3 * time.Hour,
+		{name: "enroll.resolved.link_expired", requests: one("on_unknown", "report"), before: list, until: "mandate.enroll.resolved.r1",
+			lasts:  3 * time.Hour,
 			faults: []sandbox.Fault{{Operation: "enroll", Kind: sandbox.AcceptCut, Match: "order-r1"}}},
 	}
 	conflict := scenario{name: "enroll.conflict", requests: one(), until: succeeded}
@@ -77,7 +85,8 @@ func mailScenarios() []scenario {
 	nobody["to"] = "nobody, no one"
 	bad["as_html"], bad["wings"] = 2, true
 	delete(noList, "to")
-	noList["to_object"] = map[string]string{"bucket": "lists", "name": "none", "digest": "SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU="}
+	noList["to_object"] = map[string]string{"bucket": "lists", "name": "none",
+		"digest": "SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU="}
 
 	all := []scenario{
 		{name: "mail.accepted", requests: one(3), until: accepted},
@@ -88,21 +97,29 @@ func mailScenarios() []scenario {
 		{name: "mail.batches.one_refused", requests: one(5), batch: 2, faults: []sandbox.Fault{about(2, sendRefused)}, until: partial},
 		{name: "mail.busy_once", requests: one(3), faults: []sandbox.Fault{often(1, sendBusy)}, until: accepted},
 		{name: "mail.busy_beyond_tries", requests: one(3), faults: []sandbox.Fault{often(12, sendBusy)}, until: accepted},
-		{name: "mail.batches.busy_beyond_tries", requests: one(5), batch: 2, faults: []sandbox.Fault{often(7, about(2, sendBusy))}, until: accepted},
-		{name: "mail.busy_until_given_up", requests: one(3, "give_up_at", giveUp), faults: []sandbox.Fault{sendBusy}, until: failed, lasts: time.Hour},
-		{name: "mail.batches.busy_until_given_up", requests: one(5, "give_up_at", giveUp), batch: 2, faults: []sandbox.Fault{about(2, sendBusy)}, until: partial, lasts: time.Hour},
+		{name: "mail.batches.busy_beyond_tries", requests: one(5), batch: 2, faults: []sandbox.Fault{often(7, about(2, sendBusy))},
+			until: accepted},
+		{name: "mail.busy_until_given_up", requests: one(3, "give_up_at", giveUp), faults: []sandbox.Fault{sendBusy}, until: failed,
+			lasts: time.Hour},
+		{name: "mail.batches.busy_until_given_up", requests: one(5, "give_up_at", giveUp), batch: 2,
+			faults: []sandbox.Fault{about(2, sendBusy)}, until: partial, lasts: time.Hour},
 		{name: "mail.held_once", requests: one(3), faults: []sandbox.Fault{often(1, sendHeld)}, until: accepted},
 		{name: "mail.batches.held_once", requests: one(5), batch: 2, faults: []sandbox.Fault{often(1, about(2, sendHeld))}, until: accepted},
-		{name: "mail.short_count", requests: one(3), faults: []sandbox.Fault{{Operation: "send", Kind: sandbox.Short, Accept: &short}}, until: partial},
-		{name: "mail.batches.short_count", requests: one(5), batch: 2, faults: []sandbox.Fault{about(2, sandbox.Fault{Operation: "send", Kind: sandbox.Short, Accept: &short})}, until: partial},
+		{name: "mail.short_count", requests: one(3), faults: []sandbox.Fault{{Operation: "send", Kind: sandbox.Short, Accept: &short}},
+			until: partial},
+		{name: "mail.batches.short_count", requests: one(5), batch: 2,
+			faults: []sandbox.Fault{about(2, sandbox.Fault{Operation: "send", Kind: sandbox.Short, Accept: &short})}, until: partial},
 		{name: "mail.invalid_recipients", requests: []any{some}, until: accepted},
 		{name: "mail.no_valid_recipient", requests: []any{nobody}, until: failed},
 		{name: "mail.no_such_list", requests: []any{noList}, until: failed},
 		{name: "mail.invalid_request", requests: []any{bad}, until: failed},
-		{name: "mail.unknown.cut_beyond_tries.resend", requests: one(3, "on_unknown", "resend"), faults: []sandbox.Fault{often(7, cut)}, until: accepted},
-		{name: "mail.unknown.then_busy_until_given_up.resend", requests: one(3, "on_unknown", "resend", "give_up_at", giveUp), until: uncertain, lasts: time.Hour,
+		{name: "mail.unknown.cut_beyond_tries.resend", requests: one(3, "on_unknown", "resend"), faults: []sandbox.Fault{often(7, cut)},
+			until: accepted},
+		{name: "mail.unknown.then_busy_until_given_up.resend", requests: one(3, "on_unknown", "resend", "give_up_at", giveUp), until: uncertain,
+			lasts:  time.Hour,
 			faults: []sandbox.Fault{often(1, cut), sendBusy}},
-		{name: "mail.unknown.then_refused.resend", requests: one(3, "on_unknown", "resend"), lasts: time.Minute, faults: []sandbox.Fault{often(1, cut), sendRefused}},
+		{name: "mail.unknown.then_refused.resend", requests: one(3, "on_unknown", "resend"), lasts: time.Minute,
+			faults: []sandbox.Fault{often(1, cut), sendRefused}},
 		{name: "mail.batches.unknown.then_refused.resend", requests: one(5, "on_unknown", "resend"), batch: 2, until: uncertain,
 			faults: []sandbox.Fault{often(1, about(2, cut)), about(2, sendRefused)}},
 	}
@@ -114,7 +131,8 @@ func mailScenarios() []scenario {
 	all = append(all, conflict)
 	for _, u := range unknownFates {
 		for _, onUnknown := range []string{"report", "resend"} {
-			single := scenario{name: fmt.Sprintf("mail.unknown.%s.%s", u.name, onUnknown), requests: one(3, "on_unknown", onUnknown), until: accepted,
+			single := scenario{name: fmt.Sprintf("mail.unknown.%s.%s", u.name, onUnknown), requests: one(3, "on_unknown", onUnknown),
+				until:  accepted,
 				faults: []sandbox.Fault{{Operation: "send", Kind: u.kind, Times: 1}}}
 			if onUnknown == "report" {
 				single.until = uncertain

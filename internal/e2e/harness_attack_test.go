@@ -42,7 +42,8 @@ func serverSubjects(t *testing.T) (patterns []string) {
 		must(t, err)
 		ast.Inspect(tree, func(n ast.Node) bool {
 			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
-				if s, err := strconv.Unquote(text.Value); err == nil && strings.HasPrefix(s, "$") && strings.Contains(s, ".") && !strings.ContainsAny(s, " \r\n\t/") {
+				if s, err := strconv.Unquote(text.Value); err == nil && strings.HasPrefix(s, "$") && strings.Contains(s, ".") &&
+					!strings.ContainsAny(s, " \r\n\t/") {
 					patterns = append(patterns, s)
 				}
 			}
@@ -74,7 +75,8 @@ func expand(pattern string) (subjects []string) {
 
 // attacked are the streams, each with one of the consumers it has.
 var attacked = map[string]string{
-	bus.MandateRequests: "mandate-enroll", bus.MandateEvents: "service", bus.MailDeliveries: "subscriber", bus.DeadLetters: "x", bus.Audit: "x", "OBJ_lists": "x", "ERRAND": "x",
+	bus.MandateRequests: "mandate-enroll", bus.MandateEvents: "service", bus.MailDeliveries: "subscriber", bus.DeadLetters: "x",
+	bus.Audit: "x", "OBJ_lists": "x", "ERRAND": "x",
 }
 
 // ours are subjects of which nobody outside of errand's account may write the messages: of
@@ -91,7 +93,8 @@ func ours() (subjects []string) {
 	for _, user := range users {
 		subjects = append(subjects, "_INBOX_"+user+".victim")
 	}
-	return append(subjects, "mail.log.turn", "mail.log.requested", "mandate.callback.received.victim", "audit.redrive.olga.r", "audit.redrive.ben.r", "dead.mail.send.requested", "events.service.MAIL_EVENTS", "events.subscriber.MAIL_EVENTS",
+	return append(subjects, "mail.log.turn", "mail.log.requested", "mandate.callback.received.victim", "audit.redrive.olga.r",
+		"audit.redrive.ben.r", "dead.mail.send.requested", "events.service.MAIL_EVENTS", "events.subscriber.MAIL_EVENTS",
 		"$O.lists.C.x", "$O.lists.M.x", "_INBOX.victim", "_R_.victim")
 }
 
@@ -122,8 +125,10 @@ func newTarget(t *testing.T, config string) *target {
 	w.must(jetstream.New(w.admin))
 	w.js, _ = jetstream.New(w.admin)
 	w.must(w.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: "lists"}))
-	for subject, kind := range map[string]string{"mandate.enroll.requested": "requests", "mail.send.requested": "requests", "mandate.enroll.succeeded.r": "events", "mandate.callback.received.r": "callbacks",
-		"mail.send.accepted.r": "events", "mail.delivery.bounced.r": "events", "mail.log.sent.r.1": "log", "dead.mail.send.requested": "dead", "audit.redrive.ann.r": "audit", "$O.lists.C.r": "lists"} {
+	for subject, kind := range map[string]string{"mandate.enroll.requested": "requests", "mail.send.requested": "requests",
+		"mandate.enroll.succeeded.r": "events", "mandate.callback.received.r": "callbacks",
+		"mail.send.accepted.r": "events", "mail.delivery.bounced.r": "events", "mail.log.sent.r.1": "log", "dead.mail.send.requested": "dead",
+		"audit.redrive.ann.r": "audit", "$O.lists.C.r": "lists"} {
 		w.must(w.js.Publish(ctx, subject, []byte(secret(kind))))
 	}
 	w.must(w.admin.Subscribe("*.*.requested", func(m *nats.Msg) {

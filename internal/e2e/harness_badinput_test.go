@@ -93,11 +93,13 @@ func (p poison) check(t *testing.T, id string, e, dead event) {
 	if e.reason() != "invalid_request" || fields[p.field] == nil || e.Body["request_id"] != id || e.Header.Get("Ce-Id") != "" {
 		t.Errorf("%s: want failed/invalid_request of %s under %s, got %s %.500s", p, p.field, id, e.Subject, e.Raw)
 	}
-	if dead.Raw != p.body || dead.Header.Get("Errand-Reason") != "invalid_request" || dead.Header.Get("Errand-Request-Id") != id || dead.Header.Get("Errand-Deliveries") != "1" {
+	if dead.Raw != p.body || dead.Header.Get("Errand-Reason") != "invalid_request" || dead.Header.Get("Errand-Request-Id") != id ||
+		dead.Header.Get("Errand-Deliveries") != "1" {
 		t.Errorf("%s: dead letter %.200q %.500v", p, dead.Raw, dead.Header)
 	}
 	for name := range dead.Header {
-		if l := strings.ToLower(name); strings.HasPrefix(l, "nats-expected") || l == "nats-rollup" || l == "nats-ttl" || strings.HasPrefix(l, "nats-schedule") {
+		if l := strings.ToLower(name); strings.HasPrefix(l, "nats-expected") || l == "nats-rollup" || l == "nats-ttl" ||
+			strings.HasPrefix(l, "nats-schedule") {
 			t.Errorf("%s: the dead letter was given %s", p, name)
 		}
 	}

@@ -77,7 +77,8 @@ func brokers(t *testing.T, n int, config string) []*broker {
 		text := fmt.Sprintf("server_name: n%d\nlisten: %s\nhttp: %s\njetstream { store_dir: %q }\n%s\n", i, clients[i], monitors[i], dir, config)
 		text += natsConfig(t)
 		if n > 1 {
-			text += fmt.Sprintf("cluster { name: e2e, listen: %s, no_advertise: true, routes: [%s] }\n", routes[i], "nats://"+strings.Join(routes, ", nats://"))
+			text += fmt.Sprintf("cluster { name: e2e, listen: %s, no_advertise: true, routes: [%s] }\n", routes[i],
+				"nats://"+strings.Join(routes, ", nats://"))
 		}
 		b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + clients[i], monitors: "http://" + monitors[i]}
 		must(t, os.WriteFile(b.file, []byte(text), 0o600))
@@ -140,7 +141,8 @@ func (b *broker) ready() {
 // connect returns a connection to the servers that outlives each of them.
 func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(10*time.Second))...) // a paused server keeps one waiting for so long
+	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.Timeout(10*time.Second))...) // a paused server keeps one waiting for so long
 	must(t, err)
 	t.Cleanup(nc.Close)
 	return nc

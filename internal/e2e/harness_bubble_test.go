@@ -45,7 +45,8 @@ func inBubble(t *testing.T, f func(*testing.T, *bubble)) {
 	devtest.InBubble(t, func(t *testing.T, n *devkit.NATS, nc *nats.Conn) {
 		js, err := jetstream.New(nc)
 		must(t, err)
-		b := &bubble{world: world{t: t, js: js, producer: js}, upstream: &upstream{}, nats: n, pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
+		b := &bubble{world: world{t: t, js: js, producer: js}, upstream: &upstream{}, nats: n,
+			pipe: &pipe{make(chan net.Conn), make(chan struct{})}, logs: &lines{}}
 		b.lastOutput = b.logs.String
 		b.box = sandbox.New(sandbox.Options{PublicURL: "http://127.0.0.1:8085", Callbacks: receiving{b}})
 		b.next = b.box
@@ -88,7 +89,8 @@ func (b *bubble) keepLogs() *output {
 
 func (b *bubble) mandates() *programs.MandateConsumer {
 	return &programs.MandateConsumer{Common: b.common(), Requests: programs.Requests{Concurrency: 8, GiveUpAfter: 24 * time.Hour},
-		MandateAPI: programs.MandateAPI{APIURL: "http://127.0.0.1:8085", APIVersion: "v3", APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}}
+		MandateAPI: programs.MandateAPI{APIURL: "http://127.0.0.1:8085", APIVersion: "v3", APIToken: "token-for-tests",
+			PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}}
 }
 
 func (b *bubble) mails() *programs.MailConsumer {
@@ -152,7 +154,9 @@ func (b *bubble) raw(subject string, header []string, body string) uint64 {
 	head += "\r\n"
 	var said sync.WaitGroup
 	said.Go(func() { // the pipe has no buffer: the server may answer while we write
-		_, _ = fmt.Fprintf(conn, "CONNECT {\"headers\":true,\"verbose\":false,\"no_responders\":true}\r\nSUB raw 1\r\nHPUB %s raw %d %d\r\n%s%s\r\n",
+		_,
+			_ = fmt.Fprintf(conn,
+			"CONNECT {\"headers\":true,\"verbose\":false,\"no_responders\":true}\r\nSUB raw 1\r\nHPUB %s raw %d %d\r\n%s%s\r\n",
 			subject, len(head), len(head)+len(body), head, body)
 	})
 	defer said.Wait()

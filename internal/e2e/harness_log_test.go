@@ -61,7 +61,8 @@ func (r *trackedRow) is() messages.State { return r.states[len(r.states)-1] }
 func (l *sendingLog) show(r *trackedRow, state messages.State) {
 	l.t.Helper()
 	r.states = append(r.states, state)
-	reply := map[messages.State]string{messages.Deferred: "451 4.7.1 later", messages.Delivered: "250 2.0.0 OK", messages.Bounced: "550 5.1.1 no"}[state]
+	reply := map[messages.State]string{messages.Deferred: "451 4.7.1 later", messages.Delivered: "250 2.0.0 OK",
+		messages.Bounced: "550 5.1.1 no"}[state]
 	delivered := state == messages.Delivered
 	l.insertRow(map[string]any{"created_at": r.created.UTC(), "envelope_id": r.envelope, "to": r.to,
 		"delivered": map[bool]int{true: 1}[delivered], "status": map[string]any{"delivered": delivered, "response": reply}})

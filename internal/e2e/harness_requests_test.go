@@ -17,7 +17,8 @@ import (
 
 // enrollment is a valid request.
 func enrollment(id string, more ...string) map[string]any {
-	return having(map[string]any{"request_id": id, "order_number": "order-" + id, "amount": 100, "payer_id_type": 1, "payer_id": "900101011234",
+	return having(map[string]any{"request_id": id, "order_number": "order-" + id, "amount": 100, "payer_id_type": 1,
+		"payer_id":   "900101011234",
 		"payer_name": "Test Payer", "payer_email": "payer@example.test", "payer_telephone_number": "0123456789",
 		"frequency_mode": "MT", "application_reason": "story"}, more)
 }

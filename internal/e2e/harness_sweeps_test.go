@@ -194,7 +194,8 @@ func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 		for _, r := range rows {
 			seen := first[r.EnvelopeID+" "+r.To]
 			there := r.EnteredAt.Equal(r.CreatedAt) || s.watched(r.EnteredAt, w.At.Time)
-			if !there || r.CreatedAt.After(through) || r.CreatedAt.Before(s.since) || r.LeftAt != nil && !r.LeftAt.After(w.At.Time) || seen != 0 && seen < e.Sequence {
+			if !there || r.CreatedAt.After(through) || r.CreatedAt.Before(s.since) || r.LeftAt != nil && !r.LeftAt.After(w.At.Time) || seen != 0 &&
+				seen < e.Sequence {
 				continue
 			}
 			s.t.Errorf("at %v the log is said to be published through %v, and %s %s of %v is not", w.At, through, r.EnvelopeID, r.To, r.CreatedAt)

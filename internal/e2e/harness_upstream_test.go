@@ -192,7 +192,8 @@ func wantBy(t *testing.T, ends map[string]event, due map[string]time.Time, state
 		}
 	}
 	if missing+other+late > 0 {
-		t.Errorf("of %d requests %d have no outcome, %d another one than %s, and %d came late (by up to %v)", len(due), missing, other, state, late, worst)
+		t.Errorf("of %d requests %d have no outcome, %d another one than %s, and %d came late (by up to %v)", len(due), missing, other, state,
+			late, worst)
 	}
 }
 

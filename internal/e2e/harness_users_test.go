@@ -21,7 +21,8 @@ import (
 )
 
 // users are the users of the shipped configuration; a program's user has its name.
-var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner", "service", "producer", "subscriber", "ann", "olga", "eraser", "console"}
+var users = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "provisioner",
+	"service", "producer", "subscriber", "ann", "olga", "eraser", "console"}
 
 // password is a user's; keptItsSecrets looks for it in all that is said.
 func password(user string) string { return user + "-password-" + secretMark }
@@ -45,7 +46,8 @@ func natsConfig(t *testing.T) string {
 	if n := strings.Count(string(shipped), begin); n != 1 {
 		t.Fatalf("the shipped configuration has %d lists of programs, want one", n)
 	}
-	return passwords.String() + strings.Replace(string(shipped), begin, "users: [\n      { user: admin, password: admin }\n"+strings.TrimPrefix(begin, "users: [\n"), 1) + "no_auth_user: admin\n"
+	return passwords.String() + strings.Replace(string(shipped), begin,
+		"users: [\n      { user: admin, password: admin }\n"+strings.TrimPrefix(begin, "users: [\n"), 1) + "no_auth_user: admin\n"
 }
 
 // securedServer is a server of its own under natsConfig, for the length of the test.
@@ -60,7 +62,8 @@ func securedServer(t *testing.T) *devkit.NATS {
 // connectAs returns a connection of one of users, set up as the programs are.
 func connectAs(t *testing.T, url, user string, options ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-	nc := connect(t, url, append(slices.Clip(options), nats.Name("test "+user), nats.UserInfo(user, password(user)), nats.CustomInboxPrefix("_INBOX_"+user))...)
+	nc := connect(t, url, append(slices.Clip(options), nats.Name("test "+user), nats.UserInfo(user, password(user)),
+		nats.CustomInboxPrefix("_INBOX_"+user))...)
 	js, err := jetstream.New(nc)
 	must(t, err)
 	return nc, js
@@ -151,7 +154,8 @@ func (in *installation) wantWorks(program string, env ...string) {
 	in.t.Helper()
 	p := in.start(program, env...)
 	asks := map[string]string{"mandate-consumer": "mandate.transactions.requested", "mail-consumer": "mail.account.requested"}
-	publishes := map[string]string{"mandate-consumer": "mandate.transactions.listed.*", "mail-consumer": "mail.account.reported.*", "log-poller": "mail.log.watermark"}
+	publishes := map[string]string{"mandate-consumer": "mandate.transactions.listed.*", "mail-consumer": "mail.account.reported.*",
+		"log-poller": "mail.log.watermark"}
 	if subject := asks[program]; subject != "" {
 		in.publish(subject, map[string]any{})
 	} else {

@@ -37,14 +37,16 @@ func lineCuts() []lineFault {
 		{"reset after the whole request", false, "no_answer", func(c *call) bool { c.read(-1); return c.reset() }},
 		{"reset after the work", true, "no_answer", func(c *call) bool { c.work(); return c.reset() }},
 		{"reset in the answer's status line", true, "no_answer", func(c *call) bool { c.work(); c.say("HTTP/1.1 2"); return c.reset() }},
-		{"reset in the answer's header", true, "no_answer", func(c *call) bool { c.say(c.work().head("Content-Length: 1")[:40]); return c.reset() }},
+		{"reset in the answer's header", true, "no_answer",
+			func(c *call) bool { c.say(c.work().head("Content-Length: 1")[:40]); return c.reset() }},
 		{"reset in the answer's body", true, "no_answer", func(c *call) bool { a := c.work().with(""); c.say(a[:len(a)-20]); return c.reset() }},
 		{"closed without an answer", false, "no_answer", func(c *call) bool { c.read(-1); return false }},
 		{"closed in the answer's body", true, "no_answer", func(c *call) bool { a := c.work().with(""); c.say(a[:len(a)-1]); return false }},
 		{"swallowed before it is read", false, "no_answer", func(c *call) bool { return c.silence() }},
 		{"swallowed without work", false, "no_answer", func(c *call) bool { c.read(-1); return c.silence() }},
 		{"swallowed after the work", true, "no_answer", func(c *call) bool { c.work(); return c.silence() }},
-		{"silence in the answer's body", true, "no_answer", func(c *call) bool { a := c.work().with(""); c.say(a[:len(a)-1]); return c.silence() }},
+		{"silence in the answer's body", true, "no_answer",
+			func(c *call) bool { a := c.work().with(""); c.say(a[:len(a)-1]); return c.silence() }},
 		{"an answer of one byte a second", true, "no_answer", func(c *call) bool {
 			a := c.work().with("")
 			return c.trickle(a, len(a), time.Duration(len(a))*time.Second)
@@ -92,11 +94,18 @@ func lineGibberish() []lineFault {
 			c.say(c.work().head("Transfer-Encoding: chunked\r\n"))
 			return c.forever("1000\r\n" + strings.Repeat(" ", 0x1000) + "\r\n")
 		}},
-		{"Content-Length too long", true, "no_answer", says(func(a answer) string { return a.head(fmt.Sprintf("Content-Length: %d\r\n", len(a.body)+1)) + a.body })},
-		{"Content-Length too short", true, "bad_answer", says(func(a answer) string { return a.head(fmt.Sprintf("Content-Length: %d\r\n", len(a.body)-1)) + a.body })},
+		{"Content-Length too long", true, "no_answer", says(func(a answer) string {
+			return a.head(fmt.Sprintf("Content-Length: %d\r\n",
+				len(a.body)+1)) + a.body
+		})},
+		{"Content-Length too short", true, "bad_answer", says(func(a answer) string {
+			return a.head(fmt.Sprintf("Content-Length: %d\r\n",
+				len(a.body)-1)) + a.body
+		})},
 		{"Content-Length below nothing", true, "no_answer", says(func(a answer) string { return a.head("Content-Length: -1\r\n") + a.body })},
 		{"two Content-Lengths", true, "no_answer", says(func(a answer) string { return a.with("Content-Length: 1\r\n") })},
-		{"an immense Content-Length", true, "bad_answer", says(func(a answer) string { return a.head("Content-Length: 9223372036854775807\r\n") + a.body })},
+		{"an immense Content-Length", true, "bad_answer",
+			says(func(a answer) string { return a.head("Content-Length: 9223372036854775807\r\n") + a.body })},
 	}
 }
 
@@ -130,7 +139,11 @@ func lineBodies() []lineFault {
 		})},
 		{"invalid UTF-8", true, "bad_answer", body("", func(b string) string { return strings.Replace(b, `":`, "\xff\":", 1) })},
 		{"a huge answer", true, "bad_answer", body("", func(b string) string { return b + strings.Repeat(" ", 20<<20) })},
-		{"an endless answer", true, "bad_answer", func(c *call) bool { c.say(c.work().head("")); return c.forever(strings.Repeat(" ", 0x10000)) }},
+		{"an endless answer", true, "bad_answer", func(c *call) bool {
+			c.say(c.work().head(""))
+			return c.forever(strings.Repeat(" ",
+				0x10000))
+		}},
 		{"pointing elsewhere in every header", true, "", says(func(a answer) string {
 			return a.with("Connection: close\r\nLocation: " + elsewhere + "\r\nContent-Location: " + elsewhere + "\r\nRefresh: 0; url=" + elsewhere +
 				"\r\nLink: <" + elsewhere + ">; rel=\"next preconnect\"\r\nAlt-Svc: h2=\"upstream.stranger.test:443\"\r\n")

@@ -93,7 +93,8 @@ func (w *wire) talk(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		operation := map[string]string{"/v3/mandates": "enroll", "/v3/mandates/transactions": "transactions", "/api/v0/messages": "send"}[request.URL.Path]
+		operation := map[string]string{"/v3/mandates": "enroll", "/v3/mandates/transactions": "transactions",
+			"/api/v0/messages": "send"}[request.URL.Path]
 		w.mu.Lock()
 		w.calls[operation]++
 		w.mu.Unlock()

@@ -323,7 +323,8 @@ func (in *installation) untilReady(p *process) {
 func (in *installation) wantOnce(queue bus.Queue, well, call string, n int) {
 	in.t.Helper()
 	if q := in.queue(queue); q.Delivered.Consumer != uint64(n) || q.Delivered.Stream != uint64(n) || q.NumRedelivered != 0 {
-		in.t.Errorf("%s: %d deliveries of %d requests, %d waiting as redelivered", queue.Name, q.Delivered.Consumer, q.Delivered.Stream, q.NumRedelivered)
+		in.t.Errorf("%s: %d deliveries of %d requests, %d waiting as redelivered", queue.Name, q.Delivered.Consumer, q.Delivered.Stream,
+			q.NumRedelivered)
 	}
 	if ended, calls := in.count(well), in.calls(call); ended != n || calls != int64(n) {
 		in.t.Errorf("%d requests: %d ended well, with %d calls", n, ended, calls)

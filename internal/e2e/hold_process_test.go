@@ -43,7 +43,8 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 		t.Run(fmt.Sprint(c.program, " ", c.fault.Kind, " ", c.fault.Status), func(t *testing.T) {
 			c.fault.Operation = c.operation
 			in.fault(c.fault)
-			metric := map[string]string{"enroll": `errand_held{operation="mandate.enroll"}`, "send": `errand_held{operation="mail.send"}`}[c.operation]
+			metric := map[string]string{"enroll": `errand_held{operation="mandate.enroll"}`,
+				"send": `errand_held{operation="mail.send"}`}[c.operation]
 			p := in.start(c.program)
 			defer p.kill()
 			ask()
@@ -60,7 +61,10 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 			}
 			in.until("it to say why it is not ready", time.Minute, shows(http.StatusServiceUnavailable, c.says, "1"))
 			other := in.start(c.program)
-			in.until("another one to say so", time.Minute, func() bool { return other.logged("held: no more requests") || other.logged("sweep: failed") })
+			in.until("another one to say so", time.Minute, func() bool {
+				return other.logged("held: no more requests") ||
+					other.logged("sweep: failed")
+			})
 			other.stop(time.Minute)
 			in.box.ClearFaults()
 			ask() // those before may have to wait for their own time
@@ -85,7 +89,8 @@ func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
 			}
 			status, page := p.get("/readyz")
 			_, metrics := p.get("/metrics")
-			return status == http.StatusOK && strings.Contains(page, text) && strings.Contains(metrics, "\nerrand_queue_paused{operation=\"mandate.enroll\"} "+paused+"\n")
+			return status == http.StatusOK && strings.Contains(page, text) &&
+				strings.Contains(metrics, "\nerrand_queue_paused{operation=\"mandate.enroll\"} "+paused+"\n")
 		}
 	}
 	in.until("it to be ready", time.Minute, shows("ready\n", "0"))
@@ -93,7 +98,8 @@ func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.publish("mandate.enroll.requested", enrollment("r1"))
-	in.until("it to say that it is paused", time.Minute, shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
+	in.until("it to say that it is paused", time.Minute,
+		shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
 	if n := in.count("mandate.enroll.started.*"); n > 0 {
 		t.Errorf("%d requests were started during the pause", n)
 	}
@@ -139,7 +145,8 @@ func TestABusyWorkerIsOneInACall(t *testing.T) {
 	in.untilReady(p)
 	in.publish("mandate.enroll.requested", enrollment("busy"))
 	in.publish("mandate.enroll.requested", enrollment("slow"))
-	in.shows(p, map[string]float64{"errand_requests_in_flight": 2, "errand_busy_ratio": 1.0 / workers, `errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: 2})
+	in.shows(p, map[string]float64{"errand_requests_in_flight": 2, "errand_busy_ratio": 1.0 / workers,
+		`errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: 2})
 	in.box.ClearFaults()
 }
 
@@ -151,7 +158,8 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 	in.untilReady(p)
 
 	// Deferred one at a time with a success in between: none of them is taken for an outage.
-	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-later", Status: 429, Headers: map[string]string{"Retry-After": "600"}})
+	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: "order-later", Status: 429,
+		Headers: map[string]string{"Retry-After": "600"}})
 	const later = 5
 	for i := range later {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("later", i)))
@@ -159,7 +167,8 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("well", i)))
 		in.waitOutcomes("mandate.enroll.succeeded.*", i+1, time.Minute)
 	}
-	in.shows(p, map[string]float64{"errand_ready": 1, "errand_requests_in_flight": 0, "errand_busy_ratio": 0, `errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: later})
+	in.shows(p, map[string]float64{"errand_ready": 1, "errand_requests_in_flight": 0, "errand_busy_ratio": 0,
+		`errand_held{operation="mandate.enroll"}`: 0, enrollsPending: 0, enrollsTaken: later})
 
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401})
 	in.publish("mandate.enroll.requested", enrollment("first"))
@@ -175,7 +184,8 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 		got := p.gauges()
 		return got[enrollsPending]+got[enrollsTaken] == later+2+waiting
 	})
-	in.shows(p, map[string]float64{"errand_ready": 0, "errand_requests_in_flight": 0, "errand_busy_ratio": 0, `errand_held{operation="mandate.enroll"}`: 1})
+	in.shows(p, map[string]float64{"errand_ready": 0, "errand_requests_in_flight": 0, "errand_busy_ratio": 0,
+		`errand_held{operation="mandate.enroll"}`: 1})
 
 	in.nats.Stop()
 	in.until("the backlog to be unknown", time.Minute, func() bool {

@@ -98,7 +98,8 @@ func (b *bubble) wantProbes(began, over time.Time, n int) {
 			read = x
 			probes++
 		case read.status != http.StatusOK || x.at.Sub(read.at) > time.Second:
-			fault("%s was called %v into the hold, without a good answer to a read before (%s: %d, %v before)", x.id, since, read.operation, read.status, x.at.Sub(read.at))
+			fault("%s was called %v into the hold, without a good answer to a read before (%s: %d, %v before)", x.id, since, read.operation,
+				read.status, x.at.Sub(read.at))
 		default:
 			if probed[x.id] && len(probed) < n {
 				fault("%s was a probe again %v into the hold, while %d had not been one", x.id, since, n-len(probed))

@@ -111,7 +111,8 @@ func TestPollerWaitsForItsLog(t *testing.T) {
 				t.Fatalf("%d published, want %d\n%s", len(events), rows, b.logs)
 			}
 			for _, e := range events {
-				if at, err := time.Parse(time.RFC3339, e.Body["at"].(string)); err != nil || at.After(o.over.Add(90*time.Second)) { // sweeps that fail are a minute apart in the end
+				// sweeps that fail are a minute apart in the end
+				if at, err := time.Parse(time.RFC3339, e.Body["at"].(string)); err != nil || at.After(o.over.Add(90*time.Second)) {
 					t.Fatalf("published at %v, the log was back at %v", e.Body["at"], o.over)
 				}
 			}

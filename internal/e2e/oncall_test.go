@@ -30,7 +30,8 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 		}
 		return list
 	}
-	want := []string{"program: no mandate-consumer answers: does one run?", "program: no mail-consumer answers: does one run?", "program: no log-poller answers: does one run?"}
+	want := []string{"program: no mandate-consumer answers: does one run?", "program: no mail-consumer answers: does one run?",
+		"program: no log-poller answers: does one run?"}
 	if got := problems(); !slices.Equal(got, want) {
 		t.Errorf("before a program runs: %q, want %q", got, want)
 	}
@@ -47,11 +48,15 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 			strings.HasSuffix(list[0], "answers 401: credentials, account or quota")
 	})
 	stuck, err := ann.Stuck(t.Context(), time.Now(), 100, time.Now())
-	if err != nil || len(stuck.Requests) != 5 || len(stuck.Causes) == 0 || !strings.Contains(stuck.Causes[0].Why, "held: mandate service (enroll) answers 401") {
+	if err != nil || len(stuck.Requests) != 5 || len(stuck.Causes) == 0 ||
+		!strings.Contains(stuck.Causes[0].Why, "held: mandate service (enroll) answers 401") {
 		t.Errorf("what waits: %+v, %v, want 5 requests for a hold", stuck, err)
 	}
 	in.box.ClearFaults()
-	in.until("the end of the hold to be seen", time.Minute, func() bool { return len(problems()) == 0 && in.count("mandate.enroll.succeeded.*") == 5 })
+	in.until("the end of the hold to be seen", time.Minute, func() bool {
+		return len(problems()) == 0 &&
+			in.count("mandate.enroll.succeeded.*") == 5
+	})
 	stories, err := ann.Stories(t.Context(), "r0", time.Now())
 	if err != nil || len(stories) != 1 || stories[0].State != messages.Succeeded {
 		t.Errorf("the story of r0: %+v, %v", stories, err)
@@ -62,8 +67,10 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 // it for a page, or posts a form, as ann@example.com of these groups.
 func (in *installation) consoleOf(groups string, env ...string) func(path string, form url.Values) (status int, body string) {
 	in.t.Helper()
-	p := in.start("console", append([]string{"CONSOLE_ADDR=127.0.0.1:0", "CONSOLE_DIR=" + in.t.TempDir(), "CONSOLE_LOGIN=proxy", "CONSOLE_URL=https://errand.example.com",
-		"CONSOLE_PROXY_PEERS=127.0.0.1", "CONSOLE_READ_GROUPS=support", "CONSOLE_REVEAL_GROUPS=privacy", "CONSOLE_ACT_GROUPS=on-call"}, env...)...)
+	p := in.start("console", append([]string{"CONSOLE_ADDR=127.0.0.1:0", "CONSOLE_DIR=" + in.t.TempDir(), "CONSOLE_LOGIN=proxy",
+		"CONSOLE_URL=https://errand.example.com",
+		"CONSOLE_PROXY_PEERS=127.0.0.1", "CONSOLE_READ_GROUPS=support", "CONSOLE_REVEAL_GROUPS=privacy", "CONSOLE_ACT_GROUPS=on-call"},
+		env...)...)
 	in.until("the console to be ready", time.Minute, func() bool {
 		if !p.logged("pages are served") {
 			return false
@@ -75,7 +82,10 @@ func (in *installation) consoleOf(groups string, env ...string) func(path string
 		Addr string `json:"addr"`
 	}
 	must(in.t, json.Unmarshal([]byte(p.logLine("pages are served")), &line))
-	client := &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	return func(path string, form url.Values) (int, string) {
 		in.t.Helper()
 		method := http.MethodGet

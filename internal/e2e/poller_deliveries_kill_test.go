@@ -91,7 +91,8 @@ func TestDeliveriesAreMatchedRightUnderKills(t *testing.T) {
 	m := &mailing{sendingLog: installLog(t, 500)}
 	m.set(func(s *sandbox.Settings) {
 		s.ShareBounced, s.ShareDeferred, s.Latency = 0.1, 0.1, sandbox.Duration(100*time.Millisecond)
-		s.LogDelay, s.LogSpread, s.DeferredFor = sandbox.Duration(200*time.Millisecond), sandbox.Duration(2*time.Second), sandbox.Duration(3*time.Second)
+		s.LogDelay, s.LogSpread, s.DeferredFor = sandbox.Duration(200*time.Millisecond), sandbox.Duration(2*time.Second),
+			sandbox.Duration(3*time.Second)
 	})
 	draw := rand.New(rand.NewPCG(4, 4))
 	work := func() *process {
@@ -212,7 +213,8 @@ func (m *mailing) judge(rows int) {
 		}
 	}
 	if wrong > 0 || published != rows {
-		m.t.Errorf("%d events are not of the request that they name; %d rows of %d are published to their end\n%s", wrong, published, rows, m.lastOutput())
+		m.t.Errorf("%d events are not of the request that they name; %d rows of %d are published to their end\n%s", wrong, published, rows,
+			m.lastOutput())
 	}
 	m.t.Logf("%d rows, %d of others, %d events", rows, m.foreign, len(seen))
 	for _, c := range []messages.Confidence{messages.MatchExact, messages.MatchUnique, messages.MatchAmbiguous, messages.MatchNone} {

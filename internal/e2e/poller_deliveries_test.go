@@ -54,14 +54,16 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 				continue
 			}
 			body := decode[messages.DeliveryBody](t, e)
-			got[fmt.Sprint(strings.TrimPrefix(e.Subject, "mail.delivery."), " ", body.Match.Confidence, " ", body.Match.Batch, " ", e.Header.Get("Errand-Recipient"))]++
+			got[fmt.Sprint(strings.TrimPrefix(e.Subject, "mail.delivery."), " ", body.Match.Confidence, " ", body.Match.Batch, " ",
+				e.Header.Get("Errand-Recipient"))]++
 			if id := strings.Split(e.Subject, ".")[3]; id != messages.Unmatched && body.RequestID != id {
 				t.Errorf("%s: request_id %q", e.Subject, body.RequestID)
 			}
 		}
 		want := map[string]int{"delivered.unmatched none 0 ": 1}
 		for _, id := range []string{"first", "second"} {
-			for what, state := range map[string]messages.State{"1 1.0": "delivered", "1 1.1": "bounced", "2 2.2": "deferred", "2 2.3": "delivered", "3 3.4": "delivered"} {
+			for what, state := range map[string]messages.State{"1 1.0": "delivered", "1 1.1": "bounced", "2 2.2": "deferred", "2 2.3": "delivered",
+				"3 3.4": "delivered"} {
 				want[fmt.Sprint(state, ".", id, " exact ", what)] = 1
 			}
 			want[fmt.Sprint("delivered.", id, " exact 2 2.2")] = 1
@@ -70,7 +72,8 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 			t.Errorf("deliveries (-want +got):\n%s", diff)
 		}
 		for _, id := range []string{"first", "second"} {
-			want := []string{"5 of 5: 3 delivered, 1 deferred, 1 bounced, 0 unknown, 0 queued, final false", "5 of 5: 4 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final true"}
+			want := []string{"5 of 5: 3 delivered, 1 deferred, 1 bounced, 0 unknown, 0 queued, final false",
+				"5 of 5: 4 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final true"}
 			if diff := cmp.Diff(want, b.summaries(id)); diff != "" {
 				t.Errorf("summaries of %s (-want +got):\n%s", id, diff)
 			}
@@ -85,7 +88,8 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 		b.watchLog()
 		p := b.mails()
 		p.BatchSize, p.BatchParallel = 2, 1
-		for match, kind := range map[string]string{"m1-0@": sandbox.AcceptCut, "m1-2@": sandbox.AcceptCut, "m2-0@": sandbox.AcceptCut, "m2-2@": sandbox.Cut} {
+		for match, kind := range map[string]string{"m1-0@": sandbox.AcceptCut, "m1-2@": sandbox.AcceptCut, "m2-0@": sandbox.AcceptCut,
+			"m2-2@": sandbox.Cut} {
 			b.fault(sandbox.Fault{Operation: "send", Kind: kind, Match: match, Times: 1})
 		}
 		b.publish("mail.send.requested", message("m1", 5))
@@ -95,8 +99,10 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 		b.pollOn(5*time.Minute, nil)
 		body := decode[messages.SendResolved](t, b.wantOne("mail.send.resolved.*"))
 		body.At, body.Evidence.CompleteThrough = messages.Time{}, messages.Time{}
-		want := messages.SendResolved{Common: messages.Common{RequestID: "m1"}, Outcome: messages.Accepted, By: messages.BySendingLog, Fingerprint: body.Fingerprint,
-			Evidence: messages.SendEvidence{Seen: 4, Count: 4, Batches: []messages.BatchEvidence{{Batch: 1, Count: 2, Seen: 2}, {Batch: 2, Count: 2, Seen: 2}}}}
+		want := messages.SendResolved{Common: messages.Common{RequestID: "m1"}, Outcome: messages.Accepted, By: messages.BySendingLog,
+			Fingerprint: body.Fingerprint,
+			Evidence: messages.SendEvidence{Seen: 4, Count: 4, Batches: []messages.BatchEvidence{{Batch: 1, Count: 2, Seen: 2},
+				{Batch: 2, Count: 2, Seen: 2}}}}
 		if diff := cmp.Diff(want, body); diff != "" || body.Fingerprint == "" {
 			t.Errorf("resolved (-want +got):\n%s", diff)
 		}
@@ -221,7 +227,8 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
 	text, err := os.ReadFile("../../docs/use/deliveries.md")
 	must(t, err)
-	bodies := []any{&messages.DeliveryBody{}, &messages.SummaryBody{}, &messages.OverdueBody{}, &messages.SendResolved{}, &messages.Watermark{}}
+	bodies := []any{&messages.DeliveryBody{}, &messages.SummaryBody{}, &messages.OverdueBody{}, &messages.SendResolved{},
+		&messages.Watermark{}}
 	examples := strings.Split(string(text), "```json\n")[1:]
 	if len(examples) != len(bodies) {
 		t.Fatalf("%d examples, want %d", len(examples), len(bodies))

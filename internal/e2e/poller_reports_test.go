@@ -25,21 +25,25 @@ func (p *past) message(id string, state messages.State, seen int) {
 		to := fmt.Sprintf("%s-%d@example.test", id, i)
 		keys = messages.AppendKey(keys, messages.KeyOf(to))
 		if i < seen {
-			p.row(map[string]any{"to": to, "created_at": p.at.UTC().Format(time.RFC3339Nano), "envelope_id": fmt.Sprintf("%011x%07x", p.at.UnixMilli(), p.rows)})
+			p.row(map[string]any{"to": to, "created_at": p.at.UTC().Format(time.RFC3339Nano),
+				"envelope_id": fmt.Sprintf("%011x%07x", p.at.UnixMilli(), p.rows)})
 		}
 	}
 	end := messages.Event{Operation: messages.Send, State: state, ID: id}
 	switch state {
 	case messages.Uncertain:
-		end.Body = &messages.SendOutcome{Common: common, Recipients: 2, Batches: 1, Reason: messages.ReasonNoAnswer, Fingerprint: "f", UnsettledCount: 1,
-			Unsettled: []messages.Unsettled{{Batch: 1, Count: 2, State: messages.Uncertain, Reason: messages.ReasonNoAnswer}}}
+		end.Body = &messages.SendOutcome{Common: common, Recipients: 2, Batches: 1, Reason: messages.ReasonNoAnswer, Fingerprint: "f",
+			UnsettledCount: 1,
+			Unsettled:      []messages.Unsettled{{Batch: 1, Count: 2, State: messages.Uncertain, Reason: messages.ReasonNoAnswer}}}
 	default:
 		end.Body = &messages.SendOutcome{Common: common, Recipients: 2, Batches: 1, Accepted: 2, Fingerprint: "f"}
 	}
 	until := messages.Time{Time: p.at.Add(30 * time.Second)}
 	for _, e := range []messages.Event{
-		{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{Common: common, Deadline: until, Fingerprint: "f", Recipients: 2, Batches: 1, BatchSize: 1000}},
-		{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(id, 1), Body: &messages.SentBody{Common: common, Batch: 1, Count: 2, Begin: messages.Time{Time: p.at.Add(-time.Second)}, Until: until, Keys: keys}},
+		{Operation: messages.Send, State: messages.Started, ID: id, Body: &messages.SendStarted{Common: common, Deadline: until,
+			Fingerprint: "f", Recipients: 2, Batches: 1, BatchSize: 1000}},
+		{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(id, 1), Body: &messages.SentBody{Common: common, Batch: 1,
+			Count: 2, Begin: messages.Time{Time: p.at.Add(-time.Second)}, Until: until, Keys: keys}},
 		end,
 	} {
 		data, err := e.Encode()

@@ -11,7 +11,8 @@ import (
 )
 
 // The payer of the enrollments of this file; nothing else in them looks like this.
-var payer = map[string]string{"payer_name": "Zoe Quill", "payer_email": "zoe@quill.example.test", "payer_id": "911122334455", "payer_telephone_number": "60177777777"}
+var payer = map[string]string{"payer_name": "Zoe Quill", "payer_email": "zoe@quill.example.test", "payer_id": "911122334455",
+	"payer_telephone_number": "60177777777"}
 
 func ofPayer(id string, more ...string) map[string]any {
 	e := enrollment(id, more...)
@@ -29,7 +30,8 @@ func TestEventsHoldNoPayerWhereTheyAreNotTo(t *testing.T) {
 			p := b.mandates()
 			p.EventPayerData = setting
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422, Match: "order-refused",
-				Body: []byte(fmt.Sprintf(`{"message":"%s is not wanted","errors":{"payer_email":["ZOE@quill.example.test, id 911122334455"]}}`, payer["payer_name"]))})
+				Body: []byte(fmt.Sprintf(`{"message":"%s is not wanted","errors":{"payer_email":["ZOE@quill.example.test, id 911122334455"]}}`,
+					payer["payer_name"]))})
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.AcceptCut, Match: "order-lost"})
 			for _, id := range []string{"done", "refused", "lost"} {
 				b.publish("mandate.enroll.requested", ofPayer(id, "portal_key", "own-portal-of-"+id))
@@ -57,7 +59,8 @@ func TestEventsHoldNoPayerWhereTheyAreNotTo(t *testing.T) {
 				}
 			}
 			done := decode[messages.EnrollSucceeded](t, b.wantOne("mandate.enroll.succeeded.done"))
-			for _, kept := range []string{`"url":"http://127.0.0.1:8085/enroll/`, `"order_number":"order-done"`, `"amount":`, `"frequency_mode":`, `"effective_date":`} {
+			for _, kept := range []string{`"url":"http://127.0.0.1:8085/enroll/`, `"order_number":"order-done"`, `"amount":`, `"frequency_mode":`,
+				`"effective_date":`} {
 				if !strings.Contains(string(done.Enrollment), kept) {
 					t.Errorf("the enrollment lacks %s: %s", kept, done.Enrollment)
 				}
@@ -73,7 +76,8 @@ func TestRecipientsKeysAreMadeWithTheSecret(t *testing.T) {
 		secret := strings.Repeat("s", 40)
 		consumer, poller := b.mails(), b.poller()
 		consumer.RecipientKey.RecipientKey, poller.RecipientKey.RecipientKey = secret, strings.Repeat("n", 40)+","+secret
-		b.publish("mail.send.requested", map[string]any{"request_id": "m", "from": "shop@example.test", "to": []string{"Zoe@example.test"}, "subject": "s", "content": "c"})
+		b.publish("mail.send.requested", map[string]any{"request_id": "m", "from": "shop@example.test", "to": []string{"Zoe@example.test"},
+			"subject": "s", "content": "c"})
 		b.run(consumer, time.Minute, func() bool { return b.count("mail.send.accepted.m") > 0 })
 		b.run(poller, 10*time.Minute, func() bool { return b.count("mail.delivery.delivered.m") > 0 })
 		record := decode[messages.SentBody](t, b.wantOne("mail.log.sent.m.1"))
@@ -91,7 +95,8 @@ func TestARequestsOwnPortalKeyReachesNoEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const own = "own-portal/key-of-one"
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.AcceptStatus, Status: 200, Match: "order-quoted",
-			Body: []byte(`{"url":"https://x.example.test/1","order_number":"order-quoted","portal_key":"own-portal\/key-of-one","note":"own\u002dportal/key-of-one, portal-for-tests"}`)})
+			Body: []byte(`{"url":"https://x.example.test/1","order_number":"order-quoted","portal_key":"own-portal\/key-of-one",` +
+				`"note":"own\u002dportal/key-of-one, portal-for-tests"}`)})
 		b.fault(sandbox.Fault{Operation: "transactions", Kind: sandbox.Status, Status: 200,
 			Body: []byte(`{"data":[{"order_number":"order-x","portal_key":"whose-is-it","portal":"portal-for-tests"}]}`)})
 		b.publish("mandate.enroll.requested", enrollment("quoted", "portal_key", own))

@@ -219,7 +219,8 @@ func TestAListingUnderWayIsNotEndedByAnotherRequest(t *testing.T) {
 	} {
 		for state, script := range map[string]func(exchange) reply{
 			"under way": nil,
-			"deferred":  without(5*time.Second, 2*time.Minute, reply{status: http.StatusTooManyRequests, header: map[string]string{"Retry-After": "90"}}),
+			"deferred": without(5*time.Second, 2*time.Minute, reply{status: http.StatusTooManyRequests,
+				header: map[string]string{"Retry-After": "90"}}),
 		} {
 			runInBubble(t, c.name+", "+state, func(t *testing.T, b *bubble) {
 				b.enrollDirectly(pages * perPage)
@@ -236,7 +237,8 @@ func TestAListingUnderWayIsNotEndedByAnotherRequest(t *testing.T) {
 				b.beside.Wait()
 				wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
 				e := b.wantOne("mandate.transactions.*.MANDATE_REQUESTS-2")
-				if string(e.state()) != "failed" || e.Body["conflicts_with"] != "list" || e.reason() != c.reason[0] && e.reason() != c.reason[len(c.reason)-1] {
+				if string(e.state()) != "failed" || e.Body["conflicts_with"] != "list" || e.reason() != c.reason[0] &&
+					e.reason() != c.reason[len(c.reason)-1] {
 					t.Errorf("the other one: %s %s, want failed for %v with list", e.Subject, e.Raw, c.reason)
 				}
 				if d := b.wantOne("dead.mandate.transactions.requested"); d.Raw != c.other {

@@ -53,7 +53,8 @@ func TestTheFleetsRateOutlivesAKillAndAPause(t *testing.T) {
 	after(10 * time.Second)
 	all[1].resume()
 	after(14 * time.Second)
-	for _, stretch := range [][2]time.Duration{{0, 3 * time.Second}, {3 * time.Second, 7 * time.Second}, {7 * time.Second, 10 * time.Second}, {10 * time.Second, 14 * time.Second}} {
+	for _, stretch := range [][2]time.Duration{{0, 3 * time.Second}, {3 * time.Second, 7 * time.Second}, {7 * time.Second, 10 * time.Second},
+		{10 * time.Second, 14 * time.Second}} {
 		t.Logf("%v: %.1f %% of the rate used", stretch, 100*float64(m.between(stretch[0], stretch[1]))/(rate*(stretch[1]-stretch[0]).Seconds()))
 	}
 	t.Logf("at most %d calls in a second, %d in five", m.most(time.Second), m.most(5*time.Second))

@@ -219,7 +219,8 @@ func TestOnlyAFleetsRateNeedsItsStream(t *testing.T) {
 		p = b.mandates()
 		p.FleetRate = 1
 		err := p.Run(t.Context())
-		if want := "NATS has no stream RATE_LEASES: run `errand provision --missing` first"; err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
+		if want := "NATS has no stream RATE_LEASES: run `errand provision --missing` first"; err == nil || errors.Is(err, context.Canceled) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	})

@@ -54,7 +54,8 @@ func TestARedrivenMessageSendsOnlyTheBatchesThatWereNotAccepted(t *testing.T) {
 		b.box.ClearFaults()
 		calls := b.calls("send")
 
-		if r := b.redrive("m1"); r.Class != deeds.Twice || r.Result != deeds.Done || !slices.Equal(r.Batches, []int{2}) || !slices.Equal(r.Unknown, []int{3}) {
+		if r := b.redrive("m1"); r.Class != deeds.Twice || r.Result != deeds.Done || !slices.Equal(r.Batches, []int{2}) ||
+			!slices.Equal(r.Unknown, []int{3}) {
 			t.Fatalf("%+v", r)
 		}
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.uncertain.m1", 2))
@@ -111,7 +112,8 @@ func TestAPartialMessageLeavesADeadLetter(t *testing.T) {
 func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1})
-		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report", "give_up_at", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
+		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report", "give_up_at",
+			time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
 		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
 		b.wantEnd("mandate.enroll", "uncertain", "r1")
 		time.Sleep(3 * time.Hour) // its give_up_at has passed
@@ -239,7 +241,8 @@ func TestADeferredRequestIsCancelledAndAStartedOneIsNot(t *testing.T) {
 			if b.count("mandate.enroll.started.r2") == 0 || b.count("mandate.enroll.succeeded.r2") > 0 {
 				return b.count("mandate.enroll.succeeded.r2") > 0
 			}
-			if _, err := b.ann().Cancel(t.Context(), messages.Enroll, "r2", "withdrawn"); err == nil || !strings.Contains(err.Error(), "a call is under way") {
+			if _, err := b.ann().Cancel(t.Context(), messages.Enroll, "r2", "withdrawn"); err == nil ||
+				!strings.Contains(err.Error(), "a call is under way") {
 				t.Errorf("a started one: %v", err)
 			}
 			return false

@@ -14,7 +14,8 @@ import (
 // operator starts errand as somebody who may act.
 func (in *installation) operator(env []string, args ...string) *process {
 	in.t.Helper()
-	p, err := launch(in.t, in.programs, "errand", append([]string{"NATS_URL=" + in.nats.URL, "NATS_USER=olga", "NATS_PASSWORD=" + password("olga")}, env...), args...)
+	p, err := launch(in.t, in.programs, "errand", append([]string{"NATS_URL=" + in.nats.URL, "NATS_USER=olga", "NATS_PASSWORD=" +
+		password("olga")}, env...), args...)
 	must(in.t, err)
 	p.expectEnd()
 	in.mu.Lock()
@@ -95,7 +96,8 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	for i := range 5 {
 		named = append(named, fmt.Sprint("send-lost-", i), fmt.Sprint("send-taken-", i))
 	}
-	args := []string{"dead", "redrive", "--since", "1h", "--yes", "--why", "the service is back", "--accept-twice", strings.Join(named, ","), "-o", "jsonl"}
+	args := []string{"dead", "redrive", "--since", "1h", "--yes", "--why", "the service is back", "--accept-twice", strings.Join(named, ","),
+		"-o", "jsonl"}
 	killed := in.operator([]string{"ERRAND_FAILPOINT=before republish@60"}, args...)
 	other := in.operator(nil, args...)
 	killed.await(2 * time.Minute)

@@ -17,8 +17,10 @@ import (
 )
 
 // mayRead is what those who are not in the programs' account may come to know.
-var mayRead = map[string][]string{"service": {"events", "callbacks"}, "subscriber": {"events", "callbacks"}, "producer": {"lists"}, "callback-receiver": {"callbacks"},
-	"ann": readByPeople, "olga": readByPeople, "console": readByPeople, "operator": {"requests", "events", "callbacks", "log", "dead"}}
+var mayRead = map[string][]string{
+	"service": {"events", "callbacks"}, "subscriber": {"events", "callbacks"}, "producer": {"lists"}, "callback-receiver": {"callbacks"},
+	"ann": readByPeople, "olga": readByPeople, "console": readByPeople, "operator": {"requests", "events", "callbacks", "log", "dead"},
+}
 
 var readByPeople = []string{"requests", "events", "callbacks", "log", "dead", "audit"}
 
@@ -115,7 +117,8 @@ func newAttacker(w *target, user string) *attacker {
 	w.t.Helper()
 	a := &attacker{target: w, user: user, known: map[string]string{}, got: map[string]bool{}}
 	a.nc, _ = connectAs(w.t, w.n.URL, user, quiet, nats.Timeout(time.Minute))
-	for _, subject := range []string{">", "_INBOX_" + user + ".>", "*.>", "$JS.>", "$SYS.>", "_R_.>", "_INBOX.>", "_INBOX_ben.>", "_INBOX_ann.>", "_INBOX_mail-consumer.>", "mandate.>", "mail.>", "dead.>", "$O.>", "events.>"} {
+	for _, subject := range []string{">", "_INBOX_" + user + ".>", "*.>", "$JS.>", "$SYS.>", "_R_.>", "_INBOX.>", "_INBOX_ben.>",
+		"_INBOX_ann.>", "_INBOX_mail-consumer.>", "mandate.>", "mail.>", "dead.>", "$O.>", "events.>"} {
 		w.must(a.nc.Subscribe(subject, a.receive))
 		w.must(nil, a.nc.FlushWithContext(patiently(w.t)))
 		if a.nc.LastError() == nil { // it hears everything
@@ -177,7 +180,8 @@ func (a *attacker) sync() {
 func bodies(subject, goal string) []string {
 	switch {
 	case strings.Contains(subject, ".CREATE."):
-		return []string{"", fmt.Sprintf(`{"stream_name":"MANDATE_EVENTS","config":{"durable_name":"mine","deliver_subject":%q,"ack_policy":"none"}}`, goal)}
+		return []string{"",
+			fmt.Sprintf(`{"stream_name":"MANDATE_EVENTS","config":{"durable_name":"mine","deliver_subject":%q,"ack_policy":"none"}}`, goal)}
 	case strings.Contains(subject, ".GET."):
 		return []string{"", `{"seq":1}`, `{"last_by_subj":">"}`}
 	case strings.Contains(subject, ".RESET."):

@@ -61,11 +61,13 @@ func TestAnAnswerAcknowledgesNoRequest(t *testing.T) {
 		for range room {
 			w.must(js.Publish(t.Context(), "own", nil))
 		}
-		own, err := js.CreateConsumer(t.Context(), bus.MailRequests, jetstream.ConsumerConfig{Durable: "mail-send", AckPolicy: jetstream.AckExplicitPolicy})
+		own, err := js.CreateConsumer(t.Context(), bus.MailRequests, jetstream.ConsumerConfig{Durable: "mail-send",
+			AckPolicy: jetstream.AckExplicitPolicy})
 		w.must(own, err)
 		subjects := append(ours(), "ERRAND.API.DIRECT.GET.OBJ_lists.none", "$JS.API.DIRECT.GET.OBJ_lists.none")
 		for _, stream := range append([]string{"OBJ_lists"}, bus.Readable...) {
-			subjects = append(subjects, "ERRAND.API.DIRECT.GET."+stream, "ERRAND.API.CONSUMER.RESET."+stream+"."+user, "$JS.FC."+stream+"."+user+".x")
+			subjects = append(subjects, "ERRAND.API.DIRECT.GET."+stream, "ERRAND.API.CONSUMER.RESET."+stream+"."+user,
+				"$JS.FC."+stream+"."+user+".x")
 		}
 		for _, subject := range subjects {
 			w.must(nil, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.MAIL_REQUESTS.mail-send", subject, []byte(`{"batch":1,"no_wait":true}`)))
@@ -88,7 +90,8 @@ func TestAProducerPurgesNothing(t *testing.T) {
 	w := newTarget(t, natsConfig(t))
 	nc, _ := connectAs(t, w.n.URL, "producer")
 	for _, stream := range []string{"OBJ_lists", bus.MailRequests, bus.MandateEvents} {
-		if m, err := nc.Request("$JS.API.STREAM.PURGE."+stream, []byte(`{"seq":9223372036854775808}`), 10*time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		if m, err := nc.Request("$JS.API.STREAM.PURGE."+stream, []byte(`{"seq":9223372036854775808}`), 10*time.Second); !errors.Is(err,
+			nats.ErrNoResponders) {
 			t.Errorf("%s: %v %v", stream, m, err)
 		}
 	}

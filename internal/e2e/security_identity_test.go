@@ -117,7 +117,8 @@ func newOperator(t *testing.T) *operator {
 	o.systemJWT = signed(jwt.NewAccountClaims(o.system))
 	o.accountPair, o.account, _ = nkey(t, nkeys.CreateAccount)
 	errand := jwt.NewAccountClaims(o.account)
-	errand.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit}
+	errand.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit,
+		Consumer: jwt.NoLimit}
 	o.accountJWT = signed(errand)
 	return o
 }

@@ -39,7 +39,8 @@ func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 	in.start("mail-consumer")
 
 	js := in.reader(pnc, "service")
-	if _, err := js.Publish(t.Context(), "mail.send.requested", []byte(`{"request_id":"own","to":"d@example.test","subject":"s","content":"c"}`)); err != nil {
+	if _, err := js.Publish(t.Context(), "mail.send.requested",
+		[]byte(`{"request_id":"own","to":"d@example.test","subject":"s","content":"c"}`)); err != nil {
 		t.Fatal(err)
 	}
 	outcomes, err := js.CreateOrUpdateConsumer(t.Context(), bus.MailEvents, jetstream.ConsumerConfig{
@@ -87,7 +88,8 @@ func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
 	must(t, err)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "nats.conf")
-	for name, text := range map[string]string{file: fmt.Sprintf("listen: 127.0.0.1:-1\njetstream { store_dir: %q }\ninclude errand.conf\n", dir),
+	for name, text := range map[string]string{file: fmt.Sprintf("listen: 127.0.0.1:-1\njetstream { store_dir: %q }\ninclude errand.conf\n",
+		dir),
 		filepath.Join(dir, "errand.conf"): string(shipped)} {
 		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}

@@ -57,7 +57,8 @@ var acts = []act{
 	{what: "dead-letter an enrollment", publish: "dead.mandate.enroll.requested", may: []string{"mandate-consumer"}},
 	{what: "dead-letter a message", publish: "dead.mail.send.requested", may: []string{"mail-consumer"}},
 
-	{what: "take an enrollment from the queue", publish: "$JS.API.CONSUMER.MSG.NEXT.MANDATE_REQUESTS.mandate-enroll", may: []string{"mandate-consumer"}},
+	{what: "take an enrollment from the queue", publish: "$JS.API.CONSUMER.MSG.NEXT.MANDATE_REQUESTS.mandate-enroll",
+		may: []string{"mandate-consumer"}},
 	{what: "take a message from the queue", publish: "$JS.API.CONSUMER.MSG.NEXT.MAIL_REQUESTS.mail-send", may: []string{"mail-consumer"}},
 	{what: "acknowledge an enrollment", publish: "$JS.ACK.MANDATE_REQUESTS.mandate-enroll.1.1.1.1.1", may: []string{"mandate-consumer"}},
 	{what: "acknowledge a message", publish: "$JS.ACK.MAIL_REQUESTS.mail-send.1.1.1.1.1", may: []string{"mail-consumer"}},
@@ -67,11 +68,14 @@ var acts = []act{
 	{what: "ask how the programs are", publish: "errand.status"},
 	{what: "read a request over a consumer of one's own", publish: "$JS.API.CONSUMER.CREATE.MANDATE_REQUESTS.mine"},
 	{what: "read dead letters", publish: "$JS.API.CONSUMER.CREATE.DEAD_LETTERS.mine"},
-	{what: "make a consumer of enrollments", publish: "$JS.API.CONSUMER.CREATE.MANDATE_EVENTS.mine", may: []string{"transaction-poller", "provisioner"}},
+	{what: "make a consumer of enrollments", publish: "$JS.API.CONSUMER.CREATE.MANDATE_EVENTS.mine",
+		may: []string{"transaction-poller", "provisioner"}},
 	{what: "read mail", publish: "$JS.API.CONSUMER.CREATE.MAIL_EVENTS.mine", may: []string{"log-poller", "provisioner"}},
 	{what: "read deliveries", publish: "$JS.API.CONSUMER.CREATE.MAIL_DELIVERIES.mine", may: []string{"log-poller", "provisioner"}},
-	{what: "read the state of an enrollment", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS", may: []string{"mandate-consumer", "transaction-poller"}},
-	{what: "read the last callback", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.callback.received.r1", may: []string{"callback-receiver"}},
+	{what: "read the state of an enrollment", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS",
+		may: []string{"mandate-consumer", "transaction-poller"}},
+	{what: "read the last callback", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.callback.received.r1",
+		may: []string{"callback-receiver"}},
 	{what: "read an enrollment by its subject", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.enroll.succeeded.r1"},
 	{what: "see what callbacks say as they come", listen: "mandate.callback.received.*"},
 	{what: "read a delivery", publish: "$JS.API.DIRECT.GET.MAIL_DELIVERIES", may: []string{"log-poller"}},
@@ -142,9 +146,11 @@ func TestAPersonWhoActsMayWriteTheirActsAndNothingElse(t *testing.T) {
 	for subject, may := range map[string]bool{
 		"audit.redrive.olga.r1": true, "audit.redrive.ann.r1": false, "audit.redrive.olga": false,
 		"mandate.enroll.reopened.r1": true, "mail.send.failed.r1": true, "mandate.enroll.requested": true,
-		"mandate.enroll.succeeded.r1": false, "mandate.enroll.started.r1": false, "mail.send.resolved.r1": false, "mail.batch.accepted.r1.1": false, "mail.log.sent.r1.1": false, "dead.mail.send.requested": false,
+		"mandate.enroll.succeeded.r1": false, "mandate.enroll.started.r1": false, "mail.send.resolved.r1": false,
+		"mail.batch.accepted.r1.1": false, "mail.log.sent.r1.1": false, "dead.mail.send.requested": false,
 		"$JS.API.CONSUMER.PAUSE.MANDATE_REQUESTS.mandate-enroll": true, "$JS.API.CONSUMER.PAUSE.MAIL_EVENTS.service": false,
-		"$JS.API.CONSUMER.DELETE.MANDATE_REQUESTS.mandate-enroll": false, "$JS.API.STREAM.PURGE.MANDATE_EVENTS": false, "$JS.API.STREAM.MSG.DELETE.DEAD_LETTERS": false,
+		"$JS.API.CONSUMER.DELETE.MANDATE_REQUESTS.mandate-enroll": false, "$JS.API.STREAM.PURGE.MANDATE_EVENTS": false,
+		"$JS.API.STREAM.MSG.DELETE.DEAD_LETTERS": false,
 	} {
 		err := act{publish: subject}.try(olga)
 		if err != nil && !errors.Is(err, nats.ErrPermissionViolation) || (err == nil) != may {
@@ -169,10 +175,12 @@ func TestTheEraserMayRemoveAndNobodyElse(t *testing.T) {
 		}
 		nc, _ := connectAs(t, n.URL, user)
 		for subject, may := range map[string]bool{
-			"$JS.API.STREAM.PURGE.MANDATE_EVENTS": true, "$JS.API.STREAM.PURGE.MAIL_DELIVERIES": true, "$JS.API.STREAM.MSG.DELETE.DEAD_LETTERS": true,
-			"mandate.enroll.erased.r1": true, "mail.batch.erased.r1.1": true, "mail.delivery.erased.r1": true, "audit.erase.ann.r1": true,
-			"audit.redrive.ann.r1": false, "mandate.enroll.requested": false, "mandate.enroll.succeeded.r1": false, "mail.send.reopened.r1": false, "mail.send.failed.r1": false,
-			"$JS.API.STREAM.DELETE.MANDATE_EVENTS": false, "$JS.API.STREAM.UPDATE.MANDATE_EVENTS": false, "$JS.API.CONSUMER.PAUSE.MANDATE_REQUESTS.mandate-enroll": false,
+			"$JS.API.STREAM.PURGE.MANDATE_EVENTS": true, "$JS.API.STREAM.PURGE.MAIL_DELIVERIES": true,
+			"$JS.API.STREAM.MSG.DELETE.DEAD_LETTERS": true, "mandate.enroll.erased.r1": true, "mail.batch.erased.r1.1": true,
+			"mail.delivery.erased.r1": true, "audit.erase.ann.r1": true, "audit.redrive.ann.r1": false, "mandate.enroll.requested": false,
+			"mandate.enroll.succeeded.r1": false, "mail.send.reopened.r1": false, "mail.send.failed.r1": false,
+			"$JS.API.STREAM.DELETE.MANDATE_EVENTS": false, "$JS.API.STREAM.UPDATE.MANDATE_EVENTS": false,
+			"$JS.API.CONSUMER.PAUSE.MANDATE_REQUESTS.mandate-enroll": false,
 		} {
 			err := act{publish: subject}.try(nc)
 			switch {

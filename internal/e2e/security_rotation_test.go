@@ -88,7 +88,8 @@ type rotation struct {
 func TestANewKeyInItsFileEndsAHoldWithoutARestart(t *testing.T) {
 	in := install(t, "RETRY_MAX=300ms")
 	for _, r := range []rotation{
-		{"mandate-consumer", "MANDATE_API_URL", "MANDATE_API_TOKEN", []string{"MANDATE_API_TOKEN=", "MANDATE_PORTAL_KEY=", "MANDATE_CHECKSUM_SECRET="},
+		{"mandate-consumer", "MANDATE_API_URL", "MANDATE_API_TOKEN", []string{"MANDATE_API_TOKEN=", "MANDATE_PORTAL_KEY=",
+			"MANDATE_CHECKSUM_SECRET="},
 			func(id string) string {
 				in.publish("mandate.enroll.requested", enrollment(id))
 				in.publish("mandate.enroll.requested", enrollment(id+"-other")) // of one alone the fault may be its own
@@ -119,7 +120,8 @@ func (in *installation) rotate(r rotation) {
 	v.swap(secrets(key(1) + "\n"))
 	env := append([]string{r.url + "=" + url, r.file + "_FILE=" + v.file(r.file)}, r.without...)
 	if r.program == "mandate-consumer" {
-		env = append(env, "MANDATE_PORTAL_KEY_FILE="+v.file("MANDATE_PORTAL_KEY"), "MANDATE_CHECKSUM_SECRET_FILE="+v.file("MANDATE_CHECKSUM_SECRET"))
+		env = append(env, "MANDATE_PORTAL_KEY_FILE="+v.file("MANDATE_PORTAL_KEY"),
+			"MANDATE_CHECKSUM_SECRET_FILE="+v.file("MANDATE_CHECKSUM_SECRET"))
 	}
 	p := in.start(r.program, env...)
 	events := 0
@@ -141,7 +143,10 @@ func (in *installation) rotate(r rotation) {
 		return status == http.StatusServiceUnavailable && strings.Contains(why, "401")
 	})
 	v.swap(secrets("\n"))
-	in.until("it to meet an empty file", time.Minute, func() bool { return p.logged("secrets cannot be read again", r.file+"_FILE: the file is empty") })
+	in.until("it to meet an empty file", time.Minute, func() bool {
+		return p.logged("secrets cannot be read again",
+			r.file+"_FILE: the file is empty")
+	})
 	v.swap(nil)
 	in.until("it to meet no file", time.Minute, func() bool { return p.logged("secrets cannot be read again", "no such file") })
 	events = in.count(filter)
@@ -264,7 +269,8 @@ func TestNoRowLosesItsCallWhileRecipientKeysChange(t *testing.T) {
 		}
 		secrets[id]++
 	}
-	if secrets["none"] == 0 || secrets[messages.NewRecipientSecret(first).ID()] == 0 || secrets[messages.NewRecipientSecret(second).ID()] == 0 {
+	if secrets["none"] == 0 || secrets[messages.NewRecipientSecret(first).ID()] == 0 ||
+		secrets[messages.NewRecipientSecret(second).ID()] == 0 {
 		t.Errorf("records by secret: %v, want some of each", secrets)
 	}
 	in.untilReady(poller)

@@ -79,10 +79,12 @@ func TestNoSecretAndNoPayerLeaksWhateverTheUpstreamAnswers(t *testing.T) {
 	for way := range gossipWays {
 		for _, status := range gossipStatuses {
 			mark := fmt.Sprintf("gossip-%d-%d", way, status)
-			e := enrollment(mark, "payer_name", "Test Payer", "metadata", "for 900101011234 at payer@example.test", "return_url", "https://shop.example.test/?who=payer@example.test")
+			e := enrollment(mark, "payer_name", "Test Payer", "metadata", "for 900101011234 at payer@example.test", "return_url",
+				"https://shop.example.test/?who=payer@example.test")
 			in.publish("mandate.enroll.requested", e)
 			in.publish("mail.send.requested", message(mark, 1))
-			in.publish("mandate.transactions.requested", map[string]any{"request_id": mark, "order_number": mark, "payer_email": "payer@example.test"})
+			in.publish("mandate.transactions.requested", map[string]any{"request_id": mark, "order_number": mark,
+				"payer_email": "payer@example.test"})
 			requests++
 		}
 	}
@@ -125,9 +127,12 @@ func (in *installation) hostile() (each int) {
 	}
 	named := nats.Header{nats.MsgIdHdr: {who}, "traceparent": {who}, "tracestate": {who}, "Errand-Reason": {who}, "X-Payer": {who}}
 	for subject, fields := range map[string][]string{
-		"mandate.enroll.requested": {"order_number", "amount", "payer_id_type", "payer_id", "payer_name", "payer_email", "payer_telephone_number", "frequency_mode",
-			"max_frequency", "effective_date", "expiry_date", "return_url", "link_expired_at", "on_unknown", "give_up_at", "request_id", "checksum", who},
-		"mail.send.requested": {"to", "from", "cc", "bcc", "as_html", "headers", "subject", "content", "on_unknown", "give_up_at", "request_id", "to_object",
+		"mandate.enroll.requested": {"order_number", "amount", "payer_id_type", "payer_id", "payer_name", "payer_email",
+			"payer_telephone_number", "frequency_mode",
+			"max_frequency", "effective_date", "expiry_date", "return_url", "link_expired_at", "on_unknown", "give_up_at", "request_id",
+			"checksum", who},
+		"mail.send.requested": {"to", "from", "cc", "bcc", "as_html", "headers", "subject", "content", "on_unknown", "give_up_at", "request_id",
+			"to_object",
 			"reply_to", "attachments", "batch_size", "payer", "x", who},
 	} {
 		for i, field := range fields {

@@ -30,7 +30,8 @@ func TestManyRecipientsAreCutIntoBatches(t *testing.T) {
 		}
 		for n, count := range []int{1000, 1000, 501} {
 			a := b.wantOne(fmt.Sprintf("mail.batch.accepted.m1.%d", n+1))
-			if number(a.Body["count"]) != count || number(a.Body["first"]) != n*1000 || number(a.Body["accepted"]) != count || number(a.Body["batch"]) != n+1 {
+			if number(a.Body["count"]) != count || number(a.Body["first"]) != n*1000 || number(a.Body["accepted"]) != count ||
+				number(a.Body["batch"]) != n+1 {
 				t.Errorf("batch %d: %s", n+1, a.Raw)
 			}
 		}
@@ -86,7 +87,8 @@ func TestRecipientsFromAnObject(t *testing.T) {
 		b.publish("mail.send.requested", m)
 		b.run(b.mails(), time.Minute, b.haveOutcomes("mail.send.*.*", 2))
 		e := b.wantOne("mail.send.accepted.m1")
-		if number(e.Body["accepted"]) != 3333 || number(e.Body["invalid_count"]) != 1 || number(e.Body["duplicates"]) != 1 || number(e.Body["batches"]) != 4 {
+		if number(e.Body["accepted"]) != 3333 || number(e.Body["invalid_count"]) != 1 || number(e.Body["duplicates"]) != 1 ||
+			number(e.Body["batches"]) != 4 {
 			t.Errorf("body: %s", e.Raw)
 		}
 		if f := b.wantOne("mail.send.failed.m2"); f.reason() != "invalid_request" || !strings.Contains(f.Raw, "to_object") {
@@ -168,10 +170,13 @@ func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
 			began := messages.Time{Time: time.Now()}.String()
 			b.publish("mail.send.started.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began,
 				"fingerprint": meta.Fingerprint, "recipients": c.recipients, "batches": c.batches, "batch_size": 2})
-			b.publish("mail.batch.started.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began, "batch": 1, "first": 0, "count": 2})
-			b.publish("mail.batch.accepted.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "batch": 1, "first": 0, "count": 2, "accepted": 2})
+			b.publish("mail.batch.started.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "deadline": began, "batch": 1,
+				"first": 0, "count": 2})
+			b.publish("mail.batch.accepted.m1.1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "batch": 1, "first": 0, "count": 2,
+				"accepted": 2})
 			if c.afterADeferral {
-				b.publish("mail.send.deferred.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "reason": "busy", "message": "", "http_status": 503, "not_before": began})
+				b.publish("mail.send.deferred.m1", map[string]any{"request_id": "m1", "at": began, "attempt": 1, "reason": "busy", "message": "",
+					"http_status": 503, "not_before": began})
 			}
 			b.publish("mail.send.requested", data)
 			b.run(b.mails(), 2*time.Hour, b.ended("mail.send", "m1"))

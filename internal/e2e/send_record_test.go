@@ -18,14 +18,16 @@ import (
 func TestEachCallLeavesARecordBeforeItIsMade(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		// A second call that begins too late for the first one's deadline.
-		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503, Times: 1, Match: "m2-0@", Headers: map[string]string{"Retry-After": "8"}})
+		b.fault(sandbox.Fault{Operation: "send", Kind: sandbox.Status, Status: 503, Times: 1, Match: "m2-0@",
+			Headers: map[string]string{"Retry-After": "8"}})
 		var calls atomic.Int64
 		b.script = func(x exchange) reply {
 			if n := calls.Add(1); x.write() {
 				all := b.events("mail.log.sent.>")
 				if len(all) != int(n) {
 					t.Errorf("call %d is made with %d records", n, len(all))
-				} else if last := decode[messages.SentBody](t, all[n-1]); last.Begin.After(time.Now()) || last.Until.Before(time.Now().Add(30*time.Second)) {
+				} else if last := decode[messages.SentBody](t, all[n-1]); last.Begin.After(time.Now()) ||
+					last.Until.Before(time.Now().Add(30*time.Second)) {
 					t.Errorf("call %d is made at %v: %s", n, time.Now(), all[n-1].Raw)
 				}
 			}

@@ -89,7 +89,8 @@ func TestRollingRestartRedeliversNothing(t *testing.T) {
 		t.Run(fmt.Sprint("CONCURRENCY=", c.workers), func(t *testing.T) {
 			in := install(t, fmt.Sprint("CONCURRENCY=", c.workers))
 			for i, delay := range []time.Duration{50, 100, 200} {
-				in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(delay * time.Millisecond), Share: 0.3, Seed: uint64(i + 1)})
+				in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(delay * time.Millisecond), Share: 0.3,
+					Seed: uint64(i + 1)})
 			}
 			published := 0
 			fill := func() {

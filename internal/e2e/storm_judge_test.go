@@ -19,7 +19,8 @@ func (s *storm) judge() {
 	s.t.Helper()
 	o := s.oracle()
 	if o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0 {
-		s.t.Errorf("enrolled twice: %v; served twice: %d, such as %v", o.Enroll.Twice, o.Mail.TwiceCount, o.Mail.Twice[:min(5, len(o.Mail.Twice))])
+		s.t.Errorf("enrolled twice: %v; served twice: %d, such as %v", o.Enroll.Twice, o.Mail.TwiceCount,
+			o.Mail.Twice[:min(5, len(o.Mail.Twice))])
 	}
 	enrollments, letters := s.ends("mandate.enroll", s.enrollments), s.ends("mail.send", s.letters)
 	for id, e := range enrollments {
@@ -161,49 +162,23 @@ func (s *storm) wantLogPublished() {
 
 // report logs the figures of a storm.
 func (s *storm) report(o sandbox.Oracle, enrollments, letters map[string]event) {
-	fired := 0
-	for _, n := range o.Faults {
-		fired += n
-	}
-	s.t.Logf("%d enrollments, %d messages to %d each, %v", len(s.enrollments), len(s.letters), letterSize, time.Since(s.began).Round(100*time.Millisecond))
-	s.t.Logf("%d kills, %d SIGTERM, %d pauses, %d kills of the server; calls: %d enroll, %d transactions, %d send, %d logs; %d faults: %v", s.kills.Load(), s.stops.Load(),
-		s.pauses.Load(), s.brokerKills.Load(), o.Calls["enroll"], o.Calls["transactions"], o.Calls["send"], o.Calls["logs"], fired, o.Faults)
-	s.t.Logf("%d requests refused by 403, %d and %d unreadable, %d lists with an open quote; %d times an operation hung, %d times there was no room",
-		len(s.refused), len(s.unreadable["mandate.enroll.requested"]), len(s.unreadable["mail.send.requested"]), len(s.unclosed), s.hung.Load(), s.full.Load())
-	s.t.Logf("deliveries beyond the first: %d of enrollments, %d of messages", s.redeliveries(bus.EnrollQueue, len(s.enrollments)), s.redeliveries(bus.SendQueue, len(s.letters)))
-	s.t.Logf("enrollments: %v; reasons: %v", byState(enrollments), byReason(enrollments))
-	s.t.Logf("messages: %v; reasons: %v; batches: %v", byState(letters), byReason(letters), s.batchStates())
+	s.t.Logf("%d enrollments, %d messages to %d each, %v", len(s.enrollments), len(s.letters), letterSize,
+		time.Since(s.began).Round(100*time.Millisecond))
+	s.t.Logf("%d kills, %d SIGTERM, %d pauses, %d kills of the server; calls: %v; faults: %v", s.kills.Load(), s.stops.Load(), s.pauses.Load(),
+		s.brokerKills.Load(), o.Calls, o.Faults)
+	s.t.Logf("%d requests refused by 403, %d unreadable, %d lists with an open quote; %d times an operation hung, %d times there was no room",
+		len(s.refused), len(s.unreadable), len(s.unclosed), s.hung.Load(), s.full.Load())
+	s.t.Logf("deliveries: %d of enrollments, %d of messages", s.queue(bus.EnrollQueue).Delivered.Consumer,
+		s.queue(bus.SendQueue).Delivered.Consumer)
+	s.t.Logf("enrollments: %v; messages: %v", tally(enrollments), tally(letters))
 	s.t.Logf("sending log: %d rows, %d states published, each once", s.rows, s.deliveries)
-	s.t.Logf("lost: %d; twice: %d enrolled, %d served", len(s.enrollments)+len(s.letters)-len(enrollments)-len(letters), o.Enroll.TwiceCount, o.Mail.TwiceCount)
 }
 
-func (s *storm) redeliveries(q bus.Queue, published int) int {
-	return int(s.queue(q).Delivered.Consumer) - published
-}
-
-func byState(ends map[string]event) map[messages.State]int {
-	out := map[messages.State]int{}
-	for _, e := range ends {
-		out[e.state()]++
-	}
-	return out
-}
-
-func byReason(ends map[string]event) map[string]int {
+// tally counts ends by state and reason.
+func tally(ends map[string]event) map[string]int {
 	out := map[string]int{}
 	for _, e := range ends {
-		if e.reason() != "" {
-			out[e.reason()]++
-		}
-	}
-	return out
-}
-
-// batchStates counts the ends of the batches; those that are deferred or under way would show too.
-func (s *storm) batchStates() map[messages.State]int {
-	out := map[messages.State]int{}
-	for _, history := range s.histories("mail.batch.*.*.*") {
-		out[history[len(history)-1].state()]++
+		out[strings.TrimSpace(fmt.Sprint(e.state(), " ", e.reason()))]++
 	}
 	return out
 }

@@ -59,7 +59,8 @@ func TestStormOfFaultsKillsAndRestarts(t *testing.T) {
 	s := &storm{broker: b, began: time.Now(), installation: installAt(t, dir, b.url, 1, "RETRY_MAX=500ms",
 		"MAIL_BATCH_SIZE=100", "MAIL_BATCH_PARALLEL=1", "POLL_LIMIT=500", "POLL_OVERLAP=30s")}
 	s.set(func(s *sandbox.Settings) {
-		s.Latency, s.LogDelay, s.DeferredFor = sandbox.Duration(300*time.Millisecond), sandbox.Duration(500*time.Millisecond), sandbox.Duration(2*time.Second)
+		s.Latency, s.LogDelay, s.DeferredFor = sandbox.Duration(300*time.Millisecond), sandbox.Duration(500*time.Millisecond),
+			sandbox.Duration(2*time.Second)
 		s.ShareDeferred, s.ShareBounced = 0.1, 0.1
 	})
 	s.web.Config.Handler = s.hangable(s.web.Config.Handler)
@@ -217,7 +218,8 @@ func (s *storm) ask() {
 		select {
 		case <-pace.C:
 		case <-report.C:
-			s.t.Logf("%v: %d enrollments and %d messages asked for, %d kills, %d SIGTERM, %d pauses, %d kills of the server", time.Since(s.began).Round(time.Second),
+			s.t.Logf("%v: %d enrollments and %d messages asked for, %d kills, %d SIGTERM, %d pauses, %d kills of the server",
+				time.Since(s.began).Round(time.Second),
 				len(s.enrollments), len(s.letters), s.kills.Load(), s.stops.Load(), s.pauses.Load(), s.brokerKills.Load())
 		}
 	}
@@ -267,7 +269,8 @@ func (s *storm) settle() {
 		return enrollments+letters == 0
 	})
 	s.box.ClearFaults()
-	s.until("the sandbox to be done with its calls", time.Minute, func() bool { return s.changing.Load() == 0 }) // pollers may read all the time
+	// pollers may read all the time
+	s.until("the sandbox to be done with its calls", time.Minute, func() bool { return s.changing.Load() == 0 })
 	s.until("all of the sending log to be published", within, func() bool {
 		return s.count("mail.delivery.delivered.*")+s.count("mail.delivery.bounced.*") >= int(s.totals().Mail.Recipients)
 	})

@@ -27,9 +27,10 @@ import (
 // What comes beside faults and kills: requests that nobody takes or can read, a service
 // that hangs, and servers without room. 0 leaves one of them out.
 var (
-	stormPoison = flag.Float64("storm.poison", 0.1, "share of the requests that are refused with 403, cannot be read, or hold a quote that is not closed")
-	stormHang   = flag.Duration("storm.hang", 6*time.Second, "time between two times that an operation hangs, on average")
-	stormFull   = flag.Duration("storm.full", 5*time.Second, "time between two times that there is no room for events, on average")
+	stormPoison = flag.Float64("storm.poison", 0.1,
+		"share of the requests that are refused with 403, cannot be read, or hold a quote that is not closed")
+	stormHang = flag.Duration("storm.hang", 6*time.Second, "time between two times that an operation hangs, on average")
+	stormFull = flag.Duration("storm.full", 5*time.Second, "time between two times that there is no room for events, on average")
 )
 
 // hangs is how long an operation hangs: two calls, of which a minute has as many.
@@ -241,7 +242,8 @@ func byNumber(id string) bool {
 func (s *storm) wantTroubleEnded(ends map[string]event) {
 	s.t.Helper()
 	for id, e := range ends {
-		if s.refused[id] && (e.state() != messages.Failed && e.state() != messages.Uncertain || e.state() == messages.Failed && e.reason() != "refused") {
+		if s.refused[id] && (e.state() != messages.Failed && e.state() != messages.Uncertain || e.state() == messages.Failed &&
+			e.reason() != "refused") {
 			s.t.Errorf("%s, which is refused by 403, is %s: %s", id, e.state(), e.Raw)
 		}
 		if n := number(e.Body["invalid_count"]); e.operation() == messages.Send && s.unclosed[id] != (n == 1) {

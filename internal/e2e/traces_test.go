@@ -107,7 +107,8 @@ func (b *bubble) traced(subject string, body any) {
 func ofThePublisher(t *testing.T, s sdk.ReadOnlySpan) {
 	t.Helper()
 	links := s.Links()
-	if s.Parent().SpanID().String() != publisherSpan || s.SpanContext().TraceID().String() != publisherTrace || len(links) != 1 || links[0].SpanContext.SpanID().String() != publisherSpan {
+	if s.Parent().SpanID().String() != publisherSpan || s.SpanContext().TraceID().String() != publisherTrace || len(links) != 1 ||
+		links[0].SpanContext.SpanID().String() != publisherSpan {
 		t.Errorf("%s has the parent %s and the links %v", s.Name(), s.Parent().SpanID(), links)
 	}
 }
@@ -122,16 +123,21 @@ func TestATraceGoesFromThePublisherToTheSubscriber(t *testing.T) {
 
 		process := spans.one(t, "process mandate.enroll.requested")
 		ofThePublisher(t, process)
-		wantSaid(t, process, trace.SpanKindConsumer, "messaging.system=nats", "messaging.operation.name=process", "messaging.operation.type=process",
-			"messaging.destination.name=mandate.enroll.requested", "messaging.consumer.group.name=mandate-enroll", "messaging.message.conversation_id=done",
+		wantSaid(t, process, trace.SpanKindConsumer, "messaging.system=nats", "messaging.operation.name=process",
+			"messaging.operation.type=process",
+			"messaging.destination.name=mandate.enroll.requested", "messaging.consumer.group.name=mandate-enroll",
+			"messaging.message.conversation_id=done",
 			"errand.state=succeeded", "errand.delivery=1", "errand.attempt=1", "errand.repeated=false", "errand.probe=false")
 		call := spans.one(t, "POST /v3/mandates")
-		wantSaid(t, call, trace.SpanKindClient, "http.request.method=POST", "server.address=127.0.0.1", "server.port=8085", "url.full=http://127.0.0.1:8085/v3/mandates",
+		wantSaid(t, call, trace.SpanKindClient, "http.request.method=POST", "server.address=127.0.0.1", "server.port=8085",
+			"url.full=http://127.0.0.1:8085/v3/mandates",
 			"http.response.status_code=200", "network.protocol.version=1.1")
 		for _, state := range []string{"started", "succeeded"} {
 			s, e := spans.one(t, "publish mandate.enroll."+state+".{request_id}"), b.wantOne("mandate.enroll."+state+".done")
-			wantSaid(t, s, trace.SpanKindProducer, "messaging.operation.name=publish", "messaging.operation.type=send", "messaging.destination.name=mandate.enroll."+state+".done")
-			if want := "00-" + publisherTrace + "-" + s.SpanContext().SpanID().String() + "-01"; e.Header.Get("traceparent") != want || e.Header.Get("tracestate") != "shop=1" {
+			wantSaid(t, s, trace.SpanKindProducer, "messaging.operation.name=publish", "messaging.operation.type=send",
+				"messaging.destination.name=mandate.enroll."+state+".done")
+			if want := "00-" + publisherTrace + "-" + s.SpanContext().SpanID().String() + "-01"; e.Header.Get("traceparent") != want ||
+				e.Header.Get("tracestate") != "shop=1" {
 				t.Errorf("%s goes on from %s %s, want %s", state, e.Header.Get("traceparent"), e.Header.Get("tracestate"), want)
 			}
 			if s.Parent().SpanID() != process.SpanContext().SpanID() || call.Parent().SpanID() != process.SpanContext().SpanID() {
@@ -151,7 +157,8 @@ func TestATraceShowsRetriesRedeliveriesAndFailures(t *testing.T) {
 		spans, p := &spanRecorder{}, b.mandates()
 		p.Tracing.Spans, p.RetryTries = spans, 2
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Match: "order-busy", Times: 3})
-		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422, Match: "order-refused", Body: []byte(`{"message":"ann@example.test is not wanted"}`)})
+		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 422, Match: "order-refused",
+			Body: []byte(`{"message":"ann@example.test is not wanted"}`)})
 		for _, id := range []string{"busy", "refused"} {
 			b.traced("mandate.enroll.requested", enrollment(id))
 		}
@@ -230,23 +237,29 @@ func TestNoSpanHoldsWhatARequestSays(t *testing.T) {
 			b.fault(f)
 		}
 		for i := range 4 {
-			b.publish("mandate.enroll.requested", ofPayer(fmt.Sprint("e", i), "order_number", fmt.Sprintf("marked-order-%d", i), "portal_key", "marked-portal-key", "on_unknown", "report"))
+			b.publish("mandate.enroll.requested", ofPayer(fmt.Sprint("e", i), "order_number", fmt.Sprintf("marked-order-%d", i), "portal_key",
+				"marked-portal-key", "on_unknown", "report"))
 		}
 		b.publish("mandate.enroll.requested", []byte(`{"request_id":"bad","payer_email":"zoe@quill.example.test","zoe@quill.example.test":1}`))
-		b.publish("mandate.transactions.requested", map[string]any{"request_id": "all", "payer_email": payer["payer_email"], "order_number": "marked-order-0"})
-		b.publish("mail.send.requested", map[string]any{"request_id": "m", "from": "marked@example.test", "to": []string{"zoe@quill.example.test", "two@quill.example.test", "no address"},
+		b.publish("mandate.transactions.requested", map[string]any{"request_id": "all", "payer_email": payer["payer_email"],
+			"order_number": "marked-order-0"})
+		b.publish("mail.send.requested", map[string]any{"request_id": "m", "from": "marked@example.test",
+			"to":      []string{"zoe@quill.example.test", "two@quill.example.test", "no address"},
 			"subject": "marked-subject", "content": "marked-content"})
 		b.run(p, time.Hour, func() bool {
-			return b.count("dead.mandate.enroll.requested")+b.count("mandate.enroll.succeeded.*") > 4 && b.count("mandate.transactions.listed.all") > 0
+			return b.count("dead.mandate.enroll.requested")+b.count("mandate.enroll.succeeded.*") > 4 &&
+				b.count("mandate.transactions.listed.all") > 0
 		})
 		b.run(m, time.Minute, b.published("mail.send.accepted.m", 1))
 		text := strings.ToLower(spans.String())
-		for _, secret := range []string{"marked", "quill", "zoe", payer["payer_id"], payer["payer_telephone_number"], "token-for-tests", "key-for-tests", "portal-for-tests", "not wanted", "?"} {
+		for _, secret := range []string{"marked", "quill", "zoe", payer["payer_id"], payer["payer_telephone_number"], "token-for-tests",
+			"key-for-tests", "portal-for-tests", "not wanted", "?"} {
 			if strings.Contains(text, secret) {
 				t.Errorf("a span holds %s: %s", secret, text)
 			}
 		}
-		for name, n := range map[string]int{"POST /v3/mandates": 4, "GET /v3/mandates/transactions": 1, "POST /api/v0/messages": 2, "publish mail.batch.accepted.{request_id}": 2,
+		for name, n := range map[string]int{"POST /v3/mandates": 4, "GET /v3/mandates/transactions": 1, "POST /api/v0/messages": 2,
+			"publish mail.batch.accepted.{request_id}":      2,
 			"publish mandate.enroll.uncertain.{request_id}": 1} {
 			if got := len(spans.named(name)); got < n {
 				t.Errorf("%d spans are named %s, want %d: it was looked in too little\n%s", got, name, n, text)

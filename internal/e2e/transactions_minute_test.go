@@ -28,7 +28,8 @@ func (b *bubble) receive() {
 
 // defaultTransactions is transaction-poller with its defaults.
 func (b *bubble) defaultTransactions() *programs.TransactionPoller {
-	return &programs.TransactionPoller{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second, FullInterval: 24 * time.Hour, ListRate: listRate}
+	return &programs.TransactionPoller{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second,
+		FullInterval: 24 * time.Hour, ListRate: listRate}
 }
 
 // listRate is the default of TRANSACTIONS_RATE.
@@ -107,7 +108,8 @@ func TestEveryDecisionIsPublishedWithinAMinute(t *testing.T) {
 		found := b.wantWithin(first, time.Minute)
 		b.wantListRate()
 		made := b.between(began, decided)
-		t.Logf("%d decisions by %v; %.1f calls for each, %.0f an hour, %d of them look-ups", found.decisions, found.by, float64(made)/float64(found.decisions),
+		t.Logf("%d decisions by %v; %.1f calls for each, %.0f an hour, %d of them look-ups", found.decisions, found.by,
+			float64(made)/float64(found.decisions),
 			float64(made)/decided.Sub(began).Hours(), len(b.lookUps(epoch)))
 		t.Logf("callbacks %+v", b.totals().Callbacks)
 	})

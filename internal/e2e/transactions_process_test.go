@@ -60,7 +60,8 @@ func (m *mandates) killAgain(ctx context.Context, draw *rand.Rand, program strin
 // decide has each payer decide some time after the link is published.
 func (m *mandates) decide(ctx context.Context, while time.Duration) {
 	m.t.Helper()
-	links, err := m.js.OrderedConsumer(ctx, bus.MandateEvents, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"mandate.enroll.succeeded.*"}})
+	links, err := m.js.OrderedConsumer(ctx, bus.MandateEvents,
+		jetstream.OrderedConsumerConfig{FilterSubjects: []string{"mandate.enroll.succeeded.*"}})
 	must(m.t, err)
 	draw := rand.New(rand.NewPCG(1, 2))
 	reading, err := links.Consume(func(e jetstream.Msg) {
@@ -188,8 +189,10 @@ func (m *mandates) judge() {
 	if lost := m.count("mandate.enroll.uncertain.*"); lost == 0 {
 		m.t.Error("no link was lost")
 	}
-	m.t.Logf("%d kills; %d records in %d events, found by %v; applications %v, deductions %v; %d links lost; callbacks %+v, stored %d %v; %d calls for the list",
-		m.kills.Load(), o.Enroll.Accepted, len(first), by, o.Enroll.States, o.Enroll.Deductions, m.count("mandate.enroll.uncertain.*"), o.Callbacks, len(stored), checksums, o.Calls["transactions"])
+	m.t.Logf("%d kills; %d records in %d events, found by %v; applications %v, deductions %v; "+
+		"%d links lost; callbacks %+v, stored %d %v; %d calls for the list",
+		m.kills.Load(), o.Enroll.Accepted, len(first), by, o.Enroll.States, o.Enroll.Deductions, m.count("mandate.enroll.uncertain.*"),
+		o.Callbacks, len(stored), checksums, o.Calls["transactions"])
 }
 
 // The programs do what becomes of a mandate with the rights of their users: a return_url of
@@ -206,7 +209,8 @@ func TestAnApprovalIsPublishedAndItsCallbackStored(t *testing.T) {
 	in.decide(order, sandbox.Approve)
 	in.until("the callback to be stored", time.Minute, func() bool { return in.count("mandate.callback.received.r1") > 0 })
 	in.until("the approval to be published", time.Minute, func() bool { return in.count("mandate.application.approved.r1") == 1 })
-	want := map[string]bool{"callback-receiver": false, "mandate-consumer": false, bus.TransactionPoller: true} // who says how far a list is read
+	// who says how far a list is read
+	want := map[string]bool{"callback-receiver": false, "mandate-consumer": false, bus.TransactionPoller: true}
 	in.until("all three to say how they are, and the poller that it has read the list", time.Minute, func() bool {
 		said := map[string]bool{}
 		answers, err := bus.AskStatus(t.Context(), in.js.Conn())

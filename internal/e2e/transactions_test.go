@@ -19,7 +19,8 @@ import (
 )
 
 func (b *bubble) transactions() *programs.TransactionPoller {
-	return &programs.TransactionPoller{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second, FullInterval: 2 * time.Hour}
+	return &programs.TransactionPoller{Common: b.common(), MandateAPI: b.mandates().MandateAPI, Interval: 30 * time.Second,
+		FullInterval: 2 * time.Hour}
 }
 
 // Each state of each record is one event, under the request that it is of, through restarts and
@@ -46,7 +47,8 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 		for _, e := range append(b.events("mandate.application.>"), b.events("mandate.deduction.>")...) {
 			body := decode[messages.TransactionBody](t, e)
 			got[strings.Join(strings.Split(e.Subject, ".")[1:3], ".")]++
-			if want := strings.Replace(body.OrderNumber, "DD ", "r", 1); body.Match.Confidence != messages.MatchExact || !strings.HasSuffix(e.Subject, "."+want) || body.RequestID != want {
+			if want := strings.Replace(body.OrderNumber, "DD ", "r", 1); body.Match.Confidence != messages.MatchExact ||
+				!strings.HasSuffix(e.Subject, "."+want) || body.RequestID != want {
 				t.Errorf("%s is of %q, %+v", e.Subject, body.OrderNumber, body.Match)
 			}
 		}
@@ -133,7 +135,8 @@ func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhi
 		ids := map[string]bool{}
 		for _, e := range b.events("mandate.deduction.>") {
 			body := decode[messages.TransactionBody](t, e)
-			if ids[body.EventID] = true; e.Subject != "mandate.deduction.approved.unmatched" || body.Match.Confidence != messages.MatchNone || body.OrderNumber == "" {
+			if ids[body.EventID] = true; e.Subject != "mandate.deduction.approved.unmatched" || body.Match.Confidence != messages.MatchNone ||
+				body.OrderNumber == "" {
 				t.Errorf("%s, %+v", e.Subject, body.Match)
 			}
 		}
@@ -162,7 +165,8 @@ func (l *listed) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.meta(meta)
 	page := l.records[min(len(l.records), (number-1)*perPage):min(len(l.records), number*perPage)]
 	body, err := json.Marshal(map[string]any{"data": page, "links": links, "meta": meta})
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: r}, err
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: int64(len(body)),
+		Body: io.NopCloser(bytes.NewReader(body)), Request: r}, err
 }
 
 // A list is read to its end and without a fault whatever its pages say of their size and number,
@@ -187,7 +191,8 @@ func TestAListIsReadWholeWhateverItsPagesSay(t *testing.T) {
 			const n = 2*perPage + 10
 			list, now := &listed{meta: c.meta}, time.Now()
 			for i := range n {
-				list.records = append(list.records, map[string]any{"id": fmt.Sprint("tx-", i), "created_at": now.Add(-time.Duration(i) * time.Minute).Format(time.RFC3339),
+				list.records = append(list.records, map[string]any{"id": fmt.Sprint("tx-", i),
+					"created_at":       now.Add(-time.Duration(i) * time.Minute).Format(time.RFC3339),
 					"transaction_type": "Enrollment", "status": "0", "status_description": "New", "metadata": strings.Repeat("x", c.large)})
 			}
 			p := b.transactions()

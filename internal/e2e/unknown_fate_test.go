@@ -28,7 +28,8 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
 			b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Delay, Delay: sandbox.Duration(c.made), Times: 1})
 			if c.retryAfter != "" {
-				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1, Headers: map[string]string{"Retry-After": c.retryAfter}})
+				b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 1,
+					Headers: map[string]string{"Retry-After": c.retryAfter}})
 			}
 			b.script = func(call exchange) reply {
 				if first := b.of("enroll"); call.operation == "enroll" && len(first) > 0 && call.at.Sub(first[0].at) < c.made+time.Second {
@@ -62,7 +63,8 @@ func TestTheListIsReadRightBeforeEachCallAfterOneOfUnknownFate(t *testing.T) {
 	}{
 		{"busy", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Times: 12}},
 		{"held", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 402, Times: 3}},
-		{"asked to wait", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 3, Headers: map[string]string{"Retry-After": "7"}}},
+		{"asked to wait", sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 429, Times: 3,
+			Headers: map[string]string{"Retry-After": "7"}}},
 		{"unknown", sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 7}},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {

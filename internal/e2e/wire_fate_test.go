@@ -134,7 +134,8 @@ func TestWithoutAConnectionARequestWaits(t *testing.T) {
 		for _, operation := range []string{"enroll", "send"} {
 			runInBubble(t, names[i].name+", "+operation, func(t *testing.T, b *bubble) {
 				a := newSigner() // in the bubble's time
-				l := &recorder{pipe: &pipe{make(chan net.Conn), make(chan struct{})}, fault: connectFaults(a)[i], until: time.Now().Add(5 * time.Minute)}
+				l := &recorder{pipe: &pipe{make(chan net.Conn), make(chan struct{})}, fault: connectFaults(a)[i],
+					until: time.Now().Add(5 * time.Minute)}
 				w := newWire(t, b.box, l)
 				w.address, w.config = "https://"+secureHost, &tls.Config{RootCAs: a.pool()}
 				w.secure = func(c net.Conn) net.Conn {
@@ -222,8 +223,9 @@ type signer struct {
 func newSigner() *signer {
 	a := &signer{}
 	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour)}
 	der, _ := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	a.own, _ = x509.ParseCertificate(der)
 	return a
@@ -237,7 +239,8 @@ func (a *signer) pool() *x509.CertPool {
 
 // sign makes a certificate for a host.
 func (a *signer) sign(host string, until time.Time) tls.Certificate {
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{host}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{host}, NotBefore: time.Now().Add(-24 * time.Hour),
+		NotAfter: until}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.own, &a.key.PublicKey, a.key)
 	if err != nil {
 		panic(err)

@@ -79,7 +79,8 @@ func newRandomWire(t *testing.T) *randomWire {
 	must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	f := &randomWire{world: world{t: t, js: js, producer: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests", MailKey: "key-for-tests"})},
+	f := &randomWire{world: world{t: t, js: js, producer: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests",
+		MailKey: "key-for-tests"})},
 		draw: rand.New(rand.NewPCG(*wireSeed, 1)), hidden: map[string]bool{}, faults: map[string]int{}}
 	f.lastOutput = f.log.String
 	t.Cleanup(f.box.Close)
@@ -141,7 +142,8 @@ func (f *randomWire) late(c *call) bool {
 // hide shows an empty list.
 func (f *randomWire) hide(c *call) bool {
 	f.hides(c.URL.Query().Get("order_number"))
-	return c.say(answer{http.StatusOK, "application/json", `{"data":[],"links":{"next":null},"meta":{"current_page":1,"last_page":1,"total":0}}`}.with(""))
+	return c.say(answer{http.StatusOK, "application/json",
+		`{"data":[],"links":{"next":null},"meta":{"current_page":1,"last_page":1,"total":0}}`}.with(""))
 }
 
 func (f *randomWire) hides(order string) {
@@ -157,7 +159,8 @@ func (f *randomWire) run(enrollments, letters int) {
 	transport := f.w.transport()
 	defer transport.CloseIdleConnections()
 	log := zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.DebugLevel)
-	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: f.nats}, AdminAddr: "off", ShutdownGrace: 20 * time.Second, Logger: &log}, Transport: transport,
+	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: f.nats}, AdminAddr: "off", ShutdownGrace: 20 * time.Second,
+		Logger: &log}, Transport: transport,
 		UpstreamTimeout: 500 * time.Millisecond, RetryFirst: 5 * time.Millisecond, RetryMax: 50 * time.Millisecond, RetryTries: 4}
 	requests := programs.Requests{Concurrency: 48, GiveUpAfter: 24 * time.Hour}
 	ctx, stop := context.WithCancel(f.t.Context())
@@ -165,7 +168,8 @@ func (f *randomWire) run(enrollments, letters int) {
 	for _, p := range []programs.Program{
 		&programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: programs.MandateAPI{APIURL: f.w.address, APIVersion: "v3",
 			APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}},
-		&programs.MailConsumer{Common: common, Requests: requests, MailAPI: programs.MailAPI{APIURL: f.w.address, APIKey: "key-for-tests"}, BatchSize: 5, BatchParallel: 2},
+		&programs.MailConsumer{Common: common, Requests: requests, MailAPI: programs.MailAPI{APIURL: f.w.address, APIKey: "key-for-tests"},
+			BatchSize: 5, BatchParallel: 2},
 	} {
 		running.Go(func() {
 			if err := p.Run(ctx); err != nil {
@@ -184,7 +188,8 @@ func (f *randomWire) run(enrollments, letters int) {
 	stop()
 	running.Wait()
 	o := f.totals()
-	f.t.Logf("seed %d: %d requests in %v, %d faults of %d kinds, calls %v, oracle %v", *wireSeed, enrollments+letters, took.Round(time.Millisecond),
+	f.t.Logf("seed %d: %d requests in %v, %d faults of %d kinds, calls %v, oracle %v", *wireSeed, enrollments+letters,
+		took.Round(time.Millisecond),
 		f.hit, len(f.faults), f.w.calls, o.Calls)
 	f.w.wantOnly(f.t, strings.TrimPrefix(f.w.address, "http://"))
 	wantNoneOf(f.t, "the log", f.log.String(), append(wirePayers, wireSecrets...)...)
@@ -193,7 +198,7 @@ func (f *randomWire) run(enrollments, letters int) {
 // ends returns the one end of each request, and counts them.
 func (f *randomWire) ends(filter string, want int) map[string]event {
 	f.t.Helper()
-	ends, tally := map[string]event{}, map[string]int{}
+	ends := map[string]event{}
 	for _, e := range f.events(filter) {
 		wantNoneOf(f.t, e.Subject, e.Raw, wireSecrets...)
 		if !e.final() {
@@ -203,12 +208,11 @@ func (f *randomWire) ends(filter string, want int) map[string]event {
 			f.t.Errorf("%s ended twice: %s and %s", e.id(), before.Raw, e.Raw)
 		}
 		ends[e.id()] = e
-		tally[fmt.Sprint(e.state(), " ", e.reason())]++
 	}
 	if len(ends) != want {
 		f.t.Errorf("%s: %d requests ended, want %d", filter, len(ends), want)
 	}
-	f.t.Logf("%s: %v", filter, tally)
+	f.t.Logf("%s: %v", filter, tally(ends))
 	return ends
 }
 
