@@ -66,7 +66,8 @@ func (p *past) row(row map[string]any) {
 func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 	failpointBuild.programs(t)
 	const rows, mark, reports = 5, 1, 4 // two that are overdue, two summaries at least
-	die := []string{"before mark", "after mark", "before publish report", "after publish report", "before publish resolved", "after publish resolved",
+	die := []string{"before mark", "after mark", "before publish report", "after publish report", "before publish resolved",
+		"after publish resolved",
 		"before publish resolved, before publish report", "after publish resolved, after publish report"}
 	for n := 1; n <= reports; n++ {
 		die = append(die, fmt.Sprint("publishing@", rows+mark+n))
