@@ -193,7 +193,7 @@ func TestThePagesForThoseOnCallShowWhatIsPrinted(t *testing.T) {
 		}
 		pages = append(pages, text...)
 	}
-	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "list", "find.address", "find.order", "show", "show.mandate", "dead.list", "dead.redrive", "audit"} {
+	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "find.address", "find.order", "show", "show.mandate", "dead.list", "dead.redrive", "audit"} {
 		shown, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 		if err != nil {
 			t.Fatal(err)
