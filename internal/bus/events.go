@@ -181,7 +181,7 @@ func (s EventStore) Last(ctx context.Context, op messages.Operation, filter stri
 
 // Open returns the first event of an operation in a state at or behind a sequence of the events stream or, where that is
 // 0, a time; a zero one when there is none. It asks for one event at a time: no consumer can be lost or left behind.
-func (s EventStore) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Open, error) {
+func (s EventStore) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error) {
 	what := map[string]any{"next_by_subj": op.Subject(state, "*"), "seq": from}
 	if from == 0 {
 		delete(what, "seq")
@@ -189,12 +189,12 @@ func (s EventStore) Open(ctx context.Context, op messages.Operation, state messa
 	}
 	got, err := s.insist(ctx, op, what)
 	if err != nil {
-		return history.Open{}, fmt.Errorf("bus: read %s: %w", op.Subject(state, "*"), err)
+		return history.Pending{}, fmt.Errorf("bus: read %s: %w", op.Subject(state, "*"), err)
 	}
 	if got == nil {
-		return history.Open{}, nil
+		return history.Pending{}, nil
 	}
-	return history.Open{ID: messages.ParseSubject(got.Subject).ID, Sequence: got.Sequence, At: got.Time, Body: got.Data,
+	return history.Pending{ID: messages.ParseSubject(got.Subject).ID, Sequence: got.Sequence, At: got.Time, Body: got.Data,
 		Trace: history.Trace{Parent: got.Header.Get("traceparent"), State: got.Header.Get("tracestate")}}, nil
 }
 

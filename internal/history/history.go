@@ -50,8 +50,8 @@ type Entry struct {
 	Body     []byte
 }
 
-// Open is a request of which more may become known later.
-type Open struct {
+// Pending is a request of which more may become known later.
+type Pending struct {
 	ID       string
 	Sequence uint64    // of the event that says so
 	At       time.Time // when that event was stored

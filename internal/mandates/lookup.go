@@ -22,10 +22,10 @@ type Looks struct {
 	Logger zerolog.Logger
 	// Next gives the first event at or behind a sequence or, where that is 0, a time; a zero
 	// one when there is none. The error is the context's.
-	Next func(ctx context.Context, from uint64, since time.Time) (history.Open, error)
+	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
 	// Look looks one up at one of the ages, the last one before which was before (0: there
 	// was none). looked: the service was asked. Errors of the service are those of pkg/clients.
-	Look func(ctx context.Context, o history.Open, before, age time.Duration) (looked bool, err error)
+	Look func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error)
 	// Back is how old what is found at the start is at most; 0: as old as any.
 	Back time.Duration
 	// Held reports whether the service is not to be asked now; nil: it never is.
@@ -38,14 +38,14 @@ type Looks struct {
 
 // queue holds the looks at one age. The stream is in the order in which they are due.
 type queue struct {
-	before, age, next time.Duration // next is the age of the look after it; 0: there is none
-	from              uint64        // sequence behind the last one taken
-	since             time.Time     // where it begins, and then the newest one taken
-	asked             time.Time     // when the service was asked last
-	tries             int           // how often the one to look at could not be looked up
-	failed            time.Time     // since when
-	open              history.Open  // the one to look at; zero: to be asked for
-	due               time.Time     // when to look, or to ask
+	before, age, next time.Duration   // next is the age of the look after it; 0: there is none
+	from              uint64          // sequence behind the last one taken
+	since             time.Time       // where it begins, and then the newest one taken
+	asked             time.Time       // when the service was asked last
+	tries             int             // how often the one to look at could not be looked up
+	failed            time.Time       // since when
+	open              history.Pending // the one to look at; zero: to be asked for
+	due               time.Time       // when to look, or to ask
 }
 
 // Run works until ctx ends. What is open then is looked at again by the next program.
@@ -126,7 +126,7 @@ func (l *Looks) step(ctx context.Context, q *queue) (time.Duration, error) {
 		q.open, q.from, q.due, q.tries = open, open.Sequence+1, open.At.Add(q.age), 0
 		return 0, nil
 	case q.next > 0 && now.Sub(q.open.At) >= q.next: // late; the next age is due as well
-		q.open = history.Open{}
+		q.open = history.Pending{}
 		return 0, nil
 	case l.Held != nil && l.Held():
 		return max(l.Policy.Max, retry.ResolvePace), nil
@@ -141,7 +141,7 @@ func (l *Looks) step(ctx context.Context, q *queue) (time.Duration, error) {
 			q.failed = now
 		}
 		if q.tries >= maxTries && l.answered.After(q.failed) { // it is this one's own
-			q.open = history.Open{}
+			q.open = history.Pending{}
 		}
 		return max(l.Policy.Max, retry.ResolvePace, min(failed.RetryAfter, retry.RetryAfterMax)), err
 	}
@@ -151,7 +151,7 @@ func (l *Looks) step(ctx context.Context, q *queue) (time.Duration, error) {
 	if looked && l.Late != nil {
 		l.Late(now.Sub(q.due))
 	}
-	q.open = history.Open{} // an unknown fate or a refusal may be this one's own: it waits for its next age
+	q.open = history.Pending{} // an unknown fate or a refusal may be this one's own: it waits for its next age
 	switch {
 	case ok:
 		return max(l.Policy.Max, retry.ResolvePace), err

@@ -20,16 +20,16 @@ import (
 // events is a stream in memory.
 type events struct {
 	mu  sync.Mutex
-	all []history.Open
+	all []history.Pending
 }
 
 func (e *events) add(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.all = append(e.all, history.Open{ID: id, Sequence: uint64(len(e.all) + 1), At: time.Now()})
+	e.all = append(e.all, history.Pending{ID: id, Sequence: uint64(len(e.all) + 1), At: time.Now()})
 }
 
-func (e *events) next(_ context.Context, from uint64, since time.Time) (history.Open, error) {
+func (e *events) next(_ context.Context, from uint64, since time.Time) (history.Pending, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, o := range e.all {
@@ -37,13 +37,13 @@ func (e *events) next(_ context.Context, from uint64, since time.Time) (history.
 			return o, nil
 		}
 	}
-	return history.Open{}, nil
+	return history.Pending{}, nil
 }
 
 // seen are the looks: whose, and at what age.
 type seen []string
 
-func (s *seen) look(_ context.Context, o history.Open, _, age time.Duration) (bool, error) {
+func (s *seen) look(_ context.Context, o history.Pending, _, age time.Duration) (bool, error) {
 	*s = append(*s, fmt.Sprintf("%s after %v, for %v", o.ID, time.Since(o.At).Round(time.Second), age))
 	return true, nil
 }
@@ -95,7 +95,7 @@ func TestALateLookIsLeftOut(t *testing.T) {
 		}
 		l, late := looks(&e, &s), time.Duration(0)
 		l.Late = func(d time.Duration) { late = max(late, d.Truncate(time.Minute)) }
-		l.Look = func(ctx context.Context, o history.Open, before, age time.Duration) (bool, error) {
+		l.Look = func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error) {
 			_, _ = s.look(ctx, o, before, age)
 			time.Sleep(5 * time.Minute)
 			return true, nil
@@ -140,7 +140,7 @@ func TestAServiceThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 				l := looks(&e, &s)
 				ill := func() bool { return time.Since(began) < 5*time.Minute-5*time.Second }
 				l.Held = func() bool { return c.held && ill() }
-				l.Look = func(ctx context.Context, o history.Open, before, age time.Duration) (bool, error) {
+				l.Look = func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error) {
 					if asked++; c.err != nil && ill() {
 						return true, c.err
 					}
@@ -169,7 +169,7 @@ func TestOneThatIsNeverAnsweredDoesNotStopTheOthers(t *testing.T) {
 			}
 		}()
 		l := looks(&e, &s)
-		l.Look = func(ctx context.Context, o history.Open, before, age time.Duration) (bool, error) {
+		l.Look = func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error) {
 			if o.ID == "ill" {
 				return true, &clients.Error{Fate: clients.Held}
 			}
@@ -193,7 +193,7 @@ func TestManyThatAreLateKeepNoOthersWaiting(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		e.add("young")
 		l := looks(&e, &s)
-		l.Look = func(ctx context.Context, o history.Open, before, age time.Duration) (bool, error) {
+		l.Look = func(ctx context.Context, o history.Pending, before, age time.Duration) (bool, error) {
 			time.Sleep(time.Second)
 			if o.ID == "young" {
 				return s.look(ctx, o, before, age)

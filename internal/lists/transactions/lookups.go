@@ -46,7 +46,7 @@ type LookUps struct {
 // EnrollmentEvents are those of single enrollments.
 type EnrollmentEvents interface {
 	// Open gives the first event in a state: see mandates.Looks.
-	Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Open, error)
+	Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
 	// LastOf gives the last event of an operation and a request in a state, "*": in any; a
 	// zero one when there is none.
 	LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error)
@@ -70,7 +70,7 @@ func (l *LookUps) Run(ctx context.Context) {
 
 func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State) *mandates.Looks {
 	return &mandates.Looks{What: what, Policy: l.Policy, Logger: l.Logger,
-		Next: func(ctx context.Context, from uint64, since time.Time) (history.Open, error) {
+		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return l.Events.Open(ctx, op, state, from, since)
 		},
 		Late: func(late time.Duration) {
@@ -82,7 +82,7 @@ func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Oper
 
 // open looks an enrollment up whose link was published, unless it is decided or its link has
 // expired long ago.
-func (l *LookUps) open(ctx context.Context, o history.Open, before, _ time.Duration) (looked bool, err error) {
+func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Duration) (looked bool, err error) {
 	var succeeded messages.EnrollSucceeded
 	if err := messages.DecodeEvent(o.Body, &succeeded); err != nil || succeeded.OrderNumber == "" {
 		return false, nil // nobody can look that up
@@ -119,7 +119,7 @@ func (l *LookUps) application(ctx context.Context, id string) (decided bool, at 
 // whoever has the address can send as many as the receiver takes. One that came right after a
 // look has another one when that is due; so has one that nothing was decided by: the service may
 // call before it lists.
-func (l *LookUps) called(ctx context.Context, o history.Open, before, age time.Duration) (looked bool, err error) {
+func (l *LookUps) called(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error) {
 	key, now := maphash.String(seed, o.ID), time.Now()
 	if last := l.looked[key]; last.After(o.At.Add(before)) || now.Sub(last) < retry.CallbackEvery {
 		return false, nil

@@ -24,16 +24,16 @@ import (
 // called are the callbacks of requests, by sequence from 1.
 type called struct {
 	mu  sync.Mutex
-	all []history.Open
+	all []history.Pending
 }
 
 func (c *called) call(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = append(c.all, history.Open{ID: id, Sequence: uint64(len(c.all) + 1), At: time.Now()})
+	c.all = append(c.all, history.Pending{ID: id, Sequence: uint64(len(c.all) + 1), At: time.Now()})
 }
 
-func (c *called) Open(_ context.Context, op messages.Operation, _ messages.State, from uint64, since time.Time) (history.Open, error) {
+func (c *called) Open(_ context.Context, op messages.Operation, _ messages.State, from uint64, since time.Time) (history.Pending, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, o := range c.all {
@@ -41,7 +41,7 @@ func (c *called) Open(_ context.Context, op messages.Operation, _ messages.State
 			return o, nil
 		}
 	}
-	return history.Open{}, nil
+	return history.Pending{}, nil
 }
 
 func (c *called) LastOf(_ context.Context, op messages.Operation, _ messages.State, id string) (history.Entry, error) {
