@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -19,24 +18,9 @@ type Prior struct {
 	State   messages.State
 	Last    []byte // body of that event
 	Started []byte // body of the last started event, if there is one
-	// Again: a person has said that it is to be done though a call of unknown fate was made,
-	// and no call of such a fate was made since.
-	Again bool
-	Facts
-}
-
-// Facts are what handlers ask of the last event, whatever it is.
-type Facts struct {
-	At           messages.Time         `json:"at"`
-	NotBefore    messages.Time         `json:"not_before"`
-	Deadline     messages.Time         `json:"deadline"`      // of the announced call; started only
-	AfterUnknown bool                  `json:"after_unknown"` // a call of unknown fate was made
-	Unknown      messages.Reason       `json:"unknown"`       // why it is unknown, while that is found out
-	HeldCount    int                   `json:"held_count"`    // how often it met held while others succeeded
-	Reason       messages.Reason       `json:"reason"`        // of reopened: that of the outcome before
-	Message      string                `json:"message"`
-	HTTPStatus   int                   `json:"http_status"`
-	Was          messages.PriorOutcome `json:"was"` // of reopened
+	// Again: a person said to do it though a call of unknown fate was made, and no such call was made since.
+	Again          bool
+	messages.Facts // of the last event; the reason of reopened is that of the outcome before
 }
 
 // Waited is how long the request was deferred for; 0 when it was not.
@@ -62,30 +46,26 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 		h.last = 0
 		return Prior{}, err
 	}
-	var b struct {
-		Attempt     int    `json:"attempt"`
-		Fingerprint string `json:"fingerprint"`
-		Facts
-	}
 	now := time.Now()
-	if json.Unmarshal(e.Body, &b) != nil || b.Attempt < 0 || b.Attempt > math.MaxInt32 || b.Deadline.Sub(now) > farthest || b.NotBefore.Sub(now) > farthest {
+	f, err := messages.ReadFacts(e.Body)
+	if err != nil || f.Attempt < 0 || f.Attempt > math.MaxInt32 || f.Deadline.Sub(now) > farthest || f.NotBefore.Sub(now) > farthest {
 		return Prior{}, h.corrupt(e)
 	}
-	p := Prior{State: messages.StateOf(e.Subject), Last: e.Body, Facts: b.Facts}
+	p := Prior{State: messages.StateOf(e.Subject), Last: e.Body, Facts: f}
 	own := e.Sequence == h.last // stored by this very worker
-	h.last, h.Attempt = e.Sequence, b.Attempt
+	h.last, h.Attempt = e.Sequence, f.Attempt
 	switch p.State {
 	case messages.Started:
 		p.Started = e.Body
 	case messages.Deferred, messages.Reopened:
-		if err = h.behind(ctx, &p, &b.Fingerprint); err != nil {
+		if err = h.behind(ctx, &p); err != nil {
 			return Prior{}, err
 		}
 	}
 	switch {
-	case p.State == messages.Reopened && b.Fingerprint == "": // nobody knows what is to be run
+	case p.State == messages.Reopened && p.Fingerprint == "": // nobody knows what is to be run
 		return Prior{}, h.corrupt(e)
-	case h.Fingerprint != "" && b.Fingerprint != "" && b.Fingerprint != h.Fingerprint:
+	case h.Fingerprint != "" && p.Fingerprint != "" && p.Fingerprint != h.Fingerprint:
 		conflict := &ConflictError{ID: h.ID}
 		if p.State == messages.Failed && !p.AfterUnknown {
 			conflict.failed = &failure{p.Reason}
@@ -95,10 +75,10 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 		return h.reopenedBatch(ctx, p)
 	case p.State.Final(h.Operation):
 		return Prior{}, &AlreadyDoneError{State: p.State, Body: e.Body, Sequence: e.Sequence}
-	case (p.State == messages.Started || p.State == messages.Page) && b.Deadline.After(now) && !own:
-		return Prior{}, &RetryLaterError{At: b.Deadline.Time}
-	case p.State == messages.Deferred && b.NotBefore.After(now):
-		return Prior{}, &RetryLaterError{At: b.NotBefore.Time}
+	case (p.State == messages.Started || p.State == messages.Page) && p.Deadline.After(now) && !own:
+		return Prior{}, &RetryLaterError{At: p.Deadline.Time}
+	case p.State == messages.Deferred && p.NotBefore.After(now):
+		return Prior{}, &RetryLaterError{At: p.NotBefore.Time}
 	case !slices.Contains([]messages.State{messages.Started, messages.Deferred, messages.Reopened, messages.Page}, p.State):
 		return Prior{}, &RetryLaterError{At: now.Add(retry.Newer), Cause: fmt.Errorf("the state %q is for a newer program", messages.Cut(string(p.State)))}
 	}
@@ -113,9 +93,8 @@ func (h *History) corrupt(e Entry) error {
 // stream may answer each time.
 const replicaReads = 10
 
-// behind reads what is behind a deferred or reopened event. fingerprint is that of the event,
-// and becomes the request's.
-func (h *History) behind(ctx context.Context, p *Prior, fingerprint *string) error {
+// behind reads what is behind a deferred or reopened event. Deferred names no fingerprint: its started event does.
+func (h *History) behind(ctx context.Context, p *Prior) error {
 	if p.State == messages.Reopened {
 		p.Reason = p.Was.Reason
 	}
@@ -128,14 +107,11 @@ func (h *History) behind(ctx context.Context, p *Prior, fingerprint *string) err
 		return err
 	}
 	if started.Body != nil {
-		var b struct {
-			Fingerprint string `json:"fingerprint"`
-		}
-		_ = json.Unmarshal(started.Body, &b) // what cannot be read names none
+		begun, _ := messages.ReadFacts(started.Body) // what cannot be read names none
 		if p.State == messages.Deferred {
-			*fingerprint = b.Fingerprint
+			p.Fingerprint = begun.Fingerprint
 		}
-		if b.Fingerprint == *fingerprint { // else it is of other contents, that were corrected
+		if begun.Fingerprint == p.Fingerprint { // else it is of other contents, that were corrected
 			p.Started = started.Body
 		}
 	}
@@ -159,8 +135,7 @@ func (h *History) again(ctx context.Context, p Prior, started uint64) (bool, err
 	if err != nil || e.Body == nil {
 		return false, err
 	}
-	var reopened messages.Common
-	_ = messages.DecodeEvent(e.Body, &reopened)
+	reopened, _ := messages.ReadFacts(e.Body)
 	noCall := e.Sequence > started && h.Attempt <= reopened.Attempt // since then; of started a replica may lag behind
 	return h.redriven(e.Body) && (noCall || nothingDone), nil
 }

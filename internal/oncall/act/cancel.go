@@ -111,7 +111,7 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 // over reports whether a request may be cancelled over its last event.
 func (c *cancelling) over(ctx context.Context, log history.Log, last history.Entry) error {
 	state := messages.StateOf(last.Subject)
-	var facts history.Facts
+	var facts messages.Facts
 	var f final
 	if messages.DecodeEvent(last.Body, &facts) != nil || messages.DecodeEvent(last.Body, &f) != nil {
 		return refuse("the last event of %s cannot be read", c.id)
@@ -153,7 +153,7 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 		if err != nil {
 			return err
 		}
-		var batch history.Facts
+		var batch messages.Facts
 		switch was := messages.StateOf(e.Subject); {
 		case e.Sequence == 0, was == messages.Refused:
 		case was == messages.Deferred && messages.DecodeEvent(e.Body, &batch) == nil && !batch.AfterUnknown:
