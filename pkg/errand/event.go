@@ -1,7 +1,6 @@
 package errand
 
 import (
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,13 +35,9 @@ func (e Event) String() string { return e.Subject }
 // About is the event itself: what the outcomes have in common.
 func (e Event) About() Event { return e }
 
-// newEvent splits the subject <domain>.<operation>.<state>.<id>.
 func newEvent(subject string, header nats.Header, data []byte) Event {
-	e := Event{Subject: subject, Header: header, Data: data, State: messages.StateOf(subject)}
-	if parts := strings.Split(subject, "."); len(parts) >= 4 {
-		e.Operation, e.RequestID = messages.Operation(parts[0]+"."+parts[1]), parts[3]
-	}
-	return e
+	s := messages.ParseSubject(subject)
+	return Event{Operation: s.Operation, State: s.State, RequestID: s.ID, Subject: subject, Header: header, Data: data}
 }
 
 // delivered is an event that a consumer delivers.
@@ -92,28 +87,20 @@ type Uncertain struct {
 	Message string
 }
 
-// outcomeOf reads a final event. A body that cannot be read leaves the fields empty.
+// outcomeOf reads a final event. What cannot be read of its body stays empty.
 func outcomeOf(e Event) Outcome {
-	var b struct {
-		Outcome              messages.State
-		Reason               messages.Reason
-		Message              string
-		Fields               map[string][]string
-		ConflictsWith        string `json:"conflicts_with"`
-		Accepted, Recipients int
-	}
-	_ = e.Decode(&b)
+	f, _ := messages.ReadFacts(e.Data)
 	state := e.State
 	if state == messages.Resolved {
-		state = b.Outcome
+		state = f.Outcome
 	}
 	switch state {
 	case messages.Succeeded, messages.Accepted, messages.Listed, messages.Reported:
 		return Succeeded{e}
 	case messages.Partial:
-		return Partial{e, b.Accepted, b.Recipients}
+		return Partial{e, f.Accepted, f.Recipients}
 	case messages.Failed:
-		return Failed{e, b.Reason, b.Message, b.Fields, b.ConflictsWith}
+		return Failed{e, f.Reason, f.Message, f.Fields, f.ConflictsWith}
 	}
-	return Uncertain{e, b.Reason, b.Message}
+	return Uncertain{e, f.Reason, f.Message}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"errand/pkg/messages"
 )
 
 // How often Wait looks, and how long it waits for a server's answer.
@@ -79,11 +81,8 @@ func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
 // and other contents: one that this one conflicts with, or corrects; or one that had its
 // position before the stream of requests was made again.
 func (r Receipt) isOwn(e Event) bool {
-	var b struct {
-		Fingerprint string `json:"fingerprint"`
-	}
-	_ = e.Decode(&b) // not every event has one
-	return b.Fingerprint == "" || r.Fingerprint == "" || b.Fingerprint == r.Fingerprint
+	f, _ := messages.ReadFacts(e.Data) // not every event has a fingerprint
+	return f.Fingerprint == "" || r.Fingerprint == "" || f.Fingerprint == r.Fingerprint
 }
 
 // lastUnder is the last event under a filter; a zero Event where there is none.
