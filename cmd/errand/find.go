@@ -19,19 +19,20 @@ type find struct {
 	NATS access `embed:"" group:"nats"`
 	output
 	programs.RecipientKey
-	Word  string `arg:"" name:"word" help:"A request id, an order number or an e-mail address."`
+	Word  string `arg:"" name:"word" help:"A request id, an order number, an e-mail address, or a payer's id, name or telephone number."`
 	Since when   `placeholder:"TIME" help:"Look at events since then alone: 24h, 3d, or a date. Default: all that are kept."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*find) Help() string {
-	return `Finds requests by their id, their order number or an e-mail address: of a recipient, whom events know by a key of the address alone, or of a payer. Of mail it says what the sending log last said of that address, and of an order number which records of the transaction list have it and are of no request. The exit status is 1 when nothing is found.
+	return `Finds requests by their id or by a whole value that they name: an order number, the address of a recipient or a payer, a payer's id, name or telephone number. Case and spaces do not matter. Of mail it shows what the sending log last said of that address; records of the sending log and of the transaction list that match no request are listed below. The exit status is 1 when nothing is found.
 
-If mail-consumer has a RECIPIENT_KEY, give the same here: without it no recipient is found.
+If mail-consumer has a RECIPIENT_KEY, give the same here: without it a recipient is found only by the rows of the sending log.
 
 Examples:
 
     errand find DD001
+    errand find "Tan & Sons"
     errand find ann@example.com
     errand find ann@example.com --since 3d -o name
     RECIPIENT_KEY_FILE=/run/secrets/recipient errand find ann@example.com`
@@ -49,7 +50,7 @@ func (f *find) run(ctx context.Context, c console) error {
 		return err
 	}
 	return f.read(ctx, f.NATS, "find", c, func(b broker, c console, now time.Time) error {
-		found, err := b.reader().Find(ctx, strings.TrimSpace(f.Word), secrets, f.Since.from(now), now)
+		found, err := b.reader().Find(ctx, strings.TrimSpace(f.Word), secrets, f.Since.from(now))
 		if err != nil {
 			return err
 		}
@@ -79,6 +80,9 @@ func (f *find) write(c console, found inspect.Finding, now time.Time) error {
 	}
 	writeUnread(c, found.Unread)
 	if len(found.Found)+len(found.Rows)+len(found.Records) == 0 {
+		if found.Hidden != nil {
+			return fmt.Errorf("not found in what this user may read: %w", found.Hidden)
+		}
 		return errors.New("not found: no request that waits and no event that is kept names it")
 	}
 	return nil

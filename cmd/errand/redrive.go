@@ -123,15 +123,13 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 	return q, nil
 }
 
-var classColours = map[act.Class]colour{act.Safe: green, act.Reopened: green, act.Twice: yellow, act.WasDone: red, act.Cancelled: red, act.CannotRun: red}
-
 // plan shows what would be done.
 func (d *deadRedrive) plan(c console, items []act.Item) {
 	l := listing{head: []string{"SEQUENCE", "OPERATION", "CLASS", "REASON", "REQUEST", "WHY"}, none: "no dead letters"}
-	classes := map[act.Class]int{}
+	classes := map[inspect.Class]int{}
 	for _, i := range items {
 		classes[i.Class]++
-		l.rows = append(l.rows, []cell{cellOf(strconv.FormatUint(i.Sequence, 10)), cellOf(inspect.Short(i.Operation)), {string(i.Class), classColours[i.Class]},
+		l.rows = append(l.rows, []cell{cellOf(strconv.FormatUint(i.Sequence, 10)), cellOf(inspect.Short(i.Operation)), {string(i.Class), colours[i.Class.Info().Look]},
 			cellOf(string(i.Reason)), cellOf(i.RequestID), cellOf(i.Says)})
 		l.names, l.values = append(l.names, i.RequestID), append(l.values, i)
 	}
@@ -140,13 +138,13 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 		return
 	}
 	var said []string
-	for _, class := range []act.Class{act.Safe, act.Reopened, act.Twice, act.WasDone, act.Cancelled, act.CannotRun, act.Underway, act.Superseded} {
-		if n := classes[class]; n > 0 {
-			said = append(said, fmt.Sprintf("%d %s", n, class))
+	for _, info := range inspect.Classes {
+		if n := classes[info.Class]; n > 0 {
+			said = append(said, fmt.Sprintf("%d %s", n, info.Class))
 		}
 	}
 	fmt.Fprintf(c.out, "\n%s. Nothing was done: --yes --why REASON runs what is safe", strings.Join(said, ", "))
-	if classes[act.Twice] > 0 {
+	if classes[inspect.Twice] > 0 {
 		fmt.Fprint(c.out, ", --accept-twice ID what may be done twice")
 	}
 	fmt.Fprintln(c.out, ".")
@@ -186,7 +184,7 @@ func (d *deadRedrive) conclude(c console, done []act.Redriven) error {
 		switch {
 		case r.Result == act.Done:
 			n++
-		case r.Class != act.Underway && r.Class != act.Superseded:
+		case r.Class != inspect.Underway && r.Class != inspect.Superseded:
 			left++
 		}
 	}

@@ -10,19 +10,20 @@ import (
 
 	"errand/internal/bus"
 	"errand/internal/oncall/act"
+	"errand/internal/oncall/inspect"
 	"errand/internal/sandbox/devkit"
 	"errand/pkg/messages"
 )
 
 func itemsOf() []act.Item {
-	item := func(sequence uint64, op messages.Operation, id string, reason messages.Reason, class act.Class, says string) act.Item {
+	item := func(sequence uint64, op messages.Operation, id string, reason messages.Reason, class inspect.Class, says string) act.Item {
 		return act.Item{Sequence: sequence, Operation: op, RequestID: id, Reason: reason, Class: class, Says: says}
 	}
 	return []act.Item{
-		item(17, messages.Send, "send-invoice-17", messages.ReasonRefused, act.Safe, "2 batches not accepted; the others are not sent again"),
-		item(16, messages.Enroll, "enroll-signup-4711", messages.ReasonNoAnswer, act.Twice, "a call of unknown fate is behind it; its order number is looked up before the call"),
-		item(14, messages.Enroll, "enroll-signup-4709", messages.ReasonLinkLost, act.WasDone, "its order number is listed: the payer is enrolled, or is about to be"),
-		item(12, messages.Enroll, "enroll-signup-4702", messages.ReasonUnavailable, act.Underway, "it is reopened already, and waits in its queue"),
+		item(17, messages.Send, "send-invoice-17", messages.ReasonRefused, inspect.Safe, "2 batches not accepted; the others are not sent again"),
+		item(16, messages.Enroll, "enroll-signup-4711", messages.ReasonNoAnswer, inspect.Twice, "a call of unknown fate is behind it; its order number is looked up before the call"),
+		item(14, messages.Enroll, "enroll-signup-4709", messages.ReasonLinkLost, inspect.WasDone, "its order number is listed: the payer is enrolled, or is about to be"),
+		item(12, messages.Enroll, "enroll-signup-4702", messages.ReasonUnavailable, inspect.Underway, "it is reopened already, and waits in its queue"),
 	}
 }
 
@@ -36,9 +37,13 @@ func failed(t *testing.T, js jetstream.JetStream, id, reason string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer(t, js, "mandate.enroll.failed."+id, fmt.Sprintf(`{"request_id":%q,"reason":%q,"fingerprint":%q}`, id, reason, meta.Fingerprint))
-	last, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.mandate.enroll.requested", Data: []byte(body), Header: nats.Header{"Errand-Request-Id": {id}, "Errand-Reason": {reason}}})
-	if err != nil || last.Sequence == 0 {
+	ended, err := js.Publish(t.Context(), "mandate.enroll.failed."+id, fmt.Appendf(nil, `{"request_id":%q,"reason":%q,"fingerprint":%q}`, id, reason, meta.Fingerprint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.mandate.enroll.requested", Data: []byte(body), Header: nats.Header{
+		nats.MsgIdHdr: {bus.DeadLetterID(messages.Enroll, id, ended.Sequence)}, "Errand-Request-Id": {id}, "Errand-Reason": {reason}}})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

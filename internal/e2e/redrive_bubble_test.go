@@ -54,7 +54,7 @@ func TestARedrivenMessageSendsOnlyTheBatchesThatWereNotAccepted(t *testing.T) {
 		b.box.ClearFaults()
 		calls := b.calls("send")
 
-		if r := b.redrive("m1"); r.Class != deeds.Twice || r.Result != deeds.Done || !slices.Equal(r.Batches, []int{2}) ||
+		if r := b.redrive("m1"); r.Class != inspect.Twice || r.Result != deeds.Done || !slices.Equal(r.Batches, []int{2}) ||
 			!slices.Equal(r.Unknown, []int{3}) {
 			t.Fatalf("%+v", r)
 		}
@@ -97,7 +97,7 @@ func TestAPartialMessageLeavesADeadLetter(t *testing.T) {
 			t.Errorf("the dead letter: %v", d.Header)
 		}
 		b.box.ClearFaults()
-		if r := b.redrive("m1"); r.Class != deeds.Safe || r.Result != deeds.Done {
+		if r := b.redrive("m1"); r.Class != inspect.Safe || r.Result != deeds.Done {
 			t.Fatalf("%+v", r)
 		}
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.accepted.m1", 1))
@@ -117,7 +117,7 @@ func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
 		b.wantEnd("mandate.enroll", "uncertain", "r1")
 		time.Sleep(3 * time.Hour) // its give_up_at has passed
-		if r := b.redrive("r1"); r.Class != deeds.Twice || r.Result != deeds.NotDone {
+		if r := b.redrive("r1"); r.Class != inspect.Twice || r.Result != deeds.NotDone {
 			t.Fatalf("nobody accepted that: %+v", r)
 		}
 		b.fault(often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503}))
@@ -146,7 +146,7 @@ func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 		if e := b.events("mandate.enroll.uncertain.r2")[1]; e.reason() != "link_lost" || b.calls("enroll") != calls {
 			t.Errorf("want no call: %s", e.Raw)
 		}
-		if r := b.redrive("r2"); r.Class != deeds.WasDone || r.Result != deeds.NotDone {
+		if r := b.redrive("r2"); r.Class != inspect.WasDone || r.Result != deeds.NotDone {
 			t.Errorf("listed: %+v", r)
 		}
 	})
@@ -208,7 +208,7 @@ func TestACancelledRequestMakesNoCall(t *testing.T) {
 			if n := op.served(b.oracle()); n != 0 {
 				t.Fatalf("carried out %d times", n)
 			}
-			if r := b.redrive(op.id); r.Class != deeds.Cancelled || r.Result != deeds.NotDone {
+			if r := b.redrive(op.id); r.Class != inspect.Cancelled || r.Result != deeds.NotDone {
 				t.Errorf("not by accident: %+v", r)
 			}
 			b.publish(op.operation+".requested", op.request("second"))

@@ -107,14 +107,9 @@ func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.
 	for _, outcome := range []messages.State{messages.Succeeded, messages.Failed} {
 		resolved.WithLabelValues(string(outcome))
 	}
-<<<<<<< HEAD
 	return &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Logger: r.log,
 		WithoutPayer: p.withoutPayer(),
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
-=======
-	return &enroll.Resolver{Upstream: api, Policy: p.policy(), Zone: zone, Held: held.Active, Log: store, Logger: r.log, WithoutPayer: p.withoutPayer(),
-		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
->>>>>>> 50c0db8 (internal/history: call a request with more to come Pending)
 			return store.Open(ctx, messages.Enroll, messages.Uncertain, from, since)
 		},
 		Began: func(ctx context.Context, id string, before uint64) (time.Time, error) {

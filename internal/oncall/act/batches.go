@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"errand/internal/history"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -13,13 +14,13 @@ import (
 func (i Item) batched(ctx context.Context, log history.Log, outcome, last history.Entry) (Item, error) {
 	var body messages.SendOutcome
 	if err := messages.DecodeEvent(outcome.Body, &body); err != nil {
-		return i.as(CannotRun, "its outcome cannot be read"), nil
+		return i.as(inspect.CannotRun, "its outcome cannot be read"), nil
 	}
 	proven := map[int]bool{}
 	if i.State == messages.Resolved {
 		var resolved messages.SendResolved
 		if err := messages.DecodeEvent(last.Body, &resolved); err != nil {
-			return i.as(CannotRun, "what was found out of it cannot be read"), nil
+			return i.as(inspect.CannotRun, "what was found out of it cannot be read"), nil
 		}
 		for _, b := range resolved.Evidence.Batches {
 			proven[b.Batch] = true
@@ -60,17 +61,17 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 	}
 	switch {
 	case body.Batches == 0 && i.was.State == messages.Failed && !i.afterUnknown:
-		return i.as(Safe, "no call was made"), nil
+		return i.as(inspect.Safe, "no call was made"), nil
 	case body.Batches == 0:
-		return i.as(CannotRun, "its outcome does not say which batches are open"), nil
+		return i.as(inspect.CannotRun, "its outcome does not say which batches are open"), nil
 	case len(i.Batches)+len(i.Unknown) == 0:
-		return i.as(WasDone, "every batch was accepted"), nil
+		return i.as(inspect.WasDone, "every batch was accepted"), nil
 	case len(i.Unknown) == 0:
-		return i.as(Safe, "%s; the others are not sent again", i.Batched()), nil
+		return i.as(inspect.Safe, "%s; the others are not sent again", i.Batched()), nil
 	case len(i.Batches) == 0:
-		return i.as(Twice, "%s: its recipients may have the mail already", i.Batched()), nil
+		return i.as(inspect.Twice, "%s: its recipients may have the mail already", i.Batched()), nil
 	}
-	return i.as(Twice, "%s: without accepting that, only the former are sent", i.Batched()), nil
+	return i.as(inspect.Twice, "%s: without accepting that, only the former are sent", i.Batched()), nil
 }
 
 // stateOfBatch is the state of a batch in its own history; Uncertain where nobody knows.

@@ -2,7 +2,6 @@ package act
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -95,12 +94,8 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 		if c.fingerprint != "" && c.fingerprint != print {
 			return c, refuse("its queue has the id %s more than once, with other contents: the first one to be taken would be corrected by the other", id)
 		}
-		var body struct {
-			OrderNumber any `json:"order_number"`
-		}
-		_ = json.Unmarshal(m.Data, &body) // what cannot be read names none
-		c.order, _ = body.OrderNumber.(string)
-		c.fingerprint, c.says = print, "it is queued, and nobody had it yet"
+		f, _ := messages.ReadFacts(m.Data) // what cannot be read names no order
+		c.order, c.fingerprint, c.says = f.OrderNumber, print, "it is queued, and nobody had it yet"
 	}
 	if len(waiting) == 0 {
 		return c, errUnseen
@@ -111,9 +106,8 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 // over reports whether a request may be cancelled over its last event.
 func (c *cancelling) over(ctx context.Context, log history.Log, last history.Entry) error {
 	state := messages.StateOf(last.Subject)
-	var facts messages.Facts
-	var f final
-	if messages.DecodeEvent(last.Body, &facts) != nil || messages.DecodeEvent(last.Body, &f) != nil {
+	facts, err := messages.ReadFacts(last.Body)
+	if err != nil {
 		return refuse("the last event of %s cannot be read", c.id)
 	}
 	p := history.Prior{State: state, Facts: facts}
@@ -127,17 +121,12 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 	case p.Acted():
 		return refuse("a call of unknown fate is behind %s, or a part of it was done: as cancelled it would be said that nothing was", c.id)
 	}
-	c.last, c.fingerprint, c.says = last.Sequence, f.Fingerprint, "it is "+string(state)+", with nothing done"
+	c.last, c.fingerprint, c.says = last.Sequence, facts.Fingerprint, "it is "+string(state)+", with nothing done"
 	started, err := log.Last(ctx, c.op, c.op.Subject(messages.Started, c.id))
 	if err != nil {
 		return err
 	}
-	var begun struct {
-		Fingerprint string `json:"fingerprint"`
-		OrderNumber string `json:"order_number"`
-		Batches     int    `json:"batches"`
-	}
-	_ = messages.DecodeEvent(started.Body, &begun) // expired, it says nothing
+	begun, _ := messages.ReadFacts(started.Body) // expired, it says nothing
 	if c.op == messages.Send && state == messages.Deferred && begun.Batches == 0 {
 		return refuse("the event that says how %s was begun is gone: nobody knows whether a part of it was done", c.id)
 	}
@@ -148,15 +137,15 @@ func (c *cancelling) over(ctx context.Context, log history.Log, last history.Ent
 	if c.op != messages.Send || begun.Batches == 1 {
 		return nil
 	}
-	for n := 1; n <= begun.Batches; n++ {
+	for n := 1; n <= int(begun.Batches); n++ {
 		e, err := log.Last(ctx, messages.Batch, messages.Batch.Filter(messages.BatchID(c.id, n)))
 		if err != nil {
 			return err
 		}
-		var batch messages.Facts
+		batch, err := messages.ReadFacts(e.Body)
 		switch was := messages.StateOf(e.Subject); {
 		case e.Sequence == 0, was == messages.Refused:
-		case was == messages.Deferred && messages.DecodeEvent(e.Body, &batch) == nil && !batch.AfterUnknown:
+		case was == messages.Deferred && err == nil && !batch.AfterUnknown:
 		default:
 			return refuse("batch %d of %s is %s: as cancelled it would be said that nothing was done", n, c.id, was)
 		}

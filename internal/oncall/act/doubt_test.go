@@ -23,14 +23,14 @@ func TestAnOutcomeThatListsNoBatchDoesNotSayThatAllWereAccepted(t *testing.T) {
 	d := newDeadLetters(t)
 	const fields = `,"reason":"interrupted","recipients":4,"batches":2`
 	d.ended(messages.Send, "purged", mail, messages.Uncertain, fields)
-	if got := d.plan("purged")[0]; got.Class != act.CannotRun {
+	if got := d.plan("purged")[0]; got.Class != inspect.CannotRun {
 		t.Errorf("nothing says how it was begun: %s (%s)", got.Class, got.Says)
 	}
 	d.put("mail.send.started.shifted", `{"request_id":"shifted","batches":3}`)
 	d.put("mail.batch.accepted.shifted.1", `{"batch":1}`)
 	d.put("mail.batch.refused.shifted.2", `{"batch":2}`)
 	d.ended(messages.Send, "shifted", mail, messages.Uncertain, fields)
-	if got := d.plan("shifted")[0]; got.Class != act.Twice || !slices.Equal(got.Batches, []int{2}) || !slices.Equal(got.Unknown, []int{3}) {
+	if got := d.plan("shifted")[0]; got.Class != inspect.Twice || !slices.Equal(got.Batches, []int{2}) || !slices.Equal(got.Unknown, []int{3}) {
 		t.Errorf("begun with three batches: %s (%s) %v %v", got.Class, got.Says, got.Batches, got.Unknown)
 	}
 }
@@ -42,7 +42,7 @@ func TestWhatConflictedIsRunByNameAlone(t *testing.T) {
 	d.ended(messages.Enroll, "MANDATE_REQUESTS-7", enrollment("1"), messages.Failed, `,"reason":"conflict","conflicts_with":"pay-1"`)
 	d.ended(messages.Send, "MAIL_REQUESTS-7", mail, messages.Failed, `,"reason":"conflict","conflicts_with":"invoice-1"`)
 	for id, other := range map[string]string{"MANDATE_REQUESTS-7": "pay-1", "MAIL_REQUESTS-7": "invoice-1"} {
-		if got := d.plan(id)[0]; got.Class != act.Twice || !strings.Contains(got.Says, other) {
+		if got := d.plan(id)[0]; got.Class != inspect.Twice || !strings.Contains(got.Says, other) {
 			t.Errorf("%s: %s (%s)", id, got.Class, got.Says)
 		}
 		if got := d.redrive(d.plan(id), act.Consent{}); !strings.Contains(got[0], "not_done") {

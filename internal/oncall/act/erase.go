@@ -67,10 +67,7 @@ func (p Person) markErased(ctx context.Context, op messages.Operation, id string
 	case ok && done.State == messages.Erased:
 		return nil
 	case ok && op != messages.Batch:
-		var was struct {
-			Reason messages.Reason `json:"reason"`
-		}
-		_ = json.Unmarshal(done.Body, &was) // what cannot be read has none
+		was, _ := messages.ReadFacts(done.Body) // what cannot be read has no reason
 		body.Was = &messages.PriorOutcome{State: done.State, Reason: was.Reason}
 	case op != messages.Batch:
 		return fmt.Errorf("%w: %s %s is no longer at its end", ErrNothingDone, op, id)
@@ -104,8 +101,8 @@ func (p Person) keepRowsAway(ctx context.Context, of messages.Operation, id stri
 
 // keepRowAway leaves the ids of a row in every state in which it may be published.
 func (p Person) keepRowAway(ctx context.Context, m bus.Message) error {
-	tokens := strings.Split(m.Subject, ".")
-	of, state := messages.Operation(tokens[0]+"."+tokens[1]), messages.StateOf(m.Subject)
+	subject := messages.ParseSubject(m.Subject)
+	of, state := subject.Operation, subject.State
 	switch {
 	case state == messages.Erased:
 		return nil
@@ -123,7 +120,7 @@ func (p Person) keepRowAway(ctx context.Context, m bus.Message) error {
 	}
 	for _, id := range ids {
 		body := &messages.ErasedBody{Common: messages.Common{At: messages.Time{Time: time.Now()}}, EventID: id}
-		e := messages.Event{Operation: of, State: messages.Erased, ID: tokens[3], Body: body}
+		e := messages.Event{Operation: of, State: messages.Erased, ID: subject.ID, Body: body}
 		if e.ID != messages.Unmatched {
 			body.RequestID = e.ID
 		}

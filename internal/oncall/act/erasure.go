@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -84,13 +83,13 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 			return e, err
 		}
 	}
-	waits, err := r.InQueue(ctx, op, id)
+	waits, err := r.Waiting(ctx, op, id)
 	switch {
 	case err != nil:
 		return e, err
 	case there && !e.State.Final(op):
 		e.Refused = "it is " + string(e.State) + ": cancel it first, or wait for its end"
-	case waits:
+	case len(waits) > 0:
 		e.Refused = "its queue has a message of it, which goes when a program takes it"
 	}
 	return e, nil
@@ -107,15 +106,15 @@ func (e *Erasure) count(ctx context.Context, js jetstream.JetStream, stream, fil
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}
 	for subject, n := range info.State.Subjects {
-		tokens := strings.Split(subject, ".")
-		if op := messages.Operation(tokens[0] + "." + tokens[1]); op == messages.Batch {
-			e.batches = append(e.batches, strings.Join(tokens[3:], "."))
+		about := messages.ParseSubject(subject)
+		if about.Operation == messages.Batch {
+			e.batches = append(e.batches, messages.BatchID(about.ID, about.Batch))
 		}
-		if messages.StateOf(subject) == messages.Erased {
+		if about.State == messages.Erased {
 			continue
 		}
 		e.subjects[stream] = append(e.subjects[stream], subject)
-		switch messages.Operation(tokens[0] + "." + tokens[1]) {
+		switch about.Operation {
 		case messages.Log:
 			e.Calls += int(n)
 		case messages.Delivery:
@@ -131,20 +130,17 @@ func (e *Erasure) count(ctx context.Context, js jetstream.JetStream, stream, fil
 
 // message finds out to how many a message was, and whether all its rows have come.
 func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, now time.Time) error {
-	var ended struct {
-		Recipients int `json:"recipients"`
-		Accepted   int `json:"accepted"`
-	}
+	accepted := 0
 	for _, state := range []messages.State{messages.Started, e.State} { // some outcomes do not say it
 		m, there, err := bus.Last(ctx, nc, bus.MailEvents, messages.Send.Subject(state, e.RequestID))
 		if err != nil {
 			return err
 		}
 		if there {
-			_ = json.Unmarshal(m.Data, &ended) // what cannot be read says nothing
+			f, _ := messages.ReadFacts(m.Data) // what cannot be read says nothing
+			e.Recipients, accepted = cmp.Or(f.Recipients, e.Recipients), cmp.Or(f.Accepted, accepted)
 		}
 	}
-	e.Recipients = ended.Recipients
 	m, there, err := bus.Last(ctx, nc, bus.MailDeliveries, messages.Delivery.Subject(messages.Summary, e.RequestID))
 	if err != nil {
 		return err
@@ -154,7 +150,7 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 		_ = json.Unmarshal(m.Data, &rows)
 	}
 	until := last.Time.Add(rowsCome)
-	complete := there && rows.Accepted > 0 && rows.Delivered+rows.Bounced >= max(rows.Accepted, ended.Accepted)
+	complete := there && rows.Accepted > 0 && rows.Delivered+rows.Bounced >= max(rows.Accepted, accepted)
 	maySend := e.State == messages.Accepted || e.State == messages.Partial || e.State == messages.Uncertain || e.State == messages.Resolved
 	if maySend && !complete && now.Before(until) {
 		e.Awaits = &messages.Time{Time: until}

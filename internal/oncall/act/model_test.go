@@ -211,7 +211,7 @@ func (m *model) redrive(end time.Time) {
 		if item, err = item.consented(Consent{Accept: []string{All}, Force: []string{modelID}}); err != nil {
 			continue
 		}
-		if item.Class != Reopened {
+		if item.Class != inspect.Reopened {
 			if _, err := reopen(context.Background(), &m.log, item, "ann", "why"); err != nil {
 				continue
 			}

@@ -19,27 +19,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// Class is what becomes of a dead letter that is run again, as far as anybody knows.
-type Class string
-
-// The classes.
-const (
-	Safe       Class = "safe"              // no call had an effect
-	Twice      Class = "may_be_done_twice" // a call of unknown fate is behind it, its events are gone, or another request has its id
-	WasDone    Class = "was_done"          // what it asks for was done, or its order number is listed
-	Cancelled  Class = "cancelled"         // a person withdrew it
-	Underway   Class = "open"              // it waits, or a call is under way
-	Reopened   Class = "reopened"          // opened again, and not published: whoever did that was interrupted
-	Superseded Class = "superseded"        // it went on since, or was corrected
-	CannotRun  Class = "cannot_run"
-)
-
 // Item is a dead letter and what is to be done about it.
 type Item struct {
 	RequestID string             `json:"request_id"`
 	Operation messages.Operation `json:"operation"`
 	Sequence  uint64             `json:"sequence"` // of the dead letter
-	Class     Class              `json:"class"`
+	Class     inspect.Class      `json:"class"`
 	State     messages.State     `json:"state,omitempty"` // of the request now; none: its events are gone
 	Reason    messages.Reason    `json:"reason,omitempty"`
 	Says      string             `json:"says"`
@@ -60,7 +45,7 @@ type opening struct {
 	fingerprint  string // of the dead letter's contents
 }
 
-func (i Item) as(c Class, format string, args ...any) Item {
+func (i Item) as(c inspect.Class, format string, args ...any) Item {
 	i.Class, i.Says = c, fmt.Sprintf(format, args...)
 	return i
 }
@@ -84,18 +69,6 @@ func plural(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// final is what is read of the event that ended a request, whatever it is.
-type final struct {
-	Reason        messages.Reason `json:"reason"`
-	AfterUnknown  bool            `json:"after_unknown"`
-	Fingerprint   string          `json:"fingerprint"`
-	ConflictsWith string          `json:"conflicts_with"`
-	Outcome       messages.State  `json:"outcome"`
-	By            string          `json:"by"`
-	Why           string          `json:"why"`
-	Evidence      json.RawMessage `json:"evidence"`
-}
-
 // Plan says of dead letters, of a request the newest first, what is known of each. It changes
 // nothing.
 func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
@@ -106,7 +79,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 		if err != nil {
 			return nil, err
 		}
-		if item.Class == Reopened && waiting[item.Operation] == nil {
+		if item.Class == inspect.Reopened && waiting[item.Operation] == nil {
 			waiting[item.Operation] = map[string]bool{}
 		}
 		items = append(items, item)
@@ -117,8 +90,8 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 		}
 	}
 	for i, item := range items {
-		if item.Class == Reopened && waiting[item.Operation][item.RequestID] {
-			items[i] = item.as(Underway, "it is reopened already, and waits in its queue")
+		if item.Class == inspect.Reopened && waiting[item.Operation][item.RequestID] {
+			items[i] = item.as(inspect.Underway, "it is reopened already, and waits in its queue")
 		}
 	}
 	return items, nil
@@ -152,7 +125,7 @@ func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (
 	item := Item{RequestID: id, Operation: op, Sequence: letter.Sequence, Reason: letter.Reason,
 		opening: opening{letter: letter, fingerprint: fingerprintOf(op, letter.Event.Message.Data)}}
 	if bus.QueueOf(op) == (bus.Queue{}) || !messages.IsID(id) {
-		return item.as(CannotRun, "it names no request"), nil
+		return item.as(inspect.CannotRun, "it names no request"), nil
 	}
 	last, err := log.Last(ctx, op, op.Filter(id))
 	if err != nil {
@@ -162,19 +135,20 @@ func classify(ctx context.Context, log history.Log, letter inspect.DeadLetter) (
 		return item.expired(), nil
 	}
 	item.State, item.last = messages.StateOf(last.Subject), last.Sequence
-	var f final
-	if err := messages.DecodeEvent(last.Body, &f); err != nil {
-		return item.as(CannotRun, "its last event cannot be read"), nil
+	f, err := messages.ReadFacts(last.Body)
+	if err != nil {
+		return item.as(inspect.CannotRun, "its last event cannot be read"), nil
 	}
 	switch item.Reason = f.Reason; {
 	case item.State == messages.Reopened:
 		return item.reopened(f), nil
-	case !item.State.Final(op):
-		return item.as(Underway, "it is %s: what waits runs by itself", item.State), nil
-	case f.Fingerprint != "" && f.Fingerprint != item.fingerprint:
-		return item.as(Superseded, "other contents have its id now: it was corrected"), nil
+	case item.State.Final(op) && f.Fingerprint != "" && f.Fingerprint != item.fingerprint:
+		return item.as(inspect.Superseded, "other contents have its id now: it was corrected"), nil
+	case item.State.Final(op):
+		return item.ended(ctx, log, last, f)
 	}
-	return item.ended(ctx, log, last, f)
+	item.Class, item.Says = inspect.ClassOf(op, item.State, f)
+	return item, nil
 }
 
 // expired is an item whose events are gone.
@@ -190,80 +164,53 @@ func (i Item) expired() Item {
 		request, _, _ := messages.DecodeSend(i.letter.Event.Message.Data) // what cannot be read is refused again
 		for range request.Addresses() {
 			if n++; n > 1000 {
-				return i.as(CannotRun, "its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
+				return i.as(inspect.CannotRun, "its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
 			}
 		}
 	}
-	return i.as(Twice, "its events have expired: nobody knows whether it was done")
+	i.Class, i.Says = inspect.ClassOf(i.Operation, "", messages.Facts{})
+	return i
 }
 
 // reopened is an item whose request was opened again.
-func (i Item) reopened(f final) Item {
+func (i Item) reopened(f messages.Facts) Item {
 	switch {
 	case f.Fingerprint != i.fingerprint:
-		return i.as(Superseded, "it was reopened with other contents: it was corrected")
+		return i.as(inspect.Superseded, "it was reopened with other contents: it was corrected")
 	case f.By == messages.ByCorrection:
-		return i.as(Underway, "it was corrected by these contents, and waits")
+		return i.as(inspect.Underway, "it was corrected by these contents, and waits")
 	}
-	return i.as(Reopened, "reopened by %s (%s) and not published since", f.By, f.Why)
+	return i.as(inspect.Reopened, "reopened by %s (%s) and not published since", f.By, f.Why)
 }
 
 // ended is an item whose request has an outcome.
-func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f final) (Item, error) {
+func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f messages.Facts) (Item, error) {
 	outcome := last
 	if i.State == messages.Resolved {
 		var err error
 		if outcome, err = log.Last(ctx, i.Operation, i.Operation.Subject(messages.Uncertain, i.RequestID)); err != nil {
 			return i, err
 		}
-		var uncertain final
-		_ = messages.DecodeEvent(outcome.Body, &uncertain) // expired, it has no reason
-		i.Reason = uncertain.Reason
+		uncertain, _ := messages.ReadFacts(outcome.Body) // expired, it has no reason
+		i.Reason, f.Reason = uncertain.Reason, uncertain.Reason
 	}
 	i.was = messages.PriorOutcome{State: messages.StateOf(outcome.Subject), Reason: i.Reason}
 	if i.was.State == "" {
 		i.was.State = messages.Uncertain
 	}
 	i.afterUnknown = f.AfterUnknown || i.was.State == messages.Uncertain
-	if n := endedBy(i.letter); n > 0 && outcome.Sequence > 0 && n != outcome.Sequence {
-		return i.as(Superseded, "it ended again since: see errand show %s", i.RequestID), nil
+	left := i.letter.Event.Message.Header.Get(nats.MsgIdHdr) // names the event that it was left for
+	if outcome.Sequence > 0 && left != bus.DeadLetterID(i.Operation, i.RequestID, outcome.Sequence) {
+		return i.as(inspect.Superseded, "it ended again since: see errand show %s", i.RequestID), nil
 	}
+	i.Class, i.Says = inspect.ClassOf(i.Operation, i.State, f)
 	switch {
-	case i.State == messages.Resolved && f.Outcome != messages.Failed && f.Outcome != messages.Partial:
-		return i.as(WasDone, "it was found out that it has %s", f.Outcome), nil
-	case f.Reason == messages.ReasonCancelled:
-		return i.as(Cancelled, "a person withdrew it"), nil
-	case f.ConflictsWith != "" && f.Reason != messages.ReasonConflict:
-		return i.as(CannotRun, "it is a copy of %s: redrive that", f.ConflictsWith), nil
-	case f.ConflictsWith != "" && namesID(i.letter.Event.Message.Data):
-		return i.as(CannotRun, "it conflicts with %s: publish it under another id", f.ConflictsWith), nil
-	case f.ConflictsWith != "": // nobody looks up what that one did
-		return i.as(Twice, "another request has the id that it was published with, %s: it may ask for what that one did", f.ConflictsWith), nil
-	}
-	switch {
-	case i.was.State != messages.Failed && i.was.State != messages.Uncertain && i.was.State != messages.Partial:
-		return i.as(Superseded, "it went on since: it is %s", i.State), nil
-	case i.Operation == messages.Send:
+	case f.Reason == messages.ReasonConflict && !namesID(i.letter.Event.Message.Data): // nobody looks up what that one did
+		return i.as(inspect.Twice, "another request has the id that it was published with, %s: it may ask for what that one did", f.ConflictsWith), nil
+	case i.Operation == messages.Send && (i.Class == inspect.Safe || i.Class == inspect.Twice):
 		return i.batched(ctx, log, outcome, last)
-	case i.Operation == messages.Enroll && (hasRecords(f.Evidence) || i.Reason == messages.ReasonLinkLost):
-		return i.as(WasDone, "its order number is listed: the payer is enrolled, or is about to be"), nil
-	case i.State == messages.Resolved:
-		return i.as(Safe, "it was found out that nothing came of it; its order number is looked up before the call"), nil
-	case i.afterUnknown:
-		return i.as(Twice, "a call of unknown fate is behind it; its order number is looked up before the call"), nil
 	}
-	return i.as(Safe, "no call had an effect"), nil
-}
-
-// endedBy is the sequence of the event that a dead letter was left for; 0: an older version
-// did not say.
-func endedBy(letter inspect.DeadLetter) uint64 {
-	id := letter.Event.Message.Header.Get(nats.MsgIdHdr)
-	n, err := strconv.ParseUint(id[strings.LastIndexByte(id, '.')+1:], 10, 64)
-	if err != nil || id != bus.DeadLetterID(letter.Operation, letter.RequestID, n) {
-		return 0
-	}
-	return n
+	return i, nil
 }
 
 // fingerprintOf is that of a message's contents, as the programs make it.
@@ -281,9 +228,4 @@ func namesID(data []byte) bool {
 	}
 	_ = json.Unmarshal(data, &body) // what cannot be read names none
 	return body.RequestID != nil && body.RequestID != ""
-}
-
-func hasRecords(evidence json.RawMessage) bool {
-	var records []json.RawMessage
-	return json.Unmarshal(evidence, &records) == nil && len(records) > 0
 }

@@ -78,10 +78,10 @@ func (c Consent) ambiguous(items []Item) error {
 // consented is the item with the batches that are sent, or an error that says what is missing.
 func (i Item) consented(c Consent) (Item, error) {
 	accepted := i.named(c.Accept) || slices.Contains(c.Accept, All)
-	switch i.Class {
-	case Safe, Reopened:
+	switch i.Class.Info().Run {
+	case inspect.RunsAsked:
 		return i, nil
-	case Twice:
+	case inspect.RunsAccepted:
 		if accepted {
 			i.Batches = append(slices.Clone(i.Batches), i.Unknown...)
 			slices.Sort(i.Batches)
@@ -91,8 +91,8 @@ func (i Item) consented(c Consent) (Item, error) {
 			return i, nil
 		}
 		return i, fmt.Errorf("%w: %s; it may be done twice, which was not accepted", ErrNothingDone, i.Says)
-	case WasDone, Cancelled:
-		if i.named(c.Force) && (i.Operation != messages.Send || i.Class == Cancelled) {
+	case inspect.RunsForced:
+		if i.named(c.Force) && (i.Operation != messages.Send || i.Class == inspect.Cancelled) {
 			return i, nil
 		}
 	}
@@ -178,7 +178,7 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 	}
 	did := func(ctx context.Context) (string, error) {
 		seq, err := item.last, error(nil)
-		if item.Class != Reopened {
+		if item.Class != inspect.Reopened {
 			seq, err = reopen(ctx, r.Log, item, r.Name, c.Why)
 		}
 		if err != nil {

@@ -182,7 +182,7 @@ func TestAPlanKnowsWhatHasGoneOn(t *testing.T) {
 	d.must(err)
 	items, err := d.Plan(t.Context(), letters)
 	d.must(err)
-	if got := items[0]; got.RequestID != "expired" || got.Class != act.Twice {
+	if got := items[0]; got.RequestID != "expired" || got.Class != inspect.Twice {
 		t.Errorf("a dead letter without events: %+v", got)
 	}
 }
@@ -256,7 +256,7 @@ func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 	d.ended(messages.Enroll, "r1", contents, messages.Failed, `,"reason":"refused"`)
 	before := d.plan("r1")
 	seq := d.put("mandate.enroll.reopened.r1", fmt.Sprintf(`{"request_id":"r1","by":"ben","was":{"state":"failed"},"fingerprint":%q}`, printOf(t, messages.Enroll, contents)))
-	if got := d.plan("r1")[0]; got.Class != act.Reopened {
+	if got := d.plan("r1")[0]; got.Class != inspect.Reopened {
 		t.Fatalf("%s: %s", got.Class, got.Says)
 	}
 	// With the plan from before, which somebody else was first with.
@@ -264,7 +264,7 @@ func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	stale := d.plan("r1")[0]
-	if stale.Class != act.Underway {
+	if stale.Class != inspect.Underway {
 		t.Errorf("then: %s: %s", stale.Class, stale.Says)
 	}
 	queued := d.queued(bus.MandateRequests)

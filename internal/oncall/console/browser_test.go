@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"errand/internal/bus"
 	"errand/internal/oncall/act"
 	"errand/pkg/messages"
 )
@@ -72,9 +73,9 @@ func populated(t *testing.T) *installation {
 	in := installed(t)
 	in.failed("order-1")
 	in.store("mandate.enroll.started.order-2", body{"request_id": "order-2", "deadline": time.Now()})
-	in.store("mandate.enroll.uncertain.order-2", body{"request_id": "order-2", "reason": "no_answer", "message": "timeout"})
+	ended := in.store("mandate.enroll.uncertain.order-2", body{"request_id": "order-2", "reason": "no_answer", "message": "timeout"})
 	in.store("dead.mandate.enroll.requested", body{"request_id": "order-2", "order_number": "DD002"}, "Errand-Request-Id", "order-2",
-		"Errand-Reason", "no_answer", "Nats-Msg-Id", "x")
+		"Errand-Reason", "no_answer", "Nats-Msg-Id", bus.DeadLetterID(messages.Enroll, "order-2", ended))
 	in.store("mandate.enroll.succeeded.order-3", body{"request_id": "order-3"})
 	in.store("mandate.enroll.requested", body{"request_id": "waits", "order_number": "DD004"})
 	in.store("mail.send.accepted.letter-1", body{"request_id": "letter-1"})

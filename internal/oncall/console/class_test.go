@@ -4,9 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
 	"errand/internal/oncall/access"
-	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -20,33 +23,34 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 		operation messages.Operation
 		state     string
 		fields    body
-		group     index.Class
-		plan      act.Class
+		group     inspect.Class
+		plan      inspect.Class
 	}{
-		"refused":   {"mandate.enroll", "failed", body{"reason": "refused"}, index.Safe, act.Safe},
-		"behind":    {"mandate.enroll", "failed", body{"reason": "unavailable", "after_unknown": true}, index.Twice, act.Twice},
-		"withdrawn": {"mandate.enroll", "failed", body{"reason": "cancelled"}, index.Cancelled, act.Cancelled},
-		"unknown":   {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{}}, index.Twice, act.Twice},
-		"listed":    {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": records}, index.WasDone, act.WasDone},
-		"odd": {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{{"payer_email": 7}}}, index.WasDone,
-			act.WasDone},
-		"link":      {"mandate.enroll", "uncertain", body{"reason": "link_lost", "evidence": records}, index.WasDone, act.WasDone},
-		"found":     {"mandate.enroll", "resolved", body{"outcome": "succeeded", "evidence": records}, index.WasDone, act.WasDone},
-		"not-found": {"mandate.enroll", "resolved", body{"outcome": "failed", "evidence": []body{}}, index.Safe, act.Safe},
-		"rejected":  {"mandate.enroll", "resolved", body{"outcome": "failed", "evidence": records}, index.WasDone, act.WasDone},
-		"under-way": {"mandate.enroll", "started", body{}, index.Underway, act.Underway},
-		"waits":     {"mail.send", "deferred", body{"reason": "busy"}, index.Underway, act.Underway},
+		"refused":   {"mandate.enroll", "failed", body{"reason": "refused"}, inspect.Safe, inspect.Safe},
+		"behind":    {"mandate.enroll", "failed", body{"reason": "unavailable", "after_unknown": true}, inspect.Twice, inspect.Twice},
+		"withdrawn": {"mandate.enroll", "failed", body{"reason": "cancelled"}, inspect.Cancelled, inspect.Cancelled},
+		"unknown":   {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{}}, inspect.Twice, inspect.Twice},
+		"listed":    {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": records}, inspect.WasDone, inspect.WasDone},
+		"odd": {"mandate.enroll", "uncertain", body{"reason": "no_answer", "evidence": []body{{"payer_email": 7}}}, inspect.WasDone,
+			inspect.WasDone},
+		"link":      {"mandate.enroll", "uncertain", body{"reason": "link_lost", "evidence": records}, inspect.WasDone, inspect.WasDone},
+		"found":     {"mandate.enroll", "resolved", body{"outcome": "succeeded", "evidence": records}, inspect.WasDone, inspect.WasDone},
+		"not-found": {"mandate.enroll", "resolved", body{"outcome": "failed", "evidence": []body{}}, inspect.Safe, inspect.Safe},
+		"rejected":  {"mandate.enroll", "resolved", body{"outcome": "failed", "evidence": records}, inspect.WasDone, inspect.WasDone},
+		"under-way": {"mandate.enroll", "started", body{}, inspect.Underway, inspect.Underway},
+		"waits":     {"mail.send", "deferred", body{"reason": "busy"}, inspect.Underway, inspect.Underway},
 		"partial": {"mail.send", "partial", body{"batches": 2, "unsettled": []body{{"batch": 2, "state": "refused"}}, "unsettled_count": 1},
-			index.Safe, act.Safe},
+			inspect.Safe, inspect.Safe},
 		"mail": {"mail.send", "uncertain", body{"reason": "no_answer", "batches": 1, "unsettled": []body{{"batch": 1, "state": "uncertain"}},
 			"unsettled_count": 1},
-			index.Twice, act.Twice},
-		"clash": {"mandate.enroll", "failed", body{"reason": "conflict", "conflicts_with": "other"}, index.CannotRun, act.Twice},
-		"copy":  {"mandate.enroll", "failed", body{"reason": "invalid_request", "conflicts_with": "other"}, index.Safe, act.CannotRun},
+			inspect.Twice, inspect.Twice},
+		"clash": {"mandate.enroll", "failed", body{"reason": "conflict", "conflicts_with": "other"}, inspect.CannotRun, inspect.Twice},
+		"copy":  {"mandate.enroll", "failed", body{"reason": "invalid_request", "conflicts_with": "other"}, inspect.CannotRun, inspect.CannotRun},
 	}
 	for id, c := range cases {
-		in.store(c.operation.Subject(messages.State(c.state), id), c.fields)
-		in.store("dead."+c.operation.Requested(), body{}, "Errand-Request-Id", id)
+		sequence := in.store(c.operation.Subject(messages.State(c.state), id), c.fields)
+		in.store("dead."+c.operation.Requested(), body{}, "Errand-Request-Id", id,
+			nats.MsgIdHdr, bus.DeadLetterID(c.operation, id, sequence))
 	}
 	in.store("dead.mandate.enroll.requested", body{}, "Errand-Request-Id", "expired")
 	asked := time.Now()
@@ -66,9 +70,9 @@ func TestAGroupOfDeadLettersSaysWhatItsPlanSays(t *testing.T) {
 	for i, row := range rows {
 		c := cases[row.RequestID]
 		if row.RequestID == "expired" {
-			c.group, c.plan = index.Twice, act.Twice
+			c.group, c.plan = inspect.Twice, inspect.Twice
 		}
-		if group := row.Class(); group != c.group || plan[i].Class != c.plan || plan[i].RequestID != row.RequestID {
+		if group := row.Class; group != c.group || plan[i].Class != c.plan || plan[i].RequestID != row.RequestID {
 			t.Errorf("%s: the group says %s, want %s; the plan of %s %s, want %s (%s)", row.RequestID, group, c.group, plan[i].RequestID,
 				plan[i].Class, c.plan, plan[i].Says)
 		}

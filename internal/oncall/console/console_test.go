@@ -96,11 +96,13 @@ func (in *installation) open(dir string, roles ...string) {
 }
 
 // store stores a message, and waits until it is.
-func (in *installation) store(subject string, content any, header ...string) {
+func (in *installation) store(subject string, content any, header ...string) (sequence uint64) {
 	in.t.Helper()
-	if _, err := in.js.PublishMsg(in.t.Context(), devtest.Message(in.t, subject, content, header...)); err != nil {
+	ack, err := in.js.PublishMsg(in.t.Context(), devtest.Message(in.t, subject, content, header...))
+	if err != nil {
 		in.t.Fatal(err)
 	}
+	return ack.Sequence
 }
 
 // failed stores an enrollment that was refused, with its dead letter.

@@ -11,6 +11,7 @@ import (
 
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/index"
+	"errand/pkg/messages"
 )
 
 // findPage is the form, and what was found.
@@ -26,7 +27,7 @@ type findPage struct {
 // foundRow is a request that was found.
 type foundRow struct {
 	index.Row
-	As   []index.As
+	As   []messages.NamedAs
 	Mail *index.Mail
 }
 
@@ -74,13 +75,12 @@ func (s *Server) found(r *http.Request, _ access.User) (page, error) {
 
 // addQueued adds requests in the queues that have no event yet.
 func (s *Server) addQueued(r *http.Request, word string, p *findPage) error {
-	now := time.Now()
-	queued, err := s.reader.Find(r.Context(), word, s.secrets, now, now) // since now, as the index has all before
+	queued, err := s.reader.Find(r.Context(), word, s.secrets, time.Now()) // since now, as the index has all before
 	for _, f := range queued.Found {
 		known := func(have foundRow) bool { return have.RequestID == f.RequestID && have.Operation == f.Operation }
 		if !slices.ContainsFunc(p.Found, known) {
 			row := index.Row{Kind: index.Kind{Operation: f.Operation, State: f.State}, RequestID: f.RequestID, At: f.Time.Time}
-			p.Found = append(p.Found, foundRow{Row: row, As: []index.As{index.As(f.As)}})
+			p.Found = append(p.Found, foundRow{Row: row, As: []messages.NamedAs{messages.NamedAs(f.As)}})
 		}
 	}
 	slices.SortStableFunc(p.Found, func(a, b foundRow) int { return cmp.Or(b.At.Compare(a.At), strings.Compare(a.RequestID, b.RequestID)) })

@@ -50,9 +50,9 @@ func (s *Server) redrivePlan(r *http.Request, user access.User) (page, error) {
 	p := planPage{Items: items, Cut: cut}
 	for _, item := range items {
 		switch item.Class {
-		case act.Safe, act.Reopened:
+		case inspect.Safe, inspect.Reopened:
 			p.Runs++
-		case act.Twice:
+		case inspect.Twice:
 			p.Asks++
 			if len(item.Batches) > 0 { // batches that were not accepted are sent anyway
 				p.Runs++

@@ -156,7 +156,7 @@ func (s *Server) queuedRows(r *http.Request, f index.Filter) (rows []requestRow,
 type deadList struct {
 	Groups []deadGroup
 	Asked  asked
-	Class  index.Class
+	Class  inspect.Class
 	Total  int
 	Chosen bool // the rows are filtered
 	Rows   []index.Row
@@ -169,7 +169,7 @@ type deadList struct {
 // deadGroup counts dead letters with the same operation, class and reason.
 type deadGroup struct {
 	Operation messages.Operation
-	Class     index.Class
+	Class     inspect.Class
 	Reason    messages.Reason
 	Count     int
 	First     time.Time
@@ -182,7 +182,7 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 		return page{}, err
 	}
 	q := r.URL.Query()
-	list := deadList{Groups: groupsOf(counts), Asked: askedOf(q), Class: index.Class(q.Get("class")),
+	list := deadList{Groups: groupsOf(counts), Asked: askedOf(q), Class: inspect.Class(q.Get("class")),
 		MayAct: user.May(access.Act), Runs: s.runs.list()}
 	for _, g := range list.Groups {
 		list.Total += g.Count
@@ -211,8 +211,8 @@ func (s *Server) deadLetters(r *http.Request, user access.User) (page, error) {
 func deadFilter(q url.Values) (index.Filter, error) {
 	f, err := askedOf(q).filter(time.Now())
 	f.Dead, f.Before = true, index.Cursor(q.Get("before"))
-	if class := index.Class(q.Get("class")); class != "" {
-		f.Classes = []index.Class{class}
+	if class := inspect.Class(q.Get("class")); class != "" {
+		f.Classes = []inspect.Class{class}
 	}
 	return f, err
 }
@@ -223,7 +223,7 @@ func groupsOf(counts []index.Count) (groups []deadGroup) {
 		if !c.Dead {
 			continue
 		}
-		g := deadGroup{Operation: c.Operation, Class: c.Class(), Reason: c.Reason, First: c.First, Last: c.Last}
+		g := deadGroup{Operation: c.Operation, Class: c.Class, Reason: c.Reason, First: c.First, Last: c.Last}
 		i := slices.IndexFunc(groups, func(have deadGroup) bool {
 			return have.Operation == g.Operation && have.Class == g.Class && have.Reason == g.Reason
 		})

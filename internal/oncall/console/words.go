@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"errand/internal/oncall/act"
-	"errand/internal/oncall/index"
 	"errand/internal/oncall/inspect"
 	"errand/internal/style"
 	"errand/pkg/messages"
@@ -26,7 +26,7 @@ var words = template.FuncMap{
 	"badge": badgeOf, "label": label, "plain": plain, "reason": reason, "where": where, "short": inspect.Short,
 	"capital": capital, "lower": strings.ToLower, "path": url.PathEscape,
 	"hidden":  func(text any) string { return hideIn(fmt.Sprint(text)) },
-	"legend":  func() []explained { return legend },
+	"legend":  func() []inspect.ClassInfo { return legend },
 	"consent": consentOf,
 	"onQueue": func(v act.Verb) bool { return v == act.Pause || v == act.Resume },
 }
@@ -37,48 +37,22 @@ type badge struct {
 	Text string
 }
 
-var classes = map[act.Class]badge{
-	act.Safe:       {style.Good, "safe"},
-	act.Reopened:   {style.Good, "already reopened"},
-	act.Twice:      {style.Doubt, "may be done twice"},
-	act.WasDone:    {"", "was done"},
-	act.Cancelled:  {"", "was cancelled"},
-	act.CannotRun:  {"", "cannot run"},
-	act.Superseded: {"", "superseded"},
-	act.Underway:   {style.Wait, "not over"},
-}
+// legend are the classes that the list of dead letters explains.
+var legend = inspect.Classes[:slices.IndexFunc(inspect.Classes, func(c inspect.ClassInfo) bool { return c.Class == inspect.Cancelled })]
 
-// explained is a class that the list of dead letters explains.
-type explained struct {
-	Class act.Class
-	Means string
-}
-
-var legend = []explained{
-	{act.Safe, "no call had an effect"},
-	{act.Twice, "a call may have had an effect, or its history is gone"},
-	{act.WasDone, "it turned out to be done"},
-}
-
-// tick is a box in the form of a redrive: an item of these classes runs only where it is ticked.
+// tick is a box in the form of a redrive: an item runs only where it is ticked.
 type tick struct{ Field, Text string }
-
-var consents = map[act.Class]tick{
-	act.Twice:     {"accept", "run, though it may be done twice"},
-	act.WasDone:   {"force", "run, though it was done"},
-	act.Cancelled: {"force", "run, though it was cancelled"},
-}
 
 // consentOf is the box of an item; nil means that it has none.
 func consentOf(i act.Item) *tick {
-	t, found := consents[i.Class]
+	info := i.Class.Info()
 	switch {
-	case !found:
+	case info.Run != inspect.RunsAccepted && info.Run != inspect.RunsForced:
 		return nil
-	case i.Class == act.Twice && len(i.Batches) > 0:
-		t.Text = "also send the batches of unknown fate"
+	case info.Run == inspect.RunsAccepted && len(i.Batches) > 0:
+		return &tick{string(info.Run), "also send the batches of unknown fate"}
 	}
-	return &t
+	return &tick{string(info.Run), "run, though it " + info.Words}
 }
 
 var results = map[act.Result]badge{
@@ -90,10 +64,8 @@ var results = map[act.Result]badge{
 // badgeOf is the badge of a state, a class of dead letters or the result of an act.
 func badgeOf(what any) badge {
 	switch what := what.(type) {
-	case index.Class:
-		return classes[act.Class(what)]
-	case act.Class:
-		return classes[what]
+	case inspect.Class:
+		return badge{what.Info().Look, what.Info().Words}
 	case act.Result:
 		return results[what]
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/pkg/messages"
 )
 
 // kept is what the streams keep: the sequence of the first message of each, and when that
@@ -54,8 +55,10 @@ func (w *writer) expireKind(kind Kind, number int64, k kept) (removed int, err e
 	}
 	gone := func(r oldRow) bool { return r.seq < int64(stream.FirstSeq) }
 	if kind.State == "" {
-		// Only a dead letter, or the sending log, knows of it.
-		since := k[bus.MailDeliveries].FirstTime
+		since := stream.FirstTime // only a dead letter, the sending log or a callback knows of it
+		if kind.Operation == messages.Send {
+			since = k[bus.MailDeliveries].FirstTime
+		}
 		gone = func(r oldRow) bool { return !kind.Dead && r.at < since.UnixMicro() }
 	}
 	const oldest = "SELECT n, kind, seq, at FROM request WHERE kind = ? ORDER BY at LIMIT ?"
@@ -69,7 +72,9 @@ func (w *writer) expireKind(kind Kind, number int64, k kept) (removed int, err e
 		}
 		removed++
 		if kind.Dead {
-			err = w.move(r.n, number, Kind{Operation: kind.Operation, Dead: true}, ", seq = 0")
+			without := expired(kind.Operation)
+			without.Dead = true
+			err = w.move(r.n, number, without, ", seq = 0")
 		} else {
 			w.requests[number]--
 			err = w.exec("DELETE FROM request WHERE n = ?", r.n)

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -90,11 +91,11 @@ func TestWhatIsErasedIsForgotten(t *testing.T) {
 		in.wantFound(x, "DD1")
 		in.wantFound(x, "a", "a [request id]")
 		in.wantListed(x, Filter{Dead: true})
-		in.wantListed(x, Filter{Classes: []Class{CannotRun}}, "a erased", "m erased")
+		in.wantListed(x, Filter{Classes: []inspect.Class{inspect.CannotRun}}, "a erased", "m erased")
 		if f, err := x.Find(t.Context(), "ann@example.com"); err != nil || len(f.Mails) != mails {
 			t.Errorf("mails: %+v, %v; want %d", f.Mails, err, mails)
 		}
-		in.wantListed(x, Filter{Classes: []Class{Underway}})
+		in.wantListed(x, Filter{Classes: []inspect.Class{inspect.Underway}})
 	}
 	check(x, 1)
 	// What was removed from the streams after that may have been read before, and come late.

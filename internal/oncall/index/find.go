@@ -8,31 +8,21 @@ import (
 	"strings"
 	"time"
 
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
 // Found is a request that names what was looked for.
 type Found struct {
 	Row
-	As []As `json:"as"` // how it names it
-	// Mail is what the sending log last said of the mail to the address; nil: it says
-	// nothing of it yet, or the request is not found as one that has it for a recipient.
+	As []messages.NamedAs `json:"as"` // how it names it; AsID for its id
+	// Mail is what the sending log last said of the mail to the address; nil when it says
+	// nothing of it yet, or the word is not a recipient of the request.
 	Mail *Mail `json:"mail,omitempty"`
 }
 
-// As says how a request names what it is found by.
-type As string
-
-// How a request is found.
-const (
-	AsID        As = "request id"
-	AsOrder     As = "order number"
-	AsPayer     As = "payer"
-	AsRecipient As = "recipient"
-)
-
-// names says what a name in the file is.
-var names = map[what]As{isOrder: AsOrder, isPayer: AsPayer, isRecipient: AsRecipient}
+// AsID is how a request is found by its id.
+const AsID messages.NamedAs = inspect.AsID
 
 // Mail is what the sending log says of the mail to an address.
 type Mail struct {
@@ -55,8 +45,8 @@ type Finding struct {
 // findLimit is how many requests, and rows of the sending log, are given.
 const findLimit = 500
 
-// Find gives the requests of an id, an order number or an address, the newest 500 of those
-// that have one.
+// Find returns what has a word as its request id or names it, as inspect.Reader.Find does, without the queues: the
+// newest 500 of each way to name it.
 func (x *Index) Find(ctx context.Context, word string) (Finding, error) {
 	found := Finding{Found: []Found{}}
 	err := x.ask(func(db *sql.DB) error {
@@ -65,12 +55,7 @@ func (x *Index) Find(ctx context.Context, word string) (Finding, error) {
 		if q.kinds, err = kindsOf(ctx, db); err != nil {
 			return err
 		}
-		word = strings.TrimSpace(word)
-		if strings.Contains(word, "@") {
-			err = x.byAddress(q, word, &found)
-		} else {
-			err = x.byNumber(q, word)
-		}
+		err = x.find(q, strings.TrimSpace(word), &found)
 		for _, f := range q.found {
 			found.Found = append(found.Found, *f)
 		}
@@ -90,28 +75,33 @@ type search struct {
 	found map[int64]*Found // by n
 }
 
-func (x *Index) byNumber(q *search, word string) error {
+func (x *Index) find(q *search, word string, into *Finding) error {
 	if err := q.rows(AsID, "SELECT "+rowColumns+" FROM request WHERE id = ?", word); err != nil {
 		return err
 	}
-	return q.named(newHasher(x.hash.key).order(word))
-}
-
-func (x *Index) byAddress(q *search, word string, into *Finding) error {
 	h := newHasher(x.hash.key)
-	hashes := []int64{h.address(word)}
+	for _, n := range messages.NewWord(word).Names() {
+		if n.Key == "" {
+			continue
+		}
+		if err := q.named(h.name(n), n.As); err != nil {
+			return err
+		}
+		if n.As == messages.NamedRecipient {
+			if err := q.mails(h.name(n), into); err != nil {
+				return err
+			}
+		}
+	}
+	if !strings.Contains(word, "@") {
+		return nil
+	}
 	known := map[string]bool{}
 	for _, s := range x.secrets {
 		known[s.ID()] = true
-		hashes = append(hashes, h.recipient(s.ID(), s.KeyOf(word)))
-	}
-	for _, hash := range hashes {
-		if err := q.named(hash); err != nil {
+		if err := q.named(h.recipient(s.ID(), s.KeyOf(word)), messages.NamedRecipient); err != nil {
 			return err
 		}
-	}
-	if err := q.mails(hashes[0], into); err != nil {
-		return err
 	}
 	return q.each("SELECT id FROM secret ORDER BY id", func(rows *sql.Rows) error {
 		var id string
@@ -123,19 +113,14 @@ func (x *Index) byAddress(q *search, word string, into *Finding) error {
 	})
 }
 
-// named adds the requests that have a name.
-func (q *search) named(hash int64) error {
-	for what, as := range names {
-		err := q.rows(as, "SELECT "+rowColumns+" FROM request WHERE n IN (SELECT n FROM name WHERE hash = ? AND what = ? ORDER BY n DESC LIMIT ?)", hash, what, findLimit)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// named adds the requests that have a name as something.
+func (q *search) named(hash int64, as messages.NamedAs) error {
+	const question = "SELECT " + rowColumns + " FROM request WHERE n IN (SELECT n FROM name WHERE hash = ? AND what = ? ORDER BY n DESC LIMIT ?)"
+	return q.rows(as, question, hash, slices.Index(whats, as), findLimit)
 }
 
 // rows adds requests.
-func (q *search) rows(as As, question string, args ...any) error {
+func (q *search) rows(as messages.NamedAs, question string, args ...any) error {
 	rows, err := scanRows(q.ctx, q.db, q.kinds, question, args...)
 	for _, row := range rows {
 		f := q.found[row.place.n]
@@ -168,7 +153,7 @@ func (q *search) mails(hash int64, into *Finding) error {
 	}, hash, findLimit)
 	for n, m := range last {
 		if err == nil { // it is found as well where the record of its call is made with an unknown secret
-			err = q.rows(AsRecipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
+			err = q.rows(messages.NamedRecipient, "SELECT "+rowColumns+" FROM request WHERE n = ?", n)
 		}
 		if f := q.found[n]; f != nil {
 			f.Mail = m

@@ -258,7 +258,7 @@ func (f *follower) next(ctx context.Context, scan *bus.Scan, p Position) part {
 	last := page[len(page)-1]
 	p.Indexed, p.At = last.Sequence, last.Time
 	p.Last = max(p.Last, last.Sequence+last.Pending)
-	return part{batch: f.gather(scan.Stream, page), position: p, pending: last.Pending}
+	return part{batch: f.gather(page), position: p, pending: last.Pending}
 }
 
 func (f *follower) write(now part) error {

@@ -164,7 +164,7 @@ func TestAClockThatIsSetBackChangesNoState(t *testing.T) {
 		{event(5, messages.Succeeded, now.Add(-time.Hour)), event(1, messages.Started, now)}, // as a restored stream may have it
 	} {
 		last := page[len(page)-1]
-		if err := f.writer.put(x.gather(bus.MandateEvents, page), Position{Stream: bus.MandateEvents, Indexed: last.Sequence, At: last.Time}); err != nil {
+		if err := f.writer.put(x.gather(page), Position{Stream: bus.MandateEvents, Indexed: last.Sequence, At: last.Time}); err != nil {
 			t.Fatal(err)
 		}
 		if len(page) == 1 {

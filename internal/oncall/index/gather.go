@@ -1,10 +1,10 @@
 package index
 
 import (
-	"encoding/json"
-	"strings"
+	"slices"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -41,7 +41,7 @@ type news struct {
 // name is what a request is found by.
 type name struct {
 	hash int64
-	what what
+	what int // its place in whats
 	of   *news
 }
 
@@ -61,55 +61,40 @@ type tally struct {
 	Kind
 }
 
-// facts are the fields of a body that are asked for, whatever its type.
-type facts struct {
-	Attempt      int             `json:"attempt"`
-	OrderNumber  string          `json:"order_number"`
-	Reason       messages.Reason `json:"reason"`
-	HTTPStatus   int             `json:"http_status"`
-	Outcome      messages.State  `json:"outcome"`
-	AfterUnknown bool            `json:"after_unknown"`
-	PayerEmail   string          `json:"payer_email"` // of a dead letter
-	Enrollment   struct {
-		PayerEmail string `json:"payer_email"`
-	} `json:"enrollment"`
-	Evidence json.RawMessage `json:"evidence"`
-}
-
-// gather reads a page of messages of a stream. What cannot be read says nothing: it is
-// there by its subject alone.
-func (x *Index) gather(stream string, page []bus.Message) *batch {
+// gather reads a page of messages of a stream. What cannot be read says nothing: it is there by its subject alone.
+func (x *Index) gather(page []bus.Message) *batch {
 	b := &batch{requests: map[key]*news{}, tally: map[tally]int{}, secrets: map[string]struct{}{}}
 	for i := range page {
 		m := &page[i]
-		if stream == bus.DeadLetters {
-			x.dead(b, m)
-			continue
+		s := messages.ParseSubject(m.Subject)
+		op, id := s.Request()
+		if s.Dead {
+			id = m.Header.Get(bus.HeaderRequestID)
 		}
-		domain, rest, _ := strings.Cut(m.Subject, ".")
-		operation, rest, _ := strings.Cut(rest, ".")
-		state, id, _ := strings.Cut(rest, ".")
-		op, st := messages.Operation(domain+"."+operation), messages.State(state)
+		k := key{id, op}
 		switch {
-		case id == "":
-		case op == messages.Log && st == messages.Sent:
-			x.sent(b, id, m)
-		case op == messages.Log:
-		case op == messages.Delivery:
-			x.delivery(b, st, id, m)
-		case numberOf(op) > 0:
-			x.event(b, key{id, op}, st, m)
+		case id == "" || numberOf(op) == 0:
+		case s.Operation == messages.Log:
+			x.sent(b, s, m)
+		case s.Operation == messages.Delivery:
+			x.delivery(b, s, m)
+		case id == messages.Unmatched:
+		default:
+			if s.Dead {
+				b.of(k, m).dead = int64(m.Sequence)
+			} else if s.Operation == op {
+				b.event(k, s.State, m)
+			}
+			messages.EachName(s.Operation, m.Data, func(n messages.Name) bool {
+				b.name(x.hash.name(n), n.As, b.of(k, m))
+				return true
+			})
 		}
 	}
 	return b
 }
 
-func factsOf(body []byte) (f facts) {
-	_ = json.Unmarshal(body, &f) // what could be read before the fault is there
-	return f
-}
-
-// of gives what a batch says of a request that a message is about.
+// of returns what a batch says of a request that a message is about.
 func (b *batch) of(k key, m *bus.Message) *news {
 	r := b.requests[k]
 	if r == nil {
@@ -121,49 +106,27 @@ func (b *batch) of(k key, m *bus.Message) *news {
 }
 
 // event takes an event of a request's history.
-func (x *Index) event(b *batch, k key, state messages.State, m *bus.Message) {
-	f := factsOf(m.Data)
-	r, records := b.of(k, m), recordsIn(f.Evidence)
-	r.Kind = Kind{Operation: k.operation, State: state, Reason: f.Reason, Outcome: f.Outcome, AfterUnknown: f.AfterUnknown, Listed: len(records) > 0}
-	if state != messages.Resolved {
-		r.Outcome = ""
+func (b *batch) event(k key, state messages.State, m *bus.Message) {
+	f, _ := messages.ReadFacts(m.Data)
+	r := b.of(k, m)
+	r.Kind = Kind{Operation: k.operation, State: state, Reason: f.Reason}
+	if r.Class, _ = inspect.ClassOf(k.operation, state, f); state == messages.Resolved {
+		r.Outcome = f.Outcome
 	}
 	r.seq, r.at, r.attempt, r.http = int64(m.Sequence), m.Time.UnixMicro(), f.Attempt, f.HTTPStatus
-	if f.OrderNumber != "" {
-		b.name(x.hash.order(f.OrderNumber), isOrder, r)
-	}
-	if f.Enrollment.PayerEmail != "" {
-		b.name(x.hash.address(f.Enrollment.PayerEmail), isPayer, r)
-	}
-	for _, record := range records {
-		if record.PayerEmail != "" {
-			b.name(x.hash.address(record.PayerEmail), isPayer, r)
-		}
-	}
 	if state == messages.Deferred || state.Final(k.operation) {
 		b.tally[tally{slotOf(m.Time), r.Kind}]++
 	}
 }
 
-// recordsIn are the transaction records in evidence; what else it may be holds none.
-func recordsIn(evidence json.RawMessage) (records []struct {
-	PayerEmail string `json:"payer_email"`
-}) {
-	if len(evidence) > 2 && evidence[0] == '[' {
-		_ = json.Unmarshal(evidence, &records) // a record is one whatever its fields are
-	}
-	return records
+func (b *batch) name(hash int64, as messages.NamedAs, of *news) {
+	b.names = append(b.names, name{hash, slices.Index(whats, as), of})
 }
 
-func (b *batch) name(hash int64, what what, of *news) {
-	b.names = append(b.names, name{hash, what, of})
-}
-
-// sent takes the record of a call for a batch, <id>.<n>.
-func (x *Index) sent(b *batch, id string, m *bus.Message) {
-	request, _, _ := strings.Cut(id, ".")
+// sent takes the record of a call for a batch of a message.
+func (x *Index) sent(b *batch, s messages.Subject, m *bus.Message) {
 	var body messages.SentBody
-	if messages.DecodeEvent(m.Data, &body) != nil {
+	if s.State != messages.Sent || messages.DecodeEvent(m.Data, &body) != nil {
 		return
 	}
 	secret := ""
@@ -171,60 +134,39 @@ func (x *Index) sent(b *batch, id string, m *bus.Message) {
 		secret = body.Secret.ID
 		b.secrets[secret] = struct{}{}
 	}
-	r := b.of(key{request, messages.Send}, m)
+	r := b.of(key{s.ID, messages.Send}, m)
 	_, to := body.Parties()
 	for _, k := range to {
-		b.name(x.hash.recipient(secret, k), isRecipient, r)
+		b.name(x.hash.recipient(secret, k), messages.NamedRecipient, r)
 	}
 }
 
 // delivery takes an event of the sending log.
-func (x *Index) delivery(b *batch, state messages.State, id string, m *bus.Message) {
-	switch state {
+func (x *Index) delivery(b *batch, s messages.Subject, m *bus.Message) {
+	switch s.State {
 	case messages.Summary, messages.Overdue:
 		return
-	case messages.Erased: // those of a request go with it
-		var body struct {
-			EventID string `json:"event_id"`
-		}
-		if json.Unmarshal(m.Data, &body) == nil && id == messages.Unmatched {
+	case messages.Erased: // a request's rows go with it
+		var body messages.ErasedBody
+		if messages.DecodeEvent(m.Data, &body) == nil && s.ID == messages.Unmatched {
 			b.rows = append(b.rows, x.hash.of("event:", []byte(body.EventID)))
 		}
 		return
 	}
-	var body struct {
-		Entry struct {
-			To string `json:"to"`
-		} `json:"entry"`
-		SMTP messages.SMTP `json:"smtp"`
-	}
-	_ = json.Unmarshal(m.Data, &body) // its state is known without
-	b.tally[tally{slotOf(m.Time), Kind{Operation: messages.Delivery, State: state}}]++
-	if body.Entry.To == "" {
-		return
-	}
-	row := mail{seq: int64(m.Sequence), hash: x.hash.address(body.Entry.To), event: x.hash.of("event:", []byte(m.Header.Get("ce-id"))), state: state, smtp: body.SMTP.Code, at: m.Time.UnixMicro()}
-	if id != messages.Unmatched {
-		row.of = b.of(key{id, messages.Send}, m)
-	}
-	b.mails = append(b.mails, row)
-}
-
-// dead takes a dead letter. Its request is found by whom it names too: it may have ended
-// before a call was made.
-func (x *Index) dead(b *batch, m *bus.Message) {
-	id := m.Header.Get(bus.HeaderRequestID)
-	op := messages.Operation(strings.TrimSuffix(strings.TrimPrefix(m.Subject, "dead."), ".requested"))
-	if id == "" || numberOf(op) == 0 {
-		return
-	}
-	r := b.of(key{id, op}, m)
-	r.dead = int64(m.Sequence)
-	f := factsOf(m.Data)
-	if op == messages.Enroll && f.OrderNumber != "" {
-		b.name(x.hash.order(f.OrderNumber), isOrder, r)
-	}
-	if op == messages.Enroll && f.PayerEmail != "" {
-		b.name(x.hash.address(f.PayerEmail), isPayer, r)
-	}
+	var body messages.DeliveryBody
+	_ = messages.DecodeEvent(m.Data, &body) // its state is known without
+	b.tally[tally{slotOf(m.Time), Kind{Operation: messages.Delivery, State: s.State}}]++
+	event := x.hash.of("event:", []byte(m.Header.Get("ce-id")))
+	messages.EachName(messages.Delivery, m.Data, func(n messages.Name) bool {
+		row := mail{seq: int64(m.Sequence), hash: x.hash.name(n), event: event, state: s.State, smtp: body.SMTP.Code, at: m.Time.UnixMicro()}
+		if s.ID != messages.Unmatched {
+			row.of = b.of(key{s.ID, messages.Send}, m)
+		}
+		if row.of != nil && n.As != messages.NamedRecipient {
+			b.name(row.hash, n.As, row.of)
+			return true
+		}
+		b.mails = append(b.mails, row)
+		return true
+	})
 }

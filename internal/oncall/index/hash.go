@@ -13,19 +13,12 @@ import (
 	"hash"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"errand/pkg/messages"
 )
 
-// what a name is of its request.
-type what int
-
-const (
-	isOrder what = iota + 1
-	isPayer
-	isRecipient
-)
+// whats are what names are of their request, by their number in the file: one is added at the end.
+var whats = []messages.NamedAs{messages.NamedOrder, messages.NamedPayer, messages.NamedRecipient, messages.NamedAddress, messages.NamedCallback}
 
 // keySize is how many bytes a key has at least.
 const keySize = 32
@@ -71,14 +64,13 @@ func (h *hasher) of(purpose string, parts ...[]byte) int64 {
 	return int64(binary.BigEndian.Uint64(h.sum))
 }
 
-// order is the hash of an order number: case and spaces at its ends do not count.
-func (h *hasher) order(number string) int64 {
-	return h.of("order:", []byte(strings.ToLower(strings.TrimSpace(number))))
-}
-
-// address is the hash of an address, the same for all of its spellings.
-func (h *hasher) address(mailbox string) int64 {
-	return h.recipient("", messages.KeyOf(mailbox))
+// name is the hash of a name; of an address it is the same as recipient returns for its key.
+func (h *hasher) name(n messages.Name) int64 {
+	if n.As == messages.NamedOrder {
+		return h.of("order:", []byte(n.Key))
+	}
+	sum := sha256.Sum256([]byte(n.Key))
+	return h.recipient("", messages.Key(binary.BigEndian.Uint64(sum[:])))
 }
 
 // recipient is the hash of an address of which only the key is known: one that a secret

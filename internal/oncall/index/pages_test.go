@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -95,13 +96,13 @@ func TestARequestIsInTheStateOfItsLastEvent(t *testing.T) {
 	in.wantListed(x, Filter{Operations: enroll, Dead: false}, "b failed", "c resolved", "d resolved", "e reopened", "j uncertain", "a failed", "expired ")
 	in.wantListed(x, Filter{States: []messages.State{messages.Failed}}, "b failed", "a failed")
 	in.wantListed(x, Filter{Reasons: []messages.Reason{messages.ReasonNoAnswer, messages.ReasonBusy}}, "f deferred", "j uncertain")
-	in.wantListed(x, Filter{Classes: []Class{Twice}}, "j uncertain", "expired ")
-	in.wantListed(x, Filter{Classes: []Class{WasDone}}, "d resolved", "h reported")
-	in.wantListed(x, Filter{Classes: []Class{Safe}, Operations: enroll}, "b failed", "c resolved", "a failed")
+	in.wantListed(x, Filter{Classes: []inspect.Class{inspect.Twice}}, "j uncertain", "expired ")
+	in.wantListed(x, Filter{Classes: []inspect.Class{inspect.WasDone}}, "d resolved")
+	in.wantListed(x, Filter{Classes: []inspect.Class{inspect.Safe}, Operations: enroll}, "b failed", "c resolved", "a failed")
 	in.wantListed(x, Filter{Dead: true}, "b failed", "d resolved", "expired ")
 	in.wantListed(x, Filter{Since: time.Now().Add(time.Minute)})
 	in.wantListed(x, Filter{Until: time.Now().Add(-time.Minute)})
-	in.wantListed(x, Filter{Classes: []Class{Underway}}, "e reopened", "f deferred", "i page")
+	in.wantListed(x, Filter{Classes: []inspect.Class{inspect.Underway}}, "e reopened", "f deferred", "i page")
 	rows, err := x.Request(t.Context(), "a")
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("a: %+v, %v", rows, err)

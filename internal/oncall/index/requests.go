@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -17,7 +18,7 @@ type Filter struct {
 	Operations []messages.Operation
 	States     []messages.State
 	Reasons    []messages.Reason
-	Classes    []Class
+	Classes    []inspect.Class
 	Dead       bool      // those alone that have a dead letter
 	Since      time.Time // of the state that they are in
 	Until      time.Time // before it
@@ -29,7 +30,7 @@ type Filter struct {
 // none of a list but of dead letters.
 func (f Filter) wants(k Kind) bool {
 	return (k.State != "" || k.Dead) && (!f.Dead || k.Dead) && one(f.Operations, k.Operation) && one(f.States, k.State) &&
-		one(f.Reasons, k.Reason) && one(f.Classes, k.Class())
+		one(f.Reasons, k.Reason) && one(f.Classes, k.Class)
 }
 
 // one reports whether a value is one of those asked for.
@@ -185,7 +186,7 @@ func kindsOf(ctx context.Context, db *sql.DB) (map[int64]Count, error) {
 	for rows.Next() {
 		var number int64
 		var c Count
-		if err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.AfterUnknown, &c.Listed, &c.Dead); err != nil {
+		if err := rows.Scan(&number, &c.Count, &c.Operation, &c.State, &c.Reason, &c.Outcome, &c.Class, &c.Dead); err != nil {
 			return nil, err
 		}
 		all[number] = c

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"errand/internal/oncall/inspect"
 	"errand/internal/sandbox/devkit/devtest"
 	"errand/pkg/messages"
 )
@@ -72,7 +73,7 @@ func pages(n int) []asked {
 		{"the newest", rows(Filter{}), "50"},
 		{"enrollments that failed", rows(Filter{Operations: []messages.Operation{messages.Enroll}, States: []messages.State{messages.Failed}}), "50"},
 		{"for a reason that none has", rows(Filter{Reasons: []messages.Reason{messages.ReasonLinkLost}}), "0"},
-		{"dead letters that are safe", rows(Filter{Dead: true, Classes: []Class{Safe}, Limit: 1000}), fmt.Sprint(min(1000, enrolled/20))},
+		{"dead letters that are safe", rows(Filter{Dead: true, Classes: []inspect.Class{inspect.Safe}, Limit: 1000}), fmt.Sprint(min(1000, enrolled/20))},
 		{"of the last hour", rows(Filter{Since: time.Now().Add(-time.Hour)}), "50"},
 		{"page after page, twenty", func(t *testing.T, x *Index) (any, error) {
 			f, sum := Filter{}, 0
@@ -113,7 +114,7 @@ func pages(n int) []asked {
 			counts, err := x.Counts(t.Context())
 			return len(counts), err
 		}, "3"},
-		{"requests that are open", rows(Filter{Classes: []Class{Underway}}), "0"},
+		{"requests that are open", rows(Filter{Classes: []inspect.Class{inspect.Underway}}), "0"},
 	}
 }
 

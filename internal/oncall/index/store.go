@@ -17,7 +17,7 @@ import (
 
 // version is that of the tables and of what is put into them: a file with another one is
 // thrown away.
-const version = 2
+const version = 3
 
 // schema is small on purpose: what requests have in common is a kind, of which there are
 // some dozens, so that one index serves every filter, and counting is reading a few rows.
@@ -25,7 +25,7 @@ const schema = `
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE position (stream TEXT PRIMARY KEY, created INTEGER, seq INTEGER, at INTEGER) WITHOUT ROWID;
 CREATE TABLE kind (
-	kind INTEGER PRIMARY KEY, operation TEXT, state TEXT, reason TEXT, outcome TEXT, after_unknown INTEGER, listed INTEGER, dead INTEGER,
+	kind INTEGER PRIMARY KEY, operation TEXT, state TEXT, reason TEXT, outcome TEXT, class TEXT, dead INTEGER,
 	requests INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE request (
@@ -36,7 +36,7 @@ CREATE UNIQUE INDEX request_id ON request (id, operation);
 CREATE INDEX request_kind ON request (kind, at);
 CREATE INDEX request_dead ON request (dead) WHERE dead > 0;
 CREATE TABLE name (hash INTEGER, what INTEGER, n INTEGER, PRIMARY KEY (hash, what, n)) WITHOUT ROWID;
-CREATE TABLE mail (seq INTEGER PRIMARY KEY, hash INTEGER, event INTEGER, n INTEGER, state TEXT, smtp INTEGER, at INTEGER);
+CREATE TABLE mail (seq INTEGER, hash INTEGER, event INTEGER, n INTEGER, state TEXT, smtp INTEGER, at INTEGER, PRIMARY KEY (seq, hash)) WITHOUT ROWID;
 CREATE INDEX mail_hash ON mail (hash);
 CREATE TABLE tally (slot INTEGER, kind INTEGER, events INTEGER, PRIMARY KEY (slot, kind)) WITHOUT ROWID;
 CREATE TABLE secret (id TEXT PRIMARY KEY) WITHOUT ROWID;

@@ -110,7 +110,7 @@ func (w *writer) load() error {
 	for rows.Next() {
 		var n int64
 		var k Kind
-		if err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.AfterUnknown, &k.Listed, &k.Dead); err != nil {
+		if err := rows.Scan(&n, &k.Operation, &k.State, &k.Reason, &k.Outcome, &k.Class, &k.Dead); err != nil {
 			return err
 		}
 		w.kinds[k] = n
@@ -159,8 +159,9 @@ func (w *writer) request(r *news) error {
 		return err
 	}
 	now := old
-	now.Kind = w.kindOf(was)
-	now.Operation = r.operation
+	if now.Kind = expired(r.operation); found {
+		now.Kind = w.kindOf(was)
+	}
 	if r.seq > old.seq {
 		now.Kind, now.seq, now.at, now.attempt, now.http = r.Kind, r.seq, r.at, r.attempt, r.http
 	}
@@ -198,7 +199,7 @@ func (w *writer) kind(k Kind) (int64, error) {
 		return n, nil
 	}
 	n := int64(len(w.kinds)) + 1
-	err := w.exec("INSERT INTO kind (kind, "+kindColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)", n, k.Operation, k.State, k.Reason, k.Outcome, k.AfterUnknown, k.Listed, k.Dead)
+	err := w.exec("INSERT INTO kind (kind, "+kindColumns+") VALUES (?, ?, ?, ?, ?, ?, ?)", n, k.Operation, k.State, k.Reason, k.Outcome, k.Class, k.Dead)
 	if err == nil {
 		w.kinds[k] = n
 	}
@@ -258,7 +259,7 @@ func (w *writer) names(all []name) error {
 		if i > 0 && n == all[i-1] || n.of.erased {
 			continue
 		}
-		if err := w.exec("INSERT OR IGNORE INTO name VALUES (?, ?, ?)", n.hash, int(n.what), n.of.n); err != nil {
+		if err := w.exec("INSERT OR IGNORE INTO name VALUES (?, ?, ?)", n.hash, n.what, n.of.n); err != nil {
 			return err
 		}
 	}

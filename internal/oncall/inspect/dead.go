@@ -31,7 +31,7 @@ type DeadLetter struct {
 
 func deadLetterOf(m bus.Message) DeadLetter {
 	d := DeadLetter{Sequence: m.Sequence, Time: messages.Time{Time: m.Time}, RequestID: m.Header.Get(bus.HeaderRequestID),
-		Operation: operationOf(strings.TrimPrefix(m.Subject, "dead.")), Reason: messages.Reason(m.Header.Get(bus.HeaderReason)),
+		Operation: messages.ParseSubject(m.Subject).Operation, Reason: messages.Reason(m.Header.Get(bus.HeaderReason)),
 		Message: m.Header.Get(bus.HeaderMessage), Bytes: len(m.Data), Event: eventOf(m)}
 	d.Event.Headers = map[string]string{}
 	for name, values := range m.Header {
@@ -177,8 +177,8 @@ func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []De
 // outcomes that leave one, so that is where it looks; later where a program died between.
 func (r Reader) deadOf(ctx context.Context, s Story) (letters []DeadLetter, err error) {
 	for _, e := range s.Events {
-		state := messages.StateOf(e.Subject)
-		if operationOf(e.Subject) != s.Operation || state != messages.Failed && state != messages.Uncertain && state != messages.Partial {
+		subject := messages.ParseSubject(e.Subject)
+		if state := subject.State; subject.Operation != s.Operation || state != messages.Failed && state != messages.Uncertain && state != messages.Partial {
 			continue
 		}
 		// Another server's clock may be behind.

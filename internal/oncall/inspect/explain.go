@@ -51,7 +51,7 @@ func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
 }
 
 // reopenedBy says who had a request run again, and why.
-func reopenedBy(f facts) string {
+func reopenedBy(f messages.Facts) string {
 	switch {
 	case f.By == messages.ByCorrection:
 		return "corrected"
@@ -62,7 +62,7 @@ func reopenedBy(f facts) string {
 }
 
 // because is the reason that an event gives, with the status of the answer and the message.
-func because(f facts) string {
+func because(f messages.Facts) string {
 	text := string(f.Reason)
 	if f.HTTPStatus != 0 {
 		text += " " + strconv.Itoa(f.HTTPStatus)

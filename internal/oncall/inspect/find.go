@@ -1,10 +1,10 @@
 package inspect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,237 +19,220 @@ import (
 type Found struct {
 	RequestID string             `json:"request_id"`
 	Operation messages.Operation `json:"operation"`
-	State     messages.State     `json:"state"`
-	Time      messages.Time      `json:"time"` // of that state
-	As        string             `json:"as"`   // what it names it as
+	State     messages.State     `json:"state"` // "" when no event of it is kept
+	Time      messages.Time      `json:"time"`  // of that state
+	As        string             `json:"as"`    // what it names it as, see messages.NamedAs
 	Mail      string             `json:"mail,omitempty"`
 	MailTime  *messages.Time     `json:"mail_time,omitempty"`
 
-	recipient bool
+	Messages int      `json:"-"` // that name it
+	Pages    int      `json:"-"` // of these, pages of a listing
+	Rows     []uint64 `json:"-"` // of these, rows of the sending log: their sequences
+
+	as   []string
+	mail messages.DeliveryBody // of its last row to the address
 }
 
 // Finding is what was found, newest first.
 type Finding struct {
 	Found []Found `json:"found"`
-	// Rows are of the sending log, to the address, that no request is sure to be meant by.
+	// Rows are rows of the sending log that name it and are matched to no request.
 	Rows []Event `json:"rows,omitempty"`
-	// Records are of the transaction list, with the order number, that no request is sure to
-	// be meant by. They are without the payer's data.
+	// Records are records of the transaction list that name it and are matched to no request, without the payer's data.
 	Records []Event `json:"records,omitempty"`
-	// Unread are the ids of secrets that records of recipients are made with and that are
-	// not known here: whether they hold the address cannot be told.
+	// Unread counts records of recipients by the id of their secret, where that is not known here: whether they
+	// hold the address cannot be told.
 	Unread map[string]int `json:"unread,omitempty"`
+	// Hidden is the error of a stream that this account may not read; nil when all were searched.
+	Hidden error `json:"-"`
 }
 
-// hits collects requests that were found, by several readers at once.
-type hits struct {
-	mu   sync.Mutex
-	list []Found
+// AsID is how a request is found that has the word as its id.
+const AsID = "request id"
+
+// search collects what several scans find.
+type search struct {
+	Reader
+	text    string
+	word    messages.Word
+	secrets []*messages.RecipientSecret
+
+	mu       sync.Mutex
+	found    Finding
+	requests map[requestKey]*Found
 }
 
-func (h *hits) add(f Found) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i, have := range h.list {
-		if have.RequestID == f.RequestID && have.Operation == f.Operation {
-			if !strings.Contains(have.As, f.As) {
-				h.list[i].As += ", " + f.As
-			}
-			h.list[i].recipient = have.recipient || f.recipient
-			return
-		}
-	}
-	h.list = append(h.list, f)
+type requestKey struct {
+	operation messages.Operation
+	id        string
 }
 
-// Find gives the requests of an id, an order number or an address.
-func (r Reader) Find(ctx context.Context, word string, secrets []*messages.RecipientSecret, since, now time.Time) (Finding, error) {
-	found := Finding{Found: []Found{}}
-	h := &hits{}
-	var searches []func() error
-	if strings.Contains(word, "@") {
-		searches = r.byAddress(ctx, word, secrets, since, h, &found)
-	} else {
-		searches = append(r.byNumber(ctx, word, since, h), func() error { return r.records(ctx, word, since, h, &found) })
-	}
-	if err := eachSeen(len(searches), func(i int) error { return searches[i]() }); err != nil {
-		return found, err
-	}
-	if h.list != nil {
-		found.Found = h.list
-	}
-	err := each(len(found.Found), func(i int) error {
-		f := &found.Found[i]
-		last, there, err := r.last(ctx, f.Operation, f.RequestID)
-		if there {
-			f.State, f.Time = messages.StateOf(last.Subject), messages.Time{Time: last.Time}
-		}
-		if err == nil && f.recipient {
-			err = r.mailOf(ctx, f, word)
-		}
-		return err
-	})
-	slices.SortFunc(found.Found, func(a, b Found) int {
-		return cmp.Or(b.Time.Compare(a.Time.Time), strings.Compare(a.RequestID, b.RequestID))
-	})
-	return found, err
-}
-
-// byNumber searches for a request id and for an order number.
-func (r Reader) byNumber(ctx context.Context, word string, since time.Time, h *hits) (searches []func() error) {
-	quoted := lowerJSON(word)
-	for _, op := range Operations {
-		searches = append(searches, func() error {
-			_, there, err := r.last(ctx, op, word)
-			if there {
-				h.add(Found{RequestID: word, Operation: op, As: "request id"})
+// Find returns what has a word as its request id or names it as a whole value, in whatever spelling: an order number,
+// an address, the payer's id, name or telephone number. It reads all events since a time, all dead letters and the
+// queues. Recipients of messages are found by the keys that mail-consumer leaves.
+func (r Reader) Find(ctx context.Context, word string, secrets []*messages.RecipientSecret, since time.Time) (Finding, error) {
+	s := &search{Reader: r, text: word, word: messages.NewWord(word), secrets: secrets, requests: map[requestKey]*Found{}}
+	var scans []func() error
+	for _, stream := range []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
+		scans = append(scans, func() error {
+			err := bus.Scan{Stream: stream, Filter: ">", Since: since}.Each(ctx, r.Conn, s.visit)
+			if hidden(err) {
+				s.mu.Lock()
+				s.found.Hidden = errors.Join(s.found.Hidden, err)
+				s.mu.Unlock()
 			}
 			return err
-		}, func() error {
-			named := func(w request) bool {
-				return w.id == word || strings.EqualFold(strings.TrimSpace(factsOf(w.Data).OrderNumber), word)
-			}
-			return r.queued(ctx, op, named, h, strings.ToLower(word), quoted)
 		})
 	}
-	for _, state := range []messages.State{messages.Started, messages.Failed} { // every enrollment has one of them
-		searches = append(searches, func() error {
-			return bus.EachBody(ctx, r.Conn, bus.MandateEvents, messages.Enroll.Subject(state, "*"), since, func(body []byte) bool {
-				if containsFold(body, quoted) {
-					if f := factsOf(body); strings.EqualFold(strings.TrimSpace(f.OrderNumber), word) {
-						h.add(Found{RequestID: f.RequestID, Operation: messages.Enroll, As: "order number"})
-					}
-				}
-				return true
-			})
-		})
+	for _, op := range Operations {
+		scans = append(scans, func() error { return s.byID(ctx, op) }, func() error { return s.queued(ctx, op) })
 	}
-	return searches
+	if err := eachSeen(len(scans), func(i int) error { return scans[i]() }); err != nil {
+		return s.found, err
+	}
+	s.found.Found = make([]Found, 0, len(s.requests))
+	for _, f := range s.requests {
+		s.found.Found = append(s.found.Found, *f)
+	}
+	err := each(len(s.found.Found), func(i int) error { return s.complete(ctx, &s.found.Found[i]) })
+	slices.SortFunc(s.found.Found, func(a, b Found) int {
+		return cmp.Or(b.Time.Compare(a.Time.Time), strings.Compare(a.RequestID, b.RequestID), cmp.Compare(a.Operation, b.Operation))
+	})
+	return s.found, err
 }
 
-// queued searches in the queue of an operation.
-func (r Reader) queued(ctx context.Context, op messages.Operation, named func(request) bool, h *hits, texts ...string) error {
-	found, err := r.search(ctx, Queue{Operation: op}, named, texts...)
-	for _, w := range found {
-		h.add(Found{RequestID: w.id, Operation: op, State: Queued, Time: messages.Time{Time: w.Time}, As: "in its queue"})
+// byID looks for a request of that id.
+func (s *search) byID(ctx context.Context, op messages.Operation) error {
+	_, there, err := s.last(ctx, op, s.text)
+	if there {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.add(op, s.text, AsID)
 	}
 	return err
 }
 
-// byAddress searches for recipients and payers. Recipients are known by the keys that
-// mail-consumer leaves of them.
-func (r Reader) byAddress(ctx context.Context, word string, secrets []*messages.RecipientSecret, since time.Time, h *hits, into *Finding) []func() error {
-	text := lowerJSON(word)
-	named := func(w request) bool { return true } // the text is in it
-	return []func() error{
-		func() error { return r.recipients(ctx, word, secrets, since, h, into) },
-		func() error { return r.rows(ctx, word, text, since, into) },
-		func() error { return r.queued(ctx, messages.Send, named, h, text) },
-		func() error { return r.queued(ctx, messages.Enroll, named, h, text) },
-		func() error {
-			return bus.EachBody(ctx, r.Conn, bus.MandateEvents, messages.Enroll.Subject(messages.Succeeded, "*"), since, func(body []byte) bool {
-				if containsFold(body, text) {
-					h.add(Found{RequestID: factsOf(body).RequestID, Operation: messages.Enroll, As: "payer"})
-				}
-				return true
-			})
-		},
-		func() error { return r.deadPayers(ctx, word, text, since, h) },
+// queued looks through a queue.
+func (s *search) queued(ctx context.Context, op messages.Operation) error {
+	found, err := s.search(ctx, Queue{Operation: op}, "", func(w request) bool { return w.id == s.text || s.word.In(op, w.Data) != "" })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range found {
+		as := string(s.word.In(op, w.Data))
+		f := s.add(op, w.id, cmp.Or(as, AsID))
+		f.State, f.Time = Queued, messages.Time{Time: w.Time} // unless it has events
 	}
+	return err
 }
 
-// deadPayers searches the dead letters of enrollments: the events of one that failed or is
-// uncertain do not name its payer.
-func (r Reader) deadPayers(ctx context.Context, word, text string, since time.Time, h *hits) error {
-	return bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + messages.Enroll.Requested(), Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if !containsFold(m.Data, text) {
-			return true
-		}
-		var request struct {
-			Email string `json:"payer_email"`
-		}
-		if json.Unmarshal(m.Data, &request) == nil && strings.EqualFold(strings.TrimSpace(request.Email), word) {
-			h.add(Found{RequestID: m.Header.Get(bus.HeaderRequestID), Operation: messages.Enroll, As: "payer"})
+// add returns the request, which is found as something. The caller holds the lock.
+func (s *search) add(op messages.Operation, id, as string) *Found {
+	key := requestKey{op, id}
+	f := s.requests[key]
+	if f == nil {
+		f = &Found{RequestID: id, Operation: op}
+		s.requests[key] = f
+	}
+	if !slices.Contains(f.as, as) {
+		f.as = append(f.as, as)
+	}
+	return f
+}
+
+// visit looks into a stored message.
+func (s *search) visit(m bus.Message) bool {
+	subject := messages.ParseSubject(m.Subject)
+	if subject.Operation == messages.Log {
+		s.sent(subject, m.Data)
+		return true
+	}
+	var as []messages.NamedAs
+	messages.EachName(subject.Operation, m.Data, func(n messages.Name) bool {
+		if s.word.Is(n) && !slices.Contains(as, n.As) {
+			as = append(as, n.As)
 		}
 		return true
 	})
+	if len(as) == 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	op, id := subject.Request()
+	if subject.Dead {
+		id = m.Header.Get(bus.HeaderRequestID)
+	}
+	switch {
+	case id == messages.Unmatched && subject.Operation == messages.Delivery:
+		s.found.Rows = append(s.found.Rows, eventOf(m))
+	case id == messages.Unmatched:
+		e := eventOf(m)
+		e.Body = withoutPayer(e)
+		s.found.Records = append(s.found.Records, e)
+	case id != "" && slices.Contains(Operations, op):
+		f := s.add(op, id, string(as[0]))
+		for _, a := range as[1:] {
+			s.add(op, id, string(a))
+		}
+		f.named(subject, m, as)
+	}
+	return true
 }
 
-// recipients searches the records of calls for an address.
-func (r Reader) recipients(ctx context.Context, word string, secrets []*messages.RecipientSecret, since time.Time, h *hits, into *Finding) error {
-	plain := messages.KeyOf(word)
-	return bus.EachBody(ctx, r.Conn, bus.MailDeliveries, messages.Log.Subject(messages.Sent, "*.*"), since, func(body []byte) bool {
-		var sent messages.SentBody
-		if json.Unmarshal(body, &sent) != nil {
-			return true
+// named notes a message that names the word.
+func (f *Found) named(subject messages.Subject, m bus.Message, as []messages.NamedAs) {
+	f.Messages++
+	switch {
+	case subject.State == messages.Page:
+		f.Pages++
+	case subject.Operation == messages.Delivery:
+		f.Rows = append(f.Rows, m.Sequence)
+		if slices.Contains(as, messages.NamedRecipient) {
+			f.mail = messages.DeliveryBody{}
+			_ = json.Unmarshal(m.Data, &f.mail) // what cannot be read has no code
+			f.Mail, f.MailTime = string(subject.State), optional(m.Time)
 		}
-		want := plain
-		if sent.Secret != nil {
-			i := slices.IndexFunc(secrets, func(s *messages.RecipientSecret) bool { return s.ID() == sent.Secret.ID })
-			if i < 0 {
-				if into.Unread == nil {
-					into.Unread = map[string]int{}
-				}
-				into.Unread[sent.Secret.ID]++
-				return true
+	}
+}
+
+// sent looks for an address in the record of a call.
+func (s *search) sent(subject messages.Subject, data []byte) {
+	var sent messages.SentBody
+	if subject.State != messages.Sent || !strings.Contains(s.text, "@") || messages.DecodeEvent(data, &sent) != nil {
+		return
+	}
+	want := messages.KeyOf(s.text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sent.Secret != nil {
+		i := slices.IndexFunc(s.secrets, func(secret *messages.RecipientSecret) bool { return secret.ID() == sent.Secret.ID })
+		if i < 0 {
+			if s.found.Unread == nil {
+				s.found.Unread = map[string]int{}
 			}
-			want = secrets[i].KeyOf(word)
+			s.found.Unread[sent.Secret.ID]++
+			return
 		}
-		if _, to := sent.Parties(); slices.Contains(to, want) {
-			h.add(Found{RequestID: sent.RequestID, Operation: messages.Send, As: "recipient", recipient: true})
-		}
-		return true
-	})
-}
-
-// rows are those of the sending log to an address that belong to no request for sure.
-func (r Reader) rows(ctx context.Context, word, text string, since time.Time, into *Finding) error {
-	return bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(messages.Unmatched), Since: since}.Each(ctx, r.Conn, func(m bus.Message) bool {
-		if containsFold(m.Data, text) && isTo(m.Data, word) {
-			into.Rows = append(into.Rows, eventOf(m))
-		}
-		return true
-	})
-}
-
-// isTo reports whether a delivery event is of a mail to an address.
-func isTo(body []byte, word string) bool {
-	var row struct {
-		Entry struct {
-			To string `json:"to"`
-		} `json:"entry"`
+		want = s.secrets[i].KeyOf(s.text)
 	}
-	if json.Unmarshal(body, &row) != nil {
-		return false
+	if _, to := sent.Parties(); slices.Contains(to, want) {
+		s.add(messages.Send, subject.ID, string(messages.NamedRecipient)).Messages++
 	}
-	return messages.KeyOf(row.Entry.To) == messages.KeyOf(word)
 }
 
-// mailOf says what the sending log last said of the mail to an address.
-func (r Reader) mailOf(ctx context.Context, f *Found, word string) error {
-	f.Mail = "no row in the sending log yet"
-	return bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter(f.RequestID)}.Each(ctx, r.Conn, func(m bus.Message) bool {
-		state := messages.StateOf(m.Subject)
-		if state == messages.Summary || state == messages.Overdue || !isTo(m.Data, word) {
-			return true
-		}
-		var row messages.DeliveryBody
-		_ = json.Unmarshal(m.Data, &row) // isTo could
-		f.Mail, f.MailTime = string(state), optional(m.Time)
-		if row.SMTP.Code != 0 {
-			f.Mail += strings.TrimRight(fmt.Sprintf(" %d %s", row.SMTP.Code, row.SMTP.Enhanced), " ")
-		}
-		return true
-	})
-}
-
-// lowerJSON is a text as it is inside a string of JSON, in lower case.
-func lowerJSON(text string) string {
-	quoted, _ := json.Marshal(text) // a string always encodes
-	return strings.ToLower(string(quoted[1 : len(quoted)-1]))
-}
-
-// containsFold reports whether data holds a text that is in lower case, in any case.
-func containsFold(data []byte, text string) bool {
-	return bytes.Contains(bytes.ToLower(data), []byte(text))
+// complete adds the state of a request, and what the sending log last said of the mail to the address.
+func (s *search) complete(ctx context.Context, f *Found) error {
+	slices.Sort(f.as)
+	f.As = strings.Join(f.as, ", ")
+	last, there, err := s.last(ctx, f.Operation, f.RequestID)
+	if there {
+		f.State, f.Time = messages.StateOf(last.Subject), messages.Time{Time: last.Time}
+	}
+	switch {
+	case f.mail.SMTP.Code != 0:
+		f.Mail += strings.TrimRight(fmt.Sprintf(" %d %s", f.mail.SMTP.Code, f.mail.SMTP.Enhanced), " ")
+	case f.Mail == "" && f.Operation == messages.Send && slices.Contains(f.as, string(messages.NamedRecipient)):
+		f.Mail = "no row in the sending log yet"
+	}
+	return err
 }

@@ -65,12 +65,6 @@ const (
 	parallel = 32 // questions under way at once
 )
 
-// operationOf is the operation of a subject's first two tokens.
-func operationOf(subject string) messages.Operation {
-	tokens := strings.SplitN(subject, ".", 3)
-	return messages.Operation(strings.Join(tokens[:min(2, len(tokens))], "."))
-}
-
 // each calls work for 0 to n-1, several at once, and gives one of their errors.
 func each(n int, work func(i int) error) error {
 	var (
@@ -126,26 +120,9 @@ func hidden(err error) bool {
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
 }
 
-// facts are the fields of an event's body that are asked for here, whatever its type.
-type facts struct {
-	RequestID   string          `json:"request_id"`
-	Attempt     int             `json:"attempt"`
-	OrderNumber string          `json:"order_number"`
-	Reason      messages.Reason `json:"reason"`
-	Message     string          `json:"message"`
-	HTTPStatus  int             `json:"http_status"`
-	Outcome     messages.State  `json:"outcome"`
-	By          string          `json:"by"`
-	Why         string          `json:"why"`
-	NotBefore   messages.Time   `json:"not_before"`
-	Deadline    messages.Time   `json:"deadline"`
-
-	Was messages.PriorOutcome `json:"was"`
-}
-
 // factsOf reads a body; what cannot be read says nothing.
-func factsOf(body []byte) (f facts) {
-	_ = json.Unmarshal(body, &f) // what could be read before the fault is there
+func factsOf(body []byte) messages.Facts {
+	f, _ := messages.ReadFacts(body)
 	return f
 }
 

@@ -133,7 +133,7 @@ func (r Reader) inState(ctx context.Context, op messages.Operation, state messag
 
 func rowOf(op messages.Operation, state messages.State, m bus.Message) Row {
 	f := factsOf(m.Data)
-	row := Row{Time: messages.Time{Time: m.Time}, RequestID: m.Subject[len(op.Subject(state, ""))+1:], Operation: op, State: state,
+	row := Row{Time: messages.Time{Time: m.Time}, RequestID: messages.ParseSubject(m.Subject).ID, Operation: op, State: state,
 		Reason: f.Reason, HTTPStatus: f.HTTPStatus, OrderNumber: f.OrderNumber, Message: f.Message, sequence: m.Sequence}
 	switch state {
 	case messages.Resolved:
@@ -151,7 +151,7 @@ func (r Reader) superseding(ctx context.Context, op messages.Operation, since ti
 	for _, state := range []messages.State{messages.Reopened, messages.Resolved} {
 		scan := bus.Scan{Stream: bus.EventsOf(op), Filter: op.Subject(state, "*"), Since: since}
 		err := scan.Each(ctx, r.Conn, func(m bus.Message) bool {
-			id := m.Subject[len(op.Subject(state, ""))+1:]
+			id := messages.ParseSubject(m.Subject).ID
 			later[id] = max(later[id], m.Sequence)
 			return true
 		})

@@ -52,7 +52,7 @@ func TestRecordsOfNoRequestAreFoundByOrderNumber(t *testing.T) {
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD001"})
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD0011"})
 	in.store("mandate.deduction.approved.c", body{"request_id": "c", "order_number": "DD001"})
-	found, err := in.Find(t.Context(), "DD001", nil, time.Time{}, time.Now())
+	found, err := in.Find(t.Context(), "DD001", nil, time.Time{})
 	subjects := ids(found.Records, func(e Event) string { return e.Subject })
 	if want := []string{"mandate.application.new.unmatched", "mandate.deduction.approved.unmatched"}; err != nil || !slices.Equal(subjects, want) {
 		t.Errorf("%v, %q, want %q", err, subjects, want)
@@ -111,12 +111,12 @@ func TestAnEnrollmentIsFoundByTheOrderNumberOfADeduction(t *testing.T) {
 	in.store("mandate.deduction.approved.a", of("DED 7"))
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD002", "transaction": body{"order_number": "DED8"}})
 	for word, want := range map[string]Finding{
-		"ded7":  {Found: []Found{{RequestID: "a", As: "order number of a deduction"}}},
+		"ded7":  {Found: []Found{{RequestID: "a", As: "order number"}}},
 		"DD001": {Found: []Found{{RequestID: "a", As: "order number"}}},
 		"DED8":  {Records: make([]Event, 1)},
 		"DED9":  {},
 	} {
-		found, err := in.Find(t.Context(), word, nil, time.Time{}, time.Now())
+		found, err := in.Find(t.Context(), word, nil, time.Time{})
 		if err != nil || len(found.Found) != len(want.Found) || len(found.Records) != len(want.Records) {
 			t.Errorf("%s: %v, %+v", word, err, found)
 			continue

@@ -1,10 +1,10 @@
 package inspect
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,7 +105,7 @@ type Open struct {
 	Why       string             `json:"why"`            // it waits
 	Place     uint64             `json:"place,omitempty"`
 
-	facts facts
+	facts messages.Facts
 }
 
 // request is a message in a queue.
@@ -198,53 +198,47 @@ func openOf(q Queue, w request, last bus.Message, there bool) Open {
 	return o
 }
 
-// search goes through the requests that wait for an operation and gives those that are to
-// be kept. Only messages that hold one of the texts, which are in lower case, are opened.
-func (r Reader) search(ctx context.Context, q Queue, keep func(request) bool, texts ...string) (found []request, err error) {
+// search goes through the requests that wait for an operation and returns those that keep wants: of one id, or of
+// all where that is "".
+func (r Reader) search(ctx context.Context, q Queue, id string, keep func(request) bool) (found []request, err error) {
 	of, place := bus.QueueOf(q.Operation), uint64(0)
 	err = bus.Scan{Stream: of.Stream, Filter: of.Filter}.Each(ctx, r.Conn, func(m bus.Message) bool {
 		if m.Sequence > q.delivered {
 			place++
 		}
-		if holds(m, texts) {
-			if w := requestOf(of.Stream, m); keep(w) {
-				if m.Sequence > q.delivered {
-					w.place = place
-				}
-				found = append(found, w)
+		if id != "" && !mayHave(m, of.Stream, id) {
+			return true
+		}
+		if w := requestOf(of.Stream, m); (id == "" || w.id == id) && keep(w) {
+			if m.Sequence > q.delivered {
+				w.place = place
 			}
+			found = append(found, w)
 		}
 		return true
 	})
 	return found, err
 }
 
-// holds reports whether a message may name one of some texts, which are in lower case.
-func holds(m bus.Message, texts []string) bool {
-	if len(texts) == 0 {
-		return true
-	}
-	id, again := strings.ToLower(m.Header.Get(nats.MsgIdHdr)), strings.ToLower(m.Header.Get(bus.HeaderRequestID))
-	return slices.ContainsFunc(texts, func(text string) bool { return id == text || again == text || containsFold(m.Data, text) })
+// mayHave reports whether a message of a queue may go by an id, which requestOf reads.
+func mayHave(m bus.Message, stream, id string) bool {
+	return bytes.Contains(m.Data, []byte(id)) || bytes.IndexByte(m.Data, '\\') >= 0 || m.Header.Get(nats.MsgIdHdr) == id ||
+		m.Header.Get(bus.HeaderRequestID) == id || strings.HasPrefix(id, stream)
 }
+
+func every(request) bool { return true }
 
 // QueuedIDs adds the ids of all requests that are in the queue of an operation, taken or not.
 func (r Reader) QueuedIDs(ctx context.Context, op messages.Operation, ids map[string]bool) error {
-	_, err := r.search(ctx, Queue{Operation: op}, func(w request) bool { ids[w.id] = true; return false })
+	_, err := r.search(ctx, Queue{Operation: op}, "", func(w request) bool { ids[w.id] = true; return false })
 	return err
 }
 
 // Waiting gives the messages of a request that are in the queue of an operation.
 func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (list []bus.Message, err error) {
-	found, err := r.search(ctx, Queue{Operation: op}, func(w request) bool { return w.id == id })
+	found, err := r.search(ctx, Queue{Operation: op}, id, every)
 	for _, w := range found {
 		list = append(list, w.Message)
 	}
 	return list, err
-}
-
-// InQueue reports whether a queue has a message of a request, taken or not.
-func (r Reader) InQueue(ctx context.Context, op messages.Operation, id string) (bool, error) {
-	found, err := r.search(ctx, Queue{Operation: op}, func(w request) bool { return w.id == id }, (&Story{RequestID: id, Operation: op}).texts()...)
-	return len(found) > 0, err
 }

@@ -53,11 +53,11 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 			return len(d), err
 		}, "1"},
 		{"find an order number", func() (any, error) {
-			f, err := in.Find(t.Context(), "DD77", secrets, time.Time{}, now)
+			f, err := in.Find(t.Context(), "DD77", secrets, time.Time{})
 			return f.Found[0].RequestID, err
 		}, "e77"},
 		{"find an address", func() (any, error) {
-			f, err := in.Find(t.Context(), "payer77@example.com", secrets, time.Time{}, now)
+			f, err := in.Find(t.Context(), "payer77@example.com", secrets, time.Time{})
 			return f.Found[0].RequestID, err
 		}, "e77"},
 	} {

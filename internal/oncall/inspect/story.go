@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -147,7 +146,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	case err != nil:
 		return err
 	}
-	found, err := r.search(ctx, q, func(w request) bool { return w.id == s.RequestID }, s.texts()...)
+	found, err := r.search(ctx, q, s.RequestID, every)
 	if err != nil {
 		return err
 	}
@@ -178,16 +177,6 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 	s.Waits, s.State = &open[0], o.State
 	s.Says = says(open[0], now)
 	return nil
-}
-
-// texts are what a queued message of the request holds; none: it is known by its place.
-func (s *Story) texts() []string {
-	if stream, number, found := strings.Cut(s.RequestID, "-"); found && stream == bus.QueueOf(s.Operation).Stream {
-		if _, err := strconv.ParseUint(number, 10, 64); err == nil {
-			return nil
-		}
-	}
-	return []string{strings.ToLower(s.RequestID)}
 }
 
 // says is where a request without an outcome is, in a sentence.

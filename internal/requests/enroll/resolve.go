@@ -29,15 +29,9 @@ type Resolver struct {
 	// Held reports whether the service is not to be asked now.
 	Held func() bool
 	Log  history.Log
-<<<<<<< HEAD
 	// Next returns the enrollments that ended uncertain: see mandates.Looks.
 	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
 	// Began returns when the first event of an enrollment before a sequence was stored; zero if
-=======
-	// Next gives the enrollments that ended uncertain: see mandates.Looks.
-	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
-	// Began gives when the first event of an enrollment before a sequence was stored; zero:
->>>>>>> 50c0db8 (internal/history: call a request with more to come Pending)
 	// that is not known now.
 	Began    func(ctx context.Context, id string, before uint64) (time.Time, error)
 	Resolved func(outcome messages.State)
@@ -48,28 +42,17 @@ type Resolver struct {
 
 // Run works until ctx ends. What is open then is looked at again by the next program.
 func (r *Resolver) Run(ctx context.Context) {
-<<<<<<< HEAD
 	looks := &mandates.Looks{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.Policy, Logger: r.Logger,
 		Next: r.Next, Held: r.Held,
 		Look: func(ctx context.Context, o history.Pending, _, age time.Duration) (bool, error) {
-=======
-	looks := &mandates.Looks{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.Policy, Logger: r.Logger, Next: r.Next, Held: r.Held,
-		Look: func(ctx context.Context, o history.Pending, _, age time.Duration) (bool, error) {
->>>>>>> 50c0db8 (internal/history: call a request with more to come Pending)
 			return r.look(ctx, o, age)
 		}}
 	looks.Run(ctx)
 }
 
-<<<<<<< HEAD
 // look looks one enrollment up if it is still uncertain, and stores what became of it if the list
 // shows it. It reports whether the service was asked.
 func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duration) (looked bool, err error) {
-=======
-// look looks one enrollment up, if it is uncertain still, and stores what became of it,
-// if the list shows it. looked: the service was asked.
-func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duration) (looked bool, err error) {
->>>>>>> 50c0db8 (internal/history: call a request with more to come Pending)
 	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID, Trace: o.Trace}
 	_, err = h.Read(ctx)
 	answered, ok := errors.AsType[*history.AlreadyDoneError](err)
