@@ -23,8 +23,8 @@ import (
 
 var bodies = flag.Int("bodies", 2000, "random bodies of each operation")
 
-// unsaid are the rules that a schema does not say, or not wholly: it sees less than the
-// decoder. The key is the end of a rule.
+// unsaid are the rules that a schema does not say, or not completely: it accepts more than the
+// decoder. Each is the end of a rule.
 var unsaid = []string{
 	"must be a date such as 2026-01-02",                   // 30 February
 	"must be a date and time such as 2026-01-02 15:04:05", // the same
@@ -46,7 +46,7 @@ var decode = map[messages.Operation]func([]byte) error{
 	messages.Account:      func(b []byte) error { _, _, err := messages.DecodeAccount(b); return err },
 }
 
-// verdict is what decoder and schema say of a body.
+// verdict is what decoder and schema say about a body.
 type verdict string
 
 const (
@@ -101,7 +101,7 @@ func judge(t *testing.T, op messages.Operation, schema *jsonschema.Schema, body 
 // longExponent finds a number that the validator works out in full, and dies of.
 var longExponent = regexp.MustCompile(`[eE][+-]?[0-9]{5}`)
 
-// plainNumbers gives numbers the one form that a decoder takes, where that is not long.
+// plainNumbers gives numbers the one form that a decoder accepts, unless that is long.
 func plainNumbers(value any) any {
 	switch v := value.(type) {
 	case json.Number:
@@ -164,13 +164,17 @@ func rulesBroken(err error) (rules []string) {
 	return rules
 }
 
-// everyRule is one of each kind that the random bodies have to break.
+// everyRule has one rule of each kind that the random bodies must break.
 var everyRule = []string{
 	"is required", "is not a known field", "must be a string", "must have at most 1000 characters", "must have at most 255 characters",
-	"must have at most 4096 characters", "must have at most 65536 characters", "must not hold a NUL", "must not be blank", "must not begin or end with a space",
-	"must not hold control characters or line breaks", "must be 1 to 64 letters, digits, _ or -", "must hold digits only", "must have at most 100 digits",
-	"must be between 5.00 and 30000.00", "must hold at least one address", "must be a string or an array of strings", "must not be given beside to",
-	"is required, or to_object instead", "X-A must have at most 8000 characters", "must have at most 100 members", "must be 0, 1, true or false",
+	"must have at most 4096 characters", "must have at most 65536 characters", "must not hold a NUL", "must not be blank",
+	"must not begin or end with a space",
+	"must not hold control characters or line breaks", "must be 1 to 64 letters, digits, _ or -", "must hold digits only",
+	"must have at most 100 digits",
+	"must be between 5.00 and 30000.00", "must hold at least one address", "must be a string or an array of strings",
+	"must not be given beside to",
+	"is required, or to_object instead", "X-A must have at most 8000 characters", "must have at most 100 members",
+	"must be 0, 1, true or false",
 	"digest must be SHA-256= and the base64url of 32 octets", "bucket must be letters, digits, _ or -", "must be a JSON object",
 }
 

@@ -43,11 +43,13 @@ func asyncAPI(w descriptions) ([]byte, error) {
 		{"asyncapi", "3.0.0"},
 		{"info", object{
 			{"title", "errand"}, {"version", fmt.Sprintf("%d.0.0", messages.Version)},
-			{"description", "Requests to enroll a payer, to list transactions, to send mail and to read the mail account, and what becomes of each. " +
+			{"description", "Requests to enroll a payer, to list transactions, to send mail and to read the mail account, " +
+				"and what becomes of each. " +
 				"`version` is that of what requests may say. Explained in [use/reference.md](use/reference.md)."},
 		}},
 		{"defaultContentType", "application/json"},
-		{"servers", object{{"nats", object{{"host", "127.0.0.1:4222"}, {"protocol", "nats"}, {"description", "NATS with JetStream: publish through JetStream, and read with a consumer."}}}}},
+		{"servers", object{{"nats", object{{"host", "127.0.0.1:4222"}, {"protocol", "nats"},
+			{"description", "NATS with JetStream: publish through JetStream, and read with a consumer."}}}}},
 		{"channels", channels},
 		{"operations", operations},
 		{"components", object{
@@ -56,7 +58,9 @@ func asyncAPI(w descriptions) ([]byte, error) {
 			{"parameters", object{
 				{"request_id", object{{"description", "The request id: 1 to 64 letters, digits, _ or -."}}},
 				{"batch", object{{"description", "The number of the batch, from 1."}}},
-				{"status", object{{"description", "The status_description of the record: lower case, _ in place of what is no letter or digit; status_<code> where it has none, unknown where it has no status."}}},
+				{"status", object{{"description",
+					"The status_description of the record: lower case, _ in place of what is no letter or digit; status_<code> where it has none, " +
+						"unknown where it has no status."}}},
 			}},
 		}},
 	})
@@ -105,7 +109,8 @@ func payload(subject string) object {
 
 func requestMessage(subject string, w descriptions) object {
 	return object{
-		{"name", subject}, {"title", subject}, {"summary", w.about[subject]}, {"headers", ref("#/components/schemas/requestHeaders")}, {"payload", payload(subject)},
+		{"name", subject}, {"title", subject}, {"summary", w.about[subject]}, {"headers", ref("#/components/schemas/requestHeaders")},
+		{"payload", payload(subject)},
 		{"examples", []any{object{{"payload", json.RawMessage(w.sample[subject])}}}},
 	}
 }
@@ -135,7 +140,7 @@ func eventMessage(e messages.Event) object {
 	}
 }
 
-// source is the program that publishes an event.
+// source names the program that publishes an event.
 func source(e messages.Event) string {
 	switch e.Operation {
 	case messages.Enroll, messages.Transactions:
@@ -194,7 +199,7 @@ var (
 
 func header(about string) object { return object{{"type", "string"}, {"description", about}} }
 
-// asYAML writes JSON, which is YAML, as people write that.
+// asYAML writes JSON as YAML in the usual style.
 func asYAML(text []byte) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
@@ -209,7 +214,7 @@ func asYAML(text []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// restyle takes off the brackets and the quotes of JSON where YAML needs none.
+// restyle removes the brackets and quotes of JSON where YAML needs none.
 func restyle(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {

@@ -60,7 +60,7 @@ func readDescriptions(document string) (descriptions, error) {
 	return w, nil
 }
 
-// tableOf gives what the rows of a table say of each field, and the text above it.
+// tableOf returns what the rows of a table say about each field, and the text above it.
 func tableOf(text string) (fields map[string]string, about string) {
 	fields = map[string]string{}
 	for line := range strings.Lines(text) {
@@ -83,7 +83,7 @@ func plain(text string) string {
 	return strings.Join(strings.Fields(link.ReplaceAllString(text, "$1")), " ")
 }
 
-// of is what the document says of a field of a subject.
+// of is what the document says about a field of a subject.
 func (w descriptions) of(subject, field string) (string, error) {
 	for _, of := range []string{subject, ""} {
 		if text, found := w.fields[of][field]; found {

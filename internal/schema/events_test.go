@@ -44,7 +44,8 @@ func TestEveryEventOfAGoldenFileIsValid(t *testing.T) {
 			if bytes.HasPrefix(text, event[0]) && filepath.Base(file) == "enroll.interrupted.txt" {
 				continue // left by the test, in place of a program that died
 			}
-			validates(t, all[typeOf(t, subject)], filepath.Base(file)+": "+subject, moment.ReplaceAll(event[2], []byte(`"2026-01-02T15:04:05.000Z"`)))
+			validates(t, all[typeOf(t, subject)], filepath.Base(file)+": "+subject,
+				moment.ReplaceAll(event[2], []byte(`"2026-01-02T15:04:05.000Z"`)))
 			valid++
 		}
 	}
@@ -89,7 +90,8 @@ func fill(v reflect.Value, full bool) {
 		v.SetString(string(messages.Failed))
 		return
 	case messages.Unsettled:
-		v.Set(reflect.ValueOf(messages.Unsettled{Batch: 1, First: 2, Count: 3, State: messages.Deferred, Reason: messages.ReasonBusy, HTTPStatus: 503, Message: "x"}))
+		v.Set(reflect.ValueOf(messages.Unsettled{Batch: 1, First: 2, Count: 3, State: messages.Deferred, Reason: messages.ReasonBusy,
+			HTTPStatus: 503, Message: "x"}))
 		return
 	case messages.Confidence:
 		v.SetString(string(messages.MatchNone))

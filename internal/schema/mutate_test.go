@@ -11,7 +11,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// mutator makes bodies that are nearly right.
+// mutator makes bodies that are almost valid.
 type mutator struct {
 	*rand.Rand
 	samples [][]pair
@@ -21,16 +21,23 @@ type mutator struct {
 type pair struct{ name, value string }
 
 const (
-	fullEnroll = `{"request_id":"a-1","on_unknown":"retry","give_up_at":"2026-01-02T15:04:05Z","portal_key":"k","order_number":"DD 1","amount":"100.50","payer_id_type":1,"payer_id":"007",
-		"payer_name":"Ann é漢","payer_email":"ann@example.com","payer_telephone_number":60190000000,"payer_bank_code":"B1","payer_bank_code_hashed":"h","frequency_mode":"MT","max_frequency":9,
-		"application_reason":"Fee","effective_date":"2026-02-01","expiry_date":"2027-02-01","metadata":"{}\n","return_url":"https://a.example/?b=c","success_url":"http://a.example",
-		"failed_url":"https://a.example:8443","maintenance_url":"https://a.example/m","termination_url":"https://a.example/t","link_expired_at":"2026-01-02 15:04:05","platform_id":"p","checksum":"c"}`
-	leastEnroll = `{"order_number":"DD1","amount":5,"payer_id_type":"1","payer_id":7,"payer_name":"A","payer_email":"a@b","payer_telephone_number":"0","frequency_mode":"MT","application_reason":"F"}`
-	fullSend    = `{"request_id":"m-1","on_unknown":"report","give_up_at":"2026-01-02T15:04:05+08:00","from":"Shop <shop@example.com>","to":["ann@example.com","Bob <bob@example.com>"],"reply_to":"a@b",
+	fullEnroll = `{"request_id":"a-1","on_unknown":"retry","give_up_at":"2026-01-02T15:04:05Z","portal_key":"k","order_number":"DD 1",
+		"amount":"100.50","payer_id_type":1,"payer_id":"007",
+		"payer_name":"Ann é漢","payer_email":"ann@example.com","payer_telephone_number":60190000000,"payer_bank_code":"B1",
+		"payer_bank_code_hashed":"h","frequency_mode":"MT","max_frequency":9,
+		"application_reason":"Fee","effective_date":"2026-02-01","expiry_date":"2027-02-01","metadata":"{}\n",
+		"return_url":"https://a.example/?b=c","success_url":"http://a.example",
+		"failed_url":"https://a.example:8443","maintenance_url":"https://a.example/m","termination_url":"https://a.example/t",
+		"link_expired_at":"2026-01-02 15:04:05","platform_id":"p","checksum":"c"}`
+	leastEnroll = `{"order_number":"DD1","amount":5,"payer_id_type":"1","payer_id":7,"payer_name":"A","payer_email":"a@b",
+		"payer_telephone_number":"0","frequency_mode":"MT","application_reason":"F"}`
+	fullSend = `{"request_id":"m-1","on_unknown":"report","give_up_at":"2026-01-02T15:04:05+08:00","from":"Shop <shop@example.com>",
+		"to":["ann@example.com","Bob <bob@example.com>"],"reply_to":"a@b",
 		"unsubscribe_link":"mailto:a@b","subject":"Hello","content":"a\nb","as_html":1,"headers":{"X-A":"1","List-Id":"l"}}`
-	objectSend = `{"to_object":{"bucket":"lists","name":"news","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU="},"subject":"Hello","content":"a"}`
-	leastSend  = `{"to":"a@b, c@d","subject":"Hello","content":"a"}`
-	fullList   = `{"request_id":"q-1","order_number":"DD1","status":"3","exchange_reference_number":"E1","payer_email":"a@b","max_pages":2}`
+	objectSend = `{"to_object":{"bucket":"lists","name":"news","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU="},
+		"subject":"Hello","content":"a"}`
+	leastSend = `{"to":"a@b, c@d","subject":"Hello","content":"a"}`
+	fullList  = `{"request_id":"q-1","order_number":"DD1","status":"3","exchange_reference_number":"E1","payer_email":"a@b","max_pages":2}`
 )
 
 func newMutator(op messages.Operation) *mutator {
@@ -59,7 +66,7 @@ func pairsOf(object string) (pairs []pair) {
 	return pairs
 }
 
-// each gives every strange value in every place, one at a time; further bodies are random.
+// each yields every strange value in every place, one at a time.
 func (m *mutator) each(yield func([]byte) bool) {
 	for _, sample := range m.samples {
 		for i, p := range sample {

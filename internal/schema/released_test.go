@@ -168,7 +168,8 @@ func breaks(before, now map[string]aField) (all []string) {
 		}
 	}
 	for name, is := range now {
-		if _, found := before[name]; !found && is.Required && strings.Contains(name, ".requested ") && !strings.Contains(name[strings.Index(name, " "):], ".") {
+		if _, found := before[name]; !found && is.Required && strings.Contains(name, ".requested ") &&
+			!strings.Contains(name[strings.Index(name, " "):], ".") {
 			all = append(all, name+" is new and required")
 		}
 	}
@@ -179,7 +180,8 @@ func breaks(before, now map[string]aField) (all []string) {
 func TestChangesThatBreakAreFound(t *testing.T) {
 	base := func() map[string]aField {
 		return map[string]aField{
-			"a.b.requested x": {Types: []string{"integer", "string"}, Enum: []string{"p", "q"}}, "a.b.done y": {Types: []string{"string"}, Enum: []string{"p", "q"}, Required: true},
+			"a.b.requested x": {Types: []string{"integer", "string"}, Enum: []string{"p", "q"}},
+			"a.b.done y":      {Types: []string{"string"}, Enum: []string{"p", "q"}, Required: true},
 		}
 	}
 	for name, change := range map[string]func(map[string]aField){
@@ -187,9 +189,12 @@ func TestChangesThatBreakAreFound(t *testing.T) {
 		"a.b.requested x takes less": func(m map[string]aField) {
 			m["a.b.requested x"] = aField{Types: []string{"string"}, Enum: []string{"p", "q"}}
 		},
-		"a.b.requested x is required now":     func(m map[string]aField) { f := m["a.b.requested x"]; f.Required = true; m["a.b.requested x"] = f },
-		"a.b.requested z is new and required": func(m map[string]aField) { m["a.b.requested z"] = aField{Types: []string{"string"}, Required: true} },
-		"a.b.done y is gone":                  func(m map[string]aField) { delete(m, "a.b.done y") },
+		"a.b.requested x is required now": func(m map[string]aField) { f := m["a.b.requested x"]; f.Required = true; m["a.b.requested x"] = f },
+		"a.b.requested z is new and required": func(m map[string]aField) {
+			m["a.b.requested z"] = aField{Types: []string{"string"},
+				Required: true}
+		},
+		"a.b.done y is gone": func(m map[string]aField) { delete(m, "a.b.done y") },
 		"a.b.done y may be something else": func(m map[string]aField) {
 			m["a.b.done y"] = aField{Types: []string{"string"}, Enum: []string{"p", "r"}, Required: true}
 		},

@@ -4,42 +4,60 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"errand/pkg/messages"
 )
 
-// request is the body of a request: its Go type, and the rule of each field.
+// request is the body of a request.
 type request struct {
 	operation messages.Operation
 	of        reflect.Type
-	rules     map[string]string // by field: the name of its rule
+	onUnknown string // the rule of on_unknown
 	defaults  map[string]any
 }
 
 var requests = []request{
-	{messages.Enroll, reflect.TypeFor[messages.EnrollRequest](), map[string]string{
-		"request_id": "requestID", "on_unknown": "retryOrReport", "give_up_at": "time",
-		"portal_key": "line", "order_number": "orderNumber", "amount": "amount", "payer_id_type": "whole", "payer_id": "digits",
-		"payer_name": "line", "payer_email": "email", "payer_telephone_number": "digits", "payer_bank_code": "line", "payer_bank_code_hashed": "line",
-		"frequency_mode": "line", "max_frequency": "positive", "application_reason": "line", "effective_date": "date", "expiry_date": "date",
-		"metadata": "metadata", "return_url": "url", "success_url": "url", "failed_url": "url", "maintenance_url": "url", "termination_url": "url",
-		"link_expired_at": "dateTime", "platform_id": "line", "checksum": "line",
-	}, map[string]any{"on_unknown": messages.OnUnknownRetry, "max_frequency": 9}},
-	{messages.Transactions, reflect.TypeFor[messages.TransactionsRequest](), map[string]string{
-		"request_id": "requestID", "order_number": "orderNumber", "status": "status", "exchange_reference_number": "line",
-		"payer_email": "email", "max_pages": "positive",
-	}, nil},
-	{messages.Send, reflect.TypeFor[messages.SendRequest](), map[string]string{
-		"request_id": "requestID", "on_unknown": "reportOrResend", "give_up_at": "time",
-		"from": "mailbox", "reply_to": "mailbox", "unsubscribe_link": "unsubscribe", "subject": "line", "content": "text", "as_html": "flag",
-		"headers": "headers", "to": "recipients", "to_object": "listObject",
-	}, map[string]any{"on_unknown": messages.OnUnknownReport, "as_html": 0}},
-	{messages.Account, reflect.TypeFor[messages.AccountRequest](), map[string]string{"request_id": "requestID"}, nil},
+	{messages.Enroll, reflect.TypeFor[messages.EnrollRequest](), "retryOrReport",
+		map[string]any{"on_unknown": messages.OnUnknownRetry, "max_frequency": 9}},
+	{messages.Transactions, reflect.TypeFor[messages.TransactionsRequest](), "", nil},
+	{messages.Send, reflect.TypeFor[messages.SendRequest](), "reportOrResend",
+		map[string]any{"on_unknown": messages.OnUnknownReport, "as_html": 0}},
+	{messages.Account, reflect.TypeFor[messages.AccountRequest](), "", nil},
 }
 
-// oneList asks for to or to_object, and not for both. It is written with if, since
-// programs that make types of a schema pass over that.
+// fieldsWith lists by rule the fields of all requests but on_unknown. Decoders of pkg/messages check by code, from which
+// no schema follows; TestSchemasAcceptAndRefuseWhatDecodersDo holds these rules to them.
+var fieldsWith = map[string]string{
+	"line": "portal_key payer_name payer_bank_code payer_bank_code_hashed frequency_mode application_reason platform_id checksum " +
+		"exchange_reference_number subject",
+	"url":       "return_url success_url failed_url maintenance_url termination_url",
+	"email":     "payer_email",
+	"mailbox":   "from reply_to",
+	"digits":    "payer_id payer_telephone_number",
+	"positive":  "max_frequency max_pages",
+	"date":      "effective_date expiry_date",
+	"requestID": "request_id", "time": "give_up_at", "orderNumber": "order_number", "amount": "amount", "whole": "payer_id_type",
+	"metadata": "metadata", "dateTime": "link_expired_at", "status": "status", "unsubscribe": "unsubscribe_link", "text": "content",
+	"flag": "as_html", "headers": "headers", "recipients": "to", "listObject": "to_object",
+}
+
+// rule is the name of a field's rule; "" if it has none.
+func (r request) rule(field string) string {
+	if field == "on_unknown" {
+		return r.onUnknown
+	}
+	for rule, fields := range fieldsWith {
+		if slices.Contains(strings.Fields(fields), field) {
+			return rule
+		}
+	}
+	return ""
+}
+
+// oneList asks for to or to_object, and not for both. It is written with if, which generators of
+// types ignore.
 var oneList = object{
 	{"if", object{{"required", []string{"to"}}, {"properties", object{{"to", object{{"not", empty}}}}}}},
 	{"then", object{{"properties", object{{"to_object", empty}}}}},
@@ -56,8 +74,8 @@ func (r request) schema(w descriptions) (object, error) {
 		if err != nil {
 			return nil, err
 		}
-		rule, found := r.rules[field.name]
-		if !found {
+		rule := r.rule(field.name)
+		if rule == "" {
 			return nil, fmt.Errorf("%s: %s has no rule", subject, field.name)
 		}
 		property := object{{"description", about}}

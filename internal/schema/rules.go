@@ -11,13 +11,12 @@ import (
 // The rules of requests, as far as JSON Schema can say them in a way that every validator
 // understands alike. What it cannot say is in docs/use/reference.md, and in a test.
 //
-//   - Patterns are read alike by ECMA-262 and RE2; a character that nobody sees is in them as
-//     itself. They are anchored.
-//   - No keyword needs a number to be divided: 19.99 is no multiple of 0.01 where numbers
-//     are floating-point.
-//   - There is no format: validators differ in what they take.
+//   - Patterns mean the same in ECMA-262 and RE2, and are anchored. An invisible character stands
+//     for itself.
+//   - No keyword divides a number: in floating point, 19.99 is not a multiple of 0.01.
+//   - There is no format: validators differ in what they accept.
 
-// control and space are what no line holds, and what alone makes no line, within brackets.
+// Within brackets: a line has no control, and is not made of space alone.
 const control = "\x00-\x1f\x7f-\u009f\u2028\u2029"
 
 var space = func() string {
@@ -38,7 +37,7 @@ const (
 	within = "[^" + control + "]"
 )
 
-// text is a string of a pattern and of at most limit characters, 0 for any number.
+// text is a string that matches a pattern, of at most limit characters; 0 for any number.
 func text(limit int, pattern string) object {
 	o := object{{"type", "string"}}
 	if limit > 0 {
@@ -64,8 +63,8 @@ type jsonNumber string
 // MarshalJSON writes the digits.
 func (n jsonNumber) MarshalJSON() ([]byte, error) { return []byte(n), nil }
 
-// empty is what counts as left out. An object is not closed here: as a type of TypeScript,
-// a closed one without members is anything.
+// empty is what counts as left out. The object is not closed: a closed one without members
+// becomes any in TypeScript.
 var empty = object{{"$ref", "#/$defs/leftOut"}}
 
 var rules = map[string]object{
@@ -73,7 +72,8 @@ var rules = map[string]object{
 		object{{"type", "null"}}, object{{"const", ""}},
 		object{{"type", "object"}, {"maxProperties", 0}}, object{{"type", "array"}, {"maxItems", 0}},
 	}}},
-	"requestID": append(text(64, "[A-Za-z0-9_-]+"), member{"not", object{{"pattern", "^(" + messages.Unmatched + "|(" + strings.Join(streams, "|") + ")-[0-9]+)$"}}}),
+	"requestID": append(text(64, "[A-Za-z0-9_-]+"),
+		member{"not", object{{"pattern", "^(" + messages.Unmatched + "|(" + strings.Join(streams, "|") + ")-[0-9]+)$"}}}),
 
 	"line":        text(messages.MaxLine, within+"*[^"+control+space+"]"+within+"*"),
 	"orderNumber": text(messages.MaxOrderNumber, "[^"+control+space+"]("+within+"*[^"+control+space+"])?"),
@@ -126,10 +126,10 @@ var rules = map[string]object{
 	},
 }
 
-// someone is a list with more in it than spaces and commas.
+// someone matches a list that is not only spaces and commas.
 const someone = "[^ \t\r\n,]"
 
-// streams are what no request id begins with, before a dash and a number.
+// streams are the names with which, before a dash and a number, no request id may begin.
 var streams = []string{
 	"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "RATE_LEASES", "AUDIT",
 }

@@ -6,9 +6,10 @@
 //	rules of requests ──────┼──> docs/schemas/<subject>.json, docs/asyncapi.yaml
 //	docs/use/reference.md ───────┘    (go generate ./docs/schemas)
 //
-// The names, the types and what is required come from the Go types; the words and the
-// values of closed sets come from docs/use/reference.md, which tests of pkg/messages hold to the
-// code; the rules of requests are here, and a test holds them to the decoders.
+// The names, the types and what is required come from the Go types; the words and the values of
+// closed sets come from docs/use/reference.md, which tests of pkg/messages hold to the code; the
+// rules of requests are here, and a test holds them to the decoders. Nothing here is shipped:
+// what it makes is committed.
 package schema
 
 import (
@@ -66,7 +67,7 @@ func marshal(value any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// pretty is JSON for people. What cannot be seen in it is escaped.
+// pretty is indented JSON with invisible characters escaped.
 func pretty(value any) ([]byte, error) {
 	text, err := marshal(value)
 	if err != nil {
@@ -121,7 +122,7 @@ func Files(document []byte) (map[string][]byte, error) {
 }
 
 // open are the operations whose states are whatever the service says: their events have one
-// schema for all states but erased, which is ours.
+// schema for all states but erased.
 var open = map[messages.Operation]bool{messages.Application: true, messages.Deduction: true}
 
 // name is what the documents call an event: its subject without the id and an open state.
@@ -132,8 +133,8 @@ func name(e messages.Event) string {
 	return e.Type()
 }
 
-// Subjects are those with a schema, without an id or an open state: requests first, then events, each in the
-// order in which a request meets them.
+// Subjects are the subjects with a schema, without an id or an open state: requests first, then events, each in
+// the order in which a request meets them.
 func Subjects() (all []string) {
 	for _, r := range requests {
 		all = append(all, r.operation.Requested())
@@ -147,7 +148,7 @@ func Subjects() (all []string) {
 // definitions are the $defs that a schema refers to.
 type definitions map[string]object
 
-// ref refers to a rule by its name, and defines it with those that it refers to itself.
+// ref refers to a rule by its name, and defines it with the rules that it refers to.
 func (d definitions) ref(name string) object {
 	d[name] = rules[name]
 	switch name {

@@ -13,7 +13,8 @@ import (
 	"errand/internal/programs"
 )
 
-// all are the programs whose settings docs/use/reference.md lists. The console is not among them: it links SQLite, which takes long to build.
+// all are the programs whose settings docs/use/reference.md lists. The console is not among them: it links SQLite, which takes long to
+// build.
 var all = []struct {
 	name   string
 	config func() any
