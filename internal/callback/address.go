@@ -3,9 +3,14 @@
 //
 //	Addresses.URL ─► return_url of an enrollment ─► the service ─► Handler ─► mandate.callback.received.<id>
 //
-// A callback is a hint and never the truth: the service shows neither its payload nor a
-// signature, and whoever has the URL can send one. What became of an enrollment is what
-// the transaction list says.
+// A callback is a hint and never the truth: the service documents neither its payload nor a
+// signature, and anybody with the URL can send one. What became of an enrollment is what the
+// transaction list says.
+//
+//	address.go   return_url, and whether a path is one
+//	handler.go   one callback: what is accepted, how it is answered, what its event says
+//	checksum.go  whether its field checksum is right
+//	serve.go     the HTTP server, with limits against strangers
 package callback
 
 import (
@@ -20,15 +25,15 @@ import (
 	"errand/pkg/clients"
 )
 
-// Addresses are the return_url of each request, made of where the receiver is reached and
-// a secret: nobody can make one who does not have it.
+// Addresses make the return_url of each request from the receiver's address and a secret: nobody
+// without the secret can make one.
 type Addresses struct {
 	base   string
 	secret clients.Secret
 }
 
-// NewAddresses makes those under an absolute https URL, or an http URL of this machine;
-// any http URL if plain is set.
+// NewAddresses makes addresses under an absolute https URL, or an http URL of this machine; any
+// http URL if plain is set.
 func NewAddresses(base string, plain bool, secret clients.Secret) (*Addresses, error) {
 	u, err := url.Parse(base)
 	switch {
@@ -52,19 +57,19 @@ func (a *Addresses) URL(id string) string {
 	return a.base + "/" + id + "/" + token(a.secret, id)
 }
 
-// requestOf is the id of the request that a path belongs to, by its last two segments:
-// what is before them is the ingress's affair. "" where the token is not that request's.
+// requestOf is the id of the request that a path belongs to, by its last two segments; the ingress
+// decides what is before them. "" means that the token is not that request's.
 func requestOf(path string, secrets []clients.Secret) string {
 	rest, given, _ := cutLast(path)
 	_, id, found := cutLast(rest)
 	if !found || id == "" {
 		return ""
 	}
-	own := false
-	for _, secret := range secrets { // all of them: the time must not tell which
-		own = hmac.Equal([]byte(given), []byte(token(secret, id))) || own
+	valid := false
+	for _, secret := range secrets { // all of them: the time must not reveal which
+		valid = hmac.Equal([]byte(given), []byte(token(secret, id))) || valid
 	}
-	if !own {
+	if !valid {
 		return ""
 	}
 	return id

@@ -14,8 +14,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// checksum says whether the field checksum of a callback is right: that of its other fields
-// in the order of their names. The rule is not shown by the upstream; assumed, see
+// checksum says whether the field checksum of a callback is right: it covers the other fields in
+// the order of their names. The rule is not shown by the upstream; assumed, see
 // docs/why/adr/0004-sandbox-assumptions.md.
 func checksum(secret clients.Secret, contentType, query string, body []byte) messages.CallbackChecksum {
 	fields, ok := fieldsOf(contentType, query, body)
@@ -39,7 +39,7 @@ func checksum(secret clients.Secret, contentType, query string, body []byte) mes
 	return messages.ChecksumInvalid
 }
 
-// fieldsOf are the fields of a form or a flat JSON object; of the query where there is no
+// fieldsOf returns the fields of a form or a flat JSON object, or of the query if there is no
 // body. It reports false for anything else.
 func fieldsOf(contentType, query string, body []byte) (map[string]string, bool) {
 	if len(body) == 0 {

@@ -30,24 +30,26 @@ import (
 //	200  it is stored, or was before
 //	404  the token is not the request's: nothing else was looked at
 //	405  neither GET nor POST
-//	400  the body is cut; 408: it took too long
-//	413  the body is larger than 64 KiB; 414: the query is longer than 8 KiB
-//	429  too many of one request
+//	400  the body is cut
+//	408  the body took too long
+//	413  the body is larger than 64 KiB
+//	414  the query is longer than 8 KiB
+//	429  too many for one request
 //	503  it is not stored: send it again
 type Handler struct {
-	// Secrets are those that tokens were made with, now and before: see NewAddresses.
+	// Secrets are the secrets that tokens were made with, now and before: see NewAddresses.
 	Secrets []clients.Secret
-	// Checksum is the secret that the service signs with; empty: it is not known.
+	// Checksum is the secret that the service signs with; empty if it is not known.
 	Checksum     clients.Secret
 	WithoutPayer bool // events hold nothing of what was sent
-	// Store stores a callback of a request, once for each digest. Errors: bus.ErrManyCallbacks, or
-	// whatever keeps it from knowing that it is stored.
+	// Store stores a callback of a request, once for each digest. Errors: bus.ErrManyCallbacks, or why
+	// it is not known to be stored.
 	Store func(ctx context.Context, request string, body *messages.CallbackBody) error
-	// Answered, if set, is called with the status of each answer that Serve gives: also of those
-	// that the HTTP server gives by itself to what it cannot read.
+	// Answered, if set, is called with the status of each answer of Serve, including the HTTP
+	// server's answers to what it cannot read.
 	Answered func(status int)
-	// Refused, if set, is called with each other status than 200, and the request that the
-	// callback was for; "" where the token is no request's.
+	// Refused, if set, is called with each status other than 200, and the request that the callback
+	// was for; "" if the token is not a request's.
 	Refused func(request string, status int)
 
 	once   sync.Once
@@ -56,17 +58,18 @@ type Handler struct {
 	limits map[string]*rate.Limiter // by request
 }
 
-// Sizes and numbers of what is taken.
+// What is accepted.
 const (
 	maxBody  = 64 << 10
 	maxQuery = 8 << 10
 	// maxPlaces is how many callbacks are read and stored at once.
 	maxPlaces = 256
-	// crowd is from how many on each must come quickly: slow ones leave the other places free.
+	// crowd is how many may be read at leisure. Beyond it each must come quickly, so that slow ones
+	// leave the other places free.
 	crowd = maxPlaces / 2
-	// Callbacks a second of one request, and at once.
+	// perRequest is how many callbacks a second one request may have; burst, how many at once.
 	perRequest, burst = 1, 10
-	// maxLimits is how many requests are remembered for that.
+	// maxLimits is for how many requests that is counted.
 	maxLimits = 10_000
 )
 
@@ -77,7 +80,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if status >= http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", strconv.Itoa(int(retry.Callback/time.Second)))
 	}
-	http.Error(w, http.StatusText(status), status) // what it says is for people, of 200 too
+	http.Error(w, http.StatusText(status), status) // its text is for people, with 200 too
 	if h.Refused != nil && status != http.StatusOK {
 		h.Refused(request, status)
 	}
@@ -103,7 +106,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, request string)
 	if status != http.StatusOK {
 		return status
 	}
-	// It is stored also if its sender has hung up.
+	// It is stored even if its sender has hung up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), retry.Callback)
 	defer cancel()
 	switch err := h.Store(ctx, request, h.bodyOf(r, body)); {
@@ -133,7 +136,7 @@ func (h *Handler) enter(ctx context.Context) bool {
 	}
 }
 
-// read reads the body that was sent; a status other than 200: it has none to store.
+// read reads the body that was sent; with a status other than 200 there is none to store.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request) (body []byte, status int) {
 	if r.ContentLength > maxBody {
 		return nil, http.StatusRequestEntityTooLarge
@@ -142,7 +145,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (body []byte, sta
 	if len(h.places) > crowd {
 		within = retry.CallbackCrowd
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // else the server's own counts
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // otherwise the server's deadline counts
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	_, large := errors.AsType[*http.MaxBytesError](err)
 	switch {
@@ -156,13 +159,13 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (body []byte, sta
 	return body, http.StatusOK
 }
 
-// allow reports whether another callback of a request is taken now.
+// allow reports whether another callback of a request is accepted now.
 func (h *Handler) allow(request string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limit := h.limits[request]
 	if limit == nil {
-		if len(h.limits) >= maxLimits || h.limits == nil { // what is stored of a request is limited, too
+		if len(h.limits) >= maxLimits || h.limits == nil { // forgetting is safe: what is stored of a request is limited, too
 			h.limits = map[string]*rate.Limiter{}
 		}
 		limit = rate.NewLimiter(perRequest, burst)
@@ -175,8 +178,7 @@ func (h *Handler) allow(request string) bool {
 func (h *Handler) bodyOf(r *http.Request, sent []byte) *messages.CallbackBody {
 	contentType, query := r.Header.Get("Content-Type"), r.URL.RawQuery
 	b := &messages.CallbackBody{Method: r.Method, ContentType: contentType, Query: queryText(query), Bytes: len(sent),
-		Digest:   digest(r.Method, query, sent),
-		Checksum: checksum(h.Checksum, contentType, query, sent)}
+		Digest: digest(r.Method, query, sent), Checksum: checksum(h.Checksum, contentType, query, sent)}
 	switch {
 	case h.WithoutPayer:
 		b.ContentType, b.Query, b.Encoding = "", "", messages.CallbackWithheld
@@ -189,7 +191,7 @@ func (h *Handler) bodyOf(r *http.Request, sent []byte) *messages.CallbackBody {
 	return b
 }
 
-// queryText is a query, where what is no UTF-8 is escaped: else the event would lose it.
+// queryText is a query with bytes that are not UTF-8 escaped: otherwise the event would lose them.
 func queryText(query string) string {
 	if utf8.ValidString(query) {
 		return query
@@ -205,14 +207,14 @@ func queryText(query string) string {
 	return text.String()
 }
 
-// isText reports whether a body is one, which as JSON is at most twice as long.
+// isText reports whether a body is text, which as JSON is at most twice as long.
 func isText(body []byte) bool {
 	return utf8.Valid(body) && !bytes.ContainsFunc(body, func(r rune) bool {
 		return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == '\u2028' || r == '\u2029'
 	})
 }
 
-// digest tells a callback from another, and knows it again when it is repeated.
+// digest distinguishes callbacks, and is the same when one is repeated.
 func digest(method, query string, body []byte) string {
 	hash := sha256.New()
 	for _, part := range [][]byte{[]byte(method), {0}, []byte(query), {0}, body} {

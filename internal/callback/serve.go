@@ -17,15 +17,15 @@ import (
 const (
 	// maxConnections is how many connections are open at once; others wait to be accepted.
 	maxConnections = 512
-	// maxHeader is how large the line and the headers of a request may be, but for 4 KiB more.
-	// In memory they are twenty times as large where they are many short ones, and anybody may
-	// send those on each of the connections: 512 take some 140 MiB then.
+	// maxHeader is how large the line and the headers of a request may be, give or take 4 KiB. Many
+	// short headers take twenty times as much memory, and anybody may send those on each of the
+	// connections: 512 then take some 140 MiB.
 	maxHeader = 8 << 10
 )
 
-// Serve has handler answer what comes on listener until ctx ends and what was begun is
-// answered, or hard ends. Nobody keeps a connection for long: one that sends nothing, or
-// slowly, is closed, and where half of them are open each answer ends its own.
+// Serve serves handler on listener until ctx ends and what was begun is answered, or hard ends.
+// No connection is kept for long: one that sends nothing, or slowly, is closed, and while half of
+// them are open each answer closes its connection.
 func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) error {
 	var open atomic.Int64
 	server := &http.Server{
@@ -43,7 +43,7 @@ func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) e
 				open.Add(-1)
 			}
 		},
-		DisableGeneralOptionsHandler: true, // OPTIONS * is as foreign as any other
+		DisableGeneralOptionsHandler: true, // OPTIONS * is answered like any other path
 		MaxHeaderBytes:               maxHeader,
 		ReadHeaderTimeout:            retry.AdminRead, ReadTimeout: retry.CallbackRead,
 		WriteTimeout: retry.CallbackRead + 2*retry.Callback, IdleTimeout: retry.AdminIdle,
@@ -60,7 +60,7 @@ func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) e
 	}
 	err := server.Shutdown(hard)
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close() // whoever ended it says so
+		err = server.Close() // the caller knows that hard has ended
 	}
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
@@ -69,7 +69,7 @@ func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) e
 }
 
 // counted is a listener that calls answered with the status of each answer on its connections.
-// What cannot be read is answered by the HTTP server and reaches no handler.
+// The HTTP server itself answers what it cannot read; that reaches no handler.
 type counted struct {
 	net.Listener
 	answered func(status int)
@@ -89,12 +89,12 @@ type countedConn struct {
 	answered func(status int)
 }
 
-// Write writes an answer, or a part of one. Each begins with a write of its own.
+// Write writes an answer, or a part of one. Each answer begins with a new write.
 func (c *countedConn) Write(b []byte) (int, error) {
 	const line = "HTTP/1.1 200"
 	if len(b) >= len(line) && string(b[:len("HTTP/1.")]) == "HTTP/1." {
 		status, err := strconv.Atoi(string(b[len("HTTP/1.1 "):len(line)]))
-		if err == nil && status >= http.StatusOK { // below are those before the answer
+		if err == nil && status >= http.StatusOK { // lower ones come before the answer
 			c.answered(status)
 		}
 	}
