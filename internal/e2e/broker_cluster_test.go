@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -197,10 +195,7 @@ func dispersed(t *testing.T) *islands {
 			natsConfig(t)) +
 			fmt.Sprintf("cluster { name: e2e, listen: %s, advertise: \"127.0.0.1:1\", no_advertise: true, routes: [%s] }\n", listens[i],
 				strings.Join(routes, ", "))
-		b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + clients[i], monitors: "http://" + monitors[i]}
-		must(t, os.WriteFile(b.file, []byte(text), 0o600))
-		b.start()
-		c.servers = append(c.servers, b)
+		c.servers = append(c.servers, startBroker(t, dir, text, clients[i], monitors[i]))
 	}
 	for _, b := range c.servers {
 		b.ready()

@@ -109,7 +109,7 @@ func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
 				t.Errorf("%d calls, want one: %.300s", n, b.timeline())
 			}
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-			if stamp(t, e).After(giveUp.Add(time.Minute)) || e.reason() == "link_lost" {
+			if e.at(t).After(giveUp.Add(time.Minute)) || e.reason() == "link_lost" {
 				t.Errorf("want it by %v, and not as listed: %s", giveUp, e.Raw)
 			}
 		})
@@ -135,7 +135,7 @@ func TestAnOlderRecordDoesNotResolveALaterEnrollment(t *testing.T) {
 
 		b.run(b.mandates(), time.Until(began.Add(made-time.Minute)), nil)
 		if got := b.events("mandate.enroll.resolved.*"); len(got) != 0 {
-			t.Fatalf("resolved after %v, and made only after %v: %s", stamp(t, got[0]).Sub(began), made, got[0].Raw)
+			t.Fatalf("resolved after %v, and made only after %v: %s", got[0].at(t).Sub(began), made, got[0].Raw)
 		}
 		time.Sleep(2 * time.Minute)
 		if n := b.box.Enrolled(order); n != 2 {

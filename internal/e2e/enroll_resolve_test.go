@@ -43,7 +43,7 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 					b.decide("order-r1", c.decision)
 				}
 				calls := b.calls("enroll")
-				b.runAt(stamp(t, was).Add(c.after-30*time.Second), 3*time.Minute)
+				b.runAt(was.at(t).Add(c.after-30*time.Second), 3*time.Minute)
 				e := b.wantOne("mandate.enroll.resolved.r1")
 				records, ok := e.Body["evidence"].([]any)
 				if !ok || len(records) != c.records || e.Body["outcome"] != c.outcome || e.Body["by"] != "transaction_list" {
@@ -54,7 +54,7 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 						t.Errorf("%s is %v, of the uncertain event %v", field, e.Body[field], was.Body[field])
 					}
 				}
-				if took := stamp(t, e).Sub(stamp(t, was)); took < c.after || took > c.after+2*time.Minute {
+				if took := e.at(t).Sub(was.at(t)); took < c.after || took > c.after+2*time.Minute {
 					t.Errorf("resolved after %v, want %v", took, c.after)
 				}
 				if now := b.calls("enroll"); now != calls {
@@ -88,7 +88,7 @@ func TestAResolvedEnrollmentKeepsItsTrace(t *testing.T) {
 func TestLookupsGoOnWhereAnotherProgramStopped(t *testing.T) {
 	full(t)
 	inBubble(t, func(t *testing.T, b *bubble) {
-		began := stamp(t, b.uncertain(sandbox.Cut))
+		began := b.uncertain(sandbox.Cut).at(t)
 		seen := time.Now()
 		looks := func(want int, what string) {
 			t.Helper()
@@ -215,7 +215,7 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 		"not narrowed":           {},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bubble) {
-			began := stamp(t, b.uncertain(sandbox.Cut))
+			began := b.uncertain(sandbox.Cut).at(t)
 			if f.Operation = "transactions"; f.Kind != "" {
 				b.fault(f)
 			} else {
@@ -227,7 +227,7 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 			if got := b.events("mandate.enroll.resolved.*"); len(got) != 0 {
 				t.Fatalf("resolved by such a list: %s", got[0].Raw)
 			}
-			if e := b.wantOne("mandate.enroll.succeeded.r2"); stamp(t, e).Sub(began) > 24*time.Hour {
+			if e := b.wantOne("mandate.enroll.succeeded.r2"); e.at(t).Sub(began) > 24*time.Hour {
 				t.Errorf("the other one waited until %s", e.Body["at"])
 			}
 			if strings.Contains(b.logs.String(), "no more requests are taken") {
@@ -246,7 +246,7 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 // While the program is held, no lookup is made for what is uncertain.
 func TestNothingIsLookedUpWhileTheProgramIsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		began := stamp(t, b.uncertain(sandbox.Cut))
+		began := b.uncertain(sandbox.Cut).at(t)
 		seen := time.Now()
 		b.script = answers(http.StatusUnauthorized, began.Add(30*time.Minute))
 		b.publish("mandate.enroll.requested", enrollment("r2"))

@@ -127,7 +127,7 @@ func TestNoCallIsMadeAfterGiveUpAt(t *testing.T) {
 			}
 			b.run(p, 5*time.Minute, b.ended(c.operation, "x"))
 			e := b.wantEnd(c.operation, c.state, "x")
-			if late := stamp(t, e).Sub(giveUp); late < 0 || late > 2*time.Second {
+			if late := e.at(t).Sub(giveUp); late < 0 || late > 2*time.Second {
 				t.Errorf("ended %v after give_up_at: %s", late, e.Raw)
 			}
 			var late []time.Duration
@@ -226,7 +226,7 @@ func TestAMessageWhoseListCannotBeReadEndsAtGiveUpAt(t *testing.T) {
 			p.BatchSize = 2
 			b.run(p, 2*time.Hour, b.ended("mail.send", "m1"))
 			final := b.finalOf("mail.send", "m1")
-			if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
+			if len(final) != 1 || final[0].at(t).After(giveUp.Add(2*time.Minute)) {
 				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
 			}
 			if sent := b.oracle().Mail.Recipients; sent > 0 && strings.Contains(final[0].Subject, ".failed.") {

@@ -80,15 +80,21 @@ func brokers(t *testing.T, n int, config string) []*broker {
 			text += fmt.Sprintf("cluster { name: e2e, listen: %s, no_advertise: true, routes: [%s] }\n", routes[i],
 				"nats://"+strings.Join(routes, ", nats://"))
 		}
-		b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + clients[i], monitors: "http://" + monitors[i]}
-		must(t, os.WriteFile(b.file, []byte(text), 0o600))
-		b.start()
-		all[i] = b
+		all[i] = startBroker(t, dir, text, clients[i], monitors[i])
 	}
 	for _, b := range all {
 		b.ready()
 	}
 	return all
+}
+
+// startBroker starts a nats-server with a configuration; ready waits until it works.
+func startBroker(t *testing.T, dir, config, client, monitor string) *broker {
+	t.Helper()
+	b := &broker{t: t, file: filepath.Join(dir, "nats.conf"), url: "nats://" + client, monitors: "http://" + monitor}
+	must(t, os.WriteFile(b.file, []byte(config), 0o600))
+	b.start()
+	return b
 }
 
 // ports returns n free addresses on the loopback interface, that stay free while a server is away.

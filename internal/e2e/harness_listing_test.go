@@ -83,11 +83,3 @@ func (b *bubble) uncertain(kind string, more ...string) event {
 	b.run(b.mandates(), 5*time.Minute, b.published("mandate.enroll.uncertain.r1", 1))
 	return b.wantOne("mandate.enroll.uncertain.r1")
 }
-
-// stamp is when an event says that it happened.
-func stamp(t *testing.T, e event) time.Time {
-	t.Helper()
-	at, err := time.Parse(time.RFC3339, e.Body["at"].(string))
-	must(t, err)
-	return at
-}

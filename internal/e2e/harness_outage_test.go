@@ -115,8 +115,7 @@ func (o *outage) wantOneHold(b *bubble, why string, interval time.Duration) {
 // wantEventsBy wants one event under a filter, published by then.
 func (b *bubble) wantEventsBy(filter string, then time.Time) {
 	b.t.Helper()
-	e := b.wantOne(filter)
-	if at, err := time.Parse(time.RFC3339, e.Body["at"].(string)); err != nil || at.After(then) {
-		b.t.Errorf("%s came at %v, want it by %v", filter, e.Body["at"], then)
+	if e := b.wantOne(filter); e.at(b.t).After(then) {
+		b.t.Errorf("%s came at %v, want it by %v", filter, e.at(b.t), then)
 	}
 }

@@ -2,8 +2,17 @@ package e2e
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -211,4 +220,55 @@ func (in *installation) publishRequests(n int) {
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
 		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
 	}
+}
+
+// signer signs certificates.
+type signer struct {
+	key *ecdsa.PrivateKey
+	own *x509.Certificate
+}
+
+func newSigner() *signer {
+	a := &signer{}
+	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour)}
+	der, _ := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	a.own, _ = x509.ParseCertificate(der)
+	return a
+}
+
+func (a *signer) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.own)
+	return pool
+}
+
+// sign makes a certificate for a host on this machine, or for a client of that name.
+func (a *signer) sign(host string, until time.Time) tls.Certificate {
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.own, &a.key.PublicKey, a.key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
+}
+
+// file holds the signer's own certificate.
+func (a *signer) file(t *testing.T) string {
+	t.Helper()
+	return secretFile(t, "ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.own.Raw})))
+}
+
+// files hold a certificate and its key.
+func (a *signer) files(t *testing.T, name string) (cert, key string) {
+	t.Helper()
+	c := a.sign(name, time.Now().Add(24*time.Hour))
+	secret, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	must(t, err)
+	return secretFile(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}))),
+		secretFile(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }

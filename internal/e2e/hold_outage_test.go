@@ -21,60 +21,54 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 	full(t)
 	const wait, late = 25, 5
 	for _, c := range []struct {
-		name    string
-		outage  *outage
-		lasts   time.Duration
-		mail    bool
+		name   string
+		outage *outage
+		lasts  time.Duration
+		*operation
 		workers int
 		says    string
 	}{
-		{"mandates, 401", &outage{status: 401}, time.Hour, false, 8, "mandate service (enroll) answers 401: credentials, account or quota"},
-		{"mandates, 402", &outage{status: 402}, time.Hour, false, 8, "mandate service (enroll) answers 402"},
-		{"mandates, 403", &outage{status: 403}, time.Hour, false, 8, "mandate service (enroll) answers 403"},
-		{"mandates, 404", &outage{status: 404}, time.Hour, false, 8, "mandate service (enroll) answers 404"},
-		{"mandates, 503", &outage{status: 503}, 6 * time.Hour, false, 8, "mandate service (enroll) answers 503: overloaded or out of order"},
-		{"mandates, connection refused", &outage{refuses: true}, time.Hour, false, 8, "mandate service (enroll) cannot be reached"},
-		{"mail, 401, two workers", &outage{status: 401}, time.Hour, true, 2, "email service (send) answers 401"},
-		{"mail, 503, two workers", &outage{status: 503}, time.Hour, true, 2, "email service (send) answers 503"},
-		{"mail, 401", &outage{status: 401}, time.Hour, true, 8, "email service (send) answers 401: credentials, account or quota"},
-		{"mail, 402", &outage{status: 402}, time.Hour, true, 8, "email service (send) answers 402"},
-		{"mail, 403", &outage{status: 403}, time.Hour, true, 8, "email service (send) answers 403"},
-		{"mail, 405", &outage{status: 405}, time.Hour, true, 8, "email service (send) answers 405"},
-		{"mail, suspended", &outage{status: 403, envelope: suspended}, time.Hour, true, 8, "email service (send) answers 403"},
-		{"mail, 503", &outage{status: 503}, 6 * time.Hour, true, 8, "email service (send) answers 503: overloaded or out of order"},
-		{"mail, connection refused", &outage{refuses: true}, time.Hour, true, 8, "email service (send) cannot be reached"},
+		{"mandates, 401", &outage{status: 401}, time.Hour, enrollOp, 8, "mandate service (enroll) answers 401: credentials, account or quota"},
+		{"mandates, 402", &outage{status: 402}, time.Hour, enrollOp, 8, "mandate service (enroll) answers 402"},
+		{"mandates, 403", &outage{status: 403}, time.Hour, enrollOp, 8, "mandate service (enroll) answers 403"},
+		{"mandates, 404", &outage{status: 404}, time.Hour, enrollOp, 8, "mandate service (enroll) answers 404"},
+		{"mandates, 503", &outage{status: 503}, 6 * time.Hour, enrollOp, 8, "mandate service (enroll) answers 503: overloaded or out of order"},
+		{"mandates, connection refused", &outage{refuses: true}, time.Hour, enrollOp, 8, "mandate service (enroll) cannot be reached"},
+		{"mail, 401, two workers", &outage{status: 401}, time.Hour, sendOp, 2, "email service (send) answers 401"},
+		{"mail, 503, two workers", &outage{status: 503}, time.Hour, sendOp, 2, "email service (send) answers 503"},
+		{"mail, 401", &outage{status: 401}, time.Hour, sendOp, 8, "email service (send) answers 401: credentials, account or quota"},
+		{"mail, 402", &outage{status: 402}, time.Hour, sendOp, 8, "email service (send) answers 402"},
+		{"mail, 403", &outage{status: 403}, time.Hour, sendOp, 8, "email service (send) answers 403"},
+		{"mail, 405", &outage{status: 405}, time.Hour, sendOp, 8, "email service (send) answers 405"},
+		{"mail, suspended", &outage{status: 403, envelope: suspended}, time.Hour, sendOp, 8, "email service (send) answers 403"},
+		{"mail, 503", &outage{status: 503}, 6 * time.Hour, sendOp, 8, "email service (send) answers 503: overloaded or out of order"},
+		{"mail, connection refused", &outage{refuses: true}, time.Hour, sendOp, 8, "email service (send) cannot be reached"},
 	} {
 		runInBubble(t, c.name, func(t *testing.T, b *bubble) {
-			var p programs.Program
-			requested, well := "mandate.enroll.requested", "mandate.enroll.succeeded."
-			request := func(id string) map[string]any { return enrollment(id) }
-			if c.mail {
-				requested, well = "mail.send.requested", "mail.send.accepted."
-				request = func(id string) map[string]any { return message(id, 2) }
-				mails := b.mails()
-				p, mails.Concurrency = mails, c.workers
-				c.outage.on(b, &mails.Common, c.lasts)
-			} else {
-				mandates := b.mandates()
-				p, mandates.Concurrency = mandates, c.workers
-				c.outage.on(b, &mandates.Common, c.lasts)
+			requested, good := c.Requested(), c.Subject(c.succeeded, "")+"."
+			p := b.program(c.operation, c.workers)
+			switch p := p.(type) {
+			case *programs.MandateConsumer:
+				c.outage.on(b, &p.Common, c.lasts)
+			case *programs.MailConsumer:
+				c.outage.on(b, &p.Common, c.lasts)
 			}
 			for i := range wait {
-				b.publish(requested, request(fmt.Sprint("r", i)))
+				b.publish(requested, c.request(fmt.Sprint("r", i)))
 			}
 			b.beside.Go(func() { // and some that come in when it is nearly over
 				time.Sleep(time.Until(c.outage.over) - time.Second)
 				for i := range late {
-					b.publish(requested, request(fmt.Sprint("late", i)))
+					b.publish(requested, c.request(fmt.Sprint("late", i)))
 				}
 			})
-			b.run(p, c.lasts+time.Hour, b.published(well+"*", wait+late))
+			b.run(p, c.lasts+time.Hour, b.published(good+"*", wait+late))
 
 			c.outage.wantOneHold(b, c.says, 10*time.Second)
 			if n, most := int(b.queue(queueOf(requested)).Delivered.Consumer), wait+late+4*len(c.outage.calls(b))+2*c.workers; n > most {
 				t.Errorf("%d deliveries, want at most %d: one each, and a probe and those that it passes over", n, most)
 			}
-			if n := b.count(well + "*"); n != wait+late {
+			if n := b.count(good + "*"); n != wait+late {
 				t.Fatalf("%d ended well, want %d\n%s", n, wait+late, b.logs)
 			}
 			if o := b.oracle(); o.Enroll.TwiceCount+o.Mail.TwiceCount+b.count("dead.>") > 0 {
@@ -82,13 +76,13 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 			}
 			within := 12 * time.Second
 			for i := range late {
-				b.wantEventsBy(well+fmt.Sprint("late", i), c.outage.over.Add(within))
+				b.wantEventsBy(good+fmt.Sprint("late", i), c.outage.over.Add(within))
 			}
 			if c.outage.status == 503 || c.outage.refuses {
 				within = 15 * time.Minute // each has its own time to come back, by then as far apart
 			}
 			for i := range wait {
-				b.wantEventsBy(well+fmt.Sprint("r", i), c.outage.over.Add(within+5*time.Second))
+				b.wantEventsBy(good+fmt.Sprint("r", i), c.outage.over.Add(within+5*time.Second))
 			}
 		})
 	}
@@ -168,11 +162,11 @@ func TestWordsOfQuotaDoNotHoldARefusedRequest(t *testing.T) {
 			began := time.Now()
 			b.run(b.mails(), 10*time.Minute, func() bool { return b.published("mail.send.failed.*", 3)() && b.ended("mail.send", "good")() })
 			for _, id := range []string{"bad-1", "bad-2", "bad-3"} {
-				if e := b.wantEnd("mail.send", "failed", id); e.reason() != "refused" || stamp(t, e).Sub(began) > 5*time.Second {
+				if e := b.wantEnd("mail.send", "failed", id); e.reason() != "refused" || e.at(t).Sub(began) > 5*time.Second {
 					t.Errorf("want refused at once: %v", e)
 				}
 			}
-			if e := b.wantEnd("mail.send", "accepted", "good"); stamp(t, e).Sub(began) > 5*time.Second {
+			if e := b.wantEnd("mail.send", "accepted", "good"); e.at(t).Sub(began) > 5*time.Second {
 				t.Errorf("the good one waited: %v", e)
 			}
 		})

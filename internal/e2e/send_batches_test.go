@@ -182,7 +182,7 @@ func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
 			b.run(b.mails(), 2*time.Hour, b.ended("mail.send", "m1"))
 			equal(t, "calls", len(b.of("send")), 0)
 			final := b.finalOf("mail.send", "m1")
-			if len(final) != 1 || stamp(t, final[0]).After(giveUp.Add(2*time.Minute)) {
+			if len(final) != 1 || final[0].at(t).After(giveUp.Add(2*time.Minute)) {
 				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
 			}
 			if state := strings.Split(final[0].Subject, ".")[2]; state != "uncertain" && state != "partial" {

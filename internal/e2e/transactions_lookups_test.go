@@ -51,7 +51,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 			}
 			b.publish("mandate.enroll.requested", enrollment("r1", more...))
 			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
-			found := stamp(t, b.wantOne("mandate.enroll.succeeded.r1"))
+			found := b.wantOne("mandate.enroll.succeeded.r1").at(t)
 			b.beside.Go(func() {
 				time.Sleep(time.Until(found.Add(c.after)))
 				if c.decision != "" {
@@ -64,7 +64,7 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 			if len(events) != 1 {
 				t.Fatalf("%d events, of %v", len(events), b.subjects("mandate.application.>"))
 			}
-			if late := stamp(t, events[0]).Sub(found.Add(c.after)); late > c.within || late < 0 {
+			if late := events[0].at(t).Sub(found.Add(c.after)); late > c.within || late < 0 {
 				t.Errorf("published %v after the decision, want %v at most", late, c.within)
 			}
 			equal(t, "found by", events[0].Body["by"], "look_up")
@@ -91,7 +91,7 @@ func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
 		b.run(b.seldom(), 25*time.Minute, nil)
 		b.beside.Wait()
 		e := b.wantOne("mandate.application.approved.r1")
-		if late := stamp(t, e).Sub(called); late > 63*time.Second || e.Body["by"] != "callback" {
+		if late := e.at(t).Sub(called); late > 63*time.Second || e.Body["by"] != "callback" {
 			t.Errorf("published %v after the callback, by %v", late, e.Body["by"])
 		}
 	})
@@ -116,7 +116,7 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 		b.run(b.seldom(), 110*time.Second, nil)
 		b.beside.Wait()
 		e := b.wantOne("mandate.application.approved.r1")
-		if late := stamp(t, e).Sub(decided); late > 3*time.Second || e.Body["by"] != "callback" {
+		if late := e.at(t).Sub(decided); late > 3*time.Second || e.Body["by"] != "callback" {
 			t.Errorf("published %v after the callback, by %v", late, e.Body["by"])
 		}
 		if n := len(b.lookUps(epoch)); n < 3 || n > 5 {

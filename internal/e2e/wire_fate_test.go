@@ -3,15 +3,9 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"strings"
 	"sync"
@@ -212,40 +206,6 @@ func (m recordingConn) Write(b []byte) (int, error) {
 	m.o.said.Write(b)
 	m.o.mu.Unlock()
 	return m.Conn.Write(b)
-}
-
-// signer signs certificates.
-type signer struct {
-	key *ecdsa.PrivateKey
-	own *x509.Certificate
-}
-
-func newSigner() *signer {
-	a := &signer{}
-	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour)}
-	der, _ := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	a.own, _ = x509.ParseCertificate(der)
-	return a
-}
-
-func (a *signer) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.own)
-	return pool
-}
-
-// sign makes a certificate for a host.
-func (a *signer) sign(host string, until time.Time) tls.Certificate {
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{host}, NotBefore: time.Now().Add(-24 * time.Hour),
-		NotAfter: until}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.own, &a.key.PublicKey, a.key)
-	if err != nil {
-		panic(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
 }
 
 // What an upstream says on a connection on which nobody asks names payers: a second answer, the rest of one. Of that
