@@ -258,9 +258,7 @@ func TestEmptyMessagesThatLookLikeTheServersOwnBlockNobody(t *testing.T) {
 				for i := range bad {
 					b.raw(q.Requested(), []string{"Status: " + statuses[i%len(statuses)], "Description: " + payerMarker + " Consumer Deleted"}, "")
 				}
-				for i := range goods {
-					b.publish(q.Requested(), q.request(fmt.Sprint("good-", i)))
-				}
+				b.request(q, "good-", goods)
 				began := time.Now()
 				logged := b.keepLogs()
 				b.run(b.program(q, concurrency), time.Hour, b.published(q.Subject(q.succeeded, "*"), goods))

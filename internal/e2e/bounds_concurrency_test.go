@@ -114,9 +114,7 @@ func TestAnIdleQueueTakesNoCallFromTheBusyOne(t *testing.T) {
 	for _, concurrency := range []int{2, 3, 4} {
 		inBubble(t, func(t *testing.T, b *bubble) {
 			b.latency(latency)
-			for i := range requests {
-				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e-", i)))
-			}
+			b.request(enrollOp, "e-", requests)
 			p := b.mandates()
 			p.Concurrency = concurrency
 			began := time.Now()

@@ -28,9 +28,7 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, b *bubble) {
 			const requests = 20
 			b.latency(3 * time.Second)
-			for i := range requests {
-				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
-			}
+			b.request(enrollOp, "r", requests, "on_unknown", "report")
 			p, said := b.mandates(), &output{}
 			log := zerolog.New(said).Level(zerolog.InfoLevel)
 			p.Logger = &log

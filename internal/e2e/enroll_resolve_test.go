@@ -123,9 +123,7 @@ func TestOfTwoProgramsOneResolves(t *testing.T) {
 		const n = 30
 		b.uncertain(sandbox.Cut)
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: n})
-		for i := range n {
-			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("many", i), "on_unknown", "report"))
-		}
+		b.request(enrollOp, "many", n, "on_unknown", "report")
 		b.run(b.mandates(), 10*time.Minute, b.published("mandate.enroll.uncertain.*", n+1))
 		time.Sleep(25 * time.Hour) // all of them are due at once
 		seen := time.Now()

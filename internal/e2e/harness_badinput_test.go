@@ -36,9 +36,7 @@ func wantRejected(t *testing.T, q *operation, concurrency int, kinds []poison) {
 			sequences[i] = b.raw(q.Requested(), k.header, k.body)
 		}
 		const goods = 3
-		for i := range goods {
-			b.publish(q.Requested(), q.request(fmt.Sprint("good-", i)))
-		}
+		b.request(q, "good-", goods)
 		logged := b.keepLogs()
 		failed := b.published(q.Subject("failed", "*"), len(kinds))
 		good := b.published(q.Subject(q.succeeded, "*"), goods)

@@ -358,3 +358,11 @@ func (w *world) direct(path string, body map[string]any) []byte {
 	}
 	return answer.Body.Bytes()
 }
+
+// request publishes n requests of an operation, whose ids are the prefix and a number from 0.
+func (w *world) request(o *operation, prefix string, n int, more ...string) {
+	w.t.Helper()
+	for i := range n {
+		w.publish(o.Requested(), o.request(fmt.Sprint(prefix, i), more...))
+	}
+}

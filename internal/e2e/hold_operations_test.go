@@ -30,9 +30,7 @@ func TestReadsAreAnsweredUnderAHoldOfWrites(t *testing.T) {
 					}
 					return reply{}
 				}
-				for i := range n {
-					b.publish(s.Requested(), s.request(fmt.Sprint("r", i), "on_unknown", "report"))
-				}
+				b.request(s, "r", n, "on_unknown", "report")
 				b.beside.Go(func() {
 					for i := 0; time.Now().Before(over); i++ {
 						time.Sleep(every)

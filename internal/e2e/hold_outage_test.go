@@ -53,14 +53,10 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 			case *programs.MailConsumer:
 				c.outage.on(b, &p.Common, c.lasts)
 			}
-			for i := range wait {
-				b.publish(requested, c.request(fmt.Sprint("r", i)))
-			}
+			b.request(c.operation, "r", wait)
 			b.beside.Go(func() { // and some that come in when it is nearly over
 				time.Sleep(time.Until(c.outage.over) - time.Second)
-				for i := range late {
-					b.publish(requested, c.request(fmt.Sprint("late", i)))
-				}
+				b.request(c.operation, "late", late)
 			})
 			b.run(p, c.lasts+time.Hour, b.published(good+"*", wait+late))
 
@@ -102,9 +98,7 @@ func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
 			runInBubble(t, fmt.Sprint(status, " ", q.Requested()), func(t *testing.T, b *bubble) {
 				b.script = answers(status, time.Now().Add(10*time.Minute))
 				const n = 3
-				for i := range n {
-					b.publish(q.Requested(), q.request(fmt.Sprint("r", i)))
-				}
+				b.request(q, "r", n)
 				b.run(b.program(q, 8), time.Hour, b.published(q.Subject(q.succeeded, "*"), n))
 				if failed := b.events(q.Subject("failed", "*")); len(failed) != 0 {
 					t.Errorf("%d of %d failed: %v", len(failed), n, failed[0])

@@ -179,9 +179,7 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 		status, why := p.get("/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(why, "held")
 	})
-	for i := range waiting {
-		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-	}
+	in.request(enrollOp, "r", waiting)
 	in.until("the backlog to show", time.Minute, func() bool { // some of it came to pulls that waited, and was delayed
 		got := p.gauges()
 		return got[enrollsPending]+got[enrollsTaken] == later+2+waiting
@@ -206,9 +204,7 @@ func TestAnUpstreamThatCannotBeReachedHoldsBeforeReplicasAreAdded(t *testing.T) 
 			retry.Pause(ctx, 10*time.Second) // as long as the clients try
 			return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
 		}}
-		for i := range 20 {
-			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-		}
+		b.request(enrollOp, "r", 20)
 		began := time.Now()
 		b.run(p, 5*time.Minute, func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.held) > 0 })
 		if len(o.held) == 0 {

@@ -19,9 +19,7 @@ func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 	for workers, n := range inshort.Choose(t, map[int]int{2: 120, 4: 300}, map[int]int{2: 30, 4: 60}) {
 		runInBubble(t, fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T, b *bubble) {
 			b.latency(20 * time.Second)
-			for i := range n {
-				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-			}
+			b.request(enrollOp, "r", n)
 			p := b.mandates()
 			p.Concurrency = workers
 			began := time.Now()
@@ -48,9 +46,7 @@ func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 		two.on(b, &other.Common, lasts)
 		one.on(b, &first.Common, lasts)
 		b.script = answers(one.status, one.over)
-		for i := range n {
-			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-		}
+		b.request(enrollOp, "r", n)
 		var both sync.WaitGroup
 		both.Go(func() { b.run(other, 2*time.Hour, b.published("mandate.enroll.succeeded.*", n)) })
 		b.run(first, 2*time.Hour, b.published("mandate.enroll.succeeded.*", n))

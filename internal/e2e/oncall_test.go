@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -39,9 +38,7 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 	for _, program := range everyProgram {
 		in.start(program)
 	}
-	for i := range 5 {
-		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-	}
+	in.request(enrollOp, "r", 5)
 	in.until("the hold to be seen", time.Minute, func() bool {
 		list := problems()
 		return len(list) == 1 && strings.HasPrefix(list[0], "upstream: mandate.enroll is held for ") &&

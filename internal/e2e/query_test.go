@@ -12,9 +12,7 @@ import (
 func TestReadsAreAnswered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 60
-		for i := range n {
-			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-		}
+		b.request(enrollOp, "r", n)
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.*", n))
 		failed := false
 		b.script = func(x exchange) reply { // the second page fails once

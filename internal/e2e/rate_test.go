@@ -38,9 +38,7 @@ func TestAllReplicasTogetherKeepTheFleetsRate(t *testing.T) {
 	full(t)
 	const rate, minute = 10, time.Minute
 	inBubble(t, func(t *testing.T, b *bubble) {
-		for i := range 700 {
-			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-		}
+		b.request(enrollOp, "r", 700)
 		for i := range 40 {
 			b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("t", i), "max_pages": 2})
 		}
@@ -83,9 +81,7 @@ func TestLookUpsBeforeCallsKeepTheRate(t *testing.T) {
 		"of one replica": func(p *programs.MandateConsumer) { p.Rate = rate },
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bubble) {
-			for i := range 300 {
-				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-			}
+			b.request(enrollOp, "r", 300)
 			m := newMeter(b.upstream)
 			var posts atomic.Int64
 			b.script = func(x exchange) reply {
@@ -114,9 +110,7 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 		prepare func(b *bubble) programs.Program
 	}{
 		{"mandate-consumer", 2, func(b *bubble) programs.Program {
-			for i := range 200 {
-				b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-			}
+			b.request(enrollOp, "r", 200)
 			p := b.mandates()
 			p.Rate = 2
 			return p
@@ -149,9 +143,7 @@ func TestAReplicaKeepsItsRate(t *testing.T) {
 func TestARequestThatWaitsForTheRateReturnsToItsQueueWhenTheProgramEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const requests = 8
-		for i := range requests {
-			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i), "on_unknown", "report"))
-		}
+		b.request(enrollOp, "r", requests, "on_unknown", "report")
 		m := newMeter(b.upstream)
 		p := b.mandates()
 		p.FleetRate = 0.02
@@ -179,9 +171,7 @@ func TestARequestThatWaitsForTheRateReturnsToItsQueueWhenTheProgramEnds(t *testi
 // While NATS does not answer nothing is called beyond what is leased, and nothing is lost.
 func TestAReplicaThatCannotLeaseWaitsAndSaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		for i := range 400 {
-			b.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-		}
+		b.request(enrollOp, "r", 400)
 		m := newMeter(b.upstream)
 		wait := b.replicas(5, 90*time.Second, 90*time.Second)
 		time.Sleep(20 * time.Second)

@@ -107,9 +107,7 @@ func TestAPollerSaysHowFarItHasReadOnceItHas(t *testing.T) {
 func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 30
-		for i := range n {
-			b.publish("mandate.enroll.requested", enrollment(fmt.Sprintf("r%d", i)))
-		}
+		b.request(enrollOp, "r", n)
 		b.run(b.mandates(), time.Hour, func() bool { return b.count("mandate.enroll.succeeded.*") == n })
 		for i := range n {
 			b.decide(fmt.Sprintf("order-r%d", i), sandbox.Approve)

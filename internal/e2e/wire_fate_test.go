@@ -223,9 +223,7 @@ func TestAnAnswerNobodyAskedForIsNotPrinted(t *testing.T) {
 			return c.say(a.with("") + a.with(""))
 		}
 	}
-	for i := range requests {
-		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-	}
+	in.request(enrollOp, "r", requests)
 	p := in.start("mandate-consumer", "MANDATE_API_URL=http://"+l.Addr().String())
 	in.waitOutcomes("mandate.enroll.*.*", requests, time.Minute)
 	p.stop(time.Minute)
