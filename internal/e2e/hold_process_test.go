@@ -36,7 +36,6 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 		{"mandate-consumer", "enroll", answering(404), "held: mandate service (enroll) answers 404"},
 		{"mail-consumer", "send", answering(402), "held: email service (send) answers 402: credentials, account or quota"},
 		{"mail-consumer", "send", answering(503), "held: email service (send) answers 503: overloaded or out of order"},
-		{"mail-consumer", "send", sandbox.Fault{Kind: sandbox.Delay, Delay: sandbox.Duration(time.Hour)}, "held: email service (send)"},
 		{"log-poller", "logs", answering(401), "email service (logs) answers 401"},
 		{"log-poller", "logs", answering(503), "email service (logs): no sweep came through lately"},
 	} {
@@ -55,19 +54,17 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 					}
 					got, page := p.get("/readyz")
 					_, metrics := p.get("/metrics")
-					return got == status && strings.Contains(page, text) && (status == http.StatusOK || strings.Contains(page, "since")) &&
-						(metric == "" || strings.Contains(metrics, "\n"+metric+" "+held+"\n"))
+					saysSince := status == http.StatusOK || strings.Contains(page, "since")
+					return got == status && strings.Contains(page, text) &&
+						(metric == "" || saysSince && strings.Contains(metrics, "\n"+metric+" "+held+"\n"))
 				}
 			}
 			in.until("it to say why it is not ready", time.Minute, shows(http.StatusServiceUnavailable, c.says, "1"))
-			if c.fault.Kind == sandbox.Status { // a service that hangs leaves no requests to another one
-				other := in.start(c.program)
-				in.until("another one to say so", time.Minute, func() bool {
-					return other.logged("held: no more requests") ||
-						other.logged("sweep: failed")
-				})
-				other.stop(time.Minute)
-			}
+			other := in.start(c.program)
+			in.until("another one to say so", time.Minute, func() bool {
+				return other.logged("held: no more requests") || other.logged("sweep: failed")
+			})
+			other.stop(time.Minute)
 			in.box.ClearFaults()
 			ask() // those before may have to wait for their own time
 			in.until("it to be ready again", time.Minute, shows(http.StatusOK, "ready", "0"))
@@ -78,6 +75,37 @@ func TestHoldShowsInReadinessAndMetrics(t *testing.T) {
 
 // answering is a fault that answers a status.
 func answering(status int) sandbox.Fault { return sandbox.Fault{Kind: sandbox.Status, Status: status} }
+
+// The service takes calls and does not answer: the program says so at /readyz, and the rest of the queue is there when
+// it answers again.
+func TestAHangingUpstreamShowsInReadinessAndKeepsTheQueue(t *testing.T) {
+	for _, c := range writes {
+		t.Run(c.program, func(t *testing.T) {
+			const n, most = 60, 2 * 16 // CONCURRENCY, and those taken before the third result was known
+			in := install(t)
+			in.fault(sandbox.Fault{Operation: "*", Kind: sandbox.Delay, Delay: sandbox.Duration(time.Hour)})
+			in.request(c, "r", n, "on_unknown", "report")
+			p := in.start(c.program)
+			in.until("it to say that it is held", time.Minute, func() bool {
+				if !p.logged("admin server listens") {
+					return false
+				}
+				status, page := p.get("/readyz")
+				return status == http.StatusServiceUnavailable && strings.Contains(page, c.call) && strings.Contains(page, "since")
+			})
+			wait(t.Context(), 5*time.Second) // two calls of UPSTREAM_TIMEOUT each
+			spent := int(in.calls(c.call))
+			if spent > most {
+				t.Errorf("%d calls of unknown fate for %d requests, want at most %d", spent, n, most)
+			}
+			in.box.ClearFaults()
+			in.untilReady(p)
+			in.until("the others to succeed", time.Minute, in.published(c.good(), n-spent))
+			in.waitOutcomes(c.events(), n, 2*time.Minute)
+			p.stop(time.Minute)
+		})
+	}
+}
 
 // A pause is wanted: the program can work, says what is paused and until when, and takes no
 // request of it until that is over.
