@@ -103,8 +103,13 @@ func TestARunDoesNotCountUnless(t *testing.T) {
 		"every request has one outcome": {2, func() { ended("a", messages.Succeeded); ended("b", messages.Succeeded) }, true},
 		"one has none":                  {2, func() { ended("a", messages.Succeeded) }, false},
 		"one failed":                    {2, func() { ended("a", messages.Succeeded); ended("b", messages.Failed) }, false},
-		"one has two":                   {2, func() { ended("a", messages.Succeeded); ended("a", messages.Succeeded); ended("b", messages.Succeeded) }, false},
-		"one was called twice":          {3, func() { ended("a", messages.Succeeded); ended("b", messages.Succeeded) }, false},
+		"one has two": {2, func() {
+			ended("a", messages.Succeeded)
+			ended("a", messages.Succeeded)
+			ended("b",
+				messages.Succeeded)
+		}, false},
+		"one was called twice": {3, func() { ended("a", messages.Succeeded); ended("b", messages.Succeeded) }, false},
 	} {
 		if err := work.prepare(t.Context(), s, name); err != nil {
 			t.Fatal(err)
@@ -153,7 +158,8 @@ func TestFilledEventsAreThoseOfIDsOfTheirOwn(t *testing.T) {
 	for n := range 200_000 {
 		m := events{example, example}.of(n)[0]
 		id := m.Header.Get("ce-subject")
-		if n == 0 && (!messages.ValidID(id) || m.Subject != messages.Enroll.Subject(messages.Started, id) || string(m.Data) != `{"request_id":"`+id+`"}`) {
+		if n == 0 && (!messages.ValidID(id) || m.Subject != messages.Enroll.Subject(messages.Started, id) ||
+			string(m.Data) != `{"request_id":"`+id+`"}`) {
 			t.Errorf("%s has the id %s and the body %s", m.Subject, id, m.Data)
 		}
 		if len(id) != len(exampleID) || seen[id] {

@@ -17,7 +17,8 @@ const (
 )
 
 // colors of the contestants; the server's part of a bar is paler.
-var colors = map[string]string{"errand": "#0b6e4f", "before": "#7fb69b", "watermill": "#c1666b", "watermill-push": "#d9a5a8", "loop": "#4a6fa5", "limit": "#8d99ae"}
+var colors = map[string]string{"errand": "#0b6e4f", "before": "#7fb69b", "watermill": "#c1666b", "watermill-push": "#d9a5a8",
+	"loop": "#4a6fa5", "limit": "#8d99ae"}
 
 // chart draws the results as SVG: for each scenario the rates with their spread, and the CPU time of contestant and
 // server. The longest bar of a scenario has the full width.
@@ -42,7 +43,8 @@ func chart(results []result, about string) string {
 		}
 		y += 10
 	}
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif">`+"\n"+
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" `+
+		`font-family="sans-serif">`+"\n"+
 		`<rect width="100%%" height="100%%" fill="#ffffff"/>`+"\n%s</svg>\n", chartWidth, y, b.String())
 }
 

@@ -17,8 +17,10 @@ func thisMachine(ctx context.Context) (string, error) {
 	if err != nil {
 		commit = "unknown" // not a clone
 	}
-	return fmt.Sprintf("%s, %d cores (%s), %s/%s, %s, nats-server %s, errand %s", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), cpuModel(),
-		runtime.GOOS, runtime.GOARCH, strings.Replace(runtime.Version(), "go", "Go ", 1), version("github.com/nats-io/nats-server/v2"), commit), nil
+	return fmt.Sprintf("%s, %d cores (%s), %s/%s, %s, nats-server %s, errand %s", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(),
+		cpuModel(),
+		runtime.GOOS, runtime.GOARCH, strings.Replace(runtime.Version(), "go", "Go ",
+			1), version("github.com/nats-io/nats-server/v2"), commit), nil
 }
 
 // cpuModel is the processor's name where the system names it.

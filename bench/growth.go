@@ -216,7 +216,8 @@ func (g *growth) replicas(ctx context.Context, w workshop) (string, error) {
 			for i, r := range rounds {
 				rates[i] = r.rate / ceiling
 			}
-			lines = append(lines, append(append([]string{fmt.Sprint(servers), fmt.Sprint(n)}, medians(rounds)...), fmt.Sprintf("%.2f", spreadOf(rates).median)))
+			lines = append(lines, append(append([]string{fmt.Sprint(servers), fmt.Sprint(n)}, medians(rounds)...),
+				fmt.Sprintf("%.2f", spreadOf(rates).median)))
 			fmt.Println(lines[len(lines)-1])
 		}
 	}

@@ -87,7 +87,10 @@ func (g *growth) example(ctx context.Context, s *stage) (pair events, err error)
 		if err != nil {
 			return pair, err
 		}
-		maps.DeleteFunc(m.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Nats-Expected-") }) // true of the first alone
+		maps.DeleteFunc(m.Header, func(name string, _ []string) bool {
+			return strings.HasPrefix(name,
+				"Nats-Expected-")
+		}) // true of the first alone
 		pair[i] = &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
 	}
 	return pair, nil
@@ -99,7 +102,8 @@ func (e events) of(n int) (pair events) {
 	id := fmt.Sprintf("%08x-%04x-7%03x-8%03x-%012x", 0x0190f5fe+n>>16, n&0xffff, random>>52, random>>40&0xfff, random&0xffffffffffff)
 	replaced := strings.NewReplacer(exampleID, id)
 	for i, m := range e {
-		pair[i] = &nats.Msg{Subject: replaced.Replace(m.Subject), Header: make(nats.Header, len(m.Header)), Data: []byte(replaced.Replace(string(m.Data)))}
+		pair[i] = &nats.Msg{Subject: replaced.Replace(m.Subject), Header: make(nats.Header, len(m.Header)),
+			Data: []byte(replaced.Replace(string(m.Data)))}
 		for name, values := range m.Header {
 			pair[i].Header[name] = []string{replaced.Replace(values[0])}
 		}

@@ -176,7 +176,8 @@ func (r requests) verify(ctx context.Context, s *stage, events int) (time.Durati
 		return 0, err
 	}
 	if int(seen.Calls) != r.items*r.calls() || int(seen.Ats) != r.items*r.ats() {
-		return 0, fmt.Errorf("the upstream saw %d calls with %d addresses, want %d with %d", seen.Calls, seen.Ats, r.items*r.calls(), r.items*r.ats())
+		return 0, fmt.Errorf("the upstream saw %d calls with %d addresses, want %d with %d", seen.Calls, seen.Ats, r.items*r.calls(),
+			r.items*r.ats())
 	}
 	stream, err := s.js.Stream(ctx, bus.EventsOf(r.operation()))
 	if err != nil {
@@ -238,5 +239,6 @@ func messageTo(id string, recipients int) string {
 	for i := range to {
 		to[i] = fmt.Sprintf("%s-%d@example.test", id, i)
 	}
-	return fmt.Sprintf(`{"from":"billing@example.test","to":["%s"],"subject":"Your invoice","content":"%s"}`, strings.Join(to, `","`), strings.Repeat("lorem ipsum ", 40))
+	return fmt.Sprintf(`{"from":"billing@example.test","to":["%s"],"subject":"Your invoice","content":"%s"}`, strings.Join(to, `","`),
+		strings.Repeat("lorem ipsum ", 40))
 }

@@ -39,8 +39,9 @@ type work interface {
 func scenarios(share float64) (all []scenario) {
 	enroll := func(latency time.Duration, concurrency int, items float64, quick bool) {
 		items *= share
-		all = append(all, scenario{key: fmt.Sprintf("enroll-%dms-%d", latency.Milliseconds(), concurrency), title: fmt.Sprintf("enrollments, %d ms, %d in flight", latency.Milliseconds(), concurrency),
-			unit: "requests/s", program: "mandate-consumer", latency: latency, concurrency: concurrency,
+		all = append(all, scenario{key: fmt.Sprintf("enroll-%dms-%d", latency.Milliseconds(), concurrency),
+			title: fmt.Sprintf("enrollments, %d ms, %d in flight", latency.Milliseconds(), concurrency),
+			unit:  "requests/s", program: "mandate-consumer", latency: latency, concurrency: concurrency,
 			work: requests{items: int(items)}, items: int(items), quick: quick})
 	}
 	enroll(0, 64, 16_000, true)
@@ -52,7 +53,8 @@ func scenarios(share float64) (all []scenario) {
 	mail := func(recipients int, items float64) {
 		items *= share
 		all = append(all, scenario{key: fmt.Sprint("mail-", recipients), title: fmt.Sprintf("messages to %d, 0 ms, 64 in flight", recipients),
-			unit: "messages/s", program: "mail-consumer", concurrency: 64, work: requests{items: int(items), recipients: recipients}, items: int(items), quick: recipients > 1})
+			unit: "messages/s", program: "mail-consumer", concurrency: 64, work: requests{items: int(items),
+				recipients: recipients}, items: int(items), quick: recipients > 1})
 	}
 	mail(1, 8_000)
 	mail(2_500, 400)
@@ -110,13 +112,15 @@ func (c scenario) peer(s *stage, name string) (*process, error) {
 	if name == "watermill-push" {
 		name, mode = "watermill", []string{"--mode=push"}
 	}
-	args := append([]string{name, "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--concurrency=", c.concurrency), "--operation=" + operation}, mode...)
+	args := append([]string{name, "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--concurrency=", c.concurrency),
+		"--operation=" + operation}, mode...)
 	return start(s.dir, name, filepath.Join(s.dir, "peers"), args, nil)
 }
 
 func (c scenario) copier(s *stage) (*process, error) {
 	sweep, _ := c.work.(rows)
-	args := []string{"copy", "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--rows=", sweep.items), fmt.Sprint("--limit=", sweep.page)}
+	args := []string{"copy", "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--rows=", sweep.items),
+		fmt.Sprint("--limit=", sweep.page)}
 	return start(s.dir, "copy", filepath.Join(s.dir, "peers"), args, nil)
 }
 
@@ -168,7 +172,8 @@ func (c scenario) run(ctx context.Context, s *stage, who contestant, prefix stri
 		peak = p.maxRSS()
 	}
 	took, err := c.work.verify(ctx, s, who.events)
-	return figures{rate: float64(c.items) / took.Seconds(), cpu: used.contestants, server: used.server, upstream: used.upstream, peak: float64(peak) / 1e6}, err
+	return figures{rate: float64(c.items) / took.Seconds(), cpu: used.contestants, server: used.server, upstream: used.upstream,
+		peak: float64(peak) / 1e6}, err
 }
 
 // measure has a contestant work until it has finished and returns what 1,000 items cost.

@@ -43,7 +43,8 @@ var kinds = []kind{
 		return strings.Replace(enrollmentNumber(id), `"amount":100`, `"amount":100000`, 1)
 	}, []string{"mandate-consumer"}, 1, 0},
 	{"message to 1", bus.SendQueue.Filter, func(id string) string { return messageTo(id, 1) }, []string{"mail-consumer", "log-poller"}, 1, 2},
-	{"message to 1,000", bus.SendQueue.Filter, func(id string) string { return messageTo(id, 1000) }, []string{"mail-consumer", "log-poller"}, 1000, 1001},
+	{"message to 1,000", bus.SendQueue.Filter, func(id string) string { return messageTo(id, 1000) },
+		[]string{"mail-consumer", "log-poller"}, 1000, 1001},
 }
 
 // footprint is what a request leaves, in bytes.
@@ -88,7 +89,8 @@ func (s *size) Run(ctx context.Context) (err error) {
 		}
 		found = append(found, f)
 	}
-	fmt.Printf("%d requests of each kind, to fewer of the larger; waiting %v for the servers to drop their caches\n\n", s.Requests, dropsCaches)
+	fmt.Printf("%d requests of each kind, to fewer of the larger; waiting %v for the servers to drop their caches\n\n", s.Requests,
+		dropsCaches)
 	if !retry.Pause(ctx, dropsCaches) {
 		return context.Cause(ctx)
 	}

@@ -54,7 +54,8 @@ func (r rows) verify(ctx context.Context, s *stage, _ int) (time.Duration, error
 		return 0, err
 	}
 	if info.State.Subjects[delivered] != uint64(r.items) || len(info.State.Subjects) != 1 {
-		return 0, fmt.Errorf("%d rows were published, want %d, on %d subjects, want 1", info.State.Subjects[delivered], r.items, len(info.State.Subjects))
+		return 0, fmt.Errorf("%d rows were published, want %d, on %d subjects, want 1", info.State.Subjects[delivered], r.items,
+			len(info.State.Subjects))
 	}
 	stream, err := s.js.Stream(ctx, bus.MailDeliveries)
 	if err != nil {
@@ -125,7 +126,9 @@ func logPage(rows, page, limit int, newest time.Time) []byte {
 		}
 		at := newest.Add(-time.Duration(i) * time.Second)
 		b = at.AppendFormat(append(b, `{"created_at":"`...), time.RFC3339)
-		b = fmt.Appendf(b, `","envelope_id":"%018x","interface":"api","domain":"example.test","from":"sender@example.test","to":"payer%d@example.test","delivered":1,"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test","response":"250 2.0.0 OK %x"}}`, at.UnixMilli(), i, i)
+		b = fmt.Appendf(b, `","envelope_id":"%018x","interface":"api","domain":"example.test","from":"sender@example.test",`+
+			`"to":"payer%d@example.test","delivered":1,"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test","response":"250 2.0.0 OK %x"}}`,
+			at.UnixMilli(), i, i)
 	}
 	return fmt.Appendf(b, `],"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d}}`, rows, (rows+limit-1)/limit, page, limit)
 }

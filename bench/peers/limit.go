@@ -68,7 +68,8 @@ func (l *limit) work(nc *nats.Conn, requests jetstream.MessagesContext) error {
 	if l.Operation == "send" {
 		path, subject, batches = "/api/v0/messages", messages.Send.Subject(messages.Accepted, ""), cut
 	}
-	head := "POST " + path + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: application/json\r\nAuthorization: Bearer token\r\nContent-Length: "
+	head := "POST " + path + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: application/json\r\n" +
+		"Authorization: Bearer token\r\nContent-Length: "
 	from, call := bufio.NewReader(conn), []byte(nil)
 	for {
 		m, err := requests.Next()

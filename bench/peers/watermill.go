@@ -62,7 +62,8 @@ func (w *watermill) work(p message.Publisher) message.NoPublishHandlerFunc {
 }
 
 func (w *watermill) pull(nc *nats.Conn, router *message.Router) error {
-	existing := func(ctx context.Context, js jetstream.JetStream, _ string) (jetstream.Consumer, func(context.Context, wm.LoggerAdapter), error) {
+	existing := func(ctx context.Context, js jetstream.JetStream, _ string) (jetstream.Consumer, func(context.Context, wm.LoggerAdapter),
+		error) {
 		source, err := js.Consumer(ctx, w.queue().Stream, w.queue().Name)
 		return source, nil, err
 	}
@@ -89,8 +90,10 @@ func (w *watermill) replace(ctx context.Context, js jetstream.JetStream) error {
 		return err
 	}
 	until := time.Now().Add(time.Hour)
-	_, err := js.CreatePushConsumer(ctx, w.queue().Stream, jetstream.ConsumerConfig{Durable: w.queue().Name, FilterSubject: w.queue().Filter, PauseUntil: &until,
-		AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: nats.NewInbox(), DeliverGroup: "workers", MaxAckPending: w.Prefetch * w.Concurrency})
+	_, err := js.CreatePushConsumer(ctx, w.queue().Stream, jetstream.ConsumerConfig{Durable: w.queue().Name, FilterSubject: w.queue().Filter,
+		PauseUntil: &until,
+		AckPolicy:  jetstream.AckExplicitPolicy, DeliverSubject: nats.NewInbox(),
+		DeliverGroup: "workers", MaxAckPending: w.Prefetch * w.Concurrency})
 	return err
 }
 
@@ -102,7 +105,8 @@ func (w *watermill) push(nc *nats.Conn, router *message.Router) error {
 	if err != nil {
 		return err
 	}
-	to, err := wmpush.NewPublisherWithNatsConn(nc, wmpush.PublisherPublishConfig{Marshaler: &wmpush.NATSMarshaler{}, SubjectCalculator: wmpush.DefaultSubjectCalculator}, wm.NopLogger{})
+	to, err := wmpush.NewPublisherWithNatsConn(nc, wmpush.PublisherPublishConfig{Marshaler: &wmpush.NATSMarshaler{},
+		SubjectCalculator: wmpush.DefaultSubjectCalculator}, wm.NopLogger{})
 	if err != nil {
 		return err
 	}

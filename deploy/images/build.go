@@ -32,7 +32,9 @@ func (o *buildOrder) compile(dir, arch string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=nodemo", "-ldflags=-s -w -X errand/internal/programs.release=" + o.version + " -X errand/internal/programs.commit=" + o.revision, "-o", dir + string(filepath.Separator)}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=nodemo",
+		"-ldflags=-s -w -X errand/internal/programs.release=" + o.version + " -X errand/internal/programs.commit=" + o.revision, "-o", dir +
+			string(filepath.Separator)}
 	for _, program := range programs {
 		args = append(args, "./cmd/"+program)
 	}

@@ -197,7 +197,8 @@ func TestTheIndexContainsTheSameImages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := loaded(t, filepath.Join(dist, program+"-"+m.Platform.Architecture+".tar"), "localhost/errand/"+program+":1.2.3").ConfigName()
+			want, err := loaded(t, filepath.Join(dist, program+"-"+m.Platform.Architecture+".tar"),
+				"localhost/errand/"+program+":1.2.3").ConfigName()
 			if err != nil {
 				t.Fatal(err)
 			}

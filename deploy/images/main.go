@@ -60,14 +60,15 @@ func run(args []string, out, errs io.Writer) int {
 	flags.StringVar(&o.version, "version", "dev", "tag of the images")
 	flags.StringVar(&o.revision, "revision", "", "commit that the images name (default: from git)")
 	archs := flags.String("arch", "amd64,arm64", "architectures to build for, a `list` of "+strings.Join(architectures(), ", "))
-	flags.Func("other", "also pack this static `NAME=BINARY`, such as nats:2.15.2=/usr/bin/nats-server; may be repeated", func(text string) error {
-		name, binary, ok := strings.Cut(text, "=")
-		if !ok {
-			return errors.New("must be NAME=BINARY")
-		}
-		o.others = append(o.others, otherProgram{name, binary})
-		return nil
-	})
+	flags.Func("other", "also pack this static `NAME=BINARY`, such as nats:2.15.2=/usr/bin/nats-server; may be repeated",
+		func(text string) error {
+			name, binary, ok := strings.Cut(text, "=")
+			if !ok {
+				return errors.New("must be NAME=BINARY")
+			}
+			o.others = append(o.others, otherProgram{name, binary})
+			return nil
+		})
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -92,7 +93,8 @@ func run(args []string, out, errs io.Writer) int {
 // date fills in revision and time from git and the environment.
 func (o *buildOrder) date(errs io.Writer) error {
 	git := func(args ...string) string {
-		answer, err := exec.Command("git", append([]string{"-C", o.source}, args...)...).Output() //nolint:gosec // no shell, and the directory is the caller's
+		answer, err := exec.Command("git", append([]string{"-C", o.source},
+			args...)...).Output() //nolint:gosec // no shell, and the directory is the caller's
 		if err != nil {
 			return "" // no git, no clone, or a clone that git does not trust
 		}

@@ -70,7 +70,7 @@ func (b *build) check() error {
 
 // place has the directories that every command uses.
 type place struct {
-	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"Where binaries and a running cluster are kept; default: errand-k8s in the user's cache."`
+	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"For binaries and a cluster; default: errand-k8s in the user's cache."`
 	Bin   string `type:"existingdir" placeholder:"DIR" help:"Use these binaries instead of building them."`
 }
 
@@ -154,7 +154,8 @@ func (p *place) binaries(ctx context.Context) (string, error) {
 	if len(absent) == 0 {
 		return bin, nil
 	}
-	fmt.Printf("building %d of %d programs into %s\nThe first time takes 15 minutes of CPU time and 6 GB of Go's caches.\n", len(absent), len(names), bin)
+	fmt.Printf("building %d of %d programs into %s\nThe first time takes 15 minutes of CPU time and 6 GB of Go's caches.\n", len(absent),
+		len(names), bin)
 	flags, err := prepare(ctx, filepath.Join(dir, "src"))
 	if err != nil {
 		return "", err
@@ -169,7 +170,8 @@ func (p *place) binaries(ctx context.Context) (string, error) {
 		began := time.Now()
 		// Under a temporary name first, so that a binary with its final name is complete.
 		unfinished := filepath.Join(bin, "."+c.name)
-		if _, err := goCommand(ctx, filepath.Join(dir, "src"), "build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", unfinished, c.pkg); err != nil {
+		if _, err := goCommand(ctx, filepath.Join(dir, "src"), "build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", unfinished,
+			c.pkg); err != nil {
 			fmt.Println()
 			return "", err
 		}
@@ -259,13 +261,15 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {
 		text := strings.TrimSpace(stderr.String())
-		return out.Bytes(), fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path)+" "+strings.Join(cmd.Args[1:min(len(cmd.Args), 6)], " "), err, text[max(0, len(text)-3000):])
+		return out.Bytes(), fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path)+" "+strings.Join(cmd.Args[1:min(len(cmd.Args), 6)], " "), err,
+			text[max(0, len(text)-3000):])
 	}
 	return out.Bytes(), nil
 }
 
 // packages maps the programs of this machine that are used to their Debian packages.
-var packages = map[string]string{"etcd": "etcd-server", "containerd": "containerd", "containerd-shim-runc-v2": "containerd", "ctr": "containerd",
+var packages = map[string]string{"etcd": "etcd-server", "containerd": "containerd", "containerd-shim-runc-v2": "containerd",
+	"ctr":  "containerd",
 	"runc": "runc", "ip": "iproute2", "nft": "nftables", "/usr/lib/cni/ptp": "containernetworking-plugins"}
 
 // installed returns an error that names the packages of missing programs.

@@ -82,7 +82,8 @@ func (c *local) keys() error {
 		{"proxy", "system:kube-proxy", ""},
 	} {
 		err = errors.Join(err, c.ca.leaf(who.name, who.user, who.group),
-			c.ca.kubeconfig(c.config(who.name), c.url(), fmt.Sprintf("client-certificate: %q, client-key: %q", c.pki(who.name+".crt"), c.pki(who.name+".key"))))
+			c.ca.kubeconfig(c.config(who.name), c.url(), fmt.Sprintf("client-certificate: %q, client-key: %q", c.pki(who.name+".crt"),
+				c.pki(who.name+".key"))))
 	}
 	return err
 }
@@ -94,7 +95,8 @@ func (c *local) storage(client, peer int) error {
 		return err
 	}
 	at, peers := fmt.Sprintf("http://%s:%d", c.address, client), fmt.Sprintf("http://%s:%d", c.address, peer)
-	return c.start("etcd", nil, etcd, "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--listen-client-urls", at, "--advertise-client-urls", at,
+	return c.start("etcd", nil, etcd, "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--listen-client-urls", at,
+		"--advertise-client-urls", at,
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
 }
 
@@ -126,7 +128,8 @@ func (c *local) server(ctx context.Context, etcd int) error {
 func (c *local) controllers() error {
 	client := func(name string) []string {
 		file := c.config(name)
-		return []string{"--kubeconfig=" + file, "--authentication-kubeconfig=" + file, "--authorization-kubeconfig=" + file, "--bind-address=127.0.0.1", "--leader-elect=false"}
+		return []string{"--kubeconfig=" + file, "--authentication-kubeconfig=" + file, "--authorization-kubeconfig=" + file,
+			"--bind-address=127.0.0.1", "--leader-elect=false"}
 	}
 	return errors.Join(
 		c.start("kube-controller-manager", nil, filepath.Join(c.bin, "kube-controller-manager"), append(client("controllers"),

@@ -83,19 +83,23 @@ spec:
 		}
 	}
 	config, certs := c.config("keda"), c.path("keda")
-	env := []string{"KUBECONFIG=" + config, "WATCH_NAMESPACE=", "POD_NAMESPACE=keda", "POD_NAME=keda-operator-0", "KEDA_CLUSTER_OBJECT_NAMESPACE=keda"}
+	env := []string{"KUBECONFIG=" + config, "WATCH_NAMESPACE=", "POD_NAMESPACE=keda", "POD_NAME=keda-operator-0",
+		"KEDA_CLUSTER_OBJECT_NAMESPACE=keda"}
 	err = errors.Join(
 		c.start("keda-operator", env, filepath.Join(c.bin, "keda-operator"), "--kubeconfig="+config, "--cert-dir="+certs,
-			"--metrics-bind-address=127.0.0.1:18090", "--health-probe-bind-address=127.0.0.1:18091", "--metrics-service-bind-address=127.0.0.1:9666"),
+			"--metrics-bind-address=127.0.0.1:18090", "--health-probe-bind-address=127.0.0.1:18091",
+			"--metrics-service-bind-address=127.0.0.1:9666"),
 		c.start("keda-adapter", env, filepath.Join(c.bin, "keda-adapter"), "--kubeconfig="+config, "--lister-kubeconfig="+config,
-			"--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config, "--bind-address=127.0.0.1", "--secure-port=6443", "--port=18092",
+			"--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config, "--bind-address=127.0.0.1",
+			"--secure-port=6443", "--port=18092",
 			"--cert-dir="+certs, "--tls-cert-file="+filepath.Join(certs, "tls.crt"), "--tls-private-key-file="+filepath.Join(certs, "tls.key"),
 			"--client-ca-file="+filepath.Join(certs, "ca.crt"), "--metrics-service-address=localhost:9666"))
 	if err != nil {
 		return err
 	}
 	return c.waitFor(ctx, "KEDA's metrics API", 2*time.Minute, func(ctx context.Context) error {
-		said, err := c.kubectl(ctx, "get", "apiservice", "v1beta1.external.metrics.k8s.io", "-o", `jsonpath={.status.conditions[?(@.type=="Available")]}`)
+		said, err := c.kubectl(ctx, "get", "apiservice", "v1beta1.external.metrics.k8s.io", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Available")]}`)
 		if err == nil && !strings.Contains(said, `"status":"True"`) {
 			err = errors.New(said)
 		}

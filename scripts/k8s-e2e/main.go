@@ -13,11 +13,12 @@ package main
 import "errand/internal/programs"
 
 func main() {
-	programs.Main("k8s-e2e", "Test the manifests and images on a real Kubernetes, started on this machine or yours. Needs no registry.", new(cli))
+	programs.Main("k8s-e2e", "Test the manifests and images on a real Kubernetes, started on this machine or yours. Needs no registry.",
+		new(cli))
 }
 
 type cli struct {
-	Prove    prove    `cmd:"" default:"withargs" help:"Deploy the sandbox overlay on a real cluster and try to break it. Needs root, or --kubeconfig."`
+	Prove    prove    `cmd:"" default:"withargs" help:"Deploy the sandbox overlay and try to break it. Needs root, or --kubeconfig."`
 	Validate validate `cmd:"" help:"Ask a real API server whether it accepts every overlay and component. Needs no root."`
 	Build    build    `cmd:"" help:"Build Kubernetes, KEDA, CoreDNS and nats-server from source, once."`
 	Up       up       `cmd:"" help:"Start the cluster with the sandbox overlay and keep it until Ctrl-C."`

@@ -105,7 +105,8 @@ func (w *world) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		nc, err := nats.Connect("nats://"+broker, nats.UserInfo(who.user, string(password)), nats.CustomInboxPrefix("_INBOX_"+who.user), nats.MaxReconnects(-1))
+		nc, err := nats.Connect("nats://"+broker, nats.UserInfo(who.user, string(password)), nats.CustomInboxPrefix("_INBOX_"+who.user),
+			nats.MaxReconnects(-1))
 		if err != nil {
 			return err
 		}
@@ -169,8 +170,9 @@ type batch struct {
 func (w *world) enroll(ctx context.Context, b *batch) error {
 	b.enrolls++
 	id := fmt.Sprintf("%s-e%d", b.name, b.enrolls)
-	return w.publish(ctx, messages.Enroll.Requested(), id, map[string]any{"request_id": id, "order_number": id, "amount": "100.50", "payer_id_type": 1,
-		"payer_id": "900101011234", "payer_name": "Ann Tester", "payer_email": "ann@example.com", "payer_telephone_number": "0123456789",
+	return w.publish(ctx, messages.Enroll.Requested(), id, map[string]any{"request_id": id, "order_number": id, "amount": "100.50",
+		"payer_id_type": 1,
+		"payer_id":      "900101011234", "payer_name": "Ann Tester", "payer_email": "ann@example.com", "payer_telephone_number": "0123456789",
 		"frequency_mode": "MT", "application_reason": "Membership"})
 }
 
@@ -182,7 +184,8 @@ func (w *world) mail(ctx context.Context, b *batch, recipients int) error {
 	for n := range to {
 		to[n] = fmt.Sprintf("r%d.%s@example.com", n, id)
 	}
-	return w.publish(ctx, messages.Send.Requested(), id, map[string]any{"request_id": id, "to": to, "subject": id, "content": "See you at noon."})
+	return w.publish(ctx, messages.Send.Requested(), id, map[string]any{"request_id": id, "to": to, "subject": id,
+		"content": "See you at noon."})
 }
 
 func (w *world) publish(ctx context.Context, subject, id string, body any) error {

@@ -19,7 +19,8 @@ var assertions = []assertion{
 	{name: "scale-down", text: "scaling from 4 pods to 1 under load cuts no call", run: checkScaleDown},
 	{name: "kill", needs: "kill", text: "a program killed with SIGKILL under load loses nothing and does nothing twice", run: checkKill},
 	{name: "drain", text: "draining the node stops at the disruption budget", run: checkDrain},
-	{name: "pollers", needs: "kill", text: "of two pollers one continues when the other is killed; each delivery is published once", run: checkPollers},
+	{name: "pollers", needs: "kill", text: "of two pollers one continues when the other is killed; each delivery is published once",
+		run: checkPollers},
 	{name: "token", text: "a wrong token: not ready, says so; a correct one is used without a restart", run: checkWrongToken},
 	{name: "password", text: "a wrong NATS password: not ready, says so; a correct one is used without a restart", run: checkWrongPassword},
 	{name: "scale", needs: "KEDA", text: "KEDA scales with a backlog and back to 1", run: checkScale},
@@ -52,7 +53,8 @@ func checkDeploy(ctx context.Context, w *world) error {
 	const versions = `jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.generation} {.metadata.uid}{"\n"}{end}`
 	var seen [2]string
 	for n := range seen {
-		if seen[n], err = w.k(ctx, "get", "deployments,jobs,services,configmaps,secrets,networkpolicies,poddisruptionbudgets,pods", "-o", versions); err != nil {
+		if seen[n], err = w.k(ctx, "get", "deployments,jobs,services,configmaps,secrets,networkpolicies,poddisruptionbudgets,pods", "-o",
+			versions); err != nil {
 			return err
 		}
 		if _, err := w.apply(ctx, "sandbox"); err != nil {

@@ -18,10 +18,10 @@ import (
 
 // theirs says how to use a cluster that this program did not start.
 type theirs struct {
-	Kubeconfig string `type:"existingfile" placeholder:"FILE" help:"Use the cluster of this file, which must be yours to break, instead of starting one. Needs kubectl, no root."`
+	Kubeconfig string `type:"existingfile" placeholder:"FILE" help:"Use this cluster, which must be yours to break. Needs kubectl."`
 	Context    string `placeholder:"NAME" help:"The context of that file; default: its current one."`
-	Load       string `placeholder:"COMMAND" help:"How to load an image into that cluster: a shell command with $$ARCHIVE. Default: it has the images."`
-	Kill       string `placeholder:"COMMAND" help:"How to kill a container there: a shell command with $$NODE and $$CONTAINER. Without it what needs that is not run."`
+	Load       string `placeholder:"COMMAND" help:"Shell command that loads $$ARCHIVE into that cluster. Default: it has the images."`
+	Kill       string `placeholder:"COMMAND" help:"Shell command that kills $$CONTAINER on $$NODE. Without it, no kills."`
 }
 
 // notProvenThere is what no assertion shows on a cluster that this program did not start.

@@ -97,7 +97,8 @@ func TestWhatAClusterLacksIsNotRun(t *testing.T) {
 }
 
 func TestANamespaceThatIsThereIsLeftAlone(t *testing.T) {
-	if _, err := newRemote(t, "namespace/errand", "true").check(t.Context()); err == nil || !strings.Contains(err.Error(), "has a namespace errand already") {
+	if _, err := newRemote(t, "namespace/errand", "true").check(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "has a namespace errand already") {
 		t.Errorf("got %v, want an error that names the namespace", err)
 	}
 }

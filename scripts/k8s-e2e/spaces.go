@@ -172,7 +172,8 @@ func prepareMounts(run string) error {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
-	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
+	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
+		"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
 		instead := filepath.Join(run, "sysctl", name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(instead), 0o700), os.WriteFile(instead, []byte("0"), 0o600)); err != nil {
 			return err

@@ -16,7 +16,8 @@ import (
 // The whole of KEDA links every cloud's SDK and takes more than twice the time of Kubernetes to compile. What is built is
 // its own code, unchanged: operator, adapter, and these scalers. Whole files are left out, and cluster/keda declares what
 // the others use of them.
-var keptScalers = []string{"scaler.go", "cpu_memory_scaler.go", "cron_scaler.go", "kubernetes_workload_scaler.go", "metrics_api_scaler.go", "nats_jetstream_scaler.go"}
+var keptScalers = []string{"scaler.go", "cpu_memory_scaler.go", "cron_scaler.go", "kubernetes_workload_scaler.go",
+	"metrics_api_scaler.go", "nats_jetstream_scaler.go"}
 
 // keptTrees are the directories of KEDA's module that are needed.
 var keptTrees = []string{"go.mod", "go.sum", "apis", "cmd", "controllers", "pkg", "version"}
@@ -53,7 +54,8 @@ func trimKEDA(module, dir string) error {
 				return fs.SkipDir
 			case d.IsDir():
 				return os.MkdirAll(into, 0o700)
-			case slices.Contains(cut, rel), strings.HasSuffix(rel, "_test.go"), filepath.Dir(rel) == "pkg/scalers" && !slices.Contains(keptScalers, d.Name()):
+			case slices.Contains(cut, rel), strings.HasSuffix(rel, "_test.go"), filepath.Dir(rel) == "pkg/scalers" &&
+				!slices.Contains(keptScalers, d.Name()):
 				return nil
 			}
 			text, err := os.ReadFile(path)

@@ -14,10 +14,12 @@ func kedaLike(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	files := map[string]string{
-		"go.mod": "module keda\n", "go.sum": "", "apis/a.go": "package apis\n", "cmd/main.go": "package main\n", "controllers/c.go": "package controllers\n",
+		"go.mod": "module keda\n", "go.sum": "", "apis/a.go": "package apis\n",
+		"cmd/main.go": "package main\n", "controllers/c.go": "package controllers\n",
 		"version/v.go": "package version\n", "pkg/a_test.go": "package pkg\n", "hack/tool.go": "package hack\n",
 		"pkg/scalers/activemq_scaler.go": "package scalers\n\nfunc NewActiveMQScaler(config int) {}\n",
-		"pkg/scaling/scalers_builder.go": "package scaling\n\nvar a = scalers.NewActiveMQScaler(config)\nvar b = scalers.NewActiveMQScaler(ctx, config)\nvar c = scalers.NewCronScaler(config)\n",
+		"pkg/scaling/scalers_builder.go": "package scaling\n\nvar a = scalers.NewActiveMQScaler(config)\n" +
+			"var b = scalers.NewActiveMQScaler(ctx, config)\nvar c = scalers.NewCronScaler(config)\n",
 	}
 	for _, path := range cut {
 		if !strings.HasSuffix(path, ".go") {
@@ -53,8 +55,10 @@ func TestTrimLeavesOutCloudsAndDeclaresTheirScalers(t *testing.T) {
 	if want := "package scalers\n\nvar (\n\tNewActiveMQScaler = cutOut\n)\n"; err != nil || string(got) != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
-	for path, want := range map[string]bool{"pkg/scalers/cron_scaler.go": true, "pkg/scalers/activemq_scaler.go": false, "pkg/scalers/aws/sdk.go": false,
-		"pkg/scalers/azure/sdk.go": false, "pkg/scalers/azure/stub.go": true, "pkg/a_test.go": false, "hack/tool.go": false, "pkg/scaling/resolver/hashicorpvault_handler.go": false} {
+	for path, want := range map[string]bool{"pkg/scalers/cron_scaler.go": true, "pkg/scalers/activemq_scaler.go": false,
+		"pkg/scalers/aws/sdk.go":   false,
+		"pkg/scalers/azure/sdk.go": false, "pkg/scalers/azure/stub.go": true, "pkg/a_test.go": false, "hack/tool.go": false,
+		"pkg/scaling/resolver/hashicorpvault_handler.go": false} {
 		if _, err := os.Stat(filepath.Join(into, path)); (err == nil) != want {
 			t.Errorf("%s: %v, want it to be there: %v", path, err, want)
 		}
@@ -67,7 +71,8 @@ func TestTrimSaysWhatANewVersionHasMoved(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(keda, path)); err != nil {
 			t.Fatal(err)
 		}
-		if err := trimKEDA(keda, t.TempDir()); err == nil || !strings.Contains(err.Error(), "has this version moved it?") || !strings.Contains(err.Error(), filepath.Base(path)) {
+		if err := trimKEDA(keda, t.TempDir()); err == nil || !strings.Contains(err.Error(), "has this version moved it?") ||
+			!strings.Contains(err.Error(), filepath.Base(path)) {
 			t.Errorf("without %s: %v", path, err)
 		}
 	}
@@ -75,7 +80,8 @@ func TestTrimSaysWhatANewVersionHasMoved(t *testing.T) {
 
 func TestDocumentsOfSomeKindsAreKept(t *testing.T) {
 	const yaml = "kind: A\nname: one\n---\nkind: B\nname: two\n---\nkind: C\n  kind: A\nname: three"
-	if got, want := documents(yaml, func(kind string) bool { return kind != "B" }), "kind: A\nname: one\n---\nkind: C\n  kind: A\nname: three"; got != want {
+	const want = "kind: A\nname: one\n---\nkind: C\n  kind: A\nname: three"
+	if got := documents(yaml, func(kind string) bool { return kind != "B" }); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

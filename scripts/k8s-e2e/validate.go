@@ -92,7 +92,8 @@ func (w *validation) define(ctx context.Context) error {
 		return err
 	}
 	definitions := filepath.Join(prometheus, "example/prometheus-operator-crd")
-	_, err = w.kubectlWith(ctx, `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`, "apply", "--server-side", "-f", "-")
+	const namespace = `{apiVersion: v1, kind: Namespace, metadata: {name: errand, labels: {pod-security.kubernetes.io/warn: restricted}}}`
+	_, err = w.kubectlWith(ctx, namespace, "apply", "--server-side", "-f", "-")
 	if err != nil {
 		return err
 	}

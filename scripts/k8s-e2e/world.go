@@ -75,7 +75,8 @@ func (w *world) waitSettled(ctx context.Context, timeout time.Duration) error {
 			return err
 		}
 		for _, d := range list.Items {
-			if s := d.Status; s.Replicas != d.Spec.Replicas || s.ReadyReplicas != d.Spec.Replicas || s.UpdatedReplicas != d.Spec.Replicas || s.AvailableReplicas != d.Spec.Replicas {
+			if s := d.Status; s.Replicas != d.Spec.Replicas || s.ReadyReplicas != d.Spec.Replicas || s.UpdatedReplicas != d.Spec.Replicas ||
+				s.AvailableReplicas != d.Spec.Replicas {
 				return fmt.Errorf("%s: want %d pods, status %+v", d.Metadata.Name, d.Spec.Replicas, s)
 			}
 		}

@@ -17,7 +17,8 @@ import (
 type complain func(format string, args ...any)
 
 // checks are all rules; breakages_test.go has at least one manifest that breaks each.
-var checks = []func(*set, complain){schema, namespace, security, identity, images, resources, probes, stops, replicas, provisioning, references, secretFiles, selectors, network, knownSettings}
+var checks = []func(*set, complain){schema, namespace, security, identity, images, resources, probes, stops, replicas, provisioning,
+	references, secretFiles, selectors, network, knownSettings}
 
 func (s *set) complaints() (list []string) {
 	for _, check := range checks {
@@ -71,7 +72,8 @@ func namespace(s *set, say complain) {
 	}
 }
 
-var image = regexp.MustCompile(`^((localhost|REGISTRY)/errand/(mandate-consumer|mail-consumer|log-poller|transaction-poller|callback-receiver|console|errand)|nats):[A-Za-z0-9._-]+$`)
+var image = regexp.MustCompile(`^((localhost|REGISTRY)/errand/` +
+	`(mandate-consumer|mail-consumer|log-poller|transaction-poller|callback-receiver|console|errand)|nats):[A-Za-z0-9._-]+$`)
 
 // images: ours and nats, with a tag that stays, and no registry's name.
 func images(s *set, say complain) {

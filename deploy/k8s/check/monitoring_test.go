@@ -111,8 +111,9 @@ func work(t *testing.T, page func([]byte)) {
 		t.Fatalf("provision: %v\n%s", err, out)
 	}
 	for subject, body := range map[string]string{
-		bus.EnrollQueue.Filter: `{"request_id": "r1", "order_number": "DD001", "amount": "100.50", "payer_id_type": 1, "payer_id": "900101011234", "payer_name": "Ann",
-			"payer_email": "ann@example.com", "payer_telephone_number": "0123456789", "frequency_mode": "MT", "application_reason": "Membership"}`,
+		bus.EnrollQueue.Filter: `{"request_id": "r1", "order_number": "DD001", "amount": "100.50", "payer_id_type": 1,
+			"payer_id": "900101011234", "payer_name": "Ann", "payer_email": "ann@example.com",
+			"payer_telephone_number": "0123456789", "frequency_mode": "MT", "application_reason": "Membership"}`,
 		bus.TransactionsQueue.Filter: `{}`, bus.AccountQueue.Filter: `{}`,
 		bus.SendQueue.Filter: `{"request_id": "m1", "to": "ann@example.com", "subject": "Hello", "content": "…"}`,
 	} {
@@ -121,10 +122,13 @@ func work(t *testing.T, page func([]byte)) {
 		}
 	}
 	worked := map[string][]string{ // what shows that a program has done all
-		"mandate-consumer":   {`errand_requests_total{operation="mandate.enroll",outcome="succeeded",reason=""}`, `errand_requests_total{operation="mandate.transactions",outcome="listed",reason=""}`},
-		"mail-consumer":      {`errand_requests_total{operation="mail.send",outcome="accepted",reason=""}`, `errand_requests_total{operation="mail.account",outcome="reported",reason=""}`},
+		"mandate-consumer": {`errand_requests_total{operation="mandate.enroll",outcome="succeeded",reason=""}`,
+			`errand_requests_total{operation="mandate.transactions",outcome="listed",reason=""}`},
+		"mail-consumer": {`errand_requests_total{operation="mail.send",outcome="accepted",reason=""}`,
+			`errand_requests_total{operation="mail.account",outcome="reported",reason=""}`},
 		"log-poller":         {`errand_deliveries_total{status="delivered"}`, "errand_matches_total{"},
-		"transaction-poller": {`errand_transactions_total{confidence="exact",kind="application"}`}, "callback-receiver": {"errand_callbacks_total{"},
+		"transaction-poller": {`errand_transactions_total{confidence="exact",kind="application"}`},
+		"callback-receiver":  {"errand_callbacks_total{"},
 	}
 	for _, name := range []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver"} {
 		said, err := os.Create(filepath.Join(t.TempDir(), name))
@@ -132,7 +136,8 @@ func work(t *testing.T, page func([]byte)) {
 			t.Fatal(err)
 		}
 		p := exec.Command(filepath.Join(bin, name))
-		p.Env = []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "POLL_INTERVAL=200ms", "FLEET_RATE=100", "MANDATE_API_URL=" + web.URL,
+		p.Env = []string{"NATS_URL=" + n.URL, "ADMIN_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "POLL_INTERVAL=200ms", "FLEET_RATE=100",
+			"MANDATE_API_URL=" + web.URL,
 			"MANDATE_API_TOKEN=sandbox-token", "MANDATE_PORTAL_KEY=sandbox-portal", "MAIL_API_URL=" + web.URL, "MAIL_API_KEY=sandbox-key"}
 		if name == "callback-receiver" {
 			p.Env = append(p.Env, "CALLBACK_LISTEN=127.0.0.1:0", "MANDATE_CALLBACK_SECRET="+strings.Repeat("secret", 6))
@@ -316,7 +321,8 @@ func TestAlertsAndDashboardNameWhatTheProgramsExport(t *testing.T) {
 			}
 		}
 	}
-	for _, wrong := range []string{"errand_hold", `errand_held{why="x"}`, `errand_requests_total{op="x"}`, "sum by (outcom) (errand_requests_total)",
+	for _, wrong := range []string{"errand_hold", `errand_held{why="x"}`, `errand_requests_total{op="x"}`,
+		"sum by (outcom) (errand_requests_total)",
 		"errand_held_bucket", "errand_held == on (fate) errand_ready", "errand_requests_total_sum", "errand_request_duration_seconds"} {
 		if missing, err := unknown(wrong, names); err != nil || len(missing) == 0 {
 			t.Errorf("%s passes: %v", wrong, err)
@@ -398,8 +404,10 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 // document of the project.
 func TestEveryAlertLeadsToTheRunbookThatTheOverlayNames(t *testing.T) {
 	const shipped, own = "https://git.example.com/errand/blob/main/docs/on-call/alerts.md", "https://wiki.example.com/on-call?page=errand"
-	edited := renderEdited(t, func(text string) string { return strings.Replace(text, shipped, own, 1) }, "overlays/production", "components/monitoring")
-	for page, s := range map[string]*set{shipped: monitoring(t), own: edited, "docs/on-call/alerts.md": render(t, "overlays/sandbox", "components/monitoring")} {
+	edited := renderEdited(t, func(text string) string { return strings.Replace(text, shipped, own, 1) }, "overlays/production",
+		"components/monitoring")
+	for page, s := range map[string]*set{shipped: monitoring(t), own: edited,
+		"docs/on-call/alerts.md": render(t, "overlays/sandbox", "components/monitoring")} {
 		for _, r := range alertsOf(t, s) {
 			if got, want := r.Annotations["runbook_url"], page+"#"+strings.ToLower(r.Alert); got != want {
 				t.Errorf("%s leads to %s, want %s", r.Alert, got, want)
@@ -430,90 +438,140 @@ func TestAlertsSpeakWhenTheyShould(t *testing.T) {
 		enroll  = `, operation="mandate.enroll"`
 		calls   = `errand_upstream_call_duration_seconds_count{` + mandate + `, call="enroll"`
 	)
-	all := []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`, `errand_ready{job="log-poller"} 1x30`}
+	all := []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`,
+		`errand_ready{job="log-poller"} 1x30`}
 	for _, c := range []struct {
 		alert, when string
 		series      []string
 		speaks      bool
 	}{
 		{"ErrandHeld", "one of two is held", []string{`errand_held{` + mandate + `} 1x30`, `errand_held{` + second + `} 0x30`}, true},
-		{"ErrandHeld", "only the reads are", []string{`errand_held{` + mandate + `, operation="mandate.enroll"} 0x30`, `errand_held{` + mandate + `, operation="mandate.transactions"} 1x30`}, true},
+		{"ErrandHeld", "only the reads are", []string{`errand_held{` + mandate + `, operation="mandate.enroll"} 0x30`,
+			`errand_held{` + mandate + `, operation="mandate.transactions"} 1x30`}, true},
 		{"ErrandHeld", "none is", []string{`errand_held{` + mandate + `} 0x30`}, false},
-		{"ErrandDown", "a program is not there", []string{`errand_ready{job="mandate-consumer"} 1x30`, `errand_ready{job="mail-consumer"} 0x30`}, true},
+		{"ErrandDown", "a program is not there", []string{`errand_ready{job="mandate-consumer"} 1x30`,
+			`errand_ready{job="mail-consumer"} 0x30`}, true},
 		{"ErrandDown", "all are there, ready or not", all, false},
 		{"ErrandDown", "an optional program is there no more", append([]string{`errand_ready{` + lister + `} 1x10`}, all...), true},
 		{"ErrandDown", "an optional program is there", append([]string{`errand_ready{` + lister + `} 0x30`}, all...), false},
 		{"ErrandNobodyReady", "both of two", []string{`errand_ready{` + poller + `} 0x30`, `errand_ready{` + standby + `} 0x30`}, true},
 		{"ErrandNobodyReady", "one of two is", []string{`errand_ready{` + poller + `} 0x30`, `errand_ready{` + standby + `} 1x30`}, false},
-		{"ErrandNobodyReady", "held: that has its own alert", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 1x30`}, false},
-		{"ErrandNobodyReady", "the console, which does no work", []string{`errand_ready{job="console", namespace="errand", pod="console-0"} 0x30`}, false},
+		{"ErrandNobodyReady", "held: that has its own alert", []string{`errand_ready{` + mandate + `} 0x30`,
+			`errand_held{` + mandate + `} 1x30`}, false},
+		{"ErrandNobodyReady", "the console, which does no work",
+			[]string{`errand_ready{job="console", namespace="errand", pod="console-0"} 0x30`}, false},
 		{"ErrandNotReady", "the console", []string{`errand_ready{job="console", namespace="errand", pod="console-0"} 0x30`}, true},
 		{"ErrandNotReady", "a poller", []string{`errand_ready{` + poller + `} 0x30`}, true},
 		{"ErrandNotReady", "a consumer", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 0x30`}, true},
-		{"ErrandNotReady", "held: that has its own alert", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 1x30`}, false},
-		{"ErrandBacklog", "nothing is settled", []string{`errand_queue_pending{` + mandate + enroll + `} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, true},
-		{"ErrandBacklog", "2 a second and 3,000 wait", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+120x30`}, true},
-		{"ErrandBacklog", "the same, reported by two that each do half", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`, `errand_queue_pending{` + second + enroll + `} 3000x30`,
-			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+120x30`, `errand_requests_total{` + second + enroll + `, outcome="succeeded"} 0+120x30`}, false},
-		{"ErrandBacklog", "held: that has its own alert", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`, `errand_held{` + mandate + `} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, false},
-		{"ErrandFailing", "one wrong request, and nothing else", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x28 1 1`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0x30`}, false},
-		{"ErrandFailing", "four wrong requests, and nothing else", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x26 1 2 3 4`}, false},
-		{"ErrandFailing", "six, of twelve", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x25 2 4 6 6 6`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0x25 2 4 6 6 6`}, true},
-		{"ErrandFailing", "one in a hundred of many", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0+1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+99x30`}, false},
-		{"ErrandFailing", "one in ten of many, by two replicas", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0+1x30`, `errand_requests_total{` + second + enroll + `, outcome="succeeded"} 0+9x30`}, true},
-		{"ErrandFailing", "long ago", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 70x30`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+9x30`}, false},
+		{"ErrandNotReady", "held: that has its own alert", []string{`errand_ready{` + mandate + `} 0x30`, `errand_held{` + mandate + `} 1x30`},
+			false},
+		{"ErrandBacklog", "nothing is settled", []string{`errand_queue_pending{` + mandate + enroll + `} 1x30`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, true},
+		{"ErrandBacklog", "2 a second and 3,000 wait", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+120x30`}, true},
+		{"ErrandBacklog", "the same, reported by two that each do half", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`,
+			`errand_queue_pending{` + second + enroll + `} 3000x30`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+120x30`, `errand_requests_total{` + second + enroll +
+				`, outcome="succeeded"} 0+120x30`}, false},
+		{"ErrandBacklog", "held: that has its own alert", []string{`errand_queue_pending{` + mandate + enroll + `} 3000x30`,
+			`errand_held{` + mandate + `} 1x30`, `errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x30`}, false},
+		{"ErrandFailing", "one wrong request, and nothing else", []string{`errand_requests_total{` + mandate + enroll +
+			`, outcome="failed"} 0x28 1 1`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0x30`}, false},
+		{"ErrandFailing", "four wrong requests, and nothing else", []string{`errand_requests_total{` + mandate + enroll +
+			`, outcome="failed"} 0x26 1 2 3 4`}, false},
+		{"ErrandFailing", "six, of twelve", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x25 2 4 6 6 6`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0x25 2 4 6 6 6`}, true},
+		{"ErrandFailing", "one in a hundred of many", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0+1x30`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+99x30`}, false},
+		{"ErrandFailing", "one in ten of many, by two replicas", []string{`errand_requests_total{` + mandate + enroll +
+			`, outcome="failed"} 0+1x30`, `errand_requests_total{` + second + enroll + `, outcome="succeeded"} 0+9x30`}, true},
+		{"ErrandFailing", "long ago", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 70x30`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+9x30`}, false},
 		{"ErrandFailed", "the first one", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0x28 1 1`}, true},
-		{"ErrandFailed", "long ago", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 7x30`, `errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+9x30`}, false},
+		{"ErrandFailed", "long ago", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 7x30`,
+			`errand_requests_total{` + mandate + enroll + `, outcome="succeeded"} 0+9x30`}, false},
 		{"ErrandUncertain", "the first one", []string{`errand_requests_total{` + mandate + enroll + `, outcome="uncertain"} 0x28 1 1`}, true},
 		{"ErrandUncertain", "failures only", []string{`errand_requests_total{` + mandate + enroll + `, outcome="failed"} 0+1x30`}, false},
 		{"ErrandPanics", "the first one", []string{`errand_panics_total{` + mandate + enroll + `} 0x28 1 1`}, true},
 		{"ErrandPanics", "long ago", []string{`errand_panics_total{` + mandate + enroll + `} 3x30`}, false},
 		{"ErrandCallsOfUnknownFate", "a tenth", []string{calls + `, fate="unknown"} 0+1x30`, calls + `, fate="success"} 0+9x30`}, true},
 		{"ErrandCallsOfUnknownFate", "a hundredth", []string{calls + `, fate="unknown"} 0+1x30`, calls + `, fate="success"} 0+99x30`}, false},
-		{"ErrandCallsOfUnknownFate", "probes of a hold", []string{calls + `, fate="unknown"} 0+1x30`, `errand_held{` + mandate + `} 1x30`}, false},
+		{"ErrandCallsOfUnknownFate", "probes of a hold", []string{calls + `, fate="unknown"} 0+1x30`, `errand_held{` + mandate + `} 1x30`},
+			false},
 		{"ErrandCallsTurnedAway", "probes of a hold", []string{calls + `, fate="held"} 0+1x30`, `errand_held{` + mandate + `} 1x30`}, false},
-		{"ErrandCallsTurnedAway", "a third, of two kinds", []string{calls + `, fate="busy"} 0+2x30`, calls + `, fate="held"} 0+1x30`, calls + `, fate="success"} 0+6x30`}, true},
+		{"ErrandCallsTurnedAway", "a third, of two kinds", []string{calls + `, fate="busy"} 0+2x30`, calls + `, fate="held"} 0+1x30`,
+			calls + `, fate="success"} 0+6x30`}, true},
 		{"ErrandCallsTurnedAway", "a tenth", []string{calls + `, fate="busy"} 0+1x30`, calls + `, fate="success"} 0+9x30`}, false},
-		{"ErrandPollLag", "both", []string{`errand_poll_lag_seconds{` + poller + `} 400x30`, `errand_poll_lag_seconds{` + standby + `} 0+60x30`}, true},
-		{"ErrandPollLag", "one of two", []string{`errand_poll_lag_seconds{` + poller + `} 3x30`, `errand_poll_lag_seconds{` + standby + `} 0+60x30`}, false},
-		{"ErrandNoPollerAtWork", "reads that all go wrong", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="held"} 0+1x30`}, true},
-		{"ErrandNoPollerAtWork", "not one read since they started", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 0x30`}, true},
-		{"ErrandNoPollerAtWork", "one of two reads", []string{`errand_upstream_call_duration_seconds_count{` + poller + `, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + standby + `, call="logs", fate="success"} 0+6x30`}, false},
+		{"ErrandPollLag", "both", []string{`errand_poll_lag_seconds{` + poller + `} 400x30`,
+			`errand_poll_lag_seconds{` + standby + `} 0+60x30`}, true},
+		{"ErrandPollLag", "one of two", []string{`errand_poll_lag_seconds{` + poller + `} 3x30`,
+			`errand_poll_lag_seconds{` + standby + `} 0+60x30`}, false},
+		{"ErrandNoPollerAtWork", "reads that all go wrong", []string{`errand_upstream_call_duration_seconds_count{` + poller +
+			`, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + poller +
+			`, call="logs", fate="held"} 0+1x30`}, true},
+		{"ErrandNoPollerAtWork", "not one read since they started", []string{`errand_upstream_call_duration_seconds_count{` + poller +
+			`, call="logs", fate="success"} 0x30`}, true},
+		{"ErrandNoPollerAtWork", "one of two reads", []string{`errand_upstream_call_duration_seconds_count{` + poller +
+			`, call="logs", fate="success"} 5x30`, `errand_upstream_call_duration_seconds_count{` + standby +
+			`, call="logs", fate="success"} 0+6x30`}, false},
 		{"ErrandTransactionsLag", "the only one", []string{`errand_transactions_lag_seconds{` + lister + `} 0+60x30`}, true},
 		{"ErrandTransactionsLag", "it is read", []string{`errand_transactions_lag_seconds{` + lister + `} 40x30`}, false},
-		{"ErrandLookUpsLate", "by callbacks", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`, `errand_lookups_total{` + lister + `, by="callback"} 0+60x30`}, true},
-		{"ErrandLookUpsLate", "one looks no more, the other in time", []string{`errand_lookups_late_seconds{` + lister + `, by="look_up"} 400x30`, `errand_lookups_total{` + lister + `, by="look_up"} 60x30`,
+		{"ErrandLookUpsLate", "by callbacks", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`,
+			`errand_lookups_total{` + lister + `, by="callback"} 0+60x30`}, true},
+		{"ErrandLookUpsLate", "one looks no more, the other in time", []string{`errand_lookups_late_seconds{` + lister +
+			`, by="look_up"} 400x30`, `errand_lookups_total{` + lister + `, by="look_up"} 60x30`,
 			`errand_lookups_late_seconds{` + other + `, by="look_up"} 2x30`, `errand_lookups_total{` + other + `, by="look_up"} 0+60x30`}, false},
-		{"ErrandLookUpsLate", "nothing is looked up any more", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`, `errand_lookups_total{` + lister + `, by="callback"} 60x30`}, false},
+		{"ErrandLookUpsLate", "nothing is looked up any more", []string{`errand_lookups_late_seconds{` + lister + `, by="callback"} 400x30`,
+			`errand_lookups_total{` + lister + `, by="callback"} 60x30`}, false},
 		{"ErrandCallbacksRefused", "the first one", []string{`errand_callbacks_total{` + taker + `, status="503"} 0x28 1 1`}, true},
-		{"ErrandCallbacksRefused", "one in a hundred", []string{`errand_callbacks_total{` + taker + `, status="503"} 0+1x30`, `errand_callbacks_total{` + taker + `, status="200"} 0+99x30`}, false},
-		{"ErrandCallbacksForeign", "all of them", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+1x30`, `errand_callbacks_total{` + taker + `, status="200"} 0x30`}, true},
-		{"ErrandCallbacksForeign", "among others", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+9x30`, `errand_callbacks_total{` + taker + `, status="200"} 0x20 1x10`}, false},
+		{"ErrandCallbacksRefused", "one in a hundred", []string{`errand_callbacks_total{` + taker + `, status="503"} 0+1x30`,
+			`errand_callbacks_total{` + taker + `, status="200"} 0+99x30`}, false},
+		{"ErrandCallbacksForeign", "all of them", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+1x30`,
+			`errand_callbacks_total{` + taker + `, status="200"} 0x30`}, true},
+		{"ErrandCallbacksForeign", "among others", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+9x30`,
+			`errand_callbacks_total{` + taker + `, status="200"} 0x20 1x10`}, false},
 		{"ErrandCallbacksRefused", "guesses of the token", []string{`errand_callbacks_total{` + taker + `, status="404"} 0+9x30`}, false},
 		{"ErrandOverdue", "the first one", []string{`errand_deliveries_total{` + poller + `, status="overdue"} 0x28 1 1`}, true},
 		{"ErrandOverdue", "bounces only", []string{`errand_deliveries_total{` + poller + `, status="bounced"} 0+1x30`}, false},
-		{"ErrandMemory", "up to the limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 160x30`, `errand_ready{` + poller + `} 1x30`}, true},
-		{"ErrandMemory", "somebody else's", []string{`process_resident_memory_bytes{namespace="x", pod="y"} 160x30`, `go_gc_gomemlimit_bytes{namespace="x", pod="y"} 160x30`, `errand_ready{` + poller + `} 1x30`}, false},
-		{"ErrandMemory", "no limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`, `go_gc_gomemlimit_bytes{` + poller + `} 9e18x30`, `errand_ready{` + poller + `} 1x30`}, false},
-		{"ErrandReconnects", "once in two minutes", []string{`errand_nats_reconnects_total{` + mandate + `} 0x15 0 0 1 1 2 2 3 3 4 4 5 5 6 6 7 7`}, true},
+		{"ErrandMemory", "up to the limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`,
+			`go_gc_gomemlimit_bytes{` + poller + `} 160x30`, `errand_ready{` + poller + `} 1x30`}, true},
+		{"ErrandMemory", "somebody else's", []string{`process_resident_memory_bytes{namespace="x", pod="y"} 160x30`,
+			`go_gc_gomemlimit_bytes{namespace="x", pod="y"} 160x30`, `errand_ready{` + poller + `} 1x30`}, false},
+		{"ErrandMemory", "no limit", []string{`process_resident_memory_bytes{` + poller + `} 160x30`,
+			`go_gc_gomemlimit_bytes{` + poller + `} 9e18x30`, `errand_ready{` + poller + `} 1x30`}, false},
+		{"ErrandReconnects", "once in two minutes", []string{`errand_nats_reconnects_total{` + mandate +
+			`} 0x15 0 0 1 1 2 2 3 3 4 4 5 5 6 6 7 7`}, true},
 		{"ErrandReconnects", "servers that were updated", []string{`errand_nats_reconnects_total{` + mandate + `} 0x20 1 1 2 2 3x10`}, false},
 		{"ErrandStreamRefuses", "full", []string{`errand_stream_fault{` + mandate + `, stream="MANDATE_EVENTS"} 1x30`}, true},
 		{"ErrandStreamRefuses", "room", []string{`errand_stream_fault{` + mandate + `, stream="MANDATE_EVENTS"} 1x20 0x10`}, false},
-		{"ErrandQueueRefuses", "full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 98x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 100x30`}, true},
-		{"ErrandQueueRefuses", "half full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 50x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 100x30`}, false},
-		{"ErrandQueueRefuses", "no limit", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 50x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 0x30`}, false},
-		{"ErrandQueueRefuses", "events are full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 98x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, false},
-		{"ErrandStreamFills", "nearly full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 81x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, true},
-		{"ErrandStreamFills", "room", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 79x30`, `errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, false},
+		{"ErrandQueueRefuses", "full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 98x30`,
+			`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 100x30`}, true},
+		{"ErrandQueueRefuses", "half full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 50x30`,
+			`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 100x30`}, false},
+		{"ErrandQueueRefuses", "no limit", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 50x30`,
+			`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_REQUESTS"} 0x30`}, false},
+		{"ErrandQueueRefuses", "events are full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 98x30`,
+			`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, false},
+		{"ErrandStreamFills", "nearly full", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 81x30`,
+			`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, true},
+		{"ErrandStreamFills", "room", []string{`errand_stream_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 79x30`,
+			`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, false},
 		{"ErrandStreamUnlimited", "no limit", []string{`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 0x30`}, true},
 		{"ErrandStreamUnlimited", "a limit", []string{`errand_stream_max_bytes{` + mandate + `, stream="MANDATE_EVENTS"} 100x30`}, false},
-		{"ErrandReplicas", "one is away", []string{`errand_stream_replicas{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`, `errand_stream_replicas_current{` + mandate + `, stream="MANDATE_EVENTS"} 2x30`}, true},
-		{"ErrandReplicas", "all there", []string{`errand_stream_replicas{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`, `errand_stream_replicas_current{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`}, false},
-		{"ErrandNATSMemory", "at the limit", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 90x30`, `container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 100x30`}, true},
-		{"ErrandNATSMemory", "room", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 60x30`, `container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 100x30`}, false},
-		{"ErrandNATSMemory", "no limit", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 90x30`, `container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 0x30`}, false},
-		{"ErrandRestarts", "four starts", []string{`process_start_time_seconds{` + poller + `} 1x10 2x5 3x5 4x5`, `errand_ready{` + poller + `} 1x30`}, true},
-		{"ErrandRestarts", "an update", []string{`process_start_time_seconds{` + poller + `} 1x10 2x20`, `errand_ready{` + poller + `} 1x30`}, false},
+		{"ErrandReplicas", "one is away", []string{`errand_stream_replicas{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`,
+			`errand_stream_replicas_current{` + mandate + `, stream="MANDATE_EVENTS"} 2x30`}, true},
+		{"ErrandReplicas", "all there", []string{`errand_stream_replicas{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`,
+			`errand_stream_replicas_current{` + mandate + `, stream="MANDATE_EVENTS"} 3x30`}, false},
+		{"ErrandNATSMemory", "at the limit", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 90x30`,
+			`container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 100x30`}, true},
+		{"ErrandNATSMemory", "room", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 60x30`,
+			`container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 100x30`}, false},
+		{"ErrandNATSMemory", "no limit", []string{`container_memory_rss{namespace="nats", pod="nats-0", container="nats"} 90x30`,
+			`container_spec_memory_limit_bytes{namespace="nats", pod="nats-0", container="nats"} 0x30`}, false},
+		{"ErrandRestarts", "four starts", []string{`process_start_time_seconds{` + poller + `} 1x10 2x5 3x5 4x5`,
+			`errand_ready{` + poller + `} 1x30`}, true},
+		{"ErrandRestarts", "an update", []string{`process_start_time_seconds{` + poller + `} 1x10 2x20`, `errand_ready{` + poller + `} 1x30`},
+			false},
 	} {
 		expr, ok := exprs[c.alert]
 		if !ok {
@@ -553,7 +611,8 @@ func evaluate(t *testing.T, expr string, texts []string) promql.Vector {
 		}
 		all = append(all, storage.NewListSeries(names, points))
 	}
-	series := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	series := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints,
+		matchers ...*labels.Matcher) storage.SeriesSet {
 		found := &seriesSet{}
 		for _, s := range all {
 			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(s.Labels().Get(m.Name)) }) {

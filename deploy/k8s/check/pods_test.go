@@ -74,7 +74,8 @@ func resources(s *set, say complain) {
 			}
 		}
 		// The log poller: what it starts with, 48 bytes a recipient, and as much again that is not collected yet.
-		if known, err := strconv.ParseInt(env["POLL_RECIPIENTS"], 10, 64); p.name == "log-poller" && (err != nil || known == 0 || 64<<20+2*48*known > limit) {
+		if known, err := strconv.ParseInt(env["POLL_RECIPIENTS"], 10, 64); p.name == "log-poller" &&
+			(err != nil || known == 0 || 64<<20+2*48*known > limit) {
 			say("%s: POLL_RECIPIENTS %q does not go with %s", p, env["POLL_RECIPIENTS"], c.Resources.Limits.Memory())
 		}
 	}
@@ -128,7 +129,8 @@ func stops(s *set, say complain) {
 		call, err2 := time.ParseDuration(env["UPSTREAM_TIMEOUT"])
 		end := p.template.Spec.TerminationGracePeriodSeconds
 		if err1 != nil || err2 != nil || end == nil || time.Duration(*end)*time.Second <= grace || grace <= call {
-			say("%s: a stop may cut a call: UPSTREAM_TIMEOUT %s, SHUTDOWN_GRACE %s, the pod's end", p, env["UPSTREAM_TIMEOUT"], env["SHUTDOWN_GRACE"])
+			say("%s: a stop may cut a call: UPSTREAM_TIMEOUT %s, SHUTDOWN_GRACE %s, the pod's end", p, env["UPSTREAM_TIMEOUT"],
+				env["SHUTDOWN_GRACE"])
 		}
 	}
 }
@@ -141,7 +143,8 @@ func replicas(s *set, say complain) {
 			continue
 		}
 		rolling := d.Spec.Strategy.RollingUpdate
-		if rolling == nil || rolling.MaxUnavailable == nil || rolling.MaxUnavailable.IntValue() != 0 || rolling.MaxSurge == nil || rolling.MaxSurge.IntValue() != 1 {
+		if rolling == nil || rolling.MaxUnavailable == nil || rolling.MaxUnavailable.IntValue() != 0 || rolling.MaxSurge == nil ||
+			rolling.MaxSurge.IntValue() != 1 {
 			say("%s: a rollout does not put the new pod before the old one", p)
 		}
 		if d.Spec.RevisionHistoryLimit == nil {
@@ -165,7 +168,8 @@ func replicas(s *set, say complain) {
 				continue
 			}
 			budgets++
-			if b.Spec.MinAvailable != nil || b.Spec.MaxUnavailable == nil || b.Spec.MaxUnavailable.IntValue() != 1 || b.Spec.UnhealthyPodEvictionPolicy == nil || *b.Spec.UnhealthyPodEvictionPolicy != "AlwaysAllow" {
+			if b.Spec.MinAvailable != nil || b.Spec.MaxUnavailable == nil || b.Spec.MaxUnavailable.IntValue() != 1 ||
+				b.Spec.UnhealthyPodEvictionPolicy == nil || *b.Spec.UnhealthyPodEvictionPolicy != "AlwaysAllow" {
 				say("PodDisruptionBudget %s: is not one pod at a time, whatever its health", b.Name)
 			}
 		}
@@ -178,7 +182,8 @@ func replicas(s *set, say complain) {
 // provisioning: the Job goes by itself, so that the next apply makes it again.
 func provisioning(s *set, say complain) {
 	for _, j := range s.jobs {
-		if j.Spec.TTLSecondsAfterFinished == nil || j.Spec.BackoffLimit == nil || j.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		if j.Spec.TTLSecondsAfterFinished == nil || j.Spec.BackoffLimit == nil ||
+			j.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyNever {
 			say("Job %s: does not go, has no end of tries, or its pods go with their logs", j.Name)
 		}
 	}

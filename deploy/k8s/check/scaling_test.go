@@ -111,7 +111,8 @@ func scaledObjects(t *testing.T, s *set) (list []scaled) {
 // scalings are the overlays that KEDA scales.
 func scalings(t *testing.T) map[string]*set {
 	t.Helper()
-	return map[string]*set{"production": render(t, "overlays/production", "components/keda"), "sandbox-keda": render(t, "overlays/sandbox-keda")}
+	return map[string]*set{"production": render(t, "overlays/production", "components/keda"),
+		"sandbox-keda": render(t, "overlays/sandbox-keda")}
 }
 
 // What the formula does in each situation, with the numbers that it has.
@@ -147,7 +148,8 @@ func TestScalingGrowsWithBusyHandsAndBacklogOnly(t *testing.T) {
 				{"an upstream so slow that all workers wait for it", most / 2, endless, endless, full(most / 2), most},
 			} {
 				if got := so.next(t, c.replicas, c.writes, c.reads, c.busy); got != max(c.want, so.Spec.MinReplicaCount) {
-					t.Errorf("%s, %s: %s: from %d to %d replicas, want %d", name, so.Metadata.Name, c.situation, c.replicas, got, max(c.want, so.Spec.MinReplicaCount))
+					t.Errorf("%s, %s: %s: from %d to %d replicas, want %d", name, so.Metadata.Name, c.situation, c.replicas, got,
+						max(c.want, so.Spec.MinReplicaCount))
 				}
 			}
 			for replicas := so.Spec.MinReplicaCount; replicas <= most; replicas++ {
@@ -179,7 +181,8 @@ func TestTriggersNameWhatThereIs(t *testing.T) {
 				m := so.trigger(t, trigger)
 				if m["account"] != "ERRAND" || !slices.ContainsFunc(bus.Queues(), func(q bus.Queue) bool {
 					// mandate-consumer takes from MANDATE_REQUESTS, and so on
-					return q.Stream == m["stream"] && q.Name == m["consumer"] && strings.HasPrefix(so.Metadata.Name, strings.ToLower(strings.TrimSuffix(q.Stream, "_REQUESTS")))
+					return q.Stream == m["stream"] && q.Name == m["consumer"] && strings.HasPrefix(so.Metadata.Name,
+						strings.ToLower(strings.TrimSuffix(q.Stream, "_REQUESTS")))
 				}) {
 					complain("%s asks for consumer %s of stream %s, account %s", trigger, m["consumer"], m["stream"], m["account"])
 				}
@@ -260,7 +263,8 @@ func TestTheAdapterRuleNamesTheGauge(t *testing.T) {
 		t.Fatalf("%v: %+v", err, values)
 	}
 	rule := values.Rules.Custom[0]
-	query := strings.NewReplacer("<<.Series>>", "errand_busy_ratio", "<<.LabelMatchers>>", `namespace="errand"`, "<<.GroupBy>>", "pod").Replace(rule.MetricsQuery)
+	query := strings.NewReplacer("<<.Series>>", "errand_busy_ratio", "<<.LabelMatchers>>", `namespace="errand"`, "<<.GroupBy>>",
+		"pod").Replace(rule.MetricsQuery)
 	for _, expr := range []string{rule.SeriesQuery, query} {
 		if missing, err := unknown(expr, exported(t)); err != nil || len(missing) > 0 || !strings.Contains(expr, "errand_busy_ratio") {
 			t.Errorf("%s: %v, nobody exports %q", expr, err, missing)
@@ -293,8 +297,9 @@ func drainable(s *set, say complain) {
 }
 
 func TestADrainLeavesAReplica(t *testing.T) {
-	for overlay, want := range map[string]int{"overlays/production": 0, "overlays/production+components/keda": 0, "overlays/production+components/hpa": 0,
-		"overlays/sandbox": 2, "overlays/sandbox-keda": 2} { // one replica of each consumer, to be seen growing
+	for overlay, want := range map[string]int{"overlays/production": 0, "overlays/production+components/keda": 0,
+		"overlays/production+components/hpa": 0,
+		"overlays/sandbox":                   2, "overlays/sandbox-keda": 2} { // one replica of each consumer, to be seen growing
 		dir, component, found := strings.Cut(overlay, "+")
 		s := render(t, dir)
 		if found {

@@ -129,13 +129,15 @@ func secretFiles(s *set, say complain) {
 	for _, p := range s.pods() {
 		spec, files := p.template.Spec, s.files(p, func(string, ...any) {})
 		for _, v := range spec.Volumes {
-			if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440 || spec.SecurityContext.FSGroup == nil || *spec.SecurityContext.FSGroup != *spec.SecurityContext.RunAsGroup) {
+			if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440 || spec.SecurityContext.FSGroup == nil ||
+				*spec.SecurityContext.FSGroup != *spec.SecurityContext.RunAsGroup) {
 				say("%s: volume %s is not for its group to read, and for nobody else", p, v.Name)
 			}
 		}
 		for name, value := range s.environment(p, func(string, ...any) {}) {
 			if value == "" || !strings.HasSuffix(name, "_FILE") && name != "NATS_CA" {
-				if strings.HasSuffix(name, "_PASSWORD") && strings.HasPrefix(name, "NATS_") || strings.HasSuffix(name, "_API_KEY") || strings.HasSuffix(name, "_API_TOKEN") {
+				if strings.HasSuffix(name, "_PASSWORD") && strings.HasPrefix(name, "NATS_") || strings.HasSuffix(name, "_API_KEY") ||
+					strings.HasSuffix(name, "_API_TOKEN") {
 					say("%s: %s is in the environment", p, name)
 				}
 				continue
@@ -262,7 +264,8 @@ func network(s *set, say complain) {
 		}
 		wanted := map[string]bool{}
 		for name, value := range s.environment(p, func(string, ...any) {}) {
-			if at, err := url.Parse(value); err == nil && (name == "NATS_URL" || strings.HasSuffix(name, "_API_URL") || name == "CONSOLE_OIDC_ISSUER") {
+			if at, err := url.Parse(value); err == nil && (name == "NATS_URL" || strings.HasSuffix(name, "_API_URL") ||
+				name == "CONSOLE_OIDC_ISSUER") {
 				wanted[portOf(at)+" TCP"], wanted["53 UDP"], wanted["53 TCP"] = true, true, true
 			}
 		}

@@ -70,7 +70,8 @@ func (g *generate) Run(context.Context) error {
 		return err
 	}
 	// The server takes numbers too.
-	api.Definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"] = object{"oneOf": []any{object{"type": "string"}, object{"type": "number"}}}
+	api.Definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"] = object{"oneOf": []any{object{"type": "string"},
+		object{"type": "number"}}}
 	for _, name := range builtin {
 		root, ok := api.Definitions[name]
 		if !ok {
@@ -157,7 +158,8 @@ func write(dir string, kind, group, version any, schema object) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, strings.ToLower(strings.Replace(name, "--", "-", 1))), append(text, '\n'), 0o644) //nolint:gosec // a file of the source
+	return os.WriteFile(filepath.Join(dir, strings.ToLower(strings.Replace(name, "--", "-", 1))), append(text, '\n'),
+		0o644) //nolint:gosec // a file of the source
 }
 
 // strict is a schema that knows all its fields, in the words of JSON schema.
