@@ -94,7 +94,7 @@ func TestRoomsImportEachOtherThroughDoorsOnly(t *testing.T) {
 		if from == "" {
 			t.Errorf("%s is in no room", name)
 		}
-		for _, door := range strings.Fields(doors[from]) {
+		for door := range strings.FieldsSeq(doors[from]) {
 			switch library, ok := libraries[door]; {
 			case ok:
 				open = append(open, strings.Fields(library)...)

@@ -28,9 +28,7 @@ func TestEveryLinkLeadsToAPageAndItsHeading(t *testing.T) {
 			return err
 		}
 		var targets []string
-		for _, named := range page.FindAllString(string(text), -1) {
-			targets = append(targets, named)
-		}
+		targets = append(targets, page.FindAllString(string(text), -1)...)
 		if strings.HasSuffix(name, ".md") {
 			targets = targets[:0] // a page is named by its link there
 			for _, m := range link.FindAllStringSubmatch(string(text), -1) {
