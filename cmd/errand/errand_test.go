@@ -262,7 +262,7 @@ func TestAnAddressThatIsNoneIsAConfigurationError(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "nats://", "ftp://127.0.0.1:4222", "nats://127.0.0.1:99999", "127.0.0.1:port"} {
 		for _, command := range [][]string{{"provision"}, {"watch"}, {"publish", "mail.account.requested", "--file", os.DevNull}} {
-			err := failing(t, "NATS_URL: is no list of server addresses", append(slices.Clip(command), "--nats-url="+address)...)
+			err := failing(t, "NATS_URL: must be a list of server addresses", append(slices.Clip(command), "--nats-url="+address)...)
 			if _, parse := errors.AsType[*kong.ParseError](err); !parse { // it ends the program like any configuration error
 				t.Errorf("%v at %q: got %v, want an error of the command line", command, address, err)
 			}

@@ -362,7 +362,7 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 		refused(t, what, append([]string{command, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret"}, args...)...)
 	}
 	refusedAs("subscriber", "provision --reader subscriber", "mirror", "subscriber")
-	refusedAs("provisioner", "is no copy", "mirror", "service")
+	refusedAs("provisioner", "is not a copy", "mirror", "service")
 	refusedAs("ann", "may not do that", "provision")
 	refusedAs("producer", "has no JetStream", "mirror", "service")
 	misconfigured(t, "READER", "mirror", "a.b")

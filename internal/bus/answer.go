@@ -97,5 +97,6 @@ func tooLarge(err error) bool {
 // IsFinal reports whether the same write would always fail: the message is too large, its subject or a header's name is
 // not valid, or the connection was closed. After any other answer, unknown ones too, the write may succeed later.
 func IsFinal(err error) bool {
-	return tooLarge(err) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, nats.ErrConnectionClosed)
+	return tooLarge(err) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) ||
+		errors.Is(err, nats.ErrConnectionClosed)
 }

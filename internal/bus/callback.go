@@ -14,27 +14,26 @@ import (
 	"errand/pkg/messages"
 )
 
-// ErrManyCallbacks says that as many callbacks of a request are stored as are kept.
-var ErrManyCallbacks = errors.New("bus: as many callbacks of the request are stored as are kept")
+// ErrManyCallbacks says that no further callback of a request is stored.
+var ErrManyCallbacks = errors.New("bus: too many callbacks of the request are stored")
 
 const (
-	// maxCallbacks is how many callbacks of one request are stored in callbackMemory; the
-	// service sends a few for each application and each deduction.
+	// maxCallbacks is how many callbacks of one request are stored in callbackMemory; the service sends a few for each
+	// application and each deduction.
 	maxCallbacks = 64
-	// callbackMemory is for how long a callback is known again.
+	// callbackMemory is for how long a repeated callback is recognized.
 	callbackMemory = 30 * 24 * time.Hour
-	// maxRaces is how often a callback is written over others of its request that came meanwhile.
+	// maxRaces is how often a callback is tried against others of its request.
 	maxRaces = 32
-	// earlier is the header of a callback that names the ones before it, itself included:
-	// <beginning of the digest>.<Unix seconds>, with commas. So a writer needs to read the last one alone.
+	// earlier is the header of a callback that lists it and those before it, with commas: <beginning of the digest>.<Unix
+	// seconds>. So a writer reads the last one alone.
 	earlier = "Errand-Callbacks"
 	// digestKept is how much of each digest is in it.
 	digestKept = 24
 )
 
-// Callback stores a callback of a request, once for each digest: a repeated one is stored
-// already. It is fenced like every event, by the last callback of the request. Errors:
-// ErrManyCallbacks, or that nobody knows whether it is stored.
+// Callback stores a callback of a request once for each digest, fenced on the request's last callback. Errors:
+// ErrManyCallbacks, or that it is not known whether it is stored.
 func (s EventStore) Callback(ctx context.Context, request string, body *messages.CallbackBody) error {
 	e := messages.Event{Operation: messages.Callback, State: messages.Received, ID: request, Body: body}
 	m := &nats.Msg{Subject: e.Subject()}
@@ -49,7 +48,7 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 			return err
 		}
 		m.Data, m.Header = data, nats.Header{}
-		e.Headers(m.Header, s.Source, request+"."+body.Digest) // others may be sent the very same
+		e.Headers(m.Header, s.Source, request+"."+body.Digest) // other requests may get the same one
 		m.Header.Set(earlier, strings.Join(append(known, own+"."+strconv.FormatInt(now.Unix(), 10)), ","))
 		Fence(m.Header, messages.Callback.Filter(request), last)
 		_, err = s.Publisher.Publish(ctx, m)
@@ -73,9 +72,9 @@ func (s EventStore) Callback(ctx context.Context, request string, body *messages
 	}
 }
 
-// lastCallback reads the last one on a subject: its sequence, and which are known at a time.
+// lastCallback reads the last callback on a subject: its sequence, and which callbacks are remembered at a time.
 func (s EventStore) lastCallback(ctx context.Context, subject string, at time.Time) (last uint64, known []string, err error) {
-	// The subject is a part of what is asked, so that a user may be allowed callbacks alone.
+	// The subject is part of the request's, so that a user may be allowed callbacks alone.
 	got, err := direct(ctx, s.Publisher.nc, MandateEvents+"."+subject, nil)
 	if err != nil || got == nil {
 		return 0, nil, noStream(MandateEvents, err)
@@ -83,8 +82,7 @@ func (s EventStore) lastCallback(ctx context.Context, subject string, at time.Ti
 	return got.Sequence, knownAt(got.Header.Get(earlier), at), nil
 }
 
-// knownAt are those that the header earlier names and that are not forgotten at a time: a
-// mandate lasts for years.
+// knownAt are the callbacks in the header earlier that are remembered at a time: a mandate lasts for years.
 func knownAt(header string, at time.Time) (known []string) {
 	for one := range strings.SplitSeq(header, ",") {
 		_, seconds, _ := strings.Cut(one, ".")

@@ -13,13 +13,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// installed is what the servers have of what they were asked for, by name.
+// installed is what the servers have, by name.
 type installed struct {
 	streams map[string]*jetstream.StreamInfo
 	queues  map[string]jetstream.Consumer
 }
 
-// config is a queue's configuration, if it is there.
+// config is a queue's configuration, if it exists.
 func (i installed) config(q Queue) (config jetstream.ConsumerConfig, there bool) {
 	c, there := i.queues[q.Name]
 	if there {
@@ -51,7 +51,7 @@ func inspect(ctx context.Context, js jetstream.JetStream, queues []Queue, stream
 	return have, nil
 }
 
-// incompatible says what keeps a stream from holding what is written to it, or "".
+// incompatible says what keeps a stream from holding what is written to it; "" means nothing.
 func incompatible(have jetstream.StreamConfig) string {
 	for _, want := range Streams(Limits{}) {
 		if want.Name != have.Name {
@@ -62,7 +62,8 @@ func incompatible(have jetstream.StreamConfig) string {
 				return "does not take " + subject
 			}
 		}
-		if want.AllowDirect && !have.AllowDirect && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters { // only people read those
+		read := want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters // the others are read by people alone
+		if read && want.AllowDirect && !have.AllowDirect {
 			return "does not allow direct get"
 		}
 	}
@@ -73,12 +74,11 @@ func incompatible(have jetstream.StreamConfig) string {
 type Found struct {
 	Queues  map[string]jetstream.Consumer    // by name
 	Streams map[string]*jetstream.StreamInfo // by name
-	Kept    time.Duration                    // how long the streams of events keep what they have, the shortest; 0: for ever
-	Newer   bool                             // a queue was provisioned for newer requests than this program knows
+	Kept    time.Duration                    // how long events are kept in the stream that keeps them shortest; 0 means for ever
+	Newer   bool                             // a queue was provisioned for newer requests than this program knows: a rolling upgrade
 }
 
-// Check reports whether what a program needs is there and suits it. The error says what
-// to run.
+// Check reports whether what a program needs is there and compatible. The error says what to run.
 func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams ...string) (Found, error) {
 	have, err := inspect(ctx, js, queues, streams...)
 	if err != nil {
@@ -95,7 +95,8 @@ func Check(ctx context.Context, js jetstream.JetStream, queues []Queue, streams 
 			continue
 		}
 		if fields := diff(got, q.Config(Limits{AckWait: got.AckWait}), []string{"FilterSubject", "AckPolicy", "MaxDeliver"}); len(fields) > 0 {
-			return Found{}, fmt.Errorf("consumer %s does not suit: %s is %s, must be %s: run `errand provision`", q.Name, fields[0].Name, fields[0].Have, fields[0].Want)
+			wrong := fields[0]
+			return Found{}, fmt.Errorf("consumer %s: %s is %s, must be %s: run `errand provision`", q.Name, wrong.Name, wrong.Have, wrong.Want)
 		}
 	}
 	for _, name := range streams {

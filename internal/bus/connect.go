@@ -1,8 +1,3 @@
-// Package bus is NATS and nothing else: how to connect, which streams and consumers there
-// are, how requests are pulled, how events are stored and read, where dead letters go.
-//
-//	Connect ─► Check ─► Pull ─► a request's handler ─► EventStore, Publisher.StoreDeadLetter
-//	Plan, Apply ─► the streams and consumers
 package bus
 
 import (
@@ -24,7 +19,7 @@ import (
 	"errand/internal/retry"
 )
 
-// Connection says how to reach NATS; the environment variables are those of the nats tool.
+// Connection says how to reach NATS; the nats tool has the same environment variables.
 type Connection struct {
 	URL          string `name:"nats-url" env:"NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, separated by commas."`
 	Creds        string `name:"nats-creds" env:"NATS_CREDS" placeholder:"FILE" help:"NATS credentials file."`
@@ -38,9 +33,9 @@ type Connection struct {
 
 	AllowPlain bool `name:"allow-plain-nats" env:"ALLOW_PLAIN_NATS" help:"Allow a NATS password or token without TLS to a server that is not on this machine."`
 
-	// InboxPrefix is where answers come, in place of the user's own inbox.
+	// InboxPrefix replaces the user's inbox.
 	InboxPrefix string `kong:"-"`
-	// Dialer replaces the network where a test has its own.
+	// Dialer replaces the network in tests.
 	Dialer nats.CustomDialer `kong:"-"`
 }
 
@@ -68,15 +63,15 @@ func (c Connection) Validate() error {
 func (c Connection) validateSecrecy() error {
 	for _, u := range servers(c.URL) {
 		if c.inClear(u) && !isLoopback(u.Hostname()) {
-			return errors.New("NATS_URL: a password or token would travel in the clear: use tls://, give NATS_CA, or set ALLOW_PLAIN_NATS if the network is yours alone")
+			return errors.New("NATS_URL: a password or token would travel in the clear: " +
+				"use tls://, give NATS_CA, or set ALLOW_PLAIN_NATS if the network is yours alone")
 		}
 	}
 	return nil
 }
 
-// inClear reports whether a password or token may be sent to a server without TLS, which is
-// not allowed everywhere. Whoever gives a certificate authority or a certificate gets TLS
-// or no connection; nkeys and credentials sign and are not sent.
+// inClear reports whether a password or token may be sent to a server without TLS. With a certificate authority or a
+// certificate there is TLS or no connection; nkeys and credentials sign and are not sent.
 func (c Connection) inClear(u *url.URL) bool {
 	secret := c.Password != "" || c.PasswordFile != "" || u.User != nil
 	return secret && !c.AllowPlain && c.CA == "" && c.Cert == "" && (u.Scheme == "nats" || u.Scheme == "ws")
@@ -87,10 +82,10 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-var errNoServers = errors.New("NATS_URL: is no list of server addresses such as nats://127.0.0.1:4222")
+var errNoServers = errors.New("NATS_URL: must be a list of server addresses such as nats://127.0.0.1:4222")
 
-// isServerList reports whether s names servers, one at least. What the library does not
-// refuse it would try to reach for ever.
+// isServerList reports whether s names at least one server. An address that the library does not refuse it would try to
+// reach for ever.
 func isServerList(s string) bool {
 	all := servers(s)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(u *url.URL) bool {
@@ -98,7 +93,7 @@ func isServerList(s string) bool {
 	})
 }
 
-// servers are the addresses in a list; one that cannot be read is empty.
+// servers are the addresses in a list; an invalid one is empty.
 func servers(s string) (all []*url.URL) {
 	for server := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' }) {
 		server = strings.TrimSpace(server)
@@ -114,7 +109,7 @@ func servers(s string) (all []*url.URL) {
 	return all
 }
 
-// Servers are the addresses of the servers, without the user, password or token that one may hold.
+// Servers are the addresses of the servers, without users, passwords and tokens.
 func (c Connection) Servers() (all []string) {
 	for _, u := range servers(c.URL) {
 		all = append(all, u.Scheme+"://"+u.Host)
@@ -122,7 +117,7 @@ func (c Connection) Servers() (all []string) {
 	return all
 }
 
-// isHost reports whether u has the name or address of a host and no port that there is not.
+// isHost reports whether u has a host's name or address and, if any, a valid port.
 func isHost(u *url.URL) bool {
 	host, port := u.Hostname(), u.Port()
 	if host == "" || strings.Contains(host, ":") && !strings.HasPrefix(u.Host, "[") {
@@ -132,14 +127,13 @@ func isHost(u *url.URL) bool {
 	return err == nil && n > 0
 }
 
-// Connect starts a connection that outlives every outage of the servers: it comes
-// back by itself, also when no server answered at first. Read failures of
-// credentials and certificates are errors; a silent server is not.
+// Connect starts a connection that outlives every outage of the servers, also when none answered at first. Credentials
+// and certificates that cannot be read are errors; a silent server is not.
 func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(name),
-		// One for each user, so that none may receive another's answers. Only NATS_USER
-		// names one; users known by credentials, nkey or certificate go by the program.
+		// One for each user, so that no user receives another's answers. Only NATS_USER is a name;
+		// users with credentials, an nkey or a certificate are named after the program.
 		nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, "_INBOX_"+inboxToken(cmp.Or(c.User, name)))),
 		nats.MaxReconnects(-1), // the default gives up after two minutes, for good
 		nats.ReconnectWait(retry.Reconnect),
@@ -161,7 +155,7 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 			log.Info().Str("server", nc.ConnectedServerName()).Msg("nats: reconnected")
 		}),
 	}
-	if slices.ContainsFunc(servers(c.URL), c.inClear) { // to this machine; not to what the servers name beside themselves
+	if slices.ContainsFunc(servers(c.URL), c.inClear) { // only servers on this machine, not others that they name
 		opts = append(opts, nats.IgnoreDiscoveredServers())
 	}
 	if c.Dialer != nil {
@@ -181,7 +175,7 @@ func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) 
 	return nc, nil
 }
 
-// identity is who connects, and whom it trusts.
+// identity is the user, and the authorities that it trusts.
 func (c Connection) identity(log zerolog.Logger) (opts []nats.Option, err error) {
 	switch {
 	case c.PasswordFile != "":
@@ -223,8 +217,8 @@ func (c Connection) identity(log zerolog.Logger) (opts []nats.Option, err error)
 	return opts, nil
 }
 
-// readable returns why the files of an option cannot be used. Connecting would say so too,
-// but not which setting names them.
+// readable returns why the files of an option cannot be used. Connecting would return that too, but not which setting
+// names them.
 func readable(option nats.Option) error {
 	var o nats.Options
 	if err := option(&o); err != nil {
@@ -237,7 +231,7 @@ func readable(option nats.Option) error {
 	return nil
 }
 
-// inboxToken makes a user name fit for a subject token.
+// inboxToken turns a user name into a subject token.
 func inboxToken(user string) string {
 	b := []byte(user)
 	for i, c := range b {
@@ -248,7 +242,7 @@ func inboxToken(user string) string {
 	return string(b)
 }
 
-// ErrNotUp means that the wait for NATS was ended from outside.
+// ErrNotUp means that the context ended before there was a connection.
 var ErrNotUp = errors.New("nats: not connected")
 
 // Up waits until there is a connection, and logs when that takes long.
@@ -264,7 +258,7 @@ func Up(ctx context.Context, nc *nats.Conn, log zerolog.Logger) error {
 	return nil
 }
 
-// refusals are what a server says of a client that it does not know, or does not know any more.
+// refusals are what a server says of a client that it does not know, or no longer knows.
 var refusals = []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired}
 
 // Refused reports whether err says that the server does not authorize this user.
@@ -281,14 +275,15 @@ func Fault(nc *nats.Conn) string {
 	case err == nil: // what a silent server does to a client is forgotten at once
 		return "not connected to NATS: no server answers; is NATS_URL right, and does one run there?"
 	case Refused(err):
-		return fmt.Sprintf("not connected to NATS: the server does not authorize this user (%v); are NATS_USER and its password, key or credentials right?", err)
+		return fmt.Sprintf("not connected to NATS: the server does not authorize this user (%v); "+
+			"are NATS_USER and its password, key or credentials right?", err)
 	default:
 		return fmt.Sprintf("not connected to NATS: %v", err)
 	}
 }
 
-// Explain adds to the silence of a server that it refused a right, if that is what it said
-// last: a permission that is missing shows nowhere else.
+// Explain adds to a server's silence that it refused a right, if that is what it said last: a missing permission shows
+// nowhere else.
 func Explain(nc *nats.Conn, err error) error {
 	if said := nc.LastError(); errors.Is(err, context.DeadlineExceeded) && errors.Is(said, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w; %w; give this NATS user the rights that it has in deploy/nats/errand.conf", err, said)

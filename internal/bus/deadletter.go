@@ -23,22 +23,20 @@ type DeadLetter struct {
 	Final     uint64 // sequence of the event that ended it
 }
 
-// Headers of a dead letter, for those who read it.
+// Headers of a dead letter, for its readers.
 const (
 	HeaderRequestID = "Errand-Request-Id" // the id under which the request ended
 	HeaderReason    = "Errand-Reason"
 	HeaderMessage   = "Errand-Message"
 )
 
-// HeaderReopened is of a dead letter that a person has published again: the sequence of the
-// event that opened its request for that. HeaderRequestID says which one's.
+// HeaderReopened marks a dead letter that a person published again: it is the sequence of the event that reopened the request
+// of HeaderRequestID.
 const HeaderReopened = "Errand-Reopened"
 
-// StoreDeadLetter stores the original message of a request on dead.<its subject>: bytes
-// unchanged, its own headers but for Nats-* and Errand-* (a copied expectation
-// would block the queue for good). The same ending of the same request stored again
-// within the stream's duplicate window changes nothing; another ending, of a request
-// that was reopened, is a dead letter of its own.
+// StoreDeadLetter stores the original message of a request on dead.<its subject>: the same bytes, and its headers without
+// Nats-* and Errand-* (a copied expectation would block the queue for ever). The same ending of a request, stored again
+// within the stream's duplicate window, changes nothing; each ending of a reopened request is a separate dead letter.
 func (p *Publisher) StoreDeadLetter(ctx context.Context, m *nats.Msg, why DeadLetter) error {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -46,7 +44,7 @@ func (p *Publisher) StoreDeadLetter(ctx context.Context, m *nats.Msg, why DeadLe
 	}
 	d := letter(m, meta, why)
 	err = p.Keep(ctx, d)
-	if tooLarge(err) { // the servers take less than when the message came: rather without its headers than never
+	if tooLarge(err) { // the limit was lowered since the message came: better without its headers than never
 		for name := range own(m.Header) {
 			delete(d.Header, name)
 		}
@@ -78,19 +76,16 @@ func letter(m *nats.Msg, meta *nats.MsgMetadata, why DeadLetter) *nats.Msg {
 	return d
 }
 
-// DeadLetterID is the Nats-Msg-Id of the dead letter that a request left when it ended with
-// the event of a sequence.
+// DeadLetterID is the Nats-Msg-Id of the dead letter of a request that ended with the event of a sequence.
 func DeadLetterID(op messages.Operation, request string, final uint64) string {
 	return "dead." + string(op) + "." + request + "." + strconv.FormatUint(final, 10)
 }
 
-// maxOwn is how many bytes of its own headers a dead letter keeps: a message has
-// at most 64 KiB of them, and ours must fit too.
+// maxOwn is how many bytes of the message's headers a dead letter keeps: of the 64 KiB at most, errand's take some.
 const maxOwn = 56 << 10
 
-// own are the headers of a message that its dead letter keeps. Those that cannot
-// be written again are left out: they came from a client that does not look, and
-// a dead letter that is never stored would block the queue.
+// own are the headers of a message that its dead letter keeps. Those that a client should not have written are left out:
+// nats.go would refuse them, and a dead letter that is never stored would block the queue.
 func own(all nats.Header) nats.Header {
 	kept, size := nats.Header{}, 0
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -1,9 +1,6 @@
 package bus
 
-import "github.com/nats-io/nats.go/jetstream"
-
-// descriptions say what streams and consumers are for, to whoever lists them with another
-// tool. Those that an operator wrote stay.
+// descriptions say what streams and consumers are for, where another tool lists them. An operator's stay.
 var descriptions = map[string]string{
 	MandateRequests: "errand: requests about mandates, until they have an outcome",
 	MandateEvents:   "errand: what happened to each request about mandates; keeps payers from being enrolled twice",
@@ -18,10 +15,4 @@ var descriptions = map[string]string{
 	TransactionsQueue.Name: "errand: mandate-consumer takes listings of transactions from here",
 	SendQueue.Name:         "errand: mail-consumer takes messages from here",
 	AccountQueue.Name:      "errand: mail-consumer takes questions about the account from here",
-}
-
-// described gives a stream its description.
-func described(s jetstream.StreamConfig) jetstream.StreamConfig {
-	s.Description = descriptions[s.Name]
-	return s
 }

@@ -86,7 +86,7 @@ func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) 
 	switch {
 	case err != nil:
 		return 0, err
-	case got == nil && r.Event.State != messages.Started && r.Event.State != messages.Reopened: // those two follow what is known only
+	case got == nil && r.Event.State != messages.Started && r.Event.State != messages.Reopened: // these follow an event that exists
 		expect(m.Header, 0)
 	case got == nil:
 	case wrote(got, m):

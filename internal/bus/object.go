@@ -22,9 +22,8 @@ import (
 // Objects opens recipient lists in JetStream's object store.
 type Objects struct{ Conn *nats.Conn }
 
-// Open gives the object's bytes as a stream; the last read fails if they do not
-// match the digest. fs.ErrNotExist: no object of that name has that digest, as the
-// leader of the bucket's stream says.
+// Open reads an object; the last read fails if its bytes do not match the digest. fs.ErrNotExist: no object of that name has
+// that digest, says the leader of the bucket's stream.
 func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadCloser, error) {
 	info, err := o.info(ctx, ref.Bucket, ref.Name)
 	if err == nil && info.Opts != nil && info.Opts.Link != nil {
@@ -46,11 +45,10 @@ func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadClose
 	}, nil
 }
 
-// bucketName is what a bucket may be called; a link may name anything.
+// bucketName is a valid name of a bucket; a link may have anything there.
 var bucketName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// info gives what the bucket says of an object, asked of its leader: from any other
-// replica "there is none" may only mean that it has not got it yet.
+// info reads an object's description from the bucket's leader: any other replica may not have it yet.
 func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.ObjectInfo, err error) {
 	if !bucketName.MatchString(bucket) {
 		return info, fs.ErrNotExist
@@ -73,21 +71,20 @@ func (o Objects) info(ctx context.Context, bucket, name string) (info jetstream.
 	return info, nil
 }
 
-// object reads the chunks of an object one by one, each when the one before is used
-// up. The library's own reader has the server send them all: a list that is read as
-// slowly as its batches are sent would wait in this process's memory.
+// object reads the chunks of an object one by one, each when the one before is used up. The library lets the server send
+// them all: a list that is read as slowly as its batches are sent would wait in memory.
 type object struct {
 	chunk  func(from uint64) (*Message, error)
 	pause  func() bool // false when the reading has ended
 	close  func()
-	next   uint64 // stream sequence that the next chunk has at least
+	next   uint64 // sequence that the next chunk has at least
 	left   uint64 // bytes in chunks not read yet
 	rest   []byte // of the last chunk
 	sum    hash.Hash
 	digest string
 }
 
-// Read gives jetstream.ErrDigestMismatch at the end of bytes that are not the object's.
+// Read returns jetstream.ErrDigestMismatch at the end of bytes that do not match the digest.
 func (o *object) Read(p []byte) (int, error) {
 	for len(o.rest) == 0 {
 		if o.left == 0 {

@@ -8,19 +8,17 @@ import (
 	"errand/internal/keyfile"
 )
 
-// password is one that is kept in a file and read again at each connect, so that a new
-// one needs no restart.
+// password is read from a file again at each connect, so that a new one needs no restart.
 type password struct {
 	file string
 	log  zerolog.Logger
 
 	mu   sync.Mutex
 	text string
-	said string // what was wrong the last time
+	said string // the last error
 }
 
-// now is the password to connect with. What keeps the file from being read, which never
-// quotes it, is logged once, not at each of two tries a second.
+// now is the password to connect with. An error, which never quotes it, is logged once and not at each of two tries a second.
 func (p *password) now() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,7 +27,7 @@ func (p *password) now() string {
 		p.text, p.said = text, ""
 	case err.Error() != p.said:
 		p.said = err.Error()
-		p.log.Warn().Err(err).Msg("nats: NATS_PASSWORD_FILE cannot be read again, the password of before is kept")
+		p.log.Warn().Err(err).Msg("nats: NATS_PASSWORD_FILE cannot be read, the password stays the same")
 	}
 	return p.text
 }

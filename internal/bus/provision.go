@@ -53,9 +53,8 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// Plan compares the servers with the topology. Settings that errand does not care
-// about stay as the operator left them, and so do limits that l does not choose. The error
-// says so when the account is a reader's.
+// Plan compares the servers with the topology. Settings that errand does not decide stay as they are, and so do limits
+// that l does not choose. In a reader's account it returns an error.
 func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, error) {
 	var names []string
 	for _, s := range Streams(Limits{}) {
@@ -71,14 +70,15 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	}
 	for name, s := range have.streams {
 		if s.Config.Mirror != nil {
-			return nil, fmt.Errorf("stream %s is a reader's copy: in an account that has copies, errand's streams would store the requests that its services publish, which no program runs; is NATS_USER errand's own provisioner?", name)
+			return nil, fmt.Errorf("stream %s is a reader's copy: errand's streams in this account would store requests that no program runs; "+
+				"is NATS_USER errand's own provisioner?", name)
 		}
 	}
 	made := l.or(have.limits()).or(Defaults)
 	var plan []Change
-	var ages []time.Duration // of the histories
+	var ages []time.Duration // of the streams with histories
 	for _, want := range Streams(made) {
-		if want.Name == DeadLetters { // one must not outlive the history that knows it
+		if want.Name == DeadLetters { // they must not outlive their histories
 			want.MaxAge = shortest(ages)
 			want.Duplicates = window(retry.DeadLettersWindow, want.MaxAge)
 		}
@@ -100,7 +100,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 			want.AckWait = current.AckWait
 		}
 		want.Description = cmp.Or(current.Description, want.Description)
-		if there { // what the server and others note there stays, and so does a newer version
+		if there { // what the server and others note there stays, and so does the newer version of a rolling upgrade
 			notes := maps.Clone(current.Metadata)
 			if version(current) < messages.Version {
 				maps.Copy(notes, want.Metadata)
@@ -114,8 +114,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, erro
 	return plan, nil
 }
 
-// WithoutHistory are the streams of events that a plan makes though the requests are there
-// whose history they are to keep.
+// WithoutHistory are the streams of events that a plan makes where the stream of their requests exists: its history is lost.
 func WithoutHistory(plan []Change) (names []string) {
 	made := func(name string) bool {
 		return slices.ContainsFunc(plan, func(c Change) bool { return c.Kind == "stream" && c.Name == name && c.Create })
@@ -129,12 +128,11 @@ func WithoutHistory(plan []Change) (names []string) {
 	return names
 }
 
-// limits are those that what is made takes after: as many copies as any stream has, as
-// many bytes as the largest, kept as long as the other events are.
+// limits are what new streams get: as many replicas as any stream has, as many bytes as the largest, and the events' age.
 func (i installed) limits() (l Limits) {
 	for name, s := range i.streams {
 		l.Replicas = max(l.Replicas, s.Config.Replicas)
-		if name != RateLeases && name != Audit { // they are small whatever the others are
+		if name != RateLeases && name != Audit { // they are always small
 			l.MaxBytes = max(l.MaxBytes, s.Config.MaxBytes)
 		}
 	}
@@ -157,7 +155,7 @@ func (i installed) limits() (l Limits) {
 	return l
 }
 
-// shortest of the times for which streams keep messages; 0: for ever.
+// shortest is the shortest of the times for which streams keep messages; 0 means for ever.
 func shortest(ages []time.Duration) (least time.Duration) {
 	for _, age := range ages {
 		if age > 0 && (least == 0 || age < least) {
@@ -175,8 +173,7 @@ func window(longest, age time.Duration) time.Duration {
 	return longest
 }
 
-// keep gives want with the limits of a stream that is there, where l chooses none, and
-// with what a server cannot switch off any more.
+// keep returns want with the limits of an existing stream where l chooses none, and with what a server cannot switch off.
 func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	want.Description = cmp.Or(have.Description, want.Description)
 	if l.Replicas == 0 {
@@ -185,7 +182,7 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	if l.maxBytes(want.Name) == 0 {
 		want.MaxBytes = have.MaxBytes
 	}
-	if want.Name == Audit { // its age is nobody's choice here
+	if want.Name == Audit { // no flag chooses its age
 		want.MaxAge, want.Duplicates = have.MaxAge, window(retry.EventsWindow, have.MaxAge)
 	} else if l.MaxAge == 0 && want.Retention == jetstream.LimitsPolicy && want.Name != DeadLetters {
 		want.MaxAge = have.MaxAge
@@ -199,7 +196,7 @@ func (l Limits) keep(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 func Apply(ctx context.Context, plan []Change, force bool, done func(Change)) error {
 	for _, c := range plan {
 		if c.Destructive && !force {
-			return fmt.Errorf("%s %s: the change may drop messages or stop programs; nothing was changed: say --force if that is meant", c.Kind, c.Name)
+			return fmt.Errorf("%s %s: the change may drop messages or stop programs; nothing was changed: use --force to make it", c.Kind, c.Name)
 		}
 	}
 	for _, c := range plan {
@@ -211,7 +208,7 @@ func Apply(ctx context.Context, plan []Change, force bool, done func(Change)) er
 	return nil
 }
 
-// What the server says of a stream that it has no room for.
+// JetStream's codes for a stream without room.
 const (
 	errCodeNoPeers   = 10005
 	errCodeNoStorage = 10047
@@ -228,8 +225,8 @@ func hint(err error) string {
 	return ""
 }
 
-// planStream compares a stream in the fields that are decided here, and gives a change
-// without apply when there is nothing to do. now is nil if there is no such stream.
+// planStream compares a stream in some fields; the change has no apply when there is nothing to do. now is nil if there is
+// no such stream.
 func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstream.StreamConfig, fields []string) Change {
 	var have jetstream.StreamConfig
 	if now != nil {
@@ -241,7 +238,7 @@ func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstrea
 		change.apply = patient(js, func(ctx context.Context) error { _, err := js.CreateStream(ctx, want); return err })
 	case len(change.Fields) > 0:
 		merged := merge(have, want, fields)
-		full := merged.MaxBytes > 0 && now.State.Bytes > uint64(merged.MaxBytes) // it would refuse or drop at once
+		full := merged.MaxBytes > 0 && now.State.Bytes > uint64(merged.MaxBytes) // it would refuse or drop immediately
 		change.Destructive = full || destructive(have, merged)
 		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdateStream(ctx, merged); return err })
 	}
@@ -253,8 +250,7 @@ func patient(js jetstream.JetStream, ask func(context.Context) error) func(conte
 	return func(ctx context.Context) error { return persist(ctx, js.Conn(), retry.Election, ask) }
 }
 
-// destructive reports whether an update can drop messages that are kept now, or is
-// one that the server refuses because it would have to.
+// destructive reports whether an update can drop messages that are kept now, or is refused because it would have to.
 func destructive(have, want jetstream.StreamConfig) bool {
 	shorter := want.MaxAge != 0 && (have.MaxAge == 0 || want.MaxAge < have.MaxAge)
 	fewer := want.Replicas < have.Replicas
@@ -262,7 +258,7 @@ func destructive(have, want jetstream.StreamConfig) bool {
 	return shorter || fewer || narrower || have.Retention != want.Retention || have.Storage != want.Storage
 }
 
-// planQueue gives a change without apply when there is nothing to do.
+// planQueue is planStream for a queue.
 func planQueue(js jetstream.JetStream, stream string, have, want jetstream.ConsumerConfig, there bool) Change {
 	change := Change{Kind: "consumer", Name: want.Durable, Create: !there, Fields: diff(have, want, consumerFields)}
 	switch {
@@ -271,14 +267,16 @@ func planQueue(js jetstream.JetStream, stream string, have, want jetstream.Consu
 	case len(change.Fields) > 0:
 		merged := merge(have, want, consumerFields)
 		change.Destructive = have.AckPolicy != want.AckPolicy || have.FilterSubject != want.FilterSubject
-		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err }) // a pause stays as the server has it
+		// A pause stays as the server has it.
+		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdateConsumer(ctx, stream, merged); return err })
 	}
 	return change
 }
 
-// The settings that errand decides; all others are the operator's.
+// The settings that errand decides; the operator decides all others.
 var (
-	streamFields   = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates", "DenyDelete", "DenyPurge", "AllowDirect", "AllowAtomicPublish", "AllowRollup", "Description"}
+	streamFields = []string{"Subjects", "Retention", "Storage", "Replicas", "Discard", "MaxAge", "MaxBytes", "MaxMsgSize", "Duplicates",
+		"DenyDelete", "DenyPurge", "AllowDirect", "AllowAtomicPublish", "AllowRollup", "Description"}
 	consumerFields = []string{"FilterSubject", "AckPolicy", "AckWait", "MaxDeliver", "MaxAckPending", "Metadata", "Description"}
 )
 

@@ -35,7 +35,7 @@ func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
 	stream := streamOf(m.Subject)
 	a, err := p.publish(ctx, stream, m)
-	// Else nobody waited for the answer, or it is this message's own fault.
+	// Otherwise the caller left before the answer, or the fault is the message's.
 	if err == nil || ctx.Err() == nil && !IsFinal(err) {
 		p.note(stream, err)
 	}
@@ -64,7 +64,7 @@ func (p *Publisher) BeginAtomic(stream string, n int, highest *uint64) *Writes {
 // MaxAtomic is the server's limit of the messages in one atomic batch.
 const MaxAtomic = 1000
 
-// note keeps why a stream did not store, until it does. A conflict says only that it answers.
+// note records why a stream did not store, until it does. A conflict shows only that it answers.
 func (p *Publisher) note(stream string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,24 +76,24 @@ func (p *Publisher) note(stream string, err error) {
 	}
 }
 
-// Faults are the streams that did not store the last that was written to them, and why.
+// Faults are the streams that did not store the last message, and why.
 func (p *Publisher) Faults() map[string]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.faults)
 }
 
-// Fault is Faults as a text; "" when all did.
+// Fault is Faults as a text, "" without one.
 func (p *Publisher) Fault() string {
 	faults := p.Faults()
-	var said []string
+	var lines []string
 	for _, stream := range slices.Sorted(maps.Keys(faults)) {
-		said = append(said, fmt.Sprintf("NATS does not store in %s: %v", stream, faults[stream]))
+		lines = append(lines, fmt.Sprintf("NATS does not store in %s: %v", stream, faults[stream]))
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(lines, "; ")
 }
 
-// Keep stores m however long that takes, and is safe to repeat by m's Nats-Msg-Id.
+// Keep stores m however long that takes; m's Nats-Msg-Id makes a repetition harmless.
 func (p *Publisher) Keep(ctx context.Context, m *nats.Msg) error {
 	for n := 1; ; n++ {
 		_, err := p.Publish(ctx, m)

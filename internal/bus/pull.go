@@ -15,51 +15,46 @@ import (
 	"errand/pkg/messages"
 )
 
-// Pull asks a queue for messages. The library's own pulls take an empty message with a
-// Status header, which any producer may send, for a word of the server's and give it to
-// nobody; here that is whatever has no reply subject. One goroutine may use it at a time.
+// Pull asks a queue for messages. The library takes an empty message with a Status header, which any producer may send, for
+// the server's status and drops it; here a status is what has no reply subject. One goroutine may use it at a time.
 type Pull struct {
 	nc      *nats.Conn
 	subject string
-	Most    int // messages that one request may ask for
+	Max     int // messages that one request may ask for
 
-	status chan nats.Status   // says when there is a new connection; nil: nobody listens
-	sub    *nats.Subscription // of the inbox that the server answers on; nil: there is none
+	status chan nats.Status   // says when there is a new connection; nil before the first request
+	sub    *nats.Subscription // of the inbox that the server answers on; nil when there is none
 	got    chan *nats.Msg
 }
 
-// maxBatch is how many messages one request asks for at most: each has its place in the
-// channel that the library hands them over by.
+// maxBatch is how many messages one request asks for at most: each has its place in the channel of the subscription.
 const maxBatch = 256
 
-// NewPull asks for messages of a queue that Check gave.
+// NewPull asks for messages of a queue that Check returned.
 func NewPull(nc *nats.Conn, queue jetstream.Consumer) *Pull {
 	info := queue.CachedInfo()
-	most := min(maxBatch, cmp.Or(info.Config.MaxRequestBatch, maxBatch))
-	return &Pull{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + info.Stream + "." + info.Name, Most: most}
+	batch := min(maxBatch, cmp.Or(info.Config.MaxRequestBatch, maxBatch))
+	return &Pull{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + info.Stream + "." + info.Name, Max: batch}
 }
 
-// What the server is asked for one message.
+// The requests for one message.
 var (
 	one    = fmt.Appendf(nil, `{"batch":1,"expires":%d}`, retry.PullExpiry)
 	oneNow = []byte(`{"batch":1,"no_wait":true}`)
 )
 
-// maxBytes is how many bytes a request for several messages brings at most. A message that
-// is larger comes to a request for one.
+// maxBytes is how many bytes a request for several messages brings at most. A request for one brings a larger message.
 const maxBytes = 4 << 20
 
-// ErrNoMessage means that the queue had none in the time given.
+// ErrNoMessage means that the queue had no message in time.
 var ErrNoMessage = errors.New("nats: no message")
 
-// ErrRefused means that the queue does not take the request for messages. Its limits may have
-// been changed, or it moves to another server.
+// ErrRefused means that the queue refused a request for messages: its limits may have changed, or it moves to another server.
 var ErrRefused = errors.New("nats: pull refused")
 
-// Next waits for a message for about wait, and for retry.PullExpiry at least. When it gives
-// none, none is on its way any more: what the server sent to a pull that nobody reads
-// would be lost until its AckWait is over. So it may give one after ctx ended. Errors:
-// ErrNoMessage, ctx's, or why the server gives none.
+// Next waits for a message for about wait, and for retry.PullExpiry at least. When it returns none, none is on its way: a
+// message that the server sent to an abandoned pull would be lost until its AckWait is over. So Next may return one after
+// ctx ended. Errors: ErrNoMessage, ctx's, or why the server sends none.
 func (p *Pull) Next(ctx context.Context, wait time.Duration) (*nats.Msg, error) {
 	for end := time.Now().Add(wait); ctx.Err() == nil; {
 		m, err := p.once(ctx, one)
@@ -71,7 +66,7 @@ func (p *Pull) Next(ctx context.Context, wait time.Duration) (*nats.Msg, error) 
 	return nil, ctx.Err()
 }
 
-// Take gives a message that is there, or ErrNoMessage at once.
+// Take returns a message that is waiting, or ErrNoMessage immediately.
 func (p *Pull) Take(ctx context.Context) (*nats.Msg, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -93,14 +88,13 @@ func (p *Pull) once(ctx context.Context, what []byte) (first *nats.Msg, err erro
 	return nil, err
 }
 
-// Some gives up to n messages that are there, each to take as it comes. When it returns none
-// is on its way any more, as with Next. Errors: ErrNoMessage when there was none, ctx's, or why
-// the server gives none.
+// Some calls take with up to n messages that are waiting, as they come. When it returns, none is on its way, as with Next.
+// Errors: ErrNoMessage, ctx's, or why the server sends none.
 func (p *Pull) Some(ctx context.Context, n int, take func(*nats.Msg)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	n = min(n, p.Most)
+	n = min(n, p.Max)
 	what := fmt.Appendf(nil, `{"batch":%d,"no_wait":true`, n)
 	if int64(n)*p.nc.MaxPayload() > maxBytes {
 		what = fmt.Appendf(what, `,"max_bytes":%d`, maxBytes)
@@ -113,12 +107,12 @@ func (p *Pull) Some(ctx context.Context, n int, take func(*nats.Msg)) error {
 }
 
 var (
-	errSilent = errors.New("nats: the server of the queue says nothing")
+	errSilent = errors.New("nats: the server of the queue does not answer")
 	errMoved  = errors.New("nats: the connection was lost")
 )
 
-// ask asks for n messages, and waits until they came or the server says that no more do, for
-// a connection only until ctx ends.
+// ask asks for n messages, and waits until they came or the server says that they will not. Only the wait for a connection
+// ends with ctx.
 func (p *Pull) ask(ctx context.Context, what []byte, n int, take func(*nats.Msg)) error {
 	if err := p.listen(ctx); err != nil {
 		return err
@@ -137,7 +131,7 @@ func (p *Pull) ask(ctx context.Context, what []byte, n int, take func(*nats.Msg)
 				take(m)
 				continue
 			}
-			missing, err := word(m, n-came)
+			missing, err := readStatus(m, n-came)
 			if err != nil {
 				p.drop(take)
 				return err
@@ -157,12 +151,12 @@ func (p *Pull) ask(ctx context.Context, what []byte, n int, take func(*nats.Msg)
 	return nil
 }
 
-// listen makes ready for the answers to a request.
+// listen prepares for the answers to a request.
 func (p *Pull) listen(ctx context.Context) (err error) {
 	if p.status == nil {
 		p.status = p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING)
 	}
-	if !p.nc.IsConnected() { // what is asked now would be asked twice
+	if !p.nc.IsConnected() { // a request would be sent twice
 		select {
 		case <-p.status:
 		case <-time.After(retry.PullExpiry):
@@ -176,18 +170,17 @@ func (p *Pull) listen(ctx context.Context) (err error) {
 			return fmt.Errorf("nats: pull: %w", err)
 		}
 	}
-	for len(p.status) > 0 { // nothing was asked for when the connection was lost
+	for len(p.status) > 0 { // no request was open when the connection was lost
 		<-p.status
 	}
 	return nil
 }
 
-// word reads what the server says instead of a message: how many of those that were asked for
-// will not come; left have not come yet. In a cluster it may come before messages that were
-// sent first. What it says of a request that was answered in full is that none is missing.
-func word(m *nats.Msg, left int) (missing int, err error) {
+// readStatus reads what the server says instead of a message: how many of the left messages will not come. In a cluster it
+// may overtake messages, and where they all came, none is missing.
+func readStatus(m *nats.Msg, left int) (missing int, err error) {
 	switch status, text := m.Header.Get("Status"), m.Header.Get("Description"); {
-	case status == "404", status == "408", // there is none; the time is over
+	case status == "404", status == "408", // the queue is empty; the time is over
 		status == "409" && (text == "Batch Completed" || text == "Message Size Exceeds MaxBytes"):
 		if missing, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil {
 			return missing, nil
@@ -198,8 +191,7 @@ func word(m *nats.Msg, left int) (missing int, err error) {
 	}
 }
 
-// drop gives the inbox up: what the server still sends there reaches nobody. What came already
-// is taken.
+// drop abandons the inbox: what the server still sends there is lost. What already came is taken.
 func (p *Pull) drop(take func(*nats.Msg)) {
 	if p.sub == nil {
 		return
@@ -213,10 +205,10 @@ func (p *Pull) drop(take func(*nats.Msg)) {
 	}
 }
 
-// giveBack has the server deliver a message again that nobody here wants.
+// giveBack lets the server deliver an unwanted message again.
 func giveBack(m *nats.Msg) { _ = m.NakWithDelay(retry.PullExpiry) }
 
-// Close ends the pulling. It is called when the last of the other methods has returned.
+// Close ends the pulling, after every other method has returned.
 func (p *Pull) Close() {
 	p.drop(giveBack)
 	if p.status != nil {

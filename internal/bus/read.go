@@ -173,9 +173,12 @@ func askOnce(ctx context.Context, nc *nats.Conn, subject string, what map[string
 	return first, err
 }
 
-// askMany sends a request to JetStream and calls each with up to n answers, until it wants no more. The client takes no
-// answer for a status, as it does in a subscription without a channel.
-func askMany(ctx context.Context, nc *nats.Conn, subject string, what map[string]any, n int, each func(*nats.Msg) (more bool, err error)) error {
+// eachAnswer takes one answer of several, and reports whether it waits for another.
+type eachAnswer = func(*nats.Msg) (more bool, err error)
+
+// askMany sends a request to JetStream and calls each with up to n answers. The client takes none of them for a status, as
+// it does in a subscription without a channel.
+func askMany(ctx context.Context, nc *nats.Conn, subject string, what map[string]any, n int, each eachAnswer) error {
 	body, _ := json.Marshal(what) // texts, numbers and times always encode
 	answers := make(chan *nats.Msg, n)
 	sub, err := nc.ChanSubscribe(nc.NewInbox(), answers)

@@ -13,21 +13,20 @@ import (
 	"errand/internal/retry"
 )
 
-// A reader is an account of its own with copies (mirrors) of the streams of events. All
-// that it can ask of errand's account is to be sent them again: the consumer that sends
-// them is made there beforehand, since whoever may make one has the server publish where
-// it likes.
+// A reader is a separate account with copies (mirrors) of the streams of events. All that it can ask of errand's account
+// is to be sent them again. The consumer that sends them is made there beforehand: a user who may make consumers can have
+// the server publish anywhere.
 //
 //	errand's account                                   the reader's account
-//	MAIL_EVENTS ─ consumer <reader> ─ events.<reader>.MAIL_EVENTS ─► mirror MAIL_EVENTS ─ consumers of its own
+//	MAIL_EVENTS ─ consumer <reader> ─ events.<reader>.MAIL_EVENTS ─► mirror MAIL_EVENTS ─ the reader's consumers
 
 // Readable are the streams that readers have copies of.
 var Readable = []string{MandateEvents, MailEvents, MailDeliveries}
 
-// readerName is what a reader may be called: one token of a subject.
+// readerName is a valid name of a reader: one token of a subject.
 var readerName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
-// ValidReader reports whether a reader may have that name.
+// ValidReader reports whether a reader may have a name.
 func ValidReader(name string) bool { return readerName.MatchString(name) }
 
 // externalAPI is where a reader's account has what it may ask of errand's JetStream.
@@ -35,27 +34,26 @@ const externalAPI = "ERRAND.API"
 
 func deliverTo(reader, stream string) string { return "events." + reader + "." + stream }
 
-// feed is the consumer that sends a stream's events to a reader. What the log poller and
-// the mail consumer leave for each other is not sent.
+// feed is the consumer that sends a stream's events to a reader, without what programs leave there for one another.
 func feed(reader, stream string) jetstream.ConsumerConfig {
-	c := jetstream.ConsumerConfig{Durable: reader, Description: "errand: sends the events of " + stream + " to the account of " + reader, DeliverSubject: deliverTo(reader, stream), AckPolicy: jetstream.AckFlowControlPolicy,
-		FlowControl: true, IdleHeartbeat: retry.FeedHeartbeat, MaxDeliver: -1, MaxAckPending: 1000}
+	c := jetstream.ConsumerConfig{Durable: reader, Description: "errand: sends the events of " + stream + " to the account of " + reader,
+		DeliverSubject: deliverTo(reader, stream), AckPolicy: jetstream.AckFlowControlPolicy, FlowControl: true,
+		IdleHeartbeat: retry.FeedHeartbeat, MaxDeliver: -1, MaxAckPending: 1000}
 	if stream == MailDeliveries {
 		c.FilterSubjects = []string{"mail.delivery.*.*", "mail.log.watermark"}
 	}
 	return c
 }
 
-// What errand decides of a feed: what a server changes, and what it does not. One that is
-// made again sends from the first event on, and a copy that was there before would miss
-// what was stored in between.
+// The settings of a feed that errand decides, and among them those that a server cannot change. A feed that is made again
+// starts at the first event, and an existing copy would miss what was stored in between.
 var (
 	feedFields      = []string{"Description", "FilterSubject", "FilterSubjects", "MaxDeliver", "MaxAckPending", "HeadersOnly"}
 	feedFixedFields = []string{"AckPolicy", "FlowControl", "IdleHeartbeat", "DeliverPolicy", "ReplayPolicy"}
 )
 
-// PlanReaders compares the consumers of readers with those there should be, in errand's
-// account. The error names one that errand cannot change.
+// PlanReaders compares the feeds in errand's account with those there should be. The error names one that errand cannot
+// change.
 func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) (plan []Change, err error) {
 	for _, reader := range readers {
 		for _, stream := range Readable {
@@ -63,8 +61,9 @@ func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) 
 			have, err := js.PushConsumer(ctx, stream, reader)
 			switch {
 			case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-				plan = append(plan, Change{Kind: "consumer", Name: reader + " on " + stream, Create: true, Fields: diff(jetstream.ConsumerConfig{}, want, []string{"DeliverSubject", "FilterSubjects"}),
-					apply: func(ctx context.Context) error { _, err := js.CreatePushConsumer(ctx, stream, want); return err }})
+				plan = append(plan, Change{Kind: "consumer", Name: reader + " on " + stream, Create: true,
+					Fields: diff(jetstream.ConsumerConfig{}, want, []string{"DeliverSubject", "FilterSubjects"}),
+					apply:  func(ctx context.Context) error { _, err := js.CreatePushConsumer(ctx, stream, want); return err }})
 				continue
 			case err != nil:
 				return nil, fmt.Errorf("consumer %s on %s: %w", reader, stream, err)
@@ -81,24 +80,25 @@ func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) 
 	return plan, nil
 }
 
-// planFeed gives a change without apply when there is nothing to do.
+// planFeed is planStream for a feed.
 func planFeed(js jetstream.JetStream, stream string, have, want jetstream.ConsumerConfig) (Change, error) {
 	change := Change{Kind: "consumer", Name: want.Durable + " on " + stream, Fields: diff(have, want, feedFields)}
 	if have.DeliverSubject != want.DeliverSubject {
 		return change, fmt.Errorf("consumer %s sends to %s and not to a reader: choose another name", change.Name, have.DeliverSubject)
 	}
 	if fixed := diff(have, want, feedFixedFields); len(fixed) > 0 {
-		return change, fmt.Errorf("consumer %s has %s %s, which must be %s and cannot be changed: delete it (`nats consumer rm %s %s` as an administrator), run this again, and then make the reader's copy again",
+		return change, fmt.Errorf("consumer %s has %s %s, which must be %s and cannot be changed: "+
+			"delete it (`nats consumer rm %s %s` as an administrator), run this again, and then make the reader's copy again",
 			change.Name, fixed[0].Name, fixed[0].Have, fixed[0].Want, stream, want.Durable)
 	}
 	if len(change.Fields) > 0 {
 		merged := merge(have, want, feedFields)
-		change.apply = func(ctx context.Context) error { _, err := js.UpdatePushConsumer(ctx, stream, merged); return err }
+		change.apply = patient(js, func(ctx context.Context) error { _, err := js.UpdatePushConsumer(ctx, stream, merged); return err })
 	}
 	return change, nil
 }
 
-// PlanCopies compares a reader's copies with those it should have, in its own account.
+// PlanCopies compares the copies in a reader's account with those there should be.
 func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, reader string, streams []string, l Limits) (plan []Change, err error) {
 	made := l.or(Defaults)
 	if l.MaxBytes == 0 {
@@ -124,9 +124,10 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 		case err != nil:
 			return nil, fmt.Errorf("stream %s: %w", name, err)
 		case s.CachedInfo().Config.Mirror == nil:
-			return nil, fmt.Errorf("stream %s is no copy: is this the reader's account, and NATS_USER its user?", name)
+			return nil, fmt.Errorf("stream %s is not a copy: is this the reader's account, and NATS_USER its user?", name)
 		case origin(s.CachedInfo().Config) != origin(want):
-			return nil, fmt.Errorf("stream %s is a copy of %s and not of %s, which cannot be changed: is the reader's name right? If it is, delete the stream and run this again", name, origin(s.CachedInfo().Config), origin(want))
+			return nil, fmt.Errorf("stream %s is a copy of %s and not of %s, which cannot be changed: is the reader's name right? "+
+				"If it is, delete the stream and run this again", name, origin(s.CachedInfo().Config), origin(want))
 		}
 		if change := planStream(js, s.CachedInfo(), l.keep(s.CachedInfo().Config, want), copyFields); change.apply != nil {
 			plan = append(plan, change)
@@ -138,7 +139,7 @@ func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, read
 // copyFields are the settings of a copy that errand decides.
 var copyFields = []string{"Replicas", "MaxAge", "MaxBytes", "MaxMsgSize", "Discard", "AllowDirect", "Description"}
 
-// origin says what a stream is a copy of, and from where it is sent that.
+// origin says what a stream is a copy of, and how it gets there.
 func origin(c jetstream.StreamConfig) string {
 	from := c.Mirror.Name
 	if to := c.Mirror.Consumer; to != nil {
@@ -150,23 +151,24 @@ func origin(c jetstream.StreamConfig) string {
 	return from
 }
 
-// copyOf is a reader's copy of a stream. When it is full the oldest go: the events are
-// in errand's own stream.
+// copyOf is a reader's copy of a stream. A full one drops its oldest events: errand's stream has them.
 func (l Limits) copyOf(reader, stream string) jetstream.StreamConfig {
-	return jetstream.StreamConfig{Name: stream, Description: "errand: a copy of its events, for " + reader, Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: l.MaxAge, MaxBytes: l.MaxBytes, MaxMsgSize: -1,
-		Discard: jetstream.DiscardOld, AllowDirect: true,
+	return jetstream.StreamConfig{Name: stream, Description: "errand: a copy of its events, for " + reader, Storage: jetstream.FileStorage,
+		Replicas: l.Replicas, MaxAge: l.MaxAge, MaxBytes: l.MaxBytes, MaxMsgSize: -1, Discard: jetstream.DiscardOld, AllowDirect: true,
 		Mirror: &jetstream.StreamSource{Name: stream, External: &jetstream.ExternalStream{APIPrefix: externalAPI},
 			Consumer: &jetstream.StreamConsumerSource{Name: reader, DeliverSubject: deliverTo(reader, stream)}}}
 }
 
-// startOver has a stream sent from its first event on.
+// startOver asks errand's account to send a stream from its first event on.
 func startOver(ctx context.Context, nc *nats.Conn, reader, stream string) error {
 	var answer struct {
 		Error *jetstream.APIError `json:"error"`
 	}
 	m, err := ask(ctx, nc, externalAPI+".CONSUMER.RESET."+stream+"."+reader, map[string]any{"seq": 1})
-	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // an import takes it, and then nobody
-		return fmt.Errorf("nobody sends %s to reader %s: run `errand provision --reader %s` in errand's account, and see that this account imports what a reader needs", stream, reader, reader)
+	silent := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil // the import exists, the consumer does not
+	if silent || errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("no consumer sends %s to reader %s: run `errand provision --reader %s` in errand's account, "+
+			"and check that this account imports what a reader needs", stream, reader, reader)
 	}
 	if err == nil {
 		err = json.Unmarshal(m.Data, &answer)
@@ -180,8 +182,8 @@ func startOver(ctx context.Context, nc *nats.Conn, reader, stream string) error 
 	return nil
 }
 
-// share is how many bytes each of n copies may have in an account with a limit; Unlimited
-// where there is none. A twentieth is left for consumers.
+// share is how many bytes each of n copies may have in an account with a limit, and Unlimited in one without. A twentieth
+// is left for consumers.
 func share(ctx context.Context, js jetstream.JetStream, n int) (int64, error) {
 	info, err := js.AccountInfo(ctx)
 	switch {

@@ -32,8 +32,8 @@ func (s *Scan) question(page, bytes int) map[string]any {
 	return what
 }
 
-// Next returns the messages that come next, none when there are none yet. A replica that lags may answer: it returns
-// later what comes next. ErrNoStream: nothing answers there.
+// Next returns the messages that come next, none when there are none yet. A replica that lags may answer: what it lacks
+// comes later. ErrNoStream: nothing answers there.
 func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
@@ -59,8 +59,8 @@ func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err err
 	return page, nil
 }
 
-// ask asks any replica for a page; end is the answer behind its messages, nil when each wanted no more.
-func (s *Scan) ask(ctx context.Context, nc *nats.Conn, what map[string]any, each func(*nats.Msg) (more bool, err error)) (end *nats.Msg, err error) {
+// ask asks any replica for a page; end is the answer behind its messages, nil when each stopped before it.
+func (s *Scan) ask(ctx context.Context, nc *nats.Conn, what map[string]any, each eachAnswer) (end *nats.Msg, err error) {
 	err = askMany(ctx, nc, "$JS.API.DIRECT.GET."+s.Stream, what, what["batch"].(int)+1, func(m *nats.Msg) (more bool, err error) {
 		switch status := statusOf(m); status {
 		case "":
@@ -89,7 +89,8 @@ func scanned(m *nats.Msg) (Message, error) {
 	got.Header = nats.Header{}
 	for name, values := range m.Header {
 		switch name {
-		case jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer, "Nats-Num-Pending", "Nats-Last-Sequence":
+		case jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer,
+			"Nats-Num-Pending", "Nats-Last-Sequence":
 		default:
 			got.Header[name] = values
 		}
@@ -156,8 +157,8 @@ func (s *Scan) bodies(ctx context.Context, nc *nats.Conn, visit func(body []byte
 	return s.ask(ctx, nc, what, func(m *nats.Msg) (more bool, err error) { return visit(m.Data), nil })
 }
 
-// Newest puts the scan before the last n messages under its filter since its time, and has
-// it ask for those alone; 0 means all. It reports whether there may be one.
+// Newest puts the scan before the last n messages under its filter since its time, and lets it ask for them alone; 0 means
+// all. It reports whether there may be one.
 func (s *Scan) Newest(ctx context.Context, nc *nats.Conn, n int) (some bool, err error) {
 	if n == 0 {
 		return true, nil
@@ -172,8 +173,7 @@ func (s *Scan) Newest(ctx context.Context, nc *nats.Conn, n int) (some bool, err
 	return true, err
 }
 
-// Any reports whether there is anything for Next: it is less to ask where there seldom is.
-// Since does not count. ErrNoStream: nothing answers there.
+// Any reports whether there is anything for Next, which costs less where there seldom is. It ignores Since. ErrNoStream: nothing answers there.
 func (s *Scan) Any(ctx context.Context, nc *nats.Conn) (bool, error) {
 	next, err := direct(ctx, nc, s.Stream, map[string]any{"next_by_subj": s.Filter, "seq": max(s.From, 1)})
 	return next != nil, noStream(s.Stream, err)
@@ -188,8 +188,7 @@ func (s *Scan) ToEnd(ctx context.Context, nc *nats.Conn) error {
 	return noStream(s.Stream, err)
 }
 
-// ToLast puts the scan before the last n messages under its filter, or before all of
-// them when there are fewer.
+// ToLast puts the scan before the last n messages under its filter, or before all when there are fewer.
 func (s *Scan) ToLast(ctx context.Context, nc *nats.Conn, n uint64) error {
 	if err := s.ToEnd(ctx, nc); err != nil {
 		return err

@@ -14,20 +14,19 @@ import (
 	"errand/pkg/messages"
 )
 
-// StatusSubject is where every program answers how it is.
+// StatusSubject is where every program reports its status.
 const StatusSubject = "errand.status"
 
-// Programs are the names of those that answer there, one replica of each at least.
+// Programs are the programs of which at least one replica must run.
 var Programs = []string{"mandate-consumer", "mail-consumer", LogPoller}
 
-// Names of those that read a list. TransactionPoller need not run.
+// The programs that read a list. TransactionPoller is optional.
 const (
 	LogPoller         = "log-poller"
 	TransactionPoller = "transaction-poller"
 )
 
-// ProgramStatus is what a program says of itself: what /readyz says, and holds by
-// themselves.
+// ProgramStatus is what a program reports: the faults of /readyz, and its holds.
 type ProgramStatus struct {
 	Program string        `json:"program"`
 	Host    string        `json:"host"`
@@ -35,26 +34,25 @@ type ProgramStatus struct {
 	Started messages.Time `json:"started"`
 	Faults  []string      `json:"faults"` // why it is not ready, without holds
 	Holds   []Hold        `json:"holds"`
-	// ReadThrough is up to when a poller has published its list: the sending log, or that of
-	// transactions; nil: it has read nothing yet.
+	// ReadThrough is up to when a poller has published its list, the sending log or the transactions; nil before its first
+	// reading.
 	ReadThrough *messages.Time `json:"read_through,omitempty"`
 }
 
-// Hold is an operation that a program does not call now.
+// Hold is an operation that a program does not call at the moment.
 type Hold struct {
 	Operation messages.Operation `json:"operation"`
 	Why       string             `json:"why"`
 	Since     messages.Time      `json:"since"`
 }
 
-// ProgramOf is the program that takes the requests of an operation.
+// ProgramOf is the program that processes an operation's requests.
 func ProgramOf(op messages.Operation) string {
 	domain, _, _ := strings.Cut(string(op), ".")
 	return domain + "-consumer"
 }
 
-// HoldOf is the first hold of an operation among what programs say, and the program that
-// says so; "": none holds it.
+// HoldOf is the first hold of an operation that a program reports, and the program; "" when there is none.
 func HoldOf(programs []ProgramStatus, op messages.Operation) (program string, held Hold) {
 	for _, p := range programs {
 		for _, h := range p.Holds {
@@ -66,12 +64,12 @@ func HoldOf(programs []ProgramStatus, op messages.Operation) (program string, he
 	return "", Hold{}
 }
 
-// AnswerStatus answers on StatusSubject until the connection is closed. A user who may
-// not listen there is not asked, which the connection logs.
+// AnswerStatus answers on StatusSubject until the connection is closed. Where the user may not subscribe to it, the
+// connection logs that and nothing is answered.
 func AnswerStatus(nc *nats.Conn, status func() ProgramStatus) error {
 	_, err := nc.Subscribe(StatusSubject, func(m *nats.Msg) {
 		body, _ := json.Marshal(status()) // texts and times always encode
-		_ = m.Respond(body)               // lost: it shows as a program that does not answer
+		_ = m.Respond(body)               // a lost answer shows as a program that does not answer
 	})
 	if err != nil {
 		return fmt.Errorf("nats: answer on %s: %w", StatusSubject, err)
@@ -79,9 +77,8 @@ func AnswerStatus(nc *nats.Conn, status func() ProgramStatus) error {
 	return nil
 }
 
-// AskStatus collects what the programs say, sorted by name: until none of Programs is
-// missing and no more come, or for as long as a status may take. None: nobody answers, or
-// this user may not ask.
+// AskStatus collects the programs' answers, sorted by name: until all of Programs answered and no others follow, or for
+// retry.StatusAnswer. Without an answer, no program runs or this user may not ask.
 func AskStatus(ctx context.Context, nc *nats.Conn) ([]ProgramStatus, error) {
 	ctx, done := context.WithTimeout(ctx, retry.StatusAnswer)
 	defer done()
@@ -117,7 +114,7 @@ func AskStatus(ctx context.Context, nc *nats.Conn) ([]ProgramStatus, error) {
 	}
 }
 
-// MissingPrograms are the names of Programs of which nobody answered.
+// MissingPrograms are those of Programs that did not answer.
 func MissingPrograms(all []ProgramStatus) (names []string) {
 	for _, name := range Programs {
 		if !slices.ContainsFunc(all, func(s ProgramStatus) bool { return s.Program == name }) {

@@ -25,11 +25,11 @@ const (
 	Audit           = "AUDIT"
 )
 
-// room is what a dead letter needs beside the message it keeps: headers of its own.
+// room is what the headers of a dead letter need beside its message.
 const room = 16 << 10
 
-// Limits are what an operator chooses about the topology. A zero field is a choice that
-// was not made: what is there stays, and what is made takes after it, or has Defaults.
+// Limits are what an operator chooses about the topology. With a zero field a stream keeps what it has, and a new one
+// follows those that exist, or Defaults.
 type Limits struct {
 	Replicas   int           // copies of each stream
 	MaxAge     time.Duration // how long events and dead letters are kept
@@ -39,16 +39,16 @@ type Limits struct {
 	MaxPayload int64         // of the server, bytes
 }
 
-// MaxBytes are maximum sizes of streams, by name.
+// MaxBytes is maximum sizes of streams, by name.
 type MaxBytes map[string]int64
 
 // Unlimited as Limits.MaxBytes sets no limit.
 const Unlimited = -1
 
-// Defaults are the limits of what is made where nothing is there yet.
+// Defaults are the limits of a new installation.
 var Defaults = Limits{Replicas: 1, MaxAge: retry.EventsKept, AckWait: retry.AckWait, MaxBytes: Unlimited}
 
-// or fills the choices that were not made with those of others.
+// or fills the zero fields with those of others.
 func (l Limits) or(others Limits) Limits {
 	l.Replicas = cmp.Or(l.Replicas, others.Replicas)
 	l.MaxAge = cmp.Or(l.MaxAge, others.MaxAge)
@@ -60,22 +60,20 @@ func (l Limits) or(others Limits) Limits {
 // maxBytes is the maximum size of a stream.
 func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[stream], l.MaxBytes) }
 
-// Streams is the topology: every stream there is, as it is made. None but that of the
-// leases ever drops a message for room: a full one refuses what comes. A publisher that is refused knows that
-// its request was not taken; a program that is refused waits, and makes no call that it
-// could not record. What would be dropped instead is what keeps anybody from being
-// enrolled or written to twice.
+// Streams is the topology: every stream, as it is made. Only the stream of leases ever drops a message for room: a full
+// one refuses what comes. Then a publisher knows that its request was not accepted, and a program waits and makes no call
+// that it could not record. Dropped events would be what keeps people from being enrolled or written to twice.
 //
-// None with personal data has DenyPurge, which cannot be taken back: erasing a person needs a
-// purge by subject. Accounts keep everybody else from it.
+// No stream with personal data has DenyPurge, which cannot be taken back: erasing a person needs a purge by subject.
+// Accounts keep other users from it.
 func Streams(l Limits) []jetstream.StreamConfig {
 	l = l.or(Defaults)
 	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardNew, MaxMsgSize: -1}
 	requests := func(name string, ops ...messages.Operation) jetstream.StreamConfig {
 		s := base
 		s.Name, s.Retention, s.Duplicates = name, jetstream.WorkQueuePolicy, retry.RequestsWindow
-		s.AllowDirect = true                                        // people look for a request that waits, without a consumer
-		s.MaxMsgSize = int32(min(l.MaxPayload-room, math.MaxInt32)) // what was taken in can be dead-lettered
+		s.AllowDirect = true                                        // people look for a waiting request without a consumer
+		s.MaxMsgSize = int32(min(l.MaxPayload-room, math.MaxInt32)) // what was accepted can be dead-lettered
 		for _, op := range ops {
 			s.Subjects = append(s.Subjects, op.Requested())
 		}
@@ -109,14 +107,14 @@ func Streams(l Limits) []jetstream.StreamConfig {
 		streams[i].MaxBytes = l.maxBytes(streams[i].Name)
 	}
 	streams = append(streams, leases(base, l.MaxBytesOf[RateLeases]), audit(base, l))
-	for i, s := range streams {
-		streams[i] = described(s)
+	for i := range streams {
+		streams[i].Description = descriptions[streams[i].Name]
 	}
 	return streams
 }
 
-// audit is the stream of what people did. Nobody takes anything out of it, and nothing of a
-// person is in it but who acted and what he wrote as his reason.
+// audit is the stream of what people did. Nothing is ever removed from it, and its only personal data are who acted and
+// the reason that they wrote.
 func audit(s jetstream.StreamConfig, l Limits) jetstream.StreamConfig {
 	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = Audit, []string{"audit.*.*.*"}, true, retry.EventsWindow
 	s.MaxAge, s.DenyDelete, s.DenyPurge = retry.AuditKept, true, true
@@ -126,8 +124,8 @@ func audit(s jetstream.StreamConfig, l Limits) jetstream.StreamConfig {
 	return s
 }
 
-// leases is the stream of what replicas lease of the rate of their program. Only the last
-// lease counts; its writer reads it once more, maybe after others wrote theirs.
+// leases is the stream of what replicas lease of their program's rate. Only the last lease counts; its writer reads it
+// once more, maybe after others wrote theirs.
 func leases(s jetstream.StreamConfig, maxBytes int64) jetstream.StreamConfig {
 	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = RateLeases, []string{"rate.*"}, true, retry.EventsWindow
 	s.Discard, s.MaxMsgsPerSubject, s.MaxBytes = jetstream.DiscardOld, 64, cmp.Or(maxBytes, 1<<20)
@@ -153,7 +151,7 @@ func Queues() []Queue {
 	return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue}
 }
 
-// QueueOf is the durable consumer of an operation's requests; a zero one: it has none.
+// QueueOf is the durable consumer of an operation's requests, a zero one if it has none.
 func QueueOf(op messages.Operation) Queue {
 	for _, q := range Queues() {
 		if q.Filter == op.Requested() {
@@ -163,28 +161,23 @@ func QueueOf(op messages.Operation) Queue {
 	return Queue{}
 }
 
-// Config is the consumer's configuration. Attempts are counted in the history, so
-// there is no MaxDeliver; waits are computed there too, so there is no BackOff.
+// Config is the consumer's configuration. The history counts attempts and decides waits: there is no MaxDeliver and no BackOff.
 func (q Queue) Config(l Limits) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: q.Name, Description: descriptions[q.Name], FilterSubject: q.Filter,
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.or(Defaults).AckWait, MaxDeliver: -1,
-		// Requests that wait for a later time count as pending too: the bound
-		// must not be what a long outage leaves behind.
+		// Requests that wait for a later time are pending too: a long outage must not reach the bound.
 		MaxAckPending: 100_000,
 		Metadata:      map[string]string{versionKey: strconv.Itoa(messages.Version)},
 	}
 }
 
-// versionKey is where a queue says which version of requests it was last provisioned for.
+// versionKey is where a queue says which version of requests it was last provisioned for. During a rolling upgrade an
+// older program learns by it that it may meet requests that only a newer one understands.
 const versionKey = "errand.version"
 
-// version of the requests that a queue was last provisioned for; 0: before there were any.
 func version(have jetstream.ConsumerConfig) int {
-	n, err := strconv.Atoi(have.Metadata[versionKey])
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.Atoi(have.Metadata[versionKey]) // 0 where it is missing
 	return n
 }
 
@@ -199,16 +192,14 @@ func EventsOf(op messages.Operation) string {
 	return MailEvents
 }
 
-// streamOf is the stream that takes what is published on a subject: events, dead
-// letters, what people did.
+// streamOf is the stream that takes what is published on a subject: events, dead letters, what people did.
 func streamOf(subject string) string {
-	domain, rest, _ := strings.Cut(subject, ".")
-	switch domain {
-	case "dead":
-		return DeadLetters
-	case "audit":
+	if strings.HasPrefix(subject, "audit.") {
 		return Audit
 	}
-	operation, _, _ := strings.Cut(rest, ".")
-	return EventsOf(messages.Operation(subject[:min(len(domain)+len(".")+len(operation), len(subject))]))
+	s := messages.ParseSubject(subject)
+	if s.Dead {
+		return DeadLetters
+	}
+	return EventsOf(s.Operation)
 }

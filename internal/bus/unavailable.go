@@ -32,7 +32,7 @@ func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) 
 		return nil, fmt.Errorf("nats: JetStream does not answer (is it enabled, may this user ask $JS.API.INFO?): %w", err)
 	}
 	if info.API.Level < minLevel {
-		return nil, fmt.Errorf("nats: server has JetStream API level %d, errand needs %d: run nats-server 2.14 or newer", info.API.Level, minLevel)
+		return nil, fmt.Errorf("nats: server has JetStream API level %d, must be %d: run nats-server 2.14 or newer", info.API.Level, minLevel)
 	}
 	return js, nil
 }
@@ -42,7 +42,10 @@ func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) 
 func persist(ctx context.Context, nc *nats.Conn, patience time.Duration, ask func(context.Context) error) error {
 	end := time.Now().Add(patience)
 	err := ask(ctx)
-	for IsUnavailable(err) && !errors.Is(nc.LastError(), nats.ErrPermissionViolation) && time.Now().Before(end) && retry.Pause(ctx, retry.Reconnect) {
+	for IsUnavailable(err) && !errors.Is(nc.LastError(), nats.ErrPermissionViolation) && time.Now().Before(end) {
+		if !retry.Pause(ctx, retry.Reconnect) {
+			break
+		}
 		err = ask(ctx)
 	}
 	return err
@@ -52,7 +55,8 @@ func persist(ctx context.Context, nc *nats.Conn, patience time.Duration, ask fun
 // clients before its JetStream is up, and a cluster that elects a leader is silent or refuses.
 func IsUnavailable(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return api.Code == http.StatusServiceUnavailable || api.ErrorCode == errCodeStreamOffline || api.ErrorCode == errCodeConsumerOffline || peerOffline(api)
+		offline := api.ErrorCode == errCodeStreamOffline || api.ErrorCode == errCodeConsumerOffline || peerOffline(api)
+		return offline || api.Code == http.StatusServiceUnavailable
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }

@@ -40,7 +40,7 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 		{"consumer mandate-enroll is gone: run `errand provision --missing`",
 			func() error { return in.js.DeleteStream(t.Context(), bus.MandateRequests) },
 			enrollment("requests"), messages.Succeeded, false},
-		{"consumer mandate-enroll does not suit: MaxDeliver is 7, must be -1: run `errand provision`",
+		{"consumer mandate-enroll: MaxDeliver is 7, must be -1: run `errand provision`",
 			func() error { return in.change(bus.EnrollQueue, 7) },
 			enrollment("settings"), messages.Succeeded, true},
 	} {

@@ -30,7 +30,7 @@ func TestExitStatusSaysWhatIsWrong(t *testing.T) {
 		{"mandate-consumer", with(mandate, "MANDATE_API_URL=https://me:"+mandateToken+"@mandates.example.com"), 2,
 			[]string{"MANDATE_API_URL", "user"}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN="), 2, []string{"MANDATE_API_TOKEN: is not set"}},
-		{"mandate-consumer", with(mandate, "NATS_URL=nats://"), 2, []string{"NATS_URL: is no list of server addresses"}},
+		{"mandate-consumer", with(mandate, "NATS_URL=nats://"), 2, []string{"NATS_URL: must be a list of server addresses"}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN="+mandateToken+"\x01"), 2, []string{"MANDATE_API_TOKEN"}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_TOKEN_FILE=also"), 2, []string{"MANDATE_API_TOKEN: "}},
 		{"mandate-consumer", with(mandate, "MANDATE_API_VERSION=v2"), 2, []string{"MANDATE_API_V2_URL: is not set"}},

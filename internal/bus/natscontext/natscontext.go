@@ -15,8 +15,7 @@ import (
 	"errand/internal/bus"
 )
 
-// Options are how a person's program reaches NATS: by flags and variables, and by a context
-// of the nats tool where these say nothing.
+// Options say how a person's program reaches NATS: flags and variables, and a context of the nats tool where they are not set.
 type Options struct {
 	bus.Connection
 
@@ -42,9 +41,9 @@ type settings struct {
 	InboxPrefix string `json:"inbox_prefix"`
 }
 
-// unsupported are settings of a context that change where or how one connects, and that
-// errand cannot follow.
-var unsupported = []string{"nsc", "jetstream_domain", "jetstream_api_prefix", "jetstream_event_prefix", "socks_proxy", "user_jwt", "user_seed", "windows_cert_store"}
+// unsupported are settings of a context that change where or how the nats tool connects.
+var unsupported = []string{"nsc", "jetstream_domain", "jetstream_api_prefix", "jetstream_event_prefix", "socks_proxy",
+	"user_jwt", "user_seed", "windows_cert_store"}
 
 // Resolve is the connection with its context, if one is named. Errors: *Invalid.
 func (a Options) Resolve() (bus.Connection, error) {
@@ -55,7 +54,7 @@ func (a Options) Resolve() (bus.Connection, error) {
 		return bus.Connection{}, &Invalid{fmt.Sprintf(format, args...)}
 	}
 	if strings.ContainsAny(a.Context, `/\`) || a.Context == ".." {
-		return invalid("%q is no name of a context", a.Context)
+		return invalid("%q is not a valid name of a context", a.Context)
 	}
 	dir, err := contexts()
 	if err != nil {
@@ -87,7 +86,7 @@ func (a Options) Resolve() (bus.Connection, error) {
 	return said.under(a.Connection)
 }
 
-// under is a connection with what a context says, where the connection says nothing.
+// under fills what a connection does not set with a context's settings.
 func (n settings) under(c bus.Connection) (bus.Connection, error) {
 	if c.URL == defaultURL && n.URL != "" {
 		c.URL = n.URL
@@ -95,7 +94,7 @@ func (n settings) under(c bus.Connection) (bus.Connection, error) {
 			c.URL = withToken(n.URL, n.Token)
 		}
 	}
-	if c.User == "" && c.Creds == "" && c.Nkey == "" { // who one is comes from one place
+	if c.User == "" && c.Creds == "" && c.Nkey == "" { // the user comes from one place
 		c.User, c.Creds, c.Nkey = n.User, homed(n.Creds), homed(n.Nkey)
 		if c.Password == "" && c.PasswordFile == "" {
 			c.Password = n.Password
@@ -111,7 +110,7 @@ func (n settings) under(c bus.Connection) (bus.Connection, error) {
 	return c, nil
 }
 
-// defaultURL is that of bus.Connection: who gives it again has said nothing.
+// defaultURL is the default of bus.Connection, which counts as not set.
 const defaultURL = "nats://127.0.0.1:4222"
 
 // withToken puts a token into addresses of servers that have none.
@@ -129,7 +128,7 @@ func withToken(servers, token string) string {
 	return strings.Join(list, ",")
 }
 
-// homed is a path whose ~ is the user's directory.
+// homed replaces ~ in a path by the user's directory.
 func homed(path string) string {
 	if rest, found := strings.CutPrefix(path, "~/"); found {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -152,7 +151,7 @@ func contexts() (string, error) {
 	return filepath.Join(parent, "nats", "context"), nil
 }
 
-// Names are the contexts that there are.
+// Names are the names of all contexts.
 func Names() (names []string) {
 	dir, err := contexts()
 	if err != nil {

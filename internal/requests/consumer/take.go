@@ -54,7 +54,7 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, q
 	c.large.wait()
 	n := 1
 	if q.more {
-		n = q.pull.Most
+		n = q.pull.Max
 	}
 	free, err := c.InFlight.TakeSome(ctx, n)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"errand/internal/throttle"
 )
 
-// LeaseStore keeps what the replicas of one program lease of its rate.
+// LeaseStore stores the leases of one program's rate.
 type LeaseStore struct {
 	Publisher *Publisher
 	Program   string
@@ -22,7 +22,7 @@ var _ throttle.Leases = LeaseStore{}
 
 func (s LeaseStore) subject() string { return "rate." + s.Program }
 
-// Last gives the last lease, as any replica of the stream has it.
+// Last returns the last lease, as any replica of the stream has it.
 func (s LeaseStore) Last(ctx context.Context) (throttle.Entry, error) {
 	got, err := direct(ctx, s.Publisher.nc, RateLeases, lastOf(s.subject()))
 	if err != nil {
@@ -38,12 +38,10 @@ func entryOf(got *Message) throttle.Entry {
 	return throttle.Entry{Sequence: got.Sequence, At: got.Time, Body: got.Data}
 }
 
-// leaseReads is how often a lease that was just stored is asked for: the replica of the
-// stream that answers may not have it yet.
+// leaseReads is how often a lease that was just stored is read: the replica of the stream that answers may not have it yet.
 const leaseReads = 10
 
-// Store stores a lease over the last one and reads its time. One that is gone by then is
-// lost, as if another replica had been faster.
+// Store stores a lease over the last one and reads its time. A lease that is gone by then counts as a conflict.
 func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (throttle.Entry, error) {
 	m := &nats.Msg{Subject: s.subject(), Data: body, Header: nats.Header{}}
 	Fence(m.Header, m.Subject, last)
@@ -70,7 +68,7 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 	return throttle.Entry{}, fmt.Errorf("store a lease: %w", s.explain(err))
 }
 
-// explain adds what is to be done about an error.
+// explain adds what to do about an error.
 func (s LeaseStore) explain(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("%w: NATS has no stream %s, or it does not answer: run `errand provision --missing`", err, RateLeases)
