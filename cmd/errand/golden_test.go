@@ -148,7 +148,7 @@ func statusOf() inspect.Status {
 		n     uint64
 	}{{messages.Enroll, messages.Succeeded, 4711}, {messages.Enroll, messages.Failed, 17}, {messages.Enroll, messages.Uncertain, 0}, {messages.Enroll, messages.Deferred, 3},
 		{messages.Enroll, messages.Resolved, 1}, {messages.Transactions, messages.Listed, 2}, {messages.Transactions, messages.Failed, 0}, {messages.Send, messages.Accepted, 815},
-		{messages.Send, messages.Partial, 1}, {messages.Send, messages.Failed, 0}, {messages.Send, messages.Uncertain, 2}, {messages.Send, messages.Resolved, 0}, {messages.Send, messages.Deferred, 0},
+		{messages.Send, messages.Partial, 1}, {messages.Send, messages.Failed, 0}, {messages.Send, messages.Uncertain, 0}, {messages.Send, messages.Resolved, 0}, {messages.Send, messages.Deferred, 0},
 		{messages.Account, messages.Reported, 0}, {messages.Account, messages.Failed, 0}} {
 		s.Outcomes = append(s.Outcomes, inspect.Outcome{Operation: o.op, State: o.state, Count: o.n})
 	}
@@ -174,6 +174,14 @@ func inTrouble(s inspect.Status) inspect.Status {
 	s.Programs[0].Faults = []string{"stream MAIL_EVENTS does not store: maximum bytes exceeded"}
 	s.Queues[0].FirstFree = beforeAt(26 * time.Minute)
 	s.Queues[2].PausedUntil, s.Queues[2].Pause = beforeAt(-30*time.Minute), &inspect.Pause{Actor: "olga", Why: "the mail service is being moved"}
+	for i := range s.Outcomes {
+		switch o := &s.Outcomes[i]; {
+		case o.Operation == messages.Enroll && o.State == messages.Failed:
+			o.Count = 517
+		case o.Operation == messages.Send && o.State == messages.Uncertain:
+			o.Count = 2
+		}
+	}
 	s.Streams[3].Bytes = 9 << 30
 	s.Streams[5].Current = 2
 	s.Poller.ReadThrough = nil

@@ -27,17 +27,13 @@ type Status struct {
 	Storage      Storage  `json:"storage"`
 }
 
-// Problem is something that is wrong, and where: at the upstream, a program, a queue, NATS.
-type Problem struct {
-	Where string `json:"where"`
-	What  string `json:"what"`
-}
-
 // Outcome is how many requests of an operation came into a state.
 type Outcome struct {
 	Operation messages.Operation `json:"operation"`
 	State     messages.State     `json:"state"`
 	Count     uint64             `json:"count"`
+
+	Recent uint64 `json:"-"` // in recentWindow
 }
 
 // Poller is how far a list is published: the sending log, or that of transactions.
@@ -66,15 +62,18 @@ type Storage struct {
 	Limit int64  `json:"limit"` // -1: none
 }
 
-// window is how far back outcomes are counted.
-const window = time.Hour
+// How far back outcomes are counted: shown, and as the alert for failures does.
+const (
+	window       = time.Hour
+	recentWindow = 15 * time.Minute
+)
 
 // Status asks for everything at once.
 func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 	s := Status{At: messages.Time{Time: now}, Queues: make([]Queue, len(Operations))}
 	questions := []func() error{
 		func() (err error) { s.Programs, err = bus.AskStatus(ctx, r.Conn); return err },
-		func() (err error) { s.Outcomes, err = r.outcomes(ctx, now.Add(-window)); return err },
+		func() (err error) { s.Outcomes, err = r.outcomes(ctx, now); return err },
 		func() (err error) {
 			s.Poller, err = r.watermark(ctx, bus.MailDeliveries, messages.Log)
 			return err
@@ -129,9 +128,9 @@ func (p *Poller) read(through *messages.Time) {
 	}
 }
 
-// outcomes counts what came into a state since a time.
-func (r Reader) outcomes(ctx context.Context, since time.Time) ([]Outcome, error) {
-	var list []Outcome
+// outcomes counts what came into a state of late; of deliveries, what is overdue.
+func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) {
+	list := []Outcome{{Operation: messages.Delivery, State: messages.Overdue}}
 	for _, op := range Operations {
 		for _, state := range append([]messages.State{messages.Deferred}, finals(op)...) {
 			list = append(list, Outcome{Operation: op, State: state})
@@ -139,7 +138,10 @@ func (r Reader) outcomes(ctx context.Context, since time.Time) ([]Outcome, error
 	}
 	return list, each(len(list), func(i int) (err error) {
 		o := &list[i]
-		o.Count, _, err = bus.Count(ctx, r.Conn, bus.EventsOf(o.Operation), o.Operation.Subject(o.State, "*"), since)
+		stream, filter := bus.EventsOf(o.Operation), o.Operation.Subject(o.State, "*")
+		if o.Count, _, err = bus.Count(ctx, r.Conn, stream, filter, now.Add(-window)); err == nil && o.Count > 0 {
+			o.Recent, _, err = bus.Count(ctx, r.Conn, stream, filter, now.Add(-recentWindow))
+		}
 		return err
 	})
 }
@@ -175,78 +177,6 @@ func (r Reader) stream(ctx context.Context, name string) (Stream, error) {
 func streamFrom(info *jetstream.StreamInfo) Stream {
 	return Stream{Name: info.Config.Name, Messages: info.State.Msgs, Bytes: info.State.Bytes, MaxBytes: max(info.Config.MaxBytes, -1),
 		Replicas: info.Config.Replicas, Current: bus.CurrentReplicas(info), Created: messages.Time{Time: info.Created}}
-}
-
-// From when on something is wrong, as the shipped alerts have it.
-const (
-	longWait = 15 * time.Minute // that nobody took
-	longLag  = 5 * time.Minute  // of the poller of the sending log
-	listLag  = 10 * time.Minute // of that of transactions
-	markLag  = 2 * time.Hour    // of its watermark, where none answers: an idle one stores it once an hour
-	fullPart = 0.8              // of a limit
-)
-
-// Problems are what is wrong, the most pressing first.
-func Problems(s Status) []Problem {
-	list := []Problem{}
-	add := func(where, format string, args ...any) {
-		list = append(list, Problem{where, fmt.Sprintf(format, args...)})
-	}
-	now := s.At.Time
-	seen := map[string]bool{}
-	for _, p := range s.Programs {
-		for _, h := range p.Holds {
-			if text := string(h.Operation) + h.Why; !seen[text] { // its replicas say the same
-				seen[text] = true
-				add("upstream", "%s is held for %s: %s", h.Operation, Span(now.Sub(h.Since.Time)), h.Why)
-			}
-		}
-	}
-	for _, name := range bus.MissingPrograms(s.Programs) {
-		add("program", "no %s answers: does one run?", name)
-	}
-	for _, p := range s.Programs {
-		for _, fault := range p.Faults {
-			add("program", "%s on %s: %s", p.Program, p.Host, fault)
-		}
-	}
-	for _, q := range s.Queues {
-		if q.PausedUntil != nil {
-			add("queue", "%s is paused until %s%s", q.Operation, q.PausedUntil.In(now.Location()).Format(time.DateTime), q.Pause)
-		}
-		if q.FirstFree != nil && now.Sub(q.FirstFree.Time) > longWait {
-			add("queue", "%s: %d wait that nobody took, the oldest for %s", q.Operation, q.Untaken, Span(now.Sub(q.FirstFree.Time)))
-		}
-	}
-	if read := s.Poller.ReadThrough; read != nil && now.Sub(read.Time) > longLag {
-		add("poller", "the sending log is read up to %s ago", Span(now.Sub(read.Time)))
-	}
-	if t := s.Transactions; t != nil {
-		switch {
-		case t.ReadThrough != nil && now.Sub(t.ReadThrough.Time) > listLag:
-			add("poller", "the transaction list is read up to %s ago", Span(now.Sub(t.ReadThrough.Time)))
-		case !s.Answers(bus.TransactionPoller) && t.Marked != nil && now.Sub(t.Marked.Time) > markLag:
-			add("program", "no transaction-poller answers, and none has read the list for %s: does one run?", Span(now.Sub(t.Marked.Time)))
-		}
-	}
-	for _, q := range s.Queues {
-		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
-		if i >= 0 && q.Oldest != nil && q.Oldest.Before(s.Streams[i].Created.Time) {
-			add("nats", "%s was made at %s, after requests of %s that still wait: whether these were run before is not known to it", s.Streams[i].Name, s.Streams[i].Created.In(now.Location()).Format(time.DateTime), q.Operation)
-		}
-	}
-	for _, st := range s.Streams {
-		if st.MaxBytes > 0 && float64(st.Bytes) > fullPart*float64(st.MaxBytes) {
-			add("nats", "%s has %d%% of its maximum size", st.Name, int(100*st.Bytes)/int(st.MaxBytes))
-		}
-		if st.Current < st.Replicas {
-			add("nats", "%s has %d of %d replicas", st.Name, st.Current, st.Replicas)
-		}
-	}
-	if s.Storage.Limit > 0 && float64(s.Storage.Bytes) > fullPart*float64(s.Storage.Limit) {
-		add("nats", "its storage is %d%% full", int(100*s.Storage.Bytes)/int(s.Storage.Limit))
-	}
-	return list
 }
 
 // Says is the number of problems in words.

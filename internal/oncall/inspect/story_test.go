@@ -164,60 +164,6 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsSaid(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	ago := func(d time.Duration) messages.Time { return messages.Time{Time: now.Add(-d)} }
-	fine := func() Status {
-		read, began := ago(time.Second), ago(time.Minute)
-		return Status{At: ago(0), Programs: []bus.ProgramStatus{{Program: "mandate-consumer"}, {Program: "mail-consumer"}, {Program: "log-poller"}},
-			Queues: []Queue{{Operation: messages.Enroll, Untaken: 3, FirstFree: &began}}, Poller: Poller{ReadThrough: &read},
-			Streams: []Stream{{Name: "S", Bytes: 80, MaxBytes: 100, Replicas: 3, Current: 3}, {Name: "T", Bytes: 9, MaxBytes: -1}}, Storage: Storage{Bytes: 80, Limit: 100}}
-	}
-	for _, c := range []struct {
-		spoil func(*Status)
-		want  []Problem
-	}{
-		{func(*Status) {}, []Problem{}},
-		{func(s *Status) { s.Programs = s.Programs[1:] }, []Problem{{"program", "no mandate-consumer answers: does one run?"}}},
-		{func(s *Status) { s.Programs[0].Host, s.Programs[0].Faults = "pod", []string{"no disk"} }, []Problem{{"program", "mandate-consumer on pod: no disk"}}},
-		{func(s *Status) {
-			held := []bus.Hold{{Operation: messages.Enroll, Why: "it answers 503", Since: ago(3 * time.Minute)}}
-			s.Programs[0].Holds = held
-			s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mandate-consumer", Holds: held})
-		}, []Problem{{"upstream", "mandate.enroll is held for 3m: it answers 503"}}},
-		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) }, []Problem{{"queue", "mandate.enroll: 3 wait that nobody took, the oldest for 16m"}}},
-		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until }, []Problem{{"queue", "mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime)}}},
-		{func(s *Status) {
-			until := ago(-time.Hour)
-			s.Queues[0].PausedUntil, s.Queues[0].Pause = &until, &Pause{"olga", "INC-4711"}
-		}, []Problem{{"queue", "mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime) + " by olga: INC-4711"}}},
-		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []Problem{{"poller", "the sending log is read up to 6m ago"}}},
-		{func(s *Status) { read := ago(9 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, []Problem{}},
-		{func(s *Status) { read := ago(11 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, []Problem{{"poller", "the transaction list is read up to 11m ago"}}},
-		{func(s *Status) { marked := ago(61 * time.Minute); s.Transactions = &Poller{Marked: &marked} }, []Problem{}},
-		{func(s *Status) { marked := ago(3 * time.Hour); s.Transactions = &Poller{Marked: &marked} },
-			[]Problem{{"program", "no transaction-poller answers, and none has read the list for 3h: does one run?"}}},
-		{func(s *Status) { s.Streams[0].Bytes = 81 }, []Problem{{"nats", "S has 81% of its maximum size"}}},
-		{func(s *Status) { s.Streams[0].Current = 2 }, []Problem{{"nats", "S has 2 of 3 replicas"}}},
-		{func(s *Status) {
-			oldest := ago(time.Hour)
-			s.Queues[0].Oldest, s.Streams[0].Name, s.Streams[0].Created = &oldest, bus.MandateEvents, ago(59*time.Minute)
-		}, []Problem{{"nats", "MANDATE_EVENTS was made at 2026-01-02 02:05:05, after requests of mandate.enroll that still wait: whether these were run before is not known to it"}}},
-		{func(s *Status) {
-			oldest := ago(time.Hour)
-			s.Queues[0].Oldest, s.Streams[0].Name, s.Streams[0].Created = &oldest, bus.MandateEvents, ago(61*time.Minute)
-		}, []Problem{}},
-		{func(s *Status) { s.Storage.Bytes = 99 }, []Problem{{"nats", "its storage is 99% full"}}},
-	} {
-		s := fine()
-		c.spoil(&s)
-		if got := Problems(s); !slices.Equal(got, c.want) {
-			t.Errorf("got %+v, want %+v", got, c.want)
-		}
-	}
-}
-
 func TestNumbersAndTimesAreReadable(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[uint64]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 41: "41st", 111: "111th", 1002: "1002nd"} {

@@ -1,0 +1,228 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+// Problem is something that is wrong now, and where.
+type Problem struct {
+	Kind     string   `json:"kind"`
+	Severity Severity `json:"severity"`
+	Where    string   `json:"where"`
+	What     string   `json:"what"`
+}
+
+// Severity is how urgent a problem is, as the label of its alert.
+type Severity string
+
+// The severities.
+const (
+	Critical Severity = "critical" // work has stopped
+	Warning  Severity = "warning"
+	Info     Severity = "info"
+)
+
+// Where problems are.
+const (
+	atUpstream = "upstream"
+	atProgram  = "program"
+	atQueue    = "queue"
+	atRequests = "requests"
+	atPoller   = "poller"
+	atNATS     = "nats"
+)
+
+// ProblemKind is a kind of problem: what `errand status` and the console show, and the alert that fires for it.
+type ProblemKind struct {
+	Kind     string
+	Severity Severity
+	Where    string
+	Says     string   // format of Problem.What
+	Alerts   []string // by name; none: see Why
+	Why      string   // there is no alert
+}
+
+// ProblemKinds are all kinds, the most pressing first.
+var ProblemKinds = []ProblemKind{
+	{"held", Critical, atUpstream, "%s is held for %s: %s", []string{"ErrandHeld"}, ""},
+	{"missing", Critical, atProgram, "no %s answers: does one run?", []string{"ErrandDown"}, ""},
+	{"no_transaction_poller", Critical, atProgram,
+		"no transaction-poller answers, and none has read the list for %s: does one run?", []string{"ErrandDown"}, ""},
+	{"nobody_ready", Critical, atProgram, "%s on %s: %s", []string{"ErrandNobodyReady", "ErrandStreamRefuses"}, ""},
+	{"not_ready", Warning, atProgram, "%s on %s: %s", []string{"ErrandNotReady"}, ""},
+	{"queue_full", Critical, atNATS, "%s has %d%% of its maximum size: new requests are refused", []string{"ErrandQueueRefuses"}, ""},
+	{"paused", Info, atQueue, "%s is paused until %s%s", nil, "a person paused it, for as long as they chose"},
+	{"backlog", Warning, atQueue, "%s: %d wait that nobody took, the oldest for %s", []string{"ErrandBacklog"}, ""},
+	{"failing", Warning, atRequests, "%s: %d of %d failed in the last %s", []string{"ErrandFailing"}, ""},
+	{"uncertain", Warning, atRequests, "%s: %d ended uncertain in the last hour", []string{"ErrandUncertain"}, ""},
+	{"overdue", Info, atRequests, "%d recipients do not show in the sending log, reported in the last hour", []string{"ErrandOverdue"}, ""},
+	{"log_not_read", Critical, atPoller, "the sending log is read up to %s ago", []string{"ErrandNoPollerAtWork"}, ""},
+	{"log_lag", Warning, atPoller, "the sending log is read up to %s ago", []string{"ErrandPollLag"}, ""},
+	{"transactions_lag", Warning, atPoller, "the transaction list is read up to %s ago", []string{"ErrandTransactionsLag"}, ""},
+	{"restored", Warning, atNATS,
+		"%s was made at %s, after requests of %s that still wait: whether these were run before is not known to it",
+		nil, "whoever restores a stream looks at the status; programs do not know when a stream was made"},
+	{"stream_fills", Warning, atNATS, "%s has %d%% of its maximum size", []string{"ErrandStreamFills"}, ""},
+	{"replicas", Warning, atNATS, "%s has %d of %d replicas", []string{"ErrandReplicas"}, ""},
+	{"storage", Warning, atNATS, "its storage is %d%% full", nil, "no program may ask for the account's storage"},
+}
+
+// AlertsAlone are the alerts for which status has no problem, and why.
+var AlertsAlone = map[string]string{
+	"ErrandReconnects":         "each process counts them for itself",
+	"ErrandStreamUnlimited":    "a new installation has no limits, by choice; what fills the disk is a problem when it does",
+	"ErrandNATSMemory":         "it is the kubelet's metric",
+	"ErrandFailed":             "single failures are no problem; status counts them",
+	"ErrandPanics":             "each process counts them for itself; the request fails, and status counts that",
+	"ErrandCallsOfUnknownFate": "each process counts its calls; a hold or uncertain requests follow",
+	"ErrandCallsTurnedAway":    "each process counts its calls; a hold or a backlog follows",
+	"ErrandLookUpsLate":        "each poller counts its looks",
+	"ErrandCallbacksRefused":   "callback-receiver counts them for itself",
+	"ErrandCallbacksForeign":   "callback-receiver counts them for itself",
+	"ErrandMemory":             "each process measures it for itself",
+	"ErrandRestarts":           "Kubernetes restarts programs, and knows how often",
+}
+
+// From when on something is wrong, as the alerts have it.
+const (
+	longWait    = 15 * time.Minute // that nobody took
+	longLag     = 5 * time.Minute  // of the poller of the sending log
+	stoppedRead = 10 * time.Minute // the same: none is at work
+	listLag     = 10 * time.Minute // of the poller of transactions
+	markLag     = 2 * time.Hour    // of its watermark, where none answers: an idle one stores it once an hour
+	fullPart    = 0.8              // of a limit
+	refusesPart = 0.95             // of a queue's limit
+	failedPart  = 0.05             // of what ended
+	failedMost  = 5                // fewer are no problem
+)
+
+// Problems are what is wrong, the most pressing first.
+func Problems(s Status) []Problem {
+	p := problems{list: []Problem{}, now: s.At.Time}
+	p.programs(s)
+	p.queues(s)
+	p.outcomes(s)
+	p.pollers(s)
+	p.nats(s)
+	rank := func(problem Problem) int {
+		return slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == problem.Kind })
+	}
+	slices.SortStableFunc(p.list, func(a, b Problem) int { return rank(a) - rank(b) })
+	return p.list
+}
+
+type problems struct {
+	list []Problem
+	now  time.Time
+}
+
+func (p *problems) add(kind string, args ...any) {
+	i := slices.IndexFunc(ProblemKinds, func(k ProblemKind) bool { return k.Kind == kind })
+	k := ProblemKinds[i]
+	p.list = append(p.list, Problem{kind, k.Severity, k.Where, fmt.Sprintf(k.Says, args...)})
+}
+
+func (p *problems) since(t *messages.Time) time.Duration { return p.now.Sub(t.Time) }
+
+func (p *problems) programs(s Status) {
+	held := map[string]bool{}
+	for _, program := range s.Programs {
+		for _, h := range program.Holds {
+			if text := string(h.Operation) + h.Why; !held[text] { // its replicas say the same
+				held[text] = true
+				p.add("held", h.Operation, Span(p.since(&h.Since)), h.Why)
+			}
+		}
+		kind := "nobody_ready"
+		if slices.ContainsFunc(s.Programs, func(o bus.ProgramStatus) bool { return o.Program == program.Program && len(o.Faults) == 0 }) {
+			kind = "not_ready"
+		}
+		for _, fault := range program.Faults {
+			p.add(kind, program.Program, program.Host, fault)
+		}
+	}
+	for _, name := range bus.MissingPrograms(s.Programs) {
+		p.add("missing", name)
+	}
+	if t := s.Transactions; t != nil && !s.Answers(bus.TransactionPoller) && t.Marked != nil && p.since(t.Marked) > markLag {
+		p.add("no_transaction_poller", Span(p.since(t.Marked)))
+	}
+}
+
+func (p *problems) queues(s Status) {
+	for _, q := range s.Queues {
+		if q.PausedUntil != nil {
+			p.add("paused", q.Operation, q.PausedUntil.In(p.now.Location()).Format(time.DateTime), q.Pause)
+		}
+		if q.FirstFree != nil && p.since(q.FirstFree) > longWait {
+			p.add("backlog", q.Operation, q.Untaken, Span(p.since(q.FirstFree)))
+		}
+		i := slices.IndexFunc(s.Streams, func(st Stream) bool { return st.Name == bus.EventsOf(q.Operation) })
+		if i >= 0 && q.Oldest != nil && q.Oldest.Before(s.Streams[i].Created.Time) {
+			p.add("restored", s.Streams[i].Name, s.Streams[i].Created.In(p.now.Location()).Format(time.DateTime), q.Operation)
+		}
+	}
+}
+
+func (p *problems) outcomes(s Status) {
+	for _, op := range Operations {
+		failed, recent := s.ended(op, messages.Failed)
+		all, recently := s.ended(op, finals(op)...)
+		switch many := func(n, of uint64) bool { return n >= failedMost && float64(n) >= failedPart*float64(of) }; {
+		case many(failed, all):
+			p.add("failing", op, failed, all, "hour")
+		case many(recent, recently):
+			p.add("failing", op, recent, recently, Span(recentWindow))
+		}
+		if n, _ := s.ended(op, messages.Uncertain); n > 0 {
+			p.add("uncertain", op, n)
+		}
+	}
+	if n, _ := s.ended(messages.Delivery, messages.Overdue); n > 0 {
+		p.add("overdue", n)
+	}
+}
+
+// ended is how many requests of an operation came into some states, of those that outcomes are.
+func (s Status) ended(op messages.Operation, states ...messages.State) (n, recent uint64) {
+	for _, o := range s.Outcomes {
+		if o.Operation == op && slices.Contains(states, o.State) && o.State != messages.Resolved && o.State != messages.Erased {
+			n, recent = n+o.Count, recent+o.Recent
+		}
+	}
+	return n, recent
+}
+
+func (p *problems) pollers(s Status) {
+	if read := s.Poller.ReadThrough; read != nil && p.since(read) > stoppedRead {
+		p.add("log_not_read", Span(p.since(read)))
+	} else if read != nil && p.since(read) > longLag {
+		p.add("log_lag", Span(p.since(read)))
+	}
+	if t := s.Transactions; t != nil && t.ReadThrough != nil && p.since(t.ReadThrough) > listLag {
+		p.add("transactions_lag", Span(p.since(t.ReadThrough)))
+	}
+}
+
+func (p *problems) nats(s Status) {
+	for _, st := range s.Streams {
+		kind, part := "stream_fills", float64(st.Bytes)/float64(max(st.MaxBytes, 1))
+		if part > refusesPart && slices.ContainsFunc(Operations, func(op messages.Operation) bool { return bus.QueueOf(op).Stream == st.Name }) {
+			kind = "queue_full"
+		}
+		if st.MaxBytes > 0 && part > fullPart {
+			p.add(kind, st.Name, int(100*part))
+		}
+		if st.Current < st.Replicas {
+			p.add("replicas", st.Name, st.Current, st.Replicas)
+		}
+	}
+	if s.Storage.Limit > 0 && float64(s.Storage.Bytes) > fullPart*float64(s.Storage.Limit) {
+		p.add("storage", int(100*s.Storage.Bytes)/int(s.Storage.Limit))
+	}
+}

@@ -1,0 +1,140 @@
+package inspect
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"errand/internal/bus"
+	"errand/pkg/messages"
+)
+
+func TestWhatIsWrongIsSaid(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ago := func(d time.Duration) messages.Time { return messages.Time{Time: now.Add(-d)} }
+	fine := func() Status {
+		read, began := ago(time.Second), ago(time.Minute)
+		return Status{At: ago(0), Programs: []bus.ProgramStatus{{Program: "mandate-consumer"}, {Program: "mail-consumer"}, {Program: "log-poller"}},
+			Queues: []Queue{{Operation: messages.Enroll, Untaken: 3, FirstFree: &began}}, Poller: Poller{ReadThrough: &read},
+			Streams: []Stream{{Name: "S", Bytes: 80, MaxBytes: 100, Replicas: 3, Current: 3}, {Name: "T", Bytes: 9, MaxBytes: -1}}, Storage: Storage{Bytes: 80, Limit: 100}}
+	}
+	outcomes := func(of ...Outcome) func(*Status) { return func(s *Status) { s.Outcomes = of } }
+	for _, c := range []struct {
+		spoil func(*Status)
+		want  []string
+	}{
+		{func(*Status) {}, nil},
+		{func(s *Status) { s.Programs = s.Programs[1:] }, []string{"missing: no mandate-consumer answers: does one run?"}},
+		{func(s *Status) { s.Programs[0].Host, s.Programs[0].Faults = "pod", []string{"no disk"} }, []string{"nobody_ready: mandate-consumer on pod: no disk"}},
+		{func(s *Status) {
+			held := []bus.Hold{{Operation: messages.Enroll, Why: "it answers 503", Since: ago(3 * time.Minute)}}
+			s.Programs[0].Holds = held
+			s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mandate-consumer", Holds: held})
+		}, []string{"held: mandate.enroll is held for 3m: it answers 503"}},
+		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) }, []string{"backlog: mandate.enroll: 3 wait that nobody took, the oldest for 16m"}},
+		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until }, []string{"paused: mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime)}},
+		{func(s *Status) {
+			until := ago(-time.Hour)
+			s.Queues[0].PausedUntil, s.Queues[0].Pause = &until, &Pause{"olga", "INC-4711"}
+		}, []string{"paused: mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime) + " by olga: INC-4711"}},
+		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []string{"log_lag: the sending log is read up to 6m ago"}},
+		{func(s *Status) { read := ago(9 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, nil},
+		{func(s *Status) { read := ago(11 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, []string{"transactions_lag: the transaction list is read up to 11m ago"}},
+		{func(s *Status) { marked := ago(61 * time.Minute); s.Transactions = &Poller{Marked: &marked} }, nil},
+		{func(s *Status) { marked := ago(3 * time.Hour); s.Transactions = &Poller{Marked: &marked} },
+			[]string{"no_transaction_poller: no transaction-poller answers, and none has read the list for 3h: does one run?"}},
+		{func(s *Status) { s.Streams[0].Bytes = 81 }, []string{"stream_fills: S has 81% of its maximum size"}},
+		{func(s *Status) { s.Streams[0].Current = 2 }, []string{"replicas: S has 2 of 3 replicas"}},
+		{func(s *Status) {
+			oldest := ago(time.Hour)
+			s.Queues[0].Oldest, s.Streams[0].Name, s.Streams[0].Created = &oldest, bus.MandateEvents, ago(59*time.Minute)
+		}, []string{"restored: MANDATE_EVENTS was made at 2026-01-02 02:05:05, after requests of mandate.enroll that still wait: whether these were run before is not known to it"}},
+		{func(s *Status) {
+			oldest := ago(time.Hour)
+			s.Queues[0].Oldest, s.Streams[0].Name, s.Streams[0].Created = &oldest, bus.MandateEvents, ago(61*time.Minute)
+		}, nil},
+		{func(s *Status) { s.Streams[0].Name, s.Streams[0].Bytes = bus.MailRequests, 96 },
+			[]string{"queue_full: MAIL_REQUESTS has 96% of its maximum size: new requests are refused"}},
+		{func(s *Status) { *s.Poller.ReadThrough = ago(11 * time.Minute) }, []string{"log_not_read: the sending log is read up to 11m ago"}},
+		{func(s *Status) {
+			s.Programs[0].Host, s.Programs[0].Faults = "pod", []string{"no disk"}
+			s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mandate-consumer"})
+		}, []string{"not_ready: mandate-consumer on pod: no disk"}},
+		{outcomes(Outcome{Operation: messages.Enroll, State: messages.Failed, Count: 8},
+			Outcome{Operation: messages.Enroll, State: messages.Succeeded, Count: 21}, Outcome{Operation: messages.Enroll, State: messages.Uncertain, Count: 5}),
+			[]string{"failing: mandate.enroll: 8 of 34 failed in the last hour", "uncertain: mandate.enroll: 5 ended uncertain in the last hour"}},
+		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 5, Recent: 5},
+			Outcome{Operation: messages.Send, State: messages.Accepted, Count: 2000, Recent: 95}),
+			[]string{"failing: mail.send: 5 of 100 failed in the last 15m"}},
+		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 4}, Outcome{Operation: messages.Send, State: messages.Resolved, Count: 9}), nil},
+		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 7}, Outcome{Operation: messages.Send, State: messages.Accepted, Count: 193}), nil},
+		{outcomes(Outcome{Operation: messages.Delivery, State: messages.Overdue, Count: 3}),
+			[]string{"overdue: 3 recipients do not show in the sending log, reported in the last hour"}},
+		{func(s *Status) { s.Storage.Bytes = 99 }, []string{"storage: its storage is 99% full"}},
+	} {
+		s := fine()
+		c.spoil(&s)
+		if got := ids(Problems(s), func(p Problem) string { return p.Kind + ": " + p.What }); !slices.Equal(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// Status, the console's banner and the alerts call the same things wrong, from the same thresholds on.
+func TestEveryAlertNamesAProblem(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../deploy/k8s/components/monitoring/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string]string{}
+	for _, rule := range strings.Split(string(text), "- alert: ")[1:] {
+		name, rest, _ := strings.Cut(rule, "\n")
+		rules[name] = strings.Join(strings.Fields(rest), " ")
+	}
+	named := map[string]bool{}
+	severity := regexp.MustCompile(`severity: (\w+)`)
+	for _, k := range ProblemKinds {
+		if (len(k.Alerts) == 0) != (k.Why != "") {
+			t.Errorf("%s: has the alerts %q and says why there is none: %q", k.Kind, k.Alerts, k.Why)
+		}
+		for _, alert := range k.Alerts {
+			named[alert] = true
+			if of := severity.FindStringSubmatch(rules[alert]); of == nil || of[1] != string(k.Severity) {
+				t.Errorf("%s: is %s, and its alert %s %q", k.Kind, k.Severity, alert, of)
+			}
+		}
+	}
+	for alert := range rules {
+		if _, alone := AlertsAlone[alert]; alone == named[alert] {
+			t.Errorf("%s: is alone %t, and named by a problem %t", alert, alone, named[alert])
+		}
+	}
+	for alert := range AlertsAlone {
+		if rules[alert] == "" {
+			t.Errorf("%s: there is no such alert", alert)
+		}
+	}
+	for alert, want := range map[string]string{
+		"ErrandBacklog":         fmt.Sprintf("> %g * sum", longWait.Seconds()),
+		"ErrandPollLag":         fmt.Sprintf("> %g for", longLag.Seconds()),
+		"ErrandTransactionsLag": fmt.Sprintf("> %g for", listLag.Seconds()),
+		"ErrandNoPollerAtWork":  fmt.Sprintf("[%gm]", stoppedRead.Minutes()),
+		"ErrandStreamFills":     fmt.Sprintf("> %g * max", fullPart),
+		"ErrandQueueRefuses":    fmt.Sprintf("> %g * max", refusesPart),
+		"ErrandFailing":         fmt.Sprintf("[%gm])) >= clamp_min(%g * sum", recentWindow.Minutes(), failedPart),
+		"ErrandFailing ":        fmt.Sprintf(", %d)", failedMost),
+		"ErrandOverdue":         fmt.Sprintf("[%gh]", window.Hours()),
+		"ErrandUncertain":       `outcome="uncertain"`,
+		"ErrandReplicas":        "errand_stream_replicas_current",
+	} {
+		if rule := rules[strings.TrimSpace(alert)]; !strings.Contains(rule, want) {
+			t.Errorf("%s: its rule lacks %q: %s", alert, want, rule)
+		}
+	}
+}
