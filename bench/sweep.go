@@ -127,7 +127,8 @@ func logPage(rows, page, limit int, newest time.Time) []byte {
 		at := newest.Add(-time.Duration(i) * time.Second)
 		b = at.AppendFormat(append(b, `{"created_at":"`...), time.RFC3339)
 		b = fmt.Appendf(b, `","envelope_id":"%018x","interface":"api","domain":"example.test","from":"sender@example.test",`+
-			`"to":"payer%d@example.test","delivered":1,"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test","response":"250 2.0.0 OK %x"}}`,
+			`"to":"payer%d@example.test","delivered":1,"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test",`+
+			`"response":"250 2.0.0 OK %x"}}`,
 			at.UnixMilli(), i, i)
 	}
 	return fmt.Appendf(b, `],"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d}}`, rows, (rows+limit-1)/limit, page, limit)

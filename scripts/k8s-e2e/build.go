@@ -70,7 +70,7 @@ func (b *build) check() error {
 
 // place has the directories that every command uses.
 type place struct {
-	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"For binaries and a cluster; default: errand-k8s in the user's cache."`
+	Cache string `env:"ERRAND_K8S_CACHE" type:"path" placeholder:"DIR" help:"For binaries and a cluster; default: the user's cache."`
 	Bin   string `type:"existingdir" placeholder:"DIR" help:"Use these binaries instead of building them."`
 }
 
