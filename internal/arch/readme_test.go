@@ -9,7 +9,7 @@ import (
 )
 
 // What readers copy is compiled and run: every fenced block of Go in these documents, and of shell in the first two, is part
-// of an example, apart from its indentation. The block of shell in docs/use/publish.md has a test of its own.
+// of an example, apart from its indentation. The block of shell in docs/use/publish.md has its own test.
 func TestTheSnippetsOfTheReadmeAreFromExamplesThatRun(t *testing.T) {
 	examples := ""
 	eachFile(t, func(name string, text []byte) {

@@ -97,7 +97,7 @@ func (s *served) dial() *client {
 	return c
 }
 
-// status is that of the next answer; 0: the connection is closed without one.
+// status is the status of the next answer; 0 if the connection is closed without one.
 func (c *client) status(method string) int {
 	r, err := http.ReadResponse(c.from, &http.Request{Method: method})
 	if err != nil {
@@ -180,7 +180,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// Each header that is read takes far more memory than it had bytes; whoever reaches the port can send some.
+// Each header that is read takes far more memory than it had bytes, and anybody who reaches the port can send some.
 func TestHeadersWithoutEndTakeLittleMemory(t *testing.T) {
 	serving(t, func(s *served) {
 		flood := strings.Builder{}

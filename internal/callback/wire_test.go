@@ -32,7 +32,7 @@ func TestBrokenSendersAreAnswered(t *testing.T) {
 		"an escaped slash, twice":      {"GET", "GET " + own[:slash] + "%252F" + own[slash+1:] + host + "\r\n", 404, 0},
 		"dots":                         {"GET", "GET /a/.." + own + host + "\r\n", 200, 1},
 		"dots at the end":              {"GET", "GET " + own + "/." + host + "\r\n", 404, 0},
-		"an escape that is none":       {"GET", "GET " + own + "%zz" + host + "\r\n", 400, 0},
+		"an invalid escape":            {"GET", "GET " + own + "%zz" + host + "\r\n", 400, 0},
 		"a very long path":             {"GET", "GET /" + strings.Repeat("a", 10<<10) + own + host + "\r\n", 200, 1},
 		"a path beyond all":            {"GET", "GET /" + strings.Repeat("a", 30<<10) + own + host + "\r\n", 431, 0},
 		"many headers":                 {"GET", "GET " + own + host + strings.Repeat("A: b\r\n", 5000) + "\r\n", 431, 0},
@@ -52,10 +52,10 @@ func TestBrokenSendersAreAnswered(t *testing.T) {
 		"two lengths":                {"POST", "POST " + own + host + "Content-Length: 3\r\nContent-Length: 4\r\n\r\n1234", 400, 0},
 		"chunks and a length": {"POST", "POST " + own + host +
 			"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 200, 1},
-		"no length that there is": {"POST", "POST " + own + host + "Content-Length: -1\r\n\r\n", 400, 0},
-		"a length beyond all":     {"POST", "POST " + own + host + "Content-Length: 9223372036854775807\r\n\r\n", 413, 0},
-		"chunks that never end":   {"POST", "POST " + own + host + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n", 408, 0},
-		"chunks that are none":    {"POST", "POST " + own + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, 0},
+		"a negative length":     {"POST", "POST " + own + host + "Content-Length: -1\r\n\r\n", 400, 0},
+		"a length beyond all":   {"POST", "POST " + own + host + "Content-Length: 9223372036854775807\r\n\r\n", 413, 0},
+		"chunks that never end": {"POST", "POST " + own + host + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n", 408, 0},
+		"invalid chunks":        {"POST", "POST " + own + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, 0},
 		"more chunks than are taken": {"POST", "POST " + own + host + "Transfer-Encoding: chunked\r\n\r\n" +
 			strings.Repeat("4000\r\n"+strings.Repeat("a", 1<<14)+"\r\n", 5), 413, 0},
 		"gzip":                          {"POST", "POST " + own + host + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b", 200, 1},
@@ -82,7 +82,7 @@ func TestBrokenSendersAreAnswered(t *testing.T) {
 	}
 }
 
-// A sender that gives up, and a program that ends, lose no callback that came whole.
+// A sender that gives up, and a program that ends, lose no callback that arrived completely.
 func TestWhatCameWholeIsStoredWhateverEnds(t *testing.T) {
 	serving(t, func(s *served) {
 		var stored []string

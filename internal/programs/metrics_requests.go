@@ -91,7 +91,7 @@ type countingLog struct {
 	metrics requestMetrics
 }
 
-// Append stores an event. Errors are those of the log.
+// Append stores an event. Errors are the log's.
 func (l countingLog) Append(ctx context.Context, r history.Record) (uint64, error) {
 	sequence, err := l.Log.Append(ctx, r)
 	if body, ok := r.Event.Body.(*messages.DeferredBody); ok && err == nil {

@@ -26,7 +26,7 @@ import (
 )
 
 // A request that makes several calls at once is still one busy worker; one that waits for
-// a retry is none.
+// a retry is not busy.
 func TestBusyWorkersAreRequestsInCalls(t *testing.T) {
 	for _, c := range []struct {
 		one, other int

@@ -15,7 +15,7 @@ import (
 type reload struct {
 	every time.Duration // minimum time between two reloads: the interval of probes
 	log   zerolog.Logger
-	// secrets gives the client the current secrets and reports whether any has changed. After an error, which
+	// secrets sets the client's secrets to the current ones and reports whether any has changed. After an error, which
 	// quotes no secret, the client keeps those it has. nil means that no secret is in a file.
 	secrets func() (changed bool, err error)
 

@@ -233,7 +233,7 @@ func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
 	}
 }
 
-// The headers that publishers and subscribers see are those of docs/use/reference.md.
+// The headers that publishers and subscribers see are listed in docs/use/reference.md.
 func TestTheHeadersOfTheDocumentAreThoseOfMessages(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(docs, "use", "reference.md"))
 	if err != nil {

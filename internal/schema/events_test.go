@@ -138,7 +138,7 @@ func fill(v reflect.Value, full bool) {
 	}
 }
 
-// Whoever reads events ignores what it does not know; whoever writes requests is told.
+// Readers of events ignore fields that they do not know; publishers of requests get an error.
 func TestEventsAreOpenAndRequestsAreClosed(t *testing.T) {
 	all := compiled(t)
 	for _, subject := range Subjects() {

@@ -146,7 +146,7 @@ var (
 	evidence = messages.BatchEvidence{Batch: 2, Count: 1000, Seen: 998}
 )
 
-// at is a time in seconds after that of the examples.
+// at is a time, in seconds after the time of the examples.
 func at(seconds int) messages.Time {
 	return messages.Time{Time: time.Date(2026, 1, 31, 8, 0, seconds, 0, time.UTC)}
 }

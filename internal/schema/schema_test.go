@@ -108,7 +108,7 @@ func TestEverySchemaHasAnExampleThatIsValid(t *testing.T) {
 	}
 }
 
-// The examples of docs/use/reference.md are those of its schemas.
+// The examples of docs/use/reference.md are valid by its schemas.
 func TestTheExamplesOfMessagesAreValid(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(docs, "use", "reference.md"))
 	if err != nil {

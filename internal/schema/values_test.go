@@ -42,7 +42,7 @@ var (
 		`{"bucket":"b","name":"n","digest":null}`, `{"bucket":"b","name":"n","digest":"SHA-256=AAAA"}`,
 		`{"bucket":"b","name":"n","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU=","chunks":1}`,
 	}, empties...), append(numbersIn(numbers), idsOfStreams()...)...)
-	// headerNames are those of mails that are in use, and some that are not.
+	// headerNames are names of mail headers, in use or not.
 	headerNames = strings.Fields(`From To Cc Bcc Subject Reply-To Return-Path Sender Message-ID Received DKIM-Signature Content-Type
 		Content-Transfer-Encoding MIME-Version
 		Resent-From Resent-To resent-date Date In-Reply-To References Comments Keywords List-Id List-Unsubscribe List-Unsubscribe-Post List-Help
@@ -62,7 +62,7 @@ func idsOfStreams() (all []string) {
 	return all
 }
 
-// numbersIn are those of the texts that JSON takes for numbers.
+// numbersIn returns the texts that JSON takes for numbers.
 func numbersIn(texts []string) (all []string) {
 	for _, text := range texts {
 		if json.Valid([]byte(text)) {

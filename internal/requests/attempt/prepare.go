@@ -11,7 +11,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// prepare does what is due before a call: it gives up, looks what became of an earlier one,
+// prepare does what is due before a call: it gives up, looks up what became of an earlier one,
 // announces. ended: there will be no call. It does nothing that was done just before.
 func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 	for {

@@ -130,7 +130,7 @@ func (h *harness) open(header, body string, n uint64) *delivery[messages.EnrollR
 	return d
 }
 
-// deliver settles a message as the n-th delivery of a request, and gives what the server is
+// deliver settles a message as the n-th delivery of a request, and returns what the server is
 // answered: "+ACK" or "nak 5s".
 func (h *harness) deliver(ctx context.Context, body string, n uint64) string {
 	h.t.Helper()
@@ -148,7 +148,7 @@ func (h *harness) deliver(ctx context.Context, body string, n uint64) string {
 	return fmt.Sprintf("nak %v", nak.Delay.Round(time.Second))
 }
 
-// events are those of the log: "a1 succeeded", with the stream's own ids named own.
+// events lists the log's events: "a1 succeeded", with ids that the queue gives named own.
 func (h *harness) events() (all []string) {
 	for _, e := range h.log.Events() {
 		tokens := strings.Split(e.Subject, ".")
@@ -169,7 +169,7 @@ func (h *harness) name(id string) string {
 	return "own"
 }
 
-// dead is the last dead letter; nil: there is none.
+// dead is the last dead letter, or nil.
 func (h *harness) dead() *jetstream.RawStreamMsg {
 	h.t.Helper()
 	s, err := h.js.Stream(h.t.Context(), bus.DeadLetters)

@@ -47,9 +47,9 @@ func TestARequestWithoutAnOutcomeComesBack(t *testing.T) {
 		prior func()
 		want  string
 	}{
-		{what: "a fault of ours", err: errors.New("broken"), n: 1, want: "nak 5s"},
-		{what: "a fault of ours, the third time", err: errors.New("broken"), n: 3, want: "nak 20s"},
-		{what: "a fault of ours, for ever", err: errors.New("broken"), n: 1 << 40, want: "nak 1m0s"},
+		{what: "a fault of the program", err: errors.New("broken"), n: 1, want: "nak 5s"},
+		{what: "a fault of the program, the third time", err: errors.New("broken"), n: 3, want: "nak 20s"},
+		{what: "a fault of the program, for ever", err: errors.New("broken"), n: 1 << 40, want: "nak 1m0s"},
 		{what: "another worker wrote", err: fmt.Errorf("store: %w", history.ErrFenced), n: 3, want: "nak 1s"},
 		{what: "deferred", err: &history.RetryLaterError{At: time.Now().Add(time.Hour)}, n: 3, want: "nak 1h0m0s"},
 		{what: "due already", err: &history.RetryLaterError{At: time.Now().Add(-time.Hour)}, n: 3, want: "nak 0s"},
@@ -125,7 +125,7 @@ func TestADeadLetterOfARepeatSaysWhatTheFirstDid(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		stored []messages.State
-		reason string // "": there is no dead letter
+		reason string // "" without a dead letter
 	}{
 		{"it succeeded", []messages.State{messages.Succeeded}, ""},
 		{"it failed", []messages.State{messages.Failed}, "refused"},

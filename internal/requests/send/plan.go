@@ -62,7 +62,7 @@ type planner struct {
 
 	once      sync.Once     // makes the channels
 	comparing chan struct{} // has room for maxComparing: lists of more than manyTexts
-	filtering chan struct{} // has room for one: whoever compares a list with a filter
+	filtering chan struct{} // has room for one: a list that is compared with a filter
 }
 
 // plan finds the invalid recipients and the duplicates of a list and counts what

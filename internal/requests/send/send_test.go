@@ -211,8 +211,9 @@ func TestARecordFindsItsRecipientsInAnyCase(t *testing.T) {
 		t.Fatalf("%d records", len(records))
 	}
 	from, keys := records[0].Parties()
-	if from != messages.KeyOf("shop@example.test") || !slices.Equal(keys, []messages.Key{messages.KeyOf(to[1]), messages.KeyOf(to[1]), messages.KeyOf(to[2])}) {
-		t.Errorf("the keys are %v and %v", from, keys)
+	wantKeys := []messages.Key{messages.KeyOf(to[1]), messages.KeyOf(to[1]), messages.KeyOf(to[2])}
+	if from != messages.KeyOf("shop@example.test") || !slices.Equal(keys, wantKeys) {
+		t.Errorf("the keys are %v and %v, want %v", from, keys, wantKeys)
 	}
 	if u.to[to[0]] != 1 || u.to[to[1]] != 1 {
 		t.Errorf("sent to %v", u.to)
