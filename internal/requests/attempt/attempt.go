@@ -169,7 +169,7 @@ func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], e
 		}
 		r.found = Deadline{} // what was found out before the wait may no longer hold
 		if r.Stopping() {
-			r.later(failed, r.Policy.Defer(r.Prior.Waited()))
+			r.later(failed, r.nextWait())
 			return r.finish(nil)
 		}
 	}
@@ -200,8 +200,7 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 	ctx, cancel := context.WithDeadline(ctx, r.deadline.monotonic) // paused past it, we must not call
 	defer cancel()
 	if r.deadline.passed(time.Now()) { // the worker stood still between announcing and calling
-		return &clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy,
-			Message: "the call did not begin in time", Err: context.DeadlineExceeded}, nil
+		return r.busy("the call did not begin in time", context.DeadlineExceeded), nil
 	}
 	r.counted, r.allowed, r.asked = false, Deadline{}, 0
 	r.result.AfterUnknown = r.result.AfterUnknown || r.Unknown != ""

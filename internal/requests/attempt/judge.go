@@ -27,7 +27,7 @@ func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended boo
 	case clients.Busy:
 		r.Permit.Observe(seen)
 		if !again {
-			r.later(e, max(r.Policy.Defer(r.Prior.Waited()), e.RetryAfter))
+			r.later(e, max(r.nextWait(), e.RetryAfter))
 		}
 		return !again, nil
 	case clients.Held:
@@ -42,7 +42,7 @@ func (r *run[T]) judge(ctx context.Context, failed error, again bool) (ended boo
 	if ended, err := r.look(ctx, true); err != nil || ended || again {
 		return ended, err
 	}
-	r.later(e, r.Policy.Defer(r.Prior.Waited()))
+	r.later(e, r.nextWait())
 	return true, nil
 }
 
@@ -53,7 +53,7 @@ func (r *run[T]) look(ctx context.Context, fresh bool) (ended bool, err error) {
 	case ctx.Err() != nil:
 		return false, context.Cause(ctx)
 	case err != nil:
-		wait := r.Policy.Defer(r.Prior.Waited())
+		wait := r.nextWait()
 		if e, ok := errors.AsType[*clients.Error](err); ok {
 			wait = max(wait, e.RetryAfter)
 		}
@@ -130,7 +130,7 @@ func (r *run[T]) held(err error) {
 	}
 	wait := r.Policy.Max
 	if r.Unknown != "" { // each further call is a risk: rather seldom than soon
-		wait = r.Policy.Defer(r.Prior.Waited())
+		wait = r.nextWait()
 	}
 	r.later(e, wait)
 }
@@ -150,4 +150,12 @@ func (r *run[T]) describe(e *clients.Error) {
 	if r.result.Message == "" {
 		r.result.Message = e.Error()
 	}
+}
+
+// nextWait is how long the request waits when it is deferred now.
+func (r *run[T]) nextWait() time.Duration { return r.Policy.Defer(r.Prior.Waited()) }
+
+// busy is the error of a call that was not made because of err.
+func (r *run[T]) busy(message string, err error) *clients.Error {
+	return &clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy, Message: message, Err: err}
 }

@@ -7,7 +7,6 @@ import (
 
 	"errand/internal/history"
 	"errand/internal/retry"
-	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
 
@@ -76,8 +75,7 @@ func (r *run[T]) await(ctx context.Context) error {
 	case r.deadline == Deadline{}:
 		return &history.RetryLaterError{At: time.Now(), Cause: err}
 	default:
-		r.later(&clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy,
-			Message: "the program ended before the call could be made", Err: err}, r.Policy.Defer(r.Prior.Waited()))
+		r.later(r.busy("the program ended before the call could be made", err), r.nextWait())
 	}
 	return nil
 }
@@ -98,8 +96,7 @@ func (r *run[T]) announce(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.later(&clients.Error{Operation: string(r.History.Operation), Fate: clients.Busy, Reason: clients.ReasonBusy,
-			Message: "the record of the call could not be stored", Err: err}, r.Policy.Defer(r.Prior.Waited()))
+		r.later(r.busy("the record of the call could not be stored", err), r.nextWait())
 	}
 	return nil
 }
