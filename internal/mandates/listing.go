@@ -1,12 +1,14 @@
-// Package mandates reads what the e-mandate service's transaction list shows under an order
-// number, says what that proves, and looks requests up again for as long as it takes.
+// Package mandates knows what the e-mandate service's transaction list shows of an order number:
+// what a record says, what the records prove of a call, and when to look again.
 //
-//	event ─► Look at each age ─► Read the list ─► Proof ─┬─ nothing more to find ─► the next event
-//	                                                    └─ else ─────────────────► its next age
+//	event ─► FollowUp: Look at each age ─► Read ─► Listing ─► Proof
+//	                                                └─ ReadRecord ─► Decided
 //
-//	listing.go  the records of an order number, and what they prove
-//	record.go   what a record says
-//	lookup.go   looks at growing ages; of what is open it remembers nothing but a place in the stream for each age
+//	record.go    what one record says
+//	listing.go   the records of an order number, and what they prove
+//	followup.go  looks at growing ages; it remembers one place in the stream for each age, and no request
+//
+// What a status or a missing record means is decided here alone; callers add what they do about it.
 package mandates
 
 import (
@@ -21,9 +23,9 @@ import (
 // Listing is what the transaction list shows under an order number.
 type Listing struct {
 	Records []json.RawMessage
-	Others  bool // it shows records of other order numbers: it is not narrowed
-	Cut     bool // there may be more than was read, or it shows fewer than it counts
-	Hidden  bool // nothing at all is listed, whatever the order number
+	Others  bool // there are records of other order numbers: the list is not narrowed
+	Cut     bool // there may be more than was read, or the list shows fewer than it counts
+	Hidden  bool // the list is empty, whatever the order number
 }
 
 // Proof is what a listing proves of a call.
@@ -36,7 +38,7 @@ const (
 	NotListed
 )
 
-// Proof is what the listing proves of a call that was made for its order number.
+// Proof returns what the listing proves of a call for its order number.
 func (l Listing) Proof() Proof {
 	switch {
 	case len(l.Records) > 0:
@@ -47,7 +49,7 @@ func (l Listing) Proof() Proof {
 	return NotListed
 }
 
-// Flaw says why a listing without the order number proves nothing.
+// Flaw returns why a listing without the order number proves nothing.
 func (l Listing) Flaw() string {
 	switch {
 	case l.Others:
@@ -58,9 +60,8 @@ func (l Listing) Flaw() string {
 	return "it shows nothing at all"
 }
 
-// Since leaves out the records that were created before a time: they are of an earlier
-// enrollment with the same order number. Whether one of unknown age is ours is not known, so
-// that nothing else is concluded from the list's silence.
+// Since leaves out the records that were created before a time: they belong to an earlier
+// enrollment with the same order number. Beside them the absence of a record proves nothing.
 func (l Listing) Since(began time.Time, zone *time.Location) Listing {
 	records := l.Records
 	l.Records = nil
@@ -78,13 +79,13 @@ func (l Listing) Since(began time.Time, zone *time.Location) Listing {
 const (
 	// MaxPages bounds a look at a list that is not narrowed to the order number.
 	MaxPages = 40
-	// maxEvidence is how many bytes of records are kept, if there is more than one: as many as
-	// an uncertain event carries.
+	// maxEvidence is how many bytes of records are kept, if there is more than one: an uncertain
+	// event carries no more.
 	maxEvidence = 256 << 10
 )
 
-// Read reads at most so many pages of the list under the order number of a filter. stop, which may be nil,
-// ends the waits between its tries.
+// Read reads up to a number of pages of the list under a filter's order number. stop ends the waits
+// between tries; it may be nil.
 func Read(ctx context.Context, stop <-chan struct{}, upstream *mandate.Client, p retry.Policy, filter mandate.Filter, pages int) (Listing, error) {
 	return retry.Read(ctx, stop, p, func(ctx context.Context) (found Listing, err error) {
 		size, read, total, missing := 0, 0, 0, false

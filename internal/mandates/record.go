@@ -8,15 +8,15 @@ import (
 	"errand/pkg/messages"
 )
 
-// Record is what a record of the transaction list says, each as a text without the space around
-// it. What the record lacks, or has as neither a text nor a number, is "".
+// Record is what a record of the transaction list says. Every field is trimmed; one that is missing,
+// or neither a text nor a number, is "".
 type Record struct {
 	ID, Type, CreatedAt, Order, Status, Description string
 
 	MandateOrder, MandateStatus, MandateDescription string // of the mandate within it
 }
 
-// ReadRecord reads a record; what cannot be read of it is left out.
+// ReadRecord reads a record, as far as it can be read.
 func ReadRecord(raw json.RawMessage) Record {
 	var r struct {
 		ID          any `json:"id"`
@@ -29,13 +29,13 @@ func ReadRecord(raw json.RawMessage) Record {
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	_ = d.Decode(&r) // what cannot be read has no fields
+	_ = d.Decode(&r) // what cannot be read stays empty
 	mandate, _ := r.Mandate.(map[string]any)
 	return Record{ID: text(r.ID), Type: text(r.Type), CreatedAt: text(r.CreatedAt), Order: text(r.Order), Status: text(r.Status), Description: text(r.Description),
 		MandateOrder: text(mandate["order_number"]), MandateStatus: text(mandate["status"]), MandateDescription: text(mandate["status_description"])}
 }
 
-// text is a string without the space around it, or a number as it is written; "" of anything else.
+// text returns a string, trimmed, or a number as it is written; "" for anything else.
 func text(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -46,13 +46,12 @@ func text(v any) string {
 	return ""
 }
 
-// Deduction reports whether the record is of a deduction; else it is of an application.
+// Deduction reports whether the record is a deduction; otherwise it is an application.
 func (r Record) Deduction() bool { return strings.EqualFold(r.Type, "Deduction") }
 
-// Decided is what the status says became of it: succeeded, failed, or "" while it may become
-// either. The codes but 3 are not shown by the upstream; assumed, see
-// docs/why/adr/0004-sandbox-assumptions.md. One that is not known is neither, so that it is never
-// taken for the end of a mandate.
+// Decided returns what the status says became of the mandate: succeeded, failed, or "" while it may
+// become either. Codes other than 3 are not shown by the upstream; assumed, see
+// docs/why/adr/0004-sandbox-assumptions.md. An unknown code decides nothing.
 func (r Record) Decided() messages.State {
 	switch r.Status {
 	case "3":
@@ -63,14 +62,8 @@ func (r Record) Decided() messages.State {
 	return ""
 }
 
-// about reports whether a record is of an order number, its own or its mandate's. See Fold.
+// about reports whether a record, or its mandate, has an order number.
 func about(record json.RawMessage, order string) bool {
-	r, same := ReadRecord(record), func(listed string) bool { return listed != "" && Fold(listed) == Fold(order) }
-	return same(r.Order) || same(r.MandateOrder)
-}
-
-// Fold leaves out what does not distinguish two order numbers: who stores them may have
-// changed case and spaces.
-func Fold(order string) string {
-	return strings.ToLower(strings.Join(strings.Fields(order), ""))
+	r := ReadRecord(record)
+	return messages.SameOrder(r.Order, order) || messages.SameOrder(r.MandateOrder, order)
 }

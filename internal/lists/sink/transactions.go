@@ -87,7 +87,7 @@ func (t *Transactions) Request(ctx context.Context, sequence uint64) (string, er
 	return requestOf(subject), err
 }
 
-// Open gives the first event of an operation in a state: see mandates.Looks.
+// Open gives the first event of an operation in a state: see mandates.FollowUp.
 func (t *Transactions) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error) {
 	return t.events.Open(ctx, op, state, from, since)
 }

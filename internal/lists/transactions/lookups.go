@@ -45,7 +45,7 @@ type LookUps struct {
 
 // EnrollmentEvents are those of single enrollments.
 type EnrollmentEvents interface {
-	// Open gives the first event in a state: see mandates.Looks.
+	// Open gives the first event in a state: see mandates.FollowUp.
 	Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
 	// LastOf gives the last event of an operation and a request in a state, "*": in any; a
 	// zero one when there is none.
@@ -68,8 +68,8 @@ func (l *LookUps) Run(ctx context.Context) {
 	both.Wait()
 }
 
-func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State) *mandates.Looks {
-	return &mandates.Looks{What: what, Policy: l.Policy, Logger: l.Logger,
+func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Operation, state messages.State) *mandates.FollowUp {
+	return &mandates.FollowUp{What: what, Policy: l.Policy, Logger: l.Logger,
 		Next: func(ctx context.Context, from uint64, since time.Time) (history.Pending, error) {
 			return l.Events.Open(ctx, op, state, from, since)
 		},

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"errand/internal/mandates"
 	"errand/pkg/messages"
 )
 
@@ -152,4 +151,4 @@ func (o *orders) of(order uint64) []place {
 }
 
 // fold is the same for all spellings of an order number.
-func fold(order string) uint64 { return maphash.String(seed, mandates.Fold(order)) }
+func fold(order string) uint64 { return maphash.String(seed, messages.OrderKey(order)) }

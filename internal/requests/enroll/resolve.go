@@ -29,7 +29,7 @@ type Resolver struct {
 	// Held reports whether the service is not to be asked now.
 	Held func() bool
 	Log  history.Log
-	// Next returns the enrollments that ended uncertain: see mandates.Looks.
+	// Next returns the enrollments that ended uncertain: see mandates.FollowUp.
 	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
 	// Began returns when the first event of an enrollment before a sequence was stored; zero if
 	// that is not known now.
@@ -42,7 +42,7 @@ type Resolver struct {
 
 // Run works until ctx ends. What is open then is looked at again by the next program.
 func (r *Resolver) Run(ctx context.Context) {
-	looks := &mandates.Looks{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.Policy, Logger: r.Logger,
+	looks := &mandates.FollowUp{What: "an uncertain enrollment", Ages: retry.ResolveAges, Policy: r.Policy, Logger: r.Logger,
 		Next: r.Next, Held: r.Held,
 		Look: func(ctx context.Context, o history.Pending, _, age time.Duration) (bool, error) {
 			return r.look(ctx, o, age)

@@ -48,12 +48,12 @@ func (s *seen) look(_ context.Context, o history.Pending, _, age time.Duration) 
 	return true, nil
 }
 
-func looks(e *events, s *seen) *Looks {
-	return &Looks{What: "a thing", Ages: []time.Duration{time.Minute, 10 * time.Minute, time.Hour}, Policy: retry.Policy{Max: 10 * time.Second}, Logger: zerolog.Nop(),
+func looks(e *events, s *seen) *FollowUp {
+	return &FollowUp{What: "a thing", Ages: []time.Duration{time.Minute, 10 * time.Minute, time.Hour}, Policy: retry.Policy{Max: 10 * time.Second}, Logger: zerolog.Nop(),
 		Next: e.next, Look: s.look}
 }
 
-func (l *Looks) runFor(t *testing.T, d time.Duration) {
+func (l *FollowUp) runFor(t *testing.T, d time.Duration) {
 	ctx, stop := context.WithTimeout(t.Context(), d)
 	defer stop()
 	l.Run(ctx)
