@@ -39,14 +39,14 @@ type FollowUp struct {
 
 // queue holds the looks at one age. They are due in the order of the stream.
 type queue struct {
-	before, age, next time.Duration // next is the age after it; 0 for the last
-	from              uint64        // sequence after the last event taken
-	since             time.Time     // where the queue begins, then when the newest event taken was stored
-	asked             time.Time     // when the service was asked last
-	tries             int           // failed looks at the current event
-	failed            time.Time     // when the first of them failed
-	open              history.Pending  // the current event; zero: ask for the next one
-	due               time.Time     // when to look, or to ask
+	before, age, next time.Duration   // next is the age after it; 0 for the last
+	from              uint64          // sequence after the last event taken
+	since             time.Time       // where the queue begins, then when the newest event taken was stored
+	asked             time.Time       // when the service was asked last
+	tries             int             // failed looks at the current event
+	failed            time.Time       // when the first of them failed
+	open              history.Pending // the current event; zero: ask for the next one
+	due               time.Time       // when to look, or to ask
 }
 
 // Run works until ctx ends. The next process looks again at what is open then.

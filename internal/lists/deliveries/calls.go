@@ -20,8 +20,8 @@ type call struct {
 // calls holds recent calls with their recipients, the last state of each recipient, and
 // the requests that they are of. The zero value is ready.
 type calls struct {
-	// max is the maximum size, 0: unlimited. Beyond it the oldest requests are forgotten,
-	// about a million recipients at once, and their later rows have no match.
+	// max is the maximum size; 0 means no limit. Beyond it the oldest requests are forgotten, about
+	// a million recipients at once, and their later rows have no match.
 	max int
 
 	generations []*generation // oldest first
@@ -34,8 +34,8 @@ const (
 	batchCost   = 2
 )
 
-// generation is a part of the requests that is forgotten as a whole. All batches of a
-// request are in one.
+// generation is a part of the requests that is forgotten at once. A request's batches are all in
+// one.
 type generation struct {
 	requests   map[string]*request
 	batches    []batch
@@ -56,10 +56,10 @@ const (
 type request struct {
 	id         string
 	at         int64          // of its last event, milliseconds since 1970
-	batches    int32          // as it was started with; 0: unknown
+	batches    int32          // as it was started with; 0 if unknown
 	recipients int32          // likewise
 	accepted   int32          // recipients accepted according to the events so far
-	one        uint32         // its first batch in the generation, plus one; 0: unknown
+	one        uint32         // its first batch in the generation, plus one; 0 if unknown
 	others     map[int]uint32 // its other batches, by number
 	ended      ending
 	reported   reported
@@ -75,7 +75,7 @@ const (
 
 // reported is the last summary that was published.
 type reported struct {
-	note  uint64 // hash of its NoteOf; 0: there is none
+	note  uint64 // hash of its NoteOf; 0 if there is none
 	at    int64  // milliseconds since 1970
 	final bool
 }

@@ -11,8 +11,8 @@ import (
 // its answers. Assumed: that is the clock by which the log's times are written, and the
 // clocks of the mail consumer and the poller agree.
 //
-// A Date of whole seconds, in an answer that was asked for at one time and read at another,
-// leaves the offset between two bounds; those of the last answers narrow each other down.
+// A Date of whole seconds, in an answer that was asked for at one time and read at another, bounds
+// the offset on both sides; the last answers narrow each other's bounds.
 type clock struct {
 	mu   sync.Mutex // pages are read while rows are matched
 	last []bounds

@@ -1,23 +1,25 @@
-// Package deliveries turns the rows of the email service's sending log into events, finds
-// the request that each is of, and says what the log shows about requests. The service
-// gives a submission no id, so a row is matched to a call by what both have: the
-// recipient, the sender and the time of acceptance.
+// Package deliveries turns the rows of the email service's sending log into events, finds each
+// row's request, and sums up what the log shows of requests. A submission has no id at the
+// service, so a row is matched to a call by what both have: the recipient, the sender and the
+// time of acceptance.
 //
 //	Requests ─► calls by recipient ─┐
 //	Page ─► rows ─► Publish: match ─┴─► mail.delivery.<status>
 //	Swept ─► mail.delivery.overdue and .summary, mail.send.resolved
 //
-//	deliveries.go  the log as a list to sweep, and as what takes its rows
+//	deliveries.go  the log as the list and the sink of a sweeper
 //	row.go         a row: its identity, state, times and event; reply.go reads the reply in it
-//	requests.go    what the mail consumer publishes about its requests and calls
-//	calls.go       its calls; recipients.go what became of their recipients
-//	secrets.go     what the keys of recipients are made with
-//	match.go       the call that a row is of, by the times of clock.go
-//	ambiguous.go   rows that can be of several calls, counted for all of them
-//	note.go        what is learned from an event, by whichever poller it was published
+//	requests.go    reads what the mail consumer publishes about its requests and calls
+//	calls.go       recent calls; recipients.go what became of their recipients
+//	secrets.go     the secrets behind the keys of recipients
+//	match.go       a row's call, by the times of clock.go
+//	ambiguous.go   rows that may be of several calls, counted for all of them
+//	note.go        learns from events, whichever poller published them
 //	resolve.go     requests of unknown fate that rows prove to have been sent
-//	report.go      summaries, and recipients that are overdue
-//	erase.go       what is not published of people who were erased
+//	report.go      summaries, and overdue recipients
+//	erase.go       forgets people who were erased
+//
+// Only match.go decides whose a row is, and only an exact match may prove anything.
 package deliveries
 
 import (
@@ -41,7 +43,7 @@ type Store interface {
 	// since the last call; the first time all that are kept. The leadership is taken once
 	// the sequence has ended without an error.
 	Learn(ctx context.Context) iter.Seq2[StoredEvent, error]
-	// Kept returns since when all events are kept; zero: none was ever dropped.
+	// Kept returns since when all events are kept; zero if none was ever dropped.
 	Kept(ctx context.Context) (time.Time, error)
 	// Publish begins to store events, as sweep.Sink.Publish does.
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
@@ -55,9 +57,9 @@ type Config struct {
 	Read         func(ctx context.Context, page, limit int) (mail.LogPage, error)
 	Store        Store
 	Requests     Requests
-	Recipients   int           // maximum number of recipients to remember, and what takes as much memory; 0: unlimited
+	Recipients   int           // maximum number of recipients to remember, or of what takes as much memory; 0 means no limit
 	ReportAfter  time.Duration // when the summary of a request is final in any case
-	OverdueAfter time.Duration // when an accepted recipient without a row is overdue; 0: never
+	OverdueAfter time.Duration // when an accepted recipient without a row is overdue; 0 means never
 	Secrets      Secrets
 
 	// Published, if set, is called with the number of events of a status that were stored.
@@ -77,12 +79,12 @@ type Log struct {
 
 	erased map[string]struct{} // requests whose recipients were erased since this poller began
 
-	since     time.Time     // requests were read since then; zero: all
-	updated   time.Time     // when they were last read; zero: never
+	since     time.Time     // requests were read since then; zero if all were
+	updated   time.Time     // when they were last read; zero if never
 	unmatched []StoredEvent // learned events about requests that are not known yet
 	scanned   time.Time     // when all requests were last scanned
 
-	unreadable error // a record has keys of an unknown secret: nothing is done any more
+	unreadable error // a record has keys of an unknown secret: nothing is published
 }
 
 var (
@@ -97,14 +99,14 @@ func New(c Config) *Log {
 	return l
 }
 
-// forget forgets what was read and learned, which is all read and learned again.
+// forget forgets what was read and learned: all is read and learned again.
 func (l *Log) forget() {
 	l.calls, l.dirty, l.open = calls{max: l.Recipients}, map[string]struct{}{}, map[string]*unsettled{}
 	l.since, l.updated, l.scanned, l.unmatched = time.Time{}, time.Time{}, time.Time{}, nil
 }
 
-// heed forgets where an error of the store says so, and returns it.
-func (l *Log) heed(err error) error {
+// resetOn forgets all after ErrReset; it returns the error.
+func (l *Log) resetOn(err error) error {
 	if errors.Is(err, sweep.ErrReset) {
 		l.forget()
 	}
@@ -141,7 +143,7 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 			return
 		}
 		for e, err := range l.Store.Learn(ctx) {
-			if l.heed(err) != nil {
+			if l.resetOn(err) != nil {
 				yield(sweep.Stored{}, fmt.Errorf("deliveries: learn published events: %w", err))
 				return
 			}
@@ -164,17 +166,17 @@ func (l *Log) Learn(ctx context.Context) iter.Seq2[sweep.Stored, error] {
 // Kept returns since when all events are kept.
 func (l *Log) Kept(ctx context.Context) (time.Time, error) {
 	kept, err := l.Store.Kept(ctx)
-	return kept, l.heed(err)
+	return kept, l.resetOn(err)
 }
 
 // Mark stores how far the log was published.
-func (l *Log) Mark(ctx context.Context, m sweep.Mark) error { return l.heed(l.Store.Mark(ctx, m)) }
+func (l *Log) Mark(ctx context.Context, m sweep.Mark) error { return l.resetOn(l.Store.Mark(ctx, m)) }
 
 // LastMark returns the last mark.
 func (l *Log) LastMark(ctx context.Context) (sweep.Mark, error) { return l.Store.LastMark(ctx) }
 
-// lookBack is how much older than the last read of the requests a row may be, by both of its
-// times, that needs another one. A record is older than its call, so those of older rows have all been read.
+// lookBack limits how old a row may be, by both its times, for the requests to be read again before
+// it is matched: the records of older rows have been read.
 const lookBack = 24 * time.Hour
 
 // Publish begins to store an event for each row, under the request that it is of.
@@ -217,7 +219,7 @@ func (l *Log) store(ctx context.Context, events []messages.Event) (wait func() (
 		for _, e := range events[:stored] {
 			l.note(storedEvent(e, time.Now()))
 		}
-		return stored, l.heed(err)
+		return stored, l.resetOn(err)
 	}
 }
 

@@ -31,9 +31,9 @@ const (
 //
 //   - exact: the message was accepted during one call, and during no other one even if
 //     the two clocks differ by the row's skew. Nothing else proves that a call was accepted.
-//   - unique: there is one possible call; the message was accepted within that of it,
-//     or after a call of unknown fate, or the time of acceptance is unknown, or it may be
-//     of a call of another sender, whose bounces go to an address of its own.
+//   - unique: there is one possible call, but the message was accepted within the skew of it, or
+//     after a call of unknown fate, or at an unknown time, or perhaps in a call of another sender,
+//     whose bounces go to another address.
 //   - ambiguous: there are several possible calls.
 func (x *calls) match(r row) found {
 	c := x.candidates(r)

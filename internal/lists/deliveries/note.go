@@ -13,7 +13,7 @@ import (
 
 // StoredEvent is an event that was stored.
 type StoredEvent struct {
-	ID      sweep.ID  // of a row's state; zero: the event is about a whole request
+	ID      sweep.ID  // of a row's state; zero if the event is about a whole request
 	At      time.Time // when it was stored
 	State   messages.State
 	Request string // the request's id, or messages.Unmatched

@@ -12,7 +12,7 @@ import (
 // recipient is one address of one batch, and what became of it.
 type recipient struct {
 	batch    uint32
-	previous uint32 // the one before with the same address, plus one; 0: none
+	previous uint32 // the one before with the same address, plus one; 0 if there is none
 	status   status
 	proven   bool // there is a row that is certainly of this batch
 	overdue  bool // that was reported; it matters only while there is no row

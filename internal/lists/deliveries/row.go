@@ -49,7 +49,7 @@ func rowID(e mail.Entry) uint64 {
 var keySeed = maphash.MakeSeed()
 
 // rowsOf are the rows of a page. One whose own time is missing, or more than a day after
-// now, has that of a neighbour.
+// now, takes a neighbour's.
 func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 	rows := make([]sweep.Row[mail.Entry], len(entries))
 	var room [192]byte
@@ -110,7 +110,7 @@ func eventOf(e mail.Entry, id sweep.ID, now time.Time) messages.Event {
 }
 
 // row is what a match needs to know of a row of the sending log, by our clock: its times
-// are in milliseconds since 1970, 0: unknown.
+// are in milliseconds since 1970, 0 if unknown.
 type row struct {
 	to, from party
 	accepted int64 // when the upstream accepted the message
@@ -184,7 +184,7 @@ func acceptedAt(envelope string, created time.Time) time.Time {
 	return at
 }
 
-// envelopeTime is what an envelope_id is when it is read as a time; zero: it is none.
+// envelopeTime reads an envelope_id as a time; zero if it is not one.
 func envelopeTime(envelope string) time.Time {
 	var all [9]byte
 	if len(envelope) != hex.EncodedLen(len(all)) {

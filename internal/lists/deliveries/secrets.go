@@ -12,22 +12,22 @@ const maxSecrets = 2
 
 // Secrets are those that the mail consumer may have made the keys of addresses with.
 type Secrets struct {
-	Known []*messages.RecipientSecret // at most maxSecrets; none: keys are plain hashes
+	Known []*messages.RecipientSecret // at most maxSecrets; keys are plain hashes without any
 	// Plain, if set, is called with the id of each request whose record has plain keys,
 	// though there are secrets.
 	Plain func(request string)
 }
 
-// UnknownSecretError says that records of calls have keys of a secret that is not known. As
-// long as that is so nothing is published: rows of those calls would be taken for those
-// of others.
+// UnknownSecretError means that records of calls have keys of an unknown secret. Nothing is published
+// until it is known: rows of those calls would be matched to others.
 type UnknownSecretError struct {
 	Request string
 	ID      string // of the secret
 }
 
 func (e *UnknownSecretError) Error() string {
-	return fmt.Sprintf("deliveries: the record of request %s has keys of the secret %s, which is none of RECIPIENT_KEY here: give log-poller the mail-consumer's, and start it again", e.Request, e.ID)
+	return fmt.Sprintf("deliveries: the record of request %s has keys of the secret %s, which is not in RECIPIENT_KEY: "+
+		"give log-poller the mail-consumer's, and start it again", e.Request, e.ID)
 }
 
 // check looks at the secret of a record.

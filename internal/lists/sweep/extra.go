@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// extra is rows that were read otherwise than page by page.
+// extra is rows from another source than the pages, such as a look-up.
 type extra[T any] struct {
 	rows []Row[T]
 	done chan<- error // has room for one
@@ -14,9 +14,8 @@ type extra[T any] struct {
 
 func (s *Sweeper[T]) init() { s.once.Do(func() { s.asked = make(chan extra[T]) }) }
 
-// Publish has rows published that somebody has read otherwise, as if a page had shown them: each
-// state once. It waits until Run has the leadership, and until they are stored. They say nothing
-// of how far the list is known. It may be called at any time, by several.
+// Publish has rows from another source published, each state once. It waits until Run has the
+// leadership, and until they are stored. They do not move the mark. It is safe for concurrent use.
 func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 	s.init()
 	done := make(chan error, 1)
@@ -33,8 +32,8 @@ func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 	}
 }
 
-// pause waits, and publishes meanwhile what others have read, also where no page could be read yet:
-// whoever has read it can read the list. reset: see ErrReset.
+// pause waits, and publishes extra rows meanwhile, even if no page could be read yet. reset: an
+// error was ErrReset.
 func (r *run[T]) pause(ctx context.Context, wait time.Duration) (reset bool) {
 	end := time.NewTimer(wait)
 	defer end.Stop()
@@ -53,9 +52,8 @@ func (r *run[T]) pause(ctx context.Context, wait time.Duration) (reset bool) {
 	}
 }
 
-// serve publishes what others have read and wait with. No rows may have been found unknown that
-// are not being published yet: others may have published them when this returns. After an error
-// rows of pages may not be stored.
+// serve publishes the extra rows that wait. All unknown rows of pages must be under way: another
+// sweeper may have published them when serve returns. After an error rows of pages may not be stored.
 func (r *run[T]) serve(ctx context.Context) error {
 	for {
 		select {
@@ -79,8 +77,8 @@ func (r *run[T]) extra(ctx context.Context, rows []Row[T]) error {
 	if err := r.collect(ctx, 0); err != nil { // of pages
 		return err
 	}
-	r.otherwise = true
-	defer func() { r.otherwise = false }()
+	r.extraRows = true
+	defer func() { r.extraRows = false }()
 	before := r.stored
 	err := r.publish(ctx, r.unknown(rows))
 	if err == nil {

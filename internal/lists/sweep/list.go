@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// ID names one state of one row. It is the same in every process, and it is known again
-// from the event about that state.
+// ID names one state of one row, in every process and in the event about that state.
 type ID [16]byte
 
 // ParseID reads the id of a state as it is written in events: 32 hex digits.
@@ -25,48 +24,47 @@ func ParseID(text string) (id ID, ok bool) {
 type Row[T any] struct {
 	ID    ID
 	Key   uint64    // names the row whatever its state, within this process
-	At    time.Time // when the row was made, as the list says; zero: unknown
-	Final bool      // its state will not change any more
+	At    time.Time // when the row was made, as the list says; zero if unknown
+	Final bool      // its state will not change
 	Item  T
 }
 
 // Page is one page of the list.
 type Page[T any] struct {
 	Rows  []Row[T]
-	Total int // rows of the whole list, as the page says; 0: it does not say
-	Limit int // rows of a full page, as the page says; 0: it does not say
+	Total int // rows of the whole list, as the page says; 0 if it does not
+	Limit int // rows of a full page, as the page says; 0 if it does not
 }
 
 // List reads pages.
 type List[T any] interface {
-	// Page reads a page, from 1, of pages of limit rows. The rows may be fewer or more: an
-	// upstream may ignore limit. They are not used by the list any more. An error is one of
-	// pkg/clients; it is tried again.
+	// Page reads a page, from 1, of limit rows; fewer or more if the upstream ignores limit.
+	// The caller owns the rows. An error is one of pkg/clients; it is tried again.
 	Page(ctx context.Context, number, limit int) (Page[T], error)
 	// Earlier returns the states that a row may have been in before.
 	Earlier(row Row[T]) []ID
 }
 
-// Sink publishes rows as events. One sweeper at a time has the leadership; any other may
-// take it, and then knows everything that was stored before. No two calls overlap, but up
-// to inFlight waits may be outstanding.
+// Sink publishes rows as events. One sweeper at a time has the leadership; another may take it,
+// and then knows everything that was stored before. No two calls overlap, but up to inFlight
+// waits may be outstanding.
 type Sink[T any] interface {
-	// Learn takes the leadership and yields the states that were published, by any
-	// sweeper, since the last call; the first time all that are kept. The leadership is
-	// taken once the sequence has ended without an error. ErrReset: see there.
+	// Learn takes the leadership and yields the states that any sweeper published since the
+	// last call; the first time all that are kept. The leadership is taken when the sequence
+	// has ended without an error. It may return ErrReset.
 	Learn(ctx context.Context) iter.Seq2[Stored, error]
-	// Kept returns since when everything that was published is kept: a row that is older
-	// and not known has been published, as far as anybody can tell. Zero: nothing was ever
-	// dropped. It is asked before Learn. ErrReset: see there.
+	// Kept returns since when all events are kept: an older row that is not known counts as
+	// published. Zero means that no event was ever dropped. It is called before Learn, and
+	// may return ErrReset.
 	Kept(ctx context.Context) (time.Time, error)
-	// Publish begins to store an event for each row. wait returns how many of them, from
-	// the first, are certainly stored. ErrBehind: another sweeper has taken the leadership,
-	// or it is unknown whether some were stored; call Learn, after all outstanding waits.
-	// ErrReset: see there. Any other error: the same call would fail again.
+	// Publish begins to store an event for each row. wait returns how many, from the first,
+	// are certainly stored. ErrBehind means that another sweeper has taken the leadership, or
+	// that some may be stored: call Learn after all outstanding waits. After any other error
+	// but ErrReset the same call would fail again.
 	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
 	// Mark stores how far the list was published. Errors as those of Publish.
 	Mark(ctx context.Context, m Mark) error
-	// LastMark returns the last one that was stored; a zero one if there is none.
+	// LastMark returns the last mark that was stored; a zero one if there is none.
 	LastMark(ctx context.Context) (Mark, error)
 	// Swept is called after each sweep that came through. Errors as those of Publish.
 	Swept(ctx context.Context, s Swept) error
@@ -81,15 +79,15 @@ type Stored struct {
 // ErrBehind means that Learn must be called before more is published.
 var ErrBehind = errors.New("sweep: events of another sweeper must be learned first")
 
-// ErrReset means that events that were learned or stored may be gone, as where an older copy of
-// them was restored: all must be learned again, which the next Learn gives.
+// ErrReset means that events that were learned or stored may be gone, as after a restore of an
+// older copy: the next Learn yields all events again.
 var ErrReset = errors.New("sweep: events that were published are gone: all must be learned again")
 
 // Mark says how far the list was published.
 type Mark struct {
 	At              time.Time // when it was stored
 	CompleteThrough time.Time // every row made up to then was published
-	Since           time.Time // rows made before are not published; zero: all are
+	Since           time.Time // rows made before are not published; zero if all are
 	Total           int       // rows of the list, as its last page said
 	New             int       // events since the mark before
 	Order           Order     // of the list
@@ -99,5 +97,5 @@ type Mark struct {
 // Swept says what is known after a sweep.
 type Swept struct {
 	CompleteThrough time.Time
-	ReadAt          time.Time // when the last complete reading began; zero: there was none yet
+	ReadAt          time.Time // when the last complete reading began; zero if there was none
 }

@@ -13,7 +13,7 @@ import (
 // written while the acknowledgements of one are on their way.
 const inFlight = 3
 
-// publisher has rows published, each state once, whoever else publishes.
+// publisher has rows published, each state once, beside other sweepers.
 type publisher[T any] struct {
 	sink    Sink[T]
 	earlier func(Row[T]) []ID
@@ -128,8 +128,8 @@ func (p *publisher[T]) begin(ctx context.Context, rows []Row[T]) {
 	p.pages = append(p.pages, page[T]{rows, p.sink.Publish(context.WithoutCancel(ctx), rows)})
 }
 
-// collect waits until no more pages than these are being stored. What was not stored is
-// published again after it is known what others have stored.
+// collect waits until at most so many pages are being stored. What was not stored is published
+// again once it is known what other sweepers have stored.
 func (p *publisher[T]) collect(ctx context.Context, most int) error {
 	for try := 1; ; try++ {
 		rest, err := p.settle(most)
@@ -147,7 +147,7 @@ func (p *publisher[T]) collect(ctx context.Context, most int) error {
 	}
 }
 
-// settle waits until no more pages than these are being stored; for all after an error.
+// settle waits until at most so many pages are being stored, none after an error.
 func (p *publisher[T]) settle(most int) (rest []Row[T], err error) {
 	for len(p.pages) > most {
 		page := p.pages[0]

@@ -23,12 +23,12 @@ type reading struct {
 
 // Reading is a complete reading of the list, or of its newer part.
 type Reading struct {
-	Began          time.Time // every row that was listed then was read; zero: there was none yet
-	Back           time.Time // ... if it was made since then; zero: whenever it was made
+	Began          time.Time // every row that was listed then was read; zero if there was no reading
+	Back           time.Time // ... if it was made since then; zero if whenever it was made
 	Oldest, Newest time.Time // of the rows read
 }
 
-// newReading begins a reading back to a time; zero: of the whole list.
+// newReading begins a reading back to a time; zero means the whole list.
 func (r *run[T]) newReading(back time.Time) *reading {
 	return &reading{walk: newWalk(r.Limit), tolerance: r.Overlap, learned: r.learned, Reading: Reading{Began: time.Now(), Back: back}}
 }
@@ -78,9 +78,8 @@ const (
 	OldestFirst
 )
 
-// order is that of nearly all pages, and of nearly all rows on them: a few pages without order
-// may look as if they had one. It is the one that was known before if they show none, since all
-// their rows were made at about the same time.
+// order returns the order of nearly all pages and of nearly all rows on them: a few pages without
+// order may look as if they had one. It returns before if all rows were made at about the same time.
 func (r *reading) order(before Order) Order {
 	switch {
 	case r.high.Sub(r.low) <= r.tolerance:

@@ -26,7 +26,7 @@ const (
 type rounds struct {
 	began    time.Time     // the last one
 	near     time.Time     // when the last reading of what is not older than Overlap began
-	complete time.Time     // when the last complete one began; zero: there was none
+	complete time.Time     // when the last complete one began; zero if there was none
 	took     time.Duration // how long it took
 	recent   bool          // the one under way is of the newer part only
 	short    int           // in a row that were not complete and found nothing
@@ -44,7 +44,7 @@ func (r *rounds) pages(now time.Time, pace float64, most int) int {
 	return n
 }
 
-// share is the half of the pages that one of two readings gets; of an odd one each in turn.
+// share returns the half of the pages that near gets; near and scan take turns with an odd one.
 func (r *rounds) share(pages int) int {
 	half := pages / 2
 	if pages%2 == 1 {
@@ -97,8 +97,8 @@ func (r *run[T]) rest(ctx context.Context) error {
 	return r.step(ctx, &r.scan, scan)
 }
 
-// fail ends a sweep that failed. Rows that were read and could not be stored are read again
-// by other readings: those under way count them as read, so they are not complete any more.
+// fail ends a sweep that failed. Readings under way count rows as read that could not be stored, so
+// they are no longer complete.
 func (r *run[T]) fail() {
 	rest, _ := r.settle(0)
 	if len(rest) == 0 && !r.lost {

@@ -23,11 +23,11 @@ type run[T any] struct {
 	sweeping bool      // a sweep is under way, which counts what is stored
 }
 
-// readings are those of what is not new.
+// readings are the readings of rows that are not new.
 type readings struct {
 	reading Reading  // the last complete one
-	near    *reading // under way: what is not older than Overlap; nil: none
-	scan    *reading // under way: everything
+	near    *reading // under way, back to Overlap; nil if there is none
+	scan    *reading // under way, of everything; nil if there is none
 	rounds  rounds
 }
 
@@ -71,8 +71,8 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 // started reports whether the leadership was taken once.
 func (r *run[T]) started() bool { return !r.state.At.IsZero() }
 
-// start continues from the last mark. It asks the list first: whoever cannot read it must
-// not take the leadership from somebody who can.
+// start continues from the last mark. It reads the list first: a sweeper that cannot read must not
+// take the leadership from one that can.
 func (r *run[T]) start(ctx context.Context) error {
 	if _, err := r.page(ctx, window{1, r.Limit}); err != nil {
 		return err
@@ -116,9 +116,8 @@ func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	})
 }
 
-// look takes a page and returns the rows to publish, in its room, and how many rows are new
-// to us. What another sweeper has published is new, too: it may have died before it published
-// what is older. See unproven for the others.
+// look takes a page and returns the rows to publish, in its room, and how many count as new. Rows
+// that another sweeper published do: it may have died before it published older ones. See unproven.
 func (r *run[T]) look(rows []Row[T]) (unknown []Row[T], news int) {
 	for _, row := range rows {
 		r.seen.newest = later(r.seen.newest, row.At)
@@ -201,7 +200,7 @@ func (r *run[T]) finish(ctx context.Context) error {
 	})
 }
 
-// through is how far the list is published; zero: not known.
+// through returns how far the list is published; zero if that is unknown.
 func (r *run[T]) through() time.Time {
 	switch {
 	case !r.firstRead():
@@ -213,8 +212,8 @@ func (r *run[T]) through() time.Time {
 	}
 }
 
-// markIsDue reports whether a mark must be stored. An idle sweeper does so every hour: the
-// stream drops old events, and a list without a mark is published again.
+// markIsDue reports whether a mark must be stored. An idle sweeper stores one every hour: the stream
+// drops old events, and a list without a mark is published again.
 func (r *run[T]) markIsDue(now time.Time) bool {
 	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 ||
 		r.state.CompleteThrough.After(r.marked.CompleteThrough) && !r.state.CompleteThrough.Before(r.seen.newest) ||

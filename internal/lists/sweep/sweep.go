@@ -12,7 +12,8 @@
 // The events are the only memory: there is no cursor that could disagree with them. A
 // sweeper that starts learns what was published; whatever stops one, the next continues.
 //
-// A state that begins and ends between two looks is never seen.
+// A state that begins and ends between two looks is never seen. The order of the steps in run.go
+// (publish, learn, mark) decides what a mark may claim: change it only with the model's runs.
 package sweep
 
 import (
@@ -44,7 +45,7 @@ type Sweeper[T any] struct {
 	fault    atomic.Pointer[string]
 	readLast atomic.Pointer[Reading] // the last complete one, of whatever part
 	once     sync.Once
-	asked    chan extra[T] // rows that were read otherwise, to be published between two pages
+	asked    chan extra[T] // to be published between two pages
 }
 
 // Settings are how a list is swept.
@@ -53,13 +54,13 @@ type Settings struct {
 	Interval time.Duration // maximum pause between two sweeps, used when nothing happens
 	Limit    int           // rows to request per page
 	Overlap  time.Duration // how late a row may be that head still finds; others wait for scan
-	Since    time.Time     // how far back a list is published that was never read; zero: all of it
-	// RoundEvery is how long from one reading of the whole list to the next; 0: as short as its length allows.
+	Since    time.Time     // how far back a list is published that was never read; zero means all of it
+	// RoundEvery is the time from one scan of the whole list to the next; 0 means as often as its length allows.
 	RoundEvery time.Duration
-	// Recent is how old rows are that are read again in each interval, where the newest are first or
-	// all are as recent: those that change soon. 0: those of Overlap, every few intervals.
+	// Recent is the age up to which rows are read again in each interval, if the newest are first; 0
+	// means Overlap, every few intervals.
 	Recent time.Duration
-	// Pace is how many pages a second are read again on average; 0: one.
+	// Pace is how many pages a second are read again on average; 0 means one.
 	Pace float64
 }
 
@@ -67,8 +68,7 @@ type Settings struct {
 // is not ready: a single failure may be temporary.
 const maxFailures = 3
 
-// Fault says why the sweeper is not ready; "" if it is ready, which it is not before its
-// first complete sweep.
+// Fault returns why the sweeper is not ready, "" if it is. It is not before its first complete sweep.
 func (s *Sweeper[T]) Fault() string {
 	if f := s.fault.Load(); f != nil {
 		return *f
@@ -82,9 +82,8 @@ func (s *Sweeper[T]) setFault(why string) {
 	}
 }
 
-// ReadLately reports whether a complete reading that began in the last two rounds has shown the
-// rows that were made at a time: whoever looks one up learns nothing more. It may be called at
-// any time.
+// ReadLately reports whether a complete reading that began in the last two rounds has shown the rows
+// made at a time, so that a look-up would show no more. It is safe for concurrent use.
 func (s *Sweeper[T]) ReadLately(at time.Time) bool {
 	last := s.readLast.Load()
 	return last != nil && !at.Before(last.Back) && time.Since(last.Began) < 2*retry.RoundEvery
@@ -153,9 +152,8 @@ func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Du
 	return min(2*before, s.Interval)
 }
 
-// failed logs a failed sweep and returns the pause after it, which is that of probes where
-// Interval is shorter: what waits for the list goes on soon after its service. While the account
-// is refused, the first read of each sweep is the probe.
+// failed logs a failed sweep and returns the pause after it, at most that between probes. While the
+// account is refused, the first read of each sweep is the probe.
 func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	var e *clients.Error
 	upstream := errors.As(err, &e)

@@ -2,17 +2,17 @@ package sweep
 
 import "maps"
 
-// unproven is states that count as new when a page shows them, though they are known: they were
-// published by a sweep that failed, or not page by page, so that what is behind them may be unknown.
+// unproven is states that count as new when a page shows them, though they are known: a sweep that
+// failed published them, or they were extra rows, so that rows behind them may be unknown.
 type unproven struct {
 	from      map[uint64]int // the sweep from which on one does
 	number    int            // of the sweep that is under way, or was the last
-	otherwise bool           // what is stored now was not read page by page
+	extraRows bool           // extra rows are being stored
 }
 
 // doubt notes a state that was stored. It counts at once, or in the next sweep if this one fails.
 func (u *unproven) doubt(id ID) {
-	if u.from[id.short()] = u.number + 1; u.otherwise {
+	if u.from[id.short()] = u.number + 1; u.extraRows {
 		u.from[id.short()] = u.number
 	}
 }
@@ -23,7 +23,7 @@ func (u *unproven) isUnproven(id ID) bool {
 	return ok && from <= u.number
 }
 
-// prove forgets, after a sweep that came through, all but what was published otherwise meanwhile.
+// prove forgets, after a sweep that came through, all but what was published from extra rows meanwhile.
 func (u *unproven) prove() {
 	maps.DeleteFunc(u.from, func(_ uint64, from int) bool { return from != u.number })
 }

@@ -64,8 +64,8 @@ const (
 // take takes the page that was asked for and says what to ask for next.
 func (w *walk) take(keys []uint64, total, limit int) {
 	n := len(keys)
-	// A first page that is not as long as it says, and not the whole list. Who believed a page that
-	// says more than it shows would never ask for the next one. The last page may say its own rows.
+	// The first page is not as long as it says, and not the whole list: with a size that is too
+	// large the next page would never be asked for. The last page may say how many rows it has.
 	w.wrong = w.wrong || w.asked.page == 1 && limit > 0 && (n > limit || n < limit && n != total) ||
 		w.last != nil && n == limit && n < min(w.size, w.asked.limit)
 	if w.wrong {

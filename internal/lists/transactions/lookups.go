@@ -20,9 +20,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// LookUps look order numbers up one by one, beside the readings of the whole list: those of
-// open enrollments at growing ages, and at once those that a callback names. What the list
-// shows is published by the sweeper like every record of it.
+// LookUps looks up single order numbers, beside the readings of the whole list: of open enrollments
+// at growing ages, and at once of enrollments that a callback names. The sweeper publishes what it
+// finds like every record of the list.
 //
 // An enrollment is open while its last application is not decided, until its link has expired
 // and a day more.
@@ -31,7 +31,7 @@ type LookUps struct {
 	Upstream *mandate.Client
 	Policy   retry.Policy
 	Events   EnrollmentEvents
-	// Publish has records published: that of the sweeper.
+	// Publish has records published: the sweeper's Publish.
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
 	// ReadLately, if set, reports whether the list was read lately as far back as a time, by its
 	// own dates: what became of a record of then is known.
@@ -43,12 +43,12 @@ type LookUps struct {
 	looked map[uint64]time.Time // when requests were looked up that callbacks named
 }
 
-// EnrollmentEvents are those of single enrollments.
+// EnrollmentEvents reads the events of single enrollments.
 type EnrollmentEvents interface {
-	// Open gives the first event in a state: see mandates.FollowUp.
+	// Open returns the first event in a state: see mandates.FollowUp.
 	Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
-	// LastOf gives the last event of an operation and a request in a state, "*": in any; a
-	// zero one when there is none.
+	// LastOf returns a request's last event of an operation in a state, "*" for any; a zero one
+	// if there is none.
 	LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error)
 }
 
@@ -85,7 +85,7 @@ func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Oper
 func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Duration) (looked bool, err error) {
 	var succeeded messages.EnrollSucceeded
 	if err := messages.DecodeEvent(o.Body, &succeeded); err != nil || succeeded.OrderNumber == "" {
-		return false, nil // nobody can look that up
+		return false, nil // it cannot be looked up
 	}
 	expires := o.At.Add(linkLasts)
 	if at, err := time.ParseInLocation(time.DateTime, succeeded.LinkExpiredAt, l.List.Zone); err == nil {
@@ -105,7 +105,7 @@ func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Du
 const linkLasts = time.Hour
 
 // application reads the last record of an application that was published for a request: whether
-// it is decided, and when it was made; zero: that is not known.
+// it is decided, and when it was made; zero if unknown.
 func (l *LookUps) application(ctx context.Context, id string) (decided bool, at time.Time, err error) {
 	last, err := l.Events.LastOf(ctx, messages.Application, "*", id)
 	var b messages.TransactionBody
@@ -131,7 +131,7 @@ func (l *LookUps) called(ctx context.Context, o history.Pending, before, age tim
 	}
 	started, err := l.Events.LastOf(ctx, messages.Enroll, messages.Started, o.ID)
 	if err != nil || started.Sequence == 0 {
-		return false, err // its events are kept no more: the list shows what is new of it
+		return false, err // its events are gone: the list shows what is new of it
 	}
 	var b messages.EnrollStarted
 	if err := messages.DecodeEvent(started.Body, &b); err != nil || b.OrderNumber == "" {
@@ -178,4 +178,5 @@ func (l *LookUps) look(ctx context.Context, order string, by messages.Transactio
 	return true, nil
 }
 
-var errNotNarrowed = errors.New("transactions: the service does not narrow its list to an order number: only readings of the whole list show what is decided")
+var errNotNarrowed = errors.New("transactions: the service does not narrow its list to an order number: " +
+	"only readings of the whole list show what is decided")

@@ -11,11 +11,11 @@ import (
 	"errand/pkg/messages"
 )
 
-// Enrollments gives what was published of enrollments.
+// Enrollments reads what was published of enrollments.
 type Enrollments interface {
-	// Started gives the events that announce calls, those that it did not give before.
+	// Started yields the events that announce calls and that it has not yielded before.
 	Started(ctx context.Context) iter.Seq2[Started, error]
-	// Request gives the id of the request whose event has a sequence; "": it is there no more.
+	// Request returns the id of the request whose event has a sequence; "" if that event is gone.
 	Request(ctx context.Context, sequence uint64) (string, error)
 	// First is the sequence of the oldest event that is kept.
 	First(ctx context.Context) (uint64, error)
@@ -34,13 +34,13 @@ type Started struct {
 type orders struct {
 	first map[uint64]place   // by order number
 	more  map[uint64][]place // further requests of an order number
-	until time.Time          // when what is kept no more is forgotten next
+	until time.Time          // when requests whose events are gone are forgotten next
 }
 
 // place is where a request is found.
 type place struct {
 	sequence uint64
-	request  uint64 // tells it from others, and what is at the sequence from what was there
+	request  uint64 // hash of its id: the event at the sequence may be another's by now
 	since    int64  // when its first call was announced, as far as is known: seconds since 1970
 }
 
@@ -112,7 +112,7 @@ const maxCandidates = 10
 // it: dates have no zone, and clocks differ. One that is older is of an earlier enrollment.
 const early = 24 * time.Hour
 
-// match is the request of a record: exact where its order number is that of one alone.
+// match returns a record's request: exact if one request alone has its order number.
 func (o *orders) match(ctx context.Context, from Enrollments, r Record) (messages.TransactionMatch, error) {
 	match := messages.TransactionMatch{Confidence: messages.MatchNone}
 	for i, name := range r.names {
@@ -142,7 +142,7 @@ func (o *orders) match(ctx context.Context, from Enrollments, r Record) (message
 	return match, nil
 }
 
-// of gives the requests of an order number.
+// of returns the requests of an order number.
 func (o *orders) of(order uint64) []place {
 	if first, there := o.first[order]; there {
 		return append([]place{first}, o.more[order]...)

@@ -20,19 +20,19 @@ type Record struct {
 	Status        messages.State
 	MandateStatus messages.State
 	Order         string    // of the mandate; of the record, where that has none
-	At            time.Time // when it was made; zero: not known
+	At            time.Time // when it was made; zero if unknown
 	Raw           json.RawMessage
 
 	identity string
-	by       messages.TransactionBy // how it was found; "": in the list
-	names    []string               // order numbers that its request may have, that of the mandate first
+	by       messages.TransactionBy // how it was found; "" means in the list
+	names    []string               // order numbers that its request may have, the mandate's first
 }
 
 // Kinds of records, as events name them.
 var kinds = map[messages.Operation]messages.TransactionKind{messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
 
 // read reads a record; what cannot be read of it is left out. A record without an id, or one
-// that is no object, is known by its bytes.
+// that is not an object, is known by its bytes.
 func read(raw json.RawMessage, zone *time.Location) Record {
 	r := mandates.ReadRecord(raw)
 	out := Record{Kind: messages.Application, Raw: raw, identity: cmp.Or(r.ID, string(raw)), At: timeOf(r.CreatedAt, zone),
@@ -50,7 +50,7 @@ func read(raw json.RawMessage, zone *time.Location) Record {
 	return out
 }
 
-// timeOf is when a record was made. One of the future is not known: it would be new for ever.
+// timeOf is when a record was made. A future time counts as unknown: the record would be new for ever.
 func timeOf(text string, zone *time.Location) time.Time {
 	for _, layout := range []string{time.DateTime, time.RFC3339} {
 		if at, err := time.ParseInLocation(layout, text, zone); err == nil && at.Before(time.Now().Add(24*time.Hour)) {

@@ -1,14 +1,15 @@
-// Package transactions turns the records of the e-mandate service's transaction list into
-// events, and finds the request that each is of: that whose order number the record's mandate
-// has.
+// Package transactions turns the records of the e-mandate service's transaction list into events, and
+// finds each record's request by the order number of its mandate.
 //
 //	Enrollments ─► requests by order number ─┐
 //	Page ─► records ─► Publish: match ───────┴─► mandate.application.<status>, mandate.deduction.<status>
 //
-//	transactions.go  the list as one to sweep, and as what takes its records
+//	transactions.go  the list as the list and the sink of a sweeper
 //	record.go        a record: its identity, state and event
 //	orders.go        the requests of order numbers
-//	lookups.go       look order numbers up one by one: of open enrollments, and of those that a callback names
+//	lookups.go       looks up single order numbers: of open enrollments, and of enrollments that a callback names
+//
+// A record's meaning is decided in internal/mandates; here it is only named, matched and published.
 package transactions
 
 import (
@@ -23,13 +24,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// Store stores events and gives those that were stored. One poller at a time has the
+// Store stores events and lists those that were stored. One poller at a time has the
 // leadership; any other may take it.
 type Store interface {
 	// Learn takes the leadership and yields the events that were stored, by any poller,
 	// since the last call; the first time all that are kept.
 	Learn(ctx context.Context) iter.Seq2[Learned, error]
-	// Kept returns since when all events are kept; zero: none was ever dropped.
+	// Kept returns since when all events are kept; zero if none was ever dropped.
 	Kept(ctx context.Context) (time.Time, error)
 	// Publish begins to store events, as sweep.Sink.Publish does.
 	Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error))
@@ -101,8 +102,8 @@ func (l *List) rows(records []json.RawMessage) []sweep.Row[Record] {
 // maxStatuses is how many statuses are remembered; the service is assumed to have a handful.
 const maxStatuses = 64
 
-// Earlier returns the states that a record may have been in before: those that any was seen in. The
-// events about an old one may be kept no more.
+// Earlier returns the states that a record may have been in before: all that any record was seen in.
+// The events about an old record may be gone.
 func (l *List) Earlier(row sweep.Row[Record]) (ids []sweep.ID) {
 	l.learned(row.Item.Status)
 	for status := range l.statuses {
