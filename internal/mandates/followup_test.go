@@ -49,7 +49,8 @@ func (s *seen) look(_ context.Context, o history.Pending, _, age time.Duration) 
 }
 
 func looks(e *events, s *seen) *FollowUp {
-	return &FollowUp{What: "a thing", Ages: []time.Duration{time.Minute, 10 * time.Minute, time.Hour}, Policy: retry.Policy{Max: 10 * time.Second}, Logger: zerolog.Nop(),
+	return &FollowUp{What: "a thing", Ages: []time.Duration{time.Minute, 10 * time.Minute, time.Hour},
+		Policy: retry.Policy{Max: 10 * time.Second}, Logger: zerolog.Nop(),
 		Next: e.next, Look: s.look}
 }
 
@@ -77,10 +78,12 @@ func TestEachIsLookedAtAtEachAge(t *testing.T) {
 		e.add("a")
 		go func() { time.Sleep(5 * time.Minute); e.add("b") }()
 		looks(&e, &s).runFor(t, 30*time.Minute)
-		equal(t, "the first half hour", s, "a after 1m0s, for 1m0s", "b after 1m0s, for 1m0s", "a after 10m0s, for 10m0s", "b after 10m0s, for 10m0s")
+		equal(t, "the first half hour", s, "a after 1m0s, for 1m0s", "b after 1m0s, for 1m0s", "a after 10m0s, for 10m0s",
+			"b after 10m0s, for 10m0s")
 		s = nil
 		looks(&e, &s).runFor(t, time.Hour)
-		equal(t, "the hour after", s, "a after 30m0s, for 10m0s", "b after 25m0s, for 10m0s", "a after 1h0m0s, for 1h0m0s", "b after 1h0m0s, for 1h0m0s")
+		equal(t, "the hour after", s, "a after 30m0s, for 10m0s", "b after 25m0s, for 10m0s", "a after 1h0m0s, for 1h0m0s",
+			"b after 1h0m0s, for 1h0m0s")
 	})
 }
 
@@ -101,7 +104,8 @@ func TestALateLookIsLeftOut(t *testing.T) {
 			return true, nil
 		}
 		l.runFor(t, 30*time.Minute)
-		equal(t, "a slow service", s, "a after 1m0s, for 1m0s", "b after 6m0s, for 1m0s", "a after 11m1s, for 10m0s", "b after 16m1s, for 10m0s", "c after 21m1s, for 10m0s")
+		equal(t, "a slow service", s, "a after 1m0s, for 1m0s", "b after 6m0s, for 1m0s", "a after 11m1s, for 10m0s",
+			"b after 16m1s, for 10m0s", "c after 21m1s, for 10m0s")
 		if late != 11*time.Minute {
 			t.Errorf("the latest look was %v late", late)
 		}

@@ -86,10 +86,10 @@ const (
 
 // Read reads up to a number of pages of the list under a filter's order number. stop ends the waits
 // between tries; it may be nil.
-func Read(ctx context.Context, stop <-chan struct{}, upstream *mandate.Client, p retry.Policy, filter mandate.Filter, pages int) (Listing, error) {
+func Read(ctx context.Context, stop <-chan struct{}, c *mandate.Client, p retry.Policy, filter mandate.Filter, pages int) (Listing, error) {
 	return retry.Read(ctx, stop, p, func(ctx context.Context) (found Listing, err error) {
 		size, read, total, missing := 0, 0, 0, false
-		for page, err := range upstream.Transactions(ctx, filter, 1) {
+		for page, err := range c.Transactions(ctx, filter, 1) {
 			if err != nil {
 				return Listing{}, err
 			}

@@ -24,13 +24,15 @@ func (p *pages) RoundTrip(r *http.Request) (*http.Response, error) {
 	if len(*p) > 1 {
 		*p = (*p)[1:]
 	}
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: int64(len(body)),
+		Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
 // read reads the list under the order number DD 1.
 func read(t *testing.T, answers ...string) Listing {
 	t.Helper()
-	api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret("token")}, clients.Transport((*pages)(&answers)))
+	api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret("token")},
+		clients.Transport((*pages)(&answers)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,8 @@ func TestWhatAListProvesOfACall(t *testing.T) {
 		{"its own record", []string{all("", ours)}, Listed, ""},
 		{"its own among others", []string{all("", theirs, ours)}, Listed, ""},
 		{"its own on the second page", []string{all(`,"meta":{"last_page":2}`, theirs), all(`,"meta":{"last_page":2}`, ours)}, Listed, ""},
-		{"its own on a page of a list that is cut", []string{all(`,"meta":{"last_page":9}`, ours), all(`,"meta":{"last_page":9}`, theirs)}, Listed, ""},
+		{"its own on a page of a list that is cut", []string{all(`,"meta":{"last_page":9}`, ours), all(`,"meta":{"last_page":9}`, theirs)},
+			Listed, ""},
 		{"more than the evidence takes", []string{all("", large, ours)}, Listed, ""},
 		// However the order number is written.
 		{"without the space", []string{all("", `{"order_number":"DD1"}`)}, Listed, ""},
@@ -78,10 +81,12 @@ func TestWhatAListProvesOfACall(t *testing.T) {
 		{"none that is text", []string{all("", `{"order_number":["DD 1"]}`, `{"order_number":true}`)}, Nothing, "not narrowed"},
 		{"no record", []string{all("", `"DD 1"`, `7`, `null`)}, Nothing, "not narrowed"},
 		// What was not shown to its end.
-		{"more pages than are read", []string{all(`,"links":{"next":"x"}`, theirs), all(`,"links":{"next":"x"}`, theirs, theirs)}, Nothing, "not narrowed"},
+		{"more pages than are read", []string{all(`,"links":{"next":"x"}`, theirs), all(`,"links":{"next":"x"}`, theirs, theirs)}, Nothing,
+			"not narrowed"},
 		{"fewer records than it counts", []string{all(`,"meta":{"total":1}`)}, Nothing, "cut"},
 		{"fewer pages than it counts", []string{all(`,"meta":{"last_page":2},"links":{"next":null}`)}, Nothing, "cut"},
-		{"as many as its first page counted", []string{all(`,"meta":{"total":3,"last_page":2}`, ours), all(`,"meta":{"last_page":2}`, ours, ours)}, Listed, ""},
+		{"as many as its first page counted", []string{all(`,"meta":{"total":3,"last_page":2}`, ours),
+			all(`,"meta":{"last_page":2}`, ours, ours)}, Listed, ""},
 	} {
 		found := read(t, c.answers...)
 		if got := found.Proof(); got != c.want {
@@ -123,9 +128,12 @@ func TestAListIsCutWhereItIsNotReadToItsEnd(t *testing.T) {
 		cut     bool
 	}{
 		{"one page", []string{`{"data":[` + ours + `]}`}, 1, false},
-		{"as many pages as are read", []string{`{"data":[` + ours + `],"links":{"next":"x"}}`, `{"data":[` + ours + `,` + ours + `],"links":{"next":null}}`}, 3, false},
-		{"one page more", []string{`{"data":[` + ours + `],"links":{"next":"x"}}`, `{"data":[` + ours + `,` + ours + `],"links":{"next":"x"}}`}, 3, true},
-		{"the total of an earlier page", []string{`{"data":[` + ours + `],"links":{"next":"x"},"meta":{"total":3}}`, `{"data":[{"order_number":"dd 1"}],"links":{"next":null}}`}, 2, true},
+		{"as many pages as are read", []string{`{"data":[` + ours + `],"links":{"next":"x"}}`, `{"data":[` + ours + `,` + ours +
+			`],"links":{"next":null}}`}, 3, false},
+		{"one page more", []string{`{"data":[` + ours + `],"links":{"next":"x"}}`, `{"data":[` + ours + `,` + ours + `],"links":{"next":"x"}}`},
+			3, true},
+		{"the total of an earlier page", []string{`{"data":[` + ours + `],"links":{"next":"x"},"meta":{"total":3}}`,
+			`{"data":[{"order_number":"dd 1"}],"links":{"next":null}}`}, 2, true},
 		{"as many as it counts", []string{`{"data":[` + ours + `],"meta":{"total":1,"last_page":1}}`}, 1, false},
 		{"as much as is kept", []string{`{"data":[` + many + `,` + many + `]}`}, 2, false},
 		{"more than is kept", []string{`{"data":[` + many + `,` + many + `,` + many + `]}`}, 2, true},

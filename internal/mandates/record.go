@@ -31,8 +31,9 @@ func ReadRecord(raw json.RawMessage) Record {
 	d.UseNumber()
 	_ = d.Decode(&r) // what cannot be read stays empty
 	mandate, _ := r.Mandate.(map[string]any)
-	return Record{ID: text(r.ID), Type: text(r.Type), CreatedAt: text(r.CreatedAt), Order: text(r.Order), Status: text(r.Status), Description: text(r.Description),
-		MandateOrder: text(mandate["order_number"]), MandateStatus: text(mandate["status"]), MandateDescription: text(mandate["status_description"])}
+	return Record{ID: text(r.ID), Type: text(r.Type), CreatedAt: text(r.CreatedAt), Order: text(r.Order),
+		Status: text(r.Status), Description: text(r.Description), MandateOrder: text(mandate["order_number"]),
+		MandateStatus: text(mandate["status"]), MandateDescription: text(mandate["status_description"])}
 }
 
 // text returns a string, trimmed, or a number as it is written; "" for anything else.

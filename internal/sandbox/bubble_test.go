@@ -57,7 +57,8 @@ func TestEveryFaultWorksInABubbleOverAPipe(t *testing.T) {
 			status, body, err := post(client, message1().with("to", many(2)).String())
 			want := map[string][]any{ // status, error, recipients accepted
 				Delay: {200, nil, 2}, DelayAnswer: {200, nil, 2}, Status: {500, nil, 0}, Cut: {0, io.EOF, 0}, AcceptCut: {0, io.EOF, 2},
-				AcceptStatus: {500, nil, 2}, Truncate: {200, io.ErrUnexpectedEOF, 2}, Garbage: {200, nil, 2}, AcceptEmpty: {200, nil, 2}, Short: {200, nil, 1},
+				AcceptStatus: {500, nil, 2}, Truncate: {200, io.ErrUnexpectedEOF, 2}, Garbage: {200, nil, 2}, AcceptEmpty: {200, nil, 2}, Short: {200,
+					nil, 1},
 			}[kind]
 			if wantErr, _ := want[1].(error); status != want[0] || !errors.Is(err, wantErr) {
 				t.Errorf("%s: got %d %q %v, want %v", kind, status, body, err, want)

@@ -50,7 +50,8 @@ func (m *merchant) recordTypes() []string {
 }
 
 func TestADecisionIsCalledBack(t *testing.T) {
-	for decision, want := range map[string][]string{"approve": {"authorization", "bank_approval"}, "decline": {"authorization"}, "cancel": {"authorization"}, "expire": nil} {
+	for decision, want := range map[string][]string{"approve": {"authorization", "bank_approval"}, "decline": {"authorization"},
+		"cancel": {"authorization"}, "expire": nil} {
 		m := &merchant{}
 		server := httptest.NewServer(m)
 		defer server.Close()
@@ -65,8 +66,10 @@ func TestADecisionIsCalledBack(t *testing.T) {
 			continue
 		}
 		record := m.records[0]
-		equal(t, decision, []string{record["order_number"], record["application_type"], record["amount"], record["status_description"], record["payer_email"]},
-			[]string{"DD1", "01", "100", map[string]string{"approve": "Approved", "decline": "Failed", "cancel": "Cancelled"}[decision], "payer@example.test"})
+		equal(t, decision, []string{record["order_number"], record["application_type"], record["amount"], record["status_description"],
+			record["payer_email"]},
+			[]string{"DD1", "01", "100", map[string]string{"approve": "Approved", "decline": "Failed", "cancel": "Cancelled"}[decision],
+				"payer@example.test"})
 	}
 }
 
@@ -113,7 +116,8 @@ func TestCallbacksAreTriedFiveTimes(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		s.Close()
-		equal(t, "records", m.recordTypes(), []string{"authorization", "authorization", "authorization", "authorization", "authorization", "bank_approval", "bank_approval"})
+		equal(t, "records", m.recordTypes(), []string{"authorization", "authorization", "authorization", "authorization", "authorization",
+			"bank_approval", "bank_approval"})
 		equal(t, "wait between two tries", m.at[1].Sub(m.at[0]), 5*time.Second)
 		equal(t, "counted", s.Oracle(Query{}).Callbacks, Callbacks{Delivered: 1, Failed: 1, Tries: 7})
 	})
@@ -150,7 +154,8 @@ func TestCallbacksStayOnThisMachineUnlessAllowed(t *testing.T) {
 		s.Close()
 		return s.Oracle(Query{}).Callbacks
 	}
-	for _, target := range []string{"https://shop.example.test/cb", "http://192.0.2.1/cb", "http://localhost.example.test/cb", "http://127.0.0.1@example.test/cb"} {
+	for _, target := range []string{"https://shop.example.test/cb", "http://192.0.2.1/cb", "http://localhost.example.test/cb",
+		"http://127.0.0.1@example.test/cb"} {
 		equal(t, target, run(target), Callbacks{Withheld: 1})
 	}
 	for _, target := range []string{"http://localhost:1/cb", "http://127.9.9.9/cb", "http://[::1]/cb"} {
@@ -176,7 +181,8 @@ func TestRedirectsOfCallbacksAreNotFollowed(t *testing.T) {
 func TestDecidingOverTheControlInterface(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	must(t, s, "POST", "/v3/mandates", enrollment1().String())
-	for body, want := range map[string]int{`{"order_number":"DD9","decision":"approve"}`: 400, `{"order_number":"DD1","decision":"perhaps"}`: 400, `{"order":"DD1"}`: 400, `x`: 400} {
+	for body, want := range map[string]int{`{"order_number":"DD9","decision":"approve"}`: 400,
+		`{"order_number":"DD1","decision":"perhaps"}`: 400, `{"order":"DD1"}`: 400, `x`: 400} {
 		status, _ := ask(t, s, "POST", "/_sandbox/decide", body)
 		equal(t, body, status, want)
 	}

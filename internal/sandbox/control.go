@@ -103,7 +103,8 @@ func (s *Sandbox) getOracle(w http.ResponseWriter, r *http.Request) {
 	summary, _ := strconv.ParseBool(query.Get("summary")) // unreadable is false
 	rows, _ := strconv.ParseBool(query.Get("log"))
 	records, _ := strconv.ParseBool(query.Get("records"))
-	writeJSON(w, s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"), Summary: summary, Log: rows, Records: records}))
+	writeJSON(w, s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"), Summary: summary, Log: rows,
+		Records: records}))
 }
 
 // postLog adds one row or an array of them; with ?verbatim=1 nothing is filled in.

@@ -72,7 +72,8 @@ func TestCallbacksMisbehaveAsTheyAreTold(t *testing.T) {
 		set  func(*Settings)
 		want []string
 	}{
-		"twice":  {func(v *Settings) { v.CallbackCopies = 2 }, []string{"authorization Approved", "authorization Approved", "bank_approval ", "bank_approval "}},
+		"twice": {func(v *Settings) { v.CallbackCopies = 2 }, []string{"authorization Approved", "authorization Approved", "bank_approval ",
+			"bank_approval "}},
 		"never":  {func(v *Settings) { v.CallbackLost = 1 }, nil},
 		"forged": {func(v *Settings) { v.CallbackForged = 1 }, []string{"authorization Failed", "authorization Approved", "bank_approval "}},
 		"huge":   {func(v *Settings) { v.CallbackBytes = 1 << 20 }, []string{"authorization Approved", "bank_approval "}},

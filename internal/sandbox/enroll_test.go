@@ -16,7 +16,8 @@ func TestEnrollmentsThatBreakARuleAreRefusedByField(t *testing.T) {
 		value any
 	}
 	bad := []entry{
-		{"amount", 4.99}, {"amount", 30000.01}, {"amount", 5.001}, {"amount", "100"}, {"amount", -5}, {"amount", 0}, {"amount", true}, {"amount", json.RawMessage("1e2")},
+		{"amount", 4.99}, {"amount", 30000.01}, {"amount", 5.001}, {"amount", "100"}, {"amount", -5}, {"amount", 0}, {"amount",
+			true}, {"amount", json.RawMessage("1e2")},
 		{"payer_id_type", "1"}, {"payer_id_type", 1.5}, {"payer_id", "90-01"}, {"payer_id", 1.5}, {"payer_id", []int{}},
 		{"payer_telephone_number", "+6019"}, {"payer_telephone_number", true}, {"max_frequency", "9"}, {"max_frequency", 1.5},
 		{"effective_date", "01/02/2026"}, {"effective_date", "2026-02-30"}, {"effective_date", 20260102}, {"expiry_date", "tomorrow"},
@@ -50,7 +51,8 @@ func TestEnrollmentsWithinTheRulesAreAccepted(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	for _, body := range []fields{
 		enrollment1(),
-		enrollment1().with("amount", 5), enrollment1().with("amount", json.RawMessage("5.00")), enrollment1().with("amount", 30000), enrollment1().with("amount", 5.5),
+		enrollment1().with("amount", 5), enrollment1().with("amount", json.RawMessage("5.00")), enrollment1().with("amount",
+			30000), enrollment1().with("amount", 5.5),
 		enrollment1().with("payer_id", 900101011234), enrollment1().with("payer_id", "000101011234"),
 		enrollment1().with("frequency_mode", "QT"), enrollment1().with("payer_id_type", 9),
 		enrollment1().with("max_frequency", nil), enrollment1().with("max_frequency", 3), enrollment1().with("metadata", ""),
@@ -71,8 +73,9 @@ func TestEnrollmentAnswersWhatTheDocumentShows(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	body := enrollment1().with("payer_id", "000101011234").with("payer_name", `Ana "A" <b> é`).with("amount", json.RawMessage("100.50"))
 	got := must(t, s, "POST", "/v3/mandates", body.String())
-	want := map[string]any{"payer_name": `Ana "A" <b> é`, "payer_id_type": 1, "payer_id": "000101011234", "payer_telephone_number": "60190000000",
-		"order_number": "DD1", "amount": 100.5, "application_type": "Enrollment", "frequency_mode": "MT", "expiry_date": ""}
+	want := map[string]any{"payer_name": `Ana "A" <b> é`, "payer_id_type": 1, "payer_id": "000101011234",
+		"payer_telephone_number": "60190000000",
+		"order_number":           "DD1", "amount": 100.5, "application_type": "Enrollment", "frequency_mode": "MT", "expiry_date": ""}
 	for name, value := range want {
 		equal(t, name, got[name], value)
 	}
@@ -121,8 +124,10 @@ func TestPortalKeyAndChannelAreChecked(t *testing.T) {
 }
 
 func TestChecksumIsTheHMACOverTheTextsSent(t *testing.T) {
-	body := fields{"amount": 100, "application_reason": " Enrollment for DD001 ", "frequency_mode": "MT", "order_number": "DD001", "payer_email": "payer@example.test",
-		"payer_id": "900101011234", "payer_id_type": 1, "payer_name": "Test Payer", "payer_telephone_number": 60190000000, "portal_key": "portal-1"}
+	body := fields{"amount": 100, "application_reason": " Enrollment for DD001 ", "frequency_mode": "MT", "order_number": "DD001",
+		"payer_email": "payer@example.test",
+		"payer_id":    "900101011234", "payer_id_type": 1, "payer_name": "Test Payer", "payer_telephone_number": 60190000000,
+		"portal_key": "portal-1"}
 	for text, want := range map[string]string{
 		"100":    "c6d9620028e44322586d1ae3a37dc4f802f9b04738a94bcc467e1ae9cae0de9c",
 		"100.50": "06b9efde39a3b779851205201e48e3b30a61ece547cded99f8240558fe0067af",
@@ -146,7 +151,8 @@ func TestChecksumIsTheHMACOverTheTextsSent(t *testing.T) {
 }
 
 func TestAmountsAreWrittenInTheirShortestForm(t *testing.T) {
-	for text, want := range map[string]string{"100": "100", "100.00": "100", "100.5": "100.5", "100.50": "100.5", "100.05": "100.05", "5": "5"} {
+	for text, want := range map[string]string{"100": "100", "100.00": "100", "100.5": "100.5", "100.50": "100.5", "100.05": "100.05",
+		"5": "5"} {
 		n, ok := cents(text)
 		if got := string(appendCents(nil, n)); !ok || got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)

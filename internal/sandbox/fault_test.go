@@ -76,7 +76,8 @@ func (w wire) done(enrollments, recipients int) {
 func TestCutResetsTheConnectionBeforeAnythingIsDone(t *testing.T) {
 	w := newWire(t)
 	w.fault(`{"operation":"*","kind":"cut","times":2}`)
-	for _, call := range []func() (int, http.Header, string, error){w.enroll, func() (int, http.Header, string, error) { return w.send("a@x.test") }} {
+	for _, call := range []func() (int, http.Header, string, error){w.enroll,
+		func() (int, http.Header, string, error) { return w.send("a@x.test") }} {
 		if _, _, _, err := call(); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("got %v, want a reset connection", err)
 		}
@@ -131,7 +132,8 @@ func TestAcceptStatusAnswersItWithTheWorkDone(t *testing.T) {
 func TestTruncateCutsTheBodyUnderItsFullLength(t *testing.T) {
 	w := newWire(t)
 	w.fault(`{"operation":"*","kind":"truncate","times":2}`)
-	for _, call := range []func() (int, http.Header, string, error){w.enroll, func() (int, http.Header, string, error) { return w.send("a@x.test") }} {
+	for _, call := range []func() (int, http.Header, string, error){w.enroll,
+		func() (int, http.Header, string, error) { return w.send("a@x.test") }} {
 		status, header, body, err := call()
 		if status != 200 || !errors.Is(err, io.ErrUnexpectedEOF) || body == "" || json.Valid([]byte(body)) {
 			t.Errorf("got %d %v %q %v, want half a body and an unexpected end", status, header, body, err)
@@ -143,7 +145,8 @@ func TestTruncateCutsTheBodyUnderItsFullLength(t *testing.T) {
 func TestGarbageIsAReadableStatusWithAnUnreadableBody(t *testing.T) {
 	w := newWire(t)
 	w.fault(`{"operation":"*","kind":"garbage","times":2}`)
-	for _, call := range []func() (int, http.Header, string, error){w.enroll, func() (int, http.Header, string, error) { return w.send("a@x.test") }} {
+	for _, call := range []func() (int, http.Header, string, error){w.enroll,
+		func() (int, http.Header, string, error) { return w.send("a@x.test") }} {
 		status, _, body, err := call()
 		if status != 200 || err != nil || json.Valid([]byte(body)) {
 			t.Errorf("got %d %q %v", status, body, err)

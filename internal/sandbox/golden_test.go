@@ -76,7 +76,8 @@ func golden(t *testing.T) *Sandbox {
 }
 
 func TestRequestFixturesAreAccepted(t *testing.T) {
-	for pattern, path := range map[string]string{mandateFixtures + "enroll.request*.json": "/v3/mandates", mailFixtures + "send.request*.json": "/api/v0/messages"} {
+	for pattern, path := range map[string]string{mandateFixtures + "enroll.request*.json": "/v3/mandates", mailFixtures +
+		"send.request*.json": "/api/v0/messages"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no fixture matches %s: %v", pattern, err)

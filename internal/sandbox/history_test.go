@@ -34,7 +34,8 @@ func TestTheOracleKnowsEveryRowAndItsStates(t *testing.T) {
 		equal(t, "inserted", row(rows[3]), []any{"else@example.test", after(10 * time.Second)})
 		time.Sleep(54 * time.Second)
 		rows = s.Oracle(Query{Log: true}).Log
-		equal(t, "deferred no more", row(rows[1]), []any{"defer@example.test", after(4 * time.Second), "deferred", after(4 * time.Second), "delivered", after(64 * time.Second)})
+		equal(t, "deferred no more", row(rows[1]), []any{"defer@example.test", after(4 * time.Second), "deferred", after(4 * time.Second),
+			"delivered", after(64 * time.Second)})
 
 		set(t, s, func(v *Settings) { v.LogLosses = 1 })
 		shown := tos(t, logs(t, s, ""))
@@ -78,7 +79,8 @@ func TestTheOracleKnowsEveryRecordAndItsStates(t *testing.T) {
 			}
 		}
 		time.Sleep(19 * time.Second)
-		equal(t, "not listed yet", recordsOf(t, s, "?status=0"), []string{"DD4 Enrollment New DD4", "DD2 Enrollment New DD2", "DD1 Enrollment New DD1"})
+		equal(t, "not listed yet", recordsOf(t, s, "?status=0"), []string{"DD4 Enrollment New DD4", "DD2 Enrollment New DD2",
+			"DD1 Enrollment New DD1"})
 		equal(t, "nor the mandate", dig(t, list(t, s, "?order_number=DD1"), "data", 0, "mandate", "status_description"), "New")
 		equal(t, "decided all the same", s.Decide("DD1", Decline), ErrDecided)
 		time.Sleep(2 * time.Hour)
@@ -94,7 +96,8 @@ func TestTheOracleKnowsEveryRecordAndItsStates(t *testing.T) {
 			got = append(got, line)
 		}
 		equal(t, "records", got, []string{"TXN00000001 Enrollment DD1 New 0s Approved 1m20s", "TXN00000002 Enrollment DD2 New 0s Failed 1m20s",
-			"TXN00000003 Enrollment DD3 New 0s Expired 1m0s", "TXN00000004 Enrollment DD4 New 0s Expired 1h0m0s", "TXND00000001 Deduction DD1 Failed 2h1m19s"})
+			"TXN00000003 Enrollment DD3 New 0s Expired 1m0s", "TXN00000004 Enrollment DD4 New 0s Expired 1h0m0s",
+			"TXND00000001 Deduction DD1 Failed 2h1m19s"})
 		overHTTP := must(t, s, "GET", "/_sandbox/oracle?records=1", "")
 		equal(t, "over HTTP", dig(t, overHTTP, "records", 0, "states", 1, "state"), "Approved")
 		if _, listed := must(t, s, "GET", "/_sandbox/oracle", "")["records"]; listed {

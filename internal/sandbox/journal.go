@@ -163,7 +163,8 @@ func (c *received) fate() (class, words string) {
 var faultWords = map[string]string{
 	Delay: "done late", DelayAnswer: "done, answered late", Status: "not done, answered", Cut: "not done, connection cut",
 	AcceptCut: "done, then the connection was cut", AcceptStatus: "done, but answered", Truncate: "done, half of the answer was sent",
-	Garbage: "done, the answer was unreadable", AcceptEmpty: "done, the answer lacked what matters", Short: "some of the recipients were accepted",
+	Garbage: "done, the answer was unreadable", AcceptEmpty: "done, the answer lacked what matters",
+	Short: "some of the recipients were accepted",
 }
 
 // nameOf is what a call is about: its order number or subject, or its query.

@@ -107,7 +107,8 @@ func TestNewRowsShiftThePages(t *testing.T) {
 	send(t, s, "Notice", many(4)...)
 	before := tos(t, logs(t, s, "?limit=2&page=2"))
 	send(t, s, "Notice", "new@example.test")
-	equal(t, "page 2 before and after", [][]string{before, tos(t, logs(t, s, "?limit=2&page=2"))}, [][]string{{"r1@example.test", "r0@example.test"}, {"r2@example.test", "r1@example.test"}})
+	equal(t, "page 2 before and after", [][]string{before, tos(t, logs(t, s, "?limit=2&page=2"))},
+		[][]string{{"r1@example.test", "r0@example.test"}, {"r2@example.test", "r1@example.test"}})
 }
 
 func TestASpreadLogsAMessageGradually(t *testing.T) {
@@ -140,13 +141,15 @@ func TestADeferredRowIsDeliveredLaterInItsPlace(t *testing.T) {
 			var all []string
 			for _, entry := range logs(t, s, "")["data"].([]any) {
 				reply := dig(t, entry, "status", "response").(string)
-				all = append(all, fmt.Sprint(dig(t, entry, "to"), dig(t, entry, "delivered"), dig(t, entry, "status", "delivered"), reply[:3], dig(t, entry, "envelope_id"), dig(t, entry, "created_at")))
+				all = append(all, fmt.Sprint(dig(t, entry, "to"), dig(t, entry, "delivered"), dig(t, entry, "status", "delivered"), reply[:3],
+					dig(t, entry, "envelope_id"), dig(t, entry, "created_at")))
 			}
 			return strings.Join(all, "\n")
 		}
 		early := state()
 		for _, want := range []string{"bob@defer.test 1 true", "bounce.me@example.test 0 false", "please-Defer@example.test 0 false"} {
-			if !strings.Contains(strings.ReplaceAll(early, "test1", "test 1"), want) && !strings.Contains(strings.ReplaceAll(early, "test0", "test 0"), want) {
+			if !strings.Contains(strings.ReplaceAll(early, "test1", "test 1"), want) &&
+				!strings.Contains(strings.ReplaceAll(early, "test0", "test 0"), want) {
 				t.Errorf("log is\n%s\nwant %s", early, want)
 			}
 		}
@@ -207,11 +210,13 @@ func TestForeignRowsAreSortedInByTheirTime(t *testing.T) {
 		send(t, s, "one", "a@example.test")
 		time.Sleep(10 * time.Second)
 		send(t, s, "two", "b@example.test")
-		must(t, s, "POST", "/_sandbox/log", `[{"to":"mid@x.test","created_at":"2000-01-01T00:00:05Z","envelope_id":"e1"},{"to":"now@x.test"},{"to":"old@x.test","created_at":"1999-12-31T00:00:00Z"}]`)
+		must(t, s, "POST", "/_sandbox/log",
+			`[{"to":"mid@x.test","created_at":"2000-01-01T00:00:05Z","envelope_id":"e1"},{"to":"now@x.test"},{"to":"old@x.test","created_at":"1999-12-31T00:00:00Z"}]`)
 		equal(t, "order", tos(t, logs(t, s, "")), []string{"now@x.test", "b@example.test", "mid@x.test", "a@example.test", "old@x.test"})
 		must(t, s, "POST", "/_sandbox/log", `{"to":"mid@x.test","envelope_id":"e1","delivered":0,"status":{"response":"550 no"}}`)
 		page := logs(t, s, "")
-		equal(t, "replaced in place", []any{page["total_record"], dig(t, page, "data", 2, "delivered"), dig(t, page, "data", 2, "status", "response")}, []any{5, 0, "550 no"})
+		equal(t, "replaced in place", []any{page["total_record"], dig(t, page, "data", 2, "delivered"),
+			dig(t, page, "data", 2, "status", "response")}, []any{5, 0, "550 no"})
 		must(t, s, "POST", "/_sandbox/log?verbatim=1", `{"to":"odd@x.test","delivered":"1"}`)
 		equal(t, "verbatim", dig(t, logs(t, s, ""), "data", 0), map[string]any{"to": "odd@x.test", "delivered": "1"})
 	})

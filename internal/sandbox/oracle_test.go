@@ -20,14 +20,17 @@ func TestTheOracleCountsWhatWasDoneTwice(t *testing.T) {
 	got := must(t, s, "GET", "/_sandbox/oracle", "")
 	equal(t, "calls", got["calls"], map[string]any{"enroll": 6, "transactions": 0, "send": 4, "logs": 0, "account": 0})
 	enroll := got["enroll"]
-	equal(t, "enrollments", []any{dig(t, enroll, "accepted"), dig(t, enroll, "refused"), dig(t, enroll, "orders"), dig(t, enroll, "twice_count")}, []any{5, 1, 3, 1})
+	equal(t, "enrollments", []any{dig(t, enroll, "accepted"), dig(t, enroll, "refused"), dig(t, enroll, "orders"),
+		dig(t, enroll, "twice_count")}, []any{5, 1, 3, 1})
 	equal(t, "orders twice", dig(t, enroll, "twice"), map[string]any{"DD1": 3})
 	equal(t, "by order", dig(t, enroll, "by_order"), map[string]any{"DD1": 3, "DD2": 1, "DD3": 1})
 	mail := got["mail"]
-	equal(t, "mail", []any{dig(t, mail, "accepted"), dig(t, mail, "refused"), dig(t, mail, "recipients"), dig(t, mail, "distinct"), dig(t, mail, "largest"), dig(t, mail, "twice_count")}, []any{3, 1, 7, 5, 3, 2})
+	equal(t, "mail", []any{dig(t, mail, "accepted"), dig(t, mail, "refused"), dig(t, mail, "recipients"), dig(t, mail, "distinct"),
+		dig(t, mail, "largest"), dig(t, mail, "twice_count")}, []any{3, 1, 7, 5, 3, 2})
 	m := s.Oracle(Query{}).Mail
 	equal(t, "recipients twice", m.Twice, []Received{{"one", "b@EXAMPLE.test", 2}, {"two", "c@example.test", 2}})
-	equal(t, "every pair", m.ByRecipient, []Received{{"one", "a@example.test", 1}, {"one", "b@example.test", 2}, {"one", "B@example.test", 1}, {"two", "a@example.test", 1}, {"two", "c@example.test", 2}})
+	equal(t, "every pair", m.ByRecipient, []Received{{"one", "a@example.test", 1}, {"one", "b@example.test", 2},
+		{"one", "B@example.test", 1}, {"two", "a@example.test", 1}, {"two", "c@example.test", 2}})
 }
 
 func TestTheOracleCanBeNarrowed(t *testing.T) {
@@ -40,14 +43,17 @@ func TestTheOracleCanBeNarrowed(t *testing.T) {
 	send(t, s, "two", "a@example.test")
 
 	got := must(t, s, "GET", "/_sandbox/oracle?order_number=DD1&recipient=a@example.test", "")
-	equal(t, "order", []any{dig(t, got, "enroll", "by_order"), dig(t, got, "enroll", "twice"), dig(t, got, "enroll", "accepted")}, []any{"map[DD1:2]", "map[DD1:2]", 3})
-	equal(t, "recipient", s.Oracle(Query{Recipient: "a@example.test"}).Mail.ByRecipient, []Received{{"one", "a@example.test", 1}, {"two", "a@example.test", 2}})
+	equal(t, "order", []any{dig(t, got, "enroll", "by_order"), dig(t, got, "enroll", "twice"), dig(t, got, "enroll", "accepted")},
+		[]any{"map[DD1:2]", "map[DD1:2]", 3})
+	equal(t, "recipient", s.Oracle(Query{Recipient: "a@example.test"}).Mail.ByRecipient,
+		[]Received{{"one", "a@example.test", 1}, {"two", "a@example.test", 2}})
 	got = must(t, s, "GET", "/_sandbox/oracle?recipient=a@example.test", "")
 	equal(t, "the other service in summary", dig(t, got, "enroll", "by_order"), nil)
 	got = must(t, s, "GET", "/_sandbox/oracle?order_number=DD9", "")
 	equal(t, "an order never seen", []any{dig(t, got, "enroll", "by_order"), dig(t, got, "enroll", "twice")}, []any{nil, "map[]"})
 	got = must(t, s, "GET", "/_sandbox/oracle?summary=1", "")
-	equal(t, "summary", []any{dig(t, got, "enroll", "by_order"), dig(t, got, "mail", "by_recipient"), dig(t, got, "enroll", "twice_count"), dig(t, got, "mail", "twice_count")}, []any{nil, nil, 1, 1})
+	equal(t, "summary", []any{dig(t, got, "enroll", "by_order"), dig(t, got, "mail", "by_recipient"), dig(t, got, "enroll", "twice_count"),
+		dig(t, got, "mail", "twice_count")}, []any{nil, nil, 1, 1})
 }
 
 func TestCountsHoldUnderManyCallersAtOnce(t *testing.T) {

@@ -31,7 +31,8 @@ func (s *Sandbox) isOwnHost(host string) bool {
 	name := hostname(host)
 	public, _ := url.Parse(s.o.PublicURL) // checked where it is set; none has no host
 	named := func(host string) bool { return strings.EqualFold(host, name) }
-	return name != "" && (named("localhost") || net.ParseIP(name) != nil || public != nil && named(public.Hostname()) || slices.ContainsFunc(s.o.Hosts, named))
+	return name != "" && (named("localhost") || net.ParseIP(name) != nil || public != nil && named(public.Hostname()) ||
+		slices.ContainsFunc(s.o.Hosts, named))
 }
 
 // hostname is a Host header without its port.

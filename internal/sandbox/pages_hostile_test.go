@@ -28,8 +28,10 @@ var hostileLinks = []string{
 func TestNoValueGetsOutOfItsPlaceOnAPage(t *testing.T) {
 	for _, value := range hostile {
 		s := instant(t, newSandbox(t, strictOptions()))
-		path := enrolled(t, s, enrollment1().with("order_number", value).with("payer_name", value).with("application_reason", value).with("frequency_mode", value))
-		must(t, s, "POST", "/api/v0/messages", message1().with("subject", value).with("to", []string{`"` + strings.ReplaceAll(value, `"`, `\"`) + `" <a@example.test>`}).String())
+		path := enrolled(t, s, enrollment1().with("order_number", value).with("payer_name", value).with("application_reason",
+			value).with("frequency_mode", value))
+		must(t, s, "POST", "/api/v0/messages", message1().with("subject", value).with("to",
+			[]string{`"` + strings.ReplaceAll(value, `"`, `\"`) + `" <a@example.test>`}).String())
 		for _, path := range []string{"/", path, "/mail"} {
 			noDanger(t, value, page(t, s, path))
 		}
@@ -64,7 +66,8 @@ func TestPagesForbidScriptsAndFrames(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	for _, path := range []string{"/", "/mail", "/trouble", enrolled(t, s, enrollment1())} {
 		policy := do(s, httptest.NewRequest("GET", path, nil)).Header().Get("Content-Security-Policy")
-		if !strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "script") {
+		if !strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "frame-ancestors 'none'") ||
+			strings.Contains(policy, "script") {
 			t.Errorf("%s: policy %q", path, policy)
 		}
 	}

@@ -41,7 +41,8 @@ func TestAPersonDecidesOnThePageBehindTheURL(t *testing.T) {
 		"expire":  {5, "Expired", 0, "New", "https://shop.example.test/no"},
 	} {
 		s := newSandbox(t, strictOptions())
-		path := enrolled(t, s, enrollment1().with("success_url", "https://shop.example.test/yes").with("failed_url", "https://shop.example.test/no"))
+		path := enrolled(t, s, enrollment1().with("success_url", "https://shop.example.test/yes").with("failed_url",
+			"https://shop.example.test/no"))
 		before := page(t, s, path)
 		for _, text := range []string{"DD1", "Test Payer", "100 MYR", "Monthly", `value="` + decision + `"`, `name="viewport"`} {
 			if !strings.Contains(before, text) {
@@ -50,7 +51,8 @@ func TestAPersonDecidesOnThePageBehindTheURL(t *testing.T) {
 		}
 		equal(t, "clicked", click(s, path, decision).Code, http.StatusSeeOther)
 		record := dig(t, list(t, s, "?order_number=DD1"), "data", 0)
-		equal(t, decision, []any{dig(t, record, "status"), dig(t, record, "status_description"), dig(t, record, "mandate", "status"), dig(t, record, "mandate", "status_description")}, want[:4])
+		equal(t, decision, []any{dig(t, record, "status"), dig(t, record, "status_description"), dig(t, record, "mandate", "status"),
+			dig(t, record, "mandate", "status_description")}, want[:4])
 		after := page(t, s, path)
 		if strings.Contains(after, "<button") || !strings.Contains(after, want[4].(string)) {
 			t.Errorf("after %s the page is\n%s", decision, after)
@@ -86,11 +88,13 @@ func TestAnExpiredLinkLeavesNothingToDecide(t *testing.T) {
 func TestPagesEscapeWhatTheyShow(t *testing.T) {
 	s := instant(t, newSandbox(t, strictOptions()))
 	const evil = `<script>alert("x")</script>`
-	path := enrolled(t, s, enrollment1().with("order_number", evil).with("payer_name", evil).with("application_reason", evil).with("frequency_mode", evil).with("success_url", `https://x.test/"><script>alert(1)</script>`))
+	path := enrolled(t, s, enrollment1().with("order_number", evil).with("payer_name", evil).with("application_reason",
+		evil).with("frequency_mode", evil).with("success_url", `https://x.test/"><script>alert(1)</script>`))
 	if err := s.Decide(evil, Approve); err != nil {
 		t.Fatal(err)
 	}
-	must(t, s, "POST", "/api/v0/messages", message1().with("subject", evil).with("to", []string{`"<script>"@example.test`}).with("from", `<"<script>"@example.test>`).String())
+	must(t, s, "POST", "/api/v0/messages", message1().with("subject", evil).with("to", []string{`"<script>"@example.test`}).with("from",
+		`<"<script>"@example.test>`).String())
 	for _, path := range []string{"/", path, "/mail", "http://127.0.0.1/calls"} {
 		text := page(t, s, path)
 		if strings.Contains(text, "<script") || !strings.Contains(text, "&lt;script&gt;") {
@@ -112,7 +116,8 @@ func TestTheMailPageShowsSubjectRecipientsAndStatus(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		text = page(t, s, "/mail")
-		for _, want := range []string{"a@example.test &middot; delivered", "defer@example.test &middot; deferred", "bounce@example.test &middot; bounced"} {
+		for _, want := range []string{"a@example.test &middot; delivered", "defer@example.test &middot; deferred",
+			"bounce@example.test &middot; bounced"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("a minute later the page lacks %q:\n%s", want, text)
 			}
@@ -127,7 +132,8 @@ func TestTheIndexLinksItsPages(t *testing.T) {
 		path = enrolled(t, s, enrollment1())
 	}
 	text := page(t, s, "/")
-	for _, want := range []string{`href="/mail"`, `href="` + path + `"`, `href="?page=2"`, "51 enrollments", "1 order numbers were enrolled more than once"} {
+	for _, want := range []string{`href="/mail"`, `href="` + path + `"`, `href="?page=2"`, "51 enrollments",
+		"1 order numbers were enrolled more than once"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the index lacks %q:\n%s", want, text)
 		}

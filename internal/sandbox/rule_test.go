@@ -97,11 +97,13 @@ func TestFaultsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 
 func TestFaultsAreListedAndClearedOverHTTP(t *testing.T) {
 	s := newSandbox(t, strictOptions())
-	got := must(t, s, "POST", "/_sandbox/faults", `[{"operation":"enroll","kind":"status"},{"operation":"send","kind":"delay","delay":"1.5s"}]`)
+	got := must(t, s, "POST", "/_sandbox/faults",
+		`[{"operation":"enroll","kind":"status"},{"operation":"send","kind":"delay","delay":"1.5s"}]`)
 	equal(t, "ids", got["ids"], []int{1, 2})
 	outcomes(s, 1)
 	got = must(t, s, "GET", "/_sandbox/faults", "")
-	equal(t, "listed", []any{dig(t, got, "faults", 0, "fired"), dig(t, got, "faults", 1, "delay"), dig(t, got, "fired", "status")}, []any{1, "1.5s", 1})
+	equal(t, "listed", []any{dig(t, got, "faults", 0, "fired"), dig(t, got, "faults", 1, "delay"), dig(t, got, "fired", "status")},
+		[]any{1, "1.5s", 1})
 	must(t, s, "DELETE", "/_sandbox/faults?id=1", "")
 	equal(t, "left", s.Faults()[0].ID, 2)
 	must(t, s, "DELETE", "/_sandbox/faults", "")
@@ -126,7 +128,9 @@ func TestSettingsAreChangedByName(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	got := must(t, s, "PUT", "/_sandbox/settings", `{"latency":"20ms","quota":5}`)
 	equal(t, "answer", []any{got["latency"], got["quota"], got["log_order"]}, []any{"20ms", 5, "newest"})
-	for _, body := range []string{`{"qouta":1}`, `{"quota":-1}`, `{"log_order":"random"}`, `{"log_cap":0}`, `{"share_bounced":0.6,"share_deferred":0.6}`, `{"latency":1}`, `{"latency":"-1s"}`, `{"log_late_by":"-1s"}`, `{"log_fixed":true,"log_cap_varies":true}`, `{"enroll_status":404}`, `x`} {
+	for _, body := range []string{`{"qouta":1}`, `{"quota":-1}`, `{"log_order":"random"}`, `{"log_cap":0}`,
+		`{"share_bounced":0.6,"share_deferred":0.6}`, `{"latency":1}`, `{"latency":"-1s"}`, `{"log_late_by":"-1s"}`,
+		`{"log_fixed":true,"log_cap_varies":true}`, `{"enroll_status":404}`, `x`} {
 		if status, got := ask(t, s, "PUT", "/_sandbox/settings", body); status != http.StatusBadRequest || got["error"] == "" {
 			t.Errorf("%s: got %d %v", body, status, got)
 		}

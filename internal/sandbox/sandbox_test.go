@@ -194,7 +194,8 @@ func TestResetForgetsEverything(t *testing.T) {
 	}
 	must(t, s, "POST", "/_sandbox/reset", "")
 	o := s.Oracle(Query{})
-	equal(t, "accepted", []any{o.Enroll.Accepted, o.Enroll.Orders, o.Mail.Accepted, o.Mail.Recipients, o.Calls["enroll"]}, []int{0, 0, 0, 0, 0})
+	equal(t, "accepted", []any{o.Enroll.Accepted, o.Enroll.Orders, o.Mail.Accepted, o.Mail.Recipients, o.Calls["enroll"]},
+		[]int{0, 0, 0, 0, 0})
 	equal(t, "suspended", s.Settings().Suspended, false)
 	equal(t, "faults", len(s.Faults()), 0)
 	equal(t, "listed", dig(t, must(t, s, "GET", "/v3/mandates/transactions", ""), "meta", "total"), 0)

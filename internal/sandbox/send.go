@@ -96,7 +96,8 @@ func sender(name, raw string) (address, problem string) {
 
 // ownHeaders are made from the fields of a message; additional headers must not
 // replace them. The document does not say so; assumed.
-var ownHeaders = []string{"from", "to", "cc", "bcc", "subject", "reply-to", "return-path", "content-type", "content-transfer-encoding", "mime-version"}
+var ownHeaders = []string{"from", "to", "cc", "bcc", "subject", "reply-to", "return-path", "content-type", "content-transfer-encoding",
+	"mime-version"}
 
 // extraHeaders says what is wrong with `headers`: an object of strings or a list
 // of "Name: value". The document does not show the format; both are accepted.

@@ -14,13 +14,15 @@ func TestMessagesThatBreakARuleAreRefusedWhole(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	var bad []fields
 	for _, field := range []string{"to", "subject", "as_html", "content"} {
-		bad = append(bad, message1().without(field), message1().with(field, nil), message1().with(field, ""), message1().with(field, map[string]int{}))
+		bad = append(bad, message1().without(field), message1().with(field, nil), message1().with(field, ""),
+			message1().with(field, map[string]int{}))
 	}
 	bad = append(bad,
 		message1().with("as_html", 2), message1().with("as_html", true), message1().with("as_html", "1"),
 		message1().with("to", []string{}), message1().with("to", " , "), message1().with("to", []int{1}), message1().with("to", "nobody"),
 		message1().with("to", []string{"a@example.test", "b@"}), message1().with("to", many(1001)),
-		message1().with("from", "nobody"), message1().with("from", 1), message1().with("reply_to", "nobody"), message1().with("unsubscribe_link", "nowhere"),
+		message1().with("from", "nobody"), message1().with("from", 1), message1().with("reply_to",
+			"nobody"), message1().with("unsubscribe_link", "nowhere"),
 		message1().with("headers", "X-A: 1"), message1().with("headers", map[string]int{"X-A": 1}), message1().with("headers", []int{1}),
 		message1().with("headers", map[string]string{"bcc": "a@example.test"}), message1().with("headers", []string{"Subject: other"}),
 		message1().with("headers", map[string]string{"X-A": "1\r\nBcc: a@example.test"}), message1().with("headers", []string{"no colon"}),
@@ -48,13 +50,15 @@ func TestMessagesWithinTheRulesAreAccepted(t *testing.T) {
 		{message1().with("to", []string{`"Doe, \"J\"" <jane@example.test>`, "b@example.test, c@example.test"}), 3},
 		{message1().with("to", []string{"a@example.test", "a@example.test"}), 2},
 		{message1().with("to", many(1000)), 1000},
-		{message1().with("from", "Me <me@example.test>").with("reply_to", "back@example.test").with("unsubscribe_link", "https://example.test/u"), 1},
+		{message1().with("from", "Me <me@example.test>").with("reply_to", "back@example.test").with("unsubscribe_link",
+			"https://example.test/u"), 1},
 		{message1().with("as_html", 1).with("headers", map[string]string{"X-A": "1"}), 1},
 		{message1().with("headers", []string{"X-A: 1", "X-B: 2"}), 1},
 		{message1().with("from", "").with("reply_to", nil), 1},
 	} {
 		got := must(t, s, "POST", "/api/v0/messages", c.body.String())
-		equal(t, fmt.Sprintf("%.200v", c.body), []any{got["error"], got["status_code"], got["message"], dig(t, got, "data", "total_recipient")}, []any{false, 200, "OK", c.want})
+		equal(t, fmt.Sprintf("%.200v", c.body), []any{got["error"], got["status_code"], got["message"], dig(t, got, "data", "total_recipient")},
+			[]any{false, 200, "OK", c.want})
 	}
 	equal(t, "largest", s.Oracle(Query{Summary: true}).Mail.Largest, 1000)
 }
@@ -95,7 +99,8 @@ func TestEveryMailAnswerIsAnEnvelope(t *testing.T) {
 	unknown := request("GET", "/api/v0/user", "")
 	unknown.Header.Del("X-API-Key")
 	for _, r := range []*http.Request{
-		request("POST", "/api/v0/messages", message1().String()), request("POST", "/api/v0/messages", "{"), request("PUT", "/api/v0/messages", ""),
+		request("POST", "/api/v0/messages", message1().String()), request("POST", "/api/v0/messages", "{"), request("PUT", "/api/v0/messages",
+			""),
 		request("GET", "/api/v0/logs", ""), request("GET", "/api/v0/user", ""), request("GET", "/api/v0/other", ""), unknown,
 	} {
 		w := do(s, r)
@@ -105,7 +110,8 @@ func TestEveryMailAnswerIsAnEnvelope(t *testing.T) {
 			Message    *string
 			Data       map[string]any
 		}
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Error == nil || got.StatusCode == nil || got.Message == nil || got.Data == nil {
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Error == nil || got.StatusCode == nil || got.Message == nil ||
+			got.Data == nil {
 			t.Fatalf("%s %s: %s is not an envelope", r.Method, r.URL, w.Body)
 		}
 		equal(t, r.Method+" "+r.URL.Path, []any{*got.StatusCode, *got.Error}, []any{w.Code, w.Code != 200})
@@ -131,7 +137,8 @@ func TestAddressesAreCutAtCommasOutsideOfQuotes(t *testing.T) {
 func TestPlainAddressesArePlainToTheMailPackageToo(t *testing.T) {
 	for text, want := range map[string]bool{
 		"a@b": true, "a.b+c@d-e.f": true, "A9_@x.test": true,
-		"": false, "a": false, "@b": false, "a@": false, "a@@b": false, ".a@b": false, "a.@b": false, "a..b@c": false, "a@.b": false, "a@b.": false, "a b@c": false, "é@x.test": false,
+		"": false, "a": false, "@b": false, "a@": false, "a@@b": false, ".a@b": false, "a.@b": false, "a..b@c": false, "a@.b": false,
+		"a@b.": false, "a b@c": false, "é@x.test": false,
 	} {
 		equal(t, text, plain(text), want)
 	}

@@ -88,7 +88,8 @@ func (v Settings) check() error {
 		return fmt.Errorf("share_deferred, share_bounced and their sum must be between 0 and 1")
 	case v.LogFixed && v.LogCapVaries:
 		return fmt.Errorf("log_fixed and log_cap_varies cannot be used together")
-	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.ListDelay < 0 || v.CallbackWait < 0 || v.CallbackDelay < 0 || v.LogLateBy < 0:
+	case v.Latency < 0 || v.LogDelay < 0 || v.LogSpread < 0 || v.DeferredFor < 0 || v.ListDelay < 0 || v.CallbackWait < 0 ||
+		v.CallbackDelay < 0 || v.LogLateBy < 0:
 		return fmt.Errorf("a duration must not be negative")
 	}
 	return nil

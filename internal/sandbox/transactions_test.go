@@ -14,11 +14,14 @@ func TestWhatIsEnrolledIsListedAtOnce(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	must(t, s, "POST", "/v3/mandates", enrollment1().with("metadata", "m").with("return_url", "https://shop.example.test/r").String())
 	record := dig(t, list(t, s, "?order_number=DD1"), "data", 0)
-	for name, want := range map[string]any{"transaction_type": "Enrollment", "order_number": "DD1", "status": 0, "status_description": "New", "amount": 100,
-		"payer_email": "payer@example.test", "payer_telephone_number": "60190000000", "metadata": "m", "return_url": "https://shop.example.test/r"} {
+	for name, want := range map[string]any{"transaction_type": "Enrollment", "order_number": "DD1", "status": 0, "status_description": "New",
+		"amount":      100,
+		"payer_email": "payer@example.test", "payer_telephone_number": "60190000000", "metadata": "m",
+		"return_url": "https://shop.example.test/r"} {
 		equal(t, name, dig(t, record, name), want)
 	}
-	equal(t, "mandate", []any{dig(t, record, "mandate", "frequency_mode_label"), dig(t, record, "mandate", "status"), dig(t, record, "mandate", "amount")}, []any{"Monthly", 0, 100})
+	equal(t, "mandate", []any{dig(t, record, "mandate", "frequency_mode_label"), dig(t, record, "mandate", "status"),
+		dig(t, record, "mandate", "amount")}, []any{"Monthly", 0, 100})
 	equal(t, "an order never enrolled", dig(t, list(t, s, "?order_number=DD2"), "data"), "[]")
 }
 
@@ -56,7 +59,8 @@ func TestAPageHoldsTwentyFiveRecordsNewestFirst(t *testing.T) {
 		records := dig(t, got, "data").([]any)
 		equal(t, query, []any{len(records), dig(t, got, "meta", "current_page"), dig(t, got, "meta", "from"), dig(t, got, "meta", "to"),
 			dig(t, got, "links", "prev"), dig(t, got, "links", "next")}, want)
-		equal(t, query+" whole", []any{dig(t, got, "meta", "total"), dig(t, got, "meta", "last_page"), dig(t, got, "meta", "per_page"), dig(t, got, "meta", "path"),
+		equal(t, query+" whole", []any{dig(t, got, "meta", "total"), dig(t, got, "meta", "last_page"), dig(t, got, "meta", "per_page"),
+			dig(t, got, "meta", "path"),
 			dig(t, got, "links", "first"), dig(t, got, "links", "last")}, []any{51, 3, 25, path, path + "?page=1", path + "?page=3"})
 	}
 	equal(t, "newest first", dig(t, list(t, s, ""), "data", 0, "order_number"), "DD50")
@@ -65,15 +69,18 @@ func TestAPageHoldsTwentyFiveRecordsNewestFirst(t *testing.T) {
 func TestFiltersNarrowTheListAndLinksDropThem(t *testing.T) {
 	s := newSandbox(t, strictOptions())
 	for i := range 60 {
-		must(t, s, "POST", "/v3/mandates", enrollment1().with("order_number", fmt.Sprintf("DD%d", i%2)).with("payer_email", fmt.Sprintf("p%d@example.test", i%3)).String())
+		must(t, s, "POST", "/v3/mandates", enrollment1().with("order_number", fmt.Sprintf("DD%d", i%2)).with("payer_email",
+			fmt.Sprintf("p%d@example.test", i%3)).String())
 	}
 	for query, want := range map[string]int{
 		"?order_number=DD1": 30, "?order_number=DD": 0, "?payer_email=p0@example.test": 20, "?order_number=DD1&payer_email=p0@example.test": 10,
-		"?status=0": 60, "?status=3": 0, "?exchange_reference_number=EXR00000007": 1, "?exchange_reference_number=EXR00000007&order_number=DD1": 0,
+		"?status=0": 60, "?status=3": 0, "?exchange_reference_number=EXR00000007": 1,
+		"?exchange_reference_number=EXR00000007&order_number=DD1": 0,
 	} {
 		equal(t, query, dig(t, list(t, s, query), "meta", "total"), want)
 	}
-	equal(t, "next of a filtered page", dig(t, list(t, s, "?order_number=DD1"), "links", "next"), "http://sandbox.test/v3/mandates/transactions?page=2")
+	equal(t, "next of a filtered page", dig(t, list(t, s, "?order_number=DD1"), "links", "next"),
+		"http://sandbox.test/v3/mandates/transactions?page=2")
 	if err := s.Decide("DD1", Approve); err != nil {
 		t.Fatal(err)
 	}
@@ -87,12 +94,14 @@ func TestALeanSandboxStillListsOrderNumbers(t *testing.T) {
 	must(t, s, "POST", "/v3/mandates", enrollment1().String())
 	must(t, s, "POST", "/v3/mandates", enrollment1().String())
 	got := list(t, s, "?order_number=DD1")
-	equal(t, "listed", []any{dig(t, got, "meta", "total"), dig(t, got, "data", 0, "amount"), dig(t, got, "data", 0, "order_number")}, []any{2, 100, "DD1"})
+	equal(t, "listed", []any{dig(t, got, "meta", "total"), dig(t, got, "data", 0, "amount"), dig(t, got, "data", 0, "order_number")},
+		[]any{2, 100, "DD1"})
 	equal(t, "counted", s.Enrolled("DD1"), 2)
 	for range 2 {
 		must(t, s, "POST", "/api/v0/messages", message1().String())
 	}
 	m := s.Oracle(Query{}).Mail
-	equal(t, "mail counted", []any{m.Accepted, m.Recipients, m.Distinct, m.TwiceCount, m.Twice}, []any{2, 2, 1, 1, []Received{{"Notice", "a@example.test", 2}}})
+	equal(t, "mail counted", []any{m.Accepted, m.Recipients, m.Distinct, m.TwiceCount, m.Twice},
+		[]any{2, 2, 1, 1, []Received{{"Notice", "a@example.test", 2}}})
 	equal(t, "one recipient", s.Oracle(Query{Recipient: "a@example.test"}).Mail.ByRecipient, []Received{{"Notice", "a@example.test", 2}})
 }

@@ -39,7 +39,8 @@ func TestEachButtonMakesCallsFailAndIsCleared(t *testing.T) {
 	equal(t, "accounts", []bool{s.Settings().Suspended, s.Settings().ChannelDisabled}, []bool{true, true})
 	press(s, url.Values{"do": {"reset"}})
 	equal(t, "after a reset", []bool{s.Settings().Suspended, s.Settings().ChannelDisabled}, []bool{false, false})
-	for _, wrong := range []url.Values{{}, {"do": {"add"}, "what": {"other"}, "times": {"1"}}, {"do": {"add"}, "what": {"send-cut"}, "times": {"-1"}}, {"do": {"clear"}, "what": {"x"}}} {
+	for _, wrong := range []url.Values{{}, {"do": {"add"}, "what": {"other"}, "times": {"1"}},
+		{"do": {"add"}, "what": {"send-cut"}, "times": {"-1"}}, {"do": {"clear"}, "what": {"x"}}} {
 		equal(t, wrong.Encode(), press(s, wrong).Code, http.StatusBadRequest)
 	}
 }
@@ -79,7 +80,8 @@ func TestTheCallsAreShownWithWhatBecameOfThem(t *testing.T) {
 	equal(t, "counts", s.journal.tallies()[opEnroll], tally{Accepted: 2, Refused: 1, Failed: 2})
 	text := do(s, httptest.NewRequest("GET", "http://127.0.0.1/calls", nil)).Body.String()
 	at := 0
-	for _, want := range []string{"DD4", "done, the answer was unreadable", "DD3", "not done, answered Service Unavailable", "DD2", "refused: Unprocessable Entity", "DD1", "accepted"} {
+	for _, want := range []string{"DD4", "done, the answer was unreadable", "DD3", "not done, answered Service Unavailable", "DD2",
+		"refused: Unprocessable Entity", "DD1", "accepted"} {
 		i := strings.Index(text[at:], want)
 		if i < 0 {
 			t.Fatalf("no %q there:\n%s", want, text[at:])
@@ -89,7 +91,8 @@ func TestTheCallsAreShownWithWhatBecameOfThem(t *testing.T) {
 	if key := strictOptions().PortalKey; strings.Contains(text, key) {
 		t.Errorf("the page has the portal key:\n%s", text)
 	}
-	for _, want := range []string{"<dd>2 <small>2 enrollments of 2 order numbers", "<dd>1 <small>1 enrollments, 0 messages</small>", "<dd>2 <small>2 enrollments, 0 messages; faults fired 2 times"} {
+	for _, want := range []string{"<dd>2 <small>2 enrollments of 2 order numbers", "<dd>1 <small>1 enrollments, 0 messages</small>",
+		"<dd>2 <small>2 enrollments, 0 messages; faults fired 2 times"} {
 		if index := page(t, s, "/"); !strings.Contains(index, want) {
 			t.Errorf("the index lacks %q:\n%s", want, index)
 		}

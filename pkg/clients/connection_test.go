@@ -47,12 +47,13 @@ func TestWithoutAConnectionNothingHappened(t *testing.T) {
 		"dial times out": {"https://upstream.example.test", []Option{dialling(func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: timeout{}}
 		})}},
-		"certificate not trusted":      {server.URL, nil},
-		"not TLS":                      {"https" + plain.url[4:], nil},
-		"handshake cut":                {"https" + mute.url[4:], nil},
-		"handshake never ends":         {"https://" + silent.Addr().String(), []Option{short}},
-		"no connection of the pool":    {"https://upstream.example.test", []Option{short, Transport(full())}},
-		"connection fails by our side": {"https://upstream.example.test", []Option{dialling(func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("payer") })}},
+		"certificate not trusted":   {server.URL, nil},
+		"not TLS":                   {"https" + plain.url[4:], nil},
+		"handshake cut":             {"https" + mute.url[4:], nil},
+		"handshake never ends":      {"https://" + silent.Addr().String(), []Option{short}},
+		"no connection of the pool": {"https://upstream.example.test", []Option{short, Transport(full())}},
+		"connection fails by our side": {"https://upstream.example.test",
+			[]Option{dialling(func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("payer") })}},
 	} {
 		t.Run(name, func(t *testing.T) { is(t, post(t.Context(), upstream(t, c.url, c.options...)), Busy, ReasonBusy) })
 	}

@@ -21,15 +21,15 @@ type Request struct {
 	Body      []byte // JSON; must not change until long after the call, the transport may still read it
 	Redact    string // a secret of this request alone, removed from what the upstream says
 	Limit     int64  // bytes of the answer; more is a bad answer. 0 is 512 KiB: what goes into an event must fit a message
-	Expect    int64  // bytes to make room for where the answer does not say how long it is; 0: few
-	// Date, unless nil, is set to the answer's Date header before the body is read: the upstream's clock, in whole seconds. Zero: none or unreadable.
+	Expect    int64  // bytes to make room for if the answer does not say its length; 0 means few
+	// Date, if set, receives the answer's Date header before the body is read, in whole seconds; zero if it has none that can be read.
 	Date *time.Time
 }
 
-// Exchange makes the call and gives the answer's status and body to read, whatever the status. The body is nil if it could
-// not be read. It returns nil when the call succeeded and the reading was complete, else an *Error. A call whose context is over,
-// by the monotonic or by the wall clock, is not made: that is looked at before it begins and, over connections of NewTransport,
-// once more before its first byte is written; its fate is Busy then, since nothing happened.
+// Exchange makes the call and has the answer's status and body read, whatever the status. The body is nil if it could not be
+// read. It returns nil if the call succeeded and was read completely, else an *Error. A call whose context is over, by the
+// monotonic or by the wall clock, is not made: its fate is Busy. That is checked before it begins and, over connections of
+// NewTransport, again before its first byte is written.
 func (u *Upstream) Exchange(ctx context.Context, call Request, read func(status int, body []byte) Reading) error {
 	if u.wait != nil && call.Method == http.MethodGet {
 		if err := u.wait(ctx); err != nil {

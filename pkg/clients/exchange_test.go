@@ -283,10 +283,11 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestAPageWithAStrayByteIsStillRead(t *testing.T) {
 	w := listen(t, says("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{\"a\":\"\xff\"}", false))
 	var got string
-	err := upstream(t, w.url).Exchange(t.Context(), Request{Operation: "logs", Method: http.MethodGet, Path: "/"}, func(s int, body []byte) Reading {
-		got = string(body)
-		return anyObject(s, body)
-	})
+	err := upstream(t, w.url).Exchange(t.Context(), Request{Operation: "logs", Method: http.MethodGet, Path: "/"},
+		func(s int, body []byte) Reading {
+			got = string(body)
+			return anyObject(s, body)
+		})
 	if want := "{\"a\":\"\uFFFD\"}"; err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
@@ -337,7 +338,8 @@ func TestACallThatHangsIsNotCounted(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		late := n.Load()
 		if err := <-done; err == nil || early != 1 || late != 0 || n.Load() != 0 {
-			t.Errorf("%d calls are counted before a third of the timeout, %d after it and %d at the end (%v), want 1, 0 and 0", early, late, n.Load(), err)
+			t.Errorf("%d calls are counted before a third of the timeout, %d after it and %d at the end (%v), want 1, 0 and 0", early, late,
+				n.Load(), err)
 		}
 	})
 }

@@ -4,9 +4,9 @@
 //	                Upstream.Exchange -> judge -> - refused, busy, held: the upstream did nothing
 //	mail.Client    /                             \ unknown: it may or may not have done it
 //
-// Nothing here repeats a call that changes something, follows a redirect or waits for a better moment. What failed comes back as an [Error] whose
-// [Fate] says what the caller may do next. The documents of the two services show no error answers, so the fates are an
-// assumption; it is held in one function, judge.
+// Nothing here repeats a call that changes something, follows a redirect or waits for a better moment. A failed call returns an
+// [Error] whose [Fate] says what the caller may do next. The two services' documents show no error answers, so the fates are
+// an assumption, made in one function: judge.
 package clients
 
 import (

@@ -88,14 +88,15 @@ func (s *secrets) clean(body []byte) []byte {
 			body = bytes.ReplaceAll(body, form, []byte(redacted))
 		}
 	}
-	if len(s.short) == 0 && bytes.IndexByte(body, '\\') < 0 && !slices.ContainsFunc(s.fields, func(f string) bool { return bytes.Contains(body, []byte(f)) }) {
+	named := func(field string) bool { return bytes.Contains(body, []byte(field)) }
+	if len(s.short) == 0 && bytes.IndexByte(body, '\\') < 0 && !slices.ContainsFunc(s.fields, named) {
 		return body
 	}
 	return s.cleanTexts(body)
 }
 
-// cleanTexts goes through the texts of a body, and hides the values of the members named in fields: texts, numbers, and lists and objects as a
-// whole. What is no JSON it leaves as it is, but for what looks like a text or such a member.
+// cleanTexts redacts the texts of a body, and the values of the members named in fields, lists and objects included. In a
+// body that is not JSON it redacts what looks like a text or such a member.
 func (s *secrets) cleanTexts(body []byte) []byte {
 	var out []byte // nil until something is replaced
 	copied := 0

@@ -25,7 +25,8 @@ func TestASecondAnswerIsNotTakenForTheNextCallsAnswer(t *testing.T) {
 		"https": func(conn net.Conn) net.Conn { return tls.Server(conn, certified.TLS) },
 	} {
 		for name, second := range map[string]string{
-			"another answer": fine, "an answer without body": "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "the rest of a long answer": "{}", "a line break": "\r\n",
+			"another answer": fine, "an answer without body": "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "the rest of a long answer": "{}",
+			"a line break": "\r\n",
 		} {
 			t.Run(scheme+", "+name, func(t *testing.T) {
 				for range 20 {
@@ -53,7 +54,8 @@ func secondCallOnTheSameLine(t *testing.T, scheme, second string, secure func(ne
 	err := post(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{PutIdleConn: func(error) {
 		// The next call is written while the transport has not yet looked at what follows the answer.
 		wrote := make(chan struct{}, 8) // a call of which no byte could be written is written again
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { wrote <- struct{}{} }})
+		ctx := httptrace.WithClientTrace(t.Context(),
+			&httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { wrote <- struct{}{} }})
 		go func() { later <- post(ctx, u) }()
 		<-wrote
 	}}), u)

@@ -79,13 +79,13 @@ type Option func(*settings)
 // context counts.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// Transport replaces the transport, for instance by NewTransport with a TLS configuration of one's own. It must not change the
-// request it is given, since its header is shared by all calls, nor send a POST twice. One that is not an *http.Transport should report
-// to net/http/httptrace: where it does not, a call without a connection is taken for one whose fate is unknown.
+// Transport replaces the transport, for instance by NewTransport with another TLS configuration. It must neither change the
+// request, whose header all calls share, nor send a POST twice. If it is not an *http.Transport it should report to
+// net/http/httptrace: otherwise the fate of a call that got no connection is unknown.
 func Transport(t http.RoundTripper) Option { return func(s *settings) { s.transport = t } }
 
-// Wrap puts what f makes around the transport, whichever it is: to watch calls, each with its context. It must pass on the request as it is,
-// and the answer with a body that reads the same.
+// Wrap wraps the transport, to watch calls, each with its context. The wrapper must pass on the request unchanged, and the
+// answer with a body that reads the same.
 func Wrap(f func(http.RoundTripper) http.RoundTripper) Option {
 	return func(s *settings) { s.wrap = f }
 }
@@ -93,12 +93,12 @@ func Wrap(f func(http.RoundTripper) http.RoundTripper) Option {
 // Observe calls f with every call when it is over, from the goroutine that made it.
 func Observe(f func(Call)) Option { return func(s *settings) { s.observe = f } }
 
-// UnderWay keeps in n how many calls are under way, the wait for a connection included. One that has taken a third of Timeout
-// is not counted any more: what hangs is no measure of how much there is to do.
+// UnderWay keeps in n how many calls are under way, the wait for a connection included. A call that has taken a third of
+// Timeout is no longer counted: calls that hang do not show how much there is to do.
 func UnderWay(n *atomic.Int64) Option { return func(s *settings) { s.underWay = n } }
 
-// WaitToRead calls f before each GET, which is made when f returns nil; its fate is Busy otherwise. The wait is no part of the call: neither
-// Timeout nor Observe knows of it. A POST does not wait here: whoever makes one announces it first, and must have waited before that.
+// WaitToRead calls f before each GET, which is made if f returns nil; its fate is Busy otherwise. Neither Timeout nor Observe
+// counts the wait. A POST does not wait here: its caller must wait before announcing it.
 func WaitToRead(f func(context.Context) error) Option { return func(s *settings) { s.wait = f } }
 
 // MaxConns is how many connections are kept open for the next call; 64 if not given. Set it to the number of calls made at a time.
@@ -130,7 +130,8 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	if s.wrap != nil {
 		s.transport = s.wrap(s.transport)
 	}
-	u := &Upstream{base: base, prefix: origin.Prefix, transport: transport{s.transport, reports}, timeout: s.timeout, observe: s.observe, underWay: s.underWay, wait: s.wait}
+	u := &Upstream{base: base, prefix: origin.Prefix, transport: transport{s.transport, reports}, timeout: s.timeout, observe: s.observe,
+		underWay: s.underWay, wait: s.wait}
 	u.secrets.Store(newSecrets(nil, origin.Hidden...))
 	if err := u.SetCredentials(origin.Header, origin.Secrets...); err != nil {
 		return nil, err

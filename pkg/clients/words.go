@@ -16,8 +16,8 @@ const (
 	maxMessages = 10 // a field
 )
 
-// ParseError finds the upstream's words in the body of a failure: texts under message, error or errors, and messages by field where one
-// of these is an object. A plain text is taken as it is; HTML is not. Nothing is shortened here: a secret must be found whole before. Not shown by the
+// ParseError reads a failure's body: texts under message, error or errors, and messages by field if one of these is an object.
+// A plain text is taken as it is; HTML is not. Texts are not cut here: secrets must be found before that. Not shown by the
 // upstreams; assumed.
 func ParseError(body []byte) (message string, fields map[string][]string) {
 	var top map[string]json.RawMessage

@@ -14,7 +14,8 @@ func TestWordsAreFoundInEveryKnownShape(t *testing.T) {
 		message string
 		fields  map[string][]string
 	}{
-		{`{"error":{"amount":["too small","odd"],"payer_id":["missing"]}}`, "", map[string][]string{"amount": {"too small", "odd"}, "payer_id": {"missing"}}},
+		{`{"error":{"amount":["too small","odd"],"payer_id":["missing"]}}`, "",
+			map[string][]string{"amount": {"too small", "odd"}, "payer_id": {"missing"}}},
 		{`{"message":"invalid","errors":{"amount":["too small"]}}`, "invalid", map[string][]string{"amount": {"too small"}}},
 		{`{"error":"text"}`, "text", nil},
 		{`{"message":"text"}`, "text", nil},

@@ -162,7 +162,8 @@ func (x *calls) current(at time.Time) *generation {
 			return g
 		}
 	}
-	g := &generation{first: at, last: at.UnixMilli(), requests: map[string]*request{}, heads: map[messages.Key]uint32{}, groups: map[uint64]*group{}}
+	g := &generation{first: at, last: at.UnixMilli(), requests: map[string]*request{}, heads: map[messages.Key]uint32{},
+		groups: map[uint64]*group{}}
 	x.generations = append(x.generations, g)
 	return g
 }

@@ -25,12 +25,13 @@ func TestRowsThatAreAlikeAreCountedForAllOfTheirRequests(t *testing.T) {
 		lost    bool             // one of the calls is of unknown fate
 		want    []string         // summaries of each request
 	}{
-		"one row":              {states: []messages.State{messages.Delivered}},
-		"two":                  {states: []messages.State{messages.Delivered, messages.Delivered}, want: []string{settled}},
-		"three":                {states: []messages.State{messages.Delivered, messages.Delivered, messages.Delivered}},
-		"in two states":        {states: []messages.State{messages.Delivered, messages.Bounced}},
-		"in one state at last": {states: []messages.State{messages.Delivered, messages.Deferred}, changes: []messages.State{messages.Delivered, messages.Delivered}, want: []string{settled}},
-		"one may not be sent":  {states: []messages.State{messages.Delivered, messages.Delivered}, lost: true},
+		"one row":       {states: []messages.State{messages.Delivered}},
+		"two":           {states: []messages.State{messages.Delivered, messages.Delivered}, want: []string{settled}},
+		"three":         {states: []messages.State{messages.Delivered, messages.Delivered, messages.Delivered}},
+		"in two states": {states: []messages.State{messages.Delivered, messages.Bounced}},
+		"in one state at last": {states: []messages.State{messages.Delivered, messages.Deferred},
+			changes: []messages.State{messages.Delivered, messages.Delivered}, want: []string{settled}},
+		"one may not be sent": {states: []messages.State{messages.Delivered, messages.Delivered}, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScenario(t, func(s *scenario) {
@@ -38,7 +39,8 @@ func TestRowsThatAreAlikeAreCountedForAllOfTheirRequests(t *testing.T) {
 				began := time.Now()
 				for i, id := range ids {
 					s.started(id, 1, 1)
-					s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1, Count: 1,
+					s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1,
+						Count: 1,
 						Begin: messages.Time{Time: began}, Until: messages.Time{Time: began.Add(35 * time.Second)}, Keys: keysOf("x@example.test")})
 					if i == 1 && c.lost {
 						s.waits(id)
@@ -64,7 +66,8 @@ func TestRowsThatAreAlikeAreCountedForAllOfTheirRequests(t *testing.T) {
 						t.Errorf("summaries of %s: %q, want %q", id, got, c.want)
 					}
 				}
-				if n := len(s.eventsOf(messages.Delivery, messages.Delivered, "first")) + len(s.eventsOf(messages.Delivery, messages.Delivered, "second")); n > 0 {
+				if n := len(s.eventsOf(messages.Delivery, messages.Delivered, "first")) +
+					len(s.eventsOf(messages.Delivery, messages.Delivered, "second")); n > 0 {
 					t.Errorf("%d rows are published as one of the requests'", n)
 				}
 			})
@@ -80,7 +83,8 @@ func TestAllSummariesAreDueAfterOneSweep(t *testing.T) {
 		began := time.Now()
 		for i := range n {
 			id, to := fmt.Sprint("r", i), fmt.Sprintf("p%d@example.test", i)
-			s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1, Count: 1,
+			s.consumer.put(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: messages.Common{RequestID: id, At: now()}, Batch: 1,
+				Count: 1,
 				Begin: now(), Until: now(), Keys: keysOf(to)})
 			s.ends(id, messages.Accepted, 1, 1, 1)
 			s.row(to, 0, messages.Delivered)
@@ -191,18 +195,23 @@ func TestMemoryIsCountedTruly(t *testing.T) {
 			for n := range c.recipients {
 				keys = messages.AppendKey(keys, messages.Key(uint64(i*c.recipients+n+1)*0x9e3779b97f4a7c15))
 			}
-			l.take(record(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: common, Batch: 1, Count: c.recipients, Begin: at, Until: at, Keys: keys}))
-			l.take(record(messages.Send, messages.Started, id, &messages.SendStarted{Common: common, Batches: 1, Recipients: c.recipients, Fingerprint: vector + vector}))
-			l.take(record(messages.Send, messages.Accepted, id, &messages.SendOutcome{Common: common, Batches: 1, Recipients: c.recipients, Accepted: c.recipients, Fingerprint: vector + vector}))
+			l.take(record(messages.Log, messages.Sent, id+".1", &messages.SentBody{Common: common, Batch: 1, Count: c.recipients, Begin: at,
+				Until: at, Keys: keys}))
+			l.take(record(messages.Send, messages.Started, id, &messages.SendStarted{Common: common, Batches: 1, Recipients: c.recipients,
+				Fingerprint: vector + vector}))
+			l.take(record(messages.Send, messages.Accepted, id, &messages.SendOutcome{Common: common, Batches: 1, Recipients: c.recipients,
+				Accepted: c.recipients, Fingerprint: vector + vector}))
 			l.note(learnedEvent(id, "1.0", messages.Delivered))
-			summary := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id, Body: &messages.SummaryBody{Common: common, Recipients: 1, Accepted: 1, Delivered: 1, Final: true}}
+			summary := messages.Event{Operation: messages.Delivery, State: messages.Summary, ID: id,
+				Body: &messages.SummaryBody{Common: common, Recipients: 1, Accepted: 1, Delivered: 1, Final: true}}
 			l.note(storedEvent(summary, time.Now()))
 		}
 		for range l.summaries(time.Now(), time.Now()) {
 			t.Error("a summary is due")
 		}
 		used := heap() - before
-		t.Logf("%d messages to %d: %d bytes each, %d bytes for each of %d that are counted", c.requests, c.recipients, used/uint64(c.requests), used/uint64(l.calls.size), l.calls.size)
+		t.Logf("%d messages to %d: %d bytes each, %d bytes for each of %d that are counted", c.requests, c.recipients, used/uint64(c.requests),
+			used/uint64(l.calls.size), l.calls.size)
 		if used > 55*uint64(l.calls.size) {
 			t.Errorf("%d messages to %d take %d bytes and count as %d recipients of 55 bytes", c.requests, c.recipients, used, l.calls.size)
 		}

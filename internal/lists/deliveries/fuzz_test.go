@@ -43,7 +43,8 @@ func FuzzRow(f *testing.F) {
 			t.Fatalf("%s: %d bytes, %v", e.Subject(), len(body), err)
 		}
 		var decoded messages.DeliveryBody
-		if err := messages.DecodeEvent(body, &decoded); err != nil || decoded.EventID != hex.EncodeToString(id[:]) || !json.Valid(decoded.Entry) || decoded.SMTP.Code < 0 || decoded.SMTP.Code > 599 {
+		if err := messages.DecodeEvent(body, &decoded); err != nil || decoded.EventID != hex.EncodeToString(id[:]) ||
+			!json.Valid(decoded.Entry) || decoded.SMTP.Code < 0 || decoded.SMTP.Code > 599 {
 			t.Fatalf("%q: %v", body, err)
 		}
 	})
@@ -51,12 +52,14 @@ func FuzzRow(f *testing.F) {
 
 // FuzzEventID reads any Nats-Msg-Id found in the stream: only a real id is accepted.
 func FuzzEventID(f *testing.F) {
-	for _, text := range []string{"", strings.Repeat("0", 32), strings.Repeat("F", 32), strings.Repeat("g", 32), strings.Repeat("0", 31) + "\xff", "mail.log.watermark.1.1", strings.Repeat("0", 34)} {
+	for _, text := range []string{"", strings.Repeat("0", 32), strings.Repeat("F", 32), strings.Repeat("g", 32), strings.Repeat("0", 31) +
+		"\xff", "mail.log.watermark.1.1", strings.Repeat("0", 34)} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		id, ok := sweep.ParseID(text)
-		if ok != (len(text) == 32 && strings.Trim(text, "0123456789abcdefABCDEF") == "") || ok && hex.EncodeToString(id[:]) != strings.ToLower(text) {
+		if ok != (len(text) == 32 && strings.Trim(text, "0123456789abcdefABCDEF") == "") || ok &&
+			hex.EncodeToString(id[:]) != strings.ToLower(text) {
 			t.Fatalf("%q: %x %v", text, id, ok)
 		}
 	})

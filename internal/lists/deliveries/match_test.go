@@ -150,7 +150,8 @@ func TestAMatchIsNeverWrong(t *testing.T) {
 	for _, n := range shares {
 		total += n
 	}
-	if exact := shares[messages.MatchExact]; exact < total/2 || shares[messages.MatchUnique] < total/50 || shares[messages.MatchAmbiguous] < total/50 {
+	if exact := shares[messages.MatchExact]; exact < total/2 || shares[messages.MatchUnique] < total/50 ||
+		shares[messages.MatchAmbiguous] < total/50 {
 		t.Errorf("of %d rows: %v", total, shares)
 	}
 }
@@ -165,8 +166,9 @@ func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
 	for at, want := range map[time.Duration]found{
 		500 * time.Millisecond:               {Match: messages.Match{Confidence: messages.MatchExact, Batch: 1}, place: place{"morning", 1, 1}},
 		2*time.Minute + 500*time.Millisecond: {Match: messages.Match{Confidence: messages.MatchExact, Batch: 1}, place: place{"later", 1, 1}},
-		2*time.Minute - time.Second:          {Match: messages.Match{Confidence: messages.MatchUnique, Batch: 1}, place: place{"later", 1, 1}}, // the clocks differ
-		time.Minute:                          {Match: messages.Match{Confidence: messages.MatchNone}},
+		// the clocks differ
+		2*time.Minute - time.Second: {Match: messages.Match{Confidence: messages.MatchUnique, Batch: 1}, place: place{"later", 1, 1}},
+		time.Minute:                 {Match: messages.Match{Confidence: messages.MatchNone}},
 	} {
 		got := x.match(row{to: one(key(2)), accepted: ms(start.Add(at))})
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(found{}, place{})); diff != "" {
@@ -174,7 +176,8 @@ func TestIdenticalListsMinutesApartAreToldApart(t *testing.T) {
 		}
 	}
 	want := found{Match: messages.Match{Confidence: messages.MatchAmbiguous, Candidates: []string{"later", "morning"}}}
-	if diff := cmp.Diff(want, x.match(row{to: one(key(2)), created: ms(start.Add(time.Hour))}), cmp.AllowUnexported(found{}, place{})); diff != "" {
+	if diff := cmp.Diff(want, x.match(row{to: one(key(2)), created: ms(start.Add(time.Hour))}),
+		cmp.AllowUnexported(found{}, place{})); diff != "" {
 		t.Errorf("without a time of acceptance (-want +got):\n%s", diff)
 	}
 }
@@ -237,7 +240,8 @@ func TestARowMatchesTheCallThatItIsNear(t *testing.T) {
 			if c.other && !later {
 				other()
 			}
-			x.add(call{request: "r", batch: 1, from: sender(1), begin: start.Add(begin), end: start.Add(begin + 35*time.Second)}, []messages.Key{key(1)})
+			x.add(call{request: "r", batch: 1, from: sender(1), begin: start.Add(begin), end: start.Add(begin + 35*time.Second)},
+				[]messages.Key{key(1)})
 			if !c.running {
 				x.close("r", 1, start.Add(over), c.fate)
 			}
@@ -292,7 +296,8 @@ func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
 	x.close("r", 1, start.Add(time.Second), refused)
 	x.close("r", 1, start.Add(time.Minute+time.Second), accepted)
 	for at, want := range map[time.Duration]messages.Confidence{
-		500 * time.Millisecond: messages.MatchNone, time.Minute + 500*time.Millisecond: messages.MatchExact, time.Minute + 20*time.Second: messages.MatchNone,
+		500 * time.Millisecond: messages.MatchNone, time.Minute + 500*time.Millisecond: messages.MatchExact, time.Minute +
+			20*time.Second: messages.MatchNone,
 	} {
 		if got := x.match(row{to: one(key(1)), accepted: ms(start.Add(at))}); got.Confidence != want {
 			t.Errorf("accepted after %v: %s, want %s", at, got.Confidence, want)

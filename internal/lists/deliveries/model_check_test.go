@@ -53,7 +53,8 @@ func (m *model) exact(id string, b *messages.DeliveryBody) {
 		m.tally["excused exact"]++
 		return
 	}
-	m.fault("not exact", "a row of %q accepted at %v is said to be of %s, batch %d, recipient %s; %s", r.request, r.accepted, id, b.Match.Batch, recipient, m.story(messages.BatchID(id, b.Match.Batch))+m.story(messages.BatchID(r.request, r.batch)))
+	m.fault("not exact", "a row of %q accepted at %v is said to be of %s, batch %d, recipient %s; %s", r.request, r.accepted, id,
+		b.Match.Batch, recipient, m.story(messages.BatchID(id, b.Match.Batch))+m.story(messages.BatchID(r.request, r.batch)))
 }
 
 // excused reports whether a row of another program looks like one of a batch: it is by the
@@ -112,7 +113,8 @@ func (m *model) story(batch string) string {
 	for _, r := range m.service.rows {
 		for _, c := range m.calls[batch] {
 			if d := r.accepted.Sub(c.begin); d.Abs() < 20*time.Minute && strings.Contains(strings.Join(c.to, " "), r.to) {
-				text += "\n\trow of " + r.request + " by " + r.From + " to " + r.To + ", accepted " + r.accepted.Format(time.StampMilli) + ", created " + r.created.Format(time.StampMilli) + ", shown " + r.shown.Format(time.StampMilli)
+				text += "\n\trow of " + r.request + " by " + r.From + " to " + r.To + ", accepted " + r.accepted.Format(time.StampMilli) +
+					", created " + r.created.Format(time.StampMilli) + ", shown " + r.shown.Format(time.StampMilli)
 				break
 			}
 		}

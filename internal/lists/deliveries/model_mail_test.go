@@ -65,7 +65,8 @@ func (r *sending) run() {
 				break
 			}
 			if len(r.batches) > 1 {
-				r.put(messages.Send, messages.Deferred, r.id, &messages.DeferredBody{Common: r.common(), Reason: messages.ReasonNoAnswer, AfterUnknown: true})
+				r.put(messages.Send, messages.Deferred, r.id, &messages.DeferredBody{Common: r.common(), Reason: messages.ReasonNoAnswer,
+					AfterUnknown: true})
 			}
 			time.Sleep(wait + r.upTo(time.Second))
 			wait = min(2*wait, 15*time.Minute)
@@ -114,7 +115,8 @@ func (r *sending) call(b *sendingBatch) (done bool) {
 	if len(r.batches) == 1 {
 		r.started(begin)
 	} else {
-		r.put(messages.Batch, messages.Started, messages.BatchID(r.id, b.number), &messages.BatchBody{Common: r.common(), Batch: b.number, First: b.first, Count: len(b.to), Deadline: &messages.Time{Time: c.until}})
+		r.put(messages.Batch, messages.Started, messages.BatchID(r.id, b.number),
+			&messages.BatchBody{Common: r.common(), Batch: b.number, First: b.first, Count: len(b.to), Deadline: &messages.Time{Time: c.until}})
 	}
 	r.made(r.id, b.number, c)
 	if r.chance(40) { // the worker dies before it leaves a record
@@ -215,7 +217,8 @@ func (r *sending) deferred(b *sendingBatch, reason messages.Reason, after bool) 
 		r.put(messages.Send, messages.Deferred, r.id, &messages.DeferredBody{Common: r.common(), Reason: reason, AfterUnknown: after})
 		return
 	}
-	r.put(messages.Batch, messages.Deferred, messages.BatchID(r.id, b.number), &messages.BatchBody{Common: r.common(), Batch: b.number, First: b.first, Count: len(b.to), Reason: reason, AfterUnknown: after})
+	r.put(messages.Batch, messages.Deferred, messages.BatchID(r.id, b.number),
+		&messages.BatchBody{Common: r.common(), Batch: b.number, First: b.first, Count: len(b.to), Reason: reason, AfterUnknown: after})
 }
 
 // settle ends a batch.
@@ -242,7 +245,8 @@ func (r *sending) ends() uint64 {
 		if b.state == messages.Accepted {
 			o.Accepted += len(b.to)
 		} else {
-			o.Unsettled = append(o.Unsettled, messages.Unsettled{Batch: b.number, First: b.first, Count: len(b.to), State: b.state, Reason: b.reason})
+			o.Unsettled = append(o.Unsettled, messages.Unsettled{Batch: b.number, First: b.first, Count: len(b.to), State: b.state,
+				Reason: b.reason})
 			uncertain = uncertain || b.state == messages.Uncertain
 		}
 		o.AfterUnknown = o.AfterUnknown || b.unknown
@@ -266,7 +270,8 @@ func (r *sending) ends() uint64 {
 
 // people and senders are few, so that mails meet.
 var (
-	modelPeople  = []string{"Ann.Lee@example.test", "bob@bücher.example", "cy@xn--bcher-kva.example", "dan@Example.TEST", "eve+news@example.test", "F.Ox@example.test", "gil@example.test", "hal@example.test"}
+	modelPeople = []string{"Ann.Lee@example.test", "bob@bücher.example", "cy@xn--bcher-kva.example", "dan@Example.TEST",
+		"eve+news@example.test", "F.Ox@example.test", "gil@example.test", "hal@example.test"}
 	modelSenders = []string{"Shop@example.test", "news@bücher.example", ""}
 	otherSenders = []string{"tenant@elsewhere.test", "no-reply@elsewhere.test"}
 )
@@ -274,7 +279,8 @@ var (
 // newSending is a request with random recipients.
 func (m *model) newSending(id string, random *rand.Rand) *sending {
 	r := &sending{model: m, random: random, id: id, from: modelSenders[random.IntN(3)], away: m.days.dead}
-	r.onUnknown = []string{messages.OnUnknownReport, messages.OnUnknownReport, messages.OnUnknownReport, messages.OnUnknownResend}[random.IntN(4)]
+	r.onUnknown = []string{messages.OnUnknownReport, messages.OnUnknownReport, messages.OnUnknownReport,
+		messages.OnUnknownResend}[random.IntN(4)]
 	order, first := random.Perm(len(modelPeople)), 0
 	for number := range []int{1, 1, 2, 3}[random.IntN(4)] {
 		b := &sendingBatch{number: number + 1, first: first}

@@ -131,7 +131,8 @@ func (s *service) accept(at time.Time, c *realCall, request string, batch int) {
 		if s.random.IntN(10) == 0 {
 			r.created = at.Add(s.upTo(10 * time.Minute))
 		}
-		r.Entry = mail.Entry{CreatedAt: s.clock(r.created), EnvelopeID: envelope, To: to, From: cmp.Or(c.from, "default@service.test"), Raw: []byte(`{}`)}
+		r.Entry = mail.Entry{CreatedAt: s.clock(r.created), EnvelopeID: envelope, To: to, From: cmp.Or(c.from, "default@service.test"),
+			Raw: []byte(`{}`)}
 		if s.spelled {
 			r.To, r.From = s.spell(r.To, false), s.spell(r.From, true)
 		}
@@ -166,7 +167,8 @@ func (s *service) add(r *realRow) {
 		if s.retried {
 			until = 4 * 24 * time.Hour
 		}
-		r.states = append(r.states, stateSince{[]messages.State{messages.Delivered, messages.Bounced}[s.random.IntN(2)], r.shown.Add(s.upTo(until))})
+		r.states = append(r.states, stateSince{[]messages.State{messages.Delivered, messages.Bounced}[s.random.IntN(2)],
+			r.shown.Add(s.upTo(until))})
 	}
 	s.rows = append(s.rows, r)
 	for _, state := range r.states {
@@ -298,6 +300,7 @@ func (s *service) page(ctx context.Context, number, limit int) (p mail.LogPage, 
 	return p, nil
 }
 
-var replies = map[messages.State]string{messages.Delivered: "250 2.0.0 OK", messages.Deferred: "451 4.7.1 later", messages.Bounced: "550 5.1.1 no"}
+var replies = map[messages.State]string{messages.Delivered: "250 2.0.0 OK", messages.Deferred: "451 4.7.1 later",
+	messages.Bounced: "550 5.1.1 no"}
 
 func soonest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }

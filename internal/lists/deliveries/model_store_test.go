@@ -31,7 +31,8 @@ type poller struct {
 
 // poller stores as many events before it is killed; a negative number: all.
 func (s *streams) poller(left int, kill func(), acks time.Duration) *poller {
-	return &poller{Poller: sinktest.Poller[Record]{Stream: &s.deliveries, Mu: &s.mu, Left: left, Kill: kill, Stored: s.check}, streams: s, acks: acks}
+	return &poller{Poller: sinktest.Poller[Record]{Stream: &s.deliveries, Mu: &s.mu, Left: left, Kill: kill, Stored: s.check}, streams: s,
+		acks: acks}
 }
 
 // killed reports whether the process was killed.

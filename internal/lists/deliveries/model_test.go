@@ -104,7 +104,8 @@ const mixed = "mixed"
 func TestNothingPublishedIsUntrue(t *testing.T) {
 	all := map[string]int{}
 	for _, name := range append(slices.Sorted(maps.Keys(modelKinds)), mixed) {
-		if inshort.Asked(t) && slices.Contains([]string{"month", "aged out", "retention", "totals", "unordered", "oldest first", "empty pages"}, name) {
+		if inshort.Asked(t) && slices.Contains([]string{"month", "aged out", "retention", "totals", "unordered", "oldest first", "empty pages"},
+			name) {
 			continue // days of virtual time, or what internal/lists/sweep's model has too
 		}
 		for seed := range *modelSeeds {
@@ -139,8 +140,10 @@ func newModel(t *testing.T, kind string, seed uint64) *model {
 	m := &model{T: t, random: random, calls: map[string][]*realCall{}, published: map[string]int{}, tally: map[string]int{}}
 	m.streams = &streams{last: map[string]uint64{}, check: m.check, resolved: m.resolved}
 	m.service = &service{random: rand.New(rand.NewPCG(seed, hash)), byID: map[string]*realRow{},
-		serviceClock: serviceClock{time.Now(), time.Duration(random.IntN(800)-400) * time.Millisecond, 0}, rowManners: rowManners{late: 5 * time.Minute},
-		pageManners: pageManners{order: []sweep.Order{sweep.NewestFirst, sweep.NewestFirst, sweep.NewestFirst, sweep.OldestFirst, sweep.Unordered}[random.IntN(5)], takes: 300 * time.Millisecond}}
+		serviceClock: serviceClock{time.Now(), time.Duration(random.IntN(800)-400) * time.Millisecond,
+			0}, rowManners: rowManners{late: 5 * time.Minute},
+		pageManners: pageManners{order: []sweep.Order{sweep.NewestFirst, sweep.NewestFirst, sweep.NewestFirst, sweep.OldestFirst,
+			sweep.Unordered}[random.IntN(5)], takes: 300 * time.Millisecond}}
 	m.days = days{long: time.Duration(6+random.IntN(8)) * time.Hour, requests: 30, giveUp: 6 * time.Hour, dead: 2 * time.Hour,
 		away: []time.Duration{0, 0, time.Minute, 20 * time.Minute, 2 * time.Hour}, interval: time.Duration(2+random.IntN(5)) * time.Minute}
 	if kind != mixed {
@@ -229,7 +232,8 @@ func (r *sending) crowd(b *sendingBatch, c *realCall) {
 			r.service.accept(c.begin.Add(r.upTo(c.ended.Sub(c.begin))), &realCall{from: otherSenders[0], to: to}, "", 0)
 		}
 	case 1: // by the same one, seconds or minutes later
-		r.service.accept(c.ended.Add(3*time.Second+r.upTo([]time.Duration{5 * time.Second, 20 * time.Minute}[r.random.IntN(2)])), &realCall{from: r.from, to: to}, "", 0)
+		r.service.accept(c.ended.Add(3*time.Second+r.upTo([]time.Duration{5 * time.Second, 20 * time.Minute}[r.random.IntN(2)])),
+			&realCall{from: r.from, to: to}, "", 0)
 	case 2: // another account's request, at the same time
 		if !strings.Contains(r.id, "-twin") {
 			twin := r.newSending(fmt.Sprintf("%s-twin%d", r.id, r.random.IntN(1e9)), rand.New(rand.NewPCG(r.random.Uint64(), 3)))
@@ -290,7 +294,8 @@ func (m *model) lives(ctx context.Context) (watched time.Time) {
 // poll is the life of one process.
 func (m *model) poll(ctx context.Context, p *poller, limit int) {
 	log := New(Config{Read: m.service.page, Store: p, Requests: p, ReportAfter: 72 * time.Hour, OverdueAfter: 6 * time.Hour})
-	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
+	s := &sweep.Sweeper[mail.Entry]{List: log, Sink: log, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
+		Tries: 5}, Logger: zerolog.Nop(),
 		Settings: sweep.Settings{Name: "log", Interval: m.days.interval, Limit: limit, Overlap: 15 * time.Minute}}
 	if m.days.since != nil {
 		s.Since = m.days.since()

@@ -31,7 +31,8 @@ const (
 )
 
 // states are the statuses as events have them.
-var states = [statuses]messages.State{delivered: messages.Delivered, deferred: messages.Deferred, bounced: messages.Bounced, unknown: messages.Unknown}
+var states = [statuses]messages.State{delivered: messages.Delivered, deferred: messages.Deferred, bounced: messages.Bounced,
+	unknown: messages.Unknown}
 
 // statusIn is the status in a delivery event.
 func statusIn(s messages.State) status {

@@ -66,7 +66,8 @@ func TestASummaryIsFinalWhenTheRequestHasEndedAndEveryRecipientIsSettled(t *test
 		s.started("r", 4, 2)
 		s.calls("r", 1, 0, people("a", 2)...)
 		accepted := 2
-		s.consumer.put(messages.Batch, messages.Accepted, "r.1", &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
+		s.consumer.put(messages.Batch, messages.Accepted, "r.1", &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()},
+			Batch: 1, Count: 2, Accepted: &accepted})
 		s.row("a0@example.test", 500*time.Millisecond, messages.Delivered)
 		s.row("a1@example.test", 500*time.Millisecond, messages.Bounced)
 		s.run(3 * time.Minute)
@@ -95,7 +96,8 @@ type known struct {
 }
 
 func knownTo(l *Log) known {
-	k := known{map[string][statuses]int{}, map[string]reported{}, map[place]bool{}, maps.Collect(l.calls.silent(time.Now())), map[string]int{}, 0}
+	k := known{map[string][statuses]int{}, map[string]reported{}, map[place]bool{}, maps.Collect(l.calls.silent(time.Now())),
+		map[string]int{}, 0}
 	for _, g := range l.calls.generations {
 		k.Groups += len(g.groups)
 		for id, r := range g.requests {
@@ -154,10 +156,12 @@ func TestEventsThatAreLearnedTwiceCountOnce(t *testing.T) {
 				s.Errorf("learned %d times (-once +now):\n%s", i+1, diff)
 			}
 			if err := s.log.Swept(s.Context(), s.sweptAt(time.Now())); err != nil || len(s.events) > published {
-				s.Errorf("learned %d times, it publishes %d events (%v), the first %s", i+1, len(s.events)-published, err, s.events[min(published, len(s.events)-1)].Subject())
+				s.Errorf("learned %d times, it publishes %d events (%v), the first %s", i+1, len(s.events)-published, err,
+					s.events[min(published, len(s.events)-1)].Subject())
 			}
 		}
-		if first.Counts["settled"] != ([statuses]int{delivered: 2, bounced: 1}) || first.Counts["open"] != ([statuses]int{unseen: 2, deferred: 1, bounced: 1}) {
+		if first.Counts["settled"] != ([statuses]int{delivered: 2, bounced: 1}) ||
+			first.Counts["open"] != ([statuses]int{unseen: 2, deferred: 1, bounced: 1}) {
 			s.Errorf("counts: %v", first.Counts)
 		}
 		s.run(30 * time.Minute)
@@ -180,8 +184,10 @@ func TestEventsOfOtherPollersAboutNewCallsAreCounted(t *testing.T) {
 			s.waits("second")
 			note := rowNote{row: row{to: party{plain: messages.KeyOf("x@example.test")}, created: time.Now().UnixMilli()}, id: 1}
 			for _, e := range []messages.Event{
-				{Operation: messages.Delivery, State: messages.Delivered, ID: messages.Unmatched, Body: &messages.DeliveryBody{EventID: text(sweep.ID{1}), Recipient: note.String()}},
-				{Operation: messages.Delivery, State: messages.Bounced, ID: "second", Body: &messages.DeliveryBody{EventID: text(sweep.ID{2}), Recipient: "1.1"}},
+				{Operation: messages.Delivery, State: messages.Delivered, ID: messages.Unmatched,
+					Body: &messages.DeliveryBody{EventID: text(sweep.ID{1}), Recipient: note.String()}},
+				{Operation: messages.Delivery, State: messages.Bounced, ID: "second",
+					Body: &messages.DeliveryBody{EventID: text(sweep.ID{2}), Recipient: "1.1"}},
 			} {
 				s.events = append(s.events, stored{e, time.Now()})
 			}
@@ -222,19 +228,22 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsProven(t *testing.T) 
 				s.started("r", 6, 3)
 				s.calls("r", 1, 0, people("a", 2)...)
 				accepted := c.accepted
-				s.consumer.put(messages.Batch, map[bool]messages.State{true: messages.Accepted, false: messages.Refused}[c.accepted > 0], "r.1", &messages.BatchBody{
-					Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
+				s.consumer.put(messages.Batch, map[bool]messages.State{true: messages.Accepted, false: messages.Refused}[c.accepted > 0], "r.1",
+					&messages.BatchBody{
+						Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2, Accepted: &accepted})
 				called := map[byte]time.Time{}
 				for n, name := range map[int]string{2: "b", 3: "c"} {
 					called[name[0]] = time.Now()
 					s.calls("r", n, 2*n-2, people(name, 2)...)
-					s.consumer.put(messages.Batch, messages.Uncertain, messages.BatchID("r", n), &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: n, Count: 2})
+					s.consumer.put(messages.Batch, messages.Uncertain, messages.BatchID("r", n),
+						&messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: n, Count: 2})
 				}
 				if c.doubt {
 					s.sends("twin", "c1@example.test")
 					s.row("c1@example.test", 0, messages.Delivered).envelope = "without a time"
 				}
-				body := messages.SendOutcome{Common: messages.Common{RequestID: "r", At: now()}, Recipients: 6, Batches: 3, Accepted: c.accepted, UnsettledCount: 2, Fingerprint: "fingerprint of r",
+				body := messages.SendOutcome{Common: messages.Common{RequestID: "r", At: now()}, Recipients: 6, Batches: 3, Accepted: c.accepted,
+					UnsettledCount: 2, Fingerprint: "fingerprint of r",
 					Unsettled: []messages.Unsettled{unknown(2), unknown(3)}[:c.listed]}
 				s.consumer.put(messages.Send, messages.Uncertain, "r", &body)
 				last := len(s.consumer.outcomes)
@@ -255,7 +264,8 @@ func TestAnUncertainRequestIsResolvedWhenEachOfItsBatchesIsProven(t *testing.T) 
 				}
 				got := s.consumer.resolved[0]
 				got.Evidence.CompleteThrough, got.At = messages.Time{}, messages.Time{}
-				want := &messages.SendResolved{Common: messages.Common{RequestID: "r"}, Outcome: c.want, By: messages.BySendingLog, Fingerprint: "fingerprint of r",
+				want := &messages.SendResolved{Common: messages.Common{RequestID: "r"}, Outcome: c.want, By: messages.BySendingLog,
+					Fingerprint: "fingerprint of r",
 					Evidence: messages.SendEvidence{Seen: c.seen[0] + c.seen[1], Count: 4,
 						Batches: []messages.BatchEvidence{{Batch: 2, Count: 2, Seen: c.seen[0]}, {Batch: 3, Count: 2, Seen: c.seen[1]}}}}
 				taken := c.accepted + 4
@@ -310,7 +320,8 @@ func TestOnlyAcceptedRecipientsAreOverdueAndOnce(t *testing.T) {
 		}
 		s.row("a0@example.test", time.Since(began), messages.Delivered)
 		s.run(3 * time.Minute)
-		if want, all := "3 of 3: 1 delivered, 1 deferred, 0 bounced, 0 unknown, 1 queued, final false", s.summaries("r"); all[len(all)-1] != want {
+		if want, all := "3 of 3: 1 delivered, 1 deferred, 0 bounced, 0 unknown, 1 queued, final false",
+			s.summaries("r"); all[len(all)-1] != want {
 			s.Errorf("the last summary is %s, want %s", all[len(all)-1], want)
 		}
 	})

@@ -71,7 +71,8 @@ func counted(l *Log, id string) (text string) {
 
 // happens stores what became of a batch.
 func (s *scenario) happens(id string, number int, state messages.State, count, accepted int, reason messages.Reason, after bool) {
-	b := &messages.BatchBody{Common: messages.Common{RequestID: id, At: now()}, Batch: number, Count: count, Reason: reason, AfterUnknown: after}
+	b := &messages.BatchBody{Common: messages.Common{RequestID: id, At: now()}, Batch: number, Count: count, Reason: reason,
+		AfterUnknown: after}
 	if state == messages.Accepted {
 		b.Accepted = &accepted
 	}
@@ -94,20 +95,28 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 		overdue  int
 		resolves bool
 	}{
-		"accepted":                          {state: messages.Accepted, accepted: 2, inside: "exact", late: "none", overdue: 2},
-		"accepted after an unknown call":    {state: messages.Accepted, accepted: 2, after: true, inside: "exact", late: "unique", overdue: 2},
-		"in part":                           {state: messages.Partial, accepted: 1, inside: "exact", late: "none"},
-		"in part after an unknown call":     {state: messages.Partial, accepted: 1, after: true, inside: "exact", late: "unique"},
-		"refused":                           {state: messages.Failed, reason: messages.ReasonRefused, inside: "none", late: "none"},
-		"refused after an unknown call":     {state: messages.Failed, reason: messages.ReasonRefused, after: true, inside: "exact", late: "unique"},
-		"uncertain":                         {state: messages.Uncertain, reason: messages.ReasonNoAnswer, inside: "exact", late: "unique", resolves: true},
-		"uncertain after an unknown call":   {state: messages.Uncertain, reason: messages.ReasonInterrupted, after: true, inside: "exact", late: "unique", resolves: true},
-		"busy":                              {state: messages.Deferred, reason: messages.ReasonBusy, inside: "none", late: "none"},
-		"busy after an unknown call":        {state: messages.Deferred, reason: messages.ReasonBusy, after: true, inside: "exact", late: "unique"},
-		"held after an unknown call":        {state: messages.Deferred, reason: messages.ReasonHeld, after: true, inside: "exact", late: "unique"},
-		"no answer":                         {state: messages.Deferred, reason: messages.ReasonNoAnswer, after: true, inside: "exact", late: "unique"},
-		"a bad answer":                      {state: messages.Deferred, reason: messages.ReasonBadAnswer, after: true, inside: "exact", late: "unique"},
-		"interrupted":                       {state: messages.Deferred, reason: messages.ReasonInterrupted, after: true, inside: "exact", late: "unique"},
+		"accepted":                       {state: messages.Accepted, accepted: 2, inside: "exact", late: "none", overdue: 2},
+		"accepted after an unknown call": {state: messages.Accepted, accepted: 2, after: true, inside: "exact", late: "unique", overdue: 2},
+		"in part":                        {state: messages.Partial, accepted: 1, inside: "exact", late: "none"},
+		"in part after an unknown call":  {state: messages.Partial, accepted: 1, after: true, inside: "exact", late: "unique"},
+		"refused":                        {state: messages.Failed, reason: messages.ReasonRefused, inside: "none", late: "none"},
+		"refused after an unknown call": {state: messages.Failed, reason: messages.ReasonRefused, after: true, inside: "exact",
+			late: "unique"},
+		"uncertain": {state: messages.Uncertain, reason: messages.ReasonNoAnswer, inside: "exact", late: "unique",
+			resolves: true},
+		"uncertain after an unknown call": {state: messages.Uncertain, reason: messages.ReasonInterrupted, after: true, inside: "exact",
+			late: "unique", resolves: true},
+		"busy": {state: messages.Deferred, reason: messages.ReasonBusy, inside: "none", late: "none"},
+		"busy after an unknown call": {state: messages.Deferred, reason: messages.ReasonBusy, after: true, inside: "exact",
+			late: "unique"},
+		"held after an unknown call": {state: messages.Deferred, reason: messages.ReasonHeld, after: true, inside: "exact",
+			late: "unique"},
+		"no answer": {state: messages.Deferred, reason: messages.ReasonNoAnswer, after: true, inside: "exact",
+			late: "unique"},
+		"a bad answer": {state: messages.Deferred, reason: messages.ReasonBadAnswer, after: true, inside: "exact",
+			late: "unique"},
+		"interrupted": {state: messages.Deferred, reason: messages.ReasonInterrupted, after: true, inside: "exact",
+			late: "unique"},
 		"interrupted, but before it called": {state: messages.Deferred, reason: messages.ReasonInterrupted, inside: "none", late: "none"},
 	} {
 		for _, batches := range []int{1, 2} {
@@ -136,7 +145,8 @@ func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 						s.happens("r", 2, state, 2, c.accepted, c.reason, c.after)
 						s.happens("r", 1, messages.Refused, 2, 0, messages.ReasonRefused, false)
 						if state == messages.Uncertain {
-							s.ends("r", state, 4, 2, 0, messages.Unsettled{Batch: 2, Count: 2, State: state}, messages.Unsettled{Batch: 1, Count: 2, State: messages.Refused})
+							s.ends("r", state, 4, 2, 0, messages.Unsettled{Batch: 2, Count: 2, State: state},
+								messages.Unsettled{Batch: 1, Count: 2, State: messages.Refused})
 						}
 					}
 					time.Sleep(time.Hour)
@@ -181,11 +191,14 @@ func TestARecordNamesTheSenderAndTheRecipients(t *testing.T) {
 		s.started("r", 4, 2)
 		began := time.Now()
 		for number, batch := range map[string]int{"r.2": 2, "r.0": 1, "r.x": 1} {
-			s.consumer.put(messages.Log, messages.Sent, number, &messages.SentBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: batch, First: 2, Count: 2,
-				From: messages.KeyOf("s@example.test"), Begin: now(), Until: messages.Time{Time: time.Now().Add(time.Minute)}, Keys: keysOf("x@example.test", "Y <y@Example.test>")})
+			s.consumer.put(messages.Log, messages.Sent, number, &messages.SentBody{Common: messages.Common{RequestID: "r", At: now()},
+				Batch: batch, First: 2, Count: 2,
+				From: messages.KeyOf("s@example.test"), Begin: now(), Until: messages.Time{Time: time.Now().Add(time.Minute)},
+				Keys: keysOf("x@example.test", "Y <y@Example.test>")})
 		}
 		for _, number := range []string{"r", "r.0", "r.x"} {
-			s.consumer.put(messages.Batch, messages.Uncertain, number, &messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2})
+			s.consumer.put(messages.Batch, messages.Uncertain, number,
+				&messages.BatchBody{Common: messages.Common{RequestID: "r", At: now()}, Batch: 1, Count: 2})
 		}
 		l := s.newLog()
 		if len(l.open) > 0 {
@@ -308,7 +321,8 @@ func TestASummaryCountsWhatWasAccepted(t *testing.T) {
 		s.ends("r", messages.Uncertain, 8, 4, 3, messages.Unsettled{Batch: 4, Count: 2, State: messages.Uncertain})
 		check("when it is uncertain", "r", "")
 		s.happens("r", 1, messages.Accepted, 2, 2, "", false) // already counted by the outcome
-		s.consumer.put(messages.Send, messages.Resolved, "r", &messages.SendResolved{Common: messages.Common{RequestID: "r", At: now()}, Outcome: messages.Partial,
+		s.consumer.put(messages.Send, messages.Resolved, "r", &messages.SendResolved{Common: messages.Common{RequestID: "r", At: now()},
+			Outcome:  messages.Partial,
 			Evidence: messages.SendEvidence{Batches: []messages.BatchEvidence{}}})
 		check("when it is resolved", "r", "3 of 8: 3 delivered, 0 queued, final true")
 

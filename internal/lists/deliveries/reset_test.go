@@ -37,7 +37,8 @@ func TestCallsThatAreReadAgainWhereAStreamWasRestoredAreTheSame(t *testing.T) {
 		accepted := 1
 		s.started("third", 2, 2)
 		s.calls("third", 1, 0, "y@example.test")
-		s.consumer.put(messages.Batch, messages.Accepted, messages.BatchID("third", 1), &messages.BatchBody{Common: messages.Common{RequestID: "third", At: now()}, Batch: 1, Count: 1, Accepted: &accepted})
+		s.consumer.put(messages.Batch, messages.Accepted, messages.BatchID("third", 1),
+			&messages.BatchBody{Common: messages.Common{RequestID: "third", At: now()}, Batch: 1, Count: 1, Accepted: &accepted})
 		s.learn()
 		s.log.Store = &restored{store: s.log.Store.(*store), from: s.log.Requests.(*mailConsumerReader)}
 		if _, err := s.log.Kept(t.Context()); !errors.Is(err, sweep.ErrReset) {
@@ -53,7 +54,8 @@ func TestCallsThatAreReadAgainWhereAStreamWasRestoredAreTheSame(t *testing.T) {
 		if _, r := s.log.calls.find("third"); r == nil || r.accepted != 1 {
 			t.Errorf("the third message, half of which is sent, is %+v", r)
 		}
-		if got := s.summaries("second"); len(got) != 1 || got[0] != "1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true" {
+		if got := s.summaries("second"); len(got) != 1 ||
+			got[0] != "1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true" {
 			t.Errorf("summaries: %q", got)
 		}
 	})

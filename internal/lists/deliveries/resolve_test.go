@@ -96,7 +96,8 @@ func TestRowsAreMatchedByOurClock(t *testing.T) {
 				t.Fatalf("%s: %d rows, want its own, exactly", id, len(all))
 			}
 		}
-		if got, want := s.eventsOf(messages.Delivery, messages.Delivered, "first")[0].Body.(*messages.DeliveryBody).EventID, text(idOf(s.rows[0].entry(), messages.Delivered)); got != want {
+		if got, want := s.eventsOf(messages.Delivery, messages.Delivered,
+			"first")[0].Body.(*messages.DeliveryBody).EventID, text(idOf(s.rows[0].entry(), messages.Delivered)); got != want {
 			t.Error("the first call has the row of the second")
 		}
 	})

@@ -128,7 +128,8 @@ func TestAnIDNamesAStateOfARow(t *testing.T) {
 const vector = "1305ed8bffe67408df8d311c78bb7f89"
 
 func TestARowThatFitsIntoNoEventIsCut(t *testing.T) {
-	e := mail.Entry{Raw: json.RawMessage(`{"to":"` + strings.Repeat("x", 2*longestEntry) + `"}`), To: strings.Repeat("x", 2*longestEntry), EnvelopeID: "1"}
+	e := mail.Entry{Raw: json.RawMessage(`{"to":"` + strings.Repeat("x", 2*longestEntry) + `"}`), To: strings.Repeat("x", 2*longestEntry),
+		EnvelopeID: "1"}
 	data, err := eventOf(e, rowsOf([]mail.Entry{e}, time.Now())[0].ID, time.Now()).Encode()
 	if err != nil || len(data) > 4096 || !json.Valid(data) {
 		t.Errorf("event of %d bytes, %v", len(data), err)

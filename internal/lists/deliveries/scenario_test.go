@@ -141,7 +141,8 @@ type logRow struct {
 
 func (r *logRow) entry() mail.Entry {
 	e := mail.Entry{CreatedAt: r.created, EnvelopeID: r.envelope, To: r.to, From: r.from, Delivered: r.state == messages.Delivered,
-		Response: map[messages.State]string{messages.Delivered: "250 2.0.0 OK", messages.Deferred: "451 4.7.1 later", messages.Bounced: "550 5.1.1 no"}[r.state]}
+		Response: map[messages.State]string{messages.Delivered: "250 2.0.0 OK", messages.Deferred: "451 4.7.1 later",
+			messages.Bounced: "550 5.1.1 no"}[r.state]}
 	e.Raw, _ = json.Marshal(map[string]any{"envelope_id": r.envelope, "to": r.to, "state": r.state})
 	return e
 }
@@ -260,17 +261,20 @@ func (s *scenario) callsFrom(from, id string, number, first int, to ...string) {
 }
 
 func (s *scenario) started(id string, recipients, batches int) {
-	s.consumer.put(messages.Send, messages.Started, id, &messages.SendStarted{Common: messages.Common{RequestID: id, At: now()}, Fingerprint: "fingerprint of " + id, Recipients: recipients, Batches: batches})
+	s.consumer.put(messages.Send, messages.Started, id, &messages.SendStarted{Common: messages.Common{RequestID: id, At: now()},
+		Fingerprint: "fingerprint of " + id, Recipients: recipients, Batches: batches})
 }
 
 func (s *scenario) ends(id string, state messages.State, recipients, batches, accepted int, unsettled ...messages.Unsettled) {
-	s.consumer.put(messages.Send, state, id, &messages.SendOutcome{Common: messages.Common{RequestID: id, At: now()}, Recipients: recipients, Batches: batches, Accepted: accepted,
+	s.consumer.put(messages.Send, state, id, &messages.SendOutcome{Common: messages.Common{RequestID: id, At: now()}, Recipients: recipients,
+		Batches: batches, Accepted: accepted,
 		Unsettled: unsettled, UnsettledCount: len(unsettled), Fingerprint: "fingerprint of " + id})
 }
 
 // waits defers a request of one batch whose call is of unknown fate.
 func (s *scenario) waits(id string) {
-	s.consumer.put(messages.Send, messages.Deferred, id, &messages.DeferredBody{Common: messages.Common{RequestID: id, At: now()}, Reason: messages.ReasonNoAnswer, AfterUnknown: true})
+	s.consumer.put(messages.Send, messages.Deferred, id, &messages.DeferredBody{Common: messages.Common{RequestID: id, At: now()},
+		Reason: messages.ReasonNoAnswer, AfterUnknown: true})
 }
 
 // sends makes a request of one batch that is accepted.
@@ -291,7 +295,8 @@ func (s *scenario) loses(id string, to ...string) {
 
 // row adds a row of a message that was accepted some time ago.
 func (s *scenario) row(to string, ago time.Duration, state messages.State) *logRow {
-	r := &logRow{envelope: fmt.Sprintf("%011x%07x", time.Now().Add(-ago).UnixMilli(), len(s.rows)+1), to: to, created: time.Now().Truncate(time.Millisecond), state: state}
+	r := &logRow{envelope: fmt.Sprintf("%011x%07x", time.Now().Add(-ago).UnixMilli(), len(s.rows)+1), to: to,
+		created: time.Now().Truncate(time.Millisecond), state: state}
 	s.rows = append(s.rows, r)
 	return r
 }

@@ -57,7 +57,8 @@ func TestRowsOfSeveralCallsAreLearnedUnderASecret(t *testing.T) {
 		s.row("x@example.test", time.Since(began), messages.Delivered)
 		s.run(5 * time.Minute)
 		for _, id := range []string{"first", "second"} {
-			if got, want := s.summaries(id), []string{"1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"}; !slices.Equal(got, want) {
+			if got, want := s.summaries(id),
+				[]string{"1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"}; !slices.Equal(got, want) {
 				t.Errorf("summaries of %s: %q, want %q", id, got, want)
 			}
 		}

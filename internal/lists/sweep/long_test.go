@@ -98,7 +98,8 @@ func (l *longList) seenAgain(t *testing.T) (took time.Duration, calls int) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	c, before, began := &counter{}, heap(), time.Time{}
-	s := &Sweeper[int]{List: l, Sink: c, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
+	s := &Sweeper[int]{List: l, Sink: c, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
+		Logger:   zerolog.Nop(),
 		Settings: Settings{Name: "list", Interval: 10 * time.Second, Limit: 100, Overlap: 15 * time.Minute}}
 	s.Lag = func(time.Duration) {
 		switch {
@@ -129,7 +130,8 @@ func (l *longList) seenAgain(t *testing.T) (took time.Duration, calls int) {
 func TestALongListThatIsReadSeldomIsReadWholly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &longList{rows: 90_000, every: 10 * time.Second, began: time.Now(), read: make([]bool, 900), open: true}
-		s := &Sweeper[int]{List: l, Sink: &counter{}, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
+		s := &Sweeper[int]{List: l, Sink: &counter{}, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
+			Logger:   zerolog.Nop(),
 			Settings: Settings{Name: "list", Interval: 30 * time.Second, Limit: 100, Overlap: 15 * time.Minute, RoundEvery: 3 * time.Hour, Pace: 1}}
 		l.slow = 500 * time.Millisecond // as with two calls a second
 		ctx, stop := context.WithTimeout(t.Context(), 13*time.Hour)

@@ -89,7 +89,8 @@ func model(t *testing.T, o Order, seed uint64) {
 	}
 	checkTold(t, l, s, watched)
 	if t.Failed() {
-		t.Logf("limit %d, age %v, fixed %t of %d, silent %t, empty pages %t, total %d of %d", limit, s.age, l.fixed, l.maxRows, l.silent, l.empty != nil, l.total(len(l.rows)), len(l.rows))
+		t.Logf("limit %d, age %v, fixed %t of %d, silent %t, empty pages %t, total %d of %d", limit, s.age, l.fixed, l.maxRows, l.silent,
+			l.empty != nil, l.total(len(l.rows)), len(l.rows))
 	}
 }
 

@@ -146,7 +146,9 @@ func (r *run[T]) pace() float64 { return cmp.Or(r.Pace, 1) }
 // is read as seldom as it may be.
 func (r *run[T]) scanBack(now time.Time) time.Time {
 	back := r.state.Since
-	if r.rounds.recent = r.RoundEvery == 0 && !r.rounds.recent && len(r.known.open) > 0 && r.rounds.took > retry.LongRound && r.state.Order == NewestFirst; r.rounds.recent {
+	r.rounds.recent = r.RoundEvery == 0 && !r.rounds.recent && len(r.known.open) > 0 && r.rounds.took > retry.LongRound &&
+		r.state.Order == NewestFirst
+	if r.rounds.recent {
 		back = later(back, now.Add(-watchOpen))
 	}
 	return back

@@ -194,7 +194,8 @@ func (r *run[T]) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
+	r.Logger.Debug().Int("new", r.stored-r.seen.stored).Int("total", r.state.Total).
+		Time("complete_through", r.state.CompleteThrough).Msg("sweep: done")
 	return r.again(ctx, func(ctx context.Context) error {
 		return r.Sink.Swept(ctx, Swept{CompleteThrough: r.state.CompleteThrough, ReadAt: r.reading.Began})
 	})

@@ -91,7 +91,8 @@ func TestAWalkShowsTheRowsThatMoveWhereOthersAreRemoved(t *testing.T) {
 		})
 		missing := slices.IndexFunc(list, func(k uint64) bool { return !seen[k] })
 		if w.state != whole || missing >= 0 || pages > rows/size+10 {
-			t.Fatalf("%d of %d rows removed before page %d of %d: state %d after %d pages, the row now at %d is missing", gone, rows, at, size, w.state, pages, missing)
+			t.Fatalf("%d of %d rows removed before page %d of %d: state %d after %d pages, the row now at %d is missing", gone, rows, at, size,
+				w.state, pages, missing)
 		}
 	}
 }

@@ -340,7 +340,8 @@ type world struct {
 // newWorld has a list of n rows, a minute apart, whose newest is a day old. It must be made
 // in a bubble.
 func newWorld(t *testing.T, o Order, n int) *world {
-	w := &world{T: t, sink: &sink{}, list: &list{order: o, random: rand.New(rand.NewPCG(3, uint64(n))), latency: 5 * time.Millisecond}, store: &store{told: map[ID]int{}}}
+	w := &world{T: t, sink: &sink{}, list: &list{order: o, random: rand.New(rand.NewPCG(3, uint64(n))), latency: 5 * time.Millisecond},
+		store: &store{told: map[ID]int{}}}
 	for range n {
 		w.add(1)
 		time.Sleep(time.Minute)
@@ -351,7 +352,8 @@ func newWorld(t *testing.T, o Order, n int) *world {
 }
 
 func (l *list) sweeper(d *sink, limit int) *Sweeper[int] {
-	return &Sweeper[int]{List: l, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
+	return &Sweeper[int]{List: l, Sink: d, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5},
+		Logger:   zerolog.Nop(),
 		Settings: Settings{Name: "list", Interval: 10 * time.Second, Limit: limit, Overlap: 3 * time.Minute}}
 }
 

@@ -54,7 +54,8 @@ func (c *called) LastOf(_ context.Context, op messages.Operation, _ messages.Sta
 type transport func() (status int)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: f(), Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(`{"data":[]}`)), Request: r}, nil
+	return &http.Response{StatusCode: f(), Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(`{"data":[]}`)), Request: r}, nil
 }
 
 // lookUps looks up what callbacks name, of a service that answers with a status.
@@ -64,7 +65,8 @@ func lookUps(t *testing.T, c *called, answer transport) *LookUps {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &LookUps{List: New(Config{Zone: time.UTC}), Upstream: api, Policy: retry.Policy{First: time.Second, Max: 30 * time.Second, Tries: 2}, Events: c, Logger: zerolog.Nop(),
+	return &LookUps{List: New(Config{Zone: time.UTC}), Upstream: api,
+		Policy: retry.Policy{First: time.Second, Max: 30 * time.Second, Tries: 2}, Events: c, Logger: zerolog.Nop(),
 		Publish: func(context.Context, []sweep.Row[Record]) error { return nil }}
 }
 

@@ -66,8 +66,10 @@ func (m *model) judge(e messages.Event) {
 			}
 		}
 	}
-	if b.Match.Confidence != want || want == messages.MatchExact && (e.ID != t.request || t.request == "") || want != messages.MatchExact && e.ID != messages.Unmatched {
-		m.Errorf("%s of %q, made %v, is %+v; it is of %q, want %s of %v", e.Subject(), b.OrderNumber, t.created, b.Match, t.request, want, requests)
+	if b.Match.Confidence != want || want == messages.MatchExact && (e.ID != t.request || t.request == "") || want != messages.MatchExact &&
+		e.ID != messages.Unmatched {
+		m.Errorf("%s of %q, made %v, is %+v; it is of %q, want %s of %v", e.Subject(), b.OrderNumber, t.created, b.Match, t.request, want,
+			requests)
 	}
 	for _, id := range b.Match.Candidates {
 		if _, there := requests[id]; !there {

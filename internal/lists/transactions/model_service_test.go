@@ -51,9 +51,11 @@ type state struct {
 
 // statuses are the states of transactions as the service writes them, by how events name them.
 var statuses = map[string]string{
-	"new": `"status":1,"status_description":"New"`, "approved": `"status":"3","status_description":"Approved"`, "failed": `"status":2,"status_description":" FAILED! "`,
-	"status_7": `"status":7,"status_description":null`, "status_erased": `"status":9,"status_description":"Erased"`, "status_4": `"status":4,"status_description":"取消"`,
-	"bounced": `"status":3,"status_description":"Bounced"`, "unmatched": `"status_description":"unmatched"`, "unknown": `"status":{}`,
+	"new": `"status":1,"status_description":"New"`, "approved": `"status":"3","status_description":"Approved"`,
+	"failed":   `"status":2,"status_description":" FAILED! "`,
+	"status_7": `"status":7,"status_description":null`, "status_erased": `"status":9,"status_description":"Erased"`,
+	"status_4": `"status":4,"status_description":"取消"`,
+	"bounced":  `"status":3,"status_description":"Bounced"`, "unmatched": `"status_description":"unmatched"`, "unknown": `"status":{}`,
 }
 
 func (s *service) add(t *transaction, status string) *transaction {
@@ -126,7 +128,8 @@ func (s *service) page(ctx context.Context, number int) (p mandate.Page, err err
 // change has a record go on to another state.
 func (s *service) change(t *transaction, excused bool) {
 	next := map[string][]string{
-		"new": {"approved", "failed", "status_7", "status_4"}, "status_7": {"approved", "status_erased"}, "status_4": {"new"}, "approved": {"bounced"}, "failed": {"unknown"},
+		"new": {"approved", "failed", "status_7", "status_4"}, "status_7": {"approved",
+			"status_erased"}, "status_4": {"new"}, "approved": {"bounced"}, "failed": {"unknown"},
 	}[t.is()]
 	for _, n := range next {
 		if !slices.ContainsFunc(t.states, func(was state) bool { return was.status == n }) && s.random.IntN(2) == 0 {

@@ -29,7 +29,8 @@ type poller struct {
 
 // poller stores as many events before it is killed; a negative number: all.
 func (s *stream) poller(left int, kill func()) *poller {
-	return &poller{Poller: sinktest.Poller[Started]{Stream: &s.Stream, Mu: &s.mu, Left: left, Kill: kill, Stored: s.published}, matched: s.matched}
+	return &poller{Poller: sinktest.Poller[Started]{Stream: &s.Stream, Mu: &s.mu, Left: left, Kill: kill, Stored: s.published},
+		matched: s.matched}
 }
 
 func (p *poller) Learn(context.Context) iter.Seq2[Learned, error] {

@@ -28,7 +28,8 @@ var modelSeeds = flag.Uint64("transactions.seeds", 1, "lists of each order that 
 // them, and weeks pass without any: each state of each record that was shown long enough is published
 // once, and under a request where its order number is that of this one alone.
 func TestEachStateOfEachRecordIsPublishedOnceUnderItsRequest(t *testing.T) {
-	for order, name := range map[sweep.Order]string{sweep.Unordered: "no order", sweep.NewestFirst: "newest first", sweep.OldestFirst: "oldest first"} {
+	for order, name := range map[sweep.Order]string{sweep.Unordered: "no order", sweep.NewestFirst: "newest first",
+		sweep.OldestFirst: "oldest first"} {
 		if inshort.Asked(t) && order != sweep.NewestFirst {
 			continue
 		}
@@ -63,7 +64,8 @@ const (
 )
 
 func newModel(t *testing.T, order sweep.Order, seed uint64) *model {
-	m := &model{T: t, random: rand.New(rand.NewPCG(seed, uint64(order))), stream: &stream{}, times: map[string]int{}, shares: map[messages.Confidence]int{}}
+	m := &model{T: t, random: rand.New(rand.NewPCG(seed, uint64(order))), stream: &stream{}, times: map[string]int{},
+		shares: map[messages.Confidence]int{}}
 	m.service = &service{mu: &m.stream.mu, order: order, random: rand.New(rand.NewPCG(uint64(order), seed))}
 	m.stream.matched, m.stream.published = m.judge, m.count
 	m.stream.Age = []time.Duration{0, 72 * time.Hour, 30 * 24 * time.Hour}[(int(seed)+int(order))%3]
@@ -113,7 +115,8 @@ func (m *model) run() {
 	for key, n := range m.times {
 		m.Errorf("%s, which never was, is published %d times", key, n)
 	}
-	m.Logf("events are kept for %v: %d records, %d gone, %d pages, matches %v", m.stream.Age, len(m.service.rows), len(m.service.gone), m.service.pages, m.shares)
+	m.Logf("events are kept for %v: %d records, %d gone, %d pages, matches %v", m.stream.Age, len(m.service.rows), len(m.service.gone),
+		m.service.pages, m.shares)
 	if m.shares[messages.MatchExact] == 0 || m.shares[messages.MatchNone] == 0 || m.shares[messages.MatchAmbiguous] == 0 {
 		m.Error("not all kinds of matches are seen")
 	}
@@ -151,7 +154,8 @@ func (m *model) live(while time.Duration, pollers int, crash bool) {
 			p.Left = m.random.IntN(60)
 		}
 		list := New(Config{Read: m.service.page, Store: p, Enrollments: p, Zone: kualaLumpur})
-		s := &sweep.Sweeper[Record]{List: list, Sink: list, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 5}, Logger: zerolog.Nop(),
+		s := &sweep.Sweeper[Record]{List: list, Sink: list, Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second,
+			Tries: 5}, Logger: zerolog.Nop(),
 			Settings: sweep.Settings{Name: "list", Interval: 5 * time.Minute, Limit: perPage, Overlap: 15 * time.Minute, RoundEvery: roundEvery}}
 		work.Go(func() {
 			if err := s.Run(ctx); err != nil {
@@ -250,7 +254,8 @@ func (m *model) enroll() {
 	for range 1 + m.service.random.IntN(2) {
 		m.stream.Put(nil, &Started{Request: id, Order: order})
 	}
-	t := &transaction{id: fmt.Sprint("T", m.service.made), kind: "Enrollment", order: order, own: order, request: id, bare: m.service.random.IntN(8) == 0}
+	t := &transaction{id: fmt.Sprint("T", m.service.made), kind: "Enrollment", order: order, own: order, request: id,
+		bare: m.service.random.IntN(8) == 0}
 	m.service.add(t, "new")
 }
 
@@ -271,12 +276,15 @@ func (m *model) goOn() {
 // has: it could not be told from that one's.
 func (m *model) deduct() {
 	t := m.service.any()
-	if !strings.HasPrefix(t.id, "T") || t.kind != "Enrollment" || t.is() != "approved" || slices.Contains(m.requests[m.number(t)+1:], t.order) {
+	if !strings.HasPrefix(t.id, "T") || t.kind != "Enrollment" || t.is() != "approved" ||
+		slices.Contains(m.requests[m.number(t)+1:], t.order) {
 		return
 	}
-	d := &transaction{id: fmt.Sprint("D", m.service.made), kind: "Deduction", order: t.order, own: t.order + fmt.Sprint("-", m.service.random.IntN(3)), request: t.request, bare: m.service.random.IntN(8) == 0}
+	d := &transaction{id: fmt.Sprint("D", m.service.made), kind: "Deduction", order: t.order, own: t.order +
+		fmt.Sprint("-", m.service.random.IntN(3)), request: t.request, bare: m.service.random.IntN(8) == 0}
 	twin := "D" + t.id
-	if d.id = t.id; slices.ContainsFunc(slices.Concat(m.service.rows, m.service.gone), func(o *transaction) bool { return o.kind == "Deduction" && o.id == t.id }) {
+	if d.id = t.id; slices.ContainsFunc(slices.Concat(m.service.rows, m.service.gone),
+		func(o *transaction) bool { return o.kind == "Deduction" && o.id == t.id }) {
 		d.id = fmt.Sprint(twin, "-", m.service.made)
 	}
 	m.service.add(d, []string{"approved", "failed", "unmatched"}[m.service.random.IntN(3)])

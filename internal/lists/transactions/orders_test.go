@@ -135,7 +135,8 @@ func TestAnOrderNumberThatIsUsedAgainDoesNotTakeOldRecords(t *testing.T) {
 			e.start("new", "DD1")
 			e.match(t, o, made(again))
 		}
-		for at, want := range map[time.Time]string{first: "none", again.Add(-25 * time.Hour): "none", again.Add(-8 * time.Hour): "exact new", again: "exact new"} {
+		for at, want := range map[time.Time]string{first: "none", again.Add(-25 * time.Hour): "none", again.Add(-8 * time.Hour): "exact new",
+			again: "exact new"} {
 			if got := e.match(t, o, made(at)); got != want {
 				t.Errorf("a record of %v is %q, want %q", at, got, want)
 			}

@@ -29,7 +29,8 @@ type Record struct {
 }
 
 // Kinds of records, as events name them.
-var kinds = map[messages.Operation]messages.TransactionKind{messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
+var kinds = map[messages.Operation]messages.TransactionKind{
+	messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
 
 // read reads a record; what cannot be read of it is left out. A record without an id, or one
 // that is not an object, is known by its bytes.
@@ -79,7 +80,8 @@ const maxRecord = 64 << 10
 // event is the event about the record's state.
 func (r Record) event(match messages.TransactionMatch, now time.Time, withoutPayer bool) messages.Event {
 	id, request, raw := r.id(r.Status), messages.Unmatched, r.Raw
-	b := &messages.TransactionBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]), Kind: kinds[r.Kind], Status: string(r.Status),
+	b := &messages.TransactionBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]),
+		Kind: kinds[r.Kind], Status: string(r.Status),
 		MandateStatus: string(r.MandateStatus), OrderNumber: r.Order, Match: match, By: cmp.Or(r.by, messages.ByList)}
 	if match.Confidence == messages.MatchExact {
 		request = match.Candidates[0]

@@ -22,7 +22,8 @@ func TestARecordIsReadWhateverItsShape(t *testing.T) {
 	for raw, want := range map[string]Record{
 		`{"id":"TX1","transaction_type":"Enrollment","created_at":"2026-05-01 12:00:00","order_number":"DD1","status":3,"status_description":"Approved","mandate":{"order_number":"DD1","status":"3","status_description":"Active"}}`: {Status: "approved", MandateStatus: "active", Order: "DD1", At: at, names: []string{"DD1"}},
 		`{"id":7,"transaction_type":"Deduction","order_number":"DD1-1","status":"2","mandate":{"order_number":"DD1"}}`:                                                                                                                {Kind: messages.Deduction, Status: "status_2", Order: "DD1", names: []string{"DD1"}},
-		`{"order_number":1234567890123456789012345,"mandate":null}`:                             {Order: "1234567890123456789012345", names: []string{"1234567890123456789012345"}},
+		`{"order_number":1234567890123456789012345,"mandate":null}`: {Order: "1234567890123456789012345",
+			names: []string{"1234567890123456789012345"}},
 		`{"order_number":"DD1","mandate":{"order_number":77}}`:                                  {Order: "77", names: []string{"77", "DD1"}},
 		`{"order_number":"dd 1","mandate":{"order_number":"DD1"}}`:                              {Order: "DD1", names: []string{"DD1"}},
 		`{"order_number":"DD1","mandate":{"order_number":"  "}}`:                                {Order: "DD1", names: []string{"DD1"}},
@@ -42,14 +43,16 @@ func TestARecordIsReadWhateverItsShape(t *testing.T) {
 		`{"status_description":"turn"}`:                                                         {Status: "turn"},
 		`{"status_description":"unmatched"}`:                                                    {Status: "unmatched"},
 		`{"status_description":"a.b>c*"}`:                                                       {Status: "a_b_c"},
-		`{"status_description":"` + strings.Repeat("very long ", 50) + `"}`:                     {Status: messages.State(strings.Repeat("very_long_", 7)[:64])},
-		`{"created_at":"2026-05-01T12:00:00+08:00"}`:                                            {At: at},
-		`{"created_at":"2026-05-01T04:00:00.000000Z"}`:                                          {At: at},
-		`{"created_at":"2026-02-30 12:00:00"}`:                                                  {},
-		`{"created_at":"` + soon.Format(time.DateTime) + `"}`:                                   {At: soon},
-		`{"created_at":"` + soon.Add(2*time.Hour).Format(time.DateTime) + `"}`:                  {}, // it would be new for a day, or for ever
-		`{"created_at":"01/05/2026"}`:                                                           {},
-		`null`:                                                                                  {}, `5`: {}, `"DD1"`: {}, `[{"id":"TX1"}]`: {}, `{}`: {},
+		`{"status_description":"` + strings.Repeat("very long ", 50) +
+			`"}`: {Status: messages.State(strings.Repeat("very_long_", 7)[:64])},
+		`{"created_at":"2026-05-01T12:00:00+08:00"}`:                           {At: at},
+		`{"created_at":"2026-05-01T04:00:00.000000Z"}`:                         {At: at},
+		`{"created_at":"2026-02-30 12:00:00"}`:                                 {},
+		`{"created_at":"` + soon.Format(time.DateTime) + `"}`:                  {At: soon},
+		`{"created_at":"` + soon.Add(2*time.Hour).Format(time.DateTime) + `"}`: {}, // it would be new for a day, or for ever
+		`{"created_at":"01/05/2026"}`:                                          {},
+		`null`:                                                                 {}, `5`: {}, `"DD1"`: {}, `[{"id":"TX1"}]`: {},
+		`{}`: {},
 		`{"a":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`: {},
 	} {
 		if want.Kind == "" {
@@ -59,7 +62,8 @@ func TestARecordIsReadWhateverItsShape(t *testing.T) {
 			want.Status = messages.Unknown
 		}
 		got := read(json.RawMessage(raw), kualaLumpur)
-		if got.Kind != want.Kind || got.Status != want.Status || got.MandateStatus != want.MandateStatus || got.Order != want.Order || !got.At.Equal(want.At) ||
+		if got.Kind != want.Kind || got.Status != want.Status || got.MandateStatus != want.MandateStatus || got.Order != want.Order ||
+			!got.At.Equal(want.At) ||
 			!slices.Equal(got.names, want.names) {
 			t.Errorf("%.200s:\n got %+v\nwant %+v", raw, got, want)
 		}
@@ -103,7 +107,8 @@ func TestAnEventHasTheRecordWithinBounds(t *testing.T) {
 		want         string
 	}{
 		{`{"id":"1", "payer_name":"P","new":[1]}`, false, `{"id":"1", "payer_name":"P","new":[1]}`},
-		{`{"id":"1","payer_name":"P","status":3,"created_at":"x","mandate":{"id":"M","order_number":"DD1"}}`, true, `{"created_at":"x","mandate":{"order_number":"DD1"},"status":3}`},
+		{`{"id":"1","payer_name":"P","status":3,"created_at":"x","mandate":{"id":"M","order_number":"DD1"}}`, true,
+			`{"created_at":"x","mandate":{"order_number":"DD1"},"status":3}`},
 		{`{"id":"1","status":3,"metadata":"` + large + `"}`, false, `{"status":3}`},
 		{`{"id":"1","status":3,"amount":"` + large + `"}`, false, `{}`},
 		{`{"id":"1","status":"` + large + `"}`, true, `{}`},
@@ -116,7 +121,8 @@ func TestAnEventHasTheRecordWithinBounds(t *testing.T) {
 			t.Errorf("%.80s: %.200s, %+v, want %s", c.raw, body.Transaction, body.Match, c.want)
 		}
 		id := r.id(r.Status)
-		if data, err := e.Encode(); err != nil || len(data) > maxRecord+4096 || body.EventID != hex.EncodeToString(id[:]) || !bytes.Contains(data, []byte(body.EventID)) {
+		if data, err := e.Encode(); err != nil || len(data) > maxRecord+4096 || body.EventID != hex.EncodeToString(id[:]) ||
+			!bytes.Contains(data, []byte(body.EventID)) {
 			t.Errorf("%.80s: %d bytes, %v", c.raw, len(data), err)
 		}
 		e = r.event(messages.TransactionMatch{Confidence: messages.MatchAmbiguous, Candidates: []string{"r1", "r2"}}, time.Now(), c.withoutPayer)

@@ -38,7 +38,8 @@ func TestTheAccountIsReadAsTheDocumentShows(t *testing.T) {
 }
 
 func TestAnAccountOfOddTypesIsStillRead(t *testing.T) {
-	f := newFake(t, 200, []byte(`{"error":false,"data":{"limit_quota":"unlimited","organisation":7,"suspended":1,"credit_balance":"-5","later":1}}`))
+	f := newFake(t, 200,
+		[]byte(`{"error":false,"data":{"limit_quota":"unlimited","organisation":7,"suspended":1,"credit_balance":"-5","later":1}}`))
 	got, err := client(t, f, false).Account(t.Context())
 	if err != nil || !got.Suspended || got.CreditBalance != -5 || got.LimitQuota != 0 {
 		t.Errorf("got %+v, %v", got, err)

@@ -51,7 +51,8 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	return c, nil
 }
 
-// SetCredentials replaces the key for the calls that begin from now on, and reports whether it is another one. With an error it is not replaced.
+// SetCredentials replaces the key for calls that begin from now on, and reports whether it has changed. After an error the old
+// one stays.
 func (c *Client) SetCredentials(key clients.Secret) (changed bool, err error) {
 	if key.Empty() {
 		return false, fmt.Errorf("mail: Key is missing")

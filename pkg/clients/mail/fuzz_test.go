@@ -26,7 +26,8 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	return &http.Response{StatusCode: a.status, Header: a.header, ContentLength: -1, Body: io.NopCloser(strings.NewReader(a.body)), Request: r}, nil
+	return &http.Response{StatusCode: a.status, Header: a.header, ContentLength: -1, Body: io.NopCloser(strings.NewReader(a.body)),
+		Request: r}, nil
 }
 
 // FuzzAnswer gives any answer under any status to the three operations: only an envelope
@@ -34,9 +35,13 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 // without a word of the answer where it is printed. A page of the log is read whole.
 func FuzzAnswer(f *testing.F) {
 	row := `{"created_at":"2026-01-01T00:00:00Z","envelope_id":"e","to":"zqMark@example.test","delivered":1,"status":"{\"delivered\":true}"}`
-	for _, body := range []string{`{"error":false,"status_code":200,"data":{"total_recipient":1}}`, `{"error":false,"status_code":200,"data":{"total_recipient":-1}}`, `{"error":false,"status_code":200,"data":{"total_recipient":1e3}}`,
-		`{"error":true,"status_code":200,"data":{"total_recipient":1}}`, `{"error":false,"status_code":422,"data":{"total_recipient":1}}`, `{"error":true,"status_code":1e999,"message":"zqMark"}`, `{"error":"no","status_code":"429"}`, "", "null", "[]", "\xff",
-		`{"error":false,"status_code":200,"data":{"data":[` + row + `,null,7,"x"],"total_record":9e99,"limit":-1}}`, `{"error":false,"status_code":200,"data":{"data":null}}`, `{"error":true,"message":{"to":["zqMark"]},"data":{}}`, strings.Repeat("[", 20_000)} {
+	for _, body := range []string{`{"error":false,"status_code":200,"data":{"total_recipient":1}}`,
+		`{"error":false,"status_code":200,"data":{"total_recipient":-1}}`, `{"error":false,"status_code":200,"data":{"total_recipient":1e3}}`,
+		`{"error":true,"status_code":200,"data":{"total_recipient":1}}`, `{"error":false,"status_code":422,"data":{"total_recipient":1}}`,
+		`{"error":true,"status_code":1e999,"message":"zqMark"}`, `{"error":"no","status_code":"429"}`, "", "null", "[]", "\xff",
+		`{"error":false,"status_code":200,"data":{"data":[` + row +
+			`,null,7,"x"],"total_record":9e99,"limit":-1}}`, `{"error":false,"status_code":200,"data":{"data":null}}`,
+		`{"error":true,"message":{"to":["zqMark"]},"data":{}}`, strings.Repeat("[", 20_000)} {
 		for _, status := range []int{200, 204, 301, 400, 401, 403, 422, 429, 500, 503} {
 			f.Add(uint16(status), body, "99999999999999999999")
 		}
@@ -69,13 +74,15 @@ func judged(t *testing.T, from answering, err error) {
 	t.Helper()
 	if err == nil {
 		var envelope struct{ Error any }
-		if bad := json.Unmarshal([]byte(strings.ToValidUTF8(from.body, "?")), &envelope); from.status > 299 || bad != nil || envelope.Error == true {
+		if bad := json.Unmarshal([]byte(strings.ToValidUTF8(from.body, "?")), &envelope); from.status > 299 || bad != nil ||
+			envelope.Error == true {
 			t.Fatalf("%+v counts as a success", from)
 		}
 		return
 	}
 	var failed *clients.Error
-	if !errors.As(err, &failed) || failed.Fate == clients.Success || strings.Contains(err.Error(), "zqMark") || failed.RetryAfter < 0 || failed.RetryAfter > 24*time.Hour {
+	if !errors.As(err, &failed) || failed.Fate == clients.Success || strings.Contains(err.Error(), "zqMark") || failed.RetryAfter < 0 ||
+		failed.RetryAfter > 24*time.Hour {
 		t.Fatalf("%+v: %T %v", from, err, err)
 	}
 	if !utf8.ValidString(failed.Message) || utf8.RuneCountInString(failed.Message) > 500 || strings.ContainsAny(failed.Message, "\r\n\x00") {

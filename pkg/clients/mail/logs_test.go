@@ -180,7 +180,8 @@ func TestALogThatCannotBeReadIsABadAnswer(t *testing.T) {
 			last = err
 		}
 		var e *clients.Error
-		if !errors.As(last, &e) || e.Fate != clients.Unknown || e.Reason != clients.ReasonBadAnswer || e.Operation != "logs" || len(f.arrived) > 2 {
+		if !errors.As(last, &e) || e.Fate != clients.Unknown || e.Reason != clients.ReasonBadAnswer || e.Operation != "logs" ||
+			len(f.arrived) > 2 {
 			t.Errorf("%s: got %v after %d calls, want unknown, bad_answer", name, last, len(f.arrived))
 		}
 	}

@@ -47,7 +47,8 @@ func readPlainly(raw json.RawMessage) Entry {
 	if also := r.Status.delivered; also.given {
 		delivered = also.yes && (delivered || !r.Delivered.given)
 	}
-	return Entry{Raw: raw, CreatedAt: instant(r.CreatedAt), EnvelopeID: r.EnvelopeID, From: r.From, To: r.To, Delivered: delivered, Response: r.Status.response}
+	return Entry{Raw: raw, CreatedAt: instant(r.CreatedAt), EnvelopeID: r.EnvelopeID, From: r.From, To: r.To, Delivered: delivered,
+		Response: r.Status.response}
 }
 
 // sampleRows are of every form that reading makes a difference between.
@@ -61,12 +62,14 @@ var sampleRows = []string{
 	`{"t\u006f":"escaped","\u017ftatus":{"re\u017fponse":"long s"},"ſtatus":{"reſponse":"long s","response":"s"}}`,
 	`{"to":"first","to":null,"to":7,"status":{"response":"first"},"status":{"delivered":0},"delivered":1,"delivered":null,"status":" {\"response\":\"text\"} "}`,
 	`{"to":{"to":"inner"},"from":["a"],"envelope_id":-1.5e3,"created_at":true,"delivered":{"a":[1]},"status":[{"response":"x"}]}`,
-	`{"status":"","delivered":""}`, `{"status":"\"","to":""}`, `{"status":{},"x":{}}`, `{"status":"null"}`, `{}`, `[]`, `null`, `7`, `"text"`, `{"":"","to":"x"}`,
+	`{"status":"","delivered":""}`, `{"status":"\"","to":""}`, `{"status":{},"x":{}}`, `{"status":"null"}`, `{}`, `[]`, `null`, `7`,
+	`"text"`, `{"":"","to":"x"}`,
 }
 
 func TestARowIsReadAsEncodingJSONReadsIt(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	pieces := []string{`"`, `\`, `\"`, `{`, `}`, `[`, `]`, `,`, `:`, ` `, `0`, `null`, `true`, `"to"`, `"to":"x",`, `"STATUS":{"delivered":0},`, `T`, `\u006f`, "\xff", "\u212a", `{}`, `[]`}
+	pieces := []string{`"`, `\`, `\"`, `{`, `}`, `[`, `]`, `,`, `:`, ` `, `0`, `null`, `true`, `"to"`, `"to":"x",`,
+		`"STATUS":{"delivered":0},`, `T`, `\u006f`, "\xff", "\u212a", `{}`, `[]`}
 	for _, sample := range sampleRows {
 		compared := 0
 		for n := range 2_000 {
@@ -93,9 +96,12 @@ func TestARowIsReadAsEncodingJSONReadsIt(t *testing.T) {
 // FuzzPage holds a page whose rows are cut out against the whole page as encoding/json reads it.
 func FuzzPage(f *testing.F) {
 	for _, row := range sampleRows {
-		f.Add([]byte(` {"error":false,"status_code":200,"message":"]","data":{"limit":2,"data":[` + row + `, ` + row + `],"total_record":"7"}}` + "\n"))
+		f.Add([]byte(` {"error":false,"status_code":200,"message":"]","data":{"limit":2,"data":[` + row + `, ` + row +
+			`],"total_record":"7"}}` + "\n"))
 	}
-	for _, data := range []string{`{"data":[]}`, `{"data":[ ] }`, `{"data":null}`, `{"data":{"data":[1]}}`, `{"data":[1],"data":[2]}`, `{"Data":[1],"data":[2]}`, `{"d\u0061ta":[1],"data":[2]}`, `{"x":{"data":[1]}}`, `[]`, `null`, `"data"`, `{"data":[1]},"data":{"data":[2]}`, `{"data":[1]},"Data":{"data":[2]}`} {
+	for _, data := range []string{`{"data":[]}`, `{"data":[ ] }`, `{"data":null}`, `{"data":{"data":[1]}}`, `{"data":[1],"data":[2]}`,
+		`{"Data":[1],"data":[2]}`, `{"d\u0061ta":[1],"data":[2]}`, `{"x":{"data":[1]}}`, `[]`, `null`, `"data"`,
+		`{"data":[1]},"data":{"data":[2]}`, `{"data":[1]},"Data":{"data":[2]}`} {
 		f.Add([]byte(`{"error":false,"status_code":200,"data":` + data + `}`))
 	}
 	f.Fuzz(func(t *testing.T, page []byte) {

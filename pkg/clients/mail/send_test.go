@@ -86,7 +86,8 @@ func TestOddAnswersAreNoSuccess(t *testing.T) {
 
 // Words decide nothing: two refused messages that quote them would hold everybody else's.
 func TestARefusalIsOneWhateverItsWords(t *testing.T) {
-	for _, body := range []string{`<html>`, ``, `{"message":"credit exhausted"}`, `{"error":"your quota is used up"}`, `{"errors":{"to":["your account is suspended"]}}`,
+	for _, body := range []string{`<html>`, ``, `{"message":"credit exhausted"}`, `{"error":"your quota is used up"}`,
+		`{"errors":{"to":["your account is suspended"]}}`,
 		`{"error":true,"status_code":422,"message":"Quota exceeded, your account is suspended"}`} {
 		for _, status := range []int{400, 422} {
 			f := newFake(t, status, []byte(body))
@@ -99,7 +100,8 @@ func TestARefusalIsOneWhateverItsWords(t *testing.T) {
 
 func TestFewerAcceptedThanSentIsToldAsItIs(t *testing.T) {
 	f := newFake(t, 200, golden(t, "send.response.short.json"))
-	if got, err := client(t, f, false).Send(t.Context(), encoded(t, notice), []string{"a@example.test", "b@example.test"}); got != 1 || err != nil {
+	if got, err := client(t, f, false).Send(t.Context(), encoded(t, notice), []string{"a@example.test", "b@example.test"}); got != 1 ||
+		err != nil {
 		t.Errorf("got %d, %v, want 1", got, err)
 	}
 }

@@ -39,7 +39,8 @@ func FuzzTransactionsPage(f *testing.F) {
 	seed(f, "transactions.response*.json")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		page, ok := readPage(body, 1)
-		if ok && (page.Number != 1 || page.LastPage < 0 || page.Total < 0 || page.Records == nil) || !ok && page.More || page.More && len(page.Records) == 0 {
+		if ok && (page.Number != 1 || page.LastPage < 0 || page.Total < 0 || page.Records == nil) || !ok && page.More || page.More &&
+			len(page.Records) == 0 {
 			t.Errorf("%q: got %+v, %t, %t", body, page, page.More, ok)
 		}
 		for _, record := range page.Records {

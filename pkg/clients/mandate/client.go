@@ -65,8 +65,8 @@ func New(config Config, options ...clients.Option) (*Client, error) {
 	return c, nil
 }
 
-// SetCredentials replaces the secrets for the calls that begin from now on, and reports whether any is another one. With an error nothing is
-// replaced.
+// SetCredentials replaces the secrets for calls that begin from now on, and reports whether any has changed. After an error
+// the old ones stay.
 func (c *Client) SetCredentials(token, portalKey, checksumSecret clients.Secret) (changed bool, err error) {
 	if token.Empty() {
 		return false, fmt.Errorf("mandate: Token is missing")

@@ -45,8 +45,8 @@ type Enrolled struct {
 	Body    json.RawMessage // the whole answer
 }
 
-// Enroll creates an enrollment. It fills portal_key and checksum where they are left out. A 2xx without url, or about another order_number, is of unknown fate: the
-// success status is not shown by the upstream, any 2xx with a url is taken for one.
+// Enroll creates an enrollment. It fills in portal_key and checksum if they are left out. The upstream's document does not show
+// the status of a success: any 2xx with a url is one. After a 2xx without url, or about another order_number, the fate is unknown.
 func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	const operation = "enroll"
 	config := c.config.Load()

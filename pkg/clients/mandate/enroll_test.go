@@ -15,7 +15,8 @@ import (
 )
 
 func TestChecksumsAreThePublishedOnes(t *testing.T) {
-	const short, long = "c6d9620028e44322586d1ae3a37dc4f802f9b04738a94bcc467e1ae9cae0de9c", "06b9efde39a3b779851205201e48e3b30a61ece547cded99f8240558fe0067af"
+	const short, long = "c6d9620028e44322586d1ae3a37dc4f802f9b04738a94bcc467e1ae9cae0de9c",
+		"06b9efde39a3b779851205201e48e3b30a61ece547cded99f8240558fe0067af"
 	for name, c := range map[string]struct {
 		change func(*Enrollment)
 		want   string
@@ -63,7 +64,8 @@ func TestWhatCannotBeSentIsRefusedWithoutACall(t *testing.T) {
 	} {
 		e := enrollment(t, "enroll.request.json")
 		change(&e)
-		if _, err := client(t, Config{URL: f.URL}).Enroll(t.Context(), e); clients.FateOf(err) != clients.Refused || strings.Contains(err.Error(), "900101") {
+		if _, err := client(t, Config{URL: f.URL}).Enroll(t.Context(), e); clients.FateOf(err) != clients.Refused ||
+			strings.Contains(err.Error(), "900101") {
 			t.Errorf("%s: got %v, want refused", name, err)
 		}
 	}
@@ -81,7 +83,8 @@ func TestFailuresOfAnEnrollmentAreReadFromEveryKnownShape(t *testing.T) {
 		want    clients.Error
 	}{
 		{"enroll.refused.422.json", 422, clients.Error{
-			Fate: clients.Refused, Message: "amount: The amount must be at least 5.; payer_email: The payer email must be a valid email address.; payer_email: The payer email is too long.", Fields: map[string][]string{"amount": amount, "payer_email": email},
+			Fate:    clients.Refused,
+			Message: "amount: The amount must be at least 5.; payer_email: The payer email must be a valid email address.; payer_email: The payer email is too long.", Fields: map[string][]string{"amount": amount, "payer_email": email},
 		}},
 		{"enroll.refused.422.errors.json", 422, clients.Error{
 			Fate: clients.Refused, Message: "The given data was invalid.", Fields: map[string][]string{"amount": amount},
@@ -119,7 +122,8 @@ func fields(e clients.Error) map[string]any {
 
 func TestASuccessWithoutAURLIsABadAnswer(t *testing.T) {
 	for _, body := range []string{
-		string(golden(t, "enroll.response.nourl.json")), `{"url":""}`, `{"url":" "}`, `{"url":null}`, `{"url":7}`, `{"data":{"url":"x"}}`, `[]`, ``, `{"url":"x"`,
+		string(golden(t, "enroll.response.nourl.json")), `{"url":""}`, `{"url":" "}`, `{"url":null}`, `{"url":7}`, `{"data":{"url":"x"}}`, `[]`,
+		``, `{"url":"x"`,
 		`{"url":"x"} trailing`,
 	} {
 		f := newFake(t, 200, []byte(body))

@@ -26,15 +26,18 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	return &http.Response{StatusCode: a.status, Header: a.header, ContentLength: -1, Body: io.NopCloser(strings.NewReader(a.body)), Request: r}, nil
+	return &http.Response{StatusCode: a.status, Header: a.header, ContentLength: -1, Body: io.NopCloser(strings.NewReader(a.body)),
+		Request: r}, nil
 }
 
 // FuzzAnswer gives any answer under any status: only a 2xx that holds a url counts as
 // enrolled; what is known of any other is one of four fates, given without a word of
 // the answer where it is printed, and with its words cut where they belong to an event.
 func FuzzAnswer(f *testing.F) {
-	for _, body := range []string{`{"url":"https://example.test/enroll/1","order_number":"DD001"}`, `{"url":""}`, `{"url":7}`, `{"url":"x","url":""}`, "", "null", "[]", "\xff", `{"message":"zqMark\u0000\r\n"}`,
-		`{"errors":{"payer_id":["zqMark"]}}`, `{"error":"` + strings.Repeat("zqMark", 200) + `"}`, strings.Repeat("[", 20_000), `{"message":1e999}`} {
+	for _, body := range []string{`{"url":"https://example.test/enroll/1","order_number":"DD001"}`, `{"url":""}`, `{"url":7}`,
+		`{"url":"x","url":""}`, "", "null", "[]", "\xff", `{"message":"zqMark\u0000\r\n"}`,
+		`{"errors":{"payer_id":["zqMark"]}}`, `{"error":"` + strings.Repeat("zqMark", 200) +
+			`"}`, strings.Repeat("[", 20_000), `{"message":1e999}`} {
 		for _, status := range []int{200, 201, 204, 301, 400, 401, 402, 403, 404, 408, 422, 425, 429, 500, 503, 599} {
 			f.Add(uint16(status), body, "Retry-After", "99999999999999999999")
 		}
@@ -45,19 +48,23 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status uint16, body, name, value string) {
 		const mark = "zqMark"
 		from := answering{200 + int(status)%400, http.Header{name: {value}}, body}
-		c, err := New(Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret(token), PortalKey: clients.NewSecret(portalKey)}, clients.Transport(from))
+		c, err := New(Config{URL: "http://127.0.0.1:1", Token: clients.NewSecret(token), PortalKey: clients.NewSecret(portalKey)},
+			clients.Transport(from))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.Enroll(t.Context(), Enrollment{OrderNumber: "DD001", Amount: "100", PayerIDType: "1", PayerID: json.RawMessage(`"9"`), PayerTelephoneNumber: json.RawMessage(`"9"`)})
+		got, err := c.Enroll(t.Context(), Enrollment{OrderNumber: "DD001", Amount: "100", PayerIDType: "1", PayerID: json.RawMessage(`"9"`),
+			PayerTelephoneNumber: json.RawMessage(`"9"`)})
 		if err == nil {
-			if from.status > 299 || got.URL == "" || !json.Valid(got.Body) || strings.EqualFold(name, "Content-Encoding") && value != "" && !strings.EqualFold(value, "identity") && http.CanonicalHeaderKey(name) == name {
+			if from.status > 299 || got.URL == "" || !json.Valid(got.Body) || strings.EqualFold(name, "Content-Encoding") && value != "" &&
+				!strings.EqualFold(value, "identity") && http.CanonicalHeaderKey(name) == name {
 				t.Fatalf("%+v counts as enrolled: %+v", from, got)
 			}
 			return
 		}
 		var failed *clients.Error
-		if !errors.As(err, &failed) || failed.Fate == clients.Success || failed.Fate == clients.Busy && from.status < 400 || failed.Fate == clients.Refused && (from.status < 400 || from.status > 499) {
+		if !errors.As(err, &failed) || failed.Fate == clients.Success || failed.Fate == clients.Busy && from.status < 400 ||
+			failed.Fate == clients.Refused && (from.status < 400 || from.status > 499) {
 			t.Fatalf("%+v: %T %v", from, err, err)
 		}
 		if strings.Contains(err.Error(), mark) || failed.RetryAfter < 0 || failed.RetryAfter > 24*time.Hour {
@@ -77,8 +84,10 @@ func FuzzAnswer(f *testing.F) {
 
 // FuzzScanEnrolled: the quick reading of an answer says what encoding/json says, or leaves it to that.
 func FuzzScanEnrolled(f *testing.F) {
-	for _, body := range []string{`{"payer_name":"Test Payer","amount":100,"url":"https://example.test/1","order_number":"DD1"}`, ` { "a" : { "url" : "\"}" } , "b":[1,{"c":"]"}] , "url" : "u" } `, "{}", `{"url":7}`,
-		`{"url":"a","URL":"b"}`, `{"url":"a","url":"b"}`, `{"url":null,"order_number":null}`, `{"order_number":7,"url":"u"}`, `{"url":"\u0041"}`, "{\"url\":\"\u00e9\"}", "{\"\u017frl\":1,\"url\":\"u\"}", `{"x":-1e5,"url":"u"}`, `{"x":true}`, "[]", "7", `""`} {
+	for _, body := range []string{`{"payer_name":"Test Payer","amount":100,"url":"https://example.test/1","order_number":"DD1"}`,
+		` { "a" : { "url" : "\"}" } , "b":[1,{"c":"]"}] , "url" : "u" } `, "{}", `{"url":7}`,
+		`{"url":"a","URL":"b"}`, `{"url":"a","url":"b"}`, `{"url":null,"order_number":null}`, `{"order_number":7,"url":"u"}`,
+		`{"url":"\u0041"}`, "{\"url\":\"\u00e9\"}", "{\"\u017frl\":1,\"url\":\"u\"}", `{"x":-1e5,"url":"u"}`, `{"x":true}`, "[]", "7", `""`} {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {

@@ -59,11 +59,12 @@ func (c *Client) Transactions(ctx context.Context, filter Filter, from int) iter
 	}
 }
 
-// TransactionsPage reads one page. An upstream that answers with another page than the one asked for, or with the same records as before (those
-// of the page before, if they are known), would be read for ever and is a bad answer.
+// TransactionsPage reads one page. Another page than the one asked for, or the same records as before (the page before's, if
+// they are known), is a bad answer: such a list would be read for ever.
 func (c *Client) TransactionsPage(ctx context.Context, filter Filter, number int, before []json.RawMessage) (page Page, err error) {
 	call := clients.Request{
-		Operation: list, Method: http.MethodGet, Path: "/v3/mandates/transactions", Query: filter.query(number), Redact: filter.Redact, Limit: filter.Limit,
+		Operation: list, Method: http.MethodGet, Path: "/v3/mandates/transactions", Query: filter.query(number), Redact: filter.Redact,
+		Limit: filter.Limit,
 	}
 	err = c.v3.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		var ok bool

@@ -33,7 +33,8 @@ func (f *fake) lines() (lines []string) {
 
 func TestAListIsReadToItsLastPageWithTheFiltersOnEveryCall(t *testing.T) {
 	f := newFake(t, 200, golden(t, "transactions.response.first.json"), golden(t, "transactions.response.last.json"))
-	pages, err := read(t, f, Filter{OrderNumber: "DD 001", Status: "3", ExchangeReferenceNumber: "EX-TX-1", PayerEmail: "payer@example.test", Redact: "not sent"}, 0)
+	pages, err := read(t, f, Filter{OrderNumber: "DD 001", Status: "3", ExchangeReferenceNumber: "EX-TX-1", PayerEmail: "payer@example.test",
+		Redact: "not sent"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,8 @@ func TestAListIsReadToItsLastPageWithTheFiltersOnEveryCall(t *testing.T) {
 	}
 	for i, page := range pages {
 		record := string(page.Records[0])
-		if page.Number != i+1 || page.LastPage != 2 || page.Total != 2 || len(page.Records) != 1 || !strings.Contains(record, fmt.Sprintf(`"TX-%d"`, i+1)) {
+		if page.Number != i+1 || page.LastPage != 2 || page.Total != 2 || len(page.Records) != 1 ||
+			!strings.Contains(record, fmt.Sprintf(`"TX-%d"`, i+1)) {
 			t.Errorf("page %d: got %+v", i+1, page)
 		}
 		if !strings.Contains(record, `"payout"`) || !strings.Contains(record, `"frequency_mode_label"`) {
@@ -89,8 +91,9 @@ func TestAListEnds(t *testing.T) {
 
 func TestAListThatNeverEndsIsABadAnswer(t *testing.T) {
 	for name, answers := range map[string][][]byte{
-		"the same page for ever":    {[]byte(`{"data":[{"id":"1"}],"links":{"next":"x"}}`)},
-		"another page than asked":   {golden(t, "transactions.response.first.json"), []byte(`{"data":[{"id":"other"}],"meta":{"current_page":1}}`)},
+		"the same page for ever": {[]byte(`{"data":[{"id":"1"}],"links":{"next":"x"}}`)},
+		"another page than asked": {golden(t, "transactions.response.first.json"),
+			[]byte(`{"data":[{"id":"other"}],"meta":{"current_page":1}}`)},
 		"no data":                   {[]byte(`{"links":{}}`)},
 		"data is null":              {[]byte(`{"data":null}`)},
 		"data is an object":         {[]byte(`{"data":{}}`)},

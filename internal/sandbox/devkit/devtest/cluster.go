@@ -38,11 +38,13 @@ func NewCluster(t testing.TB) *Cluster {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", port)})
 	}
 	for i := range c.servers {
-		c.opts = append(c.opts, server.Options{ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: ports[3+i], JetStream: true, StoreDir: t.TempDir(),
-			NoLog: true, NoSigs: true, Routes: routes, Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}})
+		c.opts = append(c.opts, server.Options{ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: ports[3+i], JetStream: true,
+			StoreDir: t.TempDir(),
+			NoLog:    true, NoSigs: true, Routes: routes, Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}})
 		c.Start(i)
 		t.Cleanup(func() { c.Stop(i) })
-		nc, err := nats.Connect(c.servers[i].ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(10*time.Second))
+		nc, err := nats.Connect(c.servers[i].ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+			nats.Timeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
