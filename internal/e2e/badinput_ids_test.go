@@ -53,7 +53,7 @@ func TestIDsNearOurOwnAreTaken(t *testing.T) {
 	})
 }
 
-// A message id that is one of ours, or no id, is none: the request goes by its place in its stream.
+// A message id that looks like ours, or is invalid, is ignored: the request is named by its place in its stream.
 func TestAMessageIDOfOurOwnIsNotTakenForTheRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		ids := []string{"unmatched", "MANDATE_REQUESTS-77", "MAIL_EVENTS-3", "a.b"}
@@ -75,7 +75,7 @@ func TestAMessageIDOfOurOwnIsNotTakenForTheRequests(t *testing.T) {
 }
 
 // A queue that was deleted and provisioned again counts from 1, while the events of the
-// one before are still there: an unreadable message goes by its number, under which
+// one before are still there: an unreadable message is named by its number, under which
 // there is a history already. It gets an event and a dead letter all the same.
 func TestUnreadableMessagesOfAQueueMadeAgainAreReported(t *testing.T) {
 	for _, q := range operations {

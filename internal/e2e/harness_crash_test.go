@@ -36,7 +36,7 @@ type outcome struct {
 	again  bool // the event says that a call was made after one of unknown fate
 }
 
-// inCall is no failpoint: the program is killed from outside while its call is at work.
+// inCall is not a failpoint: the program is killed from outside while its call is at work.
 const inCall = "in call"
 
 // cell is one cell of the matrix: one row's request, and one way to die.

@@ -41,7 +41,7 @@ type installation struct {
 	world
 	nats     *devkit.NATS // nil where brokers are processes
 	web      *httptest.Server
-	inFlight atomic.Int64 // upstream calls at work, those of the dead too
+	inFlight atomic.Int64 // upstream calls at work, also of dead programs
 	changing atomic.Int64 // of them, the ones that are not reads
 	programs string       // the directory of the programs
 	env      []string

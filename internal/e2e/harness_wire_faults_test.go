@@ -151,7 +151,7 @@ func lineBodies() []lineFault {
 	}
 }
 
-// lineStatuses are answers that are no success; nothing says whether the work is done.
+// lineStatuses are answers other than success; nothing says whether the work is done.
 func lineStatuses() (faults []lineFault) {
 	add := func(status int, done bool, reason, lines, body string) {
 		name := fmt.Sprintf("%d, done: %t", status, done)
