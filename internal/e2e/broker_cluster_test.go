@@ -100,10 +100,7 @@ func (c *cluster) fail() {
 	}
 	c.log("two of three servers are gone")
 	for _, p := range c.programs {
-		c.until(p.name+" to say that it cannot work", time.Minute, func() bool {
-			status, _ := p.get("/readyz")
-			return status == http.StatusServiceUnavailable
-		})
+		c.until(p.name+" to say that it cannot work", time.Minute, p.says(http.StatusServiceUnavailable))
 	}
 	for _, b := range gone {
 		b.start()

@@ -52,17 +52,11 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				in.publish(p.Requested(), p.request("r1", "on_unknown", "report"))
 				in.until("the call", time.Minute, func() bool { return in.calls(p.call) == 2 })
 				room := c.fill(t, in)
-				status, page := 0, ""
-				shows := func() bool {
-					status, page = program.get("/readyz")
-					return status == http.StatusServiceUnavailable && strings.Contains(page, c.says)
-				}
-				for end := time.Now().Add(20 * time.Second); !shows() && time.Now().Before(end); {
-					wait(t.Context(), 500*time.Millisecond)
-				}
+				shows := program.says(http.StatusServiceUnavailable, c.says)
+				in.until("/readyz to say "+c.says, 20*time.Second, shows)
 				for range 20 {
 					if !shows() {
-						t.Errorf("/readyz answers %d %q while there is no room, want 503 and %q", status, page, c.says)
+						t.Errorf("/readyz does not say %q any longer while there is no room\n%s", c.says, program.lastOutput())
 						break
 					}
 					wait(t.Context(), 500*time.Millisecond)
@@ -173,17 +167,11 @@ func (in *installation) fill(stream string) (room func()) {
 // showsFull waits until a program says that a stream is full, and holds it to that through two more of its checks.
 func (in *installation) showsFull(p *process, stream string) {
 	in.t.Helper()
-	status, page := 0, ""
-	in.until(p.name+" listening", time.Minute, func() bool { return p.logged("admin server listens", "\n") })
-	full := func() bool {
-		status, page = p.get("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(page, "NATS does not store in "+stream) &&
-			strings.Contains(page, "maximum bytes exceeded")
-	}
+	full := p.says(http.StatusServiceUnavailable, "NATS does not store in "+stream, "maximum bytes exceeded")
 	in.until("/readyz saying that "+stream+" is full", time.Minute, full)
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
 		if !full() {
-			in.t.Errorf("/readyz answers %d %q while there is no room", status, page)
+			in.t.Errorf("/readyz does not say that %s is full any longer\n%s", stream, p.lastOutput())
 			return
 		}
 	}

@@ -71,10 +71,7 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 	for i := range 10 { // the server has its pulls, and sends them there
 		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
 	}
-	in.until("it to say that it cannot work", time.Minute, func() bool {
-		status, _ := partitioned.get("/readyz")
-		return status == http.StatusServiceUnavailable
-	})
+	in.until("it to say that it cannot work", time.Minute, partitioned.says(http.StatusServiceUnavailable))
 	t.Logf("not ready after %v", time.Since(began).Round(time.Second/10))
 	equal(t, "calls", in.calls("enroll"), 1)
 	other := in.start("mandate-consumer")

@@ -45,10 +45,7 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 			enrollment("settings"), messages.Succeeded, true},
 	} {
 		must(t, c.take())
-		in.until("it to say "+c.gone, time.Minute, func() bool {
-			status, body := p.get("/readyz")
-			return status == http.StatusServiceUnavailable && strings.Contains(body, c.gone)
-		})
+		in.until("it to say "+c.gone, time.Minute, p.says(http.StatusServiceUnavailable, c.gone))
 		id, calls := c.request["request_id"].(string), in.calls("enroll")
 		if c.before {
 			in.publish("mandate.enroll.requested", c.request)

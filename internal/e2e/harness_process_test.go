@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -208,6 +209,17 @@ func (p *process) get(path string) (status int, body string) {
 	must(p.t, err)
 	_, _ = p.output.Write(text) // a page must keep the secrets too
 	return r.StatusCode, string(text)
+}
+
+// says reports whether /readyz answers a status in these words; it waits for the admin server to listen.
+func (p *process) says(status int, words ...string) func() bool {
+	return func() bool {
+		if !p.logged("admin server listens", "\n") {
+			return false
+		}
+		got, page := p.get("/readyz")
+		return got == status && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(page, word) })
+	}
 }
 
 // wantNoLeaks fails the test when the output holds something that nobody may see.

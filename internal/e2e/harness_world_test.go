@@ -310,13 +310,7 @@ func (in *installation) waitOutcomes(filter string, n int, within time.Duration)
 // untilReady waits until a program says that it is ready.
 func (in *installation) untilReady(p *process) {
 	in.t.Helper()
-	in.until(p.name+" to be ready", time.Minute, func() bool {
-		if !p.logged("admin server listens") {
-			return false
-		}
-		status, _ := p.get("/readyz")
-		return status == http.StatusOK
-	})
+	in.until(p.name+" to be ready", time.Minute, p.says(http.StatusOK))
 }
 
 // wantOnce wants n requests, each delivered once, called once and ended once.

@@ -86,13 +86,7 @@ func TestAHangingUpstreamShowsInReadinessAndKeepsTheQueue(t *testing.T) {
 			in.fault(sandbox.Fault{Operation: "*", Kind: sandbox.Delay, Delay: sandbox.Duration(time.Hour)})
 			in.request(c, "r", n, "on_unknown", "report")
 			p := in.start(c.program)
-			in.until("it to say that it is held", time.Minute, func() bool {
-				if !p.logged("admin server listens") {
-					return false
-				}
-				status, page := p.get("/readyz")
-				return status == http.StatusServiceUnavailable && strings.Contains(page, c.call) && strings.Contains(page, "since")
-			})
+			in.until("it to say that it is held", time.Minute, p.says(http.StatusServiceUnavailable, c.call, "since"))
 			wait(t.Context(), 5*time.Second) // two calls of UPSTREAM_TIMEOUT each
 			spent := int(in.calls(c.call))
 			if spent > most {
@@ -203,10 +197,7 @@ func TestWhatWaitsIsNotBusy(t *testing.T) {
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401})
 	in.publish("mandate.enroll.requested", enrollment("first"))
 	in.publish("mandate.enroll.requested", enrollment("second"))
-	in.until("it to be held", time.Minute, func() bool {
-		status, why := p.get("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(why, "held")
-	})
+	in.until("it to be held", time.Minute, p.says(http.StatusServiceUnavailable, "held"))
 	in.request(enrollOp, "r", waiting)
 	in.until("the backlog to show", time.Minute, func() bool { // some of it came to pulls that waited, and was delayed
 		got := p.gauges()

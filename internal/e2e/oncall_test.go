@@ -68,13 +68,7 @@ func (in *installation) consoleOf(groups string, env ...string) func(path string
 		"CONSOLE_URL=https://errand.example.com",
 		"CONSOLE_PROXY_PEERS=127.0.0.1", "CONSOLE_READ_GROUPS=support", "CONSOLE_REVEAL_GROUPS=privacy", "CONSOLE_ACT_GROUPS=on-call"},
 		env...)...)
-	in.until("the console to be ready", time.Minute, func() bool {
-		if !p.logged("pages are served") {
-			return false
-		}
-		status, _ := p.get("/readyz")
-		return status == http.StatusOK
-	})
+	in.until("the console to be ready", time.Minute, func() bool { return p.logged("pages are served", "\n") && p.says(http.StatusOK)() })
 	var line struct {
 		Addr string `json:"addr"`
 	}

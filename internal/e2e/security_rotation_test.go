@@ -127,10 +127,7 @@ func (in *installation) rotate(r rotation) {
 	events := 0
 	works := func(filter string) {
 		in.t.Helper()
-		in.until(r.program+" to work", time.Minute, func() bool {
-			status, _ := p.get("/readyz")
-			return status == http.StatusOK && in.count(filter) > events
-		})
+		in.until(r.program+" to work", time.Minute, func() bool { return p.says(http.StatusOK)() && in.count(filter) > events })
 		events = in.count(filter)
 	}
 	in.until("it to be up", time.Minute, func() bool { return p.logged("admin server listens") })
@@ -138,10 +135,7 @@ func (in *installation) rotate(r rotation) {
 
 	change(key(2))
 	filter := r.does("held")
-	in.until("it to be refused", time.Minute, func() bool {
-		status, why := p.get("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(why, "401")
-	})
+	in.until("it to be refused", time.Minute, p.says(http.StatusServiceUnavailable, "401"))
 	v.swap(secrets("\n"))
 	in.until("it to meet an empty file", time.Minute, func() bool {
 		return p.logged("secrets cannot be read again",
@@ -183,14 +177,8 @@ func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
 			return true
 		})
 	}
-	isRefused := func(p *process) bool {
-		status, why := p.get("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(why, "does not authorize this user")
-	}
-	isReady := func(p *process) bool {
-		status, _ := p.get("/readyz")
-		return status == http.StatusOK
-	}
+	isRefused := func(p *process) bool { return p.says(http.StatusServiceUnavailable, "does not authorize this user")() }
+	isReady := func(p *process) bool { return p.says(http.StatusOK)() }
 	swap := func(secrets func(program string) map[string]string) {
 		t.Helper()
 		for program, v := range volumes {
