@@ -45,11 +45,6 @@ func (c *cell) agrees() (lost int) {
 	return count[messages.Uncertain]
 }
 
-func (c *cell) to() []string {
-	to, _ := c.body.(map[string]any)["to"].([]string)
-	return to
-}
-
 // What must have become of an enrollment. Before started is stored nothing is known and it is simply made. From then on
 // until its outcome is stored nobody knows what became of the call: it is looked up, and what is listed is link_lost,
 // while what is not is reported (report) or called again (retry).

@@ -105,7 +105,7 @@ func (c *cell) name() string {
 func (c *cell) begin(t *testing.T, dir string) {
 	t.Helper()
 	n := securedServer(t)
-	c.installation = installAt(t, dir, n.URL, 1, append([]string{"CONCURRENCY=4", "RETRY_TRIES=2"}, c.row.set...)...)
+	c.installation = installAt(t, dir, n.URL, 1, append([]string{"CONCURRENCY=4", "RETRY_TRIES=2"}, c.set...)...)
 	c.nats = n
 	if len(c.first) > 0 {
 		for _, body := range c.first {

@@ -173,16 +173,6 @@ func (in *installation) readBefore(at time.Time) {
 	p.stop(time.Minute)
 }
 
-// batches returns the last state of each batch of a request, by <request id>.<n>.
-func (in *installation) batches(id string) map[string]messages.State {
-	in.t.Helper()
-	states := map[string]messages.State{}
-	for _, e := range in.events("mail.batch.*." + id + ".*") {
-		states[e.id()] = e.state()
-	}
-	return states
-}
-
 // wantBatchesMatchOracle compares the end of each batch with what the sandbox did.
 func (in *installation) wantBatchesMatchOracle(id string, recipients, batches int) {
 	in.t.Helper()
