@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"os/user"
 	"strings"
@@ -12,16 +11,16 @@ import (
 	"errand/internal/programs"
 )
 
-// acting is what a command has that changes something.
+// acting has the flags of a command that changes something.
 type acting struct {
 	NATS access `embed:"" group:"nats"`
-	Why  string `placeholder:"REASON" help:"Why. It is kept for 400 days with who did what, and nobody can take it out: no personal data."`
-	As   string `env:"ERRAND_AS" placeholder:"NAME" help:"Who does it. Default: the NATS user, else the user of this machine; for erase the latter first."`
+	Why  string `placeholder:"REASON" help:"Why; kept for 400 days and not removable: no personal data."`
+	As   string `env:"ERRAND_AS" placeholder:"NAME" help:"Who does it; default: the NATS user or this machine's."`
 }
 
-var noReason = &programs.Invalid{Variable: "--why", Problem: "must say why, for example --why 'the quota was raised'"}
+var noReason = invalid("--why", "is required, for example --why 'the quota was raised'")
 
-// open connects a command that acts. A reason is missing before anything is looked at.
+// open connects a command that acts. It requires a reason first.
 func (a acting) open(ctx context.Context, name string, c console) (broker, act.Person, error) {
 	if strings.TrimSpace(a.Why) == "" {
 		return broker{}, act.Person{}, noReason
@@ -37,7 +36,7 @@ func (a acting) open(ctx context.Context, name string, c console) (broker, act.P
 	return b, person, err
 }
 
-// person is who acts on a connection.
+// person returns who acts on a connection.
 func (a acting) person(b broker) (act.Person, error) {
 	return a.named(b, cmp.Or(a.As, b.nc.Opts.User, loggedIn()))
 }
@@ -45,12 +44,12 @@ func (a acting) person(b broker) (act.Person, error) {
 func (a acting) named(b broker, name string) (act.Person, error) {
 	person, err := act.As(name, "errand "+programs.Version(), b.nc, b.js)
 	if err != nil {
-		return person, &programs.Invalid{Variable: "--as (ERRAND_AS)", Problem: fmt.Sprintf("%q cannot be who does it", name)}
+		return person, invalid("--as (ERRAND_AS)", "must be a name, got %q", name)
 	}
 	return person, nil
 }
 
-// loggedIn is the user of this machine, "" when it has none.
+// loggedIn returns the user of this machine, "" if it has none.
 func loggedIn() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username

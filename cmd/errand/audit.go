@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,24 +9,23 @@ import (
 
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
-	"errand/internal/programs"
 )
 
-// audit shows what people did.
+// audit shows records of acts.
 type audit struct {
 	NATS access `embed:"" group:"nats"`
 	output
-	Verb  string `placeholder:"VERB" help:"Only these acts: redrive, cancel, pause, resume, erase, reveal."`
+	Verb  string `placeholder:"VERB" help:"Only this act: redrive, cancel, pause, resume, erase, reveal."`
 	Actor string `placeholder:"NAME" help:"Only what this person did."`
-	Since when   `placeholder:"TIME" help:"Since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00. Default: all 400 days."`
-	Limit int    `default:"50" help:"The newest so many; 0 for all."`
+	Since when   `placeholder:"TIME" help:"Since then: 24h, 3d, or a date such as 2026-01-31; default: all 400 days."`
+	Limit int    `default:"50" help:"At most the newest N; 0 for all."`
 
-	Target string `arg:"" optional:"" help:"Only what was done to this request id, or queue such as mandate-enroll."`
+	Target string `arg:"" optional:"" help:"Only acts on this request id, or queue such as mandate-enroll."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*audit) Help() string {
-	return `Shows who did what to which request or queue, why, and how it went, the newest first. An act is recorded before it is done and again after it: one that has no second record, as when its program was killed, is "unknown", and so is one that ended with an error.
+	return `Shows who did what to which request or queue, why, and with what result, newest first. An act is recorded before it is done and again afterwards. Without the second record, for example because the program was killed, the result is "unknown"; so it is after an error.
 
 Examples:
 
@@ -36,16 +34,14 @@ Examples:
     errand audit --actor ann --limit 0 -o jsonl | jq -r .why`
 }
 
-// Run shows them.
-func (a *audit) Run(ctx context.Context) error { return a.run(ctx, standard()) }
-
-func (a *audit) run(ctx context.Context, c console) error {
+// Run shows the records.
+func (a *audit) Run(ctx context.Context, c console) error {
 	q := act.Query{Verb: act.Verb(a.Verb), Actor: a.Actor, Target: a.Target, Limit: a.Limit}
 	switch {
 	case a.Verb != "" && !slices.Contains(act.Verbs, q.Verb):
-		return &programs.Invalid{Variable: "--verb", Problem: fmt.Sprintf("%q is none of %s", a.Verb, joined(act.Verbs))}
+		return invalid("--verb", "must be one of %s, got %q", joined(act.Verbs), a.Verb)
 	case a.Limit < 0:
-		return &programs.Invalid{Variable: "--limit", Problem: "must not be negative"}
+		return invalid("--limit", "must not be negative")
 	}
 	return a.read(ctx, a.NATS, "audit", c, func(b broker, c console, now time.Time) error {
 		q.Since = a.Since.from(now)
@@ -69,13 +65,13 @@ func (a *audit) write(c console, entries []act.Entry, now time.Time) {
 		if e.Operation != "" && e.Verb != act.Pause && e.Verb != act.Resume {
 			target = inspect.Short(e.Operation) + " " + target
 		}
-		l.rows = append(l.rows, []cell{{stamp(e.At.Time, now), dim}, cellOf(e.Actor), cellOf(string(e.Verb)), cellOf(target), resultCell(e), cellOf(why)})
-		l.names, l.values = append(l.names, strconv.FormatUint(e.Sequence, 10)), append(l.values, e)
+		l.add(strconv.FormatUint(e.Sequence, 10), e,
+			cell{stamp(e.At.Time, now), dim}, cellOf(e.Actor), cellOf(e.Verb), cellOf(target), resultCell(e), cellOf(why))
 	}
 	a.show(c, l)
 }
 
-// resultCell is how an act went; of one that was not done, why.
+// resultCell returns the result of an act, with the reason if it was not done.
 func resultCell(e act.Entry) cell {
 	switch {
 	case e.Suspect != "":
@@ -85,7 +81,7 @@ func resultCell(e act.Entry) cell {
 	case e.Result == act.NotDone:
 		return cell{strings.TrimPrefix(e.Message, act.ErrNothingDone.Error()+": "), yellow}
 	case e.Ended == nil:
-		return cell{"not known how it went", red}
+		return cell{"unknown", red}
 	}
 	return cell{"failed: " + e.Message, red}
 }

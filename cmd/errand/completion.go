@@ -15,10 +15,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// completion has a shell complete the command line of errand. The script asks the program
-// itself for what may come next, so it is always that of the program.
+// completion completes command lines. The shell's script asks the program itself, so they always agree. It is ours because
+// kong-completion shows no help texts, and has not been released since 2022.
 type completion struct {
-	Shell string   `arg:"" enum:"bash,zsh,fish,words" help:"bash, zsh or fish: its script. words: what the script asks for."`
+	Shell string   `arg:"" enum:"bash,zsh,fish,words" help:"The shell whose script to print; words answers the script."`
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words of a command line so far, the last one unfinished."`
 }
 
@@ -33,10 +33,8 @@ Examples:
     errand completion fish > ~/.config/fish/completions/errand.fish`
 }
 
-// Run prints it.
-func (k *completion) Run(ctx context.Context) error { return k.run(ctx, standard()) }
-
-func (k *completion) run(_ context.Context, c console) error {
+// Run prints the script, or candidates.
+func (k *completion) Run(_ context.Context, c console) error {
 	if k.Shell != "words" {
 		_, err := io.WriteString(c.out, scripts[k.Shell])
 		return err
@@ -55,7 +53,7 @@ func (k *completion) run(_ context.Context, c console) error {
 	return nil
 }
 
-// scripts are those of the shells. A candidate's help follows its name after a tab.
+// scripts are the shells' scripts. A candidate's help follows its name after a tab.
 var scripts = map[string]string{
 	"bash": `_errand() {
   local IFS=$'\n' cur=${COMP_WORDS[COMP_CWORD]}
@@ -77,13 +75,13 @@ compdef _errand errand
 `,
 }
 
-// candidates are what the last of some words may become, each with its help.
+// candidates returns what the last word may become, each with its help.
 func candidates(node *kong.Node, words []string) (list []string) {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	positional := 0
-	var open *kong.Flag // waits for its value
+	var open *kong.Flag // its value comes next
 	for _, word := range words[:len(words)-1] {
 		switch {
 		case open != nil:
@@ -104,10 +102,8 @@ func candidates(node *kong.Node, words []string) (list []string) {
 	case open != nil:
 		return valuesOf(open.Value)
 	case strings.HasPrefix(last, "-"):
-		for _, group := range node.AllFlags(true) {
-			for _, f := range group {
-				list = append(list, "--"+f.Name+"\t"+f.Help)
-			}
+		for _, f := range slices.Concat(node.AllFlags(true)...) {
+			list = append(list, "--"+f.Name+"\t"+f.Help)
 		}
 		return list
 	}
@@ -130,35 +126,33 @@ func childOf(node *kong.Node, name string) *kong.Node {
 	return node.Children[i]
 }
 
-// flagOf is the flag that a word begins with.
+// flagOf returns the flag that a word names; nil means none.
 func flagOf(node *kong.Node, word string) *kong.Flag {
 	name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
-	for _, group := range node.AllFlags(true) {
-		for _, f := range group {
-			if f.Name == name || len(name) == 1 && string(f.Short) == name {
-				return f
-			}
+	for _, f := range slices.Concat(node.AllFlags(true)...) {
+		if f.Name == name || len(name) == 1 && string(f.Short) == name {
+			return f
 		}
 	}
 	return nil
 }
 
-// valuesOf are the values that a flag or an argument may have, where these are few.
+// valuesOf returns the values of a flag or an argument if there are few.
 func valuesOf(v *kong.Value) (list []string) {
 	switch v.Name {
 	case "context":
 		return natscontext.Names()
 	case "state":
-		return strings.Split(joined(inspect.States(nil)), ", ")
+		return texts(inspect.States(nil))
 	case "reason":
-		return strings.Split(joined(messages.Reasons), ", ")
+		return texts(messages.Reasons)
 	case "op", "operation":
 		for _, op := range inspect.Operations {
 			list = append(list, inspect.Short(op))
 		}
 		return list
 	case "verb":
-		return strings.Split(joined(act.Verbs), ", ")
+		return texts(act.Verbs)
 	case "subject":
 		for _, op := range inspect.Operations {
 			list = append(list, op.Requested())

@@ -14,10 +14,23 @@ import (
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
-	"errand/internal/programs"
+	"errand/internal/bus/natscontext"
+	"errand/internal/oncall/inspect"
 )
 
-// connectWait is how long a command waits for a server to answer.
+// access says how a command reaches NATS.
+type access struct{ natscontext.Options }
+
+// open connects a command.
+func (a access) open(ctx context.Context, name string, c console) (broker, error) {
+	to, err := a.Resolve()
+	if wrong, ok := errors.AsType[*natscontext.Invalid](err); ok {
+		return broker{}, invalid("NATS_CONTEXT", "%s", wrong.Problem)
+	}
+	return connect(ctx, to, name, c.warnings())
+}
+
+// connectWait is how long a command waits for a server.
 const connectWait = 5 * time.Second
 
 // broker is a connection to NATS with its JetStream.
@@ -26,15 +39,17 @@ type broker struct {
 	js jetstream.JetStream
 }
 
-// connect opens a connection for a command. Unlike the programs, a command gives up: the
-// error names the servers that did not answer.
+// reader reads what the commands show.
+func (b broker) reader() inspect.Reader { return inspect.Reader{Conn: b.nc, JS: b.js} }
+
+// connect opens a connection for a command. Unlike a program, a command gives up and names the servers that did not answer.
 func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Logger) (broker, error) {
 	if err := to.Validate(); err != nil {
-		return broker{}, &programs.Invalid{Variable: "NATS", Problem: err.Error()}
+		return broker{}, invalid("NATS", "%s", err.Error())
 	}
 	nc, err := bus.Connect(to, "errand-"+name, log)
 	if err != nil {
-		return broker{}, &programs.Invalid{Variable: "NATS", Problem: err.Error()}
+		return broker{}, invalid("NATS", "%s", err.Error())
 	}
 	waiting, stop := context.WithTimeout(ctx, connectWait)
 	defer stop()
@@ -48,7 +63,8 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 		case last == nil:
 			last = errors.New("no answer")
 		case bus.Refused(last):
-			return broker{}, fmt.Errorf("NATS at %s does not authorize this user: are NATS_USER and its password, key or credentials right? %w", withoutCredentials(to.URL), last)
+			return broker{}, fmt.Errorf("NATS at %s does not authorize this user: are NATS_USER and its password, key or credentials right? %w",
+				withoutCredentials(to.URL), last)
 		}
 		return broker{}, fmt.Errorf("no NATS server at %s (NATS_URL, --nats-url): %w", withoutCredentials(to.URL), last)
 	}
@@ -60,15 +76,15 @@ func connect(ctx context.Context, to bus.Connection, name string, log zerolog.Lo
 	return broker{nc, js}, nil
 }
 
-// unreadable says what to do about a stream that is not there. A service must not run
-// errand provision: it would make errand's queues in its own account.
+// unreadable says what to do about a missing stream. A service must not run errand provision, which would create errand's
+// queues in the service's account.
 func unreadable(err error) error {
 	return fmt.Errorf("%w: a service runs `errand mirror` first, errand's own provisioner `errand provision`", err)
 }
 
-// read connects a command that only reads and shows what show writes, again and again where
-// that was asked for.
-func (o output) read(ctx context.Context, nats access, command string, c console, show func(b broker, c console, now time.Time) error) error {
+// read connects a command that only reads, and calls show once, or again and again with --watch.
+func (o output) read(ctx context.Context, nats access, command string, c console,
+	show func(b broker, c console, now time.Time) error) error {
 	b, err := nats.open(ctx, command, c)
 	if err != nil {
 		return err
@@ -79,7 +95,7 @@ func (o output) read(ctx context.Context, nats access, command string, c console
 	})
 }
 
-// unanswered says why the server did not answer a user's question.
+// unanswered adds to an error of the server what it means for a user.
 func (b broker) unanswered(err error) error {
 	switch last := b.nc.LastError(); {
 	case errors.Is(err, nats.ErrNoResponders):
@@ -87,13 +103,13 @@ func (b broker) unanswered(err error) error {
 	case errors.Is(err, context.DeadlineExceeded) && errors.Is(last, nats.ErrPermissionViolation):
 		return fmt.Errorf("%w: this user may not do that; is NATS_USER right? %w", err, last)
 	case errors.Is(err, bus.ErrNoStream), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
-		return fmt.Errorf("%w: is NATS_USER one of errand's account or a person? If so, it is gone: errand provision --dry-run shows what is missing, and docs/on-call/disaster.md says what to do before it is made again", err)
+		return fmt.Errorf("%w: is NATS_USER in errand's account? Then it is lost: errand provision --dry-run shows what is missing. Before it "+
+			"is created again, see docs/on-call/disaster.md says what to do before it is made again", err)
 	}
 	return err
 }
 
-// queue asks for the state of a queue. Errors: nats.ErrPermissionViolation and that of the
-// server.
+// queue returns the state of a queue. The error is nats.ErrPermissionViolation or the server's.
 func (b broker) queue(ctx context.Context, q bus.Queue) (info *jetstream.ConsumerInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -109,8 +125,8 @@ func (b broker) queue(ctx context.Context, q bus.Queue) (info *jetstream.Consume
 	return info, err
 }
 
-// quiet runs a function that asks for what this user may not have, perhaps. The server gives
-// no answer then, but reports it to the connection: it is returned and not shown.
+// quiet runs a function that asks for something this user may lack permission for. The server then does not answer but
+// reports it to the connection; quiet returns the report instead of showing it.
 func (b broker) quiet(ask func()) (denied error) {
 	var mu sync.Mutex
 	before := b.nc.ErrorHandler()
@@ -130,7 +146,7 @@ func (b broker) quiet(ask func()) (denied error) {
 	return denied
 }
 
-// withoutCredentials returns server addresses without the credentials in them.
+// withoutCredentials removes credentials from server addresses.
 func withoutCredentials(servers string) string {
 	list := strings.Split(servers, ",")
 	for i, server := range list {

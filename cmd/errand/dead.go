@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"errand/internal/oncall/inspect"
-	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
 // dead groups the commands about dead letters.
 type dead struct {
 	List    deadList    `cmd:"" aliases:"ls" help:"List dead letters."`
-	Show    deadShow    `cmd:"" help:"Show one, with its contents."`
-	Redrive deadRedrive `cmd:"" help:"Have requests run again; shows its plan by default."`
+	Show    deadShow    `cmd:"" help:"Show one with its contents."`
+	Redrive deadRedrive `cmd:"" help:"Run requests again; by default only shows the plan."`
 }
 
 // deadList lists dead letters.
@@ -30,7 +29,7 @@ type deadList struct {
 
 // Help is shown by --help in addition to the flags.
 func (*deadList) Help() string {
-	return `Lists the messages of requests that ended failed or uncertain, the newest first, and the state that each request is in now.
+	return `Lists the messages of requests that ended failed or uncertain, newest first, with each request's current state.
 
 Examples:
 
@@ -40,9 +39,7 @@ Examples:
 }
 
 // Run lists.
-func (d *deadList) Run(ctx context.Context) error { return d.run(ctx, standard()) }
-
-func (d *deadList) run(ctx context.Context, c console) error {
+func (d *deadList) Run(ctx context.Context, c console) error {
 	q, err := d.query(time.Now())
 	if err != nil {
 		return err
@@ -61,9 +58,9 @@ func (d *deadList) run(ctx context.Context, c console) error {
 func (d *deadList) write(c console, letters []inspect.DeadLetter, now time.Time) {
 	l := listing{head: []string{"SEQUENCE", "TIME", "OPERATION", "REASON", "NOW", "REQUEST", "MESSAGE"}, none: "none"}
 	for _, letter := range letters {
-		l.rows = append(l.rows, []cell{cellOf(strconv.FormatUint(letter.Sequence, 10)), {stamp(letter.Time.Time, now), dim}, cellOf(inspect.Short(letter.Operation)),
-			cellOf(string(letter.Reason)), stateCell(letter.Now), cellOf(letter.RequestID), cellOf(letter.Message)})
-		l.names, l.values = append(l.names, strconv.FormatUint(letter.Sequence, 10)), append(l.values, letter)
+		name := strconv.FormatUint(letter.Sequence, 10)
+		l.add(name, letter, cellOf(name), cell{stamp(letter.Time.Time, now), dim}, cellOf(inspect.Short(letter.Operation)),
+			cellOf(letter.Reason), stateCell(letter.Now), cellOf(letter.RequestID), cellOf(letter.Message))
 	}
 	d.show(c, l)
 }
@@ -77,7 +74,7 @@ type deadShow struct {
 
 // Help is shown by --help in addition to the flags.
 func (*deadShow) Help() string {
-	return `Shows a dead letter: its headers, which say why there is one, and the request as it was published. It holds personal data.
+	return `Shows a dead letter: its headers, which say why it exists, and the request as it was published. It holds personal data.
 
 Examples:
 
@@ -87,11 +84,9 @@ Examples:
 }
 
 // Run shows it.
-func (d *deadShow) Run(ctx context.Context) error { return d.run(ctx, standard()) }
-
-func (d *deadShow) run(ctx context.Context, c console) error {
+func (d *deadShow) Run(ctx context.Context, c console) error {
 	if !messages.IsID(d.Name) {
-		return &programs.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", d.Name)}
+		return invalid("ID", "must be a sequence or a request id, got %q", d.Name)
 	}
 	return d.read(ctx, d.NATS, "dead", c, func(b broker, c console, now time.Time) error {
 		letters, err := b.reader().DeadLetter(ctx, d.Name, now)
@@ -100,7 +95,7 @@ func (d *deadShow) run(ctx context.Context, c console) error {
 		}
 		l := listing{}
 		for _, letter := range letters {
-			l.names, l.values = append(l.names, strconv.FormatUint(letter.Sequence, 10)), append(l.values, letter.Event)
+			l.add(strconv.FormatUint(letter.Sequence, 10), letter.Event)
 			if d.Output == "table" {
 				writeDeadLetter(c, letter, now)
 			}
@@ -114,7 +109,8 @@ func (d *deadShow) run(ctx context.Context, c console) error {
 
 // writeDeadLetter writes a dead letter for people.
 func writeDeadLetter(c console, d inspect.DeadLetter, now time.Time) {
-	fmt.Fprintln(c.out, c.paint(bold, fmt.Sprintf("%s  %s, sequence %d", d.Event.Subject, d.Time.In(now.Location()).Format(time.DateTime), d.Sequence)))
+	fmt.Fprintln(c.out, c.paint(bold, fmt.Sprintf("%s  %s, sequence %d", d.Event.Subject, d.Time.In(now.Location()).Format(time.DateTime),
+		d.Sequence)))
 	for _, name := range slices.Sorted(maps.Keys(d.Event.Headers)) {
 		fmt.Fprintf(c.out, "%s: %s\n", printable(name), printable(d.Event.Headers[name]))
 	}

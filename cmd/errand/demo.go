@@ -13,7 +13,7 @@ import (
 
 // withDemo has the commands that the build tag nodemo removes.
 type withDemo struct {
-	Demo demo `cmd:"" help:"Show everything on this machine: NATS, sandbox, programs and four requests, one of them up to its approval."`
+	Demo demo `cmd:"" help:"Run NATS, the sandbox, the programs and four requests on this machine."`
 }
 
 // demo shows a whole installation at work.
@@ -23,13 +23,12 @@ type withDemo struct {
 //	demoView     ─► what is shown: lines, a bar, a table
 type demo struct {
 	Stay    bool   `help:"Keep running until Ctrl-C, and say what to try next."`
-	NATSURL string `name:"nats-url" placeholder:"URL" xor:"broker" help:"Use this NATS server instead of starting one. It must not be in use."`
-	Store   string `placeholder:"DIR" xor:"broker" help:"Keep the data of the demo's own server here; default: a temporary directory that is removed."`
+	NATSURL string `name:"nats-url" placeholder:"URL" xor:"broker" help:"Use this NATS server, which must not be in use."`
+	Store   string `placeholder:"DIR" xor:"broker" help:"Keep the server's data here; default: a temporary directory."`
 	Verbose bool   `short:"v" help:"Show the programs' warnings."`
 }
 
-// demoTimeout is how long the scenario may take; it takes about five seconds, and more on a
-// machine that has much else to do.
+// demoTimeout is how long the scenario may take. It takes about five seconds, and longer on a busy machine.
 const demoTimeout = 2 * time.Minute
 
 // Help is shown by --help in addition to the flags.
@@ -47,9 +46,7 @@ With --nats-url the streams are created on that server, and the demo's requests 
 }
 
 // Run runs the demo.
-func (d *demo) Run(ctx context.Context) error { return d.run(ctx, standard()) }
-
-func (d *demo) run(ctx context.Context, c console) (err error) {
+func (d *demo) Run(ctx context.Context, c console) (err error) {
 	log := zerolog.Nop()
 	if d.Verbose {
 		log = c.warnings()
@@ -59,7 +56,8 @@ func (d *demo) run(ctx context.Context, c console) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	fmt.Fprintf(c.out, "NATS      %s\nsandbox   %s/   %s/mail\nprograms  mandate-consumer, transaction-poller, callback-receiver, mail-consumer, log-poller\n\n", withoutCredentials(h.nats), h.sandbox, h.sandbox)
+	fmt.Fprintf(c.out, "NATS      %s\nsandbox   %s/   %s/mail\n", withoutCredentials(h.nats), h.sandbox, h.sandbox)
+	fmt.Fprint(c.out, "programs  mandate-consumer, transaction-poller, callback-receiver, mail-consumer, log-poller\n\n")
 
 	s := newScenario(time.Now())
 	view := newDemoView(c, s)
@@ -125,7 +123,7 @@ func (d *demo) stay(ctx context.Context, h *installation, v *demoView) error {
 		return err
 	}
 	if ctx.Err() == nil {
-		return h.fault() // a program ended on its own
+		return h.fault() // a program ended by itself
 	}
 	return nil
 }

@@ -69,7 +69,8 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 	below, endBelow := context.WithCancel(context.WithoutCancel(ctx))
 	serving := make(chan string, 1)
 	h.runPart(end, endBelow, "sandbox", func() error {
-		return sandbox.Serve(below, "127.0.0.1:0", sandbox.Options{ChecksumSecret: demoChecksum, Settings: demoSettings(), Seed: 1}, func(base string) { serving <- base })
+		return sandbox.Serve(below, "127.0.0.1:0", sandbox.Options{ChecksumSecret: demoChecksum, Settings: demoSettings(), Seed: 1},
+			func(base string) { serving <- base })
 	})
 	select {
 	case h.sandbox = <-serving:
@@ -135,7 +136,8 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 		return nil, err
 	}
 	secrets, checksum := programs.CallbackSecrets{CallbackSecret: rand.Text() + rand.Text()}, programs.Checksum{ChecksumSecret: demoChecksum}
-	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second, Logger: &log},
+	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: h.nats}, AdminAddr: "off", ShutdownGrace: 5 * time.Second,
+		Logger: &log},
 		UpstreamTimeout: 5 * time.Second, RetryFirst: 100 * time.Millisecond, RetryMax: 2 * time.Second, RetryTries: 5}
 	requests := programs.Requests{Concurrency: 64, GiveUpAfter: 24 * time.Hour}
 	mandates := programs.MandateAPI{APIURL: h.sandbox, APIVersion: "v3", APIToken: "demo-token", PortalKey: "demo-portal", Checksum: checksum,
@@ -144,9 +146,10 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 	return map[string]programs.Program{
 		"mandate-consumer": &programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: mandates,
 			Callbacks: programs.Callbacks{CallbackURL: "http://" + callbacks, CallbackSecrets: secrets}},
-		"transaction-poller": &programs.TransactionPoller{Common: common, MandateAPI: mandates, Interval: 30 * time.Second, FullInterval: 24 * time.Hour},
-		"callback-receiver":  &programs.CallbackReceiver{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
-		"mail-consumer":      &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
+		"transaction-poller": &programs.TransactionPoller{Common: common, MandateAPI: mandates, Interval: 30 * time.Second,
+			FullInterval: 24 * time.Hour},
+		"callback-receiver": &programs.CallbackReceiver{Base: common.Base, CallbackSecrets: secrets, Checksum: checksum, Listen: callbacks},
+		"mail-consumer":     &programs.MailConsumer{Common: common, Requests: requests, MailAPI: mail, BatchSize: 1000, BatchParallel: 4},
 		"log-poller": &programs.LogPoller{Common: common, MailAPI: mail,
 			Interval: 300 * time.Millisecond, Limit: 1000, Overlap: 15 * time.Minute, ReportAfter: 72 * time.Hour},
 	}, nil
@@ -197,7 +200,8 @@ func unused(ctx context.Context, js jetstream.JetStream) error {
 		requests := info.NumPending + uint64(max(0, info.NumAckPending))
 		if info.NumWaiting > 0 || requests > 0 {
 			return &programs.Invalid{Variable: "--nats-url", Problem: fmt.Sprintf(
-				"that server is in use: %d requests are waiting or programs are connected to %s, and the demo would run requests against its sandbox", requests, q.Name)}
+				"that server is in use: %d requests are waiting or programs are connected to %s, and the demo would run requests against its sandbox",
+				requests, q.Name)}
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ const (
 	manyBounces = 25 // of manyPeople
 	manyBatches = 3  // 1000, 1000, 500
 	duplicates  = 6  // in addition to manyPeople
-	invalid     = 4  // in addition to manyPeople
+	malformed   = 4  // in addition to manyPeople
 )
 
 // scenario is the demo's requests and what is known of their outcomes. Every run has its
@@ -58,7 +58,8 @@ func newScenario(now time.Time) *scenario {
 	run := strconv.FormatInt(now.Unix()%(36*36*36*36*36), 36)
 	s := &scenario{domain: "demo-" + run + ".example.com", states: map[string]messages.State{}, linked: make(chan struct{})}
 	s.requests = []*demoRequest{
-		s.enrollment("enroll-"+run, "an enrollment", outcome{state: messages.Succeeded, requested: 1, calls: 1, accepted: 1, application: approved}),
+		s.enrollment("enroll-"+run, "an enrollment", outcome{state: messages.Succeeded, requested: 1, calls: 1, accepted: 1,
+			application: approved}),
 		s.enrollment("refuse-"+run, "one that is refused", outcome{state: messages.Failed, requested: 1, calls: 1, refused: 1}),
 		s.few("letter-" + run),
 		s.many("news-" + run),
@@ -77,7 +78,8 @@ func (s *scenario) enrollment(id, title string, want outcome) *demoRequest {
 // few is a message to three people: one gets it, one bounces, one gets it later.
 func (s *scenario) few(id string) *demoRequest {
 	to := []string{"ann@" + s.domain, "bob.bounces@" + s.domain, "cho.defers@" + s.domain}
-	return s.message(id, "a message to 3", to, to, outcome{state: messages.Accepted, requested: 3, calls: 1, accepted: 3, delivered: 2, bounced: 1, batches: 1})
+	return s.message(id, "a message to 3", to, to, outcome{state: messages.Accepted, requested: 3, calls: 1, accepted: 3, delivered: 2,
+		bounced: 1, batches: 1})
 }
 
 // many is a message to more people than one call takes, with some invalid and some
@@ -98,8 +100,9 @@ func (s *scenario) many(id string) *demoRequest {
 		local, _, _ := strings.Cut(good[n*100], "@")
 		to = append(to, local+"@"+strings.ToUpper(s.domain)) // domains are compared without case
 	}
-	return s.message(id, "a message to 2,500", to, good, outcome{state: messages.Accepted, requested: len(to), calls: manyBatches, accepted: manyPeople,
-		delivered: manyPeople - manyBounces, bounced: manyBounces, leftOut: duplicates + invalid, batches: manyBatches})
+	return s.message(id, "a message to 2,500", to, good, outcome{state: messages.Accepted, requested: len(to), calls: manyBatches,
+		accepted:  manyPeople,
+		delivered: manyPeople - manyBounces, bounced: manyBounces, leftOut: duplicates + malformed, batches: manyBatches})
 }
 
 func (s *scenario) message(id, title string, to, good []string, want outcome) *demoRequest {

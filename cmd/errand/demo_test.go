@@ -118,7 +118,8 @@ func TestDemoStaysUntilItIsEnded(t *testing.T) {
 		}
 	}
 	url := regexp.MustCompile(`nats://\S+`).FindString(term.out.String())
-	if out := errand(t, "", "publish", "--nats-url", url, "mail.account.requested", "--wait"); !strings.HasPrefix(out, "mail.account.reported.") {
+	if out := errand(t, "", "publish", "--nats-url", url, "mail.account.requested", "--wait"); !strings.HasPrefix(out,
+		"mail.account.reported.") {
 		t.Errorf("together with the demo: got %q", out)
 	}
 	stop()
@@ -134,7 +135,7 @@ func TestSandboxPrintsHowToUseItAndStops(t *testing.T) {
 	var term terminal
 	ended := make(chan error, 1)
 	go func() { ended <- term.errand(ctx, "", "sandbox", "--addr", "127.0.0.1:0", "--mail-key", "it's") }()
-	for !strings.Contains(term.out.String(), "Ctrl-C ends it.") {
+	for !strings.Contains(term.out.String(), "Ctrl-C stops it.") {
 		select {
 		case err := <-ended:
 			t.Fatalf("the sandbox ended: %v", err)
@@ -142,7 +143,8 @@ func TestSandboxPrintsHowToUseItAndStops(t *testing.T) {
 		}
 	}
 	base := regexp.MustCompile(`export MAIL_API_URL=(\S+)`).FindStringSubmatch(term.out.String())
-	if base == nil || !strings.Contains(term.out.String(), `export MAIL_API_KEY='it'\''s'`) || !strings.Contains(term.out.String(), "export MANDATE_PORTAL_KEY=") {
+	if base == nil || !strings.Contains(term.out.String(), `export MAIL_API_KEY='it'\''s'`) ||
+		!strings.Contains(term.out.String(), "export MANDATE_PORTAL_KEY=") {
 		t.Fatalf("got %s", term.out.String())
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base[1]+"/mail", nil)

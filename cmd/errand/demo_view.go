@@ -99,7 +99,8 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 	for _, r := range v.scenario.requests {
 		fmt.Fprint(v.out, pad(r.title, 19))
 		g := r.got
-		cells := []string{thousands(r.want.requested), thousands(g.calls), thousands(g.accepted), thousands(g.delivered), thousands(g.bounced), thousands(g.refused)}
+		cells := []string{thousands(r.want.requested), thousands(g.calls), thousands(g.accepted), thousands(g.delivered), thousands(g.bounced),
+			thousands(g.refused)}
 		if r.op == messages.Enroll {
 			cells[3], cells[4] = "-", "-"
 		}
@@ -117,7 +118,8 @@ func (v *demoView) printSummary(h *installation, problems []string) {
 	for _, problem := range problems {
 		fmt.Fprintln(v.out, v.paint(red, "not as expected: "+printable(problem)))
 	}
-	fmt.Fprintf(v.out, "\nenrollment  %s\nmail        %s/mail\nNATS        %s\n", printable(v.scenario.requests[0].url), h.sandbox, withoutCredentials(h.nats))
+	fmt.Fprintf(v.out, "\nenrollment  %s\nmail        %s/mail\nNATS        %s\n", printable(v.scenario.requests[0].url), h.sandbox,
+		withoutCredentials(h.nats))
 }
 
 // printHints says what can be tried while the installation keeps running.

@@ -15,23 +15,25 @@ import (
 	"errand/pkg/messages"
 )
 
-// erase removes what is stored of a person.
+// erase removes what is stored about a person.
 type erase struct {
 	acting
 	format
 	programs.RecipientKey
 
 	IDs []string `arg:"" optional:"" name:"id" help:"Request ids."`
-	Of  string   `placeholder:"WORD" help:"All that is stored of this e-mail address, order number, payer id or other whole value."`
-	Yes bool     `short:"y" help:"Do it. Without it only the plan is shown."`
-	Now bool     `help:"Also messages whose rows in the sending log are not all there yet: those that come are published of no request. Erase them afterwards with --of."`
+	Of  string   `placeholder:"WORD" help:"Everything that names this address, order number, payer id or other whole value."`
+	Yes bool     `short:"y" help:"Do it; otherwise only the plan is shown."`
+	Now bool     `help:"Also messages whose sending log is incomplete; erase later rows with --of."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*erase) Help() string {
-	return `Removes what is stored of a payer or a recipient: events, those of batches, dead letters, rows of the sending log, records of calls, what became of a mandate (applications, deductions, callbacks), pages of transaction lists. It shows what there is; with --yes it is removed. What stays of a request is an event "erased" without data, by which its id is not run again for as long as events are kept, and a record of who erased it and why.
+	return `Removes what is stored about a payer or a recipient: events of requests, batches and mandates (applications, deductions, callbacks), dead letters, rows of the sending log, records of calls, pages of transaction lists. Without --yes it only shows them. An event "erased" without data stays, so that the request's id is not run again for as long as events are kept, and so does a record of who erased it and why.
 
-It needs the user eraser of deploy/nats/errand.conf; nobody else may remove anything. A request that has not ended is refused: cancel it first. Not reached are copies of readers, backups, recipient lists in the object store, and the services themselves. If mail-consumer has a RECIPIENT_KEY, give the same here, or recipients are not found by their address.
+It needs the user eraser of deploy/nats/errand.conf; no other user may remove anything. A request without an outcome is refused: cancel it first. Copies of readers, backups, recipient lists in the object store and the services themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients are not found by their address.
+
+Rows of the sending log that arrive after an erasure are published as unmatched. So a message is refused until its rows are complete, unless --now is given; erase the rest with --of.
 
 Examples:
 
@@ -42,13 +44,11 @@ Examples:
 }
 
 // Run erases.
-func (e *erase) Run(ctx context.Context) error { return e.run(ctx, standard()) }
-
-func (e *erase) run(ctx context.Context, c console) error {
+func (e *erase) Run(ctx context.Context, c console) error {
 	e.Of = strings.TrimSpace(e.Of)
 	switch {
 	case (len(e.IDs) > 0) == (e.Of != ""):
-		return &programs.Invalid{Variable: "ID", Problem: "name request ids, or --of somebody, one of the two"}
+		return invalid("ID", "must be given, or --of, but not both")
 	case e.Yes && strings.TrimSpace(e.Why) == "":
 		return noReason
 	}
@@ -67,20 +67,20 @@ func (e *erase) run(ctx context.Context, c console) error {
 	}
 	e.write(c, found)
 	if len(found.Requests)+len(found.Listings)+len(found.Rows) == 0 {
-		return errors.New("nothing is stored of it")
+		return errors.New("nothing is stored")
 	}
 	if !e.Yes {
-		fmt.Fprintln(c.errs, "nothing was removed: say --yes and --why")
+		fmt.Fprintln(c.errs, "nothing was removed: this needs --yes and --why")
 		return nil
 	}
-	person, err := e.named(b, cmp.Or(e.As, loggedIn(), b.nc.Opts.User)) // the NATS user is several people's
+	person, err := e.named(b, cmp.Or(e.As, loggedIn(), b.nc.Opts.User)) // several people share the NATS user
 	if err != nil {
 		return err
 	}
 	return e.remove(ctx, c, b, person, found)
 }
 
-// traces are what is to be removed.
+// traces returns what is to be removed.
 func (e *erase) traces(ctx context.Context, b broker, secrets []*messages.RecipientSecret) (t act.Traces, err error) {
 	now := time.Now()
 	if e.Of != "" {
@@ -97,12 +97,13 @@ func (e *erase) traces(ctx context.Context, b broker, secrets []*messages.Recipi
 			}
 		}
 		if len(t.Requests) == n {
-			return t, fmt.Errorf("%s: no event of it is kept; a request that is queued is cancelled first", id)
+			return t, fmt.Errorf("%s: it has no stored event; if it is queued, cancel it first", id)
 		}
 	}
 	for i, one := range t.Requests {
 		if one.Refused == "" && one.Awaits != nil && !e.Now {
-			t.Requests[i].Refused = "rows of the sending log may come until " + one.Awaits.Local().Format(time.DateTime) + ": erase it after that, or see --now"
+			t.Requests[i].Refused = "rows of the sending log may arrive until " + one.Awaits.Local().Format(time.DateTime) +
+				": erase it then, or see --now"
 		}
 	}
 	return t, err
@@ -111,24 +112,23 @@ func (e *erase) traces(ctx context.Context, b broker, secrets []*messages.Recipi
 func (e *erase) write(c console, t act.Traces) {
 	l := listing{head: []string{"OPERATION", "REQUEST", "STATE", "EVENTS", "CALLS", "ROWS", "DEAD", "REFUSED"}, whole: t}
 	for _, r := range t.Requests {
-		l.rows = append(l.rows, []cell{cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(string(r.State)), cellOf(strconv.Itoa(r.Events)),
-			cellOf(strconv.Itoa(r.Calls)), cellOf(strconv.Itoa(r.Rows)), cellOf(strconv.Itoa(r.DeadLetters)), {r.Refused, red}})
-		l.names, l.values = append(l.names, r.RequestID), append(l.values, r)
+		l.add(r.RequestID, r, cellOf(inspect.Short(r.Operation)), cellOf(r.RequestID), cellOf(r.State), numberCell(r.Events),
+			numberCell(r.Calls), numberCell(r.Rows), numberCell(r.DeadLetters), cell{r.Refused, red})
 	}
 	e.show(c, l)
 	if e.Output != "table" {
 		return
 	}
 	for _, id := range t.Listings {
-		fmt.Fprintf(c.out, "the pages of the transaction list %s, with the records of others in them\n", id)
+		fmt.Fprintf(c.out, "the pages of the transaction list %s, which also hold other people's records\n", id)
 	}
 	if n := len(t.Rows); n > 0 {
-		fmt.Fprintf(c.out, "%d rows of the sending log that go with none of these\n", n)
+		fmt.Fprintf(c.out, "%d rows of the sending log that belong to none of these\n", n)
 	}
 	writeUnread(c, t.Unread)
 }
 
-// remove removes what is not refused, and says what became of each.
+// remove removes what is not refused, and reports each.
 func (e *erase) remove(ctx context.Context, c console, b broker, person act.Person, t act.Traces) error {
 	var failed []error
 	report := func(what string, err error) {

@@ -59,10 +59,8 @@ func (t *terminal) on(ctx context.Context, c console, args ...string) error {
 		return err
 	}
 	c.out, c.errs = &t.out, &t.errs
-	command := parsed.Selected().Target.Addr().Interface().(interface {
-		run(ctx context.Context, c console) error
-	})
-	return command.run(ctx, c)
+	parsed.Bind(c)
+	return parsed.Run()
 }
 
 // errand runs a command that has to succeed, and returns its output.
@@ -167,10 +165,12 @@ func TestAPasswordInAFileIsUsedAndAWrongOneIsReported(t *testing.T) {
 func TestProvisionChangesNothingTheSecondTime(t *testing.T) {
 	t.Parallel()
 	n := devtest.Server(t)
-	if out := errand(t, "", "provision", "--nats-url", n.URL, "--dry-run"); !strings.Contains(out, "+ stream MAIL_REQUESTS") || !strings.Contains(out, "nothing was changed") {
+	if out := errand(t, "", "provision", "--nats-url", n.URL, "--dry-run"); !strings.Contains(out, "+ stream MAIL_REQUESTS") ||
+		!strings.Contains(out, "nothing was changed") {
 		t.Errorf("dry run shows %q", out)
 	}
-	if out := errand(t, "", "provision", "--nats-url", n.URL); !strings.Contains(out, "created stream MAIL_REQUESTS") || !strings.Contains(out, "created consumer mail-send") {
+	if out := errand(t, "", "provision", "--nats-url", n.URL); !strings.Contains(out, "created stream MAIL_REQUESTS") ||
+		!strings.Contains(out, "created consumer mail-send") {
 		t.Errorf("after a dry run, the first time shows %q", out)
 	}
 	if out := errand(t, "", "provision", "--nats-url", n.URL); out != "nothing to change\n" {
@@ -183,7 +183,7 @@ func TestProvisionDropsNothingUnlessForced(t *testing.T) {
 	n, _ := provisioned(t)
 	shorter := []string{"provision", "--nats-url", n.URL, "--max-age", "24h"}
 	refused(t, "--force", shorter...)
-	if out := errand(t, "", append(shorter, "--dry-run")...); !strings.Contains(out, "it would need --force") {
+	if out := errand(t, "", append(shorter, "--dry-run")...); !strings.Contains(out, "the changes need --force") {
 		t.Errorf("after a refusal, the dry run shows %q", out)
 	}
 	if out := errand(t, "", append(shorter, "--force")...); !strings.Contains(out, "updated stream MAIL_EVENTS") {
@@ -207,7 +207,7 @@ func TestProvisionOfWhatIsMissingChangesNothingElse(t *testing.T) {
 	if !strings.HasSuffix(out, want) || strings.Contains(out, "updated") || strings.Contains(out, "~") {
 		t.Errorf("it shows %q, want it to end with %q and to change nothing", out, want)
 	}
-	if !strings.Contains(out, "not as it should be: stream MANDATE_EVENTS, ") {
+	if !strings.Contains(out, "left unchanged though they differ: stream MANDATE_EVENTS, ") {
 		t.Errorf("it shows %q, and not what differs", out)
 	}
 	if out := errand(t, "", "provision", "--nats-url", n.URL); out != "nothing to change\n" {
@@ -223,7 +223,7 @@ func TestProvisionSaysWhenAHistoryIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, more := range []string{"--dry-run", "--missing"} {
-		if out := errand(t, "", "provision", "--nats-url", n.URL, more); !strings.HasPrefix(out, "MANDATE_EVENTS is made again") {
+		if out := errand(t, "", "provision", "--nats-url", n.URL, more); !strings.HasPrefix(out, "MANDATE_EVENTS is created again") {
 			t.Errorf("%s: it shows %q", more, out)
 		}
 	}
@@ -234,8 +234,9 @@ func TestProvisionSaysWhenAHistoryIsMadeAgain(t *testing.T) {
 
 func TestASizeIsANumberOfBytesWithAUnit(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]size{"1048576": 1 << 20, "1024K": 1 << 20, "512m": 512 << 20, "10G": 10 << 30, "2T": 2 << 40, "none": -1,
-		"": 0, "0": 0, "-1": 0, "1K": 0, "1023K": 0, "G": 0, "10GB": 0, "1.5G": 0, "9999999999G": 0, "8388608T": 0, "G10": 0} {
+	for text, want := range map[string]size{"1048576": 1 << 20, "1024K": 1 << 20, "512m": 512 << 20, "10G": 10 << 30, "2T": 2 << 40,
+		"none": -1,
+		"":     0, "0": 0, "-1": 0, "1K": 0, "1023K": 0, "G": 0, "10GB": 0, "1.5G": 0, "9999999999G": 0, "8388608T": 0, "G10": 0} {
 		var got size
 		if err := got.UnmarshalText([]byte(text)); (err == nil) != (want != 0) || got != want {
 			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
@@ -252,7 +253,8 @@ func TestStreamsMayHaveSizesOfTheirOwn(t *testing.T) {
 			t.Errorf("it shows %q, want %q in it", out, want)
 		}
 	}
-	for text, want := range map[string]string{"1G,2G": "has two sizes", "MAIL_EVENTS=1G,MAIL_EVENTS=1G": "has two sizes", "OBJ_lists=1G": "which is no stream of errand", "MAIL_EVENTS=": "must be 1M or more", "1G,": "must be 1M or more"} {
+	for text, want := range map[string]string{"1G,2G": "must not have two sizes", "MAIL_EVENTS=1G,MAIL_EVENTS=1G": "must not have two sizes",
+		"OBJ_lists=1G": "must name a stream of errand", "MAIL_EVENTS=": "must be 1M or more", "1G,": "must be 1M or more"} {
 		failing(t, want, "provision", "--max-bytes", text)
 	}
 }
@@ -273,7 +275,8 @@ func TestAnAddressThatIsNoneIsAConfigurationError(t *testing.T) {
 func TestProvisionAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	n := devtest.Server(t)
-	for _, c := range []struct{ answer, want string }{{"n\n", "nothing was changed"}, {"", "nothing was changed"}, {"y\n", "created stream MAIL_REQUESTS"}} {
+	for _, c := range []struct{ answer, want string }{{"n\n", "nothing was changed"}, {"", "nothing was changed"},
+		{"y\n", "created stream MAIL_REQUESTS"}} {
 		var term terminal
 		err := term.on(t.Context(), console{in: strings.NewReader(c.answer), interactive: true}, "provision", "--nats-url", n.URL)
 		if err != nil || !strings.Contains(term.out.String(), c.want) {

@@ -2,24 +2,24 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"errand/internal/programs"
 	"errand/internal/typo"
 	"errand/pkg/messages"
 )
 
-// maxBody is the maximum size read from a file or a pipe; servers accept less.
+// maxBody is the maximum size of a body in bytes; servers accept less.
 const maxBody = 64 << 20
 
-// operationOf is the operation that is requested on subject.
+// operationOf returns the operation that a subject requests.
 func operationOf(subject string) (messages.Operation, error) {
 	var subjects []string
 	for _, op := range messages.Requests {
@@ -32,21 +32,21 @@ func operationOf(subject string) (messages.Operation, error) {
 	if hint == "" { // an operation, perhaps
 		hint = typo.DidYouMean(subject+".requested", subjects)
 	}
-	return "", &programs.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q takes no requests%s Use one of %s", subject, cmp.Or(hint, "."), strings.Join(subjects, ", "))}
+	return "", invalid("SUBJECT", "must be one of %s, got %q%s", strings.Join(subjects, ", "), subject, hint)
 }
 
-// body is the request: made from the fields, or the unchanged bytes of a file or of
-// standard input. Operations without required fields may have an empty one.
+// body returns the request: made from the fields, or the unchanged bytes of a file or of standard input. It may be empty if
+// the operation requires no field.
 func body(op messages.Operation, fields []string, file string, c console) ([]byte, error) {
 	switch {
 	case len(fields) > 0 && file != "":
-		return nil, &programs.Invalid{Variable: "--field", Problem: "use either fields or --file, not both"}
+		return nil, invalid("--field", "must not be used together with --file")
 	case len(fields) > 0:
 		return object(op, fields)
 	case file != "" && file != "-":
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, &programs.Invalid{Variable: "--file", Problem: err.Error()}
+			return nil, invalid("--file", "%s", err.Error())
 		}
 		defer func() { _ = f.Close() }() // nothing was written
 		return readAll(f, "--file")
@@ -60,7 +60,7 @@ func body(op messages.Operation, fields []string, file string, c console) ([]byt
 	if op == messages.Account || op == messages.Transactions {
 		return []byte("{}"), nil
 	}
-	return nil, &programs.Invalid{Variable: "--field", Problem: "the request is empty: use --field name=value, --file FILE, or JSON on standard input"}
+	return nil, invalid("--field", "the request is empty: use --field name=value, --file FILE, or JSON on standard input")
 }
 
 func readAll(r io.Reader, name string) ([]byte, error) {
@@ -69,12 +69,12 @@ func readAll(r io.Reader, name string) ([]byte, error) {
 		err = fmt.Errorf("is longer than %d MiB", maxBody>>20)
 	}
 	if err != nil {
-		return nil, &programs.Invalid{Variable: name, Problem: err.Error()}
+		return nil, invalid(name, "%s", err.Error())
 	}
 	return data, nil
 }
 
-// object makes a request of name=value texts, in their order.
+// object makes a request from name=value texts, in their order.
 func object(op messages.Operation, fields []string) ([]byte, error) {
 	var names []string
 	texts := textsOf(op)
@@ -82,13 +82,14 @@ func object(op messages.Operation, fields []string) ([]byte, error) {
 	for _, field := range fields {
 		name, text, found := strings.Cut(field, "=")
 		if !found || name == "" {
-			return nil, &programs.Invalid{Variable: "--field", Problem: fmt.Sprintf("%q is not of the form name=value", field)}
+			return nil, invalid("--field", "must be name=value, got %q", field)
 		}
-		if !utf8.ValidString(field) { // as JSON it would be another text
-			return nil, &programs.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is not UTF-8: is the terminal or the script in another encoding?", strings.ToValidUTF8(name, "\uFFFD"))}
+		if !utf8.ValidString(field) { // JSON would change the text
+			return nil, invalid("--field", "%s is not UTF-8: does the terminal or the script use another encoding?",
+				strings.ToValidUTF8(name, "\uFFFD"))
 		}
 		if slices.Contains(names, name) {
-			return nil, &programs.Invalid{Variable: "--field", Problem: fmt.Sprintf("%s is given twice; write a list as %s='[…]'", name, name)}
+			return nil, invalid("--field", "%s is given twice; write a list as %s='[…]'", name, name)
 		}
 		if len(names) > 0 {
 			b = append(b, ',')
@@ -99,9 +100,8 @@ func object(op messages.Operation, fields []string) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// value is text as JSON: unchanged if it is a JSON string, and where the field is no text
-// also if it is a number, boolean, array or object; otherwise a string. Digits with leading
-// zeros are not a JSON number.
+// value returns text as JSON: unchanged if it is a JSON string or, unless the field is a text, a number, boolean, array or
+// object; otherwise as a string. Digits with leading zeros are not a JSON number.
 func value(text string, isText bool) []byte {
 	if text != "null" && json.Valid([]byte(text)) && (!isText || strings.HasPrefix(strings.TrimSpace(text), `"`)) {
 		return []byte(text)
@@ -115,4 +115,51 @@ func literal(text string) []byte {
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(text) // a string always encodes
 	return bytes.TrimRight(b.Bytes(), "\n")
+}
+
+// notKnown is the message for an unknown field.
+const notKnown = "is not a known field"
+
+// faults returns the rules that a request breaks, one per line, with suggestions for mistyped fields.
+func faults(op messages.Operation, e *messages.Invalid) string {
+	var b strings.Builder
+	known := fieldsOf(op)
+	for _, field := range slices.Sorted(maps.Keys(e.Fields)) {
+		for _, rule := range e.Fields[field] {
+			b.WriteString("\n  " + printable(field+" "+rule))
+			name, names := field, known
+			if nested, found := strings.CutSuffix(rule, " "+notKnown); found { // of to_object
+				name, names = nested, jsonNames(reflect.TypeFor[messages.ObjectRef](), nil)
+			} else if rule != notKnown {
+				continue
+			}
+			b.WriteString(typo.DidYouMean(name, names))
+		}
+	}
+	return b.String()
+}
+
+// fieldsOf returns the names of a request's fields.
+func fieldsOf(op messages.Operation) []string { return jsonNames(requests[op], nil) }
+
+// textsOf returns the names of a request's text fields.
+func textsOf(op messages.Operation) []string {
+	return jsonNames(requests[op], reflect.TypeFor[string]())
+}
+
+var requests = map[messages.Operation]reflect.Type{
+	messages.Enroll:       reflect.TypeFor[messages.EnrollRequest](),
+	messages.Transactions: reflect.TypeFor[messages.TransactionsRequest](),
+	messages.Send:         reflect.TypeFor[messages.SendRequest](),
+	messages.Account:      reflect.TypeFor[messages.AccountRequest](),
+}
+
+// jsonNames returns the JSON names of a struct's fields, embedded ones too. With only, just the fields of that type.
+func jsonNames(t, only reflect.Type) (names []string) {
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && (only == nil || f.Type == only) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -15,7 +15,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// event is a message to show: an event or a dead letter.
+// event is an event or a dead letter to show.
 type event struct {
 	at      time.Time
 	subject string
@@ -36,33 +36,33 @@ func (e event) split() (kind, id string) {
 	return kind, e.subject[len(kind)+1:]
 }
 
-// startAt says which stored events are shown first.
+// startAt says with which stored events to start.
 type startAt struct {
 	since time.Time
 	last  uint64
 }
 
-// follower reads the messages of streams that match some patterns, stored ones and new
-// ones. It only reads: a subscription would also get events that the server then refused.
+// follower reads the stored and new messages that match some patterns. It reads streams, as a subscription would also get
+// events that the server then refuses.
 type follower struct {
 	b       broker
 	sources []*source
 }
 
-// source reads what one stream has under one pattern.
+// source reads what matches one pattern in one stream.
 type source struct {
 	scan    bus.Scan
-	earlier []string // patterns of the same stream; what one of them matches is shown by its source
+	earlier []string // patterns of earlier sources of the stream; they show what matches
 	page    []bus.Message
-	empty   int    // answers in a row that had no messages
-	past    uint64 // messages from before the start that were not read yet
+	empty   int    // empty answers in a row
+	past    uint64 // stored messages still to be read
 	head    event  // the next one of them
 }
 
-// pageSize is how many messages a source asks for at once.
+// pageSize is how many messages a source requests at once.
 const pageSize = 256
 
-// follow starts reading: from then on no message is missed.
+// follow starts reading; no later message is missed.
 func follow(ctx context.Context, b broker, patterns []string, from startAt) (*follower, error) {
 	f := &follower{b: b}
 	var missing error
@@ -83,15 +83,16 @@ func follow(ctx context.Context, b broker, patterns []string, from startAt) (*fo
 	case missing != nil:
 		return nil, unreadable(missing)
 	}
-	return nil, fmt.Errorf("no stream of events has %s: check the pattern. Requests themselves are not shown", strings.Join(patterns, " or "))
+	return nil, fmt.Errorf("no stream of events has %s: check the pattern. Requests are not shown", strings.Join(patterns, " or "))
 }
 
-// sources are one for each stream of events and each pattern that something in it may match.
+// sources returns one source for each stream of events and each pattern that may match in it.
 func sources(patterns []string) (list []*source) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
 		var earlier []string
 		for _, pattern := range patterns {
-			if stream.Retention != jetstream.LimitsPolicy || !slices.ContainsFunc(stream.Subjects, func(s string) bool { return messages.PatternsOverlap(pattern, s) }) {
+			overlaps := func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }
+			if stream.Retention != jetstream.LimitsPolicy || !slices.ContainsFunc(stream.Subjects, overlaps) {
 				continue
 			}
 			list = append(list, &source{scan: bus.Scan{Stream: stream.Name, Filter: pattern, Page: pageSize}, earlier: slices.Clone(earlier)})

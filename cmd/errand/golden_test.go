@@ -90,8 +90,10 @@ func TestNoFormHasControlCharacters(t *testing.T) {
 	for _, form := range []string{"table", "json", "jsonl", "name"} {
 		var term terminal
 		c := console{out: &term.out, errs: &term.errs, redraws: true, width: 80}
-		output{format: format{form}}.show(c, listing{head: []string{"ONE", "OTHER"}, rows: [][]cell{{cellOf(hostile), cellOf(hostile)}}, names: []string{hostile}, values: []any{map[string]string{hostile: hostile}}})
-		if got := term.out.String(); strings.ContainsFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) || !strings.Contains(got, "[2J") {
+		output{format: format{form}}.show(c, listing{head: []string{"ONE", "OTHER"}, rows: [][]cell{{cellOf(hostile), cellOf(hostile)}},
+			names: []string{hostile}, values: []any{map[string]string{hostile: hostile}}})
+		if got := term.out.String(); strings.ContainsFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) ||
+			!strings.Contains(got, "[2J") {
 			t.Errorf("%s: %q", form, got)
 		}
 	}
@@ -101,7 +103,8 @@ func TestNoFormHasControlCharacters(t *testing.T) {
 func TestALongTextHasALineOfItsOwn(t *testing.T) {
 	t.Parallel()
 	rows := [][]cell{{cellOf("id"), cellOf("short")}, {cellOf("id"), cellOf("longer than it is wide, by far")}}
-	for terminals, want := range map[bool]string{true: "A   B\nid  short\nid\n    longer than it …\n", false: "A   B\nid  short\nid  longer than it is wide, by far\n"} {
+	for terminals, want := range map[bool]string{true: "A   B\nid  short\nid\n    longer than it …\n",
+		false: "A   B\nid  short\nid  longer than it is wide, by far\n"} {
 		var term terminal
 		(console{out: &term.out, redraws: terminals, width: 20}).table([]string{"A", "B"}, rows)
 		if got := term.out.String(); got != want {
@@ -132,28 +135,36 @@ func golden(t *testing.T, name, got string) {
 
 func statusOf() inspect.Status {
 	program := func(name string) bus.ProgramStatus {
-		return bus.ProgramStatus{Program: name, Host: name + "-0", Version: "1.4.0", Started: before(50 * time.Hour), Faults: []string{}, Holds: []bus.Hold{}}
+		return bus.ProgramStatus{Program: name, Host: name + "-0", Version: "1.4.0", Started: before(50 * time.Hour), Faults: []string{},
+			Holds: []bus.Hold{}}
 	}
-	s := inspect.Status{At: before(0), Programs: []bus.ProgramStatus{program("log-poller"), program("mail-consumer"), program("mandate-consumer")}}
+	s := inspect.Status{At: before(0), Programs: []bus.ProgramStatus{program("log-poller"), program("mail-consumer"),
+		program("mandate-consumer")}}
 	s.Programs[0].ReadThrough = beforeAt(3 * time.Second)
 	s.Poller = inspect.Poller{ReadThrough: s.Programs[0].ReadThrough, Watermark: beforeAt(3 * time.Minute)}
 	s.Transactions = &inspect.Poller{ReadThrough: beforeAt(20 * time.Second), Watermark: beforeAt(9 * time.Hour), Marked: beforeAt(time.Hour)}
 	for _, op := range inspect.Operations {
 		s.Queues = append(s.Queues, inspect.Queue{Operation: op, Pulls: 2})
 	}
-	s.Queues[0].Untaken, s.Queues[0].Taken, s.Queues[0].FirstFree, s.Queues[0].Oldest = 12, 64, beforeAt(2*time.Second), beforeAt(4*time.Second)
+	s.Queues[0].Untaken, s.Queues[0].Taken, s.Queues[0].FirstFree, s.Queues[0].Oldest = 12, 64, beforeAt(2*time.Second),
+		beforeAt(4*time.Second)
 	for _, o := range []struct {
 		op    messages.Operation
 		state messages.State
 		n     uint64
-	}{{messages.Enroll, messages.Succeeded, 4711}, {messages.Enroll, messages.Failed, 17}, {messages.Enroll, messages.Uncertain, 0}, {messages.Enroll, messages.Deferred, 3},
-		{messages.Enroll, messages.Resolved, 1}, {messages.Transactions, messages.Listed, 2}, {messages.Transactions, messages.Failed, 0}, {messages.Send, messages.Accepted, 815},
-		{messages.Send, messages.Partial, 1}, {messages.Send, messages.Failed, 0}, {messages.Send, messages.Uncertain, 0}, {messages.Send, messages.Resolved, 0}, {messages.Send, messages.Deferred, 0},
+	}{{messages.Enroll, messages.Succeeded, 4711}, {messages.Enroll, messages.Failed, 17}, {messages.Enroll, messages.Uncertain, 0},
+		{messages.Enroll, messages.Deferred, 3},
+		{messages.Enroll, messages.Resolved, 1}, {messages.Transactions, messages.Listed, 2}, {messages.Transactions, messages.Failed, 0},
+		{messages.Send, messages.Accepted, 815},
+		{messages.Send, messages.Partial, 1}, {messages.Send, messages.Failed, 0}, {messages.Send, messages.Uncertain, 0},
+		{messages.Send, messages.Resolved, 0}, {messages.Send, messages.Deferred, 0},
 		{messages.Account, messages.Reported, 0}, {messages.Account, messages.Failed, 0}} {
 		s.Outcomes = append(s.Outcomes, inspect.Outcome{Operation: o.op, State: o.state, Count: o.n})
 	}
-	for i, name := range []string{bus.MandateRequests, bus.MandateEvents, bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {
-		s.Streams = append(s.Streams, inspect.Stream{Name: name, Messages: uint64(i * 12345), Bytes: uint64(i * 12345678), MaxBytes: 10 << 30, Replicas: 3, Current: 3, Created: before(90 * 24 * time.Hour)})
+	for i, name := range []string{bus.MandateRequests, bus.MandateEvents, bus.MailRequests, bus.MailEvents, bus.MailDeliveries,
+		bus.DeadLetters} {
+		s.Streams = append(s.Streams, inspect.Stream{Name: name, Messages: uint64(i * 12345), Bytes: uint64(i * 12345678), MaxBytes: 10 << 30,
+			Replicas: 3, Current: 3, Created: before(90 * 24 * time.Hour)})
 	}
 	s.Storage = inspect.Storage{Bytes: 185185170, Limit: -1}
 	s.Problems = inspect.Problems(s)
@@ -162,7 +173,8 @@ func statusOf() inspect.Status {
 
 // started is a status in which both pollers have just started.
 func started(s inspect.Status) inspect.Status {
-	s.Programs = append(s.Programs, bus.ProgramStatus{Program: bus.TransactionPoller, Host: "transaction-poller-0", Version: "1.4.0", Started: before(time.Second)})
+	s.Programs = append(s.Programs, bus.ProgramStatus{Program: bus.TransactionPoller, Host: "transaction-poller-0", Version: "1.4.0",
+		Started: before(time.Second)})
 	s.Poller.ReadThrough, s.Transactions.ReadThrough = nil, nil
 	return s
 }
@@ -170,10 +182,12 @@ func started(s inspect.Status) inspect.Status {
 // inTrouble is a status with some of everything.
 func inTrouble(s inspect.Status) inspect.Status {
 	s.Programs = s.Programs[1:]
-	s.Programs[1].Holds = []bus.Hold{{Operation: messages.Enroll, Why: "mandate service (enroll) answers 503: overloaded or out of order", Since: before(25 * time.Minute)}}
+	s.Programs[1].Holds = []bus.Hold{{Operation: messages.Enroll, Why: "mandate service (enroll) answers 503: overloaded or out of order",
+		Since: before(25 * time.Minute)}}
 	s.Programs[0].Faults = []string{"stream MAIL_EVENTS does not store: maximum bytes exceeded"}
 	s.Queues[0].FirstFree = beforeAt(26 * time.Minute)
-	s.Queues[2].PausedUntil, s.Queues[2].Pause = beforeAt(-30*time.Minute), &inspect.Pause{Actor: "olga", Why: "the mail service is being moved"}
+	s.Queues[2].PausedUntil, s.Queues[2].Pause = beforeAt(-30*time.Minute),
+		&inspect.Pause{Actor: "olga", Why: "the mail service is being moved"}
 	for i := range s.Outcomes {
 		switch o := &s.Outcomes[i]; {
 		case o.Operation == messages.Enroll && o.State == messages.Failed:
@@ -201,7 +215,8 @@ func TestThePagesForThoseOnCallShowWhatIsPrinted(t *testing.T) {
 		}
 		pages = append(pages, text...)
 	}
-	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "find.address", "find.order", "show", "show.mandate", "dead.list", "dead.redrive", "audit"} {
+	for _, name := range []string{"status.trouble", "stuck", "list.by-reason", "find.address", "find.order", "show", "show.mandate",
+		"dead.list", "dead.redrive", "audit"} {
 		shown, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 		if err != nil {
 			t.Fatal(err)
@@ -216,16 +231,21 @@ func TestThePagesForThoseOnCallShowWhatIsPrinted(t *testing.T) {
 
 func entriesOf() []act.Entry {
 	entry := func(ago time.Duration, actor string, a act.Act, result act.Result, message string) act.Entry {
-		return act.Entry{Record: act.Record{ID: "4J3M5KD2PXQ7A", At: before(ago), Actor: actor, Via: "errand 1.5.0", Act: a, Result: result, Message: message}, Ended: beforeAt(ago), Sequence: 11}
+		return act.Entry{Record: act.Record{ID: "4J3M5KD2PXQ7A", At: before(ago), Actor: actor, Via: "errand 1.5.0", Act: a, Result: result,
+			Message: message}, Ended: beforeAt(ago), Sequence: 11}
 	}
-	lost := entry(3*time.Hour, "ben", act.Act{Verb: act.Redrive, Operation: messages.Send, Target: "invoice-17", Why: "the quota was raised"}, act.Unknown, "")
+	lost := entry(3*time.Hour, "ben", act.Act{Verb: act.Redrive, Operation: messages.Send, Target: "invoice-17", Why: "the quota was raised"},
+		act.Unknown, "")
 	lost.Ended = nil
 	forged := entry(26*time.Hour, "ann", act.Act{Verb: act.Redrive, Target: "signup-1", Why: "a test"}, act.Done, "")
 	forged.Suspect = "the record was not stored by errand"
 	return []act.Entry{
-		entry(time.Minute, "olga", act.Act{Verb: act.Pause, Operation: messages.Enroll, Target: "mandate-enroll", Why: "INC-4711", Plan: "not paused; pause it until 2026-01-31T12:30:00Z"}, act.Done, "paused until 2026-01-31T12:30:00Z"),
-		entry(2*time.Minute, "olga", act.Act{Verb: act.Cancel, Operation: messages.Enroll, Target: "signup-2", Why: "withdrawn"}, act.NotDone, "nothing was done: a call is under way"),
-		entry(5*time.Minute, "ann@example.com", act.Act{Verb: act.Redrive, Operation: messages.Enroll, Target: "signup-1", Why: "the quota was raised"}, act.Unknown, "NATS does not answer"),
+		entry(time.Minute, "olga", act.Act{Verb: act.Pause, Operation: messages.Enroll, Target: "mandate-enroll", Why: "INC-4711",
+			Plan: "not paused; pause it until 2026-01-31T12:30:00Z"}, act.Done, "paused until 2026-01-31T12:30:00Z"),
+		entry(2*time.Minute, "olga", act.Act{Verb: act.Cancel, Operation: messages.Enroll, Target: "signup-2", Why: "withdrawn"}, act.NotDone,
+			"nothing was done: a call is under way"),
+		entry(5*time.Minute, "ann@example.com", act.Act{Verb: act.Redrive, Operation: messages.Enroll, Target: "signup-1",
+			Why: "the quota was raised"}, act.Unknown, "NATS does not answer"),
 		lost, forged,
 	}
 }

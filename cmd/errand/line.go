@@ -17,14 +17,14 @@ import (
 	"errand/pkg/messages"
 )
 
-// shownFields are the fields of an event's body in a line, in this order: the path in the
-// body, the name to show, and whether a zero is shown.
+// shownFields are the fields of an event's body in a line, in this order.
 var shownFields = []struct {
-	path, name string
-	zero       bool
+	path, name string // in the body, in the line
+	zero       bool   // a zero is shown
 }{
-	{path: "order_number"}, {path: "transaction.order_number", name: "number"}, {path: "transaction.created_at", name: "made"}, {path: "amount"}, {path: "status"}, {path: "enrollment.url", name: "url"},
-	{path: "transaction.amount", name: "amount"}, {path: "mandate_status", name: "mandate"}, {path: "method"}, {path: "bytes", zero: true}, {path: "checksum"}, {path: "by"},
+	{path: "order_number"}, {path: "transaction.order_number", name: "number"}, {path: "transaction.created_at", name: "made"},
+	{path: "amount"}, {path: "status"}, {path: "enrollment.url", name: "url"}, {path: "transaction.amount", name: "amount"},
+	{path: "mandate_status", name: "mandate"}, {path: "method"}, {path: "bytes", zero: true}, {path: "checksum"}, {path: "by"},
 	{path: "page"}, {path: "records"}, {path: "pages", zero: true}, {path: "total", zero: true},
 	{path: "subject"}, {path: "to"}, {path: "to_object.name", name: "to_object"},
 	{path: "batch"}, {path: "recipient", zero: true}, {path: "count"}, {path: "accepted", zero: true}, {path: "recipients"}, {path: "batches"},
@@ -37,7 +37,7 @@ var shownFields = []struct {
 	{path: "not_before"}, {path: "conflicts_with"}, {path: "after_unknown"},
 }
 
-// lines formats events in columns that grow with their contents.
+// lines formats events in columns that widen with their contents.
 type lines struct {
 	console
 	kind, id int // widths
@@ -46,7 +46,7 @@ type lines struct {
 
 func newLines(c console) *lines { return &lines{console: c, kind: 26, id: 12} }
 
-// line is one event: time, subject without the id, id, and the main fields.
+// line formats an event: time, subject without the id, id, and the main fields.
 func (l *lines) line(e event) string {
 	kind, id := e.split()
 	now := l.today
@@ -63,7 +63,7 @@ var colours = map[style.Look]colour{style.Good: green, style.Bad: red, style.Dou
 // colourOf is the colour of a state.
 func colourOf(state messages.State) colour { return colours[style.OfState(state)] }
 
-// summary is a short form of an event's body: name=value, with quotes where needed.
+// summary returns the main fields of an event as name=value, quoted if needed.
 func summary(e event, now time.Time) string {
 	if strings.HasPrefix(e.subject, "dead.") {
 		return join("reason", e.header.Get(bus.HeaderReason)) + " " + join("message", e.header.Get(bus.HeaderMessage))
@@ -86,7 +86,8 @@ func summary(e event, now time.Time) string {
 		}
 	}
 	if by, ok := body["by"].(string); ok && messages.StateOf(e.subject) == messages.Reopened {
-		parts = append(parts, join("was", strings.TrimSpace(short(at(body, "was.state"), false, now)+" "+short(at(body, "was.reason"), false, now))), join("by", by), join("why", short(body["why"], false, now)))
+		was := short(at(body, "was.state"), false, now) + " " + short(at(body, "was.reason"), false, now)
+		parts = append(parts, join("was", strings.TrimSpace(was)), join("by", by), join("why", short(body["why"], false, now)))
 		parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
 	}
 	if fields, ok := body["fields"].(map[string]any); ok && body["reason"] == string(messages.ReasonRefused) {
@@ -98,12 +99,12 @@ func summary(e event, now time.Time) string {
 	return strings.Join(parts, " ")
 }
 
-// implied reports whether a field says what the rest of a line does, or what is so as a rule.
+// implied reports whether a field repeats the rest of a line, or says the usual.
 func implied(e event, body map[string]any, name, text string) bool {
 	switch name {
 	case "match", "order_number":
 		return at(body, "match.confidence") == string(messages.MatchExact)
-	case "number", "made": // what distinguishes deductions
+	case "number", "made": // deductions differ by these
 		return body["kind"] != string(messages.DeductionKind) || text == body["order_number"]
 	case "status":
 		return text == string(messages.StateOf(e.subject))
@@ -122,8 +123,7 @@ func at(body any, path string) any {
 	return body
 }
 
-// short formats a value for a line: a list is shown by its length, unless it is of a few
-// strings.
+// short formats a value for a line. A list other than a few strings is shown by its length.
 func short(v any, zero bool, now time.Time) string {
 	switch v := v.(type) {
 	case string:
@@ -155,7 +155,7 @@ func short(v any, zero bool, now time.Time) string {
 	return ""
 }
 
-// shownTexts is how many strings of a list are shown by themselves.
+// shownTexts is the maximum length of a list that is not shown by its length.
 const shownTexts = 3
 
 func join(name, text string) string {
@@ -178,8 +178,8 @@ func printable(text string) string {
 	}, text)
 }
 
-// escaped is JSON with characters escaped that could control a terminal or change the order
-// in which it shows others. It says the same: it is written so into files and pipes too.
+// escaped escapes the characters in JSON that could control a terminal or reorder its text. The JSON means the same, so it
+// is written like this into files too.
 func escaped(json string) string {
 	var b strings.Builder
 	for _, r := range json {
@@ -194,7 +194,7 @@ func escaped(json string) string {
 	return b.String()
 }
 
-// pad fills text up to width characters.
+// pad pads text to width characters.
 func pad(text string, width int) string {
 	text = printable(text)
 	return text + strings.Repeat(" ", max(0, width-len([]rune(text))))

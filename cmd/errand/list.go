@@ -4,35 +4,33 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"errand/internal/oncall/inspect"
-	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
-// list shows requests by the state that they are in.
+// list shows requests by their current state.
 type list struct {
 	NATS access `embed:"" group:"nats"`
 	output
 	selection
-	State    []string `placeholder:"STATE" help:"In one of these states: queued, started, deferred, reopened, or a final one."`
-	ByReason bool     `help:"Count them by operation, state and reason instead."`
+	State    []string `placeholder:"STATE" help:"In these states: queued, started, deferred, reopened, or a final one."`
+	ByReason bool     `help:"Count by operation, state and reason instead."`
 }
 
-// selection is which requests a command is about.
+// selection chooses the requests that a command is about.
 type selection struct {
-	Operation []string `name:"op" placeholder:"OPERATION" help:"Of one of these operations: enroll, transactions, send, account."`
-	Reason    []string `placeholder:"REASON" help:"For one of these reasons, such as refused,no_answer."`
-	Since     when     `placeholder:"TIME" help:"In that state, or dead-lettered, since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00."`
-	Limit     int      `default:"50" help:"The newest so many; 0 for all."`
+	Operation []string `name:"op" placeholder:"OPERATION" help:"Of these operations: enroll, transactions, send, account."`
+	Reason    []string `placeholder:"REASON" help:"With these reasons, such as refused,no_answer."`
+	Since     when     `placeholder:"TIME" help:"Since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00."`
+	Limit     int      `default:"50" help:"At most the newest N; 0 for all."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*list) Help() string {
-	return `Shows requests by the state that they are in now, the newest first. A request that was reopened or resolved since is not shown in its former state.
+	return `Shows requests by their current state, newest first. --since is about the time of that state, and a request that was reopened or resolved is not shown in its former state.
 
 Examples:
 
@@ -44,9 +42,7 @@ Examples:
 }
 
 // Run lists.
-func (l *list) Run(ctx context.Context) error { return l.run(ctx, standard()) }
-
-func (l *list) run(ctx context.Context, c console) error {
+func (l *list) Run(ctx context.Context, c console) error {
 	q, err := l.query(time.Now())
 	if err != nil {
 		return err
@@ -54,7 +50,7 @@ func (l *list) run(ctx context.Context, c console) error {
 	for _, name := range l.State {
 		state := messages.State(name)
 		if known := inspect.States(q.Operations); !slices.Contains(known, state) {
-			return &programs.Invalid{Variable: "--state", Problem: fmt.Sprintf("%q is none of %s", name, joined(known))}
+			return invalid("--state", "must be one of %s, got %q", joined(known), name)
 		}
 		q.States = append(q.States, state)
 	}
@@ -79,9 +75,8 @@ func (l *list) write(c console, rows []inspect.Row, now time.Time) {
 	}
 	out := listing{head: []string{"TIME", "OPERATION", "STATE", "REQUEST", "REASON", "MESSAGE"}, none: "none"}
 	for _, r := range rows {
-		out.rows = append(out.rows, []cell{{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.State),
-			cellOf(r.RequestID), cellOf(reasonOf(r)), cellOf(r.Message)})
-		out.names, out.values = append(out.names, r.RequestID), append(out.values, r)
+		out.add(r.RequestID, r, cell{stamp(r.Time.Time, now), dim}, cellOf(inspect.Short(r.Operation)), stateCell(r.State),
+			cellOf(r.RequestID), cellOf(reasonOf(r)), cellOf(r.Message))
 	}
 	l.show(c, out)
 }
@@ -89,14 +84,13 @@ func (l *list) write(c console, rows []inspect.Row, now time.Time) {
 func groupListing(groups []inspect.Group, now time.Time) listing {
 	out := listing{head: []string{"COUNT", "OPERATION", "STATE", "REASON", "LAST", "EXAMPLE", "MESSAGE"}, none: "none"}
 	for _, g := range groups {
-		out.rows = append(out.rows, []cell{cellOf(strconv.Itoa(g.Count)), cellOf(inspect.Short(g.Operation)), stateCell(g.State), cellOf(string(g.Reason)),
-			{stamp(g.Last.Time, now), dim}, cellOf(g.Example), cellOf(g.Message)})
-		out.names, out.values = append(out.names, g.Example), append(out.values, g)
+		out.add(g.Example, g, numberCell(g.Count), cellOf(inspect.Short(g.Operation)), stateCell(g.State), cellOf(g.Reason),
+			cell{stamp(g.Last.Time, now), dim}, cellOf(g.Example), cellOf(g.Message))
 	}
 	return out
 }
 
-// reasonOf is the reason of a row, with the status of the answer if there was one.
+// reasonOf returns the reason of a row, with the HTTP status if there is one.
 func reasonOf(r inspect.Row) string {
 	if r.HTTPStatus == 0 {
 		return string(r.Reason)
@@ -106,11 +100,11 @@ func reasonOf(r inspect.Row) string {
 
 func stateCell(state messages.State) cell { return cell{string(state), colourOf(state)} }
 
-// query is a selection that was checked.
+// query returns the query for a valid selection.
 func (s selection) query(now time.Time) (inspect.Query, error) {
 	q := inspect.Query{Limit: s.Limit, Since: s.Since.from(now)}
 	if s.Limit < 0 {
-		return q, &programs.Invalid{Variable: "--limit", Problem: "must not be negative"}
+		return q, invalid("--limit", "must not be negative")
 	}
 	var err error
 	if q.Operations, err = operationsOf("--op", s.Operation); err != nil {
@@ -118,17 +112,19 @@ func (s selection) query(now time.Time) (inspect.Query, error) {
 	}
 	for _, name := range s.Reason {
 		if !slices.Contains(messages.Reasons, messages.Reason(name)) {
-			return q, &programs.Invalid{Variable: "--reason", Problem: fmt.Sprintf("%q is none of %s", name, joined(messages.Reasons))}
+			return q, invalid("--reason", "must be one of %s, got %q", joined(messages.Reasons), name)
 		}
 		q.Reasons = append(q.Reasons, messages.Reason(name))
 	}
 	return q, nil
 }
 
-func joined[T ~string](list []T) string {
+func texts[T ~string](list []T) []string {
 	names := make([]string, len(list))
 	for i, name := range list {
 		names[i] = string(name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
+
+func joined[T ~string](list []T) string { return strings.Join(texts(list), ", ") }

@@ -1,32 +1,26 @@
-// Command errand is the tool for people: it creates the streams that the programs
-// need, stands in for the upstreams, publishes requests, shows their events, and runs
-// a whole installation on one machine.
+// Command errand is the tool for people. Each command has a file of its name.
 //
-//	provision  shows the changes to streams and consumers, then applies them
-//	mirror     makes a reader's own copies of the events
-//	sandbox    serves both upstreams, with pages for people
-//	demo       runs NATS, sandbox and the programs in one process
-//	publish    publishes one request and waits for its outcome if asked to
-//	watch      shows events as they are stored, or from before
-//	schema     prints the JSON Schema of a request or an event
-//	status     shows what is wrong, and how everything is
-//	show       shows all that is known of one request
-//	list       shows requests by state, reason and time
-//	find       finds them by order number or address
-//	stuck      shows what waits, and why
-//	dead       shows dead letters, and redrives them
-//	cancel     ends a request before any call is made
-//	pause      has a queue give out nothing for a while
-//	resume     ends a pause
-//	erase      removes what is stored of a person
-//	audit      shows who did what, and why
-//	completion has a shell complete its command line
+//	command line ─► a command's flags ─► connect.go: NATS ─► internal/oncall/inspect  read   ─► output.go: table, JSON, names
+//	                                                      ─► internal/oncall/act      change
+//	                                                      ─► pkg/errand               publish, wait
+//	                                                      ─► follow.go, replay.go     events ─► line.go: a line each
+//
+// acting.go has the flags of commands that change something, terminal.go the terminal and its colours, when.go times,
+// fields.go the body that publish makes. The demo is a scenario that runs on an installation and is shown by a view. The
+// build tag nodemo leaves the demo out, and with it the NATS server.
 package main
 
-import "errand/internal/programs"
+import (
+	"fmt"
+
+	"github.com/alecthomas/kong"
+
+	"errand/internal/programs"
+)
 
 func main() {
-	programs.Main("errand", "Post an errand: it is run against the upstream, and its outcome is published. This is the tool for people.", new(cli))
+	programs.Main("errand", "Post an errand: it is run against the upstream, and its outcome is published. This is the tool for people.",
+		new(cli))
 }
 
 type cli struct {
@@ -34,20 +28,31 @@ type cli struct {
 	Provision provision `cmd:"" help:"Create or update the streams and consumers that the programs need."`
 	Mirror    mirror    `cmd:"" help:"Create or update a reader's own copies of the events, in its own account."`
 	Sandbox   standIn   `cmd:"" help:"Serve a stand-in for both upstream services."`
-	Publish   publish   `cmd:"" help:"Publish one request, and wait for its outcome if asked to."`
-	Watch     watch     `cmd:"" help:"Show events as they are stored, or from before."`
-	Schema    schema    `cmd:"" help:"Print the JSON Schema of a request or an event, or list those there are."`
+	Publish   publish   `cmd:"" help:"Publish one request, and wait for its outcome with --wait."`
+	Watch     watch     `cmd:"" help:"Show events as they are stored, or earlier ones."`
+	Schema    schema    `cmd:"" help:"Print the JSON Schema of a request or an event, or list all."`
 	Status    status    `cmd:"" help:"Show what is wrong now, programs, queues, outcomes and storage."`
 	Show      show      `cmd:"" help:"Show all that is known of one request."`
 	List      list      `cmd:"" help:"List requests by state, reason and time."`
 	Find      find      `cmd:"" help:"Find requests by order number or e-mail address."`
-	Stuck     stuck     `cmd:"" help:"Show the requests that wait, and why."`
-	Dead      dead      `cmd:"" help:"Show dead letters, and have their requests run again."`
+	Stuck     stuck     `cmd:"" help:"Show requests without an outcome, and why they wait."`
+	Dead      dead      `cmd:"" help:"Show dead letters, and run their requests again."`
 	Cancel    cancel    `cmd:"" help:"End a request before any call is made."`
-	Pause     pause     `cmd:"" help:"Have the queue of an operation give out nothing for a while."`
-	Resume    resume    `cmd:"" help:"End a pause before its time."`
-	Erase     erase     `cmd:"" help:"Show, and remove, what is stored of a payer or a recipient."`
+	Pause     pause     `cmd:"" help:"Stop deliveries from the queue of an operation for a while."`
+	Resume    resume    `cmd:"" help:"End a pause early."`
+	Erase     erase     `cmd:"" help:"Show, and remove, what is stored about a payer or a recipient."`
 	Audit     audit     `cmd:"" help:"Show who did what to requests and queues, and why."`
 
-	Completion completion `cmd:"" help:"Have bash, zsh or fish complete the command line."`
+	Completion completion `cmd:"" help:"Complete command lines in bash, zsh or fish."`
+}
+
+// AfterApply gives commands the process's terminal. Tests give them another.
+func (*cli) AfterApply(k *kong.Context) error {
+	k.Bind(standard())
+	return nil
+}
+
+// invalid returns the error for a wrong argument. The exit status is then 2.
+func invalid(variable, format string, args ...any) error {
+	return &programs.Invalid{Variable: variable, Problem: fmt.Sprintf(format, args...)}
 }

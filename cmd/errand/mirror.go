@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"errand/internal/bus"
-	"errand/internal/programs"
 )
 
-// mirror creates and updates a reader's copies of the streams of events, in the reader's
-// own account.
+// mirror creates and updates a reader's copies of the streams of events, in the reader's account.
 type mirror struct {
 	NATS access `embed:"" group:"nats"`
 
@@ -21,7 +18,7 @@ type mirror struct {
 
 	Replicas *int           `env:"MIRROR_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5. Default for a new stream: 1."`
 	MaxAge   *time.Duration `env:"MIRROR_MAX_AGE" placeholder:"720h" help:"How long events are kept here. Default for a new stream: 720h."`
-	MaxBytes *size          `env:"MIRROR_MAX_BYTES" placeholder:"10G" help:"Maximum bytes of each stream, or none. A full one drops its oldest events. Default for a new stream: an equal share of what the account may have."`
+	MaxBytes *size          `env:"MIRROR_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or none; default: an equal share of the account."`
 
 	DryRun bool `env:"MIRROR_DRY_RUN" help:"Only show what would change."`
 	Yes    bool `env:"MIRROR_YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
@@ -30,7 +27,7 @@ type mirror struct {
 
 // Help is shown by --help in addition to the flags.
 func (*mirror) Help() string {
-	return `A service that reads events has an account of its own at the NATS servers, as in deploy/nats/errand.conf, and in it its own copies of the streams of events, under the same names. Nobody else can delete its durable consumers, and it can touch nothing of errand's.
+	return `A service that reads events has its own account on the NATS servers, as in deploy/nats/errand.conf, with copies of the streams of events under the same names. No other account can delete its durable consumers, and it can change nothing in errand's account.
 
 It takes two commands: one as errand's provisioner, and one as the user of the service.
 
@@ -38,15 +35,13 @@ It takes two commands: one as errand's provisioner, and one as the user of the s
     NATS_USER=service     errand mirror service
     NATS_USER=service     errand mirror service MAIL_EVENTS --max-age 168h    # only this one, a week of it
 
-New copies begin with the oldest event that there is. Running it again changes nothing.`
+New copies begin with the oldest stored event. A full stream drops its oldest events. Running it again changes nothing.`
 }
 
 // Run shows the changes and applies them.
-func (m *mirror) Run(ctx context.Context) error { return m.run(ctx, standard()) }
-
-func (m *mirror) run(ctx context.Context, c console) error {
+func (m *mirror) Run(ctx context.Context, c console) error {
 	if !bus.ValidReader(m.Reader) {
-		return &programs.Invalid{Variable: "READER", Problem: fmt.Sprintf("is %q, must be letters, digits, - and _, at most 32", m.Reader)}
+		return invalid("READER", "must be up to 32 letters, digits, - and _, got %q", m.Reader)
 	}
 	streams := m.Streams
 	if len(streams) == 0 {
@@ -54,7 +49,7 @@ func (m *mirror) run(ctx context.Context, c console) error {
 	}
 	for _, name := range streams {
 		if !slices.Contains(bus.Readable, name) {
-			return &programs.Invalid{Variable: "STREAMS", Problem: fmt.Sprintf("has %q, must be of %s", name, strings.Join(bus.Readable, ", "))}
+			return invalid("STREAMS", "must be among %s, got %q", strings.Join(bus.Readable, ", "), name)
 		}
 	}
 	limits, err := m.limits()
@@ -73,14 +68,14 @@ func (m *mirror) run(ctx context.Context, c console) error {
 	return carryOut(ctx, c, plan, consent{dryRun: m.DryRun, yes: m.Yes, force: m.Force})
 }
 
-// limits returns the given limits; an *programs.Invalid names one that cannot work.
+// limits returns the given limits. The error is an *programs.Invalid.
 func (m *mirror) limits() (l bus.Limits, err error) {
 	if l.Replicas, err = replicas(m.Replicas, "--replicas (MIRROR_REPLICAS)"); err != nil {
 		return l, err
 	}
 	if m.MaxAge != nil {
 		if l.MaxAge = *m.MaxAge; l.MaxAge < time.Minute {
-			return l, &programs.Invalid{Variable: "--max-age (MIRROR_MAX_AGE)", Problem: "must be a minute or more: a consumer that stands still for longer misses events"}
+			return l, invalid("--max-age (MIRROR_MAX_AGE)", "must be a minute or more: a consumer that stops for longer misses events")
 		}
 	}
 	if m.MaxBytes != nil {

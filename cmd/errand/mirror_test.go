@@ -27,7 +27,8 @@ func secured(t *testing.T) *devkit.NATS {
 		fmt.Fprintf(&passwords, "%s: secret\n", variable[1])
 	}
 	const begin = "users: [\n      {\n        user: mandate-consumer\n"
-	n, err := devkit.Configured(t.TempDir(), passwords.String()+strings.Replace(string(shipped), begin, "users: [\n      { user: admin, password: secret }\n      {\n        user: mandate-consumer\n", 1))
+	n, err := devkit.Configured(t.TempDir(), passwords.String()+strings.Replace(string(shipped), begin,
+		"users: [\n      { user: admin, password: secret }\n      {\n        user: mandate-consumer\n", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,8 @@ func TestProvisionNarrowsAFeedThatSendsTooMuch(t *testing.T) {
 	}
 	as("provisioner", "provision")
 	provisioner := userOf(t, n, "provisioner")
-	wide := jetstream.ConsumerConfig{Durable: "service", DeliverSubject: "events.service.MAIL_DELIVERIES", AckPolicy: jetstream.AckFlowControlPolicy,
+	wide := jetstream.ConsumerConfig{Durable: "service", DeliverSubject: "events.service.MAIL_DELIVERIES",
+		AckPolicy:   jetstream.AckFlowControlPolicy,
 		FlowControl: true, IdleHeartbeat: time.Second, MaxDeliver: -1, MaxAckPending: 500}
 	if _, err := provisioner.CreatePushConsumer(t.Context(), bus.MailDeliveries, wide); err != nil {
 		t.Fatal(err)
@@ -88,7 +90,8 @@ func TestProvisionNarrowsAFeedThatSendsTooMuch(t *testing.T) {
 	copied("mail.log.sent.a.1")
 
 	out := as("provisioner", "provision", "--reader", "service")
-	for _, want := range []string{"~ consumer service on MAIL_DELIVERIES\n", "FilterSubjects: null -> ", "MaxAckPending: 500 -> 1000", "+ consumer service on MAIL_EVENTS"} {
+	for _, want := range []string{"~ consumer service on MAIL_DELIVERIES\n", "FilterSubjects: null -> ", "MaxAckPending: 500 -> 1000",
+		"+ consumer service on MAIL_EVENTS"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("provision says %q, want %q in it", out, want)
 		}
@@ -141,7 +144,7 @@ func TestMirrorSaysThatACopyIsAnotherReaders(t *testing.T) {
 
 func TestMirrorNamesItsOwnLimits(t *testing.T) {
 	t.Parallel()
-	misconfigured(t, "--replicas (MIRROR_REPLICAS): is 2", "mirror", "service", "--replicas=2")
+	misconfigured(t, "--replicas (MIRROR_REPLICAS): must be 1, 3 or 5", "mirror", "service", "--replicas=2")
 	misconfigured(t, "--max-age (MIRROR_MAX_AGE): must be a minute or more: a consumer", "mirror", "service", "--max-age=1s")
 	misconfigured(t, "--max-age (PROVISION_MAX_AGE): must be a minute or more: a request", "provision", "--max-age=1s")
 }

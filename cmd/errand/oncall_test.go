@@ -80,9 +80,11 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 	mails := program(t, n, bus.ProgramStatus{Program: "mail-consumer", Host: "two", Version: "1.4.0", Started: now})
 	poller := program(t, n, bus.ProgramStatus{Program: "log-poller", Host: "three", Version: "1.4.0", Started: now, ReadThrough: &now})
 	answer(t, mandates, "mandate.enroll.started.signup-1", `{"request_id":"signup-1","order_number":"DD001"}`)
-	answer(t, mandates, "mandate.enroll.failed.signup-1", `{"request_id":"signup-1","order_number":"DD001","reason":"refused","http_status":422,"message":"no"}`)
+	answer(t, mandates, "mandate.enroll.failed.signup-1",
+		`{"request_id":"signup-1","order_number":"DD001","reason":"refused","http_status":422,"message":"no"}`)
 	if _, err := mandates.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.mandate.enroll.requested", Data: []byte(`{"order_number":"DD001"}`),
-		Header: nats.Header{nats.MsgIdHdr: {"dead.mandate.enroll.signup-1.2"}, "Errand-Request-Id": {"signup-1"}, "Errand-Reason": {"refused"}}}); err != nil {
+		Header: nats.Header{nats.MsgIdHdr: {"dead.mandate.enroll.signup-1.2"}, "Errand-Request-Id": {"signup-1"},
+			"Errand-Reason": {"refused"}}}); err != nil {
 		t.Fatal(err)
 	}
 	sent := messages.SentBody{Common: messages.Common{RequestID: "invoice-1"}, Batch: 1, Count: 1}
@@ -96,14 +98,16 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 	answer(t, poller, "mail.delivery.delivered.invoice-1", `{"entry":{"to":"ann@example.com"},"smtp":{"code":250,"enhanced":"2.0.0"}}`)
 	answer(t, poller, "mail.log.watermark", `{"complete_through":"2026-01-31T00:00:00Z"}`)
 	for i := range 3 {
-		errand(t, "", as(n, "ann", "publish", "--send-anyway", "mandate.enroll.requested", "-f", fmt.Sprintf("request_id=waits-%d", i), "-f", "order_number=DD007")...)
+		errand(t, "", as(n, "ann", "publish", "--send-anyway", "mandate.enroll.requested", "-f", fmt.Sprintf("request_id=waits-%d", i), "-f",
+			"order_number=DD007")...)
 	}
 
 	var term terminal
 	if err := term.errand(t.Context(), "", as(n, "ann", "status")...); err == nil || err.Error() != "1 problem" {
 		t.Errorf("status ends with %v, want 1 problem", err)
 	}
-	if out := term.out.String(); !strings.Contains(out, "! upstream: mandate.enroll is held for ") || !strings.Contains(out, "log-poller        three") {
+	if out := term.out.String(); !strings.Contains(out, "! upstream: mandate.enroll is held for ") ||
+		!strings.Contains(out, "log-poller        three") {
 		t.Errorf("status shows\n%s", out)
 	}
 	for _, c := range []struct{ command, want string }{
@@ -134,15 +138,15 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 		}
 	}
 	for _, command := range []string{"status", "stuck", "list"} { // a service has copies of the events alone, and here none yet
-		refused(t, "is NATS_USER one of errand's account", as(n, "service", command)...)
+		refused(t, "is NATS_USER in errand's account", as(n, "service", command)...)
 	}
 	refused(t, "never seen: nobody", as(n, "ann", "show", "nobody")...)
 	refused(t, "not found", as(n, "ann", "find", "nobody@example.com")...)
 	refused(t, "no such dead letter", "dead", "show", "99", "--nats-url", n.URL, "--nats-user", "ann", "--nats-password", "secret")
-	misconfigured(t, "can be no request id", as(n, "ann", "show", "a.b")...)
-	misconfigured(t, "is none of", as(n, "ann", "list", "--state", "done")...)
-	misconfigured(t, "is none of", as(n, "ann", "list", "--reason", "bad")...)
-	misconfigured(t, "is none of", as(n, "ann", "list", "--op", "enrol")...)
+	misconfigured(t, "must be a request id", as(n, "ann", "show", "a.b")...)
+	misconfigured(t, "must be one of", as(n, "ann", "list", "--state", "done")...)
+	misconfigured(t, "must be one of", as(n, "ann", "list", "--reason", "bad")...)
+	misconfigured(t, "must be one of", as(n, "ann", "list", "--op", "enrol")...)
 	if got := n.Violations(); len(got) > 0 {
 		t.Errorf("somebody tried what he may not: %q", got)
 	}
@@ -152,12 +156,13 @@ func TestWhoIsOnCallHasAnAnswerToEveryQuestion(t *testing.T) {
 func TestWhoMayActPausesAndIsRecorded(t *testing.T) {
 	t.Parallel()
 	n := shipped(t)
-	misconfigured(t, "--why: must say why", as(n, "olga", "pause", "enroll", "--for", "30m")...)
-	misconfigured(t, "--why: must say why", as(n, "olga", "resume", "enroll", "--why", " ")...)
+	misconfigured(t, "--why: is required", as(n, "olga", "pause", "enroll", "--for", "30m")...)
+	misconfigured(t, "--why: is required", as(n, "olga", "resume", "enroll", "--why", " ")...)
 	misconfigured(t, "must be at most 7d", as(n, "olga", "pause", "enroll", "--for", "8d", "--why", "x")...)
-	misconfigured(t, "is none of", as(n, "olga", "pause", "enrol", "--for", "1h", "--why", "x")...)
-	misconfigured(t, "is none of", as(n, "olga", "audit", "--verb", "delete")...)
-	if out := errand(t, "", as(n, "olga", "pause", "enroll", "send", "--for", "30m", "--why", "INC-4711")...); !strings.HasPrefix(out, "mandate.enroll is paused until ") || !strings.Contains(out, "\nmail.send is paused until ") {
+	misconfigured(t, "must be one of", as(n, "olga", "pause", "enrol", "--for", "1h", "--why", "x")...)
+	misconfigured(t, "must be one of", as(n, "olga", "audit", "--verb", "delete")...)
+	if out := errand(t, "", as(n, "olga", "pause", "enroll", "send", "--for", "30m", "--why", "INC-4711")...); !strings.HasPrefix(out,
+		"mandate.enroll is paused until ") || !strings.Contains(out, "\nmail.send is paused until ") {
 		t.Errorf("pause shows %q", out)
 	}
 	if out := errand(t, "", as(n, "olga", "resume", "send", "--why", "only enrollments were meant")...); out != "mail.send is resumed\n" {
@@ -165,7 +170,8 @@ func TestWhoMayActPausesAndIsRecorded(t *testing.T) {
 	}
 	refused(t, "mail.send is not paused", as(n, "olga", "resume", "send", "--why", "again")...)
 	var term terminal
-	if err := term.errand(t.Context(), "", as(n, "ann", "status")...); err == nil || !strings.Contains(term.out.String(), " by olga: INC-4711") {
+	if err := term.errand(t.Context(), "", as(n, "ann", "status")...); err == nil ||
+		!strings.Contains(term.out.String(), " by olga: INC-4711") {
 		t.Errorf("status ends with %v and shows\n%s", err, term.out.String())
 	}
 	for _, c := range []struct{ command, want string }{
@@ -208,7 +214,8 @@ func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("prod", fmt.Sprintf(`{"description":"","url":%q,"user":"ann","password":"secret","creds":"","color_scheme":"","tls_first":false}`, n.URL))
+	write("prod", fmt.Sprintf(`{"description":"","url":%q,"user":"ann","password":"secret","creds":"","color_scheme":"","tls_first":false}`,
+		n.URL))
 	write("other", fmt.Sprintf(`{"url":%q,"user":"ann","password":"secret","jetstream_domain":"leaf"}`, n.URL))
 	write("broken", `{`)
 	if out := errand(t, "", "list", "--context", "prod"); out != "none\n" {
@@ -312,7 +319,8 @@ func TestCompletionScriptsAreReadByTheirShells(t *testing.T) {
 func TestATimeIsAPeriodOrADate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
-	for text, want := range map[string]time.Time{"90m": now.Add(-90 * time.Minute), "3d": now.Add(-72 * time.Hour), "1d12h": now.Add(-36 * time.Hour), "2w": now.AddDate(0, 0, -14),
+	for text, want := range map[string]time.Time{"90m": now.Add(-90 * time.Minute), "3d": now.Add(-72 * time.Hour),
+		"1d12h": now.Add(-36 * time.Hour), "2w": now.AddDate(0, 0, -14),
 		"2026-01-30": time.Date(2026, 1, 30, 0, 0, 0, 0, time.Local), "2026-01-30T08:00": time.Date(2026, 1, 30, 8, 0, 0, 0, time.Local),
 		"2026-01-30T08:00:00Z": time.Date(2026, 1, 30, 8, 0, 0, 0, time.UTC)} {
 		var w when
@@ -329,7 +337,8 @@ func TestSomebodyIsErased(t *testing.T) {
 	mandates := program(t, n, bus.ProgramStatus{Program: "mandate-consumer"})
 	mails := program(t, n, bus.ProgramStatus{Program: "mail-consumer"})
 	answer(t, mandates, "mandate.enroll.started.signup-1", `{"request_id":"signup-1","order_number":"DD001"}`)
-	answer(t, mandates, "mandate.enroll.succeeded.signup-1", `{"request_id":"signup-1","order_number":"DD001","enrollment":{"payer_email":"ann@example.com"}}`)
+	answer(t, mandates, "mandate.enroll.succeeded.signup-1",
+		`{"request_id":"signup-1","order_number":"DD001","enrollment":{"payer_email":"ann@example.com"}}`)
 	answer(t, mandates, "mandate.transactions.page.list-1", `{"request_id":"list-1","records":[{"payer_email":"ann@example.com"}]}`)
 	answer(t, mandates, "mandate.transactions.listed.list-1", `{"request_id":"list-1"}`)
 	sent := messages.SentBody{Common: messages.Common{RequestID: "invoice-1"}, Batch: 1, Count: 1}
@@ -341,11 +350,12 @@ func TestSomebodyIsErased(t *testing.T) {
 	answer(t, mails, "mail.log.sent.invoice-1.1", string(record))
 	answer(t, mails, "mail.send.accepted.invoice-1", `{"request_id":"invoice-1","recipients":1,"accepted":1}`)
 
-	misconfigured(t, "name request ids, or --of somebody", as(n, "eraser", "erase")...)
-	misconfigured(t, "--why: must say why", as(n, "eraser", "erase", "signup-1", "--yes")...)
-	refused(t, "no event of it is kept", as(n, "eraser", "erase", "nobody")...)
+	misconfigured(t, "must be given, or --of", as(n, "eraser", "erase")...)
+	misconfigured(t, "--why: is required", as(n, "eraser", "erase", "signup-1", "--yes")...)
+	refused(t, "it has no stored event", as(n, "eraser", "erase", "nobody")...)
 	out := errand(t, "", as(n, "eraser", "erase", "--of", "Ann@example.com")...)
-	for _, want := range []string{"enroll     signup-1   succeeded  2", "send       invoice-1  accepted   1", "rows of the sending log may come until", "the pages of the transaction list list-1"} {
+	for _, want := range []string{"enroll     signup-1   succeeded  2", "send       invoice-1  accepted   1",
+		"rows of the sending log may arrive until", "the pages of the transaction list list-1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it shows\n%s\nwant it to contain %q", out, want)
 		}
@@ -353,15 +363,17 @@ func TestSomebodyIsErased(t *testing.T) {
 	if out := errand(t, "", as(n, "ann", "show", "signup-1")...); !strings.Contains(out, "succeeded") {
 		t.Errorf("without --yes it is gone: %s", out)
 	}
-	refused(t, "rows of the sending log may come until", as(n, "eraser", "erase", "--of", "ann@example.com", "--yes", "--why", "asked for", "--as", "olga")...)
+	refused(t, "rows of the sending log may arrive until", as(n, "eraser", "erase", "--of", "ann@example.com", "--yes", "--why", "asked for",
+		"--as", "olga")...)
 	errand(t, "", as(n, "eraser", "erase", "--of", "ann@example.com", "--yes", "--why", "asked for", "--as", "olga", "--now")...)
-	refused(t, "nothing is stored of it", as(n, "eraser", "erase", "--of", "ann@example.com")...)
+	refused(t, "nothing is stored", as(n, "eraser", "erase", "--of", "ann@example.com")...)
 	for _, id := range []string{"signup-1", "invoice-1"} {
 		if out := errand(t, "", as(n, "ann", "show", id)...); !strings.Contains(out, "erased: it was ") || strings.Contains(out, "ann@") {
 			t.Errorf("%s is shown as\n%s", id, out)
 		}
 	}
-	if out := errand(t, "", as(n, "ann", "list", "--state", "erased", "-o", "name")...); out != "invoice-1\nsignup-1\n" && out != "signup-1\ninvoice-1\n" {
+	if out := errand(t, "", as(n, "ann", "list", "--state", "erased", "-o", "name")...); out != "invoice-1\nsignup-1\n" &&
+		out != "signup-1\ninvoice-1\n" {
 		t.Errorf("listed as erased: %q", out)
 	}
 	if out := errand(t, "", as(n, "ann", "audit", "--verb", "erase", "--actor", "olga", "signup-1")...); strings.Count(out, "asked for") != 1 {

@@ -14,12 +14,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// format is how a command shows what it found.
+// format is the form of a command's output.
 type format struct {
-	Output string `short:"o" default:"table" enum:"table,json,jsonl,name" help:"table, json (one document), jsonl (one object a line) or name (ids alone)."`
+	Output string `short:"o" default:"table" enum:"table,json,jsonl,name" help:"table, json, jsonl (an object per line) or name (ids)."`
 }
 
-// output is that of a command that only reads.
+// output has the flags of a command that only reads.
 type output struct {
 	format
 	Watch bool `help:"Show it again every two seconds, until Ctrl-C."`
@@ -34,46 +34,54 @@ func (o output) repeat(ctx context.Context, c console, show func(c console) erro
 		var b bytes.Buffer
 		screen := c
 		screen.out = &b
-		if err := show(screen); err != nil && b.Len() == 0 { // status has shown what is wrong
+		if err := show(screen); err != nil && b.Len() == 0 { // status shows what is wrong and returns an error
 			return ended(ctx, err)
 		}
 		if c.redraws {
 			fmt.Fprint(c.out, "\x1b[H\x1b[2J")
 		}
-		_, _ = io.Copy(c.out, &b) // a terminal that is gone ends the process
+		_, _ = io.Copy(c.out, &b) // writing to a closed terminal ends the process
 	}
 	return nil
 }
 
 const watchEvery = 2 * time.Second
 
-// cell is a text in a table.
+// cell is a field of a table.
 type cell struct {
 	text string
 	as   colour
 }
 
-func cellOf(s string) cell { return cell{text: s} }
+func cellOf[T ~string](s T) cell { return cell{text: string(s)} }
 
-// listing is what a command found, in every form.
+func numberCell[T int | uint64](n T) cell { return cell{text: fmt.Sprint(n)} }
+
+// listing is a command's output in every form.
 type listing struct {
 	head   []string
 	rows   [][]cell
-	names  []string // of the rows, for scripts
-	values []any    // of the rows, as JSON
-	whole  any      // one document; nil: the values
-	none   string   // what a table says when there are no rows
+	names  []string // of the rows
+	values []any    // of the rows, for JSON
+	whole  any      // the JSON document; nil means values
+	none   string   // what a table without rows says
 }
 
-// show writes a listing in the form that was chosen.
+// add adds a row. One without cells is not in the table.
+func (l *listing) add(name string, value any, cells ...cell) {
+	l.names, l.values = append(l.names, name), append(l.values, value)
+	if len(cells) > 0 {
+		l.rows = append(l.rows, cells)
+	}
+}
+
+// show writes a listing in the chosen form.
 func (f format) show(c console, l listing) {
 	switch f.Output {
 	case "json":
 		whole := l.whole
 		if whole == nil {
-			if whole = l.values; len(l.values) == 0 {
-				whole = []any{}
-			}
+			whole = append([]any{}, l.values...)
 		}
 		fmt.Fprintln(c.out, encoded(whole, true))
 	case "jsonl":
@@ -93,7 +101,7 @@ func (f format) show(c console, l listing) {
 	}
 }
 
-// encoded is a value as JSON that does nothing to a terminal.
+// encoded returns a value as JSON that cannot control a terminal.
 func encoded(v any, indent bool) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -101,14 +109,14 @@ func encoded(v any, indent bool) string {
 	if indent {
 		e.SetIndent("", "  ")
 	}
-	if err := e.Encode(v); err != nil { // of ours none is such
+	if err := e.Encode(v); err != nil { // our values always encode
 		return fmt.Sprintf("%q", err.Error())
 	}
 	return escaped(strings.TrimRight(b.String(), "\n"))
 }
 
-// table writes rows under a head, in columns as wide as they need. What does not fit a
-// terminal in the last column has a line of its own.
+// table writes rows under a head, in columns as wide as needed. If the last column does not fit a terminal, it gets
+// its own line.
 func (c console) table(head []string, rows [][]cell) {
 	widths := make([]int, len(head))
 	all, titled := rows, head[0] != ""
@@ -152,7 +160,7 @@ func (c console) table(head []string, rows [][]cell) {
 	}
 }
 
-// cutTo cuts a text to a number of characters.
+// cutTo cuts a text to n characters.
 func cutTo(text string, n int) string {
 	if runes := []rune(text); len(runes) > n && n > 0 {
 		return string(runes[:n-1]) + "…"
@@ -160,7 +168,7 @@ func cutTo(text string, n int) string {
 	return text
 }
 
-// stamp is a time as a person reads it, in the time zone of now: of today without the date.
+// stamp returns a time for a person, in the time zone of now, without the date if that is today.
 func stamp(t, now time.Time) string {
 	t = t.In(now.Location())
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
@@ -172,7 +180,7 @@ func stamp(t, now time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// until is how long it is to a time, or "".
+// until returns how long it is until a time, "" for none.
 func until(t *messages.Time, now time.Time) string {
 	switch {
 	case t == nil:
@@ -183,7 +191,7 @@ func until(t *messages.Time, now time.Time) string {
 	return inspect.Span(t.Sub(now))
 }
 
-// since is how long a time is ago, or "".
+// since returns how long ago a time was, "" for none.
 func since(t *messages.Time, now time.Time) string {
 	if t == nil {
 		return ""

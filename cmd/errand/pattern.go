@@ -11,20 +11,22 @@ import (
 	"errand/pkg/messages"
 )
 
-// states are those that events of each operation have; those of Application and Deduction are
-// the service's.
+// states are the states of each operation's events. The service chooses the states of applications and deductions.
 var states = map[messages.Operation][]messages.State{
-	messages.Enroll:       {messages.Started, messages.Deferred, messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened, messages.Erased},
+	messages.Enroll: {messages.Started, messages.Deferred, messages.Succeeded, messages.Failed, messages.Uncertain, messages.Resolved,
+		messages.Reopened, messages.Erased},
 	messages.Transactions: {messages.Page, messages.Listed, messages.Failed, messages.Reopened, messages.Erased, messages.Marked, "turn"},
 	messages.Callback:     {messages.Received},
-	messages.Send:         {messages.Started, messages.Deferred, messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain, messages.Resolved, messages.Reopened, messages.Erased},
-	messages.Batch:        {messages.Started, messages.Deferred, messages.Accepted, messages.Refused, messages.Uncertain, messages.Erased},
-	messages.Account:      {messages.Reported, messages.Failed, messages.Reopened, messages.Erased},
-	messages.Delivery:     {messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Summary, messages.Overdue, messages.Erased},
-	messages.Log:          {messages.Sent, messages.Marked, "turn"},
+	messages.Send: {messages.Started, messages.Deferred, messages.Accepted, messages.Partial, messages.Failed, messages.Uncertain,
+		messages.Resolved, messages.Reopened, messages.Erased},
+	messages.Batch:   {messages.Started, messages.Deferred, messages.Accepted, messages.Refused, messages.Uncertain, messages.Erased},
+	messages.Account: {messages.Reported, messages.Failed, messages.Reopened, messages.Erased},
+	messages.Delivery: {messages.Delivered, messages.Deferred, messages.Bounced, messages.Unknown, messages.Summary, messages.Overdue,
+		messages.Erased},
+	messages.Log: {messages.Sent, messages.Marked, "turn"},
 }
 
-// badPattern says why no event can have a subject that matches a pattern; "" if one can.
+// badPattern says why no event can match a pattern, "" if one can.
 func badPattern(pattern string) string {
 	tokens := strings.Split(pattern, ".")
 	for i, token := range tokens {
@@ -33,7 +35,7 @@ func badPattern(pattern string) string {
 		}
 	}
 	if tokens[0] != "dead" && slices.Contains(tokens, "requested") {
-		return "matches requests, which are not shown: what becomes of one is, from its first event on; and errand stuck shows what waits"
+		return "matches requests, which are not shown: watch shows their events, and errand stuck shows waiting requests"
 	}
 	if !slices.ContainsFunc(events(), func(subject string) bool { return messages.PatternsOverlap(pattern, subject) }) {
 		return "matches no event: subjects are <domain>.<operation>.<state>.<request id>, such as 'mandate.enroll.failed.*'" + meant(tokens)
@@ -60,7 +62,7 @@ func badPattern(pattern string) string {
 	return fmt.Sprintf("matches no event: %s.%s has the states %s", tokens[0], tokens[1], joined(slices.Compact(known)))
 }
 
-// meant is a hint for patterns that are too short or too long.
+// meant suggests another pattern for one that is too short or too long.
 func meant(tokens []string) string {
 	switch {
 	case len(tokens) < 4 && (tokens[0] == "mandate" || tokens[0] == "mail"):
@@ -71,7 +73,7 @@ func meant(tokens []string) string {
 	return ""
 }
 
-// events are the subjects of the streams of events.
+// events returns the subjects of the streams of events.
 func events() (subjects []string) {
 	for _, stream := range bus.Streams(bus.Limits{}) {
 		if stream.Retention == jetstream.LimitsPolicy && stream.Name != bus.RateLeases && stream.Name != bus.Audit {

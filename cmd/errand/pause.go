@@ -8,22 +8,21 @@ import (
 
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
-	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
-// pause has queues give out nothing for a while.
+// pause stops deliveries from queues for a while.
 type pause struct {
 	acting
-	For        period   `required:"" placeholder:"TIME" help:"For how long: 30m, 12h, 2d; at most a week. There is no pause without an end."`
-	Operations []string `arg:"" name:"operation" help:"enroll, transactions, send or account; several are paused one after the other."`
+	For        period   `required:"" placeholder:"TIME" help:"How long: 30m, 12h, 2d; at most a week."`
+	Operations []string `arg:"" name:"operation" help:"enroll, transactions, send or account; one or several."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*pause) Help() string {
-	return `Pauses the queue of an operation: requests are taken in and wait, calls that are under way go on, and no new one begins until the end of the pause or errand resume. A queue that is paused already is paused until the new end. The programs stay ready; errand status, /readyz and the metric errand_queue_paused say that there is a pause.
+	return `Pauses the queue of an operation until the given time passes or errand resume: new requests wait, calls under way go on, and no new call begins. Pausing again sets a new end. The programs stay ready; errand status, /readyz and the metric errand_queue_paused show the pause.
 
-A request whose give_up_at passes during a pause ends failed (unavailable) after it. A scaler by lag sees the backlog grow.
+A request whose give_up_at passes during a pause ends failed (unavailable) after it. An autoscaler that watches the lag sees it grow.
 
 Examples:
 
@@ -32,15 +31,13 @@ Examples:
 }
 
 // Run pauses.
-func (p *pause) Run(ctx context.Context) error { return p.run(ctx, standard()) }
-
-func (p *pause) run(ctx context.Context, c console) error {
+func (p *pause) Run(ctx context.Context, c console) error {
 	operations, err := operationsOf("OPERATION", p.Operations)
 	if err != nil {
 		return err
 	}
 	if p.For.Duration > act.MaxPause {
-		return &programs.Invalid{Variable: "--for", Problem: "must be at most 7d: requests that wait longer are given up"}
+		return invalid("--for", "must be at most 7d: requests that wait longer are given up")
 	}
 	b, person, err := p.open(ctx, "pause", c)
 	if err != nil {
@@ -65,7 +62,7 @@ type resume struct {
 
 // Help is shown by --help in addition to the flags.
 func (*resume) Help() string {
-	return `Ends the pause of a queue before its time. The exit status is 1 when it is not paused.
+	return `Ends the pause of a queue early. The exit status is 1 if the queue is not paused.
 
 Examples:
 
@@ -73,9 +70,7 @@ Examples:
 }
 
 // Run resumes.
-func (r *resume) Run(ctx context.Context) error { return r.run(ctx, standard()) }
-
-func (r *resume) run(ctx context.Context, c console) error {
+func (r *resume) Run(ctx context.Context, c console) error {
 	operations, err := operationsOf("OPERATION", r.Operations)
 	if err != nil {
 		return err
@@ -94,25 +89,26 @@ func (r *resume) run(ctx context.Context, c console) error {
 	return nil
 }
 
-// operationsOf are operations by name; an *programs.Invalid names one that is none.
+// operationsOf returns operations by name. The error is an *programs.Invalid.
 func operationsOf(variable string, names []string) (all []messages.Operation, err error) {
 	for _, name := range names {
-		i := slices.IndexFunc(inspect.Operations, func(op messages.Operation) bool { return name == inspect.Short(op) || name == string(op) })
+		named := func(op messages.Operation) bool { return name == inspect.Short(op) || name == string(op) }
+		i := slices.IndexFunc(inspect.Operations, named)
 		if i < 0 {
-			return nil, &programs.Invalid{Variable: variable, Problem: fmt.Sprintf("%q is none of enroll, transactions, send, account", name)}
+			return nil, invalid(variable, "must be one of enroll, transactions, send, account, got %q", name)
 		}
 		all = append(all, inspect.Operations[i])
 	}
 	return all, nil
 }
 
-// period is a length of time, in days and weeks too.
+// period is a duration, also in days and weeks.
 type period struct{ time.Duration }
 
 // UnmarshalText reads one.
 func (p *period) UnmarshalText(text []byte) (err error) {
 	if p.Duration, err = parseAgo(string(text)); err != nil || p.Duration <= 0 {
-		return fmt.Errorf("%q is no time such as 30m, 12h or 2d", text)
+		return fmt.Errorf("must be a time such as 30m, 12h or 2d, got %q", text)
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
-	"errand/internal/programs"
 	client "errand/pkg/errand"
 	"errand/pkg/messages"
 )
@@ -25,12 +24,12 @@ type publish struct {
 	Wait       bool          `short:"w" help:"Wait for the outcome and print it."`
 	Timeout    time.Duration `default:"60s" help:"How long --wait waits."`
 	Output     string        `short:"o" default:"text" enum:"text,json" help:"text, or json: one JSON object on standard output and nothing else."`
-	SendAnyway bool          `help:"Publish also a request that breaks a rule: it will end as failed/invalid_request."`
+	SendAnyway bool          `help:"Also publish a request that breaks a rule; it ends failed/invalid_request."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*publish) Help() string {
-	return `Publishes one request and prints its request id. The body is built from --field, or read unchanged from --file or from standard input. It is checked first: one that breaks a rule is not published.
+	return `Publishes one request and prints its request id. The body is built from --field, or read unchanged from --file or standard input. A request that breaks a rule is not published.
 
 Examples:
 
@@ -44,25 +43,23 @@ Examples:
     errand publish mandate.transactions.requested --wait -f order_number=DD001
     errand publish mail.account.requested --wait -o json | jq .body.account
 
-Fields that are texts get the value as it is: -f order_number=1001. Of the others, a value that is a JSON number, true, false, an array or an object is used as such, and anything else is a string, such as digits with leading zeros; quote others twice to make them one: -f payer_id='"1001"'.
+Text fields take the value as it is: -f order_number=1001. In other fields a JSON number, true, false, array or object is used as such, and anything else is a string, such as digits with leading zeros. To make it a string, quote it twice: -f payer_id='"1001"'.
 
-The request id is the body's request_id. If there is none, one is chosen, such as send-…, and sent in the header Nats-Msg-Id. The same request under a known id is not run again: --wait finds the outcome that is already stored. With other contents it corrects a request that failed, and is a conflict with any other.
+The request id is the body's request_id. Without one, an id such as send-… is chosen and sent in the header Nats-Msg-Id. The same request under a known id does not run again: --wait finds the stored outcome. With other contents it corrects a failed request, and conflicts with any other.
 
-With --wait the subject and body of the final event go to standard output, and the records of a transactions listing after them; -o json prints them as one object of time, subject, headers, body and records. Everything else goes to standard error: the request id, and what is known while there is no outcome. What this user may not ask is said to be unknown.
+With --wait the subject and body of the final event go to standard output, followed by the records of a transactions listing; -o json prints one object with time, subject, headers, body and records. Everything else goes to standard error: the request id, and what is known until there is an outcome.
 
-The exit status is 0 when it was published or, with --wait, ended well (succeeded, accepted, listed, reported); 1 when it failed or was not published; 2 for a request or an option that breaks a rule; 3 for an outcome that is uncertain or partial; 4 when there is no outcome within --timeout: the request goes on.`
+The exit status is 0 if the request was published or, with --wait, ended well (succeeded, accepted, listed, reported); 1 if it failed or was not published; 2 for an invalid request or option; 3 if the outcome is uncertain or partial; 4 if there is no outcome within --timeout, and the request goes on.`
 }
 
-// Run publishes, and waits if it was asked to.
-func (p *publish) Run(ctx context.Context) error { return p.run(ctx, standard()) }
-
-func (p *publish) run(ctx context.Context, c console) error {
+// Run publishes, and waits with --wait.
+func (p *publish) Run(ctx context.Context, c console) error {
 	op, err := operationOf(p.Subject)
 	if err != nil {
 		return err
 	}
 	if p.Wait && p.Timeout <= 0 {
-		return &programs.Invalid{Variable: "--timeout", Problem: "must be positive (for example 60s)"}
+		return invalid("--timeout", "must be positive (for example 60s)")
 	}
 	data, err := body(op, p.Field, p.File, c)
 	if err != nil {
@@ -82,7 +79,7 @@ func (p *publish) run(ctx context.Context, c console) error {
 		return err
 	}
 	if receipt.Duplicate {
-		fmt.Fprintf(c.errs, "a duplicate: %s has the same request, published in the last minutes\n", receipt.Position())
+		fmt.Fprintf(c.errs, "a duplicate: %s is the same request, published minutes ago\n", receipt.Position())
 	}
 	switch {
 	case p.Wait:
@@ -97,15 +94,15 @@ func (p *publish) run(ctx context.Context, c console) error {
 	return nil
 }
 
-// newMsg checks a request and makes its message; with anyway one that breaks a rule too. A
-// request that names no id gets one in the header, and its bytes stay as they are.
+// newMsg checks a request and makes its message; with anyway, also of an invalid request. A request without an id gets one
+// in the header, and its bytes do not change.
 func newMsg(op messages.Operation, data []byte, anyway bool) (*nats.Msg, error) {
 	m, err := client.NewMsg(op, data)
-	switch invalid := new(messages.Invalid); {
+	switch broken := new(messages.Invalid); {
 	case anyway && err != nil:
 		return &nats.Msg{Subject: op.Requested(), Data: data}, nil
-	case errors.As(err, &invalid):
-		return nil, &programs.Invalid{Variable: "not published", Problem: "the request breaks a rule (--send-anyway publishes it all the same):" + faults(op, invalid)}
+	case errors.As(err, &broken):
+		return nil, invalid("not published", "the request breaks a rule (--send-anyway publishes it nevertheless):%s", faults(op, broken))
 	case err != nil:
 		return nil, err
 	}
@@ -121,7 +118,7 @@ func store(ctx context.Context, b broker, m *nats.Msg) (client.Receipt, error) {
 	receipt, err := client.New(b.js).PublishMsg(ctx, m)
 	switch {
 	case errors.Is(err, client.ErrTooLarge) && m.Subject == messages.Send.Requested():
-		return receipt, fmt.Errorf("%w: put the recipients into an object store, one per line, and name the object in to_object", err)
+		return receipt, fmt.Errorf("%w: put the recipients into an object, one per line, and name it in to_object", err)
 	case errors.Is(err, client.ErrNoAck) && errors.Is(b.nc.LastError(), nats.ErrPermissionViolation):
 		return receipt, fmt.Errorf("not published: this user may not publish %s; is NATS_USER right? %w", m.Subject, b.nc.LastError())
 	}

@@ -83,9 +83,9 @@ func TestPublishRefusesWhatIsNotARequest(t *testing.T) {
 		args []string
 	}{
 		{"mandate.enroll.requested, mandate.transactions.requested, mail.send.requested, mail.account.requested", []string{"mail.send"}},
-		{"takes no requests", []string{"mail.send.accepted.X"}},
+		{`got "mail.send.accepted.X"`, []string{"mail.send.accepted.X"}},
 		{"request is empty", []string{"mail.send.requested"}},
-		{"not both", []string{"mail.send.requested", "-f", "a=1", "--file", "x"}},
+		{"must not be used together", []string{"mail.send.requested", "-f", "a=1", "--file", "x"}},
 		{"no such file", []string{"mail.send.requested", "--file", "testdata/none.json"}},
 		{"--timeout", []string{"mail.account.requested", "--wait", "--timeout", "0s"}},
 	} {
@@ -125,7 +125,8 @@ func TestPublishNamesTheRequestAndKeepsItsBytes(t *testing.T) {
 		{`{"request_id": "no id"}`, "MANDATE_REQUESTS-3", []string{"--send-anyway"}},
 		{`{"order_number": `, "MANDATE_REQUESTS-4", []string{"--send-anyway"}},
 	} {
-		id := strings.TrimSpace(errand(t, c.body, append([]string{"publish", "--nats-url", n.URL, "mandate.transactions.requested"}, c.args...)...))
+		id := strings.TrimSpace(errand(t, c.body, append([]string{"publish", "--nats-url", n.URL, "mandate.transactions.requested"},
+			c.args...)...))
 		m := stored(t, js, "MANDATE_REQUESTS", uint64(i+1))
 		if string(m.Data) != c.body {
 			t.Errorf("%q: stored as %q", c.body, m.Data)
@@ -146,8 +147,9 @@ func TestPublishRefusesWhatTheProgramsWouldRefuse(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
 	var term terminal
-	err := term.errand(t.Context(), `{"to":"a@x.test","subjet":"s","contnet":"c","xyzzy":1,"to_object":{"bukket":"b"}}`, "publish", "--nats-url", n.URL, "mail.send.requested")
-	want := `not published: the request breaks a rule (--send-anyway publishes it all the same):
+	err := term.errand(t.Context(), `{"to":"a@x.test","subjet":"s","contnet":"c","xyzzy":1,"to_object":{"bukket":"b"}}`, "publish",
+		"--nats-url", n.URL, "mail.send.requested")
+	want := `not published: the request breaks a rule (--send-anyway publishes it nevertheless):
   content is required
   contnet is not a known field: did you mean content?
   subject is required
@@ -186,7 +188,8 @@ func TestMistypedNamesAreRecognized(t *testing.T) {
 	if len(fields) != 27 {
 		t.Errorf("an enrollment has %d fields: %q", len(fields), fields)
 	}
-	for subject, want := range map[string]string{"mail.sent.requested": "did you mean mail.send.requested?", "mail.send": "did you mean mail.send.requested?",
+	for subject, want := range map[string]string{"mail.sent.requested": "did you mean mail.send.requested?",
+		"mail.send":               "did you mean mail.send.requested?",
 		"mandate.enrol.requested": "did you mean mandate.enroll.requested?", "mail.send.request": "did you mean mail.send.requested?"} {
 		misconfigured(t, want, "publish", subject)
 	}
@@ -198,7 +201,8 @@ func TestPublishSaysThatItWasADuplicate(t *testing.T) {
 	args := []string{"publish", "--nats-url", n.URL, "mail.account.requested", "-f", "request_id=twice"}
 	errand(t, "", args...)
 	var term terminal
-	if err := term.errand(t.Context(), "", args...); err != nil || term.out.String() != "twice\n" || !strings.Contains(term.errs.String(), "a duplicate: MAIL_REQUESTS-1 has the same request") {
+	if err := term.errand(t.Context(), "", args...); err != nil || term.out.String() != "twice\n" ||
+		!strings.Contains(term.errs.String(), "a duplicate: MAIL_REQUESTS-1 is the same request") {
 		t.Errorf("%v: %s%s", err, term.out.String(), term.errs.String())
 	}
 	if m := stored(t, js, "MAIL_REQUESTS", 1); m.Header.Get(nats.MsgIdHdr) == "twice" {
@@ -224,7 +228,8 @@ func TestPublishOfALargeRequestSaysWhatToDo(t *testing.T) {
 	n, _ := provisioned(t)
 	for _, length := range []int{1<<20 - 1000, 2 << 20} { // over the stream's limit, and over the server's
 		var term terminal
-		err := term.errand(t.Context(), fmt.Sprintf(`{"to":"a@x.test","subject":"s","content":%q}`, strings.Repeat("x", length)), "publish", "--nats-url", n.URL, "mail.send.requested")
+		err := term.errand(t.Context(), fmt.Sprintf(`{"to":"a@x.test","subject":"s","content":%q}`, strings.Repeat("x", length)), "publish",
+			"--nats-url", n.URL, "mail.send.requested")
 		if err == nil || !strings.Contains(err.Error(), "to_object") {
 			t.Errorf("%d bytes: got %v, want an error that names to_object", length, err)
 		}
@@ -272,7 +277,8 @@ func TestWaitSeesAnOutcomeThatArrives(t *testing.T) {
 			}
 		}
 	}()
-	out := errand(t, "", "publish", "--nats-url", n.URL, "mail.send.requested", "-w", "-f", "to=a@x.test", "-f", "subject=s", "-f", "content=c")
+	out := errand(t, "", "publish", "--nats-url", n.URL, "mail.send.requested", "-w", "-f", "to=a@x.test", "-f", "subject=s", "-f",
+		"content=c")
 	if !strings.HasPrefix(out, "mail.send.accepted.") {
 		t.Errorf("got %q, want the final event", out)
 	}
@@ -329,7 +335,8 @@ func TestJSONAloneIsOnStandardOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page := range 2 {
-		answer(t, js, "mandate.transactions.page.list", fmt.Sprintf(`{"page":%d,"records":[{"id":"T%d"}],"fingerprint":%q}`, page, page, meta.Fingerprint))
+		answer(t, js, "mandate.transactions.page.list", fmt.Sprintf(`{"page":%d,"records":[{"id":"T%d"}],"fingerprint":%q}`, page, page,
+			meta.Fingerprint))
 	}
 	answer(t, js, "mandate.transactions.listed.list", fmt.Sprintf(`{"pages":2,"total":2,"fingerprint":%q}`, meta.Fingerprint))
 	list := []string{"publish", "--nats-url", n.URL, "mandate.transactions.requested", "--wait", "-f", "request_id=list"}
@@ -363,9 +370,11 @@ func TestJSONAloneIsOnStandardOutput(t *testing.T) {
 func TestWaitSaysWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	wantExit(t, 4, "queued in mail-send with at most 0 ahead of it, 0 in flight; nobody consumes", letterTo(n, "first", "--timeout", "200ms")...)
+	wantExit(t, 4, "queued in mail-send with at most 0 ahead of it, 0 in flight; nobody consumes",
+		letterTo(n, "first", "--timeout", "200ms")...)
 	wantExit(t, 4, "queued in mail-send with at most 1 ahead of it", letterTo(n, "second", "--timeout", "200ms")...)
-	status := bus.ProgramStatus{Program: "mail-consumer", Faults: []string{"NATS check failed"}, Holds: []bus.Hold{{Operation: messages.Account, Why: "another operation"}}}
+	status := bus.ProgramStatus{Program: "mail-consumer", Faults: []string{"NATS check failed"},
+		Holds: []bus.Hold{{Operation: messages.Account, Why: "another operation"}}}
 	var mu sync.Mutex
 	if err := bus.AnswerStatus(js.Conn(), func() bus.ProgramStatus { mu.Lock(); defer mu.Unlock(); return status }); err != nil {
 		t.Fatal(err)
@@ -380,14 +389,17 @@ func TestWaitSaysWhatIsKnown(t *testing.T) {
 	}
 	wantExit(t, 4, "paused: mail-send delivers nothing before", letterTo(n, "fifth", "--timeout", "200ms")...)
 	for state, want := range map[string]string{
-		"deferred": "busy: try later; it goes on after", "started": "attempt 2; what came of the call is known by", "reopened": "by correction; it is run again"} {
-		answer(t, js, "mail.send."+state+"."+state, `{"reason":"busy","message":"try later","attempt":2,"by":"correction","not_before":"2026-01-02T03:04:05Z","deadline":"2026-01-02T03:04:05Z"}`)
+		"deferred": "busy: try later; it continues after", "started": "attempt 2; the result of the call is known by",
+		"reopened": "by correction; it runs again"} {
+		answer(t, js, "mail.send."+state+"."+state,
+			`{"reason":"busy","message":"try later","attempt":2,"by":"correction","not_before":"2026-01-02T03:04:05Z","deadline":"2026-01-02T03:04:05Z"}`)
 		wantExit(t, 4, want, letterTo(n, state, "--timeout", "200ms")...)
 	}
 	if err := js.DeleteConsumer(t.Context(), "MAIL_REQUESTS", "mail-send"); err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, 4, "whether it is queued is unknown: this user may not ask the queue mail-send", letterTo(n, "sixth", "--timeout", "200ms")...)
+	wantExit(t, 4, "whether it is queued is unknown: this user may not read the queue mail-send",
+		letterTo(n, "sixth", "--timeout", "200ms")...)
 }
 
 // The id belongs to an earlier request with different contents, which succeeded.

@@ -10,48 +10,47 @@ import (
 
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/inspect"
-	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
-// deadRedrive has dead letters run again.
+// deadRedrive runs dead letters again.
 type deadRedrive struct {
 	acting
 	format
-	Operation []string `name:"op" placeholder:"OPERATION" help:"Of one of these operations: enroll, transactions, send, account."`
-	Reason    []string `placeholder:"REASON" help:"For one of these reasons, such as refused,unavailable."`
+	Operation []string `name:"op" placeholder:"OPERATION" help:"Of these operations: enroll, transactions, send, account."`
+	Reason    []string `placeholder:"REASON" help:"With these reasons, such as refused,unavailable."`
 	Since     when     `placeholder:"TIME" help:"Stored since then: 90m, 24h, 3d, or a date."`
-	Limit     int      `default:"0" help:"The newest so many; 0 for all."`
+	Limit     int      `default:"0" help:"At most the newest N; 0 for all."`
 
-	Yes         bool     `help:"Do it; without it the plan is shown and nothing is done."`
-	AcceptTwice []string `placeholder:"ID" help:"Run these though they may be done twice: request ids or sequences, or all. Of a message, its batches of unknown fate too."`
-	Force       []string `placeholder:"ID" help:"Run these though they were done or cancelled: request ids or sequences."`
-	Rate        float64  `placeholder:"N" help:"At most so many a second."`
-	Names       []string `arg:"" optional:"" name:"id" help:"Request ids or sequences of dead letters; none: those that --op, --reason and --since choose."`
+	Yes         bool     `help:"Do it; otherwise only the plan is shown."`
+	AcceptTwice []string `placeholder:"ID" help:"Run these ids or sequences, or all, though they may be done twice."`
+	Force       []string `placeholder:"ID" help:"Run these ids or sequences though they were done or cancelled."`
+	Rate        float64  `placeholder:"N" help:"At most N per second."`
+	Names       []string `arg:"" optional:"" name:"id" help:"Request ids or sequences; default: chosen by --op, --reason, --since."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*deadRedrive) Help() string {
-	return `Has requests that ended failed, uncertain or partial run again, under their own ids and with the bytes that were published. First it shows its plan, and does nothing:
+	return `Runs requests that ended failed, uncertain or partial again, with their ids and bytes as published. Without --yes it only shows its plan:
 
     safe               no call had an effect
-    may_be_done_twice  a call of unknown fate is behind it, its events have
-                       expired, or another request was published with its
-                       Nats-Msg-Id: run where --accept-twice names it.
-                       An enrollment is looked up in the transaction list
-                       right before its call, and not called where it is
-                       listed; of a message, the batches that were not
-                       accepted are sent without that too
-    was_done           it was found out that it was done, or its order
-                       number is listed: not run, unless --force names it
-    cancelled          a person withdrew it: likewise
-    open, superseded   it runs or waits already, or has gone on since:
-                       there is nothing to do
-    reopened           whoever redrove it was interrupted: it is published
-    cannot_run         a conflict with a request_id of its own, for one:
-                       publish it under another id
+    may_be_done_twice  a call of unknown fate was made, the events have
+                       expired, or another request was published with the
+                       same Nats-Msg-Id: run only if --accept-twice names
+                       it. An enrollment is looked up in the transaction
+                       list right before its call, and not called if it
+                       is listed; a message sends its unaccepted batches
+                       even without --accept-twice
+    was_done           it turned out to be done, or its order number is
+                       listed: run only if --force names it
+    cancelled          a person withdrew it: run only with --force
+    open, superseded   it already runs or waits, or has newer events:
+                       nothing to do
+    reopened           an earlier redrive was interrupted: it is published
+    cannot_run         for example a conflict with a request_id in the
+                       body: publish it under another id
 
-With --yes and --why it is done, one after the other, and the result of each is shown. A number is a sequence or a request id; where it is both, seq:17 is the sequence 17. What changed since the plan is left alone; of two who do it at once one does, and whatever was interrupted is finished by doing it again. A message sends the batches alone that were not accepted. A give_up_at that has passed does not count: the time begins again. The exit status is 1 when something was not run that is not open either.
+With --yes and --why the requests run one after the other, and each result is shown. A number is a sequence or a request id; if it is both, seq:17 means the sequence. A request that changed since the plan is left alone. Two redrives at once do not run a request twice, and an interrupted one is finished by running it again. A message sends only batches that were not accepted. A give_up_at that has passed starts again. The exit status is 1 if a request that is not open was not run.
 
 Examples:
 
@@ -62,9 +61,7 @@ Examples:
 }
 
 // Run redrives.
-func (d *deadRedrive) Run(ctx context.Context) error { return d.run(ctx, standard()) }
-
-func (d *deadRedrive) run(ctx context.Context, c console) error {
+func (d *deadRedrive) Run(ctx context.Context, c console) error {
 	q, err := d.query()
 	if err != nil {
 		return err
@@ -100,7 +97,7 @@ func (d *deadRedrive) run(ctx context.Context, c console) error {
 	return d.conclude(c, done)
 }
 
-// query is which dead letters are asked for.
+// query returns the chosen dead letters.
 func (d *deadRedrive) query() (inspect.Query, error) {
 	s := selection{Operation: d.Operation, Reason: d.Reason, Since: d.Since, Limit: d.Limit}
 	q, err := s.query(time.Now())
@@ -109,29 +106,28 @@ func (d *deadRedrive) query() (inspect.Query, error) {
 	case err != nil:
 		return q, err
 	case len(d.Names) == 0 && !some:
-		return q, &programs.Invalid{Variable: "ID", Problem: "name request ids or sequences (errand dead list), or choose by --reason, --op or --since"}
+		return q, invalid("ID", "must be request ids or sequences (errand dead list), or choose by --reason, --op or --since")
 	case len(d.Names) > 0 && some:
-		return q, &programs.Invalid{Variable: "ID", Problem: "is not together with --reason, --op and --since"}
+		return q, invalid("ID", "must not be used together with --reason, --op and --since")
 	case d.Rate < 0:
-		return q, &programs.Invalid{Variable: "--rate", Problem: "must be positive"}
+		return q, invalid("--rate", "must be positive")
 	}
 	for _, name := range d.Names {
 		if !messages.IsID(strings.TrimPrefix(name, inspect.BySequence)) {
-			return q, &programs.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q is neither a sequence nor a request id", name)}
+			return q, invalid("ID", "must be a sequence or a request id, got %q", name)
 		}
 	}
 	return q, nil
 }
 
-// plan shows what would be done.
+// plan shows the plan.
 func (d *deadRedrive) plan(c console, items []act.Item) {
 	l := listing{head: []string{"SEQUENCE", "OPERATION", "CLASS", "REASON", "REQUEST", "WHY"}, none: "no dead letters"}
 	classes := map[inspect.Class]int{}
 	for _, i := range items {
 		classes[i.Class]++
-		l.rows = append(l.rows, []cell{cellOf(strconv.FormatUint(i.Sequence, 10)), cellOf(inspect.Short(i.Operation)), {string(i.Class), colours[i.Class.Info().Look]},
-			cellOf(string(i.Reason)), cellOf(i.RequestID), cellOf(i.Says)})
-		l.names, l.values = append(l.names, i.RequestID), append(l.values, i)
+		l.add(i.RequestID, i, numberCell(i.Sequence), cellOf(inspect.Short(i.Operation)), cell{string(i.Class), colours[i.Class.Info().Look]},
+			cellOf(i.Reason), cellOf(i.RequestID), cellOf(i.Says))
 	}
 	d.show(c, l)
 	if d.Output != "table" || len(items) == 0 {
@@ -150,7 +146,7 @@ func (d *deadRedrive) plan(c console, items []act.Item) {
 	fmt.Fprintln(c.out, ".")
 }
 
-// redrive does it, and shows each result as it comes.
+// redrive runs the items and shows each result.
 func (d *deadRedrive) redrive(ctx context.Context, c console, requests act.Requests, items []act.Item) (done []act.Redriven, err error) {
 	consent := act.Consent{Why: d.Why, Accept: d.AcceptTwice, Force: d.Force, Rate: d.Rate}
 	err = requests.Redrive(ctx, items, consent, func(r act.Redriven) {
@@ -158,7 +154,8 @@ func (d *deadRedrive) redrive(ctx context.Context, c console, requests act.Reque
 		switch d.Output {
 		case "table":
 			as := map[act.Result]colour{act.Done: green, act.NotDone: yellow, act.Unknown: red}[r.Result]
-			fmt.Fprintf(c.out, "%*d/%d  %s  %s  %s\n", len(strconv.Itoa(len(items))), len(done), len(items), c.paint(as, pad(string(r.Result), 8)), printable(r.RequestID), printable(r.Message))
+			fmt.Fprintf(c.out, "%*d/%d  %s  %s  %s\n", len(strconv.Itoa(len(items))), len(done), len(items),
+				c.paint(as, pad(string(r.Result), 8)), printable(r.RequestID), printable(r.Message))
 		case "jsonl":
 			fmt.Fprintln(c.out, encoded(r, false))
 		case "name":
@@ -168,16 +165,12 @@ func (d *deadRedrive) redrive(ctx context.Context, c console, requests act.Reque
 		}
 	})
 	if d.Output == "json" {
-		l := listing{whole: done}
-		if done == nil {
-			l.whole = []any{}
-		}
-		d.show(c, l)
+		d.show(c, listing{whole: append([]act.Redriven{}, done...)})
 	}
 	return done, err
 }
 
-// conclude counts the results. The error says that some were not run.
+// conclude counts the results. It returns an error if some were not run.
 func (d *deadRedrive) conclude(c console, done []act.Redriven) error {
 	n, left := 0, 0
 	for _, r := range done {

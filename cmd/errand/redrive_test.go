@@ -21,9 +21,12 @@ func itemsOf() []act.Item {
 	}
 	return []act.Item{
 		item(17, messages.Send, "send-invoice-17", messages.ReasonRefused, inspect.Safe, "2 batches not accepted; the others are not sent again"),
-		item(16, messages.Enroll, "enroll-signup-4711", messages.ReasonNoAnswer, inspect.Twice, "a call of unknown fate is behind it; its order number is looked up before the call"),
-		item(14, messages.Enroll, "enroll-signup-4709", messages.ReasonLinkLost, inspect.WasDone, "its order number is listed: the payer is enrolled, or is about to be"),
-		item(12, messages.Enroll, "enroll-signup-4702", messages.ReasonUnavailable, inspect.Underway, "it is reopened already, and waits in its queue"),
+		item(16, messages.Enroll, "enroll-signup-4711", messages.ReasonNoAnswer, inspect.Twice,
+			"a call of unknown fate is behind it; its order number is looked up before the call"),
+		item(14, messages.Enroll, "enroll-signup-4709", messages.ReasonLinkLost, inspect.WasDone,
+			"its order number is listed: the payer is enrolled, or is about to be"),
+		item(12, messages.Enroll, "enroll-signup-4702", messages.ReasonUnavailable, inspect.Underway,
+			"it is reopened already, and waits in its queue"),
 	}
 }
 
@@ -37,7 +40,8 @@ func failed(t *testing.T, js jetstream.JetStream, id, reason string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended, err := js.Publish(t.Context(), "mandate.enroll.failed."+id, fmt.Appendf(nil, `{"request_id":%q,"reason":%q,"fingerprint":%q}`, id, reason, meta.Fingerprint))
+	ended, err := js.Publish(t.Context(), "mandate.enroll.failed."+id, fmt.Appendf(nil, `{"request_id":%q,"reason":%q,"fingerprint":%q}`, id,
+		reason, meta.Fingerprint))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,28 +66,33 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 	failed(t, mandates, "signup-2", "cancelled")
 	for _, user := range []string{"olga", "ann"} {
 		out := errand(t, "", toDead(n, user, "redrive", "--since", "1h")...)
-		if !strings.Contains(out, "1 safe, 1 cancelled. Nothing was done: --yes --why REASON runs what is safe.") || !strings.Contains(out, "enroll     safe       refused    signup-1") {
+		if !strings.Contains(out, "1 safe, 1 cancelled. Nothing was done: --yes --why REASON runs what is safe.") ||
+			!strings.Contains(out, "enroll     safe       refused    signup-1") {
 			t.Errorf("%s is shown\n%s", user, out)
 		}
 	}
-	misconfigured(t, "name request ids or sequences", toDead(n, "olga", "redrive", "--yes", "--why", "x")...)
-	misconfigured(t, "is not together with", toDead(n, "olga", "redrive", "signup-1", "--since", "1h")...)
-	misconfigured(t, "--why: must say why", toDead(n, "olga", "redrive", "signup-1", "--yes")...)
+	misconfigured(t, "must be request ids or sequences", toDead(n, "olga", "redrive", "--yes", "--why", "x")...)
+	misconfigured(t, "must not be used together with", toDead(n, "olga", "redrive", "signup-1", "--since", "1h")...)
+	misconfigured(t, "--why: is required", toDead(n, "olga", "redrive", "signup-1", "--yes")...)
 	refused(t, "no such dead letter", toDead(n, "olga", "redrive", "signup-3")...)
 
 	var term terminal
 	err := term.errand(t.Context(), "", toDead(n, "olga", "redrive", "--reason", "refused,cancelled", "--yes", "--why", "INC-17")...)
 	if out := term.out.String(); err == nil || err.Error() != "1 were not: see each result" ||
-		!strings.Contains(out, "done      signup-1  reopened and published") || !strings.Contains(out, "not_done  signup-2  nothing was done: a person withdrew it") {
+		!strings.Contains(out, "done      signup-1  reopened and published") ||
+		!strings.Contains(out, "not_done  signup-2  nothing was done: a person withdrew it") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "queued, 1st") && !strings.Contains(out, "reopened") || !strings.Contains(out, `was="failed refused" by=olga why=INC-17`) {
+	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "queued, 1st") &&
+		!strings.Contains(out, "reopened") || !strings.Contains(out, `was="failed refused" by=olga why=INC-17`) {
 		t.Errorf("show\n%s", out)
 	}
-	if out := errand(t, "", toDead(n, "olga", "redrive", "1", "2", "--force", "signup-2", "--yes", "--why", "INC-17", "-o", "name")...); out != "signup-2\n" {
+	if out := errand(t, "", toDead(n, "olga", "redrive", "1", "2", "--force", "signup-2", "--yes", "--why", "INC-17", "-o",
+		"name")...); out != "signup-2\n" {
 		t.Errorf("by sequence and by name: %q", out)
 	}
-	if out := errand(t, "", as(n, "olga", "audit", "--verb", "redrive")...); strings.Count(out, "signup-") != 2 || !strings.Contains(out, "INC-17") {
+	if out := errand(t, "", as(n, "olga", "audit", "--verb", "redrive")...); strings.Count(out, "signup-") != 2 ||
+		!strings.Contains(out, "INC-17") {
 		t.Errorf("audit\n%s", out)
 	}
 	if got := n.Violations(); len(got) > 0 {
@@ -94,14 +103,16 @@ func TestRedriveShowsItsPlanAndDoesItWhenItIsTold(t *testing.T) {
 func TestCancelEndsWhatIsQueued(t *testing.T) {
 	t.Parallel()
 	n := shipped(t)
-	errand(t, "", as(n, "olga", "publish", "--send-anyway", "mandate.enroll.requested", "-f", "request_id=signup-1", "-f", "order_number=DD1")...)
-	misconfigured(t, "--why: must say why", as(n, "olga", "cancel", "signup-1")...)
+	errand(t, "", as(n, "olga", "publish", "--send-anyway", "mandate.enroll.requested", "-f", "request_id=signup-1", "-f",
+		"order_number=DD1")...)
+	misconfigured(t, "--why: is required", as(n, "olga", "cancel", "signup-1")...)
 	refused(t, "was never seen", as(n, "olga", "cancel", "signup-2", "--why", "withdrawn")...)
 	if out := errand(t, "", as(n, "olga", "cancel", "signup-1", "--why", "withdrawn")...); out != "mandate.enroll  signup-1 is cancelled\n" {
 		t.Errorf("%q", out)
 	}
 	refused(t, "has its outcome already: failed", as(n, "olga", "cancel", "signup-1", "--op", "enroll", "--why", "withdrawn")...)
-	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "failed: cancelled by olga: withdrawn") && !strings.Contains(out, "cancelled, cancelled by olga: withdrawn") {
+	if out := errand(t, "", as(n, "olga", "show", "signup-1")...); !strings.Contains(out, "failed: cancelled by olga: withdrawn") &&
+		!strings.Contains(out, "cancelled, cancelled by olga: withdrawn") {
 		t.Errorf("show\n%s", out)
 	}
 	if got := n.Violations(); len(got) > 0 {

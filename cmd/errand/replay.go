@@ -10,8 +10,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// run shows stored events in the order of time, then new ones until ctx ends, which is no
-// error.
+// run shows stored events in order of time, then new ones until ctx ends, which is not an error.
 func (f *follower) run(ctx context.Context, last uint64, show func(event)) error {
 	if err := f.history(ctx, last, show); err != nil {
 		return ended(ctx, err)
@@ -24,13 +23,13 @@ func (f *follower) run(ctx context.Context, last uint64, show func(event)) error
 	return nil
 }
 
-// news are the events that were stored since the last look, in the order of time. What
-// comes while it looks is left for the next one, so that a stream's order is kept.
+// news returns the events that were stored since the last call, in order of time. Events that arrive meanwhile wait for the
+// next call, so that each stream keeps its order.
 func (f *follower) news(ctx context.Context) (list []event) {
 	ends := map[string]uint64{}
 	for _, s := range f.sources {
 		end := bus.Scan{Stream: s.scan.Stream}
-		if _, known := ends[end.Stream]; !known && end.ToEnd(ctx, f.b.nc) == nil { // after an error it is asked again
+		if _, known := ends[end.Stream]; !known && end.ToEnd(ctx, f.b.nc) == nil { // tried again after an error
 			ends[end.Stream] = end.From
 		}
 	}
@@ -50,8 +49,7 @@ func (f *follower) news(ctx context.Context) (list []event) {
 	return list
 }
 
-// history shows the stored events of all streams together, oldest first; only the last
-// ones unless last is 0.
+// history shows the stored events of all streams together, oldest first, or only the last ones unless last is 0.
 func (f *follower) history(ctx context.Context, last uint64, show func(event)) error {
 	total := uint64(0)
 	for _, s := range f.sources {
@@ -79,7 +77,7 @@ func (f *follower) history(ctx context.Context, last uint64, show func(event)) e
 	}
 }
 
-// advance replaces the head by the next message, if there is one.
+// advance replaces the head by the next message, if any.
 func (s *source) advance(ctx context.Context, b broker, shown bool) error {
 	if shown {
 		s.past--
@@ -88,20 +86,19 @@ func (s *source) advance(ctx context.Context, b broker, shown bool) error {
 		return nil
 	}
 	e, left, err := s.next(ctx, b)
-	s.head, s.past = e, min(s.past, left) // some may have been removed meanwhile
+	s.head, s.past = e, min(s.past, left) // some may have been removed
 	return err
 }
 
-// lookedForRemoved is how often a server must say that there is no more, where there was,
-// until that counts: a replica that lags says it too.
-const lookedForRemoved = 10
+// maxEmpty is how many empty answers in a row mean that messages were removed. A replica that lags gives some too.
+const maxEmpty = 10
 
-// next returns the next message, and the number of messages from it on: 0 when there was one
-// and was removed. It waits while no server answers: the connection reports that.
+// next returns the next message, and how many messages there are from it on: 0 if they were removed. It waits while no
+// server answers, which the connection reports.
 func (s *source) next(ctx context.Context, b broker) (event, uint64, error) {
 	e, _, there := s.peek(ctx, b)
 	for ; !there; e, _, there = s.peek(ctx, b) {
-		if s.empty >= lookedForRemoved {
+		if s.empty >= maxEmpty {
 			return event{}, 0, nil
 		}
 		if !retry.Pause(ctx, retry.Follow) {
@@ -113,12 +110,12 @@ func (s *source) next(ctx context.Context, b broker) (event, uint64, error) {
 	return e, pending + 1, nil
 }
 
-// peek returns the next message and its sequence, if there is one by now.
+// peek returns the next message and its sequence, if it is stored yet.
 func (s *source) peek(ctx context.Context, b broker) (e event, sequence uint64, there bool) {
 	if len(s.page) == 0 {
 		page, err := s.scan.Next(ctx, b.nc)
 		switch {
-		case err != nil: // it is asked again
+		case err != nil: // tried again
 		case len(page) == 0:
 			s.empty++
 		default:
@@ -132,12 +129,12 @@ func (s *source) peek(ctx context.Context, b broker) (e event, sequence uint64, 
 	return event{at: m.Time, subject: m.Subject, header: m.Header, data: m.Data}, m.Sequence, true
 }
 
-// elsewhere reports whether another source of the same stream shows the event.
+// elsewhere reports whether an earlier source shows the event.
 func (s *source) elsewhere(e event) bool {
 	return slices.ContainsFunc(s.earlier, func(pattern string) bool { return messages.MatchSubject(pattern, e.subject) })
 }
 
-// ended returns err, unless it only says that ctx ended.
+// ended returns err unless it only says that ctx ended.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return nil

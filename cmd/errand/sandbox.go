@@ -10,20 +10,19 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/programs"
 	"errand/internal/sandbox"
 )
 
 // standIn serves the sandbox.
 type standIn struct {
 	Addr           string   `env:"SANDBOX_ADDR" default:"127.0.0.1:8085" help:"Address to listen on."`
-	PublicURL      string   `env:"SANDBOX_PUBLIC_URL" placeholder:"URL" help:"Scheme and host of URLs in answers; default: the host of each request."`
-	Hosts          []string `env:"SANDBOX_HOSTS" placeholder:"NAME" help:"Host names, separated by commas, under which /_sandbox/ may be called; addresses, localhost and the host of --public-url always may."`
+	PublicURL      string   `env:"SANDBOX_PUBLIC_URL" placeholder:"URL" help:"Scheme and host of URLs in answers; default: as each request."`
+	Hosts          []string `env:"SANDBOX_HOSTS" placeholder:"NAME" help:"More host names for /_sandbox/, comma-separated."`
 	MandateToken   string   `env:"SANDBOX_MANDATE_TOKEN" help:"The only access token that is accepted; default: any."`
 	PortalKey      string   `env:"SANDBOX_PORTAL_KEY" help:"The only portal key that is accepted; default: any."`
 	ChecksumSecret string   `env:"SANDBOX_CHECKSUM_SECRET" help:"Secret to verify checksums and sign callbacks."`
 	MailKey        string   `env:"SANDBOX_MAIL_KEY" help:"The only API key that is accepted; default: any."`
-	Seed           uint64   `env:"SANDBOX_SEED" default:"1" help:"Seed of all randomness: the same seed gives the same bounces and deferrals."`
+	Seed           uint64   `env:"SANDBOX_SEED" default:"1" help:"Seed of bounces and deferrals."`
 	AllowCallbacks bool     `env:"SANDBOX_ALLOW_CALLBACKS" help:"Allow callbacks to hosts other than this machine."`
 	Lean           bool     `env:"SANDBOX_LEAN" help:"Keep counts instead of bodies, for millions of calls."`
 	Quiet          bool     `env:"SANDBOX_QUIET" short:"q" help:"Do not log faults, callbacks and decisions."`
@@ -44,11 +43,9 @@ Examples:
 }
 
 // Run serves until ctx ends.
-func (s *standIn) Run(ctx context.Context) error { return s.run(ctx, standard()) }
-
-func (s *standIn) run(ctx context.Context, c console) error {
+func (s *standIn) Run(ctx context.Context, c console) error {
 	if u, err := url.Parse(s.PublicURL); s.PublicURL != "" && (err != nil || u.Host == "") {
-		return &programs.Invalid{Variable: "SANDBOX_PUBLIC_URL", Problem: "must have a scheme and a host, such as https://sandbox.example.com"}
+		return invalid("SANDBOX_PUBLIC_URL", "must have a scheme and a host, such as https://sandbox.example.com")
 	}
 	options := sandbox.Options{MandateToken: s.MandateToken, PortalKey: s.PortalKey, ChecksumSecret: s.ChecksumSecret, MailKey: s.MailKey,
 		PublicURL: s.PublicURL, Hosts: s.Hosts, Seed: s.Seed, Lean: s.Lean, AllowCallbacks: s.AllowCallbacks}
@@ -59,29 +56,30 @@ func (s *standIn) run(ctx context.Context, c console) error {
 	}
 	err := sandbox.Serve(ctx, s.Addr, options, func(base string) { s.greet(c, base) })
 	if listen, ok := errors.AsType[*net.OpError](err); ok && listen.Op == "listen" {
-		return &programs.Invalid{Variable: "SANDBOX_ADDR", Problem: listen.Error()}
+		return invalid("SANDBOX_ADDR", "%s", listen.Error())
 	}
 	return err
 }
 
-// greet prints what a person needs to use the sandbox.
+// greet prints how to use the sandbox.
 func (s *standIn) greet(c console, base string) {
 	base = cmp.Or(strings.TrimRight(s.PublicURL, "/"), reachable(base))
 	what := func(given string) string {
 		if given == "" {
-			return "any that is not empty"
+			return "any non-empty text"
 		}
 		return given
 	}
-	fmt.Fprintf(c.out, "e-mandate service  %s/v3/mandates   access token: %s   portal key: %s\n", base, what(s.MandateToken), what(s.PortalKey))
+	fmt.Fprintf(c.out, "e-mandate service  %s/v3/mandates   access token: %s   portal key: %s\n", base, what(s.MandateToken),
+		what(s.PortalKey))
 	fmt.Fprintf(c.out, "email service      %s/api/v0/messages   key: %s\n", base, what(s.MailKey))
 	fmt.Fprintf(c.out, "pages              %s/   %s/mail\n", base, base)
 	fmt.Fprintf(c.out, "faults, settings   %s/_sandbox/help\n", base)
 	fmt.Fprintf(c.out, "\nFor the programs:\n\n%s\n", indented(strings.Join(s.environment(base), "\n")))
-	fmt.Fprintln(c.out, "Ctrl-C ends it.")
+	fmt.Fprintln(c.out, "Ctrl-C stops it.")
 }
 
-// environment returns the variables with which the programs use the sandbox.
+// environment returns the variables for programs that use the sandbox.
 func (s *standIn) environment(base string) []string {
 	lines := []string{
 		"export MANDATE_API_URL=" + base,

@@ -8,14 +8,13 @@ import (
 	"text/tabwriter"
 
 	"errand/docs/schemas"
-	"errand/internal/programs"
 	"errand/internal/typo"
 	"errand/pkg/messages"
 )
 
-// schema prints what a body must be.
+// schema prints the schema of a body.
 type schema struct {
-	Subject string `arg:"" optional:"" help:"Subject, with an id or without; default: list all."`
+	Subject string `arg:"" optional:"" help:"Subject, with or without an id; default: list all."`
 }
 
 // Help is shown by --help in addition to the flags.
@@ -28,13 +27,11 @@ Examples:
     errand schema mail.send.requested
     errand schema mandate.enroll.failed.enroll-signup-4711 | jq .properties.reason.enum
 
-Schemas of requests are closed: other members are refused. Schemas of events are open: a later version has more members, so ignore those that you do not know.`
+Schemas of requests are closed: other members are refused. Schemas of events are open: ignore unknown members, as later versions have more.`
 }
 
 // Run prints the schema.
-func (s *schema) Run(ctx context.Context) error { return s.run(ctx, standard()) }
-
-func (s *schema) run(_ context.Context, c console) error {
+func (s *schema) Run(_ context.Context, c console) error {
 	subjects, err := schemas.Subjects()
 	if err != nil {
 		return err
@@ -45,13 +42,13 @@ func (s *schema) run(_ context.Context, c console) error {
 	parsed := messages.ParseSubject(s.Subject)
 	text, err := schemas.Files.ReadFile(parsed.Operation.Subject(parsed.State, "") + ".json")
 	if err != nil {
-		return &programs.Invalid{Variable: "SUBJECT", Problem: fmt.Sprintf("%q has no schema%s; errand schema lists those that have", s.Subject, typo.DidYouMean(s.Subject, subjects))}
+		return invalid("SUBJECT", "must have a schema (errand schema lists them), got %q%s", s.Subject, typo.DidYouMean(s.Subject, subjects))
 	}
 	_, err = c.out.Write(text)
 	return err
 }
 
-// listSchemas lists the subjects, and what is published there.
+// listSchemas lists the subjects and what they are for.
 func listSchemas(c console, subjects []string) error {
 	columns := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, subject := range subjects {

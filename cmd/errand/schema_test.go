@@ -31,7 +31,8 @@ func TestSubjectsWithASchemaAreListedWithWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	list := errand(t, "", "schema")
 	lines := strings.Split(strings.TrimSpace(list), "\n")
-	for _, want := range []string{messages.Send.Requested(), messages.Enroll.Subject(messages.Uncertain, ""), messages.Log.Subject(messages.Marked, "")} {
+	for _, want := range []string{messages.Send.Requested(), messages.Enroll.Subject(messages.Uncertain, ""),
+		messages.Log.Subject(messages.Marked, "")} {
 		if !strings.Contains(list, want+" ") {
 			t.Errorf("%s is not listed:\n%s", want, list)
 		}
@@ -45,7 +46,7 @@ func TestSubjectsWithASchemaAreListedWithWhatTheyAre(t *testing.T) {
 
 func TestAMistypedSubjectIsAnsweredWithTheOneThatWasMeant(t *testing.T) {
 	t.Parallel()
-	misconfigured(t, `"mail.send.requsted" has no schema: did you mean mail.send.requested?`, "schema", "mail.send.requsted")
+	misconfigured(t, `got "mail.send.requsted": did you mean mail.send.requested?`, "schema", "mail.send.requsted")
 	misconfigured(t, "did you mean mandate.enroll.failed?", "schema", "mandate.enrol.failed")
-	misconfigured(t, `"../go.mod" has no schema; errand schema lists`, "schema", "../go.mod")
+	misconfigured(t, `must have a schema (errand schema lists them), got "../go.mod"`, "schema", "../go.mod")
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"errand/internal/oncall/inspect"
-	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -19,30 +18,28 @@ type show struct {
 	NATS access `embed:"" group:"nats"`
 	output
 	ID     string `arg:"" name:"id" help:"The request id."`
-	Follow bool   `short:"f" help:"Then show its new events, until it has an outcome or Ctrl-C."`
+	Follow bool   `short:"f" help:"Then show new events until there is an outcome."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*show) Help() string {
-	return `Shows what became of a request: where it is now (also while it is queued), its events, those of its batches, what the sending log says of its mail, what became of its mandate (applications, deductions and callbacks, without the payer's data), its dead letters. The exit status is 1 when nothing is known of it.
+	return `Shows the state of a request, its events and its batches', its mail's rows in the sending log, the applications, deductions and callbacks of its mandate (without the payer's data), and its dead letters. The exit status is 1 if nothing is known of it.
 
 Examples:
 
     errand show enroll-signup-4711
     errand show send-invoice-17 --follow
     errand show enroll-signup-4711 -o json | jq '.[0].events[-1].body'
-    errand show MANDATE_REQUESTS-4711    # a request without an id of its own`
+    errand show MANDATE_REQUESTS-4711    # a request that was published without an id`
 }
 
-// Run shows it.
-func (s *show) Run(ctx context.Context) error { return s.run(ctx, standard()) }
-
-func (s *show) run(ctx context.Context, c console) error {
+// Run shows the request.
+func (s *show) Run(ctx context.Context, c console) error {
 	switch {
 	case !messages.IsID(s.ID):
-		return &programs.Invalid{Variable: "ID", Problem: fmt.Sprintf("%q can be no request id: those are up to 64 letters, digits, - and _", s.ID)}
+		return invalid("ID", "must be a request id: up to 64 letters, digits, - and _, got %q", s.ID)
 	case s.Follow && (s.Watch || s.Output != "table"):
-		return &programs.Invalid{Variable: "--follow", Problem: "is for a table alone, and not with --watch"}
+		return invalid("--follow", "must not be used with --watch or -o")
 	}
 	b, err := s.NATS.open(ctx, "show", c)
 	if err != nil {
@@ -78,7 +75,7 @@ func (s *show) run(ctx context.Context, c console) error {
 	return nil
 }
 
-// goOn shows new events of the request until it has an outcome.
+// goOn shows new events until the request has an outcome.
 func (s *show) goOn(ctx context.Context, f *follower, c console) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -94,7 +91,7 @@ func (s *show) goOn(ctx context.Context, f *follower, c console) error {
 func (s *show) write(c console, stories []inspect.Story, now time.Time) {
 	l := listing{whole: stories}
 	for _, story := range stories {
-		l.names, l.values = append(l.names, story.RequestID), append(l.values, story)
+		l.add(story.RequestID, story)
 	}
 	if s.Output != "table" {
 		s.show(c, l)
@@ -108,7 +105,7 @@ func (s *show) write(c console, stories []inspect.Story, now time.Time) {
 	}
 }
 
-// shownDeliveries is how many events of the sending log are shown in a table.
+// shownDeliveries is the maximum number of rows of the sending log in a table.
 const shownDeliveries = 20
 
 // writeStory writes a story for people.
@@ -145,7 +142,8 @@ func writeStory(c console, s inspect.Story, now time.Time) {
 	}
 	var dead [][]cell
 	for _, d := range s.Dead {
-		dead = append(dead, []cell{{stamp(d.Time.Time, now), dim}, cellOf(strconv.FormatUint(d.Sequence, 10)), cellOf(fmt.Sprintf("%s, %s: errand dead show %d", d.Reason, bytesOf(int64(d.Bytes)), d.Sequence))})
+		dead = append(dead, []cell{{stamp(d.Time.Time, now), dim}, numberCell(d.Sequence),
+			cellOf(fmt.Sprintf("%s, %s: errand dead show %d", d.Reason, bytesOf(int64(d.Bytes)), d.Sequence))})
 	}
 	part("Dead letters", dead)
 }
@@ -166,7 +164,7 @@ func eventRows(events []inspect.Event, now time.Time) (rows [][]cell) {
 	return rows
 }
 
-// patternsOf are the subjects of a request's events, and of its mail's.
+// patternsOf returns the subjects of the events of a request, its mail and its mandate.
 func patternsOf(id string) []string {
 	return []string{"mandate.*.*." + id, "mail.send.*." + id, "mail.account.*." + id, "mail.batch.*." + id + ".*", "mail.delivery.*." + id}
 }

@@ -12,7 +12,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// status shows how everything is now.
+// status shows the state of everything.
 type status struct {
 	NATS access `embed:"" group:"nats"`
 	output
@@ -20,7 +20,7 @@ type status struct {
 
 // Help is shown by --help in addition to the flags.
 func (*status) Help() string {
-	return `Shows on one screen what is wrong, which programs answer and what they hold, what waits in the queues, what came of requests in the last hour, how far the sending log and the transaction list are read, and how full NATS is. The exit status is 1 when something is wrong.
+	return `Shows on one screen what is wrong, which programs answer and what they hold, what waits in the queues, the outcomes of the last hour, how far the sending log and the transaction list are read, and how full NATS is. The exit status is 1 if something is wrong.
 
 Examples:
 
@@ -30,9 +30,7 @@ Examples:
 }
 
 // Run shows the status.
-func (s *status) Run(ctx context.Context) error { return s.run(ctx, standard()) }
-
-func (s *status) run(ctx context.Context, c console) error {
+func (s *status) Run(ctx context.Context, c console) error {
 	return s.read(ctx, s.NATS, "status", c, func(b broker, c console, now time.Time) error {
 		found, err := b.reader().Status(ctx, now)
 		if err != nil {
@@ -42,11 +40,11 @@ func (s *status) run(ctx context.Context, c console) error {
 	})
 }
 
-// write shows a status; an error: something is wrong.
+// write shows a status. It returns an error if something is wrong.
 func (s *status) write(c console, found inspect.Status) error {
 	l := listing{whole: found}
 	for _, p := range found.Problems {
-		l.values, l.names = append(l.values, p), append(l.names, p.Where+": "+p.What)
+		l.add(p.Where+": "+p.What, p)
 	}
 	if s.Output == "table" {
 		screen(c, found)
@@ -94,7 +92,7 @@ func screen(c console, s inspect.Status) {
 	}
 }
 
-// transactionsRead is how far the transaction list is read: its newest records, and all of it.
+// transactionsRead says how far the transaction list is read: its newest records, and all of it.
 func transactionsRead(s inspect.Status, now time.Time) string {
 	p, text := s.Transactions, "no transaction-poller answers"
 	switch {
@@ -137,19 +135,20 @@ func queueRows(queues []inspect.Queue, now time.Time) (rows [][]cell) {
 		if q.Taken == 0 {
 			oldest = nil
 		}
-		rows = append(rows, []cell{cellOf(string(q.Operation)), cellOf(fmt.Sprint(q.Untaken)), cellOf(since(q.FirstFree, now)),
-			cellOf(fmt.Sprint(q.Taken)), cellOf(since(oldest, now)), cellOf(fmt.Sprint(q.Pulls)), state})
+		rows = append(rows, []cell{cellOf(q.Operation), numberCell(q.Untaken), cellOf(since(q.FirstFree, now)),
+			numberCell(q.Taken), cellOf(since(oldest, now)), numberCell(q.Pulls), state})
 	}
 	return rows
 }
 
-// goodStates are the final states of requests that did what they were for.
+// goodStates are the final states of successful requests.
 var goodStates = []messages.State{messages.Succeeded, messages.Listed, messages.Accepted, messages.Reported}
 
 func outcomeRows(outcomes []inspect.Outcome) (rows [][]cell) {
-	columns := [][]messages.State{goodStates, {messages.Failed}, {messages.Uncertain}, {messages.Partial}, {messages.Deferred}, {messages.Resolved}}
+	columns := [][]messages.State{goodStates, {messages.Failed}, {messages.Uncertain}, {messages.Partial}, {messages.Deferred},
+		{messages.Resolved}}
 	for _, op := range inspect.Operations {
-		row := []cell{cellOf(string(op))}
+		row := []cell{cellOf(op)}
 		for _, states := range columns {
 			row = append(row, count(outcomes, op, states))
 		}
@@ -158,7 +157,7 @@ func outcomeRows(outcomes []inspect.Outcome) (rows [][]cell) {
 	return rows
 }
 
-// count is how often an operation came into some states; "" where it cannot.
+// count returns how often requests of an operation reached some states, "" if they cannot.
 func count(outcomes []inspect.Outcome, op messages.Operation, states []messages.State) cell {
 	sum, known := uint64(0), false
 	as := plain
@@ -181,9 +180,11 @@ func count(outcomes []inspect.Outcome, op messages.Operation, states []messages.
 
 func streamRows(s inspect.Status) (rows [][]cell) {
 	for _, st := range s.Streams {
-		rows = append(rows, []cell{cellOf(st.Name), cellOf(fmt.Sprint(st.Messages)), cellOf(bytesOf(int64(st.Bytes))), cellOf(limitOf(st.MaxBytes)), cellOf(fmt.Sprintf("%d/%d", st.Current, st.Replicas)), cellOf(stamp(st.Created.Time, s.At.Time))})
+		rows = append(rows, []cell{cellOf(st.Name), numberCell(st.Messages), cellOf(bytesOf(int64(st.Bytes))), cellOf(limitOf(st.MaxBytes)),
+			cellOf(fmt.Sprintf("%d/%d", st.Current, st.Replicas)), cellOf(stamp(st.Created.Time, s.At.Time))})
 	}
-	return append(rows, []cell{cellOf("all of the account"), cellOf(""), cellOf(bytesOf(int64(s.Storage.Bytes))), cellOf(limitOf(s.Storage.Limit)), cellOf(""), cellOf("")})
+	return append(rows, []cell{cellOf("all of the account"), {}, cellOf(bytesOf(int64(s.Storage.Bytes))), cellOf(limitOf(s.Storage.Limit)), {},
+		{}})
 }
 
 func limitOf(n int64) string {
@@ -193,7 +194,7 @@ func limitOf(n int64) string {
 	return bytesOf(n)
 }
 
-// bytesOf is a size with a unit.
+// bytesOf returns a size with a unit.
 func bytesOf(n int64) string {
 	size, unit := float64(n), "B"
 	for _, next := range []string{"K", "M", "G", "T"} {

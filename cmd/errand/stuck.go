@@ -8,21 +8,20 @@ import (
 	"time"
 
 	"errand/internal/oncall/inspect"
-	"errand/internal/programs"
 )
 
-// stuck shows what waits, and why.
+// stuck shows requests without an outcome, and why they wait.
 type stuck struct {
 	NATS access `embed:"" group:"nats"`
 	output
-	Older time.Duration `default:"1m" help:"Requests that were published longer ago."`
-	Limit int           `default:"1000" help:"Look at the oldest so many of each queue."`
-	All   bool          `help:"Show each request; default: the oldest 20."`
+	Older time.Duration `default:"1m" help:"Only requests that are older."`
+	Limit int           `default:"1000" help:"Read the oldest N of each queue."`
+	All   bool          `help:"Show all requests; default: the oldest 20."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*stuck) Help() string {
-	return `Shows the requests that have no outcome yet, from the oldest on, and why they wait: nobody took them, the operation is held or paused, they are deferred, or their worker is gone.
+	return `Shows requests without an outcome, oldest first, and why they wait: no worker has taken them, the operation is held or paused, they are deferred, or their worker is gone.
 
 Examples:
 
@@ -33,11 +32,9 @@ Examples:
 }
 
 // Run shows them.
-func (s *stuck) Run(ctx context.Context) error { return s.run(ctx, standard()) }
-
-func (s *stuck) run(ctx context.Context, c console) error {
+func (s *stuck) Run(ctx context.Context, c console) error {
 	if s.Limit < 1 {
-		return &programs.Invalid{Variable: "--limit", Problem: "must be positive"}
+		return invalid("--limit", "must be positive")
 	}
 	return s.read(ctx, s.NATS, "stuck", c, func(b broker, c console, now time.Time) error {
 		found, err := b.reader().Stuck(ctx, now.Add(-s.Older), s.Limit, now)
@@ -49,22 +46,23 @@ func (s *stuck) run(ctx context.Context, c console) error {
 	})
 }
 
-// shownStuck is how many requests are shown where not all are asked for.
+// shownStuck is how many requests are shown without --all.
 const shownStuck = 20
 
 func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
 	l := listing{whole: found}
 	rows := [][]cell{}
 	for _, o := range found.Requests {
-		l.names, l.values = append(l.names, o.RequestID), append(l.values, o)
+		l.add(o.RequestID, o)
 		if s.All || len(rows) < shownStuck {
 			place := ""
 			if o.Place > 0 {
 				place = strconv.FormatUint(o.Place, 10)
 			}
-			cause := slices.IndexFunc(found.Causes, func(c inspect.Cause) bool { return c.Why == o.Why && c.Operation == o.Operation })
+			same := func(c inspect.Cause) bool { return c.Why == o.Why && c.Operation == o.Operation }
+			cause := slices.IndexFunc(found.Causes, same)
 			rows = append(rows, []cell{{since(&o.Published, now), dim}, cellOf(inspect.Short(o.Operation)), stateCell(o.State),
-				cellOf(place), cellOf(until(o.Next, now)), cellOf(strconv.Itoa(cause + 1)), cellOf(o.RequestID)})
+				cellOf(place), cellOf(until(o.Next, now)), numberCell(cause + 1), cellOf(o.RequestID)})
 		}
 	}
 	if s.Output != "table" {
@@ -72,13 +70,13 @@ func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
 		return
 	}
 	if len(found.Requests) == 0 {
-		fmt.Fprintf(c.out, "Nothing waits for longer than %s.\n", inspect.Span(s.Older))
+		fmt.Fprintf(c.out, "No request has waited longer than %s.\n", inspect.Span(s.Older))
 		return
 	}
 	var causes [][]cell
 	for i, cause := range found.Causes {
-		causes = append(causes, []cell{cellOf(strconv.Itoa(i + 1)), cellOf(strconv.Itoa(cause.Count)), cellOf(inspect.Short(cause.Operation)), {since(&cause.Oldest, now), dim},
-			cellOf(until(cause.Next, now)), cellOf(cause.Why)})
+		causes = append(causes, []cell{numberCell(i + 1), numberCell(cause.Count), cellOf(inspect.Short(cause.Operation)),
+			{since(&cause.Oldest, now), dim}, cellOf(until(cause.Next, now)), cellOf(cause.Why)})
 	}
 	c.table([]string{"#", "COUNT", "OPERATION", "OLDEST", "NEXT", "WHY"}, causes)
 	fmt.Fprintln(c.out)
@@ -87,6 +85,6 @@ func (s *stuck) write(c console, found inspect.Stuck, now time.Time) {
 		fmt.Fprintf(c.out, "and %d more (--all)\n", left)
 	}
 	if uint64(found.Looked) < found.Total {
-		fmt.Fprintf(c.out, "The oldest %d of %d in the queues were looked at (--limit).\n", found.Looked, found.Total)
+		fmt.Fprintf(c.out, "Only the oldest %d of %d in the queues were read (--limit).\n", found.Looked, found.Total)
 	}
 }

@@ -14,8 +14,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// waiting waits for the outcome of a published request and prints it. What is known in the
-// meantime goes to standard error.
+// waiting waits for the outcome of a published request and prints it. Until then it reports the status on standard error.
 type waiting struct {
 	b         broker
 	receipt   client.Receipt
@@ -26,13 +25,13 @@ type waiting struct {
 	denied    bool // this user may not ask the queue
 }
 
-// Exit statuses of errand publish --wait, beside those of every command.
+// Exit statuses of errand publish --wait, in addition to 0, 1 and 2.
 const (
 	exitUnsure  = 3 // uncertain or partial
 	exitNotDone = 4 // no outcome in time
 )
 
-// firstStatus and nextStatus are how long there is silence about a request without outcome.
+// firstStatus and nextStatus are the pauses between reports.
 const (
 	firstStatus = time.Second
 	nextStatus  = 5 * time.Second
@@ -50,7 +49,8 @@ func (w *waiting) run(ctx context.Context) error {
 		case err == nil:
 			return w.show(ctx, outcome)
 		case errors.Is(err, client.ErrNoEvents):
-			return &programs.Exit{Status: exitNotDone, Err: fmt.Errorf("%s is published, but its outcome cannot be read: %w", w.receipt.RequestID, unreadable(bus.ErrNoStream))}
+			err = fmt.Errorf("%s is published, but its outcome cannot be read: %w", w.receipt.RequestID, unreadable(bus.ErrNoStream))
+			return &programs.Exit{Status: exitNotDone, Err: err}
 		case ctx.Err() != nil:
 			return w.notDone(ctx, said)
 		}
@@ -61,7 +61,7 @@ func (w *waiting) run(ctx context.Context) error {
 	}
 }
 
-// notDone says what is known of a request without an outcome.
+// notDone returns the error for a request without an outcome.
 func (w *waiting) notDone(ctx context.Context, said string) error {
 	after := fmt.Sprintf("no outcome within %v", w.timeout)
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -79,8 +79,7 @@ func (w *waiting) notDone(ctx context.Context, said string) error {
 		after, said, w.receipt.Operation.Filter(w.receipt.RequestID))}
 }
 
-// show prints the final event, and the records of a listing. The error is that of the
-// request.
+// show prints the final event, and the records of a listing. It returns the request's error.
 func (w *waiting) show(ctx context.Context, outcome client.Outcome) error {
 	e := outcome.About()
 	var records []json.RawMessage
@@ -106,8 +105,7 @@ func (w *waiting) show(ctx context.Context, outcome client.Outcome) error {
 	return verdict(outcome)
 }
 
-// records are those of the listing's pages. Older pages of another request with the same
-// id are left out.
+// records returns the records of the listing's pages, without older pages of other contents under the same id.
 func (w *waiting) records(ctx context.Context) (records []json.RawMessage, err error) {
 	records = []json.RawMessage{}
 	pages := bus.Scan{Stream: bus.MandateEvents, Filter: w.receipt.Operation.Subject(messages.Page, w.receipt.RequestID)}
@@ -121,8 +119,7 @@ func (w *waiting) records(ctx context.Context) (records []json.RawMessage, err e
 	return records, err
 }
 
-// verdict is nil for a good outcome, otherwise an error that says what went wrong, with the
-// status to exit with.
+// verdict returns nil for a good outcome, otherwise an error with the exit status.
 func verdict(outcome client.Outcome) error {
 	op := outcome.About().Operation
 	why := func(reason messages.Reason, message string) string {
@@ -151,7 +148,7 @@ func verdict(outcome client.Outcome) error {
 	return fmt.Errorf("%s ended %s", op, outcome.About().State)
 }
 
-// pretty indents JSON and escapes what is not printable; other data is only made printable.
+// pretty indents JSON and escapes characters that are not printable. Other data is only made printable.
 func pretty(data []byte) string {
 	var b bytes.Buffer
 	if json.Indent(&b, data, "", "  ") != nil {

@@ -39,10 +39,10 @@ func TestWaitDoesNotSayThatAProgramHasWhatItSettled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, 4, "a program took it", first...)
+	wantExit(t, 4, "a worker has taken it", first...)
 	answer(t, js, "mail.send.failed.aba", fmt.Sprintf(`{"fingerprint":%q}`, "the correction's"))
 	if err := m.DoubleAck(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, 4, "a program settled it before", first...)
+	wantExit(t, 4, "it was settled before", first...)
 }

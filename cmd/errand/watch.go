@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"errand/internal/programs"
 	"errand/pkg/messages"
 )
 
@@ -18,14 +17,13 @@ type watch struct {
 	NATS access `embed:"" group:"nats"`
 
 	Pattern []string `arg:"" optional:"" help:"Request ids, or subjects with * and > as in NATS; default: all events."`
-	Since   when     `placeholder:"TIME" help:"Begin with the events since then: 90m, 24h, 3d, or a date such as 2026-01-31 or 2026-01-31T08:00." xor:"past"`
-	Last    uint64   `placeholder:"N" help:"Begin with the last N events." xor:"past"`
+	Since   when     `placeholder:"TIME" help:"Start with events since then: 90m, 24h, 3d, or a date such as 2026-01-31." xor:"past"`
+	Last    uint64   `placeholder:"N" help:"Start with the last N events." xor:"past"`
 	JSON    bool     `help:"One JSON object per line: time, subject, headers, body."`
 	Exit    bool     `help:"Exit after the stored events."`
 }
 
-// everything is what interests a person. The log-poller's own records, mail.log.>, are
-// shown only on request.
+// everything is what interests a person; mail.log.> has the log-poller's records.
 var everything = []string{"mandate.*.*.*", "mail.send.>", "mail.batch.>", "mail.account.>", "mail.delivery.>"}
 
 // Help is shown by --help in addition to the flags.
@@ -41,13 +39,11 @@ Examples:
     errand watch --last 20 --exit 'dead.>'
     errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
 
-Subjects are <domain>.<operation>.<state>.<request id>. Requests themselves are not shown: what becomes of one is, from its first event on. The log-poller's own records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names them.`
+Subjects are <domain>.<operation>.<state>.<request id>. Requests are not shown, only their events. The log-poller's records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names them.`
 }
 
 // Run shows events until ctx ends.
-func (w *watch) Run(ctx context.Context) error { return w.run(ctx, standard()) }
-
-func (w *watch) run(ctx context.Context, c console) error {
+func (w *watch) Run(ctx context.Context, c console) error {
 	var patterns []string
 	for _, pattern := range w.Pattern {
 		if messages.IsID(pattern) && pattern != "mandate" && pattern != "mail" && pattern != "dead" {
@@ -55,12 +51,12 @@ func (w *watch) run(ctx context.Context, c console) error {
 			continue
 		}
 		if problem := badPattern(pattern); problem != "" {
-			return &programs.Invalid{Variable: "PATTERN", Problem: fmt.Sprintf("%q %s", pattern, problem)}
+			return invalid("PATTERN", "%q %s", pattern, problem)
 		}
 		patterns = append(patterns, pattern)
 	}
 	if w.Exit && !w.Since.isSet() && w.Last == 0 {
-		return &programs.Invalid{Variable: "--exit", Problem: "needs --since or --last: otherwise there is nothing to show"}
+		return invalid("--exit", "requires --since or --last: otherwise there is nothing to show")
 	}
 	if len(patterns) == 0 {
 		patterns = everything
@@ -100,8 +96,7 @@ func withoutCovered(patterns []string) (list []string) {
 	return list
 }
 
-// eventLine is an event as JSON. A body that is not JSON becomes a string; several values of
-// one header are joined.
+// eventLine is an event as JSON. A body that is not JSON becomes a string; the values of a header are joined.
 type eventLine struct {
 	Time    messages.Time      `json:"time"`
 	Subject string             `json:"subject"`
@@ -121,7 +116,7 @@ func (e event) line() eventLine {
 	return line
 }
 
-// compact is a value as one line of JSON.
+// compact returns a value as one line of JSON.
 func compact(v any) string {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

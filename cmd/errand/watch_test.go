@@ -43,8 +43,10 @@ func TestWatchRefusesWhatItCannotShow(t *testing.T) {
 		what string
 		args []string
 	}{
-		{"neither a request id nor a NATS subject", []string{"mail..x"}}, {"neither a request id nor a NATS subject", []string{"mail.>.x"}}, {"neither a request id nor a NATS subject", []string{""}},
-		{"which are not shown", []string{"mandate.enroll.requested"}}, {"has the states", []string{"mail.send.succeeded.*"}}, {"did you mean 'mail.send.>'", []string{"mail.send"}},
+		{"neither a request id nor a NATS subject", []string{"mail..x"}}, {"neither a request id nor a NATS subject", []string{"mail.>.x"}},
+		{"neither a request id nor a NATS subject", []string{""}},
+		{"which are not shown", []string{"mandate.enroll.requested"}}, {"has the states", []string{"mail.send.succeeded.*"}},
+		{"did you mean 'mail.send.>'", []string{"mail.send"}},
 		{"only mail.batch has five parts", []string{"mail.send.failed.a.1"}}, {"matches no event", []string{"other.>"}},
 		{"--exit", []string{"--exit"}},
 	} {
@@ -54,7 +56,7 @@ func TestWatchRefusesWhatItCannotShow(t *testing.T) {
 		t.Errorf("a status that only the service knows: %s", why)
 	}
 	for _, since := range []string{"-1h", "0s", "3x", "yesterday", "2026-13-01", "-1d"} { // as for all errors of flags, the exit status is 2
-		failing(t, "neither a period such as 90m", "watch", "--since="+since)
+		failing(t, "must be a period such as 90m", "watch", "--since="+since)
 	}
 }
 
@@ -114,7 +116,8 @@ func TestWatchReplaysAllStreamsInTheOrderOfTime(t *testing.T) {
 		{[]string{"--since", "1h", "mail.send.*.id04"}, all[4:5]},
 		{[]string{"--since", "1h", "mail.delivery.>"}, nil},
 		{[]string{"--last", "3", "dead.>"}, nil},
-		{[]string{"--since", "1h", "mail.send.*.id04", "mail.*.accepted.*"}, slices.DeleteFunc(slices.Clone(all), func(s string) bool { return strings.HasPrefix(s, "mandate") })},
+		{[]string{"--since", "1h", "mail.send.*.id04", "mail.*.accepted.*"},
+			slices.DeleteFunc(slices.Clone(all), func(s string) bool { return strings.HasPrefix(s, "mandate") })},
 	} {
 		if diff := cmp.Diff(c.want, past(c.args...)); diff != "" {
 			t.Errorf("%q: %s", c.args, diff)
@@ -230,8 +233,10 @@ func controls(text string) bool {
 func TestNothingThatIsShownControlsTheTerminal(t *testing.T) {
 	t.Parallel()
 	n, js := provisioned(t)
-	body := "{\"request_id\":\"a\",\"reason\":\"refused\",\"message\":\"" + hostile[5:] + "\\u001b\",\"" + hostile[5:] + "\":1,\"fields\":{\"" + hostile[5:] + "\":[]}}"
-	for subject, data := range map[string]string{"mail.send.failed.a": body, "mail.send.failed.b": hostile, "mail.send.failed.x\u202e\u009b": body} {
+	body := "{\"request_id\":\"a\",\"reason\":\"refused\",\"message\":\"" + hostile[5:] + "\\u001b\",\"" + hostile[5:] +
+		"\":1,\"fields\":{\"" + hostile[5:] + "\":[]}}"
+	for subject, data := range map[string]string{"mail.send.failed.a": body, "mail.send.failed.b": hostile,
+		"mail.send.failed.x\u202e\u009b": body} {
 		m := &nats.Msg{Subject: subject, Header: nats.Header{"ce-id": {hostile}}, Data: []byte(data)}
 		if _, err := js.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
@@ -324,11 +329,13 @@ func TestLinesShowTheMainFields(t *testing.T) {
 		}
 	}
 	l.today = at.AddDate(0, 0, 2)
-	if got, want := l.line(event{at: at, subject: "mail.send.failed.a"}), "01-02 03:04:05.006  mail.send.failed            a             0 bytes"; got != want {
+	if got, want := l.line(event{at: at, subject: "mail.send.failed.a"}),
+		"01-02 03:04:05.006  mail.send.failed            a             0 bytes"; got != want {
 		t.Errorf("of another day: got %s, want %s", got, want)
 	}
 	l.today = at
-	dead := event{at: at, subject: "dead.mail.send.requested", header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"}, "Errand-Request-Id": {"a"}}}
+	dead := event{at: at, subject: "dead.mail.send.requested", header: nats.Header{"Errand-Reason": {"refused"}, "Errand-Message": {"no"},
+		"Errand-Request-Id": {"a"}}}
 	if got, want := l.line(dead), "03:04:05.006  dead.mail.send.requested    a             reason=refused message=no"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -372,7 +379,8 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	js := userOf(t, n, "mail-consumer")
 	answer(t, js, "mail.account.reported.mine", `{"request_id":"mine"}`)
 	answer(t, js, "dead.mail.account.requested", `{}`)
-	if out := as("ann", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out, "mail.account.reported.mine") {
+	if out := as("ann", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out,
+		"mail.account.reported.mine") {
 		t.Errorf("she sees %q", out)
 	}
 	want := []string{"mail.account.reported.mine", "dead.mail.account.requested"}
@@ -381,7 +389,8 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	}
 	for _, user := range []string{"ann", "service", "producer"} {
 		var term terminal
-		err := term.errand(t.Context(), "", "publish", "mail.account.requested", "--wait", "--timeout", "200ms", "-f", "request_id=of-"+user, "--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret")
+		err := term.errand(t.Context(), "", "publish", "mail.account.requested", "--wait", "--timeout", "200ms", "-f", "request_id=of-"+user,
+			"--nats-url", n.URL, "--nats-user", user, "--nats-password", "secret")
 		exit, ok := errors.AsType[*programs.Exit](err)
 		if !ok || exit.Status != exitNotDone || user == "ann" != strings.Contains(err.Error(), "nobody consumes: no program asks for work") {
 			t.Errorf("%s: %v", user, err)
@@ -398,7 +407,8 @@ func TestTheToolWorksWithTheShippedUsers(t *testing.T) {
 	if out := as("service", "mirror", "service", "MAIL_EVENTS"); out != "nothing to change\n" {
 		t.Errorf("a second time: %q", out)
 	}
-	if out := as("service", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out, "mail.account.reported.mine") {
+	if out := as("service", "publish", "mail.account.requested", "--wait", "-f", "request_id=mine"); !strings.HasPrefix(out,
+		"mail.account.reported.mine") {
 		t.Errorf("the service sees %q", out)
 	}
 	for command, want := range map[string]string{"show mine": "reported, ", "find mine": "request id", "list": "reported"} {

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// when is a time in the past: so long ago (24h, 3d), or a date.
+// when is a time in the past: how long ago (24h, 3d), or a date.
 type when struct {
 	text string
 	ago  time.Duration
 	at   time.Time
 }
 
-// whenLayouts are the dates that a when may be, in the time zone of this machine unless
-// they name one.
-var whenLayouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly}
+// whenLayouts are the layouts of dates. Without a time zone a date is in this machine's.
+var whenLayouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, "2006-01-02 15:04", time.DateOnly}
 
 // UnmarshalText reads one.
 func (w *when) UnmarshalText(text []byte) error {
@@ -29,13 +28,13 @@ func (w *when) UnmarshalText(text []byte) error {
 	}
 	ago, err := parseAgo(w.text)
 	if err != nil || ago <= 0 {
-		return fmt.Errorf("%q is neither a period such as 90m, 24h or 3d, nor a date such as 2026-01-31 or 2026-01-31T08:00", w.text)
+		return fmt.Errorf("must be a period such as 90m, 24h or 3d, or a date such as 2026-01-31 or 2026-01-31T08:00, got %q", w.text)
 	}
 	w.ago = ago
 	return nil
 }
 
-// parseAgo is time.ParseDuration with days and weeks in front: 3d, 1w, 1d12h.
+// parseAgo is time.ParseDuration with weeks and days in front: 3d, 1w, 1d12h.
 func parseAgo(text string) (d time.Duration, err error) {
 	for _, unit := range []struct {
 		name string
@@ -63,7 +62,7 @@ func parseAgo(text string) (d time.Duration, err error) {
 // isSet reports whether one was given.
 func (w when) isSet() bool { return w.text != "" }
 
-// from is the time that it means at a moment; zero: none was given.
+// from returns the time, seen from now; zero if none was given.
 func (w when) from(now time.Time) time.Time {
 	if w.ago > 0 {
 		return now.Add(-w.ago)

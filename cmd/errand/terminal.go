@@ -11,18 +11,18 @@ import (
 	"golang.org/x/term"
 )
 
-// console is where a command reads and writes. Tests have their own.
+// console is where a command reads and writes.
 type console struct {
 	in          io.Reader
 	out, errs   io.Writer
-	interactive bool // a person reads out and can answer at in
-	piped       bool // in is a file or a pipe, so there may be something to read
+	interactive bool // a person reads out and can answer on in
+	piped       bool // in is a file or a pipe
 	redraws     bool // out is a terminal, where the last line can be redrawn
 	colour      bool
 	width       int // of the terminal, in characters
 }
 
-// standard is the process's own console. It respects NO_COLOR and TERM=dumb.
+// standard returns the process's console. It respects NO_COLOR and TERM=dumb.
 func standard() console {
 	terminal := func(f *os.File) bool { return isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd()) }
 	c := console{in: os.Stdin, out: os.Stdout, errs: os.Stderr, width: 80}
@@ -37,8 +37,7 @@ func standard() console {
 	return c
 }
 
-// warnings is a log that shows problems with NATS on the console: a lost connection, or
-// a missing permission, which would otherwise look like silence.
+// warnings returns a log that shows problems with NATS on the console: a lost connection or a missing permission.
 func (c console) warnings() zerolog.Logger {
 	return zerolog.New(zerolog.ConsoleWriter{Out: c.errs, TimeFormat: time.TimeOnly, NoColor: !c.colour}).
 		Level(zerolog.WarnLevel).With().Timestamp().Logger()
