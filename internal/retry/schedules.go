@@ -89,8 +89,6 @@ const (
 	TailEvery = time.Minute
 	// MarkEvery is how often an idle sweeper says how far it is.
 	MarkEvery = time.Hour
-	// MissingFor is for how long rows are looked for that a list counts and does not show.
-	MissingFor = time.Hour
 	// LeadStep is by how much the pause grows before the leadership is taken again.
 	LeadStep = 50 * time.Millisecond
 	// BatchStep is by how much it grows before a batch of events is stored again.

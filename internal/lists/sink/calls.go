@@ -15,10 +15,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// Requests gives the records of calls in MAIL_DELIVERIES and then the events in
-// MAIL_EVENTS, those since a time or those that it did not give before, up to the last
-// one of each. What the last ones are is asked of the streams' leaders, of the events
-// first: every outcome that is given comes with the record of its call.
+// Requests yields the records of calls in MAIL_DELIVERIES and then the events in MAIL_EVENTS, those since a time or since
+// the last reading, up to the last of each. It asks the streams' leaders for the last ones, first for the event: so every
+// outcome comes with the record of its call.
 func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[deliveries.Record, error] {
 	records := messages.Log.Subject(messages.Sent, ">")
 	return func(yield func(deliveries.Record, error) bool) {
@@ -38,9 +37,9 @@ func (d *Deliveries) Requests(ctx context.Context, since time.Time) iter.Seq2[de
 	}
 }
 
-// follow gives what r did not read yet up to end; false: an error was given, or no more
-// is wanted.
-func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Message, since time.Time, yield func(deliveries.Record, error) bool) bool {
+// follow yields what r did not read yet up to end; false means that it yielded an error, or that no more is wanted.
+func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, end bus.Message, since time.Time,
+	yield func(deliveries.Record, error) bool) bool {
 	complete, err := r.bodies(ctx, d.js, filters, end, since, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 		return yield(deliveries.Record{Subject: m.Subject(), Sequence: meta.Sequence.Stream, Body: m.Data()}, nil)
 	})

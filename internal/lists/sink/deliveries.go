@@ -3,7 +3,6 @@ package sink
 import (
 	"context"
 	"iter"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -22,18 +21,16 @@ type Deliveries struct {
 	sent, outcomes reader // see Requests
 }
 
-// New makes a sink over the connection that js and p share, and ends with it; source is
-// the ce-source of the events.
+// New makes a sink over the connection that js and p share; source is the ce-source of the events.
 func New(js jetstream.JetStream, p *bus.Publisher, source string) *Deliveries {
 	s := open(js, p, Events{Operation: messages.Log, Leadership: "mail.log.turn", Source: source, Identify: identify,
 		Filters: []string{messages.Delivery.Subject("*", "*")}})
 	d := &Deliveries{Store: s, sent: reader{stream: s.stream}, outcomes: reader{stream: bus.MailEvents}}
-	s.readers = append(s.readers, &d.sent, &d.outcomes) // these are read with the calls that they are of
+	s.readers = append(s.readers, &d.sent, &d.outcomes) // read again with the deliveries
 	return d
 }
 
-// identify names an event of the sending log. The id of a delivery event is its ce-id, by
-// which Learn knows it again.
+// identify names an event of the sending log. Learn recognizes a delivery by its ce-id.
 func identify(e messages.Event) (id, note string) {
 	switch b := e.Body.(type) {
 	case *messages.DeliveryBody:
@@ -49,7 +46,7 @@ func identify(e messages.Event) (id, note string) {
 	return "", ""
 }
 
-// Learn is that of the store, with what the events say of rows and requests.
+// Learn is the store's, with what the events say about rows and requests.
 func (d *Deliveries) Learn(ctx context.Context) iter.Seq2[deliveries.StoredEvent, error] {
 	return func(yield func(deliveries.StoredEvent, error) bool) {
 		for s, err := range d.Store.Learn(ctx) {
@@ -61,10 +58,11 @@ func (d *Deliveries) Learn(ctx context.Context) iter.Seq2[deliveries.StoredEvent
 	}
 }
 
-// parse reads the headers of an event; ok: it is about a row or a request.
+// parse reads the headers of an event; ok says that it is about a row or a request.
 func parse(s Stored) (e deliveries.StoredEvent, ok bool) {
-	e.At, e.State, e.Note = s.At, messages.StateOf(s.Subject), s.Note
-	if _, e.Request, ok = strings.Cut(s.Subject, "."+string(e.State)+"."); !ok {
+	subject := messages.ParseSubject(s.Subject)
+	e.At, e.State, e.Request, e.Note = s.At, subject.State, subject.ID, s.Note
+	if e.Request == "" {
 		return e, false
 	}
 	switch e.State {

@@ -12,21 +12,20 @@ import (
 	"errand/pkg/messages"
 )
 
-// headers is how many an event has; beyond 14 a map takes twice the room.
+// headers is how many an event has; beyond 14 a map takes twice the memory.
 const headers = 14
 
-// roomForHeaders is more than those of an event take.
+// roomForHeaders is more than an event's headers take.
 const roomForHeaders = 4 << 10
 
 // recipient is the header that says which recipient an event is about: see
 // deliveries.StoredEvent.
 const recipient = "Errand-Recipient"
 
-// errUnencodable means that there is no message for an event, and never will be.
+// errUnencodable means that an event can never be published.
 var errUnencodable = errors.New("an event cannot be encoded")
 
-// encoder makes the messages of events, one after the other in the same room: the
-// connection copies what it is given.
+// encoder makes the messages of events, one after the other in the same memory: the connection copies them.
 type encoder struct {
 	source string       // ce-source
 	limit  func() int64 // bytes of the largest message that the server takes
@@ -36,12 +35,12 @@ type encoder struct {
 	body     []byte
 }
 
-// encode makes the message of an event, which is good until the next one is made. There is no
-// Nats-Msg-Id: the fence keeps an event single, and the id would cost the server a tenth of its work.
+// encode makes the message of an event, which is valid until the next call. It has no Nats-Msg-Id: the fence keeps an event
+// single, and the id would cost the server a tenth of its work.
 func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
 	id, note := c.identify(e)
 	if id == "" {
-		return nil, fmt.Errorf("%w: %s is no event of this list", errUnencodable, e.Type())
+		return nil, fmt.Errorf("%w: %s is not an event of this list", errUnencodable, e.Type())
 	}
 	err := c.encodeBody(e)
 	for err == nil && int64(len(c.body))+roomForHeaders > c.limit() && messages.Abridge(e.Body) {
@@ -75,8 +74,8 @@ func (c *encoder) encodeBody(e messages.Event) (err error) {
 	return err
 }
 
-// appendDelivery appends what Encode gives for an event with that body, in a fifth of the
-// time: the row is not read again, as it comes from a decoder and is valid JSON.
+// appendDelivery appends what Encode returns for an event with that body, in a fifth of the time: the row comes from a
+// decoder, is valid JSON and is not read again.
 func appendDelivery(to []byte, b *messages.DeliveryBody) ([]byte, error) {
 	at, err := b.At.MarshalJSON()
 	if err != nil {
@@ -143,7 +142,7 @@ func spaced(row []byte) bool {
 	return false
 }
 
-// appendText appends a JSON string. What is not plain is left to encoding/json.
+// appendText appends a JSON string; encoding/json escapes what must be.
 func appendText(to []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {

@@ -13,9 +13,8 @@ import (
 	"errand/internal/retry"
 )
 
-// replay gives the events in the stream up to the message at last, which is on
-// Leadership; complete says that all of them were taken. An ordered consumer reads
-// headers only, and six times as fast as direct gets.
+// replay yields the events in the stream up to the message at last, which is on Leadership; complete says that all were
+// taken. An ordered consumer reads headers only, and six times as fast as direct gets.
 func (s *Store) replay(ctx context.Context, last uint64, yield func(Stored, error) bool) (complete bool, err error) {
 	if s.published.next == last {
 		s.published.next = last + 1
@@ -30,17 +29,20 @@ func (s *Store) replay(ctx context.Context, last uint64, yield func(Stored, erro
 	})
 }
 
-// reader reads a stream bit by bit, and never anything twice.
+// reader reads a stream in parts, and nothing twice.
 type reader struct {
 	stream string
-	next   uint64    // sequence from which on nothing was read yet; 0: nothing was read
-	at     time.Time // when what was read last was stored
-	since  time.Time // what was read reaches back to; zero: everything
+	next   uint64    // sequence of the first unread message; 0 before the first reading
+	at     time.Time // when the last read message was stored
+	since  time.Time // messages before it are not read; zero means that all are
 }
 
-// bodies gives what was not read yet up to end, of the messages under filters, those since a
-// time; complete says that all of them were taken.
-func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []string, end bus.Message, since time.Time, take func(jetstream.Msg, *jetstream.MsgMetadata) bool) (complete bool, err error) {
+// taker takes a message, and reports whether it wants more.
+type taker = func(jetstream.Msg, *jetstream.MsgMetadata) bool
+
+// bodies calls take with the unread messages under filters, since a time and up to end; complete says that all were taken.
+func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []string, end bus.Message, since time.Time,
+	take taker) (complete bool, err error) {
 	if end.Sequence+1 < r.next && end.Time.After(r.at) { // the stream was made again
 		r.next = 0
 	}
@@ -57,9 +59,9 @@ func (r *reader) bodies(ctx context.Context, js jetstream.JetStream, filters []s
 	return complete, err
 }
 
-// follow gives the messages that were not read yet up to the one at last, which cfg
-// lets through; complete says that all of them were taken.
-func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstream.OrderedConsumerConfig, last uint64, take func(jetstream.Msg, *jetstream.MsgMetadata) bool) (complete bool, err error) {
+// follow calls take with the unread messages up to the one at last, which cfg lets through; complete says that all were taken.
+func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstream.OrderedConsumerConfig, last uint64,
+	take taker) (complete bool, err error) {
 	if r.next > last {
 		return true, nil
 	}
@@ -68,7 +70,7 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 	case r.next > 0:
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, r.next
 	case !r.since.IsZero():
-		// The message at last may be fresh: a time after it would begin to read behind it.
+		// The message at last may be new: a time after it would start the reading behind it.
 		from := earliest(r.since, time.Now().Add(-time.Hour))
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
 	}
@@ -88,7 +90,7 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 		return false, err
 	}
 	defer it.Stop()
-	// The server that gives them may be gone and must be replaced.
+	// The server that sends them may be gone and must be replaced.
 	ctx, idle := context.WithCancelCause(ctx)
 	defer idle(nil)
 	timer := time.AfterFunc(retry.ReplayAnswer, func() { idle(context.DeadlineExceeded) })

@@ -100,4 +100,17 @@ func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
 		t.Errorf("%d events are learned, want the 3 that are left", len(got))
 	}
 	store(t, d, rows(3, 6))
+
+	// Now the copy is of after the last learning: what was stored since is known by its acknowledgements alone.
+	n.Stop()
+	copied = t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	restart()
+	store(t, d, rows(6, 9))
+	setBack()
+	if err := count(map[sweep.ID]int{}, d); !errors.Is(err, sweep.ErrReset) {
+		t.Errorf("Learn where only acknowledged events are gone: %v, want %v", err, sweep.ErrReset)
+	}
 }

@@ -1,12 +1,16 @@
-// Package sink stores the events of pollers in JetStream, and reads back what they need to
-// know.
+// Package sink stores the events of pollers in JetStream, and reads back what they need to know.
 //
 //	Learn ─► become the active publisher ─► read what was published up to there
 //	Publish ─► store events, each fenced on that leadership, several pages at once
-//	Kept ─► since when the stream has all that was published
+//	Kept ─► since when the stream has everything that was published
 //
-// A Store is that of any list; Deliveries is that of the sending log, which reads the records
-// of calls and the outcomes of requests too.
+// Store is for any list; Deliveries, of the sending log, also reads the records of calls and the outcomes of requests.
+//
+//	store.go         leadership, Learn, Kept         write.go   Publish, alone or in atomic batches
+//	replay.go        reading a stream once           encode.go  messages of events
+//	deliveries.go, calls.go, transactions.go         what the two lists add
+//
+// Whether NATS stored an event is decided in bus (bus.Writes); what an error of Publish means, in settle.
 package sink
 
 import (
@@ -27,24 +31,20 @@ import (
 	"errand/pkg/messages"
 )
 
-// Events are those of one list.
+// Events says what the events of a list are.
 type Events struct {
-	Operation messages.Operation // whose stream has them, and that its watermarks are of
-	// Leadership is the subject on which pollers become the active publisher. Every event is
-	// stored on condition that the last message there is still the publisher's own, whose
-	// sequence is its fencing token: from the moment another poller has written there nothing
-	// of the former one is stored any more, however long it was on its way. So whoever takes
-	// the leadership and then reads the stream up to its own message knows all that was ever
-	// published.
+	Operation messages.Operation // of the list's watermarks; its stream has all the events
+	// Leadership is the subject on which pollers become the active publisher. Every event is stored on condition that
+	// the last message there is still the publisher's, whose sequence is its fencing token: once another poller has
+	// written there, nothing of the former one is stored, however long it was on its way. So a poller that takes the
+	// leadership and reads the stream up to its message knows everything that was ever published.
 	//
-	// A fence on the stream's last sequence would not do: of a chain of writes with predicted
-	// sequences, those behind a refused one fit again as soon as others have written as many
-	// messages as were refused.
+	// A fence on the stream's last sequence would not do: in a chain of writes with predicted sequences, those behind a
+	// refused one fit again as soon as others have written as many messages as were refused.
 	Leadership string
-	Filters    []string // subjects of those that Learn gives
+	Filters    []string // subjects of the events that Learn returns
 	Source     string   // ce-source
-	// Identify gives the ce-id of an event and, if it has one, what the header
-	// Errand-Recipient says; "": it is none of this list.
+	// Identify returns the ce-id of an event, "" for one that is not of this list, and its header Errand-Recipient.
 	Identify func(messages.Event) (id, note string)
 }
 
@@ -54,7 +54,7 @@ type Store struct {
 	js      jetstream.JetStream
 	events  bus.EventStore
 	stream  string
-	writer  string // names this store, in what it writes
+	writer  string // names this store in its messages
 	encoder encoder
 
 	token     uint64  // sequence of our message on Leadership; 0 means that another poller may be active
@@ -65,7 +65,7 @@ type Store struct {
 	made      time.Time // when the stream was, as far as is known
 }
 
-// Stored is the headers of an event that was stored.
+// Stored is what the headers of a stored event say.
 type Stored struct {
 	Subject string
 	At      time.Time // when it was stored
@@ -73,25 +73,24 @@ type Stored struct {
 	Note    string    // Errand-Recipient
 }
 
-// open makes a store over the connection that js and p share; it ends with it.
+// open makes a store over the connection that js and p share.
 func open(js jetstream.JetStream, p *bus.Publisher, e Events) *Store {
 	stream := bus.EventsOf(e.Operation)
-	s := &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream, writer: rand.Text()[:13], highest: new(uint64),
+	s := &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream,
+		writer: rand.Text()[:13], highest: new(uint64),
 		encoder: encoder{source: e.Source, limit: js.Conn().MaxPayload, identify: e.Identify}, published: reader{stream: stream}}
 	s.readers = []*reader{&s.published}
 	return s
 }
 
-// Kept gives since when everything that was published is in the stream; zero: since ever.
-// A row that is older and not known was published, and its event has aged out: without
-// that limit the rows of the last hours of the retention would be published again, day
-// after day, each a while after it was dropped.
+// Kept returns since when everything that was published is in the stream; zero means always. An unknown row that is older
+// was published, and its event has aged out: without that limit the rows of the retention's last hours would be published
+// again day after day, each a while after it was dropped.
 //
-// It is not the time of the oldest message: after a long absence of pollers, or a purge,
-// that is the message by which one of them became active, and rows older than it have
-// not been published yet.
+// It is not the time of the oldest message: after a long absence of pollers, or a purge, that is the message by which one
+// became active, and older rows have not been published yet.
 //
-// sweep.ErrReset: the stream is another one than before, as where an older copy of it was restored.
+// sweep.ErrReset: it is another stream than before, as when an older copy was restored.
 func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
@@ -109,21 +108,20 @@ func (s *Store) Kept(ctx context.Context) (time.Time, error) {
 	}
 	oldest := time.Now().Add(-maxAge)
 	if last := state.LastTime; state.Msgs == 0 && !last.IsZero() && last.Before(oldest) {
-		return last.Add(time.Minute), nil // all has aged out: what came since was not published, but clocks may differ
+		return last.Add(time.Minute), nil // everything aged out: what came since was not published, but clocks may differ
 	}
 	return oldest.Add(max(time.Hour, maxAge/60)), nil // a row's time is by another clock, and before its event's
 }
 
-// last gives the last message on a subject of the stream; a zero one when there is none.
+// last returns the last message on a subject of the stream, a zero one when there is none.
 func (s *Store) last(ctx context.Context, subject string) (history.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
 	return s.events.Last(ctx, s.Operation, subject)
 }
 
-// Learn takes the leadership and gives the events in the stream up to there, headers
-// only: the first time all of them, then those that it did not give before. It must not
-// be called before all waits have ended. sweep.ErrReset: the stream has not all that it had.
+// Learn takes the leadership and returns the headers of the events in the stream up to there, each only once. It must not
+// be called before all waits have ended. sweep.ErrReset: the stream lost some of what it had.
 func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		token, err := s.lead(ctx)
@@ -146,7 +144,7 @@ func (s *Store) Learn(ctx context.Context) iter.Seq2[Stored, error] {
 	}
 }
 
-// reset has everything read again that was read, and says so: it may be there no more.
+// reset lets everything be read again, since some of it may be gone, and returns the error that says so.
 func (s *Store) reset() error {
 	s.token = 0
 	s.highest = new(uint64) // what is under way still raises the other one
@@ -156,8 +154,8 @@ func (s *Store) reset() error {
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
 
-// lead writes a message on Leadership and gives its sequence. Whoever was active cannot
-// store anything after it, nor can an earlier write of ours that is still on its way.
+// lead writes a message on Leadership and returns its sequence. Behind it nothing is stored of the publisher that was
+// active, nor of this store's earlier writes that are still on their way.
 func (s *Store) lead(ctx context.Context) (uint64, error) {
 	s.token = 0
 	body, _ := json.Marshal(map[string]string{"writer": s.writer}) // texts always encode
@@ -180,9 +178,8 @@ func (s *Store) lead(ctx context.Context) (uint64, error) {
 
 const leadTries = 10
 
-// end asks the leader of a stream for its last message on a subject. What the stream's
-// state calls its last may have been removed: who waited for that would wait until there
-// is another.
+// end asks the leader of a stream for its last message on a subject. The last message in the stream's state may have been
+// removed, and a reader would wait for it until there is another.
 func (s *Store) end(ctx context.Context, stream, filter string) (bus.Message, error) {
 	for try := 1; ; try++ {
 		last, err := bus.LastOfLeader(ctx, s.js.Conn(), stream, filter)

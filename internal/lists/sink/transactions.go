@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,15 +16,14 @@ import (
 	"errand/pkg/messages"
 )
 
-// Transactions stores the events of the transaction list in the stream MANDATE_EVENTS, for one
-// sweeper and its goroutine, and reads enrollments there.
+// Transactions stores the events of the transaction list in MANDATE_EVENTS, for one sweeper and its goroutine, and reads
+// enrollments there.
 type Transactions struct {
 	*Store
 	started reader
 }
 
-// NewTransactions makes a sink over the connection that js and p share, and ends with it; source
-// is the ce-source of the events.
+// NewTransactions makes a sink over the connection that js and p share; source is the ce-source of the events.
 func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) *Transactions {
 	s := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source, Identify: identifyTransaction,
 		Filters: []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
@@ -44,7 +42,7 @@ func identifyTransaction(e messages.Event) (id, note string) {
 	return "", ""
 }
 
-// Learn is that of the store, of records alone.
+// Learn is the store's, with records alone.
 func (t *Transactions) Learn(ctx context.Context) iter.Seq2[transactions.Learned, error] {
 	return func(yield func(transactions.Learned, error) bool) {
 		for s, err := range t.Store.Learn(ctx) {
@@ -56,8 +54,7 @@ func (t *Transactions) Learn(ctx context.Context) iter.Seq2[transactions.Learned
 	}
 }
 
-// Started gives the events that announce enrollments, those that it did not give before, up to
-// the last one that the stream's leader knows.
+// Started yields the events that announce enrollments, each once, up to the last one that the stream's leader has.
 func (t *Transactions) Started(ctx context.Context) iter.Seq2[transactions.Started, error] {
 	filter := messages.Enroll.Subject(messages.Started, "*")
 	return func(yield func(transactions.Started, error) bool) {
@@ -71,7 +68,8 @@ func (t *Transactions) Started(ctx context.Context) iter.Seq2[transactions.Start
 			if messages.DecodeEvent(m.Data(), &b) != nil || b.OrderNumber == "" {
 				return true
 			}
-			return yield(transactions.Started{Sequence: meta.Sequence.Stream, Request: requestOf(m.Subject()), Order: b.OrderNumber, At: meta.Timestamp}, nil)
+			return yield(transactions.Started{Sequence: meta.Sequence.Stream, Request: messages.ParseSubject(m.Subject()).ID,
+				Order: b.OrderNumber, At: meta.Timestamp}, nil)
 		})
 		if err != nil {
 			yield(transactions.Started{}, err)
@@ -79,21 +77,20 @@ func (t *Transactions) Started(ctx context.Context) iter.Seq2[transactions.Start
 	}
 }
 
-// Request gives the id of the request whose event has a sequence; "": it is there no more.
+// Request returns the id of the request whose event has a sequence, "" when it is gone.
 func (t *Transactions) Request(ctx context.Context, sequence uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()
 	subject, err := bus.SubjectAt(ctx, t.js.Conn(), t.stream, sequence)
-	return requestOf(subject), err
+	return messages.ParseSubject(subject).ID, err
 }
 
-// Open gives the first event of an operation in a state: see mandates.FollowUp.
+// Open returns the first event of an operation in a state: see mandates.FollowUp.
 func (t *Transactions) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error) {
 	return t.events.Open(ctx, op, state, from, since)
 }
 
-// LastOf gives the last event of an operation and a request in a state, "*": in any; a zero
-// one when there is none.
+// LastOf returns the last event of an operation and a request in a state, or in any for "*"; a zero one when there is none.
 func (t *Transactions) LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error) {
 	return t.events.Last(ctx, op, op.Subject(state, id))
 }
@@ -107,9 +104,4 @@ func (t *Transactions) First(ctx context.Context) (uint64, error) {
 		return 0, fmt.Errorf("sink: %w", err)
 	}
 	return s.CachedInfo().State.FirstSeq, nil
-}
-
-// requestOf is the request of an event's subject.
-func requestOf(subject string) string {
-	return subject[strings.LastIndexByte(subject, '.')+1:]
 }

@@ -17,9 +17,9 @@ import (
 	"errand/pkg/messages"
 )
 
-// Publish begins to store events under the leadership that Learn took, and gives what
-// waits for their end. The waits are called in the order of the pages, all of them before
-// Learn; ctx must last as long. See sweep.Sink for the errors.
+// Publish begins to store a page of events under the leadership that Learn took, and returns a function that waits for
+// their end. The waits are called in the order of the pages, all of them before Learn; ctx must last as long. See
+// sweep.Sink for the errors.
 func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
 	token := s.token
 	switch {
@@ -27,7 +27,7 @@ func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func
 		return func() (int, error) { return 0, sweep.ErrBehind }
 	case len(events) == 0:
 		return func() (int, error) { return 0, nil }
-	case s.atomic: // a cluster has one fenced write in flight: the page's turn comes with its wait
+	case s.atomic: // a cluster has one fenced write in flight, so the page is sent when it is waited for
 		return func() (int, error) {
 			if s.token != token { // a page before failed
 				return 0, sweep.ErrBehind
@@ -72,7 +72,7 @@ func (s *Store) batches(ctx context.Context, token uint64, events []messages.Eve
 	for some := range slices.Chunk(events, bus.MaxAtomic) {
 		err = s.batch(ctx, token, some)
 		for try := 1; try < leadTries && bus.IsInFlight(err) && retry.Pause(ctx, time.Duration(try)*retry.BatchStep); try++ {
-			err = s.batch(ctx, token, some) // the one before is acknowledged, but still in the server's books
+			err = s.batch(ctx, token, some) // the batch before is acknowledged, but the server still counts it as in flight
 		}
 		if err != nil {
 			return stored, err
