@@ -30,7 +30,7 @@ type CallbackReceiver struct {
 // Run works until ctx ends and what was begun is answered.
 func (p *CallbackReceiver) Run(ctx context.Context) error {
 	secrets, noSecrets := p.secrets()
-	checksum, noChecksum := p.Checksum.secret()
+	checksum, noChecksum := p.secret()
 	if err := errors.Join(p.validate(), noSecrets, noChecksum, invalidIf(noSecrets == nil && len(secrets) == 0, "MANDATE_CALLBACK_SECRET",
 		"is not set: the secret that mandate-consumer makes return_url with (or MANDATE_CALLBACK_SECRET_FILE)")); err != nil {
 		return err

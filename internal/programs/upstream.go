@@ -113,7 +113,7 @@ func (a *MandateAPI) secrets() (token, portal, checksum clients.Secret, err erro
 			"is not set: the access token of the e-mandate service (or MANDATE_API_TOKEN_FILE)")
 	}
 	portal, noPortal := secret("MANDATE_PORTAL_KEY", a.PortalKey, a.PortalKeyFile)
-	checksum, noChecksum := a.Checksum.secret()
+	checksum, noChecksum := a.secret()
 	return token, portal, checksum, errors.Join(noToken, noPortal, noChecksum)
 }
 
