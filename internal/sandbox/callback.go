@@ -130,7 +130,7 @@ func (s *Sandbox) forged(n int, e enrollment, v *values, now time.Time) map[stri
 }
 
 // deliver sends one record until it is answered with 200. When the sandbox closes,
-// the first try is still made and a try under way is finished; no more follow.
+// the first try is still made and a try under way is finished; no other follows.
 func (s *Sandbox) deliver(target string, record map[string]string) {
 	body, _ := json.Marshal(record) // strings always marshal
 	for try := 1; ; try++ {

@@ -32,8 +32,8 @@ type received struct {
 	op     operation
 	asked  string // its body, or its query; "" in a lean sandbox
 	fault  string // the kind of the fault that it met
-	work   int    // the status that the work gave; 0: it was not done, or not yet
-	status int    // that it was answered with; 0: none, or not yet
+	work   int    // the status of the work; 0 if it was not done, or not yet
+	status int    // of the answer; 0 if there is none, or not yet
 	answer string
 	over   bool
 }
@@ -176,7 +176,7 @@ func nameOf(asked string) string {
 	if !strings.HasPrefix(asked, "{") {
 		return asked
 	}
-	_ = json.Unmarshal([]byte(asked), &named) // what is no request, or only its beginning, has no name
+	_ = json.Unmarshal([]byte(asked), &named) // a request that cannot be read, or was cut, has no name
 	return named.OrderNumber + named.Subject
 }
 

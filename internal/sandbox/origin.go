@@ -16,7 +16,7 @@ func (s *Sandbox) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !s.isOwnHost(r.Host):
-			writeError(w, http.StatusForbidden, errors.New("the Host is none of this sandbox: use its address, or name the host with SANDBOX_HOSTS"))
+			writeError(w, http.StatusForbidden, errors.New("the Host is not this sandbox: use its address, or name the host with SANDBOX_HOSTS"))
 		case foreignOrigin(r):
 			writeError(w, http.StatusForbidden, errors.New("the Origin is another one: a page elsewhere may not control the sandbox"))
 		default:

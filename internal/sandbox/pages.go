@@ -60,7 +60,7 @@ func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 		s.indexPage(w, r)
 	case r.URL.Path == "/mail":
 		s.mailPage(w, r)
-	case r.URL.Path == "/calls": // it shows what was said, and so is for whoever means this sandbox
+	case r.URL.Path == "/calls": // it shows what was said: only for requests that name this sandbox
 		s.guarded(http.HandlerFunc(s.callsPage)).ServeHTTP(w, r)
 	case r.URL.Path == "/trouble":
 		s.troublePage(w)
@@ -86,7 +86,7 @@ func show(w http.ResponseWriter, name string, data any) {
 	_, _ = page.WriteTo(w) // fails only when the reader is gone
 }
 
-// pageLinks are the numbers of a page's neighbours; 0 is none.
+// pageLinks are the numbers of a page's neighbours; 0 means no neighbour.
 type pageLinks struct{ Before, After int }
 
 func linksOf(page, perPage, total int) pageLinks {

@@ -17,8 +17,8 @@ const defaultAddr = "127.0.0.1:8085"
 const shutdownGrace = 5 * time.Second
 
 // Serve listens on addr ("" is defaultAddr) and serves a new sandbox until ctx
-// ends, which is no error. ready, if not nil, is called with the base URL as soon
-// as calls are accepted. The error is that of listening or serving.
+// ends, which is not an error. ready, if not nil, is called with the base URL as soon
+// as calls are accepted. The error comes from listening or serving.
 func Serve(ctx context.Context, addr string, o Options, ready func(url string)) error {
 	listener, err := net.Listen("tcp", cmp.Or(addr, defaultAddr))
 	if err != nil {
@@ -43,7 +43,7 @@ func Serve(ctx context.Context, addr string, o Options, ready func(url string)) 
 	defer cancel()
 	err = errors.Join(server.Shutdown(grace), ignoreClosed(<-served))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return server.Close() // cuts off the remaining callers; this is no error
+		return server.Close() // cuts off the remaining callers; this is not an error
 	}
 	return err
 }

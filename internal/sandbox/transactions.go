@@ -70,7 +70,7 @@ type record struct {
 	d         int        // its number
 }
 
-// record returns that of a place in the list. The caller holds the lock.
+// record returns the record at a place in the list. The caller holds the lock.
 func (l *registry) record(place int32) record {
 	if place > 0 {
 		return record{enrollment: l.rows[place-1], n: int(place) - 1}
@@ -183,7 +183,7 @@ func (s *Sandbox) appendTransaction(dst []byte, e *record, now time.Time) []byte
 
 const bankName = "Sandbox Bank"
 
-// frequency is the label of a frequency_mode. The document shows only that of MT;
+// frequency is the label of a frequency_mode. The document shows only the label of MT;
 // the others are assumed. An unknown code is its own label.
 func frequency(code string) string {
 	switch code {

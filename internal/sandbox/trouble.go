@@ -75,7 +75,7 @@ func (s *Sandbox) troublePage(w http.ResponseWriter) {
 	show(w, "trouble", map[string]any{"Current": current, "Groups": troubles, "Settings": s.Settings()})
 }
 
-// postTrouble handles the buttons. They control the sandbox, and so are for its own pages alone.
+// postTrouble handles the buttons. They control the sandbox, so only its pages may use them.
 func (s *Sandbox) postTrouble(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
 	if err := s.act(r.PostFormValue("do"), r.PostFormValue("what"), r.PostFormValue("times")); err != nil {

@@ -13,7 +13,7 @@ type connection struct {
 	state atomic.Int32
 	wire  atomic.Pointer[wireConn] // of our own transport
 	trace httptrace.ClientTrace
-	late  func() bool // whether the call may not be made any more
+	late  func() bool // whether it is too late to make the call
 }
 
 const (
@@ -39,7 +39,7 @@ func (c *connection) watch(ctx context.Context) context.Context {
 	c.trace.GotFirstResponseByte = func() {
 		if w := c.wire.Load(); w != nil && w.stage.Load() != answering {
 			c.state.Store(early)
-			_ = w.Close() // what else is in it belongs to nobody
+			_ = w.Close() // what is left in it belongs to no call
 		}
 	}
 	return httptrace.WithClientTrace(ctx, &c.trace)
@@ -58,7 +58,7 @@ func (c *connection) used() bool {
 type wireConn struct {
 	net.Conn
 	stage atomic.Int32
-	late  atomic.Pointer[func() bool] // of the call that has the connection; nil: none has had it yet
+	late  atomic.Pointer[func() bool] // of the call that has the connection; nil before the first
 }
 
 const (
@@ -100,7 +100,7 @@ func watched(dial dial) dial {
 	}
 }
 
-// ownConn finds the connection that watched made below those of TLS; nil where there is none.
+// ownConn finds the connection that watched made below TLS; nil if there is none.
 func ownConn(conn net.Conn) *wireConn {
 	for {
 		switch c := conn.(type) {

@@ -91,7 +91,7 @@ func (u *Upstream) exchange(ctx context.Context, call Request, read func(int, []
 	return status, u.answered(call, v, reading, response.Header, unreadable)
 }
 
-// over is why no call may begin any more. It asks the clocks too: when the process goes on after it stood still, the timer that
+// over returns why no call may begin. It asks the clocks too: when the process goes on after it stood still, the timer that
 // ends the context may not have run yet, and that timer does not count the time for which the machine was suspended.
 func over(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
@@ -163,7 +163,7 @@ func (u *Upstream) body(response *http.Response, call Request) (body []byte, unr
 // usualLimit is the longest answer that is read where a call names no other.
 const usualLimit = 512 << 10
 
-// readUpTo reads to the end in one buffer of the announced or expected length (-1: not known) and gives errTooLong beyond limit bytes.
+// readUpTo reads to the end in one buffer of the announced or expected length (-1 if unknown) and returns errTooLong beyond limit bytes.
 func readUpTo(limit int64, from io.Reader, length int64) ([]byte, error) {
 	if length > limit {
 		return nil, errTooLong

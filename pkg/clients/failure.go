@@ -58,16 +58,16 @@ func (e Error) Error() string {
 	return text
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e Error) Unwrap() error { return e.Err }
 
 // Format prints Error() for every verb.
 func (e Error) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, e.Error()) }
 
-// MarshalText gives Error(), so that no encoder or logger looks at the fields.
+// MarshalText returns Error(), so that no encoder or logger looks at the fields.
 func (e Error) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
-// LogValue gives Error().
+// LogValue returns Error().
 func (e Error) LogValue() slog.Value { return slog.StringValue(e.Error()) }
 
 // Without is the same failure with texts taken out of the upstream's words, in any case, as secrets are. Texts of less than four

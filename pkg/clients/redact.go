@@ -16,7 +16,7 @@ import (
 // secrets removes known secrets from what an upstream says, in the forms in which they come back.
 type secrets struct {
 	all    []Secret // the latest first
-	fields []string // names of members whose values are secret, whoever's they are
+	fields []string // names of members whose values are secret, in every request
 	long   [][]byte // forms that are cut out of whole bodies; too short ones would break unrelated JSON
 	short  []string // secrets that may be a part of any word, cut out of texts where they stand alone
 
@@ -65,7 +65,7 @@ func lowerEscapes(text string) string {
 	return percentEscape.ReplaceAllStringFunc(text, strings.ToLower)
 }
 
-// with are these secrets and that of one request, "" for none.
+// with returns these secrets and one request's; "" means that it has none.
 func (s *secrets) with(own string) *secrets {
 	secret := NewSecret(own)
 	if secret.Empty() {
@@ -144,7 +144,7 @@ func (s *secrets) cleanTexts(body []byte) []byte {
 	return append(out, body[copied:]...)
 }
 
-// unquote reads a JSON text; "" when it is none.
+// unquote reads a JSON text; "" if it is not one.
 func unquote(quoted []byte) (text string, escaped bool) {
 	if len(quoted) > 1 && bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1]), false
@@ -194,7 +194,7 @@ func nestedEnd(body []byte, from int) int {
 	return len(body)
 }
 
-// cleanText replaces the long secrets, and the short ones where they stand alone: a part of every word is no secret.
+// cleanText replaces the long secrets, and the short ones where they stand alone: a part of a word is not a secret.
 func (s *secrets) cleanText(text string) string {
 	for _, form := range s.long {
 		text = strings.ReplaceAll(text, string(form), redacted)
@@ -205,7 +205,7 @@ func (s *secrets) cleanText(text string) string {
 	return text
 }
 
-// cleanAlone replaces a secret in a text where it is no part of a word.
+// cleanAlone replaces a secret in a text where it is not part of a word.
 func cleanAlone(text, secret string) string {
 	for at := 0; ; {
 		i := strings.Index(text[at:], secret)

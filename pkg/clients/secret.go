@@ -9,7 +9,7 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret is a text that no format verb, encoder or logger shows. The zero value is no secret at all.
+// Secret is a text that no format verb, encoder or logger shows. The zero value is empty.
 type Secret struct {
 	// A pointer, since fmt prints unexported fields of unexported fields without asking their methods; of a pointer it prints the address.
 	text *string
@@ -24,7 +24,7 @@ func NewSecret(text string) Secret {
 	return Secret{text: &text}
 }
 
-// Reveal gives the text. Use it only where it is sent or signed with.
+// Reveal returns the text. Use it only where it is sent or signed with.
 func (s Secret) Reveal() string {
 	if s.text == nil {
 		return ""
@@ -32,7 +32,7 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Empty reports whether there is no secret.
+// Empty reports whether the text is empty.
 func (s Secret) Empty() bool { return s.text == nil }
 
 // Equal reports whether both are the same text.

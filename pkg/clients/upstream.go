@@ -23,7 +23,7 @@ type Origin struct {
 	Header  map[string]Secret // sent with every call
 	Prefix  string            // put before each value of Header
 	Secrets []Secret          // further secrets, removed from what the upstream says
-	Hidden  []string          // names of members of its answers whose values are secret, whoever's they are
+	Hidden  []string          // names of members of its answers whose values are secret, in every request
 }
 
 // Call is what an observer learns of each call.
@@ -139,7 +139,7 @@ func NewUpstream(origin Origin, options ...Option) (*Upstream, error) {
 	return u, nil
 }
 
-// maxKnown is how many secrets are removed from what the upstream says; one that was replaced so long ago opens nothing any more.
+// maxKnown is how many secrets are removed from what the upstream says; one that was replaced so long ago is no longer valid.
 const maxKnown = 64
 
 // SetCredentials replaces Header and Secrets of the origin for the calls that begin from now on; an error, which names the header, changes

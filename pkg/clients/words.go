@@ -70,7 +70,7 @@ func texts(raw json.RawMessage) []string {
 		return []string{one}
 	}
 	var list []any
-	_ = json.Unmarshal(raw, &list) // what is no list has no texts
+	_ = json.Unmarshal(raw, &list) // anything but a list has no texts
 	var all []string
 	for _, element := range list {
 		if text, ok := element.(string); ok && len(all) < maxMessages {

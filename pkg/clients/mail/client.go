@@ -1,5 +1,5 @@
 // Package mail is the client of the outbound email service: it submits messages, reads the sending log and the account.
-// Shapes and names are those of the email document. Every error is a *clients.Error; its Fate says what is known of the call.
+// Shapes and names are the email document's. Every error is a *clients.Error; its Fate says what is known of the call.
 //
 //	Send     POST {URL}/api/v0/messages
 //	LogPage  GET  {URL}/api/v0/logs
@@ -93,7 +93,7 @@ func open[Data any](status int, body []byte, complete func(Data) bool) clients.R
 	return reading
 }
 
-// number is an integer that may come quoted; what is none is 0, and hides no other field.
+// number is an integer that may come quoted; anything else is 0, and other fields are still read.
 type number int
 
 func (n *number) UnmarshalJSON(raw []byte) error {

@@ -22,8 +22,8 @@ type LogPage struct {
 	TotalRecord int // 0: not given
 	TotalPage   int // computed from TotalRecord and Limit, or what was asked for: the upstream's own number has been wrong
 	CurrentPage int // the page asked for
-	Limit       int // records a page, as the upstream says; 0: not given
-	// Date is the answer's Date header: the upstream's clock, in whole seconds; zero: none or unreadable.
+	Limit       int // records a page, as the upstream says; 0 if not given
+	// Date is the answer's Date header: the upstream's clock, in whole seconds; zero if it is missing or unreadable.
 	Date time.Time
 }
 
@@ -207,7 +207,7 @@ func (s *statusObject) set(key, value []byte) bool {
 	return true
 }
 
-// flag is a yes or no as number, text or boolean; given is false where there is none.
+// flag is a yes or no as number, text or boolean; given is false if it is missing.
 type flag struct{ yes, given bool }
 
 func (f *flag) UnmarshalJSON(raw []byte) error {

@@ -37,7 +37,7 @@ var ownHeaders = []string{
 	"content-type", "content-transfer-encoding", "mime-version",
 }
 
-// Encode checks the headers and encodes what all batches share, once. A header that breaks a rule gives a *clients.Error of fate
+// Encode checks the headers and encodes what all batches share, once. A header that breaks a rule is a *clients.Error of fate
 // Refused.
 func Encode(m Message) (Encoded, error) {
 	for name, value := range m.Headers {
@@ -123,7 +123,7 @@ func appendText(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// encode gives JSON without escapes for HTML: content is often HTML, and would grow by half.
+// encode returns JSON without escapes for HTML: content is often HTML, and would grow by half.
 func encode(value any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

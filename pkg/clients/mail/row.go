@@ -58,7 +58,7 @@ func ambiguous(r rune) bool { return 'A' <= r && r <= 'Z' || r == '\\' || r >= u
 // setText reads a string, or what else there is, as encoding/json does.
 func setText(field *string, value []byte) {
 	if value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 || !utf8.Valid(value) {
-		_ = json.Unmarshal(value, field) // what is no string leaves the field alone
+		_ = json.Unmarshal(value, field) // anything but a string leaves the field alone
 		return
 	}
 	*field = string(value[1 : len(value)-1])

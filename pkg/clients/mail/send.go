@@ -16,7 +16,7 @@ type sent struct {
 	TotalRecipient json.Number `json:"total_recipient"`
 }
 
-// Send submits the message to 1 to 1000 recipients and gives the number of recipients accepted as the upstream says, which may differ
+// Send submits the message to 1 to 1000 recipients and returns the number of recipients accepted as the upstream says, which may differ
 // from the number sent. Any other number of recipients is refused without a call. A 2xx without total_recipient is of unknown fate.
 func (c *Client) Send(ctx context.Context, m Encoded, to []string) (accepted int, err error) {
 	if len(to) == 0 || len(to) > MaxRecipients {

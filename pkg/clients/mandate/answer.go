@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// readEnrolled wants a url. An answer that names another order number is one to somebody else: behind its url is another payer.
+// readEnrolled wants a url. An answer with another order number belongs to another request: behind its url is another payer.
 func readEnrolled(body []byte) (url, order string, ok bool) {
 	if !json.Valid(body) {
 		return "", "", false

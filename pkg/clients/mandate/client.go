@@ -1,5 +1,5 @@
 // Package mandate is the client of the direct debit e-mandate service: it creates enrollments and lists transactions.
-// Shapes and names are those of the e-mandate document. Every error is a *clients.Error; its Fate says what is known of the call.
+// Shapes and names are the e-mandate document's. Every error is a *clients.Error; its Fate says what is known of the call.
 //
 //	Enroll        POST {URL}/v3/mandates, or {V2URL}/api/v2/mandates
 //	Transactions  GET  {URL}/v3/mandates/transactions, page by page
@@ -94,6 +94,6 @@ func open(field, url string, config Config, options []clients.Option) (*clients.
 		Header:  header(config),
 		Prefix:  "Bearer ",
 		Secrets: []clients.Secret{config.PortalKey, config.ChecksumSecret},
-		Hidden:  []string{"portal_key"}, // an answer may quote that of another request, which nobody else knows
+		Hidden:  []string{"portal_key"}, // an answer may quote another request's, which is not known here
 	}, options...)
 }

@@ -19,7 +19,7 @@ type Filter struct {
 	Status                  string
 	ExchangeReferenceNumber string
 	PayerEmail              string
-	Redact                  string // no filter: a secret of whoever asks, removed from what is listed
+	Redact                  string // not a filter: a secret of the caller's, removed from what is listed
 	Limit                   int64  // no filter: bytes of a page; more is a bad answer. 0: as many as fit a message, see clients.Request
 }
 
@@ -27,8 +27,8 @@ type Filter struct {
 type Page struct {
 	Number   int
 	LastPage int  // 0: not given
-	PerPage  int  // records of a full page; 0: not given
-	Total    int  // records under the filter; 0: not given
+	PerPage  int  // records of a full page; 0 if not given
+	Total    int  // records under the filter; 0 if not given
 	More     bool // another page follows
 	Linked   bool // the answer links to another page, whatever else it says
 	Records  []json.RawMessage

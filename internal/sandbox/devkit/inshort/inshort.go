@@ -5,7 +5,7 @@ package inshort
 
 import "testing"
 
-// Choose gives how long or how much a test does, and less of it with -short.
+// Choose returns how long or how much a test does: less with -short.
 func Choose[T any](t testing.TB, all, less T) T {
 	t.Helper()
 	if Asked(t) {
