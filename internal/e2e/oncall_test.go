@@ -68,11 +68,11 @@ func (in *installation) consoleOf(groups string, env ...string) func(path string
 		"CONSOLE_URL=https://errand.example.com",
 		"CONSOLE_PROXY_PEERS=127.0.0.1", "CONSOLE_READ_GROUPS=support", "CONSOLE_REVEAL_GROUPS=privacy", "CONSOLE_ACT_GROUPS=on-call"},
 		env...)...)
-	in.until("the console to be ready", time.Minute, func() bool { return p.logged("pages are served", "\n") && p.says(http.StatusOK)() })
+	in.until("the console to be ready", time.Minute, func() bool { return p.logged("serving pages", "\n") && p.says(http.StatusOK)() })
 	var line struct {
 		Addr string `json:"addr"`
 	}
-	must(in.t, json.Unmarshal([]byte(p.logLine("pages are served")), &line))
+	must(in.t, json.Unmarshal([]byte(p.logLine("serving pages")), &line))
 	client := &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request,
 		[]*http.Request) error {
 		return http.ErrUseLastResponse
