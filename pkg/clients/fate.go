@@ -67,7 +67,7 @@ type verdict struct {
 	status int
 }
 
-// judge returns the fate of a call that was answered with status and a body that reads as r. Where the HTTP status and the envelope disagree,
+// judge returns the fate of a call that was answered with status and a body that reads as r. Where status and envelope disagree,
 // the worse counts. Not shown by the upstreams; assumed.
 func judge(status int, r Reading) verdict {
 	v := verdict{fate: fateOfStatus(status), status: status}
