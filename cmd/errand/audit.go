@@ -25,7 +25,9 @@ type audit struct {
 
 // Help is shown by --help in addition to the flags.
 func (*audit) Help() string {
-	return `Shows who did what to which request or queue, why, and with what result, newest first. An act is recorded before it is done and again afterwards. Without the second record, for example because the program was killed, the result is "unknown"; so it is after an error.
+	return `Shows who did what to which request or queue, why, and with what result, newest first. An act is recorded
+before it is done and again afterwards. Without the second record, for example because the program was killed, the
+result is "unknown"; so it is after an error.
 
 Examples:
 

@@ -16,9 +16,12 @@ type cancel struct {
 
 // Help is shown by --help in addition to the flags.
 func (*cancel) Help() string {
-	return `Ends a request as failed with the reason cancelled, if it waits in its queue or is deferred and no call had an effect. Its message stays in the queue until a program takes it, and that program makes no call.
+	return `Ends a request as failed with the reason cancelled, if it waits in its queue or is deferred and no call had
+an effect. Its message stays in the queue until a program takes it, and that program makes no call.
 
-Cancelling is refused if a call is under way or may have had an effect, if the request has an outcome, and if the id was never seen: that would block the id. errand dead redrive --force runs a cancelled request after all; the same id with other contents corrects it.
+Cancelling is refused if a call is under way or may have had an effect, if the request has an outcome, and if the id
+was never seen: that would block the id. errand dead redrive --force runs a cancelled request after all; the same id
+with other contents corrects it.
 
 Examples:
 

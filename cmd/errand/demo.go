@@ -33,7 +33,9 @@ const demoTimeout = 2 * time.Minute
 
 // Help is shown by --help in addition to the flags.
 func (*demo) Help() string {
-	return `Starts a NATS server, the sandbox and the programs in this process, on free ports of this machine, and shows what happens to two enrollments, one of which its payer approves, and two messages, one of them to 2,500 people. The exit status is 0 only if every outcome is the expected one.
+	return `Starts a NATS server, the sandbox and the programs in this process, on free ports of this machine, and shows
+what happens to two enrollments, one of which its payer approves, and two messages, one of them to 2,500 people. The
+exit status is 0 only if every outcome is the expected one.
 
 Examples:
 

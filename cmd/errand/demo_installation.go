@@ -87,15 +87,15 @@ func (d *demo) open(ctx context.Context, log zerolog.Logger) (_ *installation, e
 	return h, nil
 }
 
-// runPart runs a part in the background. If it fails or ends on its own, end stops the
-// installation. Closing the installation stops the part and waits for it.
+// runPart runs a part in the background. If it fails or ends by itself, end stops the installation. Closing the installation
+// stops the part and waits for it.
 func (h *installation) runPart(end, stop func(), name string, run func() error) {
 	ended := make(chan struct{})
 	go func() { // waited for in the cleanup
 		defer close(ended)
 		err := run()
 		if err == nil && h.ctx.Err() == nil {
-			err = errors.New("ended on its own")
+			err = errors.New("ended by itself")
 		}
 		if err != nil {
 			h.mu.Lock()
@@ -107,7 +107,7 @@ func (h *installation) runPart(end, stop func(), name string, run func() error) 
 	h.cleanups = append(h.cleanups, func() { stop(); <-ended })
 }
 
-// fault is what has gone wrong so far.
+// fault returns what has failed so far.
 func (h *installation) fault() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,12 +121,12 @@ func (h *installation) close() error {
 		cleanup()
 	}
 	if before != nil {
-		return nil // the caller has it already
+		return nil // already returned
 	}
 	return h.fault()
 }
 
-// demoChecksum is what the sandbox signs callbacks with.
+// demoChecksum is the secret of callbacks' checksums.
 const demoChecksum = "demo-checksum-secret"
 
 // programs returns the programs with mostly default settings.
@@ -155,7 +155,7 @@ func (h *installation) programs(log zerolog.Logger) (map[string]programs.Program
 	}, nil
 }
 
-// freeAddress is an address of this machine on which nobody listens.
+// freeAddress returns a free address of this machine.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -185,8 +185,7 @@ func (h *installation) createMissing(ctx context.Context) error {
 	return bus.Apply(ctx, plan, false, func(bus.Change) {})
 }
 
-// unused returns an error for a server with waiting requests or running programs: the
-// demo would run the requests against its sandbox.
+// unused returns an error for a server with waiting requests or running programs, as the demo would run the requests.
 func unused(ctx context.Context, js jetstream.JetStream) error {
 	for _, q := range bus.Queues() {
 		c, err := js.Consumer(ctx, q.Stream, q.Name)
@@ -207,7 +206,7 @@ func unused(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
-// oracle is what the sandbox says was really done.
+// oracle is the sandbox's record of what was really done.
 type oracle struct {
 	Calls  map[string]int `json:"calls"`
 	Enroll struct {

@@ -25,8 +25,8 @@ const (
 	malformed   = 4  // in addition to manyPeople
 )
 
-// scenario is the demo's requests and what is known of their outcomes. Every run has its
-// own ids, order numbers and domain, as there may be data of an earlier run.
+// scenario is the demo's requests and their outcomes so far. Each run has new ids, order numbers and a new domain, as there may
+// be data of an earlier run.
 type scenario struct {
 	domain   string
 	requests []*demoRequest // in the order of the table
@@ -41,7 +41,7 @@ type demoRequest struct {
 	body       map[string]any
 	want       outcome
 	got        outcome
-	recipients []string // addresses that have to get it
+	recipients []string // addresses that must get it
 	url        string   // of the enrollment's page
 	ended      bool
 }
@@ -51,7 +51,7 @@ type outcome struct {
 	state                                                            messages.State
 	requested, calls, accepted, delivered, bounced, refused, leftOut int
 	batches                                                          int
-	application                                                      messages.State // what the list says of an enrollment
+	application                                                      messages.State // the application's status in the transaction list
 }
 
 func newScenario(now time.Time) *scenario {
@@ -111,8 +111,7 @@ func (s *scenario) message(id, title string, to, good []string, want outcome) *d
 	}}
 }
 
-// publish publishes all requests, after it has made the sandbox refuse one of them. The payer of
-// the first one approves.
+// publish publishes all requests; the sandbox refuses one of them, and the payer of the first one approves.
 func (s *scenario) publish(ctx context.Context, h *installation) error {
 	refused := s.requests[1].body["order_number"].(string)
 	if err := h.addFault(ctx, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Match: refused, Status: http.StatusUnprocessableEntity,
@@ -146,7 +145,7 @@ func (s *scenario) publish(ctx context.Context, h *installation) error {
 // approved is the status of an application that the payer approved.
 const approved messages.State = "approved"
 
-// approve is the payer of the first enrollment, who has a link, reads, and approves.
+// approve lets the payer of the first enrollment approve, once there is a link.
 func (s *scenario) approve(ctx context.Context, h *installation) error {
 	select {
 	case <-s.linked:
@@ -239,14 +238,14 @@ func (s *scenario) delivery(e event) {
 	}
 }
 
-// recipient is the address in a delivery event, and whether it belongs to this scenario.
+// recipient returns the address in a delivery event, and whether it belongs to this scenario.
 func (s *scenario) recipient(e event) (address string, ours bool) {
 	var b struct{ Entry struct{ To string } }
 	_ = json.Unmarshal(e.data, &b) // an unreadable one is not ours
 	return b.Entry.To, strings.HasSuffix(b.Entry.To, "@"+s.domain)
 }
 
-// isMany reports whether a recipient is one of the big message.
+// isMany reports whether a recipient belongs to the big message.
 func isMany(address string) bool {
 	return strings.HasPrefix(address, "reader") || strings.HasPrefix(address, "bouncer")
 }
@@ -264,8 +263,7 @@ func (s *scenario) complete() bool {
 	return true
 }
 
-// check lists unexpected results, by the events and by what the sandbox says was really
-// done.
+// check lists unexpected results, according to the events and to the sandbox.
 func (s *scenario) check(t oracle, err error) (problems []string) {
 	expect := func(what string, got, want any) {
 		if got != want {

@@ -10,8 +10,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// demoView shows the scenario: a line for each event and, for the thousands of
-// deliveries of the big message, a bar or a line now and then.
+// demoView shows the scenario: a line for each event, and a bar or a line now and then for the deliveries of the big message.
 type demoView struct {
 	*lines
 	scenario *scenario
@@ -37,7 +36,7 @@ func (v *demoView) show(e event) {
 	v.draw()
 }
 
-// every is the number of deliveries for one line if there is no bar.
+// every is the number of deliveries per line without a bar.
 const every = 500
 
 func (v *demoView) progress(e event) {
@@ -78,14 +77,14 @@ func (v *demoView) clear() {
 	}
 }
 
-// finish turns the bar into an ordinary line.
+// finish ends the bar.
 func (v *demoView) finish() {
 	if v.redraws {
 		v.draw()
 		fmt.Fprintln(v.out)
 		v.drawn = false
 	}
-	v.redraws = false // what comes after is shown in lines
+	v.redraws = false // from now on, lines
 }
 
 // printSummary shows the table, the unexpected results, and where to look.

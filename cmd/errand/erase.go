@@ -29,11 +29,18 @@ type erase struct {
 
 // Help is shown by --help in addition to the flags.
 func (*erase) Help() string {
-	return `Removes what is stored about a payer or a recipient: events of requests, batches and mandates (applications, deductions, callbacks), dead letters, rows of the sending log, records of calls, pages of transaction lists. Without --yes it only shows them. An event "erased" without data stays, so that the request's id is not run again for as long as events are kept, and so does a record of who erased it and why.
+	return `Removes what is stored about a payer or a recipient: events of requests, batches and mandates (applications,
+deductions, callbacks), dead letters, rows of the sending log, records of calls, pages of transaction lists. Without
+--yes it only shows them. An event "erased" without data stays, so that the request's id is not run again for as long
+as events are kept, and so does a record of who erased it and why.
 
-It needs the user eraser of deploy/nats/errand.conf; no other user may remove anything. A request without an outcome is refused: cancel it first. Copies of readers, backups, recipient lists in the object store and the services themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients are not found by their address.
+It needs the user eraser of deploy/nats/errand.conf; no other user may remove anything. A request without an outcome
+is refused: cancel it first. Copies of readers, backups, recipient lists in the object store and the services
+themselves are not reached. If mail-consumer has a RECIPIENT_KEY, pass the same here, or recipients are not found by
+their address.
 
-Rows of the sending log that arrive after an erasure are published as unmatched. So a message is refused until its rows are complete, unless --now is given; erase the rest with --of.
+Rows of the sending log that arrive after an erasure are published as unmatched. So a message is refused until its
+rows are complete, unless --now is given; erase the rest with --of.
 
 Examples:
 

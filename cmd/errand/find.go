@@ -25,7 +25,10 @@ type find struct {
 
 // Help is shown by --help in addition to the flags.
 func (*find) Help() string {
-	return `Finds requests by id or by a whole value that they name: an order number, the address of a recipient or a payer, a payer's id, name or telephone number. Case and spaces do not matter. For mail it shows the last state of that address in the sending log. Records of the sending log and of the transaction list that match no request are listed below. The exit status is 1 if nothing is found.
+	return `Finds requests by id or by a whole value that they name: an order number, the address of a recipient or a
+payer, a payer's id, name or telephone number. Case and spaces do not matter. For mail it shows the last state of that
+address in the sending log. Records of the sending log and of the transaction list that match no request are listed
+below. The exit status is 1 if nothing is found.
 
 If mail-consumer has a RECIPIENT_KEY, pass the same here: without it a recipient is found only in the rows of the sending log.
 

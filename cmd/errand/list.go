@@ -30,7 +30,8 @@ type selection struct {
 
 // Help is shown by --help in addition to the flags.
 func (*list) Help() string {
-	return `Shows requests by their current state, newest first. --since is about the time of that state, and a request that was reopened or resolved is not shown in its former state.
+	return `Shows requests by their current state, newest first. --since is about the time of that state, and a request
+that was reopened or resolved is not shown in its former state.
 
 Examples:
 

@@ -18,7 +18,7 @@ type mirror struct {
 
 	Replicas *int           `env:"MIRROR_REPLICAS" placeholder:"N" help:"Copies of each stream: 1, 3 or 5. Default for a new stream: 1."`
 	MaxAge   *time.Duration `env:"MIRROR_MAX_AGE" placeholder:"720h" help:"How long events are kept here. Default for a new stream: 720h."`
-	MaxBytes *size          `env:"MIRROR_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or none; default: an equal share of the account."`
+	MaxBytes *size          `env:"MIRROR_MAX_BYTES" placeholder:"10G" help:"Size of each stream, or none; default: equal shares."`
 
 	DryRun bool `env:"MIRROR_DRY_RUN" help:"Only show what would change."`
 	Yes    bool `env:"MIRROR_YES" short:"y" help:"Do not ask for confirmation. Without a terminal there is no question."`
@@ -27,7 +27,9 @@ type mirror struct {
 
 // Help is shown by --help in addition to the flags.
 func (*mirror) Help() string {
-	return `A service that reads events has its own account on the NATS servers, as in deploy/nats/errand.conf, with copies of the streams of events under the same names. No other account can delete its durable consumers, and it can change nothing in errand's account.
+	return `A service that reads events has its own account on the NATS servers, as in deploy/nats/errand.conf, with
+copies of the streams of events under the same names. No other account can delete its durable consumers, and it can
+change nothing in errand's account.
 
 It takes two commands: one as errand's provisioner, and one as the user of the service.
 

@@ -226,7 +226,7 @@ func TestAContextOfTheNATSToolIsUsed(t *testing.T) {
 	misconfigured(t, "there are: broken, other, prod", "list", "--context", "prd")
 	misconfigured(t, "has jetstream_domain, which errand does not know", "list", "--context", "other")
 	misconfigured(t, "cannot be read", "list", "--context", "broken")
-	misconfigured(t, "is no name", "list", "--context", "../prod")
+	misconfigured(t, "is not a valid name", "list", "--context", "../prod")
 	if out := errand(t, "", "completion", "words", "--", "list", "--context", ""); out != "broken\nother\nprod\n" {
 		t.Errorf("completed: %q", out)
 	}

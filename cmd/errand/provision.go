@@ -34,9 +34,12 @@ type provision struct {
 
 // Help is shown by --help in addition to the flags.
 func (*provision) Help() string {
-	return `Shows the differences from the streams and durable consumers that the programs need, then applies them. Running it again changes nothing. A limit that is left out stays as it is, and so do settings that errand does not manage. A new stream gets the limits of the other streams.
+	return `Shows the differences from the streams and durable consumers that the programs need, then applies them.
+Running it again changes nothing. A limit that is left out stays as it is, and so do settings that errand does not
+manage. A new stream gets the limits of the other streams.
 
---max-age is also how long a repeated request is recognized. --max-bytes takes K, M, G or T for powers of 1024, or none, and with STREAM= the size of one stream; the servers reserve that much, and a full stream refuses new messages.
+--max-age is also how long a repeated request is recognized. --max-bytes takes K, M, G or T for powers of 1024, or
+none, and with STREAM= the size of one stream; the servers reserve that much, and a full stream refuses new messages.
 
 Examples:
 

@@ -18,18 +18,19 @@ import (
 type publish struct {
 	NATS access `embed:"" group:"nats"`
 
-	Subject    string        `arg:"" help:"mandate.enroll.requested, mandate.transactions.requested, mail.send.requested or mail.account.requested."`
+	Subject    string        `arg:"" help:"mandate.enroll.requested, mandate.transactions.requested, mail.send.requested, mail.account.requested."`
 	Field      []string      `short:"f" sep:"none" placeholder:"NAME=VALUE" help:"A field of the request; may be repeated."`
 	File       string        `placeholder:"FILE" help:"File with the request as JSON; - is standard input."`
 	Wait       bool          `short:"w" help:"Wait for the outcome and print it."`
 	Timeout    time.Duration `default:"60s" help:"How long --wait waits."`
-	Output     string        `short:"o" default:"text" enum:"text,json" help:"text, or json: one JSON object on standard output and nothing else."`
+	Output     string        `short:"o" default:"text" enum:"text,json" help:"text or json (one object on standard output)."`
 	SendAnyway bool          `help:"Also publish a request that breaks a rule; it ends failed/invalid_request."`
 }
 
 // Help is shown by --help in addition to the flags.
 func (*publish) Help() string {
-	return `Publishes one request and prints its request id. The body is built from --field, or read unchanged from --file or standard input. A request that breaks a rule is not published.
+	return `Publishes one request and prints its request id. The body is built from --field, or read unchanged from
+--file or standard input. A request that breaks a rule is not published.
 
 Examples:
 
@@ -43,13 +44,21 @@ Examples:
     errand publish mandate.transactions.requested --wait -f order_number=DD001
     errand publish mail.account.requested --wait -o json | jq .body.account
 
-Text fields take the value as it is: -f order_number=1001. In other fields a JSON number, true, false, array or object is used as such, and anything else is a string, such as digits with leading zeros. To make it a string, quote it twice: -f payer_id='"1001"'.
+Text fields take the value as it is: -f order_number=1001. In other fields a JSON number, true, false, array or object
+is used as such, and anything else is a string, such as digits with leading zeros. To make it a string, quote it
+twice: -f payer_id='"1001"'.
 
-The request id is the body's request_id. Without one, an id such as send-… is chosen and sent in the header Nats-Msg-Id. The same request under a known id does not run again: --wait finds the stored outcome. With other contents it corrects a failed request, and conflicts with any other.
+The request id is the body's request_id. Without one, an id such as send-… is chosen and sent in the header
+Nats-Msg-Id. The same request under a known id does not run again: --wait finds the stored outcome. With other
+contents it corrects a failed request, and conflicts with any other.
 
-With --wait the subject and body of the final event go to standard output, followed by the records of a transactions listing; -o json prints one object with time, subject, headers, body and records. Everything else goes to standard error: the request id, and what is known until there is an outcome.
+With --wait the subject and body of the final event go to standard output, followed by the records of a transactions
+listing; -o json prints one object with time, subject, headers, body and records. Everything else goes to standard
+error: the request id, and what is known until there is an outcome.
 
-The exit status is 0 if the request was published or, with --wait, ended well (succeeded, accepted, listed, reported); 1 if it failed or was not published; 2 for an invalid request or option; 3 if the outcome is uncertain or partial; 4 if there is no outcome within --timeout, and the request goes on.`
+The exit status is 0 if the request was published or, with --wait, ended well (succeeded, accepted, listed, reported);
+1 if it failed or was not published; 2 for an invalid request or option; 3 if the outcome is uncertain or partial; 4
+if there is no outcome within --timeout, and the request goes on.`
 }
 
 // Run publishes, and waits with --wait.

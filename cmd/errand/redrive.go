@@ -31,7 +31,8 @@ type deadRedrive struct {
 
 // Help is shown by --help in addition to the flags.
 func (*deadRedrive) Help() string {
-	return `Runs requests that ended failed, uncertain or partial again, with their ids and bytes as published. Without --yes it only shows its plan:
+	return `Runs requests that ended failed, uncertain or partial again, with their ids and bytes as published. Without
+--yes it only shows its plan:
 
     safe               no call had an effect
     may_be_done_twice  a call of unknown fate was made, the events have
@@ -50,7 +51,11 @@ func (*deadRedrive) Help() string {
     cannot_run         for example a conflict with a request_id in the
                        body: publish it under another id
 
-With --yes and --why the requests run one after the other, and each result is shown. A number is a sequence or a request id; if it is both, seq:17 means the sequence. A request that changed since the plan is left alone. Two redrives at once do not run a request twice, and an interrupted one is finished by running it again. A message sends only batches that were not accepted. A give_up_at that has passed starts again. The exit status is 1 if a request that is not open was not run.
+With --yes and --why the requests run one after the other, and each result is shown. A number is a sequence or a
+request id; if it is both, seq:17 means the sequence. A request that changed since the plan is left alone. Two
+redrives at once do not run a request twice, and an interrupted one is finished by running it again. A message sends
+only batches that were not accepted. A give_up_at that has passed starts again. The exit status is 1 if a request that
+is not open was not run.
 
 Examples:
 

@@ -23,7 +23,9 @@ type show struct {
 
 // Help is shown by --help in addition to the flags.
 func (*show) Help() string {
-	return `Shows the state of a request, its events and its batches', its mail's rows in the sending log, the applications, deductions and callbacks of its mandate (without the payer's data), and its dead letters. The exit status is 1 if nothing is known of it.
+	return `Shows the state of a request, its events and its batches', its mail's rows in the sending log, the
+applications, deductions and callbacks of its mandate (without the payer's data), and its dead letters. The exit
+status is 1 if nothing is known of it.
 
 Examples:
 

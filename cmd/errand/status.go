@@ -20,7 +20,9 @@ type status struct {
 
 // Help is shown by --help in addition to the flags.
 func (*status) Help() string {
-	return `Shows on one screen what is wrong, which programs answer and what they hold, what waits in the queues, the outcomes of the last hour, how far the sending log and the transaction list are read, and how full NATS is. The exit status is 1 if something is wrong.
+	return `Shows on one screen what is wrong, which programs answer and what they hold, what waits in the queues, the
+outcomes of the last hour, how far the sending log and the transaction list are read, and how full NATS is. The exit
+status is 1 if something is wrong.
 
 Examples:
 

@@ -21,7 +21,8 @@ type stuck struct {
 
 // Help is shown by --help in addition to the flags.
 func (*stuck) Help() string {
-	return `Shows requests without an outcome, oldest first, and why they wait: no worker has taken them, the operation is held or paused, they are deferred, or their worker is gone.
+	return `Shows requests without an outcome, oldest first, and why they wait: no worker has taken them, the operation
+is held or paused, they are deferred, or their worker is gone.
 
 Examples:
 

@@ -39,7 +39,8 @@ Examples:
     errand watch --last 20 --exit 'dead.>'
     errand watch --json --since 1h --exit 'mandate.transactions.page.*' | jq .body.records
 
-Subjects are <domain>.<operation>.<state>.<request id>. Requests are not shown, only their events. The log-poller's records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names them.`
+Subjects are <domain>.<operation>.<state>.<request id>. Requests are not shown, only their events. The log-poller's
+records, mail.log.>, and dead letters, dead.>, are shown only if a pattern names them.`
 }
 
 // Run shows events until ctx ends.
