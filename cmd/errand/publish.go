@@ -18,7 +18,7 @@ import (
 type publish struct {
 	NATS access `embed:"" group:"nats"`
 
-	Subject    string        `arg:"" help:"mandate.enroll.requested, mandate.transactions.requested, mail.send.requested, mail.account.requested."`
+	Subject    string        `arg:"" help:"What to request: mandate.enroll.requested, mail.send.requested, …; see below."`
 	Field      []string      `short:"f" sep:"none" placeholder:"NAME=VALUE" help:"A field of the request; may be repeated."`
 	File       string        `placeholder:"FILE" help:"File with the request as JSON; - is standard input."`
 	Wait       bool          `short:"w" help:"Wait for the outcome and print it."`
@@ -29,7 +29,8 @@ type publish struct {
 
 // Help is shown by --help in addition to the flags.
 func (*publish) Help() string {
-	return `Publishes one request and prints its request id. The body is built from --field, or read unchanged from
+	return `Publishes one request and prints its request id. SUBJECT is mandate.enroll.requested, mandate.transactions.requested,
+mail.send.requested or mail.account.requested. The body is built from --field, or read unchanged from
 --file or standard input. A request that breaks a rule is not published.
 
 Examples:

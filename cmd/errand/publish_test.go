@@ -345,9 +345,11 @@ func TestJSONAloneIsOnStandardOutput(t *testing.T) {
 		want string
 	}{
 		{letterTo(n, "half", "-o", "json"), `{"subject":"mail.send.partial.half","headers":{},"body":{"recipients":3,"accepted":2}}`},
-		{append(list, "-o", "json"), fmt.Sprintf(`{"subject":"mandate.transactions.listed.list","headers":{},"body":{"pages":2,"total":2,"fingerprint":%q},"records":[{"id":"T0"},{"id":"T1"}]}`, meta.Fingerprint)},
+		{append(list, "-o", "json"), fmt.Sprintf(`{"subject":"mandate.transactions.listed.list","headers":{},"body":{"pages":2,"total":2,`+
+			`"fingerprint":%q},"records":[{"id":"T0"},{"id":"T1"}]}`, meta.Fingerprint)},
 		{[]string{"publish", "--nats-url", n.URL, "mail.account.requested", "-o", "json", "-f", "request_id=a"},
-			`{"operation":"mail.account","request_id":"a","stream":"MAIL_REQUESTS","sequence":2,"fingerprint":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}`},
+			`{"operation":"mail.account","request_id":"a","stream":"MAIL_REQUESTS","sequence":2,` +
+				`"fingerprint":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}`},
 	} {
 		var term terminal
 		_ = term.errand(t.Context(), "", c.args...)
@@ -392,7 +394,8 @@ func TestWaitSaysWhatIsKnown(t *testing.T) {
 		"deferred": "busy: try later; it continues after", "started": "attempt 2; the result of the call is known by",
 		"reopened": "by correction; it runs again"} {
 		answer(t, js, "mail.send."+state+"."+state,
-			`{"reason":"busy","message":"try later","attempt":2,"by":"correction","not_before":"2026-01-02T03:04:05Z","deadline":"2026-01-02T03:04:05Z"}`)
+			`{"reason":"busy","message":"try later","attempt":2,"by":"correction","not_before":"2026-01-02T03:04:05Z",`+
+				`"deadline":"2026-01-02T03:04:05Z"}`)
 		wantExit(t, 4, want, letterTo(n, state, "--timeout", "200ms")...)
 	}
 	if err := js.DeleteConsumer(t.Context(), "MAIL_REQUESTS", "mail-send"); err != nil {
