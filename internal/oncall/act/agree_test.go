@@ -1,0 +1,117 @@
+package act_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"errand/internal/bus"
+	"errand/internal/oncall/act"
+	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
+	"errand/pkg/messages"
+)
+
+// What a word finds is the same for errand find, for the plan of an erasure and for the console's index, in every
+// spelling and escape, and never a neighbour.
+func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
+	t.Parallel()
+	p := ann(t)
+	enroll := func(id, number, payerFields string) {
+		store(t, p, "mandate.enroll.started."+id, fmt.Sprintf(`{"order_number":%s}`, number))
+		store(t, p, "mandate.enroll.failed."+id, fmt.Sprintf(`{"order_number":%s,"reason":"refused"}`, number))
+		store(t, p, "dead.mandate.enroll.requested", fmt.Sprintf(`{"order_number":%s,%s}`, number, payerFields), bus.HeaderRequestID, id)
+	}
+	enroll("spaced", `"DD 001"`, `"payer_email":"ann@example.com","payer_id":"900101011234"`)
+	enroll("plain", `"DD001"`, `"payer_email":"joann@example.com","payer_id":900101011234`)
+	enroll("lower", `"dd 001"`, `"payer_name":"Zo\u00eb Tan","payer_id":"0900101011234"`)
+	enroll("longer", `"DD0010"`, `"payer_name":"Zoë Tan Lee","payer_email":"ann@example.com.my"`)
+	enroll("slashed", `"2026\/001"`, `"payer_name":"Tan \u0026 Sons","payer_telephone_number":"60190000000"`)
+	enroll("upper", `"X\u0031"`, `"payer_name":"TAN & SONS LTD","payer_email":"\u0041NN@Example.com"`)
+	store(t, p, "mandate.deduction.failed.upper", `{"order_number":"X1","transaction":{"order_number":"DED 7"}}`)
+	store(t, p, "mandate.callback.received.slashed", `{"query":"from=caller%40example.com"}`)
+	store(t, p, "mandate.enroll.requested", `{"request_id":"waits","order_number":"DD\u0020001"}`)
+	sent := messages.SentBody{Batch: 1, Count: 1}
+	sent.SetKeys(nil, "shop@example.com", []string{`"Ann" <Ann@example.com>`})
+	body, err := messages.Event{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID("news", 1), Body: &sent}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store(t, p, "mail.log.sent.news.1", string(body))
+	store(t, p, "mail.send.accepted.news", `{"recipients":1,"accepted":1}`)
+	store(t, p, "mail.send.accepted.other", `{"recipients":1,"accepted":1}`)
+	store(t, p, "mail.delivery.delivered.other", `{"entry":{"from":"shop@example.com","to":"joann@example.com"}}`)
+
+	x, err := index.Open(index.Options{Dir: t.TempDir(), Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { x.Follow(ctx, p.Conn, p.JS); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended; _ = x.Close() })
+	for began := time.Now(); !x.Lag().Current.After(began); {
+		<-time.After(5 * time.Millisecond)
+	}
+
+	for word, want := range map[string][]string{
+		"DD001":              {"lower", "plain", "spaced", "waits"},
+		"dd 001":             {"lower", "plain", "spaced", "waits"},
+		"DD0010":             {"longer"},
+		"DD00":               nil,
+		"2026/001":           {"slashed"},
+		"x1":                 {"upper"},
+		"ded7":               {"upper"},
+		"Zoë  tan":           {"lower"},
+		"tan & sons":         {"slashed"},
+		"Tan":                nil,
+		"900101011234":       {"plain", "spaced"},
+		"60190000000":        {"slashed"},
+		"ann@example.com":    {"news", "spaced", "upper"},
+		"joann@example.com":  {"other", "plain"},
+		"shop@example.com":   {"other"},
+		"caller@example.com": {"slashed"},
+		"nn@example.com":     nil,
+		"waits":              {"waits"},
+		"longer":             {"longer"},
+	} {
+		r := inspect.Reader{Conn: p.Conn, JS: p.JS}
+		found, err := r.Find(t.Context(), word, nil, time.Time{})
+		if err != nil || found.Hidden != nil {
+			t.Fatal(word, err, found.Hidden)
+		}
+		var byFind, byErase, byIndex []string
+		for _, f := range found.Found {
+			byFind = append(byFind, f.RequestID)
+			if stories, err := r.Stories(t.Context(), f.RequestID, time.Now()); err != nil || stories[0].State == inspect.NeverSeen {
+				t.Errorf("%s: show of %s says %+v, %v", word, f.RequestID, stories, err)
+			}
+		}
+		traces, err := act.TracesOf(t.Context(), r, word, nil, time.Now())
+		if err != nil {
+			t.Fatal(word, err)
+		}
+		for _, e := range traces.Requests {
+			byErase = append(byErase, e.RequestID)
+		}
+		indexed, err := x.Find(t.Context(), word)
+		if err != nil {
+			t.Fatal(word, err)
+		}
+		for _, f := range indexed.Found {
+			byIndex = append(byIndex, f.RequestID)
+		}
+		taken := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id == "waits" }) // the index has no queues
+		for what, c := range map[string]struct{ got, want []string }{"find": {byFind, want}, "erase": {byErase, want}, "index": {byIndex, taken}} {
+			slices.Sort(c.got)
+			if !slices.Equal(c.got, c.want) {
+				t.Errorf("%s by %s: %s", word, what, cmp.Diff(c.want, c.got))
+			}
+		}
+	}
+}
