@@ -21,12 +21,11 @@ import (
 // Log is where histories are kept: a JetStream stream in the programs, a map in tests.
 type Log interface {
 	// Append stores r if the last event of its history still has the sequence
-	// r.Last (0: there is none), and gives the new event's sequence.
-	// ErrFenced: it has not, and nothing was stored. ErrTooLarge: nothing was
-	// stored and never will be. Any other error: nobody knows whether it was
-	// stored.
+	// r.Last (0 means none), and returns the new event's sequence. ErrFenced means
+	// that it does not, and nothing was stored; ErrTooLarge that nothing was stored
+	// and never will be. After any other error it may have been stored.
 	Append(ctx context.Context, r Record) (uint64, error)
-	// Last gives the last event under a subject or filter of op; a zero Entry
+	// Last returns the last event under a subject or filter of op; a zero Entry
 	// when there is none.
 	Last(ctx context.Context, op messages.Operation, filter string) (Entry, error)
 }
@@ -59,13 +58,13 @@ type Pending struct {
 	Trace    Trace
 }
 
-// ErrFenced means that somebody else wrote to the history in between.
+// ErrFenced means that another worker wrote to the history in between.
 var ErrFenced = errors.New("history: another worker wrote in between")
 
 // ErrCorrupt means that a history holds an event that no worker can have written:
 // one that cannot be read, or with a time beyond all that workers wait for. What
-// was done for its request is not known, so nothing is; somebody must look at it.
-var ErrCorrupt = errors.New("an event in the history is not one of ours")
+// was done for its request is not known, so nothing is; a person must look at it.
+var ErrCorrupt = errors.New("an event in the history was not written by errand")
 
 // ErrTooLarge means that the event is larger than the log takes.
 var ErrTooLarge = errors.New("history: the event is larger than the servers take")
@@ -101,7 +100,7 @@ func (e *RetryLaterError) Unwrap() error { return e.Cause }
 // ConflictError means that the id already belongs to a request with other contents.
 type ConflictError struct {
 	ID string
-	// failed: that one failed without any effect, so that these contents may correct it.
+	// failed is set when that one failed without any effect, so that these contents may correct it.
 	failed *failure
 }
 
@@ -117,21 +116,21 @@ type History struct {
 	ID          string // request id; for batches messages.BatchID
 	Fingerprint string // "" is never compared
 	// Corrects is when JetStream took the request in, which may correct one that failed before;
-	// zero: it may not be run, so it corrects none.
+	// zero when it may not be run, so that it corrects none.
 	Corrects time.Time
 	Trace    Trace
 	Attempt  int // submissions made for the request so far
 	// ReopenedAt is the sequence of the event that opened the batch's request again: what
-	// was refused before that is run once more. 0: it was not.
+	// was refused before that is run once more. 0 when it was not.
 	ReopenedAt uint64
-	// Named: that event names the batch. It is run once more though it is of unknown fate.
+	// Named means that this event names the batch. It is run once more though its fate is unknown.
 	Named bool
 
 	last   uint64
 	writer string
 }
 
-// Settle runs f over what is in the history and stores the event that f gives.
+// Settle runs f over what is in the history and stores the event that f returns.
 // When nothing is known of the request (fresh), it first guesses that there is no
 // history, which saves a read; a wrong guess shows at the first write, before
 // anything was called, and f runs once more over what is read then.
@@ -210,5 +209,5 @@ func (h *History) Event(s messages.State, body messages.Body) messages.Event {
 	return messages.Event{Operation: h.Operation, State: s, ID: h.ID, Body: body}
 }
 
-// Sequence is that of the last event that this worker knows.
+// Sequence is the sequence of the last event that this worker knows.
 func (h *History) Sequence() uint64 { return h.last }

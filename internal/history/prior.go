@@ -39,7 +39,7 @@ func (p Prior) Acted() bool {
 
 // Read reads what is in the history; what is stored next follows that. Errors:
 // *AlreadyDoneError when it is final, *ConflictError when it is another request's,
-// *RetryLaterError when somebody else is on it or it was deferred to a later time, ErrCorrupt.
+// *RetryLaterError when another worker has it or it was deferred to a later time, ErrCorrupt.
 func (h *History) Read(ctx context.Context) (Prior, error) {
 	e, err := h.Log.Last(ctx, h.Operation, h.Operation.Filter(h.ID))
 	if err != nil || e.Sequence == 0 {
@@ -80,7 +80,8 @@ func (h *History) Read(ctx context.Context) (Prior, error) {
 	case p.State == messages.Deferred && p.NotBefore.After(now):
 		return Prior{}, &RetryLaterError{At: p.NotBefore.Time}
 	case !slices.Contains([]messages.State{messages.Started, messages.Deferred, messages.Reopened, messages.Page}, p.State):
-		return Prior{}, &RetryLaterError{At: now.Add(retry.Newer), Cause: fmt.Errorf("the state %q is for a newer program", messages.Cut(string(p.State)))}
+		newer := fmt.Errorf("the state %q is for a newer program", messages.Cut(string(p.State)))
+		return Prior{}, &RetryLaterError{At: now.Add(retry.Newer), Cause: newer}
 	}
 	return p, nil
 }
@@ -98,10 +99,12 @@ func (h *History) behind(ctx context.Context, p *Prior) error {
 	if p.State == messages.Reopened {
 		p.Reason = p.Was.Reason
 	}
-	started, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
+	subject := h.Operation.Subject(messages.Started, h.ID)
+	started, err := h.Log.Last(ctx, h.Operation, subject)
 	// What is deferred was started: a replica that shows no such event lags behind the one that was asked before.
-	for n := 1; err == nil && started.Body == nil && p.State == messages.Deferred && n < replicaReads && retry.Pause(ctx, retry.ReplicaRead); n++ {
-		started, err = h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
+	missing := func() bool { return err == nil && started.Body == nil && p.State == messages.Deferred }
+	for n := 1; missing() && n < replicaReads && retry.Pause(ctx, retry.ReplicaRead); n++ {
+		started, err = h.Log.Last(ctx, h.Operation, subject)
 	}
 	if err != nil {
 		return err

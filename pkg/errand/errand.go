@@ -3,7 +3,7 @@
 //
 //	messages.SendRequest ── Publish ──> Receipt ──┬── Wait ──> Succeeded, Partial, Failed or Uncertain
 //	                                              └── Follow ──> every Event of that request
-//	everybody's requests ── Outcomes ──> your handler, over a durable consumer
+//	all requests         ── Outcomes ──> your handler, over a durable consumer
 //
 // What each needs of NATS, as deploy/nats/errand.conf has it:
 //
@@ -12,8 +12,8 @@
 //	Follow      a consumer that ends by itself: users service and subscriber, in their own account
 //	Outcomes    a durable consumer: the same
 //
-// A service reads its own copies of the events, which `errand mirror` makes. One of people may only hear answers
-// in an inbox of her own: connect with nats.CustomInboxPrefix("_INBOX_ann").
+// A service reads its own copies of the events, which `errand mirror` makes. A person may only receive answers
+// in their own inbox: connect with nats.CustomInboxPrefix("_INBOX_ann").
 //
 // All methods may be called by any number of goroutines at once.
 package errand
@@ -40,7 +40,7 @@ func New(js jetstream.JetStream) *Client { return &Client{js: js} }
 // *messages.Invalid.
 var (
 	// ErrNotTaken says that nothing was stored: no stream takes the subject from this user.
-	// He may not publish it, or NATS is not provisioned.
+	// The user may not publish it, or NATS is not provisioned.
 	ErrNotTaken = errors.New("not published: no stream takes it; may this user publish it, and was `errand provision` run?")
 	// ErrTooLarge says that nothing was stored: the server takes no message of that size. A
 	// list of recipients that is too long goes into an object store, see messages.ObjectRef.
@@ -63,5 +63,5 @@ func eventsOf(op messages.Operation) (string, error) {
 	case messages.Send, messages.Account:
 		return "MAIL_EVENTS", nil
 	}
-	return "", fmt.Errorf("%q is no operation: use one of %v", op, messages.Requests)
+	return "", fmt.Errorf("operation must be one of %v, got %q", messages.Requests, op)
 }

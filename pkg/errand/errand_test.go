@@ -320,7 +320,7 @@ func TestAMistypedOperationIsNamed(t *testing.T) {
 	for _, follow = range w.client.Follow(t.Context(), r) {
 	}
 	for name, err := range map[string]error{"Outcomes": outcomes, "Wait": wait, "Last": last, "Follow": follow} {
-		if err == nil || !strings.Contains(err.Error(), `"mail.sned" is no operation: use one of [mandate.enroll mandate.transactions mail.send mail.account]`) {
+		if err == nil || !strings.Contains(err.Error(), `operation must be one of [mandate.enroll mandate.transactions mail.send mail.account], got "mail.sned"`) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -27,7 +27,7 @@ import (
 //		}
 //	}
 //
-// The last element has an error: that of ctx, ErrNoEvents, or what kept the server from
+// The last element has an error: the one of ctx, ErrNoEvents, or what kept the server from
 // making a consumer. The consumer takes no acknowledgement and is gone shortly after.
 func (c *Client) Follow(ctx context.Context, r Receipt) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
@@ -67,7 +67,8 @@ func (c *Client) history(ctx context.Context, r Receipt) (jetstream.MessagesCont
 	if r.Operation == messages.Send {
 		filters = append(filters, messages.Batch.Filter(r.RequestID)+".*")
 	}
-	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: filters, InactiveThreshold: 10 * time.Second})
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: filters, InactiveThreshold: 10 * time.Second}
+	consumer, err := c.js.OrderedConsumer(ctx, stream, config)
 	if err != nil {
 		return nil, noEvents(err)
 	}
@@ -76,7 +77,8 @@ func (c *Client) history(ctx context.Context, r Receipt) (jetstream.MessagesCont
 
 // noEvents is ErrNoEvents where a stream is missing.
 func noEvents(err error) error {
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return fmt.Errorf("%w: %w", ErrNoEvents, err)
 	}
 	return err

@@ -12,8 +12,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Outcomes is a durable consumer over the outcomes of one operation, those of everybody's
-// requests. It misses none, also while nobody runs it.
+// Outcomes is a durable consumer over the outcomes of all requests of one operation. It misses
+// none, also while nobody runs it.
 type Outcomes struct {
 	consumer jetstream.Consumer
 	js       jetstream.JetStream
@@ -25,7 +25,7 @@ type Outcomes struct {
 // publish. For one that is there since means nothing. An unused one stays until it is
 // deleted. Several processes, or calls of Run, share the outcomes of one name.
 //
-// Errors: ErrNoEvents, a name or an operation that is none, or that of the server.
+// Errors: ErrNoEvents, an invalid name or operation, or the server's.
 func (c *Client) Outcomes(ctx context.Context, durable string, op messages.Operation, since time.Time) (*Outcomes, error) {
 	stream, err := eventsOf(op)
 	if err != nil {
@@ -68,7 +68,7 @@ func outcomeSubjects(op messages.Operation) (list []string) {
 	return list
 }
 
-// Run hands outcomes to handle, one after the other, until ctx ends, which is no error.
+// Run calls handle with outcomes, one after the other, until ctx ends, which is no error.
 //
 // An outcome is acknowledged when handle returns nil. When it returns an error it comes
 // again, after a second at first and a minute in the end, for ever; others go on meanwhile,
@@ -80,7 +80,8 @@ func outcomeSubjects(op messages.Operation) (list []string) {
 // Run survives reconnects. Errors: the consumer was deleted, or the connection closed.
 func (o *Outcomes) Run(ctx context.Context, handle func(context.Context, Outcome) error) error {
 	// One at a time: what waits in a buffer would run into AckWait.
-	all, err := o.consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullHeartbeat(time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	all, err := o.consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullHeartbeat(time.Second),
+		jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
 		return fmt.Errorf("outcomes: %w", err)
 	}
@@ -114,7 +115,7 @@ func (o *Outcomes) missing(ctx context.Context) error {
 	return nil
 }
 
-// settle hands one outcome to handle and acknowledges it, or has it sent again later.
+// settle calls handle with one outcome and acknowledges it, or has it sent again later.
 func (o *Outcomes) settle(ctx context.Context, m jetstream.Msg, handle func(context.Context, Outcome) error) error {
 	e, err := delivered(m)
 	if err != nil {

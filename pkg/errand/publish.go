@@ -48,7 +48,8 @@ func (r Receipt) Position() string { return r.Stream + "-" + strconv.FormatUint(
 func (c *Client) Publish(ctx context.Context, r messages.Request) (Receipt, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
-		return Receipt{}, fmt.Errorf("errand: encode %s: %w; addresses are made with messages.Recipients, and digits with messages.Digits", r.Operation(), err)
+		return Receipt{}, fmt.Errorf("errand: encode %s: %w; addresses are made with messages.Recipients, and digits with messages.Digits",
+			r.Operation(), err)
 	}
 	m, err := NewMsg(r.Operation(), body)
 	if err != nil {

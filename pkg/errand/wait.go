@@ -33,7 +33,7 @@ const (
 // It looks every half a second in the end: for a few requests at a time, those that a
 // person or an HTTP request waits for. Use Outcomes for the many.
 //
-// Errors: that of ctx, and the request goes on; ErrNoEvents.
+// Errors: the one of ctx, and the request goes on; ErrNoEvents.
 func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 	if _, err := eventsOf(r.Operation); err != nil {
 		return nil, fmt.Errorf("wait: %w", err)
@@ -59,7 +59,7 @@ func (c *Client) Wait(ctx context.Context, r Receipt) (Outcome, error) {
 }
 
 // Last is the last event of a published request, which is its state; a zero Event while there
-// is none. Errors: ErrNoEvents, that of ctx, or nats.ErrTimeout.
+// is none. Errors: ErrNoEvents, the one of ctx, or nats.ErrTimeout.
 func (c *Client) Last(ctx context.Context, r Receipt) (Event, error) {
 	stream, err := eventsOf(r.Operation)
 	if err != nil {
@@ -125,7 +125,7 @@ func directEvent(m *nats.Msg) (Event, error) {
 	e.Sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	e.Time, badTime = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 	if err = errors.Join(err, badTime); err != nil || e.Subject == "" {
-		return Event{}, fmt.Errorf("read an event: the answer is none of a direct get: %w", err)
+		return Event{}, fmt.Errorf("read an event: it is not the answer of a direct get: %w", err)
 	}
 	for name, values := range m.Header { // without those of the answer
 		if !strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), "Nats-") {

@@ -29,7 +29,7 @@ type CallbackEncoding string
 const (
 	CallbackText     CallbackEncoding = "text"     // as it is: valid UTF-8 without control characters
 	CallbackBase64   CallbackEncoding = "base64"   // RFC 4648, section 4
-	CallbackWithheld CallbackEncoding = "withheld" // left out: events hold nothing of payers, nor the query; or it is too large for the servers
+	CallbackWithheld CallbackEncoding = "withheld" // left out: it would name a payer, or is too large
 )
 
 // CallbackChecksum is what the field checksum of a callback shows, by the rule that is

@@ -110,7 +110,7 @@ func EachName(op Operation, body []byte, yield func(Name) bool) {
 // namer walks over JSON and yields the names in it.
 type namer struct {
 	text  []byte
-	all   bool // every value is a name: somebody else chose the fields
+	all   bool // every value is a name: the sender chose the fields
 	done  bool
 	yield func(Name) bool
 }
@@ -151,7 +151,9 @@ func (n *namer) value(i int, field string) {
 }
 
 // impersonalPayer are fields payer_* that many payers have in common.
-var impersonalPayer = map[string]bool{"payer_id_type": true, "payer_bank_code": true, "payer_bank_code_hashed": true, "payer_bank_name": true}
+var impersonalPayer = map[string]bool{
+	"payer_id_type": true, "payer_bank_code": true, "payer_bank_code_hashed": true, "payer_bank_name": true,
+}
 
 // named visits a text or a number of a field. raw is the text as JSON.
 func (n *namer) named(field string, raw []byte, text string) {

@@ -14,7 +14,7 @@ import (
 type cancelling struct {
 	op          messages.Operation
 	id          string
-	last        uint64 // sequence of the event that failed follows; 0: it has none
+	last        uint64 // sequence of the event that failed follows; 0 when there is none
 	fingerprint string
 	order       string // order number
 	says        string
@@ -41,9 +41,10 @@ func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why str
 // cancellable finds the operation that has an id, and what is to be done there.
 func (r Requests) cancellable(ctx context.Context, op messages.Operation, id string) (found cancelling, err error) {
 	if !messages.IsID(id) {
-		return found, fmt.Errorf("%w: %q can be no request id", ErrNothingDone, id)
+		return found, fmt.Errorf("%w: %q is not a valid request id", ErrNothingDone, id)
 	}
-	why := fmt.Errorf("%w: %s was never seen: no queue has it, and no event of it is kept. To cancel it now would block the id", ErrNothingDone, id)
+	why := fmt.Errorf("%w: %s was never seen: no queue has it, and no event of it is kept. To cancel it now would block the id",
+		ErrNothingDone, id)
 	n := 0
 	for _, of := range inspect.Operations {
 		if op != "" && op != of {
@@ -92,7 +93,7 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 	for _, m := range waiting {
 		print := fingerprintOf(op, m.Data)
 		if c.fingerprint != "" && c.fingerprint != print {
-			return c, refuse("its queue has the id %s more than once, with other contents: the first one to be taken would be corrected by the other", id)
+			return c, refuse("its queue has the id %s more than once, with other contents: the first to be taken would be corrected", id)
 		}
 		f, _ := messages.ReadFacts(m.Data) // what cannot be read names no order
 		c.order, c.fingerprint, c.says = f.OrderNumber, print, "it is queued, and nobody had it yet"
@@ -168,7 +169,8 @@ func (c *cancelling) store(ctx context.Context, log history.Log, by, why string)
 		return errMeanwhile
 	}
 	message := "cancelled by " + by + ": " + why
-	var body messages.Body = &messages.FailedBody{Reason: messages.ReasonCancelled, Message: message, OrderNumber: c.order, Fingerprint: c.fingerprint}
+	var body messages.Body = &messages.FailedBody{Reason: messages.ReasonCancelled, Message: message,
+		OrderNumber: c.order, Fingerprint: c.fingerprint}
 	if c.op == messages.Send {
 		body = &messages.SendOutcome{Reason: messages.ReasonCancelled, Message: message, Fingerprint: c.fingerprint}
 	}

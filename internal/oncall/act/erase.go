@@ -20,10 +20,11 @@ import (
 
 // Erase removes what is stored of a request. First an event without data is stored over its
 // last one and over that of each of its batches: from then on the id is not run again,
-// whoever had it. A second time it removes what the first one left. Errors: those of Do;
+// whichever worker had it. A second time it removes what the first one left. Errors: those of Do;
 // ErrNothingDone when it is refused, or went on meanwhile.
 func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
-	_, err := p.Do(ctx, Act{Verb: Erase, Operation: e.Operation, Target: e.RequestID, Why: why, Plan: e.Says()}, func(ctx context.Context) (string, error) {
+	erase := Act{Verb: Erase, Operation: e.Operation, Target: e.RequestID, Why: why, Plan: e.Says()}
+	_, err := p.Do(ctx, erase, func(ctx context.Context) (string, error) {
 		if e.Refused != "" {
 			return "", fmt.Errorf("%w: %s", ErrNothingDone, e.Refused)
 		}
@@ -82,7 +83,10 @@ func (p Person) markErased(ctx context.Context, op messages.Operation, id string
 }
 
 // rowsOf are the events about rows of lists that belong to a request.
-var rowsOf = map[messages.Operation][]messages.Operation{messages.Send: {messages.Delivery}, messages.Enroll: {messages.Application, messages.Deduction}}
+var rowsOf = map[messages.Operation][]messages.Operation{
+	messages.Send:   {messages.Delivery},
+	messages.Enroll: {messages.Application, messages.Deduction},
+}
 
 // keepRowsAway leaves the ids of a request's rows, so that no poller publishes them again.
 func (p Person) keepRowsAway(ctx context.Context, of messages.Operation, id string) error {
@@ -161,7 +165,8 @@ func (p Person) remove(ctx context.Context, stream string, sequence uint64) erro
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}
 	err = s.SecureDeleteMsg(ctx, sequence)
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeMessageNotFound || errors.Is(err, jetstream.ErrMsgNotFound) {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if ok && api.ErrorCode == jetstream.JSErrCodeMessageNotFound || errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
 	if err != nil {

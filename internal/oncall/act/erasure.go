@@ -20,17 +20,17 @@ import (
 type Erasure struct {
 	RequestID   string             `json:"request_id"`
 	Operation   messages.Operation `json:"operation"`
-	State       messages.State     `json:"state"`  // "": its history is gone
+	State       messages.State     `json:"state"`  // "" when its history is gone
 	Events      int                `json:"events"` // of it and of its batches
 	Calls       int                `json:"calls"`  // records of calls
 	Rows        int                `json:"rows"`   // of the sending log
 	DeadLetters int                `json:"dead_letters"`
 	// Recipients of a message; where they are more than one it is of others, too.
 	Recipients int `json:"recipients,omitempty"`
-	// Refused is why it cannot be erased now; "": it can.
+	// Refused is why it cannot be erased now; "" when it can.
 	Refused string `json:"refused,omitempty"`
 	// Awaits is until when the sending log may show rows that it has not shown yet: those would
-	// be published again, of no request.
+	// be published again, as rows that match no request.
 	Awaits *messages.Time `json:"awaits,omitempty"`
 
 	subjects map[string][]string // what is purged, by stream
@@ -45,7 +45,7 @@ const rowsCome = 6 * 24 * time.Hour
 func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id string, now time.Time) (e Erasure, err error) {
 	e = Erasure{RequestID: id, Operation: op, subjects: map[string][]string{}}
 	if !nameable(id) {
-		return e, fmt.Errorf("%w: %q can be no request id", ErrNothingDone, id)
+		return e, fmt.Errorf("%w: %q is not a valid request id", ErrNothingDone, id)
 	}
 	last, there, err := bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))
 	if err != nil {
@@ -171,5 +171,6 @@ func deadOf(ctx context.Context, nc *nats.Conn, op messages.Operation, id string
 
 // Says is what is removed, in words.
 func (e Erasure) Says() string {
-	return fmt.Sprintf("%s; remove %d events, %d records of calls, %d rows of the sending log, %d dead letters", cmp.Or(string(e.State), "its history is gone"), e.Events, e.Calls, e.Rows, e.DeadLetters)
+	return fmt.Sprintf("%s; remove %d events, %d records of calls, %d rows of the sending log, %d dead letters",
+		cmp.Or(string(e.State), "its history is gone"), e.Events, e.Calls, e.Rows, e.DeadLetters)
 }

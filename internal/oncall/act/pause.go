@@ -14,7 +14,7 @@ const MaxPause = 7 * 24 * time.Hour
 
 // Pause has the queue of an operation give out nothing for a while: requests are taken in and
 // wait, what is in flight goes on. A queue that is paused already is paused until the new end.
-// It gives the end as the servers have it. Errors: those of Do; jetstream.ErrConsumerNotFound.
+// It returns the end as the servers have it. Errors: those of Do; jetstream.ErrConsumerNotFound.
 func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Duration, why string) (until time.Time, err error) {
 	q := bus.QueueOf(op)
 	if q.Name == "" || how <= 0 || how > MaxPause {
@@ -25,7 +25,8 @@ func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Durat
 	if err != nil {
 		return until, err
 	}
-	_, err = p.Do(ctx, Act{Verb: Pause, Operation: op, Target: q.Name, Why: why, Plan: now + "; pause it until " + at(until)}, func(ctx context.Context) (string, error) {
+	pause := Act{Verb: Pause, Operation: op, Target: q.Name, Why: why, Plan: now + "; pause it until " + at(until)}
+	_, err = p.Do(ctx, pause, func(ctx context.Context) (string, error) {
 		answer, err := p.JS.PauseConsumer(ctx, q.Stream, q.Name, until)
 		if err != nil {
 			return "", fmt.Errorf("nats: pause %s: %w", q.Name, err)
@@ -46,7 +47,8 @@ func (p Person) Resume(ctx context.Context, op messages.Operation, why string) e
 	if err != nil {
 		return err
 	}
-	_, err = p.Do(ctx, Act{Verb: Resume, Operation: op, Target: q.Name, Why: why, Plan: now + "; end the pause"}, func(ctx context.Context) (string, error) {
+	resume := Act{Verb: Resume, Operation: op, Target: q.Name, Why: why, Plan: now + "; end the pause"}
+	_, err = p.Do(ctx, resume, func(ctx context.Context) (string, error) {
 		if now == notPaused {
 			return "", fmt.Errorf("%w: %s is not paused", ErrNothingDone, op)
 		}

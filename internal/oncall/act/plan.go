@@ -25,7 +25,7 @@ type Item struct {
 	Operation messages.Operation `json:"operation"`
 	Sequence  uint64             `json:"sequence"` // of the dead letter
 	Class     inspect.Class      `json:"class"`
-	State     messages.State     `json:"state,omitempty"` // of the request now; none: its events are gone
+	State     messages.State     `json:"state,omitempty"` // of the request now; "" when its events are gone
 	Reason    messages.Reason    `json:"reason,omitempty"`
 	Says      string             `json:"says"`
 	// Batches are those of a message that are sent, Unknown those of unknown fate: they are sent
@@ -69,8 +69,7 @@ func plural(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// Plan says of dead letters, of a request the newest first, what is known of each. It changes
-// nothing.
+// Plan classifies dead letters, newest first per request. It changes nothing.
 func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Item, error) {
 	items := make([]Item, 0, len(letters))
 	waiting := map[messages.Operation]map[string]bool{}
@@ -97,8 +96,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 	return items, nil
 }
 
-// Letters are the dead letters of names, as those of a Consent, or else those that
-// a query asks for, of each request the newest.
+// Letters returns the newest dead letter of each request: of the named ones, as in Consent, or else of a query's.
 func (r Requests) Letters(ctx context.Context, names []string, q inspect.Query, now time.Time) (letters []inspect.DeadLetter, err error) {
 	if len(names) == 0 {
 		letters, err = r.Reader.DeadLetters(ctx, q)
@@ -164,7 +162,8 @@ func (i Item) expired() Item {
 		request, _, _ := messages.DecodeSend(i.letter.Event.Message.Data) // what cannot be read is refused again
 		for range request.Addresses() {
 			if n++; n > 1000 {
-				return i.as(inspect.CannotRun, "its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
+				return i.as(inspect.CannotRun,
+					"its events have expired, and it may have been of several batches: publish to whom it is still meant for, under another id")
 			}
 		}
 	}
@@ -206,14 +205,15 @@ func (i Item) ended(ctx context.Context, log history.Log, last history.Entry, f 
 	i.Class, i.Says = inspect.ClassOf(i.Operation, i.State, f)
 	switch {
 	case f.Reason == messages.ReasonConflict && !namesID(i.letter.Event.Message.Data): // nobody looks up what that one did
-		return i.as(inspect.Twice, "another request has the id that it was published with, %s: it may ask for what that one did", f.ConflictsWith), nil
+		return i.as(inspect.Twice, "another request has the id that it was published with, %s: it may ask for what that one did",
+			f.ConflictsWith), nil
 	case i.Operation == messages.Send && (i.Class == inspect.Safe || i.Class == inspect.Twice):
 		return i.batched(ctx, log, outcome, last)
 	}
 	return i, nil
 }
 
-// fingerprintOf is that of a message's contents, as the programs make it.
+// fingerprintOf is the fingerprint of a message's contents, as the programs make it.
 func fingerprintOf(op messages.Operation, data []byte) string {
 	if meta, _ := messages.Check(op, data); meta.Fingerprint != "" {
 		return meta.Fingerprint

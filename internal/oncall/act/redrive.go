@@ -40,7 +40,8 @@ type Requests struct {
 
 // Requests are those that a person acts on.
 func (p Person) Requests() Requests {
-	return Requests{Person: p, Log: bus.EventStore{Publisher: p.Publisher, Source: "/errand/errand"}, Reader: inspect.Reader{Conn: p.Conn, JS: p.JS}}
+	return Requests{Person: p, Log: bus.EventStore{Publisher: p.Publisher, Source: "/errand/errand"},
+		Reader: inspect.Reader{Conn: p.Conn, JS: p.JS}}
 }
 
 // Consent is what somebody has read in a plan and says by name.
@@ -48,7 +49,7 @@ type Consent struct {
 	Why    string
 	Accept []string // names of what may be done twice, or All: request ids, sequences, or seq: and a sequence
 	Force  []string // of what was done or cancelled
-	Rate   float64  // a second; 0: as fast as it goes
+	Rate   float64  // a second; 0 means as fast as it goes
 }
 
 // All accepts whatever a plan shows.
@@ -105,13 +106,13 @@ type Redriven struct {
 	Result  Result `json:"result"`
 	Message string `json:"message,omitempty"`
 
-	lost  bool  // somebody else was first
-	fault error // that the others would meet too
+	lost  bool  // another person was first
+	fault error // the other items would meet it too
 }
 
 // Redrive runs items again as a person has consented to, and calls report with the result of
-// each, whatever ends it. What somebody else reopened meanwhile is looked at once more in the
-// end: whoever did that may have been interrupted. Errors: ErrNoReason, inspect.ErrAmbiguous,
+// each, whatever ends it. What another person reopened meanwhile is looked at once more in the
+// end: that may have been interrupted. Errors: ErrNoReason, inspect.ErrAmbiguous,
 // ErrNotRecorded, which nothing is done after, or that the plan cannot be read again.
 func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, report func(Redriven)) error {
 	if strings.TrimSpace(c.Why) == "" {
@@ -140,7 +141,7 @@ func (r Requests) Redrive(ctx context.Context, items []Item, c Consent, report f
 	if len(lost) == 0 {
 		return nil
 	}
-	retry.Pause(ctx, retry.Fenced) // whoever was first is about to publish
+	retry.Pause(ctx, retry.Fenced) // the one who was first is about to publish
 	letters := make([]inspect.DeadLetter, len(lost))
 	for i, item := range lost {
 		letters[i] = item.letter
@@ -191,7 +192,8 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 		failpoint.Here(failpoint.AfterRepublish)
 		return "reopened and published", nil
 	}
-	done.Message, err = r.Do(ctx, Act{Verb: Redrive, Operation: item.Operation, Target: item.RequestID, Why: c.Why, Plan: string(item.Class) + ": " + item.Says}, did)
+	done.Message, err = r.Do(ctx, Act{Verb: Redrive, Operation: item.Operation, Target: item.RequestID, Why: c.Why,
+		Plan: string(item.Class) + ": " + item.Says}, did)
 	switch done.Result = Done; {
 	case errors.Is(err, ErrNothingDone), errors.Is(err, ErrNotRecorded):
 		done.Result, done.Message, done.lost = NotDone, err.Error(), errors.Is(err, errMeanwhile)
@@ -208,8 +210,7 @@ func (r Requests) redrive(ctx context.Context, item Item, c Consent) Redriven {
 var errMeanwhile = fmt.Errorf("%w: it went on meanwhile", ErrNothingDone)
 
 // reopen stores that a person has the request of an item run again, over the event that the
-// item was planned with, and gives the sequence. Errors: errMeanwhile, or the log's: then
-// nobody knows.
+// item was planned with, and returns the sequence. After any error but errMeanwhile it is not known whether it was.
 func reopen(ctx context.Context, log history.Log, item Item, by, why string) (uint64, error) {
 	if by == messages.ByCorrection {
 		return 0, fmt.Errorf("%w: nobody is called %s", ErrNothingDone, by)
@@ -218,7 +219,8 @@ func reopen(ctx context.Context, log history.Log, item Item, by, why string) (ui
 	h := &history.History{Log: log, Operation: item.Operation, ID: item.RequestID,
 		Trace: history.Trace{Parent: messages.Cut(header.Get("traceparent")), State: messages.Cut(header.Get("tracestate"))}}
 	_, err := h.Read(ctx)
-	if done, ok := errors.AsType[*history.AlreadyDoneError](err); ok && done.Sequence == item.last || err == nil && item.last == 0 && h.Sequence() == 0 {
+	done, ok := errors.AsType[*history.AlreadyDoneError](err)
+	if ok && done.Sequence == item.last || err == nil && item.last == 0 && h.Sequence() == 0 {
 		err = h.Store(ctx, messages.Reopened, &messages.ReopenedBody{By: by, Why: why, Was: item.was, AfterUnknown: item.afterUnknown,
 			Batches: item.Batches, Fingerprint: item.fingerprint})
 		if !errors.Is(err, history.ErrFenced) {

@@ -373,7 +373,7 @@ func TestACancelledRequestEndsWhereNothingWasDone(t *testing.T) {
 	}{
 		"unseen":   {func(string) {}, "was never seen"},
 		"queued":   {func(id string) { queue(e, id) }, ""},
-		"deferred": {event("deferred", `,"reason":"busy","not_before":"2099-01-01T00:00:00Z"`), "not one of ours"}, // nobody waits so long
+		"deferred": {event("deferred", `,"reason":"busy","not_before":"2099-01-01T00:00:00Z"`), "not written by errand"}, // nobody waits so long
 		"waits":    {event("deferred", `,"reason":"busy","not_before":"2000-01-01T00:00:00Z"`), ""},
 		"unknown":  {event("deferred", `,"reason":"busy","after_unknown":true`), "unknown fate"},
 		"started":  {event("", ""), "a call is under way"},

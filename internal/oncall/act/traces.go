@@ -26,7 +26,9 @@ type Traces struct {
 
 // TracesOf looks for a word in everything that is stored, as Reader.Find does. Of a message to several people only the
 // rows of the address are the person's.
-func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*messages.RecipientSecret, now time.Time) (t Traces, err error) {
+func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*messages.RecipientSecret, now time.Time) (
+	t Traces, err error,
+) {
 	known, err := r.Find(ctx, word, secrets, time.Time{})
 	if err = cmp.Or(err, known.Hidden); err != nil {
 		return t, err
@@ -68,10 +70,11 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 	return t, nil
 }
 
-// ErasePages removes the pages of a listing that has ended, with everybody's records in them: one
+// ErasePages removes the pages of a listing that has ended, with all records in them: one
 // page cannot be removed alone. Errors: those of Do; ErrNothingDone while it is under way.
 func (p Person) ErasePages(ctx context.Context, listing, why string) error {
-	_, err := p.Do(ctx, Act{Verb: Erase, Operation: messages.Transactions, Target: listing, Why: why, Plan: "remove its pages"}, func(ctx context.Context) (string, error) {
+	erase := Act{Verb: Erase, Operation: messages.Transactions, Target: listing, Why: why, Plan: "remove its pages"}
+	_, err := p.Do(ctx, erase, func(ctx context.Context) (string, error) {
 		last, there, err := bus.Last(ctx, p.Conn, bus.MandateEvents, messages.Transactions.Filter(listing))
 		if err != nil {
 			return "", err
@@ -90,7 +93,8 @@ func (p Person) EraseRows(ctx context.Context, sequences []uint64, why string) e
 	if len(sequences) == 0 {
 		return nil
 	}
-	_, err := p.Do(ctx, Act{Verb: Erase, Operation: messages.Delivery, Target: "rows", Why: why, Plan: fmt.Sprintf("remove %d rows of the sending log", len(sequences))}, func(ctx context.Context) (string, error) {
+	plan := fmt.Sprintf("remove %d rows of the sending log", len(sequences))
+	_, err := p.Do(ctx, Act{Verb: Erase, Operation: messages.Delivery, Target: "rows", Why: why, Plan: plan}, func(ctx context.Context) (string, error) {
 		for _, sequence := range sequences {
 			found, err := (&bus.Scan{Stream: bus.MailDeliveries, Filter: messages.Delivery.Filter("*"), From: sequence, Page: 1}).Next(ctx, p.Conn)
 			if err == nil && len(found) > 0 && found[0].Sequence == sequence {

@@ -44,11 +44,12 @@ type Bar struct {
 // outcomes, since it was reopened, is counted twice.
 func (x *Index) Outcomes(ctx context.Context, since time.Time, step time.Duration) (bars []Bar, err error) {
 	if step < Resolution || step%Resolution != 0 {
-		return nil, fmt.Errorf("index: a step of %v is no multiple of %v", step, Resolution)
+		return nil, fmt.Errorf("index: a step of %v is not a multiple of %v", step, Resolution)
 	}
 	from, slots := slotOf(since), int64(step/Resolution)
 	sums := map[Bar]int{}
-	err = x.events(ctx, "SELECT kind, sum(events), (slot - ?1) / ?2, 0 FROM tally WHERE slot >= ?1 GROUP BY kind, 3", func(c Count, span, _ int64) {
+	const bySpan = "SELECT kind, sum(events), (slot - ?1) / ?2, 0 FROM tally WHERE slot >= ?1 GROUP BY kind, 3"
+	err = x.events(ctx, bySpan, func(c Count, span, _ int64) {
 		if numberOf(c.Operation) > 0 {
 			sums[Bar{Begin: timeOf(from + span*slots), Operation: c.Operation, State: c.State}] += c.Count
 		}
@@ -78,7 +79,8 @@ func (x *Index) Deliveries(ctx context.Context, since time.Time) ([]Count, error
 // counted counts events since a time by operation, state and reason.
 func (x *Index) counted(ctx context.Context, since time.Time, wanted func(Kind) bool) ([]Count, error) {
 	sums := map[Kind]Count{}
-	err := x.events(ctx, "SELECT kind, sum(events), min(slot), max(slot) FROM tally WHERE slot >= ? GROUP BY kind", func(c Count, first, last int64) {
+	const byKind = "SELECT kind, sum(events), min(slot), max(slot) FROM tally WHERE slot >= ? GROUP BY kind"
+	err := x.events(ctx, byKind, func(c Count, first, last int64) {
 		if !wanted(c.Kind) {
 			return
 		}
@@ -104,7 +106,7 @@ func (c Count) and(other Count, k Kind) Count {
 	return c
 }
 
-// ordered gives the most frequent first.
+// ordered returns the most frequent first.
 func ordered(sums map[Kind]Count) (all []Count) {
 	for _, c := range sums {
 		all = append(all, c)
@@ -143,7 +145,7 @@ func (x *Index) events(ctx context.Context, question string, each func(c Count, 
 }
 
 // Counts are all requests that are in the index, by what they are now; the most frequent
-// first. Dead letters are grouped by those of them that are Dead, by Class and Reason.
+// first. A list of dead letters groups the Dead ones by Class and Reason.
 func (x *Index) Counts(ctx context.Context) (all []Count, err error) {
 	sums := map[Kind]Count{}
 	err = x.ask(func(db *sql.DB) error {
@@ -157,7 +159,8 @@ func (x *Index) Counts(ctx context.Context) (all []Count, err error) {
 			}
 			var first, last int64
 			// Two questions: one for both would read them all.
-			err := db.QueryRowContext(ctx, "SELECT (SELECT min(at) FROM request WHERE kind = ?1), (SELECT max(at) FROM request WHERE kind = ?1)", number).Scan(&first, &last)
+			const ends = "SELECT (SELECT min(at) FROM request WHERE kind = ?1), (SELECT max(at) FROM request WHERE kind = ?1)"
+			err := db.QueryRowContext(ctx, ends, number).Scan(&first, &last)
 			if err != nil {
 				return err
 			}

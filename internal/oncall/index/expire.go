@@ -16,8 +16,8 @@ type kept map[string]jetstream.StreamState
 // chunk is how many rows of a kind are removed in one transaction.
 const chunk = 5000
 
-// expire removes what the streams keep no more. Names are left: they lead to no request any
-// more, and are removed once in a while by sweep.
+// expire removes what the streams no longer keep. Names are left: they lead to no request, and are removed once in a
+// while by sweep.
 func (f *follower) expire(k kept) error {
 	for {
 		removed := 0
@@ -32,7 +32,7 @@ func (f *follower) expire(k kept) error {
 	}
 }
 
-// expire removes some rows of what the streams keep no more.
+// expire removes some rows of what the streams no longer keep.
 func (w *writer) expire(k kept) (removed int, err error) {
 	if removed, err = w.expireDead(int64(k[bus.DeadLetters].FirstSeq)); err != nil {
 		return removed, err

@@ -35,14 +35,14 @@ type Mail struct {
 // Finding is what was found, the newest first.
 type Finding struct {
 	Found []Found `json:"found"`
-	// Mails are to the address, and no request is sure to be meant by them.
+	// Mails are rows of the sending log that name it and match no request.
 	Mails []Mail `json:"mails,omitempty"`
-	// Unread are the ids of secrets that records of recipients are made with and that are
-	// not known here: whether they hold the address cannot be told.
+	// Unread are the ids of the secrets that records of recipients have and that are not known here: whether they hold
+	// the address cannot be told.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// findLimit is how many requests, and rows of the sending log, are given.
+// findLimit is how many requests and rows of the sending log are returned.
 const findLimit = 500
 
 // Find returns what has a word as its request id or names it, as inspect.Reader.Find does, without the queues: the
@@ -115,7 +115,8 @@ func (x *Index) find(q *search, word string, into *Finding) error {
 
 // named adds the requests that have a name as something.
 func (q *search) named(hash int64, as messages.NamedAs) error {
-	const question = "SELECT " + rowColumns + " FROM request WHERE n IN (SELECT n FROM name WHERE hash = ? AND what = ? ORDER BY n DESC LIMIT ?)"
+	const question = "SELECT " + rowColumns + " FROM request WHERE n IN" +
+		" (SELECT n FROM name WHERE hash = ? AND what = ? ORDER BY n DESC LIMIT ?)"
 	return q.rows(as, question, hash, slices.Index(whats, as), findLimit)
 }
 

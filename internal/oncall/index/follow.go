@@ -22,11 +22,11 @@ type follower struct {
 	*Index
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	writer  *writer // nil: the file has to be opened first
+	writer  *writer // nil when the file has to be opened first
 	at      map[string]Position
 	checked time.Time // when the streams were last looked at
 	behind  bool      // the file says that it is made again
-	again   string    // why the file has to be made again; "": it has not
+	again   string    // why the file has to be made again, or ""
 	removed bool      // requests were removed whose names are still there
 	swept   time.Time // when such names were last removed
 }
@@ -145,8 +145,7 @@ func (f *follower) mend(err error) error {
 // errOther says that the streams are not those which the index was made of.
 var errOther = errors.New("the index is made of another")
 
-// check looks whether the streams are those that the index was made of, and removes what
-// they keep no more.
+// check looks whether the streams are the ones that the index was made of, and removes what they no longer keep.
 func (f *follower) check(ctx context.Context) error {
 	if f.store.removed(f.dir) { // it is replaced by this goroutine alone
 		return fmt.Errorf("%w: its file was removed", errOther)
@@ -249,7 +248,7 @@ func (f *follower) catchUp(ctx context.Context, stream string) error {
 	}
 }
 
-// next reads a page; no batch: there is none yet.
+// next reads a page; without a batch when there is none yet.
 func (f *follower) next(ctx context.Context, scan *bus.Scan, p Position) part {
 	page, err := scan.Next(ctx, f.nc)
 	if err != nil || len(page) == 0 {

@@ -14,7 +14,7 @@ type batch struct {
 	order    []*news // as they were met
 	names    []name
 	mails    []mail
-	rows     []int64 // of the sending log that were erased, and are of no request
+	rows     []int64 // of the sending log that were erased, and match no request
 	tally    map[tally]int
 	secrets  map[string]struct{}
 }
@@ -28,12 +28,12 @@ type key struct {
 // news is what a batch says of a request.
 type news struct {
 	key
-	Kind    // of its last event; no state: there is none in the batch
+	Kind    // of its last event; without a state when the batch has no event of it
 	began   int64
 	seq, at int64 // of the last event
 	attempt int
 	http    int
-	dead    int64 // sequence of its last dead letter, 0: there is none in the batch
+	dead    int64 // sequence of its last dead letter in the batch, or 0
 	n       int64 // its row, once it is written
 	erased  bool
 }
@@ -49,7 +49,7 @@ type name struct {
 type mail struct {
 	seq, hash int64
 	event     int64 // hash of the event's id, by which it is erased
-	of        *news // nil: no request is sure to be meant
+	of        *news // nil when it matches no request
 	state     messages.State
 	smtp      int
 	at        int64

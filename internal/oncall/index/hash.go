@@ -18,7 +18,9 @@ import (
 )
 
 // whats are what names are of their request, by their number in the file: one is added at the end.
-var whats = []messages.NamedAs{messages.NamedOrder, messages.NamedPayer, messages.NamedRecipient, messages.NamedAddress, messages.NamedCallback}
+var whats = []messages.NamedAs{
+	messages.NamedOrder, messages.NamedPayer, messages.NamedRecipient, messages.NamedAddress, messages.NamedCallback,
+}
 
 // keySize is how many bytes a key has at least.
 const keySize = 32
@@ -96,7 +98,7 @@ func sealer(key []byte) cipher.AEAD {
 	panic(err) // a key of that size is right
 }
 
-// ErrToken says that a token was not made by Seal with this index's key.
+// ErrToken means that a token was not made by Seal with this index's key.
 var ErrToken = errors.New("the link is not valid, or no longer")
 
 // Seal encrypts a word with the index's key, for a link that leads to it and shows nothing
@@ -105,7 +107,7 @@ func (x *Index) Seal(word string) string {
 	return base64.RawURLEncoding.EncodeToString(sealer(x.hash.key).Seal(nil, nil, []byte(word), nil)) //nolint:gosec // it makes the nonce
 }
 
-// Unseal gives the word that was sealed. Errors: ErrToken.
+// Unseal returns the word that was sealed. Errors: ErrToken.
 func (x *Index) Unseal(token string) (string, error) {
 	data, err := base64.RawURLEncoding.DecodeString(token)
 	if err == nil {

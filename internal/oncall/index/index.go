@@ -20,7 +20,7 @@
 // file was made by another version or with another key; and when the file is damaged.
 //
 //	index.go    opening and closing; lock.go, hash.go: its lock and its key
-//	follow.go   reading the streams; expire.go: what they keep no more
+//	follow.go   reading the streams; expire.go: what they no longer keep
 //	gather.go   what messages say; write.go: into the file, store.go
 //	kind.go     what requests have in common: operation, state, reason; and what may be done
 //	requests.go lists of requests, page by page
@@ -44,7 +44,7 @@ import (
 
 // Options say where an index is kept.
 type Options struct {
-	// Dir is a directory of its own. It is made if it is not there.
+	// Dir is a directory for the index alone. It is made if it is not there.
 	Dir string
 	// Key is what hashes are made with, at least 32 bytes; without one it is read from the
 	// file key in Dir, which is made if it is not there.
@@ -67,7 +67,7 @@ type Index struct {
 	broken  atomic.Pointer[error] // what a question met
 
 	mu    sync.RWMutex
-	store *store // nil: it is closed, or could not be made again
+	store *store // nil when it is closed, or could not be made again
 }
 
 // ErrInUse says that another process has the index open.

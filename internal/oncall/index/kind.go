@@ -16,7 +16,7 @@ type Kind struct {
 	Outcome messages.State `json:"outcome,omitempty"`
 	// Class is what running it again may do, as far as its last event says.
 	Class inspect.Class `json:"class,omitempty"`
-	// Dead: there is a dead letter of it.
+	// Dead means that it has a dead letter.
 	Dead bool `json:"dead,omitempty"`
 }
 
@@ -31,12 +31,12 @@ func expired(op messages.Operation) Kind {
 	return Kind{Operation: op, Class: class}
 }
 
-// kindColumns are those of a kind but its number, in the order of its fields.
+// kindColumns are the columns of a kind but its number, in the order of its fields.
 const kindColumns = "operation, state, reason, outcome, class, dead"
 
-// operations are those whose requests are indexed. A row has the place of its own, from 1:
+// operations are those whose requests are indexed. A row has its place, from 1:
 // one is added at the end.
 var operations = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
 
-// numberOf is an operation in a row; 0: its requests are not indexed.
+// numberOf is an operation in a row; 0 when its requests are not indexed.
 func numberOf(op messages.Operation) int { return slices.Index(operations, op) + 1 }

@@ -23,11 +23,11 @@ type Filter struct {
 	Since      time.Time // of the state that they are in
 	Until      time.Time // before it
 	Before     Cursor    // where the page begins: Page.Next of the one before it
-	Limit      int       // how many at most; 0: 50
+	Limit      int       // how many at most; 0 means 50
 }
 
-// wants reports whether requests of a kind are asked for. One whose history is not known is
-// none of a list but of dead letters.
+// wants reports whether requests of a kind are asked for. One whose history is not known is listed only among dead
+// letters.
 func (f Filter) wants(k Kind) bool {
 	return (k.State != "" || k.Dead) && (!f.Dead || k.Dead) && one(f.Operations, k.Operation) && one(f.States, k.State) &&
 		one(f.Reasons, k.Reason) && one(f.Classes, k.Class)
@@ -44,7 +44,7 @@ type Cursor string
 // place is where a row is in a list: by time, and among those of the same time by number.
 type place struct{ at, n int64 }
 
-// ErrCursor says that a cursor is no place in a list.
+// ErrCursor means that a cursor is not a place in a list.
 var ErrCursor = errors.New("index: there is no such place in a list")
 
 func (c Cursor) place() (p place, err error) {
@@ -63,7 +63,7 @@ type Row struct {
 	Began      time.Time `json:"began"`                 // of its first event that was seen
 	At         time.Time `json:"at"`                    // of the state that it is in
 	Sequence   uint64    `json:"sequence"`              // of that event, in the stream of the operation's events
-	DeadLetter uint64    `json:"dead_letter,omitempty"` // sequence of the last one, 0: there is none
+	DeadLetter uint64    `json:"dead_letter,omitempty"` // sequence of the last one, 0 when there is none
 
 	place place
 }
@@ -71,7 +71,7 @@ type Row struct {
 // Page is part of a list.
 type Page struct {
 	Rows []Row
-	Next Cursor // of the page after this one; "": this is the last
+	Next Cursor // of the page after this one; "" when this is the last
 }
 
 // pageLimit is how many rows a page has where nothing else is said, and maxLimit at most.
@@ -80,7 +80,7 @@ const (
 	maxLimit  = 1000
 )
 
-// Requests gives a page of requests, the newest state first. Errors: ErrCursor, or
+// Requests returns a page of requests, the newest state first. Errors: ErrCursor, or
 // ctx ended.
 func (x *Index) Requests(ctx context.Context, f Filter) (page Page, err error) {
 	end := place{at: 1 << 62}
@@ -117,7 +117,7 @@ func since(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// Request gives the requests that have an id, one for each operation at most.
+// Request returns the requests that have an id, one for each operation at most.
 func (x *Index) Request(ctx context.Context, id string) (rows []Row, err error) {
 	err = x.ask(func(db *sql.DB) error {
 		kinds, err := kindsOf(ctx, db)
@@ -156,7 +156,7 @@ func rowsOf(ctx context.Context, db *sql.DB, wanted func(Kind) bool, question st
 	return all, nil
 }
 
-// scanRows reads the rows that a question gives.
+// scanRows reads the rows of a question.
 func scanRows(ctx context.Context, db *sql.DB, kinds map[int64]Count, question string, args ...any) (all []Row, err error) {
 	rows, err := db.QueryContext(ctx, question, args...)
 	if err != nil {
@@ -166,7 +166,8 @@ func scanRows(ctx context.Context, db *sql.DB, kinds map[int64]Count, question s
 	for rows.Next() {
 		var r Row
 		var kind, began int64
-		if err := rows.Scan(&r.place.n, &r.RequestID, &kind, &r.place.at, &r.Sequence, &began, &r.Attempt, &r.HTTPStatus, &r.DeadLetter); err != nil {
+		err := rows.Scan(&r.place.n, &r.RequestID, &kind, &r.place.at, &r.Sequence, &began, &r.Attempt, &r.HTTPStatus, &r.DeadLetter)
+		if err != nil {
 			return nil, err
 		}
 		r.Kind, r.At, r.Began = kinds[kind].Kind, time.UnixMicro(r.place.at).UTC(), time.UnixMicro(began).UTC()

@@ -36,7 +36,9 @@ CREATE UNIQUE INDEX request_id ON request (id, operation);
 CREATE INDEX request_kind ON request (kind, at);
 CREATE INDEX request_dead ON request (dead) WHERE dead > 0;
 CREATE TABLE name (hash INTEGER, what INTEGER, n INTEGER, PRIMARY KEY (hash, what, n)) WITHOUT ROWID;
-CREATE TABLE mail (seq INTEGER, hash INTEGER, event INTEGER, n INTEGER, state TEXT, smtp INTEGER, at INTEGER, PRIMARY KEY (seq, hash)) WITHOUT ROWID;
+CREATE TABLE mail (
+	seq INTEGER, hash INTEGER, event INTEGER, n INTEGER, state TEXT, smtp INTEGER, at INTEGER, PRIMARY KEY (seq, hash)
+) WITHOUT ROWID;
 CREATE INDEX mail_hash ON mail (hash);
 CREATE TABLE tally (slot INTEGER, kind INTEGER, events INTEGER, PRIMARY KEY (slot, kind)) WITHOUT ROWID;
 CREATE TABLE secret (id TEXT PRIMARY KEY) WITHOUT ROWID;
@@ -99,7 +101,8 @@ func (s *store) prepare(check []byte) error {
 		return err
 	}
 	if have == 0 {
-		_, err := s.write.ExecContext(ctx, "BEGIN IMMEDIATE;"+schema+"INSERT INTO meta VALUES ('rebuilding', 'it is new'), ('check', ?);"+fmt.Sprintf("PRAGMA user_version = %d; COMMIT", version), check)
+		_, err := s.write.ExecContext(ctx, "BEGIN IMMEDIATE;"+schema+"INSERT INTO meta VALUES ('rebuilding', 'it is new'), ('check', ?);"+
+			fmt.Sprintf("PRAGMA user_version = %d; COMMIT", version), check)
 		return err
 	}
 	var made []byte
@@ -123,8 +126,8 @@ func remove(dir string) error {
 	return errors.Join(errs...)
 }
 
-// damaged reports whether err says that the file is no database, or a broken one. What we ask
-// for is the same always: where it cannot be asked for, the tables are not ours any more.
+// damaged reports whether err says that the file is not a database, or a broken one. What we ask
+// for is the same always: where it cannot be asked for, the tables are no longer ours.
 func damaged(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {

@@ -118,7 +118,8 @@ func (w *writer) load() error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	_, err = w.row("SELECT max(n) + 1 FROM (SELECT value AS n FROM meta WHERE name = 'last' UNION ALL SELECT coalesce(max(n), 0) FROM request)", nil, &w.next)
+	const last = "SELECT value AS n FROM meta WHERE name = 'last' UNION ALL SELECT coalesce(max(n), 0) FROM request"
+	_, err = w.row("SELECT max(n) + 1 FROM ("+last+")", nil, &w.next)
 	return err
 }
 
@@ -153,7 +154,8 @@ func (w *writer) position(p Position) error {
 func (w *writer) request(r *news) error {
 	var was int64
 	old := news{key: r.key, began: r.began}
-	found, err := w.row("SELECT n, kind, at, seq, began, attempt, http, dead FROM request WHERE id = ? AND operation = ?", []any{r.id, numberOf(r.operation)},
+	const known = "SELECT n, kind, at, seq, began, attempt, http, dead FROM request WHERE id = ? AND operation = ?"
+	found, err := w.row(known, []any{r.id, numberOf(r.operation)},
 		&old.n, &was, &old.at, &old.seq, &old.began, &old.attempt, &old.http, &old.dead)
 	if err != nil {
 		return err
@@ -193,20 +195,21 @@ func (w *writer) request(r *news) error {
 	return err
 }
 
-// kind gives the number of a kind.
+// kind returns the number of a kind.
 func (w *writer) kind(k Kind) (int64, error) {
 	if n, ok := w.kinds[k]; ok {
 		return n, nil
 	}
 	n := int64(len(w.kinds)) + 1
-	err := w.exec("INSERT INTO kind (kind, "+kindColumns+") VALUES (?, ?, ?, ?, ?, ?, ?)", n, k.Operation, k.State, k.Reason, k.Outcome, k.Class, k.Dead)
+	err := w.exec("INSERT INTO kind (kind, "+kindColumns+") VALUES (?, ?, ?, ?, ?, ?, ?)",
+		n, k.Operation, k.State, k.Reason, k.Outcome, k.Class, k.Dead)
 	if err == nil {
 		w.kinds[k] = n
 	}
 	return n, err
 }
 
-// kindOf is the kind of a number; a zero one: there is none.
+// kindOf is the kind of a number, a zero one when there is none.
 func (w *writer) kindOf(number int64) Kind {
 	for k, n := range w.kinds {
 		if n == number {
@@ -275,7 +278,8 @@ func (w *writer) mails(all []mail) error {
 		if m.of != nil && m.of.erased {
 			continue
 		}
-		if err := w.exec("INSERT OR REPLACE INTO mail VALUES (?, ?, ?, ?, ?, ?, ?)", m.seq, m.hash, m.event, of, m.state, m.smtp, m.at); err != nil {
+		err := w.exec("INSERT OR REPLACE INTO mail VALUES (?, ?, ?, ?, ?, ?, ?)", m.seq, m.hash, m.event, of, m.state, m.smtp, m.at)
+		if err != nil {
 			return err
 		}
 	}

@@ -40,8 +40,8 @@ func deadLetterOf(m bus.Message) DeadLetter {
 	return d
 }
 
-// DeadLetters gives those that a query asks for, the newest first, each with the state that
-// its request is in now. Its states are not looked at.
+// DeadLetters returns the dead letters that a query asks for, the newest first, each with the state that its request
+// is in now. The query's states do not count.
 func (r Reader) DeadLetters(ctx context.Context, q Query) ([]DeadLetter, error) {
 	var letters []DeadLetter
 	for _, op := range operations(q.Operations) {
@@ -82,10 +82,10 @@ func (r Reader) deadOfOperation(ctx context.Context, op messages.Operation, q Qu
 	return letters, err
 }
 
-// ErrNoDeadLetter says that there is none of that sequence or request.
+// ErrNoDeadLetter means that no dead letter has that sequence or request.
 var ErrNoDeadLetter = errors.New("there is no such dead letter: see `errand dead list`")
 
-// DeadLetter gives those of a request, or the one with a sequence.
+// DeadLetter returns the dead letters of a request, or the one with a sequence.
 func (r Reader) DeadLetter(ctx context.Context, name string, now time.Time) ([]DeadLetter, error) {
 	if sequence, err := strconv.ParseUint(name, 10, 64); err == nil {
 		if letter, there, err := r.letterAt(ctx, sequence); err != nil || there {
@@ -107,13 +107,14 @@ func (r Reader) DeadLetter(ctx context.Context, name string, now time.Time) ([]D
 }
 
 // ErrAmbiguous says that a number is the sequence of one dead letter and the id of another's request.
-var ErrAmbiguous = errors.New("is the sequence of one dead letter and the request id of another: say " + BySequence + " and the sequence of the one that is meant")
+var ErrAmbiguous = errors.New("is the sequence of one dead letter and the request id of another: say " + BySequence +
+	" and the sequence of the one that is meant")
 
 // BySequence begins a name that is certainly a sequence: seq:17.
 const BySequence = "seq:"
 
-// DeadLettersOf gives those of a request's last outcomes, the newest first, or the one with a
-// sequence. Errors: ErrNoDeadLetter, ErrAmbiguous, or those of the connection.
+// DeadLettersOf returns the dead letters of a request's last outcomes, the newest first, or the one with a sequence.
+// Errors: ErrNoDeadLetter, ErrAmbiguous, or those of the connection.
 func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadLetter, err error) {
 	number, certain := strings.CutPrefix(name, BySequence)
 	if !certain {
@@ -147,7 +148,7 @@ func (r Reader) letterAt(ctx context.Context, sequence uint64) (DeadLetter, bool
 	return deadLetterOf(next[0]), true, nil
 }
 
-// lettersOfRequest gives those of a request's last outcomes, the newest first.
+// lettersOfRequest returns the dead letters of a request's last outcomes, the newest first.
 func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []DeadLetter, err error) {
 	for _, op := range Operations {
 		s := Story{RequestID: name, Operation: op}
@@ -178,7 +179,8 @@ func (r Reader) lettersOfRequest(ctx context.Context, name string) (letters []De
 func (r Reader) deadOf(ctx context.Context, s Story) (letters []DeadLetter, err error) {
 	for _, e := range s.Events {
 		subject := messages.ParseSubject(e.Subject)
-		if state := subject.State; subject.Operation != s.Operation || state != messages.Failed && state != messages.Uncertain && state != messages.Partial {
+		leavesOne := []messages.State{messages.Failed, messages.Uncertain, messages.Partial}
+		if subject.Operation != s.Operation || !slices.Contains(leavesOne, subject.State) {
 			continue
 		}
 		// Another server's clock may be behind.

@@ -12,8 +12,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// explain says why each request waits, given its queue and what the programs said; nothing
-// where nobody answered.
+// explain says why each request waits, by its queue and what the programs said.
 func explain(open []Open, q Queue, programs []bus.ProgramStatus, now time.Time) {
 	for i := range open {
 		open[i].Why = why(&open[i], q, programs, now)
@@ -116,8 +115,8 @@ type Stuck struct {
 	Total  uint64 `json:"total"`
 }
 
-// Stuck gives what was published before a time and has no outcome yet, from the oldest on:
-// it looks at no more than limit requests of each operation.
+// Stuck returns what was published before a time and has no outcome yet, the oldest first. It looks at no more than
+// limit requests of each operation.
 func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time.Time) (Stuck, error) {
 	s := Stuck{Causes: []Cause{}, Requests: []Open{}}
 	programs, err := bus.AskStatus(ctx, r.Conn)
@@ -151,8 +150,8 @@ func (r Reader) Stuck(ctx context.Context, before time.Time, limit int, now time
 	return s, nil
 }
 
-// unpublished are requests that a person has reopened and that are in no queue: whoever did
-// that was interrupted. It looks at no more than the newest limit of each operation.
+// unpublished are requests that a person reopened and that are in no queue: the redrive was interrupted. It looks at
+// no more than the newest limit of each operation.
 func (r Reader) unpublished(ctx context.Context, before time.Time, limit int) (list []Open, err error) {
 	for _, op := range Operations {
 		rows, err := r.inState(ctx, op, messages.Reopened, Query{Limit: limit})

@@ -1,13 +1,14 @@
 // Package inspect answers the questions of those on call from what NATS has: what waits and
 // why, what became of a request, what failed. It only asks, and leaves nothing behind.
 //
-//	status.go  queues, programs, streams, and what is wrong with them
-//	open.go    requests that have no outcome yet: those that are in the queues
+//	status.go  queues, programs, streams; problems.go: what is wrong with them, and which alert says so
+//	open.go    requests that have no outcome yet: they are in the queues
 //	explain.go why one waits
 //	story.go   all that is known of one request
 //	mandate.go what became of its mandate
 //	list.go    requests by state, reason and time
-//	find.go    requests by what they name: an order number, an address
+//	find.go    requests by what they name: an order number, an address, a payer
+//	class.go   what running one again may do
 //	dead.go    dead letters
 //
 // What has an outcome is read from the events, by filters on the server. What has none is
@@ -36,10 +37,10 @@ type Reader struct {
 	JS   jetstream.JetStream
 }
 
-// Operations are those that can be requested, in the order in which they are shown.
+// Operations are the operations that can be requested, in the order in which they are shown.
 var Operations = []messages.Operation{messages.Enroll, messages.Transactions, messages.Send, messages.Account}
 
-// operations are some, in that order; all, where none is named.
+// operations returns the named ones in that order, or all when none is named.
 func operations(named []messages.Operation) []messages.Operation {
 	if len(named) == 0 {
 		return Operations
@@ -65,7 +66,7 @@ const (
 	parallel = 32 // questions under way at once
 )
 
-// each calls work for 0 to n-1, several at once, and gives one of their errors.
+// each calls work for 0 to n-1, several at once, and returns one of their errors.
 func each(n int, work func(i int) error) error {
 	var (
 		wg     sync.WaitGroup
@@ -88,7 +89,7 @@ func each(n int, work func(i int) error) error {
 	return failed
 }
 
-// eachSeen is each without what is none of this account, as long as something is.
+// eachSeen is each, without what this account does not see, as long as it sees something.
 func eachSeen(n int, work func(i int) error) error {
 	unseen := make([]error, n)
 	err := each(n, func(i int) error {
@@ -105,8 +106,7 @@ func eachSeen(n int, work func(i int) error) error {
 	return err
 }
 
-// last is the last event of a request; false: it has none. What cannot be an id, such as a
-// pattern, is that of none.
+// last returns the last event of a request; false when it has none, as what cannot be an id.
 func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus.Message, bool, error) {
 	if strings.ContainsAny(id, "*>. \t\r\n") {
 		return bus.Message{}, false, nil
@@ -114,8 +114,7 @@ func (r Reader) last(ctx context.Context, op messages.Operation, id string) (bus
 	return bus.Last(ctx, r.Conn, bus.EventsOf(op), op.Filter(id))
 }
 
-// hidden reports whether err says that a stream or queue is none of this account: a service
-// has copies of the events alone.
+// hidden reports whether this account does not have a stream or queue: a service has copies of the events alone.
 func hidden(err error) bool {
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
 }
@@ -132,7 +131,7 @@ type Event struct {
 	Subject  string            `json:"subject"`
 	Sequence uint64            `json:"sequence"`
 	Headers  map[string]string `json:"headers,omitempty"`
-	Body     any               `json:"body"` // JSON, or a string of what is none
+	Body     any               `json:"body"` // JSON, or a string of anything else
 
 	Message bus.Message `json:"-"`
 }
@@ -153,7 +152,7 @@ func optional(t time.Time) *messages.Time {
 	return &messages.Time{Time: t}
 }
 
-// States are those that a request of some operations may be in; of any, where none is named.
+// States are the states that a request of the named operations may be in; of all operations when none is named.
 func States(of []messages.Operation) []messages.State {
 	all := slices.Clone(opens)
 	for _, op := range operations(of) {

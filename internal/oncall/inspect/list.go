@@ -15,7 +15,7 @@ type Query struct {
 	States     []messages.State
 	Reasons    []messages.Reason
 	Since      time.Time // of the state that they are in
-	Limit      int       // the newest; 0: all
+	Limit      int       // the newest so many; 0 means all
 }
 
 // Row is a request and the state that it is in.
@@ -33,7 +33,7 @@ type Row struct {
 	gone     bool // it is in another state
 }
 
-// List gives requests by the state that they are in, the newest first.
+// List returns requests by the state that they are in, the newest first.
 func (r Reader) List(ctx context.Context, q Query, now time.Time) ([]Row, error) {
 	asked := operations(q.Operations)
 	found := make([][]Row, len(asked))
@@ -144,8 +144,8 @@ func rowOf(op messages.Operation, state messages.State, m bus.Message) Row {
 	return row
 }
 
-// superseding gives, by request, the sequence of the last event that changes an outcome:
-// what is reopened runs again, what is resolved is uncertain no more.
+// superseding returns, by request, the sequence of the last event that changes an outcome: what is reopened runs
+// again, what is resolved is no longer uncertain.
 func (r Reader) superseding(ctx context.Context, op messages.Operation, since time.Time) (map[string]uint64, error) {
 	later := map[string]uint64{}
 	for _, state := range []messages.State{messages.Reopened, messages.Resolved} {
@@ -238,7 +238,8 @@ func ByReason(rows []Row) (groups []Group) {
 			return g.Operation == row.Operation && g.State == row.State && g.Reason == row.Reason
 		})
 		if i < 0 {
-			i, groups = len(groups), append(groups, Group{Operation: row.Operation, State: row.State, Reason: row.Reason, Last: row.Time, Example: row.RequestID, Message: row.Message})
+			i, groups = len(groups), append(groups, Group{Operation: row.Operation, State: row.State, Reason: row.Reason, Last: row.Time,
+				Example: row.RequestID, Message: row.Message})
 		}
 		groups[i].Count++
 	}

@@ -19,7 +19,7 @@ import (
 // Queue is what waits for an operation.
 type Queue struct {
 	Operation   messages.Operation `json:"operation"`
-	Untaken     uint64             `json:"untaken"` // nobody had them yet
+	Untaken     uint64             `json:"untaken"` // no program had them yet
 	Taken       int                `json:"taken"`   // in flight, or deferred
 	Oldest      *messages.Time     `json:"oldest,omitempty"`
 	FirstFree   *messages.Time     `json:"oldest_untaken,omitempty"`
@@ -27,7 +27,7 @@ type Queue struct {
 	PausedUntil *messages.Time     `json:"paused_until,omitempty"`
 	Pause       *Pause             `json:"pause,omitempty"` // what was recorded of the pause
 
-	delivered uint64 // sequence of the last one that somebody had
+	delivered uint64 // sequence of the last one that a program had
 }
 
 // Queue asks for the state of an operation's queue.
@@ -61,8 +61,7 @@ func (p *Pause) String() string {
 	return " by " + p.Actor + ": " + p.Why
 }
 
-// pause is what was recorded last of the pauses of a queue; nil: nothing, or nothing that this
-// account may read.
+// pause is what was recorded last of the pauses of a queue; nil when nothing was, or this account may not read it.
 func (r Reader) pause(ctx context.Context, of bus.Queue) (*Pause, error) {
 	m, there, err := bus.Last(ctx, r.Conn, bus.Audit, "audit.pause.*."+of.Name)
 	if hidden(err) || err == nil && !there {
@@ -70,7 +69,7 @@ func (r Reader) pause(ctx context.Context, of bus.Queue) (*Pause, error) {
 	}
 	p := new(Pause)
 	if err == nil && json.Unmarshal(m.Data, p) != nil {
-		return nil, nil // what is no record says nothing
+		return nil, nil // it is not a record
 	}
 	return p, err
 }
@@ -136,7 +135,7 @@ func requestOf(stream string, m bus.Message) request {
 	return q
 }
 
-// Opens gives requests of an operation that have no outcome yet: at most limit of them,
+// Opens returns requests of an operation that have no outcome yet: at most limit of them,
 // the oldest first. Those published after until are left out.
 func (r Reader) Opens(ctx context.Context, q Queue, limit int, until time.Time) ([]Open, error) {
 	of := bus.QueueOf(q.Operation)
@@ -182,7 +181,8 @@ func (r Reader) opensOf(ctx context.Context, q Queue, waiting []request) ([]Open
 
 // openOf is a request of which the last event, if there is one, is known.
 func openOf(q Queue, w request, last bus.Message, there bool) Open {
-	o := Open{RequestID: w.id, Operation: q.Operation, State: Queued, Published: messages.Time{Time: w.Time}, Since: messages.Time{Time: w.Time}}
+	published := messages.Time{Time: w.Time}
+	o := Open{RequestID: w.id, Operation: q.Operation, State: Queued, Published: published, Since: published}
 	if !there {
 		o.Place = w.place
 		return o
@@ -234,7 +234,7 @@ func (r Reader) QueuedIDs(ctx context.Context, op messages.Operation, ids map[st
 	return err
 }
 
-// Waiting gives the messages of a request that are in the queue of an operation.
+// Waiting returns the messages of a request that are in the queue of an operation.
 func (r Reader) Waiting(ctx context.Context, op messages.Operation, id string) (list []bus.Message, err error) {
 	found, err := r.search(ctx, Queue{Operation: op}, id, every)
 	for _, w := range found {

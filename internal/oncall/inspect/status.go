@@ -21,7 +21,7 @@ type Status struct {
 	Queues   []Queue             `json:"queues"`
 	Outcomes []Outcome           `json:"outcomes"` // of the last hour
 	Poller   Poller              `json:"poller"`
-	// Transactions is how far the transaction list is published; nil: no poller of it was ever there.
+	// Transactions is how far the transaction list is published; nil when no poller of it ever ran.
 	Transactions *Poller  `json:"transaction_poller,omitempty"`
 	Streams      []Stream `json:"streams"`
 	Storage      Storage  `json:"storage"`
@@ -38,7 +38,7 @@ type Outcome struct {
 
 // Poller is how far a list is published: the sending log, or that of transactions.
 type Poller struct {
-	ReadThrough *messages.Time `json:"read_through,omitempty"` // as the active poller says; nil: none answers, or it has read nothing yet
+	ReadThrough *messages.Time `json:"read_through,omitempty"` // as the active poller says; nil when none answers or has read anything
 	Watermark   *messages.Time `json:"watermark,omitempty"`    // as it published last
 	Marked      *messages.Time `json:"marked,omitempty"`       // when it did
 }
@@ -48,7 +48,7 @@ type Stream struct {
 	Name     string `json:"name"`
 	Messages uint64 `json:"messages"`
 	Bytes    uint64 `json:"bytes"`
-	MaxBytes int64  `json:"max_bytes"` // -1: no limit of its own
+	MaxBytes int64  `json:"max_bytes"` // -1 means no limit
 	Replicas int    `json:"replicas"`
 	Current  int    `json:"replicas_current"`
 	// Created is when it was made, or restored from a backup: what was stored before is
@@ -59,7 +59,7 @@ type Stream struct {
 // Storage is what the account has on the servers' disks.
 type Storage struct {
 	Bytes uint64 `json:"bytes"`
-	Limit int64  `json:"limit"` // -1: none
+	Limit int64  `json:"limit"` // -1 means none
 }
 
 // How far back outcomes are counted: shown, and as the alert for failures does.
@@ -116,7 +116,7 @@ func (r Reader) Status(ctx context.Context, now time.Time) (Status, error) {
 	return s, nil
 }
 
-// Answers reports whether a program does, one replica of it at least.
+// Answers reports whether at least one replica of a program answers.
 func (s Status) Answers(program string) bool {
 	return slices.ContainsFunc(s.Programs, func(p bus.ProgramStatus) bool { return p.Program == program })
 }

@@ -13,8 +13,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Most of what a story has of batches and deliveries; the counts are of all.
-const most = 100
+// maxEvents is how many events of batches and of deliveries a story has; the counts are of all.
+const maxEvents = 100
 
 // Story is all that is known of one request of one operation.
 type Story struct {
@@ -39,14 +39,14 @@ type Aftermath struct {
 	Mandate []Event `json:"mandate_events,omitempty"`
 }
 
-// noQueues is what a story says of a request without an outcome to who may not look for it.
+// noQueues is what a story says of a request without an outcome when the queues are hidden.
 const noQueues = "this account does not see the queues"
 
 // NeverSeen is the state of an id that nothing is known of.
 const NeverSeen messages.State = "never_seen"
 
-// Stories gives what is known of a request id: one for each operation that knows it, and
-// one that says so where none does.
+// Stories returns what is known of a request id: one story for each operation that knows it, or one that says that
+// none does.
 func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story, error) {
 	stories := make([]Story, len(Operations))
 	err := eachSeen(len(Operations), func(i int) (err error) {
@@ -72,7 +72,7 @@ func (r Reader) Stories(ctx context.Context, id string, now time.Time) ([]Story,
 // errMoved says that a request went on while it was looked for.
 var errMoved = errors.New("the request has a new event")
 
-// story is that of one operation.
+// story is what is known of a request of one operation.
 func (r Reader) story(ctx context.Context, op messages.Operation, id string, now time.Time) (Story, error) {
 	s := Story{RequestID: id, Operation: op, State: NeverSeen, Events: []Event{}}
 	filters := []string{op.Filter(id)}
@@ -105,7 +105,7 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 	}
 	if !there {
 		if s.State == NeverSeen && len(s.Mandate) > 0 {
-			s.Says = "no event of the enrollment itself is kept any more; this came of it"
+			s.Says = "no event of the enrollment itself is kept; this came of it"
 		}
 		return s, nil
 	}
@@ -127,12 +127,12 @@ func (r Reader) story(ctx context.Context, op messages.Operation, id string, now
 // read adds what a stream has under a filter, at most so much.
 func (r Reader) read(ctx context.Context, s *Story, stream, filter string, into *[]Event) error {
 	n := 0
-	return bus.Scan{Stream: stream, Filter: filter, Page: most}.Each(ctx, r.Conn, func(m bus.Message) bool {
+	return bus.Scan{Stream: stream, Filter: filter, Page: maxEvents}.Each(ctx, r.Conn, func(m bus.Message) bool {
 		*into = append(*into, eventOf(m))
-		if n++; n == most {
+		if n++; n == maxEvents {
 			s.More += m.Pending
 		}
-		return n < most
+		return n < maxEvents
 	})
 }
 
@@ -163,7 +163,7 @@ func (r Reader) waiting(ctx context.Context, s *Story, last bus.Message, there b
 		case messages.StateOf(last.Subject) == messages.Reopened && f.By != messages.ByCorrection:
 			s.Says = reopenedBy(f) + " " + ago(now.Sub(last.Time)) + ", and not published: `errand dead redrive " + s.RequestID + "` finishes it"
 		default:
-			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue does not have it any more: was the stream made again?"
+			s.Says = string(messages.StateOf(last.Subject)) + ", and its queue no longer has it: was the stream made again?"
 		}
 		return nil
 	}
