@@ -47,7 +47,7 @@ func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 				b.run(b.program(q, 2), time.Hour, nil)
 				b.wantOne(q.Subject(q.succeeded, "good"))
 				for id, name := range ids {
-					reported := logged.count("nak with delay", `"`+id+`"`, "not one of ours")
+					reported := logged.count("nak with delay", `"`+id+`"`, "not written by errand")
 					if reported < 30 || reported > 90 { // an hour with waits up to a minute
 						t.Errorf("%s: reported %d times in an hour", name, reported)
 					}
