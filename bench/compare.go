@@ -31,7 +31,7 @@ func (c *compare) chosen() ([]scenario, error) {
 	}
 	for _, name := range c.Contestants {
 		if !slices.Contains(known, name) {
-			return nil, &programs.Invalid{Variable: "--contestants", Problem: fmt.Sprintf("%q is none of %q", name, known)}
+			return nil, &programs.Invalid{Variable: "--contestants", Problem: fmt.Sprintf("must be of %q, got %q", known, name)}
 		}
 	}
 	if slices.Contains(c.Contestants, "before") && c.Before == "" {

@@ -37,7 +37,7 @@ func cpuModel() string {
 	return "unknown processor"
 }
 
-// version is that of a module in this program.
+// version returns the version of a module in this program.
 func version(module string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, dep := range info.Deps {

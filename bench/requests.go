@@ -51,7 +51,7 @@ func (r requests) calls() int {
 	return max(1, (r.recipients+mail.MaxRecipients-1)/mail.MaxRecipients)
 }
 
-// ats is how many @ these calls have: an enrollment has one address, a message those of its recipients and in each call
+// ats is how many @ these calls have: an enrollment has one address, a message its recipients' and, in each call,
 // its sender's.
 func (r requests) ats() int { return r.calls() + r.recipients }
 

@@ -75,7 +75,7 @@ type contestant struct {
 	events int // stored for each item
 }
 
-// contestants are those of a scenario, by their names in order.
+// contestants returns a scenario's contestants, by name.
 func (c scenario) contestants(names []string) (all []contestant) {
 	for _, name := range names {
 		switch {

@@ -174,7 +174,7 @@ func (s *stage) memory() (float64, error) {
 	return used.Heap / 1e6, err
 }
 
-// size is that of a stream on one server, in GB.
+// size returns the size of a stream on one server, in GB.
 func (s *stage) size(ctx context.Context, stream string) (string, error) {
 	found, err := s.js.Stream(ctx, stream)
 	if err != nil {

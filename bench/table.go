@@ -23,8 +23,8 @@ var columns = []struct {
 const explanation = `
 a second         enrollments, messages or rows: from the first call to the last event; a sweep from its first event
 CPU s per 1,000  CPU time of the contestant, user and system, without its start
-server's         and that of nats-server meanwhile
-upstream's       and that of the upstream: it should be the same for all
+server's         the same of nats-server
+upstream's       the same of the upstream; it should be equal for all
 peak MB          maximum resident memory of the contestant
 of the ceiling   the rate as a share of concurrency / latency
 All processes share this machine: compare the ratios, which are those within a round.
@@ -110,7 +110,7 @@ func spreadOf(values []float64) spread {
 	return spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}
 }
 
-// spread is that of a contestant's figure over the rounds.
+// spread returns the spread of a contestant's figure over the rounds.
 func (r result) spread(i int, of func(figures) float64) spread {
 	values := make([]float64, len(r.rounds))
 	for n, round := range r.rounds {
@@ -119,7 +119,7 @@ func (r result) spread(i int, of func(figures) float64) spread {
 	return spreadOf(values)
 }
 
-// ratio is that of the first contestant's figure divided by another's.
+// ratio returns the first contestant's figure divided by another's.
 func (r result) ratio(i int, of func(figures) float64) spread {
 	values := make([]float64, len(r.rounds))
 	for n, round := range r.rounds {

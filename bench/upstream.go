@@ -15,7 +15,7 @@ import (
 
 // upstream is the role of both services: it accepts any enrollment and any message, and answers after the latency. It
 // reads HTTP by hand and looks at nothing but the length and the number of @ in the body, so that it takes little of
-// the machine, and the same whoever calls.
+// the machine, and equally little for every caller.
 type upstream struct {
 	Latency time.Duration `help:"Time until an answer."`
 
@@ -30,8 +30,8 @@ type called struct {
 	CPU   float64
 }
 
-// enrolled is the document's answer to an enrollment, without the order number, which would have to be that of the
-// request.
+// enrolled is the document's answer to an enrollment, without the order number, which would have to be the
+// request's.
 const enrolled = `{"payer_name":"Test Payer","payer_id_type":1,"payer_id":"900101011234","payer_email":"payer@example.test",` +
 	`"payer_telephone_number":"60190000000","amount":100,"application_type":"Enrollment",` +
 	`"application_reason":"Enrollment for DD001","frequency_mode":"MT","effective_date":"2026-01-02",` +

@@ -93,7 +93,8 @@ func mandateOf() []inspect.Story {
 		Aftermath: inspect.Aftermath{Mandate: []inspect.Event{
 			kept(29*time.Hour, 3, "mandate.application.new.enroll-signup-4713",
 				`{"request_id":"enroll-signup-4713","order_number":"DD003","status":"new","mandate_status":"new","match":{"confidence":"exact"},`+
-					`"transaction":{"amount":"100.50","order_number":"DD003","created_at":"2026-01-30 07:00:00"}}`),
+					`"transaction":{"amount":"100.50",`+
+					`"order_number":"DD003","created_at":"2026-01-30 07:00:00"}}`),
 			kept(28*time.Hour, 4, "mandate.callback.received.enroll-signup-4713",
 				`{"request_id":"enroll-signup-4713","method":"POST","bytes":312,"checksum":"valid"}`),
 			kept(28*time.Hour, 5, "mandate.application.approved.enroll-signup-4713",
@@ -101,10 +102,12 @@ func mandateOf() []inspect.Story {
 					`"mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50"}}`),
 			kept(time.Hour, 6, "mandate.deduction.failed.enroll-signup-4713",
 				`{"request_id":"enroll-signup-4713","order_number":"DD003","kind":"deduction","status":"failed","by":"list",`+
-					`"mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50","order_number":"DD003-1","created_at":"2026-01-31 02:00:00"}}`),
+					`"mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50",`+
+					`"order_number":"DD003-1","created_at":"2026-01-31 02:00:00"}}`),
 			kept(time.Hour, 7, "mandate.deduction.failed.enroll-signup-4713",
 				`{"request_id":"enroll-signup-4713","order_number":"DD003","kind":"deduction","status":"failed","by":"list",`+
-					`"mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50","order_number":"DD003","created_at":"2026-01-31 10:00:00"}}`)}}}}
+					`"mandate_status":"active","match":{"confidence":"exact"},"transaction":{"amount":"100.50",`+
+					`"order_number":"DD003","created_at":"2026-01-31 10:00:00"}}`)}}}}
 }
 
 // unmatchedOf is what is found of an order number that is of no request any more.

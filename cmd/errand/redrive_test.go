@@ -31,7 +31,8 @@ func itemsOf() []act.Item {
 }
 
 const contents = `{"request_id":"%s","payer_name":"Payer","payer_email":"payer@example.test","payer_id_type":1,` +
-	`"payer_id":"900101015555","payer_telephone_number":"60190000000","order_number":"DD1","amount":"100","application_reason":"Rent","frequency_mode":"MT"}`
+	`"payer_id":"900101015555","payer_telephone_number":"60190000000","order_number":"DD1","amount":"100",` +
+	`"application_reason":"Rent","frequency_mode":"MT"}`
 
 // failed stores how a request failed, and its dead letter.
 func failed(t *testing.T, js jetstream.JetStream, id, reason string) {
