@@ -140,8 +140,8 @@ func tag(t time.Time, format, text string) template.HTML {
 	if t.IsZero() {
 		return "–"
 	}
-	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `" data-style="` + format + `">` + text +
-		`</time>`) //nolint:gosec // no text of others
+	html := `<time datetime="` + t.Format(time.RFC3339Nano) + `" data-style="` + format + `">` + text + `</time>`
+	return template.HTML(html) //nolint:gosec // no text of others
 }
 
 // clockText returns a time, with its day unless that is today.

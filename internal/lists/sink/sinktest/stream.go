@@ -124,7 +124,7 @@ type markBody struct {
 
 // Mark stores a mark, on condition that the poller leads.
 func (p *Poller[T]) Mark(_ context.Context, m sweep.Mark) error {
-	time.Sleep(time.Millisecond)
+	time.Sleep(time.Millisecond) //nolint:forbidigo // models run in bubbles
 	_, err := p.Store(messages.Event{State: messages.Marked, Body: &markBody{mark: m}})
 	return err
 }
