@@ -51,17 +51,15 @@ func TestForgedHistoryIsReportedAndBlocksNobody(t *testing.T) {
 					if reported < 30 || reported > 90 { // an hour with waits up to a minute
 						t.Errorf("%s: reported %d times in an hour", name, reported)
 					}
-					if got := b.events(q.Subject("*", id)); len(got) != 1 {
-						t.Errorf("%s: %d events, want the forged one alone", name, len(got))
-					}
+					got := b.events(q.Subject("*", id))
+					errorIf(t, len(got) != 1, "%s: %d events, want the forged one alone", name, len(got))
 				}
 				most := int64(1)
 				if q.call == "transactions" || q.call == "account" {
 					most += int64(len(ids)) // a read is made before the history is looked at, on the first delivery only
 				}
-				if n := b.oracle().Calls[q.call]; n > most {
-					t.Errorf("%d calls of %s, want at most %d", n, q.call, most)
-				}
+				n := b.oracle().Calls[q.call]
+				errorIf(t, n > most, "%d calls of %s, want at most %d", n, q.call, most)
 				equal(t, "lines of the log quote a forged event", logged.count(payerMarker), 0)
 			})
 		}
@@ -102,9 +100,8 @@ func TestStartedWithoutADeadlineIsFoundOut(t *testing.T) {
 			b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
 			e := b.wantOne("mandate.enroll.succeeded.r1")
 			calls := b.oracle().Calls
-			if e.Body["after_unknown"] != true || calls["transactions"] == 0 || b.box.Enrolled("order-r1") != 1 {
-				t.Errorf("calls %v: %s", calls, e.Raw)
-			}
+			errorIf(t, e.Body["after_unknown"] != true || calls["transactions"] == 0 || b.box.Enrolled("order-r1") != 1,
+				"calls %v: %s", calls, e.Raw)
 		})
 	}
 }
@@ -121,12 +118,9 @@ func TestForgedBatchIsNotSent(t *testing.T) {
 			b.run(b.program(sendOp, 2), time.Hour, nil)
 			b.wantOne("mail.send.accepted.good")
 			o := b.box.Oracle(sandbox.Query{Recipient: "m1-1000@example.test"}).Mail
-			if len(o.ByRecipient) != 0 || o.TwiceCount != 0 {
-				t.Errorf("the forged batch: %v, twice: %v", o.ByRecipient, o.Twice)
-			}
-			if n := logged.count("nak with delay", `"m1"`); n < 30 || n > 120 || logged.count(payerMarker) != 0 {
-				t.Errorf("%d naks in an hour\n%s", n, b.logs)
-			}
+			errorIf(t, len(o.ByRecipient) != 0 || o.TwiceCount != 0, "the forged batch: %v, twice: %v", o.ByRecipient, o.Twice)
+			n := logged.count("nak with delay", `"m1"`)
+			errorIf(t, n < 30 || n > 120 || logged.count(payerMarker) != 0, "%d naks in an hour\n%s", n, b.logs)
 		})
 	}
 }
@@ -139,9 +133,8 @@ func TestForgedCountsStayWithinTheBatch(t *testing.T) {
 			b.publish("mail.send.requested", message("m1", 1001))
 			b.run(b.mails(), 5*time.Minute, b.published("mail.send.accepted.m1", 1))
 			e := b.events("mail.send.*.m1")
-			if last := e[len(e)-1]; number(last.Body["accepted"]) != want {
-				t.Errorf("%s: want %d accepted: %s", said, want, last.Raw)
-			}
+			last := e[len(e)-1]
+			errorIf(t, number(last.Body["accepted"]) != want, "%s: want %d accepted: %s", said, want, last.Raw)
 		})
 	}
 }

@@ -90,9 +90,8 @@ func TestUnreadableMessagesOfAQueueMadeAgainAreReported(t *testing.T) {
 					defer nc.Close()
 					must(t, devtest.Provision(t.Context(), nc))
 				}
-				if sequence := b.raw(q.Requested(), nil, body); sequence != 1 {
-					t.Fatalf("the queue counts from %d", sequence)
-				}
+				sequence := b.raw(q.Requested(), nil, body)
+				fatalIf(t, sequence != 1, "the queue counts from %d", sequence)
 				b.run(b.program(q, 8), 2*time.Minute, func() bool { return b.stored(q.queue.Stream) == 0 && b.published(failed, n+1)() })
 				b.queueEmpty(q.queue.Stream)
 			}
@@ -106,27 +105,20 @@ func (b *bubble) wantReported(q *operation, bodies []string) {
 	b.t.Helper()
 	events := map[string]event{}
 	for _, e := range b.events(q.Subject("*", "*")) {
-		if string(e.state()) != "failed" || e.reason() != "invalid_request" || !strings.HasPrefix(e.id(), q.queue.Stream+"-1") ||
-			events[e.id()].Subject != "" {
-			b.t.Errorf("%s: %s", e.Subject, e.Raw)
-		}
+		errorIf(b.t, string(e.state()) != "failed" || e.reason() != "invalid_request" || !strings.HasPrefix(e.id(), q.queue.Stream+"-1") ||
+			events[e.id()].Subject != "", "%s: %s", e.Subject, e.Raw)
 		events[e.id()] = e
 	}
 	dead := map[string]int{}
 	for _, d := range b.events("dead." + q.Requested()) {
 		dead[d.Raw]++
 		id := d.Header.Get("Errand-Request-Id")
-		if events[id].Subject == "" || d.Header.Get("Errand-Reason") != "invalid_request" {
-			b.t.Errorf("dead letter of %q (%q), of which there is no event: %v", id, d.Raw, d.Header)
-		}
+		errorIf(b.t, events[id].Subject == "" || d.Header.Get("Errand-Reason") != "invalid_request",
+			"dead letter of %q (%q), of which there is no event: %v", id, d.Raw, d.Header)
 	}
-	if len(events) != len(bodies) {
-		b.t.Errorf("%d events of %d messages", len(events), len(bodies))
-	}
+	errorIf(b.t, len(events) != len(bodies), "%d events of %d messages", len(events), len(bodies))
 	for _, body := range bodies {
-		if dead[body] != 1 {
-			b.t.Errorf("%d dead letters of %q, want one", dead[body], body)
-		}
+		errorIf(b.t, dead[body] != 1, "%d dead letters of %q, want one", dead[body], body)
 	}
 }
 

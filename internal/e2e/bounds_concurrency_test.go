@@ -97,13 +97,9 @@ func TestConcurrencyCountsCalls(t *testing.T) {
 				inFlight = max(inFlight, b.inFlight(subjects...))
 				return b.queued() == 0
 			})
-			if b.queued() != 0 {
-				t.Fatalf("not all requests ended\n%s", b.logs)
-			}
+			fatalIf(t, b.queued() != 0, "not all requests ended\n%s", b.logs)
 			equal(t, "calls at once", g.most.Load(), concurrency)
-			if inFlight > concurrency+concurrency/4 {
-				t.Errorf("%d requests in flight, want at most %d", inFlight, concurrency+concurrency/4)
-			}
+			errorIf(t, inFlight > concurrency+concurrency/4, "%d requests in flight, want at most %d", inFlight, concurrency+concurrency/4)
 		})
 	}
 }

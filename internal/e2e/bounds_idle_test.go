@@ -130,9 +130,7 @@ func (in *installation) leavesNoGoroutine(p programs.Program, call string, done 
 	for end := time.Now().Add(30 * time.Second); after > before && time.Now().Before(end); after, stacks = goroutines() {
 		runtime.Gosched()
 	}
-	if after > before {
-		in.t.Errorf("%T: %d goroutines, before it %d\n%s", p, after, before, stacks)
-	}
+	errorIf(in.t, after > before, "%T: %d goroutines, before it %d\n%s", p, after, before, stacks)
 }
 
 // goroutines counts the goroutines of this process without the NATS server's.

@@ -88,18 +88,14 @@ func TestAMillionRecipientsTakeTheMemoryOfTwoThousand(t *testing.T) {
 		t.Errorf("peak memory is %d KiB with %d recipients in a request, %d KiB with %d", after, many, small, few)
 	}
 	e := decode[messages.SendOutcome](t, in.wantOne("mail.send.accepted.many"))
-	if e.Recipients != many || e.Accepted != many || e.Batches != many/1000 || e.Duplicates != 1 {
-		t.Errorf("%d of %d recipients accepted in %d batches, %d duplicates", e.Accepted, e.Recipients, e.Batches, e.Duplicates)
-	}
+	errorIf(t, e.Recipients != many || e.Accepted != many || e.Batches != many/1000 || e.Duplicates != 1,
+		"%d of %d recipients accepted in %d batches, %d duplicates", e.Accepted, e.Recipients, e.Batches, e.Duplicates)
 	const all = requests*few + many
 	o := in.totals()
-	if o.Mail.TwiceCount != 0 || o.Mail.Distinct != all || o.Mail.Recipients != all || o.Calls["send"] != all/1000 {
-		t.Errorf("%d calls served %d recipients, %d different ones, %d twice", o.Calls["send"], o.Mail.Recipients, o.Mail.Distinct,
-			o.Mail.TwiceCount)
-	}
-	if q := in.queue(bus.SendQueue); q.Delivered.Consumer != requests+1 {
-		t.Errorf("%d deliveries of %d requests", q.Delivered.Consumer, requests+1)
-	}
+	errorIf(t, o.Mail.TwiceCount != 0 || o.Mail.Distinct != all || o.Mail.Recipients != all || o.Calls["send"] != all/1000,
+		"%d calls served %d recipients, %d different ones, %d twice", o.Calls["send"], o.Mail.Recipients, o.Mail.Distinct, o.Mail.TwiceCount)
+	q := in.queue(bus.SendQueue)
+	errorIf(t, q.Delivered.Consumer != requests+1, "%d deliveries of %d requests", q.Delivered.Consumer, requests+1)
 }
 
 // A list that is compared in two readings loses its worker half-way. The next one
@@ -131,9 +127,8 @@ func TestKillInAListOfManyReadingsResumes(t *testing.T) {
 			e.Duplicates)
 	}
 	in.wantBatchesMatchOracle("m1", recipients, batches)
-	if o := in.totals(); o.Mail.TwiceCount != 0 || o.Calls["send"] > batches {
-		t.Errorf("%d served twice by %d calls", o.Mail.TwiceCount, o.Calls["send"])
-	}
+	o := in.totals()
+	errorIf(t, o.Mail.TwiceCount != 0 || o.Calls["send"] > batches, "%d served twice by %d calls", o.Mail.TwiceCount, o.Calls["send"])
 }
 
 // endless is an upstream whose answers have no end. The first 500 KiB of as many as are

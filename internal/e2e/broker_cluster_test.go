@@ -273,9 +273,8 @@ func TestAnOutcomeOutlivesTheLeaderThatCouldNotStoreIt(t *testing.T) {
 			in.untilSettled(p.queue)
 			in.untilReady(program)
 			program.stop(time.Minute)
-			if e := in.wantFinal(p.events()); in.count(p.good()) != 1 || in.calls(p.call) != 1 {
-				t.Errorf("%d calls, %s %s", in.calls(p.call), e.Subject, e.Raw)
-			}
+			e := in.wantFinal(p.events())
+			errorIf(t, in.count(p.good()) != 1 || in.calls(p.call) != 1, "%d calls, %s %s", in.calls(p.call), e.Subject, e.Raw)
 		})
 	}
 }

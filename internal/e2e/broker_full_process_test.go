@@ -116,9 +116,8 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			in.publish(c.Requested(), c.request("r1"))
 			in.showsFull(program, c.stream)
 			equal(t, "calls", in.calls(c.call), 1)
-			if now := in.stored(c.stream); now != stored {
-				t.Errorf("%s has %d messages, had %d before it was full", c.stream, now, stored)
-			}
+			now := in.stored(c.stream)
+			errorIf(t, now != stored, "%s has %d messages, had %d before it was full", c.stream, now, stored)
 
 			room()
 			in.waitOutcomes(c.events(), 3, time.Minute)
@@ -126,9 +125,8 @@ func TestAFullStreamShowsInReadinessUntilThereIsRoom(t *testing.T) {
 			in.untilReady(program)
 			program.stop(time.Minute)
 			equal(t, "calls", in.calls(c.call), 1+c.calls)
-			if more := in.stored(bus.DeadLetters) - letters; more != int(1-c.calls) {
-				t.Errorf("%d more dead letters, want %d", more, 1-c.calls)
-			}
+			more := in.stored(bus.DeadLetters) - letters
+			errorIf(t, more != int(1-c.calls), "%d more dead letters, want %d", more, 1-c.calls)
 		})
 	}
 }
@@ -178,8 +176,7 @@ func (in *installation) showsFull(p *process, stream string) {
 	_, metrics := p.get("/metrics")
 	all := strconv.FormatFloat(float64(in.stream(stream).CachedInfo().State.Bytes), 'g', -1, 64)
 	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {
-		if want := fmt.Sprintf("%s{stream=%q} %s\n", name, stream, value); !strings.Contains(metrics, want) {
-			in.t.Errorf("/metrics does not say %s", want)
-		}
+		want := fmt.Sprintf("%s{stream=%q} %s\n", name, stream, value)
+		errorIf(in.t, !strings.Contains(metrics, want), "/metrics does not say %s", want)
 	}
 }

@@ -124,9 +124,7 @@ func TestADeadLetterWaitsForRoom(t *testing.T) {
 						letters++
 					}
 				}
-				if letters != 1 {
-					t.Errorf("%d dead letters", letters)
-				}
+				errorIf(t, letters != 1, "%d dead letters", letters)
 				b.queueEmpty(s.queue.Stream)
 			})
 		}
@@ -161,9 +159,8 @@ func TestWhatHasManyPartsWaitsForRoom(t *testing.T) {
 			p.BatchParallel = 1
 			b.run(p, time.Hour, b.haveOutcomes(s.events(), 3))
 			b.beside.Wait()
-			if e := b.outcomes(s.events())["m1"]; e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000 {
-				t.Errorf("%s %s", e.Subject, e.Raw)
-			}
+			e := b.outcomes(s.events())["m1"]
+			errorIf(t, e.Subject == "" || e.state() != messages.Accepted || number(e.Body["accepted"]) != parts*1000, "%s %s", e.Subject, e.Raw)
 			if o := b.totals(); o.Calls["send"] != parts+1 || o.Mail.TwiceCount != 0 {
 				t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"]-1, parts, o.Mail.TwiceCount)
 			}
@@ -184,9 +181,8 @@ func TestDeliveriesWaitForRoom(t *testing.T) {
 			time.Sleep(time.Second)
 			b.poll(time.Hour, b.published("mail.delivery.delivered.*", rows+5))
 			b.beside.Wait()
-			if n := b.count("mail.delivery.delivered.*"); n != rows+5 {
-				t.Errorf("%d deliveries published, want %d\n%s", n, rows+5, b.logs)
-			}
+			n := b.count("mail.delivery.delivered.*")
+			errorIf(t, n != rows+5, "%d deliveries published, want %d\n%s", n, rows+5, b.logs)
 		})
 	}
 }
@@ -212,9 +208,7 @@ func (b *bubble) calledOnceThereIsRoom(s *operation, l limit, stream string) {
 	b.run(b.program(s, 8), time.Hour, b.haveOutcomes(s.events(), 3))
 	b.beside.Wait()
 	for _, x := range b.writes("r1") {
-		if x.at.Before(back) {
-			b.t.Errorf("a call %v before there was room", back.Sub(x.at))
-		}
+		errorIf(b.t, x.at.Before(back), "a call %v before there was room", back.Sub(x.at))
 	}
 	if e := b.outcomes(s.events())["r1"]; e.Subject == "" || e.state() != s.succeeded || len(b.writes("r1")) != 1 {
 		b.t.Errorf("%d calls: %s %s", len(b.writes("r1")), e.Subject, e.Raw)

@@ -38,26 +38,21 @@ func TestHalfAnHourWithoutNATSLosesNothing(t *testing.T) {
 			must(t, c.gone(b.nats, store))
 			before := said.count()
 			time.Sleep(30 * time.Minute)
-			if n := said.count() - before; n < 1 || n > 30 {
-				t.Errorf("%d lines of log in half an hour\n%s", n, said)
-			}
+			n := said.count() - before
+			errorIf(t, n < 1 || n > 30, "%d lines of log in half an hour\n%s", n, said)
 			calls := b.calls("enroll")
 			must(t, c.back(b.nats, store))
 			time.Sleep(3 * time.Minute)
 			stop()
-			if said.count("what the program needs of NATS is there again") == 0 {
-				t.Errorf("it does not say that it works again\n%s", said)
-			}
+			errorIf(t, said.count("what the program needs of NATS is there again") == 0, "it does not say that it works again\n%s", said)
 			for i := range requests {
 				id := fmt.Sprint("r", i)
-				if got := b.count("mandate.enroll.succeeded."+id) + b.count("mandate.enroll.uncertain."+id); got != 1 {
-					t.Errorf("%s has %d outcomes", id, got)
-				}
+				got := b.count("mandate.enroll.succeeded."+id) + b.count("mandate.enroll.uncertain."+id)
+				errorIf(t, got != 1, "%s has %d outcomes", id, got)
 			}
 			o := b.oracle()
-			if calls < 8 || calls >= requests || o.Calls["enroll"] != requests || o.Enroll.TwiceCount != 0 {
-				t.Errorf("%d calls before and %d after, for %d requests", calls, o.Calls["enroll"], requests)
-			}
+			errorIf(t, calls < 8 || calls >= requests || o.Calls["enroll"] != requests || o.Enroll.TwiceCount != 0,
+				"%d calls before and %d after, for %d requests", calls, o.Calls["enroll"], requests)
 			b.queueEmpty("MANDATE_REQUESTS")
 			t.Logf("%d succeeded; %d lines of log", b.count("mandate.enroll.succeeded.*"), said.count())
 		})

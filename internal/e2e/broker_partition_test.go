@@ -37,20 +37,15 @@ func TestLostAcknowledgementsCostNothing(t *testing.T) {
 	in.waitOutcomes("mandate.enroll.*.*", requests, 2*time.Minute)
 	in.untilSettled(bus.EnrollQueue)
 	p.stop(time.Minute)
-	if ok, failed := in.count("mandate.enroll.succeeded.*"), in.count("mandate.enroll.failed.*"); ok != requests*9/10 ||
-		failed != requests/10 {
-		t.Errorf("%d succeeded and %d failed of %d", ok, failed, requests)
-	}
+	ok, failed := in.count("mandate.enroll.succeeded.*"), in.count("mandate.enroll.failed.*")
+	errorIf(t, ok != requests*9/10 || failed != requests/10, "%d succeeded and %d failed of %d", ok, failed, requests)
 	equal(t, "calls", in.calls("enroll"), requests*9/10)
 	for id, history := range in.histories("mandate.enroll.*.*") {
-		if _, err := finalEvent(history); err != nil {
-			t.Errorf("%s: %v", id, err)
-		}
+		_, err := finalEvent(history)
+		errorIf(t, err != nil, "%s: %v", id, err)
 	}
 	equal(t, "dead letters", in.count("dead.mandate.enroll.requested"), requests/10)
-	if w.cuts.Load() < 5 {
-		t.Errorf("only %d cuts", w.cuts.Load())
-	}
+	errorIf(t, w.cuts.Load() < 5, "only %d cuts", w.cuts.Load())
 	t.Logf("%d cuts", w.cuts.Load())
 }
 
@@ -89,9 +84,8 @@ func TestPartitionedProgramMakesNoCallAndIsReplaced(t *testing.T) {
 	partitioned.stop(time.Minute)
 	equal(t, "calls", in.calls("enroll"), 11)
 	for id, history := range in.histories("mandate.enroll.*.*") {
-		if e, err := finalEvent(history); err != nil || (id != "in-call") != (e.state() == messages.Succeeded) {
-			t.Errorf("%s: %s, %v", id, e.state(), err)
-		}
+		e, err := finalEvent(history)
+		errorIf(t, err != nil || (id != "in-call") != (e.state() == messages.Succeeded), "%s: %s, %v", id, e.state(), err)
 	}
 }
 
@@ -129,7 +123,6 @@ func TestPartitionedProgramPublishesItsOutcomeLater(t *testing.T) {
 	in.untilSettled(bus.EnrollQueue)
 	in.untilReady(p)
 	p.stop(time.Minute)
-	if e := in.wantFinal("mandate.enroll.*.r1"); e.state() != messages.Succeeded || in.calls("enroll") != 1 {
-		t.Errorf("%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
-	}
+	e := in.wantFinal("mandate.enroll.*.r1")
+	errorIf(t, e.state() != messages.Succeeded || in.calls("enroll") != 1, "%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
 }

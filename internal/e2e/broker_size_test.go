@@ -66,10 +66,8 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 	if n := len(page.Records); n == 0 || n == 100 || !page.Abridged {
 		t.Errorf("page of %d records, abridged %v", n, page.Abridged)
 	}
-	if listed := decode[messages.TransactionsListed](t, in.wantOne("mandate.transactions.listed.list")); listed.Total != 100 ||
-		listed.Abridged {
-		t.Errorf("listed: %+v", listed)
-	}
+	listed := decode[messages.TransactionsListed](t, in.wantOne("mandate.transactions.listed.list"))
+	errorIf(t, listed.Total != 100 || listed.Abridged, "listed: %+v", listed)
 	mail := decode[messages.SendOutcome](t, in.wantOne("mail.send.failed.mail"))
 	if n := len(mail.Unsettled); n == 0 || n == recipients || mail.UnsettledCount != recipients || mail.Recipients != recipients ||
 		!mail.Abridged {

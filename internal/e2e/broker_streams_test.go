@@ -53,27 +53,24 @@ func TestWhatIsMissingFromNATSIsReportedAndRecoveredFrom(t *testing.T) {
 		if id == "events" {
 			in.until("the request to be taken", time.Minute, func() bool { return in.queue(bus.EnrollQueue).NumAckPending == 1 })
 		}
-		if now := in.calls("enroll"); id == "events" && now != calls {
-			t.Errorf("%d calls whose outcome could not have been published", now-calls)
-		}
+		now := in.calls("enroll")
+		errorIf(t, id == "events" && now != calls, "%d calls whose outcome could not have been published", now-calls)
 		in.provision(in.js.Conn(), 1)
 		in.untilReady(p)
 		if !c.before {
 			in.publish("mandate.enroll.requested", c.request)
 		}
 		in.waitOutcomes("mandate.enroll.*."+id, 1, time.Minute)
-		if e := in.wantFinal("mandate.enroll.*." + id); e.state() != c.state {
-			t.Errorf("%d: %s is %s: %s", n, id, e.state(), e.Raw)
-		}
+		e := in.wantFinal("mandate.enroll.*." + id)
+		errorIf(t, e.state() != c.state, "%d: %s is %s: %s", n, id, e.state(), e.Raw)
 		in.untilSettled(bus.EnrollQueue)
 	}
 	in.wantOne("dead.mandate.enroll.requested")
 	if o := in.totals(); o.Enroll.TwiceCount != 0 || o.Calls["enroll"] != 4 {
 		t.Errorf("%d enrolled twice by %d calls for four requests", o.Enroll.TwiceCount, o.Calls["enroll"])
 	}
-	if warnings := strings.Count(p.output.String(), `"level":"warn"`); warnings > 20 {
-		t.Errorf("it warned %d times", warnings)
-	}
+	warnings := strings.Count(p.output.String(), `"level":"warn"`)
+	errorIf(t, warnings > 20, "it warned %d times", warnings)
 	p.stop(time.Minute)
 }
 
@@ -89,9 +86,8 @@ func TestAStreamRecreatedDuringACallGetsItsOutcome(t *testing.T) {
 	in.provision(in.js.Conn(), 1)
 	in.waitOutcomes("mandate.enroll.*.r1", 1, time.Minute)
 	in.untilSettled(bus.EnrollQueue)
-	if e := in.wantOne("mandate.enroll.*.r1"); e.state() != messages.Succeeded || in.calls("enroll") != 1 {
-		t.Errorf("%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
-	}
+	e := in.wantOne("mandate.enroll.*.r1")
+	errorIf(t, e.state() != messages.Succeeded || in.calls("enroll") != 1, "%d calls; %s: %s", in.calls("enroll"), e.Subject, e.Raw)
 	p.stop(time.Minute)
 }
 
@@ -119,9 +115,8 @@ func TestMailProgramsReportMissingStreams(t *testing.T) {
 	in.untilReady(poller)
 	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
 	in.until("the new rows to be published", time.Minute, func() bool { return in.count("mail.delivery.*.*") >= 3 })
-	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted || in.oracle().Mail.TwiceCount != 0 {
-		t.Errorf("body: %s", e.Raw)
-	}
+	e := in.wantFinal("mail.send.*.m1")
+	errorIf(t, e.state() != messages.Accepted || in.oracle().Mail.TwiceCount != 0, "body: %s", e.Raw)
 	mail.stop(time.Minute)
 	poller.stop(time.Minute)
 }
@@ -212,9 +207,7 @@ func TestARunningPollerPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 		for _, status := range []messages.State{"new", "approved"} {
 			for i := range 2 * n {
 				got := len(b.events(messages.Application.Subject(status, fmt.Sprint("r", i))))
-				if got > 1 || got == 0 && (status == "approved" || i < n) {
-					t.Errorf("r%d: %d events say %s", i, got, status)
-				}
+				errorIf(t, got > 1 || got == 0 && (status == "approved" || i < n), "r%d: %d events say %s", i, got, status)
 			}
 		}
 		if others := b.events("mandate.application.*." + messages.Unmatched); len(others) > 0 {

@@ -88,16 +88,12 @@ func TestEveryCallbackThatIsAnsweredWith200IsStored(t *testing.T) {
 	t.Logf("%d callbacks of %d bytes in %v: %v; peak memory %d KiB", *callbackCount, len(body), time.Since(began), answers, r.peak())
 	found := in.subjects("mandate.callback.received.*")
 	for id := range stored {
-		if n := found["mandate.callback.received."+id]; n != 1 {
-			t.Fatalf("%d events of %s, which was answered with 200", n, id)
-		}
+		n := found["mandate.callback.received."+id]
+		fatalIf(t, n != 1, "%d events of %s, which was answered with 200", n, id)
 	}
-	if len(stored) == 0 || answers[http.StatusNotFound]+answers[0] > 0 {
-		t.Errorf("answers %v", answers)
-	}
-	if kib := r.peak(); kib > 240<<10 {
-		t.Errorf("peak memory is %d KiB", kib)
-	}
+	errorIf(t, len(stored) == 0 || answers[http.StatusNotFound]+answers[0] > 0, "answers %v", answers)
+	kib := r.peak()
+	errorIf(t, kib > 240<<10, "peak memory is %d KiB", kib)
 	if n := r.gauges()[`errand_callbacks_total{status="200"}`]; int(n) != len(stored) {
 		t.Errorf("%v are counted of %d", n, len(stored))
 	}
@@ -134,9 +130,7 @@ func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 		})
 	}
 	senders.Wait()
-	if answers[200] == 0 || answers[200]+answers[429]+answers[503] != 1000 {
-		t.Errorf("a thousand at once: %v", answers)
-	}
+	errorIf(t, answers[200] == 0 || answers[200]+answers[429]+answers[503] != 1000, "a thousand at once: %v", answers)
 
 	in.nats.Stop()
 	if status, after := first.post("away", `{"payer_name":"Test Payer"}`); status != http.StatusServiceUnavailable || after == "" {
@@ -152,17 +146,14 @@ func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 		t.Errorf("once more, elsewhere: %d", status)
 	}
 	for _, id := range []string{"killed", "crowd", "away"} {
-		if n := in.count("mandate.callback.received." + id); n != 1 {
-			t.Errorf("%d events of %s", n, id)
-		}
+		n := in.count("mandate.callback.received." + id)
+		errorIf(t, n != 1, "%d events of %s", n, id)
 	}
 
 	// People see it, over two accounts.
 	ann, _ := connectAs(t, in.nats.URL, "ann")
 	m, err := ann.Request(bus.StatusSubject, nil, 10*time.Second)
-	if err != nil || !strings.Contains(string(m.Data), `"program":"callback-receiver"`) {
-		t.Errorf("how it is: %v %v", m, err)
-	}
+	errorIf(t, err != nil || !strings.Contains(string(m.Data), `"program":"callback-receiver"`), "how it is: %v %v", m, err)
 	in.untilReady(first.process)
 	for _, r := range []*receiver{first, second} {
 		r.get("/metrics") // looked through for payers, as the log is

@@ -48,13 +48,9 @@ func TestARequestHasOneReturnURL(t *testing.T) {
 				t.Errorf("return_url is %s", url)
 			}
 		}
-		if of != 4 || len(got) != 5 {
-			t.Errorf("got %q, want two calls and two started of r1 with one URL", got)
-		}
+		errorIf(t, of != 4 || len(got) != 5, "got %q, want two calls and two started of r1 with one URL", got)
 		for _, e := range b.events("mandate.enroll.started.r2") {
-			if e.Body["return_url"] != nil {
-				t.Errorf("started names what the sender gave: %s", e.Raw)
-			}
+			errorIf(t, e.Body["return_url"] != nil, "started names what the sender gave: %s", e.Raw)
 		}
 	})
 }
@@ -125,9 +121,7 @@ func TestTheReceiverChecksWhatTheSandboxSigns(t *testing.T) {
 		}
 		web.Close()
 		box.Close() // what it began to send is sent
-		if len(got) != 4 {
-			t.Errorf("%s: callbacks %v, want two of each", name, got)
-		}
+		errorIf(t, len(got) != 4, "%s: callbacks %v, want two of each", name, got)
 		for of, checksum := range got {
 			if want := c.want; checksum != want && !(name == "changed" && strings.HasSuffix(of, "bank_approval")) {
 				t.Errorf("%s: %s is %s, want %s", name, of, checksum, want)

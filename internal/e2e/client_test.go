@@ -36,9 +36,7 @@ func ask(t *testing.T, c *errand.Client, r messages.Request) (errand.Receipt, er
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	receipt, err := c.Publish(ctx, r)
-	if err != nil {
-		t.Fatalf("%s: %v", r.Operation(), err)
-	}
+	fatalIf(t, err != nil, "%s: %v", r.Operation(), err)
 	outcome, err := c.Wait(ctx, receipt)
 	must(t, err)
 	return receipt, outcome
@@ -63,9 +61,8 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	// Each outcome once.
 	for id, want := range map[string]string{"fine": "errand.Succeeded", "refused": "errand.Failed", "half": "errand.Partial",
 		"doubtful": "errand.Uncertain"} {
-		if _, o := ask(t, service, typed[messages.SendRequest](t, message(id, 4))); fmt.Sprintf("%T", o) != want {
-			t.Errorf("%s: got %+v, want %s", id, o, want)
-		}
+		_, o := ask(t, service, typed[messages.SendRequest](t, message(id, 4)))
+		errorIf(t, fmt.Sprintf("%T", o) != want, "%s: got %+v, want %s", id, o, want)
 	}
 	fine := typed[messages.SendRequest](t, message("fine", 4))
 	if receipt, o := ask(t, service, fine); !receipt.Duplicate || o.About().Subject != "mail.send.accepted.fine" {
@@ -78,18 +75,16 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	corrected := typed[messages.SendRequest](t, message("refused", 4))
 	corrected.Subject = "corrected"
 	_, o := ask(t, service, corrected)
-	if s, ok := o.(errand.Succeeded); !ok || s.Subject != "mail.send.accepted.refused" {
-		t.Errorf("a correction: %+v", o)
-	}
+	s, ok := o.(errand.Succeeded)
+	errorIf(t, !ok || s.Subject != "mail.send.accepted.refused", "a correction: %+v", o)
 	_, o = ask(t, service, typed[messages.EnrollRequest](t, enrollment("signup")))
 	var enrolled messages.EnrollSucceeded
 	if err := o.About().Decode(&enrolled); err != nil || !strings.Contains(string(enrolled.Enrollment), `"url"`) {
 		t.Errorf("an enrollment: %+v, %v", o, err)
 	}
 	for _, r := range []messages.Request{messages.TransactionsRequest{OrderNumber: "order-signup"}, messages.AccountRequest{}} {
-		if receipt, o := ask(t, service, r); o.About().State.Final(r.Operation()) && receipt.RequestID != receipt.Position() {
-			t.Errorf("%s: %+v", r.Operation(), o)
-		}
+		receipt, o := ask(t, service, r)
+		errorIf(t, o.About().State.Final(r.Operation()) && receipt.RequestID != receipt.Position(), "%s: %+v", r.Operation(), o)
 	}
 
 	// A producer only publishes; a reader with the receipt learns the rest, and so does a person.
@@ -101,9 +96,8 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 		t.Errorf("a producer reads: %v", err)
 	}
 	for who, c := range map[string]*errand.Client{"reader": reader, "ann": ann} {
-		if o, err := c.Wait(ctx, receipt); err != nil || o.About().Subject != "mail.send.accepted.produced" {
-			t.Errorf("%s: %v, %v", who, o, err)
-		}
+		o, err := c.Wait(ctx, receipt)
+		errorIf(t, err != nil || o.About().Subject != "mail.send.accepted.produced", "%s: %v, %v", who, o, err)
 	}
 	if _, err := reader.Publish(t.Context(), messages.AccountRequest{}); !errors.Is(err, errand.ErrNotTaken) {
 		t.Errorf("a reader publishes: %v", err)
@@ -115,9 +109,8 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 			break
 		}
 	}
-	if len(seen) < 6 || seen[0] != "mail.send.started" || !slices.Contains(seen, "mail.batch.accepted") {
-		t.Errorf("the events of two batches are %q", seen)
-	}
+	errorIf(t, len(seen) < 6 || seen[0] != "mail.send.started" || !slices.Contains(seen, "mail.batch.accepted"),
+		"the events of two batches are %q", seen)
 	if _, o := ask(t, ann, messages.AccountRequest{}); o.About().State != messages.Reported {
 		t.Errorf("ann: %+v", o)
 	}
@@ -132,9 +125,7 @@ func TestTheClientNeedsOnlyTheShippedRights(t *testing.T) {
 	slices.Sort(all)
 	want := []string{"errand.Failed", "errand.Failed", "errand.Partial", "errand.Succeeded", "errand.Succeeded", "errand.Succeeded",
 		"errand.Uncertain"}
-	if err != nil || !slices.Equal(all, want) {
-		t.Errorf("the outcomes are %q, %v, want %q", all, err, want)
-	}
+	errorIf(t, err != nil || !slices.Equal(all, want), "the outcomes are %q, %v, want %q", all, err, want)
 }
 
 // Node and the nats tool are not part of Go: `.ci/run examples` installs them.
@@ -148,9 +139,8 @@ func exampleCommands(t *testing.T, in *installation) map[string][]string {
 		{"build", "-o", dir + string(filepath.Separator), "errand/cmd/errand"}} {
 		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		fatalIf(t, err != nil, "%v: %v\n%s", cmd, err, out)
 	}
 	in.env = []string{"PATH=" + dir + string(filepath.ListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
 		"NATS_URL=" + in.nats.URL, "NATS_USER=service", "NATS_PASSWORD=" + password("service")}
@@ -184,9 +174,7 @@ func TestTheExamplesReportEveryOutcome(t *testing.T) {
 	commands := exampleCommands(t, in)
 	for language := range strings.SplitSeq(*examples, ",") {
 		command, known := commands[language]
-		if !known {
-			t.Fatalf("there is no example %q", language)
-		}
+		fatalIf(t, !known, "there is no example %q", language)
 		if language == "nats" { // it does not wait
 			in.until("the nats tool to show the outcome", time.Minute, func() bool {
 				said, status := in.run(command...)

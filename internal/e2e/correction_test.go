@@ -90,9 +90,8 @@ func TestACorrectedRequestRunsUnderItsID(t *testing.T) {
 				c.first(wrong)
 				b.publish(op.operation+".requested", wrong)
 				b.run(b.consumer(op.operation), time.Minute, b.ended(op.operation, op.id))
-				if e := b.wantEnd(op.operation, "failed", op.id); e.reason() != c.reason {
-					t.Fatalf("want %s: %s", c.reason, e.Raw)
-				}
+				e := b.wantEnd(op.operation, "failed", op.id)
+				fatalIf(t, e.reason() != c.reason, "want %s: %s", c.reason, e.Raw)
 				b.publish(op.operation+".requested", wrong) // a repeat, which changes nothing
 				b.run(b.consumer(op.operation), time.Minute, nil)
 				for range 2 { // and of the correction too
@@ -121,15 +120,12 @@ func (b *bubble) wantConflict(op corrected, n int) {
 	b.t.Helper()
 	conflicts := b.events(op.operation + ".failed.*")
 	conflicts = slices.DeleteFunc(conflicts, func(e event) bool { return strings.HasSuffix(e.Subject, "."+op.id) })
-	if len(conflicts) != n {
-		b.t.Fatalf("%d conflicts, want %d: %v\n%s", len(conflicts), n, conflicts, b.logs)
-	}
+	fatalIf(b.t, len(conflicts) != n, "%d conflicts, want %d: %v\n%s", len(conflicts), n, conflicts, b.logs)
 	for _, e := range conflicts {
 		// One that is not valid either has its own faults reported beside that.
-		if e.reason() != "conflict" && e.reason() != "invalid_request" || e.Body["conflicts_with"] != op.id ||
-			!strings.Contains(e.Subject, ".failed."+op.stream+"-") {
-			b.t.Errorf("want a conflict with %s under %s-…: %s %s", op.id, op.stream, e.Subject, e.Raw)
-		}
+		errorIf(b.t, e.reason() != "conflict" && e.reason() != "invalid_request" || e.Body["conflicts_with"] != op.id ||
+			!strings.Contains(e.Subject, ".failed."+op.stream+"-"),
+			"want a conflict with %s under %s-…: %s %s", op.id, op.stream, e.Subject, e.Raw)
 	}
 }
 
@@ -172,17 +168,15 @@ func TestOnlyAFailureWithoutEffectIsCorrected(t *testing.T) {
 				}
 				before := op.served(b.oracle())
 				history := b.states(op.operation, op.id)
-				if last := history[len(history)-1]; last != c.state {
-					t.Fatalf("the history is %v, want %s last", history, c.state)
-				}
+				last := history[len(history)-1]
+				fatalIf(t, last != c.state, "the history is %v, want %s last", history, c.state)
 				b.publish(op.operation+".requested", op.request("other"))
 				b.run(b.consumer(op.operation), 5*time.Second, nil)
 				b.wantConflict(op, 1)
 				equal(t, "reopened events", b.count(op.operation+".reopened.*"), 0)
 				if c.state != "deferred" {
-					if now := b.states(op.operation, op.id); !slices.Equal(now, history) {
-						t.Errorf("the history was %v and is %v", history, now)
-					}
+					now := b.states(op.operation, op.id)
+					errorIf(t, !slices.Equal(now, history), "the history was %v and is %v", history, now)
 					equal(t, "times carried out", op.served(b.oracle()), before)
 				}
 			})
@@ -201,13 +195,10 @@ func TestEachFailureLeavesItsOwnDeadLetter(t *testing.T) {
 				b.run(b.consumer(op.operation), time.Minute, nil)
 			}
 			want := []string{"started", "failed", "reopened", "started", "failed", "reopened", "started", op.good}
-			if got := b.states(op.operation, op.id); !slices.Equal(got, want) {
-				t.Errorf("the history is %v, want %v", got, want)
-			}
+			got := b.states(op.operation, op.id)
+			errorIf(t, !slices.Equal(got, want), "the history is %v, want %v", got, want)
 			letters := b.events("dead." + op.operation + ".requested")
-			if len(letters) != 2 {
-				t.Fatalf("%d dead letters, want 2: %v", len(letters), letters)
-			}
+			fatalIf(t, len(letters) != 2, "%d dead letters, want 2: %v", len(letters), letters)
 			for i, d := range letters {
 				if !strings.Contains(d.Raw, contents[i]) || d.Header.Get("Errand-Request-Id") != op.id || d.Header.Get("Errand-Reason") != "refused" ||
 					d.Header.Get("Errand-Sequence") != fmt.Sprint(i+1) {
@@ -229,9 +220,8 @@ func TestOneOfTwoCorrectionsRuns(t *testing.T) {
 			b.publish(op.operation+".requested", op.request("right too"))
 			b.run(b.consumer(op.operation), 5*time.Minute, nil)
 			want := []string{"started", "failed", "reopened", "started", op.good}
-			if got := b.states(op.operation, op.id); !slices.Equal(got, want) {
-				t.Errorf("the history is %v, want %v", got, want)
-			}
+			got := b.states(op.operation, op.id)
+			errorIf(t, !slices.Equal(got, want), "the history is %v, want %v", got, want)
 			equal(t, "times carried out", op.served(b.oracle()), 1)
 			b.wantConflict(op, 1)
 		})
@@ -262,17 +252,13 @@ func TestAMessageOfRefusedBatchesIsCorrected(t *testing.T) {
 				b.wantOne(fmt.Sprint("mail.batch.accepted.m1.", batch))
 			}
 			o := b.oracle()
-			if int(o.Mail.Recipients) != n || o.Mail.TwiceCount != 0 {
-				t.Errorf("%d served, %d of them twice, want %d once", o.Mail.Recipients, o.Mail.TwiceCount, n)
-			}
+			errorIf(t, int(o.Mail.Recipients) != n || o.Mail.TwiceCount != 0,
+				"%d served, %d of them twice, want %d once", o.Mail.Recipients, o.Mail.TwiceCount, n)
 			for _, r := range o.Mail.ByRecipient {
-				if r.Subject != "corrected" {
-					t.Errorf("%s was served with the subject %q", r.Recipient, r.Subject)
-				}
+				errorIf(t, r.Subject != "corrected", "%s was served with the subject %q", r.Recipient, r.Subject)
 			}
-			if letters := b.events("dead.mail.send.requested"); len(letters) != 1 {
-				t.Errorf("%d dead letters, want the first one's", len(letters))
-			}
+			letters := b.events("dead.mail.send.requested")
+			errorIf(t, len(letters) != 1, "%d dead letters, want the first one's", len(letters))
 			b.queueEmpty("MAIL_REQUESTS")
 		})
 	}
@@ -288,8 +274,7 @@ func TestAPartialMessageIsNotCorrected(t *testing.T) {
 		b.publish("mail.send.requested", message("m1", 5, "subject", "corrected"))
 		b.run(b.consumer("mail.send"), time.Minute, nil)
 		b.wantConflict(correctedOperations()[1], 1)
-		if o := b.oracle(); o.Calls["send"] != 3 {
-			t.Errorf("%d calls, want the first three", o.Calls["send"])
-		}
+		o := b.oracle()
+		errorIf(t, o.Calls["send"] != 3, "%d calls, want the first three", o.Calls["send"])
 	})
 }

@@ -83,8 +83,7 @@ func (c *cell) comesBack() {
 		c.agrees()
 	}
 	for _, e := range c.events("mail.log.sent.r1.*") {
-		if r := decode[messages.SentBody](c.t, e); r.Begin.After(r.Until.Time) {
-			c.t.Errorf("a call is recorded after its time: %s", e.Raw)
-		}
+		r := decode[messages.SentBody](c.t, e)
+		errorIf(c.t, r.Begin.After(r.Until.Time), "a call is recorded after its time: %s", e.Raw)
 	}
 }

@@ -15,14 +15,11 @@ func TestAnOmittedLinkExpiryIsLeftToTheService(t *testing.T) {
 		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
 		b.wantEnd("mandate.enroll", "succeeded", "r1")
 		for _, call := range b.of("enroll") {
-			if at, given := call.body["link_expired_at"]; given {
-				t.Errorf("the call names link_expired_at %v", at)
-			}
+			at, given := call.body["link_expired_at"]
+			errorIf(t, given, "the call names link_expired_at %v", at)
 		}
 		for _, e := range b.events("mandate.enroll.started.r1") {
-			if e.Body["link_expired_at"] != nil {
-				t.Errorf("started names link_expired_at: %s", e.Raw)
-			}
+			errorIf(t, e.Body["link_expired_at"] != nil, "started names link_expired_at: %s", e.Raw)
 		}
 	})
 }
@@ -58,9 +55,8 @@ func TestTheEffectiveDateIsTheDayAfterItsCall(t *testing.T) {
 				if len(c.more) > 0 {
 					want = c.more[1]
 				}
-				if got := call.body["effective_date"]; got != want {
-					t.Errorf("a call at %s names effective_date %v, want %s", call.at.In(zone).Format(time.DateTime), got, want)
-				}
+				got := call.body["effective_date"]
+				errorIf(t, got != want, "a call at %s names effective_date %v, want %s", call.at.In(zone).Format(time.DateTime), got, want)
 				started := b.events("mandate.enroll.started.r1")
 				if last := started[len(started)-1]; len(c.more) == 0 && last.Body["effective_date"] != want {
 					t.Errorf("a call at %s is announced without its date: %s", call.at.In(zone).Format(time.DateTime), last.Raw)
@@ -109,18 +105,15 @@ func TestNoCallIsMadeWithALinkThatHasExpired(t *testing.T) {
 				if time.Since(began) > c.heals {
 					b.box.ClearFaults()
 				}
-				if late := call.at.Sub(expires); call.operation == "enroll" && late >= 0 {
-					t.Errorf("a call %v after its link expired", late)
-				}
+				late := call.at.Sub(expires)
+				errorIf(t, call.operation == "enroll" && late >= 0, "a call %v after its link expired", late)
 				return reply{}
 			}
 			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", upstreamTime(expires)))
 			time.Sleep(c.waits)
 			b.run(b.mandates(), 3*time.Hour, b.ended("mandate.enroll", "r1"))
 			e := b.wantEnd("mandate.enroll", c.state, "r1")
-			if c.state == "failed" && e.reason() != "unavailable" {
-				t.Errorf("want unavailable: %s", e.Raw)
-			}
+			errorIf(t, c.state == "failed" && e.reason() != "unavailable", "want unavailable: %s", e.Raw)
 			equal(t, "enrollments", b.box.Enrolled("order-r1"), 0)
 		})
 	}
@@ -137,13 +130,9 @@ func TestRetryAfterIsKept(t *testing.T) {
 		for _, x := range b.exchanges(nil) {
 			at = append(at, x.at.Sub(epoch))
 		}
-		if len(at) != 3 || at[1]-at[0] < 7*time.Second || at[1]-at[0] > 8*time.Second || at[2]-at[1] < time.Hour ||
-			at[2]-at[1] > time.Hour+5*time.Second {
-			t.Fatalf("calls at %v, want 7 s and then an hour apart\n%s", at, b.logs)
-		}
+		fatalIf(t, len(at) != 3 || at[1]-at[0] < 7*time.Second || at[1]-at[0] > 8*time.Second || at[2]-at[1] < time.Hour ||
+			at[2]-at[1] > time.Hour+5*time.Second, "calls at %v, want 7 s and then an hour apart\n%s", at, b.logs)
 		d := b.wantOne("mandate.enroll.deferred.r1")
-		if d.reason() != "busy" || d.Body["http_status"] != 503.0 || d.Body["not_before"] == nil {
-			t.Errorf("deferred: %s", d.Raw)
-		}
+		errorIf(t, d.reason() != "busy" || d.Body["http_status"] != 503.0 || d.Body["not_before"] == nil, "deferred: %s", d.Raw)
 	})
 }

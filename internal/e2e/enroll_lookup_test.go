@@ -53,13 +53,11 @@ func TestAnOrderNumberIsFoundInAnySpelling(t *testing.T) {
 				b.fault(listing(fmt.Sprintf(`{"total":%d}`, len(records)), records...))
 				b.publish("mandate.enroll.requested", enrollment("r1", "order_number", c.order))
 				b.run(b.mandates(), 10*time.Minute, b.ended("mandate.enroll", "r1"))
-				if n := len(b.of("enroll")); n != 1 {
-					t.Errorf("%d calls, want one: %s", n, b.timeline())
-				}
+				n := len(b.of("enroll"))
+				errorIf(t, n != 1, "%d calls, want one: %s", n, b.timeline())
 				e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-				if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
-					t.Errorf("want link_lost and the one record: %s", e.Raw)
-				}
+				evidence, _ := e.Body["evidence"].([]any)
+				errorIf(t, e.reason() != "link_lost" || len(evidence) != 1, "want link_lost and the one record: %s", e.Raw)
 			})
 		}
 	}
@@ -73,9 +71,8 @@ func TestAnUncertainEnrollmentIsResolvedInAnySpelling(t *testing.T) {
 			b.fault(listing(`{"total":1}`, transaction(c.listed, 3)))
 			b.run(b.mandates(), 15*time.Minute, b.published("mandate.enroll.resolved.r1", 1))
 			e := b.wantOne("mandate.enroll.resolved.r1")
-			if evidence, _ := e.Body["evidence"].([]any); e.Body["outcome"] != "succeeded" || len(evidence) != 1 {
-				t.Errorf("want succeeded and the one record: %s", e.Raw)
-			}
+			evidence, _ := e.Body["evidence"].([]any)
+			errorIf(t, e.Body["outcome"] != "succeeded" || len(evidence) != 1, "want succeeded and the one record: %s", e.Raw)
 		})
 	}
 }
@@ -105,13 +102,10 @@ func TestNoEnrollmentIsMadeAgainOverAListThatProvesNothing(t *testing.T) {
 			b.fault(c.list)
 			b.publish("mandate.enroll.requested", enrollment("r1", "give_up_at", giveUp.Format(time.RFC3339)))
 			b.run(b.mandates(), 2*time.Hour, b.ended("mandate.enroll", "r1"))
-			if n := len(b.of("enroll")); n != 1 {
-				t.Errorf("%d calls, want one: %.300s", n, b.timeline())
-			}
+			n := len(b.of("enroll"))
+			errorIf(t, n != 1, "%d calls, want one: %.300s", n, b.timeline())
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-			if e.at(t).After(giveUp.Add(time.Minute)) || e.reason() == "link_lost" {
-				t.Errorf("want it by %v, and not as listed: %s", giveUp, e.Raw)
-			}
+			errorIf(t, e.at(t).After(giveUp.Add(time.Minute)) || e.reason() == "link_lost", "want it by %v, and not as listed: %s", giveUp, e.Raw)
 		})
 	}
 }
@@ -138,13 +132,11 @@ func TestAnOlderRecordDoesNotResolveALaterEnrollment(t *testing.T) {
 			t.Fatalf("resolved after %v, and made only after %v: %s", got[0].at(t).Sub(began), made, got[0].Raw)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := b.box.Enrolled(order); n != 2 {
-			t.Fatalf("%d enrollments, want the older one and this one", n)
-		}
+		n := b.box.Enrolled(order)
+		fatalIf(t, n != 2, "%d enrollments, want the older one and this one", n)
 		b.decide(order, sandbox.Approve)
 		b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.resolved.r1", 1))
-		if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "succeeded" {
-			t.Errorf("resolved: %s", e.Raw)
-		}
+		e := b.wantOne("mandate.enroll.resolved.r1")
+		errorIf(t, e.Body["outcome"] != "succeeded", "resolved: %s", e.Raw)
 	})
 }

@@ -46,20 +46,17 @@ func TestALaterLookupResolvesAnUncertainEnrollment(t *testing.T) {
 				b.runAt(was.at(t).Add(c.after-30*time.Second), 3*time.Minute)
 				e := b.wantOne("mandate.enroll.resolved.r1")
 				records, ok := e.Body["evidence"].([]any)
-				if !ok || len(records) != c.records || e.Body["outcome"] != c.outcome || e.Body["by"] != "transaction_list" {
-					t.Errorf("want %s by transaction_list and %d records: %s", c.outcome, c.records, e.Raw)
-				}
+				errorIf(t, !ok || len(records) != c.records || e.Body["outcome"] != c.outcome || e.Body["by"] != "transaction_list",
+					"want %s by transaction_list and %d records: %s", c.outcome, c.records, e.Raw)
 				for _, field := range []string{"request_id", "order_number", "fingerprint", "attempt"} {
 					if e.Body[field] == nil || e.Body[field] != was.Body[field] {
 						t.Errorf("%s is %v, of the uncertain event %v", field, e.Body[field], was.Body[field])
 					}
 				}
-				if took := e.at(t).Sub(was.at(t)); took < c.after || took > c.after+2*time.Minute {
-					t.Errorf("resolved after %v, want %v", took, c.after)
-				}
-				if now := b.calls("enroll"); now != calls {
-					t.Errorf("%d calls to enroll on the way", now-calls)
-				}
+				took := e.at(t).Sub(was.at(t))
+				errorIf(t, took < c.after || took > c.after+2*time.Minute, "resolved after %v, want %v", took, c.after)
+				now := b.calls("enroll")
+				errorIf(t, now != calls, "%d calls to enroll on the way", now-calls)
 			})
 		})
 	}
@@ -92,9 +89,8 @@ func TestLookupsGoOnWhereAnotherProgramStopped(t *testing.T) {
 		seen := time.Now()
 		looks := func(want int, what string) {
 			t.Helper()
-			if got := len(b.lookUps(seen)); got != want {
-				t.Fatalf("%s: %d looks, want %d\n%s", what, got, want, b.logs)
-			}
+			got := len(b.lookUps(seen))
+			fatalIf(t, got != want, "%s: %d looks, want %d\n%s", what, got, want, b.logs)
 		}
 		b.runAt(began, 9*time.Minute)
 		looks(1, "after a minute")
@@ -108,9 +104,8 @@ func TestLookupsGoOnWhereAnotherProgramStopped(t *testing.T) {
 		}
 		b.runAt(began.Add(30*time.Hour), time.Minute) // nobody ran at a day's age
 		looks(5, "after a day")
-		if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "failed" {
-			t.Errorf("body: %s", e.Raw)
-		}
+		e := b.wantOne("mandate.enroll.resolved.r1")
+		errorIf(t, e.Body["outcome"] != "failed", "body: %s", e.Raw)
 		b.runAt(time.Now(), 2*time.Minute)
 		looks(5, "what was resolved")
 	})
@@ -131,22 +126,17 @@ func TestOfTwoProgramsOneResolves(t *testing.T) {
 		b.run(b.mandates(), 10*time.Minute, nil)
 		stop()
 		for i := range n {
-			if e := b.wantOne(fmt.Sprintf("mandate.enroll.resolved.many%d", i)); e.Body["outcome"] != "failed" {
-				t.Errorf("body: %s", e.Raw)
-			}
+			e := b.wantOne(fmt.Sprintf("mandate.enroll.resolved.many%d", i))
+			errorIf(t, e.Body["outcome"] != "failed", "body: %s", e.Raw)
 		}
 		at := b.lookUps(seen)
-		if len(at) < n+1 || len(at) > 2*(n+1) {
-			t.Fatalf("%d looks at %d enrollments by two programs", len(at), n+1)
-		}
+		fatalIf(t, len(at) < n+1 || len(at) > 2*(n+1), "%d looks at %d enrollments by two programs", len(at), n+1)
 		for i := range at[:max(len(at)-10, 0)] { // each takes four a second
-			if took := at[i+10].at.Sub(at[i].at); took < time.Second {
-				t.Fatalf("ten looks in %v", took)
-			}
+			took := at[i+10].at.Sub(at[i].at)
+			fatalIf(t, took < time.Second, "ten looks in %v", took)
 		}
-		if logs := b.logs.String(); strings.Contains(logs, `"level":"error"`) || strings.Contains(logs, "could not be looked up") {
-			t.Errorf("%s", b.logs)
-		}
+		logs := b.logs.String()
+		errorIf(t, strings.Contains(logs, `"level":"error"`) || strings.Contains(logs, "could not be looked up"), "%s", b.logs)
 	})
 }
 
@@ -161,18 +151,15 @@ func TestARequestThatComesAgainAfterItWasResolved(t *testing.T) {
 		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report"))
 		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "report", "payer_name", "Somebody Else"))
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.failed.*", 1))
-		if e := b.wantOne("mandate.enroll.failed.*"); e.reason() != "conflict" || e.Body["conflicts_with"] != "r1" {
-			t.Errorf("body: %s", e.Raw)
-		}
+		e := b.wantOne("mandate.enroll.failed.*")
+		errorIf(t, e.reason() != "conflict" || e.Body["conflicts_with"] != "r1", "body: %s", e.Raw)
 		letters := 0
 		for _, d := range b.events("dead.mandate.enroll.requested") {
 			if d.Header.Get("Errand-Reason") == was.reason() && d.Header.Get("Errand-Request-Id") == "r1" {
 				letters++
 			}
 		}
-		if letters != 2 {
-			t.Errorf("%d dead letters of r1, want one for each time that it came", letters)
-		}
+		errorIf(t, letters != 2, "%d dead letters of r1, want one for each time that it came", letters)
 		equal(t, "enrollments", b.box.Enrolled("order-r1"), made)
 		b.wantOne("mandate.enroll.resolved.r1")
 		b.queueEmpty("MANDATE_REQUESTS")
@@ -189,9 +176,8 @@ func TestARequestThatComesAgainWhenOnlyItsResolutionIsLeft(t *testing.T) {
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Minute, nil)
 		b.queueEmpty("MANDATE_REQUESTS")
-		if letters, calls := b.events("dead.>"), b.calls("enroll"); len(letters) != 0 || calls != 0 {
-			t.Errorf("%d dead letters, %d calls", len(letters), calls)
-		}
+		letters, calls := b.events("dead.>"), b.calls("enroll")
+		errorIf(t, len(letters) != 0 || calls != 0, "%d dead letters, %d calls", len(letters), calls)
 	})
 }
 
@@ -228,9 +214,7 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 			if e := b.wantOne("mandate.enroll.succeeded.r2"); e.at(t).Sub(began) > 24*time.Hour {
 				t.Errorf("the other one waited until %s", e.Body["at"])
 			}
-			if strings.Contains(b.logs.String(), "no more requests are taken") {
-				t.Errorf("the list held the program:\n%s", b.logs)
-			}
+			errorIf(t, strings.Contains(b.logs.String(), "no more requests are taken"), "the list held the program:\n%s", b.logs)
 			b.next = b.box
 			b.box.ClearFaults()
 			b.runAt(began.Add(48*time.Hour), 3*time.Minute)
@@ -253,8 +237,6 @@ func TestNothingIsLookedUpWhileTheProgramIsHeld(t *testing.T) {
 		equal(t, "looks while the program was held", len(b.lookUps(seen)), 0)
 		b.run(b.mandates(), 10*time.Minute, nil)
 		b.wantOne("mandate.enroll.succeeded.r2")
-		if len(b.lookUps(seen)) == 0 {
-			t.Error("no look after the hold")
-		}
+		errorIf(t, len(b.lookUps(seen)) == 0, "no look after the hold")
 	})
 }

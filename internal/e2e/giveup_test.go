@@ -47,13 +47,11 @@ func TestGiveUpAtIsBoundedByAWeekAndByWhatIsKept(t *testing.T) {
 				return
 			}
 			for _, e := range []event{b.wantEnd("mandate.enroll", "failed", "r1"), b.wantEnd("mail.send", "failed", "m1")} {
-				if fields, _ := e.Body["fields"].(map[string]any); e.reason() != "invalid_request" || fields["give_up_at"] == nil {
-					t.Errorf("want invalid_request for give_up_at: %s", e.Raw)
-				}
+				fields, _ := e.Body["fields"].(map[string]any)
+				errorIf(t, e.reason() != "invalid_request" || fields["give_up_at"] == nil, "want invalid_request for give_up_at: %s", e.Raw)
 			}
-			if o := b.oracle(); o.Calls["enroll"]+o.Calls["send"] != 0 {
-				t.Errorf("calls: %v", o.Calls)
-			}
+			o := b.oracle()
+			errorIf(t, o.Calls["enroll"]+o.Calls["send"] != 0, "calls: %v", o.Calls)
 		})
 	}
 }
@@ -81,12 +79,10 @@ func TestAcceptedBatchesAreNotForgottenBeforeTheirRequestEnds(t *testing.T) {
 		p = b.mails()
 		p.BatchSize = 2
 		b.run(p, time.Hour, b.ended("mail.send", "m1"))
-		if o := b.oracle(); o.Mail.TwiceCount != 0 {
-			t.Errorf("%d recipients served twice: %v", o.Mail.TwiceCount, o.Mail.Twice)
-		}
-		if final += len(b.finalOf("mail.send", "m1")); final != 1 {
-			t.Errorf("%d final events, want one", final)
-		}
+		o := b.oracle()
+		errorIf(t, o.Mail.TwiceCount != 0, "%d recipients served twice: %v", o.Mail.TwiceCount, o.Mail.Twice)
+		final += len(b.finalOf("mail.send", "m1"))
+		errorIf(t, final != 1, "%d final events, want one", final)
 	})
 }
 
@@ -184,13 +180,10 @@ func TestARequestEndsAfterItsStartedEventIsGone(t *testing.T) {
 			b.purge(c.stream, c.purged)
 			b.run(program(c.size), 3*time.Hour, b.ended(c.operation, "x"))
 			final := b.finalOf(c.operation, "x")
-			if len(final) != 1 {
-				t.Fatalf("%d final events an hour after give_up_at, want one\n%s", len(final), b.logs)
-			}
+			fatalIf(t, len(final) != 1, "%d final events an hour after give_up_at, want one\n%s", len(final), b.logs)
 			o := b.oracle()
-			if o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0 {
-				t.Errorf("%d enrolled twice, %d served twice", o.Enroll.TwiceCount, o.Mail.TwiceCount)
-			}
+			errorIf(t, o.Enroll.TwiceCount != 0 || o.Mail.TwiceCount != 0,
+				"%d enrolled twice, %d served twice", o.Enroll.TwiceCount, o.Mail.TwiceCount)
 			switch state := strings.Split(final[0].Subject, ".")[2]; {
 			case state == "succeeded" && o.Enroll.Accepted != 1, state == "accepted" &&
 				int(o.Mail.Recipients) != number(final[0].Body["recipients"]),
@@ -226,9 +219,8 @@ func TestAMessageWhoseListCannotBeReadEndsAtGiveUpAt(t *testing.T) {
 			p.BatchSize = 2
 			b.run(p, 2*time.Hour, b.ended("mail.send", "m1"))
 			final := b.finalOf("mail.send", "m1")
-			if len(final) != 1 || final[0].at(t).After(giveUp.Add(2*time.Minute)) {
-				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
-			}
+			fatalIf(t, len(final) != 1 || final[0].at(t).After(giveUp.Add(2*time.Minute)),
+				"want one final event by %v: %v\n%s", giveUp, final, b.logs)
 			if sent := b.oracle().Mail.Recipients; sent > 0 && strings.Contains(final[0].Subject, ".failed.") {
 				t.Errorf("%d were served: %s", sent, final[0].Raw)
 			}

@@ -28,9 +28,7 @@ var update = flag.Bool("update", false, "write testdata/histories as the program
 func TestHistoriesAreThoseOnFile(t *testing.T) {
 	known := map[string]bool{}
 	for _, s := range append(enrollScenarios(), mailScenarios()...) {
-		if known[s.name] {
-			t.Fatalf("two scenarios are called %s", s.name)
-		}
+		fatalIf(t, known[s.name], "two scenarios are called %s", s.name)
 		known[s.name] = true
 		runInBubble(t, s.name, func(t *testing.T, b *bubble) {
 			if s.lasts > 24*time.Hour {
@@ -43,9 +41,7 @@ func TestHistoriesAreThoseOnFile(t *testing.T) {
 	files, err := filepath.Glob("testdata/histories/*.txt")
 	must(t, err)
 	for _, file := range files {
-		if !known[strings.TrimSuffix(filepath.Base(file), ".txt")] {
-			t.Errorf("%s is of no scenario", file)
-		}
+		errorIf(t, !known[strings.TrimSuffix(filepath.Base(file), ".txt")], "%s is of no scenario", file)
 	}
 }
 
@@ -58,9 +54,8 @@ func compare(t *testing.T, name, got string) {
 	}
 	want, err := os.ReadFile(file)
 	must(t, err)
-	if d := diff.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
-		t.Errorf("%s (-file +now):\n%s", file, d)
-	}
+	d := diff.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n"))
+	errorIf(t, d != "", "%s (-file +now):\n%s", file, d)
 }
 
 // history is everything that was stored about the scenario's request: the events in
@@ -95,9 +90,8 @@ func plain(t *testing.T, body string) string {
 	var v any
 	d := json.NewDecoder(strings.NewReader(body))
 	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
+	err := d.Decode(&v)
+	fatalIf(t, err != nil, "%v: %s", err, body)
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
@@ -190,9 +184,7 @@ func (s *scenario) play(t *testing.T, b *bubble) {
 		time.Sleep(time.Until(epoch.Add(time.Minute))) // a run ends some seconds after its event
 		s.after(b)
 	}
-	if s.until != "" && b.count(s.until) == 0 {
-		t.Errorf("nothing under %s\n%s", s.until, b.logs)
-	}
+	errorIf(t, s.until != "" && b.count(s.until) == 0, "nothing under %s\n%s", s.until, b.logs)
 }
 
 // play runs the scenario's program. Its quick waits are too short to show in whole

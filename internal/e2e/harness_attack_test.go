@@ -51,9 +51,8 @@ func serverSubjects(t *testing.T) (patterns []string) {
 		})
 	}
 	slices.Sort(patterns)
-	if patterns = slices.Compact(patterns); len(patterns) < 100 {
-		t.Fatalf("nats-server's source names %d subjects, want more", len(patterns))
-	}
+	patterns = slices.Compact(patterns)
+	fatalIf(t, len(patterns) < 100, "nats-server's source names %d subjects, want more", len(patterns))
 	return patterns
 }
 

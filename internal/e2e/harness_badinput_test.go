@@ -49,18 +49,15 @@ func wantRejected(t *testing.T, q *operation, concurrency int, kinds []poison) {
 		events, dead := map[string]event{}, map[string]event{}
 		for _, e := range b.events(q.Subject("*", "*")) {
 			if _, id, _ := cutLast(e.Subject); !strings.HasPrefix(id, "good-") {
-				if events[id].Subject != "" {
-					t.Errorf("%s has two events, %s and %s", id, events[id].Subject, e.Subject)
-				}
+				errorIf(t, events[id].Subject != "", "%s has two events, %s and %s", id, events[id].Subject, e.Subject)
 				events[id] = e
 			}
 		}
 		for _, d := range b.events("dead." + q.Requested()) {
 			dead[d.Header.Get("Errand-Sequence")] = d
 		}
-		if len(events) != len(kinds) || len(dead) != len(kinds) {
-			t.Errorf("%d events and %d dead letters of %d bad requests", len(events), len(dead), len(kinds))
-		}
+		errorIf(t, len(events) != len(kinds) || len(dead) != len(kinds),
+			"%d events and %d dead letters of %d bad requests", len(events), len(dead), len(kinds))
 		for i, k := range kinds {
 			id := k.id
 			if id == "" {
@@ -88,13 +85,10 @@ func cutLast(subject string) (before, after string, found bool) {
 func (p poison) check(t *testing.T, id string, e, dead event) {
 	t.Helper()
 	fields, _ := e.Body["fields"].(map[string]any)
-	if e.reason() != "invalid_request" || fields[p.field] == nil || e.Body["request_id"] != id || e.Header.Get("Ce-Id") != "" {
-		t.Errorf("%s: want failed/invalid_request of %s under %s, got %s %.500s", p, p.field, id, e.Subject, e.Raw)
-	}
-	if dead.Raw != p.body || dead.Header.Get("Errand-Reason") != "invalid_request" || dead.Header.Get("Errand-Request-Id") != id ||
-		dead.Header.Get("Errand-Deliveries") != "1" {
-		t.Errorf("%s: dead letter %.200q %.500v", p, dead.Raw, dead.Header)
-	}
+	errorIf(t, e.reason() != "invalid_request" || fields[p.field] == nil || e.Body["request_id"] != id || e.Header.Get("Ce-Id") != "",
+		"%s: want failed/invalid_request of %s under %s, got %s %.500s", p, p.field, id, e.Subject, e.Raw)
+	errorIf(t, dead.Raw != p.body || dead.Header.Get("Errand-Reason") != "invalid_request" || dead.Header.Get("Errand-Request-Id") != id ||
+		dead.Header.Get("Errand-Deliveries") != "1", "%s: dead letter %.200q %.500v", p, dead.Raw, dead.Header)
 	for name := range dead.Header {
 		if l := strings.ToLower(name); strings.HasPrefix(l, "nats-expected") || l == "nats-rollup" || l == "nats-ttl" ||
 			strings.HasPrefix(l, "nats-schedule") {

@@ -162,9 +162,7 @@ func (b *bubble) raw(subject string, header []string, body string) uint64 {
 	defer said.Wait()
 	for {
 		line, err := in.ReadString('\n')
-		if err != nil || strings.HasPrefix(line, "-ERR") {
-			b.t.Fatalf("publish: %q %v", line, err)
-		}
+		fatalIf(b.t, err != nil || strings.HasPrefix(line, "-ERR"), "publish: %q %v", line, err)
 		if !strings.HasPrefix(line, "MSG raw") {
 			continue
 		}
@@ -172,9 +170,8 @@ func (b *bubble) raw(subject string, header []string, body string) uint64 {
 			Seq   uint64
 			Error json.RawMessage
 		}
-		if line, err = in.ReadString('\n'); err != nil || json.Unmarshal([]byte(line), &ack) != nil || ack.Seq == 0 {
-			b.t.Fatalf("%s %.200q: %q %v", subject, header, line, err)
-		}
+		line, err = in.ReadString('\n')
+		fatalIf(b.t, err != nil || json.Unmarshal([]byte(line), &ack) != nil || ack.Seq == 0, "%s %.200q: %q %v", subject, header, line, err)
 		return ack.Seq
 	}
 }
@@ -299,9 +296,8 @@ func (b *bubble) running(programs ...programs.Program) (stop func()) {
 	var all sync.WaitGroup
 	for _, p := range programs {
 		all.Go(func() {
-			if err := p.Run(ctx); err != nil {
-				b.t.Errorf("the program did not end well: %v\n%s", err, b.logs)
-			}
+			err := p.Run(ctx)
+			errorIf(b.t, err != nil, "the program did not end well: %v\n%s", err, b.logs)
 		})
 	}
 	return func() { end(); all.Wait() }

@@ -248,9 +248,8 @@ func checkCell(c *cell) {
 		c.t.Errorf("got  %+v\nwant %+v\n%s", got, c.want, c.transcript())
 	}
 	c.wantDeadLetter(e)
-	if evidence, _ := e.Body["evidence"].([]any); got.reason == messages.ReasonLinkLost && len(evidence) != 1 {
-		c.t.Errorf("link_lost with %d records: %s", len(evidence), e.Raw)
-	}
+	evidence, _ := e.Body["evidence"].([]any)
+	errorIf(c.t, got.reason == messages.ReasonLinkLost && len(evidence) != 1, "link_lost with %d records: %s", len(evidence), e.Raw)
 }
 
 // wantDeadLetter wants the request's own bytes among the dead letters if it failed, is
@@ -276,9 +275,8 @@ func (c *cell) wantDeadLetter(e event) {
 		c.t.Fatalf("%s has %d dead letters\n%s", e.state(), len(letters), c.transcript())
 	}
 	d := letters[0]
-	if d.Raw != string(c.bytes()) || d.Header.Get("Errand-Request-Id") != c.reported() || d.Header.Get("Errand-Reason") != reason {
-		c.t.Errorf("dead letter of %s: %v %s", e.Raw, d.Header, d.Raw)
-	}
+	errorIf(c.t, d.Raw != string(c.bytes()) || d.Header.Get("Errand-Request-Id") != c.reported() || d.Header.Get("Errand-Reason") != reason,
+		"dead letter of %s: %v %s", e.Raw, d.Header, d.Raw)
 }
 
 // transcript is every event, and the last output of the programs.

@@ -26,9 +26,8 @@ func (e event) final() bool { return e.state().Final(e.operation()) }
 // decode reads an event's body into the struct that the contract has for it.
 func decode[B any](t *testing.T, e event) (body B) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(e.Raw), &body); err != nil {
-		t.Fatalf("%s: %v: %s", e.Subject, err, e.Raw)
-	}
+	err := json.Unmarshal([]byte(e.Raw), &body)
+	fatalIf(t, err != nil, "%s: %v: %s", e.Subject, err, e.Raw)
 	return body
 }
 
@@ -70,6 +69,22 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// errorIf fails the test when wrong is true.
+func errorIf(t *testing.T, wrong bool, format string, args ...any) {
+	t.Helper()
+	if wrong {
+		t.Errorf(format, args...)
+	}
+}
+
+// fatalIf ends the test when wrong is true.
+func fatalIf(t *testing.T, wrong bool, format string, args ...any) {
+	t.Helper()
+	if wrong {
+		t.Fatalf(format, args...)
 	}
 }
 

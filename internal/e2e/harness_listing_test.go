@@ -32,9 +32,8 @@ func wantListed(t *testing.T, history []event, pages, total int) {
 			list, _ := e.Body["records"].([]any)
 			got, records = append(got, number(e.Body["page"])), records+len(list)
 		case "listed":
-			if number(e.Body["pages"]) != pages || number(e.Body["total"]) != total {
-				t.Errorf("listed: %s, want %d pages and %d records", e.Raw, pages, total)
-			}
+			errorIf(t, number(e.Body["pages"]) != pages || number(e.Body["total"]) != total,
+				"listed: %s, want %d pages and %d records", e.Raw, pages, total)
 		}
 	}
 	if e, err := finalEvent(history); err != nil || string(e.state()) != "listed" {
@@ -46,9 +45,7 @@ func wantListed(t *testing.T, history []event, pages, total int) {
 			break
 		}
 	}
-	if records != total {
-		t.Errorf("%d records in the pages, want %d", records, total)
-	}
+	errorIf(t, records != total, "%d records in the pages, want %d", records, total)
 }
 
 // wantPagesOnce wants each page to have been read well once, and at most so many again.
@@ -63,9 +60,8 @@ func (b *bubble) wantPagesOnce(pages, again int) {
 		}
 		read[n]++
 	}
-	if len(read) != pages || len(calls) > pages+again {
-		b.t.Errorf("%d pages were read by %d calls, want %d by at most %d: %v", len(read), len(calls), pages, pages+again, read)
-	}
+	errorIf(b.t, len(read) != pages || len(calls) > pages+again,
+		"%d pages were read by %d calls, want %d by at most %d: %v", len(read), len(calls), pages, pages+again, read)
 }
 
 // uncertain makes an enrollment that ends so, and another one that does not, so that

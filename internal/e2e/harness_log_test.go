@@ -178,17 +178,13 @@ func (in *installation) wantBatchesMatchOracle(id string, recipients, batches in
 	in.t.Helper()
 	served := in.served(recipients)[id]
 	histories := in.histories("mail.batch.*." + id + ".*")
-	if len(histories) != batches {
-		in.t.Errorf("%d batches have a history, want %d", len(histories), batches)
-	}
+	errorIf(in.t, len(histories) != batches, "%d batches have a history, want %d", len(histories), batches)
 	for batch, history := range histories {
 		e, err := finalEvent(history)
 		if err == nil {
 			err = checkBatch(in.t, e, served)
 		}
-		if err != nil {
-			in.t.Errorf("%s: %v", batch, err)
-		}
+		errorIf(in.t, err != nil, "%s: %v", batch, err)
 	}
 }
 
@@ -212,9 +208,8 @@ func (in *installation) served(recipients int) map[string][]int {
 		name, _, _ := strings.Cut(r.Recipient, "@")
 		at := strings.LastIndexByte(name, '-')
 		id, n := name[:at], 0
-		if _, err := fmt.Sscan(name[at+1:], &n); err != nil || r.Subject != "story "+id {
-			in.t.Fatalf("the sandbox served %s for %q", r.Recipient, r.Subject)
-		}
+		_, err := fmt.Sscan(name[at+1:], &n)
+		fatalIf(in.t, err != nil || r.Subject != "story "+id, "the sandbox served %s for %q", r.Recipient, r.Subject)
 		if out[id] == nil {
 			out[id] = make([]int, recipients)
 		}

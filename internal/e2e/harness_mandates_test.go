@@ -80,9 +80,8 @@ func readPublished(t *testing.T, events []event) (all []published) {
 	for _, e := range events {
 		p := published{event: e, TransactionBody: decode[messages.TransactionBody](t, e)}
 		p.by, _ = e.Body["by"].(string)
-		if err := json.Unmarshal(p.Transaction, &p.transaction); err != nil {
-			t.Fatalf("%s: %v", e.Raw, err)
-		}
+		err := json.Unmarshal(p.Transaction, &p.transaction)
+		fatalIf(t, err != nil, "%s: %v", e.Raw, err)
 		all = append(all, p)
 	}
 	return all
@@ -134,9 +133,7 @@ func wantEachState(t *testing.T, box *sandbox.Sandbox, events []event) map[recor
 	for state, p := range left {
 		fail("%v was never listed: %s", state, p.Subject)
 	}
-	if wrong > 20 {
-		t.Errorf("and %d more", wrong-20)
-	}
+	errorIf(t, wrong > 20, "and %d more", wrong-20)
 	return first
 }
 
@@ -150,12 +147,9 @@ func wantOwnCallbacks(t *testing.T, events []event, orders map[string]string) ma
 		var sent struct {
 			OrderNumber string `json:"order_number"`
 		}
-		if err := json.Unmarshal([]byte(body.Body), &sent); err != nil || orders[e.id()] != sent.OrderNumber {
-			t.Errorf("%s is about %q: %v", e.Subject, sent.OrderNumber, err)
-		}
-		if seen[e.id()+body.Digest] {
-			t.Errorf("%s is stored again: %s", e.Subject, body.Digest)
-		}
+		err := json.Unmarshal([]byte(body.Body), &sent)
+		errorIf(t, err != nil || orders[e.id()] != sent.OrderNumber, "%s is about %q: %v", e.Subject, sent.OrderNumber, err)
+		errorIf(t, seen[e.id()+body.Digest], "%s is stored again: %s", e.Subject, body.Digest)
 		seen[e.id()+body.Digest] = true
 		checksums[body.Checksum]++
 	}

@@ -89,33 +89,27 @@ func (o *outage) wantOneHold(b *bubble, why string, interval time.Duration) {
 	t := b.t
 	t.Helper()
 	calls := o.calls(b)
-	if len(o.held) != 1 || len(o.ended) != 1 || !strings.Contains(o.why[0], why) {
-		t.Fatalf("held at %v, ended at %v, want once; said %q, want %q", o.held, o.ended, o.why, why)
-	}
-	if late := o.ended[0].Sub(o.over); late < 0 || late > interval+time.Second {
-		t.Errorf("the hold ended %v after the outage", late)
-	}
+	fatalIf(t, len(o.held) != 1 || len(o.ended) != 1 || !strings.Contains(o.why[0], why),
+		"held at %v, ended at %v, want once; said %q, want %q", o.held, o.ended, o.why, why)
+	late := o.ended[0].Sub(o.over)
+	errorIf(t, late < 0 || late > interval+time.Second, "the hold ended %v after the outage", late)
 	last, probes := o.held[0], 0
 	for _, at := range calls {
 		if !at.After(o.held[0]) {
 			continue // in flight when it began
 		}
-		if at.Sub(last) < interval {
-			t.Errorf("calls at %v and %v, want one every %v", last, at, interval)
-		}
+		errorIf(t, at.Sub(last) < interval, "calls at %v and %v, want one every %v", last, at, interval)
 		last = at
 		probes++
 	}
-	if least := int(o.over.Sub(o.held[0])/interval) / 2; probes < least {
-		t.Errorf("%d probes, want at least %d", probes, least)
-	}
+	least := int(o.over.Sub(o.held[0])/interval) / 2
+	errorIf(t, probes < least, "%d probes, want at least %d", probes, least)
 	t.Logf("%d calls before the hold, %d probes", len(calls)-probes, probes)
 }
 
 // wantEventsBy wants one event under a filter, published by then.
 func (b *bubble) wantEventsBy(filter string, then time.Time) {
 	b.t.Helper()
-	if e := b.wantOne(filter); e.at(b.t).After(then) {
-		b.t.Errorf("%s came at %v, want it by %v", filter, e.at(b.t), then)
-	}
+	e := b.wantOne(filter)
+	errorIf(b.t, e.at(b.t).After(then), "%s came at %v, want it by %v", filter, e.at(b.t), then)
 }

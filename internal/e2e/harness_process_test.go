@@ -114,9 +114,8 @@ func launch(t *testing.T, dir, program string, env []string, args ...string) (*p
 }
 
 func (p *process) signal(s os.Signal) {
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Errorf("%v to %s: %v", s, p.name, err)
-	}
+	err := p.cmd.Process.Signal(s)
+	errorIf(p.t, err != nil && !errors.Is(err, os.ErrProcessDone), "%v to %s: %v", s, p.name, err)
 }
 
 func (p *process) expectEnd() {
@@ -226,9 +225,8 @@ func (p *process) says(status int, words ...string) func() bool {
 func (p *process) wantNoLeaks() {
 	p.t.Helper()
 	for _, leak := range leaks {
-		if line := p.logLine(leak); line != "" {
-			p.t.Errorf("%s shows %q: %s", p.name, leak, line)
-		}
+		line := p.logLine(leak)
+		errorIf(p.t, line != "", "%s shows %q: %s", p.name, leak, line)
 	}
 }
 

@@ -58,9 +58,8 @@ func (s *sweeps) mail(n int, pause time.Duration, pollers int) {
 		s.ran = append(s.ran, span{began, time.Now()})
 	}
 	stop()
-	if got := s.count("mail.send.accepted.*"); got != s.mailed {
-		s.t.Fatalf("%d of %d messages are sent\n%s", got, s.mailed, s.logs)
-	}
+	got := s.count("mail.send.accepted.*")
+	fatalIf(s.t, got != s.mailed, "%d of %d messages are sent\n%s", got, s.mailed, s.logs)
 }
 
 // quiet lets the last poller see what is left: the log does not change any longer. Without order it is
@@ -114,12 +113,8 @@ func (s *sweeps) judge() {
 	for key := range published {
 		s.t.Errorf("%s is published and never was", key)
 	}
-	if missed > 0 {
-		s.t.Errorf("%d states of %d rows are not published\n%s", missed, len(rows), s.logs)
-	}
-	if len(rows) == 0 {
-		s.t.Error("there is no row")
-	}
+	errorIf(s.t, missed > 0, "%d states of %d rows are not published\n%s", missed, len(rows), s.logs)
+	errorIf(s.t, len(rows) == 0, "there is no row")
 	s.t.Logf("%d rows, %d of them late, %d gone; %d reads", len(rows), late, gone, s.calls("logs"))
 	s.watermarks(rows, first)
 }
@@ -163,16 +158,13 @@ func (s *sweeps) deliveries() (published map[string][]event, first map[string]ui
 func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.ListedState, e event) {
 	s.t.Helper()
 	body := decode[messages.DeliveryBody](s.t, e)
-	if body.At.Before(state.Since) {
-		s.t.Errorf("%s is published at %v, and was so since %v", e.Subject, body.At, state.Since)
-	}
+	errorIf(s.t, body.At.Before(state.Since), "%s is published at %v, and was so since %v", e.Subject, body.At, state.Since)
 	want, confidence := messages.Unmatched, messages.MatchNone
 	if r.Subject != "" {
 		want, confidence = strings.TrimPrefix(r.Subject, "story "), messages.MatchExact
 	}
-	if id := strings.Split(e.Subject, ".")[3]; id != want || body.Match.Confidence != confidence {
-		s.t.Errorf("%s, %s, is of %s", e.Subject, body.Match.Confidence, want)
-	}
+	id := strings.Split(e.Subject, ".")[3]
+	errorIf(s.t, id != want || body.Match.Confidence != confidence, "%s, %s, is of %s", e.Subject, body.Match.Confidence, want)
 }
 
 // watermarks wants each to be true: every row that was there, and created by then, was published before, one that came
@@ -180,16 +172,13 @@ func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.ListedState, e event) 
 func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
 	s.t.Helper()
 	marks := s.events("mail.log.watermark")
-	if len(marks) == 0 {
-		s.t.Error("there is no watermark")
-	}
+	errorIf(s.t, len(marks) == 0, "there is no watermark")
 	var before time.Time
 	for _, e := range marks {
 		w := decode[messages.Watermark](s.t, e)
 		through := w.CompleteThrough.Time
-		if through.After(w.At.Time) || s.alone && through.Before(before) {
-			s.t.Errorf("at %v the log is complete through %v, before that it was through %v", w.At, through, before)
-		}
+		errorIf(s.t, through.After(w.At.Time) || s.alone && through.Before(before),
+			"at %v the log is complete through %v, before that it was through %v", w.At, through, before)
 		before = through // of two pollers each may be a sweep behind the other
 		for _, r := range rows {
 			seen := first[r.EnvelopeID+" "+r.To]

@@ -164,9 +164,7 @@ func (e event) at(t *testing.T) time.Time {
 	t.Helper()
 	text, _ := e.Body["at"].(string)
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		t.Fatalf("%s: %v: %s", e.Subject, err, e.Raw)
-	}
+	fatalIf(t, err != nil, "%s: %v: %s", e.Subject, err, e.Raw)
 	return at
 }
 
@@ -191,10 +189,8 @@ func wantBy(t *testing.T, ends map[string]event, due map[string]time.Time, state
 			worst = max(worst, by)
 		}
 	}
-	if missing+other+late > 0 {
-		t.Errorf("of %d requests %d have no outcome, %d another one than %s, and %d came late (by up to %v)", len(due), missing, other, state,
-			late, worst)
-	}
+	errorIf(t, missing+other+late > 0,
+		"of %d requests %d have no outcome, %d another one than %s, and %d came late (by up to %v)", len(due), missing, other, state, late, worst)
 }
 
 // refuse is a script that answers status to the requests whose id begins with bad.
@@ -251,9 +247,8 @@ func burst(perSecond float64) int { return 1 + int(perSecond) }
 func (m *meter) wantWithin(t *testing.T, perSecond float64, windows ...time.Duration) {
 	t.Helper()
 	for _, window := range windows {
-		if got, want := m.most(window), int(perSecond*window.Seconds())+burst(perSecond); got > want {
-			t.Errorf("%d calls in %v, want at most %d", got, window, want)
-		}
+		got, want := m.most(window), int(perSecond*window.Seconds())+burst(perSecond)
+		errorIf(t, got > want, "%d calls in %v, want at most %d", got, window, want)
 	}
 }
 

@@ -52,9 +52,8 @@ func natsConfig(t *testing.T) string {
 		fmt.Fprintf(&passwords, "%s: %q\n", variable(user), password(user))
 	}
 	const begin = "users: [\n      {\n        user: mandate-consumer\n"
-	if n := strings.Count(string(shipped), begin); n != 1 {
-		t.Fatalf("the shipped configuration has %d lists of programs, want one", n)
-	}
+	n := strings.Count(string(shipped), begin)
+	fatalIf(t, n != 1, "the shipped configuration has %d lists of programs, want one", n)
 	return passwords.String() + strings.Replace(string(shipped), begin,
 		"users: [\n      { user: admin, password: admin }\n"+strings.TrimPrefix(begin, "users: [\n"), 1) + "no_auth_user: admin\n"
 }
@@ -130,9 +129,7 @@ func (in *installation) wantNoLeaksInEvents() {
 func replaceUser(t *testing.T, config, user, proof string) string {
 	t.Helper()
 	old := fmt.Sprintf("user: %s\n        password: $%s", user, variable(user))
-	if !strings.Contains(config, old) {
-		t.Fatalf("the shipped configuration has no %q", old)
-	}
+	fatalIf(t, !strings.Contains(config, old), "the shipped configuration has no %q", old)
 	config = strings.Replace(config, old, proof, 1)
 	before, rest, _ := strings.Cut(config, variable(user)) // the server does not take one that nothing names
 	return before + strings.SplitAfterN(rest, "\n", 2)[1]
@@ -171,9 +168,8 @@ func (in *installation) wantWorks(program string, env ...string) {
 		in.send("logged")
 	}
 	in.until(program+" to work", time.Minute, func() bool { return in.count(publishes[program]) > 0 })
-	if status, why := p.get("/readyz"); status != http.StatusOK {
-		in.t.Errorf("%s works and is not ready: %s", program, why)
-	}
+	status, why := p.get("/readyz")
+	errorIf(in.t, status != http.StatusOK, "%s works and is not ready: %s", program, why)
 	p.stop(time.Minute)
 }
 
@@ -189,9 +185,8 @@ func (in *installation) wantRefused(program string, envs map[string][]string) {
 		in.until(fmt.Sprintf("%s to say %q", program, why), time.Minute, func() bool {
 			return p.logged(`"level":"warn"`, "no server answers yet", why)
 		})
-		if status, body := p.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not connected to NATS") {
-			in.t.Errorf("/readyz: %d %s", status, body)
-		}
+		status, body := p.get("/readyz")
+		errorIf(in.t, status != http.StatusServiceUnavailable || !strings.Contains(body, "not connected to NATS"), "/readyz: %d %s", status, body)
 		p.stop(time.Minute) // asked to end before NATS accepted it
 	}
 }

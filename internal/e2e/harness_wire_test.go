@@ -133,9 +133,7 @@ func (w *wire) wantOnly(t *testing.T, address string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for other, n := range w.dialled {
-		if other != address {
-			t.Errorf("%d connections to %s, which is not the upstream", n, other)
-		}
+		errorIf(t, other != address, "%d connections to %s, which is not the upstream", n, other)
 	}
 }
 
@@ -243,9 +241,7 @@ var (
 func wantNoneOf(t *testing.T, where, text string, secrets ...string) {
 	t.Helper()
 	for _, secret := range secrets {
-		if strings.Contains(text, secret) {
-			t.Errorf("%s shows %s: %s", where, secret, text)
-		}
+		errorIf(t, strings.Contains(text, secret), "%s shows %s: %s", where, secret, text)
 	}
 }
 
@@ -321,9 +317,7 @@ func (w *wire) run(b *bubble, operation, onUnknown string) event {
 			ends = append(ends, e)
 		}
 	}
-	if len(ends) != 1 {
-		b.t.Fatalf("%d final events, want one: %v\n%s", len(ends), ends, b.logs)
-	}
+	fatalIf(b.t, len(ends) != 1, "%d final events, want one: %v\n%s", len(ends), ends, b.logs)
 	return ends[0]
 }
 

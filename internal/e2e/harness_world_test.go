@@ -225,9 +225,8 @@ func (w *world) events(filter string) (out []event) {
 			err = batch.Error()
 		}
 		// In a cluster the consumer's server may not know yet who asks.
-		if left > 0 && (err != nil && !bus.IsUnavailable(err) || time.Now().After(end)) {
-			w.t.Fatalf("%s: %d events do not come: %v", filter, left, err)
-		}
+		fatalIf(w.t, left > 0 && (err != nil && !bus.IsUnavailable(err) || time.Now().After(end)),
+			"%s: %d events do not come: %v", filter, left, err)
 		if err != nil {
 			<-time.After(100 * time.Millisecond)
 		}
@@ -320,9 +319,8 @@ func (in *installation) wantOnce(queue bus.Queue, well, call string, n int) {
 		in.t.Errorf("%s: %d deliveries of %d requests, %d waiting as redelivered", queue.Name, q.Delivered.Consumer, q.Delivered.Stream,
 			q.NumRedelivered)
 	}
-	if ended, calls := in.count(well), in.calls(call); ended != n || calls != int64(n) {
-		in.t.Errorf("%d requests: %d ended well, with %d calls", n, ended, calls)
-	}
+	ended, calls := in.count(well), in.calls(call)
+	errorIf(in.t, ended != n || calls != int64(n), "%d requests: %d ended well, with %d calls", n, ended, calls)
 }
 
 // untilSettled waits until nothing waits in a queue or is in flight.

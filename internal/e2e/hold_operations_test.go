@@ -84,9 +84,8 @@ func TestWritesGoOnUnderAHoldOfReads(t *testing.T) {
 				wantBy(t, b.outcomes(s.read.events()), back, s.read.succeeded)
 				// A probe is a read, and the request that is read for after it.
 				calls := b.exchanges(func(x exchange) bool { return !x.write() && x.at.Before(over) })
-				if most := 2*int(lasts/retryMax) + 5*reads; len(calls) > most {
-					t.Errorf("%d reads in %v, want at most %d", len(calls), lasts, most)
-				}
+				most := 2*int(lasts/retryMax) + 5*reads
+				errorIf(t, len(calls) > most, "%d reads in %v, want at most %d", len(calls), lasts, most)
 			})
 		}
 	}
@@ -122,9 +121,7 @@ func TestTheReadOfAProbeTakesASlot(t *testing.T) {
 					t.Errorf("%d reads under way at %v", concurrency+1, reads[i].at)
 				}
 			}
-			if len(reads) <= concurrency {
-				t.Errorf("%d reads", len(reads))
-			}
+			errorIf(t, len(reads) <= concurrency, "%d reads", len(reads))
 		})
 	}
 }

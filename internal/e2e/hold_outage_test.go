@@ -103,13 +103,10 @@ func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
 				if failed := b.events(q.Subject("failed", "*")); len(failed) != 0 {
 					t.Errorf("%d of %d failed: %v", len(failed), n, failed[0])
 				}
-				if got := b.count(q.Subject(q.succeeded, "*")); got != n {
-					t.Errorf("%d of %d ended well\n%s", got, n, b.logs)
-				}
+				got := b.count(q.Subject(q.succeeded, "*"))
+				errorIf(t, got != n, "%d of %d ended well\n%s", got, n, b.logs)
 				for _, d := range b.events(q.Subject("deferred", "*")) {
-					if d.reason() != "held" || number(d.Body["http_status"]) != status {
-						t.Errorf("want held and %d: %v", status, d)
-					}
+					errorIf(t, d.reason() != "held" || number(d.Body["http_status"]) != status, "want held and %d: %v", status, d)
 				}
 			})
 		}
@@ -125,9 +122,8 @@ func TestAnEnvelopeOfAnAddressThatIsNotThereFailsNoMessage(t *testing.T) {
 			b.publish("mail.send.requested", message("m1", 1))
 			b.run(b.mails(), time.Hour, b.ended("mail.send", "m1"))
 			b.wantEnd("mail.send", "accepted", "m1")
-			if d := b.wantOne("mail.send.deferred.m1"); d.reason() != "held" || number(d.Body["http_status"]) != status {
-				t.Errorf("want held and %d: %v", status, d)
-			}
+			d := b.wantOne("mail.send.deferred.m1")
+			errorIf(t, d.reason() != "held" || number(d.Body["http_status"]) != status, "want held and %d: %v", status, d)
 		})
 	}
 }
@@ -156,9 +152,8 @@ func TestWordsOfQuotaDoNotHoldARefusedRequest(t *testing.T) {
 			began := time.Now()
 			b.run(b.mails(), 10*time.Minute, func() bool { return b.published("mail.send.failed.*", 3)() && b.ended("mail.send", "good")() })
 			for _, id := range []string{"bad-1", "bad-2", "bad-3"} {
-				if e := b.wantEnd("mail.send", "failed", id); e.reason() != "refused" || e.at(t).Sub(began) > 5*time.Second {
-					t.Errorf("want refused at once: %v", e)
-				}
+				e := b.wantEnd("mail.send", "failed", id)
+				errorIf(t, e.reason() != "refused" || e.at(t).Sub(began) > 5*time.Second, "want refused at once: %v", e)
 			}
 			if e := b.wantEnd("mail.send", "accepted", "good"); e.at(t).Sub(began) > 5*time.Second {
 				t.Errorf("the good one waited: %v", e)

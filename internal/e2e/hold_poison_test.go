@@ -64,9 +64,7 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 					b.wantRefused(ends[id], c.fewest, c.max)
 				}
 			}
-			if missing > 0 {
-				t.Errorf("%d of %d bad requests have no outcome", missing, bad)
-			}
+			errorIf(t, missing > 0, "%d of %d bad requests have no outcome", missing, bad)
 		})
 	}
 }
@@ -79,17 +77,11 @@ func (b *bubble) wantRefused(e event, fewest, most int) {
 		return
 	}
 	calls := len(b.writes(e.id()))
-	if calls < fewest || calls > most {
-		b.t.Errorf("%s: %d calls, want %d to %d", e.Subject, calls, fewest, most)
-	}
+	errorIf(b.t, calls < fewest || calls > most, "%s: %d calls, want %d to %d", e.Subject, calls, fewest, most)
 	deferred := b.events(string(e.operation()) + ".deferred." + e.id())
-	if len(deferred) != calls-1 {
-		b.t.Errorf("%s: deferred %d times, with %d calls", e.Subject, len(deferred), calls)
-	}
+	errorIf(b.t, len(deferred) != calls-1, "%s: deferred %d times, with %d calls", e.Subject, len(deferred), calls)
 	for _, d := range deferred {
-		if d.reason() != "held" || number(d.Body["http_status"]) != http.StatusForbidden {
-			b.t.Errorf("%s: deferred as %s", e.Subject, d.Raw)
-		}
+		errorIf(b.t, d.reason() != "held" || number(d.Body["http_status"]) != http.StatusForbidden, "%s: deferred as %s", e.Subject, d.Raw)
 	}
 }
 
@@ -151,9 +143,8 @@ func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 				b.run(b.program(s, concurrency), c.lasts+time.Hour, b.haveOutcomes(s.events(), c.n))
 
 				spent := b.exchanges(func(x exchange) bool { return x.write() && x.at.Before(over) })
-				if most := inFlight + c.probes; len(spent) > most {
-					t.Errorf("%d submissions of %d requests while the service did not answer, want at most %d", len(spent), c.n, most)
-				}
+				most := inFlight + c.probes
+				errorIf(t, len(spent) > most, "%d submissions of %d requests while the service did not answer, want at most %d", len(spent), c.n, most)
 				ends := b.outcomes(s.events())
 				for _, x := range spent {
 					if e := ends[x.id]; e.Subject == "" || e.state() != messages.Uncertain || len(b.writes(x.id)) != 1 {

@@ -89,9 +89,7 @@ func TestAHangingUpstreamShowsInReadinessAndKeepsTheQueue(t *testing.T) {
 			in.until("it to say that it is held", time.Minute, p.says(http.StatusServiceUnavailable, c.call, "since"))
 			wait(t.Context(), 5*time.Second) // two calls of UPSTREAM_TIMEOUT each
 			spent := int(in.calls(c.call))
-			if spent > most {
-				t.Errorf("%d calls of unknown fate for %d requests, want at most %d", spent, n, most)
-			}
+			errorIf(t, spent > most, "%d calls of unknown fate for %d requests, want at most %d", spent, n, most)
 			in.box.ClearFaults()
 			in.untilReady(p)
 			in.until("the others to succeed", time.Minute, in.published(c.good(), n-spent))
@@ -124,9 +122,8 @@ func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
 	in.publish("mandate.enroll.requested", enrollment("r1"))
 	in.until("it to say that it is paused", time.Minute,
 		shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
-	if n := in.count("mandate.enroll.started.*"); n > 0 {
-		t.Errorf("%d requests were started during the pause", n)
-	}
+	n := in.count("mandate.enroll.started.*")
+	errorIf(t, n > 0, "%d requests were started during the pause", n)
 	if _, err := in.js.ResumeConsumer(t.Context(), bus.MandateRequests, "mandate-enroll"); err != nil {
 		t.Fatal(err)
 	}
@@ -226,11 +223,8 @@ func TestAnUpstreamThatCannotBeReachedHoldsBeforeReplicasAreAdded(t *testing.T) 
 		b.request(enrollOp, "r", 20)
 		began := time.Now()
 		b.run(p, 5*time.Minute, func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.held) > 0 })
-		if len(o.held) == 0 {
-			t.Fatalf("it is not held after %v", time.Since(began))
-		}
-		if took := o.held[0].Sub(began); took > 75*time.Second {
-			t.Errorf("it is held after %v", took)
-		}
+		fatalIf(t, len(o.held) == 0, "it is not held after %v", time.Since(began))
+		took := o.held[0].Sub(began)
+		errorIf(t, took > 75*time.Second, "it is held after %v", took)
 	})
 }

@@ -50,9 +50,8 @@ func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 				b.run(b.program(s, concurrency), lasts+time.Hour, b.haveOutcomes(s.events(), n))
 
 				began := b.holdBegan(s, c.begins)
-				if first := b.exchanges(func(x exchange) bool { return x.write() && !x.at.After(began) }); len(first) > c.first {
-					t.Errorf("%d submissions before the hold, want at most %d", len(first), c.first)
-				}
+				first := b.exchanges(func(x exchange) bool { return x.write() && !x.at.After(began) })
+				errorIf(t, len(first) > c.first, "%d submissions before the hold, want at most %d", len(first), c.first)
 				b.wantProbes(began, over, n)
 				wantBy(t, b.outcomes(s.events()), due, s.succeeded)
 			})
@@ -108,12 +107,9 @@ func (b *bubble) wantProbes(began, over time.Time, n int) {
 			read.status = 0 // one request for each
 		}
 	}
-	if least := int(over.Sub(began)/retryMax) / 2; probes < least {
-		b.t.Errorf("%d probes in %v, want at least %d", probes, over.Sub(began), least)
-	}
-	if faults > 0 {
-		b.t.Errorf("%d calls against the rules of a hold", faults)
-	}
+	least := int(over.Sub(began)/retryMax) / 2
+	errorIf(b.t, probes < least, "%d probes in %v, want at least %d", probes, over.Sub(began), least)
+	errorIf(b.t, faults > 0, "%d calls against the rules of a hold", faults)
 }
 
 // Requests that the service does not take for a fault of their own, while it takes all
@@ -180,9 +176,8 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 						t.Errorf("%s: %d calls, want %d, and %s: %s %s", id, len(b.writes(id)), c.refusals+1, s.succeeded, e.Subject, e.Raw)
 					}
 					deferred := b.events(bad("deferred") + fmt.Sprint(n+1))
-					if len(deferred) == 0 || slices.ContainsFunc(deferred, func(e event) bool { return e.reason() != c.reason }) {
-						t.Errorf("%s was deferred as %v, want %s", id, deferred, c.reason)
-					}
+					errorIf(t, len(deferred) == 0 || slices.ContainsFunc(deferred, func(e event) bool { return e.reason() != c.reason }),
+						"%s was deferred as %v, want %s", id, deferred, c.reason)
 				}
 			})
 		}
@@ -238,9 +233,8 @@ func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 			ends := b.outcomes(s.events())
 			wantBy(t, ends, due, s.succeeded)
 			for i := 0; i < n; i += n / bad {
-				if e := ends[fmt.Sprint("bad", i)]; e.Subject == "" || e.state() != messages.Uncertain {
-					t.Errorf("bad%d: %s %s", i, e.Subject, e.Raw)
-				}
+				e := ends[fmt.Sprint("bad", i)]
+				errorIf(t, e.Subject == "" || e.state() != messages.Uncertain, "bad%d: %s %s", i, e.Subject, e.Raw)
 			}
 		})
 	}
@@ -273,13 +267,10 @@ func TestAHoldFailsRequestsAtTheirGiveUpTimeOnly(t *testing.T) {
 					soon[id] = giveUp.Add(2 * n * retryMax) // no wait goes beyond that time; each may cost a probe
 				}
 				e := ends[id]
-				if e.Subject == "" || e.reason() != "unavailable" || e.at(t).Before(giveUp) {
-					t.Errorf("%s: want unavailable, not before %v: %s %s", id, giveUp, e.Subject, e.Raw)
-				}
+				errorIf(t, e.Subject == "" || e.reason() != "unavailable" || e.at(t).Before(giveUp),
+					"%s: want unavailable, not before %v: %s %s", id, giveUp, e.Subject, e.Raw)
 				for _, x := range b.writes(id) {
-					if x.at.After(giveUp) {
-						t.Errorf("%s was called at %v, %v after its time", id, x.at, x.at.Sub(giveUp))
-					}
+					errorIf(t, x.at.After(giveUp), "%s was called at %v, %v after its time", id, x.at, x.at.Sub(giveUp))
 				}
 			}
 			wantBy(t, ends, soon, messages.Failed)

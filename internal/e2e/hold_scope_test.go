@@ -28,9 +28,8 @@ func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
 			if i := b.queue(bus.EnrollQueue); i.Delivered.Consumer != uint64(n) || i.NumRedelivered != 0 || i.NumAckPending != 0 {
 				t.Errorf("%d deliveries of %d requests, %d redelivered, %d in flight", i.Delivered.Consumer, n, i.NumRedelivered, i.NumAckPending)
 			}
-			if o := b.oracle(); o.Calls["enroll"] != int64(n) {
-				t.Errorf("%d calls", o.Calls["enroll"])
-			}
+			o := b.oracle()
+			errorIf(t, o.Calls["enroll"] != int64(n), "%d calls", o.Calls["enroll"])
 		})
 	}
 }
@@ -58,9 +57,8 @@ func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 		if most := 2*probes + 2*8; len(one.calls(b)) > most || len(one.calls(b)) < probes {
 			t.Errorf("%d calls of two programs in %v, want at most %d", len(one.calls(b)), lasts, most)
 		}
-		if len(one.held) != 1 || len(two.held) != 1 || len(one.ended) != 1 || len(two.ended) != 1 {
-			t.Errorf("held at %v and %v, ended at %v and %v, want once each", one.held, two.held, one.ended, two.ended)
-		}
+		errorIf(t, len(one.held) != 1 || len(two.held) != 1 || len(one.ended) != 1 || len(two.ended) != 1,
+			"held at %v and %v, ended at %v and %v, want once each", one.held, two.held, one.ended, two.ended)
 	})
 }
 
@@ -82,9 +80,8 @@ func TestReadsAloneEndTheirHold(t *testing.T) {
 			b.wantEventsBy(fmt.Sprint("mail.account.reported.late", i), o.over.Add(12*time.Second))
 		}
 		b.wantEventsBy("mail.account.reported.a", o.over.Add(16*time.Minute))
-		if len(o.held) != 1 || len(o.ended) != 1 || !strings.Contains(o.why[0], "email service (account) answers 401") {
-			t.Errorf("held at %v until %v, why: %q, want once", o.held, o.ended, o.why)
-		}
+		errorIf(t, len(o.held) != 1 || len(o.ended) != 1 || !strings.Contains(o.why[0], "email service (account) answers 401"),
+			"held at %v until %v, why: %q, want once", o.held, o.ended, o.why)
 	})
 }
 
@@ -103,18 +100,14 @@ func TestPollerWaitsForItsLog(t *testing.T) {
 			b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
 			b.run(p, 7*time.Hour, b.published("mail.delivery.delivered.*", rows))
 			events := b.events("mail.delivery.delivered.*")
-			if len(events) != rows {
-				t.Fatalf("%d published, want %d\n%s", len(events), rows, b.logs)
-			}
+			fatalIf(t, len(events) != rows, "%d published, want %d\n%s", len(events), rows, b.logs)
 			for _, e := range events {
 				// sweeps that fail are a minute apart in the end
-				if at, err := time.Parse(time.RFC3339, e.Body["at"].(string)); err != nil || at.After(o.over.Add(90*time.Second)) {
-					t.Fatalf("published at %v, the log was back at %v", e.Body["at"], o.over)
-				}
+				at, err := time.Parse(time.RFC3339, e.Body["at"].(string))
+				fatalIf(t, err != nil || at.After(o.over.Add(90*time.Second)), "published at %v, the log was back at %v", e.Body["at"], o.over)
 			}
-			if least, limit := 6*360/2, 6*360*most+5; len(o.calls(b)) < least || len(o.calls(b)) > limit {
-				t.Errorf("%d reads in six hours, want %d to %d", len(o.calls(b)), least, limit)
-			}
+			least, limit := 6*360/2, 6*360*most+5
+			errorIf(t, len(o.calls(b)) < least || len(o.calls(b)) > limit, "%d reads in six hours, want %d to %d", len(o.calls(b)), least, limit)
 			t.Logf("%d reads in six hours", len(o.calls(b)))
 		})
 	}
@@ -137,9 +130,8 @@ func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
 		for _, p := range []programs.Program{b.mandates(), b.mails()} {
 			calls.Store(0)
 			b.run(p, time.Minute, func() bool { return calls.Load() == 1 })
-			if n := calls.Load(); n != 1 {
-				t.Errorf("%T: %d calls, want the one that was on its way", p, n)
-			}
+			n := calls.Load()
+			errorIf(t, n != 1, "%T: %d calls, want the one that was on its way", p, n)
 		}
 		b.script = nil
 		b.run(b.mandates(), time.Hour, b.published("mandate.enroll.succeeded.r1", 1))

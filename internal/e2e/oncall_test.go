@@ -31,9 +31,8 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 	}
 	want := []string{"program: no mandate-consumer answers: does one run?", "program: no mail-consumer answers: does one run?",
 		"program: no log-poller answers: does one run?"}
-	if got := problems(); !slices.Equal(got, want) {
-		t.Errorf("before a program runs: %q, want %q", got, want)
-	}
+	got := problems()
+	errorIf(t, !slices.Equal(got, want), "before a program runs: %q, want %q", got, want)
 	in.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 401})
 	for _, program := range everyProgram {
 		in.start(program)
@@ -45,19 +44,16 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 			strings.HasSuffix(list[0], "answers 401: credentials, account or quota")
 	})
 	stuck, err := ann.Stuck(t.Context(), time.Now(), 100, time.Now())
-	if err != nil || len(stuck.Requests) != 5 || len(stuck.Causes) == 0 ||
-		!strings.Contains(stuck.Causes[0].Why, "held: mandate service (enroll) answers 401") {
-		t.Errorf("what waits: %+v, %v, want 5 requests for a hold", stuck, err)
-	}
+	errorIf(t, err != nil || len(stuck.Requests) != 5 || len(stuck.Causes) == 0 ||
+		!strings.Contains(stuck.Causes[0].Why, "held: mandate service (enroll) answers 401"),
+		"what waits: %+v, %v, want 5 requests for a hold", stuck, err)
 	in.box.ClearFaults()
 	in.until("the end of the hold to be seen", time.Minute, func() bool {
 		return len(problems()) == 0 &&
 			in.count("mandate.enroll.succeeded.*") == 5
 	})
 	stories, err := ann.Stories(t.Context(), "r0", time.Now())
-	if err != nil || len(stories) != 1 || stories[0].State != messages.Succeeded {
-		t.Errorf("the story of r0: %+v, %v", stories, err)
-	}
+	errorIf(t, err != nil || len(stories) != 1 || stories[0].State != messages.Succeeded, "the story of r0: %+v, %v", stories, err)
 }
 
 // consoleOf starts a console behind a proxy, which is the test, and returns a function that asks
@@ -112,15 +108,13 @@ func TestTheConsoleWorksWithTheRightsOfItsUser(t *testing.T) {
 		return strings.Contains(body, "/requests/bad")
 	})
 	for _, page := range consolePages {
-		if status, body := ask(page, nil); status != http.StatusOK {
-			t.Errorf("%s: %d\n%s", page, status, body)
-		}
+		status, body := ask(page, nil)
+		errorIf(t, status != http.StatusOK, "%s: %d\n%s", page, status, body)
 	}
 	why := url.Values{"why": {"to be tried"}, "for": {"1h"}}
 	for _, path := range []string{"/queues/mandate.enroll/pause", "/queues/mandate.enroll/resume"} {
-		if status, body := ask(path, why); status != http.StatusSeeOther {
-			t.Errorf("%s: %d\n%s", path, status, body)
-		}
+		status, body := ask(path, why)
+		errorIf(t, status != http.StatusSeeOther, "%s: %d\n%s", path, status, body)
 	}
 	if status, body := ask("/requests/bad/reveal", why); status != http.StatusOK || !strings.Contains(body, "payer@example.test") {
 		t.Errorf("to reveal: %d\n%s", status, body)
@@ -141,13 +135,11 @@ func TestAConsoleThatOnlyShowsWorksWithTheRightsOfPeople(t *testing.T) {
 		return strings.Contains(body, "/requests/bad")
 	})
 	for _, page := range consolePages {
-		if status, body := ask(page, nil); status != http.StatusOK || strings.Contains(body, "payer@example.test") {
-			t.Errorf("%s: %d\n%s", page, status, body)
-		}
+		status, body := ask(page, nil)
+		errorIf(t, status != http.StatusOK || strings.Contains(body, "payer@example.test"), "%s: %d\n%s", page, status, body)
 	}
 	for _, path := range []string{"/queues/mandate.enroll/pause", "/requests/bad/reveal"} {
-		if status, _ := ask(path, url.Values{"why": {"to be tried"}, "for": {"1h"}}); status != http.StatusForbidden {
-			t.Errorf("%s: %d, want 403", path, status)
-		}
+		status, _ := ask(path, url.Values{"why": {"to be tried"}, "for": {"1h"}})
+		errorIf(t, status != http.StatusForbidden, "%s: %d, want 403", path, status)
 	}
 }

@@ -29,9 +29,8 @@ func TestAPollerSurvivesEveryCrash(t *testing.T) {
 			p.wantKilled()
 			l.until("NATS to be done with the dead one", time.Minute,
 				func() bool { return !strings.Contains(fmt.Sprint(l.clients()), "log-poller") })
-			if n := l.count("mail.delivery.*.*"); n < c.least || n > c.most {
-				t.Errorf("%d events published when it crashed, want %d to %d", n, c.least, c.most)
-			}
+			n := l.count("mail.delivery.*.*")
+			errorIf(t, n < c.least || n > c.most, "%d events published when it crashed, want %d to %d", n, c.least, c.most)
 			l.deliver(100)
 			l.add(20)
 			p = l.start("log-poller")

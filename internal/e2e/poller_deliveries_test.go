@@ -21,9 +21,7 @@ func (b *bubble) summaries(id string) (all []string) {
 	var last time.Time
 	for _, e := range b.events("mail.delivery.summary." + id) {
 		s := decode[messages.SummaryBody](b.t, e)
-		if s.At.Sub(last) < time.Minute {
-			b.t.Errorf("%s: two summaries within %v", id, s.At.Sub(last))
-		}
+		errorIf(b.t, s.At.Sub(last) < time.Minute, "%s: two summaries within %v", id, s.At.Sub(last))
 		last = s.At.Time
 		all = append(all, counts(s))
 	}
@@ -56,9 +54,8 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 			body := decode[messages.DeliveryBody](t, e)
 			got[fmt.Sprint(strings.TrimPrefix(e.Subject, "mail.delivery."), " ", body.Match.Confidence, " ", body.Match.Batch, " ",
 				e.Header.Get("Errand-Recipient"))]++
-			if id := strings.Split(e.Subject, ".")[3]; id != messages.Unmatched && body.RequestID != id {
-				t.Errorf("%s: request_id %q", e.Subject, body.RequestID)
-			}
+			id := strings.Split(e.Subject, ".")[3]
+			errorIf(t, id != messages.Unmatched && body.RequestID != id, "%s: request_id %q", e.Subject, body.RequestID)
 		}
 		want := map[string]int{"delivered.unmatched none 0 ": 1}
 		for _, id := range []string{"first", "second"} {
@@ -74,9 +71,8 @@ func TestDeliveriesBelongToTheirRequestsAndAreSummedUp(t *testing.T) {
 		for _, id := range []string{"first", "second"} {
 			want := []string{"5 of 5: 3 delivered, 1 deferred, 1 bounced, 0 unknown, 0 queued, final false",
 				"5 of 5: 4 delivered, 0 deferred, 1 bounced, 0 unknown, 0 queued, final true"}
-			if diff := cmp.Diff(want, b.summaries(id)); diff != "" {
-				t.Errorf("summaries of %s (-want +got):\n%s", id, diff)
-			}
+			diff := cmp.Diff(want, b.summaries(id))
+			errorIf(t, diff != "", "summaries of %s (-want +got):\n%s", id, diff)
 		}
 	})
 }
@@ -103,9 +99,8 @@ func TestTheSendingLogResolvesAnUncertainMessage(t *testing.T) {
 			Fingerprint: body.Fingerprint,
 			Evidence: messages.SendEvidence{Seen: 4, Count: 4, Batches: []messages.BatchEvidence{{Batch: 1, Count: 2, Seen: 2},
 				{Batch: 2, Count: 2, Seen: 2}}}}
-		if diff := cmp.Diff(want, body); diff != "" || body.Fingerprint == "" {
-			t.Errorf("resolved (-want +got):\n%s", diff)
-		}
+		diff := cmp.Diff(want, body)
+		errorIf(t, diff != "" || body.Fingerprint == "", "resolved (-want +got):\n%s", diff)
 		last := b.summaries("m1")
 		if want := "5 of 5: 5 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"; len(last) == 0 || last[len(last)-1] != want {
 			t.Errorf("summaries: %q", last)
@@ -133,16 +128,13 @@ func TestRowsOfAnUpstreamWhoseClockIsBehindProveNothing(t *testing.T) {
 		for _, e := range b.events("mail.delivery.delivered.unmatched") {
 			body := decode[messages.DeliveryBody](t, e)
 			var entry struct{ To string }
-			if err := json.Unmarshal(body.Entry, &entry); err != nil || body.Match.Confidence != messages.MatchNone || body.Match.Candidates != nil {
-				t.Errorf("%s (%v)", e.Raw, err)
-			}
+			err := json.Unmarshal(body.Entry, &entry)
+			errorIf(t, err != nil || body.Match.Confidence != messages.MatchNone || body.Match.Candidates != nil, "%s (%v)", e.Raw, err)
 			if entry.To != other {
 				none++
 			}
 		}
-		if none != 2 || b.count("mail.send.resolved.*") != 0 {
-			t.Errorf("%d rows are unmatched, want 2, and nothing resolved", none)
-		}
+		errorIf(t, none != 2 || b.count("mail.send.resolved.*") != 0, "%d rows are unmatched, want 2, and nothing resolved", none)
 	})
 }
 
@@ -169,9 +161,8 @@ func TestAmbiguousRowsResolveNothing(t *testing.T) {
 		for _, e := range b.events("mail.delivery.delivered.unmatched") {
 			candidates = append(candidates, decode[messages.DeliveryBody](t, e).Match.Candidates...)
 		}
-		if diff := cmp.Diff([]string{"known", "unknown"}, candidates); diff != "" || b.count("mail.send.resolved.*") != 0 {
-			t.Errorf("candidates (-want +got):\n%s, and nothing resolved", diff)
-		}
+		diff := cmp.Diff([]string{"known", "unknown"}, candidates)
+		errorIf(t, diff != "" || b.count("mail.send.resolved.*") != 0, "candidates (-want +got):\n%s, and nothing resolved", diff)
 	})
 }
 
@@ -199,9 +190,8 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 		got := map[string]int{}
 		for _, e := range overdue() {
 			got[e.Header.Get("Errand-Recipient")]++
-			if body := decode[messages.OverdueBody](t, e); body.CompleteThrough.Sub(body.AcceptedAt.Time) < 6*time.Hour {
-				t.Errorf("overdue too early: %s", e.Raw)
-			}
+			body := decode[messages.OverdueBody](t, e)
+			errorIf(t, body.CompleteThrough.Sub(body.AcceptedAt.Time) < 6*time.Hour, "overdue too early: %s", e.Raw)
 		}
 		if diff := cmp.Diff(map[string]int{"1.1": 1, "1.2": 1}, got); diff != "" {
 			t.Errorf("overdue (-want +got):\n%s", diff)
@@ -214,9 +204,8 @@ func TestAcceptedRecipientsWithoutARowAreOverdueOnceAndTheSummaryEnds(t *testing
 		want = append(want, "3 of 3: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 2 queued, final true")
 		for _, from := range []time.Duration{71*time.Hour + 56*time.Minute, 72*time.Hour + 11*time.Minute} {
 			between(from, from+14*time.Minute) // by the one that was there when it was time, and not again by the next
-			if diff := cmp.Diff(want, b.summaries("slow")); diff != "" {
-				t.Errorf("summaries (-want +got):\n%s", diff)
-			}
+			diff := cmp.Diff(want, b.summaries("slow"))
+			errorIf(t, diff != "", "summaries (-want +got):\n%s", diff)
 		}
 		equal(t, "overdue events in the end", len(overdue()), 2)
 	})
@@ -230,9 +219,7 @@ func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
 	bodies := []any{&messages.DeliveryBody{}, &messages.SummaryBody{}, &messages.OverdueBody{}, &messages.SendResolved{},
 		&messages.Watermark{}}
 	examples := strings.Split(string(text), "```json\n")[1:]
-	if len(examples) != len(bodies) {
-		t.Fatalf("%d examples, want %d", len(examples), len(bodies))
-	}
+	fatalIf(t, len(examples) != len(bodies), "%d examples, want %d", len(examples), len(bodies))
 	for i, body := range bodies {
 		example, _, _ := strings.Cut(examples[i], "```")
 		if err := messages.DecodeEvent([]byte(example), body); err != nil {
@@ -243,8 +230,7 @@ func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
 		must(t, err)
 		var want, got any
 		must(t, errors.Join(json.Unmarshal([]byte(example), &want), json.Unmarshal(written, &got)))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%T, of the example (-) and as it is written (+):\n%s", body, diff)
-		}
+		diff := cmp.Diff(want, got)
+		errorIf(t, diff != "", "%T, of the example (-) and as it is written (+):\n%s", body, diff)
 	}
 }

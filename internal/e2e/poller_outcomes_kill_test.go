@@ -28,9 +28,7 @@ func (m *mailing) truths() map[string]truth {
 		var n, i int
 		_, err := fmt.Sscanf(r.To, "r%d-%d@", &n, &i)
 		ms, bad := strconv.ParseInt(r.EnvelopeID[:11], 16, 64)
-		if err != nil || bad != nil {
-			m.t.Fatalf("%s of %s: %v, %v", r.EnvelopeID, r.To, err, bad)
-		}
+		fatalIf(m.t, err != nil || bad != nil, "%s of %s: %v, %v", r.EnvelopeID, r.To, err, bad)
 		batch := messages.BatchID("r"+number, i/inBatch+1)
 		out[batch] = truth{out[batch].served + 1, time.UnixMilli(ms)}
 	}
@@ -98,9 +96,7 @@ func (m *mailing) judgeOutcomes() {
 		}
 	}
 	m.t.Logf("%d requests were uncertain and are resolved, %d stay in doubt", resolved, open)
-	if resolved == 0 || open == 0 {
-		m.t.Error("the kills and mishaps left nothing to resolve, or nothing in doubt")
-	}
+	errorIf(m.t, resolved == 0 || open == 0, "the kills and mishaps left nothing to resolve, or nothing in doubt")
 }
 
 // judgeResolved checks what a request was resolved as, of which so many were served.
@@ -115,9 +111,7 @@ func (m *mailing) judgeResolved(truths map[string]truth, served int, end, last e
 		m.t.Errorf("%s served %d, is resolved as %s: %s", r.RequestID, served, r.Outcome, last.Raw)
 	}
 	for _, b := range r.Evidence.Batches {
-		if truths[messages.BatchID(r.RequestID, b.Batch)].served != inBatch {
-			m.t.Errorf("%s, batch %d: %s", r.RequestID, b.Batch, last.Raw)
-		}
+		errorIf(m.t, truths[messages.BatchID(r.RequestID, b.Batch)].served != inBatch, "%s, batch %d: %s", r.RequestID, b.Batch, last.Raw)
 	}
 }
 

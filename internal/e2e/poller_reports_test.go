@@ -83,9 +83,7 @@ func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 			p.message("taken", messages.Uncertain, 2)
 			p.message("lost", messages.Uncertain, 0)
 			p.row(map[string]any{"to": "else@example.test"}) // the log goes on up to now
-			if p.rows != rows {
-				t.Fatalf("%d rows", p.rows)
-			}
+			fatalIf(t, p.rows != rows, "%d rows", p.rows)
 			for at := range strings.SplitSeq(deaths, ", ") {
 				p.start("log-poller", "ERRAND_FAILPOINT="+at).wantKilled()
 			}
@@ -105,20 +103,17 @@ func (p *past) wantReports() {
 	if n := p.count("mail.delivery.delivered.*"); n != p.rows+1 { // and one from before
 		p.t.Errorf("%d events of %d rows", n, p.rows+1)
 	}
-	if r := decode[messages.SendResolved](p.t, p.wantOne("mail.send.resolved.*")); r.RequestID != "taken" || r.Outcome != messages.Accepted {
-		p.t.Errorf("%s is resolved as %s", r.RequestID, r.Outcome)
-	}
+	r := decode[messages.SendResolved](p.t, p.wantOne("mail.send.resolved.*"))
+	errorIf(p.t, r.RequestID != "taken" || r.Outcome != messages.Accepted, "%s is resolved as %s", r.RequestID, r.Outcome)
 	overdue := map[string]int{}
 	for _, e := range p.events("mail.delivery.overdue.*") {
 		overdue[e.Subject+" "+e.Header.Get("Errand-Recipient")]++
 	}
-	if len(overdue) != 2 || overdue["mail.delivery.overdue.silent 1.0"] != 1 || overdue["mail.delivery.overdue.silent 1.1"] != 1 {
-		p.t.Errorf("overdue: %v", overdue)
-	}
+	errorIf(p.t, len(overdue) != 2 || overdue["mail.delivery.overdue.silent 1.0"] != 1 || overdue["mail.delivery.overdue.silent 1.1"] != 1,
+		"overdue: %v", overdue)
 	// One a minute at most: of the others the next one is not due yet.
-	if s := decode[messages.SummaryBody](p.t, p.wantOne("mail.delivery.summary.seen")); !s.Final || s.Delivered != 2 {
-		p.t.Errorf("summary: %s", counts(s))
-	}
+	s := decode[messages.SummaryBody](p.t, p.wantOne("mail.delivery.summary.seen"))
+	errorIf(p.t, !s.Final || s.Delivered != 2, "summary: %s", counts(s))
 	p.wantOne("mail.delivery.summary.taken")
 	equal(p.t, "summaries", p.count("mail.delivery.summary.*"), 2)
 	if p.t.Failed() {

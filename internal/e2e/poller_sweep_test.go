@@ -87,9 +87,8 @@ func TestAnOldLogIsPublishedFromPollSinceOn(t *testing.T) {
 				published, _ := s.deliveries()
 				for _, r := range s.box.Oracle(sandbox.Query{Log: true}).Log {
 					for _, state := range r.States {
-						if r.CreatedAt.Before(s.since) && published[r.EnvelopeID+" "+r.To+" "+state.State] != nil {
-							s.t.Errorf("a row of %v is published", r.CreatedAt)
-						}
+						errorIf(s.t, r.CreatedAt.Before(s.since) && published[r.EnvelopeID+" "+r.To+" "+state.State] != nil,
+							"a row of %v is published", r.CreatedAt)
 					}
 				}
 			})
@@ -110,9 +109,8 @@ func TestRowsThatComeHoursLateAreFoundByTheScan(t *testing.T) {
 			s.insertRow(map[string]any{"to": to, "created_at": time.Now().Add(-3 * time.Hour).UTC()})
 		}
 		wantPublished := func(want int, when string) {
-			if n := s.count("mail.delivery.delivered.unmatched"); n != want {
-				s.t.Errorf("%s %d rows are published that came hours late, want %d", when, n, want)
-			}
+			n := s.count("mail.delivery.delivered.unmatched")
+			errorIf(s.t, n != want, "%s %d rows are published that came hours late, want %d", when, n, want)
 		}
 		stop := s.running(s.sweeper())
 		time.Sleep(5 * time.Minute)
@@ -190,13 +188,9 @@ func TestAPollerPausedForHoursPublishesNothingTwice(t *testing.T) {
 					}
 				}
 				for id, n := range final {
-					if n != 1 {
-						s.t.Errorf("%s has %d final summaries", id, n)
-					}
+					errorIf(s.t, n != 1, "%s has %d final summaries", id, n)
 				}
-				if len(final) != s.mailed {
-					s.t.Errorf("%d of %d requests have a final summary", len(final), s.mailed)
-				}
+				errorIf(s.t, len(final) != s.mailed, "%d of %d requests have a final summary", len(final), s.mailed)
 			})
 		})
 	}

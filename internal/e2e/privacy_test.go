@@ -47,23 +47,17 @@ func TestEventsHoldNoPayerWhereTheyAreNotTo(t *testing.T) {
 				for name, value := range payer {
 					if strings.Contains(strings.ToLower(e.Raw+fmt.Sprint(e.Header)), strings.ToLower(value)) {
 						shown[string(messages.StateOf(e.Subject))] = true
-						if setting == "none" {
-							t.Errorf("%s shows %s: %s", e.Subject, name, e.Raw)
-						}
+						errorIf(t, setting == "none", "%s shows %s: %s", e.Subject, name, e.Raw)
 					}
 				}
 			}
 			for _, state := range []string{"succeeded", "failed", "uncertain", "resolved", "page"} {
-				if setting == "full" && !shown[state] {
-					t.Errorf("no %s shows the payer: it was looked for in too little", state)
-				}
+				errorIf(t, setting == "full" && !shown[state], "no %s shows the payer: it was looked for in too little", state)
 			}
 			done := decode[messages.EnrollSucceeded](t, b.wantOne("mandate.enroll.succeeded.done"))
 			for _, kept := range []string{`"url":"http://127.0.0.1:8085/enroll/`, `"order_number":"order-done"`, `"amount":`, `"frequency_mode":`,
 				`"effective_date":`} {
-				if !strings.Contains(string(done.Enrollment), kept) {
-					t.Errorf("the enrollment lacks %s: %s", kept, done.Enrollment)
-				}
+				errorIf(t, !strings.Contains(string(done.Enrollment), kept), "the enrollment lacks %s: %s", kept, done.Enrollment)
 			}
 		})
 	}
@@ -81,12 +75,10 @@ func TestRecipientsKeysAreMadeWithTheSecret(t *testing.T) {
 		b.run(consumer, time.Minute, func() bool { return b.count("mail.send.accepted.m") > 0 })
 		b.run(poller, 10*time.Minute, func() bool { return b.count("mail.delivery.delivered.m") > 0 })
 		record := decode[messages.SentBody](t, b.wantOne("mail.log.sent.m.1"))
-		if record.Secret == nil || record.Secret.ID != messages.NewRecipientSecret(secret).ID() || record.Keys != nil || record.From != 0 {
-			t.Errorf("the record is %+v", record)
-		}
-		if got := decode[messages.DeliveryBody](t, b.wantOne("mail.delivery.delivered.m")); got.Match.Confidence != messages.MatchExact {
-			t.Errorf("the match is %+v", got.Match)
-		}
+		errorIf(t, record.Secret == nil || record.Secret.ID != messages.NewRecipientSecret(secret).ID() || record.Keys != nil || record.From != 0,
+			"the record is %+v", record)
+		got := decode[messages.DeliveryBody](t, b.wantOne("mail.delivery.delivered.m"))
+		errorIf(t, got.Match.Confidence != messages.MatchExact, "the match is %+v", got.Match)
 	})
 }
 
@@ -106,9 +98,7 @@ func TestARequestsOwnPortalKeyReachesNoEvent(t *testing.T) {
 		})
 		for _, e := range b.events("mandate.*.*.*") {
 			for _, secret := range []string{"portal/key", `portal\/key`, "u002d", "portal-for-tests", "whose-is-it"} {
-				if strings.Contains(e.Raw, secret) {
-					t.Errorf("%s shows %s: %s", e.Subject, secret, e.Raw)
-				}
+				errorIf(t, strings.Contains(e.Raw, secret), "%s shows %s: %s", e.Subject, secret, e.Raw)
 			}
 		}
 		if e := b.wantOne("mandate.enroll.succeeded.quoted"); strings.Count(e.Raw, "[redacted]") < 3 {

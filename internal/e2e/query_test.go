@@ -31,17 +31,12 @@ func TestReadsAreAnswered(t *testing.T) {
 		b.run(b.mails(), time.Minute, b.published("mail.account.reported.*", 2))
 		for id, want := range map[string][2]int{"t1": {3, n}, "t2": {1, 1}, "t3": {1, 25}} {
 			e := b.wantOne("mandate.transactions.listed." + id)
-			if number(e.Body["pages"]) != want[0] || number(e.Body["total"]) != want[1] {
-				t.Errorf("%s: %s", id, e.Raw)
-			}
-			if got := b.count("mandate.transactions.page." + id); got != want[0] {
-				t.Errorf("%s: %d pages published, want %d", id, got, want[0])
-			}
+			errorIf(t, number(e.Body["pages"]) != want[0] || number(e.Body["total"]) != want[1], "%s: %s", id, e.Raw)
+			got := b.count("mandate.transactions.page." + id)
+			errorIf(t, got != want[0], "%s: %d pages published, want %d", id, got, want[0])
 		}
 		e := b.wantOne("mail.account.reported.a1")
-		if e.Body["account"].(map[string]any)["limit_quota"] == nil {
-			t.Errorf("body: %s", e.Raw)
-		}
+		errorIf(t, e.Body["account"].(map[string]any)["limit_quota"] == nil, "body: %s", e.Raw)
 		b.wantOne("mail.account.reported.MAIL_REQUESTS-2")
 	})
 }
@@ -147,9 +142,7 @@ func TestAListingAskedForTwiceIsReadOnce(t *testing.T) {
 
 			wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
 			b.wantPagesOnce(pages, pages/2)
-			if took > 10*time.Minute {
-				t.Errorf("it took %v", took)
-			}
+			errorIf(t, took > 10*time.Minute, "it took %v", took)
 			b.queueEmpty("MANDATE_REQUESTS")
 		})
 	}
@@ -235,13 +228,10 @@ func TestAListingUnderWayIsNotEndedByAnotherRequest(t *testing.T) {
 				b.beside.Wait()
 				wantListed(t, b.events("mandate.transactions.*.list"), pages, pages*perPage)
 				e := b.wantOne("mandate.transactions.*.MANDATE_REQUESTS-2")
-				if string(e.state()) != "failed" || e.Body["conflicts_with"] != "list" || e.reason() != c.reason[0] &&
-					e.reason() != c.reason[len(c.reason)-1] {
-					t.Errorf("the other one: %s %s, want failed for %v with list", e.Subject, e.Raw, c.reason)
-				}
-				if d := b.wantOne("dead.mandate.transactions.requested"); d.Raw != c.other {
-					t.Errorf("dead letter: %s", d.Raw)
-				}
+				errorIf(t, string(e.state()) != "failed" || e.Body["conflicts_with"] != "list" || e.reason() != c.reason[0] &&
+					e.reason() != c.reason[len(c.reason)-1], "the other one: %s %s, want failed for %v with list", e.Subject, e.Raw, c.reason)
+				d := b.wantOne("dead.mandate.transactions.requested")
+				errorIf(t, d.Raw != c.other, "dead letter: %s", d.Raw)
 				b.queueEmpty("MANDATE_REQUESTS")
 			})
 		}

@@ -88,9 +88,7 @@ func TestAReplicaThatMayNotLeaseSaysWhichRightItLacks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := natsConfig(t)
-			if !strings.Contains(config, c.without) {
-				t.Fatalf("the shipped configuration has no %q", c.without)
-			}
+			fatalIf(t, !strings.Contains(config, c.without), "the shipped configuration has no %q", c.without)
 			n, err := devkit.Configured(t.TempDir(), strings.Replace(config, `"`+c.without+`"`, "", 1))
 			must(t, err)
 			t.Cleanup(n.Close)
@@ -101,9 +99,8 @@ func TestAReplicaThatMayNotLeaseSaysWhichRightItLacks(t *testing.T) {
 			in.until("it to say what it lacks", time.Minute, func() bool {
 				return p.logged(c.says, "deploy/nats/errand.conf")
 			})
-			if status, body := p.get("/readyz"); status != http.StatusServiceUnavailable {
-				t.Errorf("/readyz: %d %s", status, body)
-			}
+			status, body := p.get("/readyz")
+			errorIf(t, status != http.StatusServiceUnavailable, "/readyz: %d %s", status, body)
 		})
 	}
 }

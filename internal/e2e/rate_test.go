@@ -24,9 +24,8 @@ func (b *bubble) replicas(fleetRate float64, ends ...time.Duration) (wait func()
 		all.Go(func() {
 			ctx, stop := context.WithTimeout(b.t.Context(), end)
 			defer stop()
-			if err := p.Run(ctx); err != nil {
-				b.t.Errorf("%v\n%s", err, b.logs)
-			}
+			err := p.Run(ctx)
+			errorIf(b.t, err != nil, "%v\n%s", err, b.logs)
 		})
 	}
 	return all.Wait
@@ -56,18 +55,14 @@ func TestAllReplicasTogetherKeepTheFleetsRate(t *testing.T) {
 			return reply{}
 		}
 		b.replicas(rate, 20*time.Second, minute, minute, minute)()
-		if all, writes := len(m.at()), len(b.writes("")); all-writes < 40 || writes < 200 {
-			t.Errorf("%d calls, %d of them submissions", all, writes)
-		}
-		if b.queued() == 0 {
-			t.Error("there was not enough to do")
-		}
+		all, writes := len(m.at()), len(b.writes(""))
+		errorIf(t, all-writes < 40 || writes < 200, "%d calls, %d of them submissions", all, writes)
+		errorIf(t, b.queued() == 0, "there was not enough to do")
 		m.wantWithin(t, rate, time.Second, 5*time.Second, 30*time.Second)
 		m.wantUsed(t, rate, 2*time.Second, 20*time.Second)
 		m.wantUsed(t, rate, 20*time.Second, minute-time.Second)
-		if said := b.logs.String(); strings.Contains(said, "held:") {
-			t.Errorf("waiting began a hold:\n%s", said)
-		}
+		said := b.logs.String()
+		errorIf(t, strings.Contains(said, "held:"), "waiting began a hold:\n%s", said)
 	})
 }
 
@@ -94,9 +89,8 @@ func TestLookUpsBeforeCallsKeepTheRate(t *testing.T) {
 			p.Concurrency = 64
 			set(p)
 			b.run(p, while, nil)
-			if reads := len(b.of("transactions")); reads < 50 {
-				t.Errorf("%d reads", reads)
-			}
+			reads := len(b.of("transactions"))
+			errorIf(t, reads < 50, "%d reads", reads)
 			m.wantWithin(t, rate, 2*time.Second, 10*time.Second, 30*time.Second)
 		})
 	}
@@ -149,9 +143,8 @@ func TestARequestThatWaitsForTheRateReturnsToItsQueueWhenTheProgramEnds(t *testi
 		p.FleetRate = 0.02
 		stop := b.running(p)
 		time.Sleep(2*time.Minute + time.Second) // several AckWaits: calls at 0, 50 and 100 seconds
-		if info := b.queue(bus.EnrollQueue); info.Delivered.Consumer != requests {
-			t.Errorf("%d requests were delivered %d times", requests, info.Delivered.Consumer)
-		}
+		info := b.queue(bus.EnrollQueue)
+		errorIf(t, info.Delivered.Consumer != requests, "%d requests were delivered %d times", requests, info.Delivered.Consumer)
 		stopped := time.Now()
 		stop()
 		if took := time.Since(stopped); took > 3*time.Second { // the last pulls end after two
@@ -177,9 +170,8 @@ func TestAReplicaThatCannotLeaseWaitsAndSaysSo(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		must(t, b.js.DeleteStream(t.Context(), bus.RateLeases))
 		time.Sleep(20 * time.Second)
-		if n := m.between(21*time.Second, 40*time.Second); n > 0 {
-			t.Errorf("%d calls without a lease", n)
-		}
+		n := m.between(21*time.Second, 40*time.Second)
+		errorIf(t, n > 0, "%d calls without a lease", n)
 		if said := b.logs.String(); !strings.Contains(said, "errand provision --missing") || !strings.Contains(said, "FLEET_RATE") {
 			t.Errorf("nobody says what to do:\n%s", said)
 		}
@@ -209,9 +201,7 @@ func TestOnlyAFleetsRateNeedsItsStream(t *testing.T) {
 		p = b.mandates()
 		p.FleetRate = 1
 		err := p.Run(t.Context())
-		if want := "NATS has no stream RATE_LEASES: run `errand provision --missing` first"; err == nil || errors.Is(err, context.Canceled) ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
+		want := "NATS has no stream RATE_LEASES: run `errand provision --missing` first"
+		errorIf(t, err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want), "got %v, want %s", err, want)
 	})
 }

@@ -27,9 +27,7 @@ func (b *bubble) redrive(id string, accept ...string) deeds.Redriven {
 	letters, err := ann.Letters(b.t.Context(), []string{id}, inspect.Query{}, time.Now())
 	must(b.t, err)
 	items, err := ann.Plan(b.t.Context(), letters)
-	if err != nil || len(items) != 1 {
-		b.t.Fatalf("the plan: %v %v", items, err)
-	}
+	fatalIf(b.t, err != nil || len(items) != 1, "the plan: %v %v", items, err)
 	var got deeds.Redriven
 	must(b.t, ann.Redrive(b.t.Context(), items, deeds.Consent{Why: "back", Accept: accept, Force: accept}, func(r deeds.Redriven) { got = r }))
 	return got
@@ -37,9 +35,8 @@ func (b *bubble) redrive(id string, accept ...string) deeds.Redriven {
 
 func (b *bubble) wantStates(operation, id string, want ...string) {
 	b.t.Helper()
-	if got := b.states(operation, id); !slices.Equal(got, want) {
-		b.t.Errorf("the history of %s is %v, want %v\n%s", id, got, want, b.logs)
-	}
+	got := b.states(operation, id)
+	errorIf(b.t, !slices.Equal(got, want), "the history of %s is %v, want %v\n%s", id, got, want, b.logs)
 }
 
 // Of a message, the batches that were accepted are never sent again, and one of unknown fate
@@ -67,9 +64,7 @@ func TestARedrivenMessageSendsOnlyTheBatchesThatWereNotAccepted(t *testing.T) {
 		b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.accepted.m1", 1))
 		e := b.wantOne("mail.send.accepted.m1")
-		if number(e.Body["accepted"]) != 8 || e.Body["after_unknown"] != true {
-			t.Errorf("want all of them, after one of unknown fate: %s", e.Raw)
-		}
+		errorIf(t, number(e.Body["accepted"]) != 8 || e.Body["after_unknown"] != true, "want all of them, after one of unknown fate: %s", e.Raw)
 		o := b.oracle()
 		var twice []string
 		for _, r := range o.Mail.Twice {
@@ -93,18 +88,14 @@ func TestAPartialMessageLeavesADeadLetter(t *testing.T) {
 		b.publish("mail.send.requested", message("m2", 4))
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.partial.*", 2))
 		d := b.wantOne("dead.mail.send.requested")
-		if d.Header.Get("Errand-Request-Id") != "m1" || d.Header.Get("Errand-Reason") != "refused" {
-			t.Errorf("the dead letter: %v", d.Header)
-		}
+		errorIf(t, d.Header.Get("Errand-Request-Id") != "m1" || d.Header.Get("Errand-Reason") != "refused", "the dead letter: %v", d.Header)
 		b.box.ClearFaults()
-		if r := b.redrive("m1"); r.Class != inspect.Safe || r.Result != deeds.Done {
-			t.Fatalf("%+v", r)
-		}
+		r := b.redrive("m1")
+		fatalIf(t, r.Class != inspect.Safe || r.Result != deeds.Done, "%+v", r)
 		b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.accepted.m1", 1))
 		b.wantStates("mail.send", "m1", "started", "partial", "reopened", "started", "accepted")
-		if o := b.oracle(); o.Mail.TwiceCount != 0 {
-			t.Errorf("twice: %v", o.Mail.Twice)
-		}
+		o := b.oracle()
+		errorIf(t, o.Mail.TwiceCount != 0, "twice: %v", o.Mail.Twice)
 	})
 }
 
@@ -130,9 +121,8 @@ func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 			t.Errorf("want after_unknown: %s", e.Raw)
 		}
 		o := b.oracle()
-		if o.Enroll.Accepted != 1 || o.Calls["transactions"]-listings < 2 {
-			t.Errorf("%d enrolled; the list was read %d times for two calls", o.Enroll.Accepted, o.Calls["transactions"]-listings)
-		}
+		errorIf(t, o.Enroll.Accepted != 1 || o.Calls["transactions"]-listings < 2,
+			"%d enrolled; the list was read %d times for two calls", o.Enroll.Accepted, o.Calls["transactions"]-listings)
 
 		// Done meanwhile by somebody else, in the list: no call.
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Cut, Times: 1, Match: "order-r2"})
@@ -175,14 +165,12 @@ func TestARequestWithoutAnIDRunsAgainUnderTheSameOne(t *testing.T) {
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.failed.*", 1))
 		e := b.wantOne("mandate.enroll.failed.*")
 		id := e.Subject[strings.LastIndexByte(e.Subject, '.')+1:]
-		if r := b.redrive(id); r.Result != deeds.Done {
-			t.Fatalf("%+v", r)
-		}
+		r := b.redrive(id)
+		fatalIf(t, r.Result != deeds.Done, "%+v", r)
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded."+id, 1))
 		b.wantStates("mandate.enroll", id, "started", "failed", "reopened", "started", "succeeded")
-		if o := b.oracle(); o.Enroll.Accepted != 1 {
-			t.Errorf("%d enrolled", o.Enroll.Accepted)
-		}
+		o := b.oracle()
+		errorIf(t, o.Enroll.Accepted != 1, "%d enrolled", o.Enroll.Accepted)
 		b.queueEmpty("MANDATE_REQUESTS")
 	})
 }
@@ -202,15 +190,12 @@ func TestACancelledRequestMakesNoCall(t *testing.T) {
 			must(t, cancel())
 			b.run(b.consumer(op.operation), time.Minute, func() bool { return b.queued() == 0 })
 			b.wantStates(op.operation, op.id, "failed")
-			if d := b.wantOne("dead." + op.operation + ".requested"); d.Header.Get("Errand-Reason") != "cancelled" {
-				t.Errorf("the dead letter: %v", d.Header)
-			}
-			if n := op.served(b.oracle()); n != 0 {
-				t.Fatalf("carried out %d times", n)
-			}
-			if r := b.redrive(op.id); r.Class != inspect.Cancelled || r.Result != deeds.NotDone {
-				t.Errorf("not by accident: %+v", r)
-			}
+			d := b.wantOne("dead." + op.operation + ".requested")
+			errorIf(t, d.Header.Get("Errand-Reason") != "cancelled", "the dead letter: %v", d.Header)
+			n := op.served(b.oracle())
+			fatalIf(t, n != 0, "carried out %d times", n)
+			r := b.redrive(op.id)
+			errorIf(t, r.Class != inspect.Cancelled || r.Result != deeds.NotDone, "not by accident: %+v", r)
 			b.publish(op.operation+".requested", op.request("second"))
 			b.run(b.consumer(op.operation), time.Minute, b.published(op.operation+"."+op.good+"."+op.id, 1))
 			b.wantReopened(op.operation, op.id, "cancelled")
@@ -241,10 +226,8 @@ func TestADeferredRequestIsCancelledAndAStartedOneIsNot(t *testing.T) {
 			if b.count("mandate.enroll.started.r2") == 0 || b.count("mandate.enroll.succeeded.r2") > 0 {
 				return b.count("mandate.enroll.succeeded.r2") > 0
 			}
-			if _, err := b.ann().Cancel(t.Context(), messages.Enroll, "r2", "withdrawn"); err == nil ||
-				!strings.Contains(err.Error(), "a call is under way") {
-				t.Errorf("a started one: %v", err)
-			}
+			_, err := b.ann().Cancel(t.Context(), messages.Enroll, "r2", "withdrawn")
+			errorIf(t, err == nil || !strings.Contains(err.Error(), "a call is under way"), "a started one: %v", err)
 			return false
 		})
 		b.wantOne("mandate.enroll.succeeded.r2")

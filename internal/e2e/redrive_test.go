@@ -112,9 +112,7 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	again := in.operator(nil, args...) // whatever is left over is finished
 	again.await(2 * time.Minute)
 	for _, r := range again.results() {
-		if r.Result == "done" && r.Class != "reopened" && in.count("*.*.reopened."+r.RequestID) > 1 {
-			t.Errorf("run a third time: %+v", r)
-		}
+		errorIf(t, r.Result == "done" && r.Class != "reopened" && in.count("*.*.reopened."+r.RequestID) > 1, "run a third time: %+v", r)
 	}
 
 	done := func(operation, fate, state string) int {
@@ -124,23 +122,17 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 		return done("mandate.enroll", "", "succeeded") == 220 && done("mail.send", "", "accepted") == 40
 	})
 	o := in.oracle()
-	if o.Enroll.Accepted != 240 || o.Enroll.TwiceCount != 0 {
-		t.Errorf("%d enrolled, want 240; twice: %v", o.Enroll.Accepted, o.Enroll.Twice)
-	}
+	errorIf(t, o.Enroll.Accepted != 240 || o.Enroll.TwiceCount != 0, "%d enrolled, want 240; twice: %v", o.Enroll.Accepted, o.Enroll.Twice)
 	var twice []string
 	for _, r := range o.Mail.Twice {
 		id := strings.TrimPrefix(r.Subject, "story ")
-		if twice = append(twice, id); r.Count != 2 || !slices.Contains(named, id) {
-			t.Errorf("%s was sent %d times, which nobody accepted", id, r.Count)
-		}
+		twice = append(twice, id)
+		errorIf(t, r.Count != 2 || !slices.Contains(named, id), "%s was sent %d times, which nobody accepted", id, r.Count)
 	}
-	if len(twice) != 5 {
-		t.Errorf("sent twice: %q, want the five that were taken and are named", twice)
-	}
+	errorIf(t, len(twice) != 5, "sent twice: %q, want the five that were taken and are named", twice)
 	equal(t, "enrollments were reopened", done("mandate.enroll", "", "reopened"), 220)
-	if n := done("mail.send", "", "reopened"); n != 40 {
-		t.Errorf("%d messages were reopened, want 40, each once", n)
-	}
+	n := done("mail.send", "", "reopened")
+	errorIf(t, n != 40, "%d messages were reopened, want 40, each once", n)
 }
 
 func countMatching(subjects map[string]uint64, text string) (n int) {
@@ -168,9 +160,8 @@ func TestARedriveSurvivesEveryCrash(t *testing.T) {
 			}
 			in.operator(nil, args...).wantStatus(0, time.Minute)
 			in.until(id+" to be enrolled", time.Minute, func() bool { return in.count("mandate.enroll.succeeded."+id) == 1 })
-			if n := in.count("mandate.enroll.reopened." + id); n != 1 {
-				t.Errorf("%s, %s: reopened %d times", point, id, n)
-			}
+			n := in.count("mandate.enroll.reopened." + id)
+			errorIf(t, n != 1, "%s, %s: reopened %d times", point, id, n)
 		}
 	}
 	if o := in.oracle(); o.Enroll.Accepted != 2*len(points) || o.Enroll.TwiceCount != 0 {

@@ -65,21 +65,17 @@ func TestNobodyButTheProgramsCanChangeOrReadWhatIsNotNamedForThem(t *testing.T) 
 					delete(state, "messages of OBJ_lists")
 				}
 			}
-			if diff := cmp.Diff(before, after); diff != "" {
-				t.Errorf("%s changed:\n%s", user, diff)
-			}
+			diff := cmp.Diff(before, after)
+			errorIf(t, diff != "", "%s changed:\n%s", user, diff)
 			w.mu.Lock() // answers to the last of the attacks may still come in
 			defer w.mu.Unlock()
 			for body, n := range w.requests {
 				// The answer to what who acts may write can become a request, as answers to questions do.
-				if user == "subscriber" || w.mayWrite == nil && strings.Contains(body, `{"stream":"MA`) {
-					t.Errorf("%s has the server publish %d times a request: %s", user, n, body)
-				}
+				errorIf(t, user == "subscriber" || w.mayWrite == nil && strings.Contains(body, `{"stream":"MA`),
+					"%s has the server publish %d times a request: %s", user, n, body)
 			}
 			for kind, example := range a.learned() {
-				if !slices.Contains(mayRead[user], kind) {
-					t.Errorf("%s comes to know %s: %s", user, kind, example)
-				}
+				errorIf(t, !slices.Contains(mayRead[user], kind), "%s comes to know %s: %s", user, kind, example)
 			}
 		})
 	}

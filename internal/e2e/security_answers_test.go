@@ -28,9 +28,8 @@ func TestAPersonCannotAnswerAnother(t *testing.T) {
 	w.must(answers, err)
 	w.must(nil, ben.FlushWithContext(patiently(t)))
 	for _, subject := range []string{"$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ", answers.Subject} {
-		if err := (act{publish: subject}).try(ann); !errors.Is(err, nats.ErrPermissionViolation) {
-			t.Errorf("ann publishes to %s: %v", subject, err)
-		}
+		err := (act{publish: subject}).try(ann)
+		errorIf(t, !errors.Is(err, nats.ErrPermissionViolation), "ann publishes to %s: %v", subject, err)
 	}
 	w.must(nil, ben.FlushWithContext(patiently(t)))
 	if n, _, err := answers.Pending(); n > 0 || err != nil {
@@ -90,10 +89,8 @@ func TestAProducerPurgesNothing(t *testing.T) {
 	w := newTarget(t, natsConfig(t))
 	nc, _ := connectAs(t, w.n.URL, "producer")
 	for _, stream := range []string{"OBJ_lists", bus.MailRequests, bus.MandateEvents} {
-		if m, err := nc.Request("$JS.API.STREAM.PURGE."+stream, []byte(`{"seq":9223372036854775808}`), 10*time.Second); !errors.Is(err,
-			nats.ErrNoResponders) {
-			t.Errorf("%s: %v %v", stream, m, err)
-		}
+		m, err := nc.Request("$JS.API.STREAM.PURGE."+stream, []byte(`{"seq":9223372036854775808}`), 10*time.Second)
+		errorIf(t, !errors.Is(err, nats.ErrNoResponders), "%s: %v %v", stream, m, err)
 	}
 }
 
@@ -118,13 +115,9 @@ func TestAnAccountHasAShareOfTheConnections(t *testing.T) {
 			if _, why, found := strings.Cut(said, "-ERR"); found {
 				refused = why
 			}
-			if refused != "" && i != 256 {
-				t.Errorf("%s is refused the connection %d: %s", user, i+1, refused)
-			}
+			errorIf(t, refused != "" && i != 256, "%s is refused the connection %d: %s", user, i+1, refused)
 		}
-		if !strings.Contains(refused, "maximum account active connections exceeded") {
-			t.Errorf("%s has 257 connections: %q", user, refused)
-		}
+		errorIf(t, !strings.Contains(refused, "maximum account active connections exceeded"), "%s has 257 connections: %q", user, refused)
 	}
 	nc, _ := connectAs(t, n.URL, "mail-consumer")
 	noError(t, nc.FlushWithContext(patiently(t)))

@@ -61,9 +61,8 @@ func (in *installation) wantNotLogged(texts ...string) {
 	in.t.Helper()
 	for _, p := range in.processes() {
 		for _, text := range texts {
-			if line := p.logLine(text); line != "" {
-				in.t.Errorf("%s shows its key: %s", p.name, line)
-			}
+			line := p.logLine(text)
+			errorIf(in.t, line != "", "%s shows its key: %s", p.name, line)
 		}
 	}
 }

@@ -55,9 +55,7 @@ func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 		noError(t, m.DoubleAck(t.Context()))
 		read += string(m.Data())
 	}
-	if !strings.Contains(read, `"accepted":3`) || !strings.Contains(read, `"accepted":1`) {
-		t.Errorf("the service reads %s", read)
-	}
+	errorIf(t, !strings.Contains(read, `"accepted":3`) || !strings.Contains(read, `"accepted":1`), "the service reads %s", read)
 }
 
 // reader makes a reader's copies as errand provision and errand mirror do, each with the rights of its own user.
@@ -94,9 +92,8 @@ func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
 		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	for _, user := range users {
-		if _, err := server.ProcessConfigFile(file); err == nil {
-			t.Errorf("it is taken without the password of %s", user)
-		}
+		_, err := server.ProcessConfigFile(file)
+		errorIf(t, err == nil, "it is taken without the password of %s", user)
 		t.Setenv(variable(user), password(user))
 	}
 	t.Setenv(variable("log-poller"), hashed)
@@ -109,9 +106,8 @@ func TestTheShippedConfigurationIsIncludedAndReadsTheEnvironment(t *testing.T) {
 	t.Cleanup(s.Shutdown)
 	for _, user := range users {
 		nc, _ := connectAs(t, s.ClientURL(), user)
-		if err := nc.FlushWithContext(patiently(t)); err != nil {
-			t.Errorf("%s: %v", user, err)
-		}
+		err := nc.FlushWithContext(patiently(t))
+		errorIf(t, err != nil, "%s: %v", user, err)
 	}
 	if nc, err := nats.Connect(s.ClientURL()); err == nil {
 		nc.Close()
@@ -127,8 +123,6 @@ func TestAWrongPasswordIsNobody(t *testing.T) {
 		if err == nil {
 			nc.Close()
 		}
-		if !errors.Is(err, nats.ErrAuthorization) {
-			t.Errorf("%s: %v", user, err)
-		}
+		errorIf(t, !errors.Is(err, nats.ErrAuthorization), "%s: %v", user, err)
 	}
 }

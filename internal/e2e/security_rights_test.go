@@ -153,9 +153,8 @@ func TestAPersonWhoActsMayWriteTheirActsAndNothingElse(t *testing.T) {
 		"$JS.API.STREAM.MSG.DELETE.DEAD_LETTERS": false,
 	} {
 		err := act{publish: subject}.try(olga)
-		if err != nil && !errors.Is(err, nats.ErrPermissionViolation) || (err == nil) != may {
-			t.Errorf("olga on %s: %v, want that she may: %v", subject, err, may)
-		}
+		errorIf(t, err != nil && !errors.Is(err, nats.ErrPermissionViolation) || (err == nil) != may,
+			"olga on %s: %v, want that she may: %v", subject, err, may)
 		if err := (act{publish: subject}).try(console); (err == nil) != (may || subject == "audit.redrive.ann.r1") {
 			t.Errorf("the console on %s: %v", subject, err)
 		}

@@ -189,9 +189,8 @@ func TestANewNATSPasswordInItsFileNeedsNoRestart(t *testing.T) {
 	all("to listen", func(p *process) bool { return p.logged("admin server listens") })
 	all("to be refused", isRefused)
 	for _, p := range running {
-		if status, _ := p.get("/healthz"); status != http.StatusOK {
-			t.Errorf("%s is to be killed for its password: /healthz says %d", p.name, status)
-		}
+		status, _ := p.get("/healthz")
+		errorIf(t, status != http.StatusOK, "%s is to be killed for its password: /healthz says %d", p.name, status)
 	}
 	swap(func(program string) map[string]string { return map[string]string{file: password(program) + "\n"} })
 	all("to be ready", isReady)
@@ -245,9 +244,8 @@ func TestNoRowLosesItsCallWhileRecipientKeysChange(t *testing.T) {
 	}
 	in.until("every row to be published", time.Minute, func() bool { return in.count("mail.delivery.delivered.*") == sent })
 	for _, e := range in.events("mail.delivery.delivered.*") {
-		if got := decode[messages.DeliveryBody](t, e).Match; got.Confidence != messages.MatchExact {
-			t.Errorf("%s: the match is %+v", e.Subject, got)
-		}
+		got := decode[messages.DeliveryBody](t, e).Match
+		errorIf(t, got.Confidence != messages.MatchExact, "%s: the match is %+v", e.Subject, got)
 	}
 	secrets := map[string]int{}
 	for _, e := range in.events("mail.log.sent.*.*") {
@@ -257,9 +255,7 @@ func TestNoRowLosesItsCallWhileRecipientKeysChange(t *testing.T) {
 		}
 		secrets[id]++
 	}
-	if secrets["none"] == 0 || secrets[messages.NewRecipientSecret(first).ID()] == 0 ||
-		secrets[messages.NewRecipientSecret(second).ID()] == 0 {
-		t.Errorf("records by secret: %v, want some of each", secrets)
-	}
+	errorIf(t, secrets["none"] == 0 || secrets[messages.NewRecipientSecret(first).ID()] == 0 ||
+		secrets[messages.NewRecipientSecret(second).ID()] == 0, "records by secret: %v, want some of each", secrets)
 	in.untilReady(poller)
 }

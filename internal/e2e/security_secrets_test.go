@@ -109,9 +109,7 @@ func TestNoSecretAndNoPayerLeaksWhateverTheUpstreamAnswers(t *testing.T) {
 			quoted++
 		}
 	}
-	if quoted < 2*len(gossipWays) {
-		t.Errorf("only %d outcomes quote the upstream; the keys were looked for in little", quoted)
-	}
+	errorIf(t, quoted < 2*len(gossipWays), "only %d outcomes quote the upstream; the keys were looked for in little", quoted)
 }
 
 // hostile publishes requests that hold payers where nothing of the kind belongs, as many

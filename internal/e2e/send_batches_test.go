@@ -24,20 +24,15 @@ func TestManyRecipientsAreCutIntoBatches(t *testing.T) {
 		e := b.wantOne("mail.send.accepted.m1")
 		want := map[string]int{"recipients": 2501, "accepted": 2501, "batches": 3, "duplicates": 1, "invalid_count": 2}
 		for field, n := range want {
-			if number(e.Body[field]) != n {
-				t.Errorf("%s: got %v, want %d", field, e.Body[field], n)
-			}
+			errorIf(t, number(e.Body[field]) != n, "%s: got %v, want %d", field, e.Body[field], n)
 		}
 		for n, count := range []int{1000, 1000, 501} {
 			a := b.wantOne(fmt.Sprintf("mail.batch.accepted.m1.%d", n+1))
-			if number(a.Body["count"]) != count || number(a.Body["first"]) != n*1000 || number(a.Body["accepted"]) != count ||
-				number(a.Body["batch"]) != n+1 {
-				t.Errorf("batch %d: %s", n+1, a.Raw)
-			}
+			errorIf(t, number(a.Body["count"]) != count || number(a.Body["first"]) != n*1000 || number(a.Body["accepted"]) != count ||
+				number(a.Body["batch"]) != n+1, "batch %d: %s", n+1, a.Raw)
 		}
-		if o := b.oracle(); o.Mail.Recipients != 2501 || o.Mail.TwiceCount != 0 || o.Mail.Largest != 1000 {
-			t.Errorf("oracle: %+v", o.Mail)
-		}
+		o := b.oracle()
+		errorIf(t, o.Mail.Recipients != 2501 || o.Mail.TwiceCount != 0 || o.Mail.Largest != 1000, "oracle: %+v", o.Mail)
 	})
 }
 
@@ -57,23 +52,15 @@ func TestExhaustedQuotaHoldsHalfWayAndGoesOn(t *testing.T) {
 		})
 		b.run(mails, 2*time.Hour, b.published("mail.send.accepted.m1", 1))
 		e := b.wantOne("mail.send.accepted.m1")
-		if number(e.Body["accepted"]) != 12_000 || number(e.Body["batches"]) != 12 {
-			t.Errorf("body: %s", e.Raw)
-		}
-		if took := time.Since(began); took < time.Hour || took > time.Hour+time.Minute {
-			t.Errorf("took %v", took)
-		}
+		errorIf(t, number(e.Body["accepted"]) != 12_000 || number(e.Body["batches"]) != 12, "body: %s", e.Raw)
+		took := time.Since(began)
+		errorIf(t, took < time.Hour || took > time.Hour+time.Minute, "took %v", took)
 		o := b.oracle()
-		if o.Mail.TwiceCount != 0 || o.Mail.Recipients != 12_000 {
-			t.Errorf("oracle: %+v", o.Mail)
-		}
-		if most := int64(360 + 12 + 8); o.Calls["send"] > most {
-			t.Errorf("%d calls, want at most %d", o.Calls["send"], most)
-		}
+		errorIf(t, o.Mail.TwiceCount != 0 || o.Mail.Recipients != 12_000, "oracle: %+v", o.Mail)
+		most := int64(360 + 12 + 8)
+		errorIf(t, o.Calls["send"] > most, "%d calls, want at most %d", o.Calls["send"], most)
 		for _, d := range b.events("mail.send.deferred.m1")[:1] {
-			if d.reason() != "held" {
-				t.Errorf("deferred: %s", d.Raw)
-			}
+			errorIf(t, d.reason() != "held", "deferred: %s", d.Raw)
 		}
 	})
 }
@@ -87,16 +74,12 @@ func TestRecipientsFromAnObject(t *testing.T) {
 		b.publish("mail.send.requested", m)
 		b.run(b.mails(), time.Minute, b.haveOutcomes("mail.send.*.*", 2))
 		e := b.wantOne("mail.send.accepted.m1")
-		if number(e.Body["accepted"]) != 3333 || number(e.Body["invalid_count"]) != 1 || number(e.Body["duplicates"]) != 1 ||
-			number(e.Body["batches"]) != 4 {
-			t.Errorf("body: %s", e.Raw)
-		}
-		if f := b.wantOne("mail.send.failed.m2"); f.reason() != "invalid_request" || !strings.Contains(f.Raw, "to_object") {
-			t.Errorf("body: %s", f.Raw)
-		}
-		if o := b.oracle(); o.Mail.TwiceCount != 0 || o.Mail.Recipients != 3333 {
-			t.Errorf("oracle: %+v", o.Mail)
-		}
+		errorIf(t, number(e.Body["accepted"]) != 3333 || number(e.Body["invalid_count"]) != 1 || number(e.Body["duplicates"]) != 1 ||
+			number(e.Body["batches"]) != 4, "body: %s", e.Raw)
+		f := b.wantOne("mail.send.failed.m2")
+		errorIf(t, f.reason() != "invalid_request" || !strings.Contains(f.Raw, "to_object"), "body: %s", f.Raw)
+		o := b.oracle()
+		errorIf(t, o.Mail.TwiceCount != 0 || o.Mail.Recipients != 3333, "oracle: %+v", o.Mail)
 	})
 }
 
@@ -130,9 +113,8 @@ func TestWhatWasUnknownOnceStaysSoWhileTheServiceIsBusy(t *testing.T) {
 				b.publish("mail.send.requested", message("m1", n, "on_unknown", "resend", "give_up_at", giveUp.Format(time.RFC3339)))
 				b.run(b.mails(), 20*time.Minute, b.published("mail.send.uncertain.m1", 1))
 				for _, e := range b.events(subject) {
-					if body := decode[messages.DeferredBody](t, e); body.Reason != messages.ReasonBusy || !body.AfterUnknown {
-						t.Errorf("%s: %s", e.Subject, e.Raw)
-					}
+					body := decode[messages.DeferredBody](t, e)
+					errorIf(t, body.Reason != messages.ReasonBusy || !body.AfterUnknown, "%s: %s", e.Subject, e.Raw)
 				}
 				if e := b.wantOne("mail.send.uncertain.m1"); e.reason() != "no_answer" || e.Body["after_unknown"] != true {
 					t.Errorf("body: %s", e.Raw)
@@ -182,9 +164,8 @@ func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
 			b.run(b.mails(), 2*time.Hour, b.ended("mail.send", "m1"))
 			equal(t, "calls", len(b.of("send")), 0)
 			final := b.finalOf("mail.send", "m1")
-			if len(final) != 1 || final[0].at(t).After(giveUp.Add(2*time.Minute)) {
-				t.Fatalf("want one final event by %v: %v\n%s", giveUp, final, b.logs)
-			}
+			fatalIf(t, len(final) != 1 || final[0].at(t).After(giveUp.Add(2*time.Minute)),
+				"want one final event by %v: %v\n%s", giveUp, final, b.logs)
 			if state := strings.Split(final[0].Subject, ".")[2]; state != "uncertain" && state != "partial" {
 				t.Errorf("want uncertain or partial: %s %s", final[0].Subject, final[0].Raw)
 			}
@@ -203,17 +184,14 @@ func TestTheDocumentedListIsSentTo(t *testing.T) {
 		bucket, err := b.js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists", TTL: 336 * time.Hour})
 		must(t, err)
 		info, err := bucket.PutString(t.Context(), "news-2026-01", list)
-		if err != nil || !strings.Contains(request, `"digest": "`+info.Digest+`"`) {
-			t.Fatalf("the digest of the list is %s, %v; the document's request is %s", info.Digest, err, request)
-		}
+		fatalIf(t, err != nil || !strings.Contains(request, `"digest": "`+info.Digest+`"`),
+			"the digest of the list is %s, %v; the document's request is %s", info.Digest, err, request)
 		b.publish("mail.send.requested", []byte(request))
 		b.run(b.mails(), time.Minute, b.published("mail.send.accepted.send-news-2026-01", 1))
-		if e := b.wantOne("mail.send.accepted.send-news-2026-01"); number(e.Body["accepted"]) != 2 {
-			t.Errorf("body: %s", e.Raw)
-		}
-		if o := b.oracle(); o.Mail.Recipients != 2 {
-			t.Errorf("oracle: %+v", o.Mail)
-		}
+		e := b.wantOne("mail.send.accepted.send-news-2026-01")
+		errorIf(t, number(e.Body["accepted"]) != 2, "body: %s", e.Raw)
+		o := b.oracle()
+		errorIf(t, o.Mail.Recipients != 2, "oracle: %+v", o.Mail)
 	})
 }
 
@@ -222,8 +200,6 @@ func between(t *testing.T, text, before, after string) string {
 	t.Helper()
 	_, text, begins := strings.Cut(text, before)
 	text, _, ends := strings.Cut(text, after)
-	if !begins || !ends {
-		t.Fatalf("nothing stands between %q and %q", before, after)
-	}
+	fatalIf(t, !begins || !ends, "nothing stands between %q and %q", before, after)
 	return text
 }

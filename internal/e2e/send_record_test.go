@@ -42,9 +42,7 @@ func TestEachCallLeavesARecordBeforeItIsMade(t *testing.T) {
 			b.run(mails, 2*time.Minute, b.published("mail.send.accepted."+id, 1))
 			b.wantRecords(m, int(calls.Load()-before))
 		}
-		if calls.Load() != 5 {
-			t.Errorf("%d calls, want 5", calls.Load())
-		}
+		errorIf(t, calls.Load() != 5, "%d calls, want 5", calls.Load())
 	})
 }
 
@@ -53,46 +51,32 @@ func (b *bubble) wantRecords(m map[string]any, want int) {
 	b.t.Helper()
 	id, to := m["request_id"].(string), m["to"].([]string)
 	records := b.events(fmt.Sprintf("mail.log.sent.%s.>", id))
-	if len(records) != want {
-		b.t.Fatalf("%s: %d records, want %d", id, len(records), want)
-	}
+	fatalIf(b.t, len(records) != want, "%s: %d records, want %d", id, len(records), want)
 	seen := map[int]bool{}
 	for _, e := range records {
-		if strings.Contains(e.Raw, "@") || strings.Contains(e.Raw, "xample") || strings.Contains(fmt.Sprint(e.Header), "@") {
-			b.t.Errorf("a record shows an address: %s", e.Raw)
-		}
+		errorIf(b.t, strings.Contains(e.Raw, "@") || strings.Contains(e.Raw, "xample") || strings.Contains(fmt.Sprint(e.Header), "@"),
+			"a record shows an address: %s", e.Raw)
 		r := decode[messages.SentBody](b.t, e)
-		if most := 16*r.Count + 300; len(e.Raw) > most {
-			b.t.Errorf("%d bytes, want at most %d", len(e.Raw), most)
-		}
+		most := 16*r.Count + 300
+		errorIf(b.t, len(e.Raw) > most, "%d bytes, want at most %d", len(e.Raw), most)
 		from := messages.Key(0)
 		if m["from"] != nil {
 			from = messages.KeyOf("shop@example.test")
 		}
-		if e.Subject != fmt.Sprintf("mail.log.sent.%s.%d", id, r.Batch) || r.First != (r.Batch-1)*1000 || r.From != from ||
-			r.RequestID != id || r.Until.Sub(r.Begin.Time) > 35*time.Second {
-			b.t.Errorf("%s: %s", e.Subject, e.Raw)
-		}
+		errorIf(b.t, e.Subject != fmt.Sprintf("mail.log.sent.%s.%d", id, r.Batch) || r.First != (r.Batch-1)*1000 || r.From != from ||
+			r.RequestID != id || r.Until.Sub(r.Begin.Time) > 35*time.Second, "%s: %s", e.Subject, e.Raw)
 		keys := messages.Keys(r.Keys)
 		if seen[r.Batch] { // a repeated call: the first record has them
-			if len(keys) != 0 {
-				b.t.Errorf("%s has %d keys once more", e.Subject, len(keys))
-			}
+			errorIf(b.t, len(keys) != 0, "%s has %d keys once more", e.Subject, len(keys))
 			continue
 		}
 		seen[r.Batch] = true
-		if len(keys) != r.Count {
-			b.t.Fatalf("batch %d: %d keys of %d recipients", r.Batch, len(keys), r.Count)
-		}
+		fatalIf(b.t, len(keys) != r.Count, "batch %d: %d keys of %d recipients", r.Batch, len(keys), r.Count)
 		for i, k := range keys {
-			if k != messages.KeyOf(to[r.First+i]) {
-				b.t.Fatalf("batch %d: another key for recipient %d", r.Batch, r.First+i)
-			}
+			fatalIf(b.t, k != messages.KeyOf(to[r.First+i]), "batch %d: another key for recipient %d", r.Batch, r.First+i)
 		}
 	}
-	if len(seen) != (len(to)+999)/1000 {
-		b.t.Errorf("records of the batches %v", seen)
-	}
+	errorIf(b.t, len(seen) != (len(to)+999)/1000, "records of the batches %v", seen)
 }
 
 // Without a place for the record there is no call; it is made when there is one again.
@@ -110,8 +94,7 @@ func TestNoMessageIsSentWhileItsRecordCannotBeStored(t *testing.T) {
 		b.run(b.mails(), 12*time.Minute, b.published("mail.send.accepted.m1", 1))
 		b.beside.Wait()
 		b.wantOne("mail.send.accepted.m1")
-		if o := b.oracle(); calls != 0 || o.Calls["send"] != 1 {
-			t.Errorf("%d calls without a record, %d in all", calls, o.Calls["send"])
-		}
+		o := b.oracle()
+		errorIf(t, calls != 0 || o.Calls["send"] != 1, "%d calls without a record, %d in all", calls, o.Calls["send"])
 	})
 }

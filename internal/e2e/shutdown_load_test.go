@@ -25,12 +25,10 @@ func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
 	for _, c := range writes {
 		p := in.start(c.program)
 		in.until("all workers full", time.Minute, func() bool { return in.calls(c.call) >= workers })
-		if status, body := p.get("/readyz"); status != http.StatusOK {
-			t.Errorf("%s is not ready: %d %s", p.name, status, body)
-		}
-		if n := p.gauges()["errand_requests_in_flight"]; n < workers || n > workers+workers/4 {
-			t.Errorf("%s has %v in flight, want %d to a quarter more", p.name, n, workers)
-		}
+		status, body := p.get("/readyz")
+		errorIf(t, status != http.StatusOK, "%s is not ready: %d %s", p.name, status, body)
+		n := p.gauges()["errand_requests_in_flight"]
+		errorIf(t, n < workers || n > workers+workers/4, "%s has %v in flight, want %d to a quarter more", p.name, n, workers)
 		in.until("all workers full again", time.Minute, func() bool { return in.calls(c.call) >= 2*workers })
 		p.stop(20 * time.Second) // hits the calls at their beginning
 
@@ -66,16 +64,13 @@ func TestSIGTERMBetweenTwoBatchesLosesNone(t *testing.T) {
 			return in.totals().Mail.Accepted >= taken && in.inFlight.Load() == 2
 		})
 		p.stop(20 * time.Second)
-		if in.inFlight.Load() != 0 {
-			t.Error("it ended before its calls")
-		}
+		errorIf(t, in.inFlight.Load() != 0, "it ended before its calls")
 	}
 	p := in.start("mail-consumer")
 	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
 	p.stop(20 * time.Second)
-	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted || number(e.Body["accepted"]) != recipients {
-		t.Errorf("body: %s", e.Raw)
-	}
+	e := in.wantFinal("mail.send.*.m1")
+	errorIf(t, e.state() != messages.Accepted || number(e.Body["accepted"]) != recipients, "body: %s", e.Raw)
 	in.wantBatchesMatchOracle("m1", recipients, batches)
 	if o := in.totals(); o.Calls["send"] != batches || o.Mail.TwiceCount != 0 {
 		t.Errorf("%d calls for %d batches, %d served twice", o.Calls["send"], batches, o.Mail.TwiceCount)

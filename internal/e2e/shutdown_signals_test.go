@@ -60,9 +60,8 @@ func TestStopWaitsForACallOfTwentySeconds(t *testing.T) {
 				began := time.Now()
 				b.run(p.program, time.Minute, b.published(p.started, 1))
 				b.wantOne(p.ended)
-				if took := time.Since(began); took < c.call || took > c.grace {
-					t.Errorf("%s: it ended after %v", p.ended, took)
-				}
+				took := time.Since(began)
+				errorIf(t, took < c.call || took > c.grace, "%s: it ended after %v", p.ended, took)
 				b.queueEmpty(p.queue.Stream)
 			}
 		})
@@ -89,9 +88,8 @@ func TestGraceEndsACallThatIsTooLong(t *testing.T) {
 			p = in.start(c.program, "SHUTDOWN_GRACE=20s")
 			in.waitOutcomes(c.events(), 1, time.Minute)
 			t.Logf("it ended %v later", time.Since(began).Round(time.Second/10))
-			if e := in.wantFinal(c.events()); e.state() != messages.Uncertain {
-				t.Errorf("it ended as %s: %s", e.state(), e.Raw)
-			}
+			e := in.wantFinal(c.events())
+			errorIf(t, e.state() != messages.Uncertain, "it ended as %s: %s", e.state(), e.Raw)
 			in.until("an empty queue", time.Minute, func() bool { return in.unsettled(c.queue) == 0 && p.logged(`"message":"settled"`) })
 			p.stop(10 * time.Second)
 			equal(t, "calls", in.calls(c.call), 1)
@@ -145,13 +143,11 @@ func TestSIGTERMWithoutTheBroker(t *testing.T) {
 	for _, c := range writes {
 		in.waitOutcomes(c.events(), n, time.Minute)
 		in.untilSettled(c.queue)
-		if calls := in.calls(c.call); calls != n {
-			t.Errorf("%s: %d calls of %d requests", c.program, calls, n)
-		}
+		calls := in.calls(c.call)
+		errorIf(t, calls != n, "%s: %d calls of %d requests", c.program, calls, n)
 		for id, history := range in.histories(c.events()) {
-			if _, err := finalEvent(history); err != nil {
-				t.Errorf("%s: %v", id, err)
-			}
+			_, err := finalEvent(history)
+			errorIf(t, err != nil, "%s: %v", id, err)
 		}
 	}
 }
@@ -226,8 +222,7 @@ func TestSIGTERMWhileWaitingForAnObject(t *testing.T) {
 	in.listed("m1", 2)
 	p = in.start("mail-consumer")
 	in.waitOutcomes("mail.send.*.m1", 1, time.Minute)
-	if e := in.wantFinal("mail.send.*.m1"); e.state() != messages.Accepted {
-		t.Errorf("it ended as %s: %s", e.state(), e.Raw)
-	}
+	e := in.wantFinal("mail.send.*.m1")
+	errorIf(t, e.state() != messages.Accepted, "it ended as %s: %s", e.state(), e.Raw)
 	p.stop(10 * time.Second)
 }

@@ -34,9 +34,8 @@ func (s *storm) judge() {
 	served := s.served(letterSize)
 	for id, e := range letters {
 		reported, got := decode[messages.SendOutcome](s.t, e), sum(served[id])
-		if reported.Accepted > got || reported.Accepted != got && e.state() != messages.Uncertain || reported.Recipients != letterSize {
-			s.t.Errorf("%s: %d were served: %s", id, got, e.Raw)
-		}
+		errorIf(s.t, reported.Accepted > got || reported.Accepted != got && e.state() != messages.Uncertain || reported.Recipients != letterSize,
+			"%s: %d were served: %s", id, got, e.Raw)
 	}
 	batches := s.histories("mail.batch.*.*.*")
 	for batch, history := range batches {
@@ -45,9 +44,7 @@ func (s *storm) judge() {
 		if err == nil {
 			err = checkBatch(s.t, e, served[id])
 		}
-		if err != nil {
-			s.t.Errorf("%s: %v", batch, err)
-		}
+		errorIf(s.t, err != nil, "%s: %v", batch, err)
 		if s.refused[id] {
 			delete(batches, batch) // the first one may speak for all
 		}
@@ -58,9 +55,7 @@ func (s *storm) judge() {
 			want -= 3
 		}
 	}
-	if len(batches) != want {
-		s.t.Errorf("%d batches have a history, want %d", len(batches), want)
-	}
+	errorIf(s.t, len(batches) != want, "%d batches have a history, want %d", len(batches), want)
 	s.wantDeadLetters("dead.mandate.enroll.requested", enrollments)
 	s.wantDeadLetters("dead.mail.send.requested", letters)
 	s.wantTroubleEnded(enrollments)
@@ -85,9 +80,7 @@ func (s *storm) ends(operation messages.Operation, ids []string) map[string]even
 		}
 		out[id] = e
 	}
-	if len(histories) != len(ids) {
-		s.t.Errorf("%s: %d histories of %d requests", operation, len(histories), len(ids))
-	}
+	errorIf(s.t, len(histories) != len(ids), "%s: %d histories of %d requests", operation, len(histories), len(ids))
 	return out
 }
 
@@ -111,14 +104,10 @@ func (s *storm) wantDeadLetters(subject string, ends map[string]event) {
 				want = 1
 			}
 		}
-		if letters[id] != want {
-			s.t.Errorf("%s is %s and has %d dead letters", id, e.state(), letters[id])
-		}
+		errorIf(s.t, letters[id] != want, "%s is %s and has %d dead letters", id, e.state(), letters[id])
 		delete(letters, id)
 	}
-	if len(letters) > 0 {
-		s.t.Errorf("dead letters of nobody: %v", letters)
-	}
+	errorIf(s.t, len(letters) > 0, "dead letters of nobody: %v", letters)
 }
 
 // wantLogPublished wants each state of each row of the sending log published once, and the last state of every row.
@@ -134,9 +123,7 @@ func (s *storm) wantLogPublished() {
 	}
 	s.deliveries = len(times)
 	for state, n := range times {
-		if n != 1 {
-			s.t.Errorf("published %d times: %s", n, state)
-		}
+		errorIf(s.t, n != 1, "published %d times: %s", n, state)
 	}
 	api, err := mail.New(mail.Config{URL: s.web.URL, Key: clients.NewSecret(mailKey)})
 	must(s.t, err)
@@ -150,9 +137,8 @@ func (s *storm) wantLogPublished() {
 				state = "delivered"
 			}
 			s.rows++
-			if times[fmt.Sprint(row.EnvelopeID, " ", row.To, " ", state)] == 0 {
-				s.t.Errorf("%s to %s is %s, and not published", row.EnvelopeID, row.To, state)
-			}
+			errorIf(s.t, times[fmt.Sprint(row.EnvelopeID, " ", row.To, " ", state)] == 0,
+				"%s to %s is %s, and not published", row.EnvelopeID, row.To, state)
 		}
 		if len(page.Entries) < limit {
 			return

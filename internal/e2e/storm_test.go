@@ -242,9 +242,7 @@ func (s *storm) insist(subject string, body any, options ...jetstream.PublishOpt
 		if err == nil {
 			return
 		}
-		if time.Now().After(end) {
-			s.t.Fatalf("%s is not acknowledged: %v", subject, err)
-		}
+		fatalIf(s.t, time.Now().After(end), "%s is not acknowledged: %v", subject, err)
 		wait(s.t.Context(), 50*time.Millisecond)
 	}
 }

@@ -173,9 +173,7 @@ func (s *storm) leaveNoRoom(ctx context.Context, draw *rand.Rand) {
 			if err != nil && time.Now().Before(end) {
 				continue
 			}
-			if err != nil {
-				s.t.Errorf("there is no room again: %v", err)
-			}
+			errorIf(s.t, err != nil, "there is no room again: %v", err)
 			break
 		}
 		s.brokerUse.Unlock()
@@ -242,13 +240,10 @@ func byNumber(id string) bool {
 func (s *storm) wantTroubleEnded(ends map[string]event) {
 	s.t.Helper()
 	for id, e := range ends {
-		if s.refused[id] && (e.state() != messages.Failed && e.state() != messages.Uncertain || e.state() == messages.Failed &&
-			e.reason() != "refused") {
-			s.t.Errorf("%s, which is refused by 403, is %s: %s", id, e.state(), e.Raw)
-		}
-		if n := number(e.Body["invalid_count"]); e.operation() == messages.Send && s.unclosed[id] != (n == 1) {
-			s.t.Errorf("%s has %d invalid recipients: %s", id, n, e.Raw)
-		}
+		errorIf(s.t, s.refused[id] && (e.state() != messages.Failed && e.state() != messages.Uncertain || e.state() == messages.Failed &&
+			e.reason() != "refused"), "%s, which is refused by 403, is %s: %s", id, e.state(), e.Raw)
+		n := number(e.Body["invalid_count"])
+		errorIf(s.t, e.operation() == messages.Send && s.unclosed[id] != (n == 1), "%s has %d invalid recipients: %s", id, n, e.Raw)
 	}
 }
 

@@ -49,9 +49,7 @@ func (r *spanRecorder) named(name string) (found []sdk.ReadOnlySpan) {
 func (r *spanRecorder) one(t *testing.T, name string) sdk.ReadOnlySpan {
 	t.Helper()
 	found := r.named(name)
-	if len(found) != 1 {
-		t.Fatalf("%d spans are named %s, want 1; all: %s", len(found), name, r)
-	}
+	fatalIf(t, len(found) != 1, "%d spans are named %s, want 1; all: %s", len(found), name, r)
 	return found[0]
 }
 
@@ -77,13 +75,9 @@ func said(s sdk.ReadOnlySpan) string {
 
 func wantSaid(t *testing.T, s sdk.ReadOnlySpan, kind trace.SpanKind, want ...string) {
 	t.Helper()
-	if s.SpanKind() != kind {
-		t.Errorf("%s is of kind %s, want %s", s.Name(), s.SpanKind(), kind)
-	}
+	errorIf(t, s.SpanKind() != kind, "%s is of kind %s, want %s", s.Name(), s.SpanKind(), kind)
 	for _, w := range want {
-		if !strings.Contains(" "+said(s)+" ", " "+w+" ") {
-			t.Errorf("%s says %s, want %s", s.Name(), said(s), w)
-		}
+		errorIf(t, !strings.Contains(" "+said(s)+" ", " "+w+" "), "%s says %s, want %s", s.Name(), said(s), w)
 	}
 }
 
@@ -107,10 +101,8 @@ func (b *bubble) traced(subject string, body any) {
 func ofThePublisher(t *testing.T, s sdk.ReadOnlySpan) {
 	t.Helper()
 	links := s.Links()
-	if s.Parent().SpanID().String() != publisherSpan || s.SpanContext().TraceID().String() != publisherTrace || len(links) != 1 ||
-		links[0].SpanContext.SpanID().String() != publisherSpan {
-		t.Errorf("%s has the parent %s and the links %v", s.Name(), s.Parent().SpanID(), links)
-	}
+	errorIf(t, s.Parent().SpanID().String() != publisherSpan || s.SpanContext().TraceID().String() != publisherTrace || len(links) != 1 ||
+		links[0].SpanContext.SpanID().String() != publisherSpan, "%s has the parent %s and the links %v", s.Name(), s.Parent().SpanID(), links)
 }
 
 // From the publisher over the delivery and the upstream's call to the reader of the outcome, it is one trace.
@@ -140,13 +132,11 @@ func TestATraceGoesFromThePublisherToTheSubscriber(t *testing.T) {
 				e.Header.Get("tracestate") != "shop=1" {
 				t.Errorf("%s goes on from %s %s, want %s", state, e.Header.Get("traceparent"), e.Header.Get("tracestate"), want)
 			}
-			if s.Parent().SpanID() != process.SpanContext().SpanID() || call.Parent().SpanID() != process.SpanContext().SpanID() {
-				t.Errorf("%s and the call are children of %s and %s", state, s.Parent().SpanID(), call.Parent().SpanID())
-			}
+			errorIf(t, s.Parent().SpanID() != process.SpanContext().SpanID() || call.Parent().SpanID() != process.SpanContext().SpanID(),
+				"%s and the call are children of %s and %s", state, s.Parent().SpanID(), call.Parent().SpanID())
 		}
-		if text := spans.String(); !strings.Contains(text, "service.name=mandate-consumer") || strings.Contains(text, "Error") {
-			t.Errorf("spans: %s", text)
-		}
+		text := spans.String()
+		errorIf(t, !strings.Contains(text, "service.name=mandate-consumer") || strings.Contains(text, "Error"), "spans: %s", text)
 	})
 }
 
@@ -179,18 +169,16 @@ func TestATraceShowsRetriesRedeliveriesAndFailures(t *testing.T) {
 			}
 		}
 		slices.Sort(endings)
-		if got, want := strings.Join(endings, ", "), "busy deferred Unset, busy succeeded Unset, refused failed Errorrefused"; got != want {
-			t.Errorf("deliveries: %s, want %s", got, want)
-		}
+		got, want := strings.Join(endings, ", "), "busy deferred Unset, busy succeeded Unset, refused failed Errorrefused"
+		errorIf(t, got != want, "deliveries: %s, want %s", got, want)
 		failed := 0
 		for _, s := range spans.named("POST /v3/mandates") {
 			if strings.Contains(said(s), "error.type=503") && s.Status().Code.String() == "Error" {
 				failed++
 			}
 		}
-		if n := len(spans.named("POST /v3/mandates")); n != 5 || failed != 3 {
-			t.Errorf("%d calls, %d of them 503, want 5 and 3: %s", n, failed, spans)
-		}
+		n := len(spans.named("POST /v3/mandates"))
+		errorIf(t, n != 5 || failed != 3, "%d calls, %d of them 503, want 5 and 3: %s", n, failed, spans)
 		spans.one(t, "publish mandate.enroll.deferred.{request_id}")
 		if s := spans.one(t, "publish dead.mandate.enroll.requested"); s.SpanContext().TraceID().String() != publisherTrace {
 			t.Errorf("the dead letter is of the trace %s", s.SpanContext().TraceID())
@@ -219,9 +207,7 @@ func TestATraceShowsTheProbeOfAHold(t *testing.T) {
 			}
 		}
 		reads := spans.named("GET /v3/mandates/transactions")
-		if probes != 1 || len(reads) == 0 || reads[0].Parent().IsValid() {
-			t.Errorf("%d probes, %d reads: %s", probes, len(reads), spans)
-		}
+		errorIf(t, probes != 1 || len(reads) == 0 || reads[0].Parent().IsValid(), "%d probes, %d reads: %s", probes, len(reads), spans)
 	})
 }
 
@@ -254,16 +240,13 @@ func TestNoSpanHoldsWhatARequestSays(t *testing.T) {
 		text := strings.ToLower(spans.String())
 		for _, secret := range []string{"marked", "quill", "zoe", payer["payer_id"], payer["payer_telephone_number"], "token-for-tests",
 			"key-for-tests", "portal-for-tests", "not wanted", "?"} {
-			if strings.Contains(text, secret) {
-				t.Errorf("a span holds %s: %s", secret, text)
-			}
+			errorIf(t, strings.Contains(text, secret), "a span holds %s: %s", secret, text)
 		}
 		for name, n := range map[string]int{"POST /v3/mandates": 4, "GET /v3/mandates/transactions": 1, "POST /api/v0/messages": 2,
 			"publish mail.batch.accepted.{request_id}":      2,
 			"publish mandate.enroll.uncertain.{request_id}": 1} {
-			if got := len(spans.named(name)); got < n {
-				t.Errorf("%d spans are named %s, want %d: it was looked in too little\n%s", got, name, n, text)
-			}
+			got := len(spans.named(name))
+			errorIf(t, got < n, "%d spans are named %s, want %d: it was looked in too little\n%s", got, name, n, text)
 		}
 	})
 }

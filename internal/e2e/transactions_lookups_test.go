@@ -64,13 +64,11 @@ func TestAnOpenEnrollmentIsLookedUpUntilItIsDecided(t *testing.T) {
 			if len(events) != 1 {
 				t.Fatalf("%d events, of %v", len(events), b.subjects("mandate.application.>"))
 			}
-			if late := events[0].at(t).Sub(found.Add(c.after)); late > c.within || late < 0 {
-				t.Errorf("published %v after the decision, want %v at most", late, c.within)
-			}
+			late := events[0].at(t).Sub(found.Add(c.after))
+			errorIf(t, late > c.within || late < 0, "published %v after the decision, want %v at most", late, c.within)
 			equal(t, "found by", events[0].Body["by"], "look_up")
-			if n := len(b.lookUps(epoch)); n > c.most {
-				t.Errorf("%d looks, want %d at most", n, c.most)
-			}
+			n := len(b.lookUps(epoch))
+			errorIf(t, n > c.most, "%d looks, want %d at most", n, c.most)
 		})
 	}
 }
@@ -91,9 +89,8 @@ func TestACallbackThatComesBeforeTheListShowsItIsNotWasted(t *testing.T) {
 		b.run(b.seldom(), 25*time.Minute, nil)
 		b.beside.Wait()
 		e := b.wantOne("mandate.application.approved.r1")
-		if late := e.at(t).Sub(called); late > 63*time.Second || e.Body["by"] != "callback" {
-			t.Errorf("published %v after the callback, by %v", late, e.Body["by"])
-		}
+		late := e.at(t).Sub(called)
+		errorIf(t, late > 63*time.Second || e.Body["by"] != "callback", "published %v after the callback, by %v", late, e.Body["by"])
 	})
 }
 
@@ -116,11 +113,9 @@ func TestACallbackHasItsRequestLookedUpAtOnce(t *testing.T) {
 		b.run(b.seldom(), 110*time.Second, nil)
 		b.beside.Wait()
 		e := b.wantOne("mandate.application.approved.r1")
-		if late := e.at(t).Sub(decided); late > 3*time.Second || e.Body["by"] != "callback" {
-			t.Errorf("published %v after the callback, by %v", late, e.Body["by"])
-		}
-		if n := len(b.lookUps(epoch)); n < 3 || n > 5 {
-			t.Errorf("%d looks in half a minute of callbacks, want one every ten seconds", n)
-		}
+		late := e.at(t).Sub(decided)
+		errorIf(t, late > 3*time.Second || e.Body["by"] != "callback", "published %v after the callback, by %v", late, e.Body["by"])
+		n := len(b.lookUps(epoch))
+		errorIf(t, n < 3 || n > 5, "%d looks in half a minute of callbacks, want one every ten seconds", n)
 	})
 }

@@ -46,9 +46,7 @@ func (b *bubble) wantListRate() {
 	const most = 60*listRate + 1
 	calls := b.of("transactions")
 	for i := most; i < len(calls); i++ {
-		if calls[i].at.Sub(calls[i-most].at) < time.Minute {
-			b.t.Fatalf("more than %d calls in a minute from %v on", most, calls[i-most].at)
-		}
+		fatalIf(b.t, calls[i].at.Sub(calls[i-most].at) < time.Minute, "more than %d calls in a minute from %v on", most, calls[i-most].at)
 	}
 }
 
@@ -142,9 +140,7 @@ func (b *bubble) wantWithin(first map[recordState]published, most time.Duration)
 				what += " by " + p.by
 			}
 			took[what] = append(took[what], late)
-			if i > 0 && late > most {
-				b.t.Errorf("%s of %s, listed at %v, is published %v later by %s", s.State, r.OrderNumber, s.Since, late, p.by)
-			}
+			errorIf(b.t, i > 0 && late > most, "%s of %s, listed at %v, is published %v later by %s", s.State, r.OrderNumber, s.Since, late, p.by)
 		}
 	}
 	for what, all := range took {
@@ -175,12 +171,10 @@ func TestTenThousandOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 		}
 		stop()
 		b.wantListRate()
-		if found := b.count("mandate.application.new.*"); found != n {
-			t.Errorf("%d of %d are published\n%s", found, n, b.logs)
-		}
-		if idle := hours[len(hours)-1]; idle > 1000 {
-			t.Errorf("%d calls in an hour in which none was due", idle)
-		}
+		found := b.count("mandate.application.new.*")
+		errorIf(t, found != n, "%d of %d are published\n%s", found, n, b.logs)
+		idle := hours[len(hours)-1]
+		errorIf(t, idle > 1000, "%d calls in an hour in which none was due", idle)
 		t.Logf("calls by the hour: %v; %d look-ups of %d in %v", hours, len(b.lookUps(epoch)), len(b.of("transactions")), time.Since(began))
 	})
 }

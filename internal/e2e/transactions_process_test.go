@@ -182,13 +182,11 @@ func (m *mandates) judge() {
 	}
 	stored := m.events("mandate.callback.received.*")
 	checksums := wantOwnCallbacks(m.t, stored, m.orders)
-	if o.Callbacks.Delivered > 2*len(stored) || checksums[messages.ChecksumValid] == 0 || checksums[messages.ChecksumInvalid] == 0 ||
-		checksums[messages.ChecksumValid]+checksums[messages.ChecksumInvalid] != len(stored) {
-		m.t.Errorf("%d callbacks were answered with 200, each record twice, and %d are stored: %v", o.Callbacks.Delivered, len(stored), checksums)
-	}
-	if lost := m.count("mandate.enroll.uncertain.*"); lost == 0 {
-		m.t.Error("no link was lost")
-	}
+	errorIf(m.t, o.Callbacks.Delivered > 2*len(stored) || checksums[messages.ChecksumValid] == 0 || checksums[messages.ChecksumInvalid] == 0 ||
+		checksums[messages.ChecksumValid]+checksums[messages.ChecksumInvalid] != len(stored),
+		"%d callbacks were answered with 200, each record twice, and %d are stored: %v", o.Callbacks.Delivered, len(stored), checksums)
+	lost := m.count("mandate.enroll.uncertain.*")
+	errorIf(m.t, lost == 0, "no link was lost")
 	m.t.Logf("%d kills; %d records in %d events, found by %v; applications %v, deductions %v; "+
 		"%d links lost; callbacks %+v, stored %d %v; %d calls for the list",
 		m.kills.Load(), o.Enroll.Accepted, len(first), by, o.Enroll.States, o.Enroll.Deductions, m.count("mandate.enroll.uncertain.*"),

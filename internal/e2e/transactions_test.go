@@ -55,13 +55,9 @@ func TestEachStateOfEachTransactionIsOneEvent(t *testing.T) {
 		want := map[string]int{"application.new": n, "application.approved": n / 3, "application.failed": n / 3, "application.cancelled": n / 3,
 			"deduction.approved": 2*n/3 - 2, "deduction.failed": 2}
 		for subject, count := range want {
-			if got[subject] != count {
-				t.Errorf("%d events on mandate.%s, want %d", got[subject], subject, count)
-			}
+			errorIf(t, got[subject] != count, "%d events on mandate.%s, want %d", got[subject], subject, count)
 		}
-		if len(got) != len(want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
+		errorIf(t, len(got) != len(want), "got %v, want %v", got, want)
 		t.Logf("%d calls in 5 hours", b.calls("transactions"))
 	})
 }
@@ -201,12 +197,9 @@ func TestAListIsReadWholeWhateverItsPagesSay(t *testing.T) {
 			for _, e := range events {
 				seen[decode[messages.TransactionBody](t, e).EventID] = true
 			}
-			if len(events) != n || len(seen) != n {
-				t.Errorf("%d events of %d records, want %d\n%s", len(events), len(seen), n, b.logs)
-			}
-			if said := b.logs.String(); strings.Contains(said, "sweep: failed") {
-				t.Errorf("a sweep failed:\n%s", said)
-			}
+			errorIf(t, len(events) != n || len(seen) != n, "%d events of %d records, want %d\n%s", len(events), len(seen), n, b.logs)
+			said := b.logs.String()
+			errorIf(t, strings.Contains(said, "sweep: failed"), "a sweep failed:\n%s", said)
 		})
 	}
 }

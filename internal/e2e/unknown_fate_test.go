@@ -43,13 +43,11 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 				time.Sleep(c.stopped)
 			}
 			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
-			if n := b.box.Enrolled("order-r1"); n != 1 {
-				t.Errorf("enrolled %d times, want once: %s", n, b.timeline())
-			}
+			n := b.box.Enrolled("order-r1")
+			errorIf(t, n != 1, "enrolled %d times, want once: %s", n, b.timeline())
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-			if evidence, _ := e.Body["evidence"].([]any); e.reason() != "link_lost" || len(evidence) != 1 {
-				t.Errorf("want link_lost and the record: %s", e.Raw)
-			}
+			evidence, _ := e.Body["evidence"].([]any)
+			errorIf(t, e.reason() != "link_lost" || len(evidence) != 1, "want link_lost and the record: %s", e.Raw)
 		})
 	}
 }
@@ -78,12 +76,10 @@ func TestTheListIsReadRightBeforeEachCallAfterOneOfUnknownFate(t *testing.T) {
 			}
 			b.publish("mandate.enroll.requested", enrollment("r1"))
 			b.run(b.mandates(), time.Hour, b.ended("mandate.enroll", "r1"))
-			if e := b.wantEnd("mandate.enroll", "succeeded", "r1"); e.Body["after_unknown"] != true {
-				t.Errorf("after_unknown is missing: %s", e.Raw)
-			}
-			if n := len(b.of("enroll")); n != c.then.Times+2 {
-				t.Errorf("%d calls, want %d: %s", n, c.then.Times+2, b.timeline())
-			}
+			e := b.wantEnd("mandate.enroll", "succeeded", "r1")
+			errorIf(t, e.Body["after_unknown"] != true, "after_unknown is missing: %s", e.Raw)
+			n := len(b.of("enroll"))
+			errorIf(t, n != c.then.Times+2, "%d calls, want %d: %s", n, c.then.Times+2, b.timeline())
 		})
 	}
 }
@@ -117,9 +113,8 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", far))
 			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-			if evidence, _ := e.Body["evidence"].([]any); len(evidence) != c.listed {
-				t.Errorf("want %d records as evidence: %s; %s", c.listed, e.Raw, b.timeline())
-			}
+			evidence, _ := e.Body["evidence"].([]any)
+			errorIf(t, len(evidence) != c.listed, "want %d records as evidence: %s; %s", c.listed, e.Raw, b.timeline())
 			b.wantOne("dead.mandate.enroll.requested")
 			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
 				time.Sleep(c.made) // it is made only now
@@ -128,9 +123,8 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 				}
 			}
 			b.run(b.mandates(), 2*time.Hour, b.published("mandate.enroll.resolved.r1", 1))
-			if r := b.wantOne("mandate.enroll.resolved.r1"); r.Body["outcome"] != "succeeded" {
-				t.Errorf("resolved: %s", r.Raw)
-			}
+			r := b.wantOne("mandate.enroll.resolved.r1")
+			errorIf(t, r.Body["outcome"] != "succeeded", "resolved: %s", r.Raw)
 		})
 	}
 }
@@ -161,13 +155,11 @@ func TestAMessageRefusedAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 			p := b.mails()
 			p.BatchSize = c.batch
 			b.run(p, 10*time.Minute, b.ended("mail.send", "m1"))
-			if o := b.oracle(); o.Mail.Recipients != recipients {
-				t.Fatalf("%d served, want %d", o.Mail.Recipients, recipients)
-			}
+			o := b.oracle()
+			fatalIf(t, o.Mail.Recipients != recipients, "%d served, want %d", o.Mail.Recipients, recipients)
 			e := b.wantEnd("mail.send", "uncertain", "m1")
-			if number(e.Body["accepted"]) != c.accepted || e.Body["after_unknown"] != true {
-				t.Errorf("want %d accepted, after_unknown: %s", c.accepted, e.Raw)
-			}
+			errorIf(t, number(e.Body["accepted"]) != c.accepted || e.Body["after_unknown"] != true,
+				"want %d accepted, after_unknown: %s", c.accepted, e.Raw)
 			if c.uncertain != "" {
 				b.wantOne(c.uncertain)
 			}
@@ -196,12 +188,9 @@ func TestAStopEndsTheWaitForALookUp(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		began := time.Now()
 		stop()
-		if time.Since(began) > 5*time.Second {
-			t.Errorf("ended after %v\n%s", time.Since(began), b.logs)
-		}
-		if e := b.wantOne("mandate.enroll.deferred.r1"); e.Body["after_unknown"] != true {
-			t.Errorf("want after_unknown: %s", e.Raw)
-		}
+		errorIf(t, time.Since(began) > 5*time.Second, "ended after %v\n%s", time.Since(began), b.logs)
+		e := b.wantOne("mandate.enroll.deferred.r1")
+		errorIf(t, e.Body["after_unknown"] != true, "want after_unknown: %s", e.Raw)
 	})
 }
 
@@ -212,12 +201,9 @@ func TestALookUpWaitsAsLongAsItIsAskedTo(t *testing.T) {
 		b.run(b.mandates(), time.Hour, nil)
 		lists := b.of("transactions")
 		for i := 1; i < len(lists); i++ {
-			if wait := lists[i].at.Sub(lists[i-1].at); wait < 10*time.Minute {
-				t.Errorf("asked again after %v: %s", wait, b.timeline())
-			}
+			wait := lists[i].at.Sub(lists[i-1].at)
+			errorIf(t, wait < 10*time.Minute, "asked again after %v: %s", wait, b.timeline())
 		}
-		if len(lists) < 3 {
-			t.Errorf("%d looks in an hour: %s", len(lists), b.timeline())
-		}
+		errorIf(t, len(lists) < 3, "%d looks in an hour: %s", len(lists), b.timeline())
 	})
 }

@@ -27,18 +27,14 @@ func TestEveryFaultOfAConnectionIsReportedAsWhatItIs(t *testing.T) {
 					w.pick = once(c.operation, f.fault)
 					e := w.run(b, c.operation, c.onUnknown)
 					state, reason, done := f.expect(c.operation, c.onUnknown)
-					if string(e.state()) != state || e.reason() != reason {
-						t.Errorf("published %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
-					}
-					if got := w.did(c.operation); got != done {
-						t.Errorf("the sandbox did it %d times, want %d: %s", got, done, e.Raw)
-					}
-					if evidence, _ := e.Body["evidence"].([]any); len(evidence) > 0 != (reason == "link_lost") {
-						t.Errorf("evidence: %s", e.Raw)
-					}
-					if again := c.onUnknown == "retry" && !f.done && strings.HasSuffix(f.reason, "answer"); again != (e.Body["after_unknown"] == true) {
-						t.Errorf("after_unknown: %s", e.Raw)
-					}
+					errorIf(t, string(e.state()) != state || e.reason() != reason,
+						"published %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
+					got := w.did(c.operation)
+					errorIf(t, got != done, "the sandbox did it %d times, want %d: %s", got, done, e.Raw)
+					evidence, _ := e.Body["evidence"].([]any)
+					errorIf(t, len(evidence) > 0 != (reason == "link_lost"), "evidence: %s", e.Raw)
+					again := c.onUnknown == "retry" && !f.done && strings.HasSuffix(f.reason, "answer")
+					errorIf(t, again != (e.Body["after_unknown"] == true), "after_unknown: %s", e.Raw)
 				})
 			})
 		}
@@ -66,9 +62,8 @@ func TestEveryFaultOfTheLookUpIsOvercome(t *testing.T) {
 					}
 					e := w.run(b, "enroll", onUnknown)
 					state, reason, enrolled := lineFault{done: done, reason: "no_answer"}.expect("enroll", onUnknown)
-					if string(e.state()) != state || e.reason() != reason {
-						t.Errorf("published %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
-					}
+					errorIf(t, string(e.state()) != state || e.reason() != reason,
+						"published %s, %s, want %s, %s: %s", e.state(), e.reason(), state, reason, e.Raw)
 					equal(t, "enrollments", w.did("enroll"), enrolled)
 				})
 			})
@@ -142,18 +137,13 @@ func TestWithoutAConnectionARequestWaits(t *testing.T) {
 				if w.did(operation) != 1 || w.calls[operation] != 1 {
 					t.Errorf("done %d times by %d calls", w.did(operation), w.calls[operation])
 				}
-				if o := b.oracle(); o.Calls["transactions"] != 0 {
-					t.Error("a call that was never made was looked up")
-				}
+				o := b.oracle()
+				errorIf(t, o.Calls["transactions"] != 0, "a call that was never made was looked up")
 				deferred := b.events(map[string]string{"enroll": "mandate.enroll.deferred.r1", "send": "mail.send.deferred.r1"}[operation])
 				for _, d := range deferred {
-					if d.reason() != "busy" || number(d.Body["http_status"]) != 0 {
-						t.Errorf("deferred: %s", d.Raw)
-					}
+					errorIf(t, d.reason() != "busy" || number(d.Body["http_status"]) != 0, "deferred: %s", d.Raw)
 				}
-				if len(deferred) < 2 {
-					t.Errorf("deferred %d times in five minutes", len(deferred))
-				}
+				errorIf(t, len(deferred) < 2, "deferred %d times in five minutes", len(deferred))
 				w.wantOnly(t, secureHost+":443")
 				b.wantNoLeaks()
 				wantNoneOf(t, "the line", l.text(), append(wirePayers, wireSecrets...)...)

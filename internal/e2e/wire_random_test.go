@@ -172,9 +172,8 @@ func (f *randomWire) run(enrollments, letters int) {
 			BatchSize: 5, BatchParallel: 2},
 	} {
 		running.Go(func() {
-			if err := p.Run(ctx); err != nil {
-				f.t.Errorf("a program ended: %v", err)
-			}
+			err := p.Run(ctx)
+			errorIf(f.t, err != nil, "a program ended: %v", err)
 		})
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -204,14 +203,11 @@ func (f *randomWire) ends(filter string, want int) map[string]event {
 		if !e.final() {
 			continue
 		}
-		if before, twice := ends[e.id()]; twice {
-			f.t.Errorf("%s ended twice: %s and %s", e.id(), before.Raw, e.Raw)
-		}
+		before, twice := ends[e.id()]
+		errorIf(f.t, twice, "%s ended twice: %s and %s", e.id(), before.Raw, e.Raw)
 		ends[e.id()] = e
 	}
-	if len(ends) != want {
-		f.t.Errorf("%s: %d requests ended, want %d", filter, len(ends), want)
-	}
+	errorIf(f.t, len(ends) != want, "%s: %d requests ended, want %d", filter, len(ends), want)
 	f.t.Logf("%s: %v", filter, tally(ends))
 	return ends
 }
@@ -221,9 +217,8 @@ func (f *randomWire) judgeEnrollments(want int, onUnknown string) {
 	for id, e := range f.ends("mandate.enroll.*.*", want) {
 		order := "order-" + id
 		n, hidden := f.box.Enrolled(order), f.hidden[order]
-		if onUnknown == "report" && e.Body["after_unknown"] == true {
-			f.t.Errorf("%s was called again after a call of unknown fate: %s", order, e.Raw)
-		}
+		errorIf(f.t, onUnknown == "report" && e.Body["after_unknown"] == true,
+			"%s was called again after a call of unknown fate: %s", order, e.Raw)
 		lost := e.reason() == string(messages.ReasonLinkLost)
 		switch {
 		case n > 1 && !(hidden && onUnknown == "retry"):
@@ -240,9 +235,7 @@ func (f *randomWire) judgeMessages(want int) {
 	f.t.Helper()
 	served := map[string]int{}
 	for _, r := range f.oracle().Mail.ByRecipient {
-		if r.Count > 1 {
-			f.t.Errorf("%s got the same mail %d times", r.Recipient, r.Count)
-		}
+		errorIf(f.t, r.Count > 1, "%s got the same mail %d times", r.Recipient, r.Count)
 		served[strings.TrimPrefix(r.Subject, "story ")]++
 	}
 	for id, e := range f.ends("mail.send.*.*", want) {
@@ -252,9 +245,7 @@ func (f *randomWire) judgeMessages(want int) {
 			messages.Accepted: got == all && outcome.Accepted == all, messages.Failed: got == 0 && outcome.Accepted == 0,
 			messages.Partial: got == outcome.Accepted && got < all, messages.Uncertain: got >= outcome.Accepted,
 		}
-		if !agrees[e.state()] {
-			f.t.Errorf("%s is reported %s, and %d recipients got it: %s", id, e.state(), got, e.Raw)
-		}
+		errorIf(f.t, !agrees[e.state()], "%s is reported %s, and %d recipients got it: %s", id, e.state(), got, e.Raw)
 	}
 }
 
@@ -278,8 +269,7 @@ func TestAnAnswerNobodyAskedForIsNotPrinted(t *testing.T) {
 	in.waitOutcomes("mandate.enroll.*.*", requests, time.Minute)
 	p.stop(time.Minute)
 	for id, history := range in.histories("mandate.enroll.*.*") {
-		if e, err := finalEvent(history); err != nil || e.state() != messages.Succeeded && e.reason() != "link_lost" {
-			t.Errorf("%s: %v %s", id, err, e.Raw)
-		}
+		e, err := finalEvent(history)
+		errorIf(t, err != nil || e.state() != messages.Succeeded && e.reason() != "link_lost", "%s: %v %s", id, err, e.Raw)
 	}
 }
