@@ -64,9 +64,8 @@ func TestOnlyProgramsEndsTheProcess(t *testing.T) {
 	}
 }
 
-// In a bubble of testing/synctest a sleep takes no time and is exact; elsewhere it is a
-// guess. Packages with bubbles may sleep in helpers and in function literals, other
-// packages nowhere; no test sleeps in its own body.
+// In a bubble of testing/synctest a sleep takes no time and is exact; elsewhere it is a guess. Packages with bubbles
+// may sleep in helpers and in function literals, other packages nowhere; no test sleeps in its own body.
 func TestTestsSleepInBubblesOnly(t *testing.T) {
 	bubbles := map[string]bool{}
 	for _, s := range parsed(t) {

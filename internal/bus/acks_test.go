@@ -87,7 +87,8 @@ func TestAReplySubjectThatIsOwedAnAnswerIsNotUsedAgain(t *testing.T) {
 		answer string // "": none
 		want   error
 	}{
-		"none in time": {"", bus.ErrNoAck}, "nothing that can be read": {"-", bus.ErrNoAck}, "a fault": {`{"error":{"code":503,"err_code":10077}}`, nil},
+		"none in time": {"", bus.ErrNoAck}, "nothing that can be read": {"-", bus.ErrNoAck},
+		"a fault": {`{"error":{"code":503,"err_code":10077}}`, nil},
 	} {
 		devtest.InBubble(t, func(t *testing.T, _ *devkit.NATS, nc *nats.Conn) {
 			var late *nats.Msg // the first write
@@ -123,8 +124,7 @@ func TestAReplySubjectThatIsOwedAnAnswerIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// Writers go away and are answered late, not at all, twice, and by a fault: nobody gets an
-// answer that is another's.
+// Writers go away and are answered late, not at all, twice, and by a fault: nobody gets an answer that is another's.
 func TestEveryAnswerReachesItsOwnWrite(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	var mu sync.Mutex
@@ -170,8 +170,10 @@ func TestEveryAnswerReachesItsOwnWrite(t *testing.T) {
 }
 
 func TestAnAnswerIsReadAsJSONIs(t *testing.T) {
-	for _, text := range []string{`{"stream":"S","seq":12}`, `{"stream":"S","seq":0}`, `{"stream":"S","seq":012}`, `{"stream":"S","seq":12,"duplicate":true}`,
-		`{"stream":"S","domain":"d","seq":12}`, `{"stream":"T","seq":12}`, `{"stream":"S2","seq":12}`, `{"stream":"S","seq":12} `, `{"stream":"S","seq":}`,
+	for _, text := range []string{`{"stream":"S","seq":12}`, `{"stream":"S","seq":0}`, `{"stream":"S","seq":012}`,
+		`{"stream":"S","seq":12,"duplicate":true}`,
+		`{"stream":"S","domain":"d","seq":12}`, `{"stream":"T","seq":12}`, `{"stream":"S2","seq":12}`,
+		`{"stream":"S","seq":12} `, `{"stream":"S","seq":}`,
 		`{"stream":"S","seq":99999999999999999999}`, `{"stream":"S"`, `{"stream":"`, ""} {
 		var want bus.Ack
 		bad := json.Unmarshal([]byte(text), &want) != nil || want.Stream == "" || want.Sequence == 0

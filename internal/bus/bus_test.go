@@ -88,9 +88,8 @@ func TestLastSeesAllStatesOfOneID(t *testing.T) {
 	}
 }
 
-// Two workers write the same step, with the same Nats-Msg-Id, while the server goes
-// away and comes back: whoever's write it was knows it again, the other does not
-// take it for its own.
+// Two workers write the same step, with the same Nats-Msg-Id, while the server goes away and comes back: whoever's
+// write it was knows it again, the other does not take it for its own.
 func TestLostAcknowledgementIsFoundOut(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
 	logs := []bus.EventStore{newLog(t, nc), newLog(t, nc)}
@@ -147,7 +146,8 @@ func TestDeadLetterKeepsTheBytesAndNoExpectations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := p.StoreDeadLetter(t.Context(), m, bus.DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: "a\r\nb"}); err != nil {
+		why := bus.DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: "a\r\nb"}
+		if err := p.StoreDeadLetter(t.Context(), m, why); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,8 +165,9 @@ func TestDeadLetterKeepsTheBytesAndNoExpectations(t *testing.T) {
 	if string(d.Data) != string([]byte{0, 1, 0xff}) {
 		t.Errorf("bytes: %q", d.Data)
 	}
-	for name, want := range map[string]string{"Errand-Msg-Id": "mine", "Errand-Reason": "invalid_request", "Errand-Message": "a  b", "Errand-Request-Id": "r1",
-		"Errand-Stream": "MAIL_REQUESTS", "Errand-Sequence": "1", "Errand-Deliveries": "1", "X-Own": "a", "nats-expected-stream": "", "Nats-Expected-Stream": ""} {
+	for name, want := range map[string]string{"Errand-Msg-Id": "mine", "Errand-Reason": "invalid_request",
+		"Errand-Message": "a  b", "Errand-Request-Id": "r1", "Errand-Stream": "MAIL_REQUESTS", "Errand-Sequence": "1", "Errand-Deliveries": "1",
+		"X-Own": "a", "nats-expected-stream": "", "Nats-Expected-Stream": ""} {
 		if got := d.Header.Get(name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
@@ -194,7 +195,8 @@ func TestEachEndingLeavesOneDeadLetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, final := range []uint64{3, 3, 9, 9, 3} {
-		if err := p.StoreDeadLetter(t.Context(), m, bus.DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonRefused, Final: final}); err != nil {
+		why := bus.DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonRefused, Final: final}
+		if err := p.StoreDeadLetter(t.Context(), m, why); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 )
 
 func callbackOf(n int) *messages.CallbackBody {
-	return &messages.CallbackBody{Method: "POST", Digest: fmt.Sprintf("%x", sha256.Sum256([]byte{byte(n), byte(n >> 8)})), Checksum: messages.ChecksumAbsent}
+	digest := sha256.Sum256([]byte{byte(n), byte(n >> 8)})
+	return &messages.CallbackBody{Method: "POST", Digest: fmt.Sprintf("%x", digest), Checksum: messages.ChecksumAbsent}
 }
 
 // callbacks counts those that a stream has of a request.

@@ -37,8 +37,10 @@ func TestServersAreNamedWithoutWhatOpensThem(t *testing.T) {
 func TestOnlyAddressesOfServersAreTaken(t *testing.T) {
 	for address, ok := range map[string]bool{
 		"": false, ",": false, " ": false, "nats://": false, ":4222": false, ":::": false, "nats://127.0.0.1:99999": false, "127.0.0.1:0": false,
-		"127.0.0.1:port": false, "not an address": false, "ftp://127.0.0.1:4222": false, "http://127.0.0.1": false, "nats://a,nats://b c": false, "nats://%zz": false,
-		"127.0.0.1": true, "nats": true, "nats:4222": true, "nats://nats.nats.svc:4222": true, "tls://a, tls://b:4443 ,c": true, "nats://[::1]:4222": true,
+		"127.0.0.1:port": false, "not an address": false, "ftp://127.0.0.1:4222": false,
+		"http://127.0.0.1": false, "nats://a,nats://b c": false, "nats://%zz": false,
+		"127.0.0.1": true, "nats": true, "nats:4222": true,
+		"nats://nats.nats.svc:4222": true, "tls://a, tls://b:4443 ,c": true, "nats://[::1]:4222": true,
 		"ws://127.0.0.1:8080": true, "wss://nats.example.test/path": true, "nats://me:hush@127.0.0.1/": true, "nats://a,": true,
 	} {
 		if err := (Connection{URL: address}).Validate(); (err == nil) != ok {
@@ -92,7 +94,8 @@ func TestTheInboxGoesByUserOrProgram(t *testing.T) {
 func TestAFileThatCannotBeUsedIsRefusedByItsSetting(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	for want, c := range map[string]Connection{
-		"NATS_CREDS: ": {Creds: missing}, "NATS_NKEY: ": {Nkey: missing}, "NATS_CA: ": {CA: missing}, "NATS_CERT: ": {Cert: missing, Key: missing},
+		"NATS_CREDS: ": {Creds: missing}, "NATS_NKEY: ": {Nkey: missing}, "NATS_CA: ": {CA: missing},
+		"NATS_CERT: ": {Cert: missing, Key: missing},
 	} {
 		c.URL = "nats://127.0.0.1:1"
 		nc, err := Connect(c, "test", zerolog.Nop())

@@ -6,7 +6,7 @@
 //	EventStore.Append ─► Publisher.Publish ─┐         a history, each event fenced          events, publish
 //	Publisher.Begin ─► Writes.Send ─────────┴► acks   was it stored? is silence final?      acks, answer
 //	StoreDeadLetter, Callback, LeaseStore             other writers, all by a Publisher     deadletter, callback, lease
-//	Last, Scan, EachBody, Objects                     reads that leave no consumer behind   read, scan, object
+//	Last, Scan, Objects                               reads that leave no consumer behind   read, scan, object
 //	AnswerStatus ◄─ AskStatus                         programs that are asked how they are  status
 //
 // Only acks and answer may decide that a message was stored or not. Every fence names the filter that all writers of its

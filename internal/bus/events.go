@@ -181,7 +181,9 @@ func (s EventStore) Last(ctx context.Context, op messages.Operation, filter stri
 
 // Open returns the first event of an operation in a state at or behind a sequence of the events stream or, where that is
 // 0, a time; a zero one when there is none. It asks for one event at a time: no consumer can be lost or left behind.
-func (s EventStore) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error) {
+func (s EventStore) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
+	history.Pending, error,
+) {
 	what := map[string]any{"next_by_subj": op.Subject(state, "*"), "seq": from}
 	if from == 0 {
 		delete(what, "seq")

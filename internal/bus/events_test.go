@@ -51,7 +51,8 @@ func TestOutcomeIsStoredOverAPurgedHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if _, err := log.Append(t.Context(), record("r1", "w", seq)); err == nil || errors.Is(err, history.ErrFenced) || time.Since(began) > 2*time.Minute {
+		_, err = log.Append(t.Context(), record("r1", "w", seq))
+		if err == nil || errors.Is(err, history.ErrFenced) || time.Since(began) > 2*time.Minute {
 			t.Errorf("started: got %v after %v, want an error that says neither", err, time.Since(began))
 		}
 		if _, err := log.Append(t.Context(), outcome("r1", seq, "{}")); err != nil {
@@ -103,7 +104,8 @@ func TestAHistoryMadeAgainEndsTheWaiting(t *testing.T) {
 func TestAnEventThatIsTooLargeIsSaidToBe(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	log := newLog(t, nc)
-	if _, err := log.Append(t.Context(), outcome("r1", 0, `"`+strings.Repeat("x", int(nc.MaxPayload()))+`"`)); !errors.Is(err, history.ErrTooLarge) {
+	large := outcome("r1", 0, `"`+strings.Repeat("x", int(nc.MaxPayload()))+`"`)
+	if _, err := log.Append(t.Context(), large); !errors.Is(err, history.ErrTooLarge) {
 		t.Errorf("over max_payload: got %v, want ErrTooLarge", err)
 	}
 	resize(t, nc, bus.MandateEvents, 8<<10)
@@ -136,7 +138,8 @@ func TestADeadLetterAlwaysFits(t *testing.T) {
 	}
 	const headers = 50 << 10
 	size := int(requests.CachedInfo().Config.MaxMsgSize) - headers
-	m := &nats.Msg{Subject: "mail.send.requested", Data: make([]byte, size-200), Header: nats.Header{nats.MsgIdHdr: {"mine"}, "X-Long": {strings.Repeat("h", headers)}}}
+	m := &nats.Msg{Subject: "mail.send.requested", Data: make([]byte, size-200),
+		Header: nats.Header{nats.MsgIdHdr: {"mine"}, "X-Long": {strings.Repeat("h", headers)}}}
 	last := func(n uint64) *jetstream.RawStreamMsg {
 		t.Helper()
 		if _, err := js.PublishMsg(t.Context(), m); err != nil {
@@ -150,7 +153,8 @@ func TestADeadLetterAlwaysFits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		why := bus.DeadLetter{RequestID: strings.Repeat("i", 64), Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: strings.Repeat("é", 1000)}
+		why := bus.DeadLetter{RequestID: strings.Repeat("i", 64), Operation: messages.Send,
+			Reason: messages.ReasonInvalidRequest, Message: strings.Repeat("é", 1000)}
 		why.RequestID = fmt.Sprint(n, why.RequestID[2:])
 		if err := p.StoreDeadLetter(t.Context(), taken, why); err != nil {
 			t.Fatal(err)
@@ -160,7 +164,8 @@ func TestADeadLetterAlwaysFits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(d.Data) != string(m.Data) || d.Header.Get("Errand-Msg-Id") != m.Header.Get(nats.MsgIdHdr) || d.Header.Get("Errand-Reason") != "invalid_request" {
+		if string(d.Data) != string(m.Data) || d.Header.Get("Errand-Msg-Id") != m.Header.Get(nats.MsgIdHdr) ||
+			d.Header.Get("Errand-Reason") != "invalid_request" {
 			t.Errorf("dead letter %d: %d bytes, want %d; %.200v", n, len(d.Data), len(m.Data), d.Header)
 		}
 		return d

@@ -219,7 +219,8 @@ func TestAConflictIsGivenTimeToBeExplained(t *testing.T) {
 			r := nats.NewMsg(m.Reply)
 			r.Header = nats.Header{"Nats-Subject": {"mandate.enroll.started.r1"}, "Nats-Sequence": {"5"}}
 			if time.Since(began) > 2*time.Minute+10*time.Second { // the replica has caught up
-				r.Header = nats.Header{"Nats-Subject": {"mandate.enroll.succeeded.r1"}, "Nats-Sequence": {"7"}, "Errand-Writer": {writer}, "ce-id": {"mandate.enroll.succeeded.r1.5"}}
+				r.Header = nats.Header{"Nats-Subject": {"mandate.enroll.succeeded.r1"}, "Nats-Sequence": {"7"},
+					"Errand-Writer": {writer}, "ce-id": {"mandate.enroll.succeeded.r1.5"}}
 			}
 			r.Header.Set("Nats-Time-Stamp", began.Format(time.RFC3339Nano))
 			_ = m.RespondMsg(r)

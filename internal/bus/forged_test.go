@@ -29,7 +29,8 @@ func TestHeadersOfAMessageAreNotTakenForTheServers(t *testing.T) {
 			if err := end.ToEnd(t.Context(), nc); err != nil || end.From < 2 {
 				t.Errorf("%v, body %q: the end is %d, %v", h, body, end.From, err)
 			}
-			if last, there, err := bus.Last(t.Context(), nc, bus.MailRequests, "mail.send.requested"); err != nil || !there || last.Subject != m.Subject || last.Sequence != end.From-1 {
+			last, there, err := bus.Last(t.Context(), nc, bus.MailRequests, "mail.send.requested")
+			if err != nil || !there || last.Subject != m.Subject || last.Sequence != end.From-1 {
 				t.Errorf("%v, body %q: the last is %+v, %v, %v", h, body, last, there, err)
 			}
 		}

@@ -16,9 +16,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// FuzzDeadLetter dead-letters a message with any headers: the dead letter can always be
-// written, is small enough to be stored, keeps the bytes, takes over nothing that the
-// server would obey, and says nothing twice.
+// FuzzDeadLetter dead-letters a message with any headers: the dead letter can always be written, is small enough to be
+// stored, keeps the bytes, takes over nothing that the server would obey, and says nothing twice.
 func FuzzDeadLetter(f *testing.F) {
 	f.Add("X-Own", "kept", "nats-expected-stream", "X", []byte("body"))
 	f.Add("X Spaced", "v", "\u00fc", "\r\nNats-Rollup: all", []byte{0, 0xff})
@@ -30,7 +29,8 @@ func FuzzDeadLetter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, value, other, more string, data []byte) {
 		header := nats.Header{name: {value, more}, other: {more}, "Nats-Msg-Id": {value}}
 		why := DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: more, Final: 7}
-		d := letter(&nats.Msg{Subject: "mail.send.requested", Header: header, Data: data}, &nats.MsgMetadata{Stream: MailRequests, Timestamp: time.Now()}, why)
+		m := &nats.Msg{Subject: "mail.send.requested", Header: header, Data: data}
+		d := letter(m, &nats.MsgMetadata{Stream: MailRequests, Timestamp: time.Now()}, why)
 		if !bytes.Equal(d.Data, data) || d.Subject != "dead.mail.send.requested" {
 			t.Fatalf("got %q on %s", d.Data, d.Subject)
 		}
@@ -44,7 +44,8 @@ func FuzzDeadLetter(f *testing.F) {
 			if (strings.HasPrefix(low, "nats-") || strings.HasPrefix(low, "errand-")) != ours || !ours && !slices.Equal(values, header[got]) {
 				t.Fatalf("header %q: %q", got, values)
 			}
-			if ours && (len(values) != 1 || !utf8.ValidString(values[0]) || utf8.RuneCountInString(values[0]) > 500 || strings.ContainsAny(values[0], "\r\n\x00")) {
+			if ours && (len(values) != 1 || !utf8.ValidString(values[0]) || utf8.RuneCountInString(values[0]) > 500 ||
+				strings.ContainsAny(values[0], "\r\n\x00")) {
 				t.Fatalf("header %q: %q", got, values)
 			}
 			if strings.ContainsAny(got, " \t\r\n:") || got == "" {
@@ -60,7 +61,8 @@ func FuzzDeadLetter(f *testing.F) {
 // FuzzAcknowledgement reads any answer to one write and to one of several: only one that names a stream and a sequence,
 // and no error, counts as stored, a refusal ends the wait, and a foreign or late one changes nothing.
 func FuzzAcknowledgement(f *testing.F) {
-	for _, data := range []string{"", "null", "{}", `{"stream":"S","seq":7}`, `{"stream":"S","seq":-1}`, `{"stream":"","seq":1}`, `{"stream":"S","duplicate":true}`, `{"error":{"code":503}}`, `{"stream":"S","error":{"err_code":10071}}`, `{"stream":7}`, "\xff",
+	for _, data := range []string{"", "null", "{}", `{"stream":"S","seq":7}`, `{"stream":"S","seq":-1}`, `{"stream":"","seq":1}`,
+		`{"stream":"S","duplicate":true}`, `{"error":{"code":503}}`, `{"stream":"S","error":{"err_code":10071}}`, `{"stream":7}`, "\xff",
 		`{"stream":"S","seq":}`, `{"stream":"S","seq":07}`, `{"stream":"S","seq":99999999999999999999}`} {
 		for _, token := range []string{"1", "2.0", "2.1"} {
 			f.Add([]byte(data), token)
@@ -110,7 +112,8 @@ func FuzzMessageOfAnEvent(f *testing.F) {
 	f.Add("a\r\nNats-Rollup: all\u2028\u202e\xff\x00", "00-\r\nX: y", "\xff", -1)
 	f.Add(strings.Repeat("\u00e9\"\\<", 900), strings.Repeat("t", 9000), "", 600)
 	f.Fuzz(func(t *testing.T, text, parent, state string, attempt int) {
-		body := &messages.FailedBody{Common: messages.Common{RequestID: "r1", At: messages.Time{Time: time.Now()}, Attempt: attempt}, Reason: messages.ReasonRefused,
+		body := &messages.FailedBody{Common: messages.Common{RequestID: "r1", At: messages.Time{Time: time.Now()}, Attempt: attempt},
+			Reason:  messages.ReasonRefused,
 			Message: text, Fields: map[string][]string{text: {text, parent}}, OrderNumber: parent, Fingerprint: "f"}
 		e := messages.Event{Operation: messages.Enroll, State: messages.Failed, ID: "r1", Body: body}
 		data, err := e.Encode()

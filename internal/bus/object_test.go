@@ -111,7 +111,8 @@ func loseSecondChunk(t *testing.T, store jetstream.ObjectStore, stream jetstream
 // A replica that lags behind, and answers direct gets, does not have the object yet, nor
 // all of its chunks. What is not there only the stream's leader can say.
 func TestAListThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true}) // it has no JetStream: that is played here
+	// It has no JetStream: that is played here.
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,8 @@ func TestAListThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	content := []byte("a@example.test\nb@example.test\n")
-	meta, err := json.Marshal(jetstream.ObjectInfo{ObjectMeta: jetstream.ObjectMeta{Name: "list"}, Bucket: "lists", NUID: "n1", Size: uint64(len(content)), Chunks: 1, Digest: digest(content)})
+	meta, err := json.Marshal(jetstream.ObjectInfo{ObjectMeta: jetstream.ObjectMeta{Name: "list"}, Bucket: "lists", NUID: "n1",
+		Size: uint64(len(content)), Chunks: 1, Digest: digest(content)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +138,8 @@ func TestAListThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
 		}
 	}
 	play("$JS.API.STREAM.INFO.OBJ_lists", func(*nats.Msg) *nats.Msg {
-		return &nats.Msg{Data: []byte(`{"config":{"name":"OBJ_lists","subjects":["$O.lists.C.>","$O.lists.M.>"],"allow_direct":true},"state":{}}`)}
+		return &nats.Msg{Data: []byte(
+			`{"config":{"name":"OBJ_lists","subjects":["$O.lists.C.>","$O.lists.M.>"],"allow_direct":true},"state":{}}`)}
 	})
 	play("$JS.API.DIRECT.GET.OBJ_lists.>", func(*nats.Msg) *nats.Msg {
 		return &nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"Message Not Found"}}}
@@ -162,7 +165,8 @@ func TestAListThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
 	if got, err := io.ReadAll(object); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("read %q, %v", got, err)
 	}
-	if _, err := (bus.Objects{Conn: nc}).Open(t.Context(), messages.ObjectRef{Bucket: "lists", Name: "other", Digest: digest(content)}); !errors.Is(err, fs.ErrNotExist) {
+	other := messages.ObjectRef{Bucket: "lists", Name: "other", Digest: digest(content)}
+	if _, err := (bus.Objects{Conn: nc}).Open(t.Context(), other); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("another name: %v, want fs.ErrNotExist", err)
 	}
 }

@@ -106,7 +106,8 @@ func TestLimitsThatAreLeftOutStayWhatTheyAre(t *testing.T) {
 	if diff := gocmp.Diff(want, planned(t, js, bus.Limits{AckWait: time.Minute})); diff != "" {
 		t.Errorf("one chosen (-want +got):\n%s", diff)
 	}
-	if plan := planned(t, js, bus.Limits{MaxBytes: bus.Unlimited}); len(plan) != 7 || !strings.Contains(plan[0], "MaxBytes: 1073741824 -> -1") {
+	plan := planned(t, js, bus.Limits{MaxBytes: bus.Unlimited})
+	if len(plan) != 7 || !strings.Contains(plan[0], "MaxBytes: 1073741824 -> -1") {
 		t.Errorf("no limit chosen: %q", plan)
 	}
 }
@@ -127,7 +128,8 @@ func TestEverythingHasADescription(t *testing.T) {
 	js := opened(t, nc)
 	alter(t, js, bus.MailDeliveries, func(c *jetstream.StreamConfig) { c.Description = "" })
 	alter(t, js, bus.MailEvents, func(c *jetstream.StreamConfig) { c.Description = "by hand" })
-	if plan := planned(t, js, bus.Limits{}); len(plan) != 1 || !strings.Contains(plan[0], "MAIL_DELIVERIES\n    Description: \"\" -> \"errand: ") {
+	plan := planned(t, js, bus.Limits{})
+	if len(plan) != 1 || !strings.Contains(plan[0], "MAIL_DELIVERIES\n    Description: \"\" -> \"errand: ") {
 		t.Errorf("one is missing and one is somebody's own: %q", plan)
 	}
 	apply(t, js, bus.Limits{}, false)
@@ -187,9 +189,11 @@ func TestNoStreamHasSchedulesTTLsOrRollupAndEachCanBePurged(t *testing.T) {
 		_, s := streamOf(t, nc, stream.Name)
 		c := s.CachedInfo().Config
 		if c.AllowMsgSchedules || c.AllowMsgTTL || c.AllowRollup || c.AllowMsgCounter {
-			t.Errorf("%s: schedules %v, TTLs %v, rollup %v, counters %v; want none", c.Name, c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup, c.AllowMsgCounter)
+			t.Errorf("%s: schedules %v, TTLs %v, rollup %v, counters %v; want none", c.Name,
+				c.AllowMsgSchedules, c.AllowMsgTTL, c.AllowRollup, c.AllowMsgCounter)
 		}
-		if want := c.Name == bus.MandateEvents || c.Name == bus.MailEvents || c.Name == bus.Audit; c.DenyDelete != want || c.DenyPurge != (c.Name == bus.Audit) {
+		want := c.Name == bus.MandateEvents || c.Name == bus.MailEvents || c.Name == bus.Audit
+		if c.DenyDelete != want || c.DenyPurge != (c.Name == bus.Audit) {
 			t.Errorf("%s: denies deleting %v, want %v; denies purging %v", c.Name, c.DenyDelete, want, c.DenyPurge)
 		}
 		if err := s.Purge(t.Context(), jetstream.WithPurgeSubject("*.*.*.somebody")); (err != nil) != c.DenyPurge {
@@ -250,8 +254,7 @@ func TestALimitBelowWhatIsThereMustBeForced(t *testing.T) {
 	apply(t, js, bus.Limits{MaxBytesOf: bus.MaxBytes{bus.MandateEvents: 4 << 20}}, false)
 }
 
-// The servers reserve what streams may have: one that does not fit is refused, with a word
-// about what to change.
+// The servers reserve what streams may have: one that does not fit is refused, with a word about what to change.
 func TestLimitsThatDoNotFitAreRefusedByTheServer(t *testing.T) {
 	n, err := devkit.Configured(t.TempDir(), "jetstream { max_file_store: 9MB }\n")
 	if err != nil {
@@ -282,7 +285,8 @@ func TestStreamsKeepWhatTheyHaveAndCanBePurged(t *testing.T) {
 		acts := c.Name == bus.Audit
 		events := c.Name == bus.MandateEvents || c.Name == bus.MailEvents || acts
 		drops := c.Discard != jetstream.DiscardNew || c.MaxMsgs != -1 || c.MaxMsgsPerSubject != -1
-		if drops != (c.Name == bus.RateLeases) || c.DenyPurge != acts || c.AllowRollup || c.AllowMsgSchedules || c.AllowMsgTTL || c.DenyDelete != events {
+		if drops != (c.Name == bus.RateLeases) || c.DenyPurge != acts || c.AllowRollup || c.AllowMsgSchedules ||
+			c.AllowMsgTTL || c.DenyDelete != events {
 			t.Errorf("%s has %+v", c.Name, c)
 		}
 	}
@@ -293,7 +297,8 @@ func TestAFullStreamDropsNothing(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	js := opened(t, nc)
 	apply(t, js, bus.Limits{MaxBytes: 64 << 10}, false)
-	for _, subject := range []string{"mandate.enroll.requested", "mandate.enroll.failed.r1", "mail.send.requested", "mail.send.failed.r1", "mail.log.sent.r1.1", "dead.mail.send.requested"} {
+	for _, subject := range []string{"mandate.enroll.requested", "mandate.enroll.failed.r1", "mail.send.requested",
+		"mail.send.failed.r1", "mail.log.sent.r1.1", "dead.mail.send.requested"} {
 		n, err := 0, error(nil)
 		for ; err == nil && n < 100; n++ {
 			_, err = js.Publish(t.Context(), subject, make([]byte, 4<<10))
@@ -305,7 +310,8 @@ func TestAFullStreamDropsNothing(t *testing.T) {
 		}
 		if first, err := js.StreamNameBySubject(t.Context(), subject); err != nil {
 			t.Error(err)
-		} else if s, err := js.Stream(t.Context(), first); err != nil || s.CachedInfo().State.FirstSeq != 1 || s.CachedInfo().State.Msgs != uint64(n-1) {
+		} else if s, err := js.Stream(t.Context(), first); err != nil || s.CachedInfo().State.FirstSeq != 1 ||
+			s.CachedInfo().State.Msgs != uint64(n-1) {
 			t.Errorf("%s has %+v, %v; want the first %d messages", first, s.CachedInfo().State, err, n-1)
 		}
 	}

@@ -39,9 +39,8 @@ func queueOf(t *testing.T, js jetstream.JetStream, n, size int) jetstream.Consum
 	}
 }
 
-// pulled has a pull give all of n messages, up to most at a time, and says how many each
-// request gave. Each must come once, at its first delivery, and none may be on its way when
-// a request is over.
+// pulled has a pull give all of n messages, up to most at a time, and says how many each request gave. Each must come
+// once, at its first delivery, and none may be on its way when a request is over.
 func pulled(t *testing.T, pull *bus.Pull, queue jetstream.Consumer, n, most int) (counts []int) {
 	t.Helper()
 	seen := map[string]bool{}

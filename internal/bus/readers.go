@@ -99,7 +99,9 @@ func planFeed(js jetstream.JetStream, stream string, have, want jetstream.Consum
 }
 
 // PlanCopies compares the copies in a reader's account with those there should be.
-func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, reader string, streams []string, l Limits) (plan []Change, err error) {
+func PlanCopies(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, reader string, streams []string, l Limits) (
+	plan []Change, err error,
+) {
 	made := l.or(Defaults)
 	if l.MaxBytes == 0 {
 		if made.MaxBytes, err = share(ctx, js, len(Readable)*made.Replicas); err != nil {

@@ -21,23 +21,26 @@ type Scan struct {
 	Page           int       // messages asked for at once; 0 means eachPage, where Each asks
 }
 
-// question is what the server is asked from the scan's place on.
-func (s *Scan) question(page, bytes int) map[string]any {
-	what := map[string]any{"next_by_subj": s.Filter, "batch": page, "max_bytes": bytes}
-	if s.Since.IsZero() {
-		what["seq"] = max(s.From, 1)
-	} else {
-		what["start_time"] = s.Since
-	}
-	return what
-}
-
 // Next returns the messages that come next, none when there are none yet. A replica that lags may answer: what it lacks
 // comes later. ErrNoStream: nothing answers there.
 func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
-	_, err = s.ask(ctx, nc, s.question(s.Page, 4<<20), func(m *nats.Msg) (more bool, err error) {
+	what := map[string]any{"next_by_subj": s.Filter, "batch": s.Page, "max_bytes": 4 << 20, "seq": max(s.From, 1)}
+	if !s.Since.IsZero() {
+		delete(what, "seq")
+		what["start_time"] = s.Since
+	}
+	err = askMany(ctx, nc, "$JS.API.DIRECT.GET."+s.Stream, what, s.Page+1, func(m *nats.Msg) (more bool, err error) {
+		switch status := statusOf(m); status {
+		case "":
+		case "204", "404": // the end of the page; there is none
+			return false, nil
+		case "503":
+			return false, noStream(s.Stream, nats.ErrNoResponders)
+		default:
+			return false, fmt.Errorf("nats: direct get from %s: status %s %s", s.Stream, status, m.Header.Get("Description"))
+		}
 		next, err := scanned(m)
 		if err != nil {
 			return false, err
@@ -57,24 +60,6 @@ func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err err
 		s.From, s.Since = page[len(page)-1].Sequence+1, time.Time{}
 	}
 	return page, nil
-}
-
-// ask asks any replica for a page; end is the answer behind its messages, nil when each stopped before it.
-func (s *Scan) ask(ctx context.Context, nc *nats.Conn, what map[string]any, each eachAnswer) (end *nats.Msg, err error) {
-	err = askMany(ctx, nc, "$JS.API.DIRECT.GET."+s.Stream, what, what["batch"].(int)+1, func(m *nats.Msg) (more bool, err error) {
-		switch status := statusOf(m); status {
-		case "":
-			return each(m)
-		case "204", "404": // the end of the page; there is none
-			end = m
-			return false, nil
-		case "503":
-			return false, noStream(s.Stream, nats.ErrNoResponders)
-		default:
-			return false, fmt.Errorf("nats: direct get from %s: status %s %s", s.Stream, status, m.Header.Get("Description"))
-		}
-	})
-	return end, err
 }
 
 // scanned reads a message of a page; the headers that the server added are taken off.
@@ -101,8 +86,7 @@ func scanned(m *nats.Msg) (Message, error) {
 // eachPage is how many messages Each asks for at once.
 const eachPage = 4096
 
-// Each calls visit with what the stream has from the scan's place on, until it returns false.
-// Errors: see Next.
+// Each calls visit with what the stream has from the scan's place on, until it returns false. Errors: see Next.
 func (s Scan) Each(ctx context.Context, nc *nats.Conn, visit func(Message) bool) error {
 	if s.Page == 0 {
 		s.Page = eachPage
@@ -123,40 +107,6 @@ func (s Scan) Each(ctx context.Context, nc *nats.Conn, visit func(Message) bool)
 	}
 }
 
-const (
-	bodiesPage  = 20_000
-	bodiesBytes = 8 << 20
-)
-
-// EachBody calls visit with the body of every message that a stream has under a filter since a time, oldest first, until
-// it returns false. Without headers and subjects that takes half the work: it is for what no subject says.
-// ErrNoStream: nothing answers there.
-func EachBody(ctx context.Context, nc *nats.Conn, stream, filter string, since time.Time, visit func(body []byte) bool) error {
-	s := Scan{Stream: stream, Filter: filter, Since: since}
-	for {
-		end, err := s.bodies(ctx, nc, visit)
-		if err != nil || end == nil || end.Header.Get("Status") == "404" {
-			return err
-		}
-		last, err := strconv.ParseUint(end.Header.Get("Nats-Last-Sequence"), 10, 64)
-		if err != nil {
-			return fmt.Errorf("nats: direct get: %w", err)
-		}
-		if end.Header.Get("Nats-Num-Pending") == "0" {
-			return nil
-		}
-		s.From, s.Since = last+1, time.Time{}
-	}
-}
-
-func (s *Scan) bodies(ctx context.Context, nc *nats.Conn, visit func(body []byte) bool) (end *nats.Msg, err error) {
-	ctx, cancel := context.WithTimeout(ctx, retry.ReplayAnswer)
-	defer cancel()
-	what := s.question(bodiesPage, bodiesBytes)
-	what["no_hdr"] = true
-	return s.ask(ctx, nc, what, func(m *nats.Msg) (more bool, err error) { return visit(m.Data), nil })
-}
-
 // Newest puts the scan before the last n messages under its filter since its time, and lets it ask for them alone; 0 means
 // all. It reports whether there may be one.
 func (s *Scan) Newest(ctx context.Context, nc *nats.Conn, n int) (some bool, err error) {
@@ -173,7 +123,7 @@ func (s *Scan) Newest(ctx context.Context, nc *nats.Conn, n int) (some bool, err
 	return true, err
 }
 
-// Any reports whether there is anything for Next, which costs less where there seldom is. It ignores Since. ErrNoStream: nothing answers there.
+// Any reports whether there is anything for Next, which costs less where there seldom is. It ignores Since. Errors: see Next.
 func (s *Scan) Any(ctx context.Context, nc *nats.Conn) (bool, error) {
 	next, err := direct(ctx, nc, s.Stream, map[string]any{"next_by_subj": s.Filter, "seq": max(s.From, 1)})
 	return next != nil, noStream(s.Stream, err)

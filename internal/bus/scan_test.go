@@ -20,7 +20,7 @@ func TestAMessageThatAReplicaLacksIsAskedOfTheLeader(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	stored, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "mandate.enroll.started.r1", Data: []byte("{}")}, jetstream.WithExpectStream(bus.MandateEvents))
+	stored, err := js.Publish(t.Context(), "mandate.enroll.started.r1", []byte("{}"), jetstream.WithExpectStream(bus.MandateEvents))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// checksum says whether the field checksum of a callback is right: it covers the other fields in
-// the order of their names. The rule is not shown by the upstream; assumed, see
-// docs/why/adr/0004-sandbox-assumptions.md.
+// checksum says whether the field checksum of a callback is right: it covers the other fields in the order of their
+// names. The rule is not shown by the upstream; assumed, see docs/why/adr/0004-sandbox-assumptions.md.
 func checksum(secret clients.Secret, contentType, query string, body []byte) messages.CallbackChecksum {
 	fields, ok := fieldsOf(contentType, query, body)
 	given, there := fields["checksum"]

@@ -17,9 +17,8 @@ import (
 const (
 	// maxConnections is how many connections are open at once; others wait to be accepted.
 	maxConnections = 512
-	// maxHeader is how large the line and the headers of a request may be, give or take 4 KiB. Many
-	// short headers take twenty times as much memory, and anybody may send those on each of the
-	// connections: 512 then take some 140 MiB.
+	// maxHeader is how large the line and the headers of a request may be, give or take 4 KiB. Many short headers take
+	// twenty times as much memory, and anybody may send those on each of the connections: 512 then take some 140 MiB.
 	maxHeader = 8 << 10
 )
 

@@ -69,8 +69,7 @@ func equal(t *testing.T, what string, got seen, want ...string) {
 	}
 }
 
-// Each is looked at once at each age, by a program that was there all the time, and by two that
-// followed each other.
+// Each is looked at once at each age, by a program that was there all the time, and by two that followed each other.
 func TestEachIsLookedAtAtEachAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e events

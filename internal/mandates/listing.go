@@ -79,8 +79,7 @@ func (l Listing) Since(began time.Time, zone *time.Location) Listing {
 const (
 	// MaxPages bounds a look at a list that is not narrowed to the order number.
 	MaxPages = 40
-	// maxEvidence is how many bytes of records are kept, if there is more than one: an uncertain
-	// event carries no more.
+	// maxEvidence is how many bytes of records are kept, if there is more than one: an uncertain event carries no more.
 	maxEvidence = 256 << 10
 )
 

@@ -10,8 +10,7 @@ import (
 	"errand/internal/sandbox/devkit/devtest"
 )
 
-// Nobody would send anything to a receiver that is not ready, so that it would never learn that
-// there is room again.
+// Nobody would send anything to a receiver that is not ready, so that it would never learn that there is room again.
 func TestAReceiverThatCouldNotStoreStaysReadyToTryAgain(t *testing.T) {
 	_, nc := devtest.Provisioned(t)
 	r := &runtime{metrics: newMetrics(), nc: nc}

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A setting that no poller can work with is refused by name, also zero where zero does not
-// mean what one would expect.
+// A setting that no poller can work with is refused by name, also zero where zero does not mean what one would expect.
 func TestSettingsOfThePollerThatCannotWorkAreRefusedByName(t *testing.T) {
 	for _, c := range []struct {
 		variable, value string

@@ -55,10 +55,9 @@ type Program interface {
 	Run(ctx context.Context) error
 }
 
-// Main parses the command line and the environment into cli, runs it until it ends or
-// SIGTERM or SIGINT arrives, and exits with 0 if all is well, 1 if running failed, 2 for
-// bad configuration, or the status of an *Exit. cli is a Program, or a struct of commands that
-// are Programs.
+// Main parses the command line and the environment into cli, runs it until it ends or SIGTERM or SIGINT arrives, and
+// exits with 0 if all is well, 1 if running failed, 2 for bad configuration, or the status of an *Exit. cli is a
+// Program, or a struct of commands that are Programs.
 func Main(name, description string, cli any) {
 	// net/http logs unsolicited responses of an upstream there, and they may name a payer.
 	log.SetOutput(io.Discard)
@@ -149,8 +148,7 @@ func harmless(text string) string {
 	}, text)
 }
 
-// withVariable adds the variable to a parse error: for a value that is not in an enum, kong
-// names the flag only.
+// withVariable adds the variable to a parse error: for a value that is not in an enum, kong names the flag only.
 func withVariable(parser *kong.Kong, err error) string {
 	text := err.Error()
 	for _, group := range parser.Model.AllFlags(false) {

@@ -25,8 +25,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// A request that makes several calls at once is still one busy worker; one that waits for
-// a retry is not busy.
+// A request that makes several calls at once is still one busy worker; one that waits for a retry is not busy.
 func TestBusyWorkersAreRequestsInCalls(t *testing.T) {
 	for _, c := range []struct {
 		one, other int

@@ -10,8 +10,7 @@ import (
 	"errand/pkg/clients"
 )
 
-// reload reads secrets from their files again when the upstream refuses them, so that a new
-// secret needs no restart.
+// reload reads secrets from their files again when the upstream refuses them, so that a new secret needs no restart.
 type reload struct {
 	every time.Duration // minimum time between two reloads: the interval of probes
 	log   zerolog.Logger

@@ -15,8 +15,7 @@ import (
 	"errand/internal/telemetry"
 )
 
-// runtime is what every program needs: a log, an admin server, a connection. close
-// releases them in reverse order.
+// runtime is what every program needs: a log, an admin server, a connection. close releases them in reverse order.
 type runtime struct {
 	name      string
 	started   time.Time
@@ -41,9 +40,8 @@ type natsCheck struct {
 
 func (n *natsCheck) kept() time.Duration { return time.Duration(n.keptFor.Load()) }
 
-// start starts the admin server first, so that probes are answered, and then waits for
-// NATS. It fails with *Invalid, without JetStream, or when ctx ends first. upstream is the
-// address of the service.
+// start starts the admin server first, so that probes are answered, and then waits for NATS. It fails with *Invalid,
+// without JetStream, or when ctx ends first. upstream is the address of the service.
 func (b *Base) start(ctx context.Context, name, upstream string) (*runtime, error) {
 	r, err := b.open(name, upstream)
 	if err != nil {

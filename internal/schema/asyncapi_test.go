@@ -161,9 +161,8 @@ func TestEveryChannelHasOneMessageOneOperationAndItsParameters(t *testing.T) {
 	}
 }
 
-// A channel is a subject of one stream, and each subject of a stream has channels. The
-// leases of calls, and by what a poller becomes the active one, are the programs' own: they are
-// no events, and have none.
+// A channel is a subject of one stream, and each subject of a stream has channels. The leases of calls, and by what a
+// poller becomes the active one, are the programs' own: they are no events, and have none.
 func TestTheChannelsAreTheSubjectsOfTheStreams(t *testing.T) {
 	var want, got []string
 	matched := map[string]bool{}

@@ -9,8 +9,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// events are all that are published, in the order in which a request meets them, each with
-// a body such as it has.
+// events are all that are published, in the order in which a request meets them, each with a body such as it has.
 var events = slices.Concat(
 	of(messages.Enroll, signup, []stated{
 		{messages.Started, 1, &messages.EnrollStarted{Deadline: at(35), Fingerprint: fingerprint, OrderNumber: "DD001",

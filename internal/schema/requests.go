@@ -56,8 +56,7 @@ func (r request) rule(field string) string {
 	return ""
 }
 
-// oneList asks for to or to_object, and not for both. It is written with if, which generators of
-// types ignore.
+// oneList asks for to or to_object, and not for both. It is written with if, which generators of types ignore.
 var oneList = object{
 	{"if", object{{"required", []string{"to"}}, {"properties", object{{"to", object{{"not", empty}}}}}}},
 	{"then", object{{"properties", object{{"to_object", empty}}}}},

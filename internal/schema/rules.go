@@ -63,8 +63,7 @@ type jsonNumber string
 // MarshalJSON writes the digits.
 func (n jsonNumber) MarshalJSON() ([]byte, error) { return []byte(n), nil }
 
-// empty is what counts as left out. The object is not closed: a closed one without members
-// becomes any in TypeScript.
+// empty is what counts as left out. The object is not closed: a closed one without members becomes any in TypeScript.
 var empty = object{{"$ref", "#/$defs/leftOut"}}
 
 var rules = map[string]object{

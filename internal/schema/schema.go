@@ -1,15 +1,13 @@
-// Package schema writes what pkg/messages says as documents that other languages read: a JSON
-// Schema (2020-12) for the body of each request and event, and an AsyncAPI 3.0 document of
-// all subjects.
+// Package schema writes what pkg/messages says as documents that other languages read: a JSON Schema (2020-12) for the
+// body of each request and event, and an AsyncAPI 3.0 document of all subjects.
 //
 //	types of pkg/messages ──┐
 //	rules of requests ──────┼──> docs/schemas/<subject>.json, docs/asyncapi.yaml
 //	docs/use/reference.md ───────┘    (go generate ./docs/schemas)
 //
-// The names, the types and what is required come from the Go types; the words and the values of
-// closed sets come from docs/use/reference.md, which tests of pkg/messages hold to the code; the
-// rules of requests are here, and a test holds them to the decoders. Nothing here is shipped:
-// what it makes is committed.
+// The names, the types and what is required come from the Go types; the words and the values of closed sets come from
+// docs/use/reference.md, which tests of pkg/messages hold to the code; the rules of requests are here, and a test holds
+// them to the decoders. Nothing here is shipped: what it makes is committed.
 package schema
 
 import (

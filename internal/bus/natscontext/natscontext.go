@@ -1,5 +1,4 @@
-// Package natscontext reads the contexts of the nats tool: files that say how to reach NATS
-// and as whom.
+// Package natscontext reads the contexts of the nats tool: files that say how to reach NATS and as whom.
 package natscontext
 
 import (

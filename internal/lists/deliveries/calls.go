@@ -34,8 +34,7 @@ const (
 	batchCost   = 2
 )
 
-// generation is a part of the requests that is forgotten at once. A request's batches are all in
-// one.
+// generation is a part of the requests that is forgotten at once. A request's batches are all in one.
 type generation struct {
 	requests   map[string]*request
 	batches    []batch
@@ -100,9 +99,8 @@ type span struct {
 
 func (s *span) endBy(end int64) { s.end = max(s.begin, min(s.end, end)) }
 
-// add adds a call and its recipients, in order. When a batch is called again, the
-// recipients may be left out. The calls of a batch must be added in the order in which
-// they were made: one begins after the previous one has ended.
+// add adds a call and its recipients, in order. When a batch is called again, the recipients may be left out. The calls
+// of a batch must be added in the order in which they were made: one begins after the previous one has ended.
 func (x *calls) add(c call, recipients []messages.Key) {
 	g, r := x.request(c.request, c.begin)
 	begin := c.begin.UnixMilli()
@@ -221,8 +219,7 @@ const (
 	refused              // not accepted; it has no rows
 )
 
-// close records that the call of a batch that was under way at a time ended then, and
-// how.
+// close records that the call of a batch that was under way at a time ended then, and how.
 func (x *calls) close(request string, number int, at time.Time, f fate) {
 	_, b := x.findBatch(request, number)
 	if b == nil {

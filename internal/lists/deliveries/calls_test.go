@@ -84,8 +84,7 @@ func TestCandidatesAreListedOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// A row of any call of a batch belongs to the batch, except of refused calls. A call ends
-// when the next one begins.
+// A row of any call of a batch belongs to the batch, except of refused calls. A call ends when the next one begins.
 func TestABatchHasTheRowsOfAllItsCalls(t *testing.T) {
 	const none, unique, exact = messages.MatchNone, messages.MatchUnique, messages.MatchExact
 	for name, c := range map[string]struct {

@@ -1,7 +1,6 @@
-// Package deliveries turns the rows of the email service's sending log into events, finds each
-// row's request, and sums up what the log shows of requests. A submission has no id at the
-// service, so a row is matched to a call by what both have: the recipient, the sender and the
-// time of acceptance.
+// Package deliveries turns the rows of the email service's sending log into events, finds each row's request, and sums
+// up what the log shows of requests. A submission has no id at the service, so a row is matched to a call by what both
+// have: the recipient, the sender and the time of acceptance.
 //
 //	Requests ─► calls by recipient ─┐
 //	Page ─► rows ─► Publish: match ─┴─► mail.delivery.<status>
@@ -36,12 +35,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// Store stores events and lists those that were stored. One poller at a time has the
-// leadership; any other may take it.
+// Store stores events and lists those that were stored. One poller at a time has the leadership; any other may take it.
 type Store interface {
-	// Learn takes the leadership and yields the events that were stored, by any poller,
-	// since the last call; the first time all that are kept. The leadership is taken once
-	// the sequence has ended without an error.
+	// Learn takes the leadership and yields the events that were stored, by any poller, since the last call; the first
+	// time all that are kept. The leadership is taken once the sequence has ended without an error.
 	Learn(ctx context.Context) iter.Seq2[StoredEvent, error]
 	// Kept returns since when all events are kept; zero if none was ever dropped.
 	Kept(ctx context.Context) (time.Time, error)

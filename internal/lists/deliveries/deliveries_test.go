@@ -14,9 +14,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Two calls to one person in the same second: nobody can say which row is whose, but when
-// both are delivered, both requests have all they sent delivered. A poller that learns the
-// rows from the events counts the same.
+// Two calls to one person in the same second: nobody can say which row is whose, but when both are delivered, both
+// requests have all they sent delivered. A poller that learns the rows from the events counts the same.
 func TestRowsThatAreAlikeAreCountedForAllOfTheirRequests(t *testing.T) {
 	const settled = "1 of 1: 1 delivered, 0 deferred, 0 bounced, 0 unknown, 0 queued, final true"
 	for name, c := range map[string]struct {

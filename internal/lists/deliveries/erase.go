@@ -7,9 +7,8 @@ import (
 	"errand/pkg/clients/mail"
 )
 
-// IDsOf returns the ids of all events that there can be about a row, which is given as in its event.
-// Events that are erased must leave these ids behind, or the row is published again. It returns nil
-// if the row cannot be read.
+// IDsOf returns the ids of all events that there can be about a row, which is given as in its event. Events that are
+// erased must leave these ids behind, or the row is published again. It returns nil if the row cannot be read.
 func IDsOf(entry json.RawMessage) (ids []string) {
 	var row struct {
 		EnvelopeID string `json:"envelope_id"`

@@ -12,9 +12,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// FuzzRow makes an event of any row of the log: the id is always the same for the same
-// state of the same row and differs for another state, and the event fits into a message
-// and contains the row.
+// FuzzRow makes an event of any row of the log: the id is always the same for the same state of the same row and
+// differs for another state, and the event fits into a message and contains the row.
 func FuzzRow(f *testing.F) {
 	f.Add("e1", "a@Example.TEST", "250 2.0.0 OK", `{"envelope_id":"e1"}`, true)
 	f.Add("", "\x00@\xff", "550-5.1.1\r\n\u2028", "[1]", false)

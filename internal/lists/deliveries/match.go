@@ -21,9 +21,8 @@ const (
 	driftTime = 10_000
 	// maxLateness is how long after its end a call may still be accepted whose fate is unknown.
 	maxLateness = int64(15 * time.Minute / time.Millisecond)
-	// maxQueueTime is the maximum time from the acceptance of a message to its row, used
-	// when only the row's own time is known: mail servers give up after five days
-	// (RFC 5321).
+	// maxQueueTime is the maximum time from the acceptance of a message to its row, used when only the row's own time is
+	// known: mail servers give up after five days (RFC 5321).
 	maxQueueTime = 5 * 24 * time.Hour
 )
 

@@ -285,8 +285,7 @@ func TestARowThatIsPublishedLateMayBeOfACallSecondsBefore(t *testing.T) {
 	}
 }
 
-// Outcomes are read after all calls: the outcome of an earlier call must not close a
-// later one.
+// Outcomes are read after all calls: the outcome of an earlier call must not close a later one.
 func TestAnOutcomeClosesItsOwnCall(t *testing.T) {
 	x := &calls{}
 	for i := range 2 {

@@ -57,9 +57,8 @@ func (m *model) exact(id string, b *messages.DeliveryBody) {
 		b.Match.Batch, recipient, m.story(messages.BatchID(id, b.Match.Batch))+m.story(messages.BatchID(r.request, r.batch)))
 }
 
-// excused reports whether a row of another program looks like one of a batch: it is by the
-// same sender, and was accepted in the very seconds of a call, give or take what the clock
-// has drifted since.
+// excused reports whether a row of another program looks like one of a batch: it is by the same sender, and was
+// accepted in the very seconds of a call, give or take what the clock has drifted since.
 func (m *model) excused(batch string, r *realRow) bool {
 	off := time.Second + time.Duration(math.Abs(m.service.drift)*float64(time.Since(r.accepted)))
 	for _, c := range m.calls[batch] {

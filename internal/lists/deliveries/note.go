@@ -35,8 +35,7 @@ func storedEvent(e messages.Event, at time.Time) StoredEvent {
 	return s
 }
 
-// note records an event that was stored. It returns false if the event may be about a
-// call that is not known yet.
+// note records an event that was stored. It returns false if the event may be about a call that is not known yet.
 func (l *Log) note(e StoredEvent) bool {
 	if e.State == messages.Summary {
 		_, r := l.calls.find(e.Request)
@@ -65,8 +64,7 @@ func (l *Log) note(e StoredEvent) bool {
 	return found
 }
 
-// NoteOf identifies the contents of a summary, so that the same is not published twice. It
-// is "" for any other event.
+// NoteOf identifies the contents of a summary, so that the same is not published twice. It is "" for any other event.
 func NoteOf(e messages.Event) string {
 	b, ok := e.Body.(*messages.SummaryBody)
 	if !ok {

@@ -22,8 +22,7 @@ func parseReply(text string) messages.SMTP {
 	return messages.SMTP{Code: code, Enhanced: enhanced}
 }
 
-// replyCode finds a reply code at the start, or after a colon, a bracket or a quotation
-// mark.
+// replyCode finds a reply code at the start, or after a colon, a bracket or a quotation mark.
 func replyCode(text string) (code int, rest string) {
 	for at := 0; at+3 <= len(text); at++ {
 		if at > 0 && !strings.ContainsRune(` :("[`, rune(text[at-1])) {

@@ -86,8 +86,7 @@ func (l *Log) scan(now time.Time) {
 	}
 }
 
-// overdue yields the recipients that were accepted and have no row in a log that was read
-// through a time.
+// overdue yields the recipients that were accepted and have no row in a log that was read through a time.
 func (l *Log) overdue(now, through time.Time) iter.Seq[messages.Event] {
 	return func(yield func(messages.Event) bool) {
 		for p, at := range l.calls.silent(through.Add(-l.OverdueAfter)) {

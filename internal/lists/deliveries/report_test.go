@@ -59,8 +59,7 @@ func TestSummariesOfARequestAreAMinuteApart(t *testing.T) {
 	})
 }
 
-// A summary is final when all recipients are delivered or bounced and the request has
-// ended, not before.
+// A summary is final when all recipients are delivered or bounced and the request has ended, not before.
 func TestASummaryIsFinalWhenTheRequestHasEndedAndEveryRecipientIsSettled(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		s.started("r", 4, 2)
@@ -173,8 +172,7 @@ func TestEventsThatAreLearnedTwiceCountOnce(t *testing.T) {
 	})
 }
 
-// Another poller may publish events about calls that were made after this poller read the
-// requests.
+// Another poller may publish events about calls that were made after this poller read the requests.
 func TestEventsOfOtherPollersAboutNewCallsAreCounted(t *testing.T) {
 	inScenario(t, func(s *scenario) {
 		s.sends("first", "x@example.test")

@@ -14,10 +14,9 @@ import (
 
 // Requests is where the mail consumer publishes events about its requests and calls.
 type Requests interface {
-	// Requests yields the records of calls (mail.log.sent) and then the events of requests, each
-	// in order: those stored since a time that it has not yielded before, or all again after
-	// sweep.ErrReset. It yields everything that was stored before it is called, and each outcome
-	// after the record of its call.
+	// Requests yields the records of calls (mail.log.sent) and then the events of requests, each in order: those stored
+	// since a time that it has not yielded before, or all again after sweep.ErrReset. It yields everything that was stored
+	// before it is called, and each outcome after the record of its call.
 	Requests(ctx context.Context, since time.Time) iter.Seq2[Record, error]
 	// Resolve stores mail.send.resolved if the event with the sequence over is still the last one.
 	// Another poller may have done so: that is not an error.

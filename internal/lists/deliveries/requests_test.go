@@ -79,11 +79,9 @@ func (s *scenario) happens(id string, number int, state messages.State, count, a
 	s.consumer.put(messages.Batch, state, messages.BatchID(id, number), b)
 }
 
-// The outcome of a call decides which rows can belong to it: one from the time of the
-// call, or one from minutes later, since an upstream may finish its work although the
-// caller is gone. It also decides whether recipients are overdue, and whether a row
-// resolves the request. A request of one batch is no different from a batch of
-// several.
+// The outcome of a call decides which rows can belong to it: one from the time of the call, or one from minutes later,
+// since an upstream may finish its work although the caller is gone. It also decides whether recipients are overdue,
+// and whether a row resolves the request. A request of one batch is no different from a batch of several.
 func TestTheOutcomeOfACallDecidesWhichRowsMatchIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		state    messages.State

@@ -19,8 +19,7 @@ type unsettled struct {
 	fingerprint string
 }
 
-// clearFate removes a batch from those of unknown fate: its fate is known, or it is called
-// again.
+// clearFate removes a batch from those of unknown fate: its fate is known, or it is called again.
 func (l *Log) clearFate(id string, number int) {
 	if u := l.open[id]; u != nil {
 		if delete(u.counts, number); len(u.counts) == 0 {

@@ -10,8 +10,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Only a row of a message that was accepted during the call, and that can be of no other,
-// proves that it was sent.
+// Only a row of a message that was accepted during the call, and that can be of no other, proves that it was sent.
 func TestOnlyARowFromDuringTheCallProvesThatItWasSent(t *testing.T) {
 	const to = "x@example.test"
 	for name, c := range map[string]struct {

@@ -17,9 +17,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// identity is what a row is known by, whatever its state: envelope_id NUL to, with the
-// domain of to in lower case. A row without an envelope_id, or one that is not an object,
-// is known by its bytes.
+// identity is what a row is known by, whatever its state: envelope_id NUL to, with the domain of to in lower case. A
+// row without an envelope_id, or one that is not an object, is known by its bytes.
 func identity(text []byte, e mail.Entry) []byte {
 	if e.EnvelopeID == "" {
 		return append(text, e.Raw...)
@@ -31,8 +30,7 @@ func identity(text []byte, e mail.Entry) []byte {
 	return append(text, strings.ToLower(e.To[at:])...)
 }
 
-// idOf names a state of a row: the first 16 bytes of the SHA-256 of its identity, NUL and
-// the state.
+// idOf names a state of a row: the first 16 bytes of the SHA-256 of its identity, NUL and the state.
 func idOf(e mail.Entry, state messages.State) sweep.ID {
 	var room [192]byte
 	text := append(identity(room[:0], e), 0)
@@ -48,8 +46,7 @@ func rowID(e mail.Entry) uint64 {
 
 var keySeed = maphash.MakeSeed()
 
-// rowsOf are the rows of a page. One whose own time is missing, or more than a day after
-// now, takes a neighbour's.
+// rowsOf are the rows of a page. One whose own time is missing, or more than a day after now, takes a neighbour's.
 func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 	rows := make([]sweep.Row[mail.Entry], len(entries))
 	var room [192]byte
@@ -169,9 +166,8 @@ func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
 	return r
 }
 
-// acceptedDigits is the number of leading digits of an envelope_id that are the time of
-// acceptance: milliseconds since 1970, in hexadecimal. The upstream does not document it;
-// observed and assumed.
+// acceptedDigits is the number of leading digits of an envelope_id that are the time of acceptance: milliseconds since
+// 1970, in hexadecimal. The upstream does not document it; observed and assumed.
 const acceptedDigits = 11
 
 // acceptedAt reads the time of acceptance from an envelope_id. It is zero if there is

@@ -174,8 +174,7 @@ func inScenario(t *testing.T, f func(s *scenario)) {
 	})
 }
 
-// sweptAt is what a sweep at a time knows that has read the whole log, into which others
-// write without a pause.
+// sweptAt is what a sweep at a time knows that has read the whole log, into which others write without a pause.
 func (s *scenario) sweptAt(t time.Time) sweep.Swept {
 	return sweep.Swept{CompleteThrough: t, ReadAt: t}
 }
@@ -204,8 +203,7 @@ func (s *scenario) learn() {
 	}
 }
 
-// sweep publishes the states of rows that are not known and then what they say about
-// requests.
+// sweep publishes the states of rows that are not known and then what they say about requests.
 func (s *scenario) sweep() {
 	s.Helper()
 	if s.known == nil {
@@ -311,8 +309,7 @@ func (s *scenario) eventsOf(op messages.Operation, state messages.State, id stri
 	return all
 }
 
-// summaries returns the summaries of a request. No two may be the same or less than a
-// minute apart.
+// summaries returns the summaries of a request. No two may be the same or less than a minute apart.
 func (s *scenario) summaries(id string) (all []string) {
 	s.Helper()
 	var last time.Time

@@ -13,8 +13,7 @@ const maxSecrets = 2
 // Secrets are those that the mail consumer may have made the keys of addresses with.
 type Secrets struct {
 	Known []*messages.RecipientSecret // at most maxSecrets; keys are plain hashes without any
-	// Plain, if set, is called with the id of each request whose record has plain keys,
-	// though there are secrets.
+	// Plain, if set, is called with the id of each request whose record has plain keys, though there are secrets.
 	Plain func(request string)
 }
 

@@ -57,10 +57,14 @@ func cpuTime() time.Duration {
 func matched(n int) (events []messages.Event) {
 	at := messages.Time{Time: time.Now()}
 	for i := range n {
-		row := fmt.Appendf(nil, `{"created_at":"2026-01-31T00:00:00Z","envelope_id":"%018x","interface":"api","domain":"example.test","from":"sender@example.test","to":"payer%d@example.test","delivered":1,"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test","response":"250 2.0.0 OK %x"}}`, i, i, i)
-		events = append(events, messages.Event{Operation: messages.Delivery, State: messages.Delivered, ID: "order-2026-000123", Body: &messages.DeliveryBody{
-			Common: messages.Common{RequestID: "order-2026-000123", At: at}, EventID: textOf(i), Entry: row,
-			SMTP: messages.SMTP{Code: 250, Enhanced: "2.0.0"}, Match: messages.Match{Confidence: messages.MatchExact, Batch: 3}, Recipient: "3.512"}})
+		row := fmt.Appendf(nil, `{"created_at":"2026-01-31T00:00:00Z","envelope_id":"%018x","interface":"api",`+
+			`"domain":"example.test","from":"sender@example.test","to":"payer%d@example.test","delivered":1,`+
+			`"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test","response":"250 2.0.0 OK %x"}}`, i, i, i)
+		events = append(events, messages.Event{Operation: messages.Delivery, State: messages.Delivered,
+			ID: "order-2026-000123", Body: &messages.DeliveryBody{
+				Common: messages.Common{RequestID: "order-2026-000123", At: at}, EventID: textOf(i), Entry: row,
+				SMTP: messages.SMTP{Code: 250, Enhanced: "2.0.0"}, Match: messages.Match{Confidence: messages.MatchExact, Batch: 3},
+				Recipient: "3.512"}})
 	}
 	return events
 }

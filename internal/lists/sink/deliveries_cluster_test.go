@@ -122,7 +122,8 @@ func TestAPollerOnAnotherServerSeesEveryRecord(t *testing.T) {
 	go func() {
 		defer close(writing)
 		for n := range 150 {
-			for _, subject := range []string{"mail.log.sent.r%d.1", "mail.send.started.r%d", "mail.delivery.delivered.r%d", "mail.send.accepted.r%d"} {
+			for _, subject := range []string{"mail.log.sent.r%d.1", "mail.send.started.r%d",
+				"mail.delivery.delivered.r%d", "mail.send.accepted.r%d"} {
 				subject = fmt.Sprintf(subject, n)
 				for t.Context().Err() == nil { // there may be no leader
 					if _, err := js.Publish(t.Context(), subject, []byte(`{}`), jetstream.WithMsgID(subject)); err == nil {

@@ -201,9 +201,8 @@ func race(t *testing.T, conns []*nats.Conn, sweepers, rows, page int) map[string
 	return storedIDs(t, conns[0])
 }
 
-// storeMissing stores those of rows that seen has not, as a sweeper does: three pages are
-// under way, and after an error it learns and begins again with what is missing. It gives
-// how many events it is certain to have stored.
+// storeMissing stores those of rows that seen has not, as a sweeper does: three pages are under way, and after an error
+// it learns and begins again with what is missing. It gives how many events it is certain to have stored.
 func storeMissing(d *sink.Deliveries, seen map[sweep.ID]int, rows []int, page int) (stored int, err error) {
 	for {
 		n, err := storeOnce(d, seen, rows, page)

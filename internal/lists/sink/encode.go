@@ -18,8 +18,7 @@ const headers = 14
 // roomForHeaders is more than an event's headers take.
 const roomForHeaders = 4 << 10
 
-// recipient is the header that says which recipient an event is about: see
-// deliveries.StoredEvent.
+// recipient is the header that says which recipient an event is about: see deliveries.StoredEvent.
 const recipient = "Errand-Recipient"
 
 // errUnencodable means that an event can never be published.

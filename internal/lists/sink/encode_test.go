@@ -24,8 +24,7 @@ func same(t *testing.T, b messages.DeliveryBody) {
 	}
 }
 
-// Each field is set by reflection, so that a field which is added to the body and not to
-// appendDelivery is found.
+// Each field is set by reflection, so that a field which is added to the body and not to appendDelivery is found.
 func TestDeliveriesAreEncodedAsByTheStandardLibrary(t *testing.T) {
 	var full messages.DeliveryBody
 	fill(t, reflect.ValueOf(&full).Elem())
@@ -72,8 +71,7 @@ func fill(t *testing.T, v reflect.Value) {
 	}
 }
 
-// FuzzDelivery encodes any texts and any row: what a decoder takes for a row is encoded
-// as by encoding/json.
+// FuzzDelivery encodes any texts and any row: what a decoder takes for a row is encoded as by encoding/json.
 func FuzzDelivery(f *testing.F) {
 	f.Add("r1", "2.0.0", []byte(`{"to":"a@example.test"}`))
 	f.Add("<&>\u2028\x7f\x00\"\\", "\xff", []byte(" [ \"\\\\\" , \"\\\"\" , {\"a\" :\n1} ] "))
@@ -83,7 +81,8 @@ func FuzzDelivery(f *testing.F) {
 		if json.Unmarshal(row, &entry) != nil {
 			return
 		}
-		same(t, messages.DeliveryBody{Common: messages.Common{RequestID: text}, EventID: text, Entry: entry, SMTP: messages.SMTP{Enhanced: enhanced},
+		same(t, messages.DeliveryBody{Common: messages.Common{RequestID: text}, EventID: text, Entry: entry,
+			SMTP:  messages.SMTP{Enhanced: enhanced},
 			Match: messages.Match{Confidence: messages.Confidence(text), Candidates: []string{text, enhanced}}})
 		b := messages.DeliveryBody{Entry: row} // not trimmed
 		same(t, b)
@@ -94,8 +93,10 @@ func FuzzDelivery(f *testing.F) {
 func BenchmarkEncode(b *testing.B) {
 	e := messages.Event{Operation: messages.Delivery, State: messages.Delivered, ID: "order-2026-000123", Body: &messages.DeliveryBody{
 		Common: messages.Common{RequestID: "order-2026-000123", At: messages.Time{Time: time.Now()}}, EventID: strings.Repeat("0f", 16),
-		Entry: json.RawMessage(`{"created_at":"2026-01-01T00:00:00Z","envelope_id":"018d5f1c2a3b4c5d6e","interface":"api","domain":"example.test","from":"sender@example.test","to":"payer1234@example.test","delivered":1,"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test","response":"250 2.0.0 OK 4d2"}}`),
-		SMTP:  messages.SMTP{Code: 250, Enhanced: "2.0.0"}, Match: messages.Match{Confidence: messages.MatchExact, Batch: 3}, Recipient: "3.512"}}
+		Entry: json.RawMessage(`{"created_at":"2026-01-01T00:00:00Z","envelope_id":"018d5f1c2a3b4c5d6e","interface":"api",` +
+			`"domain":"example.test","from":"sender@example.test","to":"payer1234@example.test","delivered":1,` +
+			`"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test","response":"250 2.0.0 OK 4d2"}}`),
+		SMTP: messages.SMTP{Code: 250, Enhanced: "2.0.0"}, Match: messages.Match{Confidence: messages.MatchExact, Batch: 3}, Recipient: "3.512"}}
 	b.Run("standard_library", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

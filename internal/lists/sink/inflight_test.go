@@ -34,9 +34,8 @@ func underWay(d *sink.Deliveries, seen map[sweep.ID]int, all, page int) (pages [
 	return pages, waits
 }
 
-// Two sinks take the leadership from each other while three pages of either are under
-// way. Each publishes what it has not learned, until all is stored, and nothing that one
-// of them says is stored was not, or was stored by both.
+// Two sinks take the leadership from each other while three pages of either are under way. Each publishes what it has
+// not learned, until all is stored, and nothing that one of them says is stored was not, or was stored by both.
 func TestPagesUnderWayAreStoredOnceWhoeverHasTheLeadership(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
 	withoutDuplicateWindow(t, nc)

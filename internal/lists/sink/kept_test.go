@@ -66,8 +66,7 @@ func TestKeptIsWithinTheRetentionOnceAnEventIsGone(t *testing.T) {
 	}
 	keptIs(t, d, "of an empty stream after a restart of the server", last.Add(time.Minute))
 
-	// The rows that were made meanwhile are not published yet when a poller leads again,
-	// or another one.
+	// The rows that were made meanwhile are not published yet when a poller leads again, or another one.
 	keepFor(t, nc, 600*time.Hour)
 	keptSince(t, d, "of a stream that was emptied by hand", 590*time.Hour)
 	learn(t, d)

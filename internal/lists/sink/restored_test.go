@@ -24,9 +24,8 @@ func requestsOf(t *testing.T, d *sink.Deliveries) (n int) {
 	return n
 }
 
-// The disk of a server is set back, or has lost what was written last: the stream is as old as
-// before and has our leadership. The next write that is stored shows it, also the one by which the
-// leadership is taken.
+// The disk of a server is set back, or has lost what was written last: the stream is as old as before and has our
+// leadership. The next write that is stored shows it, also the one by which the leadership is taken.
 func TestAStreamThatWasSetBackIsNoticed(t *testing.T) {
 	n, nc := devtest.Provisioned(t)
 	d := newSink(t, nc)

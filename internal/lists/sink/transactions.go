@@ -25,8 +25,9 @@ type Transactions struct {
 
 // NewTransactions makes a sink over the connection that js and p share; source is the ce-source of the events.
 func NewTransactions(js jetstream.JetStream, p *bus.Publisher, source string) *Transactions {
-	s := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source, Identify: identifyTransaction,
-		Filters: []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
+	s := open(js, p, Events{Operation: messages.Transactions, Leadership: "mandate.transactions.turn", Source: source,
+		Identify: identifyTransaction,
+		Filters:  []string{messages.Application.Subject("*", "*"), messages.Deduction.Subject("*", "*")}})
 	t := &Transactions{Store: s, started: reader{stream: s.stream}}
 	s.readers = append(s.readers, &t.started)
 	return t
@@ -86,7 +87,9 @@ func (t *Transactions) Request(ctx context.Context, sequence uint64) (string, er
 }
 
 // Open returns the first event of an operation in a state: see mandates.FollowUp.
-func (t *Transactions) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error) {
+func (t *Transactions) Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (
+	history.Pending, error,
+) {
 	return t.events.Open(ctx, op, state, from, since)
 }
 

@@ -44,7 +44,8 @@ func TestAMarkIsReadAsItWasStored(t *testing.T) {
 // A watermark of another version, whose order is not known here, is one of a list without order.
 func TestAWatermarkWithoutAnOrderIsOfAListWithoutOne(t *testing.T) {
 	var w messages.Watermark
-	if err := json.Unmarshal([]byte(`{"at":"2026-05-01T12:00:00Z","complete_through":"2026-05-01T11:00:00Z","by":"something new"}`), &w); err != nil {
+	newer := `{"at":"2026-05-01T12:00:00Z","complete_through":"2026-05-01T11:00:00Z","by":"something new"}`
+	if err := json.Unmarshal([]byte(newer), &w); err != nil {
 		t.Fatal(err)
 	}
 	if m := markOf(w); m.Order != sweep.Unordered || !m.Since.IsZero() || m.CompleteThrough.IsZero() {

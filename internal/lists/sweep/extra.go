@@ -32,8 +32,7 @@ func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 	}
 }
 
-// pause waits, and publishes extra rows meanwhile, even if no page could be read yet. reset: an
-// error was ErrReset.
+// pause waits, and publishes extra rows meanwhile, even if no page could be read yet. reset: an error was ErrReset.
 func (r *run[T]) pause(ctx context.Context, wait time.Duration) (reset bool) {
 	end := time.NewTimer(wait)
 	defer end.Stop()

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// nothingHidden fails the test when a sweep says that every row was published up to a time and one was
-// not.
+// nothingHidden fails the test when a sweep says that every row was published up to a time and one was not.
 func (w *world) nothingHidden(s Swept) {
 	w.list.mu.Lock()
 	defer w.list.mu.Unlock()
@@ -69,8 +68,7 @@ func (f *failing) Publish(ctx context.Context, rows []Row[int]) func() (int, err
 	return f.sink.Publish(ctx, rows)
 }
 
-// A sweep whose rows could not be stored fails, also when that shows while others have rows
-// published.
+// A sweep whose rows could not be stored fails, also when that shows while others have rows published.
 func TestASweepWhoseRowsAreNotStoredFailsWhoeverLearnsIt(t *testing.T) {
 	inOrderedWorld(t, 200, func(w *world) {
 		var left atomic.Int64 // pages until one is not stored

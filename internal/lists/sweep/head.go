@@ -26,10 +26,9 @@ func (r *run[T]) head(ctx context.Context) (size int, err error) {
 	return h.size, err
 }
 
-// tail reads from the last page back to one that is wholly known, and from there to the end:
-// backwards a row is missed when another one is added before it, forwards when one is
-// removed. It does so when the list has grown and head did not find by what, and now and
-// then.
+// tail reads from the last page back to one that is wholly known, and from there to the end: backwards a row is missed
+// when another one is added before it, forwards when one is removed. It does so when the list has grown and head did
+// not find by what, and now and then.
 func (r *run[T]) tail(ctx context.Context, size int) error {
 	found := r.stored - r.seen.stored + len(r.pending)
 	last := (r.state.Total + size - 1) / size

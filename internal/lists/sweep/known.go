@@ -21,8 +21,7 @@ type sealedStates struct {
 }
 
 const (
-	// maxRecent is the number of states that are sealed at once: in a map they take some
-	// twenty bytes each.
+	// maxRecent is the number of states that are sealed at once: in a map they take some twenty bytes each.
 	maxRecent = 1 << 16
 	// joined is how many of these are joined, so that there are fewer to look into.
 	joined = 4

@@ -45,22 +45,18 @@ type List[T any] interface {
 	Earlier(row Row[T]) []ID
 }
 
-// Sink publishes rows as events. One sweeper at a time has the leadership; another may take it,
-// and then knows everything that was stored before. No two calls overlap, but up to inFlight
-// waits may be outstanding.
+// Sink publishes rows as events. One sweeper at a time has the leadership; another may take it, and then knows
+// everything that was stored before. No two calls overlap, but up to inFlight waits may be outstanding.
 type Sink[T any] interface {
-	// Learn takes the leadership and yields the states that any sweeper published since the
-	// last call; the first time all that are kept. The leadership is taken when the sequence
-	// has ended without an error. It may return ErrReset.
+	// Learn takes the leadership and yields the states that any sweeper published since the last call; the first time all
+	// that are kept. The leadership is taken when the sequence has ended without an error. It may return ErrReset.
 	Learn(ctx context.Context) iter.Seq2[Stored, error]
-	// Kept returns since when all events are kept: an older row that is not known counts as
-	// published. Zero means that no event was ever dropped. It is called before Learn, and
-	// may return ErrReset.
+	// Kept returns since when all events are kept: an older row that is not known counts as published. Zero means that no
+	// event was ever dropped. It is called before Learn, and may return ErrReset.
 	Kept(ctx context.Context) (time.Time, error)
-	// Publish begins to store an event for each row. wait returns how many, from the first,
-	// are certainly stored. ErrBehind means that another sweeper has taken the leadership, or
-	// that some may be stored: call Learn after all outstanding waits. After any other error
-	// but ErrReset the same call would fail again.
+	// Publish begins to store an event for each row. wait returns how many, from the first, are certainly stored.
+	// ErrBehind means that another sweeper has taken the leadership, or that some may be stored: call Learn after all
+	// outstanding waits. After any other error but ErrReset the same call would fail again.
 	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
 	// Mark stores how far the list was published. Errors as those of Publish.
 	Mark(ctx context.Context, m Mark) error

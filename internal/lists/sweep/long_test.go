@@ -67,9 +67,8 @@ func (*counter) Mark(context.Context, Mark) error             { return nil }
 func (*counter) LastMark(context.Context) (m Mark, err error) { return m, nil }
 func (*counter) Swept(context.Context, Swept) error           { return nil }
 
-// An idle list is seen again, from its first row to its last, in a second a page and what
-// its newest rows take, which is half of the pages at most, by 67 calls a minute; what is
-// known of it takes about 8 bytes a row.
+// An idle list is seen again, from its first row to its last, in a second a page and what its newest rows take, which
+// is half of the pages at most, by 67 calls a minute; what is known of it takes about 8 bytes a row.
 func TestALongIdleListIsSeenAgainAtAPageASecond(t *testing.T) {
 	pages := time.Duration(*longRows/100) * time.Second * 115 / 100 // each shows a row of the one before
 	for name, c := range map[string]struct{ every, most time.Duration }{

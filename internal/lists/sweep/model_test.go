@@ -15,10 +15,9 @@ import (
 
 var modelSeeds = flag.Uint64("sweep.seeds", 5, "lists of each order that are drawn at random")
 
-// The list grows, shifts and changes while it is read, rows come late and are removed, pages
-// have any length or none, totals lie, sweepers crash at any point, sometimes there are two
-// of them, days pass without any, and others publish rows that they have looked up: each
-// state is published once, and none is lost.
+// The list grows, shifts and changes while it is read, rows come late and are removed, pages have any length or none,
+// totals lie, sweepers crash at any point, sometimes there are two of them, days pass without any, and others publish
+// rows that they have looked up: each state is published once, and none is lost.
 func TestEachStateOfEachRowIsPublishedOnce(t *testing.T) {
 	seeds := inshort.Choose(t, *modelSeeds, 1)
 	for name, o := range orders {

@@ -33,8 +33,7 @@ func TestAReadingThatSkippedRowsIsNotComplete(t *testing.T) {
 	})
 }
 
-// What a failed sweep has read and not stored is not published: no reading that contains it
-// is complete.
+// What a failed sweep has read and not stored is not published: no reading that contains it is complete.
 func TestAReadingOfRowsThatWereNotStoredIsNotComplete(t *testing.T) {
 	inWorld(t, 600, func(w *world) {
 		w.run(5 * time.Minute)

@@ -100,8 +100,7 @@ func (r *reading) reached(pageNewest, newestKnown time.Time) bool {
 		!r.Newest.Before(newestKnown.Add(-r.tolerance)) && pageNewest.Before(r.Back.Add(-r.tolerance))
 }
 
-// cut ends the reading before the end of the list. One that may have missed rows is not
-// complete by that.
+// cut ends the reading before the end of the list. One that may have missed rows is not complete by that.
 func (r *reading) cut() {
 	r.isCut = true
 	if r.state == underWay {

@@ -14,8 +14,7 @@ const (
 	// roundSweeps is the shortest time from one round to the next, in idle sweeps, where that
 	// is less than retry.RoundEvery.
 	roundSweeps = 6
-	// maxPages is how many pages of it one sweep reads, where that takes no longer than the
-	// pause between two.
+	// maxPages is how many pages of it one sweep reads, where that takes no longer than the pause between two.
 	maxPages = 10
 	// maxShort is how many rounds in a row that found nothing may miss rows that the list
 	// counts, until the list counts as read: it may count what no page shows.
@@ -154,8 +153,7 @@ func (r *run[T]) scanBack(now time.Time) time.Time {
 	return back
 }
 
-// step reads some pages of a reading, for a while at most: head must not wait. A reading
-// that has ended is dropped.
+// step reads some pages of a reading, for a while at most: head must not wait. A reading that has ended is dropped.
 func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
 	reading := *of
 	if reading == nil || pages == 0 {

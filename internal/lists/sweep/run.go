@@ -40,8 +40,7 @@ type sight struct {
 	newest time.Time // of all rows, of all sweeps
 }
 
-// sweep reads what may be new, and a few pages of the rest. It returns how many events it
-// stored.
+// sweep reads what may be new, and a few pages of the rest. It returns how many events it stored.
 func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 	if !r.started() {
 		if err := r.start(ctx); err != nil {

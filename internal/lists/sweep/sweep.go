@@ -1,5 +1,4 @@
-// Package sweep reads a paged, growing list again and again, and has each state of each of
-// its rows published once.
+// Package sweep reads a paged, growing list again and again, and has each state of each of its rows published once.
 //
 //	head   from the first page to one that is wholly known   each sweep
 //	tail   the last pages, where the list grows at its end   when head did not find its growth

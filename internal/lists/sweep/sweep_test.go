@@ -59,8 +59,7 @@ func TestANewRowIsPublishedByTheNextSweep(t *testing.T) {
 	})
 }
 
-// The calls of a minute are bounded whatever the list does, and a new row is published
-// within two seconds.
+// The calls of a minute are bounded whatever the list does, and a new row is published within two seconds.
 func TestCallsAreBoundedAndNewRowsArePublishedInTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(l *list)
@@ -277,10 +276,9 @@ func TestPagesOfAnyLengthHideNoRow(t *testing.T) {
 	}
 }
 
-// Pages are shorter than requested, of a length of their own or of another one each time, and
-// say that they are not.
-// Where the rows read so far can be divided by every length that a page may have, no page shows the last
-// of them and the next one too: the reading goes on all the same.
+// Pages are shorter than requested, of a length of their own or of another one each time, and say that they are not.
+// Where the rows read so far can be divided by every length that a page may have, no page shows the last of them and
+// the next one too: the reading goes on all the same.
 func TestAReadingGoesOnWhereNoPageOverlapsTheLast(t *testing.T) {
 	for longest, rows := range map[int]int{3: 6, 4: 12, 5: 60, 10: 2520} {
 		inWorld(t, rows+20, func(w *world) {

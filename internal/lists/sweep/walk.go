@@ -4,12 +4,11 @@ import "slices"
 
 // walk reads a list from its first page on, so that no row between two pages is missed.
 //
-// Rows are added and removed while it is read. A row that is added before the current place
-// makes rows appear twice; a row that is removed there moves others to a part that was read
-// already. So each page must show a row of the page before. Pages of one size do not
-// overlap, but pages of different sizes do: page 2 of 99 rows begins with the last row of
-// page 1 of 100. Where no two overlap, as the upstream has pages of one size, whatever is asked for,
-// only a total that has not shrunk says that nothing was missed.
+// Rows are added and removed while it is read. A row that is added before the current place makes rows appear twice; a
+// row that is removed there moves others to a part that was read already. So each page must show a row of the page
+// before. Pages of one size do not overlap, but pages of different sizes do: page 2 of 99 rows begins with the last row
+// of page 1 of 100. Where no two overlap, as the upstream has pages of one size, whatever is asked for, only a total
+// that has not shrunk says that nothing was missed.
 type walk struct {
 	asked window
 	size  int      // rows of a full page
@@ -47,8 +46,7 @@ func (v window) to() int   { return v.page * v.limit }
 
 func newWalk(limit int) walk { return walk{asked: window{1, limit}, size: limit} }
 
-// resume goes on where another walk had arrived. What was before is not read again, so it
-// is never whole.
+// resume goes on where another walk had arrived. What was before is not read again, so it is never whole.
 func (w *walk) resume(end int) {
 	w.end, w.state, w.asked.page = end, skipping, end/w.size+1
 }
@@ -111,8 +109,7 @@ func (w *walk) take(keys []uint64, total, limit int) {
 	w.onward()
 }
 
-// endAlike reports whether one of two pages is the end of the other: a single row may be
-// listed twice.
+// endAlike reports whether one of two pages is the end of the other: a single row may be listed twice.
 func endAlike(a, b []uint64) bool {
 	n := min(len(a), len(b))
 	return slices.Equal(a[len(a)-n:], b[len(b)-n:])
@@ -180,8 +177,7 @@ func (w *walk) finish() {
 	w.state = short
 }
 
-// windowWith returns the window of at most size rows that contains index at and as many
-// rows after it as possible.
+// windowWith returns the window of at most size rows that contains index at and as many rows after it as possible.
 func windowWith(at, size int) window {
 	best := window{at/size + 1, size}
 	for limit := size - 1; limit > best.to()-at; limit-- {

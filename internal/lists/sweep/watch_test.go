@@ -20,8 +20,7 @@ func TestAnOldListIsMarkedSeldom(t *testing.T) {
 	})
 }
 
-// A row of the future, or a clock that is ahead, does not show that a list goes on that
-// stands still.
+// A row of the future, or a clock that is ahead, does not show that a list goes on that stands still.
 func TestARowOfTheFutureDoesNotShowThatAListGoesOn(t *testing.T) {
 	inOrderedWorld(t, 300, func(w *world) {
 		w.change(func() {

@@ -337,8 +337,7 @@ type world struct {
 	sweeper *Sweeper[int]
 }
 
-// newWorld has a list of n rows, a minute apart, whose newest is a day old. It must be made
-// in a bubble.
+// newWorld has a list of n rows, a minute apart, whose newest is a day old. It must be made in a bubble.
 func newWorld(t *testing.T, o Order, n int) *world {
 	w := &world{T: t, sink: &sink{}, list: &list{order: o, random: rand.New(rand.NewPCG(3, uint64(n))), latency: 5 * time.Millisecond},
 		store: &store{told: map[ID]int{}}}

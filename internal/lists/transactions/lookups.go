@@ -20,12 +20,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// LookUps looks up single order numbers, beside the readings of the whole list: of open enrollments
-// at growing ages, and at once of enrollments that a callback names. The sweeper publishes what it
-// finds like every record of the list.
+// LookUps looks up single order numbers, beside the readings of the whole list: of open enrollments at growing ages,
+// and at once of enrollments that a callback names. The sweeper publishes what it finds like every record of the list.
 //
-// An enrollment is open while its last application is not decided, until its link has expired
-// and a day more.
+// An enrollment is open while its last application is not decided, until its link has expired and a day more.
 type LookUps struct {
 	List     *List
 	Upstream *mandate.Client
@@ -47,8 +45,7 @@ type LookUps struct {
 type EnrollmentEvents interface {
 	// Open returns the first event in a state: see mandates.FollowUp.
 	Open(ctx context.Context, op messages.Operation, state messages.State, from uint64, since time.Time) (history.Pending, error)
-	// LastOf returns a request's last event of an operation in a state, "*" for any; a zero one
-	// if there is none.
+	// LastOf returns a request's last event of an operation in a state, "*" for any; a zero one if there is none.
 	LastOf(ctx context.Context, op messages.Operation, state messages.State, id string) (history.Entry, error)
 }
 
@@ -80,8 +77,7 @@ func (l *LookUps) looks(what string, by messages.TransactionBy, op messages.Oper
 		}}
 }
 
-// open looks an enrollment up whose link was published, unless it is decided or its link has
-// expired long ago.
+// open looks an enrollment up whose link was published, unless it is decided or its link has expired long ago.
 func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Duration) (looked bool, err error) {
 	var succeeded messages.EnrollSucceeded
 	if err := messages.DecodeEvent(o.Body, &succeeded); err != nil || succeeded.OrderNumber == "" {
@@ -115,10 +111,9 @@ func (l *LookUps) application(ctx context.Context, id string) (decided bool, at 
 	return mandates.ReadRecord(b.Transaction).Decided() != "", read(b.Transaction, l.List.Zone).At, nil
 }
 
-// called looks an enrollment up that a callback names, at most once every retry.CallbackEvery:
-// whoever has the address can send as many as the receiver takes. One that came right after a
-// look has another one when that is due; so has one that nothing was decided by: the service may
-// call before it lists.
+// called looks an enrollment up that a callback names, at most once every retry.CallbackEvery: whoever has the address
+// can send as many as the receiver takes. One that came right after a look has another one when that is due; so has one
+// that nothing was decided by: the service may call before it lists.
 func (l *LookUps) called(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error) {
 	key, now := maphash.String(seed, o.ID), time.Now()
 	if last := l.looked[key]; last.After(o.At.Add(before)) || now.Sub(last) < retry.CallbackEvery {

@@ -15,8 +15,7 @@ import (
 	"errand/pkg/clients/mandate"
 )
 
-// service is an e-mandate service whose list grows and changes, also between two pages, and that
-// lies about it.
+// service is an e-mandate service whose list grows and changes, also between two pages, and that lies about it.
 type service struct {
 	mu     *sync.Mutex
 	random *rand.Rand

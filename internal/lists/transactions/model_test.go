@@ -22,11 +22,10 @@ import (
 
 var modelSeeds = flag.Uint64("transactions.seeds", 1, "lists of each order that are drawn at random")
 
-// The list grows, shifts and changes while it is read, shows pages of 25 records whatever is
-// asked for, one id for an application and its deduction, order numbers in any spelling, some of
-// two requests, and wrong totals; pollers crash at any point, sometimes there are two of
-// them, and weeks pass without any: each state of each record that was shown long enough is published
-// once, and under a request where its order number is that of this one alone.
+// The list grows, shifts and changes while it is read, shows pages of 25 records whatever is asked for, one id for an
+// application and its deduction, order numbers in any spelling, some of two requests, and wrong totals; pollers crash
+// at any point, sometimes there are two of them, and weeks pass without any: each state of each record that was shown
+// long enough is published once, and under a request where its order number is that of this one alone.
 func TestEachStateOfEachRecordIsPublishedOnceUnderItsRequest(t *testing.T) {
 	for order, name := range map[sweep.Order]string{sweep.Unordered: "no order", sweep.NewestFirst: "newest first",
 		sweep.OldestFirst: "oldest first"} {

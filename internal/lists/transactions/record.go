@@ -61,8 +61,7 @@ func timeOf(text string, zone *time.Location) time.Time {
 	return time.Time{}
 }
 
-// id names a state of the record: the first 16 bytes of the SHA-256 of its kind, its identity
-// and the state.
+// id names a state of the record: the first 16 bytes of the SHA-256 of its kind, its identity and the state.
 func (r Record) id(status messages.State) sweep.ID {
 	sum := sha256.Sum256([]byte(string(r.Kind) + "\x00" + r.identity + "\x00" + string(status)))
 	return sweep.ID(sum[:16])
@@ -73,8 +72,7 @@ var seed = maphash.MakeSeed()
 // key names the record whatever its state, within this process.
 func (r Record) key() uint64 { return maphash.String(seed, string(r.Kind)+"\x00"+r.identity) }
 
-// maxRecord is the maximum size of a record in an event: one that is too large must not stop
-// the others.
+// maxRecord is the maximum size of a record in an event: one that is too large must not stop the others.
 const maxRecord = 64 << 10
 
 // event is the event about the record's state.

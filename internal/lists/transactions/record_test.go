@@ -20,8 +20,11 @@ func TestARecordIsReadWhateverItsShape(t *testing.T) {
 	soon := time.Now().In(kualaLumpur).Add(23 * time.Hour).Truncate(time.Second)
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, kualaLumpur)
 	for raw, want := range map[string]Record{
-		`{"id":"TX1","transaction_type":"Enrollment","created_at":"2026-05-01 12:00:00","order_number":"DD1","status":3,"status_description":"Approved","mandate":{"order_number":"DD1","status":"3","status_description":"Active"}}`: {Status: "approved", MandateStatus: "active", Order: "DD1", At: at, names: []string{"DD1"}},
-		`{"id":7,"transaction_type":"Deduction","order_number":"DD1-1","status":"2","mandate":{"order_number":"DD1"}}`:                                                                                                                {Kind: messages.Deduction, Status: "status_2", Order: "DD1", names: []string{"DD1"}},
+		`{"id":"TX1","transaction_type":"Enrollment","created_at":"2026-05-01 12:00:00","order_number":"DD1","status":3,` +
+			`"status_description":"Approved","mandate":{"order_number":"DD1","status":"3","status_description":"Active"}}`: {
+			Status: "approved", MandateStatus: "active", Order: "DD1", At: at, names: []string{"DD1"}},
+		`{"id":7,"transaction_type":"Deduction","order_number":"DD1-1","status":"2","mandate":{"order_number":"DD1"}}`: {
+			Kind: messages.Deduction, Status: "status_2", Order: "DD1", names: []string{"DD1"}},
 		`{"order_number":1234567890123456789012345,"mandate":null}`: {Order: "1234567890123456789012345",
 			names: []string{"1234567890123456789012345"}},
 		`{"order_number":"DD1","mandate":{"order_number":77}}`:                                  {Order: "77", names: []string{"77", "DD1"}},
@@ -70,8 +73,7 @@ func TestARecordIsReadWhateverItsShape(t *testing.T) {
 	}
 }
 
-// A record is the same one in another state, and another one of another kind. One without an id is
-// known by its bytes.
+// A record is the same one in another state, and another one of another kind. One without an id is known by its bytes.
 func TestARecordIsKnownByItsKindAndID(t *testing.T) {
 	id := func(raw string) string { r := read(json.RawMessage(raw), time.UTC); return fmt.Sprint(r.key()) }
 	for _, c := range []struct {

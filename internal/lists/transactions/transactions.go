@@ -24,8 +24,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Store stores events and lists those that were stored. One poller at a time has the
-// leadership; any other may take it.
+// Store stores events and lists those that were stored. One poller at a time has the leadership; any other may take it.
 type Store interface {
 	// Learn takes the leadership and yields the events that were stored, by any poller,
 	// since the last call; the first time all that are kept.
@@ -88,8 +87,7 @@ func (l *List) Page(ctx context.Context, number, _ int) (sweep.Page[Record], err
 	return sweep.Page[Record]{Rows: l.rows(page.Records), Total: page.Total, Limit: page.PerPage}, nil
 }
 
-// rows are the rows of records. No state is the last one for certain: what was deducted may
-// bounce weeks later.
+// rows are the rows of records. No state is the last one for certain: what was deducted may bounce weeks later.
 func (l *List) rows(records []json.RawMessage) []sweep.Row[Record] {
 	rows := make([]sweep.Row[Record], len(records))
 	for i, raw := range records {

@@ -8,9 +8,8 @@
 //	                                              └─ unknown ───────► what the request says: Uncertain,
 //	                                                                  or again after another look
 //
-// No call begins unless started is stored by this worker and can outlast it, by the wall
-// clock and by the monotonic clock; none begins after give_up_at or against a hold, and none
-// is repeated after the program was asked to stop.
+// No call begins unless started is stored by this worker and can outlast it, by the wall clock and by the monotonic
+// clock; none begins after give_up_at or against a hold, and none is repeated after the program was asked to stop.
 //
 //	attempt.go   what a call is, and making it
 //	prepare.go   before a call: give up, look, announce
@@ -59,8 +58,7 @@ type Caller struct {
 	Owe func()
 }
 
-// Pause waits between two calls, and not beyond the program's end. It reports false when ctx
-// ended.
+// Pause waits between two calls, and not beyond the program's end. It reports false when ctx ended.
 func (c *Caller) Pause(ctx context.Context, wait time.Duration) bool {
 	return retry.PauseUntil(ctx, c.Stop, wait)
 }
@@ -109,12 +107,10 @@ type Call[T any] struct {
 	Started Started
 	// Stale, if set, reports whether what the last started event says no longer holds.
 	Stale func(now time.Time) bool
-	// Record, if set, stores what finds the call in the sending log. It is called when started is
-	// stored.
+	// Record, if set, stores what finds the call in the sending log. It is called when started is stored.
 	Record func(ctx context.Context, begin, until time.Time) error
-	// OnUnknown says what to do about a call of unknown fate: Done to make it again, or
-	// Uncertain. It is asked after such a call (fresh) and right before every later one. An
-	// error means that it could not be found out now.
+	// OnUnknown says what to do about a call of unknown fate: Done to make it again, or Uncertain. It is asked after such
+	// a call (fresh) and right before every later one. An error means that it could not be found out now.
 	OnUnknown func(ctx context.Context, fresh bool) (Verdict, error)
 	// LooksUp is set if OnUnknown calls the upstream. A call whose worker died is taken over first.
 	LooksUp bool
@@ -135,9 +131,8 @@ type run[T any] struct {
 	asked    int      // how often Throttle was asked for the next call
 }
 
-// Run makes the call, unless something is in the way. Errors: history.ErrFenced when another
-// worker has the request, the log's, or the context's cause; then only the history says what
-// is known.
+// Run makes the call, unless something is in the way. Errors: history.ErrFenced when another worker has the request,
+// the log's, or the context's cause; then only the history says what is known.
 func Run[T any](ctx context.Context, caller *Caller, call Call[T]) (Result[T], error) {
 	r := &run[T]{Caller: caller, Call: call}
 	p := call.Prior

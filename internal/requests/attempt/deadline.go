@@ -9,9 +9,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Deadline holds by two clocks: the wall clock, which others read, and the monotonic clock,
-// which stands still while the machine is suspended and cannot be set. It is a whole
-// millisecond, as in events.
+// Deadline holds by two clocks: the wall clock, which others read, and the monotonic clock, which stands still while
+// the machine is suspended and cannot be set. It is a whole millisecond, as in events.
 type Deadline struct{ wall, monotonic time.Time }
 
 func newDeadline(d time.Duration) Deadline {

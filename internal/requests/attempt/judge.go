@@ -94,8 +94,7 @@ func (r *run[T]) refused(ctx context.Context, e *clients.Error) error {
 	return nil
 }
 
-// heldTries is how often a request may meet held, while others succeed, until the fault is taken
-// to be the request's.
+// heldTries is how often a request may meet held, while others succeed, until the fault is taken to be the request's.
 const heldTries = 5
 
 // accountFault defers a request that met held, or ends it if the fault is the request's: its

@@ -57,10 +57,9 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 	}
 }
 
-// await waits until the call may be made, and not beyond give_up_at. It comes before everything
-// that ages: look-ups, and above all the announcement, since a worker that died while it waited
-// must not leave a call of unknown fate. A program that ends gives the request back; if a call was
-// announced and not made, it stores that.
+// await waits until the call may be made, and not beyond give_up_at. It comes before everything that ages: look-ups,
+// and above all the announcement, since a worker that died while it waited must not leave a call of unknown fate. A
+// program that ends gives the request back; if a call was announced and not made, it stores that.
 func (r *run[T]) await(ctx context.Context) error {
 	limited, cancel := context.WithDeadline(ctx, r.GiveUpAt)
 	defer cancel()

@@ -134,11 +134,10 @@ func BenchmarkSettleMail(b *testing.B) {
 	mails.settle(b, b.N, b.ResetTimer, b.StopTimer)
 }
 
-// What a request costs must not grow unseen. Its allocations hardly vary, unlike its time; the
-// broker's buffers make their bytes vary by some percent. Where this fails, BenchmarkSettle with -memprofile shows what allocates. Where
-// that is worth its
-// price write the new figures here, and say in the commit what they buy; where one falls by more
-// than a few percent, write that here too.
+// What a request costs must not grow unseen. Its allocations hardly vary, unlike its time; the broker's buffers make
+// their bytes vary by some percent. Where this fails, BenchmarkSettle with -memprofile shows what allocates. Where that
+// is worth its price write the new figures here, and say in the commit what they buy; where one falls by more than a
+// few percent, write that here too.
 func TestARequestAllocatesNoMoreThanItDid(t *testing.T) {
 	devtest.Full(t) // under the race detector they are others
 	const n, more, larger = 1500, 1.05, 1.15

@@ -34,9 +34,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Handler answers one request. The event it returns is final: it is stored and the
-// request is done, whether it says success or refusal. An error means that there is
-// no answer yet, and the request comes back later.
+// Handler answers one request. The event it returns is final: it is stored and the request is done, whether it says
+// success or refusal. An error means that there is no answer yet, and the request comes back later.
 type Handler[R any] func(ctx context.Context, r attempt.Request[R]) (messages.Event, error)
 
 // Operation says what one operation's requests are and what is done about them.
@@ -163,9 +162,8 @@ func (c *Consumer[R]) work(ctx, hard context.Context, m *nats.Msg) {
 	}
 }
 
-// awaitQueue handles a take that brought nothing. A deleted consumer looks like a silent
-// one, so it is looked up until it is there: a take that waits for its next message
-// would not show that it came back.
+// awaitQueue handles a take that brought nothing. A deleted consumer looks like a silent one, so it is looked up until
+// it is there: a take that waits for its next message would not show that it came back.
 func (c *Consumer[R]) awaitQueue(ctx context.Context, why error) {
 	if errors.Is(why, bus.ErrNoMessage) {
 		return

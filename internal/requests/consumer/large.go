@@ -18,8 +18,7 @@ const largeUnit = 64 << 10
 // several times its bytes while it is processed.
 const largeUnits = 256
 
-// large is the memory that large requests share. While one of them waits for its part, no more
-// requests are taken.
+// large is the memory that large requests share. While one of them waits for its part, no more requests are taken.
 type large struct {
 	waiting *sync.WaitGroup
 	taking  hold.Slots // of one request at a time: two that each have a part would wait forever

@@ -40,8 +40,7 @@ func Accounts(handle Handler[messages.AccountRequest]) Operation[messages.Accoun
 	return read(messages.Account, messages.DecodeAccount, handle)
 }
 
-// read is an operation that changes nothing upstream: its requests have no give_up_at, and never
-// end uncertain.
+// read is an operation that changes nothing upstream: its requests have no give_up_at, and never end uncertain.
 func read[R any](name messages.Operation, decode func([]byte) (R, messages.Meta, error), handle Handler[R]) Operation[R] {
 	return Operation[R]{Name: name, Decode: decode, Handle: handle,
 		GiveUpAt: func(R) time.Time { return time.Time{} },

@@ -26,8 +26,7 @@ type Outcome struct {
 	Age        time.Duration   // since it was published
 }
 
-// ending is how a request ended: what is logged, counted and, where it went
-// wrong, written on its dead letter.
+// ending is how a request ended: what is logged, counted and, where it went wrong, written on its dead letter.
 type ending struct {
 	id       string
 	state    messages.State
@@ -113,8 +112,7 @@ func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.meta.NumDelivered).Dur("took", took).Msg("settled")
 }
 
-// unsettled is the end of a delivery that goes back to the queue: deferred, or for a fault of
-// the program or of NATS.
+// unsettled is the end of a delivery that goes back to the queue: deferred, or for a fault of the program or of NATS.
 func unsettled(end ending, err error) telemetry.Ending {
 	e := telemetry.Ending{Request: end.id, State: messages.Deferred}
 	if _, later := errors.AsType[*history.RetryLaterError](err); !later {

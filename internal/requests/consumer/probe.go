@@ -10,9 +10,8 @@ import (
 	"errand/internal/requests/hold"
 )
 
-// probe settles requests of a held operation until the probe's call was made. A request that made
-// no call has proven nothing; one that is overdue may end without a call. The error is why the
-// queue had none.
+// probe settles requests of a held operation until the probe's call was made. A request that made no call has proven
+// nothing; one that is overdue may end without a call. The error is why the queue had none.
 func (c *Consumer[R]) probe(ctx, hard context.Context, p *bus.Pull, permit *hold.Permit) error {
 	for {
 		d, err := c.choose(ctx, p, permit)
@@ -70,8 +69,7 @@ func (c *Consumer[R]) choose(ctx context.Context, p *bus.Pull, permit *hold.Perm
 	return again, nil
 }
 
-// passOver gives back a request that may not be worked on now. It returns before the
-// next probe is due.
+// passOver gives back a request that may not be worked on now. It returns before the next probe is due.
 func (c *Consumer[R]) passOver(d *delivery[R]) {
 	if d != nil {
 		c.lease.drop(d.message)

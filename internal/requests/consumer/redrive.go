@@ -14,11 +14,10 @@ import (
 	"errand/pkg/messages"
 )
 
-// redrive is a message's claim to be a dead letter that a person has published again. Any publisher
-// can write that, so it counts only for a history that a person has reopened for exactly these
-// contents; without one the message is never run, under any id. So nobody can take another
-// request's id this way, and a request that is to run under an id which it does not name is
-// run under no other, however late the reopening is seen.
+// redrive is a message's claim to be a dead letter that a person has published again. Any publisher can write that, so
+// it counts only for a history that a person has reopened for exactly these contents; without one the message is never
+// run, under any id. So nobody can take another request's id this way, and a request that is to run under an id which
+// it does not name is run under no other, however late the reopening is seen.
 type redrive struct {
 	redriven bool
 	of       string // the id that it is to run under

@@ -170,8 +170,7 @@ func TestARedrivenRequestIsNotTakenForDoneByAReplicaThatLags(t *testing.T) {
 	}
 }
 
-// A redrive is of the contents that it was decided for: where these were corrected since, it
-// corrects nothing back.
+// A redrive is of the contents that it was decided for: where these were corrected since, it corrects nothing back.
 func TestARedriveCorrectsNothing(t *testing.T) {
 	h := newHarness(t)
 	at := h.reopened("a1", "ann", request)

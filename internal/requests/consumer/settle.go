@@ -109,8 +109,7 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 	return h, end, err
 }
 
-// refusal is the outcome of a request that is not run: it breaks the rules, or another request
-// has its id.
+// refusal is the outcome of a request that is not run: it breaks the rules, or another request has its id.
 func (c *Consumer[R]) refusal(d *delivery[R]) messages.FailedBody {
 	if d.invalid == nil {
 		return messages.FailedBody{Reason: messages.ReasonConflict, Fingerprint: d.digest,

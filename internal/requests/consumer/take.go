@@ -43,9 +43,8 @@ func (c *Consumer[R]) take(ctx, hard context.Context, q *queue) error {
 	return err
 }
 
-// takeForWorkers passes requests to the workers. An empty queue is asked for one request until
-// there is one: so it keeps one worker from the program's other queues, and they never keep that
-// worker from it.
+// takeForWorkers passes requests to the workers. An empty queue is asked for one request until there is one: so it
+// keeps one worker from the program's other queues, and they never keep that worker from it.
 func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, q *queue) error {
 	if err := q.pulling.Take(ctx); err != nil {
 		return err

@@ -31,8 +31,7 @@ type Resolver struct {
 	Log  history.Log
 	// Next returns the enrollments that ended uncertain: see mandates.FollowUp.
 	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
-	// Began returns when the first event of an enrollment before a sequence was stored; zero if
-	// that is not known now.
+	// Began returns when the first event of an enrollment before a sequence was stored; zero if that is not known now.
 	Began    func(ctx context.Context, id string, before uint64) (time.Time, error)
 	Resolved func(outcome messages.State)
 	Logger   zerolog.Logger
@@ -113,10 +112,9 @@ func (r *Resolver) hidden(ctx context.Context) (bool, error) {
 
 // became is what the list says of an uncertain enrollment at an age; "" if it says nothing yet.
 //
-// Succeeded means, as for a call, that the service accepted the enrollment. Failed means that there is
-// no mandate and will be none: it is not listed after a day, or every record of it has ended without
-// approval. An enrollment whose link was lost is known to have been accepted; there the question is
-// what came of it.
+// Succeeded means, as for a call, that the service accepted the enrollment. Failed means that there is no mandate and
+// will be none: it is not listed after a day, or every record of it has ended without approval. An enrollment whose
+// link was lost is known to have been accepted; there the question is what came of it.
 func became(found mandates.Listing, was messages.EnrollUncertain, age time.Duration) messages.State {
 	taken := was.Reason == messages.ReasonLinkLost || len(was.Evidence) > 0
 	if len(found.Records) == 0 {

@@ -18,8 +18,7 @@ const (
 type Call struct {
 	Err       error // nil if it was answered well
 	Exhausted bool  // it was the last try of a delivery
-	// Suspect is set if the request met the same before while others succeeded: it proves nothing
-	// about the account.
+	// Suspect is set if the request met the same before while others succeeded: it proves nothing about the account.
 	Suspect bool
 }
 

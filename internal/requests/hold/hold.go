@@ -6,8 +6,7 @@
 //	  │                                                                             │ every Interval at most
 //	  └──── a call is answered well ◄── one request, not twice the same ◄── a read that harms nobody
 //
-// A [Permit] goes with each delivery of a request: it says whether a call may be made,
-// and observes what came of it.
+// A [Permit] goes with each delivery of a request: it says whether a call may be made, and observes what came of it.
 //
 //	hold.go    what an operation is held for, and since when
 //	counts.go  which failures in a row begin that

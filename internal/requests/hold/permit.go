@@ -20,9 +20,8 @@ type probes struct {
 	made   requests  // which were probes of this hold
 }
 
-// Acquire waits until a request may be taken: at once while nothing is held, else until a
-// probe is due, and then for one caller at a time. Each permit must be released. The error
-// is the context's.
+// Acquire waits until a request may be taken: at once while nothing is held, else until a probe is due, and then for
+// one caller at a time. Each permit must be released. The error is the context's.
 func (h *Hold) Acquire(ctx context.Context) (*Permit, error) {
 	for {
 		h.mu.Lock()

@@ -23,9 +23,8 @@ type Transactions struct {
 	WithoutPayer bool // events hold nothing of the payers
 }
 
-// Handle answers one listing request. A listing that was interrupted or deferred continues with
-// the page after the last one published. Each page says until when its worker continues: of two
-// workers that list the same id, one waits.
+// Handle answers one listing request. A listing that was interrupted or deferred continues with the page after the last
+// one published. Each page says until when its worker continues: of two workers that list the same id, one waits.
 func (q *Transactions) Handle(ctx context.Context, r attempt.Request[messages.TransactionsRequest]) (messages.Event, error) {
 	h := r.History
 	last := messages.TransactionsPage{More: true} // none was published

@@ -63,8 +63,7 @@ func (m *message) many(ctx context.Context) (messages.Event, error) {
 	return d.finish(ctx)
 }
 
-// findsOut reports whether one call must show that the upstream works again before others are
-// made.
+// findsOut reports whether one call must show that the upstream works again before others are made.
 func (m *message) findsOut() bool {
 	p := m.request.Prior
 	return m.request.Permit.Probe() || p.State == messages.Deferred && (p.Reason == messages.ReasonHeld || p.Reason == messages.ReasonBusy)
@@ -100,8 +99,7 @@ func (d *delivery) announce(ctx context.Context) (err error) {
 	return err
 }
 
-// goesOn renews the request's started event while batches remain, and reports whether to begin
-// another batch.
+// goesOn renews the request's started event while batches remain, and reports whether to begin another batch.
 func (d *delivery) goesOn(ctx context.Context) bool {
 	if d.ended() {
 		return false
@@ -128,8 +126,7 @@ func (d *delivery) ended() bool {
 	return d.broken != nil || d.deferred != nil
 }
 
-// errStopping is why a batch waits that could have been sent, or a list that could have been
-// read.
+// errStopping is why a batch waits that could have been sent, or a list that could have been read.
 var errStopping = errors.New("send: the program ends")
 
 // stop ends the work on this delivery.
@@ -194,9 +191,8 @@ func (d *delivery) settle(ctx context.Context, b batch) {
 	}
 }
 
-// leftOut is the result of a batch that a person's redrive did not name and whose history has no end.
-// It was given up before it was sent, or its events are gone: they are older than the redrive and
-// may have expired before it.
+// leftOut is the result of a batch that a person's redrive did not name and whose history has no end. It was given up
+// before it was sent, or its events are gone: they are older than the redrive and may have expired before it.
 func leftOut(b batch, p history.Prior) result {
 	r := attempt.Result[int]{Verdict: attempt.Uncertain, Reason: messages.ReasonInterrupted,
 		Message: "it is not among the batches that were to be sent again, and its events do not show what became of it"}

@@ -1,9 +1,8 @@
 package send
 
-// filter is a Bloom filter: it remembers recipients in a byte or two each, and takes a few new
-// ones for known. It grows by parts, each twice as large as the one before, so that a list of some
-// hundred thousand does not cost megabytes; the last part has no limit, and is wrong more and more
-// often.
+// filter is a Bloom filter: it remembers recipients in a byte or two each, and takes a few new ones for known. It grows
+// by parts, each twice as large as the one before, so that a list of some hundred thousand does not cost megabytes; the
+// last part has no limit, and is wrong more and more often.
 type filter struct {
 	parts    [][]block
 	perBlock int // recipients per block of a part before the next part is made

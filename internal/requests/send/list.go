@@ -17,8 +17,7 @@ type invalidError struct{ field, rule string }
 
 func (e *invalidError) Error() string { return e.field + " " + e.rule }
 
-// makePlan plans the request's list. A list that was begun was within the limit then, whatever the
-// limit is now.
+// makePlan plans the request's list. A list that was begun was within the limit then, whatever the limit is now.
 func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	limit := m.MaxRecipients
 	if begun {
@@ -36,9 +35,8 @@ func (m *message) makePlan(ctx context.Context, begun bool) (plan, error) {
 	return p, err
 }
 
-// Lists of more than manyTexts addresses are compared a few at a time (maxComparing), since
-// that takes memory. Messages to lists of more than longList are sent a few at a time, since
-// that takes hours.
+// Lists of more than manyTexts addresses are compared a few at a time (maxComparing), since that takes memory. Messages
+// to lists of more than longList are sent a few at a time, since that takes hours.
 const (
 	manyTexts    = 10_000
 	maxComparing = 8
@@ -49,9 +47,8 @@ const (
 // take a slot from messages to few recipients.
 var errCrowded = errors.New("send: enough messages to long lists are being sent")
 
-// admitted yields texts for a plan. After manyTexts it waits until fewer such lists are compared.
-// It ends with errCrowded if the list is long and no more long lists may be sent now, and with
-// errStopping when the program ends.
+// admitted yields texts for a plan. After manyTexts it waits until fewer such lists are compared. It ends with
+// errCrowded if the list is long and no more long lists may be sent now, and with errStopping when the program ends.
 func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		crowd := &m.planner.crowd

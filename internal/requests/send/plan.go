@@ -11,8 +11,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// plan is how a list of recipients is cut into batches; the same list and size
-// always give the same plan.
+// plan is how a list of recipients is cut into batches; the same list and size always give the same plan.
 type plan struct {
 	size       int // recipients a batch
 	recipients int // valid and distinct
@@ -48,14 +47,12 @@ type memory struct {
 	perBlock    int // recipients of the filter, for each block
 }
 
-// usual is the memory of a plan. The filter has parts of 0.5, 1, 2 and 4 MiB, and
-// mistakes less than one in a hundred of five million recipients: of an ordinary list,
-// all suspects fit.
+// usual is the memory of a plan. The filter has parts of 0.5, 1, 2 and 4 MiB, and mistakes less than one in a hundred
+// of five million recipients: of an ordinary list, all suspects fit.
 var usual = memory{maxExact: 100_000, maxSuspects: 200_000, blocks: 512 << 10 / 64, perBlock: 36}
 
-// planner makes plans, of long lists one at a time: so the memory that plans take
-// does not grow with the length of the lists, nor with their number beyond what
-// short lists take. The zero planner is ready.
+// planner makes plans, of long lists one at a time: so the memory that plans take does not grow with the length of the
+// lists, nor with their number beyond what short lists take. The zero planner is ready.
 type planner struct {
 	memory memory // usual, if it is zero
 	crowd  crowd
@@ -76,9 +73,8 @@ type planner struct {
 // about is an estimate of how many texts the list has, 0 if that is unknown. A list with more
 // recipients than limit, or with more than twice as many texts, is refused; 0 means no limit.
 //
-// Errors: a listFault, which no repetition mends; the list's error; or the cause of ctx when it ends
-// while another long list is planned. With the fault that there is no recipient at all, the plan
-// says what there is instead.
+// Errors: a listFault, which no repetition mends; the list's error; or the cause of ctx when it ends while another long
+// list is planned. With the fault that there is no recipient at all, the plan says what there is instead.
 func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error], about, size, limit int) (plan, error) {
 	p.once.Do(func() { p.comparing, p.filtering = make(chan struct{}, maxComparing), make(chan struct{}, 1) })
 	alone := false
@@ -178,8 +174,7 @@ type comparison struct {
 	rest     int                    // the first doubtful text that suspects had no room for; 0 if it had room
 }
 
-// compare reads the list until each text is known to be a recipient, invalid or
-// a duplicate.
+// compare reads the list until each text is known to be a recipient, invalid or a duplicate.
 func (c *comparison) compare(texts func() iter.Seq2[string, error]) error {
 	c.suspects = map[recipient]bool{}
 	err := c.read(texts(), c.meet)

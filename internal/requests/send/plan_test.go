@@ -43,8 +43,7 @@ func addresses(first, n int) string {
 	return b.String()
 }
 
-// What is a duplicate must not depend on how far apart two of a kind are, nor on how
-// often a list is read to find it.
+// What is a duplicate must not depend on how far apart two of a kind are, nor on how often a list is read to find it.
 func TestDuplicatesAreFoundHoweverFarApart(t *testing.T) {
 	known, suspects := usual.maxExact, usual.maxSuspects
 	for name, c := range map[string]struct {

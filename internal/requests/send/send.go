@@ -1,5 +1,4 @@
-// Package send divides one request into batches, makes a call for each, and gathers their results
-// into one outcome.
+// Package send divides one request into batches, makes a call for each, and gathers their results into one outcome.
 //
 //	recipients ─► parsed, duplicates out ─► batches of at most 1,000 ─┬─► attempt ─► mail.batch.<state>
 //	                                                                  ├─► attempt ─► …
@@ -42,8 +41,7 @@ type Handler struct {
 	// Open opens the object that holds a recipient list. fs.ErrNotExist means that there
 	// is no such object with that digest.
 	Open func(context.Context, messages.ObjectRef) (io.ReadCloser, error)
-	// Sent stores a record of a call for the readers of the sending log. No call is made
-	// before it returned nil.
+	// Sent stores a record of a call for the readers of the sending log. No call is made before it returned nil.
 	Sent func(context.Context, messages.SentBody) error
 
 	planner planner
@@ -209,8 +207,7 @@ func (m *message) send(ctx context.Context, d attempt.Delivery, started attempt.
 	return resultOf(b, r), err
 }
 
-// record is what finds the rows of a batch's call in the sending log, without the keys of its
-// recipients.
+// record is what finds the rows of a batch's call in the sending log, without the keys of its recipients.
 func (m *message) record(b batch, attempt int, begin, until time.Time) messages.SentBody {
 	record := messages.SentBody{Common: messages.Common{RequestID: m.request.History.ID, At: messages.Time{Time: time.Now()},
 		Attempt: attempt},

@@ -21,8 +21,7 @@ type Stream[T any] struct {
 	leader uint64    // sequence of the last change of leadership
 }
 
-// Message is an event of a poller, what somebody else stored, or, without either, a change of
-// leadership.
+// Message is an event of a poller, what somebody else stored, or, without either, a change of leadership.
 type Message[T any] struct {
 	At       time.Time
 	Sequence uint64
