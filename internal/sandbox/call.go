@@ -14,8 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// operation is one thing the upstreams can be asked to do; faults and counts are
-// kept by operation.
+// operation is one thing the upstreams can be asked to do.
 type operation int
 
 const (
@@ -33,8 +32,7 @@ func (op operation) String() string { return operationNames[op] }
 func (op operation) mail() bool     { return op >= opSend }
 func (op operation) post() bool     { return op == opEnroll || op == opSend }
 
-// bodyLimit is the maximum size of a request's body in bytes. The documents show
-// no limit; this one only protects the memory.
+// bodyLimit is the maximum size of a request's body in bytes. The documents show no limit; this one protects the memory.
 const bodyLimit = 64 << 20
 
 // call is one request; its body is read completely before any work is done.
@@ -53,8 +51,7 @@ type answer struct {
 	body   []byte
 }
 
-// serve handles every upstream call: read, count, perhaps fail, admit, do the
-// work, perhaps fail again, answer.
+// serve handles every upstream call: read, count, perhaps fail, admit, do the work, perhaps fail again, answer.
 func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, work func(*Sandbox, *call) answer) {
 	buffer := buffers.Get().(*bytes.Buffer)
 	defer reuse(buffer)
@@ -81,8 +78,7 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 	s.wait(time.Duration(c.Latency), nil)
 
 	var admitted bool
-	a, admitted = s.admit(op, r, buffer.Bytes())
-	if admitted {
+	if a, admitted = s.admit(op, r, buffer.Bytes()); admitted {
 		if op.post() {
 			c.body = strings.ToValidUTF8(buffer.String(), string(utf8.RuneError))
 		}
@@ -97,8 +93,7 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 	a.write(w)
 }
 
-// admit checks what every operation requires: method, credentials, content type,
-// a JSON object as the body.
+// admit checks what every operation requires: method, credentials, content type, a JSON object as the body.
 func (s *Sandbox) admit(op operation, r *http.Request, body []byte) (answer, bool) {
 	want := http.MethodGet
 	if op.post() {
@@ -144,9 +139,6 @@ func credentialMatches(given, want string) bool {
 }
 
 func isJSON(contentType string) bool {
-	if contentType == "application/json" {
-		return true
-	}
 	kind, _, err := mime.ParseMediaType(contentType)
 	return err == nil && kind == "application/json"
 }
@@ -194,8 +186,7 @@ func refuse(op operation, status int, text string) answer {
 	return message(status, text)
 }
 
-// message is an error answer of the e-mandate service, except for fields that
-// break a rule.
+// message is an error answer of the e-mandate service, except for fields that break a rule.
 func message(status int, text string) answer {
 	return answer{status: status, body: append(appendText([]byte(`{"message":`), text), '}')}
 }

@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// callbackTries is the maximum number of tries for one record. The upstream does
-// not show payload, timing and signature of callbacks; assumed.
+// callbackTries is the maximum number of tries for one record. Payload, timing and signature of callbacks are assumed.
 const callbackTries = 5
 
 // Callbacks counts the records for return_url by what became of them.
@@ -61,8 +60,8 @@ func callbackClient(transport http.RoundTripper) *http.Client {
 	}
 }
 
-// callBack posts the decision on an enrollment to its return_url in the
-// background: the authorization and, if it was approved, the bank's approval.
+// callBack posts the decision on an enrollment to its return_url in the background: the authorization and, if it was
+// approved, the bank's approval.
 func (s *Sandbox) callBack(n int, e enrollment) {
 	v := e.values()
 	target := v[fReturnURL]
@@ -117,11 +116,7 @@ func (s *Sandbox) draw(n int, salt uint64) float64 {
 
 // forged says the opposite of what was decided.
 func (s *Sandbox) forged(n int, e enrollment, v *values, now time.Time) map[string]string {
-	if e.tx == txApproved {
-		e.tx = txFailed
-	} else {
-		e.tx = txApproved
-	}
+	e.tx = map[bool]uint8{true: txFailed, false: txApproved}[e.tx == txApproved]
 	record := s.authorization(n, &e, v, now)
 	if record["checksum"] != "" {
 		record["checksum"] = strings.Repeat("0", len(record["checksum"]))
@@ -129,8 +124,7 @@ func (s *Sandbox) forged(n int, e enrollment, v *values, now time.Time) map[stri
 	return record
 }
 
-// deliver sends one record until it is answered with 200. When the sandbox closes,
-// the first try is still made and a try under way is finished; no other follows.
+// deliver sends one record until it is answered with 200. After Close the first try is still made, and no other.
 func (s *Sandbox) deliver(target string, record map[string]string) {
 	body, _ := json.Marshal(record) // strings always marshal
 	for try := 1; ; try++ {
@@ -208,8 +202,7 @@ func (s *Sandbox) bankApproval(n int, e *enrollment, v *values, now time.Time) m
 	})
 }
 
-// signed adds the checksum over all fields of the record, sorted by name, when
-// there is a secret.
+// signed adds the checksum over all fields of the record, sorted by name, when there is a secret.
 func (s *Sandbox) signed(record map[string]string) map[string]string {
 	if s.o.ChecksumSecret == "" {
 		return record

@@ -7,17 +7,15 @@ import (
 	"strings"
 )
 
-// checksum is the HMAC-SHA256, in lower-case hex, over the trimmed values joined
-// by "|", in the order of their field names; a missing one is empty. Not shown by
-// the upstream; assumed, see docs/why/adr/0004-sandbox-assumptions.md.
+// checksum is the HMAC-SHA256, in lower-case hex, over the trimmed values joined by "|", in the order of their field names;
+// a missing one is empty. Not shown by the upstream; assumed, see docs/why/adr/0004-sandbox-assumptions.md.
 func checksum(secret string, values ...string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(strings.Join(values, "|")))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// checksum is the expected value of the field checksum, over the texts as they
-// were sent: 100 and 100.00 differ.
+// checksum is the expected value of the field checksum, over the texts as they were sent: 100 and 100.00 differ.
 func (v *values) checksum(secret string) string {
 	return checksum(secret, v[fAmount], v[fApplicationReason], v[fFrequencyMode], v[fOrderNumber], v[fPayerEmail],
 		v[fPayerID], v[fPayerIDType], v[fPayerName], v[fPayerTelephoneNumber])

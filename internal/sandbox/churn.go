@@ -13,8 +13,8 @@ type lostRow struct {
 	at int64 // when it was removed, milliseconds since 1970
 }
 
-// churn changes the log before a page is served, as the settings say, and returns
-// the maximum number of rows of that page. The caller holds the lock.
+// churn changes the log before a page is served, as the settings say, and returns the maximum number of rows of that page.
+// The caller holds the lock.
 func (o *outbox) churn(v *Settings, now time.Time) (maxRows int) {
 	if o.draw() < v.LogLosses && len(o.log) > 0 {
 		at := int(o.draw() * float64(len(o.log)))
@@ -24,7 +24,7 @@ func (o *outbox) churn(v *Settings, now time.Time) (maxRows int) {
 	}
 	if o.draw() < v.LogLate {
 		late := time.Duration(o.draw() * float64(v.LogLateBy))
-		o.insertLocked(map[string]json.RawMessage{}, now.Add(-late), foreignRow{state: Delivered, entered: now.UnixMilli()}, false)
+		o.insert(map[string]json.RawMessage{}, now.Add(-late), foreignRow{state: Delivered, entered: now.UnixMilli()}, false)
 	}
 	if maxRows = v.LogCap; v.LogCapVaries {
 		maxRows -= int(o.draw() * float64(maxRows/2+1))
@@ -38,8 +38,7 @@ func (o *outbox) draw() float64 {
 	return float64(mix(o.seed^mix(o.drawn))>>1) / (math.MaxInt64 + 1.0)
 }
 
-// rowForms are the forms of the two fields of a row that the documents show in
-// more than one form.
+// rowForms are the forms of the two fields of a row that the documents show in more than one form.
 type rowForms struct{ status, delivered uint64 }
 
 // formsOf returns the forms of a row: the same each time, whatever its state.
@@ -64,8 +63,7 @@ const (
 
 func (r row) key() uint64 { return uint64(r.message)<<32 | uint64(r.recipient) }
 
-// appendForms appends the two fields: delivered as a number and status as an
-// object, unless f says otherwise.
+// appendForms appends the two fields: delivered as a number and status as an object, unless f says otherwise.
 func appendForms(dst []byte, f rowForms, delivered bool, status []byte) []byte {
 	number := map[bool]string{true: "1", false: "0"}[delivered]
 	switch f.delivered {

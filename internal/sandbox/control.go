@@ -10,23 +10,32 @@ import (
 	"strconv"
 )
 
-// controlHandler serves the control interface. Its calls are not counted, and no
-// fault applies to them.
+// controlHandler serves the control interface. Its calls are not counted, and no fault applies to them.
 func (s *Sandbox) controlHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /_sandbox/faults", s.getFaults)
-	mux.HandleFunc("POST /_sandbox/faults", s.postFaults)
-	mux.HandleFunc("DELETE /_sandbox/faults", s.deleteFaults)
-	mux.HandleFunc("GET /_sandbox/settings", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Settings()) })
-	mux.HandleFunc("PUT /_sandbox/settings", s.putSettings)
-	mux.HandleFunc("POST /_sandbox/reset", func(w http.ResponseWriter, _ *http.Request) {
-		s.Reset()
-		writeJSON(w, map[string]bool{"reset": true})
-	})
-	mux.HandleFunc("GET /_sandbox/oracle", s.getOracle)
-	mux.HandleFunc("POST /_sandbox/log", s.postLog)
-	mux.HandleFunc("POST /_sandbox/decide", s.postDecide)
-	mux.HandleFunc("POST /_sandbox/cycle", s.postCycle)
+	for pattern, answer := range map[string]func(*http.Request) (any, error){
+		"GET /_sandbox/faults":    s.getFaults,
+		"POST /_sandbox/faults":   s.postFaults,
+		"DELETE /_sandbox/faults": s.deleteFaults,
+		"GET /_sandbox/settings":  func(*http.Request) (any, error) { return s.Settings(), nil },
+		"PUT /_sandbox/settings":  s.putSettings,
+		"POST /_sandbox/reset":    s.postReset,
+		"GET /_sandbox/oracle":    s.getOracle,
+		"POST /_sandbox/log":      s.postLog,
+		"POST /_sandbox/decide":   s.postDecide,
+		"POST /_sandbox/cycle":    s.postCycle,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			switch value, err := answer(r); {
+			case errors.Is(err, ErrDecided):
+				writeError(w, http.StatusConflict, err)
+			case err != nil:
+				writeError(w, http.StatusBadRequest, err)
+			default:
+				writeJSON(w, value)
+			}
+		})
+	}
 	mux.HandleFunc("GET /_sandbox/help", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, Help)
@@ -34,16 +43,20 @@ func (s *Sandbox) controlHandler() http.Handler {
 	return mux
 }
 
-func (s *Sandbox) getFaults(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, map[string]any{"faults": s.Faults(), "fired": s.faults.counts()})
+func (s *Sandbox) postReset(*http.Request) (any, error) {
+	s.Reset()
+	return map[string]bool{"reset": true}, nil
+}
+
+func (s *Sandbox) getFaults(*http.Request) (any, error) {
+	return map[string]any{"faults": s.Faults(), "fired": s.faults.counts()}, nil
 }
 
 // postFaults adds one rule or an array of them. If one is wrong, none is added.
-func (s *Sandbox) postFaults(w http.ResponseWriter, r *http.Request) {
+func (s *Sandbox) postFaults(r *http.Request) (any, error) {
 	items, err := readOneOrMany(r)
 	if err != nil {
-		badRequest(w, err)
-		return
+		return nil, err
 	}
 	rules := make([]Fault, len(items))
 	for i, item := range items {
@@ -52,8 +65,7 @@ func (s *Sandbox) postFaults(w http.ResponseWriter, r *http.Request) {
 			err = rules[i].check()
 		}
 		if err != nil {
-			badRequest(w, fmt.Errorf("fault %d: %w", i+1, err))
-			return
+			return nil, fmt.Errorf("fault %d: %w", i+1, err)
 		}
 	}
 	ids := []int{}
@@ -61,70 +73,59 @@ func (s *Sandbox) postFaults(w http.ResponseWriter, r *http.Request) {
 		id, _ := s.AddFault(rule) // checked above
 		ids = append(ids, id)
 	}
-	writeJSON(w, map[string]any{"ids": ids})
+	return map[string]any{"ids": ids}, nil
 }
 
-func (s *Sandbox) deleteFaults(w http.ResponseWriter, r *http.Request) {
+func (s *Sandbox) deleteFaults(r *http.Request) (any, error) {
 	text := r.URL.Query().Get("id")
 	if text == "" {
 		s.ClearFaults()
-		writeJSON(w, map[string]bool{"cleared": true})
-		return
+		return map[string]bool{"cleared": true}, nil
 	}
 	id, err := strconv.Atoi(text)
 	if err != nil {
-		badRequest(w, fmt.Errorf("id: %w", err))
-		return
+		return nil, fmt.Errorf("id: %w", err)
 	}
-	writeJSON(w, map[string]bool{"cleared": s.ClearFault(id)})
+	return map[string]bool{"cleared": s.ClearFault(id)}, nil
 }
 
 // putSettings changes only the settings that the body names.
-func (s *Sandbox) putSettings(w http.ResponseWriter, r *http.Request) {
+func (s *Sandbox) putSettings(r *http.Request) (any, error) {
 	body, err := controlBody(r)
 	if err != nil {
-		badRequest(w, err)
-		return
+		return nil, err
 	}
 	trial := s.Settings()
 	if err := decodeStrict(body, &trial); err != nil {
-		badRequest(w, err)
-		return
+		return nil, err
 	}
-	if err := s.Set(func(v *Settings) { _ = decodeStrict(body, v) }); err != nil { // decoded once above
-		badRequest(w, err)
-		return
-	}
-	writeJSON(w, s.Settings())
+	err = s.Set(func(v *Settings) { _ = decodeStrict(body, v) }) // decoded once above
+	return s.Settings(), err
 }
 
-func (s *Sandbox) getOracle(w http.ResponseWriter, r *http.Request) {
+func (s *Sandbox) getOracle(r *http.Request) (any, error) {
 	query := r.URL.Query()
-	summary, _ := strconv.ParseBool(query.Get("summary")) // unreadable is false
-	rows, _ := strconv.ParseBool(query.Get("log"))
-	records, _ := strconv.ParseBool(query.Get("records"))
-	writeJSON(w, s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"), Summary: summary, Log: rows,
-		Records: records}))
+	is := func(name string) bool { yes, _ := strconv.ParseBool(query.Get(name)); return yes } // unreadable is false
+	return s.Oracle(Query{OrderNumber: query.Get("order_number"), Recipient: query.Get("recipient"),
+		Summary: is("summary"), Log: is("log"), Records: is("records")}), nil
 }
 
 // postLog adds one row or an array of them; with ?verbatim=1 nothing is filled in.
-func (s *Sandbox) postLog(w http.ResponseWriter, r *http.Request) {
+func (s *Sandbox) postLog(r *http.Request) (any, error) {
 	verbatim, _ := strconv.ParseBool(r.URL.Query().Get("verbatim")) // unreadable is false
 	rows, err := readOneOrMany(r)
 	if err != nil {
-		badRequest(w, err)
-		return
+		return nil, err
 	}
 	for i, row := range rows {
 		if err := s.InsertLog(row, verbatim); err != nil {
-			badRequest(w, fmt.Errorf("row %d: %w", i+1, err))
-			return
+			return nil, fmt.Errorf("row %d: %w", i+1, err)
 		}
 	}
-	writeJSON(w, map[string]int{"inserted": len(rows)})
+	return map[string]int{"inserted": len(rows)}, nil
 }
 
-func (s *Sandbox) postDecide(w http.ResponseWriter, r *http.Request) {
+func (s *Sandbox) postDecide(r *http.Request) (any, error) {
 	var asked struct {
 		OrderNumber string `json:"order_number"`
 		Decision    string `json:"decision"`
@@ -136,14 +137,7 @@ func (s *Sandbox) postDecide(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.Decide(asked.OrderNumber, asked.Decision)
 	}
-	switch {
-	case errors.Is(err, ErrDecided):
-		writeError(w, http.StatusConflict, err)
-	case err != nil:
-		badRequest(w, err)
-	default:
-		writeJSON(w, map[string]bool{"decided": true})
-	}
+	return map[string]bool{"decided": true}, err
 }
 
 func controlBody(r *http.Request) ([]byte, error) {
@@ -164,8 +158,7 @@ func readOneOrMany(r *http.Request) ([]json.RawMessage, error) {
 	return []json.RawMessage{body}, nil
 }
 
-// decodeStrict refuses unknown names: a typo in a script would otherwise be a
-// fault that never fires.
+// decodeStrict refuses unknown names: a typo in a script would otherwise be a fault that never fires.
 func decodeStrict(data []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
@@ -178,8 +171,6 @@ func writeJSON(w http.ResponseWriter, value any) {
 	encoder.SetIndent("", "  ")
 	_ = encoder.Encode(value) // fails only when the caller is gone
 }
-
-func badRequest(w http.ResponseWriter, err error) { writeError(w, http.StatusBadRequest, err) }
 
 func writeError(w http.ResponseWriter, status int, err error) {
 	w.Header()["Content-Type"] = jsonType

@@ -15,11 +15,9 @@ type deduction struct {
 	status     uint8
 }
 
-// Cycle makes the deductions of the next collection cycle, one for each active mandate;
-// those of the order numbers in bounced fail. It returns how many were made and how many of
-// them failed. The error names an order number without an active mandate.
-//
-// How a deduction is listed is shown but for its states; how it comes about is not.
+// Cycle makes the deductions of the next collection cycle, one for each active mandate; bounced are the order numbers whose
+// deductions fail. It returns how many were made, failed ones included. The error names an order number without an active
+// mandate. The document shows how a deduction is listed but for its states; how it comes about is assumed.
 func (s *Sandbox) Cycle(bounced ...string) (made, failed int, err error) {
 	l := &s.registry
 	l.mu.Lock()
@@ -55,7 +53,7 @@ func (s *Sandbox) Cycle(bounced ...string) (made, failed int, err error) {
 }
 
 // postCycle takes {"bounced": ["DD001"]}, or nothing.
-func (s *Sandbox) postCycle(w http.ResponseWriter, r *http.Request) {
+func (s *Sandbox) postCycle(r *http.Request) (any, error) {
 	var asked struct {
 		Bounced []string `json:"bounced"`
 	}
@@ -63,13 +61,9 @@ func (s *Sandbox) postCycle(w http.ResponseWriter, r *http.Request) {
 	if err == nil && len(body) > 0 {
 		err = decodeStrict(body, &asked)
 	}
-	made, failed := 0, 0
-	if err == nil {
-		made, failed, err = s.Cycle(asked.Bounced...)
-	}
 	if err != nil {
-		badRequest(w, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, map[string]int{"deductions": made, "failed": failed})
+	made, failed, err := s.Cycle(asked.Bounced...)
+	return map[string]int{"deductions": made, "failed": failed}, err
 }

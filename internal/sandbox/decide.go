@@ -17,9 +17,14 @@ const (
 // ErrDecided says that an enrollment was decided before, or that its link expired.
 var ErrDecided = errors.New("sandbox: already decided, or the link expired")
 
-// Decide makes the payer's decision on the newest enrollment of an order number.
-// The callback is sent in the background. The error is ErrDecided, or names the
-// argument that is wrong.
+// decisions are the states of transaction and mandate that each leads to.
+var decisions = map[string]struct{ tx, mandate uint8 }{
+	Approve: {txApproved, mandateActive}, Decline: {txFailed, mandateRejected},
+	Abandon: {txCancelled, mandateCancelled}, Expire: {txNew, mandateNew},
+}
+
+// Decide makes the payer's decision on the newest enrollment of an order number, and sends the callback in the background.
+// The error is ErrDecided, or names the argument that is wrong.
 func (s *Sandbox) Decide(orderNumber, decision string) error {
 	s.registry.mu.Lock()
 	n := int(s.registry.last[orderNumber]) - 1
@@ -31,20 +36,11 @@ func (s *Sandbox) Decide(orderNumber, decision string) error {
 }
 
 func (s *Sandbox) decide(n int, decision string) error {
-	var tx, mandate uint8
-	switch decision {
-	case Approve:
-		tx, mandate = txApproved, mandateActive
-	case Decline:
-		tx, mandate = txFailed, mandateRejected
-	case Abandon:
-		tx, mandate = txCancelled, mandateCancelled
-	case Expire:
-		tx, mandate = txNew, mandateNew
-	default:
+	to, known := decisions[decision]
+	if !known {
 		return fmt.Errorf("sandbox: decision is %q, it must be %s, %s, %s or %s", decision, Approve, Decline, Abandon, Expire)
 	}
-	e, settled := s.registry.settle(n, tx, mandate, time.Duration(s.Settings().ListDelay))
+	e, settled := s.registry.settle(n, to.tx, to.mandate, time.Duration(s.Settings().ListDelay))
 	if !settled {
 		return ErrDecided
 	}

@@ -10,8 +10,8 @@ import (
 func (s *Sandbox) enrollV2(c *call) answer { return s.enroll(c, 2) }
 func (s *Sandbox) enrollV3(c *call) answer { return s.enroll(c, 3) }
 
-// enroll accepts an enrollment: from then on it is listed, and its url opens a
-// page on which the payer decides. v2 and v3 have the same requests and answers.
+// enroll accepts an enrollment: from then on it is listed, and its url opens a page on which the payer decides. v2 and v3
+// have the same requests and answers.
 func (s *Sandbox) enroll(c *call, version uint8) answer {
 	v, problems := parseEnrollment(c.body)
 	if problems != nil {
@@ -74,8 +74,7 @@ func (s *Sandbox) effective(e *enrollment, v *values) string {
 	return time.UnixMilli(e.at).In(s.zone).AddDate(0, 0, 1).Format(time.DateOnly)
 }
 
-// The upstream does not show the format of its refusals; assumed, see
-// docs/why/adr/0004-sandbox-assumptions.md.
+// The upstream does not show the format of its refusals; assumed, see docs/why/adr/0004-sandbox-assumptions.md.
 
 func unprocessable(problems map[string][]string) answer {
 	body, _ := json.Marshal(map[string]any{"error": problems}) // strings always marshal

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net"
@@ -9,8 +10,7 @@ import (
 	"time"
 )
 
-// failBefore does the fault's part before the work; true means that the call
-// ends there and nothing was done.
+// failBefore does the fault's part before the work; true means that the call ends there, with nothing done.
 func (s *Sandbox) failBefore(w http.ResponseWriter, r *http.Request, op operation, f *Fault) bool {
 	switch f.Kind {
 	case Delay:
@@ -25,8 +25,7 @@ func (s *Sandbox) failBefore(w http.ResponseWriter, r *http.Request, op operatio
 	return false
 }
 
-// failAfter does the fault's part after the work; true means that the call was
-// answered or cut.
+// failAfter does the fault's part after the work; true means that the call was answered or cut.
 func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation, f *Fault, a answer) bool {
 	switch f.Kind {
 	case DelayAnswer:
@@ -53,10 +52,7 @@ func (s *Sandbox) failAfter(w http.ResponseWriter, r *http.Request, op operation
 
 // answer has the status, headers and body that the rule names.
 func (f *Fault) answer(op operation) answer {
-	status := f.Status
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
+	status := cmp.Or(f.Status, http.StatusInternalServerError)
 	a := refuse(op, status, http.StatusText(status))
 	var text string
 	switch {
@@ -85,8 +81,7 @@ func withoutEssentials(body []byte) []byte {
 	return body
 }
 
-// cut resets the connection: the caller reads "connection reset" over TCP, and
-// the end of the stream over anything else.
+// cut resets the connection: the caller reads "connection reset" over TCP, and the end of the stream over anything else.
 func cut(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

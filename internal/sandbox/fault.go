@@ -12,8 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// Kinds of faults. "Done" means that the work is done and counted; only the
-// answer is not the usual one.
+// Kinds of faults. "Done" means that the work is done and counted; only the answer differs.
 const (
 	Delay        = "delay"         // waits, then does the work, even when the caller is gone by then
 	DelayAnswer  = "delay_answer"  // done, then waits before it answers
@@ -29,8 +28,7 @@ const (
 
 var kinds = []string{Delay, DelayAnswer, Status, Cut, AcceptCut, AcceptStatus, Truncate, Garbage, AcceptEmpty, Short}
 
-// Fault is a rule that makes calls fail. The first rule that applies to a call
-// fires.
+// Fault is a rule that makes calls fail. The first one that applies to a call fires.
 type Fault struct {
 	ID        int     `json:"id"`        // assigned by the sandbox
 	Operation string  `json:"operation"` // enroll, transactions, send, logs, account, or * for any
@@ -70,8 +68,7 @@ type faults struct {
 	fired  map[string]int // by kind, including cleared rules
 }
 
-// AddFault appends a rule and returns its id. The error names the field that is
-// wrong.
+// AddFault appends a rule and returns its id. The error names the field that is wrong.
 func (s *Sandbox) AddFault(f Fault) (id int, err error) {
 	if err := f.check(); err != nil {
 		return 0, fmt.Errorf("sandbox: fault: %w", err)
@@ -81,7 +78,14 @@ func (s *Sandbox) AddFault(f Fault) (id int, err error) {
 	}
 	f.draws = rand.New(rand.NewPCG(f.Seed, 1))
 	f.Headers, f.Body, f.Seen, f.Fired = maps.Clone(f.Headers), bytes.Clone(f.Body), 0, 0
-	return s.faults.add(&f), nil
+	l := &s.faults
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastID++
+	f.ID = l.lastID
+	l.rules = append(l.rules, &f)
+	l.any.Store(true)
+	return f.ID, nil
 }
 
 func (f *Fault) check() error {
@@ -104,16 +108,6 @@ func (f *Fault) check() error {
 		return fmt.Errorf("the kind short is for the operation send only")
 	}
 	return nil
-}
-
-func (l *faults) add(f *Fault) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lastID++
-	f.ID = l.lastID
-	l.rules = append(l.rules, f)
-	l.any.Store(true)
-	return f.ID
 }
 
 // Faults returns the current rules with their counts.
@@ -154,9 +148,7 @@ func (l *faults) clear(counts bool) {
 func (l *faults) counts() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	counts := map[string]int{}
-	maps.Copy(counts, l.fired)
-	return counts
+	return maps.Clone(l.fired)
 }
 
 // pick returns the first rule that applies to a call, or nil.
@@ -179,18 +171,10 @@ func (l *faults) pick(op operation, body []byte, query string) *Fault {
 
 // applies counts the call and reports whether the rule fires on it.
 func (f *Fault) applies(op operation, body []byte, query string) bool {
-	if f.Operation != "*" && f.Operation != op.String() {
-		return false
-	}
-	if f.Times > 0 && f.Fired >= f.Times {
-		return false
-	}
-	if f.Match != "" && !bytes.Contains(body, []byte(f.Match)) && !strings.Contains(query, f.Match) {
+	if f.Operation != "*" && f.Operation != op.String() || f.Times > 0 && f.Fired >= f.Times ||
+		f.Match != "" && !bytes.Contains(body, []byte(f.Match)) && !strings.Contains(query, f.Match) {
 		return false
 	}
 	f.Seen++
-	if f.Seen <= f.Skip {
-		return false
-	}
-	return f.Share == 0 || f.draws.Float64() < f.Share
+	return f.Seen > f.Skip && (f.Share == 0 || f.draws.Float64() < f.Share)
 }

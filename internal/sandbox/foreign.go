@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// foreignRow is a row of the log that belongs to no message of the sandbox:
-// another program's mail.
+// foreignRow is a row of the log about another program's mail.
 type foreignRow struct {
 	envelope, to string
 	at, entered  int64  // time of its event and of its insertion, milliseconds since 1970
@@ -19,10 +18,8 @@ type foreignRow struct {
 	text         []byte
 }
 
-// InsertLog inserts a row into the log: a JSON object with the fields of a log
-// entry. Missing fields are made up, unless verbatim is set. The row is sorted in
-// by its created_at. It replaces, in place, an inserted row with the same
-// envelope_id and to.
+// InsertLog inserts a row into the log, by its created_at: a JSON object with the fields of a log entry. Missing fields are
+// made up, unless verbatim is set. It replaces, in place, an inserted row with the same envelope_id and to.
 func (s *Sandbox) InsertLog(entry []byte, verbatim bool) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(entry, &fields); err != nil || fields == nil {
@@ -36,23 +33,19 @@ func (s *Sandbox) InsertLog(entry []byte, verbatim bool) error {
 	if err := json.Unmarshal(entry, &head); err != nil {
 		return fmt.Errorf("sandbox: log row: %w", err)
 	}
-	s.outbox.insert(fields, head.CreatedAt, foreignRow{envelope: head.EnvelopeID, to: head.To, entered: time.Now().UnixMilli()}, verbatim)
+	o, now := &s.outbox, time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.appendDue(now)
+	if head.CreatedAt.IsZero() {
+		head.CreatedAt = now
+	}
+	o.insert(fields, head.CreatedAt, foreignRow{envelope: head.EnvelopeID, to: head.To, entered: now.UnixMilli()}, verbatim)
 	return nil
 }
 
+// insert inserts a row. The caller holds the lock.
 func (o *outbox) insert(fields map[string]json.RawMessage, at time.Time, f foreignRow, verbatim bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now := time.Now()
-	o.appendDue(now)
-	if at.IsZero() {
-		at = now
-	}
-	o.insertLocked(fields, at, f, verbatim)
-}
-
-// insertLocked inserts a row. The caller holds the lock.
-func (o *outbox) insertLocked(fields map[string]json.RawMessage, at time.Time, f foreignRow, verbatim bool) {
 	if !verbatim {
 		if f.envelope == "" {
 			f.envelope = fmt.Sprintf("%011x%07x", at.UnixMilli(), mix(o.seed+uint64(len(o.foreign)))&0xfffffff)

@@ -1,7 +1,6 @@
 package sandbox
 
-// Help explains the sandbox to a person at a terminal. It is also served at
-// /_sandbox/help.
+// Help explains the sandbox to a person at a terminal. It is also served at /_sandbox/help.
 const Help = `Upstreams
   POST /v3/mandates, POST /api/v2/mandates     enroll (Authorization: Bearer, portal_key)
   GET  /v3/mandates/transactions               transaction list

@@ -120,7 +120,6 @@ type callView struct {
 	At, Operation, Name, What string
 	Class                     string // of style.css: good, bad, doubt, wait
 	Asked, Answer             string
-	asked                     string
 }
 
 // views are the newest calls, newest first, at most n.
@@ -129,15 +128,12 @@ func (j *journal) views(n int, zone *time.Location, contents bool) (views []call
 	defer j.mu.Unlock()
 	for i := len(j.last) - 1; i >= 0 && len(views) < n; i-- {
 		c := j.last[i]
-		v := callView{N: c.n, At: c.at.In(zone).Format("15:04:05.000"), Operation: c.op.String(), asked: c.asked}
+		v := callView{N: c.n, At: c.at.In(zone).Format("15:04:05.000"), Operation: c.op.String(), Name: nameOf(c.asked)}
 		v.Class, v.What = c.fate()
 		if contents {
 			v.Asked, v.Answer = readable(c.asked), readable(c.answer)
 		}
 		views = append(views, v)
-	}
-	for i := range views {
-		views[i].Name = nameOf(views[i].asked)
 	}
 	return views
 }

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// row is one entry of the sending log: a recipient of a message, or, if message is
-// foreignMessage, the inserted row with the index recipient.
+// row is one entry of the sending log: a recipient of a message, or for foreignMessage the inserted row of that index.
 type row struct{ message, recipient uint32 }
 
 const foreignMessage = math.MaxUint32
@@ -19,8 +18,7 @@ const foreignMessage = math.MaxUint32
 // defaultLimit is the number of rows of a log page when the caller names none.
 const defaultLimit = 100
 
-// logs answers with a page of the sending log. Pages are offsets: rows added in
-// the meantime shift the others.
+// logs answers with a page of the sending log. Pages are offsets: rows added in the meantime shift the others.
 func (s *Sandbox) logs(c *call) answer {
 	query := c.r.URL.Query()
 	page := positiveInt(query.Get("page"), 1)
@@ -39,8 +37,7 @@ func (s *Sandbox) logs(c *call) answer {
 	return envelope(fmt.Appendf(body, `,"current_page":%d,"limit":%d}`, page, limit))
 }
 
-// page renders a page up to the pagination fields. total is the number of rows in
-// the log, rows the maximum of this page.
+// page renders a page up to the pagination fields. total is the number of rows in the log, rows the maximum of this page.
 func (o *outbox) page(settings *Settings, page, limit int) (body []byte, total, rows int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -69,9 +66,8 @@ func (o *outbox) listed(order string, i int) int {
 		return i
 	case NoOrder:
 		return o.shuffled.at(i, o.log, o.seed)
-	default:
-		return len(o.log) - 1 - i
 	}
+	return len(o.log) - 1 - i
 }
 
 // appendRow appends the document's log entry.
@@ -106,21 +102,18 @@ const (
 	Bounced   = "bounced"
 )
 
-// response is the receiving server's reply. The upstream shows no failures;
-// assumed.
+// response is the receiving server's reply. The upstream shows no failures; assumed.
 func response(state, envelope string) string {
 	switch state {
 	case Deferred:
 		return "451 4.7.1 Greylisted, please try again later"
 	case Bounced:
 		return "550 5.1.1 The email account that you tried to reach does not exist"
-	default:
-		return "250 2.0.0 OK " + envelope
 	}
+	return "250 2.0.0 OK " + envelope
 }
 
-// state is the i-th recipient's state at a time. A deferred one is delivered
-// later, in the same row.
+// state is the i-th recipient's state at a time. A deferred one is delivered later, in the same row.
 func (p *posted) state(seed uint64, i int, now time.Time) string {
 	event := p.eventAt(i)
 	if event > now.UnixMilli() {
@@ -137,9 +130,8 @@ func (p *posted) state(seed uint64, i int, now time.Time) string {
 	return Delivered
 }
 
-// fate is the first reply that a recipient gets: what its local part asks for, or
-// else what is drawn from the seed for this subject and address. It does not
-// depend on the order of the messages.
+// fate is the first reply that a recipient gets: what its local part asks for, or else what is drawn from the seed for this
+// subject and address, whatever the order of the messages.
 func (p *posted) fate(seed uint64, address string) string {
 	local := strings.ToLower(address[:len(address)-len(domain(address))])
 	switch {

@@ -45,16 +45,15 @@ type Mail struct {
 	ByRecipient []Received `json:"by_recipient"` // every pair; null in a summary and in a lean sandbox
 }
 
-// Received is how often a recipient was accepted for messages with one subject.
-// Domains are compared without case.
+// Received is how often a recipient was accepted for messages with one subject. Domains are compared without case.
 type Received struct {
 	Subject   string `json:"subject"`
 	Recipient string `json:"recipient"`
 	Count     int    `json:"count"`
 }
 
-// Query narrows the oracle's lists; the totals always count everything. A query
-// for an order number or a recipient implies Summary for the other service.
+// Query narrows the oracle's lists; the totals count everything. A query for an order number or a recipient implies Summary
+// for the other service.
 type Query struct {
 	OrderNumber string // only this one in Twice and ByOrder
 	Recipient   string // only this one in Twice and ByRecipient

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// guarded serves the control interface to callers that mean this sandbox: a page that a
-// person has open in a browser may be anybody's, and could script the sandbox by a form, or by a
-// name of its own that it lets point here.
+// guarded serves only callers that mean this sandbox: any page open in a browser could script it by a form, or by a name
+// that it lets point here.
 func (s *Sandbox) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -25,8 +24,8 @@ func (s *Sandbox) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// isOwnHost reports whether a Host header names this sandbox: by an address, which no page
-// can have as its own name, or by a name that it was given.
+// isOwnHost reports whether a Host header names this sandbox: by an address, which no page has as its name, or by a name of
+// the Options.
 func (s *Sandbox) isOwnHost(host string) bool {
 	name := hostname(host)
 	public, _ := url.Parse(s.o.PublicURL) // checked where it is set; none has no host

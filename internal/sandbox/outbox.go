@@ -44,8 +44,7 @@ type posted struct {
 
 // place is where a pair of subject and recipient was first accepted.
 type place struct {
-	count, recipient uint32
-	message          uint32
+	count, recipient, message uint32
 }
 
 func (o *outbox) reset(seed uint64) {
@@ -59,8 +58,7 @@ func (o *outbox) reset(seed uint64) {
 	o.refused.Store(0)
 }
 
-// accept queues a message, unless the number of requested recipients exceeds the
-// quota.
+// accept queues a message, unless the number of requested recipients exceeds the quota.
 func (o *outbox) accept(l *submission, asked int, settings *Settings, lean bool, now time.Time) bool {
 	subject := maphash.String(pairs, l.subject)
 	keys := make([]uint64, l.to.len())
@@ -97,8 +95,7 @@ func (o *outbox) accept(l *submission, asked int, settings *Settings, lean bool,
 	return true
 }
 
-// reschedule applies a lowered log delay to messages without a row in the log. A
-// raised delay changes nothing for them.
+// reschedule applies a lowered log delay, not a raised one, to messages without a row in the log.
 func (o *outbox) reschedule(delay time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,8 +109,7 @@ func (o *outbox) reschedule(delay time.Duration) {
 	heap.Init(&o.pending)
 }
 
-// appendDue appends to the log what the outbound server has sent by now. The
-// caller holds the lock.
+// appendDue appends to the log what the outbound server has sent by now. The caller holds the lock.
 func (o *outbox) appendDue(now time.Time) {
 	until := now.UnixMilli()
 	for len(o.pending) > 0 {
@@ -138,10 +134,9 @@ func (p *posted) eventAt(i int) int64 {
 	return p.sentAt + time.Duration(p.settings.LogSpread).Milliseconds()*int64(i)/int64(p.to.len())
 }
 
-// envelope is the message's envelope_id: 18 hex digits, the first 11 the
-// milliseconds since 1970 at which it was accepted; its rows share it.
+// envelope is the message's envelope_id, which its rows share: 11 hex digits of the milliseconds since 1970 when it was
+// accepted, and 7 that no other message has, since the factor is odd.
 func (p *posted) envelope(seed uint64) string {
-	// The factor is odd, so that different messages have different last seven digits.
 	return fmt.Sprintf("%011x%07x", p.at, (uint64(p.n)*0x5bd1e995+mix(seed))&0xfffffff)
 }
 
@@ -151,12 +146,10 @@ func (o *outbox) used() int64 {
 	return o.recipients
 }
 
-// pairs seeds the hashes that count subjects and recipients. They never leave the
-// process.
+// pairs seeds the hashes that count subjects and recipients. They never leave the process.
 var pairs = maphash.MakeSeed()
 
-// pair is the key of a recipient under a subject. With 64 bits, two of a million
-// pairs collide with a chance of less than one in ten million.
+// pair is the key of a recipient under a subject. Two of a million collide with a chance of less than one in ten million.
 func pair(subject uint64, address string) uint64 {
 	return mix(subject) ^ bits.RotateLeft64(maphash.String(pairs, sameDomain(address)), 17)
 }

@@ -39,8 +39,7 @@ const (
 	recipientsShown    = 20
 )
 
-// servePages serves the pages for people: the index, the mail sent, and the page
-// on which the payer of an enrollment decides.
+// servePages serves the pages for people.
 func (s *Sandbox) servePages(w http.ResponseWriter, r *http.Request) {
 	token, enrolling := strings.CutPrefix(r.URL.Path, "/enroll/")
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -172,8 +171,7 @@ func (s *Sandbox) enrollmentPage(w http.ResponseWriter, token string) {
 	show(w, "enroll", s.view(n, &e))
 }
 
-// postDecision handles the payer's buttons. A second decision changes nothing and
-// shows the first one.
+// postDecision handles the payer's buttons. A second decision changes nothing and shows the first one.
 func (s *Sandbox) postDecision(w http.ResponseWriter, r *http.Request, token string) {
 	n, valid := s.enrollmentOf(token)
 	if _, known := s.registry.get(n); !valid || !known {
@@ -204,8 +202,7 @@ func (s *Sandbox) mailPage(w http.ResponseWriter, r *http.Request) {
 	}{linksOf(page, messagesPerPage, total), messages})
 }
 
-// messageViews returns the messages of one page, newest first, beginning with
-// index first.
+// messageViews returns the messages of one page, newest first, beginning with index first.
 func (o *outbox) messageViews(first int, zone *time.Location) (views []messageView, total int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"iter"
 	"net/mail"
 	"strings"
 )
@@ -10,8 +9,7 @@ import (
 // recipientLimit is the document's maximum of recipients in one request.
 const recipientLimit = 1000
 
-// addresses is a list of bare addresses in one string, to save memory: a sandbox
-// may hold hundreds of thousands.
+// addresses is a list of bare addresses in one string, to save memory: a sandbox may hold hundreds of thousands.
 type addresses struct {
 	joined string
 	ends   []uint32
@@ -30,15 +28,15 @@ func (a *addresses) at(i int) string {
 // first returns the first n addresses.
 func (a *addresses) first(n int) addresses { return addresses{joined: a.joined, ends: a.ends[:n]} }
 
-// recipients reads `to`: an array of strings or one string, each with one address
-// or several separated by commas.
+// recipients reads `to`: an array of strings or one string, each with one address or several separated by commas.
 func recipients(raw string) (addresses, string) {
 	var joined strings.Builder
 	var ends []uint32
-	for text, problem := range listed(raw) {
-		if problem != "" {
-			return addresses{}, problem
-		}
+	texts, problem := listed(raw)
+	if problem != "" {
+		return addresses{}, problem
+	}
+	for _, text := range texts {
 		address, ok := bare(text)
 		if !ok {
 			return addresses{}, fmt.Sprintf("recipient %d is not an email address.", len(ends)+1)
@@ -55,56 +53,40 @@ func recipients(raw string) (addresses, string) {
 	return addresses{joined.String(), ends}, ""
 }
 
-// listed yields the texts between the commas of `to`; the second value is a
-// problem with `to` as a whole.
-func listed(raw string) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		switch {
-		case raw[0] == '"':
-			for text := range separated(unquote(raw)) {
-				if !yield(text, "") {
-					return
-				}
-			}
-		case raw[0] == '[':
-			for element := range elements(raw) {
-				if element[0] != '"' {
-					yield("", "must be strings.")
-					return
-				}
-				for text := range separated(unquote(element)) {
-					if !yield(text, "") {
-						return
-					}
-				}
-			}
-		default:
-			yield("", "must be a string or an array of strings.")
-		}
+// listed returns the texts between the commas of `to`, or a problem with `to` as a whole.
+func listed(raw string) (texts []string, problem string) {
+	if raw[0] == '"' {
+		return separated(nil, unquote(raw)), ""
 	}
+	if raw[0] != '[' {
+		return nil, "must be a string or an array of strings."
+	}
+	for element := range elements(raw) {
+		if element[0] != '"' {
+			return nil, "must be strings."
+		}
+		texts = separated(texts, unquote(element))
+	}
+	return texts, ""
 }
 
-// separated splits at commas outside of quotes, and leaves out empty parts.
-func separated(text string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		quoted, begin := false, 0
-		for i := 0; i < len(text); i++ {
-			switch {
-			case text[i] == '\\' && quoted:
-				i++
-			case text[i] == '"':
-				quoted = !quoted
-			case text[i] == ',' && !quoted:
-				if part := strings.TrimSpace(text[begin:i]); part != "" && !yield(part) {
-					return
-				}
-				begin = i + 1
+// separated appends the parts between the commas outside of quotes, but empty ones.
+func separated(parts []string, text string) []string {
+	quoted, begin := false, 0
+	for i := 0; i <= len(text); i++ {
+		switch {
+		case i == len(text), text[i] == ',' && !quoted:
+			if part := strings.TrimSpace(text[begin:i]); part != "" {
+				parts = append(parts, part)
 			}
-		}
-		if part := strings.TrimSpace(text[begin:]); part != "" {
-			yield(part)
+			begin = i + 1
+		case text[i] == '\\' && quoted && i+1 < len(text):
+			i++
+		case text[i] == '"':
+			quoted = !quoted
 		}
 	}
+	return parts
 }
 
 // bare is the address without a display name.
@@ -119,8 +101,7 @@ func bare(text string) (string, bool) {
 	return parsed.Address, true
 }
 
-// plain reports whether text is local@domain in ordinary characters, as nearly
-// every recipient is: a shortcut.
+// plain reports whether text is local@domain in ordinary characters, as nearly every recipient is: a shortcut.
 func plain(text string) bool {
 	at := -1
 	for i := range len(text) {
@@ -139,14 +120,11 @@ func plain(text string) bool {
 // domain is the part after the last @.
 func domain(address string) string { return address[strings.LastIndexByte(address, '@')+1:] }
 
-// sameDomain returns the address with its domain in lower case: domains are
-// compared without case, local parts exactly.
+// sameDomain returns the address with its domain in lower case: domains are compared without case, local parts exactly.
 func sameDomain(address string) string {
-	at := strings.LastIndexByte(address, '@') + 1
-	for i := at; i < len(address); i++ {
-		if c := address[i]; 'A' <= c && c <= 'Z' {
-			return address[:at] + strings.ToLower(address[at:])
-		}
+	at := len(address) - len(domain(address))
+	if lower := strings.ToLower(address[at:]); lower != address[at:] {
+		return address[:at] + lower
 	}
 	return address
 }

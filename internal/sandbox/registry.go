@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Status codes of a transaction. An enrollment without a decision is listed as
-// New: the document does not say that it is listed; assumed.
+// Status codes of a transaction. That an enrollment without a decision is listed, as New, is assumed.
 const (
 	txNew       = 0
 	txFailed    = 2
@@ -31,8 +30,7 @@ var txLabels = map[uint8]string{txNew: "New", txFailed: "Failed", txApproved: "A
 
 var mandateLabels = map[uint8]string{mandateNew: "New", mandateActive: "Active", mandateRejected: "Rejected", mandateCancelled: "Cancelled"}
 
-// enrollment is an accepted enrollment, with its mandate and its application
-// transaction. Its number is its index in the registry.
+// enrollment is an accepted enrollment, with its mandate and its transaction. Its number is its index in the registry.
 type enrollment struct {
 	order   string
 	body    string // as it was posted; "" in a lean sandbox
@@ -46,8 +44,7 @@ type enrollment struct {
 	mandate uint8
 }
 
-// registry holds every accepted enrollment. Two with the same order number are two
-// enrollments: the upstream has no idempotency.
+// registry holds every accepted enrollment. The upstream has no idempotency: one order number may have several.
 type registry struct {
 	mu      sync.Mutex
 	rows    []enrollment
@@ -95,8 +92,7 @@ func (l *registry) get(number int) (enrollment, bool) {
 	return l.rows[number], true
 }
 
-// of returns the numbers of an order number's enrollments, newest first. The
-// caller holds the lock.
+// of returns the numbers of an order number's enrollments, newest first. The caller holds the lock.
 func (l *registry) of(order string) []int {
 	var numbers []int
 	for at := l.last[order]; at > 0; at = l.rows[at-1].before {
@@ -105,8 +101,8 @@ func (l *registry) of(order string) []int {
 	return numbers
 }
 
-// settle stores the decision on an enrollment, listed after a delay, and returns it; txNew is
-// that its link expires. settled is false when it was decided before, or its link expired.
+// settle stores the decision on an enrollment, listed after a delay, and returns it; txNew means that its link expires.
+// settled is false when it was decided before, or its link expired.
 func (l *registry) settle(number int, tx, mandate uint8, delay time.Duration) (e enrollment, settled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +136,7 @@ func (e *enrollment) mandateStatus(now time.Time) uint8 {
 	return e.mandate
 }
 
-// values parses the posted body each time: keeping the body takes less memory
-// than keeping the values.
+// values parses the posted body each time: keeping the body takes less memory than keeping the values.
 func (e *enrollment) values() values {
 	if e.body == "" {
 		return values{fOrderNumber: e.order}
@@ -152,8 +147,7 @@ func (e *enrollment) values() values {
 
 func number(prefix string, n int) string { return fmt.Sprintf("%s%08d", prefix, n+1) }
 
-// token is the last part of an enrollment's url. It contains the number, and
-// cannot be guessed from another token.
+// token is the last part of an enrollment's url. It contains the number, and cannot be guessed from another token.
 func (s *Sandbox) token(n int) string {
 	return fmt.Sprintf("%x-%016x", n+1, mix(uint64(n+1)^mix(s.o.Seed^0x6572)))
 }

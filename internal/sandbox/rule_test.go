@@ -79,7 +79,7 @@ func TestFaultsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 		`{"operation":"enroll","kind":"cut","share":2}`:          "share",
 		`{"operation":"enroll","kind":"delay"}`:                  "delay",
 		`{"operation":"enroll","kind":"cut","delay":"1s"}`:       "delay",
-		`{"operation":"enroll","kind":"delay","delay":3}`:        "duration",
+		`{"operation":"enroll","kind":"delay","delay":3}`:        "Fault.delay",
 		`{"operation":"enroll","kind":"status","status":42}`:     "status",
 		`{"operation":"enroll","kind":"short"}`:                  "short",
 		`{"operation":"send","kind":"short","accept":-1}`:        "accept",

@@ -36,9 +36,8 @@ const (
 	enrollFields
 )
 
-// enrollRules say for each field its name, its rule and whether it is required.
-// The document requires max_frequency and effective_date, but also gives defaults
-// for them, so they are optional here.
+// enrollRules say for each field its name, its rule and whether it is required. The document requires max_frequency and
+// effective_date, but also has defaults for them, so they are optional here.
 var enrollRules = [enrollFields]struct {
 	name     string
 	rule     rule
@@ -78,12 +77,10 @@ var enrollIndex = func() map[string]int {
 	return index
 }()
 
-// values are the texts of an enrollment request: strings unquoted and trimmed,
-// numbers as they were written. "" means that the field was left out.
+// values are the texts of an enrollment request: strings trimmed, numbers as they were written, "" for a missing field.
 type values [enrollFields]string
 
-// parseEnrollment reads a body into its values. problems lists by field what
-// breaks a rule; it is nil for a valid body.
+// parseEnrollment reads a body into its values. problems lists by field what breaks a rule; it is nil for a valid body.
 func parseEnrollment(body string) (v values, problems map[string][]string) {
 	report := func(field int, text string) {
 		if problems == nil {
@@ -98,11 +95,9 @@ func parseEnrollment(body string) (v values, problems map[string][]string) {
 			continue
 		}
 		value, problem := enrollRules[field].rule(raw)
-		if problem != "" {
+		if v[field] = value; problem != "" {
 			report(field, problem)
-			continue
 		}
-		v[field] = value
 	}
 	for field, f := range enrollRules {
 		if f.required && v[field] == "" && problems[f.name] == nil {
@@ -122,8 +117,7 @@ func text(raw string) (string, string) {
 	return strings.TrimSpace(unquote(raw)), ""
 }
 
-// amount takes a JSON number from 5.00 to 30000.00 with at most two decimals.
-// The document calls it an integer, but its bounds have decimals.
+// amount takes a JSON number. The document calls it an integer, but its bounds, 5.00 and 30000.00, have decimals.
 func amount(raw string) (string, string) {
 	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
 		return "", "must be a number."
@@ -190,24 +184,18 @@ func moment(raw string) (string, string) {
 
 func layout(raw, form, complaint string) (string, string) {
 	value, problem := text(raw)
-	if problem != "" {
-		return "", problem
-	}
-	if _, err := time.Parse(form, value); err != nil {
+	if _, err := time.Parse(form, value); err != nil && problem == "" {
 		return "", complaint
 	}
-	return value, ""
+	return value, problem
 }
 
 func link(raw string) (string, string) {
 	value, problem := text(raw)
-	if problem != "" {
-		return "", problem
-	}
-	if !isLink(value) {
+	if problem == "" && !isLink(value) {
 		return "", "must be a URL address."
 	}
-	return value, ""
+	return value, problem
 }
 
 func isLink(value string) bool {

@@ -1,18 +1,13 @@
-// Package sandbox is a stateful, scriptable stand-in for both upstream services:
-// the e-mandate service and the outbound email service. It follows the rules of
-// their two documents, remembers what it was asked to do, lists and logs it the
-// way they would, and fails on demand in every way a network can.
+// Package sandbox is a stateful, scriptable stand-in for the e-mandate service and the outbound email service. It follows
+// the rules of their documents, lists and logs what it did as they would, and fails on demand in every way a network can.
 //
 //	POST /v3/mandates, /api/v2/mandates ─┐              ┌─► transaction list, page to approve, callback
 //	POST /api/v0/messages ───────────────┼─ call ─ work ┼─► sending log, quota, page of the mail sent
 //	GET  …transactions, …logs, …user ────┘    ▲         └─► oracle: what was really done, and what twice
 //	                                    faults and settings under /_sandbox/
 //
-// It imports nothing else from this project but the look of pages: a stand-in that shared
-// types with the client under test would also share its mistakes.
-//
-// Where the documents say "not shown", it follows the assumptions listed in
-// docs/why/adr/0004-sandbox-assumptions.md.
+// It imports nothing from this project but the look of pages: sharing types with the client under test would share its
+// mistakes. Where the documents say "not shown", it follows docs/why/adr/0004-sandbox-assumptions.md.
 package sandbox
 
 import (
@@ -23,8 +18,7 @@ import (
 	"time"
 )
 
-// Options say who may call the sandbox and what it keeps. The zero value works:
-// any non-empty token, key and portal key are accepted.
+// Options say who may call the sandbox and what it keeps. The zero value accepts any non-empty token, key and portal key.
 type Options struct {
 	MandateToken   string // the bearer token of v2 and v3; "" accepts any non-empty one
 	PortalKey      string // "" accepts any non-empty one
@@ -44,8 +38,7 @@ type Options struct {
 	Logf func(format string, args ...any) // logs faults that fired, callbacks and decisions; nil logs nothing
 }
 
-// Sandbox is both upstreams in one. It is safe for concurrent use. Callbacks are
-// its only background work; what changes with time is computed when it is read.
+// Sandbox is both upstreams in one, safe for concurrent use. What changes with time is computed when it is read.
 type Sandbox struct {
 	o        Options
 	zone     *time.Location
@@ -78,8 +71,7 @@ func New(o Options) *Sandbox {
 	return s
 }
 
-// Reset forgets everything: enrollments, mail, faults, counts. The settings go
-// back to those of the Options.
+// Reset forgets enrollments, mail, faults and counts, and restores the settings of the Options.
 func (s *Sandbox) Reset() {
 	settings := DefaultSettings()
 	if s.o.Settings != nil {
@@ -96,10 +88,8 @@ func (s *Sandbox) Reset() {
 	s.callback.reset()
 }
 
-// Close ends the delays that calls are waiting in. It returns when every callback
-// that was due has been tried at least once; a try under way is finished, and
-// failed ones are not repeated. Close the sandbox before a server that waits for
-// its handlers.
+// Close ends the delays of calls, and waits until every callback that was due has been tried once; failed ones are not
+// repeated. Close the sandbox before a server that waits for its handlers.
 func (s *Sandbox) Close() {
 	s.launching.Lock()
 	if !s.closing() {
@@ -127,44 +117,34 @@ func (s *Sandbox) launch(work func()) {
 	}
 }
 
-// ServeHTTP serves everything on one port: both upstreams, the control
-// interface under /_sandbox/ and the pages.
+// endpoints are the upstreams' operations by path.
+var endpoints = map[string]struct {
+	op   operation
+	work func(*Sandbox, *call) answer
+}{
+	"/v3/mandates":              {opEnroll, (*Sandbox).enrollV3},
+	"/api/v2/mandates":          {opEnroll, (*Sandbox).enrollV2},
+	"/v3/mandates/transactions": {opTransactions, (*Sandbox).transactions},
+	"/api/v0/messages":          {opSend, (*Sandbox).send},
+	"/api/v0/logs":              {opLogs, (*Sandbox).logs},
+	"/api/v0/user":              {opAccount, (*Sandbox).account},
+}
+
+// ServeHTTP serves both upstreams, the control interface under /_sandbox/ and the pages.
 func (s *Sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch path := r.URL.Path; {
+	path := r.URL.Path
+	endpoint, known := endpoints[path]
+	switch {
+	case known:
+		s.serve(w, r, endpoint.op, endpoint.work)
 	case strings.HasPrefix(path, "/api/v0/"):
-		s.serveMail(w, r)
+		refusal(http.StatusNotFound, "Not found").write(w)
 	case strings.HasPrefix(path, "/v3/"), strings.HasPrefix(path, "/api/"):
-		s.serveMandate(w, r)
+		message(http.StatusNotFound, "no such resource").write(w)
 	case strings.HasPrefix(path, "/_sandbox/"):
 		s.control.ServeHTTP(w, r)
 	default:
 		s.servePages(w, r)
-	}
-}
-
-func (s *Sandbox) serveMandate(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/v3/mandates":
-		s.serve(w, r, opEnroll, (*Sandbox).enrollV3)
-	case "/api/v2/mandates":
-		s.serve(w, r, opEnroll, (*Sandbox).enrollV2)
-	case "/v3/mandates/transactions":
-		s.serve(w, r, opTransactions, (*Sandbox).transactions)
-	default:
-		message(http.StatusNotFound, "no such resource").write(w)
-	}
-}
-
-func (s *Sandbox) serveMail(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/api/v0/messages":
-		s.serve(w, r, opSend, (*Sandbox).send)
-	case "/api/v0/logs":
-		s.serve(w, r, opLogs, (*Sandbox).logs)
-	case "/api/v0/user":
-		s.serve(w, r, opAccount, (*Sandbox).account)
-	default:
-		refusal(http.StatusNotFound, "Not found").write(w)
 	}
 }
 

@@ -6,13 +6,10 @@ import (
 	"strings"
 )
 
-// Bodies are scanned here rather than decoded into structs: rules are checked
-// against the text the caller sent (the checksum covers it), a wrong type is
-// reported by field, and in a benchmark the sandbox must be cheaper than what it
-// measures.
+// Bodies are scanned here rather than decoded into structs: the checksum covers the text that was sent, a wrong type is
+// reported by field, and in a benchmark the sandbox must be cheaper than what it measures.
 
-// members yields the members of a JSON object: key, and value as it is written.
-// text must be valid JSON and an object.
+// members yields the members of a JSON object: key, and value as it is written. text must be valid JSON and an object.
 func members(text string) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		at := space(text, space(text, 0)+1)
@@ -31,8 +28,7 @@ func members(text string) iter.Seq2[string, string] {
 	}
 }
 
-// elements yields the elements of a JSON array, as they are written. text must be
-// valid JSON and an array without space around it.
+// elements yields the elements of a JSON array, as they are written. text must be valid JSON, without space around it.
 func elements(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		at := space(text, 1)
@@ -91,7 +87,7 @@ func skip(text string, from int) int {
 
 // space returns the first index from at on that is not white space.
 func space(text string, at int) int {
-	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {
+	for at < len(text) && strings.IndexByte(" \n\t\r", text[at]) >= 0 {
 		at++
 	}
 	return at
@@ -117,17 +113,13 @@ func appendText(dst []byte, text string) []byte {
 			return append(dst, quoted...)
 		}
 	}
-	dst = append(dst, '"')
-	dst = append(dst, text...)
-	return append(dst, '"')
+	return append(append(append(dst, '"'), text...), '"')
 }
 
 // appendFields appends `"name":"text"` pairs, each followed by a comma.
 func appendFields(dst []byte, pairs ...string) []byte {
 	for i := 0; i < len(pairs); i += 2 {
-		dst = append(dst, '"')
-		dst = append(dst, pairs[i]...)
-		dst = append(dst, `":`...)
+		dst = append(append(append(dst, '"'), pairs[i]...), `":`...)
 		dst = append(appendText(dst, pairs[i+1]), ',')
 	}
 	return dst

@@ -18,8 +18,7 @@ type submission struct {
 	to            addresses
 }
 
-// send accepts a message for all its recipients or for none, and queues it. It is
-// logged when the outbound server has sent it.
+// send accepts a message for all its recipients or for none, and queues it. It is logged when the outbound server sent it.
 func (s *Sandbox) send(c *call) answer {
 	posted, problem := parseSubmission(c.body)
 	if problem != "" {
@@ -38,8 +37,7 @@ func (s *Sandbox) send(c *call) answer {
 	return envelope(fmt.Appendf(nil, `{"total_recipient":%d}`, posted.to.len()))
 }
 
-// parseSubmission reads a message and checks it against the email document.
-// problem is empty for a valid one.
+// parseSubmission reads a message and checks it against the email document. problem is empty for a valid one.
 func parseSubmission(body string) (l submission, problem string) {
 	fields := make(map[string]string, 8)
 	for name, raw := range members(body) {
@@ -94,13 +92,12 @@ func sender(name, raw string) (address, problem string) {
 	return parsed.Address, ""
 }
 
-// ownHeaders are made from the fields of a message; additional headers must not
-// replace them. The document does not say so; assumed.
+// ownHeaders are made from the fields of a message; that additional headers must not replace them is assumed.
 var ownHeaders = []string{"from", "to", "cc", "bcc", "subject", "reply-to", "return-path", "content-type", "content-transfer-encoding",
 	"mime-version"}
 
-// extraHeaders says what is wrong with `headers`: an object of strings or a list
-// of "Name: value". The document does not show the format; both are accepted.
+// extraHeaders says what is wrong with `headers`. The document does not show the format: an object of strings and a list of
+// "Name: value" are accepted.
 func extraHeaders(raw string) string {
 	switch raw[0] {
 	case '{':
@@ -147,8 +144,7 @@ func envelope(data []byte) answer {
 	return answer{status: http.StatusOK, body: append(append(body, data...), '}')}
 }
 
-// refusal is the envelope of a refused call; the HTTP status is the same as in the
-// envelope. The upstream shows no error answers; assumed.
+// refusal is the envelope of a refused call, with the HTTP status. The upstream shows no error answers; assumed.
 func refusal(status int, text string) answer {
 	body := appendText(fmt.Appendf(nil, `{"error":true,"status_code":%d,"message":`, status), text)
 	return answer{status: status, body: append(body, `,"data":{}}`...)}

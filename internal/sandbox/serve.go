@@ -16,9 +16,8 @@ const defaultAddr = "127.0.0.1:8085"
 // shutdownGrace is how long Serve waits for calls under way when it stops.
 const shutdownGrace = 5 * time.Second
 
-// Serve listens on addr ("" is defaultAddr) and serves a new sandbox until ctx
-// ends, which is not an error. ready, if not nil, is called with the base URL as soon
-// as calls are accepted. The error comes from listening or serving.
+// Serve serves a new sandbox on addr ("" is defaultAddr) until ctx ends, which is not an error. ready, if not nil, is called
+// with the base URL once calls are accepted.
 func Serve(ctx context.Context, addr string, o Options, ready func(url string)) error {
 	listener, err := net.Listen("tcp", cmp.Or(addr, defaultAddr))
 	if err != nil {
@@ -41,16 +40,11 @@ func Serve(ctx context.Context, addr string, o Options, ready func(url string)) 
 	s.Close() // so that no call waits in a delay
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
-	err = errors.Join(server.Shutdown(grace), ignoreClosed(<-served))
-	if errors.Is(err, context.DeadlineExceeded) {
-		return server.Close() // cuts off the remaining callers; this is not an error
+	if err = server.Shutdown(grace); errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close() // cuts off the remaining callers; this is not an error
 	}
-	return err
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
+		err = errors.Join(err, failed)
 	}
 	return err
 }

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -13,8 +12,7 @@ const (
 	NoOrder = "none"
 )
 
-// Settings say how the upstreams behave when nothing is wrong with the network.
-// Help explains each one.
+// Settings say how the upstreams behave when nothing is wrong with the network. Help explains each one.
 type Settings struct {
 	Latency Duration `json:"latency"` // of every call, before its work is done
 
@@ -55,13 +53,8 @@ type Settings struct {
 // DefaultSettings are the settings of a sandbox that is given none.
 func DefaultSettings() Settings {
 	return Settings{
-		EnrollStatus: 200,
-		CallbackWait: Duration(5 * time.Second), CallbackCopies: 1,
-		Quota:       10_000_000,
-		LogOrder:    Newest,
-		LogDelay:    Duration(time.Second),
-		LogCap:      1000,
-		LogLateBy:   Duration(time.Minute),
+		EnrollStatus: 200, CallbackWait: Duration(5 * time.Second), CallbackCopies: 1,
+		Quota: 10_000_000, LogOrder: Newest, LogDelay: Duration(time.Second), LogCap: 1000, LogLateBy: Duration(time.Minute),
 		DeferredFor: Duration(5 * time.Minute),
 	}
 }
@@ -98,10 +91,8 @@ func (v Settings) check() error {
 // Settings returns the current settings.
 func (s *Sandbox) Settings() Settings { return *s.settings.Load() }
 
-// Set changes the settings: s.Set(func(v *sandbox.Settings) { v.Suspended = true }).
-// change is called again when another change came first. Calls under way keep the
-// old settings. A lower log_delay also applies to mail that is still queued; what
-// else decides about rows of the log applies to mail accepted from now on.
+// Set changes the settings: s.Set(func(v *sandbox.Settings) { v.Suspended = true }). change is called again when another
+// change came first. Calls under way and mail accepted before keep the old settings, but for a lower log_delay.
 func (s *Sandbox) Set(change func(*Settings)) error {
 	for {
 		old := s.settings.Load()
@@ -122,16 +113,12 @@ type Duration time.Duration
 
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalJSON writes the duration as text.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+// MarshalText writes the duration as text.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalJSON reads text that time.ParseDuration takes.
-func (d *Duration) UnmarshalJSON(data []byte) error {
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil {
-		return fmt.Errorf(`a duration is written as text, "1.5s": %w`, err)
-	}
-	parsed, err := time.ParseDuration(text)
+// UnmarshalText reads text that time.ParseDuration takes.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
 	*d = Duration(parsed)
 	return err
 }

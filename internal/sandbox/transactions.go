@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,8 +12,8 @@ import (
 // recordsPerPage is the only page size that the document shows.
 const recordsPerPage = 25
 
-// transactions lists enrollments and deductions, newest first (the document promises no
-// order). An unreadable page number means the first page.
+// transactions lists enrollments and deductions, newest first (the document promises no order). An unreadable page number
+// means the first page.
 func (s *Sandbox) transactions(c *call) answer {
 	query := c.r.URL.Query()
 	page := positiveInt(query.Get("page"), 1)
@@ -101,8 +102,7 @@ func (r *record) reference(prefix string) string {
 	return number(prefix, r.n)
 }
 
-// list returns one page of the records that match a filter, newest first,
-// beginning with index first, and the number of all that match.
+// list returns one page of the records that match a filter, newest first, beginning with index first, and how many match.
 func (l *registry) list(want filter, now time.Time, first int) (page []record, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,12 +159,11 @@ func (s *Sandbox) appendTransaction(dst []byte, e *record, now time.Time) []byte
 		"payer_bank_name", bankName)
 	dst = fmt.Appendf(dst, `"status":%d,`, status)
 	dst = appendFields(dst, "status_description", txLabels[status], "return_url", v[fReturnURL])
-	dst = append(dst, `"metadata":`...)
-	if v[fMetadata] == "" {
-		dst = append(dst, "null"...)
-	} else {
-		dst = appendText(dst, v[fMetadata])
+	metadata := []byte("null")
+	if v[fMetadata] != "" {
+		metadata = appendText(nil, v[fMetadata])
 	}
+	dst = append(append(dst, `"metadata":`...), metadata...)
 	dst = append(dst, `,"payout":{"reference_number":null},`...)
 	dst = append(dst, `"payment_gateway":{"id":5,"name":"Direct Debit","code":"DD"},"portal":"Sandbox Portal",`...)
 	dst = append(dst, `"merchant":{"name":"Sandbox Merchant","email":"merchant@sandbox.test"},"mandate":{`...)
@@ -183,24 +182,12 @@ func (s *Sandbox) appendTransaction(dst []byte, e *record, now time.Time) []byte
 
 const bankName = "Sandbox Bank"
 
-// frequency is the label of a frequency_mode. The document shows only the label of MT;
-// the others are assumed. An unknown code is its own label.
-func frequency(code string) string {
-	switch code {
-	case "DL":
-		return "Daily"
-	case "WK":
-		return "Weekly"
-	case "MT":
-		return "Monthly"
-	case "YR":
-		return "Yearly"
-	}
-	return code
-}
+var frequencies = map[string]string{"DL": "Daily", "WK": "Weekly", "MT": "Monthly", "YR": "Yearly"}
 
-// appendPages appends links and meta. Like the upstream's, the links drop the
-// filters: only their page number is useful.
+// frequency is the label of a frequency_mode; an unknown code is its own. The document shows only the label of MT.
+func frequency(code string) string { return cmp.Or(frequencies[code], code) }
+
+// appendPages appends links and meta. Like the upstream's, the links drop the filters.
 func appendPages(dst []byte, path string, page, total, shown int) []byte {
 	lastPage := max(1, (total+recordsPerPage-1)/recordsPerPage)
 	from, to := "null", "null" // of an empty page; assumed

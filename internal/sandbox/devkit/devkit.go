@@ -1,5 +1,4 @@
-// Package devkit runs a nats-server inside this process, for the demo and for
-// tests. Apart from tests it is the only package that links the server.
+// Package devkit runs a nats-server inside this process, for the demo and for tests. Apart from tests only it links the server.
 //
 //	Start ─► server on a free loopback port ◄─ programs, the nats tool
 //	InProcess ─► server without a port ◄─ this process only, also inside a bubble
@@ -19,8 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// startWait is how long a server may take to become ready. With an empty store it
-// takes 10 ms; a large store is read first.
+// startWait is how long a server may take to become ready: 10 ms with an empty store; a large one is read first.
 const startWait = 30 * time.Second
 
 // NATS is a running server with JetStream.
@@ -36,9 +34,8 @@ type NATS struct {
 	mu sync.Mutex // guards Server, which reconnecting connections read
 }
 
-// Start starts a server that keeps its data in dir and listens on a free port of
-// the loopback interface. If dir is "", the data is in a temporary directory that
-// Close removes. The error contains the server's own message.
+// Start starts a server that keeps its data in dir and listens on a free loopback port. If dir is "", the data is in a
+// temporary directory that Close removes. The error contains the server's message.
 func Start(dir string) (*NATS, error) { return Configured(dir, "") }
 
 // Listen is Start on a port of the caller's choice.
@@ -46,8 +43,7 @@ func Listen(dir string, port int) (*NATS, error) {
 	return start(dir, server.Options{Host: "127.0.0.1", Port: port}, "")
 }
 
-// Configured is Start with a configuration in the server's own language, for
-// accounts, TLS and the like.
+// Configured is Start with a configuration in the server's language, for accounts, TLS and the like.
 func Configured(dir, config string) (*NATS, error) {
 	l, err := Loopback()
 	if err != nil {
@@ -60,8 +56,7 @@ func Configured(dir, config string) (*NATS, error) {
 	return start(dir, server.Options{Host: "127.0.0.1", Port: port}, config)
 }
 
-// Loopback listens on a free port of the loopback interface, below those that systems give to connections and to
-// listeners that ask for any: who stops listening there finds it free again.
+// Loopback listens on a free loopback port below the ones that the system chooses, so that it stays free after a close.
 func Loopback() (net.Listener, error) {
 	var err error
 	for range 100 {
@@ -73,9 +68,8 @@ func Loopback() (net.Listener, error) {
 	return nil, fmt.Errorf("devkit: %w", err)
 }
 
-// InProcess starts a server that opens no port: it is reached only by Connect and by
-// connections made with nats.InProcessServer(n). Inside a bubble of testing/synctest
-// no other kind works.
+// InProcess starts a server without a port: it is reached only by Connect and with nats.InProcessServer(n). Inside a bubble
+// of testing/synctest no other kind works.
 func InProcess(dir string) (*NATS, error) {
 	return start(dir, server.Options{DontListen: true}, "")
 }
@@ -102,8 +96,7 @@ func start(dir string, opts server.Options, config string) (*NATS, error) {
 	return n, nil
 }
 
-// Restart starts the server again with the same store and port; connections that
-// reconnect find it. A running server is stopped first.
+// Restart stops the server and starts it again with the same store and port; connections that reconnect find it.
 func (n *NATS) Restart() error {
 	n.Stop()
 	opts := n.opts // a copy: the server writes to its options
@@ -160,8 +153,7 @@ func (n *NATS) Close() {
 	}
 }
 
-// InProcessConn implements nats.InProcessConnProvider: a connection that reconnects
-// after a Restart reaches the new server.
+// InProcessConn implements nats.InProcessConnProvider: a connection that reconnects after a Restart reaches the new server.
 func (n *NATS) InProcessConn() (net.Conn, error) {
 	n.mu.Lock()
 	s := n.Server
@@ -189,8 +181,7 @@ func (n *NATS) Violations() []string {
 	return slices.Clone(n.log.violations)
 }
 
-// serverLog is the server's logger. It keeps the fatal messages of a server that
-// cannot start, which would otherwise end the process, and permission violations.
+// serverLog is the server's logger. It keeps permission violations and fatal messages, which would otherwise end the process.
 type serverLog struct {
 	mu                 sync.Mutex
 	fatals, violations []string
@@ -220,14 +211,7 @@ func (c *serverLog) Errorf(format string, v ...any) {
 	}
 }
 
-// Noticef does nothing.
 func (*serverLog) Noticef(string, ...any) {}
-
-// Warnf does nothing.
-func (*serverLog) Warnf(string, ...any) {}
-
-// Debugf does nothing.
-func (*serverLog) Debugf(string, ...any) {}
-
-// Tracef does nothing.
-func (*serverLog) Tracef(string, ...any) {}
+func (*serverLog) Warnf(string, ...any)   {}
+func (*serverLog) Debugf(string, ...any)  {}
+func (*serverLog) Tracef(string, ...any)  {}

@@ -26,8 +26,7 @@ type Cluster struct {
 	servers []*server.Server
 }
 
-// NewCluster starts the servers. They are stopped when the test ends. With -short the test
-// is skipped.
+// NewCluster starts the servers, which are stopped when the test ends. With -short the test is skipped.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
 	Full(t)

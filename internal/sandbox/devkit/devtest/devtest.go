@@ -1,5 +1,4 @@
-// Package devtest runs a nats-server for a test: provisioned like a real one and
-// stopped when the test ends.
+// Package devtest runs a nats-server for a test: provisioned like a real one and stopped when the test ends.
 package devtest
 
 import (
@@ -18,8 +17,7 @@ import (
 	"errand/internal/sandbox/devkit"
 )
 
-// Main is the TestMain of packages that use InBubble: the server's clock goroutine
-// must be started outside any bubble, or the bubble hangs.
+// Main is the TestMain of packages that use InBubble: the server's clock goroutine must start outside of any bubble.
 //
 //	func TestMain(m *testing.M) { devtest.Main(m) }
 func Main(m *testing.M) {
@@ -27,8 +25,7 @@ func Main(m *testing.M) {
 	m.Run()
 }
 
-// Full skips the test in -short, which is for what takes seconds: no processes, no
-// clusters, no long stretches of virtual time.
+// Full skips the test in -short, which has no processes, no clusters and no long stretches of virtual time.
 func Full(t testing.TB) {
 	t.Helper()
 	if testing.Short() { //nolint:forbidigo // a skip needs no note
@@ -72,8 +69,7 @@ func closing(t testing.TB, start func(dir string) (*devkit.NATS, error)) *devkit
 	return n
 }
 
-// provision connects to n and applies the topology. The connection is closed when the
-// test ends.
+// provision connects to n and applies the topology. The connection is closed when the test ends.
 func provision(t testing.TB, n *devkit.NATS) *nats.Conn {
 	t.Helper()
 	nc, err := n.Connect()

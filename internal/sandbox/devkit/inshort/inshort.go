@@ -1,6 +1,5 @@
-// Package inshort is how a test does less with -short, and notes that it did: .ci/run runs every
-// test with -short under the race detector, and runs again without it those that left something
-// out. A test says so by skipping, or by asking here.
+// Package inshort is how a test does less with -short, and notes that it did: .ci/run runs every test with -short under the
+// race detector, and again without -short the tests that skipped or asked here.
 package inshort
 
 import "testing"
