@@ -30,8 +30,7 @@ var limits = []limit{
 }
 
 var accountLimit = limit{"storage of the account", func(b *bubble, _ string) func() {
-	return limitAccount(b.t,
-		b.nats.Server.GlobalAccount())
+	return limitAccount(b.t, b.nats.Server.GlobalAccount())
 }}
 
 // limitStream leaves a stream no room for more than it holds; it refuses, and drops nothing.

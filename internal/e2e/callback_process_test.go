@@ -138,8 +138,7 @@ func TestARepeatedCallbackIsStoredOnceWhateverHappened(t *testing.T) {
 	}
 	must(t, in.nats.Restart())
 	in.until("a repeat to be stored", time.Minute, func() bool {
-		status,
-			_ := first.post("away", `{"payer_name":"Test Payer"}`)
+		status, _ := first.post("away", `{"payer_name":"Test Payer"}`)
 		return status == 200
 	})
 	if status, _ := second.post("away", `{"payer_name":"Test Payer"}`); status != http.StatusOK {

@@ -25,8 +25,7 @@ type corrected struct {
 func correctedOperations() []corrected {
 	return []corrected{
 		{"mandate.enroll", "r1", "MANDATE_REQUESTS", "succeeded", func(contents string) map[string]any {
-			return enrollment("r1", "payer_name",
-				contents)
+			return enrollment("r1", "payer_name", contents)
 		}, enrollRefused,
 			func(o sandbox.Oracle) int { return o.Enroll.Accepted }},
 		{"mail.send", "m1", "MAIL_REQUESTS", "accepted", func(contents string) map[string]any { return message("m1", 1, "content", contents) },

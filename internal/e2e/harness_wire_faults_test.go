@@ -95,12 +95,10 @@ func lineGibberish() []lineFault {
 			return c.forever("1000\r\n" + strings.Repeat(" ", 0x1000) + "\r\n")
 		}},
 		{"Content-Length too long", true, "no_answer", says(func(a answer) string {
-			return a.head(fmt.Sprintf("Content-Length: %d\r\n",
-				len(a.body)+1)) + a.body
+			return a.head(fmt.Sprintf("Content-Length: %d\r\n", len(a.body)+1)) + a.body
 		})},
 		{"Content-Length too short", true, "bad_answer", says(func(a answer) string {
-			return a.head(fmt.Sprintf("Content-Length: %d\r\n",
-				len(a.body)-1)) + a.body
+			return a.head(fmt.Sprintf("Content-Length: %d\r\n", len(a.body)-1)) + a.body
 		})},
 		{"Content-Length below nothing", true, "no_answer", says(func(a answer) string { return a.head("Content-Length: -1\r\n") + a.body })},
 		{"two Content-Lengths", true, "no_answer", says(func(a answer) string { return a.with("Content-Length: 1\r\n") })},
@@ -141,8 +139,7 @@ func lineBodies() []lineFault {
 		{"a huge answer", true, "bad_answer", body("", func(b string) string { return b + strings.Repeat(" ", 20<<20) })},
 		{"an endless answer", true, "bad_answer", func(c *call) bool {
 			c.say(c.work().head(""))
-			return c.forever(strings.Repeat(" ",
-				0x10000))
+			return c.forever(strings.Repeat(" ", 0x10000))
 		}},
 		{"pointing elsewhere in every header", true, "", says(func(a answer) string {
 			return a.with("Connection: close\r\nLocation: " + elsewhere + "\r\nContent-Location: " + elsewhere + "\r\nRefresh: 0; url=" + elsewhere +

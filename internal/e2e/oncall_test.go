@@ -49,8 +49,7 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 		"what waits: %+v, %v, want 5 requests for a hold", stuck, err)
 	in.box.ClearFaults()
 	in.until("the end of the hold to be seen", time.Minute, func() bool {
-		return len(problems()) == 0 &&
-			in.count("mandate.enroll.succeeded.*") == 5
+		return len(problems()) == 0 && in.count("mandate.enroll.succeeded.*") == 5
 	})
 	stories, err := ann.Stories(t.Context(), "r0", time.Now())
 	errorIf(t, err != nil || len(stories) != 1 || stories[0].State != messages.Succeeded, "the story of r0: %+v, %v", stories, err)

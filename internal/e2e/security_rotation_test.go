@@ -138,8 +138,7 @@ func (in *installation) rotate(r rotation) {
 	in.until("it to be refused", time.Minute, p.says(http.StatusServiceUnavailable, "401"))
 	v.swap(secrets("\n"))
 	in.until("it to meet an empty file", time.Minute, func() bool {
-		return p.logged("secrets cannot be read again",
-			r.file+"_FILE: the file is empty")
+		return p.logged("secrets cannot be read again", r.file+"_FILE: the file is empty")
 	})
 	v.swap(nil)
 	in.until("it to meet no file", time.Minute, func() bool { return p.logged("secrets cannot be read again", "no such file") })
