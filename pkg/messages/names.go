@@ -121,33 +121,41 @@ func (n *namer) add(as NamedAs, key string) {
 	}
 }
 
-// value visits the value at i, which is in a field or in an array in it.
-func (n *namer) value(i int, field string) {
+// value visits the value at i, which is in a field or in an array in it, and returns the place behind it. It reads
+// nothing twice, however deep values are nested. Once n is done, the place is not known.
+func (n *namer) value(i int, field string) int {
 	switch n.text[i] {
-	case '{':
-		for c := enter(n.text, i); !n.done; {
-			key, value, ok := c.member()
-			if !ok {
-				return
-			}
-			n.value(value.from, unquote(key.of(n.text)))
-		}
-	case '[':
-		for c := enter(n.text, i); !n.done; {
-			element, ok := c.element()
-			if !ok {
-				return
-			}
-			n.value(element.from, field)
-		}
-	case '"', 't', 'f', 'n':
-		if raw := n.text[i:skipValue(n.text, i)]; raw[0] == '"' {
-			n.named(field, raw, unquote(raw))
-		}
+	case '{', '[':
+		return n.values(i, field)
+	}
+	end := skipValue(n.text, i)
+	switch raw := n.text[i:end]; raw[0] {
+	case '"':
+		n.named(field, raw, unquote(raw))
+	case 't', 'f', 'n':
 	default:
-		raw := n.text[i:skipValue(n.text, i)]
 		n.named(field, raw, string(appendNumber(nil, raw)))
 	}
+	return end
+}
+
+// values visits the members of the object or the elements of the array at i.
+func (n *namer) values(i int, field string) int {
+	object := n.text[i] == '{'
+	for i = skipSpace(n.text, i+1); n.text[i] != '}' && n.text[i] != ']'; {
+		if object {
+			key := n.text[i:skipString(n.text, i)]
+			field = unquote(key)
+			i = skipSpace(n.text, skipSpace(n.text, i+len(key))+1) // behind the colon
+		}
+		if i = n.value(i, field); n.done {
+			return i
+		}
+		if i = skipSpace(n.text, i); n.text[i] == ',' {
+			i = skipSpace(n.text, i+1)
+		}
+	}
+	return i + 1
 }
 
 // impersonalPayer are fields payer_* that many payers have in common.
@@ -198,9 +206,9 @@ func (n *namer) callback() {
 	}
 }
 
-// foreign visits a text that may be JSON.
+// foreign visits a text that may be JSON. A number is not read as JSON: what looks like one may be an order number.
 func (n *namer) foreign(field, text string) {
-	if json.Valid([]byte(text)) {
+	if start := strings.TrimLeft(text, " \t\r\n"); start != "" && strings.IndexByte(`{["`, start[0]) >= 0 && json.Valid([]byte(text)) {
 		inner := namer{text: []byte(text), all: true, yield: n.yield, done: n.done}
 		inner.value(skipSpace(inner.text, 0), field)
 		n.done = inner.done

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -47,6 +48,8 @@ func TestAMessageIsFoundByWholeValuesHoweverTheyAreWritten(t *testing.T) {
 		{Callback, `{"body":"{\"order_number\":\"DD 001\"}","body_encoding":"text"}`, "DD001", NamedOrder},
 		{Callback, `{"body":"{\"name\":\"Zo\\u00eb\"}","body_encoding":"text"}`, "zoë", NamedCallback},
 		{Callback, `{"body":"` + base64.StdEncoding.EncodeToString([]byte(`data={"id":7}`)) + `","body_encoding":"base64"}`, "7", NamedCallback},
+		{Callback, `{"query":"order_number=12E40"}`, "12e40", NamedOrder},
+		{Callback, `{"query":"who=2026.10"}`, "2026.10", NamedCallback},
 		{Callback, `{"body":"Zoë","body_encoding":"text"}`, "zoë", NamedCallback},
 		{Callback, `{"body":"Zoë Tan","body_encoding":"text"}`, "zoë", ""},
 		{Send, `not JSON, ann@example.com`, "ann@example.com", ""},
@@ -55,6 +58,18 @@ func TestAMessageIsFoundByWholeValuesHoweverTheyAreWritten(t *testing.T) {
 		if got := NewWord(c.word).In(c.op, []byte(c.body)); got != c.want {
 			t.Errorf("%q in %s %s: got %q, want %q", c.word, c.op, c.body, got, c.want)
 		}
+	}
+}
+
+// Anybody can send a callback, and whoever publishes requests a dead letter: their depth must not cost more than their length.
+func TestNamesOfADeepBodyAreFoundInOneReading(t *testing.T) {
+	begin := time.Now()
+	body := strings.Repeat("[", 9990) + strings.Repeat("1,", 500_000) + `{"order_number":"DD001"}` + strings.Repeat("]", 9990)
+	if as := NewWord("DD001").In(Enroll, []byte(body)); as != NamedOrder {
+		t.Errorf("found as %q", as)
+	}
+	if took := time.Since(begin); took > 3*time.Second { // 40 ms; 12 s if each level reads what is in it
+		t.Errorf("%d bytes took %v", len(body), took)
 	}
 }
 
