@@ -16,8 +16,7 @@ import (
 	"errand/internal/retry"
 )
 
-// acks brings the server's answers to the writes that wait for them. It alone decides whether NATS stored a message,
-// and when silence is final.
+// acks brings the server's answers to the writes that wait. It alone decides what was stored and when silence is final.
 //
 //	take, begin ─► Send, each with a reply subject ─► receive, tick or lost ─► Wait
 //
@@ -30,8 +29,7 @@ import (
 //   - In a cluster the old leader and the new one may both say that a write was stored. A later write has a higher
 //     sequence than every answer before it on its subject.
 //
-// Writes that begin together have subjects that no others use. There a sequence that the stream had passed already shows
-// that the stream is an older copy of itself.
+// Writes that begin together have subjects of their own. There a sequence that was passed already shows an older copy.
 type acks struct {
 	nc     *nats.Conn
 	prefix string // of the reply subjects
@@ -333,8 +331,7 @@ func (a *acks) tick() {
 	}
 }
 
-// lost ends every wait: what the server answered before the connection broke never comes. The next server may be one
-// that lost some of what it had stored.
+// lost ends every wait: answers from before the break never come, and the next server may lack some of what was stored.
 func (a *acks) lost() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,15 +18,13 @@ import (
 var ErrManyCallbacks = errors.New("bus: too many callbacks of the request are stored")
 
 const (
-	// maxCallbacks is how many callbacks of one request are stored in callbackMemory; the service sends a few for each
-	// application and each deduction.
+	// maxCallbacks is how many callbacks of a request are stored in callbackMemory; the service sends a few per application.
 	maxCallbacks = 64
 	// callbackMemory is for how long a repeated callback is recognized.
 	callbackMemory = 30 * 24 * time.Hour
 	// maxRaces is how often a callback is tried against others of its request.
 	maxRaces = 32
-	// earlier is the header of a callback that lists it and those before it, with commas: <beginning of the digest>.<Unix
-	// seconds>. So a writer reads the last one alone.
+	// earlier is the header that lists a callback and those before it: <beginning of the digest>.<Unix seconds>, with commas.
 	earlier = "Errand-Callbacks"
 	// digestKept is how much of each digest is in it.
 	digestKept = 24

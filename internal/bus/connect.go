@@ -84,8 +84,7 @@ func isLoopback(host string) bool {
 
 var errNoServers = errors.New("NATS_URL: must be a list of server addresses such as nats://127.0.0.1:4222")
 
-// isServerList reports whether s names at least one server. An address that the library does not refuse it would try to
-// reach for ever.
+// isServerList reports whether s names servers, and only valid ones: some the library would try to reach for ever.
 func isServerList(s string) bool {
 	all := servers(s)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(u *url.URL) bool {
@@ -217,8 +216,7 @@ func (c Connection) identity(log zerolog.Logger) (opts []nats.Option, err error)
 	return opts, nil
 }
 
-// readable returns why the files of an option cannot be used. Connecting would return that too, but not which setting
-// names them.
+// readable returns why the files of an option cannot be used. Connecting would not say which setting names them.
 func readable(option nats.Option) error {
 	var o nats.Options
 	if err := option(&o); err != nil {
@@ -282,8 +280,7 @@ func Fault(nc *nats.Conn) string {
 	}
 }
 
-// Explain adds to a server's silence that it refused a right, if that is what it said last: a missing permission shows
-// nowhere else.
+// Explain adds to a server's silence the right that it refused last: a missing permission shows nowhere else.
 func Explain(nc *nats.Conn, err error) error {
 	if said := nc.LastError(); errors.Is(err, context.DeadlineExceeded) && errors.Is(said, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w; %w; give this NATS user the rights that it has in deploy/nats/errand.conf", err, said)

@@ -30,8 +30,7 @@ const (
 	HeaderMessage   = "Errand-Message"
 )
 
-// HeaderReopened marks a dead letter that a person published again: it is the sequence of the event that reopened the request
-// of HeaderRequestID.
+// HeaderReopened marks a dead letter that a person published again: the sequence of HeaderRequestID's reopened event.
 const HeaderReopened = "Errand-Reopened"
 
 // StoreDeadLetter stores the original message of a request on dead.<its subject>: the same bytes, and its headers without
@@ -106,6 +105,4 @@ func own(all nats.Header) nats.Header {
 }
 
 // notInName reports what nats.go refuses to write in a header's name.
-func notInName(r rune) bool {
-	return r <= ' ' || r > '~' || strings.ContainsRune(`"()/,:;<=>?@[\]{}`, r)
-}
+func notInName(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"()/,:;<=>?@[\]{}`, r) }

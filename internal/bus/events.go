@@ -31,8 +31,7 @@ var _ history.Log = EventStore{}
 // When the acknowledgement is lost it finds out what became of the write. Errors: history.ErrFenced, history.ErrTooLarge,
 // or that the context ended, the server never takes the event, or its refusal stayed unexplained for retry.Unexplained.
 //
-// Over a history that was removed or aged out, everything but started and reopened is stored: what became of a call must
-// be published nevertheless.
+// Over a history that was removed, all but started and reopened is stored: what became of a call must be published.
 func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error) {
 	m, err := s.encode(r)
 	if err != nil {
@@ -53,8 +52,7 @@ func (s EventStore) Append(ctx context.Context, r history.Record) (uint64, error
 		case !IsConflict(err):
 			unsure, conflicted = true, time.Time{} // it may have been stored
 			if errors.Is(err, errBroken) {
-				// Written again at once it goes out first when the connection is back,
-				// before the server sends the same request to another worker.
+				// Written again at once, it is the first when the connection is back, before another worker has the request.
 				n = 1
 			}
 		case !unsure:
@@ -122,9 +120,8 @@ func wrote(got *Message, m *nats.Msg) bool {
 // eventID is the header of an event's CloudEvents id.
 const eventID = "ce-id"
 
-// encode makes the message of an event. Its ce-id is the same for the same step of the same history, whichever worker
-// writes it. It has no Nats-Msg-Id: the fence keeps it single, and the server would refuse the id while an earlier try is
-// still in flight.
+// encode makes the message of an event. Its ce-id is the same whichever worker writes the step. It has no Nats-Msg-Id: the
+// fence keeps it single, and the server would refuse the id while an earlier try is still in flight.
 func (s EventStore) encode(r history.Record) (*nats.Msg, error) {
 	body, err := r.Event.Encode()
 	if err != nil {
@@ -161,8 +158,7 @@ func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[
 	}
 }
 
-// get asks the events stream of op for one event; nil means that there is none. The fences of
-// what is written upon it make a stale answer harmless.
+// get asks the events stream of op for one event; nil means that there is none. Fences make a stale answer harmless.
 func (s EventStore) get(ctx context.Context, op messages.Operation, what map[string]any) (*Message, error) {
 	return direct(ctx, s.Publisher.nc, EventsOf(op), what)
 }

@@ -225,8 +225,7 @@ func hint(err error) string {
 	return ""
 }
 
-// planStream compares a stream in some fields; the change has no apply when there is nothing to do. now is nil if there is
-// no such stream.
+// planStream compares fields of a stream, nil if there is none. The change has no apply when there is nothing to do.
 func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstream.StreamConfig, fields []string) Change {
 	var have jetstream.StreamConfig
 	if now != nil {

@@ -30,8 +30,7 @@ func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 	return p, p.acks.listen(nc)
 }
 
-// Publish stores m once and waits for the server's answer. Errors: ErrNoAck, the server's
-// *jetstream.APIError, or what keeps the connection from sending it.
+// Publish stores m once and waits for the answer. Errors: ErrNoAck, the server's *jetstream.APIError, or the connection's.
 func (p *Publisher) Publish(ctx context.Context, m *nats.Msg) (Ack, error) {
 	stream := streamOf(m.Subject)
 	a, err := p.publish(ctx, stream, m)

@@ -111,8 +111,7 @@ var (
 	errMoved  = errors.New("nats: the connection was lost")
 )
 
-// ask asks for n messages, and waits until they came or the server says that they will not. Only the wait for a connection
-// ends with ctx.
+// ask asks for n messages, and waits until they came or will not come. Only the wait for a connection ends with ctx.
 func (p *Pull) ask(ctx context.Context, what []byte, n int, take func(*nats.Msg)) error {
 	if err := p.listen(ctx); err != nil {
 		return err

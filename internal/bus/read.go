@@ -34,8 +34,7 @@ func noStream(stream string, err error) error {
 	return err
 }
 
-// Last returns the last message of a stream under a filter, as any replica has it; false means that there is none.
-// ErrNoStream: nothing answers there.
+// Last returns the last message under a filter, as any replica has it; false means that there is none. Errors: ErrNoStream.
 func Last(ctx context.Context, nc *nats.Conn, stream, filter string) (Message, bool, error) {
 	got, err := direct(ctx, nc, stream, lastOf(filter))
 	if err != nil || got == nil {
@@ -108,8 +107,7 @@ func messageIn(m *nats.Msg) (got *Message, err error) {
 	return got, nil
 }
 
-// added is a header that the server has added to a stored message. Its publisher may have given it the same: the
-// server's is the last one.
+// added is a header that the server added to a stored message: the last one, since its publisher may have given the same.
 func added(m *nats.Msg, name string) string {
 	if values := m.Header[name]; len(values) > 0 {
 		return values[len(values)-1]
@@ -117,8 +115,7 @@ func added(m *nats.Msg, name string) string {
 	return ""
 }
 
-// statusOf is what the server says instead of a message; "" means that this is a stored one, which may have any Status
-// header itself.
+// statusOf is what the server says instead of a message; "" means a stored one, which may have a Status header itself.
 func statusOf(m *nats.Msg) string {
 	if added(m, jetstream.StreamHeader) != "" {
 		return ""
@@ -176,8 +173,7 @@ func askOnce(ctx context.Context, nc *nats.Conn, subject string, what map[string
 // eachAnswer takes one answer of several, and reports whether it waits for another.
 type eachAnswer = func(*nats.Msg) (more bool, err error)
 
-// askMany sends a request to JetStream and calls each with up to n answers. The client takes none of them for a status, as
-// it does in a subscription without a channel.
+// askMany sends a request to JetStream and calls each with up to n answers, none of which the client takes for a status.
 func askMany(ctx context.Context, nc *nats.Conn, subject string, what map[string]any, n int, each eachAnswer) error {
 	body, _ := json.Marshal(what) // texts, numbers and times always encode
 	answers := make(chan *nats.Msg, n)

@@ -13,9 +13,9 @@ import (
 	"errand/internal/retry"
 )
 
-// A reader is a separate account with copies (mirrors) of the streams of events. All that it can ask of errand's account
-// is to be sent them again. The consumer that sends them is made there beforehand: a user who may make consumers can have
-// the server publish anywhere.
+// A reader is a separate account with copies (mirrors) of the streams of events. All that it can ask of errand's account is
+// to be sent them again. The consumers that send them are made there: a user who may make them can have the server publish
+// anywhere.
 //
 //	errand's account                                   the reader's account
 //	MAIL_EVENTS ─ consumer <reader> ─ events.<reader>.MAIL_EVENTS ─► mirror MAIL_EVENTS ─ the reader's consumers
@@ -52,8 +52,7 @@ var (
 	feedFixedFields = []string{"AckPolicy", "FlowControl", "IdleHeartbeat", "DeliverPolicy", "ReplayPolicy"}
 )
 
-// PlanReaders compares the feeds in errand's account with those there should be. The error names one that errand cannot
-// change.
+// PlanReaders compares the feeds in errand's account with those there should be. The error names one that cannot be changed.
 func PlanReaders(ctx context.Context, js jetstream.JetStream, readers []string) (plan []Change, err error) {
 	for _, reader := range readers {
 		for _, stream := range Readable {
@@ -184,8 +183,7 @@ func startOver(ctx context.Context, nc *nats.Conn, reader, stream string) error 
 	return nil
 }
 
-// share is how many bytes each of n copies may have in an account with a limit, and Unlimited in one without. A twentieth
-// is left for consumers.
+// share is how many bytes each of n copies may have; Unlimited without a limit of the account. A twentieth is for consumers.
 func share(ctx context.Context, js jetstream.JetStream, n int) (int64, error) {
 	info, err := js.AccountInfo(ctx)
 	switch {

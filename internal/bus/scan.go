@@ -21,8 +21,7 @@ type Scan struct {
 	Page           int       // messages asked for at once; 0 means eachPage, where Each asks
 }
 
-// Next returns the messages that come next, none when there are none yet. A replica that lags may answer: what it lacks
-// comes later. ErrNoStream: nothing answers there.
+// Next returns the next messages, none when there are none yet. A lagging replica's gaps come later. Errors: ErrNoStream.
 func (s *Scan) Next(ctx context.Context, nc *nats.Conn) (page []Message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Answer)
 	defer cancel()
@@ -107,8 +106,7 @@ func (s Scan) Each(ctx context.Context, nc *nats.Conn, visit func(Message) bool)
 	}
 }
 
-// Newest puts the scan before the last n messages under its filter since its time, and lets it ask for them alone; 0 means
-// all. It reports whether there may be one.
+// Newest puts the scan before the last n messages since its time; 0 means all. some: there may be one.
 func (s *Scan) Newest(ctx context.Context, nc *nats.Conn, n int) (some bool, err error) {
 	if n == 0 {
 		return true, nil
@@ -161,8 +159,7 @@ func (s *Scan) ToLast(ctx context.Context, nc *nats.Conn, n uint64) error {
 	return nil
 }
 
-// Count is how many messages a stream has under a filter since a time, and the first of
-// them. ErrNoStream: nothing answers there.
+// Count is how many messages a stream has under a filter since a time, and the first of them. Errors: ErrNoStream.
 func Count(ctx context.Context, nc *nats.Conn, stream, filter string, since time.Time) (n uint64, first Message, err error) {
 	page, err := (&Scan{Stream: stream, Filter: filter, Since: since, Page: 1}).Next(ctx, nc)
 	if err != nil || len(page) == 0 {

@@ -34,8 +34,7 @@ type ProgramStatus struct {
 	Started messages.Time `json:"started"`
 	Faults  []string      `json:"faults"` // why it is not ready, without holds
 	Holds   []Hold        `json:"holds"`
-	// ReadThrough is up to when a poller has published its list, the sending log or the transactions; nil before its first
-	// reading.
+	// ReadThrough is up to when a poller has published its list; nil before its first complete reading.
 	ReadThrough *messages.Time `json:"read_through,omitempty"`
 }
 
@@ -64,8 +63,7 @@ func HoldOf(programs []ProgramStatus, op messages.Operation) (program string, he
 	return "", Hold{}
 }
 
-// AnswerStatus answers on StatusSubject until the connection is closed. Where the user may not subscribe to it, the
-// connection logs that and nothing is answered.
+// AnswerStatus answers on StatusSubject until the connection is closed. A missing right is only logged, by the connection.
 func AnswerStatus(nc *nats.Conn, status func() ProgramStatus) error {
 	_, err := nc.Subscribe(StatusSubject, func(m *nats.Msg) {
 		body, _ := json.Marshal(status()) // texts and times always encode

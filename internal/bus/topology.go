@@ -28,8 +28,7 @@ const (
 // room is what the headers of a dead letter need beside its message.
 const room = 16 << 10
 
-// Limits are what an operator chooses about the topology. With a zero field a stream keeps what it has, and a new one
-// follows those that exist, or Defaults.
+// Limits are what an operator chooses. A zero field leaves streams as they are; new ones follow them, or Defaults.
 type Limits struct {
 	Replicas   int           // copies of each stream
 	MaxAge     time.Duration // how long events and dead letters are kept
@@ -65,7 +64,6 @@ func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[strea
 // that it could not record. Dropped events would be what keeps people from being enrolled or written to twice.
 //
 // No stream with personal data has DenyPurge, which cannot be taken back: erasing a person needs a purge by subject.
-// Accounts keep other users from it.
 func Streams(l Limits) []jetstream.StreamConfig {
 	l = l.or(Defaults)
 	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: l.Replicas, Discard: jetstream.DiscardNew, MaxMsgSize: -1}
@@ -113,8 +111,7 @@ func Streams(l Limits) []jetstream.StreamConfig {
 	return streams
 }
 
-// audit is the stream of what people did. Nothing is ever removed from it, and its only personal data are who acted and
-// the reason that they wrote.
+// audit is the stream of what people did. Nothing is ever removed; it names who acted, and the reason that they wrote.
 func audit(s jetstream.StreamConfig, l Limits) jetstream.StreamConfig {
 	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = Audit, []string{"audit.*.*.*"}, true, retry.EventsWindow
 	s.MaxAge, s.DenyDelete, s.DenyPurge = retry.AuditKept, true, true
@@ -124,8 +121,7 @@ func audit(s jetstream.StreamConfig, l Limits) jetstream.StreamConfig {
 	return s
 }
 
-// leases is the stream of what replicas lease of their program's rate. Only the last lease counts; its writer reads it
-// once more, maybe after others wrote theirs.
+// leases is the stream of the leases of rates. Only the last counts; its writer reads it again, maybe behind others.
 func leases(s jetstream.StreamConfig, maxBytes int64) jetstream.StreamConfig {
 	s.Name, s.Subjects, s.AllowDirect, s.Duplicates = RateLeases, []string{"rate.*"}, true, retry.EventsWindow
 	s.Discard, s.MaxMsgsPerSubject, s.MaxBytes = jetstream.DiscardOld, 64, cmp.Or(maxBytes, 1<<20)
@@ -147,9 +143,7 @@ var (
 )
 
 // Queues are all durable consumers.
-func Queues() []Queue {
-	return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue}
-}
+func Queues() []Queue { return []Queue{EnrollQueue, TransactionsQueue, SendQueue, AccountQueue} }
 
 // QueueOf is the durable consumer of an operation's requests, a zero one if it has none.
 func QueueOf(op messages.Operation) Queue {

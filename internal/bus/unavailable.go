@@ -37,8 +37,7 @@ func JetStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) 
 	return js, nil
 }
 
-// persist asks again, for so long, while JetStream is unavailable. A user who lacks the right to ask gets no answer
-// either; that is not waited for.
+// persist asks again, for so long, while JetStream is unavailable. It does not wait for a right that the user lacks.
 func persist(ctx context.Context, nc *nats.Conn, patience time.Duration, ask func(context.Context) error) error {
 	end := time.Now().Add(patience)
 	err := ask(ctx)

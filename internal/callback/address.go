@@ -1,5 +1,4 @@
-// Package callback takes what the e-mandate service sends to the return_url of an
-// enrollment, and stores it as an event before it answers.
+// Package callback stores what the e-mandate service sends to an enrollment's return_url as an event, then answers.
 //
 //	Addresses.URL ─► return_url of an enrollment ─► the service ─► Handler ─► mandate.callback.received.<id>
 //
@@ -52,9 +51,7 @@ func loopback(host string) bool {
 }
 
 // URL is the return_url of a request: <base>/<request id>/<token>.
-func (a *Addresses) URL(id string) string {
-	return a.base + "/" + id + "/" + token(a.secret, id)
-}
+func (a *Addresses) URL(id string) string { return a.base + "/" + id + "/" + token(a.secret, id) }
 
 // requestOf is the id of the request that a path belongs to, by its last two segments; the ingress
 // decides what is before them. "" means that the token is not that request's.

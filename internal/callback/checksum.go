@@ -38,8 +38,7 @@ func checksum(secret clients.Secret, contentType, query string, body []byte) mes
 	return messages.ChecksumInvalid
 }
 
-// fieldsOf returns the fields of a form or a flat JSON object, or of the query if there is no
-// body. It reports false for anything else.
+// fieldsOf returns the fields of a form, a flat JSON object or, without a body, the query; false for anything else.
 func fieldsOf(contentType, query string, body []byte) (map[string]string, bool) {
 	if len(body) == 0 {
 		return formOf(query)

@@ -45,11 +45,9 @@ type Handler struct {
 	// Store stores a callback of a request, once for each digest. Errors: bus.ErrManyCallbacks, or why
 	// it is not known to be stored.
 	Store func(ctx context.Context, request string, body *messages.CallbackBody) error
-	// Answered, if set, is called with the status of each answer of Serve, including the HTTP
-	// server's answers to what it cannot read.
+	// Answered, if set, is called with the status of each answer of Serve, also to what the HTTP server cannot read.
 	Answered func(status int)
-	// Refused, if set, is called with each status other than 200, and the request that the callback
-	// was for; "" if the token is not a request's.
+	// Refused, if set, is called with each status other than 200 and the callback's request; "" if its token is not valid.
 	Refused func(request string, status int)
 
 	once   sync.Once
@@ -64,8 +62,7 @@ const (
 	maxQuery = 8 << 10
 	// maxPlaces is how many callbacks are read and stored at once.
 	maxPlaces = 256
-	// crowd is how many may be read at leisure. Beyond it each must come quickly, so that slow ones
-	// leave the other places free.
+	// crowd is how many may be read at leisure. Beyond it each must come quickly: slow ones leave the other places free.
 	crowd = maxPlaces / 2
 	// perRequest is how many callbacks a second one request may have; burst, how many at once.
 	perRequest, burst = 1, 10

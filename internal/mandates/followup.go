@@ -14,18 +14,15 @@ import (
 	"errand/pkg/clients"
 )
 
-// FollowUp looks the events of one kind up again as they grow older. Every exported field but Back,
-// Held and Late is required.
+// FollowUp looks the events of one kind up again as they age. Every exported field but Back, Held and Late is required.
 type FollowUp struct {
 	What   string // is looked up, for the log: "an uncertain enrollment"
 	Ages   []time.Duration
 	Policy retry.Policy // Max is the pause after the service has not answered
 	Logger zerolog.Logger
-	// Next returns the first event from a sequence on, or from a time on where that is 0; a zero
-	// one if there is none. The error is the context's.
+	// Next returns the first event from a sequence or, where that is 0, a time on; zero if there is none. The error is ctx's.
 	Next func(ctx context.Context, from uint64, since time.Time) (history.Pending, error)
-	// Look looks one up at an age; before is the age before it, 0 for the first. looked: the
-	// service was asked. An error of the service is one of pkg/clients.
+	// Look looks one up at an age; before: the age before it, 0 at first. looked: the service was asked. Errors: pkg/clients'.
 	Look func(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error)
 	// Back limits how old events are that are looked up after a start; 0 means no limit.
 	Back time.Duration
@@ -89,8 +86,7 @@ func (f *FollowUp) Run(ctx context.Context) {
 	}
 }
 
-// first returns the queue to work on: those that are due take turns, so that a backlog at one age, or an
-// event that cannot be looked up, delays no other age.
+// first returns the queue to work on. Due ones take turns: a backlog at one age, or a failing event, delays no other.
 func first(queues []*queue) *queue {
 	now := time.Now()
 	return slices.MinFunc(queues, func(a, b *queue) int {

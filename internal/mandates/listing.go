@@ -83,8 +83,7 @@ const (
 	maxEvidence = 256 << 10
 )
 
-// Read reads up to a number of pages of the list under a filter's order number. stop ends the waits
-// between tries; it may be nil.
+// Read reads some pages of the list under a filter's order number. stop, maybe nil, ends the waits between tries.
 func Read(ctx context.Context, stop <-chan struct{}, c *mandate.Client, p retry.Policy, filter mandate.Filter, pages int) (Listing, error) {
 	return retry.Read(ctx, stop, p, func(ctx context.Context) (found Listing, err error) {
 		size, read, total, missing := 0, 0, 0, false

@@ -8,8 +8,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Record is what a record of the transaction list says. Every field is trimmed; one that is missing,
-// or neither a text nor a number, is "".
+// Record is what a record of the transaction list says, trimmed; "" where a field is missing, or not a text or number.
 type Record struct {
 	ID, Type, CreatedAt, Order, Status, Description string
 

@@ -141,9 +141,8 @@ func serveAdmin(addr string, server *http.Server, log zerolog.Logger) (stop func
 	}, nil
 }
 
-// adminServer serves /healthz (the process is alive), /readyz (it can work, and which queues are
-// paused; if it cannot, one line for each reason), /metrics, and a page that lists them, read-only
-// and without authentication. It closes connections of slow clients.
+// adminServer serves /healthz (the process is alive), /readyz (it can work, and which queues are paused, or why it cannot),
+// /metrics, and a page that lists them, read-only and without authentication. It closes connections of slow clients.
 func adminServer(name string, ready *readiness, metrics prometheus.Gatherer) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

@@ -17,8 +17,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// CallbackReceiver is an HTTP server behind the ingress that stores what the e-mandate service
-// sends to the return_url of enrollments.
+// CallbackReceiver stores what the e-mandate service sends to the return_url of enrollments. It runs behind the ingress.
 type CallbackReceiver struct {
 	Base
 	CallbackSecrets

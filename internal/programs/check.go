@@ -17,9 +17,8 @@ import (
 // startChecks is how often a server that does not answer is asked when a program starts: it may be starting, too.
 const startChecks = 6
 
-// check checks that the streams and consumers that the program needs are there, and keeps checking: if one disappears
-// later, or does not store events, the program is not ready. Otherwise an idle program would not notice, and a busy one
-// would wait silently until it can store again.
+// check checks that the program's streams and consumers are there, now and from time to time: without one that can store
+// events the program is not ready. An idle program would not notice, a busy one would wait silently.
 func (r *runtime) check(ctx context.Context, queues []bus.Queue, streams ...string) (bus.Found, error) {
 	found, err := bus.Check(ctx, r.js, queues, streams...)
 	for try := 1; bus.IsUnavailable(err) && try < startChecks && retry.Pause(ctx, retry.NATSCheck); try++ {

@@ -18,8 +18,7 @@ type Pages struct {
 	Context string `env:"NATS_CONTEXT" placeholder:"NAME" help:"A context of the nats tool, for what the options above do not say." group:"nats"`
 }
 
-// Connected is what a program that shows pages works with. The connection may be lost, and
-// may not be made yet: pages say so.
+// Connected is what a program that shows pages works with. Pages say so while there is no connection.
 type Connected struct {
 	Conn      *nats.Conn
 	JetStream jetstream.JetStream
@@ -27,9 +26,8 @@ type Connected struct {
 	Version   string
 }
 
-// Serve connects the program and runs what wire returns until ctx ends. Unlike the other programs it does not wait
-// for NATS: pages that say what is wrong are wanted most while NATS is gone. Nor does it answer on
-// bus.StatusSubject: its NATS user is not in the other programs' account.
+// Serve connects the program and runs what wire returns until ctx ends. It does not wait for NATS: pages that say what is
+// wrong are wanted most while NATS is gone. Its NATS user cannot answer on bus.StatusSubject.
 func (p *Pages) Serve(ctx context.Context, name string, wire func(Connected) (func(ctx, hard context.Context) error, error)) error {
 	to, err := natscontext.Options{Connection: p.NATS, Context: p.Context}.Resolve()
 	if invalid, ok := errors.AsType[*natscontext.Invalid](err); ok {

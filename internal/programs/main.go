@@ -1,5 +1,4 @@
-// Package programs has the programs: each is a struct of settings with one straight Run, in
-// a file named after it. It is the only package that ends a process.
+// Package programs has the programs: a struct of settings with one straight Run each. It alone ends a process.
 //
 //	main.go      parse the command line and the environment       ─► exit 2
 //	settings.go  refuse settings that cannot work                 ─► exit 2
@@ -9,8 +8,7 @@
 //	Run          wire handlers or sweeps, defined elsewhere, to consumers and streams
 //	shutdown.go  run until SIGTERM, finish what is in flight       ─► exit 0, or 1
 //
-// A program decides nothing about requests: it only connects those that do. One that needs
-// a new setting adds a field to its struct and a line to its Run.
+// A program decides nothing about requests. A new setting is a field of its struct and a line of its Run.
 package programs
 
 import (
@@ -55,9 +53,9 @@ type Program interface {
 	Run(ctx context.Context) error
 }
 
-// Main parses the command line and the environment into cli, runs it until it ends or SIGTERM or SIGINT arrives, and
-// exits with 0 if all is well, 1 if running failed, 2 for bad configuration, or the status of an *Exit. cli is a
-// Program, or a struct of commands that are Programs.
+// Main parses the command line and the environment into cli, a Program or a struct of commands that are Programs, and runs it
+// until it ends or SIGTERM or SIGINT arrives. It exits with 0, 1 if running failed, 2 for bad configuration, or an *Exit's
+// status.
 func Main(name, description string, cli any) {
 	// net/http logs unsolicited responses of an upstream there, and they may name a payer.
 	log.SetOutput(io.Discard)
@@ -137,8 +135,7 @@ func command(name string, parsed *kong.Context, err error) string {
 	return parsed.Selected().FullPath()
 }
 
-// harmless replaces characters that control a terminal or change the order in which it shows
-// text: an error may quote a server, or an event.
+// harmless replaces characters that control a terminal or reorder its text: an error may quote a server or an event.
 func harmless(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || r == '\n' || r == '\t' {

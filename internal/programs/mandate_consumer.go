@@ -91,8 +91,7 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 	return r.work(ctx, p.ShutdownGrace, enrollments.Run, listings.Run, func(ctx, _ context.Context) error { resolver.Run(ctx); return nil })
 }
 
-// resolver makes the part that looks uncertain enrollments up again. It has its own client,
-// so that it takes no slot from requests.
+// resolver makes the part that looks uncertain enrollments up again. Its separate client takes no slot from requests.
 func (p *MandateConsumer) resolver(r *runtime, store bus.EventStore, zone *time.Location, held *hold.Hold, limit *throttle.Limit,
 ) (*enroll.Resolver, error) {
 	calls := r.observer(&p.Common)

@@ -18,12 +18,10 @@ func (m misspelling) String() string {
 	return m.variable + ": no setting has this name; was " + m.meant + " meant?"
 }
 
-// injected are the variables that Kubernetes sets in each container for each service of its
-// namespace: one named nats sets NATS_PORT.
+// injected are the variables that Kubernetes sets for each service of a namespace: one named nats sets NATS_PORT.
 var injected = regexp.MustCompile(`(_SERVICE_(HOST|PORT(_.*)?)|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// misspelt returns the variables of an environment whose names are close to a setting's, but not
-// equal. Names that are too short are close to anything.
+// misspelt returns the variables whose names are close to a setting's but not equal. Short names are close to anything.
 func misspelt(parser *kong.Kong, environment []string) (all []misspelling) {
 	settings := map[string]bool{}
 	var visit func(*kong.Node)

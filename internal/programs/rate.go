@@ -24,8 +24,7 @@ func (c *Common) streams(names ...string) []string {
 	return names
 }
 
-// limit returns what calls wait for; nil means nothing. No call waits longer than ctx. The program
-// shares FLEET_RATE with its other replicas until it is closed.
+// limit returns what calls wait for, at most until ctx ends; nil means nothing. FLEET_RATE is shared with other replicas.
 func (r *runtime) limit(ctx context.Context, c *Common) *throttle.Limit {
 	if c.Rate == 0 && c.FleetRate == 0 {
 		return nil

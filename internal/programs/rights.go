@@ -17,8 +17,7 @@ import (
 	"errand/internal/retry"
 )
 
-// rights are the permissions that the program's NATS user was found to lack. To a client,
-// a missing permission can look like a server that does not answer.
+// rights are the permissions that the program's NATS user lacks. A missing one can look like a server that does not answer.
 type rights struct {
 	mu      sync.Mutex
 	missing map[string]time.Time // when the servers last said so
@@ -64,8 +63,7 @@ func (r *rights) note(err error) {
 	r.missing[what+subject] = time.Now()
 }
 
-// withoutIDs is a subject as it stands in permissions, without what belongs to one request; ""
-// for what only one request may ask for: a bucket that it names.
+// withoutIDs is a subject as permissions have it, without ids; "" for what only one request may ask for, its bucket.
 func withoutIDs(subject string) string {
 	tokens := strings.Split(subject, ".")
 	streams := bus.Streams(bus.Limits{})
@@ -89,8 +87,7 @@ func withoutIDs(subject string) string {
 	return strings.Join(tokens, ".")
 }
 
-// fault names the rights that are missing; "" for none. What the servers have not refused
-// for a while they may allow now: nothing else would show it.
+// fault names the missing rights; "" means none. What was not refused for a while counts as allowed: nothing else shows it.
 func (r *rights) fault() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

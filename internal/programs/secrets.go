@@ -10,15 +10,13 @@ import (
 	"errand/pkg/messages"
 )
 
-// RecipientKey is the secret that the keys of recipients on mail.log.sent are made with.
-// The program that writes the records and the one that reads them have the same.
+// RecipientKey is the secret of the keys of recipients on mail.log.sent, the same for their writer and reader.
 type RecipientKey struct {
 	RecipientKey     string `env:"RECIPIENT_KEY" help:"Secret of at least 32 characters for the keys of recipients on mail.log.sent, the same for mail-consumer and log-poller; default: plain hashes. While it is replaced, two, separated by a comma or a line break: the new one first." group:"program"`
 	RecipientKeyFile string `env:"RECIPIENT_KEY_FILE" placeholder:"FILE" help:"File with that secret, or two." group:"program"`
 }
 
-// Secrets returns the given secrets, the one to make keys with first; none means plain hashes.
-// Errors name the variable and do not quote it.
+// Secrets returns the secrets, the one to make keys with first; none means plain hashes. Errors do not quote them.
 func (k *RecipientKey) Secrets() (all []*messages.RecipientSecret, err error) {
 	texts, err := secretList("RECIPIENT_KEY", k.RecipientKey, k.RecipientKeyFile, "addresses could be tried with guesses of it")
 	for _, text := range texts {
@@ -27,8 +25,7 @@ func (k *RecipientKey) Secrets() (all []*messages.RecipientSecret, err error) {
 	return all, err
 }
 
-// CallbackSecrets are the secret that each return_url is made with. The program that makes
-// return_url and the one that takes what is sent there have the same.
+// CallbackSecrets are the secret that each return_url is made with, the same for its maker and its receiver.
 type CallbackSecrets struct {
 	CallbackSecret     string `name:"callback-secret" env:"MANDATE_CALLBACK_SECRET" help:"Secret of at least 32 characters that each return_url is made with, the same for mandate-consumer and callback-receiver. While it is replaced, two, separated by a comma or a line break: the new one first." group:"program"`
 	CallbackSecretFile string `name:"callback-secret-file" env:"MANDATE_CALLBACK_SECRET_FILE" placeholder:"FILE" help:"File with that secret, or two." group:"program"`

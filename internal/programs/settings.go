@@ -32,8 +32,7 @@ type Base struct {
 
 func (b *Base) doubt(all []misspelling) { b.doubts = all }
 
-// invalidIf returns an *Invalid if wrong is true. Join the results for several settings, so that
-// one start shows all that is wrong.
+// invalidIf returns an *Invalid if wrong is true. Join the results for several settings, so that one start shows all faults.
 func invalidIf(wrong bool, variable, problem string) error {
 	if !wrong {
 		return nil

@@ -12,8 +12,7 @@ import (
 
 var errGrace = errors.New("SHUTDOWN_GRACE ended before everything in flight had finished; requests that had not will be delivered again")
 
-// work runs all runs until ctx ends and the requests in flight are settled, or until the
-// grace period is over. If one fails, the others are stopped.
+// work runs all runs until ctx ends and what is in flight is settled, or the grace period ends. If one fails, all stop.
 func (r *runtime) work(ctx context.Context, grace time.Duration, runs ...func(ctx, hard context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -12,8 +12,7 @@ import (
 //	go build -ldflags "-X errand/internal/programs.release=1.4.0 -X errand/internal/programs.commit=<hash>"
 var release, commit string
 
-// build is what this program was built from: its version, "dev" when it is not a release,
-// the commit, "unknown" when the builder did not know it, and the version of Go.
+// build is what this program was built from: its version ("dev" if not a release), commit ("unknown" if so) and Go version.
 func build() (version, revision, goVersion string) {
 	revision, goVersion = commit, "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {

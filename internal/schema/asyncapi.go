@@ -13,8 +13,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// asyncAPI is the AsyncAPI document as YAML. errand is the application: it receives
-// requests, and sends events and dead letters.
+// asyncAPI is the AsyncAPI document as YAML. errand, the application, receives requests and sends events and dead letters.
 func asyncAPI(w descriptions) ([]byte, error) {
 	var channels, operations, messagesOf object
 	add := func(c channel) {

@@ -17,11 +17,9 @@ type call struct {
 	begin, end time.Time    // end is the call's deadline until its real end is known
 }
 
-// calls holds recent calls with their recipients, the last state of each recipient, and
-// the requests that they are of. The zero value is ready.
+// calls holds recent calls with their recipients, their last states and their requests. The zero value is ready.
 type calls struct {
-	// max is the maximum size; 0 means no limit. Beyond it the oldest requests are forgotten, about
-	// a million recipients at once, and their later rows have no match.
+	// max is the maximum size; 0 means no limit. Beyond it the oldest requests, about a million recipients, are forgotten.
 	max int
 
 	generations []*generation // oldest first

@@ -33,8 +33,7 @@ func (c *clock) observe(asked, date, read time.Time) {
 	c.last = c.last[max(0, len(c.last)-maxBounds):]
 }
 
-// offset is the middle of what all answers leave; 0 if that is among it. If the clock was
-// set meanwhile they leave nothing, and only those after it count.
+// offset is the middle of what all answers leave; 0 if among it. If the clock was set they leave nothing, and it starts over.
 func (c *clock) offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,6 +51,5 @@ func (c *clock) offset() time.Duration {
 	return (all.low + all.high) / 2
 }
 
-// wrong reports whether an offset is so large that the Date of the answers is as likely to be
-// wrong as the times of the rows are.
+// wrong reports whether an offset is so large that the answers' Date is as likely to be wrong as the rows' times.
 func wrong(offset time.Duration) bool { return offset.Abs() > time.Hour }

@@ -65,8 +65,7 @@ type Config struct {
 	Matched func(messages.Confidence)
 }
 
-// Log is the sending log. What it knows about requests, and what was published about them,
-// is rebuilt from the events. Page may be called while another method is.
+// Log is the sending log, with what the events say of requests. Page may be called while another method is.
 type Log struct {
 	Config
 	clock clock
@@ -172,8 +171,7 @@ func (l *Log) Mark(ctx context.Context, m sweep.Mark) error { return l.resetOn(l
 // LastMark returns the last mark.
 func (l *Log) LastMark(ctx context.Context) (sweep.Mark, error) { return l.Store.LastMark(ctx) }
 
-// lookBack limits how old a row may be, by both its times, for the requests to be read again before
-// it is matched: the records of older rows have been read.
+// lookBack limits how old, by both its times, a row may be for requests to be read again: older records have been read.
 const lookBack = 24 * time.Hour
 
 // Publish begins to store an event for each row, under the request that it is of.

@@ -24,8 +24,7 @@ func IDsOf(entry json.RawMessage) (ids []string) {
 	return ids
 }
 
-// erase forgets what is to be reported of a request whose recipients were erased. Rows that
-// belong to it are published without what they say of them.
+// erase forgets what is to be reported of a request. Rows of its erased recipients are published without details.
 func (l *Log) erase(id string) {
 	l.erased[id] = struct{}{}
 	delete(l.open, id)

@@ -66,8 +66,7 @@ func (x *calls) recipient(p place) (*batch, *recipient) {
 	return b, &g.recipients[int(b.start)+p.recipient-int(b.first)]
 }
 
-// observe records a state of a recipient; exact: the row is certainly of that batch. It
-// returns false if the recipient is unknown.
+// observe records a state of a recipient; exact: the row is certainly of that batch. false: the recipient is unknown.
 func (x *calls) observe(p place, s status, exact bool) bool {
 	_, r := x.recipient(p)
 	if r == nil {
@@ -117,8 +116,7 @@ func (x *calls) proven(request string, number, count int) (n int) {
 // lastEnd is when the last call that may have been accepted ended at the latest.
 func (b *batch) lastEnd() time.Time { return time.UnixMilli(b.spans[len(b.spans)-1].end) }
 
-// silent yields the recipients that were accepted before a time, have no row and were
-// not reported as overdue, and when they were accepted at the latest.
+// silent yields the recipients accepted before a time, without a row and not yet overdue, and their latest acceptance.
 func (x *calls) silent(before time.Time) iter.Seq2[place, time.Time] {
 	return func(yield func(place, time.Time) bool) {
 		for _, g := range x.generations {

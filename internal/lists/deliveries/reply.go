@@ -6,8 +6,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// parseReply finds the reply code and the enhanced status code in the reply of a
-// receiving server, which may be quoted in a message of the sending server:
+// parseReply finds the reply code and the enhanced status code in a receiving server's reply, maybe quoted by the sender:
 //
 //	250 2.0.0 OK    550-5.1.1 No such user    host mx.test said: 451 #4.7.1 later
 func parseReply(text string) messages.SMTP {

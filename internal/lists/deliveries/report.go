@@ -40,8 +40,7 @@ func (l *Log) Swept(ctx context.Context, s sweep.Swept) error {
 	return l.publish(ctx, l.summaries(now, s.CompleteThrough))
 }
 
-// publish stores events, some at once. When ctx ends, the events under way are waited for:
-// they would have to be learned again.
+// publish stores events, some at once. When ctx ends, those under way are waited for: they would have to be learned.
 func (l *Log) publish(ctx context.Context, events iter.Seq[messages.Event]) error {
 	page := make([]messages.Event, 0, maxAtOnce)
 	for e := range events {

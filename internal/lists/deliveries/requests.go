@@ -18,8 +18,7 @@ type Requests interface {
 	// since a time that it has not yielded before, or all again after sweep.ErrReset. It yields everything that was stored
 	// before it is called, and each outcome after the record of its call.
 	Requests(ctx context.Context, since time.Time) iter.Seq2[Record, error]
-	// Resolve stores mail.send.resolved if the event with the sequence over is still the last one.
-	// Another poller may have done so: that is not an error.
+	// Resolve stores mail.send.resolved over the event with a sequence. Another poller's before it is not an error.
 	Resolve(ctx context.Context, e messages.Event, over uint64) error
 }
 
@@ -33,8 +32,7 @@ type Record struct {
 // window is how long after its call a row can appear or change and still be matched.
 func (l *Log) window() time.Duration { return max(l.ReportAfter, 5*24*time.Hour) + 24*time.Hour }
 
-// update reads what the mail consumer has stored by now: the first time as far back as
-// rows that were not published may be of a call.
+// update reads what the mail consumer has stored by now; at first as far back as rows not published may be of a call.
 func (l *Log) update(ctx context.Context) error {
 	if l.unreadable != nil {
 		return l.unreadable
@@ -72,8 +70,7 @@ type fact struct {
 	Evidence messages.SendEvidence `json:"evidence"`
 }
 
-// take records an event of the mail consumer. An unreadable event is ignored: without it a
-// match can be less certain, but not wrong.
+// take records an event of the mail consumer. Without an unreadable one a match can be less certain, but not wrong.
 func (l *Log) take(record Record) {
 	parts := strings.Split(record.Subject, ".")
 	if len(parts) < 4 {

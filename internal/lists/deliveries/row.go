@@ -66,8 +66,7 @@ func rowsOf(entries []mail.Entry, now time.Time) []sweep.Row[mail.Entry] {
 	return rows
 }
 
-// statusOf is the state of a row. The upstream shows no rows of failed deliveries;
-// assumed, with the reply classes of RFC 5321 and RFC 3463.
+// statusOf is the state of a row. Failed deliveries are not shown by the upstream; assumed, by RFC 5321 and RFC 3463.
 func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 	class := reply.Code / 100
 	if class == 0 && reply.Enhanced != "" {
@@ -106,8 +105,7 @@ func eventOf(e mail.Entry, id sweep.ID, now time.Time) messages.Event {
 	}}
 }
 
-// row is what a match needs to know of a row of the sending log, by our clock: its times
-// are in milliseconds since 1970, 0 if unknown.
+// row is what a match needs of a row of the sending log: times in milliseconds since 1970 by our clock, 0 if unknown.
 type row struct {
 	to, from party
 	accepted int64 // when the upstream accepted the message
@@ -115,23 +113,20 @@ type row struct {
 	seen     int64 // when it was published, about
 }
 
-// skew is how far the upstream's clock may have been off, when it accepted the message or
-// created the row, from what was measured when the row was published.
+// skew is how far off the upstream's clock may have been, by what was measured when the row was published.
 func (r row) skew() int64 {
 	since := cmp.Or(r.accepted, r.created, r.seen)
 	return maxSkew + max(0, r.seen-since)/driftTime
 }
 
-// party is the keys of an address that a record of a call may have: messages.KeyOf, and
-// those that the secrets make, 0 where there are fewer.
+// party is the keys of an address that a record of a call may have: messages.KeyOf, and the secrets'; 0 where there are
+// fewer.
 type party struct {
 	plain  messages.Key
 	secret [maxSecrets]messages.Key
 }
 
-func (p party) is(k messages.Key) bool {
-	return k == p.plain || k != 0 && slices.Contains(p.secret[:], k)
-}
+func (p party) is(k messages.Key) bool { return k == p.plain || k != 0 && slices.Contains(p.secret[:], k) }
 
 // keys returns the party's keys.
 func (p party) keys() []messages.Key {
@@ -144,8 +139,7 @@ func (p party) keys() []messages.Key {
 	return all
 }
 
-// rowOf reads a row that is seen now. offset is how far the upstream's clock is ahead; one
-// that is too far off says nothing about times.
+// rowOf reads a row seen now. offset is how far the upstream's clock is ahead; too large a one says nothing about times.
 func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
 	r := row{to: party{plain: messages.KeyOf(e.To)}, from: party{plain: messages.KeyOf(e.From)}, seen: now.UnixMilli()}
 	if wrong(offset) {
@@ -170,8 +164,7 @@ func rowOf(e mail.Entry, now time.Time, offset time.Duration) row {
 // 1970, in hexadecimal. The upstream does not document it; observed and assumed.
 const acceptedDigits = 11
 
-// acceptedAt reads the time of acceptance from an envelope_id. It is zero if there is
-// none, or if it does not fit the row's own time, which must be known.
+// acceptedAt reads the time of acceptance from an envelope_id; zero if it has none, or none that fits the row's time.
 func acceptedAt(envelope string, created time.Time) time.Time {
 	at := envelopeTime(envelope)
 	if at.After(created.Add(time.Minute)) || at.Before(created.Add(-maxQueueTime)) {

@@ -17,8 +17,7 @@ type Secrets struct {
 	Plain func(request string)
 }
 
-// UnknownSecretError means that records of calls have keys of an unknown secret. Nothing is published
-// until it is known: rows of those calls would be matched to others.
+// UnknownSecretError means that records of calls have keys of an unknown secret. Until it is known nothing is published.
 type UnknownSecretError struct {
 	Request string
 	ID      string // of the secret

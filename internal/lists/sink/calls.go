@@ -50,8 +50,7 @@ func (d *Deliveries) follow(ctx context.Context, r *reader, filters []string, en
 	return complete
 }
 
-// Resolve stores what became of a request over the event that left it uncertain. One
-// that another poller stored before is as good.
+// Resolve stores what became of a request over its uncertain event. One that another poller stored is as good.
 func (d *Deliveries) Resolve(ctx context.Context, e messages.Event, over uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, retry.Storage)
 	defer cancel()

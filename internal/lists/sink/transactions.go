@@ -16,8 +16,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Transactions stores the events of the transaction list in MANDATE_EVENTS, for one sweeper and its goroutine, and reads
-// enrollments there.
+// Transactions stores the transaction list's events in MANDATE_EVENTS, for one sweeper, and reads enrollments there.
 type Transactions struct {
 	*Store
 	started reader

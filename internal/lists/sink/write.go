@@ -17,9 +17,8 @@ import (
 	"errand/pkg/messages"
 )
 
-// Publish begins to store a page of events under the leadership that Learn took, and returns a function that waits for
-// their end. The waits are called in the order of the pages, all of them before Learn; ctx must last as long. See
-// sweep.Sink for the errors.
+// Publish begins to store a page of events under the leadership that Learn took, and returns a function that waits for it.
+// The waits are called in order, all before Learn; ctx must last as long. Errors: see sweep.Sink.
 func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func() (stored int, err error)) {
 	token := s.token
 	switch {
@@ -87,8 +86,7 @@ func (s *Store) batch(ctx context.Context, token uint64, events []messages.Event
 	return err
 }
 
-// settle gives the leadership up after any error: what is still on its way, from this page or from those behind it, must
-// not be stored after it was published again.
+// settle gives the leadership up after any error: what is still on its way must not be stored after it is published again.
 func (s *Store) settle(err error) error {
 	if err == nil {
 		return nil

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// known is the set of the states that were published. It is rebuilt from the events, and
-// takes about 8 bytes a state: of an ID its first 8 bytes are kept.
+// known is the set of published states, rebuilt from the events. It takes about 8 bytes a state: the first of its ID.
 type known struct {
 	recent map[uint64]struct{}
 	sealed []sealedStates
@@ -27,8 +26,7 @@ const (
 	joined = 4
 )
 
-// watchOpen is for how long a row whose state may change is watched: mail servers give up
-// after five days (RFC 5321, 4.5.4.1).
+// watchOpen is how long a row whose state may change is watched: servers give up after five days (RFC 5321, 4.5.4.1).
 const watchOpen = 5 * 24 * time.Hour
 
 // short is what is kept of an ID.

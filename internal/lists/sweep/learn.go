@@ -26,8 +26,7 @@ func (p *publisher[T]) again(ctx context.Context, store func(context.Context) er
 	}
 }
 
-// relearn learns what another sweeper published after it took the leadership. The error
-// says why publishing again would be useless.
+// relearn learns what another sweeper published since it took the leadership. Its error: publishing again would be useless.
 func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 	switch {
 	case ctx.Err() != nil:
@@ -40,8 +39,7 @@ func (p *publisher[T]) relearn(ctx context.Context, err error, try int) error {
 	return p.learn(ctx, time.Time{}, true)
 }
 
-// learn learns what was published. What was stored after the last mark may be in front of
-// rows that were not; others: note what was not known.
+// learn learns what was published. After the last mark it may be in front of rows that were not; others: note the unknown.
 func (p *publisher[T]) learn(ctx context.Context, mark time.Time, others bool) error {
 	if err := p.readKept(ctx); err != nil {
 		return err

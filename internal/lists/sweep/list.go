@@ -38,8 +38,7 @@ type Page[T any] struct {
 
 // List reads pages.
 type List[T any] interface {
-	// Page reads a page, from 1, of limit rows; fewer or more if the upstream ignores limit.
-	// The caller owns the rows. An error is one of pkg/clients; it is tried again.
+	// Page reads a page, from 1, of about limit rows, which the caller then owns. Errors are pkg/clients'.
 	Page(ctx context.Context, number, limit int) (Page[T], error)
 	// Earlier returns the states that a row may have been in before.
 	Earlier(row Row[T]) []ID
@@ -75,8 +74,7 @@ type Stored struct {
 // ErrBehind means that Learn must be called before more is published.
 var ErrBehind = errors.New("sweep: events of another sweeper must be learned first")
 
-// ErrReset means that events that were learned or stored may be gone, as after a restore of an
-// older copy: the next Learn yields all events again.
+// ErrReset means that events may be gone, as after a restore of an older copy: the next Learn yields all again.
 var ErrReset = errors.New("sweep: events that were published are gone: all must be learned again")
 
 // Mark says how far the list was published.

@@ -9,8 +9,7 @@ import (
 	"errand/internal/failpoint"
 )
 
-// inFlight is how many pages are being stored at once: the next pages are read and
-// written while the acknowledgements of one are on their way.
+// inFlight is how many pages are being stored at once: the next are read while one's acknowledgements are on their way.
 const inFlight = 3
 
 // publisher has rows published, each state once, beside other sweepers.
@@ -58,8 +57,7 @@ func newPublisher[T any](list List[T], sink Sink[T]) publisher[T] {
 		unproven: unproven{from: map[uint64]int{}}}
 }
 
-// take returns the rows of a page whose states were not published, in its room. A row that is dated
-// in the future does not show that the list goes on.
+// take returns a page's unpublished rows, in its room. A row dated in the future does not show that the list goes on.
 func (p *publisher[T]) take(rows []Row[T]) (unknown []Row[T]) {
 	now := time.Now()
 	for _, row := range rows {
@@ -109,9 +107,7 @@ func (p *publisher[T]) watched(row Row[T]) bool {
 }
 
 // changed reports whether another state of the row was published.
-func (p *publisher[T]) changed(row Row[T]) bool {
-	return slices.ContainsFunc(p.earlier(row), p.known.has)
-}
+func (p *publisher[T]) changed(row Row[T]) bool { return slices.ContainsFunc(p.earlier(row), p.known.has) }
 
 // publish begins to store rows, which unknown has returned.
 func (p *publisher[T]) publish(ctx context.Context, rows []Row[T]) error {
@@ -128,8 +124,7 @@ func (p *publisher[T]) begin(ctx context.Context, rows []Row[T]) {
 	p.pages = append(p.pages, page[T]{rows, p.sink.Publish(context.WithoutCancel(ctx), rows)})
 }
 
-// collect waits until at most so many pages are being stored. What was not stored is published
-// again once it is known what other sweepers have stored.
+// collect waits until at most so many pages are being stored. What failed is published again, after others' was learned.
 func (p *publisher[T]) collect(ctx context.Context, most int) error {
 	for try := 1; ; try++ {
 		rest, err := p.settle(most)

@@ -33,8 +33,7 @@ func (r *run[T]) newReading(back time.Time) *reading {
 	return &reading{walk: newWalk(r.Limit), tolerance: r.Overlap, learned: r.learned, Reading: Reading{Began: time.Now(), Back: back}}
 }
 
-// note notes the times of a page's rows, and returns the newest. The time of a page is the
-// median: a single row that came late says nothing about the order.
+// note notes the times of a page's rows, and returns the newest. A page's time is its median: a single row may come late.
 func (r *reading) note(times []time.Time) (newest time.Time) {
 	if len(times) == 0 {
 		return newest

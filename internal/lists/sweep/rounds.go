@@ -16,8 +16,7 @@ const (
 	roundSweeps = 6
 	// maxPages is how many pages of it one sweep reads, where that takes no longer than the pause between two.
 	maxPages = 10
-	// maxShort is how many rounds in a row that found nothing may miss rows that the list
-	// counts, until the list counts as read: it may count what no page shows.
+	// maxShort is how many rounds that found nothing may miss rows that the list counts: it may count what no page shows.
 	maxShort = 3
 )
 
@@ -71,8 +70,7 @@ func (r *rounds) ended(reading *reading, complete bool) bool {
 	return true
 }
 
-// rest goes on with the readings of what is not new. All together read Pace pages a second, and
-// as fast as they can until the list was read once.
+// rest goes on with the readings of what is not new: Pace pages a second together, unlimited until all was read once.
 func (r *run[T]) rest(ctx context.Context) error {
 	now := time.Now()
 	if r.near == nil && r.state.Order == NewestFirst && now.Sub(r.rounds.near) >= r.roundEvery() {
@@ -96,8 +94,7 @@ func (r *run[T]) rest(ctx context.Context) error {
 	return r.step(ctx, &r.scan, scan)
 }
 
-// fail ends a sweep that failed. Readings under way count rows as read that could not be stored, so
-// they are no longer complete.
+// fail ends a failed sweep. Readings under way counted rows that could not be stored: they are no longer complete.
 func (r *run[T]) fail() {
 	rest, _ := r.settle(0)
 	if len(rest) == 0 && !r.lost {
@@ -129,8 +126,7 @@ func (r *run[T]) nearBack(now time.Time) time.Time {
 	return r.state.CompleteThrough.Add(-r.Overlap)
 }
 
-// scanEvery is the shortest time from one scan to the next. A list that is as recent as what is
-// read again often is read as often.
+// scanEvery is the shortest time from one scan to the next. A list as recent as what is read again often is read as often.
 func (r *run[T]) scanEvery() time.Duration {
 	if r.firstRead() && (r.state.Order == NewestFirst || !r.reading.Oldest.After(time.Now().Add(-r.Recent))) {
 		return max(r.roundEvery(), r.RoundEvery)
@@ -179,8 +175,7 @@ func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
 	return nil
 }
 
-// stepTime is how long one goes on: a second, or half of the pause between two sweeps where more
-// is to be read in it than in that.
+// stepTime is how long one goes on: a second, or half of the pause between sweeps where that is more than in it.
 func (r *run[T]) stepTime() time.Duration {
 	if r.Pace == 0 {
 		return retry.SweepMin

@@ -70,8 +70,7 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 // started reports whether the leadership was taken once.
 func (r *run[T]) started() bool { return !r.state.At.IsZero() }
 
-// start continues from the last mark. It reads the list first: a sweeper that cannot read must not
-// take the leadership from one that can.
+// start continues from the last mark. It reads first: a sweeper that cannot must not take the leadership from one that can.
 func (r *run[T]) start(ctx context.Context) error {
 	if _, err := r.page(ctx, window{1, r.Limit}); err != nil {
 		return err
@@ -105,9 +104,7 @@ func (r *run[T]) lead(ctx context.Context) error {
 }
 
 // firstRead reports whether the list was read to its end at least once.
-func (r *run[T]) firstRead() bool {
-	return !r.state.CompleteThrough.IsZero() || !r.rounds.complete.IsZero()
-}
+func (r *run[T]) firstRead() bool { return !r.state.CompleteThrough.IsZero() || !r.rounds.complete.IsZero() }
 
 func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (Page[T], error) {
@@ -129,8 +126,7 @@ func (r *run[T]) look(rows []Row[T]) (unknown []Row[T], news int) {
 	return unknown, news + len(unknown) + others - len(r.others)
 }
 
-// follow goes on with a reading until it is done, or enough says so after a page. It reads
-// the next page while one is published.
+// follow goes on with a reading until done, or enough says so, reading the next page while one is published.
 func (r *run[T]) follow(ctx context.Context, reading *reading, enough func(news int, newest time.Time) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ahead sync.WaitGroup
@@ -212,8 +208,7 @@ func (r *run[T]) through() time.Time {
 	}
 }
 
-// markIsDue reports whether a mark must be stored. An idle sweeper stores one every hour: the stream
-// drops old events, and a list without a mark is published again.
+// markIsDue reports whether a mark must be stored: when idle once an hour, since the stream drops old events.
 func (r *run[T]) markIsDue(now time.Time) bool {
 	return !r.state.CompleteThrough.IsZero() && (r.state.New > 0 ||
 		r.state.CompleteThrough.After(r.marked.CompleteThrough) && !r.state.CompleteThrough.Before(r.seen.newest) ||

@@ -56,15 +56,13 @@ type Settings struct {
 	Since    time.Time     // how far back a list is published that was never read; zero means all of it
 	// RoundEvery is the time from one scan of the whole list to the next; 0 means as often as its length allows.
 	RoundEvery time.Duration
-	// Recent is the age up to which rows are read again in each interval, if the newest are first; 0
-	// means Overlap, every few intervals.
+	// Recent is the age up to which rows are read again in each interval, newest first; 0: Overlap, every few intervals.
 	Recent time.Duration
 	// Pace is how many pages a second are read again on average; 0 means one.
 	Pace float64
 }
 
-// maxFailures is the number of sweeps in a row that must fail before a sweeper that worked
-// is not ready: a single failure may be temporary.
+// maxFailures is the number of sweeps in a row that must fail before a sweeper that worked is not ready.
 const maxFailures = 3
 
 // Fault returns why the sweeper is not ready, "" if it is. It is not before its first complete sweep.
@@ -88,8 +86,7 @@ func (s *Sweeper[T]) ReadLately(at time.Time) bool {
 	return last != nil && !at.Before(last.Back) && time.Since(last.Began) < 2*retry.RoundEvery
 }
 
-// Run sweeps until ctx ends; events that are being published then are finished first.
-// The error names a missing field; errors of sweeps are logged and tried again.
+// Run sweeps until ctx ends; events under way are finished first. The error names a missing field; other errors are logged.
 func (s *Sweeper[T]) Run(ctx context.Context) error {
 	switch {
 	case s.List == nil || s.Sink == nil:
@@ -142,8 +139,7 @@ func (s *Sweeper[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// idlePause is the pause after a sweep that published this many events and took this long;
-// before is the previous pause. It doubles up to Interval while nothing is new.
+// idlePause is the pause after a sweep that published some events and took so long. It doubles up to Interval while idle.
 func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Duration) time.Duration {
 	if published > 0 {
 		return min(max(retry.SweepMin, took), s.Interval)
@@ -151,8 +147,8 @@ func (s *Sweeper[T]) idlePause(before time.Duration, published int, took time.Du
 	return min(2*before, s.Interval)
 }
 
-// failed logs a failed sweep and returns the pause after it, at most that between probes. While the
-// account is refused, the first read of each sweep is the probe.
+// failed logs a failed sweep and returns the pause after it. While the account is refused, each sweep's first read is the
+// probe.
 func (s *Sweeper[T]) failed(err error, failures int) time.Duration {
 	var e *clients.Error
 	upstream := errors.As(err, &e)

@@ -47,9 +47,7 @@ func (v window) to() int   { return v.page * v.limit }
 func newWalk(limit int) walk { return walk{asked: window{1, limit}, size: limit} }
 
 // resume goes on where another walk had arrived. What was before is not read again, so it is never whole.
-func (w *walk) resume(end int) {
-	w.end, w.state, w.asked.page = end, skipping, end/w.size+1
-}
+func (w *walk) resume(end int) { w.end, w.state, w.asked.page = end, skipping, end/w.size+1 }
 
 func (w *walk) done() bool { return w.state == whole || w.state == short }
 
@@ -156,9 +154,7 @@ func (w *walk) lookBack(total int) {
 
 // overlaps reports whether a page shows the last row that was read and the next one too. None does
 // behind as many rows as each length of a page divides: 12 where it has 4 at most, 2520 where it has 10.
-func (w *walk) overlaps() bool {
-	return !w.fixed && windowWith(max(w.end-1, 0), w.size).to() > w.end
-}
+func (w *walk) overlaps() bool { return !w.fixed && windowWith(max(w.end-1, 0), w.size).to() > w.end }
 
 // onward asks for what follows the last page that joined.
 func (w *walk) onward() {

@@ -31,8 +31,7 @@ type LookUps struct {
 	Events   EnrollmentEvents
 	// Publish has records published: the sweeper's Publish.
 	Publish func(ctx context.Context, rows []sweep.Row[Record]) error
-	// ReadLately, if set, reports whether the list was read lately as far back as a time, by its
-	// own dates: what became of a record of then is known.
+	// ReadLately, if set, reports whether the list was read lately as far back as a time, by its own dates.
 	ReadLately func(at time.Time) bool
 	// LookedUp, if set, is called for each look with what caused it and how late it was.
 	LookedUp func(by messages.TransactionBy, late time.Duration)
@@ -100,8 +99,7 @@ func (l *LookUps) open(ctx context.Context, o history.Pending, before, _ time.Du
 // linkLasts is how long a link does that was asked for without a time.
 const linkLasts = time.Hour
 
-// application reads the last record of an application that was published for a request: whether
-// it is decided, and when it was made; zero if unknown.
+// application reads whether a request's last published application is decided, and when it was made; zero if unknown.
 func (l *LookUps) application(ctx context.Context, id string) (decided bool, at time.Time, err error) {
 	last, err := l.Events.LastOf(ctx, messages.Application, "*", id)
 	var b messages.TransactionBody

@@ -29,8 +29,7 @@ type Started struct {
 	At       time.Time // when it was stored
 }
 
-// orders are the requests by order number. One is known by the sequence of its newest event: an id
-// takes several times as much memory.
+// orders are the requests by order number, each known by its newest event's sequence: an id takes several times the memory.
 type orders struct {
 	first map[uint64]place   // by order number
 	more  map[uint64][]place // further requests of an order number

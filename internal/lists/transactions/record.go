@@ -32,8 +32,7 @@ type Record struct {
 var kinds = map[messages.Operation]messages.TransactionKind{
 	messages.Application: messages.ApplicationKind, messages.Deduction: messages.DeductionKind}
 
-// read reads a record; what cannot be read of it is left out. A record without an id, or one
-// that is not an object, is known by its bytes.
+// read reads a record; what cannot be read is left out. One without an id, or not an object, is known by its bytes.
 func read(raw json.RawMessage, zone *time.Location) Record {
 	r := mandates.ReadRecord(raw)
 	out := Record{Kind: messages.Application, Raw: raw, identity: cmp.Or(r.ID, string(raw)), At: timeOf(r.CreatedAt, zone),

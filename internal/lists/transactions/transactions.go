@@ -1,5 +1,4 @@
-// Package transactions turns the records of the e-mandate service's transaction list into events, and
-// finds each record's request by the order number of its mandate.
+// Package transactions turns the e-mandate service's transaction list into events, matched to requests by order number.
 //
 //	Enrollments ─► requests by order number ─┐
 //	Page ─► records ─► Publish: match ───────┴─► mandate.application.<status>, mandate.deduction.<status>
@@ -26,8 +25,7 @@ import (
 
 // Store stores events and lists those that were stored. One poller at a time has the leadership; any other may take it.
 type Store interface {
-	// Learn takes the leadership and yields the events that were stored, by any poller,
-	// since the last call; the first time all that are kept.
+	// Learn takes the leadership and yields the events stored by any poller since the last call; at first all that are kept.
 	Learn(ctx context.Context) iter.Seq2[Learned, error]
 	// Kept returns since when all events are kept; zero if none was ever dropped.
 	Kept(ctx context.Context) (time.Time, error)
@@ -57,8 +55,7 @@ type Config struct {
 	Published func(messages.TransactionKind, messages.Confidence)
 }
 
-// List is the transaction list. What it knows of requests is rebuilt from the events. Page may
-// be called while another method is.
+// List is the transaction list, with what the events say of requests. Page may be called while another method is.
 type List struct {
 	Config
 	orders   orders
@@ -71,9 +68,7 @@ var (
 )
 
 // New makes a List that knows nothing yet.
-func New(c Config) *List {
-	return &List{Config: c, statuses: map[messages.State]struct{}{}}
-}
+func New(c Config) *List { return &List{Config: c, statuses: map[messages.State]struct{}{}} }
 
 // MaxPage is how many bytes a page may have: one record with a large field must not stop the others.
 const MaxPage = 4 << 20
@@ -100,8 +95,7 @@ func (l *List) rows(records []json.RawMessage) []sweep.Row[Record] {
 // maxStatuses is how many statuses are remembered; the service is assumed to have a handful.
 const maxStatuses = 64
 
-// Earlier returns the states that a record may have been in before: all that any record was seen in.
-// The events about an old record may be gone.
+// Earlier returns the states that a record may have been in: all that any was in, since an old record's events may be gone.
 func (l *List) Earlier(row sweep.Row[Record]) (ids []sweep.ID) {
 	l.learned(row.Item.Status)
 	for status := range l.statuses {

@@ -78,8 +78,7 @@ func (r *run[T]) ask(ctx context.Context, fresh bool) (Verdict, error) {
 	return r.OnUnknown(ctx, fresh)
 }
 
-// refused ends a request that the upstream refused. After a call of unknown fate, that call may
-// have done what this one was refused for.
+// refused ends a request that the upstream refused. An earlier call of unknown fate may have done what was refused now.
 func (r *run[T]) refused(ctx context.Context, e *clients.Error) error {
 	if r.Unknown == "" {
 		r.describe(e)
@@ -97,8 +96,7 @@ func (r *run[T]) refused(ctx context.Context, e *clients.Error) error {
 // heldTries is how often a request may meet held, while others succeed, until the fault is taken to be the request's.
 const heldTries = 5
 
-// accountFault defers a request that met held, or ends it if the fault is the request's: its
-// credentials, or held again and again while others succeeded.
+// accountFault defers a request that met held, or ends it if its own credentials are at fault: held while others succeeded.
 func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
 	h := r.Permit.Hold()
 	own := r.OwnKey && (e.Status == 401 || e.Status == 402 || e.Status == 403)
@@ -120,8 +118,7 @@ func (r *run[T]) accountFault(ctx context.Context, e *clients.Error) error {
 	return nil
 }
 
-// held defers a request whose call was not made because of a hold. It comes back soon: while the
-// hold lasts it stays in its queue.
+// held defers a request whose call was not made because of a hold. It comes back soon: meanwhile it stays in its queue.
 func (r *run[T]) held(err error) {
 	e := &clients.Error{Operation: string(r.History.Operation), Fate: clients.Held, Reason: clients.ReasonHeld, Message: err.Error(), Err: err}
 	if active, ok := errors.AsType[*hold.ActiveError](err); ok {

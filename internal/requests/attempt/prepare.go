@@ -29,8 +29,7 @@ func (r *run[T]) prepare(ctx context.Context) (ended bool, err error) {
 			if ended, err := r.look(ctx, false); err != nil || ended {
 				return ended, err
 			}
-			// A look-up waits for the rate itself. If the call waited too, before or after it,
-			// one of them would be too old, or many calls would be made at once.
+			// A look-up waits for the rate itself. If the call waited too, one would be too old, or many calls made at once.
 			if r.allowed = r.found; r.LooksUp && r.Owe != nil {
 				r.Owe()
 			}

@@ -1,5 +1,4 @@
-// Package consumer takes requests from a queue and settles each: the handler's
-// final event is stored and the request acknowledged, or it comes back later.
+// Package consumer takes requests from a queue: each is settled by the handler's final event, or comes back later.
 //
 //	permit of the hold ─► free workers ─► a message each ─► lease ─► decode ─► handler over its history ─► ack
 //	                                                                                └─ no answer yet ─► nak with delay
@@ -109,8 +108,7 @@ func (c *Consumer[R]) Requests() int { return c.lease.count() }
 
 func (c *Consumer[R]) name() string { return c.source.CachedInfo().Name }
 
-// Run takes and settles requests until ctx ends and every request in flight is
-// settled. Requests that are not settled when hard ends are given back.
+// Run takes and settles requests until ctx ends and all in flight are settled; those left when hard ends are given back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
 	beats, stop := context.WithCancel(hard)

@@ -10,12 +10,10 @@ import (
 	"errand/internal/retry"
 )
 
-// largeUnit is what the bytes of large requests are counted in. Smaller requests are not
-// counted: all that may be in flight together are few bytes.
+// largeUnit is what the bytes of large requests are counted in. Smaller ones are not counted: all in flight are few.
 const largeUnit = 64 << 10
 
-// largeUnits bounds the bytes of the large requests in flight, 16 MiB: a request needs
-// several times its bytes while it is processed.
+// largeUnits bounds the bytes of large requests in flight, 16 MiB: processing needs several times a request's bytes.
 const largeUnits = 256
 
 // large is the memory that large requests share. While one of them waits for its part, no more requests are taken.
@@ -25,12 +23,9 @@ type large struct {
 	units   hold.Slots
 }
 
-func newLarge() large {
-	return large{new(sync.WaitGroup), make(hold.Slots, 1), make(hold.Slots, largeUnits)}
-}
+func newLarge() large { return large{new(sync.WaitGroup), make(hold.Slots, 1), make(hold.Slots, largeUnits)} }
 
-// take waits until there is room for a request of so many bytes; one that is larger than
-// all the room takes all of it. The caller frees the returned units.
+// take waits for room for a request of so many bytes, at most all the room. The caller frees the returned units.
 func (l large) take(ctx context.Context, bytes int) (units int, err error) {
 	if bytes < largeUnit {
 		return 0, nil
@@ -65,8 +60,7 @@ func (l large) expect(m *nats.Msg) {
 // wait waits until every expected request has its room.
 func (l large) wait() { l.waiting.Wait() }
 
-// admitLarge waits until there is room for a request, while its lease is kept. If there is none
-// when the program ends, the request goes back to the queue.
+// admitLarge waits for room for a request, and keeps its lease. When the program ends first, the request goes back.
 func (c *Consumer[R]) admitLarge(ctx context.Context, m *nats.Msg) (units int, err error) {
 	if len(m.Data) < largeUnit {
 		return 0, nil

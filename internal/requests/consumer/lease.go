@@ -8,8 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// lease keeps the messages in flight from being delivered to another worker: one
-// heartbeat for all of them at a third of AckWait.
+// lease keeps messages in flight from being delivered again: one heartbeat for all of them at a third of AckWait.
 type lease struct {
 	mu   sync.Mutex
 	held map[*nats.Msg]struct{}

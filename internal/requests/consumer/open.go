@@ -23,8 +23,7 @@ type delivery[R any] struct {
 	body    R
 	digest  string // its fingerprint
 	invalid error  // why it cannot be run
-	// ids are the ids it may be reported under: the one it names, then those that the queue gives, for
-	// when another request has the first.
+	// ids are the ids it may be reported under: the one it names, then the queue's, for when another request has the first.
 	ids    []string
 	giveUp time.Time
 	redrive

@@ -41,8 +41,7 @@ func (e ending) wrong() bool {
 	return e.state == messages.Failed || e.state == messages.Uncertain || e.state == messages.Partial
 }
 
-// dead reports whether the request gets a dead letter: not if every batch of a message was
-// accepted, some with fewer recipients.
+// dead reports whether the request gets a dead letter: not if every batch was accepted, some with fewer recipients.
 func (e ending) dead() bool { return e.wrong() && !(e.state == messages.Partial && e.why.accepted) }
 
 // cause is why a request did not end well.
@@ -53,8 +52,7 @@ type cause struct {
 	accepted  bool                 // every batch was, some with fewer recipients
 }
 
-// causeOf reads the cause from a final event. A partial outcome has none but those of its batches: the
-// first batch that was not accepted counts.
+// causeOf reads the cause from a final event; for a partial one it is its first batch's that was not accepted.
 func causeOf(body []byte) (c cause, err error) {
 	err = json.Unmarshal(body, &c)
 	if _, other := errors.AsType[*json.UnmarshalTypeError](err); other { // the rest was read
@@ -72,8 +70,7 @@ func causeOf(body []byte) (c cause, err error) {
 // maxNames is how many fields a log line names.
 const maxNames = 20
 
-// fields are the names of the fields at fault. A request, or the service, may use any text as a
-// name: text that does not look like a name is shown as "?".
+// fields are the names of the fields at fault. Names are the requester's or the service's: an unlikely one is shown as "?".
 func (c cause) fields() (names []string) {
 	for name := range c.Fields {
 		if !isName(name) {
@@ -96,8 +93,7 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 40
 }
 
-// settled logs and counts a request that was acknowledged. One that did not end well is a warning
-// the first time, and not when it is repeated.
+// settled logs and counts an acknowledged request. One that did not end well is a warning the first time only.
 func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 	c.Settled(Outcome{Operation: c.op.Name, State: end.state, Reason: end.why.Reason, Repeated: end.before, DeadLetter: end.dead(),
 		Took: took, Age: time.Since(d.meta.Timestamp)})

@@ -77,8 +77,7 @@ func (c *Consumer[R]) passOver(d *delivery[R]) {
 	}
 }
 
-// empty reports whether the queue has no request at all, neither deferred nor with another worker.
-// It reports false when that cannot be found out.
+// empty reports whether the queue is known to have no request at all, neither deferred nor with another worker.
 func (c *Consumer[R]) empty(ctx context.Context) bool {
 	info, err := c.source.Info(ctx)
 	return err == nil && info.NumPending == 0 && info.NumAckPending == 0

@@ -37,9 +37,8 @@ func redriveOf(m *nats.Msg) redrive {
 // queueIDs is how many of a delivery's ids are given by the queue.
 const queueIDs = 2
 
-// findReopened checks a message's claim to be a redrive against the history, and gives it the id that
-// was reopened. A message whose claim is false is invalid, and keeps only the ids that the queue gives.
-// The replica that answers may lag: the message waits until it no longer can.
+// findReopened checks a message's claim to be a redrive against the history, and gives it the id that was reopened. If the
+// claim is false the message is invalid, with the queue's ids only. While a replica may lag, the message waits.
 func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 	if !d.redriven {
 		return nil
@@ -63,8 +62,7 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 	return nil
 }
 
-// reopenedFor is the sequence of the last event by which a person reopened the history that the
-// message names, if it was for the message's contents; otherwise 0.
+// reopenedFor is the sequence of the last event by which a person reopened the named history for these contents, or 0.
 func (c *Consumer[R]) reopenedFor(ctx context.Context, d *delivery[R]) (uint64, error) {
 	e, err := c.Log.Last(ctx, c.op.Name, c.op.Name.Subject(messages.Reopened, d.of))
 	if err != nil || e.Body == nil {
@@ -80,6 +78,4 @@ func (c *Consumer[R]) reopenedFor(ctx context.Context, d *delivery[R]) (uint64, 
 var errBehind = errors.New("a replica does not yet have the event that reopened the request")
 
 // errLags makes a redriven request come back when the replica may have caught up.
-func errLags() error {
-	return &history.RetryLaterError{At: time.Now().Add(retry.Fenced), Cause: errBehind}
-}
+func errLags() error { return &history.RetryLaterError{At: time.Now().Add(retry.Fenced), Cause: errBehind} }

@@ -15,8 +15,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// settle takes one delivery to its end: an outcome stored and the request
-// acknowledged, or the request given back. The only warning about a request is here.
+// settle ends one delivery: the outcome is stored and the request acknowledged, or given back. Only here is there a warning.
 func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	began := time.Now()
 	ctx, span := c.Tracer.Process(ctx, telemetry.Delivery{Subject: d.message.Subject, Consumer: d.meta.Consumer, Number: d.meta.NumDelivered,
@@ -51,8 +50,7 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 		Failed: end.wrong() && !end.before, Repeated: end.before})
 }
 
-// forNewer returns an error for an invalid request while newer programs are being rolled out: a field
-// that is unknown here may be known there.
+// forNewer returns an error for an invalid request during a rolling upgrade: newer programs may know the unknown field.
 func (c *Consumer[R]) forNewer(d *delivery[R]) error {
 	if _, refused := errors.AsType[*messages.Invalid](d.invalid); refused && c.Newer() && time.Now().Before(d.giveUp) {
 		return &history.RetryLaterError{At: time.Now().Add(retry.Newer), Cause: fmt.Errorf("left to a newer program: %w", d.invalid)}
@@ -159,8 +157,7 @@ func (c *Consumer[R]) ending(ctx context.Context, h *history.History, ev message
 // maxPanics is the delivery at which a request whose handling panics is taken out of the queue.
 const maxPanics = 3
 
-// quarantine ends a request whose handling panics each time. It continues the history of
-// that handling: a call that was announced there is no longer under way.
+// quarantine ends a request whose handling panics each time, over its history: a call announced there is no longer under way.
 func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history.History) (ending, error) {
 	ev, err := h.Settle(ctx, false, func(p history.Prior) (messages.Event, error) {
 		state := messages.Uncertain
@@ -174,8 +171,7 @@ func (c *Consumer[R]) quarantine(ctx context.Context, d *delivery[R], h *history
 	return c.ending(ctx, h, ev, err)
 }
 
-// deadLetter stores the dead letter of a request that did not go well. It is stored before
-// the acknowledgement, so a death in between repeats it and loses nothing.
+// deadLetter stores the dead letter of a request that did not go well, before the acknowledgement: a death repeats it.
 func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending) error {
 	if !end.dead() {
 		return nil
@@ -189,8 +185,7 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 	return err
 }
 
-// nak gives the request back to the queue for as long as there is nothing to do for it.
-// One that fails every time comes back once a minute, whatever the fault.
+// nak gives the request back until there is something to do for it; one that fails every time, for a minute.
 func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err error) {
 	wait := retry.Fault.Wait(int(min(d.meta.NumDelivered, 100)))
 	later, ok := errors.AsType[*history.RetryLaterError](err)

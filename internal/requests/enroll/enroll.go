@@ -1,5 +1,4 @@
-// Package enroll decides one enrollment: it knows what the transaction list says of a call
-// of unknown fate, and makes calls through attempt alone.
+// Package enroll decides one enrollment. Its calls are made through attempt; the transaction list shows unknown fates.
 //
 //	attempt ─┬─ done ────────► succeeded
 //	         ├─ refused ─────► failed
@@ -45,8 +44,7 @@ type enrollment struct {
 	again    bool              // a person said to make it again if it is not listed
 }
 
-// Handle answers one enrollment request. Errors: *history.RetryLaterError when it was
-// deferred, history.ErrFenced when another worker has it, or the log's.
+// Handle answers one enrollment request. Errors: *history.RetryLaterError, history.ErrFenced, or the log's.
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollRequest]) (messages.Event, error) {
 	e := &enrollment{Handler: h, request: r, again: r.Prior.Again, callback: h.returnURL(r)}
 	result, err := attempt.Run(ctx, h.Caller, attempt.Call[mandate.Enrolled]{
@@ -58,8 +56,7 @@ func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.EnrollR
 	return e.event(ctx, result)
 }
 
-// returnURL is what is sent as return_url for a request without one: what its first call sent, so
-// that each repetition sends the same whatever was configured since.
+// returnURL is the return_url of a request without one. Repetitions send what its first call sent, whatever is configured.
 func (h *Handler) returnURL(r attempt.Request[messages.EnrollRequest]) string {
 	switch {
 	case r.Body.ReturnURL != "":
@@ -88,8 +85,7 @@ func (e *enrollment) before(now time.Time) *clients.Error {
 		Message: "link_expired_at has passed before the call", Fields: map[string][]string{"link_expired_at": {"has passed before the call"}}}
 }
 
-// started is the body of the event that announces a call, with the document's defaults at that
-// moment for what the request left out.
+// started is the body of the event that announces a call, with the document's defaults for what the request left out.
 func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.Body {
 	body := &e.request.Body
 	e.defaults = messages.Defaults{ReturnURL: e.callback}
@@ -103,17 +99,15 @@ func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.B
 		OrderNumber: body.OrderNumber, Defaults: e.defaults, AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
 }
 
-func (e *enrollment) tomorrow(now time.Time) string {
-	return now.In(e.Zone).AddDate(0, 0, 1).Format(time.DateOnly)
-}
+func (e *enrollment) tomorrow(now time.Time) string { return now.In(e.Zone).AddDate(0, 0, 1).Format(time.DateOnly) }
 
 // stale reports whether the day on which a call was announced has passed.
 func (e *enrollment) stale(now time.Time) bool {
 	return e.request.Body.EffectiveDate == "" && e.defaults.EffectiveDate != e.tomorrow(now)
 }
 
-// call makes the call as it was announced. An omitted link_expired_at stays so: the
-// service's own default, an hour after it makes the link, is always right.
+// call makes the call as announced. An omitted link_expired_at stays so: the service's default, an hour later, is always
+// right.
 func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	body := mandate.Enrollment(e.request.Body.Enrollment)
 	if body.MaxFrequency == "" {
@@ -135,8 +129,7 @@ func (e *enrollment) call(ctx context.Context) (mandate.Enrolled, error) {
 	return enrolled, err
 }
 
-// lookUp finds out what became of a call of unknown fate. After one that was made just now
-// it looks twice: a call that timed out may still be at work upstream.
+// lookUp finds out what became of a call of unknown fate. Just after the call it looks twice: it may still be at work.
 func (e *enrollment) lookUp(ctx context.Context, fresh bool) (attempt.Verdict, error) {
 	e.again = e.again && !fresh // it was said about earlier calls
 	found, err := e.list(ctx)

@@ -14,8 +14,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Resolver looks enrollments that ended uncertain up again, and publishes what became of
-// them when the transaction list shows it.
+// Resolver looks enrollments that ended uncertain up again, and publishes what the transaction list shows of them.
 //
 //	uncertain ─► look at each age ─┬─ listed, or its state is final ─► resolved
 //	                               ├─ not listed, a day old ─────────► resolved: failed
@@ -49,8 +48,7 @@ func (r *Resolver) Run(ctx context.Context) {
 	looks.Run(ctx)
 }
 
-// look looks one enrollment up if it is still uncertain, and stores what became of it if the list
-// shows it. It reports whether the service was asked.
+// look looks one enrollment up if it is still uncertain, and stores what the list shows. asked: the service was.
 func (r *Resolver) look(ctx context.Context, o history.Pending, age time.Duration) (looked bool, err error) {
 	h := &history.History{Log: r.Log, Operation: messages.Enroll, ID: o.ID, Trace: o.Trace}
 	_, err = h.Read(ctx)

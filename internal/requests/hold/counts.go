@@ -41,8 +41,7 @@ func (r *requests) add(request string) int {
 	return len(*r)
 }
 
-// add counts a call that failed, and returns what its service is to be held for; the zero fault
-// if the failure may be this request's alone.
+// add counts a failed call, and returns the fault to hold the service for, zero if it may be this request's alone.
 func (n *counts) add(service, request string, c Call) fault {
 	status := failure(c.Err).Status
 	switch fate := clients.FateOf(c.Err); {

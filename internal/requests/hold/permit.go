@@ -8,8 +8,7 @@ import (
 	"errand/pkg/clients"
 )
 
-// withoutRead is which probe in a row goes to a request although the read was refused as the
-// requests were: some keys may write and not read.
+// withoutRead is which probe in a row goes to a request although the read was refused: some keys may write and not read.
 const withoutRead = 60
 
 // probes are the probes of one hold.
@@ -102,8 +101,7 @@ type Permit struct {
 	request string
 }
 
-// Admit names the request that was taken, and reports whether it may be worked on: not if a
-// hold began meanwhile, nor if the request was already a probe of this hold.
+// Admit names the request that was taken, and reports whether it may be worked on: no hold began, and it was no probe before.
 func (p *Permit) Admit(request string) bool {
 	h := p.hold
 	h.mu.Lock()
@@ -137,8 +135,7 @@ func (p *Permit) Spent() bool {
 
 func (p *Permit) spent() bool { return p.hold.held() && (!p.probe || p.used) }
 
-// Call asks to make one call. *ActiveError means that the operation is held, and that this is not
-// a probe or that its call was made.
+// Call asks to make one call. *ActiveError means that the operation is held, and this is not a probe that may call.
 func (p *Permit) Call() error {
 	h := p.hold
 	h.mu.Lock()
@@ -162,8 +159,7 @@ func (p *Permit) Probe() bool { return p.probe }
 // Release ends the permit.
 func (p *Permit) Release() { p.Unused(false) }
 
-// Unused ends the permit of a probe for which there was no request. If the queue is empty, no
-// request waits for the end of the hold, so it ends.
+// Unused ends the permit of a probe without a request. If the queue is empty the hold ends: no request waits for it.
 func (p *Permit) Unused(empty bool) {
 	if !p.probe {
 		return

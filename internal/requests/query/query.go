@@ -19,8 +19,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// read makes one call that changes nothing, with its slot and against its hold. What fails
-// is tried again while the delivery has tries left.
+// read makes one call that changes nothing, with its slot and against its hold, again while the delivery has tries left.
 func read[R, T any](ctx context.Context, c *attempt.Caller, r attempt.Request[R], f func(context.Context) (T, error)) (value T, err error) {
 	for waits := c.Policy.Waits(); ; {
 		if value, err = once(ctx, c, r, f); err == nil || !repeatable(err) {

@@ -43,8 +43,7 @@ const (
 	longList     = 100_000
 )
 
-// errCrowded defers a message to a long list: enough of those are being sent, and one more would
-// take a slot from messages to few recipients.
+// errCrowded defers a message to a long list: enough of them are being sent, and messages to few recipients need slots.
 var errCrowded = errors.New("send: enough messages to long lists are being sent")
 
 // admitted yields texts for a plan. After manyTexts it waits until fewer such lists are compared. It ends with
@@ -92,8 +91,7 @@ func (m *message) admitted(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// admit takes one of the places for messages to long lists, until leave. A message whose
-// GiveUpAt has passed continues without one.
+// admit takes a place for messages to long lists, until leave. A message whose GiveUpAt has passed continues without one.
 func (m *message) admit() bool {
 	if m.placed || !time.Now().Before(m.request.GiveUpAt) {
 		return true

@@ -30,8 +30,7 @@ type batch struct {
 	to     []string
 }
 
-// maxKept is how many recipients of several batches are kept until they are sent: as many as are
-// sent at once by default. Longer lists are read again.
+// maxKept is how many recipients of several batches are kept until they are sent. Longer lists are read again.
 const maxKept = 4000
 
 // listFault is a rule that a list breaks, whenever it is read.
@@ -109,8 +108,7 @@ func (p *planner) plan(ctx context.Context, texts func() iter.Seq2[string, error
 	return c.plan, nil
 }
 
-// cut yields the batches of the planned list in order; the list is read again unless it was kept.
-// An error comes last, after the batches that were complete before it.
+// cut yields the planned batches in order, reading the list again unless it was kept. An error comes after complete batches.
 func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		for i := 0; i < len(p.kept); i += p.size {
@@ -256,8 +254,7 @@ func (c *comparison) suspect(i int, r recipient) {
 	}
 }
 
-// settle finds out which text of each suspect so far is the first and which are its duplicates,
-// and gathers suspects among the rest.
+// settle finds out which text of each suspect is the first and which are duplicates, and gathers suspects among the rest.
 func (c *comparison) settle() func(i int, r recipient, _ string) error {
 	settled, rest := c.suspects, c.rest
 	c.suspects, c.rest = map[recipient]bool{}, 0

@@ -120,8 +120,7 @@ func (m *message) end(o *outcome) messages.Event {
 	return m.event(state, body)
 }
 
-// maxUnsettled bounds the bytes of unsettled batches in an outcome: with everything else in it,
-// it stays below the smallest usual max_payload of NATS.
+// maxUnsettled bounds the bytes of unsettled batches, so that an outcome fits in the smallest usual max_payload of NATS.
 const maxUnsettled = 384 << 10
 
 // list fills in the batches that were not accepted completely, as many as fit.

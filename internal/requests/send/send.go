@@ -60,8 +60,7 @@ type message struct {
 	before  int          // made on earlier ones
 }
 
-// Handle answers one send request. Errors: *history.RetryLaterError when it was deferred,
-// history.ErrFenced when another worker has it, the log's or the object store's.
+// Handle answers one send request. Errors: *history.RetryLaterError, history.ErrFenced, the log's or the object store's.
 func (h *Handler) Handle(ctx context.Context, r attempt.Request[messages.SendRequest]) (messages.Event, error) {
 	m := &message{Handler: h, request: r, size: h.Size, before: r.History.Attempt}
 	defer m.leave()

@@ -13,8 +13,7 @@ import (
 	"errand/internal/programs"
 )
 
-// all are the programs whose settings docs/use/reference.md lists. The console is not among them: it links SQLite, which takes long to
-// build.
+// all are the programs in docs/use/reference.md. The console is left out: it links SQLite, which takes long to build.
 var all = []struct {
 	name   string
 	config func() any
