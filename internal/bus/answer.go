@@ -78,7 +78,9 @@ func IsConflict(err error) bool {
 }
 
 // IsInFlight reports whether a cluster refused a fenced write because another one under the same fence is in flight.
-func IsInFlight(err error) bool { return codeOf(err) == jetstream.JSErrCodeStreamWrongLastSequenceConstant }
+func IsInFlight(err error) bool {
+	return codeOf(err) == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}
 
 // What the server says of a message that it never takes.
 const (

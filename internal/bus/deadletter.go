@@ -105,4 +105,6 @@ func own(all nats.Header) nats.Header {
 }
 
 // notInName reports what nats.go refuses to write in a header's name.
-func notInName(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"()/,:;<=>?@[\]{}`, r) }
+func notInName(r rune) bool {
+	return r <= ' ' || r > '~' || strings.ContainsRune(`"()/,:;<=>?@[\]{}`, r)
+}

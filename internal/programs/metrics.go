@@ -64,7 +64,9 @@ func (w workers) inFlight() (n int) {
 }
 
 // busyRatio is the share of workers that wait for an answer from the service.
-func (w workers) busyRatio() float64 { return float64(min(int(w.calls.Load()), w.inFlight())) / float64(w.total) }
+func (w workers) busyRatio() float64 {
+	return float64(min(int(w.calls.Load()), w.inFlight())) / float64(w.total)
+}
 
 // ofRequests registers the metrics of a consumer. Counters of failures begin at zero: the first failure is an increase.
 func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) {
@@ -114,7 +116,9 @@ func (m *metrics) lag(name, help string) prometheus.Collector {
 // readThrough records that a complete sweep began this long ago.
 func (m *metrics) readThrough(ago time.Duration) { m.readSince.Store(time.Now().Add(-ago).UnixNano()) }
 
-func (m *metrics) delivered(status string, n int) { m.deliveries.WithLabelValues(status).Add(float64(n)) }
+func (m *metrics) delivered(status string, n int) {
+	m.deliveries.WithLabelValues(status).Add(float64(n))
+}
 func (m *metrics) match(c messages.Confidence) { m.matched.WithLabelValues(string(c)).Inc() }
 
 // ofReadiness registers the readiness as a metric.

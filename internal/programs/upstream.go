@@ -204,4 +204,6 @@ type traced struct {
 	tracer *telemetry.Tracer
 }
 
-func (t traced) RoundTrip(r *http.Request) (*http.Response, error) { return t.tracer.RoundTrip(t.RoundTripper, r) }
+func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.tracer.RoundTrip(t.RoundTripper, r)
+}

@@ -79,7 +79,9 @@ func tableOf(text string) (fields map[string]string, about string) {
 }
 
 // plain is Markdown without links and line breaks.
-func plain(text string) string { return strings.Join(strings.Fields(link.ReplaceAllString(text, "$1")), " ") }
+func plain(text string) string {
+	return strings.Join(strings.Fields(link.ReplaceAllString(text, "$1")), " ")
+}
 
 // of is what the document says about a field of a subject.
 func (w descriptions) of(subject, field string) (string, error) {

@@ -126,7 +126,9 @@ type party struct {
 	secret [maxSecrets]messages.Key
 }
 
-func (p party) is(k messages.Key) bool { return k == p.plain || k != 0 && slices.Contains(p.secret[:], k) }
+func (p party) is(k messages.Key) bool {
+	return k == p.plain || k != 0 && slices.Contains(p.secret[:], k)
+}
 
 // keys returns the party's keys.
 func (p party) keys() []messages.Key {

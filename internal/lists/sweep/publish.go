@@ -107,7 +107,9 @@ func (p *publisher[T]) watched(row Row[T]) bool {
 }
 
 // changed reports whether another state of the row was published.
-func (p *publisher[T]) changed(row Row[T]) bool { return slices.ContainsFunc(p.earlier(row), p.known.has) }
+func (p *publisher[T]) changed(row Row[T]) bool {
+	return slices.ContainsFunc(p.earlier(row), p.known.has)
+}
 
 // publish begins to store rows, which unknown has returned.
 func (p *publisher[T]) publish(ctx context.Context, rows []Row[T]) error {

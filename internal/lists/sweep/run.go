@@ -104,7 +104,9 @@ func (r *run[T]) lead(ctx context.Context) error {
 }
 
 // firstRead reports whether the list was read to its end at least once.
-func (r *run[T]) firstRead() bool { return !r.state.CompleteThrough.IsZero() || !r.rounds.complete.IsZero() }
+func (r *run[T]) firstRead() bool {
+	return !r.state.CompleteThrough.IsZero() || !r.rounds.complete.IsZero()
+}
 
 func (r *run[T]) page(ctx context.Context, ask window) (Page[T], error) {
 	return retry.Read(ctx, nil, r.Policy, func(ctx context.Context) (Page[T], error) {

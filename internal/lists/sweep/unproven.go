@@ -24,4 +24,6 @@ func (u *unproven) isUnproven(id ID) bool {
 }
 
 // prove forgets, after a sweep that came through, all but what was published from extra rows meanwhile.
-func (u *unproven) prove() { maps.DeleteFunc(u.from, func(_ uint64, from int) bool { return from != u.number }) }
+func (u *unproven) prove() {
+	maps.DeleteFunc(u.from, func(_ uint64, from int) bool { return from != u.number })
+}

@@ -59,7 +59,9 @@ type Caller struct {
 }
 
 // Pause waits between two calls, and not beyond the program's end. It reports false when ctx ended.
-func (c *Caller) Pause(ctx context.Context, wait time.Duration) bool { return retry.PauseUntil(ctx, c.Stop, wait) }
+func (c *Caller) Pause(ctx context.Context, wait time.Duration) bool {
+	return retry.PauseUntil(ctx, c.Stop, wait)
+}
 
 // Stopping reports whether the program is to end.
 func (c *Caller) Stopping() bool { return retry.Stopped(c.Stop) }

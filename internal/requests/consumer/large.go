@@ -23,7 +23,9 @@ type large struct {
 	units   hold.Slots
 }
 
-func newLarge() large { return large{new(sync.WaitGroup), make(hold.Slots, 1), make(hold.Slots, largeUnits)} }
+func newLarge() large {
+	return large{new(sync.WaitGroup), make(hold.Slots, 1), make(hold.Slots, largeUnits)}
+}
 
 // take waits for room for a request of so many bytes, at most all the room. The caller frees the returned units.
 func (l large) take(ctx context.Context, bytes int) (units int, err error) {

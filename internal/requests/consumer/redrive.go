@@ -78,4 +78,6 @@ func (c *Consumer[R]) reopenedFor(ctx context.Context, d *delivery[R]) (uint64, 
 var errBehind = errors.New("a replica does not yet have the event that reopened the request")
 
 // errLags makes a redriven request come back when the replica may have caught up.
-func errLags() error { return &history.RetryLaterError{At: time.Now().Add(retry.Fenced), Cause: errBehind} }
+func errLags() error {
+	return &history.RetryLaterError{At: time.Now().Add(retry.Fenced), Cause: errBehind}
+}

@@ -99,7 +99,9 @@ func (e *enrollment) started(deadline messages.Time, s attempt.State) messages.B
 		OrderNumber: body.OrderNumber, Defaults: e.defaults, AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
 }
 
-func (e *enrollment) tomorrow(now time.Time) string { return now.In(e.Zone).AddDate(0, 0, 1).Format(time.DateOnly) }
+func (e *enrollment) tomorrow(now time.Time) string {
+	return now.In(e.Zone).AddDate(0, 0, 1).Format(time.DateOnly)
+}
 
 // stale reports whether the day on which a call was announced has passed.
 func (e *enrollment) stale(now time.Time) bool {
