@@ -93,8 +93,8 @@ func run(args []string, out, errs io.Writer) int {
 // date fills in revision and time from git and the environment.
 func (o *buildOrder) date(errs io.Writer) error {
 	git := func(args ...string) string {
-		answer, err := exec.Command("git", append([]string{"-C", o.source},
-			args...)...).Output() //nolint:gosec // no shell, and the directory is the caller's
+		//nolint:gosec // no shell, and the directory is the caller's
+		answer, err := exec.Command("git", append([]string{"-C", o.source}, args...)...).Output()
 		if err != nil {
 			return "" // no git, no clone, or a clone that git does not trust
 		}

@@ -158,8 +158,8 @@ func write(dir string, kind, group, version any, schema object) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, strings.ToLower(strings.Replace(name, "--", "-", 1))), append(text, '\n'),
-		0o644) //nolint:gosec // a file of the source
+	path := filepath.Join(dir, strings.ToLower(strings.Replace(name, "--", "-", 1)))
+	return os.WriteFile(path, append(text, '\n'), 0o644) //nolint:gosec // a file of the source
 }
 
 // strict is a schema that knows all its fields, in the words of JSON schema.
