@@ -170,12 +170,12 @@ func (p *place) binaries(ctx context.Context) (string, error) {
 		began := time.Now()
 		// Under a temporary name first, so that a binary with its final name is complete.
 		unfinished := filepath.Join(bin, "."+c.name)
-		if _, err := goCommand(ctx, filepath.Join(dir, "src"), "build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", unfinished,
-			c.pkg); err != nil {
-			fmt.Println()
-			return "", err
+		_, err := goCommand(ctx, filepath.Join(dir, "src"), "build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", unfinished, c.pkg)
+		if err == nil {
+			err = os.Rename(unfinished, filepath.Join(bin, c.name))
 		}
-		if err := os.Rename(unfinished, filepath.Join(bin, c.name)); err != nil {
+		if err != nil {
+			fmt.Println()
 			return "", err
 		}
 		fmt.Printf("%5.0f s\n", time.Since(began).Seconds())
@@ -269,8 +269,7 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 
 // packages maps the programs of this machine that are used to their Debian packages.
 var packages = map[string]string{"etcd": "etcd-server", "containerd": "containerd", "containerd-shim-runc-v2": "containerd",
-	"ctr":  "containerd",
-	"runc": "runc", "ip": "iproute2", "nft": "nftables", "/usr/lib/cni/ptp": "containernetworking-plugins"}
+	"ctr": "containerd", "runc": "runc", "ip": "iproute2", "nft": "nftables", "/usr/lib/cni/ptp": "containernetworking-plugins"}
 
 // installed returns an error that names the packages of missing programs.
 func installed(programs ...string) error {
@@ -280,8 +279,8 @@ func installed(programs ...string) error {
 			absent = append(absent, packages[program])
 		}
 	}
-	if len(absent) == 0 {
-		return nil
+	if len(absent) > 0 {
+		return errors.New("missing on this machine: apt-get install --no-install-recommends " + strings.Join(absent, " "))
 	}
-	return errors.New("missing on this machine: apt-get install --no-install-recommends " + strings.Join(absent, " "))
+	return nil
 }

@@ -28,8 +28,8 @@ func archives(ctx context.Context, root, cache, arch string, others ...string) (
 // localArchives are archives with nats-server and the pause container, since no image is pulled from anywhere.
 func localArchives(ctx context.Context, root, bin, cache string) (string, error) {
 	pause := filepath.Join(cache, "pause")
-	if _, err := goCommand(ctx, filepath.Join(root, directory), "build", "-trimpath", "-ldflags", "-s -w", "-o", pause,
-		"./pause"); err != nil {
+	_, err := goCommand(ctx, filepath.Join(root, directory), "build", "-trimpath", "-ldflags", "-s -w", "-o", pause, "./pause")
+	if err != nil {
 		return "", err
 	}
 	return archives(ctx, root, cache, runtime.GOARCH, "nats:2.15.2="+filepath.Join(bin, "nats-server"), "localhost/pause:1="+pause)

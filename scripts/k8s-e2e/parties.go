@@ -26,8 +26,7 @@ func (w *world) control(ctx context.Context, method, path, body string, into any
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Timeout: 30 * time.Second}
-	response, err := client.Do(request)
+	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
 	if err != nil {
 		return err
 	}
@@ -81,15 +80,8 @@ func (w *world) oracle(ctx context.Context) (upstreamState, error) {
 
 // connect finds the sandbox, and makes a connection for each NATS user, with its own permissions.
 func (w *world) connect(ctx context.Context) error {
-	sandbox, err := w.reach(ctx, "service/sandbox", 8085)
-	if err != nil {
-		return err
-	}
-	w.sandbox = "http://" + sandbox
-	broker, err := w.reach(ctx, "service/nats", 4222)
-	if err != nil {
-		return err
-	}
+	w.sandbox = "http://" + get(w.reach(ctx, "service/sandbox", 8085))
+	broker := get(w.reach(ctx, "service/nats", 4222))
 	for _, who := range []struct {
 		js                *jetstream.JetStream
 		user, secret, key string
@@ -97,22 +89,11 @@ func (w *world) connect(ctx context.Context) error {
 		{&w.producer, "producer", "nats-people", "producer"},
 		{&w.provisioner, "provisioner", "errand-provision", "nats-password"},
 	} {
-		encoded, err := w.k(ctx, "get", "secret", who.secret, "-o", "jsonpath={.data."+who.key+"}")
-		if err != nil {
-			return err
-		}
-		password, err := base64.StdEncoding.DecodeString(encoded)
-		if err != nil {
-			return err
-		}
-		nc, err := nats.Connect("nats://"+broker, nats.UserInfo(who.user, string(password)), nats.CustomInboxPrefix("_INBOX_"+who.user),
-			nats.MaxReconnects(-1))
-		if err != nil {
-			return err
-		}
-		if *who.js, err = jetstream.New(nc); err != nil {
-			return err
-		}
+		encoded := get(w.k(ctx, "get", "secret", who.secret, "-o", "jsonpath={.data."+who.key+"}"))
+		password := get(base64.StdEncoding.DecodeString(encoded))
+		nc := get(nats.Connect("nats://"+broker, nats.UserInfo(who.user, string(password)), nats.CustomInboxPrefix("_INBOX_"+who.user),
+			nats.MaxReconnects(-1)))
+		*who.js = get(jetstream.New(nc))
 	}
 	return nil
 }
@@ -171,9 +152,8 @@ func (w *world) enroll(ctx context.Context, b *batch) error {
 	b.enrolls++
 	id := fmt.Sprintf("%s-e%d", b.name, b.enrolls)
 	return w.publish(ctx, messages.Enroll.Requested(), id, map[string]any{"request_id": id, "order_number": id, "amount": "100.50",
-		"payer_id_type": 1,
-		"payer_id":      "900101011234", "payer_name": "Ann Tester", "payer_email": "ann@example.com", "payer_telephone_number": "0123456789",
-		"frequency_mode": "MT", "application_reason": "Membership"})
+		"payer_id_type": 1, "payer_id": "900101011234", "payer_name": "Ann Tester", "payer_email": "ann@example.com",
+		"payer_telephone_number": "0123456789", "frequency_mode": "MT", "application_reason": "Membership"})
 }
 
 // mail publishes one message of the batch. Its recipients get no other message, so that each delivery has one match.
@@ -249,13 +229,10 @@ func (w *world) outcomes(ctx context.Context, b *batch, timeout time.Duration) (
 
 // succeed waits until every request of a batch has succeeded, and checks that nothing was done twice.
 func (w *world) succeed(ctx context.Context, b *batch, timeout time.Duration) error {
-	outcomes, err := w.outcomes(ctx, b, timeout)
-	if err != nil {
-		return err
-	}
+	outcomes := get(w.outcomes(ctx, b, timeout))
 	if outcomes["succeeded"] != b.enrolls || outcomes["accepted"] != b.mails {
 		return fmt.Errorf("not all of %d enrollments and %d mails succeeded: %v", b.enrolls, b.mails, outcomes)
 	}
-	_, err = w.oracle(ctx)
+	_, err := w.oracle(ctx)
 	return err
 }

@@ -34,15 +34,9 @@ more than one NATS server, more than one node, ingress of alerts, KEDA's admissi
 
 // checkDeploy applies the sandbox overlay and waits until everything is ready.
 func checkDeploy(ctx context.Context, w *world) error {
-	if _, err := w.apply(ctx, "sandbox"); err != nil {
-		return err
-	}
-	if _, err := w.k(ctx, "wait", "--for=condition=complete", "job/errand-provision", "--timeout=180s"); err != nil {
-		return err
-	}
-	if err := w.waitSettled(ctx, 3*time.Minute); err != nil {
-		return err
-	}
+	get(w.apply(ctx, "sandbox"))
+	get(w.k(ctx, "wait", "--for=condition=complete", "job/errand-provision", "--timeout=180s"))
+	must(w.waitSettled(ctx, 3*time.Minute))
 	w.logf("everything is ready, streams are provisioned")
 	// A negative control: the policy is enforced.
 	_, err := w.k(ctx, "run", "careless", "--image=localhost/pause:1", "--dry-run=server")
@@ -53,10 +47,7 @@ func checkDeploy(ctx context.Context, w *world) error {
 	const versions = `jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.generation} {.metadata.uid}{"\n"}{end}`
 	var seen [2]string
 	for n := range seen {
-		if seen[n], err = w.k(ctx, "get", "deployments,jobs,services,configmaps,secrets,networkpolicies,poddisruptionbudgets,pods", "-o",
-			versions); err != nil {
-			return err
-		}
+		seen[n] = get(w.k(ctx, "get", "deployments,jobs,services,configmaps,secrets,networkpolicies,poddisruptionbudgets,pods", "-o", versions))
 		if _, err := w.apply(ctx, "sandbox"); err != nil {
 			return fmt.Errorf("a second time: %w", err)
 		}
@@ -71,16 +62,9 @@ func checkDeploy(ctx context.Context, w *world) error {
 func checkWork(ctx context.Context, w *world) error {
 	const many = 2500
 	b := &batch{name: "work"}
-	if err := errors.Join(w.enroll(ctx, b), w.mail(ctx, b, many)); err != nil {
-		return err
-	}
-	if err := w.succeed(ctx, b, time.Minute); err != nil {
-		return err
-	}
-	did, err := w.oracle(ctx)
-	if err != nil {
-		return err
-	}
+	must(errors.Join(w.enroll(ctx, b), w.mail(ctx, b, many)))
+	must(w.succeed(ctx, b, time.Minute))
+	did := get(w.oracle(ctx))
 	if did.Mail.Recipients != many || did.Mail.Largest > 1000 {
 		return fmt.Errorf("the sandbox mailed %d people, at most %d at once; want %d and 1000", did.Mail.Recipients, did.Mail.Largest, many)
 	}

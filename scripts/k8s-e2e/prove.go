@@ -174,6 +174,36 @@ type assertion struct {
 	err  error
 }
 
+// failure is the panic with which must ends an assertion.
+type failure struct{ error }
+
+// must ends the assertion with an error, as a test ends with Fatal. Use it only on the goroutine of prove.
+func must(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// get returns a value, unless its error ends the assertion.
+func get[T any](value T, err error) T {
+	must(err)
+	return value
+}
+
+// attempt returns the error of run, also when must ended it.
+func attempt(run func() error) (err error) {
+	defer func() {
+		switch end := recover().(type) {
+		case nil:
+		case failure:
+			err = end.error
+		default:
+			panic(end)
+		}
+	}()
+	return run()
+}
+
 // prove runs the assertions in their order and prints a table of them.
 func (w *world) prove(ctx context.Context, only []string) error {
 	all, failed := slices.Clone(assertions), 0
@@ -191,7 +221,7 @@ func (w *world) prove(ctx context.Context, only []string) error {
 		}
 		w.logf("— %s: %s", a.name, a.text)
 		began := time.Now()
-		a.err = a.run(ctx, w)
+		a.err = attempt(func() error { return a.run(ctx, w) })
 		a.took = time.Since(began)
 		if a.err != nil {
 			failed++

@@ -11,19 +11,15 @@ import (
 
 // deployKEDA applies the overlay in which KEDA scales, and waits until it is idle.
 func (w *world) deployKEDA(ctx context.Context) error {
-	if _, err := w.apply(ctx, "sandbox-keda"); err != nil {
-		return err
-	}
-	if _, err := w.k(ctx, "wait", "--for=condition=Ready", "scaledobject", "--all", "--timeout=60s"); err != nil {
-		return err
-	}
+	get(w.apply(ctx, "sandbox-keda"))
+	get(w.k(ctx, "wait", "--for=condition=Ready", "scaledobject", "--all", "--timeout=60s"))
 	return w.waitReplicas(ctx, 1, 3*time.Minute)
 }
 
 // waitReplicas waits until the mandate consumer has this many ready pods.
 func (w *world) waitReplicas(ctx context.Context, want int, timeout time.Duration) error {
 	err := until(ctx, timeout, func(ctx context.Context) error {
-		n, err := w.replicas(ctx, "mandate-consumer")
+		n, err := w.replicas(ctx)
 		if err == nil && n != want {
 			err = fmt.Errorf("%d replicas, want %d", n, want)
 		}
@@ -35,46 +31,20 @@ func (w *world) waitReplicas(ctx context.Context, want int, timeout time.Duratio
 	return w.waitSettled(ctx, timeout)
 }
 
-// maxReplicas is the maximum number of pods in the overlay.
-func (w *world) maxReplicas(ctx context.Context) (n int, err error) {
-	text, err := w.k(ctx, "get", "scaledobject", "mandate-consumer", "-o", "jsonpath={.spec.maxReplicaCount}")
-	if err == nil {
-		_, err = fmt.Sscan(text, &n)
-	}
-	return n, err
-}
-
 func checkScale(ctx context.Context, w *world) error {
-	if err := w.deployKEDA(ctx); err != nil {
-		return err
-	}
-	maxPods, err := w.maxReplicas(ctx)
-	if err != nil {
-		return err
-	}
-	if err := w.latency(ctx, 2*time.Second); err != nil {
-		return err
-	}
+	must(w.deployKEDA(ctx))
+	maxPods := get(w.number(ctx, "scaledobject", "mandate-consumer", "{.spec.maxReplicaCount}"))
+	must(w.latency(ctx, 2*time.Second))
 	began, b := time.Now(), &batch{name: "scale"}
 	for range 1000 {
-		if err := w.enroll(ctx, b); err != nil {
-			return err
-		}
+		must(w.enroll(ctx, b))
 	}
-	if err := w.waitReplicas(ctx, maxPods, 3*time.Minute); err != nil {
-		return err
-	}
+	must(w.waitReplicas(ctx, maxPods, 3*time.Minute))
 	w.logf("%d pods %.0f s after a backlog of %d", maxPods, time.Since(began).Seconds(), b.enrolls)
-	if err := w.latency(ctx, 0); err != nil {
-		return err
-	}
-	if err := w.succeed(ctx, b, 3*time.Minute); err != nil {
-		return err
-	}
+	must(w.latency(ctx, 0))
+	must(w.succeed(ctx, b, 3*time.Minute))
 	worked := time.Now()
-	if err := w.waitReplicas(ctx, 1, 5*time.Minute); err != nil {
-		return err
-	}
+	must(w.waitReplicas(ctx, 1, 5*time.Minute))
 	w.logf("1 pod %.0f s after the backlog was processed", time.Since(worked).Seconds())
 	return nil
 }
@@ -82,13 +52,11 @@ func checkScale(ctx context.Context, w *world) error {
 // stayAtOne checks for a while that the mandate consumer keeps its one pod.
 func (w *world) stayAtOne(ctx context.Context, d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		n, err := w.replicas(ctx, "mandate-consumer")
+		n, err := w.replicas(ctx)
 		if err == nil && n != 1 {
 			err = fmt.Errorf("it was scaled to %d", n)
 		}
-		if err := errors.Join(err, pause(ctx, time.Second)); err != nil {
-			return err
-		}
+		must(errors.Join(err, pause(ctx, time.Second)))
 	}
 	q, err := w.queue(ctx, "mandate-enroll")
 	w.logf("still 1 pod after %v with %d requests waiting and %d deferred", d, q.waiting, q.ackPending)
@@ -96,74 +64,39 @@ func (w *world) stayAtOne(ctx context.Context, d time.Duration) error {
 }
 
 func checkHeld(ctx context.Context, w *world) error {
-	if err := w.deployKEDA(ctx); err != nil {
-		return err
-	}
-	clear, err := w.fault(ctx, `{"operation":"enroll","kind":"status","status":503}`)
-	if err != nil {
-		return err
-	}
+	must(w.deployKEDA(ctx))
+	clear := get(w.fault(ctx, `{"operation":"enroll","kind":"status","status":503}`))
 	defer func() { _ = clear(context.WithoutCancel(ctx)) }() // again, in case of an error below
 	b := &batch{name: "held"}
-	for range 3 {
-		if err := w.enroll(ctx, b); err != nil {
-			return err
-		}
-	}
-	p, err := w.waitUnready(ctx, "mandate-consumer", "mandate service", "503")
-	if err != nil {
-		return err
-	}
+	must(errors.Join(w.enroll(ctx, b), w.enroll(ctx, b), w.enroll(ctx, b)))
+	p := get(w.waitUnready(ctx, "mandate-consumer", "mandate service", "503"))
 	for range 1000 {
-		if err := w.enroll(ctx, b); err != nil {
-			return err
-		}
+		must(w.enroll(ctx, b))
 	}
-	if err := w.stayAtOne(ctx, 20*time.Second); err != nil {
-		return err
-	}
-	if err := clear(ctx); err != nil {
-		return err
-	}
-	if err := w.waitRecovered(ctx, "mandate-consumer", p, time.Minute); err != nil {
-		return err
-	}
-	if err := w.succeed(ctx, b, 4*time.Minute); err != nil {
-		return err
-	}
+	must(w.stayAtOne(ctx, 20*time.Second))
+	must(clear(ctx))
+	must(w.waitRecovered(ctx, "mandate-consumer", p, time.Minute))
+	must(w.succeed(ctx, b, 4*time.Minute))
 	return w.waitReplicas(ctx, 1, 5*time.Minute)
 }
 
 func checkDeferred(ctx context.Context, w *world) error {
-	if err := w.deployKEDA(ctx); err != nil {
-		return err
-	}
+	must(w.deployKEDA(ctx))
 	// Only these requests: if none succeeded, the program would be held.
-	clear, err := w.fault(ctx, `{"operation":"enroll","kind":"status","status":429,"headers":{"Retry-After":"90"},"match":"later-e"}`)
-	if err != nil {
-		return err
-	}
+	clear := get(w.fault(ctx, `{"operation":"enroll","kind":"status","status":429,"headers":{"Retry-After":"90"},"match":"later-e"}`))
 	defer func() { _ = clear(context.WithoutCancel(ctx)) }() // again, in case of an error below
 	later, now := &batch{name: "later"}, &batch{name: "now"}
 	for range 100 {
-		if err := errors.Join(w.enroll(ctx, now), w.enroll(ctx, later), w.enroll(ctx, now), pause(ctx, 50*time.Millisecond)); err != nil {
-			return err
-		}
+		must(errors.Join(w.enroll(ctx, now), w.enroll(ctx, later), w.enroll(ctx, now), pause(ctx, 50*time.Millisecond)))
 	}
-	if err := w.succeed(ctx, now, time.Minute); err != nil {
-		return err
-	}
+	must(w.succeed(ctx, now, time.Minute))
 	switch q, err := w.queue(ctx, "mandate-enroll"); {
 	case err != nil:
 		return err
 	case q.ackPending < 90:
 		return fmt.Errorf("%d requests are deferred, want 100", q.ackPending)
 	}
-	if err := w.stayAtOne(ctx, 20*time.Second); err != nil {
-		return err
-	}
-	if err := clear(ctx); err != nil {
-		return err
-	}
+	must(w.stayAtOne(ctx, 20*time.Second))
+	must(clear(ctx))
 	return w.succeed(ctx, later, 4*time.Minute)
 }

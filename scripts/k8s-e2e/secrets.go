@@ -64,39 +64,21 @@ func (w *world) waitRecovered(ctx context.Context, program string, was pod, time
 // withWrongSecret starts the mandate consumer with a wrong value in its Secret, waits until it reports the words, and
 // restores the correct value.
 func (w *world) withWrongSecret(ctx context.Context, key string, work func(context.Context) error, words ...string) error {
-	if err := w.scale(ctx, 1); err != nil {
-		return err
-	}
-	right, err := w.k(ctx, "get", "secret", "mandate-consumer", "-o", "jsonpath={.data."+key+"}")
-	if err != nil {
-		return err
-	}
+	must(w.scale(ctx, 1))
+	right := get(w.k(ctx, "get", "secret", "mandate-consumer", "-o", "jsonpath={.data."+key+"}"))
 	set := func(ctx context.Context, value string) error {
 		_, err := w.k(ctx, "patch", "secret", "mandate-consumer", "-p", fmt.Sprintf(`{"data":{%q:%q}}`, key, value))
 		return err
 	}
 	defer func() { _ = set(context.WithoutCancel(ctx), right) }() // again, in case of an error below
 	// Long enough to be a secret: a program with a shorter one does not start.
-	if err := set(ctx, base64.StdEncoding.EncodeToString([]byte("wrong-secret"))); err != nil {
-		return err
-	}
-	if _, err := w.k(ctx, "delete", "pod", "-l", "app.kubernetes.io/name=mandate-consumer", "--wait"); err != nil {
-		return err
-	}
-	if err := work(ctx); err != nil {
-		return err
-	}
-	p, err := w.waitUnready(ctx, "mandate-consumer", words...)
-	if err != nil {
-		return err
-	}
+	must(set(ctx, base64.StdEncoding.EncodeToString([]byte("wrong-secret"))))
+	get(w.k(ctx, "delete", "pod", "-l", "app.kubernetes.io/name=mandate-consumer", "--wait"))
+	must(work(ctx))
+	p := get(w.waitUnready(ctx, "mandate-consumer", words...))
 	began := time.Now()
-	if err := set(ctx, right); err != nil {
-		return err
-	}
-	if err := w.waitRecovered(ctx, "mandate-consumer", p, 3*time.Minute); err != nil {
-		return err
-	}
+	must(set(ctx, right))
+	must(w.waitRecovered(ctx, "mandate-consumer", p, 3*time.Minute))
 	w.logf("ready %.0f s after the Secret was corrected", time.Since(began).Seconds())
 	return nil
 }
@@ -105,18 +87,12 @@ func checkWrongToken(ctx context.Context, w *world) error {
 	b := &batch{name: "token"}
 	// Two: one request that is refused alone may itself be what is wrong.
 	work := func(ctx context.Context) error { return errors.Join(w.enroll(ctx, b), w.enroll(ctx, b)) }
-	err := w.withWrongSecret(ctx, "api-token", work, "mandate service", "401")
-	if err != nil {
-		return err
-	}
+	must(w.withWrongSecret(ctx, "api-token", work, "mandate service", "401"))
 	return w.succeed(ctx, b, 2*time.Minute)
 }
 
 func checkWrongPassword(ctx context.Context, w *world) error {
-	err := w.withWrongSecret(ctx, "nats-password", func(context.Context) error { return nil }, "uthorization")
-	if err != nil {
-		return err
-	}
+	must(w.withWrongSecret(ctx, "nats-password", func(context.Context) error { return nil }, "uthorization"))
 	b := &batch{name: "password"}
 	return errors.Join(w.enroll(ctx, b), w.succeed(ctx, b, time.Minute))
 }

@@ -41,21 +41,10 @@ func (w *world) underLoad(ctx context.Context, name string, calls time.Duration,
 
 // noneRepeated runs act under load: every request must succeed, and be delivered once.
 func (w *world) noneRepeated(ctx context.Context, name string, calls time.Duration, act func(context.Context) error) error {
-	before, err := w.repeated(ctx)
-	if err != nil {
-		return err
-	}
-	b, err := w.underLoad(ctx, name, calls, act)
-	if err != nil {
-		return err
-	}
-	if err := w.succeed(ctx, b, 3*time.Minute); err != nil {
-		return err
-	}
-	after, err := w.repeated(ctx)
-	if err != nil {
-		return err
-	}
+	before := get(w.repeated(ctx))
+	b := get(w.underLoad(ctx, name, calls, act))
+	must(w.succeed(ctx, b, 3*time.Minute))
+	after := get(w.repeated(ctx))
 	w.logf("consumer_seq is %d ahead of stream_seq; before it was %d", after, before)
 	if after != before {
 		return fmt.Errorf("%d requests were delivered again", after-before)
@@ -64,9 +53,7 @@ func (w *world) noneRepeated(ctx context.Context, name string, calls time.Durati
 }
 
 func checkRollout(ctx context.Context, w *world) error {
-	if err := w.scale(ctx, 2); err != nil {
-		return err
-	}
+	must(w.scale(ctx, 2))
 	return w.noneRepeated(ctx, "rollout", time.Second, func(ctx context.Context) error {
 		if _, err := w.k(ctx, "rollout", "restart", "deployment/mandate-consumer", "deployment/mail-consumer"); err != nil {
 			return err
@@ -76,16 +63,12 @@ func checkRollout(ctx context.Context, w *world) error {
 }
 
 func checkScaleDown(ctx context.Context, w *world) error {
-	if err := w.scale(ctx, 4); err != nil {
-		return err
-	}
+	must(w.scale(ctx, 4))
 	return w.noneRepeated(ctx, "shrink", 2*time.Second, func(ctx context.Context) error { return w.scale(ctx, 1) })
 }
 
 func checkKill(ctx context.Context, w *world) error {
-	if err := w.scale(ctx, 2); err != nil {
-		return err
-	}
+	must(w.scale(ctx, 2))
 	b, err := w.underLoad(ctx, "kill", 2*time.Second, func(ctx context.Context) error {
 		for _, program := range consumers {
 			p, err := w.busiest(ctx, program)
@@ -98,14 +81,9 @@ func checkKill(ctx context.Context, w *world) error {
 		}
 		return pause(ctx, 5*time.Second)
 	})
-	if err != nil {
-		return err
-	}
+	must(err)
 	// Another worker continues with a killed program's request only after its lease and its call's deadline.
-	outcomes, err := w.outcomes(ctx, b, 4*time.Minute)
-	if err != nil {
-		return err
-	}
+	outcomes := get(w.outcomes(ctx, b, 4*time.Minute))
 	w.logf("outcomes: %v", outcomes)
 	// A call of the killed program is uncertain: a mail may have been sent, an enrollment is listed but its link is lost.
 	if outcomes["succeeded"]+outcomes["accepted"]+outcomes["uncertain"] != b.enrolls+b.mails {
@@ -172,29 +150,20 @@ func (w *world) waitRestarted(ctx context.Context, was pod) error {
 }
 
 func checkDrain(ctx context.Context, w *world) error {
-	if err := w.scale(ctx, 2); err != nil {
-		return err
-	}
+	must(w.scale(ctx, 2))
 	// All nodes, or what is evicted from one would be started on another.
-	names, err := w.kubectl(ctx, "get", "nodes", "--field-selector=spec.unschedulable=false", "-o", "jsonpath={.items[*].metadata.name}")
-	if err != nil {
-		return err
-	}
-	nodes := strings.Fields(names)
+	nodes := strings.Fields(get(w.kubectl(ctx, "get", "nodes", "--field-selector=spec.unschedulable=false", "-o",
+		"jsonpath={.items[*].metadata.name}")))
 	uncordon := append([]string{"uncordon"}, nodes...)
-	_, err = w.kubectl(ctx, append([]string{"drain", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
+	_, err := w.kubectl(ctx, append([]string{"drain", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
 		"--pod-selector=app.kubernetes.io/name in (mandate-consumer, mail-consumer, log-poller)"}, nodes...)...)
 	defer func() { _, _ = w.kubectl(context.WithoutCancel(ctx), uncordon...) }() // again, in case of an error above
 	if err == nil || !strings.Contains(err.Error(), "disruption budget") {
 		return errors.Join(errors.New("the drain was not stopped by a budget"), err)
 	}
 	for _, program := range append([]string{"log-poller"}, consumers...) {
-		all, err := w.pods(ctx, program)
-		if err != nil {
-			return err
-		}
 		ready := 0
-		for _, p := range all {
+		for _, p := range get(w.pods(ctx, program)) {
 			if p.hasCondition("Ready") && p.Metadata.DeletionTimestamp == "" {
 				ready++
 			}
@@ -203,9 +172,7 @@ func checkDrain(ctx context.Context, w *world) error {
 			return fmt.Errorf("%s has %d ready pods of 2, want 1", program, ready)
 		}
 	}
-	if _, err := w.kubectl(ctx, uncordon...); err != nil {
-		return err
-	}
+	get(w.kubectl(ctx, uncordon...))
 	return w.waitSettled(ctx, 2*time.Minute)
 }
 
@@ -215,32 +182,19 @@ func checkPollers(ctx context.Context, w *world) error {
 	const many = 200
 	b := &batch{name: "pollers"}
 	for n := range 4 {
-		all, err := w.pods(ctx, "log-poller")
-		if err != nil {
-			return err
-		}
+		all := get(w.pods(ctx, "log-poller"))
 		if len(all) != 2 {
 			return fmt.Errorf("%d pollers, want 2", len(all))
 		}
-		if err := errors.Join(w.mail(ctx, b, many), w.kill(ctx, all[n%2])); err != nil {
-			return err
-		}
+		must(errors.Join(w.mail(ctx, b, many), w.kill(ctx, all[n%2])))
 		began := time.Now()
-		if err := w.waitDelivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Minute); err != nil {
-			return err
-		}
+		must(w.waitDelivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Minute))
 		w.logf("published %.0f s after it was killed", time.Since(began).Seconds())
-		if err := w.waitRestarted(ctx, all[n%2]); err != nil {
-			return err
-		}
+		must(w.waitRestarted(ctx, all[n%2]))
 	}
-	if err := w.waitSettled(ctx, 2*time.Minute); err != nil {
-		return err
-	}
+	must(w.waitSettled(ctx, 2*time.Minute))
 	for n := range 4 { // none was published twice since
-		if err := w.waitDelivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Second); err != nil {
-			return err
-		}
+		must(w.waitDelivered(ctx, fmt.Sprintf("pollers-m%d", n+1), many, time.Second))
 	}
 	return nil
 }

@@ -168,8 +168,7 @@ func (w *world) page(ctx context.Context, pod, path string) (status int, body st
 	if err != nil {
 		return 0, "", err
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil {
 		return 0, "", err
 	}
@@ -178,9 +177,14 @@ func (w *world) page(ctx context.Context, pod, path string) (status int, body st
 	return response.StatusCode, strings.TrimSpace(string(text)), err
 }
 
-// replicas is how many pods a program should have.
-func (w *world) replicas(ctx context.Context, program string) (n int, err error) {
-	text, err := w.k(ctx, "get", "deployment", program, "-o", "jsonpath={.spec.replicas}")
+// replicas is how many pods the mandate consumer should have.
+func (w *world) replicas(ctx context.Context) (int, error) {
+	return w.number(ctx, "deployment", "mandate-consumer", "{.spec.replicas}")
+}
+
+// number is a field of an object.
+func (w *world) number(ctx context.Context, kind, name, path string) (n int, err error) {
+	text, err := w.k(ctx, "get", kind, name, "-o", "jsonpath="+path)
 	if err == nil {
 		_, err = fmt.Sscan(text, &n)
 	}
