@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -92,7 +93,7 @@ func (c *compare) Run(ctx context.Context) (err error) {
 	if !c.Save {
 		return nil
 	}
-	if err := writeFile(filepath.Join(w.root, "docs", "why", "performance.svg"), chart(results, about)); err != nil {
+	if err := os.WriteFile(filepath.Join(w.root, "docs", "why", "performance.svg"), []byte(chart(results, about)), 0o644); err != nil {
 		return err
 	}
 	return save(w.root, "compare", about+"\n\n"+summary(results))

@@ -15,7 +15,7 @@ import (
 
 // growth measures what a request costs the more there is of everything.
 type growth struct {
-	Of       []string      `arg:"" optional:"" help:"waiting, history or replicas; all three if left out."`
+	Of       []string      `arg:"" optional:"" enum:"waiting,history,replicas" help:"${enum}; all three if left out."`
 	Waiting  []int         `default:"1000,100000,1000000" help:"Requests left in the queue. A million takes half a GB of disk."`
 	IDs      []int         `name:"ids" default:"0,1000000,10000000" help:"Ids in the history before. Ten million take 22 GB of disk."`
 	Replicas []int         `default:"1,2,4,8" help:"Replicas of mandate-consumer, with one server and with three."`
@@ -34,11 +34,6 @@ func (g *growth) Run(ctx context.Context) (err error) {
 		name    string
 		measure func(context.Context, workshop) (string, error)
 	}{{"waiting", g.waiting}, {"replicas", g.replicas}, {"history", g.history}}
-	for _, name := range g.Of {
-		if name != "waiting" && name != "replicas" && name != "history" {
-			return &programs.Invalid{Variable: "growth", Problem: fmt.Sprintf("%q is not waiting, history or replicas", name)}
-		}
-	}
 	w, clean, err := build(ctx, "")
 	if err != nil {
 		return err
@@ -77,13 +72,7 @@ type grown struct {
 
 // medians are the cells of a table.
 func medians(rounds []grown) []string {
-	of := func(figure func(grown) float64) spread {
-		values := make([]float64, len(rounds))
-		for i, r := range rounds {
-			values[i] = figure(r)
-		}
-		return spreadOf(values)
-	}
+	of := func(figure func(grown) float64) spread { return spreadIn(rounds, figure) }
 	rate := of(func(g grown) float64 { return g.rate })
 	return []string{
 		fmt.Sprintf("%.0f (%.0f to %.0f)", rate.median, rate.low, rate.high),
@@ -212,12 +201,9 @@ func (g *growth) replicas(ctx context.Context, w workshop) (string, error) {
 				return "", fmt.Errorf("%d replicas, %d servers: %w", n, servers, err)
 			}
 			ceiling := scenario{latency: g.Latency, concurrency: 64 * n}.ceiling()
-			rates := make([]float64, len(rounds))
-			for i, r := range rounds {
-				rates[i] = r.rate / ceiling
-			}
+			share := spreadIn(rounds, func(r grown) float64 { return r.rate / ceiling })
 			lines = append(lines, append(append([]string{fmt.Sprint(servers), fmt.Sprint(n)}, medians(rounds)...),
-				fmt.Sprintf("%.2f", spreadOf(rates).median)))
+				fmt.Sprintf("%.2f", share.median)))
 			fmt.Println(lines[len(lines)-1])
 		}
 	}

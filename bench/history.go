@@ -88,9 +88,8 @@ func (g *growth) example(ctx context.Context, s *stage) (pair events, err error)
 			return pair, err
 		}
 		maps.DeleteFunc(m.Header, func(name string, _ []string) bool {
-			return strings.HasPrefix(name,
-				"Nats-Expected-")
-		}) // true of the first alone
+			return strings.HasPrefix(name, "Nats-Expected-") // true of the first alone
+		})
 		pair[i] = &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
 	}
 	return pair, nil

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -32,8 +30,7 @@ type process struct {
 	err     error
 }
 
-// start starts a child whose standard error goes to a file in dir. It does not inherit
-// the environment, with its servers and secrets.
+// start starts a child whose standard error goes to a file in dir. It does not inherit servers and secrets of the environment.
 func start(dir, name, path string, args, env []string) (*process, error) {
 	p := &process{cmd: exec.Command(path, args...), ended: make(chan struct{})}
 	for _, variable := range []string{"PATH", "HOME", "TMPDIR", "GOGC", "GOMAXPROCS", "GOMEMLIMIT"} {
@@ -97,11 +94,9 @@ func (p *process) stop(signal os.Signal) error {
 	if signal != nil {
 		_ = p.cmd.Process.Signal(signal) // fails if it has ended
 	}
-	patience, done := context.WithTimeout(context.Background(), stopWait)
-	defer done()
 	select {
 	case <-p.ended:
-	case <-patience.Done():
+	case <-time.After(stopWait):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 		return fmt.Errorf("%s did not stop within %v", p.cmd.Args, stopWait)
@@ -152,9 +147,8 @@ func (p *process) cpu() (float64, error) {
 	return time.Duration(sum).Seconds(), nil
 }
 
-// peakMemory is the child's maximum resident memory so far, in bytes; it must be read
-// before the child is stopped. Linux reports it exactly. The value that any Unix reports
-// after the end is at least that of the parent.
+// peakMemory is the child's maximum resident memory so far, in bytes; it must be read before the child is stopped. Linux
+// reports it exactly. The value that any Unix reports after the end is at least the parent's.
 func (p *process) peakMemory() (int64, error) {
 	if runtime.GOOS != "linux" {
 		return 0, nil
@@ -165,7 +159,8 @@ func (p *process) peakMemory() (int64, error) {
 	}
 	for line := range bytes.Lines(status) {
 		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-			kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
+			var kib int64
+			_, err := fmt.Sscan(string(rest), &kib)
 			return kib << 10, err
 		}
 	}

@@ -25,25 +25,17 @@ type requests struct {
 // pauseLong holds a queue until bench releases it.
 const pauseLong = time.Hour
 
-func (r requests) operation() messages.Operation {
+// kind returns the operation, its best outcome and its queue.
+func (r requests) kind() (messages.Operation, messages.State, bus.Queue) {
 	if r.recipients > 0 {
-		return messages.Send
+		return messages.Send, messages.Accepted, bus.SendQueue
 	}
-	return messages.Enroll
-}
-
-func (r requests) outcome() messages.State {
-	if r.recipients > 0 {
-		return messages.Accepted
-	}
-	return messages.Succeeded
+	return messages.Enroll, messages.Succeeded, bus.EnrollQueue
 }
 
 func (r requests) queue() bus.Queue {
-	if r.recipients > 0 {
-		return bus.SendQueue
-	}
-	return bus.EnrollQueue
+	_, _, queue := r.kind()
+	return queue
 }
 
 // calls is how many calls a request takes.
@@ -51,8 +43,7 @@ func (r requests) calls() int {
 	return max(1, (r.recipients+mail.MaxRecipients-1)/mail.MaxRecipients)
 }
 
-// ats is how many @ these calls have: an enrollment has one address, a message its recipients' and, in each call,
-// its sender's.
+// ats is how many @ these calls have: an enrollment's address; a message's recipients and, in each call, its sender.
 func (r requests) ats() int { return r.calls() + r.recipients }
 
 // prepare creates the streams again, holds the queue, and publishes the requests.
@@ -179,19 +170,20 @@ func (r requests) verify(ctx context.Context, s *stage, events int) (time.Durati
 		return 0, fmt.Errorf("the upstream saw %d calls with %d addresses, want %d with %d", seen.Calls, seen.Ats, r.items*r.calls(),
 			r.items*r.ats())
 	}
-	stream, err := s.js.Stream(ctx, bus.EventsOf(r.operation()))
+	operation, outcome, _ := r.kind()
+	stream, err := s.js.Stream(ctx, bus.EventsOf(operation))
 	if err != nil {
 		return 0, err
 	}
 	for tries := 0; ; tries++ { // one contestant acknowledges before its outcomes are stored
-		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(r.operation().Filter("*")))
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(operation.Filter("*")))
 		if err != nil {
 			return 0, err
 		}
 		all, ended := 0, 0
 		for subject, count := range info.State.Subjects {
 			all += int(count)
-			if messages.StateOf(subject) == r.outcome() {
+			if messages.StateOf(subject) == outcome {
 				ended++
 			}
 		}

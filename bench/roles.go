@@ -38,16 +38,13 @@ func (s *server) Run() error {
 	defer n.Close()
 	fmt.Println(n.URL)
 	return answer(func(question string) (any, error) {
-		used := usage{}
+		var stats runtime.MemStats
 		if question == "memory" {
-			var stats runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&stats)
-			used.Heap = float64(stats.HeapAlloc)
 		}
-		var err error
-		used.CPU, err = ownCPU()
-		return used, err
+		cpu, err := ownCPU()
+		return usage{cpu, float64(stats.HeapAlloc)}, err
 	})
 }
 
@@ -100,8 +97,6 @@ func answer(question func(string) (any, error)) error {
 // ownCPU is the CPU time of this process in seconds, user and system.
 func ownCPU() (float64, error) {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0, err
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds(), nil
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds(), err
 }

@@ -40,8 +40,8 @@ func scenarios(share float64) (all []scenario) {
 	enroll := func(latency time.Duration, concurrency int, items float64, quick bool) {
 		items *= share
 		all = append(all, scenario{key: fmt.Sprintf("enroll-%dms-%d", latency.Milliseconds(), concurrency),
-			title: fmt.Sprintf("enrollments, %d ms, %d in flight", latency.Milliseconds(), concurrency),
-			unit:  "requests/s", program: "mandate-consumer", latency: latency, concurrency: concurrency,
+			title:   fmt.Sprintf("enrollments, %d ms, %d in flight", latency.Milliseconds(), concurrency),
+			program: "mandate-consumer", unit: "requests/s", latency: latency, concurrency: concurrency,
 			work: requests{items: int(items)}, items: int(items), quick: quick})
 	}
 	enroll(0, 64, 16_000, true)
@@ -53,8 +53,8 @@ func scenarios(share float64) (all []scenario) {
 	mail := func(recipients int, items float64) {
 		items *= share
 		all = append(all, scenario{key: fmt.Sprint("mail-", recipients), title: fmt.Sprintf("messages to %d, 0 ms, 64 in flight", recipients),
-			unit: "messages/s", program: "mail-consumer", concurrency: 64, work: requests{items: int(items),
-				recipients: recipients}, items: int(items), quick: recipients > 1})
+			unit: "messages/s", program: "mail-consumer", concurrency: 64,
+			work: requests{items: int(items), recipients: recipients}, items: int(items), quick: recipients > 1})
 	}
 	mail(1, 8_000)
 	mail(2_500, 400)
@@ -80,7 +80,7 @@ func (c scenario) contestants(names []string) (all []contestant) {
 	for _, name := range names {
 		switch {
 		case name == "errand", name == "before":
-			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.errand(s, name) }, c.events()})
+			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.errand(s, name) }, 1 + min(c.concurrency, 1)}) // started and outcome
 		case c.concurrency > 0:
 			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.peer(s, name) }, 1})
 		case name == "loop":
@@ -89,9 +89,6 @@ func (c scenario) contestants(names []string) (all []contestant) {
 	}
 	return all
 }
-
-// events is how many events errand stores for an item: started and outcome.
-func (c scenario) events() int { return 1 + min(c.concurrency, 1) }
 
 func (c scenario) errand(s *stage, name string) (*process, error) {
 	path := filepath.Join(s.dir, c.program)

@@ -38,7 +38,7 @@ type kind struct {
 
 // kinds are what the table is made of.
 var kinds = []kind{
-	{"enrollment", bus.EnrollQueue.Filter, func(id string) string { return enrollmentNumber(id) }, []string{"mandate-consumer"}, 1, 0},
+	{"enrollment", bus.EnrollQueue.Filter, enrollmentNumber, []string{"mandate-consumer"}, 1, 0},
 	{"refused request", bus.EnrollQueue.Filter, func(id string) string { // the amount is too large: no call
 		return strings.Replace(enrollmentNumber(id), `"amount":100`, `"amount":100000`, 1)
 	}, []string{"mandate-consumer"}, 1, 0},
@@ -63,8 +63,7 @@ func (f *footprint) kept() float64 {
 	return f.streams[bus.MandateEvents] + f.streams[bus.MailEvents] + f.streams[bus.MailDeliveries] + f.streams[bus.DeadLetters]
 }
 
-// dropsCaches is how long a server keeps what it has read or written in memory; its own
-// limit for indexes is two minutes.
+// dropsCaches is longer than a server keeps in memory what it has read or written: two minutes for indexes.
 const dropsCaches = 150 * time.Second
 
 // Run measures each kind with a server of its own, and prints the table.
@@ -104,8 +103,7 @@ func (s *size) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// measure processes requests, and asks the server what there is: while they wait, and when
-// they are done.
+// measure processes requests, and asks the server what there is while they wait and when they are done.
 func (f *footprint) measure(ctx context.Context) (err error) {
 	if err := provision(ctx, f.js, f.limits); err != nil {
 		return err
@@ -167,8 +165,7 @@ func (f *footprint) process(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = until(ctx, p, done)
-		if err = errors.Join(err, p.stop(syscall.SIGTERM)); err != nil {
+		if err := errors.Join(until(ctx, p, done), p.stop(syscall.SIGTERM)); err != nil {
 			return err
 		}
 	}

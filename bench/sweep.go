@@ -103,13 +103,9 @@ func (l *log) Run() error {
 
 func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.calls.Add(1)
-	page, err := strconv.Atoi(r.FormValue("page"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	limit, err := strconv.Atoi(r.FormValue("limit"))
-	if err != nil {
+	page, badPage := strconv.Atoi(r.FormValue("page"))
+	limit, badLimit := strconv.Atoi(r.FormValue("limit"))
+	if err := errors.Join(badPage, badLimit); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -128,8 +124,7 @@ func logPage(rows, page, limit int, newest time.Time) []byte {
 		b = at.AppendFormat(append(b, `{"created_at":"`...), time.RFC3339)
 		b = fmt.Appendf(b, `","envelope_id":"%018x","interface":"api","domain":"example.test","from":"sender@example.test",`+
 			`"to":"payer%d@example.test","delivered":1,"status":{"delivered":true,"ip":"192.0.2.25","mx":"mx1.example.test",`+
-			`"response":"250 2.0.0 OK %x"}}`,
-			at.UnixMilli(), i, i)
+			`"response":"250 2.0.0 OK %x"}}`, at.UnixMilli(), i, i)
 	}
 	return fmt.Appendf(b, `],"total_record":%d,"total_page":%d,"current_page":%d,"limit":%d}}`, rows, (rows+limit-1)/limit, page, limit)
 }

@@ -104,7 +104,12 @@ func summary(results []result) string {
 // spread is the median of some values, their minimum and their maximum.
 type spread struct{ median, low, high float64 }
 
-func spreadOf(values []float64) spread {
+// spreadIn is the spread of a figure over rounds.
+func spreadIn[Round any](rounds []Round, figure func(Round) float64) spread {
+	values := make([]float64, len(rounds))
+	for i, r := range rounds {
+		values[i] = figure(r)
+	}
 	slices.Sort(values)
 	n := len(values)
 	return spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}
@@ -112,20 +117,12 @@ func spreadOf(values []float64) spread {
 
 // spread returns the spread of a contestant's figure over the rounds.
 func (r result) spread(i int, of func(figures) float64) spread {
-	values := make([]float64, len(r.rounds))
-	for n, round := range r.rounds {
-		values[n] = of(round[i])
-	}
-	return spreadOf(values)
+	return spreadIn(r.rounds, func(round []figures) float64 { return of(round[i]) })
 }
 
 // ratio returns the first contestant's figure divided by another's.
 func (r result) ratio(i int, of func(figures) float64) spread {
-	values := make([]float64, len(r.rounds))
-	for n, round := range r.rounds {
-		values[n] = of(round[0]) / of(round[i])
-	}
-	return spreadOf(values)
+	return spreadIn(r.rounds, func(round []figures) float64 { return of(round[0]) / of(round[i]) })
 }
 
 // markdown is a table whose first line is its head, aligned for a terminal, too. The first columns are texts.
@@ -141,21 +138,20 @@ func markdown(lines [][]string, texts int) string {
 		for i, cell := range line {
 			gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
 			if i < texts {
-				b.WriteString("| " + cell + gap + " ")
-			} else {
-				b.WriteString("| " + gap + cell + " ")
+				cell, gap = gap, cell
 			}
+			b.WriteString("| " + gap + cell + " ")
 		}
 		b.WriteString("|\n")
 		if n > 0 {
 			continue
 		}
 		for i, width := range widths {
+			end := ":"
 			if i < texts {
-				b.WriteString("|-" + strings.Repeat("-", width) + "-")
-			} else {
-				b.WriteString("|-" + strings.Repeat("-", width) + ":")
+				end = "-"
 			}
+			b.WriteString("|-" + strings.Repeat("-", width) + end)
 		}
 		b.WriteString("|\n")
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,17 +42,35 @@ func (p peer) connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, jet
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	var source jetstream.Consumer
 	js, err := jetstream.New(nc)
+	if err == nil {
+		source, err = js.Consumer(ctx, p.queue().Stream, p.queue().Name)
+	}
 	if err != nil {
 		nc.Close()
-		return nil, nil, nil, err
 	}
-	source, err := js.Consumer(ctx, p.queue().Stream, p.queue().Name)
-	if err != nil {
-		nc.Close()
-		return nil, nil, nil, err
+	return nc, js, source, err
+}
+
+// run has workers, one for each request in flight, until one fails or ctx ends.
+func (p peer) run(ctx context.Context, nc *nats.Conn, requests jetstream.MessagesContext, work func() error) (err error) {
+	var workers sync.WaitGroup
+	failed := make(chan error, p.Concurrency)
+	for range p.Concurrency {
+		workers.Go(func() {
+			if err := work(); ctx.Err() == nil {
+				failed <- err
+			}
+		})
 	}
-	return nc, js, source, nil
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	requests.Stop()
+	workers.Wait()
+	return errors.Join(err, nc.FlushTimeout(2*time.Second)) // the last acknowledgements
 }
 
 // handler does a request and returns the subject and the body of its outcome.

@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,22 +37,7 @@ func (l *limit) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var workers sync.WaitGroup
-	failed := make(chan error, l.Concurrency)
-	for range l.Concurrency {
-		workers.Go(func() {
-			if err := l.work(nc, requests); ctx.Err() == nil {
-				failed <- err
-			}
-		})
-	}
-	select {
-	case err = <-failed:
-	case <-ctx.Done():
-	}
-	requests.Stop()
-	workers.Wait()
-	return errors.Join(err, nc.FlushTimeout(2*time.Second))
+	return l.run(ctx, nc, requests, func() error { return l.work(nc, requests) })
 }
 
 func (l *limit) work(nc *nats.Conn, requests jetstream.MessagesContext) error {

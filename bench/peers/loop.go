@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,22 +25,7 @@ func (l *loop) Run(ctx context.Context) error {
 		return err
 	}
 	handle := l.handler()
-	var workers sync.WaitGroup
-	failed := make(chan error, l.Concurrency)
-	for range l.Concurrency {
-		workers.Go(func() {
-			if err := work(ctx, js, messages, handle); ctx.Err() == nil {
-				failed <- err
-			}
-		})
-	}
-	select {
-	case err = <-failed:
-	case <-ctx.Done():
-	}
-	messages.Stop()
-	workers.Wait()
-	return errors.Join(err, nc.FlushTimeout(2*time.Second)) // the last acknowledgements
+	return l.run(ctx, nc, messages, func() error { return work(ctx, js, messages, handle) })
 }
 
 // work does one request after the other until messages end.

@@ -62,8 +62,8 @@ func (w *watermill) work(p message.Publisher) message.NoPublishHandlerFunc {
 }
 
 func (w *watermill) pull(nc *nats.Conn, router *message.Router) error {
-	existing := func(ctx context.Context, js jetstream.JetStream, _ string) (jetstream.Consumer, func(context.Context, wm.LoggerAdapter),
-		error) {
+	type cleaner = func(context.Context, wm.LoggerAdapter)
+	existing := func(ctx context.Context, js jetstream.JetStream, _ string) (jetstream.Consumer, cleaner, error) {
 		source, err := js.Consumer(ctx, w.queue().Stream, w.queue().Name)
 		return source, nil, err
 	}
@@ -91,9 +91,8 @@ func (w *watermill) replace(ctx context.Context, js jetstream.JetStream) error {
 	}
 	until := time.Now().Add(time.Hour)
 	_, err := js.CreatePushConsumer(ctx, w.queue().Stream, jetstream.ConsumerConfig{Durable: w.queue().Name, FilterSubject: w.queue().Filter,
-		PauseUntil: &until,
-		AckPolicy:  jetstream.AckExplicitPolicy, DeliverSubject: nats.NewInbox(),
-		DeliverGroup: "workers", MaxAckPending: w.Prefetch * w.Concurrency})
+		PauseUntil: &until, AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: nats.NewInbox(), DeliverGroup: "workers",
+		MaxAckPending: w.Prefetch * w.Concurrency})
 	return err
 }
 

@@ -12,17 +12,12 @@ import (
 // programs are the project's programs; each is /<program> in its image.
 var programs = []string{"mandate-consumer", "mail-consumer", "log-poller", "transaction-poller", "callback-receiver", "console", "errand"}
 
-// baselines are the architectures that images are built for, with the oldest processors
-// that they run on. They are fixed here because the builder's environment must not decide.
-var baselines = map[string]string{
-	"amd64": "GOAMD64=v1",
-	"arm64": "GOARM64=v8.0",
-}
+// baselines are the architectures, with the oldest processors that images run on, whatever the builder's environment says.
+var baselines = map[string]string{"amd64": "GOAMD64=v1", "arm64": "GOARM64=v8.0"}
 
 func architectures() []string { return slices.Sorted(maps.Keys(baselines)) }
 
-// compile builds every program from source into dir. The result depends only on the
-// source and Go's version.
+// compile builds every program from source into dir. The result depends only on the source and Go's version.
 func (o *buildOrder) compile(dir, arch string) error {
 	level, ok := baselines[arch]
 	if !ok {
@@ -33,8 +28,8 @@ func (o *buildOrder) compile(dir, arch string) error {
 		return err
 	}
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=nodemo",
-		"-ldflags=-s -w -X errand/internal/programs.release=" + o.version + " -X errand/internal/programs.commit=" + o.revision, "-o", dir +
-			string(filepath.Separator)}
+		"-ldflags=-s -w -X errand/internal/programs.release=" + o.version + " -X errand/internal/programs.commit=" + o.revision,
+		"-o", dir + string(filepath.Separator)}
 	for _, program := range programs {
 		args = append(args, "./cmd/"+program)
 	}

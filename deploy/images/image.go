@@ -22,8 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is an unprivileged user: a number, so that Kubernetes can see that it is not root,
-// and the same as in minimal base images.
+// user is an unprivileged user, the same as in minimal base images: a number, so that Kubernetes sees that it is not root.
 const user = "65532:65532"
 
 // roots is the first place where Go looks for CA certificates.
@@ -77,8 +76,7 @@ func pack(tag, binary string, labels map[string]string, created time.Time) (imag
 	return image{Image: made, tag: ref, arch: arch, unpacked: unpacked}, nil
 }
 
-// architecture returns the architecture of a binary, or an error if the binary needs a
-// loader or libraries: an image has none.
+// architecture returns the architecture of a binary, which must need no loader and no libraries: an image has none.
 func architecture(binary string) (string, error) {
 	file, err := elf.Open(binary)
 	if err != nil {
@@ -99,8 +97,8 @@ func architecture(binary string) (string, error) {
 	return "", fmt.Errorf("%s is for %s, want one of %q", binary, file.Machine, architectures())
 }
 
-// files is the contents of an image as a tar: owned by root, writable by nobody else, and
-// with a fixed time, so that a layer changes only when its contents do.
+// files is the contents of an image as a tar: owned by root, writable by nobody else, and with a fixed time, so that a layer
+// changes only when its contents do.
 func files(program string, text []byte) (_ []byte, size int64, err error) {
 	certificates, err := certificates()
 	if err != nil {
@@ -143,8 +141,7 @@ func (i image) archive(dir string, out io.Writer) error {
 	return nil
 }
 
-// ArtifactType keeps a field out of the index that older tools drop when they push it: the
-// digest in the registry would be different.
+// ArtifactType keeps a field out of the index: older tools drop it when they push, which would change the digest.
 func (image) ArtifactType() (string, error) { return "", nil }
 
 // writeLayout writes one index of all architectures as an OCI layout.

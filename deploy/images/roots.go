@@ -7,8 +7,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// certificates returns Mozilla's CA certificates, as the Go project maintains them. Roots
-// with constraints are left out: a certificate file cannot express constraints.
+// certificates returns Mozilla's CA certificates, as the Go project maintains them, but the ones with constraints, which a
+// certificate file cannot express.
 func certificates() ([]byte, error) {
 	var file bytes.Buffer
 	for root := range bundle.Roots() {

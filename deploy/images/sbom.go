@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"debug/buildinfo"
 	"fmt"
 	"os"
@@ -10,10 +11,9 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM writes the software bill of materials of a program for one architecture,
-// CycloneDX 1.6 as JSON: the modules and the Go that are linked in, as the binary itself
-// lists them. The same binary always gives the same bytes.
-func (o *buildOrder) writeSBOM(program, arch, binary string) (err error) {
+// writeSBOM writes the software bill of materials of a program for one architecture, CycloneDX 1.6 as JSON: the modules and
+// the Go that the binary lists. The same binary always has the same bytes.
+func (o *buildOrder) writeSBOM(program, arch, binary string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return err
@@ -29,23 +29,14 @@ func (o *buildOrder) writeSBOM(program, arch, binary string) (err error) {
 		components = append(components, library(module.Path, module.Version, module.Sum))
 	}
 	bom.Components = &components
-	file, err := os.Create(filepath.Join(o.out, program+"-"+arch+".cdx.json"))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closed := file.Close(); err == nil {
-			err = closed
-		}
-	}()
-	if err := cdx.NewBOMEncoder(file, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
+	var text bytes.Buffer
+	if err := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
 		return fmt.Errorf("write the bill of materials of %s: %w", program, err)
 	}
-	return nil
+	return os.WriteFile(filepath.Join(o.out, program+"-"+arch+".cdx.json"), text.Bytes(), 0o644)
 }
 
-// library is a Go module as a component, named by a package URL of type golang
-// (https://github.com/package-url/purl-spec).
+// library is a Go module as a component, named by a package URL (https://github.com/package-url/purl-spec).
 func library(module, version, sum string) cdx.Component {
 	url := "pkg:golang/" + module + "@" + version
 	c := cdx.Component{Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: url, BOMRef: url}
