@@ -80,7 +80,8 @@ func (c scenario) contestants(names []string) (all []contestant) {
 	for _, name := range names {
 		switch {
 		case name == "errand", name == "before":
-			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.errand(s, name) }, 1 + min(c.concurrency, 1)}) // started and outcome
+			events := 1 + min(c.concurrency, 1) // a request has started and outcome
+			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.errand(s, name) }, events})
 		case c.concurrency > 0:
 			all = append(all, contestant{name, func(s *stage) (*process, error) { return c.peer(s, name) }, 1})
 		case name == "loop":

@@ -11,6 +11,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -106,13 +107,7 @@ func (o *buildOrder) date(errs io.Writer) error {
 	if o.revision == "" {
 		fmt.Fprintln(errs, "images: git knows no revision of the source, so the images name none; use --revision")
 	}
-	seconds := os.Getenv("SOURCE_DATE_EPOCH")
-	if seconds == "" {
-		seconds = git("log", "-1", "--format=%ct")
-	}
-	if seconds == "" {
-		seconds = "0"
-	}
+	seconds := cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), git("log", "-1", "--format=%ct"), "0")
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
 		return fmt.Errorf("SOURCE_DATE_EPOCH: %q is not a number of seconds", seconds)
@@ -131,11 +126,7 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 		return err
 	}
 	for _, other := range o.others {
-		img, err := pack(other.name, other.binary, nil, o.created)
-		if err != nil {
-			return err
-		}
-		if err := img.archive(o.out, out); err != nil {
+		if _, err := o.pack(other.name, other.binary, nil, out); err != nil {
 			return err
 		}
 	}
@@ -158,11 +149,8 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 		labels := o.labels(program)
 		var all []image
 		for _, binary := range binaries[program] {
-			img, err := pack("localhost/errand/"+program+":"+o.version, binary, labels, o.created)
+			img, err := o.pack("localhost/errand/"+program+":"+o.version, binary, labels, out)
 			if err != nil {
-				return err
-			}
-			if err := img.archive(o.out, out); err != nil {
 				return err
 			}
 			all = append(all, img)
@@ -172,6 +160,15 @@ func (o *buildOrder) run(out io.Writer) (err error) {
 		}
 	}
 	return nil
+}
+
+// pack makes an image and writes its archive.
+func (o *buildOrder) pack(tag, binary string, labels map[string]string, out io.Writer) (image, error) {
+	img, err := pack(tag, binary, labels, o.created)
+	if err == nil {
+		err = img.archive(o.out, out)
+	}
+	return img, err
 }
 
 // labels describe an image, with the names that registries know.

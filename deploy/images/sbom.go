@@ -33,7 +33,7 @@ func (o *buildOrder) writeSBOM(program, arch, binary string) error {
 	if err := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
 		return fmt.Errorf("write the bill of materials of %s: %w", program, err)
 	}
-	return os.WriteFile(filepath.Join(o.out, program+"-"+arch+".cdx.json"), text.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(o.out, program+"-"+arch+".cdx.json"), text.Bytes(), 0o644) //nolint:gosec // images are not secret
 }
 
 // library is a Go module as a component, named by a package URL (https://github.com/package-url/purl-spec).

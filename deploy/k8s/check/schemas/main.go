@@ -2,9 +2,8 @@
 //
 //	go run ./schemas
 //
-// They are taken from the modules of Kubernetes, KEDA and the Prometheus operator, which must be
-// to be had from the module proxy, and kept without their descriptions. To move to a newer
-// release, change its number below.
+// They are taken from the modules of Kubernetes, KEDA and the Prometheus operator, which the module proxy must have, without
+// their descriptions. To move to a newer release, change its number below.
 package main
 
 import (
@@ -70,8 +69,8 @@ func (g *generate) Run(context.Context) error {
 		return err
 	}
 	// The server takes numbers too.
-	api.Definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"] = object{"oneOf": []any{object{"type": "string"},
-		object{"type": "number"}}}
+	text, number := object{"type": "string"}, object{"type": "number"}
+	api.Definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"] = object{"oneOf": []any{text, number}}
 	for _, name := range builtin {
 		root, ok := api.Definitions[name]
 		if !ok {
@@ -181,7 +180,7 @@ func strict(s object) object {
 			if sub, ok := value.(object); ok {
 				value = strict(sub)
 			}
-			out[key] = value
+			fallthrough
 		default:
 			out[key] = value
 		}
