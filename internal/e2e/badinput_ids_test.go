@@ -63,9 +63,8 @@ func TestAMessageIDOfOurOwnIsNotTakenForTheRequests(t *testing.T) {
 			data, err := json.Marshal(body)
 			must(t, err)
 			m := &nats.Msg{Subject: "mandate.enroll.requested", Data: data, Header: nats.Header{nats.MsgIdHdr: {id}}}
-			if _, err := b.js.PublishMsg(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			_, err = b.js.PublishMsg(t.Context(), m)
+			must(t, err)
 		}
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.*", len(ids)))
 		for i := range ids {
@@ -102,7 +101,6 @@ func TestUnreadableMessagesOfAQueueMadeAgainAreReported(t *testing.T) {
 
 // wantReported wants an event and a dead letter of each of these unreadable messages, under the same id.
 func (b *bubble) wantReported(q *operation, bodies []string) {
-	b.t.Helper()
 	events := map[string]event{}
 	for _, e := range b.events(q.Subject("*", "*")) {
 		errorIf(b.t, string(e.state()) != "failed" || e.reason() != "invalid_request" || !strings.HasPrefix(e.id(), q.queue.Stream+"-1") ||

@@ -33,17 +33,8 @@ func (g *gauge) RoundTrip(r *http.Request) (*http.Response, error) {
 func (b *bubble) inFlight(subjects ...string) (n int) {
 	b.t.Helper()
 	synctest.Wait()
-	for _, stream := range []string{"MANDATE_REQUESTS", "MAIL_REQUESTS"} {
-		s, err := b.js.Stream(b.t.Context(), stream)
-		must(b.t, err)
-		list := s.ListConsumers(b.t.Context())
-		for c := range list.Info() {
-			for _, subject := range subjects {
-				if c.Config.FilterSubject == subject {
-					n += c.NumAckPending
-				}
-			}
-		}
+	for _, subject := range subjects {
+		n += b.queue(queueOf(subject)).NumAckPending
 	}
 	return n
 }

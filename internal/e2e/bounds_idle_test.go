@@ -147,7 +147,6 @@ func goroutines() (n int, stacks string) {
 
 // embed runs a program in this process until its work is done.
 func (in *installation) embed(p programs.Program, done func() bool) {
-	in.t.Helper()
 	ctx, stop := context.WithCancel(in.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

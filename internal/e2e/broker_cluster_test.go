@@ -66,11 +66,9 @@ func TestClusterLosesItsServers(t *testing.T) {
 			return
 		case <-pace.C:
 			if id := fmt.Sprint("r", n); n%10 == 0 {
-				c.insist("mail.send.requested", message(id, letterSize, "on_unknown", "report"))
-				c.letters = append(c.letters, id)
+				c.mail(id, false)
 			} else {
-				c.insist("mandate.enroll.requested", enrollment(id, "on_unknown", "report"))
-				c.enrollments = append(c.enrollments, id)
+				c.enroll(id, false)
 			}
 		}
 	}
@@ -173,7 +171,6 @@ type islands struct {
 
 // dispersed starts such a cluster of three and waits until it works.
 func dispersed(t *testing.T) *islands {
-	t.Helper()
 	const n = 3
 	free := ports(t, 3*n)
 	clients, monitors, listens := free[:n], free[n:2*n], free[2*n:]
@@ -218,7 +215,6 @@ func (c *islands) cutOff(server int) (heal func()) {
 
 // leads makes a server the leader of everything.
 func (c *islands) leads(in *installation, server int) {
-	in.t.Helper()
 	name := fmt.Sprint("n", server)
 	body, err := json.Marshal(map[string]any{"placement": map[string]any{"preferred": name}})
 	must(in.t, err)

@@ -52,15 +52,7 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 				in.publish(p.Requested(), p.request("r1", "on_unknown", "report"))
 				in.until("the call", time.Minute, func() bool { return in.calls(p.call) == 2 })
 				room := c.fill(t, in)
-				shows := program.says(http.StatusServiceUnavailable, c.says)
-				in.until("/readyz to say "+c.says, 20*time.Second, shows)
-				for range 20 {
-					if !shows() {
-						t.Errorf("/readyz does not say %q any longer while there is no room\n%s", c.says, program.lastOutput())
-						break
-					}
-					wait(t.Context(), 500*time.Millisecond)
-				}
+				in.keepsSaying(program, 20*time.Second, 10*time.Second, c.says)
 				room()
 				in.waitOutcomes(p.events(), 2, time.Minute)
 				in.untilReady(program)
@@ -76,9 +68,8 @@ func TestNoRoomShowsInReadinessUntilThereIsSome(t *testing.T) {
 
 // fillServer takes all the room that the server has for files.
 func fillServer(t *testing.T, in *installation) (room func()) {
-	if _, err := in.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := in.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}})
+	must(t, err)
 	var full *jetstream.APIError
 	for block := make([]byte, 256<<10); full == nil; {
 		if _, err := in.js.Publish(t.Context(), "filler", block); err != nil && !errors.As(err, &full) {
@@ -162,17 +153,22 @@ func (in *installation) fill(stream string) (room func()) {
 	return func() { in.configure(stream, func(c *jetstream.StreamConfig) { c.MaxBytes = bus.Unlimited }) }
 }
 
-// showsFull waits until a program says that a stream is full, and holds it to that through two more of its checks.
-func (in *installation) showsFull(p *process, stream string) {
+// keepsSaying wants a program not to be ready, in these words, within a time and then for a while.
+func (in *installation) keepsSaying(p *process, within, while time.Duration, words ...string) {
 	in.t.Helper()
-	full := p.says(http.StatusServiceUnavailable, "NATS does not store in "+stream, "maximum bytes exceeded")
-	in.until("/readyz saying that "+stream+" is full", time.Minute, full)
-	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
-		if !full() {
-			in.t.Errorf("/readyz does not say that %s is full any longer\n%s", stream, p.lastOutput())
-			return
+	says := p.says(http.StatusServiceUnavailable, words...)
+	in.until(fmt.Sprintf("/readyz to say %q", words), within, says)
+	for end := time.Now().Add(while); time.Now().Before(end); wait(in.t.Context(), 500*time.Millisecond) {
+		if !says() {
+			in.t.Fatalf("/readyz no longer says %q while there is no room\n%s", words, p.lastOutput())
 		}
 	}
+}
+
+// showsFull wants a program to say that a stream is full, through two of its checks and in its metrics.
+func (in *installation) showsFull(p *process, stream string) {
+	in.t.Helper()
+	in.keepsSaying(p, time.Minute, 6*time.Second, "NATS does not store in "+stream, "maximum bytes exceeded")
 	_, metrics := p.get("/metrics")
 	all := strconv.FormatFloat(float64(in.stream(stream).CachedInfo().State.Bytes), 'g', -1, 64)
 	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {

@@ -26,12 +26,8 @@ var limits = []limit{
 	{"messages of the stream", func(b *bubble, stream string) func() {
 		return b.limitStream(stream, func(c *jetstream.StreamConfig, s jetstream.StreamState) { c.MaxMsgs = int64(max(s.Msgs, 1)) })
 	}},
-	accountLimit,
+	{"storage of the account", func(b *bubble, _ string) func() { return limitAccount(b.t, b.nats.Server.GlobalAccount()) }},
 }
-
-var accountLimit = limit{"storage of the account", func(b *bubble, _ string) func() {
-	return limitAccount(b.t, b.nats.Server.GlobalAccount())
-}}
 
 // limitStream leaves a stream no room for more than it holds; it refuses, and drops nothing.
 func (b *bubble) limitStream(stream string, change func(*jetstream.StreamConfig, jetstream.StreamState)) (room func()) {
@@ -89,12 +85,28 @@ func TestAnOutcomeWaitsForRoom(t *testing.T) {
 	}
 }
 
-// There is no room for the announcement of a call: the call is not made before there is.
+// There is no room for the announcement of a call, or for the record of it by which rows of the sending log are matched:
+// the call is not made before there is.
 func TestNoCallIsMadeThatCannotBeAnnounced(t *testing.T) {
-	for _, s := range writes {
+	for _, c := range []struct {
+		*operation
+		stream string
+	}{{enrollOp, bus.MandateEvents}, {sendOp, bus.MailEvents}, {sendOp, bus.MailDeliveries}} {
 		for _, l := range limits {
-			t.Run(fmt.Sprint(s.call, ", ", l.name), func(t *testing.T) {
-				inBubble(t, func(_ *testing.T, b *bubble) { b.calledOnceThereIsRoom(s, l, streamOf(s.events())) })
+			runInBubble(t, fmt.Sprint(c.call, ", ", c.stream, ", ", l.name), func(t *testing.T, b *bubble) {
+				b.warm(c.operation)
+				b.publish(c.Requested(), c.request("r1", "on_unknown", "report"))
+				back := b.full(l, c.stream, 0, 10*time.Minute)
+				time.Sleep(time.Second)
+				b.run(b.program(c.operation, 8), time.Hour, b.haveOutcomes(c.events(), 3))
+				b.beside.Wait()
+				for _, x := range b.writes("r1") {
+					errorIf(t, x.at.Before(back), "a call %v before there was room", back.Sub(x.at))
+				}
+				e := b.outcomes(c.events())["r1"]
+				errorIf(t, e.Subject == "" || e.state() != c.succeeded || len(b.writes("r1")) != 1,
+					"%d calls: %s %s", len(b.writes("r1")), e.Subject, e.Raw)
+				b.queueEmpty(c.queue.Stream)
 			})
 		}
 	}
@@ -184,33 +196,4 @@ func TestDeliveriesWaitForRoom(t *testing.T) {
 			errorIf(t, n != rows+5, "%d deliveries published, want %d\n%s", n, rows+5, b.logs)
 		})
 	}
-}
-
-// There is no room for the record of a call, by which rows of the sending log are matched:
-// the message is sent when there is.
-func TestNoMessageIsSentWhoseRecordCannotBeStored(t *testing.T) {
-	s := sendOp
-	for _, l := range limits {
-		t.Run(l.name, func(t *testing.T) {
-			inBubble(t, func(_ *testing.T, b *bubble) { b.calledOnceThereIsRoom(s, l, bus.MailDeliveries) })
-		})
-	}
-}
-
-// calledOnceThereIsRoom runs a request while a stream is full, before which nothing may be
-// called, and which ends well afterwards.
-func (b *bubble) calledOnceThereIsRoom(s *operation, l limit, stream string) {
-	b.warm(s)
-	b.publish(s.Requested(), s.request("r1", "on_unknown", "report"))
-	back := b.full(l, stream, 0, 10*time.Minute)
-	time.Sleep(time.Second)
-	b.run(b.program(s, 8), time.Hour, b.haveOutcomes(s.events(), 3))
-	b.beside.Wait()
-	for _, x := range b.writes("r1") {
-		errorIf(b.t, x.at.Before(back), "a call %v before there was room", back.Sub(x.at))
-	}
-	if e := b.outcomes(s.events())["r1"]; e.Subject == "" || e.state() != s.succeeded || len(b.writes("r1")) != 1 {
-		b.t.Errorf("%d calls: %s %s", len(b.writes("r1")), e.Subject, e.Raw)
-	}
-	b.queueEmpty(s.queue.Stream)
 }

@@ -75,7 +75,7 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 	}
 	equal(t, "dead letters", in.count("dead.mandate.enroll.requested")+in.count("dead.mail.send.requested"), 2)
 	for _, q := range []bus.Queue{bus.EnrollQueue, bus.TransactionsQueue, bus.SendQueue} {
-		in.until("an empty "+q.Name, time.Minute, func() bool { return in.unsettled(q) == 0 })
+		in.untilSettled(q)
 	}
 	if o := in.totals(); o.Calls["enroll"] != 2 || o.Calls["send"] != recipients {
 		t.Errorf("%d enrollments and %d messages called", o.Calls["enroll"], o.Calls["send"])

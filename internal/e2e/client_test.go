@@ -133,7 +133,6 @@ var examples = flag.String("examples", "go,shell", "run these examples: go, shel
 
 // exampleCommands builds what the examples need and returns the command of each.
 func exampleCommands(t *testing.T, in *installation) map[string][]string {
-	t.Helper()
 	dir := t.TempDir()
 	for _, args := range [][]string{{"-C", "../../examples/go", "build", "-o", filepath.Join(dir, "invoice"), "."},
 		{"build", "-o", dir + string(filepath.Separator), "errand/cmd/errand"}} {

@@ -59,7 +59,6 @@ func TestAStoppedWorkerIsFencedWhenItResumes(t *testing.T) {
 
 // comesBack lets the stopped worker go on, with another request to do, and then holds the cell against its row.
 func (c *cell) comesBack() {
-	c.t.Helper()
 	before := c.count("mandate.>") + c.count("mail.>")
 	r := *c.row
 	c.row = &r

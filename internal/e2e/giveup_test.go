@@ -62,23 +62,16 @@ func TestAcceptedBatchesAreNotForgottenBeforeTheirRequestEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const kept = 26 * time.Hour
 		b.keepFor("MAIL_EVENTS", kept)
-		busy := about(2, sendBusy)
-		b.fault(busy)
+		b.fault(about(2, sendBusy))
 		b.publish("mail.send.requested", message("m1", 5, "give_up_at", time.Now().Add(kept+4*time.Hour).UTC().Format(time.RFC3339)))
-		p := b.mails()
-		p.BatchSize = 2
-		b.run(p, time.Minute, b.ended("mail.send", "m1"))
+		b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
 		final := len(b.finalOf("mail.send", "m1"))           // it may be removed in the end, by its age
 		for time.Now().Before(epoch.Add(kept + time.Hour)) { // it is tried from time to time
 			time.Sleep(4 * time.Hour)
-			p = b.mails()
-			p.BatchSize = 2
-			b.run(p, time.Minute, b.ended("mail.send", "m1"))
+			b.run(b.consumer("mail.send"), time.Minute, b.ended("mail.send", "m1"))
 		}
 		b.box.ClearFaults()
-		p = b.mails()
-		p.BatchSize = 2
-		b.run(p, time.Hour, b.ended("mail.send", "m1"))
+		b.run(b.consumer("mail.send"), time.Hour, b.ended("mail.send", "m1"))
 		o := b.oracle()
 		errorIf(t, o.Mail.TwiceCount != 0, "%d recipients served twice: %v", o.Mail.TwiceCount, o.Mail.Twice)
 		final += len(b.finalOf("mail.send", "m1"))
@@ -209,15 +202,11 @@ func TestAMessageWhoseListCannotBeReadEndsAtGiveUpAt(t *testing.T) {
 				last = about(2, sendBusy)
 			}
 			b.fault(last)
-			p := b.mails()
-			p.BatchSize = 2
 			b.publish("mail.send.requested", b.listed("m1", c.n, "give_up_at", giveUp.Format(time.RFC3339)))
-			b.run(p, time.Minute, b.published("mail.send.deferred.m1", 1))
+			b.run(b.consumer("mail.send"), time.Minute, b.published("mail.send.deferred.m1", 1))
 			b.purge("OBJ_lists", "$O.lists.C.>")
 			b.box.ClearFaults()
-			p = b.mails()
-			p.BatchSize = 2
-			b.run(p, 2*time.Hour, b.ended("mail.send", "m1"))
+			b.run(b.consumer("mail.send"), 2*time.Hour, b.ended("mail.send", "m1"))
 			final := b.finalOf("mail.send", "m1")
 			fatalIf(t, len(final) != 1 || final[0].at(t).After(giveUp.Add(2*time.Minute)),
 				"want one final event by %v: %v\n%s", giveUp, final, b.logs)

@@ -46,7 +46,6 @@ func TestHistoriesAreThoseOnFile(t *testing.T) {
 }
 
 func compare(t *testing.T, name, got string) {
-	t.Helper()
 	file := filepath.Join("testdata", "histories", name+".txt")
 	if *update {
 		must(t, os.WriteFile(file, []byte(got), 0o644))

@@ -29,7 +29,6 @@ import (
 
 // serverSubjects are the patterns of every subject that nats-server's own source names.
 func serverSubjects(t *testing.T) (patterns []string) {
-	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/nats-io/nats-server/v2").Output()
 	must(t, err)
 	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "server", "*.go"))
@@ -173,7 +172,6 @@ func (w *target) serve(readers ...string) {
 
 // accountOf are the accounts of a configuration's users.
 func accountOf(t *testing.T, config string) map[string]string {
-	t.Helper()
 	var o server.Options
 	must(t, o.ProcessConfigString(config))
 	accounts := map[string]string{}

@@ -83,7 +83,6 @@ func cutLast(subject string) (before, after string, found bool) {
 }
 
 func (p poison) check(t *testing.T, id string, e, dead event) {
-	t.Helper()
 	fields, _ := e.Body["fields"].(map[string]any)
 	errorIf(t, e.reason() != "invalid_request" || fields[p.field] == nil || e.Body["request_id"] != id || e.Header.Get("Ce-Id") != "",
 		"%s: want failed/invalid_request of %s under %s, got %s %.500s", p, p.field, id, e.Subject, e.Raw)

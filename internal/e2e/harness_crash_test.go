@@ -118,9 +118,8 @@ func (c *cell) begin(t *testing.T, dir string) {
 	if c.upstream.Kind != "" {
 		c.fault(c.upstream)
 	}
-	if _, err := c.js.Publish(t.Context(), c.operation.Requested(), c.bytes()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.js.Publish(t.Context(), c.operation.Requested(), c.bytes())
+	must(t, err)
 	c.work(0)
 }
 
@@ -248,8 +247,7 @@ func checkCell(c *cell) {
 		c.t.Errorf("got  %+v\nwant %+v\n%s", got, c.want, c.transcript())
 	}
 	c.wantDeadLetter(e)
-	evidence, _ := e.Body["evidence"].([]any)
-	errorIf(c.t, got.reason == messages.ReasonLinkLost && len(evidence) != 1, "link_lost with %d records: %s", len(evidence), e.Raw)
+	errorIf(c.t, got.reason == messages.ReasonLinkLost && e.evidence() != 1, "link_lost with %d records: %s", e.evidence(), e.Raw)
 }
 
 // wantDeadLetter wants the request's own bytes among the dead letters if it failed, is

@@ -62,6 +62,9 @@ type event struct {
 
 func (e event) reason() string { s, _ := e.Body["reason"].(string); return s }
 
+// evidence counts the records that an event quotes.
+func (e event) evidence() int { records, _ := e.Body["evidence"].([]any); return len(records) }
+
 func number(v any) int { f, _ := v.(float64); return int(f) }
 
 // must ends the test for an error.

@@ -113,7 +113,6 @@ func (l *sendingLog) published() bool {
 // wantEachOnce wants the present state of each row to be published once, each earlier one at
 // most once, and nothing else.
 func (l *sendingLog) wantEachOnce() {
-	l.t.Helper()
 	got := map[string]int{}
 	for _, e := range l.events("mail.delivery.*.*") {
 		row := rowOf(l.t, e)
@@ -166,7 +165,6 @@ func (in *installation) watched() {
 
 // readBefore has the log be read once by a poller, which shows a row from a time.
 func (in *installation) readBefore(at time.Time) {
-	in.t.Helper()
 	in.othersMail(at)
 	p := in.start("log-poller")
 	in.until("the log to be read", time.Minute, func() bool { return in.count("mail.log.watermark") > 0 })

@@ -46,9 +46,8 @@ func bounce(t *testing.T, box *sandbox.Sandbox, cycle int, approved []string) {
 			bounced = append(bounced, order)
 		}
 	}
-	if _, _, err := box.Cycle(bounced...); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := box.Cycle(bounced...)
+	must(t, err)
 }
 
 // recordState is a state of a record of the transaction list.
@@ -76,7 +75,6 @@ func (p *published) request() string {
 }
 
 func readPublished(t *testing.T, events []event) (all []published) {
-	t.Helper()
 	for _, e := range events {
 		p := published{event: e, TransactionBody: decode[messages.TransactionBody](t, e)}
 		p.by, _ = e.Body["by"].(string)
@@ -140,7 +138,6 @@ func wantEachState(t *testing.T, box *sandbox.Sandbox, events []event) map[recor
 // wantOwnCallbacks wants each callback once, and under the request whose order number it names;
 // it counts them by their checksum.
 func wantOwnCallbacks(t *testing.T, events []event, orders map[string]string) map[messages.CallbackChecksum]int {
-	t.Helper()
 	seen, checksums := map[string]bool{}, map[messages.CallbackChecksum]int{}
 	for _, e := range events {
 		body := decode[messages.CallbackBody](t, e)

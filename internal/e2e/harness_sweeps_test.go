@@ -155,7 +155,6 @@ func (s *sweeps) deliveries() (published map[string][]event, first map[string]ui
 
 // wantTrue wants an event to be of its row's request, and not to come before its state.
 func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.ListedState, e event) {
-	s.t.Helper()
 	body := decode[messages.DeliveryBody](s.t, e)
 	errorIf(s.t, body.At.Before(state.Since), "%s is published at %v, and was so since %v", e.Subject, body.At, state.Since)
 	want, confidence := messages.Unmatched, messages.MatchNone
@@ -169,7 +168,6 @@ func (s *sweeps) wantTrue(r sandbox.LogRow, state sandbox.ListedState, e event) 
 // watermarks wants each to be true: every row that was there, and created by then, was published before, one that came
 // in late as soon as there was time to see it; and the last one to be as far as the log.
 func (s *sweeps) watermarks(rows []sandbox.LogRow, first map[string]uint64) {
-	s.t.Helper()
 	marks := s.events("mail.log.watermark")
 	errorIf(s.t, len(marks) == 0, "there is no watermark")
 	var before time.Time

@@ -149,11 +149,11 @@ func (u *upstream) timeline() string {
 	return strings.Join(out, ", ")
 }
 
-// answers answers every call with a status until a time.
-func answers(status int, until time.Time) func(exchange) reply {
+// failing answers so to the calls that hits picks, until a time; nil picks all.
+func failing(answer reply, until time.Time, hits func(exchange) bool) func(exchange) reply {
 	return func(x exchange) reply {
-		if x.at.Before(until) {
-			return reply{status: status}
+		if x.at.Before(until) && (hits == nil || hits(x)) {
+			return answer
 		}
 		return reply{}
 	}
@@ -166,6 +166,13 @@ func (e event) at(t *testing.T) time.Time {
 	at, err := time.Parse(time.RFC3339, text)
 	fatalIf(t, err != nil, "%s: %v: %s", e.Subject, err, e.Raw)
 	return at
+}
+
+// ask publishes a request, and notes by when it must have ended.
+func (b *bubble) ask(o *operation, id string, due map[string]time.Time, by time.Time) {
+	b.t.Helper()
+	due[id] = by
+	b.publish(o.Requested(), o.request(id))
 }
 
 // wantBy wants each of these requests to have ended in a state by its time, and says how many did not.

@@ -95,7 +95,6 @@ func leaksSecret(m jetstream.Msg) bool {
 // wantNoLeaksInEvents fails the test when an event or a dead letter holds a secret
 // of the programs. Who the payers and recipients are is in them by design.
 func (in *installation) wantNoLeaksInEvents() {
-	in.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // the test's own is over
 	defer cancel()
 	for _, stream := range []string{bus.MandateEvents, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters} {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -302,21 +303,8 @@ func (w *wire) run(b *bubble, operation, onUnknown string) event {
 		filter = "mail.send.*.r1"
 		b.publish("mail.send.requested", message("r1", 3, "on_unknown", onUnknown))
 	}
-	ended := func() bool {
-		for _, e := range b.events(filter) {
-			if e.final() {
-				return true
-			}
-		}
-		return false
-	}
-	b.run(program, 30*time.Minute, ended)
-	var ends []event
-	for _, e := range b.events(filter) {
-		if e.final() {
-			ends = append(ends, e)
-		}
-	}
+	b.run(program, 30*time.Minute, b.haveOutcomes(filter, 1))
+	ends := slices.DeleteFunc(b.events(filter), func(e event) bool { return !e.final() })
 	fatalIf(b.t, len(ends) != 1, "%d final events, want one: %v\n%s", len(ends), ends, b.logs)
 	return ends[0]
 }

@@ -72,7 +72,6 @@ func (w *world) publish(subject string, body any) {
 
 // publishMsg publishes a message with its headers.
 func (w *world) publishMsg(m *nats.Msg) {
-	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	_, err := w.producer.PublishMsg(ctx, m, jetstream.WithRetryAttempts(50))
@@ -266,6 +265,14 @@ func (w *world) wantOne(filter string) event {
 		w.t.Fatalf("%s: got %d events, want 1: %v\n%s", filter, len(got), got, w.lastOutput())
 	}
 	return got[0]
+}
+
+// wantNone fails when an event is under filter.
+func (w *world) wantNone(filter string) {
+	w.t.Helper()
+	for _, e := range w.events(filter) {
+		w.t.Fatalf("want no event under %s: %s %s", filter, e.Subject, e.Raw)
+	}
 }
 
 // wantFinal fails unless the history under filter has exactly one final event, the last.

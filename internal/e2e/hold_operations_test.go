@@ -24,19 +24,12 @@ func TestReadsAreAnsweredUnderAHoldOfWrites(t *testing.T) {
 		} {
 			runInBubble(t, s.call+", "+c.name, func(t *testing.T, b *bubble) {
 				over, due := time.Now().Add(lasts), map[string]time.Time{}
-				b.script = func(x exchange) reply {
-					if x.write() && x.at.Before(over) {
-						return c.answer
-					}
-					return reply{}
-				}
+				b.script = failing(c.answer, over, exchange.write)
 				b.request(s, "r", n, "on_unknown", "report")
 				b.beside.Go(func() {
 					for i := 0; time.Now().Before(over); i++ {
 						time.Sleep(every)
-						id := fmt.Sprint("q", i)
-						due[id] = time.Now().Add(time.Second)
-						b.publish(s.read.Requested(), map[string]any{"request_id": id})
+						b.ask(s.read, fmt.Sprint("q", i), due, time.Now().Add(time.Second))
 					}
 				})
 				b.run(b.program(s, c.concurrency), lasts+time.Hour, func() bool { return time.Now().After(over) && b.haveOutcomes(s.events(), n)() })
@@ -57,23 +50,14 @@ func TestWritesGoOnUnderAHoldOfReads(t *testing.T) {
 			runInBubble(t, fmt.Sprint(s.read.call, ", ", status), func(t *testing.T, b *bubble) {
 				over := time.Now().Add(lasts)
 				due, back := map[string]time.Time{}, map[string]time.Time{}
-				b.script = func(x exchange) reply {
-					if !x.write() && x.at.Before(over) {
-						return reply{status: status}
-					}
-					return reply{}
-				}
+				b.script = failing(reply{status: status}, over, func(x exchange) bool { return !x.write() })
 				for i := range reads {
-					id := fmt.Sprint("q", i)
-					back[id] = over.Add(2*retryMax + 5*time.Second)
-					b.publish(s.read.Requested(), map[string]any{"request_id": id})
+					b.ask(s.read, fmt.Sprint("q", i), back, over.Add(2*retryMax+5*time.Second))
 				}
 				b.beside.Go(func() {
 					for i := range submitted {
 						time.Sleep(time.Second)
-						id := fmt.Sprint("r", i)
-						due[id] = time.Now().Add(time.Second)
-						b.publish(s.Requested(), s.request(id))
+						b.ask(s, fmt.Sprint("r", i), due, time.Now().Add(time.Second))
 					}
 				})
 				b.run(b.program(s, 8), lasts+30*time.Minute, func() bool {
@@ -103,16 +87,12 @@ func TestTheReadOfAProbeTakesASlot(t *testing.T) {
 				}
 				return reply{hang: x.at.Sub(began) < 80*time.Second}
 			}
-			for n := range concurrency + 1 {
-				b.publish(s.Requested(), s.request(fmt.Sprint("r", n)))
-			}
+			b.request(s, "r", concurrency+1)
 			p := b.program(s, concurrency)
 			b.beside.Go(func() {
 				time.Sleep(5 * time.Second) // it is held by now, and nobody reads yet
-				for n := range concurrency {
-					b.publish("mandate.transactions.requested", map[string]any{"request_id": fmt.Sprint("l", n)})
-					b.publish("mail.account.requested", map[string]any{"request_id": fmt.Sprint("a", n)})
-				}
+				b.request(listOp, "l", concurrency)
+				b.request(accountOp, "a", concurrency)
 			})
 			b.run(p, 2*time.Minute, nil)
 			reads := b.exchanges(func(x exchange) bool { return !x.write() })

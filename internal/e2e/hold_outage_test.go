@@ -96,13 +96,11 @@ func TestAnAddressThatIsNotThereFailsNoRequest(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
 		for _, q := range operations {
 			runInBubble(t, fmt.Sprint(status, " ", q.Requested()), func(t *testing.T, b *bubble) {
-				b.script = answers(status, time.Now().Add(10*time.Minute))
+				b.script = failing(reply{status: status}, time.Now().Add(10*time.Minute), nil)
 				const n = 3
 				b.request(q, "r", n)
 				b.run(b.program(q, 8), time.Hour, b.published(q.Subject(q.succeeded, "*"), n))
-				if failed := b.events(q.Subject("failed", "*")); len(failed) != 0 {
-					t.Errorf("%d of %d failed: %v", len(failed), n, failed[0])
-				}
+				b.wantNone(q.Subject("failed", "*"))
 				got := b.count(q.Subject(q.succeeded, "*"))
 				errorIf(t, got != n, "%d of %d ended well\n%s", got, n, b.logs)
 				for _, d := range b.events(q.Subject("deferred", "*")) {

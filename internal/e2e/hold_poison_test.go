@@ -38,9 +38,7 @@ func TestRequestsRefusedForTheirOwnFaultHoldNobody(t *testing.T) {
 					if n == good {
 						pace = 5 * time.Second
 					}
-					id := fmt.Sprint("good", n)
-					due[id] = time.Now().Add(3 * retryMax)
-					b.publish(c.Requested(), c.request(id))
+					b.ask(c.operation, fmt.Sprint("good", n), due, time.Now().Add(3*retryMax))
 					select {
 					case <-time.After(pace):
 					case <-ctx.Done():
@@ -95,13 +93,9 @@ func TestRefusedRequestsAtTheHeadOfTheQueueDoNotKeepIt(t *testing.T) {
 				b.script = refuse(http.StatusForbidden)
 				due := map[string]time.Time{}
 				within := time.Duration(bad+2) * retryMax
-				for n := range bad {
-					b.publish(s.Requested(), s.request(fmt.Sprint("bad", n)))
-				}
+				b.request(s, "bad", bad)
 				for n := range good {
-					id := fmt.Sprint("good", n)
-					due[id] = time.Now().Add(within)
-					b.publish(s.Requested(), s.request(id))
+					b.ask(s, fmt.Sprint("good", n), due, time.Now().Add(within))
 				}
 				b.run(b.program(s, 8), within+time.Minute, b.haveOutcomes(s.good(), good))
 				wantBy(t, b.outcomes(s.events()), due, s.succeeded)
@@ -131,15 +125,8 @@ func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 		for _, s := range writes {
 			runInBubble(t, s.call+", "+c.name, func(t *testing.T, b *bubble) {
 				over := time.Now().Add(c.lasts)
-				b.script = func(x exchange) reply {
-					if x.at.Before(over) && (x.write() || c.reads) {
-						return c.answer
-					}
-					return reply{}
-				}
-				for n := range c.n {
-					b.publish(s.Requested(), s.request(fmt.Sprint("r", n), "on_unknown", "report"))
-				}
+				b.script = failing(c.answer, over, func(x exchange) bool { return x.write() || c.reads })
+				b.request(s, "r", c.n, "on_unknown", "report")
 				b.run(b.program(s, concurrency), c.lasts+time.Hour, b.haveOutcomes(s.events(), c.n))
 
 				spent := b.exchanges(func(x exchange) bool { return x.write() && x.at.Before(over) })
@@ -160,7 +147,6 @@ func TestAnUpstreamThatHangsDoesNotUseUpTheQueue(t *testing.T) {
 
 // wantBack wants every request r0, r1, … without a submission in spent to have succeeded by then.
 func (b *bubble) wantBack(ends map[string]event, s *operation, n int, spent []exchange, then time.Time) {
-	b.t.Helper()
 	called := map[string]bool{}
 	for _, x := range spent {
 		called[x.id] = true

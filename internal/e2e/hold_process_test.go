@@ -116,17 +116,15 @@ func TestAPauseShowsInReadinessAndMetrics(t *testing.T) {
 		}
 	}
 	in.until("it to be ready", time.Minute, shows("ready\n", "0"))
-	if _, err := in.js.PauseConsumer(t.Context(), bus.MandateRequests, "mandate-enroll", time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := in.js.PauseConsumer(t.Context(), bus.MandateRequests, "mandate-enroll", time.Now().Add(time.Hour))
+	must(t, err)
 	in.publish("mandate.enroll.requested", enrollment("r1"))
 	in.until("it to say that it is paused", time.Minute,
 		shows("ready\nmandate.enroll is paused until "+time.Now().UTC().Add(time.Hour).Format("2006-"), "1"))
 	n := in.count("mandate.enroll.started.*")
 	errorIf(t, n > 0, "%d requests were started during the pause", n)
-	if _, err := in.js.ResumeConsumer(t.Context(), bus.MandateRequests, "mandate-enroll"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = in.js.ResumeConsumer(t.Context(), bus.MandateRequests, "mandate-enroll")
+	must(t, err)
 	in.until("the request to be done", time.Minute, func() bool { return in.count("mandate.enroll.succeeded.*") == 1 })
 	p.stop(time.Minute)
 }

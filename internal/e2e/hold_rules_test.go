@@ -43,9 +43,7 @@ func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 					return reply{status: c.read}
 				}
 				for i := range n {
-					id := fmt.Sprint("r", i)
-					due[id] = over.Add(2*retryMax + 5*time.Second)
-					b.publish(s.Requested(), s.request(id))
+					b.ask(s, fmt.Sprint("r", i), due, over.Add(2*retryMax+5*time.Second))
 				}
 				b.run(b.program(s, concurrency), lasts+time.Hour, b.haveOutcomes(s.events(), n))
 
@@ -61,7 +59,6 @@ func TestAHoldProbesWithAReadAndThenWithEachRequestOnce(t *testing.T) {
 
 // holdBegan is when so many different requests had been deferred.
 func (b *bubble) holdBegan(s *operation, requests int) time.Time {
-	b.t.Helper()
 	seen := map[string]bool{}
 	for _, e := range b.events(s.Subject("deferred", "*")) {
 		if seen[e.id()] = true; len(seen) == requests {
@@ -74,7 +71,6 @@ func (b *bubble) holdBegan(s *operation, requests int) time.Time {
 
 // wantProbes wants what was called in a hold to be probes, of n requests that wait.
 func (b *bubble) wantProbes(began, over time.Time, n int) {
-	b.t.Helper()
 	const settling = 5 * time.Second // what was in flight when it began may end its tries
 	before, probed := map[string]bool{}, map[string]bool{}
 	var read exchange // the last one
@@ -142,9 +138,7 @@ func TestRequestsThatAreNotTakenAreDeferredByThemselves(t *testing.T) {
 						if n >= 5 && n%5 == 0 && n/5 <= c.bad {
 							b.publish(s.Requested(), s.request(fmt.Sprint("bad", n/5)))
 						}
-						id := fmt.Sprint("good", n)
-						due[id] = time.Now().Add(time.Second)
-						b.publish(s.Requested(), s.request(id))
+						b.ask(s, fmt.Sprint("good", n), due, time.Now().Add(time.Second))
 						select {
 						case <-time.After(time.Second):
 						case <-ctx.Done():
@@ -197,9 +191,7 @@ func TestOneRequestAloneBeginsNoHold(t *testing.T) {
 				b.beside.Go(func() {
 					for n := range 3 {
 						time.Sleep(5*time.Minute + 7*time.Second)
-						id := fmt.Sprint("good", n)
-						due[id] = time.Now().Add(time.Second)
-						b.publish(s.Requested(), s.request(id))
+						b.ask(s, fmt.Sprint("good", n), due, time.Now().Add(time.Second))
 					}
 				})
 				b.run(b.program(s, 8), 30*time.Minute, b.haveOutcomes(s.good(), 3))
@@ -222,9 +214,7 @@ func TestCallsOfUnknownFateBetweenOthersHoldNothing(t *testing.T) {
 					if i%(n/bad) == 0 {
 						b.publish(s.Requested(), s.request(fmt.Sprint("bad", i), "on_unknown", "report"))
 					}
-					id := fmt.Sprint("good", i)
-					due[id] = time.Now().Add(time.Second)
-					b.publish(s.Requested(), s.request(id))
+					b.ask(s, fmt.Sprint("good", i), due, time.Now().Add(time.Second))
 					time.Sleep(time.Second)
 				}
 			})
@@ -247,12 +237,7 @@ func TestAHoldFailsRequestsAtTheirGiveUpTimeOnly(t *testing.T) {
 		runInBubble(t, s.call, func(t *testing.T, b *bubble) {
 			began := time.Now()
 			over, giveUp := began.Add(lasts), began.Add(patience)
-			b.script = func(x exchange) reply {
-				if x.write() && x.at.Before(over) {
-					return reply{status: http.StatusUnauthorized}
-				}
-				return reply{}
-			}
+			b.script = failing(reply{status: http.StatusUnauthorized}, over, exchange.write)
 			for i := range n {
 				b.publish(s.Requested(), s.request(fmt.Sprint("soon", i), "give_up_at", giveUp.UTC().Format(time.RFC3339)))
 				b.publish(s.Requested(), s.request(fmt.Sprint("late", i)))

@@ -44,7 +44,7 @@ func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
 		one, two := &outage{status: http.StatusUnauthorized}, &outage{}
 		two.on(b, &other.Common, lasts)
 		one.on(b, &first.Common, lasts)
-		b.script = answers(one.status, one.over)
+		b.script = failing(reply{status: one.status}, one.over, nil)
 		b.request(enrollOp, "r", n)
 		var both sync.WaitGroup
 		both.Go(func() { b.run(other, 2*time.Hour, b.published("mandate.enroll.succeeded.*", n)) })
@@ -71,9 +71,7 @@ func TestReadsAloneEndTheirHold(t *testing.T) {
 		b.beside.Go(func() { // one waits all the time, the others come when it is nearly over
 			b.publish("mail.account.requested", map[string]any{"request_id": "a"})
 			time.Sleep(time.Hour - time.Second)
-			for i := range 3 {
-				b.publish("mail.account.requested", map[string]any{"request_id": fmt.Sprint("late", i)})
-			}
+			b.request(accountOp, "late", 3)
 		})
 		b.run(p, 2*time.Hour, b.published("mail.account.reported.*", 4))
 		for i := range 3 {

@@ -225,7 +225,6 @@ func (m *mailing) judge(rows int) {
 // judgeSummaries wants the summaries of a request to differ and to be true: a final one
 // as it ended, an earlier one as it may have been.
 func (m *mailing) judgeSummaries() {
-	m.t.Helper()
 	ends := map[string]map[messages.State]int{}
 	for _, state := range []messages.State{messages.Delivered, messages.Bounced} {
 		for subject, n := range m.subjects(messages.Delivery.Subject(state, "*")) {

@@ -65,7 +65,6 @@ func (m *mailing) doubtful(truths map[string]truth, batch string) bool {
 // judgeOutcomes checks the end of each request, and what the log showed of those that were
 // uncertain, against whom the sandbox served.
 func (m *mailing) judgeOutcomes() {
-	m.t.Helper()
 	o, truths := m.totals(), m.truths()
 	if o.Mail.TwiceCount != 0 {
 		m.t.Errorf("%d recipients are served twice: %v", o.Mail.TwiceCount, o.Mail.Twice[:min(5, len(o.Mail.Twice))])
@@ -101,7 +100,6 @@ func (m *mailing) judgeOutcomes() {
 
 // judgeResolved checks what a request was resolved as, of which so many were served.
 func (m *mailing) judgeResolved(truths map[string]truth, served int, end, last event) {
-	m.t.Helper()
 	r := decode[messages.SendResolved](m.t, last)
 	want := messages.Partial
 	if served == people {

@@ -99,7 +99,6 @@ func TestReportsOnRequestsSurviveEveryCrashOfThePoller(t *testing.T) {
 }
 
 func (p *past) wantReports() {
-	p.t.Helper()
 	if n := p.count("mail.delivery.delivered.*"); n != p.rows+1 { // and one from before
 		p.t.Errorf("%d events of %d rows", n, p.rows+1)
 	}

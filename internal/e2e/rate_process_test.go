@@ -16,7 +16,6 @@ import (
 
 // metered is an upstream that enrolls everybody, and when it was called.
 func metered(t *testing.T) (*meter, string) {
-	t.Helper()
 	u := &upstream{script: func(exchange) reply {
 		return reply{status: http.StatusOK, body: `{"url":"https://mandate.example.com/intent"}`}
 	}}

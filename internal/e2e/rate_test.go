@@ -177,9 +177,8 @@ func TestAReplicaThatCannotLeaseWaitsAndSaysSo(t *testing.T) {
 		}
 		for _, s := range bus.Streams(bus.Limits{}) {
 			if s.Name == bus.RateLeases {
-				if _, err := b.js.CreateStream(t.Context(), s); err != nil {
-					t.Fatal(err)
-				}
+				_, err := b.js.CreateStream(t.Context(), s)
+				must(t, err)
 			}
 		}
 		wait()

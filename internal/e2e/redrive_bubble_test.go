@@ -212,9 +212,8 @@ func TestADeferredRequestIsCancelledAndAStartedOneIsNot(t *testing.T) {
 		b.fault(sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503, Match: "order-r1"})
 		b.publish("mandate.enroll.requested", enrollment("r1"))
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.deferred.r1", 1))
-		if _, err := b.ann().Cancel(t.Context(), messages.Enroll, "r1", "withdrawn"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.ann().Cancel(t.Context(), messages.Enroll, "r1", "withdrawn")
+		must(t, err)
 		b.box.ClearFaults()
 		b.run(b.mandates(), time.Hour, func() bool { return b.queued() == 0 })
 		if last := b.states("mandate.enroll", "r1"); last[len(last)-1] != "failed" || b.oracle().Enroll.Accepted != 0 {

@@ -110,7 +110,6 @@ type attacker struct {
 }
 
 func newAttacker(w *target, user string) *attacker {
-	w.t.Helper()
 	a := &attacker{target: w, user: user, known: map[string]string{}, got: map[string]bool{}}
 	a.nc, _ = connectAs(w.t, w.n.URL, user, quiet, nats.Timeout(time.Minute))
 	for _, subject := range []string{">", "_INBOX_" + user + ".>", "*.>", "$JS.>", "$SYS.>", "_R_.>", "_INBOX.>", "_INBOX_ben.>",

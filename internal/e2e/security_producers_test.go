@@ -22,14 +22,12 @@ import (
 func TestProducerAndServiceNeedOnlyTheirOwnRights(t *testing.T) {
 	in := install(t)
 	pnc, provisioner := connectAs(t, in.nats.URL, "provisioner")
-	if _, err := provisioner.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := provisioner.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "lists"})
+	must(t, err)
 	bucket, err := in.producer.ObjectStore(t.Context(), "lists")
 	must(t, err)
-	if _, err := bucket.PutString(t.Context(), "all", "of-before@example.test\n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = bucket.PutString(t.Context(), "all", "of-before@example.test\n")
+	must(t, err)
 	list, err := bucket.PutString(t.Context(), "all", "a@example.test\nb@example.test\nc@example.test\n")
 	must(t, err)
 	body := message("listed", 0)

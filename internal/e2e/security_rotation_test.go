@@ -110,7 +110,6 @@ func TestANewKeyInItsFileEndsAHoldWithoutARestart(t *testing.T) {
 }
 
 func (in *installation) rotate(r rotation) {
-	in.t.Helper()
 	key := func(n int) string { return fmt.Sprintf("%s-key-%d-%s", r.program, n, secretMark) }
 	url, change := in.gated(key(1))
 	v := &volume{t: in.t, dir: in.t.TempDir()}

@@ -115,13 +115,11 @@ func TestNoSecretAndNoPayerLeaksWhateverTheUpstreamAnswers(t *testing.T) {
 // hostile publishes requests that hold payers where nothing of the kind belongs, as many
 // to the enrollments as to the messages, and returns how many of each.
 func (in *installation) hostile() (each int) {
-	in.t.Helper()
 	const who = "Test Payer <payer@example.test> 900101011234"
 	put := func(subject, body string, header nats.Header) {
 		in.t.Helper()
-		if _, err := in.producer.PublishMsg(in.t.Context(), &nats.Msg{Subject: subject, Data: []byte(body), Header: header}); err != nil {
-			in.t.Fatal(err)
-		}
+		_, err := in.producer.PublishMsg(in.t.Context(), &nats.Msg{Subject: subject, Data: []byte(body), Header: header})
+		must(in.t, err)
 	}
 	named := nats.Header{nats.MsgIdHdr: {who}, "traceparent": {who}, "tracestate": {who}, "Errand-Reason": {who}, "X-Payer": {who}}
 	for subject, fields := range map[string][]string{

@@ -48,7 +48,6 @@ func TestEachCallLeavesARecordBeforeItIsMade(t *testing.T) {
 
 // wantRecords holds the records of a message against it.
 func (b *bubble) wantRecords(m map[string]any, want int) {
-	b.t.Helper()
 	id, to := m["request_id"].(string), m["to"].([]string)
 	records := b.events(fmt.Sprintf("mail.log.sent.%s.>", id))
 	fatalIf(b.t, len(records) != want, "%s: %d records, want %d", id, len(records), want)

@@ -18,10 +18,7 @@ func TestSIGTERMUnderLoadExitsWithZero(t *testing.T) {
 	const requests, workers = 30, 8 // up to a quarter more requests wait for a call's end
 	in := install(t, "CONCURRENCY=8", "UPSTREAM_TIMEOUT=10s")
 	in.latency(1500 * time.Millisecond)
-	for i := range requests {
-		in.publish("mandate.enroll.requested", enrollment(fmt.Sprint("r", i)))
-		in.publish("mail.send.requested", message(fmt.Sprint("m", i), 3))
-	}
+	in.publishRequests(requests)
 	for _, c := range writes {
 		p := in.start(c.program)
 		in.until("all workers full", time.Minute, func() bool { return in.calls(c.call) >= workers })

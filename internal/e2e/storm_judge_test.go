@@ -112,7 +112,6 @@ func (s *storm) wantDeadLetters(subject string, ends map[string]event) {
 
 // wantLogPublished wants each state of each row of the sending log published once, and the last state of every row.
 func (s *storm) wantLogPublished() {
-	s.t.Helper()
 	times := map[string]int{}
 	for _, e := range s.events("mail.delivery.*.*") {
 		if e.state() == messages.Summary {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -103,7 +102,6 @@ func (s *storm) draw(part uint64) *rand.Rand { return rand.New(rand.NewPCG(*stor
 // unleash gives the sandbox its faults, in a drawn order for each operation. The first
 // rule that applies fires, so that later ones hit a little less than their share.
 func (s *storm) unleash(share float64) {
-	s.t.Helper()
 	const late = sandbox.Duration(3 * time.Second) // longer than UPSTREAM_TIMEOUT
 	kinds := []sandbox.Fault{{Kind: sandbox.Delay, Delay: late}, {Kind: sandbox.DelayAnswer, Delay: late},
 		{Kind: sandbox.Cut}, {Kind: sandbox.AcceptCut}, {Kind: sandbox.Truncate}, {Kind: sandbox.Garbage}, {Kind: sandbox.AcceptEmpty},
@@ -228,13 +226,7 @@ func (s *storm) ask() {
 // insist publishes until the server has acknowledged; bytes as they are.
 func (s *storm) insist(subject string, body any, options ...jetstream.PublishOpt) {
 	s.t.Helper()
-	data, raw := body.([]byte)
-	if !raw {
-		var err error
-		if data, err = json.Marshal(body); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	data := encode(s.t, body)
 	for end := time.Now().Add(time.Minute); ; {
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 		_, err := s.js.Publish(ctx, subject, data, options...)

@@ -181,7 +181,6 @@ func TestTenThousandOpenEnrollmentsCostNoMoreThanTheRate(t *testing.T) {
 
 // openEnrollment is an enrollment whose link is published, as the sandbox and the events have it.
 func (b *bubble) openEnrollment(id, expire string) {
-	b.t.Helper()
 	answer := b.direct("/v3/mandates", enrollment(id, "portal_key", "portal-for-tests", "link_expired_at", expire))
 	for _, state := range []messages.State{messages.Started, messages.Succeeded} {
 		b.publish(messages.Enroll.Subject(state, id), map[string]any{"request_id": id, "at": time.Now(), "order_number": "order-" + id,

@@ -30,7 +30,6 @@ type mandates struct {
 
 // installMandates makes one with an address at which callbacks are taken.
 func installMandates(t *testing.T) (m *mandates, callbacks string) {
-	t.Helper()
 	callbacks = ports(t, 1)[0]
 	m = &mandates{orders: map[string]string{}, installation: install(t, "MANDATE_CALLBACK_SECRET="+callbackSecret,
 		"TRANSACTIONS_INTERVAL=500ms", "TRANSACTIONS_RATE=100")}

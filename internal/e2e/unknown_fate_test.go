@@ -46,8 +46,7 @@ func TestAnEnrollmentMadeLateIsNotMadeAgain(t *testing.T) {
 			n := b.box.Enrolled("order-r1")
 			errorIf(t, n != 1, "enrolled %d times, want once: %s", n, b.timeline())
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-			evidence, _ := e.Body["evidence"].([]any)
-			errorIf(t, e.reason() != "link_lost" || len(evidence) != 1, "want link_lost and the record: %s", e.Raw)
+			errorIf(t, e.reason() != "link_lost" || e.evidence() != 1, "want link_lost and the record: %s", e.Raw)
 		})
 	}
 }
@@ -113,8 +112,7 @@ func TestARefusalAfterACallOfUnknownFateIsUncertain(t *testing.T) {
 			b.publish("mandate.enroll.requested", enrollment("r1", "link_expired_at", far))
 			b.run(b.mandates(), 30*time.Minute, b.ended("mandate.enroll", "r1"))
 			e := b.wantEnd("mandate.enroll", "uncertain", "r1")
-			evidence, _ := e.Body["evidence"].([]any)
-			errorIf(t, len(evidence) != c.listed, "want %d records as evidence: %s; %s", c.listed, e.Raw, b.timeline())
+			errorIf(t, e.evidence() != c.listed, "want %d records as evidence: %s; %s", c.listed, e.Raw, b.timeline())
 			b.wantOne("dead.mandate.enroll.requested")
 			if err := b.box.Decide("order-r1", sandbox.Approve); err != nil {
 				time.Sleep(c.made) // it is made only now

@@ -232,7 +232,6 @@ func (f *randomWire) judgeEnrollments(want int, onUnknown string) {
 }
 
 func (f *randomWire) judgeMessages(want int) {
-	f.t.Helper()
 	served := map[string]int{}
 	for _, r := range f.oracle().Mail.ByRecipient {
 		errorIf(f.t, r.Count > 1, "%s got the same mail %d times", r.Recipient, r.Count)
