@@ -178,10 +178,29 @@ func (n *namer) named(field string, raw []byte, text string) {
 		n.add(NamedRecipient, textKey(text))
 	case n.all:
 		n.add(NamedCallback, textKey(text))
-	case strings.IndexByte(text, '@') > 0:
-		if key, ok := addressKey(text); ok {
-			n.add(NamedAddress, key)
+		if strings.IndexByte(text, ',') > 0 {
+			n.list(NamedCallback, raw, text)
 		}
+	default:
+		n.list(NamedAddress, raw, text)
+	}
+}
+
+// list visits a text that is an address, or a list of nothing else, as the header Cc is.
+func (n *namer) list(as NamedAs, raw []byte, text string) {
+	if strings.IndexByte(text, '@') <= 0 || raw[0] != '"' {
+		return
+	}
+	var keys []string
+	for one := range addresses(raw) {
+		key, ok := addressKey(one)
+		if !ok {
+			return
+		}
+		keys = append(keys, key)
+	}
+	for _, key := range keys {
+		n.add(as, key)
 	}
 }
 

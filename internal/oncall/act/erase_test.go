@@ -331,3 +331,36 @@ func TestAMessageWhoseRowsAreStillToComeSaysUntilWhen(t *testing.T) {
 		t.Error("all have their final rows, want that none is awaited")
 	}
 }
+
+// Whatever names one of many recipients, what is stored of the others is not removed with it.
+func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
+	t.Parallel()
+	p := ann(t)
+	store(t, p, "mail.send.started.typo", `{"recipients":500,"batches":1,"fingerprint":"f"}`)
+	store(t, p, "mail.send.accepted.typo", `{"recipients":500,"accepted":500,"batches":1,"invalid":[{"address":"payer at example","reason":"no @"}]}`)
+	store(t, p, "mail.send.failed.unread", `{"reason":"invalid_request","message":"give_up_at is too far ahead"}`)
+	store(t, p, "dead.mail.send.requested", `{"to":["`+payer+`","ben@example.com"]}`, bus.HeaderRequestID, "unread")
+	store(t, p, "mail.delivery.delivered.gone", `{"entry":`+row+`}`, "ce-id", "01") // it outlives the message's own events
+	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
+	for word, want := range map[string][]string{
+		"Payer at Example": {"typo rows=0 refused=it has 500 recipients: only the rows of this address are removed; name its id to erase all of it"},
+		payer: {"gone rows=1 refused=its history is gone: only the rows of this address are removed; name its id to erase all of it",
+			"unread rows=1 refused=it has 2 recipients: only the rows of this address are removed; name its id to erase all of it"},
+		"typo": {"typo rows=0 refused="},
+	} {
+		found, err := act.TracesOf(t.Context(), r, word, nil, time.Now().Add(30*24*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range found.Requests {
+			got = append(got, fmt.Sprintf("%s rows=%d refused=%s", e.RequestID, len(found.Rows), e.Refused))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", word, diff)
+		}
+	}
+	if err := erase(t, p, messages.Send, "gone"); err != nil || len(left(t, p, "mail.delivery.delivered.gone")) > 0 {
+		t.Errorf("by its id: %v, left %q", err, left(t, p, "gone"))
+	}
+}

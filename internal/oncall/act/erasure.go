@@ -25,7 +25,8 @@ type Erasure struct {
 	Calls       int                `json:"calls"`  // records of calls
 	Rows        int                `json:"rows"`   // of the sending log
 	DeadLetters int                `json:"dead_letters"`
-	// Recipients of a message; where they are more than one it is of others, too.
+	// Recipients of a message, of one that never began those in its dead letter; where they are more than one it is of
+	// others, too.
 	Recipients int `json:"recipients,omitempty"`
 	// Refused is why it cannot be erased now; "" when it can.
 	Refused string `json:"refused,omitempty"`
@@ -71,11 +72,10 @@ func ErasureOf(ctx context.Context, r inspect.Reader, op messages.Operation, id 
 			}
 		}
 	}
-	if e.dead, err = deadOf(ctx, r.Conn, op, id); err != nil {
+	if err := e.deadLetters(ctx, r.Conn); err != nil {
 		return e, err
 	}
-	e.DeadLetters = len(e.dead)
-	if !there && (op != messages.Enroll || e.Events == 0) { // callbacks of a mandate come for years
+	if !there && e.Events+e.Calls+e.Rows == 0 { // callbacks of a mandate come for years, rows of a message for days
 		return e, fmt.Errorf("%w: no event of %s %s is kept; one that waits is cancelled first", ErrNothingDone, op, id)
 	}
 	if op == messages.Send {
@@ -158,15 +158,33 @@ func (e *Erasure) message(ctx context.Context, nc *nats.Conn, last bus.Message, 
 	return nil
 }
 
-// deadOf are the sequences of the dead letters of a request.
-func deadOf(ctx context.Context, nc *nats.Conn, op messages.Operation, id string) (sequences []uint64, err error) {
-	err = bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + op.Requested()}.Each(ctx, nc, func(m bus.Message) bool {
-		if m.Header.Get(bus.HeaderRequestID) == id {
-			sequences = append(sequences, m.Sequence)
+// deadLetters finds the dead letters of a request.
+func (e *Erasure) deadLetters(ctx context.Context, nc *nats.Conn) error {
+	scan := bus.Scan{Stream: bus.DeadLetters, Filter: "dead." + e.Operation.Requested()}
+	err := scan.Each(ctx, nc, func(m bus.Message) bool {
+		if m.Header.Get(bus.HeaderRequestID) != e.RequestID {
+			return true
+		}
+		e.dead = append(e.dead, m.Sequence)
+		if e.Operation == messages.Send {
+			e.Recipients = max(e.Recipients, recipientsIn(m.Data))
 		}
 		return true
 	})
-	return sequences, err
+	e.DeadLetters = len(e.dead)
+	return err
+}
+
+// recipientsIn is how many recipients a request names.
+func recipientsIn(body []byte) int {
+	named := map[string]struct{}{}
+	messages.EachName(messages.Send, body, func(n messages.Name) bool {
+		if n.As == messages.NamedRecipient {
+			named[n.Key] = struct{}{}
+		}
+		return true
+	})
+	return len(named)
 }
 
 // Says is what is removed, in words.

@@ -46,8 +46,9 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 			e.State, e.Refused = inspect.Queued, "it is queued: cancel it first"
 		case err != nil:
 			return t, err
-		case e.Recipients > 1 && strings.Contains(word, "@"):
-			e.Refused = fmt.Sprintf("it was sent to %d: only the rows of this address are removed; name its id to erase all of it", e.Recipients)
+		case strings.Contains(f.As, inspect.AsID):
+		case e.ofOthers() != "":
+			e.Refused = e.ofOthers() + ": only the rows of this address are removed; name its id to erase all of it"
 			t.Rows = append(t.Rows, f.Rows...)
 		}
 		t.Requests = append(t.Requests, e)
@@ -68,6 +69,17 @@ func TracesOf(ctx context.Context, r inspect.Reader, word string, secrets []*mes
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.RequestID, b.RequestID))
 	})
 	return t, nil
+}
+
+// ofOthers is why more people than one are in what is stored of a message; "" where that is not so.
+func (e Erasure) ofOthers() string {
+	switch {
+	case e.Operation == messages.Send && e.State == "":
+		return "its history is gone"
+	case e.Recipients > 1:
+		return fmt.Sprintf("it has %d recipients", e.Recipients)
+	}
+	return ""
 }
 
 // ErasePages removes the pages of a listing that has ended, with all records in them: one
