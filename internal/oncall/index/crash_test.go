@@ -154,7 +154,7 @@ func TestAProcessThatIsKilledLosesAndRepeatsNothing(t *testing.T) {
 	in.current(whole)
 	for _, table := range []string{
 		"SELECT id, operation, at, seq, began, attempt, http, dead FROM request ORDER BY 1, 2",
-		"SELECT operation, state, reason, outcome, after_unknown, dead, requests FROM kind WHERE requests > 0 ORDER BY 1, 2, 3, 4, 5, 6",
+		"SELECT operation, state, reason, outcome, class, dead, requests FROM kind WHERE requests > 0 ORDER BY 1, 2, 3, 4, 5, 6",
 		"SELECT state, reason, slot, events FROM tally JOIN kind USING (kind) ORDER BY 1, 2, 3",
 		"SELECT hash, what, id FROM name JOIN request USING (n) ORDER BY 1, 2, 3",
 		"SELECT mail.seq, hash, id, state, smtp, mail.at FROM mail JOIN request USING (n) ORDER BY 1",
