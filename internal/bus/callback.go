@@ -30,8 +30,7 @@ const (
 	digestKept = 24
 )
 
-// Callback stores a callback of a request once for each digest, fenced on the request's last callback. Errors:
-// ErrManyCallbacks, or that it is not known whether it is stored.
+// Callback stores a request's callback once per digest, fenced on the last. Errors: ErrManyCallbacks, or it may be stored.
 func (s EventStore) Callback(ctx context.Context, request string, body *messages.CallbackBody) error {
 	e := messages.Event{Operation: messages.Callback, State: messages.Received, ID: request, Body: body}
 	m := &nats.Msg{Subject: e.Subject()}

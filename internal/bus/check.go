@@ -19,7 +19,6 @@ type installed struct {
 	queues  map[string]jetstream.Consumer
 }
 
-// config is a queue's configuration, if it exists.
 func (i installed) config(q Queue) (config jetstream.ConsumerConfig, there bool) {
 	c, there := i.queues[q.Name]
 	if there {

@@ -39,33 +39,23 @@ type Connection struct {
 	Dialer nats.CustomDialer `kong:"-"`
 }
 
-// Validate names the variable that is wrong.
+// Validate names the variable that is wrong. A password or token must not be sent where others can read it.
 func (c Connection) Validate() error {
-	if !isServerList(c.URL) {
+	exposed := func(u *url.URL) bool { return c.inClear(u) && !isLoopback(u.Hostname()) }
+	switch {
+	case !isServerList(c.URL):
 		return errNoServers
-	}
-	if (c.Cert == "") != (c.Key == "") {
+	case (c.Cert == "") != (c.Key == ""):
 		return errors.New("NATS_CERT and NATS_KEY: give both or neither")
-	}
-	if c.Creds != "" && c.Nkey != "" {
+	case c.Creds != "" && c.Nkey != "":
 		return errors.New("NATS_CREDS and NATS_NKEY: give one of them")
-	}
-	if c.Password != "" && c.PasswordFile != "" {
+	case c.Password != "" && c.PasswordFile != "":
 		return errors.New("NATS_PASSWORD and NATS_PASSWORD_FILE: give one of them")
-	}
-	if c.User == "" && c.PasswordFile != "" {
+	case c.User == "" && c.PasswordFile != "":
 		return errors.New("NATS_PASSWORD_FILE: give NATS_USER too, whose password it is")
-	}
-	return c.validateSecrecy()
-}
-
-// validateSecrecy refuses to send a password or token where others can read it.
-func (c Connection) validateSecrecy() error {
-	for _, u := range servers(c.URL) {
-		if c.inClear(u) && !isLoopback(u.Hostname()) {
-			return errors.New("NATS_URL: a password or token would travel in the clear: " +
-				"use tls://, give NATS_CA, or set ALLOW_PLAIN_NATS if the network is yours alone")
-		}
+	case slices.ContainsFunc(servers(c.URL), exposed):
+		return errors.New("NATS_URL: a password or token would travel in the clear: " +
+			"use tls://, give NATS_CA, or set ALLOW_PLAIN_NATS if the network is yours alone")
 	}
 	return nil
 }
@@ -131,8 +121,7 @@ func isHost(u *url.URL) bool {
 func Connect(c Connection, name string, log zerolog.Logger) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(name),
-		// One for each user, so that no user receives another's answers. Only NATS_USER is a name;
-		// users with credentials, an nkey or a certificate are named after the program.
+		// One for each user, so that none receives another's answers. Without NATS_USER it is the program's name.
 		nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, "_INBOX_"+inboxToken(cmp.Or(c.User, name)))),
 		nats.MaxReconnects(-1), // the default gives up after two minutes, for good
 		nats.ReconnectWait(retry.Reconnect),
@@ -229,7 +218,6 @@ func readable(option nats.Option) error {
 	return nil
 }
 
-// inboxToken turns a user name into a subject token.
 func inboxToken(user string) string {
 	b := []byte(user)
 	for i, c := range b {

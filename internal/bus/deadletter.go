@@ -55,7 +55,6 @@ func (p *Publisher) StoreDeadLetter(ctx context.Context, m *nats.Msg, why DeadLe
 	return nil
 }
 
-// letter is the dead letter of m.
 func letter(m *nats.Msg, meta *nats.MsgMetadata, why DeadLetter) *nats.Msg {
 	d := &nats.Msg{Subject: "dead." + m.Subject, Data: m.Data, Header: own(m.Header)}
 	set := func(name, value string) {

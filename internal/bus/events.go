@@ -80,7 +80,7 @@ var errUnexplained = errors.New("the server refuses the event for another one, a
 // explain reads why m, the message of r, was refused for a conflict. It returns the sequence of m if that is what was
 // stored. Errors: history.ErrFenced, errUnexplained (m can be tried again), or that nothing can be read.
 func (s EventStore) explain(ctx context.Context, r history.Record, m *nats.Msg) (uint64, error) {
-	got, err := s.get(ctx, r.Event.Operation, lastOf(r.Event.Operation.Filter(r.Event.ID)))
+	got, err := direct(ctx, s.Publisher.nc, EventsOf(r.Event.Operation), lastOf(r.Event.Operation.Filter(r.Event.ID)))
 	switch {
 	case err != nil:
 		return 0, err
@@ -112,7 +112,6 @@ func expect(h nats.Header, last uint64) {
 // expectedSubject is the header with the filter of a fence.
 const expectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 
-// wrote reports whether a stored event is the message that we sent.
 func wrote(got *Message, m *nats.Msg) bool {
 	return got.Header.Get(writer) == m.Header.Get(writer) && got.Header.Get(eventID) == m.Header.Get(eventID)
 }
@@ -148,19 +147,15 @@ func recycle(h nats.Header) {
 	headerMaps.Put(h)
 }
 
-// insist is get until there is an answer or ctx ends.
+// insist asks the events stream of op for one event until there is an answer or ctx ends; nil means that there is none. The
+// fences of what is written upon it make a stale answer harmless.
 func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[string]any) (*Message, error) {
 	for n := 1; ; n++ {
-		got, err := s.get(ctx, op, what)
+		got, err := direct(ctx, s.Publisher.nc, EventsOf(op), what)
 		if err == nil || !retry.Pause(ctx, retry.Store.Wait(n)) {
 			return got, err
 		}
 	}
-}
-
-// get asks the events stream of op for one event; nil means that there is none. Fences make a stale answer harmless.
-func (s EventStore) get(ctx context.Context, op messages.Operation, what map[string]any) (*Message, error) {
-	return direct(ctx, s.Publisher.nc, EventsOf(op), what)
 }
 
 // Last returns the last event under a subject or filter of op, a zero one when there is none.
@@ -196,8 +191,7 @@ func (s EventStore) Open(ctx context.Context, op messages.Operation, state messa
 		Trace: history.Trace{Parent: got.Header.Get("traceparent"), State: got.Header.Get("tracestate")}}, nil
 }
 
-// Began returns when the first event of a request was stored, if that was before a sequence. A zero time means that there
-// is none, or that the replica that answered lags behind.
+// Began returns when a request's first event was stored, if before a sequence; zero if there is none, or a replica lags.
 func (s EventStore) Began(ctx context.Context, op messages.Operation, id string, before uint64) (time.Time, error) {
 	first, err := s.insist(ctx, op, map[string]any{"next_by_subj": op.Filter(id), "seq": 1})
 	if err != nil || first == nil || first.Sequence > before {

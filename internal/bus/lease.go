@@ -68,7 +68,6 @@ func (s LeaseStore) Store(ctx context.Context, body []byte, last uint64) (thrott
 	return throttle.Entry{}, fmt.Errorf("store a lease: %w", s.explain(err))
 }
 
-// explain adds what to do about an error.
 func (s LeaseStore) explain(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("%w: NATS has no stream %s, or it does not answer: run `errand provision --missing`", err, RateLeases)

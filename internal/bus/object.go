@@ -22,8 +22,8 @@ import (
 // Objects opens recipient lists in JetStream's object store.
 type Objects struct{ Conn *nats.Conn }
 
-// Open reads an object; the last read fails if its bytes do not match the digest. fs.ErrNotExist: no object of that name has
-// that digest, says the leader of the bucket's stream.
+// Open reads an object; the last read fails if the digest does not match. fs.ErrNotExist: the leader has none with that
+// digest.
 func (o Objects) Open(ctx context.Context, ref messages.ObjectRef) (io.ReadCloser, error) {
 	info, err := o.info(ctx, ref.Bucket, ref.Name)
 	if err == nil && info.Opts != nil && info.Opts.Link != nil {

@@ -34,12 +34,11 @@ type Field struct{ Name, Have, Want string }
 // String shows a change as a diff, a line a setting.
 func (c Change) String() string {
 	var b strings.Builder
-	switch {
-	case c.Create:
-		fmt.Fprintf(&b, "+ %s %s", c.Kind, c.Name)
-	default:
-		fmt.Fprintf(&b, "~ %s %s", c.Kind, c.Name)
+	mark := "~"
+	if c.Create {
+		mark = "+"
 	}
+	fmt.Fprintf(&b, "%s %s %s", mark, c.Kind, c.Name)
 	if c.Destructive {
 		b.WriteString("  (destructive)")
 	}
@@ -53,8 +52,8 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// Plan compares the servers with the topology. Settings that errand does not decide stay as they are, and so do limits
-// that l does not choose. In a reader's account it returns an error.
+// Plan compares the servers with the topology. What errand does not decide, nor l choose, stays. A reader's account is an
+// error.
 func Plan(ctx context.Context, js jetstream.JetStream, l Limits) ([]Change, error) {
 	var names []string
 	for _, s := range Streams(Limits{}) {
@@ -214,7 +213,6 @@ const (
 	errCodeNoStorage = 10047
 )
 
-// hint says what to do about an error of the server.
 func hint(err error) string {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && peerOffline(api) {
 		return ": --replicas is more than the servers that are up"
@@ -225,7 +223,7 @@ func hint(err error) string {
 	return ""
 }
 
-// planStream compares fields of a stream, nil if there is none. The change has no apply when there is nothing to do.
+// planStream compares fields of a stream; now is nil if there is none. The change has no apply when there is nothing to do.
 func planStream(js jetstream.JetStream, now *jetstream.StreamInfo, want jetstream.StreamConfig, fields []string) Change {
 	var have jetstream.StreamConfig
 	if now != nil {

@@ -88,8 +88,7 @@ func (p *Pull) once(ctx context.Context, what []byte) (first *nats.Msg, err erro
 	return nil, err
 }
 
-// Some calls take with up to n messages that are waiting, as they come. When it returns, none is on its way, as with Next.
-// Errors: ErrNoMessage, ctx's, or why the server sends none.
+// Some calls take with up to n waiting messages, as they come. When it returns, none is on its way. Errors: see Next.
 func (p *Pull) Some(ctx context.Context, n int, take func(*nats.Msg)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -123,8 +123,7 @@ func statusOf(m *nats.Msg) string {
 	return m.Header.Get("Status")
 }
 
-// fromLeader asks the leader of a stream for one message; nil means that the stream has none.
-// Errors: the leader's *jetstream.APIError, or no answer within retry.Answer.
+// fromLeader asks a stream's leader for one message; nil: it has none. Errors: its *jetstream.APIError, or no answer.
 func fromLeader(ctx context.Context, nc *nats.Conn, stream string, what map[string]any) (*Message, error) {
 	var answer struct {
 		Message struct {
@@ -170,11 +169,9 @@ func askOnce(ctx context.Context, nc *nats.Conn, subject string, what map[string
 	return first, err
 }
 
-// eachAnswer takes one answer of several, and reports whether it waits for another.
-type eachAnswer = func(*nats.Msg) (more bool, err error)
-
 // askMany sends a request to JetStream and calls each with up to n answers, none of which the client takes for a status.
-func askMany(ctx context.Context, nc *nats.Conn, subject string, what map[string]any, n int, each eachAnswer) error {
+func askMany(ctx context.Context, nc *nats.Conn, subject string, what map[string]any, n int,
+	each func(*nats.Msg) (more bool, err error)) error {
 	body, _ := json.Marshal(what) // texts, numbers and times always encode
 	answers := make(chan *nats.Msg, n)
 	sub, err := nc.ChanSubscribe(nc.NewInbox(), answers)

@@ -82,7 +82,6 @@ func scanned(m *nats.Msg) (Message, error) {
 	return *got, nil
 }
 
-// eachPage is how many messages Each asks for at once.
 const eachPage = 4096
 
 // Each calls visit with what the stream has from the scan's place on, until it returns false. Errors: see Next.

@@ -56,7 +56,6 @@ func (l Limits) or(others Limits) Limits {
 	return l
 }
 
-// maxBytes is the maximum size of a stream.
 func (l Limits) maxBytes(stream string) int64 { return cmp.Or(l.MaxBytesOf[stream], l.MaxBytes) }
 
 // Streams is the topology: every stream, as it is made. Only the stream of leases ever drops a message for room: a full

@@ -53,15 +53,13 @@ func loopback(host string) bool {
 // URL is the return_url of a request: <base>/<request id>/<token>.
 func (a *Addresses) URL(id string) string { return a.base + "/" + id + "/" + token(a.secret, id) }
 
-// requestOf is the id of the request that a path belongs to, by its last two segments; the ingress
-// decides what is before them. "" means that the token is not that request's.
+// requestOf is the id of a path's request, by its last two segments; "" means that the token is not that request's.
 func requestOf(path string, secrets []clients.Secret) string {
-	rest, given, _ := cutLast(path)
-	_, id, found := cutLast(rest)
-	if !found || id == "" {
+	parts := strings.Split(path, "/")
+	if len(parts) < 3 {
 		return ""
 	}
-	valid := false
+	id, given, valid := parts[len(parts)-2], parts[len(parts)-1], false
 	for _, secret := range secrets { // all of them: the time must not reveal which
 		valid = hmac.Equal([]byte(given), []byte(token(secret, id))) || valid
 	}
@@ -69,14 +67,6 @@ func requestOf(path string, secrets []clients.Secret) string {
 		return ""
 	}
 	return id
-}
-
-func cutLast(path string) (before, last string, found bool) {
-	i := strings.LastIndexByte(path, '/')
-	if i < 0 {
-		return "", path, false
-	}
-	return path[:i], path[i+1:], true
 }
 
 // token is the first 16 bytes of the HMAC-SHA-256 of a request's id, as base64url.

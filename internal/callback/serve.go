@@ -67,8 +67,7 @@ func Serve(ctx, hard context.Context, listener net.Listener, handler *Handler) e
 	return err
 }
 
-// counted is a listener that calls answered with the status of each answer on its connections.
-// The HTTP server itself answers what it cannot read; that reaches no handler.
+// counted is a listener that calls answered with each answer's status, also where no handler is reached.
 type counted struct {
 	net.Listener
 	answered func(status int)

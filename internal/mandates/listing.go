@@ -1,5 +1,4 @@
-// Package mandates knows what the e-mandate service's transaction list shows of an order number:
-// what a record says, what the records prove of a call, and when to look again.
+// Package mandates knows what the transaction list shows of an order number, proves of a call, and when to look again.
 //
 //	event ─► FollowUp: Look at each age ─► Read ─► Listing ─► Proof
 //	                                                └─ ReadRecord ─► Decided
@@ -60,8 +59,7 @@ func (l Listing) Flaw() string {
 	return "it shows nothing at all"
 }
 
-// Since leaves out the records that were created before a time: they belong to an earlier
-// enrollment with the same order number. Beside them the absence of a record proves nothing.
+// Since leaves out records created before a time, of an earlier enrollment. Beside them the absence of one proves nothing.
 func (l Listing) Since(began time.Time, zone *time.Location) Listing {
 	records := l.Records
 	l.Records = nil

@@ -30,7 +30,6 @@ type readiness struct {
 	holds    []operationHold
 }
 
-// operationHold is the hold of one operation.
 type operationHold struct {
 	op   messages.Operation
 	hold *hold.Hold

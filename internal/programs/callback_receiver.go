@@ -62,7 +62,6 @@ func (p *CallbackReceiver) Run(ctx context.Context) error {
 	return r.work(ctx, p.ShutdownGrace, func(ctx, hard context.Context) error { return callback.Serve(ctx, hard, listener, handler) })
 }
 
-// storeCallbacks stores callbacks as events.
 func storeCallbacks(r *runtime) func(context.Context, string, *messages.CallbackBody) error {
 	events := bus.EventStore{Publisher: r.publisher, Source: "/errand/callback-receiver"}
 	return func(ctx context.Context, request string, body *messages.CallbackBody) error {
@@ -75,7 +74,6 @@ func storeCallbacks(r *runtime) func(context.Context, string, *messages.Callback
 	}
 }
 
-// whyRefused says why a callback got a status.
 var whyRefused = map[int]string{
 	http.StatusNotFound:              "the path does not end in <request id>/<token>, or the token was made with another secret",
 	http.StatusMethodNotAllowed:      "it is neither GET nor POST",

@@ -80,7 +80,6 @@ func (m *metrics) ofRequests(workers workers, operations ...messages.Operation) 
 				"has taken a third of UPSTREAM_TIMEOUT. Scale by this."}, workers.busyRatio))
 }
 
-// ofHold registers the metrics of one operation's hold.
 func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
 	operation := prometheus.Labels{"operation": string(op)}
 	begun := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errand_holds_total", ConstLabels: operation,
@@ -94,7 +93,6 @@ func (m *metrics) ofHold(op messages.Operation, h *hold.Hold) {
 		func() float64 { return oneIf(h.Active()) }))
 }
 
-// ofDeliveries registers the metrics of the poller of the sending log.
 func (m *metrics) ofDeliveries() {
 	m.deliveries.WithLabelValues(string(messages.Overdue)) // begins at zero, so that the first one is an increase
 	m.calls.WithLabelValues("logs", string(clients.Success))
@@ -121,7 +119,6 @@ func (m *metrics) delivered(status string, n int) {
 }
 func (m *metrics) match(c messages.Confidence) { m.matched.WithLabelValues(string(c)).Inc() }
 
-// ofReadiness registers the readiness as a metric.
 func (m *metrics) ofReadiness(ready *readiness) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "errand_ready",
 		Help: "1 while the program can work; /readyz says why it cannot."}, func() float64 { return oneIf(len(ready.faults()) == 0) }))
@@ -131,7 +128,6 @@ func (m *metrics) call(c clients.Call) {
 	m.calls.WithLabelValues(c.Operation, string(c.Fate)).Observe(c.Duration.Seconds())
 }
 
-// ofNATS registers what is known of the connection.
 func (m *metrics) ofNATS(nc *nats.Conn) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "errand_nats_reconnects_total",
 		Help: "Times that the connection to NATS was lost and came back."}, func() float64 { return float64(nc.Stats().Reconnects) }))

@@ -60,7 +60,6 @@ func (m requestMetrics) begin(operations []messages.Operation) {
 	}
 }
 
-// settled counts a request that was acknowledged.
 func (m requestMetrics) settled(o consumer.Outcome) {
 	op, outcome, reason := string(o.Operation), string(o.State), label(o.Reason)
 	if o.DeadLetter {

@@ -105,8 +105,7 @@ func (b *Base) open(name, upstream string) (*runtime, error) {
 	return r, nil
 }
 
-// logStart logs what somebody who reads the log should know first. No address in it has
-// credentials: an upstream's address with credentials was refused. upstream is "" where there is none.
+// logStart logs what a reader of the log should know first. upstream, without credentials, is "" where there is none.
 func (r *runtime) logStart(nats []string, upstream string) {
 	version, revision, goVersion := build()
 	line := r.log.Info().Str("version", version).Str("revision", revision).Str("go", goVersion).Strs("nats", nats)

@@ -71,8 +71,8 @@ const (
 	maxListed = 2
 )
 
-// secretList reads a secret that is replaced without a break: none, one, or the new one and the one before,
-// separated by commas or white space. danger is what a short one would allow.
+// secretList reads a secret that is replaced without a break: none, one, or the new one first. danger: what a short one
+// allows.
 func secretList(variable, value, file, danger string) (all []string, err error) {
 	text, variable, err := secretText(variable, value, file)
 	if err != nil {

@@ -48,7 +48,6 @@ func (a *MandateAPI) zone() (*time.Location, error) {
 	return zone, invalidIf(err != nil, "MANDATE_TIMEZONE", "is not a time zone name such as Asia/Kuala_Lumpur")
 }
 
-// enrollURL is the address that enrollments go to.
 func (a *MandateAPI) enrollURL() string {
 	if a.APIVersion == "v2" {
 		return a.APIV2URL

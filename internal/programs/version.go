@@ -38,7 +38,6 @@ func Version() string {
 	return version
 }
 
-// ofBuild registers what the program was built from.
 func (m *metrics) ofBuild() {
 	version, revision, goVersion := build()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "errand_build_info", Help: "1; the labels say what the program was built from.",

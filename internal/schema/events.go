@@ -45,7 +45,6 @@ func structSchema(of reflect.Type, subject, prefix string, w descriptions) (obje
 	return object{{"type", "object"}, {"properties", properties}, {"required", required}}, nil
 }
 
-// typeSchema is one member of an event.
 func typeSchema(of reflect.Type, subject, path string, w descriptions) (object, error) {
 	switch of {
 	case reflect.TypeFor[messages.Time]():

@@ -10,7 +10,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// request is the body of a request.
 type request struct {
 	operation messages.Operation
 	of        reflect.Type
@@ -43,7 +42,6 @@ var fieldsWith = map[string]string{
 	"flag": "as_html", "headers": "headers", "recipients": "to", "listObject": "to_object",
 }
 
-// rule is the name of a field's rule; "" if it has none.
 func (r request) rule(field string) string {
 	if field == "on_unknown" {
 		return r.onUnknown

@@ -8,8 +8,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// The rules of requests, as far as JSON Schema can say them in a way that every validator
-// understands alike. What it cannot say is in docs/use/reference.md, and in a test.
+// The rules of requests, as far as every validator understands them alike. The rest is in docs/use/reference.md.
 //
 //   - Patterns mean the same in ECMA-262 and RE2, and are anchored. An invisible character stands
 //     for itself.
@@ -57,7 +56,6 @@ func number(least, most any, pattern string) object {
 // most is the largest number of n digits.
 func most(n int) jsonNumber { return jsonNumber(strings.Repeat("9", n)) }
 
-// jsonNumber is a number of any length.
 type jsonNumber string
 
 // MarshalJSON writes the digits.

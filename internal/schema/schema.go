@@ -23,7 +23,6 @@ import (
 	"errand/pkg/messages"
 )
 
-// dialect is the version of JSON Schema.
 const dialect = "https://json-schema.org/draft/2020-12/schema"
 
 // object is a JSON object whose members keep their order.

@@ -156,10 +156,7 @@ func Names() (names []string) {
 	if err != nil {
 		return nil
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		return nil
-	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*.json")) // a name that is not a pattern has no contexts
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
 	}

@@ -59,8 +59,7 @@ func (x *calls) settle() (changed []string) {
 	return changed
 }
 
-// state is that of all rows of a group, if each call that they can be of was accepted and there are as many rows as
-// calls: then it does not matter whose is which. Otherwise it is unseen.
+// state is that of all rows of a group, if all its calls were accepted and are as many as its rows; otherwise unseen.
 func (x *calls) state(g *group) status {
 	all := slices.Compact(slices.Sorted(maps.Values(g.rows)))
 	if len(g.rows) != g.calls || len(all) > 1 {

@@ -88,8 +88,7 @@ type batch struct {
 	spans    []span // the calls that may have been accepted
 }
 
-// span is in milliseconds since 1970. A call whose fate is unknown is open: it may be
-// accepted until long after, as an upstream may finish its work although the caller is gone.
+// span is in milliseconds since 1970. A call of unknown fate is open: the upstream may accept it long after the caller left.
 type span struct {
 	begin, end int64
 	open       bool
@@ -186,7 +185,6 @@ func (x *calls) find(id string) (*generation, *request) {
 	return nil, nil
 }
 
-// batch returns a batch of a request, or nil if it is unknown.
 func (g *generation) batch(r *request, number int) *batch {
 	at := r.others[number]
 	if number == 1 {
@@ -198,7 +196,6 @@ func (g *generation) batch(r *request, number int) *batch {
 	return &g.batches[at-1]
 }
 
-// findBatch returns a batch, or nil if it is unknown.
 func (x *calls) findBatch(id string, number int) (*generation, *batch) {
 	if g, r := x.find(id); r != nil {
 		return g, g.batch(r, number)

@@ -10,8 +10,7 @@ import (
 // clock measures how far the email service's clock is ahead of ours, by the Date header of its answers. Assumed: that
 // is the clock by which the log's times are written, and the clocks of the mail consumer and the poller agree.
 //
-// A Date of whole seconds, in an answer that was asked for at one time and read at another, bounds
-// the offset on both sides; the last answers narrow each other's bounds.
+// A Date of whole seconds in an answer bounds the offset on both sides; the last answers narrow each other's bounds.
 type clock struct {
 	mu   sync.Mutex // pages are read while rows are matched
 	last []bounds

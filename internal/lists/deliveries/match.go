@@ -16,13 +16,11 @@ type found struct {
 const (
 	// maxSkew is how far the upstream's clock may be off for a match, when it was measured.
 	maxSkew = int64(2 * time.Second / time.Millisecond)
-	// driftTime is the time in which a clock that nobody sets gains or loses one part of it
-	// at most: 100 ppm. A row is matched by what the clock is off when it is published.
+	// driftTime is the time in which an unset clock gains or loses one part of it at most: 100 ppm.
 	driftTime = 10_000
 	// maxLateness is how long after its end a call may still be accepted whose fate is unknown.
 	maxLateness = int64(15 * time.Minute / time.Millisecond)
-	// maxQueueTime is the maximum time from the acceptance of a message to its row, used when only the row's own time is
-	// known: mail servers give up after five days (RFC 5321).
+	// maxQueueTime is the maximum time from acceptance to a row: mail servers give up after five days (RFC 5321).
 	maxQueueTime = 5 * 24 * time.Hour
 )
 

@@ -18,7 +18,6 @@ type recipient struct {
 	overdue  bool // that was reported; it matters only while there is no row
 }
 
-// status is the last state of a recipient.
 type status uint8
 
 const (
@@ -51,7 +50,6 @@ func (s status) then(next status) status {
 	return next
 }
 
-// place is a recipient of a batch.
 type place struct {
 	request          string
 	batch, recipient int
@@ -76,7 +74,6 @@ func (x *calls) observe(p place, s status, exact bool) bool {
 	return true
 }
 
-// markOverdue records that a recipient was reported as overdue.
 func (x *calls) markOverdue(p place) {
 	if _, r := x.recipient(p); r != nil {
 		r.overdue = true
@@ -95,11 +92,9 @@ func (g *generation) counts(r *request) (n [statuses]int) {
 	return n
 }
 
-// of are the recipients of a batch.
 func (g *generation) of(b *batch) []recipient { return g.recipients[b.start : b.start+b.count] }
 
-// proven is the number of recipients of a batch of this size that have a row which is
-// certainly of it: one is proof that the batch was sent. 0: none, or the batch is unknown.
+// proven is how many recipients of a batch of this size have a row that is certainly of it; 0 if the batch is unknown.
 func (x *calls) proven(request string, number, count int) (n int) {
 	g, b := x.findBatch(request, number)
 	if b == nil || int(b.count) != count {

@@ -131,7 +131,6 @@ func (l *Log) take(record Record) {
 	g.last = max(g.last, r.at)
 }
 
-// outcome records how a request ended.
 func (l *Log) outcome(r *request, state messages.State, f fact, sequence uint64) {
 	r.at, r.accepted, r.recipients, r.ended = f.At.UnixMilli(), int32(f.Accepted), int32(f.Recipients), ended
 	if state == messages.Uncertain {
@@ -165,8 +164,7 @@ func (l *Log) resolved(r *request, f fact) {
 	l.dirty[r.id] = struct{}{}
 }
 
-// fateIn is what an event of a batch, or of a request of one batch, says about its last call.
-// AfterUnknown: calls of unknown fate were made before, perhaps under the same record.
+// fateIn is what an event says about a batch's last call. AfterUnknown: calls of unknown fate were made before it.
 func fateIn(state messages.State, f fact) fate {
 	taken := state == messages.Accepted || state == messages.Partial
 	switch whole := f.Accepted == f.Count; {
@@ -184,7 +182,6 @@ func fateIn(state messages.State, f fact) fate {
 	return open
 }
 
-// callEnded records how a call of a batch ended.
 func (l *Log) callEnded(r *request, number int, state messages.State, f fact) {
 	r.at = max(r.at, f.At.UnixMilli())
 	l.calls.close(r.id, number, f.At.Time, fateIn(state, f))

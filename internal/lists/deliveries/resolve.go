@@ -28,8 +28,7 @@ func (l *Log) clearFate(id string, number int) {
 	}
 }
 
-// resolve stores that requests which ended uncertain were sent, where each of their batches
-// of unknown fate has a row that proves it. That there is no row proves nothing.
+// resolve stores that uncertain requests were sent, where each batch of unknown fate has a row that proves it.
 func (l *Log) resolve(ctx context.Context, now, through time.Time) error {
 	for id, u := range l.open {
 		_, r := l.calls.find(id)

@@ -83,8 +83,7 @@ func statusOf(e mail.Entry, reply messages.SMTP) messages.State {
 	return messages.Unknown // there is no reply, or it contradicts delivered
 }
 
-// longestEntry is the maximum size of the row in an event. A row with the document's
-// fields has less than half a kilobyte; one that is too large must not stop the others.
+// longestEntry is the maximum size of the row in an event, over twice the documented: a larger one must not stop the others.
 const longestEntry = 64 << 10
 
 // eventOf is the event about a row and its state, which id names, before it is matched.
@@ -130,7 +129,6 @@ func (p party) is(k messages.Key) bool {
 	return k == p.plain || k != 0 && slices.Contains(p.secret[:], k)
 }
 
-// keys returns the party's keys.
 func (p party) keys() []messages.Key {
 	all := append(make([]messages.Key, 0, 1+maxSecrets), p.plain)
 	for _, k := range p.secret {

@@ -34,8 +34,7 @@ type encoder struct {
 	body     []byte
 }
 
-// encode makes the message of an event, which is valid until the next call. It has no Nats-Msg-Id: the fence keeps an event
-// single, and the id would cost the server a tenth of its work.
+// encode makes the message of an event, valid until the next call. The fence keeps it single without a Nats-Msg-Id.
 func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
 	id, note := c.identify(e)
 	if id == "" {
@@ -61,7 +60,6 @@ func (c *encoder) encode(e messages.Event) (*nats.Msg, error) {
 	return m, nil
 }
 
-// eventID is the header of an event's CloudEvents id.
 const eventID = "ce-id"
 
 func (c *encoder) encodeBody(e messages.Event) (err error) {

@@ -71,7 +71,7 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, r.next
 	case !r.since.IsZero():
 		// The message at last may be new: a time after it would start the reading behind it.
-		from := earliest(r.since, time.Now().Add(-time.Hour))
+		from := slices.MinFunc([]time.Time{r.since, time.Now().Add(-time.Hour)}, time.Time.Compare)
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
 	}
 	opening, cancel := context.WithTimeout(ctx, retry.Answer) // the server may go while it is asked
@@ -112,11 +112,4 @@ func (r *reader) follow(ctx context.Context, js jetstream.JetStream, cfg jetstre
 			return true, nil
 		}
 	}
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

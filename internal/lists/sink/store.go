@@ -73,7 +73,6 @@ type Stored struct {
 	Note    string    // Errand-Recipient
 }
 
-// open makes a store over the connection that js and p share.
 func open(js jetstream.JetStream, p *bus.Publisher, e Events) *Store {
 	stream := bus.EventsOf(e.Operation)
 	s := &Store{Events: e, js: js, events: bus.EventStore{Publisher: p, Source: e.Source}, stream: stream,
@@ -154,8 +153,7 @@ func (s *Store) reset() error {
 	return fmt.Errorf("sink: %s: %w", s.stream, sweep.ErrReset)
 }
 
-// lead writes a message on Leadership and returns its sequence. Behind it nothing is stored of the publisher that was
-// active, nor of this store's earlier writes that are still on their way.
+// lead writes a message on Leadership and returns its sequence. Behind it no earlier write of any publisher is stored.
 func (s *Store) lead(ctx context.Context) (uint64, error) {
 	s.token = 0
 	body, _ := json.Marshal(map[string]string{"writer": s.writer}) // texts always encode
@@ -178,8 +176,7 @@ func (s *Store) lead(ctx context.Context) (uint64, error) {
 
 const leadTries = 10
 
-// end asks the leader of a stream for its last message on a subject. The last message in the stream's state may have been
-// removed, and a reader would wait for it until there is another.
+// end asks a stream's leader for its last message on a subject: the last of the stream's state may have been removed.
 func (s *Store) end(ctx context.Context, stream, filter string) (bus.Message, error) {
 	for try := 1; ; try++ {
 		last, err := bus.LastOfLeader(ctx, s.js.Conn(), stream, filter)

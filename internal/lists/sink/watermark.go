@@ -52,7 +52,6 @@ func markOf(w messages.Watermark) sweep.Mark {
 	return m
 }
 
-// watermarkID is the ce-id of a watermark.
 func watermarkID(e messages.Event, w *messages.Watermark) string {
 	return e.Type() + "." + strconv.FormatInt(w.CompleteThrough.UnixMilli(), 10) + "." + strconv.FormatInt(w.At.UnixMilli(), 10)
 }

@@ -38,8 +38,7 @@ func (s *Store) Publish(ctx context.Context, events []messages.Event) (wait func
 	writes := s.send(s.events.Publisher.Begin(s.stream, len(events), s.highest), token, events)
 	return func() (int, error) {
 		stored, err := writes.Wait(ctx)
-		// In a cluster there is one fenced write at a time, and an atomic batch has one fence. Those
-		// behind the first that was refused may be stored or not, so that must be learned.
+		// In a cluster one fenced write is in flight at a time. Writes behind a refused one may be stored: that is learned.
 		s.atomic = s.atomic || bus.IsInFlight(err)
 		return stored, s.settle(err)
 	}

@@ -14,8 +14,8 @@ type extra[T any] struct {
 
 func (s *Sweeper[T]) init() { s.once.Do(func() { s.asked = make(chan extra[T]) }) }
 
-// Publish has rows from another source published, each state once. It waits until Run has the
-// leadership, and until they are stored. They do not move the mark. It is safe for concurrent use.
+// Publish has rows from another source stored, each state once; they do not move the mark. It waits for Run, and is safe for
+// concurrent use.
 func (s *Sweeper[T]) Publish(ctx context.Context, rows []Row[T]) error {
 	s.init()
 	done := make(chan error, 1)

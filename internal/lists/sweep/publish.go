@@ -40,13 +40,11 @@ type newest struct {
 	believed time.Time // a row that others published is believed to be as new as that at most
 }
 
-// tally is what came of publishing.
 type tally struct {
 	stored int  // events stored
 	lost   bool // rows of a page could not be stored
 }
 
-// page is a page's rows that are being stored.
 type page[T any] struct {
 	rows []Row[T]
 	wait func() (int, error)

@@ -117,8 +117,7 @@ func (r *run[T]) roundEvery() time.Duration {
 	return min(retry.RoundEvery, roundSweeps*r.Interval)
 }
 
-// nearBack is how far back the next reading of what is not new goes: as far as rows may be late or,
-// where Recent is set, as far as it says, so that a list that stands still is left alone.
+// nearBack is how far back near goes: as far as rows may be late, or Recent, so that a list that stands still is left alone.
 func (r *run[T]) nearBack(now time.Time) time.Time {
 	if r.Recent > 0 {
 		return now.Add(-max(r.Recent, r.Overlap))
@@ -175,7 +174,7 @@ func (r *run[T]) step(ctx context.Context, of **reading, pages int) error {
 	return nil
 }
 
-// stepTime is how long one goes on: a second, or half of the pause between sweeps where that is more than in it.
+// stepTime is how long one goes on: a second or, with a Pace, Interval if that is longer.
 func (r *run[T]) stepTime() time.Duration {
 	if r.Pace == 0 {
 		return retry.SweepMin
@@ -183,7 +182,6 @@ func (r *run[T]) stepTime() time.Duration {
 	return max(retry.SweepMin, r.Interval)
 }
 
-// ended notes that a reading has ended.
 func (r *run[T]) ended(reading *reading) {
 	complete := reading.state == whole
 	if complete && !reading.isCut {

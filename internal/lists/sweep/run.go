@@ -10,7 +10,6 @@ import (
 	"errand/internal/retry"
 )
 
-// run is a sweeper at work.
 type run[T any] struct {
 	*Sweeper[T]
 	publisher[T]
@@ -67,7 +66,6 @@ func (r *run[T]) sweep(ctx context.Context) (stored int, err error) {
 	return r.stored - r.seen.stored, r.finish(ctx)
 }
 
-// started reports whether the leadership was taken once.
 func (r *run[T]) started() bool { return !r.state.At.IsZero() }
 
 // start continues from the last mark. It reads first: a sweeper that cannot must not take the leadership from one that can.

@@ -79,8 +79,7 @@ func (s *Sweeper[T]) setFault(why string) {
 	}
 }
 
-// ReadLately reports whether a complete reading that began in the last two rounds has shown the rows
-// made at a time, so that a look-up would show no more. It is safe for concurrent use.
+// ReadLately reports whether a recent complete reading has shown the rows made at a time. It is safe for concurrent use.
 func (s *Sweeper[T]) ReadLately(at time.Time) bool {
 	last := s.readLast.Load()
 	return last != nil && !at.Before(last.Back) && time.Since(last.Began) < 2*retry.RoundEvery

@@ -2,8 +2,7 @@ package sweep
 
 import "maps"
 
-// unproven is states that count as new when a page shows them, though they are known: a sweep that
-// failed published them, or they were extra rows, so that rows behind them may be unknown.
+// unproven is states that count as new though they are known, extra or of a failed sweep: rows behind them may be unknown.
 type unproven struct {
 	from      map[uint64]int // the sweep from which on one does
 	number    int            // of the sweep that is under way, or was the last

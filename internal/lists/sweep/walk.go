@@ -21,14 +21,12 @@ type walk struct {
 	state state
 }
 
-// counts are of pages.
 type counts struct {
 	read  int
 	still int // in a row that brought nothing further
 	lost  int // in a row that showed no row of the page before
 }
 
-// state is how far a walk is.
 type state int
 
 const (

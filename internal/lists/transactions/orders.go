@@ -46,7 +46,6 @@ type place struct {
 // forgetEvery is how often what the stream has dropped is forgotten.
 const forgetEvery = time.Hour
 
-// update learns what was published since the last time.
 func (o *orders) update(ctx context.Context, from Enrollments) error {
 	if o.first == nil {
 		o.first, o.more = map[uint64]place{}, map[uint64][]place{}
@@ -141,7 +140,6 @@ func (o *orders) match(ctx context.Context, from Enrollments, r Record) (message
 	return match, nil
 }
 
-// of returns the requests of an order number.
 func (o *orders) of(order uint64) []place {
 	if first, there := o.first[order]; there {
 		return append([]place{first}, o.more[order]...)

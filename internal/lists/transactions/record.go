@@ -74,7 +74,6 @@ func (r Record) key() uint64 { return maphash.String(seed, string(r.Kind)+"\x00"
 // maxRecord is the maximum size of a record in an event: one that is too large must not stop the others.
 const maxRecord = 64 << 10
 
-// event is the event about the record's state.
 func (r Record) event(match messages.TransactionMatch, now time.Time, withoutPayer bool) messages.Event {
 	id, request, raw := r.id(r.Status), messages.Unmatched, r.Raw
 	b := &messages.TransactionBody{Common: messages.Common{At: messages.Time{Time: now}}, EventID: hex.EncodeToString(id[:]),

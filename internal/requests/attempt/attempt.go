@@ -1,5 +1,4 @@
-// Package attempt is the only code that may make a call which changes something upstream.
-// This package and the history ensure that a call of unknown fate is not made again.
+// Package attempt alone makes calls that change something upstream. With the history, it repeats no call of unknown fate.
 //
 //	started stored ─► record left (mail) ─► call ─┬─ answered well ─► Done
 //	  ▲    its deadline outlasts the call         ├─ refused ───────► Refused, or Uncertain behind an unknown one
@@ -51,8 +50,8 @@ type Caller struct {
 	Timeout time.Duration   // of one call, as the client has it
 	Slots   hold.Slots      // calls under way at once
 	Stop    <-chan struct{} // closed when the program is to end: no call is repeated then
-	// Throttle waits until one more call may be made, which is then made within retry.MayCall; nil
-	// means no limit. Errors: the context's cause, or that the program is to end.
+	// Throttle waits until a call may be made, within retry.MayCall; nil means no limit. Errors: ctx's cause, or the program's
+	// end.
 	Throttle func(context.Context) error
 	// Owe counts a call that did not wait for Throttle; nil means no limit.
 	Owe func()

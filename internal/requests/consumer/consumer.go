@@ -143,7 +143,6 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	return nil
 }
 
-// work settles one request.
 func (c *Consumer[R]) work(ctx, hard context.Context, m *nats.Msg) {
 	units, err := c.admitLarge(ctx, m)
 	if err != nil {

@@ -35,7 +35,6 @@ func (l *lease) count() int {
 	return len(l.held)
 }
 
-// keep beats until ctx ends.
 func (l *lease) keep(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -74,8 +74,7 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 	return meta
 }
 
-// idOf is the id that a request names: in its body, or else in its header, if it fits. It is ""
-// for a request that cannot be read or that names an id which does not fit.
+// idOf is the id that a request names in its body or else its header; "" if it cannot be read or its id does not fit.
 func idOf(h nats.Header, named messages.Meta, invalid error) string {
 	if named.RequestID != "" {
 		return named.RequestID

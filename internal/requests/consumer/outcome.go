@@ -36,7 +36,6 @@ type ending struct {
 	attempt  int
 }
 
-// wrong reports whether the request did not end well.
 func (e ending) wrong() bool {
 	return e.state == messages.Failed || e.state == messages.Uncertain || e.state == messages.Partial
 }
@@ -44,7 +43,6 @@ func (e ending) wrong() bool {
 // dead reports whether the request gets a dead letter: not if every batch was accepted, some with fewer recipients.
 func (e ending) dead() bool { return e.wrong() && !(e.state == messages.Partial && e.why.accepted) }
 
-// cause is why a request did not end well.
 type cause struct {
 	messages.Facts
 	Unsettled []messages.Unsettled `json:"unsettled"` // batches of a message
@@ -67,7 +65,6 @@ func causeOf(body []byte) (c cause, err error) {
 	return c, err
 }
 
-// maxNames is how many fields a log line names.
 const maxNames = 20
 
 // fields are the names of the fields at fault. Names are the requester's or the service's: an unlikely one is shown as "?".

@@ -29,8 +29,7 @@ func (c *Consumer[R]) probe(ctx, hard context.Context, p *bus.Pull, permit *hold
 	}
 }
 
-// maxPassedOver is how many requests that were probes already a probe passes over: as many as
-// a hold of a day makes by default, so that the next request is found behind all of them.
+// maxPassedOver is how many requests a probe passes over that were probes already: a hold of a day makes as many.
 const maxPassedOver = 10_000
 
 // choose takes the first request that was not yet a probe of this hold or, if the queue has no

@@ -58,8 +58,8 @@ func (c *Consumer[R]) forNewer(d *delivery[R]) error {
 	return nil
 }
 
-// answer has the request handled over the history of the id it names or, where another request has
-// that id, reported under an id that the queue gives. It returns the history that was used last.
+// answer has the request handled over the named id's history, or reported under a queue's id where another request has that.
+// It returns the history used last.
 func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.History, end ending, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -10,11 +10,9 @@ import (
 	"errand/internal/requests/hold"
 )
 
-// takers is how many goroutines take requests, one at a time. While the operation is held, one
-// of them probes, and the other continues as soon as a call under way ends the hold.
+// takers is how many goroutines take requests. While the operation is held, one probes; the other continues at its end.
 const takers = 2
 
-// queue is what the takers share.
 type queue struct {
 	pulling hold.Slots // of the taker that uses pull
 	pull    *bus.Pull
@@ -23,8 +21,7 @@ type queue struct {
 	more    bool // the last pull brought as many as were asked for
 }
 
-// take takes the requests that are there, as many as workers are free, or makes a probe. None
-// waits in a buffer, where its AckWait would run out. The error is why there was none.
+// take takes as many requests as workers are free, or makes a probe. None waits in a buffer, where its AckWait would run out.
 func (c *Consumer[R]) take(ctx, hard context.Context, q *queue) error {
 	permit, err := c.hold.Acquire(ctx)
 	if err != nil {

@@ -33,7 +33,6 @@ type Handler struct {
 	WithoutPayer bool // events hold nothing of the payer
 }
 
-// enrollment is one request on one delivery.
 type enrollment struct {
 	*Handler
 	request  attempt.Request[messages.EnrollRequest]

@@ -1,5 +1,4 @@
-// Package hold is the circuit breaker of one operation: it stops requests from being taken
-// while the fault is surely not one request's, and finds out when the fault is over.
+// Package hold is the circuit breaker of one operation: no requests are taken while a fault is surely not one request's.
 //
 //	open ── two requests in a row refused for the account, three out of tries, ──► held
 //	  ▲     or three calls in a row of unknown fate, with no success between        │

@@ -11,7 +11,6 @@ import (
 // withoutRead is which probe in a row goes to a request although the read was refused: some keys may write and not read.
 const withoutRead = 60
 
-// probes are the probes of one hold.
 type probes struct {
 	next   time.Time // none before
 	active bool      // one is under way

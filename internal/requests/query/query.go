@@ -54,8 +54,7 @@ func repeatable(err error) bool {
 	return fate == clients.Busy || fate == clients.Unknown
 }
 
-// unanswered is what becomes of a read that got no answer: failed if the upstream refused it or its
-// answer cannot be read; otherwise it comes back later until it is given up.
+// unanswered ends a read that was refused or whose answer cannot be read; any other comes back until it is given up.
 func unanswered[R any](c *attempt.Caller, r attempt.Request[R], err error) (messages.Event, error) {
 	failed, ok := errors.AsType[*clients.Error](err)
 	if !ok {

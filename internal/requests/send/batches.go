@@ -119,7 +119,6 @@ func (d *delivery) goesOn(ctx context.Context) bool {
 	return true
 }
 
-// ended reports whether no other batch may be begun.
 func (d *delivery) ended() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,7 +128,6 @@ func (d *delivery) ended() bool {
 // errStopping is why a batch waits that could have been sent, or a list that could have been read.
 var errStopping = errors.New("send: the program ends")
 
-// stop ends the work on this delivery.
 func (d *delivery) stop(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -211,7 +209,6 @@ func earlier(l *history.RetryLaterError) result {
 	return result{Result: r}
 }
 
-// startedBatch returns the body of a batch's started events.
 func startedBatch(b batch) attempt.Started {
 	return func(deadline messages.Time, s attempt.State) messages.Body {
 		return &messages.BatchBody{Batch: b.number, First: b.first, Count: len(b.to), Deadline: &deadline, AfterUnknown: s.AfterUnknown}
@@ -228,7 +225,6 @@ func deferBatch(ctx context.Context, h *history.History, got result) error {
 	return &history.RetryLaterError{At: got.NotBefore, Cause: got.Cause}
 }
 
-// bodyOf is the body of a batch's event.
 func bodyOf(r result) *messages.BatchBody {
 	b := &messages.BatchBody{Batch: r.number, First: r.first, Count: r.count, Reason: r.Reason, HTTPStatus: r.Status,
 		Message: r.Message, AfterUnknown: r.AfterUnknown, HeldCount: r.HeldCount}

@@ -12,7 +12,6 @@ type filter struct {
 // block is one cache line: a recipient has a bit in each of its words.
 type block [8]uint64
 
-// maxParts is how many parts a filter has at most.
 const maxParts = 4
 
 func newFilter(blocks, perBlock int) *filter {

@@ -131,7 +131,6 @@ func (c *crowd) leave() {
 	c.sending--
 }
 
-// maxKnown is how many long lists are remembered.
 const maxKnown = 10_000
 
 func (c *crowd) learn(digest string) {

@@ -147,8 +147,7 @@ func (p *plan) cut(texts iter.Seq2[string, error]) iter.Seq2[batch, error] {
 	}
 }
 
-// recipient is equal for two texts that name one recipient: two hashes, so that no two recipients
-// have the same. They cannot be predicted: the seeds belong to this process.
+// recipient is equal for two texts that name one recipient: two hashes, with seeds that nobody can predict.
 type recipient [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}

@@ -10,14 +10,12 @@ import (
 	"errand/pkg/messages"
 )
 
-// result is what is known of one batch.
 type result struct {
 	batch
 	attempt.Result[int] // its Value is how many recipients were accepted
 	count               int
 }
 
-// resultOf is the result of a batch's calls.
 func resultOf(b batch, r attempt.Result[int]) result {
 	got := result{batch: b, Result: r, count: len(b.to)}
 	if got.Value = min(max(r.Value, 0), got.count); r.Verdict == attempt.Done && got.Value < got.count {
@@ -26,10 +24,8 @@ func resultOf(b batch, r attempt.Result[int]) result {
 	return got
 }
 
-// waits reports whether the batch is not settled yet.
 func (r result) waits() bool { return r.Verdict == attempt.RetryLater }
 
-// complete reports whether every recipient was accepted.
 func (r result) complete() bool { return r.Verdict == attempt.Done && r.Reason == "" }
 
 // state is how the batch's events and the outcome name its verdict.

@@ -4,8 +4,7 @@
 //	                                                                  ├─► attempt ─► …
 //	                                          one outcome ◄───────────┘
 //
-// A message of one batch uses its own history for that batch; with more, each batch has a
-// separate history, so that a request that was cut off half-way continues where it was.
+// A message of one batch uses its own history; of more, each batch has one: what was cut off continues where it was.
 //
 //	send.go      one message: resume, plan, send its batch
 //	list.go      where recipients come from; how many long lists at once
@@ -47,7 +46,6 @@ type Handler struct {
 	planner planner
 }
 
-// message is one request on one delivery.
 type message struct {
 	*Handler
 	request attempt.Request[messages.SendRequest]
@@ -126,8 +124,7 @@ func (m *message) prepare(ctx context.Context, started *messages.SendStarted) (e
 	return nil
 }
 
-// unprepared is what becomes of a request whose recipients cannot be read. A request under way
-// may have been sent in part, so it waits for its list until it is given up.
+// unprepared ends a request whose recipients cannot be read. One under way, maybe sent in part, waits until it is given up.
 func (m *message) unprepared(err error) (messages.Event, error) {
 	invalid, isInvalid := errors.AsType[*invalidError](err)
 	over := !time.Now().Before(m.request.GiveUpAt)
