@@ -1,13 +1,11 @@
-// Package failpoint names the places where the crash matrix of internal/e2e kills the
-// real programs. In a build without the tag failpoints, as every shipped build is, it
-// does nothing: no environment variable and no flag enables it.
+// Package failpoint names the places where the crash matrix of internal/e2e kills the real programs. Without the build tag
+// failpoints, as in every shipped build, it does nothing: no variable and no flag enables it.
 //
 //	taken ─► before started ─► after started ─► before call ─► (call) ─► answer
 //	      ─► before outcome ─► after outcome ─► dead-lettered ─► before ack ─► after ack
 package failpoint
 
-// The points at which Here is called. A store point is followed by the type of the
-// event, such as "before store mandate.enroll.started".
+// The points at which Here is called. A store point is followed by the event's type, "before store mandate.enroll.started".
 const (
 	Taken         = "taken"         // a request was received, its history was not read
 	BeforeStore   = "before store"  // an event is about to be written

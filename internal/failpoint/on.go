@@ -11,10 +11,9 @@ import (
 	"syscall"
 )
 
-// The variable names the point at which the process kills itself: "before ack" the first
-// time that it is reached, "before ack@3" the third time. A store point without the type
-// of an event, such as "before store@3", counts the events of all types. With "stop at "
-// in front, the process is stopped there until it gets SIGCONT.
+// The variable names the point at which the process kills itself: "before ack" the first time that it is reached, "before
+// ack@3" the third time. A store point without a type, such as "before store@3", counts all events. With "stop at " in front,
+// the process is stopped there until it gets SIGCONT.
 var (
 	stops, at, nth = chosen(os.Getenv("ERRAND_FAILPOINT"))
 	passed         atomic.Int64

@@ -12,9 +12,7 @@ import (
 // maxSize is the maximum size of a secret's file in bytes.
 const maxSize = 64 << 10
 
-// Read returns the current secret in a file, without surrounding white space: editors
-// end a file with a line break. Errors name the file and what is wrong with it, never
-// its contents.
+// Read returns the secret in a file, without surrounding white space. Errors name the file and its problem, never its contents.
 func Read(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {

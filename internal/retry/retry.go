@@ -22,7 +22,7 @@ type Policy struct {
 	Tries int           // calls a delivery; less than one counts as one
 }
 
-// Waits are those of one delivery; each delivery needs its own.
+// Waits returns the waits of one delivery; do not share them.
 func (p Policy) Waits() *Waits {
 	return &Waits{policy: p, left: max(p.Tries, 1) - 1, grow: backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(max(p.First, time.Nanosecond)), backoff.WithMaxInterval(max(p.Max, time.Nanosecond)),
@@ -36,9 +36,8 @@ type Waits struct {
 	grow   *backoff.ExponentialBackOff
 }
 
-// Next gives the wait before the next call after one that failed with err. It reports
-// false when there is none: the tries are used up, or the upstream asks for a longer wait
-// than a delivery waits, so that the request waits in its queue and not in memory.
+// Next returns the wait before the next call after one that failed with err. It reports false when the tries are used up, or
+// when the upstream asks for a longer wait than Max: then the request waits in its queue and not in memory.
 func (w *Waits) Next(err error) (time.Duration, bool) {
 	if w.left--; w.left < 0 {
 		return 0, false
@@ -53,19 +52,17 @@ func (w *Waits) Next(err error) (time.Duration, bool) {
 	return wait, true
 }
 
-// Defer is how long a request stays away whose last stay was that long (0: it is the
-// first): it doubles with each delivery, from Max to fifteen minutes.
+// Defer is how long a request is deferred after a deferral of last, 0 for none: twice as long, from Max to fifteen minutes.
 func (p Policy) Defer(last time.Duration) time.Duration {
 	longest := max(maxDeferral, p.Max)
-	if last > longest { // the upstream had asked for it
+	if last > longest { // the upstream asked for it
 		return longest
 	}
 	return min(max(2*last, p.Max, time.Millisecond), longest)
 }
 
-// Read calls f, which changes nothing upstream, until it succeeds, fails with a fate other
-// than busy or unknown, or runs out of tries. The error is f's last one, joined with the
-// context's cause when the context ended the waiting. stop, which may be nil, ends that too.
+// Read calls f, which changes nothing upstream, until it succeeds, fails with a fate other than busy or unknown, or runs out
+// of tries. The error is f's last one, joined with the context's cause if that ended a wait. stop, which may be nil, ends it too.
 func Read[T any](ctx context.Context, stop <-chan struct{}, p Policy, f func(context.Context) (T, error)) (T, error) {
 	for waits := p.Waits(); ; {
 		value, err := f(ctx)
@@ -73,13 +70,10 @@ func Read[T any](ctx context.Context, stop <-chan struct{}, p Policy, f func(con
 			return value, err
 		}
 		wait, again := waits.Next(err)
-		if !again {
-			return value, err
-		}
-		if !PauseUntil(ctx, stop, wait) {
+		if again && !PauseUntil(ctx, stop, wait) {
 			return value, errors.Join(err, context.Cause(ctx))
 		}
-		if Stopped(stop) {
+		if !again || Stopped(stop) {
 			return value, err
 		}
 	}
@@ -88,8 +82,7 @@ func Read[T any](ctx context.Context, stop <-chan struct{}, p Policy, f func(con
 // Pause waits for d and reports whether it passed before ctx ended.
 func Pause(ctx context.Context, d time.Duration) bool { return PauseUntil(ctx, nil, d) }
 
-// PauseUntil waits for d, or until stop is closed, which may be nil. It reports whether
-// that was before ctx ended.
+// PauseUntil waits for d, or until stop is closed, which may be nil. It reports whether that was before ctx ended.
 func PauseUntil(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

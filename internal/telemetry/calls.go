@@ -13,9 +13,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// RoundTrip makes a call by next, in a span that ends when its answer is read. The request goes
-// out as it is: the upstream is a stranger, who gets no trace context. The query stays out of
-// the span, since it may name a payer.
+// RoundTrip makes a call by next, in a span that ends when its answer is read. The upstream is a stranger and gets no trace
+// context. The span has no query, which may name a payer.
 func (t *Tracer) RoundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	if t == nil {
 		return next.RoundTrip(r)
@@ -42,7 +41,7 @@ func (t *Tracer) RoundTrip(next http.RoundTripper, r *http.Request) (*http.Respo
 	return response, nil
 }
 
-// kindOf names an error of a call, by its kind: its words are those of somebody else.
+// kindOf names the kind of a call's error, whose text is not ours.
 func kindOf(err error) string {
 	timeout, ok := errors.AsType[interface {
 		error

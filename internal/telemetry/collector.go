@@ -24,19 +24,18 @@ import (
 	"errand/pkg/clients"
 )
 
-// collector takes spans by OTLP over HTTP. The library's own exporter would do the same, and
-// link gRPC for it: half a program more.
+// collector sends spans by OTLP over HTTP. The library's exporter would do the same, but links gRPC: half a program more.
 type collector struct {
 	url       string
 	header    http.Header
 	timeout   time.Duration // of a batch, with its retries
 	transport http.RoundTripper
 	log       zerolog.Logger
-	ending    chan struct{} // closed when the program ends: nothing is tried again then
+	ending    chan struct{} // closed when the program ends: no more retries
 
 	mu   sync.Mutex
-	lost int       // spans, since it was said last
-	said time.Time // zero: never
+	lost int       // spans, since it was logged last
+	said time.Time // zero for never
 }
 
 func (c Config) collector(log zerolog.Logger) (*collector, error) {
@@ -84,11 +83,10 @@ func (c Config) transport() (http.RoundTripper, error) {
 // Start does nothing: there is no connection until there are spans.
 func (*collector) Start(context.Context) error { return nil }
 
-// Stop does nothing either.
+// Stop does nothing.
 func (*collector) Stop(context.Context) error { return nil }
 
-// UploadTraces sends spans, or gives them up: a collector that is gone is told in the log once
-// an hour at most, and never to whoever makes spans.
+// UploadTraces sends spans, or drops them: that is logged once an hour at most, and never an error.
 func (c *collector) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -104,10 +102,10 @@ func (c *collector) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpan
 	return nil
 }
 
-// busy are the statuses after which a batch may be sent again.
+// busy are the statuses after which a batch is sent again.
 var busy = []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 
-// post sends a batch once, and reports whether it is worth while to send it again.
+// post sends a batch once, and reports whether to send it again.
 func (c *collector) post(ctx context.Context, body []byte) (again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
@@ -126,7 +124,7 @@ func (c *collector) post(ctx context.Context, body []byte) (again bool, err erro
 	return slices.Contains(busy, response.StatusCode), fmt.Errorf("the collector answers %d", response.StatusCode)
 }
 
-// loses counts spans that were not sent, and says so if it did not do so lately.
+// loses counts spans that were not sent, and logs them, once an hour.
 func (c *collector) loses(n int, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,16 +1,15 @@
-// Package telemetry makes the traces of a program, by OpenTelemetry and its conventions for
-// messaging and HTTP. Without a collector to send them to there are none, and they cost nothing.
+// Package telemetry makes the traces of a program, by OpenTelemetry's conventions for messaging and HTTP. Without a collector
+// there are none, and they cost nothing.
 //
 //	a publisher's span ─► process a delivery ─┬─► publish started
 //	  (traceparent)        child of it, and   ├─► POST to the upstream
 //	                       linked to it       └─► publish the outcome ─► traceparent of the event ─► a subscriber's span
 //
-// No span has the query, header or body of a call, or a word of a request's or answer's: only
-// names, ids of requests, states, reasons and statuses.
+// Spans have only names, ids of requests, states, reasons and statuses: no query, header or body of a call.
 //
-//	config.go    whether, and where to
-//	collector.go sending them there
-//	messages.go  spans of deliveries and of what is published
+//	config.go    the collector's address, a program's tracer
+//	collector.go sending spans
+//	messages.go  spans of deliveries and of published messages
 //	calls.go     spans of upstream calls
 package telemetry
 
@@ -34,9 +33,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// Config has OpenTelemetry's own variables. Those that are about sampling, batches, limits and
-// the resource (OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SPAN_…, OTEL_RESOURCE_ATTRIBUTES,
-// OTEL_SERVICE_NAME) are read by its library. An empty value is as good as none.
+// Config has OpenTelemetry's variables, empty if not set. Its library reads the others, for sampling, batches, limits and the
+// resource (OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SPAN_…, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME).
 type Config struct {
 	Endpoint       string `name:"otel-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Address of a collector of traces, OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is added. Default: no traces."`
 	TracesEndpoint string `name:"otel-traces-endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" placeholder:"URL" help:"The same, as it is."`
@@ -47,7 +45,7 @@ type Config struct {
 	Exporter       string `name:"otel-traces-exporter" env:"OTEL_TRACES_EXPORTER" help:"otlp, or none for no traces whatever the address."`
 	Disabled       string `name:"otel-disabled" env:"OTEL_SDK_DISABLED" help:"true for no traces."`
 
-	// Spans gets them in place of a collector, in tests.
+	// Spans receives them instead of a collector, in tests.
 	Spans sdk.SpanExporter `kong:"-"`
 }
 
@@ -57,7 +55,7 @@ func (c Config) On() bool {
 	return wanted && c.Exporter != "none" && !strings.EqualFold(c.Disabled, "true")
 }
 
-// Fault names the variable that is wrong, and what is; "" if nothing is.
+// Fault names the wrong variable and its problem; "" if there is none.
 func (c Config) Fault() (variable, problem string) {
 	if !c.On() || c.Spans != nil {
 		return "", ""
@@ -68,12 +66,12 @@ func (c Config) Fault() (variable, problem string) {
 	if c.Protocol != "" && c.Protocol != "http/protobuf" {
 		return "OTEL_EXPORTER_OTLP_PROTOCOL", "must be http/protobuf (a collector listens for it on port 4318)"
 	}
-	variable = "OTEL_EXPORTER_OTLP_ENDPOINT"
-	if c.TracesEndpoint != "" {
-		variable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-	}
 	// An address may hold a password, and is not quoted.
 	if u, err := url.Parse(c.url()); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		variable = "OTEL_EXPORTER_OTLP_ENDPOINT"
+		if c.TracesEndpoint != "" {
+			variable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+		}
 		return variable, "must be an address such as http://127.0.0.1:4318, without a user"
 	}
 	if _, err := c.timeout(); err != nil {
@@ -106,20 +104,20 @@ func (c Config) timeout() (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, err
 }
 
-// Tracer makes the spans of a program. A nil one makes none.
+// Tracer makes the spans of a program; nil makes none.
 type Tracer struct {
 	tracer   trace.Tracer
 	provider *sdk.TracerProvider
-	ends     func() // what sends them learns that the program ends
+	ends     func() // ends the collector's retries
 }
 
-// Open makes a program's tracer; nil, without an error, where there are to be no traces. The
-// error is that of a configuration with a Fault.
+// Open returns a program's tracer, nil without an error if traces are off. The error is about a configuration with a Fault.
 func (c Config) Open(program, version string, log zerolog.Logger) (*Tracer, error) {
 	if !c.On() {
 		return nil, nil
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn().Err(err).Msg("traces") })) // of its variables; what is sent has its own
+	// Errors of its variables; the collector logs its own.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn().Err(err).Msg("traces") }))
 	spans, ends := c.Spans, func() {}
 	if spans == nil {
 		to, err := c.collector(log)
@@ -130,16 +128,18 @@ func (c Config) Open(program, version string, log zerolog.Logger) (*Tracer, erro
 	}
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	about, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
-		resource.WithAttributes(semconv.ServiceNamespace("errand"), semconv.ServiceName(program), semconv.ServiceVersion(version), semconv.ServiceInstanceID(host)),
+		resource.WithAttributes(semconv.ServiceNamespace("errand"), semconv.ServiceName(program), semconv.ServiceVersion(version),
+			semconv.ServiceInstanceID(host)),
 		resource.WithFromEnv()) // last: it may say otherwise
 	if err != nil {
 		log.Warn().Err(err).Msg("traces")
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(spans), sdk.WithResource(about))
-	return &Tracer{tracer: provider.Tracer("errand", trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL)), provider: provider, ends: ends}, nil
+	tracer := provider.Tracer("errand", trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL))
+	return &Tracer{tracer: tracer, provider: provider, ends: ends}, nil
 }
 
-// Close sends what spans there are, for as long as ctx allows; the others are lost.
+// Close sends the last spans, for as long as ctx allows.
 func (t *Tracer) Close(ctx context.Context) {
 	if t != nil {
 		t.ends()

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -15,7 +16,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Attributes of ours.
+// Errand's attributes.
 const (
 	stateKey    = attribute.Key("errand.state") // of the event, or deferred
 	reasonKey   = attribute.Key("errand.reason")
@@ -23,7 +24,7 @@ const (
 	deliveryKey = attribute.Key("errand.delivery")
 	repeatedKey = attribute.Key("errand.repeated")
 	probeKey    = attribute.Key("errand.probe")  // it was the probe of a hold
-	fencedKey   = attribute.Key("errand.fenced") // another one was stored before, this one was not
+	fencedKey   = attribute.Key("errand.fenced") // another event was stored first, this one was not
 )
 
 // Delivery is one delivery of a request.
@@ -32,22 +33,22 @@ type Delivery struct {
 	Consumer string
 	Number   uint64
 	Probe    bool
-	Trace    history.Trace // of whoever published it
+	Trace    history.Trace // the publisher's
 }
 
-// Span is that of one delivery; the zero one records nothing.
+// Span is the span of one delivery; the zero value records nothing.
 type Span struct{ span trace.Span }
 
-// Process begins the span of a delivery, a child of the publisher's and linked to it, each
-// time that the request is delivered. The context that it gives is that of all that is done
-// for it.
+// Process begins the span of a delivery, a child of the publisher's and linked to it. Use the returned context for all that is
+// done for the delivery.
 func (t *Tracer) Process(ctx context.Context, d Delivery) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(semconv.MessagingSystemKey.String("nats"),
-		semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess, semconv.MessagingDestinationName(d.Subject),
-		semconv.MessagingConsumerGroupName(d.Consumer), deliveryKey.Int64(int64(d.Number)), probeKey.Bool(d.Probe))}
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess,
+		semconv.MessagingDestinationName(d.Subject), semconv.MessagingConsumerGroupName(d.Consumer),
+		deliveryKey.Int64(int64(d.Number)), probeKey.Bool(d.Probe))}
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": d.Trace.Parent, "tracestate": d.Trace.State})
 	if of := trace.SpanContextFromContext(ctx); of.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: of}))
@@ -59,9 +60,9 @@ func (t *Tracer) Process(ctx context.Context, d Delivery) (context.Context, Span
 // Ending is how a delivery ended.
 type Ending struct {
 	Request  string
-	State    messages.State // deferred where there is no outcome yet
+	State    messages.State // deferred if there is no outcome yet
 	Reason   messages.Reason
-	Failed   bool // it did not end as it was to
+	Failed   bool
 	Repeated bool
 	Attempt  int
 }
@@ -71,7 +72,8 @@ func (s Span) End(e Ending) {
 	if s.span == nil {
 		return
 	}
-	s.span.SetAttributes(semconv.MessagingMessageConversationID(e.Request), stateKey.String(string(e.State)), repeatedKey.Bool(e.Repeated), attemptKey.Int(e.Attempt))
+	s.span.SetAttributes(semconv.MessagingMessageConversationID(e.Request), stateKey.String(string(e.State)),
+		repeatedKey.Bool(e.Repeated), attemptKey.Int(e.Attempt))
 	if e.Reason != "" {
 		s.span.SetAttributes(reasonKey.String(string(e.Reason)))
 	}
@@ -81,23 +83,22 @@ func (s Span) End(e Ending) {
 	s.span.End()
 }
 
-// fail marks a span as that of an error of a kind; "" for any.
+// fail marks a span as an error of a kind; "" for any.
 func fail(span trace.Span, kind string) {
-	if kind == "" {
-		kind = semconv.ErrorTypeOther.Value.AsString()
-	}
+	kind = cmp.Or(kind, semconv.ErrorTypeOther.Value.AsString())
 	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 	span.SetStatus(codes.Error, kind)
 }
 
-// Publish runs publish in the span of a message that is published for a delivery; template is
-// its subject without what is this message's alone. The error is that of publish.
+// Publish runs publish in the span of a message that is published for a delivery, and returns its error; template is the
+// subject with {request_id} for the id.
 func (t *Tracer) Publish(ctx context.Context, subject, template string, publish func(context.Context) error) error {
 	if t == nil {
 		return publish(ctx)
 	}
-	ctx, span := t.tracer.Start(ctx, "publish "+template, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(semconv.MessagingSystemKey.String("nats"),
-		semconv.MessagingOperationName("publish"), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(subject), semconv.MessagingDestinationTemplate(template)))
+	ctx, span := t.tracer.Start(ctx, "publish "+template, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("publish"), semconv.MessagingOperationTypeSend,
+		semconv.MessagingDestinationName(subject), semconv.MessagingDestinationTemplate(template)))
 	defer span.End()
 	err := publish(ctx)
 	switch {
@@ -111,8 +112,7 @@ func (t *Tracer) Publish(ctx context.Context, subject, template string, publish 
 	return err
 }
 
-// Log gives each event that is stored for a delivery the trace context of its own span, so
-// that a subscriber goes on from there.
+// Log wraps a log: each event that is stored for a delivery carries the trace context of its span to subscribers.
 func (t *Tracer) Log(log history.Log) history.Log {
 	if t == nil {
 		return log
@@ -125,12 +125,13 @@ type tracedLog struct {
 	tracer *Tracer
 }
 
-// Append stores an event. Errors are those of the log.
+// Append stores an event, with the log's errors.
 func (l tracedLog) Append(ctx context.Context, r history.Record) (sequence uint64, err error) {
-	if !trace.SpanContextFromContext(ctx).IsValid() { // what is for no delivery keeps the trace that it has
+	if !trace.SpanContextFromContext(ctx).IsValid() { // outside of a delivery it keeps its trace
 		return l.Log.Append(ctx, r)
 	}
-	err = l.tracer.Publish(ctx, r.Event.Subject(), r.Event.Operation.Subject(r.Event.State, "{request_id}"), func(ctx context.Context) (err error) {
+	template := r.Event.Operation.Subject(r.Event.State, "{request_id}")
+	err = l.tracer.Publish(ctx, r.Event.Subject(), template, func(ctx context.Context) (err error) {
 		header := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(ctx, header)
 		r.Trace = history.Trace{Parent: header["traceparent"], State: header["tracestate"]}

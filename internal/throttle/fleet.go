@@ -19,8 +19,8 @@ type Fleet struct {
 	Leases    Leases
 	Log       zerolog.Logger
 
-	calls  chan time.Time // lets one caller go, who must do so before this time
-	wanted chan struct{}  // somebody waits
+	calls  chan time.Time // releases one caller, until this time
+	wanted chan struct{}  // a caller waits
 	short  atomic.Int64   // callers that wait, less the calls that are leased and were not made
 	used   atomic.Int64   // calls of the last lease that were made
 	took   time.Duration  // to get the last lease; of the goroutine that leases
@@ -37,7 +37,7 @@ type share struct {
 	last   float64   // the share until then, 0 to 1
 }
 
-// NewFleet makes a limit that lets nobody go until it runs.
+// NewFleet returns a limit that releases no caller until it runs.
 func NewFleet(perSecond float64, leases Leases, log zerolog.Logger) *Fleet {
 	return &Fleet{PerSecond: perSecond, Leases: leases, Log: log, calls: make(chan time.Time), wanted: make(chan struct{}, 1)}
 }
@@ -68,12 +68,11 @@ func (f *Fleet) need(callers int64) {
 	}
 	select {
 	case f.wanted <- struct{}{}:
-	default: // that somebody waits is known
+	default: // it is known that callers wait
 	}
 }
 
-// Run leases calls as long as somebody waits, and lets the callers go, until ctx ends. One
-// lease is worked off while the next is waited for.
+// Run leases calls while callers wait, and releases them, until ctx ends. One lease is used while the next is acquired.
 func (f *Fleet) Run(ctx context.Context) {
 	leases := make(chan lease)
 	var pacer sync.WaitGroup
@@ -91,14 +90,14 @@ func (f *Fleet) Run(ctx context.Context) {
 	pacer.Wait()
 }
 
-// lease leases whenever callers wait for whom there is no call. At first it leases none: a
-// replica that may not should say so before there is work.
+// lease leases calls whenever callers wait without one. It begins with a lease of none: a replica that lacks the permission
+// should say so before there is work.
 func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
-	var began time.Time // when the lease that is not there yet was wanted
+	var began time.Time // when the next lease was wanted
 	for failed, allowed := 0, false; ctx.Err() == nil; {
 		calls := f.next()
 		if calls == 0 && allowed {
-			f.fault.Store(nil) // whatever it was, nobody waits
+			f.fault.Store(nil) // whatever it was, no caller waits
 			select {
 			case <-f.wanted:
 			case <-ctx.Done():
@@ -135,8 +134,8 @@ func (f *Fleet) lease(ctx context.Context, out chan<- lease) {
 	}
 }
 
-// next is how many calls to lease: for all who wait; where fewer wait at a time, twice as
-// many as were made of the last lease, so that not each call has its own. 0: nobody waits.
+// next is how many calls to lease: for all that wait, or twice as many as were made of the last lease, so that not each call
+// has its lease; 0 if no caller waits.
 func (f *Fleet) next() int {
 	short := f.short.Load()
 	if short <= 0 {
@@ -145,8 +144,7 @@ func (f *Fleet) next() int {
 	return int(min(max(short, 2*f.used.Load()), int64(f.slice())))
 }
 
-// slice is how many calls a lease may have, one at least: where it takes long to get one, it
-// lasts longer.
+// slice is how many calls a lease may have, at least one: leases that take long to acquire last longer.
 func (f *Fleet) slice() int {
 	length := min(max(retry.RateSlice, 2*f.took), retry.RateSliceMax)
 	return max(1, int(f.PerSecond*length.Seconds()))
@@ -182,12 +180,12 @@ func (f *Fleet) Share() float64 {
 	return s.last
 }
 
-// pace lets callers go, one at each of a lease's times.
+// pace releases callers, one at each of a lease's times.
 func (f *Fleet) pace(ctx context.Context, l lease) {
 	used := int64(0)
 	for i := range l.calls {
 		later := time.Duration(i) * l.step
-		if f.letGo(ctx, l.first.Add(later), l.until.Add(later)) {
+		if f.release(ctx, l.first.Add(later), l.until.Add(later)) {
 			used++
 		} else {
 			f.need(1)
@@ -196,8 +194,8 @@ func (f *Fleet) pace(ctx context.Context, l lease) {
 	f.used.Store(used)
 }
 
-// letGo reports whether somebody went between two times.
-func (f *Fleet) letGo(ctx context.Context, from, until time.Time) bool {
+// release reports whether a caller went between two times.
+func (f *Fleet) release(ctx context.Context, from, until time.Time) bool {
 	if wait := time.Until(from); wait > 0 {
 		retry.Pause(ctx, wait)
 	}
@@ -215,7 +213,7 @@ func (f *Fleet) letGo(ctx context.Context, from, until time.Time) bool {
 	return false
 }
 
-// report notes why nothing can be leased; nil: it can.
+// report notes why nothing can be leased, nil if calls can be leased.
 func (f *Fleet) report(err error) {
 	before := f.Fault()
 	if err == nil {
@@ -231,7 +229,7 @@ func (f *Fleet) report(err error) {
 	}
 }
 
-// Fault says why nothing can be leased although somebody waits; "" when it can.
+// Fault says why nothing can be leased although callers wait; "" if calls can be leased.
 func (f *Fleet) Fault() string {
 	if why := f.fault.Load(); why != nil {
 		return *why

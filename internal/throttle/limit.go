@@ -1,5 +1,4 @@
-// Package throttle keeps the calls to an upstream within a number a second: those of one
-// replica, and those of all replicas of a program together.
+// Package throttle limits the calls a second to an upstream, by one replica and by all replicas of a program together.
 //
 //	Limit.Wait ─► the replica's own rate ─► the fleet's ─► the call may be made, within retry.MayCall
 //
@@ -8,9 +7,8 @@
 //	                                 ▼ │ compare-and-set, and the server's time of it
 //	                               NATS, one list of leases for all replicas
 //
-// What was waited for and not used is lost. So a process that stood still has nothing saved
-// up when it goes on, whoever was killed took at most two leases along, and nobody has to be
-// counted: a replica that has no calls to make leases none.
+// What was waited for and not used is lost: a process that stood still has saved up nothing, one that was killed loses at most
+// two leases, and replicas need not be counted, since one without calls leases none.
 //
 //	limit.go  waiting
 //	fleet.go  leasing, and letting callers go
@@ -29,26 +27,25 @@ import (
 	"errand/internal/retry"
 )
 
-// ErrStopping is why a caller that waits is sent away when the program is to end.
+// ErrStopping ends the wait of a caller when the program ends.
 var ErrStopping = errors.New("throttle: the program ends, and the call was not its turn yet")
 
 // Limit is what calls wait for.
 type Limit struct {
-	Replica *rate.Limiter       // nil: none
-	Fleet   *Fleet              // nil: none
-	Stop    <-chan struct{}     // closed when the program is to end: nobody waits any more
-	Waited  func(time.Duration) // learns of each wait that ended with a call
+	Replica *rate.Limiter       // nil means no limit
+	Fleet   *Fleet              // nil means no limit
+	Stop    <-chan struct{}     // closed when the program ends: all waits end
+	Waited  func(time.Duration) // observes each wait that ended with a call
 
-	owed atomic.Int64 // calls that did not wait, and that nobody has waited for instead
+	owed atomic.Int64 // calls that did not wait, and that no caller has waited for instead
 	once sync.Once
-	both chan struct{} // of whoever waits for both limits
+	both chan struct{} // has an element for each caller that waits for both limits
 }
 
-// NewReplica is the limiter of one replica. It saves no calls up.
+// NewReplica is the limiter of one replica, without bursts.
 func NewReplica(perSecond float64) *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), 1) }
 
-// Wait waits until one more call may be made, which is then to be made within retry.MayCall.
-// Errors: ErrStopping, or the context's cause.
+// Wait waits until a call may be made, within retry.MayCall. The error is ErrStopping or the context's cause.
 func (l *Limit) Wait(ctx context.Context) error {
 	if retry.Stopped(l.Stop) {
 		return ErrStopping
@@ -78,8 +75,8 @@ func (l *Limit) Wait(ctx context.Context) error {
 	}
 }
 
-// few lets so many wait for both limits that those whose turn it was by the replica's, and who
-// wait for the fleet's, are no more than may call at once.
+// few bounds the callers that wait for both limits: the ones that the replica's limit let pass, and that wait for the fleet's,
+// are no more than may call at once.
 func (l *Limit) few(ctx context.Context) error {
 	l.once.Do(func() { l.both = make(chan struct{}, 1+int(float64(l.Replica.Limit())*retry.RateSpare.Seconds())) })
 	select {
@@ -91,8 +88,7 @@ func (l *Limit) few(ctx context.Context) error {
 	return whyEnded(ctx)
 }
 
-// Owe counts a call that is made right after another one and does not wait: whoever waits
-// next waits twice.
+// Owe counts a call that is made right after another one and does not wait: the next caller waits twice.
 func (l *Limit) Owe() { l.owed.Add(1) }
 
 // pay reports whether what was waited for is used up by a call that did not wait.
@@ -105,15 +101,13 @@ func (l *Limit) pay() bool {
 	}
 }
 
-// replica waits for the replica's own rate. Of a process that stood still all reservations
-// are due at once when it goes on: those are not used.
+// replica waits for the replica's rate. After a process stood still all reservations are due at once: they are not used.
 func (l *Limit) replica(ctx context.Context) error {
 	for {
 		own := l.Replica.Reserve()
 		due := time.Now().Add(own.Delay())
 		if own.Delay() > 0 {
-			passed := retry.PauseUntil(ctx, l.Stop, own.Delay())
-			if !passed || retry.Stopped(l.Stop) {
+			if !retry.PauseUntil(ctx, l.Stop, own.Delay()) || retry.Stopped(l.Stop) {
 				own.Cancel()
 				return whyEnded(ctx)
 			}
@@ -131,8 +125,8 @@ func whyEnded(ctx context.Context) error {
 	return ErrStopping
 }
 
-// fresh reports whether a time has not passed by either clock: the monotonic one stands
-// still while the machine is suspended, and the wall clock may be set.
+// fresh reports whether a time has not passed by either clock: the monotonic one stops while the machine is suspended, and the
+// wall clock may be set.
 func fresh(until time.Time) bool {
 	now := time.Now()
 	return now.Before(until) && now.Round(0).Before(until.Round(0))

@@ -3,7 +3,7 @@ package typo
 
 import "strings"
 
-// DidYouMean is a question for the names that are near to a mistyped one, "" if none is.
+// DidYouMean asks for the names that are near to a mistyped one; "" if there is none.
 func DidYouMean(name string, names []string) string {
 	if list := Near(name, names); len(list) > 0 {
 		return ": did you mean " + strings.Join(list, " or ") + "?"
@@ -25,8 +25,7 @@ func Near(name string, names []string) (list []string) {
 	return list
 }
 
-// Distance is how many letters must be changed, added, removed or swapped with their
-// neighbour to make b of a.
+// Distance is how many letters must be changed, added, removed or swapped with their neighbour to make b of a.
 func Distance(a, b string) int {
 	var before []int
 	last := make([]int, len(b)+1)
