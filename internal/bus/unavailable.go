@@ -43,7 +43,7 @@ func persist(ctx context.Context, nc *nats.Conn, patience time.Duration, ask fun
 	err := ask(ctx)
 	for IsUnavailable(err) && !errors.Is(nc.LastError(), nats.ErrPermissionViolation) && time.Now().Before(end) {
 		if !retry.Pause(ctx, retry.Reconnect) {
-			break
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 		err = ask(ctx)
 	}

@@ -25,6 +25,9 @@ func (r *runtime) check(ctx context.Context, queues []bus.Queue, streams ...stri
 		r.log.Warn().Err(bus.Explain(r.nc, err)).Msg("starting: JetStream does not answer")
 		found, err = bus.Check(ctx, r.js, queues, streams...)
 	}
+	if err != nil && ctx.Err() != nil { // stopped before there was work, which is not a failure
+		return found, fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
 	if missing := r.rights.fault(); err != nil && missing != "" {
 		err = fmt.Errorf("%w: %s", err, missing)
 	}
