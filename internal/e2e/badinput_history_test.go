@@ -80,12 +80,10 @@ func TestForgedDetailsAreReportedAndBlockNobody(t *testing.T) {
 			logged := b.keepLogs()
 			b.run(b.program(sendOp, 2), time.Hour, nil)
 			b.wantOne(sendOp.Subject(sendOp.succeeded, "good"))
-			if n := b.count(sendOp.Subject("*", "forged")); n != 1 || b.oracle().Calls[sendOp.call] != 1 {
-				t.Errorf("%d events of the forged request, want the forged one alone, and no call", n)
-			}
-			if n := logged.count("nak with delay", `"forged"`); n < 30 || n > 90 || logged.count(payerMarker) != 0 {
-				t.Errorf("reported %d times in an hour\n%s", n, b.logs)
-			}
+			n := b.count(sendOp.Subject("*", "forged"))
+			errorIf(t, n != 1 || b.oracle().Calls[sendOp.call] != 1, "%d events of the forged request, want the forged one alone, and no call", n)
+			n = logged.count("nak with delay", `"forged"`)
+			errorIf(t, n < 30 || n > 90 || logged.count(payerMarker) != 0, "reported %d times in an hour\n%s", n, b.logs)
 		})
 	}
 }

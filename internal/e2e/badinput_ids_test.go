@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -29,8 +28,7 @@ func TestIDsOfOurOwnAreNotTaken(t *testing.T) {
 			for _, id := range ids {
 				body := q.request("")
 				body["request_id"] = id
-				data, err := json.Marshal(body)
-				must(t, err)
+				data := encode(t, body)
 				kinds = append(kinds, poison{body: string(data), field: "request_id"})
 			}
 			wantRejected(t, q, 8, kinds)
@@ -60,11 +58,9 @@ func TestAMessageIDOfOurOwnIsNotTakenForTheRequests(t *testing.T) {
 		for i, id := range ids {
 			body := enrollment(fmt.Sprint("x", i))
 			delete(body, "request_id")
-			data, err := json.Marshal(body)
-			must(t, err)
+			data := encode(t, body)
 			m := &nats.Msg{Subject: "mandate.enroll.requested", Data: data, Header: nats.Header{nats.MsgIdHdr: {id}}}
-			_, err = b.js.PublishMsg(t.Context(), m)
-			must(t, err)
+			b.publishMsg(m)
 		}
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.*", len(ids)))
 		for i := range ids {

@@ -262,13 +262,11 @@ func TestEmptyMessagesThatLookLikeTheServersOwnBlockNobody(t *testing.T) {
 				began := time.Now()
 				logged := b.keepLogs()
 				b.run(b.program(q, concurrency), time.Hour, b.published(q.Subject(q.succeeded, "*"), goods))
-				if took, n := time.Since(began), b.count(q.Subject(q.succeeded, "*")); n != goods || took > 5*time.Minute {
-					t.Errorf("%d of %d good ones answered, after %v", n, goods, took)
-				}
+				took, n := time.Since(began), b.count(q.Subject(q.succeeded, "*"))
+				errorIf(t, n != goods || took > 5*time.Minute, "%d of %d good ones answered, after %v", n, goods, took)
 				equal(t, "bad requests reported", b.count(q.Subject("failed", "*")), bad)
-				if n := logged.count(payerMarker); n != 0 {
-					t.Errorf("%d lines of the log hold data of a request", n)
-				}
+				n = logged.count(payerMarker)
+				errorIf(t, n != 0, "%d lines of the log hold data of a request", n)
 			})
 		}
 	}

@@ -216,8 +216,7 @@ func (c *islands) cutOff(server int) (heal func()) {
 // leads makes a server the leader of everything.
 func (c *islands) leads(in *installation, server int) {
 	name := fmt.Sprint("n", server)
-	body, err := json.Marshal(map[string]any{"placement": map[string]any{"preferred": name}})
-	must(in.t, err)
+	body := encode(in.t, map[string]any{"placement": map[string]any{"preferred": name}})
 	in.until(name+" to lead all", time.Minute, func() bool {
 		all := true
 		for _, s := range bus.Streams(bus.Limits{}) {

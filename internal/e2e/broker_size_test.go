@@ -23,8 +23,7 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 	in := installAt(t, dir, b.url, 1, "MAIL_BATCH_SIZE=1", "MAIL_BATCH_PARALLEL=16")
 	long := strings.Repeat("é", 100<<10)
 	said := func(v any) json.RawMessage {
-		body, err := json.Marshal(v)
-		must(t, err)
+		body := encode(t, v)
 		return body
 	}
 	var records []map[string]any
@@ -63,9 +62,8 @@ func TestOutcomesLargerThanAMessageArePublishedAbridged(t *testing.T) {
 		t.Errorf("%s with %d records, abridged %v", lost.Reason, n, lost.Abridged)
 	}
 	page := decode[messages.TransactionsPage](t, in.wantOne("mandate.transactions.page.list"))
-	if n := len(page.Records); n == 0 || n == 100 || !page.Abridged {
-		t.Errorf("page of %d records, abridged %v", n, page.Abridged)
-	}
+	n := len(page.Records)
+	errorIf(t, n == 0 || n == 100 || !page.Abridged, "page of %d records, abridged %v", n, page.Abridged)
 	listed := decode[messages.TransactionsListed](t, in.wantOne("mandate.transactions.listed.list"))
 	errorIf(t, listed.Total != 100 || listed.Abridged, "listed: %+v", listed)
 	mail := decode[messages.SendOutcome](t, in.wantOne("mail.send.failed.mail"))

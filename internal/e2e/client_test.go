@@ -22,11 +22,7 @@ import (
 // typed is a body of message or enrollment as a request of pkg/messages.
 func typed[R messages.Request](t *testing.T, body map[string]any) (r R) {
 	t.Helper()
-	data, err := json.Marshal(body)
-	if err == nil {
-		err = json.Unmarshal(data, &r)
-	}
-	must(t, err)
+	must(t, json.Unmarshal(encode(t, body), &r))
 	return r
 }
 

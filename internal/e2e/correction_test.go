@@ -97,9 +97,8 @@ func TestACorrectedRequestRunsUnderItsID(t *testing.T) {
 					b.publish(op.operation+".requested", right)
 					b.run(b.consumer(op.operation), time.Minute, nil)
 				}
-				if got := b.states(op.operation, op.id); !slices.Equal(got, c.states) {
-					t.Fatalf("the history is %v, want %v\n%s", got, c.states, b.logs)
-				}
+				got := b.states(op.operation, op.id)
+				fatalIf(t, !slices.Equal(got, c.states), "the history is %v, want %v\n%s", got, c.states, b.logs)
 				b.wantReopened(op.operation, op.id, c.reason)
 				equal(t, "times carried out", op.served(b.oracle()), 1)
 				b.publish(op.operation+".requested", wrong) // other contents, over what is done now

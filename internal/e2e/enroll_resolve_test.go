@@ -71,8 +71,7 @@ func TestAResolvedEnrollmentKeepsItsTrace(t *testing.T) {
 		data := []byte(`{"request_id":"r1","order_number":"o1","amount":100,"payer_id_type":1,"payer_id":"900101011234","payer_name":"Test Payer",
 			"payer_email":"payer@example.test","payer_telephone_number":"0123456789","frequency_mode":"MT","application_reason":"story"}`)
 		m := &nats.Msg{Subject: "mandate.enroll.requested", Data: data, Header: nats.Header{"traceparent": {parent}}}
-		_, err := b.js.PublishMsg(t.Context(), m)
-		must(t, err)
+		b.publishMsg(m)
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.uncertain.r1", 1))
 		b.runAt(time.Now().Add(25*time.Hour), time.Minute)
 		equal(t, "traceparent", b.wantOne("mandate.enroll.resolved.r1").Header.Get("traceparent"), parent)
@@ -206,16 +205,14 @@ func TestAListThatProvesNothingResolvesNothing(t *testing.T) {
 			b.publish("mandate.enroll.requested", enrollment("r2"))
 			b.run(b.mandates(), 10*time.Minute, nil)
 			b.wantNone("mandate.enroll.resolved.*")
-			if e := b.wantOne("mandate.enroll.succeeded.r2"); e.at(t).Sub(began) > 24*time.Hour {
-				t.Errorf("the other one waited until %s", e.Body["at"])
-			}
+			e := b.wantOne("mandate.enroll.succeeded.r2")
+			errorIf(t, e.at(t).Sub(began) > 24*time.Hour, "the other one waited until %s", e.Body["at"])
 			errorIf(t, strings.Contains(b.logs.String(), "no more requests are taken"), "the list held the program:\n%s", b.logs)
 			b.next = b.box
 			b.box.ClearFaults()
 			b.runAt(began.Add(48*time.Hour), 3*time.Minute)
-			if e := b.wantOne("mandate.enroll.resolved.r1"); e.Body["outcome"] != "failed" {
-				t.Errorf("body: %s", e.Raw)
-			}
+			e = b.wantOne("mandate.enroll.resolved.r1")
+			errorIf(t, e.Body["outcome"] != "failed", "body: %s", e.Raw)
 		})
 	}
 }

@@ -48,7 +48,7 @@ func wantRejected(t *testing.T, q *operation, concurrency int, kinds []poison) {
 
 		events, dead := map[string]event{}, map[string]event{}
 		for _, e := range b.events(q.Subject("*", "*")) {
-			if _, id, _ := cutLast(e.Subject); !strings.HasPrefix(id, "good-") {
+			if id := e.id(); !strings.HasPrefix(id, "good-") {
 				errorIf(t, events[id].Subject != "", "%s has two events, %s and %s", id, events[id].Subject, e.Subject)
 				events[id] = e
 			}
@@ -65,21 +65,13 @@ func wantRejected(t *testing.T, q *operation, concurrency int, kinds []poison) {
 			}
 			k.check(t, id, events[id], dead[fmt.Sprint(sequences[i])])
 		}
-		if n := b.oracle().Calls[q.call]; n != goods {
-			t.Errorf("%d calls of %s, want %d, for the good ones", n, q.call, goods)
-		}
-		if n := logged.count(payerMarker); n != 0 {
-			t.Errorf("%d lines of the log hold data of a request", n)
-		}
-		if n := logged.count("nak with delay"); n != 0 {
-			t.Errorf("%d requests were delivered again\n%s", n, b.logs)
-		}
+		calls := b.oracle().Calls[q.call]
+		errorIf(t, calls != goods, "%d calls of %s, want %d, for the good ones", calls, q.call, goods)
+		n := logged.count(payerMarker)
+		errorIf(t, n != 0, "%d lines of the log hold data of a request", n)
+		n = logged.count("nak with delay")
+		errorIf(t, n != 0, "%d requests were delivered again\n%s", n, b.logs)
 	})
-}
-
-func cutLast(subject string) (before, after string, found bool) {
-	i := strings.LastIndexByte(subject, '.')
-	return subject[:max(i, 0)], subject[i+1:], i >= 0
 }
 
 func (p poison) check(t *testing.T, id string, e, dead event) {

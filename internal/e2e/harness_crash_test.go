@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -124,15 +123,7 @@ func (c *cell) begin(t *testing.T, dir string) {
 }
 
 // bytes is the request as it is published.
-func (c *cell) bytes() []byte {
-	c.t.Helper()
-	if raw, ok := c.body.([]byte); ok {
-		return raw
-	}
-	data, err := json.Marshal(c.body)
-	must(c.t, err)
-	return data
-}
+func (c *cell) bytes() []byte { return encode(c.t, c.body) }
 
 // work starts the worker of the n-th crash; after all crashes one that goes on.
 func (c *cell) work(n int) {
@@ -199,12 +190,7 @@ func (c *cell) die(n int) {
 // wantKilled waits for the process to die at its failpoint.
 func (p *process) wantKilled() {
 	p.t.Helper()
-	p.expectEnd()
-	select {
-	case <-p.ended:
-	case <-time.After(time.Minute):
-		p.t.Fatalf("%s did not die at %v\n%s", p.name, p.cmd.Env[len(p.cmd.Env)-1], p.lastOutput())
-	}
+	p.await(time.Minute)
 	if s, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
 		p.t.Fatalf("%s ended with %v, want %v\n%s", p.name, p.cmd.ProcessState, p.cmd.Env[len(p.cmd.Env)-1], p.lastOutput())
 	}

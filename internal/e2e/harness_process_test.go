@@ -139,8 +139,8 @@ func (p *process) stop(within time.Duration) {
 	p.wantStatus(0, within)
 }
 
-// wantStatus waits for the process to end with a status.
-func (p *process) wantStatus(status int, within time.Duration) {
+// await waits for the process to end.
+func (p *process) await(within time.Duration) {
 	p.t.Helper()
 	p.expectEnd()
 	select {
@@ -148,6 +148,12 @@ func (p *process) wantStatus(status int, within time.Duration) {
 	case <-time.After(within):
 		p.t.Fatalf("%s still runs after %v\n%s", p.name, within, p.lastOutput())
 	}
+}
+
+// wantStatus waits for the process to end with a status.
+func (p *process) wantStatus(status int, within time.Duration) {
+	p.t.Helper()
+	p.await(within)
 	if p.status != status {
 		p.t.Fatalf("%s: exit status %d, want %d\n%s", p.name, p.status, status, p.lastOutput())
 	}

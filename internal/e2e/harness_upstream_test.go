@@ -247,14 +247,11 @@ func (m *meter) most(window time.Duration) (most int) {
 	return most
 }
 
-// burst is what the documents say may come on top of a rate: a second's calls and one.
-func burst(perSecond float64) int { return 1 + int(perSecond) }
-
-// wantWithin fails the test when a window has more calls than the rate and its burst.
+// wantWithin fails the test when a window has more calls than the rate and its burst, a second's calls and one.
 func (m *meter) wantWithin(t *testing.T, perSecond float64, windows ...time.Duration) {
 	t.Helper()
 	for _, window := range windows {
-		got, want := m.most(window), int(perSecond*window.Seconds())+burst(perSecond)
+		got, want := m.most(window), int(perSecond*window.Seconds())+1+int(perSecond)
 		errorIf(t, got > want, "%d calls in %v, want at most %d", got, window, want)
 	}
 }

@@ -66,19 +66,14 @@ func newWire(t *testing.T, box *sandbox.Sandbox, l net.Listener) *wire {
 	})
 	t.Cleanup(func() {
 		l.Close()
-		w.hangUp()
+		w.mu.Lock()
+		for conn := range w.open {
+			conn.Close()
+		}
+		w.mu.Unlock()
 		w.talking.Wait()
 	})
 	return w
-}
-
-// hangUp ends every connection there is.
-func (w *wire) hangUp() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for conn := range w.open {
-		conn.Close()
-	}
 }
 
 func (w *wire) talk(conn net.Conn) {

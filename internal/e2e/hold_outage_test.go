@@ -61,12 +61,10 @@ func TestOutageHoldsTheProgramUntilItIsOver(t *testing.T) {
 			b.run(p, c.lasts+time.Hour, b.published(good+"*", wait+late))
 
 			c.outage.wantOneHold(b, c.says, 10*time.Second)
-			if n, most := int(b.queue(queueOf(requested)).Delivered.Consumer), wait+late+4*len(c.outage.calls(b))+2*c.workers; n > most {
-				t.Errorf("%d deliveries, want at most %d: one each, and a probe and those that it passes over", n, most)
-			}
-			if n := b.count(good + "*"); n != wait+late {
-				t.Fatalf("%d ended well, want %d\n%s", n, wait+late, b.logs)
-			}
+			n, most := int(b.queue(queueOf(requested)).Delivered.Consumer), wait+late+4*len(c.outage.calls(b))+2*c.workers
+			errorIf(t, n > most, "%d deliveries, want at most %d: one each, and a probe and those that it passes over", n, most)
+			n = b.count(good + "*")
+			fatalIf(t, n != wait+late, "%d ended well, want %d\n%s", n, wait+late, b.logs)
 			if o := b.oracle(); o.Enroll.TwiceCount+o.Mail.TwiceCount+b.count("dead.>") > 0 {
 				t.Errorf("%d enrolled and %d served twice, %d dead letters", o.Enroll.TwiceCount, o.Mail.TwiceCount, b.count("dead.>"))
 			}

@@ -55,41 +55,46 @@ func TestPeopleSeeWhatIsHeldAndWhatWaitsForIt(t *testing.T) {
 	errorIf(t, err != nil || len(stories) != 1 || stories[0].State != messages.Succeeded, "the story of r0: %+v, %v", stories, err)
 }
 
-// consoleOf starts a console behind a proxy, which is the test, and returns a function that asks
-// it for a page, or posts a form, as ann@example.com of these groups.
-func (in *installation) consoleOf(groups string, env ...string) func(path string, form url.Values) (status int, body string) {
-	in.t.Helper()
-	p := in.start("console", append([]string{"CONSOLE_ADDR=127.0.0.1:0", "CONSOLE_DIR=" + in.t.TempDir(), "CONSOLE_LOGIN=proxy",
-		"CONSOLE_URL=https://errand.example.com",
-		"CONSOLE_PROXY_PEERS=127.0.0.1", "CONSOLE_READ_GROUPS=support", "CONSOLE_REVEAL_GROUPS=privacy", "CONSOLE_ACT_GROUPS=on-call"},
-		env...)...)
+// consoleOf starts a console behind a proxy, which is the test, that knows of one request, which failed. It returns a function
+// that asks it for a page, or posts a form, as ann@example.com, who may do everything.
+func consoleOf(t *testing.T, env ...string) (ask func(path string, form url.Values) (status int, body string)) {
+	t.Helper()
+	in := install(t)
+	in.start("mandate-consumer")
+	in.publish("mandate.enroll.requested", enrollment("bad", "amount", "many"))
+	p := in.start("console", append([]string{"CONSOLE_ADDR=127.0.0.1:0", "CONSOLE_DIR=" + t.TempDir(), "CONSOLE_LOGIN=proxy",
+		"CONSOLE_URL=https://errand.example.com", "CONSOLE_PROXY_PEERS=127.0.0.1", "CONSOLE_READ_GROUPS=support",
+		"CONSOLE_REVEAL_GROUPS=privacy", "CONSOLE_ACT_GROUPS=on-call"}, env...)...)
 	in.until("the console to be ready", time.Minute, func() bool { return p.logged("serving pages", "\n") && p.says(http.StatusOK)() })
 	var line struct {
 		Addr string `json:"addr"`
 	}
-	must(in.t, json.Unmarshal([]byte(p.logLine("serving pages")), &line))
-	client := &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request,
-		[]*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
-	return func(path string, form url.Values) (int, string) {
-		in.t.Helper()
+	must(t, json.Unmarshal([]byte(p.logLine("serving pages")), &line))
+	client := &http.Client{Timeout: 10 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ask = func(path string, form url.Values) (int, string) {
+		t.Helper()
 		method := http.MethodGet
 		if form != nil {
 			method = http.MethodPost
 		}
-		r, err := http.NewRequestWithContext(in.t.Context(), method, "http://"+line.Addr+path, strings.NewReader(form.Encode()))
-		must(in.t, err)
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+line.Addr+path, strings.NewReader(form.Encode()))
+		must(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("X-Forwarded-User", "ann@example.com")
-		r.Header.Set("X-Forwarded-Groups", groups)
+		r.Header.Set("X-Forwarded-Groups", "privacy,on-call")
 		answer, err := client.Do(r)
-		must(in.t, err)
+		must(t, err)
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		must(in.t, err)
+		must(t, err)
 		return answer.StatusCode, string(body)
 	}
+	in.until("the console to know the request", time.Minute, func() bool {
+		_, body := ask("/requests", nil)
+		return strings.Contains(body, "/requests/bad")
+	})
+	return ask
 }
 
 // consolePages are all kinds, of a request that failed.
@@ -97,15 +102,7 @@ var consolePages = []string{"/", "/find", "/requests", "/requests?state=failed",
 
 // Whatever the server refuses its user fails the test (installation.close).
 func TestTheConsoleWorksWithTheRightsOfItsUser(t *testing.T) {
-	in := install(t)
-	in.start("mandate-consumer")
-	in.publish("mandate.enroll.requested", enrollment("bad", "amount", "many"))
-	in.until("the request to fail", time.Minute, func() bool { return in.count("mandate.enroll.failed.bad") == 1 })
-	ask := in.consoleOf("privacy,on-call")
-	in.until("the console to know the request", time.Minute, func() bool {
-		_, body := ask("/requests", nil)
-		return strings.Contains(body, "/requests/bad")
-	})
+	ask := consoleOf(t)
 	for _, page := range consolePages {
 		status, body := ask(page, nil)
 		errorIf(t, status != http.StatusOK, "%s: %d\n%s", page, status, body)
@@ -125,14 +122,7 @@ func TestTheConsoleWorksWithTheRightsOfItsUser(t *testing.T) {
 
 // A console that only shows does with the rights of one who only reads.
 func TestAConsoleThatOnlyShowsWorksWithTheRightsOfPeople(t *testing.T) {
-	in := install(t)
-	in.start("mandate-consumer")
-	in.publish("mandate.enroll.requested", enrollment("bad", "amount", "many"))
-	ask := in.consoleOf("privacy,on-call", "CONSOLE_ROLES=read", "NATS_USER=ann", "NATS_PASSWORD="+password("ann"))
-	in.until("the console to know the request", time.Minute, func() bool {
-		_, body := ask("/requests", nil)
-		return strings.Contains(body, "/requests/bad")
-	})
+	ask := consoleOf(t, "CONSOLE_ROLES=read", "NATS_USER=ann", "NATS_PASSWORD="+password("ann"))
 	for _, page := range consolePages {
 		status, body := ask(page, nil)
 		errorIf(t, status != http.StatusOK || strings.Contains(body, "payer@example.test"), "%s: %d\n%s", page, status, body)

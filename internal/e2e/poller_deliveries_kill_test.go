@@ -207,7 +207,8 @@ func (m *mailing) judge(rows int) {
 		id, recipient := m.truth(entry.To, entry.From, entry.EnvelopeID)
 		named := strings.Split(e.Subject, ".")[3]
 		sure := body.Match.Confidence == messages.MatchExact || body.Match.Confidence == messages.MatchUnique
-		if sure && (named != id || place(e) != recipient) || !sure && (named != messages.Unmatched || id != "") {
+		place, _, _ := strings.Cut(e.Header.Get("Errand-Recipient"), "?")
+		if sure && (named != id || place != recipient) || !sure && (named != messages.Unmatched || id != "") {
 			m.t.Logf("%s: %s, recipient %q, is %q of %q", e.Subject, body.Match.Confidence, e.Header.Get("Errand-Recipient"), recipient, id)
 			wrong++
 		}

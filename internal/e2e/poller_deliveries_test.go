@@ -226,8 +226,7 @@ func TestTheExamplesOfDeliveriesAreBodies(t *testing.T) {
 			t.Errorf("%T: %v", body, err)
 			continue
 		}
-		written, err := json.Marshal(body)
-		must(t, err)
+		written := encode(t, body)
 		var want, got any
 		must(t, errors.Join(json.Unmarshal([]byte(example), &want), json.Unmarshal(written, &got)))
 		diff := cmp.Diff(want, got)

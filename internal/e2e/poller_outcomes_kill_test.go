@@ -112,9 +112,3 @@ func (m *mailing) judgeResolved(truths map[string]truth, served int, end, last e
 		errorIf(m.t, truths[messages.BatchID(r.RequestID, b.Batch)].served != inBatch, "%s, batch %d: %s", r.RequestID, b.Batch, last.Raw)
 	}
 }
-
-// place is the recipient that a delivery event is of, whether it is certain or not.
-func place(e event) string {
-	at, _, _ := strings.Cut(e.Header.Get("Errand-Recipient"), "?")
-	return at
-}

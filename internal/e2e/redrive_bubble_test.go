@@ -108,18 +108,15 @@ func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 		b.run(b.mandates(), time.Minute, b.ended("mandate.enroll", "r1"))
 		b.wantEnd("mandate.enroll", "uncertain", "r1")
 		time.Sleep(3 * time.Hour) // its give_up_at has passed
-		if r := b.redrive("r1"); r.Class != inspect.Twice || r.Result != deeds.NotDone {
-			t.Fatalf("nobody accepted that: %+v", r)
-		}
+		r := b.redrive("r1")
+		fatalIf(t, r.Class != inspect.Twice || r.Result != deeds.NotDone, "nobody accepted that: %+v", r)
 		b.fault(often(1, sandbox.Fault{Operation: "enroll", Kind: sandbox.Status, Status: 503}))
-		if r := b.redrive("r1", "r1"); r.Result != deeds.Done {
-			t.Fatalf("%+v", r)
-		}
+		r = b.redrive("r1", "r1")
+		fatalIf(t, r.Result != deeds.Done, "%+v", r)
 		listings := b.calls("transactions")
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.succeeded.r1", 1))
-		if e := b.wantOne("mandate.enroll.succeeded.r1"); e.Body["after_unknown"] != true {
-			t.Errorf("want after_unknown: %s", e.Raw)
-		}
+		e := b.wantOne("mandate.enroll.succeeded.r1")
+		errorIf(t, e.Body["after_unknown"] != true, "want after_unknown: %s", e.Raw)
 		o := b.oracle()
 		errorIf(t, o.Enroll.Accepted != 1 || o.Calls["transactions"]-listings < 2,
 			"%d enrolled; the list was read %d times for two calls", o.Enroll.Accepted, o.Calls["transactions"]-listings)
@@ -133,12 +130,10 @@ func TestARedrivenEnrollmentIsLookedUpBeforeItsCall(t *testing.T) {
 		calls := b.calls("enroll")
 		b.redrive("r2", "r2")
 		b.run(b.mandates(), time.Minute, b.published("mandate.enroll.uncertain.r2", 2))
-		if e := b.events("mandate.enroll.uncertain.r2")[1]; e.reason() != "link_lost" || b.calls("enroll") != calls {
-			t.Errorf("want no call: %s", e.Raw)
-		}
-		if r := b.redrive("r2"); r.Class != inspect.WasDone || r.Result != deeds.NotDone {
-			t.Errorf("listed: %+v", r)
-		}
+		e = b.events("mandate.enroll.uncertain.r2")[1]
+		errorIf(t, e.reason() != "link_lost" || b.calls("enroll") != calls, "want no call: %s", e.Raw)
+		r = b.redrive("r2")
+		errorIf(t, r.Class != inspect.WasDone || r.Result != deeds.NotDone, "listed: %+v", r)
 	})
 }
 

@@ -42,15 +42,6 @@ func (p *process) results() (all []result) {
 	return all
 }
 
-func (p *process) await(within time.Duration) {
-	p.t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(within):
-		p.t.Fatalf("%s still runs after %v\n%s", p.name, within, p.lastOutput())
-	}
-}
-
 // fates are how the calls of requests go whose ids begin so.
 var fates = map[string]sandbox.Fault{
 	"refused": {Kind: sandbox.Status, Status: 422}, // nothing done, and said so
@@ -116,7 +107,13 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	}
 
 	done := func(operation, fate, state string) int {
-		return countMatching(in.subjects(operation+"."+state+".*"), fate)
+		n := 0
+		for subject, count := range in.subjects(operation + "." + state + ".*") {
+			if strings.Contains(subject, fate) {
+				n += int(count)
+			}
+		}
+		return n
 	}
 	in.until("all to be run", time.Minute, func() bool {
 		return done("mandate.enroll", "", "succeeded") == 220 && done("mail.send", "", "accepted") == 40
@@ -133,15 +130,6 @@ func TestTwoOperatorsRedriveTheSameDeadLettersAndOneIsKilled(t *testing.T) {
 	equal(t, "enrollments were reopened", done("mandate.enroll", "", "reopened"), 220)
 	n := done("mail.send", "", "reopened")
 	errorIf(t, n != 40, "%d messages were reopened, want 40, each once", n)
-}
-
-func countMatching(subjects map[string]uint64, text string) (n int) {
-	for subject, count := range subjects {
-		if strings.Contains(subject, text) {
-			n += int(count)
-		}
-	}
-	return n
 }
 
 // Killed at each step of a redrive, it is finished by doing it again, and runs once.

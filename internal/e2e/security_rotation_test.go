@@ -59,19 +59,15 @@ func (v *volume) swap(secrets map[string]string) {
 	v.t.Helper()
 	v.version++
 	version := fmt.Sprint("..v", v.version)
-	must := func(err error) {
-		v.t.Helper()
-		must(v.t, err)
-	}
-	must(os.Mkdir(v.file(version), 0o700))
+	must(v.t, os.Mkdir(v.file(version), 0o700))
 	for name, secret := range secrets {
-		must(os.WriteFile(filepath.Join(v.file(version), name), []byte(secret), 0o600))
+		must(v.t, os.WriteFile(filepath.Join(v.file(version), name), []byte(secret), 0o600))
 		if v.version == 1 {
-			must(os.Symlink(filepath.Join("..data", name), v.file(name)))
+			must(v.t, os.Symlink(filepath.Join("..data", name), v.file(name)))
 		}
 	}
-	must(os.Symlink(version, v.file("..tmp")))
-	must(os.Rename(v.file("..tmp"), v.file("..data")))
+	must(v.t, os.Symlink(version, v.file("..tmp")))
+	must(v.t, os.Rename(v.file("..tmp"), v.file("..data")))
 }
 
 // rotation is a program and how it is seen to work.

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -145,8 +144,7 @@ func TestAMessageIsNotResumedWithOtherBatches(t *testing.T) {
 			if c.list {
 				body = b.listed("m1", 5, "give_up_at", giveUp.Format(time.RFC3339))
 			}
-			data, err := json.Marshal(body)
-			must(t, err)
+			data := encode(t, body)
 			_, meta, err := messages.DecodeSend(data)
 			must(t, err)
 			began := messages.Time{Time: time.Now()}.String()

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,11 +89,8 @@ const (
 // traced publishes a request in the publisher's span.
 func (b *bubble) traced(subject string, body any) {
 	b.t.Helper()
-	data, _ := json.Marshal(body) // texts and numbers always encode
-	if _, err := b.js.PublishMsg(b.t.Context(), &nats.Msg{Subject: subject, Data: data,
-		Header: nats.Header{"traceparent": {publisherContext}, "tracestate": {"shop=1"}}}); err != nil {
-		b.t.Fatal(err)
-	}
+	b.publishMsg(&nats.Msg{Subject: subject, Data: encode(b.t, body),
+		Header: nats.Header{"traceparent": {publisherContext}, "tracestate": {"shop=1"}}})
 }
 
 // ofThePublisher fails unless a span is a child of the publisher's, and linked to it.

@@ -18,13 +18,19 @@ func (b *bubble) seldom() *programs.TransactionPoller {
 	return p
 }
 
-// calledBack stores what the receiver stores of a callback.
-func (b *bubble) calledBack(id, digest string) {
+// callbackStore is where the receiver stores callbacks.
+func (b *bubble) callbackStore() bus.EventStore {
 	b.t.Helper()
 	publisher, err := bus.NewPublisher(b.js.Conn())
 	must(b.t, err)
-	events := bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
-	must(b.t, events.Callback(b.t.Context(), id, &messages.CallbackBody{Method: "POST", Digest: digest, Checksum: messages.ChecksumUnknown}))
+	return bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
+}
+
+// calledBack stores what the receiver stores of a callback.
+func (b *bubble) calledBack(id, digest string) {
+	b.t.Helper()
+	body := &messages.CallbackBody{Method: "POST", Digest: digest, Checksum: messages.ChecksumUnknown}
+	must(b.t, b.callbackStore().Callback(b.t.Context(), id, body))
 }
 
 // An enrollment that nothing was decided of is looked up at growing ages until its link has

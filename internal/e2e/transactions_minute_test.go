@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"errand/internal/bus"
 	"errand/internal/callback"
 	"errand/internal/programs"
 	"errand/internal/sandbox"
@@ -20,10 +19,7 @@ import (
 // receive stores callbacks as callback-receiver does, which needs a network.
 func (b *bubble) receive() {
 	b.t.Helper()
-	publisher, err := bus.NewPublisher(b.js.Conn())
-	must(b.t, err)
-	events := bus.EventStore{Publisher: publisher, Source: "/errand/callback-receiver"}
-	b.callbacks = &callback.Handler{Secrets: []clients.Secret{clients.NewSecret(callbackSecret)}, Store: events.Callback}
+	b.callbacks = &callback.Handler{Secrets: []clients.Secret{clients.NewSecret(callbackSecret)}, Store: b.callbackStore().Callback}
 }
 
 // defaultTransactions is transaction-poller with its defaults.

@@ -108,9 +108,8 @@ func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhi
 			b.decide(fmt.Sprintf("order-r%d", i), sandbox.Approve)
 		}
 		b.run(b.transactions(), 10*time.Minute, nil)
-		if got := b.count("mandate.application.approved.*"); got != n {
-			t.Fatalf("%d approvals, want %d", got, n)
-		}
+		got := b.count("mandate.application.approved.*")
+		fatalIf(t, got != n, "%d approvals, want %d", got, n)
 		for _, hours := range []time.Duration{1, 10, 20} {
 			time.Sleep(hours * time.Hour)
 			_, _, err := b.box.Cycle()
@@ -130,9 +129,8 @@ func TestAPollerThatWasAwayForLongerThanEventsAreKeptPublishesWhatWasMadeMeanwhi
 				t.Errorf("%s, %+v", e.Subject, body.Match)
 			}
 		}
-		if got := b.count("mandate.deduction.>"); got != 3*n || len(ids) != 3*n {
-			t.Errorf("%d events of %d deductions, want %d", got, len(ids), 3*n)
-		}
+		got = b.count("mandate.deduction.>")
+		errorIf(t, got != 3*n || len(ids) != 3*n, "%d events of %d deductions, want %d", got, len(ids), 3*n)
 	})
 }
 
