@@ -19,8 +19,10 @@ import (
 // known answers; no time further ahead than any worker waits, no attempt below zero, and
 // no word of the event in an error.
 func FuzzRead(f *testing.F) {
-	for _, body := range []string{"", "\xff", "null", "[]", `"zqMark"`, `{}`, `{"deadline":"9999-12-31T23:59:59Z"}`, `{"deadline":"1900-01-01T00:00:00Z","fingerprint":"f"}`, `{"not_before":"2999-01-01T00:00:00+23:59"}`,
-		`{"attempt":1e999}`, `{"attempt":9223372036854775807}`, `{"attempt":-1}`, `{"fingerprint":"other"}`, `{"fingerprint":null,"deadline":null}`, `{"deadline":"zqMark"}`, `{"attempt":1,"ATTEMPT":-2}`} {
+	for _, body := range []string{"", "\xff", "null", "[]", `"zqMark"`, `{}`, `{"deadline":"9999-12-31T23:59:59Z"}`,
+		`{"deadline":"1900-01-01T00:00:00Z","fingerprint":"f"}`, `{"not_before":"2999-01-01T00:00:00+23:59"}`,
+		`{"attempt":1e999}`, `{"attempt":9223372036854775807}`, `{"attempt":-1}`, `{"fingerprint":"other"}`,
+		`{"fingerprint":null,"deadline":null}`, `{"deadline":"zqMark"}`, `{"attempt":1,"ATTEMPT":-2}`} {
 		f.Add([]byte(body), "started")
 		f.Add([]byte(body), "deferred")
 		f.Add([]byte(body), "succeeded")
@@ -59,7 +61,8 @@ func check(t *testing.T, s *historytest.Log, state messages.State, body []byte) 
 			t.Fatalf("%s %q: got %+v, attempt %d", state, body, prior, h.Attempt)
 		}
 	case errors.As(err, &later):
-		if state != messages.Started && state != messages.Deferred && (open(state) || state.Final(messages.Enroll)) || time.Until(later.At) > 48*time.Hour || time.Until(later.At) < -time.Minute {
+		if state != messages.Started && state != messages.Deferred && (open(state) || state.Final(messages.Enroll)) ||
+			time.Until(later.At) > 48*time.Hour || time.Until(later.At) < -time.Minute {
 			t.Fatalf("%s %q: until %s", state, body, later.At)
 		}
 	case errors.As(err, &answered):

@@ -31,7 +31,8 @@ func start(h *history.History, calls *int) func(history.Prior) (messages.Event, 
 			return messages.Event{}, err
 		}
 		*calls++
-		return h.Event(messages.Succeeded, &messages.EnrollSucceeded{APIVersion: "v3", OrderNumber: "o", Enrollment: []byte(`{}`), Fingerprint: h.Fingerprint}), nil
+		return h.Event(messages.Succeeded, &messages.EnrollSucceeded{APIVersion: "v3", OrderNumber: "o",
+			Enrollment: []byte(`{}`), Fingerprint: h.Fingerprint}), nil
 	}
 }
 

@@ -114,7 +114,8 @@ func TestADeferralIsTwiceTheLast(t *testing.T) {
 }
 
 func TestAScheduleDoublesUpToItsMax(t *testing.T) {
-	for n, want := range map[int]time.Duration{0: 5 * time.Second, 1: 5 * time.Second, 2: 10 * time.Second, 4: 40 * time.Second, 5: time.Minute, 1000: time.Minute} {
+	for n, want := range map[int]time.Duration{0: 5 * time.Second, 1: 5 * time.Second, 2: 10 * time.Second,
+		4: 40 * time.Second, 5: time.Minute, 1000: time.Minute} {
 		if got := Fault.Wait(n); got != want {
 			t.Errorf("wait %d: got %v, want %v", n, got, want)
 		}

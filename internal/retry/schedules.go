@@ -185,7 +185,8 @@ const ResolveEnough = 24 * time.Hour
 // OpenAges are the ages of its event at which an undecided enrollment is looked up, until OpenEnough after its link expired:
 // payers decide soon or seldom.
 var OpenAges = []time.Duration{2 * time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour,
-	6 * time.Hour, 12 * time.Hour, 26 * time.Hour, 2 * 24 * time.Hour, 4 * 24 * time.Hour, 8 * 24 * time.Hour, 16 * 24 * time.Hour, 30 * 24 * time.Hour}
+	6 * time.Hour, 12 * time.Hour, 26 * time.Hour,
+	2 * 24 * time.Hour, 4 * 24 * time.Hour, 8 * 24 * time.Hour, 16 * 24 * time.Hour, 30 * 24 * time.Hour}
 
 // OpenEnough is how long after its link has expired an enrollment is looked up.
 const OpenEnough = 24 * time.Hour

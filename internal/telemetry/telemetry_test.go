@@ -90,7 +90,8 @@ func TestTracesAreOnWhereThereIsACollector(t *testing.T) {
 		{Config{TracesEndpoint: "https://traces.example.test/in"}, true, ""},
 		{Config{Endpoint: "http://127.0.0.1:4318", Exporter: "none"}, false, ""},
 		{Config{Endpoint: "http://127.0.0.1:4318", Disabled: "True"}, false, ""},
-		{Config{Endpoint: "http://127.0.0.1:4318", Disabled: "false", Exporter: "otlp", Protocol: "http/protobuf", Timeout: "500", Headers: "a=b, c=d%20e"}, true, ""},
+		{Config{Endpoint: "http://127.0.0.1:4318", Disabled: "false", Exporter: "otlp", Protocol: "http/protobuf",
+			Timeout: "500", Headers: "a=b, c=d%20e"}, true, ""},
 		{Config{Endpoint: "127.0.0.1:4318"}, true, "OTEL_EXPORTER_OTLP_ENDPOINT"},
 		{Config{Endpoint: "http://me:hush@127.0.0.1:4318"}, true, "OTEL_EXPORTER_OTLP_ENDPOINT"},
 		{Config{TracesEndpoint: "traces"}, true, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
@@ -144,7 +145,8 @@ func TestACollectorGetsSpansByOTLP(t *testing.T) {
 	for _, a := range got.GetResourceSpans()[0].GetResource().GetAttributes() {
 		about[a.GetKey()] = a.GetValue().GetStringValue()
 	}
-	for key, want := range map[string]string{"service.name": "mandate-consumer", "service.version": "1.2.3", "service.namespace": "errand", "deployment.environment.name": "here"} {
+	for key, want := range map[string]string{"service.name": "mandate-consumer", "service.version": "1.2.3",
+		"service.namespace": "errand", "deployment.environment.name": "here"} {
 		if about[key] != want {
 			t.Errorf("%s is %q, want %q", key, about[key], want)
 		}
@@ -168,7 +170,8 @@ func TestACollectorThatIsGoneKeepsNobodyWaiting(t *testing.T) {
 	for name, network := range map[string]http.RoundTripper{"none": none{}, "silent": silent{}} {
 		synctest.Test(t, func(t *testing.T) {
 			said := &lines{}
-			to := &collector{url: "http://collector.example.test", timeout: 10 * time.Second, transport: network, log: zerolog.New(said), ending: make(chan struct{})}
+			to := &collector{url: "http://collector.example.test", timeout: 10 * time.Second, transport: network,
+				log: zerolog.New(said), ending: make(chan struct{})}
 			provider := sdk.NewTracerProvider(sdk.WithBatcher(otlptrace.NewUnstarted(to)))
 			tracer := &Tracer{tracer: provider.Tracer("test"), provider: provider, ends: func() { close(to.ending) }}
 			for minute := range 90 { // an hour and a half
@@ -203,10 +206,12 @@ func TestACollectorThatIsGoneKeepsNobodyWaiting(t *testing.T) {
 // An error of a call is named by its kind, and not by the words of whoever made it.
 func TestErrorsOfCallsHaveKinds(t *testing.T) {
 	got := map[string]string{}
-	for name, err := range map[string]error{"deadline": context.DeadlineExceeded, "canceled": context.Canceled, "cut": io.ErrUnexpectedEOF, "other": errors.New("ann@example.test")} {
+	for name, err := range map[string]error{"deadline": context.DeadlineExceeded, "canceled": context.Canceled,
+		"cut": io.ErrUnexpectedEOF, "other": errors.New("ann@example.test")} {
 		got[name] = kindOf(err)
 	}
-	if diff := cmp.Diff(map[string]string{"deadline": "timeout", "canceled": "canceled", "cut": "cut_off", "other": "connection"}, got); diff != "" {
+	want := map[string]string{"deadline": "timeout", "canceled": "canceled", "cut": "cut_off", "other": "connection"}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -222,7 +222,8 @@ func TestASlowNATSCostsNoCalls(t *testing.T) {
 			for _, r := range all[1:] {
 				r.kill()
 			}
-			f.t.Logf("%v: %d and %d calls, %d leases", way, f.between(5*time.Second, 30*time.Second), f.between(40*time.Second, time.Minute), f.servers.stored())
+			f.t.Logf("%v: %d and %d calls, %d leases", way, f.between(5*time.Second, 30*time.Second),
+				f.between(40*time.Second, time.Minute), f.servers.stored())
 			f.wantUsed(5*time.Second, 30*time.Second)
 			const taken = 2 * 50 // calls of the two leases that one has at most
 			if n := f.between(30*time.Second, 40*time.Second); n < 500-25-taken {
@@ -312,8 +313,9 @@ func TestALeaseIsNotUsedByAProcessThatStoodStill(t *testing.T) {
 		f.until(2 * time.Minute)
 		r.kill()
 		synctest.Wait()
-		woke := r.woke.Sub(f.began)                                                            // nothing runs any more
-		if n := f.between(10*time.Second, woke+5*f.servers.way); woke < time.Minute || n > 0 { // asking for the last lease and storing one takes six
+		woke := r.woke.Sub(f.began) // nothing runs any more
+		// Asking for the last lease and storing one takes six.
+		if n := f.between(10*time.Second, woke+5*f.servers.way); woke < time.Minute || n > 0 {
 			t.Errorf("%d calls from ten seconds on, until it had a lease again at %v", n, woke+6*f.servers.way)
 		}
 		f.wantUsed(70*time.Second, 2*time.Minute)
