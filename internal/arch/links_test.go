@@ -14,6 +14,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	page    = regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.(?:md|svg)(?:#[a-z0-9-]+)?`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	rule    = regexp.MustCompile(`^\|[-:| ]+\|$`)
 	unsaid  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
@@ -73,6 +74,29 @@ func headings(t *testing.T, known map[string]map[string]bool, root, file string)
 		}
 	}
 	return known[file]
+}
+
+// A blank line inside a table ends it: the rows after it are shown as text.
+func TestEveryTableRowFollowsAHead(t *testing.T) {
+	t.Parallel()
+	tables := 0
+	eachFile(t, func(name string, text []byte) {
+		if !strings.HasSuffix(name, ".md") {
+			return
+		}
+		lines := append(strings.Split(string(text), "\n"), "")
+		for i, line := range lines {
+			if !strings.HasPrefix(line, "|") || i > 0 && strings.HasPrefix(lines[i-1], "|") {
+				continue
+			}
+			if tables++; !rule.MatchString(lines[i+1]) {
+				t.Errorf("%s: no head before the row %s", name, line)
+			}
+		}
+	})
+	if tables < 50 {
+		t.Errorf("%d tables found, want 50 or more", tables)
+	}
 }
 
 // The tree that a newcomer reads is the tree that there is: each entry exists, and no package is outside of it.
