@@ -14,6 +14,7 @@ type call struct {
 	batch      int          // from 1
 	first      int          // index of its first recipient in the request, from 0
 	from       messages.Key // 0: the request names no sender
+	secret     uint32       // hash of the id of what the keys are made with; 0 if with none
 	begin, end time.Time    // end is the call's deadline until its real end is known
 }
 
@@ -83,6 +84,7 @@ type batch struct {
 	first    int32  // index of its first recipient in the request
 	start    uint32 // its first recipient
 	count    uint32
+	secret   uint32
 	accepted bool // certainly, with all its recipients
 	from     messages.Key
 	spans    []span // the calls that may have been accepted
@@ -104,15 +106,19 @@ func (x *calls) add(c call, recipients []messages.Key) {
 	r.at = max(r.at, begin)
 	s := span{begin: begin, end: max(begin, c.end.UnixMilli()), open: true}
 	g.last = max(g.last, s.end)
+	var spans []span
 	if b := g.batch(r, c.batch); b != nil {
 		if n := len(b.spans); n > 0 {
 			b.spans[n-1].endBy(begin)
 		}
-		b.spans = append(b.spans, s)
-		return
+		if len(recipients) == 0 || g.isOf(b, c, recipients) {
+			b.spans = append(b.spans, s)
+			return
+		}
+		spans, b.spans = b.spans, nil // a correction has others, or another sender
 	}
 	g.batches = append(g.batches, batch{request: r, number: int32(c.batch), first: int32(c.first), start: uint32(len(g.recipients)),
-		count: uint32(len(recipients)), from: c.from, spans: []span{s}})
+		count: uint32(len(recipients)), from: c.from, secret: c.secret, spans: append(spans, s)})
 	number := uint32(len(g.batches))
 	if c.batch == 1 {
 		r.one = number
@@ -127,6 +133,26 @@ func (x *calls) add(c call, recipients []messages.Key) {
 		g.heads[key] = uint32(len(g.recipients))
 	}
 	x.grow(g, len(recipients)+batchCost)
+}
+
+// isOf reports whether a batch has this sender and these recipients, as far as their keys can be compared.
+func (g *generation) isOf(b *batch, c call, recipients []messages.Key) bool {
+	if b.secret != c.secret {
+		return int(b.count) == len(recipients)
+	}
+	if b.from != c.from || int(b.count) != len(recipients) {
+		return false
+	}
+	for i, key := range recipients {
+		n := g.heads[key]
+		for n > 0 && n-1 != b.start+uint32(i) {
+			n = g.recipients[n-1].previous
+		}
+		if n == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // request returns a request, which it adds if it is unknown.

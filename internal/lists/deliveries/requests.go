@@ -3,6 +3,7 @@ package deliveries
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"strconv"
@@ -87,7 +88,11 @@ func (l *Log) take(record Record) {
 		}
 		if l.unreadable = l.Secrets.check(id, b); l.unreadable == nil {
 			from, to := b.Parties()
-			l.calls.add(call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}, to)
+			c := call{request: id, batch: number, first: b.First, from: from, begin: b.Begin.Time, end: b.Until.Time}
+			if b.Secret != nil {
+				c.secret = uint32(maphash.String(seed, b.Secret.ID))
+			}
+			l.calls.add(c, to)
 		}
 		return
 	}
