@@ -5,7 +5,7 @@
 //	Pull ─► a request's handler                       one message for each free worker      pull
 //	EventStore.Append ─► Publisher.Publish ─┐         a history, each event fenced          events, publish
 //	Publisher.Begin ─► Writes.Send ─────────┴► acks   was it stored? is silence final?      acks, answer
-//	StoreDeadLetter, Callback, LeaseStore             other writers, all by a Publisher     deadletter, callback, lease
+//	StoreDeadLetter, Callback, LeaseStore             other writers, all by a Publisher     deadletter, callback, rate_leases
 //	Last, Scan, Objects                               reads that leave no consumer behind   read, scan, object
 //	AnswerStatus ◄─ AskStatus                         programs that are asked how they are  status
 //

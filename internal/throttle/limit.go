@@ -12,7 +12,7 @@
 //
 //	limit.go  waiting
 //	fleet.go  leasing, and letting callers go
-//	lease.go  what a lease is
+//	share.go  a lease: one replica's share of the rate
 package throttle
 
 import (

@@ -10,15 +10,14 @@
 // No call begins unless started is stored by this worker and can outlast it, by the wall clock and by the monotonic
 // clock; none begins after give_up_at or against a hold, and none is repeated after the program was asked to stop.
 //
-//	attempt.go   what a call is, and making it
-//	prepare.go   before a call: give up, look, announce
-//	judge.go     after a failed one: what follows from its fate
-//	deadline.go  announcing a call, and how long that holds
-//	prior.go     what an earlier delivery stored, and storing it for the next
+//	attempt.go  what a call is, announcing it, how long that holds, and making it
+//	prepare.go  before a call: give up, look, and what an earlier delivery stored
+//	judge.go    after a failed one: what follows from its fate
 package attempt
 
 import (
 	"context"
+	"runtime/debug"
 	"time"
 
 	"errand/internal/failpoint"
@@ -207,3 +206,49 @@ func (r *run[T]) once(ctx context.Context) (failed, err error) {
 	}
 	return failed, nil
 }
+
+// Deadline holds by two clocks: the wall clock, which others read, and the monotonic clock, which stands still while
+// the machine is suspended and cannot be set. It is a whole millisecond, as in events.
+type Deadline struct{ wall, monotonic time.Time }
+
+func newDeadline(d time.Duration) Deadline {
+	t := time.Now().Add(d)
+	t = t.Add(-time.Duration(t.Nanosecond()) % time.Millisecond)
+	return Deadline{wall: t.Round(0), monotonic: t}
+}
+
+// Time is the deadline as events say it.
+func (l Deadline) Time() messages.Time { return messages.Time{Time: l.wall} }
+
+// Outlasts reports whether d from now on ends before the deadline by both clocks.
+func (l Deadline) Outlasts(now time.Time, d time.Duration) bool {
+	return !now.Add(d).After(l.monotonic) && !now.Round(0).Add(d).After(l.wall)
+}
+
+func (l Deadline) passed(now time.Time) bool { return !l.Outlasts(now, 0) }
+
+// Deadline is when a call that is announced now must be over.
+func (c *Caller) Deadline() Deadline { return newDeadline(c.Timeout + retry.Margin) }
+
+// Started returns the body of the event that announces a call.
+type Started func(deadline messages.Time, s State) messages.Body
+
+// State is what a started event says beside its deadline.
+type State struct {
+	AfterUnknown bool
+	Unknown      messages.Reason // why the previous call's fate is unknown, while it is found out
+}
+
+// Announce stores started with a new deadline over the last event of a history.
+func (c *Caller) Announce(ctx context.Context, h *history.History, started Started, s State) (Deadline, error) {
+	until := c.Deadline()
+	return until, h.Store(ctx, messages.Started, started(until.Time(), s))
+}
+
+// PanicError is a panic that was caught, so that one request cannot end the program.
+type PanicError struct{ Stack []byte }
+
+// Panicked makes an error of a recovered panic. Its value is left out: it may hold a payer's data.
+func Panicked(any) error { return &PanicError{Stack: debug.Stack()} }
+
+func (e *PanicError) Error() string { return "a panic" }

@@ -12,7 +12,9 @@ package enroll
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"errand/internal/mandates"
@@ -189,4 +191,15 @@ func (e *enrollment) event(ctx context.Context, r attempt.Result[mandate.Enrolle
 		return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
 	}
 	return messages.Event{}, fmt.Errorf("enroll: unknown verdict %q", r.Verdict)
+}
+
+// withoutPayer takes the payer out of what the service says of a call that did not succeed.
+func withoutPayer(err error, of mandate.Enrollment) error {
+	failed, ok := errors.AsType[*clients.Error](err)
+	if !ok {
+		return err
+	}
+	digits := func(raw json.RawMessage) string { return strings.Trim(string(raw), `"`) }
+	return failed.Without(of.PayerName, of.PayerEmail, digits(of.PayerID), digits(of.PayerTelephoneNumber),
+		of.PayerBankCode, of.PayerBankCodeHashed, of.Metadata)
 }
