@@ -89,7 +89,7 @@ func (p *publish) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if receipt.Duplicate {
-		fmt.Fprintf(c.errs, "a duplicate: %s is the same request, published minutes ago\n", receipt.Position())
+		fmt.Fprintf(c.errs, "a duplicate: %s is the same request, published within the last two minutes\n", receipt.Position())
 	}
 	switch {
 	case p.Wait:

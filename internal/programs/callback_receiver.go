@@ -22,7 +22,7 @@ type CallbackReceiver struct {
 	Base
 	CallbackSecrets
 	Checksum
-	Listen         string `env:"CALLBACK_LISTEN" default:":8090" help:"Address to take callbacks on; TLS is the ingress's affair." group:"program"`
+	Listen         string `env:"CALLBACK_LISTEN" default:":8090" help:"Address to take callbacks on; the ingress terminates TLS." group:"program"`
 	EventPayerData string `env:"EVENT_PAYER_DATA" default:"full" enum:"full,none" help:"What events hold of what was sent: full, or none (a digest and the size)." group:"program"`
 }
 

@@ -25,7 +25,7 @@ type LogPoller struct {
 	Overlap  time.Duration `env:"POLL_OVERLAP" default:"15m" help:"How far back from the newest row the log is read again once a minute, for rows that were late or have changed. All else is read again slowly, a page a second." group:"program"`
 
 	Since        string        `env:"POLL_SINCE" help:"How far back the first start publishes the log: a time (2026-01-31T00:00:00Z) or a duration (72h). Default: the whole log." group:"program"`
-	Recipients   int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients to keep for matching rows to requests; a batch counts as 12 more. 10 million take half a gigabyte, at the peak a whole one. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
+	Recipients   int           `env:"POLL_RECIPIENTS" default:"10000000" help:"Maximum number of recipients to keep for matching rows to requests; a batch counts as 12 more. 10 million take 0.5 GB, 1 GB at peak. Beyond it the oldest are forgotten; 0 for no limit." group:"program"`
 	ReportAfter  time.Duration `env:"REPORT_AFTER" default:"72h" help:"How long after the outcome of a request its summary is final, whatever is still queued." group:"program"`
 	OverdueAfter time.Duration `env:"OVERDUE_AFTER" default:"0s" help:"How long after acceptance a recipient without a row is reported as overdue; 0 for never." group:"program"`
 }

@@ -15,7 +15,7 @@ import (
 
 // Requests is the configuration that the two consumers of requests share.
 type Requests struct {
-	Concurrency int           `env:"CONCURRENCY" default:"64" help:"Calls under way at once, all operations together, at least 2; up to a quarter more requests are in flight, or one." group:"program"`
+	Concurrency int           `env:"CONCURRENCY" default:"64" help:"Calls under way at once, all operations together, at least 2. Up to a quarter more requests (at least one) may be in flight." group:"program"`
 	GiveUpAfter time.Duration `env:"GIVE_UP_AFTER" default:"24h" help:"How long after publishing a request is retried, unless it has its own give_up_at; at most 7 days, and a day less than events are kept." group:"program"`
 }
 

@@ -53,7 +53,8 @@ Settings (durations are text, "1.5s")
   list_delay                     from a decision to its state in the transaction list
   callback_wait                  between two tries of a callback
   callback_delay, callback_copies  from a decision to its callbacks; how often each is sent
-  callback_lost, callback_forged share of decisions without one; with another that lies before
+  callback_lost                  share of decisions without a callback
+  callback_forged                share of decisions preceded by a forged one
   callback_bytes                 added to each callback
   quota, suspended               of the mail account: refused with 402, 403
   log_order                      newest, oldest, none

@@ -133,7 +133,7 @@ func TestTheIndexLinksItsPages(t *testing.T) {
 	}
 	text := page(t, s, "/")
 	for _, want := range []string{`href="/mail"`, `href="` + path + `"`, `href="?page=2"`, "51 enrollments",
-		"1 order numbers were enrolled more than once"} {
+		"1 order number was enrolled more than once"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the index lacks %q:\n%s", want, text)
 		}

@@ -37,8 +37,8 @@ import (
 // resource (OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SPAN_…, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME).
 type Config struct {
 	Endpoint       string `name:"otel-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Address of a collector of traces, OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is added. Default: no traces."`
-	TracesEndpoint string `name:"otel-traces-endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" placeholder:"URL" help:"The same, as it is."`
-	Protocol       string `name:"otel-protocol" env:"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,OTEL_EXPORTER_OTLP_PROTOCOL" help:"http/protobuf is the one there is."`
+	TracesEndpoint string `name:"otel-traces-endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" placeholder:"URL" help:"The same, but used verbatim."`
+	Protocol       string `name:"otel-protocol" env:"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,OTEL_EXPORTER_OTLP_PROTOCOL" help:"Only http/protobuf is supported."`
 	Headers        string `name:"otel-headers" env:"OTEL_EXPORTER_OTLP_TRACES_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" placeholder:"NAME=VALUE,…" help:"Headers for the collector, such as a key; better set by the environment than by this flag."`
 	Timeout        string `name:"otel-timeout" env:"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT,OTEL_EXPORTER_OTLP_TIMEOUT" placeholder:"MS" help:"Milliseconds that the collector may take for a batch of spans. Default: 10000."`
 	Certificate    string `name:"otel-ca" env:"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE,OTEL_EXPORTER_OTLP_CERTIFICATE" placeholder:"FILE" help:"Certificate authority of the collector (PEM)."`
