@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -106,17 +107,31 @@ func (r *readiness) others() (out []string) {
 	return out
 }
 
-// listen listens on addr, the value of setting; its error is an *Invalid with an example of another value.
+// listen listens on addr, the value of setting; its error is an *Invalid with a value to set instead.
 func listen(setting, addr, example string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, &Invalid{setting, fmt.Sprintf("another program listens at %s: of several on one machine, "+
-			"give each a different address, such as %s=%s", addr, setting, example)}
+			"give each a different address, such as %s=%s", addr, setting, nextFree(addr, example))}
 	}
 	if err != nil {
 		return nil, &Invalid{setting, fmt.Sprintf("%v (for example %s)", err, example)}
 	}
 	return listener, nil
+}
+
+// nextFree returns addr with the next port that is free, or example if none of the next hundred is.
+func nextFree(addr, example string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	taken, _ := strconv.Atoi(port)
+	for n := taken + 1; n <= taken+100; n++ {
+		free := net.JoinHostPort(host, strconv.Itoa(n))
+		if listener, err := net.Listen("tcp", free); err == nil {
+			_ = listener.Close() // nothing was accepted
+			return free
+		}
+	}
+	return example
 }
 
 // serveAdmin serves server on addr until the returned function is called.
