@@ -62,13 +62,12 @@ func (d *Deliveries) Learn(ctx context.Context) iter.Seq2[deliveries.StoredEvent
 func parse(s Stored) (e deliveries.StoredEvent, ok bool) {
 	subject := messages.ParseSubject(s.Subject)
 	e.At, e.State, e.Request, e.Note = s.At, subject.State, subject.ID, s.Note
-	if e.Request == "" {
-		return e, false
-	}
-	switch e.State {
-	case messages.Summary:
+	ok = e.Request != ""
+	switch {
+	case !ok:
+	case e.State == messages.Summary:
 		e.Note = s.ID
-	case messages.Overdue:
+	case e.State == messages.Overdue:
 	default:
 		e.ID, ok = sweep.ParseID(s.ID)
 	}
