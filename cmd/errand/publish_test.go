@@ -303,6 +303,7 @@ func TestTheExitStatusTellsTheOutcome(t *testing.T) {
 		{"uncertain", `{"reason":"no_answer"}`, "mail.send ended uncertain: no_answer", 3},
 		{"resolved", `{"outcome":"failed"}`, "mail.send ended failed", 1},
 		{"resolved", `{"outcome":"partial"}`, "mail.send ended partial", 3},
+		{"erased", `{"was":{"state":"accepted"}}`, "mail.send was erased: its id is not run again", 1},
 		{"started", `{}`, "no outcome within 1s: started at", 4},
 	} {
 		id := fmt.Sprintf("id%d", i)

@@ -139,6 +139,8 @@ func verdict(outcome client.Outcome) error {
 		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended partial: %d of %d recipients accepted", op, o.Accepted, o.Recipients)}
 	case client.Uncertain:
 		return &programs.Exit{Status: exitUnsure, Err: fmt.Errorf("%s ended uncertain%s", op, why(o.Reason, o.Message))}
+	case client.Erased:
+		return fmt.Errorf("%s was erased: its id is not run again", op)
 	case client.Failed:
 		if o.ConflictsWith != "" {
 			return fmt.Errorf("%s ended failed%s: the request %s has other contents", op, why(o.Reason, o.Message), printable(o.ConflictsWith))

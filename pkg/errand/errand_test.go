@@ -189,6 +189,7 @@ func TestWaitTellsTheOutcomes(t *testing.T) {
 		{"resolved", `,"outcome":"accepted"`, errand.Succeeded{}},
 		{"resolved", `,"outcome":"partial"`, errand.Partial{}},
 		{"resolved", `,"outcome":"failed"`, errand.Failed{}},
+		{"erased", `,"was":{"state":"accepted"}`, errand.Erased{}},
 	} {
 		r := w.publish(letter(fmt.Sprint("id", i), "x"))
 		w.store("mail.send.started."+r.RequestID, own(r, ""))

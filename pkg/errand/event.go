@@ -50,7 +50,7 @@ func delivered(m jetstream.Msg) (Event, error) {
 	return e, err
 }
 
-// Outcome is how a request ended: a Succeeded, Partial, Failed or Uncertain, to be told
+// Outcome is how a request ended: a Succeeded, Partial, Failed, Uncertain or Erased, to be told
 // apart by a type switch. Of a resolved event it is what the request turned out to be.
 type Outcome interface{ About() Event }
 
@@ -87,6 +87,10 @@ type Uncertain struct {
 	Message string
 }
 
+// Erased says that a person had the request erased, whatever its outcome was. Its id is not
+// run again. Outcomes does not deliver it.
+type Erased struct{ Event }
+
 // outcomeOf reads a final event. What cannot be read of its body stays empty.
 func outcomeOf(e Event) Outcome {
 	f, _ := messages.ReadFacts(e.Data)
@@ -101,6 +105,8 @@ func outcomeOf(e Event) Outcome {
 		return Partial{e, f.Accepted, f.Recipients}
 	case messages.Failed:
 		return Failed{e, f.Reason, f.Message, f.Fields, f.ConflictsWith}
+	case messages.Erased:
+		return Erased{e}
 	}
 	return Uncertain{e, f.Reason, f.Message}
 }
