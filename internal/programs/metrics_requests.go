@@ -66,7 +66,7 @@ func (m requestMetrics) settled(o consumer.Outcome) {
 		m.dead.WithLabelValues(op, reason).Inc()
 	}
 	m.took.WithLabelValues(op).Observe(o.Took.Seconds())
-	if o.Repeated {
+	if o.Repeated { // also one that a person cancelled: errand status counts the same as failed
 		m.ended.WithLabelValues(op, "repeated", "").Inc()
 		return
 	}

@@ -171,7 +171,7 @@ func (p *problems) queues(s Status) {
 
 func (p *problems) outcomes(s Status) {
 	for _, op := range Operations {
-		failed, recent := s.ended(op, messages.Failed)
+		failed, recent := s.failed(op)
 		all, recently := s.ended(op, finals(op)...)
 		switch many := func(n, of uint64) bool { return n >= failedMost && float64(n) >= failedPart*float64(of) }; {
 		case many(failed, all):
@@ -186,6 +186,18 @@ func (p *problems) outcomes(s Status) {
 	if n, _ := s.ended(messages.Delivery, messages.Overdue); n > 0 {
 		p.add("overdue", n)
 	}
+}
+
+// failed is how many requests of an operation failed without the cancelled ones, as ErrandFailing counts them: a cancel stores
+// its outcome before a worker takes the request, which errand_requests_total counts as repeated.
+func (s Status) failed(op messages.Operation) (n, recent uint64) {
+	n, recent = s.ended(op, messages.Failed)
+	for _, o := range s.Outcomes {
+		if o.Operation == op {
+			n, recent = n-min(n, o.Cancelled), recent-min(recent, o.RecentlyCancelled)
+		}
+	}
+	return n, recent
 }
 
 // ended is how many requests of an operation came into some states, of those that outcomes are.

@@ -138,3 +138,35 @@ func TestEveryAlertNamesAProblem(t *testing.T) {
 		}
 	}
 }
+
+// As in errand_requests_total, which counts a cancelled request as repeated.
+func TestCancelledRequestsAreNoFailures(t *testing.T) {
+	t.Parallel()
+	in := provisioned(t)
+	outcomes := func(n int, state messages.State, reason messages.Reason) {
+		for i := range n {
+			in.store(messages.Send.Subject(state, fmt.Sprintf("%s-%s-%d", state, reason, i)), body{"reason": reason})
+		}
+	}
+	for _, c := range []struct {
+		n      int
+		state  messages.State
+		reason messages.Reason
+		want   []string
+	}{
+		{6, messages.Accepted, "", nil},
+		{6, messages.Failed, messages.ReasonCancelled, nil},
+		{4, messages.Failed, messages.ReasonRefused, nil},
+		{1, messages.Failed, messages.ReasonConflict, []string{"mail.send: 5 of 17 failed in the last hour"}},
+	} {
+		outcomes(c.n, c.state, c.reason)
+		s, err := in.Status(t.Context(), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Problems = slices.DeleteFunc(s.Problems, func(p Problem) bool { return p.Kind != "failing" })
+		if got := ids(s.Problems, func(p Problem) string { return p.What }); !slices.Equal(got, c.want) {
+			t.Errorf("after %d %s %s: got %q, want %q", c.n, c.state, c.reason, got, c.want)
+		}
+	}
+}

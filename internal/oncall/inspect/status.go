@@ -33,7 +33,9 @@ type Outcome struct {
 	State     messages.State     `json:"state"`
 	Count     uint64             `json:"count"`
 
-	Recent uint64 `json:"-"` // in recentWindow
+	Recent            uint64 `json:"-"` // in recentWindow
+	Cancelled         uint64 `json:"-"` // of Count; 0 when fewer than failedMost failed
+	RecentlyCancelled uint64 `json:"-"` // of Recent
 }
 
 // Poller is how far a list is published: the sending log, or that of transactions.
@@ -142,7 +144,23 @@ func (r Reader) outcomes(ctx context.Context, now time.Time) ([]Outcome, error) 
 		if o.Count, _, err = bus.Count(ctx, r.Conn, stream, filter, now.Add(-window)); err == nil && o.Count > 0 {
 			o.Recent, _, err = bus.Count(ctx, r.Conn, stream, filter, now.Add(-recentWindow))
 		}
+		if err == nil && o.State == messages.Failed && o.Count >= failedMost { // fewer are no problem, cancelled or not
+			err = r.cancelled(ctx, o, bus.Scan{Stream: stream, Filter: filter, Since: now.Add(-window)}, now)
+		}
 		return err
+	})
+}
+
+// cancelled counts the failed requests that a person cancelled.
+func (r Reader) cancelled(ctx context.Context, o *Outcome, failed bus.Scan, now time.Time) error {
+	return failed.Each(ctx, r.Conn, func(m bus.Message) bool {
+		if factsOf(m.Data).Reason == messages.ReasonCancelled {
+			o.Cancelled++
+			if now.Sub(m.Time) < recentWindow {
+				o.RecentlyCancelled++
+			}
+		}
+		return true
 	})
 }
 
