@@ -34,7 +34,7 @@ type cli struct {
 	Status    status    `cmd:"" help:"Show what is wrong now, programs, queues, outcomes and storage."`
 	Show      show      `cmd:"" help:"Show all that is known of one request."`
 	List      list      `cmd:"" help:"List requests by state, reason and time."`
-	Find      find      `cmd:"" help:"Find requests by order number or e-mail address."`
+	Find      find      `cmd:"" help:"Find requests by id, order number, address, or a payer's id, name or phone."`
 	Stuck     stuck     `cmd:"" help:"Show requests without an outcome, and why they wait."`
 	Dead      dead      `cmd:"" help:"Show dead letters, and run their requests again."`
 	Cancel    cancel    `cmd:"" help:"End a request before any call is made."`

@@ -21,6 +21,7 @@ import (
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/act"
 	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
 	"errand/internal/programs"
 	"errand/internal/retry"
 	"errand/internal/sandbox/devkit"
@@ -284,6 +285,19 @@ func TestALinkToWhatWasFoundNamesNobody(t *testing.T) {
 	}
 	if status, _ := in.get("/find/nonsense"); status != http.StatusNotFound {
 		t.Errorf("a link that was not made here: %d, want 404", status)
+	}
+}
+
+func TestARowOfNoCertainRequestIsNotDenied(t *testing.T) {
+	t.Parallel()
+	in := installed(t)
+	in.store("mail.send.requested", body{"request_id": "news", "to": "ann@example.com"})
+	then, err := in.startFind(formOfWord("ann@example.com"), anybody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, page := in.get(then); !strings.Contains(page, `href="/requests/news"`) || !strings.Contains(page, inspect.NoRow) {
+		t.Errorf("of the mail it says\n%s", page)
 	}
 }
 

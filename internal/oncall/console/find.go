@@ -11,6 +11,7 @@ import (
 
 	"errand/internal/oncall/access"
 	"errand/internal/oncall/index"
+	"errand/internal/oncall/inspect"
 	"errand/pkg/messages"
 )
 
@@ -31,6 +32,14 @@ type foundRow struct {
 	Mail *index.Mail
 }
 
+// NoMail is said of the mail to an address while Mail is nil.
+func (r foundRow) NoMail() string {
+	if r.Operation == messages.Send && slices.Contains(r.As, messages.NamedRecipient) {
+		return inspect.NoRow
+	}
+	return "–"
+}
+
 func (s *Server) findForm(*http.Request, access.User) (page, error) {
 	return page{Title: "Find", Nav: "/find", Name: "find", Data: findPage{}}, nil
 }
@@ -41,9 +50,9 @@ func (s *Server) startFind(r *http.Request, _ access.User) (string, error) {
 	word := strings.TrimSpace(r.FormValue("word"))
 	switch {
 	case word == "":
-		return "", wrong("Enter a request id, an order number or an e-mail address.")
+		return "", wrong("Enter a request id, an order number, an e-mail address, or a payer's id, name or phone number.")
 	case len(word) > maxWord:
-		return "", wrong("No id, order number or address is that long.")
+		return "", wrong("No id, order number, address or name is that long.")
 	}
 	return "/find/" + url.PathEscape(s.index.Seal(word)), nil
 }
@@ -91,5 +100,5 @@ func kindOf(word string) string {
 	if strings.Contains(word, "@") {
 		return "that e-mail address"
 	}
-	return "that id or order number"
+	return "that id, order number, name or phone number"
 }

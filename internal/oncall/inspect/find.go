@@ -50,6 +50,9 @@ type Finding struct {
 // AsID is how a request is found that has the word as its id.
 const AsID = "request id"
 
+// NoRow is said of the mail to an address while no row of the sending log belongs to the request for certain.
+const NoRow = "no row matches with certainty"
+
 // search collects what several scans find.
 type search struct {
 	Reader
@@ -232,7 +235,7 @@ func (s *search) complete(ctx context.Context, f *Found) error {
 	case f.mail.SMTP.Code != 0:
 		f.Mail += strings.TrimRight(fmt.Sprintf(" %d %s", f.mail.SMTP.Code, f.mail.SMTP.Enhanced), " ")
 	case f.Mail == "" && f.Operation == messages.Send && slices.Contains(f.as, string(messages.NamedRecipient)):
-		f.Mail = "no row in the sending log yet"
+		f.Mail = NoRow
 	}
 	return err
 }
