@@ -84,6 +84,14 @@ func TestJSONStaysAsItIs(t *testing.T) {
 }
 
 // A text of somebody else does nothing to a terminal, in no form.
+func TestTheWholeListIsReadLater(t *testing.T) {
+	t.Parallel()
+	s := inspect.Status{Transactions: &inspect.Poller{ReadThrough: beforeAt(4 * time.Second)}}
+	if got, want := transactionsRead(s, noon), "newest records read 4s ago; the whole list not yet"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestNoFormHasControlCharacters(t *testing.T) {
 	t.Parallel()
 	hostile := "a\x1b[2J\u202eb\x7f\u0085"

@@ -187,8 +187,11 @@ func (d *deadRedrive) conclude(c console, done []act.Redriven) error {
 		}
 	}
 	fmt.Fprintf(c.errs, "%d of %d run again\n", n, len(done))
-	if left > 0 {
-		return errors.New(strconv.Itoa(left) + " were not: see each result")
+	switch left {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("1 was not: see its result")
 	}
-	return nil
+	return fmt.Errorf("%d were not: see each result", left)
 }

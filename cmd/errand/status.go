@@ -99,14 +99,17 @@ func transactionsRead(s inspect.Status, now time.Time) string {
 	p, text := s.Transactions, "no transaction-poller answers"
 	switch {
 	case p.ReadThrough != nil:
-		text = "newest records read up to " + since(p.ReadThrough, now) + " ago"
+		text = "newest records read " + since(p.ReadThrough, now) + " ago"
 	case s.Answers(bus.TransactionPoller):
 		text = "transaction-poller has started and read nothing yet"
 	}
-	if p.Watermark == nil {
-		return text + ", and all of it never yet"
+	switch {
+	case p.Watermark != nil:
+		return text + "; the whole list up to " + stamp(p.Watermark.Time, now)
+	case p.ReadThrough != nil:
+		return text + "; the whole list not yet"
 	}
-	return text + ", all of it up to " + stamp(p.Watermark.Time, now)
+	return text
 }
 
 func programRows(programs []bus.ProgramStatus, now time.Time) (rows [][]cell) {

@@ -66,6 +66,8 @@ func (i Item) batched(ctx context.Context, log history.Log, outcome, last histor
 		return i.as(inspect.CannotRun, "its outcome does not say which batches are open"), nil
 	case len(i.Batches)+len(i.Unknown) == 0:
 		return i.as(inspect.WasDone, "every batch was accepted"), nil
+	case len(i.Batches) == body.Batches:
+		return i.as(inspect.Safe, "%s", i.Batched()), nil
 	case len(i.Unknown) == 0:
 		return i.as(inspect.Safe, "%s; the others are not sent again", i.Batched()), nil
 	case len(i.Batches) == 0:

@@ -146,6 +146,10 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 		if string(got.Class) != c.want || !slices.Equal(got.Batches, c.batches) || !slices.Equal(got.Unknown, c.unknown) {
 			t.Errorf("%s: %s (%s) %v %v, want %s %v %v", id, got.Class, got.Says, got.Batches, got.Unknown, c.want, c.batches, c.unknown)
 		}
+		says := map[string]string{"m-failed": "1 batch not accepted", "m-partial": "2 batches not accepted; the others are not sent again"}
+		if want := says[id]; want != "" && got.Says != want {
+			t.Errorf("%s: says %q, want %q", id, got.Says, want)
+		}
 	}
 }
 

@@ -138,4 +138,7 @@ func TestAPlanSaysWhatRunsWithoutATick(t *testing.T) {
 			t.Errorf("the plan does not say %q:\n%s", text, page)
 		}
 	}
+	if strings.Contains(page, "The others stay") {
+		t.Errorf("the plan of one request speaks of others:\n%s", page)
+	}
 }

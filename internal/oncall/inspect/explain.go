@@ -70,7 +70,7 @@ func because(f messages.Facts) string {
 	switch {
 	case message == "":
 		return text
-	case text == "" || strings.HasPrefix(message, string(f.Reason)+": "):
+	case f.Reason == messages.ReasonCancelled, text == "" || strings.HasPrefix(message, string(f.Reason)+": "):
 		return message
 	}
 	return text + ", " + message

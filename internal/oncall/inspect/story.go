@@ -202,7 +202,10 @@ func outcome(last bus.Message, now time.Time) string {
 	if state == messages.Erased {
 		text += ": it was " + strings.TrimSpace(string(f.Was.State)+" "+string(f.Was.Reason))
 	}
-	if because := because(f); because != "" {
+	switch because := because(f); {
+	case state == messages.Failed && f.Reason == messages.ReasonCancelled:
+		text = because // it says that it was cancelled, and by whom
+	case because != "":
 		text += ": " + because
 	}
 	return text + ", " + ago(now.Sub(last.Time))
