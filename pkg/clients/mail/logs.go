@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"errand/pkg/clients"
+	"errand/pkg/clients/internal/scan"
 )
 
 // LogPage is one page of the sending log, newest entries first as far as is known. Entries are added while one reads: those at the end
@@ -133,7 +134,7 @@ type row struct {
 // readEntry reads a row, which is valid JSON.
 func readEntry(raw json.RawMessage) Entry {
 	var r row
-	if !scan(raw, r.set) {
+	if !scan.Object(raw, r.set) {
 		r = row{}
 		_ = json.Unmarshal(raw, &r) // fields of an unexpected type stay empty and do not hide the others
 	}
@@ -150,13 +151,13 @@ func readEntry(raw json.RawMessage) Entry {
 func (r *row) set(key, value []byte) bool {
 	switch string(key) {
 	case "created_at":
-		setText(&r.CreatedAt, value)
+		scan.Text(&r.CreatedAt, value)
 	case "envelope_id":
-		setText(&r.EnvelopeID, value)
+		scan.Text(&r.EnvelopeID, value)
 	case "from":
-		setText(&r.From, value)
+		scan.Text(&r.From, value)
 	case "to":
-		setText(&r.To, value)
+		scan.Text(&r.To, value)
 	case "delivered":
 		_ = r.Delivered.UnmarshalJSON(value)
 	case "status":
@@ -187,7 +188,7 @@ func (s *status) UnmarshalJSON(raw []byte) error {
 		}
 	}
 	var object statusObject
-	if !scan(raw, object.set) {
+	if !scan.Object(raw, object.set) {
 		object = statusObject{}
 		_ = json.Unmarshal(raw, &object)
 	}
@@ -200,7 +201,7 @@ func (s *statusObject) set(key, value []byte) bool {
 	case "delivered":
 		_ = s.Delivered.UnmarshalJSON(value)
 	case "response":
-		setText(&s.Response, value)
+		scan.Text(&s.Response, value)
 	default:
 		return false
 	}
