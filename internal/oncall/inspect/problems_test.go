@@ -36,7 +36,8 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			s.Programs[0].Holds = held
 			s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mandate-consumer", Holds: held})
 		}, []string{"held: mandate.enroll is held for 3m: it answers 503"}},
-		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) }, []string{"backlog: mandate.enroll: 3 waiting for a worker, the oldest for 16m"}},
+		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) },
+			[]string{"backlog: mandate.enroll: 3 waiting for a worker, the oldest for 16m"}},
 		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until }, []string{"paused: mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime)}},
 		{func(s *Status) {
 			until := ago(-time.Hour)
