@@ -68,7 +68,8 @@ func TestAbridgingLeavesTheFirstHalf(t *testing.T) {
 	if !Abridge(b) || len(b.Evidence) != 2 || string(b.Evidence[0]) != "1" || !b.Abridged {
 		t.Errorf("got %+v", b)
 	}
-	for _, b := range []Body{&EnrollStarted{}, &BatchBody{}, &EnrollSucceeded{Enrollment: []byte(`{"url":"u"}`)}, &AccountReported{Account: []byte(`{}`)},
+	for _, b := range []Body{&EnrollStarted{}, &BatchBody{}, &EnrollSucceeded{Enrollment: []byte(`{"url":"u"}`)},
+		&AccountReported{Account: []byte(`{}`)},
 		&EnrollUncertain{}, &FailedBody{}, &SendOutcome{}, &ReopenedBody{Why: "why", Batches: []int{1, 2, 3}}} {
 		if Abridge(b) || b.Head().Abridged {
 			t.Errorf("%T: is abridged, and has nothing to spare", b)

@@ -18,12 +18,15 @@ func FuzzAppendedEvents(f *testing.F) {
 		common := Common{RequestID: id, At: when, Attempt: attempt, Abridged: flag}
 		started := EnrollStarted{Common: common, Deadline: Time{when.Add(time.Minute)}, Fingerprint: print, OrderNumber: order,
 			Defaults: Defaults{MaxFrequency: json.Number(frequency), EffectiveDate: date}, AfterUnknown: flag, Unknown: Reason(date)}
-		succeeded := EnrollSucceeded{Common: common, APIVersion: date, OrderNumber: order, Enrollment: json.RawMessage(enrollment), LinkExpiredAt: frequency, AfterUnknown: flag, Fingerprint: print}
+		succeeded := EnrollSucceeded{Common: common, APIVersion: date, OrderNumber: order, Enrollment: json.RawMessage(enrollment),
+			LinkExpiredAt: frequency, AfterUnknown: flag, Fingerprint: print}
 		if enrollment == "" {
 			succeeded.Enrollment = nil
 		}
-		send := SendStarted{Common: common, Deadline: Time{when.Add(time.Minute)}, Fingerprint: print, Recipients: attempt, Batches: len(date), BatchSize: len(id)}
-		sent := SentBody{Common: common, Batch: attempt, First: len(id), Count: -attempt, From: Key(at), Begin: when, Until: Time{when.Add(time.Second)}, Keys: []byte(order)}
+		send := SendStarted{Common: common, Deadline: Time{when.Add(time.Minute)}, Fingerprint: print, Recipients: attempt, Batches: len(date),
+			BatchSize: len(id)}
+		sent := SentBody{Common: common, Batch: attempt, First: len(id), Count: -attempt, From: Key(at), Begin: when,
+			Until: Time{when.Add(time.Second)}, Keys: []byte(order)}
 		secret := sent
 		if secret.Secret = (&SecretKeys{ID: print, Keys: []byte(order)}); flag {
 			secret.Keys, secret.Secret.Keys = nil, nil

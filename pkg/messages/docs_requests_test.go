@@ -142,7 +142,8 @@ func typesOf(t *testing.T, kind, name string) string {
 		values []string
 	}{
 		{"number", []string{"1", "100"}},
-		{"string", []string{`"7"`, `"100"`, `"a@b.example"`, `"2026-01-02"`, `"2026-01-02 15:04:05"`, `"2026-01-02T15:04:05Z"`, `"https://a.example"`, `"report"`}},
+		{"string", []string{`"7"`, `"100"`, `"a@b.example"`, `"2026-01-02"`, `"2026-01-02 15:04:05"`, `"2026-01-02T15:04:05Z"`,
+			`"https://a.example"`, `"report"`}},
 		{"boolean", []string{"true"}},
 		{"array", []string{`["a@b.example"]`}},
 		{"object", []string{`{"X-A":"1"}`, `{"bucket":"b","name":"n","digest":"` + someDigest + `"}`}},
@@ -155,7 +156,8 @@ func typesOf(t *testing.T, kind, name string) string {
 }
 
 func TestOnUnknownIsDocumented(t *testing.T) {
-	kinds := map[string]string{"mandate.enroll": "enroll", "mail.send": "send", "mandate.transactions": "transactions", "mail.account": "account"}
+	kinds := map[string]string{"mandate.enroll": "enroll", "mail.send": "send", "mandate.transactions": "transactions",
+		"mail.account": "account"}
 	documented := map[string]bool{}
 	for _, row := range sectionOf(t, "outcomes.md", "Calls of unknown fate").rows() {
 		value := codesIn(row[1])[0]

@@ -62,7 +62,8 @@ func TestAnEnrollmentIsReadFieldForField(t *testing.T) {
 
 func TestWhatHasADefaultMayBeLeftOut(t *testing.T) {
 	got, _, err := DecodeEnroll([]byte(enrollRequired))
-	if err != nil || got.OnUnknown != OnUnknownRetry || got.MaxFrequency != "" || got.EffectiveDate != "" || got.LinkExpiredAt != "" || !got.GiveUpAt.IsZero() {
+	if err != nil || got.OnUnknown != OnUnknownRetry || got.MaxFrequency != "" || got.EffectiveDate != "" || got.LinkExpiredAt != "" ||
+		!got.GiveUpAt.IsZero() {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for _, fl := range enrollFields {
@@ -95,7 +96,8 @@ func TestEveryFaultIsReportedNotOnlyTheFirst(t *testing.T) {
 
 func TestAnAmountIsTakenDigitByDigit(t *testing.T) {
 	for raw, want := range map[string]string{
-		`5`: "5", `5.0`: "5", `5.00`: "5", `"5.00"`: "5", `100`: "100", `100.5`: "100.5", `100.50`: "100.5", `"100.50"`: "100.5", `100.05`: "100.05",
+		`5`: "5", `5.0`: "5", `5.00`: "5", `"5.00"`: "5", `100`: "100", `100.5`: "100.5", `100.50`: "100.5", `"100.50"`: "100.5",
+		`100.05`:   "100.05",
 		`"100.00"`: "100", `29999.99`: "29999.99", `30000`: "30000", `"30000.00"`: "30000", `"\u0035"`: "5", `10`: "10", `9.99`: "9.99",
 	} {
 		got, _, err := DecodeEnroll(with(t, enrollRequired, "amount", raw))
@@ -103,13 +105,17 @@ func TestAnAmountIsTakenDigitByDigit(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %s", raw, got.Amount, err, want)
 		}
 	}
-	const form, decimals, limits = "must be a plain decimal number such as 100 or 100.50", "must have at most two decimals", "must be between 5.00 and 30000.00"
+	const form, decimals, limits = "must be a plain decimal number such as 100 or 100.50", "must have at most two decimals",
+		"must be between 5.00 and 30000.00"
 	for raw, want := range map[string]string{
 		`4.99`: limits, `0`: limits, `0.5`: limits, `30000.01`: limits, `30001`: limits, `100000`: limits, `"99999999999999999999"`: limits,
 		`5.001`: decimals, `5.000`: decimals, `"100.999"`: decimals, `4.999`: decimals,
-		`1e2`: form, `1E2`: form, `"1e2"`: form, `-100`: form, `"-100"`: form, `"+100"`: form, `"0100"`: form, `"0x64"`: form, `"NaN"`: form, `"Inf"`: form,
-		`"100."`: form, `".5"`: form, `"."`: form, `" 100"`: form, `"100 "`: form, `"1,000"`: form, `"1_000"`: form, `"100.5.0"`: form, `"100.-5"`: form, `"١٠٠"`: form, `-0`: form,
-		`true`: "must be a number or a string of digits", `[100]`: "must be a number or a string of digits", `{"a":1}`: "must be a number or a string of digits",
+		`1e2`: form, `1E2`: form, `"1e2"`: form, `-100`: form, `"-100"`: form, `"+100"`: form, `"0100"`: form, `"0x64"`: form, `"NaN"`: form,
+		`"Inf"`:  form,
+		`"100."`: form, `".5"`: form, `"."`: form, `" 100"`: form, `"100 "`: form, `"1,000"`: form, `"1_000"`: form, `"100.5.0"`: form,
+		`"100.-5"`: form, `"١٠٠"`: form, `-0`: form,
+		`true`: "must be a number or a string of digits", `[100]`: "must be a number or a string of digits",
+		`{"a":1}`: "must be a number or a string of digits",
 	} {
 		got, _, err := DecodeEnroll(with(t, enrollRequired, "amount", raw))
 		if diff := cmp.Diff(map[string][]string{"amount": {want}}, faultsOf(t, err)); diff != "" || got.Amount != "" {
@@ -147,7 +153,8 @@ func TestDigitsAreKeptAsTheyWereWritten(t *testing.T) {
 				t.Errorf("%s %s: got %s, %v, want %s", name, raw, text, err, want)
 			}
 		}
-		for _, raw := range []string{`-1`, `1.0`, `1e3`, `"12a"`, `"+60"`, `"1 2"`, `"12\n"`, `true`, `[1]`, `"١"`, `"` + strings.Repeat("1", 101) + `"`} {
+		for _, raw := range []string{`-1`, `1.0`, `1e3`, `"12a"`, `"+60"`, `"1 2"`, `"12\n"`, `true`, `[1]`, `"١"`, `"` +
+			strings.Repeat("1", 101) + `"`} {
 			_, _, err := DecodeEnroll(with(t, enrollRequired, name, raw))
 			if faults := faultsOf(t, err); len(faults) != 1 || len(faults[name]) != 1 {
 				t.Errorf("%s %s: got %q", name, raw, faults)
@@ -166,20 +173,28 @@ func TestRulesOfTheFieldsOfAnEnrollment(t *testing.T) {
 		{"payer_id_type", []string{`0`, `1`, `"5"`, `10`}, []string{`-1`, `1.5`, `"01"`, `"a"`, `true`, `1e1`, `1234567890`}},
 		{"max_frequency", []string{`1`, `9`, `"12"`, `999999999`}, []string{`0`, `"0"`, `-9`, `9.0`, `"09"`, `"nine"`, `[9]`}},
 		{"payer_email", []string{`"a@b.example"`, `"a+b.c@d-e.example"`, `"pelé@example.test"`, `"\"a b\"@example.test"`},
-			[]string{`"a"`, `"@b"`, `"a@"`, `"A <a@b.example>"`, `"a@b.example, c@d.example"`, `" a@b.example"`, `"a@b.example "`, `"a..b@c.example"`, `"a@b.example\n"`, `1`, `["a@b.example"]`}},
+			[]string{`"a"`, `"@b"`, `"a@"`, `"A <a@b.example>"`, `"a@b.example, c@d.example"`, `" a@b.example"`, `"a@b.example "`,
+				`"a..b@c.example"`, `"a@b.example\n"`, `1`, `["a@b.example"]`}},
 		{"effective_date expiry_date", []string{`"2026-01-02"`, `"2028-02-29"`},
-			[]string{`"2026-02-29"`, `"2026-13-01"`, `"2026-1-2"`, `"02-01-2026"`, `"2026-01-02T00:00:00Z"`, `"2026-01-02 "`, `20260102`, `"tomorrow"`}},
+			[]string{`"2026-02-29"`, `"2026-13-01"`, `"2026-1-2"`, `"02-01-2026"`, `"2026-01-02T00:00:00Z"`, `"2026-01-02 "`, `20260102`,
+				`"tomorrow"`}},
 		{"link_expired_at", []string{`"2026-01-02 15:04:05"`},
 			[]string{`"2026-01-02"`, `"2026-01-02T15:04:05"`, `"2026-01-02 24:00:00"`, `"2026-01-02 15:04:05.5"`, `"2026-01-02 5:04:05"`, `1`}},
-		{"give_up_at", []string{`"2026-01-02T15:04:05Z"`, `"2026-01-02T15:04:05.123+08:00"`}, []string{`"2026-01-02"`, `"2026-01-02T5:04:05Z"`, `"2026-01-02T15:04:05,5Z"`, `"2026-01-02T15:04:05+24:00"`, `"2026-01-02T15:04:05+08:60"`, `"2026-01-02 15:04:05"`, `1767366245`, `"24h"`}},
+		{"give_up_at", []string{`"2026-01-02T15:04:05Z"`, `"2026-01-02T15:04:05.123+08:00"`},
+			[]string{`"2026-01-02"`, `"2026-01-02T5:04:05Z"`, `"2026-01-02T15:04:05,5Z"`, `"2026-01-02T15:04:05+24:00"`,
+				`"2026-01-02T15:04:05+08:60"`, `"2026-01-02 15:04:05"`, `1767366245`, `"24h"`}},
 		{"on_unknown", []string{`"retry"`, `"report"`}, []string{`"resend"`, `"conclude"`, `"Retry"`, `"x"`, `1`, `true`}},
 		{"return_url success_url failed_url maintenance_url termination_url",
 			[]string{`"https://shop.example"`, `"http://localhost:8080/a?b=c#d"`, `"https://u:p@shop.example/é"`, url(4096)},
-			[]string{`"shop.example"`, `"//shop.example/"`, `"ftp://shop.example/"`, `"https://"`, `"https:///path"`, `"https:shop.example"`, `"https://shop.example/a b"`,
-				`"javascript:alert(1)"`, `"https://shop.example/%zz"`, `"https://shop.example/\r\nX: y"`, `"https://a b.example/"`, `"https://:443/"`, url(4097), `1`, `{"url":"x"}`}},
-		{"order_number", []string{long(255), `"` + strings.Repeat("é", 255) + `"`, `"DD 001"`}, []string{long(256), `"a\nb"`, `"  "`, `1`, `"DD001 "`, `" DD001"`, `"\u00a0DD001"`, `"DD001\u3000"`, `"\u0020a"`, `"\u2003"`}},
+			[]string{`"shop.example"`, `"//shop.example/"`, `"ftp://shop.example/"`, `"https://"`, `"https:///path"`, `"https:shop.example"`,
+				`"https://shop.example/a b"`,
+				`"javascript:alert(1)"`, `"https://shop.example/%zz"`, `"https://shop.example/\r\nX: y"`, `"https://a b.example/"`, `"https://:443/"`,
+				url(4097), `1`, `{"url":"x"}`}},
+		{"order_number", []string{long(255), `"` + strings.Repeat("é", 255) + `"`, `"DD 001"`},
+			[]string{long(256), `"a\nb"`, `"  "`, `1`, `"DD001 "`, `" DD001"`, `"\u00a0DD001"`, `"DD001\u3000"`, `"\u0020a"`, `"\u2003"`}},
 		{"payer_name payer_bank_code payer_bank_code_hashed frequency_mode application_reason platform_id portal_key checksum",
-			[]string{`"x"`, `" x "`, long(1000), `"<é>"`}, []string{long(1001), `"a\rb"`, `"a\tb"`, `"a\u0000"`, `"a\u007f"`, `"a\u0085b"`, `"a\u2028b"`, `" "`, `1`, `true`, `["a"]`, `{"a":"b"}`}},
+			[]string{`"x"`, `" x "`, long(1000), `"<é>"`}, []string{long(1001), `"a\rb"`, `"a\tb"`, `"a\u0000"`, `"a\u007f"`, `"a\u0085b"`,
+				`"a\u2028b"`, `" "`, `1`, `true`, `["a"]`, `{"a":"b"}`}},
 		{"metadata", []string{`"a\r\n\tb"`, long(65536)}, []string{long(65537), `"a\u0000"`, `{"a":1}`, `1`}},
 	} {
 		for name := range strings.FieldsSeq(c.fields) {
@@ -199,7 +214,8 @@ func TestRulesOfTheFieldsOfAnEnrollment(t *testing.T) {
 }
 
 func TestWrongTypesAreNamed(t *testing.T) {
-	for name, want := range map[string]string{"payer_name": "must be a string", "return_url": "must be a string", "metadata": "must be a string", "on_unknown": "must be a string"} {
+	for name, want := range map[string]string{"payer_name": "must be a string", "return_url": "must be a string",
+		"metadata": "must be a string", "on_unknown": "must be a string"} {
 		_, _, err := DecodeEnroll(with(t, enrollRequired, name, `7`))
 		if faults := faultsOf(t, err); !slices.Equal(faults[name], []string{want}) {
 			t.Errorf("%s: got %q, want %q", name, faults, want)

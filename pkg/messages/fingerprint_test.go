@@ -45,7 +45,8 @@ func TestAFingerprintDependsOnValuesAlone(t *testing.T) {
 	base := `{"request_id":"a","to":["x@example.test"],"subject":"S","headers":{"X-A":"1","X-B":"2"},"as_html":1}`
 	for _, same := range []string{
 		`{"as_html":1,"headers":{"X-B":"2","X-A":"1"},"subject":"S","to":["x@example.test"]}`,
-		"{\n\t\"to\": [ \"x@example.test\" ],\n\t\"subject\": \"\\u0053\", \"headers\":{\"X-A\":\"1\",\"X-B\":\"2\"},\r\"as_html\":1,\"request_id\":\"b\"}",
+		"{\n\t\"to\": [ \"x@example.test\" ],\n\t\"subject\": \"\\u0053\", " +
+			"\"headers\":{\"X-A\":\"1\",\"X-B\":\"2\"},\r\"as_html\":1,\"request_id\":\"b\"}",
 		`{"\u0061s_html":1,"headers":{"X-B":"2","X-\u0041":"1"},"subject":"S","to":["x\u0040example.test"]}`,
 		strings.Replace(base, `:1}`, `:1.00}`, 1), strings.Replace(base, `:1}`, `:10e-1}`, 1),
 	} {
@@ -54,7 +55,8 @@ func TestAFingerprintDependsOnValuesAlone(t *testing.T) {
 		}
 	}
 	for _, other := range []string{
-		strings.Replace(base, `"S"`, `"s"`, 1), strings.Replace(base, `:1}`, `:1.01}`, 1), strings.Replace(base, `:1}`, `:"1"}`, 1), strings.Replace(base, `:1}`, `:true}`, 1),
+		strings.Replace(base, `"S"`, `"s"`, 1), strings.Replace(base, `:1}`, `:1.01}`, 1), strings.Replace(base, `:1}`, `:"1"}`, 1),
+		strings.Replace(base, `:1}`, `:true}`, 1),
 		strings.Replace(base, `"X-B":"2"`, `"X-B":"2","X-C":""`, 1), strings.Replace(base, `["x@example.test"]`, `"x@example.test"`, 1),
 	} {
 		if fingerprintOf(t, base) == fingerprintOf(t, other) {

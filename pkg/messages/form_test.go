@@ -131,7 +131,8 @@ func TestARequestIDMustFit(t *testing.T) {
 			}
 		}
 	}
-	for _, raw := range []string{`"a.b"`, `"a b"`, `" "`, `"é"`, `"` + longest + `a"`, `">"`, `"*"`, `1`, `true`, `["a"]`, `{"a":1}`, `"a\n"`, `"unmatched"`, `"MAIL_REQUESTS-1"`} {
+	for _, raw := range []string{`"a.b"`, `"a b"`, `" "`, `"é"`, `"` + longest + `a"`, `">"`, `"*"`, `1`, `true`, `["a"]`, `{"a":1}`, `"a\n"`,
+		`"unmatched"`, `"MAIL_REQUESTS-1"`} {
 		for name, decode := range decoders {
 			_, meta, err := decode([]byte(`{"request_id":` + raw + `}`))
 			if faults := faultsOf(t, err); len(faults["request_id"]) != 1 || meta.RequestID != "" || meta.Fingerprint == "" {
@@ -144,7 +145,8 @@ func TestARequestIDMustFit(t *testing.T) {
 // A request of a producer must not end up under an id that the programs give themselves.
 func TestAnIDThatTheProgramsGiveIsNoRequestsOwn(t *testing.T) {
 	ids := []string{"unmatched"}
-	for _, stream := range []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS", "RATE_LEASES", "AUDIT"} {
+	for _, stream := range []string{"MANDATE_REQUESTS", "MANDATE_EVENTS", "MAIL_REQUESTS", "MAIL_EVENTS", "MAIL_DELIVERIES", "DEAD_LETTERS",
+		"RATE_LEASES", "AUDIT"} {
 		ids = append(ids, stream+"-1", stream+"-18446744073709551615", stream+"-0", stream+"-007")
 	}
 	for _, id := range ids {
@@ -154,7 +156,8 @@ func TestAnIDThatTheProgramsGiveIsNoRequestsOwn(t *testing.T) {
 			t.Errorf("%s: %+v (-want +got):\n%s", id, meta, diff)
 		}
 	}
-	for _, id := range []string{"Unmatched", "unmatched-1", "MAIL_REQUESTS", "MAIL_REQUESTS-", "MAIL_REQUESTS-1a", "MAIL_REQUESTS--1", "MAIL_REQUESTS-1-1", "MAIL_REQUESTS_1",
+	for _, id := range []string{"Unmatched", "unmatched-1", "MAIL_REQUESTS", "MAIL_REQUESTS-", "MAIL_REQUESTS-1a", "MAIL_REQUESTS--1",
+		"MAIL_REQUESTS-1-1", "MAIL_REQUESTS_1",
 		"mail_requests-1", "XMAIL_REQUESTS-1", "ORDERS-1", "AUDIT-", "-1", "1-1"} {
 		if !ValidID(id) {
 			t.Errorf("%s is refused", id)

@@ -15,8 +15,11 @@ import (
 )
 
 // hostile are values that have broken readers of JSON, of addresses and of headers.
-var hostile = []string{`""`, "null", "0", "-0", "1e999", "1E-999", "0.1e+1", "9223372036854775808", "true", "[]", "{}", `[[]]`, `{"a":{"a":1}}`, `"a\u0000b"`, `"a\r\nBcc: b@c"`, `"\u2028"`, `"\u202e\u200b"`, `"\ud800"`, `"\udc00\ud800"`,
-	`"a@b"`, `"A <a@b>"`, `"a@b, c@d"`, `"100.50"`, "100.001", "30000.01", `"0100"`, `"2026-02-30"`, `"2026-02-28"`, `"9999-12-31T23:59:59-23:59"`, `"0000-01-01T00:00:00+23:59"`, `"https://a/b?c"`, `"mailto:a@b"`, `{"X-A":"1","x-a":"2"}`, `{"X\r\nY":"1"}`, `["a@b",""]`,
+var hostile = []string{`""`, "null", "0", "-0", "1e999", "1E-999", "0.1e+1", "9223372036854775808", "true", "[]", "{}", `[[]]`,
+	`{"a":{"a":1}}`, `"a\u0000b"`, `"a\r\nBcc: b@c"`, `"\u2028"`, `"\u202e\u200b"`, `"\ud800"`, `"\udc00\ud800"`,
+	`"a@b"`, `"A <a@b>"`, `"a@b, c@d"`, `"100.50"`, "100.001", "30000.01", `"0100"`, `"2026-02-30"`, `"2026-02-28"`,
+	`"9999-12-31T23:59:59-23:59"`, `"0000-01-01T00:00:00+23:59"`, `"https://a/b?c"`, `"mailto:a@b"`, `{"X-A":"1","x-a":"2"}`,
+	`{"X\r\nY":"1"}`, `["a@b",""]`,
 	`{"bucket":"b","name":"n","digest":"SHA-256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU="}`, `"report"`, "1", `"1"`, `"７"`}
 
 // FuzzField puts one value into one field of a request that is good otherwise: nothing
@@ -99,15 +102,18 @@ func onlyNamed(t *testing.T, body []byte, err error, name string) {
 func keepsLimits(t *testing.T, body []byte, r EnrollRequest) {
 	t.Helper()
 	amount, ok := new(big.Rat).SetString(string(r.Amount))
-	if !ok || amount.Cmp(big.NewRat(5, 1)) < 0 || amount.Cmp(big.NewRat(30000, 1)) > 0 || !new(big.Rat).Mul(amount, big.NewRat(100, 1)).IsInt() || strings.ContainsAny(string(r.Amount), "eE+-") {
+	if !ok || amount.Cmp(big.NewRat(5, 1)) < 0 || amount.Cmp(big.NewRat(30000, 1)) > 0 ||
+		!new(big.Rat).Mul(amount, big.NewRat(100, 1)).IsInt() || strings.ContainsAny(string(r.Amount), "eE+-") {
 		t.Fatalf("%s: amount %s", body, r.Amount)
 	}
-	for _, line := range []string{r.OrderNumber, r.PayerName, r.PayerEmail, r.ApplicationReason, r.PayerBankCode, r.PortalKey, r.Checksum, r.PlatformID, r.ReturnURL, r.FailedURL, r.EffectiveDate, r.LinkExpiredAt} {
+	for _, line := range []string{r.OrderNumber, r.PayerName, r.PayerEmail, r.ApplicationReason, r.PayerBankCode, r.PortalKey, r.Checksum,
+		r.PlatformID, r.ReturnURL, r.FailedURL, r.EffectiveDate, r.LinkExpiredAt} {
 		if utf8.RuneCountInString(line) > MaxURL || strings.ContainsFunc(line, isControl) || !utf8.ValidString(line) {
 			t.Fatalf("%s: %q", body, line)
 		}
 	}
-	if y := r.GiveUpAt.Year(); y < 0 || y > 9999 || r.OnUnknown != OnUnknownRetry && r.OnUnknown != OnUnknownReport || r.RequestID != "" && !ValidID(r.RequestID) {
+	if y := r.GiveUpAt.Year(); y < 0 || y > 9999 || r.OnUnknown != OnUnknownRetry && r.OnUnknown != OnUnknownReport || r.RequestID != "" &&
+		!ValidID(r.RequestID) {
 		t.Fatalf("%s: %+v", body, r)
 	}
 	sent, err := json.Marshal(r.Enrollment)
@@ -129,12 +135,14 @@ func messageKeepsLimits(t *testing.T, body []byte, r SendRequest) {
 	}
 	low := map[string]bool{}
 	for name, header := range r.Headers {
-		if low[strings.ToLower(name)] || strings.ContainsAny(name, " :\r\n") || strings.EqualFold(name, "bcc") || strings.ContainsFunc(header, isControl) || header == "" || len(name) > MaxHeaderName {
+		if low[strings.ToLower(name)] || strings.ContainsAny(name, " :\r\n") || strings.EqualFold(name, "bcc") ||
+			strings.ContainsFunc(header, isControl) || header == "" || len(name) > MaxHeaderName {
 			t.Fatalf("%s: header %q: %q", body, name, header)
 		}
 		low[strings.ToLower(name)] = true
 	}
-	if strings.Contains(r.Content, "\x00") || r.AsHTML != 0 && r.AsHTML != 1 || (r.To == nil) == (r.ToObject == nil) || len(r.Headers) > MaxHeaders {
+	if strings.Contains(r.Content, "\x00") || r.AsHTML != 0 && r.AsHTML != 1 || (r.To == nil) == (r.ToObject == nil) ||
+		len(r.Headers) > MaxHeaders {
 		t.Fatalf("%s: %+v", body, r)
 	}
 	if o := r.ToObject; o != nil && (!isBucket(o.Bucket) || o.Name == "" || canonicalDigest(o.Digest) != o.Digest) {
@@ -179,13 +187,15 @@ func FuzzValuesStayOutOfErrors(f *testing.F) {
 func FuzzEventBody(f *testing.F) {
 	for _, value := range hostile {
 		f.Add([]byte(value))
-		for _, field := range []string{"at", "deadline", "not_before", "attempt", "batch_size", "accepted", "max_frequency", "message", "reason", "complete_through", "unknown", "invalid", "from", "keys", "until", "outcome", "was", "batches", "records"} {
+		for _, field := range []string{"at", "deadline", "not_before", "attempt", "batch_size", "accepted", "max_frequency", "message", "reason",
+			"complete_through", "unknown", "invalid", "from", "keys", "until", "outcome", "was", "batches", "records"} {
 			f.Add([]byte(`{"` + field + `":` + value + `}`))
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, fresh := range []func() Body{
-			func() Body { return &EnrollStarted{} }, func() Body { return &DeferredBody{} }, func() Body { return &SendStarted{} }, func() Body { return &BatchBody{} },
+			func() Body { return &EnrollStarted{} }, func() Body { return &DeferredBody{} }, func() Body { return &SendStarted{} },
+			func() Body { return &BatchBody{} },
 			func() Body { return &FailedBody{} }, func() Body { return &SendOutcome{} }, func() Body { return &Watermark{} },
 			func() Body { return &SentBody{} }, func() Body { return &SendResolved{} }, func() Body { return &SummaryBody{} },
 			func() Body { return &ReopenedBody{} }, func() Body { return &TransactionsPage{} },
@@ -218,7 +228,8 @@ var reservedID = regexp.MustCompile(`^(MANDATE_REQUESTS|MANDATE_EVENTS|MAIL_REQU
 
 // FuzzID checks what a request id must be to be a token of a subject.
 func FuzzID(f *testing.F) {
-	for _, id := range []string{"", "a", ".", "*", ">", "a.b", "a b", "ü", "\xff", "\u202e", "-", "_", "unmatched", "AUDIT-1", "MAIL_EVENTS-12", strings.Repeat("x", 64), strings.Repeat("x", 65)} {
+	for _, id := range []string{"", "a", ".", "*", ">", "a.b", "a b", "ü", "\xff", "\u202e", "-", "_", "unmatched", "AUDIT-1",
+		"MAIL_EVENTS-12", strings.Repeat("x", 64), strings.Repeat("x", 65)} {
 		f.Add(id)
 	}
 	f.Fuzz(func(t *testing.T, id string) {

@@ -16,9 +16,11 @@ import (
 )
 
 func seeds(f *testing.F, more ...string) {
-	for _, s := range append(more, `{}`, `[]`, `null`, ``, ` { } `, `{"request_id":"a-1"}`, `{"request_id":"a.b","request_id":1}`, `{"a":{"b":[1,{"c":"\u00e9\ud83d\ude00\ud800"}]}}`,
+	for _, s := range append(more, `{}`, `[]`, `null`, ``, ` { } `, `{"request_id":"a-1"}`, `{"request_id":"a.b","request_id":1}`,
+		`{"a":{"b":[1,{"c":"\u00e9\ud83d\ude00\ud800"}]}}`,
 		enrollSample, enrollRequired, sendRequired, sendObject, `{"headers":{"X-A":"1","x-a":"2","Bcc":"x","":[]},"to":"a@b, \"c,d\" <e@f>"}`,
-		`{"amount":"0100","payer_id":-1,"max_frequency":1e3,"return_url":"http://%zz"}`, `{"subject":"a\\","content":"\\\"b\\\\","to":"\\"}`, `{"to":["a",1,null,["b"]],"as_html":2,"to_object":{"bucket":1}}`) {
+		`{"amount":"0100","payer_id":-1,"max_frequency":1e3,"return_url":"http://%zz"}`, `{"subject":"a\\","content":"\\\"b\\\\","to":"\\"}`,
+		`{"to":["a",1,null,["b"]],"as_html":2,"to_object":{"bucket":1}}`) {
 		f.Add([]byte(s))
 	}
 }
@@ -31,7 +33,8 @@ func FuzzRequests(f *testing.F) {
 		for name, decode := range decoders {
 			got, meta, err := decode(data)
 			again, metaAgain, errAgain := decode(data)
-			if diff := cmp.Diff(got, again); diff != "" || meta != metaAgain || (err == nil) != (errAgain == nil) || err != nil && err.Error() != errAgain.Error() {
+			if diff := cmp.Diff(got, again); diff != "" || meta != metaAgain || (err == nil) != (errAgain == nil) || err != nil &&
+				err.Error() != errAgain.Error() {
 				t.Fatalf("%s: twice the same gave %v, %v, %s", name, err, errAgain, diff)
 			}
 			var members map[string]json.RawMessage
@@ -97,7 +100,8 @@ func FuzzFingerprint(f *testing.F) {
 }
 
 func FuzzAddresses(f *testing.F) {
-	seeds(f, `"a@b, \"c,d\" <e@f>, (x,(y)) g@h"`, `"\"a <b@c>, \"d, e\" <f@g>, (h, i@j"`, `["a",""," b , c "]`, `"\\\",\\"`, `["\u002c\ud83d\ude00,"]`)
+	seeds(f, `"a@b, \"c,d\" <e@f>, (x,(y)) g@h"`, `"\"a <b@c>, \"d, e\" <f@g>, (h, i@j"`, `["a",""," b , c "]`, `"\\\",\\"`,
+		`["\u002c\ud83d\ude00,"]`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		data = bytes.TrimSpace(data)
 		if !json.Valid(data) || !utf8.Valid(data) {
@@ -143,13 +147,15 @@ func asciiUpper(s string) string {
 }
 
 func FuzzParseRecipient(f *testing.F) {
-	for _, s := range []string{"a@b.example", "Name <a@b.example>", `"a b"@c`, "a@[127.0.0.1]", "é@ü", "=?utf-8?q?a?= <a@b>", "g: a@b;", "a@b (c)", "a\u200b@b", "\ufe0f <a@b>", "<>", "\n", "a..b@c", "\"\\\"\"@c", "a@b-.c"} {
+	for _, s := range []string{"a@b.example", "Name <a@b.example>", `"a b"@c`, "a@[127.0.0.1]", "é@ü", "=?utf-8?q?a?= <a@b>", "g: a@b;",
+		"a@b (c)", "a\u200b@b", "\ufe0f <a@b>", "<>", "\n", "a..b@c", "\"\\\"\"@c", "a@b-.c"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := ParseRecipient(text)
 		if err != nil {
-			if got != "" || !slices.Contains([]error{errNoAddress, errAddressUTF8, errAddressControl, errAddressInvisible, errAddressLength, errAddressForm}, err) {
+			if got != "" || !slices.Contains([]error{errNoAddress, errAddressUTF8, errAddressControl, errAddressInvisible, errAddressLength,
+				errAddressForm}, err) {
 				t.Fatalf("%q: got %q, %v", text, got, err)
 			}
 			return

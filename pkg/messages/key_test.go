@@ -34,9 +34,12 @@ func TestAKeyIsTheBeginningOfTheSHA256OfItsAddress(t *testing.T) {
 
 func TestSpellingsOfAnAddressHaveOneKey(t *testing.T) {
 	for _, spellings := range [][]string{
-		{"ann.lee@example.com", "Ann.Lee@example.com", "ANN.LEE@EXAMPLE.COM", `"Ann.Lee"@example.com`, "Ann Lee <Ann.Lee@example.com>", "<ann.lee@example.com>", " ann.lee@example.com "},
-		{"x@xn--bcher-kva.example", "x@bücher.example", "X@BÜCHER.example", "x@XN--BCHER-KVA.example", "X <x@Bücher.Example>", "x@bücher。example。"},
-		{"ann@example.com", `"ann"@example.com`, `"Ann" <"ann"@example.com>`, `"a\nn"@example.com`, "ann@example.com.", "Ann@Example.COM.", `"Ann"@example.com.`, "Ann <ann@example.com.>", "<ann@example.com.> "},
+		{"ann.lee@example.com", "Ann.Lee@example.com", "ANN.LEE@EXAMPLE.COM", `"Ann.Lee"@example.com`, "Ann Lee <Ann.Lee@example.com>",
+			"<ann.lee@example.com>", " ann.lee@example.com "},
+		{"x@xn--bcher-kva.example", "x@bücher.example", "X@BÜCHER.example", "x@XN--BCHER-KVA.example", "X <x@Bücher.Example>",
+			"x@bücher。example。"},
+		{"ann@example.com", `"ann"@example.com`, `"Ann" <"ann"@example.com>`, `"a\nn"@example.com`, "ann@example.com.", "Ann@Example.COM.",
+			`"Ann"@example.com.`, "Ann <ann@example.com.>", "<ann@example.com.> "},
 		{`"ann lee"@example.com`, `"Ann Lee"@example.com`, `<"ANN LEE"@example.com.>`},
 		{"änn@example.com", "ÄNN@example.com", "\"Änn\"@EXAMPLE.com."},
 		{"shop@example.com", "Shop, Inc. <Shop@example.com>", "The Shop) <shop@example.com.>"}, // no mailboxes of RFC 5322, and in use
@@ -51,7 +54,8 @@ func TestSpellingsOfAnAddressHaveOneKey(t *testing.T) {
 		}
 	}
 	seen := map[Key]string{}
-	for _, address := range []string{"ann.lee@example.com", "annlee@example.com", "ann@example.com", "ann+lee@example.com", `"ann lee"@example.com`, "ann.lee@example.org", "ann.lee@sub.example.com",
+	for _, address := range []string{"ann.lee@example.com", "annlee@example.com", "ann@example.com", "ann+lee@example.com",
+		`"ann lee"@example.com`, "ann.lee@example.org", "ann.lee@sub.example.com",
 		"x@bücher.example", "x@bucher.example", "bücher@example.com", "xn--bcher-kva@example.com"} {
 		key := KeyOf(address)
 		if seen[key] != "" {
@@ -76,7 +80,8 @@ func TestKeysOfASecretAreTheBeginningOfTheHMACOfTheAddress(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want %s", spelling, got, err, want)
 		}
 	}
-	if secret.KeyOf("") != 0 || other.KeyOf("ann@example.com") == secret.KeyOf("ann@example.com") || secret.ID() == other.ID() || len(secret.ID()) != 8 {
+	if secret.KeyOf("") != 0 || other.KeyOf("ann@example.com") == secret.KeyOf("ann@example.com") || secret.ID() == other.ID() ||
+		len(secret.ID()) != 8 {
 		t.Errorf("%s and %s: no address has a key, or two secrets make the same", secret, other)
 	}
 	to := []string{"Ann@example.com", "x@bücher.example"}
@@ -88,7 +93,8 @@ func TestKeysOfASecretAreTheBeginningOfTheHMACOfTheAddress(t *testing.T) {
 		t.Fatalf("%s, %v", text, err)
 	}
 	from, keys := read.Parties()
-	if read.Secret == nil || read.Secret.ID != secret.ID() || from != secret.KeyOf("shop@example.com") || !slices.Equal(keys, []Key{secret.KeyOf(to[0]), secret.KeyOf(to[1])}) {
+	if read.Secret == nil || read.Secret.ID != secret.ID() || from != secret.KeyOf("shop@example.com") ||
+		!slices.Equal(keys, []Key{secret.KeyOf(to[0]), secret.KeyOf(to[1])}) {
 		t.Errorf("got %v and %v of %s", from, keys, text)
 	}
 	if read.From != 0 || read.Keys != nil || strings.Contains(string(text), "the secret") {

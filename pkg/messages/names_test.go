@@ -78,7 +78,8 @@ func TestNamesOfADeepBodyAreFoundInOneReading(t *testing.T) {
 
 // Whatever is named in a body is found, in every form that JSON can write it; no part of a longer value is.
 func FuzzNames(f *testing.F) {
-	for _, word := range []string{"DD 001", "2026/001", "Zoë", "Tan & Sons", `a"b\c`, "ann@example.com", "900101145678", "\U0001f600", "K", "ß"} {
+	for _, word := range []string{"DD 001", "2026/001", "Zoë", "Tan & Sons", `a"b\c`, "ann@example.com", "900101145678", "\U0001f600", "K",
+		"ß"} {
 		f.Add(word, "x", uint64(0x5555), uint8(0))
 	}
 	bodies := []struct{ op, body string }{
@@ -162,7 +163,8 @@ func TestASubjectIsParsed(t *testing.T) {
 }
 
 func TestFactsAreReadFromAnyEvent(t *testing.T) {
-	started := Event{Operation: Send, State: Started, Body: &SendStarted{Common: Common{RequestID: "a", Attempt: 2}, Fingerprint: "f", Batches: 3, Recipients: 9}}
+	started := Event{Operation: Send, State: Started, Body: &SendStarted{Common: Common{RequestID: "a", Attempt: 2}, Fingerprint: "f",
+		Batches: 3, Recipients: 9}}
 	body, err := started.Encode()
 	if err != nil {
 		t.Fatal(err)

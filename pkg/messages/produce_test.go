@@ -60,7 +60,8 @@ func TestAProducedRequestIsReadAsItWasFilled(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		enroll, send := randomEnroll(r), randomSend(r)
-		transactions := TransactionsRequest{maybe(r, randomID), maybe(r, randomLine), maybe(r, randomLine), maybe(r, randomLine), maybe(r, randomEmail), maybe(r, randomCount)}
+		transactions := TransactionsRequest{maybe(r, randomID), maybe(r, randomLine), maybe(r, randomLine), maybe(r, randomLine),
+			maybe(r, randomEmail), maybe(r, randomCount)}
 		account := AccountRequest{maybe(r, randomID)}
 		for kind, request := range map[string]any{"enroll": enroll, "send": send, "transactions": transactions, "account": account} {
 			body, err := json.Marshal(request)
@@ -224,13 +225,16 @@ func randomEnroll(r *rand.Rand) EnrollRequest {
 	return EnrollRequest{
 		RequestID: maybe(r, randomID), OnUnknown: []string{"", OnUnknownRetry, OnUnknownReport}[r.IntN(3)], GiveUpAt: maybe(r, randomTime),
 		Enrollment: Enrollment{
-			PortalKey: maybe(r, randomLine), OrderNumber: randomLine(r), Amount: amounts[r.IntN(len(amounts))], PayerIDType: randomNumber(r), PayerID: randomDigits(r),
+			PortalKey: maybe(r, randomLine), OrderNumber: randomLine(r), Amount: amounts[r.IntN(len(amounts))], PayerIDType: randomNumber(r),
+			PayerID:   randomDigits(r),
 			PayerName: randomLine(r), PayerEmail: randomEmail(r), PayerTelephoneNumber: randomDigits(r), PayerBankCode: maybe(r, randomLine),
-			PayerBankCodeHashed: maybe(r, randomLine), FrequencyMode: randomLine(r), MaxFrequency: maybe(r, randomNumber), ApplicationReason: randomLine(r),
-			EffectiveDate: maybe(r, randomDate), ExpiryDate: maybe(r, randomDate), Metadata: maybe(r, randomText), ReturnURL: maybe(r, randomURL),
-			SuccessURL: maybe(r, randomURL), FailedURL: maybe(r, randomURL), MaintenanceURL: maybe(r, randomURL), TerminationURL: maybe(r, randomURL),
-			LinkExpiredAt: maybe(r, func(r *rand.Rand) string { return randomTime(r).Format(time.DateTime) }),
-			PlatformID:    maybe(r, randomLine), Checksum: maybe(r, randomLine),
+			PayerBankCodeHashed: maybe(r, randomLine), FrequencyMode: randomLine(r), MaxFrequency: maybe(r, randomNumber),
+			ApplicationReason: randomLine(r),
+			EffectiveDate:     maybe(r, randomDate), ExpiryDate: maybe(r, randomDate), Metadata: maybe(r, randomText), ReturnURL: maybe(r, randomURL),
+			SuccessURL: maybe(r, randomURL), FailedURL: maybe(r, randomURL), MaintenanceURL: maybe(r, randomURL),
+			TerminationURL: maybe(r, randomURL),
+			LinkExpiredAt:  maybe(r, func(r *rand.Rand) string { return randomTime(r).Format(time.DateTime) }),
+			PlatformID:     maybe(r, randomLine), Checksum: maybe(r, randomLine),
 		},
 	}
 }
@@ -238,7 +242,8 @@ func randomEnroll(r *rand.Rand) EnrollRequest {
 func randomSend(r *rand.Rand) SendRequest {
 	s := SendRequest{
 		RequestID: maybe(r, randomID), OnUnknown: []string{"", OnUnknownReport, OnUnknownResend}[r.IntN(3)], GiveUpAt: maybe(r, randomTime),
-		From: maybe(r, randomEmail), ReplyTo: maybe(r, randomEmail), UnsubscribeLink: maybe(r, randomURL), Subject: randomLine(r), Content: randomText(r), AsHTML: r.IntN(2),
+		From: maybe(r, randomEmail), ReplyTo: maybe(r, randomEmail), UnsubscribeLink: maybe(r, randomURL), Subject: randomLine(r),
+		Content: randomText(r), AsHTML: r.IntN(2),
 	}
 	for i := range r.IntN(3) {
 		if s.Headers == nil {

@@ -10,7 +10,8 @@ import (
 func TestAQueryIsReadFieldForField(t *testing.T) {
 	got, meta, err := DecodeTransactions([]byte(`{"request_id":"q","order_number":"DD001","status":3,
 		"exchange_reference_number":"E-1","payer_email":"payer@example.test","max_pages":4}`))
-	want := TransactionsRequest{RequestID: "q", OrderNumber: "DD001", Status: "3", ExchangeReferenceNumber: "E-1", PayerEmail: "payer@example.test", MaxPages: 4}
+	want := TransactionsRequest{RequestID: "q", OrderNumber: "DD001", Status: "3", ExchangeReferenceNumber: "E-1",
+		PayerEmail: "payer@example.test", MaxPages: 4}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil || meta.RequestID != "q" {
 		t.Errorf("%v, %+v (-want +got):\n%s", err, meta, diff)
 	}

@@ -69,7 +69,8 @@ func TestARecipientThatCannotBeParsedTakesNoOtherWithIt(t *testing.T) {
 		`"no, address", bob@b`:                     {`"no`, `address"`, "bob@b"},
 		`"Doe, Ann" <ann@b>, bob@b (Doe, Bob),c@b`: {`"Doe, Ann" <ann@b>`, "bob@b (Doe, Bob)", "c@b"},
 		`"`: {`"`}, `",`: {`"`}, `,"`: {`"`}, `(,(,",\`: {"(", "(", `"`, `\`},
-		`"` + strings.Repeat("x, ", maxMailbox) + `" <ann@b>, bob@b`: append(append([]string{`"x`}, slices.Repeat([]string{"x"}, maxMailbox-1)...), `" <ann@b>`, "bob@b"),
+		`"` + strings.Repeat("x, ", maxMailbox) + `" <ann@b>, bob@b`: append(append([]string{`"x`},
+			slices.Repeat([]string{"x"}, maxMailbox-1)...), `" <ann@b>`, "bob@b"),
 	} {
 		for _, to := range []any{list, []string{list}} {
 			raw, err := marshal(to)
@@ -120,7 +121,8 @@ func TestRecipientsAreParsedToTheirBareAddress(t *testing.T) {
 		"a@b.example": "a@b.example", "A.B+c_d@Sub-1.Example": "A.B+c_d@Sub-1.Example", "!#$%&'*+-/=?^_`{|}~@b": "!#$%&'*+-/=?^_`{|}~@b",
 		" a@b.example ": "a@b.example", "<a@b.example>": "a@b.example", "Name <a@b.example>": "a@b.example",
 		`"Doe, J" <a@b.example>`: "a@b.example", "a@b.example (comment)": "a@b.example", "Café <a@b.example>": "a@b.example",
-		"=?utf-8?q?Caf=C3=A9?= <a@b.example>": "a@b.example", `"a b"@c.example`: `"a b"@c.example`, `"ab"@c.example`: "ab@c.example", `"a@b"@c.example`: `"a@b"@c.example`,
+		"=?utf-8?q?Caf=C3=A9?= <a@b.example>": "a@b.example", `"a b"@c.example`: `"a b"@c.example`, `"ab"@c.example`: "ab@c.example",
+		`"a@b"@c.example`:   `"a@b"@c.example`,
 		"pelé@example.test": "pelé@example.test", "a@bücher.example": "a@bücher.example", longest: longest,
 	} {
 		got, err := ParseRecipient(text)
@@ -134,13 +136,18 @@ func TestWhyARecipientIsRefusedIsOneOfAFew(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "is empty", "   ": "is empty",
 		"a\xff@b.example":                 "is not UTF-8",
-		"a@b.example\r\nBcc: c@d.example": "holds a control character", "a@b.example\x00": "holds a control character", "\ta@b.example": "holds a control character",
+		"a@b.example\r\nBcc: c@d.example": "holds a control character", "a@b.example\x00": "holds a control character",
+		"\ta@b.example":     "holds a control character",
 		"a\u0085@b.example": "holds a control character", "\"a\x7f\"@b.example": "holds a control character",
-		strings.Repeat("a", 65) + "@b.example": "is too long", "a@" + strings.Repeat("b", 253): "is too long", strings.Repeat("é", 33) + "@b.example": "is too long",
+		strings.Repeat("a", 65) + "@b.example": "is too long", "a@" + strings.Repeat("b", 253): "is too long", strings.Repeat("é", 33) +
+			"@b.example": "is too long",
 		strings.Repeat("a ", 1500): "is too long",
-		"a":                        "is not an email address", "a@": "is not an email address", "@b": "is not an email address", "a@b@c": "is not an email address", "a b@c": "is not an email address",
-		"a..b@c": "is not an email address", ".a@b": "is not an email address", "a.@b": "is not an email address", "a@b..c": "is not an email address", "a@.b": "is not an email address",
-		"a@b.": "is not an email address", "a@b, c@d": "is not an email address", "Name a@b": "is not an email address", "<a@b": "is not an email address", "<>": "is not an email address",
+		"a":                        "is not an email address", "a@": "is not an email address", "@b": "is not an email address",
+		"a@b@c": "is not an email address", "a b@c": "is not an email address",
+		"a..b@c": "is not an email address", ".a@b": "is not an email address", "a.@b": "is not an email address",
+		"a@b..c": "is not an email address", "a@.b": "is not an email address",
+		"a@b.": "is not an email address", "a@b, c@d": "is not an email address", "Name a@b": "is not an email address",
+		"<a@b": "is not an email address", "<>": "is not an email address",
 	} {
 		got, err := ParseRecipient(text)
 		if err == nil || err.Error() != want || got != "" {
@@ -163,7 +170,8 @@ func TestInvisibleCharactersAreRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"\u200bAnn <a@b.example>", "\u202eAnn <a@b.example>", "a@b.example (x\ufeff)", "\"A\u00adnn\" <a@b.example>"} {
+	for _, text := range []string{"\u200bAnn <a@b.example>", "\u202eAnn <a@b.example>", "a@b.example (x\ufeff)",
+		"\"A\u00adnn\" <a@b.example>"} {
 		if _, err := ParseRecipient(text); err == nil || err.Error() != want {
 			t.Errorf("%+q: got %v, want %q", text, err, want)
 		}
@@ -197,8 +205,10 @@ func TestRecipientsAreOneWhenTheirDomainIs(t *testing.T) {
 		same bool
 	}{
 		{"a@b.example", "a@B.EXAMPLE", true}, {"a@bücher.example", "a@BÜCHER.Example", true}, {`"x@Y"@b`, `"x@Y"@B`, true},
-		{"x@bücher.example", "x@xn--bcher-kva.example", true}, {"x@BÜCHER.example", "x@XN--Bcher-KVA.Example", true}, {"x@mail.bücher.example.", "x@Mail.xn--bcher-kva.example", true},
-		{"a@b.example", "a@b.example.", true}, {"a@B.Example.", "a@b.example", true}, {"a@b.example", "a@b.example..", false}, {"a@.", "a@", true},
+		{"x@bücher.example", "x@xn--bcher-kva.example", true}, {"x@BÜCHER.example", "x@XN--Bcher-KVA.Example", true},
+		{"x@mail.bücher.example.", "x@Mail.xn--bcher-kva.example", true},
+		{"a@b.example", "a@b.example.", true}, {"a@B.Example.", "a@b.example", true}, {"a@b.example", "a@b.example..", false},
+		{"a@.", "a@", true},
 		{"x@例え.テスト", "x@xn--r8jz45g.xn--zckzah", true}, {"x@例え。テスト", "x@例え.テスト", true}, {"x@b\uff0eexample\uff61", "x@b.example", true},
 		{"x@\u212a.example", "x@k.example", true}, {"x@ß.example", "x@ss.example", false}, {"bücher@b", "xn--bcher-kva@b", false},
 		{"x@bu\u0308cher.example", "x@bücher.example", false}, // no normalisation: the standard library has none
@@ -223,7 +233,8 @@ func TestRecipientsAreOneWhenTheirDomainIs(t *testing.T) {
 // The samples of RFC 3492 section 7.1, lower-cased as domains are, and a few that are in use.
 func TestALabelOutsideASCIIIsWrittenAsPunycode(t *testing.T) {
 	for label, want := range map[string]string{
-		"bücher": "bcher-kva", "ü": "tda", "münchen": "mnchen-3ya", "faß": "fa-hia", "россия": "h1alffa9f", "中国": "fiqs8s", "😀": "e28h", "a-ü": "a--yka",
+		"bücher": "bcher-kva", "ü": "tda", "münchen": "mnchen-3ya", "faß": "fa-hia", "россия": "h1alffa9f", "中国": "fiqs8s", "😀": "e28h",
+		"a-ü":                    "a--yka",
 		"ليهمابتكلموشعربي؟":      "egbpdaj6bu4bxfgehfvwxn",
 		"他们为什么不说中文":              "ihqwcrb4cv8a8dqg056pqjye",
 		"他們爲什麽不說中文":              "ihqwctvzc91f659drss3x8bo0yb",
@@ -249,11 +260,13 @@ func TestALabelOutsideASCIIIsWrittenAsPunycode(t *testing.T) {
 func TestLinesAreGivenOneByOne(t *testing.T) {
 	long := strings.Repeat("a", 3*maxLine)
 	for text, want := range map[string][]string{
-		"": nil, "\n\n": nil, "a@b": {"a@b"}, "a@b\n": {"a@b"}, "a@b\r\n\r\n  c@d\t\r\n": {"a@b", "c@d"}, "\ufeffa@b\nc@d": {"a@b", "c@d"}, "\ufeff": nil,
+		"": nil, "\n\n": nil, "a@b": {"a@b"}, "a@b\n": {"a@b"}, "a@b\r\n\r\n  c@d\t\r\n": {"a@b", "c@d"}, "\ufeffa@b\nc@d": {"a@b", "c@d"},
+		"\ufeff":             nil,
 		"\"Doe, J\" <a@b>\n": {`"Doe, J" <a@b>`}, "a@b\n" + long + "@b\nc@d": {"a@b", long[:maxLine], "c@d"},
 		strings.Repeat(" ", 2*maxLine) + "a@b\nc@d\n": {strings.Repeat(" ", maxLine), "c@d"},
 	} {
-		for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
+		for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)),
+			iotest.DataErrReader(strings.NewReader(text))} {
 			var got []string
 			for line, err := range Lines(r) {
 				if err != nil {

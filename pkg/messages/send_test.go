@@ -22,7 +22,8 @@ func TestAMessageIsReadFieldForField(t *testing.T) {
 		"to" : [ "c@d.example", "E <e@f.example>" ] ,"reply_to":"r@b.example","unsubscribe_link":"https://b.example/u","subject":"S é",
 		"as_html":1,"content":"line\r\n\tline","headers":{"X-A":"1","List-Id":"<l.b.example>","X-Empty":"","X-Null":null}}`))
 	want := SendRequest{
-		RequestID: "m-1", OnUnknown: "resend", GiveUpAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), From: "Shop <a@b.example>", ReplyTo: "r@b.example",
+		RequestID: "m-1", OnUnknown: "resend", GiveUpAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), From: "Shop <a@b.example>",
+		ReplyTo:         "r@b.example",
 		UnsubscribeLink: "https://b.example/u", Subject: "S é", Content: "line\r\n\tline", AsHTML: 1,
 		Headers: map[string]string{"X-A": "1", "List-Id": "<l.b.example>"}, To: json.RawMessage(`[ "c@d.example", "E <e@f.example>" ]`),
 	}
@@ -68,9 +69,12 @@ func TestAReferenceNeedsBucketNameAndDigest(t *testing.T) {
 	const digest = "must be SHA-256= and the base64url of 32 octets"
 	for raw, want := range map[string]map[string][]string{
 		`{"bucket":"b"}`: {"to_object": {"digest is required", "name is required"}},
-		`{"bucket":null,"name":"","digest":"` + someDigest + `"}`:                                   {"to_object": {"bucket is required", "name is required"}},
-		`{"bucket":1,"name":"a\nb","digest":true}`:                                                  {"to_object": {"bucket must be a string", "digest must be a string", "name must not hold control characters or line breaks"}},
-		`{"bucket":"b.c","name":"n","digest":"` + someDigest + `"}`:                                 {"to_object": {"bucket must be letters, digits, _ or -"}},
+		`{"bucket":null,"name":"","digest":"` + someDigest + `"}`: {"to_object": {"bucket is required",
+			"name is required"}},
+		`{"bucket":1,"name":"a\nb","digest":true}`: {"to_object": {"bucket must be a string",
+			"digest must be a string", "name must not hold control characters or line breaks"}},
+		`{"bucket":"b.c","name":"n","digest":"` + someDigest +
+			`"}`: {"to_object": {"bucket must be letters, digits, _ or -"}},
 		`{"bucket":"b","name":"n","digest":"` + someDigest + `","size":1}`:                          {"to_object": {"size is not a known field"}},
 		`{"bucket":"b","name":"n","digest":"SHA-256=abc"}`:                                          {"to_object": {"digest " + digest}},
 		`{"bucket":"b","name":"n","digest":"` + someDigest[8:] + `"}`:                               {"to_object": {"digest " + digest}},
@@ -134,7 +138,8 @@ func TestAHeaderCannotBeginAnother(t *testing.T) {
 	}
 	many["X-Last"] = "x"
 	raw, _ = json.Marshal(many)
-	if _, _, err := DecodeSend(with(t, sendRequired, "headers", string(raw))); !slices.Equal(faultsOf(t, err)["headers"], []string{"must have at most 100 members"}) {
+	if _, _, err := DecodeSend(with(t, sendRequired, "headers", string(raw))); !slices.Equal(faultsOf(t, err)["headers"],
+		[]string{"must have at most 100 members"}) {
 		t.Errorf("one more: got %v", err)
 	}
 }
@@ -154,7 +159,8 @@ func TestRulesOfTheFieldsOfAMessage(t *testing.T) {
 		{"on_unknown", []string{`"report"`, `"resend"`, `""`}, []string{`"retry"`, `"conclude"`, `"x"`, `1`}},
 		{"give_up_at", []string{`"2026-01-02T03:04:05Z"`, `null`}, []string{`"2026-01-02"`, `1`}},
 		{"to", []string{`"a@b.example"`, `"a@b.example, c@d.example"`, `["a@b.example"]`, `["not valid at all"]`, `["", "a"]`, `"x"`},
-			[]string{`1`, `true`, `{"a":"b"}`, `[1]`, `["a@b.example",null]`, `["a@b.example",["c@d.example"]]`, `[""]`, `[" ","\n"]`, `" , ,"`, `","`, `[","]`}},
+			[]string{`1`, `true`, `{"a":"b"}`, `[1]`, `["a@b.example",null]`, `["a@b.example",["c@d.example"]]`, `[""]`, `[" ","\n"]`, `" , ,"`,
+				`","`, `[","]`}},
 	} {
 		for name := range strings.FieldsSeq(c.fields) {
 			for _, raw := range c.good {
