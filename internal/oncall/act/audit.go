@@ -9,7 +9,7 @@
 //	audit.go, read.go    the records, stored and read
 //	redrive.go, plan.go  dead letters run again; what is known of each, batches.go: of a message
 //	cancel.go, pause.go  requests that are withdrawn; queues that give out nothing
-//	erasure.go           what is stored of a request, traces.go: of somebody; removed in erase.go
+//	erase_person.go      what is stored of a person; erase_plan.go: of a request; erase_request.go removes it
 package act
 
 import (

@@ -2,7 +2,7 @@
 //
 //	inner ring   seconds, within one delivery of a request: [Policy.Waits]
 //	outer ring   minutes to hours, the request waits in its queue: [Policy.Defer]
-//	schedules    everything else that is tried again: [Schedule], see schedules.go
+//	schedules    everything else that is tried again: [Schedule], see durations.go
 package retry
 
 import (
