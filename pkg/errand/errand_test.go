@@ -87,11 +87,12 @@ func own(r errand.Receipt, more string) string {
 func TestARequestThatBreaksARuleIsNotPublished(t *testing.T) {
 	w := newWorld(t)
 	for want, r := range map[string]messages.Request{
-		"subject is required":        messages.SendRequest{To: messages.Recipients("a@example.com"), Content: "x"},
-		"give_up_at must be at most": messages.SendRequest{To: messages.Recipients("a@example.com"), Content: "x", Subject: "s", GiveUpAt: time.Now().Add(1000 * time.Hour)},
-		"order_number is required":   &messages.EnrollRequest{},
-		"amount is required":         messages.EnrollRequest{},
-		"payer_id_type is required":  messages.EnrollRequest{},
+		"subject is required": messages.SendRequest{To: messages.Recipients("a@example.com"), Content: "x"},
+		"give_up_at must be at most": messages.SendRequest{To: messages.Recipients("a@example.com"), Content: "x", Subject: "s",
+			GiveUpAt: time.Now().Add(1000 * time.Hour)},
+		"order_number is required":  &messages.EnrollRequest{},
+		"amount is required":        messages.EnrollRequest{},
+		"payer_id_type is required": messages.EnrollRequest{},
 	} {
 		_, err := w.client.Publish(t.Context(), r)
 		if invalid := new(messages.Invalid); !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
@@ -321,7 +322,8 @@ func TestAMistypedOperationIsNamed(t *testing.T) {
 	for _, follow = range w.client.Follow(t.Context(), r) {
 	}
 	for name, err := range map[string]error{"Outcomes": outcomes, "Wait": wait, "Last": last, "Follow": follow} {
-		if err == nil || !strings.Contains(err.Error(), `operation must be one of [mandate.enroll mandate.transactions mail.send mail.account], got "mail.sned"`) {
+		if err == nil || !strings.Contains(err.Error(),
+			`operation must be one of [mandate.enroll mandate.transactions mail.send mail.account], got "mail.sned"`) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -332,7 +334,8 @@ func TestAPrintedOutcomeShowsNothingOfItsBody(t *testing.T) {
 	r := w.publish(letter("r1", "1"))
 	w.store("mail.send.failed.r1", `{"reason":"refused","message":"ann@example.com is unknown","fingerprint":"`+r.Fingerprint+`"}`)
 	o := w.want(r, "mail.send.failed.r1")
-	for format, want := range map[string]string{"%v": "mail.send.failed.r1: refused", "%+v": "mail.send.failed.r1: refused", "%s": "mail.send.failed.r1: refused"} {
+	for format, want := range map[string]string{"%v": "mail.send.failed.r1: refused", "%+v": "mail.send.failed.r1: refused",
+		"%s": "mail.send.failed.r1: refused"} {
 		if got := fmt.Sprintf(format, o); got != want {
 			t.Errorf("%s: %s, want %s", format, got, want)
 		}
@@ -345,7 +348,8 @@ func TestAPrintedOutcomeShowsNothingOfItsBody(t *testing.T) {
 func TestFollowShowsEveryEventOfARequestInOrder(t *testing.T) {
 	w := newWorld(t)
 	r := w.publish(letter("news", "x"))
-	want := []string{"mail.send.started.news", "mail.batch.started.news.1", "mail.batch.accepted.news.1", "mail.send.uncertain.news", "mail.send.resolved.news"}
+	want := []string{"mail.send.started.news", "mail.batch.started.news.1", "mail.batch.accepted.news.1", "mail.send.uncertain.news",
+		"mail.send.resolved.news"}
 	for _, subject := range want[:3] {
 		w.store(subject, own(r, ""))
 	}
@@ -405,7 +409,8 @@ func TestOutcomesBeginNowAndMissNothingAfterThat(t *testing.T) {
 		return o
 	}
 	outcomes("billing", time.Time{})
-	for _, subject := range []string{"mail.send.started.a", "mail.batch.accepted.a.1", "mail.account.failed.b", "mail.send.uncertain.a", "mail.send.resolved.a"} {
+	for _, subject := range []string{"mail.send.started.a", "mail.batch.accepted.a.1", "mail.account.failed.b", "mail.send.uncertain.a",
+		"mail.send.resolved.a"} {
 		w.store(subject, `{"outcome":"failed"}`)
 	}
 	fine := func(errand.Event) error { return nil }
@@ -421,7 +426,8 @@ func TestOutcomesBeginNowAndMissNothingAfterThat(t *testing.T) {
 	if diff := cmp.Diff([]string{"errand.Succeeded mail.send.accepted.new"}, run(t, outcomes("billing", time.Time{}), 1, fine)); diff != "" {
 		t.Errorf("after a pause: %s", diff)
 	}
-	if _, err := w.client.Outcomes(t.Context(), "billing", messages.Account, time.Time{}); err == nil || !strings.Contains(err.Error(), "another name") {
+	if _, err := w.client.Outcomes(t.Context(), "billing", messages.Account, time.Time{}); err == nil ||
+		!strings.Contains(err.Error(), "another name") {
 		t.Errorf("the same name for another operation: %v", err)
 	}
 }

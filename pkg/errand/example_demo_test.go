@@ -86,8 +86,10 @@ func accept(nc *nats.Conn) {
 		r, meta, _ := messages.DecodeSend(m.Data())
 		common := messages.Common{RequestID: r.RequestID, Attempt: 1}
 		for _, e := range []messages.Event{
-			{Operation: messages.Send, State: messages.Started, ID: r.RequestID, Body: &messages.SendStarted{Common: common, Fingerprint: meta.Fingerprint}},
-			{Operation: messages.Send, State: messages.Accepted, ID: r.RequestID, Body: &messages.SendOutcome{Common: common, Fingerprint: meta.Fingerprint, Recipients: 1, Accepted: 1}},
+			{Operation: messages.Send, State: messages.Started, ID: r.RequestID,
+				Body: &messages.SendStarted{Common: common, Fingerprint: meta.Fingerprint}},
+			{Operation: messages.Send, State: messages.Accepted, ID: r.RequestID,
+				Body: &messages.SendOutcome{Common: common, Fingerprint: meta.Fingerprint, Recipients: 1, Accepted: 1}},
 		} {
 			body, err := e.Encode()
 			if err == nil {

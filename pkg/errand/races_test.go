@@ -17,7 +17,8 @@ import (
 func TestAnEventUnderThePositionThatIsOfOtherContentsIsNoOutcome(t *testing.T) {
 	w := newWorld(t)
 	// The queue was made again since, and counts from 1.
-	w.store("mail.send.failed.MAIL_REQUESTS-1", `{"request_id":"MAIL_REQUESTS-1","fingerprint":"of another","reason":"conflict","conflicts_with":"other"}`)
+	w.store("mail.send.failed.MAIL_REQUESTS-1",
+		`{"request_id":"MAIL_REQUESTS-1","fingerprint":"of another","reason":"conflict","conflicts_with":"other"}`)
 	r := w.publish(letter("mine", "new"))
 	if o, err := w.wait(r, 300*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the outcome is %v, %v, want none: it is another request's", o, err)

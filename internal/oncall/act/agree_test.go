@@ -107,7 +107,8 @@ func TestFindEraseShowAndTheIndexAgree(t *testing.T) {
 			byIndex = append(byIndex, f.RequestID)
 		}
 		taken := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id == "waits" }) // the index has no queues
-		for what, c := range map[string]struct{ got, want []string }{"find": {byFind, want}, "erase": {byErase, want}, "index": {byIndex, taken}} {
+		for what, c := range map[string]struct{ got, want []string }{"find": {byFind, want}, "erase": {byErase, want},
+			"index": {byIndex, taken}} {
 			slices.Sort(c.got)
 			if !slices.Equal(c.got, c.want) {
 				t.Errorf("%s by %s: %s", word, what, cmp.Diff(c.want, c.got))

@@ -44,7 +44,8 @@ func acts(t *testing.T, p act.Person, q act.Query) (lines []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s: %s, %s %s %s", e.Verb, e.Actor, e.Target, e.Why, e.Result, e.Message, e.Suspect)))
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s: %s, %s %s %s", e.Verb, e.Actor, e.Target, e.Why, e.Result, e.Message,
+			e.Suspect)))
 	}
 	return lines
 }
@@ -77,7 +78,8 @@ func TestAnActIsRecordedBeforeItIsDoneAndAfterIt(t *testing.T) {
 	}); err == nil {
 		t.Error("the act's error is lost")
 	}
-	want := []string{"cancel ann@example.com r3: withdrawn, unknown no answer", "cancel ann@example.com r2: withdrawn, not_done nothing was done: it is started",
+	want := []string{"cancel ann@example.com r3: withdrawn, unknown no answer",
+		"cancel ann@example.com r2: withdrawn, not_done nothing was done: it is started",
 		"redrive ann@example.com r1: the quota was raised, done reopened"}
 	if diff := cmp.Diff(want, acts(t, p, act.Query{})); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
@@ -169,7 +171,8 @@ func TestARecordThatIsNotWhatItsSubjectSaysIsSuspect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := p.JS.Publish(t.Context(), "audit.redrive.ann.r1", []byte(`{"id":"2","actor":"ann","verb":"redrive","target":"r1","why":"x","result":"done"}`)); err != nil {
+	if _, err := p.JS.Publish(t.Context(), "audit.redrive.ann.r1",
+		[]byte(`{"id":"2","actor":"ann","verb":"redrive","target":"r1","why":"x","result":"done"}`)); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := act.Acts(t.Context(), p.Conn, act.Query{})

@@ -30,7 +30,8 @@ func TestAnOutcomeThatListsNoBatchDoesNotSayThatAllWereAccepted(t *testing.T) {
 	d.put("mail.batch.accepted.shifted.1", `{"batch":1}`)
 	d.put("mail.batch.refused.shifted.2", `{"batch":2}`)
 	d.ended(messages.Send, "shifted", mail, messages.Uncertain, fields)
-	if got := d.plan("shifted")[0]; got.Class != inspect.Twice || !slices.Equal(got.Batches, []int{2}) || !slices.Equal(got.Unknown, []int{3}) {
+	if got := d.plan("shifted")[0]; got.Class != inspect.Twice || !slices.Equal(got.Batches, []int{2}) ||
+		!slices.Equal(got.Unknown, []int{3}) {
 		t.Errorf("begun with three batches: %s (%s) %v %v", got.Class, got.Says, got.Batches, got.Unknown)
 	}
 }
@@ -59,11 +60,13 @@ func TestANumberThatNamesTwoDeadLettersNamesNone(t *testing.T) {
 	d := newDeadLetters(t)
 	d.ended(messages.Send, "other", mail, messages.Uncertain, `,"batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`)
 	sequence := fmt.Sprint(d.plan("other")[0].Sequence)
-	d.ended(messages.Send, sequence, mail, messages.Uncertain, `,"batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`)
+	d.ended(messages.Send, sequence, mail, messages.Uncertain,
+		`,"batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`)
 	if letters, err := d.Letters(t.Context(), []string{sequence}, inspect.Query{}, time.Now()); err == nil {
 		t.Errorf("%s: %+v, want that it is refused", sequence, letters)
 	}
-	if letters, err := d.Letters(t.Context(), []string{"seq:" + sequence}, inspect.Query{}, time.Now()); err != nil || len(letters) != 1 || letters[0].RequestID != "other" {
+	if letters, err := d.Letters(t.Context(), []string{"seq:" + sequence}, inspect.Query{}, time.Now()); err != nil || len(letters) != 1 ||
+		letters[0].RequestID != "other" {
 		t.Errorf("seq:%s: %+v, %v", sequence, letters, err)
 	}
 	items := d.plan("other", "seq:2")
@@ -71,7 +74,8 @@ func TestANumberThatNamesTwoDeadLettersNamesNone(t *testing.T) {
 	if err == nil || len(d.queued(bus.MailRequests)) != 0 {
 		t.Errorf("accepted %s: %v, %d queued", sequence, err, len(d.queued(bus.MailRequests)))
 	}
-	if got := d.redrive(items, act.Consent{Accept: []string{"seq:" + sequence}}); len(got) != 2 || !strings.HasPrefix(got[0], "other done") || !strings.Contains(got[1], "not_done") {
+	if got := d.redrive(items, act.Consent{Accept: []string{"seq:" + sequence}}); len(got) != 2 || !strings.HasPrefix(got[0], "other done") ||
+		!strings.Contains(got[1], "not_done") {
 		t.Errorf("accepted seq:%s: %q", sequence, got)
 	}
 }
@@ -112,7 +116,8 @@ func TestNobodyKeepsARedrivenRequestFromItsQueue(t *testing.T) {
 			d := newDeadLetters(t)
 			sequence := d.ended(messages.Enroll, "r1", enrollment("1"), messages.Failed, `,"reason":"refused"`) + 1
 			items := d.plan("r1")
-			d.put("mandate.enroll.requested", body, nats.MsgIdHdr, fmt.Sprintf("redrive.mandate.enroll.r1.%d", sequence), bus.HeaderRequestID, "r1", bus.HeaderReopened, "99999999")
+			d.put("mandate.enroll.requested", body, nats.MsgIdHdr, fmt.Sprintf("redrive.mandate.enroll.r1.%d", sequence), bus.HeaderRequestID, "r1",
+				bus.HeaderReopened, "99999999")
 			d.redrive(items, act.Consent{})
 			queued := d.queued(bus.MandateRequests)
 			if last := queued[len(queued)-1]; last.Header.Get(bus.HeaderReopened) != fmt.Sprint(sequence) || string(last.Data) != enrollment("1") {

@@ -44,7 +44,8 @@ func store(t *testing.T, p act.Person, subject, body string, header ...string) {
 func remember(t *testing.T, p act.Person, id string) {
 	t.Helper()
 	store(t, p, "mandate.enroll.started."+id, `{"order_number":"DD001","fingerprint":"f","deadline":"2026-01-01T00:00:00Z"}`)
-	store(t, p, "mandate.enroll.uncertain."+id, `{"order_number":"DD001","fingerprint":"f","reason":"link_lost","evidence":[{"payer":{"email":"`+payer+`"}}]}`)
+	store(t, p, "mandate.enroll.uncertain."+id,
+		`{"order_number":"DD001","fingerprint":"f","reason":"link_lost","evidence":[{"payer":{"email":"`+payer+`"}}]}`)
 	store(t, p, "mandate.application.approved."+id, `{"transaction":{"payer":{"email":"`+payer+`"}}}`, "ce-id", "application-of-"+id)
 	store(t, p, "mandate.deduction.failed."+id, `{"transaction":{"payer":{"email":"`+payer+`"}}}`, "ce-id", "deduction-of-"+id)
 	store(t, p, "mandate.callback.received."+id, `{"body":"`+payer+`"}`)
@@ -56,14 +57,16 @@ func remember(t *testing.T, p act.Person, id string) {
 	store(t, p, "mail.batch.refused."+id+".2", `{"batch":2,"message":"`+payer+`"}`)
 	store(t, p, "mail.send.partial."+id, `{"recipients":1,"accepted":1,"invalid":[{"address":"`+payer+`"}]}`)
 	store(t, p, "mail.log.sent."+id+".1", `{"to":["`+payer+`"]}`)
-	store(t, p, "mail.delivery.deferred."+id, `{"entry":`+row+`}`, "ce-id", deliveries.IDsOf(json.RawMessage(row))[1], "Errand-Recipient", "1.0")
+	store(t, p, "mail.delivery.deferred."+id, `{"entry":`+row+`}`, "ce-id", deliveries.IDsOf(json.RawMessage(row))[1], "Errand-Recipient",
+		"1.0")
 	store(t, p, "mail.delivery.summary."+id, `{"accepted":1,"delivered":1,"bounced":0,"final":true}`)
 }
 
 // left are the subjects of what the streams have that holds a text in its subject or body.
 func left(t *testing.T, p act.Person, text string) (subjects []string) {
 	t.Helper()
-	for _, stream := range []string{bus.MandateRequests, bus.MandateEvents, bus.MailRequests, bus.MailEvents, bus.MailDeliveries, bus.DeadLetters, bus.Audit} {
+	for _, stream := range []string{bus.MandateRequests, bus.MandateEvents, bus.MailRequests, bus.MailEvents, bus.MailDeliveries,
+		bus.DeadLetters, bus.Audit} {
 		scan := bus.Scan{Stream: stream, Filter: ">", Page: 1000}
 		found, err := scan.Next(t.Context(), p.Conn)
 		if err != nil {
@@ -99,7 +102,8 @@ func TestNothingOfAPersonIsLeftOfARequestThatWasErasedButItsID(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"mandate.enroll.erased.r1", "mandate.application.erased.r1", "mandate.deduction.erased.r1", "mail.send.erased.r1", "mail.batch.erased.r1.1", "mail.batch.erased.r1.2",
+	want := []string{"mandate.enroll.erased.r1", "mandate.application.erased.r1", "mandate.deduction.erased.r1", "mail.send.erased.r1",
+		"mail.batch.erased.r1.1", "mail.batch.erased.r1.2",
 		"mail.delivery.erased.r1", "mail.delivery.erased.r1", "mail.delivery.erased.r1", "mail.delivery.erased.r1"}
 	var got []string
 	for _, subject := range left(t, p, "r1") {
@@ -125,7 +129,8 @@ func TestNothingOfAPersonIsLeftOfARequestThatWasErasedButItsID(t *testing.T) {
 }
 
 func historyOf(p act.Person, op messages.Operation, id string) *history.History {
-	return &history.History{Log: bus.EventStore{Publisher: p.Publisher, Source: "/test"}, Operation: op, ID: id, Fingerprint: "another", Corrects: time.Now()}
+	return &history.History{Log: bus.EventStore{Publisher: p.Publisher, Source: "/test"}, Operation: op, ID: id, Fingerprint: "another",
+		Corrects: time.Now()}
 }
 
 // Neither a worker that had the request before, nor one that gets it again with whatever
@@ -262,7 +267,8 @@ func TestWhatIsStoredOfSomebodyIsFoundWhereverItIs(t *testing.T) {
 	p := ann(t)
 	remember(t, p, "r1")
 	store(t, p, "mandate.enroll.requested", `{"request_id":"queued","payer_email":"`+payer+`"}`)
-	store(t, p, "mandate.transactions.page.list-1", `{"records":[{"mandate":{"payer_email":"Payer@Example.com"}},{"mandate":{"payer_email":"ben@example.com"}}]}`)
+	store(t, p, "mandate.transactions.page.list-1",
+		`{"records":[{"mandate":{"payer_email":"Payer@Example.com"}},{"mandate":{"payer_email":"ben@example.com"}}]}`)
 	store(t, p, "mandate.transactions.listed.list-1", `{"pages":1}`)
 	store(t, p, "mandate.transactions.page.list-2", `{"records":[{"mandate":{"payer_email":"not-`+payer+`"}}]}`)
 	store(t, p, "mail.delivery.delivered.unmatched", `{"entry":`+row+`}`, "ce-id", "00")
@@ -278,7 +284,8 @@ func TestWhatIsStoredOfSomebodyIsFoundWhereverItIs(t *testing.T) {
 	for _, e := range found.Requests {
 		got = append(got, fmt.Sprintf("%s %s %s refused=%t", e.Operation, e.RequestID, e.State, e.Refused != ""))
 	}
-	want := []string{"mail.send news accepted refused=true", "mail.send r1 partial refused=false", "mandate.application unmatched  refused=true", "mandate.enroll queued queued refused=true", "mandate.enroll r1 uncertain refused=false"}
+	want := []string{"mail.send news accepted refused=true", "mail.send r1 partial refused=false",
+		"mandate.application unmatched  refused=true", "mandate.enroll queued queued refused=true", "mandate.enroll r1 uncertain refused=false"}
 	if diff := cmp.Diff(want, got); diff != "" || !cmp.Equal(found.Listings, []string{"list-1"}) || len(found.Rows) != 2 {
 		t.Errorf("found (-want +got):\n%s\nlistings %q, rows %v; want list-1 and two", diff, found.Listings, found.Rows)
 	}
@@ -297,7 +304,8 @@ func TestWhatIsStoredOfSomebodyIsFoundWhereverItIs(t *testing.T) {
 			}
 		}
 	}
-	if got := left(t, p, payer); !cmp.Equal(got, []string{"mandate.enroll.requested", "mandate.transactions.page.list-2", "mandate.application.new.unmatched"}) {
+	if got := left(t, p, payer); !cmp.Equal(got, []string{"mandate.enroll.requested", "mandate.transactions.page.list-2",
+		"mandate.application.new.unmatched"}) {
 		t.Errorf("%s is still in %q", payer, got)
 	}
 	if found, err := act.TracesOf(t.Context(), r, "DD001", nil, time.Now()); err != nil || len(found.Requests) > 0 {
@@ -337,13 +345,15 @@ func TestOfAMessageToSeveralOnlyOnesOwnIsErased(t *testing.T) {
 	t.Parallel()
 	p := ann(t)
 	store(t, p, "mail.send.started.typo", `{"recipients":500,"batches":1,"fingerprint":"f"}`)
-	store(t, p, "mail.send.accepted.typo", `{"recipients":500,"accepted":500,"batches":1,"invalid":[{"address":"payer at example","reason":"no @"}]}`)
+	store(t, p, "mail.send.accepted.typo",
+		`{"recipients":500,"accepted":500,"batches":1,"invalid":[{"address":"payer at example","reason":"no @"}]}`)
 	store(t, p, "mail.send.failed.unread", `{"reason":"invalid_request","message":"give_up_at is too far ahead"}`)
 	store(t, p, "dead.mail.send.requested", `{"to":["`+payer+`","ben@example.com"]}`, bus.HeaderRequestID, "unread")
 	store(t, p, "mail.delivery.delivered.gone", `{"entry":`+row+`}`, "ce-id", "01") // it outlives the message's own events
 	r := inspect.Reader{Conn: p.Conn, JS: p.JS}
 	for word, want := range map[string][]string{
-		"Payer at Example": {"typo rows=0 refused=it has 500 recipients: only the rows of this address are removed; name its id to erase all of it"},
+		"Payer at Example": {"typo rows=0 refused=it has 500 recipients: only the rows of this address are removed; name its id to erase all " +
+			"of it"},
 		payer: {"gone rows=1 refused=its history is gone: only the rows of this address are removed; name its id to erase all of it",
 			"unread rows=1 refused=it has 2 recipients: only the rows of this address are removed; name its id to erase all of it"},
 		"typo": {"typo rows=0 refused="},

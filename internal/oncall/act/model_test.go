@@ -77,7 +77,8 @@ func (m *model) publish(contents string, redriven bool) {
 
 // work takes messages and runs them until the end; one that does not come to its end is redelivered.
 func (m *model) work(end time.Time) {
-	caller := &attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 3}, Timeout: 30 * time.Second, Slots: make(hold.Slots, 4), Stop: make(chan struct{})}
+	caller := &attempt.Caller{Policy: retry.Policy{First: 200 * time.Millisecond, Max: 10 * time.Second, Tries: 3}, Timeout: 30 * time.Second,
+		Slots: make(hold.Slots, 4), Stop: make(chan struct{})}
 	for time.Now().Before(end) {
 		m.sleep(3 * time.Second)
 		m.mu.Lock()
@@ -103,7 +104,8 @@ func (m *model) work(end time.Time) {
 func (m *model) settle(caller *attempt.Caller, of modelMessage) error {
 	ctx, crash := context.WithTimeout(context.Background(), time.Duration(m.random(90)+1)*time.Second)
 	defer crash()
-	h := &history.History{Log: &m.log, Operation: messages.Enroll, ID: modelID, Fingerprint: fingerprintOf(messages.Enroll, []byte(of.contents))}
+	h := &history.History{Log: &m.log, Operation: messages.Enroll, ID: modelID,
+		Fingerprint: fingerprintOf(messages.Enroll, []byte(of.contents))}
 	if !of.redriven {
 		h.Corrects = of.published
 	}
@@ -127,16 +129,18 @@ func (m *model) letter(contents string, state messages.State, final uint64) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.dead = append(m.dead, inspect.DeadLetter{RequestID: modelID, Operation: messages.Enroll, Sequence: uint64(len(m.dead) + 1), Event: inspect.Event{Message: bus.Message{
-		Data: []byte(contents), Header: nats.Header{nats.MsgIdHdr: {bus.DeadLetterID(messages.Enroll, modelID, final)}}}}})
+	m.dead = append(m.dead, inspect.DeadLetter{RequestID: modelID, Operation: messages.Enroll, Sequence: uint64(len(m.dead) + 1),
+		Event: inspect.Event{Message: bus.Message{
+			Data: []byte(contents), Header: nats.Header{nats.MsgIdHdr: {bus.DeadLetterID(messages.Enroll, modelID, final)}}}}})
 }
 
 // run decides an enrollment as internal/requests/enroll does, whose list it has by heart.
 func (m *model) run(ctx context.Context, caller *attempt.Caller, h *history.History, p history.Prior) (messages.Event, error) {
 	again, listed := p.Again, false
 	r, err := attempt.Run(ctx, caller, attempt.Call[string]{
-		Delivery: attempt.Delivery{Prior: p, History: h, Permit: (&hold.Hold{Interval: time.Minute}).Permit(), GiveUpAt: time.Now().Add(time.Hour)},
-		Unknown:  attempt.UnknownOf(p), LooksUp: true,
+		Delivery: attempt.Delivery{Prior: p, History: h, Permit: (&hold.Hold{Interval: time.Minute}).Permit(),
+			GiveUpAt: time.Now().Add(time.Hour)},
+		Unknown: attempt.UnknownOf(p), LooksUp: true,
 		Started: func(deadline messages.Time, s attempt.State) messages.Body {
 			return &messages.EnrollStarted{Deadline: deadline, Fingerprint: h.Fingerprint, AfterUnknown: s.AfterUnknown, Unknown: s.Unknown}
 		},
@@ -162,7 +166,8 @@ func (m *model) run(ctx context.Context, caller *attempt.Caller, h *history.Hist
 	case attempt.Done:
 		return h.Event(messages.Succeeded, &messages.EnrollSucceeded{Fingerprint: h.Fingerprint}), nil
 	case attempt.Uncertain:
-		return h.Event(messages.Uncertain, &messages.EnrollUncertain{Reason: r.Reason, Fingerprint: h.Fingerprint, AfterUnknown: r.AfterUnknown}), nil
+		return h.Event(messages.Uncertain, &messages.EnrollUncertain{Reason: r.Reason, Fingerprint: h.Fingerprint, AfterUnknown: r.AfterUnknown}),
+			nil
 	case attempt.RetryLater:
 		return messages.Event{}, attempt.Defer(ctx, h, r, &messages.DeferredBody{})
 	}
@@ -320,6 +325,7 @@ func TestWhateverIsDoneAtOnceNobodyIsEnrolledTwice(t *testing.T) {
 		}
 	}
 	if reopened < runs/2 || redone == 0 {
-		t.Errorf("of %d runs %d reopened something, and %d brought one of unknown fate to its end: the test shows nothing", runs, reopened, redone)
+		t.Errorf("of %d runs %d reopened something, and %d brought one of unknown fate to its end: the test shows nothing", runs, reopened,
+			redone)
 	}
 }

@@ -46,7 +46,8 @@ func TestAPausedQueueGivesNothingOutUntilItIsResumed(t *testing.T) {
 	if err := p.Resume(t.Context(), messages.Enroll, "back"); err != nil || paused() {
 		t.Fatalf("after it was resumed: paused %v, %v", paused(), err)
 	}
-	want := []string{"resume ann@example.com mandate-enroll: back, done resumed", "pause ann@example.com mandate-enroll: moved, done", "pause ann@example.com mandate-enroll: moved, done",
+	want := []string{"resume ann@example.com mandate-enroll: back, done resumed", "pause ann@example.com mandate-enroll: moved, done",
+		"pause ann@example.com mandate-enroll: moved, done",
 		"resume ann@example.com mandate-enroll: a mistake, not_done nothing was done: mandate.enroll is not paused"}
 	var got []string
 	entries, err := act.Acts(t.Context(), p.Conn, act.Query{Target: "mandate-enroll"})
@@ -89,7 +90,8 @@ func TestThereIsNoPauseWithoutAnEndOrAReason(t *testing.T) {
 func TestAPauseThatIsOverAlreadyIsNone(t *testing.T) {
 	t.Parallel()
 	p := ann(t)
-	if until, err := p.Pause(t.Context(), messages.Enroll, time.Nanosecond, "x"); err == nil || !strings.Contains(err.Error(), "is not paused now") {
+	if until, err := p.Pause(t.Context(), messages.Enroll, time.Nanosecond, "x"); err == nil ||
+		!strings.Contains(err.Error(), "is not paused now") {
 		t.Errorf("paused until %v, %v", until, err)
 	}
 	if got := acts(t, p, act.Query{}); len(got) != 1 || !strings.Contains(got[0], "is not paused now") {

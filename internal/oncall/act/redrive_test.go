@@ -76,7 +76,8 @@ func (d deadLetters) ended(op messages.Operation, id, contents string, state mes
 
 func (d deadLetters) letter(op messages.Operation, id, contents string, of uint64) {
 	d.t.Helper()
-	d.put("dead."+op.Requested(), contents, bus.HeaderRequestID, id, bus.HeaderReason, "no_answer", "X-Own", "kept", nats.MsgIdHdr, bus.DeadLetterID(op, id, of))
+	d.put("dead."+op.Requested(), contents, bus.HeaderRequestID, id, bus.HeaderReason, "no_answer", "X-Own", "kept", nats.MsgIdHdr,
+		bus.DeadLetterID(op, id, of))
 }
 
 func (d deadLetters) plan(names ...string) []act.Item {
@@ -130,13 +131,18 @@ func TestAPlanSaysWhatMayBeDoneTwice(t *testing.T) {
 		state, fields, want string
 		batches, unknown    []int
 	}{
-		"m-failed":  {"failed", `,"reason":"refused","batches":1,"unsettled":[{"batch":1,"state":"refused"}],"unsettled_count":1`, "safe", []int{1}, nil},
-		"m-early":   {"failed", `,"reason":"invalid_request","batches":0`, "safe", nil, nil},
-		"m-unknown": {"uncertain", `,"reason":"no_answer","batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`, "may_be_done_twice", nil, []int{1}},
-		"m-partial": {"partial", `,"batches":4,"unsettled":[{"batch":2,"state":"refused"},{"batch":4,"state":"deferred"}],"unsettled_count":2`, "safe", []int{2, 4}, nil},
-		"m-mixed":   {"uncertain", `,"batches":3,"unsettled":[{"batch":1,"state":"refused"},{"batch":3,"state":"uncertain"}],"unsettled_count":2`, "may_be_done_twice", []int{1}, []int{3}},
-		"m-short":   {"partial", `,"batches":1,"unsettled":[{"batch":1,"state":"accepted"}],"unsettled_count":1`, "was_done", nil, nil},
-		"m-cut":     {"uncertain", `,"batches":3,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":2`, "may_be_done_twice", []int{3}, []int{1, 2}},
+		"m-failed": {"failed", `,"reason":"refused","batches":1,"unsettled":[{"batch":1,"state":"refused"}],"unsettled_count":1`, "safe",
+			[]int{1}, nil},
+		"m-early": {"failed", `,"reason":"invalid_request","batches":0`, "safe", nil, nil},
+		"m-unknown": {"uncertain", `,"reason":"no_answer","batches":1,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":1`,
+			"may_be_done_twice", nil, []int{1}},
+		"m-partial": {"partial", `,"batches":4,"unsettled":[{"batch":2,"state":"refused"},{"batch":4,"state":"deferred"}],"unsettled_count":2`,
+			"safe", []int{2, 4}, nil},
+		"m-mixed": {"uncertain", `,"batches":3,"unsettled":[{"batch":1,"state":"refused"},{"batch":3,"state":"uncertain"}],"unsettled_count":2`,
+			"may_be_done_twice", []int{1}, []int{3}},
+		"m-short": {"partial", `,"batches":1,"unsettled":[{"batch":1,"state":"accepted"}],"unsettled_count":1`, "was_done", nil, nil},
+		"m-cut": {"uncertain", `,"batches":3,"unsettled":[{"batch":1,"state":"uncertain"}],"unsettled_count":2`, "may_be_done_twice",
+			[]int{3}, []int{1, 2}},
 	} {
 		if id == "m-cut" { // what is not listed any more is in the batches' own events
 			d.put("mail.batch.refused.m-cut.3", `{"batch":3}`)
@@ -199,27 +205,32 @@ func TestARedriveOpensTheRequestAndPublishesItsBytes(t *testing.T) {
 	if got := d.redrive(plan, act.Consent{}); !strings.Contains(got[0], "not_done") || len(d.queued(bus.MandateRequests)) != 0 {
 		t.Errorf("nobody accepted that it may be done twice: %q", got)
 	}
-	if got := d.redrive(plan, act.Consent{Accept: []string{"MANDATE_REQUESTS-12"}}); !slices.Equal(got, []string{"MANDATE_REQUESTS-12 done reopened and published"}) {
+	if got := d.redrive(plan, act.Consent{Accept: []string{"MANDATE_REQUESTS-12"}}); !slices.Equal(got,
+		[]string{"MANDATE_REQUESTS-12 done reopened and published"}) {
 		t.Fatalf("%q", got)
 	}
 	last, _, err := bus.Last(t.Context(), d.Conn, bus.MandateEvents, "mandate.enroll.*.MANDATE_REQUESTS-12")
 	d.must(err)
 	var body messages.ReopenedBody
 	d.must(messages.DecodeEvent(last.Data, &body))
-	want := messages.ReopenedBody{Common: body.Common, By: "ann@example.com", Why: "the service is back", Was: messages.PriorOutcome{State: messages.Uncertain, Reason: "no_answer"},
+	want := messages.ReopenedBody{Common: body.Common, By: "ann@example.com", Why: "the service is back",
+		Was:          messages.PriorOutcome{State: messages.Uncertain, Reason: "no_answer"},
 		AfterUnknown: true, Fingerprint: printOf(t, messages.Enroll, contents)}
 	if diff := cmp.Diff(want, body); diff != "" || body.Attempt != 2 {
 		t.Errorf("reopened (-want +got), attempt %d:\n%s", body.Attempt, diff)
 	}
 	queued := d.queued(bus.MandateRequests)
 	if len(queued) != 1 || string(queued[0].Data) != contents || queued[0].Header.Get("X-Own") != "kept" ||
-		queued[0].Header.Get(bus.HeaderRequestID) != "MANDATE_REQUESTS-12" || queued[0].Header.Get(bus.HeaderReopened) != fmt.Sprint(last.Sequence) {
+		queued[0].Header.Get(bus.HeaderRequestID) != "MANDATE_REQUESTS-12" ||
+		queued[0].Header.Get(bus.HeaderReopened) != fmt.Sprint(last.Sequence) {
 		t.Errorf("queued: %v", queued)
 	}
-	if got := acts(t, d.Person, act.Query{}); len(got) != 1 || !strings.HasPrefix(got[0], "redrive ann@example.com MANDATE_REQUESTS-12: the service is back, done reopened and published") {
+	if got := acts(t, d.Person, act.Query{}); len(got) != 1 || !strings.HasPrefix(got[0],
+		"redrive ann@example.com MANDATE_REQUESTS-12: the service is back, done reopened and published") {
 		t.Errorf("AUDIT: %q", got)
 	}
-	if got := d.redrive(d.plan("MANDATE_REQUESTS-12"), act.Consent{Accept: []string{act.All}}); !slices.Equal(got, []string{"MANDATE_REQUESTS-12 not_done nothing was done"}) {
+	if got := d.redrive(d.plan("MANDATE_REQUESTS-12"), act.Consent{Accept: []string{act.All}}); !slices.Equal(got,
+		[]string{"MANDATE_REQUESTS-12 not_done nothing was done"}) {
 		t.Errorf("once more: %q", got)
 	}
 }
@@ -259,7 +270,8 @@ func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 	contents := enrollment("DD1")
 	d.ended(messages.Enroll, "r1", contents, messages.Failed, `,"reason":"refused"`)
 	before := d.plan("r1")
-	seq := d.put("mandate.enroll.reopened.r1", fmt.Sprintf(`{"request_id":"r1","by":"ben","was":{"state":"failed"},"fingerprint":%q}`, printOf(t, messages.Enroll, contents)))
+	seq := d.put("mandate.enroll.reopened.r1", fmt.Sprintf(`{"request_id":"r1","by":"ben","was":{"state":"failed"},"fingerprint":%q}`,
+		printOf(t, messages.Enroll, contents)))
 	if got := d.plan("r1")[0]; got.Class != inspect.Reopened {
 		t.Fatalf("%s: %s", got.Class, got.Says)
 	}
@@ -279,7 +291,8 @@ func TestARedriveThatWasInterruptedIsFinished(t *testing.T) {
 	s, err := d.JS.Stream(t.Context(), bus.MandateRequests)
 	d.must(err)
 	d.must(s.Purge(t.Context()))
-	if got := d.redrive(d.plan("r1"), act.Consent{}); !slices.Equal(got, []string{"r1 done reopened and published"}) || len(d.queued(bus.MandateRequests)) != 1 {
+	if got := d.redrive(d.plan("r1"), act.Consent{}); !slices.Equal(got, []string{"r1 done reopened and published"}) ||
+		len(d.queued(bus.MandateRequests)) != 1 {
 		t.Errorf("after a purge: %q, %d queued", got, len(d.queued(bus.MandateRequests)))
 	}
 }
@@ -291,7 +304,8 @@ func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
 	for _, id := range []string{"left", "queued", "MANDATE_REQUESTS-99"} {
 		d.ended(messages.Enroll, id, contents, messages.Failed, `,"reason":"refused"`)
 		if id == "left" {
-			d.put("mandate.enroll.reopened."+id, fmt.Sprintf(`{"request_id":%q,"by":"ben","why":"INC-1","was":{"state":"failed"},"fingerprint":%q}`, id, printOf(t, messages.Enroll, contents)))
+			d.put("mandate.enroll.reopened."+id, fmt.Sprintf(`{"request_id":%q,"by":"ben","why":"INC-1","was":{"state":"failed"},"fingerprint":%q}`,
+				id, printOf(t, messages.Enroll, contents)))
 			continue
 		}
 		d.redrive(d.plan(id), act.Consent{Why: "INC-2"})
@@ -301,7 +315,8 @@ func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
 		d.must(err)
 		return stories[0].Says
 	}
-	if got := says("left"); !strings.HasPrefix(got, "reopened by ben (INC-1) ") || !strings.HasSuffix(got, ", and not published: `errand dead redrive left` finishes it") {
+	if got := says("left"); !strings.HasPrefix(got, "reopened by ben (INC-1) ") ||
+		!strings.HasSuffix(got, ", and not published: `errand dead redrive left` finishes it") {
 		t.Errorf("left: %q", got)
 	}
 	for _, id := range []string{"queued", "MANDATE_REQUESTS-99"} {
@@ -316,7 +331,8 @@ func TestWhatIsReopenedAndNotPublishedIsSeen(t *testing.T) {
 		why = append(why, o.RequestID+": "+string(o.State)+", "+o.Why)
 	}
 	slices.Sort(why)
-	want := []string{"MANDATE_REQUESTS-99: reopened, no mandate-consumer answers", "left: reopened, reopened and not published: errand dead redrive finishes it", "queued: reopened, no mandate-consumer answers"}
+	want := []string{"MANDATE_REQUESTS-99: reopened, no mandate-consumer answers",
+		"left: reopened, reopened and not published: errand dead redrive finishes it", "queued: reopened, no mandate-consumer answers"}
 	if diff := cmp.Diff(want, why); diff != "" {
 		t.Errorf("stuck (-want +got):\n%s", diff)
 	}
@@ -364,7 +380,8 @@ func TestACancelledRequestEndsWhereNothingWasDone(t *testing.T) {
 	print := fmt.Sprintf(`,"fingerprint":%q`, printOf(t, messages.Enroll, e))
 	event := func(state, fields string) func(id string) {
 		return func(id string) {
-			d.put("mandate.enroll.started."+id, fmt.Sprintf(`{"request_id":%q,"attempt":1,"deadline":"2000-01-01T00:00:00Z","order_number":"DD1"%s}`, id, print))
+			d.put("mandate.enroll.started."+id, fmt.Sprintf(`{"request_id":%q,"attempt":1,"deadline":"2000-01-01T00:00:00Z","order_number":"DD1"%s}`,
+				id, print))
 			if state != "" {
 				d.put("mandate.enroll."+state+"."+id, fmt.Sprintf(`{"request_id":%q,"attempt":1%s}`, id, fields))
 			}
@@ -401,7 +418,8 @@ func TestACancelledRequestEndsWhereNothingWasDone(t *testing.T) {
 		d.must(err)
 		var body messages.FailedBody
 		d.must(messages.DecodeEvent(last.Data, &body))
-		if last.Subject != "mandate.enroll.failed."+id || body.Reason != messages.ReasonCancelled || body.Fingerprint != printOf(t, messages.Enroll, e) ||
+		if last.Subject != "mandate.enroll.failed."+id || body.Reason != messages.ReasonCancelled ||
+			body.Fingerprint != printOf(t, messages.Enroll, e) ||
 			body.OrderNumber != "DD1" || body.Message != "cancelled by ann@example.com: the customer left" {
 			t.Errorf("%s: %s %s", id, last.Subject, last.Data)
 		}

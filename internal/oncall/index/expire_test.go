@@ -67,7 +67,8 @@ func TestWhatIsErasedIsForgotten(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
 	row := body{"entry": body{"to": "ann@example.com"}}
-	in.store("mandate.enroll.failed.a", body{"order_number": "DD1", "reason": "refused", "evidence": []body{{"payer_email": "ann@example.com"}}})
+	in.store("mandate.enroll.failed.a", body{"order_number": "DD1", "reason": "refused",
+		"evidence": []body{{"payer_email": "ann@example.com"}}})
 	in.store("dead.mandate.enroll.requested", body{"order_number": "DD1"}, bus.HeaderRequestID, "a")
 	sent := messages.SentBody{Batch: 1, Count: 1}
 	sent.SetKeys(in.secret, "us@example.com", []string{"ann@example.com"})

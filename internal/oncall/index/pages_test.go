@@ -93,7 +93,8 @@ func TestARequestIsInTheStateOfItsLastEvent(t *testing.T) {
 	in.follow(x)
 	in.current(x)
 	enroll := []messages.Operation{messages.Enroll}
-	in.wantListed(x, Filter{Operations: enroll, Dead: false}, "b failed", "c resolved", "d resolved", "e reopened", "j uncertain", "a failed", "expired ")
+	in.wantListed(x, Filter{Operations: enroll, Dead: false}, "b failed", "c resolved", "d resolved", "e reopened", "j uncertain", "a failed",
+		"expired ")
 	in.wantListed(x, Filter{States: []messages.State{messages.Failed}}, "b failed", "a failed")
 	in.wantListed(x, Filter{Reasons: []messages.Reason{messages.ReasonNoAnswer, messages.ReasonBusy}}, "f deferred", "j uncertain")
 	in.wantListed(x, Filter{Classes: []inspect.Class{inspect.Twice}}, "j uncertain", "expired ")
@@ -107,7 +108,8 @@ func TestARequestIsInTheStateOfItsLastEvent(t *testing.T) {
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("a: %+v, %v", rows, err)
 	}
-	if a := rows[0]; a.Attempt != 2 || a.Sequence != 11 || !a.Began.Before(a.At) && !a.Began.Equal(a.At) || a.Reason != messages.ReasonUnavailable {
+	if a := rows[0]; a.Attempt != 2 || a.Sequence != 11 || !a.Began.Before(a.At) && !a.Began.Equal(a.At) ||
+		a.Reason != messages.ReasonUnavailable {
 		t.Errorf("a is %+v", a)
 	}
 }
@@ -153,7 +155,8 @@ func TestRequestsAreFoundByWhatTheyName(t *testing.T) {
 	in.store("mandate.enroll.succeeded.a", body{"order_number": "DD001", "enrollment": body{"payer_email": "Ann@BÜCHER.example"}})
 	in.store("mandate.enroll.uncertain.b", body{"order_number": "DD002", "evidence": []body{{"payer_email": "ann@bücher.example"}}})
 	in.store("dead.mandate.enroll.requested", body{"order_number": "DD003", "payer_email": "bob@example.com"}, bus.HeaderRequestID, "c")
-	for id, secret := range map[string]*messages.RecipientSecret{"keyed": in.secret, "plain": nil, "other": messages.NewRecipientSecret("another secret")} {
+	for id, secret := range map[string]*messages.RecipientSecret{"keyed": in.secret, "plain": nil,
+		"other": messages.NewRecipientSecret("another secret")} {
 		sent := messages.SentBody{Batch: 1, Count: 2}
 		sent.SetKeys(secret, "us@example.com", []string{"Carol <Carol@example.com>", "dave@example.com"})
 		in.store("mail.log.sent."+id+".1", &sent)
@@ -175,7 +178,8 @@ func TestRequestsAreFoundByWhatTheyName(t *testing.T) {
 	in.wantFound(x, "ann@xn--bcher-kva.example", "a [payer]", "b [payer]")
 	in.wantFound(x, "bob@example.com", "c [payer]")
 	in.wantFound(x, "erin@example.com", "other [recipient]")
-	if got := in.found(x, "carol@example.com"); len(got) != 2 || !slices.Contains(got, "keyed [recipient]") || !slices.Contains(got, "plain [recipient]") {
+	if got := in.found(x, "carol@example.com"); len(got) != 2 || !slices.Contains(got, "keyed [recipient]") ||
+		!slices.Contains(got, "plain [recipient]") {
 		t.Errorf("carol: %q", got)
 	}
 	f, err := x.Find(t.Context(), "carol@example.com")
@@ -199,7 +203,8 @@ func TestTheFileHoldsNoOrderNumberAndNoAddress(t *testing.T) {
 	in.store("mandate.enroll.started.a", body{"order_number": "DD001"})
 	in.store("mandate.enroll.succeeded.a", body{"order_number": "DD001", "enrollment": body{"payer_email": "ann@example.com"}})
 	in.store("mandate.enroll.failed.b", body{"order_number": "DD001", "reason": "refused", "message": "DD001 of ann@example.com is known"})
-	in.store("dead.mandate.enroll.requested", body{"order_number": "DD001", "payer_email": "ann@example.com"}, bus.HeaderRequestID, "b", bus.HeaderMessage, "DD001 of ann@example.com")
+	in.store("dead.mandate.enroll.requested", body{"order_number": "DD001", "payer_email": "ann@example.com"}, bus.HeaderRequestID, "b",
+		bus.HeaderMessage, "DD001 of ann@example.com")
 	in.store("mail.delivery.delivered.unmatched", body{"entry": body{"to": "ann@example.com"}})
 	dir := t.TempDir()
 	x := in.open(dir)
@@ -252,7 +257,8 @@ func TestOutcomesReasonsAndDeliveriesAreCounted(t *testing.T) {
 	since := time.Now().Add(-2 * time.Hour)
 	bars, err := x.Outcomes(t.Context(), since, 24*time.Hour)
 	begin := since.Truncate(Resolution).UTC()
-	want := []Bar{{begin, messages.Enroll, messages.Deferred, 1}, {begin, messages.Enroll, messages.Failed, 4}, {begin, messages.Enroll, messages.Succeeded, 3}}
+	want := []Bar{{begin, messages.Enroll, messages.Deferred, 1}, {begin, messages.Enroll, messages.Failed, 4},
+		{begin, messages.Enroll, messages.Succeeded, 3}}
 	if diff := cmp.Diff(want, bars); diff != "" || err != nil {
 		t.Errorf("outcomes: %v, -want +got:\n%s", err, diff)
 	}

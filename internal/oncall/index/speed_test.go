@@ -71,9 +71,11 @@ func pages(n int) []asked {
 	}
 	return []asked{
 		{"the newest", rows(Filter{}), "50"},
-		{"enrollments that failed", rows(Filter{Operations: []messages.Operation{messages.Enroll}, States: []messages.State{messages.Failed}}), "50"},
+		{"enrollments that failed", rows(Filter{Operations: []messages.Operation{messages.Enroll}, States: []messages.State{messages.Failed}}),
+			"50"},
 		{"for a reason that none has", rows(Filter{Reasons: []messages.Reason{messages.ReasonLinkLost}}), "0"},
-		{"dead letters that are safe", rows(Filter{Dead: true, Classes: []inspect.Class{inspect.Safe}, Limit: 1000}), fmt.Sprint(min(1000, enrolled/20))},
+		{"dead letters that are safe", rows(Filter{Dead: true, Classes: []inspect.Class{inspect.Safe}, Limit: 1000}),
+			fmt.Sprint(min(1000, enrolled/20))},
 		{"of the last hour", rows(Filter{Since: time.Now().Add(-time.Hour)}), "50"},
 		{"page after page, twenty", func(t *testing.T, x *Index) (any, error) {
 			f, sum := Filter{}, 0
@@ -150,18 +152,26 @@ func (in installation) many(n int) (stored int) {
 	fingerprint := strings.Repeat("4c4a2fac", 8)
 	for i := range n * 3 / 5 {
 		id := fmt.Sprint("e", i)
-		store("mandate.enroll.started."+id, fmt.Sprintf(common+`"deadline":"2026-01-01T00:00:35.000Z","fingerprint":%q,"order_number":"DD%d","max_frequency":9}`, id, fingerprint, i))
+		store("mandate.enroll.started."+id,
+			fmt.Sprintf(common+`"deadline":"2026-01-01T00:00:35.000Z","fingerprint":%q,"order_number":"DD%d","max_frequency":9}`, id, fingerprint,
+				i))
 		if i%20 != 0 {
-			store("mandate.enroll.succeeded."+id, fmt.Sprintf(common+`"order_number":"DD%d","enrollment":{"payer_email":"payer%d@example.com","url":"https://pay.example/enroll/%d"},"fingerprint":%q}`, id, i, i, i, fingerprint))
+			store("mandate.enroll.succeeded."+id,
+				fmt.Sprintf(common+`"order_number":"DD%d","enrollment":{"payer_email":"payer%d@example.com","url":"https://pay.example/enroll/%d"},"fingerprint":%q}`, id, i, i, i, fingerprint))
 			continue
 		}
-		store("mandate.enroll.failed."+id, fmt.Sprintf(common+`"order_number":"DD%d","reason":"refused","message":"amount: too low","http_status":422,"fingerprint":%q}`, id, i, fingerprint))
-		store("dead.mandate.enroll.requested", fmt.Sprintf(`{"request_id":%q,"order_number":"DD%d","payer_email":"payer%d@example.com","amount":30}`, id, i, i),
+		store("mandate.enroll.failed."+id,
+			fmt.Sprintf(common+`"order_number":"DD%d","reason":"refused","message":"amount: too low","http_status":422,"fingerprint":%q}`, id, i,
+				fingerprint))
+		store("dead.mandate.enroll.requested",
+			fmt.Sprintf(`{"request_id":%q,"order_number":"DD%d","payer_email":"payer%d@example.com","amount":30}`, id, i, i),
 			"Errand-Request-Id", id, "Errand-Reason", "refused")
 	}
 	for i := range n * 2 / 5 {
 		id := fmt.Sprint("m", i)
-		store("mail.send.started."+id, fmt.Sprintf(common+`"deadline":"2026-01-01T00:00:35.000Z","fingerprint":%q,"recipients":1,"batches":1,"batch_size":1000}`, id, fingerprint))
+		store("mail.send.started."+id,
+			fmt.Sprintf(common+`"deadline":"2026-01-01T00:00:35.000Z","fingerprint":%q,"recipients":1,"batches":1,"batch_size":1000}`, id,
+				fingerprint))
 		sent := messages.SentBody{Common: messages.Common{RequestID: id}, Batch: 1, Count: 1}
 		sent.SetKeys(in.secret, "us@example.com", []string{fmt.Sprintf("to%d@example.com", i)})
 		body, err := messages.Event{Operation: messages.Log, State: messages.Sent, ID: messages.BatchID(id, 1), Body: &sent}.Encode()
@@ -169,8 +179,11 @@ func (in installation) many(n int) (stored int) {
 			in.t.Fatal(err)
 		}
 		store("mail.log.sent."+id+".1", string(body))
-		store("mail.send.accepted."+id, fmt.Sprintf(common+`"recipients":1,"accepted":1,"batches":1,"duplicates":0,"invalid_count":0,"invalid":[],"fingerprint":%q}`, id, fingerprint))
-		store("mail.delivery.delivered."+id, fmt.Sprintf(common+`"event_id":"%064d","entry":{"to":"to%d@example.com","envelope_id":"e%d"},"smtp":{"code":250,"enhanced":"2.0.0"},"match":{"confidence":"exact","batch":1}}`, id, i, i, i))
+		store("mail.send.accepted."+id,
+			fmt.Sprintf(common+`"recipients":1,"accepted":1,"batches":1,"duplicates":0,"invalid_count":0,"invalid":[],"fingerprint":%q}`, id,
+				fingerprint))
+		store("mail.delivery.delivered."+id,
+			fmt.Sprintf(common+`"event_id":"%064d","entry":{"to":"to%d@example.com","envelope_id":"e%d"},"smtp":{"code":250,"enhanced":"2.0.0"},"match":{"confidence":"exact","batch":1}}`, id, i, i, i))
 	}
 	select {
 	case <-js.PublishAsyncComplete():

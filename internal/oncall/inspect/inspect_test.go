@@ -108,7 +108,8 @@ func TestARequestIsListedInTheStateThatItIsIn(t *testing.T) {
 		want []string
 	}{
 		{Query{States: []messages.State{messages.Failed}}, []string{"again failed", "c failed", "a failed"}},
-		{Query{States: []messages.State{messages.Failed, messages.Uncertain}, Operations: []messages.Operation{messages.Enroll}}, []string{"again failed", "b uncertain", "a failed"}},
+		{Query{States: []messages.State{messages.Failed, messages.Uncertain}, Operations: []messages.Operation{messages.Enroll}},
+			[]string{"again failed", "b uncertain", "a failed"}},
 		{Query{Reasons: []messages.Reason{messages.ReasonRefused}}, []string{"a failed"}},
 		{Query{Reasons: []messages.Reason{messages.ReasonBusy}}, []string{"later deferred", "again failed"}},
 		{Query{Limit: 2}, []string{"later deferred", "waits queued"}}, // the newest two
@@ -140,7 +141,8 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 	}
 	in.store("mail.send.requested", "no JSON")
 	in.store("mail.send.requested", body{"content": "x"}, nats.MsgIdHdr, "by-its-header")
-	in.store("mail.send.deferred.deferred", body{"reason": "busy", "http_status": 503, "message": "Service Unavailable.", "not_before": time.Now().Add(time.Hour)})
+	in.store("mail.send.deferred.deferred", body{"reason": "busy", "http_status": 503, "message": "Service Unavailable.",
+		"not_before": time.Now().Add(time.Hour)})
 	in.store("mail.send.started.called", body{"deadline": time.Now().Add(time.Hour)})
 	in.store("mail.send.started.orphaned", body{"deadline": time.Now().Add(-time.Hour)})
 	in.store("mail.send.accepted.done", body{})
@@ -160,18 +162,22 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 			return strings.TrimSuffix(fmt.Sprint(o.RequestID, ": ", o.Why, ", ", o.Place), ", 0")
 		})
 	}
-	busy, called, orphaned := "deferred: busy 503, Service Unavailable", "called: a call is under way", "orphaned: its worker is gone; another takes it over"
+	busy, called, orphaned := "deferred: busy 503, Service Unavailable", "called: a call is under way",
+		"orphaned: its worker is gone; another takes it over"
 	none := "no mail-consumer answers"
-	want := []string{"untaken: " + none + ", 1", busy, called, orphaned, "taken: " + none + ", 5", "MAIL_REQUESTS-7: " + none + ", 7", "by-its-header: " + none + ", 8"}
+	want := []string{"untaken: " + none + ", 1", busy, called, orphaned, "taken: " + none + ", 5", "MAIL_REQUESTS-7: " + none + ", 7",
+		"by-its-header: " + none + ", 8"}
 	if diff := cmp.Diff(want, stuck()); diff != "" {
 		t.Errorf("while no program runs: %s", diff)
 	}
 	turn := "waits its turn"
-	want = []string{"untaken: " + turn + ", 1", busy, called, orphaned, "taken: " + turn + ", 5", "MAIL_REQUESTS-7: " + turn + ", 7", "by-its-header: " + turn + ", 8"}
+	want = []string{"untaken: " + turn + ", 1", busy, called, orphaned, "taken: " + turn + ", 5", "MAIL_REQUESTS-7: " + turn + ", 7",
+		"by-its-header: " + turn + ", 8"}
 	if diff := cmp.Diff(want, stuck(bus.ProgramStatus{Program: "mail-consumer"})); diff != "" {
 		t.Errorf("while one runs: %s", diff)
 	}
-	held := bus.ProgramStatus{Program: "mail-consumer", Holds: []bus.Hold{{Operation: messages.Account, Why: "another's"}, {Operation: messages.Send, Why: "it is down"}}}
+	held := bus.ProgramStatus{Program: "mail-consumer", Holds: []bus.Hold{{Operation: messages.Account, Why: "another's"},
+		{Operation: messages.Send, Why: "it is down"}}}
 	if got := stuck(held)[1]; got != "deferred: held: it is down" {
 		t.Errorf("of a deferred one under a hold: %q", got)
 	}
@@ -185,7 +191,8 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.take(bus.SendQueue)
-	if got := stuck(bus.ProgramStatus{Program: "mail-consumer"}); got[0] != "untaken: a program had it and stored nothing yet" || got[4] != "taken: "+turn+", 4" {
+	if got := stuck(bus.ProgramStatus{Program: "mail-consumer"}); got[0] != "untaken: a program had it and stored nothing yet" ||
+		got[4] != "taken: "+turn+", 4" {
 		t.Errorf("once the first was taken: %q", got)
 	}
 }

@@ -14,10 +14,13 @@ import (
 func TestAStoryHasWhatBecameOfItsMandateWithoutThePayer(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
-	record := body{"id": "TX-1", "amount": "100.50", "payer_name": "Ann Tester", "mandate": body{"order_number": "DD001", "payer_email": "ann@example.com", "status": 3}}
-	about := body{"request_id": "a", "order_number": "DD001", "mandate_status": "active", "match": body{"confidence": "exact"}, "transaction": record}
+	record := body{"id": "TX-1", "amount": "100.50", "payer_name": "Ann Tester",
+		"mandate": body{"order_number": "DD001", "payer_email": "ann@example.com", "status": 3}}
+	about := body{"request_id": "a", "order_number": "DD001", "mandate_status": "active", "match": body{"confidence": "exact"},
+		"transaction": record}
 	in.store("mandate.enroll.succeeded.a", body{"request_id": "a"})
-	in.store("mandate.callback.received.a", body{"method": "POST", "bytes": 9, "checksum": "valid", "query": "name=Ann+Tester", "body": "ann@example.com"})
+	in.store("mandate.callback.received.a", body{"method": "POST", "bytes": 9, "checksum": "valid", "query": "name=Ann+Tester",
+		"body": "ann@example.com"})
 	in.store("mandate.application.erased.a", body{"event_id": "00"})
 	in.store("mandate.application.approved.a", about)
 	in.store("mandate.application.approved.aa", about)
@@ -26,7 +29,8 @@ func TestAStoryHasWhatBecameOfItsMandateWithoutThePayer(t *testing.T) {
 	in.store("mandate.deduction.failed.expired", about) // its own events are not kept any more
 	s := in.one("a")
 	subjects := ids(s.Mandate, func(e Event) string { return e.Subject })
-	want := []string{"mandate.callback.received.a", "mandate.application.approved.a", "mandate.callback.received.a", "mandate.deduction.failed.a"}
+	want := []string{"mandate.callback.received.a", "mandate.application.approved.a", "mandate.callback.received.a",
+		"mandate.deduction.failed.a"}
 	if !slices.Equal(subjects, want) || len(s.Events) != 1 || !strings.HasPrefix(s.Says, "succeeded, ") {
 		t.Errorf("%q, %d events, and of its mandate %q; want one, and %q", s.Says, len(s.Events), subjects, want)
 	}
@@ -34,12 +38,14 @@ func TestAStoryHasWhatBecameOfItsMandateWithoutThePayer(t *testing.T) {
 	if err != nil || strings.Contains(strings.ToLower(string(text)), "ann") {
 		t.Errorf("%v, it names the payer: %s", err, text)
 	}
-	for _, told := range []string{`"method":"POST"`, `"bytes":9`, `"checksum":"valid"`, `"mandate_status":"active"`, `"amount":"100.50"`, `"mandate":{"order_number":"DD001","status":3}`} {
+	for _, told := range []string{`"method":"POST"`, `"bytes":9`, `"checksum":"valid"`, `"mandate_status":"active"`, `"amount":"100.50"`,
+		`"mandate":{"order_number":"DD001","status":3}`} {
 		if !strings.Contains(string(text), told) {
 			t.Errorf("it does not say %s: %s", told, text)
 		}
 	}
-	if s := in.one("expired"); len(s.Mandate) != 1 || s.State != NeverSeen || !strings.HasPrefix(s.Says, "no event of the enrollment itself is kept") {
+	if s := in.one("expired"); len(s.Mandate) != 1 || s.State != NeverSeen ||
+		!strings.HasPrefix(s.Says, "no event of the enrollment itself is kept") {
 		t.Errorf("of one whose events have expired: %+v", s)
 	}
 }
@@ -48,13 +54,15 @@ func TestAStoryHasWhatBecameOfItsMandateWithoutThePayer(t *testing.T) {
 func TestRecordsOfNoRequestAreFoundByOrderNumber(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
-	in.store("mandate.application.new.unmatched", body{"order_number": "dd 001", "transaction": body{"payer_name": "Ann"}, "match": body{"confidence": "ambiguous", "candidates": []string{"a", "b"}}})
+	in.store("mandate.application.new.unmatched", body{"order_number": "dd 001", "transaction": body{"payer_name": "Ann"},
+		"match": body{"confidence": "ambiguous", "candidates": []string{"a", "b"}}})
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD001"})
 	in.store("mandate.deduction.approved.unmatched", body{"order_number": "DD0011"})
 	in.store("mandate.deduction.approved.c", body{"request_id": "c", "order_number": "DD001"})
 	found, err := in.Find(t.Context(), "DD001", nil, time.Time{})
 	subjects := ids(found.Records, func(e Event) string { return e.Subject })
-	if want := []string{"mandate.application.new.unmatched", "mandate.deduction.approved.unmatched"}; err != nil || !slices.Equal(subjects, want) {
+	if want := []string{"mandate.application.new.unmatched", "mandate.deduction.approved.unmatched"}; err != nil ||
+		!slices.Equal(subjects, want) {
 		t.Errorf("%v, %q, want %q", err, subjects, want)
 	}
 	if text, err := json.Marshal(found); err != nil || strings.Contains(string(text), "Ann") {
@@ -79,21 +87,27 @@ func TestTheStatusHasThePollerOfTransactionsIfThereIsOne(t *testing.T) {
 	}
 	through := messages.Time{Time: time.Now().Add(-9 * time.Hour).Truncate(time.Millisecond)}
 	in.store("mandate.transactions.watermark", body{"complete_through": through})
-	if s := status(); s.Transactions == nil || !s.Transactions.Watermark.Equal(through.Time) || s.Transactions.Marked == nil || s.Transactions.ReadThrough != nil {
+	if s := status(); s.Transactions == nil || !s.Transactions.Watermark.Equal(through.Time) || s.Transactions.Marked == nil ||
+		s.Transactions.ReadThrough != nil {
 		t.Errorf("none answers: %+v, want its watermark", s.Transactions)
 	}
 	answers := bus.ProgramStatus{Program: bus.TransactionPoller}
-	if s := (Status{At: messages.Time{Time: through.Add(24 * time.Hour)}, Programs: []bus.ProgramStatus{answers}, Transactions: &Poller{Marked: &through}}); len(Problems(s)) != len(bus.Programs) {
+	if s := (Status{At: messages.Time{Time: through.Add(24 * time.Hour)}, Programs: []bus.ProgramStatus{answers},
+		Transactions: &Poller{Marked: &through}}); len(Problems(s)) != len(bus.Programs) {
 		t.Errorf("it has started and read nothing yet: %v", Problems(s))
 	}
 	read := map[string]messages.Time{bus.TransactionPoller: {Time: time.Now().Truncate(time.Millisecond)}, "log-poller": through}
 	for program, at := range read {
-		if err := bus.AnswerStatus(in.Conn, func() bus.ProgramStatus { return bus.ProgramStatus{Program: program, ReadThrough: &at} }); err != nil {
+		if err := bus.AnswerStatus(in.Conn, func() bus.ProgramStatus {
+			return bus.ProgramStatus{Program: program,
+				ReadThrough: &at}
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := status()
-	if at := read[bus.TransactionPoller]; !s.Transactions.ReadThrough.Equal(at.Time) || !s.Transactions.Watermark.Equal(through.Time) || !s.Poller.ReadThrough.Equal(through.Time) {
+	if at := read[bus.TransactionPoller]; !s.Transactions.ReadThrough.Equal(at.Time) || !s.Transactions.Watermark.Equal(through.Time) ||
+		!s.Poller.ReadThrough.Equal(through.Time) {
 		t.Errorf("%+v and %+v, want each what its own poller says", s.Transactions, s.Poller)
 	}
 }
@@ -137,7 +151,8 @@ func TestAPollerThatHasReadNothingYetAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := in.Status(t.Context(), time.Now())
-	if err != nil || s.Transactions == nil || s.Transactions.ReadThrough != nil || !s.Answers(bus.TransactionPoller) || s.Answers(bus.LogPoller) {
+	if err != nil || s.Transactions == nil || s.Transactions.ReadThrough != nil || !s.Answers(bus.TransactionPoller) ||
+		s.Answers(bus.LogPoller) {
 		t.Errorf("%v, %+v, %+v", err, s.Programs, s.Transactions)
 	}
 }

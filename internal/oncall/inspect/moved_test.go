@@ -44,7 +44,8 @@ func TestARequestThatEndsWhileItIsLookedForIsNotLost(t *testing.T) {
 				t.Error(err)
 			}
 		}}
-		if s := in.one("r"); s.State != messages.Succeeded || len(s.Events) == 0 || s.Events[len(s.Events)-1].Subject != "mandate.enroll.succeeded.r" {
+		if s := in.one("r"); s.State != messages.Succeeded || len(s.Events) == 0 ||
+			s.Events[len(s.Events)-1].Subject != "mandate.enroll.succeeded.r" {
 			t.Errorf("begun %t: it is %s: %q with %d events, want succeeded", begun, s.State, s.Says, len(s.Events))
 		}
 	}

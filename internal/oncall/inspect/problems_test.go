@@ -19,9 +19,11 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	ago := func(d time.Duration) messages.Time { return messages.Time{Time: now.Add(-d)} }
 	fine := func() Status {
 		read, began := ago(time.Second), ago(time.Minute)
-		return Status{At: ago(0), Programs: []bus.ProgramStatus{{Program: "mandate-consumer"}, {Program: "mail-consumer"}, {Program: "log-poller"}},
+		return Status{At: ago(0), Programs: []bus.ProgramStatus{{Program: "mandate-consumer"}, {Program: "mail-consumer"},
+			{Program: "log-poller"}},
 			Queues: []Queue{{Operation: messages.Enroll, Untaken: 3, FirstFree: &began}}, Poller: Poller{ReadThrough: &read},
-			Streams: []Stream{{Name: "S", Bytes: 80, MaxBytes: 100, Replicas: 3, Current: 3}, {Name: "T", Bytes: 9, MaxBytes: -1}}, Storage: Storage{Bytes: 80, Limit: 100}}
+			Streams: []Stream{{Name: "S", Bytes: 80, MaxBytes: 100, Replicas: 3, Current: 3}, {Name: "T", Bytes: 9, MaxBytes: -1}},
+			Storage: Storage{Bytes: 80, Limit: 100}}
 	}
 	outcomes := func(of ...Outcome) func(*Status) { return func(s *Status) { s.Outcomes = of } }
 	for _, c := range []struct {
@@ -30,7 +32,8 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}{
 		{func(*Status) {}, nil},
 		{func(s *Status) { s.Programs = s.Programs[1:] }, []string{"missing: no mandate-consumer answers: does one run?"}},
-		{func(s *Status) { s.Programs[0].Host, s.Programs[0].Faults = "pod", []string{"no disk"} }, []string{"nobody_ready: mandate-consumer on pod: no disk"}},
+		{func(s *Status) { s.Programs[0].Host, s.Programs[0].Faults = "pod", []string{"no disk"} },
+			[]string{"nobody_ready: mandate-consumer on pod: no disk"}},
 		{func(s *Status) {
 			held := []bus.Hold{{Operation: messages.Enroll, Why: "it answers 503", Since: ago(3 * time.Minute)}}
 			s.Programs[0].Holds = held
@@ -38,14 +41,16 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		}, []string{"held: mandate.enroll is held for 3m: it answers 503"}},
 		{func(s *Status) { *s.Queues[0].FirstFree = ago(16 * time.Minute) },
 			[]string{"backlog: mandate.enroll: 3 waiting for a worker, the oldest for 16m"}},
-		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until }, []string{"paused: mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime)}},
+		{func(s *Status) { until := ago(-time.Hour); s.Queues[0].PausedUntil = &until },
+			[]string{"paused: mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime)}},
 		{func(s *Status) {
 			until := ago(-time.Hour)
 			s.Queues[0].PausedUntil, s.Queues[0].Pause = &until, &Pause{"olga", "INC-4711"}
 		}, []string{"paused: mandate.enroll is paused until " + now.Add(time.Hour).Format(time.DateTime) + " by olga: INC-4711"}},
 		{func(s *Status) { *s.Poller.ReadThrough = ago(6 * time.Minute) }, []string{"log_lag: the sending log is read up to 6m ago"}},
 		{func(s *Status) { read := ago(9 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, nil},
-		{func(s *Status) { read := ago(11 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} }, []string{"transactions_lag: the transaction list is read up to 11m ago"}},
+		{func(s *Status) { read := ago(11 * time.Minute); s.Transactions = &Poller{ReadThrough: &read} },
+			[]string{"transactions_lag: the transaction list is read up to 11m ago"}},
 		{func(s *Status) { marked := ago(61 * time.Minute); s.Transactions = &Poller{Marked: &marked} }, nil},
 		{func(s *Status) { marked := ago(3 * time.Hour); s.Transactions = &Poller{Marked: &marked} },
 			[]string{"no_transaction_poller: no transaction-poller answers, and none has read the list for 3h: does one run?"}},
@@ -54,7 +59,8 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{func(s *Status) {
 			oldest := ago(time.Hour)
 			s.Queues[0].Oldest, s.Streams[0].Name, s.Streams[0].Created = &oldest, bus.MandateEvents, ago(59*time.Minute)
-		}, []string{"restored: MANDATE_EVENTS was made at 2026-01-02 02:05:05, after requests of mandate.enroll that still wait: whether these were run before is not known to it"}},
+		}, []string{"restored: MANDATE_EVENTS was made at 2026-01-02 02:05:05, after requests of mandate.enroll that still wait: whether " +
+			"these were run before is not known to it"}},
 		{func(s *Status) {
 			oldest := ago(time.Hour)
 			s.Queues[0].Oldest, s.Streams[0].Name, s.Streams[0].Created = &oldest, bus.MandateEvents, ago(61*time.Minute)
@@ -67,13 +73,16 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			s.Programs = append(s.Programs, bus.ProgramStatus{Program: "mandate-consumer"})
 		}, []string{"not_ready: mandate-consumer on pod: no disk"}},
 		{outcomes(Outcome{Operation: messages.Enroll, State: messages.Failed, Count: 8},
-			Outcome{Operation: messages.Enroll, State: messages.Succeeded, Count: 21}, Outcome{Operation: messages.Enroll, State: messages.Uncertain, Count: 5}),
+			Outcome{Operation: messages.Enroll, State: messages.Succeeded, Count: 21},
+			Outcome{Operation: messages.Enroll, State: messages.Uncertain, Count: 5}),
 			[]string{"failing: mandate.enroll: 8 of 34 failed in the last hour", "uncertain: mandate.enroll: 5 ended uncertain in the last hour"}},
 		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 5, Recent: 5},
 			Outcome{Operation: messages.Send, State: messages.Accepted, Count: 2000, Recent: 95}),
 			[]string{"failing: mail.send: 5 of 100 failed in the last 15m"}},
-		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 4}, Outcome{Operation: messages.Send, State: messages.Resolved, Count: 9}), nil},
-		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 7}, Outcome{Operation: messages.Send, State: messages.Accepted, Count: 193}), nil},
+		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 4},
+			Outcome{Operation: messages.Send, State: messages.Resolved, Count: 9}), nil},
+		{outcomes(Outcome{Operation: messages.Send, State: messages.Failed, Count: 7},
+			Outcome{Operation: messages.Send, State: messages.Accepted, Count: 193}), nil},
 		{outcomes(Outcome{Operation: messages.Delivery, State: messages.Overdue, Count: 3}),
 			[]string{"overdue: 3 recipients do not show in the sending log, reported in the last hour"}},
 		{func(s *Status) { s.Storage.Bytes = 99 }, []string{"storage: its storage is 99% full"}},

@@ -36,7 +36,8 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 			s, err := in.Stories(t.Context(), fmt.Sprint("q", waiting-1), now)
 			return s[0].Waits.Place, err
 		}, fmt.Sprint(waiting)},
-		{"show one that was never seen", func() (any, error) { s, err := in.Stories(t.Context(), "nobody", now); return s[0].State, err }, "never_seen"},
+		{"show one that was never seen", func() (any, error) { s, err := in.Stories(t.Context(), "nobody", now); return s[0].State, err },
+			"never_seen"},
 		{"list the newest", func() (any, error) { l, err := in.List(t.Context(), Query{Limit: 50}, now); return len(l), err }, "50"},
 		{"list what failed for a reason", func() (any, error) {
 			l, err := in.List(t.Context(), Query{Limit: 50, Since: now.Add(-time.Hour), Reasons: []messages.Reason{messages.ReasonRefused}}, now)
@@ -46,7 +47,8 @@ func TestAnswersAreRightAmongManyRequests(t *testing.T) {
 			l, err := in.List(t.Context(), Query{States: []messages.State{messages.Failed}}, now)
 			return len(l), err
 		}, fmt.Sprint(ended / 20)},
-		{"stuck", func() (any, error) { s, err := in.Stuck(t.Context(), now, 1000, now); return len(s.Requests), err }, fmt.Sprint(min(1000, waiting))},
+		{"stuck", func() (any, error) { s, err := in.Stuck(t.Context(), now, 1000, now); return len(s.Requests), err },
+			fmt.Sprint(min(1000, waiting))},
 		{"dead list", func() (any, error) { d, err := in.DeadLetters(t.Context(), Query{Limit: 50}); return len(d), err }, "50"},
 		{"dead show", func() (any, error) {
 			d, err := in.DeadLetter(t.Context(), fmt.Sprint("e", 20*(n/40)), now)
@@ -81,19 +83,24 @@ func (in installation) many(n int) {
 	fingerprint := strings.Repeat("4c4a2fac", 8)
 	for i := range n * 3 / 5 {
 		id := fmt.Sprint("e", i)
-		store("mandate.enroll.started."+id, fmt.Sprintf(`{"request_id":%q,"at":"2026-01-01T00:00:00.000Z","attempt":1,"deadline":"2026-01-01T00:00:35.000Z","fingerprint":%q,"order_number":"DD%d","max_frequency":9}`, id, fingerprint, i))
+		store("mandate.enroll.started."+id,
+			fmt.Sprintf(`{"request_id":%q,"at":"2026-01-01T00:00:00.000Z","attempt":1,"deadline":"2026-01-01T00:00:35.000Z","fingerprint":%q,"order_number":"DD%d","max_frequency":9}`, id, fingerprint, i))
 		if i%20 != 0 {
-			store("mandate.enroll.succeeded."+id, fmt.Sprintf(`{"request_id":%q,"at":"2026-01-01T00:00:00.000Z","attempt":1,"order_number":"DD%d","enrollment":{"payer_email":"payer%d@example.com","url":"https://pay.example/enroll/%d"},"fingerprint":%q}`, id, i, i, i, fingerprint))
+			store("mandate.enroll.succeeded."+id,
+				fmt.Sprintf(`{"request_id":%q,"at":"2026-01-01T00:00:00.000Z","attempt":1,"order_number":"DD%d","enrollment":{"payer_email":"payer%d@example.com","url":"https://pay.example/enroll/%d"},"fingerprint":%q}`, id, i, i, i, fingerprint))
 			continue
 		}
-		ack, err := in.js.PublishMsg(in.t.Context(), devtest.Message(in.t, "mandate.enroll.failed."+id, fmt.Sprintf(`{"request_id":%q,"reason":"refused","http_status":422,"order_number":"DD%d"}`, id, i)))
+		ack, err := in.js.PublishMsg(in.t.Context(), devtest.Message(in.t, "mandate.enroll.failed."+id,
+			fmt.Sprintf(`{"request_id":%q,"reason":"refused","http_status":422,"order_number":"DD%d"}`, id, i)))
 		if err != nil {
 			in.t.Fatal(err)
 		}
-		store("dead.mandate.enroll.requested", "{}", bus.HeaderRequestID, id, nats.MsgIdHdr, fmt.Sprintf("dead.mandate.enroll.%s.%d", id, ack.Sequence))
+		store("dead.mandate.enroll.requested", "{}", bus.HeaderRequestID, id, nats.MsgIdHdr,
+			fmt.Sprintf("dead.mandate.enroll.%s.%d", id, ack.Sequence))
 	}
 	for i := range n * 2 / 5 {
-		store("mandate.enroll.requested", fmt.Sprintf(`{"request_id":"q%d","order_number":"QQ%d","amount":100.5,"payer_id_type":1,"payer_id":"900101011234","payer_name":"Test Payer","payer_email":"payer@example.com","payer_telephone_number":"60190000000","frequency_mode":"MT","application_reason":"Monthly fee"}`, i, i))
+		store("mandate.enroll.requested",
+			fmt.Sprintf(`{"request_id":"q%d","order_number":"QQ%d","amount":100.5,"payer_id_type":1,"payer_id":"900101011234","payer_name":"Test Payer","payer_email":"payer@example.com","payer_telephone_number":"60190000000","frequency_mode":"MT","application_reason":"Monthly fee"}`, i, i))
 	}
 	<-in.js.PublishAsyncComplete()
 }

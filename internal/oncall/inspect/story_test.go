@@ -81,7 +81,8 @@ func TestAStoryHasBatchesDeliveriesAndDeadLetters(t *testing.T) {
 	if s.Deliveries["delivered"] != 1 || s.Deliveries["bounced"] != 1 || len(s.Delivered) != 2 {
 		t.Errorf("deliveries %v, %d events, want one delivered and one bounced", s.Deliveries, len(s.Delivered))
 	}
-	if len(s.Dead) != 1 || string(s.Dead[0].Event.Message.Data) != `{"of":"m"}` || s.Dead[0].Reason != messages.ReasonRefused || s.Dead[0].Sequence != 3 {
+	if len(s.Dead) != 1 || string(s.Dead[0].Event.Message.Data) != `{"of":"m"}` || s.Dead[0].Reason != messages.ReasonRefused ||
+		s.Dead[0].Sequence != 3 {
 		t.Errorf("its dead letter is %+v", s.Dead)
 	}
 	letters, err := in.DeadLetter(t.Context(), "n", time.Now())
@@ -103,7 +104,8 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 	t.Parallel()
 	in := provisioned(t)
 	in.store("mandate.enroll.started.a", body{"request_id": "a", "order_number": "DD001"})
-	in.store("mandate.enroll.succeeded.a", body{"request_id": "a", "order_number": "DD001", "enrollment": body{"payer_email": "Ann@Example.com"}})
+	in.store("mandate.enroll.succeeded.a", body{"request_id": "a", "order_number": "DD001",
+		"enrollment": body{"payer_email": "Ann@Example.com"}})
 	in.store("mandate.enroll.started.b", body{"request_id": "b", "order_number": "DD0011"})
 	in.store("mandate.enroll.failed.c", body{"request_id": "c", "order_number": "dd001"})
 	for email, id := range map[string]string{"ANN@example.com": "c", "joann@example.com": "b"} {
@@ -149,7 +151,8 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 		{"plain", []string{"plain accepted request id"}},
 		{"DD00", nil},
 		{"bob@example.com", []string{"plain accepted recipient bounced 250 2.0.0"}},
-		{"ann@example.com", []string{"a succeeded payer", "c failed payer", "plain accepted recipient delivered 250 2.0.0", "waits queued payer"}},
+		{"ann@example.com", []string{"a succeeded payer", "c failed payer", "plain accepted recipient delivered 250 2.0.0",
+			"waits queued payer"}},
 	} {
 		if got, _ := find(c.word); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.word, got, c.want)
@@ -167,12 +170,14 @@ func TestRequestsAreFoundByOrderNumberAndAddress(t *testing.T) {
 
 func TestNumbersAndTimesAreReadable(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[uint64]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 41: "41st", 111: "111th", 1002: "1002nd"} {
+	for n, want := range map[uint64]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 41: "41st",
+		111: "111th", 1002: "1002nd"} {
 		if got := ordinal(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}
-	for d, want := range map[time.Duration]string{0: "0s", time.Minute: "1m", 90 * time.Second: "90s", 2 * time.Minute: "2m", 119 * time.Minute: "119m", 30 * time.Hour: "30h", 50 * time.Hour: "2d"} {
+	for d, want := range map[time.Duration]string{0: "0s", time.Minute: "1m", 90 * time.Second: "90s", 2 * time.Minute: "2m",
+		119 * time.Minute: "119m", 30 * time.Hour: "30h", 50 * time.Hour: "2d"} {
 		if got := Span(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}

@@ -55,7 +55,8 @@ func readPlainly(raw json.RawMessage) Entry {
 var sampleRows = []string{
 	`{"created_at":"2026-01-01T04:00:05.000000Z","envelope_id":"19b77cfb4c0abcdef0","interface":"api","domain":"example.test","from":"s@example.test",` +
 		`"to":"p@example.test","delivered":1,"status":{"delivered":true,"ip":"192.0.2.10","mx":"mx.example.test","response":"250 2.0.0 OK"}}`,
-	"{ \"created_at\" : \"2026-01-01 04:00:05\" ,\r\n\t\"to\" : \"p@b\u00fccher.example\" , \"delivered\" : \"1\" , \"status\" : null , \"tags\" : [ 1 , { \"to\" : [ ] } , \"]\" ] }",
+	"{ \"created_at\" : \"2026-01-01 04:00:05\" ,\r\n\t\"to\" : \"p@b\u00fccher.example\" , \"delivered\" : \"1\" , \"status\" : null , " +
+		"\"tags\" : [ 1 , { \"to\" : [ ] } , \"]\" ] }",
 	`{"created_at":"2026-01-01T04:00:05Z","delivered":"1","status":"{\"delivered\":true,\"response\":\"250 \\u00fc \\\"OK\\\"\"}"}`,
 	`{"delivered":0,"status":{"delivered":false,"response":"550 5.1.1 \"no\\\\user\" \/ \ud83d\ude00 \ud83d"},"to":"a\"@b","from":"\\"}`,
 	`{"To":"upper","to":"lower","TO":"again","DELIVERED":true,"Status":{"Response":"folded","DELIVERED":1}}`,

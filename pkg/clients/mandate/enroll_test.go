@@ -83,8 +83,9 @@ func TestFailuresOfAnEnrollmentAreReadFromEveryKnownShape(t *testing.T) {
 		want    clients.Error
 	}{
 		{"enroll.refused.422.json", 422, clients.Error{
-			Fate:    clients.Refused,
-			Message: "amount: The amount must be at least 5.; payer_email: The payer email must be a valid email address.; payer_email: The payer email is too long.", Fields: map[string][]string{"amount": amount, "payer_email": email},
+			Fate: clients.Refused,
+			Message: "amount: The amount must be at least 5.; payer_email: The payer email must be a valid email address.; payer_email: The " +
+				"payer email is too long.", Fields: map[string][]string{"amount": amount, "payer_email": email},
 		}},
 		{"enroll.refused.422.errors.json", 422, clients.Error{
 			Fate: clients.Refused, Message: "The given data was invalid.", Fields: map[string][]string{"amount": amount},
