@@ -9,5 +9,6 @@ import (
 func main() {
 	programs.Main("callback-receiver",
 		"Takes the e-mandate service's callbacks, GET and POST on …/<request id>/<token>, and publishes them as mandate.callback.received "+
-			"events. That is the return_url which mandate-consumer gives to enrollments, below MANDATE_CALLBACK_URL.", new(programs.CallbackReceiver))
+			"events. That is the return_url which mandate-consumer gives to enrollments, below MANDATE_CALLBACK_URL.",
+		new(programs.CallbackReceiver))
 }

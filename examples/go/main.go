@@ -50,7 +50,8 @@ func send(id, address, subject string) (sent bool, err error) {
 		url = nats.DefaultURL
 	}
 	user := os.Getenv("NATS_USER")
-	nc, err := nats.Connect(url, nats.UserInfo(user, os.Getenv("NATS_PASSWORD")), nats.CustomInboxPrefix("_INBOX_"+user), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url, nats.UserInfo(user, os.Getenv("NATS_PASSWORD")),
+		nats.CustomInboxPrefix("_INBOX_"+user), nats.MaxReconnects(-1))
 	if err != nil {
 		return false, err
 	}

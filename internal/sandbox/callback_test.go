@@ -84,8 +84,10 @@ func TestCallbacksAreSignedOverTheFieldsOfTheirRecord(t *testing.T) {
 	}
 	s.Close()
 	signedFields := map[string]string{
-		"authorization": "amount application_type currency datetime exchange_reference_number exchange_transaction_id mandate_id order_number payer_bank_name payer_email payer_name record_type status status_description transaction_id",
-		"bank_approval": "application_type approval_date approval_status mandate_id mandate_reference_number order_number payer_bank_account_no payer_bank_code payer_bank_code_hashed record_type",
+		"authorization": "amount application_type currency datetime exchange_reference_number exchange_transaction_id mandate_id " +
+			"order_number payer_bank_name payer_email payer_name record_type status status_description transaction_id",
+		"bank_approval": "application_type approval_date approval_status mandate_id mandate_reference_number " +
+			"order_number payer_bank_account_no payer_bank_code payer_bank_code_hashed record_type",
 	}
 	for _, record := range m.records {
 		names := strings.Fields(signedFields[record["record_type"]])

@@ -86,7 +86,8 @@ func ExampleSucceeded() {
 // All events of a request, until its outcome.
 func ExampleClient_Follow() {
 	ctx, client := connected()
-	receipt, err := client.Publish(ctx, messages.SendRequest{RequestID: "send-invoice-18", To: messages.Recipients("bob@example.com"), Subject: "Invoice 18", Content: "…"})
+	receipt, err := client.Publish(ctx, messages.SendRequest{RequestID: "send-invoice-18", To: messages.Recipients("bob@example.com"),
+		Subject: "Invoice 18", Content: "…"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -111,7 +112,9 @@ func ExampleClient_Outcomes() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := client.Publish(ctx, messages.SendRequest{RequestID: "send-invoice-19", To: messages.Recipients("cem@example.com"), Subject: "Invoice 19", Content: "…"}); err != nil {
+	invoice := messages.SendRequest{RequestID: "send-invoice-19", To: messages.Recipients("cem@example.com"),
+		Subject: "Invoice 19", Content: "…"}
+	if _, err := client.Publish(ctx, invoice); err != nil {
 		log.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(ctx)

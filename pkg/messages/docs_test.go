@@ -96,16 +96,19 @@ var documentedEvents = map[string]Body{
 	"mandate.enroll.started": &EnrollStarted{}, "mandate.enroll.deferred": &DeferredBody{}, "mandate.enroll.succeeded": &EnrollSucceeded{},
 	"mandate.enroll.failed": &FailedBody{}, "mandate.enroll.uncertain": &EnrollUncertain{}, "mandate.enroll.resolved": &EnrollResolved{},
 	"mandate.enroll.erased": &ErasedBody{}, "mandate.transactions.erased": &ErasedBody{}, "mail.send.erased": &ErasedBody{},
-	"mail.batch.erased": &ErasedBody{}, "mail.account.erased": &ErasedBody{}, "mail.delivery.erased": &ErasedBody{}, "mandate.application.erased": &ErasedBody{}, "mandate.deduction.erased": &ErasedBody{},
-	"mandate.enroll.reopened": &ReopenedBody{}, "mandate.transactions.page": &TransactionsPage{}, "mandate.transactions.listed": &TransactionsListed{},
-	"mandate.transactions.failed": &FailedBody{}, "mail.send.started": &SendStarted{}, "mail.send.deferred": &DeferredBody{},
-	"mail.send.accepted": &SendOutcome{}, "mail.send.partial": &SendOutcome{}, "mail.send.failed": &SendOutcome{}, "mail.send.uncertain": &SendOutcome{},
-	"mail.send.resolved": &SendResolved{}, "mail.send.reopened": &ReopenedBody{}, "mail.batch.started": &BatchBody{}, "mail.batch.accepted": &BatchBody{},
-	"mail.batch.refused": &BatchBody{}, "mail.batch.deferred": &BatchBody{}, "mail.batch.uncertain": &BatchBody{}, "mail.account.reported": &AccountReported{},
-	"mail.account.failed": &FailedBody{}, "mail.delivery.delivered": &DeliveryBody{}, "mail.delivery.deferred": &DeliveryBody{},
-	"mail.delivery.bounced": &DeliveryBody{}, "mail.delivery.unknown": &DeliveryBody{}, "mail.delivery.summary": &SummaryBody{},
-	"mandate.application": &TransactionBody{}, "mandate.deduction": &TransactionBody{}, "mandate.transactions.watermark": &Watermark{},
-	"mandate.callback.received": &CallbackBody{}, "mail.delivery.overdue": &OverdueBody{}, "mail.log.watermark": &Watermark{}, "mail.log.sent": &SentBody{},
+	"mail.batch.erased": &ErasedBody{}, "mail.account.erased": &ErasedBody{}, "mail.delivery.erased": &ErasedBody{},
+	"mandate.application.erased": &ErasedBody{}, "mandate.deduction.erased": &ErasedBody{}, "mandate.enroll.reopened": &ReopenedBody{},
+	"mandate.transactions.page": &TransactionsPage{}, "mandate.transactions.listed": &TransactionsListed{},
+	"mandate.transactions.failed": &FailedBody{},
+	"mail.send.started":           &SendStarted{}, "mail.send.deferred": &DeferredBody{}, "mail.send.accepted": &SendOutcome{},
+	"mail.send.partial": &SendOutcome{}, "mail.send.failed": &SendOutcome{}, "mail.send.uncertain": &SendOutcome{},
+	"mail.send.resolved": &SendResolved{}, "mail.send.reopened": &ReopenedBody{}, "mail.batch.started": &BatchBody{},
+	"mail.batch.accepted": &BatchBody{}, "mail.batch.refused": &BatchBody{}, "mail.batch.deferred": &BatchBody{},
+	"mail.batch.uncertain": &BatchBody{}, "mail.account.reported": &AccountReported{}, "mail.account.failed": &FailedBody{},
+	"mail.delivery.delivered": &DeliveryBody{}, "mail.delivery.deferred": &DeliveryBody{}, "mail.delivery.bounced": &DeliveryBody{},
+	"mail.delivery.unknown": &DeliveryBody{}, "mail.delivery.summary": &SummaryBody{}, "mandate.application": &TransactionBody{},
+	"mandate.deduction": &TransactionBody{}, "mandate.transactions.watermark": &Watermark{}, "mandate.callback.received": &CallbackBody{},
+	"mail.delivery.overdue": &OverdueBody{}, "mail.log.watermark": &Watermark{}, "mail.log.sent": &SentBody{},
 }
 
 func TestEveryFieldOfAnEventIsDocumented(t *testing.T) {
@@ -299,7 +302,8 @@ func TestEveryHeaderIsDocumented(t *testing.T) {
 	}
 	want := map[string]bool{"Nats-Msg-Id": true, "traceparent": true, "tracestate": true}
 	headers := map[string][]string{}
-	Event{Operation: Enroll, State: Started, ID: "a", Body: &EnrollStarted{Common: Common{At: Time{time.Unix(0, 0)}}}}.Headers(headers, "s", "i")
+	started := EnrollStarted{Common: Common{At: Time{time.Unix(0, 0)}}}
+	Event{Operation: Enroll, State: Started, ID: "a", Body: &started}.Headers(headers, "s", "i")
 	for name := range headers {
 		want[name] = true
 	}

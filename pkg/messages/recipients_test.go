@@ -159,7 +159,8 @@ func TestWhyARecipientIsRefusedIsOneOfAFew(t *testing.T) {
 // Nobody sees them: such an address is another one than it looks like.
 func TestInvisibleCharactersAreRefused(t *testing.T) {
 	const want = "holds an invisible character"
-	invisible := "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\u2065" +
+	invisible := "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e" +
+		"\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\u2065" +
 		"\u2066\u2067\u2068\u2069\u206a\u206f\u3164\ufe00\ufe0f\ufeff\uffa0\ufff9\ufffb\U0001d173\U000e0001\U000e0020\U000e007f\U000e0100" +
 		"\u00a0\u1680\u2000\u200a\u202f\u205f\u3000"
 	for _, c := range invisible {
