@@ -28,7 +28,7 @@ func opened(t *testing.T, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// planned gives the plan as it is shown.
+// planned returns the plan as it is shown.
 func planned(t *testing.T, js jetstream.JetStream, l bus.Limits) []string {
 	t.Helper()
 	var shown []string

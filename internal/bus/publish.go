@@ -50,7 +50,7 @@ func (p *Publisher) publish(ctx context.Context, stream string, m *nats.Msg) (Ac
 }
 
 // Begin begins n writes to a stream, which are sent without waiting for one another. The answers raise highest,
-// the sequence known to be stored; whoever owns it reads it only while none of its writes are under way.
+// the sequence known to be stored; its owner reads it only while none of its writes are under way.
 func (p *Publisher) Begin(stream string, n int, highest *uint64) *Writes {
 	return p.acks.begin(stream, n, false, highest)
 }

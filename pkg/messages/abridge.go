@@ -43,10 +43,10 @@ func Abridge(body Body) (smaller bool) {
 	return smaller
 }
 
-// half gives the first half of a list, and whether that is less.
+// half returns the first half of a list, and whether that is less.
 func half[T any](list []T) ([]T, bool) { return list[:len(list)/2], len(list) > 0 }
 
-// fewer gives half of the fields.
+// fewer returns half of the fields.
 func fewer(fields map[string][]string) (map[string][]string, bool) {
 	names, less := half(slices.Sorted(maps.Keys(fields)))
 	out := make(map[string][]string, len(names))

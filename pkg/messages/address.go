@@ -28,7 +28,7 @@ const (
 	maxMailbox = 2000
 )
 
-// ParseRecipient gives the bare address of one recipient; a display name or a
+// ParseRecipient returns the bare address of one recipient; a display name or a
 // comment around it is dropped. Addresses outside ASCII are taken, RFC 6531,
 // but no character that nobody sees: an address with one looks like another.
 // In a display name those of Unicode's category Cf are refused as well, such

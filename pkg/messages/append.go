@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// The events that are stored before each call, and that of an enrollment's success, are appended
+// The events that are stored before each call, and an enrollment's success, are appended
 // rather than encoded by reflection; what they say is the same to the byte.
 
 // MarshalJSON writes what encoding/json would.

@@ -2,7 +2,7 @@ package messages
 
 // CallbackBody is the body of mandate.callback.received: what somebody sent to the
 // return_url of an enrollment. It is a hint and never the truth: the e-mandate document
-// shows neither payload nor signature of a callback, and whoever has the URL can send one.
+// shows neither payload nor signature of a callback, and anyone who has the URL can send one.
 type CallbackBody struct {
 	Common
 	Method      string           `json:"method"` // GET or POST
@@ -25,7 +25,7 @@ func (b CallbackBody) MarshalJSON() ([]byte, error) {
 // CallbackEncoding is how the body of a callback stands in its event.
 type CallbackEncoding string
 
-// The encodings; "" is that of a callback without a body.
+// The encodings; a callback without a body has none.
 const (
 	CallbackText     CallbackEncoding = "text"     // as it is: valid UTF-8 without control characters
 	CallbackBase64   CallbackEncoding = "base64"   // RFC 4648, section 4
@@ -33,7 +33,7 @@ const (
 )
 
 // CallbackChecksum is what the field checksum of a callback shows, by the rule that is
-// assumed of it. A valid one shows no more than that: the callback remains a hint.
+// assumed of it. Even with a valid one the callback remains a hint.
 type CallbackChecksum string
 
 // What a checksum shows.
@@ -41,5 +41,5 @@ const (
 	ChecksumValid   CallbackChecksum = "valid"
 	ChecksumInvalid CallbackChecksum = "invalid"
 	ChecksumAbsent  CallbackChecksum = "absent"
-	ChecksumUnknown CallbackChecksum = "unknown" // no secret is known, or the body is no flat object or form
+	ChecksumUnknown CallbackChecksum = "unknown" // no secret is known, or the body is neither a flat object nor a form
 )

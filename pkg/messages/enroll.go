@@ -17,12 +17,12 @@ const (
 type EnrollRequest struct {
 	RequestID string    `json:"request_id,omitempty"`
 	OnUnknown string    `json:"on_unknown,omitempty"` // retry unless given
-	GiveUpAt  time.Time `json:"give_up_at,omitzero"`  // UTC; zero: not given
+	GiveUpAt  time.Time `json:"give_up_at,omitzero"`  // UTC; zero if not given
 	Enrollment
 }
 
 // MarshalJSON writes what DecodeEnroll reads; optional fields that are empty are
-// left out. Whoever publishes a request again publishes the same bytes, not what
+// left out. Publish a request again with the same bytes, not what
 // was decoded: its defaults are filled in, which makes another fingerprint.
 func (r EnrollRequest) MarshalJSON() ([]byte, error) {
 	type plain EnrollRequest

@@ -8,6 +8,6 @@ type ErasedBody struct {
 	Common
 	// Was is the outcome that the request had; nil for batches and rows.
 	Was *PriorOutcome `json:"was,omitempty"`
-	// EventID is that of the event about the row that was erased.
+	// EventID identifies the event about the erased row.
 	EventID string `json:"event_id,omitempty"`
 }

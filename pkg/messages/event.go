@@ -34,7 +34,7 @@ type Common struct {
 	Abridged bool `json:"abridged,omitempty"`
 }
 
-// Head returns c itself, so that whoever stores an event can fill it in.
+// Head returns c itself, so that the program that stores an event can fill it in.
 func (c *Common) Head() *Common { return c }
 
 // Subject is the subject the event is stored on.
@@ -52,7 +52,7 @@ func (e Event) RequestID() string {
 
 // Headers sets the CloudEvents 1.0 headers of binary mode and the content type in
 // dst; other headers in dst are left alone. id is the ce-id and must be the same
-// whenever the same event is published again; whoever wants it for a Nats-Msg-Id too
+// whenever the same event is published again; a caller that wants it for a Nats-Msg-Id too
 // sets that. ce-subject and ce-time are left out where the event has no
 // request or no time. Values never hold control characters.
 func (e Event) Headers(dst map[string][]string, source, id string) {

@@ -3,7 +3,7 @@ package messages
 import "encoding/json"
 
 // SentBody is the body of mail.log.sent.<id>.<n>: the record of a call for a batch,
-// stored before the call is made, for whoever reads the sending log. It holds no
+// stored before the call is made, for the log-poller. It holds no
 // address.
 type SentBody struct {
 	Common

@@ -24,7 +24,7 @@ type EnrollStarted struct {
 type Defaults struct {
 	MaxFrequency  json.Number `json:"max_frequency,omitempty"`
 	EffectiveDate string      `json:"effective_date,omitempty"` // 2006-01-02
-	// ReturnURL is where the service sends callbacks; that of the first call for all of a request.
+	// ReturnURL is where the service sends callbacks; the first call's for all calls of a request.
 	ReturnURL string `json:"return_url,omitempty"`
 }
 
@@ -35,7 +35,7 @@ type EnrollSucceeded struct {
 	OrderNumber string `json:"order_number"`
 	// Enrollment is the enrollment response of the e-mandate document, whole.
 	Enrollment json.RawMessage `json:"enrollment"`
-	// LinkExpiredAt is that of the request, in the service's time zone; "": it named none, and
+	// LinkExpiredAt is the request's, in the service's time zone; "": it named none, and
 	// the link expires an hour after it was made.
 	LinkExpiredAt string `json:"link_expired_at,omitempty"`
 	AfterUnknown  bool   `json:"after_unknown,omitempty"`
@@ -75,7 +75,7 @@ type TransactionsPage struct {
 	Records []json.RawMessage `json:"records"`
 	// Total is how many records the pages up to this one have together.
 	Total int `json:"total"`
-	// Deadline is until when whoever published the page goes on with the next;
+	// Deadline is until when the worker that published the page goes on with the next;
 	// until then every other worker waits.
 	Deadline Time `json:"deadline"`
 	// More: another page follows.

@@ -12,10 +12,10 @@ var impersonal = []string{
 	"effective_date", "expiry_date", "link_expired_at", "created_at", "transaction_type", "status",
 }
 
-// WithoutPayer gives what an event may hold of an enrollment response or of a transaction
+// WithoutPayer returns what an event may hold of an enrollment response or of a transaction
 // record where events are to hold no payer: link, order number, amount, dates, frequency
-// and state, of the mandate within a record too. A member that is no plain value is left
-// out, since there may be anything in it, and so is what is no object.
+// and state, of the mandate within a record too. A member that is not a plain value is left
+// out, since there may be anything in it, and so is a record that is not an object.
 func WithoutPayer(record json.RawMessage) json.RawMessage {
 	kept := withoutPayer(record)
 	if mandate := withoutPayer(membersOf(record)["mandate"]); len(mandate) > 0 {
@@ -45,7 +45,7 @@ func withoutPayer(object json.RawMessage) map[string]json.RawMessage {
 	return kept
 }
 
-// membersOf are the members of an object; what is none has none.
+// membersOf are the members of an object; anything else has none.
 func membersOf(object json.RawMessage) (members map[string]json.RawMessage) {
 	_ = json.Unmarshal(object, &members)
 	return members

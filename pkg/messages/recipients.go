@@ -18,7 +18,7 @@ func Recipients(addresses ...string) json.RawMessage {
 	return text
 }
 
-// Addresses gives the texts of a decoded request's To, one recipient each:
+// Addresses returns the texts of a decoded request's To, one recipient each:
 // the elements of the array, or the parts of the string between its commas. An
 // element may hold several as well. A comma within a quoted string or a comment
 // of RFC 5322 separates nothing, if the part that it belongs to is an address;
@@ -162,7 +162,7 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\
 // maxLine is how much of one line of a recipient list is looked at, in octets.
 const maxLine = 16 << 10
 
-// Lines gives the lines of a recipient list, one address each, without the
+// Lines returns the lines of a recipient list, one address each, without the
 // spaces around it. Empty lines and a byte order mark are passed over. A line
 // too long for any address is cut, for ParseRecipient to refuse. An error of
 // the reader comes last; the line it broke off is not given.

@@ -13,7 +13,7 @@ type ReopenedBody struct {
 	// Batches are those of a message that may be sent, from 1; none: all that
 	// were not accepted and are not of unknown fate.
 	Batches []int `json:"batches,omitempty"`
-	// Fingerprint is that of the contents that are run from now on.
+	// Fingerprint identifies the contents that run from now on.
 	Fingerprint string `json:"fingerprint"`
 }
 

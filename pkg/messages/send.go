@@ -13,7 +13,7 @@ import (
 type SendRequest struct {
 	RequestID       string            `json:"request_id,omitempty"`
 	OnUnknown       string            `json:"on_unknown,omitempty"` // report unless given
-	GiveUpAt        time.Time         `json:"give_up_at,omitzero"`  // UTC; zero: not given
+	GiveUpAt        time.Time         `json:"give_up_at,omitzero"`  // UTC; zero if not given
 	From            string            `json:"from,omitempty"`
 	ReplyTo         string            `json:"reply_to,omitempty"`
 	UnsubscribeLink string            `json:"unsubscribe_link,omitempty"`
@@ -29,7 +29,7 @@ type SendRequest struct {
 }
 
 // MarshalJSON writes what DecodeSend reads; optional fields that are empty are
-// left out. Whoever publishes a request again publishes the same bytes, as with
+// left out. Publish a request again with the same bytes, as with
 // an EnrollRequest.
 func (r SendRequest) MarshalJSON() ([]byte, error) {
 	type plain SendRequest
@@ -159,7 +159,7 @@ func isBucket(s string) bool {
 }
 
 // canonicalDigest is the digest as JetStream's object store writes it, padded; ""
-// when s is no digest.
+// when s is not a digest.
 func canonicalDigest(s string) string {
 	const algorithm = "SHA-256="
 	text, found := strings.CutPrefix(s, algorithm)

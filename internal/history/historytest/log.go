@@ -38,7 +38,7 @@ func (l *Log) Append(_ context.Context, r history.Record) (uint64, error) {
 	return l.put(r.Event.Subject(), body), nil
 }
 
-// Last gives the last event under a filter.
+// Last returns the last event under a filter.
 func (l *Log) Last(_ context.Context, _ messages.Operation, filter string) (history.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Mark stores how far the list was published, as a watermark. Errors as those of Publish.
+// Mark stores how far the list was published, as a watermark. Errors: as for Publish.
 func (s *Store) Mark(ctx context.Context, m sweep.Mark) error {
 	_, err := s.Publish(ctx, []messages.Event{{Operation: s.Operation, State: messages.Marked, Body: watermarkOf(m)}})()
 	return err

@@ -57,11 +57,11 @@ type Sink[T any] interface {
 	// ErrBehind means that another sweeper has taken the leadership, or that some may be stored: call Learn after all
 	// outstanding waits. After any other error but ErrReset the same call would fail again.
 	Publish(ctx context.Context, rows []Row[T]) (wait func() (stored int, err error))
-	// Mark stores how far the list was published. Errors as those of Publish.
+	// Mark stores how far the list was published. Errors: as for Publish.
 	Mark(ctx context.Context, m Mark) error
 	// LastMark returns the last mark that was stored; a zero one if there is none.
 	LastMark(ctx context.Context) (Mark, error)
-	// Swept is called after each sweep that came through. Errors as those of Publish.
+	// Swept is called after each sweep that came through. Errors: as for Publish.
 	Swept(ctx context.Context, s Swept) error
 }
 

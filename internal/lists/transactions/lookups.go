@@ -109,7 +109,7 @@ func (l *LookUps) application(ctx context.Context, id string) (decided bool, at 
 	return mandates.ReadRecord(b.Transaction).Decided() != "", read(b.Transaction, l.List.Zone).At, nil
 }
 
-// called looks an enrollment up that a callback names, at most once every retry.CallbackEvery: whoever has the address
+// called looks an enrollment up that a callback names, at most once every retry.CallbackEvery: anyone who has the address
 // can send as many as the receiver takes. One that came right after a look has another one when that is due; so has one
 // that nothing was decided by: the service may call before it lists.
 func (l *LookUps) called(ctx context.Context, o history.Pending, before, age time.Duration) (looked bool, err error) {

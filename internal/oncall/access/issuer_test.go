@@ -88,7 +88,7 @@ func (f *fakeIssuer) authorize(t *testing.T, location string) (code, state strin
 	return code, query.Get("state")
 }
 
-// token gives an ID token for a code, once.
+// token returns an ID token for a code, once.
 func (f *fakeIssuer) token(w http.ResponseWriter, r *http.Request) {
 	id, secret, _ := r.BasicAuth()
 	asked, known := f.codes[r.PostFormValue("code")]

@@ -4,7 +4,7 @@
 //	audit.<verb>.<actor>.<target>  before ─► the act ─► audit.<verb>.<actor>.<target>  after
 //
 // A record that cannot be stored before keeps the act from being done. One that has none after
-// it, as when whoever acted was killed, says that it is not known how the act went.
+// it, as when the person's program was killed, says that it is not known how the act went.
 //
 //	audit.go, read.go    the records, stored and read
 //	redrive.go, plan.go  dead letters run again; what is known of each, batches.go: of a message
@@ -87,7 +87,7 @@ type Person struct {
 	Publisher *bus.Publisher // of Conn
 }
 
-// As is a person of that name. Errors: ErrNobody, or that of the connection.
+// As is a person of that name. Errors: ErrNobody, or the connection's.
 func As(name, via string, nc *nats.Conn, js jetstream.JetStream) (Person, error) {
 	if token := subjectToken(name); token == "" || len(token) > maxToken {
 		return Person{}, ErrNobody

@@ -26,7 +26,7 @@ type cancelling struct {
 // that nothing came of it. So is an id that nobody has seen, since it would be blocked.
 //
 // op may be left out where one operation alone has the id. Errors: ErrNothingDone with what is
-// in the way, ErrNoReason, ErrNotRecorded, or those of the connection.
+// in the way, ErrNoReason, ErrNotRecorded, or the connection's.
 func (r Requests) Cancel(ctx context.Context, op messages.Operation, id, why string) (messages.Operation, error) {
 	c, err := r.cancellable(ctx, op, id)
 	if err != nil {

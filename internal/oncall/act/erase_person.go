@@ -83,7 +83,7 @@ func (e Erasure) ofOthers() string {
 }
 
 // ErasePages removes the pages of a listing that has ended, with all records in them: one
-// page cannot be removed alone. Errors: those of Do; ErrNothingDone while it is under way.
+// page cannot be removed alone. Errors: as for Do; ErrNothingDone while it is under way.
 func (p Person) ErasePages(ctx context.Context, listing, why string) error {
 	erase := Act{Verb: Erase, Operation: messages.Transactions, Target: listing, Why: why, Plan: "remove its pages"}
 	_, err := p.Do(ctx, erase, func(ctx context.Context) (string, error) {
@@ -100,7 +100,7 @@ func (p Person) ErasePages(ctx context.Context, listing, why string) error {
 }
 
 // EraseRows removes rows of the sending log, and leaves of each what keeps it from being published
-// again. Errors: those of Do.
+// again. Errors: as for Do.
 func (p Person) EraseRows(ctx context.Context, sequences []uint64, why string) error {
 	if len(sequences) == 0 {
 		return nil

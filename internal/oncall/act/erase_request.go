@@ -19,8 +19,8 @@ import (
 )
 
 // Erase removes what is stored of a request. First an event without data is stored over its
-// last one and over that of each of its batches: from then on the id is not run again,
-// whichever worker had it. A second time it removes what the first one left. Errors: those of Do;
+// last one and over each batch's: from then on the id is not run again,
+// whichever worker had it. A second time it removes what the first one left. Errors: as for Do;
 // ErrNothingDone when it is refused, or went on meanwhile.
 func (p Person) Erase(ctx context.Context, e Erasure, why string) error {
 	erase := Act{Verb: Erase, Operation: e.Operation, Target: e.RequestID, Why: why, Plan: e.Says()}

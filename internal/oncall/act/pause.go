@@ -14,7 +14,7 @@ const MaxPause = 7 * 24 * time.Hour
 
 // Pause has the queue of an operation give out nothing for a while: requests are taken in and
 // wait, what is in flight goes on. A queue that is paused already is paused until the new end.
-// It returns the end as the servers have it. Errors: those of Do; jetstream.ErrConsumerNotFound.
+// It returns the end as the servers have it. Errors: as for Do; jetstream.ErrConsumerNotFound.
 func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Duration, why string) (until time.Time, err error) {
 	q := bus.QueueOf(op)
 	if q.Name == "" || how <= 0 || how > MaxPause {
@@ -40,7 +40,7 @@ func (p Person) Pause(ctx context.Context, op messages.Operation, how time.Durat
 	return until, err
 }
 
-// Resume ends a pause. Errors: those of Do; ErrNothingDone when there is none.
+// Resume ends a pause. Errors: as for Do; ErrNothingDone when there is none.
 func (p Person) Resume(ctx context.Context, op messages.Operation, why string) error {
 	q := bus.QueueOf(op)
 	now, err := p.queue(ctx, q)

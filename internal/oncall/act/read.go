@@ -16,7 +16,7 @@ import (
 // Entry is an act as AUDIT has it.
 type Entry struct {
 	Record
-	Ended    *messages.Time `json:"ended,omitempty"` // when its second record was stored; nil: there is none
+	Ended    *messages.Time `json:"ended,omitempty"` // when its second record was stored; nil if there is none
 	Sequence uint64         `json:"sequence"`        // of its first record that is known
 	// Suspect is why the record may be of somebody else than its subject says.
 	Suspect string `json:"suspect,omitempty"`
@@ -31,8 +31,8 @@ type Query struct {
 	Limit  int // the newest so many; 0: all
 }
 
-// Acts gives what people did, the newest first. An act without a second record has the result
-// Unknown. Errors: bus.ErrNoStream, or that of the connection.
+// Acts returns what people did, the newest first. An act without a second record has the result
+// Unknown. Errors: bus.ErrNoStream, or the connection's.
 func Acts(ctx context.Context, nc *nats.Conn, q Query) ([]Entry, error) {
 	scan := bus.Scan{Stream: bus.Audit, Filter: subjectOf(string(q.Verb), q.Actor, q.Target), Since: q.Since}
 	if some, err := scan.Newest(ctx, nc, 2*q.Limit); err != nil || !some { // of each act there are two at most

@@ -96,7 +96,7 @@ func (w *writer) expireDead(first int64) (removed int, err error) {
 	return len(rows), err
 }
 
-// move gives a request another kind, and sets what is named of it.
+// move changes a request's kind, and sets what is named of it.
 func (w *writer) move(n, from int64, to Kind, set string) error {
 	number, err := w.kind(to)
 	if err != nil {

@@ -58,7 +58,7 @@ type Options struct {
 // Index is an open index. Its methods may be called at the same time, and while it follows.
 type Index struct {
 	dir     string
-	hash    *hasher // of whoever follows
+	hash    *hasher // of the follower
 	secrets []*messages.RecipientSecret
 	log     zerolog.Logger
 	lock    *os.File

@@ -12,7 +12,7 @@ type Lag struct {
 	// Behind is how many messages are not indexed yet, at most: what was removed from the
 	// streams is counted too.
 	Behind uint64 `json:"behind"`
-	// Rebuilding is why the index began again, while it has not caught up since; "": it has.
+	// Rebuilding is why the index began again, while it has not caught up since; "" once it has.
 	Rebuilding string `json:"rebuilding,omitempty"`
 	// Problem is why it cannot go on right now; "": it can. It is tried again.
 	Problem string    `json:"problem,omitempty"`

@@ -114,7 +114,7 @@ var ErrAmbiguous = errors.New("is the sequence of one dead letter and the reques
 const BySequence = "seq:"
 
 // DeadLettersOf returns the dead letters of a request's last outcomes, the newest first, or the one with a sequence.
-// Errors: ErrNoDeadLetter, ErrAmbiguous, or those of the connection.
+// Errors: ErrNoDeadLetter, ErrAmbiguous, or the connection's.
 func (r Reader) DeadLettersOf(ctx context.Context, name string) (letters []DeadLetter, err error) {
 	number, certain := strings.CutPrefix(name, BySequence)
 	if !certain {

@@ -66,7 +66,7 @@ var ProblemKinds = []ProblemKind{
 	{"transactions_lag", Warning, atPoller, "the transaction list is read up to %s ago", []string{"ErrandTransactionsLag"}, ""},
 	{"restored", Warning, atNATS,
 		"%s was made at %s, after requests of %s that still wait: whether these were run before is not known to it",
-		nil, "whoever restores a stream looks at the status; programs do not know when a stream was made"},
+		nil, "a person who restores a stream looks at the status; programs do not know when a stream was made"},
 	{"stream_fills", Warning, atNATS, "%s has %d%% of its maximum size", []string{"ErrandStreamFills"}, ""},
 	{"replicas", Warning, atNATS, "%s has %d of %d replicas", []string{"ErrandReplicas"}, ""},
 	{"storage", Warning, atNATS, "its storage is %d%% full", nil, "no program may ask for the account's storage"},

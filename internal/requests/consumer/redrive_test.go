@@ -20,7 +20,7 @@ import (
 var unnamed = enrollment(nil)
 
 // reopened stores how a request ended, and that it was opened again for the contents of a body;
-// it gives the sequence of that.
+// it returns its sequence.
 func (h *harness) reopened(id, by, body string) uint64 {
 	h.t.Helper()
 	h.log.Put("mandate.enroll.uncertain."+id, []byte(fmt.Sprintf(`{"request_id":%q,"attempt":1,"reason":"no_answer","fingerprint":%q}`, id,

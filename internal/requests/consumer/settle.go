@@ -185,7 +185,7 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 	return err
 }
 
-// nak gives the request back until there is something to do for it; one that fails every time, for a minute.
+// nak returns the request back until there is something to do for it; one that fails every time, for a minute.
 func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err error) {
 	wait := retry.Fault.Wait(int(min(d.meta.NumDelivered, 100)))
 	later, ok := errors.AsType[*history.RetryLaterError](err)

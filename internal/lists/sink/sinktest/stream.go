@@ -12,7 +12,7 @@ import (
 	"errand/pkg/messages"
 )
 
-// Stream keeps messages for a while. Whoever uses it holds the lock of its pollers.
+// Stream keeps messages for a while. Its user holds the lock of its pollers.
 type Stream[T any] struct {
 	Age    time.Duration // 0: for ever
 	gone   uint64        // messages that were dropped
