@@ -296,7 +296,7 @@ func (p *password) now() string {
 		p.text, p.said = text, ""
 	case err.Error() != p.said:
 		p.said = err.Error()
-		p.log.Warn().Err(err).Msg("nats: NATS_PASSWORD_FILE cannot be read, the password stays the same")
+		p.log.Warn().Err(err).Msg("nats: NATS_PASSWORD_FILE cannot be read again, the old password is kept")
 	}
 	return p.text
 }
