@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"errand/internal/bus"
 	"errand/internal/sandbox/devkit/devtest"
 )
 
@@ -74,6 +76,10 @@ var acts = []act{
 	{what: "read deliveries", publish: "$JS.API.CONSUMER.CREATE.MAIL_DELIVERIES.mine", may: []string{"log-poller", "provisioner"}},
 	{what: "read the state of an enrollment", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS",
 		may: []string{"mandate-consumer", "transaction-poller"}},
+	{what: "ask the leader for the state of an enrollment", publish: "$JS.API.STREAM.MSG.GET.MANDATE_EVENTS",
+		may: []string{"mandate-consumer", "transaction-poller"}},
+	{what: "ask the leader for the state of a message", publish: "$JS.API.STREAM.MSG.GET.MAIL_EVENTS",
+		may: []string{"mail-consumer", "log-poller"}},
 	{what: "read the last callback", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.callback.received.r1",
 		may: []string{"callback-receiver"}},
 	{what: "read an enrollment by its subject", publish: "$JS.API.DIRECT.GET.MANDATE_EVENTS.mandate.enroll.succeeded.r1"},
@@ -160,6 +166,25 @@ func TestAPersonWhoActsMayWriteTheirActsAndNothingElse(t *testing.T) {
 		}
 		if err := (act{publish: subject}).try(ann); (err == nil) != (subject == "mandate.enroll.requested") {
 			t.Errorf("ann on %s: %v", subject, err)
+		}
+	}
+}
+
+// What a plan says of a request, and what an act does about it, is decided by what the leader of its stream has.
+func TestPeopleAskTheLeaderForAHistory(t *testing.T) {
+	parallel(t)
+	n := securedServer(t)
+	must(t, devtest.Provision(t.Context(), connect(t, n.URL)))
+	for _, user := range []string{"ann", "olga", "console", "eraser", "mandate-consumer", "mail-consumer"} {
+		nc, _ := connectAs(t, n.URL, user)
+		for stream, may := range map[string]bool{bus.MandateEvents: user != "mail-consumer", bus.MailEvents: user != "mandate-consumer"} {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			if !may {
+				ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond) // who is refused gets no answer
+			}
+			_, err := bus.LastOfLeader(ctx, nc, stream, "mail.send.*.r1")
+			cancel()
+			errorIf(t, (err == nil) != may, "%s asks the leader of %s: %v, want that it may: %v", user, stream, err, may)
 		}
 	}
 }
