@@ -20,6 +20,7 @@ type Request struct {
 	Query     string // encoded
 	Body      []byte // JSON; must not change until long after the call, the transport may still read it
 	Redact    string // a secret of this request alone, removed from what the upstream says
+	Link      Link   // a member of the answer that may show secrets
 	Limit     int64  // bytes of the answer; more is a bad answer. 0 is 512 KiB: what goes into an event must fit a message
 	Expect    int64  // bytes to make room for if the answer does not say its length; 0 means few
 	// Date, if set, receives the answer's Date header before the body is read, in whole seconds; zero if it has none that can be read.
@@ -157,7 +158,7 @@ func (u *Upstream) body(response *http.Response, call Request) (body []byte, unr
 		// One stray byte, say in a quoted SMTP reply, must not lose a page for good: reading it changes nothing upstream.
 		body = bytes.ToValidUTF8(body, []byte("\uFFFD"))
 	}
-	return u.secrets.Load().with(call.Redact).clean(body), nil, nil
+	return u.secrets.Load().with(call.Redact).cleanBut(call.Link, body), nil, nil
 }
 
 // usualLimit is the longest answer that is read where a call names no other.

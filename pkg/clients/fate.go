@@ -91,10 +91,12 @@ func judge(status int, r Reading) verdict {
 
 func fateOfStatus(status int) Fate {
 	switch status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, // it came over a connection meant for another host
+		http.StatusTooEarly, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return Busy
 	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden,
-		http.StatusNotFound, http.StatusMethodNotAllowed: // the two of an address with a path too much, or one too few
+		http.StatusNotFound, http.StatusMethodNotAllowed, // the two of an address with a path too much, or one too few
+		http.StatusProxyAuthRequired:
 		return Held
 	}
 	switch status / 100 {

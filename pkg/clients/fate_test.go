@@ -11,9 +11,9 @@ func documented(status int) (Fate, string) {
 	switch {
 	case status >= 200 && status <= 299:
 		return Success, ""
-	case status == 408, status == 425, status == 429, status == 503:
+	case status == 408, status == 421, status == 425, status == 429, status == 503:
 		return Busy, "busy"
-	case status == 401, status == 402, status == 403, status == 404, status == 405:
+	case status == 401, status == 402, status == 403, status == 404, status == 405, status == 407:
 		return Held, "held"
 	case status >= 400 && status <= 499:
 		return Refused, "refused"

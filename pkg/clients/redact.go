@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
+
+	"errand/pkg/clients/internal/scan"
 )
 
 // secrets removes known secrets from what an upstream says, in the forms in which they come back.
@@ -93,6 +95,34 @@ func (s *secrets) clean(body []byte) []byte {
 		return body
 	}
 	return s.cleanTexts(body)
+}
+
+// Link is the member of an answer that is a link for somebody who may see some secrets: then it is published as it came.
+type Link struct {
+	Member string
+	Shows  []string // the secrets
+}
+
+// cleanBut is clean, but for a link that holds no other secrets than it may show.
+func (s *secrets) cleanBut(link Link, body []byte) []byte {
+	clean := s.clean(body)
+	object := bytes.TrimSpace(body)
+	if len(link.Shows) == 0 || bytes.Equal(clean, body) || !json.Valid(body) {
+		return clean
+	}
+	from, to := 0, 0
+	scan.Object(object, func(key, value []byte) bool {
+		if string(key) == link.Member {
+			from = cap(object) - cap(value)
+			to = from + len(value)
+		}
+		return true
+	})
+	others := newSecrets(slices.DeleteFunc(slices.Clone(s.all), func(o Secret) bool { return slices.Contains(link.Shows, o.Reveal()) }))
+	if value := object[from:to]; bytes.Equal(others.clean(value), value) {
+		return slices.Concat(s.clean(object[:from]), value, s.clean(object[to:]))
+	}
+	return clean
 }
 
 // cleanTexts redacts the texts of a body, and the values of the members named in fields, lists and objects included. In a

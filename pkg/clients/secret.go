@@ -9,6 +9,9 @@ import (
 
 const redacted = "[redacted]"
 
+// Redacted reports whether a secret was taken out of a text.
+func Redacted(text string) bool { return strings.Contains(text, redacted) }
+
 // Secret is a text that no format verb, encoder or logger shows. The zero value is empty.
 type Secret struct {
 	// A pointer, since fmt prints unexported fields of unexported fields without asking their methods; of a pointer it prints the address.

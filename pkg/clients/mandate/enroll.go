@@ -47,6 +47,7 @@ type Enrolled struct {
 
 // Enroll creates an enrollment. It fills in portal_key and checksum if they are left out. The upstream's document does not show
 // the status of a success: any 2xx with a url is one. After a 2xx without url, or about another order_number, the fate is unknown.
+// The url may hold a portal key, which its payer sees anyway; one that holds another secret counts as missing.
 func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 	const operation = "enroll"
 	config := c.config.Load()
@@ -67,10 +68,12 @@ func (c *Client) Enroll(ctx context.Context, e Enrollment) (Enrolled, error) {
 		return Enrolled{}, clients.Refusal(operation, "body", "cannot be encoded as JSON")
 	}
 	enrolled := Enrolled{Version: config.Version}
-	call := clients.Request{Operation: operation, Method: http.MethodPost, Path: c.path, Body: body, Redact: hide}
+	call := clients.Request{Operation: operation, Method: http.MethodPost, Path: c.path, Body: body, Redact: hide,
+		Link: clients.Link{Member: "url", Shows: []string{e.PortalKey, config.PortalKey.Reveal()}}}
 	err = c.enroll.Exchange(ctx, call, func(status int, body []byte) clients.Reading {
 		enrolled.Body = body
-		if url, order, ok := readEnrolled(body); ok && status/100 == 2 && (order == "" || order == strings.TrimSpace(e.OrderNumber)) {
+		url, order, ok := readEnrolled(body)
+		if ok && status/100 == 2 && !clients.Redacted(url) && (order == "" || order == strings.TrimSpace(e.OrderNumber)) {
 			enrolled.URL = url
 			return clients.Reading{Complete: true}
 		}

@@ -113,6 +113,31 @@ func TestFailuresOfAnEnrollmentAreReadFromEveryKnownShape(t *testing.T) {
 	}
 }
 
+// The payer needs the link as it came. Elsewhere in the answer, and in a link that holds another secret, nothing is kept.
+func TestALinkThatHoldsThePortalKeyIsKept(t *testing.T) {
+	const own = "own-portal"
+	for _, c := range []struct {
+		what, own, link, want string
+		fate                  clients.Fate
+	}{
+		{"no key", "", "https://pay.test/1", "https://pay.test/1", clients.Success},
+		{"the configured key", "", "https://pay.test/sandbox-portal/7", "https://pay.test/sandbox-portal/7", clients.Success},
+		{"escaped for JSON", "", `https:\/\/pay.test\/sandbox\u002dportal`, "https://pay.test/sandbox-portal", clients.Success},
+		{"the request's own key", own, "https://pay.test/own-portal", "https://pay.test/own-portal", clients.Success},
+		{"both", own, "https://pay.test/sandbox-portal/own-portal", "https://pay.test/sandbox-portal/own-portal", clients.Success},
+		{"the token", "", "https://pay.test/sandbox-portal?t=token-of-the-test", "", clients.Unknown},
+	} {
+		f := newFake(t, 200, []byte(`{"portal":"sandbox-portal `+c.own+`","url":"`+c.link+`","x":"own sandbox-portal"}`))
+		e := enrollment(t, "enroll.request.json")
+		e.PortalKey = c.own
+		got, err := client(t, Config{URL: f.URL}).Enroll(t.Context(), e)
+		if want := strings.Count(c.want, portalKey); got.URL != c.want || clients.FateOf(err) != c.fate ||
+			strings.Count(strings.ReplaceAll(string(got.Body), `\u002d`, "-"), portalKey) != want {
+			t.Errorf("%s: got %q, %v, want %q: %s", c.what, got.URL, err, c.want, got.Body)
+		}
+	}
+}
+
 // fields is an Error without its Err and without its ways of printing.
 func fields(e clients.Error) map[string]any {
 	return map[string]any{
@@ -172,8 +197,8 @@ func TestUnknownFieldsOfAnAnswerAreKept(t *testing.T) {
 }
 
 func TestSecretsThatComeBackAreRemoved(t *testing.T) {
-	body := fmt.Sprintf(`{"message":"%s %s %s another-portal","url":"https://mandate.example.test/%s"}`, token, portalKey, signing, portalKey)
-	const clean = `{"message":"[redacted] [redacted] [redacted] [redacted]","url":"https://mandate.example.test/[redacted]"}`
+	body := fmt.Sprintf(`{"message":"%s %s %s another-portal","url":"https://mandate.example.test/1"}`, token, portalKey, signing)
+	const clean = `{"message":"[redacted] [redacted] [redacted] [redacted]","url":"https://mandate.example.test/1"}`
 	e := enrollment(t, "enroll.request.json")
 	e.PortalKey = "another-portal"
 	config := Config{ChecksumSecret: clients.NewSecret(signing)}
