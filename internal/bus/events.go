@@ -147,25 +147,39 @@ func recycle(h nats.Header) {
 	headerMaps.Put(h)
 }
 
-// insist asks the events stream of op for one event until there is an answer or ctx ends; nil means that there is none. The
-// fences of what is written upon it make a stale answer harmless.
-func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[string]any) (*Message, error) {
+// insist asks an events stream with read until there is an answer or ctx ends; nil means that there is no such event.
+func (s EventStore) insist(ctx context.Context, op messages.Operation, what map[string]any,
+	read func(context.Context, *nats.Conn, string, map[string]any) (*Message, error),
+) (*Message, error) {
 	for n := 1; ; n++ {
-		got, err := direct(ctx, s.Publisher.nc, EventsOf(op), what)
-		if err == nil || !retry.Pause(ctx, retry.Store.Wait(n)) {
-			return got, err
+		got, err := read(ctx, s.Publisher.nc, EventsOf(op), what)
+		if err == nil {
+			return got, nil
+		}
+		if !retry.Pause(ctx, retry.Store.Wait(n)) {
+			return nil, fmt.Errorf("bus: read the events of %s: %w", op, err)
 		}
 	}
 }
 
-// Last returns the last event under a subject or filter of op, a zero one when there is none.
+// Last returns the last event under a subject or filter of op, a zero one when there is none. Any replica may answer.
 func (s EventStore) Last(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
-	got, err := s.insist(ctx, op, lastOf(filter))
-	if err != nil {
-		return history.Entry{}, fmt.Errorf("bus: read %s: %w", filter, err)
-	}
-	if got == nil {
-		return history.Entry{}, nil
+	return eventIn(s.insist(ctx, op, lastOf(filter), direct))
+}
+
+// Leader returns what Last does, as the stream's leader has it.
+func (s EventStore) Leader(ctx context.Context, op messages.Operation, filter string) (history.Entry, error) {
+	return eventIn(s.insist(ctx, op, lastOf(filter), fromLeader))
+}
+
+// Next returns the first event under a filter at or behind a sequence, as the leader has it; a zero one when there is none.
+func (s EventStore) Next(ctx context.Context, op messages.Operation, filter string, from uint64) (history.Entry, error) {
+	return eventIn(s.insist(ctx, op, map[string]any{"next_by_subj": filter, "seq": from}, fromLeader))
+}
+
+func eventIn(got *Message, err error) (history.Entry, error) {
+	if err != nil || got == nil {
+		return history.Entry{}, err
 	}
 	return history.Entry{Subject: got.Subject, Sequence: got.Sequence, At: got.Time, Body: got.Data}, nil
 }
@@ -180,24 +194,21 @@ func (s EventStore) Open(ctx context.Context, op messages.Operation, state messa
 		delete(what, "seq")
 		what["start_time"] = since.UTC()
 	}
-	got, err := s.insist(ctx, op, what)
-	if err != nil {
-		return history.Pending{}, fmt.Errorf("bus: read %s: %w", op.Subject(state, "*"), err)
-	}
-	if got == nil {
-		return history.Pending{}, nil
+	got, err := s.insist(ctx, op, what, direct)
+	if err != nil || got == nil {
+		return history.Pending{}, err
 	}
 	return history.Pending{ID: messages.ParseSubject(got.Subject).ID, Sequence: got.Sequence, At: got.Time, Body: got.Data,
 		Trace: history.Trace{Parent: got.Header.Get("traceparent"), State: got.Header.Get("tracestate")}}, nil
 }
 
-// Began returns when a request's first event was stored, if before a sequence; zero if there is none, or a replica lags.
+// Began returns when a request's first event was stored, if before a sequence; zero if there is none.
 func (s EventStore) Began(ctx context.Context, op messages.Operation, id string, before uint64) (time.Time, error) {
-	first, err := s.insist(ctx, op, map[string]any{"next_by_subj": op.Filter(id), "seq": 1})
-	if err != nil || first == nil || first.Sequence > before {
+	first, err := s.Next(ctx, op, op.Filter(id), 1)
+	if err != nil || first.Sequence > before {
 		return time.Time{}, err
 	}
-	return first.Time, nil
+	return first.At, nil
 }
 
 // Sent stores the record of a call, however long that takes. It has no fence: a repetition says the same. An error means

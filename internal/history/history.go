@@ -26,8 +26,12 @@ type Log interface {
 	// and never will be. After any other error it may have been stored.
 	Append(ctx context.Context, r Record) (uint64, error)
 	// Last returns the last event under a subject or filter of op; a zero Entry
-	// when there is none.
+	// when there is none. A replica may answer that lags behind.
 	Last(ctx context.Context, op messages.Operation, filter string) (Entry, error)
+	// Leader returns what Last does, as the stream's leader has it.
+	Leader(ctx context.Context, op messages.Operation, filter string) (Entry, error)
+	// Next returns the first event under a filter at or behind a sequence, as the leader has it.
+	Next(ctx context.Context, op messages.Operation, filter string, from uint64) (Entry, error)
 }
 
 // Record is one event on its way into a history.
@@ -167,7 +171,7 @@ func (h *History) finish(ctx context.Context, prior Prior, f func(Prior) (messag
 // conflict remains where those contents are older than the ones that failed: they were
 // corrected themselves, and are delivered again.
 func (h *History) correct(ctx context.Context, conflict *ConflictError) (Prior, error) {
-	e, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Reopened, h.ID))
+	e, err := h.Log.Leader(ctx, h.Operation, h.Operation.Subject(messages.Reopened, h.ID))
 	if err != nil {
 		return Prior{}, err
 	}

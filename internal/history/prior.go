@@ -41,7 +41,7 @@ func (p Prior) Acted() bool {
 // *AlreadyDoneError when it is final, *ConflictError when it is another request's,
 // *RetryLaterError when another worker has it or it was deferred to a later time, ErrCorrupt.
 func (h *History) Read(ctx context.Context) (Prior, error) {
-	e, err := h.Log.Last(ctx, h.Operation, h.Operation.Filter(h.ID))
+	e, err := h.newest(ctx)
 	if err != nil || e.Sequence == 0 {
 		h.last = 0
 		return Prior{}, err
@@ -90,33 +90,36 @@ func (h *History) corrupt(e Entry) error {
 	return fmt.Errorf("history: read %s: %w: sequence %d", h.ID, ErrCorrupt, e.Sequence)
 }
 
-// replicaReads is how often an event is asked for that must be there: another replica of the
-// stream may answer each time.
-const replicaReads = 10
+// newest is the last event of the history. Any replica may say that these contents have ended, which repeats ask; all else
+// is asked of the leader, since a replica that lags behind would mislead.
+func (h *History) newest(ctx context.Context) (Entry, error) {
+	filter := h.Operation.Filter(h.ID)
+	e, err := h.Log.Last(ctx, h.Operation, filter)
+	if err != nil {
+		return e, err
+	}
+	if f, _ := messages.ReadFacts(e.Body); f.Fingerprint == h.Fingerprint && e.Sequence > h.ReopenedAt &&
+		messages.StateOf(e.Subject).Final(h.Operation) {
+		return e, nil
+	}
+	return h.Log.Leader(ctx, h.Operation, filter)
+}
 
 // behind reads what is behind a deferred or reopened event. Deferred names no fingerprint: its started event does.
 func (h *History) behind(ctx context.Context, p *Prior) error {
 	if p.State == messages.Reopened {
 		p.Reason = p.Was.Reason
 	}
-	subject := h.Operation.Subject(messages.Started, h.ID)
-	started, err := h.Log.Last(ctx, h.Operation, subject)
-	// What is deferred was started: a replica that shows no such event lags behind the one that was asked before.
-	missing := func() bool { return err == nil && started.Body == nil && p.State == messages.Deferred }
-	for n := 1; missing() && n < replicaReads && retry.Pause(ctx, retry.ReplicaRead); n++ {
-		started, err = h.Log.Last(ctx, h.Operation, subject)
-	}
+	started, err := h.Log.Leader(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
 	if err != nil {
 		return err
 	}
-	if started.Body != nil {
-		begun, _ := messages.ReadFacts(started.Body) // what cannot be read names none
-		if p.State == messages.Deferred {
-			p.Fingerprint = begun.Fingerprint
-		}
-		if begun.Fingerprint == p.Fingerprint { // else it is of other contents, that were corrected
-			p.Started = started.Body
-		}
+	begun, _ := messages.ReadFacts(started.Body) // what cannot be read names none
+	if p.State == messages.Deferred {
+		p.Fingerprint = begun.Fingerprint
+	}
+	if begun.Fingerprint == p.Fingerprint { // else it is of other contents, that were corrected
+		p.Started = started.Body
 	}
 	p.Again, err = h.again(ctx, *p, started.Sequence)
 	return err
@@ -134,13 +137,11 @@ func (h *History) again(ctx context.Context, p Prior, started uint64) (bool, err
 	case p.State == messages.Reopened:
 		return h.redriven(p.Last), nil
 	}
-	e, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Reopened, h.ID))
+	e, err := h.Log.Leader(ctx, h.Operation, h.Operation.Subject(messages.Reopened, h.ID))
 	if err != nil || e.Body == nil {
 		return false, err
 	}
-	reopened, _ := messages.ReadFacts(e.Body)
-	noCall := e.Sequence > started && h.Attempt <= reopened.Attempt // since then; of started a replica may lag behind
-	return h.redriven(e.Body) && (noCall || nothingDone), nil
+	return h.redriven(e.Body) && (e.Sequence > started || nothingDone), nil
 }
 
 // redriven reports whether a reopened event is of a person who said that what may have been
@@ -160,7 +161,7 @@ func (h *History) reopenedBatch(ctx context.Context, p Prior) (Prior, error) {
 	if !unknown {
 		return Prior{State: messages.Reopened}, nil
 	}
-	started, err := h.Log.Last(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
+	started, err := h.Log.Leader(ctx, h.Operation, h.Operation.Subject(messages.Started, h.ID))
 	p.Started, p.Was = started.Body, messages.PriorOutcome{State: messages.Uncertain, Reason: p.Reason}
 	return p, err
 }

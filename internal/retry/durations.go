@@ -34,8 +34,6 @@ const (
 	Fenced = time.Second
 	// ReplicaLag is how long a replica may lack an event that a message refers to.
 	ReplicaLag = time.Minute
-	// ReplicaRead is the pause before such an event is read again.
-	ReplicaRead = 100 * time.Millisecond
 	// SecondLook is when the list is read again after it showed nothing: a call that timed out may still be at work upstream.
 	SecondLook = 2 * time.Second
 	// LookIsGood is how long the result of a look-up may be acted upon.

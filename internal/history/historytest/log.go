@@ -3,6 +3,7 @@ package historytest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,8 @@ import (
 type Log struct {
 	// Before is called before each event is stored; an error keeps it from being stored.
 	Before func(messages.Event) error
+	// Lag is how many events the replica that answers Last has not yet.
+	Lag int
 
 	mu     sync.Mutex
 	events []history.Entry
@@ -32,7 +35,7 @@ func (l *Log) Append(_ context.Context, r history.Record) (uint64, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.last(r.Event.Operation.Filter(r.Event.ID)).Sequence != r.Last {
+	if last(r.Event.Operation.Filter(r.Event.ID), l.events).Sequence != r.Last {
 		return 0, history.ErrFenced
 	}
 	return l.put(r.Event.Subject(), body), nil
@@ -43,16 +46,37 @@ func (l *Log) Last(_ context.Context, _ messages.Operation, filter string) (hist
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
-	return l.last(filter), nil
+	return last(filter, l.events[:max(len(l.events)-l.Lag, 0)]), nil
 }
 
-func (l *Log) last(filter string) (last history.Entry) {
+// Leader returns the last event under a filter.
+func (l *Log) Leader(_ context.Context, _ messages.Operation, filter string) (history.Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reads++
+	return last(filter, l.events), nil
+}
+
+// Next returns the first event under a filter at or behind a sequence.
+func (l *Log) Next(_ context.Context, _ messages.Operation, filter string, from uint64) (history.Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reads++
 	for _, e := range l.events {
-		if messages.MatchSubject(filter, e.Subject) {
-			last = e
+		if e.Sequence >= from && messages.MatchSubject(filter, e.Subject) {
+			return e, nil
 		}
 	}
-	return last
+	return history.Entry{}, nil
+}
+
+func last(filter string, events []history.Entry) history.Entry {
+	for _, e := range slices.Backward(events) {
+		if messages.MatchSubject(filter, e.Subject) {
+			return e
+		}
+	}
+	return history.Entry{}
 }
 
 // Put stores an event without asking for a fence, and calls no Before.
@@ -84,7 +108,7 @@ func (l *Log) States() []messages.State {
 	return states
 }
 
-// Reads is how often Last was asked.
+// Reads is how often it was read.
 func (l *Log) Reads() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
