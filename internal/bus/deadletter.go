@@ -33,18 +33,14 @@ const (
 // HeaderReopened marks a dead letter that a person published again: the sequence of HeaderRequestID's reopened event.
 const HeaderReopened = "Errand-Reopened"
 
-// StoreDeadLetter stores the original message of a request on dead.<its subject>: the same bytes, and its headers without
+// StoreDeadLetter stores the request as it came on dead.<its subject>: the same bytes, and its headers without
 // Nats-* and Errand-* (a copied expectation would block the queue for ever). The same ending of a request, stored again
 // within the stream's duplicate window, changes nothing; each ending of a reopened request is a separate dead letter.
-func (p *Publisher) StoreDeadLetter(ctx context.Context, m *nats.Msg, why DeadLetter) error {
-	meta, err := m.Metadata()
-	if err != nil {
-		return fmt.Errorf("bus: dead letter: %w", err)
-	}
-	d := letter(m, meta, why)
-	err = p.Keep(ctx, d)
+func (p *Publisher) StoreDeadLetter(ctx context.Context, r *Request, why DeadLetter) error {
+	d := letter(r, why)
+	err := p.Keep(ctx, d)
 	if tooLarge(err) { // the limit was lowered since the message came: better without its headers than never
-		for name := range own(m.Header) {
+		for name := range own(r.Header) {
 			delete(d.Header, name)
 		}
 		err = p.Keep(ctx, d)
@@ -55,20 +51,20 @@ func (p *Publisher) StoreDeadLetter(ctx context.Context, m *nats.Msg, why DeadLe
 	return nil
 }
 
-func letter(m *nats.Msg, meta *nats.MsgMetadata, why DeadLetter) *nats.Msg {
-	d := &nats.Msg{Subject: "dead." + m.Subject, Data: m.Data, Header: own(m.Header)}
+func letter(r *Request, why DeadLetter) *nats.Msg {
+	d := &nats.Msg{Subject: "dead." + r.Subject, Data: r.Data, Header: own(r.Header)}
 	set := func(name, value string) {
 		if value != "" {
 			d.Header[name] = []string{messages.Cut(value)}
 		}
 	}
-	set("Errand-Msg-Id", m.Header.Get(nats.MsgIdHdr))
+	set("Errand-Msg-Id", r.Header.Get(nats.MsgIdHdr))
 	set(HeaderReason, string(why.Reason))
 	set(HeaderMessage, why.Message)
 	set(HeaderRequestID, why.RequestID)
-	set("Errand-Stream", meta.Stream)
-	set("Errand-Sequence", strconv.FormatUint(meta.Sequence.Stream, 10))
-	set("Errand-Deliveries", strconv.FormatUint(meta.NumDelivered, 10))
+	set("Errand-Stream", r.Stream)
+	set("Errand-Sequence", strconv.FormatUint(r.Sequence, 10))
+	set("Errand-Deliveries", strconv.FormatUint(r.Delivered, 10))
 	set("Errand-At", messages.Time{Time: time.Now()}.String())
 	set(nats.MsgIdHdr, DeadLetterID(why.Operation, why.RequestID, why.Final))
 	return d

@@ -29,8 +29,7 @@ func FuzzDeadLetter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, value, other, more string, data []byte) {
 		header := nats.Header{name: {value, more}, other: {more}, "Nats-Msg-Id": {value}}
 		why := DeadLetter{RequestID: "r1", Operation: messages.Send, Reason: messages.ReasonInvalidRequest, Message: more, Final: 7}
-		m := &nats.Msg{Subject: "mail.send.requested", Header: header, Data: data}
-		d := letter(m, &nats.MsgMetadata{Stream: MailRequests, Timestamp: time.Now()}, why)
+		d := letter(&Request{Subject: "mail.send.requested", Header: header, Data: data, Stream: MailRequests}, why)
 		if !bytes.Equal(d.Data, data) || d.Subject != "dead.mail.send.requested" {
 			t.Fatalf("got %q on %s", d.Data, d.Subject)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,72 +16,122 @@ import (
 	"errand/pkg/messages"
 )
 
-// Pull asks a queue for messages. The library takes an empty message with a Status header, which any producer may send, for
-// the server's status and drops it; here a status is what has no reply subject. One goroutine may use it at a time.
+// Pull takes requests from a queue, and is safe for concurrent use.
 type Pull struct {
 	nc      *nats.Conn
+	queue   jetstream.Consumer
 	subject string
-	Max     int // messages that one request may ask for
+	max     int
 
-	status chan nats.Status   // says when there is a new connection; nil before the first request
-	sub    *nats.Subscription // of the inbox that the server answers on; nil when there is none
+	mu   sync.Mutex
+	idle []*inbox
+}
+
+// maxBatch is how many messages are asked for at once: each has its place in the channel of the subscription.
+const maxBatch = 256
+
+// NewPull takes requests from a queue that Check returned.
+func NewPull(nc *nats.Conn, queue jetstream.Consumer) *Pull {
+	info := queue.CachedInfo()
+	return &Pull{nc: nc, queue: queue, subject: "$JS.API.CONSUMER.MSG.NEXT." + info.Stream + "." + info.Name,
+		max: min(maxBatch, cmp.Or(info.Config.MaxRequestBatch, maxBatch))}
+}
+
+// Name is the queue's.
+func (p *Pull) Name() string { return p.queue.CachedInfo().Name }
+
+// AckWait is after how long a silent request is delivered again.
+func (p *Pull) AckWait() time.Duration { return p.queue.CachedInfo().Config.AckWait }
+
+// Max is how many requests may be asked for at once.
+func (p *Pull) Max() int { return p.max }
+
+// ErrQueueGone means that the queue, or its stream, was deleted.
+var ErrQueueGone = errors.New("nats: the queue is gone")
+
+// Waiting counts the requests that were not delivered yet, and those that were and are not acknowledged.
+func (p *Pull) Waiting(ctx context.Context) (pending, unacknowledged int, err error) {
+	info, err := p.queue.Info(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		return 0, 0, fmt.Errorf("%w: %w", ErrQueueGone, err)
+	case err != nil:
+		return 0, 0, err
+	}
+	return int(info.NumPending), info.NumAckPending, nil
+}
+
+// inbox is where the server answers one pull at a time. The library takes an empty message with a Status header, which any
+// producer may send, for the server's status and drops it; here a status is what has no reply subject.
+type inbox struct {
+	*Pull
+	status chan nats.Status   // says when there is a new connection; nil before the first pull
+	sub    *nats.Subscription // nil when there is none
 	got    chan *nats.Msg
 }
 
-// maxBatch is how many messages one request asks for at most: each has its place in the channel of the subscription.
-const maxBatch = 256
-
-// NewPull asks for messages of a queue that Check returned.
-func NewPull(nc *nats.Conn, queue jetstream.Consumer) *Pull {
-	info := queue.CachedInfo()
-	batch := min(maxBatch, cmp.Or(info.Config.MaxRequestBatch, maxBatch))
-	return &Pull{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + info.Stream + "." + info.Name, Max: batch}
+// use calls f with an inbox that nothing else uses.
+func (p *Pull) use(f func(*inbox) error) error {
+	p.mu.Lock()
+	i := &inbox{Pull: p}
+	if last := len(p.idle) - 1; last >= 0 {
+		i, p.idle = p.idle[last], p.idle[:last]
+	}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.idle = append(p.idle, i)
+		p.mu.Unlock()
+	}()
+	return f(i)
 }
 
-// The requests for one message.
+// The pulls of one message.
 var (
 	one    = fmt.Appendf(nil, `{"batch":1,"expires":%d}`, retry.PullExpiry)
 	oneNow = []byte(`{"batch":1,"no_wait":true}`)
 )
 
-// maxBytes is how many bytes a request for several messages brings at most. A request for one brings a larger message.
+// maxBytes is how many bytes a pull of several messages brings at most. A pull of one brings a larger message.
 const maxBytes = 4 << 20
 
-// ErrNoMessage means that the queue had no message in time.
+// ErrNoMessage means that the queue had no request in time.
 var ErrNoMessage = errors.New("nats: no message")
 
-// ErrRefused means that the queue refused a request for messages: its limits may have changed, or it moves to another server.
+// ErrRefused means that the queue refused a pull: its limits may have changed, or it moves to another server.
 var ErrRefused = errors.New("nats: pull refused")
 
-// Next waits for a message for about wait, and for retry.PullExpiry at least. When it returns none, none is on its way: a
+// Next waits for a request for about wait, and for retry.PullExpiry at least. When it returns none, none is on its way: a
 // message that the server sent to an abandoned pull would be lost until its AckWait is over. So Next may return one after
 // ctx ended. Errors: ErrNoMessage, ctx's, or why the server sends none.
-func (p *Pull) Next(ctx context.Context, wait time.Duration) (*nats.Msg, error) {
+func (p *Pull) Next(ctx context.Context, wait time.Duration) (*Request, error) {
 	for end := time.Now().Add(wait); ctx.Err() == nil; {
-		m, err := p.once(ctx, one)
+		r, err := p.once(ctx, one)
 		again := errors.Is(err, errMoved) || errors.Is(err, ErrNoMessage) && time.Now().Before(end)
-		if m != nil || !again {
-			return m, err
+		if r != nil || !again {
+			return r, err
 		}
 	}
 	return nil, ctx.Err()
 }
 
-// Take returns a message that is waiting, or ErrNoMessage immediately.
-func (p *Pull) Take(ctx context.Context) (*nats.Msg, error) {
+// Take returns a request that is waiting, or ErrNoMessage immediately.
+func (p *Pull) Take(ctx context.Context) (*Request, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	return p.once(ctx, oneNow)
 }
 
-func (p *Pull) once(ctx context.Context, what []byte) (first *nats.Msg, err error) {
-	err = p.ask(ctx, what, 1, func(m *nats.Msg) {
-		if first == nil {
-			first = m
-		} else {
-			giveBack(m)
-		}
+func (p *Pull) once(ctx context.Context, what []byte) (first *Request, err error) {
+	err = p.use(func(i *inbox) error {
+		return i.ask(ctx, what, 1, func(r *Request) {
+			if first == nil {
+				first = r
+			} else {
+				giveBack(r)
+			}
+		})
 	})
 	if first != nil {
 		return first, nil
@@ -88,17 +139,17 @@ func (p *Pull) once(ctx context.Context, what []byte) (first *nats.Msg, err erro
 	return nil, err
 }
 
-// Some calls take with up to n waiting messages, as they come. When it returns, none is on its way. Errors: see Next.
-func (p *Pull) Some(ctx context.Context, n int, take func(*nats.Msg)) error {
+// Some calls take with up to n waiting requests, as they come. When it returns, none is on its way. Errors: see Next.
+func (p *Pull) Some(ctx context.Context, n int, take func(*Request)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	n = min(n, p.Max)
+	n = min(n, p.max)
 	what := fmt.Appendf(nil, `{"batch":%d,"no_wait":true`, n)
 	if int64(n)*p.nc.MaxPayload() > maxBytes {
 		what = fmt.Appendf(what, `,"max_bytes":%d`, maxBytes)
 	}
-	err := p.ask(ctx, append(what, '}'), n, take)
+	err := p.use(func(i *inbox) error { return i.ask(ctx, append(what, '}'), n, take) })
 	if errors.Is(err, errMoved) {
 		return ErrNoMessage
 	}
@@ -111,7 +162,7 @@ var (
 )
 
 // ask asks for n messages, and waits until they came or will not come. Only the wait for a connection ends with ctx.
-func (p *Pull) ask(ctx context.Context, what []byte, n int, take func(*nats.Msg)) error {
+func (p *inbox) ask(ctx context.Context, what []byte, n int, take func(*Request)) error {
 	if err := p.listen(ctx); err != nil {
 		return err
 	}
@@ -125,8 +176,10 @@ func (p *Pull) ask(ctx context.Context, what []byte, n int, take func(*nats.Msg)
 		select {
 		case m := <-p.got:
 			if m.Reply != "" {
-				came++
-				take(m)
+				if r := requestOf(m); r != nil {
+					came++
+					take(r)
+				}
 				continue
 			}
 			missing, err := readStatus(m, n-came)
@@ -150,7 +203,7 @@ func (p *Pull) ask(ctx context.Context, what []byte, n int, take func(*nats.Msg)
 }
 
 // listen prepares for the answers to a request.
-func (p *Pull) listen(ctx context.Context) (err error) {
+func (p *inbox) listen(ctx context.Context) (err error) {
 	if p.status == nil {
 		p.status = p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING)
 	}
@@ -190,27 +243,29 @@ func readStatus(m *nats.Msg, left int) (missing int, err error) {
 }
 
 // drop abandons the inbox: what the server still sends there is lost. What already came is taken.
-func (p *Pull) drop(take func(*nats.Msg)) {
+func (p *inbox) drop(take func(*Request)) {
 	if p.sub == nil {
 		return
 	}
 	_ = p.sub.Unsubscribe()
 	p.sub = nil
 	for len(p.got) > 0 {
-		if m := <-p.got; m.Reply != "" {
-			take(m)
+		if r := requestOf(<-p.got); r != nil {
+			take(r)
 		}
 	}
 }
 
-// giveBack lets the server deliver an unwanted message again.
-func giveBack(m *nats.Msg) { _ = m.NakWithDelay(retry.PullExpiry) }
+// giveBack lets the server deliver an unwanted request again.
+func giveBack(r *Request) { _ = r.NakWithDelay(retry.PullExpiry) }
 
 // Close ends the pulling, after every other method has returned.
 func (p *Pull) Close() {
-	p.drop(giveBack)
-	if p.status != nil {
-		p.nc.RemoveStatusListener(p.status)
-		p.status = nil
+	for _, i := range p.idle {
+		i.drop(giveBack)
+		if i.status != nil {
+			p.nc.RemoveStatusListener(i.status)
+		}
 	}
+	p.idle = nil
 }

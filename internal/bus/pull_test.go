@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
@@ -46,12 +45,11 @@ func pulled(t *testing.T, pull *bus.Pull, queue jetstream.Consumer, n, most int)
 	seen := map[string]bool{}
 	for len(seen) < n {
 		count := 0
-		err := pull.Some(t.Context(), most, func(m *nats.Msg) {
+		err := pull.Some(t.Context(), most, func(r *bus.Request) {
 			count++
-			name, _, _ := strings.Cut(string(m.Data), " ")
-			meta, err := m.Metadata()
-			if err != nil || seen[name] || meta.NumDelivered != 1 {
-				t.Errorf("message %s came again, %+v, %v", name, meta, err)
+			name, _, _ := strings.Cut(string(r.Data), " ")
+			if seen[name] || r.Delivered != 1 {
+				t.Errorf("message %s came again, at delivery %d", name, r.Delivered)
 			}
 			seen[name] = true
 		})
@@ -91,7 +89,7 @@ func TestOneRequestGivesAsManyMessagesAsItAsksFor(t *testing.T) {
 			if got := pulled(t, pull, queue, c.n, c.most); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("the requests gave %v, want %v", got, c.want)
 			}
-			none := pull.Some(t.Context(), c.most, func(*nats.Msg) { t.Error("one came again") })
+			none := pull.Some(t.Context(), c.most, func(*bus.Request) { t.Error("one came again") })
 			if !errors.Is(none, bus.ErrNoMessage) {
 				t.Errorf("an empty queue: got %v", none)
 			}
@@ -144,13 +142,13 @@ func TestALostConnectionEndsARequest(t *testing.T) {
 			break // the connection is back
 		}
 	}
-	var m *nats.Msg
+	var m *bus.Request
 	for m == nil {
 		if m, err = pull.Next(t.Context(), 0); err != nil && !errors.Is(err, bus.ErrNoMessage) {
 			t.Log(err)
 		}
 	}
-	if meta, err := m.Metadata(); err != nil || meta.NumDelivered != 1 {
-		t.Errorf("it came as %+v, %v", meta, err)
+	if m.Delivered != 1 {
+		t.Errorf("it came at delivery %d", m.Delivered)
 	}
 }

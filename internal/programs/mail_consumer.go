@@ -68,8 +68,8 @@ func (p *MailConsumer) Run(ctx context.Context) error {
 		r.log.Info().Str("secret", handler.Secret.ID()).Msg("recipients' keys are made with RECIPIENT_KEY")
 	}
 	settings := p.settings(r, store)
-	sends := consumer.New(settings, found.Queues[bus.SendQueue.Name], sendHold, consumer.Sends(handler.Handle))
-	accounts := consumer.New(settings, found.Queues[bus.AccountQueue.Name], accountHold,
+	sends := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.SendQueue.Name]), sendHold, consumer.Sends(handler.Handle))
+	accounts := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.AccountQueue.Name]), accountHold,
 		consumer.Accounts((&query.Account{Upstream: api, Caller: caller}).Handle))
 	r.metrics.ofRequests(workers{p.Concurrency, []func() int{sends.Requests, accounts.Requests}, &calls.underWay},
 		messages.Send, messages.Account)

@@ -75,10 +75,10 @@ func (p *MandateConsumer) Run(ctx context.Context) error {
 		return err
 	})
 	settings := p.settings(r, store)
-	enrollments := consumer.New(settings, found.Queues[bus.EnrollQueue.Name], enrollHold,
+	enrollments := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.EnrollQueue.Name]), enrollHold,
 		consumer.Enrollments((&enroll.Handler{Upstream: api, Caller: caller, Zone: zone, ReturnURL: returnURL,
 			WithoutPayer: withoutPayer}).Handle))
-	listings := consumer.New(settings, found.Queues[bus.TransactionsQueue.Name], listHold,
+	listings := consumer.New(settings, bus.NewPull(r.nc, found.Queues[bus.TransactionsQueue.Name]), listHold,
 		consumer.Listings((&query.Transactions{Upstream: api, Caller: caller, WithoutPayer: withoutPayer}).Handle))
 	resolver, err := p.resolver(r, store, zone, enrollHold, limit)
 	if err != nil {

@@ -37,7 +37,7 @@ func (q *Requests) caller(ctx context.Context, c *Common, limit *throttle.Limit)
 // settings are what the consumers of a program share. In addition to the requests that may be calling,
 // a quarter more may be reading or storing events, and at least one: an idle queue keeps a place.
 func (q *Requests) settings(r *runtime, store bus.EventStore) consumer.Settings {
-	return consumer.Settings{Conn: r.nc, Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher,
+	return consumer.Settings{Log: countingLog{r.tracer.Log(store), r.metrics.requests}, Dead: r.publisher,
 		InFlight: make(hold.Slots, q.Concurrency+max(q.Concurrency/4, 1)), GiveUpAfter: q.GiveUpAfter,
 		Kept: r.kept, Newer: r.newer.Load, Logger: r.log,
 		Observer: consumer.Observer{Settled: r.metrics.requests.settled, Panicked: r.metrics.requests.panicked, Tracer: r.tracer}}

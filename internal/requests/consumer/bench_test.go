@@ -37,7 +37,7 @@ type work struct {
 	subject string
 	body    string // with the number of the request
 	outcome string
-	make    func(testing.TB, consumer.Settings, bus.EventStore, *attempt.Caller, jetstream.Consumer, *hold.Hold) runner
+	make    func(testing.TB, consumer.Settings, bus.EventStore, *attempt.Caller, consumer.Queue, *hold.Hold) runner
 }
 
 type runner interface {
@@ -48,7 +48,7 @@ var enrollments = work{bus.EnrollQueue, messages.Enroll.Requested(),
 	`{"portal_key":"portal","order_number":"DD%d","amount":100,"payer_id_type":1,"payer_id":"900101011234",` +
 		`"payer_name":"Test Payer","payer_email":"payer@example.test","payer_telephone_number":"60190000000",` +
 		`"frequency_mode":"MT","application_reason":"Enrollment"}`, "succeeded",
-	func(t testing.TB, s consumer.Settings, _ bus.EventStore, caller *attempt.Caller, queue jetstream.Consumer, h *hold.Hold) runner {
+	func(t testing.TB, s consumer.Settings, _ bus.EventStore, caller *attempt.Caller, queue consumer.Queue, h *hold.Hold) runner {
 		api, err := mandate.New(mandate.Config{URL: "http://127.0.0.1", Token: clients.NewSecret("api-token")},
 			clients.Transport(atOnce(`{"amount":100,"application_type":"Enrollment","url":"https://mandate.example.test/intent/DD1"}`)),
 			clients.MaxConns(at64))
@@ -60,7 +60,7 @@ var enrollments = work{bus.EnrollQueue, messages.Enroll.Requested(),
 
 var mails = work{bus.SendQueue, messages.Send.Requested(),
 	`{"to":["one%d@example.test"],"from":"shop@example.test","subject":"Your order","content":"Thank you."}`, "accepted",
-	func(t testing.TB, s consumer.Settings, store bus.EventStore, caller *attempt.Caller, queue jetstream.Consumer, h *hold.Hold) runner {
+	func(t testing.TB, s consumer.Settings, store bus.EventStore, caller *attempt.Caller, queue consumer.Queue, h *hold.Hold) runner {
 		api, err := mail.New(mail.Config{URL: "http://127.0.0.1", Key: clients.NewSecret("secret-key")},
 			clients.Transport(atOnce(`{"error":false,"status_code":200,"message":"OK","data":{"total_recipient":1}}`)), clients.MaxConns(at64))
 		if err != nil {
@@ -102,12 +102,12 @@ func (w work) settle(t testing.TB, n int, begin, end func()) {
 	settled := make(chan string, n)
 	store := bus.EventStore{Publisher: publisher, Source: "/errand/bench"}
 	caller := &attempt.Caller{Timeout: 30 * time.Second, Slots: make(hold.Slots, at64)}
-	settings := consumer.Settings{Conn: nc, Log: store, Dead: publisher,
+	settings := consumer.Settings{Log: store, Dead: publisher,
 		InFlight: make(hold.Slots, at64+at64/4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 },
 		Newer:    func() bool { return false },
 		Logger:   zerolog.New(io.Discard).With().Timestamp().Logger(),
 		Observer: consumer.Observer{Settled: func(o consumer.Outcome) { settled <- string(o.State) }, Panicked: func(messages.Operation) {}}}
-	c := w.make(t, settings, store, caller, found.Queues[w.queue.Name], &hold.Hold{Interval: time.Second, Log: zerolog.Nop()})
+	c := w.make(t, settings, store, caller, bus.NewPull(nc, found.Queues[w.queue.Name]), &hold.Hold{Interval: time.Second, Log: zerolog.Nop()})
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	begin()

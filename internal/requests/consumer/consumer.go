@@ -19,8 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"errand/internal/bus"
@@ -49,15 +47,32 @@ type Operation[R any] struct {
 
 // Settings are what the consumers of a program share.
 type Settings struct {
-	Conn        *nats.Conn
 	Log         history.Log
-	Dead        *bus.Publisher
+	Dead        DeadLetters
 	InFlight    hold.Slots           // requests, of all consumers together
 	GiveUpAfter time.Duration        // unless the request names a time
 	Kept        func() time.Duration // how long events are kept; 0 means forever
 	Newer       func() bool          // newer programs are being rolled out: what looks invalid may be for them
 	Logger      zerolog.Logger
 	Observer
+}
+
+// DeadLetters stores the requests that did not go well.
+type DeadLetters interface {
+	StoreDeadLetter(context.Context, *bus.Request, bus.DeadLetter) error
+}
+
+// Queue delivers requests, as a bus.Pull does. It is used by several goroutines.
+type Queue interface {
+	Name() string
+	AckWait() time.Duration
+	// Max is how many requests Some may be asked for.
+	Max() int
+	Next(ctx context.Context, wait time.Duration) (*bus.Request, error)
+	Take(context.Context) (*bus.Request, error)
+	Some(ctx context.Context, n int, take func(*bus.Request)) error
+	Waiting(context.Context) (pending, unacknowledged int, err error)
+	Close()
 }
 
 // Observer is notified of what becomes of requests.
@@ -70,9 +85,9 @@ type Observer struct {
 // Consumer settles the requests of one queue.
 type Consumer[R any] struct {
 	Settings
-	op     Operation[R]
-	source jetstream.Consumer
-	hold   *hold.Hold
+	op    Operation[R]
+	queue Queue
+	hold  *hold.Hold
 
 	lease    lease
 	large    large
@@ -80,9 +95,9 @@ type Consumer[R any] struct {
 	stopping atomic.Bool
 }
 
-// New makes the consumer of a queue.
-func New[R any](s Settings, source jetstream.Consumer, h *hold.Hold, op Operation[R]) *Consumer[R] {
-	return &Consumer[R]{Settings: s, op: op, source: source, hold: h, large: newLarge()}
+// New makes the consumer of a queue, which Run closes.
+func New[R any](s Settings, queue Queue, h *hold.Hold, op Operation[R]) *Consumer[R] {
+	return &Consumer[R]{Settings: s, op: op, queue: queue, hold: h, large: newLarge()}
 }
 
 // Fault says what keeps the consumer from taking work; "" when nothing does.
@@ -97,7 +112,7 @@ func (c *Consumer[R]) unhealthy(f string) {
 	if f != c.Fault() {
 		c.fault.Store(&f)
 		if f != "" {
-			c.Logger.Warn().Str("consumer", c.name()).Msg(f)
+			c.Logger.Warn().Str("consumer", c.queue.Name()).Msg(f)
 		}
 	}
 }
@@ -105,36 +120,33 @@ func (c *Consumer[R]) unhealthy(f string) {
 // Requests is how many requests are in flight.
 func (c *Consumer[R]) Requests() int { return c.lease.count() }
 
-func (c *Consumer[R]) name() string { return c.source.CachedInfo().Name }
-
 // Run takes and settles requests until ctx ends and all in flight are settled; those left when hard ends are given back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
 	beats, stop := context.WithCancel(hard)
 	var keeper, workers, taking sync.WaitGroup
-	keeper.Go(func() { c.lease.keep(beats, c.source.CachedInfo().Config.AckWait/3) })
-	work := make(chan *nats.Msg)
+	keeper.Go(func() { c.lease.keep(beats, c.queue.AckWait()/3) })
+	work := make(chan *bus.Request)
 	for range cap(c.InFlight) {
 		workers.Go(func() {
-			for m := range work {
-				c.work(ctx, hard, m)
+			for r := range work {
+				c.work(ctx, hard, r)
 				c.InFlight.Free()
 			}
 		})
 	}
-	q := &queue{pulling: make(hold.Slots, 1), pull: bus.NewPull(c.Conn, c.source), probes: bus.NewPull(c.Conn, c.source), work: work}
+	pull := &puller{pulling: make(hold.Slots, 1), work: work}
 	for range takers {
 		taking.Go(func() {
 			for ctx.Err() == nil {
-				if err := c.take(ctx, hard, q); err != nil {
+				if err := c.take(ctx, hard, pull); err != nil {
 					c.awaitQueue(ctx, err)
 				}
 			}
 		})
 	}
 	taking.Wait()
-	q.pull.Close()
-	q.probes.Close()
+	c.queue.Close()
 	close(work)
 	workers.Wait()
 	stop()
@@ -142,15 +154,14 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	return nil
 }
 
-func (c *Consumer[R]) work(ctx, hard context.Context, m *nats.Msg) {
-	units, err := c.admitLarge(ctx, m)
+func (c *Consumer[R]) work(ctx, hard context.Context, r *bus.Request) {
+	units, err := c.admitLarge(ctx, r)
 	if err != nil {
 		return
 	}
 	defer c.large.free(units)
 	permit := c.hold.Permit()
-	switch d := c.open(m, permit); {
-	case d == nil:
+	switch d := c.open(r, permit); {
 	case permit.Admit(d.ids[0]):
 		c.settle(hard, d)
 	default: // a hold began meanwhile
@@ -165,17 +176,17 @@ func (c *Consumer[R]) awaitQueue(ctx context.Context, why error) {
 		return
 	}
 	for retry.Pause(ctx, retry.MissingConsumer) {
-		_, err := c.source.Info(ctx)
+		_, _, err := c.queue.Waiting(ctx)
 		switch {
 		case err == nil && errors.Is(why, bus.ErrRefused):
 			c.unhealthy(fmt.Sprintf("consumer %s delivers no requests: %v: if this lasts, look at the request limits that were set on it",
-				c.name(), why))
+				c.queue.Name(), why))
 			return
 		case err == nil:
 			c.unhealthy("")
 			return
-		case errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound):
-			c.unhealthy(fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", c.name()))
+		case errors.Is(err, bus.ErrQueueGone):
+			c.unhealthy(fmt.Sprintf("consumer %s is gone: run `errand provision --missing`", c.queue.Name()))
 		}
 	}
 }

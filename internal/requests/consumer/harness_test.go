@@ -27,9 +27,10 @@ import (
 type harness struct {
 	*Consumer[messages.EnrollRequest]
 	t       *testing.T
+	nc      *nats.Conn
 	js      jetstream.JetStream
 	log     *historytest.Log
-	pull    *bus.Pull
+	source  jetstream.Consumer
 	acks    *nats.Subscription
 	handled []string // ids
 	settled []string // outcomes
@@ -42,7 +43,7 @@ func newHarness(t *testing.T) *harness {
 	t.Helper()
 	_, nc := devtest.Provisioned(t)
 	js, err := jetstream.New(nc)
-	h := &harness{t: t, js: js, log: &historytest.Log{}}
+	h := &harness{t: t, nc: nc, js: js, log: &historytest.Log{}}
 	h.must(err)
 	publisher, err := bus.NewPublisher(nc)
 	h.must(err)
@@ -50,10 +51,10 @@ func newHarness(t *testing.T) *harness {
 	h.must(err)
 	h.acks, err = nc.SubscribeSync("$JS.ACK.>")
 	h.must(err)
-	queue := found.Queues[bus.EnrollQueue.Name]
-	h.pull = bus.NewPull(nc, queue)
-	t.Cleanup(h.pull.Close)
-	h.Consumer = New(Settings{Conn: nc, Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
+	h.source = found.Queues[bus.EnrollQueue.Name]
+	queue := bus.NewPull(nc, h.source)
+	t.Cleanup(queue.Close)
+	h.Consumer = New(Settings{Log: h.log, Dead: publisher, GiveUpAfter: 24 * time.Hour, Kept: func() time.Duration { return 0 },
 		Newer:  func() bool { return false },
 		Logger: zerolog.New(zerolog.SyncWriter(&h.said)), Observer: Observer{Settled: h.count,
 			Panicked: func(messages.Operation) { h.panics++ }}}, queue, &hold.Hold{Interval: time.Minute}, Enrollments(nil))
@@ -118,7 +119,7 @@ func (h *harness) open(header, body string, n uint64) *delivery[messages.EnrollR
 	}
 	_, err := h.js.PublishMsg(h.t.Context(), m)
 	h.must(err)
-	r, err := h.pull.Next(h.t.Context(), time.Second)
+	r, err := h.queue.Next(h.t.Context(), time.Second)
 	h.must(err)
 	if header != "" { // the stream would take it for a duplicate
 		r.Header.Set(nats.MsgIdHdr, header)
@@ -126,7 +127,7 @@ func (h *harness) open(header, body string, n uint64) *delivery[messages.EnrollR
 	permit, err := h.hold.Acquire(h.t.Context())
 	h.must(err)
 	d := h.Consumer.open(r, permit)
-	d.meta.NumDelivered = n
+	d.Delivered = n
 	return d
 }
 

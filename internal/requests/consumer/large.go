@@ -4,8 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/nats-io/nats.go"
-
+	"errand/internal/bus"
 	"errand/internal/requests/hold"
 	"errand/internal/retry"
 )
@@ -53,8 +52,8 @@ func (l large) free(units int) {
 }
 
 // expect is called with a request before a worker gets it.
-func (l large) expect(m *nats.Msg) {
-	if len(m.Data) >= largeUnit {
+func (l large) expect(r *bus.Request) {
+	if len(r.Data) >= largeUnit {
 		l.waiting.Add(1)
 	}
 }
@@ -63,15 +62,15 @@ func (l large) expect(m *nats.Msg) {
 func (l large) wait() { l.waiting.Wait() }
 
 // admitLarge waits for room for a request, and keeps its lease. When the program ends first, the request goes back.
-func (c *Consumer[R]) admitLarge(ctx context.Context, m *nats.Msg) (units int, err error) {
-	if len(m.Data) < largeUnit {
+func (c *Consumer[R]) admitLarge(ctx context.Context, r *bus.Request) (units int, err error) {
+	if len(r.Data) < largeUnit {
 		return 0, nil
 	}
 	defer c.large.waiting.Done()
-	c.lease.take(m)
-	defer c.lease.drop(m)
-	if units, err = c.large.take(ctx, len(m.Data)); err != nil {
-		_ = m.NakWithDelay(retry.PullExpiry) // or one of our own pulls has it again
+	c.lease.take(r)
+	defer c.lease.drop(r)
+	if units, err = c.large.take(ctx, len(r.Data)); err != nil {
+		_ = r.NakWithDelay(retry.PullExpiry) // or one of our own pulls has it again
 	}
 	return units, err
 }

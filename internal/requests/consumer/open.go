@@ -20,8 +20,7 @@ import (
 
 // delivery is one request on one delivery, read.
 type delivery[R any] struct {
-	message *nats.Msg
-	meta    *nats.MsgMetadata
+	*bus.Request
 	permit  *hold.Permit
 	body    R
 	digest  string // its fingerprint
@@ -32,35 +31,30 @@ type delivery[R any] struct {
 	redrive
 }
 
-// open reads a message, and keeps it leased; it returns nil for a message that is not JetStream's.
-func (c *Consumer[R]) open(m *nats.Msg, permit *hold.Permit) *delivery[R] {
-	meta, err := m.Metadata()
-	if err != nil {
-		c.Logger.Error().Err(err).Msg("not a JetStream message")
-		return nil
-	}
+// open reads a request, and keeps it leased.
+func (c *Consumer[R]) open(r *bus.Request, permit *hold.Permit) *delivery[R] {
 	c.unhealthy("")
-	c.lease.take(m)
-	d := &delivery[R]{message: m, meta: meta, permit: permit}
+	c.lease.take(r)
+	d := &delivery[R]{Request: r, permit: permit}
 	named := c.decode(d)
 	d.digest = named.Fingerprint
 	if d.digest == "" { // not a JSON object: its bytes distinguish it
-		sum := sha256.Sum256(m.Data)
+		sum := sha256.Sum256(r.Data)
 		d.digest = hex.EncodeToString(sum[:])
 	}
 	kept := c.Kept()
 	if d.invalid == nil {
 		if d.giveUp = c.op.GiveUpAt(d.body); !d.giveUp.IsZero() {
-			d.invalid = messages.CheckGiveUpAt(d.giveUp, meta.Timestamp, kept)
+			d.invalid = messages.CheckGiveUpAt(d.giveUp, r.Published, kept)
 		}
 	}
-	d.redrive = redriveOf(m)
-	if d.giveUp.IsZero() || d.redriven && d.giveUp.Before(meta.Timestamp) { // a redrive has its time from its publishing on
-		d.giveUp = meta.Timestamp.Add(min(c.GiveUpAfter, messages.MaxGiveUp(kept)))
+	d.redrive = redriveOf(r)
+	if d.giveUp.IsZero() || d.redriven && d.giveUp.Before(r.Published) { // a redrive has its time from its publishing on
+		d.giveUp = r.Published.Add(min(c.GiveUpAfter, messages.MaxGiveUp(kept)))
 	}
-	own := meta.Stream + "-" + strconv.FormatUint(meta.Sequence.Stream, 10)
-	d.ids = []string{own, own + "-" + strconv.FormatInt(meta.Timestamp.UnixNano(), 36)}
-	if id := idOf(m.Header, named, d.invalid); id != "" {
+	own := r.Stream + "-" + strconv.FormatUint(r.Sequence, 10)
+	d.ids = []string{own, own + "-" + strconv.FormatInt(r.Published.UnixNano(), 36)}
+	if id := idOf(r.Header, named, d.invalid); id != "" {
 		d.ids = append([]string{id}, d.ids...)
 	}
 	return d
@@ -73,7 +67,7 @@ func (c *Consumer[R]) decode(d *delivery[R]) (meta messages.Meta) {
 			d.invalid = attempt.Panicked(p)
 		}
 	}()
-	d.body, meta, d.invalid = c.op.Decode(d.message.Data)
+	d.body, meta, d.invalid = c.op.Decode(d.Data)
 	return meta
 }
 
@@ -96,12 +90,12 @@ func idOf(h nats.Header, named messages.Meta, invalid error) string {
 
 // history is the request's history under one of its ids.
 func (c *Consumer[R]) history(d *delivery[R], id string) *history.History {
-	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Trace: trace(d.message)}
+	return &history.History{Log: c.Log, Operation: c.op.Name, ID: id, Fingerprint: d.digest, Trace: trace(d.Request)}
 }
 
 // trace is the request's W3C trace context, if it has a plausible one.
-func trace(m *nats.Msg) history.Trace {
-	return history.Trace{Parent: messages.Cut(m.Header.Get("traceparent")), State: messages.Cut(m.Header.Get("tracestate"))}
+func trace(r *bus.Request) history.Trace {
+	return history.Trace{Parent: messages.Cut(r.Header.Get("traceparent")), State: messages.Cut(r.Header.Get("tracestate"))}
 }
 
 // redrive is a message's claim to be a dead letter that a person has published again. Any publisher can write that, so
@@ -114,12 +108,12 @@ type redrive struct {
 	reopened uint64 // sequence of the reopened event
 }
 
-func redriveOf(m *nats.Msg) redrive {
-	sequence := m.Header.Get(bus.HeaderReopened)
+func redriveOf(from *bus.Request) redrive {
+	sequence := from.Header.Get(bus.HeaderReopened)
 	if sequence == "" { // HeaderRequestID alone counts for nothing: a dead letter has it too
 		return redrive{}
 	}
-	r := redrive{redriven: true, of: m.Header.Get(bus.HeaderRequestID)}
+	r := redrive{redriven: true, of: from.Header.Get(bus.HeaderRequestID)}
 	r.reopened, _ = strconv.ParseUint(sequence, 10, 64) // 0 if it is not a number: any reopening will do
 	return r
 }
@@ -142,7 +136,7 @@ func (c *Consumer[R]) findReopened(ctx context.Context, d *delivery[R]) error {
 		case seen > 0 && seen >= d.reopened:
 			d.reopened, d.ids = seen, append([]string{d.of}, own...)
 			return nil
-		case time.Since(d.meta.Timestamp) < retry.ReplicaLag:
+		case time.Since(d.Published) < retry.ReplicaLag:
 			return errLags()
 		}
 	}

@@ -85,7 +85,7 @@ func TestGiveUpAtIsBoundByHowLongEventsAreKept(t *testing.T) {
 			near = 2 * time.Second
 		}
 		d := h.open("", body, 1)
-		if got := d.giveUp.Sub(d.meta.Timestamp); (got-c.want).Abs() > near || (d.invalid == nil) != c.valid {
+		if got := d.giveUp.Sub(d.Published); (got-c.want).Abs() > near || (d.invalid == nil) != c.valid {
 			t.Errorf("names %v, given up after %v, events kept %v: got %v, %v; want %v, valid %t", c.named, c.after, c.kept, got, d.invalid, c.want,
 				c.valid)
 		}

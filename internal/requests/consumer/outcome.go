@@ -93,7 +93,7 @@ func isName(s string) bool {
 // settled logs and counts an acknowledged request. One that did not end well is a warning the first time only.
 func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 	c.Settled(Outcome{Operation: c.op.Name, State: end.state, Reason: end.why.Reason, Repeated: end.before, DeadLetter: end.dead(),
-		Took: took, Age: time.Since(d.meta.Timestamp)})
+		Took: took, Age: time.Since(d.Published)})
 	log, level := c.Logger, zerolog.InfoLevel
 	if end.wrong() {
 		log = log.With().Str("reason", string(end.why.Reason)).Int("http_status", end.why.HTTPStatus).Strs("fields", end.why.fields()).Logger()
@@ -102,7 +102,7 @@ func (c *Consumer[R]) settled(d *delivery[R], end ending, took time.Duration) {
 		}
 	}
 	log.WithLevel(level).Str("op", string(c.op.Name)).Str("request_id", end.id).Str("state", string(end.state)).
-		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.meta.NumDelivered).Dur("took", took).Msg("settled")
+		Bool("repeated", end.before).Int("attempt", end.attempt).Uint64("delivery", d.Delivered).Dur("took", took).Msg("settled")
 }
 
 // unsettled is the end of a delivery that goes back to the queue: deferred, or for a fault of the program or of NATS.

@@ -101,11 +101,11 @@ func run(t *testing.T, nc *nats.Conn, panics *atomic.Int64, handle consumer.Hand
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := consumer.New(consumer.Settings{Conn: nc, Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher,
+	c := consumer.New(consumer.Settings{Log: bus.EventStore{Publisher: publisher, Source: "/errand/test"}, Dead: publisher,
 		InFlight: make(hold.Slots, 4), GiveUpAfter: time.Hour, Kept: func() time.Duration { return 0 }, Newer: func() bool { return false },
 		Logger:   zerolog.Nop(),
 		Observer: consumer.Observer{Settled: func(consumer.Outcome) {}, Panicked: func(messages.Operation) { panics.Add(1) }}},
-		found.Queues[bus.SendQueue.Name], &hold.Hold{Interval: 10 * time.Second, Log: zerolog.Nop()}, consumer.Sends(handle))
+		bus.NewPull(nc, found.Queues[bus.SendQueue.Name]), &hold.Hold{Interval: 10 * time.Second, Log: zerolog.Nop()}, consumer.Sends(handle))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx, context.WithoutCancel(ctx)) }()

@@ -43,9 +43,9 @@ func fingerprint(t *testing.T, body string) string {
 func (h *harness) redriven(id string, reopened uint64, body string, ago time.Duration) *delivery[messages.EnrollRequest] {
 	h.t.Helper()
 	d := h.open("", body, 1)
-	d.message.Header = nats.Header{bus.HeaderRequestID: {id}, bus.HeaderReopened: {fmt.Sprint(reopened)}}
-	d.meta.Timestamp = time.Now().Add(-ago)
-	d.redrive = redriveOf(d.message)
+	d.Header = nats.Header{bus.HeaderRequestID: {id}, bus.HeaderReopened: {fmt.Sprint(reopened)}}
+	d.Published = time.Now().Add(-ago)
+	d.redrive = redriveOf(d.Request)
 	return d
 }
 
@@ -200,7 +200,7 @@ func TestTheTimeOfARedrivenRequestCountsFromItsPublication(t *testing.T) {
 		}
 		_, err := h.js.PublishMsg(t.Context(), m)
 		h.must(err)
-		r, err := h.pull.Next(t.Context(), time.Second)
+		r, err := h.queue.Next(t.Context(), time.Second)
 		h.must(err)
 		permit, err := h.hold.Acquire(t.Context())
 		h.must(err)

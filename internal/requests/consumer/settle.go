@@ -18,8 +18,8 @@ import (
 // settle ends one delivery: the outcome is stored and the request acknowledged, or given back. Only here is there a warning.
 func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 	began := time.Now()
-	ctx, span := c.Tracer.Process(ctx, telemetry.Delivery{Subject: d.message.Subject, Consumer: d.meta.Consumer, Number: d.meta.NumDelivered,
-		Probe: d.permit.Probe(), Trace: trace(d.message)})
+	ctx, span := c.Tracer.Process(ctx, telemetry.Delivery{Subject: d.Subject, Consumer: d.Consumer, Number: d.Delivered,
+		Probe: d.permit.Probe(), Trace: trace(d.Request)})
 	failpoint.Here(failpoint.Taken)
 	var h *history.History
 	end, err := ending{id: d.ids[0]}, c.forNewer(d)
@@ -30,20 +30,20 @@ func (c *Consumer[R]) settle(ctx context.Context, d *delivery[R]) {
 		c.Panicked(c.op.Name)
 		c.Logger.Error().Str("op", string(c.op.Name)).Err(p).Bytes("stack", p.Stack).Msg("caught a panic; please report it")
 	}
-	if _, panicked := errors.AsType[*attempt.PanicError](err); panicked && d.meta.NumDelivered >= maxPanics {
+	if _, panicked := errors.AsType[*attempt.PanicError](err); panicked && d.Delivered >= maxPanics {
 		end, err = c.quarantine(ctx, d, h)
 	}
 	if err == nil {
 		err = c.deadLetter(ctx, d, end)
 	}
-	c.lease.drop(d.message) // a late heartbeat would undo what follows
+	c.lease.drop(d.Request) // a late heartbeat would undo what follows
 	if err != nil {
 		c.nak(ctx, d, end.id, err)
 		span.End(unsettled(end, err))
 		return
 	}
 	failpoint.Here(failpoint.BeforeAck)
-	_ = d.message.Ack() // if it is lost, the request is delivered again, finds its outcome and is acknowledged then
+	_ = d.Ack() // if it is lost, the request is delivered again, finds its outcome and is acknowledged then
 	failpoint.Here(failpoint.AfterAck)
 	c.settled(d, end, time.Since(began))
 	span.End(telemetry.Ending{Request: end.id, State: end.state, Reason: end.why.Reason, Attempt: end.attempt,
@@ -75,10 +75,10 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 		h = c.history(d, id)
 		valid := d.invalid == nil && i == 0
 		if valid && !d.redriven {
-			h.Corrects = d.meta.Timestamp
+			h.Corrects = d.Published
 		}
-		ev, err = h.Settle(ctx, d.meta.NumDelivered == 1 && !d.redriven, func(p history.Prior) (messages.Event, error) {
-			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.meta.NumDelivered < maxPanics {
+		ev, err = h.Settle(ctx, d.Delivered == 1 && !d.redriven, func(p history.Prior) (messages.Event, error) {
+			if _, panicked := errors.AsType[*attempt.PanicError](d.invalid); panicked && d.Delivered < maxPanics {
 				return messages.Event{}, d.invalid
 			}
 			if i == 0 && d.reopened > 0 && p.State == "" {
@@ -92,7 +92,7 @@ func (c *Consumer[R]) answer(ctx context.Context, d *delivery[R]) (h *history.Hi
 				return h.Event(state, c.op.Ended(d.body, state, why)), nil
 			}
 			return c.op.Handle(ctx, attempt.Request[R]{Body: d.body, Delivery: attempt.Delivery{Prior: p, History: h, Permit: d.permit,
-				Published: d.meta.Timestamp, GiveUpAt: d.giveUp}})
+				Published: d.Published, GiveUpAt: d.giveUp}})
 		})
 		conflict, ok := errors.AsType[*history.ConflictError](err)
 		if !ok {
@@ -176,9 +176,9 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 	if !end.dead() {
 		return nil
 	}
-	subject := "dead." + d.message.Subject
+	subject := "dead." + d.Subject
 	err := c.Tracer.Publish(ctx, subject, subject, func(ctx context.Context) error {
-		return c.Dead.StoreDeadLetter(ctx, d.message, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Final: end.sequence,
+		return c.Dead.StoreDeadLetter(ctx, d.Request, bus.DeadLetter{RequestID: end.id, Operation: c.op.Name, Final: end.sequence,
 			Reason: end.why.Reason, Message: end.why.Message})
 	})
 	failpoint.Here(failpoint.DeadLettered)
@@ -187,7 +187,7 @@ func (c *Consumer[R]) deadLetter(ctx context.Context, d *delivery[R], end ending
 
 // nak returns the request back until there is something to do for it; one that fails every time, for a minute.
 func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err error) {
-	wait := retry.Fault.Wait(int(min(d.meta.NumDelivered, 100)))
+	wait := retry.Fault.Wait(int(min(d.Delivered, 100)))
 	later, ok := errors.AsType[*history.RetryLaterError](err)
 	switch {
 	case ctx.Err() != nil:
@@ -201,7 +201,7 @@ func (c *Consumer[R]) nak(ctx context.Context, d *delivery[R], id string, err er
 		wait = max(wait, retry.PullExpiry) // or one of our own pulls has it again
 	}
 	c.Logger.Warn().Str("op", string(c.op.Name)).Str("request_id", id).Err(err).Dur("wait", wait).Msg("nak with delay")
-	if e := d.message.NakWithDelay(wait); e != nil {
+	if e := d.NakWithDelay(wait); e != nil {
 		c.Logger.Warn().Err(fmt.Errorf("nak %s: %w", id, e)).Msg("nats")
 	}
 }

@@ -146,12 +146,13 @@ func TestAnIdleQueueKeepsOneWorkerFromTheOthers(t *testing.T) {
 	h.must(err)
 	settings := h.Settings
 	settings.InFlight = make(hold.Slots, 4)
-	idle := New(settings, found.Queues[bus.TransactionsQueue.Name], &hold.Hold{Interval: time.Minute}, Listings(nil))
+	source := found.Queues[bus.TransactionsQueue.Name]
+	idle := New(settings, bus.NewPull(h.nc, source), &hold.Hold{Interval: time.Minute}, Listings(nil))
 	ctx, end := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- idle.Run(ctx, t.Context()) }()
 	for waiting := 0; waiting == 0; {
-		info, err := idle.source.Info(t.Context())
+		info, err := source.Info(t.Context())
 		h.must(err)
 		waiting = info.NumWaiting
 	}
