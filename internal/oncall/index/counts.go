@@ -120,12 +120,12 @@ func ordered(sums map[Kind]Count) (all []Count) {
 
 // events asks for events that were counted: a kind, how many, and two spans.
 func (x *Index) events(ctx context.Context, question string, each func(c Count, a, b int64), args ...any) error {
-	return x.ask(func(db *sql.DB) error {
-		kinds, err := kindsOf(ctx, db)
+	return x.ask(ctx, func(tx *sql.Tx) error {
+		kinds, err := kindsOf(ctx, tx)
 		if err != nil {
 			return err
 		}
-		rows, err := db.QueryContext(ctx, question, args...)
+		rows, err := tx.QueryContext(ctx, question, args...)
 		if err != nil {
 			return err
 		}
@@ -148,8 +148,8 @@ func (x *Index) events(ctx context.Context, question string, each func(c Count, 
 // first. A list of dead letters groups the Dead ones by Class and Reason.
 func (x *Index) Counts(ctx context.Context) (all []Count, err error) {
 	sums := map[Kind]Count{}
-	err = x.ask(func(db *sql.DB) error {
-		kinds, err := kindsOf(ctx, db)
+	err = x.ask(ctx, func(tx *sql.Tx) error {
+		kinds, err := kindsOf(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (x *Index) Counts(ctx context.Context) (all []Count, err error) {
 			var first, last int64
 			// Two questions: one for both would read them all.
 			const ends = "SELECT (SELECT min(at) FROM request WHERE kind = ?1), (SELECT max(at) FROM request WHERE kind = ?1)"
-			err := db.QueryRowContext(ctx, ends, number).Scan(&first, &last)
+			err := tx.QueryRowContext(ctx, ends, number).Scan(&first, &last)
 			if err != nil {
 				return err
 			}

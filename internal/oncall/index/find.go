@@ -49,10 +49,10 @@ const findLimit = 500
 // newest 500 of each way to name it.
 func (x *Index) Find(ctx context.Context, word string) (Finding, error) {
 	found := Finding{Found: []Found{}}
-	err := x.ask(func(db *sql.DB) error {
-		q := &search{ctx: ctx, db: db, found: map[int64]*Found{}}
+	err := x.ask(ctx, func(tx *sql.Tx) error {
+		q := &search{ctx: ctx, tx: tx, found: map[int64]*Found{}}
 		var err error
-		if q.kinds, err = kindsOf(ctx, db); err != nil {
+		if q.kinds, err = kindsOf(ctx, tx); err != nil {
 			return err
 		}
 		err = x.find(q, strings.TrimSpace(word), &found)
@@ -70,7 +70,7 @@ func (x *Index) Find(ctx context.Context, word string) (Finding, error) {
 // search is one question.
 type search struct {
 	ctx   context.Context
-	db    *sql.DB
+	tx    *sql.Tx
 	kinds map[int64]Count
 	found map[int64]*Found // by n
 }
@@ -122,7 +122,7 @@ func (q *search) named(hash int64, as messages.NamedAs) error {
 
 // rows adds requests.
 func (q *search) rows(as messages.NamedAs, question string, args ...any) error {
-	rows, err := scanRows(q.ctx, q.db, q.kinds, question, args...)
+	rows, err := scanRows(q.ctx, q.tx, q.kinds, question, args...)
 	for _, row := range rows {
 		f := q.found[row.place.n]
 		if f == nil {
@@ -165,7 +165,7 @@ func (q *search) mails(hash int64, into *Finding) error {
 
 // each reads the rows of a question.
 func (q *search) each(question string, read func(*sql.Rows) error, args ...any) error {
-	rows, err := q.db.QueryContext(q.ctx, question, args...)
+	rows, err := q.tx.QueryContext(q.ctx, question, args...)
 	if err != nil {
 		return err
 	}

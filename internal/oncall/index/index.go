@@ -30,6 +30,7 @@
 package index
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -154,18 +155,25 @@ func (x *Index) Close() error {
 // Version grows whenever the index has something new. It begins again with each process.
 func (x *Index) Version() uint64 { return x.version.Load() }
 
-// ask runs a question.
-func (x *Index) ask(question func(db *sql.DB) error) error {
+// ask runs a question, which sees one state of the index: what is written meanwhile belongs to the next one.
+func (x *Index) ask(ctx context.Context, question func(tx *sql.Tx) error) error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if x.store == nil {
 		return errClosed
 	}
-	if err := question(x.store.read); err != nil {
-		if damaged(err) {
-			x.broken.Store(&err)
-		}
-		return fmt.Errorf("index: %w", err)
+	tx, err := x.store.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err == nil {
+		err = question(tx)
+		_ = tx.Rollback() // nothing was written
 	}
-	return nil
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil: // it ended the transaction too
+		err = ctx.Err()
+	case damaged(err):
+		x.broken.Store(&err)
+	}
+	return fmt.Errorf("index: %w", err)
 }

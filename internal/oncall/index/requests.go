@@ -93,8 +93,8 @@ func (x *Index) Requests(ctx context.Context, f Filter) (page Page, err error) {
 		end = place{at: f.Until.UnixMicro()}
 	}
 	limit := min(cmp.Or(f.Limit, pageLimit), maxLimit)
-	err = x.ask(func(db *sql.DB) error {
-		page.Rows, err = rowsOf(ctx, db, f.wants, listed+" AND (at, n) < (?, ?) AND at >= ? ORDER BY at DESC, n DESC LIMIT ?",
+	err = x.ask(ctx, func(tx *sql.Tx) error {
+		page.Rows, err = rowsOf(ctx, tx, f.wants, listed+" AND (at, n) < (?, ?) AND at >= ? ORDER BY at DESC, n DESC LIMIT ?",
 			end.at, end.n, since(f.Since), limit+1)
 		return err
 	})
@@ -119,12 +119,12 @@ func since(t time.Time) int64 {
 
 // Request returns the requests that have an id, one for each operation at most.
 func (x *Index) Request(ctx context.Context, id string) (rows []Row, err error) {
-	err = x.ask(func(db *sql.DB) error {
-		kinds, err := kindsOf(ctx, db)
+	err = x.ask(ctx, func(tx *sql.Tx) error {
+		kinds, err := kindsOf(ctx, tx)
 		if err != nil {
 			return err
 		}
-		rows, err = scanRows(ctx, db, kinds, "SELECT "+rowColumns+" FROM request WHERE id = ?", id)
+		rows, err = scanRows(ctx, tx, kinds, "SELECT "+rowColumns+" FROM request WHERE id = ?", id)
 		return err
 	})
 	return rows, err
@@ -138,8 +138,8 @@ const rowColumns = "n, id, kind, at, seq, began, attempt, http, dead"
 
 // rowsOf asks for the rows of each kind that is wanted: each is in order in the file, and
 // there are few kinds.
-func rowsOf(ctx context.Context, db *sql.DB, wanted func(Kind) bool, question string, args ...any) (all []Row, err error) {
-	kinds, err := kindsOf(ctx, db)
+func rowsOf(ctx context.Context, tx *sql.Tx, wanted func(Kind) bool, question string, args ...any) (all []Row, err error) {
+	kinds, err := kindsOf(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func rowsOf(ctx context.Context, db *sql.DB, wanted func(Kind) bool, question st
 		if k.Count == 0 || !wanted(k.Kind) {
 			continue
 		}
-		rows, err := scanRows(ctx, db, kinds, question, append([]any{number}, args...)...)
+		rows, err := scanRows(ctx, tx, kinds, question, append([]any{number}, args...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -157,8 +157,8 @@ func rowsOf(ctx context.Context, db *sql.DB, wanted func(Kind) bool, question st
 }
 
 // scanRows reads the rows of a question.
-func scanRows(ctx context.Context, db *sql.DB, kinds map[int64]Count, question string, args ...any) (all []Row, err error) {
-	rows, err := db.QueryContext(ctx, question, args...)
+func scanRows(ctx context.Context, tx *sql.Tx, kinds map[int64]Count, question string, args ...any) (all []Row, err error) {
+	rows, err := tx.QueryContext(ctx, question, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -177,8 +177,8 @@ func scanRows(ctx context.Context, db *sql.DB, kinds map[int64]Count, question s
 }
 
 // kindsOf are the kinds by their number, with how many requests are of each.
-func kindsOf(ctx context.Context, db *sql.DB) (map[int64]Count, error) {
-	rows, err := db.QueryContext(ctx, "SELECT kind, requests, "+kindColumns+" FROM kind")
+func kindsOf(ctx context.Context, tx *sql.Tx) (map[int64]Count, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT kind, requests, "+kindColumns+" FROM kind")
 	if err != nil {
 		return nil, err
 	}
