@@ -24,7 +24,6 @@ type standIn struct {
 	MailKey        string   `env:"SANDBOX_MAIL_KEY" help:"The only API key that is accepted; default: any."`
 	Seed           uint64   `env:"SANDBOX_SEED" default:"1" help:"Seed of bounces and deferrals."`
 	AllowCallbacks bool     `env:"SANDBOX_ALLOW_CALLBACKS" help:"Allow callbacks to hosts other than this machine."`
-	Lean           bool     `env:"SANDBOX_LEAN" help:"Keep counts instead of bodies, for millions of calls."`
 	Quiet          bool     `env:"SANDBOX_QUIET" short:"q" help:"Do not log faults, callbacks and decisions."`
 }
 
@@ -48,7 +47,7 @@ func (s *standIn) Run(ctx context.Context, c console) error {
 		return invalid("SANDBOX_PUBLIC_URL", "must have a scheme and a host, such as https://sandbox.example.com")
 	}
 	options := sandbox.Options{MandateToken: s.MandateToken, PortalKey: s.PortalKey, ChecksumSecret: s.ChecksumSecret, MailKey: s.MailKey,
-		PublicURL: s.PublicURL, Hosts: s.Hosts, Seed: s.Seed, Lean: s.Lean, AllowCallbacks: s.AllowCallbacks}
+		PublicURL: s.PublicURL, Hosts: s.Hosts, Seed: s.Seed, AllowCallbacks: s.AllowCallbacks}
 	if !s.Quiet {
 		options.Logf = func(format string, args ...any) {
 			fmt.Fprintln(c.errs, time.Now().Format(time.TimeOnly)+"  "+fmt.Sprintf(format, args...))

@@ -60,12 +60,12 @@ func (s *Sandbox) serve(w http.ResponseWriter, r *http.Request, op operation, wo
 		return // the caller disconnected before the request was complete
 	}
 	s.calls[op].Add(1)
-	seen := s.journal.begin(op, r, buffer.Bytes(), s.o.Lean)
+	seen := s.journal.begin(op, r, buffer.Bytes())
 	c := &call{r: r, base: s.base(r), Settings: s.settings.Load()}
 
 	fault := s.faults.pick(op, buffer.Bytes(), r.URL.RawQuery)
 	var a answer
-	defer func() { s.journal.end(seen, fault, a, s.o.Lean) }()
+	defer func() { s.journal.end(seen, fault, a) }()
 	if fault != nil {
 		s.logf("fault %d fired: %s on %s", fault.ID, fault.Kind, op)
 		if s.failBefore(w, r, op, fault) {
@@ -188,7 +188,7 @@ func refuse(op operation, status int, text string) answer {
 
 // message is an error answer of the e-mandate service, except for fields that break a rule.
 func message(status int, text string) answer {
-	return answer{status: status, body: append(appendText([]byte(`{"message":`), text), '}')}
+	return answer{status: status, body: object("message", text)}
 }
 
 var jsonType = []string{"application/json"}

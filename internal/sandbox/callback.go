@@ -64,7 +64,7 @@ func callbackClient(transport http.RoundTripper) *http.Client {
 // approved, the bank's approval.
 func (s *Sandbox) callBack(n int, e enrollment) {
 	v := e.values()
-	target := v[fReturnURL]
+	target := v["return_url"]
 	if target == "" {
 		return
 	}
@@ -81,11 +81,11 @@ func (s *Sandbox) callBack(n int, e enrollment) {
 	now := time.Now().In(s.zone)
 	var records []map[string]string
 	if s.draw(n, saltForged) < set.CallbackForged {
-		records = append(records, s.forged(n, e, &v, now))
+		records = append(records, s.forged(n, e, v, now))
 	}
-	records = append(records, s.authorization(n, &e, &v, now))
+	records = append(records, s.authorization(n, &e, v, now))
 	if e.tx == txApproved {
-		records = append(records, s.bankApproval(n, &e, &v, now))
+		records = append(records, s.bankApproval(n, &e, v, now))
 	}
 	s.launch(func() {
 		s.wait(time.Duration(set.CallbackDelay), nil)
@@ -115,7 +115,7 @@ func (s *Sandbox) draw(n int, salt uint64) float64 {
 }
 
 // forged says the opposite of what was decided.
-func (s *Sandbox) forged(n int, e enrollment, v *values, now time.Time) map[string]string {
+func (s *Sandbox) forged(n int, e enrollment, v values, now time.Time) map[string]string {
 	e.tx = map[bool]uint8{true: txFailed, false: txApproved}[e.tx == txApproved]
 	record := s.authorization(n, &e, v, now)
 	if record["checksum"] != "" {
@@ -167,10 +167,10 @@ func (s *Sandbox) post(target string, body []byte) error {
 // Callbacks carry codes as strings; "01" is an enrollment.
 const callbackEnrollment = "01"
 
-func (s *Sandbox) authorization(n int, e *enrollment, v *values, now time.Time) map[string]string {
+func (s *Sandbox) authorization(n int, e *enrollment, v values, now time.Time) map[string]string {
 	return s.signed(map[string]string{
 		"record_type":               "authorization",
-		"amount":                    string(appendCents(nil, e.cents)),
+		"amount":                    decimal(e.cents),
 		"application_type":          callbackEnrollment,
 		"currency":                  "MYR",
 		"datetime":                  now.Format(time.DateTime),
@@ -179,15 +179,15 @@ func (s *Sandbox) authorization(n int, e *enrollment, v *values, now time.Time) 
 		"mandate_id":                number("MDT", n),
 		"order_number":              e.order,
 		"payer_bank_name":           bankName,
-		"payer_email":               v[fPayerEmail],
-		"payer_name":                v[fPayerName],
+		"payer_email":               v["payer_email"],
+		"payer_name":                v["payer_name"],
 		"status":                    strconv.Itoa(int(e.tx)),
 		"status_description":        txLabels[e.tx],
 		"transaction_id":            number("TXN", n),
 	})
 }
 
-func (s *Sandbox) bankApproval(n int, e *enrollment, v *values, now time.Time) map[string]string {
+func (s *Sandbox) bankApproval(n int, e *enrollment, v values, now time.Time) map[string]string {
 	return s.signed(map[string]string{
 		"record_type":              "bank_approval",
 		"application_type":         callbackEnrollment,
@@ -197,8 +197,8 @@ func (s *Sandbox) bankApproval(n int, e *enrollment, v *values, now time.Time) m
 		"mandate_reference_number": number("MRN", n),
 		"order_number":             e.order,
 		"payer_bank_account_no":    fmt.Sprintf("%012d", n+1),
-		"payer_bank_code":          v[fPayerBankCode],
-		"payer_bank_code_hashed":   v[fPayerBankCodeHashed],
+		"payer_bank_code":          v["payer_bank_code"],
+		"payer_bank_code_hashed":   v["payer_bank_code_hashed"],
 	})
 }
 

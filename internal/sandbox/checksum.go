@@ -16,7 +16,7 @@ func checksum(secret string, values ...string) string {
 }
 
 // checksum is the expected value of the field checksum, over the texts as they were sent: 100 and 100.00 differ.
-func (v *values) checksum(secret string) string {
-	return checksum(secret, v[fAmount], v[fApplicationReason], v[fFrequencyMode], v[fOrderNumber], v[fPayerEmail],
-		v[fPayerID], v[fPayerIDType], v[fPayerName], v[fPayerTelephoneNumber])
+func (v values) checksum(secret string) string {
+	return checksum(secret, v["amount"], v["application_reason"], v["frequency_mode"], v["order_number"], v["payer_email"],
+		v["payer_id"], v["payer_id_type"], v["payer_name"], v["payer_telephone_number"])
 }

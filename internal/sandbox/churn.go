@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -63,21 +64,24 @@ const (
 
 func (r row) key() uint64 { return uint64(r.message)<<32 | uint64(r.recipient) }
 
-// appendForms appends the two fields: delivered as a number and status as an object, unless f says otherwise.
-func appendForms(dst []byte, f rowForms, delivered bool, status []byte) []byte {
-	number := map[bool]string{true: "1", false: "0"}[delivered]
+// of are the two fields: delivered as a number and status as an object, unless f says otherwise.
+func (f rowForms) of(delivered bool, status json.RawMessage) []any {
+	number := 0
+	if delivered {
+		number = 1
+	}
+	fields := []any{"delivered", number}
 	switch f.delivered {
 	case asDigit:
-		number = `"` + number + `"`
+		fields[1] = strconv.Itoa(number)
 	case asBool:
-		number = map[bool]string{true: "true", false: "false"}[delivered]
+		fields[1] = delivered
 	}
-	dst = append(append(dst, `"delivered":`...), number...)
 	switch {
 	case f.status == leftOut && delivered:
-		return dst
+		return fields
 	case f.status == asText:
-		return appendText(append(dst, `,"status":`...), string(status))
+		return append(fields, "status", string(status))
 	}
-	return append(append(dst, `,"status":`...), status...)
+	return append(fields, "status", status)
 }

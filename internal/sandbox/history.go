@@ -63,7 +63,7 @@ func (o *outbox) logRow(r row, until time.Time) LogRow {
 	}
 	p, i := o.messages[r.message], int(r.recipient)
 	event := instantOf(p.eventAt(i))
-	h := LogRow{Subject: p.subject, EnvelopeID: p.envelope(o.seed), To: p.to.at(i), CreatedAt: event, EnteredAt: event}
+	h := LogRow{Subject: p.subject, EnvelopeID: p.envelope(o.seed), To: p.to[i], CreatedAt: event, EnteredAt: event}
 	for _, at := range []time.Time{event, event.Add(time.Duration(p.settings.DeferredFor))} {
 		if state := p.state(o.seed, i, at); !at.After(until) && (len(h.States) == 0 || h.States[0].State != state) {
 			h.States = append(h.States, ListedState{state, at})

@@ -30,7 +30,7 @@ type received struct {
 	n      int // counts from 1
 	at     time.Time
 	op     operation
-	asked  string // its body, or its query; "" in a lean sandbox
+	asked  string // its body, or its query
 	fault  string // the kind of the fault that it met
 	work   int    // the status of the work; 0 if it was not done, or not yet
 	status int    // of the answer; 0 if there is none, or not yet
@@ -45,13 +45,10 @@ func (j *journal) reset() {
 }
 
 // begin notes a call that has arrived.
-func (j *journal) begin(op operation, r *http.Request, body []byte, lean bool) *received {
-	c := &received{at: time.Now(), op: op}
-	if !lean {
-		c.asked = r.URL.RawQuery
-		if op.post() {
-			c.asked = string(body[:min(len(body), contentsKept)])
-		}
+func (j *journal) begin(op operation, r *http.Request, body []byte) *received {
+	c := &received{at: time.Now(), op: op, asked: r.URL.RawQuery}
+	if op.post() {
+		c.asked = string(body[:min(len(body), contentsKept)])
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -67,13 +64,11 @@ func (j *journal) begin(op operation, r *http.Request, body []byte, lean bool) *
 }
 
 // end notes what became of a call: a is what the work gave, zero if none was done.
-func (j *journal) end(c *received, fault *Fault, a answer, lean bool) {
+func (j *journal) end(c *received, fault *Fault, a answer) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	c.over, c.work, c.status = true, a.status, a.status
-	if !lean {
-		c.answer = string(a.body[:min(len(a.body), contentsKept)])
-	}
+	c.answer = string(a.body[:min(len(a.body), contentsKept)])
 	count := &j.counts[c.op]
 	switch {
 	case a.status >= 300:

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -23,40 +24,37 @@ func (s *Sandbox) logs(c *call) answer {
 	query := c.r.URL.Query()
 	page := positiveInt(query.Get("page"), 1)
 	asked := positiveInt(query.Get("limit"), defaultLimit)
-	body, total, limit := s.outbox.page(c.Settings, page, asked)
+	rows, total, limit := s.outbox.page(c.Settings, page, asked)
 	pages := (total + limit - 1) / limit
 	if c.WrongTotalPage {
 		pages++
 	}
+	data := []any{"data", rows}
 	if !c.NoTotals {
-		body = fmt.Appendf(body, `,"total_record":%d,"total_page":%d`, max(0, total+c.TotalOff), pages)
+		data = append(data, "total_record", max(0, total+c.TotalOff), "total_page", pages)
 	}
 	if c.LogCapUntold {
 		limit = asked
 	}
-	return envelope(fmt.Appendf(body, `,"current_page":%d,"limit":%d}`, page, limit))
+	return envelope(object(append(data, "current_page", page, "limit", limit)...))
 }
 
-// page renders a page up to the pagination fields. total is the number of rows in the log, rows the maximum of this page.
-func (o *outbox) page(settings *Settings, page, limit int) (body []byte, total, rows int) {
+// page returns the rows of a page, the number of rows in the log, and the maximum of this page.
+func (o *outbox) page(settings *Settings, page, limit int) (rows []json.RawMessage, total, most int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now() // under the lock: a row that was added meanwhile would have no state yet
 	o.appendDue(now)
-	if maxRows := o.churn(settings, now); limit > maxRows || settings.LogFixed {
-		limit = maxRows
+	if most = o.churn(settings, now); limit < most && !settings.LogFixed {
+		most = limit
 	}
 	total = len(o.log)
-	begin := min((page-1)*limit, total)
-	end := min(begin+limit, total)
-	body = append(make([]byte, 0, 420*(end-begin)+256), `{"data":[`...)
-	for i := begin; i < end; i++ {
-		if i > begin {
-			body = append(body, ',')
-		}
-		body = o.appendRow(body, o.log[o.listed(settings.LogOrder, i)], settings, now)
+	begin := min((page-1)*most, total)
+	rows = make([]json.RawMessage, min(begin+most, total)-begin)
+	for i := range rows {
+		rows[i] = o.entry(o.log[o.listed(settings.LogOrder, begin+i)], settings, now)
 	}
-	return append(body, ']'), total, limit
+	return rows, total, most
 }
 
 // listed returns the index in the log of the i-th row of the listing.
@@ -70,26 +68,22 @@ func (o *outbox) listed(order string, i int) int {
 	return len(o.log) - 1 - i
 }
 
-// appendRow appends the document's log entry.
-func (o *outbox) appendRow(dst []byte, r row, settings *Settings, now time.Time) []byte {
+// entry is the document's log entry.
+func (o *outbox) entry(r row, settings *Settings, now time.Time) json.RawMessage {
 	if r.message == foreignMessage {
-		return append(dst, o.foreign[r.recipient].text...)
+		return o.foreign[r.recipient].text
 	}
-	p := o.messages[r.message]
-	to, envelope := p.to.at(int(r.recipient)), p.envelope(o.seed)
-	state := p.state(o.seed, int(r.recipient), now)
-	dst = append(dst, '{')
-	dst = appendFields(dst,
-		"created_at", stamp(p.eventAt(int(r.recipient))),
+	p, i := o.messages[r.message], int(r.recipient)
+	to, envelope, state := p.to[i], p.envelope(o.seed), p.state(o.seed, i, now)
+	status := object("delivered", state == Delivered, "ip", "192.0.2.25", "mx", "mx1."+domain(to), "response", response(state, envelope))
+	return object(append([]any{
+		"created_at", stamp(p.eventAt(i)),
 		"envelope_id", envelope,
 		"interface", "api",
 		"domain", domain(p.from),
 		"from", p.from,
-		"to", to)
-	status := fmt.Appendf(nil, `{"delivered":%t,`, state == Delivered)
-	status = appendFields(status, "ip", "192.0.2.25", "mx", "mx1."+domain(to), "response", response(state, envelope))
-	status[len(status)-1] = '}'
-	return append(appendForms(dst, o.formsOf(r, settings), state == Delivered, status), '}')
+		"to", to,
+	}, o.formsOf(r, settings).of(state == Delivered, status)...)...)
 }
 
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -119,7 +113,7 @@ func (p *posted) state(seed uint64, i int, now time.Time) string {
 	if event > now.UnixMilli() {
 		return Queued
 	}
-	switch p.fate(seed, p.to.at(i)) {
+	switch p.fate(seed, p.to[i]) {
 	case Bounced:
 		return Bounced
 	case Deferred:

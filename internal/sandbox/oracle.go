@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 )
@@ -42,10 +41,10 @@ type Mail struct {
 	TwiceCount  int        `json:"twice_count"`  // pairs accepted more than once
 	Twice       []Received `json:"twice"`        // those pairs
 	Lost        int        `json:"lost"`         // rows that log_losses removed from the log
-	ByRecipient []Received `json:"by_recipient"` // every pair; null in a summary and in a lean sandbox
+	ByRecipient []Received `json:"by_recipient"` // every pair; null in a summary
 }
 
-// Received is how often a recipient was accepted for messages with one subject. Domains are compared without case.
+// Received is how often a recipient was accepted for messages with one subject. Domains are in lower case.
 type Received struct {
 	Subject   string `json:"subject"`
 	Recipient string `json:"recipient"`
@@ -73,7 +72,7 @@ func (s *Sandbox) Oracle(q Query) Oracle {
 	}
 	q.Summary = q.Summary || q.OrderNumber != "" || q.Recipient != ""
 	o.Enroll = s.registry.oracle(q)
-	o.Mail = s.outbox.oracle(q, s.o.Lean)
+	o.Mail = s.outbox.oracle(q)
 	if q.Log {
 		o.Log = s.outbox.history()
 	}
@@ -126,54 +125,30 @@ func (l *registry) oracle(q Query) Enrollments {
 	return e
 }
 
-func (o *outbox) oracle(q Query, lean bool) Mail {
+func (o *outbox) oracle(q Query) Mail {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	m := Mail{Accepted: o.count, Refused: o.refused.Load(), Lost: len(o.lost), Recipients: o.recipients, Distinct: len(o.seen),
-		Largest: o.largest, TwiceCount: len(o.twice), Twice: []Received{}}
-	switch {
-	case q.Recipient != "":
-		m.ByRecipient = o.received(q.Recipient)
-		for _, r := range m.ByRecipient {
-			if r.Count > 1 {
-				m.Twice = append(m.Twice, r)
-			}
-		}
+	m := Mail{Accepted: len(o.messages), Refused: o.refused.Load(), Lost: len(o.lost), Recipients: o.recipients, Distinct: len(o.seen),
+		Largest: o.largest, TwiceCount: o.twice, Twice: []Received{}}
+	if q.Recipient == "" && q.Summary && o.twice == 0 {
 		return m
-	case !q.Summary && !lean:
-		m.ByRecipient = o.allReceived()
 	}
-	m.Twice = slices.AppendSeq(m.Twice, maps.Values(o.twice))
-	slices.SortFunc(m.Twice, bySubject)
-	if q.Summary && len(m.Twice) > summaryTwice {
-		m.Twice = m.Twice[:summaryTwice]
+	all := []Received{}
+	for one, count := range o.seen {
+		if q.Recipient == "" || one.recipient == sameDomain(q.Recipient) {
+			all = append(all, Received{one.subject, one.recipient, count})
+		}
+	}
+	slices.SortFunc(all, bySubject)
+	for _, r := range all {
+		if r.Count > 1 && (!q.Summary || q.Recipient != "" || len(m.Twice) < summaryTwice) {
+			m.Twice = append(m.Twice, r)
+		}
+	}
+	if !q.Summary || q.Recipient != "" {
+		m.ByRecipient = all
 	}
 	return m
-}
-
-// received lists what one recipient was accepted for, by subject.
-func (o *outbox) received(recipient string) []Received {
-	list := []Received{}
-	for subject, hash := range o.subjects {
-		if known, ok := o.seen[pair(hash, recipient)]; ok {
-			list = append(list, Received{subject, recipient, int(known.count)})
-		}
-	}
-	slices.SortFunc(list, bySubject)
-	return list
-}
-
-// allReceived lists every pair, in the order of first acceptance.
-func (o *outbox) allReceived() []Received {
-	places := slices.SortedFunc(maps.Values(o.seen), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.recipient, b.recipient))
-	})
-	list := make([]Received, len(places))
-	for i, at := range places {
-		p := o.messages[at.message]
-		list[i] = Received{p.subject, p.to.at(int(at.recipient)), int(at.count)}
-	}
-	return list
 }
 
 func bySubject(a, b Received) int {

@@ -28,9 +28,9 @@ func TestTheOracleCountsWhatWasDoneTwice(t *testing.T) {
 	equal(t, "mail", []any{dig(t, mail, "accepted"), dig(t, mail, "refused"), dig(t, mail, "recipients"), dig(t, mail, "distinct"),
 		dig(t, mail, "largest"), dig(t, mail, "twice_count")}, []any{3, 1, 7, 5, 3, 2})
 	m := s.Oracle(Query{}).Mail
-	equal(t, "recipients twice", m.Twice, []Received{{"one", "b@EXAMPLE.test", 2}, {"two", "c@example.test", 2}})
-	equal(t, "every pair", m.ByRecipient, []Received{{"one", "a@example.test", 1}, {"one", "b@example.test", 2},
-		{"one", "B@example.test", 1}, {"two", "a@example.test", 1}, {"two", "c@example.test", 2}})
+	equal(t, "recipients twice", m.Twice, []Received{{"one", "b@example.test", 2}, {"two", "c@example.test", 2}})
+	equal(t, "every pair", m.ByRecipient, []Received{{"one", "B@example.test", 1}, {"one", "a@example.test", 1},
+		{"one", "b@example.test", 2}, {"two", "a@example.test", 1}, {"two", "c@example.test", 2}})
 }
 
 func TestTheOracleCanBeNarrowed(t *testing.T) {

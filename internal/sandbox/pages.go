@@ -111,17 +111,17 @@ func (s *Sandbox) view(n int, e *enrollment) enrollmentView {
 		status = e.tx // the payer knows before the list shows it
 	}
 	view := enrollmentView{
-		Token: s.token(n), OrderNumber: e.order, PayerName: v[fPayerName], Reason: v[fApplicationReason],
-		Amount: string(appendCents(nil, e.cents)), Frequency: frequency(v[fFrequencyMode]),
-		Effective: s.effective(e, &v), Expiry: v[fExpiryDate],
+		Token: s.token(n), OrderNumber: e.order, PayerName: v["payer_name"], Reason: v["application_reason"],
+		Amount: decimal(e.cents), Frequency: frequency(v["frequency_mode"]),
+		Effective: s.effective(e, v), Expiry: v["expiry_date"],
 		At:     time.UnixMilli(e.at).In(s.zone).Format(time.DateTime),
 		Status: txLabels[status], Mandate: mandateLabels[e.mandate], Open: status == txNew,
 	}
 	switch status {
 	case txApproved:
-		view.Return = v[fSuccessURL]
+		view.Return = v["success_url"]
 	case txFailed, txCancelled, txExpired:
-		view.Return = v[fFailedURL]
+		view.Return = v["failed_url"]
 	}
 	return view
 }
@@ -210,9 +210,9 @@ func (o *outbox) messageViews(first int, zone *time.Location) (views []messageVi
 	total = len(o.messages)
 	for n := total - 1 - first; n >= 0 && len(views) < messagesPerPage; n-- {
 		p := o.messages[n]
-		view := messageView{Subject: p.subject, From: p.from, Count: p.to.len(), At: time.UnixMilli(p.at).In(zone).Format(time.DateTime)}
-		for i := range min(p.to.len(), recipientsShown) {
-			view.To = append(view.To, struct{ Address, Status string }{p.to.at(i), p.state(o.seed, i, now)})
+		view := messageView{Subject: p.subject, From: p.from, Count: len(p.to), At: time.UnixMilli(p.at).In(zone).Format(time.DateTime)}
+		for i := range min(len(p.to), recipientsShown) {
+			view.To = append(view.To, struct{ Address, Status string }{p.to[i], p.state(o.seed, i, now)})
 		}
 		view.More = view.Count - len(view.To)
 		views = append(views, view)

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/mail"
 	"strings"
@@ -9,48 +10,26 @@ import (
 // recipientLimit is the document's maximum of recipients in one request.
 const recipientLimit = 1000
 
-// addresses is a list of bare addresses in one string, to save memory: a sandbox may hold hundreds of thousands.
-type addresses struct {
-	joined string
-	ends   []uint32
-}
-
-func (a *addresses) len() int { return len(a.ends) }
-
-func (a *addresses) at(i int) string {
-	begin := uint32(0)
-	if i > 0 {
-		begin = a.ends[i-1]
-	}
-	return a.joined[begin:a.ends[i]]
-}
-
-// first returns the first n addresses.
-func (a *addresses) first(n int) addresses { return addresses{joined: a.joined, ends: a.ends[:n]} }
-
 // recipients reads `to`: an array of strings or one string, each with one address or several separated by commas.
-func recipients(raw string) (addresses, string) {
-	var joined strings.Builder
-	var ends []uint32
+func recipients(raw string) (to []string, problem string) {
 	texts, problem := listed(raw)
-	if problem != "" {
-		return addresses{}, problem
+	switch {
+	case problem != "":
+		return nil, problem
+	case len(texts) == 0:
+		return nil, "field is required."
 	}
-	for _, text := range texts {
-		address, ok := bare(text)
-		if !ok {
-			return addresses{}, fmt.Sprintf("recipient %d is not an email address.", len(ends)+1)
+	for i, text := range texts {
+		parsed, err := mail.ParseAddress(text)
+		if err != nil {
+			return nil, fmt.Sprintf("recipient %d is not an email address.", i+1)
 		}
-		if len(ends) == recipientLimit {
-			return addresses{}, fmt.Sprintf("must not have more than %d recipients.", recipientLimit)
-		}
-		joined.WriteString(address)
-		ends = append(ends, uint32(joined.Len()))
+		to = append(to, parsed.Address)
 	}
-	if len(ends) == 0 {
-		return addresses{}, "field is required."
+	if len(to) > recipientLimit {
+		return nil, fmt.Sprintf("must not have more than %d recipients.", recipientLimit)
 	}
-	return addresses{joined.String(), ends}, ""
+	return to, ""
 }
 
 // listed returns the texts between the commas of `to`, or a problem with `to` as a whole.
@@ -58,14 +37,16 @@ func listed(raw string) (texts []string, problem string) {
 	if raw[0] == '"' {
 		return separated(nil, unquote(raw)), ""
 	}
-	if raw[0] != '[' {
+	var elements []any
+	if json.Unmarshal([]byte(raw), &elements) != nil {
 		return nil, "must be a string or an array of strings."
 	}
-	for element := range elements(raw) {
-		if element[0] != '"' {
+	for _, element := range elements {
+		text, ok := element.(string)
+		if !ok {
 			return nil, "must be strings."
 		}
-		texts = separated(texts, unquote(element))
+		texts = separated(texts, text)
 	}
 	return texts, ""
 }
@@ -87,34 +68,6 @@ func separated(parts []string, text string) []string {
 		}
 	}
 	return parts
-}
-
-// bare is the address without a display name.
-func bare(text string) (string, bool) {
-	if plain(text) {
-		return text, true
-	}
-	parsed, err := mail.ParseAddress(text)
-	if err != nil {
-		return "", false
-	}
-	return parsed.Address, true
-}
-
-// plain reports whether text is local@domain in ordinary characters, as nearly every recipient is: a shortcut.
-func plain(text string) bool {
-	at := -1
-	for i := range len(text) {
-		switch c := text[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '+':
-		case c == '.' && i > 0 && i < len(text)-1 && text[i-1] != '.' && i != at+1 && text[i+1] != '@':
-		case c == '@' && at < 0 && i > 0 && i < len(text)-1:
-			at = i
-		default:
-			return false
-		}
-	}
-	return at > 0
 }
 
 // domain is the part after the last @.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ var mandateLabels = map[uint8]string{mandateNew: "New", mandateActive: "Active",
 // enrollment is an accepted enrollment, with its mandate and its transaction. Its number is its index in the registry.
 type enrollment struct {
 	order   string
-	body    string // as it was posted; "" in a lean sandbox
+	body    string // as it was posted
 	at      int64  // milliseconds since 1970
 	expires int64  // when its link does, in milliseconds too
 	decided int64  // when the list shows the decision
@@ -138,11 +139,16 @@ func (e *enrollment) mandateStatus(now time.Time) uint8 {
 
 // values parses the posted body each time: keeping the body takes less memory than keeping the values.
 func (e *enrollment) values() values {
-	if e.body == "" {
-		return values{fOrderNumber: e.order}
-	}
 	v, _ := parseEnrollment(e.body)
 	return v
+}
+
+// amount is what each deduction charges.
+func (e *enrollment) amount() json.RawMessage { return json.RawMessage(decimal(e.cents)) }
+
+// decimal writes hundredths as the shortest decimal number.
+func decimal(hundredths int64) string {
+	return strconv.FormatFloat(float64(hundredths)/100, 'f', -1, 64)
 }
 
 func number(prefix string, n int) string { return fmt.Sprintf("%s%08d", prefix, n+1) }

@@ -7,101 +7,56 @@ import (
 	"time"
 )
 
-// The fields of an enrollment request, in the order of the e-mandate document.
-const (
-	fPortalKey = iota
-	fOrderNumber
-	fAmount
-	fPayerIDType
-	fPayerID
-	fPayerName
-	fPayerEmail
-	fPayerTelephoneNumber
-	fPayerBankCode
-	fPayerBankCodeHashed
-	fFrequencyMode
-	fMaxFrequency
-	fApplicationReason
-	fEffectiveDate
-	fExpiryDate
-	fMetadata
-	fReturnURL
-	fSuccessURL
-	fFailedURL
-	fMaintenanceURL
-	fTerminationURL
-	fLinkExpiredAt
-	fPlatformID
-	fChecksum
-	enrollFields
-)
-
-// enrollRules say for each field its name, its rule and whether it is required. The document requires max_frequency and
-// effective_date, but also has defaults for them, so they are optional here.
-var enrollRules = [enrollFields]struct {
+// enrollRules say for each field of an enrollment request, in the order of the e-mandate document, its rule and whether it is
+// required. The document requires max_frequency and effective_date, but also has defaults for them, so they are optional here.
+var enrollRules = []struct {
 	name     string
 	rule     rule
 	required bool
 }{
-	fPortalKey:            {"portal_key", text, true},
-	fOrderNumber:          {"order_number", text, true},
-	fAmount:               {"amount", amount, true},
-	fPayerIDType:          {"payer_id_type", integer, true},
-	fPayerID:              {"payer_id", digits, true},
-	fPayerName:            {"payer_name", text, true},
-	fPayerEmail:           {"payer_email", text, true},
-	fPayerTelephoneNumber: {"payer_telephone_number", digits, true},
-	fPayerBankCode:        {"payer_bank_code", text, false},
-	fPayerBankCodeHashed:  {"payer_bank_code_hashed", text, false},
-	fFrequencyMode:        {"frequency_mode", text, true},
-	fMaxFrequency:         {"max_frequency", integer, false},
-	fApplicationReason:    {"application_reason", text, true},
-	fEffectiveDate:        {"effective_date", date, false},
-	fExpiryDate:           {"expiry_date", date, false},
-	fMetadata:             {"metadata", text, false},
-	fReturnURL:            {"return_url", link, false},
-	fSuccessURL:           {"success_url", link, false},
-	fFailedURL:            {"failed_url", link, false},
-	fMaintenanceURL:       {"maintenance_url", link, false},
-	fTerminationURL:       {"termination_url", link, false},
-	fLinkExpiredAt:        {"link_expired_at", moment, false},
-	fPlatformID:           {"platform_id", text, false},
-	fChecksum:             {"checksum", text, false},
+	{"portal_key", text, true},
+	{"order_number", text, true},
+	{"amount", amount, true},
+	{"payer_id_type", integer, true},
+	{"payer_id", digits, true},
+	{"payer_name", text, true},
+	{"payer_email", text, true},
+	{"payer_telephone_number", digits, true},
+	{"payer_bank_code", text, false},
+	{"payer_bank_code_hashed", text, false},
+	{"frequency_mode", text, true},
+	{"max_frequency", integer, false},
+	{"application_reason", text, true},
+	{"effective_date", date, false},
+	{"expiry_date", date, false},
+	{"metadata", text, false},
+	{"return_url", link, false},
+	{"success_url", link, false},
+	{"failed_url", link, false},
+	{"maintenance_url", link, false},
+	{"termination_url", link, false},
+	{"link_expired_at", moment, false},
+	{"platform_id", text, false},
+	{"checksum", text, false},
 }
 
-var enrollIndex = func() map[string]int {
-	index := make(map[string]int, enrollFields)
-	for i, field := range enrollRules {
-		index[field.name] = i
-	}
-	return index
-}()
+// values are the texts of an enrollment request by field: strings trimmed, numbers as they were written.
+type values map[string]string
 
-// values are the texts of an enrollment request: strings trimmed, numbers as they were written, "" for a missing field.
-type values [enrollFields]string
-
-// parseEnrollment reads a body into its values. problems lists by field what breaks a rule; it is nil for a valid body.
+// parseEnrollment reads a body into its values. problems lists by field what breaks a rule; it is empty for a valid body.
 func parseEnrollment(body string) (v values, problems map[string][]string) {
-	report := func(field int, text string) {
-		if problems == nil {
-			problems = map[string][]string{}
+	v, problems = values{}, map[string][]string{}
+	sent := members(body)
+	for _, f := range enrollRules {
+		raw, problem := sent[f.name], ""
+		if raw != "" {
+			v[f.name], problem = f.rule(raw)
 		}
-		name := enrollRules[field].name
-		problems[name] = append(problems[name], "The "+strings.ReplaceAll(name, "_", " ")+" "+text)
-	}
-	for key, raw := range members(body) {
-		field, known := enrollIndex[key]
-		if !known || raw == "null" || raw == `""` {
-			continue
+		if f.required && v[f.name] == "" && problem == "" {
+			problem = "field is required."
 		}
-		value, problem := enrollRules[field].rule(raw)
-		if v[field] = value; problem != "" {
-			report(field, problem)
-		}
-	}
-	for field, f := range enrollRules {
-		if f.required && v[field] == "" && problems[f.name] == nil {
-			report(field, "field is required.")
+		if problem != "" {
+			problems[f.name] = []string{"The " + strings.ReplaceAll(f.name, "_", " ") + " " + problem}
 		}
 	}
 	return v, problems
@@ -140,19 +95,6 @@ func cents(raw string) (int64, bool) {
 	}
 	n, err := strconv.ParseInt(whole+(fraction + "00")[:2], 10, 64)
 	return n, err == nil
-}
-
-// appendCents appends hundredths as the shortest decimal number.
-func appendCents(dst []byte, n int64) []byte {
-	dst = strconv.AppendInt(dst, n/100, 10)
-	switch rest := n % 100; {
-	case rest == 0:
-		return dst
-	case rest%10 == 0:
-		return append(dst, '.', byte('0'+rest/10))
-	default:
-		return append(dst, '.', byte('0'+rest/10), byte('0'+rest%10))
-	}
 }
 
 func integer(raw string) (string, string) {

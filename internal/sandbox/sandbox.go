@@ -30,7 +30,6 @@ type Options struct {
 	Location  *time.Location // the zone of dates that name none; nil is UTC+8
 	Seed      uint64         // of all randomness in the sandbox
 	Settings  *Settings      // at the start and after a reset; nil is DefaultSettings
-	Lean      bool           // keep no bodies: only counts, and an enrollment's order number, amount and time
 
 	AllowCallbacks bool              // also to hosts that are not loopback
 	Callbacks      http.RoundTripper // sends the callbacks; nil is a transport without proxy

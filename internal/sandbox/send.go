@@ -1,10 +1,11 @@
 package sandbox
 
 import (
-	"fmt"
+	"encoding/json"
 	"net/http"
 	"net/mail"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -15,7 +16,7 @@ const defaultFrom = "no-reply@sandbox.test"
 // submission is a message as it was posted, without its content.
 type submission struct {
 	from, subject string // from is the bare address
-	to            addresses
+	to            []string
 }
 
 // send accepts a message for all its recipients or for none, and queues it. It is logged when the outbound server sent it.
@@ -27,24 +28,19 @@ func (s *Sandbox) send(c *call) answer {
 	if c.Suspended {
 		return refusal(http.StatusForbidden, "The account is suspended.")
 	}
-	asked := posted.to.len()
+	asked := len(posted.to)
 	if c.short != nil {
-		posted.to = posted.to.first(c.short.accepted(asked))
+		posted.to = posted.to[:c.short.accepted(asked)]
 	}
-	if !s.outbox.accept(&posted, asked, c.Settings, s.o.Lean, time.Now()) {
+	if !s.outbox.accept(&posted, asked, c.Settings, time.Now()) {
 		return refusal(http.StatusPaymentRequired, "The sending quota is exhausted.")
 	}
-	return envelope(fmt.Appendf(nil, `{"total_recipient":%d}`, posted.to.len()))
+	return envelope(object("total_recipient", len(posted.to)))
 }
 
 // parseSubmission reads a message and checks it against the email document. problem is empty for a valid one.
 func parseSubmission(body string) (l submission, problem string) {
-	fields := make(map[string]string, 8)
-	for name, raw := range members(body) {
-		if raw != "null" && raw != `""` {
-			fields[name] = raw
-		}
-	}
+	fields := members(body)
 	for _, name := range [...]string{"to", "subject", "as_html", "content"} {
 		if fields[name] == "" {
 			return l, "The " + name + " field is required."
@@ -80,7 +76,7 @@ func parseSubmission(body string) (l submission, problem string) {
 	if l.to, problem = recipients(fields["to"]); problem != "" {
 		return l, "The to " + problem
 	}
-	l.subject, l.from = strings.Clone(unquote(fields["subject"])), strings.Clone(l.from)
+	l.subject = unquote(fields["subject"])
 	return l, ""
 }
 
@@ -99,31 +95,31 @@ var ownHeaders = []string{"from", "to", "cc", "bcc", "subject", "reply-to", "ret
 // extraHeaders says what is wrong with `headers`. The document does not show the format: an object of strings and a list of
 // "Name: value" are accepted.
 func extraHeaders(raw string) string {
-	switch raw[0] {
-	case '{':
-		for name, value := range members(raw) {
-			if value[0] != '"' {
-				return "must hold strings."
-			}
-			if problem := extraHeader(name, unquote(value)); problem != "" {
-				return problem
-			}
-		}
-	case '[':
-		for element := range elements(raw) {
-			if element[0] != '"' {
-				return "must hold strings."
-			}
-			name, value, found := strings.Cut(unquote(element), ":")
+	var named map[string]any
+	var lines []any
+	switch {
+	case json.Unmarshal([]byte(raw), &named) == nil:
+	case json.Unmarshal([]byte(raw), &lines) == nil:
+		named = map[string]any{}
+		for _, line := range lines {
+			text, _ := line.(string) // anything else has no colon
+			name, value, found := strings.Cut(text, ":")
 			if !found {
-				return `must be written "Name: value".`
+				return `must hold strings written "Name: value".`
 			}
-			if problem := extraHeader(name, value); problem != "" {
-				return problem
-			}
+			named[name] = value
 		}
 	default:
 		return "must be an object or a list."
+	}
+	for name, value := range named {
+		text, ok := value.(string)
+		if !ok {
+			return "must hold strings."
+		}
+		if problem := extraHeader(name, text); problem != "" {
+			return problem
+		}
 	}
 	return ""
 }
@@ -139,22 +135,19 @@ func extraHeader(name, value string) string {
 }
 
 // envelope wraps data in the format of all answers of the email service.
-func envelope(data []byte) answer {
-	body := append(make([]byte, 0, len(data)+64), `{"error":false,"status_code":200,"message":"OK","data":`...)
-	return answer{status: http.StatusOK, body: append(append(body, data...), '}')}
+func envelope(data json.RawMessage) answer {
+	return answer{status: http.StatusOK, body: object("error", false, "status_code", http.StatusOK, "message", "OK", "data", data)}
 }
 
 // refusal is the envelope of a refused call, with the HTTP status. The upstream shows no error answers; assumed.
 func refusal(status int, text string) answer {
-	body := appendText(fmt.Appendf(nil, `{"error":true,"status_code":%d,"message":`, status), text)
-	return answer{status: status, body: append(body, `,"data":{}}`...)}
+	return answer{status: status, body: object("error", true, "status_code", status, "message", text, "data", struct{}{})}
 }
 
 // account answers the user operation, also for a suspended account.
 func (s *Sandbox) account(c *call) answer {
 	used := s.outbox.used()
-	body := append([]byte{'{'}, `"organisation":"Sandbox Organisation","email":"owner@sandbox.test",`...)
-	body = fmt.Appendf(body, `"suspended":%t,"smtp_username":"sandbox","limit_quota":"%d","total_usage":%d,"credit_balance":%d}`,
-		c.Suspended, c.Quota, used, max(0, c.Quota-used))
-	return envelope(body)
+	return envelope(object("organisation", "Sandbox Organisation", "email", "owner@sandbox.test", "suspended", c.Suspended,
+		"smtp_username", "sandbox", "limit_quota", strconv.FormatInt(c.Quota, 10), "total_usage", used,
+		"credit_balance", max(0, c.Quota-used)))
 }

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -92,19 +91,13 @@ func BenchmarkSendToAThousand(b *testing.B) {
 
 // benchmark measures the sandbox's own part of a call, without the network.
 func benchmark(b *testing.B, path, body string) {
-	for _, lean := range []bool{false, true} {
-		b.Run(fmt.Sprintf("lean=%t", lean), func(b *testing.B) {
-			o := strictOptions()
-			o.Lean = lean
-			s := newSandbox(b, o)
-			set(b, s, func(v *Settings) { v.Quota = 1 << 60 })
-			b.ReportAllocs()
-			b.SetBytes(int64(len(body)))
-			for b.Loop() {
-				if w := do(s, request("POST", path, body)); w.Code != http.StatusOK {
-					b.Fatal(w.Body)
-				}
-			}
-		})
+	s := newSandbox(b, strictOptions())
+	set(b, s, func(v *Settings) { v.Quota = 1 << 60 })
+	b.ReportAllocs()
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if w := do(s, request("POST", path, body)); w.Code != http.StatusOK {
+			b.Fatal(w.Body)
+		}
 	}
 }

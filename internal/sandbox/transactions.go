@@ -2,7 +2,7 @@ package sandbox
 
 import (
 	"cmp"
-	"fmt"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,16 +25,12 @@ func (s *Sandbox) transactions(c *call) answer {
 
 	first := (page - 1) * recordsPerPage
 	rows, total := s.registry.list(want, now, first)
-	body := append(make([]byte, 0, 2048*len(rows)+1024), `{"data":[`...)
+	data := make([]json.RawMessage, len(rows))
 	for i := range rows {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = s.appendTransaction(body, &rows[i], now)
+		data[i] = s.transaction(&rows[i], now)
 	}
-	body = append(body, `],`...)
-	body = appendPages(body, c.base+"/v3/mandates/transactions", page, total, len(rows))
-	return answer{status: http.StatusOK, body: append(body, '}')}
+	links, meta := pagesOf(c.base+"/v3/mandates/transactions", page, total, len(rows))
+	return answer{status: http.StatusOK, body: object("data", data, "links", links, "meta", meta)}
 }
 
 // positiveInt reads a query parameter that counts from 1.
@@ -55,11 +51,7 @@ func (f filter) matches(r *record, now time.Time) bool {
 	if f.reference != "" && f.reference != r.reference("EXR") {
 		return false
 	}
-	if f.email != "" {
-		v := r.values()
-		return v[fPayerEmail] == f.email
-	}
-	return true
+	return f.email == "" || f.email == r.values()["payer_email"]
 }
 
 // record is an enrollment with its number, or a deduction on its mandate.
@@ -132,52 +124,50 @@ func (l *registry) list(want filter, now time.Time, first int) (page []record, t
 	return page, total
 }
 
-// appendTransaction appends the document's transaction record.
-func (s *Sandbox) appendTransaction(dst []byte, e *record, now time.Time) []byte {
-	v, status := e.values(), e.status(now)
-	at, order, exchange := e.at, e.order, ""
-	if e.deduction != nil {
-		at, order = e.deduction.at, e.order+"-"+strconv.Itoa(int(e.deduction.cycle))
+// transaction is the document's transaction record.
+func (s *Sandbox) transaction(r *record, now time.Time) json.RawMessage {
+	v, status, mandate := r.values(), r.status(now), r.mandateStatus(now)
+	at, order, exchange := r.at, r.order, ""
+	if r.deduction != nil {
+		at, order = r.deduction.at, r.order+"-"+strconv.Itoa(int(r.deduction.cycle))
 	}
 	if status == txApproved || status == txFailed {
-		exchange = e.reference("EXT")
+		exchange = r.reference("EXT")
 	}
-	dst = append(dst, '{')
-	dst = appendFields(dst,
-		"id", e.reference("TXN"),
-		"transaction_type", e.kind(),
+	var metadata any
+	if v["metadata"] != "" {
+		metadata = v["metadata"]
+	}
+	return object(
+		"id", r.reference("TXN"),
+		"transaction_type", r.kind(),
 		"created_at", time.UnixMilli(at).In(s.zone).Format(time.DateTime),
-		"payer_name", v[fPayerName],
-		"payer_email", v[fPayerEmail],
-		"payer_telephone_number", v[fPayerTelephoneNumber],
+		"payer_name", v["payer_name"],
+		"payer_email", v["payer_email"],
+		"payer_telephone_number", v["payer_telephone_number"],
 		"order_number", order,
-		"currency", "MYR")
-	dst = append(appendCents(append(dst, `"amount":`...), e.cents), ',')
-	dst = appendFields(dst,
-		"exchange_reference_number", e.reference("EXR"),
+		"currency", "MYR",
+		"amount", r.amount(),
+		"exchange_reference_number", r.reference("EXR"),
 		"exchange_transaction_id", exchange,
-		"payer_bank_name", bankName)
-	dst = fmt.Appendf(dst, `"status":%d,`, status)
-	dst = appendFields(dst, "status_description", txLabels[status], "return_url", v[fReturnURL])
-	metadata := []byte("null")
-	if v[fMetadata] != "" {
-		metadata = appendText(nil, v[fMetadata])
-	}
-	dst = append(append(dst, `"metadata":`...), metadata...)
-	dst = append(dst, `,"payout":{"reference_number":null},`...)
-	dst = append(dst, `"payment_gateway":{"id":5,"name":"Direct Debit","code":"DD"},"portal":"Sandbox Portal",`...)
-	dst = append(dst, `"merchant":{"name":"Sandbox Merchant","email":"merchant@sandbox.test"},"mandate":{`...)
-	dst = appendFields(dst,
-		"id", number("MDT", e.n),
-		"mandate_reference_number", number("MRN", e.n),
-		"order_number", e.order,
-		"frequency_mode", v[fFrequencyMode],
-		"frequency_mode_label", frequency(v[fFrequencyMode]))
-	dst = appendCents(append(dst, `"amount":`...), e.cents)
-	dst = fmt.Appendf(dst, `,"status":%d,`, e.mandateStatus(now))
-	dst = appendFields(dst, "status_description", mandateLabels[e.mandateStatus(now)])
-	dst[len(dst)-1] = '}'
-	return append(dst, '}')
+		"payer_bank_name", bankName,
+		"status", status,
+		"status_description", txLabels[status],
+		"return_url", v["return_url"],
+		"metadata", metadata,
+		"payout", object("reference_number", nil),
+		"payment_gateway", object("id", 5, "name", "Direct Debit", "code", "DD"),
+		"portal", "Sandbox Portal",
+		"merchant", object("name", "Sandbox Merchant", "email", "merchant@sandbox.test"),
+		"mandate", object(
+			"id", number("MDT", r.n),
+			"mandate_reference_number", number("MRN", r.n),
+			"order_number", r.order,
+			"frequency_mode", v["frequency_mode"],
+			"frequency_mode_label", frequency(v["frequency_mode"]),
+			"amount", r.amount(),
+			"status", mandate,
+			"status_description", mandateLabels[mandate]))
 }
 
 const bankName = "Sandbox Bank"
@@ -187,21 +177,19 @@ var frequencies = map[string]string{"DL": "Daily", "WK": "Weekly", "MT": "Monthl
 // frequency is the label of a frequency_mode; an unknown code is its own. The document shows only the label of MT.
 func frequency(code string) string { return cmp.Or(frequencies[code], code) }
 
-// appendPages appends links and meta. Like the upstream's, the links drop the filters.
-func appendPages(dst []byte, path string, page, total, shown int) []byte {
+// pagesOf returns links and meta of a page. Like the upstream's, the links drop the filters.
+func pagesOf(path string, page, total, shown int) (links, meta json.RawMessage) {
 	lastPage := max(1, (total+recordsPerPage-1)/recordsPerPage)
-	from, to := "null", "null" // of an empty page; assumed
+	var from, to any // null for an empty page; assumed
 	if shown > 0 {
-		from = strconv.Itoa((page-1)*recordsPerPage + 1)
-		to = strconv.Itoa((page-1)*recordsPerPage + shown)
+		from, to = (page-1)*recordsPerPage+1, (page-1)*recordsPerPage+shown
 	}
-	at := func(n int) string {
+	at := func(n int) any {
 		if n < 1 || n > lastPage {
-			return "null"
+			return nil
 		}
-		return string(appendText(nil, path+"?page="+strconv.Itoa(n)))
+		return path + "?page=" + strconv.Itoa(n)
 	}
-	dst = fmt.Appendf(dst, `"links":{"first":%s,"last":%s,"prev":%s,"next":%s},`, at(1), at(lastPage), at(page-1), at(page+1))
-	return fmt.Appendf(dst, `"meta":{"current_page":%d,"from":%s,"last_page":%d,"per_page":%d,"to":%s,"total":%d,"path":%s}`,
-		page, from, lastPage, recordsPerPage, to, total, appendText(nil, path))
+	return object("first", at(1), "last", at(lastPage), "prev", at(page-1), "next", at(page+1)),
+		object("current_page", page, "from", from, "last_page", lastPage, "per_page", recordsPerPage, "to", to, "total", total, "path", path)
 }

@@ -86,22 +86,3 @@ func TestFiltersNarrowTheListAndLinksDropThem(t *testing.T) {
 	}
 	equal(t, "approved", dig(t, list(t, s, "?status=3&order_number=DD1"), "meta", "total"), 1)
 }
-
-func TestALeanSandboxStillListsOrderNumbers(t *testing.T) {
-	o := strictOptions()
-	o.Lean = true
-	s := newSandbox(t, o)
-	must(t, s, "POST", "/v3/mandates", enrollment1().String())
-	must(t, s, "POST", "/v3/mandates", enrollment1().String())
-	got := list(t, s, "?order_number=DD1")
-	equal(t, "listed", []any{dig(t, got, "meta", "total"), dig(t, got, "data", 0, "amount"), dig(t, got, "data", 0, "order_number")},
-		[]any{2, 100, "DD1"})
-	equal(t, "counted", s.Enrolled("DD1"), 2)
-	for range 2 {
-		must(t, s, "POST", "/api/v0/messages", message1().String())
-	}
-	m := s.Oracle(Query{}).Mail
-	equal(t, "mail counted", []any{m.Accepted, m.Recipients, m.Distinct, m.TwiceCount, m.Twice},
-		[]any{2, 2, 1, 1, []Received{{"Notice", "a@example.test", 2}}})
-	equal(t, "one recipient", s.Oracle(Query{Recipient: "a@example.test"}).Mail.ByRecipient, []Received{{"Notice", "a@example.test", 2}})
-}
