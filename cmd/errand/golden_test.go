@@ -192,7 +192,7 @@ func inTrouble(s inspect.Status) inspect.Status {
 	s.Programs = s.Programs[1:]
 	s.Programs[1].Holds = []bus.Hold{{Operation: messages.Enroll, Why: "mandate service (enroll) answers 503: overloaded or out of order",
 		Since: before(25 * time.Minute)}}
-	s.Programs[0].Faults = []string{"stream MAIL_EVENTS does not store: maximum bytes exceeded"}
+	s.Programs[0].Faults = []string{"NATS does not store in MAIL_EVENTS: maximum bytes exceeded"}
 	s.Queues[0].FirstFree = beforeAt(26 * time.Minute)
 	s.Queues[2].PausedUntil, s.Queues[2].Pause = beforeAt(-30*time.Minute),
 		&inspect.Pause{Actor: "olga", Why: "the mail service is being moved"}

@@ -387,6 +387,16 @@ func TestWaitSaysWhatIsKnown(t *testing.T) {
 	status.Holds[0] = bus.Hold{Operation: messages.Send, Why: "the account is suspended", Since: messages.Time{Time: time.Now()}}
 	mu.Unlock()
 	wantExit(t, 4, "; held by mail-consumer since ", letterTo(n, "fourth", "--timeout", "200ms")...)
+	mu.Lock()
+	status.NotStored = map[string]string{bus.MailEvents: "it is full"}
+	mu.Unlock()
+	answer(t, js, "mail.send.started.live", `{"attempt":1,"deadline":"2026-01-02T03:04:05Z"}`)
+	for _, id := range []string{"untaken", "live"} {
+		wantExit(t, 4, "; NATS does not store in MAIL_EVENTS: it is full", letterTo(n, id, "--timeout", "200ms")...)
+	}
+	mu.Lock()
+	status.NotStored = nil
+	mu.Unlock()
 	if _, err := js.PauseConsumer(t.Context(), "MAIL_REQUESTS", "mail-send", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}

@@ -28,11 +28,15 @@ func (w *waiting) status(ctx context.Context) string {
 	case "":
 		return w.queued(ctx) + w.held(ctx)
 	case messages.Started:
-		return fmt.Sprintf("started at %s, attempt %d; the result of the call is known by %s", at, b.Attempt, clock(b.Deadline.Time))
+		text := fmt.Sprintf("started at %s, attempt %d", at, b.Attempt)
+		if fault := bus.NotStored(w.programs(ctx), w.receipt.Operation); fault != "" {
+			return text + "; " + fault
+		}
+		return text + "; the result of the call is known by " + clock(b.Deadline.Time)
 	case messages.Deferred:
 		return fmt.Sprintf("deferred at %s: %s: %s; it continues after %s", at, b.Reason, b.Message, clock(b.NotBefore.Time)) + w.held(ctx)
 	case messages.Reopened:
-		return fmt.Sprintf("reopened at %s by %s; it runs again", at, b.By)
+		return fmt.Sprintf("reopened at %s by %s; it runs again", at, b.By) + w.held(ctx)
 	}
 	return fmt.Sprintf("its last event is %s, at %s", last.Subject, at)
 }
@@ -71,10 +75,18 @@ func (w *waiting) queued(ctx context.Context) string {
 	return text
 }
 
-// held says whether the operation is held, or its program not ready.
+// programs asks for the status of all programs; a user without permission gets no answer.
+func (w *waiting) programs(ctx context.Context) (all []bus.ProgramStatus) {
+	_ = w.b.quiet(func() { all, _ = bus.AskStatus(ctx, w.b.nc) })
+	return all
+}
+
+// held says whether the operation's events are not stored, it is held, or its program not ready.
 func (w *waiting) held(ctx context.Context) string {
-	var programs []bus.ProgramStatus
-	_ = w.b.quiet(func() { programs, _ = bus.AskStatus(ctx, w.b.nc) }) // a user without permission gets no answer
+	programs := w.programs(ctx)
+	if fault := bus.NotStored(programs, w.receipt.Operation); fault != "" {
+		return "; " + fault
+	}
 	if by, h := bus.HoldOf(programs, w.receipt.Operation); by != "" {
 		return fmt.Sprintf("; held by %s since %s: %s", by, clock(h.Since.Time), h.Why)
 	}

@@ -87,7 +87,7 @@ func (p *Publisher) Fault() string {
 	faults := p.Faults()
 	var lines []string
 	for _, stream := range slices.Sorted(maps.Keys(faults)) {
-		lines = append(lines, fmt.Sprintf("NATS does not store in %s: %v", stream, faults[stream]))
+		lines = append(lines, notStored(stream, faults[stream].Error()))
 	}
 	return strings.Join(lines, "; ")
 }

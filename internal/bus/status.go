@@ -34,6 +34,8 @@ type ProgramStatus struct {
 	Started messages.Time `json:"started"`
 	Faults  []string      `json:"faults"` // why it is not ready, without holds
 	Holds   []Hold        `json:"holds"`
+	// NotStored are the streams that do not store what the program writes, and why; Faults has them too.
+	NotStored map[string]string `json:"not_stored,omitempty"`
 	// ReadThrough is up to when a poller has published its list; nil before its first complete reading.
 	ReadThrough *messages.Time `json:"read_through,omitempty"`
 }
@@ -62,6 +64,24 @@ func HoldOf(programs []ProgramStatus, op messages.Operation) (program string, he
 	}
 	return "", Hold{}
 }
+
+// NotStored is why what a call of an operation needs is not stored, as its program reports; "" when it is.
+func NotStored(programs []ProgramStatus, op messages.Operation) string {
+	needed := []string{EventsOf(op)}
+	if op == messages.Send { // its recipients' keys
+		needed = append(needed, MailDeliveries)
+	}
+	for _, p := range programs {
+		for _, stream := range needed {
+			if why := p.NotStored[stream]; why != "" && p.Program == ProgramOf(op) {
+				return notStored(stream, why)
+			}
+		}
+	}
+	return ""
+}
+
+func notStored(stream, why string) string { return "NATS does not store in " + stream + ": " + why }
 
 // AnswerStatus answers on StatusSubject until the connection is closed. A missing right is only logged, by the connection.
 func AnswerStatus(nc *nats.Conn, status func() ProgramStatus) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
 	"errand/internal/sandbox"
 	"errand/internal/sandbox/devkit"
 )
@@ -169,6 +170,11 @@ func (in *installation) keepsSaying(p *process, within, while time.Duration, wor
 func (in *installation) showsFull(p *process, stream string) {
 	in.t.Helper()
 	in.keepsSaying(p, time.Minute, 6*time.Second, "NATS does not store in "+stream, "maximum bytes exceeded")
+	stuck, err := inspect.Reader{Conn: in.js.Conn(), JS: in.js}.Stuck(in.t.Context(), time.Now(), 100, time.Now())
+	must(in.t, err)
+	for _, o := range stuck.Requests {
+		errorIf(in.t, !strings.HasPrefix(o.Why, "NATS does not store in "+stream), "while %s is full, %s waits: %s", stream, o.RequestID, o.Why)
+	}
 	_, metrics := p.get("/metrics")
 	all := strconv.FormatFloat(float64(in.stream(stream).CachedInfo().State.Bytes), 'g', -1, 64)
 	for name, value := range map[string]string{"errand_stream_fault": "1", "errand_stream_bytes": all, "errand_stream_max_bytes": all} {

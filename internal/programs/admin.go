@@ -198,6 +198,12 @@ func (r *runtime) status() bus.ProgramStatus {
 	host, _ := os.Hostname() // "" says as little as a wrong one
 	s := bus.ProgramStatus{Program: r.name, Host: host, Version: Version(), Started: messages.Time{Time: r.started},
 		Faults: append([]string{}, r.ready.others()...), Holds: []bus.Hold{}}
+	if !r.onDemand { // the next call shows whether it is stored now
+		s.NotStored = map[string]string{}
+		for stream, why := range r.publisher.Faults() {
+			s.NotStored[stream] = why.Error()
+		}
+	}
 	for _, held := range r.ready.held() {
 		if why, since := held.hold.Held(); why != "" {
 			s.Holds = append(s.Holds, bus.Hold{Operation: held.op, Why: why, Since: messages.Time{Time: since}})

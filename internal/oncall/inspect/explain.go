@@ -20,6 +20,9 @@ func explain(open []Open, q Queue, programs []bus.ProgramStatus, now time.Time) 
 }
 
 func why(o *Open, q Queue, programs []bus.ProgramStatus, now time.Time) string {
+	if fault := bus.NotStored(programs, o.Operation); fault != "" { // first: neither a call nor an outcome is recorded
+		return fault
+	}
 	switch o.State {
 	case messages.Started, messages.Page:
 		if o.Next == nil || now.Before(o.Next.Time) {

@@ -181,6 +181,18 @@ func TestStuckSaysWhyEachRequestWaits(t *testing.T) {
 	if got := stuck(held)[1]; got != "deferred: held: it is down" {
 		t.Errorf("of a deferred one under a hold: %q", got)
 	}
+	full := bus.ProgramStatus{Program: "mail-consumer", NotStored: map[string]string{bus.MailEvents: "it is full"}, Holds: held.Holds}
+	for _, got := range stuck(full) { // of live workers' requests too
+		if !strings.Contains(got, ": NATS does not store in MAIL_EVENTS: it is full") {
+			t.Errorf("while no event is stored: %q", got)
+		}
+	}
+	for _, other := range []bus.ProgramStatus{{Program: "log-poller", NotStored: full.NotStored},
+		{Program: "mail-consumer", NotStored: map[string]string{bus.DeadLetters: "it is full"}}} {
+		if got := stuck(other)[3]; got != orphaned {
+			t.Errorf("while %v: %q", other, got)
+		}
+	}
 	if _, err := in.js.PauseConsumer(t.Context(), bus.MailRequests, "mail-send", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
