@@ -85,6 +85,12 @@ type Person struct {
 	JS   jetstream.JetStream
 
 	Publisher *bus.Publisher // of Conn
+	Audit     Audit          // Publisher, except in a simulation
+}
+
+// Audit keeps the records of acts, however long that takes.
+type Audit interface {
+	Keep(context.Context, *nats.Msg) error
 }
 
 // As is a person of that name. Errors: ErrNobody, or the connection's.
@@ -93,7 +99,7 @@ func As(name, via string, nc *nats.Conn, js jetstream.JetStream) (Person, error)
 		return Person{}, ErrNobody
 	}
 	p, err := bus.NewPublisher(nc)
-	return Person{Name: name, Via: via, Conn: nc, JS: js, Publisher: p}, err
+	return Person{Name: name, Via: via, Conn: nc, JS: js, Publisher: p, Audit: p}, err
 }
 
 const maxToken = 128
@@ -145,7 +151,7 @@ func (p Person) record(ctx context.Context, r Record, when string) error {
 	if err != nil {
 		return fmt.Errorf("act: encode the record: %w", err)
 	}
-	return p.Publisher.Keep(ctx, &nats.Msg{Subject: subjectOf(string(r.Verb), p.Name, r.Target), Data: body,
+	return p.Audit.Keep(ctx, &nats.Msg{Subject: subjectOf(string(r.Verb), p.Name, r.Target), Data: body,
 		Header: nats.Header{nats.MsgIdHdr: {r.ID + "." + when}}})
 }
 

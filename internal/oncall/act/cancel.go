@@ -86,7 +86,7 @@ func (r Requests) cancellableOf(ctx context.Context, op messages.Operation, id s
 	if last.Sequence > 0 {
 		return c, c.over(ctx, r.Log, last)
 	}
-	waiting, err := r.Reader.Waiting(ctx, op, id)
+	waiting, err := r.Queues.Waiting(ctx, op, id)
 	if err != nil {
 		return c, err
 	}

@@ -84,7 +84,7 @@ func (r Requests) Plan(ctx context.Context, letters []inspect.DeadLetter) ([]Ite
 		items = append(items, item)
 	}
 	for op, in := range waiting {
-		if err := r.Reader.QueuedIDs(ctx, op, in); err != nil {
+		if err := r.Queues.QueuedIDs(ctx, op, in); err != nil {
 			return nil, err
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"errand/internal/bus"
 	"errand/internal/failpoint"
@@ -36,12 +35,39 @@ type Requests struct {
 	Person
 	Log    history.Log
 	Reader inspect.Reader
+	Queues Queues // Reader's, except in a simulation
+}
+
+// Queues are where requests wait.
+type Queues interface {
+	// Waiting returns the messages of a request that are in its queue; QueuedIDs marks the ids of all.
+	Waiting(ctx context.Context, op messages.Operation, id string) ([]bus.Message, error)
+	QueuedIDs(ctx context.Context, op messages.Operation, ids map[string]bool) error
+	// MaxSize is of a message in the queue; 0 means no limit.
+	MaxSize(ctx context.Context, op messages.Operation) (int, error)
+	// Publish reports whether the message is taken for a duplicate.
+	Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err error)
+}
+
+type queues struct{ inspect.Reader }
+
+func (q queues) MaxSize(ctx context.Context, op messages.Operation) (int, error) {
+	stream, err := q.JS.Stream(ctx, bus.QueueOf(op).Stream)
+	if err != nil {
+		return 0, err
+	}
+	return int(stream.CachedInfo().Config.MaxMsgSize), nil
+}
+
+func (q queues) Publish(ctx context.Context, m *nats.Msg) (duplicate bool, err error) {
+	ack, err := q.JS.PublishMsg(ctx, m)
+	return err == nil && ack.Duplicate, err
 }
 
 // Requests are those that a person acts on.
 func (p Person) Requests() Requests {
-	return Requests{Person: p, Log: bus.EventStore{Publisher: p.Publisher, Source: "/errand/errand"},
-		Reader: inspect.Reader{Conn: p.Conn, JS: p.JS}}
+	reader := inspect.Reader{Conn: p.Conn, JS: p.JS}
+	return Requests{Person: p, Log: bus.EventStore{Publisher: p.Publisher, Source: "/errand/errand"}, Reader: reader, Queues: queues{reader}}
 }
 
 // Consent is what somebody has read in a plan and says by name.
@@ -242,12 +268,11 @@ func (r Requests) message(ctx context.Context, item Item) (*nats.Msg, error) {
 		}
 	}
 	m.Header[bus.HeaderRequestID] = []string{item.RequestID}
-	stream, err := r.JS.Stream(ctx, bus.QueueOf(item.Operation).Stream)
+	limit, err := r.Queues.MaxSize(ctx, item.Operation)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the queue cannot be asked for: %w", ErrNothingDone, err)
 	}
 	const more = 256 // for the headers that are still to come
-	limit := int(stream.CachedInfo().Config.MaxMsgSize)
 	if limit > 0 && m.Size()+more > limit {
 		m.Header = nats.Header{bus.HeaderRequestID: {item.RequestID}}
 	}
@@ -263,11 +288,11 @@ func (r Requests) message(ctx context.Context, item Item) (*nats.Msg, error) {
 func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint64) error {
 	m.Header[bus.HeaderReopened] = []string{strconv.FormatUint(seq, 10)}
 	id := fmt.Sprintf("redrive.%s.%s.%d", item.Operation, item.RequestID, seq)
-	ack, err := r.keep(ctx, m, id)
-	if err != nil || !ack.Duplicate {
+	duplicate, err := r.keep(ctx, m, id)
+	if err != nil || !duplicate {
 		return err
 	}
-	waiting, err := r.Reader.Waiting(ctx, item.Operation, item.RequestID)
+	waiting, err := r.Queues.Waiting(ctx, item.Operation, item.RequestID)
 	if err != nil || slices.ContainsFunc(waiting, func(w bus.Message) bool {
 		return bytes.Equal(w.Data, m.Data) && w.Header.Get(bus.HeaderReopened) == m.Header.Get(bus.HeaderReopened)
 	}) {
@@ -282,14 +307,14 @@ func (r Requests) publish(ctx context.Context, item Item, m *nats.Msg, seq uint6
 }
 
 // keep publishes a message under a Nats-Msg-Id until it is stored, for some seconds.
-func (r Requests) keep(ctx context.Context, m *nats.Msg, id string) (*jetstream.PubAck, error) {
+func (r Requests) keep(ctx context.Context, m *nats.Msg, id string) (duplicate bool, err error) {
 	m.Header[nats.MsgIdHdr] = []string{id}
 	for n := 1; ; n++ {
 		tried, cancel := context.WithTimeout(ctx, retry.Answer)
-		ack, err := r.JS.PublishMsg(tried, m)
+		duplicate, err = r.Queues.Publish(tried, m)
 		cancel()
 		if err == nil || bus.IsFinal(err) || n == publishTries || !retry.Pause(ctx, retry.Keep.Wait(n)) {
-			return ack, err
+			return duplicate, err
 		}
 	}
 }
