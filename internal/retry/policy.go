@@ -20,13 +20,19 @@ type Policy struct {
 	First time.Duration // wait before the second call; grows by half each time, with jitter
 	Max   time.Duration // longest wait between two calls of one delivery
 	Tries int           // calls a delivery; less than one counts as one
+
+	Steady bool // without jitter, for simulations
 }
 
 // Waits returns the waits of one delivery; do not share them.
 func (p Policy) Waits() *Waits {
-	return &Waits{policy: p, left: max(p.Tries, 1) - 1, grow: backoff.NewExponentialBackOff(
+	w := &Waits{policy: p, left: max(p.Tries, 1) - 1, grow: backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(max(p.First, time.Nanosecond)), backoff.WithMaxInterval(max(p.Max, time.Nanosecond)),
 		backoff.WithMaxElapsedTime(0))}
+	if p.Steady {
+		w.grow.RandomizationFactor = 0
+	}
+	return w
 }
 
 // Waits is the inner ring of one delivery.

@@ -97,7 +97,7 @@ type Consumer[R any] struct {
 
 // New makes the consumer of a queue, which Run closes.
 func New[R any](s Settings, queue Queue, h *hold.Hold, op Operation[R]) *Consumer[R] {
-	return &Consumer[R]{Settings: s, op: op, queue: queue, hold: h, large: newLarge()}
+	return &Consumer[R]{Settings: s, op: op, queue: queue, hold: h, lease: lease{every: queue.AckWait() / 3}, large: newLarge()}
 }
 
 // Fault says what keeps the consumer from taking work; "" when nothing does.
@@ -123,9 +123,7 @@ func (c *Consumer[R]) Requests() int { return c.lease.count() }
 // Run takes and settles requests until ctx ends and all in flight are settled; those left when hard ends are given back.
 func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	context.AfterFunc(ctx, func() { c.stopping.Store(true) })
-	beats, stop := context.WithCancel(hard)
-	var keeper, workers, taking sync.WaitGroup
-	keeper.Go(func() { c.lease.keep(beats, c.queue.AckWait()/3) })
+	var workers, taking sync.WaitGroup
 	work := make(chan *bus.Request)
 	for range cap(c.InFlight) {
 		workers.Go(func() {
@@ -149,8 +147,6 @@ func (c *Consumer[R]) Run(ctx, hard context.Context) error {
 	c.queue.Close()
 	close(work)
 	workers.Wait()
-	stop()
-	keeper.Wait()
 	return nil
 }
 

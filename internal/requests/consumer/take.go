@@ -93,8 +93,11 @@ func (c *Consumer[R]) takeForWorkers(ctx context.Context, permit *hold.Permit, p
 
 // lease keeps requests in flight from being delivered again: one heartbeat for all of them at a third of AckWait.
 type lease struct {
+	every time.Duration
+
 	mu   sync.Mutex
 	held map[*bus.Request]struct{}
+	next *time.Timer // runs while there are any
 }
 
 func (l *lease) take(r *bus.Request) {
@@ -103,13 +106,18 @@ func (l *lease) take(r *bus.Request) {
 	if l.held == nil {
 		l.held = map[*bus.Request]struct{}{}
 	}
+	if len(l.held) == 0 {
+		l.next = time.AfterFunc(l.every, l.beat)
+	}
 	l.held[r] = struct{}{}
 }
 
 func (l *lease) drop(r *bus.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.held, r)
+	if delete(l.held, r); len(l.held) == 0 && l.next != nil {
+		l.next.Stop()
+	}
 }
 
 func (l *lease) count() int {
@@ -118,20 +126,14 @@ func (l *lease) count() int {
 	return len(l.held)
 }
 
-func (l *lease) keep(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		l.mu.Lock()
-		for r := range l.held {
-			_ = r.InProgress() // the next beat makes up for a lost one
-		}
-		l.mu.Unlock()
+func (l *lease) beat() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r := range l.held {
+		_ = r.InProgress() // the next beat makes up for a lost one
+	}
+	if len(l.held) > 0 {
+		l.next.Reset(l.every)
 	}
 }
 
