@@ -1,0 +1,124 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"errand/internal/retry"
+)
+
+// node is a process: a replica, or a person's program. It can be killed at every await, stand still, and be cut off from NATS.
+type node struct {
+	w    *world
+	name string
+	ctx  context.Context // until it is killed
+	kill context.CancelCauseFunc
+
+	mu     sync.Mutex
+	awaits int // so far
+	dies   int // at which it is killed; 0 if at none
+	late   bool
+	goesOn time.Time // stopped until then, as by SIGSTOP
+	joined time.Time // cut off from NATS until then
+}
+
+// wire is what an await goes over.
+type wire bool
+
+const (
+	overNATS wire = true
+	overHTTP wire = false
+)
+
+var errKilled = errors.New("killed")
+
+func (w *world) newNode(name string) *node {
+	n := &node{w: w, name: name}
+	n.ctx, n.kill = context.WithCancelCause(context.Background())
+	return n
+}
+
+// killAt kills the node at an await from now on, before or after it had its effect.
+func (n *node) killAt(nth int, late bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dies, n.late = n.awaits+nth, late
+}
+
+// stop suspends it for a while: what it awaits comes later. cut cuts it off from NATS.
+func (n *node) stop(d time.Duration) { n.until(&n.goesOn, d) }
+func (n *node) cut(d time.Duration)  { n.until(&n.joined, d) }
+
+func (n *node) until(t *time.Time, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	*t = time.Now().Add(d)
+}
+
+// before is where an await begins: nothing has happened yet.
+func (n *node) before(ctx context.Context, what string, over wire) error {
+	n.mu.Lock()
+	n.awaits++
+	dies := n.awaits == n.dies && !n.late
+	n.mu.Unlock()
+	if dies {
+		n.die("before " + what)
+	}
+	return n.blocked(ctx, over)
+}
+
+// after is where it ends: it has happened, and may not be known.
+func (n *node) after(ctx context.Context, what string, over wire) error {
+	n.mu.Lock()
+	dies := n.awaits >= n.dies && n.dies > 0 && n.late
+	n.mu.Unlock()
+	if dies {
+		n.die("after " + what)
+	}
+	return n.blocked(ctx, over)
+}
+
+// pass is an await without an effect.
+func (n *node) pass(ctx context.Context, what string, over wire, takes time.Duration) error {
+	if err := n.before(ctx, what, over); err != nil {
+		return err
+	}
+	if takes > 0 && !retry.Pause(ctx, takes) {
+		return context.Cause(ctx)
+	}
+	return n.after(ctx, what, over)
+}
+
+func (n *node) die(where string) {
+	if n.ctx.Err() == nil {
+		n.w.tell("%s is killed %s", n.name, where)
+		n.kill(errKilled)
+	}
+}
+
+func (n *node) dead() bool { return n.ctx.Err() != nil }
+
+// blocked waits while the node is stopped or cut off. A dead one awaits nothing any more.
+func (n *node) blocked(ctx context.Context, over wire) error {
+	for {
+		n.mu.Lock()
+		wait, stopped := time.Until(n.goesOn), true
+		if cut := time.Until(n.joined); over == overNATS && cut > wait {
+			wait, stopped = cut, false
+		}
+		n.mu.Unlock()
+		switch {
+		case n.dead():
+			return fmt.Errorf("sim: %w", errKilled)
+		case wait <= 0:
+			return nil
+		case stopped:
+			retry.Pause(n.ctx, wait) // it cannot even see that ctx ended
+		case !retry.Pause(ctx, wait):
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"errand/internal/bus"
+	"errand/internal/oncall/inspect"
+	"errand/internal/retry"
+	"errand/pkg/messages"
+)
+
+// queue is the work queue of an operation and its durable consumer: what is not acknowledged comes again after AckWait.
+type queue struct {
+	op      messages.Operation
+	ackWait time.Duration
+
+	mu      sync.Mutex
+	all     []*message
+	ids     map[string]time.Time // Nats-Msg-Ids, and when they were used
+	paused  time.Time            // gives out nothing until then
+	changed chan struct{}        // closed when that may end a wait
+}
+
+// message is a request in its queue.
+type message struct {
+	sequence  uint64
+	header    nats.Header
+	data      []byte
+	published time.Time
+	delivered uint64
+	due       time.Time // when it may be delivered: unless it is acknowledged, again
+	taken     bool      // it is unacknowledged
+	done      bool
+	request   *request
+	contents  int
+}
+
+// duplicateWindow is the stream's.
+const duplicateWindow = retry.RequestsWindow
+
+func (q *queue) stream() string { return bus.QueueOf(q.op).Stream }
+
+// publish stores a message, unless its id was used a moment ago.
+func (q *queue) publish(h nats.Header, data []byte) (m *message, duplicate bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if id := h.Get(nats.MsgIdHdr); id != "" {
+		if at, ok := q.ids[id]; ok && time.Since(at) < duplicateWindow {
+			return nil, true
+		}
+		q.ids[id] = time.Now()
+	}
+	m = &message{sequence: uint64(len(q.all) + 1), header: h, data: data, published: time.Now()}
+	q.all = append(q.all, m)
+	q.wake()
+	return m, false
+}
+
+// pause makes the queue give out nothing for a while, resume ends that.
+func (q *queue) pause(d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.paused = time.Now().Add(d)
+	q.wake()
+}
+
+func (q *queue) wake() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// next delivers the first message that is due, or says when to look again, and what to wait for besides.
+func (q *queue) next() (m *message, at time.Time, changed <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	at = now.Add(24 * time.Hour)
+	for _, m := range q.all {
+		due := m.due
+		if due.Before(q.paused) {
+			due = q.paused
+		}
+		switch {
+		case m.done:
+		case due.After(now):
+			if due.Before(at) {
+				at = due
+			}
+		default:
+			m.delivered++
+			m.taken, m.due = true, now.Add(q.ackWait)
+			return m, now, nil
+		}
+	}
+	return nil, at, q.changed
+}
+
+// waiting are the messages that are not acknowledged.
+func (q *queue) waiting() (list []*message) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range q.all {
+		if !m.done {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// puller is the queue as one taker of a replica has it.
+type puller struct {
+	*queue
+	*node
+}
+
+func (p puller) Name() string           { return bus.QueueOf(p.op).Name }
+func (p puller) AckWait() time.Duration { return p.ackWait }
+func (p puller) Max() int               { return 8 }
+func (p puller) Close()                 {}
+
+// slice is how long a pull waits: much longer than a real one, which asks again.
+const slice = 10 * time.Minute
+
+// Next waits for a message.
+func (p puller) Next(ctx context.Context, wait time.Duration) (*bus.Request, error) {
+	if wait == 0 {
+		wait = slice
+	}
+	for end := time.Now().Add(max(wait, retry.PullExpiry)); ; {
+		if err := p.before(ctx, "pull", overNATS); err != nil {
+			return nil, err
+		}
+		m, at, changed := p.next()
+		if m != nil {
+			return p.request(m), nil
+		}
+		if !time.Now().Before(end) {
+			return nil, bus.ErrNoMessage
+		}
+		if at.After(end) {
+			at = end
+		}
+		if !retry.PauseUntil(ctx, changed, time.Until(at)) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// Take returns a message that is waiting.
+func (p puller) Take(ctx context.Context) (*bus.Request, error) {
+	if err := p.pass(ctx, "pull", overNATS, time.Millisecond); err != nil {
+		return nil, err
+	}
+	if m, _, _ := p.next(); m != nil {
+		return p.request(m), nil
+	}
+	return nil, bus.ErrNoMessage
+}
+
+// Some takes up to n messages that are waiting.
+func (p puller) Some(ctx context.Context, n int, take func(*bus.Request)) error {
+	for i := range min(n, p.Max()) {
+		r, err := p.Take(ctx)
+		if err != nil {
+			if i > 0 {
+				return nil
+			}
+			return err
+		}
+		take(r)
+	}
+	return nil
+}
+
+// Waiting is what the consumer's info says.
+func (p puller) Waiting(ctx context.Context) (pending, unacknowledged int, err error) {
+	if err := p.pass(ctx, "info", overNATS, time.Millisecond); err != nil {
+		return 0, 0, err
+	}
+	for _, m := range p.waiting() {
+		if m.taken {
+			unacknowledged++
+		} else {
+			pending++
+		}
+	}
+	return pending, unacknowledged, nil
+}
+
+func (p puller) request(m *message) *bus.Request {
+	return &bus.Request{Subject: p.op.Requested(), Header: m.header, Data: m.data, Stream: p.stream(), Consumer: p.Name(),
+		Sequence: m.sequence, Delivered: m.delivered, Published: m.published, Acker: delivered{p, m}}
+}
+
+// delivered is one delivery of a message. What its worker says may be lost, and says it to the server whoever else has it by now.
+type delivered struct {
+	puller
+	*message
+}
+
+func (d delivered) Ack() error {
+	return d.say("ack", func() { d.done = true })
+}
+
+func (d delivered) NakWithDelay(wait time.Duration) error {
+	return d.say("nak", func() { d.due = time.Now().Add(wait) })
+}
+
+func (d delivered) InProgress() error {
+	return d.say("in progress", func() { d.due = time.Now().Add(d.ackWait) })
+}
+
+func (d delivered) say(what string, do func()) error {
+	if err := d.before(d.node.ctx, what, overNATS); err != nil {
+		return err
+	}
+	if h := d.w.drawn(d.node.name, what+strconv.FormatUint(d.message.sequence, 10)); !d.w.is(lostAcks, part(h, 0)) {
+		d.queue.mu.Lock()
+		if !d.done {
+			do()
+		}
+		d.wake()
+		d.queue.mu.Unlock()
+	}
+	return d.after(d.node.ctx, what, overNATS)
+}
+
+// letters is the stream DEAD_LETTERS.
+type letters struct {
+	*node
+
+	of *letterBox
+}
+
+type letterBox struct {
+	mu  sync.Mutex
+	all []*letter
+	ids map[string]bool
+}
+
+type letter struct {
+	inspect.DeadLetter
+	of    *message
+	final uint64
+}
+
+// StoreDeadLetter stores a request's message.
+func (l letters) StoreDeadLetter(ctx context.Context, r *bus.Request, why bus.DeadLetter) error {
+	if err := l.before(ctx, "dead letter", overNATS); err != nil {
+		return err
+	}
+	for l.w.full(lettersFull) {
+		if !retry.Pause(ctx, retry.Keep.Max) {
+			return context.Cause(ctx)
+		}
+	}
+	if !retry.Pause(ctx, time.Millisecond) {
+		return context.Cause(ctx)
+	}
+	id := bus.DeadLetterID(why.Operation, why.RequestID, why.Final)
+	l.of.mu.Lock()
+	if !l.of.ids[id] {
+		l.of.ids[id] = true
+		h := nats.Header{nats.MsgIdHdr: {id}}
+		if t := r.Header.Get("traceparent"); t != "" {
+			h.Set("traceparent", t)
+		}
+		l.of.all = append(l.of.all, &letter{final: why.Final, of: r.Acker.(delivered).message,
+			DeadLetter: inspect.DeadLetter{Sequence: uint64(len(l.of.all) + 1), Time: messages.Time{Time: time.Now()},
+				RequestID: why.RequestID, Operation: why.Operation, Reason: why.Reason,
+				Event: inspect.Event{Message: bus.Message{Subject: "dead." + r.Subject, Data: r.Data, Header: h}}}})
+	}
+	l.of.mu.Unlock()
+	return l.after(ctx, "dead letter", overNATS)
+}
+
+// newest is the last dead letter of a request; nil if it has none.
+func (b *letterBox) newest(id string) *letter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range slices.Backward(b.all) {
+		if l.RequestID == id {
+			return l
+		}
+	}
+	return nil
+}
