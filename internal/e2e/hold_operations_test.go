@@ -3,9 +3,141 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"errand/internal/bus"
+	"errand/internal/programs"
+	"errand/internal/sandbox/devkit/inshort"
 )
+
+// Calls take 20 s of an AckWait of 30 s, and an hour of requests waits: none of them waits where its time runs out.
+func TestSlowUpstreamMakesNothingExpire(t *testing.T) {
+	for workers, n := range inshort.Choose(t, map[int]int{2: 120, 4: 300}, map[int]int{2: 30, 4: 60}) {
+		runInBubble(t, fmt.Sprint("CONCURRENCY=", workers), func(t *testing.T, b *bubble) {
+			b.latency(20 * time.Second)
+			b.request(enrollOp, "r", n)
+			p := b.mandates()
+			p.Concurrency = workers
+			began := time.Now()
+			b.run(p, 3*time.Hour, b.published("mandate.enroll.succeeded.*", n))
+			t.Logf("%d requests took %v", n, time.Since(began))
+			if i := b.queue(bus.EnrollQueue); i.Delivered.Consumer != uint64(n) || i.NumRedelivered != 0 || i.NumAckPending != 0 {
+				t.Errorf("%d deliveries of %d requests, %d redelivered, %d in flight", i.Delivered.Consumer, n, i.NumRedelivered, i.NumAckPending)
+			}
+			o := b.oracle()
+			errorIf(t, o.Calls["enroll"] != int64(n), "%d calls", o.Calls["enroll"])
+		})
+	}
+}
+
+// Two replicas are held for the same thing: each asks once an interval, whichever
+// of them gets the requests, and both go on.
+func TestTwoReplicasAreHeldAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const n = 20
+		lasts := inshort.Choose(t, time.Hour, 15*time.Minute)
+		first, other := b.mandates(), b.mandates()
+		one, two := &outage{status: http.StatusUnauthorized}, &outage{}
+		two.on(b, &other.Common, lasts)
+		one.on(b, &first.Common, lasts)
+		b.script = failing(reply{status: one.status}, one.over, nil)
+		b.request(enrollOp, "r", n)
+		var both sync.WaitGroup
+		both.Go(func() { b.run(other, 2*time.Hour, b.published("mandate.enroll.succeeded.*", n)) })
+		b.run(first, 2*time.Hour, b.published("mandate.enroll.succeeded.*", n))
+		both.Wait()
+		for i := range n {
+			b.wantEventsBy(fmt.Sprint("mandate.enroll.succeeded.r", i), one.over.Add(25*time.Second))
+		}
+		probes := int(lasts / (10 * time.Second))
+		if most := 2*probes + 2*8; len(one.calls(b)) > most || len(one.calls(b)) < probes {
+			t.Errorf("%d calls of two programs in %v, want at most %d", len(one.calls(b)), lasts, most)
+		}
+		errorIf(t, len(one.held) != 1 || len(two.held) != 1 || len(one.ended) != 1 || len(two.ended) != 1,
+			"held at %v and %v, ended at %v and %v, want once each", one.held, two.held, one.ended, two.ended)
+	})
+}
+
+// With no writes at all, reads end a hold that they began.
+func TestReadsAloneEndTheirHold(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		p := b.mails()
+		o := outage{status: http.StatusUnauthorized}
+		o.on(b, &p.Common, time.Hour)
+		b.beside.Go(func() { // one waits all the time, the others come when it is nearly over
+			b.publish("mail.account.requested", map[string]any{"request_id": "a"})
+			time.Sleep(time.Hour - time.Second)
+			b.request(accountOp, "late", 3)
+		})
+		b.run(p, 2*time.Hour, b.published("mail.account.reported.*", 4))
+		for i := range 3 {
+			b.wantEventsBy(fmt.Sprint("mail.account.reported.late", i), o.over.Add(12*time.Second))
+		}
+		b.wantEventsBy("mail.account.reported.a", o.over.Add(16*time.Minute))
+		errorIf(t, len(o.held) != 1 || len(o.ended) != 1 || !strings.Contains(o.why[0], "email service (account) answers 401"),
+			"held at %v until %v, why: %q, want once", o.held, o.ended, o.why)
+	})
+}
+
+// The log cannot be read for six hours: the poller asks about once an interval, and
+// publishes what came meanwhile as soon as it can.
+func TestPollerWaitsForItsLog(t *testing.T) {
+	full(t)
+	for status, most := range map[int]int{http.StatusUnauthorized: 1, http.StatusServiceUnavailable: 5} {
+		runInBubble(t, fmt.Sprint(status), func(t *testing.T, b *bubble) {
+			p := b.poller()
+			o := outage{status: status}
+			o.on(b, &p.Common, 6*time.Hour)
+			o.reads = true
+			const rows = 250
+			b.publish("mail.send.requested", message("m1", rows))
+			b.run(b.mails(), time.Minute, b.published("mail.send.accepted.m1", 1))
+			b.run(p, 7*time.Hour, b.published("mail.delivery.delivered.*", rows))
+			events := b.events("mail.delivery.delivered.*")
+			fatalIf(t, len(events) != rows, "%d published, want %d\n%s", len(events), rows, b.logs)
+			for _, e := range events {
+				// sweeps that fail are a minute apart in the end
+				at, err := time.Parse(time.RFC3339, e.Body["at"].(string))
+				fatalIf(t, err != nil || at.After(o.over.Add(90*time.Second)), "published at %v, the log was back at %v", e.Body["at"], o.over)
+			}
+			least, limit := 6*360/2, 6*360*most+5
+			errorIf(t, len(o.calls(b)) < least || len(o.calls(b)) > limit, "%d reads in six hours, want %d to %d", len(o.calls(b)), least, limit)
+			t.Logf("%d reads in six hours", len(o.calls(b)))
+		})
+	}
+}
+
+// A call of unknown fate that the request wants made again is not, once the program is asked to end; the next run does.
+func TestNoCallIsRepeatedAfterAStop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var calls atomic.Int64
+		b.script = func(x exchange) reply { // nothing is done, and the answer does not say so
+			if !x.write() {
+				return reply{}
+			}
+			calls.Add(1)
+			time.Sleep(5 * time.Second)
+			return reply{status: http.StatusInternalServerError}
+		}
+		b.publish("mandate.enroll.requested", enrollment("r1", "on_unknown", "retry"))
+		b.publish("mail.send.requested", message("m1", 1, "on_unknown", "resend"))
+		for _, p := range []programs.Program{b.mandates(), b.mails()} {
+			calls.Store(0)
+			b.run(p, time.Minute, func() bool { return calls.Load() == 1 })
+			n := calls.Load()
+			errorIf(t, n != 1, "%T: %d calls, want the one that was on its way", p, n)
+		}
+		b.script = nil
+		b.run(b.mandates(), time.Hour, b.published("mandate.enroll.succeeded.r1", 1))
+		b.run(b.mails(), time.Hour, b.published("mail.send.accepted.m1", 1))
+		b.wantOne("mandate.enroll.succeeded.r1")
+		b.wantOne("mail.send.accepted.m1")
+	})
+}
 
 // Each operation has its own hold: reads are answered at once for as long as submissions
 // are not let through, with as few requests in flight as there may be.
