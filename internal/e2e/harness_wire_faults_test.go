@@ -52,7 +52,7 @@ func lineCuts() []lineFault {
 			return c.trickle(a, len(a), time.Duration(len(a))*time.Second)
 		}},
 		{"a slow answer that fits", true, "", func(c *call) bool { return c.trickle(c.work().with(""), 25, 25*time.Second) }},
-		{"a late answer that fits", true, "", func(c *call) bool { a := c.work(); c.sleep(29 * time.Second); return c.say(a.with("")) }},
+		{"a late answer that fits", true, "", func(c *call) bool { a := c.work(); time.Sleep(29 * time.Second); return c.say(a.with("")) }},
 	}
 }
 

@@ -27,7 +27,6 @@ type wire struct {
 	box     *sandbox.Sandbox
 	pick    func(operation string) fault // of each call; it may return nil for no fault
 	secure  func(net.Conn) net.Conn      // nil means no TLS
-	second  time.Duration                // of the faults; shorter in real time
 	address string                       // the upstream's URL in the programs' settings; "" leaves it as it is
 	config  *tls.Config                  // of the programs
 	dial    dial                         // nil is the network
@@ -54,7 +53,7 @@ type call struct {
 // newWire makes a wire that listens until the test ends.
 func newWire(t *testing.T, box *sandbox.Sandbox, l net.Listener) *wire {
 	t.Helper()
-	w := &wire{box: box, second: time.Second, open: map[net.Conn]bool{}, calls: map[string]int{}, dialled: map[string]int{}}
+	w := &wire{box: box, open: map[net.Conn]bool{}, calls: map[string]int{}, dialled: map[string]int{}}
 	w.talking.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -171,15 +170,10 @@ func (c *call) say(text string) bool {
 	return err == nil
 }
 
-// sleep counts in the wire's seconds.
-func (c *call) sleep(d time.Duration) {
-	time.Sleep(time.Duration(d.Seconds() * float64(c.wire.second)))
-}
-
 // trickle says text in equal pieces over a time.
 func (c *call) trickle(text string, pieces int, over time.Duration) bool {
 	for size := max(1, (len(text)+pieces-1)/pieces); len(text) > 0; text = text[min(size, len(text)):] {
-		if c.sleep(over / time.Duration(pieces)); !c.say(text[:min(size, len(text))]) {
+		if time.Sleep(over / time.Duration(pieces)); !c.say(text[:min(size, len(text))]) {
 			return false
 		}
 	}

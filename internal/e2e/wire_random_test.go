@@ -16,85 +16,67 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
-
-	"errand/internal/bus"
-	"errand/internal/programs"
-	"errand/internal/sandbox"
-	"errand/internal/sandbox/devkit/devtest"
-	"errand/pkg/clients"
 	"errand/pkg/messages"
 )
 
 // More and other faults:
 //
-//	go test ./internal/e2e -run TestWhateverALineDoes -v -timeout 20m -wire.seed 7 -wire.requests 5000
+//	go test ./internal/e2e -run TestWhateverAConnection -v -wire.seed 7 -wire.requests 5000
 var (
 	wireSeed     = flag.Uint64("wire.seed", 1, "of the faults that a line has")
-	wireRequests = flag.Int("wire.requests", 240, "enrollments and messages that go over a faulty line")
+	wireRequests = flag.Int("wire.requests", 1200, "enrollments and messages that go over a faulty line")
 )
 
-// randomWire is an installation in real time behind a connection whose faults are drawn.
+// randomWire is a bubble behind a connection whose faults are drawn.
 type randomWire struct {
-	world
-	nats string
-	w    *wire
-	log  bytes.Buffer // of both programs, complete; zerolog writes it line by line
+	*bubble
+	w *wire
 
 	mu     sync.Mutex
 	draw   *rand.Rand
 	hidden map[string]bool // orders that a list did not show although they were enrolled, or soon after
 	faults map[string]int  // by name
-	hit    int             // calls
 }
 
 // With report, nothing is done twice, every request has one end, and the end is true.
 func TestWhateverAConnectionDoesNothingIsDoneTwice(t *testing.T) {
-	f := newRandomWire(t)
-	for i := range *wireRequests / 2 {
-		f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "report"))
-		f.publish("mail.send.requested", message(fmt.Sprint("m", i), 1+i%12, "on_unknown", "report"))
-	}
-	f.run(*wireRequests/2, *wireRequests/2)
-	f.judgeEnrollments(*wireRequests/2, "report")
-	f.judgeMessages(*wireRequests / 2)
+	inRandomWire(t, func(f *randomWire) {
+		for i := range *wireRequests / 2 {
+			f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "report"))
+			f.publish("mail.send.requested", message(fmt.Sprint("m", i), 1+i%12, "on_unknown", "report"))
+		}
+		f.run(*wireRequests/2, *wireRequests/2)
+		f.judgeEnrollments(*wireRequests/2, "report")
+		f.judgeMessages(*wireRequests / 2)
+	})
 }
 
 // With retry, an enrollment is made again only if the list hid the first one.
 func TestWhateverAConnectionDoesARetryTrustsTheListAlone(t *testing.T) {
-	f := newRandomWire(t)
-	for i := range *wireRequests / 4 {
-		f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "retry"))
-	}
-	f.run(*wireRequests/4, 0)
-	f.judgeEnrollments(*wireRequests/4, "retry")
+	inRandomWire(t, func(f *randomWire) {
+		for i := range *wireRequests / 4 {
+			f.publish("mandate.enroll.requested", enrollment(fmt.Sprint("e", i), "on_unknown", "retry"))
+		}
+		f.run(*wireRequests/4, 0)
+		f.judgeEnrollments(*wireRequests/4, "retry")
+	})
 }
 
-func newRandomWire(t *testing.T) *randomWire {
+func inRandomWire(t *testing.T, do func(*randomWire)) {
 	t.Helper()
-	parallel(t)
-	n, nc := devtest.Provisioned(t)
-	js, err := jetstream.New(nc)
-	must(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	f := &randomWire{world: world{t: t, js: js, producer: js, box: sandbox.New(sandbox.Options{MandateToken: "token-for-tests",
-		MailKey: "key-for-tests"})},
-		draw: rand.New(rand.NewPCG(*wireSeed, 1)), hidden: map[string]bool{}, faults: map[string]int{}}
-	f.lastOutput = f.log.String
-	t.Cleanup(f.box.Close)
-	f.w = newWire(t, f.box, l)
-	f.w.second, f.w.address, f.nats = 10*time.Millisecond, "http://"+l.Addr().String(), n.URL
-	f.w.pick = f.pick
-	network := clients.NewTransport(64, nil).DialContext
-	f.w.dial = func(ctx context.Context, kind, address string) (net.Conn, error) {
-		if f.drawn(0.05) {
-			return nil, &net.OpError{Op: "dial", Net: kind, Err: syscall.ECONNREFUSED}
+	full(t)
+	inWire(t, func(t *testing.T, w *wire, b *bubble) {
+		f := &randomWire{bubble: b, w: w, draw: rand.New(rand.NewPCG(*wireSeed, 1)), hidden: map[string]bool{}, faults: map[string]int{}}
+		network := w.dial
+		w.pick = f.pick
+		w.dial = func(ctx context.Context, kind, address string) (net.Conn, error) {
+			if f.drawn(0.05) {
+				return nil, &net.OpError{Op: "dial", Net: kind, Err: syscall.ECONNREFUSED}
+			}
+			return network(ctx, kind, address)
 		}
-		return network(ctx, kind, address)
-	}
-	return f
+		do(f)
+	})
 }
 
 func (f *randomWire) drawn(share float64) bool {
@@ -117,7 +99,6 @@ func (f *randomWire) pick(operation string) fault {
 	}
 	picked := all[f.draw.IntN(len(all))]
 	f.faults[picked.name]++
-	f.hit++
 	return picked.fault
 }
 
@@ -133,7 +114,7 @@ func (f *randomWire) late(c *call) bool {
 	json.Unmarshal(body, &asked) // a message has none
 	f.hides(asked.OrderNumber)
 	c.silence()
-	c.sleep(300 * time.Second) // longer than the look-up looks
+	time.Sleep(300 * time.Second) // longer than the look-up looks
 	c.Body = io.NopCloser(bytes.NewReader(body))
 	c.work()
 	return false
@@ -155,58 +136,25 @@ func (f *randomWire) hides(order string) {
 // run has both programs work until so many requests have ended.
 func (f *randomWire) run(enrollments, letters int) {
 	f.t.Helper()
-	began := time.Now()
-	transport := f.w.transport()
+	began, logged := time.Now(), f.keepLogs()
+	mandates, mails, transport := f.mandates(), f.mails(), f.w.transport()
 	defer transport.CloseIdleConnections()
-	log := zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.DebugLevel)
-	common := programs.Common{Base: programs.Base{NATS: bus.Connection{URL: f.nats}, AdminAddr: "off", ShutdownGrace: 20 * time.Second,
-		Logger: &log}, Transport: transport,
-		UpstreamTimeout: 500 * time.Millisecond, RetryFirst: 5 * time.Millisecond, RetryMax: 50 * time.Millisecond, RetryTries: 4}
-	requests := programs.Requests{Concurrency: 48, GiveUpAfter: 24 * time.Hour}
-	ctx, stop := context.WithCancel(f.t.Context())
-	var running sync.WaitGroup
-	for _, p := range []programs.Program{
-		&programs.MandateConsumer{Common: common, Requests: requests, MandateAPI: programs.MandateAPI{APIURL: f.w.address, APIVersion: "v3",
-			APIToken: "token-for-tests", PortalKey: "portal-for-tests", Timezone: "Asia/Kuala_Lumpur"}},
-		&programs.MailConsumer{Common: common, Requests: requests, MailAPI: programs.MailAPI{APIURL: f.w.address, APIKey: "key-for-tests"},
-			BatchSize: 5, BatchParallel: 2},
-	} {
-		running.Go(func() {
-			err := p.Run(ctx)
-			errorIf(f.t, err != nil, "a program ended: %v", err)
-		})
+	mandates.Transport, mails.Transport = transport, transport
+	mails.BatchSize, mails.BatchParallel = 5, 2
+	stop := f.running(mandates, mails)
+	enrolled, sent := f.haveOutcomes("mandate.enroll.*.*", enrollments), f.haveOutcomes("mail.send.*.*", letters)
+	for time.Since(began) < 48*time.Hour && !(enrolled() && sent()) {
+		time.Sleep(10 * time.Second)
 	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	for end := time.Now().Add(2*time.Minute + time.Duration(enrollments+letters)*time.Second); time.Now().Before(end); <-tick.C {
-		if f.haveOutcomes("mandate.enroll.*.*", enrollments)() && f.haveOutcomes("mail.send.*.*", letters)() {
-			break
-		}
-	}
-	tick.Stop()
-	took := time.Since(began)
 	stop()
-	running.Wait()
-	o := f.totals()
-	f.t.Logf("seed %d: %d requests in %v, %d faults of %d kinds, calls %v, oracle %v", *wireSeed, enrollments+letters,
-		took.Round(time.Millisecond),
-		f.hit, len(f.faults), f.w.calls, o.Calls)
-	f.w.wantOnly(f.t, strings.TrimPrefix(f.w.address, "http://"))
-	wantNoneOf(f.t, "the log", f.log.String(), append(wirePayers, wireSecrets...)...)
+	f.t.Logf("seed %d: %d requests in %v, faults %v, calls %v", *wireSeed, enrollments+letters, time.Since(began), f.faults, f.w.calls)
+	wantNoneOf(f.t, "the log", logged.String(), append(wirePayers, wireSecrets...)...)
 }
 
-// ends returns the one end of each request, and counts them.
+// ends returns the one end of each request.
 func (f *randomWire) ends(filter string, want int) map[string]event {
 	f.t.Helper()
-	ends := map[string]event{}
-	for _, e := range f.events(filter) {
-		wantNoneOf(f.t, e.Subject, e.Raw, wireSecrets...)
-		if !e.final() {
-			continue
-		}
-		before, twice := ends[e.id()]
-		errorIf(f.t, twice, "%s ended twice: %s and %s", e.id(), before.Raw, e.Raw)
-		ends[e.id()] = e
-	}
+	ends := f.outcomes(filter)
 	errorIf(f.t, len(ends) != want, "%s: %d requests ended, want %d", filter, len(ends), want)
 	f.t.Logf("%s: %v", filter, tally(ends))
 	return ends
