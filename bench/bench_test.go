@@ -141,7 +141,7 @@ func TestEveryContestantDoesItsWork(t *testing.T) {
 		if s.concurrency > 64 || s.latency > 100*time.Millisecond {
 			continue // the same, and slow with so little to do
 		}
-		r, err := s.compete(t.Context(), w, s.contestants([]string{"errand", "watermill", "watermill-push", "loop", "limit"}), 1)
+		r, err := s.compete(t.Context(), w, s.contestants([]string{"errand", "watermill", "loop", "limit"}), 1)
 		if err != nil {
 			t.Fatalf("%s: %v", s.key, err)
 		}

@@ -17,7 +17,7 @@ const (
 )
 
 // colors of the contestants; the server's part of a bar is paler.
-var colors = map[string]string{"errand": "#0b6e4f", "before": "#7fb69b", "watermill": "#c1666b", "watermill-push": "#d9a5a8",
+var colors = map[string]string{"errand": "#0b6e4f", "before": "#7fb69b", "watermill": "#c1666b",
 	"loop": "#4a6fa5", "limit": "#8d99ae"}
 
 // chart draws the results as SVG: for each scenario the rates with their spread, and the CPU time of contestant and

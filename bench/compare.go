@@ -18,12 +18,12 @@ type compare struct {
 	Rounds      int      `default:"5" help:"Rounds of each scenario, 1 to 100; the order of the contestants changes with each."`
 	Only        string   `help:"Only scenarios that match this regular expression; see --list."`
 	List        bool     `help:"List the scenarios and exit."`
-	Contestants []string `default:"errand,watermill,loop,limit" help:"Or before, watermill-push. A sweep has errand and the loop."`
+	Contestants []string `default:"errand,watermill,loop,limit" help:"Or before. A sweep has errand and the loop."`
 	Before      string   `type:"existingdir" help:"Another checkout of errand, to measure its programs as the contestant named before."`
 	Save        bool     `help:"Write the tables and the chart into docs/, instead of those that are there."`
 }
 
-var known = []string{"errand", "before", "watermill", "watermill-push", "loop", "limit"}
+var known = []string{"errand", "before", "watermill", "loop", "limit"}
 
 // chosen returns the scenarios to run.
 func (c *compare) chosen() ([]scenario, error) {

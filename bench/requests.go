@@ -124,22 +124,14 @@ func (r requests) start(ctx context.Context, s *stage, prefix string, contestant
 	return before, err
 }
 
-// asked waits until the queue has more waiting pulls than before, and returns their number. A contestant may make it
-// a push consumer.
+// asked waits until the queue has more waiting pulls than before, and returns their number.
 func (r requests) asked(ctx context.Context, s *stage, p *process, before int) (int, error) {
 	for {
 		source, err := s.js.Consumer(ctx, r.queue().Stream, r.queue().Name)
-		switch {
-		case err == nil && source.CachedInfo().NumWaiting > before:
+		if err == nil && source.CachedInfo().NumWaiting > before {
 			return source.CachedInfo().NumWaiting, nil
-		case errors.Is(err, jetstream.ErrNotPullConsumer):
-			if bound, err := s.js.PushConsumer(ctx, r.queue().Stream, r.queue().Name); err == nil && bound.CachedInfo().PushBound {
-				return 0, alive(ctx, p) // until all members have joined
-			}
-		case err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound): // it is being replaced
-			return 0, err
 		}
-		if err := alive(ctx, p); err != nil {
+		if err := errors.Join(err, alive(ctx, p)); err != nil {
 			return 0, err
 		}
 	}

@@ -103,15 +103,12 @@ func (c scenario) errand(s *stage, name string) (*process, error) {
 }
 
 func (c scenario) peer(s *stage, name string) (*process, error) {
-	operation, mode := "enroll", []string(nil)
+	operation := "enroll"
 	if c.program == "mail-consumer" {
 		operation = "send"
 	}
-	if name == "watermill-push" {
-		name, mode = "watermill", []string{"--mode=push"}
-	}
-	args := append([]string{name, "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--concurrency=", c.concurrency),
-		"--operation=" + operation}, mode...)
+	args := []string{name, "--nats=" + s.url, "--upstream=" + s.address, fmt.Sprint("--concurrency=", c.concurrency),
+		"--operation=" + operation}
 	return start(s.dir, name, filepath.Join(s.dir, "peers"), args, nil)
 }
 

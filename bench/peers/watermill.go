@@ -7,7 +7,6 @@ import (
 
 	wm "github.com/ThreeDotsLabs/watermill"
 	wmpull "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/jetstream"
-	wmpush "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/nats-io/nats.go"
@@ -17,16 +16,15 @@ import (
 // watermill runs the loop's handler by Watermill's router with its retry middleware. Outcomes have a subject each, so
 // the handler publishes them itself, as its documentation advises for such topics. Acknowledgements are not waited for.
 //
-// Its subscribers handle one message after the other. With pull there is one handler for each request in flight, all on
-// the queue's own durable consumer; with push, one handler on a queue group with as many members.
+// Its subscribers handle one message after the other: there is one for each request in flight, all on the queue's own
+// durable consumer. A queue group of push subscribers is slower.
 type watermill struct {
 	peer     `embed:""`
-	Mode     string `enum:"pull,push" default:"pull" help:"Kind of subscriber: ${enum}."`
-	Prefetch int    `default:"4" help:"Messages that each subscriber may have at once."`
+	Prefetch int `default:"4" help:"Messages that each subscriber may have at once."`
 }
 
 func (w *watermill) Run(ctx context.Context) error {
-	nc, js, _, err := w.connect(ctx)
+	nc, _, _, err := w.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -36,14 +34,7 @@ func (w *watermill) Run(ctx context.Context) error {
 	}
 	retry := middleware.Retry{MaxRetries: 5, InitialInterval: 200 * time.Millisecond, MaxInterval: 10 * time.Second, Multiplier: 2}
 	router.AddMiddleware(retry.Middleware)
-	subscribe := w.pull
-	if w.Mode == "push" {
-		if err := w.replace(ctx, js); err != nil {
-			return err
-		}
-		subscribe = w.push
-	}
-	if err := subscribe(nc, router); err != nil {
+	if err := w.subscribe(nc, router); err != nil {
 		return err
 	}
 	return router.Run(ctx)
@@ -61,7 +52,7 @@ func (w *watermill) work(p message.Publisher) message.NoPublishHandlerFunc {
 	}
 }
 
-func (w *watermill) pull(nc *nats.Conn, router *message.Router) error {
+func (w *watermill) subscribe(nc *nats.Conn, router *message.Router) error {
 	type cleaner = func(context.Context, wm.LoggerAdapter)
 	existing := func(ctx context.Context, js jetstream.JetStream, _ string) (jetstream.Consumer, cleaner, error) {
 		source, err := js.Consumer(ctx, w.queue().Stream, w.queue().Name)
@@ -83,45 +74,9 @@ func (w *watermill) pull(nc *nats.Conn, router *message.Router) error {
 	return nil
 }
 
-// replace makes the queue a push consumer, paused until bench releases it: else the first member of the group would get
-// everything before the others have joined.
-func (w *watermill) replace(ctx context.Context, js jetstream.JetStream) error {
-	if err := js.DeleteConsumer(ctx, w.queue().Stream, w.queue().Name); err != nil {
-		return err
-	}
-	until := time.Now().Add(time.Hour)
-	_, err := js.CreatePushConsumer(ctx, w.queue().Stream, jetstream.ConsumerConfig{Durable: w.queue().Name, FilterSubject: w.queue().Filter,
-		PauseUntil: &until, AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: nats.NewInbox(), DeliverGroup: "workers",
-		MaxAckPending: w.Prefetch * w.Concurrency})
-	return err
-}
-
-func (w *watermill) push(nc *nats.Conn, router *message.Router) error {
-	streams := wmpush.JetStreamConfig{AckAsync: true, DurablePrefix: w.queue().Name,
-		SubscribeOptions: []nats.SubOpt{nats.BindStream(w.queue().Stream), nats.ManualAck()}}
-	from, err := wmpush.NewSubscriberWithNatsConn(nc, wmpush.SubscriberSubscriptionConfig{SubscribersCount: w.Concurrency,
-		QueueGroupPrefix: "workers", Unmarshaler: pushed{}, JetStream: streams}, wm.NopLogger{})
-	if err != nil {
-		return err
-	}
-	to, err := wmpush.NewPublisherWithNatsConn(nc, wmpush.PublisherPublishConfig{Marshaler: &wmpush.NATSMarshaler{},
-		SubjectCalculator: wmpush.DefaultSubjectCalculator}, wm.NopLogger{})
-	if err != nil {
-		return err
-	}
-	router.AddConsumerHandler("worker", w.queue().Filter, from, w.work(to))
-	return nil
-}
-
-// pulled and pushed take the id of a request from where its publisher put it.
+// pulled takes the id of a request from where its publisher put it.
 type pulled struct{}
 
 func (pulled) Unmarshal(m jetstream.Msg) (*message.Message, error) {
 	return message.NewMessage(m.Headers().Get(nats.MsgIdHdr), m.Data()), nil
-}
-
-type pushed struct{}
-
-func (pushed) Unmarshal(m *nats.Msg) (*message.Message, error) {
-	return message.NewMessage(m.Header.Get(nats.MsgIdHdr), m.Data), nil
 }
